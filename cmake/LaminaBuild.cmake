@@ -1,0 +1,64 @@
+# Compiler settings shared by every target, and the function that makes a room.
+include(GNUInstallDirs)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+
+find_package(Threads REQUIRED)
+find_package(dnnl CONFIG REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(hwy CONFIG REQUIRED)
+if(LAMINA_THREADS STREQUAL openmp)
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+# Sources say "lamina/<room>/file.h" before and after installation: this link makes both the same.
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include)
+file(CREATE_LINK ${PROJECT_SOURCE_DIR}/src ${PROJECT_BINARY_DIR}/include/lamina SYMBOLIC)
+
+add_library(lamina_settings INTERFACE)
+target_compile_features(lamina_settings INTERFACE cxx_std_20)
+target_compile_options(lamina_settings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wno-missing-field-initializers
+  $<$<BOOL:${LAMINA_WERROR}>:-Werror>)
+if(LAMINA_SANITIZE)
+  target_compile_options(lamina_settings INTERFACE -fsanitize=${LAMINA_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(lamina_settings INTERFACE -fsanitize=${LAMINA_SANITIZE})
+endif()
+if(LAMINA_SIMD STREQUAL dynamic AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  # The oldest CPU served is one of 2009; AVX2 and AVX-512 are compiled beside it and chosen at run time.
+  target_compile_options(lamina_settings INTERFACE -march=x86-64-v2)
+elseif(LAMINA_SIMD STREQUAL native)
+  target_compile_options(lamina_settings INTERFACE -march=native)
+  target_compile_definitions(lamina_settings INTERFACE HWY_COMPILE_ONLY_STATIC)
+endif()
+
+# lamina_room(NAME [DEPENDS rooms…] [LINK private libraries…]): every source in src/NAME becomes the target lamina_NAME.
+# DEPENDS is the rule who may enter which room.
+function(lamina_room name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LINK;EXCLUDE" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
+  foreach(pattern IN LISTS ARG_EXCLUDE)
+    list(FILTER sources EXCLUDE REGEX ${pattern})
+  endforeach()
+  add_library(lamina_${name} STATIC ${sources})
+  add_library(lamina::${name} ALIAS lamina_${name})
+  set_target_properties(lamina_${name} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(lamina_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(lamina_${name} PUBLIC ${ARG_DEPENDS} PRIVATE $<BUILD_INTERFACE:lamina_settings> ${ARG_LINK})
+  target_compile_features(lamina_${name} PUBLIC cxx_std_20)
+  install(TARGETS lamina_${name} EXPORT lamina ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endfunction()

@@ -1,0 +1,80 @@
+#pragma once
+
+#include "lamina/autograd/tape.h"
+
+namespace lamina::autograd {
+
+/// The place of one tensor in the graph: a leaf, or an output of a recorded operator.
+class Entry final : public GradLink, public std::enable_shared_from_this<Entry> {
+ public:
+  Entry(std::weak_ptr<State> state, const Tensor& tensor, DType grad_dtype, uint64_t generation, bool leaf)
+      : state_(std::move(state)),
+        shape_(tensor.shape()),
+        device_(tensor.device()),
+        grad_dtype_(grad_dtype),
+        generation_(generation),
+        leaf_(leaf) {}
+
+  void derive(const char* what, Tensor& result, std::function<Tensor(const Tensor&)> pullback) override;
+  void check_writable(const char* what) const override;
+
+  std::shared_ptr<State> state() const { return state_.lock(); }
+  bool is_leaf() const { return leaf_; }
+  /// The record this entry belongs to is gone: backward or reset consumed it.
+  bool is_stale(const State& state) const;
+
+  const Tensor& grad() const { return grad_; }
+  Tensor zero_grad() const { return Tensor::zeros(shape_, grad_dtype_, device_); }
+  /// Replaces the gradient; undefined forgets it.
+  void set_grad(Tensor grad);
+  void add_grad(const char* op, Tensor grad);
+  /// The gradient buffer when it belongs to this entry alone, else undefined.
+  Tensor own_grad() const { return owned_ ? grad_ : Tensor(); }
+
+ private:
+  std::weak_ptr<State> state_;
+  Shape shape_;
+  Device device_;
+  DType grad_dtype_;
+  uint64_t generation_;
+  bool leaf_;
+  bool owned_ = false;
+  Tensor grad_;
+};
+
+using EntryList = std::vector<std::shared_ptr<Entry>>;
+
+struct Saved {
+  Tensor tensor;
+  uint64_t version = 0;
+};
+
+struct Node {
+  const char* op = "";
+  EntryList inputs;   // null where no gradient is wanted
+  EntryList outputs;  // null for undefined or integer outputs
+  std::vector<Saved> saved;
+  BackwardFn backward;
+};
+
+struct State : std::enable_shared_from_this<State> {
+  std::vector<Node> nodes;
+  std::vector<std::weak_ptr<Entry>> leaves;
+  bool recording = true;
+  bool playing = false;
+  uint64_t generation = 1;
+
+  std::shared_ptr<Entry> add_leaf(Tensor& leaf, DType grad_dtype);
+  void append(const char* op, EntryList inputs, const std::vector<Tensor>& outputs, const std::vector<Tensor>& saved,
+              BackwardFn backward);
+  void seed(const std::vector<Tensor>& outputs, const std::vector<Tensor>& grads);
+  /// Plays the nodes from the last down to `begin`; each is dropped once played unless `retain`.
+  void play(size_t begin, bool retain);
+};
+
+/// The entry of a tensor, or null.
+std::shared_ptr<Entry> entry_of(const Tensor& tensor);
+/// The tape that records what is computed from these inputs now, or null.
+std::shared_ptr<State> state_of(std::span<const Tensor> inputs);
+
+}  // namespace lamina::autograd

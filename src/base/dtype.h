@@ -1,0 +1,113 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <string_view>
+#include <type_traits>
+
+namespace lamina {
+
+enum class DType : uint8_t { f32, f64, bf16, f16, i64, i32, u8 };
+
+/// Upper half of an IEEE float. Conversion rounds to nearest, ties to even, as PyTorch does.
+struct bf16 {
+  uint16_t bits = 0;
+
+  bf16() = default;
+  explicit bf16(float value) {
+    const auto u = std::bit_cast<uint32_t>(value);
+    if ((u & 0x7fffffffU) > 0x7f800000U) {
+      bits = static_cast<uint16_t>((u >> 16) | 0x40U);  // keep a NaN a NaN
+    } else {
+      bits = static_cast<uint16_t>((u + 0x7fffU + ((u >> 16) & 1U)) >> 16);
+    }
+  }
+  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+};
+
+/// IEEE half precision; conversion rounds to nearest, ties to even.
+struct f16 {
+  uint16_t bits = 0;
+
+  f16() = default;
+  explicit f16(float value);
+  explicit operator float() const;
+};
+
+size_t size_of(DType dtype);
+std::string_view name_of(DType dtype);
+std::optional<DType> dtype_from_name(std::string_view name);
+bool is_floating(DType dtype);
+/// The type in which kernels accumulate: f64 for f64, f32 for the other floating types.
+DType accumulation_type(DType dtype);
+std::ostream& operator<<(std::ostream& out, DType dtype);
+
+template <class T>
+inline constexpr bool kIsDType =
+    std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bf16> || std::is_same_v<T, f16> ||
+    std::is_same_v<T, int64_t> || std::is_same_v<T, int32_t> || std::is_same_v<T, uint8_t>;
+
+template <class T>
+constexpr DType dtype_of() {
+  static_assert(kIsDType<T>, "not an element type of a tensor");
+  if constexpr (std::is_same_v<T, float>) return DType::f32;
+  if constexpr (std::is_same_v<T, double>) return DType::f64;
+  if constexpr (std::is_same_v<T, bf16>) return DType::bf16;
+  if constexpr (std::is_same_v<T, f16>) return DType::f16;
+  if constexpr (std::is_same_v<T, int64_t>) return DType::i64;
+  if constexpr (std::is_same_v<T, int32_t>) return DType::i32;
+  if constexpr (std::is_same_v<T, uint8_t>) return DType::u8;
+}
+
+/// float for f32, bf16 and f16; double for f64.
+template <class T>
+using Accumulate = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+template <class To, class From>
+To convert(From value) {
+  if constexpr (std::is_same_v<To, From>) {
+    return value;
+  } else if constexpr (std::is_same_v<From, bf16> || std::is_same_v<From, f16>) {
+    return convert<To>(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<To, bf16> || std::is_same_v<To, f16>) {
+    return To(static_cast<float>(value));
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+/// A value of type T, for passing an element type to a generic lambda.
+template <class T>
+struct TypeTag {
+  using type = T;
+};
+
+/// Calls fn(TypeTag<T>{}) for the element type named by `dtype`.
+template <class F>
+decltype(auto) visit_dtype(DType dtype, F&& fn) {
+  switch (dtype) {
+    case DType::f32: return fn(TypeTag<float>{});
+    case DType::f64: return fn(TypeTag<double>{});
+    case DType::bf16: return fn(TypeTag<bf16>{});
+    case DType::f16: return fn(TypeTag<f16>{});
+    case DType::i64: return fn(TypeTag<int64_t>{});
+    case DType::i32: return fn(TypeTag<int32_t>{});
+    case DType::u8: break;
+  }
+  return fn(TypeTag<uint8_t>{});
+}
+
+/// As visit_dtype, for the four floating types; the caller has checked that `dtype` is one of them.
+template <class F>
+decltype(auto) visit_floating(DType dtype, F&& fn) {
+  switch (dtype) {
+    case DType::f64: return fn(TypeTag<double>{});
+    case DType::bf16: return fn(TypeTag<bf16>{});
+    case DType::f16: return fn(TypeTag<f16>{});
+    default: return fn(TypeTag<float>{});
+  }
+}
+
+}  // namespace lamina

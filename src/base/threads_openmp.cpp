@@ -1,0 +1,39 @@
+#include <omp.h>
+
+#include <exception>
+#include <mutex>
+
+#include "lamina/base/error.h"
+#include "lamina/base/threads.h"
+
+namespace lamina {
+
+struct Threads::Pool {};
+
+Threads::Threads(int count) : count_(count == 0 ? omp_get_max_threads() : count) {
+  LAMINA_CHECK(count >= 0, "threads: ", count, " given; expected 0 (all cores) or a positive number");
+}
+
+Threads::~Threads() = default;
+
+void Threads::tasks(int64_t tasks, TaskRef body) const {
+  if (count_ == 1 || tasks <= 1 || omp_in_parallel() != 0) {
+    for (int64_t task = 0; task < tasks; ++task) body(task);
+    return;
+  }
+  std::exception_ptr failure;
+  std::mutex mutex;
+  const int threads = static_cast<int>(std::min<int64_t>(count_, tasks));
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+  for (int64_t task = 0; task < tasks; ++task) {
+    try {
+      body(task);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace lamina

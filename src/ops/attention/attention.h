@@ -1,0 +1,80 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "lamina/base/philox.h"
+#include "lamina/tensor/tensor.h"
+
+namespace lamina::ops {
+
+/// Which keys a query may see, beside causality. Positions are counted from the start of a document.
+struct AttentionPattern {
+  enum class Kind {
+    full,
+    /// |i − j| < window (causal: 0 <= i − j < window), plus every key below and every query below `global_tokens`
+    /// (Longformer; 0 for a plain sliding window).
+    window,
+    /// Blocks of `block` positions: the `window_blocks` nearest on each side, the first `global_blocks` for and from
+    /// everybody, and `random_blocks` drawn per query block from `seed` (BigBird).
+    blocks,
+    /// The `window` nearest, and every `stride`-th before them (Sparse Transformer).
+    strided,
+  };
+  Kind kind = Kind::full;
+  int64_t window = 0;
+  int64_t global_tokens = 0;
+  int64_t block = 64;
+  int64_t window_blocks = 1;
+  int64_t global_blocks = 1;
+  int64_t random_blocks = 0;
+  int64_t stride = 0;
+  uint64_t seed = 0;
+
+  /// The definition, for any pair of positions; kernels skip whole tiles but agree with it.
+  bool allows(int64_t query, int64_t key) const;
+};
+
+struct AttentionOptions {
+  bool causal = true;
+  /// Factor on q·k; 0 means 1/sqrt(head_dim of q).
+  double scale = 0.0;
+  AttentionPattern pattern;
+  /// c·tanh(z/c) on the scaled scores, before bias and mask; 0 means none.
+  double soft_cap = 0.0;
+  /// Probability of dropping an attention weight, with its random stream.
+  double dropout = 0.0;
+  RandomKey dropout_key;
+  /// T5: distances are bucketed, bidirectionally when not causal; beyond max_distance one bucket serves all.
+  int64_t t5_max_distance = 128;
+};
+
+/// Optional tensors; undefined where not used.
+struct AttentionExtras {
+  /// [n_heads] f32: the score gets − slope · |i − j|. No gradient.
+  Tensor alibi_slopes;
+  /// [buckets, n_heads]: learned bias by T5 distance bucket. Differentiable.
+  Tensor t5_bias;
+  /// [n_heads]: one more logit per head in the softmax's denominator, which carries no value (attention sink).
+  /// Differentiable.
+  Tensor sinks;
+  /// [documents + 1] i32 or i64, ascending from 0 to seq: packed documents along seq that never see each other.
+  /// Applies to every batch row; needs seq_q == seq_k.
+  Tensor document_starts;
+};
+
+/// softmax(soft_cap(scale · q kᵀ) + bias + mask) v, tiled with an online softmax: nothing of size seq_q × seq_k is
+/// kept, forward or backward.
+///   q  [batch, seq_q, n_heads, d_qk]
+///   k  [batch, seq_k, n_kv_heads, d_qk]     n_heads % n_kv_heads == 0
+///   v  [batch, seq_k, n_kv_heads, d_v]
+///   returns [batch, seq_q, n_heads, d_v], q's type; f32 (f64) inside.
+/// When seq_q < seq_k the queries are the last seq_q positions: query i stands at i + seq_k − seq_q.
+/// A query that may see no key gives zeros. Dao et al. 2022, arXiv:2205.14135.
+///
+/// Backward recomputes the probabilities p from the saved log-sum-exp per query:
+///   dv = pᵀ dy,  dp = dy vᵀ,  ds = p · (dp − Σ_d dy·y),  dq = scale · ds k,  dk = scale · dsᵀ q
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {},
+                 const AttentionExtras& extras = {});
+
+}  // namespace lamina::ops

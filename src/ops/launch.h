@@ -1,0 +1,36 @@
+#pragma once
+
+#include "lamina/tensor/tensor.h"
+
+/// Announces an operator's work and runs its kernel where the tensors are: cpu::kernel(args…) or cuda::kernel(args…).
+/// On `meta` only the work is counted. A kernel that does not exist for a device that is built is a link error.
+#define LAMINA_LAUNCH(device, work, kernel, ...)                               \
+  do {                                                                         \
+    const ::lamina::Device& launch_device = (device);                          \
+    launch_device.add_work(work);                                              \
+    switch (launch_device.kind()) {                                            \
+      case ::lamina::DeviceKind::cpu: cpu::kernel(__VA_ARGS__); break;         \
+      case ::lamina::DeviceKind::cuda: ::lamina::ops::no_cuda(#kernel); break; \
+      case ::lamina::DeviceKind::meta: break;                                  \
+    }                                                                          \
+  } while (false)
+
+namespace lamina::ops {
+
+[[noreturn]] void no_cuda(const char* kernel);
+
+// Checks that operators share. Each throws Error naming the operator and the argument.
+
+void check_floating(const char* op, const char* name, const Tensor& tensor);
+void check_dtype(const char* op, const char* name, const Tensor& tensor, DType expected);
+void check_shape(const char* op, const char* name, const Tensor& tensor, const Shape& expected);
+void check_rank_at_least(const char* op, const char* name, const Tensor& tensor, int rank);
+/// All defined tensors are on one device; meta mixes with none.
+void check_same_device(const char* op, std::initializer_list<Tensor> tensors);
+void check_finite(const char* op, const char* name, double value);
+
+/// The elements in the type kernels compute `like` in, dense: how small parameters such as norm weights are handed
+/// over.
+Tensor as_accumulation(const Tensor& tensor, DType like);
+
+}  // namespace lamina::ops

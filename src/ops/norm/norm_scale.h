@@ -1,0 +1,15 @@
+#pragma once
+
+#include "lamina/ops/launch.h"
+
+namespace lamina::ops {
+
+/// weight + offset in the type kernels compute `like` in; undefined for no weight.
+inline Tensor norm_scale(const Tensor& weight, double offset, DType like) {
+  if (!weight.defined()) return {};
+  Tensor scale = as_accumulation(weight, like);
+  if (offset == 0.0) return scale;
+  return Tensor::full(weight.shape(), offset, scale.dtype(), weight.device()).add_(scale);
+}
+
+}  // namespace lamina::ops

@@ -1,0 +1,59 @@
+#include "lamina/tensor/device.h"
+
+#include <atomic>
+#include <ostream>
+
+namespace lamina {
+
+struct Device::State {
+  DeviceKind kind;
+  int index;
+  std::shared_ptr<Allocator> allocator;
+  Threads threads;
+  std::unique_ptr<Stream> stream;
+  std::atomic<int64_t> flops{0};
+  std::atomic<int64_t> bytes{0};
+
+  State(DeviceKind device_kind, int thread_count, std::shared_ptr<Allocator> memory)
+      : kind(device_kind), index(0), allocator(std::move(memory)), threads(thread_count) {}
+};
+
+Device Device::cpu(int threads, std::shared_ptr<Allocator> allocator) {
+  if (!allocator) allocator = make_caching_cpu_allocator();
+  return Device(std::make_shared<State>(DeviceKind::cpu, threads, std::move(allocator)));
+}
+
+Device Device::meta() { return Device(std::make_shared<State>(DeviceKind::meta, 1, make_counting_allocator())); }
+
+DeviceKind Device::kind() const { return state_->kind; }
+int Device::index() const { return state_->index; }
+Allocator& Device::allocator() const { return *state_->allocator; }
+const Threads& Device::threads() const { return state_->threads; }
+Stream* Device::stream() const { return state_->stream.get(); }
+
+void Device::synchronize() const {
+  if (state_->stream) state_->stream->synchronize();
+}
+
+void Device::add_work(const Work& work) const {
+  state_->flops.fetch_add(work.flops, std::memory_order_relaxed);
+  state_->bytes.fetch_add(work.bytes, std::memory_order_relaxed);
+}
+
+Work Device::work() const { return {state_->flops.load(), state_->bytes.load()}; }
+
+void Device::reset_work() const {
+  state_->flops = 0;
+  state_->bytes = 0;
+}
+
+std::ostream& operator<<(std::ostream& out, const Device& device) {
+  switch (device.kind()) {
+    case DeviceKind::cpu: return out << "cpu";
+    case DeviceKind::cuda: return out << "cuda:" << device.index();
+    case DeviceKind::meta: break;
+  }
+  return out << "meta";
+}
+
+}  // namespace lamina

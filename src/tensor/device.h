@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <memory>
+
+#include "lamina/base/threads.h"
+#include "lamina/tensor/allocator.h"
+
+namespace lamina {
+
+enum class DeviceKind : uint8_t { cpu, cuda, meta };
+
+/// Arithmetic and memory traffic that operators announce: what a perfect machine would have to do.
+struct Work {
+  int64_t flops = 0;
+  int64_t bytes = 0;
+};
+
+/// Queue of a device that runs behind the host. The CPU and meta devices run each operator to its end and have none.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual void synchronize() = 0;
+};
+
+/// Everything operators need to run somewhere: memory, threads, a stream, counters. A cheap handle to shared state;
+/// two calls of Device::cpu() give two independent devices, and tensors of both may be mixed.
+class Device {
+ public:
+  /// `threads` 0 means all cores. An allocator of one's own may be given, as the tests do to plant guard bands.
+  static Device cpu(int threads = 0, std::shared_ptr<Allocator> allocator = nullptr);
+  /// Shapes without memory: operators check, allocate and count as they would, and compute nothing.
+  static Device meta();
+
+  DeviceKind kind() const;
+  int index() const;
+  Allocator& allocator() const;
+  const Threads& threads() const;
+  /// Null where operators run synchronously.
+  Stream* stream() const;
+  void synchronize() const;
+
+  void add_work(const Work& work) const;
+  Work work() const;
+  void reset_work() const;
+
+  /// Same kind and index: tensors can meet in one operator.
+  friend bool operator==(const Device& a, const Device& b) { return a.kind() == b.kind() && a.index() == b.index(); }
+
+ private:
+  struct State;
+  explicit Device(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  std::shared_ptr<State> state_;
+};
+
+std::ostream& operator<<(std::ostream& out, const Device& device);
+
+}  // namespace lamina

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lamina/base/dtype.h"
+#include "lamina/base/error.h"
+#include "lamina/base/shape.h"
+#include "lamina/tensor/device.h"
+
+namespace lamina {
+
+class Tensor;
+
+/// What a tensor asks of whoever follows its gradient, so that views record themselves although this room does not
+/// know the tape.
+class GradLink {
+ public:
+  virtual ~GradLink() = default;
+  /// `result` was made from a tensor with this link by rearranging or converting elements; `pullback` maps the
+  /// gradient of the result to that of the source. Attaches a link to `result` while gradients are recorded.
+  virtual void derive(const char* what, Tensor& result, std::function<Tensor(const Tensor&)> pullback) = 0;
+  /// Throws when writing the tensor's elements now would falsify a gradient.
+  virtual void check_writable(const char* what) const = 0;
+};
+
+/// A strided array on a device: a cheap handle, copied by reference. Views share memory with their source.
+class Tensor {
+ public:
+  Tensor() = default;
+
+  static Tensor empty(const Shape& shape, DType dtype, const Device& device);
+  static Tensor zeros(const Shape& shape, DType dtype, const Device& device);
+  static Tensor full(const Shape& shape, double value, DType dtype, const Device& device);
+  template <class T>
+  static Tensor from(std::span<const T> values, const Shape& shape, const Device& device);
+  template <class T>
+  static Tensor from(const std::vector<T>& values, const Shape& shape, const Device& device) {
+    return from(std::span<const T>(values), shape, device);
+  }
+  /// Memory owned by `owner` (a mapped file, say), not copied; `data` stays valid while `owner` lives.
+  static Tensor borrow(void* data, const Shape& shape, DType dtype, const Device& device, std::shared_ptr<void> owner);
+
+  bool defined() const { return impl_ != nullptr; }
+  const Shape& shape() const { return impl().shape; }
+  const Shape& strides() const { return impl().strides; }
+  int rank() const { return shape().rank(); }
+  int64_t dim(int axis) const { return shape()[axis]; }
+  int64_t numel() const { return impl().numel; }
+  DType dtype() const { return impl().dtype; }
+  const Device& device() const;
+  bool is_meta() const { return device().kind() == DeviceKind::meta; }
+  bool is_contiguous() const;
+  /// Bytes of the elements this tensor shows.
+  int64_t nbytes() const { return numel() * static_cast<int64_t>(size_of(dtype())); }
+
+  /// First element; T must match dtype(). Null for an empty or meta tensor.
+  template <class T>
+  T* data() const;
+  void* raw() const;
+  /// The elements in row-major order, converted, on the host.
+  template <class T>
+  std::vector<T> to_vector() const;
+  /// The only element of a one-element tensor.
+  double item() const;
+
+  // Views. They share memory, and gradients flow through them.
+  /// One extent may be -1. Copies when the strides allow no view.
+  Tensor reshape(const Shape& shape) const;
+  Tensor transpose(int axis_a, int axis_b) const;
+  Tensor slice(int axis, int64_t begin, int64_t length) const;
+
+  // Copies. Gradients flow through them.
+  Tensor contiguous() const;
+  Tensor clone() const;
+  Tensor to(DType dtype) const;
+  Tensor to(const Device& device) const;
+
+  /// Same memory, without gradient.
+  Tensor detach() const;
+
+  // In place. Refused where a gradient would be falsified.
+  Tensor& copy_(const Tensor& source);
+  Tensor& fill_(double value);
+  /// this += other, in this tensor's type with f32 (or f64) arithmetic.
+  Tensor& add_(const Tensor& other);
+
+  /// How often the memory was written in place; operators compare it to find stale saved values.
+  uint64_t version() const;
+  /// For operators that write through data(): checks that writing is allowed now and counts it.
+  void mark_written(const char* what) const;
+  bool shares_memory_with(const Tensor& other) const;
+  /// No other tensor shows this memory.
+  bool owns_memory_alone() const;
+
+  const std::shared_ptr<GradLink>& grad_link() const { return impl().link; }
+  void set_grad_link(std::shared_ptr<GradLink> link) { impl().link = std::move(link); }
+
+ private:
+  struct Storage;
+  struct Impl {
+    std::shared_ptr<Storage> storage;
+    Shape shape;
+    Shape strides;
+    int64_t offset = 0;
+    int64_t numel = 0;
+    DType dtype = DType::f32;
+    std::shared_ptr<GradLink> link;
+  };
+
+  Impl& impl() const {
+    LAMINA_CHECK(impl_ != nullptr, "an undefined tensor was used; give it a value first");
+    return *impl_;
+  }
+  Tensor view(const Shape& shape, const Shape& strides, int64_t offset) const;
+  void follow(const char* what, Tensor& result, std::function<Tensor(const Tensor&)> pullback) const;
+
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace lamina

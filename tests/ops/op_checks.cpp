@@ -1,0 +1,275 @@
+// Every check that follows from an operator's case alone, registered for each case that is linked in.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <set>
+
+#include "lamina/tensor/tensor.h"
+#include "support/guard_allocator.h"
+#include "support/op_run.h"
+
+namespace lamina::testing {
+namespace {
+
+double epsilon(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return std::numeric_limits<double>::epsilon();
+    case DType::bf16: return 0x1p-8;
+    case DType::f16: return 0x1p-11;
+    default: return std::numeric_limits<float>::epsilon();
+  }
+}
+
+double largest(const std::vector<double>& values) {
+  double most = 0;
+  for (const double value : values) most = std::max(most, std::abs(value));
+  return most;
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isinf(a[i]) && a[i] == b[i]) continue;
+    const double difference = std::abs(a[i] - b[i]);
+    most = std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(most, difference);
+  }
+  return most;
+}
+
+/// What plain implementations of the same precision get wrong, doubled, plus one rounding of the largest value. For f64
+/// the f32 error is scaled by the ratio of the two precisions.
+double tolerance(const std::vector<double>& truth, const std::vector<std::vector<double>>& naive, DType dtype) {
+  double error = 0;
+  for (std::vector<double> values : naive) {
+    if (dtype != DType::f64) {
+      for (double& value : values) value = round_to(value, dtype);
+    }
+    error = std::max(error, largest_difference(truth, values));
+  }
+  if (dtype == DType::f64) error *= epsilon(DType::f64) / epsilon(DType::f32);
+  return 2 * error + epsilon(dtype) * largest(truth);
+}
+
+void expect_close(const std::vector<double>& ours, const std::vector<double>& truth,
+                  const std::vector<std::vector<double>>& naive, DType dtype, const std::string& what) {
+  ASSERT_EQ(ours.size(), truth.size()) << what;
+  const double allowed = tolerance(truth, naive, dtype);
+  EXPECT_LE(largest_difference(ours, truth), allowed) << what << ": the largest value is " << largest(truth);
+}
+
+struct Variants {
+  const OpCase* op;
+  template <class F>
+  void each(const F& body) const {
+    for (size_t i = 0; i < op->sweep.size(); ++i) {
+      const ::testing::ScopedTrace trace(__FILE__, __LINE__, op->name + " " + op->sweep[i]->describe());
+      body(*op->sweep[i], i + 1);
+    }
+  }
+};
+
+/// The oracle in f32: on the inputs as they are, and with each moved by half an f32 rounding, which shows what
+/// cancellation does to any implementation of that precision and keeps one lucky run from setting the tolerance.
+std::vector<Outcome> naive_outcomes(const OpVariant& variant, const std::vector<std::vector<double>>& values,
+                                    const std::vector<DType>& dtypes, uint64_t seed, bool backward) {
+  std::vector<Outcome> outcomes{run_oracle<float>(variant, values, dtypes, seed, backward)};
+  const std::vector<Input> specs = variant.inputs();
+  std::mt19937_64 random(seed);
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    auto moved = values;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (specs[i].dtype && !is_floating(*specs[i].dtype)) continue;
+      for (double& value : moved[i]) value *= 1 + (random() % 2 == 0 ? 0x1p-24 : -0x1p-24);
+    }
+    outcomes.push_back(run_oracle<float>(variant, moved, dtypes, seed, backward));
+  }
+  return outcomes;
+}
+
+void check_parity(const OpCase& op, DType dtype, bool backward) {
+  const Device device = Device::cpu(2);
+  Variants{&op}.each([&](const OpVariant& variant, uint64_t seed) {
+    const auto values = make_values(variant, dtype, seed);
+    const Outcome ours = run_variant(variant, make_inputs(variant, values, dtype, device), seed, backward);
+    const Outcome truth = run_oracle<double>(variant, values, ours.dtypes, seed, backward);
+    const std::vector<Outcome> naive = naive_outcomes(variant, values, ours.dtypes, seed, backward);
+    const auto naive_of = [&](auto member, size_t i) {
+      std::vector<std::vector<double>> all;
+      for (const Outcome& outcome : naive) all.push_back((outcome.*member)[i]);
+      return all;
+    };
+    ASSERT_EQ(ours.outputs.size(), truth.outputs.size());
+    for (size_t i = 0; i < ours.outputs.size(); ++i) {
+      EXPECT_EQ(ours.shapes[i], truth.shapes[i]) << "output " << i;
+      if (!is_floating(ours.dtypes[i])) {
+        EXPECT_EQ(ours.outputs[i], truth.outputs[i]) << "output " << i;
+      } else {
+        expect_close(ours.outputs[i], truth.outputs[i], naive_of(&Outcome::outputs, i), ours.dtypes[i],
+                     str("output ", i));
+      }
+    }
+    const std::vector<Input> specs = variant.inputs();
+    for (size_t i = 0; i < ours.grads.size(); ++i) {
+      expect_close(ours.grads[i], truth.grads[i], naive_of(&Outcome::grads, i), specs[i].dtype.value_or(dtype),
+                   str("gradient of input ", i));
+    }
+  });
+}
+
+double weighted_sum(const Outcome& outcome, uint64_t seed) {
+  double sum = 0;
+  for (size_t i = 0; i < outcome.outputs.size(); ++i) {
+    if (!is_floating(outcome.dtypes[i])) continue;
+    const auto weights = output_gradient(seed, i, outcome.outputs[i].size(), outcome.dtypes[i]);
+    for (size_t j = 0; j < weights.size(); ++j) sum += weights[j] * outcome.outputs[i][j];
+  }
+  return sum;
+}
+
+/// Central differences of the operator's own f64 forward along a random direction; what halving the step changes tells
+/// how far the differences themselves can be trusted.
+void check_finite_differences(const OpCase& op) {
+  const Device device = Device::cpu(2);
+  Variants{&op}.each([&](const OpVariant& variant, uint64_t seed) {
+    const auto values = make_values(variant, DType::f64, seed);
+    const Outcome at = run_variant(variant, make_inputs(variant, values, DType::f64, device), seed, true);
+    const std::vector<Input> specs = variant.inputs();
+    for (size_t input = 0; input < specs.size(); ++input) {
+      if (specs[input].absent || !specs[input].differentiable || values[input].empty()) continue;
+      std::mt19937_64 random(seed + input);
+      std::uniform_real_distribution<double> uniform(-1.0, 1.0);
+      std::vector<double> direction(values[input].size());
+      for (double& value : direction) value = uniform(random);
+      const auto slope = [&](double step) {
+        auto moved = values;
+        const auto sum_at = [&](double distance) {
+          for (size_t i = 0; i < direction.size(); ++i) moved[input][i] = values[input][i] + distance * direction[i];
+          return weighted_sum(run_variant(variant, make_inputs(variant, moved, DType::f64, device), seed, false), seed);
+        };
+        return (sum_at(step) - sum_at(-step)) / (2 * step);
+      };
+      const double coarse = slope(2e-5);
+      const double fine = slope(1e-5);
+      double analytic = 0;
+      double scale = 0;
+      for (size_t i = 0; i < direction.size(); ++i) {
+        analytic += at.grads[input][i] * direction[i];
+        scale += std::abs(at.grads[input][i] * direction[i]);
+      }
+      const double rounding = 1e5 * std::numeric_limits<double>::epsilon();  // of a sum of order 1, over the step
+      EXPECT_NEAR(analytic, fine, 4 * std::abs(fine - coarse) + rounding * (1 + scale)) << "input " << input;
+    }
+  });
+}
+
+void check_guard_bands(const OpCase& op) {
+  for (const DType dtype : op.dtypes) {
+    Variants{&op}.each([&](const OpVariant& variant, uint64_t seed) {
+      const auto guard = make_guard_allocator();
+      {
+        const Device device = Device::cpu(2, guard);
+        const auto values = make_values(variant, dtype, seed);
+        run_variant(variant, make_inputs(variant, values, dtype, device), seed, op.backward);
+      }
+      EXPECT_EQ(guard->overrun(), "") << dtype;
+      EXPECT_EQ(guard->counters().live, 0) << "tensors outlive their last handle";
+    });
+  }
+}
+
+void expect_same_bits(const Outcome& a, const Outcome& b, const std::string& what) {
+  EXPECT_EQ(a.outputs, b.outputs) << what;
+  EXPECT_EQ(a.grads, b.grads) << what;
+}
+
+void check_determinism(const OpCase& op) {
+  Variants{&op}.each([&](const OpVariant& variant, uint64_t seed) {
+    const DType dtype = op.dtypes.front();
+    const auto values = make_values(variant, dtype, seed);
+    const auto run_with = [&](int threads) {
+      const Device device = Device::cpu(threads);
+      return run_variant(variant, make_inputs(variant, values, dtype, device), seed, op.backward);
+    };
+    const Outcome first = run_with(2);
+    expect_same_bits(first, run_with(2), "the same run again");
+    expect_same_bits(first, run_with(1), "one thread against two");
+    expect_same_bits(first, run_with(3), "three threads against two");
+  });
+}
+
+void check_strided_inputs(const OpCase& op) {
+  const Device device = Device::cpu(2);
+  Variants{&op}.each([&](const OpVariant& variant, uint64_t seed) {
+    const DType dtype = op.dtypes.front();
+    const auto values = make_values(variant, dtype, seed);
+    const std::vector<Tensor> dense = make_inputs(variant, values, dtype, device);
+    std::vector<Tensor> strided;
+    for (const Tensor& tensor : dense) strided.push_back(make_strided(tensor));
+    expect_same_bits(run_variant(variant, dense, seed, op.backward), run_variant(variant, strided, seed, op.backward),
+                     "inputs with gaps between their elements");
+  });
+}
+
+void check_meta(const OpCase& op) {
+  Variants{&op}.each([&](const OpVariant& variant, uint64_t seed) {
+    const DType dtype = op.dtypes.front();
+    const auto values = make_values(variant, dtype, seed);
+    const Outcome real = run_variant(variant, make_inputs(variant, values, dtype, Device::cpu(1)), seed, false);
+    const Device meta = Device::meta();
+    const Outcome planned = run_variant(variant, make_inputs(variant, values, dtype, meta), seed, op.backward);
+    EXPECT_EQ(planned.shapes, real.shapes);
+    EXPECT_EQ(planned.dtypes, real.dtypes);
+    EXPECT_EQ(meta.allocator().counters().live, 0);
+  });
+}
+
+class CheckTest : public ::testing::Test {
+ public:
+  explicit CheckTest(std::function<void()> body) : body_(std::move(body)) {}
+  void TestBody() override { body_(); }
+
+ private:
+  std::function<void()> body_;
+};
+
+void add_test(const std::string& suite, const std::string& name, const std::function<void()>& body) {
+  ::testing::RegisterTest(suite.c_str(), name.c_str(), nullptr, nullptr, __FILE__, __LINE__,
+                          [body]() -> ::testing::Test* { return new CheckTest(body); });
+}
+
+void register_checks() {
+  for (const OpCase& op : op_cases()) {
+    for (const DType dtype : op.dtypes) {
+      add_test(op.name, str("forward_", dtype), [&op, dtype] { check_parity(op, dtype, false); });
+      if (op.backward) add_test(op.name, str("backward_", dtype), [&op, dtype] { check_parity(op, dtype, true); });
+    }
+    const bool has_f64 = std::count(op.dtypes.begin(), op.dtypes.end(), DType::f64) > 0;
+    if (op.backward && has_f64) add_test(op.name, "finite_differences", [&op] { check_finite_differences(op); });
+    add_test(op.name, "guard_bands", [&op] { check_guard_bands(op); });
+    add_test(op.name, "determinism", [&op] { check_determinism(op); });
+    add_test(op.name, "strided_inputs", [&op] { check_strided_inputs(op); });
+    add_test(op.name, "meta", [&op] { check_meta(op); });
+  }
+}
+
+TEST(OpList, EveryOperatorHasACaseAndEveryCaseAnOperator) {
+  std::set<std::string> listed;
+#define LAMINA_OP(name, family, purpose) listed.insert(#name);
+#include "lamina/ops/op_list.def"
+#undef LAMINA_OP
+  std::set<std::string> tested;
+  for (const OpCase& op : op_cases()) tested.insert(op.name);
+  EXPECT_EQ(listed, tested);
+}
+
+}  // namespace
+}  // namespace lamina::testing
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  lamina::testing::register_checks();
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lamina/tensor/tensor.h"
+#include "support/array.h"
+#include "support/reverse.h"
+
+namespace lamina::testing {
+
+/// One argument of an operator under test.
+struct Input {
+  Shape shape;
+  /// Uniform in [low, high] unless `values` are given.
+  double low = -1.0;
+  double high = 1.0;
+  std::vector<double> values;
+  /// Floating inputs take the type under test unless one is fixed here; integer inputs must fix theirs.
+  std::optional<DType> dtype;
+  bool differentiable = true;
+  /// The argument is left out: an undefined tensor.
+  bool absent = false;
+};
+
+inline Input integers(const Shape& shape, std::vector<double> values, DType dtype = DType::i64) {
+  return {.shape = shape, .values = std::move(values), .dtype = dtype, .differentiable = false};
+}
+
+inline Input absent() { return {.absent = true}; }
+
+/// One operator with one set of options: everything the tests, the benchmark and the support table need to know.
+/// `Case` is a struct with
+///   static constexpr const char* name;                    as in src/ops/op_list.def
+///   struct Params;                                        shapes and options
+///   static std::vector<Params> sweep();                   odd, 1, empty, larger than a tile
+///   static std::vector<Params> bench();                   shapes worth timing (may be empty)
+///   static std::string describe(const Params&);
+///   static std::vector<Input> inputs(const Params&);
+///   static std::vector<Tensor> run(const Params&, const std::vector<Tensor>&);
+///   template <class S> static Arrays<S> oracle(const Params&, const Arrays<S>&);   plain loops from the formula
+/// Integer inputs reach the oracle as numbers of type S. Optional members: `static constexpr bool kBackward = false`
+/// for operators without a gradient, `static std::vector<DType> dtypes()` where not all four floating types apply.
+class OpVariant {
+ public:
+  virtual ~OpVariant() = default;
+  virtual std::string describe() const = 0;
+  virtual std::vector<Input> inputs() const = 0;
+  virtual std::vector<Tensor> run(const std::vector<Tensor>& inputs) const = 0;
+  virtual Arrays<double> oracle(const Arrays<double>& inputs) const = 0;
+  virtual Arrays<float> oracle(const Arrays<float>& inputs) const = 0;
+  virtual Arrays<Rev<double>> oracle(const Arrays<Rev<double>>& inputs) const = 0;
+  virtual Arrays<Rev<float>> oracle(const Arrays<Rev<float>>& inputs) const = 0;
+};
+
+struct OpCase {
+  std::string name;
+  std::vector<DType> dtypes;
+  bool backward = true;
+  std::vector<std::unique_ptr<OpVariant>> sweep;
+  std::vector<std::unique_ptr<OpVariant>> bench;
+};
+
+/// Every case linked into this program, in order of registration.
+std::vector<OpCase>& op_cases();
+
+template <class Case>
+class OpVariantOf final : public OpVariant {
+ public:
+  explicit OpVariantOf(typename Case::Params params) : params_(std::move(params)) {}
+  std::string describe() const override { return Case::describe(params_); }
+  std::vector<Input> inputs() const override { return Case::inputs(params_); }
+  std::vector<Tensor> run(const std::vector<Tensor>& inputs) const override { return Case::run(params_, inputs); }
+  Arrays<double> oracle(const Arrays<double>& inputs) const override { return Case::oracle(params_, inputs); }
+  Arrays<float> oracle(const Arrays<float>& inputs) const override { return Case::oracle(params_, inputs); }
+  Arrays<Rev<double>> oracle(const Arrays<Rev<double>>& inputs) const override {
+    if constexpr (kDifferentiable) return Case::oracle(params_, inputs);
+    return {};
+  }
+  Arrays<Rev<float>> oracle(const Arrays<Rev<float>>& inputs) const override {
+    if constexpr (kDifferentiable) return Case::oracle(params_, inputs);
+    return {};
+  }
+
+  static constexpr bool kDifferentiable = [] {
+    if constexpr (requires { Case::kBackward; }) return Case::kBackward;
+    return true;
+  }();
+
+ private:
+  typename Case::Params params_;
+};
+
+template <class Case>
+bool register_op_case() {
+  OpCase result;
+  result.name = Case::name;
+  result.backward = OpVariantOf<Case>::kDifferentiable;
+  result.dtypes = {DType::f32, DType::f64, DType::bf16, DType::f16};
+  if constexpr (requires { Case::dtypes(); }) result.dtypes = Case::dtypes();
+  for (auto& params : Case::sweep()) result.sweep.push_back(std::make_unique<OpVariantOf<Case>>(params));
+  for (auto& params : Case::bench()) result.bench.push_back(std::make_unique<OpVariantOf<Case>>(params));
+  op_cases().push_back(std::move(result));
+  return true;
+}
+
+}  // namespace lamina::testing
+
+#define LAMINA_OP_CASE(Case) \
+  [[maybe_unused]] static const bool registered_##Case = ::lamina::testing::register_op_case<Case>()
