@@ -71,18 +71,18 @@ struct Variants {
   }
 };
 
-/// The oracle in f32: on the inputs as they are, and with each moved by half an f32 rounding, which shows what
+/// The oracle in f32: on the inputs as they are, and with each moved by one f32 rounding, which shows what
 /// cancellation does to any implementation of that precision and keeps one lucky run from setting the tolerance.
 std::vector<Outcome> naive_outcomes(const OpVariant& variant, const std::vector<std::vector<double>>& values,
                                     const std::vector<DType>& dtypes, uint64_t seed, bool backward) {
   std::vector<Outcome> outcomes{run_oracle<float>(variant, values, dtypes, seed, backward)};
   const std::vector<Input> specs = variant.inputs();
   std::mt19937_64 random(seed);
-  for (int repeat = 0; repeat < 2; ++repeat) {
+  for (int repeat = 0; repeat < 4; ++repeat) {
     auto moved = values;
     for (size_t i = 0; i < specs.size(); ++i) {
       if (specs[i].dtype && !is_floating(*specs[i].dtype)) continue;
-      for (double& value : moved[i]) value *= 1 + (random() % 2 == 0 ? 0x1p-24 : -0x1p-24);
+      for (double& value : moved[i]) value *= 1 + (random() % 2 == 0 ? 0x1p-23 : -0x1p-23);
     }
     outcomes.push_back(run_oracle<float>(variant, moved, dtypes, seed, backward));
   }
