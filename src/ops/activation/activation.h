@@ -4,6 +4,8 @@
 #include <optional>
 #include <string_view>
 
+#include "lamina/tensor/tensor.h"
+
 namespace lamina::ops {
 
 /// Element-wise functions between two products.
@@ -21,5 +23,15 @@ enum class Activation : uint8_t { none, relu, gelu, gelu_tanh, silu, elu, selu, 
 /// The enumerator's own name, as configurations write it.
 std::string_view name_of(Activation activation);
 std::optional<Activation> activation_from_name(std::string_view name);
+
+/// y = f(x), element by element; `none` gives x itself.
+///   x, y  any shape, any floating type
+/// Computed in f32 (f64 for f64). Backward, from the saved x: dx = dy · f'(x).
+Tensor activation(const Tensor& x, Activation function);
+
+namespace cpu {
+void activation_forward(const Tensor& x, Activation function, const Tensor& y);
+void activation_backward(const Tensor& x, const Tensor& dy, Activation function, const Tensor& dx);
+}  // namespace cpu
 
 }  // namespace lamina::ops
