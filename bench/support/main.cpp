@@ -26,9 +26,10 @@ void print_row(const Row& row) {
 }
 
 nlohmann::json to_json(const std::string& suite, const Row& row) {
-  nlohmann::json json{{"suite", suite},         {"what", row.what},      {"ours", row.ours},
-                      {"reference", row.reference}, {"unit", row.unit}, {"reference_name", row.reference_name},
-                      {"ratio", row.ratio()},   {"reached", row.reached()}};
+  nlohmann::json json{{"suite", suite},       {"what", row.what},
+                      {"ours", row.ours},     {"reference", row.reference},
+                      {"unit", row.unit},     {"reference_name", row.reference_name},
+                      {"ratio", row.ratio()}, {"reached", row.reached()}};
   if (row.at_least) json["at_least"] = *row.at_least;
   if (row.at_most) json["at_most"] = *row.at_most;
   return json;

@@ -65,7 +65,7 @@ bool register_suite(const std::string& name, std::function<void(Context&)> run);
 }  // namespace lamina::bench
 
 /// LAMINA_BENCH_SUITE(norm) { context.add(…); }
-#define LAMINA_BENCH_SUITE(name)                                                                                    \
-  static void bench_##name(::lamina::bench::Context& context);                                                      \
+#define LAMINA_BENCH_SUITE(name)                                                                                     \
+  static void bench_##name(::lamina::bench::Context& context);                                                       \
   [[maybe_unused]] static const bool bench_registered_##name = ::lamina::bench::register_suite(#name, bench_##name); \
   static void bench_##name(::lamina::bench::Context& context)
