@@ -67,13 +67,15 @@ T* at_or_null(T* first, int64_t offset) {
   return first == nullptr ? nullptr : first + offset;
 }
 
-/// Asks for the cache line at p to be brought in. An address past the end does no harm.
+/// Asks for the cache line at p to be brought to the second level. An address past the end does no harm.
 template <class T>
 HWY_INLINE void prefetch(const T* p) {
-  __builtin_prefetch(p);
+  __builtin_prefetch(p, 0, 2);
 }
 
-/// Σ term(i, count) over [0, n), with four accumulators.
+inline constexpr int kSums = 4;
+
+/// Σ term(i, count, k) over [0, n) in kSums accumulators; k, known when compiling, tells which of them the term joins.
 template <class D, class F>
 HWY_INLINE hn::TFromD<D> sum_vectors(D d, int64_t n, const F& term) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -83,13 +85,13 @@ HWY_INLINE hn::TFromD<D> sum_vectors(D d, int64_t n, const F& term) {
   auto s2 = s0;
   auto s3 = s0;
   int64_t i = 0;
-  for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    s0 = hn::Add(s0, term(i, whole));
-    s1 = hn::Add(s1, term(i + lanes, whole));
-    s2 = hn::Add(s2, term(i + 2 * lanes, whole));
-    s3 = hn::Add(s3, term(i + 3 * lanes, whole));
+  for (; i + kSums * lanes <= n; i += kSums * lanes) {
+    s0 = hn::Add(s0, term(i, whole, 0));
+    s1 = hn::Add(s1, term(i + lanes, whole, 1));
+    s2 = hn::Add(s2, term(i + 2 * lanes, whole, 2));
+    s3 = hn::Add(s3, term(i + 3 * lanes, whole, 3));
   }
-  for (; i < n; i += lanes) s0 = hn::Add(s0, term(i, static_cast<size_t>(std::min(lanes, n - i))));
+  for (; i < n; i += lanes) s0 = hn::Add(s0, term(i, static_cast<size_t>(std::min(lanes, n - i)), 0));
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
 }
 
@@ -115,18 +117,18 @@ HWY_INLINE void statistics(const NormForwardRows<T>& args, int64_t g) {
   T* h = at_or_null(args.h, at);
   A squares = 0;
   if constexpr (kCentred) {
-    const A sum =
-        sum_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR { return load_sum(d, x, residual, h, i, count); });
+    const A sum = sum_vectors(
+        d, n, [&](int64_t i, size_t count, int /*k*/) HWY_ATTR { return load_sum(d, x, residual, h, i, count); });
     args.mean[g] = sum / static_cast<A>(n);
     const auto mean = hn::Set(d, args.mean[g]);
     const T* from = h != nullptr ? h : x;
-    squares = sum_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
+    squares = sum_vectors(d, n, [&](int64_t i, size_t count, int /*k*/) HWY_ATTR {
       auto v = hn::Sub(load_n(d, from + i, count), mean);
       if (count != hn::Lanes(d)) v = hn::IfThenElseZero(hn::FirstN(d, count), v);
       return hn::Mul(v, v);
     });
   } else {
-    squares = sum_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
+    squares = sum_vectors(d, n, [&](int64_t i, size_t count, int /*k*/) HWY_ATTR {
       const auto v = load_sum(d, x, residual, h, i, count);
       return hn::Mul(v, v);
     });
@@ -194,15 +196,16 @@ HWY_INLINE auto find_pull(const NormBackwardRows<T>& args, int64_t row, int64_t 
   const A r = kCentred && n == 1 ? A{0} : args.r[g];
   const A mean = kCentred ? args.mean[g] : A{0};
   const auto mean_v = hn::Set(d, mean);
-  auto sum_g = hn::Zero(d);
-  const A dot = sum_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
+  hn::Vec<ComputeTag<T>> sums_g[kSums] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+  const A dot = sum_vectors(d, n, [&](int64_t i, size_t count, [[maybe_unused]] int k) HWY_ATTR {
     auto grad = load_n(d, dy + i, count);
     if (scale != nullptr) grad = hn::Mul(grad, load_n(d, scale + i, count));
     if constexpr (!kCentred) return hn::Mul(grad, load_n(d, x + i, count));
-    sum_g = hn::Add(sum_g, grad);
+    sums_g[k] = hn::Add(sums_g[k], grad);
     return hn::Mul(grad, hn::Sub(load_n(d, x + i, count), mean_v));
   });
   const A c = dot * r * r / static_cast<A>(n);
+  const auto sum_g = hn::Add(hn::Add(sums_g[0], sums_g[1]), hn::Add(sums_g[2], sums_g[3]));
   const A mean_g = kCentred ? hn::GetLane(hn::SumOfLanes(d, sum_g)) / static_cast<A>(n) : A{0};
   return Pull<hn::Vec<ComputeTag<T>>>{hn::Set(d, r), mean_v, hn::Set(d, c), hn::Set(d, mean_g)};
 }
@@ -220,7 +223,10 @@ HWY_INLINE void backward_block(const NormBackwardRows<T>& args, int64_t row, int
   auto* dbias = at_or_null(args.dbias, range * args.width + in_row);
   const int64_t first = row * args.width + in_row;
   const int64_t ahead = kRows * args.width;
+  // Rows may lie a multiple of 4096 bytes apart, and a load waits for an older store of the same low address bits: all
+  // loads come before the stores.
   for_vectors(d, args.group, [&](int64_t i, size_t count) HWY_ATTR {
+    V dx[kRows];
     auto dscale_v = hn::Zero(d);
     auto dbias_v = hn::Zero(d);
     const auto scale_v = scale != nullptr ? load_n(d, scale + i, count) : hn::Set(d, Accumulate<T>{1});
@@ -235,10 +241,10 @@ HWY_INLINE void backward_block(const NormBackwardRows<T>& args, int64_t row, int
       if constexpr (kCentred) dbias_v = hn::Add(dbias_v, dy);
       auto v = hn::Mul(dy, scale_v);
       if constexpr (kCentred) v = hn::Sub(v, pulls[k].mean_g);
-      v = hn::Mul(hn::NegMulAdd(x, pulls[k].c, v), pulls[k].r);
-      if (args.dh != nullptr) v = hn::Add(v, load_n(d, args.dh + at, count));
-      put_n(d, v, args.dx + at, count, streaming);
+      dx[k] = hn::Mul(hn::NegMulAdd(x, pulls[k].c, v), pulls[k].r);
+      if (args.dh != nullptr) dx[k] = hn::Add(dx[k], load_n(d, args.dh + at, count));
     }
+    for (int k = 0; k < kRows; ++k) put_n(d, dx[k], args.dx + first + k * args.width + i, count, streaming);
     if (dscale != nullptr) store_n(d, hn::Add(load_n(d, dscale + i, count), dscale_v), dscale + i, count);
     if (dbias != nullptr) store_n(d, hn::Add(load_n(d, dbias + i, count), dbias_v), dbias + i, count);
   });
