@@ -5,9 +5,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <random>
-
-#include "lamina/io/safetensors.h"
 
 namespace lamina::testing {
 namespace {
