@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "lamina/tensor/tensor.h"
-#include "support/golden.h"
+#include "support/module_golden.h"
 
 namespace lamina::testing {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/modules.h"
-#include "support/golden.h"
+#include "support/module_golden.h"
 
 namespace lamina::testing {
 namespace {
