@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iostream>
 #include <limits>
 #include <random>
 #include <set>
@@ -255,20 +256,50 @@ void register_checks() {
   }
 }
 
-TEST(OpList, EveryOperatorHasACaseAndEveryCaseAnOperator) {
-  std::set<std::string> listed;
-#define LAMINA_OP(name, family, purpose) listed.insert(#name);
+struct Listed {
+  const char* name;
+  const char* family;
+  const char* purpose;
+};
+
+constexpr Listed kListed[] = {
+#define LAMINA_OP(name, family, purpose) {#name, #family, purpose},
 #include "lamina/ops/op_list.def"
 #undef LAMINA_OP
+};
+
+TEST(OpList, EveryOperatorHasACaseAndEveryCaseAnOperator) {
+  std::set<std::string> listed;
+  for (const Listed& op : kListed) listed.insert(op.name);
   std::set<std::string> tested;
   for (const OpCase& op : op_cases()) tested.insert(op.name);
   EXPECT_EQ(listed, tested);
+}
+
+/// docs/operators.md: what is listed, and what its case proves.
+void print_support_table() {
+  std::cout << "# Operators\n\nMade by `make docs` from `src/ops/op_list.def` and the cases in `tests/ops`. Every type "
+               "named is tested forward and, where there\nis a gradient, backward against an oracle written from the "
+               "formula.\n\n| family | operator | what | types | gradient | devices | variants tested |\n"
+               "|---|---|---|---|---|---|---|\n";
+  for (const Listed& listed : kListed) {
+    for (const OpCase& op : op_cases()) {
+      if (op.name != listed.name) continue;
+      std::cout << "| " << listed.family << " | `" << listed.name << "` | " << listed.purpose << " | ";
+      for (const DType dtype : op.dtypes) std::cout << dtype << ' ';
+      std::cout << "| " << (op.backward ? "yes" : "no") << " | cpu meta | " << op.sweep.size() << " |\n";
+    }
+  }
 }
 
 }  // namespace
 }  // namespace lamina::testing
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == "--support-table") {
+    lamina::testing::print_support_table();
+    return 0;
+  }
   ::testing::InitGoogleTest(&argc, argv);
   lamina::testing::register_checks();
   return RUN_ALL_TESTS();
