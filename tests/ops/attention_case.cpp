@@ -40,12 +40,12 @@ struct AttentionCase {
     all.push_back({1, 7, 3, 2, 2, 4, 4, {}, false, 0, true});  // queries that see the sink only
     all.push_back({2, 13, 13, 2, 1, 4, 4, {.dropout = 0.3, .dropout_key = {7, 9}}});
     all.push_back({1, 12, 16, 2, 2, 4, 4, {.causal = false, .dropout = 0.5, .dropout_key = {1, 2}}});
-    all.push_back({1, 132, 132, 1, 1, 2, 3, {.dropout = 0.1, .dropout_key = {3, 4}}});
+    all.push_back({1, 132, 140, 1, 1, 2, 3, {.dropout = 0.1, .dropout_key = {3, 4}}});
   }
   static void add_patterns(std::vector<Params>& all) {
     using Pattern = ops::AttentionPattern;
     const std::vector<Pattern> patterns = {
-        {.kind = Kind::window, .window = 1},
+        {.kind = Kind::window, .window = 2},
         {.kind = Kind::window, .window = 6},
         {.kind = Kind::window, .window = 5, .global_tokens = 3},
         {.kind = Kind::strided, .window = 3, .stride = 7},

@@ -70,7 +70,9 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
   args.options = resolved(options, sizes.d_qk);
   args.extras = prepared(extras, q.dtype());
   args.y = Tensor::empty({sizes.batch, sizes.seq_q, sizes.n_heads, sizes.d_v}, q.dtype(), q.device());
-  args.lse = Tensor::empty({sizes.batch, sizes.n_heads, sizes.seq_q}, accumulation_type(q.dtype()), q.device());
+  const Shape per_query{sizes.batch, sizes.n_heads, sizes.seq_q};
+  args.greatest = Tensor::empty(per_query, accumulation_type(q.dtype()), q.device());
+  args.inverse = Tensor::empty(per_query, accumulation_type(q.dtype()), q.device());
   LAMINA_LAUNCH(q.device(), work_of(args, sizes, false), attention_forward, args);
 
   AttentionForward kept = args;  // what the tape holds itself is put back by run_backward

@@ -78,10 +78,10 @@ struct AttentionExtras {
 /// When seq_q != seq_k the queries are the last seq_q positions: query i stands at i + seq_k − seq_q.
 /// A query that may see no key gives zeros. Dao et al. 2022, arXiv:2205.14135.
 ///
-/// Backward recomputes the probabilities p from the saved log-sum-exp per query; with z the scores after the soft cap:
+/// Backward recomputes the probabilities p from two saved numbers per query; with z the scores after the soft cap:
 ///   dv = pᵀ dy,  dp = dy vᵀ,  ds = p · (dp − Σ_d dy·y),  dt5[bucket] = Σ ds,  dsink = − Σ_i p_sink · Σ_d dy·y
 ///   ds ← ds · (1 − (z/c)²) under a soft cap,  dq = scale · ds k,  dk = scale · dsᵀ q
-/// Extra memory: two numbers per query and head, and tiles; for bf16 and f16 also dq in f32.
+/// Extra memory: three numbers per query and head, and tiles; for bf16 and f16 also dq in f32.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {},
                  const AttentionExtras& extras = {});
 
@@ -94,7 +94,10 @@ struct AttentionForward {
   AttentionOptions options;
   AttentionExtras extras;
   Tensor y;
-  Tensor lse;  ///< [batch, n_heads, seq_q], log Σ exp of the scores, accumulation type
+  /// [batch, n_heads, seq_q] each, accumulation type: the greatest score m, and 1 / Σ exp(score − m). Kept apart rather
+  /// than as log-sum-exp, so that backward gets the very weights of forward.
+  Tensor greatest;
+  Tensor inverse;
 };
 struct AttentionBackward {
   AttentionForward forward;

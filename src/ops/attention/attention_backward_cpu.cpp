@@ -176,29 +176,39 @@ class BackwardTask {
     for (int64_t r = 0; r < n; ++r) {
       const int64_t query = q0 + at + r;
       const int64_t index = (b_ * sizes_.n_heads + head_) * sizes_.seq_q + query;
-      const A lse = in_.lse.data<A>()[index];
-      const A delta = shared_.delta.template data<A>()[index];
+      const Row row{in_.greatest.data<A>()[index], in_.inverse.data<A>()[index],
+                    shared_.delta.template data<A>()[index], p + r * kBackwardTile, ds + r * kBackwardTile};
       if (plain) {
-        plain_row(p + r * kBackwardTile, ds + r * kBackwardTile, lse, delta);
+        plain_row(row);
       } else {
-        general_row(query, columns, lse, delta, p + r * kBackwardTile, ds + r * kBackwardTile, at + r);
+        general_row(row, query, at + r, columns);
       }
     }
   }
 
-  /// In: p the scores, ds = dy·v. Out: the weights and the scores' gradients.
-  void plain_row(A* p, A* ds, A lse, A delta) {
+  /// One query of a tile. In: p the scores, ds = dy·v. Out: the weights and the scores' gradients.
+  struct Row {
+    A greatest;
+    A inverse;
+    A delta;
+    A* p;
+    A* ds;
+  };
+
+  void plain_row(const Row& row) {
     const D d;
-    const auto lse_v = hn::Set(d, lse);
-    const auto delta_v = hn::Set(d, delta);
+    const auto greatest = hn::Set(d, row.greatest);
+    const auto inverse = hn::Set(d, row.inverse);
+    const auto delta = hn::Set(d, row.delta);
     for (int64_t c = 0; c < kBackwardTile; c += lanes_of<A>()) {
-      const V weight = exp_flushed(d, hn::Sub(hn::LoadU(d, p + c), lse_v));
-      hn::StoreU(weight, d, p + c);
-      hn::StoreU(hn::Mul(weight, hn::Sub(hn::LoadU(d, ds + c), delta_v)), d, ds + c);
+      const V weight = hn::Mul(exp_flushed(d, hn::Sub(hn::LoadU(d, row.p + c), greatest)), inverse);
+      hn::StoreU(weight, d, row.p + c);
+      hn::StoreU(hn::Mul(weight, hn::Sub(hn::LoadU(d, row.ds + c), delta)), d, row.ds + c);
     }
   }
 
-  void general_row(int64_t query, AttentionMask::Range columns, A lse, A delta, A* p, A* ds, int64_t r) {
+  /// `r` is the query's row in the tile.
+  void general_row(const Row& row, int64_t query, int64_t r, AttentionMask::Range columns) {
     const D d;
     const A cap = static_cast<A>(in_.options.soft_cap);
     const bool holes = !shared_.mask.ranges_suffice();
@@ -206,11 +216,11 @@ class BackwardTask {
     if (holes) shared_.mask.fill_keys(query, k0_, keys_, holes_);
     const bool biased = shared_.bias.by_key.defined();
     const A* bias = biased ? shared_.bias.template keys<A>(head_, query, k0_) : nullptr;
-    const auto row = static_cast<uint64_t>((b_ * sizes_.n_heads + head_) * sizes_.seq_q + query);
-    const auto element = row * static_cast<uint64_t>(sizes_.seq_k) + static_cast<uint64_t>(k0_);
+    const auto index = static_cast<uint64_t>((b_ * sizes_.n_heads + head_) * sizes_.seq_q + query);
+    const auto element = index * static_cast<uint64_t>(sizes_.seq_k) + static_cast<uint64_t>(k0_);
     A* diagonal = diagonals_ + kBackwardTile - r;
     for (int64_t c = columns.begin; c < columns.end; c += lanes_of<A>()) {
-      V s = hn::LoadU(d, p + c);
+      V s = hn::LoadU(d, row.p + c);
       V slope = hn::Set(d, A{1});
       if (cap > 0) {
         const V t = tanh_of(d, hn::Mul(s, hn::Set(d, 1 / cap)));
@@ -220,18 +230,19 @@ class BackwardTask {
       if (biased) s = hn::Add(s, hn::LoadU(d, bias + c));
       auto keep = lanes_between(d, seen.begin - k0_ - c, std::min(seen.end - k0_, keys_) - c);
       if (holes) keep = hn::AndNot(hn::Lt(hn::LoadU(d, holes_ + c), hn::Zero(d)), keep);
-      const V weight = hn::IfThenElseZero(keep, exp_flushed(d, hn::Sub(s, hn::Set(d, lse))));
-      V dp = hn::LoadU(d, ds + c);
+      const V power = exp_flushed(d, hn::Sub(s, hn::Set(d, row.greatest)));
+      const V weight = hn::IfThenElseZero(keep, hn::Mul(power, hn::Set(d, row.inverse)));
+      V dp = hn::LoadU(d, row.ds + c);
       V dropped = weight;
       if (dropout_.active()) {
         const V factors = dropout_.factors(d, element + static_cast<uint64_t>(c), 1);
         dp = hn::Mul(dp, factors);
         dropped = hn::Mul(weight, factors);
       }
-      const V grad = hn::Mul(weight, hn::Sub(dp, hn::Set(d, delta)));
+      const V grad = hn::Mul(weight, hn::Sub(dp, hn::Set(d, row.delta)));
       if (dt5_ != nullptr) hn::StoreU(hn::Add(hn::LoadU(d, diagonal + c), grad), d, diagonal + c);
-      hn::StoreU(dropped, d, p + c);
-      hn::StoreU(hn::Mul(grad, slope), d, ds + c);
+      hn::StoreU(dropped, d, row.p + c);
+      hn::StoreU(hn::Mul(grad, slope), d, row.ds + c);
     }
   }
 
@@ -372,7 +383,9 @@ void dot_outputs(const AttentionBackward& args, const AttentionSizes& sizes, con
         const A dot = hn::GetLane(hn::SumOfLanes(d, sum));
         delta.data<A>()[index] = dot;
         if (!sinks) continue;
-        const A weight = std::exp(args.forward.extras.sinks.data<A>()[head] - args.forward.lse.data<A>()[index]);
+        const A sink = args.forward.extras.sinks.data<A>()[head];
+        const A weight =
+            std::exp(sink - args.forward.greatest.data<A>()[index]) * args.forward.inverse.data<A>()[index];
         partial[static_cast<size_t>(begin / kGrain * sizes.n_heads + head)] -= weight * dot;
       }
     }
@@ -415,7 +428,7 @@ void backward(const AttentionBackward& args) {
                            distance_bias(in.options, in.extras, sizes.n_heads, sizes.seq_q, sizes.seq_k),
                            AttentionTurns(mask, sizes, kBackwardTile),
                            std::is_same_v<T, A> ? args.dq : Tensor::empty(args.dq.shape(), dtype_of<A>(), device),
-                           Tensor::empty(in.lse.shape(), dtype_of<A>(), device),
+                           Tensor::empty(in.greatest.shape(), dtype_of<A>(), device),
                            Tensor(),
                            key_blocks};
   if (args.dt5_bias.defined()) {

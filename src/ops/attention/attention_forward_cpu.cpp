@@ -7,8 +7,6 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include <cmath>
-
 #include "lamina/ops/attention/attention_bias.h"
 #include "lamina/ops/attention/attention_kernel.h"
 #include "lamina/ops/attention/attention_tile-inl.h"
@@ -205,14 +203,15 @@ class ForwardTask {
     const D d;
     const int64_t stride = sizes_.n_heads * sizes_.d_v;
     T* y = args_.y.data<T>() + (b_ * sizes_.seq_q + q0_) * stride + head_ * sizes_.d_v;
-    A* lse = args_.lse.data<A>() + (b_ * sizes_.n_heads + head_) * sizes_.seq_q + q0_;
+    const int64_t index = (b_ * sizes_.n_heads + head_) * sizes_.seq_q + q0_;
+    std::copy(max_, max_ + count_, args_.greatest.data<A>() + index);
     for (int64_t i = 0; i < count_; ++i) {
-      const bool seen = sum_[i] != 0;
-      const auto inverse = hn::Set(d, seen ? 1 / sum_[i] : A{0});
+      const A inverse = sum_[i] != 0 ? 1 / sum_[i] : A{0};
+      args_.inverse.data<A>()[index + i] = inverse;
+      const auto factor = hn::Set(d, inverse);
       for_vectors(d, sizes_.d_v, [&](int64_t c, size_t n) HWY_ATTR {
-        store_n(d, hn::Mul(hn::LoadU(d, o_ + i * v_ld_ + c), inverse), y + i * stride + c, n);
+        store_n(d, hn::Mul(hn::LoadU(d, o_ + i * v_ld_ + c), factor), y + i * stride + c, n);
       });
-      lse[i] = seen ? max_[i] + std::log(sum_[i]) : A{0};
     }
   }
 
