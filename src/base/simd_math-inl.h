@@ -29,6 +29,7 @@ struct MathConstants<float> {
   static constexpr float kLn2Low = -2.12194440e-4F;
   static constexpr float kExpLow = -104.0F;  // exp is zero below
   static constexpr float kExpHigh = 89.0F;   // and infinite above
+  static constexpr float kExpNormal = -87.0F;  // and normal from here
   /// (exp(r) − 1 − r) / r² for |r| ≤ ln2/2; exp(r) − 1 is right to 2^-30.
   static constexpr std::array<double, 6> kExpm1{0.500000001353872989,   0.16666666681704215,    0.0416664641974056923,
                                                 0.00833331084464786256, 0.00139337307157920825, 0.00019891080463998842};
@@ -50,6 +51,7 @@ struct MathConstants<double> {
   static constexpr double kLn2Low = 1.90821492927058770002e-10;
   static constexpr double kExpLow = -746.0;
   static constexpr double kExpHigh = 710.0;
+  static constexpr double kExpNormal = -708.0;
   /// To 2^-60.
   static constexpr std::array<double, 11> kExpm1{0.5,
                                                  0.16666666666666671,
@@ -134,6 +136,16 @@ HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   const auto half = hn::ShiftRight<1>(parts.n);  // 2^n itself may lie outside the normal numbers
   const auto scale = power_of_two(d, half);
   return hn::Mul(hn::MulAdd(parts.fraction, scale, scale), power_of_two(d, hn::Sub(parts.n, half)));
+}
+
+/// exp(x) for x below the overflow threshold, zero where the result is no normal number. Cheaper than exp(): what a
+/// softmax needs.
+template <class D>
+HWY_INLINE hn::Vec<D> exp_flushed(D d, hn::Vec<D> x) {
+  const auto lowest = hn::Set(d, Constants<D>::kExpNormal);
+  const auto parts = exp_parts(d, hn::Max(lowest, x));
+  const auto scale = power_of_two(d, parts.n);
+  return hn::IfThenZeroElse(hn::Lt(x, lowest), hn::MulAdd(parts.fraction, scale, scale));
 }
 
 /// exp(x) − 1 for x ≤ 0.

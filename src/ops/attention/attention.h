@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "lamina/base/philox.h"
@@ -8,17 +7,19 @@
 
 namespace lamina::ops {
 
-/// Which keys a query may see, beside causality. Positions are counted from the start of a document.
+/// Which keys a query may see, beside causality. Positions are counted from the start of a document. Every kind but
+/// `full` needs seq_q <= seq_k.
 struct AttentionPattern {
   enum class Kind {
     full,
     /// |i − j| < window (causal: 0 <= i − j < window), plus every key below and every query below `global_tokens`
-    /// (Longformer; 0 for a plain sliding window).
+    /// (Longformer, arXiv:2004.05150; 0 for a plain sliding window).
     window,
-    /// Blocks of `block` positions: the `window_blocks` nearest on each side, the first `global_blocks` for and from
-    /// everybody, and `random_blocks` drawn per query block from `seed` (BigBird).
+    /// Blocks of `block` positions: a query's own and the `window_blocks` nearest on each side, the first
+    /// `global_blocks` for and from everybody, and `random_blocks` drawn per query block from `seed`, with repetition,
+    /// among all key blocks (causal: up to the query's own) (BigBird, arXiv:2007.14062).
     blocks,
-    /// The `window` nearest, and every `stride`-th before them (Sparse Transformer).
+    /// |i − j| < window or |i − j| a multiple of `stride` (Sparse Transformer, arXiv:1904.10509).
     strided,
   };
   Kind kind = Kind::full;
@@ -31,8 +32,11 @@ struct AttentionPattern {
   int64_t stride = 0;
   uint64_t seed = 0;
 
-  /// The definition, for any pair of positions; kernels skip whole tiles but agree with it.
-  bool allows(int64_t query, int64_t key) const;
+  /// The definition, for any pair of positions; kernels skip whole tiles but agree with it. `keys` is how many
+  /// positions random blocks are drawn from: the length of the document, or query + 1 under causality.
+  bool allows(int64_t query, int64_t key, int64_t keys) const;
+  /// The `draw`-th random key block of a query block, below `key_blocks`.
+  int64_t random_block(int64_t query_block, int64_t draw, int64_t key_blocks) const;
 };
 
 struct AttentionOptions {
@@ -42,7 +46,9 @@ struct AttentionOptions {
   AttentionPattern pattern;
   /// c·tanh(z/c) on the scaled scores, before bias and mask; 0 means none.
   double soft_cap = 0.0;
-  /// Probability of dropping an attention weight, with its random stream.
+  /// Probability, below 1, of dropping an attention weight (the others grow by 1/(1 − dropout)), with its random
+  /// stream. The weight of query i, key j, head h in row b is element ((b · n_heads + h) · seq_q + i) · seq_k + j of
+  /// the stream.
   double dropout = 0.0;
   RandomKey dropout_key;
   /// T5: distances are bucketed, bidirectionally when not causal; beyond max_distance one bucket serves all.
@@ -53,7 +59,7 @@ struct AttentionOptions {
 struct AttentionExtras {
   /// [n_heads] f32: the score gets − slope · |i − j|. No gradient.
   Tensor alibi_slopes;
-  /// [buckets, n_heads]: learned bias by T5 distance bucket. Differentiable.
+  /// [buckets, n_heads]: learned bias by T5 distance bucket (arXiv:1910.10683). Differentiable.
   Tensor t5_bias;
   /// [n_heads]: one more logit per head in the softmax's denominator, which carries no value (attention sink).
   /// Differentiable.
@@ -69,12 +75,43 @@ struct AttentionExtras {
 ///   k  [batch, seq_k, n_kv_heads, d_qk]     n_heads % n_kv_heads == 0
 ///   v  [batch, seq_k, n_kv_heads, d_v]
 ///   returns [batch, seq_q, n_heads, d_v], q's type; f32 (f64) inside.
-/// When seq_q < seq_k the queries are the last seq_q positions: query i stands at i + seq_k − seq_q.
+/// When seq_q != seq_k the queries are the last seq_q positions: query i stands at i + seq_k − seq_q.
 /// A query that may see no key gives zeros. Dao et al. 2022, arXiv:2205.14135.
 ///
-/// Backward recomputes the probabilities p from the saved log-sum-exp per query:
-///   dv = pᵀ dy,  dp = dy vᵀ,  ds = p · (dp − Σ_d dy·y),  dq = scale · ds k,  dk = scale · dsᵀ q
+/// Backward recomputes the probabilities p from two saved numbers per query; with z the scores after the soft cap:
+///   dv = pᵀ dy,  dp = dy vᵀ,  ds = p · (dp − Σ_d dy·y),  dt5[bucket] = Σ ds,  dsink = − Σ_i p_sink · Σ_d dy·y
+///   ds ← ds · (1 − (z/c)²) under a soft cap,  dq = scale · ds k,  dk = scale · dsᵀ q
+/// Extra memory: three numbers per query and head, and tiles; for bf16 and f16 also dq in f32.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {},
                  const AttentionExtras& extras = {});
+
+/// What the kernels are given; everything is dense. Small parameters are in the accumulation type, document_starts in
+/// i64; undefined where not used. `options.scale` is resolved.
+struct AttentionForward {
+  Tensor q;
+  Tensor k;
+  Tensor v;
+  AttentionOptions options;
+  AttentionExtras extras;
+  Tensor y;
+  /// [batch, n_heads, seq_q] each, accumulation type: the greatest score m, and 1 / Σ exp(score − m). Kept apart rather
+  /// than as log-sum-exp, so that backward gets the very weights of forward.
+  Tensor greatest;
+  Tensor inverse;
+};
+struct AttentionBackward {
+  AttentionForward forward;
+  Tensor dy;
+  Tensor dq;
+  Tensor dk;
+  Tensor dv;
+  Tensor dt5_bias;  ///< accumulation type, or undefined
+  Tensor dsinks;    ///< accumulation type, or undefined
+};
+
+namespace cpu {
+void attention_forward(const AttentionForward& args);
+void attention_backward(const AttentionBackward& args);
+}  // namespace cpu
 
 }  // namespace lamina::ops

@@ -1,0 +1,85 @@
+#include "lamina/ops/attention/attention.h"
+
+#include "lamina/autograd/tape.h"
+#include "lamina/ops/attention/attention_checks.h"
+#include "lamina/ops/attention/attention_kernel.h"
+#include "lamina/ops/launch.h"
+
+namespace lamina::ops {
+namespace {
+
+constexpr const char* kOp = "attention";
+
+void check_tensors(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionExtras& extras) {
+  check_floating(kOp, "q", q);
+  check_dtype(kOp, "k", k, q.dtype());
+  check_dtype(kOp, "v", v, q.dtype());
+  LAMINA_CHECK(q.rank() == 4, kOp, ": q is ", q.shape(), "; expected [batch, seq_q, n_heads, d_qk]");
+  LAMINA_CHECK(k.rank() == 4, kOp, ": k is ", k.shape(), "; expected [batch, seq_k, n_kv_heads, d_qk]");
+  LAMINA_CHECK(v.rank() == 4, kOp, ": v is ", v.shape(), "; expected [batch, seq_k, n_kv_heads, d_v]");
+  check_shape(kOp, "k", k, {q.dim(0), k.dim(1), k.dim(2), q.dim(3)});
+  check_shape(kOp, "v", v, {q.dim(0), k.dim(1), k.dim(2), v.dim(3)});
+  LAMINA_CHECK(k.dim(2) > 0 ? q.dim(2) % k.dim(2) == 0 : q.dim(2) == 0, kOp, ": q has ", q.dim(2), " heads, k has ",
+               k.dim(2), "; expected n_heads to be a multiple of n_kv_heads");
+  check_same_device(kOp, {q, k, v, extras.alibi_slopes, extras.t5_bias, extras.sinks, extras.document_starts});
+}
+
+/// The products over the pairs that may meet, and each tensor once.
+Work work_of(const AttentionForward& args, const AttentionSizes& sizes, bool backward) {
+  const int64_t pairs = sizes.batch * sizes.n_heads * attention_mask(args).pairs();
+  const int64_t bytes = args.q.nbytes() + args.k.nbytes() + args.v.nbytes() + args.y.nbytes();
+  if (backward) return {2 * pairs * (3 * sizes.d_qk + 2 * sizes.d_v), 2 * bytes};
+  return {2 * pairs * (sizes.d_qk + sizes.d_v), bytes};
+}
+
+void run_backward(Backward& b, AttentionForward forward) {
+  enum { kQ, kK, kV, kT5, kSinks };
+  forward.q = b.saved(0);
+  forward.k = b.saved(1);
+  forward.v = b.saved(2);
+  forward.y = b.saved(3);
+  const auto like = [](const Tensor& t) { return Tensor::empty(t.shape(), t.dtype(), t.device()); };
+  AttentionBackward args;
+  args.forward = forward;
+  args.dy = b.grad(0);
+  args.dq = like(forward.q);
+  args.dk = like(forward.k);
+  args.dv = like(forward.v);
+  if (b.needs(kT5)) args.dt5_bias = like(forward.extras.t5_bias);
+  if (b.needs(kSinks)) args.dsinks = like(forward.extras.sinks);
+  LAMINA_LAUNCH(forward.q.device(), work_of(forward, attention_sizes(forward), true), attention_backward, args);
+  if (b.needs(kQ)) b.add(kQ, std::move(args.dq));
+  if (b.needs(kK)) b.add(kK, std::move(args.dk));
+  if (b.needs(kV)) b.add(kV, std::move(args.dv));
+  if (b.needs(kT5)) b.add(kT5, std::move(args.dt5_bias));
+  if (b.needs(kSinks)) b.add(kSinks, std::move(args.dsinks));
+}
+
+}  // namespace
+
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
+                 const AttentionExtras& extras) {
+  check_tensors(q, k, v, extras);
+  AttentionForward args;
+  args.q = q.contiguous();
+  args.k = k.contiguous();
+  args.v = v.contiguous();
+  const AttentionSizes sizes = attention_sizes(args);
+  check_attention_options(kOp, options, sizes);
+  check_attention_extras(kOp, options, extras, sizes);
+  args.options = resolved(options, sizes.d_qk);
+  args.extras = prepared(extras, q.dtype());
+  args.y = Tensor::empty({sizes.batch, sizes.seq_q, sizes.n_heads, sizes.d_v}, q.dtype(), q.device());
+  const Shape per_query{sizes.batch, sizes.n_heads, sizes.seq_q};
+  args.greatest = Tensor::empty(per_query, accumulation_type(q.dtype()), q.device());
+  args.inverse = Tensor::empty(per_query, accumulation_type(q.dtype()), q.device());
+  LAMINA_LAUNCH(q.device(), work_of(args, sizes, false), attention_forward, args);
+
+  AttentionForward kept = args;  // what the tape holds itself is put back by run_backward
+  kept.q = kept.k = kept.v = kept.y = Tensor();
+  record(kOp, {q, k, v, extras.t5_bias, extras.sinks}, {args.y}, {args.q, args.k, args.v, args.y},
+         [kept](Backward& b) { run_backward(b, kept); });
+  return args.y;
+}
+
+}  // namespace lamina::ops

@@ -1,0 +1,314 @@
+// The cache of each row and key head is cut into chunks of a fixed number of keys, one task each, which leaves a
+// maximum, a sum and a weighted sum of values per query; these are put together in the order of the chunks. Inside a
+// chunk the keys pass through the first-level cache in tiles, as they lie where their type and width allow it, else
+// converted. Up to kDotRows queries are multiplied row by row, more of them as a product with Qᵀ.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lamina/ops/attention/attention_decode_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <cmath>
+
+#include "lamina/ops/attention/attention_bias.h"
+#include "lamina/ops/attention/attention_decode.h"
+#include "lamina/ops/attention/attention_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lamina::ops::HWY_NAMESPACE {
+
+constexpr int64_t kChunk = 512;
+constexpr int64_t kDecodeTile = 64;
+constexpr int64_t kDotRows = 4;
+
+/// What the chunks of a call leave behind, and what they share.
+struct DecodeShared {
+  AttentionSizes sizes;  // seq_k is the greatest length
+  int64_t capacity;
+  int64_t rows;    // queries per key head: group · seq_q, a head's queries side by side
+  int64_t chunks;  // of the longest row
+  DistanceBias bias;
+  Tensor partial;  // [batch · n_kv_heads · chunks, rows, d_v + 2]: Σ weight · v, greatest score, Σ weight
+};
+
+template <class T>
+class DecodeTask {
+  using A = Accumulate<T>;
+  using D = hn::ScalableTag<A>;
+  using V = hn::Vec<D>;
+
+ public:
+  DecodeTask(const AttentionDecode& args, const DecodeShared& shared)
+      : args_(args), shared_(shared), sizes_(shared.sizes), rows_(shared.rows) {
+    take();
+    scratch_.allocate(args.q.device());
+    take();
+  }
+
+  void run(int64_t task) {
+    kv_head_ = task / shared_.chunks % sizes_.n_kv_heads;
+    b_ = task / shared_.chunks / sizes_.n_kv_heads;
+    length_ = args_.lengths.data<int64_t>()[b_];
+    const AttentionMask mask(args_.options, sizes_.seq_q, length_);
+    const int64_t begin = task % shared_.chunks * kChunk;
+    const int64_t end = std::min(begin + kChunk, length_);
+    start();
+    for (int64_t k0 = begin; k0 < end; k0 += kDecodeTile) {
+      const int64_t k1 = std::min(k0 + kDecodeTile, end);
+      const auto coverage = mask.coverage(0, sizes_.seq_q, k0, k1);
+      if (coverage == AttentionMask::Coverage::none) continue;
+      add_keys(mask, k0, k1 - k0, coverage == AttentionMask::Coverage::partial);
+    }
+    finish(shared_.partial.data<A>() + task * rows_ * (sizes_.d_v + 2));
+  }
+
+ private:
+  void take() {
+    const int64_t lanes = lanes_of<A>();
+    const int64_t padded = round_up(rows_, lanes);
+    k_ld_ = round_up(sizes_.d_qk, lanes);
+    v_ld_ = round_up(sizes_.d_v, lanes);
+    q_ld_ = padded;
+    q_rows_ = scratch_.take(padded * k_ld_);
+    q_ = scratch_.take(k_ld_ * padded);
+    k_ = scratch_.take(kDecodeTile * k_ld_);
+    v_ = scratch_.take(kDecodeTile * v_ld_);
+    st_ = scratch_.take(kDecodeTile * padded);
+    s_ = scratch_.take(padded * kDecodeTile);
+    o_ = scratch_.take(padded * v_ld_);
+    max_ = scratch_.take(padded);
+    sum_ = scratch_.take(padded);
+    shrink_ = scratch_.take(padded);
+    holes_ = scratch_.take(kDecodeTile);
+  }
+
+  int64_t head_of(int64_t row) const { return kv_head_ * sizes_.group + row / sizes_.seq_q; }
+
+  void start() {
+    const int64_t padded = q_ld_;
+    std::fill(q_rows_, q_rows_ + padded * k_ld_, A{0});
+    for (int64_t r = 0; r < rows_; ++r) {
+      const int64_t row = (b_ * sizes_.seq_q + r % sizes_.seq_q) * sizes_.n_heads + head_of(r);
+      load_rows<A>(args_.q.data<A>() + row * sizes_.d_qk, sizes_.d_qk, 1, sizes_.d_qk,
+                   static_cast<A>(args_.options.scale), q_rows_ + r * k_ld_, k_ld_);
+    }
+    if (rows_ > kDotRows) transpose_rows(q_rows_, k_ld_, padded, sizes_.d_qk, q_, q_ld_);
+    std::fill(s_, s_ + padded * kDecodeTile, A{0});
+    std::fill(o_, o_ + padded * v_ld_, A{0});
+    std::fill(max_, max_ + padded, A(-1e30));
+    std::fill(sum_, sum_ + padded, A{0});
+    std::fill(shrink_, shrink_ + padded, A{1});
+  }
+
+  /// Rows of a cache from key k0 on, `ld` apart, in the accumulation type.
+  const A* tile_of(const Tensor& cache, int64_t k0, int64_t keys, int64_t width, A* buffer, int64_t ld) const {
+    const T* from = cache.data<T>() + ((b_ * sizes_.n_kv_heads + kv_head_) * shared_.capacity + k0) * width;
+    if constexpr (std::is_same_v<T, A>) {
+      if (width == ld && keys % kRowStep == 0) return from;
+    }
+    load_rows<T>(from, width, keys, width, A{1}, buffer, ld);
+    return buffer;
+  }
+
+  void add_keys(const AttentionMask& mask, int64_t k0, int64_t keys, bool partial) {
+    const A* k = tile_of(args_.k_cache, k0, keys, sizes_.d_qk, k_, k_ld_);
+    const A* v = tile_of(args_.v_cache, k0, keys, sizes_.d_v, v_, v_ld_);
+    score(k, keys);
+    for (int64_t r = 0; r < rows_; ++r) {
+      adjust_scores(mask, r, k0, keys, partial);
+      softmax(r, keys);
+    }
+    tile_gemm<A>({.m = rows_,
+                  .n = v_ld_,
+                  .depth = keys,
+                  .a = s_,
+                  .a_row = kDecodeTile,
+                  .a_depth = 1,
+                  .b = v,
+                  .ldb = v_ld_,
+                  .c = o_,
+                  .ldc = v_ld_,
+                  .row_factors = shrink_});
+  }
+
+  /// s_ = q kᵀ
+  void score(const A* k, int64_t keys) {
+    if (rows_ <= kDotRows) {
+      for (int64_t r = 0; r < rows_; ++r) dot_rows(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
+      return;
+    }
+    tile_gemm<A>({.m = keys,
+                  .n = q_ld_,
+                  .depth = sizes_.d_qk,
+                  .a = k,
+                  .a_row = k_ld_,
+                  .a_depth = 1,
+                  .b = q_,
+                  .ldb = q_ld_,
+                  .c = st_,
+                  .ldc = q_ld_});
+    transpose_rows(st_, q_ld_, round_up(keys, kRowStep), q_ld_, s_, kDecodeTile);
+  }
+
+  /// Four keys at a time, so that their sums do not wait for each other. Rows up to a multiple of four are there.
+  void dot_rows(const A* k, int64_t keys, const A* q, A* out) const {
+    const D d;
+    const int64_t lanes = lanes_of<A>();
+    const int64_t ld = k_ld_;
+    for (int64_t j = 0; j < keys; j += kRowStep) {
+      const A* row = k + j * ld;
+      V s0 = hn::Zero(d);
+      V s1 = hn::Zero(d);
+      V s2 = hn::Zero(d);
+      V s3 = hn::Zero(d);
+      for (int64_t c = 0; c < ld; c += lanes) {
+        const V qv = hn::LoadU(d, q + c);
+        s0 = hn::MulAdd(qv, hn::LoadU(d, row + c), s0);
+        s1 = hn::MulAdd(qv, hn::LoadU(d, row + ld + c), s1);
+        s2 = hn::MulAdd(qv, hn::LoadU(d, row + 2 * ld + c), s2);
+        s3 = hn::MulAdd(qv, hn::LoadU(d, row + 3 * ld + c), s3);
+      }
+      out[j] = hn::GetLane(hn::SumOfLanes(d, s0));
+      out[j + 1] = hn::GetLane(hn::SumOfLanes(d, s1));
+      out[j + 2] = hn::GetLane(hn::SumOfLanes(d, s2));
+      out[j + 3] = hn::GetLane(hn::SumOfLanes(d, s3));
+    }
+  }
+
+  /// Soft cap, bias and mask; what lies behind the last key of the tile is masked too.
+  void adjust_scores(const AttentionMask& mask, int64_t r, int64_t k0, int64_t keys, bool partial) {
+    const D d;
+    const int64_t query = r % sizes_.seq_q;
+    const A cap = static_cast<A>(args_.options.soft_cap);
+    const bool biased = shared_.bias.by_key.defined();
+    if (!partial && cap == 0 && !biased && keys == kDecodeTile) return;
+    const A* bias = biased ? shared_.bias.template keys<A>(head_of(r), query, k0 + sizes_.seq_k - length_) : nullptr;
+    const bool holes = partial && !mask.ranges_suffice();
+    if (holes) mask.fill_keys(query, k0, keys, holes_);
+    const auto seen = mask.keys(query);
+    A* s = s_ + r * kDecodeTile;
+    for (int64_t c = 0; c < kDecodeTile; c += lanes_of<A>()) {
+      V v = hn::LoadU(d, s + c);
+      if (cap > 0) v = hn::Mul(hn::Set(d, cap), tanh_of(d, hn::Mul(v, hn::Set(d, 1 / cap))));
+      if (biased) v = hn::Add(v, hn::LoadU(d, bias + c));
+      auto keep = lanes_between(d, seen.begin - k0 - c, std::min(seen.end - k0, keys) - c);
+      if (holes) keep = hn::AndNot(hn::Lt(hn::LoadU(d, holes_ + c), hn::Zero(d)), keep);
+      hn::StoreU(hn::IfThenElse(keep, v, hn::Set(d, -std::numeric_limits<A>::infinity())), d, s + c);
+    }
+  }
+
+  void softmax(int64_t r, int64_t keys) {
+    const D d;
+    const int64_t lanes = lanes_of<A>();
+    A* s = s_ + r * kDecodeTile;
+    V most = hn::Set(d, max_[r]);
+    for (int64_t c = 0; c < keys; c += lanes) most = hn::Max(most, hn::LoadU(d, s + c));
+    most = hn::MaxOfLanes(d, most);
+    V sum = hn::Zero(d);
+    for (int64_t c = 0; c < keys; c += lanes) {
+      const V p = exp_flushed(d, hn::Sub(hn::LoadU(d, s + c), most));
+      sum = hn::Add(sum, p);
+      hn::StoreU(p, d, s + c);
+    }
+    const A greatest = hn::GetLane(most);
+    shrink_[r] = std::exp(max_[r] - greatest);
+    sum_[r] = sum_[r] * shrink_[r] + hn::GetLane(hn::SumOfLanes(d, sum));
+    max_[r] = greatest;
+  }
+
+  void finish(A* to) const {
+    for (int64_t r = 0; r < rows_; ++r) {
+      std::copy(o_ + r * v_ld_, o_ + r * v_ld_ + sizes_.d_v, to);
+      to += sizes_.d_v;
+      *to++ = max_[r];
+      *to++ = sum_[r];
+    }
+  }
+
+  const AttentionDecode& args_;
+  const DecodeShared& shared_;
+  const AttentionSizes& sizes_;
+  const int64_t rows_;
+  TileScratch<A> scratch_;
+  int64_t b_ = 0;
+  int64_t kv_head_ = 0;
+  int64_t length_ = 0;
+  int64_t k_ld_ = 0;
+  int64_t v_ld_ = 0;
+  int64_t q_ld_ = 0;
+  A* q_rows_ = nullptr;  // [rows, d_qk], scaled
+  A* q_ = nullptr;       // [d_qk, rows]
+  A* k_ = nullptr;       // [kDecodeTile, d_qk]
+  A* v_ = nullptr;       // [kDecodeTile, d_v]
+  A* st_ = nullptr;      // [kDecodeTile, rows]
+  A* s_ = nullptr;       // [rows, kDecodeTile]
+  A* o_ = nullptr;       // [rows, d_v]
+  A* max_ = nullptr;
+  A* sum_ = nullptr;
+  A* shrink_ = nullptr;
+  A* holes_ = nullptr;
+};
+
+/// Puts the chunks of one row and key head together, in their order.
+template <class A>
+void combine(const AttentionDecode& args, const DecodeShared& shared, int64_t unit) {
+  const AttentionSizes& sizes = shared.sizes;
+  const int64_t width = sizes.d_v + 2;
+  const A lowest = A(-1e30);
+  for (int64_t r = 0; r < shared.rows; ++r) {
+    const int64_t head = unit % sizes.n_kv_heads * sizes.group + r / sizes.seq_q;
+    const int64_t row = (unit / sizes.n_kv_heads * sizes.seq_q + r % sizes.seq_q) * sizes.n_heads + head;
+    A* y = args.y.data<A>() + row * sizes.d_v;
+    std::fill(y, y + sizes.d_v, A{0});
+    const A sink = args.extras.sinks.defined() ? args.extras.sinks.data<A>()[head] : lowest;
+    const auto part = [&](int64_t chunk) {
+      return shared.partial.data<A>() + ((unit * shared.chunks + chunk) * shared.rows + r) * width;
+    };
+    A greatest = std::max(sink, lowest);
+    for (int64_t chunk = 0; chunk < shared.chunks; ++chunk) greatest = std::max(greatest, part(chunk)[sizes.d_v]);
+    A sum = sink > lowest ? std::exp(sink - greatest) : A{0};
+    for (int64_t chunk = 0; chunk < shared.chunks; ++chunk) {
+      const A* from = part(chunk);
+      const A weight = std::exp(from[sizes.d_v] - greatest);
+      sum += weight * from[sizes.d_v + 1];
+      for (int64_t c = 0; c < sizes.d_v; ++c) y[c] += weight * from[c];
+    }
+    for (int64_t c = 0; sum != 0 && c < sizes.d_v; ++c) y[c] /= sum;
+  }
+}
+
+template <class T>
+void decode(const AttentionDecode& args) {
+  using A = Accumulate<T>;
+  const Device& device = args.q.device();
+  int64_t longest = 0;
+  for (int64_t b = 0; b < args.lengths.numel(); ++b) longest = std::max(longest, args.lengths.data<int64_t>()[b]);
+  DecodeShared shared;
+  const int64_t n_kv_heads = args.k_cache.dim(1);
+  const int64_t group = n_kv_heads == 0 ? 0 : args.q.dim(2) / n_kv_heads;
+  shared.sizes = {args.q.dim(0), args.q.dim(1), longest,       args.q.dim(2),
+                  n_kv_heads,    group,         args.q.dim(3), args.v_cache.dim(3)};
+  shared.capacity = args.k_cache.dim(2);
+  shared.rows = group * args.q.dim(1);
+  shared.chunks = (longest + kChunk - 1) / kChunk;
+  shared.bias = distance_bias(args.options, args.extras, args.q.dim(2), args.q.dim(1), longest);
+  const int64_t units = shared.rows == 0 ? 0 : shared.sizes.batch * n_kv_heads;
+  shared.partial = Tensor::empty({units * shared.chunks, shared.rows, shared.sizes.d_v + 2}, dtype_of<A>(), device);
+  device.threads().tasks(units * shared.chunks, [&](int64_t task) { DecodeTask<T>(args, shared).run(task); });
+  device.threads().tasks(units, [&](int64_t unit) { combine<A>(args, shared, unit); });
+}
+
+void attention_decode(const AttentionDecode& args) {
+  visit_floating(args.k_cache.dtype(), [&](auto tag) { decode<typename decltype(tag)::type>(args); });
+}
+
+}  // namespace lamina::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lamina::ops {
+HWY_EXPORT(attention_decode);
+namespace cpu {
+void attention_decode(const AttentionDecode& args) { HWY_DYNAMIC_DISPATCH(attention_decode)(args); }
+}  // namespace cpu
+}  // namespace lamina::ops
+#endif

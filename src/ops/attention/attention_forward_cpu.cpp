@@ -1,0 +1,272 @@
+// One task is a block of queries of one head against all keys it may see, tile by tile. Scores are held transposed,
+// keys by queries: Qᵀ is made once per task, keys are used as they lie, the softmax runs lane by lane without a
+// reduction across lanes, and P V reads P through strides. A tile is worked off in panels of two vectors of queries, so
+// that scores stay in the first-level cache, and each panel takes only the keys its queries can reach.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lamina/ops/attention/attention_forward_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "lamina/ops/attention/attention_bias.h"
+#include "lamina/ops/attention/attention_kernel.h"
+#include "lamina/ops/attention/attention_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lamina::ops::HWY_NAMESPACE {
+
+constexpr int64_t kQueryBlock = 128;
+constexpr int64_t kKeyTile = 96;
+
+template <class T>
+class ForwardTask {
+  using A = Accumulate<T>;
+  using D = hn::ScalableTag<A>;
+  using V = hn::Vec<D>;
+
+ public:
+  ForwardTask(const AttentionForward& args, const AttentionSizes& sizes, const AttentionMask& mask,
+              const DistanceBias& bias)
+      : args_(args), sizes_(sizes), mask_(mask), bias_(bias), dropout_(args.options) {
+    take();
+    scratch_.allocate(args.q.device());
+    take();
+  }
+
+  void run(int64_t b, int64_t head, int64_t q0, int64_t q1) {
+    b_ = b;
+    head_ = head;
+    q0_ = q0;
+    count_ = q1 - q0;
+    start();
+    const int64_t first = mask_.keys(q0).begin;
+    const int64_t last = mask_.keys(q1 - 1).end;
+    for (int64_t k0 = std::max<int64_t>(first, 0) / kKeyTile * kKeyTile; k0 < last; k0 += kKeyTile) {
+      const int64_t k1 = std::min(k0 + kKeyTile, sizes_.seq_k);
+      const auto coverage = mask_.coverage(q0, q1, k0, k1);
+      if (coverage == AttentionMask::Coverage::none) continue;
+      add_keys(k0, k1, coverage == AttentionMask::Coverage::partial);
+    }
+    finish();
+  }
+
+ private:
+  void take() {
+    const int64_t lanes = lanes_of<A>();
+    panel_ = kTileVectors * lanes;
+    k_ld_ = round_up(sizes_.d_qk, lanes);
+    v_ld_ = round_up(sizes_.d_v, lanes);
+    q_rows_ = scratch_.take(kQueryBlock * k_ld_);
+    q_ = scratch_.take(k_ld_ * kQueryBlock);
+    k_ = scratch_.take(kKeyTile * k_ld_);
+    v_ = scratch_.take(kKeyTile * v_ld_);
+    s_ = scratch_.take(kKeyTile * panel_);
+    o_ = scratch_.take(kQueryBlock * v_ld_);
+    max_ = scratch_.take(kQueryBlock);
+    sum_ = scratch_.take(kQueryBlock);
+    shrink_ = scratch_.take(kQueryBlock);
+    holes_ = scratch_.take(panel_);
+  }
+
+  void start() {
+    const int64_t stride = sizes_.n_heads * sizes_.d_qk;
+    const T* q = args_.q.data<T>() + (b_ * sizes_.seq_q + q0_) * stride + head_ * sizes_.d_qk;
+    load_rows<T>(q, stride, count_, sizes_.d_qk, static_cast<A>(args_.options.scale), q_rows_, k_ld_);
+    const int64_t padded = round_up(count_, panel_);
+    std::fill(q_rows_ + count_ * k_ld_, q_rows_ + padded * k_ld_, A{0});
+    transpose_rows(q_rows_, k_ld_, padded, sizes_.d_qk, q_, kQueryBlock);
+    std::fill(o_, o_ + padded * v_ld_, A{0});
+    // A sink is a key that was seen already; without one the maximum starts below every score, but finite.
+    const A lowest = A(-1e30);
+    const A sink = args_.extras.sinks.defined() ? args_.extras.sinks.data<A>()[head_] : lowest;
+    std::fill(max_, max_ + padded, std::max(sink, lowest));
+    std::fill(sum_, sum_ + padded, sink > lowest ? A{1} : A{0});
+  }
+
+  void add_keys(int64_t k0, int64_t k1, bool partial) {
+    const int64_t kv_head = head_ / sizes_.group;
+    const int64_t row = b_ * sizes_.seq_k + k0;
+    const int64_t k_stride = sizes_.n_kv_heads * sizes_.d_qk;
+    const int64_t v_stride = sizes_.n_kv_heads * sizes_.d_v;
+    load_rows<T>(args_.k.data<T>() + row * k_stride + kv_head * sizes_.d_qk, k_stride, k1 - k0, sizes_.d_qk, A{1}, k_,
+                 k_ld_);
+    load_rows<T>(args_.v.data<T>() + row * v_stride + kv_head * sizes_.d_v, v_stride, k1 - k0, sizes_.d_v, A{1}, v_,
+                 v_ld_);
+    for (int64_t at = 0; at < count_; at += panel_) {
+      const int64_t rows = std::min(panel_, count_ - at);
+      const int64_t begin = std::max(k0, mask_.keys(q0_ + at).begin);
+      const int64_t end = std::min(k1, mask_.keys(q0_ + at + rows - 1).end);
+      if (begin < end) add_panel(at, rows, begin, end, k0, partial);
+    }
+  }
+
+  /// Keys [begin, end) of the tile that starts at k0, for `rows` queries from `at` on.
+  void add_panel(int64_t at, int64_t rows, int64_t begin, int64_t end, int64_t k0, bool partial) {
+    const int64_t keys = end - begin;
+    tile_gemm<A>({.m = keys,
+                  .n = panel_,
+                  .depth = sizes_.d_qk,
+                  .a = k_ + (begin - k0) * k_ld_,
+                  .a_row = k_ld_,
+                  .a_depth = 1,
+                  .b = q_ + at,
+                  .ldb = kQueryBlock,
+                  .c = s_,
+                  .ldc = panel_});
+    if (partial || args_.options.soft_cap > 0 || bias_.by_query.defined()) adjust_scores(at, begin, end, partial);
+    softmax(at, keys);
+    if (dropout_.active()) drop(at, begin, end);
+    tile_gemm<A>({.m = rows,
+                  .n = v_ld_,
+                  .depth = keys,
+                  .a = s_,
+                  .a_row = 1,
+                  .a_depth = panel_,
+                  .b = v_ + (begin - k0) * v_ld_,
+                  .ldb = v_ld_,
+                  .c = o_ + at * v_ld_,
+                  .ldc = v_ld_,
+                  .row_factors = shrink_ + at});
+  }
+
+  /// Soft cap, bias and mask, on the transposed scores.
+  void adjust_scores(int64_t at, int64_t begin, int64_t end, bool partial) {
+    const D d;
+    const int64_t lanes = lanes_of<A>();
+    const auto cap = hn::Set(d, static_cast<A>(args_.options.soft_cap));
+    const auto uncap = hn::Set(d, static_cast<A>(args_.options.soft_cap > 0 ? 1 / args_.options.soft_cap : 0));
+    const auto never = hn::Set(d, -std::numeric_limits<A>::infinity());
+    const bool biased = bias_.by_query.defined();
+    const bool holes = partial && !mask_.ranges_suffice();
+    for (int64_t key = begin; key < end; ++key) {
+      A* row = s_ + (key - begin) * panel_;
+      const A* bias = biased ? bias_.template queries<A>(head_, q0_ + at, key) : nullptr;
+      const auto seen = mask_.queries(key);
+      if (holes) mask_.fill_queries(key, q0_ + at, std::min(panel_, count_ - at), holes_);
+      for (int64_t i = 0; i < panel_; i += lanes) {
+        V s = hn::LoadU(d, row + i);
+        if (args_.options.soft_cap > 0) s = hn::Mul(cap, tanh_of(d, hn::Mul(s, uncap)));
+        if (biased) s = hn::Add(s, hn::LoadU(d, bias + i));
+        if (partial) {
+          const int64_t first = q0_ + at + i;
+          s = hn::IfThenElse(lanes_between(d, seen.begin - first, seen.end - first), s, never);
+          if (holes) s = hn::IfThenElse(hn::Lt(hn::LoadU(d, holes_ + i), hn::Zero(d)), never, s);
+        }
+        hn::StoreU(s, d, row + i);
+      }
+    }
+  }
+
+  /// Scores become exp(score − maximum); `shrink_` is what sums of earlier tiles are to be multiplied by.
+  void softmax(int64_t at, int64_t keys) {
+    const D d;
+    const int64_t lanes = lanes_of<A>();
+    for (int64_t i = at; i < at + panel_; i += lanes) {
+      A* column = s_ + (i - at);
+      const V before = hn::LoadU(d, max_ + i);
+      V most = before;
+      V other = before;
+      int64_t key = 0;
+      for (; key + 2 <= keys; key += 2) {
+        most = hn::Max(most, hn::LoadU(d, column + key * panel_));
+        other = hn::Max(other, hn::LoadU(d, column + (key + 1) * panel_));
+      }
+      if (key < keys) most = hn::Max(most, hn::LoadU(d, column + key * panel_));
+      most = hn::Max(most, other);
+      const V shrink = exp_flushed(d, hn::Sub(before, most));
+      V sum = hn::Mul(hn::LoadU(d, sum_ + i), shrink);
+      for (key = 0; key < keys; ++key) {
+        const V p = exp_flushed(d, hn::Sub(hn::LoadU(d, column + key * panel_), most));
+        sum = hn::Add(sum, p);
+        hn::StoreU(p, d, column + key * panel_);
+      }
+      hn::StoreU(most, d, max_ + i);
+      hn::StoreU(sum, d, sum_ + i);
+      hn::StoreU(shrink, d, shrink_ + i);
+    }
+  }
+
+  void drop(int64_t at, int64_t begin, int64_t end) {
+    const D d;
+    const int64_t lanes = lanes_of<A>();
+    const auto step = static_cast<uint64_t>(sizes_.seq_k);
+    for (int64_t key = begin; key < end; ++key) {
+      A* row = s_ + (key - begin) * panel_;
+      for (int64_t i = 0; i < panel_; i += lanes) {
+        const int64_t query = (b_ * sizes_.n_heads + head_) * sizes_.seq_q + q0_ + at + i;
+        const auto first = static_cast<uint64_t>(query) * step + static_cast<uint64_t>(key);
+        hn::StoreU(hn::Mul(hn::LoadU(d, row + i), dropout_.factors(d, first, step)), d, row + i);
+      }
+    }
+  }
+
+  void finish() {
+    const D d;
+    const int64_t stride = sizes_.n_heads * sizes_.d_v;
+    T* y = args_.y.data<T>() + (b_ * sizes_.seq_q + q0_) * stride + head_ * sizes_.d_v;
+    const int64_t index = (b_ * sizes_.n_heads + head_) * sizes_.seq_q + q0_;
+    std::copy(max_, max_ + count_, args_.greatest.data<A>() + index);
+    for (int64_t i = 0; i < count_; ++i) {
+      const A inverse = sum_[i] != 0 ? 1 / sum_[i] : A{0};
+      args_.inverse.data<A>()[index + i] = inverse;
+      const auto factor = hn::Set(d, inverse);
+      for_vectors(d, sizes_.d_v, [&](int64_t c, size_t n) HWY_ATTR {
+        store_n(d, hn::Mul(hn::LoadU(d, o_ + i * v_ld_ + c), factor), y + i * stride + c, n);
+      });
+    }
+  }
+
+  const AttentionForward& args_;
+  const AttentionSizes& sizes_;
+  const AttentionMask& mask_;
+  const DistanceBias& bias_;
+  const Dropout<A> dropout_;
+  TileScratch<A> scratch_;
+  int64_t b_ = 0;
+  int64_t head_ = 0;
+  int64_t q0_ = 0;     // first query
+  int64_t count_ = 0;  // of queries
+  int64_t panel_ = 0;  // queries side by side
+  int64_t k_ld_ = 0;
+  int64_t v_ld_ = 0;
+  A* q_rows_ = nullptr;  // [kQueryBlock, d_qk], scaled
+  A* q_ = nullptr;       // [d_qk, kQueryBlock], its transpose
+  A* k_ = nullptr;       // [kKeyTile, d_qk]
+  A* v_ = nullptr;       // [kKeyTile, d_v]
+  A* s_ = nullptr;       // [kKeyTile, panel]: scores, then weights
+  A* o_ = nullptr;       // [kQueryBlock, d_v]: Σ weight · v so far
+  A* max_ = nullptr;     // per query: greatest score so far
+  A* sum_ = nullptr;     // per query: Σ exp(score − max) so far
+  A* shrink_ = nullptr;
+  A* holes_ = nullptr;
+};
+
+template <class T>
+void forward(const AttentionForward& args) {
+  const AttentionSizes sizes = attention_sizes(args);
+  const AttentionMask mask = attention_mask(args);
+  const DistanceBias bias = distance_bias(args.options, args.extras, sizes.n_heads, sizes.seq_q, sizes.seq_k);
+  const int64_t blocks = (sizes.seq_q + kQueryBlock - 1) / kQueryBlock;
+  args.q.device().threads().tasks(sizes.batch * sizes.n_heads * blocks, [&](int64_t task) {
+    const int64_t block = blocks - 1 - task % blocks;  // under causality the last ones are the longest
+    const int64_t head = task / blocks % sizes.n_heads;
+    const int64_t q0 = block * kQueryBlock;
+    ForwardTask<T>(args, sizes, mask, bias)
+        .run(task / blocks / sizes.n_heads, head, q0, std::min(sizes.seq_q, q0 + kQueryBlock));
+  });
+}
+
+void attention_forward(const AttentionForward& args) {
+  visit_floating(args.q.dtype(), [&](auto tag) { forward<typename decltype(tag)::type>(args); });
+}
+
+}  // namespace lamina::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lamina::ops {
+HWY_EXPORT(attention_forward);
+namespace cpu {
+void attention_forward(const AttentionForward& args) { HWY_DYNAMIC_DISPATCH(attention_forward)(args); }
+}  // namespace cpu
+}  // namespace lamina::ops
+#endif

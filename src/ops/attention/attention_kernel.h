@@ -1,0 +1,30 @@
+#pragma once
+
+#include "lamina/ops/attention/attention.h"
+#include "lamina/ops/attention/attention_mask.h"
+#include "lamina/ops/attention/tile_scratch.h"
+
+namespace lamina::ops {
+
+inline AttentionSizes attention_sizes(const AttentionForward& args) {
+  AttentionSizes sizes{};
+  sizes.batch = args.q.dim(0);
+  sizes.seq_q = args.q.dim(1);
+  sizes.seq_k = args.k.dim(1);
+  sizes.n_heads = args.q.dim(2);
+  sizes.n_kv_heads = args.k.dim(2);
+  sizes.group = sizes.n_kv_heads == 0 ? 0 : sizes.n_heads / sizes.n_kv_heads;
+  sizes.d_qk = args.q.dim(3);
+  sizes.d_v = args.v.dim(3);
+  return sizes;
+}
+
+/// Without values on the meta device: there all is one document.
+inline AttentionMask attention_mask(const AttentionForward& args) {
+  std::vector<int64_t> starts;
+  const Tensor& given = args.extras.document_starts;
+  if (given.defined() && !given.is_meta()) starts = given.to_vector<int64_t>();
+  return {args.options, args.q.dim(1), args.k.dim(1), starts};
+}
+
+}  // namespace lamina::ops

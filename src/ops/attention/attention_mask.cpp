@@ -1,0 +1,176 @@
+#include "lamina/ops/attention/attention_mask.h"
+
+#include <cstdlib>
+
+namespace lamina::ops {
+namespace {
+
+using Kind = AttentionPattern::Kind;
+using Coverage = AttentionMask::Coverage;
+
+Coverage coverage_of(bool some, bool all) { return all ? Coverage::full : some ? Coverage::partial : Coverage::none; }
+
+/// Least and greatest distance |i − j| over a tile.
+struct Distances {
+  int64_t low;   // of i − j
+  int64_t high;  // of i − j
+  int64_t nearest() const { return low > 0 ? low : high < 0 ? -high : 0; }
+  int64_t farthest() const { return std::max(std::abs(low), std::abs(high)); }
+};
+
+}  // namespace
+
+int64_t AttentionPattern::random_block(int64_t query_block, int64_t draw, int64_t key_blocks) const {
+  const uint64_t index = static_cast<uint64_t>(query_block * random_blocks + draw);
+  return static_cast<int64_t>(philox_word({.seed = seed, .stream = 0}, index) % static_cast<uint64_t>(key_blocks));
+}
+
+bool AttentionPattern::allows(int64_t query, int64_t key, int64_t keys) const {
+  const int64_t distance = std::abs(query - key);
+  switch (kind) {
+    case Kind::full: return true;
+    case Kind::window: return distance < window || key < global_tokens || query < global_tokens;
+    case Kind::strided: return distance < window || distance % stride == 0;
+    case Kind::blocks: break;
+  }
+  const int64_t query_block = query / block;
+  const int64_t key_block = key / block;
+  if (std::abs(query_block - key_block) <= window_blocks) return true;
+  if (key_block < global_blocks || query_block < global_blocks) return true;
+  const int64_t key_blocks = (keys + block - 1) / block;
+  for (int64_t draw = 0; draw < random_blocks; ++draw) {
+    if (random_block(query_block, draw, key_blocks) == key_block) return true;
+  }
+  return false;
+}
+
+AttentionMask::AttentionMask(const AttentionOptions& options, int64_t seq_q, int64_t seq_k,
+                             const std::vector<int64_t>& document_starts)
+    : pattern_(options.pattern),
+      causal_(options.causal),
+      ranges_suffice_(pattern_.kind == Kind::full || (pattern_.kind == Kind::window && pattern_.global_tokens == 0)),
+      seq_q_(seq_q),
+      seq_k_(seq_k),
+      offset_(seq_k - seq_q),
+      starts_(document_starts) {
+  if (starts_.size() <= 2) {
+    starts_ = {0, seq_k};
+    return;
+  }
+  document_index_.resize(static_cast<size_t>(seq_k));
+  for (size_t i = 0; i + 1 < starts_.size(); ++i) {
+    std::fill(document_index_.begin() + starts_[i], document_index_.begin() + starts_[i + 1], static_cast<int32_t>(i));
+  }
+}
+
+AttentionMask::Range AttentionMask::document(int64_t position) const {
+  if (document_index_.empty()) return {0, seq_k_};
+  const auto index = static_cast<size_t>(document_index_[static_cast<size_t>(position)]);
+  return {starts_[index], starts_[index + 1]};
+}
+
+AttentionMask::Range AttentionMask::keys(int64_t query) const {
+  const int64_t position = query + offset_;
+  Range range = document(position);
+  if (causal_) range.end = std::min(range.end, std::max<int64_t>(position + 1, 0));
+  if (ranges_suffice_ && pattern_.kind == Kind::window) {
+    range.begin = std::max(range.begin, position - pattern_.window + 1);
+    range.end = std::min(range.end, position + pattern_.window);
+  }
+  return range;
+}
+
+AttentionMask::Range AttentionMask::queries(int64_t key) const {
+  Range range = document_index_.empty() ? Range{0, seq_q_} : document(key);
+  if (causal_) range.begin = std::max(range.begin, key - offset_);
+  if (ranges_suffice_ && pattern_.kind == Kind::window) {
+    range.begin = std::max(range.begin, key - pattern_.window + 1 - offset_);
+    range.end = std::min(range.end, key + pattern_.window - offset_);
+  }
+  return range;
+}
+
+bool AttentionMask::allows(int64_t query, int64_t key) const {
+  const Range range = keys(query);
+  if (key < range.begin || key >= range.end) return false;
+  if (ranges_suffice_) return true;
+  const int64_t position = query + offset_;
+  const Range text = document(position);
+  return pattern_.allows(position - text.begin, key - text.begin,
+                         causal_ ? position - text.begin + 1 : text.end - text.begin);
+}
+
+Coverage AttentionMask::coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
+  if (keys(q0).begin >= k1 || keys(q1 - 1).end <= k0) return Coverage::none;
+  const bool within = keys(q1 - 1).begin <= k0 && keys(q0).end >= k1;
+  if (ranges_suffice_) return coverage_of(true, within);
+  bool some = false;
+  bool all = within;
+  for (int64_t q = q0; q < q1;) {  // one document after the other
+    const Range text = document(q + offset_);
+    const int64_t q_end = std::min(q1, text.end - offset_);
+    const int64_t k_begin = std::max(k0, text.begin);
+    const int64_t k_end = std::min(k1, causal_ ? q_end + offset_ : text.end);
+    const Coverage part = k_begin >= k_end
+                              ? Coverage::none
+                              : pattern_coverage(q + offset_ - text.begin, q_end + offset_ - text.begin,
+                                                 k_begin - text.begin, k_end - text.begin, text.end - text.begin);
+    some |= part != Coverage::none;
+    all &= part == Coverage::full;
+    q = q_end;
+  }
+  return coverage_of(some, all);
+}
+
+Coverage AttentionMask::pattern_coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1, int64_t keys) const {
+  const Distances distances{q0 - (k1 - 1), q1 - 1 - k0};
+  const bool near = distances.nearest() < pattern_.window;
+  const bool all_near = distances.farthest() < pattern_.window;
+  const int64_t global = pattern_.global_tokens;
+  switch (pattern_.kind) {
+    case Kind::full: return Coverage::full;
+    case Kind::window: return coverage_of(near || k0 < global || q0 < global, all_near || k1 <= global || q1 <= global);
+    case Kind::strided: {
+      const int64_t stride = pattern_.stride;
+      const int64_t multiple = (distances.nearest() + stride - 1) / stride * stride;
+      return coverage_of(near || multiple <= distances.farthest(), all_near || stride == 1);
+    }
+    case Kind::blocks: break;
+  }
+  return block_coverage(q0, q1, k0, k1, keys);
+}
+
+Coverage AttentionMask::block_coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1, int64_t keys) const {
+  const int64_t block = pattern_.block;
+  bool some = false;
+  bool all = true;
+  for (int64_t q = q0 / block; q * block < q1; ++q) {
+    for (int64_t k = k0 / block; k * block < k1; ++k) {
+      const bool allowed = pattern_.allows(q * block, k * block, causal_ ? q * block + 1 : keys);
+      some |= allowed;
+      all &= allowed;
+    }
+  }
+  return coverage_of(some, all);
+}
+
+int64_t AttentionMask::pairs_of(int64_t query) const {
+  const Range range = keys(query);
+  const int64_t length = std::max<int64_t>(range.end - range.begin, 0);
+  if (ranges_suffice_) return length;
+  const int64_t position = query + offset_ - range.begin;
+  const int64_t sides = causal_ ? 1 : 2;
+  const auto [kind, window, global, block, window_blocks, global_blocks, random_blocks, stride, seed] = pattern_;
+  if (kind == Kind::window) return position < global ? length : std::min(length, sides * window - 1 + global);
+  if (kind == Kind::strided) return std::min(length, sides * window - 1 + length / stride);
+  if (position / block < global_blocks) return length;
+  return std::min(length, (1 + sides * window_blocks + global_blocks + random_blocks) * block);
+}
+
+int64_t AttentionMask::pairs() const {
+  int64_t sum = 0;
+  for (int64_t query = 0; query < seq_q_; ++query) sum += pairs_of(query);
+  return sum;
+}
+
+}  // namespace lamina::ops

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "lamina/ops/attention/attention.h"
+
+namespace lamina::ops {
+
+/// Who sees whom in one call of attention: causality, documents and pattern together. Queries and keys are named by
+/// their index; query i stands at position i + seq_k − seq_q.
+class AttentionMask {
+ public:
+  enum class Coverage { none, partial, full };
+  struct Range {
+    int64_t begin;
+    int64_t end;
+  };
+
+  AttentionMask(const AttentionOptions& options, int64_t seq_q, int64_t seq_k,
+                const std::vector<int64_t>& document_starts = {});
+
+  bool allows(int64_t query, int64_t key) const;
+  /// The keys a query may see lie in this range; both ends never fall from one query to the next.
+  Range keys(int64_t query) const;
+  /// The queries that may see a key lie in this range.
+  Range queries(int64_t key) const;
+  /// keys() says everything: no pattern with holes.
+  bool ranges_suffice() const { return ranges_suffice_; }
+  /// What a tile of queries [q0, q1) and keys [k0, k1), neither empty, holds. `none` and `full` are certain.
+  Coverage coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const;
+  /// How many pairs are allowed; for patterns of blocks at most as many as said.
+  int64_t pairs() const;
+
+  /// 0 where query and key may meet, else −inf: for one key and queries from q0 on, or for one query and keys.
+  template <class T>
+  void fill_queries(int64_t key, int64_t q0, int64_t count, T* out) const {
+    for (int64_t i = 0; i < count; ++i) out[i] = allows(q0 + i, key) ? T{0} : -std::numeric_limits<T>::infinity();
+  }
+  template <class T>
+  void fill_keys(int64_t query, int64_t k0, int64_t count, T* out) const {
+    for (int64_t i = 0; i < count; ++i) out[i] = allows(query, k0 + i) ? T{0} : -std::numeric_limits<T>::infinity();
+  }
+
+ private:
+  Range document(int64_t position) const;
+  Coverage pattern_coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1, int64_t keys) const;
+  Coverage block_coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1, int64_t keys) const;
+  int64_t pairs_of(int64_t query) const;
+
+  AttentionPattern pattern_;
+  bool causal_;
+  bool ranges_suffice_;
+  int64_t seq_q_;
+  int64_t seq_k_;
+  int64_t offset_;                       // position of query 0
+  std::vector<int64_t> starts_;          // of the documents, and the end of the last
+  std::vector<int32_t> document_index_;  // per position; empty for one document
+};
+
+}  // namespace lamina::ops

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "lamina/ops/attention/attention_mask.h"
+#include "lamina/ops/attention/tile_scratch.h"
+
+namespace lamina::ops {
+
+/// Puts the tasks that add to one block of dq in the order of their key blocks, whatever thread runs them.
+class AttentionTurns {
+ public:
+  AttentionTurns(const AttentionMask& mask, const AttentionSizes& sizes, int64_t tile)
+      : mask_(mask),
+        sizes_(sizes),
+        tile_(tile),
+        blocks_((sizes.seq_q + tile - 1) / tile),
+        turns_(static_cast<size_t>(sizes.batch * sizes.n_heads * blocks_)) {
+    for (int64_t block = 0; block < blocks_; ++block) {
+      const auto first = static_cast<int32_t>(next(block, -1));
+      for (int64_t slot = 0; slot < sizes.batch * sizes.n_heads; ++slot) turn(slot, block).store(first);
+    }
+  }
+
+  /// Returns when all key blocks before `key_block` have been added to a query block of slot = row · n_heads + head.
+  void wait(int64_t slot, int64_t query_block, int64_t key_block) {
+    constexpr int kSpins = 1000;
+    std::atomic<int32_t>& now = turn(slot, query_block);
+    for (int spins = 0; now.load(std::memory_order_acquire) != key_block; ++spins) {
+      if (spins > kSpins) std::this_thread::yield();
+    }
+  }
+  void pass(int64_t slot, int64_t query_block, int64_t key_block) {
+    turn(slot, query_block).store(static_cast<int32_t>(next(query_block, key_block)), std::memory_order_release);
+  }
+
+ private:
+  std::atomic<int32_t>& turn(int64_t slot, int64_t block) {
+    return turns_[static_cast<size_t>(slot * blocks_ + block)];
+  }
+
+  /// The key block after `key_block` that this query block sees.
+  int64_t next(int64_t query_block, int64_t key_block) const {
+    const int64_t q0 = query_block * tile_;
+    const int64_t q1 = std::min(q0 + tile_, sizes_.seq_q);
+    const int64_t end = mask_.keys(q1 - 1).end;
+    int64_t block = std::max(key_block + 1, mask_.keys(q0).begin / tile_);
+    for (; block * tile_ < end; ++block) {
+      const int64_t k0 = block * tile_;
+      if (mask_.coverage(q0, q1, k0, std::min(k0 + tile_, sizes_.seq_k)) != AttentionMask::Coverage::none) break;
+    }
+    return block;
+  }
+
+  const AttentionMask& mask_;
+  const AttentionSizes sizes_;
+  int64_t tile_;
+  int64_t blocks_;
+  std::vector<std::atomic<int32_t>> turns_;
+};
+
+}  // namespace lamina::ops

@@ -1,0 +1,43 @@
+#pragma once
+
+#include "lamina/tensor/tensor.h"
+
+namespace lamina::ops {
+
+constexpr int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+/// The extents of one attention call, from its tensors.
+struct AttentionSizes {
+  int64_t batch;
+  int64_t seq_q;
+  int64_t seq_k;
+  int64_t n_heads;
+  int64_t n_kv_heads;
+  int64_t group;  ///< query heads that share a key head
+  int64_t d_qk;
+  int64_t d_v;
+};
+
+/// Working memory of one task, from the device's allocator, cut into pieces aligned to 64 bytes. Ask for every piece
+/// twice in the same order: once to add up the sizes, once, after allocate(), for the addresses.
+template <class A>
+class TileScratch {
+ public:
+  A* take(int64_t count) {
+    A* piece = base_ == nullptr ? nullptr : base_ + used_;
+    used_ += round_up(count, 64 / static_cast<int64_t>(sizeof(A)));
+    return piece;
+  }
+  void allocate(const Device& device) {
+    memory_ = Tensor::empty({used_}, dtype_of<A>(), device);
+    base_ = memory_.template data<A>();
+    used_ = 0;
+  }
+
+ private:
+  Tensor memory_;
+  A* base_ = nullptr;
+  int64_t used_ = 0;
+};
+
+}  // namespace lamina::ops
