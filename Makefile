@@ -24,7 +24,7 @@ build: deps $(BUILD)/build.ninja
 
 quickstart: deps $(BUILD)/build.ninja
 	cmake --build $(BUILD) -j $(JOBS) --target lamina_program quickstart
-	@$(BUILD)/bin/quickstart
+	@$(BUILD)/bin/quickstart --svg $(BUILD)/quickstart-loss.svg
 
 test:
 	@tools/deps --test
