@@ -36,7 +36,10 @@ std::vector<ops::AdamWSlot> adamw_slots(const Device& device, DType param, DType
 
 std::vector<ops::SgdSlot> sgd_slots(const std::vector<ops::AdamWSlot>& from) {
   std::vector<ops::SgdSlot> slots;
-  for (const ops::AdamWSlot& slot : from) slots.push_back({slot, slot.m});
+  for (const ops::AdamWSlot& slot : from) {
+    const ops::ParamSlot& common = slot;
+    slots.push_back({common, slot.m});
+  }
   return slots;
 }
 
