@@ -36,7 +36,10 @@ std::vector<ops::AdamWSlot> adamw_slots(const Device& device, DType param, DType
 
 std::vector<ops::SgdSlot> sgd_slots(const std::vector<ops::AdamWSlot>& from) {
   std::vector<ops::SgdSlot> slots;
-  for (const ops::AdamWSlot& slot : from) slots.push_back({slot, slot.m});
+  for (const ops::AdamWSlot& slot : from) {
+    const ops::ParamSlot& common = slot;
+    slots.push_back({common, slot.m});
+  }
   return slots;
 }
 
@@ -73,7 +76,7 @@ void sgd_and_clipping(Context& context) {
     bytes += static_cast<double>(slot.grad.nbytes());
   }
   const double norm = bytes / context.seconds([&] { ops::global_norm(grads); }) * 1e-9;
-  context.add({"global_norm 50M f32", norm, context.bandwidth(), "GB/s", "memory bandwidth", 0.7});
+  context.add({"global_norm 50M f32", norm, context.bandwidth(), "GB/s", "memory bandwidth"});
   // Reads once for the norm; reads and writes once more to scale.
   const double clip = 3 * bytes / context.seconds([&] {
     grads[0].data<float>()[0] = 1e6F;  // keeps the norm above the limit

@@ -35,8 +35,12 @@ target_compile_features(lamina_settings INTERFACE cxx_std_20)
 target_compile_options(lamina_settings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wno-missing-field-initializers
   $<$<BOOL:${LAMINA_WERROR}>:-Werror>)
 if(LAMINA_SANITIZE)
-  target_compile_options(lamina_settings INTERFACE -fsanitize=${LAMINA_SANITIZE} -fno-omit-frame-pointer)
+  target_compile_options(lamina_settings INTERFACE -fsanitize=${LAMINA_SANITIZE} -fno-sanitize-recover=all
+    -fno-omit-frame-pointer)
   target_link_options(lamina_settings INTERFACE -fsanitize=${LAMINA_SANITIZE})
+endif()
+if(LAMINA_FUZZ)
+  target_compile_options(lamina_settings INTERFACE -fsanitize=fuzzer-no-link)  # the fuzzer steers by what it reaches
 endif()
 if(LAMINA_SIMD STREQUAL dynamic AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   # The oldest CPU served is one of 2009; AVX2 and AVX-512 are compiled beside it and chosen at run time.

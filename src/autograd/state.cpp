@@ -7,6 +7,15 @@ std::shared_ptr<Entry> entry_of(const Tensor& tensor) {
   return tensor.defined() ? std::dynamic_pointer_cast<Entry>(tensor.grad_link()) : nullptr;
 }
 
+EntryList entries_of(std::span<const Tensor> inputs, const State& state) {
+  EntryList entries;
+  for (const Tensor& input : inputs) {
+    auto entry = entry_of(input);
+    entries.push_back(entry && entry->state().get() == &state ? std::move(entry) : nullptr);
+  }
+  return entries;
+}
+
 std::shared_ptr<State> state_of(std::span<const Tensor> inputs) {
   std::shared_ptr<State> found;
   for (const Tensor& input : inputs) {
@@ -37,20 +46,26 @@ void Entry::derive(const char* what, Tensor& result, std::function<Tensor(const 
 
 void Entry::check_writable(const char* what) const {
   const auto tape = state();
-  LAMINA_CHECK(!tape || !tape->recording, what, " would overwrite ", leaf_ ? "a leaf" : "a tensor", " ", shape_,
-               " that the tape follows; write it inside a NoGrad scope, or compute a new tensor instead");
+  LAMINA_CHECK(!tape || !tape->recording || is_stale(*tape), what, " would overwrite ", leaf_ ? "a leaf" : "a tensor",
+               " ", shape_, " that the tape follows; write it inside a NoGrad scope, or compute a new tensor instead");
+}
+
+void Entry::check_grad(const char* what, const Tensor& grad) const {
+  LAMINA_CHECK(grad.shape() == shape_, what, ": gradient ", grad.shape(), " for a tensor ", shape_,
+               "; the shapes must be equal");
+  LAMINA_CHECK(is_floating(grad.dtype()), what, ": the gradient is ", grad.dtype(), "; expected a floating type");
+  LAMINA_CHECK(grad.device() == device_, what, ": the gradient is on ", grad.device(), ", the tensor on ", device_,
+               "; move it with to(device)");
 }
 
 void Entry::set_grad(Tensor grad) {
-  LAMINA_CHECK(!grad.defined() || grad.shape() == shape_, "gradient ", grad.defined() ? grad.shape() : Shape(),
-               " set for a tensor ", shape_, "; the shapes must be equal");
   grad_ = std::move(grad);
   owned_ = grad_.defined() && grad_.owns_memory_alone();
 }
 
 void Entry::add_grad(const char* op, Tensor grad) {
-  LAMINA_CHECK(grad.shape() == shape_, op, " backward: gradient ", grad.shape(), " for an input ", shape_,
-               "; the operator's backward function is wrong");
+  LAMINA_CHECK(grad.shape() == shape_ && grad.device() == device_, op, " backward: gradient ", grad.shape(), " on ",
+               grad.device(), " for an input ", shape_, " on ", device_, "; the operator's backward function is wrong");
   if (!grad_.defined()) {
     if (grad.dtype() != grad_dtype_) grad = grad.to(grad_dtype_);
     owned_ = grad.owns_memory_alone() && grad.is_contiguous();
@@ -110,8 +125,10 @@ void State::seed(const std::vector<Tensor>& outputs, const std::vector<Tensor>& 
     LAMINA_CHECK(!entry->is_stale(*this), "backward: the graph of output ", i,
                  " was already consumed by an earlier backward; run the forward pass again, or pass retain = true to "
                  "the first backward");
-    entry->add_grad("backward", grads[i].detach());
+    LAMINA_CHECK(grads[i].defined(), "backward: the gradient of output ", i, " is undefined; leave that output out");
+    entry->check_grad("backward", grads[i]);
   }
+  for (size_t i = 0; i < outputs.size(); ++i) entry_of(outputs[i])->add_grad("backward", grads[i].detach());
 }
 
 void State::play(size_t begin, bool retain) {
@@ -142,6 +159,8 @@ const Tensor& Backward::saved(int i) const { return state_.nodes[node_].saved.at
 
 Tensor Backward::grad(int i) const {
   const auto& output = state_.nodes[node_].outputs.at(static_cast<size_t>(i));
+  LAMINA_CHECK(output != nullptr, state_.nodes[node_].op, " backward: output ", i,
+               " is undefined or holds integers and has no gradient");
   return output->grad().defined() ? output->grad().contiguous() : output->zero_grad();
 }
 

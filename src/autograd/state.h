@@ -20,11 +20,14 @@ class Entry final : public GradLink, public std::enable_shared_from_this<Entry> 
 
   std::shared_ptr<State> state() const { return state_.lock(); }
   bool is_leaf() const { return leaf_; }
+  DType grad_dtype() const { return grad_dtype_; }
   /// The record this entry belongs to is gone: backward or reset consumed it.
   bool is_stale(const State& state) const;
 
   const Tensor& grad() const { return grad_; }
   Tensor zero_grad() const { return Tensor::zeros(shape_, grad_dtype_, device_); }
+  /// Throws unless `grad` can be a gradient of this tensor.
+  void check_grad(const char* what, const Tensor& grad) const;
   /// Replaces the gradient; undefined forgets it.
   void set_grad(Tensor grad);
   void add_grad(const char* op, Tensor grad);
@@ -74,6 +77,8 @@ struct State : std::enable_shared_from_this<State> {
 
 /// The entry of a tensor, or null.
 std::shared_ptr<Entry> entry_of(const Tensor& tensor);
+/// The entries of these tensors on this tape, null where there is none.
+EntryList entries_of(std::span<const Tensor> inputs, const State& state);
 /// The tape that records what is computed from these inputs now, or null.
 std::shared_ptr<State> state_of(std::span<const Tensor> inputs);
 

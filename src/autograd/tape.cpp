@@ -18,6 +18,8 @@ void Tape::watch(Tensor& leaf, DType grad_dtype) {
   const auto known = autograd::entry_of(leaf);
   LAMINA_CHECK(!known || known->is_leaf(), "watch: the tensor ", leaf.shape(),
                " was computed from other leaves; watch its detach() instead");
+  // Watched already: what was recorded from it keeps its place.
+  if (known && known->state() == state_ && known->grad_dtype() == grad_dtype) return;
   state_->add_leaf(leaf, grad_dtype);
 }
 
@@ -62,7 +64,9 @@ std::shared_ptr<autograd::Entry> leaf_entry(const char* what, const Tensor& leaf
 Tensor Tape::grad(const Tensor& leaf) const { return leaf_entry("grad", leaf, state_.get())->grad(); }
 
 void Tape::set_grad(const Tensor& leaf, Tensor grad) {
-  leaf_entry("set_grad", leaf, state_.get())->set_grad(std::move(grad));
+  const auto entry = leaf_entry("set_grad", leaf, state_.get());
+  if (grad.defined()) entry->check_grad("set_grad", grad);
+  entry->set_grad(std::move(grad));
 }
 
 void Tape::zero_grad() {
@@ -92,9 +96,7 @@ void record(const char* op, const std::vector<Tensor>& inputs, const std::vector
             const std::vector<Tensor>& saved, BackwardFn backward) {
   const auto state = autograd::state_of(inputs);
   if (!state) return;
-  autograd::EntryList entries;
-  for (const Tensor& input : inputs) entries.push_back(autograd::entry_of(input));
-  state->append(op, std::move(entries), outputs, saved, std::move(backward));
+  state->append(op, autograd::entries_of(inputs, *state), outputs, saved, std::move(backward));
 }
 
 }  // namespace lamina

@@ -51,8 +51,8 @@ class Tape {
  public:
   Tape();
 
-  /// Makes `leaf` a leaf of this tape. Its gradient is kept in `grad_dtype`, by default its own type: f32 for a bf16
-  /// weight lets many micro-batches add up without rounding.
+  /// Makes `leaf` a leaf of this tape, and of no other. Its gradient is kept in `grad_dtype`, by default its own type:
+  /// f32 for a bf16 weight lets many micro-batches add up without rounding.
   void watch(Tensor& leaf);
   void watch(Tensor& leaf, DType grad_dtype);
 

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstdint>
 #include <iosfwd>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <type_traits>
@@ -65,6 +66,16 @@ constexpr DType dtype_of() {
 template <class T>
 using Accumulate = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
+/// A floating number as an integer: the fraction is cut off, what lies beyond the integer's range becomes its end, and
+/// a NaN becomes 0.
+template <class To, class From>
+To to_integer(From value) {
+  constexpr auto kLow = static_cast<From>(std::numeric_limits<To>::min());
+  constexpr auto kAbove = From{2} * static_cast<From>(std::numeric_limits<To>::max() / 2 + 1);  // a power of two
+  if (!(value > kLow)) return value == value ? std::numeric_limits<To>::min() : To{0};
+  return value < kAbove ? static_cast<To>(value) : std::numeric_limits<To>::max();
+}
+
 template <class To, class From>
 To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
@@ -73,6 +84,8 @@ To convert(From value) {
     return convert<To>(static_cast<float>(value));
   } else if constexpr (std::is_same_v<To, bf16> || std::is_same_v<To, f16>) {
     return To(static_cast<float>(value));
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
+    return to_integer<To>(value);
   } else {
     return static_cast<To>(value);
   }

@@ -21,13 +21,16 @@ int Shape::normalize(int axis) const {
 }
 
 int64_t Shape::numel() const {
+  // A zero extent counts as one for the overflow, so that strides of empty tensors stay in range too.
   int64_t product = 1;
+  bool empty = false;
   for (const int64_t extent : *this) {
     LAMINA_CHECK(extent >= 0, "shape ", *this, " has the negative extent ", extent);
-    LAMINA_CHECK(!__builtin_mul_overflow(product, extent, &product), "shape ", *this,
+    LAMINA_CHECK(!__builtin_mul_overflow(product, std::max<int64_t>(extent, 1), &product), "shape ", *this,
                  " has more elements than 2^63; split the work or fix the sizes");
+    empty = empty || extent == 0;
   }
-  return product;
+  return empty ? 0 : product;
 }
 
 int64_t Shape::rows() const {
@@ -44,6 +47,7 @@ void Shape::push_back(int64_t extent) {
 bool operator==(const Shape& a, const Shape& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
 
 Shape contiguous_strides(const Shape& shape) {
+  shape.numel();  // refuses sizes whose strides would overflow
   Shape strides = shape;
   int64_t step = 1;
   for (int axis = shape.rank() - 1; axis >= 0; --axis) {

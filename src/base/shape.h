@@ -23,7 +23,7 @@ class Shape {
   int64_t& operator[](int axis) { return extents_[static_cast<size_t>(normalize(axis))]; }
   /// The axis counted from the front, checked.
   int normalize(int axis) const;
-  /// Product of the extents; a negative extent or a product beyond int64 is an error.
+  /// Product of the extents; a negative extent or a product of the non-zero ones beyond int64 is an error.
   int64_t numel() const;
   /// Product of all extents but the last: the number of rows.
   int64_t rows() const;

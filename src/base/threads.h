@@ -25,7 +25,9 @@ class TaskRef {
 /// An exception thrown by a task reaches the caller once all tasks have ended.
 class Threads {
  public:
-  /// `count` 0 means as many as the machine's cores (or OMP_NUM_THREADS) allow.
+  static constexpr int kMost = 1024;
+
+  /// `count` 0 means as many as the machine's cores (or OMP_NUM_THREADS) allow; more than kMost is an error.
   explicit Threads(int count = 0);
   ~Threads();
   Threads(const Threads&) = delete;

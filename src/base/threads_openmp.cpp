@@ -11,7 +11,8 @@ namespace lamina {
 struct Threads::Pool {};
 
 Threads::Threads(int count) : count_(count == 0 ? omp_get_max_threads() : count) {
-  LAMINA_CHECK(count >= 0, "threads: ", count, " given; expected 0 (all cores) or a positive number");
+  LAMINA_CHECK(count >= 0 && count <= kMost, "threads: ", count,
+               " given; expected 0 (all cores) or a positive number up to ", kMost);
 }
 
 Threads::~Threads() = default;

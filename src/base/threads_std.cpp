@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -41,6 +42,15 @@ struct Threads::Pool {
     inside_task = false;
   }
 
+  void stop() {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    wake.notify_all();
+    for (std::thread& worker : workers) worker.join();
+  }
+
   void work() {
     uint64_t seen = 0;
     std::unique_lock lock(mutex);
@@ -59,18 +69,18 @@ struct Threads::Pool {
 Threads::Threads(int count)
     : count_(count == 0 ? static_cast<int>(std::max(1U, std::thread::hardware_concurrency())) : count),
       pool_(std::make_unique<Pool>()) {
-  LAMINA_CHECK(count >= 0, "threads: ", count, " given; expected 0 (all cores) or a positive number");
-  for (int i = 1; i < count_; ++i) pool_->workers.emplace_back([pool = pool_.get()] { pool->work(); });
+  LAMINA_CHECK(count >= 0 && count <= kMost, "threads: ", count,
+               " given; expected 0 (all cores) or a positive number up to ", kMost);
+  try {
+    for (int i = 1; i < count_; ++i) pool_->workers.emplace_back([pool = pool_.get()] { pool->work(); });
+  } catch (const std::system_error& failure) {
+    pool_->stop();
+    throw Error(str("threads: the system refused the ", pool_->workers.size() + 1, "th of ", count_,
+                    " threads: ", failure.what(), "; ask for fewer"));
+  }
 }
 
-Threads::~Threads() {
-  {
-    const std::lock_guard lock(pool_->mutex);
-    pool_->stopping = true;
-  }
-  pool_->wake.notify_all();
-  for (std::thread& worker : pool_->workers) worker.join();
-}
+Threads::~Threads() { pool_->stop(); }
 
 void Threads::tasks(int64_t tasks, TaskRef body) const {
   if (count_ == 1 || tasks <= 1 || inside_task) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "lamina/base/error.h"
@@ -16,9 +17,11 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kMost = size_t{1} << 62;
 
 /// Sizes are rounded up to one of eight steps per power of two: at most 12.5 % is wasted and few classes exist.
 size_t size_class(size_t bytes) {
+  LAMINA_CHECK(bytes < kMost, "allocation of ", bytes, " bytes: no machine has that much; check the sizes");
   const size_t rounded = (std::max(bytes, kAlignment) + kAlignment - 1) / kAlignment * kAlignment;
   const size_t step = std::max(kAlignment, std::bit_floor(rounded) / 8);
   return (rounded + step - 1) / step * step;
@@ -47,7 +50,10 @@ class Counting : public Allocator {
 
  protected:
   void count_allocation(size_t bytes) {
-    counters_.live += static_cast<int64_t>(bytes);
+    int64_t live = 0;
+    LAMINA_CHECK(!__builtin_add_overflow(counters_.live, static_cast<int64_t>(bytes), &live), "allocation of ", bytes,
+                 " bytes beside ", counters_.live, ": more than 2^63 bytes; check the sizes");
+    counters_.live = live;
     counters_.peak = std::max(counters_.peak, counters_.live);
     ++counters_.allocations;
   }
@@ -64,7 +70,6 @@ class CachingCpu final : public Counting {
   ~CachingCpu() override { release_cached(); }
 
   void* allocate(size_t bytes) override {
-    LAMINA_CHECK(bytes < size_t{1} << 62, "allocation of ", bytes, " bytes: no machine has that much; check the sizes");
     const size_t size = size_class(bytes);
     const std::lock_guard lock(mutex_);
     std::vector<void*>& cached = free_[size];
@@ -85,7 +90,12 @@ class CachingCpu final : public Counting {
     const size_t size = size_class(bytes);
     const std::lock_guard lock(mutex_);
     counters_.live -= static_cast<int64_t>(size);
-    free_[size].push_back(block);
+    try {
+      free_[size].push_back(block);
+    } catch (const std::bad_alloc&) {  // no memory even for the note: give the block back at once
+      std::free(block);                // NOLINT(cppcoreguidelines-no-malloc)
+      counters_.reserved -= static_cast<int64_t>(size);
+    }
   }
 
   void trim() override {

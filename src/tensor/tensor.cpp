@@ -11,14 +11,15 @@ struct Tensor::Storage {
   Device device;
   void* data;
   size_t bytes;
-  std::shared_ptr<void> owner;  // set for borrowed memory
+  std::shared_ptr<void> owner;  // of borrowed memory, where there is one
+  bool borrowed = false;
   std::atomic<uint64_t> version{0};
 
   Storage(const Device& where, size_t size) : device(where), data(nullptr), bytes(size) {
     if (bytes > 0) data = device.allocator().allocate(bytes);
   }
   Storage(const Device& where, void* memory, std::shared_ptr<void> keeper)
-      : device(where), data(memory), bytes(0), owner(std::move(keeper)) {}
+      : device(where), data(memory), bytes(0), owner(std::move(keeper)), borrowed(true) {}
   ~Storage() {
     if (bytes > 0) device.allocator().deallocate(data, bytes);
   }
@@ -62,6 +63,10 @@ Tensor Tensor::from(std::span<const T> values, const Shape& shape, const Device&
 }
 
 Tensor Tensor::borrow(void* data, const Shape& shape, DType dtype, const Device& device, std::shared_ptr<void> owner) {
+  const bool unread = shape.numel() == 0 || device.kind() == DeviceKind::meta;
+  LAMINA_CHECK(data != nullptr || unread, "borrow: null memory for a tensor ", shape);
+  LAMINA_CHECK(reinterpret_cast<uintptr_t>(data) % size_of(dtype) == 0, "borrow: memory for ", dtype,
+               " must be aligned to ", size_of(dtype), " bytes; copy it instead");
   Tensor result;
   result.impl_ = std::make_shared<Impl>();
   Impl& impl = *result.impl_;
@@ -236,6 +241,17 @@ Tensor Tensor::to(const Device& device) const {
 
 Tensor Tensor::detach() const { return impl().link ? view(shape(), strides(), impl().offset) : *this; }
 
+namespace {
+
+/// `source` itself, or a copy where writing `target` element by element would change what is still to be read.
+Tensor apart_from(const Tensor& source, const Tensor& target) {
+  if (!source.shares_memory_with(target)) return source;
+  const bool same_elements = source.raw() == target.raw() && source.strides() == target.strides();
+  return same_elements ? source : source.detach().clone();
+}
+
+}  // namespace
+
 Tensor& Tensor::copy_(const Tensor& source) {
   LAMINA_CHECK(source.shape() == shape(), "copy_: source is ", source.shape(), ", target is ", shape(),
                "; the shapes must be equal");
@@ -244,7 +260,7 @@ Tensor& Tensor::copy_(const Tensor& source) {
   LAMINA_CHECK(!source.is_meta(), "copy_: the source is a meta tensor and has no values");
   LAMINA_CHECK(device().kind() == DeviceKind::cpu && source.device().kind() == DeviceKind::cpu, "copy_ from ",
                source.device(), " to ", device(), ": this build has no such device");
-  cpu::copy(source, *this);
+  cpu::copy(apart_from(source, *this), *this);
   return *this;
 }
 
@@ -263,8 +279,10 @@ Tensor& Tensor::add_(const Tensor& other) {
                "; both must be floating");
   mark_written("add_");
   if (is_meta()) return *this;
-  LAMINA_CHECK(device().kind() == DeviceKind::cpu, "add_ on ", device(), ": this build has no such device");
-  cpu::accumulate(other, *this);
+  LAMINA_CHECK(!other.is_meta(), "add_: what is added is a meta tensor and has no values");
+  LAMINA_CHECK(device().kind() == DeviceKind::cpu && other.device().kind() == DeviceKind::cpu, "add_ of ",
+               other.device(), " to ", device(), ": this build has no such device");
+  cpu::accumulate(apart_from(other, *this), *this);
   return *this;
 }
 
@@ -278,7 +296,7 @@ void Tensor::mark_written(const char* what) const {
 bool Tensor::shares_memory_with(const Tensor& other) const { return impl().storage == other.impl().storage; }
 
 bool Tensor::owns_memory_alone() const {
-  return impl_.use_count() == 1 && impl().storage.use_count() == 1 && !impl().storage->owner;
+  return impl_.use_count() == 1 && impl().storage.use_count() == 1 && !impl().storage->borrowed;
 }
 
 #define LAMINA_INSTANTIATE(T)                                                       \

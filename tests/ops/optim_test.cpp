@@ -322,7 +322,8 @@ TEST(optim, StridedGradientsAndMetaTensors) {
   slot.param = slot.grad = slot.m = slot.v = Tensor::empty({1000, 10}, DType::f32, meta);
   ops::adamw({slot}, {});
   EXPECT_EQ(meta.work().bytes, 10000 * 7 * 4);
-  ops::muon({{slot, slot.m}}, {});
+  const ops::ParamSlot& common = slot;
+  ops::muon({{common, slot.m}}, {});
   EXPECT_GT(meta.work().flops, 0);
 }
 

@@ -1,9 +1,11 @@
-// Each chunk adds its squares in f64 in eight vectors; the chunks are added in order. f64 holds the square of any f32,
+// Each chunk adds its squares in f64 in a few vectors; the chunks are added in order. f64 holds the square of any f32,
 // so a finite list of smaller types never overflows. Only a sum that is not finite is searched for its cause.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/optim/grad_norm_cpu.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+
+#include <hwy/cache_control.h>
 
 #include <cmath>
 
@@ -24,22 +26,32 @@ inline double squares_of_piece(const double* x, int64_t n) {
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-/// f32, bf16 and f16: each f32 vector is squared as two f64 vectors.
+/// f32, bf16 and f16: each f32 vector is squared as two f64 vectors, and two f32 vectors are under way at once.
 template <class T>
 double squares_of_piece(const T* x, int64_t n) {
   const hn::ScalableTag<float> d;
   const hn::Repartition<double, decltype(d)> wide;
   const hn::Half<decltype(d)> half;
-  auto low = hn::Zero(wide);
-  auto high = hn::Zero(wide);
-  for_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
-    const auto v = load_n(d, x + i, count);
+  auto sum0 = hn::Zero(wide);
+  auto sum1 = hn::Zero(wide);
+  auto sum2 = hn::Zero(wide);
+  auto sum3 = hn::Zero(wide);
+  const auto add = [&](hn::Vec<decltype(d)> v, auto& low, auto& high) HWY_ATTR {
     const auto a = hn::PromoteTo(wide, hn::LowerHalf(half, v));
     const auto b = hn::PromoteTo(wide, hn::UpperHalf(half, v));
     low = hn::MulAdd(a, a, low);
     high = hn::MulAdd(b, b, high);
-  });
-  return hn::GetLane(hn::SumOfLanes(wide, hn::Add(low, high)));
+  };
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    hwy::Prefetch(x + i + 1024);
+    hwy::Prefetch(x + i + 1024 + lanes);
+    add(load(d, x + i), sum0, sum1);
+    add(load(d, x + i + lanes), sum2, sum3);
+  }
+  for_vectors(d, n - i, [&](int64_t j, size_t count) HWY_ATTR { add(load_n(d, x + i + j, count), sum0, sum1); });
+  return hn::GetLane(hn::SumOfLanes(wide, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
 }
 
 template <class T>

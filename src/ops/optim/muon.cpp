@@ -26,52 +26,46 @@ Work work_of(const Tensor& param, const MuonOptions& options) {
   return {products + 10 * n, 4 * n * options.steps * 4};
 }
 
-/// Newton–Schulz on a wide matrix x [rows, cols], rows ≤ cols. a·X + (b·A + c·A²)·X is computed as one product with
-/// a added to the diagonal of the square, which saves a pass over X.
+/// Newton–Schulz on x [rows, cols]; A is the smaller of X·Xᵀ and Xᵀ·X. a·X + (b·A + c·A²)·X is computed as one product
+/// with a added to the diagonal of the square, which saves a pass over X.
 template <class T>
 void newton_schulz(const Threads& threads, Tensor& x, int steps) {
   const int64_t rows = x.dim(0);
   const int64_t cols = x.dim(1);
-  const Tensor a = Tensor::empty({rows, rows}, x.dtype(), x.device());
-  const Tensor b = Tensor::empty({rows, rows}, x.dtype(), x.device());
+  const bool tall = rows > cols;
+  const int64_t n = std::min(rows, cols);
+  const Tensor a = Tensor::empty({n, n}, x.dtype(), x.device());
+  const Tensor b = Tensor::empty({n, n}, x.dtype(), x.device());
   Tensor next = Tensor::empty(x.shape(), x.dtype(), x.device());
+  T* square = a.data<T>();
+  T* poly = b.data<T>();
+  Gemm<T> outer{.transpose_a = tall, .transpose_b = !tall, .m = n, .n = n, .k = std::max(rows, cols), .lda = cols};
+  outer.ldb = cols;
+  outer.c = square;
+  outer.ldc = n;
+  const Gemm<T> inner{.m = n,
+                      .n = n,
+                      .k = n,
+                      .alpha = static_cast<T>(kC),
+                      .a = square,
+                      .lda = n,
+                      .b = square,
+                      .ldb = n,
+                      .c = poly,
+                      .ldc = n};
+  Gemm<T> last{.m = rows, .n = cols, .k = n, .lda = tall ? cols : n, .ldb = tall ? n : cols, .ldc = cols};
   for (int step = 0; step < steps; ++step) {
-    const T* from = x.data<T>();
-    T* square = a.data<T>();
-    T* poly = b.data<T>();
-    gemm(threads, Gemm<T>{.transpose_b = true,
-                          .m = rows,
-                          .n = rows,
-                          .k = cols,
-                          .a = from,
-                          .lda = cols,
-                          .b = from,
-                          .ldb = cols,
-                          .c = square,
-                          .ldc = rows});
-    gemm(threads, Gemm<T>{.m = rows,
-                          .n = rows,
-                          .k = rows,
-                          .alpha = static_cast<T>(kC),
-                          .a = square,
-                          .lda = rows,
-                          .b = square,
-                          .ldb = rows,
-                          .c = poly,
-                          .ldc = rows});
-    threads.ranges(rows, rows_per_range(rows), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin * rows; i < end * rows; ++i) poly[i] += static_cast<T>(kB) * square[i];
-      for (int64_t i = begin; i < end; ++i) poly[i * rows + i] += static_cast<T>(kA);
+    outer.a = outer.b = x.data<T>();
+    gemm(threads, outer);
+    gemm(threads, inner);
+    threads.ranges(n, rows_per_range(n), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin * n; i < end * n; ++i) poly[i] += static_cast<T>(kB) * square[i];
+      for (int64_t i = begin; i < end; ++i) poly[i * n + i] += static_cast<T>(kA);
     });
-    gemm(threads, Gemm<T>{.m = rows,
-                          .n = cols,
-                          .k = rows,
-                          .a = poly,
-                          .lda = rows,
-                          .b = from,
-                          .ldb = cols,
-                          .c = next.data<T>(),
-                          .ldc = cols});
+    last.a = tall ? x.data<T>() : poly;
+    last.b = tall ? poly : x.data<T>();
+    last.c = next.data<T>();
+    gemm(threads, last);
     std::swap(x, next);
   }
 }
@@ -86,15 +80,14 @@ void muon_orthogonalize(const MuonMatrix& args) {
   LAMINA_CHECK(std::isfinite(norm), "muon: the gradient or momentum of a parameter ", target.shape(),
                " is not finite; clip with error_if_nonfinite before the step, or skip it");
   scale_({target}, 1.0 / std::max(norm, args.options.eps));
-  const bool tall = target.dim(0) > target.dim(1);
-  Tensor x = tall ? target.transpose(0, 1).contiguous() : target;
+  Tensor x = target;
   const Threads& threads = target.device().threads();
   if (x.dtype() == DType::f64) {
     newton_schulz<double>(threads, x, args.options.steps);
   } else {
     newton_schulz<float>(threads, x, args.options.steps);
   }
-  if (!x.shares_memory_with(target)) target.copy_(tall ? x.transpose(0, 1) : x);
+  if (!x.shares_memory_with(target)) target.copy_(x);
 }
 
 }  // namespace cpu

@@ -28,9 +28,9 @@ struct MuonSlot : ParamSlot {
 ///   b ← b + (1 − momentum) · (g − b)         u = nesterov ? g + momentum · (b − g) : b
 ///   X = u / max(‖u‖, eps), then `steps` times  A = X·Xᵀ,  X ← 3.4445·X + (−4.7750·A + 2.0315·A²)·X
 ///   p ← p · (1 − lr · weight_decay) − lr · scale · X
-/// X is transposed where rows > cols, so that A is the smaller square. The iteration takes all singular values close
-/// to one (0.7 to 1.2). Products and sums in f32 (f64 for f64), the norm in f64. Jordan et al. 2024,
-/// https://kellerjordan.github.io/posts/muon; Liu et al. 2025, arXiv:2502.16982 for the second scale.
+/// Where rows > cols, A = Xᵀ·X stands on the right: the smaller square, the same result. The iteration takes all
+/// singular values close to one (0.7 to 1.2). Products and sums in f32 (f64 for f64), the norm in f64. Jordan et al.
+/// 2024, https://kellerjordan.github.io/posts/muon; Liu et al. 2025, arXiv:2502.16982 for the second scale.
 void muon(std::vector<MuonSlot> slots, const MuonOptions& options = {});
 
 /// What the kernels of one matrix are given; `update` [rows, cols] is in the type of the arithmetic.

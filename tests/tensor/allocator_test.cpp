@@ -1,0 +1,121 @@
+#include "lamina/tensor/allocator.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "lamina/base/error.h"
+#include "support/close.h"
+
+namespace lamina {
+namespace {
+
+using testing::expect_error;
+
+TEST(allocator, CountsLivePeakAndReserved) {
+  const auto allocator = make_caching_cpu_allocator();
+  void* a = allocator->allocate(1000);
+  const int64_t one = allocator->counters().live;
+  EXPECT_GE(one, 1000);
+  EXPECT_LE(one, 1125);
+  void* b = allocator->allocate(1000);
+  EXPECT_EQ(allocator->counters().live, 2 * one);
+  allocator->deallocate(a, 1000);
+  EXPECT_EQ(allocator->counters().live, one);
+  EXPECT_EQ(allocator->counters().peak, 2 * one);
+  EXPECT_EQ(allocator->counters().reserved, 2 * one);
+  allocator->reset_peak();
+  EXPECT_EQ(allocator->counters().peak, one);
+  EXPECT_EQ(allocator->counters().allocations, 2);
+  EXPECT_EQ(allocator->counters().cache_hits, 0);
+  allocator->deallocate(b, 1000);
+}
+
+TEST(allocator, HandsFreedBlocksOutAgainAndTrimsThem) {
+  const auto allocator = make_caching_cpu_allocator();
+  void* a = allocator->allocate(5000);
+  allocator->deallocate(a, 5000);
+  EXPECT_GT(allocator->counters().reserved, 0);
+  void* b = allocator->allocate(4990);  // the same size class
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(allocator->counters().cache_hits, 1);
+  allocator->trim();
+  EXPECT_EQ(allocator->counters().reserved, allocator->counters().live) << "a live block must stay";
+  std::memset(b, 1, 4990);
+  allocator->deallocate(b, 4990);
+  allocator->trim();
+  EXPECT_EQ(allocator->counters().reserved, 0);
+  EXPECT_EQ(allocator->counters().live, 0);
+}
+
+TEST(allocator, EverySizeIsAlignedUsableAndWastesLittle) {
+  const auto allocator = make_caching_cpu_allocator();
+  for (const size_t bytes : {1, 63, 64, 65, 127, 1000, 4097, 65537, 3 << 20}) {
+    const int64_t before = allocator->counters().live;
+    void* block = allocator->allocate(bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % 64, 0U) << bytes;
+    std::memset(block, 0xff, bytes);
+    const int64_t taken = allocator->counters().live - before;
+    EXPECT_GE(taken, static_cast<int64_t>(bytes));
+    EXPECT_LE(taken, static_cast<int64_t>(std::max<size_t>(64, bytes + bytes / 8 + 64)));
+    allocator->deallocate(block, bytes);
+    EXPECT_EQ(allocator->counters().live, before);
+  }
+}
+
+TEST(allocator, AbsurdSizesAreErrors) {
+  for (const auto& allocator : {make_caching_cpu_allocator(), make_counting_allocator()}) {
+    for (const size_t bytes : {std::numeric_limits<size_t>::max(), size_t{1} << 63, size_t{1} << 62}) {
+      expect_error([&] { allocator->allocate(bytes); }, "no machine has that much");
+      EXPECT_EQ(allocator->counters().live, 0);
+    }
+  }
+}
+
+TEST(allocator, OutOfMemoryIsAnErrorAndTheAllocatorLivesOn) {
+  const auto allocator = make_caching_cpu_allocator();
+  void* small = allocator->allocate(100);
+  expect_error([&] { allocator->allocate(size_t{1} << 55); }, "out of memory");
+  EXPECT_EQ(allocator->counters().reserved, allocator->counters().live);
+  allocator->deallocate(small, 100);
+}
+
+TEST(allocator, CountingOneNeverOverflowsItsCounters) {
+  const auto allocator = make_counting_allocator();
+  EXPECT_EQ(allocator->allocate(1000), nullptr);
+  expect_error(
+      [&] {
+        for (int i = 0; i < 100; ++i) allocator->allocate(size_t{1} << 61);
+      },
+      "bytes");
+  EXPECT_GE(allocator->counters().live, 0);
+}
+
+TEST(allocator, ServesManyThreadsAtOnce) {
+  const auto allocator = make_caching_cpu_allocator();
+  std::vector<std::thread> threads;
+  for (int id = 0; id < 4; ++id) {
+    threads.emplace_back([&, id] {
+      for (int round = 0; round < 500; ++round) {
+        const size_t bytes = static_cast<size_t>(64 + (round * 37 + id * 101) % 5000);
+        auto* block = static_cast<unsigned char*>(allocator->allocate(bytes));
+        std::memset(block, id, bytes);
+        if (round % 50 == 0) allocator->trim();
+        for (size_t i = 0; i < bytes; i += 97) ASSERT_EQ(block[i], id);
+        allocator->deallocate(block, bytes);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(allocator->counters().live, 0);
+  EXPECT_EQ(allocator->counters().allocations, 2000);
+  allocator->trim();
+  EXPECT_EQ(allocator->counters().reserved, 0);
+}
+
+}  // namespace
+}  // namespace lamina
