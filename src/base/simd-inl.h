@@ -61,7 +61,7 @@ HWY_INLINE void store(D /*d*/, hn::Vec<D> value, bf16* to) {
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1U));
   const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, odd), hn::Set(du, 0x7fffU)));
   const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(du, 0x40U));
-  const auto chosen = hn::IfThenElse(hn::RebindMask(du, hn::Ne(value, value)), quiet, rounded);
+  const auto chosen = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)), quiet, rounded);
   hn::StoreU(hn::DemoteTo(half, hn::BitCast(di, chosen)), half, reinterpret_cast<uint16_t*>(to));
 }
 
