@@ -3,6 +3,7 @@
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/activation/activation.h"
 #include "lamina/ops/activation/gated_activation.h"
+#include "lamina/ops/dropout/dropout.h"
 #include "lamina/ops/norm/layer_norm.h"
 #include "lamina/ops/norm/rms_norm.h"
 #include "support/suite.h"
@@ -19,25 +20,27 @@ Tensor ramp(const Shape& shape, DType dtype, const Device& device) {
   return tensor.to(dtype);
 }
 
-struct Times {
-  double forward, backward;
-};
+/// The backward pass of one operator over a kept record, to be timed alone.
+class BackwardRun {
+ public:
+  BackwardRun(const Tensor& x, std::vector<Tensor> weights, const Operator& op)
+      : leaf_(x.slice(0, 0, x.dim(0))), weights_(std::move(weights)) {
+    tape_.watch(leaf_);
+    for (Tensor& weight : weights_) tape_.watch(weight);
+    y_ = op(leaf_);
+    dy_ = ramp(y_.shape(), y_.dtype(), x.device());
+  }
+  void operator()() {
+    tape_.zero_grad();
+    tape_.backward({y_}, {dy_}, true);
+  }
 
-/// Forward alone, and backward alone over a kept record.
-Times time_both(Context& context, const Tensor& x, std::vector<Tensor> weights, const Operator& op) {
-  const double forward = context.seconds([&] { op(x); });
-  Tape tape;
-  Tensor leaf = x.slice(0, 0, x.dim(0));
-  tape.watch(leaf);
-  for (Tensor& weight : weights) tape.watch(weight);
-  const Tensor y = op(leaf);
-  const Tensor dy = ramp(y.shape(), y.dtype(), x.device());
-  const double backward = context.seconds([&] {
-    tape.zero_grad();
-    tape.backward({y}, {dy}, true);
-  });
-  return {forward, backward};
-}
+ private:
+  Tape tape_;
+  Tensor leaf_;
+  std::vector<Tensor> weights_;
+  Tensor y_, dy_;
+};
 
 void add_share(Context& context, const std::string& what, int64_t bytes, double seconds,
                std::optional<double> at_least = std::nullopt) {
@@ -52,15 +55,42 @@ void add_norms(Context& context, int64_t rows, int64_t width, bool must_reach) {
   const std::string at = str(" ", x.shape());
   const auto forward = must_reach ? std::optional(0.8) : std::nullopt;
   const auto backward = must_reach ? std::optional(0.6) : std::nullopt;
-  const Times rms = time_both(context, x, {weight}, [&](const Tensor& in) { return ops::rms_norm(in, weight); });
-  add_share(context, "rms_norm forward" + at, 2 * x.nbytes(), rms.forward, forward);
-  add_share(context, "rms_norm backward" + at, 3 * x.nbytes(), rms.backward, backward);
-  const Times layer =
-      time_both(context, x, {weight, bias}, [&](const Tensor& in) { return ops::layer_norm(in, weight, bias); });
-  add_share(context, "layer_norm forward" + at, 2 * x.nbytes(), layer.forward, forward);
-  add_share(context, "layer_norm backward" + at, 3 * x.nbytes(), layer.backward, backward);
-  context.add({"rms_norm forward" + at, 1e3 * rms.forward, 1e3 * layer.forward, "ms", "layer_norm"});
-  context.add({"rms_norm backward" + at, 1e3 * rms.backward, 1e3 * layer.backward, "ms", "layer_norm"});
+  const Operator rms = [&](const Tensor& in) { return ops::rms_norm(in, weight); };
+  const Operator layer = [&](const Tensor& in) { return ops::layer_norm(in, weight, bias); };
+  const auto [rms_forward, layer_forward] = context.seconds([&] { rms(x); }, [&] { layer(x); });
+  BackwardRun rms_back(x, {weight}, rms);
+  BackwardRun layer_back(x, {weight, bias}, layer);
+  const auto [rms_backward, layer_backward] = context.seconds([&] { rms_back(); }, [&] { layer_back(); });
+  add_share(context, "rms_norm forward" + at, 2 * x.nbytes(), rms_forward, forward);
+  add_share(context, "layer_norm forward" + at, 2 * x.nbytes(), layer_forward, forward);
+  add_share(context, "rms_norm backward" + at, 3 * x.nbytes(), rms_backward, backward);
+  add_share(context, "layer_norm backward" + at, 3 * x.nbytes(), layer_backward, backward);
+  context.add({"rms_norm forward" + at, 1e3 * rms_forward, 1e3 * layer_forward, "ms", "layer_norm", {}, 1.0});
+  context.add({"rms_norm backward" + at, 1e3 * rms_backward, 1e3 * layer_backward, "ms", "layer_norm", {}, 1.0});
+}
+
+/// An operator whose output has x's type: forward and backward beside bandwidth.
+void add_operator(Context& context, const std::string& name, const Tensor& x, const Operator& op) {
+  const int64_t out = op(x).nbytes();
+  const std::string at = str(" ", x.shape());
+  add_share(context, name + " forward" + at, x.nbytes() + out, context.seconds([&] { op(x); }));
+  BackwardRun back(x, {}, op);
+  add_share(context, name + " backward" + at, 2 * x.nbytes() + out, context.seconds([&] { back(); }));
+}
+
+void add_cast(Context& context, DType from, DType to) {
+  const Tensor x = ramp({8192, 4096}, from, context.device());
+  const int64_t bytes = x.nbytes() + x.numel() * static_cast<int64_t>(size_of(to));
+  add_share(context, str("cast ", from, " to ", to), bytes, context.seconds([&] { x.to(to); }));
+}
+
+/// The same call with one thread and with all, in turns.
+void add_threads(Context& context, const std::string& name, const Shape& shape, const Operator& op) {
+  const Tensor x = ramp(shape, DType::f32, context.device());
+  const Tensor alone = ramp(shape, DType::f32, context.one_thread());
+  const auto [one, all] = context.seconds([&] { op(alone); }, [&] { op(x); });
+  const int count = context.device().threads().count();
+  context.add({name + " with " + std::to_string(count) + " threads", 1e3 / all, 1e3 / one, "1/s", "one thread"});
 }
 
 }  // namespace
@@ -68,6 +98,29 @@ void add_norms(Context& context, int64_t rows, int64_t width, bool must_reach) {
 LAMINA_BENCH_SUITE(norms) {
   add_norms(context, 16384, 4096, true);
   add_norms(context, 256, 1024, false);
+  const Operator layer = [](const Tensor& in) { return ops::layer_norm(in); };
+  add_threads(context, "layer_norm [16384,4096]", {16384, 4096}, layer);
+  add_threads(context, "layer_norm [256,1024]", {256, 1024}, layer);
+}
+
+LAMINA_BENCH_SUITE(elementwise) {
+  const Tensor x = ramp({8192, 4096}, DType::f32, context.device());
+  using ops::Activation;
+  for (const Activation f : {Activation::relu, Activation::silu, Activation::gelu, Activation::gelu_tanh}) {
+    add_operator(context, std::string(name_of(f)), x, [f](const Tensor& in) { return ops::activation(in, f); });
+  }
+  add_operator(context, "swiglu", x, [](const Tensor& in) { return ops::gated_activation(in, ops::Gate::swiglu); });
+  add_operator(context, "geglu", x, [](const Tensor& in) { return ops::gated_activation(in, ops::Gate::geglu); });
+  add_operator(context, "dropout", x, [](const Tensor& in) { return ops::dropout(in, 0.1, {1, 2}); });
+  for (const DType half : {DType::bf16, DType::f16}) {
+    add_cast(context, DType::f32, half);
+    add_cast(context, half, DType::f32);
+  }
+  Tensor target = ramp({8192, 4096}, DType::f32, context.device());
+  add_share(context, "add_", 3 * x.nbytes(), context.seconds([&] { target.add_(x); }));
+  add_share(context, "transposing copy", 2 * x.nbytes(), context.seconds([&] { x.transpose(0, 1).contiguous(); }));
+  add_threads(context, "gelu", {8192, 4096}, [](const Tensor& in) { return ops::activation(in, Activation::gelu); });
+  add_threads(context, "dropout", {8192, 4096}, [](const Tensor& in) { return ops::dropout(in, 0.1, {1, 2}); });
 }
 
 }  // namespace lamina::bench

@@ -1,104 +1,125 @@
-// Copies walk the outer dimensions and convert one innermost run at a time. Dimensions that are dense in both tensors
-// are merged first, so that a plain cast is one long run, split among the threads.
+// Copies walk the outer dimensions and convert one innermost run at a time (walk.h). Dense runs between f32, bf16 and
+// f16, and dense runs of one type, go in vectors; large f32 and f64 targets are streamed past the caches. Everything
+// else is converted one by one.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lamina/tensor/copy_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
 #include <cstring>
 
+#include "lamina/base/simd_stream-inl.h"
 #include "lamina/tensor/copy.h"
+#include "lamina/tensor/walk.h"
 
-namespace lamina::cpu {
-namespace {
+HWY_BEFORE_NAMESPACE();
+namespace lamina::cpu::HWY_NAMESPACE {
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
 
-struct Walk {
-  Shape shape;
-  Shape source_strides;
-  Shape target_strides;
+/// The type both are computed in, as base/dtype.h converts them.
+template <class From, class To>
+using Between = std::conditional_t<std::is_same_v<From, double> || std::is_same_v<To, double>, double, float>;
+
+/// Both can be loaded and stored in vectors of their common type.
+template <class From, class To>
+inline constexpr bool kInVectors = std::is_same_v<Accumulate<From>, Accumulate<To>>;
+
+template <class From, class To>
+struct ConvertRun {
+  bool large;  ///< the target outlives the caches
+
+  void operator()(const From* from, int64_t from_stride, To* to, int64_t to_stride, int64_t count) const {
+    if (from_stride != 1 || to_stride != 1 || !kInVectors<From, To>) {
+      for (int64_t i = 0; i < count; ++i) to[i * to_stride] = convert<To>(from[i * from_stride]);
+      return;
+    }
+    const bool streaming = large && count >= 1024 && reinterpret_cast<uintptr_t>(to) % 64 == 0;
+    if constexpr (std::is_same_v<From, To>) {
+      if (!streaming || sizeof(To) != sizeof(Accumulate<To>)) {
+        std::memcpy(to, from, static_cast<size_t>(count) * sizeof(To));
+        return;
+      }
+    }
+    if constexpr (kInVectors<From, To>) {
+      const ComputeTag<To> d;
+      for_vectors(d, count,
+                  [&](int64_t i, size_t n) HWY_ATTR { put_n(d, load_n(d, from + i, n), to + i, n, streaming); });
+    }
+    if (streaming) hwy::FlushStream();
+  }
 };
 
-/// Drops extents of 1 and merges neighbours that are dense in both tensors.
-Walk merge_dimensions(const Tensor& source, const Tensor& target) {
-  Walk walk;
-  for (int axis = 0; axis < target.rank(); ++axis) {
-    const int64_t extent = target.dim(axis);
-    if (extent == 1) continue;
-    const int64_t from = source.strides()[axis];
-    const int64_t to = target.strides()[axis];
-    const int last = walk.shape.rank() - 1;
-    if (last >= 0 && walk.source_strides[last] == from * extent && walk.target_strides[last] == to * extent) {
-      walk.shape[last] *= extent;
-      walk.source_strides[last] = from;
-      walk.target_strides[last] = to;
-    } else {
-      walk.shape.push_back(extent);
-      walk.source_strides.push_back(from);
-      walk.target_strides.push_back(to);
+template <class From, class To>
+struct AddRun {
+  void operator()(const From* from, int64_t from_stride, To* to, int64_t to_stride, int64_t count) const {
+    if constexpr (kInVectors<From, To>) {
+      if (from_stride == 1 && to_stride == 1) {
+        const ComputeTag<To> d;
+        for_vectors(d, count, [&](int64_t i, size_t n) HWY_ATTR {
+          store_n(d, hn::Add(load_n(d, to + i, n), load_n(d, from + i, n)), to + i, n);
+        });
+        return;
+      }
+    }
+    using A = Between<From, To>;
+    for (int64_t i = 0; i < count; ++i) {
+      to[i * to_stride] = convert<To>(convert<A>(to[i * to_stride]) + convert<A>(from[i * from_stride]));
     }
   }
-  if (walk.shape.rank() == 0) {
-    walk.shape.push_back(1);
-    walk.source_strides.push_back(1);
-    walk.target_strides.push_back(1);
-  }
-  return walk;
+};
+
+void copy_floating(const Tensor& source, Tensor& target) {
+  const Walk walk = merge_dimensions(source, target);
+  const bool large = outlives_cache(target.nbytes());
+  visit_floating(source.dtype(), [&](auto from) {
+    visit_floating(target.dtype(), [&](auto to) {
+      using From = typename decltype(from)::type;
+      using To = typename decltype(to)::type;
+      walk_runs(target.device().threads(), walk, source.data<From>(), target.data<To>(), ConvertRun<From, To>{large});
+    });
+  });
 }
+
+void accumulate_floating(const Tensor& source, Tensor& target) {
+  const Walk walk = merge_dimensions(source, target);
+  visit_floating(source.dtype(), [&](auto from) {
+    visit_floating(target.dtype(), [&](auto to) {
+      using From = typename decltype(from)::type;
+      using To = typename decltype(to)::type;
+      walk_runs(target.device().threads(), walk, source.data<From>(), target.data<To>(), AddRun<From, To>{});
+    });
+  });
+}
+
+}  // namespace lamina::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lamina::cpu {
+HWY_EXPORT(copy_floating);
+HWY_EXPORT(accumulate_floating);
+
+namespace {
 
 template <class From, class To>
 void convert_run(const From* from, int64_t from_stride, To* to, int64_t to_stride, int64_t count) {
-  if (from_stride == 1 && to_stride == 1) {
-    if constexpr (std::is_same_v<From, To>) {
+  if constexpr (std::is_same_v<From, To>) {
+    if (from_stride == 1 && to_stride == 1) {
       std::memcpy(to, from, static_cast<size_t>(count) * sizeof(To));
-    } else {
-      for (int64_t i = 0; i < count; ++i) to[i] = convert<To>(from[i]);
+      return;
     }
-    return;
   }
   for (int64_t i = 0; i < count; ++i) to[i * to_stride] = convert<To>(from[i * from_stride]);
-}
-
-template <class From, class To>
-void add_run(const From* from, int64_t from_stride, To* to, int64_t to_stride, int64_t count) {
-  using A = std::conditional_t<std::is_same_v<From, double> || std::is_same_v<To, double>, double, float>;
-  if (from_stride == 1 && to_stride == 1) {
-    for (int64_t i = 0; i < count; ++i) to[i] = convert<To>(convert<A>(to[i]) + convert<A>(from[i]));
-    return;
-  }
-  for (int64_t i = 0; i < count; ++i) {
-    to[i * to_stride] = convert<To>(convert<A>(to[i * to_stride]) + convert<A>(from[i * from_stride]));
-  }
-}
-
-/// Calls run(from, from_stride, to, to_stride, count) for every innermost run.
-template <class From, class To, class Run>
-void walk_runs(const Threads& threads, const Walk& walk, const From* source, To* target, const Run& run_elements) {
-  const int inner = walk.shape.rank() - 1;
-  const int64_t length = walk.shape[inner];
-  const int64_t runs = walk.shape.numel() / length;
-  const int64_t from_stride = walk.source_strides[inner];
-  const int64_t to_stride = walk.target_strides[inner];
-  if (runs == 1) {
-    threads.ranges(length, 65536, [&](int64_t begin, int64_t end) {
-      run_elements(source + begin * from_stride, from_stride, target + begin * to_stride, to_stride, end - begin);
-    });
-    return;
-  }
-  threads.ranges(runs, rows_per_range(length, 65536), [&](int64_t begin, int64_t end) {
-    for (int64_t run = begin; run < end; ++run) {
-      int64_t rest = run;
-      int64_t from = 0;
-      int64_t to = 0;
-      for (int axis = inner - 1; axis >= 0; --axis) {
-        const int64_t position = rest % walk.shape[axis];
-        rest /= walk.shape[axis];
-        from += position * walk.source_strides[axis];
-        to += position * walk.target_strides[axis];
-      }
-      run_elements(source + from, from_stride, target + to, to_stride, length);
-    }
-  });
 }
 
 }  // namespace
 
 void copy(const Tensor& source, Tensor& target) {
   if (target.numel() == 0) return;
+  if (is_floating(source.dtype()) && is_floating(target.dtype())) {
+    HWY_DYNAMIC_DISPATCH(copy_floating)(source, target);
+    return;
+  }
   const Walk walk = merge_dimensions(source, target);
   visit_dtype(source.dtype(), [&](auto from) {
     visit_dtype(target.dtype(), [&](auto to) {
@@ -110,15 +131,7 @@ void copy(const Tensor& source, Tensor& target) {
 }
 
 void accumulate(const Tensor& source, Tensor& target) {
-  if (target.numel() == 0) return;
-  const Walk walk = merge_dimensions(source, target);
-  visit_floating(source.dtype(), [&](auto from) {
-    visit_floating(target.dtype(), [&](auto to) {
-      using From = typename decltype(from)::type;
-      using To = typename decltype(to)::type;
-      walk_runs(target.device().threads(), walk, source.data<From>(), target.data<To>(), add_run<From, To>);
-    });
-  });
+  if (target.numel() > 0) HWY_DYNAMIC_DISPATCH(accumulate_floating)(source, target);
 }
 
 void fill(Tensor& target, double value) {
@@ -139,3 +152,4 @@ void fill(Tensor& target, double value) {
 }
 
 }  // namespace lamina::cpu
+#endif

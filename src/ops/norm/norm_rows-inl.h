@@ -18,6 +18,7 @@
 #include <cmath>
 
 #include "lamina/base/simd_stream-inl.h"
+#include "lamina/base/simd_sum-inl.h"
 #include "lamina/tensor/tensor.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -71,28 +72,6 @@ T* at_or_null(T* first, int64_t offset) {
 template <class T>
 HWY_INLINE void prefetch(const T* p) {
   __builtin_prefetch(p, 0, 2);
-}
-
-inline constexpr int kSums = 4;
-
-/// Σ term(i, count, k) over [0, n) in kSums accumulators; k, known when compiling, tells which of them the term joins.
-template <class D, class F>
-HWY_INLINE hn::TFromD<D> sum_vectors(D d, int64_t n, const F& term) {
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto whole = static_cast<size_t>(lanes);
-  auto s0 = hn::Zero(d);
-  auto s1 = s0;
-  auto s2 = s0;
-  auto s3 = s0;
-  int64_t i = 0;
-  for (; i + kSums * lanes <= n; i += kSums * lanes) {
-    s0 = hn::Add(s0, term(i, whole, 0));
-    s1 = hn::Add(s1, term(i + lanes, whole, 1));
-    s2 = hn::Add(s2, term(i + 2 * lanes, whole, 2));
-    s3 = hn::Add(s3, term(i + 3 * lanes, whole, 3));
-  }
-  for (; i < n; i += lanes) s0 = hn::Add(s0, term(i, static_cast<size_t>(std::min(lanes, n - i)), 0));
-  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
 }
 
 /// The i-th elements of x, or of h = x + residual, which is stored first.

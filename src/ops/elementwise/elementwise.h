@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+
+#include "lamina/tensor/tensor.h"
+
+namespace lamina::ops {
+
+// Sums and products of two tensors of one floating type, element by element, computed in f32 (f64 for f64). Shapes are
+// broadcast as NumPy and PyTorch do: aligned at the last dimension, an extent of 1 (or a missing one) is repeated. The
+// gradient of a repeated operand is summed over the repetitions, in the accumulation type.
+
+/// a + b.              Backward: da = dy, db = dy.
+Tensor add(const Tensor& a, const Tensor& b);
+/// a − b.              Backward: da = dy, db = −dy.
+Tensor sub(const Tensor& a, const Tensor& b);
+/// a + alpha · b.      Backward: da = dy, db = alpha · dy.
+Tensor add_scaled(const Tensor& a, const Tensor& b, double alpha);
+/// a · b.              Backward: da = dy · b, db = dy · a.
+Tensor mul(const Tensor& a, const Tensor& b);
+/// alpha · x.          Backward: dx = alpha · dy.
+Tensor scale(const Tensor& x, double alpha);
+
+enum class Combine : uint8_t { sum, product, first };
+
+/// out = a + alpha·b (sum), alpha·a·b (product) or alpha·a (first; b undefined). a and b are dense, have out's rank and
+/// in each dimension out's extent or 1.
+struct Combination {
+  Tensor a;
+  Tensor b;
+  Tensor out;
+  Combine kind;
+  double alpha;
+};
+
+namespace cpu {
+void combine(const Combination& args);
+}  // namespace cpu
+
+}  // namespace lamina::ops

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <algorithm>
+
+#include "lamina/tensor/tensor.h"
+
+namespace lamina::cpu {
+
+/// Two tensors of equal shape, element by element: what is left of their dimensions after merging.
+struct Walk {
+  Shape shape;
+  Shape source_strides;
+  Shape target_strides;
+};
+
+/// Drops extents of 1 and merges neighbours that are dense in both tensors.
+inline Walk merge_dimensions(const Tensor& source, const Tensor& target) {
+  Walk walk;
+  for (int axis = 0; axis < target.rank(); ++axis) {
+    const int64_t extent = target.dim(axis);
+    if (extent == 1) continue;
+    const int64_t from = source.strides()[axis];
+    const int64_t to = target.strides()[axis];
+    const int last = walk.shape.rank() - 1;
+    if (last >= 0 && walk.source_strides[last] == from * extent && walk.target_strides[last] == to * extent) {
+      walk.shape[last] *= extent;
+      walk.source_strides[last] = from;
+      walk.target_strides[last] = to;
+    } else {
+      walk.shape.push_back(extent);
+      walk.source_strides.push_back(from);
+      walk.target_strides.push_back(to);
+    }
+  }
+  if (walk.shape.rank() == 0) {
+    walk.shape.push_back(1);
+    walk.source_strides.push_back(1);
+    walk.target_strides.push_back(1);
+  }
+  return walk;
+}
+
+/// The outer dimension along which the source is dense, where the innermost one jumps: the copy transposes. −1 if none.
+inline int transposed_axis(const Walk& walk) {
+  const int inner = walk.shape.rank() - 1;
+  if (walk.source_strides[inner] == 1) return -1;
+  for (int axis = inner - 1; axis >= 0; --axis) {
+    if (walk.source_strides[axis] == 1 && walk.shape[axis] >= 8 && walk.shape[inner] >= 8) return axis;
+  }
+  return -1;
+}
+
+struct Offsets {
+  int64_t source = 0;
+  int64_t target = 0;
+};
+
+/// Where the `index`-th position of all dimensions but `skipped` and the innermost lies.
+inline Offsets outer_offsets(const Walk& walk, int64_t index, int skipped) {
+  Offsets at;
+  for (int axis = walk.shape.rank() - 2; axis >= 0; --axis) {
+    if (axis == skipped) continue;
+    const int64_t position = index % walk.shape[axis];
+    index /= walk.shape[axis];
+    at.source += position * walk.source_strides[axis];
+    at.target += position * walk.target_strides[axis];
+  }
+  return at;
+}
+
+/// As walk_runs, for a transposing copy. A cache line of the source is read whole and laid into the columns of a tile,
+/// whose rows are then the runs: no line is fetched twice, whatever the strides.
+template <class From, class To, class Run>
+void walk_tiles(const Threads& threads, const Walk& walk, int axis, const From* source, To* target, const Run& run) {
+  constexpr int64_t kAcross = 64 / sizeof(From);
+  constexpr int64_t kAlong = 64;
+  const int inner = walk.shape.rank() - 1;
+  const int64_t length = walk.shape[inner];
+  const int64_t width = walk.shape[axis];
+  const int64_t strips = (width + kAcross - 1) / kAcross;
+  const int64_t outer = walk.shape.numel() / (length * width);
+  threads.ranges(outer * strips, rows_per_range(length * kAcross, 65536), [&](int64_t begin, int64_t end) {
+    From tile[kAcross][kAlong];
+    for (int64_t task = begin; task < end; ++task) {
+      const Offsets at = outer_offsets(walk, task / strips, axis);
+      const int64_t first = task % strips * kAcross;
+      const int64_t across = std::min(kAcross, width - first);
+      for (int64_t start = 0; start < length; start += kAlong) {
+        const int64_t along = std::min(kAlong, length - start);
+        const From* from = source + at.source + first + start * walk.source_strides[inner];
+        for (int64_t i = 0; i < along; ++i) {
+          for (int64_t j = 0; j < across; ++j) tile[j][i] = from[i * walk.source_strides[inner] + j];
+        }
+        To* to = target + at.target + first * walk.target_strides[axis] + start * walk.target_strides[inner];
+        for (int64_t j = 0; j < across; ++j) {
+          run(tile[j], 1, to + j * walk.target_strides[axis], walk.target_strides[inner], along);
+        }
+      }
+    }
+  });
+}
+
+/// Calls run(from, from_stride, to, to_stride, count) for every innermost run, on all threads.
+template <class From, class To, class Run>
+void walk_runs(const Threads& threads, const Walk& walk, const From* source, To* target, const Run& run) {
+  const int transposed = transposed_axis(walk);
+  if (transposed >= 0) return walk_tiles(threads, walk, transposed, source, target, run);
+  const int inner = walk.shape.rank() - 1;
+  const int64_t length = walk.shape[inner];
+  const int64_t runs = walk.shape.numel() / length;
+  const int64_t from_stride = walk.source_strides[inner];
+  const int64_t to_stride = walk.target_strides[inner];
+  if (runs == 1) {
+    threads.ranges(length, 65536, [&](int64_t begin, int64_t end) {
+      run(source + begin * from_stride, from_stride, target + begin * to_stride, to_stride, end - begin);
+    });
+    return;
+  }
+  threads.ranges(runs, rows_per_range(length, 65536), [&](int64_t begin, int64_t end) {
+    for (int64_t index = begin; index < end; ++index) {
+      const Offsets at = outer_offsets(walk, index, -1);
+      run(source + at.source, from_stride, target + at.target, to_stride, length);
+    }
+  });
+}
+
+}  // namespace lamina::cpu

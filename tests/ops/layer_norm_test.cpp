@@ -1,0 +1,49 @@
+#include "lamina/ops/norm/layer_norm.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace lamina::ops {
+namespace {
+
+std::string message(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(LayerNorm, SaysWhatIsWrong) {
+  const Device device = Device::cpu(1);
+  const Tensor x = Tensor::zeros({2, 8}, DType::f32, device);
+  const Tensor five = Tensor::zeros({5}, DType::f32, device);
+  EXPECT_EQ(message([&] { layer_norm(x, five); }),
+            "layer_norm: weight [5] has 5 elements, the last dimension of x [2,8] is 8; load the norm's weight of the "
+            "same model or fix d_model");
+  EXPECT_NE(message([&] { layer_norm(x, {}, five); }).find("bias [5] has 5 elements"), std::string::npos);
+  EXPECT_NE(message([&] { layer_norm(x, {}, {}, -1.0); }).find("eps is -1; expected a number >= 0"), std::string::npos);
+  EXPECT_NE(message([&] { layer_norm(x, {}, {}, std::numeric_limits<double>::quiet_NaN()); }).find("eps is nan"),
+            std::string::npos);
+  EXPECT_NE(message([&] { add_layer_norm(x, Tensor()); }).find("residual is undefined"), std::string::npos);
+  EXPECT_NE(message([&] { add_layer_norm(x, five); }).find("residual is [5]; expected [2,8]"), std::string::npos);
+}
+
+/// The variance is taken around the mean: numbers whose sums are exact give the same bits however far off zero they
+/// lie, where a mean of squares would have lost everything.
+TEST(LayerNorm, AShiftOfAllElementsChangesNothing) {
+  const Device device = Device::cpu(1);
+  std::vector<float> near(64);
+  std::vector<float> far(64);
+  for (size_t i = 0; i < near.size(); ++i) {
+    near[i] = static_cast<float>(i * 37 % 17) - 8.0F;
+    far[i] = near[i] + 32768.0F;
+  }
+  EXPECT_EQ(layer_norm(Tensor::from(near, {1, 64}, device)).to_vector<float>(),
+            layer_norm(Tensor::from(far, {1, 64}, device)).to_vector<float>());
+}
+
+}  // namespace
+}  // namespace lamina::ops
