@@ -72,8 +72,8 @@ Sorted sort_by_row(const EmbeddingBackward& args) {
   const int64_t* ids = args.ids.data<int64_t>();
   const Sorted sorted{Tensor::zeros({rows + 2}, DType::i64, args.dy.device()),
                       Tensor::empty({count}, DType::i64, args.dy.device())};
-  // Counted two places ahead: while positions are dealt out, next[r] walks from the start of row r to that of row r
-  // + 1.
+  // Counts stand one place ahead, so that next[r] can walk from the first position of row r to that of the row after
+  // it.
   int64_t* next = sorted.starts.data<int64_t>() + 1;
   int64_t* order = sorted.order.data<int64_t>();
   const auto held = [&](int64_t row) { return row >= 0 && row < rows; };

@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
 
-/// One position's coefficients, [rotary_dim] each with room for a whole vector behind them.
+/// One position's coefficients, [rotary_dim] each.
 template <class A>
 struct Coefficients {
   A* c;
@@ -42,15 +42,29 @@ void lay_out_split(const A* cos, const A* sin, int64_t half, bool per_pair, bool
 
 template <class A>
 void lay_out_interleaved(const A* cos, const A* sin, int64_t half, bool per_pair, bool transposed, Coefficients<A> to) {
+  const hn::ScalableTag<A> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= half; i += lanes) {
+    auto cos_first = hn::LoadU(d, cos + i);
+    auto sin_first = hn::LoadU(d, sin + i);
+    auto cos_second = cos_first;
+    auto sin_second = sin_first;
+    if (!per_pair) {
+      hn::LoadInterleaved2(d, cos + 2 * i, cos_first, cos_second);
+      hn::LoadInterleaved2(d, sin + 2 * i, sin_first, sin_second);
+    }
+    hn::StoreInterleaved2(cos_first, cos_second, d, to.c + 2 * i);
+    const auto minus = hn::Neg(sin_first);
+    hn::StoreInterleaved2(transposed ? sin_second : minus, transposed ? minus : sin_second, d, to.s + 2 * i);
+  }
   const int64_t step = per_pair ? 1 : 2;
   const int64_t second = per_pair ? 0 : 1;
-  for (int64_t i = 0; i < half; ++i) {
-    const A sin_first = sin[i * step];
-    const A sin_second = sin[i * step + second];
+  for (; i < half; ++i) {
     to.c[2 * i] = cos[i * step];
     to.c[2 * i + 1] = cos[i * step + second];
-    to.s[2 * i] = transposed ? sin_second : -sin_first;
-    to.s[2 * i + 1] = transposed ? -sin_first : sin_second;
+    to.s[2 * i] = transposed ? sin[i * step + second] : -sin[i * step];
+    to.s[2 * i + 1] = transposed ? -sin[i * step] : sin[i * step + second];
   }
 }
 
