@@ -80,14 +80,14 @@ void add_rotary(Context& context, const Shape& shape, DType dtype, ops::RotaryPa
 
 LAMINA_BENCH_SUITE(embedding) {
   add_embedding(context, {50304, 768, 16384}, DType::f32);
-  add_embedding(context, {50304, 768, 16384}, DType::bf16);
+  add_embedding(context, {50304, 768, 32768}, DType::bf16);
   add_embedding(context, {65, 384, 16384}, DType::f32);
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    add_rotary(context, {8, 1024, 12, 64}, dtype, ops::RotaryPairing::half_split);
-    add_rotary(context, {8, 1024, 12, 64}, dtype, ops::RotaryPairing::interleaved);
+    add_rotary(context, {16, 1024, 12, 64}, dtype, ops::RotaryPairing::half_split);
+    add_rotary(context, {16, 1024, 12, 64}, dtype, ops::RotaryPairing::interleaved);
   }
   add_rotary(context, {1, 4096, 32, 128}, DType::f32, ops::RotaryPairing::half_split);
-  add_rotary(context, {1, 4096, 8, 80}, DType::f32, ops::RotaryPairing::half_split);
+  add_rotary(context, {4, 4096, 8, 80}, DType::f32, ops::RotaryPairing::half_split);
 }
 
 }  // namespace lamina::bench

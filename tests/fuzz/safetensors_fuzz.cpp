@@ -11,9 +11,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size > 0) std::memcpy(bytes.get(), data, size);
   try {
     const auto file = lamina::io::SafetensorsFile::parse({bytes.get(), size}, "fuzz", device, bytes);
-    for (const auto& [name, tensor] : file.tensors()) {
-      lamina::visit_dtype(tensor.dtype(),
-                          [&](auto tag) { (void)tensor.template to_vector<typename decltype(tag)::type>(); });
+    for (const auto& entry : file.tensors()) {
+      lamina::visit_dtype(entry.second.dtype(),
+                          [&](auto tag) { (void)entry.second.template to_vector<typename decltype(tag)::type>(); });
     }
   } catch (const lamina::Error&) {
   }

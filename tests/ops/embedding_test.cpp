@@ -56,6 +56,22 @@ TEST(Embedding, ALargeResultIsTheSameRows) {
   }
 }
 
+TEST(Embedding, ALargeTableGetsTheSameGradient) {
+  const Device device = Device::cpu(2);
+  const Tensor ids = Tensor::from<int64_t>({8191, 3, 3, 5000, 3}, {5}, device);
+  Tape tape;
+  Tensor table = Tensor::zeros({8192, 1024}, DType::f32, device);
+  tape.watch(table);
+  const Tensor y = ops::embedding(table, ids);
+  tape.backward({y}, {Tensor::full(y.shape(), 0.5, DType::f32, device)});
+  const Tensor gradient = tape.grad(table);
+  const float* got = gradient.data<float>();
+  for (int64_t i = 0; i < gradient.numel(); ++i) {
+    const int64_t row = i / 1024;
+    ASSERT_EQ(got[i], row == 3 ? 1.5F : row == 5000 || row == 8191 ? 0.5F : 0.0F) << row;
+  }
+}
+
 TEST(Embedding, GradientsAddUpInThePlaceWhereTheyAre) {
   const Device device = Device::cpu(2);
   const Tensor ids = Tensor::from<int64_t>({2, 0, 2}, {3}, device);

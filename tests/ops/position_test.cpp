@@ -140,6 +140,22 @@ TEST(Rotary, BadArgumentsAreNamed) {
   EXPECT_NE(message(Tensor(), {}).find("undefined"), std::string::npos);
 }
 
+TEST(Rotary, ALargeResultIsThatOfItsParts) {
+  // Beyond the size from which results are written past the caches.
+  const Device device = Device::cpu(2);
+  constexpr int64_t kSeq = 8192;
+  Tensor x = Tensor::empty({1, kSeq, 8, 128}, DType::f32, device);
+  for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = static_cast<float>(i * 7919 % 2003);
+  const auto tables = ops::rotary_tables(kSeq, 128, {}, device);
+  for (const auto pairing : {ops::RotaryPairing::half_split, ops::RotaryPairing::interleaved}) {
+    const Tensor y = ops::rotary(x, tables.cos, tables.sin, {.pairing = pairing});
+    for (int64_t at = 0; at < kSeq; at += 1024) {
+      const Tensor part = ops::rotary(x.slice(1, at, 1024), tables.cos, tables.sin, {.pairing = pairing, .offset = at});
+      ASSERT_EQ(y.slice(1, at, 1024).to_vector<float>(), part.to_vector<float>());
+    }
+  }
+}
+
 TEST(Rotary, ASliceOfAJoinedProjectionIsReadWhereItLies) {
   const Device device = Device::cpu(1);
   std::vector<float> values(2 * 3 * 6 * 8);

@@ -1,7 +1,7 @@
 // Forward copies rows, past the caches when the result is larger than they are. Backward sorts the positions by id
 // (a stable counting sort), cuts the table into ranges of rows of about equal work and blocks of columns, and sums each
-// row's positions in order: every element is summed by one thread in one order, whatever the number of threads, and a
-// frequent id is still shared between them by its columns.
+// row's positions in order, four at once: every element is summed by one thread in one order, whatever the number of
+// threads, and a frequent id is still shared between them by its columns.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/embedding/embedding_cpu.cpp"
 #include <hwy/cache_control.h>
@@ -13,47 +13,51 @@
 #include <vector>
 
 #include "lamina/base/simd-inl.h"
+#include "lamina/base/simd_stream-inl.h"
 #include "lamina/ops/embedding/embedding.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
 
-constexpr int64_t kColumns = 256;
-
-/// Copies a row whose start and length are multiples of 64 bytes without reading what it overwrites.
-HWY_INLINE void stream_row(const std::byte* from, std::byte* to, int64_t bytes) {
+/// Copies a row whose start and length are multiples of 64 bytes without reading what it overwrites, and asks for the
+/// row that comes later: rows lie anywhere, no hardware foresees them.
+HWY_INLINE void stream_row(const uint8_t* from, const uint8_t* later, uint8_t* to, int64_t bytes) {
   const hn::ScalableTag<uint8_t> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t i = 0; i < bytes; i += lanes) {
-    hn::Stream(hn::LoadU(d, reinterpret_cast<const uint8_t*>(from + i)), d, reinterpret_cast<uint8_t*>(to + i));
+    hwy::Prefetch(later + i);
+    hn::Stream(hn::LoadU(d, from + i), d, to + i);
   }
 }
 
 void gather(const EmbeddingForward& args) {
+  if (args.y.numel() == 0) return;
   const int64_t rows = args.table.dim(0);
   const int64_t width = args.table.dim(1) * static_cast<int64_t>(size_of(args.table.dtype()));
   const int64_t* ids = args.ids.data<int64_t>();
-  const auto* table = static_cast<const std::byte*>(args.table.raw());
-  auto* y = static_cast<std::byte*>(args.y.raw());
-  if (args.y.numel() == 0) return;
-  // Smaller results are read again by the next operator before they leave the cache.
-  constexpr int64_t kBeyondCaches = int64_t{32} << 20;
-  const bool stream = args.y.nbytes() >= kBeyondCaches && width % 64 == 0 && reinterpret_cast<uintptr_t>(y) % 64 == 0;
-  args.y.device().threads().ranges(args.ids.numel(), rows_per_range(width, 65536),
-                                   [&](int64_t begin, int64_t end) HWY_ATTR {
-                                     for (int64_t i = begin; i < end; ++i) {
-                                       const int64_t row = ids[i] - args.first_row;
-                                       if (row < 0 || row >= rows) {
-                                         std::memset(y + i * width, 0, static_cast<size_t>(width));
-                                       } else if (stream) {
-                                         stream_row(table + row * width, y + i * width, width);
-                                       } else {
-                                         std::memcpy(y + i * width, table + row * width, static_cast<size_t>(width));
-                                       }
-                                     }
-                                     if (stream) hwy::FlushStream();
-                                   });
+  const auto* table = static_cast<const uint8_t*>(args.table.raw());
+  auto* y = static_cast<uint8_t*>(args.y.raw());
+  const bool streaming = outlives_cache(args.y.nbytes()) && width % 64 == 0 && reinterpret_cast<uintptr_t>(y) % 64 == 0;
+  const auto source = [&](int64_t i) -> const uint8_t* {
+    const int64_t row = ids[i] - args.first_row;
+    return row >= 0 && row < rows ? table + row * width : nullptr;
+  };
+  const auto copy_rows = [&](int64_t begin, int64_t end) HWY_ATTR {
+    for (int64_t i = begin; i < end; ++i) {
+      const uint8_t* from = source(i);
+      if (from == nullptr) {
+        std::memset(y + i * width, 0, static_cast<size_t>(width));
+      } else if (streaming) {
+        const uint8_t* later = i + 2 < end ? source(i + 2) : nullptr;
+        stream_row(from, later != nullptr ? later : from, y + i * width, width);
+      } else {
+        std::memcpy(y + i * width, from, static_cast<size_t>(width));
+      }
+    }
+    if (streaming) hwy::FlushStream();
+  };
+  args.y.device().threads().ranges(args.ids.numel(), rows_per_range(width, 262144), copy_rows);
 }
 
 /// The positions of each row's ids, row after row: those of row r are order[starts[r]] … order[starts[r + 1] - 1].
@@ -68,8 +72,8 @@ Sorted sort_by_row(const EmbeddingBackward& args) {
   const int64_t* ids = args.ids.data<int64_t>();
   const Sorted sorted{Tensor::zeros({rows + 2}, DType::i64, args.dy.device()),
                       Tensor::empty({count}, DType::i64, args.dy.device())};
-  // Counted two places ahead: while positions are dealt out, next[r] walks from the start of row r to that of row r
-  // + 1.
+  // Counts stand one place ahead, so that next[r] can walk from the first position of row r to that of the row after
+  // it.
   int64_t* next = sorted.starts.data<int64_t>() + 1;
   int64_t* order = sorted.order.data<int64_t>();
   const auto held = [&](int64_t row) { return row >= 0 && row < rows; };
@@ -85,15 +89,73 @@ Sorted sort_by_row(const EmbeddingBackward& args) {
   return sorted;
 }
 
-/// Rows at which ranges of about equal work begin, and the end.
-std::vector<int64_t> cut_rows(const int64_t* starts, int64_t rows) {
+/// How the table is cut: rows at which ranges of about equal work begin, and the end; columns in blocks, narrow ones
+/// where an id is so frequent that its row alone would keep one thread busy.
+struct Cut {
+  std::vector<int64_t> rows{0};
+  int64_t columns;
+};
+
+constexpr int64_t kMostColumns = 1024;
+constexpr int64_t kFewColumns = 128;
+
+Cut cut_table(const int64_t* starts, int64_t rows) {
+  Cut cut;
   const int64_t share = std::max<int64_t>(64, (rows + starts[rows]) / 64);
-  std::vector<int64_t> cuts{0};
-  for (int64_t r = 1; r < rows; ++r) {
-    if (r - cuts.back() + starts[r] - starts[cuts.back()] >= share) cuts.push_back(r);
+  int64_t longest = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t last = cut.rows.back();
+    if (r - last + starts[r] - starts[last] >= share) cut.rows.push_back(r);
+    longest = std::max(longest, starts[r + 1] - starts[r]);
   }
-  cuts.push_back(rows);
-  return cuts;
+  cut.rows.push_back(rows);
+  cut.columns = longest > 2 * share ? kFewColumns : kMostColumns;
+  return cut;
+}
+
+/// sum[c] = ((… + rows[0][c]) + rows[1][c]) + …, beginning with rows[0] where `first`; asks for `later` meanwhile.
+template <int kRows, class T>
+HWY_INLINE void add_rows(const T* const* rows, const T* const* later, bool first, int64_t columns, Accumulate<T>* sum) {
+  const ComputeTag<T> d;
+  for_vectors(d, columns, [&](int64_t i, size_t n) HWY_ATTR {
+    auto total = load_n(d, rows[0] + i, n);
+    if (!first) total = hn::Add(hn::Load(d, sum + i), total);
+    for (int k = 1; k < kRows; ++k) total = hn::Add(total, load_n(d, rows[k] + i, n));
+    for (int k = 0; k < kRows; ++k) hwy::Prefetch(later[k] + i);
+    hn::Store(total, d, sum + i);
+  });
+}
+
+/// Sums the rows of dy that `order` names, [begin, end) of `count`, into sum; the range is not empty.
+template <class T>
+HWY_INLINE void sum_positions(const T* dy, int64_t width, const int64_t* order, int64_t begin, int64_t end,
+                              int64_t count, int64_t columns, Accumulate<T>* sum) {
+  constexpr int kAtOnce = 4;
+  const T* rows[kAtOnce];
+  const T* later[kAtOnce];
+  const auto look_up = [&](int64_t p, int k) {
+    rows[k] = dy + order[p] * width;
+    later[k] = dy + order[std::min(p + kAtOnce, count - 1)] * width;
+  };
+  int64_t p = begin;
+  for (; p + kAtOnce <= end; p += kAtOnce) {
+    for (int k = 0; k < kAtOnce; ++k) look_up(p + k, k);
+    add_rows<kAtOnce>(rows, later, p == begin, columns, sum);
+  }
+  for (; p < end; ++p) {
+    look_up(p, 0);
+    add_rows<1>(rows, later, p == begin, columns, sum);
+  }
+}
+
+/// Writes or adds one row's sum.
+template <class D, class G>
+HWY_INLINE void put_row(D d, const hn::TFromD<D>* sum, int64_t columns, bool accumulate, bool streaming, G* target) {
+  for_vectors(d, columns, [&](int64_t i, size_t n) HWY_ATTR {
+    auto total = hn::Load(d, sum + i);
+    if (accumulate) total = hn::Add(total, load_n(d, target + i, n));
+    put_n(d, total, target + i, n, streaming);
+  });
 }
 
 template <class T, class G>
@@ -106,33 +168,28 @@ void scatter(const EmbeddingBackward& args) {
   const int64_t* order = sorted.order.data<int64_t>();
   const T* dy = args.dy.data<T>();
   G* dtable = args.dtable.data<G>();
-  const std::vector<int64_t> cuts = cut_rows(starts, rows);
-  const int64_t blocks = (width + kColumns - 1) / kColumns;
-  args.dy.device().threads().tasks(static_cast<int64_t>(cuts.size() - 1) * blocks, [&](int64_t task) HWY_ATTR {
+  const Cut cut = cut_table(starts, rows);
+  const int64_t blocks = (width + cut.columns - 1) / cut.columns;
+  const bool streaming = !args.accumulate && should_stream(dtable, rows * width, width);
+  args.dy.device().threads().tasks(static_cast<int64_t>(cut.rows.size() - 1) * blocks, [&](int64_t task) HWY_ATTR {
     const ComputeTag<T> d;
-    HWY_ALIGN Accumulate<T> sum[kColumns];
-    const int64_t first = task % blocks * kColumns;
-    const int64_t columns = std::min(kColumns, width - first);
+    HWY_ALIGN Accumulate<T> sum[kMostColumns];
+    const int64_t first = task % blocks * cut.columns;
+    const int64_t columns = std::min(cut.columns, width - first);
     const auto range = static_cast<size_t>(task / blocks);
-    for (int64_t r = cuts[range]; r < cuts[range + 1]; ++r) {
-      G* target = dtable + r * width + first;
-      if (starts[r] == starts[r + 1]) {
-        if (!args.accumulate) std::fill(target, target + columns, G{});
-        continue;
+    bool is_zero = false;
+    for (int64_t r = cut.rows[range]; r < cut.rows[range + 1]; ++r) {
+      const bool unused = starts[r] == starts[r + 1];
+      if (unused && args.accumulate) continue;
+      if (!unused) {
+        sum_positions(dy + first, width, order, starts[r], starts[r + 1], starts[rows], columns, sum);
+      } else if (!is_zero) {
+        std::memset(sum, 0, sizeof sum);
       }
-      std::memset(sum, 0, sizeof sum);
-      for (int64_t p = starts[r]; p < starts[r + 1]; ++p) {
-        const T* from = dy + order[p] * width + first;
-        for_vectors(d, columns, [&](int64_t i, size_t n) HWY_ATTR {
-          hn::Store(hn::Add(hn::Load(d, sum + i), load_n(d, from + i, n)), d, sum + i);
-        });
-      }
-      for_vectors(d, columns, [&](int64_t i, size_t n) HWY_ATTR {
-        auto total = hn::Load(d, sum + i);
-        if (args.accumulate) total = hn::Add(total, load_n(d, target + i, n));
-        store_n(d, total, target + i, n);
-      });
+      is_zero = unused;
+      put_row(d, sum, columns, args.accumulate, streaming, dtable + r * width + first);
     }
+    if (streaming) hwy::FlushStream();
   });
 }
 

@@ -1,6 +1,7 @@
 // The coefficients of a position are laid out once so that every head is y = x·c + partner(x)·s, forward and backward,
-// for both pairings and both kinds of tables; the heads then run through whole vectors. A last vector that does not fit
-// is moved back over elements already done, which costs less than a short one.
+// for both pairings and both kinds of tables; the heads then run through whole vectors. Where a dimension is shorter
+// than a vector a narrower one is taken, and a last vector that does not fit is moved back over elements already done,
+// which costs less than a short one.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/position/rotary_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -10,101 +11,145 @@
 #include <vector>
 
 #include "lamina/base/simd-inl.h"
+#include "lamina/base/simd_stream-inl.h"
 #include "lamina/ops/position/rotary.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
 
-/// c and s of one position, [rotary_dim] each, from a row of the tables that holds an angle per pair or per element.
+/// One position's coefficients, [rotary_dim] each.
 template <class A>
-void lay_out(const A* cos, const A* sin, bool per_pair, const RotaryArgs& args, A* c, A* s) {
-  const int64_t half = args.rotary_dim / 2;
-  const bool split = args.pairing == RotaryPairing::half_split;
-  const int64_t step = split ? 1 : 2;
-  const int64_t distance = split ? half : 1;  // from a pair's first element to its second
-  for (int64_t i = 0; i < half; ++i) {
-    const int64_t first = i * step;
-    const int64_t second = first + distance;
-    const A sin_first = sin[per_pair ? i : first];
-    const A sin_second = sin[per_pair ? i : second];
-    c[first] = cos[per_pair ? i : first];
-    c[second] = cos[per_pair ? i : second];
-    s[first] = args.transposed ? sin_second : -sin_first;
-    s[second] = args.transposed ? -sin_first : sin_second;
-  }
+struct Coefficients {
+  A* c;
+  A* s;
+};
+
+/// From a row of the tables that holds an angle per pair (both halves the same) or per element.
+template <class A>
+void lay_out_split(const A* cos, const A* sin, int64_t half, bool per_pair, bool transposed, Coefficients<A> to) {
+  const hn::ScalableTag<A> d;
+  const int64_t second = per_pair ? 0 : half;
+  for_vectors(d, half, [&](int64_t i, size_t n) HWY_ATTR {
+    const auto sin_first = load_n(d, sin + i, n);
+    const auto sin_second = load_n(d, sin + second + i, n);
+    store_n(d, load_n(d, cos + i, n), to.c + i, n);
+    store_n(d, load_n(d, cos + second + i, n), to.c + half + i, n);
+    store_n(d, transposed ? sin_second : hn::Neg(sin_first), to.s + i, n);
+    store_n(d, transposed ? hn::Neg(sin_first) : sin_second, to.s + half + i, n);
+  });
 }
 
-/// Calls body(i, count) over [0, n) in whole vectors, the last one overlapping; one short vector where n is smaller.
-template <class D, class F>
-HWY_INLINE void for_overlapping(D d, int64_t n, const F& body) {
+template <class A>
+void lay_out_interleaved(const A* cos, const A* sin, int64_t half, bool per_pair, bool transposed, Coefficients<A> to) {
+  const hn::ScalableTag<A> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  if (n < lanes) {
-    if (n > 0) body(int64_t{0}, static_cast<size_t>(n));
-    return;
+  int64_t i = 0;
+  for (; i + lanes <= half; i += lanes) {
+    auto cos_first = hn::LoadU(d, cos + i);
+    auto sin_first = hn::LoadU(d, sin + i);
+    auto cos_second = cos_first;
+    auto sin_second = sin_first;
+    if (!per_pair) {
+      hn::LoadInterleaved2(d, cos + 2 * i, cos_first, cos_second);
+      hn::LoadInterleaved2(d, sin + 2 * i, sin_first, sin_second);
+    }
+    hn::StoreInterleaved2(cos_first, cos_second, d, to.c + 2 * i);
+    const auto minus = hn::Neg(sin_first);
+    hn::StoreInterleaved2(transposed ? sin_second : minus, transposed ? minus : sin_second, d, to.s + 2 * i);
   }
-  for (int64_t i = 0; i < n; i += lanes) body(std::min(i, n - lanes), static_cast<size_t>(lanes));
+  const int64_t step = per_pair ? 1 : 2;
+  const int64_t second = per_pair ? 0 : 1;
+  for (; i < half; ++i) {
+    to.c[2 * i] = cos[i * step];
+    to.c[2 * i + 1] = cos[i * step + second];
+    to.s[2 * i] = transposed ? sin[i * step + second] : -sin[i * step];
+    to.s[2 * i + 1] = transposed ? -sin[i * step] : sin[i * step + second];
+  }
 }
 
-template <class T>
-HWY_INLINE void rotate_split(const T* x, const Accumulate<T>* c, const Accumulate<T>* s, int64_t half, T* y) {
-  const ComputeTag<T> d;
-  for_overlapping(d, half, [&](int64_t i, size_t count) HWY_ATTR {
-    const auto a = load_n(d, x + i, count);
-    const auto b = load_n(d, x + half + i, count);
-    store_n(d, hn::MulAdd(a, load_n(d, c + i, count), hn::Mul(b, load_n(d, s + i, count))), y + i, count);
-    store_n(d, hn::MulAdd(b, load_n(d, c + half + i, count), hn::Mul(a, load_n(d, s + half + i, count))), y + half + i,
-            count);
-  });
+/// y[i] = x[i]·c[i] + x[i + half]·s[i] and y[i + half] likewise, i < half.
+template <class D, class T>
+HWY_INLINE void rotate_split(D d, const T* x, Coefficients<hn::TFromD<D>> by, int64_t half, bool streaming, T* y) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  if constexpr (hn::MaxLanes(d) > 1) {
+    if (half < lanes) {
+      rotate_split(hn::Half<D>(), x, by, half, false, y);
+      return;
+    }
+  }
+  for (int64_t step = 0; step < half; step += lanes) {
+    const int64_t i = std::min(step, half - lanes);
+    const auto a = load(d, x + i);
+    const auto b = load(d, x + half + i);
+    const auto first = hn::MulAdd(a, hn::LoadU(d, by.c + i), hn::Mul(b, hn::LoadU(d, by.s + i)));
+    const auto second = hn::MulAdd(b, hn::LoadU(d, by.c + half + i), hn::Mul(a, hn::LoadU(d, by.s + half + i)));
+    put_n(d, first, y + i, hn::Lanes(d), streaming);
+    put_n(d, second, y + half + i, hn::Lanes(d), streaming);
+  }
 }
 
-template <class T>
-HWY_INLINE void rotate_interleaved(const T* x, const Accumulate<T>* c, const Accumulate<T>* s, int64_t n, T* y) {
-  const ComputeTag<T> d;
-  for_overlapping(d, n, [&](int64_t i, size_t count) HWY_ATTR {
-    const auto v = load_n(d, x + i, count);
+/// y[i] = x[i]·c[i] + x[i ^ 1]·s[i], i < n.
+template <class D, class T>
+HWY_INLINE void rotate_interleaved(D d, const T* x, Coefficients<hn::TFromD<D>> by, int64_t n, bool streaming, T* y) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  if constexpr (hn::MaxLanes(d) > 2) {
+    if (n < lanes) {
+      rotate_interleaved(hn::Half<D>(), x, by, n, false, y);
+      return;
+    }
+  }
+  for (int64_t step = 0; step < n; step += lanes) {
+    const int64_t i = std::min(step, n - lanes);
+    const auto v = load(d, x + i);
     const auto partner = hn::Reverse2(d, v);
-    store_n(d, hn::MulAdd(v, load_n(d, c + i, count), hn::Mul(partner, load_n(d, s + i, count))), y + i, count);
-  });
+    put_n(d, hn::MulAdd(v, hn::LoadU(d, by.c + i), hn::Mul(partner, hn::LoadU(d, by.s + i))), y + i, hn::Lanes(d),
+          streaming);
+  }
 }
 
 template <class T>
 void rotate_all(const RotaryArgs& args) {
   using A = Accumulate<T>;
+  if (args.y.numel() == 0) return;
+  const ComputeTag<T> d;
   const int64_t seq = args.x.dim(1);
   const int64_t heads = args.x.dim(2);
   const int64_t head_dim = args.x.dim(3);
   const int64_t n = args.rotary_dim;
   const int64_t row = args.cos.dim(1);
-  const bool shared_positions = !args.positions.defined() || args.positions.rank() == 1;
+  const bool split = args.pairing == RotaryPairing::half_split;
+  const bool per_batch = args.positions.defined() && args.positions.rank() == 2;
   const int64_t* positions = args.positions.defined() ? args.positions.data<int64_t>() : nullptr;
   const A* cos = args.cos.data<A>();
   const A* sin = args.sin.data<A>();
   const T* x = args.x.data<T>();
   T* y = args.y.data<T>();
-  if (args.y.numel() == 0) return;
   const Shape& strides = args.x.strides();
-  const int64_t tokens = args.x.dim(0) * seq;
-  args.y.device().threads().ranges(tokens, rows_per_range(heads * head_dim), [&](int64_t begin, int64_t end) HWY_ATTR {
-    std::vector<A> coefficients(static_cast<size_t>(2 * n));
-    A* c = coefficients.data();
-    A* s = c + n;
+  const int64_t vector = static_cast<int64_t>(hn::Lanes(d)) * (split ? 2 : 1);
+  const bool streaming = n % vector == 0 && should_stream(y, args.y.numel(), head_dim);
+  const auto rotate_tokens = [&](int64_t begin, int64_t end) HWY_ATTR {
+    std::vector<A> room(static_cast<size_t>(2 * n));
+    const Coefficients<A> by{room.data(), room.data() + n};
     for (int64_t token = begin; token < end; ++token) {
-      const int64_t place = shared_positions ? token % seq : token;
-      const int64_t position = positions != nullptr ? positions[place] : args.offset + place;
-      if (n > 0) lay_out(cos + position * row, sin + position * row, row < n, args, c, s);
+      const int64_t place = per_batch ? token : token % seq;
+      const int64_t at = (positions != nullptr ? positions[place] : args.offset + place) * row;
+      const auto lay_out = split ? lay_out_split<A> : lay_out_interleaved<A>;
+      if (n > 0) lay_out(cos + at, sin + at, n / 2, row < n, args.transposed, by);
       const T* from = x + token / seq * strides[0] + token % seq * strides[1];
       T* to = y + token * heads * head_dim;
       for (int64_t head = 0; head < heads; ++head, from += strides[2], to += head_dim) {
-        if (args.pairing == RotaryPairing::half_split) {
-          rotate_split<T>(from, c, s, n / 2, to);
+        if (split) {
+          rotate_split(d, from, by, n / 2, streaming, to);
         } else {
-          rotate_interleaved<T>(from, c, s, n, to);
+          rotate_interleaved(d, from, by, n, streaming, to);
         }
         std::copy(from + n, from + head_dim, to + n);
       }
     }
-  });
+    if (streaming) hwy::FlushStream();
+  };
+  args.y.device().threads().ranges(args.x.dim(0) * seq, rows_per_range(heads * head_dim), rotate_tokens);
 }
 
 void rotary(const RotaryArgs& args) {
