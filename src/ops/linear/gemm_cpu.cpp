@@ -19,11 +19,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-inline constexpr int64_t kDepth = 256;           // of k per pass: a panel of B of this depth fits the L1 cache
+inline constexpr int64_t kDepth = 384;           // of k per pass over a block of C
 inline constexpr int64_t kChunkDepth = 2048;     // of k packed at once
+inline constexpr int64_t kPackDepth = 128;       // of k per stretch of packing
 inline constexpr int64_t kChunkBytes = 6 << 20;  // of packed B
-inline constexpr int64_t kBlockRows = 96;        // of A and C per task
-inline constexpr int64_t kBlockColumns = 504;    // of C kept in the L2 cache while k advances
+inline constexpr int64_t kBlockRows = 192;       // of A and C per task
+inline constexpr int64_t kBlockColumns = 480;    // of C kept in the L2 cache while k advances
 inline constexpr int64_t kMinTasks = 16;         // enough to share out evenly
 inline constexpr int64_t kExchangeRows = 128;    // fewer rows than this: exchange the sides where B lies along k
 inline constexpr int64_t kDirectColumns = 160;   // up to here packing A costs more than it saves
@@ -96,29 +97,57 @@ void pack(const GemmOperand& from, int64_t first, int64_t count, int64_t begin, 
   }
 }
 
-/// Width of the panel of B that starts at `column`.
+/// Columns of the panel of B that starts at `column`: whole tiles, but no panel of a single vector where two of two
+/// can stand instead.
 template <class T>
 int64_t panel_columns(int64_t column, int64_t end) {
-  return round_up(std::min(kTileColumns<T>, end - column), kLanes<T>);
+  const int64_t left = end - column;
+  if (left > kTileColumns<T> && left <= kTileColumns<T> + kLanes<T>) return (kTileVectors + 2) / 2 * kLanes<T>;
+  return std::min(kTileColumns<T>, left);
 }
 inline int64_t panel_rows(int64_t row, int64_t end) {
   return round_up(std::min<int64_t>(kTileRows, end - row), kRowStep);
 }
 
+/// One chunk of k and of columns: where it lies and, where tasks share them, its packed columns.
 template <class T>
-void pack_columns(const Plan<T>& plan, int64_t chunk, int64_t begin, int64_t end, int64_t k0, int64_t depth, T* to) {
-  for (int64_t j = begin; j < end; j += kTileColumns<T>) {
-    pack<T, true>(plan.b, j, std::min(kTileColumns<T>, end - j), k0, depth, to + (j - chunk) * depth,
-                  panel_columns<T>(j, end));
+struct Chunk {
+  int64_t column, column_end, k0, depth;
+  T* packed;
+};
+
+/// A cut between tasks at `column`, moved to the end where a panel would be left with a single vector.
+template <class T>
+int64_t cut_columns(const Chunk<T>& chunk, int64_t column) {
+  const bool crumb = column > chunk.column && chunk.column_end - column <= kLanes<T>;
+  return crumb ? chunk.column_end : std::min(column, chunk.column_end);
+}
+
+/// Columns [begin, end) of a chunk, as panels. A short stretch of k at a time, so that rows of B that lie across k are
+/// read whole.
+template <class T>
+void pack_columns(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, T* to) {
+  for (int64_t l = 0; l < chunk.depth; l += kPackDepth) {
+    const int64_t depth = std::min(kPackDepth, chunk.depth - l);
+    for (int64_t j = begin; j < end;) {
+      const int64_t count = panel_columns<T>(j, chunk.column_end);
+      const int64_t width = round_up(count, kLanes<T>);
+      pack<T, true>(plan.b, j, count, chunk.k0 + l, depth, to + (j - begin) * chunk.depth + l * width, width);
+      j += count;
+    }
   }
 }
 
 template <class T>
-void pack_rows(const Plan<T>& plan, int64_t begin, int64_t end, int64_t k0, int64_t depth, T* to) {
-  for (int64_t i = begin; i < end; i += kTileRows) {
-    const int64_t count = std::min<int64_t>(kTileRows, end - i);
-    if (plan.direct && count == kTileRows) continue;
-    pack<T, false>(plan.a, i, count, k0, depth, to + (i - begin) * depth, panel_rows(i, end));
+void pack_rows(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, T* to) {
+  for (int64_t l = 0; l < chunk.depth; l += kPackDepth) {
+    const int64_t depth = std::min(kPackDepth, chunk.depth - l);
+    for (int64_t i = begin; i < end; i += kTileRows) {
+      const int64_t count = std::min<int64_t>(kTileRows, end - i);
+      if (plan.direct && count == kTileRows) continue;
+      const int64_t width = panel_rows(i, end);
+      pack<T, false>(plan.a, i, count, chunk.k0 + l, depth, to + (i - begin) * chunk.depth + l * width, width);
+    }
   }
 }
 
@@ -150,6 +179,7 @@ void merge_tile(const T* tile, int64_t rows, int64_t columns, bool exchanged, T 
 template <class T>
 struct Pass {
   int64_t row, row_end, column, column_end;  // of C
+  int64_t chunk_end;                         // the last column of the chunk
   int64_t k0, depth;                         // within k
   int64_t chunk_depth;                       // how deep the panels were packed
   int64_t chunk_k0;
@@ -164,9 +194,10 @@ template <class T>
 void multiply_block(const Plan<T>& plan, const Pass<T>& pass) {
   const T alpha = plan.product->alpha;
   HWY_ALIGN T tile[kTileRows * kTileColumns<T>];
-  for (int64_t j = pass.column; j < pass.column_end; j += kTileColumns<T>) {
-    const int64_t columns = std::min(kTileColumns<T>, pass.column_end - j);
-    const int64_t width = panel_columns<T>(j, pass.column_end);
+  int64_t columns = 0;
+  for (int64_t j = pass.column; j < pass.column_end; j += columns) {
+    columns = panel_columns<T>(j, pass.chunk_end);
+    const int64_t width = round_up(columns, kLanes<T>);
     const T* b = pass.b + (j - pass.column) * pass.chunk_depth + (pass.k0 - pass.chunk_k0) * width;
     for (int64_t i = pass.row; i < pass.row_end; i += kTileRows) {
       const int64_t rows = std::min<int64_t>(kTileRows, pass.row_end - i);
@@ -188,25 +219,22 @@ void multiply_block(const Plan<T>& plan, const Pass<T>& pass) {
   }
 }
 
-/// One chunk of k and of columns: where it lies and its packed columns.
+/// The rows of one task against columns [begin, end) of a chunk, packed at `columns`.
 template <class T>
-struct Chunk {
-  int64_t column, column_end, k0, depth;
-  T* packed;
-};
-
-/// The rows of one task against columns [begin, end) of a chunk.
-template <class T>
-void run_task(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t begin, int64_t end) {
+void run_task(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t begin, int64_t end, const T* columns) {
   const FusedGemm<T>& p = *plan.product;
   const int64_t row_end = std::min(plan.m, row + kBlockRows);
-  T* packed_rows = gemm_scratch<T>(GemmScratch::rows, round_up(kBlockRows, kTileRows) * chunk.depth);
-  pack_rows(plan, row, row_end, chunk.k0, chunk.depth, packed_rows);
+  T* packed_rows = gemm_scratch<T>(GemmScratch::rows, kBlockRows * chunk.depth);
+  pack_rows(plan, chunk, row, row_end, packed_rows);
   const int64_t step = kBlockColumns / kTileColumns<T> * kTileColumns<T>;
-  for (int64_t j = begin; j < end; j += step) {
-    Pass<T> pass{row, row_end, j, std::min(end, j + step), 0, 0, chunk.depth, chunk.k0, packed_rows, nullptr,
-                 0,   nullptr, 0};
-    pass.b = chunk.packed + (j - chunk.column) * chunk.depth;
+  for (int64_t j = begin; j < end;) {
+    Pass<T> pass;
+    pass.row = row, pass.row_end = row_end;
+    pass.column = j, pass.column_end = std::min(end, cut_columns(chunk, j + step));
+    pass.chunk_end = chunk.column_end;
+    pass.chunk_k0 = chunk.k0, pass.chunk_depth = chunk.depth;
+    pass.a = packed_rows;
+    pass.b = columns + (j - begin) * chunk.depth;
     GemmBlock block{row, row_end - row, j, pass.column_end - j};
     if (plan.exchanged) block = {j, pass.column_end - j, row, row_end - row};
     pass.ldc = p.c != nullptr ? p.ldc : round_up(block.columns, kLanes<T>);
@@ -219,6 +247,7 @@ void run_task(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t b
       multiply_block(plan, pass);
     }
     if (p.finish && chunk.k0 + chunk.depth == plan.k) p.finish(pass.c, pass.ldc, block);
+    j = pass.column_end;
   }
 }
 
@@ -235,27 +264,33 @@ template <class T>
 void run_chunk(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chunk) {
   const bool serial = plan.m * plan.n * plan.k < kSerialWork;
   const int64_t row_blocks = ceil_div(plan.m, kBlockRows);
-  const int64_t parts = ceil_div(chunk.column_end - chunk.column, plan.task_columns);
-  if (row_blocks > 1) {
-    const int64_t step = 4 * kTileColumns<T>;
-    each_task(threads, serial, ceil_div(chunk.column_end - chunk.column, step), [&](int64_t task) HWY_ATTR {
-      const int64_t begin = chunk.column + task * step;
-      pack_columns(plan, chunk.column, begin, std::min(chunk.column_end, begin + step), chunk.k0, chunk.depth,
-                   chunk.packed);
+  const int64_t columns = chunk.column_end - chunk.column;
+  if (chunk.packed != nullptr) {
+    const int64_t step = 8 * kTileColumns<T>;
+    each_task(threads, serial, ceil_div(columns, step), [&](int64_t task) HWY_ATTR {
+      const int64_t begin = cut_columns(chunk, chunk.column + task * step);
+      pack_columns(plan, chunk, begin, cut_columns(chunk, begin + step),
+                   chunk.packed + (begin - chunk.column) * chunk.depth);
     });
   }
+  const int64_t parts = ceil_div(columns, plan.task_columns);
   each_task(threads, serial, row_blocks * parts, [&](int64_t task) HWY_ATTR {
-    const int64_t begin = chunk.column + task % parts * plan.task_columns;
-    const int64_t end = std::min(chunk.column_end, begin + plan.task_columns);
-    if (row_blocks == 1) pack_columns(plan, chunk.column, begin, end, chunk.k0, chunk.depth, chunk.packed);
-    run_task(plan, chunk, task / parts * kBlockRows, begin, end);
+    const int64_t begin = cut_columns(chunk, chunk.column + task % parts * plan.task_columns);
+    const int64_t end = cut_columns(chunk, begin + plan.task_columns);
+    T* packed = chunk.packed != nullptr
+                    ? chunk.packed + (begin - chunk.column) * chunk.depth
+                    : gemm_scratch<T>(GemmScratch::columns, (plan.task_columns + kTileColumns<T>)*chunk.depth);
+    if (chunk.packed == nullptr) pack_columns(plan, chunk, begin, end, packed);
+    run_task(plan, chunk, task / parts * kBlockRows, begin, end, packed);
   });
 }
 
 template <class T>
 void run_blocked(const Threads& threads, const FusedGemm<T>& p) {
   const Plan<T> plan = make_plan(p);
-  T* packed = gemm_scratch<T>(GemmScratch::columns, plan.chunk_columns * plan.chunk_depth);
+  // A single block of rows uses each column once: its tasks pack for themselves.
+  T* packed =
+      plan.m <= kBlockRows ? nullptr : gemm_scratch<T>(GemmScratch::columns, plan.chunk_columns * plan.chunk_depth);
   for (int64_t j = 0; j < plan.n; j += plan.chunk_columns) {
     for (int64_t k0 = 0; k0 < plan.k; k0 += plan.chunk_depth) {
       run_chunk(

@@ -18,37 +18,59 @@ using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this ta
 
 inline constexpr int64_t kThinRows = 4;
 
-/// out[i] = x_i · w for kRows vectors x_i, k apart. Four partial sums each hide the latency of an addition.
-template <int kRows, class T, class S>
-void dot_rows(const T* x, const S* w, int64_t k, T* out) {
+/// out[i·ld + j] = x_i · w_j for kRows vectors x_i, k apart, and kColumns vectors w_j, ldw apart.
+template <int kRows, int kColumns, class T, class S>
+void dot_rows(const T* x, const S* w, int64_t ldw, int64_t k, T* out, int64_t ld) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
-  constexpr int kParts = kRows <= 2 ? 4 : 2;
+  constexpr int kParts = kRows * kColumns > 4 ? 1 : 2;  // enough sums to hide the latency of an addition
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  V sum[kRows][kParts];
-  for (int i = 0; i < kRows; ++i) {
-    for (int part = 0; part < kParts; ++part) sum[i][part] = hn::Zero(d);
-  }
+  V sum[kRows][kColumns][kParts];
+  for (int i = 0; i < kRows * kColumns * kParts; ++i) (&sum[0][0][0])[i] = hn::Zero(d);
   int64_t l = 0;
   for (; l + kParts * lanes <= k; l += kParts * lanes) {
-#pragma GCC unroll 4
+#pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) {
-      const V value = load(d, w + l + part * lanes);
+      const int64_t at = l + part * lanes;
+      V given[kRows];
 #pragma GCC unroll 4
-      for (int i = 0; i < kRows; ++i) {
-        sum[i][part] = hn::MulAdd(value, hn::LoadU(d, x + i * k + l + part * lanes), sum[i][part]);
+      for (int i = 0; i < kRows; ++i) given[i] = hn::LoadU(d, x + i * k + at);
+#pragma GCC unroll 4
+      for (int j = 0; j < kColumns; ++j) {
+        const V value = load(d, w + j * ldw + at);
+#pragma GCC unroll 4
+        for (int i = 0; i < kRows; ++i) sum[i][j][part] = hn::MulAdd(value, given[i], sum[i][j][part]);
       }
     }
   }
   for (; l < k; l += lanes) {
     const auto count = static_cast<size_t>(std::min(lanes, k - l));
-    const V value = load_n(d, w + l, count);
-    for (int i = 0; i < kRows; ++i) sum[i][0] = hn::MulAdd(value, load_n(d, x + i * k + l, count), sum[i][0]);
+    for (int j = 0; j < kColumns; ++j) {
+      const V value = load_n(d, w + j * ldw + l, count);
+      for (int i = 0; i < kRows; ++i) {
+        sum[i][j][0] = hn::MulAdd(value, load_n(d, x + i * k + l, count), sum[i][j][0]);
+      }
+    }
   }
   for (int i = 0; i < kRows; ++i) {
-    for (int part = 1; part < kParts; ++part) sum[i][0] = hn::Add(sum[i][0], sum[i][part]);
-    out[i] = hn::GetLane(hn::SumOfLanes(d, sum[i][0]));
+    for (int j = 0; j < kColumns; ++j) {
+      V total = sum[i][j][0];
+      for (int part = 1; part < kParts; ++part) total = hn::Add(total, sum[i][j][part]);
+      out[i * ld + j] = hn::GetLane(hn::SumOfLanes(d, total));
+    }
   }
+}
+
+/// Columns [begin, end) as dot products, several at a time to read x less often.
+template <int kRows, class T, class S>
+void dot_columns(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T* sums, int64_t ld) {
+  constexpr int kColumns = kRows == 1 ? 4 : 2;
+  const S* b = static_cast<const S*>(p.b.data);
+  int64_t j = begin;
+  for (; j + kColumns <= end; j += kColumns) {
+    dot_rows<kRows, kColumns>(x, b + j * p.b.ld, p.b.ld, p.k, sums + j - begin, ld);
+  }
+  for (; j < end; ++j) dot_rows<kRows, 1>(x, b + j * p.b.ld, p.b.ld, p.k, sums + j - begin, ld);
 }
 
 /// y_i += Σ_l x[i·k + l] · (row l of B) over `depth` rows, four rows at a time.
@@ -103,20 +125,14 @@ void finish_columns(const FusedGemm<T>& p, T* sums, int64_t ld, int64_t begin, i
 /// op(B) lies along k: each column is a dot product.
 template <class T, class S>
 void thin_along(const Threads& threads, const FusedGemm<T>& p, const T* x) {
-  const S* b = static_cast<const S*>(p.b.data);
-  threads.ranges(p.n, rows_per_range(p.k, 65536), [&](int64_t begin, int64_t end) HWY_ATTR {
+  threads.ranges(p.n, std::max<int64_t>(16, rows_per_range(p.k, 65536)), [&](int64_t begin, int64_t end) HWY_ATTR {
     const int64_t ld = end - begin;
     T* sums = gemm_scratch<T>(GemmScratch::block, kThinRows * ld);
-    for (int64_t j = begin; j < end; ++j) {
-      T dots[kThinRows];
-      const S* row = b + j * p.b.ld;
-      switch (p.m) {
-        case 1: dot_rows<1>(x, row, p.k, dots); break;
-        case 2: dot_rows<2>(x, row, p.k, dots); break;
-        case 3: dot_rows<3>(x, row, p.k, dots); break;
-        default: dot_rows<4>(x, row, p.k, dots);
-      }
-      for (int64_t i = 0; i < p.m; ++i) sums[i * ld + j - begin] = dots[i];
+    switch (p.m) {
+      case 1: dot_columns<1, T, S>(p, x, begin, end, sums, ld); break;
+      case 2: dot_columns<2, T, S>(p, x, begin, end, sums, ld); break;
+      case 3: dot_columns<3, T, S>(p, x, begin, end, sums, ld); break;
+      default: dot_columns<4, T, S>(p, x, begin, end, sums, ld);
     }
     finish_columns(p, sums, ld, begin, end);
   });
