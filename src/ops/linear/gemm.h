@@ -86,4 +86,9 @@ struct FusedGemm {
 void gemm(const Threads& threads, const FusedGemm<float>& product);
 void gemm(const Threads& threads, const FusedGemm<double>& product);
 
+/// The product written to `out` [m, n], rows `ld` apart, in any floating type; product.c and product.finish are unused.
+/// beta must be 0 unless the type is the computing one.
+void gemm_to(const Threads& threads, const FusedGemm<float>& product, void* out, DType dtype, int64_t ld);
+void gemm_to(const Threads& threads, const FusedGemm<double>& product, void* out, DType dtype, int64_t ld);
+
 }  // namespace lamina::ops

@@ -325,6 +325,30 @@ void run_product(const Threads& threads, const FusedGemm<T>& p) {
   }
 }
 
+/// Stores finished blocks in a type narrower than the computing one.
+template <class S>
+void run_narrow(const Threads& threads, FusedGemm<float> p, S* out, int64_t ld_out) {
+  const auto narrow = [&](float* block, int64_t ld, const GemmBlock& at) HWY_ATTR {
+    const hn::ScalableTag<float> d;
+    for (int64_t i = 0; i < at.rows; ++i) {
+      for_vectors(d, at.columns, [&](int64_t j, size_t count) HWY_ATTR {
+        store_n(d, load_n(d, block + i * ld + j, count), out + (at.row + i) * ld_out + at.column + j, count);
+      });
+    }
+  };
+  p.c = nullptr;
+  p.finish = narrow;
+  run_product(threads, p);
+}
+
+void gemm_narrow(const Threads& threads, const FusedGemm<float>& p, void* out, DType dtype, int64_t ld) {
+  if (dtype == DType::bf16) {
+    run_narrow(threads, p, static_cast<bf16*>(out), ld);
+  } else {
+    run_narrow(threads, p, static_cast<f16*>(out), ld);
+  }
+}
+
 void gemm_f32(const Threads& threads, const FusedGemm<float>& p) { run_product(threads, p); }
 void gemm_f64(const Threads& threads, const FusedGemm<double>& p) { run_product(threads, p); }
 
@@ -352,6 +376,7 @@ FusedGemm<T> fused(const Gemm<T>& p) {
 
 }  // namespace
 
+HWY_EXPORT(gemm_narrow);
 HWY_EXPORT(gemm_f32);
 HWY_EXPORT(gemm_f64);
 
@@ -359,6 +384,23 @@ void gemm(const Threads& threads, const FusedGemm<float>& p) { HWY_DYNAMIC_DISPA
 void gemm(const Threads& threads, const FusedGemm<double>& p) { HWY_DYNAMIC_DISPATCH(gemm_f64)(threads, p); }
 void gemm(const Threads& threads, const Gemm<float>& p) { gemm(threads, fused(p)); }
 void gemm(const Threads& threads, const Gemm<double>& p) { gemm(threads, fused(p)); }
+
+void gemm_to(const Threads& threads, const FusedGemm<float>& product, void* out, DType dtype, int64_t ld) {
+  if (dtype != DType::f32) {
+    HWY_DYNAMIC_DISPATCH(gemm_narrow)(threads, product, out, dtype, ld);
+    return;
+  }
+  FusedGemm<float> p = product;
+  p.c = static_cast<float*>(out);
+  p.ldc = ld;
+  gemm(threads, p);
+}
+void gemm_to(const Threads& threads, const FusedGemm<double>& product, void* out, DType /*dtype*/, int64_t ld) {
+  FusedGemm<double> p = product;
+  p.c = static_cast<double*>(out);
+  p.ldc = ld;
+  gemm(threads, p);
+}
 
 }  // namespace lamina::ops
 #endif
