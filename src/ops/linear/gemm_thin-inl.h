@@ -138,12 +138,12 @@ void thin_along(const Threads& threads, const FusedGemm<T>& p, const T* x) {
   });
 }
 
-/// op(B) lies across k: whole rows are read, k is cut into a number of parts that follows from the extents, and the
-/// parts are added in order.
+/// op(B) lies across k: whole rows are read, k is cut into a number of parts that follows from the extents (short ones,
+/// which round less), and the parts are added in order.
 template <class T, class S>
 void thin_across(const Threads& threads, const FusedGemm<T>& p, const T* x) {
   const S* b = static_cast<const S*>(p.b.data);
-  const int64_t parts = std::clamp<int64_t>(p.k * p.n / 65536, 1, std::min<int64_t>(16, p.k));
+  const int64_t parts = std::clamp<int64_t>(std::max(p.k * p.n / 65536, p.k / 256), 1, std::min<int64_t>(16, p.k));
   T* partial = gemm_scratch<T>(GemmScratch::columns, parts * p.m * p.n);
   threads.tasks(parts, [&](int64_t part) HWY_ATTR {
     const int64_t begin = part * p.k / parts;

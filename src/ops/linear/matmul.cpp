@@ -125,14 +125,13 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
   const Tensor c = p.c;
   const std::vector<Tensor> saved{p.a, p.b};
   p.a = p.b = p.c = {};  // what the record keeps is `saved` alone
-  record("matmul", {a, b}, {c}, saved,
-         [forward = p, a_shape = a.shape(), b_shape = b.shape()](Backward& back) mutable {
-           forward.a = back.saved(0);
-           forward.b = back.saved(1);
-           const Tensor dc = back.grad(0);
-           if (back.needs(0)) back.add(0, gradient_of_a(forward, dc, a_shape));
-           if (back.needs(1)) back.add(1, gradient_of_b(forward, dc, b_shape));
-         });
+  record("matmul", {a, b}, {c}, saved, [forward = p, a_shape = a.shape(), b_shape = b.shape()](Backward& back) mutable {
+    forward.a = back.saved(0);
+    forward.b = back.saved(1);
+    const Tensor dc = back.grad(0);
+    if (back.needs(0)) back.add(0, gradient_of_a(forward, dc, a_shape));
+    if (back.needs(1)) back.add(1, gradient_of_b(forward, dc, b_shape));
+  });
   return c;
 }
 
