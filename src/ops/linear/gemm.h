@@ -1,14 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
+#include "lamina/base/dtype.h"
 #include "lamina/base/threads.h"
 
 namespace lamina::ops {
 
 /// C = alpha · op(A) · op(B) + beta · C, row-major, op the identity or the transpose.
 ///   op(A) [m, k]   op(B) [k, n]   C [m, n]; ld* is the distance between rows as stored.
-/// beta = 0 never reads C. The result does not depend on the number of threads.
+/// beta = 0 never reads C; k = 0 gives beta · C. The result does not depend on the number of threads.
 template <class T>
 struct Gemm {
   bool transpose_a = false;
@@ -28,5 +30,65 @@ struct Gemm {
 
 void gemm(const Threads& threads, const Gemm<float>& product);
 void gemm(const Threads& threads, const Gemm<double>& product);
+
+/// Part of C: rows [row, row + rows), columns [column, column + columns).
+struct GemmBlock {
+  int64_t row = 0;
+  int64_t rows = 0;
+  int64_t column = 0;
+  int64_t columns = 0;
+};
+
+/// A borrowed callable void(T* block, int64_t ld, const GemmBlock& where), given each block of C once, finished and
+/// still in cache. Called from worker threads; must not call gemm itself.
+template <class T>
+class GemmFinish {
+ public:
+  GemmFinish() = default;
+  template <class F, class = std::enable_if_t<!std::is_same_v<std::decay_t<F>, GemmFinish>>>
+  // NOLINTNEXTLINE(google-explicit-constructor): a call site passes a lambda
+  GemmFinish(const F& fn)
+      : object_(&fn), call_([](const void* object, T* block, int64_t ld, const GemmBlock& where) {
+          (*static_cast<const F*>(object))(block, ld, where);
+        }) {}
+  explicit operator bool() const { return call_ != nullptr; }
+  void operator()(T* block, int64_t ld, const GemmBlock& where) const { call_(object_, block, ld, where); }
+
+ private:
+  const void* object_ = nullptr;
+  void (*call_)(const void*, T*, int64_t, const GemmBlock&) = nullptr;
+};
+
+/// One side of a product as stored: any floating type, converted to the computing type on the way into cache.
+struct GemmOperand {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  int64_t ld = 0;
+  bool transpose = false;
+};
+
+/// Gemm with operands of other types and a last step fused on. T is float, or double for f64 operands.
+template <class T>
+struct FusedGemm {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  T alpha = 1;
+  GemmOperand a;
+  GemmOperand b;
+  T beta = 0;
+  /// Null: C is never whole in memory, only `finish` sees it, block by block; beta must be 0.
+  T* c = nullptr;
+  int64_t ldc = 0;
+  GemmFinish<T> finish;
+};
+
+void gemm(const Threads& threads, const FusedGemm<float>& product);
+void gemm(const Threads& threads, const FusedGemm<double>& product);
+
+/// The product written to `out` [m, n], rows `ld` apart, in any floating type; product.c and product.finish are unused.
+/// beta must be 0 unless the type is the computing one.
+void gemm_to(const Threads& threads, const FusedGemm<float>& product, void* out, DType dtype, int64_t ld);
+void gemm_to(const Threads& threads, const FusedGemm<double>& product, void* out, DType dtype, int64_t ld);
 
 }  // namespace lamina::ops

@@ -1,0 +1,406 @@
+// The product after Goto & van de Geijn 2008: op(B) is packed once into panels that all threads share, each task packs
+// a block of rows of op(A) and multiplies panel by panel, a panel of B staying in the first-level cache, the block of A
+// and the block of C in the second. Every value of C is summed by one task, over k in order, so the bits depend on
+// nothing but the extents.
+// Few rows against rows that lie along k (x·Wᵀ with a short x): the sides are exchanged, Cᵀ = W·xᵀ, so that the large
+// operand is read in place, once. Up to four rows are dot products and run at the speed of memory.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lamina/ops/linear/gemm_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+
+#include "lamina/ops/linear/gemm.h"
+#include "lamina/ops/linear/gemm_panel-inl.h"
+#include "lamina/ops/linear/gemm_scratch.h"
+#include "lamina/ops/linear/gemm_thin-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lamina::ops::HWY_NAMESPACE {
+
+inline constexpr int64_t kDepth = 384;           // of k per pass over a block of C
+inline constexpr int64_t kChunkDepth = 2048;     // of k packed at once
+inline constexpr int64_t kPackDepth = 128;       // of k per stretch of packing
+inline constexpr int64_t kChunkBytes = 6 << 20;  // of packed B
+inline constexpr int64_t kBlockRows = 192;       // of A and C per task
+inline constexpr int64_t kBlockColumns = 480;    // of C kept in the L2 cache while k advances
+inline constexpr int64_t kMinTasks = 16;         // enough to share out evenly
+inline constexpr int64_t kExchangeRows = 128;    // fewer rows than this: exchange the sides where B lies along k
+inline constexpr int64_t kDirectColumns = 160;   // up to here packing A costs more than it saves
+inline constexpr int64_t kSerialWork = 1 << 15;  // multiplications too few to wake the threads for
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+/// One product as the tiles see it: rows from A, columns from B, perhaps exchanged against the caller's.
+template <class T>
+struct Plan {
+  const FusedGemm<T>* product;
+  GemmOperand a;
+  GemmOperand b;
+  int64_t m, n, k;
+  bool exchanged;
+  bool direct;  // A is read in place
+  int64_t chunk_depth, chunk_columns, task_columns;
+};
+
+/// Rows that alias in the L1 cache when a dozen are read side by side.
+template <class T>
+bool rows_alias(int64_t ld) {
+  return ld * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
+}
+
+template <class T>
+Plan<T> make_plan(const FusedGemm<T>& p) {
+  Plan<T> plan{&p, p.a, p.b, p.m, p.n, p.k, false, false, 0, 0, 0};
+  if (p.b.transpose && p.m < kExchangeRows && p.n > p.m) {
+    plan.exchanged = true;
+    plan.a = {p.b.data, p.b.dtype, p.b.ld, false};
+    plan.b = {p.a.data, p.a.dtype, p.a.ld, !p.a.transpose};
+    std::swap(plan.m, plan.n);
+  }
+  plan.direct =
+      !plan.a.transpose && plan.a.dtype == dtype_of<T>() && plan.n <= kDirectColumns && !rows_alias<T>(plan.a.ld);
+  plan.chunk_depth = p.c == nullptr ? p.k : std::min(p.k, kChunkDepth);
+  const int64_t bytes_per_column = plan.chunk_depth * static_cast<int64_t>(sizeof(T));
+  const int64_t fitting = kChunkBytes / bytes_per_column / kTileColumns<T> * kTileColumns<T>;
+  plan.chunk_columns = std::min(round_up(plan.n, kTileColumns<T>), std::max(fitting, kTileColumns<T>));
+  const int64_t row_blocks = ceil_div(plan.m, kBlockRows);
+  const int64_t parts = std::max<int64_t>(1, kMinTasks / row_blocks);
+  plan.task_columns = round_up(ceil_div(plan.chunk_columns, parts), kTileColumns<T>);
+  return plan;
+}
+
+/// `count` rows of op(A), or columns of op(B), from `first`, over k in [begin, begin + depth), as one panel.
+template <class T, bool kColumns>
+void pack(const GemmOperand& from, int64_t first, int64_t count, int64_t begin, int64_t depth, T* to, int64_t width) {
+  const auto with = [&](auto tag) HWY_ATTR {
+    using S = typename decltype(tag)::type;
+    const S* data = static_cast<const S*>(from.data);
+    if (from.transpose == kColumns) {
+      pack_along(data + first * from.ld + begin, from.ld, count, depth, to, width);
+    } else if constexpr (kColumns) {
+      pack_across(hn::ScalableTag<T>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
+    } else {
+      pack_across(hn::CappedTag<T, 4>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
+    }
+  };
+  if constexpr (std::is_same_v<T, double>) {
+    with(TypeTag<double>{});
+  } else {
+    switch (from.dtype) {
+      case DType::bf16: with(TypeTag<bf16>{}); break;
+      case DType::f16: with(TypeTag<f16>{}); break;
+      default: with(TypeTag<float>{});
+    }
+  }
+}
+
+/// Columns of the panel of B that starts at `column`: whole tiles, but no panel of a single vector where two of two
+/// can stand instead.
+template <class T>
+int64_t panel_columns(int64_t column, int64_t end) {
+  const int64_t left = end - column;
+  if (left > kTileColumns<T> && left <= kTileColumns<T> + kLanes<T>) return (kTileVectors + 2) / 2 * kLanes<T>;
+  return std::min(kTileColumns<T>, left);
+}
+inline int64_t panel_rows(int64_t row, int64_t end) {
+  return round_up(std::min<int64_t>(kTileRows, end - row), kRowStep);
+}
+
+/// One chunk of k and of columns: where it lies and, where tasks share them, its packed columns.
+template <class T>
+struct Chunk {
+  int64_t column, column_end, k0, depth;
+  T* packed;
+};
+
+/// A cut between tasks at `column`, moved to the end where a panel would be left with a single vector.
+template <class T>
+int64_t cut_columns(const Chunk<T>& chunk, int64_t column) {
+  const bool crumb = column > chunk.column && chunk.column_end - column <= kLanes<T>;
+  return crumb ? chunk.column_end : std::min(column, chunk.column_end);
+}
+
+/// Columns [begin, end) of a chunk, as panels. A short stretch of k at a time, so that rows of B that lie across k are
+/// read whole.
+template <class T>
+void pack_columns(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, T* to) {
+  for (int64_t l = 0; l < chunk.depth; l += kPackDepth) {
+    const int64_t depth = std::min(kPackDepth, chunk.depth - l);
+    for (int64_t j = begin; j < end;) {
+      const int64_t count = panel_columns<T>(j, chunk.column_end);
+      const int64_t width = round_up(count, kLanes<T>);
+      pack<T, true>(plan.b, j, count, chunk.k0 + l, depth, to + (j - begin) * chunk.depth + l * width, width);
+      j += count;
+    }
+  }
+}
+
+template <class T>
+void pack_rows(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, T* to) {
+  for (int64_t l = 0; l < chunk.depth; l += kPackDepth) {
+    const int64_t depth = std::min(kPackDepth, chunk.depth - l);
+    for (int64_t i = begin; i < end; i += kTileRows) {
+      const int64_t count = std::min<int64_t>(kTileRows, end - i);
+      if (plan.direct && count == kTileRows) continue;
+      const int64_t width = panel_rows(i, end);
+      pack<T, false>(plan.a, i, count, chunk.k0 + l, depth, to + (i - begin) * chunk.depth + l * width, width);
+    }
+  }
+}
+
+/// C (+)= a tile that is cut at the edge of C, or that belongs into Cᵀ.
+template <class T>
+void merge_tile(const T* tile, int64_t rows, int64_t columns, bool exchanged, T alpha, T beta, T* c, int64_t ldc) {
+  const hn::ScalableTag<T> d;
+  HWY_ALIGN T turned[kTileRows * kTileColumns<T>];
+  int64_t ld = kTileColumns<T>;
+  if (exchanged) {
+    pack_along<T, T>(tile, ld, kTileRows, columns, turned, kTileRows);
+    tile = turned;
+    ld = kTileRows;
+    std::swap(rows, columns);
+  }
+  const auto scale = hn::Set(d, alpha);
+  const auto keep = hn::Set(d, beta);
+  for (int64_t i = 0; i < rows; ++i) {
+    for_vectors(d, columns, [&](int64_t j, size_t count) HWY_ATTR {
+      T* at = c + i * ldc + j;
+      auto value = hn::Mul(load_n(d, tile + i * ld + j, count), scale);
+      if (beta != T{0}) value = hn::MulAdd(keep, load_n(d, at, count), value);
+      store_n(d, value, at, count);
+    });
+  }
+}
+
+/// A block of C over one pass of k. Coordinates are the plan's.
+template <class T>
+struct Pass {
+  int64_t row, row_end, column, column_end;  // of C
+  int64_t chunk_end;                         // the last column of the chunk
+  int64_t k0, depth;                         // within k
+  int64_t chunk_depth;                       // how deep the panels were packed
+  int64_t chunk_k0;
+  const T* a;  // packed rows from `row`
+  const T* b;  // packed columns from `column`
+  T beta;
+  T* c;  // element (row, column)
+  int64_t ldc;
+};
+
+template <class T>
+void multiply_block(const Plan<T>& plan, const Pass<T>& pass) {
+  const T alpha = plan.product->alpha;
+  HWY_ALIGN T tile[kTileRows * kTileColumns<T>];
+  int64_t columns = 0;
+  for (int64_t j = pass.column; j < pass.column_end; j += columns) {
+    columns = panel_columns<T>(j, pass.chunk_end);
+    const int64_t width = round_up(columns, kLanes<T>);
+    const T* b = pass.b + (j - pass.column) * pass.chunk_depth + (pass.k0 - pass.chunk_k0) * width;
+    for (int64_t i = pass.row; i < pass.row_end; i += kTileRows) {
+      const int64_t rows = std::min<int64_t>(kTileRows, pass.row_end - i);
+      const int64_t height = panel_rows(i, pass.row_end);
+      const bool direct = plan.direct && rows == kTileRows;
+      const T* a = direct ? static_cast<const T*>(plan.a.data) + i * plan.a.ld + pass.k0
+                          : pass.a + (i - pass.row) * pass.chunk_depth + (pass.k0 - pass.chunk_k0) * height;
+      const int64_t down = i - pass.row;
+      const int64_t right = j - pass.column;
+      T* c = pass.c + (plan.exchanged ? right * pass.ldc + down : down * pass.ldc + right);
+      const TileFn<T> multiply = tile_kernel<T>(height, width / kLanes<T>, direct);
+      if (!plan.exchanged && rows == height && columns == width) {
+        multiply(pass.depth, a, plan.a.ld, b, alpha, pass.beta, c, pass.ldc);
+      } else {
+        multiply(pass.depth, a, plan.a.ld, b, T{1}, T{0}, tile, kTileColumns<T>);
+        merge_tile(tile, rows, columns, plan.exchanged, alpha, pass.beta, c, pass.ldc);
+      }
+    }
+  }
+}
+
+/// The rows of one task against columns [begin, end) of a chunk, packed at `columns`.
+template <class T>
+void run_task(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t begin, int64_t end, const T* columns) {
+  const FusedGemm<T>& p = *plan.product;
+  const int64_t row_end = std::min(plan.m, row + kBlockRows);
+  T* packed_rows = gemm_scratch<T>(GemmScratch::rows, kBlockRows * chunk.depth);
+  pack_rows(plan, chunk, row, row_end, packed_rows);
+  const int64_t step = kBlockColumns / kTileColumns<T> * kTileColumns<T>;
+  for (int64_t j = begin; j < end;) {
+    Pass<T> pass;
+    pass.row = row, pass.row_end = row_end;
+    pass.column = j, pass.column_end = std::min(end, cut_columns(chunk, j + step));
+    pass.chunk_end = chunk.column_end;
+    pass.chunk_k0 = chunk.k0, pass.chunk_depth = chunk.depth;
+    pass.a = packed_rows;
+    pass.b = columns + (j - begin) * chunk.depth;
+    GemmBlock block{row, row_end - row, j, pass.column_end - j};
+    if (plan.exchanged) block = {j, pass.column_end - j, row, row_end - row};
+    pass.ldc = p.c != nullptr ? p.ldc : round_up(block.columns, kLanes<T>);
+    pass.c = p.c != nullptr ? p.c + block.row * p.ldc + block.column
+                            : gemm_scratch<T>(GemmScratch::block, block.rows * pass.ldc);
+    for (int64_t l = 0; l < chunk.depth; l += kDepth) {
+      pass.k0 = chunk.k0 + l;
+      pass.depth = std::min(kDepth, chunk.depth - l);
+      pass.beta = pass.k0 == 0 ? p.beta : T{1};
+      multiply_block(plan, pass);
+    }
+    if (p.finish && chunk.k0 + chunk.depth == plan.k) p.finish(pass.c, pass.ldc, block);
+    j = pass.column_end;
+  }
+}
+
+template <class F>
+void each_task(const Threads& threads, bool serial, int64_t tasks, const F& body) {
+  if (serial) {
+    for (int64_t task = 0; task < tasks; ++task) body(task);
+  } else {
+    threads.tasks(tasks, body);
+  }
+}
+
+template <class T>
+void run_chunk(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chunk) {
+  const bool serial = plan.m * plan.n * plan.k < kSerialWork;
+  const int64_t row_blocks = ceil_div(plan.m, kBlockRows);
+  const int64_t columns = chunk.column_end - chunk.column;
+  if (chunk.packed != nullptr) {
+    const int64_t step = 8 * kTileColumns<T>;
+    each_task(threads, serial, ceil_div(columns, step), [&](int64_t task) HWY_ATTR {
+      const int64_t begin = cut_columns(chunk, chunk.column + task * step);
+      pack_columns(plan, chunk, begin, cut_columns(chunk, begin + step),
+                   chunk.packed + (begin - chunk.column) * chunk.depth);
+    });
+  }
+  const int64_t parts = ceil_div(columns, plan.task_columns);
+  each_task(threads, serial, row_blocks * parts, [&](int64_t task) HWY_ATTR {
+    const int64_t begin = cut_columns(chunk, chunk.column + task % parts * plan.task_columns);
+    const int64_t end = cut_columns(chunk, begin + plan.task_columns);
+    T* packed = chunk.packed != nullptr
+                    ? chunk.packed + (begin - chunk.column) * chunk.depth
+                    : gemm_scratch<T>(GemmScratch::columns, (plan.task_columns + kTileColumns<T>)*chunk.depth);
+    if (chunk.packed == nullptr) pack_columns(plan, chunk, begin, end, packed);
+    run_task(plan, chunk, task / parts * kBlockRows, begin, end, packed);
+  });
+}
+
+template <class T>
+void run_blocked(const Threads& threads, const FusedGemm<T>& p) {
+  const Plan<T> plan = make_plan(p);
+  // A single block of rows uses each column once: its tasks pack for themselves.
+  T* packed =
+      plan.m <= kBlockRows ? nullptr : gemm_scratch<T>(GemmScratch::columns, plan.chunk_columns * plan.chunk_depth);
+  for (int64_t j = 0; j < plan.n; j += plan.chunk_columns) {
+    for (int64_t k0 = 0; k0 < plan.k; k0 += plan.chunk_depth) {
+      run_chunk(
+          threads, plan,
+          Chunk<T>{j, std::min(plan.n, j + plan.chunk_columns), k0, std::min(plan.chunk_depth, plan.k - k0), packed});
+    }
+  }
+}
+
+/// k = 0: nothing is added to beta · C.
+template <class T>
+void run_scale(const Threads& threads, const FusedGemm<T>& p) {
+  threads.ranges(p.m, rows_per_range(p.n), [&](int64_t begin, int64_t end) {
+    const int64_t ld = p.c != nullptr ? p.ldc : p.n;
+    T* c = p.c != nullptr ? p.c + begin * ld : gemm_scratch<T>(GemmScratch::block, (end - begin) * ld);
+    for (int64_t i = 0; i < end - begin; ++i) {
+      for (int64_t j = 0; j < p.n; ++j) c[i * ld + j] = p.beta == T{0} ? T{0} : p.beta * c[i * ld + j];
+    }
+    if (p.finish) p.finish(c, ld, {begin, end - begin, 0, p.n});
+  });
+}
+
+template <class T>
+void run_product(const Threads& threads, const FusedGemm<T>& p) {
+  if (p.m <= 0 || p.n <= 0) return;
+  if (p.k <= 0) {
+    run_scale(threads, p);
+  } else if (p.m <= kThinRows) {
+    run_thin(threads, p);
+  } else {
+    run_blocked(threads, p);
+  }
+}
+
+/// Stores finished blocks in a type narrower than the computing one.
+template <class S>
+void run_narrow(const Threads& threads, FusedGemm<float> p, S* out, int64_t ld_out) {
+  const auto narrow = [&](float* block, int64_t ld, const GemmBlock& at) HWY_ATTR {
+    const hn::ScalableTag<float> d;
+    for (int64_t i = 0; i < at.rows; ++i) {
+      for_vectors(d, at.columns, [&](int64_t j, size_t count) HWY_ATTR {
+        store_n(d, load_n(d, block + i * ld + j, count), out + (at.row + i) * ld_out + at.column + j, count);
+      });
+    }
+  };
+  p.c = nullptr;
+  p.finish = narrow;
+  run_product(threads, p);
+}
+
+void gemm_narrow(const Threads& threads, const FusedGemm<float>& p, void* out, DType dtype, int64_t ld) {
+  if (dtype == DType::bf16) {
+    run_narrow(threads, p, static_cast<bf16*>(out), ld);
+  } else {
+    run_narrow(threads, p, static_cast<f16*>(out), ld);
+  }
+}
+
+void gemm_f32(const Threads& threads, const FusedGemm<float>& p) { run_product(threads, p); }
+void gemm_f64(const Threads& threads, const FusedGemm<double>& p) { run_product(threads, p); }
+
+}  // namespace lamina::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lamina::ops {
+namespace {
+
+template <class T>
+FusedGemm<T> fused(const Gemm<T>& p) {
+  FusedGemm<T> product;
+  product.m = p.m;
+  product.n = p.n;
+  product.k = p.k;
+  product.alpha = p.alpha;
+  product.a = {p.a, dtype_of<T>(), p.lda, p.transpose_a};
+  product.b = {p.b, dtype_of<T>(), p.ldb, p.transpose_b};
+  product.beta = p.beta;
+  product.c = p.c;
+  product.ldc = p.ldc;
+  return product;
+}
+
+}  // namespace
+
+HWY_EXPORT(gemm_narrow);
+HWY_EXPORT(gemm_f32);
+HWY_EXPORT(gemm_f64);
+
+void gemm(const Threads& threads, const FusedGemm<float>& p) { HWY_DYNAMIC_DISPATCH(gemm_f32)(threads, p); }
+void gemm(const Threads& threads, const FusedGemm<double>& p) { HWY_DYNAMIC_DISPATCH(gemm_f64)(threads, p); }
+void gemm(const Threads& threads, const Gemm<float>& p) { gemm(threads, fused(p)); }
+void gemm(const Threads& threads, const Gemm<double>& p) { gemm(threads, fused(p)); }
+
+void gemm_to(const Threads& threads, const FusedGemm<float>& product, void* out, DType dtype, int64_t ld) {
+  if (dtype != DType::f32) {
+    HWY_DYNAMIC_DISPATCH(gemm_narrow)(threads, product, out, dtype, ld);
+    return;
+  }
+  FusedGemm<float> p = product;
+  p.c = static_cast<float*>(out);
+  p.ldc = ld;
+  gemm(threads, p);
+}
+void gemm_to(const Threads& threads, const FusedGemm<double>& product, void* out, DType /*dtype*/, int64_t ld) {
+  FusedGemm<double> p = product;
+  p.c = static_cast<double*>(out);
+  p.ldc = ld;
+  gemm(threads, p);
+}
+
+}  // namespace lamina::ops
+#endif

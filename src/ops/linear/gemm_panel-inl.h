@@ -1,0 +1,177 @@
+// Panels: the operands of a product in the order the inner kernel reads them, and that kernel.
+// A panel holds `width` rows of op(A), or columns of op(B), as [k][width], converted to the computing type and filled
+// with zeros up to its width.
+#if defined(LAMINA_OPS_LINEAR_GEMM_PANEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LAMINA_OPS_LINEAR_GEMM_PANEL_INL_H_
+#undef LAMINA_OPS_LINEAR_GEMM_PANEL_INL_H_
+#else
+#define LAMINA_OPS_LINEAR_GEMM_PANEL_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "lamina/base/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lamina::ops::HWY_NAMESPACE {
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+
+// Rows and vectors of one tile of C: accumulators for nearly all registers, in the shape that loads least per
+// multiplication.
+#if HWY_TARGET <= HWY_AVX3
+inline constexpr int kTileRows = 8;
+inline constexpr int kTileVectors = 3;
+#elif HWY_TARGET <= HWY_AVX2
+inline constexpr int kTileRows = 4;
+inline constexpr int kTileVectors = 3;
+#else
+inline constexpr int kTileRows = 4;
+inline constexpr int kTileVectors = 2;
+#endif
+inline constexpr int64_t kRowStep = 4;  // narrower row panels at the edge are a multiple of this
+
+template <class T>
+inline constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<T>()));
+template <class T>
+inline constexpr int64_t kTileColumns = kTileVectors* kLanes<T>;
+
+/// to[l·width + i] = from[i·ld + l] for four i and l in [0, k).
+template <class S>
+void transpose_four(const S* from, int64_t ld, int64_t k, float* to, int64_t width) {
+  const hn::FixedTag<float, 4> d;
+  int64_t l = 0;
+  for (; l + 4 <= k; l += 4) {
+    const auto r0 = load(d, from + l);
+    const auto r1 = load(d, from + ld + l);
+    const auto r2 = load(d, from + 2 * ld + l);
+    const auto r3 = load(d, from + 3 * ld + l);
+    const auto low01 = hn::InterleaveLower(d, r0, r1);
+    const auto low23 = hn::InterleaveLower(d, r2, r3);
+    const auto high01 = hn::InterleaveUpper(d, r0, r1);
+    const auto high23 = hn::InterleaveUpper(d, r2, r3);
+    hn::StoreU(hn::ConcatLowerLower(d, low23, low01), d, to + l * width);
+    hn::StoreU(hn::ConcatUpperUpper(d, low23, low01), d, to + (l + 1) * width);
+    hn::StoreU(hn::ConcatLowerLower(d, high23, high01), d, to + (l + 2) * width);
+    hn::StoreU(hn::ConcatUpperUpper(d, high23, high01), d, to + (l + 3) * width);
+  }
+  for (; l < k; ++l) {
+    for (int64_t i = 0; i < 4; ++i) to[l * width + i] = convert<float>(from[i * ld + l]);
+  }
+}
+inline void transpose_four(const double* from, int64_t ld, int64_t k, double* to, int64_t width) {
+  for (int64_t l = 0; l < k; ++l) {
+    for (int64_t i = 0; i < 4; ++i) to[l * width + i] = from[i * ld + l];
+  }
+}
+
+/// A panel from rows that lie along k: element (i, l) at from[i·ld + l], `count` of `width` rows given.
+template <class T, class S>
+void pack_along(const S* from, int64_t ld, int64_t count, int64_t k, T* to, int64_t width) {
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) transpose_four(from + i * ld, ld, k, to + i, width);
+  for (; i < count; ++i) {
+    const S* row = from + i * ld;
+    for (int64_t l = 0; l < k; ++l) to[l * width + i] = convert<T>(row[l]);
+  }
+  for (; i < width; ++i) {
+    for (int64_t l = 0; l < k; ++l) to[l * width + i] = T{0};
+  }
+}
+
+/// A panel from rows that lie across k: element (i, l) at from[l·ld + i].
+template <class D, class T, class S>
+void pack_across(D d, const S* from, int64_t ld, int64_t count, int64_t k, T* to, int64_t width) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t whole = count / lanes * lanes;
+  for (int64_t l = 0; l < k; ++l) {
+    const S* row = from + l * ld;
+    T* out = to + l * width;
+    for (int64_t i = 0; i < whole; i += lanes) hn::StoreU(load(d, row + i), d, out + i);
+    for (int64_t i = whole; i < count; ++i) out[i] = convert<T>(row[i]);
+    for (int64_t i = count; i < width; ++i) out[i] = T{0};
+  }
+}
+
+inline constexpr int kUnroll = 4;  // of the loop over k: address arithmetic competes with the multipliers
+
+/// sum += (column u of the panel of A) · (row u of the panel of B).
+template <int kRows, int kVectors, bool kDirect, class D, class T>
+HWY_INLINE void add_outer_product(D d, const T* HWY_RESTRICT a, int64_t lda, const T* HWY_RESTRICT b, int u,
+                                  hn::Vec<D> (&sum)[kRows][kVectors]) {
+  hn::Vec<D> row[kVectors];
+#pragma GCC unroll 3
+  for (int v = 0; v < kVectors; ++v) row[v] = hn::Load(d, b + (u * kVectors + v) * kLanes<T>);
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+    const auto element = hn::Set(d, kDirect ? a[i * lda + u] : a[u * kRows + i]);
+#pragma GCC unroll 3
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::MulAdd(element, row[v], sum[i][v]);
+  }
+}
+
+/// C tile = alpha · panel of A · panel of B + beta · C tile. With kDirect, A is not packed: element (i, l) at
+/// a[i·lda + l]. The sum over k runs in order, so a value of C does not depend on the tile it falls in.
+template <int kRows, int kVectors, bool kDirect, class T>
+HWY_NOINLINE void multiply_tile(int64_t k, const T* HWY_RESTRICT a, int64_t lda, const T* HWY_RESTRICT b, T alpha,
+                                T beta, T* HWY_RESTRICT c, int64_t ldc) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  V sum[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 3
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::Zero(d);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+    for (int v = 0; v < kVectors; ++v) hwy::Prefetch(c + i * ldc + v * kLanes<T>);
+  }
+  int64_t l = 0;
+  for (; l + kUnroll <= k; l += kUnroll) {
+#pragma GCC unroll 4
+    for (int u = 0; u < kUnroll; ++u) add_outer_product<kRows, kVectors, kDirect>(d, a, lda, b, u, sum);
+    a += kUnroll * (kDirect ? 1 : kRows);
+    b += kUnroll * kVectors * kLanes<T>;
+  }
+  for (; l < k; ++l) {
+    add_outer_product<kRows, kVectors, kDirect>(d, a, lda, b, 0, sum);
+    a += kDirect ? 1 : kRows;
+    b += kVectors * kLanes<T>;
+  }
+  const V scale = hn::Set(d, alpha);
+  const V keep = hn::Set(d, beta);
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 3
+    for (int v = 0; v < kVectors; ++v) {
+      T* at = c + i * ldc + v * kLanes<T>;
+      V value = hn::Mul(sum[i][v], scale);
+      if (beta != T{0}) value = hn::MulAdd(keep, hn::LoadU(d, at), value);
+      hn::StoreU(value, d, at);
+    }
+  }
+}
+
+template <class T>
+using TileFn = void (*)(int64_t, const T*, int64_t, const T*, T, T, T*, int64_t);
+
+/// The kernel for a tile of `rows` (a multiple of kRowStep) by `vectors`.
+template <class T, int kRows = kTileRows, int kVectors = kTileVectors>
+TileFn<T> tile_kernel(int64_t rows, int64_t vectors, bool direct) {
+  if (vectors < kVectors) {
+    if constexpr (kVectors > 1) return tile_kernel<T, kRows, kVectors - 1>(rows, vectors, direct);
+  }
+  if (rows < kRows) {
+    if constexpr (kRows > kRowStep) return tile_kernel<T, kRows - kRowStep, kVectors>(rows, vectors, direct);
+  }
+  if constexpr (kRows == kTileRows) {
+    if (direct) return multiply_tile<kRows, kVectors, true, T>;
+  }
+  return multiply_tile<kRows, kVectors, false, T>;
+}
+
+}  // namespace lamina::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <hwy/aligned_allocator.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lamina::ops {
+
+/// Buffers a product needs: its packed panels and, where C is not whole in memory, a block of it.
+enum class GemmScratch : uint8_t { rows, columns, block, count };
+
+/// Memory of the calling thread, aligned for vectors and kept between calls: fresh pages for every product would cost
+/// as much as a small product itself. Valid until the thread asks for the same slot again.
+template <class T>
+T* gemm_scratch(GemmScratch slot, int64_t elements) {
+  struct Buffer {
+    hwy::AlignedFreeUniquePtr<uint8_t[]> memory;
+    size_t bytes = 0;
+  };
+  static thread_local Buffer buffers[static_cast<size_t>(GemmScratch::count)];
+  Buffer& buffer = buffers[static_cast<size_t>(slot)];
+  const size_t bytes = static_cast<size_t>(elements) * sizeof(T);
+  if (buffer.bytes < bytes) {
+    buffer.memory = hwy::AllocateAligned<uint8_t>(bytes);
+    buffer.bytes = bytes;
+  }
+  return reinterpret_cast<T*>(buffer.memory.get());
+}
+
+}  // namespace lamina::ops

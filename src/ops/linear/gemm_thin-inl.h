@@ -1,0 +1,202 @@
+// Products with up to four rows: every element of B is used so few times that reading it is all the work.
+#if defined(LAMINA_OPS_LINEAR_GEMM_THIN_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LAMINA_OPS_LINEAR_GEMM_THIN_INL_H_
+#undef LAMINA_OPS_LINEAR_GEMM_THIN_INL_H_
+#else
+#define LAMINA_OPS_LINEAR_GEMM_THIN_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include "lamina/base/simd-inl.h"
+#include "lamina/ops/linear/gemm.h"
+#include "lamina/ops/linear/gemm_scratch.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lamina::ops::HWY_NAMESPACE {
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+
+inline constexpr int64_t kThinRows = 4;
+
+/// out[i·ld + j] = x_i · w_j for kRows vectors x_i, k apart, and kColumns vectors w_j, ldw apart.
+template <int kRows, int kColumns, class T, class S>
+void dot_rows(const T* x, const S* w, int64_t ldw, int64_t k, T* out, int64_t ld) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr int kParts = kRows * kColumns > 4 ? 1 : 2;  // enough sums to hide the latency of an addition
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  V sum[kRows][kColumns][kParts];
+  for (int i = 0; i < kRows * kColumns * kParts; ++i) (&sum[0][0][0])[i] = hn::Zero(d);
+  int64_t l = 0;
+  for (; l + kParts * lanes <= k; l += kParts * lanes) {
+#pragma GCC unroll 2
+    for (int part = 0; part < kParts; ++part) {
+      const int64_t at = l + part * lanes;
+      V given[kRows];
+#pragma GCC unroll 4
+      for (int i = 0; i < kRows; ++i) given[i] = hn::LoadU(d, x + i * k + at);
+#pragma GCC unroll 4
+      for (int j = 0; j < kColumns; ++j) {
+        const V value = load(d, w + j * ldw + at);
+#pragma GCC unroll 4
+        for (int i = 0; i < kRows; ++i) sum[i][j][part] = hn::MulAdd(value, given[i], sum[i][j][part]);
+      }
+    }
+  }
+  for (; l < k; l += lanes) {
+    const auto count = static_cast<size_t>(std::min(lanes, k - l));
+    for (int j = 0; j < kColumns; ++j) {
+      const V value = load_n(d, w + j * ldw + l, count);
+      for (int i = 0; i < kRows; ++i) {
+        sum[i][j][0] = hn::MulAdd(value, load_n(d, x + i * k + l, count), sum[i][j][0]);
+      }
+    }
+  }
+  for (int i = 0; i < kRows; ++i) {
+    for (int j = 0; j < kColumns; ++j) {
+      V total = sum[i][j][0];
+      for (int part = 1; part < kParts; ++part) total = hn::Add(total, sum[i][j][part]);
+      out[i * ld + j] = hn::GetLane(hn::SumOfLanes(d, total));
+    }
+  }
+}
+
+/// Columns [begin, end) as dot products, several at a time to read x less often.
+template <int kRows, class T, class S>
+void dot_columns(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T* sums, int64_t ld) {
+  constexpr int kColumns = kRows == 1 ? 4 : 2;
+  const S* b = static_cast<const S*>(p.b.data);
+  int64_t j = begin;
+  for (; j + kColumns <= end; j += kColumns) {
+    dot_rows<kRows, kColumns>(x, b + j * p.b.ld, p.b.ld, p.k, sums + j - begin, ld);
+  }
+  for (; j < end; ++j) dot_rows<kRows, 1>(x, b + j * p.b.ld, p.b.ld, p.k, sums + j - begin, ld);
+}
+
+/// y_i += Σ_l x[i·k + l] · (row l of B) over `depth` rows, four rows at a time.
+template <class T, class S>
+void add_rows(int64_t m, const T* x, int64_t k, const S* b, int64_t ldb, int64_t depth, int64_t n, T* y) {
+  const hn::ScalableTag<T> d;
+  int64_t l = 0;
+  for (; l + 4 <= depth; l += 4) {
+    const S* rows = b + l * ldb;
+    for_vectors(d, n, [&](int64_t j, size_t count) HWY_ATTR {
+      const auto b0 = load_n(d, rows + j, count);
+      const auto b1 = load_n(d, rows + ldb + j, count);
+      const auto b2 = load_n(d, rows + 2 * ldb + j, count);
+      const auto b3 = load_n(d, rows + 3 * ldb + j, count);
+      for (int64_t i = 0; i < m; ++i) {
+        const T* xi = x + i * k + l;
+        auto value = load_n(d, y + i * n + j, count);
+        value = hn::MulAdd(b0, hn::Set(d, xi[0]), value);
+        value = hn::MulAdd(b1, hn::Set(d, xi[1]), value);
+        value = hn::MulAdd(b2, hn::Set(d, xi[2]), value);
+        value = hn::MulAdd(b3, hn::Set(d, xi[3]), value);
+        store_n(d, value, y + i * n + j, count);
+      }
+    });
+  }
+  for (; l < depth; ++l) {
+    for_vectors(d, n, [&](int64_t j, size_t count) HWY_ATTR {
+      const auto row = load_n(d, b + l * ldb + j, count);
+      for (int64_t i = 0; i < m; ++i) {
+        const auto value = hn::MulAdd(row, hn::Set(d, x[i * k + l]), load_n(d, y + i * n + j, count));
+        store_n(d, value, y + i * n + j, count);
+      }
+    });
+  }
+}
+
+/// Columns [begin, end) of C from their finished sums, `ld` apart, and what is fused on.
+template <class T>
+void finish_columns(const FusedGemm<T>& p, T* sums, int64_t ld, int64_t begin, int64_t end) {
+  T* c = p.c != nullptr ? p.c + begin : sums;
+  const int64_t ldc = p.c != nullptr ? p.ldc : ld;
+  for (int64_t i = 0; i < p.m; ++i) {
+    for (int64_t j = 0; j < end - begin; ++j) {
+      T value = p.alpha * sums[i * ld + j];
+      if (p.beta != T{0}) value += p.beta * c[i * ldc + j];
+      c[i * ldc + j] = value;
+    }
+  }
+  if (p.finish) p.finish(c, ldc, {0, p.m, begin, end - begin});
+}
+
+/// op(B) lies along k: each column is a dot product.
+template <class T, class S>
+void thin_along(const Threads& threads, const FusedGemm<T>& p, const T* x) {
+  threads.ranges(p.n, std::max<int64_t>(16, rows_per_range(p.k, 65536)), [&](int64_t begin, int64_t end) HWY_ATTR {
+    const int64_t ld = end - begin;
+    T* sums = gemm_scratch<T>(GemmScratch::block, kThinRows * ld);
+    switch (p.m) {
+      case 1: dot_columns<1, T, S>(p, x, begin, end, sums, ld); break;
+      case 2: dot_columns<2, T, S>(p, x, begin, end, sums, ld); break;
+      case 3: dot_columns<3, T, S>(p, x, begin, end, sums, ld); break;
+      default: dot_columns<4, T, S>(p, x, begin, end, sums, ld);
+    }
+    finish_columns(p, sums, ld, begin, end);
+  });
+}
+
+/// op(B) lies across k: whole rows are read, k is cut into a number of parts that follows from the extents (short ones,
+/// which round less), and the parts are added in order.
+template <class T, class S>
+void thin_across(const Threads& threads, const FusedGemm<T>& p, const T* x) {
+  const S* b = static_cast<const S*>(p.b.data);
+  const int64_t parts = std::clamp<int64_t>(std::max(p.k * p.n / 65536, p.k / 256), 1, std::min<int64_t>(16, p.k));
+  T* partial = gemm_scratch<T>(GemmScratch::columns, parts * p.m * p.n);
+  threads.tasks(parts, [&](int64_t part) HWY_ATTR {
+    const int64_t begin = part * p.k / parts;
+    const int64_t end = (part + 1) * p.k / parts;
+    T* sums = partial + part * p.m * p.n;
+    std::fill(sums, sums + p.m * p.n, T{0});
+    add_rows(p.m, x + begin, p.k, b + begin * p.b.ld, p.b.ld, end - begin, p.n, sums);
+  });
+  const hn::ScalableTag<T> d;
+  threads.ranges(p.n, 4096, [&](int64_t begin, int64_t end) HWY_ATTR {
+    for (int64_t part = 1; part < parts; ++part) {
+      for (int64_t i = 0; i < p.m; ++i) {
+        T* total = partial + i * p.n + begin;
+        const T* more = total + part * p.m * p.n;
+        for_vectors(d, end - begin, [&](int64_t j, size_t count) HWY_ATTR {
+          store_n(d, hn::Add(load_n(d, total + j, count), load_n(d, more + j, count)), total + j, count);
+        });
+      }
+    }
+    finish_columns(p, partial + begin, p.n, begin, end);
+  });
+}
+
+template <class T>
+T operand_value(const GemmOperand& from, int64_t row, int64_t column) {
+  const int64_t at = from.transpose ? column * from.ld + row : row * from.ld + column;
+  return visit_floating(from.dtype, [&](auto tag) {
+    return convert<T>(static_cast<const typename decltype(tag)::type*>(from.data)[at]);
+  });
+}
+
+template <class T>
+void run_thin(const Threads& threads, const FusedGemm<T>& p) {
+  T* x = gemm_scratch<T>(GemmScratch::rows, p.m * p.k);
+  for (int64_t i = 0; i < p.m; ++i) {
+    for (int64_t l = 0; l < p.k; ++l) x[i * p.k + l] = operand_value<T>(p.a, i, l);
+  }
+  const auto with = [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    p.b.transpose ? thin_along<T, S>(threads, p, x) : thin_across<T, S>(threads, p, x);
+  };
+  if constexpr (std::is_same_v<T, double>) {
+    with(TypeTag<double>{});
+  } else {
+    switch (p.b.dtype) {
+      case DType::bf16: with(TypeTag<bf16>{}); break;
+      case DType::f16: with(TypeTag<f16>{}); break;
+      default: with(TypeTag<float>{});
+    }
+  }
+}
+
+}  // namespace lamina::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

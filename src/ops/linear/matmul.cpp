@@ -1,0 +1,179 @@
+#include "lamina/ops/linear/matmul.h"
+
+#include <cmath>
+
+#include "lamina/autograd/tape.h"
+#include "lamina/ops/launch.h"
+#include "lamina/ops/linear/gemm.h"
+
+namespace lamina::ops {
+namespace {
+
+/// The matrix of b that each batch of a uses, or empty for one each.
+std::vector<int64_t> shared_index(const Tensor& a, const Tensor& b) {
+  const int leading = a.rank() - 2;
+  const int missing = a.rank() - b.rank();
+  LAMINA_CHECK(missing >= 0, "matmul: b ", b.shape(), " has more dimensions than a ", a.shape(),
+               "; give a the batch dimensions");
+  bool same = missing == 0;
+  for (int axis = 0; axis < leading; ++axis) {
+    const int64_t extent = axis < missing ? 1 : b.dim(axis - missing);
+    LAMINA_CHECK(extent == a.dim(axis) || extent == 1, "matmul: b ", b.shape(), " does not fit a ", a.shape(),
+                 ": a batch dimension of b must be 1 or that of a; expected ", a.dim(axis), " at axis ", axis);
+    same = same && extent == a.dim(axis);
+  }
+  if (same) return {};
+  int64_t batches = 1;
+  for (int axis = 0; axis < leading; ++axis) batches *= a.dim(axis);
+  std::vector<int64_t> index(static_cast<size_t>(batches));
+  for (int64_t batch = 0; batch < batches; ++batch) {
+    int64_t rest = batch;
+    int64_t stride = 1;
+    int64_t at = 0;
+    for (int axis = leading - 1; axis >= 0; --axis) {
+      const int64_t extent = axis < missing ? 1 : b.dim(axis - missing);
+      if (extent != 1) at += rest % a.dim(axis) * stride;
+      rest /= a.dim(axis);
+      stride *= extent;
+    }
+    index[static_cast<size_t>(batch)] = at;
+  }
+  return index;
+}
+
+Work product_work(const BatchedProduct& p) {
+  return {2 * p.batch * p.m * p.n * p.k, p.a.nbytes() + p.b.nbytes() + p.c.nbytes()};
+}
+
+/// d a, stored as a is: alpha · dc · op(b)ᵀ, or its transpose.
+Tensor gradient_of_a(const BatchedProduct& forward, const Tensor& dc, const Shape& shape) {
+  BatchedProduct p;
+  p.batch = forward.batch;
+  p.alpha = forward.alpha;
+  p.c = Tensor::empty(shape, dc.dtype(), dc.device());
+  if (!forward.transpose_a) {
+    p.a = dc, p.b = forward.b, p.b_index = forward.b_index;
+    p.transpose_b = !forward.transpose_b;
+    p.m = forward.m, p.n = forward.k, p.k = forward.n;
+  } else {
+    p.a = forward.b, p.a_index = forward.b_index, p.b = dc;
+    p.transpose_a = forward.transpose_b;
+    p.transpose_b = true;
+    p.m = forward.k, p.n = forward.m, p.k = forward.n;
+  }
+  LAMINA_LAUNCH(dc.device(), product_work(p), batched_product, p);
+  return p.c;
+}
+
+/// d b, stored as b is: alpha · op(a)ᵀ · dc, or its transpose, summed over the batches that share a matrix.
+Tensor gradient_of_b(const BatchedProduct& forward, const Tensor& dc, const Shape& shape) {
+  BatchedProduct p;
+  p.batch = forward.batch;
+  p.alpha = forward.alpha;
+  p.c_index = forward.b_index;
+  const DType type = p.c_index.empty() ? dc.dtype() : accumulation_type(dc.dtype());
+  p.c = p.c_index.empty() ? Tensor::empty(shape, type, dc.device()) : Tensor::zeros(shape, type, dc.device());
+  if (!forward.transpose_b) {
+    p.a = forward.a, p.b = dc;
+    p.transpose_a = !forward.transpose_a;
+    p.m = forward.k, p.n = forward.n, p.k = forward.m;
+  } else {
+    p.a = dc, p.b = forward.a;
+    p.transpose_a = true;
+    p.transpose_b = forward.transpose_a;
+    p.m = forward.n, p.n = forward.k, p.k = forward.m;
+  }
+  LAMINA_LAUNCH(dc.device(), product_work(p), batched_product, p);
+  return p.c;
+}
+
+void check_arguments(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
+  check_floating("matmul", "a", a);
+  check_dtype("matmul", "b", b, a.dtype());
+  check_rank_at_least("matmul", "a", a, 2);
+  check_rank_at_least("matmul", "b", b, 2);
+  check_same_device("matmul", {a, b});
+  check_finite("matmul", "alpha", options.alpha);
+  const int64_t k = a.dim(options.transpose_a ? -2 : -1);
+  LAMINA_CHECK(b.dim(options.transpose_b ? -1 : -2) == k, "matmul: op(a) of a ", a.shape(), " has ", k,
+               " columns and op(b) of b ", b.shape(), " has ", b.dim(options.transpose_b ? -1 : -2),
+               " rows; they must be equal: check the shapes and the transposes");
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
+  check_arguments(a, b, options);
+  BatchedProduct p;
+  p.b_index = shared_index(a, b);
+  p.a = a.detach().contiguous();
+  p.b = b.detach().contiguous();
+  p.transpose_a = options.transpose_a;
+  p.transpose_b = options.transpose_b;
+  p.m = a.dim(options.transpose_a ? -1 : -2);
+  p.n = b.dim(options.transpose_b ? -2 : -1);
+  p.k = a.dim(options.transpose_a ? -2 : -1);
+  p.alpha = options.alpha;
+  p.batch = 1;
+  for (int axis = 0; axis < a.rank() - 2; ++axis) p.batch *= a.dim(axis);
+  Shape shape = a.shape();
+  shape[-2] = p.m;
+  shape[-1] = p.n;
+  p.c = Tensor::empty(shape, a.dtype(), a.device());
+  LAMINA_LAUNCH(a.device(), product_work(p), batched_product, p);
+
+  const Tensor c = p.c;
+  const std::vector<Tensor> saved{p.a, p.b};
+  p.a = p.b = p.c = {};  // what the record keeps is `saved` alone
+  record("matmul", {a, b}, {c}, saved, [forward = p, a_shape = a.shape(), b_shape = b.shape()](Backward& back) mutable {
+    forward.a = back.saved(0);
+    forward.b = back.saved(1);
+    const Tensor dc = back.grad(0);
+    if (back.needs(0)) back.add(0, gradient_of_a(forward, dc, a_shape));
+    if (back.needs(1)) back.add(1, gradient_of_b(forward, dc, b_shape));
+  });
+  return c;
+}
+
+namespace cpu {
+namespace {
+
+template <class T>
+void multiply(const Threads& threads, const BatchedProduct& args, int64_t batch) {
+  const auto pick = [&](const std::vector<int64_t>& index) {
+    return index.empty() ? batch : index[static_cast<size_t>(batch)];
+  };
+  const auto at = [](const Tensor& tensor, int64_t matrix, int64_t elements) -> void* {
+    if (elements == 0) return nullptr;
+    return static_cast<char*>(tensor.raw()) + matrix * elements * static_cast<int64_t>(size_of(tensor.dtype()));
+  };
+  FusedGemm<T> p;
+  p.m = args.m;
+  p.n = args.n;
+  p.k = args.k;
+  p.alpha = static_cast<T>(args.alpha);
+  p.beta = args.c_index.empty() ? T{0} : T{1};
+  p.a = {at(args.a, pick(args.a_index), p.m * p.k), args.a.dtype(), args.transpose_a ? p.m : p.k, args.transpose_a};
+  p.b = {at(args.b, pick(args.b_index), p.k * p.n), args.b.dtype(), args.transpose_b ? p.k : p.n, args.transpose_b};
+  gemm_to(threads, p, at(args.c, pick(args.c_index), p.m * p.n), args.c.dtype(), p.n);
+}
+
+}  // namespace
+
+void batched_product(const BatchedProduct& args) {
+  constexpr int64_t kSmall = 1 << 22;  // multiplications of a matrix that is best left to one thread
+  const Threads& threads = args.c.device().threads();
+  const auto one = [&](int64_t batch) {
+    args.c.dtype() == DType::f64 ? multiply<double>(threads, args, batch) : multiply<float>(threads, args, batch);
+  };
+  const bool whole_tasks = args.c_index.empty() && (args.m * args.n * args.k <= kSmall || args.batch >= 64);
+  if (whole_tasks) {
+    threads.tasks(args.batch, one);
+  } else {
+    for (int64_t batch = 0; batch < args.batch; ++batch) one(batch);
+  }
+}
+
+}  // namespace cpu
+
+}  // namespace lamina::ops

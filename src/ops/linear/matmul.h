@@ -1,0 +1,46 @@
+#pragma once
+
+#include <vector>
+
+#include "lamina/tensor/tensor.h"
+
+namespace lamina::ops {
+
+struct MatmulOptions {
+  /// The last two dimensions are stored the other way round.
+  bool transpose_a = false;
+  bool transpose_b = false;
+  double alpha = 1.0;
+};
+
+/// c = alpha · op(a) · op(b), for every batch.
+///   op(a) [..., m, k]   any floating type
+///   op(b) [..., k, n]   a's type; its leading dimensions are a's, or 1 where all of a's share one matrix, or left out
+///   c     [..., m, n]   a's type
+/// Summed in f32 (f64 for f64). Backward: d op(a) = alpha · dc · op(b)ᵀ, d op(b) = alpha · Σ op(a)ᵀ · dc over the
+/// batches that share the matrix.
+Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options = {});
+
+/// `batch` products c_i (+)= alpha · op(a_i) · op(b_j), all dense. Batches that name the same c add up in order.
+struct BatchedProduct {
+  Tensor a;
+  Tensor b;
+  Tensor c;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  double alpha = 1.0;
+  /// Which matrix of a, b and c each batch uses; empty means its own.
+  std::vector<int64_t> a_index;
+  std::vector<int64_t> b_index;
+  std::vector<int64_t> c_index;
+  int64_t batch = 0;
+};
+
+namespace cpu {
+void batched_product(const BatchedProduct& args);
+}  // namespace cpu
+
+}  // namespace lamina::ops

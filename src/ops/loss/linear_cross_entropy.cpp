@@ -1,0 +1,126 @@
+#include "lamina/autograd/tape.h"
+#include "lamina/ops/launch.h"
+#include "lamina/ops/loss/cross_entropy.h"
+#include "lamina/ops/loss/cross_entropy_checks.h"
+
+namespace lamina::ops {
+namespace {
+
+constexpr const char* kName = "linear_cross_entropy";
+
+void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& targets, const Tensor& bias) {
+  check_floating(kName, "x", x);
+  check_floating(kName, "weight", weight);
+  check_rank_at_least(kName, "x", x, 1);
+  LAMINA_CHECK(weight.rank() == 2 && weight.dim(1) == x.dim(-1), kName, ": weight is ", weight.shape(),
+               "; expected [vocabulary, ", x.dim(-1), "] for x ", x.shape());
+  LAMINA_CHECK((x.dtype() == DType::f64) == (weight.dtype() == DType::f64), kName, ": x is ", x.dtype(),
+               " and weight is ", weight.dtype(), "; f64 goes with f64 only; convert one with to(dtype)");
+  check_targets(kName, targets, x);
+  if (bias.defined()) {
+    check_floating(kName, "bias", bias);
+    check_shape(kName, "bias", bias, {weight.dim(0)});
+  }
+  check_same_device(kName, {x, weight, targets, bias});
+}
+
+/// Rows whose logits are held at once: less than an eighth with room for the packed panels of the products, and enough
+/// to use each weight that is read well.
+int64_t chunk_rows(int64_t rows) {
+  const int64_t share = rows * 2 / 19 / 8 * 8;
+  return std::min(std::max<int64_t>(rows, 1), std::clamp<int64_t>(share, 32, 512));
+}
+
+void run(LinearCrossEntropy& args) {
+  const int64_t rows = args.x.dim(0);
+  const int64_t classes = args.weight.dim(0);
+  const DType type = accumulation_type(args.x.dtype());
+  args.chunk = Tensor::empty({chunk_rows(rows), classes}, type, args.x.device());
+  const int64_t products = 1 + (args.dx.defined() ? 1 : 0) + (args.dweight.defined() ? 1 : 0);
+  const Work work{products * 2 * rows * classes * args.x.dim(1) + 8 * rows * classes,
+                  products * args.weight.nbytes() + 2 * args.x.nbytes()};
+  LAMINA_LAUNCH(args.x.device(), work, linear_cross_entropy, args);
+  args.chunk = {};
+}
+
+void allocate_gradients(LinearCrossEntropy& args, bool x, bool weight, bool bias) {
+  const DType type = accumulation_type(args.x.dtype());
+  const Device& device = args.x.device();
+  if (x) args.dx = Tensor::empty(args.x.shape(), args.x.dtype(), device);
+  if (weight) args.dweight = Tensor::empty(args.weight.shape(), type, device);
+  if (bias) args.dbias = Tensor::empty({args.weight.dim(0)}, type, device);
+}
+
+/// The gradients for an incoming gradient of 1, from the forward pass until backward takes them.
+struct Held {
+  Tensor dx;
+  Tensor dweight;
+  Tensor dbias;
+  bool there = false;
+};
+
+void scale(const Tensor& values, const Tensor& factor) {
+  if (!values.defined()) return;
+  const ScaleByTensor args{values, factor};
+  LAMINA_LAUNCH(values.device(), (Work{values.numel(), 2 * values.nbytes()}), scale_by_tensor, args);
+}
+
+void play_backward(Backward& b, const std::shared_ptr<Held>& held, const CrossEntropyOptions& options,
+                   const Shape& x_shape) {
+  const Tensor& x = b.saved(0);
+  const int64_t rows = x.dim(0);
+  const Tensor grad = b.grad(0).reshape({options.reduction == Reduction::none ? rows : 1});
+  if (!held->there) {
+    LinearCrossEntropy again;
+    again.x = x;
+    again.weight = b.saved(1);
+    again.targets = b.saved(2);
+    again.bias = b.saved(3);
+    again.options = options;
+    again.grad = grad;
+    again.losses = Tensor::empty({rows}, accumulation_type(x.dtype()), x.device());
+    allocate_gradients(again, b.needs(0), b.needs(1), b.needs(2));
+    run(again);
+    *held = {again.dx, again.dweight, again.dbias, true};
+  } else {
+    scale(held->dx, grad);
+    scale(held->dweight, grad);
+    scale(held->dbias, grad);
+  }
+  Held mine;
+  std::swap(mine, *held);
+  if (b.needs(0)) b.add(0, mine.dx.reshape(x_shape));
+  mine.dx = {};
+  if (b.needs(1)) b.add(1, std::move(mine.dweight));
+  if (b.needs(2)) b.add(2, std::move(mine.dbias));
+}
+
+}  // namespace
+
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
+                            const CrossEntropyOptions& options, const Tensor& bias) {
+  check_arguments(x, weight, targets, bias);
+  check_cross_entropy_options(kName, options);
+  const int64_t rows = targets.numel();
+  const DType type = accumulation_type(x.dtype());
+  LinearCrossEntropy args;
+  args.x = x.detach().contiguous().reshape({rows, x.dim(-1)});
+  args.weight = weight.detach().contiguous();
+  if (bias.defined()) args.bias = as_accumulation(bias, x.dtype());
+  args.targets = targets.contiguous().reshape({rows});
+  args.options = options;
+  args.losses = Tensor::empty({rows}, type, x.device());
+  auto held = std::make_shared<Held>();
+  if (options.reduction != Reduction::none) {
+    args.loss = Tensor::empty({}, type, x.device());
+    allocate_gradients(args, is_tracked({x}), is_tracked({weight}), is_tracked({bias}));
+  }
+  run(args);
+  if (args.loss.defined()) *held = {args.dx, args.dweight, args.dbias, true};
+  Tensor loss = args.loss.defined() ? args.loss : args.losses.reshape(targets.shape());
+  record(kName, {x, weight, bias}, {loss}, {args.x, args.weight, args.targets, args.bias},
+         [held, options, shape = x.shape()](Backward& b) { play_backward(b, held, options, shape); });
+  return loss;
+}
+
+}  // namespace lamina::ops

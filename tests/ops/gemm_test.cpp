@@ -1,0 +1,135 @@
+#include "lamina/ops/linear/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace lamina::ops {
+namespace {
+
+struct Extents {
+  int64_t m, n, k;
+};
+
+/// Around every edge of the tiles, blocks and passes: thin, exchanged, read in place, several chunks.
+const std::vector<Extents> kSweep = {{1, 1, 1},     {1, 5, 3},      {2, 33, 70},    {3, 17, 0},     {4, 100, 300},
+                                     {5, 1, 9},     {5, 65, 31},    {12, 32, 16},   {13, 33, 257},  {0, 3, 4},
+                                     {3, 0, 4},     {64, 48, 1024}, {97, 65, 130},  {130, 161, 37}, {100, 520, 2},
+                                     {20, 7, 2100}, {129, 40, 300}, {200, 600, 19}, {64, 700, 33},  {127, 130, 261}};
+
+template <class T>
+std::vector<T> random_values(size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<double> uniform(-1.0, 1.0);
+  std::vector<T> values(count);
+  for (T& value : values) value = convert<T>(uniform(random));
+  return values;
+}
+
+/// op(A)·op(B) from the formula, summed in S.
+template <class S, class A, class B, class T>
+std::vector<double> plain(const Extents& e, bool ta, bool tb, const std::vector<A>& a, int64_t lda,
+                          const std::vector<B>& b, int64_t ldb, T alpha, T beta, const std::vector<T>& c, int64_t ldc) {
+  std::vector<double> result(c.begin(), c.end());
+  for (int64_t i = 0; i < e.m; ++i) {
+    for (int64_t j = 0; j < e.n; ++j) {
+      S sum = 0;
+      for (int64_t l = 0; l < e.k; ++l) {
+        sum += convert<S>(a[static_cast<size_t>(ta ? l * lda + i : i * lda + l)]) *
+               convert<S>(b[static_cast<size_t>(tb ? j * ldb + l : l * ldb + j)]);
+      }
+      const auto at = static_cast<size_t>(i * ldc + j);
+      result[at] = static_cast<double>(S(alpha) * sum + (beta == 0 ? S(0) : S(beta) * S(c[at])));
+    }
+  }
+  return result;
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
+  return most;
+}
+
+template <class T, class A = T, class B = T>
+void check(const Extents& e, bool ta, bool tb, T alpha, T beta, bool whole) {
+  SCOPED_TRACE(testing::Message() << e.m << "x" << e.k << "x" << e.n << (ta ? " At" : "") << (tb ? " Bt" : "")
+                                  << " alpha " << alpha << " beta " << beta << (whole ? "" : " in blocks"));
+  const int64_t lda = (ta ? e.m : e.k) + 3;
+  const int64_t ldb = (tb ? e.k : e.n) + 2;
+  const int64_t ldc = e.n + 5;
+  const auto a = random_values<A>(static_cast<size_t>(lda * (ta ? e.k : e.m)), 1);
+  const auto b = random_values<B>(static_cast<size_t>(ldb * (tb ? e.n : e.k)), 2);
+  auto c = random_values<T>(static_cast<size_t>(ldc * e.m), 3);
+  if (beta == 0) {
+    for (int64_t i = 0; i < e.m; ++i) {  // beta = 0 must not read these
+      for (int64_t j = 0; j < e.n; ++j) c[static_cast<size_t>(i * ldc + j)] = std::numeric_limits<T>::quiet_NaN();
+    }
+  }
+  const auto truth = plain<long double>(e, ta, tb, a, lda, b, ldb, alpha, beta, c, ldc);
+  const auto naive = plain<float>(e, ta, tb, a, lda, b, ldb, alpha, beta, c, ldc);
+  std::vector<std::vector<T>> results;
+  for (const int count : {1, 2, 3}) {
+    const Threads threads(count);
+    std::vector<T> out = c;
+    FusedGemm<T> p;
+    p.m = e.m, p.n = e.n, p.k = e.k, p.alpha = alpha, p.beta = beta;
+    p.a = {a.data(), dtype_of<A>(), lda, ta};
+    p.b = {b.data(), dtype_of<B>(), ldb, tb};
+    const auto copy_out = [&](T* block, int64_t ld, const GemmBlock& at) {
+      for (int64_t i = 0; i < at.rows; ++i) {
+        for (int64_t j = 0; j < at.columns; ++j) {
+          out[static_cast<size_t>((at.row + i) * ldc + at.column + j)] = block[i * ld + j];
+        }
+      }
+    };
+    if (whole) {
+      p.c = out.data();
+      p.ldc = ldc;
+    } else {
+      p.finish = copy_out;
+    }
+    gemm(threads, p);
+    results.push_back(out);
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+  const std::vector<double> ours(results[0].begin(), results[0].end());
+  double allowed = 0;
+  for (const double value : truth) {
+    allowed = std::max(allowed, std::abs(value) * std::numeric_limits<T>::epsilon());
+  }
+  const double naive_error = largest_difference(naive, truth);
+  const bool wide = std::is_same_v<T, double>;
+  allowed += 2 * naive_error * (wide ? std::numeric_limits<double>::epsilon() / 1.1920928955078125e-07 : 1.0);
+  EXPECT_LE(largest_difference(ours, truth), allowed);
+}
+
+template <class T, class A = T, class B = T>
+void check_all() {
+  for (const Extents& e : kSweep) {
+    for (const bool ta : {false, true}) {
+      for (const bool tb : {false, true}) {
+        check<T, A, B>(e, ta, tb, T(0.5), T(-2), true);
+        check<T, A, B>(e, ta, tb, 2, 0, false);
+      }
+    }
+  }
+}
+
+TEST(Gemm, SingleAgainstPlainLoops) { check_all<float>(); }
+TEST(Gemm, DoubleAgainstPlainLoops) { check_all<double>(); }
+TEST(Gemm, HalfWeights) { check_all<float, float, bf16>(); }
+TEST(Gemm, HalfOperands) { check_all<float, f16, bf16>(); }
+
+TEST(Gemm, BetaScalesWhatIsThereWhenNothingIsAdded) {
+  std::vector<float> c{1, 2, 3, 4};
+  gemm(Threads(1), Gemm<float>{.m = 2, .n = 2, .k = 0, .beta = 0.5F, .c = c.data(), .ldc = 2});
+  EXPECT_EQ(c, (std::vector<float>{0.5F, 1, 1.5F, 2}));
+}
+
+}  // namespace
+}  // namespace lamina::ops

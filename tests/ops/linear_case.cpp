@@ -1,0 +1,95 @@
+#include "lamina/ops/linear/linear.h"
+
+#include "support/op_case.h"
+
+namespace lamina::testing {
+namespace {
+
+using ops::Activation;
+
+template <class S>
+S activated(Activation kind, const S& z) {
+  using std::erf;
+  using std::exp;
+  using std::expm1;
+  using std::tanh;
+  const S zero = 0;
+  switch (kind) {
+    case Activation::relu: return z > zero ? z : zero;
+    case Activation::gelu: return S(0.5) * z * (S(1) + erf(z * S(0.70710678118654752)));
+    case Activation::gelu_tanh:
+      return S(0.5) * z * (S(1) + tanh(S(0.79788456080286536) * (z + S(0.044715) * z * z * z)));
+    case Activation::silu: return z / (S(1) + exp(-z));
+    case Activation::elu: return z > zero ? z : expm1(z);
+    case Activation::selu: return S(1.0507009873554804934) * (z > zero ? z : S(1.6732632423543772848) * expm1(z));
+    case Activation::relu2: return z > zero ? z * z : zero;
+    case Activation::sigmoid: return S(1) / (S(1) + exp(-z));
+    case Activation::tanh: return tanh(z);
+    default: return z;
+  }
+}
+
+struct LinearCase {
+  static constexpr const char* name = "linear";
+  struct Params {
+    Shape shape;
+    int64_t out = 1;
+    bool bias = false;
+    Activation activation = Activation::none;
+  };
+
+  static std::vector<Params> sweep() {
+    std::vector<Params> all{{{3, 17}, 5},
+                            {{1, 1}, 1},
+                            {{2, 3, 8}, 33, true},
+                            {{0, 8}, 4, true},
+                            {{3, 0}, 4, true, Activation::gelu},
+                            {{5, 8}, 0},
+                            {{4, 9}, 7, true, Activation::silu},
+                            {{70, 40}, 65, true, Activation::relu},
+                            {{200, 21}, 50, false, Activation::tanh},
+                            {{9, 400}, 30, true}};
+    for (const Activation kind :
+         {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu, Activation::elu,
+          Activation::selu, Activation::relu2, Activation::sigmoid, Activation::tanh}) {
+      all.push_back({{6, 10}, 19, kind != Activation::elu, kind});
+    }
+    return all;
+  }
+  static std::vector<Params> bench() {
+    return {{{16384, 384}, 1536},      {{16384, 1536}, 384},
+            {{16384, 384}, 65},        {{64, 384}, 1536},
+            {{3072, 384}, 384},        {{3072, 384}, 1152},
+            {{3072, 384}, 1536},       {{1, 768}, 3072},
+            {{3072, 384}, 1536, true}, {{3072, 384}, 1536, true, Activation::gelu}};
+  }
+  static std::string describe(const Params& p) {
+    return str(p.shape, " -> ", p.out, p.bias ? " bias" : "", " activation ", static_cast<int>(p.activation));
+  }
+  static std::vector<Input> inputs(const Params& p) {
+    return {{.shape = p.shape}, {.shape = {p.out, p.shape[-1]}}, p.bias ? Input{.shape = {p.out}} : absent()};
+  }
+  static std::vector<Tensor> run(const Params& p, const std::vector<Tensor>& in) {
+    return {ops::linear(in[0], in[1], in[2], p.activation)};
+  }
+  template <class S>
+  static Arrays<S> oracle(const Params& p, const Arrays<S>& in) {
+    Shape shape = p.shape;
+    const int64_t width = shape[-1];
+    shape[-1] = p.out;
+    Array<S> y(shape);
+    for (int64_t i = 0; i < p.shape.rows(); ++i) {
+      for (int64_t j = 0; j < p.out; ++j) {
+        S sum = 0;
+        for (int64_t l = 0; l < width; ++l) sum += in[0][i * width + l] * in[1][j * width + l];
+        if (p.bias) sum += in[2][j];
+        y[i * p.out + j] = activated(p.activation, sum);
+      }
+    }
+    return {y};
+  }
+};
+LAMINA_OP_CASE(LinearCase);
+
+}  // namespace
+}  // namespace lamina::testing

@@ -1,0 +1,77 @@
+#include "lamina/ops/linear/linear.h"
+
+#include <gtest/gtest.h>
+
+#include "lamina/autograd/tape.h"
+#include "lamina/ops/linear/matmul.h"
+
+namespace lamina::ops {
+namespace {
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void expect_says(const std::function<void()>& body, const char* what) {
+  const std::string message = message_of(body);
+  EXPECT_NE(message.find(what), std::string::npos) << message;
+}
+
+TEST(Linear, RefusesWhatDoesNotFit) {
+  const Device device = Device::cpu(1);
+  const Tensor x = Tensor::zeros({2, 3}, DType::f32, device);
+  const Tensor weight = Tensor::zeros({5, 3}, DType::f32, device);
+  expect_says([&] { linear(x, Tensor::zeros({3, 5}, DType::f32, device)); }, "weight is [3,5]; expected [out, 3]");
+  expect_says([&] { linear(x, Tensor::zeros({5, 3}, DType::f64, device)); }, "f64 goes with f64 only");
+  expect_says([&] { linear(x, weight, x); }, "bias is [2,3]; expected [5]");
+  expect_says([&] { linear(Tensor::zeros({2, 3}, DType::i64, device), weight); }, "x is i64");
+  expect_says([&] { linear(x, Tensor()); }, "weight is undefined");
+  expect_says([&] { linear(x, Tensor::zeros({5, 3}, DType::f32, Device::meta())); }, "another on meta");
+}
+
+TEST(Matmul, RefusesWhatDoesNotFit) {
+  const Device device = Device::cpu(1);
+  const auto zeros = [&](const Shape& shape) { return Tensor::zeros(shape, DType::f32, device); };
+  expect_says([&] { matmul(zeros({2, 3}), zeros({4, 5})); }, "they must be equal");
+  expect_says([&] { matmul(zeros({2, 3}), zeros({2, 3, 5})); }, "more dimensions");
+  expect_says([&] { matmul(zeros({4, 2, 3}), zeros({2, 3, 5})); }, "must be 1 or that of a");
+  expect_says([&] { matmul(zeros({3}), zeros({3, 5})); }, "expected at least 2");
+}
+
+TEST(Linear, HalfWeightsWithSingleActivations) {
+  const Device device = Device::cpu(2);
+  std::vector<float> values;
+  for (int i = 0; i < 6; ++i) values.push_back(0.25F * static_cast<float>(i) - 0.5F);
+  Tensor x = Tensor::from(values, {2, 3}, device);
+  Tensor weight = Tensor::from(values, {2, 3}, device).to(DType::bf16);  // exact in bf16
+  Tape tape;
+  tape.watch(weight, DType::f32);
+  const Tensor y = linear(x, weight);
+  EXPECT_EQ(y.dtype(), DType::f32);
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{0.3125F, -0.25F, -0.25F, 0.875F}));
+  tape.backward({y}, {Tensor::full({2, 2}, 1.0, DType::f32, device)});
+  EXPECT_EQ(tape.grad(weight).dtype(), DType::f32);
+  EXPECT_EQ(tape.grad(weight).to_vector<float>(), (std::vector<float>{-0.25F, 0.25F, 0.75F, -0.25F, 0.25F, 0.75F}));
+}
+
+TEST(Linear, MicroBatchesAddUpInTheGradientsOwnBuffer) {
+  const Device device = Device::cpu(2);
+  Tensor weight = Tensor::full({4, 3}, 0.5, DType::f32, device);
+  const Tensor x = Tensor::full({8, 3}, 2.0, DType::f32, device);
+  const Tensor dy = Tensor::full({8, 4}, 1.0, DType::f32, device);
+  Tape tape;
+  tape.watch(weight);
+  tape.backward({linear(x, weight)}, {dy});
+  const void* buffer = tape.grad(weight).raw();
+  tape.backward({linear(x, weight)}, {dy});
+  EXPECT_EQ(tape.grad(weight).raw(), buffer);
+  EXPECT_EQ(tape.grad(weight).to_vector<float>(), std::vector<float>(12, 32.0F));
+}
+
+}  // namespace
+}  // namespace lamina::ops
