@@ -1,5 +1,5 @@
 // A task is one channel. Vectors run along the kernel: four vectors of neighbouring powers z^l are carried on by
-// multiplying with z^(4 lanes), and every 16 such steps start anew from a power computed in f64, so that rounding does
+// multiplying with z^(4 lanes), and every 32 such steps start anew from a power computed in f64, so that rounding does
 // not pile up over a long kernel. The gradient sums dK·z^l and l·dK·z^l over the same walk.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/s4d_kernel_cpu.cpp"
@@ -19,33 +19,56 @@ namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
 
 constexpr int kChains = 4;
-constexpr int64_t kSteps = 16;
+constexpr int64_t kSteps = 32;
 
-/// Powers of one mode from position `start` on, times `factor`.
+/// z^0 … z^(4 lanes) of one mode, as vectors.
+template <class Real>
+struct NearPowers {
+  using D = hn::ScalableTag<Real>;
+  hn::Vec<D> re[kChains], im[kChains];
+  std::complex<double> stride;
+
+  explicit NearPowers(const S4dMode& mode) {
+    const D d;
+    const size_t lanes = hn::Lanes(d);
+    HWY_ALIGN Real real[hn::MaxLanes(d)];
+    HWY_ALIGN Real imaginary[hn::MaxLanes(d)];
+    double power_re = 1;
+    double power_im = 0;
+    for (int chain = 0; chain < kChains; ++chain) {
+      for (size_t i = 0; i < lanes; ++i) {
+        real[i] = static_cast<Real>(power_re);
+        imaginary[i] = static_cast<Real>(power_im);
+        const double next = power_re * mode.z.real() - power_im * mode.z.imag();
+        power_im = power_re * mode.z.imag() + power_im * mode.z.real();
+        power_re = next;
+      }
+      re[chain] = hn::Load(d, real);
+      im[chain] = hn::Load(d, imaginary);
+    }
+    stride = {power_re, power_im};
+  }
+};
+
+/// Powers of one mode from some position on.
 template <class Real>
 struct Powers {
   using D = hn::ScalableTag<Real>;
   hn::Vec<D> re[kChains], im[kChains];
   hn::Vec<D> step_re, step_im;
 
-  Powers(const S4dMode& mode, const std::complex<double>* near, int64_t start, std::complex<double> factor) {
+  /// `first` times the near powers.
+  Powers(const NearPowers<Real>& near, std::complex<double> first) {
     const D d;
-    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-    const std::complex<double> first = factor * mode.power(static_cast<double>(start));
+    step_re = hn::Set(d, static_cast<Real>(first.real()));
+    step_im = hn::Set(d, static_cast<Real>(first.imag()));
     for (int chain = 0; chain < kChains; ++chain) {
-      HWY_ALIGN Real real[hn::MaxLanes(d)];
-      HWY_ALIGN Real imaginary[hn::MaxLanes(d)];
-      for (int64_t i = 0; i < lanes; ++i) {
-        const std::complex<double> power = first * near[chain * lanes + i];
-        real[i] = static_cast<Real>(power.real());
-        imaginary[i] = static_cast<Real>(power.imag());
-      }
-      re[chain] = hn::Load(d, real);
-      im[chain] = hn::Load(d, imaginary);
+      re[chain] = near.re[chain];
+      im[chain] = near.im[chain];
+      advance(chain);
     }
-    const std::complex<double> step = near[kChains * lanes];
-    step_re = hn::Set(d, static_cast<Real>(step.real()));
-    step_im = hn::Set(d, static_cast<Real>(step.imag()));
+    step_re = hn::Set(d, static_cast<Real>(near.stride.real()));
+    step_im = hn::Set(d, static_cast<Real>(near.stride.imag()));
   }
   HWY_INLINE void advance(int chain) {
     const auto next = hn::NegMulAdd(im[chain], step_im, hn::Mul(re[chain], step_re));
@@ -53,13 +76,6 @@ struct Powers {
     re[chain] = next;
   }
 };
-
-/// z^0 … z^(4 lanes) of one mode.
-inline std::vector<std::complex<double>> near_powers(const S4dMode& mode, int64_t stride) {
-  std::vector<std::complex<double>> powers;
-  for (int64_t i = 0; i <= stride; ++i) powers.push_back(mode.power(static_cast<double>(i)));
-  return powers;
-}
 
 template <class T>
 void forward(const S4dKernelForward& args) {
@@ -74,9 +90,9 @@ void forward(const S4dKernelForward& args) {
     std::vector<Real> sums(static_cast<size_t>((length + stride - 1) / stride * stride), Real{0});
     for (int64_t i = 0; i < n; ++i) {
       const S4dMode mode = s4d_mode(args.parameters, channel * n + i);
-      const auto near = near_powers(mode, stride);
+      const NearPowers<Real> near(mode);
       for (int64_t start = 0; start < length; start += block) {
-        Powers<Real> powers(mode, near.data(), start, 2.0 * mode.gain());
+        Powers<Real> powers(near, 2.0 * mode.gain() * mode.power(static_cast<double>(start)));
         const int64_t end = std::min(start + block, static_cast<int64_t>(sums.size()));
         for (int64_t l = start; l < end; l += stride) {
           for (int chain = 0; chain < kChains; ++chain) {
@@ -101,9 +117,9 @@ void power_sums(const S4dMode& mode, const std::vector<Real>& dk, const std::vec
   const hn::ScalableTag<Real> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t stride = kChains * lanes;
-  const auto near = near_powers(mode, stride);
+  const NearPowers<Real> near(mode);
   for (int64_t start = 0; start < static_cast<int64_t>(dk.size()); start += kSteps * stride) {
-    Powers<Real> powers(mode, near.data(), start, 1.0);
+    Powers<Real> powers(near, mode.power(static_cast<double>(start)));
     auto re = hn::Zero(d);
     auto im = hn::Zero(d);
     auto local_re = hn::Zero(d);
