@@ -1,0 +1,66 @@
+#pragma once
+
+#include "lamina/tensor/tensor.h"
+
+namespace lamina::ops {
+
+enum class ConvActivation { none, silu };
+
+/// Depth-wise convolution that sees the past only: y[t, c] = act(bias[c] + Σ_j weight[c, j] · x[t − kernel + 1 + j,
+/// c]). What lies before the first position comes from the initial state, or is zero.
+///   x              [batch, seq, channels]           any floating type, computed in f32 (f64 for f64)
+///   weight         [channels, kernel]               any floating type, kernel >= 1
+///   bias           [channels]                       or undefined
+///   initial_state  [batch, channels, kernel − 1]    or undefined: the inputs before the first, oldest first
+///   y              [batch, seq, channels]           x's type
+///
+/// Backward, with p the sum inside act and g = dy · act'(p):
+///   dx[t] = Σ_j weight[j] · g[t + kernel − 1 − j]  (for t < 0: the state's gradient)
+///   dweight[j] = Σ g[t] · x[t − kernel + 1 + j]        dbias = Σ g
+Tensor causal_conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, const Tensor& initial_state = {},
+                     ConvActivation activation = ConvActivation::none);
+
+/// The last kernel − 1 inputs, oldest first, as the next call's initial_state: [batch, channels, kernel − 1], x's type,
+/// without gradient.
+Tensor causal_conv1d_state(const Tensor& x, int64_t kernel, const Tensor& initial_state = {});
+
+/// One position: x [batch, channels] → y [batch, channels]; `state` [batch, channels, kernel − 1] of x's type is moved
+/// on in place. For decoding: records no gradient.
+Tensor causal_conv1d_step(const Tensor& x, Tensor& state, const Tensor& weight, const Tensor& bias = {},
+                          ConvActivation activation = ConvActivation::none);
+
+/// Small tensors are turned so that channels are neighbours: taps [kernel, channels] and bias [channels] in the
+/// accumulation type, state [batch, kernel − 1, channels] in x's type.
+struct CausalConv1dForward {
+  Tensor x;
+  Tensor taps;
+  Tensor bias;
+  Tensor state;
+  bool silu = false;
+  Tensor y;
+};
+struct CausalConv1dBackward {
+  CausalConv1dForward forward;  ///< without y
+  Tensor dy;
+  Tensor dx;
+  Tensor dtaps;  ///< [kernel, channels], accumulation type, or undefined; dbias likewise
+  Tensor dbias;
+  Tensor dstate;  ///< [batch, kernel − 1, channels], or undefined
+};
+struct CausalConv1dStep {
+  Tensor x;
+  Tensor state;  ///< updated
+  Tensor weight;
+  Tensor bias;
+  bool silu = false;
+  Tensor y;
+};
+
+namespace cpu {
+void causal_conv1d_forward(const CausalConv1dForward& args);
+void causal_conv1d_backward(const CausalConv1dBackward& args);
+void causal_conv1d_state(const Tensor& x, const Tensor& initial_state, const Tensor& state);
+void causal_conv1d_step(const CausalConv1dStep& args);
+}  // namespace cpu
+
+}  // namespace lamina::ops

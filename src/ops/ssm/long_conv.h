@@ -1,0 +1,33 @@
+#pragma once
+
+#include "lamina/tensor/tensor.h"
+
+namespace lamina::ops {
+
+/// A causal convolution per channel with a kernel as long as one likes: y[t] = Σ_{s ≤ t, s < taps} K[s] · u[t − s] + d
+/// · u[t].
+///   u       [batch, seq, channels]   any floating type, computed in f32 (f64 for f64)
+///   kernel  [channels, taps]         any floating type
+///   d       [channels]               or undefined
+///   returns [batch, seq, channels], u's type. Direct: seq²/2 products per channel where taps >= seq.
+/// Backward: du[s] = Σ_t K[t − s] dy[t] + d dy[s],  dK[j] = Σ_t dy[t] u[t − j],  dd = Σ dy u
+Tensor long_conv(const Tensor& u, const Tensor& kernel, const Tensor& d = {});
+
+struct LongConvForward {
+  Tensor u;
+  Tensor kernel;  ///< accumulation type
+  Tensor d;       ///< accumulation type, or undefined
+  Tensor y;
+};
+struct LongConvBackward {
+  LongConvForward forward;  ///< without y
+  Tensor dy;
+  Tensor du, dkernel, dd;  ///< undefined where not wanted; dkernel and dd in the accumulation type
+};
+
+namespace cpu {
+void long_conv_forward(const LongConvForward& args);
+void long_conv_backward(const LongConvBackward& args);
+}  // namespace cpu
+
+}  // namespace lamina::ops

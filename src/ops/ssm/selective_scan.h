@@ -1,0 +1,75 @@
+#pragma once
+
+#include "lamina/tensor/tensor.h"
+
+namespace lamina::ops {
+
+/// The optional arguments of a selective scan; undefined where not used.
+struct SelectiveScanExtras {
+  Tensor d;              ///< [channels]: y gets d · u
+  Tensor z;              ///< [batch, seq, channels], u's type: y is multiplied by silu(z)
+  Tensor delta_bias;     ///< [channels], added to delta
+  Tensor initial_state;  ///< [batch, channels, n], zeros otherwise
+  bool delta_softplus = false;
+};
+
+struct ScanResult {
+  Tensor y;
+  Tensor last_state;  ///< accumulation type; the next call's initial_state
+};
+
+/// A linear recurrence per channel whose step size, input and output weights depend on the position:
+///   Δ_t = softplus(delta_t + delta_bias)      h_t = exp(Δ_t · a) · h_{t−1} + Δ_t · b_t · u_t
+///   y_t = (c_t · h_t + d · u_t) · silu(z_t)
+///   u, delta  [batch, seq, channels]   any floating type, both the same; computed in f32 (f64 for f64)
+///   a         [channels, n]            any floating type
+///   b, c      [batch, seq, n]          u's type
+///   returns y [batch, seq, channels] in u's type and the last state [batch, channels, n].
+/// Gu & Dao 2023, arXiv:2312.00752. Time and memory are linear in seq; no [seq, channels, n] buffer exists.
+///
+/// Backward keeps the state at the start of every 64 positions, recomputes 64 states at a time and walks them back:
+///   g_t = c_t · dy'_t + exp(Δ_{t+1} a) · g_{t+1},  dy' = dy · silu(z)
+///   dΔ_t = Σ_n g_t (a · exp(Δ_t a) · h_{t−1} + b_t u_t)    da = Σ_t g_t Δ_t exp(Δ_t a) h_{t−1}
+///   db_t = Σ_channels g_t Δ_t u_t    dc_t = Σ_channels dy'_t h_t    du_t = Δ_t Σ_n g_t b_t + d · dy'_t
+ScanResult selective_scan(const Tensor& u, const Tensor& delta, const Tensor& a, const Tensor& b, const Tensor& c,
+                          const SelectiveScanExtras& extras = {});
+
+/// One position of the same for decoding: u, delta, z [batch, channels], b, c [batch, n]; `state` [batch, channels, n]
+/// in the accumulation type is moved on in place. Takes no initial_state and records no gradient.
+Tensor selective_scan_step(const Tensor& u, const Tensor& delta, const Tensor& a, const Tensor& b, const Tensor& c,
+                           Tensor& state, const SelectiveScanExtras& extras = {});
+
+constexpr int64_t kScanChunk = 64;  ///< positions between two saved states
+
+/// u, delta, z in their own type; everything else in the accumulation type.
+struct SelectiveScanForward {
+  Tensor u, delta, z;
+  Tensor a;  ///< [n, channels]
+  Tensor b, c, d, delta_bias, initial_state;
+  bool delta_softplus = false;
+  Tensor y;
+  Tensor last_state;
+  Tensor states;  ///< [batch, chunks, n, channels] before each chunk, or undefined where no gradient is wanted
+};
+struct SelectiveScanBackward {
+  SelectiveScanForward forward;  ///< without y
+  Tensor dy, dlast_state;        ///< dlast_state may be undefined
+  Tensor du, ddelta, dz;         ///< dz only with z
+  Tensor da;                     ///< [n, channels]
+  Tensor db, dc;
+  Tensor dd, ddelta_bias, dinitial_state;  ///< undefined where not wanted
+};
+struct SelectiveScanStep {
+  Tensor u, delta, z, a, b, c, d, delta_bias;  ///< a [channels, n]
+  bool delta_softplus = false;
+  Tensor state;
+  Tensor y;
+};
+
+namespace cpu {
+void selective_scan_forward(const SelectiveScanForward& args);
+void selective_scan_backward(const SelectiveScanBackward& args);
+void selective_scan_step(const SelectiveScanStep& args);
+}  // namespace cpu
+
+}  // namespace lamina::ops
