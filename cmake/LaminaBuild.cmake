@@ -28,6 +28,8 @@ endif()
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include)
 file(CREATE_LINK ${PROJECT_SOURCE_DIR}/src ${PROJECT_BINARY_DIR}/include/lamina SYMBOLIC)
 
+configure_file(${PROJECT_SOURCE_DIR}/src/base/version.h.in ${PROJECT_BINARY_DIR}/generated/lamina/base/version.h @ONLY)
+
 add_library(lamina_settings INTERFACE)
 target_compile_features(lamina_settings INTERFACE cxx_std_20)
 target_compile_options(lamina_settings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wno-missing-field-initializers
@@ -56,7 +58,8 @@ function(lamina_room name)
   add_library(lamina::${name} ALIAS lamina_${name})
   set_target_properties(lamina_${name} PROPERTIES EXPORT_NAME ${name})
   target_include_directories(lamina_${name} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+    $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(lamina_${name} PUBLIC ${ARG_DEPENDS} PRIVATE $<BUILD_INTERFACE:lamina_settings> ${ARG_LINK})
   target_compile_features(lamina_${name} PUBLIC cxx_std_20)

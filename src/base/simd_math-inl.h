@@ -1,7 +1,5 @@
-// Vector exp of f32 and f64. Included once per target by kernels that use Highway's foreach_target.
-//   e^x = 2^n · e^r,  n = round(x / ln 2),  |r| <= ln 2 / 2,  e^r = 1 + r + r² P(r)
-// P is a Chebyshev fit of (e^r − 1 − r) / r² whose error lies below a tenth of a rounding; the results are within 1 ulp
-// (2 ulp on targets without fused multiply-add).
+// exp, expm1, tanh, sigmoid and the normal distribution for vectors of f32 and f64, each right to a few units in the
+// last place. A NaN stays one. The polynomials interpolate at Chebyshev nodes; their errors stand beside them.
 #if defined(LAMINA_BASE_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_BASE_SIMD_MATH_INL_H_
 #undef LAMINA_BASE_SIMD_MATH_INL_H_
@@ -11,118 +9,210 @@
 
 #include <hwy/highway.h>
 
-#include <type_traits>
+#include <array>
+#include <utility>
+
+#include "lamina/base/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 template <class T>
-struct ExpConstants;
+struct MathConstants;
+
 template <>
-struct ExpConstants<float> {
-  static constexpr float kRound = 12582912.0F;  // 1.5 · 2^23: adding it leaves round(x) in the low bits
-  static constexpr int kMantissa = 23;
-  static constexpr float kLog2e = 1.44269504F;
-  static constexpr float kLn2High = 0.693359375F;  // few bits, so that n · high is exact
+struct MathConstants<float> {
+  static constexpr int kMantissaBits = 23;
+  static constexpr int kExponentBias = 127;
+  static constexpr float kRounder = 12582912.0F;  // 1.5 · 2^23: adding it rounds to an integer in the low bits
+  static constexpr float kLn2High = 0.693359375F;
   static constexpr float kLn2Low = -2.12194440e-4F;
-  static constexpr float kLowest = -87.0F;  // above ln of the smallest normal number
-  static constexpr float kZero = -104.0F;   // rounds to zero
-  static constexpr float kInfinity = 89.0F;
-};
-template <>
-struct ExpConstants<double> {
-  static constexpr double kRound = 6755399441055744.0;
-  static constexpr int kMantissa = 52;
-  static constexpr double kLog2e = 1.4426950408889634074;
-  static constexpr double kLn2High = 6.93145751953125e-1;
-  static constexpr double kLn2Low = 1.42860682030941723212e-6;
-  static constexpr double kLowest = -708.0;
-  static constexpr double kZero = -746.0;
-  static constexpr double kInfinity = 710.0;
+  static constexpr float kExpLow = -104.0F;  // exp is zero below
+  static constexpr float kExpHigh = 89.0F;   // and infinite above
+  static constexpr float kExpNormal = -87.0F;  // and normal from here
+  /// (exp(r) − 1 − r) / r² for |r| ≤ ln2/2; exp(r) − 1 is right to 2^-30.
+  static constexpr std::array<double, 6> kExpm1{0.500000001353872989,   0.16666666681704215,    0.0416664641974056923,
+                                                0.00833331084464786256, 0.00139337307157920825, 0.00019891080463998842};
+  /// Φ(−a)·exp(a²/2)·(a + k)/k as a polynomial of (a − k)/(a + k), for 0 ≤ a ≤ kTailEnd, to 2^-29.
+  static constexpr double kTailCentre = 3.0;
+  static constexpr float kTailEnd = 15.0F;  // Φ(−15) is zero in f32
+  static constexpr std::array<double, 11> kTail{
+      0.243027896904659786,      -0.169777329611513039,    0.0766725588913888394,   -0.0157542539737253399,
+      -0.00348742965551041972,   0.00232330671697093078,   0.000341385774792849918, -0.000344825516962061166,
+      -0.0000815697735972586912, 0.0000444413180678786743, 0.0000184972905722648924};
 };
 
-/// P(r) for |r| <= ln 2 / 2.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V exp_polynomial(D d, V r) {
-  const auto step = [&](V sum, double c)
-                        HWY_ATTR { return hn::MulAdd(sum, r, hn::Set(d, static_cast<hn::TFromD<D>>(c))); };
-  if constexpr (std::is_same_v<hn::TFromD<D>, float>) {
-    V p = hn::Set(d, 0.00139262508315F);
-    p = step(p, 0.00836323288368);
-    p = step(p, 0.041666554213);
-    p = step(p, 0.166665766661);
-    return step(p, 0.5);
-  } else {
-    V p = hn::Set(d, 2.5100472505694996003e-8);
-    p = step(p, 2.7620201591031548792e-7);
-    p = step(p, 2.7557268276905696187e-6);
-    p = step(p, 0.000024801521057868205199);
-    p = step(p, 0.00019841269863171556026);
-    p = step(p, 0.0013888888917367080562);
-    p = step(p, 0.0083333333333300381973);
-    p = step(p, 0.041666666666623820532);
-    p = step(p, 0.1666666666666666746);
-    return step(p, 0.50000000000000010314);
-  }
+template <>
+struct MathConstants<double> {
+  static constexpr int kMantissaBits = 52;
+  static constexpr int kExponentBias = 1023;
+  static constexpr double kRounder = 6755399441055744.0;  // 1.5 · 2^52
+  static constexpr double kLn2High = 6.93147180369123816490e-01;
+  static constexpr double kLn2Low = 1.90821492927058770002e-10;
+  static constexpr double kExpLow = -746.0;
+  static constexpr double kExpHigh = 710.0;
+  static constexpr double kExpNormal = -708.0;
+  /// To 2^-60.
+  static constexpr std::array<double, 11> kExpm1{0.5,
+                                                 0.16666666666666671,
+                                                 0.0416666666666666698,
+                                                 0.00833333333332608312,
+                                                 0.00138888888888837112,
+                                                 0.000198412698750022788,
+                                                 0.0000248015873256774619,
+                                                 2.75572551700008874e-6,
+                                                 2.75572734787185805e-7,
+                                                 2.51053127296221018e-8,
+                                                 2.09147553258932022e-9};
+  /// To 2^-56.
+  static constexpr double kTailCentre = 5.0;
+  static constexpr double kTailEnd = 40.0;
+  static constexpr std::array<double, 23> kTail{
+      0.153838609950012592,     -0.133076500578011339,   0.0990611231939953177,     -0.0627066313342610343,
+      0.0330040732340750051,    -0.0138237277412589359,  0.00415901336001829193,    -0.000598675354129853623,
+      -0.000159573880147849757, 0.000108979813007464602, -0.0000118751427632942624, -9.95256207558060707e-6,
+      3.33623207291732909e-6,   7.96174257133394497e-7,  -5.53829156456455573e-7,   -6.730244086998139e-8,
+      8.65967407483121881e-8,   8.41836666777382916e-9,  -1.31697736801594794e-8,   -1.82890041625783477e-9,
+      1.53344722144053066e-9,   3.37821153303075617e-10, -3.61464241562920868e-11};
+};
+
+template <class D>
+using Constants = MathConstants<hn::TFromD<D>>;
+
+/// The constant in every lane.
+template <class D>
+HWY_INLINE hn::Vec<D> constant(D d, double value) {
+  return hn::Set(d, static_cast<hn::TFromD<D>>(value));
 }
 
-/// e^x = 2^n · (1 + m); `n` holds the integer in the low bits of a float, as ExpConstants::kRound leaves it.
+template <class D, size_t... I>
+HWY_INLINE hn::Vec<D> horner(D d, hn::Vec<D> x, const double* last, std::index_sequence<I...> /*steps*/) {
+  auto sum = constant(d, *last);
+  ((sum = hn::MulAdd(sum, x, constant(d, *(last - 1 - static_cast<ptrdiff_t>(I))))), ...);
+  return sum;
+}
+
+/// c[0] + c[1]·x + c[2]·x² + …
+template <class D, size_t N>
+HWY_INLINE hn::Vec<D> polynomial(D d, hn::Vec<D> x, const std::array<double, N>& c) {
+  return horner(d, x, c.data() + (N - 1), std::make_index_sequence<N - 1>());
+}
+
+/// exp(x) = 2^n · (1 + fraction), |fraction| < 0.42.
 template <class D>
 struct ExpParts {
-  hn::Vec<D> n;
-  hn::Vec<D> m;
+  hn::Vec<hn::RebindToSigned<D>> n;
+  hn::Vec<D> fraction;
 };
 
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE ExpParts<D> exp_parts(D d, V x) {
-  using C = ExpConstants<hn::TFromD<D>>;
-  const V round = hn::Set(d, C::kRound);
-  const V n = hn::MulAdd(x, hn::Set(d, C::kLog2e), round);
-  const V whole = hn::Sub(n, round);
-  const V r = hn::NegMulAdd(whole, hn::Set(d, C::kLn2Low), hn::NegMulAdd(whole, hn::Set(d, C::kLn2High), x));
-  return {n, hn::MulAdd(hn::Mul(r, r), exp_polynomial(d, r), r)};
+template <class D>
+HWY_INLINE ExpParts<D> exp_parts(D d, hn::Vec<D> x) {
+  using C = Constants<D>;
+  const hn::RebindToSigned<D> di;
+  const auto rounder = hn::Set(d, C::kRounder);
+  const auto shifted = hn::MulAdd(x, constant(d, 1.4426950408889634074), rounder);
+  const auto whole = hn::Sub(shifted, rounder);
+  auto r = hn::NegMulAdd(whole, hn::Set(d, C::kLn2High), x);
+  r = hn::NegMulAdd(whole, hn::Set(d, C::kLn2Low), r);
+  const auto fraction = hn::MulAdd(hn::Mul(r, r), polynomial(d, r, C::kExpm1), r);
+  return {hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, rounder)), fraction};
 }
 
-/// v · 2^n for normal results.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V scale_exponent(D d, V v, V n) {
-  const hn::RebindToUnsigned<D> du;
-  constexpr int kShift = ExpConstants<hn::TFromD<D>>::kMantissa;
-  return hn::BitCast(d, hn::Add(hn::BitCast(du, v), hn::ShiftLeft<kShift>(hn::BitCast(du, n))));
+/// 2^n for n within the exponents of normal numbers.
+template <class D>
+HWY_INLINE hn::Vec<D> power_of_two(D d, hn::Vec<hn::RebindToSigned<D>> n) {
+  const hn::RebindToSigned<D> di;
+  return hn::BitCast(d,
+                     hn::ShiftLeft<Constants<D>::kMantissaBits>(hn::Add(n, hn::Set(di, Constants<D>::kExponentBias))));
 }
 
-/// e^x; overflow gives infinity, underflow the subnormal numbers and zero, NaN stays NaN.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V exp(D d, V x) {
-  using C = ExpConstants<hn::TFromD<D>>;
-  const V clamped = hn::Min(hn::Set(d, C::kInfinity), hn::Max(hn::Set(d, C::kZero), x));
-  const ExpParts<D> e = exp_parts(d, clamped);
-  // 2^n in two factors, because n itself may lie outside the exponents.
-  const V one = hn::Set(d, hn::TFromD<D>{1});
-  const V round = hn::Set(d, C::kRound);
-  const V half = hn::MulAdd(hn::Sub(e.n, round), hn::Set(d, hn::TFromD<D>(0.5)), round);
-  const V rest = hn::Add(hn::Sub(e.n, half), round);
-  return hn::Mul(hn::Mul(hn::Add(e.m, one), scale_exponent(d, one, half)), scale_exponent(d, one, rest));
+// The argument stands second in Min and Max below because x86 returns the second operand when one is NaN.
+
+/// exp(x), with subnormal results, zero and infinity where they are due.
+template <class D>
+HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
+  using C = Constants<D>;
+  const auto parts = exp_parts(d, hn::Min(hn::Set(d, C::kExpHigh), hn::Max(hn::Set(d, C::kExpLow), x)));
+  const auto half = hn::ShiftRight<1>(parts.n);  // 2^n itself may lie outside the normal numbers
+  const auto scale = power_of_two(d, half);
+  return hn::Mul(hn::MulAdd(parts.fraction, scale, scale), power_of_two(d, hn::Sub(parts.n, half)));
 }
 
-/// e^x for x below the overflow threshold; results below the smallest normal number are zero. Cheaper than exp(): what
-/// a softmax needs.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V exp_flushed(D d, V x) {
-  const V lowest = hn::Set(d, ExpConstants<hn::TFromD<D>>::kLowest);
-  const ExpParts<D> e = exp_parts(d, hn::Max(lowest, x));
-  const V value = scale_exponent(d, hn::Add(e.m, hn::Set(d, hn::TFromD<D>{1})), e.n);
-  return hn::IfThenZeroElse(hn::Lt(x, lowest), value);
+/// exp(x) for x below the overflow threshold, zero where the result is no normal number. Cheaper than exp(): what a
+/// softmax needs.
+template <class D>
+HWY_INLINE hn::Vec<D> exp_flushed(D d, hn::Vec<D> x) {
+  const auto lowest = hn::Set(d, Constants<D>::kExpNormal);
+  const auto parts = exp_parts(d, hn::Max(lowest, x));
+  const auto scale = power_of_two(d, parts.n);
+  return hn::IfThenZeroElse(hn::Lt(x, lowest), hn::MulAdd(parts.fraction, scale, scale));
 }
 
-/// e^x − 1 without cancellation, for x in [0, 80].
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V expm1_positive(D d, V x) {
-  const ExpParts<D> e = exp_parts(d, x);
-  const V one = hn::Set(d, hn::TFromD<D>{1});
-  const V power = scale_exponent(d, one, e.n);
-  return hn::MulAdd(power, e.m, hn::Sub(power, one));
+/// exp(x) − 1 for x ≤ 0.
+template <class D>
+HWY_INLINE hn::Vec<D> expm1_of_negative(D d, hn::Vec<D> x) {
+  const auto parts = exp_parts(d, hn::Max(constant(d, -40.0), x));  // exp(−40) vanishes beside 1
+  const auto scale = power_of_two(d, parts.n);
+  return hn::MulAdd(parts.fraction, scale, hn::Sub(scale, constant(d, 1.0)));
+}
+
+/// σ(x) = 1 / (1 + exp(−x)), and σ(−x) = 1 − σ(x) without cancellation.
+template <class V>
+struct SigmoidPair {
+  V at_x;
+  V at_minus_x;
+};
+
+template <class D>
+HWY_INLINE SigmoidPair<hn::Vec<D>> sigmoid_pair(D d, hn::Vec<D> x) {
+  const auto one = constant(d, 1.0);
+  const auto z = exp(d, hn::Neg(hn::Abs(x)));
+  const auto large = hn::Div(one, hn::Add(one, z));
+  const auto small = hn::Mul(z, large);
+  const auto negative = hn::Lt(x, hn::Zero(d));
+  return {hn::IfThenElse(negative, small, large), hn::IfThenElse(negative, large, small)};
+}
+
+/// tanh(x) and its derivative 1 − tanh²(x) without cancellation. With m = exp(−2|x|) − 1 they are −m/(m + 2), with the
+/// sign of x, and (m + 1)·(2/(m + 2))².
+template <class V>
+struct TanhPair {
+  V value;
+  V slope;
+};
+
+template <class D>
+HWY_INLINE TanhPair<hn::Vec<D>> tanh_pair(D d, hn::Vec<D> x) {
+  const auto two = constant(d, 2.0);
+  const auto m = expm1_of_negative(d, hn::Mul(constant(d, -2.0), hn::Abs(x)));
+  const auto below = hn::Add(m, two);
+  const auto root = hn::Div(two, below);
+  return {hn::CopySign(hn::Div(m, below), x), hn::Mul(hn::Add(m, constant(d, 1.0)), hn::Mul(root, root))};
+}
+
+/// Φ(x), the normal distribution, and exp(−x²/2); x cut to where both are 0 or 1.
+template <class V>
+struct NormalParts {
+  V distribution;
+  V exponential;
+  V cut_x;
+};
+
+template <class D>
+HWY_INLINE NormalParts<hn::Vec<D>> normal_parts(D d, hn::Vec<D> x) {
+  using C = Constants<D>;
+  const auto a = hn::Min(hn::Set(d, C::kTailEnd), hn::Abs(x));
+  const auto half = constant(d, 0.5);
+  const auto square = hn::Mul(a, a);
+  const auto square_error = hn::MulSub(a, a, square);  // what rounding took from a²: the exponential magnifies it
+  auto e = exp(d, hn::Mul(hn::Neg(half), square));
+  e = hn::NegMulAdd(e, hn::Mul(half, square_error), e);
+  const auto centre = constant(d, C::kTailCentre);
+  const auto t = hn::Div(centre, hn::Add(a, centre));
+  const auto u = hn::NegMulAdd(constant(d, 2.0), t, constant(d, 1.0));
+  const auto tail = hn::Mul(hn::Mul(e, t), polynomial(d, u, C::kTail));
+  const auto negative = hn::Lt(x, hn::Zero(d));
+  return {hn::IfThenElse(negative, tail, hn::Sub(constant(d, 1.0), tail)), e, hn::CopySign(a, x)};
 }
 
 }  // namespace lamina::HWY_NAMESPACE

@@ -70,12 +70,9 @@ void transpose_rows(const A* from, int64_t from_ld, int64_t rows, int64_t width,
   }
 }
 
-/// tanh(x) = e / (e + 2) with e = exp(2|x|) − 1, and x's sign.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V tanh_of(D d, V x) {
-  using A = hn::TFromD<D>;
-  const V e = expm1_positive(d, hn::Min(hn::Set(d, A{40}), hn::Add(hn::Abs(x), hn::Abs(x))));
-  return hn::CopySign(hn::Div(e, hn::Add(e, hn::Set(d, A{2}))), x);
+  return tanh_pair(d, x).value;
 }
 
 /// Lanes [begin, end) of a vector; the bounds may lie outside it.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lamina/tensor/tensor.h"
+#include "lamina/ops/norm/residual_norm.h"
 
 namespace lamina::ops {
 
@@ -23,10 +23,6 @@ struct RmsNormOptions {
 Tensor rms_norm(const Tensor& x, const Tensor& weight, const RmsNormOptions& options = {});
 
 /// The residual stream and its norm in one pass: h = x + residual, y = rms_norm(h).
-struct ResidualNorm {
-  Tensor h;  ///< x + residual, x's type
-  Tensor y;
-};
 ResidualNorm add_rms_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
                           const RmsNormOptions& options = {});
 

@@ -1,0 +1,53 @@
+# Thin: every target is one script or one CMake preset.
+BUILD ?= build
+JOBS ?= $(shell nproc)
+
+.PHONY: help deps build quickstart test bench lint docs install clean
+help:
+	@echo "make deps        install what the build needs (Debian packages, by name)"
+	@echo "make build       build/bin/lamina"
+	@echo "make quickstart  build, then train a small network on a built-in task and show its loss falling"
+	@echo "make test        everything CI runs: tests, sanitizers, fuzzing, the installed library"
+	@echo "make bench       measure against the machine's limits and other libraries; table and build/bench.json"
+	@echo "make lint        clang-format, clang-tidy"
+	@echo "make docs        regenerate docs/operators.md from the operator list and its cases"
+	@echo "make install     install the library and program (PREFIX=/usr/local)"
+
+deps:
+	@tools/deps
+
+$(BUILD)/build.ninja: CMakeLists.txt CMakePresets.json | deps
+	cmake --preset release -B $(BUILD)
+
+build: deps $(BUILD)/build.ninja
+	cmake --build $(BUILD) -j $(JOBS) --target lamina_program
+
+quickstart: deps $(BUILD)/build.ninja
+	cmake --build $(BUILD) -j $(JOBS) --target lamina_program quickstart
+	@$(BUILD)/bin/quickstart
+
+test:
+	@tools/deps --test
+	@JOBS=$(JOBS) tools/test
+
+bench:
+	@tools/deps --test
+	cmake --preset release -B $(BUILD)
+	cmake --build $(BUILD) -j $(JOBS) --target lamina_bench
+	$(BUILD)/bin/lamina_bench --json $(BUILD)/bench.json
+
+lint:
+	@tools/deps --lint
+	@tools/lint
+
+docs: deps $(BUILD)/build.ninja
+	@tools/deps --test
+	cmake --build $(BUILD) -j $(JOBS) --target op_test
+	$(BUILD)/bin/op_test --support-table > docs/operators.md
+
+install: build
+	cmake --build $(BUILD) -j $(JOBS)
+	cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
+
+clean:
+	rm -rf build build-*

@@ -1,0 +1,42 @@
+// Stores that pass the caches by, for outputs that would leave them before being read. See base/cache.h for when.
+#if defined(LAMINA_BASE_SIMD_STREAM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LAMINA_BASE_SIMD_STREAM_INL_H_
+#undef LAMINA_BASE_SIMD_STREAM_INL_H_
+#else
+#define LAMINA_BASE_SIMD_STREAM_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "lamina/base/cache.h"
+#include "lamina/base/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lamina::HWY_NAMESPACE {
+
+/// The output at `to`, of `total` elements in rows of `row`, may be written with put_n(…, true): it is large, and every
+/// row starts where a vector may be streamed. Half types are always stored plainly.
+template <class T>
+bool should_stream(const T* to, int64_t total, int64_t row) {
+  if constexpr (sizeof(T) != sizeof(Accumulate<T>)) return false;
+  const auto bytes = static_cast<int64_t>(sizeof(T));
+  return outlives_cache(total * bytes) && reinterpret_cast<uintptr_t>(to) % 64 == 0 && row * bytes % 64 == 0;
+}
+
+/// store_n, past the caches where `streaming`; the thread must call hwy::FlushStream() before others may read.
+template <class D, class T>
+HWY_INLINE void put_n(D d, hn::Vec<D> value, T* to, size_t count, [[maybe_unused]] bool streaming) {
+  if constexpr (std::is_same_v<T, hn::TFromD<D>>) {
+    if (streaming && HWY_LIKELY(count == hn::Lanes(d))) {
+      hn::Stream(value, d, to);
+      return;
+    }
+  }
+  store_n(d, value, to, count);
+}
+
+}  // namespace lamina::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace lamina::cli {
+
+// One file per command; each adds its subcommand to the program.
+void add_info(CLI::App& program);
+void add_ops(CLI::App& program);
+
+}  // namespace lamina::cli

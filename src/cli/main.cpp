@@ -1,0 +1,21 @@
+#include <iostream>
+
+#include "lamina/base/version.h"
+#include "lamina/cli/commands.h"
+
+int main(int argc, char** argv) {
+  CLI::App program("Transformer language models in which every architecture choice is a switch", "lamina");
+  program.set_version_flag("--version", std::string(lamina::kVersion));
+  program.require_subcommand(1);
+  lamina::cli::add_info(program);
+  lamina::cli::add_ops(program);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return program.exit(error);
+  } catch (const std::exception& error) {
+    std::cerr << "lamina: " << error.what() << '\n';
+    return 1;
+  }
+  return 0;
+}

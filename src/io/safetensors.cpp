@@ -1,0 +1,94 @@
+#include "lamina/io/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include "lamina/io/safetensors_header.h"
+
+namespace lamina::io {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors holds little-endian elements");
+
+constexpr uint64_t kLengthBytes = 8;
+/// As the reference reader allows: a header this long describes about a million tensors.
+constexpr uint64_t kLargestHeader = 100'000'000;
+
+std::string reason() { return std::strerror(errno); }
+
+}  // namespace
+
+SafetensorsFile SafetensorsFile::parse(std::span<std::byte> bytes, const std::string& name, const Device& device,
+                                       std::shared_ptr<void> owner) {
+  LAMINA_CHECK(device.kind() == DeviceKind::cpu, name, ": opened on ", device,
+               "; open it on a cpu device and move the tensors with to(device)");
+  LAMINA_CHECK(bytes.size() >= kLengthBytes, name, ": has ", bytes.size(), " bytes; a safetensors file has at least ",
+               kLengthBytes, "; it is cut short, fetch it again");
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), kLengthBytes);
+  LAMINA_CHECK(length <= kLargestHeader && length <= bytes.size() - kLengthBytes, name, ": claims a header of ", length,
+               " bytes in a file of ", bytes.size(),
+               "; it is cut short or not a safetensors file, check the name or fetch it again");
+  const std::string_view json(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, length);
+  SafetensorsHeader header = parse_safetensors_header(json, bytes.size() - kLengthBytes - length, name);
+  SafetensorsFile file(name, device);
+  file.owner_ = std::move(owner);
+  file.data_ = bytes.data() + kLengthBytes + length;
+  file.entries_ = std::move(header.entries);
+  file.names_ = std::move(header.names);
+  file.metadata_ = std::move(header.metadata);
+  return file;
+}
+
+SafetensorsFile SafetensorsFile::open(const std::string& path, const Device& device) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  LAMINA_CHECK(descriptor >= 0, path, ": cannot be opened: ", reason(), "; check the name and the permissions");
+  const std::shared_ptr<void> closer(nullptr, [descriptor](void*) { ::close(descriptor); });
+  struct stat status {};
+  LAMINA_CHECK(::fstat(descriptor, &status) == 0, path, ": cannot be examined: ", reason());
+  LAMINA_CHECK(S_ISREG(status.st_mode), path, ": is not a regular file; give the path of a safetensors file");
+  const auto size = static_cast<size_t>(status.st_size);
+  if (size == 0) return parse({}, path, device, nullptr);
+  // Private and writable: an operator that writes into a loaded tensor changes its own copy of the page, never the
+  // file.
+  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor, 0);
+  LAMINA_CHECK(memory != MAP_FAILED, path, ": ", size, " bytes cannot be mapped into memory: ", reason());
+  std::shared_ptr<void> mapping(memory, [size](void* start) { ::munmap(start, size); });
+  return parse({static_cast<std::byte*>(memory), size}, path, device, std::move(mapping));
+}
+
+const SafetensorsFile::Entry& SafetensorsFile::entry(const std::string& name) const {
+  const auto found = entries_.find(name);
+  if (found != entries_.end()) return found->second;
+  std::string hint;
+  for (const std::string& candidate : names_) {
+    if (hint.empty() && is_near(name, candidate)) hint = str("; did you mean '", candidate, "'?");
+  }
+  throw Error(str(path_, ": has no tensor '", name, "' among its ", names_.size(), hint));
+}
+
+Tensor SafetensorsFile::tensor(const std::string& name) const {
+  const Entry& found = entry(name);
+  if (found.begin == found.end) return Tensor::empty(found.shape, found.dtype, device_);
+  std::byte* first = data_ + found.begin;
+  if (reinterpret_cast<uintptr_t>(first) % size_of(found.dtype) == 0) {
+    return Tensor::borrow(first, found.shape, found.dtype, device_, owner_);
+  }
+  Tensor copy = Tensor::empty(found.shape, found.dtype, device_);
+  std::memcpy(copy.raw(), first, found.end - found.begin);
+  return copy;
+}
+
+NamedTensors SafetensorsFile::tensors() const {
+  NamedTensors all;
+  for (const std::string& name : names_) all.emplace_back(name, tensor(name));
+  return all;
+}
+
+}  // namespace lamina::io

@@ -1,0 +1,122 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "lamina/io/safetensors.h"
+#include "lamina/io/safetensors_header.h"
+
+namespace lamina::io {
+namespace {
+
+/// A new file beside its final name; removed again unless it got that far.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& target) : target_(target) {
+    for (int attempt = 0; descriptor_ < 0; ++attempt) {
+      name_ = str(target, ".", ::getpid(), "-", attempt, ".tmp");
+      descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      if (descriptor_ < 0 && (errno != EEXIST || attempt == 1000)) fail("cannot be created");
+    }
+  }
+  ~TemporaryFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    if (!name_.empty()) ::unlink(name_.c_str());
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  void write(const void* from, size_t bytes) {
+    const char* next = static_cast<const char*>(from);
+    while (bytes > 0) {
+      const ssize_t written = ::write(descriptor_, next, std::min(bytes, size_t{1} << 30));
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) fail("cannot be written");
+      next += written;
+      bytes -= static_cast<size_t>(written);
+    }
+  }
+
+  void publish() {
+    if (::fsync(descriptor_) != 0) fail("cannot be flushed to the disk");
+    const int closed = ::close(std::exchange(descriptor_, -1));
+    if (closed != 0) fail("cannot be closed");
+    if (::rename(name_.c_str(), target_.c_str()) != 0) fail("cannot be renamed into place");
+    name_.clear();
+    // The rename itself reaches the disk with the folder; a file system that cannot flush folders is left at that.
+    const std::filesystem::path folder = std::filesystem::path(target_).parent_path();
+    const int handle = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (handle < 0) return;
+    ::fsync(handle);
+    ::close(handle);
+  }
+
+ private:
+  [[noreturn]] void fail(const char* what) const {
+    throw Error(str(target_, ": ", what, " (", std::strerror(errno), "); check the folder, its permissions and space"));
+  }
+
+  std::string target_;
+  std::string name_;
+  int descriptor_ = -1;
+};
+
+/// Largest elements first keeps every tensor aligned to its element size.
+NamedTensors in_file_order(const std::string& path, NamedTensors tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    LAMINA_CHECK(tensor.defined(), path, ": tensor '", name, "' is undefined; leave it out or give it a value");
+    LAMINA_CHECK(!tensor.is_meta(), path, ": tensor '", name, "' is on meta and has no values to write");
+    LAMINA_CHECK(name != "__metadata__", path, ": a tensor cannot be called __metadata__; rename it");
+  }
+  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+    const size_t size_a = size_of(a.second.dtype());
+    const size_t size_b = size_of(b.second.dtype());
+    return size_a != size_b ? size_a > size_b : a.first < b.first;
+  });
+  return tensors;
+}
+
+std::string header_of(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
+  nlohmann::json header = nlohmann::json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  int64_t offset = 0;
+  for (const auto& [name, tensor] : tensors) {
+    LAMINA_CHECK(!header.contains(name), path, ": two tensors are called '", name, "'; names must differ");
+    const int64_t end = offset + tensor.nbytes();
+    nlohmann::json& entry = header[name];
+    entry["dtype"] = safetensors_name(tensor.dtype());
+    entry["shape"] = std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end());
+    entry["data_offsets"] = {offset, end};
+    offset = end;
+  }
+  try {
+    std::string text = header.dump();
+    text.resize((text.size() + 7) / 8 * 8, ' ');
+    return text;
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(str(path, ": a name or the metadata cannot be written as JSON (", error.what(), "); use UTF-8"));
+  }
+}
+
+}  // namespace
+
+void write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
+  const NamedTensors ordered = in_file_order(path, tensors);
+  const std::string header = header_of(path, ordered, metadata);
+  const auto length = static_cast<uint64_t>(header.size());
+  const Device host = Device::cpu(1);
+  TemporaryFile file(path);
+  file.write(&length, sizeof length);
+  file.write(header.data(), header.size());
+  for (const auto& [name, tensor] : ordered) {
+    const Tensor dense = tensor.detach().to(host).contiguous();
+    if (dense.numel() > 0) file.write(dense.raw(), static_cast<size_t>(dense.nbytes()));
+  }
+  file.publish();
+}
+
+}  // namespace lamina::io

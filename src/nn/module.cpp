@@ -1,0 +1,173 @@
+#include "lamina/nn/module.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace lamina::nn {
+namespace {
+
+bool same_tensor(const Tensor& a, const Tensor& b) {
+  return a.shares_memory_with(b) && a.shape() == b.shape() && a.strides() == b.strides() && a.raw() == b.raw();
+}
+
+std::string nearest(const std::string& name, const std::set<std::string>& known) {
+  for (const std::string& candidate : known) {
+    if (is_near(name, candidate)) return str(" (did you mean '", candidate, "'?)");
+  }
+  return "";
+}
+
+/// The problems that make loading `value` into `target` impossible, as a line; empty for none.
+std::string mismatch(const std::string& name, const Tensor& value, const Tensor& target) {
+  if (!value.defined()) return str("\n  '", name, "' is undefined");
+  if (value.shape() != target.shape()) {
+    return str("\n  '", name, "' is ", value.shape(), ", the module has ", target.shape());
+  }
+  if (is_floating(value.dtype()) != is_floating(target.dtype())) {
+    return str("\n  '", name, "' is ", value.dtype(), ", the module has ", target.dtype());
+  }
+  if (value.is_meta()) return str("\n  '", name, "' is a meta tensor without values");
+  if (target.is_meta()) return str("\n  '", name, "' is on meta in the module; move the module to a device first");
+  return "";
+}
+
+}  // namespace
+
+void Module::visit(const std::string& prefix,
+                   const std::function<void(const std::string&, Role, Tensor&)>& body) const {
+  for (const Slot& slot : slots_) body(prefix + slot.name, slot.role, *slot.tensor);
+  for (const auto& [name, child] : children_) child->visit(prefix + name + ".", body);
+}
+
+void Module::check_name(const std::string& name) const {
+  LAMINA_CHECK(!name.empty() && name.find('.') == std::string::npos, "module: '", name,
+               "' cannot be a name; use one without dots");
+  const bool taken = std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.name == name; }) ||
+                     std::any_of(children_.begin(), children_.end(), [&](const auto& c) { return c.first == name; });
+  LAMINA_CHECK(!taken, "module: the name '", name, "' is registered twice; names must differ");
+}
+
+void Module::add_parameter(const std::string& name, Tensor& tensor) {
+  check_name(name);
+  LAMINA_CHECK(tensor.defined(), "module: parameter '", name, "' is undefined; create it before registering it");
+  slots_.push_back({name, Role::parameter, &tensor});
+}
+
+void Module::add_buffer(const std::string& name, Tensor& tensor, Persistence persistence) {
+  check_name(name);
+  LAMINA_CHECK(tensor.defined(), "module: buffer '", name, "' is undefined; create it before registering it");
+  const bool kept = persistence == Persistence::persistent;
+  slots_.push_back({name, kept ? Role::persistent_buffer : Role::non_persistent_buffer, &tensor});
+}
+
+void Module::add_child(const std::string& name, Module& child) {
+  check_name(name);
+  LAMINA_CHECK(&child != this, "module: '", name, "' is the module itself");
+  children_.emplace_back(name, &child);
+}
+
+StateDict Module::named_parameters() const {
+  StateDict found;
+  visit("", [&](const std::string& name, Role role, Tensor& tensor) {
+    if (role == Role::parameter) found.emplace_back(name, tensor);
+  });
+  return found;
+}
+
+std::vector<Tensor> Module::parameters() const {
+  std::vector<Tensor> found;
+  for (auto& [name, tensor] : named_parameters()) {
+    const Tensor& candidate = tensor;
+    if (std::none_of(found.begin(), found.end(), [&](const Tensor& other) { return same_tensor(other, candidate); })) {
+      found.push_back(tensor);
+    }
+  }
+  return found;
+}
+
+StateDict Module::named_buffers() const {
+  StateDict found;
+  visit("", [&](const std::string& name, Role role, Tensor& tensor) {
+    if (role != Role::parameter) found.emplace_back(name, tensor);
+  });
+  return found;
+}
+
+StateDict Module::state_dict() const {
+  StateDict found;
+  visit("", [&](const std::string& name, Role role, Tensor& tensor) {
+    if (role != Role::non_persistent_buffer) found.emplace_back(name, tensor.detach());
+  });
+  return found;
+}
+
+LoadReport Module::load_state_dict(const StateDict& values, bool strict) {
+  const StateDict own = state_dict();
+  std::map<std::string, Tensor> given;
+  for (const auto& [name, value] : values) {
+    LAMINA_CHECK(given.emplace(name, value).second, "load_state_dict: '", name, "' is given twice; names must differ");
+  }
+  std::set<std::string> known;
+  LoadReport report;
+  std::string problems;
+  for (const auto& [name, target] : own) {
+    known.insert(name);
+    const auto value = given.find(name);
+    if (value == given.end()) {
+      report.missing.push_back(name);
+    } else {
+      problems += mismatch(name, value->second, target);
+    }
+  }
+  for (const auto& [name, value] : given) {
+    if (known.count(name) == 0) report.unexpected.push_back(name);
+  }
+  if (strict) {
+    for (const std::string& name : report.missing) problems += str("\n  '", name, "' is missing");
+    for (const std::string& name : report.unexpected) {
+      problems += str("\n  '", name, "' is unexpected", nearest(name, known));
+    }
+  }
+  LAMINA_CHECK(problems.empty(), "load_state_dict: the values do not fit this module; nothing was loaded:", problems,
+               "\nload a checkpoint of the same architecture", strict ? ", or pass strict = false to skip names" : "");
+  for (auto [name, target] : own) {
+    const auto value = given.find(name);
+    if (value != given.end()) target.copy_(value->second.detach().to(target.device()));
+  }
+  return report;
+}
+
+void Module::replace(const std::function<Tensor(Role, const Tensor&)>& convert) {
+  std::vector<std::pair<Tensor, Tensor>> done;  // before and after, so that tied tensors stay tied
+  visit("", [&](const std::string& /*name*/, Role role, Tensor& tensor) {
+    for (const auto& [before, after] : done) {
+      if (!same_tensor(before, tensor)) continue;
+      tensor = after;
+      return;
+    }
+    const Tensor before = tensor;
+    tensor = convert(role, tensor);
+    done.emplace_back(before, tensor);
+  });
+}
+
+void Module::to(const Device& device) {
+  replace([&](Role /*role*/, const Tensor& tensor) {
+    return tensor.device() == device ? tensor : tensor.detach().to(device);
+  });
+}
+
+void Module::to(DType dtype) {
+  LAMINA_CHECK(is_floating(dtype), "module: cannot be converted to ", dtype, "; expected f32, f64, bf16 or f16");
+  replace([&](Role role, const Tensor& tensor) {
+    const bool kept = role == Role::non_persistent_buffer || !is_floating(tensor.dtype()) || tensor.dtype() == dtype;
+    return kept ? tensor : tensor.detach().to(dtype);
+  });
+}
+
+void Module::reset_parameters() {
+  for (const auto& [name, child] : children_) child->reset_parameters();
+}
+
+}  // namespace lamina::nn

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "lamina/nn/module.h"
+
+namespace lamina::nn {
+
+struct VocabEmbeddingOptions {
+  /// The table is initialised with normal numbers, as nn.init.normal_ does.
+  double init_mean = 0.0;
+  double init_std = 1.0;
+  uint64_t init_seed = 42;
+  DType dtype = DType::f32;
+};
+
+/// A vector for each token id.
+///   weight  [vocab, width]   parameter
+///   ids     [batch, seq]     i64 (or i32), each in [0, vocab): another is an error that names it; never changed
+///   returns [batch, seq, width] in the weight's type, on the ids' device
+class VocabEmbedding final : public Module {
+ public:
+  VocabEmbedding(int64_t vocab, int64_t width, const Device& device, const VocabEmbeddingOptions& options = {});
+
+  Tensor forward(const Tensor& ids) const;
+  void reset_parameters() override;
+  const Tensor& weight() const { return weight_; }
+
+ private:
+  VocabEmbeddingOptions options_;
+  Tensor weight_;
+};
+
+}  // namespace lamina::nn

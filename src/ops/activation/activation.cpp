@@ -1,0 +1,45 @@
+#include "lamina/ops/activation/activation.h"
+
+#include <array>
+
+#include "lamina/autograd/tape.h"
+#include "lamina/ops/launch.h"
+
+namespace lamina::ops {
+namespace {
+
+constexpr std::array<std::string_view, 10> kNames{"none", "relu", "gelu",  "gelu_tanh", "silu",
+                                                  "elu",  "selu", "relu2", "sigmoid",   "tanh"};
+
+/// Arithmetic of one element, roughly: an exponential and a division count as what their polynomials need.
+constexpr int64_t kFlops = 20;
+
+}  // namespace
+
+std::string_view name_of(Activation activation) { return kNames.at(static_cast<size_t>(activation)); }
+
+std::optional<Activation> activation_from_name(std::string_view name) {
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == name) return static_cast<Activation>(i);
+  }
+  return std::nullopt;
+}
+
+Tensor activation(const Tensor& x_in, Activation function) {
+  const char* op = "activation";
+  check_floating(op, "x", x_in);
+  if (function == Activation::none) return x_in;
+  const Tensor x = x_in.contiguous();
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  LAMINA_LAUNCH(x.device(), (Work{kFlops * x.numel(), 2 * x.nbytes()}), activation_forward, x, function, y);
+  record(op, {x_in}, {y}, {x}, [function](Backward& b) {
+    const Tensor& saved = b.saved(0);
+    Tensor dx = Tensor::empty(saved.shape(), saved.dtype(), saved.device());
+    LAMINA_LAUNCH(saved.device(), (Work{kFlops * saved.numel(), 3 * saved.nbytes()}), activation_backward, saved,
+                  b.grad(0), function, dx);
+    b.add(0, std::move(dx));
+  });
+  return y;
+}
+
+}  // namespace lamina::ops

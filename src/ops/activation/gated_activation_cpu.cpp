@@ -1,0 +1,165 @@
+// One pass: a thread takes whole rows, loads a vector of gates and one of ups, and writes one vector (forward) or two
+// (backward). The interleaved layout is parted and joined in registers.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lamina/ops/activation/gated_activation_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "lamina/base/simd_activation-inl.h"
+#include "lamina/base/simd_stream-inl.h"
+#include "lamina/ops/activation/gated_activation.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lamina::ops::HWY_NAMESPACE {
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+
+template <class V>
+struct GateUp {
+  V gate;
+  V up;
+};
+
+/// The i-th … gates and ups of a row of 2·n.
+template <class D, class T>
+HWY_INLINE GateUp<hn::Vec<D>> load_pair(D d, const T* row, int64_t n, int64_t i, size_t count, bool interleaved) {
+  if (!interleaved) return {load_n(d, row + i, count), load_n(d, row + n + i, count)};
+  const size_t lanes = hn::Lanes(d);
+  const size_t first = std::min(lanes, 2 * count);
+  const auto a = load_n(d, row + 2 * i, first);
+  const auto b = 2 * count > lanes ? load_n(d, row + 2 * i + lanes, 2 * count - first) : hn::Zero(d);
+  return {hn::ConcatEven(d, b, a), hn::ConcatOdd(d, b, a)};
+}
+
+template <class D, class T>
+HWY_INLINE void store_pair(D d, GateUp<hn::Vec<D>> value, T* row, int64_t n, int64_t i, size_t count, bool interleaved,
+                           bool streaming) {
+  if (!interleaved) {
+    put_n(d, value.gate, row + i, count, streaming);
+    put_n(d, value.up, row + n + i, count, streaming);
+    return;
+  }
+  HWY_ALIGN hn::TFromD<D> joined[2 * hn::MaxLanes(d)];
+  hn::StoreInterleaved2(value.gate, value.up, d, joined);
+  const size_t lanes = hn::Lanes(d);
+  const size_t first = std::min(lanes, 2 * count);
+  put_n(d, hn::Load(d, joined), row + 2 * i, first, streaming);
+  if (2 * count > lanes) put_n(d, hn::Load(d, joined + lanes), row + 2 * i + lanes, 2 * count - first, streaming);
+}
+
+/// The options, ready for vectors of D.
+template <class D, class Function>
+struct Unit {
+  D d;
+  hn::Vec<D> alpha, inverse_alpha, limit, offset;
+
+  explicit Unit(const GateOptions& options)
+      : alpha(constant(d, options.alpha)),
+        inverse_alpha(constant(d, 1.0 / options.alpha)),
+        limit(constant(d, options.limit)),
+        offset(constant(d, options.up_offset)) {}
+
+  HWY_INLINE hn::Vec<D> forward(GateUp<hn::Vec<D>> in) const {
+    const auto gate = hn::Min(limit, in.gate);
+    const auto up = hn::Min(limit, hn::Max(hn::Neg(limit), in.up));
+    const auto value = hn::Mul(Function::value(d, hn::Mul(alpha, gate)), inverse_alpha);
+    return hn::Mul(value, hn::Add(up, offset));
+  }
+
+  HWY_INLINE GateUp<hn::Vec<D>> backward(GateUp<hn::Vec<D>> in, hn::Vec<D> dout) const {
+    const auto gate = hn::Min(limit, in.gate);
+    const auto up = hn::Min(limit, hn::Max(hn::Neg(limit), in.up));
+    const auto f = Function::both(d, hn::Mul(alpha, gate));
+    const auto dgate = hn::Mul(hn::Mul(dout, hn::Add(up, offset)), f.slope);
+    const auto dup = hn::Mul(dout, hn::Mul(f.value, inverse_alpha));
+    return {hn::IfThenZeroElse(hn::Gt(in.gate, limit), dgate), hn::IfThenZeroElse(hn::Gt(hn::Abs(in.up), limit), dup)};
+  }
+};
+
+template <class T, class Function>
+void forward(const Tensor& x_in, const GateOptions& options, const Tensor& out_in) {
+  const int64_t n = out_in.dim(-1);
+  const int64_t rows = n == 0 ? 0 : out_in.numel() / n;
+  const T* x = x_in.data<T>();
+  T* out = out_in.data<T>();
+  const bool interleaved = options.interleaved;
+  const bool streaming = should_stream(out, rows * n, n);
+  out_in.device().threads().ranges(rows, rows_per_range(n, 65536), [&](int64_t begin, int64_t end) HWY_ATTR {
+    const ComputeTag<T> d;
+    const Unit<ComputeTag<T>, Function> unit(options);
+    for (int64_t row = begin; row < end; ++row) {
+      for_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
+        const auto in = load_pair(d, x + row * 2 * n, n, i, count, interleaved);
+        put_n(d, unit.forward(in), out + row * n + i, count, streaming);
+      });
+    }
+    if (streaming) hwy::FlushStream();
+  });
+}
+
+template <class T, class Function>
+void backward(const Tensor& x_in, const Tensor& dout_in, const GateOptions& options, const Tensor& dx_in) {
+  const int64_t n = dout_in.dim(-1);
+  const int64_t rows = n == 0 ? 0 : dout_in.numel() / n;
+  const T* x = x_in.data<T>();
+  const T* dout = dout_in.data<T>();
+  T* dx = dx_in.data<T>();
+  const bool interleaved = options.interleaved;
+  const bool streaming = should_stream(dx, 2 * rows * n, n);
+  dx_in.device().threads().ranges(rows, rows_per_range(2 * n, 65536), [&](int64_t begin, int64_t end) HWY_ATTR {
+    const ComputeTag<T> d;
+    const Unit<ComputeTag<T>, Function> unit(options);
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t at = row * 2 * n;
+      for_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
+        const auto in = load_pair(d, x + at, n, i, count, interleaved);
+        const auto grad = unit.backward(in, load_n(d, dout + row * n + i, count));
+        store_pair(d, grad, dx + at, n, i, count, interleaved, streaming);
+      });
+    }
+    if (streaming) hwy::FlushStream();
+  });
+}
+
+template <class F>
+void visit_gate(Gate gate, F&& fn) {
+  switch (gate) {
+    case Gate::glu: return fn(Sigmoid{});
+    case Gate::reglu: return fn(Relu{});
+    case Gate::geglu: return fn(Gelu{});
+    case Gate::geglu_tanh: return fn(GeluTanh{});
+    case Gate::swiglu: return fn(Silu{});
+    case Gate::liglu: return fn(Identity{});
+  }
+}
+
+void gated_activation_forward(const Tensor& x, Gate gate, const GateOptions& options, const Tensor& out) {
+  visit_floating(x.dtype(), [&](auto type) {
+    visit_gate(gate, [&](auto f) { forward<typename decltype(type)::type, decltype(f)>(x, options, out); });
+  });
+}
+void gated_activation_backward(const Tensor& x, const Tensor& dout, Gate gate, const GateOptions& options,
+                               const Tensor& dx) {
+  visit_floating(x.dtype(), [&](auto type) {
+    visit_gate(gate, [&](auto f) { backward<typename decltype(type)::type, decltype(f)>(x, dout, options, dx); });
+  });
+}
+
+}  // namespace lamina::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lamina::ops {
+HWY_EXPORT(gated_activation_forward);
+HWY_EXPORT(gated_activation_backward);
+
+namespace cpu {
+void gated_activation_forward(const Tensor& x, Gate gate, const GateOptions& options, const Tensor& out) {
+  HWY_DYNAMIC_DISPATCH(gated_activation_forward)(x, gate, options, out);
+}
+void gated_activation_backward(const Tensor& x, const Tensor& dout, Gate gate, const GateOptions& options,
+                               const Tensor& dx) {
+  HWY_DYNAMIC_DISPATCH(gated_activation_backward)(x, dout, gate, options, dx);
+}
+}  // namespace cpu
+}  // namespace lamina::ops
+#endif

@@ -1,0 +1,64 @@
+#include "lamina/ops/embedding/embedding.h"
+
+#include "lamina/autograd/tape.h"
+#include "lamina/ops/launch.h"
+
+namespace lamina::ops {
+namespace {
+
+/// The gradient that is there already, when the kernel can add to it.
+Tensor usable_accumulator(const Backward& b, DType dtype) {
+  const Tensor grad = b.accumulator(0);
+  const bool usable =
+      grad.defined() && grad.is_contiguous() && (grad.dtype() == dtype || grad.dtype() == accumulation_type(dtype));
+  return usable ? grad : Tensor();
+}
+
+void run_backward(Backward& b, const Shape& shape, DType dtype, int64_t first_row) {
+  EmbeddingBackward back;
+  back.ids = b.saved(0);
+  back.first_row = first_row;
+  back.dy = b.grad();
+  back.dtable = usable_accumulator(b, dtype);
+  back.accumulate = back.dtable.defined();
+  const Device& device = back.dy.device();
+  if (!back.accumulate) back.dtable = Tensor::empty(shape, accumulation_type(dtype), device);
+  const Work work{back.dy.numel(), back.dy.nbytes() + (back.accumulate ? back.dy.nbytes() : back.dtable.nbytes())};
+  LAMINA_LAUNCH(device, work, embedding_backward, back);
+  if (!back.accumulate) b.add(0, std::move(back.dtable));
+}
+
+}  // namespace
+
+Tensor embedding(const Tensor& table, const Tensor& ids, const EmbeddingOptions& options) {
+  const char* op = "embedding";
+  check_floating(op, "table", table);
+  LAMINA_CHECK(table.rank() == 2, op, ": table is ", table.shape(), "; expected [vocab, width]");
+  LAMINA_CHECK(ids.defined(), op, ": ids is undefined; give a tensor of token ids");
+  LAMINA_CHECK(ids.dtype() == DType::i64 || ids.dtype() == DType::i32, op, ": ids is ", ids.dtype(),
+               "; expected i64 or i32; convert with to(dtype)");
+  check_same_device(op, {table, ids});
+  const int64_t rows = table.dim(0);
+  const int64_t vocab = options.vocab == 0 ? rows : options.vocab;
+  LAMINA_CHECK(options.first_row >= 0 && rows <= vocab && options.first_row <= vocab - rows, op, ": the table's ", rows,
+               " rows from first_row ", options.first_row, " do not lie within the vocabulary of ", vocab,
+               "; fix first_row or vocab");
+
+  EmbeddingForward args;
+  args.table = table.contiguous();
+  args.ids = ids.to(DType::i64).contiguous();
+  args.first_row = options.first_row;
+  args.vocab = vocab;
+  Shape shape = ids.shape();
+  shape.push_back(table.dim(1));
+  args.y = Tensor::empty(shape, table.dtype(), table.device());
+  LAMINA_LAUNCH(table.device(), (Work{0, 2 * args.y.nbytes() + args.ids.nbytes()}), embedding_forward, args);
+
+  record(op, {table}, {args.y}, {args.ids},
+         [table_shape = table.shape(), dtype = table.dtype(), first_row = options.first_row](Backward& b) {
+           run_backward(b, table_shape, dtype, first_row);
+         });
+  return args.y;
+}
+
+}  // namespace lamina::ops

@@ -1,0 +1,56 @@
+// Scores of one token's experts, shared by the routing and its losses. Included once per target.
+#if defined(LAMINA_OPS_MOE_ROUTER_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LAMINA_OPS_MOE_ROUTER_ROWS_INL_H_
+#undef LAMINA_OPS_MOE_ROUTER_ROWS_INL_H_
+#else
+#define LAMINA_OPS_MOE_ROUTER_ROWS_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+
+#include "lamina/ops/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lamina::ops::HWY_NAMESPACE {
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+
+/// Softmax of n > 0 values in place; returns the logarithm of the sum of their exponentials.
+template <class A>
+A softmax_in_place(A* values, int64_t n) {
+  const hn::ScalableTag<A> d;
+  A most = values[0];
+  for (int64_t i = 1; i < n; ++i) most = std::max(most, values[i]);
+  auto sums = hn::Zero(d);
+  const auto peak = hn::Set(d, most);
+  for_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
+    const auto e = vector_exp(d, hn::Sub(load_n(d, values + i, count), peak));
+    store_n(d, e, values + i, count);
+    sums = hn::Add(sums, hn::IfThenElseZero(hn::FirstN(d, count), e));
+  });
+  const A sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  const auto inverse = hn::Set(d, A{1} / sum);
+  for_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
+    store_n(d, hn::Mul(load_n(d, values + i, count), inverse), values + i, count);
+  });
+  return most + std::log(sum);
+}
+
+template <class A>
+void sigmoid_in_place(A* values, int64_t n) {
+  const hn::ScalableTag<A> d;
+  for_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
+    store_n(d, vector_sigmoid(d, load_n(d, values + i, count)), values + i, count);
+  });
+}
+
+template <class T>
+void load_row(const T* from, int64_t n, Accumulate<T>* to) {
+  const ComputeTag<T> d;
+  for_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR { store_n(d, load_n(d, from + i, count), to + i, count); });
+}
+
+}  // namespace lamina::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

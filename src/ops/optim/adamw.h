@@ -1,0 +1,32 @@
+#pragma once
+
+#include <vector>
+
+#include "lamina/ops/optim/slots.h"
+
+namespace lamina::ops {
+
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+};
+
+struct AdamWSlot : ParamSlot {
+  Tensor m;          ///< first moment, f32 (f64 for f64); written
+  Tensor v;          ///< second moment, the same
+  int64_t step = 1;  ///< number of this update, from 1, for the bias correction
+};
+
+/// One step of Adam with decoupled weight decay for all slots in one pass, in PyTorch's order of operations:
+///   p ← p · (1 − lr · weight_decay)
+///   m ← β1·m + (1 − β1)·g        v ← β2·v + (1 − β2)·g²
+///   p ← p − lr / (1 − β1^step) · m / ( sqrt(v) / sqrt(1 − β2^step) + eps )
+/// Loshchilov & Hutter 2019, arXiv:1711.05101. Parameters must not overlap in memory.
+void adamw(std::vector<AdamWSlot> slots, const AdamWOptions& options = {});
+
+namespace cpu {
+void adamw_update(const std::vector<AdamWSlot>& slots, const AdamWOptions& options);
+}  // namespace cpu
+
+}  // namespace lamina::ops

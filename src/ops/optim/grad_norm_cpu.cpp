@@ -1,0 +1,123 @@
+// Each chunk adds its squares in f64 in eight vectors; the chunks are added in order. f64 holds the square of any f32,
+// so a finite list of smaller types never overflows. Only a sum that is not finite is searched for its cause.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lamina/ops/optim/grad_norm_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <cmath>
+
+#include "lamina/base/simd-inl.h"
+#include "lamina/ops/optim/grad_norm.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lamina::ops::HWY_NAMESPACE {
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+
+inline double squares_of_piece(const double* x, int64_t n) {
+  const hn::ScalableTag<double> d;
+  auto sum = hn::Zero(d);
+  for_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
+    const auto v = load_n(d, x + i, count);
+    sum = hn::MulAdd(v, v, sum);
+  });
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+/// f32, bf16 and f16: each f32 vector is squared as two f64 vectors.
+template <class T>
+double squares_of_piece(const T* x, int64_t n) {
+  const hn::ScalableTag<float> d;
+  const hn::Repartition<double, decltype(d)> wide;
+  const hn::Half<decltype(d)> half;
+  auto low = hn::Zero(wide);
+  auto high = hn::Zero(wide);
+  for_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
+    const auto v = load_n(d, x + i, count);
+    const auto a = hn::PromoteTo(wide, hn::LowerHalf(half, v));
+    const auto b = hn::PromoteTo(wide, hn::UpperHalf(half, v));
+    low = hn::MulAdd(a, a, low);
+    high = hn::MulAdd(b, b, high);
+  });
+  return hn::GetLane(hn::SumOfLanes(wide, hn::Add(low, high)));
+}
+
+template <class T>
+void scale_piece(T* x, double factor, int64_t n) {
+  const ComputeTag<T> d;
+  const auto scale = hn::Set(d, static_cast<Accumulate<T>>(factor));
+  for_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
+    store_n(d, hn::Mul(load_n(d, x + i, count), scale), x + i, count);
+  });
+}
+
+inline Chunks chunks_of(const std::vector<Tensor>& tensors) {
+  std::vector<int64_t> sizes;
+  for (const Tensor& tensor : tensors) sizes.push_back(tensor.numel());
+  return Chunks(sizes);
+}
+
+/// The first element of this chunk that is not finite, if there is one.
+inline std::optional<BadElement> find_bad(const std::vector<Tensor>& tensors, const Chunks& chunks, int64_t chunk) {
+  std::optional<BadElement> bad;
+  chunks.each_piece(chunk, [&](size_t index, int64_t begin, int64_t end) {
+    visit_floating(tensors[index].dtype(), [&](auto tag) {
+      const auto* x = tensors[index].data<typename decltype(tag)::type>();
+      for (int64_t i = begin; i < end && !bad; ++i) {
+        const auto value = convert<double>(x[i]);
+        if (!std::isfinite(value)) bad = BadElement{index, i, value};
+      }
+    });
+  });
+  return bad;
+}
+
+void sum_of_squares(const std::vector<Tensor>& tensors, GradNorm& result) {
+  const Chunks chunks = chunks_of(tensors);
+  std::vector<double> partial(static_cast<size_t>(chunks.count()));
+  tensors[0].device().threads().tasks(chunks.count(), [&](int64_t chunk) HWY_ATTR {
+    double sum = 0;
+    chunks.each_piece(chunk, [&](size_t index, int64_t begin, int64_t end) HWY_ATTR {
+      visit_floating(tensors[index].dtype(), [&](auto tag) HWY_ATTR {
+        sum += squares_of_piece(tensors[index].data<typename decltype(tag)::type>() + begin, end - begin);
+      });
+    });
+    partial[static_cast<size_t>(chunk)] = sum;
+  });
+  double total = 0;
+  for (size_t chunk = 0; chunk < partial.size(); ++chunk) {
+    if (!std::isfinite(partial[chunk]) && !result.bad) {
+      result.bad = find_bad(tensors, chunks, static_cast<int64_t>(chunk));
+    }
+    total += partial[chunk];
+  }
+  result.norm = std::sqrt(total);
+}
+
+void scale_tensors(const std::vector<Tensor>& tensors, double factor) {
+  const auto piece = [&](size_t index, int64_t begin, int64_t end) HWY_ATTR {
+    visit_floating(tensors[index].dtype(), [&](auto tag) HWY_ATTR {
+      scale_piece(tensors[index].data<typename decltype(tag)::type>() + begin, factor, end - begin);
+    });
+  };
+  chunks_of(tensors).run(tensors[0].device().threads(), piece);
+}
+
+}  // namespace lamina::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lamina::ops {
+HWY_EXPORT(sum_of_squares);
+HWY_EXPORT(scale_tensors);
+
+namespace cpu {
+void sum_of_squares(const std::vector<Tensor>& tensors, GradNorm& result) {
+  HWY_DYNAMIC_DISPATCH(sum_of_squares)(tensors, result);
+}
+void scale_tensors(const std::vector<Tensor>& tensors, double factor) {
+  HWY_DYNAMIC_DISPATCH(scale_tensors)(tensors, factor);
+}
+}  // namespace cpu
+}  // namespace lamina::ops
+#endif

@@ -1,0 +1,78 @@
+#include "lamina/ops/position/rotary.h"
+
+#include "lamina/autograd/tape.h"
+#include "lamina/ops/launch.h"
+
+namespace lamina::ops {
+namespace {
+
+constexpr const char* kOp = "rotary";
+
+void check_tables(const Tensor& cos, const Tensor& sin, int64_t rotary_dim) {
+  check_floating(kOp, "cos", cos);
+  check_floating(kOp, "sin", sin);
+  LAMINA_CHECK(cos.rank() == 2 && (cos.dim(1) == rotary_dim || 2 * cos.dim(1) == rotary_dim), kOp, ": cos is ",
+               cos.shape(), "; expected [positions, ", rotary_dim / 2, "] or [positions, ", rotary_dim,
+               "] for a rotary dimension of ", rotary_dim);
+  check_shape(kOp, "sin", sin, cos.shape());
+}
+
+/// The positions as the kernel wants them; undefined where an offset says it all.
+Tensor checked_positions(const Tensor& x, int64_t rows, const RotaryOptions& options) {
+  const int64_t seq = x.dim(1);
+  if (!options.positions.defined()) {
+    LAMINA_CHECK(options.offset >= 0 && options.offset <= rows && seq <= rows - options.offset, kOp, ": positions ",
+                 options.offset, " to ", options.offset, " + ", seq, " are outside the tables of ", rows,
+                 " positions; make longer tables with rotary_tables, or a shorter sequence");
+    return {};
+  }
+  const Tensor& given = options.positions;
+  LAMINA_CHECK(given.dtype() == DType::i64 || given.dtype() == DType::i32, kOp, ": positions is ", given.dtype(),
+               "; expected i64 or i32");
+  LAMINA_CHECK(given.shape() == Shape{seq} || (given.shape() == Shape{x.dim(0), seq}), kOp, ": positions is ",
+               given.shape(), "; expected [", seq, "] or [", x.dim(0), ",", seq, "] for x ", x.shape());
+  LAMINA_CHECK(options.offset == 0, kOp, ": both positions and the offset ", options.offset,
+               " are given; add the offset to the positions");
+  return given.to(DType::i64).contiguous();
+}
+
+Work work_of(const Tensor& x) { return {3 * x.numel(), 2 * x.nbytes()}; }
+
+}  // namespace
+
+Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const RotaryOptions& options) {
+  check_floating(kOp, "x", x);
+  LAMINA_CHECK(x.rank() == 4, kOp, ": x is ", x.shape(), "; expected [batch, seq, heads, head_dim]");
+  const int64_t head_dim = x.dim(3);
+  const int64_t rotary_dim = options.rotary_dim == 0 ? head_dim : options.rotary_dim;
+  LAMINA_CHECK(rotary_dim >= 0 && rotary_dim <= head_dim && rotary_dim % 2 == 0, kOp, ": the rotary dimension is ",
+               rotary_dim, "; expected an even number of at most head_dim = ", head_dim);
+  check_tables(cos, sin, rotary_dim);
+  check_same_device(kOp, {x, cos, sin, options.positions});
+
+  RotaryArgs args;
+  args.x = x.strides()[3] == 1 ? x : x.contiguous();
+  args.cos = as_accumulation(cos, x.dtype());
+  args.sin = as_accumulation(sin, x.dtype());
+  args.positions = checked_positions(x, cos.dim(0), options);
+  args.offset = options.offset;
+  args.rotary_dim = rotary_dim;
+  args.pairing = options.pairing;
+  args.transposed = false;
+  args.y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  LAMINA_LAUNCH(x.device(), work_of(x), rotary, args);
+
+  Tensor y = args.y;
+  args.x = args.y = Tensor();  // the record keeps the tables, not the elements
+  record(kOp, {x}, {y}, {args.cos, args.sin, args.positions}, [args](Backward& b) mutable {
+    args.x = b.grad();
+    args.y = Tensor::empty(args.x.shape(), args.x.dtype(), args.x.device());
+    args.transposed = true;
+    LAMINA_LAUNCH(args.x.device(), work_of(args.x), rotary, args);
+    b.add(0, std::move(args.y));
+    args.x = Tensor();
+  });
+  return y;
+}
+
+}  // namespace lamina::ops

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "lamina/tensor/tensor.h"
+
+namespace lamina::ops {
+
+/// Which elements of a head form the pairs that are rotated.
+enum class RotaryPairing : uint8_t {
+  half_split,   ///< x_i with x_{i + rotary_dim/2}
+  interleaved,  ///< x_{2i} with x_{2i + 1}
+};
+
+struct RotaryOptions {
+  RotaryPairing pairing = RotaryPairing::half_split;
+  /// The first `rotary_dim` elements of each head are rotated, the others copied; 0 means all. Even.
+  int64_t rotary_dim = 0;
+  /// Position of the first token: token s stands at offset + s.
+  int64_t offset = 0;
+  /// [seq] or [batch, seq], i64 or i32: the position of each token instead, row of the tables; undefined: offset + s.
+  Tensor positions;
+};
+
+/// Rotary position embedding: each pair (a, b) of a head at position p becomes
+///   a' = a·cos[p, a] − b·sin[p, a],   b' = b·cos[p, b] + a·sin[p, b]
+///   x         [batch, seq, heads, head_dim]   any floating type; may be a slice of a joined projection
+///   cos, sin  [positions, rotary_dim/2]       one angle per pair (what rotary_tables makes), or
+///             [positions, rotary_dim]         one entry per element, laid out as the elements are
+///   returns x's shape and type; computed in f32 (f64 for f64). The tables get no gradient.
+/// Su et al. 2021, arXiv:2104.09864.
+///
+/// Backward is the transposed map, for one angle per pair the rotation by the negative angle:
+///   da = da'·cos[p, a] + db'·sin[p, b],   db = db'·cos[p, b] − da'·sin[p, a]
+Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const RotaryOptions& options = {});
+
+/// What the kernel is given, forward and backward alike.
+struct RotaryArgs {
+  Tensor x;  ///< last dimension dense
+  Tensor cos;
+  Tensor sin;        ///< dense, accumulation type
+  Tensor positions;  ///< dense i64, [seq] or [batch, seq], or undefined
+  int64_t offset;
+  int64_t rotary_dim;
+  RotaryPairing pairing;
+  bool transposed;  ///< apply the backward map
+  Tensor y;         ///< dense
+};
+
+namespace cpu {
+void rotary(const RotaryArgs& args);
+}  // namespace cpu
+
+}  // namespace lamina::ops

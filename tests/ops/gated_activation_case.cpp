@@ -1,0 +1,84 @@
+#include "lamina/ops/activation/gated_activation.h"
+
+#include "support/op_case.h"
+
+namespace lamina::testing {
+namespace {
+
+using ops::Gate;
+
+template <class S>
+S gate_oracle(Gate gate, const S& x) {
+  using std::erf;
+  using std::exp;
+  using std::tanh;
+  switch (gate) {
+    case Gate::glu: return S(1) / (S(1) + exp(-x));
+    case Gate::reglu: return x > S(0) ? x : S(0);
+    case Gate::geglu: return S(0.5) * x * (S(1) + erf(x * S(0.70710678118654752)));
+    case Gate::geglu_tanh: return S(0.5) * x * (S(1) + tanh(S(0.79788456080286536) * (x + S(0.044715) * x * x * x)));
+    case Gate::swiglu: return x / (S(1) + exp(-x));
+    case Gate::liglu: return x;
+  }
+  return x;
+}
+
+struct GatedActivationCase {
+  static constexpr const char* name = "gated_activation";
+  struct Params {
+    Shape shape;
+    Gate gate;
+    ops::GateOptions options = {};
+  };
+
+  static std::vector<Params> sweep() {
+    std::vector<Params> all;
+    const ops::GateOptions cut{.interleaved = true, .alpha = 1.702, .limit = 1.25, .up_offset = 1.0};
+    for (int i = 0; i <= static_cast<int>(Gate::liglu); ++i) {
+      const auto gate = static_cast<Gate>(i);
+      all.insert(all.end(), {{{3, 34}, gate}, {{2, 3, 66}, gate, {.interleaved = true}}, {{5, 38}, gate, cut}});
+    }
+    const ops::GateOptions halves{.alpha = 0.5, .limit = 0.75};
+    all.insert(all.end(), {{{1, 2}, Gate::swiglu},
+                           {{2}, Gate::swiglu, {.interleaved = true}},
+                           {{0, 8}, Gate::swiglu},
+                           {{4, 0}, Gate::swiglu},
+                           {{130, 6}, Gate::geglu, {.interleaved = true}},
+                           {{7, 6000}, Gate::liglu},
+                           {{4, 64}, Gate::swiglu, halves}});
+    return all;
+  }
+  static std::vector<Params> bench() { return {{{3072, 2048}, Gate::swiglu}, {{3072, 2048}, Gate::geglu}}; }
+  static std::string describe(const Params& p) {
+    const auto& o = p.options;
+    return str(name_of(p.gate), " ", p.shape, o.interleaved ? " interleaved" : "", " alpha ", o.alpha, " limit ",
+               o.limit, " offset ", o.up_offset);
+  }
+  static std::vector<Input> inputs(const Params& p) { return {{.shape = p.shape, .low = -3.0, .high = 3.0}}; }
+  static std::vector<Tensor> run(const Params& p, const std::vector<Tensor>& in) {
+    return {ops::gated_activation(in[0], p.gate, p.options)};
+  }
+  template <class S>
+  static Arrays<S> oracle(const Params& p, const Arrays<S>& in) {
+    Shape shape = p.shape;
+    const int64_t n = shape[-1] / 2;
+    shape[-1] = n;
+    Array<S> out(shape);
+    const S alpha = S(p.options.alpha);
+    const S limit = S(p.options.limit);
+    for (int64_t j = 0; j < out.numel(); ++j) {
+      const int64_t row = j / n * 2 * n;
+      S gate = in[0][p.options.interleaved ? 2 * j : row + j % n];
+      S up = in[0][p.options.interleaved ? 2 * j + 1 : row + n + j % n];
+      if (gate > limit) gate = limit;
+      if (up > limit) up = limit;
+      if (up < -limit) up = -limit;
+      out[j] = gate_oracle(p.gate, alpha * gate) / alpha * (up + S(p.options.up_offset));
+    }
+    return {out};
+  }
+};
+LAMINA_OP_CASE(GatedActivationCase);
+
+}  // namespace
+}  // namespace lamina::testing

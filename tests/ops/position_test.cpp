@@ -1,0 +1,158 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "lamina/ops/position/rotary.h"
+#include "lamina/ops/position/tables.h"
+
+namespace lamina::testing {
+namespace {
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Alibi, SlopesOfThePaper) {
+  // Section 3 of the paper: 8 heads give 1/2, 1/4 … 1/256; 16 heads start at 1/sqrt(2).
+  const auto eight = ops::alibi_slopes(8);
+  for (int h = 0; h < 8; ++h) EXPECT_EQ(eight[static_cast<size_t>(h)], std::ldexp(1.0, -1 - h));
+  EXPECT_DOUBLE_EQ(ops::alibi_slopes(16)[0], std::sqrt(0.5));
+  EXPECT_DOUBLE_EQ(ops::alibi_slopes(16)[15], 0x1p-8);
+  EXPECT_EQ(ops::alibi_slopes(1), std::vector<double>{0x1p-8});
+}
+
+TEST(Alibi, OtherNumbersOfHeadsTakeEverySecondSlopeOfTheNextPower) {
+  // The published get_slopes(12): the 8 of eight heads, then the 1st, 3rd, 5th and 7th of sixteen.
+  auto expected = ops::alibi_slopes(8);
+  const auto sixteen = ops::alibi_slopes(16);
+  for (size_t h = 0; h < 8; h += 2) expected.push_back(sixteen[h]);
+  const auto twelve = ops::alibi_slopes(12);
+  ASSERT_EQ(twelve.size(), 12U);
+  for (size_t h = 0; h < 12; ++h) EXPECT_DOUBLE_EQ(twelve[h], expected[h]) << h;
+  for (int64_t n = 1; n < 200; ++n) EXPECT_EQ(static_cast<int64_t>(ops::alibi_slopes(n).size()), n);
+  EXPECT_NE(error_of([] { ops::alibi_slopes(0); }).find("n_heads is 0"), std::string::npos);
+  const Tensor tensor = ops::alibi_slopes(3, Device::cpu(1));
+  EXPECT_EQ(tensor.to_vector<float>(), (std::vector<float>{0x1p-4F, 0x1p-8F, 0x1p-2F}));
+}
+
+TEST(T5, BucketsOfThePublishedCode) {
+  // relative_position_bucket of the reference code with 32 buckets and max_distance 128.
+  const ops::T5Buckets both;
+  const std::vector<std::pair<int64_t, int64_t>> published{
+      {0, 0},     {-1, 1},    {-7, 7},     {-8, 8},   {-11, 8},  {-12, 9},  {-15, 9},  {-16, 10}, {-22, 10},
+      {-23, 11},  {-31, 11},  {-32, 12},   {-45, 12}, {-46, 13}, {-63, 13}, {-64, 14}, {-90, 14}, {-91, 15},
+      {-127, 15}, {-128, 15}, {-5000, 15}, {1, 17},   {7, 23},   {8, 24},   {16, 26},  {64, 30},  {128, 31}};
+  for (const auto& [distance, bucket] : published) EXPECT_EQ(ops::t5_bucket(distance, both), bucket) << distance;
+  const ops::T5Buckets causal{.bidirectional = false};
+  const std::vector<std::pair<int64_t, int64_t>> decoder{{5, 0},    {0, 0},     {-1, 1},    {-15, 15},
+                                                         {-16, 16}, {-18, 16},  {-19, 17},  {-32, 21},
+                                                         {-64, 26}, {-113, 31}, {-127, 31}, {-1000, 31}};
+  for (const auto& [distance, bucket] : decoder) EXPECT_EQ(ops::t5_bucket(distance, causal), bucket) << distance;
+}
+
+TEST(T5, BucketsAreMonotoneInRangeAndDefinedEverywhere) {
+  for (const bool bidirectional : {false, true}) {
+    for (const int64_t buckets : {4, 8, 32, 64}) {
+      const ops::T5Buckets options{bidirectional, buckets, 100};
+      int64_t last = 0;
+      for (int64_t behind = 0; behind < 3000; ++behind) {
+        const int64_t bucket = ops::t5_bucket(-behind, options);
+        EXPECT_GE(bucket, last);
+        last = bucket;
+      }
+      EXPECT_EQ(last, (bidirectional ? buckets / 2 : buckets) - 1);
+      EXPECT_EQ(ops::t5_bucket(INT64_MIN, options), last);
+      EXPECT_EQ(ops::t5_bucket(INT64_MAX, options), bidirectional ? buckets - 1 : 0);
+    }
+  }
+  EXPECT_NE(error_of([] { ops::t5_bucket(1, {true, 30, 128}); }).find("30 buckets"), std::string::npos);
+  EXPECT_NE(error_of([] { ops::t5_bucket(1, {true, 32, 8}); }).find("max_distance is 8"), std::string::npos);
+}
+
+TEST(T5, TheTableHoldsTheBuckets) {
+  const auto table = ops::t5_bucket_table(50, {}, Device::cpu(1)).to_vector<int64_t>();
+  ASSERT_EQ(table.size(), 99U);
+  for (int64_t r = -49; r < 50; ++r) EXPECT_EQ(table[static_cast<size_t>(r + 49)], ops::t5_bucket(r));
+}
+
+TEST(Sinusoidal, IsTheFormula) {
+  const Tensor table = ops::sinusoidal_table(50, 7, Device::cpu(1));
+  const auto values = table.to_vector<float>();
+  EXPECT_EQ(table.shape(), (Shape{50, 7}));
+  for (int pos = 0; pos < 50; ++pos) {
+    for (int i = 0; i < 7; ++i) {
+      const double angle = pos / std::pow(10000.0, (i / 2) * 2 / 7.0);
+      const double expected = i % 2 == 0 ? std::sin(angle) : std::cos(angle);
+      EXPECT_NEAR(values[static_cast<size_t>(pos * 7 + i)], expected, 0x1p-23);
+    }
+  }
+  EXPECT_EQ(ops::sinusoidal_table(0, 8, Device::cpu(1)).numel(), 0);
+  EXPECT_NE(error_of([] { ops::sinusoidal_table(-1, 8, Device::cpu(1)); }).find("-1"), std::string::npos);
+}
+
+TEST(RotaryTables, AnglesFactorAndFirstPosition) {
+  const Device device = Device::cpu(2);
+  const auto plain = ops::rotary_tables(6, 4, {.theta = 100.0}, device);
+  EXPECT_EQ(plain.cos.shape(), (Shape{6, 2}));
+  const auto cos = plain.cos.to_vector<float>();
+  EXPECT_FLOAT_EQ(cos[5 * 2], static_cast<float>(std::cos(5.0)));
+  EXPECT_FLOAT_EQ(cos[5 * 2 + 1], static_cast<float>(std::cos(0.5)));
+  const auto scaled =
+      ops::rotary_tables(2, 4, {.frequencies = {1.0, 0.1}, .attention_factor = 2.0, .first_position = 4}, device);
+  EXPECT_FLOAT_EQ(scaled.cos.to_vector<float>()[2], 2 * cos[10]);
+  EXPECT_FLOAT_EQ(scaled.sin.to_vector<float>()[3], static_cast<float>(2 * std::sin(0.5)));
+  EXPECT_TRUE(ops::rotary_tables(6, 4, {}, Device::meta()).sin.is_meta());
+  EXPECT_NE(error_of([&] { ops::rotary_tables(6, 5, {}, device); }).find("even"), std::string::npos);
+  EXPECT_NE(error_of([&] { ops::rotary_tables(6, 4, {.theta = -1}, device); }).find("theta is -1"), std::string::npos);
+  EXPECT_NE(error_of([&] { ops::rotary_tables(6, 4, {.frequencies = {1.0}}, device); }).find("1 frequencies"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { ops::rotary_tables(6, 2, {.frequencies = {NAN}}, device); }).find("finite"),
+            std::string::npos);
+}
+
+TEST(Rotary, BadArgumentsAreNamed) {
+  const Device device = Device::cpu(1);
+  const Tensor x = Tensor::zeros({2, 3, 2, 8}, DType::f32, device);
+  const auto tables = ops::rotary_tables(4, 8, {}, device);
+  const auto message = [&](const Tensor& input, const ops::RotaryOptions& options) {
+    return error_of([&] { ops::rotary(input, tables.cos, tables.sin, options); });
+  };
+  const auto positions = [&](std::vector<int64_t> values, const Shape& shape) {
+    return ops::RotaryOptions{.positions = Tensor::from(values, shape, device)};
+  };
+  EXPECT_EQ(message(x, {}), "");
+  EXPECT_NE(message(x, {.offset = 2}).find("outside the tables of 4"), std::string::npos);
+  EXPECT_NE(message(x, {.offset = -1}).find("-1"), std::string::npos);
+  EXPECT_NE(message(x, {.offset = INT64_MAX}).find("outside"), std::string::npos);
+  EXPECT_NE(message(x, {.rotary_dim = 10}).find("rotary dimension is 10"), std::string::npos);
+  EXPECT_NE(message(x, {.rotary_dim = 3}).find("even"), std::string::npos);
+  EXPECT_NE(message(x, {.rotary_dim = 2}).find("cos is [4,4]"), std::string::npos);
+  EXPECT_NE(message(x, positions({0, 1, 4}, {3})).find("position 4 (element 2"), std::string::npos);
+  EXPECT_NE(message(x, positions({0, -1, 2}, {3})).find("position -1"), std::string::npos);
+  EXPECT_NE(message(x, positions({0, 1}, {2})).find("positions is [2]"), std::string::npos);
+  EXPECT_NE(message(x.reshape({6, 2, 8}), {}).find("[batch, seq, heads, head_dim]"), std::string::npos);
+  EXPECT_NE(message(x.to(DType::i32), {}).find("i32"), std::string::npos);
+  EXPECT_NE(message(Tensor(), {}).find("undefined"), std::string::npos);
+}
+
+TEST(Rotary, ASliceOfAJoinedProjectionIsReadWhereItLies) {
+  const Device device = Device::cpu(1);
+  std::vector<float> values(2 * 3 * 6 * 8);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
+  const Tensor joined = Tensor::from(values, {2, 3, 6, 8}, device);
+  const auto tables = ops::rotary_tables(3, 8, {}, device);
+  const Tensor k = joined.slice(2, 4, 1);
+  device.allocator().reset_peak();
+  const int64_t before = device.allocator().counters().live;
+  const Tensor y = ops::rotary(k, tables.cos, tables.sin);
+  EXPECT_LT(device.allocator().counters().peak - before, 2 * k.nbytes()) << "the slice was copied first";
+  EXPECT_EQ(y.to_vector<float>(), ops::rotary(k.clone(), tables.cos, tables.sin).to_vector<float>());
+}
+
+}  // namespace
+}  // namespace lamina::testing

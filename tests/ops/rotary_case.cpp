@@ -1,0 +1,102 @@
+#include "lamina/ops/position/rotary.h"
+
+#include <random>
+
+#include "support/op_case.h"
+
+namespace lamina::testing {
+namespace {
+
+using ops::RotaryPairing;
+
+struct RotaryCase {
+  static constexpr const char* name = "rotary";
+  struct Params {
+    Shape x;  // [batch, seq, heads, head_dim]
+    RotaryPairing pairing = RotaryPairing::half_split;
+    int64_t rotary_dim = 0;
+    bool per_element = false;
+    int64_t offset = 0;
+    int positions_rank = 0;  // 0: by offset
+    DType position_type = DType::i64;
+  };
+
+  static std::vector<Params> sweep() {
+    const auto interleaved = RotaryPairing::interleaved;
+    const auto split = RotaryPairing::half_split;
+    return {{{2, 3, 2, 8}},
+            {{1, 1, 1, 2}},
+            {{1, 1, 1, 2}, interleaved},
+            {{2, 5, 3, 64}, split, 0, false, 7},
+            {{2, 5, 3, 64}, interleaved, 0, false, 7},
+            {{2, 3, 2, 80}, split, 54, true},
+            {{2, 3, 2, 80}, interleaved, 54, true},
+            {{3, 4, 1, 6}, split, 0, false, 0, 1},
+            {{3, 4, 1, 6}, split, 4, true, 0, 2, DType::i32},
+            {{3, 4, 2, 7}, interleaved, 6, false, 0, 2},
+            {{2, 4, 5, 128}, interleaved, 128, true, 1},
+            {{0, 4, 2, 6}},
+            {{2, 0, 2, 6}, interleaved},
+            {{2, 3, 0, 6}},
+            {{2, 3, 2, 0}},
+            {{2, 67, 9, 34}, split, 34, false, 3},
+            {{1, 130, 7, 48}, interleaved, 20, false, 0, 1}};
+  }
+  static std::vector<Params> bench() {
+    return {{{8, 1024, 12, 64}}, {{8, 1024, 12, 64}, RotaryPairing::interleaved}, {{1, 4096, 32, 128}}};
+  }
+  static std::string describe(const Params& p) {
+    return str(p.x, p.pairing == RotaryPairing::half_split ? " half-split" : " interleaved",
+               p.rotary_dim != 0 ? str(" of ", p.rotary_dim) : "", p.per_element ? " per element" : "",
+               p.offset != 0 ? str(" offset ", p.offset) : "",
+               p.positions_rank != 0 ? str(" positions of rank ", p.positions_rank) : "");
+  }
+  static int64_t dim(const Params& p) { return p.rotary_dim != 0 ? p.rotary_dim : p.x[3]; }
+  static int64_t rows(const Params& p) { return p.x[1] + p.offset + 3; }
+  static std::vector<Input> inputs(const Params& p) {
+    const Input table{.shape = {rows(p), p.per_element ? dim(p) : dim(p) / 2}, .differentiable = false};
+    Input positions = absent();
+    if (p.positions_rank != 0) {
+      std::mt19937_64 random(5);
+      const Shape shape = p.positions_rank == 1 ? Shape{p.x[1]} : Shape{p.x[0], p.x[1]};
+      std::vector<double> values(static_cast<size_t>(shape.numel()));
+      for (double& value : values) value = static_cast<double>(random() % static_cast<uint64_t>(rows(p)));
+      positions = integers(shape, values, p.position_type);
+    }
+    return {{.shape = p.x}, table, table, positions};
+  }
+  static std::vector<Tensor> run(const Params& p, const std::vector<Tensor>& in) {
+    return {ops::rotary(in[0], in[1], in[2],
+                        {.pairing = p.pairing, .rotary_dim = p.rotary_dim, .offset = p.offset, .positions = in[3]})};
+  }
+
+  template <class S>
+  static Arrays<S> oracle(const Params& p, const Arrays<S>& in) {
+    const int64_t d = dim(p);
+    const int64_t width = in[1].dim(1);
+    Array<S> y(p.x);
+    for (int64_t i = 0; i < y.numel(); ++i) {
+      const int64_t element = i % p.x[3];
+      const int64_t token = i / p.x[3] / p.x[2];
+      if (element >= d) {
+        y[i] = in[0][i];
+        continue;
+      }
+      int64_t position = p.offset + token % p.x[1];
+      if (p.positions_rank == 1) position = static_cast<int64_t>(value_of(in[3][token % p.x[1]]));
+      if (p.positions_rank == 2) position = static_cast<int64_t>(value_of(in[3][token]));
+      const bool split = p.pairing == RotaryPairing::half_split;
+      const bool is_first = split ? element < d / 2 : element % 2 == 0;
+      const int64_t distance = split ? d / 2 : 1;
+      const int64_t pair = split ? element % (d / 2) : element / 2;
+      const int64_t at = position * width + (p.per_element ? element : pair);
+      const S partner = in[0][is_first ? i + distance : i - distance];
+      y[i] = in[0][i] * in[1][at] + (is_first ? -partner : partner) * in[2][at];
+    }
+    return {y};
+  }
+};
+LAMINA_OP_CASE(RotaryCase);
+
+}  // namespace
+}  // namespace lamina::testing
