@@ -19,8 +19,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-constexpr int64_t kBackwardTile = 96;  // queries and keys
-constexpr int64_t kRowPanel = 12;      // queries whose reach is looked at together
+constexpr int64_t kBackwardTile = 64;  // queries and keys
+constexpr int64_t kRowPanel = 8;       // queries whose reach is looked at together
 
 /// What all tasks of one backward pass share.
 template <class A>
@@ -121,14 +121,22 @@ class BackwardTask {
     load_rows<T>(args_.dy.data<T>() + row * y_stride + head_ * sizes_.d_v, y_stride, rows, sizes_.d_v, A{1}, dy_,
                  v_ld_);
     std::fill(diagonals_, diagonals_ + 3 * kBackwardTile, A{0});
-    for (int64_t at = 0; at < rows; at += kRowPanel) {
-      const int64_t n = std::min(kRowPanel, rows - at);
-      reach_[at / kRowPanel] = reach(q0 + at, n);
-      recompute(q0, at, n, reach_[at / kRowPanel], partial);
+    multiply_rows(q0, rows, partial);
+    const bool plain = !partial && keys_ == kBackwardTile && in_.options.soft_cap == 0 &&
+                       !shared_.bias.by_key.defined() && !dropout_.active();
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t index = (b_ * sizes_.n_heads + head_) * sizes_.seq_q + q0 + r;
+      const Row line{in_.greatest.data<A>()[index], in_.inverse.data<A>()[index],
+                     shared_.delta.template data<A>()[index], p_ + r * kBackwardTile, ds_ + r * kBackwardTile};
+      if (plain) {
+        plain_row(line);
+      } else {
+        general_row(line, q0 + r, r, reach_[r / kRowPanel]);
+      }
     }
-    add_to_keys(rows);
+    add_to_keys(rows, partial);
     if (dt5_ != nullptr) add_to_buckets(q0, rows);
-    add_to_queries(q0, rows);
+    add_to_queries(q0, rows, partial);
   }
 
   /// Columns of the tile, in whole vectors, that `n` queries from `query` on can reach.
@@ -139,51 +147,37 @@ class BackwardTask {
     return {std::min(begin, end), end};
   }
 
-  /// p and ds of `n` queries.
-  void recompute(int64_t q0, int64_t at, int64_t n, AttentionMask::Range columns, bool partial) {
-    A* p = p_ + at * kBackwardTile;
-    A* ds = ds_ + at * kBackwardTile;
-    for (int64_t r = 0; partial && r < n; ++r) {
-      std::fill(p + r * kBackwardTile, p + r * kBackwardTile + columns.begin, A{0});
-      std::fill(p + r * kBackwardTile + columns.end, p + (r + 1) * kBackwardTile, A{0});
-      std::fill(ds + r * kBackwardTile, ds + r * kBackwardTile + columns.begin, A{0});
-      std::fill(ds + r * kBackwardTile + columns.end, ds + (r + 1) * kBackwardTile, A{0});
-    }
-    const int64_t width = columns.end - columns.begin;
-    if (width == 0) return;
-    tile_gemm<A>({.m = n,
-                  .n = width,
-                  .depth = sizes_.d_qk,
-                  .a = q_ + at * k_ld_,
-                  .a_row = k_ld_,
-                  .a_depth = 1,
-                  .b = kt_ + columns.begin,
-                  .ldb = kBackwardTile,
-                  .c = p + columns.begin,
-                  .ldc = kBackwardTile});
-    tile_gemm<A>({.m = n,
-                  .n = width,
-                  .depth = sizes_.d_v,
-                  .a = dy_ + at * v_ld_,
-                  .a_row = v_ld_,
-                  .a_depth = 1,
-                  .b = vt_ + columns.begin,
-                  .ldb = kBackwardTile,
-                  .c = ds + columns.begin,
-                  .ldc = kBackwardTile});
-    const bool plain = !partial && keys_ == kBackwardTile && in_.options.soft_cap == 0 &&
-                       !shared_.bias.by_key.defined() && !dropout_.active();
-    for (int64_t r = 0; r < n; ++r) {
-      const int64_t query = q0 + at + r;
-      const int64_t index = (b_ * sizes_.n_heads + head_) * sizes_.seq_q + query;
-      const Row row{in_.greatest.data<A>()[index], in_.inverse.data<A>()[index],
-                    shared_.delta.template data<A>()[index], p + r * kBackwardTile, ds + r * kBackwardTile};
-      if (plain) {
-        plain_row(row);
-      } else {
-        general_row(row, query, at + r, columns);
+  /// p = q kᵀ and ds = dy vᵀ, a few queries at a time where they do not reach all keys; zeros beyond their reach.
+  void multiply_rows(int64_t q0, int64_t rows, bool partial) {
+    for (int64_t at = 0; at < rows; at += kRowPanel) {
+      const AttentionMask::Range columns = reach(q0 + at, std::min(kRowPanel, rows - at));
+      reach_[at / kRowPanel] = columns;
+      for (int64_t r = at; partial && r < std::min(at + kRowPanel, rows); ++r) {
+        for (A* row : {p_ + r * kBackwardTile, ds_ + r * kBackwardTile}) {
+          std::fill(row, row + columns.begin, A{0});
+          std::fill(row + columns.end, row + kBackwardTile, A{0});
+        }
       }
     }
+    const int64_t step = partial ? kRowPanel : rows;
+    const auto multiply = [&](const A* a, int64_t depth, int64_t lda, const A* b, A* c) {
+      for (int64_t at = 0; at < rows; at += step) {
+        const auto [begin, end] = reach_[at / kRowPanel];
+        if (begin == end) continue;
+        tile_gemm<A>({.m = std::min(step, rows - at),
+                      .n = end - begin,
+                      .depth = depth,
+                      .a = a + at * lda,
+                      .a_row = lda,
+                      .a_depth = 1,
+                      .b = b + begin,
+                      .ldb = kBackwardTile,
+                      .c = c + at * kBackwardTile + begin,
+                      .ldc = kBackwardTile});
+      }
+    };
+    multiply(q_, sizes_.d_qk, k_ld_, kt_, p_);
+    multiply(dy_, sizes_.d_v, v_ld_, vt_, ds_);
   }
 
   /// One query of a tile. In: p the scores, ds = dy·v. Out: the weights and the scores' gradients.
@@ -247,9 +241,10 @@ class BackwardTask {
   }
 
   /// dv += pᵀ dy and dk += dsᵀ q, for a few keys at a time over the queries that reach them.
-  void add_to_keys(int64_t rows) {
-    for (int64_t key = 0; key < keys_; key += kRowPanel) {
-      const int64_t n = std::min(kRowPanel, keys_ - key);
+  void add_to_keys(int64_t rows, bool partial) {
+    const int64_t step = partial ? kRowPanel : keys_;
+    for (int64_t key = 0; key < keys_; key += step) {
+      const int64_t n = std::min(step, keys_ - key);
       int64_t begin = rows;
       int64_t end = 0;
       for (int64_t at = 0; at < rows; at += kRowPanel) {
@@ -282,10 +277,11 @@ class BackwardTask {
   }
 
   /// dq += ds k, in turn.
-  void add_to_queries(int64_t q0, int64_t rows) {
-    for (int64_t at = 0; at < rows; at += kRowPanel) {
+  void add_to_queries(int64_t q0, int64_t rows, bool partial) {
+    const int64_t step = partial ? kRowPanel : rows;
+    for (int64_t at = 0; at < rows; at += step) {
       const AttentionMask::Range columns = reach_[at / kRowPanel];
-      tile_gemm<A>({.m = std::min(kRowPanel, rows - at),
+      tile_gemm<A>({.m = std::min(step, rows - at),
                     .n = k_ld_,
                     .depth = std::max<int64_t>(std::min(columns.end, keys_) - columns.begin, 0),
                     .a = ds_ + at * kBackwardTile + columns.begin,

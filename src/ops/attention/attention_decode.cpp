@@ -63,10 +63,10 @@ Tensor attention_decode(const Tensor& q, const Tensor& k_cache, const Tensor& v_
                              q.dim(2), k_cache.dim(1), k_cache.dim(1) == 0 ? 0 : q.dim(2) / k_cache.dim(1),
                              q.dim(3), v_cache.dim(3)};
   check_attention_options(kOp, options, sizes);
-  check_attention_extras(kOp, options, extras, sizes);
   LAMINA_CHECK(options.dropout == 0, kOp, ": dropout is ", options.dropout, "; generation drops nothing, set it to 0");
   LAMINA_CHECK(!extras.document_starts.defined(), kOp,
                ": document_starts has no meaning for a cache; give each document its own row");
+  check_attention_extras(kOp, options, extras, sizes);
   check_lengths(lengths, sizes.seq_q, sizes.seq_k);
   AttentionDecode args;
   args.q = as_accumulation(q, q.dtype());

@@ -1,7 +1,7 @@
 // One task is a block of queries of one head against all keys it may see, tile by tile. Scores are held transposed,
 // keys by queries: Qᵀ is made once per task, keys are used as they lie, the softmax runs lane by lane without a
-// reduction across lanes, and P V reads P through strides. A tile is worked off in panels of two vectors of queries, so
-// that scores stay in the first-level cache, and each panel takes only the keys its queries can reach.
+// reduction across lanes, and P V reads P through strides. A tile is worked off in panels of a few vectors of queries,
+// so that scores stay in the first-level cache, and each vector takes only the keys its queries can reach.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/attention/attention_forward_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -15,7 +15,9 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
 constexpr int64_t kQueryBlock = 128;
-constexpr int64_t kKeyTile = 96;
+constexpr int64_t kKeyTile = 64;
+constexpr int64_t kPanelVectors = 4;
+constexpr int64_t kKeyGroup = 8;  // keys whose queries are looked at together
 
 template <class T>
 class ForwardTask {
@@ -52,7 +54,7 @@ class ForwardTask {
  private:
   void take() {
     const int64_t lanes = lanes_of<A>();
-    panel_ = kTileVectors * lanes;
+    panel_ = kPanelVectors * lanes;
     k_ld_ = round_up(sizes_.d_qk, lanes);
     v_ld_ = round_up(sizes_.d_v, lanes);
     q_rows_ = scratch_.take(kQueryBlock * k_ld_);
@@ -64,7 +66,7 @@ class ForwardTask {
     max_ = scratch_.take(kQueryBlock);
     sum_ = scratch_.take(kQueryBlock);
     shrink_ = scratch_.take(kQueryBlock);
-    holes_ = scratch_.take(panel_);
+    holes_ = scratch_.take(lanes);
   }
 
   void start() {
@@ -91,111 +93,139 @@ class ForwardTask {
                  k_ld_);
     load_rows<T>(args_.v.data<T>() + row * v_stride + kv_head * sizes_.d_v, v_stride, k1 - k0, sizes_.d_v, A{1}, v_,
                  v_ld_);
-    for (int64_t at = 0; at < count_; at += panel_) {
-      const int64_t rows = std::min(panel_, count_ - at);
-      const int64_t begin = std::max(k0, mask_.keys(q0_ + at).begin);
-      const int64_t end = std::min(k1, mask_.keys(q0_ + at + rows - 1).end);
-      if (begin < end) add_panel(at, rows, begin, end, k0, partial);
+    for (int64_t at = 0; at < count_; at += panel_) add_panel(at, k0, k1, partial);
+  }
+
+  /// The keys of a tile, counted from its first, that some queries can reach.
+  AttentionMask::Range reach(int64_t first, int64_t last, int64_t k0, int64_t k1) const {
+    const int64_t begin = std::max(k0, mask_.keys(q0_ + first).begin);
+    const int64_t end = std::min(k1, mask_.keys(q0_ + last).end);
+    return {begin - k0, std::max(begin, end) - k0};
+  }
+
+  /// Keys [k0, k1) for the panel of queries from `at` on.
+  void add_panel(int64_t at, int64_t k0, int64_t k1, bool partial) {
+    const int64_t lanes = lanes_of<A>();
+    AttentionMask::Range reach_of[kPanelVectors] = {};
+    const int64_t vectors = (std::min(panel_, count_ - at) + lanes - 1) / lanes;
+    for (int64_t v = 0; v < vectors; ++v) {
+      const int64_t first = at + v * lanes;
+      reach_of[v] = reach(first, std::min(first + lanes, count_) - 1, k0, k1);
+    }
+    score(at, k1 - k0, reach_of, vectors, partial);
+    const bool adjust = partial || args_.options.soft_cap > 0 || bias_.by_query.defined();
+    for (int64_t v = 0; v < vectors; ++v) {
+      const auto [begin, end] = reach_of[v];
+      if (begin >= end) continue;
+      const Column column{s_ + begin * panel_ + v * lanes, at + v * lanes, k0 + begin, end - begin};
+      if (adjust) adjust_scores(column, partial);
+      softmax(column);
+      if (dropout_.active()) drop(column);
+      tile_gemm<A>({.m = std::min(lanes, count_ - column.query),
+                    .n = v_ld_,
+                    .depth = column.keys,
+                    .a = column.s,
+                    .a_row = 1,
+                    .a_depth = panel_,
+                    .b = v_ + begin * v_ld_,
+                    .ldb = v_ld_,
+                    .c = o_ + column.query * v_ld_,
+                    .ldc = v_ld_,
+                    .row_factors = shrink_ + column.query});
     }
   }
 
-  /// Keys [begin, end) of the tile that starts at k0, for `rows` queries from `at` on.
-  void add_panel(int64_t at, int64_t rows, int64_t begin, int64_t end, int64_t k0, bool partial) {
-    const int64_t keys = end - begin;
-    tile_gemm<A>({.m = keys,
-                  .n = panel_,
-                  .depth = sizes_.d_qk,
-                  .a = k_ + (begin - k0) * k_ld_,
-                  .a_row = k_ld_,
-                  .a_depth = 1,
-                  .b = q_ + at,
-                  .ldb = kQueryBlock,
-                  .c = s_,
-                  .ldc = panel_});
-    if (partial || args_.options.soft_cap > 0 || bias_.by_query.defined()) adjust_scores(at, begin, end, partial);
-    softmax(at, keys);
-    if (dropout_.active()) drop(at, begin, end);
-    tile_gemm<A>({.m = rows,
-                  .n = v_ld_,
-                  .depth = keys,
-                  .a = s_,
-                  .a_row = 1,
-                  .a_depth = panel_,
-                  .b = v_ + (begin - k0) * v_ld_,
-                  .ldb = v_ld_,
-                  .c = o_ + at * v_ld_,
-                  .ldc = v_ld_,
-                  .row_factors = shrink_ + at});
+  /// s_ = k qᵀ, a few keys at a time for the queries that reach them, or all at once.
+  void score(int64_t at, int64_t keys, const AttentionMask::Range* reach_of, int64_t vectors, bool partial) {
+    const int64_t lanes = lanes_of<A>();
+    const int64_t step = partial ? kKeyGroup : keys;
+    for (int64_t key = 0; key < keys; key += step) {
+      const int64_t count = std::min(step, keys - key);
+      int64_t first = 0;
+      int64_t last = vectors;
+      while (first < last && !(reach_of[first].begin < key + count && reach_of[first].end > key)) ++first;
+      while (first < last && !(reach_of[last - 1].begin < key + count && reach_of[last - 1].end > key)) --last;
+      if (first == last) continue;
+      tile_gemm<A>({.m = count,
+                    .n = (last - first) * lanes,
+                    .depth = sizes_.d_qk,
+                    .a = k_ + key * k_ld_,
+                    .a_row = k_ld_,
+                    .a_depth = 1,
+                    .b = q_ + at + first * lanes,
+                    .ldb = kQueryBlock,
+                    .c = s_ + key * panel_ + first * lanes,
+                    .ldc = panel_});
+    }
   }
 
-  /// Soft cap, bias and mask, on the transposed scores.
-  void adjust_scores(int64_t at, int64_t begin, int64_t end, bool partial) {
+  /// One vector of queries against the keys it reaches; scores of one key lie panel_ behind those of the last.
+  struct Column {
+    A* s;
+    int64_t query;  // first, counted from q0_
+    int64_t key;    // first
+    int64_t keys;
+  };
+
+  /// Soft cap, bias and mask.
+  void adjust_scores(const Column& column, bool partial) {
     const D d;
-    const int64_t lanes = lanes_of<A>();
-    const auto cap = hn::Set(d, static_cast<A>(args_.options.soft_cap));
-    const auto uncap = hn::Set(d, static_cast<A>(args_.options.soft_cap > 0 ? 1 / args_.options.soft_cap : 0));
+    const int64_t first = q0_ + column.query;
+    const A cap = static_cast<A>(args_.options.soft_cap);
     const auto never = hn::Set(d, -std::numeric_limits<A>::infinity());
     const bool biased = bias_.by_query.defined();
     const bool holes = partial && !mask_.ranges_suffice();
-    for (int64_t key = begin; key < end; ++key) {
-      A* row = s_ + (key - begin) * panel_;
-      const A* bias = biased ? bias_.template queries<A>(head_, q0_ + at, key) : nullptr;
-      const auto seen = mask_.queries(key);
-      if (holes) mask_.fill_queries(key, q0_ + at, std::min(panel_, count_ - at), holes_);
-      for (int64_t i = 0; i < panel_; i += lanes) {
-        V s = hn::LoadU(d, row + i);
-        if (args_.options.soft_cap > 0) s = hn::Mul(cap, tanh_of(d, hn::Mul(s, uncap)));
-        if (biased) s = hn::Add(s, hn::LoadU(d, bias + i));
-        if (partial) {
-          const int64_t first = q0_ + at + i;
-          s = hn::IfThenElse(lanes_between(d, seen.begin - first, seen.end - first), s, never);
-          if (holes) s = hn::IfThenElse(hn::Lt(hn::LoadU(d, holes_ + i), hn::Zero(d)), never, s);
-        }
-        hn::StoreU(s, d, row + i);
+    for (int64_t i = 0; i < column.keys; ++i) {
+      const int64_t key = column.key + i;
+      V s = hn::LoadU(d, column.s + i * panel_);
+      if (cap > 0) s = hn::Mul(hn::Set(d, cap), tanh_of(d, hn::Mul(s, hn::Set(d, 1 / cap))));
+      if (biased) s = hn::Add(s, hn::LoadU(d, bias_.template queries<A>(head_, first, key)));
+      if (partial) {
+        const auto seen = mask_.queries(key);
+        s = hn::IfThenElse(lanes_between(d, seen.begin - first, seen.end - first), s, never);
       }
+      if (holes) {
+        mask_.fill_queries(key, first, std::min(lanes_of<A>(), count_ - column.query), holes_);
+        s = hn::IfThenElse(hn::Lt(hn::LoadU(d, holes_), hn::Zero(d)), never, s);
+      }
+      hn::StoreU(s, d, column.s + i * panel_);
     }
   }
 
   /// Scores become exp(score − maximum); `shrink_` is what sums of earlier tiles are to be multiplied by.
-  void softmax(int64_t at, int64_t keys) {
+  void softmax(const Column& column) {
     const D d;
-    const int64_t lanes = lanes_of<A>();
-    for (int64_t i = at; i < at + panel_; i += lanes) {
-      A* column = s_ + (i - at);
-      const V before = hn::LoadU(d, max_ + i);
-      V most = before;
-      V other = before;
-      int64_t key = 0;
-      for (; key + 2 <= keys; key += 2) {
-        most = hn::Max(most, hn::LoadU(d, column + key * panel_));
-        other = hn::Max(other, hn::LoadU(d, column + (key + 1) * panel_));
-      }
-      if (key < keys) most = hn::Max(most, hn::LoadU(d, column + key * panel_));
-      most = hn::Max(most, other);
-      const V shrink = exp_flushed(d, hn::Sub(before, most));
-      V sum = hn::Mul(hn::LoadU(d, sum_ + i), shrink);
-      for (key = 0; key < keys; ++key) {
-        const V p = exp_flushed(d, hn::Sub(hn::LoadU(d, column + key * panel_), most));
-        sum = hn::Add(sum, p);
-        hn::StoreU(p, d, column + key * panel_);
-      }
-      hn::StoreU(most, d, max_ + i);
-      hn::StoreU(sum, d, sum_ + i);
-      hn::StoreU(shrink, d, shrink_ + i);
+    const V before = hn::LoadU(d, max_ + column.query);
+    V most = before;
+    V other = before;
+    int64_t key = 0;
+    for (; key + 2 <= column.keys; key += 2) {
+      most = hn::Max(most, hn::LoadU(d, column.s + key * panel_));
+      other = hn::Max(other, hn::LoadU(d, column.s + (key + 1) * panel_));
     }
+    if (key < column.keys) most = hn::Max(most, hn::LoadU(d, column.s + key * panel_));
+    most = hn::Max(most, other);
+    const V shrink = exp_flushed(d, hn::Sub(before, most));
+    V sum = hn::Mul(hn::LoadU(d, sum_ + column.query), shrink);
+    for (key = 0; key < column.keys; ++key) {
+      const V p = exp_flushed(d, hn::Sub(hn::LoadU(d, column.s + key * panel_), most));
+      sum = hn::Add(sum, p);
+      hn::StoreU(p, d, column.s + key * panel_);
+    }
+    hn::StoreU(most, d, max_ + column.query);
+    hn::StoreU(sum, d, sum_ + column.query);
+    hn::StoreU(shrink, d, shrink_ + column.query);
   }
 
-  void drop(int64_t at, int64_t begin, int64_t end) {
+  void drop(const Column& column) {
     const D d;
-    const int64_t lanes = lanes_of<A>();
     const auto step = static_cast<uint64_t>(sizes_.seq_k);
-    for (int64_t key = begin; key < end; ++key) {
-      A* row = s_ + (key - begin) * panel_;
-      for (int64_t i = 0; i < panel_; i += lanes) {
-        const int64_t query = (b_ * sizes_.n_heads + head_) * sizes_.seq_q + q0_ + at + i;
-        const auto first = static_cast<uint64_t>(query) * step + static_cast<uint64_t>(key);
-        hn::StoreU(hn::Mul(hn::LoadU(d, row + i), dropout_.factors(d, first, step)), d, row + i);
-      }
+    const int64_t query = (b_ * sizes_.n_heads + head_) * sizes_.seq_q + q0_ + column.query;
+    const auto first = static_cast<uint64_t>(query) * step + static_cast<uint64_t>(column.key);
+    for (int64_t key = 0; key < column.keys; ++key) {
+      A* at = column.s + key * panel_;
+      const V factors = dropout_.factors(d, first + static_cast<uint64_t>(key), step);
+      hn::StoreU(hn::Mul(hn::LoadU(d, at), factors), d, at);
     }
   }
 

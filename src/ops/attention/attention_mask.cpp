@@ -160,9 +160,10 @@ int64_t AttentionMask::pairs_of(int64_t query) const {
   if (ranges_suffice_) return length;
   const int64_t position = query + offset_ - range.begin;
   const int64_t sides = causal_ ? 1 : 2;
-  const auto [kind, window, global, block, window_blocks, global_blocks, random_blocks, stride, seed] = pattern_;
-  if (kind == Kind::window) return position < global ? length : std::min(length, sides * window - 1 + global);
-  if (kind == Kind::strided) return std::min(length, sides * window - 1 + length / stride);
+  const int64_t near = 1 + sides * (pattern_.window - 1);
+  const auto& [kind, window, global, block, window_blocks, global_blocks, random_blocks, stride, seed] = pattern_;
+  if (kind == Kind::window) return position < global ? length : std::min(length, near + global);
+  if (kind == Kind::strided) return std::min(length, near + length / stride + 1);
   if (position / block < global_blocks) return length;
   return std::min(length, (1 + sides * window_blocks + global_blocks + random_blocks) * block);
 }

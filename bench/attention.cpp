@@ -1,0 +1,161 @@
+// Attention beside the GEMM library's peak in the same run (the work counted is that of the pairs that may meet), a
+// window against all keys, decoding beside the speed of reading memory, and one thread against all.
+#include "lamina/ops/attention/attention.h"
+
+#include <random>
+
+#include "lamina/autograd/tape.h"
+#include "lamina/ops/attention/attention_decode.h"
+#include "support/suite.h"
+
+namespace lamina::bench {
+namespace {
+
+struct Shapes {
+  int64_t batch;
+  int64_t seq;
+  int64_t heads;
+  int64_t kv_heads;
+  int64_t head_dim;
+  ops::AttentionOptions options = {};
+};
+
+Tensor random_tensor(const Shape& shape, const Device& device) {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
+  std::vector<float> values(static_cast<size_t>(shape.numel()));
+  for (float& value : values) value = uniform(random);
+  return Tensor::from(values, shape, device);
+}
+
+/// One attention call and its gradient, repeatable.
+struct Call {
+  ops::AttentionOptions options;
+  Tensor q, k, v, dy, y;
+  Tape tape;
+
+  Call(const Shapes& s, const Device& device)
+      : options(s.options),
+        q(random_tensor({s.batch, s.seq, s.heads, s.head_dim}, device)),
+        k(random_tensor({s.batch, s.seq, s.kv_heads, s.head_dim}, device)),
+        v(random_tensor({s.batch, s.seq, s.kv_heads, s.head_dim}, device)),
+        dy(random_tensor(q.shape(), device)) {
+    Tensor wq = q;
+    Tensor wk = k;
+    Tensor wv = v;
+    for (Tensor* leaf : {&wq, &wk, &wv}) tape.watch(*leaf);
+    y = ops::attention(wq, wk, wv, options);
+    q = q.detach();
+    k = k.detach();
+    v = v.detach();
+  }
+  void forward() const { ops::attention(q, k, v, options); }
+  void backward() {
+    tape.zero_grad();
+    tape.backward({y}, {dy}, true);
+  }
+};
+
+double flops_of(const Device& device, const std::function<void()>& call) {
+  const int64_t before = device.work().flops;
+  call();
+  return static_cast<double>(device.work().flops - before);
+}
+
+void add_share(Context& context, const std::string& what, const Shapes& shapes, bool must) {
+  Call call(shapes, context.device());
+  const auto add = [&](const std::string& way, const std::function<void()>& body, double least) {
+    const double flops = flops_of(context.device(), body);
+    Row row{str("attention ", way, " ", what), 1e-9 * flops / context.seconds(body), context.gemm_peak(), "GFLOP/s",
+            "sgemm peak"};
+    if (must) row.at_least = least;
+    context.add(row);
+  };
+  add(
+      "forward", [&] { call.forward(); }, 0.5);
+  add(
+      "backward", [&] { call.backward(); }, 0.4);
+}
+
+void add_threads(Context& context, const Shapes& shapes) {
+  Call all(shapes, context.device());
+  Call one(shapes, context.one_thread());
+  const auto add = [&](const std::string& way, const std::function<void()>& ours, const std::function<void()>& peer) {
+    const auto [time, time_one] = context.seconds(ours, peer);
+    context.add({"attention " + way + ", all threads", 1 / time, 1 / time_one, "call/s", "one thread"});
+  };
+  add(
+      "forward", [&] { all.forward(); }, [&] { one.forward(); });
+  add(
+      "backward", [&] { all.backward(); }, [&] { one.backward(); });
+}
+
+void add_window(Context& context) {
+  Shapes shapes{1, 16384, 1, 1, 64};
+  Call full(shapes, context.device());
+  shapes.options.pattern = {.kind = ops::AttentionPattern::Kind::window, .window = 256};
+  Call window(shapes, context.device());
+  const auto add = [&](const std::string& way, const std::function<void()>& ours, const std::function<void()>& peer) {
+    const auto [time, time_full] = context.seconds(ours, peer);
+    context.add({"attention " + way + ", window 256 of 16384", 1 / time, 1 / time_full, "call/s", "all keys", 20.0});
+  };
+  add(
+      "forward", [&] { window.forward(); }, [&] { full.forward(); });
+  add(
+      "backward", [&] { window.backward(); }, [&] { full.backward(); });
+}
+
+/// Sums a block of memory with all threads.
+void read_all(const Tensor& block) {
+  constexpr int64_t kPart = 1 << 18;
+  const int64_t parts = block.numel() / kPart;
+  std::vector<float> sums(static_cast<size_t>(parts));
+  block.device().threads().tasks(parts, [&](int64_t part) {
+    const float* from = block.data<float>() + part * kPart;
+    float lanes[64] = {};
+    for (int64_t i = 0; i < kPart; i += 64) {
+      for (int64_t l = 0; l < 64; ++l) lanes[l] += from[i + l];
+    }
+    for (const float lane : lanes) sums[static_cast<size_t>(part)] += lane;
+  });
+}
+
+void add_decode(Context& context, int64_t queries, int64_t heads, int64_t kv_heads, DType dtype) {
+  constexpr int64_t kHeadDim = 64;
+  constexpr int64_t kCacheBytes = 1 << 27;
+  const Device& device = context.device();
+  const int64_t length = kCacheBytes / (kv_heads * kHeadDim * static_cast<int64_t>(size_of(dtype)));
+  const Tensor q = random_tensor({1, queries, heads, kHeadDim}, device);
+  const Tensor k = random_tensor({1, kv_heads, length, kHeadDim}, device).to(dtype);
+  const Tensor v = k.clone();
+  const Tensor lengths = Tensor::from(std::vector<int64_t>{length}, {1}, device);
+  const Tensor block = Tensor::full({2 * kCacheBytes / 4}, 0.5, DType::f32, device);
+  const auto [time, time_read] =
+      context.seconds([&] { ops::attention_decode(q, k, v, lengths); }, [&] { read_all(block); });
+  context.add({str("attention_decode ", queries, " queries, ", heads, "/", kv_heads, " heads ", dtype),
+               2e-9 * kCacheBytes / time, 2e-9 * kCacheBytes / time_read, "GB/s", "reading memory"});
+}
+
+}  // namespace
+
+LAMINA_BENCH_SUITE(attention) {
+  ops::AttentionOptions open;
+  open.causal = false;
+  ops::AttentionOptions dropping;
+  dropping.dropout = 0.2;
+  add_share(context, "causal [1,2048,8,64]", {1, 2048, 8, 8, 64}, true);
+  add_share(context, "open [1,2048,8,64]", {1, 2048, 8, 8, 64, open}, true);
+  add_share(context, "causal [1,2048,8/2,128]", {1, 2048, 8, 2, 128}, false);
+  add_share(context, "causal [12,256,6,64]", {12, 256, 6, 6, 64}, false);
+  add_share(context, "causal, dropout [12,256,6,64]", {12, 256, 6, 6, 64, dropping}, false);
+  add_threads(context, {1, 2048, 4, 4, 64});
+  add_window(context);
+  add_decode(context, 1, 8, 8, DType::f32);
+  add_decode(context, 1, 1, 1, DType::f32);
+  add_decode(context, 1, 32, 4, DType::f32);
+  add_decode(context, 1, 8, 8, DType::bf16);
+  add_decode(context, 1, 32, 4, DType::bf16);
+  add_decode(context, 4, 8, 2, DType::f32);
+}
+
+}  // namespace lamina::bench
