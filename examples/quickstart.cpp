@@ -244,7 +244,7 @@ std::vector<double> train(Model& model, Tape& tape, const Options& options, cons
     const Batch batch = make_batch(random, kBatch, device);
     const Tensor loss = ops::linear_cross_entropy(model.forward(batch.ids), model.embedding, batch.targets);
     tape.backward(loss);
-    ops::clip_grad_norm_(optimizer.gradients(tape), 1.0);
+    ops::clip_grad_norm_(optimizer.gradients(tape), {.max_norm = 1.0});
     optimizer.step(tape);
     tape.zero_grad();
 

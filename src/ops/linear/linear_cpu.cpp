@@ -14,6 +14,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
 
 /// y and, where wanted, z of one block from the product's sums.
 template <class T, class Function>
