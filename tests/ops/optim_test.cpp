@@ -276,6 +276,16 @@ TEST(muon, UpdateIsNearlyOrthogonal) {
   }
 }
 
+TEST(muon, AZeroGradientMovesNothing) {
+  const Device device = Device::cpu();
+  for (const double eps : {0.0, 1e-7}) {
+    const ops::MuonSlot slot{{Tensor::full({3, 4}, 0.5, DType::f32, device), Tensor::zeros({3, 4}, DType::f32, device)},
+                             Tensor::zeros({3, 4}, DType::f32, device)};
+    ops::muon({slot}, {.eps = eps});
+    EXPECT_EQ(slot.param.to_vector<double>(), std::vector<double>(12, 0.5));
+  }
+}
+
 /// Bits of params, masters and moments after a few steps with `threads` threads.
 std::vector<std::vector<double>> bits_after(int threads, const std::string& which, const Types& types) {
   const std::vector<Shape> shapes = which == "muon" ? std::vector<Shape>{{130, 70}, {5, 9}} : kShapes;
