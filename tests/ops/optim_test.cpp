@@ -164,6 +164,13 @@ TEST(adamw, EqualsThePlainLoopForAllTypes) {
   }
 }
 
+#if defined(__x86_64__)
+const bool kFused = __builtin_cpu_supports("fma") != 0;
+#else
+const bool kFused = true;
+#endif
+
+/// To the bit where the machine multiplies and adds in one rounding, as the one that made the golden file did.
 TEST(adamw, ReproducesPyTorch) {
   const std::string path = LAMINA_GOLDEN_DIR "/modules.safetensors";
   const Device device = Device::cpu();
@@ -194,7 +201,9 @@ TEST(adamw, ReproducesPyTorch) {
     ops::adamw({slot}, {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8});
     const auto torch = load(str("p", step));
     expect_as_close(slot.param.to_vector<double>(), widen(torch), widen(naive.p), DType::f32, str("step ", step));
-    EXPECT_EQ(slot.param.to_vector<float>(), torch) << "step " << step;
+    if (kFused) {
+      EXPECT_EQ(slot.param.to_vector<float>(), torch) << "step " << step;
+    }
   }
 }
 
