@@ -59,6 +59,8 @@ void Entry::check_grad(const char* what, const Tensor& grad) const {
 }
 
 void Entry::set_grad(Tensor grad) {
+  // A gradient that is itself followed, the leaf even, would keep the graph alive in a circle.
+  if (grad.defined()) grad = grad.detach();
   grad_ = std::move(grad);
   owned_ = grad_.defined() && grad_.owns_memory_alone();
 }
@@ -66,6 +68,7 @@ void Entry::set_grad(Tensor grad) {
 void Entry::add_grad(const char* op, Tensor grad) {
   LAMINA_CHECK(grad.shape() == shape_ && grad.device() == device_, op, " backward: gradient ", grad.shape(), " on ",
                grad.device(), " for an input ", shape_, " on ", device_, "; the operator's backward function is wrong");
+  if (grad.grad_link()) grad = grad.detach();
   if (!grad_.defined()) {
     if (grad.dtype() != grad_dtype_) grad = grad.to(grad_dtype_);
     owned_ = grad.owns_memory_alone() && grad.is_contiguous();

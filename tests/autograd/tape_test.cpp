@@ -296,6 +296,22 @@ TEST(tape, SetGradChecksShapeAndPlace) {
   EXPECT_EQ(values_of(mine), std::vector<double>(3, 1.0)) << "a gradient handed in is not written to";
 }
 
+TEST(tape, ALeafAsItsOwnGradientIsNotKeptForever) {
+  const Device device = Device::cpu();
+  {
+    Tape tape;
+    Tensor x = Tensor::full({3}, 1.0, DType::f64, device);
+    tape.watch(x);
+    tape.set_grad(x, x);
+    EXPECT_FALSE(tape.grad(x).grad_link());
+    tape.backward(sum(times(x, 2)));
+    EXPECT_EQ(values_of(tape.grad(x)), std::vector<double>(3, 3.0));
+    EXPECT_EQ(values_of(x), std::vector<double>(3, 1.0));
+    tape.set_grad(x, x);
+  }
+  EXPECT_EQ(device.allocator().counters().live, 0);
+}
+
 TEST(tape, ExceptionsInBackwardLeaveTheTapeUsable) {
   Tape tape;
   Tensor x = random_tensor({3}, 1);

@@ -14,7 +14,8 @@
 namespace lamina::fuzz {
 namespace {
 
-/// No block above 4 MB: absurd sizes fail as they would on a real one, without taking the fuzzer with them.
+/// No block above 256 KB: quick, and absurd sizes fail as they would on a real one, without taking the fuzzer with
+/// them.
 class SmallMemory final : public Allocator {
  public:
   void* allocate(size_t bytes) override {
@@ -29,7 +30,7 @@ class SmallMemory final : public Allocator {
   void reset_peak() override {}
 
  private:
-  static constexpr size_t kMost = size_t{4} << 20;
+  static constexpr size_t kMost = size_t{256} << 10;
 };
 
 /// What the calls of one input share: a few tensors, the newest replacing the oldest, and a tape.

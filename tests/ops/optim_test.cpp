@@ -164,6 +164,13 @@ TEST(adamw, EqualsThePlainLoopForAllTypes) {
   }
 }
 
+#if defined(__x86_64__)
+const bool kFused = __builtin_cpu_supports("fma") != 0;
+#else
+const bool kFused = true;
+#endif
+
+/// To the bit where the machine multiplies and adds in one rounding, as the one that made the golden file did.
 TEST(adamw, ReproducesPyTorch) {
   const std::string path = LAMINA_GOLDEN_DIR "/modules.safetensors";
   const Device device = Device::cpu();
@@ -194,7 +201,9 @@ TEST(adamw, ReproducesPyTorch) {
     ops::adamw({slot}, {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8});
     const auto torch = load(str("p", step));
     expect_as_close(slot.param.to_vector<double>(), widen(torch), widen(naive.p), DType::f32, str("step ", step));
-    EXPECT_EQ(slot.param.to_vector<float>(), torch) << "step " << step;
+    if (kFused) {
+      EXPECT_EQ(slot.param.to_vector<float>(), torch) << "step " << step;
+    }
   }
 }
 
@@ -273,6 +282,16 @@ TEST(muon, UpdateIsNearlyOrthogonal) {
     // Singular values lie in [0.7, 1.2] by the iteration's design, so their squares, and the diagonal, in [0.49, 1.44].
     EXPECT_GT(gram[static_cast<size_t>(i * rows + i)], 0.49);
     EXPECT_LT(gram[static_cast<size_t>(i * rows + i)], 1.44);
+  }
+}
+
+TEST(muon, AZeroGradientMovesNothing) {
+  const Device device = Device::cpu();
+  for (const double eps : {0.0, 1e-7}) {
+    const ops::MuonSlot slot{{Tensor::full({3, 4}, 0.5, DType::f32, device), Tensor::zeros({3, 4}, DType::f32, device)},
+                             Tensor::zeros({3, 4}, DType::f32, device)};
+    ops::muon({slot}, {.eps = eps});
+    EXPECT_EQ(slot.param.to_vector<double>(), std::vector<double>(12, 0.5));
   }
 }
 

@@ -76,10 +76,12 @@ namespace cpu {
 
 void muon_orthogonalize(const MuonMatrix& args) {
   Tensor target = args.update;
-  const double norm = global_norm({target}).norm;
+  GradNorm size;
+  sum_of_squares({target}, size);
+  const double norm = size.norm;
   LAMINA_CHECK(std::isfinite(norm), "muon: the gradient or momentum of a parameter ", target.shape(),
                " is not finite; clip with error_if_nonfinite before the step, or skip it");
-  scale_({target}, 1.0 / std::max(norm, args.options.eps));
+  scale_tensors({target}, norm == 0 ? 1.0 : 1.0 / std::max(norm, args.options.eps));
   Tensor x = target;
   const Threads& threads = target.device().threads();
   if (x.dtype() == DType::f64) {
