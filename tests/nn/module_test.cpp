@@ -6,6 +6,7 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/io/safetensors.h"
+#include "support/error_of.h"
 
 namespace lamina::testing {
 namespace {
@@ -43,15 +44,6 @@ std::vector<std::string> names_of(const nn::StateDict& tensors) {
   std::vector<std::string> names;
   for (const auto& entry : tensors) names.push_back(entry.first);
   return names;
-}
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(Module, NamesFollowTheTreeAndTiedTensorsCountOnce) {

@@ -5,19 +5,10 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/lamina.h"
+#include "support/error_of.h"
 
 namespace lamina::testing {
 namespace {
-
-template <class F>
-std::string error_of(const F& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 #define EXPECT_ERROR(statement, part)                                                                \
   do {                                                                                               \

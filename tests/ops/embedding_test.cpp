@@ -5,18 +5,10 @@
 #include <random>
 
 #include "lamina/autograd/tape.h"
+#include "support/error_of.h"
 
 namespace lamina::testing {
 namespace {
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(Embedding, BadArgumentsAreNamed) {
   const Device device = Device::cpu(1);

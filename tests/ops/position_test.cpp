@@ -4,18 +4,10 @@
 
 #include "lamina/ops/position/rotary.h"
 #include "lamina/ops/position/tables.h"
+#include "support/error_of.h"
 
 namespace lamina::testing {
 namespace {
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(Alibi, SlopesOfThePaper) {
   // Section 3 of the paper: 8 heads give 1/2, 1/4 … 1/256; 16 heads start at 1/sqrt(2).

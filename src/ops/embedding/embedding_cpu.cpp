@@ -70,8 +70,8 @@ Sorted sort_by_row(const EmbeddingBackward& args) {
   const int64_t rows = args.dtable.dim(0);
   const int64_t count = args.ids.numel();
   const int64_t* ids = args.ids.data<int64_t>();
-  const Sorted sorted{Tensor::zeros({rows + 2}, DType::i64, args.dy.device()),
-                      Tensor::empty({count}, DType::i64, args.dy.device())};
+  Sorted sorted{Tensor::zeros({rows + 2}, DType::i64, args.dy.device()),
+                Tensor::empty({count}, DType::i64, args.dy.device())};
   // Counts stand one place ahead, so that next[r] can walk from the first position of row r to that of the row after
   // it.
   int64_t* next = sorted.starts.data<int64_t>() + 1;
