@@ -237,6 +237,7 @@ int run(const std::string& filter, const std::string& json_path) {
 }  // namespace lamina
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   std::string filter;
   std::string json_path;
   for (int i = 1; i < argc; ++i) {

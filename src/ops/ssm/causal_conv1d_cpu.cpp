@@ -29,11 +29,14 @@ HWY_INLINE void convolve(D d, const Row* const* rows, const A* taps, int64_t tap
                          int64_t n, const Emit& emit) {
   for_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
     hn::Vec<D> sum[R];
+#pragma GCC unroll 4
     for (int r = 0; r < R; ++r) sum[r] = bias != nullptr ? load_n(d, bias + i, count) : hn::Zero(d);
     for (int64_t j = 0; j < kernel; ++j) {
       const auto tap = load_n(d, taps + j * tap_step + i, count);
+#pragma GCC unroll 4
       for (int r = 0; r < R; ++r) sum[r] = hn::MulAdd(tap, load_n(d, rows[r + j] + i, count), sum[r]);
     }
+#pragma GCC unroll 4
     for (int r = 0; r < R; ++r) emit(r, i, count, sum[r]);
   });
 }
@@ -182,13 +185,16 @@ struct BackwardBlock {
     const ComputeTag<T> d;
     for_vectors(d, width, [&](int64_t i, size_t count) HWY_ATTR {
       hn::Vec<ComputeTag<T>> sum[J];
+#pragma GCC unroll 4
       for (int j = 0; j < J; ++j) sum[j] = load_n(d, dtaps + (first + j) * channels + i, count);
       for (int64_t t = 0; t < positions; ++t) {
         const auto gv = load_n(d, g.data() + t * width + i, count);
+#pragma GCC unroll 4
         for (int j = 0; j < J; ++j) {
           sum[j] = hn::MulAdd(gv, load_n(d, rows[static_cast<size_t>(t + first + j)] + i, count), sum[j]);
         }
       }
+#pragma GCC unroll 4
       for (int j = 0; j < J; ++j) store_n(d, sum[j], dtaps + (first + j) * channels + i, count);
     });
   }

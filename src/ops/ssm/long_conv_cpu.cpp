@@ -47,6 +47,7 @@ void convolve(const Column<Real>& in, const Column<Real>& taps, int64_t begin, c
   const int64_t lanes = in.lanes();
   for (int64_t t = begin / kTile * kTile; t < out.rows(); t += kTile) {
     hn::Vec<hn::ScalableTag<Real>> sum[kTile];
+#pragma GCC unroll 8
     for (int64_t r = 0; r < kTile; ++r) sum[r] = hn::Load(d, out.row(t + r));
     const int64_t end = std::min(taps.rows(), t + kTile);
     const Real* tap = taps.row(0);
@@ -58,6 +59,7 @@ void convolve(const Column<Real>& in, const Column<Real>& taps, int64_t begin, c
       tap += lanes;
       from -= lanes;
     }
+#pragma GCC unroll 8
     for (int64_t r = 0; r < kTile; ++r) hn::Store(sum[r], d, out.row(t + r));
   }
   // The rows behind the last hold what the last tile had to spare.

@@ -62,6 +62,7 @@ struct Powers {
     const D d;
     step_re = hn::Set(d, static_cast<Real>(first.real()));
     step_im = hn::Set(d, static_cast<Real>(first.imag()));
+#pragma GCC unroll 4
     for (int chain = 0; chain < kChains; ++chain) {
       re[chain] = near.re[chain];
       im[chain] = near.im[chain];
@@ -95,6 +96,7 @@ void forward(const S4dKernelForward& args) {
         Powers<Real> powers(near, 2.0 * mode.gain() * mode.power(static_cast<double>(start)));
         const int64_t end = std::min(start + block, static_cast<int64_t>(sums.size()));
         for (int64_t l = start; l < end; l += stride) {
+#pragma GCC unroll 4
           for (int chain = 0; chain < kChains; ++chain) {
             Real* at = sums.data() + l + chain * lanes;
             store(d, hn::Add(load(d, at), powers.re[chain]), at);
@@ -126,6 +128,7 @@ void power_sums(const S4dMode& mode, const std::vector<Real>& dk, const std::vec
     auto local_im = hn::Zero(d);
     const int64_t end = std::min(start + kSteps * stride, static_cast<int64_t>(dk.size()));
     for (int64_t l = start; l < end; l += stride) {
+#pragma GCC unroll 4
       for (int chain = 0; chain < kChains; ++chain) {
         const auto g = load(d, dk.data() + l + chain * lanes);
         const auto lg = load(d, weighted.data() + l + chain * lanes);

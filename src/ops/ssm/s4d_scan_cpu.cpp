@@ -82,21 +82,27 @@ struct Lane {
   /// next = z · state + u for all modes; returns Re Σ gain · next.
   HWY_INLINE hn::Vec<D> step(hn::Vec<D> uv, const Real* state, Real* next) const {
     const D tag;
-    const int64_t imaginary = n * lanes;
-    auto sum = hn::Zero(tag);
-    for (int64_t j = 0; j < imaginary; j += lanes) {
+    const int64_t width = lanes;
+    const int64_t imaginary = n * width;
+    const Real* z_re = modes.z_re.data();
+    const Real* z_im = modes.z_im.data();
+    const Real* gain_re = modes.gain_re.data();
+    const Real* gain_im = modes.gain_im.data();
+    auto from_re = hn::Zero(tag);
+    auto from_im = hn::Zero(tag);
+    for (int64_t j = 0; j < imaginary; j += width) {
       const auto re = load(tag, state + j);
       const auto im = load(tag, state + imaginary + j);
-      const auto zr = load(tag, modes.z_re.data() + j);
-      const auto zi = load(tag, modes.z_im.data() + j);
+      const auto zr = load(tag, z_re + j);
+      const auto zi = load(tag, z_im + j);
       const auto next_re = hn::NegMulAdd(zi, im, hn::MulAdd(zr, re, uv));
       const auto next_im = hn::MulAdd(zi, re, hn::Mul(zr, im));
       store(tag, next_re, next + j);
       store(tag, next_im, next + imaginary + j);
-      sum = hn::MulAdd(load(tag, modes.gain_re.data() + j), next_re, sum);
-      sum = hn::NegMulAdd(load(tag, modes.gain_im.data() + j), next_im, sum);
+      from_re = hn::MulAdd(load(tag, gain_re + j), next_re, from_re);
+      from_im = hn::MulAdd(load(tag, gain_im + j), next_im, from_im);
     }
-    return sum;
+    return hn::Sub(from_re, from_im);
   }
 };
 
@@ -135,22 +141,31 @@ struct ModeGradients {
 template <class T>
 hn::Vec<ComputeTag<T>> step_back(const Lane<T>& k, hn::Vec<ComputeTag<T>> dy, const Accumulate<T>* before,
                                  const Accumulate<T>* after, Accumulate<T>* grad, ModeGradients<Accumulate<T>>& sums) {
+  using Real = Accumulate<T>;
   const ComputeTag<T> d;
-  const int64_t imaginary = k.n * k.lanes;
+  const int64_t width = k.lanes;
+  const int64_t imaginary = k.n * width;
+  const Real* z_re = k.modes.z_re.data();
+  const Real* z_im = k.modes.z_im.data();
+  const Real* gain_re = k.modes.gain_re.data();
+  const Real* gain_im = k.modes.gain_im.data();
+  Real* dz_re = sums.z_re.data();
+  Real* dz_im = sums.z_im.data();
+  Real* dgain_re = sums.gain_re.data();
+  Real* dgain_im = sums.gain_im.data();
   auto du = hn::Zero(d);
-  const auto add = [&](auto value, auto* to) HWY_ATTR { store(d, hn::Add(value, load(d, to)), to); };
-  for (int64_t j = 0; j < imaginary; j += k.lanes) {
-    const auto re = hn::MulAdd(load(d, k.modes.gain_re.data() + j), dy, load(d, grad + j));
-    const auto im = hn::NegMulAdd(load(d, k.modes.gain_im.data() + j), dy, load(d, grad + imaginary + j));
+  for (int64_t j = 0; j < imaginary; j += width) {
+    const auto re = hn::MulAdd(load(d, gain_re + j), dy, load(d, grad + j));
+    const auto im = hn::NegMulAdd(load(d, gain_im + j), dy, load(d, grad + imaginary + j));
     du = hn::Add(du, re);
-    add(hn::Mul(dy, load(d, after + j)), sums.gain_re.data() + j);
-    add(hn::Neg(hn::Mul(dy, load(d, after + imaginary + j))), sums.gain_im.data() + j);
+    store(d, hn::MulAdd(dy, load(d, after + j), load(d, dgain_re + j)), dgain_re + j);
+    store(d, hn::NegMulAdd(dy, load(d, after + imaginary + j), load(d, dgain_im + j)), dgain_im + j);
     const auto x_re = load(d, before + j);
     const auto x_im = load(d, before + imaginary + j);
-    add(hn::MulAdd(re, x_re, hn::Mul(im, x_im)), sums.z_re.data() + j);
-    add(hn::NegMulAdd(re, x_im, hn::Mul(im, x_re)), sums.z_im.data() + j);
-    const auto zr = load(d, k.modes.z_re.data() + j);
-    const auto zi = load(d, k.modes.z_im.data() + j);
+    store(d, hn::MulAdd(re, x_re, hn::MulAdd(im, x_im, load(d, dz_re + j))), dz_re + j);
+    store(d, hn::NegMulAdd(re, x_im, hn::MulAdd(im, x_re, load(d, dz_im + j))), dz_im + j);
+    const auto zr = load(d, z_re + j);
+    const auto zi = load(d, z_im + j);
     store(d, hn::MulAdd(zr, re, hn::Mul(zi, im)), grad + j);
     store(d, hn::NegMulAdd(zi, re, hn::Mul(zr, im)), grad + imaginary + j);
   }

@@ -45,6 +45,7 @@ struct Block {
   const Real* d = args.d.defined() ? args.d.template data<Real>() + channel : nullptr;
   const Real* bias = args.delta_bias.defined() ? args.delta_bias.template data<Real>() + channel : nullptr;
   std::vector<Real> a = pack(args.a.template data<Real>() + channel);
+  std::vector<Real> rate = scaled(a);  // a / ln 2: decays are powers of two
 
   size_t buffer() const { return static_cast<size_t>(vectors * n * lanes); }
   size_t count(int64_t v) const { return static_cast<size_t>(std::min(lanes, width - v * lanes)); }
@@ -55,6 +56,10 @@ struct Block {
     each(to.data(), [&](int64_t v, int64_t i, Real* at)
                         HWY_ATTR { store(kTag, load_n(kTag, from + i * channels + v * lanes, count(v)), at); });
     return to;
+  }
+  static std::vector<Real> scaled(std::vector<Real> values) {
+    for (Real& value : values) value *= static_cast<Real>(1.44269504088896340736);
+    return values;
   }
   void unpack(const Real* from, Real* to) const {
     each(from, [&](int64_t v, int64_t i, const Real* at)
@@ -102,6 +107,8 @@ void walk_forward(Block<T>& k, T* y) {
   using Real = typename Block<T>::Real;
   const ComputeTag<T> d;
   std::vector<Real> h = k.gather(k.args.initial_state);
+  const int64_t n = k.n;
+  const int64_t lanes = k.lanes;
   for (int64_t t = 0; t < k.seq; ++t) {
     if (k.args.states.defined() && t % kScanChunk == 0) k.unpack(h.data(), k.state_at(t / kScanChunk));
     const Real* b = k.b + t * k.n;
@@ -112,13 +119,13 @@ void walk_forward(Block<T>& k, T* y) {
       const auto u = load_n(d, k.u + at, count);
       const auto step = k.step_size(k.raw_step(t, v));
       const auto push = hn::Mul(step, u);
-      const Real* a = k.a.data() + v * k.n * k.lanes;
+      const Real* rate = k.rate.data() + v * k.n * k.lanes;
       Real* state = h.data() + v * k.n * k.lanes;
       auto sum = k.d != nullptr ? hn::Mul(load_n(d, k.d + v * k.lanes, count), u) : hn::Zero(d);
-      for (int64_t i = 0; i < k.n; ++i) {
-        const auto decay = vector_exp(d, hn::Mul(step, load(d, a + i * k.lanes)));
-        const auto next = hn::MulAdd(decay, load(d, state + i * k.lanes), hn::Mul(push, hn::Set(d, b[i])));
-        store(d, next, state + i * k.lanes);
+      for (int64_t i = 0, j = 0; i < n; ++i, j += lanes) {
+        const auto decay = vector_exp2(d, hn::Mul(step, load(d, rate + j)));
+        const auto next = hn::MulAdd(decay, load(d, state + j), hn::Mul(push, hn::Set(d, b[i])));
+        store(d, next, state + j);
         sum = hn::MulAdd(next, hn::Set(d, c[i]), sum);
       }
       if (k.z != nullptr) {
@@ -160,19 +167,24 @@ void recompute(const Block<T>& k, int64_t begin, int64_t end, Chunk<T>& chunk) {
   const std::vector<Real> start = k.pack(k.state_at(begin / kScanChunk));
   std::copy(start.begin(), start.end(), chunk.states.begin());
   const auto size = static_cast<int64_t>(k.buffer());
+  const int64_t n = k.n;
+  const int64_t lanes = k.lanes;
   for (int64_t t = begin; t < end; ++t) {
     for (int64_t v = 0; v < k.vectors; ++v) {
       const auto u = load_n(d, k.u + t * k.channels + v * k.lanes, k.count(v));
       const auto step = k.step_size(k.raw_step(t, v));
       store(d, step, chunk.steps.data() + ((t - begin) * k.vectors + v) * k.lanes);
       const auto push = hn::Mul(step, u);
-      for (int64_t i = 0; i < k.n; ++i) {
-        const int64_t at = (v * k.n + i) * k.lanes;
-        const Real* before = chunk.states.data() + (t - begin) * size + at;
-        const auto decay = vector_exp(d, hn::Mul(step, load(d, k.a.data() + at)));
-        store(d, decay, chunk.decays.data() + (t - begin) * size + at);
-        const auto next = hn::MulAdd(decay, load(d, before), hn::Mul(push, hn::Set(d, k.b[t * k.n + i])));
-        store(d, next, chunk.states.data() + (t - begin + 1) * size + at);
+      const int64_t first = v * n * lanes;
+      const Real* rate = k.rate.data() + first;
+      const Real* b = k.b + t * n;
+      const Real* before = chunk.states.data() + (t - begin) * size + first;
+      Real* after = chunk.states.data() + (t - begin + 1) * size + first;
+      Real* decays = chunk.decays.data() + (t - begin) * size + first;
+      for (int64_t i = 0, j = 0; i < n; ++i, j += lanes) {
+        const auto decay = vector_exp2(d, hn::Mul(step, load(d, rate + j)));
+        store(d, decay, decays + j);
+        store(d, hn::MulAdd(decay, load(d, before + j), hn::Mul(push, hn::Set(d, b[i]))), after + j);
       }
     }
   }
@@ -229,13 +241,16 @@ void step_back(const SelectiveScanBackward& args, const Block<T>& k, int64_t t, 
   const auto step = load(d, chunk.steps.data() + (row * k.vectors + v) * k.lanes);
   const auto push = hn::Mul(step, u);
   const auto dy = ungate<T>(args, k, t, v, after, u);
+  Real* db = chunk.db.data();
+  Real* dc = chunk.dc.data();
+  const int64_t n = k.n;
+  const int64_t lanes = k.lanes;
   auto pushed = hn::Zero(d);
   auto dstep = hn::Zero(d);
-  for (int64_t i = 0; i < k.n; ++i) {
-    const int64_t j = i * k.lanes;
+  for (int64_t i = 0, j = 0; i < n; ++i, j += lanes) {
     const auto g = hn::MulAdd(dy, hn::Set(d, c[i]), load(d, dh + j));
-    store(d, hn::MulAdd(dy, load(d, after + j), load(d, chunk.dc.data() + j)), chunk.dc.data() + j);
-    store(d, hn::MulAdd(g, push, load(d, chunk.db.data() + j)), chunk.db.data() + j);
+    store(d, hn::MulAdd(dy, load(d, after + j), load(d, dc + j)), dc + j);
+    store(d, hn::MulAdd(g, push, load(d, db + j)), db + j);
     pushed = hn::MulAdd(g, hn::Set(d, b[i]), pushed);
     const auto carried = hn::Mul(g, load(d, decays + j));
     store(d, carried, dh + j);
