@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-constexpr int64_t kQueryBlock = 128;
+constexpr int64_t kQueryBlock = 256;
 constexpr int64_t kKeyTile = 64;
 constexpr int64_t kPanelVectors = 4;
 constexpr int64_t kKeyGroup = 8;  // keys whose queries are looked at together
@@ -67,6 +67,8 @@ class ForwardTask {
     sum_ = scratch_.take(kQueryBlock);
     shrink_ = scratch_.take(kQueryBlock);
     holes_ = scratch_.take(lanes);
+    drawn_ = scratch_.take(lanes * kKeyTile);
+    factors_ = scratch_.take(kKeyTile * lanes);
   }
 
   void start() {
@@ -75,7 +77,9 @@ class ForwardTask {
     load_rows<T>(q, stride, count_, sizes_.d_qk, static_cast<A>(args_.options.scale), q_rows_, k_ld_);
     const int64_t padded = round_up(count_, panel_);
     std::fill(q_rows_ + count_ * k_ld_, q_rows_ + padded * k_ld_, A{0});
-    transpose_rows(q_rows_, k_ld_, padded, sizes_.d_qk, q_, kQueryBlock);
+    for (int64_t at = 0; at < padded; at += panel_) {
+      transpose_rows(q_rows_ + at * k_ld_, k_ld_, panel_, sizes_.d_qk, q_ + at * k_ld_, panel_);
+    }
     std::fill(o_, o_ + padded * v_ld_, A{0});
     // A sink is a key that was seen already; without one the maximum starts below every score, but finite.
     const A lowest = A(-1e30);
@@ -152,8 +156,8 @@ class ForwardTask {
                     .a = k_ + key * k_ld_,
                     .a_row = k_ld_,
                     .a_depth = 1,
-                    .b = q_ + at + first * lanes,
-                    .ldb = kQueryBlock,
+                    .b = q_ + at * k_ld_ + first * lanes,
+                    .ldb = panel_,
                     .c = s_ + key * panel_ + first * lanes,
                     .ldc = panel_});
     }
@@ -217,15 +221,19 @@ class ForwardTask {
     hn::StoreU(shrink, d, shrink_ + column.query);
   }
 
+  /// The stream runs along the keys: drawn per query, then transposed.
   void drop(const Column& column) {
     const D d;
-    const auto step = static_cast<uint64_t>(sizes_.seq_k);
+    const int64_t lanes = lanes_of<A>();
     const int64_t query = (b_ * sizes_.n_heads + head_) * sizes_.seq_q + q0_ + column.query;
-    const auto first = static_cast<uint64_t>(query) * step + static_cast<uint64_t>(column.key);
+    for (int64_t i = 0; i < lanes; ++i) {
+      const auto first = static_cast<uint64_t>((query + i) * sizes_.seq_k + column.key);
+      dropout_.fill(first, column.keys, drawn_ + i * kKeyTile);
+    }
+    transpose_rows(drawn_, kKeyTile, lanes, column.keys, factors_, lanes);
     for (int64_t key = 0; key < column.keys; ++key) {
       A* at = column.s + key * panel_;
-      const V factors = dropout_.factors(d, first + static_cast<uint64_t>(key), step);
-      hn::StoreU(hn::Mul(hn::LoadU(d, at), factors), d, at);
+      hn::StoreU(hn::Mul(hn::LoadU(d, at), hn::LoadU(d, factors_ + key * lanes)), d, at);
     }
   }
 
@@ -259,7 +267,7 @@ class ForwardTask {
   int64_t k_ld_ = 0;
   int64_t v_ld_ = 0;
   A* q_rows_ = nullptr;  // [kQueryBlock, d_qk], scaled
-  A* q_ = nullptr;       // [d_qk, kQueryBlock], its transpose
+  A* q_ = nullptr;       // [panels, d_qk, panel], its transpose
   A* k_ = nullptr;       // [kKeyTile, d_qk]
   A* v_ = nullptr;       // [kKeyTile, d_v]
   A* s_ = nullptr;       // [kKeyTile, panel]: scores, then weights
@@ -268,6 +276,8 @@ class ForwardTask {
   A* sum_ = nullptr;     // per query: Σ exp(score − max) so far
   A* shrink_ = nullptr;
   A* holes_ = nullptr;
+  A* drawn_ = nullptr;    // [lanes, kKeyTile]: dropout's factors
+  A* factors_ = nullptr;  // [kKeyTile, lanes], their transpose
 };
 
 template <class T>

@@ -12,6 +12,7 @@
 #include "lamina/base/philox.h"
 #include "lamina/base/simd-inl.h"
 #include "lamina/base/simd_math-inl.h"
+#include "lamina/base/simd_philox-inl.h"
 #include "lamina/ops/attention/attention_mask.h"
 #include "lamina/ops/attention/tile_gemm-inl.h"
 #include "lamina/ops/attention/tile_scratch.h"
@@ -86,6 +87,8 @@ HWY_INLINE hn::Mask<D> lanes_between(D d, int64_t begin, int64_t end) {
 /// Which weights dropout keeps, and what it multiplies them by.
 template <class A>
 struct Dropout {
+  static constexpr int64_t kMost = 64;  // weights drawn at once
+
   RandomKey key;
   uint32_t threshold = 0;
   A factor = 1;
@@ -96,14 +99,23 @@ struct Dropout {
         factor(static_cast<A>(1.0 / (1.0 - options.dropout))) {}
   bool active() const { return threshold != 0; }
 
-  /// `factor` or 0 for elements first, first + step, ….
-  template <class D>
-  hn::Vec<D> factors(D d, uint64_t first, uint64_t step) const {
-    HWY_ALIGN A values[hn::MaxLanes(d)];
-    for (size_t i = 0; i < hn::Lanes(d); ++i) {
-      values[i] = philox_word(key, first + i * step) >= threshold ? factor : A{0};
+  /// `factor` or 0 for `count` <= kMost elements of the stream from `first` on; `out` has room for kMost.
+  void fill(uint64_t first, int64_t count, A* out) const {
+    uint32_t words[kMost + 64];
+    const uint64_t offset = first % 4;
+    philox_words(key, static_cast<int64_t>(first - offset), count + static_cast<int64_t>(offset), words);
+    const uint32_t* word = words + offset;
+    if constexpr (std::is_same_v<A, float>) {
+      const hn::ScalableTag<float> d;
+      const hn::ScalableTag<uint32_t> du;
+      const auto least = hn::Set(du, threshold);
+      for (int64_t i = 0; i < count; i += lanes_of<A>()) {
+        const auto drop = hn::RebindMask(d, hn::Lt(hn::LoadU(du, word + i), least));
+        hn::StoreU(hn::IfThenZeroElse(drop, hn::Set(d, factor)), d, out + i);
+      }
+    } else {
+      for (int64_t i = 0; i < count; ++i) out[i] = word[i] >= threshold ? factor : A{0};
     }
-    return hn::Load(d, values);
   }
 };
 
