@@ -18,12 +18,16 @@ namespace lamina::ops::HWY_NAMESPACE {
 
 /// delta = Σ_d dy · y per query and head, and each head's sink gradient per range of queries.
 template <class T, class A = Accumulate<T>>
-void dot_outputs(const AttentionBackward& args, const AttentionSizes& sizes, const Tensor& delta) {
+void dot_outputs(const AttentionBackward& args, const AttentionSizes& sizes, A* delta) {
   constexpr int64_t kGrain = 64;
   const int64_t rows = sizes.batch * sizes.seq_q;
   const int64_t ranges = (rows + kGrain - 1) / kGrain;
-  const bool sinks = args.dsinks.defined();
-  std::vector<A> partial(sinks ? static_cast<size_t>(ranges * sizes.n_heads) : 0, A{0});
+  const T* dy = args.dy.data<T>();
+  const T* y = args.forward.y.data<T>();
+  const A* sinks = args.dsinks.defined() ? args.forward.extras.sinks.data<A>() : nullptr;
+  const A* greatest = args.forward.greatest.data<A>();
+  const A* inverse = args.forward.inverse.data<A>();
+  std::vector<A> partial(sinks != nullptr ? static_cast<size_t>(ranges * sizes.n_heads) : 0, A{0});
   args.dy.device().threads().ranges(rows, kGrain, [&](int64_t begin, int64_t end) HWY_ATTR {
     const ComputeTag<T> d;
     for (int64_t row = begin; row < end; ++row) {
@@ -31,21 +35,17 @@ void dot_outputs(const AttentionBackward& args, const AttentionSizes& sizes, con
         const int64_t at = (row * sizes.n_heads + head) * sizes.d_v;
         auto sum = hn::Zero(d);
         for_vectors(d, sizes.d_v, [&](int64_t i, size_t n) HWY_ATTR {
-          sum = hn::MulAdd(load_n(d, args.dy.data<T>() + at + i, n), load_n(d, args.forward.y.data<T>() + at + i, n),
-                           sum);
+          sum = hn::MulAdd(load_n(d, dy + at + i, n), load_n(d, y + at + i, n), sum);
         });
         const int64_t index = (row / sizes.seq_q * sizes.n_heads + head) * sizes.seq_q + row % sizes.seq_q;
-        const A dot = hn::GetLane(hn::SumOfLanes(d, sum));
-        delta.data<A>()[index] = dot;
-        if (!sinks) continue;
-        const A sink = args.forward.extras.sinks.data<A>()[head];
-        const A weight =
-            std::exp(sink - args.forward.greatest.data<A>()[index]) * args.forward.inverse.data<A>()[index];
-        partial[static_cast<size_t>(begin / kGrain * sizes.n_heads + head)] -= weight * dot;
+        delta[index] = hn::GetLane(hn::SumOfLanes(d, sum));
+        if (sinks == nullptr) continue;
+        const A weight = std::exp(sinks[head] - greatest[index]) * inverse[index];
+        partial[static_cast<size_t>(begin / kGrain * sizes.n_heads + head)] -= weight * delta[index];
       }
     }
   });
-  if (!sinks) return;
+  if (sinks == nullptr) return;
   A* dsinks = args.dsinks.data<A>();
   std::fill(dsinks, dsinks + sizes.n_heads, A{0});
   for (size_t i = 0; i < partial.size(); ++i) dsinks[i % static_cast<size_t>(sizes.n_heads)] += partial[i];
@@ -92,7 +92,7 @@ void backward(const AttentionBackward& args) {
                            in.inverse.data<A>(),
                            buckets > 0 ? dt5.data<A>() : nullptr,
                            buckets};
-  dot_outputs<T>(args, sizes, delta);
+  dot_outputs<T>(args, sizes, delta.data<A>());
   dq.fill_(0.0);
   std::atomic<int64_t> next{0};
   device.threads().tasks(tasks, [&](int64_t /*any*/) { BackwardTask<T>(args, shared).run(next.fetch_add(1)); });

@@ -229,7 +229,7 @@ class BackwardTask {
     const auto inverse = hn::Set(d, row.inverse);
     const auto delta = hn::Set(d, row.delta);
     for (int64_t c = 0; c < kTile; c += lanes_of<A>()) {
-      const V weight = hn::Mul(exp_flushed(d, hn::Sub(hn::LoadU(d, row.p + c), greatest)), inverse);
+      const V weight = hn::Mul(exp_of_seen(d, hn::Sub(hn::LoadU(d, row.p + c), greatest)), inverse);
       hn::StoreU(weight, d, row.p + c);
       hn::StoreU(hn::Mul(weight, hn::Sub(hn::LoadU(d, row.ds + c), delta)), d, row.ds + c);
     }

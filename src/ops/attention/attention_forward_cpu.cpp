@@ -97,7 +97,13 @@ class ForwardTask {
                  k_ld_);
     load_rows<T>(args_.v.data<T>() + row * v_stride + kv_head * sizes_.d_v, v_stride, k1 - k0, sizes_.d_v, A{1}, v_,
                  v_ld_);
-    for (int64_t at = 0; at < count_; at += panel_) add_panel(at, k0, k1, partial);
+    for (int64_t at = 0; at < count_; at += panel_) {
+      const int64_t first = q0_ + at;
+      const auto coverage = partial ? mask_.coverage(first, std::min(first + panel_, q0_ + count_), k0, k1)
+                                    : AttentionMask::Coverage::full;
+      if (coverage == AttentionMask::Coverage::none) continue;
+      add_panel(at, k0, k1, coverage == AttentionMask::Coverage::partial);
+    }
   }
 
   /// The keys of a tile, counted from its first, that some queries can reach.
@@ -123,7 +129,11 @@ class ForwardTask {
       if (begin >= end) continue;
       const Column column{s_ + begin * panel_ + v * lanes, at + v * lanes, k0 + begin, end - begin};
       if (adjust) adjust_scores(column, partial);
-      softmax(column);
+      if (partial) {
+        softmax(column, [](D d, V x) HWY_ATTR { return exp_flushed(d, x); });
+      } else {
+        softmax(column, [](D d, V x) HWY_ATTR { return exp_of_seen(d, x); });
+      }
       if (dropout_.active()) drop(column);
       tile_gemm<A>({.m = std::min(lanes, count_ - column.query),
                     .n = v_ld_,
@@ -179,12 +189,21 @@ class ForwardTask {
     const auto never = hn::Set(d, -std::numeric_limits<A>::infinity());
     const bool biased = bias_.by_query.defined();
     const bool holes = partial && !mask_.ranges_suffice();
+    // Keys that all queries of this vector see.
+    const int64_t last = std::min(column.query + lanes_of<A>(), count_) - 1;
+    const int64_t open_begin = holes ? 0 : mask_.keys(q0_ + last).begin - column.key;
+    const int64_t open_end = holes ? 0 : mask_.keys(first).end - column.key;
     for (int64_t i = 0; i < column.keys; ++i) {
       const int64_t key = column.key + i;
+      const bool masked = partial && (i < open_begin || i >= open_end);
+      if (!masked && cap == 0 && !biased) {
+        i = std::max(i, open_end - 1);
+        continue;
+      }
       V s = hn::LoadU(d, column.s + i * panel_);
       if (cap > 0) s = hn::Mul(hn::Set(d, cap), tanh_of(d, hn::Mul(s, hn::Set(d, 1 / cap))));
       if (biased) s = hn::Add(s, hn::LoadU(d, bias_.template queries<A>(head_, first, key)));
-      if (partial) {
+      if (masked) {
         const auto seen = mask_.queries(key);
         s = hn::IfThenElse(lanes_between(d, seen.begin - first, seen.end - first), s, never);
       }
@@ -197,7 +216,8 @@ class ForwardTask {
   }
 
   /// Scores become exp(score − maximum); `shrink_` is what sums of earlier tiles are to be multiplied by.
-  void softmax(const Column& column) {
+  template <class Exp>
+  HWY_INLINE void softmax(const Column& column, const Exp& exp) {
     const D d;
     const V before = hn::LoadU(d, max_ + column.query);
     V most = before;
@@ -209,10 +229,10 @@ class ForwardTask {
     }
     if (key < column.keys) most = hn::Max(most, hn::LoadU(d, column.s + key * panel_));
     most = hn::Max(most, other);
-    const V shrink = exp_flushed(d, hn::Sub(before, most));
+    const V shrink = exp(d, hn::Sub(before, most));
     V sum = hn::Mul(hn::LoadU(d, sum_ + column.query), shrink);
     for (key = 0; key < column.keys; ++key) {
-      const V p = exp_flushed(d, hn::Sub(hn::LoadU(d, column.s + key * panel_), most));
+      const V p = exp(d, hn::Sub(hn::LoadU(d, column.s + key * panel_), most));
       sum = hn::Add(sum, p);
       hn::StoreU(p, d, column.s + key * panel_);
     }
@@ -243,9 +263,10 @@ class ForwardTask {
     T* y = args_.y.data<T>() + (b_ * sizes_.seq_q + q0_) * stride + head_ * sizes_.d_v;
     const int64_t index = (b_ * sizes_.n_heads + head_) * sizes_.seq_q + q0_;
     std::copy(max_, max_ + count_, args_.greatest.data<A>() + index);
+    A* inverses = args_.inverse.data<A>() + index;
     for (int64_t i = 0; i < count_; ++i) {
       const A inverse = sum_[i] != 0 ? 1 / sum_[i] : A{0};
-      args_.inverse.data<A>()[index + i] = inverse;
+      inverses[i] = inverse;
       const auto factor = hn::Set(d, inverse);
       for_vectors(d, sizes_.d_v, [&](int64_t c, size_t n) HWY_ATTR {
         store_n(d, hn::Mul(hn::LoadU(d, o_ + i * v_ld_ + c), factor), y + i * stride + c, n);

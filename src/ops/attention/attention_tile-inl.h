@@ -76,6 +76,28 @@ HWY_INLINE V tanh_of(D d, V x) {
   return tanh_pair(d, x).value;
 }
 
+/// e^x for finite x <= 0 (a rounding above it too), at least the smallest normal number: exp_flushed without its care
+/// for −inf, and in f32 with a shorter reduction whose error grows as the result vanishes.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp_of_seen(D d, V x) {
+  if constexpr (std::is_same_v<hn::TFromD<D>, float>) {
+    const hn::RebindToUnsigned<D> du;
+    const V round = hn::Set(d, 12582912.0F);  // 1.5 · 2^23: adding it leaves the integer in the low bits
+    const V cut = hn::Max(hn::Set(d, -87.0F), x);
+    const V n = hn::MulAdd(cut, hn::Set(d, 1.44269504F), round);
+    const V r = hn::NegMulAdd(hn::Sub(n, round), hn::Set(d, 0.693147181F), cut);
+    V e = hn::MulAdd(hn::Set(d, 0.00139262508F), r, hn::Set(d, 0.00836323288F));  // a Chebyshev fit, to 2^-27
+    e = hn::MulAdd(e, r, hn::Set(d, 0.0416665542F));
+    e = hn::MulAdd(e, r, hn::Set(d, 0.166665767F));
+    e = hn::MulAdd(e, r, hn::Set(d, 0.5F));
+    e = hn::MulAdd(e, r, hn::Set(d, 1.0F));
+    e = hn::MulAdd(e, r, hn::Set(d, 1.0F));
+    return hn::BitCast(d, hn::Add(hn::BitCast(du, e), hn::ShiftLeft<23>(hn::BitCast(du, n))));
+  } else {
+    return exp_flushed(d, x);
+  }
+}
+
 /// Lanes [begin, end) of a vector; the bounds may lie outside it.
 template <class D>
 HWY_INLINE hn::Mask<D> lanes_between(D d, int64_t begin, int64_t end) {
