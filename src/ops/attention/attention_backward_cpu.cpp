@@ -68,6 +68,12 @@ void sum_buckets(const BackwardShared<A>& shared, int64_t tasks, const Tensor& d
   }
 }
 
+/// Many, so that queries are loaded less often, where tasks abound and the tiles fit the second-level cache.
+int64_t key_tiles_per_task(const AttentionSizes& sizes) {
+  const int64_t tasks = sizes.batch * sizes.n_kv_heads * (sizes.seq_k / (kMostKeyTiles * kTile));
+  return tasks >= 64 && sizes.d_qk + sizes.d_v <= 256 ? kMostKeyTiles : 2;
+}
+
 template <class T>
 void backward(const AttentionBackward& args) {
   using A = Accumulate<T>;
@@ -75,7 +81,8 @@ void backward(const AttentionBackward& args) {
   const Device& device = in.q.device();
   const AttentionSizes sizes = attention_sizes(in);
   const AttentionMask mask = attention_mask(in);
-  const int64_t key_blocks = (sizes.seq_k + kKeyBlock - 1) / kKeyBlock;
+  const int64_t key_tiles = key_tiles_per_task(sizes);
+  const int64_t key_blocks = (sizes.seq_k + key_tiles * kTile - 1) / (key_tiles * kTile);
   const int64_t tasks = sizes.batch * sizes.n_kv_heads * key_blocks;
   const int64_t buckets = args.dt5_bias.defined() ? args.dt5_bias.dim(0) : 0;
   Tensor dq = std::is_same_v<T, A> ? args.dq : Tensor::empty(args.dq.shape(), dtype_of<A>(), device);
@@ -84,7 +91,8 @@ void backward(const AttentionBackward& args) {
   BackwardShared<A> shared{sizes,
                            mask,
                            distance_bias(in.options, in.extras, sizes.n_heads, sizes.seq_q, sizes.seq_k),
-                           AttentionTurns(mask, sizes, kTile, kKeyBlock),
+                           AttentionTurns(mask, sizes, kTile, key_tiles * kTile),
+                           key_tiles,
                            key_blocks,
                            dq.data<A>(),
                            delta.data<A>(),

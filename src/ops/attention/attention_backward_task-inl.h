@@ -14,9 +14,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-constexpr int64_t kTile = 64;     // queries, and keys, of one product
-constexpr int64_t kKeyTiles = 2;  // tiles of keys that a task takes: queries are loaded half as often
-constexpr int64_t kKeyBlock = kKeyTiles * kTile;
+constexpr int64_t kTile = 64;  // queries, and keys, of one product
+constexpr int64_t kMostKeyTiles = 4;
 constexpr int64_t kRowPanel = 8;  // queries whose reach is looked at together
 
 /// What all tasks of one backward pass share.
@@ -26,6 +25,7 @@ struct BackwardShared {
   AttentionMask mask;
   DistanceBias bias;
   AttentionTurns turns;
+  int64_t key_tiles;  // of a task
   int64_t key_blocks;
   A* dq;              // [batch, seq_q, n_heads, d_qk]
   const A* delta;     // [batch, n_heads, seq_q]: Σ_d dy · y
@@ -56,8 +56,8 @@ class BackwardTask {
     block_ = task % shared_.key_blocks;
     kv_head_ = task / shared_.key_blocks % sizes_.n_kv_heads;
     b_ = task / shared_.key_blocks / sizes_.n_kv_heads;
-    const int64_t begin = block_ * kKeyBlock;
-    const int64_t end = std::min(begin + kKeyBlock, sizes_.seq_k);
+    const int64_t begin = block_ * shared_.key_tiles * kTile;
+    const int64_t end = std::min(begin + shared_.key_tiles * kTile, sizes_.seq_k);
     tiles_in_use_ = (end - begin + kTile - 1) / kTile;
     for (int64_t t = 0; t < tiles_in_use_; ++t) load_keys(tiles_[t], begin + t * kTile);
     const int64_t first = std::max<int64_t>(shared_.mask.queries(begin).begin, 0);
@@ -70,7 +70,8 @@ class BackwardTask {
       }
       for (int64_t q0 = first / kTile * kTile; q0 < last; q0 += kTile) {
         const int64_t q1 = std::min(q0 + kTile, sizes_.seq_q);
-        if (shared_.mask.coverage(q0, q1, begin, end) != Coverage::none) add_queries(q0, q1 - q0);
+        if (shared_.mask.coverage(q0, q1, begin, end) != Coverage::none)
+          add_queries(q0, q1 - q0, std::min(last, sizes_.seq_q));
       }
     }
     for (int64_t t = 0; t < tiles_in_use_; ++t) {
@@ -94,7 +95,8 @@ class BackwardTask {
     const int64_t lanes = lanes_of<A>();
     k_ld_ = round_up(sizes_.d_qk, lanes);
     v_ld_ = round_up(sizes_.d_v, lanes);
-    for (KeyTile& tile : tiles_) {
+    for (int64_t t = 0; t < shared_.key_tiles; ++t) {
+      KeyTile& tile = tiles_[t];
       tile.k = scratch_.take(kTile * k_ld_);
       tile.kt = scratch_.take(k_ld_ * kTile);
       tile.vt = scratch_.take(v_ld_ * kTile);
@@ -132,16 +134,19 @@ class BackwardTask {
     std::fill(tile.dv, tile.dv + kTile * v_ld_, A{0});
   }
 
-  void add_queries(int64_t q0, int64_t rows) {
-    const int64_t row = b_ * sizes_.seq_q + q0;
+  /// `last` is where the queries end that this task will see.
+  void add_queries(int64_t q0, int64_t rows, int64_t last) {
     const int64_t q_stride = sizes_.n_heads * sizes_.d_qk;
     const int64_t y_stride = sizes_.n_heads * sizes_.d_v;
-    load_rows<T>(in_.q.data<T>() + row * q_stride + head_ * sizes_.d_qk, q_stride, rows, sizes_.d_qk,
-                 static_cast<A>(in_.options.scale), q_, k_ld_);
-    load_rows<T>(args_.dy.data<T>() + row * y_stride + head_ * sizes_.d_v, y_stride, rows, sizes_.d_v, A{1}, dy_,
-                 v_ld_);
+    const T* q = in_.q.data<T>() + (b_ * sizes_.seq_q + q0) * q_stride + head_ * sizes_.d_qk;
+    const T* dy = args_.dy.data<T>() + (b_ * sizes_.seq_q + q0) * y_stride + head_ * sizes_.d_v;
+    load_rows<T>(q, q_stride, rows, sizes_.d_qk, static_cast<A>(in_.options.scale), q_, k_ld_);
+    load_rows<T>(dy, y_stride, rows, sizes_.d_v, A{1}, dy_, v_ld_);
+    const int64_t ahead = std::clamp<int64_t>(last - q0 - kTile, 0, kTile) / tiles_in_use_;
     bool started = false;
     for (int64_t t = 0; t < tiles_in_use_; ++t) {
+      prefetch_rows(q + (kTile + t * ahead) * q_stride, q_stride, ahead, sizes_.d_qk);
+      prefetch_rows(dy + (kTile + t * ahead) * y_stride, y_stride, ahead, sizes_.d_v);
       const KeyTile& tile = tiles_[t];
       const Coverage coverage = shared_.mask.coverage(q0, q0 + rows, tile.k0, tile.k0 + tile.keys);
       if (coverage == Coverage::none) continue;
@@ -378,7 +383,7 @@ class BackwardTask {
   int64_t block_ = 0;
   int64_t k_ld_ = 0;
   int64_t v_ld_ = 0;
-  KeyTile tiles_[kKeyTiles] = {};
+  KeyTile tiles_[kMostKeyTiles] = {};
   int64_t tiles_in_use_ = 0;
   A* q_ = nullptr;   // [queries, d_qk], scaled
   A* dy_ = nullptr;  // [queries, d_v]

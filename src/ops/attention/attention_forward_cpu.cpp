@@ -93,12 +93,16 @@ class ForwardTask {
     const int64_t row = b_ * sizes_.seq_k + k0;
     const int64_t k_stride = sizes_.n_kv_heads * sizes_.d_qk;
     const int64_t v_stride = sizes_.n_kv_heads * sizes_.d_v;
-    load_rows<T>(args_.k.data<T>() + row * k_stride + kv_head * sizes_.d_qk, k_stride, k1 - k0, sizes_.d_qk, A{1}, k_,
-                 k_ld_);
-    load_rows<T>(args_.v.data<T>() + row * v_stride + kv_head * sizes_.d_v, v_stride, k1 - k0, sizes_.d_v, A{1}, v_,
-                 v_ld_);
+    const T* k = args_.k.data<T>() + row * k_stride + kv_head * sizes_.d_qk;
+    const T* v = args_.v.data<T>() + row * v_stride + kv_head * sizes_.d_v;
+    load_rows<T>(k, k_stride, k1 - k0, sizes_.d_qk, A{1}, k_, k_ld_);
+    load_rows<T>(v, v_stride, k1 - k0, sizes_.d_v, A{1}, v_, v_ld_);
+    const int64_t ahead = std::min(kKeyTile, sizes_.seq_k - k1) * panel_ / round_up(count_, panel_);
     for (int64_t at = 0; at < count_; at += panel_) {
       const int64_t first = q0_ + at;
+      const int64_t next = kKeyTile + at / panel_ * ahead;
+      prefetch_rows(k + next * k_stride, k_stride, ahead, sizes_.d_qk);
+      prefetch_rows(v + next * v_stride, v_stride, ahead, sizes_.d_v);
       const auto coverage = partial ? mask_.coverage(first, std::min(first + panel_, q0_ + count_), k0, k1)
                                     : AttentionMask::Coverage::full;
       if (coverage == AttentionMask::Coverage::none) continue;

@@ -40,6 +40,15 @@ void load_rows(const T* from, int64_t stride, int64_t rows, int64_t width, A fac
   std::fill(to + rows * ld, to + round_up(rows, kRowStep) * ld, A{0});
 }
 
+/// Asks for rows that load_rows will want soon, so that they come while something else is computed.
+template <class T>
+void prefetch_rows(const T* from, int64_t stride, int64_t rows, int64_t width) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < width; c += kLine) __builtin_prefetch(from + r * stride + c, 0, 2);
+  }
+}
+
 /// The rows of a tile as load_rows leaves it, transposed: to[c · ld + r]. Writes rows of `to` up to a multiple of the
 /// vector length and columns up to a multiple of kRowStep.
 template <class A>
