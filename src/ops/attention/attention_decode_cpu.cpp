@@ -18,7 +18,35 @@ namespace lamina::ops::HWY_NAMESPACE {
 
 constexpr int64_t kChunk = 512;
 constexpr int64_t kDecodeTile = 64;
-constexpr int64_t kDotRows = 4;
+constexpr int64_t kDotRows = 16;
+
+/// Adds the 128-bit blocks of a vector and stores the sum.
+template <class D>
+HWY_INLINE void store_block_sum(D d, hn::Vec<D> v, hn::TFromD<D>* out) {
+  if constexpr (hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) > 16) {
+    const hn::Half<D> half;
+    store_block_sum(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), out);
+  } else {
+    hn::StoreU(v, d, out);
+  }
+}
+
+/// The sums over the lanes of four vectors.
+template <class D>
+HWY_INLINE void store_four_sums(D d, const hn::Vec<D>* v, hn::TFromD<D>* out) {
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {
+    const hn::Repartition<double, D> pairs;
+    const auto v01 =
+        hn::BitCast(pairs, hn::Add(hn::InterleaveLower(d, v[0], v[1]), hn::InterleaveUpper(d, v[0], v[1])));
+    const auto v23 =
+        hn::BitCast(pairs, hn::Add(hn::InterleaveLower(d, v[2], v[3]), hn::InterleaveUpper(d, v[2], v[3])));
+    const auto low = hn::BitCast(d, hn::InterleaveLower(pairs, v01, v23));
+    const auto high = hn::BitCast(d, hn::InterleaveUpper(pairs, v01, v23));
+    store_block_sum(d, hn::Add(low, high), out);
+  } else {
+    for (int i = 0; i < 4; ++i) out[i] = hn::GetLane(hn::SumOfLanes(d, v[i]));
+  }
+}
 
 /// What the chunks of a call leave behind, and what they share.
 struct DecodeShared {
@@ -133,7 +161,10 @@ class DecodeTask {
   /// s_ = q kᵀ
   void score(const A* k, int64_t keys) {
     if (rows_ <= kDotRows) {
-      for (int64_t r = 0; r < rows_; ++r) dot_rows(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
+      int64_t r = 0;
+      for (; r + 4 <= rows_; r += 4) dot_rows<4>(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
+      for (; r + 2 <= rows_; r += 2) dot_rows<2>(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
+      for (; r < rows_; ++r) dot_rows<1>(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
       return;
     }
     tile_gemm<A>({.m = keys,
@@ -149,28 +180,33 @@ class DecodeTask {
     transpose_rows(st_, q_ld_, round_up(keys, kRowStep), q_ld_, s_, kDecodeTile);
   }
 
-  /// Four keys at a time, so that their sums do not wait for each other. Rows up to a multiple of four are there.
+  /// Scores of kQueries queries, four keys at a time: each vector that is loaded meets several others. Rows of keys up
+  /// to a multiple of four are there.
+  template <int kQueries>
   void dot_rows(const A* k, int64_t keys, const A* q, A* out) const {
     const D d;
-    const int64_t lanes = lanes_of<A>();
     const int64_t ld = k_ld_;
-    for (int64_t j = 0; j < keys; j += kRowStep) {
-      const A* row = k + j * ld;
-      V s0 = hn::Zero(d);
-      V s1 = hn::Zero(d);
-      V s2 = hn::Zero(d);
-      V s3 = hn::Zero(d);
-      for (int64_t c = 0; c < ld; c += lanes) {
-        const V qv = hn::LoadU(d, q + c);
-        s0 = hn::MulAdd(qv, hn::LoadU(d, row + c), s0);
-        s1 = hn::MulAdd(qv, hn::LoadU(d, row + ld + c), s1);
-        s2 = hn::MulAdd(qv, hn::LoadU(d, row + 2 * ld + c), s2);
-        s3 = hn::MulAdd(qv, hn::LoadU(d, row + 3 * ld + c), s3);
+    for (int64_t j = 0; j < keys; j += 4) {
+      V sums[kQueries][4];
+#pragma GCC unroll 4
+      for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 4
+        for (int l = 0; l < 4; ++l) sums[i][l] = hn::Zero(d);
       }
-      out[j] = hn::GetLane(hn::SumOfLanes(d, s0));
-      out[j + 1] = hn::GetLane(hn::SumOfLanes(d, s1));
-      out[j + 2] = hn::GetLane(hn::SumOfLanes(d, s2));
-      out[j + 3] = hn::GetLane(hn::SumOfLanes(d, s3));
+      const A* row = k + j * ld;
+      for (int64_t c = 0; c < ld; c += lanes_of<A>()) {
+        V key[4];
+#pragma GCC unroll 4
+        for (int l = 0; l < 4; ++l) key[l] = hn::LoadU(d, row + l * ld + c);
+#pragma GCC unroll 4
+        for (int i = 0; i < kQueries; ++i) {
+          const V query = hn::LoadU(d, q + i * ld + c);
+#pragma GCC unroll 4
+          for (int l = 0; l < 4; ++l) sums[i][l] = hn::MulAdd(query, key[l], sums[i][l]);
+        }
+      }
+#pragma GCC unroll 4
+      for (int i = 0; i < kQueries; ++i) store_four_sums(d, sums[i], out + i * kDecodeTile + j);
     }
   }
 

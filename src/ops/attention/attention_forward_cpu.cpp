@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-constexpr int64_t kQueryBlock = 128;
+constexpr int64_t kQueryBlock = 256;
 constexpr int64_t kKeyTile = 64;
 constexpr int64_t kPanelVectors = 4;
 constexpr int64_t kKeyGroup = 8;  // keys whose queries are looked at together
@@ -67,6 +67,8 @@ class ForwardTask {
     sum_ = scratch_.take(kQueryBlock);
     shrink_ = scratch_.take(kQueryBlock);
     holes_ = scratch_.take(lanes);
+    drawn_ = scratch_.take(lanes * kKeyTile);
+    factors_ = scratch_.take(kKeyTile * lanes);
   }
 
   void start() {
@@ -75,7 +77,9 @@ class ForwardTask {
     load_rows<T>(q, stride, count_, sizes_.d_qk, static_cast<A>(args_.options.scale), q_rows_, k_ld_);
     const int64_t padded = round_up(count_, panel_);
     std::fill(q_rows_ + count_ * k_ld_, q_rows_ + padded * k_ld_, A{0});
-    transpose_rows(q_rows_, k_ld_, padded, sizes_.d_qk, q_, kQueryBlock);
+    for (int64_t at = 0; at < padded; at += panel_) {
+      transpose_rows(q_rows_ + at * k_ld_, k_ld_, panel_, sizes_.d_qk, q_ + at * k_ld_, panel_);
+    }
     std::fill(o_, o_ + padded * v_ld_, A{0});
     // A sink is a key that was seen already; without one the maximum starts below every score, but finite.
     const A lowest = A(-1e30);
@@ -89,11 +93,21 @@ class ForwardTask {
     const int64_t row = b_ * sizes_.seq_k + k0;
     const int64_t k_stride = sizes_.n_kv_heads * sizes_.d_qk;
     const int64_t v_stride = sizes_.n_kv_heads * sizes_.d_v;
-    load_rows<T>(args_.k.data<T>() + row * k_stride + kv_head * sizes_.d_qk, k_stride, k1 - k0, sizes_.d_qk, A{1}, k_,
-                 k_ld_);
-    load_rows<T>(args_.v.data<T>() + row * v_stride + kv_head * sizes_.d_v, v_stride, k1 - k0, sizes_.d_v, A{1}, v_,
-                 v_ld_);
-    for (int64_t at = 0; at < count_; at += panel_) add_panel(at, k0, k1, partial);
+    const T* k = args_.k.data<T>() + row * k_stride + kv_head * sizes_.d_qk;
+    const T* v = args_.v.data<T>() + row * v_stride + kv_head * sizes_.d_v;
+    load_rows<T>(k, k_stride, k1 - k0, sizes_.d_qk, A{1}, k_, k_ld_);
+    load_rows<T>(v, v_stride, k1 - k0, sizes_.d_v, A{1}, v_, v_ld_);
+    const int64_t ahead = std::min(kKeyTile, sizes_.seq_k - k1) * panel_ / round_up(count_, panel_);
+    for (int64_t at = 0; at < count_; at += panel_) {
+      const int64_t first = q0_ + at;
+      const int64_t next = kKeyTile + at / panel_ * ahead;
+      prefetch_rows(k + next * k_stride, k_stride, ahead, sizes_.d_qk);
+      prefetch_rows(v + next * v_stride, v_stride, ahead, sizes_.d_v);
+      const auto coverage = partial ? mask_.coverage(first, std::min(first + panel_, q0_ + count_), k0, k1)
+                                    : AttentionMask::Coverage::full;
+      if (coverage == AttentionMask::Coverage::none) continue;
+      add_panel(at, k0, k1, coverage == AttentionMask::Coverage::partial);
+    }
   }
 
   /// The keys of a tile, counted from its first, that some queries can reach.
@@ -119,7 +133,11 @@ class ForwardTask {
       if (begin >= end) continue;
       const Column column{s_ + begin * panel_ + v * lanes, at + v * lanes, k0 + begin, end - begin};
       if (adjust) adjust_scores(column, partial);
-      softmax(column);
+      if (partial) {
+        softmax(column, [](D d, V x) HWY_ATTR { return exp_flushed(d, x); });
+      } else {
+        softmax(column, [](D d, V x) HWY_ATTR { return exp_of_seen(d, x); });
+      }
       if (dropout_.active()) drop(column);
       tile_gemm<A>({.m = std::min(lanes, count_ - column.query),
                     .n = v_ld_,
@@ -152,8 +170,8 @@ class ForwardTask {
                     .a = k_ + key * k_ld_,
                     .a_row = k_ld_,
                     .a_depth = 1,
-                    .b = q_ + at + first * lanes,
-                    .ldb = kQueryBlock,
+                    .b = q_ + at * k_ld_ + first * lanes,
+                    .ldb = panel_,
                     .c = s_ + key * panel_ + first * lanes,
                     .ldc = panel_});
     }
@@ -175,12 +193,21 @@ class ForwardTask {
     const auto never = hn::Set(d, -std::numeric_limits<A>::infinity());
     const bool biased = bias_.by_query.defined();
     const bool holes = partial && !mask_.ranges_suffice();
+    // Keys that all queries of this vector see.
+    const int64_t last = std::min(column.query + lanes_of<A>(), count_) - 1;
+    const int64_t open_begin = holes ? 0 : mask_.keys(q0_ + last).begin - column.key;
+    const int64_t open_end = holes ? 0 : mask_.keys(first).end - column.key;
     for (int64_t i = 0; i < column.keys; ++i) {
       const int64_t key = column.key + i;
+      const bool masked = partial && (i < open_begin || i >= open_end);
+      if (!masked && cap == 0 && !biased) {
+        i = std::max(i, open_end - 1);
+        continue;
+      }
       V s = hn::LoadU(d, column.s + i * panel_);
       if (cap > 0) s = hn::Mul(hn::Set(d, cap), tanh_of(d, hn::Mul(s, hn::Set(d, 1 / cap))));
       if (biased) s = hn::Add(s, hn::LoadU(d, bias_.template queries<A>(head_, first, key)));
-      if (partial) {
+      if (masked) {
         const auto seen = mask_.queries(key);
         s = hn::IfThenElse(lanes_between(d, seen.begin - first, seen.end - first), s, never);
       }
@@ -193,7 +220,8 @@ class ForwardTask {
   }
 
   /// Scores become exp(score − maximum); `shrink_` is what sums of earlier tiles are to be multiplied by.
-  void softmax(const Column& column) {
+  template <class Exp>
+  HWY_INLINE void softmax(const Column& column, const Exp& exp) {
     const D d;
     const V before = hn::LoadU(d, max_ + column.query);
     V most = before;
@@ -205,10 +233,10 @@ class ForwardTask {
     }
     if (key < column.keys) most = hn::Max(most, hn::LoadU(d, column.s + key * panel_));
     most = hn::Max(most, other);
-    const V shrink = exp_flushed(d, hn::Sub(before, most));
+    const V shrink = exp(d, hn::Sub(before, most));
     V sum = hn::Mul(hn::LoadU(d, sum_ + column.query), shrink);
     for (key = 0; key < column.keys; ++key) {
-      const V p = exp_flushed(d, hn::Sub(hn::LoadU(d, column.s + key * panel_), most));
+      const V p = exp(d, hn::Sub(hn::LoadU(d, column.s + key * panel_), most));
       sum = hn::Add(sum, p);
       hn::StoreU(p, d, column.s + key * panel_);
     }
@@ -217,15 +245,19 @@ class ForwardTask {
     hn::StoreU(shrink, d, shrink_ + column.query);
   }
 
+  /// The stream runs along the keys: drawn per query, then transposed.
   void drop(const Column& column) {
     const D d;
-    const auto step = static_cast<uint64_t>(sizes_.seq_k);
+    const int64_t lanes = lanes_of<A>();
     const int64_t query = (b_ * sizes_.n_heads + head_) * sizes_.seq_q + q0_ + column.query;
-    const auto first = static_cast<uint64_t>(query) * step + static_cast<uint64_t>(column.key);
+    for (int64_t i = 0; i < lanes; ++i) {
+      const auto first = static_cast<uint64_t>((query + i) * sizes_.seq_k + column.key);
+      dropout_.fill(first, column.keys, drawn_ + i * kKeyTile);
+    }
+    transpose_rows(drawn_, kKeyTile, lanes, column.keys, factors_, lanes);
     for (int64_t key = 0; key < column.keys; ++key) {
       A* at = column.s + key * panel_;
-      const V factors = dropout_.factors(d, first + static_cast<uint64_t>(key), step);
-      hn::StoreU(hn::Mul(hn::LoadU(d, at), factors), d, at);
+      hn::StoreU(hn::Mul(hn::LoadU(d, at), hn::LoadU(d, factors_ + key * lanes)), d, at);
     }
   }
 
@@ -235,9 +267,10 @@ class ForwardTask {
     T* y = args_.y.data<T>() + (b_ * sizes_.seq_q + q0_) * stride + head_ * sizes_.d_v;
     const int64_t index = (b_ * sizes_.n_heads + head_) * sizes_.seq_q + q0_;
     std::copy(max_, max_ + count_, args_.greatest.data<A>() + index);
+    A* inverses = args_.inverse.data<A>() + index;
     for (int64_t i = 0; i < count_; ++i) {
       const A inverse = sum_[i] != 0 ? 1 / sum_[i] : A{0};
-      args_.inverse.data<A>()[index + i] = inverse;
+      inverses[i] = inverse;
       const auto factor = hn::Set(d, inverse);
       for_vectors(d, sizes_.d_v, [&](int64_t c, size_t n) HWY_ATTR {
         store_n(d, hn::Mul(hn::LoadU(d, o_ + i * v_ld_ + c), factor), y + i * stride + c, n);
@@ -259,7 +292,7 @@ class ForwardTask {
   int64_t k_ld_ = 0;
   int64_t v_ld_ = 0;
   A* q_rows_ = nullptr;  // [kQueryBlock, d_qk], scaled
-  A* q_ = nullptr;       // [d_qk, kQueryBlock], its transpose
+  A* q_ = nullptr;       // [panels, d_qk, panel], its transpose
   A* k_ = nullptr;       // [kKeyTile, d_qk]
   A* v_ = nullptr;       // [kKeyTile, d_v]
   A* s_ = nullptr;       // [kKeyTile, panel]: scores, then weights
@@ -268,6 +301,8 @@ class ForwardTask {
   A* sum_ = nullptr;     // per query: Σ exp(score − max) so far
   A* shrink_ = nullptr;
   A* holes_ = nullptr;
+  A* drawn_ = nullptr;    // [lanes, kKeyTile]: dropout's factors
+  A* factors_ = nullptr;  // [kKeyTile, lanes], their transpose
 };
 
 template <class T>

@@ -12,6 +12,7 @@
 #include "lamina/base/philox.h"
 #include "lamina/base/simd-inl.h"
 #include "lamina/base/simd_math-inl.h"
+#include "lamina/base/simd_philox-inl.h"
 #include "lamina/ops/attention/attention_mask.h"
 #include "lamina/ops/attention/tile_gemm-inl.h"
 #include "lamina/ops/attention/tile_scratch.h"
@@ -37,6 +38,15 @@ void load_rows(const T* from, int64_t stride, int64_t rows, int64_t width, A fac
     });
   }
   std::fill(to + rows * ld, to + round_up(rows, kRowStep) * ld, A{0});
+}
+
+/// Asks for rows that load_rows will want soon, so that they come while something else is computed.
+template <class T>
+void prefetch_rows(const T* from, int64_t stride, int64_t rows, int64_t width) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < width; c += kLine) __builtin_prefetch(from + r * stride + c, 0, 2);
+  }
 }
 
 /// The rows of a tile as load_rows leaves it, transposed: to[c · ld + r]. Writes rows of `to` up to a multiple of the
@@ -75,6 +85,28 @@ HWY_INLINE V tanh_of(D d, V x) {
   return tanh_pair(d, x).value;
 }
 
+/// e^x for finite x <= 0 (a rounding above it too), at least the smallest normal number: exp_flushed without its care
+/// for −inf, and in f32 with a shorter reduction whose error grows as the result vanishes.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp_of_seen(D d, V x) {
+  if constexpr (std::is_same_v<hn::TFromD<D>, float>) {
+    const hn::RebindToUnsigned<D> du;
+    const V round = hn::Set(d, 12582912.0F);  // 1.5 · 2^23: adding it leaves the integer in the low bits
+    const V cut = hn::Max(hn::Set(d, -87.0F), x);
+    const V n = hn::MulAdd(cut, hn::Set(d, 1.44269504F), round);
+    const V r = hn::NegMulAdd(hn::Sub(n, round), hn::Set(d, 0.693147181F), cut);
+    V e = hn::MulAdd(hn::Set(d, 0.00139262508F), r, hn::Set(d, 0.00836323288F));  // a Chebyshev fit, to 2^-27
+    e = hn::MulAdd(e, r, hn::Set(d, 0.0416665542F));
+    e = hn::MulAdd(e, r, hn::Set(d, 0.166665767F));
+    e = hn::MulAdd(e, r, hn::Set(d, 0.5F));
+    e = hn::MulAdd(e, r, hn::Set(d, 1.0F));
+    e = hn::MulAdd(e, r, hn::Set(d, 1.0F));
+    return hn::BitCast(d, hn::Add(hn::BitCast(du, e), hn::ShiftLeft<23>(hn::BitCast(du, n))));
+  } else {
+    return exp_flushed(d, x);
+  }
+}
+
 /// Lanes [begin, end) of a vector; the bounds may lie outside it.
 template <class D>
 HWY_INLINE hn::Mask<D> lanes_between(D d, int64_t begin, int64_t end) {
@@ -86,6 +118,8 @@ HWY_INLINE hn::Mask<D> lanes_between(D d, int64_t begin, int64_t end) {
 /// Which weights dropout keeps, and what it multiplies them by.
 template <class A>
 struct Dropout {
+  static constexpr int64_t kMost = 64;  // weights drawn at once
+
   RandomKey key;
   uint32_t threshold = 0;
   A factor = 1;
@@ -96,14 +130,23 @@ struct Dropout {
         factor(static_cast<A>(1.0 / (1.0 - options.dropout))) {}
   bool active() const { return threshold != 0; }
 
-  /// `factor` or 0 for elements first, first + step, ….
-  template <class D>
-  hn::Vec<D> factors(D d, uint64_t first, uint64_t step) const {
-    HWY_ALIGN A values[hn::MaxLanes(d)];
-    for (size_t i = 0; i < hn::Lanes(d); ++i) {
-      values[i] = philox_word(key, first + i * step) >= threshold ? factor : A{0};
+  /// `factor` or 0 for `count` <= kMost elements of the stream from `first` on; `out` has room for kMost.
+  void fill(uint64_t first, int64_t count, A* out) const {
+    uint32_t words[kMost + 64];
+    const uint64_t offset = first % 4;
+    philox_words(key, static_cast<int64_t>(first - offset), count + static_cast<int64_t>(offset), words);
+    const uint32_t* word = words + offset;
+    if constexpr (std::is_same_v<A, float>) {
+      const hn::ScalableTag<float> d;
+      const hn::ScalableTag<uint32_t> du;
+      const auto least = hn::Set(du, threshold);
+      for (int64_t i = 0; i < count; i += lanes_of<A>()) {
+        const auto drop = hn::RebindMask(d, hn::Lt(hn::LoadU(du, word + i), least));
+        hn::StoreU(hn::IfThenZeroElse(drop, hn::Set(d, factor)), d, out + i);
+      }
+    } else {
+      for (int64_t i = 0; i < count; ++i) out[i] = word[i] >= threshold ? factor : A{0};
     }
-    return hn::Load(d, values);
   }
 };
 

@@ -13,11 +13,13 @@ namespace lamina::ops {
 /// Puts the tasks that add to one block of dq in the order of their key blocks, whatever thread runs them.
 class AttentionTurns {
  public:
-  AttentionTurns(const AttentionMask& mask, const AttentionSizes& sizes, int64_t tile)
+  /// The extents of a query block and of a key block.
+  AttentionTurns(const AttentionMask& mask, const AttentionSizes& sizes, int64_t queries, int64_t keys)
       : mask_(mask),
         sizes_(sizes),
-        tile_(tile),
-        blocks_((sizes.seq_q + tile - 1) / tile),
+        queries_(queries),
+        keys_(keys),
+        blocks_((sizes.seq_q + queries - 1) / queries),
         turns_(static_cast<size_t>(sizes.batch * sizes.n_heads * blocks_)) {
     for (int64_t block = 0; block < blocks_; ++block) {
       const auto first = static_cast<int32_t>(next(block, -1));
@@ -44,20 +46,21 @@ class AttentionTurns {
 
   /// The key block after `key_block` that this query block sees.
   int64_t next(int64_t query_block, int64_t key_block) const {
-    const int64_t q0 = query_block * tile_;
-    const int64_t q1 = std::min(q0 + tile_, sizes_.seq_q);
+    const int64_t q0 = query_block * queries_;
+    const int64_t q1 = std::min(q0 + queries_, sizes_.seq_q);
     const int64_t end = mask_.keys(q1 - 1).end;
-    int64_t block = std::max(key_block + 1, mask_.keys(q0).begin / tile_);
-    for (; block * tile_ < end; ++block) {
-      const int64_t k0 = block * tile_;
-      if (mask_.coverage(q0, q1, k0, std::min(k0 + tile_, sizes_.seq_k)) != AttentionMask::Coverage::none) break;
+    int64_t block = std::max(key_block + 1, mask_.keys(q0).begin / keys_);
+    for (; block * keys_ < end; ++block) {
+      const int64_t k0 = block * keys_;
+      if (mask_.coverage(q0, q1, k0, std::min(k0 + keys_, sizes_.seq_k)) != AttentionMask::Coverage::none) break;
     }
     return block;
   }
 
   const AttentionMask& mask_;
   const AttentionSizes sizes_;
-  int64_t tile_;
+  int64_t queries_;
+  int64_t keys_;
   int64_t blocks_;
   std::vector<std::atomic<int32_t>> turns_;
 };
