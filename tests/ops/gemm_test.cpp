@@ -125,6 +125,12 @@ TEST(Gemm, DoubleAgainstPlainLoops) { check_all<double>(); }
 TEST(Gemm, HalfWeights) { check_all<float, float, bf16>(); }
 TEST(Gemm, HalfOperands) { check_all<float, f16, bf16>(); }
 
+TEST(Gemm, SeveralChunksOfDepthAndColumns) {
+  check<float>({5, 1330, 1160}, false, false, 1, 0, true);
+  check<float>({200, 60, 1200}, false, true, 1, 1, true);
+  check<float>({200, 60, 1200}, true, false, 1, 0, false);
+}
+
 TEST(Gemm, BetaScalesWhatIsThereWhenNothingIsAdded) {
   std::vector<float> c{1, 2, 3, 4};
   gemm(Threads(1), Gemm<float>{.m = 2, .n = 2, .k = 0, .beta = 0.5F, .c = c.data(), .ldc = 2});

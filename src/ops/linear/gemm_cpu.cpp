@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
 inline constexpr int64_t kDepth = 384;           // of k per pass over a block of C
-inline constexpr int64_t kChunkDepth = 2048;     // of k packed at once
+inline constexpr int64_t kChunkDepth = 1152;     // of k packed at once
 inline constexpr int64_t kPackDepth = 128;       // of k per stretch of packing
 inline constexpr int64_t kChunkBytes = 6 << 20;  // of packed B
 inline constexpr int64_t kBlockRows = 192;       // of A and C per task
@@ -109,11 +109,12 @@ inline int64_t panel_rows(int64_t row, int64_t end) {
   return round_up(std::min<int64_t>(kTileRows, end - row), kRowStep);
 }
 
-/// One chunk of k and of columns: where it lies and, where tasks share them, its packed columns.
+/// One chunk of k and of columns: where it lies and, where tasks share them, its packed columns and rows.
 template <class T>
 struct Chunk {
   int64_t column, column_end, k0, depth;
-  T* packed;
+  T* packed_columns;
+  T* packed_rows;
 };
 
 /// A cut between tasks at `column`, moved to the end where a panel would be left with a single vector.
@@ -158,7 +159,9 @@ void merge_tile(const T* tile, int64_t rows, int64_t columns, bool exchanged, T 
   HWY_ALIGN T turned[kTileRows * kTileColumns<T>];
   int64_t ld = kTileColumns<T>;
   if (exchanged) {
-    pack_along<T, T>(tile, ld, kTileRows, columns, turned, kTileRows);
+    for (int64_t i = 0; i < kTileRows; i += kRowStep) {
+      transpose_four(tile + i * ld, ld, kTileColumns<T>, turned + i, kTileRows);
+    }
     tile = turned;
     ld = kTileRows;
     std::swap(rows, columns);
@@ -208,11 +211,15 @@ void multiply_block(const Plan<T>& plan, const Pass<T>& pass) {
       const int64_t down = i - pass.row;
       const int64_t right = j - pass.column;
       T* c = pass.c + (plan.exchanged ? right * pass.ldc + down : down * pass.ldc + right);
+      // The tiles of this panel fetch the next one, a stretch each.
+      const int64_t stretch = down / kTileRows * (pass.depth / kUnroll) * kCacheLine<T>;
+      const bool more = j + columns < pass.column_end && stretch < width * pass.depth;
+      const T* ahead = more ? b + width * pass.chunk_depth + stretch : a;
       const TileFn<T> multiply = tile_kernel<T>(height, width / kLanes<T>, direct);
       if (!plan.exchanged && rows == height && columns == width) {
-        multiply(pass.depth, a, plan.a.ld, b, alpha, pass.beta, c, pass.ldc);
+        multiply(pass.depth, a, plan.a.ld, b, alpha, pass.beta, c, pass.ldc, ahead);
       } else {
-        multiply(pass.depth, a, plan.a.ld, b, T{1}, T{0}, tile, kTileColumns<T>);
+        multiply(pass.depth, a, plan.a.ld, b, T{1}, T{0}, tile, kTileColumns<T>, ahead);
         merge_tile(tile, rows, columns, plan.exchanged, alpha, pass.beta, c, pass.ldc);
       }
     }
@@ -224,8 +231,9 @@ template <class T>
 void run_task(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t begin, int64_t end, const T* columns) {
   const FusedGemm<T>& p = *plan.product;
   const int64_t row_end = std::min(plan.m, row + kBlockRows);
-  T* packed_rows = gemm_scratch<T>(GemmScratch::rows, kBlockRows * chunk.depth);
-  pack_rows(plan, chunk, row, row_end, packed_rows);
+  T* packed_rows = chunk.packed_rows != nullptr ? chunk.packed_rows + row * chunk.depth
+                                                : gemm_scratch<T>(GemmScratch::rows, kBlockRows * chunk.depth);
+  if (chunk.packed_rows == nullptr) pack_rows(plan, chunk, row, row_end, packed_rows);
   const int64_t step = kBlockColumns / kTileColumns<T> * kTileColumns<T>;
   for (int64_t j = begin; j < end;) {
     Pass<T> pass;
@@ -260,42 +268,62 @@ void each_task(const Threads& threads, bool serial, int64_t tasks, const F& body
   }
 }
 
+/// Packs what the tasks of a chunk share.
+template <class T>
+void pack_shared(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chunk, bool serial) {
+  const int64_t step = 8 * kTileColumns<T>;
+  const int64_t column_tasks = chunk.packed_columns != nullptr ? ceil_div(chunk.column_end - chunk.column, step) : 0;
+  const int64_t row_tasks = chunk.packed_rows != nullptr ? ceil_div(plan.m, kBlockRows) : 0;
+  each_task(threads, serial, column_tasks + row_tasks, [&](int64_t task) HWY_ATTR {
+    if (task < column_tasks) {
+      const int64_t begin = cut_columns(chunk, chunk.column + task * step);
+      pack_columns(plan, chunk, begin, cut_columns(chunk, begin + step),
+                   chunk.packed_columns + (begin - chunk.column) * chunk.depth);
+    } else {
+      const int64_t row = (task - column_tasks) * kBlockRows;
+      pack_rows(plan, chunk, row, std::min(plan.m, row + kBlockRows), chunk.packed_rows + row * chunk.depth);
+    }
+  });
+}
+
 template <class T>
 void run_chunk(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chunk) {
   const bool serial = plan.m * plan.n * plan.k < kSerialWork;
-  const int64_t row_blocks = ceil_div(plan.m, kBlockRows);
-  const int64_t columns = chunk.column_end - chunk.column;
-  if (chunk.packed != nullptr) {
-    const int64_t step = 8 * kTileColumns<T>;
-    each_task(threads, serial, ceil_div(columns, step), [&](int64_t task) HWY_ATTR {
-      const int64_t begin = cut_columns(chunk, chunk.column + task * step);
-      pack_columns(plan, chunk, begin, cut_columns(chunk, begin + step),
-                   chunk.packed + (begin - chunk.column) * chunk.depth);
-    });
-  }
-  const int64_t parts = ceil_div(columns, plan.task_columns);
-  each_task(threads, serial, row_blocks * parts, [&](int64_t task) HWY_ATTR {
+  pack_shared(threads, plan, chunk, serial);
+  const int64_t parts = ceil_div(chunk.column_end - chunk.column, plan.task_columns);
+  each_task(threads, serial, ceil_div(plan.m, kBlockRows) * parts, [&](int64_t task) HWY_ATTR {
     const int64_t begin = cut_columns(chunk, chunk.column + task % parts * plan.task_columns);
     const int64_t end = cut_columns(chunk, begin + plan.task_columns);
-    T* packed = chunk.packed != nullptr
-                    ? chunk.packed + (begin - chunk.column) * chunk.depth
-                    : gemm_scratch<T>(GemmScratch::columns, (plan.task_columns + kTileColumns<T>)*chunk.depth);
-    if (chunk.packed == nullptr) pack_columns(plan, chunk, begin, end, packed);
-    run_task(plan, chunk, task / parts * kBlockRows, begin, end, packed);
+    T* columns = nullptr;
+    if (chunk.packed_columns != nullptr) {
+      columns = chunk.packed_columns + (begin - chunk.column) * chunk.depth;
+    } else {
+      columns = gemm_scratch<T>(GemmScratch::columns, (plan.task_columns + kTileColumns<T>)*chunk.depth);
+      pack_columns(plan, chunk, begin, end, columns);
+    }
+    run_task(plan, chunk, task / parts * kBlockRows, begin, end, columns);
   });
 }
 
 template <class T>
 void run_blocked(const Threads& threads, const FusedGemm<T>& p) {
   const Plan<T> plan = make_plan(p);
-  // A single block of rows uses each column once: its tasks pack for themselves.
-  T* packed =
-      plan.m <= kBlockRows ? nullptr : gemm_scratch<T>(GemmScratch::columns, plan.chunk_columns * plan.chunk_depth);
+  Chunk<T> chunk{};
+  // A single block of rows uses each column once, and a single part of the columns each row: their tasks pack for
+  // themselves.
+  if (plan.m > kBlockRows) {
+    chunk.packed_columns = gemm_scratch<T>(GemmScratch::columns, plan.chunk_columns * plan.chunk_depth);
+  }
+  if (plan.task_columns < plan.chunk_columns) {
+    chunk.packed_rows = gemm_scratch<T>(GemmScratch::shared_rows, round_up(plan.m, kRowStep) * plan.chunk_depth);
+  }
   for (int64_t j = 0; j < plan.n; j += plan.chunk_columns) {
     for (int64_t k0 = 0; k0 < plan.k; k0 += plan.chunk_depth) {
-      run_chunk(
-          threads, plan,
-          Chunk<T>{j, std::min(plan.n, j + plan.chunk_columns), k0, std::min(plan.chunk_depth, plan.k - k0), packed});
+      chunk.column = j;
+      chunk.column_end = std::min(plan.n, j + plan.chunk_columns);
+      chunk.k0 = k0;
+      chunk.depth = std::min(plan.chunk_depth, plan.k - k0);
+      run_chunk(threads, plan, chunk);
     }
   }
 }

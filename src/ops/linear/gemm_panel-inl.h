@@ -36,6 +36,9 @@ inline constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(hn::Scalable
 template <class T>
 inline constexpr int64_t kTileColumns = kTileVectors* kLanes<T>;
 
+template <class T>
+inline constexpr int64_t kCacheLine = 64 / static_cast<int64_t>(sizeof(T));
+
 /// to[l·width + i] = from[i·ld + l] for four i and l in [0, k).
 template <class S>
 void transpose_four(const S* from, int64_t ld, int64_t k, float* to, int64_t width) {
@@ -87,6 +90,7 @@ void pack_across(D d, const S* from, int64_t ld, int64_t count, int64_t k, T* to
   for (int64_t l = 0; l < k; ++l) {
     const S* row = from + l * ld;
     T* out = to + l * width;
+    for (int64_t i = 0; i < count; i += kCacheLine<S>) __builtin_prefetch(row + 8 * ld + i);
     for (int64_t i = 0; i < whole; i += lanes) hn::StoreU(load(d, row + i), d, out + i);
     for (int64_t i = whole; i < count; ++i) out[i] = convert<T>(row[i]);
     for (int64_t i = count; i < width; ++i) out[i] = T{0};
@@ -111,10 +115,11 @@ HWY_INLINE void add_outer_product(D d, const T* HWY_RESTRICT a, int64_t lda, con
 }
 
 /// C tile = alpha · panel of A · panel of B + beta · C tile. With kDirect, A is not packed: element (i, l) at
-/// a[i·lda + l]. The sum over k runs in order, so a value of C does not depend on the tile it falls in.
+/// a[i·lda + l]. Memory from `ahead` on, which a later tile will read, is fetched into the L2 cache by the way. The sum
+/// over k runs in order, so a value of C does not depend on the tile it falls in.
 template <int kRows, int kVectors, bool kDirect, class T>
 HWY_NOINLINE void multiply_tile(int64_t k, const T* HWY_RESTRICT a, int64_t lda, const T* HWY_RESTRICT b, T alpha,
-                                T beta, T* HWY_RESTRICT c, int64_t ldc) {
+                                T beta, T* HWY_RESTRICT c, int64_t ldc, const T* ahead) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   V sum[kRows][kVectors];
@@ -131,6 +136,8 @@ HWY_NOINLINE void multiply_tile(int64_t k, const T* HWY_RESTRICT a, int64_t lda,
   for (; l + kUnroll <= k; l += kUnroll) {
 #pragma GCC unroll 4
     for (int u = 0; u < kUnroll; ++u) add_outer_product<kRows, kVectors, kDirect>(d, a, lda, b, u, sum);
+    __builtin_prefetch(ahead, 0, 2);
+    ahead += kCacheLine<T>;
     a += kUnroll * (kDirect ? 1 : kRows);
     b += kUnroll * kVectors * kLanes<T>;
   }
@@ -154,7 +161,7 @@ HWY_NOINLINE void multiply_tile(int64_t k, const T* HWY_RESTRICT a, int64_t lda,
 }
 
 template <class T>
-using TileFn = void (*)(int64_t, const T*, int64_t, const T*, T, T, T*, int64_t);
+using TileFn = void (*)(int64_t, const T*, int64_t, const T*, T, T, T*, int64_t, const T*);
 
 /// The kernel for a tile of `rows` (a multiple of kRowStep) by `vectors`.
 template <class T, int kRows = kTileRows, int kVectors = kTileVectors>
