@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "support/limits.h"
 
@@ -18,32 +19,25 @@ double timed(const std::function<void()>& call) {
 
 Context::Context(int threads, double seconds) : device_(Device::cpu(threads)), seconds_(seconds) {}
 
-double Context::seconds(const std::function<void()>& call) const {
-  call();
-  double best = timed(call);
-  double spent = best;
-  for (int runs = 1; runs < 1000 && (runs < 3 || spent < seconds_); ++runs) {
-    const double time = timed(call);
-    best = std::min(best, time);
-    spent += time;
-  }
-  return best;
-}
+double Context::seconds(const std::function<void()>& call) const { return seconds(std::vector{call}).front(); }
 
 std::pair<double, double> Context::seconds(const std::function<void()>& ours, const std::function<void()>& peer) const {
-  ours();
-  peer();
-  double best_ours = timed(ours);
-  double best_peer = timed(peer);
-  double spent = best_ours + best_peer;
-  for (int runs = 1; runs < 1000 && (runs < 3 || spent < 2 * seconds_); ++runs) {
-    const double time_ours = timed(ours);
-    const double time_peer = timed(peer);
-    best_ours = std::min(best_ours, time_ours);
-    best_peer = std::min(best_peer, time_peer);
-    spent += time_ours + time_peer;
+  const std::vector<double> times = seconds(std::vector{ours, peer});
+  return {times[0], times[1]};
+}
+
+std::vector<double> Context::seconds(const std::vector<std::function<void()>>& calls) const {
+  for (const auto& call : calls) call();
+  std::vector<double> best(calls.size(), std::numeric_limits<double>::infinity());
+  double spent = 0;
+  for (int runs = 0; runs < 1000 && (runs < 3 || spent < seconds_ * static_cast<double>(calls.size())); ++runs) {
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const double time = timed(calls[i]);
+      best[i] = std::min(best[i], time);
+      spent += time;
+    }
   }
-  return {best_ours, best_peer};
+  return best;
 }
 
 double Context::gemm_peak() {

@@ -37,6 +37,7 @@ class Context {
   double seconds(const std::function<void()>& call) const;
   /// The same for two calls taken in turns, so that noise meets both.
   std::pair<double, double> seconds(const std::function<void()>& ours, const std::function<void()>& peer) const;
+  std::vector<double> seconds(const std::vector<std::function<void()>>& calls) const;
 
   /// GFLOP/s of a 2048³ product by the GEMM library itself, on as many threads as device() has; measured once.
   double gemm_peak();

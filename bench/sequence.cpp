@@ -1,0 +1,73 @@
+// How the scans grow with the length, and what a second thread brings. Rates against the machine's limits are in the
+// operator suite.
+#include "lamina/autograd/tape.h"
+#include "lamina/ops/ssm/selective_scan.h"
+#include "lamina/ops/ssm/ssd_scan.h"
+#include "support/suite.h"
+
+namespace lamina::bench {
+namespace {
+
+Tensor draw(const Shape& shape, const Device& device, double low = -1, double high = 1) {
+  std::vector<float> values(static_cast<size_t>(shape.numel()));
+  uint32_t state = 12345;
+  for (float& value : values) {
+    state = state * 1664525U + 1013904223U;
+    value = static_cast<float>(low + (high - low) * (state >> 8) / 16777216.0);
+  }
+  return Tensor::from(values, shape, device);
+}
+
+using Scan = std::function<std::function<void()>(const Device&, int64_t seq, bool backward)>;
+
+std::function<void()> with_gradient(std::vector<Tensor> inputs, bool backward,
+                                    std::function<Tensor(const std::vector<Tensor>&)> run) {
+  auto tape = std::make_shared<Tape>();
+  if (backward) {
+    for (Tensor& input : inputs) tape->watch(input);
+  }
+  return [tape, inputs, backward, run] {
+    const Tensor y = run(inputs);
+    if (!backward) return;
+    tape->backward({y}, {y.detach()});
+    tape->zero_grad();
+  };
+}
+
+std::function<void()> selective(const Device& d, int64_t seq, bool backward) {
+  return with_gradient(
+      {draw({1, seq, 1536}, d), draw({1, seq, 1536}, d, -4, -1), draw({1536, 16}, d, -8, -1), draw({1, seq, 16}, d),
+       draw({1, seq, 16}, d), draw({1, seq, 1536}, d)},
+      backward, [](const std::vector<Tensor>& in) {
+        return ops::selective_scan(in[0], in[1], in[2], in[3], in[4], {.z = in[5], .delta_softplus = true}).y;
+      });
+}
+
+std::function<void()> chunked(const Device& d, int64_t seq, bool backward) {
+  return with_gradient({draw({1, seq, 24, 64}, d), draw({1, seq, 24}, d, -4, -1), draw({24}, d, -8, -1),
+                        draw({1, seq, 1, 128}, d), draw({1, seq, 1, 128}, d)},
+                       backward, [](const std::vector<Tensor>& in) {
+                         return ops::ssd_scan(in[0], in[1], in[2], in[3], in[4], {.dt_softplus = true}).y;
+                       });
+}
+
+void add_scan(Context& context, const std::string& name, const Scan& scan) {
+  for (const bool backward : {false, true}) {
+    const std::string pass = backward ? " fwd+bwd" : " fwd";
+    const auto times = context.seconds({scan(context.device(), 1024, backward), scan(context.device(), 4096, backward),
+                                        scan(context.one_thread(), 4096, backward)});
+    context.add({name + " length 4096" + pass, times[1] / 4096 * 1e6, times[0] / 1024 * 1e6, "µs/token", "length 1024",
+                 std::nullopt, 1.25});
+    context.add({name + " length 4096" + pass + ", all threads", 4096 / times[1], 4096 / times[2], "tokens/s",
+                 "one thread", 1.8});
+  }
+}
+
+}  // namespace
+
+LAMINA_BENCH_SUITE(sequence) {
+  add_scan(context, "selective_scan 1536 channels, state 16", selective);
+  add_scan(context, "ssd_scan 24 heads of 64, state 128", chunked);
+}
+
+}  // namespace lamina::bench
