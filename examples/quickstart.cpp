@@ -52,11 +52,11 @@ struct Model {
   ops::RotaryTables rotary;
 
   explicit Model(const Device& device) {
-    lamina::TorchGenerator random(1);
+    uint64_t seed = 1;
     const auto matrix = [&](int64_t rows, int64_t columns, double deviation) {
-      std::vector<float> values(static_cast<size_t>(rows * columns));
-      lamina::torch_normal(random, std::span<float>(values), 0.0, deviation);
-      return Tensor::from(values, {rows, columns}, device);
+      Tensor values = Tensor::empty({rows, columns}, DType::f32, device);
+      lamina::nn::init_normal(values, 0.0, deviation, seed++);
+      return values;
     };
     const auto ones = [&] { return Tensor::full({kModel}, 1.0, DType::f32, device); };
     embedding = matrix(kVocab, kModel, 0.02);

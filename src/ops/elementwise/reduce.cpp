@@ -47,7 +47,7 @@ Tensor mean(const Tensor& x) { return over_all("mean", x, true); }
 Tensor mean(const Tensor& x, int axis) { return over_axis("mean", x, axis, true); }
 
 Tensor reduce(const Tensor& x, int first, int last, double factor) {
-  Reduction args{x.contiguous(), 1, 1, 1, factor, {}};
+  ReduceMiddle args{x.contiguous(), 1, 1, 1, factor, {}};
   Shape kept = x.shape();
   for (int axis = 0; axis < x.rank(); ++axis) {
     (axis < first ? args.outer : axis > last ? args.inner : args.count) *= x.dim(axis);

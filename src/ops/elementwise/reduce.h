@@ -19,7 +19,7 @@ Tensor mean(const Tensor& x, int axis);
 Tensor reduce(const Tensor& x, int first, int last, double factor);
 
 /// out[o, i] = factor · Σ_k x[o, k, i] with x seen as [outer, count, inner]; out is in the accumulation type.
-struct Reduction {
+struct ReduceMiddle {
   Tensor x;
   int64_t outer, count, inner;
   double factor;
@@ -27,7 +27,7 @@ struct Reduction {
 };
 
 namespace cpu {
-void reduce_middle(const Reduction& args);
+void reduce_middle(const ReduceMiddle& args);
 }  // namespace cpu
 
 }  // namespace lamina::ops

@@ -45,7 +45,7 @@ void sum_blocks(const Threads& threads, const T* x, int64_t outer, int64_t count
 }
 
 template <class T>
-void reduce_as(const Device& device, const T* x, const Reduction& args, int64_t count) {
+void reduce_as(const Device& device, const T* x, const ReduceMiddle& args, int64_t count) {
   using A = Accumulate<T>;
   const int64_t size = args.inner == 1 ? kNeighbours : kRows;
   const int64_t blocks = (count + size - 1) / size;
@@ -59,7 +59,7 @@ void reduce_as(const Device& device, const T* x, const Reduction& args, int64_t 
   reduce_as<A>(device, partial.data<A>(), args, blocks);
 }
 
-void reduce_middle(const Reduction& args) {
+void reduce_middle(const ReduceMiddle& args) {
   if (args.out.numel() == 0) return;
   visit_floating(args.x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -79,7 +79,7 @@ HWY_AFTER_NAMESPACE();
 namespace lamina::ops {
 HWY_EXPORT(reduce_middle);
 namespace cpu {
-void reduce_middle(const Reduction& args) { HWY_DYNAMIC_DISPATCH(reduce_middle)(args); }
+void reduce_middle(const ReduceMiddle& args) { HWY_DYNAMIC_DISPATCH(reduce_middle)(args); }
 }  // namespace cpu
 }  // namespace lamina::ops
 #endif
