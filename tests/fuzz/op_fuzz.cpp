@@ -1,10 +1,9 @@
 // Calls operators with whatever the bytes say: any shape, type, device, options, undefined tensors, views of views, in
-// any order, on tensors that earlier calls made. Only lamina::Error may come out. A new operator is one line in kCalls.
-#include <cstdlib>
+// any order, on tensors that earlier calls made. Only lamina::Error may come out. A new operator is one entry in
+// fuzz_operators.h.
 #include <memory>
 
-#include "fuzz_bytes.h"
-#include "lamina/autograd/tape.h"
+#include "fuzz_operators.h"
 #include "lamina/ops/norm/rms_norm.h"
 #include "lamina/ops/optim/adamw.h"
 #include "lamina/ops/optim/grad_norm.h"
@@ -13,71 +12,6 @@
 
 namespace lamina::fuzz {
 namespace {
-
-/// No block above 256 KB: quick, and absurd sizes fail as they would on a real one, without taking the fuzzer with
-/// them.
-class SmallMemory final : public Allocator {
- public:
-  void* allocate(size_t bytes) override {
-    LAMINA_CHECK(bytes <= kMost, "out of memory: ", bytes, " bytes wanted");
-    void* block = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
-    LAMINA_CHECK(block != nullptr, "out of memory");
-    return block;
-  }
-  void deallocate(void* block, size_t /*bytes*/) noexcept override { std::free(block); }  // NOLINT
-  void trim() override {}
-  MemoryCounters counters() const override { return {}; }
-  void reset_peak() override {}
-
- private:
-  static constexpr size_t kMost = size_t{256} << 10;
-};
-
-/// What the calls of one input share: a few tensors, the newest replacing the oldest, and a tape.
-class World {
- public:
-  World(Bytes& bytes, const Device& cpu, const Device& meta) : bytes_(bytes), cpu_(cpu), meta_(meta) {
-    for (const Shape& shape : {Shape{3, 4}, Shape{4}, Shape{2, 3, 4}}) keep(fresh(shape, DType::f32, cpu));
-  }
-
-  Bytes& bytes() { return bytes_; }
-  Tape& tape() { return tape_; }
-  const Device& device() { return bytes_.below(8) == 0 ? meta_ : cpu_; }
-
-  /// An existing tensor, a fresh one, or (rarely) none.
-  Tensor tensor() {
-    const int choice = bytes_.below(16);
-    if (choice == 0) return {};
-    if (choice < 10) return kept_[static_cast<size_t>(choice) % kKept];
-    return fresh(bytes_.shape(), bytes_.mostly_floating());
-  }
-  /// One that fits `like` more often than not, so that calls get beyond their first check.
-  Tensor like(const Tensor& like) {
-    if (!like.defined() || bytes_.below(4) == 0) return tensor();
-    return fresh(like.shape(), bytes_.below(4) == 0 ? bytes_.dtype() : like.dtype(), like.device());
-  }
-  Tensor vector_like(const Tensor& like) {
-    if (!like.defined() || like.rank() == 0 || bytes_.below(4) == 0) return tensor();
-    return fresh({like.dim(-1)}, bytes_.mostly_floating(), like.device());
-  }
-  Tensor fresh(const Shape& shape, DType dtype) { return fresh(shape, dtype, device()); }
-  Tensor fresh(const Shape& shape, DType dtype, const Device& device) {
-    return Tensor::full(shape, bytes_.number(), dtype, device);
-  }
-
-  void keep(const Tensor& tensor) { kept_[next_++ % kKept] = tensor; }
-
- private:
-  static constexpr size_t kKept = 6;
-  Bytes& bytes_;
-  const Device& cpu_;
-  const Device& meta_;
-  Tape tape_;
-  Tensor kept_[kKept];
-  size_t next_ = 0;
-};
-
-ops::RmsNormOptions norm_options(Bytes& b) { return {b.number(), b.flag() ? 0 : b.integer(), b.number()}; }
 
 ops::ParamSlot param_slot(World& w) {
   const Tensor param = w.tensor();
@@ -141,12 +75,6 @@ void no_grad(World& w) {
   w.keep(ops::rms_norm(w.tensor(), Tensor()));
   w.tensor().fill_(w.bytes().number());
 }
-void residual_norm(World& w) {
-  const Tensor x = w.tensor();
-  const ops::ResidualNorm out = ops::add_rms_norm(x, w.like(x), w.vector_like(x), norm_options(w.bytes()));
-  w.keep(out.h);
-  w.keep(out.y);
-}
 void borrow(World& w) {
   auto memory = std::make_shared<std::vector<char>>(4096);
   const Shape shape = w.bytes().shape();
@@ -160,8 +88,6 @@ void read_back(World& w) {
   t.to_vector<float>();
   t.item();
 }
-
-using Call = void (*)(World&);
 
 const Call kCalls[] = {
     // Tensors, views and copies.
@@ -191,12 +117,6 @@ const Call kCalls[] = {
     [](World& w) { w.tape().set_grad(w.tensor(), w.tensor()); },
     [](World& w) { w.tape().zero_grad(); },
     [](World& w) { w.tape().reset(); },
-    // Operators.
-    [](World& w) {
-      const Tensor x = w.tensor();
-      w.keep(ops::rms_norm(x, w.vector_like(x), norm_options(w.bytes())));
-    },
-    residual_norm,
     // Optimizers.
     [](World& w) {
       ops::adamw({adamw_slot(w), adamw_slot(w)}, {w.bytes().number(), w.bytes().number(), 1e-8});
@@ -223,9 +143,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::Bytes bytes(data, size);
   fuzz::World world(bytes, cpu, meta);
   for (int calls = 0; calls < 64 && !bytes.empty(); ++calls) {
-    const auto index = static_cast<size_t>(bytes.byte()) % std::size(fuzz::kCalls);
+    const auto index = static_cast<size_t>(bytes.byte()) % (std::size(fuzz::kCalls) + std::size(fuzz::kOperators));
     try {
-      fuzz::kCalls[index](world);
+      index < std::size(fuzz::kCalls) ? fuzz::kCalls[index](world)
+                                      : fuzz::kOperators[index - std::size(fuzz::kCalls)](world);
     } catch (const Error&) {
       // Refused with a message: what is wanted.
     }

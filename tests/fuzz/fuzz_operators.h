@@ -1,0 +1,258 @@
+#pragma once
+
+#include "fuzz_world.h"
+#include "lamina/ops.h"
+
+// One entry per operator. Shapes are drawn to fit one another more often than not, so that calls get beyond their first
+// check, and options are whatever the bytes say.
+namespace lamina::fuzz {
+
+using Call = void (*)(World&);
+
+/// A small extent, mostly positive.
+inline int64_t extent(Bytes& b) { return b.below(32) == 0 ? b.integer() : b.below(6); }
+
+inline ops::RmsNormOptions norm_options(Bytes& b) { return {b.number(), b.flag() ? 0 : b.integer(), b.number()}; }
+
+inline ops::CrossEntropyOptions loss_options(Bytes& b) {
+  return {b.flag() ? -100 : b.integer(),          b.number(), b.number(), b.number(), b.number(),
+          static_cast<ops::Reduction>(b.below(3))};
+}
+
+inline ops::AttentionOptions attention_options(Bytes& b) {
+  ops::AttentionOptions options;
+  options.causal = b.flag();
+  options.scale = b.flag() ? 0 : b.number();
+  options.pattern.kind = static_cast<ops::AttentionPattern::Kind>(b.below(4));
+  options.pattern.window = b.integer();
+  options.pattern.global_tokens = b.flag() ? 0 : b.integer();
+  options.pattern.block = b.integer();
+  options.pattern.window_blocks = b.flag() ? 1 : b.integer();
+  options.pattern.global_blocks = b.flag() ? 1 : b.integer();
+  options.pattern.random_blocks = b.flag() ? 0 : b.integer();
+  options.pattern.stride = b.integer();
+  options.soft_cap = b.flag() ? 0 : b.number();
+  options.dropout = b.flag() ? 0 : b.number();
+  options.t5_max_distance = b.integer();
+  return options;
+}
+
+inline ops::AttentionExtras attention_extras(World& w, int64_t heads) {
+  ops::AttentionExtras extras;
+  extras.alibi_slopes = w.fits_or_none({heads});
+  extras.t5_bias = w.fits_or_none({extent(w.bytes()), heads});
+  extras.sinks = w.fits_or_none({heads});
+  if (w.bytes().below(4) == 0) extras.document_starts = w.fits({extent(w.bytes())}, DType::i32);
+  return extras;
+}
+
+inline void attention(World& w) {
+  Bytes& b = w.bytes();
+  const int64_t batch = extent(b), query = extent(b), key = extent(b), kv = extent(b), dim = extent(b);
+  const int64_t heads = kv * b.below(3);
+  w.keep(ops::attention(w.fits({batch, query, heads, dim}), w.fits({batch, key, kv, dim}),
+                        w.fits({batch, key, kv, extent(b)}), attention_options(b), attention_extras(w, heads)));
+}
+
+inline void attention_decode(World& w) {
+  Bytes& b = w.bytes();
+  const int64_t batch = extent(b), query = extent(b), capacity = extent(b), kv = extent(b), dim = extent(b);
+  const int64_t heads = kv * b.below(3);
+  w.keep(ops::attention_decode(w.fits({batch, query, heads, dim}), w.fits({batch, kv, capacity, dim}),
+                               w.fits({batch, kv, capacity, extent(b)}), w.fits({batch}, DType::i64),
+                               attention_options(b), attention_extras(w, heads)));
+}
+
+inline void experts(World& w) {
+  Bytes& b = w.bytes();
+  const int64_t tokens = extent(b), count = extent(b), k = extent(b), width = extent(b);
+  const ops::RouteOptions options{
+      k, static_cast<ops::RouterScore>(b.below(3)), b.flag(), b.number(), extent(b), extent(b), extent(b)};
+  const Tensor logits = w.fits({tokens, count});
+  const ops::Routing routing = ops::route_top_k(logits, options, w.fits_or_none({count}));
+  w.keep(routing.weights);
+  w.keep(ops::balance_loss(logits, routing.indices));
+  w.keep(ops::router_z_loss(logits));
+  const ops::DispatchPlan plan = ops::plan_dispatch(b.flag() ? routing.indices : w.fits({tokens, k}, DType::i64), count,
+                                                    b.flag() ? 0 : b.integer());
+  const Tensor rows = ops::dispatch(w.fits({tokens, width}), plan);
+  const Tensor out =
+      ops::grouped_linear(rows, w.fits({count, width, width}), plan.offsets, w.fits_or_none({count, width}));
+  w.keep(ops::combine(out, routing.weights, plan));
+}
+
+inline void grouped_linear(World& w) {
+  Bytes& b = w.bytes();
+  const int64_t rows = extent(b), in = extent(b), count = extent(b);
+  w.keep(ops::grouped_linear(w.fits({rows, in}), w.fits({count, extent(b), in}), w.fits({count + 1}, DType::i64)));
+}
+
+inline void conv(World& w) {
+  Bytes& b = w.bytes();
+  const int64_t batch = extent(b), seq = extent(b), channels = extent(b), kernel = extent(b);
+  const Tensor weight = w.fits({channels, kernel});
+  const Tensor bias = w.fits_or_none({channels});
+  const auto activation = static_cast<ops::ConvActivation>(b.below(2));
+  Tensor state = w.fits({batch, channels, kernel - 1});
+  w.keep(ops::causal_conv1d(w.fits({batch, seq, channels}), weight, bias, state, activation));
+  w.keep(ops::causal_conv1d_state(w.fits({batch, seq, channels}), kernel, state));
+  w.keep(ops::causal_conv1d_step(w.fits({batch, channels}), state, weight, bias, activation));
+}
+
+inline void selective_scan(World& w) {
+  Bytes& b = w.bytes();
+  const int64_t batch = extent(b), seq = extent(b), channels = extent(b), n = extent(b);
+  const bool step = b.flag();
+  const Shape along = step ? Shape{batch, channels} : Shape{batch, seq, channels};
+  const Shape narrow = step ? Shape{batch, n} : Shape{batch, seq, n};
+  const ops::SelectiveScanExtras extras{w.fits_or_none({channels}), w.fits_or_none(along), w.fits_or_none({channels}),
+                                        w.fits_or_none({batch, channels, n}), b.flag()};
+  const Tensor u = w.fits(along), delta = w.fits(along), a = w.fits({channels, n}), bb = w.fits(narrow),
+               c = w.fits(narrow);
+  Tensor state = w.fits({batch, channels, n});
+  w.keep(step ? ops::selective_scan_step(u, delta, a, bb, c, state, extras)
+              : ops::selective_scan(u, delta, a, bb, c, extras).y);
+}
+
+inline void ssd_scan(World& w) {
+  Bytes& b = w.bytes();
+  const int64_t batch = extent(b), seq = extent(b), groups = extent(b), p = extent(b), n = extent(b);
+  const int64_t heads = groups * b.below(3);
+  const bool step = b.flag();
+  const auto shape = [&](std::initializer_list<int64_t> rest) {
+    Shape result{batch};
+    if (!step) result.push_back(seq);
+    for (const int64_t one : rest) result.push_back(one);
+    return result;
+  };
+  ops::SsdExtras extras{w.fits_or_none({heads}), w.fits_or_none({heads}), w.fits_or_none({batch, heads, p, n}),
+                        b.flag()};
+  if (b.flag()) extras.dt_min = b.number();
+  if (b.flag()) extras.dt_max = b.number();
+  extras.chunk_size = b.integer();
+  const Tensor x = w.fits(shape({heads, p})), dt = w.fits(shape({heads})), a = w.fits({heads}),
+               bb = w.fits(shape({groups, n})), c = w.fits(shape({groups, n}));
+  Tensor state = w.fits({batch, heads, p, n});
+  w.keep(step ? ops::ssd_step(x, dt, a, bb, c, state, extras) : ops::ssd_scan(x, dt, a, bb, c, extras).y);
+}
+
+inline void diagonal(World& w) {
+  Bytes& b = w.bytes();
+  const int64_t channels = extent(b), n = extent(b), batch = extent(b), seq = extent(b);
+  const ops::S4dParameters parameters{w.fits({channels}), w.fits({channels, n}), w.fits({channels, n}),
+                                      w.fits({channels, n, 2})};
+  const Tensor u = w.fits({batch, seq, channels});
+  const Tensor d = w.fits_or_none({channels});
+  w.keep(ops::long_conv(u, ops::s4d_kernel(parameters, b.flag() ? seq : b.integer()), d));
+  w.keep(ops::s4d_recurrence(u, parameters, d, w.fits_or_none({batch, channels, n, 2})).y);
+}
+
+inline void rotary(World& w) {
+  Bytes& b = w.bytes();
+  const int64_t batch = extent(b), seq = extent(b), dim = 2 * extent(b), rows = extent(b) + seq;
+  ops::RotaryOptions options{
+      static_cast<ops::RotaryPairing>(b.below(2)), b.flag() ? 0 : b.integer(), b.flag() ? 0 : b.integer(), {}};
+  if (b.flag()) options.positions = w.fits({batch, seq}, DType::i64);
+  const Shape table{rows, b.flag() ? dim : dim / 2};
+  w.keep(ops::rotary(w.fits({batch, seq, extent(b), dim}), w.fits(table), w.fits(table), options));
+}
+
+inline void tables(World& w) {
+  Bytes& b = w.bytes();
+  w.keep(ops::rotary_tables(b.integer(), b.integer(), {b.number(), {}, b.number(), b.integer()}, w.device()).cos);
+  w.keep(ops::sinusoidal_table(b.integer(), b.integer(), w.device()));
+  w.keep(ops::alibi_slopes(b.integer(), w.device()));
+  w.keep(ops::t5_bucket_table(b.integer(), {b.flag(), b.integer(), b.integer()}, w.device()));
+}
+
+const Call kOperators[] = {
+    [](World& w) {
+      const Tensor x = w.tensor();
+      w.keep(ops::rms_norm(x, w.vector_like(x), norm_options(w.bytes())));
+    },
+    [](World& w) {
+      const Tensor x = w.tensor();
+      const auto out = ops::add_rms_norm(x, w.like(x), w.vector_like(x), norm_options(w.bytes()));
+      w.keep(out.h);
+      w.keep(out.y);
+    },
+    [](World& w) {
+      const Tensor x = w.tensor();
+      w.keep(ops::layer_norm(x, w.vector_like(x), w.vector_like(x), w.bytes().number()));
+    },
+    [](World& w) {
+      const Tensor x = w.tensor();
+      w.keep(ops::add_layer_norm(x, w.like(x), w.vector_like(x), w.vector_like(x), w.bytes().number()).y);
+    },
+    [](World& w) { w.keep(ops::activation(w.tensor(), static_cast<ops::Activation>(w.bytes().below(10)))); },
+    [](World& w) {
+      Bytes& b = w.bytes();
+      w.keep(ops::gated_activation(w.tensor(), static_cast<ops::Gate>(b.below(6)),
+                                   {b.flag(), b.number(), b.number(), b.number()}));
+    },
+    [](World& w) {
+      const Tensor a = w.tensor();
+      w.keep(ops::add(a, w.like(a)));
+    },
+    [](World& w) { w.keep(ops::sub(w.tensor(), w.tensor())); },
+    [](World& w) {
+      const Tensor a = w.tensor();
+      w.keep(ops::mul(a, w.vector_like(a)));
+    },
+    [](World& w) { w.keep(ops::add_scaled(w.tensor(), w.tensor(), w.bytes().number())); },
+    [](World& w) { w.keep(ops::scale(w.tensor(), w.bytes().number())); },
+    [](World& w) { w.keep(ops::soft_cap(w.tensor(), w.bytes().number())); },
+    [](World& w) { w.keep(ops::sum(w.tensor())); },
+    [](World& w) { w.keep(ops::sum(w.tensor(), w.bytes().axis())); },
+    [](World& w) { w.keep(ops::mean(w.tensor())); },
+    [](World& w) { w.keep(ops::mean(w.tensor(), w.bytes().axis())); },
+    [](World& w) {
+      w.keep(ops::concat({w.tensor(), w.tensor()}, w.bytes().axis()));
+    },
+    [](World& w) {
+      w.keep(ops::dropout(w.tensor(), w.bytes().number(), {1, 2}));
+    },
+    [](World& w) {
+      const Tensor ids = w.fits({extent(w.bytes())}, w.bytes().flag() ? DType::i64 : DType::i32);
+      const Tensor table = w.fits({extent(w.bytes()), extent(w.bytes())});
+      w.keep(w.bytes().flag() ? ops::embedding(table, ids)
+                              : ops::embedding(table, ids, {w.bytes().integer(), w.bytes().integer()}));
+    },
+    [](World& w) {
+      const int64_t in = extent(w.bytes());
+      const int64_t out = extent(w.bytes());
+      w.keep(ops::linear(w.fits({extent(w.bytes()), in}), w.fits({out, in}), w.fits_or_none({out}),
+                         static_cast<ops::Activation>(w.bytes().below(10))));
+    },
+    [](World& w) {
+      const int64_t k = extent(w.bytes());
+      w.keep(ops::matmul(w.fits({extent(w.bytes()), k}), w.fits({k, extent(w.bytes())}),
+                         {w.bytes().flag(), w.bytes().flag(), w.bytes().number()}));
+    },
+    [](World& w) { w.keep(ops::softmax(w.tensor())); },
+    [](World& w) { w.keep(ops::log_softmax(w.tensor())); },
+    [](World& w) {
+      const int64_t rows = extent(w.bytes());
+      w.keep(
+          ops::cross_entropy(w.fits({rows, extent(w.bytes())}), w.fits({rows}, DType::i64), loss_options(w.bytes())));
+    },
+    [](World& w) {
+      const int64_t rows = extent(w.bytes());
+      const int64_t width = extent(w.bytes());
+      const int64_t classes = extent(w.bytes());
+      w.keep(ops::linear_cross_entropy(w.fits({rows, width}), w.fits({classes, width}), w.fits({rows}, DType::i64),
+                                       loss_options(w.bytes()), w.fits_or_none({classes})));
+    },
+    attention,
+    attention_decode,
+    experts,
+    grouped_linear,
+    conv,
+    selective_scan,
+    ssd_scan,
+    diagonal,
+    rotary,
+    tables,
+};
+
+}  // namespace lamina::fuzz
