@@ -94,7 +94,13 @@ void walk_tiles(const Threads& threads, const Walk& walk, int axis, const From* 
           const int64_t across = std::min(kAcross, stop - first);
           const From* from = source + at.source + first + start * source_step;
           for (int64_t i = 0; i < along; ++i) {
-            for (int64_t j = 0; j < across; ++j) tile[j][i] = from[i * source_step + j];
+            const From* line = from + i * source_step;
+            __builtin_prefetch(line + kAcross);  // the line of the next tile; past the end it does no harm
+            if (across == kAcross) {
+              for (int64_t j = 0; j < kAcross; ++j) tile[j][i] = line[j];
+            } else {
+              for (int64_t j = 0; j < across; ++j) tile[j][i] = line[j];
+            }
           }
           To* to = target + at.target + first * walk.target_strides[axis] + start * walk.target_strides[inner];
           for (int64_t j = 0; j < across; ++j) {
