@@ -90,7 +90,7 @@ void add_threads(Context& context, const std::string& name, const Shape& shape, 
   const Tensor alone = ramp(shape, DType::f32, context.one_thread());
   const auto [one, all] = context.seconds([&] { op(alone); }, [&] { op(x); });
   const int count = context.device().threads().count();
-  context.add({name + " with " + std::to_string(count) + " threads", 1e3 / all, 1e3 / one, "1/s", "one thread"});
+  context.add({name + " with " + std::to_string(count) + " threads", 1 / all, 1 / one, "1/s", "one thread"});
 }
 
 }  // namespace

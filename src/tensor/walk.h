@@ -69,7 +69,8 @@ inline Offsets outer_offsets(const Walk& walk, int64_t index, int skipped) {
 }
 
 /// As walk_runs, for a transposing copy. A cache line of the source is read whole and laid into the columns of a tile,
-/// whose rows are then the runs: no line is fetched twice, whatever the strides.
+/// whose rows are then the runs: no line is fetched twice, whatever the strides. Neighbouring tiles follow each other
+/// across the source, so that its pages are looked up once.
 template <class From, class To, class Run>
 void walk_tiles(const Threads& threads, const Walk& walk, int axis, const From* source, To* target, const Run& run) {
   constexpr int64_t kAcross = 64 / sizeof(From);
@@ -77,23 +78,34 @@ void walk_tiles(const Threads& threads, const Walk& walk, int axis, const From* 
   const int inner = walk.shape.rank() - 1;
   const int64_t length = walk.shape[inner];
   const int64_t width = walk.shape[axis];
-  const int64_t strips = (width + kAcross - 1) / kAcross;
   const int64_t outer = walk.shape.numel() / (length * width);
-  threads.ranges(outer * strips, rows_per_range(length * kAcross, 65536), [&](int64_t begin, int64_t end) {
+  const int64_t lines = (width + kAcross - 1) / kAcross;
+  const int64_t band = kAcross * std::clamp<int64_t>(outer * lines / 32, 1, 16);
+  const int64_t bands = (width + band - 1) / band;
+  const int64_t source_step = walk.source_strides[inner];
+  threads.ranges(outer * bands, rows_per_range(length * band, 65536), [&](int64_t begin, int64_t end) {
     From tile[kAcross][kAlong];
     for (int64_t task = begin; task < end; ++task) {
-      const Offsets at = outer_offsets(walk, task / strips, axis);
-      const int64_t first = task % strips * kAcross;
-      const int64_t across = std::min(kAcross, width - first);
+      const Offsets at = outer_offsets(walk, task / bands, axis);
+      const int64_t stop = std::min(width, task % bands * band + band);
       for (int64_t start = 0; start < length; start += kAlong) {
         const int64_t along = std::min(kAlong, length - start);
-        const From* from = source + at.source + first + start * walk.source_strides[inner];
-        for (int64_t i = 0; i < along; ++i) {
-          for (int64_t j = 0; j < across; ++j) tile[j][i] = from[i * walk.source_strides[inner] + j];
-        }
-        To* to = target + at.target + first * walk.target_strides[axis] + start * walk.target_strides[inner];
-        for (int64_t j = 0; j < across; ++j) {
-          run(tile[j], 1, to + j * walk.target_strides[axis], walk.target_strides[inner], along);
+        for (int64_t first = task % bands * band; first < stop; first += kAcross) {
+          const int64_t across = std::min(kAcross, stop - first);
+          const From* from = source + at.source + first + start * source_step;
+          for (int64_t i = 0; i < along; ++i) {
+            const From* line = from + i * source_step;
+            __builtin_prefetch(line + kAcross);  // the line of the next tile; past the end it does no harm
+            if (across == kAcross) {
+              for (int64_t j = 0; j < kAcross; ++j) tile[j][i] = line[j];
+            } else {
+              for (int64_t j = 0; j < across; ++j) tile[j][i] = line[j];
+            }
+          }
+          To* to = target + at.target + first * walk.target_strides[axis] + start * walk.target_strides[inner];
+          for (int64_t j = 0; j < across; ++j) {
+            run(tile[j], 1, to + j * walk.target_strides[axis], walk.target_strides[inner], along);
+          }
         }
       }
     }
