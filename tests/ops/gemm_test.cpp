@@ -131,6 +131,26 @@ TEST(Gemm, SeveralChunksOfDepthAndColumns) {
   check<float>({200, 60, 1200}, true, false, 1, 0, false);
 }
 
+/// A narrow result is the single-precision one, rounded.
+TEST(Gemm, NarrowResults) {
+  for (const Extents& e : {Extents{7, 9, 11}, Extents{1600, 3, 1160}, Extents{40, 50, 1500}}) {
+    for (const bool ta : {false, true}) {
+      const auto a = random_values<float>(static_cast<size_t>(e.m * e.k), 1);
+      const auto b = random_values<float>(static_cast<size_t>(e.k * e.n), 2);
+      std::vector<float> c(static_cast<size_t>(e.m * e.n));
+      std::vector<bf16> narrow(c.size());
+      FusedGemm<float> p;
+      p.m = e.m, p.n = e.n, p.k = e.k;
+      p.a = {a.data(), DType::f32, ta ? e.m : e.k, ta};
+      p.b = {b.data(), DType::f32, e.n, false};
+      const Threads threads(2);
+      gemm_to(threads, p, c.data(), DType::f32, e.n);
+      gemm_to(threads, p, narrow.data(), DType::bf16, e.n);
+      for (size_t i = 0; i < c.size(); ++i) ASSERT_EQ(narrow[i].bits, bf16(c[i]).bits) << i;
+    }
+  }
+}
+
 TEST(Gemm, BetaScalesWhatIsThereWhenNothingIsAdded) {
   std::vector<float> c{1, 2, 3, 4};
   gemm(Threads(1), Gemm<float>{.m = 2, .n = 2, .k = 0, .beta = 0.5F, .c = c.data(), .ldc = 2});

@@ -25,6 +25,7 @@ inline constexpr int64_t kPackDepth = 128;       // of k per stretch of packing
 inline constexpr int64_t kChunkBytes = 6 << 20;  // of packed B
 inline constexpr int64_t kBlockRows = 192;       // of A and C per task
 inline constexpr int64_t kBlockColumns = 480;    // of C kept in the L2 cache while k advances
+inline constexpr int64_t kStripeRows = 1536;     // of a narrow C held in the computing type
 inline constexpr int64_t kMinTasks = 16;         // enough to share out evenly
 inline constexpr int64_t kExchangeRows = 128;    // fewer rows than this: exchange the sides where B lies along k
 inline constexpr int64_t kDirectColumns = 160;   // up to here packing A costs more than it saves
@@ -353,20 +354,31 @@ void run_product(const Threads& threads, const FusedGemm<T>& p) {
   }
 }
 
-/// Stores finished blocks in a type narrower than the computing one.
+/// Stores finished blocks in a type narrower than the computing one. Where k takes several chunks, C is held a stripe
+/// of rows at a time.
 template <class S>
 void run_narrow(const Threads& threads, FusedGemm<float> p, S* out, int64_t ld_out) {
-  const auto narrow = [&](float* block, int64_t ld, const GemmBlock& at) HWY_ATTR {
-    const hn::ScalableTag<float> d;
-    for (int64_t i = 0; i < at.rows; ++i) {
-      for_vectors(d, at.columns, [&](int64_t j, size_t count) HWY_ATTR {
-        store_n(d, load_n(d, block + i * ld + j, count), out + (at.row + i) * ld_out + at.column + j, count);
-      });
-    }
-  };
-  p.c = nullptr;
-  p.finish = narrow;
-  run_product(threads, p);
+  const int64_t rows = p.m;
+  const int64_t step = p.k <= kChunkDepth ? std::max<int64_t>(rows, 1) : kStripeRows;
+  const auto* a = static_cast<const char*>(p.a.data);
+  const int64_t row_bytes = (p.a.transpose ? 1 : p.a.ld) * static_cast<int64_t>(size_of(p.a.dtype));
+  for (int64_t first = 0; first < rows; first += step) {
+    const auto narrow = [&](float* block, int64_t ld, const GemmBlock& at) HWY_ATTR {
+      const hn::ScalableTag<float> d;
+      for (int64_t i = 0; i < at.rows; ++i) {
+        S* to = out + (first + at.row + i) * ld_out + at.column;
+        for_vectors(d, at.columns, [&](int64_t j, size_t count) HWY_ATTR {
+          store_n(d, load_n(d, block + i * ld + j, count), to + j, count);
+        });
+      }
+    };
+    p.m = std::min(step, rows - first);
+    p.a.data = a == nullptr ? nullptr : a + first * row_bytes;
+    p.c = p.k <= kChunkDepth ? nullptr : gemm_scratch<float>(GemmScratch::stripe, p.m * p.n);
+    p.ldc = p.n;
+    p.finish = narrow;
+    run_product(threads, p);
+  }
 }
 
 void gemm_narrow(const Threads& threads, const FusedGemm<float>& p, void* out, DType dtype, int64_t ld) {

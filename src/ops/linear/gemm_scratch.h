@@ -8,7 +8,7 @@
 namespace lamina::ops {
 
 /// Buffers a product needs: its packed panels and, where C is not whole in memory, a block of it.
-enum class GemmScratch : uint8_t { rows, shared_rows, columns, block, count };
+enum class GemmScratch : uint8_t { rows, shared_rows, columns, block, stripe, count };
 
 /// Memory of the calling thread, aligned for vectors and kept between calls: fresh pages for every product would cost
 /// as much as a small product itself. Valid until the thread asks for the same slot again.
