@@ -5,6 +5,7 @@
 // most 16, have partial sums that are added in order; da, dd and ddelta_bias are summed per batch entry likewise.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/selective_scan_cpu.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -95,6 +96,14 @@ struct Block {
     return args.states.template data<Real>() + (batch * chunks + chunk) * n * channels + channel;
   }
 
+  /// Rows are far apart, which hides them from the hardware's own prefetching.
+  void prefetch(int64_t t, int64_t v) const {
+    if (t >= seq) return;
+    const int64_t at = t * channels + v * lanes;
+    hwy::Prefetch(u + at);
+    hwy::Prefetch(delta + at);
+    if (z != nullptr) hwy::Prefetch(z + at);
+  }
   V raw_step(int64_t t, int64_t v) const {
     const V raw = load_n(kTag, delta + t * channels + v * lanes, count(v));
     return bias != nullptr ? hn::Add(raw, load_n(kTag, bias + v * lanes, count(v))) : raw;
@@ -116,6 +125,7 @@ void walk_forward(Block<T>& k, T* y) {
     for (int64_t v = 0; v < k.vectors; ++v) {
       const size_t count = k.count(v);
       const int64_t at = t * k.channels + v * k.lanes;
+      k.prefetch(t + 8, v);
       const auto u = load_n(d, k.u + at, count);
       const auto step = k.step_size(k.raw_step(t, v));
       const auto push = hn::Mul(step, u);
