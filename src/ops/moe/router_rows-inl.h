@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lamina/ops/vector_math-inl.h"
+#include "lamina/base/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -24,7 +24,7 @@ A softmax_in_place(A* values, int64_t n) {
   auto sums = hn::Zero(d);
   const auto peak = hn::Set(d, most);
   for_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
-    const auto e = vector_exp(d, hn::Sub(load_n(d, values + i, count), peak));
+    const auto e = exp(d, hn::Sub(load_n(d, values + i, count), peak));
     store_n(d, e, values + i, count);
     sums = hn::Add(sums, hn::IfThenElseZero(hn::FirstN(d, count), e));
   });
@@ -40,7 +40,7 @@ template <class A>
 void sigmoid_in_place(A* values, int64_t n) {
   const hn::ScalableTag<A> d;
   for_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
-    store_n(d, vector_sigmoid(d, load_n(d, values + i, count)), values + i, count);
+    store_n(d, sigmoid(d, load_n(d, values + i, count)), values + i, count);
   });
 }
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "lamina/base/simd-inl.h"
+#include "lamina/base/simd_math-inl.h"
 #include "lamina/ops/ssm/causal_conv1d.h"
-#include "lamina/ops/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -101,7 +101,7 @@ void forward(const CausalConv1dForward& args) {
                                        T* out = y + (tile / tiles * seq + t) * channels;
                                        convolve_tile(d, positions, pointers.data(), taps, channels, kernel, bias,
                                                      channels, [&](int r, int64_t i, size_t count, auto sum) HWY_ATTR {
-                                                       if (args.silu) sum = hn::Mul(sum, vector_sigmoid(d, sum));
+                                                       if (args.silu) sum = hn::Mul(sum, sigmoid(d, sum));
                                                        store_n(d, sum, out + r * channels + i, count);
                                                      });
                                      }
@@ -160,7 +160,7 @@ struct BackwardBlock {
     for (int64_t t = 0; t < end - begin; t += kTile) {
       convolve_tile(d, std::min(kTile, end - begin - t), rows.data() + t, taps, channels, kernel, bias, width,
                     [&](int r, int64_t i, size_t count, auto sum) HWY_ATTR {
-                      const auto slope = silu_slope(d, sum, vector_sigmoid(d, sum));
+                      const auto slope = silu_slope(d, sum, sigmoid(d, sum));
                       const auto dyv = load_n(d, dy + (t + r) * channels + i, count);
                       store_n(d, hn::Mul(dyv, slope), g.data() + (t + r) * width + i, count);
                     });
@@ -284,7 +284,7 @@ void step(const CausalConv1dStep& args) {
     }
     for_vectors(d, end - begin, [&](int64_t i, size_t count) HWY_ATTR {
       const auto v = load_n(d, sums.data() + i, count);
-      store_n(d, args.silu ? hn::Mul(v, vector_sigmoid(d, v)) : v, y + begin + i, count);
+      store_n(d, args.silu ? hn::Mul(v, sigmoid(d, v)) : v, y + begin + i, count);
     });
   });
 }

@@ -14,7 +14,7 @@
 
 #include "lamina/base/simd-inl.h"
 #include "lamina/ops/ssm/selective_scan.h"
-#include "lamina/ops/vector_math-inl.h"
+#include "lamina/ops/ssm/softplus-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -108,7 +108,7 @@ struct Block {
     const V raw = load_n(kTag, delta + t * channels + v * lanes, count(v));
     return bias != nullptr ? hn::Add(raw, load_n(kTag, bias + v * lanes, count(v))) : raw;
   }
-  V step_size(V raw) const { return args.delta_softplus ? vector_softplus(kTag, raw) : raw; }
+  V step_size(V raw) const { return args.delta_softplus ? softplus(kTag, raw) : raw; }
 };
 
 template <class T>
@@ -133,14 +133,14 @@ void walk_forward(Block<T>& k, T* y) {
       Real* state = h.data() + v * k.n * k.lanes;
       auto sum = k.d != nullptr ? hn::Mul(load_n(d, k.d + v * k.lanes, count), u) : hn::Zero(d);
       for (int64_t i = 0, j = 0; i < n; ++i, j += lanes) {
-        const auto decay = vector_exp2(d, hn::Mul(step, load(d, rate + j)));
+        const auto decay = exp2(d, hn::Mul(step, load(d, rate + j)));
         const auto next = hn::MulAdd(decay, load(d, state + j), hn::Mul(push, hn::Set(d, b[i])));
         store(d, next, state + j);
         sum = hn::MulAdd(next, hn::Set(d, c[i]), sum);
       }
       if (k.z != nullptr) {
         const auto z = load_n(d, k.z + at, count);
-        sum = hn::Mul(sum, hn::Mul(z, vector_sigmoid(d, z)));
+        sum = hn::Mul(sum, hn::Mul(z, sigmoid(d, z)));
       }
       store_n(d, sum, y + at, count);
     }
@@ -192,7 +192,7 @@ void recompute(const Block<T>& k, int64_t begin, int64_t end, Chunk<T>& chunk) {
       Real* after = chunk.states.data() + (t - begin + 1) * size + first;
       Real* decays = chunk.decays.data() + (t - begin) * size + first;
       for (int64_t i = 0, j = 0; i < n; ++i, j += lanes) {
-        const auto decay = vector_exp2(d, hn::Mul(step, load(d, rate + j)));
+        const auto decay = exp2(d, hn::Mul(step, load(d, rate + j)));
         store(d, decay, decays + j);
         store(d, hn::MulAdd(decay, load(d, before + j), hn::Mul(push, hn::Set(d, b[i]))), after + j);
       }
@@ -224,7 +224,7 @@ hn::Vec<ComputeTag<T>> ungate(const SelectiveScanBackward& args, const Block<T>&
     sum = hn::MulAdd(load(d, state + i * k.lanes), hn::Set(d, k.c[t * k.n + i]), sum);
   }
   const auto z = load_n(d, k.z + t * k.channels + v * k.lanes, count);
-  const auto s = vector_sigmoid(d, z);
+  const auto s = sigmoid(d, z);
   store_n(d, hn::Mul(hn::Mul(dy, sum), silu_slope(d, z, s)), args.dz.data<T>() + at, count);
   return hn::Mul(dy, hn::Mul(z, s));
 }
@@ -276,7 +276,7 @@ void step_back(const SelectiveScanBackward& args, const Block<T>& k, int64_t t, 
   }
   store_n(d, du, args.du.data<T>() + at, count);
   dstep = hn::MulAdd(u, pushed, dstep);
-  if (k.args.delta_softplus) dstep = hn::Mul(dstep, vector_sigmoid(d, k.raw_step(t, v)));
+  if (k.args.delta_softplus) dstep = hn::Mul(dstep, sigmoid(d, k.raw_step(t, v)));
   Real* bias = grads.ddelta_bias.data() + v * k.lanes;
   store(d, hn::Add(dstep, load(d, bias)), bias);
   store_n(d, dstep, args.ddelta.data<T>() + at, count);

@@ -8,7 +8,7 @@
 
 #include "lamina/base/simd-inl.h"
 #include "lamina/ops/ssm/selective_scan.h"
-#include "lamina/ops/vector_math-inl.h"
+#include "lamina/ops/ssm/softplus-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -44,7 +44,7 @@ void step_channels(const SelectiveScanStep& args, const StepPointers<Real>& p, i
   for_vectors(d, end - begin, [&](int64_t i, size_t count) HWY_ATTR {
     auto step = load_n(d, p.delta + row + begin + i, count);
     if (p.bias != nullptr) step = hn::Add(step, load_n(d, p.bias + begin + i, count));
-    if (args.delta_softplus) step = vector_softplus(d, step);
+    if (args.delta_softplus) step = softplus(d, step);
     store_n(d, step, steps.data() + i, count);
   });
   for (int64_t channel = begin; channel < end; ++channel) {
@@ -54,7 +54,7 @@ void step_channels(const SelectiveScanStep& args, const StepPointers<Real>& p, i
     Real* state = p.state + (row + channel) * n;
     auto sum = hn::Zero(d);
     for_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
-      const auto decay = vector_exp(d, hn::Mul(step, load_n(d, p.a + channel * n + i, count)));
+      const auto decay = exp(d, hn::Mul(step, load_n(d, p.a + channel * n + i, count)));
       const auto next =
           hn::MulAdd(decay, load_n(d, state + i, count), hn::Mul(push, load_n(d, p.b + entry * n + i, count)));
       store_n(d, next, state + i, count);
@@ -66,7 +66,7 @@ void step_channels(const SelectiveScanStep& args, const StepPointers<Real>& p, i
   for_vectors(d, end - begin, [&](int64_t i, size_t count) HWY_ATTR {
     const auto z = load_n(d, p.z + row + begin + i, count);
     Real* y = p.y + row + begin + i;
-    store_n(d, hn::Mul(load_n(d, y, count), hn::Mul(z, vector_sigmoid(d, z))), y, count);
+    store_n(d, hn::Mul(load_n(d, y, count), hn::Mul(z, sigmoid(d, z))), y, count);
   });
 }
 

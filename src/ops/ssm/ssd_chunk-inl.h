@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "lamina/ops/linear/gemm.h"
+#include "lamina/ops/ssm/softplus-inl.h"
 #include "lamina/ops/ssm/ssd_scan.h"
-#include "lamina/ops/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -87,7 +87,7 @@ struct SsdChunk {
     const auto high_limit = hn::Set(d, static_cast<Real>(args.options.dt_max));
     for_vectors(d, q, [&](int64_t i, size_t count) HWY_ATTR {
       auto step = load_n(d, raw.data() + i, count);
-      if (args.options.dt_softplus) step = vector_softplus(d, step);
+      if (args.options.dt_softplus) step = softplus(d, step);
       store_n(d, step, soft.data() + i, count);
       // In this order a NaN stays one.
       store_n(d, hn::Min(high_limit, hn::Max(low_limit, step)), steps.data() + i, count);
@@ -105,8 +105,8 @@ struct SsdChunk {
     for_vectors(d, q, [&](int64_t i, size_t count) HWY_ATTR {
       const auto h = load_n(d, high.data() + i, count);
       const auto l = load_n(d, low.data() + i, count);
-      store_n(d, vector_exp(d, hn::Add(h, l)), from_start.data() + i, count);
-      store_n(d, vector_exp(d, hn::Add(hn::Sub(end_high, h), hn::Sub(end_low, l))), to_end.data() + i, count);
+      store_n(d, exp(d, hn::Add(h, l)), from_start.data() + i, count);
+      store_n(d, exp(d, hn::Add(hn::Sub(end_high, h), hn::Sub(end_low, l))), to_end.data() + i, count);
     });
   }
 
@@ -119,7 +119,7 @@ struct SsdChunk {
       for_vectors(d, t + 1, [&](int64_t i, size_t count) HWY_ATTR {
         const auto gap =
             hn::Add(hn::Sub(h, load_n(d, high.data() + i, count)), hn::Sub(l, load_n(d, low.data() + i, count)));
-        store_n(d, vector_exp(d, gap), row + i, count);
+        store_n(d, exp(d, gap), row + i, count);
       });
       std::fill(row + t + 1, row + q, Real{0});
     }
