@@ -1,5 +1,6 @@
 #include <omp.h>
 
+#include <atomic>
 #include <exception>
 #include <mutex>
 
@@ -24,9 +25,10 @@ void Threads::tasks(int64_t tasks, TaskRef body) const {
   }
   std::exception_ptr failure;
   std::mutex mutex;
+  std::atomic<int64_t> next{0};  // tasks start in order: one may wait for those before it
   const int threads = static_cast<int>(std::min<int64_t>(count_, tasks));
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-  for (int64_t task = 0; task < tasks; ++task) {
+#pragma omp parallel num_threads(threads)
+  for (int64_t task = next++; task < tasks; task = next++) {
     try {
       body(task);
     } catch (...) {
