@@ -1,8 +1,9 @@
 // One task is a block of keys of one key head against all queries of all heads that share it: Kᵀ, Vᵀ are made once,
 // dk and dv stay in the task's own memory, and five products per tile are all there is to compute. dq receives from
 // many tasks: they take turns, in the order of the key blocks, so that its bits do not depend on the number of threads
-// and no second buffer is needed. Tasks start in that order too, hence whoever waits, waits for a running task; and
-// since each walks the queries from front to back they follow each other at a distance of one tile.
+// and no second buffer is needed. Tasks start in that order too, hence whoever waits, waits for a running task. Those
+// that run at the same time mostly belong to different heads and do not meet; where there are too few heads, they
+// follow each other at a distance of one tile, since each walks the queries from front to back.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/attention/attention_backward_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -74,6 +75,15 @@ int64_t key_tiles_per_task(const AttentionSizes& sizes) {
   return tasks >= 64 && sizes.d_qk + sizes.d_v <= 256 ? kMostKeyTiles : 2;
 }
 
+/// Tasks are numbered key head by key head, but started so that as many key heads as given take part side by side, each
+/// with its key blocks in order.
+int64_t task_in_turn(int64_t turn, int64_t heads, int64_t key_blocks, int64_t side_by_side) {
+  const int64_t first = turn / (side_by_side * key_blocks) * side_by_side;
+  const int64_t within = turn - first * key_blocks;
+  const int64_t width = std::min(side_by_side, heads - first);
+  return (first + within % width) * key_blocks + within / width;
+}
+
 template <class T>
 void backward(const AttentionBackward& args) {
   using A = Accumulate<T>;
@@ -103,7 +113,11 @@ void backward(const AttentionBackward& args) {
   dot_outputs<T>(args, sizes, delta.data<A>());
   dq.fill_(0.0);
   std::atomic<int64_t> next{0};
-  device.threads().tasks(tasks, [&](int64_t /*any*/) { BackwardTask<T>(args, shared).run(next.fetch_add(1)); });
+  const int64_t side_by_side = 2 * device.threads().count();
+  device.threads().tasks(tasks, [&](int64_t /*any*/) {
+    const int64_t turn = next.fetch_add(1);
+    BackwardTask<T>(args, shared).run(task_in_turn(turn, sizes.batch * sizes.n_kv_heads, key_blocks, side_by_side));
+  });
   if (buckets > 0) sum_buckets(shared, tasks, args.dt5_bias);
   if constexpr (!std::is_same_v<T, A>) Tensor(args.dq).copy_(dq);
 }

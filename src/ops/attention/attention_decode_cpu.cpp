@@ -19,6 +19,7 @@ namespace lamina::ops::HWY_NAMESPACE {
 constexpr int64_t kChunk = 512;
 constexpr int64_t kDecodeTile = 64;
 constexpr int64_t kDotRows = 16;
+constexpr int64_t kConvertingRows = 8;  // few enough to convert keys for every four of them rather than store them
 
 /// Adds the 128-bit blocks of a vector and stores the sum.
 template <class D>
@@ -127,20 +128,26 @@ class DecodeTask {
     std::fill(shrink_, shrink_ + padded, A{1});
   }
 
-  /// Rows of a cache from key k0 on, `ld` apart, in the accumulation type.
-  const A* tile_of(const Tensor& cache, int64_t k0, int64_t keys, int64_t width, A* buffer, int64_t ld) const {
-    const T* from = cache.data<T>() + ((b_ * sizes_.n_kv_heads + kv_head_) * shared_.capacity + k0) * width;
+  /// Where a cache holds key k0.
+  const T* rows_of(const Tensor& cache, int64_t k0, int64_t width) const {
+    return cache.data<T>() + ((b_ * sizes_.n_kv_heads + kv_head_) * shared_.capacity + k0) * width;
+  }
+
+  /// Whether `keys` rows of a cache may be used where they are: unpadded, and no more rows needed than there are.
+  static bool usable(int64_t keys, int64_t width, int64_t ld) { return width == ld && keys % kRowStep == 0; }
+
+  /// Rows of a cache, `ld` apart, in the accumulation type.
+  const A* tile_of(const T* from, int64_t keys, int64_t width, A* buffer, int64_t ld) const {
     if constexpr (std::is_same_v<T, A>) {
-      if (width == ld && keys % kRowStep == 0) return from;
+      if (usable(keys, width, ld)) return from;
     }
     load_rows<T>(from, width, keys, width, A{1}, buffer, ld);
     return buffer;
   }
 
   void add_keys(const AttentionMask& mask, int64_t k0, int64_t keys, bool partial) {
-    const A* k = tile_of(args_.k_cache, k0, keys, sizes_.d_qk, k_, k_ld_);
-    const A* v = tile_of(args_.v_cache, k0, keys, sizes_.d_v, v_, v_ld_);
-    score(k, keys);
+    score(rows_of(args_.k_cache, k0, sizes_.d_qk), keys);
+    const A* v = tile_of(rows_of(args_.v_cache, k0, sizes_.d_v), keys, sizes_.d_v, v_, v_ld_);
     for (int64_t r = 0; r < rows_; ++r) {
       adjust_scores(mask, r, k0, keys, partial);
       softmax(r, keys);
@@ -159,12 +166,14 @@ class DecodeTask {
   }
 
   /// s_ = q kᵀ
-  void score(const A* k, int64_t keys) {
+  void score(const T* from, int64_t keys) {
+    if (rows_ <= kConvertingRows && usable(keys, sizes_.d_qk, k_ld_)) {
+      dot_all(from, keys);
+      return;
+    }
+    const A* k = tile_of(from, keys, sizes_.d_qk, k_, k_ld_);
     if (rows_ <= kDotRows) {
-      int64_t r = 0;
-      for (; r + 4 <= rows_; r += 4) dot_rows<4>(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
-      for (; r + 2 <= rows_; r += 2) dot_rows<2>(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
-      for (; r < rows_; ++r) dot_rows<1>(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
+      dot_all(k, keys);
       return;
     }
     tile_gemm<A>({.m = keys,
@@ -180,10 +189,18 @@ class DecodeTask {
     transpose_rows(st_, q_ld_, round_up(keys, kRowStep), q_ld_, s_, kDecodeTile);
   }
 
+  template <class K>
+  void dot_all(const K* k, int64_t keys) {
+    int64_t r = 0;
+    for (; r + 4 <= rows_; r += 4) dot_rows<4>(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
+    for (; r + 2 <= rows_; r += 2) dot_rows<2>(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
+    for (; r < rows_; ++r) dot_rows<1>(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
+  }
+
   /// Scores of kQueries queries, four keys at a time: each vector that is loaded meets several others. Rows of keys up
   /// to a multiple of four are there.
-  template <int kQueries>
-  void dot_rows(const A* k, int64_t keys, const A* q, A* out) const {
+  template <int kQueries, class K>
+  void dot_rows(const K* k, int64_t keys, const A* q, A* out) const {
     const D d;
     const int64_t ld = k_ld_;
     for (int64_t j = 0; j < keys; j += 4) {
@@ -193,11 +210,11 @@ class DecodeTask {
 #pragma GCC unroll 4
         for (int l = 0; l < 4; ++l) sums[i][l] = hn::Zero(d);
       }
-      const A* row = k + j * ld;
+      const K* row = k + j * ld;
       for (int64_t c = 0; c < ld; c += lanes_of<A>()) {
         V key[4];
 #pragma GCC unroll 4
-        for (int l = 0; l < 4; ++l) key[l] = hn::LoadU(d, row + l * ld + c);
+        for (int l = 0; l < 4; ++l) key[l] = load(d, row + l * ld + c);
 #pragma GCC unroll 4
         for (int i = 0; i < kQueries; ++i) {
           const V query = hn::LoadU(d, q + i * ld + c);
