@@ -24,10 +24,10 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& target
   check_same_device(kName, {x, weight, targets, bias});
 }
 
-/// Rows whose logits are held at once: less than an eighth with room for the packed panels of the products, and enough
+/// Rows whose logits are held at once: less than an eighth with room for what the allocator rounds up, and enough
 /// to use each weight that is read well.
 int64_t chunk_rows(int64_t rows) {
-  const int64_t share = rows * 2 / 19 / 8 * 8;
+  const int64_t share = rows / 12 / 8 * 8;
   return std::min(std::max<int64_t>(rows, 1), std::clamp<int64_t>(share, 32, 512));
 }
 
