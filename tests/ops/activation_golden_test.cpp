@@ -22,10 +22,10 @@ TEST(activation_golden, EqualsPyTorchInValueAndDerivative) {
     Tensor x = file.tensor("act.x").clone();
     tape.watch(x);
     const Tensor y = ops::activation(x, *function);
-    // Where a sum cancels, the rounding of its terms remains: they are of the order of 1.
+    // Where a sum cancels, the rounding of its terms remains: they reach 1 in the value and 2 in the derivative.
     EXPECT_LE(testing::worst_ulps(y.detach(), file.tensor(key + ".y"), 1.0), 4.0) << name;
     tape.backward({y}, {Tensor::full(x.shape(), 1.0, DType::f64, device)});
-    EXPECT_LE(testing::worst_ulps(tape.grad(x), file.tensor(key + ".dy"), 1.0), 4.0) << name;
+    EXPECT_LE(testing::worst_ulps(tape.grad(x), file.tensor(key + ".dy"), 2.0), 4.0) << name;
   }
 }
 
