@@ -31,7 +31,7 @@ test:
 	@JOBS=$(JOBS) tools/test
 
 bench:
-	@tools/deps --test
+	@tools/deps --bench
 	cmake --preset release -B $(BUILD)
 	cmake --build $(BUILD) -j $(JOBS) --target lamina_bench
 	$(BUILD)/bin/lamina_bench --json $(BUILD)/bench.json

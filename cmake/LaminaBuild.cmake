@@ -12,7 +12,6 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 
 find_package(Threads REQUIRED)
-find_package(dnnl CONFIG REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(hwy CONFIG REQUIRED)
 if(LAMINA_THREADS STREQUAL openmp)

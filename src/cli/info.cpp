@@ -1,4 +1,3 @@
-#include <dnnl.h>
 #include <hwy/highway.h>
 
 #include <cstdio>
@@ -12,14 +11,12 @@ namespace lamina::cli {
 namespace {
 
 void run() {
-  const dnnl_version_t* onednn = dnnl_version();
   const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;  // of this machine and of this build
   std::printf("lamina        %s\n", std::string(kVersion).c_str());
   std::printf("devices       cpu, meta\n");
   std::printf("threads       %d of %u cores\n", Device::cpu().threads().count(), std::thread::hardware_concurrency());
   // The best target is the one with the lowest bit.
   std::printf("vectors       %s\n", hwy::TargetName(targets & -targets));
-  std::printf("products      oneDNN %d.%d.%d\n", onednn->major, onednn->minor, onednn->patch);
 }
 
 }  // namespace
