@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lamina/base/error.h"
+
 namespace lamina::ops {
 
 /// Buffers a product needs: its packed panels and, where C is not whole in memory, a block of it.
@@ -23,7 +25,8 @@ T* gemm_scratch(GemmScratch slot, int64_t elements) {
   const size_t bytes = static_cast<size_t>(elements) * sizeof(T);
   if (buffer.bytes < bytes) {
     buffer.memory = hwy::AllocateAligned<uint8_t>(bytes);
-    buffer.bytes = bytes;
+    buffer.bytes = buffer.memory ? bytes : 0;
+    LAMINA_CHECK(buffer.memory, "out of memory: a product needs ", bytes, " bytes for its packed panels");
   }
   return reinterpret_cast<T*>(buffer.memory.get());
 }
