@@ -2,8 +2,9 @@
 // dk and dv stay in the task's own memory, and five products per tile are all there is to compute. dq receives from
 // many tasks: they take turns, in the order of the key blocks, so that its bits do not depend on the number of threads
 // and no second buffer is needed. Tasks start in that order too, hence whoever waits, waits for a running task. Those
-// that run at the same time mostly belong to different heads and do not meet; where there are too few heads, they
-// follow each other at a distance of one tile, since each walks the queries from front to back.
+// that run at the same time mostly belong to different heads and do not meet. Where there are too few heads, they
+// follow each other at a distance of one tile: each walks the queries from back to front, so that under a window the
+// queries it shares with the task before come last.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/attention/attention_backward_cpu.cpp"
 #include <hwy/foreach_target.h>

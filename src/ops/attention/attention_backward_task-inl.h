@@ -60,18 +60,18 @@ class BackwardTask {
     const int64_t end = std::min(begin + shared_.key_tiles * kTile, sizes_.seq_k);
     tiles_in_use_ = (end - begin + kTile - 1) / kTile;
     for (int64_t t = 0; t < tiles_in_use_; ++t) load_keys(tiles_[t], begin + t * kTile);
-    const int64_t first = std::max<int64_t>(shared_.mask.queries(begin).begin, 0);
-    const int64_t last = shared_.mask.queries(end - 1).end;
+    const int64_t first = std::max<int64_t>(shared_.mask.queries(begin).begin, 0) / kTile;
+    const int64_t last = (std::min(shared_.mask.queries(end - 1).end, sizes_.seq_q) + kTile - 1) / kTile;
     for (int64_t h = 0; h < sizes_.group; ++h) {
       head_ = kv_head_ * sizes_.group + h;
       if (shared_.dt5 != nullptr) {
         dt5_ = shared_.dt5 + (task * sizes_.group + h) * shared_.buckets;
         std::fill(dt5_, dt5_ + shared_.buckets, A{0});
       }
-      for (int64_t q0 = first / kTile * kTile; q0 < last; q0 += kTile) {
+      for (int64_t tile = last - 1; tile >= first; --tile) {
+        const int64_t q0 = tile * kTile;
         const int64_t q1 = std::min(q0 + kTile, sizes_.seq_q);
-        if (shared_.mask.coverage(q0, q1, begin, end) != Coverage::none)
-          add_queries(q0, q1 - q0, std::min(last, sizes_.seq_q));
+        if (shared_.mask.coverage(q0, q1, begin, end) != Coverage::none) add_queries(q0, q1 - q0, tile > first);
       }
     }
     for (int64_t t = 0; t < tiles_in_use_; ++t) {
@@ -134,19 +134,19 @@ class BackwardTask {
     std::fill(tile.dv, tile.dv + kTile * v_ld_, A{0});
   }
 
-  /// `last` is where the queries end that this task will see.
-  void add_queries(int64_t q0, int64_t rows, int64_t last) {
+  /// `more` says that the tile before this one comes next.
+  void add_queries(int64_t q0, int64_t rows, bool more) {
     const int64_t q_stride = sizes_.n_heads * sizes_.d_qk;
     const int64_t y_stride = sizes_.n_heads * sizes_.d_v;
     const T* q = in_.q.data<T>() + (b_ * sizes_.seq_q + q0) * q_stride + head_ * sizes_.d_qk;
     const T* dy = args_.dy.data<T>() + (b_ * sizes_.seq_q + q0) * y_stride + head_ * sizes_.d_v;
     load_rows<T>(q, q_stride, rows, sizes_.d_qk, static_cast<A>(in_.options.scale), q_, k_ld_);
     load_rows<T>(dy, y_stride, rows, sizes_.d_v, A{1}, dy_, v_ld_);
-    const int64_t ahead = std::clamp<int64_t>(last - q0 - kTile, 0, kTile) / tiles_in_use_;
+    const int64_t ahead = more ? kTile / tiles_in_use_ : 0;
     bool started = false;
     for (int64_t t = 0; t < tiles_in_use_; ++t) {
-      prefetch_rows(q + (kTile + t * ahead) * q_stride, q_stride, ahead, sizes_.d_qk);
-      prefetch_rows(dy + (kTile + t * ahead) * y_stride, y_stride, ahead, sizes_.d_v);
+      prefetch_rows(q - (kTile - t * ahead) * q_stride, q_stride, ahead, sizes_.d_qk);
+      prefetch_rows(dy - (kTile - t * ahead) * y_stride, y_stride, ahead, sizes_.d_v);
       const KeyTile& tile = tiles_[t];
       const Coverage coverage = shared_.mask.coverage(q0, q0 + rows, tile.k0, tile.k0 + tile.keys);
       if (coverage == Coverage::none) continue;
