@@ -17,6 +17,9 @@
 
 namespace lamina::ops {
 
+/// A count that was estimated in floating point, for Work; held within int64.
+inline int64_t whole(double count) { return count < 0x1p62 ? static_cast<int64_t>(count) : int64_t{1} << 62; }
+
 [[noreturn]] void no_cuda(const char* kernel);
 
 // Checks that operators share. Each throws Error naming the operator and the argument.

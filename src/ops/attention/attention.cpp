@@ -26,10 +26,11 @@ void check_tensors(const Tensor& q, const Tensor& k, const Tensor& v, const Atte
 
 /// The products over the pairs that may meet, and each tensor once.
 Work work_of(const AttentionForward& args, const AttentionSizes& sizes, bool backward) {
-  const int64_t pairs = sizes.batch * sizes.n_heads * attention_mask(args).pairs();
+  if (args.y.numel() == 0) return {};
+  const double pairs = static_cast<double>(sizes.batch * sizes.n_heads) * attention_mask(args).pairs();
   const int64_t bytes = args.q.nbytes() + args.k.nbytes() + args.v.nbytes() + args.y.nbytes();
-  if (backward) return {2 * pairs * (3 * sizes.d_qk + 2 * sizes.d_v), 2 * bytes};
-  return {2 * pairs * (sizes.d_qk + sizes.d_v), bytes};
+  const int64_t products = backward ? 3 * sizes.d_qk + 2 * sizes.d_v : sizes.d_qk + sizes.d_v;
+  return {whole(2 * pairs * static_cast<double>(products)), backward ? 2 * bytes : bytes};
 }
 
 void run_backward(Backward& b, AttentionForward forward) {

@@ -7,8 +7,11 @@
 namespace lamina::ops {
 namespace {
 
-void check_at_least(const char* op, const char* name, int64_t value, int64_t least) {
-  LAMINA_CHECK(value >= least, op, ": ", name, " is ", value, "; expected at least ", least);
+constexpr int64_t kMostPositions = int64_t{1} << 31;
+
+void check_within(const char* op, const char* name, int64_t value, int64_t least) {
+  LAMINA_CHECK(value >= least && value <= kMostPositions, op, ": ", name, " is ", value, "; expected from ", least,
+               " up to ", kMostPositions);
 }
 
 void check_pattern(const char* op, const AttentionPattern& pattern, const AttentionSizes& sizes) {
@@ -17,15 +20,15 @@ void check_pattern(const char* op, const AttentionPattern& pattern, const Attent
   LAMINA_CHECK(sizes.seq_q <= sizes.seq_k, op, ": ", sizes.seq_q, " queries and ", sizes.seq_k,
                " keys; a pattern needs a key for every query; use Kind::full across sequences");
   if (pattern.kind == Kind::blocks) {
-    check_at_least(op, "pattern.block", pattern.block, 1);
-    check_at_least(op, "pattern.window_blocks", pattern.window_blocks, 0);
-    check_at_least(op, "pattern.global_blocks", pattern.global_blocks, 0);
-    check_at_least(op, "pattern.random_blocks", pattern.random_blocks, 0);
+    check_within(op, "pattern.block", pattern.block, 1);
+    check_within(op, "pattern.window_blocks", pattern.window_blocks, 0);
+    check_within(op, "pattern.global_blocks", pattern.global_blocks, 0);
+    check_within(op, "pattern.random_blocks", pattern.random_blocks, 0);
     return;
   }
-  check_at_least(op, "pattern.window", pattern.window, 1);
-  check_at_least(op, "pattern.global_tokens", pattern.global_tokens, 0);
-  if (pattern.kind == Kind::strided) check_at_least(op, "pattern.stride", pattern.stride, 1);
+  check_within(op, "pattern.window", pattern.window, 1);
+  check_within(op, "pattern.global_tokens", pattern.global_tokens, 0);
+  if (pattern.kind == Kind::strided) check_within(op, "pattern.stride", pattern.stride, 1);
 }
 
 void check_t5(const char* op, const AttentionOptions& options, const Tensor& table, int64_t n_heads) {
@@ -60,6 +63,8 @@ void check_documents(const char* op, const Tensor& starts, const AttentionSizes&
 }  // namespace
 
 void check_attention_options(const char* op, const AttentionOptions& options, const AttentionSizes& sizes) {
+  check_within(op, "the number of queries", sizes.seq_q, 0);
+  check_within(op, "the number of keys", sizes.seq_k, 0);
   check_finite(op, "scale", options.scale);
   check_finite(op, "soft_cap", options.soft_cap);
   LAMINA_CHECK(options.soft_cap >= 0, op, ": soft_cap is ", options.soft_cap, "; expected 0 (none) or more");

@@ -43,12 +43,14 @@ void check_lengths(const Tensor& lengths, int64_t seq_q, int64_t capacity) {
 Work work_of(const AttentionDecode& args, const AttentionSizes& sizes) {
   const auto element = static_cast<int64_t>(size_of(args.k_cache.dtype()));
   Work work{0, args.q.nbytes() + args.y.nbytes()};
+  if (args.y.numel() == 0) return work;
   for (int64_t b = 0; b < sizes.batch; ++b) {
     const int64_t length = args.lengths.is_meta() ? sizes.seq_k : args.lengths.data<int64_t>()[b];
-    const int64_t pairs = AttentionMask(args.options, sizes.seq_q, length).pairs();
-    const int64_t keys = std::min(length, pairs);
-    work.flops += 2 * pairs * sizes.n_heads * (sizes.d_qk + sizes.d_v);
-    work.bytes += keys * sizes.n_kv_heads * (sizes.d_qk + sizes.d_v) * element;
+    const double pairs = AttentionMask(args.options, sizes.seq_q, length).pairs();
+    const double keys = std::min(static_cast<double>(length), pairs);
+    const auto width = static_cast<double>(sizes.d_qk + sizes.d_v);
+    work.flops += whole(2 * pairs * static_cast<double>(sizes.n_heads) * width);
+    work.bytes += whole(keys * static_cast<double>(sizes.n_kv_heads) * width * static_cast<double>(element));
   }
   return work;
 }

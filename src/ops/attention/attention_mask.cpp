@@ -154,23 +154,31 @@ Coverage AttentionMask::block_coverage(int64_t q0, int64_t q1, int64_t k0, int64
   return coverage_of(some, all);
 }
 
-int64_t AttentionMask::pairs_of(int64_t query) const {
+double AttentionMask::pairs_of(int64_t query) const {
   const Range range = keys(query);
-  const int64_t length = std::max<int64_t>(range.end - range.begin, 0);
+  const auto length = static_cast<double>(std::max<int64_t>(range.end - range.begin, 0));
   if (ranges_suffice_) return length;
   const int64_t position = query + offset_ - range.begin;
-  const int64_t sides = causal_ ? 1 : 2;
-  const int64_t near = 1 + sides * (pattern_.window - 1);
-  const auto& [kind, window, global, block, window_blocks, global_blocks, random_blocks, stride, seed] = pattern_;
-  if (kind == Kind::window) return position < global ? length : std::min(length, near + global);
-  if (kind == Kind::strided) return std::min(length, near + length / stride + 1);
-  if (position / block < global_blocks) return length;
-  return std::min(length, (1 + sides * window_blocks + global_blocks + random_blocks) * block);
+  const double sides = causal_ ? 1 : 2;
+  const double near = 1 + sides * static_cast<double>(pattern_.window - 1);
+  const auto& p = pattern_;
+  if (p.kind == Kind::window) {
+    return position < p.global_tokens ? length : std::min(length, near + static_cast<double>(p.global_tokens));
+  }
+  if (p.kind == Kind::strided) return std::min(length, near + length / static_cast<double>(p.stride) + 1);
+  if (position / p.block < p.global_blocks) return length;
+  const double blocks =
+      1 + sides * static_cast<double>(p.window_blocks) + static_cast<double>(p.global_blocks + p.random_blocks);
+  return std::min(length, blocks * static_cast<double>(p.block));
 }
 
-int64_t AttentionMask::pairs() const {
-  int64_t sum = 0;
-  for (int64_t query = 0; query < seq_q_; ++query) sum += pairs_of(query);
+double AttentionMask::pairs() const {
+  constexpr int64_t kCounted = 1 << 16;
+  const int64_t step = seq_q_ / kCounted + 1;
+  double sum = 0;
+  for (int64_t query = 0; query < seq_q_; query += step) {
+    sum += pairs_of(query) * static_cast<double>(std::min(step, seq_q_ - query));
+  }
   return sum;
 }
 

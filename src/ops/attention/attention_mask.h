@@ -31,8 +31,9 @@ class AttentionMask {
   bool ranges_suffice() const { return ranges_suffice_; }
   /// What a tile of queries [q0, q1) and keys [k0, k1), neither empty, holds. `none` and `full` are certain.
   Coverage coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const;
-  /// How many pairs are allowed; for patterns of blocks at most as many as said.
-  int64_t pairs() const;
+  /// How many pairs are allowed; for patterns of blocks at most as many as said. Of long sequences every so many-th
+  /// query is counted for its neighbours.
+  double pairs() const;
 
   /// 0 where query and key may meet, else −inf: for one key and queries from q0 on, or for one query and keys.
   template <class T>
@@ -48,7 +49,7 @@ class AttentionMask {
   Range document(int64_t position) const;
   Coverage pattern_coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1, int64_t keys) const;
   Coverage block_coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1, int64_t keys) const;
-  int64_t pairs_of(int64_t query) const;
+  double pairs_of(int64_t query) const;
 
   AttentionPattern pattern_;
   bool causal_;
