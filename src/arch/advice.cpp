@@ -106,6 +106,25 @@ void choices(const ArchSpec& spec, std::vector<Advice>& list) {
   }
 }
 
+void guide(const ArchSpec& spec, std::vector<Advice>& list) {
+  const auto* a = first_of<Attention>(spec, &Block::mixer);
+  const auto* gated = first_of<GatedFfn>(spec, &Block::ffn);
+  const auto* moe = first_of<Moe>(spec, &Block::ffn);
+  const bool rope = a != nullptr && std::holds_alternative<Rope>(*a->position);
+  const bool rms = std::holds_alternative<RmsNorm>(spec.norm);
+  const bool unit = gated != nullptr || (moe != nullptr && std::holds_alternative<GatedFfn>(moe->expert));
+  const bool grouped = a != nullptr && *a->n_kv_heads < a->n_heads;
+  const std::string has = str(rope ? ", rope" : "", rms ? ", RMS norm" : "", unit ? ", a gated unit" : "",
+                              grouped ? ", shared key-value heads" : "");
+  list.push_back(
+      {Verdict::usual, "decision guide", has.empty() ? "none of the four for quality" : "has " + has.substr(2),
+       "best quality: rope, RMS norm, SwiGLU, grouped queries; best speed: alibi, layer norm, GELU, multi-query; "
+       "simplest: alibi, pre-norm, GELU, multi-head; extrapolation first: alibi. Adopt in the order pre-norm, "
+       "position, RMS norm, gated unit, grouped queries"});
+  list.push_back({Verdict::usual, "regularisation", "belongs to the training recipe",
+                  "dropout is rare today; weight decay stays, because it acts through the learning-rate schedule"});
+}
+
 }  // namespace
 
 std::vector<Advice> advise(const ArchSpec& spec) {
@@ -115,6 +134,7 @@ std::vector<Advice> advise(const ArchSpec& spec) {
   heads(spec, list);
   vocabulary(spec, count_parameters(spec), list);
   choices(spec, list);
+  guide(spec, list);
   return list;
 }
 

@@ -57,7 +57,7 @@ struct StridedPattern {
   int64_t stride = 128;
   static void visit_fields(auto& self, auto&& field) {
     field("window", self.window, "keys with 0 <= i - j < window");
-    field("stride", self.stride, "distance of the positions before the window");
+    field("stride", self.stride, "keys before the window at a multiple of this distance are seen too");
   }
   bool operator==(const StridedPattern&) const = default;
 };

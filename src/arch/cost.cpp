@@ -19,20 +19,29 @@ double window_keys(int64_t window, int64_t length) {
 double keys_of(const WindowPattern& pattern, int64_t length) { return window_keys(pattern.size, length); }
 
 double keys_of(const LongformerPattern& pattern, int64_t length) {
-  // A query behind window + global sees both; those before see all that is there.
+  // Query i sees min(i + 1, window + global) keys.
   return window_keys(std::min<int64_t>(pattern.window + pattern.global_tokens, length), length);
 }
 
+/// At most: random blocks may fall on blocks that are seen anyway.
 double keys_of(const BigBirdPattern& pattern, int64_t length) {
   const int64_t blocks = pattern.window_blocks + 1 + pattern.global_blocks + pattern.random_blocks;
   return window_keys(std::min<int64_t>(blocks * pattern.block, length), length);
 }
 
+/// Σ_{i<n} floor(i / stride).
+double sum_of_quotients(int64_t n, int64_t stride) {
+  const auto whole = static_cast<double>(n / stride);
+  return static_cast<double>(stride) * whole * (whole - 1) / 2 + whole * static_cast<double>(n % stride);
+}
+
+/// Beyond the window, query i sees the multiples of stride in [window, i].
 double keys_of(const StridedPattern& pattern, int64_t length) {
-  // Behind the window, positions at multiples of stride: (n - window) / 2 / stride on average over those queries.
-  const double outside = std::max<double>(0, static_cast<double>(length - pattern.window));
-  const double behind = outside / static_cast<double>(length) * outside / 2 / static_cast<double>(pattern.stride);
-  return window_keys(pattern.window, length) + behind;
+  const int64_t near = std::min(pattern.window, length);
+  const auto below_window = static_cast<double>((pattern.window - 1) / pattern.stride);
+  const double multiples = sum_of_quotients(length, pattern.stride) - sum_of_quotients(near, pattern.stride) -
+                           static_cast<double>(length - near) * below_window;
+  return window_keys(pattern.window, length) + multiples / static_cast<double>(length);
 }
 
 double mixing(const Attention& a, int64_t length, int64_t /*d_model*/) {

@@ -79,6 +79,7 @@ class Setter {
     LAMINA_CHECK(!node.options.empty(), where(step), " is a single value and has no \"", here.key, "\" inside");
     LAMINA_CHECK(!here.is_index, where(step), " is no list; remove the index after it");
     const bool variant = node.type == SchemaNode::Type::variant;
+    if (variant && json.is_string()) json = Json{{"kind", json.get<std::string>()}};
     if (variant && here.key == "kind") return set_kind(node, json, step);
     const SchemaOption& option = variant ? option_of(node, json, step) : node.options[0];
     const SchemaField* field = option.find(here.key);
@@ -118,27 +119,27 @@ class Setter {
 
   /// A value stays when the old kind calls something of the same type by that name, and it was not its default.
   static bool keeps(const SchemaNode& node, const Json& old, const SchemaField& field) {
-    const SchemaOption* before = old.contains("kind") ? node.find(old["kind"].get<std::string>()) : nullptr;
+    const bool has_kind = old.contains("kind") && old["kind"].is_string();
+    const SchemaOption* before = has_kind ? node.find(old["kind"].get<std::string>()) : nullptr;
     const SchemaField* same = before == nullptr ? nullptr : before->find(field.key);
     if (same == nullptr || same->node.type != field.node.type || same->node.names != field.node.names) return false;
-    return old[field.key].dump() != same->initial;
+    return old[field.key].dump(-1, ' ', false, Json::error_handler_t::replace) != same->initial;
   }
 
   std::string missing_key(const SchemaNode& node, const SchemaOption& option, size_t step) const {
     const std::string& key = steps_[step].key;
     std::vector<std::string> known;
     for (const SchemaField& field : option.fields) known.push_back(field.key);
-    const std::string subject =
-        option.kind.empty() ? str("\"", before(step), "\"") : str(where(step), " is ", option.kind);
-    std::string text = str(step == 0 ? std::string("an architecture") : subject, " has no \"", key, "\"");
+    const std::string kind = option.kind.empty() ? "" : " is " + option.kind + ", which";
+    const std::string text = str(where(step), kind, " has no \"", key, "\"; ");
     const std::string nearest = nearest_of(key.substr(0, 64), known);
-    if (!nearest.empty()) return text + "; did you mean " + nearest + "?";
+    if (!nearest.empty()) return str(text, "did you mean ", nearest, "?");
     for (const SchemaOption& other : node.options) {
-      if (other.find(key) != nullptr) return str(text, "; set ", before(step), ".kind=", other.kind, " first");
+      if (other.find(key) != nullptr) return str(text, "set ", before(step), ".kind=", other.kind, " first");
     }
-    text += known.empty() ? "; it has no keys" : "; its keys:";
-    for (const std::string& name : known) text += " " + name;
-    return text;
+    std::string names;
+    for (const std::string& name : known) names += " " + name;
+    return text + (known.empty() ? "it has no keys" : "its keys:" + names);
   }
 
   static std::string kinds(const SchemaNode& node) {

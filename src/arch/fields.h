@@ -16,8 +16,9 @@ struct Limits {
   double min;
   double max;
 };
-inline constexpr Limits kSize{1, 2147483647};
-inline constexpr Limits kCount{0, 2147483647};
+/// Low enough that a product of two sizes and a small factor stays within int64.
+inline constexpr Limits kSize{1, 1073741824};
+inline constexpr Limits kCount{0, 1073741824};
 inline constexpr Limits kPositive{1e-30, 1e30};
 inline constexpr Limits kNotNegative{0, 1e30};
 inline constexpr Limits kAnyNumber{-1e30, 1e30};

@@ -16,7 +16,7 @@ std::string name(E value) {
 
 std::string short_double(double value) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.4g", value);
+  std::snprintf(text, sizeof text, "%.6g", value);
   return text;
 }
 

@@ -10,7 +10,7 @@ namespace lamina::arch {
 namespace {
 
 /// Widths beyond this are reported by the rule `range`; here they only must not overflow.
-constexpr int64_t kLargest = 2147483647;
+constexpr auto kLargest = static_cast<int64_t>(kSize.max);
 
 template <class T>
 void fill(std::optional<T>& option, std::optional<T> value) {
@@ -39,7 +39,7 @@ template <class T>
 void fill_scaling(T& /*scaling*/, const ArchSpec& /*spec*/) {}
 
 void fill_rope(Rope& rope, const ArchSpec& spec, std::optional<int64_t> head_dim) {
-  if (head_dim && rope.fraction > 0.0 && rope.fraction <= 1.0) {
+  if (head_dim && *head_dim <= kLargest && rope.fraction > 0.0 && rope.fraction <= 1.0) {
     fill(rope.rotary_dim, std::optional(static_cast<int64_t>(static_cast<double>(*head_dim) * rope.fraction)));
   }
   std::visit([&spec](auto& scaling) { fill_scaling(scaling, spec); }, rope.scaling);
@@ -115,7 +115,7 @@ void fill_ffn(GatedFfn& f, int64_t d_model) {
 void fill_ffn(Moe& f, int64_t d_model) {
   std::visit([d_model](auto& expert) { fill_ffn(expert, d_model); }, f.expert);
   const std::optional<int64_t> d_ff = std::visit([](const auto& expert) { return expert.d_ff; }, f.expert);
-  const bool small = d_ff && std::abs(*d_ff) <= kLargest && f.shared_experts > 0 && f.shared_experts <= kLargest;
+  const bool small = d_ff && *d_ff > 0 && *d_ff <= kLargest && f.shared_experts > 0 && f.shared_experts <= kLargest;
   if (small) fill(f.shared_d_ff, std::optional(f.shared_experts * *d_ff));
 }
 void fill_ffn(NoFfn& /*f*/, int64_t /*d_model*/) {}

@@ -21,13 +21,13 @@ void expert_groups_fit(const ArchSpec& spec, Findings& findings) {
   for_experts(spec, [&](const Moe& f, const std::string& path) {
     if (f.groups <= 0 || f.experts <= 0) return;
     const int64_t size = f.experts / f.groups;
+    const double left = static_cast<double>(f.top_groups) * static_cast<double>(size);
     if (f.experts % f.groups != 0) {
       findings.note(path + ".groups", str(f.groups, " does not divide the ", f.experts, " experts"));
     } else if (f.top_groups > f.groups) {
       findings.note(path + ".top_groups", str(f.top_groups, " of ", f.groups, " groups"));
-    } else if (f.groups > 1 && f.top_k > f.top_groups * size) {
-      findings.note(path + ".top_k",
-                    str(f.top_k, ", but the ", f.top_groups, " chosen groups have ", f.top_groups * size));
+    } else if (f.groups > 1 && static_cast<double>(f.top_k) > left) {
+      findings.note(path + ".top_k", str(f.top_k, ", but the ", f.top_groups, " chosen groups have ", left));
     } else if (f.groups > 1 && f.group_best > size) {
       findings.note(path + ".group_best", str(f.group_best, ", but a group has ", size, " experts"));
     }

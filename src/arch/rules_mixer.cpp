@@ -38,8 +38,9 @@ void mla_position(const ArchSpec& spec, Findings& findings) {
 
 void mla_latent_smaller(const ArchSpec& spec, Findings& findings) {
   for_mixers<Mla>(spec, [&](const Mla& a, const std::string& path) {
-    const int64_t expanded = a.n_heads * (a.qk_nope + a.v_head_dim);
-    if (a.n_heads > 0 && a.kv_lora_rank > expanded) {
+    const double expanded =
+        static_cast<double>(a.n_heads) * (static_cast<double>(a.qk_nope) + static_cast<double>(a.v_head_dim));
+    if (a.n_heads > 0 && static_cast<double>(a.kv_lora_rank) > expanded) {
       findings.note(path + ".kv_lora_rank",
                     str(a.kv_lora_rank, " is more than the ", expanded, " numbers of keys and values it stands for"));
     }

@@ -97,7 +97,8 @@ void norm_groups_divide(const ArchSpec& spec, Findings& findings) {
     const auto* per_head = std::get_if<PerHeadQkNorm>(&a->qk_norm);
     const auto* whole = std::get_if<WholeQkNorm>(&a->qk_norm);
     if (per_head != nullptr && per_head->norm) check_groups(*per_head->norm, *a->head_dim, path, findings);
-    if (whole != nullptr && whole->norm && a->n_kv_heads) {
+    const auto fits = [](int64_t size) { return size > 0 && static_cast<double>(size) <= kSize.max; };
+    if (whole != nullptr && whole->norm && a->n_kv_heads && fits(*a->n_kv_heads) && fits(*a->head_dim)) {
       check_groups(*whole->norm, *a->n_kv_heads * *a->head_dim, path, findings);
     }
   }

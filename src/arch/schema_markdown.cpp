@@ -93,7 +93,7 @@ class Markdown {
     for (const SchemaOption& option : node.options) id += signature(option);
     const auto [found, fresh] = sections_.emplace(id, title_for(key));
     if (fresh) waiting_.push_back({found->second, &node});
-    return "see *" + found->second + "*";
+    return "*" + found->second + "*";
   }
 
   /// Two sections of one name would be confused: `position` is the model's, then a layer's.

@@ -39,7 +39,7 @@ const std::vector<Breach>& breaches() {
       {"llama-tiny", {"layers=[]"}, "layers_present"},
       {"llama-tiny", {"layers[0].pattern=[]"}, "layers_present"},
       {"llama-tiny", {"layers[0].repeat=2000000"}, "layers_bounded"},
-      {"llama-tiny", {"layers[0].repeat=2147483647", kBlock + "repeat=2147483647"}, "layers_bounded"},
+      {"llama-tiny", {"layers[0].repeat=1073741824", kBlock + "repeat=1073741824"}, "layers_bounded"},
       {"llama-tiny", {kBlock + "mixer=none", kBlock + "ffn=none"}, "block_has_part"},
       {"falcon-tiny", {kBlock + "ffn=none"}, "parallel_needs_both"},
       {"falcon-tiny", {kBlock + "wiring.shared_norm=false", kBlock + "placement=post"}, "parallel_norms"},
@@ -79,7 +79,7 @@ const std::vector<Breach>& breaches() {
       {"deepseek-tiny", {"layers[1].pattern[0].ffn.group_best=3"}, "expert_groups_fit"},
       {"mixtral-tiny", {kFfn + "shared_d_ff=3"}, "shared_width_used"},
       {"mixtral-tiny",
-       {"d_model=2147483647", kMixer + "head_dim=8", kFfn + "experts=2147483647", kFfn + "expert.d_ff=2147483647"},
+       {"d_model=1073741824", kMixer + "head_dim=8", kFfn + "experts=1073741824", kFfn + "expert.d_ff=1073741824"},
        "parameters_fit"},
   };
   return list;
