@@ -9,7 +9,7 @@
 namespace lamina::arch {
 namespace {
 
-constexpr double kBox = 200;  // width of a box
+constexpr double kBox = 230;  // width of a box
 constexpr double kGap = 16;   // length of an arrow
 constexpr double kSide = 26;  // from a box to the residual line beside it
 constexpr double kTitle = 22;

@@ -16,8 +16,8 @@ class RangeCheck {
     if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>) {
       const auto number = static_cast<double>(value);
       if (number >= limits.min && number <= limits.max) return;
-      findings_.note(path,
-                     str(value, value == T{} ? " or missing" : "", ", expected ", limits.min, " to ", limits.max));
+      note(path, str(value, value == T{} ? " or missing" : "", ", expected ", static_cast<T>(limits.min), " to ",
+                     static_cast<T>(limits.max)));
     } else if constexpr (Optional<T>) {
       if (value) check(*value, limits, path);
     } else if constexpr (Vector<T>) {
@@ -33,7 +33,17 @@ class RangeCheck {
   }
 
  private:
+  /// Layers hold copies of the model's norm and position; what was said of those is not repeated.
+  void note(const std::string& path, const std::string& message) {
+    for (const auto& [earlier, said] : noted_) {
+      if (path.ends_with("." + earlier) && message == said) return;
+    }
+    noted_.emplace_back(path, message);
+    findings_.note(path, message);
+  }
+
   Findings& findings_;
+  std::vector<std::pair<std::string, std::string>> noted_;
 };
 
 void range(const ArchSpec& spec, Findings& findings) { RangeCheck(findings).check(spec, kAnyNumber, ""); }

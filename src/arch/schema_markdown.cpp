@@ -66,7 +66,8 @@ class Markdown {
     if (option.fields.empty()) return;
     text_ += "\n| key | value | default | meaning |\n|---|---|---|---|\n";
     for (const SchemaField& field : option.fields) {
-      const std::string initial = field.initial.empty() ? "" : "`" + field.initial + "`";
+      const bool none = field.initial.empty() || field.doc.ends_with("required");
+      const std::string initial = none ? "" : "`" + field.initial + "`";
       text_ += "| `" + field.key + "` | " + value(field.key, field.node) + " | " + initial + " | " + field.doc + " |\n";
     }
   }
@@ -96,10 +97,10 @@ class Markdown {
     return "*" + found->second + "*";
   }
 
-  /// Two sections of one name would be confused: `position` is the model's, then a layer's.
+  /// Two sections of one name would be confused: `position` is the model's, then a mixer's.
   std::string title_for(const std::string& key) {
     const int before = titles_[key]++;
-    return before == 0 ? key : key + " (of a layer)";
+    return before == 0 ? key : key + " (of a mixer)";
   }
 
   static std::string signature(const SchemaOption& option) {

@@ -56,6 +56,7 @@ void add_plan(CLI::App& program) {
           "--set", arguments->overrides,
           "Change a value first: path=value, for example layers[0].pattern[0].ffn.d_ff=512, position.kind=alibi "
           "or layers[*].pattern[*].mixer.n_kv_heads=1")
+      ->allow_extra_args(false)
       ->take_all();
   command->add_option("--batch", arguments->options.batch, "Sequences in a training step")->capture_default_str();
   command->add_option("--length", arguments->options.length,

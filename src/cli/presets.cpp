@@ -70,6 +70,7 @@ void add_presets(CLI::App& program) {
   CLI::App* shown = command->add_subcommand("show", "Print an architecture file");
   shown->add_option("name", arguments->shown, "A preset, or a file ending in .json")->required();
   shown->add_option("--set", arguments->overrides, "Change a value first: path=value, for example position.theta=1e6")
+      ->allow_extra_args(false)
       ->take_all();
   shown->add_flag("--full", arguments->full, "Write defaults too");
   shown->add_flag("--resolved", arguments->resolved, "Fill in everything that is derived, and check all rules");

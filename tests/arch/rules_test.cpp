@@ -119,6 +119,11 @@ TEST(Rules, allViolationsAreReportedAtOnce) {
   }
 }
 
+TEST(Rules, whatTheModelGotWrongIsNotRepeatedForEveryLayer) {
+  const ArchSpec spec = with_overrides(load_preset("gemma-3-tiny"), {"norm.eps=-1", "vocab_size=0"});
+  EXPECT_EQ(violations(fill_defaults(spec)).size(), 2U);
+}
+
 TEST(Resolve, derivesSizes) {
   const auto attention = [](const ArchSpec& spec) { return std::get<Attention>(spec.layers[0].pattern[0].mixer); };
   ArchSpec spec = resolve(with_overrides(load_preset("llama-7b"), {kFfn + "d_ff=null"}));
