@@ -168,7 +168,7 @@ class Setter {
 
 }  // namespace
 
-void set_value(Json& json, const std::string& path, Json value) { Setter(path, value).set(schema(), json, 0); }
+void set_value(Json& json, const std::string& path, const Json& value) { Setter(path, value).set(schema(), json, 0); }
 
 std::pair<std::string, Json> parse_assignment(const std::string& assignment) {
   const size_t equals = assignment.find('=');
@@ -186,8 +186,8 @@ ArchSpec with_overrides(const ArchSpec& spec, const std::vector<std::string>& as
   std::vector<Problem> problems;
   for (const std::string& assignment : assignments) {
     try {
-      auto [path, value] = parse_assignment(assignment);
-      set_value(json, path, std::move(value));
+      const auto [path, value] = parse_assignment(assignment);
+      set_value(json, path, value);
     } catch (const Error& error) {
       problems.push_back({"read", "", error.what(), ""});
     }

@@ -11,7 +11,7 @@ namespace lamina::arch {
 /// Changes one value of a spec's full JSON (Defaults::write). Paths: `position.theta`, `layers[0].pattern[1].ffn.d_ff`,
 /// `layers[*].pattern[*].mixer.n_heads` for all. Setting a `kind` switches the variant and keeps the keys that the new
 /// kind has too. null unsets an option. A path that leads nowhere is an error that names the nearest key.
-void set_value(Json& json, const std::string& path, Json value);
+void set_value(Json& json, const std::string& path, const Json& value);
 
 /// "path=value", the value as JSON, or a text where it is none.
 std::pair<std::string, Json> parse_assignment(const std::string& assignment);
