@@ -10,7 +10,7 @@ help:
 	@echo "make test        everything CI runs: tests, sanitizers, fuzzing, the installed library"
 	@echo "make bench       measure against the machine's limits and other libraries; table and build/bench.json"
 	@echo "make lint        clang-format, clang-tidy"
-	@echo "make docs        regenerate docs/operators.md from the operator list and its cases"
+	@echo "make docs        regenerate docs/operators.md and docs/architecture-file.md from the code"
 	@echo "make install     install the library and program (PREFIX=/usr/local)"
 
 deps:
@@ -42,8 +42,9 @@ lint:
 
 docs: deps $(BUILD)/build.ninja
 	@tools/deps --test
-	cmake --build $(BUILD) -j $(JOBS) --target op_test
+	cmake --build $(BUILD) -j $(JOBS) --target op_test lamina_program
 	$(BUILD)/bin/op_test --support-table > docs/operators.md
+	$(BUILD)/bin/lamina presets schema > docs/architecture-file.md
 
 install: build
 	cmake --build $(BUILD) -j $(JOBS)

@@ -3,6 +3,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace lamina {
 
@@ -22,6 +23,9 @@ std::string str(const Args&... args) {
 
 /// Edit distance is small enough to suggest `candidate` for the mistyped `given`.
 bool is_near(const std::string& given, const std::string& candidate);
+
+/// The near candidate with the fewest edits to `given`, or an empty string where none is near.
+std::string nearest_of(const std::string& given, const std::vector<std::string>& candidates);
 
 }  // namespace lamina
 

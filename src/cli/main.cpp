@@ -9,6 +9,8 @@ int main(int argc, char** argv) {
   program.require_subcommand(1);
   lamina::cli::add_info(program);
   lamina::cli::add_ops(program);
+  lamina::cli::add_plan(program);
+  lamina::cli::add_presets(program);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,0 +1,12 @@
+# cmake -DINPUT_DIR=presets -DOUTPUT=presets_data.cpp -P EmbedPresets.cmake: the preset files as strings of the library.
+file(GLOB files ${INPUT_DIR}/*.json)
+list(SORT files)
+set(code "#include \"lamina/arch/presets.h\"\n\nnamespace lamina::arch {\nnamespace {\nconstexpr PresetFile kFiles[] = {\n")
+foreach(path IN LISTS files)
+  get_filename_component(name ${path} NAME)
+  string(REGEX REPLACE "\\.json$" "" name ${name})
+  file(READ ${path} text)
+  string(APPEND code "{\"${name}\", R\"preset(${text})preset\"},\n")
+endforeach()
+string(APPEND code "};\n}  // namespace\n\nstd::span<const PresetFile> preset_files() { return kFiles; }\n\n}  // namespace lamina::arch\n")
+file(WRITE ${OUTPUT} "${code}")

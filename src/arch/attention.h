@@ -1,0 +1,178 @@
+#pragma once
+
+#include "lamina/arch/norm.h"
+#include "lamina/arch/position.h"
+
+namespace lamina::arch {
+
+struct FullPattern {
+  static constexpr std::string_view kKind = "full";
+  static constexpr std::string_view kDoc = "every earlier position";
+  static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
+  bool operator==(const FullPattern&) const = default;
+};
+
+struct WindowPattern {
+  static constexpr std::string_view kKind = "window";
+  static constexpr std::string_view kDoc = "the nearest positions, the query's own included";
+  int64_t size = 4096;
+  static void visit_fields(auto& self, auto&& field) { field("size", self.size, "keys with 0 <= i - j < size"); }
+  bool operator==(const WindowPattern&) const = default;
+};
+
+struct LongformerPattern {
+  static constexpr std::string_view kKind = "longformer";
+  static constexpr std::string_view kDoc = "a window, and the first tokens for and from everybody (arXiv:2004.05150)";
+  int64_t window = 512;
+  int64_t global_tokens = 1;
+  static void visit_fields(auto& self, auto&& field) {
+    field("window", self.window, "keys with 0 <= i - j < window");
+    field("global_tokens", self.global_tokens, "the first tokens, seen by all and seeing all", kCount);
+  }
+  bool operator==(const LongformerPattern&) const = default;
+};
+
+struct BigBirdPattern {
+  static constexpr std::string_view kKind = "bigbird";
+  static constexpr std::string_view kDoc = "blocks: a window, global ones and random ones (arXiv:2007.14062)";
+  int64_t block = 64;
+  int64_t window_blocks = 1;
+  int64_t global_blocks = 1;
+  int64_t random_blocks = 2;
+  int64_t seed = 0;
+  static void visit_fields(auto& self, auto&& field) {
+    field("block", self.block, "positions in a block");
+    field("window_blocks", self.window_blocks, "nearest blocks on each side, beside the query's own", kCount);
+    field("global_blocks", self.global_blocks, "first blocks, seen by all and seeing all", kCount);
+    field("random_blocks", self.random_blocks, "blocks drawn for each query block", kCount);
+    field("seed", self.seed, "of the random blocks", kCount);
+  }
+  bool operator==(const BigBirdPattern&) const = default;
+};
+
+struct StridedPattern {
+  static constexpr std::string_view kKind = "strided";
+  static constexpr std::string_view kDoc = "a window, and every stride-th position before it (arXiv:1904.10509)";
+  int64_t window = 128;
+  int64_t stride = 128;
+  static void visit_fields(auto& self, auto&& field) {
+    field("window", self.window, "keys with 0 <= i - j < window");
+    field("stride", self.stride, "keys before the window at a multiple of this distance are seen too");
+  }
+  bool operator==(const StridedPattern&) const = default;
+};
+
+using Pattern = std::variant<FullPattern, WindowPattern, LongformerPattern, BigBirdPattern, StridedPattern>;
+
+struct NoQkNorm {
+  static constexpr std::string_view kKind = "none";
+  static constexpr std::string_view kDoc = "queries and keys as projected";
+  static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
+  bool operator==(const NoQkNorm&) const = default;
+};
+
+struct PerHeadQkNorm {
+  static constexpr std::string_view kKind = "per_head";
+  static constexpr std::string_view kDoc = "each head's query and key over head_dim, before the position";
+  std::optional<Norm> norm;
+  bool own_weights = false;
+  static void visit_fields(auto& self, auto&& field) {
+    field("norm", self.norm, "default the block's");
+    field("own_weights", self.own_weights, "a scale per head, else all heads share one of head_dim");
+  }
+  bool operator==(const PerHeadQkNorm&) const = default;
+};
+
+struct WholeQkNorm {
+  static constexpr std::string_view kKind = "whole";
+  static constexpr std::string_view kDoc = "the whole projection over heads · head_dim, before the position";
+  std::optional<Norm> norm;
+  static void visit_fields(auto& self, auto&& field) { field("norm", self.norm, "default the block's"); }
+  bool operator==(const WholeQkNorm&) const = default;
+};
+
+using QkNorm = std::variant<NoQkNorm, PerHeadQkNorm, WholeQkNorm>;
+
+struct AttentionBias {
+  static constexpr bool kAllOrNone = true;
+  bool q = false;
+  bool k = false;
+  bool v = false;
+  bool o = false;
+  static void visit_fields(auto& self, auto&& field) {
+    field("q", self.q, "bias of the query projection");
+    field("k", self.k, "bias of the key projection");
+    field("v", self.v, "bias of the value projection");
+    field("o", self.o, "bias of the output projection");
+  }
+  bool operator==(const AttentionBias&) const = default;
+};
+
+/// Multi-head (n_kv_heads = n_heads), grouped-query or multi-query (n_kv_heads = 1) attention.
+struct Attention {
+  static constexpr std::string_view kKind = "attention";
+  static constexpr std::string_view kDoc = "multi-head, grouped-query (arXiv:2305.13245) or multi-query attention";
+  int64_t n_heads = 0;
+  std::optional<int64_t> n_kv_heads;
+  std::optional<int64_t> head_dim;
+  std::optional<int64_t> v_head_dim;
+  AttentionBias bias;
+  QkNorm qk_norm;
+  std::optional<double> scale;
+  std::optional<double> soft_cap;
+  std::optional<double> clip_qkv;
+  Pattern pattern;
+  bool sinks = false;
+  std::optional<LayerPosition> position;
+  static void visit_fields(auto& self, auto&& field) {
+    field("n_heads", self.n_heads, "query heads; required");
+    field("n_kv_heads", self.n_kv_heads, "key and value heads, a divisor of n_heads; default n_heads");
+    field("head_dim", self.head_dim, "width of a query or key head; default d_model / n_heads");
+    field("v_head_dim", self.v_head_dim, "width of a value head; default head_dim");
+    field("bias", self.bias, "biases of the projections; true or false for all");
+    field("qk_norm", self.qk_norm, "norm of queries and keys before the product");
+    field("scale", self.scale, "factor on q·k; default 1/sqrt(head_dim)");
+    field("soft_cap", self.soft_cap, "c·tanh(score/c) on the scaled scores; default none");
+    field("clip_qkv", self.clip_qkv, "projections are cut to [-c, c]; default none");
+    field("pattern", self.pattern, "which earlier positions are seen");
+    field("sinks", self.sinks, "a learned logit per head in the softmax's denominator that carries no value");
+    field("position", self.position, "of this layer; default the model's");
+  }
+  bool operator==(const Attention&) const = default;
+};
+
+/// Keys and values are expanded from a joint latent of kv_lora_rank, which alone is cached, plus one rotated key part
+/// of qk_rope that all heads share (arXiv:2405.04434).
+struct Mla {
+  static constexpr std::string_view kKind = "mla";
+  static constexpr std::string_view kDoc = "multi-head latent attention (arXiv:2405.04434)";
+  int64_t n_heads = 0;
+  std::optional<int64_t> q_lora_rank;
+  int64_t kv_lora_rank = 512;
+  int64_t qk_nope = 128;
+  int64_t qk_rope = 64;
+  int64_t v_head_dim = 128;
+  bool bias = false;
+  double norm_eps = 1e-6;
+  std::optional<double> scale;
+  std::optional<double> soft_cap;
+  Pattern pattern;
+  std::optional<LayerPosition> position;
+  static void visit_fields(auto& self, auto&& field) {
+    field("n_heads", self.n_heads, "heads; required");
+    field("q_lora_rank", self.q_lora_rank, "latent width of the queries; default none: projected directly");
+    field("kv_lora_rank", self.kv_lora_rank, "latent width of keys and values, which is cached");
+    field("qk_nope", self.qk_nope, "width of a head's unrotated query and key part");
+    field("qk_rope", self.qk_rope, "width of the rotated part; the key's is shared by all heads");
+    field("v_head_dim", self.v_head_dim, "width of a value head");
+    field("bias", self.bias, "biases of the projections into the latents and of the output");
+    field("norm_eps", self.norm_eps, "eps of the RMS norms of the latents");
+    field("scale", self.scale, "factor on q·k; default 1/sqrt(qk_nope + qk_rope), with yarn's mscale_all_dim · m^2");
+    field("soft_cap", self.soft_cap, "c·tanh(score/c) on the scaled scores; default none");
+    field("pattern", self.pattern, "which earlier positions are seen");
+    field("position", self.position, "of this layer; default the model's");
+  }
+  bool operator==(const Mla&) const = default;
+};
+
+}  // namespace lamina::arch

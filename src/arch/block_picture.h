@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include "lamina/arch/spec.h"
+#include "lamina/arch/svg.h"
+
+namespace lamina::arch {
+
+struct BlockSize {
+  double width;
+  double height;
+};
+
+/// Draws one block with its left edge at `left`, standing on 0: norms, sublayers, residual lines and additions, in the
+/// order in which data passes them from bottom to top.
+BlockSize draw_block(const Block& block, const std::string& title, double left, Svg& svg);
+
+}  // namespace lamina::arch

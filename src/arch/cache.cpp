@@ -1,0 +1,78 @@
+#include <algorithm>
+
+#include "lamina/arch/cost.h"
+#include "lamina/arch/layers.h"
+#include "lamina/base/error.h"
+
+namespace lamina::arch {
+namespace {
+
+/// Tokens a pattern can still look back on; 0 when it never forgets any.
+double reach(const Pattern& pattern) {
+  if (const auto* window = std::get_if<WindowPattern>(&pattern)) return static_cast<double>(window->size);
+  if (const auto* p = std::get_if<LongformerPattern>(&pattern))
+    return static_cast<double>(p->window + p->global_tokens);
+  return 0;
+}
+
+std::string heads_kind(const Attention& a) {
+  if (*a.n_kv_heads == a.n_heads) return "multi-head";
+  if (*a.n_kv_heads == 1) return "multi-query";
+  return str("grouped-query ", a.n_heads / *a.n_kv_heads, ":1");
+}
+
+void describe(const Attention& a, int64_t /*d_model*/, CacheRow& row) {
+  row.kind = heads_kind(a);
+  row.per_token = static_cast<double>(*a.n_kv_heads) * static_cast<double>(*a.head_dim + *a.v_head_dim);
+  row.largest_count = reach(a.pattern);
+  if (const auto* xl = std::get_if<TransformerXl>(&*a.position)) {
+    row.largest_count = static_cast<double>(*xl->memory);
+    row.kind += ", segments";
+  }
+  if (!std::holds_alternative<FullPattern>(a.pattern)) row.kind += str(", ", kind_of(a.pattern));
+}
+
+void describe(const Mla& a, int64_t /*d_model*/, CacheRow& row) {
+  row.kind = "latent";
+  row.per_token = static_cast<double>(a.kv_lora_rank + a.qk_rope);
+  row.largest_count = reach(a.pattern);
+}
+
+void describe(const Mamba& m, int64_t /*d_model*/, CacheRow& row) {
+  row.kind = "state";
+  row.constant = static_cast<double>(*m.d_inner) * static_cast<double>(m.state + m.conv - 1);
+}
+
+void describe(const Mamba2& m, int64_t /*d_model*/, CacheRow& row) {
+  row.kind = "state";
+  const auto joined = static_cast<double>(*m.d_inner + 2 * m.groups * m.state);
+  row.constant =
+      static_cast<double>(*m.d_inner) * static_cast<double>(m.state) + joined * static_cast<double>(m.conv - 1);
+}
+
+void describe(const S4d& m, int64_t d_model, CacheRow& row) {
+  row.kind = "state";
+  row.constant = static_cast<double>(d_model) * static_cast<double>(m.state);
+}
+
+void describe(const NoMixer& /*m*/, int64_t /*d_model*/, CacheRow& row) { row.kind = "nothing"; }
+
+}  // namespace
+
+double CacheRow::at(int64_t length) const {
+  auto tokens = static_cast<double>(length);
+  if (largest_count > 0) tokens = std::min(tokens, largest_count);
+  return static_cast<double>(layers) * (constant + per_token * tokens);
+}
+
+std::vector<CacheRow> cache_rows(const ArchSpec& spec) {
+  std::vector<CacheRow> rows;
+  for (const WrittenBlock& written : written_blocks(spec)) {
+    CacheRow row{written.path, "", written.times};
+    std::visit([&](const auto& mixer) { describe(mixer, spec.d_model, row); }, written.block->mixer);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace lamina::arch

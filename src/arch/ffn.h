@@ -1,0 +1,115 @@
+#pragma once
+
+#include "lamina/arch/fields.h"
+
+namespace lamina::arch {
+
+enum class Activation : uint8_t { none, relu, gelu, gelu_tanh, silu, elu, selu, relu2, sigmoid, tanh };
+constexpr auto names_of(Activation) {
+  return std::array<std::string_view, 10>{"none", "relu", "gelu",  "gelu_tanh", "silu",
+                                          "elu",  "selu", "relu2", "sigmoid",   "tanh"};
+}
+
+/// Gated units by the function of their gate (arXiv:2002.05202): sigmoid, relu, gelu (erf), gelu (tanh), silu, none.
+enum class Gate : uint8_t { glu, reglu, geglu, geglu_tanh, swiglu, liglu };
+constexpr auto names_of(Gate) {
+  return std::array<std::string_view, 6>{"glu", "reglu", "geglu", "geglu_tanh", "swiglu", "liglu"};
+}
+
+struct NoFfn {
+  static constexpr std::string_view kKind = "none";
+  static constexpr std::string_view kDoc = "no feed-forward";
+  static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
+  bool operator==(const NoFfn&) const = default;
+};
+
+struct PlainFfn {
+  static constexpr std::string_view kKind = "plain";
+  static constexpr std::string_view kDoc = "down(act(up(x)))";
+  std::optional<int64_t> d_ff;
+  Activation activation = Activation::gelu;
+  bool bias = false;
+  static void visit_fields(auto& self, auto&& field) {
+    field("d_ff", self.d_ff, "inner width; default 4 · d_model");
+    field("activation", self.activation, "between the two products");
+    field("bias", self.bias, "biases of both projections");
+  }
+  bool operator==(const PlainFfn&) const = default;
+};
+
+struct GatedFfn {
+  static constexpr std::string_view kKind = "gated";
+  static constexpr std::string_view kDoc = "down(act(gate(x)) · (up(x) + up_offset))";
+  std::optional<int64_t> d_ff;
+  int64_t multiple_of = 8;
+  Gate gate = Gate::swiglu;
+  bool bias = false;
+  double alpha = 1.0;
+  std::optional<double> limit;
+  double up_offset = 0.0;
+  static void visit_fields(auto& self, auto&& field) {
+    field("d_ff", self.d_ff, "inner width; default 8/3 · d_model, rounded up to a multiple of multiple_of");
+    field("multiple_of", self.multiple_of, "rounding of the default d_ff");
+    field("gate", self.gate, "which function the gate goes through");
+    field("bias", self.bias, "biases of the three projections");
+    field("alpha", self.alpha, "the gate's function becomes act(alpha·g)/alpha");
+    field("limit", self.limit, "the gate is cut above at this, up to [-limit, limit]; default not");
+    field("up_offset", self.up_offset, "added to up", kAnyNumber);
+  }
+  bool operator==(const GatedFfn&) const = default;
+};
+
+using ExpertFfn = std::variant<GatedFfn, PlainFfn>;
+
+/// softmax: over all experts, then choose. softmax_of_chosen: choose by logit, softmax over the chosen. sigmoid: each
+/// expert for itself.
+enum class RouterScore : uint8_t { softmax, softmax_of_chosen, sigmoid };
+constexpr auto names_of(RouterScore) {
+  return std::array<std::string_view, 3>{"softmax", "softmax_of_chosen", "sigmoid"};
+}
+
+struct Moe {
+  static constexpr std::string_view kKind = "moe";
+  static constexpr std::string_view kDoc = "a router sends each token to top_k of the experts (arXiv:1701.06538)";
+  int64_t experts = 8;
+  int64_t top_k = 2;
+  ExpertFfn expert;
+  RouterScore score = RouterScore::softmax;
+  bool renormalise = false;
+  double weight_scale = 1.0;
+  bool router_bias = false;
+  bool selection_bias = false;
+  int64_t groups = 1;
+  int64_t top_groups = 1;
+  int64_t group_best = 2;
+  int64_t shared_experts = 0;
+  std::optional<int64_t> shared_d_ff;
+  std::optional<double> capacity_factor;
+  double balance_loss = 0.0;
+  double z_loss = 0.0;
+  static void visit_fields(auto& self, auto&& field) {
+    field("experts", self.experts, "routed experts");
+    field("top_k", self.top_k, "experts per token");
+    field("expert", self.expert, "one expert's feed-forward");
+    field("score", self.score, "how the router's logits become weights");
+    field("renormalise", self.renormalise, "divide the top_k weights by their sum");
+    field("weight_scale", self.weight_scale, "factor on the weights, after renormalising");
+    field("router_bias", self.router_bias, "bias of the router's projection");
+    field("selection_bias", self.selection_bias, "a number per expert added for choosing only, without gradient");
+    field("groups", self.groups, "experts come in this many groups of neighbours");
+    field("top_groups", self.top_groups, "only the best groups take part");
+    field("group_best", self.group_best, "a group is as good as the sum of this many of its best scores");
+    field("shared_experts", self.shared_experts, "experts every token goes through, as one of their joint width",
+          kCount);
+    field("shared_d_ff", self.shared_d_ff,
+          "joint width of the shared experts; default shared_experts · the expert's d_ff");
+    field("capacity_factor", self.capacity_factor, "room of an expert over an even share; default nothing is dropped");
+    field("balance_loss", self.balance_loss, "coefficient of the load-balancing loss", kNotNegative);
+    field("z_loss", self.z_loss, "coefficient of the router's z-loss", kNotNegative);
+  }
+  bool operator==(const Moe&) const = default;
+};
+
+using Ffn = std::variant<GatedFfn, PlainFfn, Moe, NoFfn>;
+
+}  // namespace lamina::arch

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+namespace lamina::arch {
+
+/// What a number may be; the rule `range` reports the others.
+struct Limits {
+  double min;
+  double max;
+};
+/// Low enough that a product of two sizes and a small factor stays within int64.
+inline constexpr Limits kSize{1, 1073741824};
+inline constexpr Limits kCount{0, 1073741824};
+inline constexpr Limits kPositive{1e-30, 1e30};
+inline constexpr Limits kNotNegative{0, 1e30};
+inline constexpr Limits kAnyNumber{-1e30, 1e30};
+
+/// The limits of a number whose struct names none: sizes for integers, positive for the rest.
+template <class T>
+inline constexpr Limits kLimitsOf = kPositive;
+template <>
+inline constexpr Limits kLimitsOf<int64_t> = kSize;
+template <>
+inline constexpr Limits kLimitsOf<std::optional<int64_t>> = kSize;
+
+/// A struct of an architecture file names each field once, in the order in which files hold them:
+///   static void visit_fields(auto& self, auto&& field) {
+///     field("theta", self.theta, "base of the rotation angles");          // kLimitsOf its type
+///     field("offset", self.offset, "rows skipped", kCount);
+///   }
+/// Reading, writing, the schema, the documentation and the range rule are visitors of it.
+struct NoVisitor {
+  template <class T>
+  void operator()(std::string_view, T&, std::string_view, Limits = kLimitsOf<std::remove_const_t<T>>) const {}
+};
+template <class T>
+concept HasFields = requires(T& value, NoVisitor field) {
+  T::visit_fields(value, field);
+};
+
+/// A struct of switches only: files may say true or false for all of them at once.
+template <class T>
+concept AllOrNone = HasFields<T> && requires {
+  T::kAllOrNone;
+};
+
+/// An enumeration has names_of(E) beside it, an array of its enumerators' names in order.
+template <class T>
+concept Enumeration = std::is_enum_v<T>;
+
+template <class T>
+struct IsVariant : std::false_type {};
+template <class... T>
+struct IsVariant<std::variant<T...>> : std::true_type {};
+/// One of several structs, each with kKind (its name in files) and kDoc.
+template <class T>
+concept Variant = IsVariant<T>::value;
+
+template <class T>
+struct IsOptional : std::false_type {};
+template <class T>
+struct IsOptional<std::optional<T>> : std::true_type {};
+template <class T>
+concept Optional = IsOptional<T>::value;
+
+template <class T>
+struct IsVector : std::false_type {};
+template <class T>
+struct IsVector<std::vector<T>> : std::true_type {};
+template <class T>
+concept Vector = IsVector<T>::value;
+
+template <class T>
+struct TypeOf {
+  using type = T;
+};
+/// Calls fn(TypeOf<Alternative>{}) for each alternative of the variant V.
+template <class V, class F>
+void for_each_alternative(F&& fn) {
+  [&]<class... T>(std::type_identity<std::variant<T...>>) { (fn(TypeOf<T>{}), ...); }(std::type_identity<V>{});
+}
+
+/// The kind of the alternative a variant holds.
+template <Variant V>
+std::string_view kind_of(const V& value) {
+  return std::visit([](const auto& option) { return std::remove_cvref_t<decltype(option)>::kKind; }, value);
+}
+
+}  // namespace lamina::arch

@@ -1,0 +1,200 @@
+#pragma once
+
+#include "lamina/arch/fields.h"
+
+namespace lamina::arch {
+
+/// How RoPE's frequencies θ_i = theta^{-2i/d} change for sequences longer than those of training.
+struct NoScaling {
+  static constexpr std::string_view kKind = "none";
+  static constexpr std::string_view kDoc = "frequencies as they are";
+  static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
+  bool operator==(const NoScaling&) const = default;
+};
+
+struct LinearScaling {
+  static constexpr std::string_view kKind = "linear";
+  static constexpr std::string_view kDoc = "position interpolation: positions / factor (arXiv:2306.15595)";
+  double factor = 1.0;
+  static void visit_fields(auto& self, auto&& field) { field("factor", self.factor, "how much longer"); }
+  bool operator==(const LinearScaling&) const = default;
+};
+
+struct NtkScaling {
+  static constexpr std::string_view kKind = "ntk";
+  static constexpr std::string_view kDoc = "NTK-aware: theta · factor^{d/(d-2)}, the same for every length";
+  double factor = 1.0;
+  static void visit_fields(auto& self, auto&& field) { field("factor", self.factor, "how much longer"); }
+  bool operator==(const NtkScaling&) const = default;
+};
+
+struct DynamicNtkScaling {
+  static constexpr std::string_view kKind = "dynamic_ntk";
+  static constexpr std::string_view kDoc =
+      "NTK-aware by length: theta · (factor·seq/original_length - (factor-1))^{d/(d-2)} once seq > original_length";
+  double factor = 1.0;
+  std::optional<int64_t> original_length;
+  static void visit_fields(auto& self, auto&& field) {
+    field("factor", self.factor, "how fast theta grows with the length");
+    field("original_length", self.original_length, "length of training; required");
+  }
+  bool operator==(const DynamicNtkScaling&) const = default;
+};
+
+struct YarnScaling {
+  static constexpr std::string_view kKind = "yarn";
+  static constexpr std::string_view kDoc =
+      "interpolate low frequencies, keep high ones, ramp between (arXiv:2309.00071)";
+  double factor = 1.0;
+  std::optional<int64_t> original_length;
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  std::optional<double> attention_factor;
+  std::optional<double> mscale;
+  std::optional<double> mscale_all_dim;
+  bool truncate = true;
+  static void visit_fields(auto& self, auto&& field) {
+    field("factor", self.factor, "how much longer");
+    field("original_length", self.original_length, "length of training; required");
+    field("beta_fast", self.beta_fast, "turns within original_length above which a frequency is kept");
+    field("beta_slow", self.beta_slow, "turns within original_length below which a frequency is interpolated");
+    field("attention_factor", self.attention_factor,
+          "factor on cos and sin; default m(mscale)/m(mscale_all_dim) where both are given, else m(1), with "
+          "m(s) = 0.1·s·ln(factor) + 1");
+    field("mscale", self.mscale, "s of attention_factor's numerator");
+    field("mscale_all_dim", self.mscale_all_dim, "s of its denominator; a latent mixer's scale gets m(s)^2");
+    field("truncate", self.truncate, "round the ramp's ends to whole dimensions");
+  }
+  bool operator==(const YarnScaling&) const = default;
+};
+
+struct Llama3Scaling {
+  static constexpr std::string_view kKind = "llama3";
+  static constexpr std::string_view kDoc = "frequency bands: low ones / factor, high ones kept, blend between";
+  double factor = 8.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  std::optional<int64_t> original_length;
+  static void visit_fields(auto& self, auto&& field) {
+    field("factor", self.factor, "how much longer");
+    field("low_freq_factor", self.low_freq_factor, "wavelengths above original_length / this are interpolated");
+    field("high_freq_factor", self.high_freq_factor, "wavelengths below original_length / this are kept");
+    field("original_length", self.original_length, "length of training; required");
+  }
+  bool operator==(const Llama3Scaling&) const = default;
+};
+
+struct LongRopeScaling {
+  static constexpr std::string_view kKind = "longrope";
+  static constexpr std::string_view kDoc = "a factor per frequency, one list up to original_length, one beyond it";
+  std::vector<double> short_factor;
+  std::vector<double> long_factor;
+  std::optional<int64_t> original_length;
+  std::optional<double> attention_factor;
+  static void visit_fields(auto& self, auto&& field) {
+    field("short_factor", self.short_factor, "divisors of the rotary_dim/2 frequencies up to original_length");
+    field("long_factor", self.long_factor, "the same beyond original_length");
+    field("original_length", self.original_length, "length of training; required");
+    field("attention_factor", self.attention_factor,
+          "factor on cos and sin; default sqrt(1 + ln(context/original_length)/ln(original_length)), at least 1");
+  }
+  bool operator==(const LongRopeScaling&) const = default;
+};
+
+using RopeScaling =
+    std::variant<NoScaling, LinearScaling, NtkScaling, DynamicNtkScaling, YarnScaling, Llama3Scaling, LongRopeScaling>;
+
+enum class Pairing : uint8_t { half_split, interleaved };
+constexpr auto names_of(Pairing) { return std::array<std::string_view, 2>{"half_split", "interleaved"}; }
+
+struct NoPosition {
+  static constexpr std::string_view kKind = "none";
+  static constexpr std::string_view kDoc = "no position information beside the causal mask";
+  static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
+  bool operator==(const NoPosition&) const = default;
+};
+
+struct LearnedPosition {
+  static constexpr std::string_view kKind = "learned";
+  static constexpr std::string_view kDoc = "a learned row per position, added to the token's embedding";
+  std::optional<int64_t> length;
+  int64_t offset = 0;
+  static void visit_fields(auto& self, auto&& field) {
+    field("length", self.length, "longest sequence; default context");
+    field("offset", self.offset, "rows before that of position 0; the table has length + offset rows", kCount);
+  }
+  bool operator==(const LearnedPosition&) const = default;
+};
+
+struct SinusoidalPosition {
+  static constexpr std::string_view kKind = "sinusoidal";
+  static constexpr std::string_view kDoc = "sin and cos of pos/theta^{2i/d}, added to the token's embedding";
+  double theta = 10000.0;
+  static void visit_fields(auto& self, auto&& field) { field("theta", self.theta, "longest wavelength / 2π"); }
+  bool operator==(const SinusoidalPosition&) const = default;
+};
+
+struct Rope {
+  static constexpr std::string_view kKind = "rope";
+  static constexpr std::string_view kDoc = "queries and keys are rotated by their position (arXiv:2104.09864)";
+  double theta = 10000.0;
+  double fraction = 1.0;
+  std::optional<int64_t> rotary_dim;
+  Pairing pairing = Pairing::half_split;
+  RopeScaling scaling;
+  static void visit_fields(auto& self, auto&& field) {
+    field("theta", self.theta, "base of the frequencies theta^{-2i/rotary_dim}");
+    field("fraction", self.fraction, "share of a head's dimensions that is rotated, the first ones", Limits{1e-6, 1});
+    field("rotary_dim", self.rotary_dim, "dimensions rotated; default floor(fraction · head_dim)");
+    field("pairing", self.pairing, "half_split: x_i with x_{i+d/2}; interleaved: x_{2i} with x_{2i+1}");
+    field("scaling", self.scaling, "for sequences longer than those of training");
+  }
+  bool operator==(const Rope&) const = default;
+};
+
+struct Alibi {
+  static constexpr std::string_view kKind = "alibi";
+  static constexpr std::string_view kDoc = "scores get - slope_h · distance (arXiv:2108.12409)";
+  double max_bias = 8.0;
+  double slope_scale = 1.0;
+  static void visit_fields(auto& self, auto&& field) {
+    field("max_bias", self.max_bias, "slopes are 2^{-max_bias·h/n}");
+    field("slope_scale", self.slope_scale, "factor on every slope (models that scale scores after adding the bias)");
+  }
+  bool operator==(const Alibi&) const = default;
+};
+
+struct T5Bias {
+  static constexpr std::string_view kKind = "t5";
+  static constexpr std::string_view kDoc =
+      "a learned bias per head and log-spaced bucket of distance (arXiv:1910.10683)";
+  int64_t buckets = 32;
+  int64_t max_distance = 128;
+  bool bidirectional = false;
+  bool shared = true;
+  static void visit_fields(auto& self, auto&& field) {
+    field("buckets", self.buckets, "rows of the table");
+    field("max_distance", self.max_distance, "distances beyond share the last bucket");
+    field("bidirectional", self.bidirectional, "half of the buckets for keys behind the query");
+    field("shared", self.shared, "one table for all layers, else one per layer");
+  }
+  bool operator==(const T5Bias&) const = default;
+};
+
+struct TransformerXl {
+  static constexpr std::string_view kKind = "transformer_xl";
+  static constexpr std::string_view kDoc = "relative attention with cached segments (arXiv:1901.02860)";
+  std::optional<int64_t> memory;
+  bool shared_bias = true;
+  static void visit_fields(auto& self, auto&& field) {
+    field("memory", self.memory, "positions of earlier segments that are kept; default context");
+    field("shared_bias", self.shared_bias, "one pair of bias vectors u, v for all layers, else one per layer");
+  }
+  bool operator==(const TransformerXl&) const = default;
+};
+
+using Position = std::variant<NoPosition, LearnedPosition, SinusoidalPosition, Rope, Alibi, T5Bias, TransformerXl>;
+/// What a layer can do for itself.
+using LayerPosition = std::variant<NoPosition, Rope, Alibi, T5Bias, TransformerXl>;
+
+}  // namespace lamina::arch

@@ -1,0 +1,125 @@
+#include "lamina/arch/layers.h"
+#include "lamina/arch/rules.h"
+
+namespace lamina::arch {
+namespace {
+
+/// Calls fn(mixer, path) for every block whose mixer is a T.
+template <class T, class F>
+void for_mixers(const ArchSpec& spec, F&& fn) {
+  for (const WrittenBlock& written : written_blocks(spec)) {
+    if (const auto* mixer = std::get_if<T>(&written.block->mixer)) fn(*mixer, written.path + ".mixer");
+  }
+}
+
+void head_dim_known(const ArchSpec& spec, Findings& findings) {
+  for_mixers<Attention>(spec, [&](const Attention& a, const std::string& path) {
+    if (!a.head_dim && a.n_heads > 0) {
+      findings.note(path + ".n_heads", str(a.n_heads, " heads do not divide d_model ", spec.d_model));
+    }
+  });
+}
+
+void kv_heads_divide(const ArchSpec& spec, Findings& findings) {
+  for_mixers<Attention>(spec, [&](const Attention& a, const std::string& path) {
+    if (a.n_kv_heads && *a.n_kv_heads > 0 && a.n_heads % *a.n_kv_heads != 0) {
+      findings.note(path + ".n_kv_heads", str(*a.n_kv_heads, " does not divide n_heads ", a.n_heads));
+    }
+  });
+}
+
+void mla_position(const ArchSpec& spec, Findings& findings) {
+  for_mixers<Mla>(spec, [&](const Mla& a, const std::string& path) {
+    if (!a.position) return;
+    const bool fits = std::holds_alternative<Rope>(*a.position) || std::holds_alternative<NoPosition>(*a.position);
+    if (!fits) findings.note(path + ".position", str(kind_of(*a.position), ", expected rope or none"));
+  });
+}
+
+void mla_latent_smaller(const ArchSpec& spec, Findings& findings) {
+  for_mixers<Mla>(spec, [&](const Mla& a, const std::string& path) {
+    const double expanded =
+        static_cast<double>(a.n_heads) * (static_cast<double>(a.qk_nope) + static_cast<double>(a.v_head_dim));
+    if (a.n_heads > 0 && static_cast<double>(a.kv_lora_rank) > expanded) {
+      findings.note(path + ".kv_lora_rank",
+                    str(a.kv_lora_rank, " is more than the ", expanded, " numbers of keys and values it stands for"));
+    }
+  });
+}
+
+void sparse_is_plain(const ArchSpec& spec, Findings& findings) {
+  for_mixers<Attention>(spec, [&](const Attention& a, const std::string& path) {
+    const bool relative = a.position && std::holds_alternative<TransformerXl>(*a.position);
+    const bool plain = std::holds_alternative<FullPattern>(a.pattern) && !a.sinks;
+    if (relative && !plain) {
+      findings.note(path + ".pattern",
+                    str(kind_of(a.pattern), a.sinks ? " with sinks" : "", " with position transformer_xl"));
+    }
+  });
+}
+
+void ssm_heads_divide(const ArchSpec& spec, Findings& findings) {
+  for_mixers<Mamba2>(spec, [&](const Mamba2& m, const std::string& path) {
+    if (!m.d_inner || m.head_dim <= 0 || m.groups <= 0 || m.norm_groups <= 0) return;
+    if (*m.d_inner % m.head_dim != 0) {
+      findings.note(path + ".head_dim", str(m.head_dim, " does not divide d_inner ", *m.d_inner));
+    } else if ((*m.d_inner / m.head_dim) % m.groups != 0) {
+      findings.note(path + ".groups", str(m.groups, " does not divide the ", *m.d_inner / m.head_dim, " heads"));
+    }
+    if (*m.d_inner % m.norm_groups != 0) {
+      findings.note(path + ".norm_groups", str(m.norm_groups, " does not divide d_inner ", *m.d_inner));
+    }
+  });
+}
+
+void inner_width_known(const ArchSpec& spec, Findings& findings) {
+  const auto check = [&](const auto& m, const std::string& path) {
+    if (!m.d_inner) findings.note(path + ".expand", str(m.expand, " · d_model ", spec.d_model, " is no usable width"));
+  };
+  for_mixers<Mamba>(spec, check);
+  for_mixers<Mamba2>(spec, check);
+}
+
+void state_even(const ArchSpec& spec, Findings& findings) {
+  for_mixers<S4d>(spec, [&](const S4d& m, const std::string& path) {
+    if (m.state % 2 != 0) findings.note(path + ".state", str(m.state, " is odd"));
+  });
+}
+
+void step_sizes_ordered(const ArchSpec& spec, Findings& findings) {
+  const auto check = [&](const auto& m, const std::string& path) {
+    if (m.dt_min > m.dt_max) findings.note(path + ".dt_min", str(m.dt_min, " is more than dt_max ", m.dt_max));
+  };
+  for_mixers<Mamba>(spec, check);
+  for_mixers<Mamba2>(spec, check);
+  for_mixers<S4d>(spec, check);
+  for_mixers<Mamba2>(spec, [&](const Mamba2& m, const std::string& path) {
+    if (m.dt_high && m.dt_low > *m.dt_high) {
+      findings.note(path + ".dt_low", str(m.dt_low, " is more than dt_high ", *m.dt_high));
+    }
+  });
+}
+
+}  // namespace
+
+std::vector<Rule> mixer_rules() {
+  return {
+      {"head_dim_known", "head_dim is given or n_heads divides d_model", "give head_dim, or another number of heads",
+       head_dim_known},
+      {"kv_heads_divide", "n_kv_heads divides n_heads", "use n_heads (multi-head), 1 (multi-query) or a divisor",
+       kv_heads_divide},
+      {"mla_position", "latent attention rotates its rope part or has no position", "use position rope or none",
+       mla_position},
+      {"mla_latent_smaller", "the latent is not wider than what is expanded from it", "lower kv_lora_rank",
+       mla_latent_smaller},
+      {"sparse_is_plain", "relative attention over cached segments sees everything and has no sinks",
+       "use pattern full without sinks, or another position", sparse_is_plain},
+      {"inner_width_known", "expand · d_model is a width", "give d_inner, or an expand around 2", inner_width_known},
+      {"ssm_heads_divide", "head_dim divides d_inner, groups the heads, norm_groups d_inner", "choose divisors",
+       ssm_heads_divide},
+      {"state_even", "a diagonal state is made of complex pairs", "use an even state", state_even},
+      {"step_sizes_ordered", "step sizes go from low to high", "swap the two", step_sizes_ordered},
+  };
+}
+
+}  // namespace lamina::arch

@@ -1,0 +1,135 @@
+#include "lamina/arch/layers.h"
+#include "lamina/arch/rules.h"
+
+namespace lamina::arch {
+namespace {
+
+constexpr int64_t kMaxLayers = 10000;
+
+/// Compares every number of the spec with the limits its field names.
+class RangeCheck {
+ public:
+  explicit RangeCheck(Findings& findings) : findings_(findings) {}
+
+  template <class T>
+  void check(const T& value, Limits limits, const std::string& path) {
+    if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>) {
+      const auto number = static_cast<double>(value);
+      if (number >= limits.min && number <= limits.max) return;
+      note(path, str(value, value == T{} ? " or missing" : "", ", expected ", static_cast<T>(limits.min), " to ",
+                     static_cast<T>(limits.max)));
+    } else if constexpr (Optional<T>) {
+      if (value) check(*value, limits, path);
+    } else if constexpr (Vector<T>) {
+      for (size_t i = 0; i < value.size(); ++i) check(value[i], limits, str(path, "[", i, "]"));
+    } else if constexpr (Variant<T>) {
+      std::visit([&](const auto& option) { check(option, limits, path); }, value);
+    } else if constexpr (HasFields<T>) {
+      T::visit_fields(
+          value, [&]<class F>(std::string_view key, const F& field, std::string_view, Limits inner = kLimitsOf<F>) {
+            check(field, inner, path.empty() ? std::string(key) : str(path, ".", key));
+          });
+    }
+  }
+
+ private:
+  /// Layers hold copies of the model's norm and position; what was said of those is not repeated.
+  void note(const std::string& path, const std::string& message) {
+    for (const auto& [earlier, said] : noted_) {
+      if (path.ends_with("." + earlier) && message == said) return;
+    }
+    noted_.emplace_back(path, message);
+    findings_.note(path, message);
+  }
+
+  Findings& findings_;
+  std::vector<std::pair<std::string, std::string>> noted_;
+};
+
+void range(const ArchSpec& spec, Findings& findings) { RangeCheck(findings).check(spec, kAnyNumber, ""); }
+
+void layers_present(const ArchSpec& spec, Findings& findings) {
+  if (spec.layers.empty()) findings.note("layers", "no layers");
+  for (size_t g = 0; g < spec.layers.size(); ++g) {
+    if (spec.layers[g].pattern.empty()) findings.note(str("layers[", g, "].pattern"), "no blocks");
+  }
+}
+
+void layers_bounded(const ArchSpec& spec, Findings& findings) {
+  const int64_t count = layer_count(spec);
+  if (count > kMaxLayers) findings.note("layers", str(count, " layers or more, expected at most ", kMaxLayers));
+}
+
+void block_has_part(const ArchSpec& spec, Findings& findings) {
+  for (const WrittenBlock& written : written_blocks(spec)) {
+    if (!has_mixer(*written.block) && !has_ffn(*written.block)) findings.note(written.path, "neither mixer nor ffn");
+  }
+}
+
+void parallel_needs_both(const ArchSpec& spec, Findings& findings) {
+  for (const WrittenBlock& written : written_blocks(spec)) {
+    const bool parallel = std::holds_alternative<ParallelWiring>(written.block->wiring);
+    if (parallel && (!has_mixer(*written.block) || !has_ffn(*written.block))) {
+      findings.note(written.path + ".wiring", str("parallel, with mixer ", kind_of(written.block->mixer), " and ffn ",
+                                                  kind_of(written.block->ffn)));
+    }
+  }
+}
+
+void parallel_norms(const ArchSpec& spec, Findings& findings) {
+  for (const WrittenBlock& written : written_blocks(spec)) {
+    const auto* parallel = std::get_if<ParallelWiring>(&written.block->wiring);
+    const Placement placement = written.block->placement;
+    const bool joint = placement == Placement::post || placement == Placement::residual_after_norm;
+    if (parallel != nullptr && !parallel->shared_norm && joint) {
+      findings.note(written.path + ".wiring.shared_norm",
+                    str("false, but placement ", names_of(placement)[static_cast<size_t>(placement)], " has one norm"));
+    }
+  }
+}
+
+void check_groups(const Norm& norm, int64_t width, const std::string& path, Findings& findings) {
+  const auto* rms = std::get_if<RmsNorm>(&norm);
+  if (rms == nullptr || !rms->group_size || *rms->group_size <= 0) return;
+  if (width % *rms->group_size != 0) {
+    findings.note(path + ".group_size", str(*rms->group_size, " does not divide the width ", width));
+  }
+}
+
+void norm_groups_divide(const ArchSpec& spec, Findings& findings) {
+  check_groups(spec.norm, spec.d_model, "norm", findings);
+  if (spec.embedding.norm) check_groups(*spec.embedding.norm, spec.d_model, "embedding.norm", findings);
+  for (const WrittenBlock& written : written_blocks(spec)) {
+    if (written.block->norm) check_groups(*written.block->norm, spec.d_model, written.path + ".norm", findings);
+    const auto* a = std::get_if<Attention>(&written.block->mixer);
+    if (a == nullptr || !a->head_dim) continue;
+    const std::string path = written.path + ".mixer.qk_norm.norm";
+    const auto* per_head = std::get_if<PerHeadQkNorm>(&a->qk_norm);
+    const auto* whole = std::get_if<WholeQkNorm>(&a->qk_norm);
+    if (per_head != nullptr && per_head->norm) check_groups(*per_head->norm, *a->head_dim, path, findings);
+    const auto fits = [](int64_t size) { return size > 0 && static_cast<double>(size) <= kSize.max; };
+    if (whole != nullptr && whole->norm && a->n_kv_heads && fits(*a->n_kv_heads) && fits(*a->head_dim)) {
+      check_groups(*whole->norm, *a->n_kv_heads * *a->head_dim, path, findings);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Rule> model_rules() {
+  return {
+      {"range", "every number lies within its limits", "give a number in that range", range},
+      {"layers_present", "there is a layer, and no pattern is empty",
+       "write layers: [{\"repeat\": 12, \"pattern\": [{...}]}]", layers_present},
+      {"layers_bounded", "at most 10000 layers", "lower a repeat", layers_bounded},
+      {"block_has_part", "a block has a mixer or a feed-forward", "give it one of the two", block_has_part},
+      {"parallel_needs_both", "parallel wiring joins a mixer and a feed-forward", "use wiring serial",
+       parallel_needs_both},
+      {"parallel_norms", "two norms in a parallel block need a placement with a norm per branch",
+       "set wiring.shared_norm=true or placement pre, sandwich or branch_post", parallel_norms},
+      {"norm_groups_divide", "group_size divides the width that is normed", "choose a divisor, or leave it out",
+       norm_groups_divide},
+  };
+}
+
+}  // namespace lamina::arch

@@ -1,0 +1,136 @@
+#include <deque>
+#include <map>
+
+#include "lamina/arch/rules.h"
+#include "lamina/arch/schema.h"
+
+namespace lamina::arch {
+namespace {
+
+constexpr const char* kIntroduction = R"(# The architecture file
+
+Made from the structs in `src/arch` by `lamina presets schema`; a test keeps it current.
+
+An architecture is a JSON file. A value of several kinds is an object with a `kind` and that kind's own keys,
+`{"kind": "rope", "theta": 500000}`, or the kind alone where its defaults will do, `"rope"`. Keys that are left out have
+the default shown here; where none is shown, `resolve()` derives it as the text says. An unknown key is an error.
+
+```json
+{
+  "schema": 1, "vocab_size": 50257, "d_model": 768, "context": 1024,
+  "position": "learned", "norm": "layer",
+  "layers": [{"repeat": 12, "pattern": [
+    {"mixer": {"kind": "attention", "n_heads": 12, "bias": true},
+     "ffn": {"kind": "plain", "activation": "gelu_tanh", "bias": true}}]}],
+  "head": {"tied": true}
+}
+```
+
+A file may also build on a preset: `{"base": "llama-7b", "about": "...", "set": {"position.theta": 1e6}}`. The paths are
+those of `--set` and of every message: `layers[0].pattern[1].ffn.d_ff`, with `[*]` for all. Setting a `kind` switches it
+and keeps the keys that the new kind has too.
+)";
+
+/// Sections in the order in which the file meets them; what was described once is only referred to.
+class Markdown {
+ public:
+  std::string write() {
+    waiting_.push_back({"The file", &schema()});
+    while (!waiting_.empty()) {
+      const auto [title, node] = waiting_.front();
+      waiting_.pop_front();
+      section(title, *node);
+    }
+    return kIntroduction + text_ + rule_table();
+  }
+
+ private:
+  void section(const std::string& title, const SchemaNode& node) {
+    text_ += "\n## " + title + "\n";
+    for (const SchemaOption& option : node.options) {
+      if (option.kind.empty()) {
+        fields(option);
+        continue;
+      }
+      const std::string id = signature(option);
+      text_ += "\n**" + option.kind + "**: " + option.doc + ".";
+      if (const auto found = described_.find(id); found != described_.end() && !option.fields.empty()) {
+        text_ += " Keys as under *" + found->second + "*.";
+      }
+      text_ += "\n";
+      if (described_.emplace(id, title).second) fields(option);
+    }
+  }
+
+  void fields(const SchemaOption& option) {
+    if (option.fields.empty()) return;
+    text_ += "\n| key | value | default | meaning |\n|---|---|---|---|\n";
+    for (const SchemaField& field : option.fields) {
+      const bool none = field.initial.empty() || field.doc.ends_with("required");
+      const std::string initial = none ? "" : "`" + field.initial + "`";
+      text_ += "| `" + field.key + "` | " + value(field.key, field.node) + " | " + initial + " | " + field.doc + " |\n";
+    }
+  }
+
+  std::string value(const std::string& key, const SchemaNode& node) {
+    using Type = SchemaNode::Type;
+    switch (node.type) {
+      case Type::boolean: return "true, false";
+      case Type::integer: return "whole number";
+      case Type::number: return "number";
+      case Type::text: return "text";
+      case Type::list: return "list of " + value(key, node.element[0]);
+      case Type::choice: break;
+      case Type::structure:
+      case Type::variant: return reference(key, node);
+    }
+    std::string names;
+    for (const std::string& name : node.names) names += (names.empty() ? "`" : ", `") + name + "`";
+    return names;
+  }
+
+  std::string reference(const std::string& key, const SchemaNode& node) {
+    std::string id;
+    for (const SchemaOption& option : node.options) id += signature(option);
+    const auto [found, fresh] = sections_.emplace(id, title_for(key));
+    if (fresh) waiting_.push_back({found->second, &node});
+    return "*" + found->second + "*";
+  }
+
+  /// Two sections of one name would be confused: `position` is the model's, then a mixer's.
+  std::string title_for(const std::string& key) {
+    const int before = titles_[key]++;
+    return before == 0 ? key : key + " (of a mixer)";
+  }
+
+  static std::string signature(const SchemaOption& option) {
+    std::string id = option.kind + "|" + option.doc;
+    for (const SchemaField& field : option.fields) id += "|" + field.key + field.initial + field.doc;
+    return id + ";";
+  }
+
+  static std::string rule_table() {
+    std::string text =
+        "\n## Rules\n\nAll that are broken are reported at once.\n\n| rule | what must hold | hint |\n|---|---|---|\n";
+    for (const Rule& rule : rules()) {
+      text += "| `" + std::string(rule.id) + "` | " + std::string(rule.holds) + " | " + std::string(rule.hint) + " |\n";
+    }
+    return text;
+  }
+
+  struct Waiting {
+    std::string title;
+    const SchemaNode* node;
+  };
+  std::deque<Waiting> waiting_;
+  std::map<std::string, std::string> sections_;
+  std::map<std::string, std::string> described_;
+  std::map<std::string, int> titles_;
+  std::string text_;
+};
+
+}  // namespace
+
+std::string schema_markdown() { return Markdown().write(); }
+
+}  // namespace lamina::arch

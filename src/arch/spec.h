@@ -1,0 +1,157 @@
+#pragma once
+
+#include "lamina/arch/attention.h"
+#include "lamina/arch/ffn.h"
+#include "lamina/arch/ssm.h"
+
+namespace lamina::arch {
+
+/// Version of the file format; raised when an old file would be read otherwise than meant.
+inline constexpr int64_t kSchema = 1;
+
+struct NoMixer {
+  static constexpr std::string_view kKind = "none";
+  static constexpr std::string_view kDoc = "the block is a feed-forward alone";
+  static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
+  bool operator==(const NoMixer&) const = default;
+};
+
+/// What moves information between positions.
+using Mixer = std::variant<Attention, Mla, Mamba, Mamba2, S4d, NoMixer>;
+
+struct SerialWiring {
+  static constexpr std::string_view kKind = "serial";
+  static constexpr std::string_view kDoc = "the mixer, then the feed-forward, each with its residual";
+  static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
+  bool operator==(const SerialWiring&) const = default;
+};
+
+struct ParallelWiring {
+  static constexpr std::string_view kKind = "parallel";
+  static constexpr std::string_view kDoc = "x + mixer(norm(x)) + ffn(norm(x))";
+  bool shared_norm = true;
+  static void visit_fields(auto& self, auto&& field) {
+    field("shared_norm", self.shared_norm, "one norm before both branches, else one each");
+  }
+  bool operator==(const ParallelWiring&) const = default;
+};
+
+using Wiring = std::variant<SerialWiring, ParallelWiring>;
+
+struct Block {
+  int64_t repeat = 1;
+  Mixer mixer;
+  Ffn ffn;
+  Wiring wiring;
+  Placement placement = Placement::pre;
+  std::optional<Norm> norm;
+  double residual_scale = 1.0;
+  static void visit_fields(auto& self, auto&& field) {
+    field("repeat", self.repeat, "how often this block stands here in the pattern");
+    field("mixer", self.mixer, "what moves information between positions");
+    field("ffn", self.ffn, "what transforms each position by itself");
+    field("wiring", self.wiring, "how mixer and feed-forward are joined");
+    field("placement", self.placement,
+          "where a sublayer f is normed: pre x + f(norm(x)), post norm(x + f(x)), sandwich x + norm(f(norm(x))), "
+          "branch_post x + norm(f(x)), residual_after_norm n + f(n) with n = norm(x)");
+    field("norm", self.norm, "of this block; default the model's");
+    field("residual_scale", self.residual_scale, "factor on each branch before it is added");
+  }
+  bool operator==(const Block&) const = default;
+};
+
+/// pattern[0], pattern[1], …, the whole `repeat` times.
+struct LayerGroup {
+  int64_t repeat = 1;
+  std::vector<Block> pattern;
+  static void visit_fields(auto& self, auto&& field) {
+    field("repeat", self.repeat, "how often the pattern is repeated");
+    field("pattern", self.pattern, "blocks, in order");
+  }
+  bool operator==(const LayerGroup&) const = default;
+};
+
+/// A factor that may depend on the width. resolve() makes every one a constant.
+struct NoScale {
+  static constexpr std::string_view kKind = "none";
+  static constexpr std::string_view kDoc = "1";
+  static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
+  bool operator==(const NoScale&) const = default;
+};
+struct ConstantScale {
+  static constexpr std::string_view kKind = "constant";
+  static constexpr std::string_view kDoc = "the same for every width";
+  double value = 1.0;
+  static void visit_fields(auto& self, auto&& field) { field("value", self.value, "the factor"); }
+  bool operator==(const ConstantScale&) const = default;
+};
+struct SqrtWidthScale {
+  static constexpr std::string_view kKind = "sqrt_d_model";
+  static constexpr std::string_view kDoc = "sqrt(d_model)";
+  static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
+  bool operator==(const SqrtWidthScale&) const = default;
+};
+struct InverseSqrtWidthScale {
+  static constexpr std::string_view kKind = "inverse_sqrt_d_model";
+  static constexpr std::string_view kDoc = "1/sqrt(d_model)";
+  static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
+  bool operator==(const InverseSqrtWidthScale&) const = default;
+};
+using Scale = std::variant<NoScale, ConstantScale, SqrtWidthScale, InverseSqrtWidthScale>;
+
+struct Embedding {
+  std::optional<int64_t> d_embed;
+  Scale scale;
+  std::optional<Norm> norm;
+  static void visit_fields(auto& self, auto&& field) {
+    field("d_embed", self.d_embed, "width of the table; default d_model. Another width is joined by two projections");
+    field("scale", self.scale, "factor on the token's embedding, before positions are added");
+    field("norm", self.norm, "after the embedding; default none");
+  }
+  bool operator==(const Embedding&) const = default;
+};
+
+struct Head {
+  bool tied = false;
+  bool bias = false;
+  Scale scale;
+  std::optional<double> soft_cap;
+  static void visit_fields(auto& self, auto&& field) {
+    field("tied", self.tied, "the output projection is the embedding table");
+    field("bias", self.bias, "a bias per token of the vocabulary");
+    field("scale", self.scale, "factor on the logits");
+    field("soft_cap", self.soft_cap, "c·tanh(logit/c), after the scale; default none");
+  }
+  bool operator==(const Head&) const = default;
+};
+
+/// A decoder-only model. Fields left unset are filled by resolve(); nothing else knows a default.
+struct ArchSpec {
+  int64_t schema = kSchema;
+  std::string about;
+  int64_t vocab_size = 0;
+  int64_t d_model = 0;
+  int64_t context = 2048;
+  Embedding embedding;
+  Position position;
+  Norm norm;
+  std::vector<LayerGroup> layers;
+  std::optional<bool> final_norm;
+  Head head;
+  static void visit_fields(auto& self, auto&& field) {
+    field("schema", self.schema, "version of this format");
+    field("about", self.about, "one line for people; changes nothing");
+    field("vocab_size", self.vocab_size, "rows of the embedding table; required");
+    field("d_model", self.d_model, "width of the residual stream; required");
+    field("context", self.context, "longest sequence the model is meant for");
+    field("embedding", self.embedding, "tokens in");
+    field("position", self.position, "where position information comes from");
+    field("norm", self.norm, "of every block and of the end, where a block does not say otherwise");
+    field("layers", self.layers, "groups of blocks, in order; required");
+    field("final_norm", self.final_norm, "a norm before the head; default true unless the last block is post-norm");
+    field("head", self.head, "logits out");
+  }
+  bool operator==(const ArchSpec&) const = default;
+};
+
+}  // namespace lamina::arch

@@ -1,0 +1,88 @@
+#pragma once
+
+#include "lamina/arch/fields.h"
+
+namespace lamina::arch {
+
+struct Mamba {
+  static constexpr std::string_view kKind = "mamba";
+  static constexpr std::string_view kDoc = "selective state space with a gated input (arXiv:2312.00752)";
+  int64_t state = 16;
+  int64_t conv = 4;
+  double expand = 2.0;
+  std::optional<int64_t> d_inner;
+  std::optional<int64_t> dt_rank;
+  bool bias = false;
+  bool conv_bias = true;
+  double dt_min = 0.001;
+  double dt_max = 0.1;
+  static void visit_fields(auto& self, auto&& field) {
+    field("state", self.state, "state numbers per channel");
+    field("conv", self.conv, "taps of the causal convolution");
+    field("expand", self.expand, "d_inner / d_model");
+    field("d_inner", self.d_inner, "channels; default expand · d_model");
+    field("dt_rank", self.dt_rank, "rank of the step size's projection; default ceil(d_model / 16)");
+    field("bias", self.bias, "biases of the input and output projections");
+    field("conv_bias", self.conv_bias, "bias of the convolution");
+    field("dt_min", self.dt_min, "smallest step size at initialisation");
+    field("dt_max", self.dt_max, "largest step size at initialisation");
+  }
+  bool operator==(const Mamba&) const = default;
+};
+
+struct Mamba2 {
+  static constexpr std::string_view kKind = "mamba2";
+  static constexpr std::string_view kDoc = "state space duality: one decay per head (arXiv:2405.21060)";
+  int64_t state = 128;
+  int64_t conv = 4;
+  double expand = 2.0;
+  std::optional<int64_t> d_inner;
+  int64_t head_dim = 64;
+  int64_t groups = 1;
+  int64_t chunk = 256;
+  bool bias = false;
+  bool conv_bias = true;
+  double norm_eps = 1e-5;
+  int64_t norm_groups = 1;
+  double dt_min = 0.001;
+  double dt_max = 0.1;
+  double dt_low = 0.0;
+  std::optional<double> dt_high;
+  static void visit_fields(auto& self, auto&& field) {
+    field("state", self.state, "state numbers per channel");
+    field("conv", self.conv, "taps of the causal convolution");
+    field("expand", self.expand, "d_inner / d_model");
+    field("d_inner", self.d_inner, "channels; default expand · d_model");
+    field("head_dim", self.head_dim, "channels that share one decay; d_inner / head_dim heads");
+    field("groups", self.groups, "groups of heads that share B and C");
+    field("chunk", self.chunk, "positions computed as one product");
+    field("bias", self.bias, "biases of the input and output projections");
+    field("conv_bias", self.conv_bias, "bias of the convolution");
+    field("norm_eps", self.norm_eps, "eps of the gated RMS norm before the output projection");
+    field("norm_groups", self.norm_groups, "groups of channels that share one RMS");
+    field("dt_min", self.dt_min, "smallest step size at initialisation");
+    field("dt_max", self.dt_max, "largest step size at initialisation");
+    field("dt_low", self.dt_low, "step sizes are cut below at this", kNotNegative);
+    field("dt_high", self.dt_high, "step sizes are cut above at this; default not");
+  }
+  bool operator==(const Mamba2&) const = default;
+};
+
+struct S4d {
+  static constexpr std::string_view kKind = "s4d";
+  static constexpr std::string_view kDoc =
+      "diagonal state space with fixed dynamics and a GLU output (arXiv:2206.11893)";
+  int64_t state = 64;
+  bool bias = true;
+  double dt_min = 0.001;
+  double dt_max = 0.1;
+  static void visit_fields(auto& self, auto&& field) {
+    field("state", self.state, "state numbers per channel, half as many complex pairs");
+    field("bias", self.bias, "bias of the output projection to 2·d_model, which a GLU halves");
+    field("dt_min", self.dt_min, "smallest step size at initialisation");
+    field("dt_max", self.dt_max, "largest step size at initialisation");
+  }
+  bool operator==(const S4d&) const = default;
+};
+
+}  // namespace lamina::arch

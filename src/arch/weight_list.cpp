@@ -1,0 +1,51 @@
+#include "lamina/arch/weight_list.h"
+
+#include "lamina/base/error.h"
+
+namespace lamina::arch {
+
+int64_t checked_product(int64_t a, int64_t b) {
+  int64_t result = 0;
+  LAMINA_CHECK(!__builtin_mul_overflow(a, b, &result), "a size of ", a, " times ", b, " does not fit 63 bits");
+  return result;
+}
+
+int64_t checked_sum(int64_t a, int64_t b) {
+  int64_t result = 0;
+  LAMINA_CHECK(!__builtin_add_overflow(a, b, &result), "a size of ", a, " plus ", b, " does not fit 63 bits");
+  return result;
+}
+
+void WeightList::experts(int64_t count, int64_t chosen) {
+  experts_ = count;
+  chosen_ = chosen;
+}
+
+void WeightList::add(std::string name, const std::string& component, std::vector<int64_t> shape, bool product) {
+  int64_t each = 1;
+  for (const int64_t extent : shape) each = checked_product(each, extent);
+  Weight weight{std::move(name), component, std::move(shape), each, each, product};
+  if (experts_ > 0) {
+    weight.shape.insert(weight.shape.begin(), experts_);
+    weight.numel = checked_product(each, experts_);
+    weight.active = checked_product(each, chosen_);
+  }
+  weights_.push_back(std::move(weight));
+}
+
+void WeightList::linear(const std::string& name, const std::string& component, int64_t out, int64_t in, bool bias) {
+  add(name + ".weight", component, {out, in}, true);
+  if (bias) add(name + ".bias", component, {out}, false);
+}
+
+void WeightList::norm(const std::string& name, const std::string& component, const Norm& norm, int64_t width) {
+  const auto* layer = std::get_if<LayerNorm>(&norm);
+  if (layer != nullptr || std::holds_alternative<RmsNorm>(norm)) add(name + ".weight", component, {width}, false);
+  if (layer != nullptr && layer->bias) add(name + ".bias", component, {width}, false);
+}
+
+void WeightList::table(const std::string& name, const std::string& component, std::vector<int64_t> shape) {
+  add(name, component, std::move(shape), false);
+}
+
+}  // namespace lamina::arch

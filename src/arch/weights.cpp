@@ -1,0 +1,163 @@
+#include "lamina/arch/weights.h"
+
+#include "lamina/arch/layers.h"
+#include "lamina/arch/weight_list.h"
+
+namespace lamina::arch {
+namespace {
+
+void add(WeightList& list, const Attention& a, int64_t d_model) {
+  const int64_t q = a.n_heads * *a.head_dim;
+  const int64_t k = *a.n_kv_heads * *a.head_dim;
+  const int64_t v = *a.n_kv_heads * *a.v_head_dim;
+  list.linear("mixer.q", "q", q, d_model, a.bias.q);
+  list.linear("mixer.k", "k", k, d_model, a.bias.k);
+  list.linear("mixer.v", "v", v, d_model, a.bias.v);
+  if (const auto* per_head = std::get_if<PerHeadQkNorm>(&a.qk_norm)) {
+    list.norm("mixer.q_norm", "qk norm", *per_head->norm, per_head->own_weights ? q : *a.head_dim);
+    list.norm("mixer.k_norm", "qk norm", *per_head->norm, per_head->own_weights ? k : *a.head_dim);
+  }
+  if (const auto* whole = std::get_if<WholeQkNorm>(&a.qk_norm)) {
+    list.norm("mixer.q_norm", "qk norm", *whole->norm, q);
+    list.norm("mixer.k_norm", "qk norm", *whole->norm, k);
+  }
+  if (a.sinks) list.table("mixer.sinks", "sinks", {a.n_heads});
+  if (const auto* t5 = std::get_if<T5Bias>(&*a.position); t5 != nullptr && !t5->shared) {
+    list.table("mixer.position.weight", "relative positions", {t5->buckets, a.n_heads});
+  }
+  if (const auto* xl = std::get_if<TransformerXl>(&*a.position)) {
+    list.linear("mixer.r", "relative positions", q, d_model, false);
+    if (!xl->shared_bias) {
+      list.table("mixer.u", "relative positions", {a.n_heads, *a.head_dim});
+      list.table("mixer.v_bias", "relative positions", {a.n_heads, *a.head_dim});
+    }
+  }
+  list.linear("mixer.o", "o", d_model, a.n_heads * *a.v_head_dim, a.bias.o);
+}
+
+void add(WeightList& list, const Mla& a, int64_t d_model) {
+  const int64_t q = a.n_heads * (a.qk_nope + a.qk_rope);
+  const Norm latent_norm = RmsNorm{.eps = a.norm_eps};
+  if (a.q_lora_rank) {
+    list.linear("mixer.q_down", "q", *a.q_lora_rank, d_model, a.bias);
+    list.norm("mixer.q_norm", "latent norms", latent_norm, *a.q_lora_rank);
+    list.linear("mixer.q_up", "q", q, *a.q_lora_rank, false);
+  } else {
+    list.linear("mixer.q", "q", q, d_model, false);
+  }
+  list.linear("mixer.kv_down", "kv latent", a.kv_lora_rank + a.qk_rope, d_model, a.bias);
+  list.norm("mixer.kv_norm", "latent norms", latent_norm, a.kv_lora_rank);
+  list.linear("mixer.kv_up", "kv expansion", a.n_heads * (a.qk_nope + a.v_head_dim), a.kv_lora_rank, false);
+  list.linear("mixer.o", "o", d_model, a.n_heads * a.v_head_dim, a.bias);
+}
+
+void add(WeightList& list, const Mamba& m, int64_t d_model) {
+  list.linear("mixer.in", "ssm in", 2 * *m.d_inner, d_model, m.bias);
+  list.table("mixer.conv.weight", "ssm conv", {*m.d_inner, m.conv});
+  if (m.conv_bias) list.table("mixer.conv.bias", "ssm conv", {*m.d_inner});
+  list.linear("mixer.x", "ssm dt B C", *m.dt_rank + 2 * m.state, *m.d_inner, false);
+  list.linear("mixer.dt", "ssm dt B C", *m.d_inner, *m.dt_rank, true);
+  list.table("mixer.a_log", "ssm A D", {*m.d_inner, m.state});
+  list.table("mixer.d", "ssm A D", {*m.d_inner});
+  list.linear("mixer.out", "ssm out", d_model, *m.d_inner, m.bias);
+}
+
+void add(WeightList& list, const Mamba2& m, int64_t d_model) {
+  const int64_t heads = *m.d_inner / m.head_dim;
+  const int64_t joined = *m.d_inner + 2 * m.groups * m.state;
+  list.linear("mixer.in", "ssm in", *m.d_inner + joined + heads, d_model, m.bias);
+  list.table("mixer.conv.weight", "ssm conv", {joined, m.conv});
+  if (m.conv_bias) list.table("mixer.conv.bias", "ssm conv", {joined});
+  list.table("mixer.dt_bias", "ssm dt A D", {heads});
+  list.table("mixer.a_log", "ssm dt A D", {heads});
+  list.table("mixer.d", "ssm dt A D", {heads});
+  list.table("mixer.norm.weight", "ssm norm", {*m.d_inner});
+  list.linear("mixer.out", "ssm out", d_model, *m.d_inner, m.bias);
+}
+
+void add(WeightList& list, const S4d& m, int64_t d_model) {
+  list.table("mixer.log_dt", "ssm A C D dt", {d_model});
+  list.table("mixer.a_log", "ssm A C D dt", {d_model, m.state / 2});
+  list.table("mixer.a_imag", "ssm A C D dt", {d_model, m.state / 2});
+  list.table("mixer.c", "ssm A C D dt", {d_model, m.state / 2, 2});
+  list.table("mixer.d", "ssm A C D dt", {d_model});
+  list.linear("mixer.out", "ssm out", 2 * d_model, d_model, m.bias);
+}
+
+void add(WeightList& /*list*/, const NoMixer& /*m*/, int64_t /*d_model*/) {}
+
+void add(WeightList& list, const PlainFfn& f, int64_t d_model) {
+  list.linear("ffn.up", "ffn up (w1)", *f.d_ff, d_model, f.bias);
+  list.linear("ffn.down", "ffn down (w2)", d_model, *f.d_ff, f.bias);
+}
+
+void add(WeightList& list, const GatedFfn& f, int64_t d_model) {
+  list.linear("ffn.gate", "ffn gate (w1)", *f.d_ff, d_model, f.bias);
+  list.linear("ffn.up", "ffn up (w3)", *f.d_ff, d_model, f.bias);
+  list.linear("ffn.down", "ffn down (w2)", d_model, *f.d_ff, f.bias);
+}
+
+void add(WeightList& list, const Moe& f, int64_t d_model) {
+  list.linear("ffn.router", "router", f.experts, d_model, f.router_bias);
+  if (f.selection_bias) list.table("ffn.selection_bias", "router", {f.experts});
+  const bool gated = std::holds_alternative<GatedFfn>(f.expert);
+  const auto [d_ff, bias] = std::visit([](const auto& e) { return std::pair(*e.d_ff, e.bias); }, f.expert);
+  list.experts(f.experts, f.top_k);
+  if (gated) list.linear("ffn.experts.gate", "experts", d_ff, d_model, bias);
+  list.linear("ffn.experts.up", "experts", d_ff, d_model, bias);
+  list.linear("ffn.experts.down", "experts", d_model, d_ff, bias);
+  list.experts(0, 0);
+  if (f.shared_experts == 0) return;
+  if (gated) list.linear("ffn.shared.gate", "shared experts", *f.shared_d_ff, d_model, bias);
+  list.linear("ffn.shared.up", "shared experts", *f.shared_d_ff, d_model, bias);
+  list.linear("ffn.shared.down", "shared experts", d_model, *f.shared_d_ff, bias);
+}
+
+void add(WeightList& /*list*/, const NoFfn& /*f*/, int64_t /*d_model*/) {}
+
+/// Tables that belong to the model because its layers share them.
+void add_shared_position(WeightList& list, const ArchSpec& spec) {
+  for (const WrittenBlock& written : written_blocks(spec)) {
+    const auto* a = std::get_if<Attention>(&written.block->mixer);
+    if (a == nullptr) continue;
+    if (const auto* t5 = std::get_if<T5Bias>(&*a->position); t5 != nullptr && t5->shared) {
+      return list.table("position.weight", "positions", {t5->buckets, a->n_heads});
+    }
+    if (const auto* xl = std::get_if<TransformerXl>(&*a->position); xl != nullptr && xl->shared_bias) {
+      list.table("position.u", "positions", {a->n_heads, *a->head_dim});
+      return list.table("position.v", "positions", {a->n_heads, *a->head_dim});
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Weight> block_weights(const ArchSpec& spec, const Block& block) {
+  WeightList list;
+  for (const NormSlot slot : norm_slots(block)) {
+    list.norm(std::string(names_of(slot)[static_cast<size_t>(slot)]), "norms", *block.norm, spec.d_model);
+  }
+  std::visit([&](const auto& mixer) { add(list, mixer, spec.d_model); }, block.mixer);
+  std::visit([&](const auto& ffn) { add(list, ffn, spec.d_model); }, block.ffn);
+  return list.take();
+}
+
+std::vector<Weight> outer_weights(const ArchSpec& spec) {
+  const int64_t d_embed = *spec.embedding.d_embed;
+  const bool projected = d_embed != spec.d_model;
+  WeightList list;
+  list.table("embedding.weight", "embedding", {spec.vocab_size, d_embed});
+  if (projected) list.linear("embedding.project_in", "embedding projections", spec.d_model, d_embed, false);
+  if (spec.embedding.norm) list.norm("embedding.norm", "embedding norm", *spec.embedding.norm, spec.d_model);
+  if (const auto* learned = std::get_if<LearnedPosition>(&spec.position)) {
+    list.table("position.weight", "positions", {*learned->length + learned->offset, spec.d_model});
+  }
+  add_shared_position(list, spec);
+  if (*spec.final_norm) list.norm("final_norm", "final norm", spec.norm, spec.d_model);
+  if (projected) list.linear("head.project_out", "embedding projections", d_embed, spec.d_model, false);
+  if (!spec.head.tied) list.linear("head", "head", spec.vocab_size, d_embed, false);
+  if (spec.head.bias) list.table("head.bias", "head", {spec.vocab_size});
+  return list.take();
+}
+
+}  // namespace lamina::arch
