@@ -11,8 +11,8 @@ using Call = void (*)(World&);
 
 /// A small extent, seldom one that no caller should give; small enough that entries may add and multiply them.
 inline int64_t extent(Bytes& b) {
-  constexpr int64_t kOdd[] = {-1, 65536, int64_t{1} << 31, int64_t{1} << 40};
-  return b.below(32) == 0 ? kOdd[b.below(4)] : b.below(6);
+  if (b.below(32) != 0) return b.below(6);
+  return b.flag() ? -1 : 65536;
 }
 
 inline ops::RmsNormOptions norm_options(Bytes& b) { return {b.number(), b.flag() ? 0 : b.integer(), b.number()}; }

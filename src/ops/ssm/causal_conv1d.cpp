@@ -7,13 +7,15 @@
 namespace lamina::ops {
 namespace {
 
+constexpr int64_t kLongestKernel = 65536;
+
 void check(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_floating(op, "x", x);
   check_floating(op, "weight", weight);
   const int64_t channels = x.dim(-1);
-  LAMINA_CHECK(weight.rank() == 2 && weight.dim(0) == channels && weight.dim(1) >= 1, op, ": weight is ",
-               weight.shape(), ", x ", x.shape(), " has ", channels, " channels; expected [", channels,
-               ", kernel] with kernel >= 1");
+  LAMINA_CHECK(weight.rank() == 2 && weight.dim(0) == channels && weight.dim(1) >= 1 && weight.dim(1) <= kLongestKernel,
+               op, ": weight is ", weight.shape(), ", x ", x.shape(), " has ", channels, " channels; expected [",
+               channels, ", kernel] with kernel from 1 to ", kLongestKernel);
   if (bias.defined()) {
     check_floating(op, "bias", bias);
     check_shape(op, "bias", bias, {channels});
@@ -72,7 +74,8 @@ Tensor causal_conv1d_state(const Tensor& x, int64_t kernel, const Tensor& initia
   constexpr const char* kOp = "causal_conv1d_state";
   check_floating(kOp, "x", x);
   LAMINA_CHECK(x.rank() == 3, kOp, ": x is ", x.shape(), "; expected [batch, seq, channels]");
-  LAMINA_CHECK(kernel >= 1, kOp, ": kernel is ", kernel, "; expected at least 1");
+  LAMINA_CHECK(kernel >= 1 && kernel <= kLongestKernel, kOp, ": kernel is ", kernel, "; expected from 1 to ",
+               kLongestKernel);
   if (initial_state.defined()) check_state(kOp, x, initial_state, kernel);
   Tensor state = Tensor::empty({x.dim(0), x.dim(2), kernel - 1}, x.dtype(), x.device());
   const Tensor before = initial_state.defined() ? initial_state.detach().contiguous() : Tensor();
