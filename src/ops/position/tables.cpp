@@ -18,16 +18,21 @@ Tensor host_table(const Shape& shape, const Device& device, const F& fill) {
   return table.to(device);
 }
 
+constexpr int64_t kMostPositions = int64_t{1} << 31;
+constexpr int64_t kMostHeads = 65536;  // also of a head's dimension
+
 void check_sizes(const char* op, int64_t length, int64_t width) {
-  LAMINA_CHECK(length >= 0 && width >= 0, op, ": a table of ", length, " positions and width ", width,
-               " is asked for; both must be at least 0");
+  LAMINA_CHECK(length >= 0 && width >= 0 && length <= kMostPositions && width <= kMostPositions, op, ": a table of ",
+               length, " positions and width ", width, " is asked for; both must be at least 0 and at most ",
+               kMostPositions);
 }
 
 }  // namespace
 
 std::vector<double> rotary_frequencies(int64_t rotary_dim, double theta) {
-  LAMINA_CHECK(rotary_dim >= 0 && rotary_dim % 2 == 0, "rotary_frequencies: the rotary dimension is ", rotary_dim,
-               "; expected an even number");
+  LAMINA_CHECK(rotary_dim >= 0 && rotary_dim % 2 == 0 && rotary_dim <= kMostHeads,
+               "rotary_frequencies: the rotary dimension is ", rotary_dim, "; expected an even number up to ",
+               kMostHeads);
   LAMINA_CHECK(std::isfinite(theta) && theta > 0, "rotary_frequencies: theta is ", theta,
                "; expected a finite number above 0");
   std::vector<double> frequencies;
@@ -41,8 +46,8 @@ RotaryTables rotary_tables(int64_t length, int64_t rotary_dim, const RotaryTable
                            const Device& device) {
   check_sizes("rotary_tables", length, rotary_dim);
   check_finite("rotary_tables", "attention_factor", options.attention_factor);
-  LAMINA_CHECK(options.first_position >= 0, "rotary_tables: first_position is ", options.first_position,
-               "; expected at least 0");
+  LAMINA_CHECK(options.first_position >= 0 && options.first_position <= kMostPositions,
+               "rotary_tables: first_position is ", options.first_position, "; expected from 0 to ", kMostPositions);
   const std::vector<double> frequencies =
       options.frequencies.empty() ? rotary_frequencies(rotary_dim, options.theta) : options.frequencies;
   LAMINA_CHECK(2 * static_cast<int64_t>(frequencies.size()) == rotary_dim, "rotary_tables: ", frequencies.size(),
@@ -79,8 +84,8 @@ Tensor sinusoidal_table(int64_t length, int64_t d_model, const Device& device) {
 }
 
 std::vector<double> alibi_slopes(int64_t n_heads) {
-  LAMINA_CHECK(n_heads > 0 && n_heads <= (int64_t{1} << 30), "alibi_slopes: n_heads is ", n_heads,
-               "; expected a positive number of heads");
+  LAMINA_CHECK(n_heads > 0 && n_heads <= kMostHeads, "alibi_slopes: n_heads is ", n_heads,
+               "; expected a positive number of heads, at most ", kMostHeads);
   const auto lower = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n_heads)));
   std::vector<double> slopes;
   for (int64_t h = 1; h <= lower; ++h) {
@@ -119,7 +124,8 @@ int64_t t5_bucket(int64_t distance, const T5Buckets& options) {
 }
 
 Tensor t5_bucket_table(int64_t length, const T5Buckets& options, const Device& device) {
-  LAMINA_CHECK(length > 0, "t5_bucket_table: length is ", length, "; expected at least 1");
+  LAMINA_CHECK(length > 0 && length <= kMostPositions, "t5_bucket_table: length is ", length, "; expected from 1 to ",
+               kMostPositions);
   return host_table<int64_t>({2 * length - 1}, device, [&](int64_t* to) {
     for (int64_t r = 1 - length; r < length; ++r) to[r + length - 1] = t5_bucket(r, options);
   });
