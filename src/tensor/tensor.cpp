@@ -8,6 +8,9 @@
 namespace lamina {
 
 struct Tensor::Storage {
+  /// Where empty tensors point, so that kernels may add offsets to any address they are given. Never read or written.
+  alignas(64) static inline char nothing[64] = {};
+
   Device device;
   void* data;
   size_t bytes;
@@ -16,7 +19,11 @@ struct Tensor::Storage {
   std::atomic<uint64_t> version{0};
 
   Storage(const Device& where, size_t size) : device(where), data(nullptr), bytes(size) {
-    if (bytes > 0) data = device.allocator().allocate(bytes);
+    if (bytes > 0) {
+      data = device.allocator().allocate(bytes);
+    } else if (device.kind() == DeviceKind::cpu) {
+      data = nothing;
+    }
   }
   Storage(const Device& where, void* memory, std::shared_ptr<void> keeper)
       : device(where), data(memory), bytes(0), owner(std::move(keeper)), borrowed(true) {}

@@ -56,7 +56,7 @@ class Tensor {
   /// Bytes of the elements this tensor shows.
   int64_t nbytes() const { return numel() * static_cast<int64_t>(size_of(dtype())); }
 
-  /// First element; T must match dtype(). Null for an empty or meta tensor.
+  /// First element; T must match dtype(). Null for a meta tensor.
   template <class T>
   T* data() const;
   void* raw() const;
