@@ -7,8 +7,8 @@
 #include "lamina/ops/optim/sgd.h"
 #include "ops/optim_oracle.h"
 #include "support/close.h"
-#include "support/golden.h"
 #include "support/guard_allocator.h"
+#include "support/module_golden.h"
 
 namespace lamina::testing {
 namespace {
@@ -172,9 +172,9 @@ const bool kFused = true;
 
 /// To the bit where the machine multiplies and adds in one rounding, as the one that made the golden file did.
 TEST(adamw, ReproducesPyTorch) {
-  const std::string path = LAMINA_GOLDEN_DIR "/modules.safetensors";
+  const auto file = golden_tensors(Device::cpu(1));
   const Device device = Device::cpu();
-  const auto load = [&](const std::string& name) { return golden_f32(path, "adamw." + name); };
+  const auto load = [&](const std::string& name) { return file.tensor("adamw." + name).to_vector<float>(); };
   PlainParam<double> truth;
   PlainParam<float> naive;
   naive.p = load("p0");
