@@ -79,8 +79,10 @@ Checkpoint read_native(const std::string& folder, const Device& device) {
     given.erase(found);
   }
   checkpoint.tensors.insert(checkpoint.tensors.end(), given.begin(), given.end());
-  const auto family = file.metadata().find("family");
-  if (family != file.metadata().end()) checkpoint.family = family->second;
+  for (const auto& [key, value] : file.metadata()) {
+    if (key == "family") checkpoint.family = value;
+    if (key.ends_with("_token_id")) checkpoint.tokens[key] = value;
+  }
   check_weights(checkpoint, folder);
   return checkpoint;
 }
@@ -89,7 +91,8 @@ void write_native(const std::string& folder, const Checkpoint& checkpoint, bool 
   check_weights(checkpoint, folder);
   NewFolder target(folder, replace);
   write_text(target.path("architecture.json"), arch::write_spec(checkpoint.spec, arch::Defaults::write));
-  Metadata metadata{{"format", "lamina"}};
+  Metadata metadata = checkpoint.tokens;
+  metadata["format"] = "lamina";
   if (!checkpoint.family.empty()) metadata["family"] = checkpoint.family;
   write_safetensors(target.path("model.safetensors"), checkpoint.tensors, metadata, progress);
   target.publish();
@@ -97,7 +100,7 @@ void write_native(const std::string& folder, const Checkpoint& checkpoint, bool 
 
 Checkpoint converted(const Checkpoint& checkpoint, DType dtype) {
   LAMINA_CHECK(is_floating(dtype), "weights cannot be converted to ", dtype, "; use f32, bf16, f16 or f64");
-  Checkpoint result{checkpoint.spec, {}, checkpoint.family};
+  Checkpoint result{checkpoint.spec, {}, checkpoint.family, checkpoint.tokens};
   for (const auto& [name, tensor] : checkpoint.tensors) {
     result.tensors.emplace_back(name, tensor.dtype() == dtype ? tensor : tensor.to(dtype));
   }

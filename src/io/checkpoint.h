@@ -13,6 +13,7 @@ struct Checkpoint {
   arch::ArchSpec spec;   ///< resolved
   NamedTensors tensors;  ///< one for each of weight_slots(spec), in that order
   std::string family;    ///< model_type of the files it was read from, preferred when it is written to such again
+  Metadata tokens;       ///< bos_token_id, eos_token_id, pad_token_id as that file had them, in JSON
 };
 
 /// A weight as checkpoints name it: "layers.<i>." before the name inside a block, outer names as they are.

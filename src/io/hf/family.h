@@ -23,10 +23,15 @@ std::span<const Family> families();
 /// An unknown one is an Error that names the nearest.
 const Family& family(const std::string& model_type);
 
-/// The architecture, resolved, that a config.json of any known family says.
-arch::ArchSpec read_config(std::string_view text, const std::string& name, const Family** of = nullptr);
+/// What a config.json of any known family says; the architecture is resolved.
+struct Config {
+  const Family* family = nullptr;
+  arch::ArchSpec spec;
+  Metadata tokens;  ///< as Checkpoint has them
+};
+Config read_config(std::string_view text, const std::string& name);
 /// A resolved architecture as a config.json of the family. Equal to the given one when read back, or not: compare.
-std::string write_config(const Family& family, const arch::ArchSpec& resolved, DType dtype);
+std::string write_config(const Family& family, const arch::ArchSpec& resolved, const Metadata& tokens, DType dtype);
 
 // The table is written in parts, by kinship.
 std::vector<Family> llama_kin();

@@ -41,7 +41,12 @@ void gemma(ConfigMap& m, Draft& d) {
 void query_scalar(ConfigMap& m, Attention& a) {
   double scalar = a.scale ? 1.0 / (*a.scale * *a.scale) : 256.0;
   if (std::abs(scalar - std::round(scalar)) < 1e-9 * scalar) scalar = std::round(scalar);
-  m.entry("query_pre_attn_scalar", scalar, 256.0);
+  int64_t whole = static_cast<int64_t>(scalar);
+  if (!m.reading() && static_cast<double>(whole) == scalar) {
+    m.entry("query_pre_attn_scalar", whole, 256);  // readers want it without a point
+  } else {
+    m.entry("query_pre_attn_scalar", scalar, 256.0);
+  }
   m.constant(a.scale, 1.0 / std::sqrt(scalar));
 }
 

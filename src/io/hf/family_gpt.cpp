@@ -174,7 +174,7 @@ void falcon_block(ConfigMap& m, Draft& d, Attention& a) {
   const bool two_norms = parallel && !wiring->shared_norm;
   std::optional<int64_t> key_heads = a.n_kv_heads;
   bool grouped = two_norms || (key_heads && *key_heads != 1 && *key_heads != a.n_heads);
-  bool one_key = key_heads == 1;
+  bool one_key = grouped || key_heads == 1;
   std::optional<int64_t> norms;
   if (grouped) norms = two_norms ? 2 : 1;
   m.entry("new_decoder_architecture", grouped, false);

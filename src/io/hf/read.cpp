@@ -23,7 +23,10 @@ class Loader {
   NamedTensors load() {
     const std::vector<Stored> list = stored_tensors(family_.names, spec_);
     int64_t total = 0;
-    for (const Stored& stored : list) total += stored.shape.numel();
+    for (const Stored& stored : list) {
+      total += stored.shape.numel();
+      expected_.insert(stored.name);
+    }
     int64_t done = 0;
     for (const Stored& stored : list) {
       load(stored);
@@ -73,7 +76,11 @@ class Loader {
   }
 
   std::string nearest_hint(const std::string& name) const {
-    const std::string nearest = nearest_of(name, shards_.unused());
+    std::vector<std::string> strangers;
+    for (const std::string& unused : shards_.unused()) {
+      if (expected_.count(unused) == 0) strangers.push_back(unused);
+    }
+    const std::string nearest = nearest_of(name, strangers);
     return nearest.empty() ? "" : "; is '" + nearest + "' meant?";
   }
 
@@ -130,6 +137,7 @@ class Loader {
   Shards& shards_;
   const HfReadOptions& options_;
   Device device_;
+  std::set<std::string> expected_;
   std::map<std::string, Tensor> weights_;
 };
 
@@ -139,14 +147,12 @@ class Loader {
 Checkpoint read_hf(const std::string& folder, const Device& device, const HfReadOptions& options) {
   LAMINA_CHECK(!options.dtype || is_floating(*options.dtype), "weights cannot be read as ", *options.dtype,
                "; use f32, bf16, f16 or f64");
-  const std::string config = folder + "/config.json";
-  const hf::Family* family = nullptr;
-  Checkpoint checkpoint;
-  checkpoint.spec = hf::read_config(read_text(config), config, &family);
-  checkpoint.family = std::string(family->model_type);
+  const std::string path = folder + "/config.json";
+  const hf::Config config = hf::read_config(read_text(path), path);
+  Checkpoint checkpoint{config.spec, {}, std::string(config.family->model_type), config.tokens};
   const bool on_host = device.kind() == DeviceKind::cpu;
   hf::Shards shards(folder, on_host ? device : Device::cpu());
-  checkpoint.tensors = hf::Loader(*family, checkpoint.spec, shards, options).load();
+  checkpoint.tensors = hf::Loader(*config.family, checkpoint.spec, shards, options).load();
   if (!on_host) {
     for (auto& [name, tensor] : checkpoint.tensors) tensor = tensor.to(device);
   }

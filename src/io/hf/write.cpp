@@ -21,7 +21,7 @@ struct Fit {
 Fit fit_of(const Family& family, const arch::ArchSpec& spec) {
   Fit fit{&family, {}};
   try {
-    arch::ArchSpec meant = read_config(write_config(family, spec, DType::f32), std::string(family.model_type));
+    arch::ArchSpec meant = read_config(write_config(family, spec, {}, DType::f32), std::string(family.model_type)).spec;
     if (!family.states_context) meant.context = spec.context;
     for (const arch::Difference& row : arch::diff(canonical(spec), canonical(meant))) {
       fit.differences.push_back(
@@ -156,7 +156,7 @@ std::string write_hf(const std::string& folder, const Checkpoint& checkpoint, co
   const hf::Family& family = hf::choose(checkpoint, options.family);
   NewFolder target(folder, options.replace);
   const DType dtype = options.dtype.value_or(checkpoint.tensors.front().second.dtype());
-  write_text(target.path("config.json"), hf::write_config(family, checkpoint.spec, dtype));
+  write_text(target.path("config.json"), hf::write_config(family, checkpoint.spec, checkpoint.tokens, dtype));
   hf::Writer(checkpoint, options, target).write(hf::stored_tensors(family.names, checkpoint.spec));
   target.publish();
   return std::string(family.model_type);
