@@ -5,6 +5,7 @@
 namespace lamina::cli {
 
 // One file per command; each adds its subcommand to the program.
+void add_convert(CLI::App& program);
 void add_info(CLI::App& program);
 void add_ops(CLI::App& program);
 void add_plan(CLI::App& program);
