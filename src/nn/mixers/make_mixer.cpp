@@ -1,5 +1,8 @@
 #include "lamina/nn/mixer.h"
 #include "lamina/nn/mixers/attention.h"
+#include "lamina/nn/mixers/mamba.h"
+#include "lamina/nn/mixers/mamba2.h"
+#include "lamina/nn/mixers/s4d.h"
 
 namespace lamina::nn {
 namespace {
@@ -21,9 +24,9 @@ struct Maker {
     throw Error("model: position 'transformer_xl' cannot be built yet");
   }
   Made operator()(const arch::Mla& /*m*/) const { throw Error("model: mixer 'mla' cannot be built yet"); }
-  Made operator()(const arch::Mamba& /*m*/) const { throw Error("model: mixer 'mamba' cannot be built yet"); }
-  Made operator()(const arch::Mamba2& /*m*/) const { throw Error("model: mixer 'mamba2' cannot be built yet"); }
-  Made operator()(const arch::S4d& /*m*/) const { throw Error("model: mixer 's4d' cannot be built yet"); }
+  Made operator()(const arch::Mamba& m) const { return make_mamba(spec.d_model, m, make); }
+  Made operator()(const arch::Mamba2& m) const { return make_mamba2(spec.d_model, m, make); }
+  Made operator()(const arch::S4d& m) const { return make_s4d(spec.d_model, m, make); }
 };
 
 }  // namespace
