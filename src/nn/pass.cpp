@@ -11,6 +11,15 @@ int64_t Pass::end() const {
   return *std::max_element(offsets.begin(), offsets.end()) + seq;
 }
 
+int64_t Pass::last_position() const {
+  if (longest_document > 0) return longest_document - 1;
+  int64_t longest = ragged() ? 0 : offset + seq;
+  if (ragged()) {
+    for (int64_t row = 0; row < batch; ++row) longest = std::max(longest, length_of(row));
+  }
+  return longest - 1;
+}
+
 Tensor Pass::drop(const Tensor& x, double probability) {
   if (!training || probability == 0.0) return x;
   return ops::dropout(x, probability, draw());

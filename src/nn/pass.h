@@ -28,6 +28,8 @@ struct Pass {
   std::vector<int64_t> counts;
   /// [seq] or [batch, seq] i64: the position of each token, where it is not offset + s: ragged rows, packed documents.
   Tensor positions;
+  /// The length of the longest document, where there are several; 0 otherwise.
+  int64_t longest_document = 0;
   /// [documents + 1] i64, ascending from 0 to seq: documents packed along seq that never see each other, the same in
   /// every row; positions count from a document's start. Undefined: one document. Not with a cache.
   Tensor document_starts;
@@ -49,8 +51,10 @@ struct Pass {
   int64_t length_of(int64_t row) const { return offset_of(row) + count_of(row); }
   /// Rows stand at different positions, or some end in padding.
   bool ragged() const { return !offsets.empty() || !counts.empty(); }
-  /// One more than the largest position of any token of this call, padding included.
+  /// Tokens of the longest row after this call, those of the cache and padding included.
   int64_t end() const;
+  /// The largest position of a real token, counted in its document.
+  int64_t last_position() const;
 
   /// A stream of random numbers for the next place that needs one.
   RandomKey draw() { return {seed, (step << 20U) + stream++}; }

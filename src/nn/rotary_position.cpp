@@ -15,14 +15,6 @@ int64_t with_room(int64_t rows) {
   return static_cast<int64_t>(std::bit_ceil(std::max(static_cast<uint64_t>(rows), kLeast)));
 }
 
-/// The length of the longest document.
-int64_t longest_document(const Tensor& starts_in) {
-  const std::vector<int64_t> starts = starts_in.to_vector<int64_t>();
-  int64_t longest = 0;
-  for (size_t i = 1; i < starts.size(); ++i) longest = std::max(longest, starts[i] - starts[i - 1]);
-  return longest;
-}
-
 }  // namespace
 
 RotaryPosition::RotaryPosition(const arch::Rope& rope)
@@ -53,10 +45,7 @@ Tensor RotaryPosition::rotate(const Tensor& x, const Pass& pass) {
     for (int64_t row = 0; row < pass.batch; ++row) rows.push_back(rotate(x.slice(0, row, 1), row_of(pass, row)));
     return ops::concat(rows, 0);
   }
-  int64_t length = pass.end();
-  if (pass.document_starts.defined() && depends_on_length_) length = longest_document(pass.document_starts);
-  if (depends_on_length_ && pass.batch == 1) length = pass.length_of(0);
-  const ops::RotaryTables& made = tables(pass.end(), length, x.device());
+  const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, x.device());
   ops::RotaryOptions settings = options();
   settings.positions = pass.positions;
   if (!pass.positions.defined()) settings.offset = pass.offset;
