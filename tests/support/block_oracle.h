@@ -106,4 +106,44 @@ Array<S> conv_silu(const Weights<S>& weights, const std::string& name, const Arr
   return y;
 }
 
+/// x [..., heads, width] at positions 0, 1, … of the second dimension, the first `rotary` elements of each head
+/// rotated; cos and sin in f32 as the library's tables are.
+template <class S>
+Array<S> rotate(const Array<S>& x, int64_t rotary, double theta, bool interleaved) {
+  const int64_t seq = x.dim(1);
+  const int64_t heads = x.dim(2);
+  const int64_t width = x.dim(3);
+  Array<S> y = x;
+  for (int64_t row = 0; row < x.numel() / width; ++row) {
+    const auto position = static_cast<double>(row / heads % seq);
+    for (int64_t i = 0; i < rotary / 2; ++i) {
+      const double angle = position * std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotary));
+      const S c(static_cast<double>(static_cast<float>(std::cos(angle))));
+      const S s(static_cast<double>(static_cast<float>(std::sin(angle))));
+      const int64_t a = row * width + (interleaved ? 2 * i : i);
+      const int64_t b = interleaved ? a + 1 : a + rotary / 2;
+      y[a] = x[a] * c - x[b] * s;
+      y[b] = x[b] * c + x[a] * s;
+    }
+  }
+  return y;
+}
+
+/// softmax over the keys j <= i of one query's scores, weighting v(j, c): the outputs of one query and head.
+/// score(j) and v(j, c) are called for the keys that seen(j) admits.
+template <class S, class Seen, class Score, class Value>
+std::vector<S> attend(int64_t i, int64_t width, const Seen& seen, const Score& score, const Value& v) {
+  using std::exp;
+  std::vector<S> out(static_cast<size_t>(width), S(0));
+  S total(0);
+  for (int64_t j = 0; j <= i; ++j) {
+    if (!seen(j)) continue;
+    const S weight = exp(score(j));
+    total += weight;
+    for (int64_t c = 0; c < width; ++c) out[static_cast<size_t>(c)] += weight * v(j, c);
+  }
+  for (S& value : out) value /= total;
+  return out;
+}
+
 }  // namespace lamina::testing::plain

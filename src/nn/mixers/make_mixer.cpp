@@ -2,6 +2,7 @@
 #include "lamina/nn/mixers/attention.h"
 #include "lamina/nn/mixers/mamba.h"
 #include "lamina/nn/mixers/mamba2.h"
+#include "lamina/nn/mixers/mla.h"
 #include "lamina/nn/mixers/s4d.h"
 
 namespace lamina::nn {
@@ -23,7 +24,7 @@ struct Maker {
   static Made relative(const arch::Attention& /*a*/) {
     throw Error("model: position 'transformer_xl' cannot be built yet");
   }
-  Made operator()(const arch::Mla& /*m*/) const { throw Error("model: mixer 'mla' cannot be built yet"); }
+  Made operator()(const arch::Mla& m) const { return make_mla(spec.d_model, m, make, positions); }
   Made operator()(const arch::Mamba& m) const { return make_mamba(spec.d_model, m, make); }
   Made operator()(const arch::Mamba2& m) const { return make_mamba2(spec.d_model, m, make); }
   Made operator()(const arch::S4d& m) const { return make_s4d(spec.d_model, m, make); }
