@@ -62,14 +62,25 @@ Tensor ragged_positions(const Pass& pass, const Device& device) {
   return Tensor::from(positions, {pass.batch, pass.seq}, device);
 }
 
-/// x [batch, seq, d_model] → [batch, 1, d_model]: the last real token of each row.
-Tensor last_tokens(const Tensor& x, const Pass& pass) {
-  if (pass.counts.empty()) return x.slice(1, pass.seq - 1, 1);
+/// x [batch, seq, d_model] → [batch, count, d_model]: of each row the tokens from firsts[row] on.
+Tensor tokens_from(const Tensor& x, const std::vector<int64_t>& firsts, int64_t count) {
   std::vector<Tensor> rows;
-  for (int64_t row = 0; row < pass.batch; ++row) {
-    rows.push_back(x.slice(0, row, 1).slice(1, std::max<int64_t>(pass.count_of(row) - 1, 0), 1));
+  for (int64_t row = 0; row < x.dim(0); ++row) {
+    rows.push_back(x.slice(0, row, 1).slice(1, firsts[static_cast<size_t>(row)], count));
   }
   return ops::concat(rows, 0);
+}
+
+/// The last real token of each row, [batch, 1, d_model].
+Tensor last_tokens(const Tensor& x, const Pass& pass) {
+  if (pass.counts.empty()) return x.slice(1, pass.seq - 1, 1);
+  std::vector<int64_t> lasts;
+  for (int64_t row = 0; row < pass.batch; ++row) lasts.push_back(std::max<int64_t>(pass.count_of(row) - 1, 0));
+  return tokens_from(x, lasts, 1);
+}
+
+std::span<const int64_t> real_ids(const std::vector<int64_t>& ids, const Pass& pass, int64_t row) {
+  return std::span(ids).subspan(static_cast<size_t>(row * pass.seq), static_cast<size_t>(pass.count_of(row)));
 }
 
 }  // namespace
@@ -121,7 +132,7 @@ Pass Model::start_cached(const Tensor& ids, const ModelCache& cache, const Cache
   pass.seq = ids.dim(1);
   LAMINA_CHECK(pass.batch == cache.batch() && pass.batch > 0 && pass.seq > 0, "model: ids are ", ids.shape(),
                ", the cache has ", cache.batch(), " rows; expected one row of at least one token for each");
-  const std::vector<int64_t>& lengths = cache.lengths();
+  const std::vector<int64_t> lengths = cache.lengths();
   pass.offset = lengths[0];
   const bool even = std::all_of(lengths.begin(), lengths.end(), [&](int64_t n) { return n == lengths[0]; });
   if (!even) pass.offsets = lengths;
@@ -207,13 +218,48 @@ ModelCache Model::make_cache(int64_t batch, int64_t capacity, DType dtype) const
     caches.push_back(mixer == nullptr ? nullptr
                                       : mixer->make_cache(batch, capacity, dtype, embedding_.weight().device()));
   }
-  return {std::move(caches), batch, capacity};
+  return {std::move(caches), batch, capacity, positions_.depend_on_length()};
+}
+
+bool Model::is_stale(const ModelCache& cache, const Pass& pass) const {
+  for (int64_t row = 0; cache.keeps_ids_ && row < pass.batch; ++row) {
+    if (pass.offset_of(row) == 0) continue;
+    if (positions_.change_between(cache.row("pass", row).made_at, pass.length_of(row))) return true;
+  }
+  return false;
+}
+
+Tensor Model::refill(const std::vector<int64_t>& ids, const Pass& pass, const Device& device, ModelCache& cache) {
+  const int64_t width = pass.end();
+  std::vector<int64_t> all(static_cast<size_t>(pass.batch * width), 0);  // 0 where a row is shorter
+  std::vector<int64_t> firsts;
+  CachedOptions options;
+  for (int64_t row = 0; row < pass.batch; ++row) {
+    const std::vector<int64_t>& before = cache.row("refill", row).ids;
+    const auto fresh = real_ids(ids, pass, row);
+    const auto to = all.begin() + row * width;
+    std::copy(fresh.begin(), fresh.end(), std::copy(before.begin(), before.end(), to));
+    firsts.push_back(pass.offset_of(row));
+    options.counts.push_back(pass.length_of(row));
+    cache.reset(row);
+  }
+  const Tensor whole = Tensor::from(all, {pass.batch, width}, device);
+  Pass again = start_cached(whole, cache, options);
+  const Tensor x = forward(whole, again, &cache, nullptr);
+  for (int64_t row = 0; row < pass.batch; ++row) {
+    cache.append(row, std::span(all).subspan(static_cast<size_t>(row * width),
+                                             static_cast<size_t>(firsts[static_cast<size_t>(row)])));
+  }
+  return tokens_from(x, firsts, pass.seq);
 }
 
 Tensor Model::cached_logits(const Tensor& ids, ModelCache& cache, const CachedOptions& options) {
   Pass pass = start_cached(ids, cache, options);
-  const Tensor x = forward(ids, pass, &cache, nullptr);
-  for (int64_t row = 0; row < pass.batch; ++row) cache.set_length(row, pass.length_of(row));
+  const std::vector<int64_t> fresh =
+      cache.keeps_ids_ ? ids.to_vector<int64_t>() : std::vector<int64_t>(static_cast<size_t>(ids.numel()));
+  const Tensor x =
+      is_stale(cache, pass) ? refill(fresh, pass, ids.device(), cache) : forward(ids, pass, &cache, nullptr);
+  for (int64_t row = 0; row < pass.batch; ++row) cache.append(row, real_ids(fresh, pass, row));
   return head_.logits(options.last_only ? last_tokens(x, pass) : x);
 }
 

@@ -77,11 +77,18 @@ class Model final : public Module {
   ModelCache make_cache(int64_t batch, int64_t capacity, DType dtype) const;
   /// The logits of new tokens ids [batch, seq] behind those in the cache, where they are put: the same as the last seq
   /// rows of a forward over everything so far. Rows may hold different numbers of tokens. No gradient.
+  /// Where a rotation changes with the length (dynamic_ntk beyond its original length, longrope when it is passed), the
+  /// tokens in the cache are computed anew: every layer but the first sees earlier tokens through rotations of the
+  /// length they were computed at, which no turning of the keys alone could mend.
   Tensor cached_logits(const Tensor& ids, ModelCache& cache, const CachedOptions& options = {});
 
  private:
   Pass start(const Tensor& ids, const RunOptions& options) const;
   Pass start_cached(const Tensor& ids, const ModelCache& cache, const CachedOptions& options) const;
+  /// The rotations of the tokens in the cache are not those of the length that `pass` leads to.
+  bool is_stale(const ModelCache& cache, const Pass& pass) const;
+  /// Fills the cache from its first token on, and gives the hidden states [batch, seq, d_model] of the new tokens.
+  Tensor refill(const std::vector<int64_t>& ids, const Pass& pass, const Device& device, ModelCache& cache);
   Tensor forward(const Tensor& ids, Pass& pass, ModelCache* cache, Tape* checkpoint);
   Stream checkpointed(Tape& tape, size_t index, const Stream& stream, Pass& pass);
 

@@ -10,11 +10,14 @@ namespace lamina::nn {
 /// What a model keeps between calls while generating: how many tokens each row holds, and every layer's memory.
 class ModelCache {
  public:
-  ModelCache(std::vector<std::unique_ptr<LayerCache>> layers, int64_t batch, int64_t capacity);
+  /// With `keeps_ids` the tokens themselves are kept too, for models that must compute them anew (see
+  /// Model::cached_logits).
+  ModelCache(std::vector<std::unique_ptr<LayerCache>> layers, int64_t batch, int64_t capacity, bool keeps_ids);
 
-  int64_t batch() const { return static_cast<int64_t>(lengths_.size()); }
+  int64_t batch() const { return static_cast<int64_t>(rows_.size()); }
   int64_t capacity() const { return capacity_; }
-  const std::vector<int64_t>& lengths() const { return lengths_; }
+  std::vector<int64_t> lengths() const;
+  /// Of all layers together.
   int64_t bytes() const;
 
   /// The row is empty again.
@@ -25,20 +28,28 @@ class ModelCache {
   bool can_truncate() const;
   /// Row i becomes what row sources[i] was.
   void reorder(std::span<const int64_t> sources);
-  /// A cache of the rows [begin, begin + count) that shares this one's memory: how one row is filled while the others
-  /// wait. Its lengths are its own: afterwards give them back with set_length.
+  /// A view of the rows [begin, begin + count): how one row is filled while the others wait.
   ModelCache rows(int64_t begin, int64_t count) const;
-  void set_length(int64_t row, int64_t length);
-
-  /// Null for a layer that keeps nothing.
-  LayerCache* layer(size_t index) const { return layers_.at(index).get(); }
 
  private:
-  void check_row(const char* what, int64_t row) const;
+  friend class Model;
+  struct Row {
+    int64_t length = 0;
+    /// Length of the sequence when its tokens were last computed; larger than `length` after a truncation.
+    int64_t made_at = 0;
+    std::vector<int64_t> ids;
+  };
+  ModelCache() = default;
+  Row& row(const char* what, int64_t index) const;
+  /// Null for a layer that keeps nothing.
+  LayerCache* layer(size_t index) const { return layers_.at(index).get(); }
+  /// `ids` came behind the row's tokens.
+  void append(int64_t row, std::span<const int64_t> ids);
 
   std::vector<std::unique_ptr<LayerCache>> layers_;
-  std::vector<int64_t> lengths_;
-  int64_t capacity_;
+  std::vector<std::shared_ptr<Row>> rows_;  ///< shared with views
+  int64_t capacity_ = 0;
+  bool keeps_ids_ = false;
 };
 
 }  // namespace lamina::nn

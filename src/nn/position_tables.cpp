@@ -1,6 +1,9 @@
 #include "lamina/nn/position_tables.h"
 
+#include <algorithm>
+
 #include "lamina/arch/weights.h"
+#include "lamina/nn/rope_scaling.h"
 
 namespace lamina::nn {
 
@@ -24,6 +27,17 @@ RotaryPosition& PositionTables::rotary(const arch::Rope& rope) {
   }
   rotary_.push_back(std::make_unique<RotaryPosition>(rope));
   return *rotary_.back();
+}
+
+bool PositionTables::depend_on_length() const {
+  return std::any_of(rotary_.begin(), rotary_.end(), [](const auto& made) { return made->depends_on_length(); });
+}
+
+bool PositionTables::change_between(int64_t a, int64_t b) const {
+  return std::any_of(rotary_.begin(), rotary_.end(), [&](const auto& made) {
+    return made->depends_on_length() &&
+           rope_frequencies(made->rope(), a).angles != rope_frequencies(made->rope(), b).angles;
+  });
 }
 
 }  // namespace lamina::nn

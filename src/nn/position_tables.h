@@ -23,6 +23,10 @@ class PositionTables final : public Module {
 
   /// The rotation with these settings, made at the first call.
   RotaryPosition& rotary(const arch::Rope& rope);
+  /// Some rotation turns otherwise at another length.
+  bool depend_on_length() const;
+  /// Some rotation of a sequence of `a` tokens is not that of one of `b` tokens.
+  bool change_between(int64_t a, int64_t b) const;
 
  private:
   Tensor weight_;

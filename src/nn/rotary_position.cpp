@@ -52,10 +52,4 @@ Tensor RotaryPosition::rotate(const Tensor& x, const Pass& pass) {
   return ops::rotary(x, made.cos, made.sin, settings);
 }
 
-Tensor RotaryPosition::rotate_from_start(const Tensor& x, int64_t length) {
-  if (*rope_.rotary_dim == 0) return x;
-  const ops::RotaryTables& made = tables(x.dim(1), length, x.device());
-  return ops::rotary(x, made.cos, made.sin, options());
-}
-
 }  // namespace lamina::nn

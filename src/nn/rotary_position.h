@@ -15,14 +15,12 @@ class RotaryPosition {
   explicit RotaryPosition(const arch::Rope& rope);
 
   const arch::Rope& rope() const { return rope_; }
-  /// The angles of all positions change as the sequence grows: a cache must keep unrotated keys and rotate them anew
-  /// with rotate_from_start, or a cached step would differ from a forward over all tokens.
+  /// The angles of all positions change as the sequence grows. The model then fills its cache anew (see
+  /// Model::cached_logits), so that layers may keep rotated keys.
   bool depends_on_length() const { return depends_on_length_; }
 
   /// x [batch, seq, heads, at least rotary_dim] of the tokens of `pass`; the first rotary_dim elements are rotated.
   Tensor rotate(const Tensor& x, const Pass& pass);
-  /// x [rows, n, heads, at least rotary_dim]: the positions 0 … n−1 of sequences that are `length` tokens long now.
-  Tensor rotate_from_start(const Tensor& x, int64_t length);
 
  private:
   /// Tables of at least `rows` positions for a sequence of `length` tokens.

@@ -66,7 +66,6 @@ class AttentionMixer final : public Mixer {
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
   /// Queries of rows [row, row + count), which stand at one offset, against the cache.
   Tensor attend_rows(const Tensor& q, const Pass& pass, KeyValueCache& cache, int64_t row, int64_t count);
-  bool rotates_on_reading() const { return rotary_ != nullptr && rotary_->depends_on_length(); }
 
   arch::Attention spec_;
   PositionTables& positions_;
@@ -149,7 +148,7 @@ Tensor AttentionMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
   const Tensor v = parts[2].reshape({x.dim(0), x.dim(1), kv_heads, *spec_.v_head_dim});
   if (rotary_ != nullptr) {
     q = rotary_->rotate(q, pass);
-    if (cache == nullptr || !rotates_on_reading()) k = rotary_->rotate(k, pass);
+    k = rotary_->rotate(k, pass);
   }
   const Tensor y = cache == nullptr ? ops::attention(q, k, v, options(pass), extras(q, pass))
                                     : attend_cached(q, k, v, pass, dynamic_cast<KeyValueCache&>(*cache));
@@ -160,16 +159,14 @@ Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Ten
                                      KeyValueCache& cache) {
   cache.write(k, v, pass);
   const bool fresh = pass.end() == pass.seq;  // nothing came before in any row: the new keys are all there are
-  if (fresh) {
-    return ops::attention(q, rotates_on_reading() ? rotary_->rotate(k, pass) : k, v, options(pass), extras(q, pass));
-  }
-  if (pass.seq <= kDecodeQueries && !rotates_on_reading()) {
+  if (fresh) return ops::attention(q, k, v, options(pass), extras(q, pass));
+  if (pass.seq <= kDecodeQueries) {
     std::vector<int64_t> lengths;
     for (int64_t row = 0; row < pass.batch; ++row) lengths.push_back(pass.offset_of(row) + pass.seq);
     return ops::attention_decode(q, cache.k(), cache.v(), Tensor::from(lengths, {pass.batch}, q.device()),
                                  options(pass), extras(q, pass));
   }
-  if (!pass.ragged()) return attend_rows(q, pass, cache, 0, pass.batch);
+  if (pass.offsets.empty()) return attend_rows(q, pass, cache, 0, pass.batch);
   std::vector<Tensor> rows;
   for (int64_t row = 0; row < pass.batch; ++row) {
     rows.push_back(attend_rows(q.slice(0, row, 1), row_of(pass, row), cache, row, 1));
@@ -180,9 +177,8 @@ Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Ten
 Tensor AttentionMixer::attend_rows(const Tensor& q, const Pass& pass_in, KeyValueCache& cache, int64_t row,
                                    int64_t count) {
   Pass pass = pass_in;
-  Tensor k = KeyValueCache::read(cache.k(), row, count, pass.end(), q.dtype());
+  const Tensor k = KeyValueCache::read(cache.k(), row, count, pass.end(), q.dtype());
   const Tensor v = KeyValueCache::read(cache.v(), row, count, pass.end(), q.dtype());
-  if (rotates_on_reading()) k = rotary_->rotate_from_start(k, pass.length_of(0));
   return ops::attention(q, k, v, options(pass), extras(q, pass));
 }
 

@@ -36,13 +36,12 @@ class MlaMixer final : public Mixer {
   };
   struct Latents {
     Tensor latent;  ///< [batch, n, 1, kv_lora_rank], normed
-    Tensor key;     ///< [batch, n, 1, qk_rope]
+    Tensor key;     ///< [batch, n, 1, qk_rope], rotated
   };
 
   Queries queries(const Tensor& projected, const Pass& pass);
-  Latents latents(const Tensor& projected) const;
+  Latents latents(const Tensor& projected, const Pass& pass);
   Tensor rotated(const Tensor& x, const Pass& pass) { return rotary_ == nullptr ? x : rotary_->rotate(x, pass); }
-  bool rotates_on_reading() const { return rotary_ != nullptr && rotary_->depends_on_length(); }
 
   /// All three give [batch, seq, n_heads, v_head_dim].
   Tensor attend_expanded(const Queries& q, const Latents& kept, Pass& pass) const;
@@ -122,25 +121,20 @@ MlaMixer::Queries MlaMixer::queries(const Tensor& projected, const Pass& pass) {
   return {parts[0], rotated(parts[1], pass)};
 }
 
-MlaMixer::Latents MlaMixer::latents(const Tensor& projected) const {
+MlaMixer::Latents MlaMixer::latents(const Tensor& projected, const Pass& pass) {
   const int64_t batch = projected.dim(0);
   const int64_t seq = projected.dim(1);
   const std::vector<Tensor> parts = ops::split(projected, {spec_.kv_lora_rank, spec_.qk_rope}, -1);
   return {kv_norm_.forward(parts[0]).reshape({batch, seq, 1, spec_.kv_lora_rank}),
-          parts[1].reshape({batch, seq, 1, spec_.qk_rope})};
+          rotated(parts[1].reshape({batch, seq, 1, spec_.qk_rope}), pass)};
 }
 
 Tensor MlaMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
   const std::vector<Tensor> parts = down_.forward_parts(x);
   const Queries q = queries(parts[0], pass);
-  Latents fresh = latents(parts[1]);
-  Tensor y;
-  if (cache == nullptr) {
-    fresh.key = rotated(fresh.key, pass);
-    y = attend_expanded(q, fresh, pass);
-  } else {
-    y = attend_cached(q, fresh, pass, dynamic_cast<LatentCache&>(*cache));
-  }
+  const Latents fresh = latents(parts[1], pass);
+  const Tensor y = cache == nullptr ? attend_expanded(q, fresh, pass)
+                                    : attend_cached(q, fresh, pass, dynamic_cast<LatentCache&>(*cache));
   return o_.forward(y.reshape({x.dim(0), x.dim(1), spec_.n_heads * spec_.v_head_dim}));
 }
 
@@ -154,11 +148,9 @@ Tensor MlaMixer::attend_expanded(const Queries& q, const Latents& kept, Pass& pa
 }
 
 Tensor MlaMixer::attend_cached(const Queries& q, const Latents& fresh, Pass& pass, LatentCache& cache) {
-  const Latents turned{fresh.latent, rotated(fresh.key, pass)};
-  const Tensor& stored_key = rotates_on_reading() ? fresh.key : turned.key;
-  cache.write(ops::concat({fresh.latent, stored_key}, -1), pass);
-  if (pass.end() == pass.seq) return attend_expanded(q, turned, pass);  // nothing came before in any row
-  if (pass.seq <= kDecodeQueries && absorbs(pass.seq) && !rotates_on_reading()) {
+  cache.write(ops::concat({fresh.latent, fresh.key}, -1), pass);
+  if (pass.end() == pass.seq) return attend_expanded(q, fresh, pass);  // nothing came before in any row
+  if (pass.seq <= kDecodeQueries && absorbs(pass.seq)) {
     std::vector<int64_t> lengths;
     for (int64_t row = 0; row < pass.batch; ++row) lengths.push_back(pass.offset_of(row) + pass.seq);
     // The key parts are summed along and cut off: cheaper than a dense copy of the latents.
@@ -166,7 +158,7 @@ Tensor MlaMixer::attend_cached(const Queries& q, const Latents& fresh, Pass& pas
                                               Tensor::from(lengths, {pass.batch}, q.nope.device()), options(pass));
     return values_of(sums.slice(-1, 0, spec_.kv_lora_rank));
   }
-  if (!pass.ragged()) return attend_rows(q, pass, cache, 0, pass.batch);
+  if (pass.offsets.empty()) return attend_rows(q, pass, cache, 0, pass.batch);
   std::vector<Tensor> rows;
   for (int64_t row = 0; row < pass.batch; ++row) {
     rows.push_back(attend_rows(q.row(row), row_of(pass, row), cache, row, 1));
@@ -178,11 +170,9 @@ Tensor MlaMixer::attend_rows(const Queries& q, const Pass& pass_in, const Latent
                              int64_t count) {
   Pass pass = pass_in;
   const Tensor all = KeyValueCache::read(cache.latents(), row, count, pass.end(), q.nope.dtype());
-  Latents kept{all.slice(-1, 0, spec_.kv_lora_rank), all.slice(-1, spec_.kv_lora_rank, spec_.qk_rope)};
-  if (rotates_on_reading()) kept.key = rotary_->rotate_from_start(kept.key, pass.length_of(0));
-  if (!absorbs(pass.seq)) return attend_expanded(q, kept, pass);
-  const Tensor k = rotates_on_reading() ? ops::concat({kept.latent, kept.key}, -1) : all;
-  return values_of(ops::attention(absorbed(q), k, kept.latent, options(pass), extras(pass)));
+  const Tensor latent = all.slice(-1, 0, spec_.kv_lora_rank);
+  if (absorbs(pass.seq)) return values_of(ops::attention(absorbed(q), all, latent, options(pass), extras(pass)));
+  return attend_expanded(q, {latent, all.slice(-1, spec_.kv_lora_rank, spec_.qk_rope)}, pass);
 }
 
 Tensor MlaMixer::head_weights(DType dtype) const {

@@ -1,24 +1,9 @@
 #pragma once
 
-#include "lamina/nn/module.h"
 #include "lamina/nn/parameter_factory.h"
+#include "lamina/nn/weight_and_bias.h"
 
 namespace lamina::nn {
-
-/// "weight" and, where it is defined, "bias": of projections and convolutions that an operator takes apart.
-class WeightAndBias final : public Module {
- public:
-  WeightAndBias(Tensor weight, Tensor bias) : weight_(std::move(weight)), bias_(std::move(bias)) {
-    add_parameter("weight", weight_);
-    if (bias_.defined()) add_parameter("bias", bias_);
-  }
-  const Tensor& weight() const { return weight_; }
-  const Tensor& bias() const { return bias_; }
-
- private:
-  Tensor weight_;
-  Tensor bias_;
-};
 
 /// weight [channels, taps] and bias [channels] of a depth-wise convolution, uniform in ±1/sqrt(taps).
 WeightAndBias conv_parameters(int64_t channels, int64_t taps, bool bias, const ParameterFactory& make);
