@@ -12,7 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
 template <class T>
-void forward(const Tensor& x_in, double factor, const Tensor& y) {
+void scaled_exp_values(const Tensor& x_in, double factor, const Tensor& y) {
   const T* x = x_in.data<T>();
   write_elements(y.device().threads(), y.data<T>(), y.numel(), [&](int64_t i, size_t count) HWY_ATTR {
     const ComputeTag<T> d;
@@ -21,7 +21,7 @@ void forward(const Tensor& x_in, double factor, const Tensor& y) {
 }
 
 template <class T>
-void backward(const Tensor& x_in, const Tensor& dy_in, double factor, const Tensor& dx) {
+void scaled_exp_slopes(const Tensor& x_in, const Tensor& dy_in, double factor, const Tensor& dx) {
   const T* x = x_in.data<T>();
   const T* dy = dy_in.data<T>();
   write_elements(dx.device().threads(), dx.data<T>(), dx.numel(), [&](int64_t i, size_t count) HWY_ATTR {
@@ -31,10 +31,10 @@ void backward(const Tensor& x_in, const Tensor& dy_in, double factor, const Tens
 }
 
 void scaled_exp_forward(const Tensor& x, double factor, const Tensor& y) {
-  visit_floating(x.dtype(), [&](auto tag) { forward<typename decltype(tag)::type>(x, factor, y); });
+  visit_floating(x.dtype(), [&](auto tag) { scaled_exp_values<typename decltype(tag)::type>(x, factor, y); });
 }
 void scaled_exp_backward(const Tensor& x, const Tensor& dy, double factor, const Tensor& dx) {
-  visit_floating(x.dtype(), [&](auto tag) { backward<typename decltype(tag)::type>(x, dy, factor, dx); });
+  visit_floating(x.dtype(), [&](auto tag) { scaled_exp_slopes<typename decltype(tag)::type>(x, dy, factor, dx); });
 }
 
 }  // namespace lamina::ops::HWY_NAMESPACE
