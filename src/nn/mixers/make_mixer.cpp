@@ -3,6 +3,7 @@
 #include "lamina/nn/mixers/mamba.h"
 #include "lamina/nn/mixers/mamba2.h"
 #include "lamina/nn/mixers/mla.h"
+#include "lamina/nn/mixers/relative_attention.h"
 #include "lamina/nn/mixers/s4d.h"
 
 namespace lamina::nn {
@@ -18,11 +19,8 @@ struct Maker {
   using Made = std::unique_ptr<Mixer>;
   Made operator()(const arch::NoMixer& /*none*/) const { return nullptr; }
   Made operator()(const arch::Attention& a) const {
-    if (std::holds_alternative<arch::TransformerXl>(*a.position)) return relative(a);
-    return make_attention(spec, a, make, positions);
-  }
-  static Made relative(const arch::Attention& /*a*/) {
-    throw Error("model: position 'transformer_xl' cannot be built yet");
+    const bool relative = std::holds_alternative<arch::TransformerXl>(*a.position);
+    return relative ? make_relative_attention(spec, a, make, positions) : make_attention(spec, a, make, positions);
   }
   Made operator()(const arch::Mla& m) const { return make_mla(spec.d_model, m, make, positions); }
   Made operator()(const arch::Mamba& m) const { return make_mamba(spec.d_model, m, make); }
