@@ -40,7 +40,7 @@ Tensor JoinedTensor::part(size_t i) const {
   if (!joined()) return parts.at(i);
   int64_t begin = 0;
   for (size_t k = 0; k < i; ++k) begin += layout[k].rows;
-  return whole.slice(0, begin, layout.at(i).rows);
+  return whole.slice(axis, begin, layout.at(i).rows);
 }
 
 void Module::visit_slots(const std::string& prefix,
@@ -84,8 +84,8 @@ void Module::add_joined_parameter(const std::string& name, JoinedTensor& joined)
                "' has no whole tensor or no parts; fill both before registering it");
   int64_t rows = 0;
   for (const JoinedTensor::Part& part : joined.layout) rows += part.rows;
-  LAMINA_CHECK(joined.whole.rank() > 0 && joined.whole.dim(0) == rows, "module: joined parameter '", name, "' is ",
-               joined.whole.shape(), ", its parts have ", rows, " rows");
+  LAMINA_CHECK(joined.whole.rank() > joined.axis && joined.whole.dim(joined.axis) == rows, "module: joined parameter '",
+               name, "' is ", joined.whole.shape(), ", its parts have ", rows, " rows in dimension ", joined.axis);
   slots_.push_back({name, Role::parameter, nullptr, &joined});
 }
 

@@ -22,8 +22,9 @@ struct LoadReport {
   std::vector<std::string> unexpected;  ///< in the dictionary, not in the module: ignored
 };
 
-/// A parameter that is several, one behind the other along the first dimension, so that one product serves all of them
-/// (q, k and v; gate and up). It is `whole`, or, once a checkpoint's tensors were adopted in place, in `parts`.
+/// A parameter that is several, one behind the other along the rows of its matrices, so that one product serves all of
+/// them (q, k and v; gate and up; gate and up of every expert). It is `whole`, or, once a checkpoint's tensors were
+/// adopted in place, in `parts`.
 struct JoinedTensor {
   struct Part {
     std::string name;  ///< dotted path under the owner: "q.weight"
@@ -32,6 +33,7 @@ struct JoinedTensor {
   std::vector<Part> layout;
   Tensor whole;               ///< [Σ rows, …]; undefined while apart
   std::vector<Tensor> parts;  ///< [rows, …] each while apart; else empty
+  int axis = 0;               ///< which dimension the rows are; 1 behind a dimension of experts
 
   bool joined() const { return whole.defined(); }
   /// Part i: a view of `whole`, or the tensor itself.

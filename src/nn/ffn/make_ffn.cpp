@@ -1,4 +1,5 @@
 #include "lamina/nn/ffn/gated_ffn.h"
+#include "lamina/nn/ffn/moe.h"
 #include "lamina/nn/ffn/plain_ffn.h"
 #include "lamina/nn/mixer.h"
 
@@ -14,7 +15,7 @@ struct Maker {
   Made operator()(const arch::NoFfn& /*none*/) const { return nullptr; }
   Made operator()(const arch::PlainFfn& f) const { return std::make_unique<PlainFfn>(spec.d_model, f, make); }
   Made operator()(const arch::GatedFfn& f) const { return std::make_unique<GatedFfn>(spec.d_model, f, make); }
-  Made operator()(const arch::Moe& /*f*/) const { throw Error("model: ffn 'moe' cannot be built yet"); }
+  Made operator()(const arch::Moe& f) const { return std::make_unique<MoeFfn>(spec.d_model, f, make); }
 };
 
 }  // namespace

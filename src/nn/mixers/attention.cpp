@@ -4,8 +4,8 @@
 #include <cmath>
 #include <optional>
 
+#include "lamina/nn/mixers/head_norm.h"
 #include "lamina/nn/mixers/key_value_cache.h"
-#include "lamina/nn/norm.h"
 #include "lamina/nn/position_tables.h"
 #include "lamina/nn/projection.h"
 #include "lamina/nn/weight_table.h"
@@ -19,28 +19,6 @@ namespace {
 
 /// Up to so many new tokens the work is split along the cache; above, along the queries.
 constexpr int64_t kDecodeQueries = 16;
-
-/// Norm of queries or keys. Heads that share one scale are normed in [..., heads, head_dim], whole projections and
-/// heads with scales of their own in [..., heads · head_dim].
-struct HeadNorm {
-  HeadNorm(const arch::QkNorm& spec, int64_t heads, int64_t head_dim, const ParameterFactory& make) {
-    if (const auto* per_head = std::get_if<arch::PerHeadQkNorm>(&spec)) {
-      shared = !per_head->own_weights;
-      layer.emplace(*per_head->norm, shared ? head_dim : heads * head_dim, make, shared ? 1 : heads);
-    }
-    if (const auto* whole = std::get_if<arch::WholeQkNorm>(&spec)) layer.emplace(*whole->norm, heads * head_dim, make);
-  }
-
-  /// x [batch, seq, heads · head_dim] → [batch, seq, heads, head_dim].
-  Tensor split(const Tensor& x, int64_t heads) const {
-    const Shape shape{x.dim(0), x.dim(1), heads, x.dim(2) / heads};
-    if (!layer) return x.reshape(shape);
-    return shared ? layer->forward(x.reshape(shape)) : layer->forward(x).reshape(shape);
-  }
-
-  std::optional<NormLayer> layer;
-  bool shared = false;
-};
 
 /// Slopes 2^(−max_bias·h/n) · slope_scale: those of max_bias 8 raised to max_bias/8.
 std::vector<float> slopes_of(const arch::Alibi& alibi, int64_t n_heads) {

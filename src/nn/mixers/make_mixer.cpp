@@ -1,5 +1,10 @@
 #include "lamina/nn/mixer.h"
 #include "lamina/nn/mixers/attention.h"
+#include "lamina/nn/mixers/mamba.h"
+#include "lamina/nn/mixers/mamba2.h"
+#include "lamina/nn/mixers/mla.h"
+#include "lamina/nn/mixers/relative_attention.h"
+#include "lamina/nn/mixers/s4d.h"
 
 namespace lamina::nn {
 namespace {
@@ -14,16 +19,13 @@ struct Maker {
   using Made = std::unique_ptr<Mixer>;
   Made operator()(const arch::NoMixer& /*none*/) const { return nullptr; }
   Made operator()(const arch::Attention& a) const {
-    if (std::holds_alternative<arch::TransformerXl>(*a.position)) return relative(a);
-    return make_attention(spec, a, make, positions);
+    const bool relative = std::holds_alternative<arch::TransformerXl>(*a.position);
+    return relative ? make_relative_attention(spec, a, make, positions) : make_attention(spec, a, make, positions);
   }
-  static Made relative(const arch::Attention& /*a*/) {
-    throw Error("model: position 'transformer_xl' cannot be built yet");
-  }
-  Made operator()(const arch::Mla& /*m*/) const { throw Error("model: mixer 'mla' cannot be built yet"); }
-  Made operator()(const arch::Mamba& /*m*/) const { throw Error("model: mixer 'mamba' cannot be built yet"); }
-  Made operator()(const arch::Mamba2& /*m*/) const { throw Error("model: mixer 'mamba2' cannot be built yet"); }
-  Made operator()(const arch::S4d& /*m*/) const { throw Error("model: mixer 's4d' cannot be built yet"); }
+  Made operator()(const arch::Mla& m) const { return make_mla(spec.d_model, m, make, positions); }
+  Made operator()(const arch::Mamba& m) const { return make_mamba(spec.d_model, m, make); }
+  Made operator()(const arch::Mamba2& m) const { return make_mamba2(spec.d_model, m, make); }
+  Made operator()(const arch::S4d& m) const { return make_s4d(spec.d_model, m, make); }
 };
 
 }  // namespace
