@@ -23,9 +23,10 @@ inline constexpr int64_t kDepth = 384;           // of k per pass over a block o
 inline constexpr int64_t kChunkDepth = 1152;     // of k packed at once
 inline constexpr int64_t kPackDepth = 128;       // of k per stretch of packing
 inline constexpr int64_t kChunkBytes = 6 << 20;  // of packed B
-inline constexpr int64_t kBlockRows = 192;       // of A and C per task
+inline constexpr int64_t kBlockRows = 96;        // of A and C per task
 inline constexpr int64_t kBlockColumns = 480;    // of C kept in the L2 cache while k advances
 inline constexpr int64_t kStripeRows = 1536;     // of a narrow C held in the computing type
+inline constexpr int64_t kTaskBlocks = 8;        // of kBlockRows, at most, that one task takes one after the other
 inline constexpr int64_t kMinTasks = 16;         // enough to share out evenly
 inline constexpr int64_t kExchangeRows = 128;    // fewer rows than this: exchange the sides where B lies along k
 inline constexpr int64_t kDirectColumns = 160;   // up to here packing A costs more than it saves
@@ -44,6 +45,7 @@ struct Plan {
   bool exchanged;
   bool direct;  // A is read in place
   int64_t chunk_depth, chunk_columns, task_columns;
+  int64_t task_rows;
 };
 
 /// Rows that alias in the L1 cache when a dozen are read side by side.
@@ -54,7 +56,7 @@ bool rows_alias(int64_t ld) {
 
 template <class T>
 Plan<T> make_plan(const FusedGemm<T>& p) {
-  Plan<T> plan{&p, p.a, p.b, p.m, p.n, p.k, false, false, 0, 0, 0};
+  Plan<T> plan{&p, p.a, p.b, p.m, p.n, p.k, false, false, 0, 0, 0, 0};
   if (p.b.transpose && p.m < kExchangeRows && p.n > p.m) {
     plan.exchanged = true;
     plan.a = {p.b.data, p.b.dtype, p.b.ld, false};
@@ -70,6 +72,7 @@ Plan<T> make_plan(const FusedGemm<T>& p) {
   const int64_t row_blocks = ceil_div(plan.m, kBlockRows);
   const int64_t parts = std::max<int64_t>(1, kMinTasks / row_blocks);
   plan.task_columns = round_up(ceil_div(plan.chunk_columns, parts), kTileColumns<T>);
+  plan.task_rows = std::clamp<int64_t>(row_blocks / (2 * kMinTasks), 1, kTaskBlocks) * kBlockRows;
   return plan;
 }
 
@@ -84,7 +87,7 @@ void pack(const GemmOperand& from, int64_t first, int64_t count, int64_t begin, 
     } else if constexpr (kColumns) {
       pack_across(hn::ScalableTag<T>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
     } else {
-      pack_across(hn::CappedTag<T, 4>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
+      pack_across(hn::CappedTag<T, kTileRows>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
     }
   };
   if constexpr (std::is_same_v<T, double>) {
@@ -125,12 +128,13 @@ int64_t cut_columns(const Chunk<T>& chunk, int64_t column) {
   return crumb ? chunk.column_end : std::min(column, chunk.column_end);
 }
 
-/// Columns [begin, end) of a chunk, as panels. A short stretch of k at a time, so that rows of B that lie across k are
+/// Columns [begin, end) of a chunk, as panels: where B lies across k a short stretch of it at a time, so that rows are
 /// read whole.
 template <class T>
 void pack_columns(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, T* to) {
-  for (int64_t l = 0; l < chunk.depth; l += kPackDepth) {
-    const int64_t depth = std::min(kPackDepth, chunk.depth - l);
+  const int64_t step = plan.b.transpose ? chunk.depth : kPackDepth;
+  for (int64_t l = 0; l < chunk.depth; l += step) {
+    const int64_t depth = std::min(step, chunk.depth - l);
     for (int64_t j = begin; j < end;) {
       const int64_t count = panel_columns<T>(j, chunk.column_end);
       const int64_t width = round_up(count, kLanes<T>);
@@ -142,8 +146,9 @@ void pack_columns(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int
 
 template <class T>
 void pack_rows(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, T* to) {
-  for (int64_t l = 0; l < chunk.depth; l += kPackDepth) {
-    const int64_t depth = std::min(kPackDepth, chunk.depth - l);
+  const int64_t step = !plan.a.transpose ? chunk.depth : kPackDepth;
+  for (int64_t l = 0; l < chunk.depth; l += step) {
+    const int64_t depth = std::min(step, chunk.depth - l);
     for (int64_t i = begin; i < end; i += kTileRows) {
       const int64_t count = std::min<int64_t>(kTileRows, end - i);
       if (plan.direct && count == kTileRows) continue;
@@ -160,9 +165,7 @@ void merge_tile(const T* tile, int64_t rows, int64_t columns, bool exchanged, T 
   HWY_ALIGN T turned[kTileRows * kTileColumns<T>];
   int64_t ld = kTileColumns<T>;
   if (exchanged) {
-    for (int64_t i = 0; i < kTileRows; i += kRowStep) {
-      transpose_four(tile + i * ld, ld, kTileColumns<T>, turned + i, kTileRows);
-    }
+    pack_along(tile, ld, kTileRows, kTileColumns<T>, turned, kTileRows);
     tile = turned;
     ld = kTileRows;
     std::swap(rows, columns);
@@ -194,8 +197,15 @@ struct Pass {
   int64_t ldc;
 };
 
+/// Rows read in place that come next, fetched by the tiles before.
 template <class T>
-void multiply_block(const Plan<T>& plan, const Pass<T>& pass) {
+struct NextRows {
+  const T* at = nullptr;
+  const T* end = nullptr;
+};
+
+template <class T>
+void multiply_block(const Plan<T>& plan, const Pass<T>& pass, NextRows<T>& next) {
   const T alpha = plan.product->alpha;
   HWY_ALIGN T tile[kTileRows * kTileColumns<T>];
   int64_t columns = 0;
@@ -216,6 +226,10 @@ void multiply_block(const Plan<T>& plan, const Pass<T>& pass) {
       const int64_t stretch = down / kTileRows * (pass.depth / kUnroll) * kCacheLine<T>;
       const bool more = j + columns < pass.column_end && stretch < width * pass.depth;
       const T* ahead = more ? b + width * pass.chunk_depth + stretch : a;
+      if (next.at < next.end) {
+        ahead = next.at;
+        next.at += pass.depth / kUnroll * kCacheLine<T>;
+      }
       const TileFn<T> multiply = tile_kernel<T>(height, width / kLanes<T>, direct);
       if (!plan.exchanged && rows == height && columns == width) {
         multiply(pass.depth, a, plan.a.ld, b, alpha, pass.beta, c, pass.ldc, ahead);
@@ -227,14 +241,19 @@ void multiply_block(const Plan<T>& plan, const Pass<T>& pass) {
   }
 }
 
-/// The rows of one task against columns [begin, end) of a chunk, packed at `columns`.
+/// A block of rows against columns [begin, end) of a chunk, packed at `columns`.
 template <class T>
-void run_task(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t begin, int64_t end, const T* columns) {
+void run_block(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t begin, int64_t end, const T* columns) {
   const FusedGemm<T>& p = *plan.product;
   const int64_t row_end = std::min(plan.m, row + kBlockRows);
   T* packed_rows = chunk.packed_rows != nullptr ? chunk.packed_rows + row * chunk.depth
                                                 : gemm_scratch<T>(GemmScratch::rows, kBlockRows * chunk.depth);
   if (chunk.packed_rows == nullptr) pack_rows(plan, chunk, row, row_end, packed_rows);
+  NextRows<T> next;
+  if (plan.direct) {
+    const T* rows = static_cast<const T*>(plan.a.data);
+    next = {rows + row_end * plan.a.ld, rows + std::min(plan.m, row_end + kBlockRows) * plan.a.ld};
+  }
   const int64_t step = kBlockColumns / kTileColumns<T> * kTileColumns<T>;
   for (int64_t j = begin; j < end;) {
     Pass<T> pass;
@@ -253,7 +272,7 @@ void run_task(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t b
       pass.k0 = chunk.k0 + l;
       pass.depth = std::min(kDepth, chunk.depth - l);
       pass.beta = pass.k0 == 0 ? p.beta : T{1};
-      multiply_block(plan, pass);
+      multiply_block(plan, pass, next);
     }
     if (p.finish && chunk.k0 + chunk.depth == plan.k) p.finish(pass.c, pass.ldc, block);
     j = pass.column_end;
@@ -292,7 +311,7 @@ void run_chunk(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chun
   const bool serial = plan.m * plan.n * plan.k < kSerialWork;
   pack_shared(threads, plan, chunk, serial);
   const int64_t parts = ceil_div(chunk.column_end - chunk.column, plan.task_columns);
-  each_task(threads, serial, ceil_div(plan.m, kBlockRows) * parts, [&](int64_t task) HWY_ATTR {
+  each_task(threads, serial, ceil_div(plan.m, plan.task_rows) * parts, [&](int64_t task) HWY_ATTR {
     const int64_t begin = cut_columns(chunk, chunk.column + task % parts * plan.task_columns);
     const int64_t end = cut_columns(chunk, begin + plan.task_columns);
     T* columns = nullptr;
@@ -302,7 +321,10 @@ void run_chunk(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chun
       columns = gemm_scratch<T>(GemmScratch::columns, (plan.task_columns + kTileColumns<T>)*chunk.depth);
       pack_columns(plan, chunk, begin, end, columns);
     }
-    run_task(plan, chunk, task / parts * kBlockRows, begin, end, columns);
+    const int64_t first = task / parts * plan.task_rows;
+    for (int64_t row = first; row < std::min(plan.m, first + plan.task_rows); row += kBlockRows) {
+      run_block(plan, chunk, row, begin, end, columns);
+    }
   });
 }
 
