@@ -18,7 +18,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-inline constexpr int64_t kBlockClasses = 256;
+inline constexpr int64_t kBlockClasses = 128;  // their logits stay in the L2 cache
 
 /// Rows [first, first + count) on their way from logits to gradients. What is kept per position has `count` elements.
 template <class A>
@@ -26,6 +26,7 @@ struct LossChunk {
   const LinearCrossEntropy* args;
   int64_t first, count;
   int64_t classes, blocks;
+  A* chunk;                         // [classes, count]
   std::vector<A> most, sum, total;  // [blocks, count]: of one block of classes
   std::vector<A> lse;
   std::vector<A> at_target;  // the target's logit
@@ -38,6 +39,7 @@ struct LossChunk {
         count(rows),
         classes(a.weight.dim(0)),
         blocks((classes + kBlockClasses - 1) / kBlockClasses),
+        chunk(a.chunk.data<A>()),
         most(static_cast<size_t>(blocks * rows)),
         sum(most.size()),
         total(most.size()),
@@ -46,7 +48,7 @@ struct LossChunk {
         scale(lse.size()),
         counted(lse.size()) {}
 
-  A* logits(int64_t label) const { return args->chunk.data<A>() + label * count; }
+  A* logits(int64_t label) const { return chunk + label * count; }
   int64_t target(int64_t i) const { return args->targets.data<int64_t>()[first + i]; }
   const void* x() const {
     const int64_t offset = first * args->x.dim(1) * static_cast<int64_t>(size_of(args->x.dtype()));
@@ -89,29 +91,34 @@ void transform_class(const LossChunk<A>& c, int64_t label) {
   if (changes_logits(args.options)) transform_row(args.options, u, c.count, u);
 }
 
-/// Maximum, Σ exp(u − maximum) and Σ u over the classes [begin, end) of each position.
+/// Maximum, Σ exp(u − maximum) and Σ u over the classes [begin, end) of each position. Class by class, as memory lies.
 template <class A>
 void sum_block(LossChunk<A>& c, int64_t block, int64_t begin, int64_t end) {
   const hn::ScalableTag<A> d;
-  const auto lowest = hn::Set(d, -std::numeric_limits<A>::infinity());
+  constexpr A kLowest = -std::numeric_limits<A>::infinity();
+  const auto at = static_cast<size_t>(block * c.count);
+  A* most = c.most.data() + at;
+  A* sum = c.sum.data() + at;
+  A* total = c.total.data() + at;
+  std::fill_n(most, c.count, kLowest);
+  for (int64_t label = begin; label < end; ++label) {
+    transform_class(c, label);
+    const A* u = c.logits(label);
+    for_vectors(d, c.count, [&](int64_t i, size_t lanes) HWY_ATTR {
+      store_n(d, hn::Max(load_n(d, most + i, lanes), load_n(d, u + i, lanes)), most + i, lanes);
+    });
+  }
   const bool smooth = c.args->options.label_smoothing != 0.0;
-  for (int64_t label = begin; label < end; ++label) transform_class(c, label);
-  for_vectors(d, c.count, [&](int64_t i, size_t lanes) HWY_ATTR {
-    const auto at = static_cast<size_t>(block * c.count + i);
-    auto most = lowest;
-    for (int64_t label = begin; label < end; ++label) most = hn::Max(most, load_n(d, c.logits(label) + i, lanes));
-    const auto shift = hn::IfThenZeroElse(hn::Eq(most, lowest), most);
-    auto sum = hn::Zero(d);
-    auto total = hn::Zero(d);
-    for (int64_t label = begin; label < end; ++label) {
-      const auto value = load_n(d, c.logits(label) + i, lanes);
-      sum = hn::Add(sum, exp_flushed(d, hn::Sub(value, shift)));
-      if (smooth) total = hn::Add(total, value);
-    }
-    store_n(d, most, &c.most[at], lanes);
-    store_n(d, sum, &c.sum[at], lanes);
-    store_n(d, total, &c.total[at], lanes);
-  });
+  for (int64_t label = begin; label < end; ++label) {
+    const A* u = c.logits(label);
+    for_vectors(d, c.count, [&](int64_t i, size_t lanes) HWY_ATTR {
+      const auto highest = load_n(d, most + i, lanes);
+      const auto shift = hn::IfThenZeroElse(hn::Eq(highest, hn::Set(d, kLowest)), highest);
+      const auto value = load_n(d, u + i, lanes);
+      store_n(d, hn::Add(load_n(d, sum + i, lanes), exp_flushed(d, hn::Sub(value, shift))), sum + i, lanes);
+      if (smooth) store_n(d, hn::Add(load_n(d, total + i, lanes), value), total + i, lanes);
+    });
+  }
 }
 
 /// The blocks' sums of position i as those of its whole row, block after block.
