@@ -21,7 +21,8 @@ namespace lamina::ops::HWY_NAMESPACE {
 
 inline constexpr int64_t kDepth = 384;           // of k per pass over a block of C
 inline constexpr int64_t kChunkDepth = 1152;     // of k packed at once
-inline constexpr int64_t kPackDepth = 128;       // of k per stretch of packing
+inline constexpr int64_t kPackDepth = 8;         // of k per stretch of packing across it
+inline constexpr int64_t kPackTaskDepth = 192;   // of k per task of such packing
 inline constexpr int64_t kChunkBytes = 6 << 20;  // of packed B
 inline constexpr int64_t kBlockRows = 96;        // of A and C per task
 inline constexpr int64_t kBlockColumns = 480;    // of C kept in the L2 cache while k advances
@@ -128,13 +129,18 @@ int64_t cut_columns(const Chunk<T>& chunk, int64_t column) {
   return crumb ? chunk.column_end : std::min(column, chunk.column_end);
 }
 
+/// Part of k within a chunk.
+struct Depths {
+  int64_t begin, end;
+};
+
 /// Columns [begin, end) of a chunk, as panels: where B lies across k a short stretch of it at a time, so that rows are
-/// read whole.
+/// read whole, as memory likes it.
 template <class T>
-void pack_columns(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, T* to) {
+void pack_columns(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, Depths part, T* to) {
   const int64_t step = plan.b.transpose ? chunk.depth : kPackDepth;
-  for (int64_t l = 0; l < chunk.depth; l += step) {
-    const int64_t depth = std::min(step, chunk.depth - l);
+  for (int64_t l = part.begin; l < part.end; l += step) {
+    const int64_t depth = std::min(step, part.end - l);
     for (int64_t j = begin; j < end;) {
       const int64_t count = panel_columns<T>(j, chunk.column_end);
       const int64_t width = round_up(count, kLanes<T>);
@@ -145,10 +151,10 @@ void pack_columns(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int
 }
 
 template <class T>
-void pack_rows(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, T* to) {
-  const int64_t step = !plan.a.transpose ? chunk.depth : kPackDepth;
-  for (int64_t l = 0; l < chunk.depth; l += step) {
-    const int64_t depth = std::min(step, chunk.depth - l);
+void pack_rows(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, Depths part, T* to) {
+  const int64_t step = plan.a.transpose ? kPackDepth : chunk.depth;
+  for (int64_t l = part.begin; l < part.end; l += step) {
+    const int64_t depth = std::min(step, part.end - l);
     for (int64_t i = begin; i < end; i += kTileRows) {
       const int64_t count = std::min<int64_t>(kTileRows, end - i);
       if (plan.direct && count == kTileRows) continue;
@@ -248,7 +254,7 @@ void run_block(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t 
   const int64_t row_end = std::min(plan.m, row + kBlockRows);
   T* packed_rows = chunk.packed_rows != nullptr ? chunk.packed_rows + row * chunk.depth
                                                 : gemm_scratch<T>(GemmScratch::rows, kBlockRows * chunk.depth);
-  if (chunk.packed_rows == nullptr) pack_rows(plan, chunk, row, row_end, packed_rows);
+  if (chunk.packed_rows == nullptr) pack_rows(plan, chunk, row, row_end, {0, chunk.depth}, packed_rows);
   NextRows<T> next;
   if (plan.direct) {
     const T* rows = static_cast<const T*>(plan.a.data);
@@ -288,20 +294,37 @@ void each_task(const Threads& threads, bool serial, int64_t tasks, const F& body
   }
 }
 
+/// A side of a chunk cut into tasks for packing: along k where rows are to be read whole, else across it.
+struct PackTasks {
+  int64_t extent, step;
+  int64_t depth, depth_step;
+  int64_t count() const { return ceil_div(extent, step) * ceil_div(depth, depth_step); }
+  int64_t first(int64_t task) const { return task / ceil_div(depth, depth_step) * step; }
+  Depths part(int64_t task) const {
+    const int64_t begin = task % ceil_div(depth, depth_step) * depth_step;
+    return {begin, std::min(depth, begin + depth_step)};
+  }
+};
+inline PackTasks pack_tasks(bool shared, bool across, int64_t extent, int64_t step, int64_t depth) {
+  if (!shared) return {0, 1, 0, 1};
+  return across ? PackTasks{extent, 4 * step, depth, kPackTaskDepth} : PackTasks{extent, step, depth, depth};
+}
+
 /// Packs what the tasks of a chunk share.
 template <class T>
 void pack_shared(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chunk, bool serial) {
-  const int64_t step = 8 * kTileColumns<T>;
-  const int64_t column_tasks = chunk.packed_columns != nullptr ? ceil_div(chunk.column_end - chunk.column, step) : 0;
-  const int64_t row_tasks = chunk.packed_rows != nullptr ? ceil_div(plan.m, kBlockRows) : 0;
-  each_task(threads, serial, column_tasks + row_tasks, [&](int64_t task) HWY_ATTR {
-    if (task < column_tasks) {
-      const int64_t begin = cut_columns(chunk, chunk.column + task * step);
-      pack_columns(plan, chunk, begin, cut_columns(chunk, begin + step),
+  const PackTasks columns = pack_tasks(chunk.packed_columns != nullptr, !plan.b.transpose,
+                                       chunk.column_end - chunk.column, 8 * kTileColumns<T>, chunk.depth);
+  const PackTasks rows = pack_tasks(chunk.packed_rows != nullptr, plan.a.transpose, plan.m, kBlockRows, chunk.depth);
+  each_task(threads, serial, columns.count() + rows.count(), [&](int64_t task) HWY_ATTR {
+    if (task < columns.count()) {
+      const int64_t begin = cut_columns(chunk, chunk.column + columns.first(task));
+      pack_columns(plan, chunk, begin, cut_columns(chunk, begin + columns.step), columns.part(task),
                    chunk.packed_columns + (begin - chunk.column) * chunk.depth);
     } else {
-      const int64_t row = (task - column_tasks) * kBlockRows;
-      pack_rows(plan, chunk, row, std::min(plan.m, row + kBlockRows), chunk.packed_rows + row * chunk.depth);
+      const int64_t row = rows.first(task - columns.count());
+      pack_rows(plan, chunk, row, std::min(plan.m, row + rows.step), rows.part(task - columns.count()),
+                chunk.packed_rows + row * chunk.depth);
     }
   });
 }
@@ -319,7 +342,7 @@ void run_chunk(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chun
       columns = chunk.packed_columns + (begin - chunk.column) * chunk.depth;
     } else {
       columns = gemm_scratch<T>(GemmScratch::columns, (plan.task_columns + kTileColumns<T>)*chunk.depth);
-      pack_columns(plan, chunk, begin, end, columns);
+      pack_columns(plan, chunk, begin, end, {0, chunk.depth}, columns);
     }
     const int64_t first = task / parts * plan.task_rows;
     for (int64_t row = first; row < std::min(plan.m, first + plan.task_rows); row += kBlockRows) {
@@ -333,8 +356,8 @@ void run_blocked(const Threads& threads, const FusedGemm<T>& p) {
   const Plan<T> plan = make_plan(p);
   Chunk<T> chunk{};
   // A single block of rows uses each column once, and a single part of the columns each row: their tasks pack for
-  // themselves.
-  if (plan.m > kBlockRows) {
+  // themselves, but for columns across k, which are read in whole rows.
+  if (plan.m > kBlockRows || !plan.b.transpose) {
     chunk.packed_columns = gemm_scratch<T>(GemmScratch::columns, plan.chunk_columns * plan.chunk_depth);
   }
   if (plan.task_columns < plan.chunk_columns) {
