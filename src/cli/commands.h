@@ -13,4 +13,8 @@ void add_ops(CLI::App& program);
 void add_plan(CLI::App& program);
 void add_presets(CLI::App& program);
 
+// Those of `lamina bench`.
+void add_bench_load(CLI::App& bench);
+void add_bench_train(CLI::App& bench);
+
 }  // namespace lamina::cli
