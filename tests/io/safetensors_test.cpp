@@ -47,6 +47,23 @@ class SafetensorsFolder : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
+/// Memory that is given back holds the file's numbers again, which what was written into it did not change.
+TEST_F(SafetensorsFolder, ReleasedTensorsAreReadFromTheFileAgain) {
+  constexpr int64_t kNumbers = 1 << 14;  // sixteen pages
+  const Device device = Device::cpu(1);
+  io::write_safetensors(path("a"), {{"big", Tensor::full({kNumbers}, 3.0, DType::f32, device)},
+                                    {"small", Tensor::full({4}, 5.0, DType::f32, device)}});
+  const SafetensorsFile file = SafetensorsFile::open(path("a"), device);
+  Tensor big = file.tensor("big");
+  Tensor small = file.tensor("small");
+  big.fill_(7.0);
+  small.fill_(9.0);
+  file.release("big");
+  EXPECT_EQ(big.to_vector<float>()[kNumbers / 2], 3.0F);
+  EXPECT_EQ(small.to_vector<float>(), std::vector<float>(4, 9.0F));
+  EXPECT_THROW(file.release("none"), Error);
+}
+
 TEST_F(SafetensorsFolder, WhatIsWrittenIsRead) {
   const Device device = Device::cpu(1);
   io::NamedTensors tensors;

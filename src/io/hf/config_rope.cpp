@@ -248,6 +248,8 @@ void ConfigMap::local_and_global_rope(Draft& draft, double local_theta, double g
     slot("rope_theta") = rope.theta;
     slot("rope_local_base_freq") = near.theta;
     slot("rope_parameters") = {{"full_attention", full}, {"sliding_attention", sliding}};
+    full.erase("rope_theta");
+    if (full["rope_type"] != "default") slot("rope_scaling") = full;
     return;
   }
   const auto part = [&](const char* key) -> const Json* {

@@ -98,6 +98,7 @@ void cohere(ConfigMap& m, Draft& d) {
   bool normed = !std::holds_alternative<NoQkNorm>(a.qk_norm);
   m.entry("use_qk_norm", normed, false);
   if (m.reading() && normed) a.qk_norm = PerHeadQkNorm{{}, true};
+  m.ignore({"model_max_length"});
 }
 
 /// Layers with a window are rotated, the others have no position.
@@ -121,12 +122,10 @@ void cohere2(ConfigMap& m, Draft& d) {
   m.only("order_of_interleaved_layers", {"\"local_attn_first\""}, "other orders are not read");
   m.only("position_embedding_type", {"\"rope_gptj\""}, "other positions are not read");
   m.only("rotary_pct", {"1.0", "1"}, "partial rotation is not read");
-  m.only("use_embedding_sharing", {"true"}, "");
   m.only("use_gated_activation", {"true"}, "plain feed-forwards are not read");
   m.only("use_parallel_block", {"true"}, "serial blocks are not read");
-  m.only("use_parallel_embedding", {"false"}, "");
   m.only("use_qk_norm", {"false"}, "norms of queries and keys are not read");
-  m.ignore({"cache_implementation", "layer_switch"});
+  m.ignore({"cache_implementation", "layer_switch", "use_embedding_sharing", "use_parallel_embedding"});
 }
 
 NameMap cohere_names() {

@@ -277,8 +277,8 @@ void mpt(ConfigMap& m, Draft& d) {
   m.only("expansion_ratio", {"4", "4.0"}, "the family's feed-forward is four times as wide");
   m.only("no_bias", {"true"}, "the family has no biases");
   m.only("logit_scale", {"null"}, "the family does not scale logits");
-  m.only("embedding_fraction", {"1.0", "1"}, "");
-  m.ignore({"emb_pdrop", "learned_pos_emb", "init_device", "norm_type", "init_config", "verbose"});
+  m.only("embedding_fraction", {"1.0", "1"}, "the family's reader does not know other fractions");
+  m.ignore({"emb_pdrop", "learned_pos_emb", "init_device", "norm_type", "init_config", "verbose", "tokenizer_name"});
   ConfigMap& attention = m.nested("attn_config");
   attention.entry("clip_qkv", a.clip_qkv, {});
   if (a.clip_qkv == 0.0) a.clip_qkv.reset();

@@ -201,7 +201,7 @@ void nemotron(ConfigMap& m, Draft& d) {
 void starcoder2(ConfigMap& m, Draft& d) {
   Attention& a = decoder(m, d, {49152, 3072, 30, 24, 2, 4096});
   m.entry("head_dim", a.head_dim, {});
-  PlainFfn& f = plain(m, d, "intermediate_size", 12288, "hidden_act", "gelu_pytorch_tanh");
+  PlainFfn& f = plain(m, d, "intermediate_size", 12288, "hidden_act|activation_function", "gelu_pytorch_tanh");
   layer_norm(m, d, "norm_epsilon", 1e-5);
   tied(m, d, true);
   m.rope(d, {});

@@ -44,6 +44,9 @@ void phi3(ConfigMap& m, Draft& d) {
   window_everywhere(m, d, {});
   m.only("attention_bias", {"false"}, "the family has no biases");
   m.only("mlp_bias", {"false"}, "the family has no biases");
+  m.only("lm_head_bias", {"false"}, "the family has no biases");
+  m.only("full_attn_mod", {"1"}, "the family's reader has no alternating layers");
+  m.ignore({"interpolate_factor"});
 }
 
 NameMap phi3_names() {

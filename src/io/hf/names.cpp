@@ -233,7 +233,7 @@ Tensor pack(const Stored& stored, const std::vector<Tensor>& weights) {
   if (weights.size() == 1 && stored.form != Form::transposed) {
     return piece_of(weights.front(), stored).reshape(stored.shape);
   }
-  const Tensor tensor = Tensor::empty(stored.shape, weights.front().dtype(), weights.front().device());
+  Tensor tensor = Tensor::empty(stored.shape, weights.front().dtype(), weights.front().device());
   move(stored, tensor, weights, false);
   return tensor;
 }

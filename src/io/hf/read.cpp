@@ -17,8 +17,9 @@ constexpr std::string_view kDerived[] = {".attn.bias",        ".attn.masked_bias
 /// Collects our weights from the stored tensors.
 class Loader {
  public:
-  Loader(const Family& family, const arch::ArchSpec& spec, Shards& shards, const HfReadOptions& options)
-      : family_(family), spec_(spec), shards_(shards), options_(options), device_(Device::cpu()) {}
+  Loader(const Family& family, const arch::ArchSpec& spec, Shards& shards, const HfReadOptions& options,
+         const Device& host)
+      : family_(family), spec_(spec), shards_(shards), options_(options), device_(host) {}
 
   NamedTensors load() {
     const std::vector<Stored> list = stored_tensors(family_.names, spec_);
@@ -60,7 +61,10 @@ class Loader {
       return;
     }
     std::vector<Tensor> targets;
-    for (const WeightSlot& weight : stored.weights) targets.push_back(target(weight, tensor.dtype(), name));
+    for (const WeightSlot& weight : stored.weights) {
+      const Tensor whole = target(weight, tensor.dtype(), name);
+      targets.push_back(Tensor::borrow(whole.raw(), whole.shape(), whole.dtype(), copier_, nullptr));
+    }
     unpack(stored, options_.dtype ? tensor.to(*options_.dtype) : tensor, targets);
     shards_.release(name);
   }
@@ -137,6 +141,8 @@ class Loader {
   Shards& shards_;
   const HfReadOptions& options_;
   Device device_;
+  /// Copies wait for memory, not for arithmetic: more threads would not be done sooner, but spin where cores are busy.
+  Device copier_ = Device::cpu(1);
   std::set<std::string> expected_;
   std::map<std::string, Tensor> weights_;
 };
@@ -151,8 +157,9 @@ Checkpoint read_hf(const std::string& folder, const Device& device, const HfRead
   const hf::Config config = hf::read_config(read_text(path), path);
   Checkpoint checkpoint{config.spec, {}, std::string(config.family->model_type), config.tokens};
   const bool on_host = device.kind() == DeviceKind::cpu;
-  hf::Shards shards(folder, on_host ? device : Device::cpu());
-  checkpoint.tensors = hf::Loader(*config.family, checkpoint.spec, shards, options).load();
+  const Device host = on_host ? device : Device::cpu();
+  hf::Shards shards(folder, host);
+  checkpoint.tensors = hf::Loader(*config.family, checkpoint.spec, shards, options, host).load();
   if (!on_host) {
     for (auto& [name, tensor] : checkpoint.tensors) tensor = tensor.to(device);
   }
