@@ -26,7 +26,7 @@ void merge_tile(const T* tile, int64_t rows, int64_t columns, bool exchanged, T 
   HWY_ALIGN T turned[kTileRows * kTileColumns<T>];
   int64_t ld = kTileColumns<T>;
   if (exchanged) {
-    pack_along(tile, ld, kTileRows, kTileColumns<T>, turned, kTileRows);
+    turn_tile(tile, turned);
     tile = turned;
     ld = kTileRows;
     std::swap(rows, columns);
