@@ -65,14 +65,26 @@ int64_t read_through(const std::vector<fs::path>& files) {
   return bytes;
 }
 
-/// Looks at every page of every weight, so that nothing is left to be read later.
-unsigned touch(const nn::Model& model) {
+/// Looks at every page of a tensor whose last or last but one dimension is dense.
+unsigned touch(const Tensor& tensor) {
   constexpr int64_t kPage = 4096;
+  const bool turned = tensor.rank() == 2 && tensor.strides()[1] != 1;
+  const Tensor rows = (turned ? tensor.transpose(0, 1) : tensor).detach();
+  const int64_t count = rows.is_contiguous() ? 1 : rows.dim(0);
+  const int64_t bytes = rows.nbytes() / count;
+  const int64_t apart = count == 1 ? 0 : rows.strides()[0] * static_cast<int64_t>(size_of(rows.dtype()));
   unsigned sum = 0;
-  for (const auto& [name, tensor] : model.state_dict()) {
-    const auto* bytes = static_cast<const unsigned char*>(tensor.raw());
-    for (int64_t i = 0; i < tensor.nbytes(); i += kPage) sum += bytes[i];
+  for (int64_t row = 0; row < count; ++row) {
+    const auto* data = static_cast<const unsigned char*>(rows.raw()) + row * apart;
+    for (int64_t i = 0; i < bytes; i += kPage) sum += data[i];
+    sum += data[bytes - 1];
   }
+  return sum;
+}
+
+unsigned touch(const nn::Model& model) {
+  unsigned sum = 0;
+  for (const auto& [name, tensor] : model.state_dict()) sum += touch(tensor);
   return sum;
 }
 

@@ -210,16 +210,17 @@ std::vector<Stored> stored_tensors(const NameMap& names, const arch::ArchSpec& r
 }
 
 bool is_view(const Stored& stored) {
-  if (stored.piece >= 0 || stored.form == Form::transposed) return false;
+  if (stored.piece >= 0 || (stored.form == Form::transposed && stored.batched)) return false;
   return stored.weights.size() == 1 || (stored.groups == 1 && !stored.batched);
 }
 
 std::vector<Tensor> views_of(const Stored& stored, const Tensor& tensor) {
   std::vector<Tensor> views;
-  if (stored.weights.size() == 1) return {tensor.reshape(stored.weights.front().shape)};
+  const Tensor rows = stored.form == Form::transposed ? tensor.transpose(0, 1) : tensor;
+  if (stored.weights.size() == 1) return {rows.reshape(stored.weights.front().shape)};
   int64_t begin = 0;
   for (const WeightSlot& weight : stored.weights) {
-    views.push_back(tensor.slice(0, begin, weight.shape[0]));
+    views.push_back(rows.slice(0, begin, weight.shape[0]));
     begin += weight.shape[0];
   }
   return views;
