@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help deps build quickstart test bench lint docs install clean
+.PHONY: help deps build quickstart test bench lint docs stories install clean
 help:
 	@echo "make deps        install what the build needs (Debian packages, by name)"
 	@echo "make build       build/bin/lamina"
@@ -11,6 +11,7 @@ help:
 	@echo "make bench       measure against the machine's limits and other libraries; table and build/bench.json"
 	@echo "make lint        clang-format, clang-tidy"
 	@echo "make docs        regenerate docs/operators.md and docs/architecture-file.md from the code"
+	@echo "make stories     fetch a small trained model into build/stories15M.bin (npm package, 61 MB)"
 	@echo "make install     install the library and program (PREFIX=/usr/local)"
 
 deps:
@@ -45,6 +46,9 @@ docs: deps $(BUILD)/build.ninja
 	cmake --build $(BUILD) -j $(JOBS) --target op_test lamina_program
 	$(BUILD)/bin/op_test --support-table > docs/operators.md
 	$(BUILD)/bin/lamina presets schema > docs/architecture-file.md
+
+stories:
+	@tools/fetch-stories $(BUILD)/stories15M.bin
 
 install: build
 	cmake --build $(BUILD) -j $(JOBS)

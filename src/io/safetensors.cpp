@@ -1,14 +1,12 @@
 #include "lamina/io/safetensors.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <bit>
-#include <cerrno>
 #include <cstring>
 
+#include "lamina/io/mapped_file.h"
 #include "lamina/io/safetensors_header.h"
 
 namespace lamina::io {
@@ -19,8 +17,6 @@ static_assert(std::endian::native == std::endian::little, "safetensors holds lit
 constexpr uint64_t kLengthBytes = 8;
 /// As the reference reader allows: a header this long describes about a million tensors.
 constexpr uint64_t kLargestHeader = 100'000'000;
-
-std::string reason() { return std::strerror(errno); }
 
 }  // namespace
 
@@ -47,20 +43,10 @@ SafetensorsFile SafetensorsFile::parse(std::span<std::byte> bytes, const std::st
 }
 
 SafetensorsFile SafetensorsFile::open(const std::string& path, const Device& device) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  LAMINA_CHECK(descriptor >= 0, path, ": cannot be opened: ", reason(), "; check the name and the permissions");
-  const std::shared_ptr<void> closer(nullptr, [descriptor](void*) { ::close(descriptor); });
-  struct stat status {};
-  LAMINA_CHECK(::fstat(descriptor, &status) == 0, path, ": cannot be examined: ", reason());
-  LAMINA_CHECK(S_ISREG(status.st_mode), path, ": is not a regular file; give the path of a safetensors file");
-  const auto size = static_cast<size_t>(status.st_size);
-  if (size == 0) return parse({}, path, device, nullptr);
-  // Private and writable: an operator that writes into a loaded tensor changes its own copy of the page, never the
-  // file.
-  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor, 0);
-  LAMINA_CHECK(memory != MAP_FAILED, path, ": ", size, " bytes cannot be mapped into memory: ", reason());
-  std::shared_ptr<void> mapping(memory, [size](void* start) { ::munmap(start, size); });
-  return parse({static_cast<std::byte*>(memory), size}, path, device, std::move(mapping));
+  MappedFile mapped = map_file(path, "a safetensors file");
+  SafetensorsFile file = parse(mapped.bytes, path, device, std::move(mapped.owner));
+  file.mapped_ = true;
+  return file;
 }
 
 const SafetensorsFile::Entry& SafetensorsFile::entry(const std::string& name) const {
@@ -83,6 +69,16 @@ Tensor SafetensorsFile::tensor(const std::string& name) const {
   Tensor copy = Tensor::empty(found.shape, found.dtype, device_);
   std::memcpy(copy.raw(), first, found.end - found.begin);
   return copy;
+}
+
+void SafetensorsFile::release(const std::string& name) const {
+  const Entry& found = entry(name);
+  if (!mapped_) return;
+  // Whole pages inside the tensor: those at its ends hold neighbours too.
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data_ + found.begin) + page - 1) / page * page;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(data_ + found.end) / page * page;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // NOLINT
 }
 
 NamedTensors SafetensorsFile::tensors() const {

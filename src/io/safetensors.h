@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -14,6 +15,8 @@ namespace lamina::io {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 using Metadata = std::map<std::string, std::string>;
+/// Called with the bytes done so far and the bytes in all; may be empty.
+using Progress = std::function<void(int64_t done, int64_t total)>;
 
 /// A safetensors file: 8 bytes of little-endian header length, a JSON object {name: {dtype, shape, data_offsets}}, then
 /// the elements. Opening checks everything the header says, so that a damaged or hostile file is an Error that names
@@ -39,6 +42,9 @@ class SafetensorsFile {
   /// Every tensor, in the order of names().
   NamedTensors tensors() const;
   const Metadata& metadata() const { return metadata_; }
+  /// Gives the memory of a tensor's elements back to the system, for one that was copied: they are read from the file
+  /// again when needed. No view of it may have been written to. Does nothing for bytes that are no mapped file.
+  void release(const std::string& name) const;
 
   struct Entry {
     DType dtype = DType::f32;
@@ -55,6 +61,7 @@ class SafetensorsFile {
   Device device_;
   std::shared_ptr<void> owner_;
   std::byte* data_ = nullptr;
+  bool mapped_ = false;
   std::map<std::string, Entry> entries_;
   std::vector<std::string> names_;
   Metadata metadata_;
@@ -63,6 +70,7 @@ class SafetensorsFile {
 /// Writes the tensors to `path` atomically: a temporary file in the same folder, flushed to the disk and renamed, so
 /// that a reader or a crash sees the old file or the new one and nothing between. Elements are laid out by descending
 /// element size, then by name, so that each is aligned and equal contents give equal files.
-void write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
+void write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {},
+                       const Progress& progress = {});
 
 }  // namespace lamina::io

@@ -104,7 +104,8 @@ std::string header_of(const std::string& path, const NamedTensors& tensors, cons
 
 }  // namespace
 
-void write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
+void write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata,
+                       const Progress& progress) {
   const NamedTensors ordered = in_file_order(path, tensors);
   const std::string header = header_of(path, ordered, metadata);
   const auto length = static_cast<uint64_t>(header.size());
@@ -112,9 +113,14 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors, con
   TemporaryFile file(path);
   file.write(&length, sizeof length);
   file.write(header.data(), header.size());
+  int64_t done = 0;
+  int64_t total = 0;
+  for (const auto& [name, tensor] : ordered) total += tensor.nbytes();
   for (const auto& [name, tensor] : ordered) {
     const Tensor dense = tensor.detach().to(host).contiguous();
     if (dense.numel() > 0) file.write(dense.raw(), static_cast<size_t>(dense.nbytes()));
+    done += dense.nbytes();
+    if (progress) progress(done, total);
   }
   file.publish();
 }

@@ -10,6 +10,7 @@
 #include "lamina/arch/layers.h"
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
+#include "lamina/autograd/tape.h"
 #include "lamina/nn/model.h"
 #include "support/close.h"
 
@@ -165,6 +166,53 @@ inline std::unique_ptr<nn::Model> in_double(const nn::Model& model, const Device
   auto wide = std::make_unique<nn::Model>(model.spec(), device, nn::ModelOptions{.dtype = DType::f64});
   wide->load_state_dict(model.state_dict());
   return wide;
+}
+
+/// Loss and gradients by name of one step, everything followed.
+struct Step {
+  double loss = 0;
+  nn::StateDict grads;
+};
+inline Step step(nn::Model& model, const Device& device, const nn::RunOptions& run, bool checkpointed = false) {
+  Tape tape;
+  for (auto& [name, tensor] : model.named_parameters()) tape.watch(tensor);
+  const Tensor ids = ids_tensor(random_ids(22, model.spec().vocab_size), 2, device);
+  const Tensor targets = ids_tensor(random_ids(22, model.spec().vocab_size, 9), 2, device);
+  nn::RunOptions options = run;
+  if (checkpointed) options.checkpoint = &tape;
+  const auto loss = model.loss(ids, targets, {}, options);
+  tape.backward(loss.total);
+  return {loss.total.item(), model.named_gradients(tape)};
+}
+
+/// The gradient along a random direction v is (f(w + h·v) − f(w − h·v)) / 2h, in double precision. Leaves the weights
+/// moved.
+inline void expect_slope(nn::Model& model, const Device& device, const std::string& what) {
+  const Step done = step(model, device, {});
+  std::mt19937_64 random(5);
+  std::uniform_real_distribution<double> uniform(-1.0, 1.0);
+  double slope = 0;
+  std::vector<std::pair<Tensor, std::vector<double>>> moves;
+  const nn::StateDict weights = model.state_dict();
+  for (size_t i = 0; i < weights.size(); ++i) {
+    std::vector<double> direction(static_cast<size_t>(weights[i].second.numel()));
+    const auto grad = done.grads[i].second.to_vector<double>();
+    ASSERT_EQ(done.grads[i].first, weights[i].first) << what;
+    for (size_t k = 0; k < direction.size(); ++k) slope += (direction[k] = uniform(random)) * grad[k];
+    moves.emplace_back(weights[i].second, std::move(direction));
+  }
+  const auto moved_loss = [&](double by) {
+    for (auto& [weight, direction] : moves) {
+      std::vector<double> values = direction;
+      for (double& value : values) value *= by;
+      weight.add_(Tensor::from(values, weight.shape(), device));
+    }
+    return step(model, device, {}).loss;
+  };
+  constexpr double kStep = 1e-7;  // small, so that hardly a number crosses a kink (a clip, relu) on the way
+  const double up = moved_loss(kStep);
+  const double down = moved_loss(-2 * kStep);
+  EXPECT_NEAR((up - down) / (2 * kStep), slope, 1e-6 * std::max(1.0, std::abs(slope))) << what;
 }
 
 }  // namespace lamina::testing

@@ -37,23 +37,6 @@ TEST(Model, ParametersAreThoseTheArchitectureLists) {
   }
 }
 
-/// Loss and gradients by name of one step, everything followed.
-struct Step {
-  double loss = 0;
-  nn::StateDict grads;
-};
-Step step(nn::Model& model, const Device& device, const nn::RunOptions& run, bool checkpointed = false) {
-  Tape tape;
-  for (auto& [name, tensor] : model.named_parameters()) tape.watch(tensor);
-  const Tensor ids = ids_tensor(random_ids(22, model.spec().vocab_size), 2, device);
-  const Tensor targets = ids_tensor(random_ids(22, model.spec().vocab_size, 9), 2, device);
-  nn::RunOptions options = run;
-  if (checkpointed) options.checkpoint = &tape;
-  const auto loss = model.loss(ids, targets, {}, options);
-  tape.backward(loss.total);
-  return {loss.total.item(), model.named_gradients(tape)};
-}
-
 TEST(Model, EveryParameterOfEveryDensePresetLearns) {
   const Device device = Device::cpu(2);
   for (const NamedSpec& named : dense_tiny_presets()) {
@@ -71,37 +54,12 @@ TEST(Model, EveryParameterOfEveryDensePresetLearns) {
   }
 }
 
-// f(w + h·v) − f(w − h·v) over 2h is the gradient along v, in double precision.
 TEST(Model, GradientsAgreeWithDifferences) {
   const Device device = Device::cpu(2);
   for (const char* preset : {"llama-tiny", "gpt2-tiny", "gemma-2-tiny", "t5-tiny", "falcon-tiny"}) {
     nn::Model model(changed(preset, {}).spec, device, {.dtype = DType::f64});
     scramble(model);
-    const Step done = step(model, device, {});
-    std::mt19937_64 random(5);
-    std::uniform_real_distribution<double> uniform(-1.0, 1.0);
-    double slope = 0;
-    std::vector<std::pair<Tensor, Tensor>> moves;  // the parameter, the direction
-    const nn::StateDict weights = model.state_dict();
-    for (size_t i = 0; i < weights.size(); ++i) {
-      std::vector<double> direction(static_cast<size_t>(weights[i].second.numel()));
-      const auto grad = done.grads[i].second.to_vector<double>();
-      ASSERT_EQ(done.grads[i].first, weights[i].first);
-      for (size_t k = 0; k < direction.size(); ++k) slope += (direction[k] = uniform(random)) * grad[k];
-      moves.emplace_back(weights[i].second, Tensor::from(direction, weights[i].second.shape(), device));
-    }
-    constexpr double kStep = 1e-6;
-    const auto moved_loss = [&](double by) {
-      for (auto& [weight, direction] : moves) {
-        auto values = direction.to_vector<double>();
-        for (double& value : values) value *= by;
-        weight.add_(Tensor::from(values, weight.shape(), device));
-      }
-      return step(model, device, {}).loss;
-    };
-    const double up = moved_loss(kStep);
-    const double down = moved_loss(-2 * kStep);
-    EXPECT_NEAR((up - down) / (2 * kStep), slope, 1e-6 * std::max(1.0, std::abs(slope))) << preset;
+    expect_slope(model, device, preset);
   }
 }
 

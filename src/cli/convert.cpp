@@ -1,0 +1,99 @@
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "lamina/arch/count.h"
+#include "lamina/arch/plan.h"
+#include "lamina/cli/commands.h"
+#include "lamina/io/hf.h"
+#include "lamina/io/model_file.h"
+
+namespace lamina::cli {
+namespace {
+
+struct ConvertArguments {
+  std::string source;
+  std::string target;
+  std::string to = "hf";
+  std::string dtype;
+  std::string max_shard_size = "5GB";
+  std::string family;
+  bool force = false;
+};
+
+/// "5GB", "300MB", "1000".
+int64_t bytes_from(const std::string& text) {
+  size_t used = 0;
+  double number = -1;
+  try {
+    number = std::stod(text, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  const std::string unit = text.substr(used);
+  double factor = 0;
+  if (unit.empty() || unit == "B") factor = 1;
+  if (unit == "KB") factor = 1e3;
+  if (unit == "MB") factor = 1e6;
+  if (unit == "GB") factor = 1e9;
+  LAMINA_CHECK(used > 0 && factor > 0 && number * factor >= 1 && number * factor < 9e18, "--max-shard-size ", text,
+               ": expected a size such as 5GB, 300MB or 1000000");
+  return static_cast<int64_t>(number * factor);
+}
+
+/// A percentage that counts up on a terminal, nothing elsewhere.
+io::Progress progress_of(const char* what) {
+  if (::isatty(STDERR_FILENO) == 0) return {};
+  return [what, last = -1](int64_t done, int64_t total) mutable {
+    const int percent =
+        total > 0 ? static_cast<int>(100.0 * static_cast<double>(done) / static_cast<double>(total)) : 100;
+    if (percent == last) return;
+    last = percent;
+    std::fprintf(stderr, "\r%s %3d %%%s", what, percent, done == total ? "\n" : "");
+  };
+}
+
+void run(const ConvertArguments& arguments) {
+  LAMINA_CHECK(arguments.to == "hf" || arguments.to == "lamina", "--to ", arguments.to, ": expected hf or lamina");
+  std::optional<DType> dtype;
+  if (!arguments.dtype.empty()) {
+    dtype = dtype_from_name(arguments.dtype);
+    LAMINA_CHECK(dtype && is_floating(*dtype), "--dtype ", arguments.dtype, ": expected f32, bf16, f16 or f64");
+  }
+  const int64_t max_shard_bytes = bytes_from(arguments.max_shard_size);
+  LAMINA_CHECK(arguments.force || !std::filesystem::exists(arguments.target), arguments.target,
+               ": is there already; choose another name or give --force");
+  const io::Checkpoint checkpoint = io::read_model(arguments.source, Device::cpu(), {dtype, progress_of("reading")});
+  std::string as = "lamina's own format";
+  if (arguments.to == "hf") {
+    as = "model_type " + io::write_hf(arguments.target, checkpoint,
+                                      {arguments.family, {}, max_shard_bytes, arguments.force, progress_of("writing")});
+  } else {
+    io::write_native(arguments.target, checkpoint, arguments.force, progress_of("writing"));
+  }
+  std::printf("%s: %s parameters, %s\n", arguments.target.c_str(),
+              arch::with_commas(arch::count_parameters(checkpoint.spec).total).c_str(), as.c_str());
+}
+
+}  // namespace
+
+void add_convert(CLI::App& program) {
+  auto arguments = std::make_shared<ConvertArguments>();
+  CLI::App* command = program.add_subcommand(
+      "convert", "A model from one format to another: Hugging Face folders, lamina's own, llama2.c files (read only)");
+  command->add_option("source", arguments->source, "A Hugging Face or lamina folder, or a llama2.c .bin file")
+      ->required();
+  command->add_option("target", arguments->target, "The folder to make")->required();
+  command->add_option("--to", arguments->to, "hf or lamina")->capture_default_str();
+  command->add_option("--dtype", arguments->dtype, "Type of the weights: f32, bf16, f16 or f64 (default: as they are)");
+  command->add_option("--max-shard-size", arguments->max_shard_size, "Split the weights of an hf folder beyond this")
+      ->capture_default_str();
+  command->add_option("--family", arguments->family,
+                      "The model_type of an hf folder (default: the source's, or the first whose structure fits)");
+  command->add_flag("--force", arguments->force, "Replace the target if it is there");
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace lamina::cli

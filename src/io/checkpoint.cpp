@@ -1,0 +1,110 @@
+#include "lamina/io/checkpoint.h"
+
+#include <map>
+
+#include "lamina/arch/json.h"
+#include "lamina/arch/layers.h"
+#include "lamina/arch/presets.h"
+#include "lamina/arch/resolve.h"
+#include "lamina/arch/weights.h"
+#include "lamina/io/folder.h"
+
+namespace lamina::io {
+namespace {
+
+void add_slots(const std::vector<arch::Weight>& weights, const std::string& prefix, std::vector<WeightSlot>& slots) {
+  for (const arch::Weight& weight : weights) {
+    slots.push_back({prefix + weight.name, Shape(std::span<const int64_t>(weight.shape))});
+  }
+}
+
+/// What stands before the layers in the forward pass.
+bool comes_first(const arch::Weight& weight) {
+  return weight.name.starts_with("embedding.") || weight.name.starts_with("position.");
+}
+
+}  // namespace
+
+std::vector<WeightSlot> weight_slots(const arch::ArchSpec& resolved) {
+  std::vector<arch::Weight> before;
+  std::vector<arch::Weight> behind;
+  for (const arch::Weight& weight : arch::outer_weights(resolved)) {
+    (comes_first(weight) ? before : behind).push_back(weight);
+  }
+  std::vector<WeightSlot> slots;
+  add_slots(before, "", slots);
+  const std::vector<const arch::Block*> blocks = arch::layer_blocks(resolved);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    add_slots(arch::block_weights(resolved, *blocks[i]), str("layers.", i, "."), slots);
+  }
+  add_slots(behind, "", slots);
+  return slots;
+}
+
+void check_weights(const Checkpoint& checkpoint, const std::string& name) {
+  std::map<std::string, const Tensor*> given;
+  std::vector<std::string> names;
+  for (const auto& [key, tensor] : checkpoint.tensors) {
+    LAMINA_CHECK(given.emplace(key, &tensor).second, name, ": two tensors are called '", key, "'; keep one");
+    names.push_back(key);
+  }
+  for (const WeightSlot& slot : weight_slots(checkpoint.spec)) {
+    const auto found = given.find(slot.name);
+    const std::string nearest = found == given.end() ? nearest_of(slot.name, names) : "";
+    LAMINA_CHECK(found != given.end(), name, ": has no tensor '", slot.name, "' ", slot.shape,
+                 nearest.empty() ? "" : "; is '" + nearest + "' meant?",
+                 "; the architecture and the weights are of different models");
+    const Tensor& tensor = *found->second;
+    LAMINA_CHECK(tensor.shape() == slot.shape, name, ": tensor '", slot.name, "' is ", tensor.shape(), ", expected ",
+                 slot.shape, "; the architecture and the weights are of different models");
+    LAMINA_CHECK(is_floating(tensor.dtype()), name, ": tensor '", slot.name, "' holds ", tensor.dtype(),
+                 ", expected floating numbers");
+    given.erase(found);
+  }
+  LAMINA_CHECK(given.empty(), name, ": tensor '", given.begin()->first, "' has no place in this architecture (",
+               given.size(), " such); the architecture and the weights are of different models");
+}
+
+Checkpoint read_native(const std::string& folder, const Device& device) {
+  const std::string arch_path = folder + "/architecture.json";
+  Checkpoint checkpoint;
+  checkpoint.spec = arch::resolve(arch::read_arch(read_text(arch_path), arch_path), arch_path);
+  const SafetensorsFile file = SafetensorsFile::open(folder + "/model.safetensors", device);
+  std::map<std::string, Tensor> given;
+  for (const auto& [name, tensor] : file.tensors()) given.emplace(name, tensor);
+  for (const WeightSlot& slot : weight_slots(checkpoint.spec)) {
+    const auto found = given.find(slot.name);
+    if (found == given.end()) continue;  // check_weights says so
+    checkpoint.tensors.emplace_back(*found);
+    given.erase(found);
+  }
+  checkpoint.tensors.insert(checkpoint.tensors.end(), given.begin(), given.end());
+  for (const auto& [key, value] : file.metadata()) {
+    if (key == "family") checkpoint.family = value;
+    if (key.ends_with("_token_id")) checkpoint.tokens[key] = value;
+  }
+  check_weights(checkpoint, folder);
+  return checkpoint;
+}
+
+void write_native(const std::string& folder, const Checkpoint& checkpoint, bool replace, const Progress& progress) {
+  check_weights(checkpoint, folder);
+  NewFolder target(folder, replace);
+  write_text(target.path("architecture.json"), arch::write_spec(checkpoint.spec, arch::Defaults::write));
+  Metadata metadata = checkpoint.tokens;
+  metadata["format"] = "lamina";
+  if (!checkpoint.family.empty()) metadata["family"] = checkpoint.family;
+  write_safetensors(target.path("model.safetensors"), checkpoint.tensors, metadata, progress);
+  target.publish();
+}
+
+Checkpoint converted(const Checkpoint& checkpoint, DType dtype) {
+  LAMINA_CHECK(is_floating(dtype), "weights cannot be converted to ", dtype, "; use f32, bf16, f16 or f64");
+  Checkpoint result{checkpoint.spec, {}, checkpoint.family, checkpoint.tokens};
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    result.tensors.emplace_back(name, tensor.dtype() == dtype ? tensor : tensor.to(dtype));
+  }
+  return result;
+}
+
+}  // namespace lamina::io

@@ -1,0 +1,101 @@
+#include <cctype>
+#include <nlohmann/json.hpp>
+
+#include "lamina/arch/resolve.h"
+#include "lamina/io/hf.h"
+#include "lamina/io/hf/family.h"
+
+namespace lamina::io {
+namespace hf {
+namespace {
+
+using arch::Json;
+
+constexpr const char* kTokens[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+
+/// Python writes infinite numbers as bare words, which JSON has not; they become texts.
+std::string with_quoted_infinities(std::string_view text) {
+  std::string result;
+  bool inside = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (inside && text[i] == '\\' && i + 1 < text.size()) result += text[i++];
+    if (text[i] == '"') inside = !inside;
+    constexpr std::string_view kWord = "Infinity";
+    if (!inside && text.substr(i, kWord.size()) == kWord) {
+      result += "\"Infinity\"";
+      i += kWord.size() - 1;
+    } else {
+      result += text[i];
+    }
+  }
+  return result;
+}
+
+std::string torch_name(DType dtype) {
+  switch (dtype) {
+    case DType::bf16: return "bfloat16";
+    case DType::f16: return "float16";
+    case DType::f64: return "float64";
+    default: return "float32";
+  }
+}
+
+}  // namespace
+
+Config read_config(std::string_view text, const std::string& name) {
+  const Json json = arch::parse_json(with_quoted_infinities(text), name);
+  LAMINA_CHECK(json.is_object(), name, ": expected an object of settings");
+  const auto type = json.find("model_type");
+  LAMINA_CHECK(type != json.end() && type->is_string(), name,
+               ": has no model_type, which says what the other keys mean; add it");
+  try {
+    Config config;
+    config.family = &family(type->get<std::string>());
+    ConfigMap map(json, name);
+    Draft draft;
+    config.family->config(map, draft);
+    map.finish();
+    config.spec = arch::resolve(assemble(draft), name);
+    for (const char* key : kTokens) {
+      if (json.contains(key)) config.tokens[key] = json[key].dump(-1, ' ', false, Json::error_handler_t::replace);
+    }
+    return config;
+  } catch (const arch::SpecError&) {
+    throw;
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    throw Error(message.starts_with(name) ? message : name + ": " + message);
+  }
+}
+
+std::string write_config(const Family& family, const arch::ArchSpec& resolved, const Metadata& tokens, DType dtype) {
+  Draft draft = take_apart(resolved);
+  ConfigMap map;
+  family.config(map, draft);
+  map.finish();
+  Json json = {{"architectures", {std::string(family.architecture)}}, {"model_type", std::string(family.model_type)}};
+  json.update(map.written());
+  for (const char* key : kTokens) {
+    // Unset rather than absent: a family's default may lie outside of this vocabulary.
+    const auto found = tokens.find(key);
+    json[key] = found == tokens.end() ? Json() : Json::parse(found->second, nullptr, false);
+    if (json[key].is_discarded()) json[key] = Json();
+  }
+  json["torch_dtype"] = torch_name(dtype);
+  json["use_cache"] = true;
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace hf
+
+std::vector<std::string> hf_model_types() {
+  std::vector<std::string> names;
+  for (const hf::Family& family : hf::families()) names.emplace_back(family.model_type);
+  return names;
+}
+
+arch::ArchSpec read_hf_config(std::string_view text, const std::string& name) {
+  return hf::read_config(text, name).spec;
+}
+
+}  // namespace lamina::io

@@ -1,0 +1,181 @@
+#include "lamina/io/hf/draft.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lamina/arch/layers.h"
+
+namespace lamina::io::hf {
+namespace {
+
+using namespace arch;  // NOLINT: this file speaks of little else
+
+/// Longest pattern that is looked for.
+constexpr size_t kLongestPattern = 64;
+
+/// Neighbours that are equal become one block that repeats.
+std::vector<Block> run_lengths(const std::vector<Block>& blocks) {
+  std::vector<Block> runs;
+  for (Block block : blocks) {
+    block.repeat = runs.empty() ? 1 : runs.back().repeat;
+    if (!runs.empty() && runs.back() == block) {
+      ++runs.back().repeat;
+    } else {
+      block.repeat = 1;
+      runs.push_back(std::move(block));
+    }
+  }
+  return runs;
+}
+
+/// How often runs[begin, begin + period) follows itself from `begin` on.
+size_t repetitions(const std::vector<Block>& runs, size_t begin, size_t period) {
+  size_t matching = 0;
+  while (begin + period + matching < runs.size() && runs[begin + matching] == runs[begin + period + matching]) {
+    ++matching;
+  }
+  return 1 + matching / period;
+}
+
+/// Layers as groups of repeat × pattern: always the pattern that covers most, the shortest of several.
+std::vector<LayerGroup> grouped(const std::vector<Block>& blocks) {
+  const std::vector<Block> runs = run_lengths(blocks);
+  std::vector<LayerGroup> groups;
+  for (size_t begin = 0; begin < runs.size();) {
+    size_t period = 1;
+    size_t times = 1;
+    for (size_t p = 1; p <= std::min(kLongestPattern, (runs.size() - begin) / 2); ++p) {
+      const size_t found = repetitions(runs, begin, p);
+      if (found > 1 && found * p > times * period) {
+        period = p;
+        times = found;
+      }
+    }
+    LayerGroup group;
+    group.repeat = static_cast<int64_t>(times);
+    group.pattern.assign(runs.begin() + static_cast<std::ptrdiff_t>(begin),
+                         runs.begin() + static_cast<std::ptrdiff_t>(begin + period));
+    if (period == 1) std::swap(group.repeat, group.pattern[0].repeat);
+    groups.push_back(std::move(group));
+    begin += period * times;
+  }
+  return groups;
+}
+
+bool at(const std::vector<bool>& list, int64_t layer) {
+  return static_cast<size_t>(layer) < list.size() && list[static_cast<size_t>(layer)];
+}
+
+Block layer_of(const Draft& draft, int64_t layer) {
+  Block block = draft.block;
+  if (at(draft.dense, layer)) block.ffn = draft.dense_ffn;
+  auto* a = std::get_if<Attention>(&block.mixer);
+  if (a == nullptr) return block;
+  const bool sliding = at(draft.sliding, layer);
+  if (sliding && draft.window) a->pattern = WindowPattern{*draft.window};
+  if (sliding && draft.local) a->position = *draft.local;
+  if (at(draft.unrotated, layer)) a->position = NoPosition{};
+  if (draft.scale_falls_by_layer && layer > 0) {
+    const auto width = static_cast<double>(a->head_dim.value_or(a->n_heads > 0 ? draft.spec.d_model / a->n_heads : 1));
+    a->scale = a->scale.value_or(1.0 / std::sqrt(width)) / static_cast<double>(layer + 1);
+  }
+  return block;
+}
+
+/// The rotation of a layer, or null; `block` may be const.
+template <class B>
+auto rope_of(B& block) {
+  auto* a = std::get_if<Attention>(&block.mixer);
+  auto* mla = std::get_if<Mla>(&block.mixer);
+  auto* position = a != nullptr ? &a->position : mla != nullptr ? &mla->position : nullptr;
+  return position == nullptr || !*position ? nullptr : std::get_if<Rope>(&**position);
+}
+
+/// The share of a head that is rotated, such that floor(share · head_dim) is rotary_dim again.
+void write_fraction(std::optional<Rope>& rope, const Block& block) {
+  const auto* a = std::get_if<Attention>(&block.mixer);
+  if (!rope || a == nullptr || !rope->rotary_dim || !a->head_dim) return;
+  const auto width = static_cast<double>(*a->head_dim);
+  rope->fraction = static_cast<double>(*rope->rotary_dim) / width;
+  if (static_cast<int64_t>(width * rope->fraction) < *rope->rotary_dim) {
+    rope->fraction = std::nextafter(rope->fraction, 2.0);
+  }
+}
+
+bool falls_by_layer(const std::vector<const Block*>& blocks) {
+  if (blocks.size() < 2) return false;
+  const auto* first = std::get_if<Attention>(&blocks[0]->mixer);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const auto* a = std::get_if<Attention>(&blocks[i]->mixer);
+    if (a == nullptr || !a->scale || *a->scale != *first->scale / static_cast<double>(i + 1)) return false;
+  }
+  return true;
+}
+
+void note_layer(Draft& draft, size_t i, const Block& block) {
+  if (const auto* moe = std::get_if<Moe>(&block.ffn)) draft.block.ffn = *moe;
+  const auto* gated = std::get_if<GatedFfn>(&block.ffn);
+  draft.dense[i] = gated != nullptr;
+  if (gated != nullptr) draft.dense_ffn = *gated;
+  const Rope* rope = rope_of(block);
+  const auto* a = std::get_if<Attention>(&block.mixer);
+  const auto* window = a == nullptr ? nullptr : std::get_if<WindowPattern>(&a->pattern);
+  draft.sliding[i] = window != nullptr;
+  draft.unrotated[i] = a != nullptr && std::holds_alternative<NoPosition>(*a->position);
+  if (window != nullptr && !draft.window) draft.window = window->size;
+  const auto* alibi = a == nullptr ? nullptr : std::get_if<Alibi>(&*a->position);
+  if (alibi != nullptr) draft.spec.position = *alibi;
+  if (rope == nullptr) return;
+  std::optional<Rope>& known = window != nullptr ? draft.local : draft.rope;
+  if (!known) known = *rope;
+}
+
+}  // namespace
+
+ArchSpec assemble(const Draft& draft) {
+  ArchSpec spec = draft.spec;
+  if (draft.rope) spec.position = *draft.rope;
+  std::vector<Block> blocks;
+  for (int64_t i = 0; i < draft.n_layers; ++i) blocks.push_back(layer_of(draft, i));
+  spec.layers = grouped(blocks);
+  return spec;
+}
+
+Draft take_apart(const ArchSpec& resolved) {
+  Draft draft;
+  draft.spec = resolved;
+  draft.spec.layers.clear();
+  const std::vector<const Block*> blocks = layer_blocks(resolved);
+  draft.n_layers = static_cast<int64_t>(blocks.size());
+  draft.block = *blocks.front();
+  draft.sliding.resize(blocks.size());
+  draft.unrotated.resize(blocks.size());
+  draft.dense.resize(blocks.size());
+  for (size_t i = 0; i < blocks.size(); ++i) note_layer(draft, i, *blocks[i]);
+  if (!draft.rope) draft.rope = draft.local;
+  draft.scale_falls_by_layer = falls_by_layer(blocks);
+  write_fraction(draft.rope, draft.block);
+  write_fraction(draft.local, draft.block);
+  return draft;
+}
+
+ArchSpec canonical(ArchSpec resolved) {
+  resolved.about.clear();
+  const bool in_layers = !std::holds_alternative<LearnedPosition>(resolved.position) &&
+                         !std::holds_alternative<SinusoidalPosition>(resolved.position);
+  if (in_layers) resolved.position = NoPosition{};
+  std::vector<Block> blocks;
+  for (const Block* block : layer_blocks(resolved)) blocks.push_back(*block);
+  for (Block& block : blocks) {
+    if (Rope* rope = rope_of(block)) rope->fraction = 1.0;  // rotary_dim says it
+    if (auto* gated = std::get_if<GatedFfn>(&block.ffn)) gated->multiple_of = GatedFfn{}.multiple_of;
+    auto* moe = std::get_if<Moe>(&block.ffn);
+    if (moe == nullptr) continue;
+    moe->balance_loss = moe->z_loss = 0.0;
+    if (auto* gated = std::get_if<GatedFfn>(&moe->expert)) gated->multiple_of = GatedFfn{}.multiple_of;
+  }
+  resolved.layers = grouped(blocks);
+  return resolved;
+}
+
+}  // namespace lamina::io::hf

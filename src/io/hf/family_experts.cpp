@@ -1,0 +1,220 @@
+#include "lamina/io/hf/family.h"
+
+/// Families whose feed-forwards are chosen from many.
+namespace lamina::io::hf {
+namespace {
+
+using namespace arch;  // NOLINT: this file speaks of little else
+
+void mixtral(ConfigMap& m, Draft& d) {
+  Attention& a = decoder(m, d, {32000, 4096, 32, 32, 8, 131072});
+  m.entry("head_dim", a.head_dim, {});
+  auto& moe = m.as<Moe>(d.block.ffn);
+  auto& expert = m.as<GatedFfn>(moe.expert);
+  m.entry("num_local_experts|num_experts", moe.experts, 8);
+  m.entry("num_experts_per_tok", moe.top_k, 2);
+  m.entry("intermediate_size", expert.d_ff, 14336);
+  m.entry("hidden_act", expert.gate, "silu");
+  m.entry("router_aux_loss_coef", moe.balance_loss, 0.001);
+  m.constant(moe.renormalise, true);
+  rms(m, d, "rms_norm_eps", 1e-5);
+  tied(m, d, false);
+  m.rope(d, {1000000.0});
+  window_everywhere(m, d, {});
+}
+
+NameMap mixtral_names() {
+  return joined({decoder_names(),
+                 attention_names(),
+                 pre_norm_names(),
+                 {{"model.layers.{l}.block_sparse_moe.gate.weight", "ffn.router.weight"},
+                  {"model.layers.{l}.block_sparse_moe.experts.{e}.w1.weight", "ffn.experts.gate.weight"},
+                  {"model.layers.{l}.block_sparse_moe.experts.{e}.w3.weight", "ffn.experts.up.weight"},
+                  {"model.layers.{l}.block_sparse_moe.experts.{e}.w2.weight", "ffn.experts.down.weight"}}});
+}
+
+/// Experts with one tensor each, beside the dense feed-forwards of other layers.
+NameMap expert_names() {
+  return joined({decoder_names(),
+                 attention_names(),
+                 gated_names(),
+                 pre_norm_names(),
+                 {{"model.layers.{l}.mlp.gate.weight", "ffn.router.weight"},
+                  {"model.layers.{l}.mlp.gate.e_score_correction_bias", "ffn.selection_bias"},
+                  {"model.layers.{l}.mlp.experts.{e}.gate_proj.weight", "ffn.experts.gate.weight"},
+                  {"model.layers.{l}.mlp.experts.{e}.up_proj.weight", "ffn.experts.up.weight"},
+                  {"model.layers.{l}.mlp.experts.{e}.down_proj.weight", "ffn.experts.down.weight"},
+                  {"model.layers.{l}.mlp.shared_experts.gate_proj.weight", "ffn.shared.gate.weight"},
+                  {"model.layers.{l}.mlp.shared_experts.up_proj.weight", "ffn.shared.up.weight"},
+                  {"model.layers.{l}.mlp.shared_experts.down_proj.weight", "ffn.shared.down.weight"}}});
+}
+
+/// In memory all experts are one tensor.
+NameMap joined_expert_names() {
+  return {{"model.layers.{l}.mlp.gate.weight", "ffn.router.weight"},
+          {"model.layers.{l}.mlp.experts.gate_up_proj", "ffn.experts.gate.weight ffn.experts.up.weight"},
+          {"model.layers.{l}.mlp.experts.down_proj", "ffn.experts.down.weight"}};
+}
+
+void qwen3_moe(ConfigMap& m, Draft& d) {
+  Attention& a = decoder(m, d, {151936, 2048, 24, 32, 4, 32768});
+  m.entry("head_dim", a.head_dim, {});
+  auto& moe = m.as<Moe>(d.block.ffn);
+  auto& expert = m.as<GatedFfn>(moe.expert);
+  m.entry("num_experts|num_local_experts", moe.experts, 128);
+  m.entry("num_experts_per_tok", moe.top_k, 8);
+  m.entry("moe_intermediate_size", expert.d_ff, 768);
+  m.entry("hidden_act", expert.gate, "silu");
+  if (!d.dense_ffn.d_ff) d.dense_ffn.d_ff = 6144;  // a number must stand there, dense layers or not
+  m.entry("intermediate_size", d.dense_ffn.d_ff, 6144);
+  m.constant(d.dense_ffn.gate, expert.gate);
+  m.entry("norm_topk_prob", moe.renormalise, false);
+  m.entry("router_aux_loss_coef", moe.balance_loss, 0.001);
+  m.layer_numbers("mlp_only_layers", d, d.dense);
+  int64_t step = 1;
+  m.entry("decoder_sparse_step", step, 1);
+  if (step < 1) m.fail("decoder_sparse_step", "expected a positive number");
+  for (int64_t i = 0; m.reading() && i < d.n_layers; ++i) {
+    if ((i + 1) % step != 0) d.dense[static_cast<size_t>(i)] = true;
+  }
+  rms(m, d, "rms_norm_eps", 1e-6);
+  tied(m, d, false);
+  m.rope(d, {});
+  m.constant(a.qk_norm, PerHeadQkNorm{});
+  m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
+  bool used = d.window.has_value();
+  m.entry("use_sliding_window", used, false);
+  m.entry("sliding_window", d.window, 4096);
+  if (m.reading() && !used) d.window.reset();
+  if (m.reading()) d.sliding.assign(static_cast<size_t>(d.n_layers), d.window.has_value());
+  m.ignore({"max_window_layers"});
+}
+
+void deepseek_experts(ConfigMap& m, Draft& d) {
+  auto& moe = m.as<Moe>(d.block.ffn);
+  auto& expert = m.as<GatedFfn>(moe.expert);
+  m.entry("n_routed_experts|num_local_experts", moe.experts, 256);
+  m.entry("num_experts_per_tok", moe.top_k, 8);
+  m.entry("n_shared_experts", moe.shared_experts, 1);
+  m.entry("moe_intermediate_size", expert.d_ff, 2048);
+  m.entry("hidden_act", expert.gate, "silu");
+  m.entry("routed_scaling_factor", moe.weight_scale, 2.5);
+  m.entry("norm_topk_prob", moe.renormalise, true);
+  m.entry("n_group", moe.groups, 8);
+  m.entry("topk_group", moe.top_groups, 4);
+  m.constant(moe.score, RouterScore::sigmoid);
+  m.constant(moe.selection_bias, true);
+  if (!d.dense_ffn.d_ff) d.dense_ffn.d_ff = 18432;  // a number must stand there, dense layers or not
+  m.entry("intermediate_size", d.dense_ffn.d_ff, 18432);
+  m.constant(d.dense_ffn.gate, expert.gate);
+  int64_t dense = 0;
+  while (dense < d.n_layers && !m.reading() && d.dense[static_cast<size_t>(dense)]) ++dense;
+  m.entry("first_k_dense_replace", dense, 3);
+  for (int64_t i = 0; m.reading() && i < d.n_layers; ++i) d.dense.push_back(i < dense);
+  m.only("scoring_func", {"\"sigmoid\""}, "other scores of this family are not read");
+  m.only("topk_method", {"\"noaux_tc\""}, "other choices of experts are not read");
+  m.only("moe_layer_freq", {"1"}, "dense layers between layers of experts are not read");
+  m.ignore({"ep_size", "aux_loss_alpha", "seq_aux", "num_nextn_predict_layers", "num_mtp_layers"});
+}
+
+void deepseek_v3(ConfigMap& m, Draft& d) {
+  auto& a = m.as<Mla>(d.block.mixer);
+  m.entry("vocab_size", d.spec.vocab_size, 129280);
+  m.entry("hidden_size", d.spec.d_model, 7168);
+  layers(m, "num_hidden_layers", d, 61);
+  m.entry("num_attention_heads", a.n_heads, 128);
+  m.entry("max_position_embeddings", d.spec.context, 4096);
+  m.entry("q_lora_rank", a.q_lora_rank, 1536);
+  m.entry("kv_lora_rank", a.kv_lora_rank, 512);
+  m.entry("qk_nope_head_dim", a.qk_nope, 128);
+  m.entry("qk_rope_head_dim", a.qk_rope, 64);
+  m.entry("v_head_dim", a.v_head_dim, 128);
+  m.flags("attention_bias", {&a.bias}, false);
+  m.constant(a.norm_eps, 1e-6);
+  rms(m, d, "rms_norm_eps", 1e-6);
+  tied(m, d, false);
+  RopeKeys keys;
+  keys.fraction_key = "";
+  m.rope(d, keys);
+  Rope& rope = m.need(d.rope);
+  bool interleaved = rope.pairing == Pairing::interleaved;
+  m.entry("rope_interleave", interleaved, true);
+  m.constant(rope.pairing, interleaved ? Pairing::interleaved : Pairing::half_split);
+  int64_t keys_heads = a.n_heads;  // no shared keys: every head expands its own
+  m.entry("num_key_value_heads", keys_heads, a.n_heads);
+  m.ignore({"head_dim", "qk_head_dim"});
+  deepseek_experts(m, d);
+}
+
+NameMap deepseek_names() {
+  return joined({{{"model.layers.{l}.self_attn.q_proj.*", "mixer.q.*"},
+                  {"model.layers.{l}.self_attn.q_a_proj.*", "mixer.q_down.*"},
+                  {"model.layers.{l}.self_attn.q_a_layernorm.*", "mixer.q_norm.*"},
+                  {"model.layers.{l}.self_attn.q_b_proj.*", "mixer.q_up.*"},
+                  {"model.layers.{l}.self_attn.kv_a_proj_with_mqa.*", "mixer.kv_down.*"},
+                  {"model.layers.{l}.self_attn.kv_a_layernorm.*", "mixer.kv_norm.*"},
+                  {"model.layers.{l}.self_attn.kv_b_proj.*", "mixer.kv_up.*"}},
+                 expert_names()});
+}
+
+/// The rotation of a file that says nothing of it.
+const RopeScaling& gpt_oss_scaling() {
+  static const RopeScaling kScaling = YarnScaling{.factor = 32.0, .original_length = 4096, .truncate = false};
+  return kScaling;
+}
+
+void gpt_oss(ConfigMap& m, Draft& d) {
+  Attention& a = decoder(m, d, {201088, 2880, 36, 64, 8, 131072});
+  m.entry("head_dim", a.head_dim, 64);
+  m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, true);
+  m.constant(a.sinks, true);
+  auto& moe = m.as<Moe>(d.block.ffn);
+  auto& expert = m.as<GatedFfn>(moe.expert);
+  m.entry("num_local_experts|num_experts", moe.experts, 128);
+  m.entry("num_experts_per_tok|experts_per_token", moe.top_k, 4);
+  m.entry("intermediate_size", expert.d_ff, 2880);
+  m.entry("router_aux_loss_coef", moe.balance_loss, 0.001);
+  m.constant(moe.score, RouterScore::softmax_of_chosen);
+  m.constant(moe.router_bias, true);
+  m.constant(expert.bias, true);
+  m.constant(expert.alpha, 1.702);
+  m.constant(expert.limit, 7.0);
+  m.constant(expert.up_offset, 1.0);
+  m.only("hidden_act", {"\"silu\""}, "the family gates with its own function");
+  m.only("swiglu_limit", {"7.0", "7"}, "the family cuts at 7");
+  rms(m, d, "rms_norm_eps", 1e-5);
+  tied(m, d, false);
+  RopeKeys keys{150000.0};
+  keys.scaling = &gpt_oss_scaling();
+  m.rope(d, keys);
+  m.entry("sliding_window", d.window, 128);
+  m.layer_types(d, [](int64_t layer) { return layer % 2 == 0; });
+  m.ignore({"initial_context_length"});
+}
+
+NameMap gpt_oss_names() {
+  return joined(
+      {decoder_names(),
+       attention_names(),
+       pre_norm_names(),
+       {{"model.layers.{l}.self_attn.sinks", "mixer.sinks"},
+        {"model.layers.{l}.mlp.router.*", "ffn.router.*"},
+        {"model.layers.{l}.mlp.experts.gate_up_proj", "ffn.experts.gate.weight ffn.experts.up.weight", Rows::single,
+         Form::transposed},
+        {"model.layers.{l}.mlp.experts.gate_up_proj_bias", "ffn.experts.gate.bias ffn.experts.up.bias", Rows::single},
+        {"model.layers.{l}.mlp.experts.down_proj", "ffn.experts.down.weight", Rows::whole, Form::transposed},
+        {"model.layers.{l}.mlp.experts.down_proj_bias", "ffn.experts.down.bias"}}});
+}
+
+}  // namespace
+
+std::vector<Family> expert_kin() {
+  return {
+      {"mixtral", "MixtralForCausalLM", mixtral, mixtral_names(), true, false, joined_expert_names()},
+      {"qwen3_moe", "Qwen3MoeForCausalLM", qwen3_moe, expert_names(), true, false, joined_expert_names()},
+      {"deepseek_v3", "DeepseekV3ForCausalLM", deepseek_v3, deepseek_names(), true, true, joined_expert_names()},
+      {"gpt_oss", "GptOssForCausalLM", gpt_oss, gpt_oss_names()},
+  };
+}
+
+}  // namespace lamina::io::hf

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+
+#include "lamina/io/safetensors.h"
+
+namespace lamina::io::hf {
+
+/// The tensors of a folder: model.safetensors, or the files that model.safetensors.index.json names.
+class Shards {
+ public:
+  Shards(const std::string& folder, const Device& device);
+
+  /// The name under which a tensor is stored, with or without the family's first word ("model.", "transformer."); empty
+  /// where it is not there.
+  std::string find(const std::string& name) const;
+  /// Marks it as used.
+  Tensor take(const std::string& stored_name);
+  const Shape& shape(const std::string& stored_name) const { return file(stored_name).shape(stored_name); }
+  DType dtype(const std::string& stored_name) const { return file(stored_name).dtype(stored_name); }
+  /// For one that was copied.
+  void release(const std::string& stored_name) const { file(stored_name).release(stored_name); }
+  std::vector<std::string> unused() const;
+  const std::string& folder() const { return folder_; }
+
+ private:
+  const SafetensorsFile& file(const std::string& stored_name) const { return files_.at(where_.at(stored_name)); }
+  void open(const std::string& file, const Device& device);
+
+  std::string folder_;
+  std::deque<SafetensorsFile> files_;
+  std::map<std::string, size_t> where_;
+  std::set<std::string> used_;
+};
+
+}  // namespace lamina::io::hf

@@ -1,0 +1,88 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "lamina/arch/count.h"
+#include "lamina/arch/edit.h"
+#include "lamina/arch/presets.h"
+#include "lamina/arch/resolve.h"
+#include "support/hf_folder.h"
+
+namespace lamina::testing {
+namespace {
+
+std::vector<std::string> golden_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(LAMINA_GOLDEN_DIR "/hf")) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class HfGolden : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::string folder() const { return std::string(LAMINA_GOLDEN_DIR "/hf/") + GetParam(); }
+};
+
+TEST(HfGoldens, AreAllThere) { EXPECT_EQ(golden_names().size(), 28U); }
+
+TEST_P(HfGolden, HasEveryWeightOnce) {
+  const io::Checkpoint checkpoint = io::read_hf(folder(), Device::cpu(1));
+  int64_t elements = 0;
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    EXPECT_TRUE(names.insert(name).second) << name;
+    EXPECT_TRUE(tensor.is_contiguous()) << name;
+    elements += tensor.numel();
+  }
+  EXPECT_NO_THROW(io::check_weights(checkpoint, GetParam()));
+  int64_t stored = 0;
+  const auto file = io::SafetensorsFile::open(folder() + "/model.safetensors", Device::cpu(1));
+  for (const std::string& name : file.names()) stored += file.shape(name).numel();
+  EXPECT_EQ(elements, stored);
+  EXPECT_EQ(arch::count_parameters(checkpoint.spec).total, stored);
+}
+
+/// tests/arch/specs were written by hand from the configurations.
+TEST_P(HfGolden, MeansTheSpecWrittenByHand) {
+  arch::ArchSpec read = io::read_hf_config(read_all(folder() + "/config.json"), GetParam());
+  const std::string path = std::string(LAMINA_SOURCE_DIR "/tests/arch/specs/") + GetParam() + ".json";
+  const arch::ArchSpec written = arch::resolve(arch::load_arch(path), path);
+  const std::string config = read_all(folder() + "/config.json");
+  if (config.find("max_position") == std::string::npos && config.find("n_positions") == std::string::npos) {
+    read.context = written.context;  // the family does not say
+  }
+  for (const arch::Difference& row : arch::diff(io::hf::canonical(read), io::hf::canonical(written))) {
+    ADD_FAILURE() << row.path << ": read " << row.a << ", by hand " << row.b;
+  }
+}
+
+TEST_P(HfGolden, GoesRoundWithoutALostBit) {
+  const TemporaryFolder temporary;
+  const io::Checkpoint checkpoint = io::read_hf(folder(), Device::cpu(1));
+  EXPECT_EQ(io::write_hf(temporary / "out", checkpoint), checkpoint.family);
+  EXPECT_EQ(contents_of(folder() + "/model.safetensors"), contents_of(temporary / "out/model.safetensors"));
+  const io::Checkpoint again = io::read_hf(temporary / "out", Device::cpu(1));
+  EXPECT_TRUE(io::hf::canonical(again.spec) == io::hf::canonical(checkpoint.spec));
+  EXPECT_EQ(again.tokens, checkpoint.tokens);
+  io::write_native(temporary / "own", again);
+  EXPECT_EQ(contents_of(io::read_native(temporary / "own", Device::cpu(1)).tensors), contents_of(checkpoint.tensors));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HfGolden, ::testing::ValuesIn(golden_names()),
+                         [](const auto& test) { return test.param; });
+
+TEST(HfViews, RowsThatLieTogetherAreNotCopied) {
+  const auto glm = io::read_hf(LAMINA_GOLDEN_DIR "/hf/glm", Device::cpu(1));
+  const Tensor gate = tensor_of(glm, "layers.0.ffn.gate.weight");
+  const Tensor up = tensor_of(glm, "layers.0.ffn.up.weight");
+  EXPECT_TRUE(gate.shares_memory_with(up));
+  EXPECT_EQ(gate.data<float>() + gate.numel(), up.data<float>());
+  const auto bigcode = io::read_hf(LAMINA_GOLDEN_DIR "/hf/gpt_bigcode", Device::cpu(1));
+  EXPECT_TRUE(
+      tensor_of(bigcode, "layers.1.mixer.q.weight").shares_memory_with(tensor_of(bigcode, "layers.1.mixer.v.weight")));
+}
+
+}  // namespace
+}  // namespace lamina::testing
