@@ -56,8 +56,8 @@ void place_documents(const Tensor& starts_in, const Device& device, Pass& pass) 
 Tensor ragged_positions(const Pass& pass, const Device& device) {
   std::vector<int64_t> positions;
   for (int64_t row = 0; row < pass.batch; ++row) {
-    const int64_t last = std::max<int64_t>(pass.count_of(row) - 1, 0);
-    for (int64_t s = 0; s < pass.seq; ++s) positions.push_back(pass.offset_of(row) + std::min(s, last));
+    const int64_t last = std::max<int64_t>(pass.length_of(row) - 1, 0);
+    for (int64_t s = 0; s < pass.seq; ++s) positions.push_back(std::min(pass.offset_of(row) + s, last));
   }
   return Tensor::from(positions, {pass.batch, pass.seq}, device);
 }

@@ -164,6 +164,31 @@ TEST(ModelCache, RotationsThatChangeWithTheLengthAreNeverStale) {
   }
 }
 
+// A row without real tokens stands still while the others go on, even at the end of a table of positions.
+TEST(ModelCache, ARowMayRest) {
+  const Device device = Device::cpu(2);
+  for (const char* preset : {"gpt2-tiny", "llama-tiny"}) {
+    nn::Model model(changed(preset, {}).spec, device);
+    scramble(model);
+    const auto a = random_ids(65, 96, 1);
+    const auto b = random_ids(6, 96, 2);
+    nn::ModelCache cache = model.make_cache(2, 70);
+    nn::ModelCache first = cache.rows(0, 1);
+    model.cached_logits(ids_tensor({a.begin(), a.begin() + 64}, 1, device), first);
+    for (size_t t = 0; t < 6; ++t) {
+      const Tensor ours = model.cached_logits(ids_tensor({0, b[t]}, 2, device), cache, {.counts = {0, 1}});
+      if (t < 5) continue;
+      const auto alone = some_rows(model.logits(ids_tensor(b, 1, device)), 5, 1);
+      EXPECT_LT(largest_error(some_rows(ours.slice(0, 1, 1), 0, 1), alone), 1e-4) << preset;
+    }
+    EXPECT_EQ(cache.lengths(), (std::vector<int64_t>{64, 6}));
+    cache.truncate(0, 63);
+    const Tensor ours = model.cached_logits(ids_tensor({a[63], 0}, 2, device), cache, {.counts = {1, 0}});
+    const auto alone = some_rows(model.logits(ids_tensor({a.begin(), a.begin() + 64}, 1, device)), 63, 1);
+    EXPECT_LT(largest_error(some_rows(ours.slice(0, 0, 1), 0, 1), alone), 1e-4) << preset;
+  }
+}
+
 TEST(ModelCache, RowsCanBeFilledApartCutBackAndReordered) {
   const Device device = Device::cpu(2);
   const NamedSpec named = changed("llama-tiny", {});

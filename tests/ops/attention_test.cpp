@@ -248,6 +248,33 @@ TEST(Attention, SeeingOnlyItselfAQueryGetsItsValue) {
 }
 
 /// The cache of [batch, seq, n_kv_heads, d] keys or values.
+/// Output and gradients of q, k, v for a fixed output gradient.
+std::vector<std::vector<float>> attend(Tensor q, Tensor k, Tensor v) {
+  Tape tape;
+  tape.watch(q);
+  tape.watch(k);
+  tape.watch(v);
+  const Tensor y = attention(q, k, v);
+  tape.backward({y}, {random_tensor(y.shape(), y.device(), 9)});
+  return {y.to_vector<float>(), tape.grad(q).to_vector<float>(), tape.grad(k).to_vector<float>(),
+          tape.grad(v).to_vector<float>()};
+}
+
+// Pieces of one projection [batch, seq, 6·16 + 2·16 + 2·5], and a cache's layout [batch, heads, seq, d], are read by
+// their strides.
+TEST(Attention, ViewsGiveTheBitsOfCopies) {
+  const Device device = Device::cpu(2);
+  const Tensor joined = random_tensor({2, 150, 138}, device);
+  const Tensor q = joined.slice(2, 0, 96).reshape({2, 150, 6, 16});
+  const Tensor k = joined.slice(2, 96, 32).reshape({2, 150, 2, 16});
+  const Tensor v = joined.slice(2, 128, 10).reshape({2, 150, 2, 5});
+  ASSERT_TRUE(q.shares_memory_with(joined) && k.shares_memory_with(joined) && v.shares_memory_with(joined));
+  const auto expected = attend(q.clone(), k.clone(), v.clone());
+  EXPECT_EQ(attend(q, k, v), expected);
+  const auto turned = [](const Tensor& x) { return x.transpose(1, 2).contiguous().transpose(1, 2); };
+  EXPECT_EQ(attend(turned(q), turned(k), turned(v)), expected);
+}
+
 Tensor cache_of(const Tensor& x) { return x.transpose(1, 2).contiguous(); }
 
 TEST(Attention, DecodingEqualsTheLastQueries) {

@@ -115,11 +115,13 @@ Tensor AttentionMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
   const int64_t kv_heads = *spec_.n_kv_heads;
   Tensor q = q_norm_.split(parts[0], spec_.n_heads);
   Tensor k = k_norm_.split(parts[1], kv_heads);
-  const Tensor v = parts[2].reshape({x.dim(0), x.dim(1), kv_heads, *spec_.v_head_dim});
+  Tensor v = parts[2].reshape({x.dim(0), x.dim(1), kv_heads, *spec_.v_head_dim});
   if (rotary_ != nullptr) {
     q = rotary_->rotate(q, pass);
     k = rotary_->rotate(k, pass);
   }
+  // Kept for backward, a view of the joined projection would keep q's and k's unused parts alive too.
+  if (cache == nullptr && !k.shares_memory_with(v)) v = v.contiguous();
   const Tensor y = cache == nullptr ? ops::attention(q, k, v, options(pass), extras(q, pass))
                                     : attend_cached(q, k, v, pass, dynamic_cast<KeyValueCache&>(*cache));
   return o_.forward(y.reshape({x.dim(0), x.dim(1), spec_.n_heads * *spec_.v_head_dim}));
