@@ -101,6 +101,38 @@ TEST(SparseModel, CheckpointedLayersGiveTheSameGradients) {
   }
 }
 
+/// In 16 bits nothing refuses a type, whole or cached, and the answers stay near. Experts are chosen by scores, which
+/// may tip at a rounding, so they only have to be finite.
+TEST(SparseModel, RunsInSixteenBits) {
+  for (const NamedSpec& named : sparse_specs()) {
+    const auto wide = model_of(named);
+    const Tensor ids = ids_tensor(random_ids(kTokens, named.spec.vocab_size), 1, kDevice);
+    const auto truth = wide->logits(ids).to_vector<double>();
+    const auto blocks = arch::layer_blocks(named.spec);
+    const bool chooses = std::any_of(blocks.begin(), blocks.end(), [](const arch::Block* block) {
+      return std::holds_alternative<arch::Moe>(block->ffn);
+    });
+    double largest = 0;
+    for (const double value : truth) largest = std::max(largest, std::abs(value));
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      nn::Model model(named.spec, kDevice, {.dtype = dtype});
+      model.load_state_dict(wide->state_dict());
+      nn::ModelCache cache = model.make_cache(1, kTokens);
+      std::vector<double> cached = model.cached_logits(ids.slice(1, 0, 5).contiguous(), cache).to_vector<double>();
+      for (int64_t at = 5; at < kTokens; ++at) {
+        const auto next = model.cached_logits(ids.slice(1, at, 1).contiguous(), cache).to_vector<double>();
+        cached.insert(cached.end(), next.begin(), next.end());
+      }
+      const std::vector<double> whole = model.logits(ids).to_vector<double>();
+      for (const double value : whole) ASSERT_TRUE(std::isfinite(value)) << named.name << " " << dtype;
+      for (const double value : cached) ASSERT_TRUE(std::isfinite(value)) << named.name << " cached " << dtype;
+      const double bound = chooses ? std::numeric_limits<double>::max() : 0.1 * largest;
+      EXPECT_LE(largest_error(whole, truth), bound) << named.name << " " << dtype;
+      EXPECT_LE(largest_error(cached, truth), bound) << named.name << " cached " << dtype;
+    }
+  }
+}
+
 /// What a report needs of the experts is found under the model's buffers.
 TEST(SparseModel, ChoicesAndDropsOfEveryLayerAreReachable) {
   const NamedSpec named = sparse_specs().back();

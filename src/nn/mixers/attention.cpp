@@ -17,9 +17,6 @@
 namespace lamina::nn {
 namespace {
 
-/// Up to so many new tokens the work is split along the cache; above, along the queries.
-constexpr int64_t kDecodeQueries = 16;
-
 /// Slopes 2^(−max_bias·h/n) · slope_scale: those of max_bias 8 raised to max_bias/8.
 std::vector<float> slopes_of(const arch::Alibi& alibi, int64_t n_heads) {
   std::vector<float> slopes;
@@ -87,12 +84,7 @@ AttentionMixer::AttentionMixer(const arch::ArchSpec& spec, const arch::Attention
 }
 
 ops::AttentionOptions AttentionMixer::options(Pass& pass) const {
-  ops::AttentionOptions options{.scale = *spec_.scale, .pattern = attention_pattern(spec_.pattern)};
-  options.soft_cap = spec_.soft_cap.value_or(0.0);
-  if (pass.training && pass.dropout.attention > 0.0) {
-    options.dropout = pass.dropout.attention;
-    options.dropout_key = pass.draw();
-  }
+  ops::AttentionOptions options = attention_options(*spec_.scale, spec_.soft_cap, spec_.pattern, pass);
   if (const auto* t5 = std::get_if<arch::T5Bias>(&*spec_.position)) options.t5_max_distance = t5->max_distance;
   return options;
 }
@@ -190,6 +182,17 @@ struct PatternMaker {
 };
 
 }  // namespace
+
+ops::AttentionOptions attention_options(double scale, std::optional<double> soft_cap, const arch::Pattern& pattern,
+                                        Pass& pass) {
+  ops::AttentionOptions options{.scale = scale, .pattern = attention_pattern(pattern)};
+  options.soft_cap = soft_cap.value_or(0.0);
+  if (pass.training && pass.dropout.attention > 0.0) {
+    options.dropout = pass.dropout.attention;
+    options.dropout_key = pass.draw();
+  }
+  return options;
+}
 
 ops::AttentionPattern attention_pattern(const arch::Pattern& pattern) { return std::visit(PatternMaker{}, pattern); }
 

@@ -3,22 +3,22 @@
 namespace lamina::nn {
 namespace {
 
-void put(const Tensor& cache, const Tensor& fresh, int64_t offset) {
+void put_at(const Tensor& cache, const Tensor& fresh, int64_t offset) {
   cache.slice(2, offset, fresh.dim(1)).copy_(fresh.detach().transpose(1, 2));
 }
 
 }  // namespace
 
-void KeyValueCache::write(const Tensor& k, const Tensor& v, const Pass& pass) {
-  if (pass.offsets.empty()) {
-    put(k_, k, pass.offset);
-    put(v_, v, pass.offset);
-    return;
-  }
+void KeyValueCache::put(const Tensor& cache, const Tensor& fresh, const Pass& pass) {
+  if (pass.offsets.empty()) return put_at(cache, fresh, pass.offset);
   for (int64_t row = 0; row < pass.batch; ++row) {
-    put(k_.slice(0, row, 1), k.slice(0, row, 1), pass.offset_of(row));
-    put(v_.slice(0, row, 1), v.slice(0, row, 1), pass.offset_of(row));
+    put_at(cache.slice(0, row, 1), fresh.slice(0, row, 1), pass.offset_of(row));
   }
+}
+
+void KeyValueCache::write(const Tensor& k, const Tensor& v, const Pass& pass) {
+  put(k_, k, pass);
+  put(v_, v, pass);
 }
 
 Tensor KeyValueCache::read(const Tensor& cache, int64_t row, int64_t count, int64_t length, DType dtype) {

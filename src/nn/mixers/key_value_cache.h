@@ -21,6 +21,8 @@ class KeyValueCache final : public LayerCache {
   void write(const Tensor& k, const Tensor& v, const Pass& pass);
   const Tensor& k() const { return k_; }
   const Tensor& v() const { return v_; }
+  /// fresh [batch, seq, heads, d] of the tokens of `pass` behind those of cache [batch, heads, capacity, d].
+  static void put(const Tensor& cache, const Tensor& fresh, const Pass& pass);
   /// The first `length` keys or values of rows [row, row + count), as attention() takes them:
   /// [count, length, n_kv_heads, d].
   static Tensor read(const Tensor& cache, int64_t row, int64_t count, int64_t length, DType dtype);

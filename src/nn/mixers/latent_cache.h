@@ -1,7 +1,6 @@
 #pragma once
 
-#include "lamina/nn/layer_cache.h"
-#include "lamina/nn/pass.h"
+#include "lamina/nn/mixers/key_value_cache.h"
 
 namespace lamina::nn {
 
@@ -20,7 +19,7 @@ class LatentCache final : public LayerCache {
   }
 
   /// fresh [batch, seq, 1, width]: the tokens of `pass`, put behind those already there.
-  void write(const Tensor& fresh, const Pass& pass);
+  void write(const Tensor& fresh, const Pass& pass) { KeyValueCache::put(latents_, fresh, pass); }
   const Tensor& latents() const { return latents_; }
 
  private:

@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "lamina/nn/mixers/attention.h"
-#include "lamina/nn/mixers/key_value_cache.h"
 #include "lamina/nn/mixers/latent_cache.h"
 #include "lamina/nn/norm.h"
 #include "lamina/nn/position_tables.h"
@@ -16,9 +15,6 @@
 
 namespace lamina::nn {
 namespace {
-
-/// Up to so many new tokens the work is split along the cache; above, along the queries.
-constexpr int64_t kDecodeQueries = 16;
 
 class MlaMixer final : public Mixer {
  public:
@@ -62,7 +58,9 @@ class MlaMixer final : public Mixer {
            spec_.kv_lora_rank * (spec_.qk_nope + spec_.v_head_dim);
   }
 
-  ops::AttentionOptions options(Pass& pass) const;
+  ops::AttentionOptions options(Pass& pass) const {
+    return attention_options(*spec_.scale, spec_.soft_cap, spec_.pattern, pass);
+  }
   static ops::AttentionExtras extras(const Pass& pass) {
     ops::AttentionExtras extras;
     extras.document_starts = pass.document_starts;
@@ -102,16 +100,6 @@ MlaMixer::MlaMixer(int64_t d_model, const arch::Mla& spec, const ParameterFactor
   add_child("kv_norm", kv_norm_);
   add_child("kv_up", kv_up_);
   add_child("o", o_);
-}
-
-ops::AttentionOptions MlaMixer::options(Pass& pass) const {
-  ops::AttentionOptions options{.scale = *spec_.scale, .pattern = attention_pattern(spec_.pattern)};
-  options.soft_cap = spec_.soft_cap.value_or(0.0);
-  if (pass.training && pass.dropout.attention > 0.0) {
-    options.dropout = pass.dropout.attention;
-    options.dropout_key = pass.draw();
-  }
-  return options;
 }
 
 MlaMixer::Queries MlaMixer::queries(const Tensor& projected, const Pass& pass) {

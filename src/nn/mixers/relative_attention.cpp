@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <bit>
 
+#include "lamina/nn/mixers/attention.h"
 #include "lamina/nn/mixers/head_norm.h"
 #include "lamina/nn/mixers/key_value_cache.h"
 #include "lamina/nn/position_tables.h"
 #include "lamina/nn/projection.h"
 #include "lamina/nn/weight_table.h"
-#include "lamina/ops/attention/attention.h"
 #include "lamina/ops/elementwise/clamp.h"
 #include "lamina/ops/elementwise/concat.h"
 #include "lamina/ops/elementwise/elementwise.h"
@@ -115,16 +115,12 @@ Tensor RelativeAttention::waves(int64_t batch, int64_t count, DType dtype) const
 Tensor RelativeAttention::attend(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass) {
   const int64_t keys = k.dim(1);
   make_tables(keys, q.device());
-  ops::AttentionOptions options{.scale = *spec_.scale, .soft_cap = spec_.soft_cap.value_or(0.0)};
-  if (pass.training && pass.dropout.attention > 0.0) {
-    options.dropout = pass.dropout.attention;
-    options.dropout_key = pass.draw();
-  }
   ops::AttentionExtras extras;
   extras.document_starts = pass.document_starts;
   const Tensor content = ops::add(q, content_bias().to(q.dtype()));
   return ops::attention(ops::concat({content, turned(q, keys - q.dim(1))}, -1),
-                        ops::concat({k, waves(k.dim(0), keys, k.dtype())}, -1), v, options, extras);
+                        ops::concat({k, waves(k.dim(0), keys, k.dtype())}, -1), v,
+                        attention_options(*spec_.scale, spec_.soft_cap, spec_.pattern, pass), extras);
 }
 
 Tensor RelativeAttention::attend_memory(const Tensor& q, const Tensor& k, const Tensor& v, int64_t row, int64_t offset,
