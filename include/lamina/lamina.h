@@ -3,6 +3,8 @@
 // Everything a user of the library needs.
 #include "lamina/autograd/tape.h"
 #include "lamina/base/version.h"
+#include "lamina/io/hf.h"
+#include "lamina/io/llama2c.h"
 #include "lamina/io/safetensors.h"
 #include "lamina/modules.h"
 #include "lamina/ops.h"
