@@ -55,8 +55,8 @@ void feed_forward(const ArchSpec& spec, std::vector<Advice>& list) {
 void aspect(const ArchSpec& spec, std::vector<Advice>& list) {
   const double ratio = static_cast<double>(spec.d_model) / static_cast<double>(layer_count(spec));
   list.push_back({within(ratio, 50, 200), "aspect ratio", str("d_model/layers = ", rounded(ratio, 1)),
-                  "near 100 to 200 is good: deeper is harder to run in parallel and to train, wider learns less per "
-                  "parameter"});
+                  "near 100 to 200 is good, small models go down to 50: deeper is harder to run in parallel and to "
+                  "train, wider learns less per parameter"});
 }
 
 void heads(const ArchSpec& spec, std::vector<Advice>& list) {

@@ -8,7 +8,7 @@
 #include "lamina/arch/plan.h"
 #include "lamina/cli/commands.h"
 #include "lamina/io/hf.h"
-#include "lamina/io/llama2c.h"
+#include "lamina/io/model_file.h"
 
 namespace lamina::cli {
 namespace {
@@ -55,18 +55,6 @@ io::Progress progress_of(const char* what) {
   };
 }
 
-io::Checkpoint read(const std::string& source, std::optional<DType> dtype) {
-  namespace fs = std::filesystem;
-  const Device device = Device::cpu();
-  LAMINA_CHECK(fs::exists(source), source, ": is not there; give a model's folder or a llama2.c file");
-  if (fs::exists(fs::path(source) / "config.json")) return io::read_hf(source, device, {dtype, progress_of("reading")});
-  const bool native = fs::exists(fs::path(source) / "architecture.json");
-  LAMINA_CHECK(native || !fs::is_directory(source), source,
-               ": has neither config.json nor architecture.json; give a model's folder or a llama2.c file");
-  io::Checkpoint checkpoint = native ? io::read_native(source, device) : io::read_llama2c(source, device);
-  return dtype ? io::converted(checkpoint, *dtype) : checkpoint;
-}
-
 void run(const ConvertArguments& arguments) {
   LAMINA_CHECK(arguments.to == "hf" || arguments.to == "lamina", "--to ", arguments.to, ": expected hf or lamina");
   std::optional<DType> dtype;
@@ -77,7 +65,7 @@ void run(const ConvertArguments& arguments) {
   const int64_t max_shard_bytes = bytes_from(arguments.max_shard_size);
   LAMINA_CHECK(arguments.force || !std::filesystem::exists(arguments.target), arguments.target,
                ": is there already; choose another name or give --force");
-  const io::Checkpoint checkpoint = read(arguments.source, dtype);
+  const io::Checkpoint checkpoint = io::read_model(arguments.source, Device::cpu(), {dtype, progress_of("reading")});
   std::string as = "lamina's own format";
   if (arguments.to == "hf") {
     as = "model_type " + io::write_hf(arguments.target, checkpoint,

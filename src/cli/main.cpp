@@ -8,6 +8,8 @@ int main(int argc, char** argv) {
   program.set_version_flag("--version", std::string(lamina::kVersion));
   program.require_subcommand(1);
   lamina::cli::add_convert(program);
+  lamina::cli::add_bench(program);
+  lamina::cli::add_check(program);
   lamina::cli::add_info(program);
   lamina::cli::add_ops(program);
   lamina::cli::add_plan(program);

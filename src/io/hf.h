@@ -35,4 +35,8 @@ struct HfWriteOptions {
 /// architecture: where none does, an Error says what differs from the nearest one. Returns the family.
 std::string write_hf(const std::string& folder, const Checkpoint& checkpoint, const HfWriteOptions& options = {});
 
+/// Tensors given under our names, such as gradients, laid out and named as transformers' parameters are in memory. A
+/// parameter of which something is not given is left out.
+NamedTensors hf_parameters(const std::string& model_type, const arch::ArchSpec& resolved, const NamedTensors& tensors);
+
 }  // namespace lamina::io

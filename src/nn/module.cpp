@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "lamina/autograd/tape.h"
+
 namespace lamina::nn {
 namespace {
 
@@ -34,10 +36,26 @@ std::string mismatch(const std::string& name, const Tensor& value, const Tensor&
 
 }  // namespace
 
-void Module::visit(const std::string& prefix,
-                   const std::function<void(const std::string&, Role, Tensor&)>& body) const {
-  for (const Slot& slot : slots_) body(prefix + slot.name, slot.role, *slot.tensor);
-  for (const auto& [name, child] : children_) child->visit(prefix + name + ".", body);
+Tensor JoinedTensor::part(size_t i) const {
+  if (!joined()) return parts.at(i);
+  int64_t begin = 0;
+  for (size_t k = 0; k < i; ++k) begin += layout[k].rows;
+  return whole.slice(axis, begin, layout.at(i).rows);
+}
+
+void Module::visit_slots(const std::string& prefix,
+                         const std::function<void(const std::string&, const Slot&)>& body) const {
+  for (const Slot& slot : slots_) body(prefix, slot);
+  for (const auto& [name, child] : children_) child->visit_slots(name.empty() ? prefix : prefix + name + ".", body);
+}
+
+void Module::visit(const std::function<void(const std::string&, Role, Tensor&)>& body) const {
+  visit_slots("", [&](const std::string& prefix, const Slot& slot) {
+    if (slot.tensor != nullptr) return body(prefix + slot.name, slot.role, *slot.tensor);
+    JoinedTensor& joined = *slot.joined;
+    if (joined.joined()) return body(prefix + slot.name, slot.role, joined.whole);
+    for (size_t i = 0; i < joined.parts.size(); ++i) body(prefix + joined.layout[i].name, slot.role, joined.parts[i]);
+  });
 }
 
 void Module::check_name(const std::string& name) const {
@@ -51,25 +69,35 @@ void Module::check_name(const std::string& name) const {
 void Module::add_parameter(const std::string& name, Tensor& tensor) {
   check_name(name);
   LAMINA_CHECK(tensor.defined(), "module: parameter '", name, "' is undefined; create it before registering it");
-  slots_.push_back({name, Role::parameter, &tensor});
+  slots_.push_back({name, Role::parameter, &tensor, nullptr});
 }
 
 void Module::add_buffer(const std::string& name, Tensor& tensor, Persistence persistence) {
   check_name(name);
   LAMINA_CHECK(tensor.defined(), "module: buffer '", name, "' is undefined; create it before registering it");
   const bool kept = persistence == Persistence::persistent;
-  slots_.push_back({name, kept ? Role::persistent_buffer : Role::non_persistent_buffer, &tensor});
+  slots_.push_back({name, kept ? Role::persistent_buffer : Role::non_persistent_buffer, &tensor, nullptr});
+}
+
+void Module::add_joined_parameter(const std::string& name, JoinedTensor& joined) {
+  LAMINA_CHECK(joined.joined() && joined.parts.empty() && !joined.layout.empty(), "module: joined parameter '", name,
+               "' has no whole tensor or no parts; fill both before registering it");
+  int64_t rows = 0;
+  for (const JoinedTensor::Part& part : joined.layout) rows += part.rows;
+  LAMINA_CHECK(joined.whole.rank() > joined.axis && joined.whole.dim(joined.axis) == rows, "module: joined parameter '",
+               name, "' is ", joined.whole.shape(), ", its parts have ", rows, " rows in dimension ", joined.axis);
+  slots_.push_back({name, Role::parameter, nullptr, &joined});
 }
 
 void Module::add_child(const std::string& name, Module& child) {
-  check_name(name);
+  if (!name.empty()) check_name(name);
   LAMINA_CHECK(&child != this, "module: '", name, "' is the module itself");
   children_.emplace_back(name, &child);
 }
 
 StateDict Module::named_parameters() const {
   StateDict found;
-  visit("", [&](const std::string& name, Role role, Tensor& tensor) {
+  visit([&](const std::string& name, Role role, Tensor& tensor) {
     if (role == Role::parameter) found.emplace_back(name, tensor);
   });
   return found;
@@ -88,7 +116,7 @@ std::vector<Tensor> Module::parameters() const {
 
 StateDict Module::named_buffers() const {
   StateDict found;
-  visit("", [&](const std::string& name, Role role, Tensor& tensor) {
+  visit([&](const std::string& name, Role role, Tensor& tensor) {
     if (role != Role::parameter) found.emplace_back(name, tensor);
   });
   return found;
@@ -96,8 +124,36 @@ StateDict Module::named_buffers() const {
 
 StateDict Module::state_dict() const {
   StateDict found;
-  visit("", [&](const std::string& name, Role role, Tensor& tensor) {
-    if (role != Role::non_persistent_buffer) found.emplace_back(name, tensor.detach());
+  visit_slots("", [&](const std::string& prefix, const Slot& slot) {
+    if (slot.role == Role::non_persistent_buffer) return;
+    if (slot.tensor != nullptr) {
+      found.emplace_back(prefix + slot.name, slot.tensor->detach());
+      return;
+    }
+    JoinedTensor plain = *slot.joined;
+    if (plain.joined()) plain.whole = plain.whole.detach();
+    for (size_t i = 0; i < plain.layout.size(); ++i) {
+      found.emplace_back(prefix + plain.layout[i].name, plain.part(i).detach());
+    }
+  });
+  return found;
+}
+
+StateDict Module::named_gradients(const Tape& tape) const {
+  StateDict found;
+  visit_slots("", [&](const std::string& prefix, const Slot& slot) {
+    if (slot.role != Role::parameter) return;
+    if (slot.tensor != nullptr) {
+      found.emplace_back(prefix + slot.name, tape.grad(*slot.tensor));
+      return;
+    }
+    JoinedTensor grads = *slot.joined;
+    if (grads.joined()) grads.whole = tape.grad(grads.whole);
+    for (Tensor& part : grads.parts) part = tape.grad(part);
+    for (size_t i = 0; i < grads.layout.size(); ++i) {
+      const bool known = grads.joined() || !grads.parts.empty();
+      found.emplace_back(prefix + grads.layout[i].name, known ? grads.part(i) : Tensor());
+    }
   });
   return found;
 }
@@ -138,9 +194,45 @@ LoadReport Module::load_state_dict(const StateDict& values, bool strict) {
   return report;
 }
 
+void Module::adopt_state_dict(const StateDict& values) {
+  std::map<std::string, Tensor> given(values.begin(), values.end());
+  LAMINA_CHECK(given.size() == values.size(), "adopt_state_dict: a name is given twice; names must differ");
+  std::string problems;
+  std::set<std::string> known;
+  for (const auto& [name, target] : state_dict()) {
+    known.insert(name);
+    const auto value = given.find(name);
+    if (value == given.end()) {
+      problems += str("\n  '", name, "' is missing");
+    } else if (!value->second.defined() || value->second.shape() != target.shape()) {
+      problems += str("\n  '", name, "' is ", value->second.defined() ? value->second.shape() : Shape(),
+                      ", the module has ", target.shape());
+    } else if (is_floating(value->second.dtype()) != is_floating(target.dtype())) {
+      problems += str("\n  '", name, "' is ", value->second.dtype(), ", the module has ", target.dtype());
+    }
+  }
+  for (const auto& [name, value] : given) {
+    if (known.count(name) == 0) problems += str("\n  '", name, "' is unexpected", nearest(name, known));
+  }
+  LAMINA_CHECK(problems.empty(), "adopt_state_dict: the values do not fit this module; nothing was taken:", problems,
+               "\nload a checkpoint of the same architecture");
+  visit_slots("", [&](const std::string& prefix, const Slot& slot) {
+    if (slot.role == Role::non_persistent_buffer) return;
+    if (slot.tensor != nullptr) {
+      *slot.tensor = given.at(prefix + slot.name).detach();
+      return;
+    }
+    slot.joined->whole = Tensor();
+    slot.joined->parts.clear();
+    for (const JoinedTensor::Part& part : slot.joined->layout) {
+      slot.joined->parts.push_back(given.at(prefix + part.name).detach());
+    }
+  });
+}
+
 void Module::replace(const std::function<Tensor(Role, const Tensor&)>& convert) {
   std::vector<std::pair<Tensor, Tensor>> done;  // before and after, so that tied tensors stay tied
-  visit("", [&](const std::string& /*name*/, Role role, Tensor& tensor) {
+  visit([&](const std::string& /*name*/, Role role, Tensor& tensor) {
     for (const auto& [before, after] : done) {
       if (!same_tensor(before, tensor)) continue;
       tensor = after;

@@ -1,6 +1,6 @@
 // Copies walk the outer dimensions and convert one innermost run at a time (walk.h). Dense runs between f32, bf16 and
-// f16, and dense runs of one type, go in vectors; large f32 and f64 targets are streamed past the caches. Everything
-// else is converted one by one.
+// f16, and dense runs of one type, go in vectors; large f32 and f64 targets are streamed past the caches.
+// Transposing copies of f32 turn squares in registers. Everything else is converted one by one.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/tensor/copy_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -10,6 +10,7 @@
 
 #include "lamina/base/simd_stream-inl.h"
 #include "lamina/tensor/copy.h"
+#include "lamina/tensor/transpose_copy-inl.h"
 #include "lamina/tensor/walk.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -71,6 +72,12 @@ struct AddRun {
 void copy_floating(const Tensor& source, Tensor& target) {
   const Walk walk = merge_dimensions(source, target);
   const bool large = outlives_cache(target.nbytes());
+  const int transposed = transposed_axis(walk);
+  if (transposed >= 0 && walk.target_strides[walk.shape.rank() - 1] == 1 && source.dtype() == DType::f32 &&
+      target.dtype() == DType::f32) {
+    transpose_copy(target.device().threads(), walk, transposed, source.data<float>(), target.data<float>(), large);
+    return;
+  }
   visit_floating(source.dtype(), [&](auto from) {
     visit_floating(target.dtype(), [&](auto to) {
       using From = typename decltype(from)::type;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -9,6 +10,7 @@
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/attention/attention_decode.h"
 #include "lamina/ops/attention/attention_mask.h"
+#include "lamina/ops/elementwise/reduce.h"
 
 namespace lamina::ops {
 namespace {
@@ -31,6 +33,47 @@ void expect_error(const F& call, const std::string& part) {
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
   }
+}
+
+/// Refuses one request, the n-th.
+class ScarceMemory final : public Allocator {
+ public:
+  void* allocate(size_t bytes) override {
+    LAMINA_CHECK(left_.fetch_sub(1) != 0, "out of memory: a test wants it so");
+    return inner_->allocate(bytes);
+  }
+  void deallocate(void* block, size_t bytes) noexcept override { inner_->deallocate(block, bytes); }
+  void trim() override { inner_->trim(); }
+  MemoryCounters counters() const override { return inner_->counters(); }
+  void reset_peak() override { inner_->reset_peak(); }
+  void leave(int requests) { left_ = requests; }
+
+ private:
+  std::shared_ptr<Allocator> inner_ = make_caching_cpu_allocator();
+  std::atomic<int> left_{1 << 30};
+};
+
+TEST(AttentionBackward, EndsWhenATaskRunsOutOfMemory) {
+  const auto memory = std::make_shared<ScarceMemory>();
+  const Device device = Device::cpu(3, memory);
+  Tensor q = random_tensor({1, 700, 2, 8}, device, 1);
+  const Tensor k = random_tensor({1, 700, 2, 8}, device, 2);
+  const Tensor v = random_tensor({1, 700, 2, 8}, device, 3);
+  int failures = 0;
+  for (int requests = 0; requests < 64; ++requests) {
+    Tape tape;
+    tape.watch(q);
+    const Tensor loss = sum(attention(q, k, v));
+    memory->leave(requests);
+    try {
+      tape.backward(loss);
+    } catch (const Error&) {
+      ++failures;
+    }
+    memory->leave(1 << 30);
+  }
+  EXPECT_GT(failures, 8);
+  EXPECT_LT(failures, 64);
 }
 
 class AttentionErrors : public ::testing::Test {
@@ -205,6 +248,33 @@ TEST(Attention, SeeingOnlyItselfAQueryGetsItsValue) {
 }
 
 /// The cache of [batch, seq, n_kv_heads, d] keys or values.
+/// Output and gradients of q, k, v for a fixed output gradient.
+std::vector<std::vector<float>> attend(Tensor q, Tensor k, Tensor v) {
+  Tape tape;
+  tape.watch(q);
+  tape.watch(k);
+  tape.watch(v);
+  const Tensor y = attention(q, k, v);
+  tape.backward({y}, {random_tensor(y.shape(), y.device(), 9)});
+  return {y.to_vector<float>(), tape.grad(q).to_vector<float>(), tape.grad(k).to_vector<float>(),
+          tape.grad(v).to_vector<float>()};
+}
+
+// Pieces of one projection [batch, seq, 6·16 + 2·16 + 2·5], and a cache's layout [batch, heads, seq, d], are read by
+// their strides.
+TEST(Attention, ViewsGiveTheBitsOfCopies) {
+  const Device device = Device::cpu(2);
+  const Tensor joined = random_tensor({2, 150, 138}, device);
+  const Tensor q = joined.slice(2, 0, 96).reshape({2, 150, 6, 16});
+  const Tensor k = joined.slice(2, 96, 32).reshape({2, 150, 2, 16});
+  const Tensor v = joined.slice(2, 128, 10).reshape({2, 150, 2, 5});
+  ASSERT_TRUE(q.shares_memory_with(joined) && k.shares_memory_with(joined) && v.shares_memory_with(joined));
+  const auto expected = attend(q.clone(), k.clone(), v.clone());
+  EXPECT_EQ(attend(q, k, v), expected);
+  const auto turned = [](const Tensor& x) { return x.transpose(1, 2).contiguous().transpose(1, 2); };
+  EXPECT_EQ(attend(turned(q), turned(k), turned(v)), expected);
+}
+
 Tensor cache_of(const Tensor& x) { return x.transpose(1, 2).contiguous(); }
 
 TEST(Attention, DecodingEqualsTheLastQueries) {

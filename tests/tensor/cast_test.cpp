@@ -112,6 +112,22 @@ TEST(Copy, TransposesAnyShape) {
   }
 }
 
+TEST(Copy, LargeTransposesAreCopiedWhole) {
+  const Device device = Device::cpu(2);
+  const int64_t columns = 2051;  // no multiple of anything
+  const int64_t rows = (last_level_cache_bytes() / 8 / columns / 16 + 2) * 16;
+  ASSERT_TRUE(outlives_cache(4 * rows * columns));
+  Tensor source = Tensor::empty({rows, columns}, DType::i32, device);
+  for (int64_t i = 0; i < rows * columns; ++i) source.data<int32_t>()[i] = static_cast<int32_t>(i % 16777213);
+  source = source.to(DType::f32);
+  const Tensor turned = source.transpose(0, 1).contiguous();
+  for (int64_t c = 0; c < columns; ++c) {
+    for (int64_t r = 0; r < rows; ++r) {
+      ASSERT_EQ(turned.data<float>()[c * rows + r], static_cast<float>((r * columns + c) % 16777213)) << r << ", " << c;
+    }
+  }
+}
+
 TEST(Copy, LargeTargetsAreCopiedWhole) {
   const Device device = Device::cpu(2);
   const int64_t n = last_level_cache_bytes() / 8 + 1029;  // enough to be streamed past the caches

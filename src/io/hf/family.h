@@ -16,6 +16,7 @@ struct Family {
   NameMap names;
   bool states_context = true;  ///< config.json has a key for the longest sequence
   bool later_layers = false;   ///< files may hold layers behind the last one, for training, which are not the model's
+  NameMap parameters = {};     ///< what transformers calls the parameters in memory, where files say otherwise
 };
 
 /// In the order in which a structure that fits several is given to one.

@@ -49,6 +49,13 @@ NameMap expert_names() {
                   {"model.layers.{l}.mlp.shared_experts.down_proj.weight", "ffn.shared.down.weight"}}});
 }
 
+/// In memory all experts are one tensor.
+NameMap joined_expert_names() {
+  return {{"model.layers.{l}.mlp.gate.weight", "ffn.router.weight"},
+          {"model.layers.{l}.mlp.experts.gate_up_proj", "ffn.experts.gate.weight ffn.experts.up.weight"},
+          {"model.layers.{l}.mlp.experts.down_proj", "ffn.experts.down.weight"}};
+}
+
 void qwen3_moe(ConfigMap& m, Draft& d) {
   Attention& a = decoder(m, d, {151936, 2048, 24, 32, 4, 32768});
   m.entry("head_dim", a.head_dim, {});
@@ -203,9 +210,9 @@ NameMap gpt_oss_names() {
 
 std::vector<Family> expert_kin() {
   return {
-      {"mixtral", "MixtralForCausalLM", mixtral, mixtral_names()},
-      {"qwen3_moe", "Qwen3MoeForCausalLM", qwen3_moe, expert_names()},
-      {"deepseek_v3", "DeepseekV3ForCausalLM", deepseek_v3, deepseek_names(), true, true},
+      {"mixtral", "MixtralForCausalLM", mixtral, mixtral_names(), true, false, joined_expert_names()},
+      {"qwen3_moe", "Qwen3MoeForCausalLM", qwen3_moe, expert_names(), true, false, joined_expert_names()},
+      {"deepseek_v3", "DeepseekV3ForCausalLM", deepseek_v3, deepseek_names(), true, true, joined_expert_names()},
       {"gpt_oss", "GptOssForCausalLM", gpt_oss, gpt_oss_names()},
   };
 }

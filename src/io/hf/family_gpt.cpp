@@ -312,7 +312,7 @@ std::vector<Family> gpt_kin() {
       {"gpt_bigcode", "GPTBigCodeForCausalLM", gpt_bigcode, gpt2_names(Form::same, Rows::kv_heads)},
       {"bloom", "BloomForCausalLM", bloom, bloom_names(), false},
       {"falcon", "FalconForCausalLM", falcon, bloom_names()},
-      {"gpt_neox", "GPTNeoXForCausalLM", gpt_neox, gpt_neox_names()},
+      {"gpt_neox", "GPTNeoXForCausalLM", gpt_neox, gpt_neox_names(), true, false, {{"lm_head.weight", "head.weight"}}},
       {"gptj", "GPTJForCausalLM", gptj, gptj_names()},
       {"codegen", "CodeGenForCausalLM", gptj, codegen_names()},
       {"opt", "OPTForCausalLM", opt, opt_names()},

@@ -184,9 +184,12 @@ void move(const Stored& stored, const Tensor& tensor, const std::vector<Tensor>&
     if (!simple) ours = by_groups(ours, stored);
     const int64_t length = simple ? ours.dim(0) : ours.dim(axis);
     Tensor theirs = rows.slice(axis, begin, length);
+    // A weight that is itself a transposed view (of the file it was read from) lies as the stored tensor does.
+    const bool turned = simple && ours.strides()[1] != 1;
+    if (turned) ours = ours.transpose(0, 1);
     Tensor& to = into_weights ? ours : theirs;
     const Tensor& from = into_weights ? theirs : ours;
-    simple ? copy_transposed(from, to) : static_cast<void>(to.copy_(from));
+    simple && !turned ? copy_transposed(from, to) : static_cast<void>(to.copy_(from));
     begin += length;
   }
 }
@@ -210,16 +213,17 @@ std::vector<Stored> stored_tensors(const NameMap& names, const arch::ArchSpec& r
 }
 
 bool is_view(const Stored& stored) {
-  if (stored.piece >= 0 || stored.form == Form::transposed) return false;
+  if (stored.piece >= 0 || (stored.form == Form::transposed && stored.batched)) return false;
   return stored.weights.size() == 1 || (stored.groups == 1 && !stored.batched);
 }
 
 std::vector<Tensor> views_of(const Stored& stored, const Tensor& tensor) {
   std::vector<Tensor> views;
-  if (stored.weights.size() == 1) return {tensor.reshape(stored.weights.front().shape)};
+  const Tensor rows = stored.form == Form::transposed ? tensor.transpose(0, 1) : tensor;
+  if (stored.weights.size() == 1) return {rows.reshape(stored.weights.front().shape)};
   int64_t begin = 0;
   for (const WeightSlot& weight : stored.weights) {
-    views.push_back(tensor.slice(0, begin, weight.shape[0]));
+    views.push_back(rows.slice(0, begin, weight.shape[0]));
     begin += weight.shape[0];
   }
   return views;

@@ -24,6 +24,9 @@ void check_tensors(const Tensor& q, const Tensor& k, const Tensor& v, const Atte
   check_same_device(kOp, {q, k, v, extras.alibi_slopes, extras.t5_bias, extras.sinks, extras.document_starts});
 }
 
+/// Kernels walk positions and heads by strides, so that slices of a joined projection need no copy.
+Tensor with_dense_heads(const Tensor& x) { return x.strides()[3] == 1 ? x.detach() : x.detach().contiguous(); }
+
 /// The products over the pairs that may meet, and each tensor once.
 Work work_of(const AttentionForward& args, const AttentionSizes& sizes, bool backward) {
   if (args.y.numel() == 0) return {};
@@ -62,9 +65,9 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
                  const AttentionExtras& extras) {
   check_tensors(q, k, v, extras);
   AttentionForward args;
-  args.q = q.contiguous();
-  args.k = k.contiguous();
-  args.v = v.contiguous();
+  args.q = with_dense_heads(q);
+  args.k = with_dense_heads(k);
+  args.v = with_dense_heads(v);
   const AttentionSizes sizes = attention_sizes(args);
   check_attention_options(kOp, options, sizes);
   check_attention_extras(kOp, options, extras, sizes);

@@ -117,7 +117,14 @@ void backward(const AttentionBackward& args) {
   const int64_t side_by_side = 2 * device.threads().count();
   device.threads().tasks(tasks, [&](int64_t /*any*/) {
     const int64_t turn = next.fetch_add(1);
-    BackwardTask<T>(args, shared).run(task_in_turn(turn, sizes.batch * sizes.n_kv_heads, key_blocks, side_by_side));
+    try {
+      BackwardTask<T>(args, shared).run(task_in_turn(turn, sizes.batch * sizes.n_kv_heads, key_blocks, side_by_side));
+    } catch (const AttentionTurns::Abandoned&) {
+      return;  // the task that failed reports why
+    } catch (...) {
+      shared.turns.abandon();
+      throw;
+    }
   });
   if (buckets > 0) sum_buckets(shared, tasks, args.dt5_bias);
   if constexpr (!std::is_same_v<T, A>) Tensor(args.dq).copy_(dq);

@@ -116,11 +116,10 @@ class BackwardTask {
   void load_keys(KeyTile& tile, int64_t k0) {
     tile.k0 = k0;
     tile.keys = std::min(kTile, sizes_.seq_k - k0);
-    const int64_t row = b_ * sizes_.seq_k + k0;
-    const int64_t k_stride = sizes_.n_kv_heads * sizes_.d_qk;
-    const int64_t v_stride = sizes_.n_kv_heads * sizes_.d_v;
-    const T* k = in_.k.data<T>() + row * k_stride + kv_head_ * sizes_.d_qk;
-    const T* v = in_.v.data<T>() + row * v_stride + kv_head_ * sizes_.d_v;
+    const int64_t k_stride = in_.k.strides()[1];
+    const int64_t v_stride = in_.v.strides()[1];
+    const T* k = head_rows<T>(in_.k, b_, k0, kv_head_);
+    const T* v = head_rows<T>(in_.v, b_, k0, kv_head_);
     if (tile.keys < kTile) {
       std::fill(tile.kt, tile.kt + k_ld_ * kTile, A{0});
       std::fill(tile.vt, tile.vt + v_ld_ * kTile, A{0});
@@ -136,9 +135,9 @@ class BackwardTask {
 
   /// `more` says that the tile before this one comes next.
   void add_queries(int64_t q0, int64_t rows, bool more) {
-    const int64_t q_stride = sizes_.n_heads * sizes_.d_qk;
+    const int64_t q_stride = in_.q.strides()[1];
     const int64_t y_stride = sizes_.n_heads * sizes_.d_v;
-    const T* q = in_.q.data<T>() + (b_ * sizes_.seq_q + q0) * q_stride + head_ * sizes_.d_qk;
+    const T* q = head_rows<T>(in_.q, b_, q0, head_);
     const T* dy = args_.dy.data<T>() + (b_ * sizes_.seq_q + q0) * y_stride + head_ * sizes_.d_v;
     load_rows<T>(q, q_stride, rows, sizes_.d_qk, static_cast<A>(in_.options.scale), q_, k_ld_);
     load_rows<T>(dy, y_stride, rows, sizes_.d_v, A{1}, dy_, v_ld_);

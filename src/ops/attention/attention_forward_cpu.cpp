@@ -72,9 +72,8 @@ class ForwardTask {
   }
 
   void start() {
-    const int64_t stride = sizes_.n_heads * sizes_.d_qk;
-    const T* q = args_.q.data<T>() + (b_ * sizes_.seq_q + q0_) * stride + head_ * sizes_.d_qk;
-    load_rows<T>(q, stride, count_, sizes_.d_qk, static_cast<A>(args_.options.scale), q_rows_, k_ld_);
+    const T* q = head_rows<T>(args_.q, b_, q0_, head_);
+    load_rows<T>(q, args_.q.strides()[1], count_, sizes_.d_qk, static_cast<A>(args_.options.scale), q_rows_, k_ld_);
     const int64_t padded = round_up(count_, panel_);
     std::fill(q_rows_ + count_ * k_ld_, q_rows_ + padded * k_ld_, A{0});
     for (int64_t at = 0; at < padded; at += panel_) {
@@ -90,11 +89,10 @@ class ForwardTask {
 
   void add_keys(int64_t k0, int64_t k1, bool partial) {
     const int64_t kv_head = head_ / sizes_.group;
-    const int64_t row = b_ * sizes_.seq_k + k0;
-    const int64_t k_stride = sizes_.n_kv_heads * sizes_.d_qk;
-    const int64_t v_stride = sizes_.n_kv_heads * sizes_.d_v;
-    const T* k = args_.k.data<T>() + row * k_stride + kv_head * sizes_.d_qk;
-    const T* v = args_.v.data<T>() + row * v_stride + kv_head * sizes_.d_v;
+    const int64_t k_stride = args_.k.strides()[1];
+    const int64_t v_stride = args_.v.strides()[1];
+    const T* k = head_rows<T>(args_.k, b_, k0, kv_head);
+    const T* v = head_rows<T>(args_.v, b_, k0, kv_head);
     load_rows<T>(k, k_stride, k1 - k0, sizes_.d_qk, A{1}, k_, k_ld_);
     load_rows<T>(v, v_stride, k1 - k0, sizes_.d_v, A{1}, v_, v_ld_);
     const int64_t ahead = std::min(kKeyTile, sizes_.seq_k - k1) * panel_ / round_up(count_, panel_);

@@ -19,6 +19,14 @@ inline AttentionSizes attention_sizes(const AttentionForward& args) {
   return sizes;
 }
 
+/// First element of head `head` at position `at` of row `b` of a tensor [batch, seq, heads, d]; the positions lie
+/// strides()[1] apart.
+template <class T>
+const T* head_rows(const Tensor& tensor, int64_t b, int64_t at, int64_t head) {
+  const Shape& strides = tensor.strides();
+  return tensor.data<T>() + b * strides[0] + at * strides[1] + head * strides[2];
+}
+
 /// Without values on the meta device: there all is one document.
 inline AttentionMask attention_mask(const AttentionForward& args) {
   std::vector<int64_t> starts;

@@ -13,6 +13,9 @@ namespace lamina::ops {
 /// Puts the tasks that add to one block of dq in the order of their key blocks, whatever thread runs them.
 class AttentionTurns {
  public:
+  /// Thrown where a turn that is waited for will never come, because another task failed.
+  struct Abandoned {};
+
   /// The extents of a query block and of a key block.
   AttentionTurns(const AttentionMask& mask, const AttentionSizes& sizes, int64_t queries, int64_t keys)
       : mask_(mask),
@@ -32,9 +35,14 @@ class AttentionTurns {
     constexpr int kSpins = 1000;
     std::atomic<int32_t>& now = turn(slot, query_block);
     for (int spins = 0; now.load(std::memory_order_acquire) != key_block; ++spins) {
-      if (spins > kSpins) std::this_thread::yield();
+      if (spins <= kSpins) continue;
+      if (abandoned_.load(std::memory_order_relaxed)) throw Abandoned();
+      std::this_thread::yield();
     }
   }
+  /// A task that fails says so: those after it would wait for ever.
+  void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
+
   void pass(int64_t slot, int64_t query_block, int64_t key_block) {
     turn(slot, query_block).store(static_cast<int32_t>(next(query_block, key_block)), std::memory_order_release);
   }
@@ -63,6 +71,7 @@ class AttentionTurns {
   int64_t keys_;
   int64_t blocks_;
   std::vector<std::atomic<int32_t>> turns_;
+  std::atomic<bool> abandoned_{false};
 };
 
 }  // namespace lamina::ops

@@ -12,146 +12,12 @@
 #include <algorithm>
 
 #include "lamina/ops/linear/gemm.h"
-#include "lamina/ops/linear/gemm_panel-inl.h"
+#include "lamina/ops/linear/gemm_plan-inl.h"
 #include "lamina/ops/linear/gemm_scratch.h"
 #include "lamina/ops/linear/gemm_thin-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-
-inline constexpr int64_t kDepth = 384;           // of k per pass over a block of C
-inline constexpr int64_t kChunkDepth = 1152;     // of k packed at once
-inline constexpr int64_t kPackDepth = 128;       // of k per stretch of packing
-inline constexpr int64_t kChunkBytes = 6 << 20;  // of packed B
-inline constexpr int64_t kBlockRows = 192;       // of A and C per task
-inline constexpr int64_t kBlockColumns = 480;    // of C kept in the L2 cache while k advances
-inline constexpr int64_t kStripeRows = 1536;     // of a narrow C held in the computing type
-inline constexpr int64_t kMinTasks = 16;         // enough to share out evenly
-inline constexpr int64_t kExchangeRows = 128;    // fewer rows than this: exchange the sides where B lies along k
-inline constexpr int64_t kDirectColumns = 160;   // up to here packing A costs more than it saves
-inline constexpr int64_t kSerialWork = 1 << 15;  // multiplications too few to wake the threads for
-
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-
-/// One product as the tiles see it: rows from A, columns from B, perhaps exchanged against the caller's.
-template <class T>
-struct Plan {
-  const FusedGemm<T>* product;
-  GemmOperand a;
-  GemmOperand b;
-  int64_t m, n, k;
-  bool exchanged;
-  bool direct;  // A is read in place
-  int64_t chunk_depth, chunk_columns, task_columns;
-};
-
-/// Rows that alias in the L1 cache when a dozen are read side by side.
-template <class T>
-bool rows_alias(int64_t ld) {
-  return ld * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
-}
-
-template <class T>
-Plan<T> make_plan(const FusedGemm<T>& p) {
-  Plan<T> plan{&p, p.a, p.b, p.m, p.n, p.k, false, false, 0, 0, 0};
-  if (p.b.transpose && p.m < kExchangeRows && p.n > p.m) {
-    plan.exchanged = true;
-    plan.a = {p.b.data, p.b.dtype, p.b.ld, false};
-    plan.b = {p.a.data, p.a.dtype, p.a.ld, !p.a.transpose};
-    std::swap(plan.m, plan.n);
-  }
-  plan.direct =
-      !plan.a.transpose && plan.a.dtype == dtype_of<T>() && plan.n <= kDirectColumns && !rows_alias<T>(plan.a.ld);
-  plan.chunk_depth = p.c == nullptr ? p.k : std::min(p.k, kChunkDepth);
-  const int64_t bytes_per_column = plan.chunk_depth * static_cast<int64_t>(sizeof(T));
-  const int64_t fitting = kChunkBytes / bytes_per_column / kTileColumns<T> * kTileColumns<T>;
-  plan.chunk_columns = std::min(round_up(plan.n, kTileColumns<T>), std::max(fitting, kTileColumns<T>));
-  const int64_t row_blocks = ceil_div(plan.m, kBlockRows);
-  const int64_t parts = std::max<int64_t>(1, kMinTasks / row_blocks);
-  plan.task_columns = round_up(ceil_div(plan.chunk_columns, parts), kTileColumns<T>);
-  return plan;
-}
-
-/// `count` rows of op(A), or columns of op(B), from `first`, over k in [begin, begin + depth), as one panel.
-template <class T, bool kColumns>
-void pack(const GemmOperand& from, int64_t first, int64_t count, int64_t begin, int64_t depth, T* to, int64_t width) {
-  const auto with = [&](auto tag) HWY_ATTR {
-    using S = typename decltype(tag)::type;
-    const S* data = static_cast<const S*>(from.data);
-    if (from.transpose == kColumns) {
-      pack_along(data + first * from.ld + begin, from.ld, count, depth, to, width);
-    } else if constexpr (kColumns) {
-      pack_across(hn::ScalableTag<T>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
-    } else {
-      pack_across(hn::CappedTag<T, 4>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
-    }
-  };
-  if constexpr (std::is_same_v<T, double>) {
-    with(TypeTag<double>{});
-  } else {
-    switch (from.dtype) {
-      case DType::bf16: with(TypeTag<bf16>{}); break;
-      case DType::f16: with(TypeTag<f16>{}); break;
-      default: with(TypeTag<float>{});
-    }
-  }
-}
-
-/// Columns of the panel of B that starts at `column`: whole tiles, but no panel of a single vector where two of two
-/// can stand instead.
-template <class T>
-int64_t panel_columns(int64_t column, int64_t end) {
-  const int64_t left = end - column;
-  if (left > kTileColumns<T> && left <= kTileColumns<T> + kLanes<T>) return (kTileVectors + 2) / 2 * kLanes<T>;
-  return std::min(kTileColumns<T>, left);
-}
-inline int64_t panel_rows(int64_t row, int64_t end) {
-  return round_up(std::min<int64_t>(kTileRows, end - row), kRowStep);
-}
-
-/// One chunk of k and of columns: where it lies and, where tasks share them, its packed columns and rows.
-template <class T>
-struct Chunk {
-  int64_t column, column_end, k0, depth;
-  T* packed_columns;
-  T* packed_rows;
-};
-
-/// A cut between tasks at `column`, moved to the end where a panel would be left with a single vector.
-template <class T>
-int64_t cut_columns(const Chunk<T>& chunk, int64_t column) {
-  const bool crumb = column > chunk.column && chunk.column_end - column <= kLanes<T>;
-  return crumb ? chunk.column_end : std::min(column, chunk.column_end);
-}
-
-/// Columns [begin, end) of a chunk, as panels. A short stretch of k at a time, so that rows of B that lie across k are
-/// read whole.
-template <class T>
-void pack_columns(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, T* to) {
-  for (int64_t l = 0; l < chunk.depth; l += kPackDepth) {
-    const int64_t depth = std::min(kPackDepth, chunk.depth - l);
-    for (int64_t j = begin; j < end;) {
-      const int64_t count = panel_columns<T>(j, chunk.column_end);
-      const int64_t width = round_up(count, kLanes<T>);
-      pack<T, true>(plan.b, j, count, chunk.k0 + l, depth, to + (j - begin) * chunk.depth + l * width, width);
-      j += count;
-    }
-  }
-}
-
-template <class T>
-void pack_rows(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, T* to) {
-  for (int64_t l = 0; l < chunk.depth; l += kPackDepth) {
-    const int64_t depth = std::min(kPackDepth, chunk.depth - l);
-    for (int64_t i = begin; i < end; i += kTileRows) {
-      const int64_t count = std::min<int64_t>(kTileRows, end - i);
-      if (plan.direct && count == kTileRows) continue;
-      const int64_t width = panel_rows(i, end);
-      pack<T, false>(plan.a, i, count, chunk.k0 + l, depth, to + (i - begin) * chunk.depth + l * width, width);
-    }
-  }
-}
 
 /// C (+)= a tile that is cut at the edge of C, or that belongs into Cᵀ.
 template <class T>
@@ -160,9 +26,7 @@ void merge_tile(const T* tile, int64_t rows, int64_t columns, bool exchanged, T 
   HWY_ALIGN T turned[kTileRows * kTileColumns<T>];
   int64_t ld = kTileColumns<T>;
   if (exchanged) {
-    for (int64_t i = 0; i < kTileRows; i += kRowStep) {
-      transpose_four(tile + i * ld, ld, kTileColumns<T>, turned + i, kTileRows);
-    }
+    turn_tile(tile, turned);
     tile = turned;
     ld = kTileRows;
     std::swap(rows, columns);
@@ -194,8 +58,15 @@ struct Pass {
   int64_t ldc;
 };
 
+/// Rows read in place that come next, fetched by the tiles before.
 template <class T>
-void multiply_block(const Plan<T>& plan, const Pass<T>& pass) {
+struct NextRows {
+  const T* at = nullptr;
+  const T* end = nullptr;
+};
+
+template <class T>
+void multiply_block(const Plan<T>& plan, const Pass<T>& pass, NextRows<T>& next) {
   const T alpha = plan.product->alpha;
   HWY_ALIGN T tile[kTileRows * kTileColumns<T>];
   int64_t columns = 0;
@@ -216,6 +87,10 @@ void multiply_block(const Plan<T>& plan, const Pass<T>& pass) {
       const int64_t stretch = down / kTileRows * (pass.depth / kUnroll) * kCacheLine<T>;
       const bool more = j + columns < pass.column_end && stretch < width * pass.depth;
       const T* ahead = more ? b + width * pass.chunk_depth + stretch : a;
+      if (next.at < next.end) {
+        ahead = next.at;
+        next.at += pass.depth / kUnroll * kCacheLine<T>;
+      }
       const TileFn<T> multiply = tile_kernel<T>(height, width / kLanes<T>, direct);
       if (!plan.exchanged && rows == height && columns == width) {
         multiply(pass.depth, a, plan.a.ld, b, alpha, pass.beta, c, pass.ldc, ahead);
@@ -227,14 +102,19 @@ void multiply_block(const Plan<T>& plan, const Pass<T>& pass) {
   }
 }
 
-/// The rows of one task against columns [begin, end) of a chunk, packed at `columns`.
+/// A block of rows against columns [begin, end) of a chunk, packed at `columns`.
 template <class T>
-void run_task(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t begin, int64_t end, const T* columns) {
+void run_block(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t begin, int64_t end, const T* columns) {
   const FusedGemm<T>& p = *plan.product;
   const int64_t row_end = std::min(plan.m, row + kBlockRows);
   T* packed_rows = chunk.packed_rows != nullptr ? chunk.packed_rows + row * chunk.depth
                                                 : gemm_scratch<T>(GemmScratch::rows, kBlockRows * chunk.depth);
-  if (chunk.packed_rows == nullptr) pack_rows(plan, chunk, row, row_end, packed_rows);
+  if (chunk.packed_rows == nullptr) pack_rows(plan, chunk, row, row_end, {0, chunk.depth}, packed_rows);
+  NextRows<T> next;
+  if (plan.direct) {
+    const T* rows = static_cast<const T*>(plan.a.data);
+    next = {rows + row_end * plan.a.ld, rows + std::min(plan.m, row_end + kBlockRows) * plan.a.ld};
+  }
   const int64_t step = kBlockColumns / kTileColumns<T> * kTileColumns<T>;
   for (int64_t j = begin; j < end;) {
     Pass<T> pass;
@@ -253,7 +133,7 @@ void run_task(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t b
       pass.k0 = chunk.k0 + l;
       pass.depth = std::min(kDepth, chunk.depth - l);
       pass.beta = pass.k0 == 0 ? p.beta : T{1};
-      multiply_block(plan, pass);
+      multiply_block(plan, pass, next);
     }
     if (p.finish && chunk.k0 + chunk.depth == plan.k) p.finish(pass.c, pass.ldc, block);
     j = pass.column_end;
@@ -269,20 +149,37 @@ void each_task(const Threads& threads, bool serial, int64_t tasks, const F& body
   }
 }
 
+/// A side of a chunk cut into tasks for packing: along k where rows are to be read whole, else across it.
+struct PackTasks {
+  int64_t extent, step;
+  int64_t depth, depth_step;
+  int64_t count() const { return ceil_div(extent, step) * ceil_div(depth, depth_step); }
+  int64_t first(int64_t task) const { return task / ceil_div(depth, depth_step) * step; }
+  Depths part(int64_t task) const {
+    const int64_t begin = task % ceil_div(depth, depth_step) * depth_step;
+    return {begin, std::min(depth, begin + depth_step)};
+  }
+};
+inline PackTasks pack_tasks(bool shared, bool across, int64_t extent, int64_t step, int64_t depth) {
+  if (!shared) return {0, 1, 0, 1};
+  return across ? PackTasks{extent, 4 * step, depth, kPackTaskDepth} : PackTasks{extent, step, depth, depth};
+}
+
 /// Packs what the tasks of a chunk share.
 template <class T>
 void pack_shared(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chunk, bool serial) {
-  const int64_t step = 8 * kTileColumns<T>;
-  const int64_t column_tasks = chunk.packed_columns != nullptr ? ceil_div(chunk.column_end - chunk.column, step) : 0;
-  const int64_t row_tasks = chunk.packed_rows != nullptr ? ceil_div(plan.m, kBlockRows) : 0;
-  each_task(threads, serial, column_tasks + row_tasks, [&](int64_t task) HWY_ATTR {
-    if (task < column_tasks) {
-      const int64_t begin = cut_columns(chunk, chunk.column + task * step);
-      pack_columns(plan, chunk, begin, cut_columns(chunk, begin + step),
+  const PackTasks columns = pack_tasks(chunk.packed_columns != nullptr, !plan.b.transpose,
+                                       chunk.column_end - chunk.column, 8 * kTileColumns<T>, chunk.depth);
+  const PackTasks rows = pack_tasks(chunk.packed_rows != nullptr, plan.a.transpose, plan.m, kBlockRows, chunk.depth);
+  each_task(threads, serial, columns.count() + rows.count(), [&](int64_t task) HWY_ATTR {
+    if (task < columns.count()) {
+      const int64_t begin = cut_columns(chunk, chunk.column + columns.first(task));
+      pack_columns(plan, chunk, begin, cut_columns(chunk, begin + columns.step), columns.part(task),
                    chunk.packed_columns + (begin - chunk.column) * chunk.depth);
     } else {
-      const int64_t row = (task - column_tasks) * kBlockRows;
-      pack_rows(plan, chunk, row, std::min(plan.m, row + kBlockRows), chunk.packed_rows + row * chunk.depth);
+      const int64_t row = rows.first(task - columns.count());
+      pack_rows(plan, chunk, row, std::min(plan.m, row + rows.step), rows.part(task - columns.count()),
+                chunk.packed_rows + row * chunk.depth);
     }
   });
 }
@@ -292,7 +189,7 @@ void run_chunk(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chun
   const bool serial = plan.m * plan.n * plan.k < kSerialWork;
   pack_shared(threads, plan, chunk, serial);
   const int64_t parts = ceil_div(chunk.column_end - chunk.column, plan.task_columns);
-  each_task(threads, serial, ceil_div(plan.m, kBlockRows) * parts, [&](int64_t task) HWY_ATTR {
+  each_task(threads, serial, ceil_div(plan.m, plan.task_rows) * parts, [&](int64_t task) HWY_ATTR {
     const int64_t begin = cut_columns(chunk, chunk.column + task % parts * plan.task_columns);
     const int64_t end = cut_columns(chunk, begin + plan.task_columns);
     T* columns = nullptr;
@@ -300,9 +197,12 @@ void run_chunk(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chun
       columns = chunk.packed_columns + (begin - chunk.column) * chunk.depth;
     } else {
       columns = gemm_scratch<T>(GemmScratch::columns, (plan.task_columns + kTileColumns<T>)*chunk.depth);
-      pack_columns(plan, chunk, begin, end, columns);
+      pack_columns(plan, chunk, begin, end, {0, chunk.depth}, columns);
     }
-    run_task(plan, chunk, task / parts * kBlockRows, begin, end, columns);
+    const int64_t first = task / parts * plan.task_rows;
+    for (int64_t row = first; row < std::min(plan.m, first + plan.task_rows); row += kBlockRows) {
+      run_block(plan, chunk, row, begin, end, columns);
+    }
   });
 }
 
@@ -311,8 +211,8 @@ void run_blocked(const Threads& threads, const FusedGemm<T>& p) {
   const Plan<T> plan = make_plan(p);
   Chunk<T> chunk{};
   // A single block of rows uses each column once, and a single part of the columns each row: their tasks pack for
-  // themselves.
-  if (plan.m > kBlockRows) {
+  // themselves, but for columns across k, which are read in whole rows.
+  if (plan.m > kBlockRows || !plan.b.transpose) {
     chunk.packed_columns = gemm_scratch<T>(GemmScratch::columns, plan.chunk_columns * plan.chunk_depth);
   }
   if (plan.task_columns < plan.chunk_columns) {

@@ -12,6 +12,7 @@
 #include <hwy/highway.h>
 
 #include "lamina/base/simd-inl.h"
+#include "lamina/base/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -39,46 +40,71 @@ inline constexpr int64_t kTileColumns = kTileVectors* kLanes<T>;
 template <class T>
 inline constexpr int64_t kCacheLine = 64 / static_cast<int64_t>(sizeof(T));
 
-/// to[l·width + i] = from[i·ld + l] for four i and l in [0, k).
-template <class S>
-void transpose_four(const S* from, int64_t ld, int64_t k, float* to, int64_t width) {
-  const hn::FixedTag<float, 4> d;
+inline constexpr int64_t kFetchAhead = 128;  // elements of each row that is being turned: packing waits for memory
+
+/// to[l·width + i] = from[i·ld + l] for as many i as d has lanes and l in [0, k), square by square.
+template <class D, class S>
+void transpose_rows(D d, const S* from, int64_t ld, int64_t k, float* to, int64_t width) {
+  constexpr int kSide = static_cast<int>(hn::MaxLanes(d));
   int64_t l = 0;
-  for (; l + 4 <= k; l += 4) {
-    const auto r0 = load(d, from + l);
-    const auto r1 = load(d, from + ld + l);
-    const auto r2 = load(d, from + 2 * ld + l);
-    const auto r3 = load(d, from + 3 * ld + l);
-    const auto low01 = hn::InterleaveLower(d, r0, r1);
-    const auto low23 = hn::InterleaveLower(d, r2, r3);
-    const auto high01 = hn::InterleaveUpper(d, r0, r1);
-    const auto high23 = hn::InterleaveUpper(d, r2, r3);
-    hn::StoreU(hn::ConcatLowerLower(d, low23, low01), d, to + l * width);
-    hn::StoreU(hn::ConcatUpperUpper(d, low23, low01), d, to + (l + 1) * width);
-    hn::StoreU(hn::ConcatLowerLower(d, high23, high01), d, to + (l + 2) * width);
-    hn::StoreU(hn::ConcatUpperUpper(d, high23, high01), d, to + (l + 3) * width);
+  for (; l + kSide <= k; l += kSide) {
+    hn::Vec<D> row[kSide];
+#pragma GCC unroll 16
+    for (int i = 0; i < kSide; ++i) row[i] = load(d, from + i * ld + l);
+#pragma GCC unroll 16
+    for (int i = 0; i < kSide; ++i) __builtin_prefetch(from + i * ld + l + kFetchAhead);
+    transpose_square(d, row);
+#pragma GCC unroll 16
+    for (int i = 0; i < kSide; ++i) hn::StoreU(row[i], d, to + (l + i) * width);
   }
   for (; l < k; ++l) {
-    for (int64_t i = 0; i < 4; ++i) to[l * width + i] = convert<float>(from[i * ld + l]);
+    for (int64_t i = 0; i < kSide; ++i) to[l * width + i] = convert<float>(from[i * ld + l]);
   }
 }
-inline void transpose_four(const double* from, int64_t ld, int64_t k, double* to, int64_t width) {
-  for (int64_t l = 0; l < k; ++l) {
-    for (int64_t i = 0; i < 4; ++i) to[l * width + i] = from[i * ld + l];
+
+/// The leading rows in squares of up to kSide; returns how many there were.
+template <int kSide, class S>
+int64_t transpose_squares(const S* from, int64_t ld, int64_t count, int64_t k, float* to, int64_t width) {
+  const hn::CappedTag<float, kSide> d;
+  constexpr int kRows = static_cast<int>(hn::MaxLanes(d));
+  int64_t i = 0;
+  for (; i + kRows <= count; i += kRows) transpose_rows(d, from + i * ld, ld, k, to + i, width);
+  if constexpr (kRows > 4) {
+    i += transpose_squares<kRows / 2>(from + i * ld, ld, count - i, k, to + i, width);
   }
+  return i;
 }
 
 /// A panel from rows that lie along k: element (i, l) at from[i·ld + l], `count` of `width` rows given.
 template <class T, class S>
 void pack_along(const S* from, int64_t ld, int64_t count, int64_t k, T* to, int64_t width) {
   int64_t i = 0;
-  for (; i + 4 <= count; i += 4) transpose_four(from + i * ld, ld, k, to + i, width);
+  if constexpr (std::is_same_v<T, float>) i = transpose_squares<16>(from, ld, count, k, to, width);
   for (; i < count; ++i) {
     const S* row = from + i * ld;
     for (int64_t l = 0; l < k; ++l) to[l * width + i] = convert<T>(row[l]);
   }
   for (; i < width; ++i) {
     for (int64_t l = 0; l < k; ++l) to[l * width + i] = T{0};
+  }
+}
+
+/// A tile of C, [kTileRows][kTileColumns], turned.
+template <class T>
+void turn_tile(const T* tile, T* turned) {
+  if constexpr (std::is_same_v<T, float>) {
+    const hn::CappedTag<float, kTileRows> d;
+    static_assert(hn::MaxLanes(d) == kTileRows);
+    for (int64_t j = 0; j < kTileColumns<T>; j += kTileRows) {
+      hn::Vec<decltype(d)> row[kTileRows];
+      for (int i = 0; i < kTileRows; ++i) row[i] = hn::LoadU(d, tile + i * kTileColumns<T> + j);
+      transpose_square(d, row);
+      for (int i = 0; i < kTileRows; ++i) hn::StoreU(row[i], d, turned + (j + i) * kTileRows);
+    }
+  } else {
+    for (int64_t j = 0; j < kTileColumns<T>; ++j) {
+      for (int64_t i = 0; i < kTileRows; ++i) turned[j * kTileRows + i] = tile[i * kTileColumns<T> + j];
+    }
   }
 }
 

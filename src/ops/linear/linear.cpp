@@ -27,6 +27,9 @@ Shape with_last(Shape shape, int64_t extent) {
   return shape;
 }
 
+/// Rows or columns lie one behind the other: products read both without a copy.
+bool is_dense_matrix(const Tensor& weight) { return weight.strides()[1] == 1 || weight.strides()[0] == 1; }
+
 Work product_work(const Tensor& a, const Tensor& b, const Tensor& c, int64_t m, int64_t n, int64_t k) {
   return {2 * m * n * k, a.nbytes() + b.nbytes() + c.nbytes()};
 }
@@ -89,7 +92,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activat
   const int64_t rows = x.shape().rows();
   LinearForward args;
   args.x = x.detach().contiguous().reshape({rows, in});
-  args.weight = weight.detach().contiguous();
+  args.weight = is_dense_matrix(weight) ? weight.detach() : weight.detach().contiguous();
   if (bias.defined()) args.bias = as_accumulation(bias, x.dtype());
   args.activation = activation;
   args.y = Tensor::empty({rows, out}, x.dtype(), x.device());

@@ -7,7 +7,7 @@ namespace lamina::ops {
 
 /// y = act(x · weightᵀ + bias)
 ///   x       [..., in]    any floating type
-///   weight  [out, in]    any floating type; f64 only together with x
+///   weight  [out, in]    any floating type; f64 only together with x; may be the transpose of a matrix or a slice
 ///   bias    [out]        any floating type, or undefined
 ///   y       [..., out]   x's type
 /// Summed in f32 (f64 for f64); bias and activation are applied to blocks of rows while they are in cache. A call with
@@ -22,7 +22,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Ac
 /// What the kernels are given; rows are x's leading dimensions taken together.
 struct LinearForward {
   Tensor x;       ///< [rows, in]
-  Tensor weight;  ///< [out, in]
+  Tensor weight;  ///< [out, in], rows or columns dense
   Tensor bias;    ///< [out], accumulation type, or undefined
   Activation activation;
   Tensor y;  ///< [rows, out]

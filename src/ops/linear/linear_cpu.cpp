@@ -36,6 +36,13 @@ void finish_block(const LinearForward& args, Function /*activation*/, Accumulate
   }
 }
 
+/// A weight whose rows or columns are dense.
+GemmOperand operand(const Tensor& weight, bool transpose) {
+  const Shape& strides = weight.strides();
+  if (strides[1] == 1) return {weight.raw(), weight.dtype(), strides[0], transpose};
+  return {weight.raw(), weight.dtype(), strides[1], !transpose};
+}
+
 template <class T>
 void forward(const LinearForward& args) {
   using A = Accumulate<T>;
@@ -46,7 +53,7 @@ void forward(const LinearForward& args) {
   p.n = out;
   p.k = in;
   p.a = {args.x.raw(), args.x.dtype(), in, false};
-  p.b = {args.weight.raw(), args.weight.dtype(), in, true};
+  p.b = operand(args.weight, true);
   const Threads& threads = args.x.device().threads();
   if (args.activation == Activation::none && !args.bias.defined()) {
     gemm_to(threads, p, args.y.raw(), args.y.dtype(), out);
@@ -120,7 +127,7 @@ void backward(const LinearBackward& args) {
   if (args.dx.defined()) {
     p.m = rows;
     p.k = out;
-    p.b = {args.weight.raw(), args.weight.dtype(), in, false};
+    p.b = operand(args.weight, false);
     gemm_to(threads, p, args.dx.raw(), args.dx.dtype(), in);
   }
   if (args.dweight.defined()) {

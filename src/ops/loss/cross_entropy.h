@@ -32,9 +32,9 @@ struct CrossEntropyOptions {
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEntropyOptions& options = {});
 
 /// cross_entropy(x · weightᵀ + bias, targets) without the logits ever being whole in memory: rows are taken in chunks
-/// of about a twelfth, at most 512, and where gradients are followed they are computed with the loss, so that the logits
-/// are computed once; backward only multiplies by the incoming gradient. (Reduction::none computes them again instead:
-/// its gradients per position are not known before.)
+/// of less than an eighth, at most 480, and where gradients are followed they are computed with the loss, so that the
+/// logits are computed once; backward only multiplies by the incoming gradient. (Reduction::none computes them again
+/// instead: its gradients per position are not known before.)
 ///   x        [..., d]   any floating type
 ///   weight   [V, d]     any floating type; f64 only together with x
 ///   targets  [...]      i64
@@ -67,7 +67,7 @@ struct LinearCrossEntropy {
   Tensor bias;    ///< [V], accumulation type, or undefined
   Tensor targets;
   CrossEntropyOptions options;
-  Tensor chunk;    ///< [rows at a time, V], accumulation type: workspace for the logits
+  Tensor chunk;    ///< [V, rows at a time], accumulation type: workspace for the logits
   Tensor losses;   ///< [rows]
   Tensor loss;     ///< one number, or undefined for Reduction::none
   Tensor grad;     ///< of the result as above; undefined means 1

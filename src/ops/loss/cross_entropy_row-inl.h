@@ -1,4 +1,4 @@
-// The loss of one row of logits and its gradient, shared by the plain and the fused cross entropy.
+// The loss of one row of logits and its gradient, and what the plain and the fused cross entropy share.
 #if defined(LAMINA_OPS_LOSS_CROSS_ENTROPY_ROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_LOSS_CROSS_ENTROPY_ROW_INL_H_
 #undef LAMINA_OPS_LOSS_CROSS_ENTROPY_ROW_INL_H_
@@ -17,6 +17,29 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
+
+/// What one position's loss is multiplied by in the result.
+template <class A>
+A share_of(const CrossEntropyOptions& options, int64_t count) {
+  if (count == 0) return A{0};
+  return options.reduction == Reduction::mean ? A{1} / static_cast<A>(count) : A{1};
+}
+
+/// Gradient arriving at row i: a number for all of them, one each, or 1.
+template <class A>
+A arriving(const CrossEntropyOptions& options, const Tensor& grad, int64_t i) {
+  if (!grad.defined()) return A{1};
+  return grad.data<A>()[options.reduction == Reduction::none ? i : 0];
+}
+
+template <class A>
+void add_losses(const CrossEntropyOptions& options, const Tensor& losses, int64_t count, const Tensor& loss) {
+  if (!loss.defined()) return;
+  double sum = 0;
+  for (int64_t i = 0; i < losses.numel(); ++i) sum += static_cast<double>(losses.data<A>()[i]);
+  loss.data<A>()[0] =
+      count == 0 ? A{0} : static_cast<A>(options.reduction == Reduction::mean ? sum / static_cast<double>(count) : sum);
+}
 
 inline bool changes_logits(const CrossEntropyOptions& options) {
   return options.soft_cap != 0.0 || options.logit_scale != 1.0;
@@ -70,9 +93,9 @@ RowSums<A> sum_row(const A* u, int64_t n, bool with_total) {
 }
 
 template <class A>
-A row_loss(const CrossEntropyOptions& options, const A* u, int64_t n, int64_t target, const RowSums<A>& sums) {
+A row_loss(const CrossEntropyOptions& options, A at_target, int64_t n, const RowSums<A>& sums) {
   const A smoothing = static_cast<A>(options.label_smoothing);
-  A loss = sums.lse - (A{1} - smoothing) * u[target];
+  A loss = sums.lse - (A{1} - smoothing) * at_target;
   if (smoothing != A{0}) loss -= smoothing * sums.total / static_cast<A>(n);
   return loss + static_cast<A>(options.z_loss) * sums.lse * sums.lse;
 }

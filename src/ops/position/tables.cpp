@@ -70,13 +70,15 @@ RotaryTables rotary_tables(int64_t length, int64_t rotary_dim, const RotaryTable
   return {table(std::cos), table(std::sin)};
 }
 
-Tensor sinusoidal_table(int64_t length, int64_t d_model, const Device& device) {
+Tensor sinusoidal_table(int64_t length, int64_t d_model, const Device& device, double theta) {
   check_sizes("sinusoidal_table", length, d_model);
+  LAMINA_CHECK(std::isfinite(theta) && theta > 0, "sinusoidal_table: theta is ", theta,
+               "; expected a finite number above 0");
   return host_table<float>({length, d_model}, device, [&](float* to) {
     for (int64_t p = 0; p < length; ++p) {
       for (int64_t i = 0; i < d_model; ++i) {
         const double exponent = static_cast<double>(i - i % 2) / static_cast<double>(d_model);
-        const double angle = static_cast<double>(p) * std::pow(10000.0, -exponent);
+        const double angle = static_cast<double>(p) * std::pow(theta, -exponent);
         to[p * d_model + i] = static_cast<float>(i % 2 == 0 ? std::sin(angle) : std::cos(angle));
       }
     }

@@ -29,9 +29,9 @@ struct RotaryTables {
 /// cos and sin of position · frequency, angles in f64. On meta only the shapes.
 RotaryTables rotary_tables(int64_t length, int64_t rotary_dim, const RotaryTableOptions& options, const Device& device);
 
-/// PE[pos, 2i] = sin(pos / 10000^(2i/d)), PE[pos, 2i+1] = cos(…): [length, d_model] f32.
+/// PE[pos, 2i] = sin(pos / theta^(2i/d)), PE[pos, 2i+1] = cos(…): [length, d_model] f32.
 /// Vaswani et al. 2017, arXiv:1706.03762.
-Tensor sinusoidal_table(int64_t length, int64_t d_model, const Device& device);
+Tensor sinusoidal_table(int64_t length, int64_t d_model, const Device& device, double theta = 10000.0);
 
 /// Slope of each head, [n_heads]: 2^(−8/n), 2^(−16/n), … for n a power of two. For other n the slopes of the next lower
 /// power of two, then every second one of the power above it. Press et al. 2021, arXiv:2108.12409.

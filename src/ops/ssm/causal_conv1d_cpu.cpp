@@ -81,6 +81,7 @@ void forward(const CausalConv1dForward& args) {
   const int64_t batch = args.x.dim(0);
   const int64_t seq = args.x.dim(1);
   const int64_t channels = args.x.dim(2);
+  if (args.x.numel() == 0) return;
   const int64_t kernel = args.taps.dim(0);
   const A* taps = args.taps.data<A>();
   const A* bias = args.bias.defined() ? args.bias.data<A>() : nullptr;
@@ -232,8 +233,8 @@ void backward(const CausalConv1dBackward& args) {
   const int64_t channels = args.forward.x.dim(2);
   const int64_t kernel = args.forward.taps.dim(0);
   const int64_t blocks = (args.forward.x.dim(1) + kPositions - 1) / kPositions;
-  const int64_t items = args.forward.x.dim(0) * blocks;
-  if (args.dstate.defined() && args.forward.x.numel() == 0) {
+  const int64_t items = args.forward.x.numel() == 0 ? 0 : args.forward.x.dim(0) * blocks;
+  if (args.dstate.defined() && items == 0) {
     std::fill_n(args.dstate.data<T>(), args.dstate.numel(), T{});
   }
   const int64_t per_group = std::max<int64_t>(1, (items + 63) / 64);

@@ -1,0 +1,93 @@
+// linear, forward and with its gradients, against the same products by oneDNN; the products that a training step is
+// made of against the sgemm peak, which is measured in turns with them.
+#include <array>
+
+#include "lamina/autograd/tape.h"
+#include "lamina/ops/linear/linear.h"
+#include "support/products.h"
+#include "support/suite.h"
+
+namespace lamina::bench {
+namespace {
+
+/// linear with x, weight and the incoming gradient of one shape.
+class Linear {
+ public:
+  Linear(int64_t rows, int64_t in, int64_t out, const Device& device)
+      : x_(random_tensor({rows, in}, device, 1)),
+        weight_(random_tensor({out, in}, device, 2)),
+        dy_(random_tensor({rows, out}, device, 3)) {
+    tape_.watch(x_);
+    tape_.watch(weight_);
+  }
+  void forward() const { ops::linear(x_.detach(), weight_.detach()); }
+  void step() {
+    const Tensor y = ops::linear(x_, weight_);
+    tape_.set_grad(x_, {});
+    tape_.backward({y}, {dy_});
+  }
+
+ private:
+  Tensor x_;
+  Tensor weight_;
+  Tensor dy_;
+  Tape tape_;
+};
+
+std::string name_of(int64_t rows, int64_t in, int64_t out) { return str("linear ", rows, "x", in, "->", out); }
+
+void add_linear(Context& context, int64_t rows, int64_t in, int64_t out) {
+  PlainProducts plain(rows, in, out);
+  Linear linear(rows, in, out, context.device());
+  const std::string what = name_of(rows, in, out);
+  const auto forward = context.seconds([&] { linear.forward(); }, [&] { plain.forward(); });
+  context.add({what + " fwd", forward.first * 1e3, forward.second * 1e3, "ms", "its product", std::nullopt, 1.1});
+  const auto both = context.seconds([&] { linear.step(); },
+                                    [&] {
+                                      plain.forward();
+                                      plain.backward();
+                                    });
+  context.add({what + " fwd+bwd", both.first * 1e3, both.second * 1e3, "ms", "its products", std::nullopt, 1.1});
+}
+
+/// Forward and backward of a layer of the 6-layer, 384-wide model, 12 x 256 positions.
+void add_step(Context& context, int64_t in, int64_t out) {
+  constexpr int64_t kRows = 3072;
+  PlainProducts plain(kRows, in, out);
+  PlainProducts peak(2048, 2048, 2048);
+  Linear linear(kRows, in, out, context.device());
+  const std::vector<double> times = context.seconds({[&] { linear.step(); },
+                                                     [&] {
+                                                       plain.forward();
+                                                       plain.backward();
+                                                     },
+                                                     [&] { peak.forward(); }});
+  const std::string what = name_of(kRows, in, out) + " fwd+bwd";
+  context.add({what, times[0] * 1e3, times[1] * 1e3, "ms", "its products", std::nullopt, 1.1});
+  context.add(
+      {what, plain.flops() / times[0] * 1e-9, peak.flops() / 3 / times[2] * 1e-9, "GFLOP/s", "sgemm peak", 0.9});
+}
+
+void add_scaling(Context& context, int64_t rows, int64_t in, int64_t out) {
+  Linear on_one(rows, in, out, context.one_thread());
+  Linear on_all(rows, in, out, context.device());
+  const auto [one, all] = context.seconds([&] { on_one.step(); }, [&] { on_all.step(); });
+  context.add({name_of(rows, in, out) + " fwd+bwd, all threads", 1 / all, 1 / one, "calls/s", "one thread", 1.8});
+}
+
+}  // namespace
+
+LAMINA_BENCH_SUITE(products_linear) {
+  for (const auto& [rows, in, out] :
+       std::vector<std::array<int64_t, 3>>{{16384, 384, 1536}, {16384, 1536, 384}, {16384, 384, 65}, {64, 384, 1536}}) {
+    add_linear(context, rows, in, out);
+  }
+  for (const auto& [in, out] : std::vector<std::array<int64_t, 2>>{
+           {384, 1152}, {384, 384}, {384, 1536}, {1536, 384}, {384, 2048}, {1024, 384}}) {
+    add_step(context, in, out);
+  }
+  add_scaling(context, 3072, 384, 1536);
+  add_scaling(context, 4096, 768, 3072);
+}
+
+}  // namespace lamina::bench

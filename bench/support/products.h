@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lamina/tensor/tensor.h"
+
+namespace lamina::bench {
+
+/// Uniform in [-1, 1).
+std::vector<float> random_floats(int64_t count, uint32_t seed);
+Tensor random_tensor(const Shape& shape, const Device& device, uint32_t seed);
+
+/// x·Wᵀ and its gradients by oneDNN alone.
+struct PlainProducts {
+  int64_t rows, in, out;
+  std::vector<float> x, w, y, dx, dw;
+  PlainProducts(int64_t rows, int64_t in, int64_t out);
+  void forward();
+  void backward();
+  /// Of all three products.
+  double flops() const { return 6.0 * static_cast<double>(rows * in * out); }
+};
+
+}  // namespace lamina::bench

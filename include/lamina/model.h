@@ -1,0 +1,7 @@
+#pragma once
+
+// A model from a preset or an architecture file: nn::Model(arch::resolve(arch::load_arch("llama-tiny")), device).
+#include "lamina/arch/edit.h"
+#include "lamina/arch/presets.h"
+#include "lamina/arch/resolve.h"
+#include "lamina/nn/model.h"

@@ -1,0 +1,12 @@
+#include "lamina/cli/commands.h"
+
+namespace lamina::cli {
+
+void add_bench(CLI::App& program) {
+  CLI::App* bench = program.add_subcommand("bench", "How fast this machine is at a model's work");
+  bench->require_subcommand(1);
+  add_bench_load(*bench);
+  add_bench_train(*bench);
+}
+
+}  // namespace lamina::cli

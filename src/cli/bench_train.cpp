@@ -1,0 +1,212 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "lamina/arch/cost.h"
+#include "lamina/arch/count.h"
+#include "lamina/arch/edit.h"
+#include "lamina/arch/plan.h"
+#include "lamina/arch/presets.h"
+#include "lamina/arch/resolve.h"
+#include "lamina/cli/commands.h"
+#include "lamina/nn/model.h"
+#include "lamina/ops/linear/matmul.h"
+#include "lamina/ops/optim/grad_norm.h"
+#include "lamina/train/optimizer.h"
+
+namespace lamina::cli {
+namespace {
+
+struct TrainArguments {
+  std::string name;
+  std::vector<std::string> overrides;
+  int64_t batch = 12;
+  int64_t length = 0;
+  int steps = 15;
+  int warmup = 3;
+  int threads = 0;
+  std::string dtype = "f32";
+  bool checkpoint = false;
+  bool json = false;
+};
+
+double seconds_of(const std::function<void()>& body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Operations per second of a square f32 product, the best of a few: what the step is held against.
+double sgemm_peak(const Device& device) {
+  constexpr int64_t kSize = 2048;
+  const Tensor a = Tensor::full({kSize, kSize}, 0.5, DType::f32, device);
+  double best = 1e30;
+  for (int i = 0; i < 5; ++i) best = std::min(best, seconds_of([&] { ops::matmul(a, a); }));
+  return 2.0 * kSize * kSize * kSize / best;
+}
+
+struct StepTimes {
+  double forward = 0;
+  double backward = 0;
+  double update = 0;
+  double total() const { return forward + backward + update; }
+};
+
+/// Forward, backward, clipping and AdamW on random tokens, as a training loop runs them.
+class Steps {
+ public:
+  Steps(const arch::ArchSpec& spec, const Device& device, DType dtype, const TrainArguments& arguments)
+      : model_(spec, device, {.dtype = dtype}), optimizer_({group(model_)}), checkpoint_(arguments.checkpoint) {
+    for (auto& [name, parameter] : model_.named_parameters()) tape_.watch(parameter, dtype);
+    std::vector<int64_t> ids(static_cast<size_t>(arguments.batch * arguments.length));
+    for (size_t i = 0; i < ids.size(); ++i) {
+      ids[i] = static_cast<int64_t>(philox_word({1, 0}, i)) % spec.vocab_size;
+    }
+    ids_ = Tensor::from(ids, {arguments.batch, arguments.length}, device);
+  }
+
+  StepTimes run() {
+    StepTimes times;
+    nn::ModelLoss loss;
+    times.forward = seconds_of(
+        [&] { loss = model_.loss(ids_, ids_, {}, {.training = true, .checkpoint = checkpoint_ ? &tape_ : nullptr}); });
+    times.backward = seconds_of([&] { tape_.backward(loss.total); });
+    times.update = seconds_of([&] {
+      ops::clip_grad_norm_(optimizer_.gradients(tape_), {.max_norm = 1.0});
+      optimizer_.step(tape_);
+      tape_.zero_grad();
+    });
+    return times;
+  }
+
+ private:
+  static train::ParamGroup group(const nn::Model& model) {
+    train::ParamGroup all{.params = {}, .lr = 1e-4, .weight_decay = 0.1};
+    for (auto& [name, parameter] : model.named_parameters()) all.params.push_back({name, parameter});
+    return all;
+  }
+
+  nn::Model model_;
+  Tape tape_;
+  train::AdamW optimizer_;
+  Tensor ids_;
+  bool checkpoint_;
+};
+
+/// The figures of a run.
+struct TrainReport {
+  TrainArguments arguments;
+  int threads = 0;
+  int64_t parameters = 0;
+  StepTimes median;
+  double best = 0;
+  double tokens_per_second = 0;
+  double rate = 0;  ///< operations per second
+  double peak = 0;  ///< those of a large product
+  double memory = 0;
+  double estimate = 0;  ///< what `lamina plan` says of the memory
+};
+
+std::string to_json(const TrainReport& r) {
+  const nlohmann::ordered_json json{{"architecture", r.arguments.name},
+                                    {"parameters", r.parameters},
+                                    {"batch", r.arguments.batch},
+                                    {"length", r.arguments.length},
+                                    {"threads", r.threads},
+                                    {"dtype", r.arguments.dtype},
+                                    {"ms", r.median.total() * 1e3},
+                                    {"best_ms", r.best * 1e3},
+                                    {"forward_ms", r.median.forward * 1e3},
+                                    {"backward_ms", r.median.backward * 1e3},
+                                    {"update_ms", r.median.update * 1e3},
+                                    {"tokens_per_second", r.tokens_per_second},
+                                    {"gflops", r.rate / 1e9},
+                                    {"sgemm_gflops", r.peak / 1e9},
+                                    {"share_of_sgemm", r.rate / r.peak},
+                                    {"peak_bytes", r.memory},
+                                    {"estimated_bytes", r.estimate}};
+  return json.dump(2) + "\n";
+}
+
+void print(const TrainReport& r) {
+  std::printf("%s: %s parameters, batch %lld x %lld, %s, %d threads\n", r.arguments.name.c_str(),
+              arch::with_commas(r.parameters).c_str(), static_cast<long long>(r.arguments.batch),
+              static_cast<long long>(r.arguments.length), r.arguments.dtype.c_str(), r.threads);
+  std::printf("  step       %9.1f ms   (median of %d; best %.1f)\n", r.median.total() * 1e3, r.arguments.steps,
+              r.best * 1e3);
+  std::printf("  forward    %9.1f ms\n  backward   %9.1f ms\n  update     %9.1f ms\n", r.median.forward * 1e3,
+              r.median.backward * 1e3, r.median.update * 1e3);
+  std::printf("  tokens     %9.0f /s\n", r.tokens_per_second);
+  std::printf("  work       %9.1f GFLOP/s, %.0f %% of the %.1f GFLOP/s of a 2048^3 f32 product\n", r.rate / 1e9,
+              100 * r.rate / r.peak, r.peak / 1e9);
+  std::printf("  memory     %9.1f MB at most; estimated %.1f MB\n", r.memory / 1e6, r.estimate / 1e6);
+}
+
+std::vector<StepTimes> measure(Steps& steps, const TrainArguments& arguments) {
+  std::vector<StepTimes> times;
+  for (int i = 0; i < arguments.steps; ++i) {
+    times.push_back(steps.run());
+    if (arguments.json) continue;
+    std::fprintf(stderr, "\rstep %d/%d  %.1f ms, %.0f s left ", i + 1, arguments.steps, times.back().total() * 1e3,
+                 times.back().total() * (arguments.steps - i - 1));
+  }
+  if (!arguments.json) std::fprintf(stderr, "\r%50s\r", "");
+  std::sort(times.begin(), times.end(), [](const auto& a, const auto& b) { return a.total() < b.total(); });
+  return times;
+}
+
+void run(TrainArguments arguments) {
+  const std::optional<DType> dtype = dtype_from_name(arguments.dtype);
+  LAMINA_CHECK(dtype && is_floating(*dtype), "--dtype ", arguments.dtype, ": expected f32, bf16, f16 or f64");
+  LAMINA_CHECK(arguments.steps > 0 && arguments.warmup >= 0 && arguments.batch > 0 && arguments.length >= 0,
+               "--steps and --batch want positive numbers, --warmup and --length none below 0");
+  const arch::ArchSpec spec =
+      arch::resolve(arch::with_overrides(arch::load_arch(arguments.name), arguments.overrides), arguments.name);
+  if (arguments.length == 0) arguments.length = std::min<int64_t>(spec.context, 256);
+  const Device device = Device::cpu(arguments.threads);
+  Steps steps(spec, device, *dtype, arguments);
+  for (int i = 0; i < arguments.warmup; ++i) steps.run();
+  const auto memory = static_cast<double>(device.allocator().counters().peak);
+  const double peak_before = sgemm_peak(device);
+  const std::vector<StepTimes> times = measure(steps, arguments);
+  TrainReport report{.arguments = arguments, .threads = device.threads().count()};
+  report.parameters = arch::count_parameters(spec).total;
+  report.median = times[times.size() / 2];
+  report.best = times.front().total();
+  const auto tokens = static_cast<double>(arguments.batch * arguments.length);
+  report.tokens_per_second = tokens / report.median.total();
+  report.rate = arch::flops_per_token(spec, arguments.length).training() * tokens / report.median.total();
+  report.peak = std::max(peak_before, sgemm_peak(device));
+  report.memory = memory;
+  report.estimate =
+      arch::training_memory(spec, arguments.batch, arguments.length, static_cast<int>(size_of(*dtype))).total();
+  arguments.json ? static_cast<void>(std::fputs(to_json(report).c_str(), stdout)) : print(report);
+}
+
+}  // namespace
+
+void add_bench_train(CLI::App& bench) {
+  auto arguments = std::make_shared<TrainArguments>();
+  CLI::App* command = bench.add_subcommand(
+      "train",
+      "Training steps on random tokens: forward, backward, clipping and AdamW, against the speed of a product");
+  command->add_option("architecture", arguments->name, "A preset (`lamina presets`), or a file ending in .json")
+      ->required();
+  command->add_option("--set", arguments->overrides, "Change a value first: path=value")
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_option("--batch", arguments->batch, "Sequences in a step")->capture_default_str();
+  command->add_option("--length", arguments->length, "Tokens in a sequence (default: the context, at most 256)");
+  command->add_option("--steps", arguments->steps, "Steps measured")->capture_default_str();
+  command->add_option("--warmup", arguments->warmup, "Steps before that")->capture_default_str();
+  command->add_option("--threads", arguments->threads, "Worker threads (default: all cores)");
+  command->add_option("--dtype", arguments->dtype, "Type of weights and activations: f32, bf16, f16 or f64")
+      ->capture_default_str();
+  command->add_flag("--checkpoint", arguments->checkpoint, "Compute each layer's activations again in backward");
+  command->add_flag("--json", arguments->json, "Print the figures as JSON");
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace lamina::cli

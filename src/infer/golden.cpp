@@ -1,0 +1,124 @@
+#include "lamina/infer/golden.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "lamina/autograd/tape.h"
+
+namespace lamina::infer {
+namespace {
+
+constexpr double kSmallestShare = 1e-4;
+const std::string kGradient = "grad.";
+
+std::vector<double> numbers(const Tensor& tensor) { return tensor.detach().to(DType::f64).to_vector<double>(); }
+
+double largest(const std::vector<double>& values) {
+  double most = 0;
+  for (const double value : values) most = std::max(most, std::abs(value));
+  return most;
+}
+
+/// NaN on either side is infinitely far.
+Comparison compare(const std::string& name, const Tensor& ours, const Tensor& golden, double tolerance,
+                   double least_magnitude = 0.0) {
+  Comparison result{name, 0, 0, tolerance, {}};
+  if (ours.numel() != golden.numel()) {
+    result.error = str("ours is ", ours.shape(), ", the golden ", golden.shape());
+    return result;
+  }
+  const std::vector<double> a = numbers(ours);
+  const std::vector<double> b = numbers(golden);
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(a[i] - b[i]);
+    result.absolute = std::isfinite(difference) ? std::max(result.absolute, difference) : INFINITY;
+  }
+  const double magnitude = std::max(largest(b), least_magnitude);
+  result.relative = result.absolute == 0 ? 0 : result.absolute / magnitude;
+  return result;
+}
+
+/// Each token's successor; the last position predicts nothing.
+Tensor targets_of(const Tensor& ids) {
+  const int64_t seq = ids.rank() == 2 ? ids.dim(1) : 0;
+  LAMINA_CHECK(seq >= 2, "input_ids of the golden file is ", ids.shape(),
+               "; expected [batch, seq] with at least two tokens");
+  Tensor targets = Tensor::full(ids.shape(), -100.0, DType::i64, ids.device());
+  targets.slice(1, 0, seq - 1).copy_(ids.slice(1, 1, seq - 1));
+  return targets;
+}
+
+void compare_gradients(nn::Model& model, Tape& tape, const io::SafetensorsFile& golden,
+                       const NameGradients& name_gradients, double tolerance, std::vector<Comparison>& list) {
+  double most = 0;
+  for (const std::string& name : golden.names()) {
+    if (name.starts_with(kGradient)) most = std::max(most, largest(numbers(golden.tensor(name))));
+  }
+  nn::StateDict gradients = model.named_gradients(tape);
+  std::erase_if(gradients, [](const auto& entry) { return !entry.second.defined(); });
+  std::map<std::string, Tensor> ours;
+  for (auto& [name, tensor] : name_gradients(gradients)) ours.emplace(name, std::move(tensor));
+  for (const std::string& name : golden.names()) {
+    if (!name.starts_with(kGradient)) continue;
+    const auto found = ours.find(name.substr(kGradient.size()));
+    if (found == ours.end()) {
+      list.push_back({name, 0, 0, tolerance, "the model has no gradient of this name"});
+    } else {
+      list.push_back(compare(name, found->second, golden.tensor(name), tolerance, most * kSmallestShare));
+    }
+  }
+}
+
+bool has_gradients(const io::SafetensorsFile& golden) {
+  return std::any_of(golden.names().begin(), golden.names().end(),
+                     [](const std::string& name) { return name.starts_with(kGradient); });
+}
+
+Comparison compare_greedy(nn::Model& model, const io::SafetensorsFile& golden) {
+  const Tensor prompt = golden.tensor("prompt").to(DType::i64);
+  const std::vector<int64_t> expected = golden.tensor("greedy").to(DType::i64).to_vector<int64_t>();
+  LAMINA_CHECK(prompt.rank() == 2 && prompt.dim(0) == 1 && prompt.dim(1) > 0, "prompt of the golden file is ",
+               prompt.shape(), "; expected [1, tokens]");
+  nn::ModelCache cache = model.make_cache(1, prompt.dim(1) + static_cast<int64_t>(expected.size()));
+  Tensor ids = prompt;
+  double different = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const auto logits = numbers(model.cached_logits(ids, cache, {.counts = {}, .last_only = true}));
+    const int64_t token = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    if (token != expected[i]) ++different;
+    // Goes on with the golden's token: one slip is then one difference.
+    ids = Tensor::from(std::vector<int64_t>{expected[i]}, {1, 1}, prompt.device());
+  }
+  return {"greedy", different, different, 0, {}};
+}
+
+}  // namespace
+
+std::vector<Comparison> compare_with_golden(nn::Model& model, const io::SafetensorsFile& golden,
+                                            const NameGradients& name_gradients, const GoldenOptions& options) {
+  std::vector<Comparison> list;
+  if (golden.contains("input_ids")) {
+    const Tensor ids = golden.tensor("input_ids").to(DType::i64);
+    if (golden.contains("logits")) {
+      list.push_back(compare("logits", model.logits(ids), golden.tensor("logits"), options.logits_tolerance));
+    }
+    if (golden.contains("loss") || has_gradients(golden)) {
+      Tape tape;
+      for (auto& [name, parameter] : model.named_parameters()) tape.watch(parameter);
+      const Tensor loss = model.loss(ids, targets_of(ids)).cross_entropy;
+      if (golden.contains("loss")) {
+        list.push_back(compare("loss", loss, golden.tensor("loss"), options.logits_tolerance));
+      }
+      if (has_gradients(golden)) {
+        tape.backward(loss);
+        compare_gradients(model, tape, golden, name_gradients, options.gradient_tolerance, list);
+      }
+    }
+  }
+  if (golden.contains("prompt")) list.push_back(compare_greedy(model, golden));
+  LAMINA_CHECK(!list.empty(), "the golden file has neither input_ids with logits, loss or gradients, nor a prompt");
+  return list;
+}
+
+}  // namespace lamina::infer

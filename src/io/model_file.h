@@ -1,0 +1,18 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lamina/io/checkpoint.h"
+
+namespace lamina::io {
+
+struct ReadOptions {
+  std::optional<DType> dtype;  ///< convert weights to this type; default as stored
+  Progress progress;
+};
+/// A model in any format that is read: a folder of Hugging Face (config.json) or our own (architecture.json), or a
+/// llama2.c file.
+Checkpoint read_model(const std::string& path, const Device& device, const ReadOptions& options = {});
+
+}  // namespace lamina::io

@@ -1,0 +1,103 @@
+#include "lamina/nn/embedding.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "lamina/ops/elementwise/elementwise.h"
+#include "lamina/ops/elementwise/soft_cap.h"
+#include "lamina/ops/embedding/embedding.h"
+#include "lamina/ops/position/tables.h"
+
+namespace lamina::nn {
+namespace {
+
+/// The factor of a resolved spec, where every scale is a constant.
+double factor_of(const arch::Scale& scale) {
+  const auto* constant = std::get_if<arch::ConstantScale>(&scale);
+  LAMINA_CHECK(constant != nullptr, "model: the architecture is not resolved; call arch::resolve first");
+  return constant->value;
+}
+
+Tensor shifted(const Tensor& positions, int64_t by) {
+  if (by == 0 || positions.is_meta()) return positions;
+  std::vector<int64_t> values = positions.to_vector<int64_t>();
+  for (int64_t& value : values) value += by;
+  return Tensor::from(values, positions.shape(), positions.device());
+}
+
+/// The rows of `table` for the tokens of `pass`, whose position p has row p + shift.
+Tensor rows_of(const Tensor& table, const Pass& pass, int64_t shift) {
+  if (pass.positions.defined()) return ops::embedding(table, shifted(pass.positions, shift));
+  return table.slice(0, pass.offset + shift, pass.seq);
+}
+
+}  // namespace
+
+TokenEmbedding::TokenEmbedding(const arch::ArchSpec& spec, const ParameterFactory& make, PositionTables& positions)
+    : position_(spec.position),
+      positions_(positions),
+      d_model_(spec.d_model),
+      scale_(factor_of(spec.embedding.scale)),
+      weight_(make.normal("weight", {spec.vocab_size, *spec.embedding.d_embed})) {
+  add_parameter("weight", weight_);
+  if (*spec.embedding.d_embed != spec.d_model) {
+    project_in_.emplace(spec.d_model, *spec.embedding.d_embed, false, make.at("project_in"));
+    add_child("project_in", *project_in_);
+  }
+  if (spec.embedding.norm) {
+    norm_.emplace(*spec.embedding.norm, spec.d_model, make.at("norm"));
+    add_child("norm", *norm_);
+  }
+}
+
+Tensor TokenEmbedding::position_rows(const Pass& pass, const Tensor& like) {
+  if (const auto* learned = std::get_if<arch::LearnedPosition>(&position_)) {
+    LAMINA_CHECK(pass.last_position() < *learned->length, "model: a token stands at position ", pass.last_position(),
+                 ", the table of learned positions has ", *learned->length,
+                 "; give a shorter sequence, or use an architecture with rope or alibi positions");
+    return rows_of(positions_.weight(), pass, learned->offset).to(like.dtype());
+  }
+  const auto* sinusoidal = std::get_if<arch::SinusoidalPosition>(&position_);
+  if (sinusoidal == nullptr) return {};
+  const int64_t needed = pass.last_position() + 1;
+  if (!sinusoids_.defined() || !(sinusoids_.device() == like.device()) || sinusoids_.dim(0) < needed) {
+    const auto room = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(needed, 64))));
+    sinusoids_ = ops::sinusoidal_table(room, d_model_, like.device(), sinusoidal->theta);
+  }
+  return rows_of(sinusoids_, pass, 0).to(like.dtype());
+}
+
+Tensor TokenEmbedding::forward(const Tensor& ids, Pass& pass) {
+  Tensor x = ops::embedding(weight_, ids);
+  if (scale_ != 1.0) x = ops::scale(x, scale_);
+  if (project_in_) x = project_in_->forward(x);
+  const Tensor rows = position_rows(pass, x);
+  if (rows.defined()) x = ops::add(x, rows);
+  if (norm_) x = norm_->forward(x);
+  return pass.drop(x, pass.dropout.embedding);
+}
+
+OutputHead::OutputHead(const arch::ArchSpec& spec, const ParameterFactory& make, const TokenEmbedding& embedding)
+    : embedding_(embedding), scale_(factor_of(spec.head.scale)), soft_cap_(spec.head.soft_cap.value_or(0.0)) {
+  const int64_t d_embed = *spec.embedding.d_embed;
+  if (d_embed != spec.d_model) {
+    project_out_.emplace(d_embed, spec.d_model, false, make.at("project_out"));
+    add_child("project_out", *project_out_);
+  }
+  if (!spec.head.tied) {
+    weight_ = make.normal("weight", {spec.vocab_size, d_embed});
+    add_parameter("weight", weight_);
+  }
+  if (spec.head.bias) {
+    bias_ = make.constant({spec.vocab_size}, 0.0);
+    add_parameter("bias", bias_);
+  }
+}
+
+Tensor OutputHead::logits(const Tensor& x) const {
+  Tensor y = ops::linear(project(x), weight(), bias_);
+  if (scale_ != 1.0) y = ops::scale(y, scale_);
+  return soft_cap_ != 0.0 ? ops::soft_cap(y, soft_cap_) : y;
+}
+
+}  // namespace lamina::nn

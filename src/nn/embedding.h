@@ -1,0 +1,63 @@
+#pragma once
+
+#include <optional>
+
+#include "lamina/arch/spec.h"
+#include "lamina/nn/norm.h"
+#include "lamina/nn/position_tables.h"
+#include "lamina/nn/projection.h"
+
+namespace lamina::nn {
+
+/// Tokens in: table[ids] · scale, projected to d_model where the table is narrower, plus learned or sinusoidal
+/// positions, then a norm where the spec has one.
+///   "weight" [vocab, d_embed], "project_in.weight" [d_model, d_embed], "norm.…"
+class TokenEmbedding final : public Module {
+ public:
+  TokenEmbedding(const arch::ArchSpec& spec, const ParameterFactory& make, PositionTables& positions);
+
+  /// ids [batch, seq] i64 or i32 → [batch, seq, d_model] in the table's type.
+  Tensor forward(const Tensor& ids, Pass& pass);
+  const Tensor& weight() const { return weight_; }
+
+ private:
+  /// Rows of the position table for the tokens of `pass`, [seq or batch·seq rows, d_model]; undefined where positions
+  /// are the layers' business.
+  Tensor position_rows(const Pass& pass, const Tensor& like);
+
+  arch::Position position_;
+  PositionTables& positions_;
+  int64_t d_model_;
+  double scale_;
+  Tensor weight_;
+  std::optional<Linear> project_in_;
+  std::optional<NormLayer> norm_;
+  Tensor sinusoids_;  ///< [positions, d_model]; made when needed, and grows
+};
+
+/// Logits out: soft_cap(scale · (h · weightᵀ + bias)), h projected to d_embed where the table is narrower.
+///   "project_out.weight" [d_embed, d_model], "weight" [vocab, d_embed] unless tied, "bias" [vocab]
+class OutputHead final : public Module {
+ public:
+  OutputHead(const arch::ArchSpec& spec, const ParameterFactory& make, const TokenEmbedding& embedding);
+
+  /// x [..., d_model] → what the vocabulary's rows are multiplied with, [..., d_embed].
+  Tensor project(const Tensor& x) const { return project_out_ ? project_out_->forward(x) : x; }
+  /// x [..., d_model] → [..., vocab].
+  Tensor logits(const Tensor& x) const;
+
+  const Tensor& weight() const { return weight_.defined() ? weight_ : embedding_.weight(); }
+  const Tensor& bias() const { return bias_; }
+  double scale() const { return scale_; }
+  double soft_cap() const { return soft_cap_; }  ///< 0: none
+
+ private:
+  const TokenEmbedding& embedding_;
+  double scale_;
+  double soft_cap_;
+  std::optional<Linear> project_out_;
+  Tensor weight_;
+  Tensor bias_;
+};
+
+}  // namespace lamina::nn

@@ -1,0 +1,62 @@
+#include "lamina/nn/ffn/experts.h"
+
+#include "lamina/nn/ffn/gated_ffn.h"
+#include "lamina/ops/elementwise/concat.h"
+#include "lamina/ops/moe/grouped_linear.h"
+
+namespace lamina::nn {
+namespace {
+
+int64_t width_of(const arch::ExpertFfn& expert) {
+  return std::visit([](const auto& e) { return *e.d_ff; }, expert);
+}
+bool has_bias(const arch::ExpertFfn& expert) {
+  return std::visit([](const auto& e) { return e.bias; }, expert);
+}
+
+}  // namespace
+
+Experts::Experts(int64_t d_model, const arch::Moe& spec, const ParameterFactory& make)
+    : spec_(spec.expert),
+      down_(make.residual("down.weight", {spec.experts, d_model, width_of(spec.expert)}),
+            has_bias(spec.expert) ? make.constant({spec.experts, d_model}, 0.0) : Tensor()) {
+  const int64_t d_ff = width_of(spec_);
+  std::vector<std::string> parts{"up"};
+  if (std::holds_alternative<arch::GatedFfn>(spec_)) parts.insert(parts.begin(), "gate");
+  const auto joined = static_cast<int64_t>(parts.size()) * d_ff;
+  in_weight_.axis = in_bias_.axis = 1;
+  in_weight_.whole = make.empty({spec.experts, joined, d_model});
+  for (const std::string& part : parts) in_weight_.layout.push_back({part + ".weight", d_ff});
+  for (size_t i = 0; i < parts.size(); ++i) {
+    make.fill_normal(in_weight_.layout[i].name, in_weight_.part(i), make.options().deviation);
+  }
+  add_joined_parameter("in.weight", in_weight_);
+  if (has_bias(spec_)) {
+    in_bias_.whole = make.constant({spec.experts, joined}, 0.0);
+    for (const std::string& part : parts) in_bias_.layout.push_back({part + ".bias", d_ff});
+    add_joined_parameter("in.bias", in_bias_);
+  }
+  add_child("down", down_);
+}
+
+Tensor Experts::inner(const Tensor& rows, const Tensor& offsets) const {
+  if (in_weight_.joined()) return ops::grouped_linear(rows, in_weight_.whole, offsets, in_bias_.whole);
+  std::vector<Tensor> parts;
+  for (size_t i = 0; i < in_weight_.parts.size(); ++i) {
+    const Tensor bias = in_bias_.parts.empty() ? Tensor() : in_bias_.parts[i];
+    parts.push_back(ops::grouped_linear(rows, in_weight_.parts[i], offsets, bias));
+  }
+  return ops::concat(parts, -1);
+}
+
+Tensor Experts::forward(const Tensor& rows, const Tensor& offsets) const {
+  Tensor x = inner(rows, offsets);
+  if (const auto* gated = std::get_if<arch::GatedFfn>(&spec_)) {
+    x = ops::gated_activation(x, gate_of(*gated), gate_options(*gated));
+  } else {
+    x = ops::activation(x, static_cast<ops::Activation>(std::get<arch::PlainFfn>(spec_).activation));
+  }
+  return ops::grouped_linear(x, down_.weight(), offsets, down_.bias());
+}
+
+}  // namespace lamina::nn

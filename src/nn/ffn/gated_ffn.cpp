@@ -1,0 +1,29 @@
+#include "lamina/nn/ffn/gated_ffn.h"
+
+namespace lamina::nn {
+
+static_assert(static_cast<int>(arch::Gate::liglu) == static_cast<int>(ops::Gate::liglu),
+              "the two enumerations name the same gates in the same order");
+
+ops::Gate gate_of(const arch::GatedFfn& spec) { return static_cast<ops::Gate>(spec.gate); }
+
+ops::GateOptions gate_options(const arch::GatedFfn& spec) {
+  ops::GateOptions options{.alpha = spec.alpha, .up_offset = spec.up_offset};
+  if (spec.limit) options.limit = *spec.limit;
+  return options;
+}
+
+GatedFfn::GatedFfn(int64_t d_model, const arch::GatedFfn& spec, const ParameterFactory& make)
+    : gate_(gate_of(spec)),
+      options_(gate_options(spec)),
+      gate_up_("gate_up", {{"gate", *spec.d_ff, spec.bias}, {"up", *spec.d_ff, spec.bias}}, d_model, make),
+      down_(d_model, *spec.d_ff, spec.bias, make.at("down"), Linear::Ends::in_residual) {
+  add_child("", gate_up_);
+  add_child("down", down_);
+}
+
+Tensor GatedFfn::forward(const Tensor& x, Pass& /*pass*/) {
+  return down_.forward(ops::gated_activation(gate_up_.forward(x), gate_, options_));
+}
+
+}  // namespace lamina::nn

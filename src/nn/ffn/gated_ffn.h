@@ -1,0 +1,28 @@
+#pragma once
+
+#include "lamina/nn/mixer.h"
+#include "lamina/nn/projection.h"
+#include "lamina/ops/activation/gated_activation.h"
+
+namespace lamina::nn {
+
+/// The operator's view of a gate's settings.
+ops::GateOptions gate_options(const arch::GatedFfn& spec);
+ops::Gate gate_of(const arch::GatedFfn& spec);
+
+/// down(act(gate(x)) · (up(x) + up_offset)), gate and up in one product.
+///   gate, up [d_ff, d_model], down [d_model, d_ff]
+class GatedFfn final : public Ffn {
+ public:
+  GatedFfn(int64_t d_model, const arch::GatedFfn& spec, const ParameterFactory& make);
+
+  Tensor forward(const Tensor& x, Pass& pass) override;
+
+ private:
+  ops::Gate gate_;
+  ops::GateOptions options_;
+  JoinedLinear gate_up_;
+  Linear down_;
+};
+
+}  // namespace lamina::nn

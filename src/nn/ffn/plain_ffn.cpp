@@ -1,0 +1,18 @@
+#include "lamina/nn/ffn/plain_ffn.h"
+
+namespace lamina::nn {
+
+static_assert(static_cast<int>(arch::Activation::tanh) == static_cast<int>(ops::Activation::tanh),
+              "the two enumerations name the same functions in the same order");
+
+PlainFfn::PlainFfn(int64_t d_model, const arch::PlainFfn& spec, const ParameterFactory& make)
+    : activation_(static_cast<ops::Activation>(spec.activation)),
+      up_(*spec.d_ff, d_model, spec.bias, make.at("up")),
+      down_(d_model, *spec.d_ff, spec.bias, make.at("down"), Linear::Ends::in_residual) {
+  add_child("up", up_);
+  add_child("down", down_);
+}
+
+Tensor PlainFfn::forward(const Tensor& x, Pass& /*pass*/) { return down_.forward(up_.forward(x, activation_)); }
+
+}  // namespace lamina::nn

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "lamina/nn/mixer.h"
+#include "lamina/nn/projection.h"
+
+namespace lamina::nn {
+
+/// down(act(up(x)))
+///   up [d_ff, d_model], down [d_model, d_ff]
+class PlainFfn final : public Ffn {
+ public:
+  PlainFfn(int64_t d_model, const arch::PlainFfn& spec, const ParameterFactory& make);
+
+  Tensor forward(const Tensor& x, Pass& pass) override;
+
+ private:
+  ops::Activation activation_;
+  Linear up_;
+  Linear down_;
+};
+
+}  // namespace lamina::nn

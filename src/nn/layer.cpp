@@ -1,0 +1,107 @@
+#include "lamina/nn/layer.h"
+
+#include "lamina/ops/elementwise/elementwise.h"
+
+namespace lamina::nn {
+
+using arch::NormSlot;
+using arch::Placement;
+
+const Tensor& Stream::value() {
+  if (branch.defined()) x = ops::add(x, branch);
+  branch = Tensor();
+  return x;
+}
+
+Tensor Stream::normed(const NormLayer& norm) {
+  if (!branch.defined()) return norm.forward(x);
+  auto [h, y] = norm.forward_add(branch, x);
+  *this = {h, {}};
+  return y;
+}
+
+Layer::Layer(const arch::ArchSpec& spec, const arch::Block& block, const ParameterFactory& make,
+             PositionTables& positions)
+    : placement_(block.placement),
+      parallel_(std::holds_alternative<arch::ParallelWiring>(block.wiring)),
+      residual_scale_(block.residual_scale),
+      mixer_(make_mixer(spec, block, make.at("mixer"), positions)),
+      ffn_(make_ffn(spec, block, make.at("ffn"))) {
+  for (const NormSlot slot : arch::norm_slots(block)) {
+    const std::string name(names_of(slot)[static_cast<size_t>(slot)]);
+    auto& norm = norms_[static_cast<size_t>(slot)];
+    norm.emplace(*block.norm, spec.d_model, make.at(name));
+    add_child(name, *norm);
+  }
+  if (mixer_) add_child("mixer", *mixer_);
+  if (ffn_) add_child("ffn", *ffn_);
+}
+
+const NormLayer* Layer::norm(NormSlot slot) const {
+  const auto& found = norms_[static_cast<size_t>(slot)];
+  return found ? &*found : nullptr;
+}
+
+Tensor Layer::output_normed(NormSlot slot, const Tensor& x) const {
+  const NormLayer* found = norm(slot);
+  return found == nullptr ? x : found->forward(x);
+}
+
+Tensor Layer::branch(Tensor output, Pass& pass) const {
+  output = pass.drop(output, pass.dropout.residual);
+  return residual_scale_ == 1.0 ? output : ops::scale(output, residual_scale_);
+}
+
+/// f with its norms (see arch::Placement) and its residual addition, the last left open in `stream` where it can be.
+template <class F>
+void Layer::sublayer(Stream& stream, Pass& pass, NormSlot input, NormSlot output, const F& f) {
+  const bool normed_before = placement_ == Placement::pre || placement_ == Placement::sandwich;
+  Tensor in;
+  if (normed_before) {
+    in = stream.normed(*norm(input));
+  } else if (placement_ == Placement::residual_after_norm) {
+    in = stream.normed(*norm(input));
+    stream = {in, {}};
+  } else {
+    in = stream.value();
+  }
+  stream.branch = branch(output_normed(output, f(in)), pass);
+  if (placement_ == Placement::post) stream = {stream.normed(*norm(input)), {}};
+}
+
+/// Mixer and feed-forward from the same stream, added together. One norm serves both, or each has its own.
+void Layer::parallel(Stream& stream, Pass& pass, LayerCache* cache) {
+  Tensor mixer_in;
+  Tensor ffn_in;
+  if (norm(NormSlot::both) != nullptr && placement_ != Placement::post) {
+    mixer_in = ffn_in = stream.normed(*norm(NormSlot::both));
+    if (placement_ == Placement::residual_after_norm) stream = {mixer_in, {}};
+  } else if (norm(NormSlot::mixer) != nullptr) {
+    mixer_in = stream.normed(*norm(NormSlot::mixer));
+    ffn_in = norm(NormSlot::ffn)->forward(stream.x);
+  } else {
+    mixer_in = ffn_in = stream.value();
+  }
+  const Tensor mixed = output_normed(NormSlot::mixer_output, mixer_->forward(mixer_in, pass, cache));
+  const Tensor fed = output_normed(NormSlot::ffn_output, ffn_->forward(ffn_in, pass));
+  stream.branch = branch(ops::add(mixed, fed), pass);
+  if (placement_ == Placement::post) stream = {stream.normed(*norm(NormSlot::both)), {}};
+}
+
+Stream Layer::forward(Stream stream, Pass& pass, LayerCache* cache) {
+  if (parallel_) {
+    parallel(stream, pass, cache);
+    return stream;
+  }
+  if (mixer_) {
+    sublayer(stream, pass, NormSlot::mixer, NormSlot::mixer_output,
+             [&](const Tensor& x) { return mixer_->forward(x, pass, cache); });
+  }
+  if (ffn_) {
+    sublayer(stream, pass, NormSlot::ffn, NormSlot::ffn_output,
+             [&](const Tensor& x) { return ffn_->forward(x, pass); });
+  }
+  return stream;
+}
+
+}  // namespace lamina::nn

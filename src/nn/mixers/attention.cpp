@@ -1,0 +1,204 @@
+#include "lamina/nn/mixers/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "lamina/nn/mixers/head_norm.h"
+#include "lamina/nn/mixers/key_value_cache.h"
+#include "lamina/nn/position_tables.h"
+#include "lamina/nn/projection.h"
+#include "lamina/nn/weight_table.h"
+#include "lamina/ops/attention/attention_decode.h"
+#include "lamina/ops/elementwise/clamp.h"
+#include "lamina/ops/elementwise/concat.h"
+#include "lamina/ops/position/tables.h"
+
+namespace lamina::nn {
+namespace {
+
+/// Slopes 2^(−max_bias·h/n) · slope_scale: those of max_bias 8 raised to max_bias/8.
+std::vector<float> slopes_of(const arch::Alibi& alibi, int64_t n_heads) {
+  std::vector<float> slopes;
+  for (const double slope : ops::alibi_slopes(n_heads)) {
+    slopes.push_back(static_cast<float>(std::pow(slope, alibi.max_bias / 8.0) * alibi.slope_scale));
+  }
+  return slopes;
+}
+
+class AttentionMixer final : public Mixer {
+ public:
+  AttentionMixer(const arch::ArchSpec& spec, const arch::Attention& a, const ParameterFactory& make,
+                 PositionTables& positions);
+
+  Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) override;
+  std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
+                                         const Device& device) const override;
+
+ private:
+  ops::AttentionOptions options(Pass& pass) const;
+  ops::AttentionExtras extras(const Tensor& q, const Pass& pass);
+  Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
+  /// Queries of rows [row, row + count), which stand at one offset, against the cache.
+  Tensor attend_rows(const Tensor& q, const Pass& pass, KeyValueCache& cache, int64_t row, int64_t count);
+
+  arch::Attention spec_;
+  PositionTables& positions_;
+  RotaryPosition* rotary_ = nullptr;
+  JoinedLinear qkv_;
+  HeadNorm q_norm_;
+  HeadNorm k_norm_;
+  Tensor sinks_;
+  std::optional<WeightTable> t5_;
+  std::vector<float> slopes_;
+  Tensor slopes_tensor_;  ///< on the device where it was last needed
+  Linear o_;
+};
+
+AttentionMixer::AttentionMixer(const arch::ArchSpec& spec, const arch::Attention& a, const ParameterFactory& make,
+                               PositionTables& positions)
+    : spec_(a),
+      positions_(positions),
+      qkv_("qkv",
+           {{"q", a.n_heads * *a.head_dim, a.bias.q},
+            {"k", *a.n_kv_heads * *a.head_dim, a.bias.k},
+            {"v", *a.n_kv_heads * *a.v_head_dim, a.bias.v}},
+           spec.d_model, make),
+      q_norm_(a.qk_norm, a.n_heads, *a.head_dim, make.at("q_norm")),
+      k_norm_(a.qk_norm, *a.n_kv_heads, *a.head_dim, make.at("k_norm")),
+      o_(spec.d_model, a.n_heads * *a.v_head_dim, a.bias.o, make.at("o"), Linear::Ends::in_residual) {
+  add_child("", qkv_);
+  if (q_norm_.layer) add_child("q_norm", *q_norm_.layer);
+  if (k_norm_.layer) add_child("k_norm", *k_norm_.layer);
+  if (a.sinks) {
+    sinks_ = make.normal("sinks", {a.n_heads});
+    add_parameter("sinks", sinks_);
+  }
+  if (const auto* rope = std::get_if<arch::Rope>(&*a.position)) rotary_ = &positions.rotary(*rope);
+  if (const auto* alibi = std::get_if<arch::Alibi>(&*a.position)) slopes_ = slopes_of(*alibi, a.n_heads);
+  if (const auto* t5 = std::get_if<arch::T5Bias>(&*a.position); t5 != nullptr && !t5->shared) {
+    t5_.emplace(Shape{t5->buckets, a.n_heads}, make.at("position"));
+    add_child("position", *t5_);
+  }
+  add_child("o", o_);
+}
+
+ops::AttentionOptions AttentionMixer::options(Pass& pass) const {
+  ops::AttentionOptions options = attention_options(*spec_.scale, spec_.soft_cap, spec_.pattern, pass);
+  if (const auto* t5 = std::get_if<arch::T5Bias>(&*spec_.position)) options.t5_max_distance = t5->max_distance;
+  return options;
+}
+
+ops::AttentionExtras AttentionMixer::extras(const Tensor& q, const Pass& pass) {
+  ops::AttentionExtras extras;
+  extras.sinks = sinks_;
+  extras.document_starts = pass.document_starts;
+  if (!slopes_.empty()) {
+    if (!slopes_tensor_.defined() || !(slopes_tensor_.device() == q.device())) {
+      slopes_tensor_ = Tensor::from(slopes_, {spec_.n_heads}, q.device());
+    }
+    extras.alibi_slopes = slopes_tensor_;
+  }
+  if (const auto* t5 = std::get_if<arch::T5Bias>(&*spec_.position)) {
+    extras.t5_bias = t5_ ? t5_->weight() : positions_.weight();
+    // Keys never stand behind their query here: of a two-way table the first half serves.
+    if (t5->bidirectional) extras.t5_bias = extras.t5_bias.slice(0, 0, t5->buckets / 2);
+  }
+  return extras;
+}
+
+Tensor AttentionMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
+  std::vector<Tensor> parts = qkv_.forward_parts(x);
+  if (spec_.clip_qkv) {
+    for (Tensor& part : parts) part = ops::clamp(part, -*spec_.clip_qkv, *spec_.clip_qkv);
+  }
+  const int64_t kv_heads = *spec_.n_kv_heads;
+  Tensor q = q_norm_.split(parts[0], spec_.n_heads);
+  Tensor k = k_norm_.split(parts[1], kv_heads);
+  Tensor v = parts[2].reshape({x.dim(0), x.dim(1), kv_heads, *spec_.v_head_dim});
+  if (rotary_ != nullptr) {
+    q = rotary_->rotate(q, pass);
+    k = rotary_->rotate(k, pass);
+  }
+  // Kept for backward, a view of the joined projection would keep q's and k's unused parts alive too.
+  if (cache == nullptr && !k.shares_memory_with(v)) v = v.contiguous();
+  const Tensor y = cache == nullptr ? ops::attention(q, k, v, options(pass), extras(q, pass))
+                                    : attend_cached(q, k, v, pass, dynamic_cast<KeyValueCache&>(*cache));
+  return o_.forward(y.reshape({x.dim(0), x.dim(1), spec_.n_heads * *spec_.v_head_dim}));
+}
+
+Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass,
+                                     KeyValueCache& cache) {
+  cache.write(k, v, pass);
+  const bool fresh = pass.end() == pass.seq;  // nothing came before in any row: the new keys are all there are
+  if (fresh) return ops::attention(q, k, v, options(pass), extras(q, pass));
+  if (pass.seq <= kDecodeQueries) {
+    std::vector<int64_t> lengths;
+    for (int64_t row = 0; row < pass.batch; ++row) lengths.push_back(pass.offset_of(row) + pass.seq);
+    return ops::attention_decode(q, cache.k(), cache.v(), Tensor::from(lengths, {pass.batch}, q.device()),
+                                 options(pass), extras(q, pass));
+  }
+  if (pass.offsets.empty()) return attend_rows(q, pass, cache, 0, pass.batch);
+  std::vector<Tensor> rows;
+  for (int64_t row = 0; row < pass.batch; ++row) {
+    rows.push_back(attend_rows(q.slice(0, row, 1), row_of(pass, row), cache, row, 1));
+  }
+  return ops::concat(rows, 0);
+}
+
+Tensor AttentionMixer::attend_rows(const Tensor& q, const Pass& pass_in, KeyValueCache& cache, int64_t row,
+                                   int64_t count) {
+  Pass pass = pass_in;
+  const Tensor k = KeyValueCache::read(cache.k(), row, count, pass.end(), q.dtype());
+  const Tensor v = KeyValueCache::read(cache.v(), row, count, pass.end(), q.dtype());
+  return ops::attention(q, k, v, options(pass), extras(q, pass));
+}
+
+std::unique_ptr<LayerCache> AttentionMixer::make_cache(int64_t batch, int64_t capacity, DType dtype,
+                                                       const Device& device) const {
+  const int64_t heads = *spec_.n_kv_heads;
+  return std::make_unique<KeyValueCache>(Tensor::empty({batch, heads, capacity, *spec_.head_dim}, dtype, device),
+                                         Tensor::empty({batch, heads, capacity, *spec_.v_head_dim}, dtype, device));
+}
+
+struct PatternMaker {
+  using Pattern = ops::AttentionPattern;
+  Pattern operator()(const arch::FullPattern& /*full*/) const { return {}; }
+  Pattern operator()(const arch::WindowPattern& p) const { return {.kind = Pattern::Kind::window, .window = p.size}; }
+  Pattern operator()(const arch::LongformerPattern& p) const {
+    return {.kind = Pattern::Kind::window, .window = p.window, .global_tokens = p.global_tokens};
+  }
+  Pattern operator()(const arch::BigBirdPattern& p) const {
+    return {.kind = Pattern::Kind::blocks,
+            .block = p.block,
+            .window_blocks = p.window_blocks,
+            .global_blocks = p.global_blocks,
+            .random_blocks = p.random_blocks,
+            .seed = static_cast<uint64_t>(p.seed)};
+  }
+  Pattern operator()(const arch::StridedPattern& p) const {
+    return {.kind = Pattern::Kind::strided, .window = p.window, .stride = p.stride};
+  }
+};
+
+}  // namespace
+
+ops::AttentionOptions attention_options(double scale, std::optional<double> soft_cap, const arch::Pattern& pattern,
+                                        Pass& pass) {
+  ops::AttentionOptions options{.scale = scale, .pattern = attention_pattern(pattern)};
+  options.soft_cap = soft_cap.value_or(0.0);
+  if (pass.training && pass.dropout.attention > 0.0) {
+    options.dropout = pass.dropout.attention;
+    options.dropout_key = pass.draw();
+  }
+  return options;
+}
+
+ops::AttentionPattern attention_pattern(const arch::Pattern& pattern) { return std::visit(PatternMaker{}, pattern); }
+
+std::unique_ptr<Mixer> make_attention(const arch::ArchSpec& spec, const arch::Attention& attention,
+                                      const ParameterFactory& make, PositionTables& positions) {
+  return std::make_unique<AttentionMixer>(spec, attention, make, positions);
+}
+
+}  // namespace lamina::nn

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <optional>
+
+#include "lamina/arch/attention.h"
+#include "lamina/nn/norm.h"
+
+namespace lamina::nn {
+
+/// Norm of queries or keys. Heads that share one scale are normed in [..., heads, head_dim], whole projections and
+/// heads with scales of their own in [..., heads · head_dim].
+struct HeadNorm {
+  HeadNorm(const arch::QkNorm& spec, int64_t heads, int64_t head_dim, const ParameterFactory& make) {
+    if (const auto* per_head = std::get_if<arch::PerHeadQkNorm>(&spec)) {
+      shared = !per_head->own_weights;
+      layer.emplace(*per_head->norm, shared ? head_dim : heads * head_dim, make, shared ? 1 : heads);
+    }
+    if (const auto* whole = std::get_if<arch::WholeQkNorm>(&spec)) layer.emplace(*whole->norm, heads * head_dim, make);
+  }
+
+  /// x [batch, seq, heads · head_dim] → [batch, seq, heads, head_dim].
+  Tensor split(const Tensor& x, int64_t heads) const {
+    const Shape shape{x.dim(0), x.dim(1), heads, x.dim(2) / heads};
+    if (!layer) return x.reshape(shape);
+    return shared ? layer->forward(x.reshape(shape)) : layer->forward(x).reshape(shape);
+  }
+
+  std::optional<NormLayer> layer;
+  bool shared = false;
+};
+
+}  // namespace lamina::nn

@@ -1,0 +1,29 @@
+#pragma once
+
+#include "lamina/nn/mixers/key_value_cache.h"
+
+namespace lamina::nn {
+
+/// What latent attention keeps of each token, for all heads together: its latent and its rotated key part.
+///   [batch, 1, capacity, kv_lora_rank + qk_rope], as attention_decode reads a single key head
+class LatentCache final : public LayerCache {
+ public:
+  explicit LatentCache(Tensor latents) : latents_(std::move(latents)) {}
+
+  int64_t bytes() const override { return latents_.nbytes(); }
+  void reset(int64_t /*row*/) override {}
+  bool can_truncate() const override { return true; }
+  void reorder(std::span<const int64_t> sources) override { reorder_rows(latents_, sources); }
+  std::unique_ptr<LayerCache> rows(int64_t begin, int64_t count) const override {
+    return std::make_unique<LatentCache>(latents_.slice(0, begin, count));
+  }
+
+  /// fresh [batch, seq, 1, width]: the tokens of `pass`, put behind those already there.
+  void write(const Tensor& fresh, const Pass& pass) { KeyValueCache::put(latents_, fresh, pass); }
+  const Tensor& latents() const { return latents_; }
+
+ private:
+  Tensor latents_;
+};
+
+}  // namespace lamina::nn

@@ -1,0 +1,38 @@
+#include "lamina/nn/mixer.h"
+#include "lamina/nn/mixers/attention.h"
+#include "lamina/nn/mixers/mamba.h"
+#include "lamina/nn/mixers/mamba2.h"
+#include "lamina/nn/mixers/mla.h"
+#include "lamina/nn/mixers/relative_attention.h"
+#include "lamina/nn/mixers/s4d.h"
+
+namespace lamina::nn {
+namespace {
+
+/// One line per kind.
+struct Maker {
+  const arch::ArchSpec& spec;
+  const arch::Block& block;
+  const ParameterFactory& make;
+  PositionTables& positions;
+
+  using Made = std::unique_ptr<Mixer>;
+  Made operator()(const arch::NoMixer& /*none*/) const { return nullptr; }
+  Made operator()(const arch::Attention& a) const {
+    const bool relative = std::holds_alternative<arch::TransformerXl>(*a.position);
+    return relative ? make_relative_attention(spec, a, make, positions) : make_attention(spec, a, make, positions);
+  }
+  Made operator()(const arch::Mla& m) const { return make_mla(spec.d_model, m, make, positions); }
+  Made operator()(const arch::Mamba& m) const { return make_mamba(spec.d_model, m, make); }
+  Made operator()(const arch::Mamba2& m) const { return make_mamba2(spec.d_model, m, make); }
+  Made operator()(const arch::S4d& m) const { return make_s4d(spec.d_model, m, make); }
+};
+
+}  // namespace
+
+std::unique_ptr<Mixer> make_mixer(const arch::ArchSpec& spec, const arch::Block& block, const ParameterFactory& make,
+                                  PositionTables& positions) {
+  return std::visit(Maker{spec, block, make, positions}, block.mixer);
+}
+
+}  // namespace lamina::nn

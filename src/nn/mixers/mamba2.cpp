@@ -1,0 +1,139 @@
+#include "lamina/nn/mixers/mamba2.h"
+
+#include <limits>
+
+#include "lamina/nn/mixers/ssm_parameters.h"
+#include "lamina/nn/mixers/state_cache.h"
+#include "lamina/nn/norm.h"
+#include "lamina/nn/projection.h"
+#include "lamina/ops/activation/activation.h"
+#include "lamina/ops/elementwise/elementwise.h"
+#include "lamina/ops/elementwise/scaled_exp.h"
+#include "lamina/ops/elementwise/split.h"
+#include "lamina/ops/ssm/causal_conv1d.h"
+#include "lamina/ops/ssm/ssd_scan.h"
+
+namespace lamina::nn {
+namespace {
+
+class Mamba2Mixer final : public Mixer {
+ public:
+  Mamba2Mixer(int64_t d_model, const arch::Mamba2& spec, const ParameterFactory& make);
+
+  Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) override {
+    return out_.forward(run_recurrence(x, pass, cache, *spec_.d_inner, [this](const Tensor& part, StateCache* states) {
+      return states != nullptr && part.dim(1) == 1 ? step(part, *states) : scan(part, states);
+    }));
+  }
+  std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
+                                         const Device& device) const override;
+
+ private:
+  /// [batch, seq, d_model] → [batch, seq, d_inner].
+  Tensor scan(const Tensor& x, StateCache* states) const;
+  /// The same for one position.
+  Tensor step(const Tensor& x, StateCache& states) const;
+  /// rms_norm(y · silu(z)), [..., d_inner].
+  Tensor gated_norm(const Tensor& y, const Tensor& z) const {
+    return norm_.forward(ops::mul(y, ops::activation(z, ops::Activation::silu)));
+  }
+  ops::SsdExtras extras() const;
+
+  int64_t heads() const { return *spec_.d_inner / spec_.head_dim; }
+  int64_t shared() const { return spec_.groups * spec_.state; }  ///< width of b, and of c
+  int64_t conv_width() const { return *spec_.d_inner + 2 * shared(); }
+
+  arch::Mamba2 spec_;
+  Linear in_;
+  WeightAndBias conv_;
+  Tensor dt_bias_;
+  Tensor a_log_;
+  Tensor d_;
+  NormLayer norm_;
+  Linear out_;
+};
+
+arch::Norm norm_of(const arch::Mamba2& spec) {
+  return arch::RmsNorm{.eps = spec.norm_eps, .group_size = *spec.d_inner / spec.norm_groups};
+}
+
+Mamba2Mixer::Mamba2Mixer(int64_t d_model, const arch::Mamba2& spec, const ParameterFactory& make)
+    : spec_(spec),
+      in_(*spec.d_inner + conv_width() + heads(), d_model, spec.bias, make.at("in")),
+      conv_(conv_parameters(conv_width(), spec.conv, spec.conv_bias, make.at("conv"))),
+      dt_bias_(softplus_steps("dt_bias", heads(), spec.dt_min, spec.dt_max, make)),
+      a_log_(log_counting({heads()}, make)),
+      d_(make.constant({heads()}, 1.0)),
+      norm_(norm_of(spec), *spec.d_inner, make.at("norm")),
+      out_(d_model, *spec.d_inner, spec.bias, make.at("out"), Linear::Ends::in_residual) {
+  add_child("in", in_);
+  add_child("conv", conv_);
+  add_parameter("dt_bias", dt_bias_);
+  add_parameter("a_log", a_log_);
+  add_parameter("d", d_);
+  add_child("norm", norm_);
+  add_child("out", out_);
+}
+
+ops::SsdExtras Mamba2Mixer::extras() const {
+  return {.d = d_,
+          .dt_bias = dt_bias_,
+          .dt_softplus = true,
+          .dt_min = spec_.dt_low,
+          .dt_max = spec_.dt_high.value_or(std::numeric_limits<double>::infinity()),
+          .chunk_size = spec_.chunk};
+}
+
+Tensor Mamba2Mixer::scan(const Tensor& x, StateCache* states) const {
+  const int64_t batch = x.dim(0);
+  const int64_t seq = x.dim(1);
+  const std::vector<Tensor> parts = ops::split(in_.forward(x), {*spec_.d_inner, conv_width(), heads()}, -1);
+  const Tensor before = states == nullptr ? Tensor() : states->conv(x.dtype());
+  const Tensor convolved =
+      ops::causal_conv1d(parts[1], conv_.weight(), conv_.bias(), before, ops::ConvActivation::silu);
+  const std::vector<Tensor> ubc = ops::split(convolved, {*spec_.d_inner, shared(), shared()}, -1);
+  const Shape mixed{batch, seq, spec_.groups, spec_.state};
+  ops::SsdExtras options = extras();
+  if (states != nullptr) options.initial_state = states->scan(x.dtype());
+  const ops::ScanResult result =
+      ops::ssd_scan(ubc[0].reshape({batch, seq, heads(), spec_.head_dim}), parts[2], ops::scaled_exp(a_log_, -1.0),
+                    ubc[1].reshape(mixed), ubc[2].reshape(mixed), options);
+  if (states != nullptr) {
+    states->keep_conv(ops::causal_conv1d_state(parts[1], spec_.conv, before));
+    states->keep_scan(result.last_state);
+  }
+  return gated_norm(result.y.reshape({batch, seq, *spec_.d_inner}), parts[0]);
+}
+
+Tensor Mamba2Mixer::step(const Tensor& x, StateCache& states) const {
+  const int64_t batch = x.dim(0);
+  const Tensor row = x.reshape({batch, x.dim(2)});
+  const std::vector<Tensor> parts = ops::split(in_.forward(row), {*spec_.d_inner, conv_width(), heads()}, -1);
+  Tensor conv_state = states.conv(x.dtype());
+  const Tensor convolved =
+      ops::causal_conv1d_step(parts[1], conv_state, conv_.weight(), conv_.bias(), ops::ConvActivation::silu);
+  states.keep_conv(conv_state);
+  const std::vector<Tensor> ubc = ops::split(convolved, {*spec_.d_inner, shared(), shared()}, -1);
+  const Shape mixed{batch, spec_.groups, spec_.state};
+  Tensor scan_state = states.scan(x.dtype());
+  const Tensor y =
+      ops::ssd_step(ubc[0].reshape({batch, heads(), spec_.head_dim}), parts[2], ops::scaled_exp(a_log_, -1.0),
+                    ubc[1].reshape(mixed), ubc[2].reshape(mixed), scan_state, extras());
+  states.keep_scan(scan_state);
+  return gated_norm(y.reshape({batch, 1, *spec_.d_inner}), parts[0].reshape({batch, 1, *spec_.d_inner}));
+}
+
+std::unique_ptr<LayerCache> Mamba2Mixer::make_cache(int64_t batch, int64_t /*capacity*/, DType dtype,
+                                                    const Device& device) const {
+  const DType state_type = dtype == DType::f64 ? DType::f64 : DType::f32;
+  return std::make_unique<StateCache>(Tensor::zeros({batch, conv_width(), spec_.conv - 1}, dtype, device),
+                                      Tensor::zeros({batch, heads(), spec_.head_dim, spec_.state}, state_type, device));
+}
+
+}  // namespace
+
+std::unique_ptr<Mixer> make_mamba2(int64_t d_model, const arch::Mamba2& spec, const ParameterFactory& make) {
+  return std::make_unique<Mamba2Mixer>(d_model, spec, make);
+}
+
+}  // namespace lamina::nn

@@ -1,0 +1,205 @@
+#include "lamina/nn/mixers/mla.h"
+
+#include <optional>
+
+#include "lamina/nn/mixers/attention.h"
+#include "lamina/nn/mixers/latent_cache.h"
+#include "lamina/nn/norm.h"
+#include "lamina/nn/position_tables.h"
+#include "lamina/nn/projection.h"
+#include "lamina/ops/attention/attention_decode.h"
+#include "lamina/ops/elementwise/concat.h"
+#include "lamina/ops/elementwise/elementwise.h"
+#include "lamina/ops/elementwise/split.h"
+#include "lamina/ops/linear/matmul.h"
+
+namespace lamina::nn {
+namespace {
+
+class MlaMixer final : public Mixer {
+ public:
+  MlaMixer(int64_t d_model, const arch::Mla& spec, const ParameterFactory& make, PositionTables& positions);
+
+  Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) override;
+  std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
+                                         const Device& device) const override;
+
+ private:
+  struct Queries {
+    Tensor nope;  ///< [batch, seq, n_heads, qk_nope]
+    Tensor rope;  ///< [batch, seq, n_heads, qk_rope], rotated
+    Queries row(int64_t i) const { return {nope.slice(0, i, 1), rope.slice(0, i, 1)}; }
+  };
+  struct Latents {
+    Tensor latent;  ///< [batch, n, 1, kv_lora_rank], normed
+    Tensor key;     ///< [batch, n, 1, qk_rope], rotated
+  };
+
+  Queries queries(const Tensor& projected, const Pass& pass);
+  Latents latents(const Tensor& projected, const Pass& pass);
+  Tensor rotated(const Tensor& x, const Pass& pass) { return rotary_ == nullptr ? x : rotary_->rotate(x, pass); }
+
+  /// All three give [batch, seq, n_heads, v_head_dim].
+  Tensor attend_expanded(const Queries& q, const Latents& kept, Pass& pass) const;
+  Tensor attend_cached(const Queries& q, const Latents& fresh, Pass& pass, LatentCache& cache);
+  /// Queries of rows [row, row + count), which stand at one offset, against the cache.
+  Tensor attend_rows(const Queries& q, const Pass& pass, const LatentCache& cache, int64_t row, int64_t count);
+
+  /// Queries as they meet the latents: [batch, seq, n_heads, kv_lora_rank + qk_rope].
+  Tensor absorbed(const Queries& q) const;
+  /// Sums of latents [batch, seq, n_heads, kv_lora_rank] → values.
+  Tensor values_of(const Tensor& sums) const;
+  /// kv_up by heads: [n_heads, qk_nope + v_head_dim, kv_lora_rank].
+  Tensor head_weights(DType dtype) const;
+  /// Fewer multiply-adds than expanding every latent. A pair of query and key costs more in the latents' width, by the
+  /// first factor; the expansion costs its own per key, whatever the number of queries.
+  bool absorbs(int64_t seq) const {
+    return seq * (2 * spec_.kv_lora_rank - spec_.qk_nope - spec_.v_head_dim) <=
+           spec_.kv_lora_rank * (spec_.qk_nope + spec_.v_head_dim);
+  }
+
+  ops::AttentionOptions options(Pass& pass) const {
+    return attention_options(*spec_.scale, spec_.soft_cap, spec_.pattern, pass);
+  }
+  static ops::AttentionExtras extras(const Pass& pass) {
+    ops::AttentionExtras extras;
+    extras.document_starts = pass.document_starts;
+    return extras;
+  }
+
+  arch::Mla spec_;
+  RotaryPosition* rotary_ = nullptr;
+  JoinedLinear down_;  ///< q_down or q, and kv_down
+  std::optional<NormLayer> q_norm_;
+  std::optional<Linear> q_up_;
+  NormLayer kv_norm_;
+  Linear kv_up_;
+  Linear o_;
+};
+
+std::vector<ProjectionPart> inputs_of(const arch::Mla& spec) {
+  const ProjectionPart kv{"kv_down", spec.kv_lora_rank + spec.qk_rope, spec.bias};
+  if (spec.q_lora_rank) return {{"q_down", *spec.q_lora_rank, spec.bias}, kv};
+  return {{"q", spec.n_heads * (spec.qk_nope + spec.qk_rope), false}, kv};
+}
+
+MlaMixer::MlaMixer(int64_t d_model, const arch::Mla& spec, const ParameterFactory& make, PositionTables& positions)
+    : spec_(spec),
+      down_("down", inputs_of(spec), d_model, make),
+      kv_norm_(arch::RmsNorm{.eps = spec.norm_eps}, spec.kv_lora_rank, make.at("kv_norm")),
+      kv_up_(spec.n_heads * (spec.qk_nope + spec.v_head_dim), spec.kv_lora_rank, false, make.at("kv_up")),
+      o_(d_model, spec.n_heads * spec.v_head_dim, spec.bias, make.at("o"), Linear::Ends::in_residual) {
+  if (const auto* rope = std::get_if<arch::Rope>(&*spec.position)) rotary_ = &positions.rotary(*rope);
+  add_child("", down_);
+  if (spec.q_lora_rank) {
+    q_norm_.emplace(arch::RmsNorm{.eps = spec.norm_eps}, *spec.q_lora_rank, make.at("q_norm"));
+    q_up_.emplace(spec.n_heads * (spec.qk_nope + spec.qk_rope), *spec.q_lora_rank, false, make.at("q_up"));
+    add_child("q_norm", *q_norm_);
+    add_child("q_up", *q_up_);
+  }
+  add_child("kv_norm", kv_norm_);
+  add_child("kv_up", kv_up_);
+  add_child("o", o_);
+}
+
+MlaMixer::Queries MlaMixer::queries(const Tensor& projected, const Pass& pass) {
+  const Tensor q = q_up_ ? q_up_->forward(q_norm_->forward(projected)) : projected;
+  const Shape heads{q.dim(0), q.dim(1), spec_.n_heads, spec_.qk_nope + spec_.qk_rope};
+  const std::vector<Tensor> parts = ops::split(q.reshape(heads), {spec_.qk_nope, spec_.qk_rope}, -1);
+  return {parts[0], rotated(parts[1], pass)};
+}
+
+MlaMixer::Latents MlaMixer::latents(const Tensor& projected, const Pass& pass) {
+  const int64_t batch = projected.dim(0);
+  const int64_t seq = projected.dim(1);
+  const std::vector<Tensor> parts = ops::split(projected, {spec_.kv_lora_rank, spec_.qk_rope}, -1);
+  return {kv_norm_.forward(parts[0]).reshape({batch, seq, 1, spec_.kv_lora_rank}),
+          rotated(parts[1].reshape({batch, seq, 1, spec_.qk_rope}), pass)};
+}
+
+Tensor MlaMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
+  const std::vector<Tensor> parts = down_.forward_parts(x);
+  const Queries q = queries(parts[0], pass);
+  const Latents fresh = latents(parts[1], pass);
+  const Tensor y = cache == nullptr ? attend_expanded(q, fresh, pass)
+                                    : attend_cached(q, fresh, pass, dynamic_cast<LatentCache&>(*cache));
+  return o_.forward(y.reshape({x.dim(0), x.dim(1), spec_.n_heads * spec_.v_head_dim}));
+}
+
+Tensor MlaMixer::attend_expanded(const Queries& q, const Latents& kept, Pass& pass) const {
+  const Tensor up = kv_up_.forward(kept.latent);  // [batch, n, 1, n_heads · (qk_nope + v_head_dim)]
+  const Shape heads{up.dim(0), up.dim(1), spec_.n_heads, spec_.qk_nope + spec_.v_head_dim};
+  const std::vector<Tensor> kv = ops::split(up.reshape(heads), {spec_.qk_nope, spec_.v_head_dim}, -1);
+  const Tensor every_head = Tensor::zeros({1, 1, spec_.n_heads, 1}, kept.key.dtype(), kept.key.device());
+  const Tensor k = ops::concat({kv[0], ops::add(kept.key, every_head)}, -1);
+  return ops::attention(ops::concat({q.nope, q.rope}, -1), k, kv[1], options(pass), extras(pass));
+}
+
+Tensor MlaMixer::attend_cached(const Queries& q, const Latents& fresh, Pass& pass, LatentCache& cache) {
+  cache.write(ops::concat({fresh.latent, fresh.key}, -1), pass);
+  if (pass.end() == pass.seq) return attend_expanded(q, fresh, pass);  // nothing came before in any row
+  if (pass.seq <= kDecodeQueries && absorbs(pass.seq)) {
+    std::vector<int64_t> lengths;
+    for (int64_t row = 0; row < pass.batch; ++row) lengths.push_back(pass.offset_of(row) + pass.seq);
+    // The key parts are summed along and cut off: cheaper than a dense copy of the latents.
+    const Tensor sums = ops::attention_decode(absorbed(q), cache.latents(), cache.latents(),
+                                              Tensor::from(lengths, {pass.batch}, q.nope.device()), options(pass));
+    return values_of(sums.slice(-1, 0, spec_.kv_lora_rank));
+  }
+  if (pass.offsets.empty()) return attend_rows(q, pass, cache, 0, pass.batch);
+  std::vector<Tensor> rows;
+  for (int64_t row = 0; row < pass.batch; ++row) {
+    rows.push_back(attend_rows(q.row(row), row_of(pass, row), cache, row, 1));
+  }
+  return ops::concat(rows, 0);
+}
+
+Tensor MlaMixer::attend_rows(const Queries& q, const Pass& pass_in, const LatentCache& cache, int64_t row,
+                             int64_t count) {
+  Pass pass = pass_in;
+  const Tensor all = KeyValueCache::read(cache.latents(), row, count, pass.end(), q.nope.dtype());
+  const Tensor latent = all.slice(-1, 0, spec_.kv_lora_rank);
+  if (absorbs(pass.seq)) return values_of(ops::attention(absorbed(q), all, latent, options(pass), extras(pass)));
+  return attend_expanded(q, {latent, all.slice(-1, spec_.kv_lora_rank, spec_.qk_rope)}, pass);
+}
+
+Tensor MlaMixer::head_weights(DType dtype) const {
+  return kv_up_.weight().to(dtype).reshape({spec_.n_heads, spec_.qk_nope + spec_.v_head_dim, spec_.kv_lora_rank});
+}
+
+// Both products run over whole heads of kv_up, the half that is not wanted multiplied by zeros or cut off: a slice of
+// the weight would have to be copied at every step.
+Tensor MlaMixer::absorbed(const Queries& q) const {
+  const int64_t batch = q.nope.dim(0);
+  const int64_t seq = q.nope.dim(1);
+  const Tensor zeros = Tensor::zeros({batch, seq, spec_.n_heads, spec_.v_head_dim}, q.nope.dtype(), q.nope.device());
+  const Tensor padded = ops::concat({q.nope, zeros}, -1);
+  const Tensor by_head = padded.reshape({batch * seq, spec_.n_heads, padded.dim(3)}).transpose(0, 1);
+  const Tensor product = ops::matmul(by_head, head_weights(q.nope.dtype()));  // [n_heads, batch · seq, kv_lora_rank]
+  return ops::concat({product.transpose(0, 1).reshape({batch, seq, spec_.n_heads, spec_.kv_lora_rank}), q.rope}, -1);
+}
+
+Tensor MlaMixer::values_of(const Tensor& sums) const {
+  const int64_t batch = sums.dim(0);
+  const int64_t seq = sums.dim(1);
+  const Tensor by_head = sums.reshape({batch * seq, spec_.n_heads, spec_.kv_lora_rank}).transpose(0, 1);
+  const Tensor up = ops::matmul(by_head, head_weights(sums.dtype()), {.transpose_b = true});
+  return up.slice(-1, spec_.qk_nope, spec_.v_head_dim)
+      .transpose(0, 1)
+      .reshape({batch, seq, spec_.n_heads, spec_.v_head_dim});
+}
+
+std::unique_ptr<LayerCache> MlaMixer::make_cache(int64_t batch, int64_t capacity, DType dtype,
+                                                 const Device& device) const {
+  return std::make_unique<LatentCache>(
+      Tensor::empty({batch, 1, capacity, spec_.kv_lora_rank + spec_.qk_rope}, dtype, device));
+}
+
+}  // namespace
+
+std::unique_ptr<Mixer> make_mla(int64_t d_model, const arch::Mla& spec, const ParameterFactory& make,
+                                PositionTables& positions) {
+  return std::make_unique<MlaMixer>(d_model, spec, make, positions);
+}
+
+}  // namespace lamina::nn

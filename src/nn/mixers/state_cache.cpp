@@ -1,0 +1,68 @@
+#include "lamina/nn/mixers/state_cache.h"
+
+#include "lamina/ops/elementwise/concat.h"
+#include "lamina/ops/elementwise/split.h"
+
+namespace lamina::nn {
+namespace {
+
+Tensor run_documents(const Tensor& x, const Tensor& starts_in, const Recurrence& recurrence) {
+  const std::vector<int64_t> starts = starts_in.to_vector<int64_t>();
+  std::vector<int64_t> lengths;
+  for (size_t i = 1; i < starts.size(); ++i) {
+    if (starts[i] > starts[i - 1]) lengths.push_back(starts[i] - starts[i - 1]);
+  }
+  if (lengths.size() < 2) return recurrence(x, nullptr);
+  std::vector<Tensor> documents = ops::split(x, lengths, 1);
+  for (Tensor& document : documents) document = recurrence(document, nullptr);
+  return ops::concat(documents, 1);
+}
+
+/// One row whose first `count` tokens are real.
+Tensor run_row(const Tensor& x, int64_t count, StateCache& cache, int64_t width, const Recurrence& recurrence) {
+  if (count == x.dim(1)) return recurrence(x, &cache);
+  const Tensor padding = Tensor::zeros({1, x.dim(1) - count, width}, x.dtype(), x.device());
+  return count == 0 ? padding : ops::concat({recurrence(x.slice(1, 0, count), &cache), padding}, 1);
+}
+
+}  // namespace
+
+void StateCache::reset(int64_t row) {
+  if (conv_.defined()) conv_.slice(0, row, 1).fill_(0.0);
+  scan_.slice(0, row, 1).fill_(0.0);
+}
+
+void StateCache::reorder(std::span<const int64_t> sources) {
+  if (conv_.defined()) reorder_rows(conv_, sources);
+  reorder_rows(scan_, sources);
+}
+
+std::unique_ptr<LayerCache> StateCache::rows(int64_t begin, int64_t count) const {
+  return std::make_unique<StateCache>(conv_.defined() ? conv_.slice(0, begin, count) : Tensor(),
+                                      scan_.slice(0, begin, count));
+}
+
+Tensor StateCache::scan(DType dtype) const { return scan_.to(dtype == DType::f64 ? DType::f64 : DType::f32); }
+
+void StateCache::keep(Tensor& own, const Tensor& state) {
+  if (!own.shares_memory_with(state)) own.copy_(state.detach());
+}
+
+Tensor run_recurrence(const Tensor& x, const Pass& pass, LayerCache* cache, int64_t width,
+                      const Recurrence& recurrence) {
+  if (cache == nullptr) {
+    return pass.document_starts.defined() ? run_documents(x, pass.document_starts, recurrence) : recurrence(x, nullptr);
+  }
+  auto& states = dynamic_cast<StateCache&>(*cache);
+  bool padded = false;
+  for (int64_t row = 0; row < pass.batch; ++row) padded = padded || pass.count_of(row) < pass.seq;
+  if (!padded) return recurrence(x, &states);
+  std::vector<Tensor> rows;
+  for (int64_t row = 0; row < pass.batch; ++row) {
+    const std::unique_ptr<LayerCache> own = states.rows(row, 1);
+    rows.push_back(run_row(x.slice(0, row, 1), pass.count_of(row), dynamic_cast<StateCache&>(*own), width, recurrence));
+  }
+  return ops::concat(rows, 0);
+}
+
+}  // namespace lamina::nn

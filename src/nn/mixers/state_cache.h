@@ -1,0 +1,47 @@
+#pragma once
+
+#include <functional>
+
+#include "lamina/nn/layer_cache.h"
+#include "lamina/nn/pass.h"
+
+namespace lamina::nn {
+
+/// What a state-space layer keeps between calls: of one size, whatever the number of tokens. Zeros are the state before
+/// the first token.
+///   conv  [batch, channels, taps − 1]  the last inputs of the convolution, oldest first; undefined without one
+///   scan  [batch, …]                   the state of the recurrence, f32 or f64
+class StateCache final : public LayerCache {
+ public:
+  StateCache(Tensor conv, Tensor scan) : conv_(std::move(conv)), scan_(std::move(scan)) {}
+
+  int64_t bytes() const override { return scan_.nbytes() + (conv_.defined() ? conv_.nbytes() : 0); }
+  void reset(int64_t row) override;
+  bool can_truncate() const override { return false; }
+  void reorder(std::span<const int64_t> sources) override;
+  std::unique_ptr<LayerCache> rows(int64_t begin, int64_t count) const override;
+
+  /// As the operators take them: the convolution's in the type of its input, the recurrence's in its accumulation type.
+  Tensor conv(DType dtype) const { return conv_.to(dtype); }
+  Tensor scan(DType dtype) const;
+  /// What comes next; nothing is copied where an operator moved the state on in place.
+  void keep_conv(const Tensor& state) { keep(conv_, state); }
+  void keep_scan(const Tensor& state) { keep(scan_, state); }
+
+ private:
+  static void keep(Tensor& own, const Tensor& state);
+
+  Tensor conv_;
+  Tensor scan_;
+};
+
+/// A recurrence over x [batch, seq, d_model] → [batch, seq, width], from the state in the cache and into it, or from
+/// zeros where that is null.
+using Recurrence = std::function<Tensor(const Tensor& x, StateCache* cache)>;
+
+/// Runs `recurrence` so that no state goes where it must not: documents packed along seq each start from zeros, and the
+/// padding of ragged rows, whose outputs are zeros, enters no state.
+Tensor run_recurrence(const Tensor& x, const Pass& pass, LayerCache* cache, int64_t width,
+                      const Recurrence& recurrence);
+
+}  // namespace lamina::nn

@@ -1,0 +1,82 @@
+#include "lamina/nn/model_cache.h"
+
+#include <algorithm>
+
+namespace lamina::nn {
+
+ModelCache::ModelCache(std::vector<std::unique_ptr<LayerCache>> layers, int64_t batch, int64_t capacity, bool keeps_ids)
+    : layers_(std::move(layers)), capacity_(capacity), keeps_ids_(keeps_ids) {
+  for (int64_t row = 0; row < batch; ++row) rows_.push_back(std::make_shared<Row>());
+}
+
+ModelCache::Row& ModelCache::row(const char* what, int64_t index) const {
+  LAMINA_CHECK(index >= 0 && index < batch(), "cache: ", what, " of row ", index, "; expected one in [0, ", batch(),
+               ")");
+  return *rows_[static_cast<size_t>(index)];
+}
+
+std::vector<int64_t> ModelCache::lengths() const {
+  std::vector<int64_t> lengths;
+  for (const auto& row : rows_) lengths.push_back(row->length);
+  return lengths;
+}
+
+int64_t ModelCache::bytes() const {
+  int64_t total = 0;
+  for (const auto& layer : layers_) total += layer ? layer->bytes() : 0;
+  return total;
+}
+
+void ModelCache::reset(int64_t index) {
+  row("reset", index) = {};
+  for (const auto& layer : layers_) {
+    if (layer) layer->reset(index);
+  }
+}
+
+bool ModelCache::can_truncate() const {
+  return std::all_of(layers_.begin(), layers_.end(), [](const auto& layer) { return !layer || layer->can_truncate(); });
+}
+
+void ModelCache::truncate(int64_t index, int64_t length) {
+  Row& cut = row("truncate", index);
+  LAMINA_CHECK(length >= 0 && length <= cut.length, "cache: row ", index, " holds ", cut.length,
+               " tokens and cannot be cut to ", length, "; expected a length in [0, ", cut.length, "]");
+  if (length == cut.length) return;
+  LAMINA_CHECK(can_truncate(), "cache: a layer of this model keeps a state that cannot go back from ", cut.length,
+               " to ", length, " tokens; reset the row and feed it again");
+  cut.length = length;
+  if (keeps_ids_) cut.ids.resize(static_cast<size_t>(length));
+}
+
+void ModelCache::reorder(std::span<const int64_t> sources) {
+  LAMINA_CHECK(static_cast<int64_t>(sources.size()) == batch(), "cache: ", sources.size(), " source rows for ", batch(),
+               " rows; give one for each");
+  std::vector<Row> moved;
+  moved.reserve(sources.size());
+  for (const int64_t source : sources) moved.push_back(row("reorder", source));
+  for (size_t i = 0; i < moved.size(); ++i) *rows_[i] = std::move(moved[i]);
+  for (const auto& layer : layers_) {
+    if (layer) layer->reorder(sources);
+  }
+}
+
+ModelCache ModelCache::rows(int64_t begin, int64_t count) const {
+  LAMINA_CHECK(begin >= 0 && count >= 0 && begin <= batch() - count, "cache: rows [", begin, ", ", begin, " + ", count,
+               ") of ", batch(), "; expected a range inside");
+  ModelCache part;
+  for (const auto& layer : layers_) part.layers_.push_back(layer ? layer->rows(begin, count) : nullptr);
+  part.rows_.assign(rows_.begin() + begin, rows_.begin() + begin + count);
+  part.capacity_ = capacity_;
+  part.keeps_ids_ = keeps_ids_;
+  return part;
+}
+
+void ModelCache::append(int64_t index, std::span<const int64_t> ids) {
+  Row& grown = row("append", index);
+  grown.length += static_cast<int64_t>(ids.size());
+  grown.made_at = std::max(grown.made_at, grown.length);
+  if (keeps_ids_) grown.ids.insert(grown.ids.end(), ids.begin(), ids.end());
+}
+
+}  // namespace lamina::nn

@@ -1,0 +1,79 @@
+#include "lamina/nn/projection.h"
+
+#include "lamina/ops/elementwise/concat.h"
+#include "lamina/ops/elementwise/split.h"
+
+namespace lamina::nn {
+
+Linear::Linear(int64_t out, int64_t in, bool bias, const ParameterFactory& make, Ends ends) {
+  weight_ = ends == Ends::in_residual ? make.residual("weight", {out, in}) : make.normal("weight", {out, in});
+  add_parameter("weight", weight_);
+  if (!bias) return;
+  bias_ = make.constant({out}, 0.0);
+  add_parameter("bias", bias_);
+}
+
+JoinedLinear::JoinedLinear(const std::string& name, std::vector<ProjectionPart> parts, int64_t in,
+                           const ParameterFactory& make)
+    : parts_(std::move(parts)) {
+  int64_t out = 0;
+  size_t biases = 0;
+  for (const ProjectionPart& part : parts_) {
+    out += part.out;
+    biases += part.bias ? 1 : 0;
+    weight_.layout.push_back({part.name + ".weight", part.out});
+    bias_.layout.push_back({part.name + ".bias", part.out});
+  }
+  weight_.whole = make.empty({out, in});
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    make.fill_normal(weight_.layout[i].name, weight_.part(i), make.options().deviation);
+  }
+  add_joined_parameter(name + ".weight", weight_);
+  if (biases == parts_.size()) {
+    bias_.whole = make.constant({out}, 0.0);
+    add_joined_parameter(name + ".bias", bias_);
+  } else if (biases > 0) {
+    single_biases_.resize(parts_.size());
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      if (!parts_[i].bias) continue;
+      single_biases_[i].layout = {bias_.layout[i]};
+      single_biases_[i].whole = make.constant({parts_[i].out}, 0.0);
+      add_joined_parameter(bias_.layout[i].name, single_biases_[i]);
+    }
+  }
+}
+
+Tensor JoinedLinear::joined_bias() const {
+  if (bias_.joined()) return bias_.whole;
+  if (single_biases_.empty()) return {};
+  std::vector<Tensor> all;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    all.push_back(parts_[i].bias ? single_biases_[i].part(0)
+                                 : Tensor::zeros({parts_[i].out}, weight_.whole.dtype(), weight_.whole.device()));
+  }
+  return ops::concat(all, 0);
+}
+
+Tensor JoinedLinear::part_forward(const Tensor& x, size_t part) const {
+  Tensor bias;
+  if (!bias_.parts.empty()) bias = bias_.parts[part];
+  if (!single_biases_.empty() && parts_[part].bias) bias = single_biases_[part].part(0);
+  return ops::linear(x, weight_.parts[part], bias);
+}
+
+Tensor JoinedLinear::forward(const Tensor& x) const {
+  if (weight_.joined()) return ops::linear(x, weight_.whole, joined_bias());
+  return ops::concat(forward_parts(x), -1);
+}
+
+std::vector<Tensor> JoinedLinear::forward_parts(const Tensor& x) const {
+  std::vector<int64_t> widths;
+  std::vector<Tensor> outputs;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    widths.push_back(parts_[i].out);
+    if (!weight_.joined()) outputs.push_back(part_forward(x, i));
+  }
+  return weight_.joined() ? ops::split(forward(x), widths, -1) : outputs;
+}
+
+}  // namespace lamina::nn

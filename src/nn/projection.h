@@ -1,0 +1,60 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lamina/nn/module.h"
+#include "lamina/nn/parameter_factory.h"
+#include "lamina/ops/linear/linear.h"
+
+namespace lamina::nn {
+
+/// y = act(x · weightᵀ + bias)
+///   weight [out, in], bias [out] where there is one: "weight", "bias"
+class Linear final : public Module {
+ public:
+  enum class Ends : uint8_t { inside, in_residual };  ///< decides the initial deviation
+  Linear(int64_t out, int64_t in, bool bias, const ParameterFactory& make, Ends ends = Ends::inside);
+
+  Tensor forward(const Tensor& x, ops::Activation activation = ops::Activation::none) const {
+    return ops::linear(x, weight_, bias_, activation);
+  }
+  const Tensor& weight() const { return weight_; }
+
+ private:
+  Tensor weight_;
+  Tensor bias_;
+};
+
+/// One of the projections that a JoinedLinear holds.
+struct ProjectionPart {
+  std::string name;  ///< "q"; its weight is "q.weight" in the state dictionary
+  int64_t out = 0;
+  bool bias = false;
+};
+
+/// Several projections of the same input, computed as one product over a joined weight [Σ out, in] (Module's joined
+/// parameters), or, where a checkpoint was adopted in place, as one product each. Registered with add_child("", …), so
+/// that the parts' names stand directly under the owner's.
+class JoinedLinear final : public Module {
+ public:
+  /// `name` is the joined parameter's for optimizers: "qkv" gives "qkv.weight" and "qkv.bias".
+  JoinedLinear(const std::string& name, std::vector<ProjectionPart> parts, int64_t in, const ParameterFactory& make);
+
+  /// x [..., in] → [..., Σ out].
+  Tensor forward(const Tensor& x) const;
+  /// The same, cut into the parts: [..., out] each; views of one tensor while the weight is joined.
+  std::vector<Tensor> forward_parts(const Tensor& x) const;
+
+ private:
+  Tensor part_forward(const Tensor& x, size_t part) const;
+  /// The bias of all parts, zeros where a part has none; undefined where none has.
+  Tensor joined_bias() const;
+
+  std::vector<ProjectionPart> parts_;
+  JoinedTensor weight_;
+  JoinedTensor bias_;                        ///< where every part has a bias
+  std::vector<JoinedTensor> single_biases_;  ///< where only some have: of one part each, without layout for the others
+};
+
+}  // namespace lamina::nn

@@ -1,0 +1,55 @@
+#include "lamina/nn/rotary_position.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "lamina/nn/rope_scaling.h"
+#include "lamina/ops/elementwise/concat.h"
+
+namespace lamina::nn {
+namespace {
+
+/// Room for some more tokens, so that generation does not make new tables at every step.
+int64_t with_room(int64_t rows) {
+  constexpr uint64_t kLeast = 64;
+  return static_cast<int64_t>(std::bit_ceil(std::max(static_cast<uint64_t>(rows), kLeast)));
+}
+
+}  // namespace
+
+RotaryPosition::RotaryPosition(const arch::Rope& rope)
+    : rope_(rope), depends_on_length_(nn::depends_on_length(rope.scaling)) {}
+
+const ops::RotaryTables& RotaryPosition::tables(int64_t rows, int64_t length, const Device& device) {
+  const bool fits = tables_.cos.defined() && tables_.cos.device() == device && tables_.cos.dim(0) >= rows &&
+                    (!depends_on_length_ || length == length_);
+  if (fits) return tables_;
+  const RopeFrequencies frequencies = rope_frequencies(rope_, length);
+  tables_ =
+      ops::rotary_tables(depends_on_length_ ? rows : with_room(rows), *rope_.rotary_dim,
+                         {.frequencies = frequencies.angles, .attention_factor = frequencies.attention_factor}, device);
+  length_ = length;
+  return tables_;
+}
+
+ops::RotaryOptions RotaryPosition::options() const {
+  const bool split = rope_.pairing == arch::Pairing::half_split;
+  return {.pairing = split ? ops::RotaryPairing::half_split : ops::RotaryPairing::interleaved,
+          .rotary_dim = *rope_.rotary_dim};
+}
+
+Tensor RotaryPosition::rotate(const Tensor& x, const Pass& pass) {
+  if (*rope_.rotary_dim == 0) return x;
+  if (depends_on_length_ && pass.ragged() && pass.batch > 1) {  // each row has angles of its own
+    std::vector<Tensor> rows;
+    for (int64_t row = 0; row < pass.batch; ++row) rows.push_back(rotate(x.slice(0, row, 1), row_of(pass, row)));
+    return ops::concat(rows, 0);
+  }
+  const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, x.device());
+  ops::RotaryOptions settings = options();
+  settings.positions = pass.positions;
+  if (!pass.positions.defined()) settings.offset = pass.offset;
+  return ops::rotary(x, made.cos, made.sin, settings);
+}
+
+}  // namespace lamina::nn

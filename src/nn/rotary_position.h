@@ -1,0 +1,36 @@
+#pragma once
+
+#include "lamina/arch/position.h"
+#include "lamina/nn/pass.h"
+#include "lamina/ops/position/rotary.h"
+#include "lamina/ops/position/tables.h"
+
+namespace lamina::nn {
+
+/// One way of rotating queries and keys, shared by all layers that have it. The tables are made when needed, where
+/// needed, and grow; no checkpoint holds them.
+class RotaryPosition {
+ public:
+  /// A resolved rotation.
+  explicit RotaryPosition(const arch::Rope& rope);
+
+  const arch::Rope& rope() const { return rope_; }
+  /// The angles of all positions change as the sequence grows. The model then fills its cache anew (see
+  /// Model::cached_logits), so that layers may keep rotated keys.
+  bool depends_on_length() const { return depends_on_length_; }
+
+  /// x [batch, seq, heads, at least rotary_dim] of the tokens of `pass`; the first rotary_dim elements are rotated.
+  Tensor rotate(const Tensor& x, const Pass& pass);
+
+ private:
+  /// Tables of at least `rows` positions for a sequence of `length` tokens.
+  const ops::RotaryTables& tables(int64_t rows, int64_t length, const Device& device);
+  ops::RotaryOptions options() const;
+
+  arch::Rope rope_;
+  bool depends_on_length_;
+  int64_t length_ = -1;  ///< which the tables are for, where it matters
+  ops::RotaryTables tables_;
+};
+
+}  // namespace lamina::nn

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "lamina/tensor/tensor.h"
+
+namespace lamina::ops {
+
+/// y = factor · exp(x); with factor −1 how a state space keeps its decay rates negative.
+///   x, y  any shape, any floating type
+/// Computed in f32 (f64 for f64). Backward, from the saved x: dx = dy · factor · exp(x).
+Tensor scaled_exp(const Tensor& x, double factor);
+
+namespace cpu {
+void scaled_exp_forward(const Tensor& x, double factor, const Tensor& y);
+void scaled_exp_backward(const Tensor& x, const Tensor& dy, double factor, const Tensor& dx);
+}  // namespace cpu
+
+}  // namespace lamina::ops

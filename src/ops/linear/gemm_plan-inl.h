@@ -1,0 +1,167 @@
+// How a product is cut into chunks, blocks and tasks, and its sides packed accordingly.
+#if defined(LAMINA_OPS_LINEAR_GEMM_PLAN_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LAMINA_OPS_LINEAR_GEMM_PLAN_INL_H_
+#undef LAMINA_OPS_LINEAR_GEMM_PLAN_INL_H_
+#else
+#define LAMINA_OPS_LINEAR_GEMM_PLAN_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+
+#include "lamina/ops/linear/gemm.h"
+#include "lamina/ops/linear/gemm_panel-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lamina::ops::HWY_NAMESPACE {
+
+inline constexpr int64_t kDepth = 384;           // of k per pass over a block of C
+inline constexpr int64_t kChunkDepth = 1152;     // of k packed at once
+inline constexpr int64_t kPackDepth = 8;         // of k per stretch of packing across it
+inline constexpr int64_t kPackTaskDepth = 192;   // of k per task of such packing
+inline constexpr int64_t kChunkBytes = 6 << 20;  // of packed B
+inline constexpr int64_t kBlockRows = 96;        // of A and C per task
+inline constexpr int64_t kBlockColumns = 480;    // of C kept in the L2 cache while k advances
+inline constexpr int64_t kStripeRows = 1536;     // of a narrow C held in the computing type
+inline constexpr int64_t kTaskBlocks = 8;        // of kBlockRows, at most, that one task takes one after the other
+inline constexpr int64_t kMinTasks = 16;         // enough to share out evenly
+inline constexpr int64_t kExchangeRows = 128;    // fewer rows than this: exchange the sides where B lies along k
+inline constexpr int64_t kDirectColumns = 160;   // up to here packing A costs more than it saves
+inline constexpr int64_t kSerialWork = 1 << 15;  // multiplications too few to wake the threads for
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+/// One product as the tiles see it: rows from A, columns from B, perhaps exchanged against the caller's.
+template <class T>
+struct Plan {
+  const FusedGemm<T>* product;
+  GemmOperand a;
+  GemmOperand b;
+  int64_t m, n, k;
+  bool exchanged;
+  bool direct;  // A is read in place
+  int64_t chunk_depth, chunk_columns, task_columns;
+  int64_t task_rows;
+};
+
+/// Rows that alias in the L1 cache when a dozen are read side by side.
+template <class T>
+bool rows_alias(int64_t ld) {
+  return ld * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
+}
+
+template <class T>
+Plan<T> make_plan(const FusedGemm<T>& p) {
+  Plan<T> plan{&p, p.a, p.b, p.m, p.n, p.k, false, false, 0, 0, 0, 0};
+  if (p.b.transpose && p.m < kExchangeRows && p.n > p.m) {
+    plan.exchanged = true;
+    plan.a = {p.b.data, p.b.dtype, p.b.ld, false};
+    plan.b = {p.a.data, p.a.dtype, p.a.ld, !p.a.transpose};
+    std::swap(plan.m, plan.n);
+  }
+  plan.direct =
+      !plan.a.transpose && plan.a.dtype == dtype_of<T>() && plan.n <= kDirectColumns && !rows_alias<T>(plan.a.ld);
+  plan.chunk_depth = p.c == nullptr ? p.k : std::min(p.k, kChunkDepth);
+  const int64_t bytes_per_column = plan.chunk_depth * static_cast<int64_t>(sizeof(T));
+  const int64_t fitting = kChunkBytes / bytes_per_column / kTileColumns<T> * kTileColumns<T>;
+  plan.chunk_columns = std::min(round_up(plan.n, kTileColumns<T>), std::max(fitting, kTileColumns<T>));
+  const int64_t row_blocks = ceil_div(plan.m, kBlockRows);
+  const int64_t parts = std::max<int64_t>(1, kMinTasks / row_blocks);
+  plan.task_columns = round_up(ceil_div(plan.chunk_columns, parts), kTileColumns<T>);
+  plan.task_rows = std::clamp<int64_t>(row_blocks / (2 * kMinTasks), 1, kTaskBlocks) * kBlockRows;
+  return plan;
+}
+
+/// `count` rows of op(A), or columns of op(B), from `first`, over k in [begin, begin + depth), as one panel.
+template <class T, bool kColumns>
+void pack(const GemmOperand& from, int64_t first, int64_t count, int64_t begin, int64_t depth, T* to, int64_t width) {
+  const auto with = [&](auto tag) HWY_ATTR {
+    using S = typename decltype(tag)::type;
+    const S* data = static_cast<const S*>(from.data);
+    if (from.transpose == kColumns) {
+      pack_along(data + first * from.ld + begin, from.ld, count, depth, to, width);
+    } else if constexpr (kColumns) {
+      pack_across(hn::ScalableTag<T>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
+    } else {
+      pack_across(hn::CappedTag<T, kTileRows>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
+    }
+  };
+  if constexpr (std::is_same_v<T, double>) {
+    with(TypeTag<double>{});
+  } else {
+    switch (from.dtype) {
+      case DType::bf16: with(TypeTag<bf16>{}); break;
+      case DType::f16: with(TypeTag<f16>{}); break;
+      default: with(TypeTag<float>{});
+    }
+  }
+}
+
+/// Columns of the panel of B that starts at `column`: whole tiles, but no panel of a single vector where two of two
+/// can stand instead.
+template <class T>
+int64_t panel_columns(int64_t column, int64_t end) {
+  const int64_t left = end - column;
+  if (left > kTileColumns<T> && left <= kTileColumns<T> + kLanes<T>) return (kTileVectors + 2) / 2 * kLanes<T>;
+  return std::min(kTileColumns<T>, left);
+}
+inline int64_t panel_rows(int64_t row, int64_t end) {
+  return round_up(std::min<int64_t>(kTileRows, end - row), kRowStep);
+}
+
+/// One chunk of k and of columns: where it lies and, where tasks share them, its packed columns and rows.
+template <class T>
+struct Chunk {
+  int64_t column, column_end, k0, depth;
+  T* packed_columns;
+  T* packed_rows;
+};
+
+/// A cut between tasks at `column`, moved to the end where a panel would be left with a single vector.
+template <class T>
+int64_t cut_columns(const Chunk<T>& chunk, int64_t column) {
+  const bool crumb = column > chunk.column && chunk.column_end - column <= kLanes<T>;
+  return crumb ? chunk.column_end : std::min(column, chunk.column_end);
+}
+
+/// Part of k within a chunk.
+struct Depths {
+  int64_t begin, end;
+};
+
+/// Columns [begin, end) of a chunk, as panels: where B lies across k a short stretch of it at a time, so that rows are
+/// read whole, as memory likes it.
+template <class T>
+void pack_columns(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, Depths part, T* to) {
+  const int64_t step = plan.b.transpose ? chunk.depth : kPackDepth;
+  for (int64_t l = part.begin; l < part.end; l += step) {
+    const int64_t depth = std::min(step, part.end - l);
+    for (int64_t j = begin; j < end;) {
+      const int64_t count = panel_columns<T>(j, chunk.column_end);
+      const int64_t width = round_up(count, kLanes<T>);
+      pack<T, true>(plan.b, j, count, chunk.k0 + l, depth, to + (j - begin) * chunk.depth + l * width, width);
+      j += count;
+    }
+  }
+}
+
+template <class T>
+void pack_rows(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, Depths part, T* to) {
+  const int64_t step = plan.a.transpose ? kPackDepth : chunk.depth;
+  for (int64_t l = part.begin; l < part.end; l += step) {
+    const int64_t depth = std::min(step, part.end - l);
+    for (int64_t i = begin; i < end; i += kTileRows) {
+      const int64_t count = std::min<int64_t>(kTileRows, end - i);
+      if (plan.direct && count == kTileRows) continue;
+      const int64_t width = panel_rows(i, end);
+      pack<T, false>(plan.a, i, count, chunk.k0 + l, depth, to + (i - begin) * chunk.depth + l * width, width);
+    }
+  }
+}
+
+}  // namespace lamina::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

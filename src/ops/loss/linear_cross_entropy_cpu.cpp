@@ -1,0 +1,286 @@
+// A chunk of rows at a time: its logits are multiplied out, turned into their gradient where they lie, and multiplied
+// on. The chunk is stored as [V, rows]: then weight is the left side of its product, whose rows are read once, in
+// order, and the gradient the left side of dweight's, so that no operand as large as the vocabulary has to be turned. A
+// vector holds one class of several positions; threads share out blocks of classes, whose maxima and sums are joined in
+// order.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lamina/ops/loss/linear_cross_entropy_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <vector>
+
+#include "lamina/ops/linear/gemm.h"
+#include "lamina/ops/loss/cross_entropy.h"
+#include "lamina/ops/loss/cross_entropy_checks.h"
+#include "lamina/ops/loss/cross_entropy_row-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lamina::ops::HWY_NAMESPACE {
+
+inline constexpr int64_t kBlockClasses = 128;  // their logits stay in the L2 cache
+
+/// Rows [first, first + count) on their way from logits to gradients. What is kept per position has `count` elements.
+template <class A>
+struct LossChunk {
+  const LinearCrossEntropy* args;
+  int64_t first, count;
+  int64_t classes, blocks;
+  A* chunk;                         // [classes, count]
+  std::vector<A> most, sum, total;  // [blocks, count]: of one block of classes
+  std::vector<A> lse;
+  std::vector<A> at_target;  // the target's logit
+  std::vector<A> scale;      // of the position's gradient
+  std::vector<A> counted;    // 0 where the target is to be ignored
+
+  LossChunk(const LinearCrossEntropy& a, int64_t first_row, int64_t rows)
+      : args(&a),
+        first(first_row),
+        count(rows),
+        classes(a.weight.dim(0)),
+        blocks((classes + kBlockClasses - 1) / kBlockClasses),
+        chunk(a.chunk.data<A>()),
+        most(static_cast<size_t>(blocks * rows)),
+        sum(most.size()),
+        total(most.size()),
+        lse(static_cast<size_t>(rows)),
+        at_target(lse.size()),
+        scale(lse.size()),
+        counted(lse.size()) {}
+
+  A* logits(int64_t label) const { return chunk + label * count; }
+  int64_t target(int64_t i) const { return args->targets.data<int64_t>()[first + i]; }
+  const void* x() const {
+    const int64_t offset = first * args->x.dim(1) * static_cast<int64_t>(size_of(args->x.dtype()));
+    return args->x.numel() == 0 ? nullptr : static_cast<const char*>(args->x.raw()) + offset;
+  }
+  /// body(block, begin, end) for each block of classes.
+  template <class F>
+  void each_block(const F& body) const {
+    args->x.device().threads().ranges(classes, kBlockClasses,
+                                      [&](int64_t begin, int64_t end) { body(begin / kBlockClasses, begin, end); });
+  }
+};
+
+/// logitsᵀ = weight · xᵀ
+template <class A>
+void multiply_logits(const LossChunk<A>& c) {
+  const LinearCrossEntropy& args = *c.args;
+  const int64_t width = args.x.dim(1);
+  FusedGemm<A> p;
+  p.m = c.classes, p.n = c.count, p.k = width;
+  p.a = {args.weight.raw(), args.weight.dtype(), width, false};
+  p.b = {c.x(), args.x.dtype(), width, true};
+  p.c = c.logits(0);
+  p.ldc = c.count;
+  gemm(args.x.device().threads(), p);
+}
+
+/// Bias, scale and cap of one class' logits.
+template <class A>
+void transform_class(const LossChunk<A>& c, int64_t label) {
+  const LinearCrossEntropy& args = *c.args;
+  A* u = c.logits(label);
+  if (args.bias.defined()) {
+    const hn::ScalableTag<A> d;
+    const auto bias = hn::Set(d, args.bias.data<A>()[label]);
+    for_vectors(d, c.count, [&](int64_t i, size_t lanes) HWY_ATTR {
+      store_n(d, hn::Add(load_n(d, u + i, lanes), bias), u + i, lanes);
+    });
+  }
+  if (changes_logits(args.options)) transform_row(args.options, u, c.count, u);
+}
+
+/// Maximum, Σ exp(u − maximum) and Σ u over the classes [begin, end) of each position. Class by class, as memory lies.
+template <class A>
+void sum_block(LossChunk<A>& c, int64_t block, int64_t begin, int64_t end) {
+  const hn::ScalableTag<A> d;
+  constexpr A kLowest = -std::numeric_limits<A>::infinity();
+  const auto at = static_cast<size_t>(block * c.count);
+  A* most = c.most.data() + at;
+  A* sum = c.sum.data() + at;
+  A* total = c.total.data() + at;
+  std::fill_n(most, c.count, kLowest);
+  for (int64_t label = begin; label < end; ++label) {
+    transform_class(c, label);
+    const A* u = c.logits(label);
+    for_vectors(d, c.count, [&](int64_t i, size_t lanes) HWY_ATTR {
+      store_n(d, hn::Max(load_n(d, most + i, lanes), load_n(d, u + i, lanes)), most + i, lanes);
+    });
+  }
+  const bool smooth = c.args->options.label_smoothing != 0.0;
+  for (int64_t label = begin; label < end; ++label) {
+    const A* u = c.logits(label);
+    for_vectors(d, c.count, [&](int64_t i, size_t lanes) HWY_ATTR {
+      const auto highest = load_n(d, most + i, lanes);
+      const auto shift = hn::IfThenZeroElse(hn::Eq(highest, hn::Set(d, kLowest)), highest);
+      const auto value = load_n(d, u + i, lanes);
+      store_n(d, hn::Add(load_n(d, sum + i, lanes), exp_flushed(d, hn::Sub(value, shift))), sum + i, lanes);
+      if (smooth) store_n(d, hn::Add(load_n(d, total + i, lanes), value), total + i, lanes);
+    });
+  }
+}
+
+/// The blocks' sums of position i as those of its whole row, block after block.
+template <class A>
+RowSums<A> join_blocks(const LossChunk<A>& c, int64_t i) {
+  const auto at = [&](const std::vector<A>& values, int64_t block) {
+    return values[static_cast<size_t>(block * c.count + i)];
+  };
+  A most = -std::numeric_limits<A>::infinity();
+  for (int64_t block = 0; block < c.blocks; ++block) most = std::max(most, at(c.most, block));
+  A sum = 0;
+  A total = 0;
+  for (int64_t block = 0; block < c.blocks; ++block) {
+    if (at(c.sum, block) != A{0}) sum += at(c.sum, block) * std::exp(at(c.most, block) - most);
+    total += at(c.total, block);
+  }
+  return {most + std::log(sum), total};
+}
+
+template <class A>
+void find_losses(LossChunk<A>& c, A share) {
+  const LinearCrossEntropy& args = *c.args;
+  const CrossEntropyOptions& options = args.options;
+  c.each_block([&](int64_t block, int64_t begin, int64_t end) { sum_block(c, block, begin, end); });
+  args.x.device().threads().ranges(c.count, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const bool counted = c.target(i) != options.ignore_index;
+      const RowSums<A> sums = join_blocks(c, i);
+      c.counted[at] = counted ? A{1} : A{0};
+      c.lse[at] = sums.lse;
+      c.at_target[at] = counted ? c.logits(c.target(i))[i] : A{0};
+      c.scale[at] = share * arriving<A>(options, args.grad, c.first + i) * static_cast<A>(options.logit_scale);
+      args.losses.data<A>()[c.first + i] = counted ? row_loss(options, c.at_target[at], c.classes, sums) : A{0};
+    }
+  });
+}
+
+/// One class' logits turned into their gradient, as if it were nobody's target.
+template <class A>
+void turn_class(const LossChunk<A>& c, A* u) {
+  const hn::ScalableTag<A> d;
+  const CrossEntropyOptions& options = c.args->options;
+  const bool capped = options.soft_cap != 0.0;
+  const auto one = hn::Set(d, A{1});
+  const auto narrow = hn::Set(d, capped ? A{1} / static_cast<A>(options.soft_cap) : A{0});
+  const auto spread = hn::Set(d, static_cast<A>(options.label_smoothing) / static_cast<A>(c.classes));
+  const auto pull = hn::Set(d, A{2} * static_cast<A>(options.z_loss));
+  for_vectors(d, c.count, [&](int64_t i, size_t lanes) HWY_ATTR {
+    const auto at = static_cast<size_t>(i);
+    const auto value = load_n(d, u + i, lanes);
+    const auto lse = load_n(d, &c.lse[at], lanes);
+    const auto probability = exp_flushed(d, hn::Sub(value, lse));
+    auto grad = hn::MulSub(probability, hn::MulAdd(pull, lse, one), spread);
+    grad = hn::Mul(grad, load_n(d, &c.scale[at], lanes));
+    if (capped) {
+      const auto slope = hn::Mul(value, narrow);
+      grad = hn::Mul(grad, hn::NegMulAdd(slope, slope, one));
+    }
+    const auto counted = hn::Ne(load_n(d, &c.counted[at], lanes), hn::Zero(d));
+    store_n(d, hn::IfThenElseZero(counted, grad), u + i, lanes);
+  });
+}
+
+template <class A>
+void turn_logits(const LossChunk<A>& c) {
+  c.each_block([&](int64_t, int64_t begin, int64_t end) {
+    for (int64_t label = begin; label < end; ++label) turn_class(c, c.logits(label));
+  });
+  const CrossEntropyOptions& options = c.args->options;
+  const A smoothing = static_cast<A>(options.label_smoothing);
+  const A even = smoothing / static_cast<A>(c.classes);
+  const A inverse_cap = options.soft_cap != 0.0 ? A{1} / static_cast<A>(options.soft_cap) : A{0};
+  for (int64_t i = 0; i < c.count; ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (c.counted[at] == A{0}) continue;
+    const A factor = A{1} + A{2} * static_cast<A>(options.z_loss) * c.lse[at];
+    const A slope = c.at_target[at] * inverse_cap;
+    const A pull = std::exp(c.at_target[at] - c.lse[at]) * factor - even - (A{1} - smoothing);
+    c.logits(c.target(i))[i] = pull * c.scale[at] * (A{1} - slope * slope);
+  }
+}
+
+/// dbias += Σ_rows dlogits
+template <class A>
+void add_bias_gradient(const LossChunk<A>& c) {
+  const hn::ScalableTag<A> d;
+  const LinearCrossEntropy& args = *c.args;
+  A* dbias = args.dbias.data<A>();
+  c.each_block([&](int64_t, int64_t begin, int64_t end) HWY_ATTR {
+    for (int64_t label = begin; label < end; ++label) {
+      const A* grad = c.logits(label);
+      auto sum = hn::Zero(d);
+      for_vectors(d, c.count,
+                  [&](int64_t i, size_t lanes) HWY_ATTR { sum = hn::Add(sum, load_n(d, grad + i, lanes)); });
+      dbias[label] = (c.first == 0 ? A{0} : dbias[label]) + hn::GetLane(hn::SumOfLanes(d, sum));
+    }
+  });
+}
+
+/// dx of the chunk's rows, and its part of dweight and dbias.
+template <class A>
+void multiply_gradients(const LossChunk<A>& c) {
+  const LinearCrossEntropy& args = *c.args;
+  const int64_t width = args.x.dim(1);
+  const Threads& threads = args.x.device().threads();
+  FusedGemm<A> p;
+  p.n = width;
+  p.a = {c.logits(0), dtype_of<A>(), c.count, false};
+  if (args.dweight.defined() && width > 0) {
+    p.m = c.classes, p.k = c.count;
+    p.b = {c.x(), args.x.dtype(), width, false};
+    p.beta = c.first == 0 ? A{0} : A{1};
+    gemm_to(threads, p, args.dweight.raw(), args.dweight.dtype(), width);
+  }
+  if (args.dx.defined() && width > 0) {
+    const int64_t offset = c.first * width * static_cast<int64_t>(size_of(args.dx.dtype()));
+    p.m = c.count, p.k = c.classes;
+    p.a.transpose = true;
+    p.b = {args.weight.raw(), args.weight.dtype(), width, false};
+    p.beta = A{0};
+    gemm_to(threads, p, static_cast<char*>(args.dx.raw()) + offset, args.dx.dtype(), width);
+  }
+  if (args.dbias.defined()) add_bias_gradient(c);
+}
+
+template <class A>
+void run_chunks(const LinearCrossEntropy& args) {
+  const int64_t rows = args.x.dim(0);
+  const int64_t step = args.chunk.dim(1);
+  const int64_t count = count_targets("linear_cross_entropy", args.targets.data<int64_t>(), rows, args.weight.dim(0),
+                                      args.options.ignore_index);
+  const A share = share_of<A>(args.options, count);
+  const bool gradients = args.dx.defined() || args.dweight.defined() || args.dbias.defined();
+  for (int64_t first = 0; first < rows; first += step) {
+    LossChunk<A> chunk(args, first, std::min(step, rows - first));
+    multiply_logits(chunk);
+    find_losses(chunk, share);
+    if (!gradients) continue;
+    turn_logits(chunk);
+    multiply_gradients(chunk);
+  }
+  add_losses<A>(args.options, args.losses, count, args.loss);
+  if (rows > 0) return;
+  for (const Tensor& grad : {args.dweight, args.dbias}) {
+    if (grad.defined()) std::fill_n(grad.data<A>(), grad.numel(), A{0});
+  }
+}
+
+void linear_cross_entropy(const LinearCrossEntropy& args) {
+  args.x.dtype() == DType::f64 ? run_chunks<double>(args) : run_chunks<float>(args);
+}
+
+}  // namespace lamina::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lamina::ops {
+HWY_EXPORT(linear_cross_entropy);
+
+namespace cpu {
+void linear_cross_entropy(const LinearCrossEntropy& args) { HWY_DYNAMIC_DISPATCH(linear_cross_entropy)(args); }
+}  // namespace cpu
+}  // namespace lamina::ops
+#endif

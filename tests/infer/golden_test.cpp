@@ -1,0 +1,89 @@
+#include "lamina/infer/golden.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "lamina/io/hf.h"
+#include "lamina/ops/elementwise/elementwise.h"
+
+namespace lamina::infer {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> cases() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(std::string(LAMINA_GOLDEN_DIR) + "/hf")) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string folder_of(const std::string& name) { return std::string(LAMINA_GOLDEN_DIR) + "/hf/" + name; }
+
+/// A model in memory of its own, so that a test may spoil it.
+struct Loaded {
+  explicit Loaded(const std::string& folder, const Device& device)
+      : checkpoint(io::read_hf(folder, device)), model(checkpoint.spec, device) {
+    model.load_state_dict(checkpoint.tensors);
+  }
+  std::vector<Comparison> compare(const std::string& folder, const Device& device) {
+    const auto names = [&](const nn::StateDict& gradients) {
+      return io::hf_parameters(checkpoint.family, checkpoint.spec, gradients);
+    };
+    return compare_with_golden(model, io::SafetensorsFile::open(folder + "/golden.safetensors", device), names);
+  }
+  io::Checkpoint checkpoint;
+  nn::Model model;
+};
+
+class HuggingFaceGolden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(HuggingFaceGolden, LogitsLossEveryGradientAndGreedyTokensAgree) {
+  const Device device = Device::cpu();
+  const std::string folder = folder_of(GetParam());
+  Loaded loaded(folder, device);
+  const std::vector<Comparison> rows = loaded.compare(folder, device);
+  EXPECT_GT(rows.size(), 10U);
+  for (const Comparison& row : rows) {
+    EXPECT_TRUE(row.ok()) << row.name << ": absolute " << row.absolute << ", relative " << row.relative << " "
+                          << row.error;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HuggingFaceGolden, ::testing::ValuesIn(cases()),
+                         [](const auto& one) { return one.param; });
+
+/// One weight moved by a thousandth of its size must be noticed, or the comparison proves nothing.
+TEST(Golden, NoticesASmallChange) {
+  const Device device = Device::cpu();
+  const std::string folder = folder_of("llama_gqa");
+  Loaded loaded(folder, device);
+  for (auto& [name, tensor] : loaded.model.state_dict()) {
+    if (name == "layers.1.mixer.k.weight") tensor.copy_(ops::scale(tensor, 1.001));
+  }
+  int differing = 0;
+  for (const Comparison& row : loaded.compare(folder, device)) differing += row.ok() ? 0 : 1;
+  EXPECT_GT(differing, 0);
+}
+
+TEST(Golden, SaysWhatItCannotCompare) {
+  const Device device = Device::cpu();
+  const std::string folder = folder_of("gpt2");
+  Loaded loaded(folder, device);
+  const io::SafetensorsFile golden = io::SafetensorsFile::open(folder_of("llama_gqa") + "/golden.safetensors", device);
+  const auto unchanged = [](const nn::StateDict& gradients) { return io::NamedTensors(gradients); };
+  int unknown = 0;
+  for (const Comparison& row : compare_with_golden(loaded.model, golden, unchanged)) {
+    EXPECT_FALSE(row.ok() && row.name == "logits");
+    unknown += row.error.find("no gradient of this name") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_GT(unknown, 5);
+  const io::SafetensorsFile empty = io::SafetensorsFile::open(folder + "/model.safetensors", device);
+  EXPECT_THROW(compare_with_golden(loaded.model, empty, unchanged), Error);
+}
+
+}  // namespace
+}  // namespace lamina::infer

@@ -1,0 +1,83 @@
+// The teaching program and the library are the same model: same weights, same numbers.
+#define ONE_FILE_MODEL_IS_INCLUDED
+#include "../../examples/one_file_model.cpp"
+
+#include <gtest/gtest.h>
+
+#include "lamina/arch/edit.h"
+#include "lamina/arch/presets.h"
+#include "lamina/arch/resolve.h"
+#include "lamina/nn/model.h"
+
+namespace lamina {
+namespace {
+
+arch::ArchSpec spec_of(const one_file::Config& config) {
+  const auto set = [](const std::string& path, int64_t value) { return path + "=" + std::to_string(value); };
+  const std::string block = "layers[0].pattern[0].";
+  return arch::resolve(arch::with_overrides(
+      arch::load_preset("llama-tiny"),
+      {set("vocab_size", config.vocab_size), set("d_model", config.d_model), set("context", config.context),
+       set("layers[0].repeat", config.n_layers), set(block + "mixer.n_heads", config.n_heads),
+       set(block + "mixer.n_kv_heads", config.n_kv_heads), set(block + "ffn.d_ff", config.d_ff), "norm.eps=1e-5"}));
+}
+
+void load(nn::Model& model, const one_file::Model& from) {
+  std::map<std::string, const std::vector<float>*> values{
+      {"embedding.weight", &from.embedding}, {"final_norm.weight", &from.final_norm}, {"head.weight", &from.head}};
+  for (size_t i = 0; i < from.layers.size(); ++i) {
+    const one_file::Layer& layer = from.layers[i];
+    const std::string at = "layers." + std::to_string(i) + ".";
+    values.insert({{at + "mixer_norm.weight", &layer.attention_norm},
+                   {at + "mixer.q.weight", &layer.q},
+                   {at + "mixer.k.weight", &layer.k},
+                   {at + "mixer.v.weight", &layer.v},
+                   {at + "mixer.o.weight", &layer.o},
+                   {at + "ffn_norm.weight", &layer.ffn_norm},
+                   {at + "ffn.gate.weight", &layer.gate},
+                   {at + "ffn.up.weight", &layer.up},
+                   {at + "ffn.down.weight", &layer.down}});
+  }
+  nn::StateDict state = model.state_dict();
+  ASSERT_EQ(state.size(), values.size());
+  for (auto& [name, tensor] : state) {
+    ASSERT_TRUE(values.count(name)) << name;
+    tensor.copy_(Tensor::from(*values.at(name), tensor.shape(), tensor.device()));
+  }
+}
+
+TEST(OneFileModel, IsTheLibrarysModel) {
+  const one_file::Config config;
+  one_file::Model small = one_file::random_model(config, 3);
+  small.head = one_file::random_model(config, 4).embedding;
+  const Device device = Device::cpu();
+  nn::Model model(spec_of(config), device);
+  load(model, small);
+
+  std::vector<int> tokens;
+  for (int i = 0; i < 24; ++i) tokens.push_back(i * 29 % config.vocab_size);
+  const std::vector<int64_t> ids(tokens.begin(), tokens.end());
+  const auto seq = static_cast<int64_t>(ids.size());
+  const std::vector<float> logits = model.logits(Tensor::from(ids, {1, seq}, device)).to_vector<float>();
+  one_file::Cache cache(config);
+  double worst = 0;
+  double largest = 0;
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    const one_file::Floats row = one_file::forward(small, cache, tokens[t]);
+    for (size_t i = 0; i < row.size(); ++i) {
+      worst = std::max(worst, std::abs(static_cast<double>(row[i]) - static_cast<double>(logits[t * row.size() + i])));
+      largest = std::max(largest, std::abs(static_cast<double>(row[i])));
+    }
+  }
+  EXPECT_LE(worst, 1e-5 * largest);
+
+  const std::vector<int64_t> targets(ids.begin() + 1, ids.end());
+  const double loss = model
+                          .loss(Tensor::from(std::vector<int64_t>(ids.begin(), ids.end() - 1), {1, seq - 1}, device),
+                                Tensor::from(targets, {1, seq - 1}, device))
+                          .total.item();
+  EXPECT_NEAR(loss, one_file::loss(small, tokens), 1e-5);
+}
+
+}  // namespace
+}  // namespace lamina

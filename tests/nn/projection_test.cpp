@@ -1,0 +1,140 @@
+// Joined projections: one tensor for products and optimizers, several by name; or several after adopting a file's.
+#include "lamina/nn/projection.h"
+
+#include <gtest/gtest.h>
+
+#include "lamina/autograd/tape.h"
+#include "support/close.h"
+
+namespace lamina::testing {
+namespace {
+
+class Owner final : public nn::Module {
+ public:
+  Owner(std::vector<nn::ProjectionPart> parts, const Device& device)
+      : joined("qkv", std::move(parts), 4, nn::ParameterFactory(device, {.seed = 3})) {
+    add_child("", joined);
+  }
+  nn::JoinedLinear joined;
+};
+
+std::vector<std::string> names_of(const nn::StateDict& tensors) {
+  std::vector<std::string> names;
+  for (const auto& entry : tensors) names.push_back(entry.first);
+  return names;
+}
+
+const std::vector<std::vector<nn::ProjectionPart>> kLayouts{
+    {{"q", 3, false}, {"k", 2, false}, {"v", 5, false}},
+    {{"q", 3, true}, {"k", 2, true}, {"v", 5, true}},
+    {{"q", 3, false}, {"k", 2, true}, {"v", 5, false}},
+};
+
+/// Every value one of a kind, the biases too.
+void number(nn::Module& module) {
+  float next = 0.1F;
+  for (auto& [name, tensor] : module.state_dict()) {
+    std::vector<float> values(static_cast<size_t>(tensor.numel()));
+    for (float& value : values) value = std::sin(next += 0.7F);
+    Tensor target = tensor;
+    target.copy_(Tensor::from(values, tensor.shape(), Device::cpu(1)));
+  }
+}
+
+struct Outputs {
+  std::vector<double> whole;
+  std::vector<std::vector<double>> parts;
+  std::vector<std::vector<double>> grads;
+};
+Outputs outputs_of(Owner& owner, const Device& device) {
+  Tape tape;
+  for (auto& [name, tensor] : owner.named_parameters()) tape.watch(tensor);
+  std::vector<float> input(2 * 3 * 4);
+  for (size_t i = 0; i < input.size(); ++i) input[i] = std::cos(static_cast<float>(i));
+  const Tensor x = Tensor::from(input, {2, 3, 4}, device);
+  Outputs found;
+  found.whole = owner.joined.forward(x).to_vector<double>();
+  const std::vector<Tensor> parts = owner.joined.forward_parts(x);
+  std::vector<Tensor> seeds;
+  for (const Tensor& part : parts) {
+    found.parts.push_back(part.to_vector<double>());
+    seeds.push_back(part.detach().clone());
+  }
+  tape.backward(parts, seeds);
+  for (const auto& [name, grad] : owner.named_gradients(tape)) found.grads.push_back(grad.to_vector<double>());
+  return found;
+}
+
+TEST(JoinedLinear, HasOneTensorForOptimizersAndOnePerNameForFiles) {
+  const Device device = Device::cpu(1);
+  const Owner plain(kLayouts[0], device);
+  EXPECT_EQ(names_of(plain.named_parameters()), std::vector<std::string>{"qkv.weight"});
+  EXPECT_EQ(names_of(plain.state_dict()), (std::vector<std::string>{"q.weight", "k.weight", "v.weight"}));
+  EXPECT_TRUE(plain.state_dict()[1].second.shares_memory_with(plain.named_parameters()[0].second));
+  EXPECT_EQ(plain.state_dict()[2].second.shape(), (Shape{5, 4}));
+  const Owner biased(kLayouts[1], device);
+  EXPECT_EQ(names_of(biased.named_parameters()), (std::vector<std::string>{"qkv.weight", "qkv.bias"}));
+  const Owner mixed(kLayouts[2], device);
+  EXPECT_EQ(names_of(mixed.state_dict()), (std::vector<std::string>{"q.weight", "k.weight", "v.weight", "k.bias"}));
+}
+
+TEST(JoinedLinear, JoinedAndApartAgreeInValuesAndGradients) {
+  const Device device = Device::cpu(2);
+  for (const auto& layout : kLayouts) {
+    Owner joined(layout, device);
+    number(joined);
+    Owner apart(layout, Device::meta());
+    nn::StateDict values;
+    for (const auto& [name, tensor] : joined.state_dict()) values.emplace_back(name, tensor.clone());
+    apart.adopt_state_dict(values);
+    EXPECT_EQ(names_of(apart.named_parameters()), names_of(joined.state_dict()));
+    const Outputs a = outputs_of(joined, device);
+    const Outputs b = outputs_of(apart, device);
+    EXPECT_LT(largest_error(a.whole, b.whole), 1e-6);
+    for (size_t i = 0; i < a.parts.size(); ++i) EXPECT_LT(largest_error(a.parts[i], b.parts[i]), 1e-6) << i;
+    ASSERT_EQ(a.grads.size(), b.grads.size());
+    for (size_t i = 0; i < a.grads.size(); ++i) EXPECT_LT(largest_error(a.grads[i], b.grads[i]), 1e-5) << i;
+  }
+}
+
+// y = x · Wᵀ + b by hand, for the part in the middle with a bias of its own.
+TEST(JoinedLinear, PartsAreTheirOwnProducts) {
+  const Device device = Device::cpu(1);
+  Owner owner(kLayouts[2], device);
+  number(owner);
+  const auto weight = owner.state_dict()[1].second.to_vector<double>();
+  const auto bias = owner.state_dict()[3].second.to_vector<double>();
+  const Tensor x = Tensor::from(std::vector<float>{1, -2, 0.5F, 3}, {1, 4}, device);
+  const auto y = owner.joined.forward_parts(x)[1].to_vector<double>();
+  for (size_t o = 0; o < 2; ++o) {
+    const double expected =
+        weight[4 * o] - 2 * weight[4 * o + 1] + 0.5 * weight[4 * o + 2] + 3 * weight[4 * o + 3] + bias[o];
+    EXPECT_NEAR(y[o], expected, 1e-6);
+  }
+}
+
+TEST(JoinedLinear, ConversionsKeepItWhole) {
+  const Device device = Device::cpu(1);
+  Owner owner(kLayouts[1], device);
+  owner.to(DType::bf16);
+  EXPECT_EQ(owner.named_parameters().size(), 2U);
+  for (const auto& [name, tensor] : owner.state_dict()) EXPECT_EQ(tensor.dtype(), DType::bf16) << name;
+  Owner other(kLayouts[1], device);
+  number(other);
+  owner.load_state_dict(other.state_dict());
+  EXPECT_NEAR(owner.state_dict()[2].second.to_vector<double>()[7], other.state_dict()[2].second.to_vector<double>()[7],
+              0x1p-8);
+  nn::StateDict wrong = other.state_dict();
+  wrong[1].first = "kk.weight";
+  expect_error([&] { owner.load_state_dict(wrong); }, "'k.weight' is missing");
+}
+
+TEST(JoinedLinear, GradientsByNameAreUndefinedBeforeAnyArrived) {
+  Owner owner(kLayouts[0], Device::cpu(1));
+  Tape tape;
+  for (auto& [name, tensor] : owner.named_parameters()) tape.watch(tensor);
+  for (const auto& [name, grad] : owner.named_gradients(tape)) EXPECT_FALSE(grad.defined()) << name;
+}
+
+}  // namespace
+}  // namespace lamina::testing

@@ -1,0 +1,284 @@
+// State-space mixers against plain recurrences written from the formulas.
+#include <complex>
+
+#include "lamina/base/error.h"
+#include "support/block_oracle.h"
+
+namespace lamina::testing {
+namespace {
+
+constexpr int64_t kWidth = 6;
+
+struct MambaOracle {
+  arch::Mamba m;
+
+  template <class S>
+  Array<S> operator()(const Weights<S>& w, const Array<S>& x) const {
+    using std::exp;
+    const int64_t seq = x.dim(1);
+    const int64_t inner = *m.d_inner;
+    const int64_t n = m.state;
+    const int64_t rank = *m.dt_rank;
+    const Array<S> both = plain::linear(w, "mixer.in", x);
+    const Array<S> z = plain::columns(both, inner, inner);
+    const Array<S> u = plain::conv_silu(w, "mixer.conv", plain::columns(both, 0, inner));
+    const Array<S> tbc = plain::linear(w, "mixer.x", u);
+    const Array<S> steps = plain::linear(w, "mixer.dt", plain::columns(tbc, 0, rank));
+    Array<S> y(u.shape);
+    for (int64_t b = 0; b < x.dim(0); ++b) {
+      std::vector<S> state(static_cast<size_t>(inner * n), S(0));
+      for (int64_t t = b * seq; t < (b + 1) * seq; ++t) {
+        for (int64_t c = 0; c < inner; ++c) {
+          const S dt = plain::softplus(steps[t * inner + c]);
+          S sum = w.at("mixer.d")[c] * u[t * inner + c];
+          for (int64_t k = 0; k < n; ++k) {
+            S& h = state[static_cast<size_t>(c * n + k)];
+            const S decay = exp(dt * (S(0) - exp(w.at("mixer.a_log")[c * n + k])));
+            h = decay * h + dt * tbc[t * (rank + 2 * n) + rank + k] * u[t * inner + c];
+            sum += h * tbc[t * (rank + 2 * n) + rank + n + k];
+          }
+          y[t * inner + c] = sum * plain::silu(z[t * inner + c]);
+        }
+      }
+    }
+    return plain::linear(w, "mixer.out", y);
+  }
+};
+
+struct Mamba2Oracle {
+  arch::Mamba2 m;
+
+  template <class S>
+  Array<S> operator()(const Weights<S>& w, const Array<S>& x) const {
+    using std::exp;
+    const int64_t seq = x.dim(1);
+    const int64_t inner = *m.d_inner;
+    const int64_t n = m.state;
+    const int64_t heads = inner / m.head_dim;
+    const int64_t joined = inner + 2 * m.groups * n;
+    const Array<S> all = plain::linear(w, "mixer.in", x);
+    const Array<S> z = plain::columns(all, 0, inner);
+    const Array<S> ubc = plain::conv_silu(w, "mixer.conv", plain::columns(all, inner, joined));
+    const Array<S> t_all = plain::columns(all, inner + joined, heads);
+    Array<S> y(z.shape);
+    for (int64_t b = 0; b < x.dim(0); ++b) {
+      std::vector<S> state(static_cast<size_t>(inner * n), S(0));
+      for (int64_t t = b * seq; t < (b + 1) * seq; ++t) {
+        for (int64_t c = 0; c < inner; ++c) {
+          const int64_t head = c / m.head_dim;
+          const int64_t group = head / (heads / m.groups);
+          S dt = plain::softplus(t_all[t * heads + head] + w.at("mixer.dt_bias")[head]);
+          if (dt < S(m.dt_low)) dt = S(m.dt_low);
+          if (m.dt_high && dt > S(*m.dt_high)) dt = S(*m.dt_high);
+          const S decay = exp(dt * (S(0) - exp(w.at("mixer.a_log")[head])));
+          const S u = ubc[t * joined + c];
+          S sum = w.at("mixer.d")[head] * u;
+          for (int64_t k = 0; k < n; ++k) {
+            S& h = state[static_cast<size_t>(c * n + k)];
+            h = decay * h + dt * u * ubc[t * joined + inner + group * n + k];
+            sum += h * ubc[t * joined + inner + (m.groups + group) * n + k];
+          }
+          y[t * inner + c] = sum * plain::silu(z[t * inner + c]);
+        }
+      }
+    }
+    return plain::linear(w, "mixer.out", plain::rms_norm(w, "mixer.norm", y, m.norm_eps, m.norm_groups));
+  }
+};
+
+/// The recurrence, complex numbers written out as pairs so that the loops also run on differentiable scalars.
+struct S4dOracle {
+  arch::S4d m;
+
+  template <class S>
+  Array<S> operator()(const Weights<S>& w, const Array<S>& x) const {
+    using std::cos;
+    using std::exp;
+    using std::sin;
+    const int64_t seq = x.dim(1);
+    const int64_t width = x.dim(2);
+    const int64_t n = m.state / 2;
+    Array<S> y(x.shape);
+    for (int64_t b = 0; b < x.dim(0); ++b) {
+      for (int64_t c = 0; c < width; ++c) {
+        const S dt = exp(w.at("mixer.log_dt")[c]);
+        for (int64_t t = 0; t < seq; ++t)
+          y[(b * seq + t) * width + c] = w.at("mixer.d")[c] * x[(b * seq + t) * width + c];
+        for (int64_t k = c * n; k < (c + 1) * n; ++k) {
+          const S re = S(0) - exp(w.at("mixer.a_log")[k]);
+          const S im = w.at("mixer.a_imag")[k];
+          const S z_re = exp(dt * re) * cos(dt * im);
+          const S z_im = exp(dt * re) * sin(dt * im);
+          // (z − 1) / a = (z − 1) · conj(a) / |a|²
+          const S norm = re * re + im * im;
+          const S f_re = ((z_re - S(1)) * re + z_im * im) / norm;
+          const S f_im = (z_im * re - (z_re - S(1)) * im) / norm;
+          const S c_re = w.at("mixer.c")[2 * k];
+          const S c_im = w.at("mixer.c")[2 * k + 1];
+          const S g_re = c_re * f_re - c_im * f_im;
+          const S g_im = c_re * f_im + c_im * f_re;
+          S h_re(0);
+          S h_im(0);
+          for (int64_t t = b * seq; t < (b + 1) * seq; ++t) {
+            const S next = z_re * h_re - z_im * h_im + x[t * width + c];
+            h_im = z_re * h_im + z_im * h_re;
+            h_re = next;
+            y[t * width + c] += S(2) * (g_re * h_re - g_im * h_im);
+          }
+        }
+      }
+    }
+    for (int64_t i = 0; i < y.numel(); ++i) y[i] = plain::gelu(y[i]);
+    const Array<S> both = plain::linear(w, "mixer.out", y);
+    Array<S> out(x.shape);
+    for (int64_t i = 0; i < out.numel(); ++i) {
+      const int64_t row = i / width * 2 * width;
+      out[i] = plain::sigmoid(both[row + i % width]) * both[row + width + i % width];
+    }
+    return out;
+  }
+};
+
+template <class M>
+BlockPart part_of(const M& mixer) {
+  return BlockPart(one_block(kWidth, mixer, arch::NoFfn{}));
+}
+template <class M>
+const M& resolved(const BlockPart& part) {
+  return std::get<M>(part.block().mixer);
+}
+
+std::vector<arch::Mamba> mambas() {
+  return {{.state = 3, .conv = 4},
+          {.state = 2, .conv = 2, .d_inner = 5, .dt_rank = 2, .bias = true, .conv_bias = false}};
+}
+std::vector<arch::Mamba2> mamba2s() {
+  return {{.state = 3, .head_dim = 4, .chunk = 3},
+          {.state = 2,
+           .conv = 3,
+           .d_inner = 8,
+           .head_dim = 2,
+           .groups = 2,
+           .chunk = 4,
+           .bias = true,
+           .conv_bias = false,
+           .norm_groups = 2,
+           .dt_low = 0.5,
+           .dt_high = 0.9}};
+}
+std::vector<arch::S4d> s4ds() { return {{.state = 4}, {.state = 2, .bias = false}}; }
+
+TEST(SsmMixers, HaveTheListedWeights) {
+  for (const auto& m : mambas()) expect_listed_weights(part_of(m));
+  for (const auto& m : mamba2s()) expect_listed_weights(part_of(m));
+  for (const auto& m : s4ds()) expect_listed_weights(part_of(m));
+}
+
+TEST(SsmMixers, ForwardAndGradientsAreThoseOfTheRecurrence) {
+  for (const auto& m : mambas()) {
+    const BlockPart part = part_of(m);
+    expect_as_oracle(part, {2, 7, kWidth}, MambaOracle{resolved<arch::Mamba>(part)});
+  }
+  for (const auto& m : mamba2s()) {
+    const BlockPart part = part_of(m);
+    expect_as_oracle(part, {2, 7, kWidth}, Mamba2Oracle{resolved<arch::Mamba2>(part)});
+  }
+  for (const auto& m : s4ds()) {
+    const BlockPart part = part_of(m);
+    expect_as_oracle(part, {3, 7, kWidth}, S4dOracle{m});  // convolved
+    expect_as_oracle(part, {1, 7, kWidth}, S4dOracle{m});  // walked through
+  }
+}
+
+template <class M>
+void expect_good_cache(const M& mixer) {
+  const BlockPart part = part_of(mixer);
+  expect_cached_equals_full(part, part.input({2, 11, kWidth}));
+  expect_ragged_rows_are_independent(part, kWidth);
+  expect_documents_are_apart(part, kWidth);
+}
+
+TEST(SsmMixers, CachedStepsEqualTheFullForward) {
+  for (const auto& m : mambas()) expect_good_cache(m);
+  for (const auto& m : mamba2s()) expect_good_cache(m);
+  for (const auto& m : s4ds()) expect_good_cache(m);
+}
+
+TEST(SsmMixers, CacheHasOneSizeAndItsRowsCanBeResetAndReordered) {
+  const BlockPart part = part_of(mambas()[0]);
+  const int64_t inner = 2 * kWidth;
+  const auto cache = part.mixer->make_cache(2, 1000, DType::f32, part.device);
+  EXPECT_EQ(cache->bytes(), 2 * inner * (3 + 3) * 4);
+  EXPECT_EQ(part.mixer->make_cache(2, 1, DType::f32, part.device)->bytes(), cache->bytes());
+  EXPECT_FALSE(cache->can_truncate());
+
+  const Tensor x = part.input({2, 6, kWidth});
+  const auto states = part.mixer->make_cache(2, 8, DType::f64, part.device);
+  nn::Pass prompt{.batch = 2, .seq = 5};
+  part.mixer->forward(x.slice(1, 0, 5), prompt, states.get());
+  states->reorder(std::vector<int64_t>{1, 1});
+  states->reset(1);
+  nn::Pass next{.batch = 2, .seq = 1, .offset = 5};
+  const Tensor y = part.mixer->forward(x.slice(1, 5, 1), next, states.get());
+  // Row 0 goes on from what row 1 had seen, row 1 starts anew.
+  Tensor mixed = x.slice(0, 1, 1).clone();
+  mixed.slice(1, 5, 1).copy_(x.slice(0, 0, 1).slice(1, 5, 1));
+  expect_near(y.slice(0, 0, 1).to_vector<double>(), part.forward(mixed).slice(1, 5, 1).to_vector<double>(), 1e-11,
+              "row 0");
+  expect_near(y.slice(0, 1, 1).to_vector<double>(), part.forward(x.slice(0, 1, 1).slice(1, 5, 1)).to_vector<double>(),
+              1e-11, "row 1");
+}
+
+/// A cache in another type than the model's rounds what it keeps and no more.
+TEST(SsmMixers, CacheMayBeNarrower) {
+  const BlockPart part(one_block(kWidth, mambas()[0], arch::NoFfn{}), 0.6, DType::f32);
+  const Tensor x = part.input({1, 6, kWidth}, DType::f32);
+  const auto cache = part.mixer->make_cache(1, 8, DType::bf16, part.device);
+  std::vector<double> all;
+  for (int64_t t = 0; t < 6; ++t) {
+    nn::Pass pass{.batch = 1, .seq = 1, .offset = t};
+    const auto y = part.mixer->forward(x.slice(1, t, 1), pass, cache.get()).to_vector<double>();
+    all.insert(all.end(), y.begin(), y.end());
+  }
+  expect_near(all, part.forward(x).to_vector<double>(), 0x1p-6, "bf16 inputs of the convolution");
+}
+
+TEST(SsmMixers, InitialValuesAreThePapers) {
+  const Device device = Device::cpu(1);
+  const auto spec = one_block(64, arch::Mamba{.state = 4, .dt_min = 0.01, .dt_max = 0.1}, arch::NoFfn{});
+  const nn::ParameterFactory make(device, {.seed = 3});
+  nn::PositionTables positions(spec, make);
+  const auto mixer = nn::make_mixer(spec, spec.layers[0].pattern[0], make, positions);
+  const auto again = nn::make_mixer(spec, spec.layers[0].pattern[0], make, positions);
+  for (const auto& [name, tensor] : mixer->state_dict()) {
+    const auto values = tensor.to_vector<double>();
+    if (name == "a_log") {
+      for (size_t i = 0; i < values.size(); ++i)
+        EXPECT_NEAR(std::exp(values[i]), 1.0 + static_cast<double>(i % 4), 1e-5);
+    }
+    if (name == "d") {
+      for (const double value : values) EXPECT_EQ(value, 1.0);
+    }
+    if (name != "dt.bias") continue;
+    double low = 1;
+    double high = 0;
+    double mean = 0;
+    for (const double value : values) {
+      const double dt = std::log1p(std::exp(value));
+      low = std::min(low, dt);
+      high = std::max(high, dt);
+      mean += std::log(dt) / static_cast<double>(values.size());
+    }
+    EXPECT_GE(low, 0.01 * (1 - 1e-5));
+    EXPECT_LE(high, 0.1 * (1 + 1e-5));
+    EXPECT_NEAR(mean, 0.5 * (std::log(0.01) + std::log(0.1)), 0.25);  // 128 draws of deviation 0.66
+  }
+  const auto first = mixer->state_dict();
+  const auto second = again->state_dict();
+  for (size_t i = 0; i < first.size(); ++i) {
+    EXPECT_EQ(first[i].second.to_vector<double>(), second[i].second.to_vector<double>()) << first[i].first;
+  }
+}
+
+}  // namespace
+}  // namespace lamina::testing

@@ -1,0 +1,239 @@
+// Every pair of options of a dense decoder meets in some small model, and each such model agrees with plain loops, has
+// the gradient that differences show, and decodes with a cache what a forward over all tokens gives.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "nn/model_oracle_support.h"
+
+namespace lamina::testing {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+/// A choice and what each of its options sets.
+struct Factor {
+  std::string name;
+  std::vector<std::pair<std::string, Settings>> options;
+};
+
+const std::string kBlock = "layers[0].pattern[0].";
+const std::string kMixer = kBlock + "mixer.";
+const std::string kFfn = kBlock + "ffn.";
+
+Factor norms() {
+  return {"norm",
+          {{"rms", {}},
+           {"rms offset", {"norm.offset=1"}},
+           {"rms groups", {"norm.group_size=4"}},
+           {"rms_no_params", {"norm.kind=rms_no_params"}},
+           {"layer", {"norm.kind=layer"}},
+           {"layer without bias", {"norm.kind=layer", "norm.bias=false", "norm.offset=1"}},
+           {"layer_no_params", {"norm.kind=layer_no_params"}}}};
+}
+
+Factor positions() {
+  const auto scaled = [](const std::string& scaling) { return Settings{"position.scaling={" + scaling + "}"}; };
+  return {"position",
+          {{"none", {"position.kind=none"}},
+           {"learned", {"position.kind=learned"}},
+           {"sinusoidal", {"position.kind=sinusoidal"}},
+           {"rope", {}},
+           {"rope interleaved", {"position.pairing=interleaved", "position.fraction=0.5"}},
+           {"linear", scaled(R"("kind":"linear","factor":3)")},
+           {"ntk", scaled(R"("kind":"ntk","factor":3)")},
+           {"dynamic_ntk", scaled(R"("kind":"dynamic_ntk","factor":2,"original_length":6)")},
+           {"yarn", scaled(R"("kind":"yarn","factor":4,"original_length":8)")},
+           {"llama3", scaled(R"("kind":"llama3","original_length":8)")},
+           {"longrope", scaled(R"("kind":"longrope","original_length":6,"short_factor":[1,1.1,1.2,1.3],)"
+                               R"("long_factor":[1.5,2,3,4])")},
+           {"alibi", {"position.kind=alibi"}},
+           {"t5", {"position.kind=t5", "position.buckets=6", "position.max_distance=10"}},
+           {"t5 per layer",
+            {"position.kind=t5", "position.buckets=8", "position.max_distance=10", "position.shared=false"}}}};
+}
+
+std::vector<Factor> factors() {
+  const std::string wiring = kBlock + "wiring.";
+  const std::string pattern = kMixer + "pattern.";
+  const std::string qk = kMixer + "qk_norm.";
+  Factor placement{"placement", {}};
+  for (const char* place : {"pre", "post", "sandwich", "branch_post", "residual_after_norm"}) {
+    placement.options.push_back({place, {kBlock + "placement=" + place}});
+  }
+  return {
+      norms(),
+      positions(),
+      placement,
+      {"wiring",
+       {{"serial", {}},
+        {"parallel", {wiring + "kind=parallel"}},
+        {"parallel, two norms", {wiring + "kind=parallel", wiring + "shared_norm=false"}}}},
+      {"heads", {{"gqa", {}}, {"mha", {kMixer + "n_kv_heads=4"}}, {"mqa", {kMixer + "n_kv_heads=1"}}}},
+      {"values", {{"same", {}}, {"wider", {kMixer + "v_head_dim=12"}}}},
+      {"bias",
+       {{"none", {}}, {"all", {kMixer + "bias=true"}}, {"some", {kMixer + "bias.q=true", kMixer + "bias.o=true"}}}},
+      {"qk norm",
+       {{"none", {}},
+        {"per head", {qk + "kind=per_head"}},
+        {"per head, own", {qk + "kind=per_head", qk + "own_weights=true"}},
+        {"whole", {qk + "kind=whole"}}}},
+      {"scores", {{"plain", {}}, {"capped", {kMixer + "scale=0.6", kMixer + "soft_cap=1.5"}}}},
+      {"clip", {{"none", {}}, {"clipped", {kMixer + "clip_qkv=0.45"}}}},
+      {"pattern",
+       {{"full", {}},
+        {"window", {pattern + "kind=window", pattern + "size=4"}},
+        {"longformer", {pattern + "kind=longformer", pattern + "window=3"}},
+        {"strided", {pattern + "kind=strided", pattern + "window=2", pattern + "stride=3"}},
+        {"bigbird", {pattern + "kind=bigbird", pattern + "block=2", pattern + "random_blocks=0"}}}},
+      {"sinks", {{"none", {}}, {"sinks", {kMixer + "sinks=true"}}}},
+      {"ffn",
+       {{"swiglu", {}},
+        {"geglu", {kFfn + "gate=geglu_tanh", kFfn + "bias=true"}},
+        {"limited", {kFfn + "alpha=1.7", kFfn + "limit=0.5", kFfn + "up_offset=1"}},
+        {"plain", {kFfn + "kind=plain", kFfn + "bias=true"}},
+        {"relu2", {kFfn + "kind=plain", kFfn + "activation=relu2"}},
+        {"none", {kFfn + "kind=none"}}}},
+      {"embedding",
+       {{"plain", {}},
+        {"scaled", {"embedding.scale.kind=sqrt_d_model"}},
+        {"normed", {R"(embedding.norm={"kind":"layer"})"}},
+        {"narrow", {"embedding.d_embed=16"}}}},
+      {"head",
+       {{"own", {}},
+        {"tied", {"head.tied=true"}},
+        {"capped", {"head.bias=true", "head.scale={\"kind\":\"constant\",\"value\":0.6}", "head.soft_cap=2"}}}},
+      {"residual", {{"plain", {}}, {"scaled", {kBlock + "residual_scale=0.7"}}}},
+      {"end", {{"default", {}}, {"no norm", {"final_norm=false"}}}},
+  };
+}
+
+constexpr size_t kUnset = ~size_t{0};
+using Row = std::vector<size_t>;  ///< an option of every factor, or kUnset
+
+/// Greedy covering rows: every allowed pair of options stands in at least one.
+class Pairs {
+ public:
+  explicit Pairs(std::vector<Factor> factors) : factors_(std::move(factors)) {
+    for (size_t f = 0; f < factors_.size(); ++f) {
+      for (size_t g = f + 1; g < factors_.size(); ++g) {
+        for (size_t i = 0; i < factors_[f].options.size(); ++i) {
+          for (size_t j = 0; j < factors_[g].options.size(); ++j) {
+            Row row(factors_.size(), kUnset);
+            row[f] = i;
+            row[g] = j;
+            if (allowed(row)) open_.insert({f, i, g, j});
+          }
+        }
+      }
+    }
+  }
+
+  std::vector<Row> cover() {
+    std::vector<Row> rows;
+    while (!open_.empty()) {
+      const Pair first = *open_.begin();
+      Row row(factors_.size(), kUnset);
+      row[first[0]] = first[1];
+      row[first[2]] = first[3];
+      for (size_t f = 0; f < row.size(); ++f) {
+        if (row[f] == kUnset) row[f] = best(row, f);
+      }
+      for (size_t f = 0; f < row.size(); ++f) {
+        for (size_t g = f + 1; g < row.size(); ++g) open_.erase({f, row[f], g, row[g]});
+      }
+      rows.push_back(row);
+    }
+    return rows;
+  }
+
+  NamedSpec spec_of(const Row& row) const {
+    Settings all;
+    for (size_t f = 0; f < row.size(); ++f) {
+      const Settings& sets = factors_[f].options[row[f]].second;
+      all.insert(all.end(), sets.begin(), sets.end());
+    }
+    return changed("llama-tiny", all);
+  }
+
+ private:
+  using Pair = std::array<size_t, 4>;
+
+  const std::string& option(const Row& row, const std::string& factor) const {
+    static const std::string kNothing;
+    for (size_t f = 0; f < factors_.size(); ++f) {
+      if (factors_[f].name == factor) return row[f] == kUnset ? kNothing : factors_[f].options[row[f]].first;
+    }
+    throw Error("no factor is called " + factor);
+  }
+
+  /// What the rules of architectures forbid.
+  bool allowed(const Row& row) const {
+    const std::string& wiring = option(row, "wiring");
+    const std::string& placement = option(row, "placement");
+    const bool parallel = wiring.starts_with("parallel");
+    if (parallel && option(row, "ffn") == "none") return false;
+    return !(wiring == "parallel, two norms" && (placement == "post" || placement == "residual_after_norm"));
+  }
+
+  /// The option of factor f that covers most open pairs with those chosen.
+  size_t best(Row row, size_t f) const {
+    size_t found = 0;
+    int most = -1;
+    for (size_t i = 0; i < factors_[f].options.size(); ++i) {
+      row[f] = i;
+      if (!allowed(row)) continue;
+      int covered = 0;
+      for (size_t g = 0; g < row.size(); ++g) {
+        if (g == f || row[g] == kUnset) continue;
+        covered += static_cast<int>(open_.count(g < f ? Pair{g, row[g], f, i} : Pair{f, i, g, row[g]}));
+      }
+      if (covered > most) {
+        most = covered;
+        found = i;
+      }
+    }
+    return found;
+  }
+
+  std::vector<Factor> factors_;
+  std::set<Pair> open_;
+};
+
+/// After each piece the last token's logits are those of a forward over the tokens so far.
+void expect_cached(const NamedSpec& named, nn::Model& model, nn::Model& wide, const Device& device) {
+  const Tensor ids = ids_tensor(random_ids(22, named.spec.vocab_size), 2, device);
+  const double naive = naive_error(model, wide, ids);
+  nn::ModelCache cache = model.make_cache(2, 11);
+  int64_t at = 0;
+  for (const int64_t size : {4, 1, 3, 1, 1, 1}) {
+    const Tensor ours = model.cached_logits(ids.slice(1, at, size).contiguous(), cache, {.last_only = true});
+    at += size;
+    const Tensor truth = wide.logits(ids.slice(1, 0, at).contiguous()).slice(1, at - 1, 1);
+    expect_within(ours.to_vector<double>(), truth.to_vector<double>(), naive, str(named.name, " at ", at));
+  }
+}
+
+TEST(ModelPairs, EveryPairOfOptions) {
+  const Device device = Device::cpu(2);
+  Pairs pairs(factors());
+  const std::vector<Row> rows = pairs.cover();
+  EXPECT_GE(rows.size(), 98U);  // 14 positions meet 7 norms
+  int compared = 0;
+  for (const Row& row : rows) {
+    const NamedSpec named = pairs.spec_of(row);
+    if (oracle_knows(named.spec)) {
+      expect_oracle(named);
+      ++compared;
+    }
+    nn::Model model(named.spec, device);
+    scramble(model);
+    const auto wide = in_double(model, device);
+    expect_cached(named, model, *wide, device);
+    expect_slope(*wide, device, named.name);
+  }
+  EXPECT_GE(compared, 50);
+}
+
+}  // namespace
+}  // namespace lamina::testing

@@ -1,0 +1,11 @@
+// Preloaded before PyTorch, sends its f32 products to oneDNN, which on recent CPUs is faster than the BLAS that Debian's
+// PyTorch is linked with: the peer at its best.
+//   cc -O2 -shared -fPIC sgemm_to_onednn.c -o sgemm_to_onednn.so -ldnnl
+#include <oneapi/dnnl/dnnl.h>
+
+// BLAS is column-major, oneDNN's sgemm row-major: C' = B' A' is the same memory.
+void sgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k, const float* alpha,
+            const float* a, const int* lda, const float* b, const int* ldb, const float* beta, float* c,
+            const int* ldc) {
+  dnnl_sgemm(*transb, *transa, *n, *m, *k, *alpha, b, *ldb, a, *lda, *beta, c, *ldc);
+}
