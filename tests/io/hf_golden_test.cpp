@@ -33,7 +33,6 @@ TEST_P(HfGolden, HasEveryWeightOnce) {
   std::set<std::string> names;
   for (const auto& [name, tensor] : checkpoint.tensors) {
     EXPECT_TRUE(names.insert(name).second) << name;
-    EXPECT_TRUE(tensor.is_contiguous()) << name;
     elements += tensor.numel();
   }
   EXPECT_NO_THROW(io::check_weights(checkpoint, GetParam()));

@@ -184,9 +184,12 @@ void move(const Stored& stored, const Tensor& tensor, const std::vector<Tensor>&
     if (!simple) ours = by_groups(ours, stored);
     const int64_t length = simple ? ours.dim(0) : ours.dim(axis);
     Tensor theirs = rows.slice(axis, begin, length);
+    // A weight that is itself a transposed view (of the file it was read from) lies as the stored tensor does.
+    const bool turned = simple && ours.strides()[1] != 1;
+    if (turned) ours = ours.transpose(0, 1);
     Tensor& to = into_weights ? ours : theirs;
     const Tensor& from = into_weights ? theirs : ours;
-    simple ? copy_transposed(from, to) : static_cast<void>(to.copy_(from));
+    simple && !turned ? copy_transposed(from, to) : static_cast<void>(to.copy_(from));
     begin += length;
   }
 }
