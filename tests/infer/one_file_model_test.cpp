@@ -4,9 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <map>
+
 #include "lamina/arch/edit.h"
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
+#include "lamina/io/hf.h"
+#include "lamina/io/model_file.h"
 #include "lamina/nn/model.h"
 
 namespace lamina {
@@ -77,6 +82,40 @@ TEST(OneFileModel, IsTheLibrarysModel) {
                                 Tensor::from(targets, {1, seq - 1}, device))
                           .total.item();
   EXPECT_NEAR(loss, one_file::loss(small, tokens), 1e-5);
+}
+
+// A real trained model, end to end: the public stories15M in llama2.c's format (`make stories`).
+namespace fs = std::filesystem;
+
+std::vector<int> greedy(const std::string& path, int count, const Device& device) {
+  const io::Checkpoint checkpoint = io::read_model(path, device);
+  nn::Model model(checkpoint.spec, Device::meta());
+  model.adopt_state_dict(checkpoint.tensors);
+  nn::ModelCache cache = model.make_cache(1, count + 1);
+  std::vector<int> tokens{1};
+  for (int i = 0; i < count; ++i) {
+    const Tensor ids = Tensor::from(std::vector<int64_t>{tokens.back()}, {1, 1}, device);
+    const std::vector<float> logits = model.cached_logits(ids, cache).to_vector<float>();
+    tokens.push_back(static_cast<int>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+  }
+  return tokens;
+}
+
+TEST(Stories, TheLibraryTellsWhatTheTeachingProgramTells) {
+  const std::string path = LAMINA_STORIES;
+  if (!fs::exists(path)) GTEST_SKIP() << path << " is not there; `make stories` fetches it";
+  const Device device = Device::cpu();
+  const std::vector<int> told = greedy(path, 40, device);
+  // "Once upon a time, there was a little girl named Lily."
+  const std::vector<int> beginning{1, 9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257, 365, 2354, 29889};
+  EXPECT_EQ(std::vector<int>(told.begin(), told.begin() + static_cast<std::ptrdiff_t>(beginning.size())), beginning);
+  EXPECT_EQ(told, one_file::generate(one_file::read_llama2c(path), {1}, 40, 0.0F, 0));
+
+  const fs::path folder = fs::path(::testing::TempDir()) / "stories-hf";
+  fs::remove_all(folder);
+  io::write_hf(folder.string(), io::read_model(path, device));
+  EXPECT_EQ(greedy(folder.string(), 40, device), told);
+  fs::remove_all(folder);
 }
 
 }  // namespace
