@@ -105,16 +105,16 @@ TEST(Stories, TheLibraryTellsWhatTheTeachingProgramTells) {
   const std::string path = LAMINA_STORIES;
   if (!fs::exists(path)) GTEST_SKIP() << path << " is not there; `make stories` fetches it";
   const Device device = Device::cpu();
-  const std::vector<int> told = greedy(path, 40, device);
+  const std::vector<int> told = greedy(path, 20, device);
   // "Once upon a time, there was a little girl named Lily."
   const std::vector<int> beginning{1, 9038, 2501, 263, 931, 29892, 727, 471, 263, 2217, 7826, 4257, 365, 2354, 29889};
   EXPECT_EQ(std::vector<int>(told.begin(), told.begin() + static_cast<std::ptrdiff_t>(beginning.size())), beginning);
-  EXPECT_EQ(told, one_file::generate(one_file::read_llama2c(path), {1}, 40, 0.0F, 0));
+  EXPECT_EQ(told, one_file::generate(one_file::read_llama2c(path), {1}, 20, 0.0F, 0));
 
   const fs::path folder = fs::path(::testing::TempDir()) / "stories-hf";
   fs::remove_all(folder);
   io::write_hf(folder.string(), io::read_model(path, device));
-  EXPECT_EQ(greedy(folder.string(), 40, device), told);
+  EXPECT_EQ(greedy(folder.string(), 20, device), told);
   fs::remove_all(folder);
 }
 
