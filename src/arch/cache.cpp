@@ -23,7 +23,8 @@ std::string heads_kind(const Attention& a) {
 
 void describe(const Attention& a, int64_t /*d_model*/, CacheRow& row) {
   row.kind = heads_kind(a);
-  row.per_token = static_cast<double>(*a.n_kv_heads) * static_cast<double>(*a.head_dim + *a.v_head_dim);
+  row.per_token =
+      static_cast<double>(*a.n_kv_heads) * static_cast<double>(*a.head_dim + rounded_bias_width(a) + *a.v_head_dim);
   row.largest_count = reach(a.pattern);
   if (const auto* xl = std::get_if<TransformerXl>(&*a.position)) {
     row.largest_count = static_cast<double>(*xl->memory);

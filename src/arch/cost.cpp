@@ -47,7 +47,7 @@ double keys_of(const StridedPattern& pattern, int64_t length) {
 double mixing(const Attention& a, int64_t length, int64_t /*d_model*/) {
   const auto heads = static_cast<double>(a.n_heads);
   const bool relative = std::holds_alternative<TransformerXl>(*a.position);
-  const auto score = static_cast<double>(*a.head_dim) * (relative ? 2 : 1);
+  const auto score = static_cast<double>(*a.head_dim + rounded_bias_width(a)) * (relative ? 2 : 1);
   return 2 * heads * (score + static_cast<double>(*a.v_head_dim)) * average_keys(a.pattern, length);
 }
 

@@ -45,6 +45,13 @@ std::vector<const Block*> layer_blocks(const ArchSpec& spec) {
   return blocks;
 }
 
+int64_t rounded_bias_width(const Attention& attention) {
+  const auto* alibi = attention.position ? std::get_if<Alibi>(&*attention.position) : nullptr;
+  if (alibi == nullptr || alibi->rounding == BiasRounding::f32) return 0;
+  const int64_t keys = attention.n_kv_heads.value_or(attention.n_heads);
+  return keys > 0 ? attention.n_heads / keys : 0;
+}
+
 bool has_mixer(const Block& block) { return !std::holds_alternative<NoMixer>(block.mixer); }
 bool has_ffn(const Block& block) { return !std::holds_alternative<NoFfn>(block.ffn); }
 

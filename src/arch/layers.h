@@ -31,6 +31,10 @@ constexpr auto names_of(NormSlot) {
 /// Which norms the block has, in the order of the forward pass.
 std::vector<NormSlot> norm_slots(const Block& block);
 
+/// Dimensions by which queries and keys of a resolved mixer are longer than head_dim, because they carry rounded ALiBi
+/// biases: one for each query head that shares a key. 0: none.
+int64_t rounded_bias_width(const Attention& attention);
+
 bool has_mixer(const Block& block);
 bool has_ffn(const Block& block);
 

@@ -152,14 +152,22 @@ struct Rope {
   bool operator==(const Rope&) const = default;
 };
 
+enum class BiasRounding : uint8_t { f32, bf16 };
+constexpr auto names_of(BiasRounding) { return std::array<std::string_view, 2>{"f32", "bf16"}; }
+
 struct Alibi {
   static constexpr std::string_view kKind = "alibi";
   static constexpr std::string_view kDoc = "scores get - slope_h · distance (arXiv:2108.12409)";
   double max_bias = 8.0;
   double slope_scale = 1.0;
+  BiasRounding rounding = BiasRounding::f32;
   static void visit_fields(auto& self, auto&& field) {
     field("max_bias", self.max_bias, "slopes are 2^{-max_bias·h/n}");
     field("slope_scale", self.slope_scale, "factor on every slope (models that scale scores after adding the bias)");
+    field(
+        "rounding", self.rounding,
+        "f32: slope · distance as it is; bf16: slopes, the keys' positions counted from the start and slope · position "
+        "are each rounded to bf16, before slope_scale");
   }
   bool operator==(const Alibi&) const = default;
 };

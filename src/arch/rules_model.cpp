@@ -114,6 +114,13 @@ void norm_groups_divide(const ArchSpec& spec, Findings& findings) {
   }
 }
 
+void padding_token_known(const ArchSpec& spec, Findings& findings) {
+  const std::optional<int64_t>& token = spec.embedding.padding_token;
+  if (token && *token >= spec.vocab_size) {
+    findings.note("embedding.padding_token", str(*token, ", the vocabulary has ", spec.vocab_size, " tokens"));
+  }
+}
+
 }  // namespace
 
 std::vector<Rule> model_rules() {
@@ -129,6 +136,8 @@ std::vector<Rule> model_rules() {
        "set wiring.shared_norm=true or placement pre, sandwich or branch_post", parallel_norms},
       {"norm_groups_divide", "group_size divides the width that is normed", "choose a divisor, or leave it out",
        norm_groups_divide},
+      {"padding_token_known", "the padding token is one of the vocabulary",
+       "give a token below vocab_size, or leave it out", padding_token_known},
   };
 }
 

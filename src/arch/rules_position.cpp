@@ -117,6 +117,16 @@ void shared_tables_agree(const ArchSpec& spec, Findings& findings) {
   }
 }
 
+/// The rounded bias is part of the products of queries and keys, which a soft cap bends.
+void rounded_bias_uncapped(const ArchSpec& spec, Findings& findings) {
+  for (const WrittenBlock& written : written_blocks(spec)) {
+    const auto* a = std::get_if<Attention>(&written.block->mixer);
+    if (a != nullptr && a->soft_cap && rounded_bias_width(*a) > 0) {
+      findings.note(written.path + ".mixer.soft_cap", str(*a->soft_cap, ", with alibi rounded to bf16"));
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Rule> position_rules() {
@@ -135,6 +145,8 @@ std::vector<Rule> position_rules() {
        "use 32 buckets with max_distance 128", buckets_fit},
       {"shared_tables_agree", "layers that share a position table have the same heads and settings",
        "set position.shared=false (shared_bias=false) or make them equal", shared_tables_agree},
+      {"rounded_bias_uncapped", "a mixer whose alibi biases are rounded has no soft cap",
+       "set position.rounding=f32, or leave soft_cap out", rounded_bias_uncapped},
   };
 }
 

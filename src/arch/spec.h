@@ -103,10 +103,13 @@ struct Embedding {
   std::optional<int64_t> d_embed;
   Scale scale;
   std::optional<Norm> norm;
+  std::optional<int64_t> padding_token;
   static void visit_fields(auto& self, auto&& field) {
     field("d_embed", self.d_embed, "width of the table; default d_model. Another width is joined by two projections");
     field("scale", self.scale, "factor on the token's embedding, before positions are added");
     field("norm", self.norm, "after the embedding; default none");
+    field("padding_token", self.padding_token,
+          "a token whose row lookups give no gradient (a tied head still does); default none", kCount);
   }
   bool operator==(const Embedding&) const = default;
 };

@@ -38,6 +38,7 @@ TokenEmbedding::TokenEmbedding(const arch::ArchSpec& spec, const ParameterFactor
       positions_(positions),
       d_model_(spec.d_model),
       scale_(factor_of(spec.embedding.scale)),
+      padding_(spec.embedding.padding_token.value_or(-1)),
       weight_(make.normal("weight", {spec.vocab_size, *spec.embedding.d_embed})) {
   add_parameter("weight", weight_);
   if (*spec.embedding.d_embed != spec.d_model) {
@@ -68,7 +69,7 @@ Tensor TokenEmbedding::position_rows(const Pass& pass, const Tensor& like) {
 }
 
 Tensor TokenEmbedding::forward(const Tensor& ids, Pass& pass) {
-  Tensor x = ops::embedding(weight_, ids);
+  Tensor x = ops::embedding(weight_, ids, {.padding = padding_});
   if (scale_ != 1.0) x = ops::scale(x, scale_);
   if (project_in_) x = project_in_->forward(x);
   const Tensor rows = position_rows(pass, x);

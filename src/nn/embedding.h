@@ -29,6 +29,7 @@ class TokenEmbedding final : public Module {
   PositionTables& positions_;
   int64_t d_model_;
   double scale_;
+  int64_t padding_;  ///< the token whose row gets no gradient here; -1: none
   Tensor weight_;
   std::optional<Linear> project_in_;
   std::optional<NormLayer> norm_;

@@ -44,6 +44,7 @@ const std::vector<Breach>& breaches() {
       {"falcon-tiny", {kBlock + "ffn=none"}, "parallel_needs_both"},
       {"falcon-tiny", {kBlock + "wiring.shared_norm=false", kBlock + "placement=post"}, "parallel_norms"},
       {"llama-tiny", {"norm.group_size=5"}, "norm_groups_divide"},
+      {"llama-tiny", {"vocab_size=96", "embedding.padding_token=96"}, "padding_token_known"},
       {"olmo-2-tiny", {kMixer + "qk_norm.norm={\"kind\":\"rms\",\"group_size\":3}"}, "norm_groups_divide"},
       {"llama-tiny", {kMixer + "n_heads=5", kMixer + "n_kv_heads=1"}, "head_dim_known"},
       {"llama-tiny", {kMixer + "n_kv_heads=3"}, "kv_heads_divide"},
@@ -72,6 +73,9 @@ const std::vector<Breach>& breaches() {
        {"layers=[{\"pattern\":[{\"mixer\":{\"kind\":\"attention\",\"n_heads\":4}},{\"mixer\":{\"kind\":\"attention\","
         "\"n_heads\":2}}]}]"},
        "shared_tables_agree"},
+      {"llama-tiny",
+       {"position={\"kind\":\"alibi\",\"rounding\":\"bf16\"}", kMixer + "soft_cap=2"},
+       "rounded_bias_uncapped"},
       {"mixtral-tiny", {kFfn + "top_k=5"}, "top_k_fits"},
       {"deepseek-tiny", {"layers[1].pattern[0].ffn.groups=3"}, "expert_groups_fit"},
       {"deepseek-tiny", {"layers[1].pattern[0].ffn.top_groups=3"}, "expert_groups_fit"},

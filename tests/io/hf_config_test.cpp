@@ -51,6 +51,23 @@ TEST(HfConfig, OldAndNewSpellingOfRopeMeanTheSame) {
   EXPECT_EQ(read(with(kLlama, {{"rope_scaling", nullptr}})), read(kLlama));
 }
 
+TEST(HfConfig, FamiliesThatRotateWholeHeadsSaySo) {
+  expect_refused(with(kLlama, {{"partial_rotary_factor", 0.5}}), {"partial_rotary_factor", "whole heads"});
+  expect_refused(with(kLlama, {{"rope_parameters", {{"partial_rotary_factor", 0.5}}}}), {"whole heads"});
+  EXPECT_EQ(read(with(kLlama, {{"partial_rotary_factor", 1.0}})), read(kLlama));
+  const Json glm = with(kLlama, {{"model_type", "glm"}, {"head_dim", 8}});
+  EXPECT_EQ(rope(read(glm)).rotary_dim, 4);
+  EXPECT_EQ(rope(read(with(glm, {{"rope_parameters", {{"partial_rotary_factor", 0.25}}}}))).rotary_dim, 2);
+}
+
+TEST(HfConfig, TheLengthOfTrainingStandsInFilesWhereItHasNoEffect) {
+  for (const char* const type : {"linear", "dynamic"}) {
+    const Json scaling = {{"rope_type", type}, {"factor", 2.0}};
+    EXPECT_EQ(read(with(kLlama, {{"rope_scaling", scaling}})),
+              read(with(kLlama, {{"rope_scaling", with(scaling, {{"original_max_position_embeddings", 16}})}})));
+  }
+}
+
 TEST(HfConfig, LayersOfBothKindsInBothSpellings) {
   const Json gemma = {
       {"model_type", "gemma3_text"}, {"hidden_size", 32},       {"num_attention_heads", 4}, {"head_dim", 8},
@@ -188,11 +205,26 @@ TEST(HfConfig, ScoresOfEachFamily) {
                         {"multi_query", false},
                         {"bias", true}});
   EXPECT_DOUBLE_EQ(std::get<arch::Alibi>(*attention(rw).position).slope_scale, 0.25);
+  EXPECT_EQ(std::get<arch::Alibi>(*attention(rw).position).rounding, arch::BiasRounding::bf16);
   EXPECT_EQ(*attention(rw).n_kv_heads, 2);
   EXPECT_TRUE(std::holds_alternative<arch::SerialWiring>(arch::layer_blocks(rw)[0]->wiring));
   const auto granite = read({{"model_type", "granite"}, {"logits_scaling", 8.0}, {"attention_multiplier", 0.5}});
   EXPECT_EQ(std::get<arch::ConstantScale>(granite.head.scale).value, 0.125);
   EXPECT_EQ(*attention(granite).scale, 0.5);
+}
+
+TEST(HfConfig, ThePaddingTokenOfFamiliesThatDoNotTrainIt) {
+  const auto token = [](const Json& config) { return read(config).embedding.padding_token; };
+  const Json olmo = with(kLlama, {{"model_type", "olmo"}});
+  EXPECT_EQ(token(kLlama), std::nullopt);
+  EXPECT_EQ(token(with(kLlama, {{"pad_token_id", 7}})), 7);
+  EXPECT_EQ(token(olmo), 1);
+  EXPECT_EQ(token(with(olmo, {{"pad_token_id", nullptr}})), std::nullopt);
+  EXPECT_EQ(token(with(kLlama, {{"pad_token_id", -1}})), 95);
+  EXPECT_EQ(token(with(kLlama, {{"pad_token_id", 96}})), std::nullopt);
+  EXPECT_EQ(token({{"model_type", "gpt2"}, {"pad_token_id", 7}}), std::nullopt);
+  EXPECT_EQ(token({{"model_type", "mamba"}}), std::nullopt);
+  expect_refused(with(kLlama, {{"pad_token_id", "seven"}}), {"pad_token_id", "seven"});
 }
 
 TEST(HfConfig, InfinityInEitherSpelling) {

@@ -149,6 +149,30 @@ TEST(HfWrite, RarerOptions) {
   }
 }
 
+TEST(HfWrite, TokensComeBackAsTheyWere) {
+  const TemporaryFolder temporary;
+  for (const char* const pad : {"null", "7", "-1", "200"}) {
+    SCOPED_TRACE(pad);
+    write_folder(temporary / "in",
+                 str(R"({"model_type": "olmo", "vocab_size": 96, "hidden_size": 32, "pad_token_id": )", pad,
+                     R"(, "bos_token_id": 3, "eos_token_id": [4, 5], "num_attention_heads": 4,
+                                       "num_hidden_layers": 1, "intermediate_size": 40})"));
+    const io::Checkpoint first = io::read_hf(temporary / "in", Device::cpu(1));
+    io::HfWriteOptions options;
+    options.replace = true;
+    io::write_hf(temporary / "out", first, options);
+    const io::Checkpoint again = io::read_hf(temporary / "out", Device::cpu(1));
+    EXPECT_EQ(first.tokens, again.tokens);
+    EXPECT_EQ(first.spec.embedding.padding_token, again.spec.embedding.padding_token);
+  }
+  // Where the two disagree, the architecture is right.
+  io::Checkpoint other = random_checkpoint(arch::load_preset("llama-tiny"));
+  other.spec.embedding.padding_token = 2;
+  other.tokens["pad_token_id"] = "5";
+  io::write_hf(temporary / "other", other);
+  EXPECT_EQ(io::read_hf(temporary / "other", Device::cpu(1)).spec.embedding.padding_token, 2);
+}
+
 TEST(HfWrite, AFreeMixIsRefusedWithTheNearestFamily) {
   const TemporaryFolder temporary;
   const auto mixed = random_checkpoint(

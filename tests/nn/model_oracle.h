@@ -262,7 +262,20 @@ class ModelOracle {
     while (2 * power <= heads) power *= 2;
     const double exponent = h < power ? static_cast<double>(h + 1) / static_cast<double>(power)
                                       : static_cast<double>(2 * (h - power) + 1) / static_cast<double>(2 * power);
-    return std::pow(2.0, -alibi.max_bias * exponent) * alibi.slope_scale;
+    return std::pow(2.0, -alibi.max_bias * exponent);
+  }
+
+  /// To the eight leading bits.
+  static double to_bf16(double value) {
+    int exponent = 0;
+    const double mantissa = std::frexp(value, &exponent);
+    return std::ldexp(std::nearbyint(std::ldexp(mantissa, 8)), exponent - 8);
+  }
+
+  static double alibi_bias(const arch::Alibi& alibi, int64_t heads, size_t h, size_t query, size_t key) {
+    const double steep = slope(alibi, heads, static_cast<int64_t>(h));
+    if (alibi.rounding == arch::BiasRounding::f32) return -alibi.slope_scale * steep * static_cast<double>(query - key);
+    return alibi.slope_scale * to_bf16(to_bf16(steep) * to_bf16(static_cast<double>(key)));
   }
 
   /// Rotates each head of x in place; scalings other than none and linear are not known here.
@@ -331,8 +344,7 @@ class ModelOracle {
           score *= S(*a.scale);
           if (a.soft_cap) score = S(*a.soft_cap) * std::tanh(score / S(*a.soft_cap));
           const auto distance = static_cast<int64_t>(i - j);
-          if (alibi != nullptr)
-            score -= S(slope(*alibi, a.n_heads, static_cast<int64_t>(h)) * static_cast<double>(distance));
+          if (alibi != nullptr) score += S(alibi_bias(*alibi, a.n_heads, h, i, j));
           if (t5 != nullptr) score += buckets[t5_bucket(distance, *t5) * heads + h];
           const bool seen = sees(a.pattern, static_cast<int64_t>(i), static_cast<int64_t>(j));
           scores[j] = seen ? std::exp(score) : S(0);

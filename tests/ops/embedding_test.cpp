@@ -26,6 +26,8 @@ TEST(Embedding, BadArgumentsAreNamed) {
   EXPECT_NE(message(table, ids, {.first_row = 1}).find("first_row 1"), std::string::npos);
   EXPECT_NE(message(table, ids, {.first_row = -1, .vocab = 9}).find("first_row -1"), std::string::npos);
   EXPECT_NE(message(table, ids, {.vocab = 3}).find("vocabulary of 3"), std::string::npos);
+  EXPECT_EQ(message(table, ids, {.padding = 3}), "");
+  EXPECT_NE(message(table, ids, {.padding = 4}).find("row 4"), std::string::npos);
   EXPECT_NE(message(table, ids, {.first_row = INT64_MAX, .vocab = 9}).find("first_row"), std::string::npos);
   EXPECT_NE(message(table, Tensor::from<int32_t>({0, 5}, {2}, device)).find("position [1] is 5"), std::string::npos);
 }
@@ -79,6 +81,29 @@ TEST(Embedding, GradientsAddUpInThePlaceWhereTheyAre) {
       EXPECT_EQ(tape.grad(table).dtype(), grad_dtype);
       EXPECT_EQ(tape.grad(table).to_vector<double>(), (std::vector<double>{0.5, 0.5, 0, 0, 1, 1}));
     }
+  }
+}
+
+TEST(Embedding, ThePaddingRowIsReadButGetsNoGradient) {
+  const Device device = Device::cpu(2);
+  const Tensor ids = Tensor::from<int64_t>({2, 0, 2, 1, 3}, {5}, device);
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    Tape tape;
+    Tensor table = Tensor::full({3, 2}, 1.0, dtype, device);
+    tape.watch(table);
+    // Rows 1 to 3 of a vocabulary of four.
+    const Tensor dy = Tensor::full({5, 2}, 0.25, dtype, device);
+    const Tensor padded = ops::embedding(table, ids, {.first_row = 1, .vocab = 4, .padding = 2});
+    EXPECT_EQ(padded.to_vector<double>(), (std::vector<double>{1, 1, 0, 0, 1, 1, 1, 1, 1, 1})) << dtype;
+    tape.backward({padded}, {dy});
+    EXPECT_EQ(tape.grad(table).to_vector<double>(), (std::vector<double>{0.25, 0.25, 0, 0, 0.25, 0.25})) << dtype;
+    // Beside a lookup without padding, whichever adds to the other.
+    Tape both;
+    both.watch(table);
+    const Tensor first = ops::embedding(table, ids, {.first_row = 1, .vocab = 4, .padding = 2});
+    const Tensor second = ops::embedding(table, ids, {.first_row = 1, .vocab = 4});
+    both.backward({first, second}, {dy, dy});
+    EXPECT_EQ(both.grad(table).to_vector<double>(), (std::vector<double>{0.5, 0.5, 0.5, 0.5, 0.5, 0.5})) << dtype;
   }
 }
 

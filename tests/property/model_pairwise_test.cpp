@@ -48,6 +48,7 @@ Factor positions() {
            {"longrope", scaled(R"("kind":"longrope","original_length":6,"short_factor":[1,1.1,1.2,1.3],)"
                                R"("long_factor":[1.5,2,3,4])")},
            {"alibi", {"position.kind=alibi"}},
+           {"alibi rounded", {"position.kind=alibi", "position.rounding=bf16", "position.slope_scale=0.3"}},
            {"t5", {"position.kind=t5", "position.buckets=6", "position.max_distance=10"}},
            {"t5 per layer",
             {"position.kind=t5", "position.buckets=8", "position.max_distance=10", "position.shared=false"}}}};
@@ -173,6 +174,7 @@ class Pairs {
     const std::string& placement = option(row, "placement");
     const bool parallel = wiring.starts_with("parallel");
     if (parallel && option(row, "ffn") == "none") return false;
+    if (option(row, "position") == "alibi rounded" && option(row, "scores") == "capped") return false;
     return !(wiring == "parallel, two norms" && (placement == "post" || placement == "residual_after_norm"));
   }
 

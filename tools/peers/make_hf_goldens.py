@@ -76,10 +76,61 @@ CASES = {
         n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2, n_shared_experts=2, moe_intermediate_size=24,
         first_k_dense_replace=1, routed_scaling_factor=1.5, norm_topk_prob=False,
         rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=0.7))),
+    "deepseek_v3_half_split": ("DeepseekV3", dict(
+        SIZES, num_key_value_heads=4, q_lora_rank=8, kv_lora_rank=8, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=12,
+        n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, n_shared_experts=1, moe_intermediate_size=24,
+        first_k_dense_replace=0, attention_bias=True, rope_interleave=False)),
+    "gpt_oss_plain": ("GptOss", dict(SIZES, head_dim=8, num_local_experts=4, num_experts_per_tok=1, attention_bias=False,
+                                     layer_types=["full_attention", "sliding_attention"], sliding_window=4,
+                                     rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    "gemma3_scaled": ("Gemma3Text", dict(
+        SIZES, head_dim=8, num_hidden_layers=3, sliding_window=8, attn_logit_softcapping=2.0, final_logit_softcapping=3.0,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"], rope_parameters=dict(
+            full_attention=dict(rope_type="linear", rope_theta=1000000.0, factor=8.0),
+            sliding_attention=dict(rope_type="default", rope_theta=10000.0)))),
+    "qwen2_layer_types": ("Qwen2", dict(SIZES, num_hidden_layers=3, use_sliding_window=True, sliding_window=6,
+                                        layer_types=["sliding_attention", "full_attention", "sliding_attention"])),
+    "qwen3_biased": ("Qwen3", dict(SIZES, head_dim=16, attention_bias=True, use_sliding_window=True, sliding_window=6,
+                                   max_window_layers=1, tie_word_embeddings=True)),
+    "smollm3_windows": ("SmolLM3", dict(SIZES, num_hidden_layers=4, pad_token_id=0, no_rope_layer_interval=2,
+                                        use_sliding_window=True, sliding_window=6, attention_bias=True, mlp_bias=True)),
+    "falcon_one_norm": ("Falcon", dict(ALIBI, new_decoder_architecture=True, num_kv_heads=2, num_ln_in_parallel_attn=1,
+                                       ffn_hidden_size=48, activation="gelu")),
+    "falcon_alibi_grouped": ("Falcon", dict(ALIBI, alibi=True, new_decoder_architecture=True, num_kv_heads=2, bias=True)),
+    "falcon_alibi_long": ("Falcon", dict(ALIBI, alibi=True, new_decoder_architecture=False, multi_query=False,
+                                         parallel_attn=True)),
+    "gpt_neox_no_bias": ("GPTNeoX", dict(vocab_size=96, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                                         intermediate_size=56, max_position_embeddings=64, attention_bias=False,
+                                         hidden_act="relu", tie_word_embeddings=True)),
+    "gpt2_scales": ("GPT2", dict(vocab_size=96, n_embd=32, n_layer=3, n_head=4, n_positions=64,
+                                 scale_attn_by_inverse_layer_idx=True, reorder_and_upcast_attn=True)),
+    "gpt_bigcode_unscaled": ("GPTBigCode", dict(vocab_size=96, n_embd=32, n_layer=2, n_head=4, n_positions=64,
+                                                scale_attn_weights=False, scale_attention_softmax_in_fp32=False)),
+    "mpt_clipped": ("Mpt", dict(vocab_size=96, d_model=32, n_heads=4, n_layers=2, max_seq_len=64,
+                                attn_config=dict(clip_qkv=0.1, softmax_scale=0.5))),
+    "stablelm_linear": ("StableLm", dict(SIZES, num_key_value_heads=4, rope_parameters=dict(
+        rope_type="linear", rope_theta=10000.0, factor=3.0, partial_rotary_factor=0.5))),
+    "phi3_partial": ("Phi3", dict(SIZES, pad_token_id=None, partial_rotary_factor=0.5, sliding_window=8)),
+    "olmo_biased": ("Olmo", dict(SIZES, num_key_value_heads=1, attention_bias=True, clip_qkv=0.2, pad_token_id=-1)),
+    "mamba_rank": ("Mamba", dict(vocab_size=96, hidden_size=32, num_hidden_layers=2, state_size=4, time_step_rank=5,
+                                 conv_kernel=3, expand=3)),
+    "mamba2_limits": ("Mamba2", dict(vocab_size=96, hidden_size=32, num_hidden_layers=2, state_size=16, head_dim=16,
+                                     num_heads=4, n_groups=1, chunk_size=16, time_step_limit=(0.05, 0.5), use_bias=True,
+                                     use_conv_bias=False, tie_word_embeddings=True)),
+    "granite_biased": ("Granite", dict(SIZES, attention_bias=True, mlp_bias=True, attention_multiplier=0.5)),
+    "nemotron_gelu": ("Nemotron", dict(SIZES, head_dim=16, hidden_act="gelu", attention_bias=True, mlp_bias=True,
+                                       partial_rotary_factor=0.25)),
+    "glm_plain": ("Glm", dict(SIZES, head_dim=8, attention_bias=False, pad_token_id=None, tie_word_embeddings=True)),
+    "cohere2_full": ("Cohere2", dict(SIZES, layer_types=["full_attention", "full_attention"], attention_bias=True)),
+    "opt_bare": ("OPT", dict(vocab_size=96, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=56,
+                             max_position_embeddings=64, word_embed_proj_dim=32, enable_bias=False,
+                             layer_norm_elementwise_affine=False, activation_function="gelu", tie_word_embeddings=False)),
+    "starcoder2_bare": ("Starcoder2", dict(SIZES, use_bias=False, hidden_act="relu", tie_word_embeddings=False)),
+    "llama_padding_tied": ("Llama", dict(SIZES, pad_token_id=7, tie_word_embeddings=True, hidden_act="gelu")),
     "gpt2_untied": ("GPT2", dict(vocab_size=96, n_embd=32, n_layer=2, n_head=4, n_positions=64, tie_word_embeddings=False,
                                  activation_function="relu", n_inner=48)),
 }
-LENGTHS = {"llama_dynamic_beyond": 40, "phi3_longrope": 40, "gpt_oss": 40, "deepseek_v3_direct_q": 40}
+LENGTHS = {"falcon_alibi_long": 600, "llama_dynamic_beyond": 40, "phi3_longrope": 40, "gpt_oss": 40, "deepseek_v3_direct_q": 40}
 
 
 def make(name, folder):
@@ -87,7 +138,7 @@ def make(name, folder):
     torch.manual_seed(sum(name.encode()))
     config = getattr(transformers, family + "Config")(**arguments)
     config._attn_implementation = "eager"
-    model = getattr(transformers, family.removesuffix("Text") + "ForCausalLM")(config).float().eval()
+    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
     with torch.no_grad():
         for key, value in list(model.named_parameters()) + [b for b in model.named_buffers() if "correction_bias" in b[0]]:
             if key.endswith(("A_log", ".D", "dt_bias")):
@@ -99,7 +150,9 @@ def make(name, folder):
     if name.endswith("bf16"):
         model = model.bfloat16()
     model.save_pretrained(folder, max_shard_size="20KB" if name.endswith("shards") else "5GB")
-    model = model.float()
+    if name.endswith("bf16"):  # casting also rounded the buffers of the rotation
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager").eval()
     length = LENGTHS.get(name, 24)
     ids = torch.randint(0, 96, (2, length))
     logits = model(input_ids=ids, use_cache=False).logits

@@ -40,6 +40,13 @@ std::string torch_name(DType dtype) {
   }
 }
 
+/// What a family that trains no padding row makes of a token id: the row, or null.
+Json meaning_of(const Json& token, int64_t vocab_size) {
+  if (!token.is_number_integer()) return {};
+  const int64_t row = token.get<int64_t>() + (token.get<int64_t>() < 0 ? vocab_size : 0);
+  return row >= 0 && row < vocab_size ? Json(row) : Json();
+}
+
 }  // namespace
 
 Config read_config(std::string_view text, const std::string& name) {
@@ -78,8 +85,9 @@ std::string write_config(const Family& family, const arch::ArchSpec& resolved, c
   for (const char* key : kTokens) {
     // Unset rather than absent: a family's default may lie outside of this vocabulary.
     const auto found = tokens.find(key);
-    json[key] = found == tokens.end() ? Json() : Json::parse(found->second, nullptr, false);
-    if (json[key].is_discarded()) json[key] = Json();
+    const Json given = found == tokens.end() ? Json() : Json::parse(found->second, nullptr, false);
+    const bool said = json.contains(key) && meaning_of(given, resolved.vocab_size) != json[key];
+    if (!said) json[key] = given.is_discarded() ? Json() : given;
   }
   json["torch_dtype"] = torch_name(dtype);
   json["use_cache"] = true;

@@ -15,7 +15,7 @@ namespace lamina::io::hf {
 /// How a family spells its rotation.
 struct RopeKeys {
   double theta = 10000.0;                     ///< where the file does not say
-  double fraction = 1.0;                      ///< of a head that is rotated, where the file does not say
+  std::optional<double> fraction;             ///< of a head that is rotated, by default; unset: always the whole head
   std::string_view theta_key = "rope_theta";  ///< old spelling, beside rope_scaling
   std::string_view fraction_key = "partial_rotary_factor";
   bool longrope_only = false;                  ///< other scalings are refused; the length of training may stand outside

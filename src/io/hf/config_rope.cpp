@@ -187,7 +187,10 @@ void ConfigMap::read_rope(const Json* object, arch::Rope& rope, const Draft& dra
     return given ? *given : outside.value_or(otherwise);
   };
   rope.theta = agreed("rope_theta", theta, keys.theta);
-  rope.fraction = agreed("partial_rotary_factor", fraction, keys.fraction);
+  rope.fraction = agreed("partial_rotary_factor", fraction, keys.fraction.value_or(1.0));
+  if (!keys.fraction && rope.fraction != 1.0) {
+    fail("partial_rotary_factor", str(rope.fraction, ", but this family rotates whole heads; remove the key"));
+  }
   std::optional<int64_t> outside;
   if (keys.longrope_only) entry(kOriginal, outside, 4096);
   const std::string old_type = inside.text("type");
@@ -202,15 +205,15 @@ void ConfigMap::read_rope(const Json* object, arch::Rope& rope, const Draft& dra
     wrong("rope_type", "\"" + type + "\" is not for this family, only default and longrope");
   }
   rope.scaling = read_scaling(inside, type, draft.spec.context, outside, wrong);
-  // Left over from another spelling, without effect.
-  if (type == "default") inside.number(kOriginal);
+  // Without effect here, but files give it.
+  if (type == "default" || type == "linear" || type == "dynamic") inside.number(kOriginal);
   inside.finish(type);
 }
 
 void ConfigMap::write_rope(const arch::Rope& rope, const RopeKeys& keys, Json& object) const {
   std::visit([&object](const auto& scaling) { write_scaling(scaling, object); }, rope.scaling);
   object["rope_theta"] = rope.theta;
-  if (!keys.fraction_key.empty() && (rope.fraction != 1.0 || keys.fraction != 1.0)) {
+  if (!keys.fraction_key.empty() && (rope.fraction != 1.0 || keys.fraction.value_or(1.0) != 1.0)) {
     object["partial_rotary_factor"] = rope.fraction;
   }
 }
@@ -234,7 +237,7 @@ void ConfigMap::rope(Draft& draft, const RopeKeys& keys) {
 
 void ConfigMap::local_and_global_rope(Draft& draft, double local_theta, double global_theta) {
   RopeKeys global{global_theta};
-  RopeKeys local{local_theta, 1.0, "rope_local_base_freq"};
+  RopeKeys local{local_theta, {}, "rope_local_base_freq"};
   global.fraction_key = local.fraction_key = "";
   arch::Rope& rope = need(draft.rope);
   arch::Rope& near = need(draft.local);

@@ -43,6 +43,14 @@ void layers(ConfigMap& map, std::string_view keys, Draft& draft, int64_t otherwi
   }
 }
 
+void padding(ConfigMap& map, Draft& draft, std::optional<int64_t> otherwise) {
+  std::optional<int64_t>& token = draft.spec.embedding.padding_token;
+  const int64_t tokens = draft.spec.vocab_size;
+  map.entry("pad_token_id", token, otherwise);
+  if (token && *token < 0 && tokens > 0) *token += tokens;
+  if (token && (*token < 0 || *token >= tokens)) token.reset();
+}
+
 arch::Attention& decoder(ConfigMap& map, Draft& draft, const DecoderSizes& otherwise) {
   auto& a = map.as<arch::Attention>(draft.block.mixer);
   map.entry("vocab_size", draft.spec.vocab_size, otherwise.vocab_size);

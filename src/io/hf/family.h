@@ -53,6 +53,9 @@ struct DecoderSizes {
 };
 /// vocab_size, hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, max_position_embeddings.
 arch::Attention& decoder(ConfigMap& map, Draft& draft, const DecoderSizes& otherwise);
+/// pad_token_id of a family whose lookups give that token's row no gradient. As PyTorch reads it: a negative one counts
+/// from the end; one that is no token is none.
+void padding(ConfigMap& map, Draft& draft, std::optional<int64_t> otherwise = {});
 /// The number of layers, within reason: lists per layer are made of it.
 void layers(ConfigMap& map, std::string_view keys, Draft& draft, int64_t otherwise);
 /// intermediate_size and the activation of a gated feed-forward without biases.

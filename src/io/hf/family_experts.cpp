@@ -19,6 +19,7 @@ void mixtral(ConfigMap& m, Draft& d) {
   m.constant(moe.renormalise, true);
   rms(m, d, "rms_norm_eps", 1e-5);
   tied(m, d, false);
+  padding(m, d);
   m.rope(d, {1000000.0});
   window_everywhere(m, d, {});
 }
@@ -79,6 +80,7 @@ void qwen3_moe(ConfigMap& m, Draft& d) {
   }
   rms(m, d, "rms_norm_eps", 1e-6);
   tied(m, d, false);
+  padding(m, d);
   m.rope(d, {});
   m.constant(a.qk_norm, PerHeadQkNorm{});
   m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
@@ -133,6 +135,7 @@ void deepseek_v3(ConfigMap& m, Draft& d) {
   m.constant(a.norm_eps, 1e-6);
   rms(m, d, "rms_norm_eps", 1e-6);
   tied(m, d, false);
+  padding(m, d);
   RopeKeys keys;
   keys.fraction_key = "";
   m.rope(d, keys);
@@ -184,6 +187,7 @@ void gpt_oss(ConfigMap& m, Draft& d) {
   m.only("swiglu_limit", {"7.0", "7"}, "the family cuts at 7");
   rms(m, d, "rms_norm_eps", 1e-5);
   tied(m, d, false);
+  padding(m, d);
   RopeKeys keys{150000.0};
   keys.scaling = &gpt_oss_scaling();
   m.rope(d, keys);

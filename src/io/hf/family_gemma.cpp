@@ -27,6 +27,7 @@ Attention& gemma_base(ConfigMap& m, Draft& d, const DecoderSizes& sizes, int64_t
   m.constant(m.as<RmsNorm>(d.spec.norm).offset, 1.0);
   m.constant(d.spec.embedding.scale, SqrtWidthScale{});
   tied(m, d, true);
+  padding(m, d, 0);
   m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
   m.only("use_bidirectional_attention", {"null", "false"}, "models that see the future are not read");
   return a;
@@ -84,6 +85,7 @@ Attention& cohere_base(ConfigMap& m, Draft& d, double theta) {
   gated(m, d.block.ffn, 22528);
   layer_norm(m, d, "layer_norm_eps", 1e-5, false);
   tied(m, d, true);
+  padding(m, d, 0);
   m.rope(d, {theta});
   m.constant(m.need(d.rope).pairing, Pairing::interleaved);
   m.constant(d.block.wiring, ParallelWiring{});

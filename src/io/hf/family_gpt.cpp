@@ -214,10 +214,10 @@ void falcon(ConfigMap& m, Draft& d) {
   keys.fraction_key = "";
   if (!alibi || m.reading()) m.rope(d, keys);
   if (m.reading() && alibi) {
-    // Scores are scaled after the bias is added.
+    // Scores are scaled after the bias is added, which the family computes in bf16.
     const double width = a.n_heads > 0 ? static_cast<double>(d.spec.d_model / a.n_heads) : 1.0;
     d.rope.reset();
-    d.spec.position = Alibi{.slope_scale = 1.0 / std::sqrt(width)};
+    d.spec.position = Alibi{.slope_scale = 1.0 / std::sqrt(width), .rounding = BiasRounding::bf16};
   }
   m.ignore({"apply_residual_connection_post_layernorm", "rotary"});
 }
@@ -242,6 +242,7 @@ void opt(ConfigMap& m, Draft& d) {
   m.entry("_remove_final_layer_norm", removed, false);
   m.constant(d.spec.final_norm, before && !removed);
   tied(m, d, true);
+  padding(m, d, 1);
   m.constant(m.as<LearnedPosition>(d.spec.position).offset, 2);
   m.ignore({"layerdrop", "init_std", "output_projection"});
 }

@@ -16,6 +16,7 @@ void llama(ConfigMap& m, Draft& d) {
   GatedFfn& f = gated(m, d.block.ffn, 11008);
   rms(m, d, "rms_norm_eps", 1e-6);
   tied(m, d, false);
+  padding(m, d);
   m.rope(d, {});
   m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
   m.flags("mlp_bias", {&f.bias}, false);
@@ -27,6 +28,7 @@ void mistral(ConfigMap& m, Draft& d) {
   gated(m, d.block.ffn, 14336);
   rms(m, d, "rms_norm_eps", 1e-6);
   tied(m, d, false);
+  padding(m, d);
   m.rope(d, {});
   window_everywhere(m, d, 4096);
 }
@@ -48,6 +50,7 @@ void qwen2(ConfigMap& m, Draft& d) {
   gated(m, d.block.ffn, 22016);
   rms(m, d, "rms_norm_eps", 1e-6);
   tied(m, d, false);
+  padding(m, d);
   m.rope(d, {});
   m.constant(a.bias, {true, true, true, false});
   qwen_windows(m, d);
@@ -59,6 +62,7 @@ void qwen3(ConfigMap& m, Draft& d) {
   gated(m, d.block.ffn, 22016);
   rms(m, d, "rms_norm_eps", 1e-6);
   tied(m, d, false);
+  padding(m, d);
   m.rope(d, {});
   m.constant(a.qk_norm, PerHeadQkNorm{});
   m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
@@ -71,6 +75,7 @@ void olmo(ConfigMap& m, Draft& d) {
   gated(m, d.block.ffn, 11008);
   m.constant(d.spec.norm, LayerNormNoParams{1e-5});
   tied(m, d, false);
+  padding(m, d, 1);
   m.rope(d, {});
   m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
   m.entry("clip_qkv", a.clip_qkv, {});
@@ -82,6 +87,7 @@ void olmo2(ConfigMap& m, Draft& d) {
   gated(m, d.block.ffn, 11008);
   rms(m, d, "rms_norm_eps", 1e-5);
   tied(m, d, false);
+  padding(m, d, 1);
   m.rope(d, {});
   m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
   m.constant(a.qk_norm, WholeQkNorm{});
@@ -111,6 +117,7 @@ void granite(ConfigMap& m, Draft& d) {
   GatedFfn& f = gated(m, d.block.ffn, 11008);
   rms(m, d, "rms_norm_eps", 1e-6);
   tied(m, d, false);
+  padding(m, d);
   m.rope(d, {});
   m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
   m.flags("mlp_bias", {&f.bias}, false);
@@ -131,6 +138,7 @@ void smollm3(ConfigMap& m, Draft& d) {
   GatedFfn& f = gated(m, d.block.ffn, 11008);
   rms(m, d, "rms_norm_eps", 1e-6);
   tied(m, d, true);
+  padding(m, d, 128004);
   m.rope(d, {2000000.0});
   m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
   m.flags("mlp_bias", {&f.bias}, false);
@@ -152,6 +160,7 @@ void glm(ConfigMap& m, Draft& d) {
   gated(m, d.block.ffn, 13696);
   rms(m, d, "rms_norm_eps", 1.5625e-7);
   tied(m, d, false);
+  padding(m, d, 151329);
   m.rope(d, {10000.0, 0.5});
   m.constant(m.need(d.rope).pairing, Pairing::interleaved);
   m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v}, true);
@@ -170,6 +179,7 @@ void stablelm(ConfigMap& m, Draft& d) {
   gated(m, d.block.ffn, 6912);
   const double eps = layer_norm(m, d, "layer_norm_eps", 1e-5).eps;
   tied(m, d, false);
+  padding(m, d);
   m.rope(d, {10000.0, 0.25});
   m.flags("use_qkv_bias", {&a.bias.q, &a.bias.k, &a.bias.v}, false);
   bool normed = !std::holds_alternative<NoQkNorm>(a.qk_norm);
@@ -193,6 +203,7 @@ void nemotron(ConfigMap& m, Draft& d) {
   PlainFfn& f = plain(m, d, "intermediate_size", 24576, "hidden_act", "relu2");
   m.constant(layer_norm(m, d, "norm_eps", 1e-5).offset, 1.0);
   tied(m, d, false);
+  padding(m, d);
   m.rope(d, {10000.0, 0.5});
   m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
   m.flags("mlp_bias", {&f.bias}, false);
@@ -204,6 +215,7 @@ void starcoder2(ConfigMap& m, Draft& d) {
   PlainFfn& f = plain(m, d, "intermediate_size", 12288, "hidden_act|activation_function", "gelu_pytorch_tanh");
   layer_norm(m, d, "norm_epsilon", 1e-5);
   tied(m, d, true);
+  padding(m, d);
   m.rope(d, {});
   m.flags("use_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o, &f.bias}, true);
   window_everywhere(m, d, {});

@@ -11,6 +11,7 @@ void phi(ConfigMap& m, Draft& d) {
   m.constant(plain(m, d, "intermediate_size", 8192, "hidden_act", "gelu_new").bias, true);
   const double eps = layer_norm(m, d, "layer_norm_eps", 1e-5).eps;
   tied(m, d, false);
+  padding(m, d);
   m.rope(d, {10000.0, 0.5});
   m.constant(a.bias, {true, true, true, true});
   bool normed = !std::holds_alternative<NoQkNorm>(a.qk_norm);
@@ -38,7 +39,9 @@ void phi3(ConfigMap& m, Draft& d) {
   gated(m, d.block.ffn, 8192);
   rms(m, d, "rms_norm_eps", 1e-5);
   tied(m, d, false);
+  padding(m, d, 32000);
   RopeKeys keys;
+  keys.fraction = 1.0;
   keys.longrope_only = true;
   m.rope(d, keys);
   window_everywhere(m, d, {});

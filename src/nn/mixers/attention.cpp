@@ -6,6 +6,7 @@
 
 #include "lamina/nn/mixers/head_norm.h"
 #include "lamina/nn/mixers/key_value_cache.h"
+#include "lamina/nn/mixers/rounded_alibi.h"
 #include "lamina/nn/position_tables.h"
 #include "lamina/nn/projection.h"
 #include "lamina/nn/weight_table.h"
@@ -52,6 +53,7 @@ class AttentionMixer final : public Mixer {
   std::optional<WeightTable> t5_;
   std::vector<float> slopes_;
   Tensor slopes_tensor_;  ///< on the device where it was last needed
+  std::optional<RoundedAlibi> rounded_alibi_;
   Linear o_;
 };
 
@@ -75,7 +77,14 @@ AttentionMixer::AttentionMixer(const arch::ArchSpec& spec, const arch::Attention
     add_parameter("sinks", sinks_);
   }
   if (const auto* rope = std::get_if<arch::Rope>(&*a.position)) rotary_ = &positions.rotary(*rope);
-  if (const auto* alibi = std::get_if<arch::Alibi>(&*a.position)) slopes_ = slopes_of(*alibi, a.n_heads);
+  if (const auto* alibi = std::get_if<arch::Alibi>(&*a.position)) {
+    if (alibi->rounding == arch::BiasRounding::bf16) {
+      const std::vector<float> slopes = slopes_of({.max_bias = alibi->max_bias}, a.n_heads);
+      rounded_alibi_.emplace(slopes, *a.n_kv_heads, alibi->slope_scale / *a.scale);
+    } else {
+      slopes_ = slopes_of(*alibi, a.n_heads);
+    }
+  }
   if (const auto* t5 = std::get_if<arch::T5Bias>(&*a.position); t5 != nullptr && !t5->shared) {
     t5_.emplace(Shape{t5->buckets, a.n_heads}, make.at("position"));
     add_child("position", *t5_);
@@ -120,6 +129,10 @@ Tensor AttentionMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
     q = rotary_->rotate(q, pass);
     k = rotary_->rotate(k, pass);
   }
+  if (rounded_alibi_) {
+    q = rounded_alibi_->extend_queries(q);
+    k = rounded_alibi_->extend_keys(k, pass);
+  }
   // Kept for backward, a view of the joined projection would keep q's and k's unused parts alive too.
   if (cache == nullptr && !k.shares_memory_with(v)) v = v.contiguous();
   const Tensor y = cache == nullptr ? ops::attention(q, k, v, options(pass), extras(q, pass))
@@ -157,7 +170,8 @@ Tensor AttentionMixer::attend_rows(const Tensor& q, const Pass& pass_in, KeyValu
 std::unique_ptr<LayerCache> AttentionMixer::make_cache(int64_t batch, int64_t capacity, DType dtype,
                                                        const Device& device) const {
   const int64_t heads = *spec_.n_kv_heads;
-  return std::make_unique<KeyValueCache>(Tensor::empty({batch, heads, capacity, *spec_.head_dim}, dtype, device),
+  const int64_t width = *spec_.head_dim + (rounded_alibi_ ? rounded_alibi_->width() : 0);
+  return std::make_unique<KeyValueCache>(Tensor::empty({batch, heads, capacity, width}, dtype, device),
                                          Tensor::empty({batch, heads, capacity, *spec_.v_head_dim}, dtype, device));
 }
 

@@ -14,10 +14,11 @@ Tensor usable_accumulator(const Backward& b, DType dtype) {
   return usable ? grad : Tensor();
 }
 
-void run_backward(Backward& b, const Shape& shape, DType dtype, int64_t first_row) {
+void run_backward(Backward& b, const Shape& shape, DType dtype, const EmbeddingOptions& options) {
   EmbeddingBackward back;
   back.ids = b.saved(0);
-  back.first_row = first_row;
+  back.first_row = options.first_row;
+  back.padding = options.padding;
   back.dy = b.grad();
   back.dtable = usable_accumulator(b, dtype);
   back.accumulate = back.dtable.defined();
@@ -43,6 +44,8 @@ Tensor embedding(const Tensor& table, const Tensor& ids, const EmbeddingOptions&
   LAMINA_CHECK(options.first_row >= 0 && rows <= vocab && options.first_row <= vocab - rows, op, ": the table's ", rows,
                " rows from first_row ", options.first_row, " do not lie within the vocabulary of ", vocab,
                "; fix first_row or vocab");
+  LAMINA_CHECK(options.padding < vocab, op, ": padding is row ", options.padding, " of a vocabulary of ", vocab,
+               "; give a row of it, or -1 for none");
 
   EmbeddingForward args;
   args.table = table.contiguous();
@@ -54,10 +57,9 @@ Tensor embedding(const Tensor& table, const Tensor& ids, const EmbeddingOptions&
   args.y = Tensor::empty(shape, table.dtype(), table.device());
   LAMINA_LAUNCH(table.device(), (Work{0, 2 * args.y.nbytes() + args.ids.nbytes()}), embedding_forward, args);
 
-  record(op, {table}, {args.y}, {args.ids},
-         [table_shape = table.shape(), dtype = table.dtype(), first_row = options.first_row](Backward& b) {
-           run_backward(b, table_shape, dtype, first_row);
-         });
+  record(op, {table}, {args.y}, {args.ids}, [table_shape = table.shape(), dtype = table.dtype(), options](Backward& b) {
+    run_backward(b, table_shape, dtype, options);
+  });
   return args.y;
 }
 

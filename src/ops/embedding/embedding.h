@@ -10,6 +10,8 @@ struct EmbeddingOptions {
   /// tables is the whole embedding.
   int64_t first_row = 0;
   int64_t vocab = 0;
+  /// A row of the vocabulary that gets no gradient, as a token that only fills up batches has; negative: none.
+  int64_t padding = -1;
 };
 
 /// y[...] = table[ids[...]]
@@ -18,7 +20,7 @@ struct EmbeddingOptions {
 ///   y      [..., width]    table's type, on the device of both
 ///
 /// Backward: dtable[r] = Σ dy at the positions where ids is r, summed in the order of the positions in f32 (f64 for
-/// f64), so that the bits depend on nothing else.
+/// f64), so that the bits depend on nothing else. The padding row gets none.
 Tensor embedding(const Tensor& table, const Tensor& ids, const EmbeddingOptions& options = {});
 
 /// What the kernels are given; `ids` is dense i64.
@@ -32,6 +34,7 @@ struct EmbeddingForward {
 struct EmbeddingBackward {
   Tensor ids;
   int64_t first_row;
+  int64_t padding;  ///< the id that is passed over; negative: none
   Tensor dy;
   Tensor dtable;    ///< [rows, width] in dy's type or its accumulation type
   bool accumulate;  ///< add to what dtable holds instead of replacing it

@@ -76,15 +76,16 @@ Sorted sort_by_row(const EmbeddingBackward& args) {
   // it.
   int64_t* next = sorted.starts.data<int64_t>() + 1;
   int64_t* order = sorted.order.data<int64_t>();
-  const auto held = [&](int64_t row) { return row >= 0 && row < rows; };
+  const int64_t padding = args.padding < 0 ? -1 : args.padding - args.first_row;
+  const auto counts = [&](int64_t row) { return row >= 0 && row < rows && row != padding; };
   for (int64_t i = 0; i < count; ++i) {
     const int64_t row = ids[i] - args.first_row;
-    if (held(row)) ++next[row + 1];
+    if (counts(row)) ++next[row + 1];
   }
   for (int64_t r = 0; r < rows; ++r) next[r + 1] += next[r];
   for (int64_t i = 0; i < count; ++i) {
     const int64_t row = ids[i] - args.first_row;
-    if (held(row)) order[next[row]++] = i;
+    if (counts(row)) order[next[row]++] = i;
   }
   return sorted;
 }
