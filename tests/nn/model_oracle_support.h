@@ -34,7 +34,9 @@ inline void expect_oracle(const NamedSpec& named) {
 inline bool oracle_knows(const arch::ArchSpec& spec) {
   for (const arch::Block* block : arch::layer_blocks(spec)) {
     const auto* attention = std::get_if<arch::Attention>(&block->mixer);
-    const auto* rope = attention == nullptr ? nullptr : std::get_if<arch::Rope>(&*attention->position);
+    if (attention == nullptr || std::holds_alternative<arch::TransformerXl>(*attention->position)) return false;
+    if (std::holds_alternative<arch::Moe>(block->ffn)) return false;
+    const auto* rope = std::get_if<arch::Rope>(&*attention->position);
     if (rope != nullptr && rope->scaling.index() > 1) return false;
   }
   return true;

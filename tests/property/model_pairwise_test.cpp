@@ -1,5 +1,6 @@
-// Every pair of options of a dense decoder meets in some small model, and each such model agrees with plain loops, has
-// the gradient that differences show, and decodes with a cache what a forward over all tokens gives.
+// Every pair of options that may stand together meets in some small model, and each such model has the gradient that
+// differences show, decodes with a cache what a forward over all tokens gives, and, where it is dense, agrees with
+// plain loops.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -50,8 +51,39 @@ Factor positions() {
            {"alibi", {"position.kind=alibi"}},
            {"alibi rounded", {"position.kind=alibi", "position.rounding=bf16", "position.slope_scale=0.3"}},
            {"t5", {"position.kind=t5", "position.buckets=6", "position.max_distance=10"}},
+           {"transformer_xl", {"position.kind=transformer_xl"}},
            {"t5 per layer",
             {"position.kind=t5", "position.buckets=8", "position.max_distance=10", "position.shared=false"}}}};
+}
+
+/// First of all factors: the others change what it leaves.
+Factor mixers() {
+  const std::string mixer = kBlock + "mixer=";
+  return {"mixer",
+          {{"attention", {}},
+           {"mla",
+            {mixer + R"({"kind":"mla","n_heads":4,"q_lora_rank":12,"kv_lora_rank":8,"qk_nope":8,"qk_rope":4,)"
+                     R"("v_head_dim":8})"}},
+           {"mamba", {mixer + R"({"kind":"mamba","state":4,"dt_rank":2})"}},
+           {"mamba2", {mixer + R"({"kind":"mamba2","state":6,"head_dim":8,"groups":2,"chunk":4})"}},
+           {"s4d", {mixer + R"({"kind":"s4d","state":6})"}}}};
+}
+
+Factor feed_forwards() {
+  const std::string ffn = kBlock + "ffn=";
+  return {"ffn",
+          {{"swiglu", {}},
+           {"geglu", {kFfn + "gate=geglu_tanh", kFfn + "bias=true"}},
+           {"limited", {kFfn + "alpha=1.7", kFfn + "limit=0.5", kFfn + "up_offset=1"}},
+           {"plain", {kFfn + "kind=plain", kFfn + "bias=true"}},
+           {"relu2", {kFfn + "kind=plain", kFfn + "activation=relu2"}},
+           {"experts", {ffn + R"({"kind":"moe","experts":4,"top_k":2,"expert":{"kind":"gated","d_ff":24}})"}},
+           {"switch", {ffn + R"({"kind":"moe","experts":4,"top_k":1,"expert":{"kind":"plain","d_ff":24}})"}},
+           {"shared experts",
+            {ffn + R"({"kind":"moe","experts":6,"top_k":2,"score":"sigmoid","renormalise":true,"weight_scale":1.5,)"
+                   R"("selection_bias":true,"groups":3,"top_groups":2,"shared_experts":1,)"
+                   R"("expert":{"kind":"gated","d_ff":16}})"}},
+           {"none", {kFfn + "kind=none"}}}};
 }
 
 std::vector<Factor> factors() {
@@ -63,6 +95,7 @@ std::vector<Factor> factors() {
     placement.options.push_back({place, {kBlock + "placement=" + place}});
   }
   return {
+      mixers(),
       norms(),
       positions(),
       placement,
@@ -88,13 +121,7 @@ std::vector<Factor> factors() {
         {"strided", {pattern + "kind=strided", pattern + "window=2", pattern + "stride=3"}},
         {"bigbird", {pattern + "kind=bigbird", pattern + "block=2", pattern + "random_blocks=0"}}}},
       {"sinks", {{"none", {}}, {"sinks", {kMixer + "sinks=true"}}}},
-      {"ffn",
-       {{"swiglu", {}},
-        {"geglu", {kFfn + "gate=geglu_tanh", kFfn + "bias=true"}},
-        {"limited", {kFfn + "alpha=1.7", kFfn + "limit=0.5", kFfn + "up_offset=1"}},
-        {"plain", {kFfn + "kind=plain", kFfn + "bias=true"}},
-        {"relu2", {kFfn + "kind=plain", kFfn + "activation=relu2"}},
-        {"none", {kFfn + "kind=none"}}}},
+      feed_forwards(),
       {"embedding",
        {{"plain", {}},
         {"scaled", {"embedding.scale.kind=sqrt_d_model"}},
@@ -168,13 +195,41 @@ class Pairs {
     throw Error("no factor is called " + factor);
   }
 
+  bool is_default(const Row& row, const std::string& factor) const {
+    const std::string& chosen = option(row, factor);
+    return chosen.empty() || chosen == first_option(factor);
+  }
+
+  const std::string& first_option(const std::string& factor) const {
+    for (const Factor& one : factors_) {
+      if (one.name == factor) return one.options.front().first;
+    }
+    throw Error("no factor is called " + factor);
+  }
+
+  /// Mixers other than attention have few of its options, and positions of their own.
+  bool fits_mixer(const Row& row, const std::string& mixer, const std::string& position) const {
+    for (const char* factor : {"heads", "values", "bias", "qk norm", "clip", "sinks"}) {
+      if (!is_default(row, factor)) return false;
+    }
+    const auto among = [&](const std::set<std::string>& names) {
+      return position.empty() || names.count(position) > 0;
+    };
+    if (mixer == "mla") return among({"none", "rope", "linear", "ntk", "dynamic_ntk", "yarn", "llama3"});
+    return is_default(row, "scores") && is_default(row, "pattern") && among({"none", "learned", "sinusoidal"});
+  }
+
   /// What the rules of architectures forbid.
   bool allowed(const Row& row) const {
     const std::string& wiring = option(row, "wiring");
     const std::string& placement = option(row, "placement");
     const bool parallel = wiring.starts_with("parallel");
     if (parallel && option(row, "ffn") == "none") return false;
-    if (option(row, "position") == "alibi rounded" && option(row, "scores") == "capped") return false;
+    const std::string& position = option(row, "position");
+    if (position == "alibi rounded" && option(row, "scores") == "capped") return false;
+    if (position == "transformer_xl" && !(is_default(row, "pattern") && is_default(row, "sinks"))) return false;
+    const std::string& mixer = option(row, "mixer");
+    if (!mixer.empty() && mixer != "attention" && !fits_mixer(row, mixer, position)) return false;
     return !(wiring == "parallel, two norms" && (placement == "post" || placement == "residual_after_norm"));
   }
 
@@ -220,7 +275,7 @@ TEST(ModelPairs, EveryPairOfOptions) {
   const Device device = Device::cpu(2);
   Pairs pairs(factors());
   const std::vector<Row> rows = pairs.cover();
-  EXPECT_GE(rows.size(), 98U);  // 14 positions meet 7 norms
+  EXPECT_GE(rows.size(), 112U);  // 16 positions meet 7 norms
   int compared = 0;
   for (const Row& row : rows) {
     const NamedSpec named = pairs.spec_of(row);
