@@ -3,7 +3,8 @@
   python3 make_hf_goldens.py OUT [CASE …]      (needs torch and transformers)
 
 Each case is a folder with config.json, model.safetensors and golden.safetensors: input_ids, logits, loss, grad.<name>,
-prompt and greedy, all computed in f32 on the CPU with eager attention and without a cache.
+prompt and greedy, all computed in f32 on the CPU with eager attention and without a cache. Falcon with ALiBi is the exception:
+its eager attention adds the bias twice (once with the mask), its default, sdpa, once.
 """
 import os
 import sys
@@ -137,8 +138,8 @@ def make(name, folder):
     family, arguments = CASES[name]
     torch.manual_seed(sum(name.encode()))
     config = getattr(transformers, family + "Config")(**arguments)
-    config._attn_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+    attention = "sdpa" if arguments.get("alibi") else "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention).float().eval()
     with torch.no_grad():
         for key, value in list(model.named_parameters()) + [b for b in model.named_buffers() if "correction_bias" in b[0]]:
             if key.endswith(("A_log", ".D", "dt_bias")):
@@ -152,7 +153,7 @@ def make(name, folder):
     model.save_pretrained(folder, max_shard_size="20KB" if name.endswith("shards") else "5GB")
     if name.endswith("bf16"):  # casting also rounded the buffers of the rotation
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager").eval()
+            folder, dtype=torch.float32, attn_implementation=attention).eval()
     length = LENGTHS.get(name, 24)
     ids = torch.randint(0, 96, (2, length))
     logits = model(input_ids=ids, use_cache=False).logits
