@@ -112,7 +112,7 @@ CASES = {
     "stablelm_linear": ("StableLm", dict(SIZES, num_key_value_heads=4, rope_parameters=dict(
         rope_type="linear", rope_theta=10000.0, factor=3.0, partial_rotary_factor=0.5))),
     "phi3_partial": ("Phi3", dict(SIZES, pad_token_id=None, partial_rotary_factor=0.5, sliding_window=8)),
-    "olmo_biased": ("Olmo", dict(SIZES, num_key_value_heads=1, attention_bias=True, clip_qkv=0.2, pad_token_id=-1)),
+    "olmo_biased": ("Olmo", dict(SIZES, num_key_value_heads=1, attention_bias=True, clip_qkv=0.2)),
     "mamba_rank": ("Mamba", dict(vocab_size=96, hidden_size=32, num_hidden_layers=2, state_size=4, time_step_rank=5,
                                  conv_kernel=3, expand=3)),
     "mamba2_limits": ("Mamba2", dict(vocab_size=96, hidden_size=32, num_hidden_layers=2, state_size=16, head_dim=16,

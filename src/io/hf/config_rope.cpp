@@ -181,13 +181,13 @@ void ConfigMap::read_rope(const Json* object, arch::Rope& rope, const Draft& dra
   std::optional<double> fraction;
   if (!keys.theta_key.empty()) entry(keys.theta_key, theta, {});
   if (!keys.fraction_key.empty()) entry(keys.fraction_key, fraction, {});
-  const auto agreed = [&](const std::string& key, std::optional<double> outside, double otherwise) {
+  // transformers leaves its class's default outside although another number inside is what counts.
+  const auto inner = [&](const std::string& key, std::optional<double> outside, double otherwise) {
     const std::optional<double> given = inside.number(key);
-    if (given && outside && *given != *outside) fail(key, str("both ", *outside, " and ", *given, "; keep one"));
     return given ? *given : outside.value_or(otherwise);
   };
-  rope.theta = agreed("rope_theta", theta, keys.theta);
-  rope.fraction = agreed("partial_rotary_factor", fraction, keys.fraction.value_or(1.0));
+  rope.theta = inner("rope_theta", theta, keys.theta);
+  rope.fraction = inner("partial_rotary_factor", fraction, keys.fraction.value_or(1.0));
   if (!keys.fraction && rope.fraction != 1.0) {
     fail("partial_rotary_factor", str(rope.fraction, ", but this family rotates whole heads; remove the key"));
   }

@@ -70,7 +70,7 @@ void gemma3(ConfigMap& m, Draft& d) {
   m.constant(a.qk_norm, PerHeadQkNorm{});
   m.constant(d.block.placement, Placement::sandwich);
   m.entry("final_logit_softcapping", d.spec.head.soft_cap, {});
-  m.entry("attn_logit_softcapping", a.soft_cap, {});
+  m.ignore({"attn_logit_softcapping"});  // stands in files, but transformers does not apply it here
   m.entry("sliding_window", d.window, 4096);
   int64_t pattern = 6;
   if (m.reading()) m.entry("sliding_window_pattern|_sliding_window_pattern", pattern, 6);
