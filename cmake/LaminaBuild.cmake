@@ -38,12 +38,17 @@ if(LAMINA_SANITIZE)
     -fno-omit-frame-pointer)
   target_link_options(lamina_settings INTERFACE -fsanitize=${LAMINA_SANITIZE})
 endif()
-if(LAMINA_FUZZ)
-  target_compile_options(lamina_settings INTERFACE -fsanitize=fuzzer-no-link)  # the fuzzer steers by what it reaches
-endif()
 if(LAMINA_SIMD STREQUAL dynamic AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  # The oldest CPU served is one of 2009; AVX2 and AVX-512 are compiled beside it and chosen at run time.
-  target_compile_options(lamina_settings INTERFACE -march=x86-64-v2)
+  # The oldest CPU served has AVX2 (2013), unless this machine itself is older; AVX-512 is compiled beside it and chosen at
+  # run time.
+  set(baseline -march=x86-64-v3 -maes -mpclmul)  # without the latter two Highway takes the CPU for an older one
+  if(EXISTS /proc/cpuinfo)
+    file(STRINGS /proc/cpuinfo avx2 LIMIT_COUNT 1 REGEX " avx2 ")
+    if(NOT avx2)
+      set(baseline -march=x86-64-v2)
+    endif()
+  endif()
+  target_compile_options(lamina_settings INTERFACE ${baseline})
 elseif(LAMINA_SIMD STREQUAL native)
   target_compile_options(lamina_settings INTERFACE -march=native)
   target_compile_definitions(lamina_settings INTERFACE HWY_COMPILE_ONLY_STATIC)
@@ -66,5 +71,8 @@ function(lamina_room name)
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(lamina_${name} PUBLIC ${ARG_DEPENDS} PRIVATE $<BUILD_INTERFACE:lamina_settings> ${ARG_LINK})
   target_compile_features(lamina_${name} PUBLIC cxx_std_20)
+  if(LAMINA_FUZZ)
+    target_compile_options(lamina_${name} PRIVATE -fsanitize=fuzzer-no-link)  # the fuzzer steers by what it reaches
+  endif()
   install(TARGETS lamina_${name} EXPORT lamina ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endfunction()
