@@ -1,16 +1,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <memory>
 
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/seconds_of.h"
 #include "lamina/io/hf.h"
 #include "lamina/io/model_file.h"
 #include "lamina/nn/model.h"
@@ -24,12 +23,6 @@ struct LoadArguments {
   std::string model;
   std::string preset;
 };
-
-double seconds_of(const std::function<void()>& body) {
-  const auto start = std::chrono::steady_clock::now();
-  body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// Bytes of this process that are in memory.
 double resident() {

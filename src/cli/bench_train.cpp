@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/seconds_of.h"
 #include "lamina/nn/model.h"
 #include "lamina/ops/linear/matmul.h"
 #include "lamina/ops/optim/grad_norm.h"
@@ -31,12 +31,6 @@ struct TrainArguments {
   bool checkpoint = false;
   bool json = false;
 };
-
-double seconds_of(const std::function<void()>& body) {
-  const auto start = std::chrono::steady_clock::now();
-  body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// Operations per second of a square f32 product, the best of a few: what the step is held against.
 double sgemm_peak(const Device& device) {
