@@ -103,7 +103,8 @@ TEST(HfConfig, TheLengthOfTrainingIsWrittenDown) {
       with(kLlama, {{"model_type", "phi3"},
                     {"original_max_position_embeddings", 32},
                     {"rope_scaling", {{"type", "su"}, {"short_factor", factors}, {"long_factor", factors}}}});
-  const auto& longrope = std::get<arch::LongRopeScaling>(rope(read(phi)).scaling);
+  const arch::ArchSpec spec = read(phi);
+  const auto& longrope = std::get<arch::LongRopeScaling>(rope(spec).scaling);
   EXPECT_EQ(longrope.original_length, 32);
   EXPECT_DOUBLE_EQ(*longrope.attention_factor, std::sqrt(1.0 + std::log(2.0) / std::log(32.0)));
   expect_refused(with(phi, {{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}), {"rope_type", "longrope"});
