@@ -58,7 +58,10 @@ elseif(LAMINA_SIMD STREQUAL native)
 endif()
 
 # For code that nobody waits for, so that it compiles in a third of the time.
-set(LAMINA_COLD_CODE $<IF:$<BOOL:${LAMINA_SANITIZE}>,-O0,-O1>)
+set(LAMINA_COLD_CODE -O1)
+if(LAMINA_SANITIZE)
+  set(LAMINA_COLD_CODE -O0)
+endif()
 
 # lamina_room(NAME [DEPENDS rooms…] [LINK private libraries…]): every source in src/NAME becomes the target lamina_NAME.
 # DEPENDS is the rule who may enter which room.
