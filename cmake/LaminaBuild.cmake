@@ -38,9 +38,6 @@ if(LAMINA_SANITIZE)
     -fno-omit-frame-pointer)
   target_link_options(lamina_settings INTERFACE -fsanitize=${LAMINA_SANITIZE})
 endif()
-if(LAMINA_ONLY_F32)
-  target_compile_options(lamina_settings INTERFACE -include ${PROJECT_SOURCE_DIR}/cmake/only_f32.h)
-endif()
 if(LAMINA_SIMD STREQUAL dynamic AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   # The oldest CPU served has AVX2 (2013), unless this machine itself is older; AVX-512 is compiled beside it and chosen at
   # run time.

@@ -1,4 +1,4 @@
-// Included before every source of the ThreadSanitizer build: kernels are instantiated for f32 alone. Who runs on which
+// Included before every operator's source in the ThreadSanitizer build: kernels are instantiated for f32 alone. Who runs on which
 // thread does not depend on the type, and the build takes a third of the time.
 #pragma once
 
