@@ -24,11 +24,11 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& target
   check_same_device(kName, {x, weight, targets, bias});
 }
 
-/// Rows whose logits are held at once: less than an eighth with all that the products pack beside them, in whole tiles
+/// Rows whose logits are held at once: less than an eighth, with room for what the allocator rounds up, in whole tiles
 /// of the product, and enough to use each weight that is read well.
 int64_t chunk_rows(int64_t rows) {
   constexpr int64_t kTile = 48;
-  const int64_t share = rows / 10 / kTile * kTile;
+  const int64_t share = rows * 15 / 128 / kTile * kTile;
   return std::min(std::max<int64_t>(rows, 1), std::clamp<int64_t>(share, kTile, 10 * kTile));
 }
 
