@@ -1,5 +1,5 @@
-// Included before every operator's source in the ThreadSanitizer build: kernels are instantiated for f32 alone. Who runs on which
-// thread does not depend on the type, and the build takes a third of the time.
+// Included before every operator's source in the ThreadSanitizer build: kernels are instantiated for f32 alone. Who
+// runs on which thread does not depend on the type, and the build takes a third of the time.
 #pragma once
 
 #include "lamina/base/dtype.h"

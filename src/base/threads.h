@@ -35,8 +35,8 @@ class Threads {
 
   int count() const { return count_; }
 
-  /// body(task) for every task in [0, tasks), started in order, one by one: for tasks of uneven size, or tasks that wait
-  /// for earlier ones.
+  /// body(task) for every task in [0, tasks), started in order, one by one: for tasks of uneven size, or tasks that
+  /// wait for earlier ones.
   void tasks(int64_t tasks, TaskRef body) const;
 
   /// body(begin, end) over consecutive ranges of [0, n). Where the ranges are cut depends on n and grain only,

@@ -85,8 +85,8 @@ struct AttentionExtras {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {},
                  const AttentionExtras& extras = {});
 
-/// What the kernels are given. q, k and v are dense along the last dimension, everything else wholly. Small parameters are in the accumulation type, document_starts in
-/// i64; undefined where not used. `options.scale` is resolved.
+/// What the kernels are given. q, k and v are dense along the last dimension, everything else wholly. Small parameters
+/// are in the accumulation type, document_starts in i64; undefined where not used. `options.scale` is resolved.
 struct AttentionForward {
   Tensor q;
   Tensor k;

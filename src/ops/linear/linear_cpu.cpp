@@ -18,7 +18,8 @@ using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this ta
 
 /// y and, where wanted, z of one block from the product's sums.
 template <class T, class Function>
-void finish_block(const LinearForward& args, Function /*activation*/, Accumulate<T>* block, int64_t ld, const GemmBlock& at) {
+void finish_block(const LinearForward& args, Function /*activation*/, Accumulate<T>* block, int64_t ld,
+                  const GemmBlock& at) {
   using A = Accumulate<T>;
   const ComputeTag<T> d;
   const int64_t out = args.y.dim(1);
