@@ -7,7 +7,7 @@
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
 #include "lamina/arch/weights.h"
-#include "lamina/io/folder.h"
+#include "lamina/base/files.h"
 
 namespace lamina::io {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "lamina/arch/resolve.h"
-#include "lamina/io/mapped_file.h"
+#include "lamina/base/mapped_file.h"
 
 namespace lamina::io {
 namespace {

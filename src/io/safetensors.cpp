@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstring>
 
-#include "lamina/io/mapped_file.h"
+#include "lamina/base/mapped_file.h"
 #include "lamina/io/safetensors_header.h"
 
 namespace lamina::io {

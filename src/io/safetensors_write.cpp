@@ -1,69 +1,12 @@
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "lamina/base/files.h"
 #include "lamina/io/safetensors.h"
 #include "lamina/io/safetensors_header.h"
 
 namespace lamina::io {
 namespace {
-
-/// A new file beside its final name; removed again unless it got that far.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::string& target) : target_(target) {
-    for (int attempt = 0; descriptor_ < 0; ++attempt) {
-      name_ = str(target, ".", ::getpid(), "-", attempt, ".tmp");
-      descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      if (descriptor_ < 0 && (errno != EEXIST || attempt == 1000)) fail("cannot be created");
-    }
-  }
-  ~TemporaryFile() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    if (!name_.empty()) ::unlink(name_.c_str());
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  void write(const void* from, size_t bytes) {
-    const char* next = static_cast<const char*>(from);
-    while (bytes > 0) {
-      const ssize_t written = ::write(descriptor_, next, std::min(bytes, size_t{1} << 30));
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail("cannot be written");
-      next += written;
-      bytes -= static_cast<size_t>(written);
-    }
-  }
-
-  void publish() {
-    if (::fsync(descriptor_) != 0) fail("cannot be flushed to the disk");
-    const int closed = ::close(std::exchange(descriptor_, -1));
-    if (closed != 0) fail("cannot be closed");
-    if (::rename(name_.c_str(), target_.c_str()) != 0) fail("cannot be renamed into place");
-    name_.clear();
-    // The rename itself reaches the disk with the folder; a file system that cannot flush folders is left at that.
-    const std::filesystem::path folder = std::filesystem::path(target_).parent_path();
-    const int handle = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (handle < 0) return;
-    ::fsync(handle);
-    ::close(handle);
-  }
-
- private:
-  [[noreturn]] void fail(const char* what) const {
-    throw Error(str(target_, ": ", what, " (", std::strerror(errno), "); check the folder, its permissions and space"));
-  }
-
-  std::string target_;
-  std::string name_;
-  int descriptor_ = -1;
-};
 
 /// Largest elements first keeps every tensor aligned to its element size.
 NamedTensors in_file_order(const std::string& path, NamedTensors tensors) {
@@ -110,7 +53,7 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors, con
   const std::string header = header_of(path, ordered, metadata);
   const auto length = static_cast<uint64_t>(header.size());
   const Device host = Device::cpu(1);
-  TemporaryFile file(path);
+  NewFile file(path);
   file.write(&length, sizeof length);
   file.write(header.data(), header.size());
   int64_t done = 0;

@@ -1,7 +1,7 @@
 #include <cstring>
 
 #include "lamina/arch/layers.h"
-#include "lamina/io/folder.h"
+#include "lamina/base/files.h"
 #include "lamina/io/hf.h"
 #include "lamina/io/hf/family.h"
 #include "lamina/io/hf/shards.h"

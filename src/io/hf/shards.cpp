@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "lamina/io/folder.h"
+#include "lamina/base/files.h"
 
 namespace lamina::io::hf {
 namespace {

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lamina/arch/edit.h"
-#include "lamina/io/folder.h"
+#include "lamina/base/files.h"
 #include "lamina/io/hf.h"
 #include "lamina/io/hf/family.h"
 

@@ -1,4 +1,4 @@
-#include "lamina/io/mapped_file.h"
+#include "lamina/base/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 
 #include "lamina/base/error.h"
 
-namespace lamina::io {
+namespace lamina {
 namespace {
 
 std::string reason() { return std::strerror(errno); }
@@ -32,4 +32,4 @@ MappedFile map_file(const std::string& path, const char* expected) {
           std::shared_ptr<void>(memory, [size](void* start) { ::munmap(start, size); })};
 }
 
-}  // namespace lamina::io
+}  // namespace lamina

@@ -1,13 +1,18 @@
-#include "lamina/io/folder.h"
+#include "lamina/base/files.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "lamina/base/error.h"
 
-namespace lamina::io {
+namespace lamina {
 namespace {
 
 namespace fs = std::filesystem;
@@ -64,6 +69,48 @@ void NewFolder::publish() {
   if (!old.empty()) fs::remove_all(old, error);
 }
 
+NewFile::NewFile(const std::string& target) : target_(target) {
+  for (int attempt = 0; descriptor_ < 0; ++attempt) {
+    name_ = str(target, ".", ::getpid(), "-", attempt, ".tmp");
+    descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor_ < 0 && (errno != EEXIST || attempt == 1000)) fail("cannot be created");
+  }
+}
+
+NewFile::~NewFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!name_.empty()) ::unlink(name_.c_str());
+}
+
+void NewFile::write(const void* from, size_t bytes) {
+  const char* next = static_cast<const char*>(from);
+  while (bytes > 0) {
+    const ssize_t written = ::write(descriptor_, next, std::min(bytes, size_t{1} << 30));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("cannot be written");
+    next += written;
+    bytes -= static_cast<size_t>(written);
+  }
+}
+
+void NewFile::publish() {
+  if (::fsync(descriptor_) != 0) fail("cannot be flushed to the disk");
+  const int closed = ::close(std::exchange(descriptor_, -1));
+  if (closed != 0) fail("cannot be closed");
+  if (::rename(name_.c_str(), target_.c_str()) != 0) fail("cannot be renamed into place");
+  name_.clear();
+  // The rename itself reaches the disk with the folder; a file system that cannot flush folders is left at that.
+  const fs::path folder = fs::path(target_).parent_path();
+  const int handle = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (handle < 0) return;
+  ::fsync(handle);
+  ::close(handle);
+}
+
+void NewFile::fail(const char* what) const {
+  throw Error(str(target_, ": ", what, " (", std::strerror(errno), "); check the folder, its permissions and space"));
+}
+
 std::string read_text(const std::string& path) {
   std::error_code error;
   LAMINA_CHECK(fs::is_regular_file(path, error), path, ": is not there; check the folder's name");
@@ -77,10 +124,9 @@ std::string read_text(const std::string& path) {
 }
 
 void write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  LAMINA_CHECK(file.good(), path, ": cannot be written; check the folder, its permissions and space");
+  NewFile file(path);
+  file.write(text);
+  file.publish();
 }
 
-}  // namespace lamina::io
+}  // namespace lamina

@@ -1,9 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
 
-namespace lamina::io {
+namespace lamina {
 
 /// A folder that becomes visible whole: filled under another name beside its final one, then renamed. Removed again
 /// unless it got that far.
@@ -24,8 +25,30 @@ class NewFolder {
   bool replace_;
 };
 
+/// A file that becomes visible whole: written under another name beside its final one, flushed to the disk and renamed,
+/// so that a reader or a crash sees the old file or the new one and nothing between. Removed again unless published.
+class NewFile {
+ public:
+  explicit NewFile(const std::string& target);
+  ~NewFile();
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  void write(const void* from, size_t bytes);
+  void write(const std::string& text) { write(text.data(), text.size()); }
+  void publish();
+
+ private:
+  [[noreturn]] void fail(const char* what) const;
+
+  std::string target_;
+  std::string name_;
+  int descriptor_ = -1;
+};
+
 /// A whole small file. Longer than 64 MiB is an Error.
 std::string read_text(const std::string& path);
+/// Through a NewFile.
 void write_text(const std::string& path, const std::string& text);
 
-}  // namespace lamina::io
+}  // namespace lamina

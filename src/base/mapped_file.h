@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-namespace lamina::io {
+namespace lamina {
 
 /// A file in memory: nothing is read until its bytes are. Private and writable: an operator that writes into a tensor
 /// over it changes its own copy of the page, never the file.
@@ -16,4 +16,4 @@ struct MappedFile {
 /// What is not a regular file that may be read is an Error. `expected` says in messages what it should be.
 MappedFile map_file(const std::string& path, const char* expected);
 
-}  // namespace lamina::io
+}  // namespace lamina

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lamina::text {
+
+using TokenId = int32_t;
+
+/// Text as numbers, and back. Immutable once made: any number of threads may use one.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  Tokenizer() = default;
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  /// Ids are 0 … vocab_size() − 1.
+  virtual int64_t vocab_size() const = 0;
+  /// Appends the ids of `text`, any bytes. Special tokens written out in the text ("<|endoftext|>") become their id
+  /// only with `special`, so that text from strangers cannot forge them. Nothing is put before or behind the text.
+  virtual void encode(std::string_view text, std::vector<TokenId>& ids, bool special = false) const = 0;
+  /// The bytes that a sequence stands for. encode, then decode, gives back any text that the vocabulary covers.
+  virtual std::string decode(std::span<const TokenId> ids) const = 0;
+  /// The vocabulary's entry as people read it, for listings: the token's text, or its name for a special one.
+  virtual std::string token(TokenId id) const = 0;
+  virtual bool is_special(TokenId id) const = 0;
+  /// The id of exactly this vocabulary entry or special token.
+  virtual std::optional<TokenId> id_of(std::string_view token) const = 0;
+
+  /// Put before every text, and between documents, where the tokenizer says so.
+  virtual std::optional<TokenId> bos() const { return {}; }
+  virtual std::optional<TokenId> eos() const { return {}; }
+
+  /// A tokenizer.json that parse_tokenizer reads back, and that Hugging Face's tokenizers library understands.
+  virtual std::string to_json() const = 0;
+
+  std::vector<TokenId> encode(std::string_view text) const {
+    std::vector<TokenId> ids;
+    encode(text, ids);
+    return ids;
+  }
+};
+
+}  // namespace lamina::text
