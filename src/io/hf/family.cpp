@@ -93,6 +93,17 @@ void tied(ConfigMap& map, Draft& draft, bool otherwise) {
   map.entry("tie_word_embeddings", draft.spec.head.tied, otherwise);
 }
 
+void attention_bias(ConfigMap& m, arch::Attention& a, bool otherwise) {
+  m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, otherwise);
+}
+
+void switched_window(ConfigMap& m, Draft& d, std::optional<int64_t> otherwise) {
+  bool used = d.window.has_value();
+  m.entry("use_sliding_window", used, false);
+  m.entry("sliding_window", d.window, otherwise);
+  if (m.reading() && !used) d.window.reset();
+}
+
 void window_everywhere(ConfigMap& map, Draft& draft, std::optional<int64_t> otherwise) {
   map.entry("sliding_window", draft.window, otherwise);
   if (map.reading()) draft.sliding.assign(static_cast<size_t>(draft.n_layers), draft.window.has_value());

@@ -66,6 +66,10 @@ arch::PlainFfn& plain(ConfigMap& map, Draft& draft, std::string_view width_key, 
 void rms(ConfigMap& map, Draft& draft, std::string_view key, double eps);
 arch::LayerNorm& layer_norm(ConfigMap& map, Draft& draft, std::string_view key, double eps, bool bias = true);
 void tied(ConfigMap& map, Draft& draft, bool otherwise);
+/// attention_bias: whether all four projections have one.
+void attention_bias(ConfigMap& map, arch::Attention& attention, bool otherwise);
+/// sliding_window, which use_sliding_window switches; which layers have it is the family's affair.
+void switched_window(ConfigMap& map, Draft& draft, std::optional<int64_t> otherwise);
 /// sliding_window for every layer, or none.
 void window_everywhere(ConfigMap& map, Draft& draft, std::optional<int64_t> otherwise);
 

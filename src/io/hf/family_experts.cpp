@@ -6,15 +6,35 @@ namespace {
 
 using namespace arch;  // NOLINT: this file speaks of little else
 
+/// What a file says of the experts, and what a missing key means.
+struct ExpertKeys {
+  std::string_view count_keys;
+  int64_t count;
+  int64_t top_k;
+  std::string_view width_key;
+  int64_t width;
+};
+Moe& gated_experts(ConfigMap& m, Draft& d, const ExpertKeys& keys) {
+  auto& moe = m.as<Moe>(d.block.ffn);
+  auto& expert = m.as<GatedFfn>(moe.expert);
+  m.entry(keys.count_keys, moe.experts, keys.count);
+  m.entry("num_experts_per_tok", moe.top_k, keys.top_k);
+  m.entry(keys.width_key, expert.d_ff, keys.width);
+  m.entry("hidden_act", expert.gate, "silu");
+  return moe;
+}
+
+/// The feed-forwards of layers without experts, which have the experts' activation.
+void dense_layers(ConfigMap& m, Draft& d, const Moe& moe, int64_t d_ff) {
+  if (!d.dense_ffn.d_ff) d.dense_ffn.d_ff = d_ff;  // a number must stand there, dense layers or not
+  m.entry("intermediate_size", d.dense_ffn.d_ff, d_ff);
+  m.constant(d.dense_ffn.gate, std::get<GatedFfn>(moe.expert).gate);
+}
+
 void mixtral(ConfigMap& m, Draft& d) {
   Attention& a = decoder(m, d, {32000, 4096, 32, 32, 8, 131072});
   m.entry("head_dim", a.head_dim, {});
-  auto& moe = m.as<Moe>(d.block.ffn);
-  auto& expert = m.as<GatedFfn>(moe.expert);
-  m.entry("num_local_experts|num_experts", moe.experts, 8);
-  m.entry("num_experts_per_tok", moe.top_k, 2);
-  m.entry("intermediate_size", expert.d_ff, 14336);
-  m.entry("hidden_act", expert.gate, "silu");
+  Moe& moe = gated_experts(m, d, {"num_local_experts|num_experts", 8, 2, "intermediate_size", 14336});
   m.entry("router_aux_loss_coef", moe.balance_loss, 0.001);
   m.constant(moe.renormalise, true);
   rms(m, d, "rms_norm_eps", 1e-5);
@@ -60,15 +80,8 @@ NameMap joined_expert_names() {
 void qwen3_moe(ConfigMap& m, Draft& d) {
   Attention& a = decoder(m, d, {151936, 2048, 24, 32, 4, 32768});
   m.entry("head_dim", a.head_dim, {});
-  auto& moe = m.as<Moe>(d.block.ffn);
-  auto& expert = m.as<GatedFfn>(moe.expert);
-  m.entry("num_experts|num_local_experts", moe.experts, 128);
-  m.entry("num_experts_per_tok", moe.top_k, 8);
-  m.entry("moe_intermediate_size", expert.d_ff, 768);
-  m.entry("hidden_act", expert.gate, "silu");
-  if (!d.dense_ffn.d_ff) d.dense_ffn.d_ff = 6144;  // a number must stand there, dense layers or not
-  m.entry("intermediate_size", d.dense_ffn.d_ff, 6144);
-  m.constant(d.dense_ffn.gate, expert.gate);
+  Moe& moe = gated_experts(m, d, {"num_experts|num_local_experts", 128, 8, "moe_intermediate_size", 768});
+  dense_layers(m, d, moe, 6144);
   m.entry("norm_topk_prob", moe.renormalise, false);
   m.entry("router_aux_loss_coef", moe.balance_loss, 0.001);
   m.layer_numbers("mlp_only_layers", d, d.dense);
@@ -83,32 +96,22 @@ void qwen3_moe(ConfigMap& m, Draft& d) {
   padding(m, d);
   m.rope(d, {});
   m.constant(a.qk_norm, PerHeadQkNorm{});
-  m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
-  bool used = d.window.has_value();
-  m.entry("use_sliding_window", used, false);
-  m.entry("sliding_window", d.window, 4096);
-  if (m.reading() && !used) d.window.reset();
+  attention_bias(m, a, false);
+  switched_window(m, d, 4096);
   if (m.reading()) d.sliding.assign(static_cast<size_t>(d.n_layers), d.window.has_value());
   m.ignore({"max_window_layers"});
 }
 
 void deepseek_experts(ConfigMap& m, Draft& d) {
-  auto& moe = m.as<Moe>(d.block.ffn);
-  auto& expert = m.as<GatedFfn>(moe.expert);
-  m.entry("n_routed_experts|num_local_experts", moe.experts, 256);
-  m.entry("num_experts_per_tok", moe.top_k, 8);
+  Moe& moe = gated_experts(m, d, {"n_routed_experts|num_local_experts", 256, 8, "moe_intermediate_size", 2048});
   m.entry("n_shared_experts", moe.shared_experts, 1);
-  m.entry("moe_intermediate_size", expert.d_ff, 2048);
-  m.entry("hidden_act", expert.gate, "silu");
   m.entry("routed_scaling_factor", moe.weight_scale, 2.5);
   m.entry("norm_topk_prob", moe.renormalise, true);
   m.entry("n_group", moe.groups, 8);
   m.entry("topk_group", moe.top_groups, 4);
   m.constant(moe.score, RouterScore::sigmoid);
   m.constant(moe.selection_bias, true);
-  if (!d.dense_ffn.d_ff) d.dense_ffn.d_ff = 18432;  // a number must stand there, dense layers or not
-  m.entry("intermediate_size", d.dense_ffn.d_ff, 18432);
-  m.constant(d.dense_ffn.gate, expert.gate);
+  dense_layers(m, d, moe, 18432);
   int64_t dense = 0;
   while (dense < d.n_layers && !m.reading() && d.dense[static_cast<size_t>(dense)]) ++dense;
   m.entry("first_k_dense_replace", dense, 3);
@@ -169,7 +172,7 @@ const RopeScaling& gpt_oss_scaling() {
 void gpt_oss(ConfigMap& m, Draft& d) {
   Attention& a = decoder(m, d, {201088, 2880, 36, 64, 8, 131072});
   m.entry("head_dim", a.head_dim, 64);
-  m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, true);
+  attention_bias(m, a, true);
   m.constant(a.sinks, true);
   auto& moe = m.as<Moe>(d.block.ffn);
   auto& expert = m.as<GatedFfn>(moe.expert);

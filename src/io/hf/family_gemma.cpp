@@ -28,7 +28,7 @@ Attention& gemma_base(ConfigMap& m, Draft& d, const DecoderSizes& sizes, int64_t
   m.constant(d.spec.embedding.scale, SqrtWidthScale{});
   tied(m, d, true);
   padding(m, d, 0);
-  m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
+  attention_bias(m, a, false);
   m.only("use_bidirectional_attention", {"null", "false"}, "models that see the future are not read");
   return a;
 }
@@ -89,7 +89,7 @@ Attention& cohere_base(ConfigMap& m, Draft& d, double theta) {
   m.rope(d, {theta});
   m.constant(m.need(d.rope).pairing, Pairing::interleaved);
   m.constant(d.block.wiring, ParallelWiring{});
-  m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
+  attention_bias(m, a, false);
   m.entry("logit_scale", m.as<ConstantScale>(d.spec.head.scale).value, 0.0625);
   return a;
 }

@@ -111,7 +111,7 @@ void gpt_neox(ConfigMap& m, Draft& d) {
   layer_norm(m, d, "layer_norm_eps", 1e-5);
   tied(m, d, false);
   m.rope(d, {10000.0, 0.25, "rotary_emb_base", "rotary_pct"});
-  m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, true);
+  attention_bias(m, a, true);
   bool parallel = std::holds_alternative<ParallelWiring>(d.block.wiring);
   m.entry("use_parallel_residual", parallel, true);
   if (m.reading() && parallel) d.block.wiring = ParallelWiring{.shared_norm = false};

@@ -10,62 +10,60 @@ using namespace arch;  // NOLINT: this file speaks of little else
 
 NameMap llama_names() { return joined({decoder_names(), attention_names(), gated_names(), pre_norm_names()}); }
 
+/// How a family of gated, RMS-normed decoders begins: what its keys mean where they are missing.
+struct Beginning {
+  DecoderSizes sizes;
+  std::optional<int64_t> head_dim;
+  int64_t d_ff;
+  double eps = 1e-6;
+  bool tied = false;
+  std::optional<int64_t> padding;
+  RopeKeys rope;
+};
+struct Parts {
+  Attention& attention;
+  GatedFfn& ffn;
+};
+Parts begin(ConfigMap& m, Draft& d, const Beginning& otherwise) {
+  Attention& a = decoder(m, d, otherwise.sizes);
+  m.entry("head_dim", a.head_dim, otherwise.head_dim);
+  GatedFfn& f = gated(m, d.block.ffn, otherwise.d_ff);
+  rms(m, d, "rms_norm_eps", otherwise.eps);
+  tied(m, d, otherwise.tied);
+  padding(m, d, otherwise.padding);
+  m.rope(d, otherwise.rope);
+  return {a, f};
+}
+
 void llama(ConfigMap& m, Draft& d) {
-  Attention& a = decoder(m, d, {32000, 4096, 32, 32, {}, 2048});
-  m.entry("head_dim", a.head_dim, {});
-  GatedFfn& f = gated(m, d.block.ffn, 11008);
-  rms(m, d, "rms_norm_eps", 1e-6);
-  tied(m, d, false);
-  padding(m, d);
-  m.rope(d, {});
-  m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
+  const auto [a, f] = begin(m, d, {{32000, 4096, 32, 32, {}, 2048}, {}, 11008});
+  attention_bias(m, a, false);
   m.flags("mlp_bias", {&f.bias}, false);
 }
 
 void mistral(ConfigMap& m, Draft& d) {
-  Attention& a = decoder(m, d, {32000, 4096, 32, 32, 8, 131072});
-  m.entry("head_dim", a.head_dim, {});
-  gated(m, d.block.ffn, 14336);
-  rms(m, d, "rms_norm_eps", 1e-6);
-  tied(m, d, false);
-  padding(m, d);
-  m.rope(d, {});
+  begin(m, d, {{32000, 4096, 32, 32, 8, 131072}, {}, 14336});
   window_everywhere(m, d, 4096);
 }
 
 /// use_sliding_window switches sliding_window, which layers from max_window_layers on have.
 void qwen_windows(ConfigMap& m, Draft& d) {
-  bool used = d.window.has_value();
-  m.entry("use_sliding_window", used, false);
-  m.entry("sliding_window", d.window, 4096);
-  if (m.reading() && !used) d.window.reset();
+  switched_window(m, d, 4096);
   int64_t first = 28;
   if (m.reading()) m.entry("max_window_layers", first, 28);
   m.layer_types(d, [&](int64_t layer) { return d.window && layer >= first; });
 }
 
 void qwen2(ConfigMap& m, Draft& d) {
-  Attention& a = decoder(m, d, {151936, 4096, 32, 32, 32, 32768});
-  m.entry("head_dim", a.head_dim, {});
-  gated(m, d.block.ffn, 22016);
-  rms(m, d, "rms_norm_eps", 1e-6);
-  tied(m, d, false);
-  padding(m, d);
-  m.rope(d, {});
+  Attention& a = begin(m, d, {{151936, 4096, 32, 32, 32, 32768}, {}, 22016}).attention;
   m.constant(a.bias, {true, true, true, false});
   qwen_windows(m, d);
 }
 
 void qwen3(ConfigMap& m, Draft& d) {
-  Attention& a = decoder(m, d, {151936, 4096, 32, 32, 32, 32768});
-  m.entry("head_dim", a.head_dim, 128);
-  gated(m, d.block.ffn, 22016);
-  rms(m, d, "rms_norm_eps", 1e-6);
-  tied(m, d, false);
-  padding(m, d);
-  m.rope(d, {});
+  Attention& a = begin(m, d, {{151936, 4096, 32, 32, 32, 32768}, 128, 22016}).attention;
   m.constant(a.qk_norm, PerHeadQkNorm{});
-  m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
+  attention_bias(m, a, false);
   qwen_windows(m, d);
 }
 
@@ -77,19 +75,13 @@ void olmo(ConfigMap& m, Draft& d) {
   tied(m, d, false);
   padding(m, d, 1);
   m.rope(d, {});
-  m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
+  attention_bias(m, a, false);
   m.entry("clip_qkv", a.clip_qkv, {});
 }
 
 void olmo2(ConfigMap& m, Draft& d) {
-  Attention& a = decoder(m, d, {50304, 4096, 32, 32, {}, 2048});
-  m.entry("head_dim", a.head_dim, {});
-  gated(m, d.block.ffn, 11008);
-  rms(m, d, "rms_norm_eps", 1e-5);
-  tied(m, d, false);
-  padding(m, d, 1);
-  m.rope(d, {});
-  m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
+  Attention& a = begin(m, d, {{50304, 4096, 32, 32, {}, 2048}, {}, 11008, 1e-5, false, 1}).attention;
+  attention_bias(m, a, false);
   m.constant(a.qk_norm, WholeQkNorm{});
   m.constant(d.block.placement, Placement::branch_post);
 }
@@ -112,17 +104,10 @@ double reciprocal(double value) {
 }
 
 void granite(ConfigMap& m, Draft& d) {
-  Attention& a = decoder(m, d, {32000, 4096, 32, 32, {}, 2048});
-  m.entry("head_dim", a.head_dim, {});
-  GatedFfn& f = gated(m, d.block.ffn, 11008);
-  rms(m, d, "rms_norm_eps", 1e-6);
-  tied(m, d, false);
-  padding(m, d);
-  m.rope(d, {});
-  m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
-  m.flags("mlp_bias", {&f.bias}, false);
+  llama(m, d);
   m.entry("embedding_multiplier", m.as<ConstantScale>(d.spec.embedding.scale).value, 1.0);
   m.entry("residual_multiplier", d.block.residual_scale, 1.0);
+  auto& a = m.as<Attention>(d.block.mixer);
   double scale = a.scale.value_or(1.0);
   m.entry("attention_multiplier", scale, 1.0);
   m.constant(a.scale, scale);
@@ -133,35 +118,22 @@ void granite(ConfigMap& m, Draft& d) {
 }
 
 void smollm3(ConfigMap& m, Draft& d) {
-  Attention& a = decoder(m, d, {128256, 2048, 36, 16, 4, 32768});
-  m.entry("head_dim", a.head_dim, {});
-  GatedFfn& f = gated(m, d.block.ffn, 11008);
-  rms(m, d, "rms_norm_eps", 1e-6);
-  tied(m, d, true);
-  padding(m, d, 128004);
-  m.rope(d, {2000000.0});
-  m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
+  const auto [a, f] =
+      begin(m, d, {{128256, 2048, 36, 16, 4, 32768}, {}, 11008, 1e-6, true, 128004, {.theta = 2000000.0}});
+  attention_bias(m, a, false);
   m.flags("mlp_bias", {&f.bias}, false);
   int64_t interval = 4;
   if (m.reading()) m.entry("no_rope_layer_interval", interval, 4);
   if (interval < 1) m.fail("no_rope_layer_interval", "expected a positive number");
   m.zero_layers("no_rope_layers", d, d.unrotated, [&](int64_t layer) { return (layer + 1) % interval == 0; });
-  bool used = d.window.has_value();
-  m.entry("use_sliding_window", used, false);
-  m.entry("sliding_window", d.window, {});
-  if (m.reading() && !used) d.window.reset();
+  switched_window(m, d, {});
   m.ignore({"max_window_layers"});
   m.layer_types(d, [&](int64_t layer) { return d.window && d.unrotated[static_cast<size_t>(layer)]; });
 }
 
 void glm(ConfigMap& m, Draft& d) {
-  Attention& a = decoder(m, d, {151552, 4096, 40, 32, 2, 131072});
-  m.entry("head_dim", a.head_dim, 128);
-  gated(m, d.block.ffn, 13696);
-  rms(m, d, "rms_norm_eps", 1.5625e-7);
-  tied(m, d, false);
-  padding(m, d, 151329);
-  m.rope(d, {10000.0, 0.5});
+  Attention& a =
+      begin(m, d, {{151552, 4096, 40, 32, 2, 131072}, 128, 13696, 1.5625e-7, false, 151329, {10000.0, 0.5}}).attention;
   m.constant(m.need(d.rope).pairing, Pairing::interleaved);
   m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v}, true);
 }
@@ -205,7 +177,7 @@ void nemotron(ConfigMap& m, Draft& d) {
   tied(m, d, false);
   padding(m, d);
   m.rope(d, {10000.0, 0.5});
-  m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v, &a.bias.o}, false);
+  attention_bias(m, a, false);
   m.flags("mlp_bias", {&f.bias}, false);
 }
 

@@ -16,23 +16,18 @@
 namespace lamina::nn {
 namespace {
 
-class Mamba2Mixer final : public Mixer {
+class Mamba2Mixer final : public RecurrentMixer {
  public:
   Mamba2Mixer(int64_t d_model, const arch::Mamba2& spec, const ParameterFactory& make);
 
-  Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) override {
-    return out_.forward(run_recurrence(x, pass, cache, *spec_.d_inner, [this](const Tensor& part, StateCache* states) {
-      return states != nullptr && part.dim(1) == 1 ? step(part, *states) : scan(part, states);
-    }));
-  }
   std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
                                          const Device& device) const override;
 
  private:
-  /// [batch, seq, d_model] → [batch, seq, d_inner].
-  Tensor scan(const Tensor& x, StateCache* states) const;
-  /// The same for one position.
-  Tensor step(const Tensor& x, StateCache& states) const;
+  Tensor scan(const Tensor& x, StateCache* states) const override;
+  Tensor step(const Tensor& x, StateCache& states) const override;
+  int64_t inner_width() const override { return *spec_.d_inner; }
+  Tensor project(const Tensor& y) const override { return out_.forward(y); }
   /// rms_norm(y · silu(z)), [..., d_inner].
   Tensor gated_norm(const Tensor& y, const Tensor& z) const {
     return norm_.forward(ops::mul(y, ops::activation(z, ops::Activation::silu)));

@@ -65,4 +65,10 @@ Tensor run_recurrence(const Tensor& x, const Pass& pass, LayerCache* cache, int6
   return ops::concat(rows, 0);
 }
 
+Tensor RecurrentMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
+  return project(run_recurrence(x, pass, cache, inner_width(), [this](const Tensor& part, StateCache* states) {
+    return states != nullptr && part.dim(1) == 1 ? step(part, *states) : scan(part, states);
+  }));
+}
+
 }  // namespace lamina::nn

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "lamina/nn/layer_cache.h"
+#include "lamina/nn/mixer.h"
 #include "lamina/nn/pass.h"
 
 namespace lamina::nn {
@@ -43,5 +44,20 @@ using Recurrence = std::function<Tensor(const Tensor& x, StateCache* cache)>;
 /// padding of ragged rows, whose outputs are zeros, enters no state.
 Tensor run_recurrence(const Tensor& x, const Pass& pass, LayerCache* cache, int64_t width,
                       const Recurrence& recurrence);
+
+/// A mixer that is a recurrence with a projection behind it.
+class RecurrentMixer : public Mixer {
+ public:
+  Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) final;
+
+ protected:
+  /// [batch, seq, d_model] → [batch, seq, inner_width()].
+  virtual Tensor scan(const Tensor& x, StateCache* states) const = 0;
+  /// The same for one position.
+  virtual Tensor step(const Tensor& x, StateCache& states) const = 0;
+  virtual int64_t inner_width() const = 0;
+  /// [batch, seq, inner_width()] → [batch, seq, d_model].
+  virtual Tensor project(const Tensor& y) const = 0;
+};
 
 }  // namespace lamina::nn

@@ -12,33 +12,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-template <class T, class Function>
-void forward(const Tensor& x_in, const Tensor& y) {
-  const T* x = x_in.data<T>();
-  write_elements(y.device().threads(), y.data<T>(), y.numel(), [&](int64_t i, size_t count) HWY_ATTR {
-    const ComputeTag<T> d;
-    return Function::value(d, load_n(d, x + i, count));
-  });
-}
-
-template <class T, class Function>
-void backward(const Tensor& x_in, const Tensor& dy_in, const Tensor& dx) {
-  const T* x = x_in.data<T>();
-  const T* dy = dy_in.data<T>();
-  write_elements(dx.device().threads(), dx.data<T>(), dx.numel(), [&](int64_t i, size_t count) HWY_ATTR {
-    const ComputeTag<T> d;
-    return hn::Mul(load_n(d, dy + i, count), Function::both(d, load_n(d, x + i, count)).slope);
-  });
-}
-
 void activation_forward(const Tensor& x, Activation function, const Tensor& y) {
-  visit_floating(x.dtype(), [&](auto type) {
-    visit_activation(function, [&](auto f) { forward<typename decltype(type)::type, decltype(f)>(x, y); });
-  });
+  visit_activation(
+      function, [&](auto f) { map_elements(x, y, [=](auto d, auto v) HWY_ATTR { return decltype(f)::value(d, v); }); });
 }
 void activation_backward(const Tensor& x, const Tensor& dy, Activation function, const Tensor& dx) {
-  visit_floating(x.dtype(), [&](auto type) {
-    visit_activation(function, [&](auto f) { backward<typename decltype(type)::type, decltype(f)>(x, dy, dx); });
+  visit_activation(function, [&](auto f) {
+    map_gradients(x, dy, dx,
+                  [=](auto d, auto v, auto g) HWY_ATTR { return hn::Mul(g, decltype(f)::both(d, v).slope); });
   });
 }
 

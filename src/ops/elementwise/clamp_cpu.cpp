@@ -11,32 +11,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-template <class T>
-void forward(const Tensor& x_in, double low, double high, const Tensor& y) {
-  const T* x = x_in.data<T>();
-  write_elements(y.device().threads(), y.data<T>(), y.numel(), [&](int64_t i, size_t count) HWY_ATTR {
-    const ComputeTag<T> d;
-    return hn::Min(hn::Max(load_n(d, x + i, count), constant(d, low)), constant(d, high));
-  });
-}
-
-template <class T>
-void backward(const Tensor& x_in, const Tensor& dy_in, double low, double high, const Tensor& dx) {
-  const T* x = x_in.data<T>();
-  const T* dy = dy_in.data<T>();
-  write_elements(dx.device().threads(), dx.data<T>(), dx.numel(), [&](int64_t i, size_t count) HWY_ATTR {
-    const ComputeTag<T> d;
-    const auto value = load_n(d, x + i, count);
-    const auto inside = hn::And(hn::Ge(value, constant(d, low)), hn::Le(value, constant(d, high)));
-    return hn::IfThenElseZero(inside, load_n(d, dy + i, count));
-  });
-}
-
 void clamp_forward(const Tensor& x, double low, double high, const Tensor& y) {
-  visit_floating(x.dtype(), [&](auto tag) { forward<typename decltype(tag)::type>(x, low, high, y); });
+  map_elements(x, y, [=](auto d, auto v) HWY_ATTR { return hn::Min(hn::Max(v, constant(d, low)), constant(d, high)); });
 }
 void clamp_backward(const Tensor& x, const Tensor& dy, double low, double high, const Tensor& dx) {
-  visit_floating(x.dtype(), [&](auto tag) { backward<typename decltype(tag)::type>(x, dy, low, high, dx); });
+  map_gradients(x, dy, dx, [=](auto d, auto v, auto g) HWY_ATTR {
+    return hn::IfThenElseZero(hn::And(hn::Ge(v, constant(d, low)), hn::Le(v, constant(d, high))), g);
+  });
 }
 
 }  // namespace lamina::ops::HWY_NAMESPACE

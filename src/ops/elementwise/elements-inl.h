@@ -10,6 +10,7 @@
 
 #include "lamina/base/simd_stream-inl.h"
 #include "lamina/base/threads.h"
+#include "lamina/tensor/tensor.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -29,6 +30,33 @@ void write_elements(const Threads& threads, T* to, int64_t n, const F& body) {
       put_n(d, body(begin + i, count), to + begin + i, count, streaming);
     });
     if (streaming) hwy::FlushStream();
+  });
+}
+
+/// y = value(d, x), a vector at a time, for dense tensors of one floating type.
+template <class F>
+void map_elements(const Tensor& x_in, const Tensor& y, const F& value) {
+  visit_floating(x_in.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* x = x_in.data<T>();
+    write_elements(y.device().threads(), y.data<T>(), y.numel(), [&](int64_t i, size_t count) HWY_ATTR {
+      const ComputeTag<T> d;
+      return value(d, load_n(d, x + i, count));
+    });
+  });
+}
+
+/// dx = slope(d, x, dy), the same with two inputs.
+template <class F>
+void map_gradients(const Tensor& x_in, const Tensor& dy_in, const Tensor& dx, const F& slope) {
+  visit_floating(x_in.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* x = x_in.data<T>();
+    const T* dy = dy_in.data<T>();
+    write_elements(dx.device().threads(), dx.data<T>(), dx.numel(), [&](int64_t i, size_t count) HWY_ATTR {
+      const ComputeTag<T> d;
+      return slope(d, load_n(d, x + i, count), load_n(d, dy + i, count));
+    });
   });
 }
 

@@ -7,10 +7,6 @@
 namespace lamina::ops {
 namespace {
 
-Tensor accumulated(const Tensor& tensor, DType like) {
-  return tensor.defined() ? as_accumulation(tensor, like) : Tensor();
-}
-
 /// Everything but the state. `rows` is [batch, seq] or [batch].
 void check(const char* op, const Tensor& u, const Tensor& delta, const Tensor& a, const Tensor& b, const Tensor& c,
            const SelectiveScanExtras& extras, int rank) {
@@ -94,10 +90,7 @@ ScanResult selective_scan(const Tensor& u, const Tensor& delta, const Tensor& a,
   check(kOp, u, delta, a, b, c, extras, 3);
   const int64_t n = a.dim(1);
   const Shape state_shape{u.dim(0), u.dim(2), n};
-  if (extras.initial_state.defined()) {
-    check_floating(kOp, "initial_state", extras.initial_state);
-    check_shape(kOp, "initial_state", extras.initial_state, state_shape);
-  }
+  check_initial_state(kOp, extras.initial_state, state_shape);
   const std::vector<Tensor> inputs{u, delta, a, b, c, extras.d, extras.z, extras.delta_bias, extras.initial_state};
   const DType accumulate = accumulation_type(u.dtype());
   SelectiveScanForward args;
@@ -129,10 +122,7 @@ Tensor selective_scan_step(const Tensor& u, const Tensor& delta, const Tensor& a
                            Tensor& state, const SelectiveScanExtras& extras) {
   constexpr const char* kOp = "selective_scan_step";
   check(kOp, u, delta, a, b, c, extras, 2);
-  LAMINA_CHECK(!extras.initial_state.defined(), kOp, ": initial_state is given; the state is an argument of its own");
-  check_shape(kOp, "state", state, {u.dim(0), u.dim(1), a.dim(1)});
-  check_dtype(kOp, "state", state, accumulation_type(u.dtype()));
-  check_same_device(kOp, {u, state});
+  check_step_state(kOp, state, {u.dim(0), u.dim(1), a.dim(1)}, u, extras.initial_state);
   StateInPlace in_place(kOp, state);
   SelectiveScanStep args;
   args.u = accumulated(u, u.dtype());

@@ -46,10 +46,6 @@ void check(const char* op, const Tensor& x, const Tensor& dt, const Tensor& a, c
   check_same_device(op, {x, dt, a, b, c, extras.d, extras.dt_bias, extras.initial_state});
 }
 
-Tensor accumulated(const Tensor& tensor, DType like) {
-  return tensor.defined() ? as_accumulation(tensor, like) : Tensor();
-}
-
 /// The numbers without the tensors, which a record must not keep alive.
 SsdExtras numbers(SsdExtras extras) {
   extras.d = extras.dt_bias = extras.initial_state = Tensor();
@@ -105,10 +101,9 @@ ScanResult ssd_scan(const Tensor& x, const Tensor& dt, const Tensor& a, const Te
   check(kOp, x, dt, a, b, c, extras, 4);
   const DType accumulate = accumulation_type(x.dtype());
   const Shape state{x.dim(0), x.dim(2), x.dim(3), b.dim(3)};
+  check_initial_state(kOp, extras.initial_state, state);
   SsdForward args;
   if (extras.initial_state.defined()) {
-    check_floating(kOp, "initial_state", extras.initial_state);
-    check_shape(kOp, "initial_state", extras.initial_state, state);
     args.state = Tensor::empty(state, accumulate, x.device());
     args.state.copy_(extras.initial_state.detach());
   } else {
@@ -139,10 +134,7 @@ Tensor ssd_step(const Tensor& x, const Tensor& dt, const Tensor& a, const Tensor
                 const SsdExtras& extras) {
   constexpr const char* kOp = "ssd_step";
   check(kOp, x, dt, a, b, c, extras, 3);
-  LAMINA_CHECK(!extras.initial_state.defined(), kOp, ": initial_state is given; the state is an argument of its own");
-  check_shape(kOp, "state", state, {x.dim(0), x.dim(1), x.dim(2), b.dim(2)});
-  check_dtype(kOp, "state", state, accumulation_type(x.dtype()));
-  check_same_device(kOp, {x, state});
+  check_step_state(kOp, state, {x.dim(0), x.dim(1), x.dim(2), b.dim(2)}, x, extras.initial_state);
   StateInPlace in_place(kOp, state);
   SsdStep args;
   args.x = as_accumulation(x, x.dtype());
