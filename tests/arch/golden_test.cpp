@@ -39,10 +39,11 @@ TEST(Golden, parametersEqualTheCheckpoints) {
 }
 
 TEST(Golden, specsAgreeWithTheConfigurations) {
-  for (const auto& entry : std::filesystem::directory_iterator(kHere / "golden_configs")) {
+  for (const auto& entry : std::filesystem::directory_iterator(kHere / "specs")) {
     SCOPED_TRACE(entry.path().stem().string());
-    const nlohmann::json config = read_file(entry.path());
-    const ArchSpec spec = resolve(load_arch((kHere / "specs" / entry.path().filename()).string()));
+    const nlohmann::json config =
+        read_file(std::filesystem::path(LAMINA_GOLDEN_DIR) / "hf" / entry.path().stem() / "config.json");
+    const ArchSpec spec = resolve(load_arch(entry.path().string()));
     EXPECT_EQ(spec.vocab_size, config_number(config, {"vocab_size"}));
     EXPECT_EQ(spec.d_model, config_number(config, {"hidden_size", "n_embd"}));
     EXPECT_EQ(layer_count(spec), config_number(config, {"num_hidden_layers", "n_layer"}));
