@@ -82,7 +82,8 @@ void copy_floating(const Tensor& source, Tensor& target) {
     visit_floating(target.dtype(), [&](auto to) {
       using From = typename decltype(from)::type;
       using To = typename decltype(to)::type;
-      walk_runs(target.device().threads(), walk, source.data<From>(), target.data<To>(), ConvertRun<From, To>{large});
+      const ConvertRun<From, To> run{large};
+      walk_runs(target.device().threads(), walk, source.raw(), target.raw(), RunRef::of<From, To>(run));
     });
   });
 }
@@ -93,7 +94,8 @@ void accumulate_floating(const Tensor& source, Tensor& target) {
     visit_floating(target.dtype(), [&](auto to) {
       using From = typename decltype(from)::type;
       using To = typename decltype(to)::type;
-      walk_runs(target.device().threads(), walk, source.data<From>(), target.data<To>(), AddRun<From, To>{});
+      const AddRun<From, To> run;
+      walk_runs(target.device().threads(), walk, source.raw(), target.raw(), RunRef::of<From, To>(run));
     });
   });
 }
@@ -108,16 +110,18 @@ HWY_EXPORT(accumulate_floating);
 
 namespace {
 
-template <class From, class To>
-void convert_run(const From* from, int64_t from_stride, To* to, int64_t to_stride, int64_t count) {
-  if constexpr (std::is_same_v<From, To>) {
-    if (from_stride == 1 && to_stride == 1) {
-      std::memcpy(to, from, static_cast<size_t>(count) * sizeof(To));
-      return;
+struct ConvertOneByOne {
+  template <class From, class To>
+  void operator()(const From* from, int64_t from_stride, To* to, int64_t to_stride, int64_t count) const {
+    if constexpr (std::is_same_v<From, To>) {
+      if (from_stride == 1 && to_stride == 1) {
+        std::memcpy(to, from, static_cast<size_t>(count) * sizeof(To));
+        return;
+      }
     }
+    for (int64_t i = 0; i < count; ++i) to[i * to_stride] = convert<To>(from[i * from_stride]);
   }
-  for (int64_t i = 0; i < count; ++i) to[i * to_stride] = convert<To>(from[i * from_stride]);
-}
+};
 
 }  // namespace
 
@@ -132,7 +136,9 @@ void copy(const Tensor& source, Tensor& target) {
     visit_dtype(target.dtype(), [&](auto to) {
       using From = typename decltype(from)::type;
       using To = typename decltype(to)::type;
-      walk_runs(target.device().threads(), walk, source.data<From>(), target.data<To>(), convert_run<From, To>);
+      if constexpr (std::is_integral_v<From> || std::is_integral_v<To>) {
+        walk_runs(target.device().threads(), walk, source.raw(), target.raw(), RunRef::of<From, To>(ConvertOneByOne{}));
+      }
     });
   });
 }
@@ -154,7 +160,7 @@ void fill(Tensor& target, double value) {
     }
     Walk walk = merge_dimensions(target, target);
     for (int axis = 0; axis < walk.shape.rank(); ++axis) walk.source_strides[axis] = 0;
-    walk_runs(target.device().threads(), walk, &element, first, convert_run<T, T>);
+    walk_runs(target.device().threads(), walk, &element, first, RunRef::of<T, T>(ConvertOneByOne{}));
   });
 }
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <algorithm>
-
 #include "lamina/tensor/tensor.h"
 
 namespace lamina::cpu {
@@ -14,41 +12,10 @@ struct Walk {
 };
 
 /// Drops extents of 1 and merges neighbours that are dense in both tensors.
-inline Walk merge_dimensions(const Tensor& source, const Tensor& target) {
-  Walk walk;
-  for (int axis = 0; axis < target.rank(); ++axis) {
-    const int64_t extent = target.dim(axis);
-    if (extent == 1) continue;
-    const int64_t from = source.strides()[axis];
-    const int64_t to = target.strides()[axis];
-    const int last = walk.shape.rank() - 1;
-    if (last >= 0 && walk.source_strides[last] == from * extent && walk.target_strides[last] == to * extent) {
-      walk.shape[last] *= extent;
-      walk.source_strides[last] = from;
-      walk.target_strides[last] = to;
-    } else {
-      walk.shape.push_back(extent);
-      walk.source_strides.push_back(from);
-      walk.target_strides.push_back(to);
-    }
-  }
-  if (walk.shape.rank() == 0) {
-    walk.shape.push_back(1);
-    walk.source_strides.push_back(1);
-    walk.target_strides.push_back(1);
-  }
-  return walk;
-}
+Walk merge_dimensions(const Tensor& source, const Tensor& target);
 
 /// The outer dimension along which the source is dense, where the innermost one jumps: the copy transposes. −1 if none.
-inline int transposed_axis(const Walk& walk) {
-  const int inner = walk.shape.rank() - 1;
-  if (walk.source_strides[inner] == 1) return -1;
-  for (int axis = inner - 1; axis >= 0; --axis) {
-    if (walk.source_strides[axis] == 1 && walk.shape[axis] >= 8 && walk.shape[inner] >= 8) return axis;
-  }
-  return -1;
-}
+int transposed_axis(const Walk& walk);
 
 struct Offsets {
   int64_t source = 0;
@@ -56,84 +23,39 @@ struct Offsets {
 };
 
 /// Where the `index`-th position of all dimensions but `skipped` and the innermost lies.
-inline Offsets outer_offsets(const Walk& walk, int64_t index, int skipped) {
-  Offsets at;
-  for (int axis = walk.shape.rank() - 2; axis >= 0; --axis) {
-    if (axis == skipped) continue;
-    const int64_t position = index % walk.shape[axis];
-    index /= walk.shape[axis];
-    at.source += position * walk.source_strides[axis];
-    at.target += position * walk.target_strides[axis];
-  }
-  return at;
-}
+Offsets outer_offsets(const Walk& walk, int64_t index, int skipped);
 
-/// As walk_runs, for a transposing copy. A cache line of the source is read whole and laid into the columns of a tile,
-/// whose rows are then the runs: no line is fetched twice, whatever the strides. Neighbouring tiles follow each other
-/// across the source, so that its pages are looked up once.
-template <class From, class To, class Run>
-void walk_tiles(const Threads& threads, const Walk& walk, int axis, const From* source, To* target, const Run& run) {
-  constexpr int64_t kAcross = 64 / sizeof(From);
-  constexpr int64_t kAlong = 64;
-  const int inner = walk.shape.rank() - 1;
-  const int64_t length = walk.shape[inner];
-  const int64_t width = walk.shape[axis];
-  const int64_t outer = walk.shape.numel() / (length * width);
-  const int64_t lines = (width + kAcross - 1) / kAcross;
-  const int64_t band = kAcross * std::clamp<int64_t>(outer * lines / 32, 1, 16);
-  const int64_t bands = (width + band - 1) / band;
-  const int64_t source_step = walk.source_strides[inner];
-  threads.ranges(outer * bands, rows_per_range(length * band, 65536), [&](int64_t begin, int64_t end) {
-    From tile[kAcross][kAlong];
-    for (int64_t task = begin; task < end; ++task) {
-      const Offsets at = outer_offsets(walk, task / bands, axis);
-      const int64_t stop = std::min(width, task % bands * band + band);
-      for (int64_t start = 0; start < length; start += kAlong) {
-        const int64_t along = std::min(kAlong, length - start);
-        for (int64_t first = task % bands * band; first < stop; first += kAcross) {
-          const int64_t across = std::min(kAcross, stop - first);
-          const From* from = source + at.source + first + start * source_step;
-          for (int64_t i = 0; i < along; ++i) {
-            const From* line = from + i * source_step;
-            __builtin_prefetch(line + kAcross);  // the line of the next tile; past the end it does no harm
-            if (across == kAcross) {
-              for (int64_t j = 0; j < kAcross; ++j) tile[j][i] = line[j];
-            } else {
-              for (int64_t j = 0; j < across; ++j) tile[j][i] = line[j];
-            }
-          }
-          To* to = target + at.target + first * walk.target_strides[axis] + start * walk.target_strides[inner];
-          for (int64_t j = 0; j < across; ++j) {
-            run(tile[j], 1, to + j * walk.target_strides[axis], walk.target_strides[inner], along);
-          }
-        }
-      }
-    }
-  });
-}
+/// Converts `count` elements of one pair of types; strides in elements. Refers to a callable
+/// (const From*, int64_t, To*, int64_t, int64_t) that outlives it.
+class RunRef {
+ public:
+  template <class From, class To, class F>
+  static RunRef of(const F& run) {
+    return {&run, sizeof(From), sizeof(To),
+            [](const void* object, const void* from, int64_t from_stride, void* to, int64_t to_stride, int64_t count) {
+              (*static_cast<const F*>(object))(static_cast<const From*>(from), from_stride, static_cast<To*>(to),
+                                               to_stride, count);
+            }};
+  }
+
+  size_t from_size() const { return from_size_; }
+  size_t to_size() const { return to_size_; }
+  void operator()(const void* from, int64_t from_stride, void* to, int64_t to_stride, int64_t count) const {
+    call_(object_, from, from_stride, to, to_stride, count);
+  }
+
+ private:
+  using Call = void (*)(const void*, const void*, int64_t, void*, int64_t, int64_t);
+  RunRef(const void* object, size_t from_size, size_t to_size, Call call)
+      : object_(object), from_size_(from_size), to_size_(to_size), call_(call) {}
+
+  const void* object_;
+  size_t from_size_;
+  size_t to_size_;
+  Call call_;
+};
 
 /// Calls run(from, from_stride, to, to_stride, count) for every innermost run, on all threads.
-template <class From, class To, class Run>
-void walk_runs(const Threads& threads, const Walk& walk, const From* source, To* target, const Run& run) {
-  const int transposed = transposed_axis(walk);
-  if (transposed >= 0) return walk_tiles(threads, walk, transposed, source, target, run);
-  const int inner = walk.shape.rank() - 1;
-  const int64_t length = walk.shape[inner];
-  const int64_t runs = walk.shape.numel() / length;
-  const int64_t from_stride = walk.source_strides[inner];
-  const int64_t to_stride = walk.target_strides[inner];
-  if (runs == 1) {
-    threads.ranges(length, 65536, [&](int64_t begin, int64_t end) {
-      run(source + begin * from_stride, from_stride, target + begin * to_stride, to_stride, end - begin);
-    });
-    return;
-  }
-  threads.ranges(runs, rows_per_range(length, 65536), [&](int64_t begin, int64_t end) {
-    for (int64_t index = begin; index < end; ++index) {
-      const Offsets at = outer_offsets(walk, index, -1);
-      run(source + at.source, from_stride, target + at.target, to_stride, length);
-    }
-  });
-}
+void walk_runs(const Threads& threads, const Walk& walk, const void* source, void* target, const RunRef& run);
 
 }  // namespace lamina::cpu
