@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "lamina/text/json_document.h"
+#include "lamina/text/json_lists.h"
 #include "lamina/text/spec.h"
 
 namespace lamina::text {
@@ -15,9 +16,7 @@ TokenizerSpec read_json(std::string_view text, const std::string& name);
 TokenId checked_id(int64_t id, const std::string& token, const std::string& name);
 
 /// Puts entries and merges, as byte-level or other files list them, into a spec whose symbols and fallback are set.
-void add_vocab(TokenizerSpec& spec, const std::vector<std::pair<std::string, int64_t>>& vocab, const std::string& name);
-void add_merges(TokenizerSpec& spec, const std::vector<std::pair<std::string, std::string>>& merges,
-                const std::string& name);
+void add_lists(TokenizerSpec& spec, const JsonLists& lists, const std::string& name);
 /// Adds a token to be cut out of text. A special one's entry becomes one that ordinary text cannot reach.
 void add_token(TokenizerSpec& spec, AddedToken token);
 
