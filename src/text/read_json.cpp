@@ -1,0 +1,84 @@
+#include "lamina/text/read_json.h"
+
+#include <algorithm>
+
+#include "lamina/base/error.h"
+#include "lamina/text/normalize.h"
+#include "lamina/text/spec_build.h"
+
+namespace lamina::text {
+namespace {
+
+void read_model(const json& tree, const JsonLists& lists, TokenizerSpec& spec, const std::string& name) {
+  const auto found = tree.find("model");
+  LAMINA_CHECK(found != tree.end() && found->is_object(), name, ": has no \"model\"; expected a tokenizer.json");
+  const json& model = *found;
+  const std::string type = value_or(model, "type", std::string("BPE"), name);
+  LAMINA_CHECK(type == "BPE", name, ": the model's type is \"", type, "\"; only \"BPE\" is understood");
+  check_keys(model,
+             {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+              "byte_fallback", "ignore_merges", "vocab", "merges"},
+             name + ": model");
+  LAMINA_CHECK(value_or(model, "dropout", 0.0, name) == 0.0, name,
+               ": model.dropout leaves merges out at random, which is for training other models; set it to null");
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    const std::string text = value_or(model, key, std::string(), name);
+    LAMINA_CHECK(text.empty(), name, ": model.", key, " is \"", text, "\", which is not understood");
+  }
+  spec.byte_fallback = value_or(model, "byte_fallback", false, name);
+  spec.fuse_unknown = value_or(model, "fuse_unk", false, name);
+  spec.ignore_merges = value_or(model, "ignore_merges", false, name);
+  add_lists(spec, lists, name);
+  const std::string unknown = value_or(model, "unk_token", std::string(), name);
+  if (!unknown.empty()) {
+    const auto entry = std::ranges::find(lists.vocab, unknown, &std::pair<std::string, int64_t>::first);
+    LAMINA_CHECK(entry != lists.vocab.end(), name, ": model.unk_token \"", unknown, "\" is not in the vocabulary");
+    spec.unknown = static_cast<TokenId>(entry->second);
+  }
+}
+
+void read_added(const json& list, TokenizerSpec& spec, const std::string& name) {
+  LAMINA_CHECK(list.is_array(), name, ": added_tokens is no list");
+  for (const json& node : list) {
+    LAMINA_CHECK(node.is_object(), name, ": added_tokens: expected objects");
+    const std::string where = name + ": added_tokens";
+    check_keys(node, {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"}, where);
+    AddedToken token;
+    token.content = value_or(node, "content", std::string(), where);
+    LAMINA_CHECK(!token.content.empty(), where, ": a token without content");
+    token.id = checked_id(value_or(node, "id", int64_t{-1}, where), token.content, name);
+    LAMINA_CHECK(!value_or(node, "single_word", false, where), where, ": \"", token.content,
+                 "\" has single_word, which is not understood");
+    token.lstrip = value_or(node, "lstrip", false, where);
+    token.rstrip = value_or(node, "rstrip", false, where);
+    token.special = value_or(node, "special", false, where);
+    token.normalized = value_or(node, "normalized", !token.special, where);
+    if (token.normalized) token.pattern = normalized(token.content, spec.normalizers);
+    add_token(spec, std::move(token));
+  }
+}
+
+}  // namespace
+
+TokenizerSpec read_json(std::string_view text, const std::string& name) {
+  const JsonLists lists = take_lists(text, name);
+  const json tree = parse_object(lists.rest, name);
+  // Truncation and padding are settings of a call and no part of what tokens a text has.
+  check_keys(tree,
+             {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
+              "decoder", "model"},
+             name);
+  const auto part = [&](const char* key) { return tree.value(key, json()); };
+  TokenizerSpec spec;
+  spec.symbols = Symbols::characters;  // unless the pre-tokenizer turns text into bytes
+  read_normalizer(part("normalizer"), spec, name);
+  read_pre_tokenizer(part("pre_tokenizer"), spec, name);
+  read_model(tree, lists, spec, name);
+  if (const json added = part("added_tokens"); !added.is_null()) read_added(added, spec, name);
+  read_decoder(part("decoder"), spec, name);
+  read_post_processor(part("post_processor"), spec, name);
+  guess_eos(spec);
+  return spec;
+}
+
+}  // namespace lamina::text
