@@ -8,9 +8,11 @@ namespace lamina::cli {
 void add_convert(CLI::App& program);
 void add_bench(CLI::App& program);
 void add_check(CLI::App& program);
+void add_data(CLI::App& program);
 void add_info(CLI::App& program);
 void add_ops(CLI::App& program);
 void add_plan(CLI::App& program);
+void add_plot(CLI::App& program);
 void add_presets(CLI::App& program);
 
 // Those of `lamina bench`.

@@ -10,9 +10,11 @@ int main(int argc, char** argv) {
   lamina::cli::add_convert(program);
   lamina::cli::add_bench(program);
   lamina::cli::add_check(program);
+  lamina::cli::add_data(program);
   lamina::cli::add_info(program);
   lamina::cli::add_ops(program);
   lamina::cli::add_plan(program);
+  lamina::cli::add_plot(program);
   lamina::cli::add_presets(program);
   try {
     program.parse(argc, argv);
