@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   lamina::cli::add_ops(program);
   lamina::cli::add_plan(program);
   lamina::cli::add_presets(program);
+  lamina::cli::add_train(program);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
