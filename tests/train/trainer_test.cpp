@@ -49,7 +49,7 @@ class TrainerTest : public ::testing::Test {
 
   /// Runs to the end, or until `stop_after` updates were made.
   Outcome run(const std::string& name, int64_t stop_after = 1000) const {
-    Trainer trainer(path(name), Device::cpu(2));
+    Trainer trainer(path(name), Device::cpu(1));
     return trainer.run({.on_update = {}, .on_evaluation = {}, .on_save = {}, .stop = [&] {
                           return trainer.progress().step >= stop_after;
                         }});
