@@ -14,6 +14,7 @@ void add_ops(CLI::App& program);
 void add_plan(CLI::App& program);
 void add_plot(CLI::App& program);
 void add_presets(CLI::App& program);
+void add_train(CLI::App& program);
 
 // Those of `lamina bench`.
 void add_bench_load(CLI::App& bench);
