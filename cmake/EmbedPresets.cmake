@@ -1,12 +1,13 @@
-# cmake -DINPUT_DIR=presets -DOUTPUT=presets_data.cpp -P EmbedPresets.cmake: the preset files as strings of the library.
+# cmake -DINPUT_DIR=presets -DOUTPUT=presets_data.cpp -DROOM=arch -DHEADER=presets.h -DSTRUCT=PresetFile
+#   -DFUNCTION=preset_files -P EmbedPresets.cmake: the folder's JSON files as strings of the library.
 file(GLOB files ${INPUT_DIR}/*.json)
 list(SORT files)
-set(code "#include \"lamina/arch/presets.h\"\n\nnamespace lamina::arch {\nnamespace {\nconstexpr PresetFile kFiles[] = {\n")
+set(code "#include \"lamina/${ROOM}/${HEADER}\"\n\nnamespace lamina::${ROOM} {\nnamespace {\nconstexpr ${STRUCT} kFiles[] = {\n")
 foreach(path IN LISTS files)
   get_filename_component(name ${path} NAME)
   string(REGEX REPLACE "\\.json$" "" name ${name})
   file(READ ${path} text)
   string(APPEND code "{\"${name}\", R\"preset(${text})preset\"},\n")
 endforeach()
-string(APPEND code "};\n}  // namespace\n\nstd::span<const PresetFile> preset_files() { return kFiles; }\n\n}  // namespace lamina::arch\n")
+string(APPEND code "};\n}  // namespace\n\nstd::span<const ${STRUCT}> ${FUNCTION}() { return kFiles; }\n\n}  // namespace lamina::${ROOM}\n")
 file(WRITE ${OUTPUT} "${code}")

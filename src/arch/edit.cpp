@@ -49,7 +49,8 @@ std::vector<Step> parse_path(const std::string& path) {
 
 class Setter {
  public:
-  Setter(const std::string& path, const Json& value) : path_(path), steps_(parse_path(path)), value_(value) {}
+  Setter(const std::string& path, const Json& value, const char* whole)
+      : path_(path), steps_(parse_path(path)), value_(value), whole_(whole) {}
 
   void set(const SchemaNode& node, Json& json, size_t step) {
     if (step == steps_.size()) {
@@ -159,16 +160,23 @@ class Setter {
     }
     return text;
   }
-  std::string where(size_t step) const { return step == 0 ? "an architecture" : before(step); }
+  std::string where(size_t step) const { return step == 0 ? whole_ : before(step); }
 
   const std::string& path_;
   std::vector<Step> steps_;
   const Json& value_;
+  const char* whole_;
 };
 
 }  // namespace
 
-void set_value(Json& json, const std::string& path, const Json& value) { Setter(path, value).set(schema(), json, 0); }
+void set_value(Json& json, const std::string& path, const Json& value) {
+  set_value(json, path, value, schema(), "an architecture");
+}
+
+void set_value(Json& json, const std::string& path, const Json& value, const SchemaNode& schema, const char* whole) {
+  Setter(path, value, whole).set(schema, json, 0);
+}
 
 std::pair<std::string, Json> parse_assignment(const std::string& assignment) {
   const size_t equals = assignment.find('=');

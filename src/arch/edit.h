@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lamina/arch/json.h"
+#include "lamina/arch/schema.h"
 
 namespace lamina::arch {
 
@@ -12,6 +13,8 @@ namespace lamina::arch {
 /// `layers[*].pattern[*].mixer.n_heads` for all. Setting a `kind` switches the variant and keeps the keys that the new
 /// kind has too. null unsets an option. A path that leads nowhere is an error that names the nearest key.
 void set_value(Json& json, const std::string& path, const Json& value);
+/// The same for any file that a schema describes; `whole` is what messages call it ("a recipe").
+void set_value(Json& json, const std::string& path, const Json& value, const SchemaNode& schema, const char* whole);
 
 /// "path=value", the value as JSON, or a text where it is none.
 std::pair<std::string, Json> parse_assignment(const std::string& assignment);

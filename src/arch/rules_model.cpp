@@ -1,52 +1,17 @@
 #include "lamina/arch/layers.h"
 #include "lamina/arch/rules.h"
+#include "lamina/arch/value_range.h"
 
 namespace lamina::arch {
 namespace {
 
 constexpr int64_t kMaxLayers = 10000;
 
-/// Compares every number of the spec with the limits its field names.
-class RangeCheck {
- public:
-  explicit RangeCheck(Findings& findings) : findings_(findings) {}
-
-  template <class T>
-  void check(const T& value, Limits limits, const std::string& path) {
-    if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>) {
-      const auto number = static_cast<double>(value);
-      if (number >= limits.min && number <= limits.max) return;
-      note(path, str(value, value == T{} ? " or missing" : "", ", expected ", static_cast<T>(limits.min), " to ",
-                     static_cast<T>(limits.max)));
-    } else if constexpr (Optional<T>) {
-      if (value) check(*value, limits, path);
-    } else if constexpr (Vector<T>) {
-      for (size_t i = 0; i < value.size(); ++i) check(value[i], limits, str(path, "[", i, "]"));
-    } else if constexpr (Variant<T>) {
-      std::visit([&](const auto& option) { check(option, limits, path); }, value);
-    } else if constexpr (HasFields<T>) {
-      T::visit_fields(
-          value, [&]<class F>(std::string_view key, const F& field, std::string_view, Limits inner = kLimitsOf<F>) {
-            check(field, inner, path.empty() ? std::string(key) : str(path, ".", key));
-          });
-    }
-  }
-
- private:
-  /// Layers hold copies of the model's norm and position; what was said of those is not repeated.
-  void note(const std::string& path, const std::string& message) {
-    for (const auto& [earlier, said] : noted_) {
-      if (path.ends_with("." + earlier) && message == said) return;
-    }
-    noted_.emplace_back(path, message);
-    findings_.note(path, message);
-  }
-
-  Findings& findings_;
-  std::vector<std::pair<std::string, std::string>> noted_;
-};
-
-void range(const ArchSpec& spec, Findings& findings) { RangeCheck(findings).check(spec, kAnyNumber, ""); }
+void range(const ArchSpec& spec, Findings& findings) {
+  RangeCheck([&](const std::string& path, const std::string& message) {
+    findings.note(path, message);
+  }).check(spec, kAnyNumber, "");
+}
 
 void layers_present(const ArchSpec& spec, Findings& findings) {
   if (spec.layers.empty()) findings.note("layers", "no layers");

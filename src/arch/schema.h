@@ -38,6 +38,9 @@ struct SchemaField {
 /// The whole file's.
 const SchemaNode& schema();
 
+/// A section for a file's keys and one for each of its parts, with every key's type, default and meaning.
+std::string fields_markdown(const SchemaNode& whole);
+
 /// docs/architecture-file.md: every key with its type, default and meaning, and every rule.
 std::string schema_markdown();
 

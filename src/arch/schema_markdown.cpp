@@ -34,14 +34,15 @@ and keeps the keys that the new kind has too.
 /// Sections in the order in which the file meets them; what was described once is only referred to.
 class Markdown {
  public:
-  std::string write() {
-    waiting_.push_back({"The file", &schema()});
+  /// Every section but the rules.
+  std::string write(const SchemaNode& whole) {
+    waiting_.push_back({"The file", &whole});
     while (!waiting_.empty()) {
       const auto [title, node] = waiting_.front();
       waiting_.pop_front();
       section(title, *node);
     }
-    return kIntroduction + text_ + rule_table();
+    return text_;
   }
 
  private:
@@ -109,15 +110,6 @@ class Markdown {
     return id + ";";
   }
 
-  static std::string rule_table() {
-    std::string text =
-        "\n## Rules\n\nAll that are broken are reported at once.\n\n| rule | what must hold | hint |\n|---|---|---|\n";
-    for (const Rule& rule : rules()) {
-      text += "| `" + std::string(rule.id) + "` | " + std::string(rule.holds) + " | " + std::string(rule.hint) + " |\n";
-    }
-    return text;
-  }
-
   struct Waiting {
     std::string title;
     const SchemaNode* node;
@@ -129,8 +121,19 @@ class Markdown {
   std::string text_;
 };
 
+std::string rule_table() {
+  std::string text =
+      "\n## Rules\n\nAll that are broken are reported at once.\n\n| rule | what must hold | hint |\n|---|---|---|\n";
+  for (const Rule& rule : rules()) {
+    text += "| `" + std::string(rule.id) + "` | " + std::string(rule.holds) + " | " + std::string(rule.hint) + " |\n";
+  }
+  return text;
+}
+
 }  // namespace
 
-std::string schema_markdown() { return Markdown().write(); }
+std::string fields_markdown(const SchemaNode& whole) { return Markdown().write(whole); }
+
+std::string schema_markdown() { return kIntroduction + fields_markdown(schema()) + rule_table(); }
 
 }  // namespace lamina::arch

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "lamina/base/error.h"
 
@@ -22,6 +24,19 @@ constexpr uintmax_t kLargestText = uintmax_t{64} << 20;
 fs::path without_slash(const std::string& folder) {
   const fs::path path(folder);
   return path.has_filename() ? path : path.parent_path();
+}
+
+/// Renames reach the disk with their folder; a file system that cannot flush folders is left at that.
+void flush_folder(const fs::path& folder) {
+  const int handle = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (handle < 0) return;
+  ::fsync(handle);
+  ::close(handle);
+}
+
+/// Swaps two folders in one step; false where one of them or the file system's help is missing.
+bool exchange(const fs::path& a, const fs::path& b) {
+  return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
 }
 
 }  // namespace
@@ -51,6 +66,14 @@ NewFolder::~NewFolder() {
 }
 
 void NewFolder::publish() {
+  flush_folder(temporary_);
+  if (replace_ && exchange(temporary_, target_)) {
+    flush_folder(target_.parent_path());
+    std::error_code ignored;
+    fs::remove_all(temporary_, ignored);
+    temporary_.clear();
+    return;
+  }
   std::error_code error;
   fs::path old;
   if (replace_ && fs::exists(target_, error)) {
@@ -66,7 +89,31 @@ void NewFolder::publish() {
     throw Error(str(target_.string(), ": cannot be renamed into place: ", error.message()));
   }
   temporary_.clear();
+  flush_folder(target_.parent_path());
   if (!old.empty()) fs::remove_all(old, error);
+}
+
+void clear_leftovers(const std::string& target) {
+  const fs::path place = without_slash(target);
+  const fs::path parent = place.parent_path().empty() ? fs::path(".") : place.parent_path();
+  const std::string prefix = place.filename().string() + ".";
+  std::error_code error;
+  std::vector<fs::path> leftovers;
+  for (const fs::directory_entry& entry : fs::directory_iterator(parent, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(prefix) && (name.ends_with(".tmp") || name.ends_with(".tmp.old"))) {
+      leftovers.push_back(entry.path());
+    }
+  }
+  for (const fs::path& leftover : leftovers) {
+    // Only the two renames of a file system that cannot exchange leave a whole folder under the name .old.
+    const bool whole = leftover.string().ends_with(".old");
+    if (whole && !fs::exists(place, error)) {
+      fs::rename(leftover, place, error);
+    } else {
+      fs::remove_all(leftover, error);
+    }
+  }
 }
 
 NewFile::NewFile(const std::string& target) : target_(target) {
@@ -93,18 +140,25 @@ void NewFile::write(const void* from, size_t bytes) {
   }
 }
 
+void NewFile::write_at(uint64_t offset, const void* from, size_t bytes) {
+  const char* next = static_cast<const char*>(from);
+  while (bytes > 0) {
+    const ssize_t written = ::pwrite(descriptor_, next, bytes, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("cannot be written");
+    next += written;
+    offset += static_cast<uint64_t>(written);
+    bytes -= static_cast<size_t>(written);
+  }
+}
+
 void NewFile::publish() {
   if (::fsync(descriptor_) != 0) fail("cannot be flushed to the disk");
   const int closed = ::close(std::exchange(descriptor_, -1));
   if (closed != 0) fail("cannot be closed");
   if (::rename(name_.c_str(), target_.c_str()) != 0) fail("cannot be renamed into place");
   name_.clear();
-  // The rename itself reaches the disk with the folder; a file system that cannot flush folders is left at that.
-  const fs::path folder = fs::path(target_).parent_path();
-  const int handle = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (handle < 0) return;
-  ::fsync(handle);
-  ::close(handle);
+  flush_folder(fs::path(target_).parent_path());
 }
 
 void NewFile::fail(const char* what) const {

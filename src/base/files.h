@@ -1,13 +1,15 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
 namespace lamina {
 
-/// A folder that becomes visible whole: filled under another name beside its final one, then renamed. Removed again
-/// unless it got that far.
+/// A folder that becomes visible whole: filled under another name beside its final one, then renamed, or exchanged with
+/// the one that is there: a crash at any instant leaves the old folder or the new one under that name. (Where the file
+/// system cannot exchange, the old one may be left beside it: clear_leftovers.) Removed again unless it got that far.
 class NewFolder {
  public:
   /// An existing `target` is an Error unless `replace`.
@@ -25,6 +27,10 @@ class NewFolder {
   bool replace_;
 };
 
+/// Clears up what a process that was killed while it wrote the folder or file `target` left beside it. No other may be
+/// writing it now.
+void clear_leftovers(const std::string& target);
+
 /// A file that becomes visible whole: written under another name beside its final one, flushed to the disk and renamed,
 /// so that a reader or a crash sees the old file or the new one and nothing between. Removed again unless published.
 class NewFile {
@@ -36,6 +42,8 @@ class NewFile {
 
   void write(const void* from, size_t bytes);
   void write(const std::string& text) { write(text.data(), text.size()); }
+  /// Over bytes already written, for headers that are known last.
+  void write_at(uint64_t offset, const void* from, size_t bytes);
   void publish();
 
  private:

@@ -11,8 +11,8 @@
 #include "lamina/arch/resolve.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/seconds_of.h"
+#include "lamina/cli/sgemm_peak.h"
 #include "lamina/nn/model.h"
-#include "lamina/ops/linear/matmul.h"
 #include "lamina/ops/optim/grad_norm.h"
 #include "lamina/train/optimizer.h"
 
@@ -31,15 +31,6 @@ struct TrainArguments {
   bool checkpoint = false;
   bool json = false;
 };
-
-/// Operations per second of a square f32 product, the best of a few: what the step is held against.
-double sgemm_peak(const Device& device) {
-  constexpr int64_t kSize = 2048;
-  const Tensor a = Tensor::full({kSize, kSize}, 0.5, DType::f32, device);
-  double best = 1e30;
-  for (int i = 0; i < 5; ++i) best = std::min(best, seconds_of([&] { ops::matmul(a, a); }));
-  return 2.0 * kSize * kSize * kSize / best;
-}
 
 struct StepTimes {
   double forward = 0;

@@ -5,14 +5,17 @@
 namespace lamina::cli {
 
 // One file per command; each adds its subcommand to the program.
-void add_convert(CLI::App& program);
 void add_bench(CLI::App& program);
 void add_check(CLI::App& program);
+void add_convert(CLI::App& program);
+void add_data(CLI::App& program);
 void add_info(CLI::App& program);
 void add_ops(CLI::App& program);
 void add_plan(CLI::App& program);
+void add_plot(CLI::App& program);
 void add_presets(CLI::App& program);
 void add_tokenizer(CLI::App& program);
+void add_train(CLI::App& program);
 
 // Those of `lamina bench`.
 void add_bench_load(CLI::App& bench);

@@ -1,5 +1,6 @@
 #include "lamina/io/checkpoint.h"
 
+#include <filesystem>
 #include <map>
 
 #include "lamina/arch/json.h"
@@ -90,12 +91,18 @@ Checkpoint read_native(const std::string& folder, const Device& device) {
 void write_native(const std::string& folder, const Checkpoint& checkpoint, bool replace, const Progress& progress) {
   check_weights(checkpoint, folder);
   NewFolder target(folder, replace);
-  write_text(target.path("architecture.json"), arch::write_spec(checkpoint.spec, arch::Defaults::write));
+  write_native_files(target.path(""), checkpoint, progress);
+  target.publish();
+}
+
+void write_native_files(const std::string& folder, const Checkpoint& checkpoint, const Progress& progress) {
+  check_weights(checkpoint, folder);
+  const std::filesystem::path place(folder);
+  write_text((place / "architecture.json").string(), arch::write_spec(checkpoint.spec, arch::Defaults::write));
   Metadata metadata = checkpoint.tokens;
   metadata["format"] = "lamina";
   if (!checkpoint.family.empty()) metadata["family"] = checkpoint.family;
-  write_safetensors(target.path("model.safetensors"), checkpoint.tensors, metadata, progress);
-  target.publish();
+  write_safetensors((place / "model.safetensors").string(), checkpoint.tensors, metadata, progress);
 }
 
 Checkpoint converted(const Checkpoint& checkpoint, DType dtype) {

@@ -36,6 +36,9 @@ Checkpoint read_native(const std::string& folder, const Device& device);
 void write_native(const std::string& folder, const Checkpoint& checkpoint, bool replace = false,
                   const Progress& progress = {});
 
+/// The files of that layout alone, into a folder that is there: for one that holds more than a model.
+void write_native_files(const std::string& folder, const Checkpoint& checkpoint, const Progress& progress = {});
+
 /// The same weights in another floating type; those that have it already are shared.
 Checkpoint converted(const Checkpoint& checkpoint, DType dtype);
 

@@ -7,13 +7,23 @@
 
 namespace lamina::io {
 
-Checkpoint read_model(const std::string& path, const Device& device, const ReadOptions& options) {
-  namespace fs = std::filesystem;
-  LAMINA_CHECK(fs::exists(path), path, ": is not there; give a model's folder or a llama2.c file");
+namespace fs = std::filesystem;
+
+std::string model_place(const std::string& path) {
+  for (const char* inside : {"best", "last"}) {
+    const fs::path folder = fs::path(path) / inside;
+    if (fs::exists(fs::path(path) / "recipe.json") && fs::exists(folder / "architecture.json")) return folder.string();
+  }
+  return path;
+}
+
+Checkpoint read_model(const std::string& given, const Device& device, const ReadOptions& options) {
+  LAMINA_CHECK(fs::exists(given), given, ": is not there; give a model's folder, a run's, or a llama2.c file");
+  const std::string path = model_place(given);
   if (fs::exists(fs::path(path) / "config.json")) return read_hf(path, device, {options.dtype, options.progress});
   const bool native = fs::exists(fs::path(path) / "architecture.json");
   LAMINA_CHECK(native || !fs::is_directory(path), path,
-               ": has neither config.json nor architecture.json; give a model's folder or a llama2.c file");
+               ": has neither config.json nor architecture.json; give a model's folder, a run's, or a llama2.c file");
   Checkpoint checkpoint = native ? read_native(path, device) : read_llama2c(path, device);
   return options.dtype ? converted(checkpoint, *options.dtype) : checkpoint;
 }

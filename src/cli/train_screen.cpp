@@ -1,0 +1,103 @@
+#include "lamina/cli/train_screen.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+
+#include "lamina/arch/plan.h"
+
+namespace lamina::cli {
+namespace {
+
+constexpr double kBetweenDrawings = 0.1;
+
+template <class... Args>
+std::string format(const char* pattern, Args... args) {
+  char buffer[256];
+  std::snprintf(buffer, sizeof buffer, pattern, args...);
+  return buffer;
+}
+
+/// 45 s, 3:20, 2:05:00.
+std::string duration(double seconds) {
+  const auto whole = static_cast<long long>(std::lround(std::max(0.0, seconds)));
+  if (whole < 60) return format("%lld s", whole);
+  if (whole < 3600) return format("%lld:%02lld", whole / 60, whole % 60);
+  return format("%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+size_t terminal_width() {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20) return 100;
+  return size.ws_col;
+}
+
+}  // namespace
+
+TrainScreen::TrainScreen(const train::Trainer& trainer, double peak, bool terminal)
+    : steps_(trainer.recipe().steps),
+      tokens_per_step_(trainer.recipe().tokens_per_step()),
+      first_step_(trainer.progress().step),
+      device_(trainer.device()),
+      peak_(peak),
+      terminal_(terminal) {}
+
+std::string TrainScreen::line(const train::UpdateReport& report) const {
+  const train::Progress& progress = report.progress;
+  std::string text = format("step %lld/%lld  loss %.4f  smoothed %.4f  norm %.2f  lr %.2e  %s tok/s  %.1f GFLOP/s",
+                            static_cast<long long>(progress.step), static_cast<long long>(steps_), progress.loss,
+                            progress.smoothed_loss, report.result.grad_norm, report.result.lr,
+                            arch::short_number(report.tokens_per_second).c_str(), report.flops_per_second / 1e9);
+  if (peak_ > 0) text += format(" (%.0f %%)", 100 * report.flops_per_second / peak_);
+  text += "  " + arch::short_bytes(static_cast<double>(device_.allocator().counters().reserved));
+  text += "  " + duration(report.seconds_left) + " left";
+  return text;
+}
+
+void TrainScreen::clear() {
+  if (terminal_) std::fputs("\r\033[K", stdout);
+}
+
+void TrainScreen::update(const train::UpdateReport& report) {
+  if (!terminal_) {
+    if (report.logged) std::printf("%s\n", line(report).c_str());
+    if (report.logged) std::fflush(stdout);
+    return;
+  }
+  const bool last = report.progress.step == steps_;
+  const double now = report.progress.seconds;
+  if (!last && drawn_at_ > 0 && now - drawn_at_ < kBetweenDrawings) return;
+  drawn_at_ = now;
+  clear();
+  std::fputs(line(report).substr(0, terminal_width() - 1).c_str(), stdout);
+  std::fflush(stdout);
+}
+
+void TrainScreen::evaluation(const train::EvaluationReport& report) {
+  clear();
+  const train::Progress& progress = report.progress;
+  std::printf(
+      "step %lld/%lld  validation %.4f%s  (%.1f s)\n", static_cast<long long>(progress.step),
+      static_cast<long long>(steps_), *progress.validation_loss,
+      report.improved
+          ? "  best so far, kept"
+          : format("  best %.4f at step %lld", *progress.best_loss, static_cast<long long>(progress.best_step)).c_str(),
+      report.seconds);
+  std::fflush(stdout);
+}
+
+void TrainScreen::summary(const train::TimeSpent& spent) {
+  clear();
+  const double operators = spent.steps.forward + spent.steps.backward + spent.steps.update;
+  const double training = spent.all - spent.evaluations - spent.checkpoints;
+  if (training <= 0) return;
+  std::printf("%s: forward %.0f %%, backward %.0f %%, update %.0f %%; outside the operators %.2f %% (data %.2f %%)\n",
+              duration(training).c_str(), 100 * spent.steps.forward / training, 100 * spent.steps.backward / training,
+              100 * spent.steps.update / training, 100 * (training - operators) / training,
+              100 * spent.steps.data / training);
+  std::printf("besides: evaluations %.1f s, checkpoints %.1f s\n", spent.evaluations, spent.checkpoints);
+}
+
+}  // namespace lamina::cli

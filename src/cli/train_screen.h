@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+
+#include "lamina/train/trainer.h"
+
+namespace lamina::cli {
+
+/// What a run shows: one line that is drawn again and again on a terminal, a line per logged update elsewhere.
+class TrainScreen {
+ public:
+  /// `peak` is the machine's operations per second; 0 leaves the share of it out.
+  TrainScreen(const train::Trainer& trainer, double peak, bool terminal);
+
+  void update(const train::UpdateReport& report);
+  void evaluation(const train::EvaluationReport& report);
+  /// Where the time went.
+  void summary(const train::TimeSpent& spent);
+
+ private:
+  std::string line(const train::UpdateReport& report) const;
+  void clear();
+
+  int64_t steps_;
+  int64_t tokens_per_step_;
+  int64_t first_step_;
+  const Device& device_;
+  double peak_;
+  bool terminal_;
+  double drawn_at_ = 0;  ///< seconds of the run when the live line was drawn last
+};
+
+}  // namespace lamina::cli

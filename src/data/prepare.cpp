@@ -1,0 +1,107 @@
+#include "lamina/data/prepare.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <istream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "lamina/base/error.h"
+#include "lamina/base/files.h"
+#include "lamina/text/load.h"
+
+namespace lamina::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::pair<Split, const char*>, 3> kSplits{
+    {{Split::tail, "tail"}, {Split::each, "each"}, {Split::documents, "documents"}}};
+constexpr std::array<const char*, 5> kFiles{"train.bin", "validation.bin", "tokenizer.json", "tokenizer_config.json",
+                                            "data.json"};
+
+/// A folder is replaced only if it holds nothing but what an earlier preparation left: replacing removes it.
+void check_replaceable(const std::string& folder) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = std::find(kFiles.begin(), kFiles.end(), name) != kFiles.end();
+    LAMINA_CHECK(ours, folder, ": holds ", name, ", which is no prepared data; choose a folder of its own");
+  }
+}
+
+void make_parents(const std::string& folder) {
+  const fs::path path(folder);
+  const fs::path parent = (path.has_filename() ? path : path.parent_path()).parent_path();
+  if (parent.empty()) return;
+  std::error_code error;
+  fs::create_directories(parent, error);
+  LAMINA_CHECK(!error, parent.string(), ": cannot be made: ", error.message(), "; check the permissions");
+}
+
+/// Standard input has no length and is read once; sources are read twice and measured first. So it goes to disk.
+void spool(std::istream& input, const std::string& path) {
+  NewFile file(path);
+  std::vector<char> buffer(size_t{1} << 20U);
+  while (input) {
+    input.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+    file.write(buffer.data(), static_cast<size_t>(input.gcount()));
+  }
+  LAMINA_CHECK(!input.bad(), "standard input cannot be read to its end");
+  file.publish();
+}
+
+nlohmann::ordered_json part_json(const PreparedPart& part) {
+  return {{"tokens", part.tokens}, {"documents", part.documents}, {"bytes", part.bytes}};
+}
+
+std::string manifest(const PrepareOptions& options, const Prepared& prepared) {
+  nlohmann::ordered_json json{{"sources", options.sources},
+                              {"tokenizer", options.tokenizer},
+                              {"vocab_size", prepared.vocab_size},
+                              {"split", kSplits[static_cast<size_t>(options.split)].second},
+                              {"validation_fraction", options.validation_fraction},
+                              {"train", part_json(prepared.train)},
+                              {"validation", part_json(prepared.validation)}};
+  // File names may be any bytes.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+Split split_of(const std::string& name) {
+  for (const auto& [split, known] : kSplits) {
+    if (name == known) return split;
+  }
+  throw Error(str("split \"", name, "\": expected tail, each or documents"));
+}
+
+Prepared prepare(const PrepareOptions& options) {
+  LAMINA_CHECK(!options.folder.empty(), "no folder for the prepared data was named");
+  if (options.replace) check_replaceable(options.folder);
+  make_parents(options.folder);
+  NewFolder folder(options.folder, options.replace);
+  std::vector<std::string> paths = options.sources;
+  const std::string spooled = folder.path("standard-input.tmp");
+  for (std::string& path : paths) {
+    if (path != "-") continue;
+    LAMINA_CHECK(options.input != nullptr, "standard input (-) is not to be had here; name files");
+    LAMINA_CHECK(!fs::exists(spooled), "standard input (-) was named twice");
+    spool(*options.input, spooled);
+    LAMINA_CHECK(fs::file_size(spooled) > 0, "standard input was empty; expected text");
+    path = spooled;
+  }
+  const Sources sources(paths, options.reading);
+  const auto tokenizer = tokenizer_for(options.tokenizer, sources, options.watch);
+  const Prepared prepared = encode_sources(sources, *tokenizer, folder.path("train.bin"), folder.path("validation.bin"),
+                                           options.validation_fraction, options.split, options.watch);
+  text::save_tokenizer(*tokenizer, folder.path(""));
+  write_text(folder.path("data.json"), manifest(options, prepared));
+  std::error_code ignored;
+  fs::remove(spooled, ignored);
+  folder.publish();
+  return prepared;
+}
+
+}  // namespace lamina::data

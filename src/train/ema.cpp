@@ -1,0 +1,45 @@
+#include "lamina/train/ema.h"
+
+#include <algorithm>
+
+#include "lamina/ops/elementwise/elementwise.h"
+#include "lamina/ops/optim/grad_norm.h"
+
+namespace lamina::train {
+
+Ema::Ema(const std::vector<NamedTensor>& parameters, double decay) : decay_(decay) {
+  LAMINA_CHECK(decay > 0.0 && decay < 1.0, "ema: the decay ", decay, " is not between 0 and 1; 0.999 is usual");
+  for (const NamedTensor& parameter : parameters) {
+    const Tensor value = parameter.tensor.detach();
+    parameters_.push_back({parameter.name, value});
+    const DType wide = accumulation_type(value.dtype());
+    average_.push_back({parameter.name, value.dtype() == wide ? value.clone() : value.to(wide)});
+  }
+}
+
+void Ema::update(int64_t updates) {
+  const auto n = static_cast<double>(updates);
+  const double decay = std::min(decay_, (1.0 + n) / (10.0 + n));
+  for (size_t i = 0; i < average_.size(); ++i) {
+    Tensor& average = average_[i].tensor;
+    const Tensor& value = parameters_[i].tensor;
+    ops::scale_({average}, decay);
+    average.add_(ops::scale(value.dtype() == average.dtype() ? value : value.to(average.dtype()), 1.0 - decay));
+  }
+}
+
+void Ema::swap_in() {
+  LAMINA_CHECK(kept_.empty(), "ema: the averages are in place already");
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    kept_.push_back(parameters_[i].tensor.clone());
+    parameters_[i].tensor.copy_(average_[i].tensor);
+  }
+}
+
+void Ema::swap_out() {
+  LAMINA_CHECK(!kept_.empty() || parameters_.empty(), "ema: the averages are not in place");
+  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].tensor.copy_(kept_[i]);
+  kept_.clear();
+}
+
+}  // namespace lamina::train

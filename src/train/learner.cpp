@@ -1,0 +1,222 @@
+#include "lamina/train/learner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "lamina/ops/optim/grad_norm.h"
+#include "lamina/train/parameter_groups.h"
+
+namespace lamina::train {
+namespace {
+
+DType dtype_of(const Recipe& recipe) { return recipe.dtype == Precision::bf16 ? DType::bf16 : DType::f32; }
+
+/// Adds the seconds since it was made, or asked last, to what it is given.
+class Watch {
+ public:
+  void lap(double& seconds) {
+    const auto now = std::chrono::steady_clock::now();
+    seconds += std::chrono::duration<double>(now - start_).count();
+    start_ = now;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+void add(StepTimes& sum, const StepTimes& times) {
+  sum.data += times.data;
+  sum.forward += times.forward;
+  sum.backward += times.backward;
+  sum.update += times.update;
+}
+
+std::vector<NamedTensor> distinct_parameters(const nn::Model& model) {
+  std::vector<NamedTensor> result;
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    const bool tied = std::any_of(result.begin(), result.end(), [&p = parameter](const NamedTensor& earlier) {
+      return earlier.tensor.raw() == p.raw();
+    });
+    if (!tied) result.push_back({name, parameter});
+  }
+  return result;
+}
+
+}  // namespace
+
+Learner::Learner(const Recipe& recipe, const Device& device)
+    : recipe_(recipe),
+      device_(device),
+      model_(recipe.architecture, device, {.dtype = dtype_of(recipe), .seed = static_cast<uint64_t>(recipe.seed)}) {
+  for (auto& [name, parameter] : model_.named_parameters()) {
+    // Gradients of many passes add up in f32; one pass's can stay as narrow as its weights.
+    tape_.watch(parameter, recipe.accumulation > 1 ? DType::f32 : parameter.dtype());
+  }
+  rates_ = group_rates(recipe);
+  start_optimizer();
+}
+
+void Learner::start_optimizer() {
+  optimizer_ = make_optimizer(model_, recipe_);
+  if (recipe_.ema > 0) ema_ = std::make_unique<Ema>(distinct_parameters(model_), recipe_.ema);
+}
+
+Learner::PassResult Learner::pass(int64_t index, const BatchAt& batch_at) {
+  PassResult result{};
+  Watch watch;
+  const data::Batch batch = batch_at(index);
+  const Tensor ids = Tensor::from(batch.ids, {batch.rows, batch.length}, device_);
+  const Tensor targets = Tensor::from(batch.targets, {batch.rows, batch.length}, device_);
+  nn::RunOptions run{.training = true,
+                     .dropout = {recipe_.dropout.embedding, recipe_.dropout.attention, recipe_.dropout.residual},
+                     .seed = static_cast<uint64_t>(recipe_.seed),
+                     .step = static_cast<uint64_t>(index),
+                     .checkpoint = recipe_.checkpointing ? &tape_ : nullptr};
+  if (!batch.document_starts.empty()) {
+    run.document_starts =
+        Tensor::from(batch.document_starts, {static_cast<int64_t>(batch.document_starts.size())}, device_);
+  }
+  watch.lap(result.times.data);
+  const nn::ModelLoss loss =
+      model_.loss(ids, targets, {.label_smoothing = recipe_.label_smoothing, .z_loss = recipe_.z_loss}, run);
+  result.loss = loss.total.item();
+  watch.lap(result.times.forward);
+  if (std::isfinite(result.loss)) {
+    const double share = 1.0 / static_cast<double>(recipe_.accumulation);
+    tape_.backward({loss.total}, {Tensor::full(loss.total.shape(), share, loss.total.dtype(), device_)});
+  } else {
+    tape_.reset();
+  }
+  watch.lap(result.times.backward);
+  return result;
+}
+
+StepResult Learner::step(int64_t step, const BatchAt& batch_at) {
+  StepResult result;
+  tape_.zero_grad();
+  for (int64_t i = 0; i < recipe_.accumulation; ++i) {
+    const PassResult one = pass(step * recipe_.accumulation + i, batch_at);
+    result.loss += one.loss / static_cast<double>(recipe_.accumulation);
+    add(result.times, one.times);
+    if (!std::isfinite(one.loss)) check_finite(step, one.loss, {}, false);
+  }
+  Watch watch;
+  const std::vector<Tensor> grads = optimizer_->gradients(tape_);
+  const ops::GradNorm norm =
+      recipe_.clip > 0 ? ops::clip_grad_norm_(grads, {.max_norm = recipe_.clip}) : ops::global_norm(grads);
+  result.grad_norm = norm.norm;
+  check_finite(step, result.loss, grads, norm.bad.has_value() || !std::isfinite(norm.norm));
+  const double factor = lr_factor(recipe_.schedule, step, recipe_.steps);
+  for (size_t g = 0; g < rates_.size(); ++g) optimizer_->set_lr(g, rates_[g] * factor);
+  result.lr = rates_[0] * factor;
+  optimizer_->step(grads);
+  tape_.zero_grad();
+  if (ema_) ema_->update(step + 1);
+  watch.lap(result.times.update);
+  return result;
+}
+
+void Learner::check_finite(int64_t step, double loss, const std::vector<Tensor>& grads, bool bad_gradient) const {
+  if (std::isfinite(loss) && !bad_gradient) return;
+  std::string found = str("the loss is ", loss);
+  for (const auto& [name, parameter] : model_.named_parameters()) {
+    const ops::GradNorm norm = ops::global_norm({parameter.detach()});
+    if (!norm.bad) continue;
+    throw NotFinite(str("update ", step + 1, ": the weight ", name, " holds ", norm.bad->value, " at element ",
+                        norm.bad->index, " of ", parameter.shape(),
+                        "; lower the learning rate, lengthen the warm-up, or go back to an earlier checkpoint"));
+  }
+  const std::vector<std::string> names = optimizer_->names();
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i].defined()) continue;
+    const ops::GradNorm norm = ops::global_norm({grads[i]});
+    if (!norm.bad) continue;
+    found = str("the gradient of ", names[i], " holds ", norm.bad->value, " at element ", norm.bad->index, " of ",
+                grads[i].shape(), " (the loss is ", loss, ")");
+    break;
+  }
+  throw NotFinite(str("update ", step + 1, ": ", found, ", all weights are finite; lower the learning rate, lengthen ",
+                      "the warm-up, clip gradients (clip), or use dtype f32"));
+}
+
+double Learner::window_loss(const data::Batch& batch, int64_t& targets) {
+  const Tensor ids = Tensor::from(batch.ids, {batch.rows, batch.length}, device_);
+  const Tensor next = Tensor::from(batch.targets, {batch.rows, batch.length}, device_);
+  targets = static_cast<int64_t>(batch.targets.size()) -
+            std::count(batch.targets.begin(), batch.targets.end(), data::kIgnored);
+  return model_.loss(ids, next).cross_entropy.item();
+}
+
+std::optional<double> Learner::evaluate(const data::TokenFile& file, const std::function<bool()>& stop) {
+  const NoGrad off(tape_);
+  if (ema_) ema_->swap_in();
+  double sum = 0;
+  int64_t count = 0;
+  const int64_t batches = data::evaluation_batches(file, recipe_.eval_batch, recipe_.length);
+  bool stopped = false;
+  for (int64_t i = 0; i < batches && !stopped; ++i) {
+    int64_t targets = 0;
+    const double mean = window_loss(data::evaluation_batch(file, recipe_.eval_batch, recipe_.length, i), targets);
+    sum += mean * static_cast<double>(targets);
+    count += targets;
+    stopped = stop && stop();
+  }
+  if (ema_) ema_->swap_out();
+  if (stopped) return {};
+  return sum / static_cast<double>(count);
+}
+
+void Learner::with_kept_weights(const std::function<void(const nn::StateDict&)>& use) {
+  if (ema_) ema_->swap_in();
+  try {
+    use(model_.state_dict());
+  } catch (...) {
+    if (ema_) ema_->swap_out();
+    throw;
+  }
+  if (ema_) ema_->swap_out();
+}
+
+void Learner::load_weights(const nn::StateDict& weights) {
+  const NoGrad off(tape_);
+  model_.load_state_dict(weights);
+  start_optimizer();
+}
+
+namespace {
+constexpr const char* kOptimizer = "optimizer.";
+constexpr const char* kAverage = "average.";
+constexpr const char* kWeights = "weights.";
+}  // namespace
+
+std::vector<NamedTensor> Learner::training_state() const {
+  std::vector<NamedTensor> state;
+  for (const NamedTensor& entry : optimizer_->state()) state.push_back({kOptimizer + entry.name, entry.tensor});
+  if (!ema_) return state;
+  for (const NamedTensor& entry : ema_->average()) state.push_back({kAverage + entry.name, entry.tensor});
+  for (const NamedTensor& entry : distinct_parameters(model_)) {
+    state.push_back({kWeights + entry.name, entry.tensor.detach()});
+  }
+  return state;
+}
+
+void Learner::load(const nn::StateDict& kept_weights, const std::vector<NamedTensor>& state) {
+  load_weights(kept_weights);
+  std::vector<NamedTensor> own;
+  const std::vector<NamedTensor> ours = training_state();
+  for (const NamedTensor& entry : state) {
+    if (entry.name.starts_with(kOptimizer))
+      own.push_back({entry.name.substr(std::string(kOptimizer).size()), entry.tensor});
+  }
+  optimizer_->load_state(own);
+  for (NamedTensor target : ours) {
+    if (target.name.starts_with(kOptimizer)) continue;
+    const auto found = std::find_if(state.begin(), state.end(), [&](const auto& e) { return e.name == target.name; });
+    LAMINA_CHECK(found != state.end() && found->tensor.shape() == target.tensor.shape(),
+                 "training state: ", target.name, " is missing or misshapen; the checkpoint is of another recipe");
+    target.tensor.copy_(found->tensor);
+  }
+}
+
+}  // namespace lamina::train

@@ -1,0 +1,90 @@
+#include "lamina/train/memory.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "lamina/arch/cost.h"
+#include "lamina/arch/count.h"
+#include "lamina/arch/layers.h"
+#include "lamina/arch/plan.h"
+
+namespace lamina::train {
+namespace {
+
+std::optional<double> first_number(const std::string& path) {
+  std::ifstream file(path);
+  double value = 0;
+  if (!(file >> value)) return {};  // "max" is no number: no limit
+  return value;
+}
+
+std::optional<double> system_memory(const std::string& proc) {
+  std::ifstream file(proc + "/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string key;
+    double kilobytes = 0;
+    if (words >> key >> kilobytes && key == "MemAvailable:") return kilobytes * 1024;
+  }
+  return {};
+}
+
+/// Limit minus use of one control group; the files of version 2, or those of version 1.
+std::optional<double> group_memory(const std::string& folder) {
+  for (const auto& [limit_file, use_file] :
+       {std::pair("memory.max", "memory.current"),
+        std::pair("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")}) {
+    const std::optional<double> limit = first_number(folder + "/" + limit_file);
+    const std::optional<double> use = first_number(folder + "/" + use_file);
+    if (limit && use) return std::max(0.0, *limit - *use);
+  }
+  return {};
+}
+
+double activations(const Recipe& recipe, int bytes_per_number) {
+  const arch::ArchSpec& spec = recipe.architecture;
+  const double all = arch::training_memory(spec, recipe.batch, recipe.length, bytes_per_number).activations;
+  if (!recipe.checkpointing) return all;
+  const auto layers = static_cast<double>(std::max<size_t>(1, arch::layer_blocks(spec).size()));
+  // Every layer's input, and everything inside the one that is computed again.
+  const double inputs = static_cast<double>(recipe.batch * recipe.length * spec.d_model) * bytes_per_number * layers;
+  return std::min(all, inputs + all / layers);
+}
+
+}  // namespace
+
+double memory_estimate(const Recipe& recipe) {
+  const int bytes_per_number = recipe.dtype == Precision::bf16 ? 2 : 4;
+  arch::TrainingMemory memory =
+      arch::training_memory(recipe.architecture, recipe.batch, recipe.length, bytes_per_number);
+  memory.activations = activations(recipe, bytes_per_number);
+  // The average, and the weights it stands in for during an evaluation.
+  const auto parameters = static_cast<double>(arch::count_parameters(recipe.architecture).total);
+  return memory.total() + (recipe.ema > 0 ? parameters * (4 + bytes_per_number) : 0);
+}
+
+std::optional<double> available_memory(const std::string& proc, const std::string& cgroup) {
+  const std::optional<double> system = system_memory(proc);
+  const std::optional<double> group = group_memory(cgroup);
+  if (system && group) return std::min(*system, *group);
+  return system ? system : group;
+}
+
+void check_memory(const Recipe& recipe, std::optional<double> available) {
+  const double needed = memory_estimate(recipe);
+  if (!available || needed <= *available) return;
+  std::string advice;
+  if (recipe.batch > 1) {
+    advice += str("\n  --set batch=", recipe.batch / 2, " --set accumulation=", recipe.accumulation * 2,
+                  "  half the activations, the same updates");
+  }
+  if (!recipe.checkpointing)
+    advice += "\n  --set checkpointing=true  most activations are computed again, a third more work";
+  if (recipe.dtype == Precision::f32) advice += "\n  --set dtype=bf16  half of weights' and activations' memory";
+  advice += "\n  a shorter length, or a smaller architecture (`lamina plan`)";
+  throw Error(str("this run needs about ", arch::short_bytes(needed), ", ", arch::short_bytes(*available),
+                  " are free. What would help:", advice, "\n  --ignore-memory starts it all the same"));
+}
+
+}  // namespace lamina::train

@@ -1,0 +1,81 @@
+#include "lamina/train/parameter_groups.h"
+
+#include <set>
+
+namespace lamina::train {
+namespace {
+
+constexpr size_t kGroups = 3;
+
+/// Tables of rank 2 that are no products: a_log, conv.weight, sinks, relative positions.
+bool is_table(const std::string& name) {
+  return !name.ends_with(".weight") || name.ends_with("conv.weight") || name.ends_with("position.weight");
+}
+
+struct Rates {
+  double matrix_lr;
+  double other_lr;
+  double matrix_decay;
+  double other_decay;
+};
+
+Rates rates_of(const OptimizerChoice& choice) {
+  if (const auto* muon = std::get_if<MuonChoice>(&choice)) {
+    return {muon->lr, muon->others.lr, muon->weight_decay, muon->others.weight_decay};
+  }
+  return std::visit([](const auto& one) { return Rates{one.lr, one.lr, one.weight_decay, one.weight_decay}; }, choice);
+}
+
+ops::AdamWOptions options_of(const AdamWChoice& choice) { return {choice.beta1, choice.beta2, choice.eps}; }
+
+std::unique_ptr<Optimizer> make(const AdamWChoice& choice, std::vector<ParamGroup> groups) {
+  return std::make_unique<AdamW>(std::move(groups), options_of(choice));
+}
+
+std::unique_ptr<Optimizer> make(const SgdChoice& choice, std::vector<ParamGroup> groups) {
+  return std::make_unique<Sgd>(std::move(groups), ops::SgdOptions{choice.momentum, choice.nesterov});
+}
+
+std::unique_ptr<Optimizer> make(const MuonChoice& choice, std::vector<ParamGroup> groups) {
+  const ops::MuonOptions options{
+      .momentum = choice.momentum,
+      .nesterov = choice.nesterov,
+      .steps = static_cast<int>(choice.iterations),
+      .scale = choice.scale == MuonLr::aspect ? ops::MuonScale::aspect : ops::MuonScale::match_adamw};
+  return std::make_unique<Muon>(std::move(groups), options, options_of(choice.others));
+}
+
+}  // namespace
+
+ParameterKind parameter_kind(const std::string& name, const Tensor& parameter) {
+  if (parameter.rank() < 2) return ParameterKind::vector;
+  if (name.starts_with("layers.")) return is_table(name) ? ParameterKind::vector : ParameterKind::matrix;
+  return ParameterKind::embedding;
+}
+
+std::vector<double> group_rates(const Recipe& recipe) {
+  const Rates rates = rates_of(recipe.optimizer);
+  return {rates.matrix_lr, rates.other_lr, rates.other_lr};
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const nn::Model& model, const Recipe& recipe) {
+  const Rates rates = rates_of(recipe.optimizer);
+  std::vector<ParamGroup> groups(kGroups);
+  groups[0] = {.params = {}, .lr = rates.matrix_lr, .weight_decay = rates.matrix_decay};
+  groups[1] = {.params = {},
+               .lr = rates.other_lr,
+               .weight_decay = recipe.decay_embeddings ? rates.other_decay : 0.0,
+               .orthogonalize = false};
+  groups[2] = {.params = {},
+               .lr = rates.other_lr,
+               .weight_decay = recipe.decay_vectors ? rates.other_decay : 0.0,
+               .orthogonalize = false};
+  std::set<const void*> seen;
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    if (!parameter.is_meta() && !seen.insert(parameter.raw()).second) continue;  // tied
+    groups[static_cast<size_t>(parameter_kind(name, parameter))].params.push_back({name, parameter});
+  }
+  return std::visit([&](const auto& choice) { return make(choice, std::move(groups)); }, recipe.optimizer);
+}
+
+}  // namespace lamina::train

@@ -1,0 +1,219 @@
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "lamina/arch/problem.h"
+#include "lamina/arch/spec.h"
+#include "lamina/train/schedule.h"
+
+namespace lamina::train {
+
+/// Version of the file format; raised when an old file would be read otherwise than meant.
+inline constexpr int64_t kRecipeSchema = 1;
+
+inline constexpr arch::Limits kBelowOne{0, 0.9999999};
+
+struct AdamWChoice {
+  static constexpr std::string_view kKind = "adamw";
+  static constexpr std::string_view kDoc = "Adam with decoupled weight decay (arXiv:1711.05101)";
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  static void visit_fields(auto& self, auto&& field) {
+    field("lr", self.lr, "learning rate at its highest");
+    field("beta1", self.beta1, "memory of the mean gradient", kBelowOne);
+    field("beta2", self.beta2, "memory of the mean squared gradient", kBelowOne);
+    field("eps", self.eps, "added to the root of the latter");
+    field("weight_decay", self.weight_decay, "of the weights that decay", arch::kNotNegative);
+  }
+  bool operator==(const AdamWChoice&) const = default;
+};
+
+enum class MuonLr { aspect, match_adamw };
+constexpr std::array<std::string_view, 2> names_of(MuonLr) { return {"aspect", "match_adamw"}; }
+
+struct MuonChoice {
+  static constexpr std::string_view kKind = "muon";
+  static constexpr std::string_view kDoc =
+      "orthogonalised momentum for the layers' matrices, AdamW for the rest "
+      "(https://kellerjordan.github.io/posts/muon)";
+  double lr = 0.02;
+  double momentum = 0.95;
+  bool nesterov = true;
+  int64_t iterations = 5;
+  MuonLr scale = MuonLr::aspect;
+  double weight_decay = 0.0;
+  AdamWChoice others;
+  static void visit_fields(auto& self, auto&& field) {
+    field("lr", self.lr, "learning rate of the matrices");
+    field("momentum", self.momentum, "memory of the gradient", kBelowOne);
+    field("nesterov", self.nesterov, "look one update ahead");
+    field("iterations", self.iterations, "of the orthogonalisation", arch::Limits{1, 100});
+    field("scale", self.scale,
+          "factor on a matrix's rate: aspect sqrt(max(1, rows/cols)), match_adamw 0.2·sqrt(max(rows, cols))");
+    field("weight_decay", self.weight_decay, "of the matrices", arch::kNotNegative);
+    field("others", self.others, "AdamW for embeddings, the head, norms and biases");
+  }
+  bool operator==(const MuonChoice&) const = default;
+};
+
+struct SgdChoice {
+  static constexpr std::string_view kKind = "sgd";
+  static constexpr std::string_view kDoc = "gradient descent with momentum";
+  double lr = 0.1;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 0.0;
+  static void visit_fields(auto& self, auto&& field) {
+    field("lr", self.lr, "learning rate at its highest");
+    field("momentum", self.momentum, "memory of the gradient; 0: none", kBelowOne);
+    field("nesterov", self.nesterov, "look one update ahead");
+    field("weight_decay", self.weight_decay, "of the weights that decay", arch::kNotNegative);
+  }
+  bool operator==(const SgdChoice&) const = default;
+};
+
+using OptimizerChoice = std::variant<AdamWChoice, MuonChoice, SgdChoice>;
+
+/// As data::Order.
+enum class BatchOrder { random, sequential, shuffled, packed };
+constexpr std::array<std::string_view, 4> names_of(BatchOrder) {
+  return {"random", "sequential", "shuffled", "packed"};
+}
+
+struct DataChoice {
+  std::string train;
+  std::string validation;
+  double validation_share = 0.1;
+  std::string tokenizer;
+  bool fit_vocab = true;
+  BatchOrder order = BatchOrder::random;
+  static void visit_fields(auto& self, auto&& field) {
+    field("train", self.train, "a text (.txt, .jsonl or a folder of them) or a token file of `lamina data`; required");
+    field("validation", self.validation,
+          "the same, to measure on; default: the end of a text given as train, nothing for a token file");
+    field("validation_share", self.validation_share, "how much of a text is kept back where validation is not given",
+          kBelowOne);
+    field("tokenizer", self.tokenizer,
+          "char, byte, bpe:N (a vocabulary of N learned from the text) or a tokenizer's file; default: that of the "
+          "token file or of the model trained further, else char");
+    field("fit_vocab", self.fit_vocab, "a new architecture's vocab_size becomes the tokenizer's");
+    field(
+        "order", self.order,
+        "random windows; sequential, one behind another; shuffled, each once in an epoch; packed documents that do not "
+        "see each other");
+  }
+  bool operator==(const DataChoice&) const = default;
+};
+
+struct DropoutChoice {
+  double embedding = 0.0;
+  double attention = 0.0;
+  double residual = 0.0;
+  static void visit_fields(auto& self, auto&& field) {
+    field("embedding", self.embedding, "of the embeddings", kBelowOne);
+    field("attention", self.attention, "of attention weights", kBelowOne);
+    field("residual", self.residual, "of every branch before it is added", kBelowOne);
+  }
+  bool operator==(const DropoutChoice&) const = default;
+};
+
+enum class Precision { f32, bf16 };
+constexpr std::array<std::string_view, 2> names_of(Precision) { return {"f32", "bf16"}; }
+
+/// Everything that a training run is: its file, read and checked. Two runs of one recipe on one build give equal bits.
+struct Recipe {
+  int64_t schema = kRecipeSchema;
+  std::string about;
+  /// In files: a preset's name, a file's, or an architecture written out. Not among the visited fields.
+  arch::ArchSpec architecture;
+  std::string from;
+  DataChoice data;
+  int64_t batch = 12;
+  int64_t length = 0;
+  int64_t steps = 0;
+  int64_t accumulation = 1;
+  OptimizerChoice optimizer;
+  Schedule schedule;
+  double clip = 1.0;
+  bool decay_embeddings = true;
+  bool decay_vectors = false;
+  DropoutChoice dropout;
+  double label_smoothing = 0.0;
+  double z_loss = 0.0;
+  double ema = 0.0;
+  Precision dtype = Precision::f32;
+  bool checkpointing = false;
+  int64_t seed = 0;
+  int64_t log_every = 10;
+  int64_t eval_every = 250;
+  int64_t eval_batch = 0;
+  int64_t save_every = 500;
+  static void visit_fields(auto& self, auto&& field) {
+    field("schema", self.schema, "version of this format");
+    field("about", self.about, "one line for people; changes nothing");
+    field("from", self.from,
+          "a model to train further, any that `lamina convert` reads, or a run; its architecture is the default");
+    field("data", self.data, "what is learned");
+    field("batch", self.batch, "sequences in a pass");
+    field("length", self.length, "tokens in a sequence; default 0: the architecture's context", arch::kCount);
+    field("steps", self.steps, "updates of the weights; required");
+    field("accumulation", self.accumulation, "passes whose gradients are averaged for one update");
+    field("optimizer", self.optimizer, "how gradients become updates");
+    field("schedule", self.schedule, "how the learning rate moves");
+    field("clip", self.clip, "largest norm of all gradients together; 0: as they are", arch::kNotNegative);
+    field("decay_embeddings", self.decay_embeddings, "weight decay acts on embeddings and the head too");
+    field("decay_vectors", self.decay_vectors, "weight decay acts on norms, biases and the like too");
+    field("dropout", self.dropout, "shares of numbers set to 0 while training");
+    field("label_smoothing", self.label_smoothing, "share of the target spread over all tokens", kBelowOne);
+    field("z_loss", self.z_loss, "factor on log²(sum of exp(logits)), which keeps logits small", arch::kNotNegative);
+    field("ema", self.ema,
+          "decay of an average of the weights over the updates, which is then what is evaluated and kept; 0: none",
+          kBelowOne);
+    field("dtype", self.dtype, "f32, or bf16: weights and activations in bf16, with f32 copies of the weights");
+    field("checkpointing", self.checkpointing, "less memory: activations are computed again for the gradients");
+    field("seed", self.seed, "of initial weights, batches and dropout", arch::kCount);
+    field("log_every", self.log_every, "updates between two lines of the log");
+    field("eval_every", self.eval_every, "updates between two evaluations of all validation data; 0: at the end",
+          arch::kCount);
+    field("eval_batch", self.eval_batch, "sequences in a pass of the evaluation; default 0: as batch", arch::kCount);
+    field("save_every", self.save_every, "updates between two checkpoints; 0: at the end", arch::kCount);
+  }
+  bool operator==(const Recipe&) const = default;
+
+  /// Tokens that one update sees.
+  int64_t tokens_per_step() const { return batch * length * accumulation; }
+};
+
+/// A file of presets/recipes, held inside the library.
+struct RecipeFile {
+  std::string_view name;
+  std::string_view text;
+};
+/// Sorted by name; made by cmake/EmbedPresets.cmake.
+std::span<const RecipeFile> recipe_files();
+
+/// A recipe with "path=value" changes in order; paths below `architecture.` change the architecture. The argument is a
+/// file where it ends in .json or holds a slash, else one of recipe_files(). Throws arch::SpecError with every problem.
+/// The architecture is not resolved: its vocabulary may not be known yet.
+Recipe load_recipe(const std::string& name_or_file, const std::vector<std::string>& assignments = {});
+/// The same from text; `name` begins messages.
+Recipe read_recipe(std::string_view text, const std::string& name, const std::vector<std::string>& assignments = {});
+/// As JSON that read_recipe takes, every key written.
+std::string write_recipe(const Recipe& recipe);
+
+/// Fills what follows from other values, resolves the architecture for this vocabulary (0: leave it as it is) and
+/// checks every rule. Throws arch::SpecError with every violation.
+Recipe resolve_recipe(Recipe recipe, int64_t vocab_size, const std::string& name);
+
+/// The part of docs/training.md that lists every key.
+std::string recipe_markdown();
+
+}  // namespace lamina::train

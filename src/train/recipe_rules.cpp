@@ -1,0 +1,97 @@
+#include <cmath>
+
+#include "lamina/arch/resolve.h"
+#include "lamina/arch/value_range.h"
+#include "lamina/train/recipe.h"
+
+namespace lamina::train {
+namespace {
+
+using arch::Problem;
+
+class Rules {
+ public:
+  explicit Rules(std::vector<Problem>& problems) : problems_(problems) {}
+
+  void check(const Recipe& recipe) {
+    arch::RangeCheck([this](const std::string& path, const std::string& message) {
+      note("range", path, message, "give a number in that range");
+    }).check(recipe, arch::kAnyNumber, "");
+    check_data(recipe.data);
+    check_sizes(recipe);
+    check_schedule(recipe);
+  }
+
+ private:
+  void check_data(const DataChoice& data) {
+    if (data.train.empty()) {
+      note("data", "data.train", "missing", "name a text or a token file, for example --set data.train=input.txt");
+    }
+    const std::string& kind = data.tokenizer;
+    if (!kind.starts_with("bpe")) return;
+    const std::string size = kind.size() > 4 && kind[3] == ':' ? kind.substr(4) : "";
+    const bool number = !size.empty() && size.size() < 8 && size.find_first_not_of("0123456789") == std::string::npos;
+    if (!number || std::stol(size) < 257) {
+      note("data", "data.tokenizer", "\"" + kind + "\"",
+           "write bpe:N with a vocabulary N of at least 257, as bpe:4096");
+    }
+  }
+
+  void check_sizes(const Recipe& recipe) {
+    if (recipe.length > recipe.architecture.context && recipe.architecture.context > 0) {
+      note("length", "length",
+           str(recipe.length, " tokens in a sequence, the architecture's context is ", recipe.architecture.context),
+           "give a shorter length or set architecture.context");
+    }
+    const double tokens = static_cast<double>(recipe.batch) * static_cast<double>(recipe.length);
+    if (tokens > 2147483647.0) {
+      note("length", "batch", str(recipe.batch, " x ", recipe.length, " tokens in a pass, at most 2^31 are expected"),
+           "give a smaller batch and raise accumulation");
+    }
+    if (recipe.accumulation > 1 && recipe.steps > 0 &&
+        static_cast<double>(recipe.accumulation) * static_cast<double>(recipe.steps) >= std::pow(2.0, 43)) {
+      note("length", "steps", "steps times accumulation is beyond 2^43", "give fewer");
+    }
+  }
+
+  void check_schedule(const Recipe& recipe) {
+    const int64_t warmup = std::visit([](const auto& s) { return s.warmup; }, recipe.schedule);
+    if (recipe.steps > 0 && warmup > recipe.steps) {
+      note("schedule", "schedule.warmup", str(warmup, " updates of warm-up, the whole run has ", recipe.steps),
+           "give a shorter warm-up");
+    }
+  }
+
+  void note(const char* rule, const std::string& path, const std::string& message, const std::string& hint) {
+    problems_.push_back({rule, path, message, hint});
+  }
+
+  std::vector<Problem>& problems_;
+};
+
+}  // namespace
+
+Recipe resolve_recipe(Recipe recipe, int64_t vocab_size, const std::string& name) {
+  std::vector<Problem> problems;
+  if (vocab_size > 0 && recipe.data.fit_vocab && recipe.from.empty()) recipe.architecture.vocab_size = vocab_size;
+  try {
+    recipe.architecture = arch::resolve(recipe.architecture, "architecture");
+  } catch (const arch::SpecError& error) {
+    for (Problem problem : error.problems()) {
+      problem.path = problem.path.empty() ? "architecture" : "architecture." + problem.path;
+      problems.push_back(std::move(problem));
+    }
+  }
+  if (recipe.length == 0) recipe.length = recipe.architecture.context;
+  if (recipe.eval_batch == 0) recipe.eval_batch = recipe.batch;
+  Rules(problems).check(recipe);
+  if (vocab_size > recipe.architecture.vocab_size) {
+    problems.push_back({"vocab", "architecture.vocab_size",
+                        str(recipe.architecture.vocab_size, ", the data has tokens below ", vocab_size),
+                        "use the tokenizer of this model (data.tokenizer), or a larger vocab_size"});
+  }
+  if (!problems.empty()) throw arch::SpecError(name, std::move(problems));
+  return recipe;
+}
+
+}  // namespace lamina::train

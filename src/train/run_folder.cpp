@@ -1,0 +1,133 @@
+#include "lamina/train/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "lamina/base/files.h"
+#include "lamina/io/checkpoint.h"
+
+namespace lamina::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kRecipe = "recipe.json";
+constexpr const char* kTokenizer = "tokenizer.json";
+constexpr const char* kState = "state.json";
+constexpr const char* kTensors = "training.safetensors";
+
+std::string write_progress(const Progress& progress) {
+  Json json{{"step", progress.step}, {"loss", progress.loss}, {"smoothed_loss", progress.smoothed_loss}};
+  if (progress.validation_loss) json["validation_loss"] = *progress.validation_loss;
+  if (progress.best_loss) json["best_loss"] = *progress.best_loss;
+  json["best_step"] = progress.best_step;
+  json["evaluated_step"] = progress.evaluated_step;
+  json["seconds"] = progress.seconds;
+  return json.dump(2) + "\n";
+}
+
+Progress read_progress(const std::string& path) {
+  const Json json = Json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
+  const auto number = [&](const char* key) -> std::optional<double> {
+    if (!json.is_object() || !json.contains(key) || !json[key].is_number()) return {};
+    return json[key].get<double>();
+  };
+  const std::optional<double> step = number("step");
+  LAMINA_CHECK(step && *step >= 0 && *step < 9e15, path,
+               ": is damaged: it does not say the step; go on from another checkpoint (from)");
+  return {.step = static_cast<int64_t>(*step),
+          .smoothed_loss = number("smoothed_loss").value_or(0),
+          .loss = number("loss").value_or(0),
+          .validation_loss = number("validation_loss"),
+          .best_loss = number("best_loss"),
+          .best_step = static_cast<int64_t>(number("best_step").value_or(0)),
+          .evaluated_step = static_cast<int64_t>(number("evaluated_step").value_or(0)),
+          .seconds = number("seconds").value_or(0)};
+}
+
+io::Checkpoint checkpoint_of(const arch::ArchSpec& spec, const nn::StateDict& weights) {
+  std::set<std::string> known;
+  for (const io::WeightSlot& slot : io::weight_slots(spec)) known.insert(slot.name);
+  io::Checkpoint checkpoint{.spec = spec, .tensors = {}, .family = {}, .tokens = {}};
+  for (const auto& [name, tensor] : weights) {
+    if (known.erase(name) > 0) checkpoint.tensors.emplace_back(name, tensor.detach());  // a tied head is left out
+  }
+  return checkpoint;
+}
+
+bool is_run(const fs::path& folder) { return fs::exists(folder / kRecipe); }
+
+}  // namespace
+
+RunFolder::RunFolder(const std::string& path) : path_(path) {
+  LAMINA_CHECK(is_run(path), path, ": is not the folder of a run: it has no ", kRecipe,
+               "; `lamina train RECIPE` starts one");
+  const std::string recipe = file(kRecipe);
+  lock_ = ::open(recipe.c_str(), O_RDONLY | O_CLOEXEC);
+  LAMINA_CHECK(lock_ >= 0, recipe, ": cannot be read; check the permissions");
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    ::close(lock_);
+    throw Error(str(path, ": another process is training here; wait for it or stop it first"));
+  }
+  for (const char* name : {"last", "best", "log.jsonl"}) clear_leftovers(file(name));
+}
+
+RunFolder::~RunFolder() { ::close(lock_); }
+
+std::string RunFolder::file(const std::string& name) const { return (fs::path(path_) / name).string(); }
+
+Recipe RunFolder::recipe() const {
+  const std::string name = file(kRecipe);
+  return resolve_recipe(read_recipe(read_text(name), name), 0, name);
+}
+
+std::optional<Progress> RunFolder::load_last(Learner& learner) const {
+  const fs::path last = file("last");
+  if (!fs::exists(last)) return {};
+  const io::Checkpoint model = io::read_native(last.string(), learner.device());
+  const io::SafetensorsFile tensors = io::SafetensorsFile::open((last / kTensors).string(), learner.device());
+  std::vector<NamedTensor> state;
+  for (const auto& [name, tensor] : tensors.tensors()) state.push_back({name, tensor});
+  learner.load(model.tensors, state);
+  return read_progress((last / kState).string());
+}
+
+void RunFolder::save(const std::string& name, Learner& learner, const Progress& progress, bool with_state) {
+  NewFolder folder(file(name), /*replace=*/true);
+  learner.with_kept_weights([&](const nn::StateDict& weights) {
+    io::write_native_files(folder.path(""), checkpoint_of(learner.recipe().architecture, weights));
+  });
+  if (with_state) {
+    io::NamedTensors tensors;
+    for (const NamedTensor& entry : learner.training_state()) tensors.emplace_back(entry.name, entry.tensor);
+    io::write_safetensors(folder.path(kTensors), tensors);
+  }
+  if (fs::exists(file(kTokenizer))) write_text(folder.path(kTokenizer), read_text(file(kTokenizer)));
+  write_text(folder.path(kState), write_progress(progress));
+  folder.publish();
+}
+
+std::string newest_run(const std::string& folder) {
+  if (is_run(folder)) return folder;
+  std::error_code error;
+  std::string newest;
+  fs::file_time_type time;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (!entry.is_directory(error) || !is_run(entry.path())) continue;
+    const fs::path state = entry.path() / "last" / kState;
+    const fs::file_time_type written = fs::last_write_time(fs::exists(state) ? state : entry.path() / kRecipe, error);
+    if (!newest.empty() && written <= time) continue;
+    newest = entry.path().string();
+    time = written;
+  }
+  LAMINA_CHECK(!newest.empty(), folder, ": holds no run; `lamina train RECIPE` starts one");
+  return newest;
+}
+
+}  // namespace lamina::train

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lamina/train/learner.h"
+
+namespace lamina::train {
+
+/// How far a run is; what a checkpoint holds besides tensors.
+struct Progress {
+  int64_t step = 0;  ///< updates made
+  double smoothed_loss = 0;
+  double loss = 0;                        ///< of the last update
+  std::optional<double> validation_loss;  ///< the last one measured
+  std::optional<double> best_loss;        ///< on the validation data
+  int64_t best_step = 0;
+  int64_t evaluated_step = 0;  ///< of the last evaluation that was not cut short
+  double seconds = 0;          ///< spent training, evaluations and checkpoints included
+};
+
+/// The folder of a run:
+///   recipe.json      resolved: everything the run is
+///   tokenizer.json   where the tokenizer is known
+///   data/            token files made from a text for this run
+///   log.jsonl        a line for every logged update and every evaluation
+///   events.out.…     the same for TensorBoard
+///   last/, best/     checkpoints: a model's files, tokenizer.json and state.json; last/ also training.safetensors
+/// Every file and checkpoint appears whole. One process at a time: the lock goes with the process, however it ends.
+class RunFolder {
+ public:
+  /// Opens a folder that is a run, takes its lock and clears up what a killed process left.
+  explicit RunFolder(const std::string& path);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string file(const std::string& name) const;
+  Recipe recipe() const;
+
+  /// The last checkpoint into `learner`; nothing where none was written yet.
+  std::optional<Progress> load_last(Learner& learner) const;
+  /// `with_state`: everything that going on needs, not the model alone.
+  void save(const std::string& name, Learner& learner, const Progress& progress, bool with_state);
+
+ private:
+  std::string path_;
+  int lock_ = -1;
+};
+
+/// The run under `folder` (or `folder` itself) that was written to last.
+std::string newest_run(const std::string& folder);
+
+}  // namespace lamina::train

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <variant>
+
+#include "lamina/arch/fields.h"
+
+namespace lamina::train {
+
+// How the learning rate moves. Every schedule rises linearly over its warm-up: update s (from 0) of `warmup` has the
+// factor (s + 1) / warmup. What follows goes from 1 to min_lr_ratio, the share of the learning rate left at the end.
+
+inline constexpr arch::Limits kShare{0, 1};
+
+struct CosineSchedule {
+  static constexpr std::string_view kKind = "cosine";
+  static constexpr std::string_view kDoc = "half a cosine from the full rate to the last one";
+  int64_t warmup = 100;
+  double min_lr_ratio = 0.1;
+  static void visit_fields(auto& self, auto&& field) {
+    field("warmup", self.warmup, "updates over which the rate rises from 0", arch::kCount);
+    field("min_lr_ratio", self.min_lr_ratio, "what is left of the rate at the end, as a share of it", kShare);
+  }
+  bool operator==(const CosineSchedule&) const = default;
+};
+
+struct LinearSchedule {
+  static constexpr std::string_view kKind = "linear";
+  static constexpr std::string_view kDoc = "a straight line from the full rate to the last one";
+  int64_t warmup = 100;
+  double min_lr_ratio = 0.0;
+  static void visit_fields(auto& self, auto&& field) {
+    field("warmup", self.warmup, "updates over which the rate rises from 0", arch::kCount);
+    field("min_lr_ratio", self.min_lr_ratio, "what is left of the rate at the end, as a share of it", kShare);
+  }
+  bool operator==(const LinearSchedule&) const = default;
+};
+
+struct ConstantSchedule {
+  static constexpr std::string_view kKind = "constant";
+  static constexpr std::string_view kDoc = "the full rate after the warm-up";
+  int64_t warmup = 0;
+  static void visit_fields(auto& self, auto&& field) {
+    field("warmup", self.warmup, "updates over which the rate rises from 0", arch::kCount);
+  }
+  bool operator==(const ConstantSchedule&) const = default;
+};
+
+/// Hu et al. 2024, arXiv:2404.06395.
+struct WsdSchedule {
+  static constexpr std::string_view kKind = "wsd";
+  static constexpr std::string_view kDoc =
+      "warm-up, stable, decay: the full rate, then a straight line down at the end";
+  int64_t warmup = 100;
+  double decay = 0.2;
+  double min_lr_ratio = 0.0;
+  static void visit_fields(auto& self, auto&& field) {
+    field("warmup", self.warmup, "updates over which the rate rises from 0", arch::kCount);
+    field("decay", self.decay, "share of all updates, at the end, over which the rate falls", kShare);
+    field("min_lr_ratio", self.min_lr_ratio, "what is left of the rate at the end, as a share of it", kShare);
+  }
+  bool operator==(const WsdSchedule&) const = default;
+};
+
+using Schedule = std::variant<CosineSchedule, LinearSchedule, ConstantSchedule, WsdSchedule>;
+
+/// By what the learning rate of update `step` (from 0) of `steps` is multiplied. For a falling part of n updates that
+/// begins at b, update s stands at (s − b) / n of it, so that only the update after the last would have the last rate.
+double lr_factor(const Schedule& schedule, int64_t step, int64_t steps);
+
+}  // namespace lamina::train

@@ -1,0 +1,141 @@
+#include "lamina/train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "lamina/arch/cost.h"
+#include "lamina/io/model_file.h"
+#include "lamina/train/run_data.h"
+
+namespace lamina::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+data::BatchOptions batch_options(const Recipe& recipe) {
+  return {.batch = recipe.batch,
+          .length = recipe.length,
+          .order = static_cast<data::Order>(recipe.data.order),
+          .seed = static_cast<uint64_t>(recipe.seed)};
+}
+
+void add(StepTimes& sum, const StepTimes& times) {
+  sum.data += times.data;
+  sum.forward += times.forward;
+  sum.backward += times.backward;
+  sum.update += times.update;
+}
+
+}  // namespace
+
+Trainer::Trainer(const std::string& run_folder, const Device& device)
+    : folder_(run_folder), learner_(folder_.recipe(), device) {
+  RunData data = open_run_data(folder_.path(), recipe());
+  batches_.emplace(std::move(data.train), batch_options(recipe()));
+  validation_ = std::move(data.validation);
+  if (const std::optional<Progress> last = folder_.load_last(learner_)) {
+    progress_ = *last;
+  } else {
+    load_weights_to_start_from();
+  }
+}
+
+void Trainer::load_weights_to_start_from() {
+  const std::string& from = recipe().from;
+  if (from.empty()) return;
+  LAMINA_CHECK(std::filesystem::exists(from), from,
+               ": the model to train further is gone; it is read once, before the ", "first checkpoint");
+  learner_.load_weights(io::read_model(from, learner_.device()).tensors);
+}
+
+bool Trainer::due(int64_t every) const {
+  return progress_.step == recipe().steps || (every > 0 && progress_.step % every == 0);
+}
+
+Outcome Trainer::run(const Watcher& watcher) {
+  const auto start = Clock::now();
+  const double seconds_before = progress_.seconds;
+  const auto stopping = [&] { return watcher.stop && watcher.stop(); };
+  log_ = std::make_unique<LogFile>(folder_.file("log.jsonl"), progress_.step);
+  bool stopped = false;
+  // Where a checkpoint was written because its evaluation was cut short, that comes first.
+  while (!stopped && (progress_.step < recipe().steps || evaluation_due())) {
+    if (!evaluation_due()) update(watcher);
+    if (evaluation_due()) evaluate(watcher);
+    progress_.seconds = seconds_before + since(start);
+    stopped = stopping();
+    if (due(recipe().save_every) || stopped) save(watcher, "last", /*with_state=*/true);
+  }
+  spent_.all = since(start);
+  return progress_.step < recipe().steps || evaluation_due() ? Outcome::stopped : Outcome::finished;
+}
+
+bool Trainer::evaluation_due() const {
+  return validation_ && progress_.step > 0 && due(recipe().eval_every) && progress_.evaluated_step < progress_.step;
+}
+
+void Trainer::update(const Watcher& watcher) {
+  const StepResult result = learner_.step(progress_.step, [this](int64_t pass) { return batches_->at(pass); });
+  const auto start = Clock::now();
+  add(spent_.steps, result.times);
+  ++progress_.step;
+  progress_.loss = result.loss;
+  const double weight = std::max(0.02, 1.0 / static_cast<double>(progress_.step));
+  progress_.smoothed_loss += weight * (result.loss - progress_.smoothed_loss);
+  const double seconds = result.times.total();
+  update_seconds_ = update_seconds_ == 0 ? seconds : 0.9 * update_seconds_ + 0.1 * seconds;
+  const double rate = static_cast<double>(recipe().tokens_per_step()) / update_seconds_;
+  const bool logged = due(recipe().log_every) || progress_.step == 1;
+  if (logged) log_update(result, rate);
+  if (watcher.on_update) {
+    const double flops = arch::flops_per_token(recipe().architecture, recipe().length).training();
+    const double left = static_cast<double>(recipe().steps - progress_.step) * update_seconds_;
+    watcher.on_update({progress_, result, rate, rate * flops, left, logged});
+  }
+  spent_.logging += since(start);
+}
+
+void Trainer::log_update(const StepResult& result, double tokens_per_second) {
+  const Json line{{"step", progress_.step},
+                  {"loss", result.loss},
+                  {"smoothed_loss", progress_.smoothed_loss},
+                  {"grad_norm", result.grad_norm},
+                  {"lr", result.lr},
+                  {"tokens", progress_.step * recipe().tokens_per_step()},
+                  {"tokens_per_second", tokens_per_second},
+                  {"seconds", progress_.seconds}};
+  log_->write(line.dump());
+}
+
+void Trainer::evaluate(const Watcher& watcher) {
+  const auto start = Clock::now();
+  const std::optional<double> loss = learner_.evaluate(*validation_, watcher.stop);
+  if (!loss) return;
+  progress_.validation_loss = *loss;
+  progress_.evaluated_step = progress_.step;
+  const bool improved = !progress_.best_loss || *loss < *progress_.best_loss;
+  if (improved) {
+    progress_.best_loss = *loss;
+    progress_.best_step = progress_.step;
+  }
+  const double seconds = since(start);
+  spent_.evaluations += seconds;
+  log_->write(Json{{"step", progress_.step}, {"validation_loss", *loss}, {"best_loss", *progress_.best_loss}}.dump());
+  if (improved) save(watcher, "best", /*with_state=*/false);
+  if (watcher.on_evaluation) watcher.on_evaluation({progress_, improved, seconds});
+}
+
+void Trainer::save(const Watcher& watcher, const char* name, bool with_state) {
+  const auto start = Clock::now();
+  folder_.save(name, learner_, progress_, with_state);
+  const double seconds = since(start);
+  spent_.checkpoints += seconds;
+  if (watcher.on_save) watcher.on_save({progress_, folder_.file(name), seconds});
+}
+
+}  // namespace lamina::train

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lamina/train/log_file.h"
+#include "lamina/train/run_folder.h"
+
+namespace lamina::train {
+
+/// After every update.
+struct UpdateReport {
+  const Progress& progress;
+  const StepResult& result;
+  double tokens_per_second;  ///< of late
+  double flops_per_second;
+  double seconds_left;  ///< at that speed, evaluations not counted
+  bool logged;          ///< a line of the log was written
+};
+
+struct EvaluationReport {
+  const Progress& progress;
+  bool improved;  ///< the best so far
+  double seconds;
+};
+
+struct SaveReport {
+  const Progress& progress;
+  std::string folder;
+  double seconds;
+};
+
+/// Who watches a run; any may be empty.
+struct Watcher {
+  std::function<void(const UpdateReport&)> on_update;
+  std::function<void(const EvaluationReport&)> on_evaluation;
+  std::function<void(const SaveReport&)> on_save;
+  /// Asked after every update and between the passes of an evaluation: true saves and returns.
+  std::function<bool()> stop;
+};
+
+enum class Outcome { finished, stopped };
+
+/// Where the time of this process went, in seconds.
+struct TimeSpent {
+  StepTimes steps;
+  double evaluations = 0;
+  double checkpoints = 0;
+  double logging = 0;  ///< logs, and what the watcher does with reports
+  double all = 0;
+};
+
+/// Runs the recipe of a run's folder to its end, from its last checkpoint or from the beginning, writing logs and
+/// checkpoints there. Stopped or killed at any time and run again it gives the same weights, bit by bit.
+class Trainer {
+ public:
+  Trainer(const std::string& run_folder, const Device& device);
+
+  const Recipe& recipe() const { return learner_.recipe(); }
+  const Progress& progress() const { return progress_; }
+  const TimeSpent& time_spent() const { return spent_; }
+  Learner& learner() { return learner_; }
+  const Device& device() const { return learner_.device(); }
+  const data::TokenFile& train_data() const { return batches_->file(); }
+  const std::optional<data::TokenFile>& validation_data() const { return validation_; }
+
+  Outcome run(const Watcher& watcher);
+
+ private:
+  void load_weights_to_start_from();
+  void update(const Watcher& watcher);
+  void evaluate(const Watcher& watcher);
+  void save(const Watcher& watcher, const char* name, bool with_state);
+  void log_update(const StepResult& result, double tokens_per_second);
+  bool due(int64_t every) const;
+  bool evaluation_due() const;
+
+  RunFolder folder_;
+  Learner learner_;
+  std::optional<data::Batches> batches_;
+  std::optional<data::TokenFile> validation_;
+  Progress progress_;
+  TimeSpent spent_;
+  double update_seconds_ = 0;  ///< smoothed
+  std::unique_ptr<LogFile> log_;
+};
+
+}  // namespace lamina::train

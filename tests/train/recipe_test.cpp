@@ -1,0 +1,125 @@
+#include "lamina/train/recipe.h"
+
+#include <gtest/gtest.h>
+
+#include "lamina/base/files.h"
+#include "lamina/train/memory.h"
+#include "support/error_of.h"
+
+namespace lamina::train {
+namespace {
+
+using lamina::testing::error_of;
+
+constexpr const char* kSmall = R"({"architecture": "llama-tiny", "data": {"train": "a.txt"}, "steps": 10,
+  "schedule": {"kind": "cosine", "warmup": 2}})";
+
+Recipe small(const std::vector<std::string>& changes = {}) { return read_recipe(kSmall, "small", changes); }
+
+TEST(Recipe, EveryOneInTheLibraryResolvesAndIsWrittenAndReadBack) {
+  ASSERT_GE(recipe_files().size(), 3U);
+  for (const RecipeFile& file : recipe_files()) {
+    const Recipe recipe = resolve_recipe(load_recipe(std::string(file.name)), 71, std::string(file.name));
+    EXPECT_FALSE(recipe.about.empty()) << file.name;
+    EXPECT_EQ(recipe.architecture.vocab_size, 71);
+    EXPECT_EQ(read_recipe(write_recipe(recipe), "again"), recipe) << file.name;
+  }
+}
+
+TEST(Recipe, AllProblemsAreNamedAtOnceWithTheNearestKey) {
+  const std::string message = error_of([] {
+    read_recipe(R"({"architecture": "lama-tiny", "bach": 3, "steps": "many", "optimizer": {"kind": "adamv"},
+                    "schedule": {"kind": "wsd", "warm_up": 3}})",
+                "mine");
+  });
+  EXPECT_NE(message.find("mine: 5 problems"), std::string::npos) << message;
+  for (const char* part : {"did you mean batch?", "given \"many\", expected a whole number", "did you mean adamw?",
+                           "did you mean warmup?", "did you mean llama-tiny?"}) {
+    EXPECT_NE(message.find(part), std::string::npos) << part << " in " << message;
+  }
+}
+
+TEST(Recipe, ValuesThatCannotBeAreNamedAtOnce) {
+  const Recipe recipe = small({"steps=1", "batch=0", "length=65", "data.train=", "data.tokenizer=bpe:12",
+                               "dropout.residual=1", "architecture.layers[0].pattern[0].mixer.n_kv_heads=3"});
+  const std::string message = error_of([&] { resolve_recipe(recipe, 0, "mine"); });
+  for (const char* part : {"batch: 0", "length: 65 tokens in a sequence, the architecture's context is 64",
+                           "data.train: missing", "data.tokenizer: \"bpe:12\"", "dropout.residual: 1",
+                           "schedule.warmup: 2 updates of warm-up", "architecture.layers[0].pattern[0].mixer"}) {
+    EXPECT_NE(message.find(part), std::string::npos) << part << " in " << message;
+  }
+}
+
+TEST(Recipe, ChangesReachEveryPart) {
+  const Recipe recipe = small({"optimizer.kind=muon", "optimizer.others.lr=0.5", "architecture=gpt2-tiny",
+                               "architecture.layers[0].repeat=1", "schedule.kind=constant"});
+  EXPECT_EQ(std::get<MuonChoice>(recipe.optimizer).others.lr, 0.5);
+  EXPECT_EQ(recipe.architecture.layers[0].repeat, 1);
+  EXPECT_TRUE(std::holds_alternative<arch::LearnedPosition>(recipe.architecture.position));
+  EXPECT_EQ(std::get<ConstantSchedule>(recipe.schedule).warmup, 2);
+  EXPECT_NE(error_of([] { small({"optimizer.lrr=1"}); }).find("did you mean lr?"), std::string::npos);
+}
+
+TEST(Recipe, ATokenizerLargerThanAGivenVocabularyIsRefused) {
+  const Recipe kept = small({"data.fit_vocab=false"});
+  EXPECT_EQ(resolve_recipe(kept, 90, "mine").architecture.vocab_size, 96);
+  EXPECT_NE(error_of([&] { resolve_recipe(kept, 97, "mine"); }).find("the data has tokens below 97"),
+            std::string::npos);
+}
+
+TEST(Schedule, RisesAndFalls) {
+  const Schedule cosine = CosineSchedule{.warmup = 4, .min_lr_ratio = 0.1};
+  EXPECT_DOUBLE_EQ(lr_factor(cosine, 0, 12), 0.25);
+  EXPECT_DOUBLE_EQ(lr_factor(cosine, 3, 12), 1.0);
+  EXPECT_DOUBLE_EQ(lr_factor(cosine, 4, 12), 1.0);
+  EXPECT_NEAR(lr_factor(cosine, 8, 12), 0.55, 1e-12);
+  EXPECT_NEAR(lr_factor(cosine, 12, 12), 0.1, 1e-12);
+  const Schedule linear = LinearSchedule{.warmup = 0, .min_lr_ratio = 0.5};
+  EXPECT_DOUBLE_EQ(lr_factor(linear, 5, 10), 0.75);
+  const Schedule wsd = WsdSchedule{.warmup = 2, .decay = 0.2, .min_lr_ratio = 0.0};
+  EXPECT_DOUBLE_EQ(lr_factor(wsd, 7, 10), 1.0);
+  EXPECT_DOUBLE_EQ(lr_factor(wsd, 8, 10), 1.0);
+  EXPECT_DOUBLE_EQ(lr_factor(wsd, 9, 10), 0.5);
+  const Schedule constant = ConstantSchedule{};
+  EXPECT_DOUBLE_EQ(lr_factor(constant, 0, 10), 1.0);
+  EXPECT_DOUBLE_EQ(lr_factor(constant, 9, 10), 1.0);
+}
+
+TEST(Memory, ARunThatWillNotFitIsRefusedWithAdvice) {
+  const Recipe recipe = resolve_recipe(small(), 0, "small");
+  const double needed = memory_estimate(recipe);
+  EXPECT_NO_THROW(check_memory(recipe, needed));
+  EXPECT_NO_THROW(check_memory(recipe, std::nullopt));
+  const std::string message = error_of([&] { check_memory(recipe, needed - 1); });
+  for (const char* part : {"batch=6 --set accumulation=2", "checkpointing=true", "dtype=bf16", "--ignore-memory"}) {
+    EXPECT_NE(message.find(part), std::string::npos) << part << " in " << message;
+  }
+  Recipe less = recipe;
+  less.checkpointing = true;
+  EXPECT_LT(memory_estimate(less), needed);
+  less.dtype = Precision::bf16;
+  EXPECT_EQ(error_of([&] { check_memory(less, 1.0); }).find("dtype=bf16"), std::string::npos);
+}
+
+TEST(Memory, TheTighterOfSystemAndControlGroupCounts) {
+  const std::string folder = ::testing::TempDir() + "lamina_memory";
+  std::filesystem::create_directories(folder);
+  write_text(folder + "/meminfo", "MemTotal: 100 kB\nMemAvailable:   50 kB\n");
+  EXPECT_EQ(available_memory(folder, folder), 50 * 1024.0);
+  write_text(folder + "/memory.max", "max\n");
+  write_text(folder + "/memory.current", "1000\n");
+  EXPECT_EQ(available_memory(folder, folder), 50 * 1024.0);
+  write_text(folder + "/memory.max", "21000\n");
+  EXPECT_EQ(available_memory(folder, folder), 20000.0);
+  EXPECT_EQ(available_memory(folder + "/none", folder + "/none"), std::nullopt);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Recipe, TheDocumentationListsEveryKey) {
+  const std::string docs = read_text(std::string(LAMINA_SOURCE_DIR) + "/docs/training.md");
+  EXPECT_NE(docs.find(recipe_markdown()), std::string::npos)
+      << "put the output of `lamina train --fields` into docs/training.md";
+}
+
+}  // namespace
+}  // namespace lamina::train

@@ -1,0 +1,179 @@
+// Runs in folders: resuming, and what goes wrong with files.
+#include "lamina/train/trainer.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "lamina/base/files.h"
+#include "lamina/data/token_writer.h"
+#include "lamina/io/model_file.h"
+#include "lamina/train/run_data.h"
+#include "support/error_of.h"
+
+namespace lamina::train {
+namespace {
+
+namespace fs = std::filesystem;
+using lamina::testing::error_of;
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(::testing::TempDir()) / ("lamina_trainer_" + std::to_string(::getpid()));
+    fs::create_directories(folder_);
+    for (const char* name : {"train", "validation"}) {
+      data::TokenWriter writer(path(std::string(name) + ".bin"), 24, 0);
+      std::vector<int32_t> ids;
+      for (int i = 0; i < 400; ++i) ids.push_back((i * i + i / 7) % 23);
+      writer.write(ids);
+      writer.publish();
+    }
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  /// Dropout, accumulation and an average are on.
+  Recipe recipe(const std::vector<std::string>& changes = {}) const {
+    std::vector<std::string> all = {"data.train=" + path("train.bin"), "data.validation=" + path("validation.bin")};
+    all.insert(all.end(), changes.begin(), changes.end());
+    return read_recipe(R"({"architecture": {"base": "llama-tiny", "set": {"layers[0].repeat": 1, "vocab_size": 24}},
+      "batch": 2, "length": 12, "steps": 9, "accumulation": 2, "dropout": {"embedding": 0.1, "attention": 0.1, "residual": 0.1},
+      "ema": 0.9, "schedule": {"kind": "cosine", "warmup": 2}, "eval_every": 4, "save_every": 3, "log_every": 1})",
+                       "test", all);
+  }
+
+  /// Runs to the end, or until `stop_after` updates were made.
+  Outcome run(const std::string& name, int64_t stop_after = 1000) const {
+    Trainer trainer(path(name), Device::cpu(1));
+    return trainer.run({.on_update = {}, .on_evaluation = {}, .on_save = {}, .stop = [&] {
+                          return trainer.progress().step >= stop_after;
+                        }});
+  }
+
+  std::string bytes(const std::string& file) const { return read_text(path(file)); }
+
+  fs::path folder_;
+};
+
+TEST_F(TrainerTest, ResumedEqualsUninterruptedToTheBit) {
+  for (const char* change : {"optimizer.kind=adamw", "optimizer.kind=muon", "dtype=bf16", "checkpointing=true"}) {
+    start_run(path("whole"), recipe({change}), {.force = true});
+    EXPECT_EQ(run("whole"), Outcome::finished);
+    start_run(path("parts"), recipe({change}), {.force = true});
+    EXPECT_EQ(run("parts", 2), Outcome::stopped);
+    EXPECT_EQ(run("parts", 7), Outcome::stopped);
+    EXPECT_EQ(run("parts"), Outcome::finished);
+    for (const char* file : {"last/model.safetensors", "last/training.safetensors", "best/model.safetensors"}) {
+      EXPECT_TRUE(bytes(std::string("whole/") + file) == bytes(std::string("parts/") + file)) << change << ": " << file;
+    }
+  }
+}
+
+TEST_F(TrainerTest, AnEvaluationThatWasCutShortIsMadeUpFor) {
+  start_run(path("run"), recipe());
+  int asked = 0;
+  Trainer trainer(path("run"), Device::cpu(1));
+  // Asked once after each of three updates, then inside the evaluation behind the fourth.
+  EXPECT_EQ(trainer.run({.on_update = {}, .on_evaluation = {}, .on_save = {}, .stop = [&] { return ++asked > 3; }}),
+            Outcome::stopped);
+  EXPECT_EQ(trainer.progress().step, 4);
+  EXPECT_FALSE(trainer.progress().validation_loss);
+}
+
+TEST_F(TrainerTest, TheLogHoldsEveryStepOnceAfterAResume) {
+  start_run(path("run"), recipe());
+  run("run", 5);
+  // As after kill -9: the checkpoint is older than the log.
+  std::string log = bytes("run/log.jsonl");
+  write_text(path("run/log.jsonl"), log + R"({"step":6,"loss":1})" + "\n" + R"({"step":7,"lo)");
+  run("run");
+  log = bytes("run/log.jsonl");
+  for (int step = 1; step <= 9; ++step) {
+    const std::string entry = "{\"step\":" + std::to_string(step) + ",\"loss\"";
+    const size_t first = log.find(entry);
+    ASSERT_NE(first, std::string::npos) << step;
+    EXPECT_EQ(log.find(entry, first + 1), std::string::npos) << step;
+  }
+  EXPECT_NE(log.find("\"validation_loss\""), std::string::npos);
+}
+
+TEST_F(TrainerTest, ARunIsAModelAndCanBeTrainedFurther) {
+  start_run(path("run"), recipe());
+  run("run");
+  const io::Checkpoint model = io::read_model(path("run"), Device::cpu(1));
+  EXPECT_EQ(io::model_place(path("run")), path("run/best"));
+  EXPECT_EQ(model.spec.vocab_size, 24);
+  start_run(path("further"), read_recipe(R"({"steps": 1, "batch": 2, "length": 12, "schedule": "constant"})", "further",
+                                         {"from=" + path("run"), "data.train=" + path("train.bin")}));
+  Trainer trainer(path("further"), Device::cpu(1));
+  const nn::StateDict weights = trainer.learner().model().state_dict();
+  EXPECT_EQ(weights[0].second.to_vector<float>(), model.tensors[0].second.to_vector<float>());
+  EXPECT_EQ(trainer.run({}), Outcome::finished);
+}
+
+TEST_F(TrainerTest, WhatIsThereIsNotOverwritten) {
+  start_run(path("run"), recipe());
+  EXPECT_NE(error_of([&] { start_run(path("run"), recipe()); }).find("a run is there already"), std::string::npos);
+  fs::create_directories(path("other/thing"));
+  EXPECT_NE(error_of([&] { start_run(path("other"), recipe(), {.force = true}); }).find("is no run"),
+            std::string::npos);
+  EXPECT_TRUE(fs::exists(path("other/thing")));
+}
+
+TEST_F(TrainerTest, OneProcessAtATime) {
+  start_run(path("run"), recipe());
+  const RunFolder held(path("run"));
+  EXPECT_NE(error_of([&] { Trainer(path("run"), Device::cpu(1)); }).find("another process is training here"),
+            std::string::npos);
+}
+
+TEST_F(TrainerTest, AVanishedDataFileIsNamed) {
+  start_run(path("run"), recipe());
+  fs::remove(path("train.bin"));
+  EXPECT_NE(
+      error_of([&] { Trainer(path("run"), Device::cpu(1)); }).find("train.bin: the run's data.train is not there"),
+      std::string::npos);
+  EXPECT_NE(error_of([&] { RunFolder(path("nothing")); }).find("is not the folder of a run"), std::string::npos);
+}
+
+TEST_F(TrainerTest, AFullDiskKeepsTheOldCheckpoint) {
+  start_run(path("run"), recipe());
+  run("run", 4);
+  const std::string before = bytes("run/last/training.safetensors");
+  rlimit old{};
+  ::getrlimit(RLIMIT_FSIZE, &old);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit tiny{.rlim_cur = 20000, .rlim_max = old.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &tiny);
+  const std::string message = error_of([&] { run("run"); });
+  ::setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_NE(message.find("cannot be written (File too large)"), std::string::npos) << message;
+  EXPECT_TRUE(bytes("run/last/training.safetensors") == before);
+  EXPECT_EQ(run("run"), Outcome::finished);
+}
+
+TEST_F(TrainerTest, AFolderThatMayNotBeWrittenIsNamed) {
+  // Nobody may make folders there, root included.
+  const std::string message = error_of([&] { start_run("/proc/lamina_run", recipe()); });
+  EXPECT_NE(message.find("/proc/lamina_run: cannot be made"), std::string::npos) << message;
+}
+
+TEST_F(TrainerTest, LeftoversOfAKilledProcessAreClearedUp) {
+  start_run(path("run"), recipe());
+  run("run", 4);
+  fs::rename(path("run/last"), path("run/last.1-0.tmp.old"));  // between the two renames
+  fs::create_directories(path("run/best.1-0.tmp"));
+  EXPECT_EQ(run("run"), Outcome::finished);
+  for (const fs::directory_entry& entry : fs::directory_iterator(path("run"))) {
+    EXPECT_EQ(entry.path().string().find(".tmp"), std::string::npos) << entry.path();
+  }
+}
+
+}  // namespace
+}  // namespace lamina::train
