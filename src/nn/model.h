@@ -63,6 +63,7 @@ class Model final : public Module {
   Model(const arch::ArchSpec& spec, const Device& device, const ModelOptions& options = {});
 
   const arch::ArchSpec& spec() const { return spec_; }
+  const Device& device() const { return embedding_.weight().device(); }
 
   /// ids [batch, seq] i64 or i32 → [batch, seq, d_model], behind the final norm.
   Tensor hidden(const Tensor& ids, const RunOptions& options = {});
