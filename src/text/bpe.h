@@ -1,0 +1,56 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "lamina/text/merge_table.h"
+#include "lamina/text/spec.h"
+#include "lamina/text/vocabulary.h"
+
+namespace lamina::text {
+
+/// Byte pair encoding (Sennrich, Haddow & Birch 2016): a piece starts as bytes or characters, and the neighbours whose
+/// merge has the lowest rank become one, until no pair has a merge.
+///
+/// Most pieces of a text are entries of the vocabulary, and merging would give just that entry. Whether it would is
+/// found out when an entry is first met and remembered, so those pieces cost one lookup. The others are merged anew
+/// each time: there is no cache that threads would share or that would grow with the text.
+class Bpe {
+ public:
+  Bpe(const TokenizerSpec& spec, const std::string& name);
+
+  /// Appends the ids of one piece of text. With characters any text is a piece: it is cut before a space (as
+  /// `spec.space` writes it) wherever no entry reaches over that place, which changes no result.
+  void encode(std::string_view piece, std::vector<TokenId>& ids) const;
+  TokenId find(std::string_view entry) const { return vocabulary_.find(entry); }
+
+ private:
+  struct Symbol;
+  enum class Whole : uint8_t { unknown, yes, no };
+
+  void encode_word(std::string_view word, std::vector<TokenId>& ids) const;
+  void merge_word(std::string_view word, std::vector<TokenId>& ids) const;
+  void merge_short(std::vector<TokenId>& ids, size_t from) const;
+  void merge_long(std::vector<TokenId>& ids, size_t from) const;
+  void append_symbols(std::string_view word, std::vector<TokenId>& ids) const;
+  void append_unknown(std::string_view character, std::vector<TokenId>& ids, bool& follows_unknown) const;
+  void find_joins(const TokenizerSpec& spec);
+
+  std::string name_;
+  Symbols symbols_;
+  std::string space_;
+  std::optional<TokenId> unknown_;
+  bool fuse_unknown_;
+  bool byte_fallback_;
+  Vocabulary vocabulary_;
+  MergeTable merges_;
+  std::array<TokenId, 256> byte_ids_;
+  std::array<bool, 256> joins_space_{};                  // some entry holds this byte and then a space
+  mutable std::unique_ptr<std::atomic<Whole>[]> whole_;  // by id: a piece that is this entry is just this entry
+};
+
+}  // namespace lamina::text

@@ -1,0 +1,54 @@
+#include "lamina/text/patterns.h"
+
+#include "lamina/base/error.h"
+
+namespace lamina::text {
+
+const std::vector<Pattern>& patterns() {
+  static const std::string contractions = R"((?i:'s|'t|'re|'ve|'m|'ll|'d))";
+  static const std::string tail = R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
+  static const std::string gpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+  static const std::string cl100k =
+      contractions + R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)" + tail;
+  static const std::string one_digit =
+      contractions + R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)" + tail;
+  static const std::string o200k = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)" +
+                                   contractions + "?" +
+                                   R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)" +
+                                   contractions + "?" + R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|)" + tail;
+  static const std::vector<Pattern> all = {
+      {"gpt2", gpt2, {{50256, "<|endoftext|>"}}},
+      {"r50k", gpt2, {{50256, "<|endoftext|>"}}},
+      {"p50k", gpt2, {{50256, "<|endoftext|>"}}},
+      {"cl100k",
+       cl100k,
+       {{100257, "<|endoftext|>"},
+        {100258, "<|fim_prefix|>"},
+        {100259, "<|fim_middle|>"},
+        {100260, "<|fim_suffix|>"},
+        {100276, "<|endofprompt|>"}}},
+      {"one-digit", one_digit, {}},
+      {"o200k", o200k, {{199999, "<|endoftext|>"}, {200018, "<|endofprompt|>"}}},
+  };
+  return all;
+}
+
+const Pattern& pattern_named(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Pattern& pattern : patterns()) {
+    if (pattern.name == name) return pattern;
+    names.push_back(pattern.name);
+  }
+  std::string list;
+  for (const std::string& one : names) list += (list.empty() ? "" : ", ") + one;
+  throw Error(str("there is no pattern named \"", name, "\"; known are ", list));
+}
+
+std::string name_of_pattern(const std::string& regex) {
+  for (const Pattern& pattern : patterns()) {
+    if (pattern.regex == regex) return pattern.name;
+  }
+  return "";
+}
+
+}  // namespace lamina::text

@@ -1,0 +1,136 @@
+#include "lamina/text/pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lamina/base/error.h"
+#include "lamina/text/normalize.h"
+
+namespace lamina::text {
+namespace {
+
+constexpr uint8_t kSpecial = 1;
+constexpr uint8_t kEndsSegment = 2;  // an added token: what follows it was given a prefix of its own
+
+std::vector<AddedToken> chosen(const std::vector<AddedToken>& tokens, bool normalized, bool special) {
+  std::vector<AddedToken> result;
+  for (const AddedToken& token : tokens) {
+    if (token.normalized == normalized && (special || !token.special)) result.push_back(token);
+  }
+  return result;
+}
+
+std::string with_spaces(std::string text, const std::string& space) {
+  if (space.empty()) return text;
+  return normalized(text, {{NormalizerStep::Kind::replace, space, " "}});
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerSpec spec, const std::string& name) {
+  return std::make_unique<Pipeline>(std::move(spec), name);
+}
+
+Pipeline::Pipeline(TokenizerSpec spec, const std::string& name)
+    : spec_(std::move(spec)),
+      name_(name),
+      bpe_(spec_, name),
+      splitter_(spec_.splits, name),
+      before_{AddedTokens(chosen(spec_.added, false, false)), AddedTokens(chosen(spec_.added, false, true))},
+      after_{AddedTokens(chosen(spec_.added, true, false)), AddedTokens(chosen(spec_.added, true, true))} {
+  size_t size = spec_.vocab.size();
+  for (const AddedToken& token : spec_.added) size = std::max(size, static_cast<size_t>(token.id) + 1);
+  LAMINA_CHECK(size > 0, name, ": the vocabulary is empty");
+  bytes_.resize(size);
+  flags_.resize(size);
+  for (size_t i = 0; i < spec_.vocab.size(); ++i) {
+    const VocabEntry& entry = spec_.vocab[i];
+    bytes_[i] = entry.kind == VocabEntry::Kind::ordinary ? with_spaces(entry.bytes, spec_.space) : entry.bytes;
+  }
+  for (const AddedToken& token : spec_.added) {
+    const auto at = static_cast<size_t>(token.id);
+    bytes_[at] = token.special ? token.content : with_spaces(token.content, spec_.space);
+    flags_[at] = kEndsSegment | (token.special ? kSpecial : 0);
+    added_ids_.emplace(token.content, token.id);
+  }
+}
+
+void Pipeline::encode(std::string_view text, std::vector<TokenId>& ids, bool special) const {
+  const AddedTokens& added = before_[special ? 1 : 0];
+  if (added.empty()) {
+    encode_segment(text, true, special, ids);
+    return;
+  }
+  for (size_t at = 0; at < text.size();) {
+    const AddedTokens::Match match = added.find(text, at);
+    encode_segment(text.substr(at, match.begin - at), at == 0, special, ids);
+    if (match.token != nullptr) ids.push_back(match.token->id);
+    at = match.end;
+  }
+}
+
+void Pipeline::encode_segment(std::string_view text, bool first, bool special, std::vector<TokenId>& ids) const {
+  std::string changed;
+  if (!spec_.normalizers.empty()) {
+    changed = normalized(text, spec_.normalizers);
+    text = changed;
+  }
+  const AddedTokens& added = after_[special ? 1 : 0];
+  for (size_t at = 0; at < text.size();) {
+    const AddedTokens::Match match =
+        added.empty() ? AddedTokens::Match{nullptr, text.size(), text.size()} : added.find(text, at);
+    encode_plain(text.substr(at, match.begin - at), first && at == 0, ids);
+    if (match.token != nullptr) ids.push_back(match.token->id);
+    at = match.end;
+  }
+}
+
+void Pipeline::encode_plain(std::string_view text, bool first, std::vector<TokenId>& ids) const {
+  if (text.empty()) return;
+  const Prefix& prefix = spec_.prefix;
+  std::string longer;
+  if ((prefix.when == Prefix::When::every_segment || (prefix.when == Prefix::When::first && first)) &&
+      !text.starts_with(prefix.text)) {
+    longer = prefix.text;
+    longer += text;
+    text = longer;
+  }
+  std::vector<std::string_view> pieces;
+  splitter_.split(text, pieces);
+  for (const std::string_view piece : pieces) bpe_.encode(piece, ids);
+}
+
+size_t Pipeline::checked(TokenId id) const {
+  LAMINA_CHECK(id >= 0 && static_cast<size_t>(id) < bytes_.size(), name_, ": there is no token ", id,
+               ", the vocabulary has ids 0 to ", bytes_.size() - 1);
+  return static_cast<size_t>(id);
+}
+
+std::string Pipeline::decode(std::span<const TokenId> ids) const {
+  std::string text;
+  bool starts = true;
+  for (const TokenId id : ids) {
+    const size_t at = checked(id);
+    std::string_view bytes = bytes_[at];
+    if (spec_.strip_prefix && starts && flags_[at] == 0 && bytes.starts_with(' ')) bytes.remove_prefix(1);
+    text += bytes;
+    starts = (flags_[at] & kEndsSegment) != 0 && spec_.prefix.when != Prefix::When::first;
+  }
+  return text;
+}
+
+std::string Pipeline::token(TokenId id) const { return bytes_[checked(id)]; }
+
+bool Pipeline::is_special(TokenId id) const { return (flags_[checked(id)] & kSpecial) != 0; }
+
+std::optional<TokenId> Pipeline::id_of(std::string_view token) const {
+  if (const auto found = added_ids_.find(token); found != added_ids_.end()) return found->second;
+  TokenId id = bpe_.find(token);
+  if (id == Vocabulary::kNone && !spec_.space.empty()) {
+    id = bpe_.find(normalized(token, {{NormalizerStep::Kind::replace, " ", spec_.space}}));
+  }
+  if (id == Vocabulary::kNone) return {};
+  return id;
+}
+
+}  // namespace lamina::text

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lamina/text/added_tokens.h"
+#include "lamina/text/bpe.h"
+#include "lamina/text/spec.h"
+#include "lamina/text/split.h"
+
+namespace lamina::text {
+
+/// The tokenizer that a TokenizerSpec describes.
+class Pipeline : public Tokenizer {
+ public:
+  Pipeline(TokenizerSpec spec, const std::string& name);
+
+  int64_t vocab_size() const override { return static_cast<int64_t>(bytes_.size()); }
+  using Tokenizer::encode;
+  void encode(std::string_view text, std::vector<TokenId>& ids, bool special) const override;
+  std::string decode(std::span<const TokenId> ids) const override;
+  std::string token(TokenId id) const override;
+  bool is_special(TokenId id) const override;
+  std::optional<TokenId> id_of(std::string_view token) const override;
+  std::optional<TokenId> bos() const override { return spec_.bos; }
+  std::optional<TokenId> eos() const override { return spec_.eos; }
+  std::string to_json() const override { return write_json(spec_); }
+
+ private:
+  void encode_segment(std::string_view text, bool first, bool special, std::vector<TokenId>& ids) const;
+  void encode_plain(std::string_view text, bool first, std::vector<TokenId>& ids) const;
+  size_t checked(TokenId id) const;
+
+  TokenizerSpec spec_;
+  std::string name_;
+  Bpe bpe_;
+  Splitter splitter_;
+  std::array<AddedTokens, 2> before_;  // looked for before normalising: those that are not special, and all
+  std::array<AddedTokens, 2> after_;   // looked for in normalised text
+  std::vector<std::string> bytes_;     // by id: what it decodes to
+  std::vector<uint8_t> flags_;         // by id
+  std::map<std::string, TokenId, std::less<>> added_ids_;
+};
+
+}  // namespace lamina::text

@@ -1,0 +1,68 @@
+#include "lamina/text/simple.h"
+
+#include <set>
+
+#include "lamina/base/error.h"
+#include "lamina/text/read_json.h"
+#include "lamina/text/spec.h"
+#include "lamina/text/utf8.h"
+
+namespace lamina::text {
+namespace {
+
+void add_specials(TokenizerSpec& spec, const std::vector<std::string>& specials) {
+  std::set<std::string> seen;
+  for (const std::string& special : specials) {
+    LAMINA_CHECK(!special.empty() && seen.insert(special).second, "the special token \"", special,
+                 "\" is empty or named twice");
+    add_token(spec, {static_cast<TokenId>(spec.vocab.size()), special});
+    spec.vocab.push_back({VocabEntry::Kind::opaque, special});
+  }
+  guess_eos(spec);
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> byte_tokenizer(const std::vector<std::string>& specials) {
+  TokenizerSpec spec;
+  for (int byte = 0; byte < 256; ++byte) {
+    spec.vocab.push_back({VocabEntry::Kind::ordinary, std::string(1, static_cast<char>(byte))});
+  }
+  add_specials(spec, specials);
+  return make_tokenizer(std::move(spec), "bytes");
+}
+
+std::unique_ptr<Tokenizer> character_tokenizer(const std::vector<std::string_view>& corpora,
+                                               const CharacterOptions& options) {
+  std::set<char32_t> seen;
+  for (const std::string_view corpus : corpora) {
+    for (size_t at = 0; at < corpus.size();) {
+      const CodePoint point = first_code_point(corpus.substr(at, 4));
+      LAMINA_CHECK(point.length > 0, "the text is no UTF-8: ", name_of_first(corpus.substr(at, 1)), " at offset ", at,
+                   "; convert it, or use a tokenizer of bytes");
+      seen.insert(point.value);
+      at += point.length;
+    }
+  }
+  LAMINA_CHECK(!seen.empty(), "the text is empty: there are no characters to make a vocabulary of");
+  TokenizerSpec spec;
+  spec.symbols = Symbols::characters;
+  for (const char32_t value : seen) {
+    std::string character;
+    append_utf8(character, value);
+    spec.vocab.push_back({VocabEntry::Kind::ordinary, character});
+  }
+  std::vector<std::string> specials = options.specials;
+  if (!options.unknown.empty()) {
+    spec.unknown = static_cast<TokenId>(spec.vocab.size());
+    specials.insert(specials.begin(), options.unknown);
+  }
+  add_specials(spec, specials);
+  return make_tokenizer(std::move(spec), "characters");
+}
+
+std::unique_ptr<Tokenizer> character_tokenizer(std::string_view corpus, const CharacterOptions& options) {
+  return character_tokenizer(std::vector<std::string_view>{corpus}, options);
+}
+
+}  // namespace lamina::text
