@@ -24,6 +24,13 @@ void check(const SamplerOptions& o) {
                ": expected a probability above 0, 1 for no limit");
 }
 
+constexpr const char* kNoLogits = "sampling: no logits; the vocabulary is empty";
+
+void check_number(float logit, size_t token) {
+  LAMINA_CHECK(!std::isnan(logit), "sampling: the logit of token ", token,
+               " is not a number; the model's weights are broken, or its type overflows");
+}
+
 /// probability = softmax of the logits.
 void normalise(Candidates& list) {
   double most = -INFINITY;
@@ -97,7 +104,24 @@ const Candidate& likeliest(const Candidates& list) {
   });
 }
 
+/// What candidates() gives at temperature 0, without a list of them.
+text::TokenId first_of_largest(std::span<const float> logits) {
+  LAMINA_CHECK(!logits.empty(), kNoLogits);
+  size_t best = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] <= logits[best]) continue;
+    check_number(logits[i], i);
+    best = i;
+  }
+  check_number(logits[best], best);
+  return static_cast<text::TokenId>(best);
+}
+
 }  // namespace
+
+bool Sampler::penalises() const {
+  return options_.repetition_penalty != 1 || options_.presence_penalty != 0 || options_.frequency_penalty != 0;
+}
 
 Sampler::Sampler(const SamplerOptions& options, uint64_t stream) : options_(options), key_{options.seed, stream} {
   check(options);
@@ -108,10 +132,9 @@ void Sampler::see_prompt(std::span<const text::TokenId> ids) {
 }
 
 void Sampler::penalise(Candidates& list) const {
-  const bool any =
-      options_.repetition_penalty != 1 || options_.presence_penalty != 0 || options_.frequency_penalty != 0;
+  if (!penalises()) return;
   for (const auto& [id, count] : counts_) {
-    if (!any || id < 0 || id >= static_cast<text::TokenId>(list.size())) continue;
+    if (id < 0 || id >= static_cast<text::TokenId>(list.size())) continue;
     double& logit = list[static_cast<size_t>(id)].logit;
     logit = logit < 0 ? logit * options_.repetition_penalty : logit / options_.repetition_penalty;
     if (count > 0) logit -= options_.presence_penalty + options_.frequency_penalty * static_cast<double>(count);
@@ -119,11 +142,10 @@ void Sampler::penalise(Candidates& list) const {
 }
 
 std::vector<Candidate> Sampler::candidates(std::span<const float> logits) const {
-  LAMINA_CHECK(!logits.empty(), "sampling: no logits; the vocabulary is empty");
+  LAMINA_CHECK(!logits.empty(), kNoLogits);
   Candidates list(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
-    LAMINA_CHECK(!std::isnan(logits[i]), "sampling: the logit of token ", i,
-                 " is not a number; the model's weights are broken, or its type overflows");
+    check_number(logits[i], i);
     list[i] = {static_cast<text::TokenId>(i), static_cast<double>(logits[i]), 0};
   }
   penalise(list);
@@ -142,6 +164,7 @@ std::vector<Candidate> Sampler::candidates(std::span<const float> logits) const 
 }
 
 text::TokenId Sampler::next(std::span<const float> logits) {
+  if (options_.temperature == 0 && !penalises()) return first_of_largest(logits);
   Candidates list = candidates(logits);
   const auto bits = philox(key_, drawn_++);
   text::TokenId chosen = list.front().id;

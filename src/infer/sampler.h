@@ -50,6 +50,7 @@ class Sampler {
   std::vector<Candidate> candidates(std::span<const float> logits) const;
 
  private:
+  bool penalises() const;
   void penalise(std::vector<Candidate>& list) const;
 
   SamplerOptions options_;
