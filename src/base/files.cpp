@@ -93,6 +93,18 @@ void NewFile::write(const void* from, size_t bytes) {
   }
 }
 
+void NewFile::write_at(uint64_t offset, const void* from, size_t bytes) {
+  const char* next = static_cast<const char*>(from);
+  while (bytes > 0) {
+    const ssize_t written = ::pwrite(descriptor_, next, bytes, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("cannot be written");
+    next += written;
+    offset += static_cast<uint64_t>(written);
+    bytes -= static_cast<size_t>(written);
+  }
+}
+
 void NewFile::publish() {
   if (::fsync(descriptor_) != 0) fail("cannot be flushed to the disk");
   const int closed = ::close(std::exchange(descriptor_, -1));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -36,6 +37,8 @@ class NewFile {
 
   void write(const void* from, size_t bytes);
   void write(const std::string& text) { write(text.data(), text.size()); }
+  /// Over bytes already written, for headers that are known last.
+  void write_at(uint64_t offset, const void* from, size_t bytes);
   void publish();
 
  private:

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lamina/data/sources.h"
+#include "lamina/text/tokenizer.h"
+
+namespace lamina::data {
+
+/// What becomes validation data.
+enum class Split : uint8_t {
+  tail,       ///< the end of all text: the last part of a single text, or the last documents
+  each,       ///< the end of every document
+  documents,  ///< whole documents, chosen by chance but the same each time
+};
+/// "tail", …; anything else is an Error that names them.
+Split split_of(const std::string& name);
+
+struct PrepareProgress {
+  const char* stage = "";  ///< what is being done: "reading the vocabulary", "encoding"
+  int64_t bytes = 0;       ///< of the sources, so far
+  int64_t bytes_total = 0;
+  int64_t tokens = 0;
+};
+using PrepareWatch = std::function<void(const PrepareProgress&)>;
+
+struct PrepareOptions {
+  std::vector<std::string> sources;  ///< files, folders, "-" for `input`
+  std::istream* input = nullptr;     ///< what "-" means
+  std::string folder;                ///< becomes visible whole
+  std::string tokenizer = "char";    ///< char, byte, bpe:N, or a path that text::load_tokenizer reads
+  double validation_fraction = 0.1;
+  Split split = Split::tail;
+  SourceOptions reading;
+  bool replace = false;  ///< an earlier result may be replaced
+  PrepareWatch watch;
+};
+
+struct PreparedPart {
+  int64_t tokens = 0;
+  int64_t documents = 0;  ///< or parts of them
+  int64_t bytes = 0;      ///< of text
+};
+struct Prepared {
+  PreparedPart train;
+  PreparedPart validation;
+  int64_t vocab_size = 0;
+};
+
+/// Text to a folder with train.bin, validation.bin (token files), tokenizer.json and data.json, which says what was
+/// done. Nothing but the present piece of text is in memory, but for a new BPE vocabulary, which is learned from the
+/// first 256 MiB.
+Prepared prepare(const PrepareOptions& options);
+
+/// The tokenizer that `name` means for these sources.
+std::unique_ptr<text::Tokenizer> tokenizer_for(const std::string& name, const Sources& sources,
+                                               const PrepareWatch& watch = {});
+
+/// The encoding alone, into files of these names (no validation file for a fraction of 0). Documents end with the
+/// tokenizer's eos where it has one.
+Prepared encode_sources(const Sources& sources, const text::Tokenizer& tokenizer, const std::string& train_path,
+                        const std::string& validation_path, double validation_fraction, Split split,
+                        const PrepareWatch& watch = {});
+
+}  // namespace lamina::data

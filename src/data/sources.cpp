@@ -1,0 +1,142 @@
+#include "lamina/data/sources.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "lamina/base/error.h"
+#include "lamina/base/mapped_file.h"
+
+namespace lamina::data {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr size_t kPiece = size_t{1} << 20U;
+
+bool is_json_lines(const std::string& extension) { return extension == ".jsonl" || extension == ".ndjson"; }
+bool is_taken(const std::string& extension) {
+  return extension == ".txt" || extension == ".md" || is_json_lines(extension);
+}
+
+bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+/// The document in a line of JSON.
+std::string document_of_line(std::string_view line, const std::string& key, const std::string& where) {
+  const auto value = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  LAMINA_CHECK(!value.is_discarded(), where, ": is no JSON; expected an object on every line");
+  const auto found = value.is_object() ? value.find(key) : value.end();
+  LAMINA_CHECK(value.is_object() && found != value.end(), where, ": has no \"", key,
+               "\"; expected an object with the text under that key; --text-key names another");
+  LAMINA_CHECK(found->is_string(), where, ": \"", key, "\" is ", found->type_name(), ", expected text");
+  return found->get<std::string>();
+}
+
+/// Cuts one document into pieces. `next` has the document's number and place.
+void each_piece(std::string_view text, Piece next, const std::function<void(const Piece&)>& take) {
+  next.document_bytes = static_cast<int64_t>(text.size());
+  const int64_t source_begin = next.source_begin;
+  const int64_t source_end = next.source_end;
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = cut_of(text.substr(at), kPiece);
+    next.text = text.substr(at, length);
+    next.at = static_cast<int64_t>(at);
+    at += length;
+    next.last = at == text.size();
+    if (next.inside) next.source_begin = source_begin + next.at;
+    next.source_end = next.last ? source_end : source_begin + (next.inside ? static_cast<int64_t>(at) : 0);
+    take(next);
+  }
+}
+
+}  // namespace
+
+size_t character_start(std::string_view text, size_t at) {
+  while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) ++at;
+  return at;
+}
+
+size_t cut_of(std::string_view text, size_t wanted) {
+  if (text.size() <= wanted) return text.size();
+  for (size_t at = wanted; at > wanted / 2; --at) {
+    if (text[at - 1] == '\n' && !is_space(text[at])) return at;
+  }
+  return character_start(text, wanted);
+}
+
+Sources::Sources(const std::vector<std::string>& paths, SourceOptions options) : options_(std::move(options)) {
+  LAMINA_CHECK(!paths.empty(), "no source of text was named; give files, folders, or - for standard input");
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (fs::is_directory(path, error)) {
+      add_folder(path);
+    } else {
+      add_file(path);
+    }
+  }
+  LAMINA_CHECK(bytes_ > 0, paths.front(), paths.size() > 1 ? " and the other sources: " : ": ",
+               "there is no text in it; expected at least a few lines");
+}
+
+void Sources::add_file(const std::string& path) {
+  std::error_code error;
+  LAMINA_CHECK(fs::is_regular_file(path, error), path, ": is not there; expected a text file, .jsonl file or folder");
+  const std::string extension = fs::path(path).extension().string();
+  LAMINA_CHECK(extension != ".gz" && extension != ".zst" && extension != ".xz" && extension != ".zip", path,
+               ": is compressed; unpack it, or pipe it in: zcat FILE | lamina data prepare - …");
+  LAMINA_CHECK(extension != ".json" || options_.json_lines, path,
+               ": is one JSON value; expected a text file, or .jsonl with an object on every line");
+  const auto bytes = static_cast<int64_t>(fs::file_size(path, error));
+  LAMINA_CHECK(!error, path, ": cannot be examined: ", error.message());
+  files_.push_back({path, bytes, options_.json_lines || is_json_lines(extension)});
+  bytes_ += bytes;
+}
+
+void Sources::add_folder(const std::string& path) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->is_regular_file(error) && is_taken(entry->path().extension().string())) {
+      found.push_back(entry->path().string());
+    }
+  }
+  LAMINA_CHECK(!error, path, ": cannot be listed: ", error.message(), "; check the permissions");
+  LAMINA_CHECK(!found.empty(), path,
+               ": no .txt, .md, .jsonl or .ndjson file in this folder; name the files one by one");
+  std::sort(found.begin(), found.end());
+  for (const std::string& file : found) add_file(file);
+}
+
+void Sources::each(const std::function<void(const Piece&)>& take) const {
+  Piece next;
+  int64_t base = 0;
+  for (const File& file : files_) {
+    const MappedFile mapped = map_file(file.path, "a text file");
+    const std::string_view text(reinterpret_cast<const char*>(mapped.bytes.data()), mapped.bytes.size());
+    LAMINA_CHECK(static_cast<int64_t>(text.size()) == file.bytes, file.path, ": changed while it was read, from ",
+                 file.bytes, " to ", text.size(), " bytes; start again when it is complete");
+    next.inside = !file.json_lines;
+    if (!file.json_lines) {
+      next.source_begin = base;
+      next.source_end = base + file.bytes;
+      each_piece(text, next, take);
+      if (!text.empty()) ++next.document;
+    } else {
+      size_t number = 1;
+      for (size_t at = 0; at < text.size(); ++number) {
+        const size_t end = std::min(text.find('\n', at), text.size());
+        const std::string_view line = text.substr(at, end - at);
+        next.source_begin = base + static_cast<int64_t>(at);
+        at = std::min(end + 1, text.size());
+        next.source_end = base + static_cast<int64_t>(at);
+        if (std::all_of(line.begin(), line.end(), is_space)) continue;
+        const std::string document = document_of_line(line, options_.text_key, str(file.path, ":", number));
+        each_piece(document, next, take);
+        if (!document.empty()) ++next.document;
+      }
+    }
+    base += file.bytes;
+  }
+}
+
+}  // namespace lamina::data
