@@ -9,6 +9,8 @@ void add_bench(CLI::App& program);
 void add_check(CLI::App& program);
 void add_convert(CLI::App& program);
 void add_data(CLI::App& program);
+void add_eval(CLI::App& program);
+void add_generate(CLI::App& program);
 void add_info(CLI::App& program);
 void add_ops(CLI::App& program);
 void add_plan(CLI::App& program);
@@ -18,6 +20,7 @@ void add_tokenizer(CLI::App& program);
 void add_train(CLI::App& program);
 
 // Those of `lamina bench`.
+void add_bench_decode(CLI::App& bench);
 void add_bench_load(CLI::App& bench);
 void add_bench_tokenizer(CLI::App& bench);
 void add_bench_train(CLI::App& bench);

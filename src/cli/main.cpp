@@ -11,6 +11,8 @@ int main(int argc, char** argv) {
   lamina::cli::add_check(program);
   lamina::cli::add_convert(program);
   lamina::cli::add_data(program);
+  lamina::cli::add_eval(program);
+  lamina::cli::add_generate(program);
   lamina::cli::add_info(program);
   lamina::cli::add_ops(program);
   lamina::cli::add_plan(program);

@@ -95,8 +95,17 @@ OutputHead::OutputHead(const arch::ArchSpec& spec, const ParameterFactory& make,
   }
 }
 
+void OutputHead::store_weights(const WeightFormats& formats, const std::string& prefix) {
+  Module::store_weights(formats, prefix);
+  const WeightFormat format = formats.of(prefix + "weight");
+  if (weight_.defined()) return store_weight(weight_, rounded_, format);
+  Tensor table = embedding_.weight();
+  if (nn::is_rounded(format)) store_weight(table, rounded_, format);
+}
+
 Tensor OutputHead::logits(const Tensor& x) const {
-  Tensor y = ops::linear(project(x), weight(), bias_);
+  Tensor y = rounded_.defined() ? ops::quantized_linear(project(x), rounded_, bias_)
+                                : ops::linear(project(x), weight(), bias_);
   if (scale_ != 1.0) y = ops::scale(y, scale_);
   return soft_cap_ != 0.0 ? ops::soft_cap(y, soft_cap_) : y;
 }

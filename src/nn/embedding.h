@@ -51,6 +51,9 @@ class OutputHead final : public Module {
   const Tensor& bias() const { return bias_; }
   double scale() const { return scale_; }
   double soft_cap() const { return soft_cap_; }  ///< 0: none
+  /// A tied table is rounded for the logits alone: of the other one only the rows of a few tokens are ever read.
+  void store_weights(const WeightFormats& formats, const std::string& prefix) override;
+  bool is_rounded() const { return rounded_.defined(); }
 
  private:
   const TokenEmbedding& embedding_;
@@ -58,6 +61,7 @@ class OutputHead final : public Module {
   double soft_cap_;
   std::optional<Linear> project_out_;
   Tensor weight_;
+  ops::QuantizedWeight rounded_;  ///< instead of weight() where defined
   Tensor bias_;
 };
 

@@ -188,6 +188,9 @@ ModelLoss Model::loss(const Tensor& ids, const Tensor& targets, const LossOption
   LAMINA_CHECK(targets.defined() && targets.shape() == ids.shape(), "model: targets are ",
                targets.defined() ? targets.shape() : Shape(), ", ids ", ids.shape(),
                "; give the next token of each position");
+  LAMINA_CHECK(!head_.is_rounded(),
+               "model: the loss needs the head's weight, which is stored rounded; keep the head "
+               "as it is, or take the cross entropy of logits()");
   const Tensor x = head_.project(forward(ids, pass, nullptr, run.checkpoint));
   ModelLoss loss;
   loss.cross_entropy = ops::linear_cross_entropy(x, head_.weight(), targets,
@@ -215,8 +218,7 @@ ModelCache Model::make_cache(int64_t batch, int64_t capacity, DType dtype) const
   std::vector<std::unique_ptr<LayerCache>> caches;
   for (const auto& layer : layers_.all) {
     const Mixer* mixer = layer->mixer();
-    caches.push_back(mixer == nullptr ? nullptr
-                                      : mixer->make_cache(batch, capacity, dtype, embedding_.weight().device()));
+    caches.push_back(mixer == nullptr ? nullptr : mixer->make_cache(batch, capacity, dtype, device()));
   }
   return {std::move(caches), batch, capacity, positions_.depend_on_length()};
 }

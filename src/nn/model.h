@@ -63,9 +63,12 @@ class Model final : public Module {
   Model(const arch::ArchSpec& spec, const Device& device, const ModelOptions& options = {});
 
   const arch::ArchSpec& spec() const { return spec_; }
+  const Device& device() const { return embedding_.weight().device(); }
 
   /// ids [batch, seq] i64 or i32 → [batch, seq, d_model], behind the final norm.
   Tensor hidden(const Tensor& ids, const RunOptions& options = {});
+  /// x [..., d_model], out of hidden() → [..., vocab].
+  Tensor logits_of(const Tensor& x) const { return head_.logits(x); }
   /// → [batch, seq, vocab].
   Tensor logits(const Tensor& ids, const RunOptions& options = {});
   /// The mean cross entropy of targets [batch, seq] i64, the token after each, without the logits ever being whole.

@@ -258,6 +258,12 @@ void Module::to(DType dtype) {
   });
 }
 
+void Module::store_weights(const WeightFormats& formats, const std::string& prefix) {
+  for (const auto& [name, child] : children_) {
+    child->store_weights(formats, name.empty() ? prefix : prefix + name + ".");
+  }
+}
+
 void Module::reset_parameters() {
   for (const auto& [name, child] : children_) child->reset_parameters();
 }

@@ -40,6 +40,8 @@ struct JoinedTensor {
   Tensor part(size_t i) const;
 };
 
+struct WeightFormats;
+
 /// Something with named tensors. A class derived from it keeps its tensors and child modules as members and registers
 /// them in its constructor; the base reaches them by reference, so a module is neither copied nor moved.
 class Module {
@@ -80,6 +82,10 @@ class Module {
   /// Gives the parameters their initial values, those of the children included. Constructors of modules with
   /// parameters call it once.
   virtual void reset_parameters();
+
+  /// Weights of projections take the formats given, for generation: rounded ones have no gradient, and their tensors
+  /// stay behind as shapes on meta. `prefix` is this module's name with a dot, empty for the outermost.
+  virtual void store_weights(const WeightFormats& formats, const std::string& prefix = "");
 
  protected:
   enum class Persistence : uint8_t { persistent, non_persistent };

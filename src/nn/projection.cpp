@@ -1,5 +1,7 @@
 #include "lamina/nn/projection.h"
 
+#include <algorithm>
+
 #include "lamina/ops/elementwise/concat.h"
 #include "lamina/ops/elementwise/split.h"
 
@@ -45,13 +47,32 @@ JoinedLinear::JoinedLinear(const std::string& name, std::vector<ProjectionPart> 
 
 Tensor JoinedLinear::joined_bias() const {
   if (bias_.joined()) return bias_.whole;
+  if (!bias_.parts.empty()) return ops::concat(bias_.parts, 0);
   if (single_biases_.empty()) return {};
+  const auto given = std::find_if(parts_.begin(), parts_.end(), [](const ProjectionPart& part) { return part.bias; });
+  const Tensor like = single_biases_[static_cast<size_t>(given - parts_.begin())].part(0);
   std::vector<Tensor> all;
   for (size_t i = 0; i < parts_.size(); ++i) {
     all.push_back(parts_[i].bias ? single_biases_[i].part(0)
-                                 : Tensor::zeros({parts_[i].out}, weight_.whole.dtype(), weight_.whole.device()));
+                                 : Tensor::zeros({parts_[i].out}, like.dtype(), like.device()));
   }
   return ops::concat(all, 0);
+}
+
+void Linear::store_weights(const WeightFormats& formats, const std::string& prefix) {
+  if (!keeps_weight_) store_weight(weight_, rounded_, formats.of(prefix + "weight"));
+}
+
+void JoinedLinear::store_weights(const WeightFormats& formats, const std::string& prefix) {
+  const WeightFormat format = formats.of(prefix + weight_.layout[0].name);
+  if (weight_.joined()) return store_weight(weight_.whole, rounded_, format);
+  if (!is_rounded(format)) {
+    for (Tensor& part : weight_.parts) store_weight(part, rounded_, format);
+    return;
+  }
+  Tensor whole = ops::concat(weight_.parts, 0);
+  for (Tensor& part : weight_.parts) part = Tensor::empty(part.shape(), part.dtype(), Device::meta());
+  store_weight(whole, rounded_, format);
 }
 
 Tensor JoinedLinear::part_forward(const Tensor& x, size_t part) const {
@@ -62,6 +83,7 @@ Tensor JoinedLinear::part_forward(const Tensor& x, size_t part) const {
 }
 
 Tensor JoinedLinear::forward(const Tensor& x) const {
+  if (rounded_.defined()) return ops::quantized_linear(x, rounded_, joined_bias());
   if (weight_.joined()) return ops::linear(x, weight_.whole, joined_bias());
   return ops::concat(forward_parts(x), -1);
 }
@@ -71,9 +93,9 @@ std::vector<Tensor> JoinedLinear::forward_parts(const Tensor& x) const {
   std::vector<Tensor> outputs;
   for (size_t i = 0; i < parts_.size(); ++i) {
     widths.push_back(parts_[i].out);
-    if (!weight_.joined()) outputs.push_back(part_forward(x, i));
+    if (!whole()) outputs.push_back(part_forward(x, i));
   }
-  return weight_.joined() ? ops::split(forward(x), widths, -1) : outputs;
+  return whole() ? ops::split(forward(x), widths, -1) : outputs;
 }
 
 }  // namespace lamina::nn

@@ -5,6 +5,7 @@
 
 #include "lamina/nn/module.h"
 #include "lamina/nn/parameter_factory.h"
+#include "lamina/nn/weight_format.h"
 #include "lamina/ops/linear/linear.h"
 
 namespace lamina::nn {
@@ -17,12 +18,18 @@ class Linear final : public Module {
   Linear(int64_t out, int64_t in, bool bias, const ParameterFactory& make, Ends ends = Ends::inside);
 
   Tensor forward(const Tensor& x, ops::Activation activation = ops::Activation::none) const {
-    return ops::linear(x, weight_, bias_, activation);
+    return rounded_.defined() ? ops::quantized_linear(x, rounded_, bias_, activation)
+                              : ops::linear(x, weight_, bias_, activation);
   }
   const Tensor& weight() const { return weight_; }
+  void store_weights(const WeightFormats& formats, const std::string& prefix) override;
+  /// For owners that use weight() itself: it stays what it is.
+  void keep_weight() { keeps_weight_ = true; }
 
  private:
+  bool keeps_weight_ = false;
   Tensor weight_;
+  ops::QuantizedWeight rounded_;  ///< instead of weight_ where defined
   Tensor bias_;
 };
 
@@ -45,14 +52,19 @@ class JoinedLinear final : public Module {
   Tensor forward(const Tensor& x) const;
   /// The same, cut into the parts: [..., out] each; views of one tensor while the weight is joined.
   std::vector<Tensor> forward_parts(const Tensor& x) const;
+  /// The format of the first part is that of all.
+  void store_weights(const WeightFormats& formats, const std::string& prefix) override;
 
  private:
   Tensor part_forward(const Tensor& x, size_t part) const;
+  /// One product gives all parts.
+  bool whole() const { return weight_.joined() || rounded_.defined(); }
   /// The bias of all parts, zeros where a part has none; undefined where none has.
   Tensor joined_bias() const;
 
   std::vector<ProjectionPart> parts_;
   JoinedTensor weight_;
+  ops::QuantizedWeight rounded_;             ///< of all parts, instead of weight_ where defined
   JoinedTensor bias_;                        ///< where every part has a bias
   std::vector<JoinedTensor> single_biases_;  ///< where only some have: of one part each, without layout for the others
 };

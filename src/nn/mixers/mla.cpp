@@ -99,6 +99,7 @@ MlaMixer::MlaMixer(int64_t d_model, const arch::Mla& spec, const ParameterFactor
   }
   add_child("kv_norm", kv_norm_);
   add_child("kv_up", kv_up_);
+  kv_up_.keep_weight();  // absorbed into queries and values, head by head
   add_child("o", o_);
 }
 

@@ -1,0 +1,185 @@
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "lamina/arch/count.h"
+#include "lamina/arch/presets.h"
+#include "lamina/arch/resolve.h"
+#include "lamina/cli/commands.h"
+#include "lamina/cli/seconds_of.h"
+#include "lamina/infer/load.h"
+#include "lamina/infer/sampler.h"
+
+namespace lamina::cli {
+namespace {
+
+struct DecodeArguments {
+  std::string model;
+  std::string weights = "as-stored";
+  int64_t batch = 1;
+  int64_t prefill = 512;
+  int64_t tokens = 128;
+  int repeats = 3;
+  int threads = 0;
+  bool json = false;
+};
+
+struct DecodeReport {
+  int64_t parameters = 0;
+  int threads = 0;
+  double load = 0;              ///< seconds
+  double prefill = 0;           ///< tokens a second
+  double decode = 0;            ///< tokens a second, all rows together
+  double bytes = 0;             ///< read for one step of the batch, on average, as the operators announce them
+  double bandwidth = 0;         ///< of reading as many bytes again and again, a second
+  double memory_bandwidth = 0;  ///< of reading more than any cache holds
+  double share() const { return decode_seconds > 0 ? bytes / decode_seconds / bandwidth : 0; }
+  double decode_seconds = 0;  ///< of one step
+};
+
+/// Bytes a second of reading a buffer with all threads: the best of some rounds.
+double read_bandwidth(const Device& device, int64_t bytes) {
+  const int64_t words = std::max<int64_t>(bytes / 8, 1 << 16) / 8 * 8;
+  const Tensor buffer = Tensor::zeros({words}, DType::i64, device);
+  const int64_t* data = buffer.data<int64_t>();
+  std::vector<int64_t> sums(static_cast<size_t>(words / 8192 + 1));
+  double best = 1e30;
+  for (int round = 0; round < 8; ++round) {
+    best = std::min(best, seconds_of([&] {
+                      device.threads().ranges(words, 8192, [&](int64_t begin, int64_t end) {
+                        int64_t sum[8] = {};
+                        for (int64_t i = begin; i < end; i += 8) {
+                          for (int64_t lane = 0; lane < 8; ++lane) sum[lane] ^= data[i + lane];
+                        }
+                        sums[static_cast<size_t>(begin / 8192)] = std::accumulate(sum, sum + 8, int64_t{0});
+                      });
+                    }));
+  }
+  return static_cast<double>(words * 8 + std::accumulate(sums.begin(), sums.end(), int64_t{0})) / best;
+}
+
+std::unique_ptr<nn::Model> load(const DecodeArguments& arguments, const Device& device) {
+  const nn::WeightFormats formats = nn::parse_weight_formats(arguments.weights);
+  if (std::filesystem::exists(arguments.model)) {
+    return std::move(infer::load_model(arguments.model, device, {{}, formats}).model);
+  }
+  auto model = std::make_unique<nn::Model>(arch::resolve(arch::load_arch(arguments.model), arguments.model), device);
+  model->store_weights(formats);
+  return model;
+}
+
+Tensor some_ids(int64_t batch, int64_t seq, int64_t vocab, const Device& device) {
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < batch * seq; ++i) ids.push_back((i * 7919 + 13) % vocab);
+  return Tensor::from(ids, {batch, seq}, device);
+}
+
+double measure_prefill(nn::Model& model, const DecodeArguments& arguments) {
+  const Tensor ids = some_ids(arguments.batch, arguments.prefill, model.spec().vocab_size, model.device());
+  double best = 1e30;
+  for (int round = 0; round <= arguments.repeats; ++round) {
+    nn::ModelCache cache = model.make_cache(arguments.batch, arguments.prefill);
+    const double seconds = seconds_of([&] { model.cached_logits(ids, cache, {.counts = {}, .last_only = true}); });
+    if (round > 0) best = std::min(best, seconds);  // the first one touches fresh memory
+  }
+  return static_cast<double>(arguments.batch * arguments.prefill) / best;
+}
+
+/// Greedy decoding from a single token on; the time of the best of some runs.
+void measure_decode(nn::Model& model, const DecodeArguments& arguments, DecodeReport& report) {
+  const Device& device = model.device();
+  const auto vocab = static_cast<size_t>(model.spec().vocab_size);
+  infer::Sampler sampler({.temperature = 0});
+  double best = 1e30;
+  for (int round = 0; round <= arguments.repeats; ++round) {
+    nn::ModelCache cache = model.make_cache(arguments.batch, arguments.tokens);
+    std::vector<int64_t> ids(static_cast<size_t>(arguments.batch), 1);
+    device.reset_work();
+    const double seconds = seconds_of([&] {
+      for (int64_t step = 0; step < arguments.tokens; ++step) {
+        const Tensor logits = model
+                                  .cached_logits(Tensor::from(ids, {arguments.batch, 1}, device), cache,
+                                                 {.counts = {}, .last_only = true})
+                                  .to(DType::f32);
+        const std::span<const float> all(logits.data<float>(), ids.size() * vocab);
+        for (size_t row = 0; row < ids.size(); ++row) ids[row] = sampler.next(all.subspan(row * vocab, vocab));
+      }
+    });
+    report.bytes = static_cast<double>(device.work().bytes) / static_cast<double>(arguments.tokens);
+    if (round > 0) best = std::min(best, seconds);
+  }
+  report.decode_seconds = best / static_cast<double>(arguments.tokens);
+  report.decode = static_cast<double>(arguments.batch) / report.decode_seconds;
+}
+
+void print(const DecodeArguments& arguments, const DecodeReport& report) {
+  std::printf("%s: %s parameters, weights %s, batch %lld, %d threads\n", arguments.model.c_str(),
+              arch::with_commas(report.parameters).c_str(), arguments.weights.c_str(),
+              static_cast<long long>(arguments.batch), report.threads);
+  std::printf("  prefill of %-5lld    %9.1f tokens/s\n", static_cast<long long>(arguments.prefill), report.prefill);
+  std::printf("  decode of %-5lld     %9.1f tokens/s, %.3f ms a step\n", static_cast<long long>(arguments.tokens),
+              report.decode, report.decode_seconds * 1e3);
+  std::printf("  bytes for a step   %9.2f MB, %.1f GB/s\n", report.bytes / 1e6,
+              report.bytes / report.decode_seconds / 1e9);
+  std::printf("  reading as many    %9.1f GB/s (from memory %.1f): %.0f %% of the limit reached\n",
+              report.bandwidth / 1e9, report.memory_bandwidth / 1e9, report.share() * 100);
+}
+
+void print_json(const DecodeArguments& arguments, const DecodeReport& report) {
+  const nlohmann::ordered_json json{{"model", arguments.model},
+                                    {"parameters", report.parameters},
+                                    {"weights", arguments.weights},
+                                    {"batch", arguments.batch},
+                                    {"threads", report.threads},
+                                    {"load_seconds", report.load},
+                                    {"prefill_tokens", arguments.prefill},
+                                    {"prefill_tokens_per_second", report.prefill},
+                                    {"decode_tokens", arguments.tokens},
+                                    {"decode_tokens_per_second", report.decode},
+                                    {"bytes_per_step", report.bytes},
+                                    {"read_bytes_per_second", report.bandwidth},
+                                    {"memory_bytes_per_second", report.memory_bandwidth},
+                                    {"share_of_limit", report.share()}};
+  std::printf("%s\n", json.dump(2).c_str());
+}
+
+void run(const DecodeArguments& arguments) {
+  LAMINA_CHECK(arguments.batch > 0 && arguments.prefill >= 0 && arguments.tokens > 0 && arguments.repeats > 0,
+               "--batch, --tokens and --repeats want positive numbers, --prefill none below 0");
+  const Device device = Device::cpu(arguments.threads);
+  DecodeReport report;
+  report.threads = device.threads().count();
+  std::unique_ptr<nn::Model> model;
+  report.load = seconds_of([&] { model = load(arguments, device); });
+  report.parameters = arch::count_parameters(model->spec()).total;
+  if (arguments.prefill > 0) report.prefill = measure_prefill(*model, arguments);
+  measure_decode(*model, arguments, report);
+  report.bandwidth = read_bandwidth(device, static_cast<int64_t>(report.bytes));
+  report.memory_bandwidth = read_bandwidth(device, int64_t{512} << 20);
+  arguments.json ? print_json(arguments, report) : print(arguments, report);
+}
+
+}  // namespace
+
+void add_bench_decode(CLI::App& bench) {
+  auto arguments = std::make_shared<DecodeArguments>();
+  CLI::App* command = bench.add_subcommand(
+      "decode", "Reading a prompt and generating behind one token, against the speed of reading the weights");
+  command->add_option("model", arguments->model, "A model's folder or file, or a preset with random weights")
+      ->required();
+  command->add_option("--weights", arguments->weights, "f32, bf16, q8, q4 or as-stored, with rules as in generate")
+      ->capture_default_str();
+  command->add_option("--batch", arguments->batch, "Sequences at once")->capture_default_str();
+  command->add_option("--prefill", arguments->prefill, "Tokens of the prompt (0: none)")->capture_default_str();
+  command->add_option("--tokens", arguments->tokens, "Tokens generated")->capture_default_str();
+  command->add_option("--repeats", arguments->repeats, "Runs, of which the best counts, behind one that warms up")
+      ->capture_default_str();
+  command->add_option("--threads", arguments->threads, "Worker threads (default: all cores)");
+  command->add_flag("--json", arguments->json, "Print the figures as JSON");
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace lamina::cli

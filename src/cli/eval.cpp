@@ -1,0 +1,194 @@
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "lamina/base/files.h"
+#include "lamina/cli/commands.h"
+#include "lamina/data/token_file.h"
+#include "lamina/infer/evaluate.h"
+#include "lamina/infer/load.h"
+
+namespace lamina::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct EvalArguments {
+  std::vector<std::string> models;
+  std::string data;
+  std::string tokenizer;
+  std::vector<std::string> weights;
+  infer::EvaluateOptions options;
+  std::vector<int64_t> lengths;
+  int64_t tokens = 0;
+  int threads = 0;
+  bool json = false;
+};
+
+/// What is predicted, as one model reads it.
+struct Reading {
+  std::vector<text::TokenId> ids;
+  int64_t bytes = 0;  ///< of the text that is predicted; 0 where it is not known
+};
+
+struct Row {
+  std::string model;
+  std::string weights;
+  infer::Evaluation result;
+  int64_t bytes = 0;
+};
+
+/// A text goes through the tokenizer; anything else must be a token file.
+bool is_token_file(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  return extension == ".bin" || extension == ".tokens";
+}
+
+Reading read_tokens(const EvalArguments& arguments, const infer::LoadedModel& model) {
+  const data::TokenFile file = data::TokenFile::open(arguments.data);
+  std::vector<int64_t> ids(
+      static_cast<size_t>(arguments.tokens > 0 ? std::min(arguments.tokens, file.size()) : file.size()));
+  file.read(0, ids);
+  Reading reading;
+  reading.ids.assign(ids.begin(), ids.end());
+  if (model.tokenizer && !ids.empty()) {
+    reading.bytes = static_cast<int64_t>(model.tokenizer->decode(std::span(reading.ids).subspan(1)).size());
+  }
+  return reading;
+}
+
+Reading read_data(const EvalArguments& arguments, const infer::LoadedModel& model) {
+  if (is_token_file(arguments.data)) return read_tokens(arguments, model);
+  const text::Tokenizer& tokenizer = infer::require_tokenizer(model);
+  Reading reading;
+  reading.ids = infer::prompt_ids(tokenizer, read_text(arguments.data));
+  LAMINA_CHECK(!reading.ids.empty(), arguments.data, ": is empty; give a text");
+  if (arguments.tokens > 0 && static_cast<int64_t>(reading.ids.size()) > arguments.tokens) {
+    reading.ids.resize(static_cast<size_t>(arguments.tokens));
+  }
+  reading.bytes = static_cast<int64_t>(tokenizer.decode(std::span(reading.ids).subspan(1)).size());
+  return reading;
+}
+
+/// Says on a terminal how far it is.
+std::function<void(int64_t, int64_t)> progress_of(const std::string& what) {
+  if (::isatty(STDERR_FILENO) == 0) return {};
+  return [what, begun = Clock::now()](int64_t done, int64_t all) {
+    const double gone = std::chrono::duration<double>(Clock::now() - begun).count();
+    const double left = gone * static_cast<double>(all - done) / static_cast<double>(std::max<int64_t>(done, 1));
+    std::fprintf(stderr, "\r\033[K%s: %lld of %lld tokens, %.0f s left", what.c_str(), static_cast<long long>(done),
+                 static_cast<long long>(all), left);
+    if (done == all) std::fputs("\r\033[K", stderr);
+  };
+}
+
+/// Bounds 0, 1, 64, 256, … up to the context, unless they are given.
+std::vector<int64_t> bounds_of(const EvalArguments& arguments, int64_t context) {
+  std::vector<int64_t> bounds = arguments.lengths;
+  for (int64_t bound = 16; bounds.size() < 64 && arguments.lengths.empty() && bound <= context; bound *= 4) {
+    bounds.push_back(bound);
+  }
+  bounds.insert(bounds.begin(), 0);
+  if (bounds.back() <= context) bounds.push_back(context + 1);
+  return bounds;
+}
+
+Row evaluate(const EvalArguments& arguments, const std::string& path, const std::string& weights,
+             const Device& device) {
+  const infer::LoadedModel model =
+      infer::load_model(path, device, {arguments.tokenizer, nn::parse_weight_formats(weights)});
+  const Reading reading = read_data(arguments, model);
+  infer::EvaluateOptions options = arguments.options;
+  options.lengths = bounds_of(arguments, options.context > 0 ? options.context : model.model->spec().context);
+  options.progress = progress_of(str(path, " ", weights));
+  return {path, weights, infer::evaluate(*model.model, reading.ids, options), reading.bytes};
+}
+
+nlohmann::ordered_json as_json(const Row& row) {
+  nlohmann::ordered_json json{{"model", row.model},
+                              {"weights", row.weights},
+                              {"tokens", row.result.tokens},
+                              {"loss", row.result.loss()},
+                              {"perplexity", row.result.perplexity()}};
+  if (row.bytes > 0) {
+    json["bytes"] = row.bytes;
+    json["bits_per_byte"] = row.result.bits_per_byte(row.bytes);
+  }
+  for (const infer::LengthLoss& bucket : row.result.by_length) {
+    json["by_length"].push_back(
+        {{"begin", bucket.begin}, {"end", bucket.end}, {"tokens", bucket.tokens}, {"loss", bucket.loss}});
+  }
+  return json;
+}
+
+void print_table(const std::vector<Row>& rows) {
+  std::printf("%-40s %-10s %9s %9s %10s %9s %9s\n", "model", "weights", "tokens", "loss", "perplexity", "bits/byte",
+              "to first");
+  for (const Row& row : rows) {
+    std::printf("%-40s %-10s %9lld %9.4f %10.3f ", row.model.c_str(), row.weights.c_str(),
+                static_cast<long long>(row.result.tokens), row.result.loss(), row.result.perplexity());
+    row.bytes > 0 ? std::printf("%9.4f ", row.result.bits_per_byte(row.bytes)) : std::printf("%9s ", "-");
+    std::printf("%+8.2f%%\n", (row.result.perplexity() / rows[0].result.perplexity() - 1) * 100);
+  }
+}
+
+void print_lengths(const std::vector<Row>& rows) {
+  for (const Row& row : rows) {
+    std::printf("\n%s %s: loss by tokens before the predicted one\n", row.model.c_str(), row.weights.c_str());
+    for (const infer::LengthLoss& bucket : row.result.by_length) {
+      if (bucket.tokens == 0) continue;
+      std::printf("  %7lld … %-7lld %9lld tokens %9.4f\n", static_cast<long long>(bucket.begin),
+                  static_cast<long long>(bucket.end - 1), static_cast<long long>(bucket.tokens), bucket.loss);
+    }
+  }
+}
+
+void run(EvalArguments& arguments) {
+  const Device device = Device::cpu(arguments.threads);
+  if (arguments.weights.empty() || arguments.weights.front() != "as-stored") {
+    arguments.weights.insert(arguments.weights.begin(), "as-stored");
+  }
+  std::vector<Row> rows;
+  for (const std::string& model : arguments.models) {
+    for (const std::string& weights : arguments.weights) rows.push_back(evaluate(arguments, model, weights, device));
+  }
+  if (!arguments.json) {
+    print_table(rows);
+    print_lengths(rows);
+    return;
+  }
+  nlohmann::ordered_json report{{"data", arguments.data}};
+  for (const Row& row : rows) report["rows"].push_back(as_json(row));
+  std::printf("%s\n", report.dump(2).c_str());
+}
+
+}  // namespace
+
+void add_eval(CLI::App& program) {
+  auto arguments = std::make_shared<EvalArguments>();
+  CLI::App* command = program.add_subcommand("eval", "How well models predict a text: loss, perplexity, bits per byte");
+  command->add_option("models", arguments->models, "Models as in generate; each becomes a row of the table")
+      ->required();
+  command->add_option("--data", arguments->data, "A text, or a token file (.bin, .tokens)")->required();
+  command->add_option("--tokenizer", arguments->tokenizer, "Its file or folder (default: what lies beside each model)");
+  command
+      ->add_option("--weights", arguments->weights,
+                   "Formats to compare with the weights as stored: q8, q4, bf16, or with rules; several times")
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_option("--context", arguments->options.context, "Tokens read at once (default: the model's context)");
+  command->add_option("--stride", arguments->options.stride,
+                      "Distance of windows; below the context they overlap (default: side by side)");
+  command->add_option("--lengths", arguments->lengths, "Bounds of the table by context length: 16,64,256")
+      ->delimiter(',');
+  command->add_option("--tokens", arguments->tokens, "Only the first tokens of the data");
+  command->add_option("--threads", arguments->threads, "Worker threads (default: all cores)");
+  command->add_flag("--json", arguments->json, "Print the figures as JSON");
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace lamina::cli

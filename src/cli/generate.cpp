@@ -1,0 +1,294 @@
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "lamina/base/files.h"
+#include "lamina/cli/commands.h"
+#include "lamina/infer/generator.h"
+#include "lamina/infer/load.h"
+#include "lamina/infer/text_stream.h"
+
+namespace lamina::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+const Clock::time_point kStarted = Clock::now();
+
+struct GenerateArguments {
+  std::string model;
+  std::vector<std::string> prompts;
+  std::vector<std::string> files;
+  std::vector<std::string> ids;
+  std::vector<std::string> stops;
+  std::string tokenizer;
+  std::string weights = "as-stored";
+  infer::GenerateOptions options;
+  int threads = 0;
+  bool stream = true;
+  bool interactive = false;
+  bool no_cache = false;
+  bool json = false;
+  bool time = false;
+};
+
+/// When what happened, in seconds since the program began.
+struct Moments {
+  double loaded = 0;
+  double first_token = 0;
+  double done = 0;
+};
+
+double since_start() { return std::chrono::duration<double>(Clock::now() - kStarted).count(); }
+
+/// A prompt and what became of it.
+struct Answer {
+  std::string prompt;
+  std::vector<text::TokenId> ids;
+  std::string text;
+  infer::Generation generation;
+};
+
+std::vector<text::TokenId> parse_ids(const std::string& text) {
+  std::vector<text::TokenId> ids;
+  size_t at = 0;
+  while (at < text.size()) {
+    size_t length = 0;
+    try {
+      ids.push_back(std::stoi(text.substr(at), &length));
+    } catch (const std::exception&) {
+      throw Error(str("--ids '", text, "': expected token numbers with commas between them, as in 1,9038,2501"));
+    }
+    at = text.find_first_not_of(", ", at + length);
+    if (at == std::string::npos) break;
+  }
+  return ids;
+}
+
+std::string read_stdin() { return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()}; }
+
+/// Every prompt the arguments name, or standard input where they name none.
+std::vector<Answer> collect_prompts(const GenerateArguments& arguments, const infer::LoadedModel& model) {
+  std::vector<std::string> texts = arguments.prompts;
+  for (const std::string& file : arguments.files) texts.push_back(read_text(file));
+  if (texts.empty() && arguments.ids.empty()) texts.push_back(::isatty(STDIN_FILENO) != 0 ? "" : read_stdin());
+  std::vector<Answer> answers;
+  for (const std::string& text : texts) {
+    answers.push_back({text, infer::prompt_ids(infer::require_tokenizer(model), text), {}, {}});
+  }
+  for (const std::string& ids : arguments.ids) answers.push_back({ids, parse_ids(ids), {}, {}});
+  return answers;
+}
+
+void show(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+/// Why a row ended, as people read it; empty where nothing need be said.
+std::string remark(const infer::Generation& generation, int64_t context) {
+  if (generation.finish != infer::Finish::context) return {};
+  return str("lamina: the context of ", context, " tokens is full; --context N allows more where positions do\n");
+}
+
+/// The answers' texts while tokens come.
+class Writer {
+ public:
+  Writer(const GenerateArguments& arguments, const infer::LoadedModel& model, std::vector<Answer>& answers,
+         Moments& moments)
+      : answers_(answers), moments_(moments), live_(arguments.stream && !arguments.json && answers.size() == 1) {
+    if (!model.tokenizer) return;
+    for (size_t i = 0; i < answers.size(); ++i) streams_.emplace_back(*model.tokenizer, arguments.stops);
+  }
+
+  bool token(size_t row, text::TokenId id) {
+    if (moments_.first_token == 0) moments_.first_token = since_start();
+    if (streams_.empty()) {
+      put(row, str(answers_[row].text.empty() ? "" : ",", id));
+      return true;
+    }
+    put(row, streams_[row].push(id));
+    return !streams_[row].stopped();
+  }
+  void finish(size_t row) {
+    if (!streams_.empty()) put(row, streams_[row].finish());
+    if (live_) show("\n");
+  }
+
+ private:
+  void put(size_t row, const std::string& text) {
+    answers_[row].text += text;
+    if (live_) show(text);
+  }
+
+  std::vector<Answer>& answers_;
+  Moments& moments_;
+  bool live_;
+  std::vector<infer::TextStream> streams_;
+};
+
+std::string finish_name(const Answer& answer) {
+  return answer.generation.finish == infer::Finish::asked ? "stop_string"
+                                                          : std::string(infer::name_of(answer.generation.finish));
+}
+
+void print_json(const std::vector<Answer>& answers, const Moments& moments) {
+  nlohmann::ordered_json report;
+  for (const Answer& answer : answers) {
+    report["answers"].push_back({{"prompt", answer.prompt},
+                                 {"text", answer.text},
+                                 {"prompt_tokens", answer.ids.size()},
+                                 {"ids", answer.generation.ids},
+                                 {"finish", finish_name(answer)}});
+  }
+  report["seconds"] = {{"load", moments.loaded}, {"first_token", moments.first_token}, {"done", moments.done}};
+  std::printf("%s\n", report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
+void print_times(const std::vector<Answer>& answers, const Moments& moments) {
+  size_t prompt = 0;
+  size_t tokens = 0;
+  for (const Answer& answer : answers) {
+    prompt += answer.ids.size();
+    tokens += answer.generation.ids.size();
+  }
+  std::fprintf(stderr, "lamina: loaded after %.0f ms, first token after %.0f ms; %zu prompt tokens, %zu generated",
+               moments.loaded * 1e3, moments.first_token * 1e3, prompt, tokens);
+  if (tokens > answers.size() && moments.done > moments.first_token) {
+    std::fprintf(stderr, ", %.1f tokens/s behind the first",
+                 static_cast<double>(tokens - answers.size()) / (moments.done - moments.first_token));
+  }
+  std::fputs("\n", stderr);
+}
+
+void run_prompts(const GenerateArguments& arguments, const infer::LoadedModel& model, Moments& moments) {
+  std::vector<Answer> answers = collect_prompts(arguments, model);
+  std::vector<std::vector<text::TokenId>> prompts;
+  for (const Answer& answer : answers) prompts.push_back(answer.ids);
+  Writer writer(arguments, model, answers, moments);
+  if (answers.size() == 1 && arguments.stream && !arguments.json) show(answers[0].prompt);
+  const auto generations = infer::generate(*model.model, prompts, arguments.options,
+                                           [&](size_t row, text::TokenId id) { return writer.token(row, id); });
+  moments.done = since_start();
+  const int64_t context = arguments.options.context > 0 ? arguments.options.context : model.model->spec().context;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    writer.finish(i);
+    answers[i].generation = generations[i];
+    if (arguments.json) continue;
+    if (answers.size() > 1) std::printf("== prompt %zu\n", i + 1);
+    if (answers.size() > 1 || !arguments.stream) show(answers[i].prompt + answers[i].text + "\n");
+    std::fputs(remark(generations[i], context).c_str(), stderr);
+  }
+  if (arguments.json) print_json(answers, moments);
+  if (arguments.time) print_times(answers, moments);
+}
+
+void run_interactive(const GenerateArguments& arguments, const infer::LoadedModel& model) {
+  const text::Tokenizer& tokenizer = infer::require_tokenizer(model);
+  LAMINA_CHECK(arguments.options.cache, "--interactive keeps its cache; leave --no-cache out");
+  infer::Session session(*model.model, arguments.options.context);
+  const bool person = ::isatty(STDIN_FILENO) != 0;
+  if (person)
+    std::fputs("A line goes in, the text goes on. /clear forgets everything, /quit or Ctrl-D ends.\n", stderr);
+  std::string line;
+  while (true) {
+    if (person) std::fputs("> ", stderr);
+    if (!std::getline(std::cin, line) || line == "/quit") return;
+    if (line == "/clear") {
+      session.clear();
+      continue;
+    }
+    std::vector<text::TokenId> ids;
+    if (session.length() == 0 && tokenizer.bos()) ids.push_back(*tokenizer.bos());
+    tokenizer.encode(line, ids);
+    infer::TextStream stream(tokenizer, arguments.stops);
+    try {
+      const infer::Generation answer = session.turn(ids, arguments.options, [&](size_t /*row*/, text::TokenId id) {
+        show(stream.push(id));
+        return !stream.stopped();
+      });
+      show(stream.finish() + "\n");
+      std::fputs(remark(answer, session.context()).c_str(), stderr);
+    } catch (const Error& error) {
+      std::fprintf(stderr, "lamina: %s\n", error.what());
+    }
+  }
+}
+
+void run(GenerateArguments& arguments) {
+  arguments.options.cache = !arguments.no_cache;
+  const Device device = Device::cpu(arguments.threads);
+  const infer::LoadedModel model =
+      infer::load_model(arguments.model, device, {arguments.tokenizer, nn::parse_weight_formats(arguments.weights)});
+  arguments.options.stop_tokens = model.stop_tokens;
+  LAMINA_CHECK(arguments.stops.empty() || model.tokenizer, "--stop wants a tokenizer; give one with --tokenizer PATH");
+  Moments moments;
+  moments.loaded = since_start();
+  arguments.interactive ? run_interactive(arguments, model) : run_prompts(arguments, model, moments);
+}
+
+void add_sampling(CLI::App& command, infer::SamplerOptions& sampler) {
+  command.add_option("--temperature", sampler.temperature, "0 takes the likeliest token")->capture_default_str();
+  command.add_option("--top-k", sampler.top_k, "Only the k likeliest tokens (0: all)")->capture_default_str();
+  command.add_option("--top-p", sampler.top_p, "Only the likeliest that together reach this probability")
+      ->capture_default_str();
+  command.add_option("--min-p", sampler.min_p, "Only tokens this likely, relative to the likeliest")
+      ->capture_default_str();
+  command.add_option("--typical", sampler.typical_p, "Only tokens as surprising as expected, up to this probability")
+      ->capture_default_str();
+  command.add_option("--repetition-penalty", sampler.repetition_penalty, "Above 1 makes tokens that came before rarer")
+      ->capture_default_str();
+  command.add_option("--presence-penalty", sampler.presence_penalty, "Taken from logits of tokens already answered")
+      ->capture_default_str();
+  command
+      .add_option("--frequency-penalty", sampler.frequency_penalty,
+                  "The same for every time that the token was answered")
+      ->capture_default_str();
+  command.add_option("--seed", sampler.seed, "Of the random draws")->capture_default_str();
+}
+
+}  // namespace
+
+void add_generate(CLI::App& program) {
+  auto arguments = std::make_shared<GenerateArguments>();
+  CLI::App* command = program.add_subcommand("generate", "Continue texts with a model");
+  command
+      ->add_option("model", arguments->model,
+                   "A lamina or Hugging Face folder, a training run's folder, or a llama2.c .bin file")
+      ->required();
+  command->add_option("--prompt,-p", arguments->prompts, "A text to continue; may be given several times")
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_option("--prompt-file", arguments->files, "A file whose text is to be continued; several times")
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_option("--ids", arguments->ids, "A prompt as token numbers, 1,9038,2501: needs no tokenizer")
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_option("--tokens,-n", arguments->options.max_tokens, "Most tokens of an answer")->capture_default_str();
+  add_sampling(*command, arguments->options.sampler);
+  command->add_option("--stop", arguments->stops, "Ends the answer and is not printed; may be given several times")
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_option("--context", arguments->options.context,
+                      "Most tokens of prompt and answer (default: the model's context)");
+  command->add_option("--tokenizer", arguments->tokenizer, "Its file or folder (default: what lies beside the model)");
+  command
+      ->add_option("--weights", arguments->weights,
+                   "f32, bf16, q8, q4 or as-stored; rules may follow: q4,head.=q8,layers.0.=f32")
+      ->capture_default_str();
+  command->add_option("--threads", arguments->threads, "Worker threads (default: all cores)");
+  command->add_flag("--stream,!--no-stream", arguments->stream, "Print a single answer as it comes (default)");
+  command->add_flag("--interactive,-i", arguments->interactive,
+                    "Read lines and answer each, everything before in mind");
+  command->add_flag("--no-cache", arguments->no_cache, "Compute all tokens anew for each: slow, for comparison");
+  command->add_flag("--json", arguments->json, "Print answers, token numbers and times as JSON");
+  command->add_flag("--time", arguments->time, "Print times to standard error");
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace lamina::cli
