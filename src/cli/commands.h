@@ -15,9 +15,14 @@ void add_plan(CLI::App& program);
 void add_plot(CLI::App& program);
 void add_presets(CLI::App& program);
 void add_train(CLI::App& program);
+void add_tokenizer(CLI::App& program);
 
 // Those of `lamina bench`.
 void add_bench_load(CLI::App& bench);
+void add_bench_tokenizer(CLI::App& bench);
 void add_bench_train(CLI::App& bench);
+
+// Those of `lamina tokenizer` in files of their own.
+void add_tokenizer_train(CLI::App& tokenizer);
 
 }  // namespace lamina::cli

@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   lamina::cli::add_plot(program);
   lamina::cli::add_presets(program);
   lamina::cli::add_train(program);
+  lamina::cli::add_tokenizer(program);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
