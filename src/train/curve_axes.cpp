@@ -55,7 +55,7 @@ CurveAxis axis_of(double low, double high, int ticks) {
   for (const double factor : {5.0, 2.0, 1.0}) {
     if (factor * power >= rough) axis.tick_step = factor * power;
   }
-  const double first = std::ceil(low / axis.tick_step - 1e-9);
+  const double first = std::ceil(low / axis.tick_step - 1e-9) + 0.0;  // no −0
   for (double n = first; n * axis.tick_step <= high + axis.tick_step * 1e-9; ++n)
     axis.ticks.push_back(n * axis.tick_step);
   return axis;

@@ -99,7 +99,7 @@ void draw_legend(Canvas& canvas, const std::vector<RunLog>& runs, double right, 
     lines.push_back(curve_summary(run));
     longest = std::max(longest, text_columns(lines.back()));
   }
-  const double width = 52 + 6.9 * static_cast<double>(longest);
+  const double width = 52 + 6.6 * static_cast<double>(longest);
   const double left = right - width - 8;
   canvas.box(left, top + 6, width, 12 + 19 * static_cast<double>(lines.size()), kPaper, 0.85);
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -116,7 +116,7 @@ void draw_legend(Canvas& canvas, const std::vector<RunLog>& runs, double right, 
 void draw_curves(Canvas& canvas, const std::vector<RunLog>& runs, const CurveOptions& options) {
   const double top = options.title.empty() ? 20 : 46;
   const Frame frame{kLeft, top, kCurvesWidth - kLeft - kRight, kCurvesHeight - top - kBottom,
-                    curve_axes(runs, options.x, 9, 7)};
+                    curve_axes(runs, options.x, 9, 11)};
   canvas.box(0, 0, kCurvesWidth, kCurvesHeight, kPaper, 1);
   if (!options.title.empty()) canvas.text(kLeft, 28, options.title, 16, Anchor::start, kInk, true, false);
   draw_axes(canvas, frame);

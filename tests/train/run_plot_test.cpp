@@ -74,6 +74,7 @@ TEST(CurveAxis, TicksAreRoundNumbersInside) {
       }
     }
   }
+  EXPECT_EQ(train::axis_of(0, 5000, 5).label(train::axis_of(0, 5000, 5).ticks[0]), "0");
   EXPECT_EQ(train::axis_of(0, 5000, 5).label(2000), "2000");
   EXPECT_EQ(train::axis_of(0, 50000, 5).label(20000), "20k");
   EXPECT_EQ(train::axis_of(0, 3e6, 6).label(1.5e6), "1.5M");
