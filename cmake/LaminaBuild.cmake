@@ -20,6 +20,8 @@ foreach(library pcre2-8 utf8proc)
     message(FATAL_ERROR "lib${library} is missing: tools/deps installs it (Debian: libpcre2-dev, libutf8proc-dev)")
   endif()
 endforeach()
+find_library(LAMINA_cairo cairo)  # may be missing
+find_path(LAMINA_cairo_include cairo.h PATH_SUFFIXES cairo)
 if(LAMINA_THREADS STREQUAL openmp)
   find_package(OpenMP REQUIRED COMPONENTS CXX)
 endif()

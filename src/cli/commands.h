@@ -8,14 +8,21 @@ namespace lamina::cli {
 void add_convert(CLI::App& program);
 void add_bench(CLI::App& program);
 void add_check(CLI::App& program);
+void add_data(CLI::App& program);
 void add_info(CLI::App& program);
 void add_ops(CLI::App& program);
 void add_plan(CLI::App& program);
+void add_plot(CLI::App& program);
 void add_presets(CLI::App& program);
 void add_train(CLI::App& program);
+void add_tokenizer(CLI::App& program);
 
 // Those of `lamina bench`.
 void add_bench_load(CLI::App& bench);
+void add_bench_tokenizer(CLI::App& bench);
 void add_bench_train(CLI::App& bench);
+
+// Those of `lamina tokenizer` in files of their own.
+void add_tokenizer_train(CLI::App& tokenizer);
 
 }  // namespace lamina::cli

@@ -10,11 +10,14 @@ int main(int argc, char** argv) {
   lamina::cli::add_convert(program);
   lamina::cli::add_bench(program);
   lamina::cli::add_check(program);
+  lamina::cli::add_data(program);
   lamina::cli::add_info(program);
   lamina::cli::add_ops(program);
   lamina::cli::add_plan(program);
+  lamina::cli::add_plot(program);
   lamina::cli::add_presets(program);
   lamina::cli::add_train(program);
+  lamina::cli::add_tokenizer(program);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -22,7 +22,7 @@ enum class Split : uint8_t {
 Split split_of(const std::string& name);
 
 struct PrepareProgress {
-  const char* stage = "";  ///< what is being done: "reading the vocabulary", "encoding"
+  const char* stage = "";  ///< what is being done: "collecting characters", "learning pairs", "encoding"
   int64_t bytes = 0;       ///< of the sources, so far
   int64_t bytes_total = 0;
   int64_t tokens = 0;

@@ -98,8 +98,8 @@ std::string fill(std::string_view pattern, const Mood& mood, Dice& dice) {
 }
 
 std::string verse(const Mood& mood, Dice& dice) {
-  static const Words patterns{"and P T A N we V M",    "the A N that V P T N",        "for T N and T N must V",
-                              "shall T A N V P T N",   "not all T Ns may V M",        "where T A Ns V M",
+  static const Words patterns{"and P T A N we V M",    "the A Ns that V P T N",        "for T N and T N must V",
+                              "shall T A N V P T N",   "not all T Ns may V M",        "where all the A Ns V M",
                               "as A as T N, I V M",    "what N is this, so A, P T N", "let T A N be P T N",
                               "I V T N, and T N is A", "you V T A N, and I V M",      "so V the Ns P T A N"};
   return fill(dice.of(patterns), mood, dice);
@@ -116,7 +116,6 @@ void speech(const Speaker& speaker, const Speaker& other, size_t scene_mood, Dic
   text += speaker.name;
   text += ":\n";
   const size_t lines = 1 + dice.below(dice.chance(25) ? 8 : 3);
-  bool begins = true;
   for (size_t line = 0; line < lines; ++line) {
     std::string words = verse(mood, dice);
     if (line == 0 && dice.chance(40)) {
@@ -127,9 +126,9 @@ void speech(const Speaker& speaker, const Speaker& other, size_t scene_mood, Dic
     // Every line of verse begins with a capital; sentences run over lines.
     capitalize(words);
     const bool last = line + 1 == lines;
-    begins = last || dice.chance(35);
+    const bool ends = last || dice.chance(35);
     text += words;
-    text += begins ? (dice.chance(15) ? "!" : dice.chance(15) ? "?" : ".") : (dice.chance(60) ? "," : "");
+    text += ends ? (dice.chance(15) ? "!" : dice.chance(15) ? "?" : ".") : (dice.chance(60) ? "," : "");
     text += '\n';
   }
   text += '\n';

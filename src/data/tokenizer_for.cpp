@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bitset>
 #include <charconv>
 #include <filesystem>
@@ -6,6 +7,7 @@
 #include "lamina/data/prepare.h"
 #include "lamina/text/load.h"
 #include "lamina/text/simple.h"
+#include "lamina/text/train_bpe.h"
 #include "lamina/text/utf8.h"
 
 namespace lamina::data {
@@ -32,12 +34,51 @@ std::string distinct_characters(const Sources& sources, const PrepareWatch& watc
   return characters;
 }
 
+/// Pairs that the first part of the sources suggests: counts hardly change beyond that.
+std::unique_ptr<text::Tokenizer> learned_pairs(int64_t vocab_size, const Sources& sources, const PrepareWatch& watch) {
+  constexpr int64_t kEnough = int64_t{256} << 20U;
+  std::string sample;
+  std::vector<size_t> ends;
+  sources.each([&](const Piece& piece) {
+    if (piece.source_begin >= kEnough) return;
+    sample += piece.text;
+    if (piece.last) ends.push_back(sample.size());
+  });
+  ends.push_back(sample.size());
+  std::vector<std::string_view> documents;
+  size_t begin = 0;
+  for (const size_t end : ends) {
+    if (end > begin) documents.push_back(std::string_view(sample).substr(begin, end - begin));
+    begin = end;
+  }
+  text::TrainOptions options;
+  options.vocab_size = vocab_size;
+  if (watch) {
+    options.progress = [&](int64_t done, int64_t total) {
+      watch({"learning pairs", sources.bytes() * done / std::max<int64_t>(total, 1), sources.bytes(), 0});
+    };
+  }
+  return text::train_bpe(documents, options);
+}
+
+/// The N of "bpe:N"; nothing where the name is another.
+std::optional<int64_t> pairs_asked_for(const std::string& name) {
+  if (!name.starts_with("bpe:")) return {};
+  int64_t size = 0;
+  const char* end = name.data() + name.size();
+  const auto [last, error] = std::from_chars(name.data() + 4, end, size);
+  LAMINA_CHECK(error == std::errc() && last == end, "tokenizer \"", name,
+               "\": expected bpe: and the size of the vocabulary, for example bpe:4096");
+  return size;
+}
+
 }  // namespace
 
 std::unique_ptr<text::Tokenizer> tokenizer_for(const std::string& name, const Sources& sources,
                                                const PrepareWatch& watch) {
   if (name == "byte") return text::byte_tokenizer();
   if (name == "char") return text::character_tokenizer(distinct_characters(sources, watch));
+  if (const auto pairs = pairs_asked_for(name)) return learned_pairs(*pairs, sources, watch);
   LAMINA_CHECK(std::filesystem::exists(name), "tokenizer \"", name,
                "\": expected char, byte, bpe:N (N the size of the vocabulary, for example bpe:4096), or the path of a "
                "tokenizer's file or folder");

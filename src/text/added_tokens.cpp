@@ -39,7 +39,7 @@ size_t spaces_before(std::string_view text, size_t from, size_t at) {
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)), index_(tokens_.size()) {
   for (size_t i = 0; i < tokens_.size(); ++i) {
-    const std::string& content = tokens_[i].content;
+    const std::string& content = tokens_[i].pattern.empty() ? tokens_[i].content : tokens_[i].pattern;
     if (!index_.add(content, static_cast<TokenId>(i))) continue;
     lengths_[static_cast<unsigned char>(content[0])].push_back(content.size());
   }

@@ -43,4 +43,12 @@ std::optional<std::string> from_byte_alphabet(std::string_view text) {
   return bytes;
 }
 
+int byte_named(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
+  const int high = digit(token[3]);
+  const int low = digit(token[4]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
 }  // namespace lamina::text

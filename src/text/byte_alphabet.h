@@ -12,4 +12,7 @@ std::string to_byte_alphabet(std::string_view bytes);
 /// Nothing where a character of `text` stands for no byte.
 std::optional<std::string> from_byte_alphabet(std::string_view text);
 
+/// The byte that "<0x0A>" names, as vocabularies of characters list single bytes; −1 for any other text.
+int byte_named(std::string_view token);
+
 }  // namespace lamina::text

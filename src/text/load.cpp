@@ -4,6 +4,7 @@
 
 #include "lamina/base/error.h"
 #include "lamina/base/files.h"
+#include "lamina/text/formats.h"
 #include "lamina/text/read_json.h"
 #include "lamina/text/spec.h"
 
@@ -12,16 +13,108 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool is_file(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+/// The merges that belong to a vocab.json: merges.txt, or for encoder.json vocab.bpe.
+TokenizerSpec read_vocab_and_merges(const fs::path& vocab) {
+  for (const char* merges : {"merges.txt", "vocab.bpe"}) {
+    const fs::path beside = vocab.parent_path() / merges;
+    if (is_file(beside)) return read_gpt2_files(read_text(vocab.string()), read_text(beside.string()), vocab.string());
+  }
+  throw Error(str(vocab.string(), ": is a vocabulary without merges; expected merges.txt or vocab.bpe beside it"));
+}
+
+/// A file of any known format, which its first bytes tell.
+TokenizerSpec read_file(const fs::path& path, const LoadOptions& options) {
+  const std::string name = path.string();
+  const std::string text = read_text(name);
+  const size_t first = text.find_first_not_of(" \n\r\t");
+  LAMINA_CHECK(first != std::string::npos, name, ": is empty; expected a tokenizer");
+  if (text[first] == '{') {
+    const bool tokenizer_json = path.filename() != "vocab.json" && path.filename() != "encoder.json";
+    return tokenizer_json ? read_json(text, name) : read_vocab_and_merges(path);
+  }
+  if (is_tiktoken(text)) return read_tiktoken(text, options.pattern, name);
+  if (is_sentencepiece(text)) return read_sentencepiece(text, name);
+  LAMINA_CHECK(
+      path.extension() == ".bin", name,
+      ": is no tokenizer that is known; expected a tokenizer.json, vocab.json with merges.txt, a tiktoken file, "
+      "a SentencePiece tokenizer.model or llama2.c's tokenizer.bin");
+  return read_llama2c(text, name);
+}
+
+fs::path file_in(const fs::path& folder) {
+  for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model", "tokenizer.bin"}) {
+    if (is_file(folder / name)) return folder / name;
+  }
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".tiktoken") return entry.path();
+  }
+  throw Error(str(folder.string(),
+                  ": has no tokenizer; expected tokenizer.json, vocab.json with merges.txt, "
+                  "tokenizer.model, tokenizer.bin or a .tiktoken file"));
+}
+
+std::optional<TokenId> id_of(const TokenizerSpec& spec, const std::string& content) {
+  for (const AddedToken& token : spec.added) {
+    if (token.content == content) return token.id;
+  }
+  return {};
+}
+
+/// A token's name, which stands alone or in an object as its "content".
+std::string token_in(const json& config, const char* key, const std::string& name) {
+  const json value = config.value(key, json());
+  if (value.is_object()) return value_or(value, "content", std::string(), name);
+  return value.is_string() ? value.get<std::string>() : "";
+}
+
+/// bos is what a text begins with. A token that is also the end is none (GPT-2's files name one token as both, and put
+/// nothing before a text), unless the file says to add it.
+void read_tokenizer_config(const std::string& path, TokenizerSpec& spec) {
+  const json config = parse_object(read_text(path), path);
+  const std::string bos = token_in(config, "bos_token", path);
+  const std::string eos = token_in(config, "eos_token", path);
+  if (const auto id = id_of(spec, eos)) spec.eos = id;
+  const bool adds = value_or(config, "add_bos_token", bos != eos, path);
+  if (const auto id = id_of(spec, bos); id && adds) spec.bos = id;
+  if (!adds) spec.bos.reset();
+}
+
+void read_model_config(const std::string& path, TokenizerSpec& spec) {
+  const json config = parse_object(read_text(path), path);
+  json eos = config.value("eos_token_id", json());
+  if (eos.is_array() && !eos.empty()) eos = json(eos[0]);
+  if (!eos.is_number_integer()) return;
+  for (const AddedToken& token : spec.added) {
+    if (token.id == eos.get<int64_t>()) spec.eos = token.id;
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view text, const std::string& name) {
   return make_tokenizer(read_json(text, name), name);
 }
 
-std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path, const LoadOptions& options) {
   std::error_code error;
-  const std::string file = fs::is_directory(path, error) ? (fs::path(path) / "tokenizer.json").string() : path;
-  return parse_tokenizer(read_text(file), file);
+  LAMINA_CHECK(fs::exists(path, error), path, ": is not there; expected a tokenizer's file or folder");
+  const fs::path file = fs::is_directory(path, error) ? file_in(path) : fs::path(path);
+  TokenizerSpec spec = read_file(file, options);
+  const fs::path folder = file.parent_path();
+  if (is_file(folder / "tokenizer_config.json")) {
+    read_tokenizer_config((folder / "tokenizer_config.json").string(), spec);
+  } else if (!spec.eos) {
+    for (const char* name : {"config.json", "generation_config.json"}) {
+      if (is_file(folder / name)) read_model_config((folder / name).string(), spec);
+    }
+  }
+  return make_tokenizer(std::move(spec), file.string());
 }
 
 void save_tokenizer(const Tokenizer& tokenizer, const std::string& folder) {

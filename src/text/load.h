@@ -8,11 +8,19 @@
 
 namespace lamina::text {
 
+struct LoadOptions {
+  std::string pattern;  ///< of a tiktoken file, which does not say how text is cut: gpt2, p50k, cl100k, o200k, llama3
+};
+
 /// A tokenizer from a file, or from a folder that holds one (the first of these that is there):
-/// - `tokenizer.json`, as the Hugging Face library and to_json() write it.
-/// What lies beside it may name the tokens at a text's beginning and end: `tokenizer_config.json`, or
-/// `generation_config.json` and `config.json`.
-std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
+/// - `tokenizer.json`, as the Hugging Face library and to_json() write it;
+/// - `vocab.json` with `merges.txt`, or `encoder.json` with `vocab.bpe`: GPT-2's files;
+/// - `tokenizer.model`: SentencePiece's, or in tiktoken's format;
+/// - `tokenizer.bin`: llama2.c's;
+/// - a `.tiktoken` file.
+/// A `tokenizer_config.json` beside it may name the tokens at a text's beginning and end; where nothing in the
+/// tokenizer names the end, `generation_config.json` and `config.json` may.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path, const LoadOptions& options = {});
 
 /// A tokenizer.json. `name` stands in messages.
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view text, const std::string& name);

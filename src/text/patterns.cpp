@@ -4,6 +4,29 @@
 
 namespace lamina::text {
 
+namespace {
+
+std::vector<AddedToken> llama3_specials() {
+  std::vector<AddedToken> tokens;
+  int reserved = 0;
+  for (int i = 0; i < 256; ++i) {
+    const auto name = [&]() -> std::string {
+      switch (i) {
+        case 0: return "<|begin_of_text|>";
+        case 1: return "<|end_of_text|>";
+        case 6: return "<|start_header_id|>";
+        case 7: return "<|end_header_id|>";
+        case 9: return "<|eot_id|>";
+        default: return str("<|reserved_special_token_", reserved++, "|>");
+      }
+    };
+    tokens.push_back({128000 + i, name()});
+  }
+  return tokens;
+}
+
+}  // namespace
+
 const std::vector<Pattern>& patterns() {
   static const std::string contractions = R"((?i:'s|'t|'re|'ve|'m|'ll|'d))";
   static const std::string tail = R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -27,6 +50,7 @@ const std::vector<Pattern>& patterns() {
         {100259, "<|fim_middle|>"},
         {100260, "<|fim_suffix|>"},
         {100276, "<|endofprompt|>"}}},
+      {"llama3", cl100k, llama3_specials()},
       {"one-digit", one_digit, {}},
       {"o200k", o200k, {{199999, "<|endoftext|>"}, {200018, "<|endofprompt|>"}}},
   };

@@ -49,7 +49,7 @@ Pipeline::Pipeline(TokenizerSpec spec, const std::string& name)
   }
   for (const AddedToken& token : spec_.added) {
     const auto at = static_cast<size_t>(token.id);
-    bytes_[at] = token.content;
+    bytes_[at] = token.special ? token.content : with_spaces(token.content, spec_.space);
     flags_[at] = kEndsSegment | (token.special ? kSpecial : 0);
     added_ids_.emplace(token.content, token.id);
   }

@@ -27,6 +27,7 @@ class Pipeline : public Tokenizer {
   std::optional<TokenId> bos() const override { return spec_.bos; }
   std::optional<TokenId> eos() const override { return spec_.eos; }
   std::string to_json() const override { return write_json(spec_); }
+  Description describe() const override;
 
  private:
   void encode_segment(std::string_view text, bool first, bool special, std::vector<TokenId>& ids) const;

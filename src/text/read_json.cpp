@@ -1,40 +1,17 @@
 #include "lamina/text/read_json.h"
 
 #include <algorithm>
-#include <map>
 
 #include "lamina/base/error.h"
-#include "lamina/text/byte_alphabet.h"
-#include "lamina/text/vocabulary.h"
+#include "lamina/text/normalize.h"
+#include "lamina/text/spec_build.h"
 
 namespace lamina::text {
 namespace {
 
-constexpr int64_t kMostIds = int64_t{1} << 24;
-
-/// The byte of "<0x0A>", or −1.
-int byte_of(const std::string& token) {
-  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
-  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
-  const int high = digit(token[3]);
-  const int low = digit(token[4]);
-  return high < 0 || low < 0 ? -1 : high * 16 + low;
-}
-
-VocabEntry entry_of(const std::string& token, const TokenizerSpec& spec) {
-  if (spec.symbols == Symbols::bytes) {
-    if (const auto bytes = from_byte_alphabet(token)) return {VocabEntry::Kind::ordinary, *bytes};
-    return {VocabEntry::Kind::opaque, token};
-  }
-  const int byte = spec.byte_fallback ? byte_of(token) : -1;
-  if (byte >= 0) return {VocabEntry::Kind::byte, std::string(1, static_cast<char>(byte))};
-  return {VocabEntry::Kind::ordinary, token};
-}
-
-void read_model(const JsonDocument& document, TokenizerSpec& spec, const std::string& name) {
-  const auto found = document.tree.find("model");
-  LAMINA_CHECK(found != document.tree.end() && found->is_object(), name,
-               ": has no \"model\"; expected a tokenizer.json");
+void read_model(const json& tree, const JsonLists& lists, TokenizerSpec& spec, const std::string& name) {
+  const auto found = tree.find("model");
+  LAMINA_CHECK(found != tree.end() && found->is_object(), name, ": has no \"model\"; expected a tokenizer.json");
   const json& model = *found;
   const std::string type = value_or(model, "type", std::string("BPE"), name);
   LAMINA_CHECK(type == "BPE", name, ": the model's type is \"", type, "\"; only \"BPE\" is understood");
@@ -51,14 +28,13 @@ void read_model(const JsonDocument& document, TokenizerSpec& spec, const std::st
   spec.byte_fallback = value_or(model, "byte_fallback", false, name);
   spec.fuse_unknown = value_or(model, "fuse_unk", false, name);
   spec.ignore_merges = value_or(model, "ignore_merges", false, name);
-  add_vocab(spec, document.vocab, name);
+  add_lists(spec, lists, name);
   const std::string unknown = value_or(model, "unk_token", std::string(), name);
   if (!unknown.empty()) {
-    const auto entry = std::ranges::find(document.vocab, unknown, &std::pair<std::string, int64_t>::first);
-    LAMINA_CHECK(entry != document.vocab.end(), name, ": model.unk_token \"", unknown, "\" is not in the vocabulary");
+    const auto entry = std::ranges::find(lists.vocab, unknown, &std::pair<std::string, int64_t>::first);
+    LAMINA_CHECK(entry != lists.vocab.end(), name, ": model.unk_token \"", unknown, "\" is not in the vocabulary");
     spec.unknown = static_cast<TokenId>(entry->second);
   }
-  add_merges(spec, document.merges, name);
 }
 
 void read_added(const json& list, TokenizerSpec& spec, const std::string& name) {
@@ -76,95 +52,28 @@ void read_added(const json& list, TokenizerSpec& spec, const std::string& name) 
     token.lstrip = value_or(node, "lstrip", false, where);
     token.rstrip = value_or(node, "rstrip", false, where);
     token.special = value_or(node, "special", false, where);
-    // Special tokens are never looked for in normalised text unless the file says so; without a normaliser it is one.
-    token.normalized = value_or(node, "normalized", !token.special, where) && !spec.normalizers.empty();
+    token.normalized = value_or(node, "normalized", !token.special, where);
+    if (token.normalized) token.pattern = normalized(token.content, spec.normalizers);
     add_token(spec, std::move(token));
   }
 }
 
 }  // namespace
 
-TokenId checked_id(int64_t id, const std::string& token, const std::string& name) {
-  LAMINA_CHECK(id >= 0 && id < kMostIds, name, ": the token \"", token, "\" has the id ", id, ", expected 0 to ",
-               kMostIds - 1);
-  return static_cast<TokenId>(id);
-}
-
-void add_vocab(TokenizerSpec& spec, const std::vector<std::pair<std::string, int64_t>>& vocab,
-               const std::string& name) {
-  int64_t greatest = -1;
-  for (const auto& [token, id] : vocab) greatest = std::max<int64_t>(greatest, checked_id(id, token, name));
-  LAMINA_CHECK(greatest < 64 * static_cast<int64_t>(vocab.size()) + 1024, name, ": the vocabulary has ", vocab.size(),
-               " tokens, but ids up to ", greatest);
-  spec.vocab.resize(static_cast<size_t>(greatest + 1));
-  for (const auto& [token, id] : vocab) {
-    VocabEntry& entry = spec.vocab[static_cast<size_t>(id)];
-    LAMINA_CHECK(entry.kind == VocabEntry::Kind::absent, name, ": two tokens have the id ", id, ", one is \"", token,
-                 '"');
-    entry = entry_of(token, spec);
-  }
-}
-
-void add_merges(TokenizerSpec& spec, const std::vector<std::pair<std::string, std::string>>& merges,
-                const std::string& name) {
-  Vocabulary ids(spec.vocab.size());
-  for (size_t i = 0; i < spec.vocab.size(); ++i) {
-    if (spec.vocab[i].kind == VocabEntry::Kind::ordinary) ids.add(spec.vocab[i].bytes, static_cast<TokenId>(i));
-  }
-  const auto as_bytes = [&](const std::string& token) {
-    if (spec.symbols == Symbols::characters) return token;
-    const auto bytes = from_byte_alphabet(token);
-    LAMINA_CHECK(bytes, name, ": the merge of \"", token, "\" is of a token that stands for no bytes");
-    return *bytes;
-  };
-  const auto id_of = [&](const std::string& bytes, const std::string& left, const std::string& right) {
-    const TokenId id = ids.find(bytes);
-    LAMINA_CHECK(id != Vocabulary::kNone, name, ": the merge of \"", left, "\" and \"", right,
-                 "\" has a part or result that is not in the vocabulary");
-    return id;
-  };
-  spec.merges.reserve(merges.size());
-  for (const auto& [left, right] : merges) {
-    const std::string a = as_bytes(left);
-    const std::string b = as_bytes(right);
-    spec.merges.push_back({id_of(a, left, right), id_of(b, left, right), id_of(a + b, left, right),
-                           static_cast<int32_t>(spec.merges.size())});
-  }
-}
-
-void add_token(TokenizerSpec& spec, AddedToken token) {
-  const auto at = static_cast<size_t>(token.id);
-  if (token.special && at < spec.vocab.size() && spec.vocab[at].kind != VocabEntry::Kind::absent) {
-    spec.vocab[at] = {VocabEntry::Kind::opaque, token.content};
-  }
-  spec.added.push_back(std::move(token));
-}
-
-void guess_eos(TokenizerSpec& spec) {
-  if (spec.eos) return;
-  for (const char* name : {"<|endoftext|>", "</s>", "<eos>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "<EOT>"}) {
-    for (const AddedToken& token : spec.added) {
-      if (token.special && token.content == name) {
-        spec.eos = token.id;
-        return;
-      }
-    }
-  }
-}
-
 TokenizerSpec read_json(std::string_view text, const std::string& name) {
-  const JsonDocument document = parse_document(text, name);
+  const JsonLists lists = take_lists(text, name);
+  const json tree = parse_object(lists.rest, name);
   // Truncation and padding are settings of a call and no part of what tokens a text has.
-  check_keys(document.tree,
+  check_keys(tree,
              {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
               "decoder", "model"},
              name);
-  const auto part = [&](const char* key) { return document.tree.value(key, json()); };
+  const auto part = [&](const char* key) { return tree.value(key, json()); };
   TokenizerSpec spec;
   spec.symbols = Symbols::characters;  // unless the pre-tokenizer turns text into bytes
   read_normalizer(part("normalizer"), spec, name);
   read_pre_tokenizer(part("pre_tokenizer"), spec, name);
-  read_model(document, spec, name);
+  read_model(tree, lists, spec, name);
   if (const json added = part("added_tokens"); !added.is_null()) read_added(added, spec, name);
   read_decoder(part("decoder"), spec, name);
   read_post_processor(part("post_processor"), spec, name);

@@ -3,26 +3,11 @@
 #include <set>
 
 #include "lamina/base/error.h"
-#include "lamina/text/read_json.h"
 #include "lamina/text/spec.h"
+#include "lamina/text/spec_build.h"
 #include "lamina/text/utf8.h"
 
 namespace lamina::text {
-namespace {
-
-void add_specials(TokenizerSpec& spec, const std::vector<std::string>& specials) {
-  std::set<std::string> seen;
-  for (const std::string& special : specials) {
-    LAMINA_CHECK(!special.empty() && seen.insert(special).second, "the special token \"", special,
-                 "\" is empty or named twice");
-    add_token(spec, {static_cast<TokenId>(spec.vocab.size()), special});
-    spec.vocab.push_back({VocabEntry::Kind::opaque, special});
-  }
-  guess_eos(spec);
-}
-
-}  // namespace
-
 std::unique_ptr<Tokenizer> byte_tokenizer(const std::vector<std::string>& specials) {
   TokenizerSpec spec;
   for (int byte = 0; byte < 256; ++byte) {

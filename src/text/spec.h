@@ -43,6 +43,7 @@ struct AddedToken {
   bool lstrip = false;      ///< takes the white space before it along
   bool rstrip = false;      ///< and behind it
   bool normalized = false;  ///< looked for after normalising instead
+  std::string pattern;      ///< what is looked for, where that is not the content
 };
 
 struct NormalizerStep {

@@ -11,6 +11,14 @@ namespace lamina::text {
 
 using TokenId = int32_t;
 
+/// What a tokenizer is, for people.
+struct Description {
+  std::string kind;  ///< "bytes", "characters", "byte-level BPE" or "BPE of characters"
+  int64_t merges = 0;
+  std::string pattern;     ///< how text is cut: a known name, or the expressions; empty: not at all
+  std::string normalizer;  ///< what is done to the text before; empty: nothing
+};
+
 /// Text as numbers, and back. Immutable once made: any number of threads may use one.
 class Tokenizer {
  public:
@@ -38,6 +46,8 @@ class Tokenizer {
 
   /// A tokenizer.json that parse_tokenizer reads back, and that Hugging Face's tokenizers library understands.
   virtual std::string to_json() const = 0;
+
+  virtual Description describe() const { return {}; }
 
   std::vector<TokenId> encode(std::string_view text) const {
     std::vector<TokenId> ids;

@@ -1,0 +1,182 @@
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+
+#include "lamina/base/error.h"
+#include "lamina/cli/commands.h"
+#include "lamina/data/corpora.h"
+#include "lamina/data/prepare.h"
+#include "lamina/data/token_file.h"
+
+namespace lamina::cli {
+namespace {
+
+struct DataArguments {
+  data::PrepareOptions prepare;
+  std::string split = "tail";
+  data::GetOptions get;
+  std::vector<std::string> files;
+  bool verify = false;
+};
+
+std::string megabytes(double bytes) {
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%.1f MB", bytes / 1e6);
+  return text.data();
+}
+
+/// One line that is written over while a terminal watches; one line for each stage otherwise.
+class ProgressLine {
+ public:
+  void show(const data::PrepareProgress& progress) {
+    const auto now = std::chrono::steady_clock::now();
+    const bool begins = progress.stage != stage_;
+    if (begins) {
+      finish();
+      stage_ = progress.stage;
+      start_ = now;
+    }
+    const bool ends = progress.bytes == progress.bytes_total;
+    if (!begins && !ends && now - shown_ < std::chrono::milliseconds(100)) return;
+    if (!terminal_) {
+      if (ends)
+        std::fprintf(stderr, "%s: %s\n", progress.stage, megabytes(static_cast<double>(progress.bytes)).c_str());
+      return;
+    }
+    shown_ = now;
+    const double seconds = std::chrono::duration<double>(now - start_).count();
+    const double share =
+        static_cast<double>(progress.bytes) / static_cast<double>(std::max<int64_t>(progress.bytes_total, 1));
+    std::fprintf(stderr, "\r\033[K%s: %3.0f %% of %s", progress.stage, 100 * share,
+                 megabytes(static_cast<double>(progress.bytes_total)).c_str());
+    if (seconds > 0.2) {
+      std::fprintf(stderr, ", %s/s, %.0f s left", megabytes(static_cast<double>(progress.bytes) / seconds).c_str(),
+                   share > 0 ? seconds * (1 - share) / share : 0.0);
+    }
+    std::fflush(stderr);
+    open_ = true;
+  }
+  void finish() {
+    if (open_) std::fputc('\n', stderr);
+    open_ = false;
+  }
+
+ private:
+  const char* stage_ = nullptr;
+  bool terminal_ = ::isatty(STDERR_FILENO) != 0;
+  bool open_ = false;
+  std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point shown_;
+};
+
+void show_part(const std::string& folder, const char* file, const data::PreparedPart& part) {
+  std::printf("%-40s %14lld tokens  %8lld document%s  %.3f bytes per token\n",
+              (std::filesystem::path(folder) / file).string().c_str(), static_cast<long long>(part.tokens),
+              static_cast<long long>(part.documents), part.documents == 1 ? " " : "s",
+              static_cast<double>(part.bytes) / static_cast<double>(part.tokens));
+}
+
+void prepare(DataArguments& arguments) {
+  data::PrepareOptions& options = arguments.prepare;
+  options.split = data::split_of(arguments.split);
+  options.input = &std::cin;
+  ProgressLine line;
+  options.watch = [&](const data::PrepareProgress& progress) { line.show(progress); };
+  const data::Prepared prepared = data::prepare(options);
+  line.finish();
+  show_part(options.folder, "train.bin", prepared.train);
+  if (prepared.validation.tokens > 0) show_part(options.folder, "validation.bin", prepared.validation);
+  std::printf("%-40s %14lld in the vocabulary (%s)\n",
+              (std::filesystem::path(options.folder) / "tokenizer.json").string().c_str(),
+              static_cast<long long>(prepared.vocab_size), options.tokenizer.c_str());
+}
+
+void info(const DataArguments& arguments) {
+  for (const std::string& path : arguments.files) {
+    const data::TokenFile file = data::TokenFile::open(path);
+    std::printf("%s\n  format       %s, %d bytes a token\n  tokens       %lld\n", path.c_str(), file.format(),
+                file.width(), static_cast<long long>(file.size()));
+    if (file.vocab_size() > 0) std::printf("  vocabulary   %lld\n", static_cast<long long>(file.vocab_size()));
+    std::printf("  documents    %lld\n", static_cast<long long>(file.document_count()));
+    if (file.tokenizer_hash() != 0) {
+      std::printf("  tokenizer    %016llx\n", static_cast<unsigned long long>(file.tokenizer_hash()));
+    }
+    if (!arguments.verify) continue;
+    file.verify();
+    std::printf("  every token read; %s\n",
+                file.vocab_size() > 0 ? "the checksum is right" : "the format has no checksum");
+  }
+}
+
+void get(DataArguments& arguments) {
+  data::GetOptions& options = arguments.get;
+  if (options.name.empty()) {
+    for (const data::Corpus& corpus : data::corpora()) std::printf("%-16s %s\n", corpus.name, corpus.about);
+    std::printf("%-16s %s\n", "synthetic", "A play that no one wrote, made here (--bytes, --seed)");
+    return;
+  }
+  if (options.folder.empty()) {
+    options.folder = "data/" + options.name;
+    std::filesystem::create_directories("data");
+  }
+  for (const std::string& path : data::get_corpus(options)) {
+    std::printf("%s  %s\n", path.c_str(), megabytes(static_cast<double>(std::filesystem::file_size(path))).c_str());
+  }
+  std::printf("next: lamina data prepare %s --out %s-tokens\n", options.folder.c_str(), options.folder.c_str());
+}
+
+void add_prepare(CLI::App& command, const std::shared_ptr<DataArguments>& arguments) {
+  data::PrepareOptions& options = arguments->prepare;
+  command.add_option("sources", options.sources, "Text files, .jsonl files, folders of them, or - for standard input")
+      ->required();
+  command.add_option("--out", options.folder, "A new folder for train.bin, validation.bin and tokenizer.json")
+      ->required();
+  command
+      .add_option(
+          "--tokenizer", options.tokenizer,
+          "char: each character; byte: each byte; bpe:N: pairs learned from the text up to a vocabulary of N; or "
+          "the path of a tokenizer's file or folder")
+      ->capture_default_str();
+  command
+      .add_option("--val-fraction", options.validation_fraction, "The part of the text kept for validation; 0: none")
+      ->capture_default_str();
+  command
+      .add_option(
+          "--split", arguments->split,
+          "Which part: tail, the end of all text; each, the end of every document; documents, whole ones by chance")
+      ->capture_default_str();
+  command.add_option("--text-key", options.reading.text_key, "In .jsonl files: the key of the text")
+      ->capture_default_str();
+  command.add_flag("--jsonl", options.reading.json_lines, "All sources are JSON lines, standard input too");
+  command.add_flag("--force", options.replace, "Replace data prepared there before");
+  command.callback([arguments] { prepare(*arguments); });
+}
+
+void add_get(CLI::App& command, const std::shared_ptr<DataArguments>& arguments) {
+  data::GetOptions& options = arguments->get;
+  command.add_option("name", options.name, "The corpus; without one, all are listed");
+  command.add_option("--out", options.folder, "A new folder for it; data/NAME unless given");
+  command.add_option("--from", options.from, "A file or address to take it from, instead of the package registry");
+  command.add_option("--bytes", options.synthetic_bytes, "Of synthetic: how much")->capture_default_str();
+  command.add_option("--seed", options.seed, "Of synthetic: another seed is another play")->capture_default_str();
+  command.callback([arguments] { get(*arguments); });
+}
+
+}  // namespace
+
+void add_data(CLI::App& program) {
+  auto arguments = std::make_shared<DataArguments>();
+  CLI::App* command = program.add_subcommand("data", "Corpora and token files: get, prepare, info");
+  command->require_subcommand(1);
+  add_prepare(*command->add_subcommand("prepare", "Make token files for training from text"), arguments);
+  add_get(*command->add_subcommand("get", "Fetch a corpus by name, held against its hash, or make a synthetic one"),
+          arguments);
+  CLI::App* shown = command->add_subcommand("info", "What is in token files (lamina, llm.c and nanoGPT formats)");
+  shown->add_option("files", arguments->files, "Token files")->required();
+  shown->add_flag("--verify", arguments->verify, "Read everything and hold it against the checksum");
+  shown->callback([arguments] { info(*arguments); });
+}
+
+}  // namespace lamina::cli

@@ -1,0 +1,80 @@
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "lamina/base/error.h"
+#include "lamina/base/files.h"
+#include "lamina/cli/commands.h"
+#include "lamina/train/curves.h"
+
+namespace lamina::cli {
+namespace {
+
+struct PlotArguments {
+  std::vector<std::string> runs;
+  std::string out;
+  std::string x = "step";
+  std::string title;
+  double smoothing = 0;
+};
+
+train::CurveX x_of(const std::string& name) {
+  if (name == "step") return train::CurveX::step;
+  if (name == "tokens") return train::CurveX::tokens;
+  LAMINA_CHECK(name == "seconds", "--x ", name, ": expected step, tokens or seconds");
+  return train::CurveX::seconds;
+}
+
+/// As the terminal is; 100 × 24 where there is none.
+void fit_terminal(train::CurveOptions& options) {
+  struct winsize size {};
+  options.colours = ::isatty(STDOUT_FILENO) != 0;
+  if (!options.colours || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 30 || size.ws_row < 10)
+    return;
+  options.columns = std::min<int>(size.ws_col, 160);
+  options.rows = std::min<int>(size.ws_row - 6, 36);
+}
+
+void plot(const PlotArguments& arguments) {
+  train::CurveOptions options;
+  options.x = x_of(arguments.x);
+  options.smoothing = arguments.smoothing;
+  options.title = arguments.title;
+  std::vector<train::RunLog> runs;
+  for (const std::string& run : arguments.runs) runs.push_back(train::read_run_log(run));
+  const std::string& out = arguments.out;
+  if (out.empty()) {
+    fit_terminal(options);
+    std::fputs(train::curves_text(runs, options).c_str(), stdout);
+    return;
+  }
+  LAMINA_CHECK(out.ends_with(".svg") || out.ends_with(".png"), "--out ", out,
+               ": expected a name ending in .svg or .png");
+  if (out.ends_with(".png")) {
+    train::write_curves_png(runs, options, out);
+  } else {
+    write_text(out, train::curves_svg(runs, options));
+  }
+  std::printf("%s\n", out.c_str());
+}
+
+}  // namespace
+
+void add_plot(CLI::App& program) {
+  auto arguments = std::make_shared<PlotArguments>();
+  CLI::App* command = program.add_subcommand("plot", "Draw the loss curves of runs: on the terminal, or as SVG or PNG");
+  command->add_option("runs", arguments->runs, "Folders of runs, or their log.jsonl files")->required();
+  command->add_option("--out", arguments->out, "A file ending in .svg or .png; without it the terminal");
+  command->add_option("--x", arguments->x, "The loss over what: step, tokens or seconds")->capture_default_str();
+  command
+      ->add_option("--smooth", arguments->smoothing,
+                   "Smooth the training loss: how much of the mean so far stays at each point, 0.9 unless given")
+      ->expected(0, 1)
+      ->default_str("0.9")
+      ->check(CLI::Range(0.0, 0.9999));
+  command->add_option("--title", arguments->title, "Above the picture");
+  command->callback([arguments] { plot(*arguments); });
+}
+
+}  // namespace lamina::cli

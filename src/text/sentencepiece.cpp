@@ -1,0 +1,185 @@
+#include "lamina/text/sentencepiece.h"
+
+#include <bit>
+#include <cstring>
+#include <set>
+
+#include "lamina/base/error.h"
+#include "lamina/text/byte_alphabet.h"
+#include "lamina/text/formats.h"
+#include "lamina/text/normalize.h"
+#include "lamina/text/scored_merges.h"
+#include "lamina/text/spec_build.h"
+
+namespace lamina::text {
+namespace {
+
+constexpr const char* kSpace = "▁";
+
+/// One field of a protocol buffers message.
+struct Field {
+  uint32_t number = 0;
+  uint64_t value = 0;      // of a varint, or the bits of a fixed number
+  std::string_view bytes;  // of a string or message
+};
+
+class Message {
+ public:
+  Message(std::string_view bytes, const std::string& name) : bytes_(bytes), name_(name) {}
+
+  bool next(Field& field) {
+    if (bytes_.empty()) return false;
+    const uint64_t tag = varint();
+    field = {static_cast<uint32_t>(tag >> 3), 0, {}};
+    switch (tag & 7) {
+      case 0: field.value = varint(); break;
+      case 1: field.value = fixed(8); break;
+      case 2: field.bytes = take(varint()); break;
+      case 5: field.value = fixed(4); break;
+      default: fail();
+    }
+    return true;
+  }
+
+ private:
+  [[noreturn]] void fail() const { throw Error(str(name_, ": is no SentencePiece model, or it is cut off")); }
+  std::string_view take(uint64_t length) {
+    if (length > bytes_.size()) fail();
+    const std::string_view taken = bytes_.substr(0, length);
+    bytes_.remove_prefix(length);
+    return taken;
+  }
+  uint64_t varint() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      const auto byte = static_cast<unsigned char>(take(1)[0]);
+      value |= static_cast<uint64_t>(byte & 0x7F) << shift;
+      if (byte < 0x80) return value;
+    }
+    fail();
+  }
+  uint64_t fixed(size_t length) {
+    uint64_t value = 0;
+    std::memcpy(&value, take(length).data(), length);
+    return value;
+  }
+
+  std::string_view bytes_;
+  const std::string& name_;
+};
+
+SentencePieces::Piece piece_of(std::string_view bytes, const std::string& name) {
+  SentencePieces::Piece piece;
+  Message message(bytes, name);
+  for (Field field; message.next(field);) {
+    if (field.number == 1) piece.text = field.bytes;
+    if (field.number == 2) piece.score = std::bit_cast<float>(static_cast<uint32_t>(field.value));
+    if (field.number == 3) {
+      LAMINA_CHECK(field.value >= 1 && field.value <= 6, name, ": the piece \"", piece.text, "\" is of the type ",
+                   field.value, ", expected 1 to 6");
+      piece.type = static_cast<SentencePieces::Type>(field.value);
+    }
+  }
+  return piece;
+}
+
+void read_trainer(std::string_view bytes, SentencePieces& pieces, const std::string& name) {
+  Message message(bytes, name);
+  uint64_t type = 1;
+  for (Field field; message.next(field);) {
+    if (field.number == 3) type = field.value;
+    if (field.number == 24) LAMINA_CHECK(field.value == 0, name, ": treat_whitespace_as_suffix is not understood");
+    if (field.number == 35) pieces.byte_fallback = field.value != 0;
+    if (field.number == 40) pieces.unknown = static_cast<int32_t>(field.value);
+    if (field.number == 41) pieces.bos = static_cast<int32_t>(field.value);
+    if (field.number == 42) pieces.eos = static_cast<int32_t>(field.value);
+  }
+  static const char* const kTypes[] = {"?", "unigram", "BPE", "word", "char"};
+  LAMINA_CHECK(type == 2, name, ": a SentencePiece model of the type ", type < 5 ? kTypes[type] : "?",
+               "; only BPE is understood");
+}
+
+void read_normalizer_spec(std::string_view bytes, SentencePieces& pieces, const std::string& name) {
+  Message message(bytes, name);
+  bool removes = true;
+  for (Field field; message.next(field);) {
+    if (field.number == 2) {
+      LAMINA_CHECK(field.bytes.empty(), name,
+                   ": normalizer_spec.precompiled_charsmap rewrites characters, which is not "
+                   "understood; only models of the identity normalization are");
+    }
+    if (field.number == 3) pieces.add_dummy_prefix = field.value != 0;
+    if (field.number == 4) removes = field.value != 0;
+    if (field.number == 5) LAMINA_CHECK(field.value != 0, name, ": escape_whitespaces = false is not understood");
+  }
+  LAMINA_CHECK(!removes, name, ": normalizer_spec.remove_extra_whitespaces is not understood");
+}
+
+}  // namespace
+
+std::string escaped_spaces(const std::string& text) {
+  return normalized(text, {{NormalizerStep::Kind::replace, " ", kSpace}});
+}
+
+TokenizerSpec spec_of(const SentencePieces& pieces, const std::string& name) {
+  using Type = SentencePieces::Type;
+  TokenizerSpec spec;
+  spec.symbols = Symbols::characters;
+  spec.byte_fallback = pieces.byte_fallback;
+  spec.fuse_unknown = true;
+  spec.space = kSpace;
+  spec.strip_prefix = pieces.add_dummy_prefix;
+  if (pieces.add_dummy_prefix) spec.normalizers.push_back({NormalizerStep::Kind::prepend, "", kSpace});
+  spec.normalizers.push_back({NormalizerStep::Kind::replace, " ", kSpace});
+  std::vector<float> scores;
+  std::set<std::string> seen;
+  for (const SentencePieces::Piece& piece : pieces.pieces) {
+    LAMINA_CHECK(!piece.text.empty() && (piece.type == Type::byte || seen.insert(piece.text).second), name, ": piece ",
+                 spec.vocab.size(), " \"", piece.text, "\" is empty or there twice");
+    LAMINA_CHECK(piece.type != Type::unused, name, ": the piece \"", piece.text,
+                 "\" is unused, which is not understood");
+    const auto id = static_cast<TokenId>(spec.vocab.size());
+    scores.push_back(piece.score);
+    if (piece.type == Type::byte) {
+      LAMINA_CHECK(byte_named(piece.text) >= 0, name, ": the byte \"", piece.text, "\" is not named as in <0x0A>");
+      spec.vocab.push_back({VocabEntry::Kind::byte, std::string(1, static_cast<char>(byte_named(piece.text)))});
+      continue;
+    }
+    spec.vocab.push_back({VocabEntry::Kind::opaque, piece.text});
+    if (piece.type == Type::normal) {
+      spec.vocab.back().kind = VocabEntry::Kind::ordinary;
+    } else {
+      const bool user_defined = piece.type == Type::user_defined;
+      add_token(spec, {id, piece.text, !user_defined, false, false, user_defined});
+    }
+  }
+  const auto in_range = [&](int32_t id) { return id >= 0 && static_cast<size_t>(id) < spec.vocab.size(); };
+  LAMINA_CHECK(in_range(pieces.unknown), name, ": unk_id ", pieces.unknown, " is no piece");
+  spec.unknown = pieces.unknown;
+  if (in_range(pieces.bos)) spec.bos = pieces.bos;
+  if (in_range(pieces.eos)) spec.eos = pieces.eos;
+  add_merges_by_rank(spec, ranks_of_scores(scores));
+  return spec;
+}
+
+bool is_sentencepiece(std::string_view bytes) {
+  // The first field is a piece whose first field is its text.
+  return bytes.size() > 4 && bytes[0] == '\x0A' && bytes[2] == '\x0A' &&
+         static_cast<unsigned char>(bytes[3]) < static_cast<unsigned char>(bytes[1]);
+}
+
+TokenizerSpec read_sentencepiece(std::string_view bytes, const std::string& name) {
+  SentencePieces pieces;
+  Message message(bytes, name);
+  bool trainer = false;
+  for (Field field; message.next(field);) {
+    if (field.number == 1) pieces.pieces.push_back(piece_of(field.bytes, name));
+    if (field.number == 2) read_trainer(field.bytes, pieces, name);
+    if (field.number == 3) read_normalizer_spec(field.bytes, pieces, name);
+    trainer = trainer || field.number == 2;
+  }
+  LAMINA_CHECK(trainer, name, ": has no trainer_spec, so its type is not known");
+  return spec_of(pieces, name);
+}
+
+}  // namespace lamina::text

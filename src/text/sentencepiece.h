@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lamina/text/spec.h"
+
+namespace lamina::text {
+
+/// What a SentencePiece model says of its vocabulary and text.
+struct SentencePieces {
+  enum class Type { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+  struct Piece {
+    std::string text;
+    float score = 0;
+    Type type = Type::normal;
+  };
+  std::vector<Piece> pieces;
+  bool byte_fallback = false;
+  bool add_dummy_prefix = true;
+  int32_t unknown = 0;
+  int32_t bos = 1;  ///< negative: none
+  int32_t eos = 2;
+};
+TokenizerSpec spec_of(const SentencePieces& pieces, const std::string& name);
+
+/// Spaces as "▁".
+std::string escaped_spaces(const std::string& text);
+
+}  // namespace lamina::text

@@ -1,0 +1,131 @@
+#include "lamina/train/curve_axes.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include "lamina/base/error.h"
+
+namespace lamina::train {
+namespace {
+
+std::string formatted(double value, int decimals) {
+  std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
+  return text.data();
+}
+
+int decimals_for(double step) { return std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9))); }
+
+/// The value that this share of all does not exceed.
+double quantile(std::vector<double>& values, double share) {
+  const auto at = static_cast<size_t>(share * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
+  return values[at];
+}
+
+}  // namespace
+
+std::string CurveAxis::label(double tick) const {
+  struct Unit {
+    double size;
+    const char* name;
+  };
+  constexpr std::array<Unit, 4> kUnits{{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}}};
+  const double largest = std::max(std::abs(low), std::abs(high));
+  for (const Unit& unit : kUnits) {
+    // 5,000 reads better than 5k.
+    if (largest < (unit.size == 1e3 ? 2e4 : unit.size)) continue;
+    return tick == 0 ? "0" : formatted(tick / unit.size, decimals_for(tick_step / unit.size)) + unit.name;
+  }
+  return formatted(tick, decimals_for(tick_step));
+}
+
+CurveAxis axis_of(double low, double high, int ticks) {
+  if (!(high > low)) {  // one value: room around it
+    const double room = std::max(std::abs(low) * 0.1, 0.5);
+    high = low + room;
+    low -= room;
+  }
+  CurveAxis axis{low, high, 1, {}};
+  const double rough = (high - low) / ticks;
+  const double power = std::pow(10.0, std::floor(std::log10(rough)));
+  axis.tick_step = 10 * power;
+  for (const double factor : {5.0, 2.0, 1.0}) {
+    if (factor * power >= rough) axis.tick_step = factor * power;
+  }
+  const double first = std::ceil(low / axis.tick_step - 1e-9) + 0.0;  // no −0
+  for (double n = first; n * axis.tick_step <= high + axis.tick_step * 1e-9; ++n)
+    axis.ticks.push_back(n * axis.tick_step);
+  return axis;
+}
+
+double CurveAxes::of(const RunPoint& point) const {
+  switch (kind) {
+    case CurveX::tokens: return point.tokens;
+    case CurveX::seconds: return point.seconds / seconds_per_unit;
+    default: return point.step;
+  }
+}
+
+CurveAxes curve_axes(const std::vector<RunLog>& runs, CurveX x, int x_ticks, int y_ticks) {
+  CurveAxes axes;
+  axes.kind = x;
+  double last = 0;
+  double seconds = 0;
+  std::vector<double> losses;
+  std::vector<double> validation;
+  for (const RunLog& run : runs) {
+    for (const auto* points : {&run.train, &run.validation}) {
+      for (const RunPoint& point : *points) {
+        (points == &run.train ? losses : validation).push_back(point.loss);
+        last = std::max(last, axes.of(point));
+        seconds = std::max(seconds, point.seconds);
+      }
+    }
+  }
+  LAMINA_CHECK(!losses.empty() || !validation.empty(), "no run has a loss to draw");
+  LAMINA_CHECK(last > 0, "the logs hold no ",
+               x == CurveX::tokens    ? "tokens"
+               : x == CurveX::seconds ? "seconds"
+                                      : "step",
+               " to draw the loss over; use --x step");
+  if (x == CurveX::seconds) {
+    axes.seconds_per_unit = seconds > 3 * 3600 ? 3600 : seconds > 300 ? 60 : 1;
+    last /= axes.seconds_per_unit;
+  }
+  axes.x_name = x == CurveX::step               ? "step"
+                : x == CurveX::tokens           ? "tokens"
+                : axes.seconds_per_unit == 3600 ? "hours"
+                : axes.seconds_per_unit == 60   ? "minutes"
+                                                : "seconds";
+  axes.x = axis_of(0, last, x_ticks);
+  std::vector<double> all = losses;
+  all.insert(all.end(), validation.begin(), validation.end());
+  const double low = *std::min_element(all.begin(), all.end());
+  const double high = quantile(all, 0.98);
+  const double room = 0.04 * std::max(high - low, 1e-6);
+  axes.y = high > low ? axis_of(low - room, high + room, y_ticks) : axis_of(low, low, y_ticks);
+  return axes;
+}
+
+std::string curve_summary(const RunLog& run) {
+  std::string text = run.name + ":";
+  if (!run.train.empty()) text += " training " + formatted(run.train.back().loss, 3);
+  if (run.validation.empty()) return text;
+  const RunPoint best = *std::min_element(run.validation.begin(), run.validation.end(),
+                                          [](const RunPoint& a, const RunPoint& b) { return a.loss < b.loss; });
+  text += str(run.train.empty() ? " " : ", ", "validation ", formatted(run.validation.back().loss, 3));
+  if (best.step != run.validation.back().step) {
+    text += str(" (best ", formatted(best.loss, 3), " at step ", formatted(best.step, 0), ")");
+  }
+  return text;
+}
+
+size_t text_columns(const std::string& text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+}  // namespace lamina::train

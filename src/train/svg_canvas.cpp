@@ -1,0 +1,88 @@
+#include <array>
+#include <cstdio>
+
+#include "lamina/base/error.h"
+#include "lamina/train/canvas.h"
+
+namespace lamina::train {
+namespace {
+
+/// A tenth of a pixel is enough, and files stay small.
+std::string tenth(double value) {
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%.1f", value);
+  std::string result = text.data();
+  if (result.ends_with(".0")) result.resize(result.size() - 2);
+  return result;
+}
+
+std::string hex(Colour colour) {
+  std::array<char, 8> text;
+  std::snprintf(text.data(), text.size(), "#%02x%02x%02x", colour.red, colour.green, colour.blue);
+  return text.data();
+}
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    switch (c) {
+      case '&': result += "&amp;"; break;
+      case '<': result += "&lt;"; break;
+      case '>': result += "&gt;"; break;
+      default: result += static_cast<unsigned char>(c) < ' ' ? ' ' : c;  // control characters are not allowed in XML
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+SvgCanvas::SvgCanvas(int width, int height)
+    : text_(str("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", width, "\" height=\"", height,
+                "\" viewBox=\"0 0 ", width, " ", height,
+                "\" font-family=\"DejaVu Sans, Helvetica, Arial, sans-serif\">\n")) {}
+
+void SvgCanvas::box(double x, double y, double width, double height, Colour fill, double opacity) {
+  text_ += str("<rect x=\"", tenth(x), "\" y=\"", tenth(y), "\" width=\"", tenth(width), "\" height=\"", tenth(height),
+               "\" fill=\"", hex(fill), "\"");
+  if (opacity < 1) text_ += str(" fill-opacity=\"", opacity, "\"");
+  text_ += "/>\n";
+}
+
+void SvgCanvas::line(const Points& points, const Stroke& stroke) {
+  text_ += str("<polyline fill=\"none\" stroke=\"", hex(stroke.colour), "\" stroke-width=\"", stroke.width,
+               "\" stroke-linejoin=\"round\"");
+  if (stroke.opacity < 1) text_ += str(" stroke-opacity=\"", stroke.opacity, "\"");
+  if (stroke.dashed) text_ += " stroke-dasharray=\"5 3\"";
+  text_ += " points=\"";
+  const char* gap = "";
+  for (const auto& [x, y] : points) {
+    text_ += str(gap, tenth(x), ",", tenth(y));
+    gap = " ";
+  }
+  text_ += "\"/>\n";
+}
+
+void SvgCanvas::dot(double x, double y, double radius, Colour fill) {
+  text_ += str("<circle cx=\"", tenth(x), "\" cy=\"", tenth(y), "\" r=\"", radius, "\" fill=\"", hex(fill),
+               "\" stroke=\"#ffffff\"/>\n");
+}
+
+void SvgCanvas::text(double x, double y, const std::string& text, double size, Anchor anchor, Colour colour, bool bold,
+                     bool upwards) {
+  constexpr std::array<const char*, 3> kAnchors{"start", "middle", "end"};
+  text_ += str("<text x=\"", tenth(x), "\" y=\"", tenth(y), "\" font-size=\"", size, "\" text-anchor=\"",
+               kAnchors[static_cast<size_t>(anchor)], "\" fill=\"", hex(colour), "\"");
+  if (bold) text_ += " font-weight=\"bold\"";
+  if (upwards) text_ += str(" transform=\"rotate(-90 ", tenth(x), " ", tenth(y), ")\"");
+  text_ += str(">", escaped(text), "</text>\n");
+}
+
+void SvgCanvas::clip(double x, double y, double width, double height) {
+  text_ += str("<svg x=\"", tenth(x), "\" y=\"", tenth(y), "\" width=\"", tenth(width), "\" height=\"", tenth(height),
+               "\" viewBox=\"", tenth(x), " ", tenth(y), " ", tenth(width), " ", tenth(height), "\">\n");
+}
+
+void SvgCanvas::unclip() { text_ += "</svg>\n"; }
+
+}  // namespace lamina::train

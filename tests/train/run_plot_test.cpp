@@ -1,0 +1,171 @@
+#include "lamina/train/curves.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "data/data_support.h"
+#include "lamina/base/files.h"
+#include "lamina/train/curve_axes.h"
+#include "support/error_of.h"
+
+namespace lamina::testing {
+namespace {
+
+using train::RunLog;
+using train::RunPoint;
+
+std::vector<double> losses(const std::vector<RunPoint>& points) {
+  std::vector<double> result;
+  for (const RunPoint& point : points) result.push_back(point.loss);
+  return result;
+}
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+TEST(RunLog, RowsOfTrainingAndValidation) {
+  const RunLog log = train::parse_run_log(
+      "{\"step\":10,\"loss\":4.5,\"tokens\":100,\"seconds\":2}\n{\"step\":10,\"validation_loss\":4.6}\n"
+      "{\"step\":20,\"loss\":3.5,\"val_loss\":3.6,\"tokens\":200,\"seconds\":4}\n{\"step\":30,\"lo",
+      "log");
+  EXPECT_EQ(losses(log.train), (std::vector<double>{4.5, 3.5}));
+  EXPECT_EQ(losses(log.validation), (std::vector<double>{4.6, 3.6}));
+  EXPECT_EQ(log.validation[0].tokens, 100);
+  EXPECT_EQ(log.validation[1].seconds, 4);
+}
+
+TEST(RunLog, StepsThatGoBackForgetWhatWasThere) {
+  const RunLog log = train::parse_run_log(
+      "{\"step\":1,\"loss\":5}\n{\"step\":2,\"loss\":4}\n{\"step\":3,\"loss\":9}\n{\"step\":2,\"loss\":3}\n"
+      "{\"step\":4,\"loss\":null}\n",
+      "log");
+  EXPECT_EQ(losses(log.train), (std::vector<double>{5, 3}));
+}
+
+TEST(RunLog, Errors) {
+  const TemporaryFolder folder;
+  EXPECT_NE(error_of([&] { train::read_run_log(folder.path()); }).find("log.jsonl"), std::string::npos);
+  EXPECT_NE(error_of([] { train::parse_run_log("{\"step\":1,\"loss\":5}\nhello\n", "a"); }).find("a:2"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { train::parse_run_log("", "a"); }).find("no loss yet"), std::string::npos);
+  std::filesystem::create_directory(folder / "run");
+  write_text(folder / "run/log.jsonl", "{\"step\":1,\"loss\":5}\n");
+  EXPECT_EQ(train::read_run_log(folder / "run/").name, "run");
+  EXPECT_EQ(train::read_run_log(folder / "run").name, "run");
+}
+
+TEST(CurveAxis, TicksAreRoundNumbersInside) {
+  const auto ticks = [](double low, double high, int n) { return train::axis_of(low, high, n).ticks; };
+  EXPECT_EQ(ticks(0, 5000, 9), (std::vector<double>{0, 1000, 2000, 3000, 4000, 5000}));
+  EXPECT_EQ(ticks(1.3, 4.4, 7), (std::vector<double>{1.5, 2, 2.5, 3, 3.5, 4}));
+  for (const double size : {1e-7, 0.3, 7.0, 12345.0, 3e12}) {
+    for (const int wanted : {2, 5, 9}) {
+      const train::CurveAxis axis = train::axis_of(size, 2.3 * size, wanted);
+      EXPECT_GE(static_cast<int>(axis.ticks.size()), wanted / 3);
+      EXPECT_LE(static_cast<int>(axis.ticks.size()), wanted + 1);
+      for (const double tick : axis.ticks) {
+        EXPECT_GE(tick, size * (1 - 1e-9));
+        EXPECT_LE(tick, 2.3 * size * (1 + 1e-9));
+      }
+    }
+  }
+  EXPECT_EQ(train::axis_of(0, 5000, 5).label(train::axis_of(0, 5000, 5).ticks[0]), "0");
+  EXPECT_EQ(train::axis_of(0, 5000, 5).label(2000), "2000");
+  EXPECT_EQ(train::axis_of(0, 50000, 5).label(20000), "20k");
+  EXPECT_EQ(train::axis_of(0, 3e6, 6).label(1.5e6), "1.5M");
+  EXPECT_EQ(train::axis_of(1.4, 1.9, 6).label(1.5), "1.5");
+  EXPECT_FALSE(train::axis_of(3, 3, 5).ticks.empty());
+}
+
+TEST(Curves, SmoothingIsTheWeightedMeanSoFar) {
+  const std::vector<RunPoint> points{{1, 0, 0, 8}, {2, 0, 0, 4}, {3, 0, 0, 2}};
+  const std::vector<double> result = losses(train::smoothed(points, 0.5));
+  EXPECT_DOUBLE_EQ(result[0], 8);
+  EXPECT_DOUBLE_EQ(result[1], (8 * 0.5 + 4) / 1.5);
+  EXPECT_DOUBLE_EQ(result[2], (8 * 0.25 + 4 * 0.5 + 2) / 1.75);
+  EXPECT_EQ(losses(train::smoothed(points, 0)), losses(points));
+  EXPECT_THROW(train::smoothed(points, 1), Error);
+}
+
+/// A loss that falls, 1000 points, and validation every hundred.
+RunLog falling(const std::string& name, double end) {
+  RunLog run;
+  run.name = name;
+  for (int step = 1; step <= 1000; ++step) {
+    const double loss = end + 3 * std::exp(-step / 150.0) + 0.05 * std::sin(step * 12.9898);
+    run.train.push_back({static_cast<double>(step), step * 4096.0, step * 0.5, loss});
+    if (step % 100 == 0) run.validation.push_back({static_cast<double>(step), step * 4096.0, step * 0.5, loss + 0.1});
+  }
+  return run;
+}
+
+TEST(Curves, SvgShowsEveryRun) {
+  train::CurveOptions options;
+  options.title = "a < b & c";
+  const std::string svg = train::curves_svg({falling("first", 1.5), falling("<second>", 1.3)}, options);
+  EXPECT_EQ(count(svg, "<circle"), 2 * 10U + 2);
+  EXPECT_NE(svg.find("a &lt; b &amp; c"), std::string::npos);
+  EXPECT_NE(svg.find("&lt;second&gt;"), std::string::npos);
+  EXPECT_EQ(count(svg, "<svg"), count(svg, "</svg>"));
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_LT(svg.size(), 100000U);
+  options.x = train::CurveX::seconds;
+  EXPECT_NE(train::curves_svg({falling("first", 1.5)}, options).find(">minutes<"), std::string::npos);
+}
+
+/// A line that falls from corner to corner has a dot in every column, lower and lower.
+TEST(Curves, TerminalDotsFollowTheLoss) {
+  RunLog run;
+  run.name = "straight";
+  for (int step = 0; step <= 100; ++step) run.train.push_back({static_cast<double>(step), 0, 0, 5 - step * 0.03});
+  train::CurveOptions options;
+  options.columns = 40;
+  options.rows = 8;
+  options.colours = false;
+  const std::string text = train::curves_text({run}, options);
+  std::vector<size_t> first;  // the first column with a dot, of each row
+  for (size_t at = 0, row = 0; row < 8; ++row) {
+    const size_t end = text.find('\n', at);
+    const std::string line = text.substr(at, end - at);
+    at = end + 1;
+    ASSERT_EQ(train::text_columns(line), 40U - 1) << line;
+    const size_t bar = std::min(line.find("│"), line.find("┤"));
+    size_t column = 0;
+    for (size_t i = bar + 3; i < line.size() && line[i] == ' '; ++i) ++column;
+    first.push_back(column);
+  }
+  EXPECT_TRUE(std::is_sorted(first.begin(), first.end()));
+  EXPECT_LT(first.front(), 3U);
+  EXPECT_GT(first.back(), 25U);
+  EXPECT_EQ(text.find('\033'), std::string::npos);
+  EXPECT_NE(text.find("straight: training 2.000"), std::string::npos);
+}
+
+TEST(Curves, PngIsWrittenOrRefused) {
+  const TemporaryFolder folder;
+  const std::string message = error_of([&] { train::write_curves_png({falling("a", 1)}, {}, folder / "a.png"); });
+  if (message.empty()) {
+    EXPECT_EQ(read_text(folder / "a.png").substr(1, 3), "PNG");
+  } else {
+    EXPECT_NE(message.find("libcairo2-dev"), std::string::npos);
+  }
+}
+
+TEST(Curves, WhatCannotBeDrawnIsAnError) {
+  RunLog run;
+  run.train = {{1, 0, 0, 2}};
+  train::CurveOptions options;
+  EXPECT_NO_THROW(train::curves_svg({run}, options));
+  EXPECT_NO_THROW(train::curves_text({run}, options));
+  options.x = train::CurveX::tokens;
+  EXPECT_NE(error_of([&] { train::curves_svg({run}, options); }).find("--x step"), std::string::npos);
+  EXPECT_THROW(train::curves_svg({}, options), Error);
+}
+
+}  // namespace
+}  // namespace lamina::testing
