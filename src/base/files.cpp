@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -37,6 +38,18 @@ void flush_folder(const fs::path& folder) {
 /// Swaps two folders in one step; false where one of them or the file system's help is missing.
 bool exchange(const fs::path& a, const fs::path& b) {
   return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
+}
+
+/// NAME.PID-N.tmp or NAME.PID-N.tmp.old, of a process that is gone.
+bool is_leftover(const std::string& file, const std::string& name) {
+  int pid = 0;
+  int number = 0;
+  int end = 0;
+  if (!file.starts_with(name + ".")) return false;
+  const std::string rest = file.substr(name.size() + 1);
+  if (std::sscanf(rest.c_str(), "%9d-%9d.tmp%n", &pid, &number, &end) != 2 || end == 0 || pid <= 0) return false;
+  const std::string behind = rest.substr(static_cast<size_t>(end));
+  return (behind.empty() || behind == ".old") && ::kill(pid, 0) != 0 && errno == ESRCH;
 }
 
 }  // namespace
@@ -96,19 +109,14 @@ void NewFolder::publish() {
 void clear_leftovers(const std::string& target) {
   const fs::path place = without_slash(target);
   const fs::path parent = place.parent_path().empty() ? fs::path(".") : place.parent_path();
-  const std::string prefix = place.filename().string() + ".";
   std::error_code error;
   std::vector<fs::path> leftovers;
   for (const fs::directory_entry& entry : fs::directory_iterator(parent, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(prefix) && (name.ends_with(".tmp") || name.ends_with(".tmp.old"))) {
-      leftovers.push_back(entry.path());
-    }
+    if (is_leftover(entry.path().filename().string(), place.filename().string())) leftovers.push_back(entry.path());
   }
   for (const fs::path& leftover : leftovers) {
     // Only the two renames of a file system that cannot exchange leave a whole folder under the name .old.
-    const bool whole = leftover.string().ends_with(".old");
-    if (whole && !fs::exists(place, error)) {
+    if (leftover.extension() == ".old" && !fs::exists(place, error)) {
       fs::rename(leftover, place, error);
     } else {
       fs::remove_all(leftover, error);

@@ -27,8 +27,7 @@ class NewFolder {
   bool replace_;
 };
 
-/// Clears up what a process that was killed while it wrote the folder or file `target` left beside it. No other may be
-/// writing it now.
+/// Clears up what processes that were killed while they wrote the folder or file `target` left beside it.
 void clear_leftovers(const std::string& target);
 
 /// A file that becomes visible whole: written under another name beside its final one, flushed to the disk and renamed,

@@ -3,6 +3,8 @@
 #include <filesystem>
 
 #include "lamina/base/files.h"
+#include "lamina/io/model_file.h"
+#include "lamina/text/load.h"
 
 namespace lamina::train {
 namespace {
@@ -48,6 +50,13 @@ void settle_names(Recipe& recipe) {
   }
 }
 
+/// The recipe's tokenizer, or, where it names none, that of the model trained further.
+std::string tokenizer_name(const Recipe& recipe) {
+  if (!recipe.data.tokenizer.empty()) return recipe.data.tokenizer;
+  const fs::path beside = fs::path(recipe.from.empty() ? "" : io::model_place(recipe.from)) / kTokenizer;
+  return !recipe.from.empty() && fs::exists(beside) ? beside.string() : "char";
+}
+
 Tokens from_token_files(const Recipe& recipe) {
   Tokens tokens;
   tokens.vocab_size = open_tokens(recipe.data.train, "data.train").vocab_size();
@@ -58,8 +67,34 @@ Tokens from_token_files(const Recipe& recipe) {
     tokens.vocab_size = std::max(tokens.vocab_size, validation.vocab_size());
   }
   const fs::path beside = fs::path(recipe.data.train).parent_path() / kTokenizer;
-  if (fs::exists(beside)) {
+  if (!recipe.data.tokenizer.empty()) {
+    tokens.tokenizer = text::load_tokenizer(recipe.data.tokenizer)->to_json();
+  } else if (fs::exists(beside)) {
     tokens.tokenizer = read_text(beside.string());
+  }
+  return tokens;
+}
+
+/// Makes the token files in `folder`, which is not there yet.
+Tokens from_text(const Recipe& recipe, const std::string& folder, const data::PrepareWatch& watch) {
+  const bool own_validation = !recipe.data.validation.empty();
+  data::PrepareOptions options;
+  options.sources = {recipe.data.train};
+  options.folder = folder;
+  options.tokenizer = tokenizer_name(recipe);
+  options.validation_fraction = own_validation ? 0.0 : recipe.data.validation_share;
+  options.watch = watch;
+  const data::Prepared prepared = data::prepare(options);
+  const fs::path place(folder);
+  Tokens tokens{prepared.vocab_size, read_text((place / kTokenizer).string())};
+  if (own_validation) {
+    const auto tokenizer = text::parse_tokenizer(tokens.tokenizer, kTokenizer);
+    const std::string nothing = (place / "nothing.bin").string();
+    data::encode_sources(data::Sources({recipe.data.validation}), *tokenizer, (place / kValidation).string(), nothing,
+                         0.0, data::Split::tail, watch);
+    fs::remove(nothing);
+  } else if (prepared.validation.tokens == 0) {
+    fs::remove(place / kValidation);
   }
   return tokens;
 }
@@ -87,8 +122,10 @@ void start_run(const std::string& folder, const Recipe& recipe, const StartOptio
   const fs::path parent = fs::path(folder).parent_path();
   std::error_code unmade;  // the new folder says what is missing
   if (!parent.empty()) fs::create_directories(parent, unmade);
+  clear_leftovers(folder);
   NewFolder target(folder, /*replace=*/true);
-  const Tokens tokens = from_token_files(settled);
+  const Tokens tokens = is_token_file(settled.data.train) ? from_token_files(settled)
+                                                          : from_text(settled, target.path("data"), options.watch);
   const Recipe resolved = resolve_recipe(settled, tokens.vocab_size, "recipe");
   if (options.approve) options.approve(resolved);
   if (!tokens.tokenizer.empty()) write_text(target.path(kTokenizer), tokens.tokenizer);

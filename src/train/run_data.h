@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "lamina/data/prepare.h"
 #include "lamina/data/token_file.h"
 #include "lamina/train/recipe.h"
 
@@ -20,6 +21,7 @@ struct StartOptions {
   bool force = false;  ///< a run that is there is replaced; what is no run never is
   /// Sees the resolved recipe before the folder appears and may throw.
   std::function<void(const Recipe&)> approve;
+  data::PrepareWatch watch;
 };
 /// Makes the folder of a run, whole or not at all: turns a text into token files, resolves the recipe, writes
 /// recipe.json and tokenizer.json.

@@ -76,13 +76,17 @@ TEST_F(TrainerTest, ResumedEqualsUninterruptedToTheBit) {
 
 TEST_F(TrainerTest, AnEvaluationThatWasCutShortIsMadeUpFor) {
   start_run(path("run"), recipe());
-  int asked = 0;
-  Trainer trainer(path("run"), Device::cpu(1));
-  // Asked once after each of three updates, then inside the evaluation behind the fourth.
-  EXPECT_EQ(trainer.run({.on_update = {}, .on_evaluation = {}, .on_save = {}, .stop = [&] { return ++asked > 3; }}),
-            Outcome::stopped);
-  EXPECT_EQ(trainer.progress().step, 4);
-  EXPECT_FALSE(trainer.progress().validation_loss);
+  {
+    int asked = 0;
+    Trainer trainer(path("run"), Device::cpu(1));
+    // Asked once after each of three updates, then inside the evaluation behind the fourth.
+    EXPECT_EQ(trainer.run({.on_update = {}, .on_evaluation = {}, .on_save = {}, .stop = [&] { return ++asked > 3; }}),
+              Outcome::stopped);
+    EXPECT_EQ(trainer.progress().step, 4);
+    EXPECT_FALSE(trainer.progress().validation_loss);
+  }
+  EXPECT_EQ(run("run"), Outcome::finished);
+  EXPECT_NE(bytes("run/log.jsonl").find("{\"step\":4,\"validation_loss\""), std::string::npos);
 }
 
 TEST_F(TrainerTest, TheLogHoldsEveryStepOnceAfterAResume) {
@@ -167,12 +171,18 @@ TEST_F(TrainerTest, AFolderThatMayNotBeWrittenIsNamed) {
 TEST_F(TrainerTest, LeftoversOfAKilledProcessAreClearedUp) {
   start_run(path("run"), recipe());
   run("run", 4);
-  fs::rename(path("run/last"), path("run/last.1-0.tmp.old"));  // between the two renames
-  fs::create_directories(path("run/best.1-0.tmp"));
-  EXPECT_EQ(run("run"), Outcome::finished);
-  for (const fs::directory_entry& entry : fs::directory_iterator(path("run"))) {
-    EXPECT_EQ(entry.path().string().find(".tmp"), std::string::npos) << entry.path();
+  fs::rename(path("run/last"), path("run/last.999999999-0.tmp.old"));  // between the two renames
+  fs::create_directories(path("run/best.999999999-0.tmp"));
+  const std::string others = path("run/last.") + std::to_string(::getppid()) + "-0.tmp";  // of a process that is there
+  fs::create_directories(others);
+  {
+    const RunFolder folder(path("run"));
+    EXPECT_TRUE(fs::exists(path("run/last/state.json")));
+    EXPECT_FALSE(fs::exists(path("run/last.999999999-0.tmp.old")));
+    EXPECT_FALSE(fs::exists(path("run/best.999999999-0.tmp")));
+    EXPECT_TRUE(fs::exists(others));
   }
+  EXPECT_EQ(run("run"), Outcome::finished);
 }
 
 }  // namespace
