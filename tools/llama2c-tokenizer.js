@@ -14,7 +14,7 @@ for (let at = 4; at < data.length;) {
 // The first three are special, then come the 256 bytes.
 pieces.splice(0, 3, '<unk>', '<s>', '</s>');
 for (let byte = 0; byte < 256; ++byte) pieces[3 + byte] = `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`;
-const vocab = {};
+const vocab = Object.create(null);
 pieces.forEach((piece, id) => { if (!(piece in vocab)) vocab[piece] = id; });
 const merges = [];
 pieces.forEach((piece, id) => {
