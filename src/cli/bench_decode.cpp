@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "lamina/arch/count.h"
+#include "lamina/arch/plan.h"
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
 #include "lamina/cli/commands.h"

@@ -1,12 +1,18 @@
 #include "lamina/nn/layer_cache.h"
 
+#include <algorithm>
+
 namespace lamina::nn {
 
 void reorder_rows(Tensor& tensor, std::span<const int64_t> sources) {
   const int64_t rows = tensor.dim(0);
   LAMINA_CHECK(static_cast<int64_t>(sources.size()) == rows, "cache: ", sources.size(), " source rows for ", rows,
                " rows; give one for each");
-  const Tensor before = tensor.clone();
+  // Where no row is both moved and taken from, as when one row takes the place of another, they are copied in place.
+  const bool apart = std::all_of(sources.begin(), sources.end(), [&](int64_t source) {
+    return source >= 0 && source < rows && sources[static_cast<size_t>(source)] == source;
+  });
+  const Tensor before = apart ? tensor : tensor.clone();
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t source = sources[static_cast<size_t>(row)];
     LAMINA_CHECK(source >= 0 && source < rows, "cache: row ", row, " is to come from row ", source,

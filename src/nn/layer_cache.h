@@ -24,6 +24,8 @@ class LayerCache {
   virtual void reset(int64_t row) = 0;
   /// Whether tokens at the end can be taken back by a smaller length alone: keys and values yes, states no.
   virtual bool can_truncate() const = 0;
+  /// The fewest tokens that a row can be cut back to, but for none at all: more than 0 where early ones were dropped.
+  virtual int64_t shortest(int64_t /*row*/) const { return 0; }
   /// Row i becomes what row sources[i] was (beams; copies of a prompt).
   virtual void reorder(std::span<const int64_t> sources) = 0;
   /// The rows [begin, begin + count) as a cache of their own that shares this one's memory.

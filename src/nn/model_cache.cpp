@@ -45,6 +45,13 @@ void ModelCache::truncate(int64_t index, int64_t length) {
   if (length == cut.length) return;
   LAMINA_CHECK(can_truncate(), "cache: a layer of this model keeps a state that cannot go back from ", cut.length,
                " to ", length, " tokens; reset the row and feed it again");
+  for (const auto& layer : layers_) {
+    const int64_t shortest = layer ? layer->shortest(index) : 0;
+    LAMINA_CHECK(length == 0 || length >= shortest, "cache: row ", index,
+                 " has dropped tokens that no window reaches "
+                 "any more and can be cut to ",
+                 shortest, " tokens or more, not to ", length, "; reset the row and feed it again");
+  }
   cut.length = length;
   if (keeps_ids_) cut.ids.resize(static_cast<size_t>(length));
 }

@@ -23,7 +23,7 @@ class ModelCache {
   /// The row is empty again.
   void reset(int64_t row);
   /// The row forgets the tokens from `length` on. An error where a layer keeps a state, which cannot go back; use
-  /// can_truncate to know.
+  /// can_truncate to know. Layers with a window go back as far as what they still hold allows.
   void truncate(int64_t row, int64_t length);
   bool can_truncate() const;
   /// Row i becomes what row sources[i] was.

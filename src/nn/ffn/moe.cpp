@@ -42,6 +42,7 @@ MoeFfn::MoeFfn(int64_t d_model, const arch::Moe& spec, const ParameterFactory& m
       chosen_(Tensor::zeros({spec.experts}, DType::i64, make.device())),
       dropped_(Tensor::zeros({1}, DType::i64, make.device())) {
   add_child("router", router_);
+  router_.keep_weight();  // a rounding here sends tokens to other experts
   if (spec.selection_bias) {
     selection_bias_ = make.constant({spec.experts}, 0.0);
     add_buffer("selection_bias", selection_bias_, Persistence::persistent);

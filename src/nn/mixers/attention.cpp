@@ -40,6 +40,7 @@ class AttentionMixer final : public Mixer {
   ops::AttentionOptions options(Pass& pass) const;
   ops::AttentionExtras extras(const Tensor& q, const Pass& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
+  Tensor attend_sliding(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
   /// Queries of rows [row, row + count), which stand at one offset, against the cache.
   Tensor attend_rows(const Tensor& q, const Pass& pass, KeyValueCache& cache, int64_t row, int64_t count);
 
@@ -142,12 +143,15 @@ Tensor AttentionMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
 
 Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass,
                                      KeyValueCache& cache) {
-  cache.write(k, v, pass);
   const bool fresh = pass.end() == pass.seq;  // nothing came before in any row: the new keys are all there are
+  if (cache.slides() && !fresh && pass.seq > kDecodeQueries) return attend_sliding(q, k, v, pass, cache);
+  cache.write(k, v, pass);
   if (fresh) return ops::attention(q, k, v, options(pass), extras(q, pass));
   if (pass.seq <= kDecodeQueries) {
     std::vector<int64_t> lengths;
-    for (int64_t row = 0; row < pass.batch; ++row) lengths.push_back(pass.offset_of(row) + pass.seq);
+    for (int64_t row = 0; row < pass.batch; ++row) {
+      lengths.push_back(pass.offset_of(row) + pass.seq - cache.first(row));
+    }
     return ops::attention_decode(q, cache.k(), cache.v(), Tensor::from(lengths, {pass.batch}, q.device()),
                                  options(pass), extras(q, pass));
   }
@@ -156,6 +160,24 @@ Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Ten
   for (int64_t row = 0; row < pass.batch; ++row) {
     rows.push_back(attend_rows(q.slice(0, row, 1), row_of(pass, row), cache, row, 1));
   }
+  return ops::concat(rows, 0);
+}
+
+/// Many new tokens, which may push those before them out of the window's room: each row's are read beside them. Within
+/// a window distances alone count, so positions may begin with the first key there is.
+Tensor AttentionMixer::attend_sliding(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass,
+                                      KeyValueCache& cache) {
+  std::vector<Tensor> rows;
+  const int64_t step = pass.offsets.empty() ? pass.batch : 1;
+  for (int64_t row = 0; row < pass.batch; row += step) {
+    const int64_t offset = pass.offset_of(row);
+    const auto joined = [&](const Tensor& held, const Tensor& more) {
+      return ops::concat({cache.read_before(held, row, step, offset, q.dtype()), more.slice(0, row, step)}, 1);
+    };
+    rows.push_back(ops::attention(q.slice(0, row, step), joined(cache.k(), k), joined(cache.v(), v), options(pass),
+                                  extras(q, pass)));
+  }
+  cache.write(k, v, pass);
   return ops::concat(rows, 0);
 }
 
@@ -171,8 +193,9 @@ std::unique_ptr<LayerCache> AttentionMixer::make_cache(int64_t batch, int64_t ca
                                                        const Device& device) const {
   const int64_t heads = *spec_.n_kv_heads;
   const int64_t width = *spec_.head_dim + (rounded_alibi_ ? rounded_alibi_->width() : 0);
-  return std::make_unique<KeyValueCache>(Tensor::empty({batch, heads, capacity, width}, dtype, device),
-                                         Tensor::empty({batch, heads, capacity, *spec_.v_head_dim}, dtype, device));
+  const auto* window = std::get_if<arch::WindowPattern>(&spec_.pattern);
+  return KeyValueCache::make({batch, heads, capacity, width}, {batch, heads, capacity, *spec_.v_head_dim},
+                             window == nullptr ? 0 : window->size, dtype, device);
 }
 
 struct PatternMaker {

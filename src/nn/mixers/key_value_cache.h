@@ -1,35 +1,61 @@
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
 #include "lamina/nn/layer_cache.h"
 #include "lamina/nn/pass.h"
 
 namespace lamina::nn {
 
 /// Keys and values of one layer, the tokens of a head one behind the other as attention_decode reads them.
-///   k [batch, n_kv_heads, capacity, d_qk], v [batch, n_kv_heads, capacity, d_v]
+///   k [batch, n_kv_heads, room, d_qk], v [batch, n_kv_heads, room, d_v]
+/// Where no token sees further back than a window, the room is that of the window and some more: each row holds its
+/// latest tokens, `first(row)` being the position of the first one, and when its room is full the last window moves to
+/// the front. (Tokens stay in order, so that attention needs to know nothing of it; one move is shared by many tokens.)
 class KeyValueCache final : public LayerCache {
  public:
-  KeyValueCache(Tensor k, Tensor v) : k_(std::move(k)), v_(std::move(v)) {}
+  /// Room for `capacity` tokens, or for those of a window (0: none) where that is less.
+  static std::unique_ptr<KeyValueCache> make(const Shape& k, const Shape& v, int64_t window, DType dtype,
+                                             const Device& device);
 
   int64_t bytes() const override { return k_.nbytes() + v_.nbytes(); }
-  void reset(int64_t /*row*/) override {}
+  void reset(int64_t row) override;
   bool can_truncate() const override { return true; }
+  int64_t shortest(int64_t row) const override;
   void reorder(std::span<const int64_t> sources) override;
   std::unique_ptr<LayerCache> rows(int64_t begin, int64_t count) const override;
 
-  /// k, v [batch, seq, n_kv_heads, d] of the tokens of `pass`, put behind those already there.
+  /// k, v [batch, seq, n_kv_heads, d] of the tokens of `pass`, put behind those already there. All of them are there
+  /// afterwards, and a window before the first, unless they are more than kDecodeQueries: then the last window is.
   void write(const Tensor& k, const Tensor& v, const Pass& pass);
   const Tensor& k() const { return k_; }
   const Tensor& v() const { return v_; }
+  /// The position of the first token held; always 0 without a window.
+  int64_t first(int64_t row) const { return window_ > 0 ? (*firsts_)[static_cast<size_t>(row0_ + row)] : 0; }
+  bool slides() const { return window_ > 0; }
+  /// How many tokens before position `offset` a token may see.
+  int64_t seen_before(int64_t offset) const { return window_ > 0 ? std::min(offset, window_ - 1) : offset; }
+
   /// fresh [batch, seq, heads, d] of the tokens of `pass` behind those of cache [batch, heads, capacity, d].
   static void put(const Tensor& cache, const Tensor& fresh, const Pass& pass);
   /// The first `length` keys or values of rows [row, row + count), as attention() takes them:
   /// [count, length, n_kv_heads, d].
   static Tensor read(const Tensor& cache, int64_t row, int64_t count, int64_t length, DType dtype);
+  /// The same of those a token at position `offset` may see, before it is written.
+  Tensor read_before(const Tensor& cache, int64_t row, int64_t count, int64_t offset, DType dtype) const;
 
  private:
+  KeyValueCache(Tensor k, Tensor v) : k_(std::move(k)), v_(std::move(v)) {}
+  /// The row's tokens from position `first` on, up to `end`, become the first ones held.
+  void slide(int64_t row, int64_t first, int64_t end);
+  void write_row(const Tensor& k, const Tensor& v, int64_t row, int64_t offset, int64_t seq, int64_t count);
+
   Tensor k_;
   Tensor v_;
+  int64_t window_ = 0;                            ///< 0: every token is held
+  std::shared_ptr<std::vector<int64_t>> firsts_;  ///< of all rows, shared with views
+  int64_t row0_ = 0;                              ///< this view's first row among them
 };
 
 }  // namespace lamina::nn

@@ -163,8 +163,8 @@ Tensor RelativeAttention::forward(const Tensor& x, Pass& pass, LayerCache* cache
 std::unique_ptr<LayerCache> RelativeAttention::make_cache(int64_t batch, int64_t capacity, DType dtype,
                                                           const Device& device) const {
   const int64_t heads = *spec_.n_kv_heads;
-  return std::make_unique<KeyValueCache>(Tensor::empty({batch, heads, capacity, *spec_.head_dim}, dtype, device),
-                                         Tensor::empty({batch, heads, capacity, *spec_.v_head_dim}, dtype, device));
+  return KeyValueCache::make({batch, heads, capacity, *spec_.head_dim}, {batch, heads, capacity, *spec_.v_head_dim}, 0,
+                             dtype, device);
 }
 
 }  // namespace

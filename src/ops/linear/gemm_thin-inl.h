@@ -112,12 +112,15 @@ template <class T>
 void finish_columns(const FusedGemm<T>& p, T* sums, int64_t ld, int64_t begin, int64_t end) {
   T* c = p.c != nullptr ? p.c + begin : sums;
   const int64_t ldc = p.c != nullptr ? p.ldc : ld;
+  const hn::ScalableTag<T> d;
+  const auto scale = hn::Set(d, p.alpha);
+  const auto keep = hn::Set(d, p.beta);
   for (int64_t i = 0; i < p.m; ++i) {
-    for (int64_t j = 0; j < end - begin; ++j) {
-      T value = p.alpha * sums[i * ld + j];
-      if (p.beta != T{0}) value += p.beta * c[i * ldc + j];
-      c[i * ldc + j] = value;
-    }
+    for_vectors(d, end - begin, [&](int64_t j, size_t count) HWY_ATTR {
+      auto value = hn::Mul(scale, load_n(d, sums + i * ld + j, count));
+      if (p.beta != T{0}) value = hn::MulAdd(keep, load_n(d, c + i * ldc + j, count), value);
+      store_n(d, value, c + i * ldc + j, count);
+    });
   }
   if (p.finish) p.finish(c, ldc, {0, p.m, begin, end - begin});
 }
@@ -125,7 +128,9 @@ void finish_columns(const FusedGemm<T>& p, T* sums, int64_t ld, int64_t begin, i
 /// op(B) lies along k: each column is a dot product.
 template <class T, class S>
 void thin_along(const Threads& threads, const FusedGemm<T>& p, const T* x) {
-  threads.ranges(p.n, std::max<int64_t>(16, rows_per_range(p.k, 65536)), [&](int64_t begin, int64_t end) HWY_ATTR {
+  // Small enough that no thread waits long for the last one.
+  const int64_t grain = std::max<int64_t>(16, rows_per_range(p.k) / 4 * 4);
+  threads.ranges(p.n, grain, [&](int64_t begin, int64_t end) HWY_ATTR {
     const int64_t ld = end - begin;
     T* sums = gemm_scratch<T>(GemmScratch::block, kThinRows * ld);
     switch (p.m) {
@@ -167,20 +172,41 @@ void thin_across(const Threads& threads, const FusedGemm<T>& p, const T* x) {
   });
 }
 
+/// The rows of op(A), dense: where they lie, or converted.
 template <class T>
-T operand_value(const GemmOperand& from, int64_t row, int64_t column) {
-  const int64_t at = from.transpose ? column * from.ld + row : row * from.ld + column;
-  return visit_floating(from.dtype, [&](auto tag) {
-    return convert<T>(static_cast<const typename decltype(tag)::type*>(from.data)[at]);
-  });
+const T* thin_rows(const FusedGemm<T>& p) {
+  if (!p.a.transpose && p.a.dtype == dtype_of<T>() && (p.a.ld == p.k || p.m == 1)) {
+    return static_cast<const T*>(p.a.data);
+  }
+  const hn::ScalableTag<T> d;
+  T* x = gemm_scratch<T>(GemmScratch::rows, p.m * p.k);
+  const auto copy = [&](auto tag) HWY_ATTR {
+    const auto* from = static_cast<const typename decltype(tag)::type*>(p.a.data);
+    for (int64_t i = 0; i < p.m; ++i) {
+      if (p.a.transpose) {
+        for (int64_t l = 0; l < p.k; ++l) x[i * p.k + l] = convert<T>(from[l * p.a.ld + i]);
+      } else {
+        for_vectors(d, p.k, [&](int64_t l, size_t count) HWY_ATTR {
+          store_n(d, load_n(d, from + i * p.a.ld + l, count), x + i * p.k + l, count);
+        });
+      }
+    }
+  };
+  if constexpr (std::is_same_v<T, double>) {
+    copy(TypeTag<double>{});
+  } else {
+    switch (p.a.dtype) {
+      case DType::bf16: copy(TypeTag<bf16>{}); break;
+      case DType::f16: copy(TypeTag<f16>{}); break;
+      default: copy(TypeTag<float>{});
+    }
+  }
+  return x;
 }
 
 template <class T>
 void run_thin(const Threads& threads, const FusedGemm<T>& p) {
-  T* x = gemm_scratch<T>(GemmScratch::rows, p.m * p.k);
-  for (int64_t i = 0; i < p.m; ++i) {
-    for (int64_t l = 0; l < p.k; ++l) x[i * p.k + l] = operand_value<T>(p.a, i, l);
-  }
+  const T* x = thin_rows(p);
   const auto with = [&](auto tag) {
     using S = typename decltype(tag)::type;
     p.b.transpose ? thin_along<T, S>(threads, p, x) : thin_across<T, S>(threads, p, x);
