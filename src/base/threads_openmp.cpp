@@ -1,17 +1,24 @@
 #include <omp.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 
+#include "lamina/base/cores.h"
 #include "lamina/base/error.h"
 #include "lamina/base/threads.h"
 
 namespace lamina {
+namespace {
+
+int default_count() { return std::getenv("OMP_NUM_THREADS") != nullptr ? omp_get_max_threads() : usable_cores(); }
+
+}  // namespace
 
 struct Threads::Pool {};
 
-Threads::Threads(int count) : count_(count == 0 ? omp_get_max_threads() : count) {
+Threads::Threads(int count) : count_(count == 0 ? default_count() : count) {
   LAMINA_CHECK(count >= 0 && count <= kMost, "threads: ", count,
                " given; expected 0 (all cores) or a positive number up to ", kMost);
 }

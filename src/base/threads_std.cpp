@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "lamina/base/cores.h"
 #include "lamina/base/error.h"
 #include "lamina/base/threads.h"
 
@@ -66,9 +67,7 @@ struct Threads::Pool {
   }
 };
 
-Threads::Threads(int count)
-    : count_(count == 0 ? static_cast<int>(std::max(1U, std::thread::hardware_concurrency())) : count),
-      pool_(std::make_unique<Pool>()) {
+Threads::Threads(int count) : count_(count == 0 ? usable_cores() : count), pool_(std::make_unique<Pool>()) {
   LAMINA_CHECK(count >= 0 && count <= kMost, "threads: ", count,
                " given; expected 0 (all cores) or a positive number up to ", kMost);
   try {
