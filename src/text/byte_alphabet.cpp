@@ -43,6 +43,11 @@ std::optional<std::string> from_byte_alphabet(std::string_view text) {
   return bytes;
 }
 
+std::string name_of_byte(unsigned char byte) {
+  static constexpr char kDigits[] = "0123456789ABCDEF";
+  return {'<', '0', 'x', kDigits[byte >> 4], kDigits[byte & 15], '>'};
+}
+
 int byte_named(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
   const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };

@@ -14,5 +14,6 @@ std::optional<std::string> from_byte_alphabet(std::string_view text);
 
 /// The byte that "<0x0A>" names, as vocabularies of characters list single bytes; −1 for any other text.
 int byte_named(std::string_view token);
+std::string name_of_byte(unsigned char byte);
 
 }  // namespace lamina::text

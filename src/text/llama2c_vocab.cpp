@@ -8,6 +8,20 @@
 
 namespace lamina::text {
 
+namespace {
+
+/// The vocabulary's layout is LLaMA's: three tokens that the file has with newlines around them, then the 256 bytes,
+/// written as names or (older files) as characters.
+SentencePieces::Piece piece_of(size_t id, const std::string& text, float score) {
+  using Type = SentencePieces::Type;
+  static const char* const kNames[] = {"<unk>", "<s>", "</s>"};
+  if (id <= 2) return {kNames[id], score, id == 0 ? Type::unknown : Type::control};
+  if (id < 3 + 256) return {name_of_byte(static_cast<unsigned char>(id - 3)), score, Type::byte};
+  return {escaped_spaces(text), score, Type::normal};
+}
+
+}  // namespace
+
 TokenizerSpec read_llama2c(std::string_view bytes, const std::string& name) {
   const auto take = [&](void* into, size_t length) {
     LAMINA_CHECK(bytes.size() >= length, name, ": ends within a token; expected llama2.c's tokenizer.bin");
@@ -27,14 +41,7 @@ TokenizerSpec read_llama2c(std::string_view bytes, const std::string& name) {
                  " bytes, the longest should have ", longest, "; expected llama2.c's tokenizer.bin");
     std::string text(static_cast<size_t>(length), '\0');
     take(text.data(), text.size());
-    using Type = SentencePieces::Type;
-    const size_t id = pieces.pieces.size();
-    if (id <= 2) {
-      static const char* const kNames[] = {"<unk>", "<s>", "</s>"};  // the file has them with newlines around
-      pieces.pieces.push_back({kNames[id], score, id == 0 ? Type::unknown : Type::control});
-    } else {
-      pieces.pieces.push_back({escaped_spaces(text), score, byte_named(text) >= 0 ? Type::byte : Type::normal});
-    }
+    pieces.pieces.push_back(piece_of(pieces.pieces.size(), text, score));
   }
   LAMINA_CHECK(pieces.pieces.size() > 3, name, ": has no tokens; expected llama2.c's tokenizer.bin");
   pieces.unknown = 0;

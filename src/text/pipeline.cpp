@@ -96,8 +96,9 @@ void Pipeline::encode_plain(std::string_view text, bool first, std::vector<Token
     text = longer;
   }
   std::vector<std::string_view> pieces;
-  splitter_.split(text, pieces);
-  for (const std::string_view piece : pieces) bpe_.encode(piece, ids);
+  for (Splitter::Pieces stream(splitter_, text); stream.next(pieces);) {
+    for (const std::string_view piece : pieces) bpe_.encode(piece, ids);
+  }
 }
 
 size_t Pipeline::checked(TokenId id) const {

@@ -49,23 +49,58 @@ void apply(std::vector<Part> parts, const SplitStep& step, std::vector<std::stri
 
 }  // namespace
 
-Splitter::Splitter(const std::vector<SplitStep>& steps, const std::string& name) {
+Splitter::Splitter(const std::vector<SplitStep>& steps, const std::string& name, bool by_hand) {
   for (const SplitStep& step : steps) steps_.push_back({step, Regex(step.pattern, step.literal, name)});
+  if (steps.size() != 1 || steps[0].literal || !by_hand) return;
+  // The known patterns leave nothing between their matches, so both of these keep every match as it is.
+  const SplitStep& only = steps[0];
+  const bool keeps_matches =
+      only.invert ? only.behavior == SplitStep::Behavior::removed : only.behavior == SplitStep::Behavior::isolated;
+  if (keeps_matches) scanner_ = AsciiScanner::of(only.pattern);
 }
 
-void Splitter::split(std::string_view text, std::vector<std::string_view>& pieces) const {
-  if (steps_.empty()) {
-    if (!text.empty()) pieces.push_back(text);
-    return;
+Splitter::Pieces::Pieces(const Splitter& splitter, std::string_view text) : splitter_(splitter), text_(text) {}
+
+bool Splitter::Pieces::next(std::vector<std::string_view>& pieces) {
+  pieces.clear();
+  if (splitter_.steps_.empty()) {
+    if (!text_.empty()) pieces.push_back(text_);
+    text_ = {};
   }
-  while (!text.empty()) {
-    const size_t valid = valid_prefix(text);
-    split_valid(text.substr(0, valid), 0, pieces);
-    text.remove_prefix(valid);
+  while (pieces.empty() && (at_ < valid_.size() || !text_.empty())) {
+    if (at_ < valid_.size()) {
+      next_scanned(pieces);
+      continue;
+    }
+    const size_t length = valid_prefix(text_);
+    const std::string_view valid = text_.substr(0, length);
+    text_.remove_prefix(length);
+    if (splitter_.scanner_) {
+      valid_ = valid;
+      at_ = 0;
+      search_.reset();
+    } else {
+      splitter_.split_valid(valid, 0, pieces);
+    }
+    if (length > 0) continue;
     size_t stray = 0;
-    while (stray < text.size() && first_code_point(text.substr(stray, 4)).length == 0) ++stray;
-    if (stray > 0) pieces.push_back(text.substr(0, stray));
-    text.remove_prefix(stray);
+    while (stray < text_.size() && first_code_point(text_.substr(stray, 4)).length == 0) ++stray;
+    pieces.push_back(text_.substr(0, stray));
+    text_.remove_prefix(stray);
+  }
+  return !pieces.empty();
+}
+
+void Splitter::Pieces::next_scanned(std::vector<std::string_view>& pieces) {
+  constexpr size_t kBatch = 512;  // stays in the nearest cache
+  while (at_ < valid_.size() && pieces.size() < kBatch) {
+    size_t length = splitter_.scanner_(valid_.substr(at_));
+    if (length == 0) {
+      if (!search_) search_.emplace(splitter_.steps_[0].regex, valid_);
+      length = search_->next(at_).end - at_;
+    }
+    pieces.push_back(valid_.substr(at_, length));
+    at_ += length;
   }
 }
 

@@ -46,16 +46,17 @@ std::vector<Word> count_words(const std::vector<std::string_view>& corpora, cons
   for (std::string_view corpus : corpora) {
     while (!corpus.empty()) {
       const size_t length = chunk_of(corpus);
-      pieces.clear();
-      splitter.split(corpus.substr(0, length), pieces);
+      Splitter::Pieces stream(splitter, corpus.substr(0, length));
       corpus.remove_prefix(length);
-      for (const std::string_view piece : pieces) {
-        const auto [found, added] = index.emplace(piece, words.size());
-        if (added) {
-          words.emplace_back();
-          for (const char byte : piece) words.back().symbols.push_back(first_ids[static_cast<unsigned char>(byte)]);
+      while (stream.next(pieces)) {
+        for (const std::string_view piece : pieces) {
+          const auto [found, added] = index.emplace(piece, words.size());
+          if (added) {
+            words.emplace_back();
+            for (const char byte : piece) words.back().symbols.push_back(first_ids[static_cast<unsigned char>(byte)]);
+          }
+          ++words[found->second].count;
         }
-        ++words[found->second].count;
       }
     }
   }

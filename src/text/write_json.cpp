@@ -1,4 +1,3 @@
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "lamina/text/byte_alphabet.h"
@@ -109,11 +108,7 @@ json post_processor(const TokenizerSpec& spec) {
 }
 
 std::string listed(const VocabEntry& entry, Symbols symbols) {
-  if (entry.kind == VocabEntry::Kind::byte) {
-    char name[8];
-    std::snprintf(name, sizeof name, "<0x%02X>", static_cast<unsigned char>(entry.bytes[0]));
-    return name;
-  }
+  if (entry.kind == VocabEntry::Kind::byte) return name_of_byte(static_cast<unsigned char>(entry.bytes[0]));
   const bool mapped = symbols == Symbols::bytes && entry.kind == VocabEntry::Kind::ordinary;
   return mapped ? to_byte_alphabet(entry.bytes) : entry.bytes;
 }
