@@ -98,7 +98,7 @@ std::string fill(std::string_view pattern, const Mood& mood, Dice& dice) {
 }
 
 std::string verse(const Mood& mood, Dice& dice) {
-  static const Words patterns{"and P T A N we V M",    "the A Ns that V P T N",        "for T N and T N must V",
+  static const Words patterns{"and P T A N we V M",    "the A Ns that V P T N",       "for T N and T N must V",
                               "shall T A N V P T N",   "not all T Ns may V M",        "where all the A Ns V M",
                               "as A as T N, I V M",    "what N is this, so A, P T N", "let T A N be P T N",
                               "I V T N, and T N is A", "you V T A N, and I V M",      "so V the Ns P T A N"};
