@@ -112,8 +112,10 @@ TEST_F(TrainerTest, ARunIsAModelAndCanBeTrainedFurther) {
   const io::Checkpoint model = io::read_model(path("run"), Device::cpu(1));
   EXPECT_EQ(io::model_place(path("run")), path("run/best"));
   EXPECT_EQ(model.spec.vocab_size, 24);
-  start_run(path("further"), read_recipe(R"({"steps": 1, "batch": 2, "length": 12, "schedule": "constant"})", "further",
-                                         {"from=" + path("run"), "data.train=" + path("train.bin")}));
+  start_run(
+      path("further"),
+      read_recipe(R"({"architecture": "gpt2-tiny", "steps": 1, "batch": 2, "length": 12, "schedule": "constant"})",
+                  "further", {"from=" + path("run"), "data.train=" + path("train.bin")}));
   Trainer trainer(path("further"), Device::cpu(1));
   const nn::StateDict weights = trainer.learner().model().state_dict();
   EXPECT_EQ(weights[0].second.to_vector<float>(), model.tensors[0].second.to_vector<float>());
