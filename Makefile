@@ -6,7 +6,7 @@ JOBS ?= $(shell nproc)
 help:
 	@echo "make deps        install what the build needs (Debian packages, by name)"
 	@echo "make build       build/bin/lamina"
-	@echo "make quickstart  build, then train a small network on a built-in task and show its loss falling"
+	@echo "make quickstart  build, train a small model on Shakespeare for three minutes, draw its loss, let it write"
 	@echo "make test        everything CI runs: tests, sanitizers, fuzzing, the installed library"
 	@echo "make bench       measure against the machine's limits and other libraries; table and build/bench.json"
 	@echo "make lint        clang-format, clang-tidy"
@@ -24,8 +24,8 @@ build: deps $(BUILD)/build.ninja
 	cmake --build $(BUILD) -j $(JOBS) --target lamina_program
 
 quickstart: deps $(BUILD)/build.ninja
-	cmake --build $(BUILD) -j $(JOBS) --target lamina_program quickstart
-	@$(BUILD)/bin/quickstart --svg $(BUILD)/quickstart-loss.svg
+	cmake --build $(BUILD) -j $(JOBS) --target lamina_program
+	@BUILD=$(BUILD) tools/quickstart
 
 test:
 	@tools/deps --test

@@ -1,6 +1,8 @@
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <iostream>
 
@@ -21,9 +23,10 @@ struct DataArguments {
   bool verify = false;
 };
 
-std::string megabytes(double bytes) {
+std::string size_text(double bytes) {
   std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), "%.1f MB", bytes / 1e6);
+  const bool small = bytes < 1e6;
+  std::snprintf(text.data(), text.size(), "%.*f %s", small ? 0 : 1, bytes / (small ? 1e3 : 1e6), small ? "kB" : "MB");
   return text.data();
 }
 
@@ -42,7 +45,7 @@ class ProgressLine {
     if (!begins && !ends && now - shown_ < std::chrono::milliseconds(100)) return;
     if (!terminal_) {
       if (ends)
-        std::fprintf(stderr, "%s: %s\n", progress.stage, megabytes(static_cast<double>(progress.bytes)).c_str());
+        std::fprintf(stderr, "%s: %s\n", progress.stage, size_text(static_cast<double>(progress.bytes)).c_str());
       return;
     }
     shown_ = now;
@@ -50,9 +53,9 @@ class ProgressLine {
     const double share =
         static_cast<double>(progress.bytes) / static_cast<double>(std::max<int64_t>(progress.bytes_total, 1));
     std::fprintf(stderr, "\r\033[K%s: %3.0f %% of %s", progress.stage, 100 * share,
-                 megabytes(static_cast<double>(progress.bytes_total)).c_str());
+                 size_text(static_cast<double>(progress.bytes_total)).c_str());
     if (seconds > 0.2) {
-      std::fprintf(stderr, ", %s/s, %.0f s left", megabytes(static_cast<double>(progress.bytes) / seconds).c_str(),
+      std::fprintf(stderr, ", %s/s, %.0f s left", size_text(static_cast<double>(progress.bytes) / seconds).c_str(),
                    share > 0 ? seconds * (1 - share) / share : 0.0);
     }
     std::fflush(stderr);
@@ -122,7 +125,7 @@ void get(DataArguments& arguments) {
     std::filesystem::create_directories("data");
   }
   for (const std::string& path : data::get_corpus(options)) {
-    std::printf("%s  %s\n", path.c_str(), megabytes(static_cast<double>(std::filesystem::file_size(path))).c_str());
+    std::printf("%s  %s\n", path.c_str(), size_text(static_cast<double>(std::filesystem::file_size(path))).c_str());
   }
   std::printf("next: lamina data prepare %s --out %s-tokens\n", options.folder.c_str(), options.folder.c_str());
 }

@@ -31,6 +31,8 @@ const Corpus& corpus_named(const std::string& name) {
 
 bool is_address(const std::string& from) { return from.find("://") != std::string::npos; }
 
+std::string first_line(const std::string& output) { return output.substr(0, output.find('\n')); }
+
 std::string last_line(const std::string& output) {
   const size_t end = output.find_last_not_of(" \n");
   if (end == std::string::npos) return "";
@@ -74,14 +76,14 @@ std::string address_of(const std::string& package) {
 
 /// The package's file, in `folder`.
 std::string fetch_package(const std::string& package, const fs::path& folder) {
-  const ProcessResult npm = run_process({"npm", "pack", "--silent", "--fetch-retries=1", "--fetch-timeout=60000",
-                                         "--pack-destination", folder.string(), package});
+  const ProcessResult npm = run_process({"npm", "pack", "--loglevel=error", "--fetch-retries=1",
+                                         "--fetch-timeout=60000", "--pack-destination", folder.string(), package});
   if (npm.status == 0) {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
       if (entry.path().extension() == ".tgz") return entry.path().string();
     }
   }
-  LAMINA_CHECK(npm.status == 127, package, ": the package registry cannot be reached (npm: ", last_line(npm.output),
+  LAMINA_CHECK(npm.status == 127, package, ": the package registry cannot be reached (", first_line(npm.output),
                "); check the network, or name the package's .tgz file with --from", kInstead);
   const std::string path = (folder / "package.tgz").string();
   download(address_of(package), path);

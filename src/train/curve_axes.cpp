@@ -20,7 +20,7 @@ int decimals_for(double step) { return std::max(0, static_cast<int>(-std::floor(
 
 /// The value that this share of all does not exceed.
 double quantile(std::vector<double>& values, double share) {
-  const auto at = static_cast<size_t>(share * static_cast<double>(values.size() - 1));
+  const auto at = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size() - 1)));
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
   return values[at];
 }

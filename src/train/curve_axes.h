@@ -30,7 +30,8 @@ struct CurveAxes {
 
   double of(const RunPoint& point) const;
 };
-/// For all runs together. The loss of the first steps is far above the rest; the highest two per cent may lie outside.
+/// For all runs together. The loss of the first steps is far above the rest; the highest two per cent may lie outside,
+/// where there are fifty points or more.
 CurveAxes curve_axes(const std::vector<RunLog>& runs, CurveX x, int x_ticks, int y_ticks);
 
 /// "name: training 1.234, validation 1.456 (best 1.432 at step 1200)".

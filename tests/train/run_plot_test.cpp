@@ -82,6 +82,14 @@ TEST(CurveAxis, TicksAreRoundNumbersInside) {
   EXPECT_FALSE(train::axis_of(3, 3, 5).ticks.empty());
 }
 
+TEST(CurveAxes, FewPointsLieInsideAndManyWithoutTheFirst) {
+  RunLog run;
+  run.train = {{1, 0, 0, 9}, {2, 0, 0, 3}, {3, 0, 0, 2}};
+  EXPECT_GT(train::curve_axes({run}, train::CurveX::step, 5, 5).y.high, 9);
+  for (int step = 4; step < 200; ++step) run.train.push_back({static_cast<double>(step), 0, 0, 2.0 - step * 0.001});
+  EXPECT_LT(train::curve_axes({run}, train::CurveX::step, 5, 5).y.high, 3);
+}
+
 TEST(Curves, SmoothingIsTheWeightedMeanSoFar) {
   const std::vector<RunPoint> points{{1, 0, 0, 8}, {2, 0, 0, 4}, {3, 0, 0, 2}};
   const std::vector<double> result = losses(train::smoothed(points, 0.5));
