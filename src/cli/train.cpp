@@ -50,8 +50,11 @@ void catch_signals() {
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
   ::sigemptyset(&action.sa_mask);
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    ::sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) ::sigaction(number, &action, nullptr);  // nohup means it
+  }
 }
 
 void list_recipes() {
@@ -157,7 +160,8 @@ void run(const TrainArguments& arguments) {
     screen.summary(trainer.time_spent());
     finish(folder, trainer, outcome);
   } catch (const train::NotFinite& error) {
-    throw Error(str(error.what(), ". Nothing was changed by this update; the last checkpoint is ", folder, "/last"));
+    throw Error(str(error.what(), ". This update changed nothing. The last checkpoint is ", folder,
+                    "/last; start a new run from it with --set from=", folder, "/last and what is to be different"));
   }
 }
 

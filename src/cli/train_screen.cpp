@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "lamina/arch/plan.h"
 
@@ -12,6 +13,7 @@ namespace lamina::cli {
 namespace {
 
 constexpr double kBetweenDrawings = 0.1;
+constexpr size_t kAnyWidth = 1000;
 
 template <class... Args>
 std::string format(const char* pattern, Args... args) {
@@ -37,23 +39,32 @@ size_t terminal_width() {
 }  // namespace
 
 TrainScreen::TrainScreen(const train::Trainer& trainer, double peak, bool terminal)
-    : steps_(trainer.recipe().steps),
-      tokens_per_step_(trainer.recipe().tokens_per_step()),
-      first_step_(trainer.progress().step),
-      device_(trainer.device()),
-      peak_(peak),
-      terminal_(terminal) {}
+    : steps_(trainer.recipe().steps), device_(trainer.device()), peak_(peak), terminal_(terminal) {}
 
-std::string TrainScreen::line(const train::UpdateReport& report) const {
+std::string TrainScreen::line(const train::UpdateReport& report, size_t width) const {
   const train::Progress& progress = report.progress;
-  std::string text = format("step %lld/%lld  loss %.4f  smoothed %.4f  norm %.2f  lr %.2e  %s tok/s  %.1f GFLOP/s",
-                            static_cast<long long>(progress.step), static_cast<long long>(steps_), progress.loss,
-                            progress.smoothed_loss, report.result.grad_norm, report.result.lr,
-                            arch::short_number(report.tokens_per_second).c_str(), report.flops_per_second / 1e9);
-  if (peak_ > 0) text += format(" (%.0f %%)", 100 * report.flops_per_second / peak_);
-  text += "  " + arch::short_bytes(static_cast<double>(device_.allocator().counters().reserved));
-  text += "  " + duration(report.seconds_left) + " left";
-  return text;
+  std::string work = format("%.1f GFLOP/s", report.flops_per_second / 1e9);
+  if (peak_ > 0) work += format(" (%.0f %%)", 100 * report.flops_per_second / peak_);
+  // In the order of the line; of a narrow terminal those with the highest number are left out first.
+  const std::pair<int, std::string> parts[] = {
+      {0, format("step %lld/%lld", static_cast<long long>(progress.step), static_cast<long long>(steps_))},
+      {0, format("loss %.4f", progress.loss)},
+      {1, format("smoothed %.4f", progress.smoothed_loss)},
+      {4, format("norm %.2f", report.result.grad_norm)},
+      {3, format("lr %.2e", report.result.lr)},
+      {2, arch::with_commas(std::llround(report.tokens_per_second)) + " tok/s"},
+      {5, work},
+      {6, arch::short_bytes(static_cast<double>(device_.allocator().counters().reserved))},
+      {0, duration(report.seconds_left) + " left"}};
+  std::string text;
+  for (int most = 6; most >= 0; --most) {
+    text.clear();
+    for (const auto& [rank, part] : parts) {
+      if (rank <= most) text += (text.empty() ? "" : "  ") + part;
+    }
+    if (text.size() < width) break;
+  }
+  return text.substr(0, width);
 }
 
 void TrainScreen::clear() {
@@ -62,8 +73,9 @@ void TrainScreen::clear() {
 
 void TrainScreen::update(const train::UpdateReport& report) {
   if (!terminal_) {
-    if (report.logged) std::printf("%s\n", line(report).c_str());
-    if (report.logged) std::fflush(stdout);
+    if (!report.logged) return;
+    std::printf("%s\n", line(report, kAnyWidth).c_str());
+    std::fflush(stdout);
     return;
   }
   const bool last = report.progress.step == steps_;
@@ -71,7 +83,7 @@ void TrainScreen::update(const train::UpdateReport& report) {
   if (!last && drawn_at_ > 0 && now - drawn_at_ < kBetweenDrawings) return;
   drawn_at_ = now;
   clear();
-  std::fputs(line(report).substr(0, terminal_width() - 1).c_str(), stdout);
+  std::fputs(line(report, terminal_width() - 1).c_str(), stdout);
   std::fflush(stdout);
 }
 

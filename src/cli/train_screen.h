@@ -18,12 +18,11 @@ class TrainScreen {
   void summary(const train::TimeSpent& spent);
 
  private:
-  std::string line(const train::UpdateReport& report) const;
+  /// At most `width` characters.
+  std::string line(const train::UpdateReport& report, size_t width) const;
   void clear();
 
   int64_t steps_;
-  int64_t tokens_per_step_;
-  int64_t first_step_;
   const Device& device_;
   double peak_;
   bool terminal_;

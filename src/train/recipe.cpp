@@ -71,10 +71,9 @@ Recipe read_own(const Json& json, const std::vector<std::pair<std::string, Json>
   return changed;
 }
 
-/// The model trained further has its own unless one is given, as in the recipe of a run: its weights must fit then.
 arch::ArchSpec architecture_of(const Json& source, const std::string& from, const std::vector<std::string>& changes) {
   arch::ArchSpec spec;
-  if (source.is_null() && !from.empty()) {
+  if (!from.empty()) {
     spec = io::read_model(from, Device::cpu()).spec;
   } else if (source.is_string()) {
     spec = arch::load_arch(source.get<std::string>());
@@ -86,9 +85,7 @@ arch::ArchSpec architecture_of(const Json& source, const std::string& from, cons
   return arch::with_overrides(spec, changes);
 }
 
-}  // namespace
-
-Recipe read_recipe(std::string_view text, const std::string& name, const std::vector<std::string>& assignments) {
+Recipe read(std::string_view text, const std::string& name, const std::vector<std::string>& assignments, bool of_run) {
   Json json = arch::parse_json(text, name);
   LAMINA_CHECK(json.is_object(), name, ": expected an object {...} with the keys of a recipe");
   std::vector<Problem> problems;
@@ -97,7 +94,7 @@ Recipe read_recipe(std::string_view text, const std::string& name, const std::ve
   json.erase(kArchitecture);
   Recipe recipe = read_own(json, changes.own, problems);
   try {
-    recipe.architecture = architecture_of(source, recipe.from, changes.below_architecture);
+    recipe.architecture = architecture_of(source, of_run ? "" : recipe.from, changes.below_architecture);
   } catch (const Error& error) {
     problems.push_back({"read", kArchitecture, error.what(), ""});
   }
@@ -109,6 +106,14 @@ Recipe read_recipe(std::string_view text, const std::string& name, const std::ve
   if (!problems.empty()) throw arch::SpecError(name, std::move(problems));
   return recipe;
 }
+
+}  // namespace
+
+Recipe read_recipe(std::string_view text, const std::string& name, const std::vector<std::string>& assignments) {
+  return read(text, name, assignments, /*of_run=*/false);
+}
+
+Recipe read_run_recipe(std::string_view text, const std::string& name) { return read(text, name, {}, /*of_run=*/true); }
 
 Recipe load_recipe(const std::string& name_or_file, const std::vector<std::string>& assignments) {
   if (is_path(name_or_file)) return read_recipe(read_text(name_or_file), name_or_file, assignments);

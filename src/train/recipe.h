@@ -160,7 +160,7 @@ struct Recipe {
     field("schema", self.schema, "version of this format");
     field("about", self.about, "one line for people; changes nothing");
     field("from", self.from,
-          "a model to train further, any that `lamina convert` reads, or a run; its architecture is the default");
+          "a model to train further, any that `lamina convert` reads, or a run; its architecture comes with it");
     field("data", self.data, "what is learned");
     field("batch", self.batch, "sequences in a pass");
     field("length", self.length, "tokens in a sequence; default 0: the architecture's context", arch::kCount);
@@ -208,6 +208,9 @@ Recipe load_recipe(const std::string& name_or_file, const std::vector<std::strin
 Recipe read_recipe(std::string_view text, const std::string& name, const std::vector<std::string>& assignments = {});
 /// As JSON that read_recipe takes, every key written.
 std::string write_recipe(const Recipe& recipe);
+/// What write_recipe wrote for a run: its architecture counts even where `from` names a model, which may be gone by
+/// now.
+Recipe read_run_recipe(std::string_view text, const std::string& name);
 
 /// Fills what follows from other values, resolves the architecture for this vocabulary (0: leave it as it is) and
 /// checks every rule. Throws arch::SpecError with every violation.

@@ -57,6 +57,11 @@ std::string tokenizer_name(const Recipe& recipe) {
   return !recipe.from.empty() && fs::exists(beside) ? beside.string() : "char";
 }
 
+/// Says how a text becomes tokens, which has been done where there is a token file.
+bool is_kind(const std::string& tokenizer) {
+  return tokenizer == "char" || tokenizer == "byte" || tokenizer.starts_with("bpe:");
+}
+
 Tokens from_token_files(const Recipe& recipe) {
   Tokens tokens;
   tokens.vocab_size = open_tokens(recipe.data.train, "data.train").vocab_size();
@@ -67,7 +72,7 @@ Tokens from_token_files(const Recipe& recipe) {
     tokens.vocab_size = std::max(tokens.vocab_size, validation.vocab_size());
   }
   const fs::path beside = fs::path(recipe.data.train).parent_path() / kTokenizer;
-  if (!recipe.data.tokenizer.empty()) {
+  if (!recipe.data.tokenizer.empty() && !is_kind(recipe.data.tokenizer)) {
     tokens.tokenizer = text::load_tokenizer(recipe.data.tokenizer)->to_json();
   } else if (fs::exists(beside)) {
     tokens.tokenizer = read_text(beside.string());

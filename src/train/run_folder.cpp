@@ -84,7 +84,7 @@ std::string RunFolder::file(const std::string& name) const { return (fs::path(pa
 
 Recipe RunFolder::recipe() const {
   const std::string name = file(kRecipe);
-  return resolve_recipe(read_recipe(read_text(name), name), 0, name);
+  return resolve_recipe(read_run_recipe(read_text(name), name), 0, name);
 }
 
 std::optional<Progress> RunFolder::load_last(Learner& learner) const {

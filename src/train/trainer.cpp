@@ -60,14 +60,16 @@ bool Trainer::due(int64_t every) const {
 Outcome Trainer::run(const Watcher& watcher) {
   const auto start = Clock::now();
   const double seconds_before = progress_.seconds;
+  elapsed_ = [start, seconds_before] { return seconds_before + since(start); };
   const auto stopping = [&] { return watcher.stop && watcher.stop(); };
   log_ = std::make_unique<LogFile>(folder_.file("log.jsonl"), progress_.step);
+  events_ = std::make_unique<EventWriter>(folder_.path());
   bool stopped = false;
   // Where a checkpoint was written because its evaluation was cut short, that comes first.
   while (!stopped && (progress_.step < recipe().steps || evaluation_due())) {
     if (!evaluation_due()) update(watcher);
     if (evaluation_due()) evaluate(watcher);
-    progress_.seconds = seconds_before + since(start);
+    progress_.seconds = elapsed_();
     stopped = stopping();
     if (due(recipe().save_every) || stopped) save(watcher, "last", /*with_state=*/true);
   }
@@ -84,6 +86,7 @@ void Trainer::update(const Watcher& watcher) {
   const auto start = Clock::now();
   add(spent_.steps, result.times);
   ++progress_.step;
+  progress_.seconds = elapsed_();
   progress_.loss = result.loss;
   const double weight = std::max(0.02, 1.0 / static_cast<double>(progress_.step));
   progress_.smoothed_loss += weight * (result.loss - progress_.smoothed_loss);
@@ -110,6 +113,11 @@ void Trainer::log_update(const StepResult& result, double tokens_per_second) {
                   {"tokens_per_second", tokens_per_second},
                   {"seconds", progress_.seconds}};
   log_->write(line.dump());
+  events_->write(progress_.step, {{"loss/train", result.loss},
+                                  {"loss/train_smoothed", progress_.smoothed_loss},
+                                  {"grad_norm", result.grad_norm},
+                                  {"lr", result.lr},
+                                  {"tokens_per_second", tokens_per_second}});
 }
 
 void Trainer::evaluate(const Watcher& watcher) {
@@ -126,6 +134,7 @@ void Trainer::evaluate(const Watcher& watcher) {
   const double seconds = since(start);
   spent_.evaluations += seconds;
   log_->write(Json{{"step", progress_.step}, {"validation_loss", *loss}, {"best_loss", *progress_.best_loss}}.dump());
+  events_->write(progress_.step, {{"loss/validation", *loss}});
   if (improved) save(watcher, "best", /*with_state=*/false);
   if (watcher.on_evaluation) watcher.on_evaluation({progress_, improved, seconds});
 }

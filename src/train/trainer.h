@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "lamina/train/event_writer.h"
 #include "lamina/train/log_file.h"
 #include "lamina/train/run_folder.h"
 
@@ -83,8 +84,10 @@ class Trainer {
   std::optional<data::TokenFile> validation_;
   Progress progress_;
   TimeSpent spent_;
-  double update_seconds_ = 0;  ///< smoothed
+  double update_seconds_ = 0;        ///< smoothed
+  std::function<double()> elapsed_;  ///< seconds of the whole run so far
   std::unique_ptr<LogFile> log_;
+  std::unique_ptr<EventWriter> events_;
 };
 
 }  // namespace lamina::train

@@ -22,7 +22,7 @@ TEST(Recipe, EveryOneInTheLibraryResolvesAndIsWrittenAndReadBack) {
     const Recipe recipe = resolve_recipe(load_recipe(std::string(file.name)), 71, std::string(file.name));
     EXPECT_FALSE(recipe.about.empty()) << file.name;
     EXPECT_EQ(recipe.architecture.vocab_size, 71);
-    EXPECT_EQ(read_recipe(write_recipe(recipe), "again"), recipe) << file.name;
+    EXPECT_EQ(read_run_recipe(write_recipe(recipe), "again"), recipe) << file.name;
   }
 }
 

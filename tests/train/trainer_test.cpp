@@ -1,5 +1,5 @@
 // Runs in folders: resuming, and what goes wrong with files.
-#include "lamina/train/trainer.h"
+#include "lamina/training.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -11,7 +11,6 @@
 #include "lamina/base/files.h"
 #include "lamina/data/token_writer.h"
 #include "lamina/io/model_file.h"
-#include "lamina/train/run_data.h"
 #include "support/error_of.h"
 
 namespace lamina::train {
@@ -61,15 +60,18 @@ class TrainerTest : public ::testing::Test {
 };
 
 TEST_F(TrainerTest, ResumedEqualsUninterruptedToTheBit) {
-  for (const char* change : {"optimizer.kind=adamw", "optimizer.kind=muon", "dtype=bf16", "checkpointing=true"}) {
-    start_run(path("whole"), recipe({change}), {.force = true});
+  const std::vector<std::vector<std::string>> variants = {{"optimizer.kind=adamw", "checkpointing=true"},
+                                                          {"optimizer.kind=muon", "dtype=bf16"}};
+  for (const std::vector<std::string>& changes : variants) {
+    start_run(path("whole"), recipe(changes), {.force = true});
     EXPECT_EQ(run("whole"), Outcome::finished);
-    start_run(path("parts"), recipe({change}), {.force = true});
+    start_run(path("parts"), recipe(changes), {.force = true});
     EXPECT_EQ(run("parts", 2), Outcome::stopped);
     EXPECT_EQ(run("parts", 7), Outcome::stopped);
     EXPECT_EQ(run("parts"), Outcome::finished);
     for (const char* file : {"last/model.safetensors", "last/training.safetensors", "best/model.safetensors"}) {
-      EXPECT_TRUE(bytes(std::string("whole/") + file) == bytes(std::string("parts/") + file)) << change << ": " << file;
+      EXPECT_TRUE(bytes(std::string("whole/") + file) == bytes(std::string("parts/") + file))
+          << changes[0] << ": " << file;
     }
   }
 }
@@ -112,12 +114,40 @@ TEST_F(TrainerTest, ARunIsAModelAndCanBeTrainedFurther) {
   const io::Checkpoint model = io::read_model(path("run"), Device::cpu(1));
   EXPECT_EQ(io::model_place(path("run")), path("run/best"));
   EXPECT_EQ(model.spec.vocab_size, 24);
-  start_run(path("further"), read_recipe(R"({"steps": 1, "batch": 2, "length": 12, "schedule": "constant"})", "further",
-                                         {"from=" + path("run"), "data.train=" + path("train.bin")}));
+  start_run(
+      path("further"),
+      read_recipe(R"({"architecture": "gpt2-tiny", "steps": 1, "batch": 2, "length": 12, "schedule": "constant"})",
+                  "further", {"from=" + path("run"), "data.train=" + path("train.bin")}));
   Trainer trainer(path("further"), Device::cpu(1));
   const nn::StateDict weights = trainer.learner().model().state_dict();
   EXPECT_EQ(weights[0].second.to_vector<float>(), model.tensors[0].second.to_vector<float>());
   EXPECT_EQ(trainer.run({}), Outcome::finished);
+}
+
+TEST_F(TrainerTest, TextsBecomeTokensAndTheirTokenizerStaysWithTheModel) {
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "abc cab " + std::to_string(i % 5) + "\n";
+  write_text(path("a.txt"), text);
+  write_text(path("b.txt"), "cab abc 3\ncab abc 4\n");
+  const std::vector<std::string> changes = {"data.train=" + path("a.txt"), "data.validation=" + path("b.txt"),
+                                            "data.tokenizer=char", "steps=1", "schedule=constant"};
+  start_run(path("run"), recipe(changes));
+  {
+    Trainer trainer(path("run"), Device::cpu(1));
+    EXPECT_EQ(trainer.recipe().architecture.vocab_size, 10);  // newline, space, 0 to 4, a to c
+    EXPECT_EQ(trainer.train_data().size(), 600);
+    EXPECT_EQ(trainer.validation_data()->size(), 20);
+    EXPECT_EQ(trainer.run({}), Outcome::finished);
+  }
+  EXPECT_EQ(bytes("run/tokenizer.json"), bytes("run/best/tokenizer.json"));
+  // Another text, with fewer characters, in the first one's tokens; its own end is the validation data.
+  write_text(path("c.txt"), "ab ba ab ba ab ba ab ba ab ba\n");
+  start_run(path("further"), recipe({"from=" + path("run"), "data.train=" + path("c.txt"),
+                                     "data.validation=", "data.tokenizer=", "length=2", "schedule=constant"}));
+  const Trainer further(path("further"), Device::cpu(1));
+  EXPECT_EQ(further.recipe().architecture.vocab_size, 10);
+  EXPECT_EQ(further.train_data().size() + further.validation_data()->size(), 30);
+  EXPECT_EQ(bytes("run/tokenizer.json"), bytes("further/tokenizer.json"));
 }
 
 TEST_F(TrainerTest, WhatIsThereIsNotOverwritten) {
