@@ -99,13 +99,13 @@ void OutputHead::store_weights(const WeightFormats& formats, const std::string& 
   Module::store_weights(formats, prefix);
   const WeightFormat format = formats.of(prefix + "weight");
   if (weight_.defined()) return store_weight(weight_, rounded_, format);
-  Tensor table = embedding_.weight();
-  if (nn::is_rounded(format)) store_weight(table, rounded_, format);
+  converted_ = embedding_.weight();
+  store_weight(converted_, rounded_, format);
 }
 
 Tensor OutputHead::logits(const Tensor& x) const {
   Tensor y = rounded_.defined() ? ops::quantized_linear(project(x), rounded_, bias_)
-                                : ops::linear(project(x), weight(), bias_);
+                                : ops::linear(project(x), converted_.defined() ? converted_ : weight(), bias_);
   if (scale_ != 1.0) y = ops::scale(y, scale_);
   return soft_cap_ != 0.0 ? ops::soft_cap(y, soft_cap_) : y;
 }

@@ -51,7 +51,7 @@ class OutputHead final : public Module {
   const Tensor& bias() const { return bias_; }
   double scale() const { return scale_; }
   double soft_cap() const { return soft_cap_; }  ///< 0: none
-  /// A tied table is rounded for the logits alone: of the other one only the rows of a few tokens are ever read.
+  /// A tied table is converted or rounded for the logits alone: of the other one only the rows of a few tokens are ever read.
   void store_weights(const WeightFormats& formats, const std::string& prefix) override;
   bool is_rounded() const { return rounded_.defined(); }
 
@@ -61,7 +61,8 @@ class OutputHead final : public Module {
   double soft_cap_;
   std::optional<Linear> project_out_;
   Tensor weight_;
-  ops::QuantizedWeight rounded_;  ///< instead of weight() where defined
+  Tensor converted_;              ///< instead of weight() where defined
+  ops::QuantizedWeight rounded_;  ///< instead of both where defined
   Tensor bias_;
 };
 

@@ -3,7 +3,7 @@
 // and the block of C in the second. Every value of C is summed by one task, over k in order, so the bits depend on
 // nothing but the extents.
 // Few rows against rows that lie along k (x·Wᵀ with a short x): the sides are exchanged, Cᵀ = W·xᵀ, so that the large
-// operand is read in place, once. Up to four rows are dot products and run at the speed of memory.
+// operand is read in place, once. Up to 32 rows are dot products, and few of them run at the speed of memory.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/linear/gemm_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -247,7 +247,7 @@ void run_product(const Threads& threads, const FusedGemm<T>& p) {
   if (p.m <= 0 || p.n <= 0) return;
   if (p.k <= 0) {
     run_scale(threads, p);
-  } else if (p.m <= kThinRows) {
+  } else if (p.m <= (p.b.transpose ? kThinRowsAlong : kThinRows)) {
     run_thin(threads, p);
   } else {
     run_blocked(threads, p);

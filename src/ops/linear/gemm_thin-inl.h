@@ -1,4 +1,4 @@
-// Products with up to four rows: every element of B is used so few times that reading it is all the work.
+// Products with few rows: every element of B is used so few times that reading it, once, is most of the work.
 #if defined(LAMINA_OPS_LINEAR_GEMM_THIN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_LINEAR_GEMM_THIN_INL_H_
 #undef LAMINA_OPS_LINEAR_GEMM_THIN_INL_H_
@@ -16,7 +16,10 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
 
+/// Most rows where B lies across k, and where it lies along k: there a few columns stay in the first-level cache while
+/// all rows, four at a time, are multiplied with them.
 inline constexpr int64_t kThinRows = 4;
+inline constexpr int64_t kThinRowsAlong = 32;
 
 /// out[i·ld + j] = x_i · w_j for kRows vectors x_i, k apart, and kColumns vectors w_j, ldw apart.
 template <int kRows, int kColumns, class T, class S>
@@ -61,16 +64,28 @@ void dot_rows(const T* x, const S* w, int64_t ldw, int64_t k, T* out, int64_t ld
   }
 }
 
-/// Columns [begin, end) as dot products, several at a time to read x less often.
-template <int kRows, class T, class S>
+/// Rows [i, i + count), count at most kRows, against kColumns columns.
+template <int kRows, int kColumns, class T, class S>
+void dot_some_rows(int64_t count, const T* x, const S* w, int64_t ldw, int64_t k, T* out, int64_t ld) {
+  if (count >= kRows) return dot_rows<kRows, kColumns>(x, w, ldw, k, out, ld);
+  if constexpr (kRows > 1) dot_some_rows<kRows - 1, kColumns>(count, x, w, ldw, k, out, ld);
+}
+
+/// Columns [begin, end) as dot products, four at a time to read x less often.
+template <class T, class S>
 void dot_columns(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T* sums, int64_t ld) {
-  constexpr int kColumns = kRows == 1 ? 4 : 2;
+  constexpr int kColumns = 4;
+  constexpr int kRows = 4;
   const S* b = static_cast<const S*>(p.b.data);
-  int64_t j = begin;
-  for (; j + kColumns <= end; j += kColumns) {
-    dot_rows<kRows, kColumns>(x, b + j * p.b.ld, p.b.ld, p.k, sums + j - begin, ld);
+  for (int64_t j = begin; j < end;) {
+    const bool whole = j + kColumns <= end;
+    for (int64_t i = 0; i < p.m; i += kRows) {
+      T* out = sums + i * ld + j - begin;
+      whole ? dot_some_rows<kRows, kColumns>(p.m - i, x + i * p.k, b + j * p.b.ld, p.b.ld, p.k, out, ld)
+            : dot_some_rows<kRows, 1>(p.m - i, x + i * p.k, b + j * p.b.ld, p.b.ld, p.k, out, ld);
+    }
+    j += whole ? kColumns : 1;
   }
-  for (; j < end; ++j) dot_rows<kRows, 1>(x, b + j * p.b.ld, p.b.ld, p.k, sums + j - begin, ld);
 }
 
 /// y_i += Σ_l x[i·k + l] · (row l of B) over `depth` rows, four rows at a time.
@@ -132,13 +147,8 @@ void thin_along(const Threads& threads, const FusedGemm<T>& p, const T* x) {
   const int64_t grain = std::max<int64_t>(16, rows_per_range(p.k) / 4 * 4);
   threads.ranges(p.n, grain, [&](int64_t begin, int64_t end) HWY_ATTR {
     const int64_t ld = end - begin;
-    T* sums = gemm_scratch<T>(GemmScratch::block, kThinRows * ld);
-    switch (p.m) {
-      case 1: dot_columns<1, T, S>(p, x, begin, end, sums, ld); break;
-      case 2: dot_columns<2, T, S>(p, x, begin, end, sums, ld); break;
-      case 3: dot_columns<3, T, S>(p, x, begin, end, sums, ld); break;
-      default: dot_columns<4, T, S>(p, x, begin, end, sums, ld);
-    }
+    T* sums = gemm_scratch<T>(GemmScratch::block, p.m * ld);
+    dot_columns<T, S>(p, x, begin, end, sums, ld);
     finish_columns(p, sums, ld, begin, end);
   });
 }

@@ -9,6 +9,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/linear/quantized_linear_cpu.cpp"
 #include <hwy/foreach_target.h>
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -101,6 +102,15 @@ HWY_INLINE void add_block(const uint8_t* const (&numbers)[kGroups], int64_t bloc
   }
 }
 
+/// Fetches what a single row of x reads next: machines do not look beyond a page by themselves.
+template <QuantizedFormat kFormat>
+HWY_INLINE void fetch_ahead(const uint8_t* numbers, int64_t block) {
+  constexpr int64_t kAhead = 4096;
+  constexpr int64_t kBytes = kGroupRows * (kFormat == QuantizedFormat::q8 ? kBlock : kBlock / 2);
+#pragma GCC unroll 8
+  for (int64_t line = 0; line < kBytes; line += 64) hwy::Prefetch(numbers + block * kBytes + kAhead + line);
+}
+
 /// kX rows of x against kGroups groups: to[i·ld + 16·g + lane].
 template <QuantizedFormat kFormat, int kX, int kGroups>
 HWY_NOINLINE void multiply_tile(const Rounded& x, const Group* groups, float* to, int64_t ld) {
@@ -125,6 +135,7 @@ HWY_NOINLINE void multiply_tile(const Rounded& x, const Group* groups, float* to
 #pragma GCC unroll 4
         for (int g = 0; g < kGroups; ++g) sum[i][g] = start;
       }
+      if constexpr (kX == 1) fetch_ahead<kFormat>(numbers[0], block);
       add_block<kFormat>(numbers, block, part, at, sum);
 #pragma GCC unroll 4
       for (int g = 0; g < kGroups; ++g) {
@@ -144,7 +155,8 @@ HWY_NOINLINE void multiply_tile(const Rounded& x, const Group* groups, float* to
   }
 }
 
-/// Rows of x in one tile, and groups of weights: as many as registers hold.
+/// Rows of x in one tile, and groups of weights: as many as registers hold. A single row takes one group at a time, so
+/// that the weights are a single stream.
 inline constexpr int kTileX = 6;
 inline constexpr int kTileGroups = 2;
 
@@ -210,8 +222,9 @@ void run_groups(const QuantizedLinear& args, Function activation, int64_t begin,
   const uint8_t* data = weight.data.data<uint8_t>();
   const auto* numbers = reinterpret_cast<const int8_t*>(args.numbers.data<uint8_t>());
   HWY_ALIGN float tile[kTileX * kTileGroups * kGroupRows];
-  for (int64_t g = begin; g < end; g += kTileGroups) {
-    const int64_t count = std::min<int64_t>(kTileGroups, end - g);
+  const int64_t step = rows == 1 ? 1 : kTileGroups;
+  for (int64_t g = begin; g < end; g += step) {
+    const int64_t count = std::min<int64_t>(step, end - g);
     Group groups[kTileGroups];
     for (int64_t i = 0; i < count; ++i) {
       const uint8_t* at = data + (g + i) * weight.group_bytes();
