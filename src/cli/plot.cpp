@@ -69,9 +69,7 @@ void add_plot(CLI::App& program) {
   command->add_option("--x", arguments->x, "The loss over what: step, tokens or seconds")->capture_default_str();
   command
       ->add_option("--smooth", arguments->smoothing,
-                   "Smooth the training loss: how much of the mean so far stays at each point, 0.9 unless given")
-      ->expected(0, 1)
-      ->default_str("0.9")
+                   "Smooth the training loss: how much of the mean so far stays at each point; 0.9 is usual")
       ->check(CLI::Range(0.0, 0.9999));
   command->add_option("--title", arguments->title, "Above the picture");
   command->callback([arguments] { plot(*arguments); });
