@@ -10,6 +10,7 @@
 #include "lamina/text/normalize.h"
 #include "lamina/text/scored_merges.h"
 #include "lamina/text/spec_build.h"
+#include "lamina/text/utf8.h"
 
 namespace lamina::text {
 namespace {
@@ -134,6 +135,7 @@ TokenizerSpec spec_of(const SentencePieces& pieces, const std::string& name) {
   std::vector<float> scores;
   std::set<std::string> seen;
   for (const SentencePieces::Piece& piece : pieces.pieces) {
+    LAMINA_CHECK(valid_prefix(piece.text) == piece.text.size(), name, ": piece ", spec.vocab.size(), " is no UTF-8");
     LAMINA_CHECK(!piece.text.empty() && (piece.type == Type::byte || seen.insert(piece.text).second), name, ": piece ",
                  spec.vocab.size(), " \"", piece.text, "\" is empty or there twice");
     LAMINA_CHECK(piece.type != Type::unused, name, ": the piece \"", piece.text,

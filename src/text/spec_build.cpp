@@ -5,6 +5,7 @@
 
 #include "lamina/base/error.h"
 #include "lamina/text/byte_alphabet.h"
+#include "lamina/text/utf8.h"
 #include "lamina/text/vocabulary.h"
 
 namespace lamina::text {
@@ -42,6 +43,7 @@ void add_lists(TokenizerSpec& spec, const JsonLists& lists, const std::string& n
     LAMINA_CHECK(entry.kind == VocabEntry::Kind::absent, name, ": two tokens have the id ", id, ", one is \"", token,
                  '"');
     LAMINA_CHECK(ids.add(token, static_cast<TokenId>(id)), name, ": the token \"", token, "\" is listed twice");
+    LAMINA_CHECK(valid_prefix(token) == token.size(), name, ": token ", id, " is no UTF-8");
     entry = entry_of(token, spec);
   }
   spec.merges.reserve(lists.merges.size());
