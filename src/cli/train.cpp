@@ -121,7 +121,7 @@ void print_start(const std::string& folder, const train::Trainer& trainer) {
   if (trainer.validation_data()) {
     std::printf(", %s to measure on", arch::with_commas(trainer.validation_data()->size()).c_str());
   }
-  std::printf("\n");
+  std::printf("; about %s of memory\n", arch::short_bytes(train::memory_estimate(recipe)).c_str());
   if (trainer.progress().step > 0) {
     std::printf("going on after step %lld\n", static_cast<long long>(trainer.progress().step));
   }

@@ -1,11 +1,15 @@
 // The training loop against PyTorch's: tools/peers/make_training_curves.py made the files.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "lamina/arch/presets.h"
+#include "lamina/arch/resolve.h"
 #include "lamina/base/files.h"
 #include "lamina/io/safetensors.h"
 #include "lamina/train/learner.h"
+#include "lamina/train/parameter_groups.h"
 
 namespace lamina::train {
 namespace {
@@ -113,6 +117,32 @@ TEST(TrainingCurves, ARateTooHighStopsWithTheGradientOrLoss) {
   EXPECT_THROW(
       for (int64_t step = 0; step < 5; ++step) learner.step(step, [&](int64_t pass) { return curve.batch(pass); }),
       NotFinite);
+}
+
+TEST(ParameterKind, ProductsDecayAndAreOrthogonalisedAndTablesAreNot) {
+  const std::map<std::string, std::map<std::string, ParameterKind>> expected = {
+      {"gpt2-tiny",
+       {{"layers.0.mixer.qkv.weight", ParameterKind::matrix},
+        {"layers.0.mixer.qkv.bias", ParameterKind::vector},
+        {"layers.0.mixer_norm.weight", ParameterKind::vector},
+        {"embedding.weight", ParameterKind::embedding},
+        {"position.weight", ParameterKind::embedding}}},
+      {"mamba-tiny",
+       {{"layers.0.mixer.in.weight", ParameterKind::matrix},
+        {"layers.0.mixer.a_log", ParameterKind::vector},
+        {"layers.0.mixer.conv.weight", ParameterKind::vector}}},
+      {"mixtral-tiny", {{"layers.0.ffn.experts.in.weight", ParameterKind::matrix}}}};
+  for (const auto& [preset, kinds] : expected) {
+    const nn::Model model(arch::resolve(arch::load_preset(preset)), Device::meta());
+    size_t found = 0;
+    for (const auto& [name, parameter] : model.named_parameters()) {
+      const auto kind = kinds.find(name);
+      if (kind == kinds.end()) continue;
+      ++found;
+      EXPECT_EQ(parameter_kind(name, parameter), kind->second) << preset << " " << name;
+    }
+    EXPECT_EQ(found, kinds.size()) << preset;
+  }
 }
 
 }  // namespace

@@ -5,8 +5,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <span>
 
 #include "lamina/base/files.h"
 #include "lamina/data/token_writer.h"
@@ -28,7 +30,10 @@ class TrainerTest : public ::testing::Test {
       data::TokenWriter writer(path(std::string(name) + ".bin"), 24, 0);
       std::vector<int32_t> ids;
       for (int i = 0; i < 400; ++i) ids.push_back((i * i + i / 7) % 23);
-      writer.write(ids);
+      for (size_t i = 0; i < 8; ++i) {
+        writer.write(std::span(ids).subspan(50 * i, 50));
+        writer.end_document();
+      }
       writer.publish();
     }
   }
@@ -148,6 +153,15 @@ TEST_F(TrainerTest, TextsBecomeTokensAndTheirTokenizerStaysWithTheModel) {
   EXPECT_EQ(further.recipe().architecture.vocab_size, 10);
   EXPECT_EQ(further.train_data().size() + further.validation_data()->size(), 30);
   EXPECT_EQ(bytes("run/tokenizer.json"), bytes("further/tokenizer.json"));
+}
+
+TEST_F(TrainerTest, EveryOrderOfBatchesTrains) {
+  for (const char* order : {"sequential", "shuffled", "packed"}) {
+    start_run(path(order), recipe({std::string("data.order=") + order, "steps=3", "eval_every=0", "save_every=0"}));
+    Trainer trainer(path(order), Device::cpu(1));
+    EXPECT_EQ(trainer.run({}), Outcome::finished) << order;
+    EXPECT_NEAR(trainer.progress().loss, std::log(24.0), 0.5) << order;
+  }
 }
 
 TEST_F(TrainerTest, WhatIsThereIsNotOverwritten) {
