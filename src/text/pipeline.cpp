@@ -10,7 +10,7 @@ namespace lamina::text {
 namespace {
 
 constexpr uint8_t kSpecial = 1;
-constexpr uint8_t kEndsSegment = 2;  // an added token: what follows it was given a prefix of its own
+constexpr uint8_t kCutOut = 2;  // an added token that has no prefix, and what follows it has one of its own
 
 std::vector<AddedToken> chosen(const std::vector<AddedToken>& tokens, bool normalized, bool special) {
   std::vector<AddedToken> result;
@@ -50,7 +50,8 @@ Pipeline::Pipeline(TokenizerSpec spec, const std::string& name)
   for (const AddedToken& token : spec_.added) {
     const auto at = static_cast<size_t>(token.id);
     bytes_[at] = token.special ? token.content : with_spaces(token.content, spec_.space);
-    flags_[at] = kEndsSegment | (token.special ? kSpecial : 0);
+    const bool cut_out = !token.normalized || spec_.prefix.when == Prefix::When::every_segment;
+    flags_[at] = (cut_out ? kCutOut : 0) | (token.special ? kSpecial : 0);
     added_ids_.emplace(token.content, token.id);
   }
 }
@@ -113,9 +114,10 @@ std::string Pipeline::decode(std::span<const TokenId> ids) const {
   for (const TokenId id : ids) {
     const size_t at = checked(id);
     std::string_view bytes = bytes_[at];
-    if (spec_.strip_prefix && starts && flags_[at] == 0 && bytes.starts_with(' ')) bytes.remove_prefix(1);
+    const bool cut_out = (flags_[at] & kCutOut) != 0;
+    if (spec_.strip_prefix && starts && !cut_out && bytes.starts_with(' ')) bytes.remove_prefix(1);
     text += bytes;
-    starts = (flags_[at] & kEndsSegment) != 0 && spec_.prefix.when != Prefix::When::first;
+    starts = cut_out && spec_.prefix.when != Prefix::When::first;
   }
   return text;
 }

@@ -85,13 +85,13 @@ TEST(Bpe, DecodingGivesBackAnyBytes) {
 }
 
 TEST(Bpe, TheFileBringsItBack) {
-  const auto tokenizer = train_bpe({corpus()}, {500, "cl100k", {"<|endoftext|>", "<|pad|>"}, {}});
-  EXPECT_EQ(tokenizer->vocab_size(), 500);
+  const auto tokenizer = train_bpe({corpus()}, {420, "cl100k", {"<|endoftext|>", "<|pad|>"}, {}});
+  EXPECT_EQ(tokenizer->vocab_size(), 420);
   const auto again = parse_tokenizer(tokenizer->to_json(), "written");
   EXPECT_EQ(again->to_json(), tokenizer->to_json());
   EXPECT_EQ(again->encode(corpus()), tokenizer->encode(corpus()));
-  EXPECT_EQ(again->eos(), TokenId{498});
-  EXPECT_EQ(again->id_of("<|pad|>"), TokenId{499});
+  EXPECT_EQ(again->eos(), TokenId{418});
+  EXPECT_EQ(again->id_of("<|pad|>"), TokenId{419});
   EXPECT_EQ(again->id_of(" the"), tokenizer->encode(" the").at(0));
   EXPECT_EQ(again->id_of("no such token"), std::nullopt);
 }
@@ -127,7 +127,9 @@ TEST(CharacterBpe, SpacesBytesAndUnknownCharacters) {
   EXPECT_EQ(ids, (Ids{5, 1, 5}));
   EXPECT_EQ(tokenizer->decode(ids), "a<s>a");  // the prefix of each segment is taken away again
   StreamDecoder decoder(*tokenizer);
-  EXPECT_EQ(decoder.push(5) + decoder.push(1) + decoder.push(5) + decoder.push(5), "aa a");
+  std::string text;
+  for (const TokenId id : {5, 1, 5, 5}) text += decoder.push(id);
+  EXPECT_EQ(text, "aa a");
 }
 
 /// The message for kCharacters with one value changed.
