@@ -101,7 +101,7 @@ std::string prepare(const TrainArguments& arguments) {
     return train::newest_run(arguments.resume.empty() ? kRuns : arguments.resume);
   }
   LAMINA_CHECK(!arguments.recipe.empty(), "which recipe? `lamina train --list` lists them; a file ends in .json");
-  const std::string folder = arguments.run.empty() ? default_run(arguments.recipe) : arguments.run;
+  std::string folder = arguments.run.empty() ? default_run(arguments.recipe) : arguments.run;
   train::start_run(folder, load(arguments),
                    {.force = arguments.force,
                     .approve =
