@@ -272,9 +272,10 @@ void run_format(const QuantizedLinear& args) {
                 args.scales.data<float>() + row * blocks, args.corrects.data<int32_t>() + row * blocks);
     }
   });
-  // Ranges of some 64 KiB of weights, or less where many rows make each of them work.
+  // Ranges of some 24 KiB of weights, so that no thread waits long for the last one, or less where many rows make each
+  // of them work.
   const int64_t bytes = std::max<int64_t>(args.weight.group_bytes() * std::max<int64_t>(rows / 4, 1), 1);
-  const int64_t grain = std::max<int64_t>(65536 / bytes / kRowGroups, 1) * kRowGroups;
+  const int64_t grain = std::max<int64_t>(24576 / bytes / kRowGroups, 1) * kRowGroups;
   visit_activation(args.activation, [&](auto kind) {
     threads.ranges(args.weight.groups(), grain,
                    [&](int64_t begin, int64_t end) { run_groups<kFormat>(args, kind, begin, end); });
