@@ -102,7 +102,10 @@ class Writer {
          Moments& moments)
       : answers_(answers), moments_(moments), live_(arguments.stream && !arguments.json && answers.size() == 1) {
     if (!model.tokenizer) return;
-    for (size_t i = 0; i < answers.size(); ++i) streams_.emplace_back(*model.tokenizer, arguments.stops);
+    for (const Answer& answer : answers) {
+      streams_.emplace_back(*model.tokenizer, arguments.stops);
+      streams_.back().see_prompt(answer.ids);
+    }
   }
 
   bool token(size_t row, text::TokenId id) {
@@ -206,6 +209,7 @@ void run_interactive(const GenerateArguments& arguments, const infer::LoadedMode
     if (session.length() == 0 && tokenizer.bos()) ids.push_back(*tokenizer.bos());
     tokenizer.encode(line, ids);
     infer::TextStream stream(tokenizer, arguments.stops);
+    stream.see_prompt(ids);
     try {
       const infer::Generation answer = session.turn(ids, arguments.options, [&](size_t /*row*/, text::TokenId id) {
         show(stream.push(id));

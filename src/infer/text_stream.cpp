@@ -30,6 +30,12 @@ std::string TextStream::fresh() const {
   return all.substr(before.size());
 }
 
+void TextStream::see_prompt(std::span<const text::TokenId> ids) {
+  const auto last = ids.last(std::min(ids.size(), kBefore));
+  ids_.assign(last.begin(), last.end());
+  shown_ = ids_.size();
+}
+
 std::string TextStream::push(text::TokenId id) {
   ids_.push_back(id);
   const std::string text = fresh();

@@ -15,6 +15,8 @@ class TextStream {
   explicit TextStream(const text::Tokenizer& tokenizer, std::vector<std::string> stops = {})
       : tokenizer_(tokenizer), stops_(std::move(stops)) {}
 
+  /// What stands before the text, on which its first space may depend.
+  void see_prompt(std::span<const text::TokenId> ids);
   /// What may be shown now that `id` has come.
   std::string push(text::TokenId id);
   /// Nothing more comes: what was held back, a broken character included.

@@ -239,6 +239,9 @@ TEST(TextStream, ShowsWholeCharactersAndStops) {
   }
   EXPECT_TRUE(stream.stopped());
   EXPECT_EQ(all + stream.finish(), "añ€😀 stop, ");
+  infer::TextStream behind(*tokenizer);
+  behind.see_prompt(tokenizer->encode("before"));
+  EXPECT_EQ(behind.push(' ') + behind.push('x') + behind.finish(), " x");
   infer::TextStream broken(*tokenizer);
   EXPECT_EQ(broken.push(0xe2), "");
   EXPECT_EQ(broken.finish(), "\xe2");

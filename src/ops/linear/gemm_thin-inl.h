@@ -6,6 +6,7 @@
 #define LAMINA_OPS_LINEAR_GEMM_THIN_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "lamina/base/simd-inl.h"
@@ -38,9 +39,11 @@ void dot_rows(const T* x, const S* w, int64_t ldw, int64_t k, T* out, int64_t ld
       V given[kRows];
 #pragma GCC unroll 4
       for (int i = 0; i < kRows; ++i) given[i] = hn::LoadU(d, x + i * k + at);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
       for (int j = 0; j < kColumns; ++j) {
         const V value = load(d, w + j * ldw + at);
+        // The columns behind these: machines do not look beyond a page by themselves.
+        if constexpr (kRows == 1) hwy::Prefetch(w + (j + kColumns) * ldw + at);
 #pragma GCC unroll 4
         for (int i = 0; i < kRows; ++i) sum[i][j][part] = hn::MulAdd(value, given[i], sum[i][j][part]);
       }
@@ -71,11 +74,9 @@ void dot_some_rows(int64_t count, const T* x, const S* w, int64_t ldw, int64_t k
   if constexpr (kRows > 1) dot_some_rows<kRows - 1, kColumns>(count, x, w, ldw, k, out, ld);
 }
 
-/// Columns [begin, end) as dot products, four at a time to read x less often.
-template <class T, class S>
-void dot_columns(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T* sums, int64_t ld) {
-  constexpr int kColumns = 4;
-  constexpr int kRows = 4;
+/// Columns [begin, end) as dot products, kColumns at a time to read x less often.
+template <int kRows, int kColumns, class T, class S>
+void dot_blocks(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T* sums, int64_t ld) {
   const S* b = static_cast<const S*>(p.b.data);
   for (int64_t j = begin; j < end;) {
     const bool whole = j + kColumns <= end;
@@ -86,6 +87,12 @@ void dot_columns(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, 
     }
     j += whole ? kColumns : 1;
   }
+}
+
+template <class T, class S>
+void dot_columns(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T* sums, int64_t ld) {
+  if (p.m == 1) return dot_blocks<1, 4, T, S>(p, x, begin, end, sums, ld);
+  dot_blocks<4, 6, T, S>(p, x, begin, end, sums, ld);
 }
 
 /// y_i += Σ_l x[i·k + l] · (row l of B) over `depth` rows, four rows at a time.

@@ -8,8 +8,8 @@
 #define HWY_WANT_AVX3_DL  // VNNI, where the machine has it
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/linear/quantized_linear_cpu.cpp"
-#include <hwy/foreach_target.h>
 #include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -105,7 +105,7 @@ HWY_INLINE void add_block(const uint8_t* const (&numbers)[kGroups], int64_t bloc
 /// Fetches what a single row of x reads next: machines do not look beyond a page by themselves.
 template <QuantizedFormat kFormat>
 HWY_INLINE void fetch_ahead(const uint8_t* numbers, int64_t block) {
-  constexpr int64_t kAhead = 4096;
+  constexpr int64_t kAhead = 1024;
   constexpr int64_t kBytes = kGroupRows * (kFormat == QuantizedFormat::q8 ? kBlock : kBlock / 2);
 #pragma GCC unroll 8
   for (int64_t line = 0; line < kBytes; line += 64) hwy::Prefetch(numbers + block * kBytes + kAhead + line);
@@ -135,7 +135,10 @@ HWY_NOINLINE void multiply_tile(const Rounded& x, const Group* groups, float* to
 #pragma GCC unroll 4
         for (int g = 0; g < kGroups; ++g) sum[i][g] = start;
       }
-      if constexpr (kX == 1) fetch_ahead<kFormat>(numbers[0], block);
+      if constexpr (kX == 1) {
+#pragma GCC unroll 4
+        for (int g = 0; g < kGroups; ++g) fetch_ahead<kFormat>(numbers[g], block);
+      }
       add_block<kFormat>(numbers, block, part, at, sum);
 #pragma GCC unroll 4
       for (int g = 0; g < kGroups; ++g) {
@@ -155,15 +158,22 @@ HWY_NOINLINE void multiply_tile(const Rounded& x, const Group* groups, float* to
   }
 }
 
-/// Rows of x in one tile, and groups of weights: as many as registers hold. A single row takes one group at a time, so
-/// that the weights are a single stream.
+/// Rows of x in one tile, and groups of weights: as many as registers hold.
 inline constexpr int kTileX = 6;
 inline constexpr int kTileGroups = 2;
+/// With a single row, whose weights come from memory, several groups at once: more of it is on its way then.
+inline constexpr int kRowGroups = 4;
 
 template <QuantizedFormat kFormat, int kGroups, int kX = kTileX>
 void multiply_rows(int64_t rows, const Rounded& x, const Group* groups, float* to, int64_t ld) {
   if (rows >= kX) return multiply_tile<kFormat, kX, kGroups>(x, groups, to, ld);
   if constexpr (kX > 1) multiply_rows<kFormat, kGroups, kX - 1>(rows, x, groups, to, ld);
+}
+
+template <QuantizedFormat kFormat, int kGroups = kRowGroups>
+void multiply_row(int64_t count, const Rounded& x, const Group* groups, float* to) {
+  if (count >= kGroups) return multiply_tile<kFormat, 1, kGroups>(x, groups, to, 0);
+  if constexpr (kGroups > 1) multiply_row<kFormat, kGroups - 1>(count, x, groups, to);
 }
 
 /// A row of x in blocks of 8-bit numbers.
@@ -221,11 +231,11 @@ void run_groups(const QuantizedLinear& args, Function activation, int64_t begin,
   const int64_t blocks = weight.blocks();
   const uint8_t* data = weight.data.data<uint8_t>();
   const auto* numbers = reinterpret_cast<const int8_t*>(args.numbers.data<uint8_t>());
-  HWY_ALIGN float tile[kTileX * kTileGroups * kGroupRows];
-  const int64_t step = rows == 1 ? 1 : kTileGroups;
+  HWY_ALIGN float tile[std::max(kTileX * kTileGroups, kRowGroups) * kGroupRows];
+  const int64_t step = rows == 1 ? kRowGroups : kTileGroups;
   for (int64_t g = begin; g < end; g += step) {
     const int64_t count = std::min<int64_t>(step, end - g);
-    Group groups[kTileGroups];
+    Group groups[std::max(kTileGroups, kRowGroups)];
     for (int64_t i = 0; i < count; ++i) {
       const uint8_t* at = data + (g + i) * weight.group_bytes();
       groups[i] = {reinterpret_cast<const f16*>(at), at + weight.scale_bytes()};
@@ -237,8 +247,13 @@ void run_groups(const QuantizedLinear& args, Function activation, int64_t begin,
       const Rounded x{numbers + row * blocks * kBlock, args.scales.data<float>() + row * blocks,
                       args.corrects.data<int32_t>() + row * blocks, blocks};
       const int64_t ld = kTileGroups * kGroupRows;
-      count == kTileGroups ? multiply_rows<kFormat, kTileGroups>(height, x, groups, tile, ld)
-                           : multiply_rows<kFormat, 1>(height, x, groups, tile, ld);
+      if (rows == 1) {
+        multiply_row<kFormat>(count, x, groups, tile);
+      } else if (count == kTileGroups) {
+        multiply_rows<kFormat, kTileGroups>(height, x, groups, tile, ld);
+      } else {
+        multiply_rows<kFormat, 1>(height, x, groups, tile, ld);
+      }
       finish_tile(args, activation, tile, ld, row, height, column, columns);
     }
   }
@@ -257,9 +272,10 @@ void run_format(const QuantizedLinear& args) {
                 args.scales.data<float>() + row * blocks, args.corrects.data<int32_t>() + row * blocks);
     }
   });
-  // Ranges of some 64 KiB of weights, or less where many rows make each of them work.
+  // Ranges of some 24 KiB of weights, so that no thread waits long for the last one, or less where many rows make each
+  // of them work.
   const int64_t bytes = std::max<int64_t>(args.weight.group_bytes() * std::max<int64_t>(rows / 4, 1), 1);
-  const int64_t grain = std::max<int64_t>(65536 / bytes / kTileGroups, 1) * kTileGroups;
+  const int64_t grain = std::max<int64_t>(24576 / bytes / kRowGroups, 1) * kRowGroups;
   visit_activation(args.activation, [&](auto kind) {
     threads.ranges(args.weight.groups(), grain,
                    [&](int64_t begin, int64_t end) { run_groups<kFormat>(args, kind, begin, end); });
