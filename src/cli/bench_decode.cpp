@@ -50,7 +50,7 @@ double read_bandwidth(const Device& device, int64_t bytes) {
   const uint8_t* data = buffer.data<uint8_t>();
   std::vector<int64_t> sums(static_cast<size_t>(pieces));
   double best = 1e30;
-  for (int round = 0; round < 12; ++round) {
+  for (int round = 0; round < 6; ++round) {
     best = std::min(best, seconds_of([&] {
                       device.threads().tasks(pieces, [&](int64_t piece) {
                         const auto* from = reinterpret_cast<const Vector*>(data + piece * kPiece);
@@ -170,7 +170,7 @@ void run(const DecodeArguments& arguments) {
   if (arguments.prefill > 0) report.prefill = measure_prefill(*model, arguments);
   measure_decode(*model, arguments, report);
   report.bandwidth = read_bandwidth(device, static_cast<int64_t>(report.bytes));
-  report.memory_bandwidth = read_bandwidth(device, int64_t{512} << 20);
+  report.memory_bandwidth = read_bandwidth(device, int64_t{256} << 20);
   arguments.json ? print_json(arguments, report) : print(arguments, report);
 }
 

@@ -86,10 +86,10 @@ std::function<void(int64_t, int64_t)> progress_of(const std::string& what) {
   };
 }
 
-/// Bounds 0, 1, 64, 256, … up to the context, unless they are given.
+/// Bounds 0, 16, 64, 256, … below the context, unless they are given.
 std::vector<int64_t> bounds_of(const EvalArguments& arguments, int64_t context) {
   std::vector<int64_t> bounds = arguments.lengths;
-  for (int64_t bound = 16; bounds.size() < 64 && arguments.lengths.empty() && bound <= context; bound *= 4) {
+  for (int64_t bound = 16; bounds.size() < 64 && arguments.lengths.empty() && bound < context; bound *= 4) {
     bounds.push_back(bound);
   }
   bounds.insert(bounds.begin(), 0);
