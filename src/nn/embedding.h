@@ -51,7 +51,8 @@ class OutputHead final : public Module {
   const Tensor& bias() const { return bias_; }
   double scale() const { return scale_; }
   double soft_cap() const { return soft_cap_; }  ///< 0: none
-  /// A tied table is converted or rounded for the logits alone: of the other one only the rows of a few tokens are ever read.
+  /// A tied table is converted or rounded for the logits alone: of the other one only the rows of a few tokens are ever
+  /// read.
   void store_weights(const WeightFormats& formats, const std::string& prefix) override;
   bool is_rounded() const { return rounded_.defined(); }
 
