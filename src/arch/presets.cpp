@@ -26,7 +26,8 @@ ArchSpec read_level(std::string_view text, const std::string& name, int bases);
 ArchSpec read_derived(const Json& json, const std::string& name, int bases) {
   LAMINA_CHECK(json["base"].is_string(), name, ": base: expected the name of a preset");
   LAMINA_CHECK(bases < kMaxBases, name, ": more than ", kMaxBases, " files build on each other; is one its own base?");
-  const PresetFile& base = find_preset(json["base"].get<std::string>());
+  const auto parent = json["base"].get<std::string>();
+  const PresetFile& base = find_preset(parent);
   Json whole = spec_to_json(read_level(base.text, std::string(base.name), bases + 1), Defaults::write);
   std::vector<Problem> problems;
   for (const auto& [key, value] : json.items()) {
