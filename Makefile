@@ -24,6 +24,7 @@ build: deps $(BUILD)/build.ninja
 	cmake --build $(BUILD) -j $(JOBS) --target lamina_program
 
 quickstart: deps $(BUILD)/build.ninja
+	@tools/deps --quickstart
 	cmake --build $(BUILD) -j $(JOBS) --target lamina_program
 	@BUILD=$(BUILD) tools/quickstart
 

@@ -1,7 +1,6 @@
 #include "lamina/infer/load.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <filesystem>
 
@@ -13,38 +12,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_model(const fs::path& folder) {
-  return fs::exists(folder / "architecture.json") || fs::exists(folder / "config.json");
-}
-
-/// The checkpoint of a training run, or the path itself.
-fs::path weights_of(const fs::path& path) {
-  if (!fs::is_directory(path) || is_model(path)) return path;
-  for (const char* name : {"best", "last"}) {
-    if (is_model(path / name)) return path / name;
+/// Where the model's tokenizer lies: in its folder; for a model that is one file also under its name. Empty where
+/// nowhere.
+std::string find_tokenizer(const fs::path& model) {
+  if (fs::is_directory(model)) return text::tokenizer_file(model.string());
+  for (const char* ending : {".tokenizer.json", ".tokenizer.bin"}) {
+    const fs::path own = fs::path(model).replace_extension(ending);
+    if (fs::exists(own)) return own.string();
   }
-  return path;
-}
-
-bool holds_tokenizer(const fs::path& folder) {
-  constexpr std::array kNames{"tokenizer.json", "vocab.json", "tokenizer.model", "tokenizer.tiktoken"};
-  return std::any_of(kNames.begin(), kNames.end(), [&](const char* name) { return fs::exists(folder / name); });
-}
-
-/// Where the model's tokenizer lies; empty where nowhere.
-fs::path find_tokenizer(const fs::path& given, const fs::path& weights) {
-  const fs::path folder = fs::is_directory(weights) ? weights : fs::absolute(weights).parent_path();
-  if (!fs::is_directory(weights)) {
-    fs::path own = weights;
-    own.replace_extension(".tokenizer.json");
-    if (fs::exists(own)) return own;
-  }
-  if (holds_tokenizer(folder)) return folder;
-  if (given != weights && holds_tokenizer(given)) return given;
-  const std::string name = folder.filename().string();
-  const bool of_a_run = name == "best" || name == "last" || name.starts_with("step");
-  const fs::path above = fs::absolute(folder).parent_path();
-  return of_a_run && holds_tokenizer(above) ? above : fs::path();
+  return text::tokenizer_file(fs::absolute(model).parent_path().string());
 }
 
 /// Adds the numbers of a JSON number or list of numbers.
@@ -79,13 +55,12 @@ std::vector<text::TokenId> stop_tokens(const io::Checkpoint& checkpoint, const t
 
 LoadedModel load_model(const std::string& path, const Device& device, const LoadOptions& options) {
   LoadedModel loaded;
-  const fs::path weights = weights_of(path);
-  loaded.path = weights.string();
+  loaded.path = io::model_place(path);
   const io::Checkpoint checkpoint = io::read_model(loaded.path, device);
   loaded.model = std::make_unique<nn::Model>(checkpoint.spec, Device::meta());
   loaded.model->adopt_state_dict(checkpoint.tensors);
   loaded.model->store_weights(options.weights);
-  const std::string tokenizer = options.tokenizer.empty() ? find_tokenizer(path, weights).string() : options.tokenizer;
+  const std::string tokenizer = options.tokenizer.empty() ? find_tokenizer(loaded.path) : options.tokenizer;
   if (!tokenizer.empty()) {
     loaded.tokenizer = text::load_tokenizer(tokenizer);
     LAMINA_CHECK(loaded.tokenizer->vocab_size() <= checkpoint.spec.vocab_size, tokenizer, ": has ",

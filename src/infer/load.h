@@ -26,7 +26,7 @@ struct LoadOptions {
 
 /// A model in any format io::read_model knows, or the folder of a training run, of which `best` or else `last` is
 /// taken. Weights stay in the mapped file where their format is not changed. The tokenizer is sought in the model's
-/// folder and those above it that belong to it, and beside a model that is one file.
+/// folder, or beside a model that is one file.
 LoadedModel load_model(const std::string& path, const Device& device, const LoadOptions& options = {});
 
 /// The tokenizer, or an Error that says what to give.

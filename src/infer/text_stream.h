@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "lamina/infer/stop_strings.h"
-#include "lamina/text/tokenizer.h"
+#include "lamina/text/stream_decoder.h"
 
 namespace lamina::infer {
 
@@ -13,7 +13,7 @@ class TextStream {
  public:
   /// `tokenizer` must outlive the stream.
   explicit TextStream(const text::Tokenizer& tokenizer, std::vector<std::string> stops = {})
-      : tokenizer_(tokenizer), stops_(std::move(stops)) {}
+      : decoder_(tokenizer), stops_(std::move(stops)) {}
 
   /// What stands before the text, on which its first space may depend.
   void see_prompt(std::span<const text::TokenId> ids);
@@ -25,13 +25,8 @@ class TextStream {
   bool stopped() const { return stops_.stopped(); }
 
  private:
-  /// What the tokens not shown yet add to those shown just before, without which some vocabularies misplace a space.
-  std::string fresh() const;
-
-  const text::Tokenizer& tokenizer_;
+  text::StreamDecoder decoder_;
   StopStrings stops_;
-  std::vector<text::TokenId> ids_;  ///< the tokens shown last, then those not shown yet
-  size_t shown_ = 0;                ///< how many of them are shown
 };
 
 }  // namespace lamina::infer

@@ -46,19 +46,6 @@ TokenizerSpec read_file(const fs::path& path, const LoadOptions& options) {
   return read_llama2c(text, name);
 }
 
-fs::path file_in(const fs::path& folder) {
-  for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model", "tokenizer.bin"}) {
-    if (is_file(folder / name)) return folder / name;
-  }
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().extension() == ".tiktoken") return entry.path();
-  }
-  throw Error(str(folder.string(),
-                  ": has no tokenizer; expected tokenizer.json, vocab.json with merges.txt, "
-                  "tokenizer.model, tokenizer.bin or a .tiktoken file"));
-}
-
 std::optional<TokenId> id_of(const TokenizerSpec& spec, const std::string& content) {
   for (const AddedToken& token : spec.added) {
     if (token.content == content) return token.id;
@@ -97,6 +84,18 @@ void read_model_config(const std::string& path, TokenizerSpec& spec) {
 
 }  // namespace
 
+std::string tokenizer_file(const std::string& folder) {
+  for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model", "tokenizer.bin"}) {
+    const fs::path file = fs::path(folder) / name;
+    if (is_file(file)) return file.string();
+  }
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".tiktoken") return entry.path().string();
+  }
+  return {};
+}
+
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view text, const std::string& name) {
   return make_tokenizer(read_json(text, name), name);
 }
@@ -104,7 +103,11 @@ std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view text, const std::str
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path, const LoadOptions& options) {
   std::error_code error;
   LAMINA_CHECK(fs::exists(path, error), path, ": is not there; expected a tokenizer's file or folder");
-  const fs::path file = fs::is_directory(path, error) ? file_in(path) : fs::path(path);
+  const fs::path file = fs::is_directory(path, error) ? tokenizer_file(path) : path;
+  LAMINA_CHECK(
+      !file.empty(), path,
+      ": has no tokenizer; expected tokenizer.json, vocab.json with merges.txt, tokenizer.model, tokenizer.bin "
+      "or a .tiktoken file");
   TokenizerSpec spec = read_file(file, options);
   const fs::path folder = file.parent_path();
   if (is_file(folder / "tokenizer_config.json")) {

@@ -22,6 +22,9 @@ struct LoadOptions {
 /// tokenizer names the end, `generation_config.json` and `config.json` may.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path, const LoadOptions& options = {});
 
+/// The file that load_tokenizer reads of a folder; empty where it has none.
+std::string tokenizer_file(const std::string& folder);
+
 /// A tokenizer.json. `name` stands in messages.
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view text, const std::string& name);
 

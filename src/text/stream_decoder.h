@@ -14,6 +14,8 @@ class StreamDecoder {
   /// The tokenizer must outlive it. With `special`, special tokens appear by name; without, they leave no text.
   explicit StreamDecoder(const Tokenizer& tokenizer, bool special = false);
 
+  /// The token before the first one: whether a word begins with a space may depend on it.
+  void follow(TokenId id) { last_ = id; }
   /// The text that no later token can change: a character whose bytes come in several tokens is held back until it is
   /// whole. May be empty.
   std::string push(TokenId id);

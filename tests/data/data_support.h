@@ -5,29 +5,14 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "lamina/data/token_file.h"
 #include "lamina/data/token_writer.h"
+#include "support/temporary_folder.h"
 
 namespace lamina::testing {
-
-/// A folder of its own for a test, removed with it.
-class TemporaryFolder {
- public:
-  TemporaryFolder()
-      : path_(std::filesystem::path(::testing::TempDir()) / ("lamina_" + std::to_string(std::random_device{}()))) {
-    std::filesystem::create_directory(path_);
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// A mapping of bytes that lie in memory, exactly as long.
 inline MappedFile in_memory(const std::string& bytes) {

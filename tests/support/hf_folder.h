@@ -6,32 +6,13 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <random>
 
 #include "lamina/io/hf.h"
 #include "lamina/io/hf/family.h"
 #include "support/error_of.h"
+#include "support/temporary_folder.h"
 
 namespace lamina::testing {
-
-/// A folder of one test, removed with it.
-class TemporaryFolder {
- public:
-  TemporaryFolder()
-      : path_(std::filesystem::path(::testing::TempDir()) / ("lamina_" + std::to_string(std::random_device{}()))) {
-    std::filesystem::create_directory(path_);
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline std::string read_all(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
