@@ -45,7 +45,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tok
   }
   for (std::vector<size_t>& lengths : lengths_) {
     std::ranges::sort(lengths, std::greater<>());
-    lengths.erase(std::ranges::unique(lengths).begin(), lengths.end());
+    lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
   }
 }
 

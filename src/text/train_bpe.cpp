@@ -103,7 +103,7 @@ class PairCounts {
     for (const uint32_t w : holders) merge_in(w, left, right, result);
     pairs_.erase(pair);
     std::ranges::sort(grown_);
-    grown_.erase(std::ranges::unique(grown_).begin(), grown_.end());
+    grown_.erase(std::unique(grown_.begin(), grown_.end()), grown_.end());
     for (const Pair one : grown_) {
       if (const auto found = pairs_.find(one); found != pairs_.end()) queue_.push({found->second.count, one});
     }
