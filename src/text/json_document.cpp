@@ -34,7 +34,7 @@ template std::string value_or(const json&, const char*, std::string, const std::
 
 void check_keys(const json& object, std::initializer_list<const char*> known, const std::string& name) {
   for (const auto& [key, value] : object.items()) {
-    const bool found = std::ranges::any_of(known, [&](const char* one) { return key == one; });
+    const bool found = std::ranges::any_of(known, [&key = key](const char* one) { return key == one; });
     LAMINA_CHECK(found, name, ": \"", key, "\" is not understood here, and it could change the tokens");
   }
 }
