@@ -66,7 +66,8 @@ TEST(TrainingCurves, EqualPyTorchs) {
     learner.with_kept_weights([&](const nn::StateDict& weights) {
       const nn::StateDict expected = curve.weights("after.");
       for (const auto& [key, tensor] : expected) {
-        const auto ours = std::find_if(weights.begin(), weights.end(), [&](const auto& w) { return w.first == key; });
+        const auto ours =
+            std::find_if(weights.begin(), weights.end(), [&key = key](const auto& w) { return w.first == key; });
         ASSERT_NE(ours, weights.end()) << key;
         const std::vector<float> a = ours->second.detach().contiguous().to_vector<float>();
         const std::vector<float> b = tensor.to_vector<float>();
