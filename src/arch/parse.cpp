@@ -8,12 +8,16 @@ namespace {
 
 constexpr size_t kMaxText = size_t{4} << 20;
 constexpr int kMaxDepth = 64;
+constexpr int kMaxLists = 8192;  // the parser looks through all of a list behind each of its objects
 
 /// Refuses what the DOM would accept silently: too many levels, and a key given twice.
 class Guard {
  public:
   bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
     LAMINA_CHECK(depth <= kMaxDepth, "nested more than ", kMaxDepth, " levels deep; an architecture needs about 10");
+    if (event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start) {
+      LAMINA_CHECK(++lists_ <= kMaxLists, "more than ", kMaxLists, " lists and objects; use repeat for equal layers");
+    }
     if (event == Json::parse_event_t::object_start) keys_.emplace_back();
     if (event == Json::parse_event_t::object_end && !keys_.empty()) keys_.pop_back();
     if (event == Json::parse_event_t::key && !keys_.empty()) {
@@ -25,6 +29,7 @@ class Guard {
 
  private:
   std::vector<std::set<std::string>> keys_;
+  int lists_ = 0;
 };
 
 }  // namespace

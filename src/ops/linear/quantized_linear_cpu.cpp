@@ -194,7 +194,13 @@ void round_row(const float* x, int64_t in, int64_t blocks, int32_t offset, int8_
     }
     const float largest = hn::AllFalse(d, broken) ? hn::GetLane(hn::MaxOfLanes(d, most)) : NAN;
     const float scale = largest / 127.0F;
-    // A scale too small to divide by is that of a block of zeros; an infinite one, or a NaN, stays in the scale.
+    if (!std::isfinite(scale)) {  // the scale alone makes a NaN of every sum
+      std::fill_n(numbers + first, kBlock, int8_t{0});
+      scales[block] = scale;
+      corrects[block] = 0;
+      continue;
+    }
+    // A scale too small to divide by is that of a block of zeros.
     const auto inverse = hn::Set(d, scale > 1e-37F ? 127.0F / largest : 0.0F);
     const hn::Rebind<int8_t, LaneF> d8;
     auto sum = hn::Zero(LaneI());
