@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "lamina/base/error.h"
 #include "lamina/base/files.h"
@@ -15,7 +13,6 @@ namespace lamina::data {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* kPublicRegistry = "https://registry.npmjs.org/";
 constexpr const char* kInstead = "; `lamina data get synthetic` makes a text without a network";
 
 const Corpus& corpus_named(const std::string& name) {
@@ -51,29 +48,6 @@ void download(const std::string& address, const std::string& path) {
                "); check the address and the network, or name a file with --from", kInstead);
 }
 
-/// As npm's own configuration has it, where npm is not there to be asked.
-std::string registry() {
-  for (const char* variable : {"npm_config_registry", "NPM_CONFIG_REGISTRY"}) {
-    if (const char* value = std::getenv(variable); value != nullptr && *value != '\0') return value;
-  }
-  const char* home = std::getenv("HOME");
-  std::ifstream settings(home == nullptr ? "" : str(home, "/.npmrc"));
-  for (std::string line; std::getline(settings, line);) {
-    line.erase(std::remove(line.begin(), line.end(), ' '), line.end());
-    if (line.starts_with("registry=")) return line.substr(9);
-  }
-  return kPublicRegistry;
-}
-
-/// name@version to the address of its file, as registries lay them out.
-std::string address_of(const std::string& package) {
-  std::string base = registry();
-  if (!base.ends_with('/')) base += '/';
-  const size_t at = package.rfind('@');
-  const std::string name = package.substr(0, at);
-  return str(base, name, "/-/", name, "-", package.substr(at + 1), ".tgz");
-}
-
 /// The package's file, in `folder`.
 std::string fetch_package(const std::string& package, const fs::path& folder) {
   const ProcessResult npm = run_process({"npm", "pack", "--loglevel=error", "--fetch-retries=1",
@@ -83,11 +57,10 @@ std::string fetch_package(const std::string& package, const fs::path& folder) {
       if (entry.path().extension() == ".tgz") return entry.path().string();
     }
   }
-  LAMINA_CHECK(npm.status == 127, package, ": the package registry cannot be reached (", first_line(npm.output),
-               "); check the network, or name the package's .tgz file with --from", kInstead);
-  const std::string path = (folder / "package.tgz").string();
-  download(address_of(package), path);
-  return path;
+  LAMINA_CHECK(npm.status != 127, package,
+               ": fetching needs npm (Debian package npm); or name the package's .tgz file with --from", kInstead);
+  throw Error(str(package, ": the package registry cannot be reached (", first_line(npm.output),
+                  "); check the network, or name the package's .tgz file with --from", kInstead));
 }
 
 std::string checked_text(const std::string& path, const CorpusFile& file) {
