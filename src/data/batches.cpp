@@ -1,9 +1,7 @@
 #include "lamina/data/batches.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
-#include <string>
 #include <utility>
 
 #include "lamina/base/error.h"
@@ -11,15 +9,6 @@
 
 namespace lamina::data {
 namespace {
-
-struct OrderName {
-  Order order;
-  const char* name;
-};
-constexpr std::array<OrderName, 4> kOrders{{{Order::random, "random"},
-                                            {Order::sequential, "sequential"},
-                                            {Order::shuffled, "shuffled"},
-                                            {Order::packed, "packed"}}};
 
 // Streams of random numbers, apart from those of dropout and initial values.
 constexpr uint64_t kWindowStream = 0x64617461'00000000;   // "data"
@@ -60,17 +49,6 @@ void check_sizes(int64_t batch, int64_t length) {
 }
 
 }  // namespace
-
-Order order_of(const std::string& name) {
-  for (const OrderName& entry : kOrders) {
-    if (name == entry.name) return entry.order;
-  }
-  throw Error(str("order of batches \"", name, "\": expected random, sequential, shuffled or packed"));
-}
-
-const char* name_of(Order order) {
-  return std::find_if(kOrders.begin(), kOrders.end(), [&](const OrderName& e) { return e.order == order; })->name;
-}
 
 Batches::Batches(TokenFile file, const BatchOptions& options) : file_(std::move(file)), options_(options) {
   check_sizes(options.batch, options.length);

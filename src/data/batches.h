@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "lamina/data/token_file.h"
@@ -13,9 +15,8 @@ enum class Order : uint8_t {
   shuffled,    ///< each window once in an epoch, in an order drawn for each
   packed,      ///< documents end to end in one row, none seeing another; epochs shuffled by whole batches
 };
-/// "random", …; anything else is an Error that names them.
-Order order_of(const std::string& name);
-const char* name_of(Order order);
+/// As recipes name them.
+constexpr std::array<std::string_view, 4> names_of(Order) { return {"random", "sequential", "shuffled", "packed"}; }
 
 struct BatchOptions {
   int64_t batch = 1;   ///< rows

@@ -9,6 +9,7 @@
 
 #include "lamina/arch/problem.h"
 #include "lamina/arch/spec.h"
+#include "lamina/data/batches.h"
 #include "lamina/train/schedule.h"
 
 namespace lamina::train {
@@ -82,19 +83,13 @@ struct SgdChoice {
 
 using OptimizerChoice = std::variant<AdamWChoice, MuonChoice, SgdChoice>;
 
-/// As data::Order.
-enum class BatchOrder { random, sequential, shuffled, packed };
-constexpr std::array<std::string_view, 4> names_of(BatchOrder) {
-  return {"random", "sequential", "shuffled", "packed"};
-}
-
 struct DataChoice {
   std::string train;
   std::string validation;
   double validation_share = 0.1;
   std::string tokenizer;
   bool fit_vocab = true;
-  BatchOrder order = BatchOrder::random;
+  data::Order order = data::Order::random;
   static void visit_fields(auto& self, auto&& field) {
     field("train", self.train, "a text (.txt, .jsonl or a folder of them) or a token file of `lamina data`; required");
     field("validation", self.validation,

@@ -20,7 +20,7 @@ double since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 data::BatchOptions batch_options(const Recipe& recipe) {
   return {.batch = recipe.batch,
           .length = recipe.length,
-          .order = static_cast<data::Order>(recipe.data.order),
+          .order = recipe.data.order,
           .seed = static_cast<uint64_t>(recipe.seed)};
 }
 

@@ -52,11 +52,12 @@ TEST(Recipe, ValuesThatCannotBeAreNamedAtOnce) {
 
 TEST(Recipe, ChangesReachEveryPart) {
   const Recipe recipe = small({"optimizer.kind=muon", "optimizer.others.lr=0.5", "architecture=gpt2-tiny",
-                               "architecture.layers[0].repeat=1", "schedule.kind=constant"});
+                               "architecture.layers[0].repeat=1", "schedule.kind=constant", "data.order=packed"});
   EXPECT_EQ(std::get<MuonChoice>(recipe.optimizer).others.lr, 0.5);
   EXPECT_EQ(recipe.architecture.layers[0].repeat, 1);
   EXPECT_TRUE(std::holds_alternative<arch::LearnedPosition>(recipe.architecture.position));
   EXPECT_EQ(std::get<ConstantSchedule>(recipe.schedule).warmup, 2);
+  EXPECT_EQ(recipe.data.order, data::Order::packed);
   EXPECT_NE(error_of([] { small({"optimizer.lrr=1"}); }).find("did you mean lr?"), std::string::npos);
 }
 
