@@ -25,13 +25,6 @@ class Watch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-void add(StepTimes& sum, const StepTimes& times) {
-  sum.data += times.data;
-  sum.forward += times.forward;
-  sum.backward += times.backward;
-  sum.update += times.update;
-}
-
 std::vector<NamedTensor> distinct_parameters(const nn::Model& model) {
   std::vector<NamedTensor> result;
   for (const auto& [name, parameter] : model.named_parameters()) {
@@ -98,7 +91,7 @@ StepResult Learner::step(int64_t step, const BatchAt& batch_at) {
   for (int64_t i = 0; i < recipe_.accumulation; ++i) {
     const PassResult one = pass(step * recipe_.accumulation + i, batch_at);
     result.loss += one.loss / static_cast<double>(recipe_.accumulation);
-    add(result.times, one.times);
+    result.times += one.times;
     if (!std::isfinite(one.loss)) check_finite(step, one.loss, {}, false);
   }
   Watch watch;

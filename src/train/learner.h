@@ -26,6 +26,13 @@ struct StepTimes {
   double backward = 0;
   double update = 0;  ///< norm, clipping, optimizer, average
   double total() const { return data + forward + backward + update; }
+  StepTimes& operator+=(const StepTimes& other) {
+    data += other.data;
+    forward += other.forward;
+    backward += other.backward;
+    update += other.update;
+    return *this;
+  }
 };
 
 /// What one update did.

@@ -24,17 +24,12 @@ data::BatchOptions batch_options(const Recipe& recipe) {
           .seed = static_cast<uint64_t>(recipe.seed)};
 }
 
-void add(StepTimes& sum, const StepTimes& times) {
-  sum.data += times.data;
-  sum.forward += times.forward;
-  sum.backward += times.backward;
-  sum.update += times.update;
-}
-
 }  // namespace
 
 Trainer::Trainer(const std::string& run_folder, const Device& device)
-    : folder_(run_folder), learner_(folder_.recipe(), device) {
+    : folder_(run_folder),
+      learner_(folder_.recipe(), device),
+      flops_per_token_(arch::flops_per_token(recipe().architecture, recipe().length).training()) {
   RunData data = open_run_data(folder_.path(), recipe());
   batches_.emplace(std::move(data.train), batch_options(recipe()));
   validation_ = std::move(data.validation);
@@ -84,7 +79,7 @@ bool Trainer::evaluation_due() const {
 void Trainer::update(const Watcher& watcher) {
   const StepResult result = learner_.step(progress_.step, [this](int64_t pass) { return batches_->at(pass); });
   const auto start = Clock::now();
-  add(spent_.steps, result.times);
+  spent_.steps += result.times;
   ++progress_.step;
   progress_.seconds = elapsed_();
   progress_.loss = result.loss;
@@ -96,9 +91,8 @@ void Trainer::update(const Watcher& watcher) {
   const bool logged = due(recipe().log_every) || progress_.step == 1;
   if (logged) log_update(result, rate);
   if (watcher.on_update) {
-    const double flops = arch::flops_per_token(recipe().architecture, recipe().length).training();
     const double left = static_cast<double>(recipe().steps - progress_.step) * update_seconds_;
-    watcher.on_update({progress_, result, rate, rate * flops, left, logged});
+    watcher.on_update({progress_, result, rate, rate * flops_per_token_, left, logged});
   }
   spent_.logging += since(start);
 }

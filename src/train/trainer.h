@@ -80,6 +80,7 @@ class Trainer {
 
   RunFolder folder_;
   Learner learner_;
+  double flops_per_token_;  ///< of an update
   std::optional<data::Batches> batches_;
   std::optional<data::TokenFile> validation_;
   Progress progress_;
