@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -7,6 +5,7 @@
 #include "lamina/arch/count.h"
 #include "lamina/arch/plan.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/progress_line.h"
 #include "lamina/io/hf.h"
 #include "lamina/io/model_file.h"
 
@@ -43,18 +42,6 @@ int64_t bytes_from(const std::string& text) {
   return static_cast<int64_t>(number * factor);
 }
 
-/// A percentage that counts up on a terminal, nothing elsewhere.
-io::Progress progress_of(const char* what) {
-  if (::isatty(STDERR_FILENO) == 0) return {};
-  return [what, last = -1](int64_t done, int64_t total) mutable {
-    const int percent =
-        total > 0 ? static_cast<int>(100.0 * static_cast<double>(done) / static_cast<double>(total)) : 100;
-    if (percent == last) return;
-    last = percent;
-    std::fprintf(stderr, "\r%s %3d %%%s", what, percent, done == total ? "\n" : "");
-  };
-}
-
 void run(const ConvertArguments& arguments) {
   LAMINA_CHECK(arguments.to == "hf" || arguments.to == "lamina", "--to ", arguments.to, ": expected hf or lamina");
   std::optional<DType> dtype;
@@ -65,13 +52,16 @@ void run(const ConvertArguments& arguments) {
   const int64_t max_shard_bytes = bytes_from(arguments.max_shard_size);
   LAMINA_CHECK(arguments.force || !std::filesystem::exists(arguments.target), arguments.target,
                ": is there already; choose another name or give --force");
-  const io::Checkpoint checkpoint = io::read_model(arguments.source, Device::cpu(), {dtype, progress_of("reading")});
+  const io::Checkpoint checkpoint =
+      io::read_model(arguments.source, Device::cpu(), {dtype, progress_of("reading", arch::short_bytes)});
   std::string as = "lamina's own format";
   if (arguments.to == "hf") {
-    as = "model_type " + io::write_hf(arguments.target, checkpoint,
-                                      {arguments.family, {}, max_shard_bytes, arguments.force, progress_of("writing")});
+    as = "model_type " +
+         io::write_hf(
+             arguments.target, checkpoint,
+             {arguments.family, {}, max_shard_bytes, arguments.force, progress_of("writing", arch::short_bytes)});
   } else {
-    io::write_native(arguments.target, checkpoint, arguments.force, progress_of("writing"));
+    io::write_native(arguments.target, checkpoint, arguments.force, progress_of("writing", arch::short_bytes));
   }
   std::printf("%s: %s parameters, %s\n", arguments.target.c_str(),
               arch::with_commas(arch::count_parameters(checkpoint.spec).total).c_str(), as.c_str());

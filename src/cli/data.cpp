@@ -1,13 +1,10 @@
-#include <unistd.h>
-
-#include <array>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 
-#include "lamina/base/error.h"
+#include "lamina/arch/plan.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/progress_line.h"
 #include "lamina/data/corpora.h"
 #include "lamina/data/prepare.h"
 #include "lamina/data/token_file.h"
@@ -23,57 +20,6 @@ struct DataArguments {
   bool verify = false;
 };
 
-std::string size_text(double bytes) {
-  std::array<char, 32> text;
-  const bool small = bytes < 1e6;
-  std::snprintf(text.data(), text.size(), "%.*f %s", small ? 0 : 1, bytes / (small ? 1e3 : 1e6), small ? "kB" : "MB");
-  return text.data();
-}
-
-/// One line that is written over while a terminal watches; one line for each stage otherwise.
-class ProgressLine {
- public:
-  void show(const data::PrepareProgress& progress) {
-    const auto now = std::chrono::steady_clock::now();
-    const bool begins = progress.stage != stage_;
-    if (begins) {
-      finish();
-      stage_ = progress.stage;
-      start_ = now;
-    }
-    const bool ends = progress.bytes == progress.bytes_total;
-    if (!begins && !ends && now - shown_ < std::chrono::milliseconds(100)) return;
-    if (!terminal_) {
-      if (ends)
-        std::fprintf(stderr, "%s: %s\n", progress.stage, size_text(static_cast<double>(progress.bytes)).c_str());
-      return;
-    }
-    shown_ = now;
-    const double seconds = std::chrono::duration<double>(now - start_).count();
-    const double share =
-        static_cast<double>(progress.bytes) / static_cast<double>(std::max<int64_t>(progress.bytes_total, 1));
-    std::fprintf(stderr, "\r\033[K%s: %3.0f %% of %s", progress.stage, 100 * share,
-                 size_text(static_cast<double>(progress.bytes_total)).c_str());
-    if (seconds > 0.2) {
-      std::fprintf(stderr, ", %s/s, %.0f s left", size_text(static_cast<double>(progress.bytes) / seconds).c_str(),
-                   share > 0 ? seconds * (1 - share) / share : 0.0);
-    }
-    std::fflush(stderr);
-    open_ = true;
-  }
-  void finish() {
-    if (open_) std::fputc('\n', stderr);
-    open_ = false;
-  }
-
- private:
-  const char* stage_ = nullptr;
-  bool terminal_ = ::isatty(STDERR_FILENO) != 0;
-  bool open_ = false;
-  std::chrono::steady_clock::time_point start_;
-  std::chrono::steady_clock::time_point shown_;
-};
-
 void show_part(const std::string& folder, const char* file, const data::PreparedPart& part) {
   std::printf("%-40s %14lld tokens  %8lld document%s  %.3f bytes per token\n",
               (std::filesystem::path(folder) / file).string().c_str(), static_cast<long long>(part.tokens),
@@ -81,14 +27,12 @@ void show_part(const std::string& folder, const char* file, const data::Prepared
               static_cast<double>(part.bytes) / static_cast<double>(part.tokens));
 }
 
-void prepare(DataArguments& arguments) {
-  data::PrepareOptions& options = arguments.prepare;
+void prepare(const DataArguments& arguments) {
+  data::PrepareOptions options = arguments.prepare;
   options.split = data::split_of(arguments.split);
   options.input = &std::cin;
-  ProgressLine line;
-  options.watch = [&](const data::PrepareProgress& progress) { line.show(progress); };
+  options.watch = progress_of_preparation();
   const data::Prepared prepared = data::prepare(options);
-  line.finish();
   show_part(options.folder, "train.bin", prepared.train);
   if (prepared.validation.tokens > 0) show_part(options.folder, "validation.bin", prepared.validation);
   std::printf("%-40s %14lld in the vocabulary (%s)\n",
@@ -125,7 +69,8 @@ void get(DataArguments& arguments) {
     std::filesystem::create_directories("data");
   }
   for (const std::string& path : data::get_corpus(options)) {
-    std::printf("%s  %s\n", path.c_str(), size_text(static_cast<double>(std::filesystem::file_size(path))).c_str());
+    std::printf("%s  %s\n", path.c_str(),
+                arch::short_bytes(static_cast<double>(std::filesystem::file_size(path))).c_str());
   }
   std::printf("next: lamina data prepare %s --out %s-tokens\n", options.folder.c_str(), options.folder.c_str());
 }

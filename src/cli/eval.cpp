@@ -1,6 +1,3 @@
-#include <unistd.h>
-
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -8,14 +5,13 @@
 
 #include "lamina/base/files.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/progress_line.h"
 #include "lamina/data/token_file.h"
 #include "lamina/infer/evaluate.h"
 #include "lamina/infer/load.h"
 
 namespace lamina::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 struct EvalArguments {
   std::vector<std::string> models;
@@ -74,18 +70,6 @@ Reading read_data(const EvalArguments& arguments, const infer::LoadedModel& mode
   return reading;
 }
 
-/// Says on a terminal how far it is.
-std::function<void(int64_t, int64_t)> progress_of(const std::string& what) {
-  if (::isatty(STDERR_FILENO) == 0) return {};
-  return [what, begun = Clock::now()](int64_t done, int64_t all) {
-    const double gone = std::chrono::duration<double>(Clock::now() - begun).count();
-    const double left = gone * static_cast<double>(all - done) / static_cast<double>(std::max<int64_t>(done, 1));
-    std::fprintf(stderr, "\r\033[K%s: %lld of %lld tokens, %.0f s left", what.c_str(), static_cast<long long>(done),
-                 static_cast<long long>(all), left);
-    if (done == all) std::fputs("\r\033[K", stderr);
-  };
-}
-
 /// Bounds 0, 16, 64, 256, … below the context, unless they are given.
 std::vector<int64_t> bounds_of(const EvalArguments& arguments, int64_t context) {
   std::vector<int64_t> bounds = arguments.lengths;
@@ -104,7 +88,7 @@ Row evaluate(const EvalArguments& arguments, const std::string& path, const std:
   const Reading reading = read_data(arguments, model);
   infer::EvaluateOptions options = arguments.options;
   options.lengths = bounds_of(arguments, options.context > 0 ? options.context : model.model->spec().context);
-  options.progress = progress_of(str(path, " ", weights));
+  options.progress = progress_of(str(path, " ", weights), count_of_tokens);
   return {path, weights, infer::evaluate(*model.model, reading.ids, options), reading.bytes};
 }
 

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -8,6 +6,7 @@
 #include "lamina/base/files.h"
 #include "lamina/base/mapped_file.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/progress_line.h"
 #include "lamina/text/load.h"
 #include "lamina/text/simple.h"
 #include "lamina/text/train_bpe.h"
@@ -29,17 +28,6 @@ struct TrainTokenizerArguments {
   bool force = false;
 };
 
-/// A percentage that counts up on a terminal, nothing elsewhere.
-std::function<void(int64_t, int64_t)> progress() {
-  if (::isatty(STDERR_FILENO) == 0) return {};
-  return [last = int64_t{-1}](int64_t done, int64_t total) mutable {
-    const int64_t percent = total > 0 ? 100 * done / total : 100;
-    if (percent == last) return;
-    last = percent;
-    std::fprintf(stderr, "\rlearning tokens %3d %%%s", static_cast<int>(percent), done == total ? "\n" : "");
-  };
-}
-
 std::unique_ptr<text::Tokenizer> train(const TrainTokenizerArguments& arguments,
                                        const std::vector<std::string_view>& corpora) {
   std::vector<std::string> specials = arguments.specials;
@@ -47,7 +35,8 @@ std::unique_ptr<text::Tokenizer> train(const TrainTokenizerArguments& arguments,
   if (arguments.kind == "byte") return text::byte_tokenizer(specials);
   if (arguments.kind == "char") return text::character_tokenizer(corpora, {arguments.unknown, specials});
   LAMINA_CHECK(arguments.kind == "bpe", "--kind ", arguments.kind, ": expected bpe, char or byte");
-  return text::train_bpe(corpora, {arguments.vocab_size, arguments.pattern, specials, progress()});
+  return text::train_bpe(corpora,
+                         {arguments.vocab_size, arguments.pattern, specials, progress_of("learning", count_of_tokens)});
 }
 
 /// A name that ends in .json is that file, another a folder for tokenizer.json and tokenizer_config.json.

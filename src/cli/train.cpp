@@ -1,7 +1,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -9,6 +8,7 @@
 #include "lamina/arch/count.h"
 #include "lamina/arch/plan.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/progress_line.h"
 #include "lamina/cli/sgemm_peak.h"
 #include "lamina/cli/train_screen.h"
 #include "lamina/train/memory.h"
@@ -78,20 +78,6 @@ train::Recipe load(const TrainArguments& arguments) {
   return train::load_recipe(arguments.recipe, changes);
 }
 
-/// Where a text's encoding is, on a terminal; nothing elsewhere.
-data::PrepareWatch show_preparation() {
-  if (::isatty(STDERR_FILENO) == 0) return {};
-  return [last = std::chrono::steady_clock::time_point()](const data::PrepareProgress& progress) mutable {
-    const bool done = progress.bytes >= progress.bytes_total;
-    const auto now = std::chrono::steady_clock::now();
-    if (!done && now - last < std::chrono::milliseconds(100)) return;
-    last = now;
-    if (done) return static_cast<void>(std::fputs("\r\033[K", stderr));
-    std::fprintf(stderr, "\r\033[K%s: %.0f of %.0f MB", progress.stage, static_cast<double>(progress.bytes) / 1e6,
-                 static_cast<double>(progress.bytes_total) / 1e6);
-  };
-}
-
 /// The folder to train in: a new one, or the one to go on with.
 std::string prepare(const TrainArguments& arguments) {
   if (arguments.resuming) {
@@ -108,7 +94,7 @@ std::string prepare(const TrainArguments& arguments) {
                         [&](const train::Recipe& recipe) {
                           if (!arguments.any_memory) train::check_memory(recipe);
                         },
-                    .watch = show_preparation()});
+                    .watch = progress_of_preparation()});
   return folder;
 }
 

@@ -1,6 +1,5 @@
 #include "lamina/cli/train_screen.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -8,6 +7,7 @@
 #include <utility>
 
 #include "lamina/arch/plan.h"
+#include "lamina/cli/progress_line.h"
 
 namespace lamina::cli {
 namespace {
@@ -20,20 +20,6 @@ std::string format(const char* pattern, Args... args) {
   char buffer[256];
   std::snprintf(buffer, sizeof buffer, pattern, args...);
   return buffer;
-}
-
-/// 45 s, 3:20, 2:05:00.
-std::string duration(double seconds) {
-  const auto whole = static_cast<long long>(std::lround(std::max(0.0, seconds)));
-  if (whole < 60) return format("%lld s", whole);
-  if (whole < 3600) return format("%lld:%02lld", whole / 60, whole % 60);
-  return format("%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
-}
-
-size_t terminal_width() {
-  winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20) return 100;
-  return size.ws_col;
 }
 
 }  // namespace
@@ -83,7 +69,7 @@ void TrainScreen::update(const train::UpdateReport& report) {
   if (!last && drawn_at_ > 0 && now - drawn_at_ < kBetweenDrawings) return;
   drawn_at_ = now;
   clear();
-  std::fputs(line(report, terminal_width() - 1).c_str(), stdout);
+  std::fputs(line(report, terminal_width(STDOUT_FILENO) - 1).c_str(), stdout);
   std::fflush(stdout);
 }
 
