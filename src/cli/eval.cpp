@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -38,12 +37,6 @@ struct Row {
   int64_t bytes = 0;
 };
 
-/// A text goes through the tokenizer; anything else must be a token file.
-bool is_token_file(const std::string& path) {
-  const std::string extension = std::filesystem::path(path).extension().string();
-  return extension == ".bin" || extension == ".tokens";
-}
-
 Reading read_tokens(const EvalArguments& arguments, const infer::LoadedModel& model) {
   const data::TokenFile file = data::TokenFile::open(arguments.data);
   std::vector<int64_t> ids(
@@ -58,7 +51,7 @@ Reading read_tokens(const EvalArguments& arguments, const infer::LoadedModel& mo
 }
 
 Reading read_data(const EvalArguments& arguments, const infer::LoadedModel& model) {
-  if (is_token_file(arguments.data)) return read_tokens(arguments, model);
+  if (data::is_token_file(arguments.data)) return read_tokens(arguments, model);
   const text::Tokenizer& tokenizer = infer::require_tokenizer(model);
   Reading reading;
   reading.ids = infer::prompt_ids(tokenizer, read_text(arguments.data));

@@ -31,6 +31,8 @@ void widen(const std::byte* from, std::span<int64_t> out) {
 
 }  // namespace
 
+bool is_token_file(std::string_view path) { return path.ends_with(".bin") || path.ends_with(".tokens"); }
+
 TokenFile TokenFile::open(const std::string& path) { return parse(map_file(path, "a token file"), path); }
 
 TokenFile TokenFile::parse(const MappedFile& file, const std::string& name) {

@@ -3,10 +3,14 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "lamina/base/mapped_file.h"
 
 namespace lamina::data {
+
+/// Whether a name is that of a token file (.bin, .tokens); any other is a text's, which a tokenizer must read first.
+bool is_token_file(std::string_view path);
 
 /// A corpus as numbers, read where it lies: nothing is copied until it is asked for, so a file may be larger than
 /// memory. Three formats, told apart by how the file begins:

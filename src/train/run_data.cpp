@@ -24,8 +24,6 @@ void check_target(const std::string& folder, bool force) {
                "), choose another folder (--run), or replace it (--force)");
 }
 
-bool is_token_file(const std::string& path) { return path.ends_with(".bin"); }
-
 data::TokenFile open_tokens(const std::string& path, const char* key) {
   LAMINA_CHECK(fs::exists(path), path, ": the run's ", key, " is not there; put it back, or start a run with another");
   return data::TokenFile::open(path);
@@ -66,8 +64,8 @@ Tokens from_token_files(const Recipe& recipe) {
   Tokens tokens;
   tokens.vocab_size = open_tokens(recipe.data.train, "data.train").vocab_size();
   if (!recipe.data.validation.empty()) {
-    LAMINA_CHECK(is_token_file(recipe.data.validation), recipe.data.validation,
-                 ": data.train is a token file, so this must be one too (.bin)");
+    LAMINA_CHECK(data::is_token_file(recipe.data.validation), recipe.data.validation,
+                 ": data.train is a token file, so this must be one too (.bin, .tokens)");
     const data::TokenFile validation = open_tokens(recipe.data.validation, "data.validation");
     tokens.vocab_size = std::max(tokens.vocab_size, validation.vocab_size());
   }
@@ -129,8 +127,9 @@ void start_run(const std::string& folder, const Recipe& recipe, const StartOptio
   if (!parent.empty()) fs::create_directories(parent, unmade);
   clear_leftovers(folder);
   NewFolder target(folder, /*replace=*/true);
-  const Tokens tokens = is_token_file(settled.data.train) ? from_token_files(settled)
-                                                          : from_text(settled, target.path("data"), options.watch);
+  const Tokens tokens = data::is_token_file(settled.data.train)
+                            ? from_token_files(settled)
+                            : from_text(settled, target.path("data"), options.watch);
   const Recipe resolved = resolve_recipe(settled, tokens.vocab_size, "recipe");
   if (options.approve) options.approve(resolved);
   if (!tokens.tokenizer.empty()) write_text(target.path(kTokenizer), tokens.tokenizer);

@@ -128,6 +128,11 @@ TEST(TokenFile, DamageIsFound) {
   }
 }
 
+TEST(TokenFile, IsToldFromATextByItsName) {
+  for (const char* name : {"train.bin", "a/b.tokens"}) EXPECT_TRUE(data::is_token_file(name)) << name;
+  for (const char* name : {"a.txt", "a.bin/b", "bin", ""}) EXPECT_FALSE(data::is_token_file(name)) << name;
+}
+
 TEST(TokenFile, WrongUseIsAnError) {
   const TemporaryFolder folder;
   const TokenFile file = counting_file(folder / "a.bin", {3, 4});
