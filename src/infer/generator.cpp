@@ -19,8 +19,6 @@ struct Row {
 /// Where padding would make the batch this much larger, prompts are read one by one.
 constexpr double kPaddingWorth = 1.25;
 
-const Device& device_of(const nn::Model& model) { return model.device(); }
-
 void check_prompt(const std::vector<TokenId>& ids, size_t index, int64_t vocab, int64_t context) {
   LAMINA_CHECK(!ids.empty(), "generate: prompt ", index,
                " has no tokens; give some text, or a tokenizer that begins with a token of its own");
@@ -81,7 +79,7 @@ class Batch {
       std::copy(from.end() - counts[static_cast<size_t>(i)], from.end(), ids.begin() + i * width);
     }
     return model_
-        .cached_logits(Tensor::from(ids, {n, width}, device_of(model_)), cache, {.counts = counts, .last_only = true})
+        .cached_logits(Tensor::from(ids, {n, width}, model_.device()), cache, {.counts = counts, .last_only = true})
         .to_vector<float>();
   }
 
@@ -90,7 +88,7 @@ class Batch {
     for (const Row& row : rows_) {
       const auto length = static_cast<int64_t>(row.ids.size());
       const std::vector<int64_t> ids(row.ids.begin(), row.ids.end());
-      const Tensor all = model_.logits(Tensor::from(ids, {1, length}, device_of(model_)));
+      const Tensor all = model_.logits(Tensor::from(ids, {1, length}, model_.device()));
       const std::vector<float> last = all.slice(1, length - 1, 1).to_vector<float>();
       logits.insert(logits.end(), last.begin(), last.end());
     }
