@@ -1,5 +1,6 @@
 #include "lamina/ops/activation/gated_activation.h"
 
+#include "ops/activation_oracle.h"
 #include "support/op_case.h"
 
 namespace lamina::testing {
@@ -7,20 +8,16 @@ namespace {
 
 using ops::Gate;
 
-template <class S>
-S gate_oracle(Gate gate, const S& x) {
-  using std::erf;
-  using std::exp;
-  using std::tanh;
+ops::Activation activation_of(Gate gate) {
+  using ops::Activation;
   switch (gate) {
-    case Gate::glu: return S(1) / (S(1) + exp(-x));
-    case Gate::reglu: return x > S(0) ? x : S(0);
-    case Gate::geglu: return S(0.5) * x * (S(1) + erf(x * S(0.70710678118654752)));
-    case Gate::geglu_tanh: return S(0.5) * x * (S(1) + tanh(S(0.79788456080286536) * (x + S(0.044715) * x * x * x)));
-    case Gate::swiglu: return x / (S(1) + exp(-x));
-    case Gate::liglu: return x;
+    case Gate::glu: return Activation::sigmoid;
+    case Gate::reglu: return Activation::relu;
+    case Gate::geglu: return Activation::gelu;
+    case Gate::geglu_tanh: return Activation::gelu_tanh;
+    case Gate::swiglu: return Activation::silu;
+    default: return Activation::none;
   }
-  return x;
 }
 
 struct GatedActivationCase {
@@ -73,7 +70,7 @@ struct GatedActivationCase {
       if (gate > limit) gate = limit;
       if (up > limit) up = limit;
       if (up < -limit) up = -limit;
-      out[j] = gate_oracle(p.gate, alpha * gate) / alpha * (up + S(p.options.up_offset));
+      out[j] = activation_oracle(activation_of(p.gate), alpha * gate) / alpha * (up + S(p.options.up_offset));
     }
     return {out};
   }

@@ -1,33 +1,12 @@
 #include "lamina/ops/linear/linear.h"
 
+#include "ops/linear_oracle.h"
 #include "support/op_case.h"
 
 namespace lamina::testing {
 namespace {
 
 using ops::Activation;
-
-template <class S>
-S activated(Activation kind, const S& z) {
-  using std::erf;
-  using std::exp;
-  using std::expm1;
-  using std::tanh;
-  const S zero = 0;
-  switch (kind) {
-    case Activation::relu: return z > zero ? z : zero;
-    case Activation::gelu: return S(0.5) * z * (S(1) + erf(z * S(0.70710678118654752)));
-    case Activation::gelu_tanh:
-      return S(0.5) * z * (S(1) + tanh(S(0.79788456080286536) * (z + S(0.044715) * z * z * z)));
-    case Activation::silu: return z / (S(1) + exp(-z));
-    case Activation::elu: return z > zero ? z : expm1(z);
-    case Activation::selu: return S(1.0507009873554804934) * (z > zero ? z : S(1.6732632423543772848) * expm1(z));
-    case Activation::relu2: return z > zero ? z * z : zero;
-    case Activation::sigmoid: return S(1) / (S(1) + exp(-z));
-    case Activation::tanh: return tanh(z);
-    default: return z;
-  }
-}
 
 struct LinearCase {
   static constexpr const char* name = "linear";
@@ -74,19 +53,7 @@ struct LinearCase {
   }
   template <class S>
   static Arrays<S> oracle(const Params& p, const Arrays<S>& in) {
-    Shape shape = p.shape;
-    const int64_t width = shape[-1];
-    shape[-1] = p.out;
-    Array<S> y(shape);
-    for (int64_t i = 0; i < p.shape.rows(); ++i) {
-      for (int64_t j = 0; j < p.out; ++j) {
-        S sum = 0;
-        for (int64_t l = 0; l < width; ++l) sum += in[0][i * width + l] * in[1][j * width + l];
-        if (p.bias) sum += in[2][j];
-        y[i * p.out + j] = activated(p.activation, sum);
-      }
-    }
-    return {y};
+    return {linear_oracle(in[0], in[1], in[2], p.activation)};
   }
 };
 LAMINA_OP_CASE(LinearCase);

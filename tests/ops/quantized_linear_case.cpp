@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ops/linear_oracle.h"
 #include "support/op_case.h"
 
 namespace lamina::testing {
@@ -80,22 +81,7 @@ struct QuantizedLinearCase {
   }
   template <class S>
   static Arrays<S> oracle(const Params& p, const Arrays<S>& in) {
-    using std::exp;
-    Shape shape = p.shape;
-    const int64_t width = shape[-1];
-    shape[-1] = p.out;
-    Array<S> y(shape);
-    for (int64_t i = 0; i < p.shape.rows(); ++i) {
-      for (int64_t j = 0; j < p.out; ++j) {
-        S sum = 0;
-        for (int64_t l = 0; l < width; ++l) sum += in[0][i * width + l] * in[1][j * width + l];
-        if (p.bias) sum += in[2][j];
-        if (p.activation == Activation::relu) sum = sum > S(0) ? sum : S(0);
-        if (p.activation == Activation::silu) sum = sum / (S(1) + exp(-sum));
-        y[i * p.out + j] = sum;
-      }
-    }
-    return {y};
+    return {linear_oracle(in[0], in[1], in[2], p.activation)};
   }
 };
 LAMINA_OP_CASE(QuantizedLinearCase);
