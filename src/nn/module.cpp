@@ -1,7 +1,6 @@
 #include "lamina/nn/module.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "lamina/autograd/tape.h"
@@ -99,6 +98,16 @@ StateDict Module::named_parameters() const {
   StateDict found;
   visit([&](const std::string& name, Role role, Tensor& tensor) {
     if (role == Role::parameter) found.emplace_back(name, tensor);
+  });
+  return found;
+}
+
+std::map<std::string, std::vector<int64_t>> Module::joined_rows() const {
+  std::map<std::string, std::vector<int64_t>> found;
+  visit_slots("", [&](const std::string& prefix, const Slot& slot) {
+    if (slot.joined == nullptr || !slot.joined->joined()) return;
+    std::vector<int64_t>& rows = found[prefix + slot.name];
+    for (const JoinedTensor::Part& part : slot.joined->layout) rows.push_back(part.rows);
   });
   return found;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,6 +56,8 @@ class Module {
   /// (tied weights) comes twice here and once in parameters(). A joined parameter is one tensor, under its joint name,
   /// unless it is apart.
   StateDict named_parameters() const;
+  /// Of every parameter that is joined, by its name there: the rows of its parts.
+  std::map<std::string, std::vector<int64_t>> joined_rows() const;
   std::vector<Tensor> parameters() const;
   /// All buffers, persistent or not.
   StateDict named_buffers() const;

@@ -1,6 +1,5 @@
 #include "lamina/train/optimizer.h"
 
-#include <map>
 #include <set>
 
 namespace lamina::train {
@@ -48,6 +47,8 @@ Optimizer::Optimizer(std::vector<ParamGroup> groups, MomentNames moment_names) :
                      " are the same memory; give a tied parameter once");
       }
       Parameter parameter{.name = named.name, .param = param, .group = g};
+      const auto parts = groups_[g].parts.find(named.name);
+      if (parts != groups_[g].parts.end()) parameter.parts = parts->second;
       const DType wide = accumulation_type(param.dtype());
       if (size_of(param.dtype()) == 2) parameter.master = param.detach().to(wide);
       for (const std::string& moment : moment_names(param, groups_[g])) {
@@ -134,7 +135,7 @@ std::vector<std::string> adamw_moments(const Tensor& /*param*/, const ParamGroup
 std::vector<std::string> sgd_moments(const Tensor& /*param*/, const ParamGroup& /*group*/) { return {"momentum"}; }
 std::vector<std::string> no_moments(const Tensor& /*param*/, const ParamGroup& /*group*/) { return {}; }
 std::vector<std::string> muon_moments(const Tensor& param, const ParamGroup& group) {
-  if (param.rank() == 2 && group.orthogonalize) return {"momentum"};
+  if (param.rank() >= 2 && group.orthogonalize) return {"momentum"};
   return {"m", "v"};
 }
 
@@ -176,7 +177,7 @@ void Muon::apply(const std::vector<Update>& updates) {
   std::vector<ops::AdamWSlot> rest;
   for (const Update& update : updates) {
     if (update.parameter->moments.size() == 1) {
-      matrices.push_back({update.slot, update.parameter->moments[0].tensor});
+      matrices.push_back({update.slot, update.parameter->moments[0].tensor, update.parameter->parts});
     } else {
       rest.push_back(adamw_slot(update));
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@ struct ParamGroup {
   double weight_decay = 0.0;
   /// Muon only: false sends matrices that are no linear maps, such as embeddings, to AdamW.
   bool orthogonalize = true;
+  /// Muon only: the rows of the matrices joined in a parameter, by its name (nn::Module::joined_rows()).
+  std::map<std::string, std::vector<int64_t>> parts = {};
 };
 
 /// Owns the state of every parameter: moments, update counts, and an f32 master copy for bf16 and f16 parameters.
@@ -61,6 +64,7 @@ class Optimizer {
     size_t group = 0;
     int64_t updates = 0;
     std::vector<NamedTensor> moments;
+    std::vector<int64_t> parts;
   };
   /// A parameter to update now; `slot` is filled in.
   struct Update {
@@ -97,7 +101,7 @@ class Sgd final : public Optimizer {
   ops::SgdOptions options_;
 };
 
-/// Muon for matrices, AdamW for everything else.
+/// Muon for matrices, each of those that are joined in one parameter by itself; AdamW for everything else.
 class Muon final : public Optimizer {
  public:
   explicit Muon(std::vector<ParamGroup> groups, const ops::MuonOptions& options = {},

@@ -285,6 +285,48 @@ TEST(muon, UpdateIsNearlyOrthogonal) {
   }
 }
 
+/// A parameter of several matrices moves as they would apart, to the bit.
+TEST(muon, PartsMoveAsIfTheyWereApart) {
+  const Device device = Device::cpu(2);
+  struct Case {
+    Shape shape;
+    std::vector<int64_t> parts;
+  };
+  for (const Case& c : {Case{{9, 5}, {2, 4, 0, 3}}, Case{{2, 7, 5}, {3, 4}}, Case{{3, 4, 6}, {}}}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      std::vector<Subject> joined = make_subjects({c.shape}, {dtype, dtype, dtype == DType::bf16}, device);
+      new_gradients(joined, {dtype, dtype, false}, 1);
+      const int64_t rows = c.shape.rows();
+      const auto copy = [&](const Tensor& whole, int64_t begin, int64_t count) {
+        return whole.defined() ? whole.reshape({rows, c.shape[-1]}).slice(0, begin, count).clone() : Tensor();
+      };
+      const std::vector<int64_t> parts = c.parts.empty() ? std::vector<int64_t>{c.shape[-2]} : c.parts;
+      std::vector<ops::MuonSlot> slots;
+      const ops::ParamSlot& all = joined[0].slot;
+      for (int64_t begin = 0; begin < rows;) {
+        for (const int64_t count : parts) {
+          slots.push_back({{copy(all.param, begin, count), copy(all.grad, begin, count), copy(all.master, begin, count),
+                            all.lr, all.weight_decay},
+                           copy(joined[0].m, begin, count)});
+          begin += count;
+        }
+      }
+      for (int step = 0; step < 2; ++step) {
+        ops::muon({{all, joined[0].m, c.parts}});
+        ops::muon(slots);
+      }
+      std::vector<double> expected;
+      std::vector<double> momentum;
+      for (const ops::MuonSlot& slot : slots) {
+        append(expected, slot.param.to_vector<double>());
+        append(momentum, slot.momentum.to_vector<double>());
+      }
+      EXPECT_EQ(all.param.to_vector<double>(), expected) << c.shape << " " << dtype;
+      EXPECT_EQ(joined[0].m.to_vector<double>(), momentum) << c.shape << " " << dtype;
+    }
+  }
+}
+
 TEST(muon, AZeroGradientMovesNothing) {
   const Device device = Device::cpu();
   for (const double eps : {0.0, 1e-7}) {
@@ -394,6 +436,9 @@ TEST(optim, RefusesTensorsThatDoNotFit) {
   refuse([](auto& s) { s.grad = s.grad.to(Device::meta()); }, "is on meta");
   ops::MuonSlot slot{{t.reshape({6}), t.reshape({6}), Tensor()}, t.clone().reshape({6})};
   expect_error([&] { ops::muon({slot}, {}); }, "expected a matrix");
+  expect_error([&] { ops::muon({{{t, t, Tensor()}, t.clone(), {1}}}, {}); }, "have 1 rows, it is [2,3]");
+  expect_error([&] { ops::muon({{{t, t, Tensor()}, t.clone(), {1, 2}}}, {}); }, "has 2 rows, 1 are left");
+  expect_error([&] { ops::muon({{{t, t, Tensor()}, t.clone(), {-1, 3}}}, {}); }, "has -1 rows");
   ops::MuonSlot bad{{t, Tensor::full({2, 3}, NAN, DType::f32, device), Tensor()}, t.clone()};
   expect_error([&] { ops::muon({bad}, {}); }, "not finite");
 }

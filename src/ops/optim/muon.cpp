@@ -1,5 +1,6 @@
 #include "lamina/ops/optim/muon.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "lamina/ops/launch.h"
@@ -24,6 +25,49 @@ Work work_of(const Tensor& param, const MuonOptions& options) {
   const int64_t small = std::min(param.dim(0), param.dim(1));
   const int64_t products = options.steps * (4 * n * small + 2 * small * small * small);
   return {products + 10 * n, 4 * n * options.steps * 4};
+}
+
+void check_matrices(size_t index, const MuonSlot& slot) {
+  LAMINA_CHECK(slot.param.rank() >= 2, "muon: parameter ", index, " is ", slot.param.shape(),
+               "; expected a matrix or several; update other parameters with adamw");
+  if (slot.parts.empty()) return;
+  int64_t rows = 0;
+  for (const int64_t part : slot.parts) {
+    LAMINA_CHECK(part >= 0 && part <= slot.param.dim(-2) - rows, "muon: a part of parameter ", index, " has ", part,
+                 " rows, ", slot.param.dim(-2) - rows, " are left of ", slot.param.shape());
+    rows += part;
+  }
+  LAMINA_CHECK(rows == slot.param.dim(-2), "muon: the parts of parameter ", index, " have ", rows, " rows, it is ",
+               slot.param.shape(), "; give the rows of every matrix in it");
+}
+
+/// Each matrix of a parameter that has elements, as a parameter of its own.
+std::vector<MuonSlot> matrices_of(const MuonSlot& slot) {
+  const Shape all{slot.param.shape().rows(), slot.param.dim(-1)};
+  const std::vector<int64_t> parts = slot.parts.empty() ? std::vector<int64_t>{slot.param.dim(-2)} : slot.parts;
+  std::vector<MuonSlot> matrices;
+  for (int64_t begin = 0; begin < all[0];) {
+    for (const int64_t rows : parts) {
+      const auto part = [&](const Tensor& tensor) {
+        return tensor.defined() ? tensor.detach().reshape(all).slice(0, begin, rows) : tensor;
+      };
+      if (rows > 0) {
+        matrices.push_back(
+            {{part(slot.param), part(slot.grad), part(slot.master), slot.lr, slot.weight_decay}, part(slot.momentum)});
+      }
+      begin += rows;
+    }
+  }
+  return matrices;
+}
+
+void update_matrix(const MuonSlot& slot, const MuonOptions& options) {
+  const Device& device = slot.param.device();
+  MuonMatrix args{slot, Tensor::empty(slot.param.shape(), accumulation_type(slot.param.dtype()), device), options};
+  LAMINA_LAUNCH(device, (Work{0, 3 * args.update.nbytes() + slot.grad.nbytes()}), muon_momentum, args);
+  LAMINA_LAUNCH(device, work_of(slot.param, options), muon_orthogonalize, args);
+  LAMINA_LAUNCH(device, (Work{0, slot_bytes(slot, 0)}), muon_apply, args,
+                slot.lr * scale_of(slot.param, options.scale));
 }
 
 /// Newton–Schulz on x [rows, cols]; A is the smaller of X·Xᵀ and Xᵀ·X. a·X + (b·A + c·A²)·X is computed as one product
@@ -103,19 +147,13 @@ void muon(std::vector<MuonSlot> slots, const MuonOptions& options) {
     check_slot("muon", i, slots[i]);
     check_slot_state("muon", i, "momentum", slots[i].momentum, slots[i]);
     check_same_device("muon", {slots[0].param, slots[i].param});
-    LAMINA_CHECK(slots[i].param.rank() == 2, "muon: parameter ", i, " is ", slots[i].param.shape(),
-                 "; expected a matrix; update other parameters with adamw");
+    check_matrices(i, slots[i]);
   }
   for (const MuonSlot& slot : slots) {
     mark_slot_written("muon", slot);
     slot.momentum.mark_written("muon");
     if (slot.param.numel() == 0) continue;
-    const Device& device = slot.param.device();
-    MuonMatrix args{slot, Tensor::empty(slot.param.shape(), accumulation_type(slot.param.dtype()), device), options};
-    LAMINA_LAUNCH(device, (Work{0, 3 * args.update.nbytes() + slot.grad.nbytes()}), muon_momentum, args);
-    LAMINA_LAUNCH(device, work_of(slot.param, options), muon_orthogonalize, args);
-    LAMINA_LAUNCH(device, (Work{0, slot_bytes(slot, 0)}), muon_apply, args,
-                  slot.lr * scale_of(slot.param, options.scale));
+    for (const MuonSlot& matrix : matrices_of(slot)) update_matrix(matrix, options);
   }
 }
 

@@ -22,12 +22,15 @@ struct MuonOptions {
 
 struct MuonSlot : ParamSlot {
   Tensor momentum;  ///< f32 (f64 for f64), zeros at first; written
+  /// Rows of the matrices that lie one behind another in each [rows, cols] of param; empty: it is one.
+  std::vector<int64_t> parts = {};
 };
 
-/// One step of momentum whose update is orthogonalised, for parameters of rank 2 [rows, cols]:
+/// One step of momentum whose update is orthogonalised, for matrices [rows, cols]:
 ///   b ← b + (1 − momentum) · (g − b)         u = nesterov ? g + momentum · (b − g) : b
 ///   X = u / max(‖u‖, eps), then `steps` times  A = X·Xᵀ,  X ← 3.4445·X + (−4.7750·A + 2.0315·A²)·X
 ///   p ← p · (1 − lr · weight_decay) − lr · scale · X
+/// A parameter [..., rows, cols] is many, each with an update and a scale of its own, as if they had never been joined.
 /// Where rows > cols, A = Xᵀ·X stands on the right: the smaller square, the same result. The iteration takes all
 /// singular values close to one (0.7 to 1.2). Products and sums in f32 (f64 for f64), the norm in f64. Jordan et al.
 /// 2024, https://kellerjordan.github.io/posts/muon; Liu et al. 2025, arXiv:2502.16982 for the second scale.
