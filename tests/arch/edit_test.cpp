@@ -6,6 +6,7 @@
 
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
+#include "support/error_of.h"
 
 namespace lamina::arch {
 namespace {
@@ -15,12 +16,7 @@ ArchSpec changed(const std::string& preset, const std::vector<std::string>& assi
 }
 
 std::string message_of(const std::string& preset, const std::vector<std::string>& assignments) {
-  try {
-    changed(preset, assignments);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return testing::error_of([&] { changed(preset, assignments); });
 }
 
 const Block& first_block(const ArchSpec& spec) { return spec.layers[0].pattern[0]; }

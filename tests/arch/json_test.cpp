@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lamina/arch/presets.h"
+#include "support/error_of.h"
 
 namespace lamina::arch {
 namespace {
@@ -19,12 +20,7 @@ std::vector<Problem> problems_of(const std::string& text) {
 }
 
 std::string message_of(const std::string& text) {
-  try {
-    read_spec(text, "mine");
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return testing::error_of([&] { read_spec(text, "mine"); });
 }
 
 TEST(ReadSpec, everyProblemIsReportedWithItsPathAndTheNearestKey) {

@@ -8,6 +8,7 @@
 #include "lamina/arch/count.h"
 #include "lamina/arch/edit.h"
 #include "lamina/arch/resolve.h"
+#include "support/error_of.h"
 
 namespace lamina::arch {
 namespace {
@@ -106,14 +107,7 @@ TEST(Presets, parametersAreThePublishedNumbers) {
 }
 
 TEST(Presets, aDerivedFileSaysWhatIsWrongWithIt) {
-  const auto message = [](const std::string& text) {
-    try {
-      read_arch(text, "mine");
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
+  const auto message = [](const std::string& text) { return testing::error_of([&] { read_arch(text, "mine"); }); };
   EXPECT_NE(message(R"({"base": "gpt3"})").find("did you mean gpt2?"), std::string::npos);
   EXPECT_NE(message(R"({"base": 3})").find("expected the name of a preset"), std::string::npos);
   const std::string both = message(R"({"base": "gpt2", "set": {"d_mode": 3, "positio.theta": 1}, "d_model": 4})");
@@ -126,12 +120,7 @@ TEST(Presets, aDerivedFileSaysWhatIsWrongWithIt) {
 TEST(Presets, namesAreSortedAndUnknownOnesGetASuggestion) {
   const std::vector<std::string> names = preset_names();
   EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
-  try {
-    load_arch("lama-7b");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("did you mean llama-7b?"), std::string::npos) << error.what();
-  }
+  testing::expect_error([] { load_arch("lama-7b"); }, "did you mean llama-7b?");
   EXPECT_THROW(load_arch("no/such/file.json"), Error);
   EXPECT_THROW(load_arch("/"), Error);
 }

@@ -10,12 +10,6 @@
 namespace lamina::testing {
 namespace {
 
-#define EXPECT_ERROR(statement, part)                                                                \
-  do {                                                                                               \
-    const std::string message = error_of([&] { statement; });                                        \
-    EXPECT_NE(message.find(part), std::string::npos) << "expected '" << part << "' in: " << message; \
-  } while (false)
-
 Tensor random_tensor(const Shape& shape, DType dtype, const Device& device, uint64_t seed = 1) {
   Tensor tensor = Tensor::empty(shape, dtype, device);
   nn::init_normal(tensor, 0.0, 1.0, seed);
@@ -24,14 +18,14 @@ Tensor random_tensor(const Shape& shape, DType dtype, const Device& device, uint
 
 TEST(GroupRMSNorm, SizesAndOptionsAreChecked) {
   const Device device = Device::cpu(1);
-  EXPECT_ERROR(nn::GroupRMSNorm(10, 4, device), "group_size 4 does not divide hidden_size 10");
-  EXPECT_ERROR(nn::GroupRMSNorm(10, 0, device), "group_size 0");
-  EXPECT_ERROR(nn::GroupRMSNorm(0, 1, device), "hidden_size 0");
-  EXPECT_ERROR(nn::GroupRMSNorm(4, 4, device, {.eps = -1}), "eps is -1");
-  EXPECT_ERROR(nn::GroupRMSNorm(4, 4, device, {.init_low = 2, .init_high = 1}), "range");
-  EXPECT_ERROR(nn::GroupRMSNorm(4, 4, device, {.dtype = DType::i32}), "floating");
+  expect_error([&] { nn::GroupRMSNorm(10, 4, device); }, "group_size 4 does not divide hidden_size 10");
+  expect_error([&] { nn::GroupRMSNorm(10, 0, device); }, "group_size 0");
+  expect_error([&] { nn::GroupRMSNorm(0, 1, device); }, "hidden_size 0");
+  expect_error([&] { nn::GroupRMSNorm(4, 4, device, {.eps = -1}); }, "eps is -1");
+  expect_error([&] { nn::GroupRMSNorm(4, 4, device, {.init_low = 2, .init_high = 1}); }, "range");
+  expect_error([&] { nn::GroupRMSNorm(4, 4, device, {.dtype = DType::i32}); }, "floating");
   const nn::GroupRMSNorm norm(8, 4, device);
-  EXPECT_ERROR(norm.forward(random_tensor({2, 3, 6}, DType::f32, device)), "8");
+  expect_error([&] { norm.forward(random_tensor({2, 3, 6}, DType::f32, device)); }, "8");
 }
 
 TEST(GroupRMSNorm, OutputHasTheInputsTypeAndTheWeightKeepsItsOwn) {
@@ -57,13 +51,13 @@ TEST(VocabEmbedding, AnIdOutsideTheVocabularyIsNamedWithItsPosition) {
   const Device device = Device::cpu(1);
   const nn::VocabEmbedding embedding(10, 4, device);
   const auto ids = [&](int64_t bad) { return Tensor::from<int64_t>({1, 2, 3, 4, bad, 6}, {2, 3}, device); };
-  EXPECT_ERROR(embedding.forward(ids(10)), "id at position [1,1] is 10");
-  EXPECT_ERROR(embedding.forward(ids(-1)), "id at position [1,1] is -1");
-  EXPECT_ERROR(embedding.forward(ids(INT64_MIN)), "[1,1]");
-  EXPECT_ERROR(embedding.forward(ids(0).to(DType::f32)), "ids is f32");
-  EXPECT_ERROR(embedding.forward(Tensor()), "undefined");
-  EXPECT_ERROR(nn::VocabEmbedding(0, 4, device), "vocab is 0");
-  EXPECT_ERROR(nn::VocabEmbedding(4, 4, device, {.init_std = -1}), "deviation");
+  expect_error([&] { embedding.forward(ids(10)); }, "id at position [1,1] is 10");
+  expect_error([&] { embedding.forward(ids(-1)); }, "id at position [1,1] is -1");
+  expect_error([&] { embedding.forward(ids(INT64_MIN)); }, "[1,1]");
+  expect_error([&] { embedding.forward(ids(0).to(DType::f32)); }, "ids is f32");
+  expect_error([&] { embedding.forward(Tensor()); }, "undefined");
+  expect_error([&] { nn::VocabEmbedding(0, 4, device); }, "vocab is 0");
+  expect_error([&] { nn::VocabEmbedding(4, 4, device, {.init_std = -1}); }, "deviation");
 }
 
 TEST(VocabEmbedding, IdsAreLeftAsTheyAre) {
@@ -103,11 +97,11 @@ TEST(ParallelVocabEmbedding, TheSumOverRanksIsTheWholeEmbeddingForwardAndBackwar
 
 TEST(ParallelVocabEmbedding, RanksAndIdsAreChecked) {
   const Device device = Device::cpu(1);
-  EXPECT_ERROR(nn::ParallelVocabEmbedding(10, 4, 0, 3, device), "world_size 3 does not divide vocab 10");
-  EXPECT_ERROR(nn::ParallelVocabEmbedding(9, 4, 3, 3, device), "rank 3 of 3");
-  EXPECT_ERROR(nn::ParallelVocabEmbedding(9, 4, 0, 0, device), "rank 0 of 0");
+  expect_error([&] { nn::ParallelVocabEmbedding(10, 4, 0, 3, device); }, "world_size 3 does not divide vocab 10");
+  expect_error([&] { nn::ParallelVocabEmbedding(9, 4, 3, 3, device); }, "rank 3 of 3");
+  expect_error([&] { nn::ParallelVocabEmbedding(9, 4, 0, 0, device); }, "rank 0 of 0");
   const nn::ParallelVocabEmbedding part(9, 4, 1, 3, device);
-  EXPECT_ERROR(part.forward(Tensor::from<int64_t>({9}, {1, 1}, device)), "is 9");
+  expect_error([&] { part.forward(Tensor::from<int64_t>({9}, {1, 1}, device)); }, "is 9");
 }
 
 TEST(NTKAwareRoPE, TablesMoveWithTheModuleStayF32AndAreNotSaved) {
@@ -154,16 +148,16 @@ TEST(NTKAwareRoPE, ScoresDependOnTheDistanceOnly) {
 
 TEST(NTKAwareRoPE, ArgumentsAreChecked) {
   const Device device = Device::cpu(1);
-  EXPECT_ERROR(nn::NTKAwareRoPE(7, 8, device), "head_dim is 7");
-  EXPECT_ERROR(nn::NTKAwareRoPE(8, 0, device), "max_seq_len is 0");
-  EXPECT_ERROR(nn::NTKAwareRoPE(8, 8, device, {.ratio = 0}), "ratio 0");
-  EXPECT_ERROR(nn::NTKAwareRoPE(8, 8, device, {.base = 0}), "base is 0");
-  EXPECT_ERROR(nn::NTKAwareRoPE(8, INT64_MAX, device, {.ratio = 2}), "overflows");
+  expect_error([&] { nn::NTKAwareRoPE(7, 8, device); }, "head_dim is 7");
+  expect_error([&] { nn::NTKAwareRoPE(8, 0, device); }, "max_seq_len is 0");
+  expect_error([&] { nn::NTKAwareRoPE(8, 8, device, {.ratio = 0}); }, "ratio 0");
+  expect_error([&] { nn::NTKAwareRoPE(8, 8, device, {.base = 0}); }, "base is 0");
+  expect_error([&] { nn::NTKAwareRoPE(8, INT64_MAX, device, {.ratio = 2}); }, "overflows");
   nn::NTKAwareRoPE rope(8, 8, device);
-  EXPECT_ERROR(rope.forward(random_tensor({1, 4, 2, 6}, DType::f32, device)), "[batch, seq, heads, 8]");
-  EXPECT_ERROR(rope.forward(random_tensor({1, 4, 2, 8}, DType::f32, device), -1), "offset is -1");
-  EXPECT_ERROR(rope.forward(random_tensor({1, 4, 2, 8}, DType::f32, device), INT64_MAX), "offset");
-  EXPECT_ERROR(rope.forward(Tensor()), "NTKAwareRoPE");
+  expect_error([&] { rope.forward(random_tensor({1, 4, 2, 6}, DType::f32, device)); }, "[batch, seq, heads, 8]");
+  expect_error([&] { rope.forward(random_tensor({1, 4, 2, 8}, DType::f32, device), -1); }, "offset is -1");
+  expect_error([&] { rope.forward(random_tensor({1, 4, 2, 8}, DType::f32, device), INT64_MAX); }, "offset");
+  expect_error([&] { rope.forward(Tensor()); }, "NTKAwareRoPE");
 }
 
 TEST(NTKAwareRoPE, TwoDimensionsHaveOneFrequency) {

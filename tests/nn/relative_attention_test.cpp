@@ -1,5 +1,6 @@
 // Relative attention against its formula, every pair of positions spelled out, and its memory of earlier segments.
 #include "support/block_oracle.h"
+#include "support/error_of.h"
 
 namespace lamina::testing {
 namespace {
@@ -134,12 +135,7 @@ TEST(RelativeAttention, GradientsStayInTheSegment) {
 
 TEST(RelativeAttention, OddWidthIsRefused) {
   const auto spec = one_block(5, arch::Attention{.n_heads = 1}, arch::NoFfn{}, arch::TransformerXl{});
-  try {
-    const BlockPart part(spec);
-    FAIL() << "an odd width was taken";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("d_model is 5"), std::string::npos) << error.what();
-  }
+  expect_error([&] { const BlockPart part(spec); }, "d_model is 5");
 }
 
 }  // namespace

@@ -11,10 +11,12 @@
 #include "lamina/ops/attention/attention_decode.h"
 #include "lamina/ops/attention/attention_mask.h"
 #include "lamina/ops/elementwise/reduce.h"
+#include "support/error_of.h"
 
 namespace lamina::ops {
 namespace {
 
+using testing::expect_error;
 using Kind = AttentionPattern::Kind;
 
 Tensor random_tensor(const Shape& shape, const Device& device, uint64_t seed = 1) {
@@ -23,16 +25,6 @@ Tensor random_tensor(const Shape& shape, const Device& device, uint64_t seed = 1
   std::vector<float> values(static_cast<size_t>(shape.numel()));
   for (float& value : values) value = uniform(random);
   return Tensor::from(values, shape, device);
-}
-
-template <class F>
-void expect_error(const F& call, const std::string& part) {
-  try {
-    call();
-    ADD_FAILURE() << "no error; expected one with: " << part;
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
 }
 
 /// Refuses one request, the n-th.

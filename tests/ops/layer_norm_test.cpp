@@ -4,31 +4,26 @@
 
 #include <limits>
 
+#include "support/error_of.h"
+
 namespace lamina::ops {
 namespace {
 
-std::string message(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using testing::error_of;
+using testing::expect_error;
 
 TEST(LayerNorm, SaysWhatIsWrong) {
   const Device device = Device::cpu(1);
   const Tensor x = Tensor::zeros({2, 8}, DType::f32, device);
   const Tensor five = Tensor::zeros({5}, DType::f32, device);
-  EXPECT_EQ(message([&] { layer_norm(x, five); }),
+  EXPECT_EQ(error_of([&] { layer_norm(x, five); }),
             "layer_norm: weight [5] has 5 elements, the last dimension of x [2,8] is 8; load the norm's weight of the "
             "same model or fix d_model");
-  EXPECT_NE(message([&] { layer_norm(x, {}, five); }).find("bias [5] has 5 elements"), std::string::npos);
-  EXPECT_NE(message([&] { layer_norm(x, {}, {}, -1.0); }).find("eps is -1; expected a number >= 0"), std::string::npos);
-  EXPECT_NE(message([&] { layer_norm(x, {}, {}, std::numeric_limits<double>::quiet_NaN()); }).find("eps is nan"),
-            std::string::npos);
-  EXPECT_NE(message([&] { add_layer_norm(x, Tensor()); }).find("residual is undefined"), std::string::npos);
-  EXPECT_NE(message([&] { add_layer_norm(x, five); }).find("residual is [5]; expected [2,8]"), std::string::npos);
+  expect_error([&] { layer_norm(x, {}, five); }, "bias [5] has 5 elements");
+  expect_error([&] { layer_norm(x, {}, {}, -1.0); }, "eps is -1; expected a number >= 0");
+  expect_error([&] { layer_norm(x, {}, {}, std::numeric_limits<double>::quiet_NaN()); }, "eps is nan");
+  expect_error([&] { add_layer_norm(x, Tensor()); }, "residual is undefined");
+  expect_error([&] { add_layer_norm(x, five); }, "residual is [5]; expected [2,8]");
 }
 
 /// The variance is taken around the mean: numbers whose sums are exact give the same bits however far off zero they

@@ -7,6 +7,7 @@
 #include "lamina/ops/moe/grouped_linear.h"
 #include "lamina/ops/moe/route.h"
 #include "lamina/ops/moe/router_loss.h"
+#include "support/error_of.h"
 #include "support/op_run.h"
 
 namespace lamina::testing {
@@ -19,16 +20,6 @@ Tensor numbers(std::vector<double> values, const Shape& shape, DType dtype = DTy
 }
 
 std::vector<int64_t> sequence(std::initializer_list<int64_t> values) { return values; }
-
-template <class F>
-void expect_error(const F& call, const std::string& part) {
-  try {
-    call();
-    FAIL() << "expected an error with: " << part;
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
-}
 
 TEST(RouteTopK, TiesGoToTheLowerIndexAndNanComesLast) {
   const double nan = std::numeric_limits<double>::quiet_NaN();

@@ -9,6 +9,7 @@
 #include "lamina/ops/ssm/s4d.h"
 #include "lamina/ops/ssm/selective_scan.h"
 #include "lamina/ops/ssm/ssd_scan.h"
+#include "support/error_of.h"
 #include "support/op_run.h"
 
 namespace lamina::testing {
@@ -42,16 +43,6 @@ void expect_equal(const Tensor& a, const Tensor& b, int64_t operations) {
   for (const double value : x) largest = std::max(largest, std::abs(value));
   const double allowed = 2 * static_cast<double>(operations) * std::numeric_limits<double>::epsilon() * largest;
   for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i], y[i], allowed) << "element " << i;
-}
-
-template <class F>
-void expect_error(const F& call, const std::string& part) {
-  try {
-    call();
-    FAIL() << "expected an error with: " << part;
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
 }
 
 TEST(CausalConv1d, StepsEqualTheSequence) {

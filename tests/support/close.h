@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "support/error_of.h"
 #include "support/op_run.h"
 
 namespace lamina::testing {
@@ -32,22 +32,6 @@ inline void expect_as_close(const std::vector<double>& ours, const std::vector<d
   double error = 0;
   for (size_t i = 0; i < truth.size(); ++i) error = std::max(error, std::abs(truth[i] - round_to(naive[i], dtype)));
   EXPECT_LE(largest_error(ours, truth), 2 * error + epsilon * largest) << what;
-}
-
-/// The message of the Error that `call` throws; fails when it throws none.
-inline std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "expected a lamina::Error";
-  return "";
-}
-
-inline void expect_error(const std::function<void()>& call, const std::string& part) {
-  const std::string message = error_of(call);
-  EXPECT_NE(message.find(part), std::string::npos) << "the message is: " << message;
 }
 
 }  // namespace lamina::testing

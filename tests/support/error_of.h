@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <string>
 
 #include "lamina/base/error.h"
@@ -15,6 +17,14 @@ std::string error_of(const F& body) {
     return error.what();
   }
   return "";
+}
+
+/// body() throws an Error whose message has `part` in it.
+template <class F>
+void expect_error(const F& body, const std::string& part) {
+  const std::string message = error_of(body);
+  EXPECT_TRUE(!message.empty() && message.find(part) != std::string::npos)
+      << "expected \"" << part << "\", the message is: " << message;
 }
 
 }  // namespace lamina::testing
