@@ -14,7 +14,7 @@
 #include "lamina/cli/sgemm_peak.h"
 #include "lamina/nn/model.h"
 #include "lamina/ops/optim/grad_norm.h"
-#include "lamina/train/optimizer.h"
+#include "lamina/train/learner.h"
 
 namespace lamina::cli {
 namespace {
@@ -32,13 +32,6 @@ struct TrainArguments {
   bool json = false;
 };
 
-struct StepTimes {
-  double forward = 0;
-  double backward = 0;
-  double update = 0;
-  double total() const { return forward + backward + update; }
-};
-
 /// Forward, backward, clipping and AdamW on random tokens, as a training loop runs them.
 class Steps {
  public:
@@ -52,8 +45,8 @@ class Steps {
     ids_ = Tensor::from(ids, {arguments.batch, arguments.length}, device);
   }
 
-  StepTimes run() {
-    StepTimes times;
+  train::StepTimes run() {
+    train::StepTimes times;
     nn::ModelLoss loss;
     times.forward = seconds_of(
         [&] { loss = model_.loss(ids_, ids_, {}, {.training = true, .checkpoint = checkpoint_ ? &tape_ : nullptr}); });
@@ -85,7 +78,7 @@ struct TrainReport {
   TrainArguments arguments;
   int threads = 0;
   int64_t parameters = 0;
-  StepTimes median;
+  train::StepTimes median;
   double best = 0;
   double tokens_per_second = 0;
   double rate = 0;  ///< operations per second
@@ -129,8 +122,8 @@ void print(const TrainReport& r) {
   std::printf("  memory     %9.1f MB at most; estimated %.1f MB\n", r.memory / 1e6, r.estimate / 1e6);
 }
 
-std::vector<StepTimes> measure(Steps& steps, const TrainArguments& arguments) {
-  std::vector<StepTimes> times;
+std::vector<train::StepTimes> measure(Steps& steps, const TrainArguments& arguments) {
+  std::vector<train::StepTimes> times;
   for (int i = 0; i < arguments.steps; ++i) {
     times.push_back(steps.run());
     if (arguments.json) continue;
@@ -155,7 +148,7 @@ void run(TrainArguments arguments) {
   for (int i = 0; i < arguments.warmup; ++i) steps.run();
   const auto memory = static_cast<double>(device.allocator().counters().peak);
   const double peak_before = sgemm_peak(device);
-  const std::vector<StepTimes> times = measure(steps, arguments);
+  const std::vector<train::StepTimes> times = measure(steps, arguments);
   TrainReport report{.arguments = arguments, .threads = device.threads().count()};
   report.parameters = arch::count_parameters(spec).total;
   report.median = times[times.size() / 2];
