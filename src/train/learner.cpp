@@ -25,17 +25,6 @@ class Watch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-std::vector<NamedTensor> distinct_parameters(const nn::Model& model) {
-  std::vector<NamedTensor> result;
-  for (const auto& [name, parameter] : model.named_parameters()) {
-    const bool tied = std::any_of(result.begin(), result.end(), [&p = parameter](const NamedTensor& earlier) {
-      return earlier.tensor.raw() == p.raw();
-    });
-    if (!tied) result.push_back({name, parameter});
-  }
-  return result;
-}
-
 }  // namespace
 
 Learner::Learner(const Recipe& recipe, const Device& device)

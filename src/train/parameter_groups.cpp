@@ -53,6 +53,15 @@ ParameterKind parameter_kind(const std::string& name, const Tensor& parameter) {
   return ParameterKind::embedding;
 }
 
+std::vector<NamedTensor> distinct_parameters(const nn::Model& model) {
+  std::vector<NamedTensor> result;
+  std::set<const void*> seen;
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    if (parameter.is_meta() || seen.insert(parameter.raw()).second) result.push_back({name, parameter});
+  }
+  return result;
+}
+
 std::vector<double> group_rates(const Recipe& recipe) {
   const Rates rates = rates_of(recipe.optimizer);
   return {rates.matrix_lr, rates.other_lr, rates.other_lr};
@@ -70,10 +79,8 @@ std::unique_ptr<Optimizer> make_optimizer(const nn::Model& model, const Recipe& 
                .lr = rates.other_lr,
                .weight_decay = recipe.decay_vectors ? rates.other_decay : 0.0,
                .orthogonalize = false};
-  std::set<const void*> seen;
-  for (const auto& [name, parameter] : model.named_parameters()) {
-    if (!parameter.is_meta() && !seen.insert(parameter.raw()).second) continue;  // tied
-    groups[static_cast<size_t>(parameter_kind(name, parameter))].params.push_back({name, parameter});
+  for (const NamedTensor& parameter : distinct_parameters(model)) {
+    groups[static_cast<size_t>(parameter_kind(parameter.name, parameter.tensor))].params.push_back(parameter);
   }
   return std::visit([&](const auto& choice) { return make(choice, std::move(groups)); }, recipe.optimizer);
 }

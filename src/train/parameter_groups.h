@@ -16,7 +16,10 @@ enum class ParameterKind {
 };
 ParameterKind parameter_kind(const std::string& name, const Tensor& parameter);
 
-/// The optimizer a recipe asks for, over the model's parameters, tied ones once. Its groups, whose rates are lr_of():
+/// The model's parameters; those that share their memory once, under their first name.
+std::vector<NamedTensor> distinct_parameters(const nn::Model& model);
+
+/// The optimizer a recipe asks for, over the model's distinct parameters. Its groups, whose rates are group_rates():
 /// matrices, embeddings, vectors; what decays follows the recipe's switches.
 std::unique_ptr<Optimizer> make_optimizer(const nn::Model& model, const Recipe& recipe);
 
