@@ -2,10 +2,9 @@
 // window against all keys, decoding beside the speed of reading memory, and one thread against all.
 #include "lamina/ops/attention/attention.h"
 
-#include <random>
-
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/attention/attention_decode.h"
+#include "support/products.h"
 #include "support/suite.h"
 
 namespace lamina::bench {
@@ -19,14 +18,6 @@ struct Shapes {
   int64_t head_dim;
   ops::AttentionOptions options = {};
 };
-
-Tensor random_tensor(const Shape& shape, const Device& device) {
-  std::mt19937 random(1);
-  std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
-  std::vector<float> values(static_cast<size_t>(shape.numel()));
-  for (float& value : values) value = uniform(random);
-  return Tensor::from(values, shape, device);
-}
 
 /// One attention call and its gradient, repeatable.
 struct Call {

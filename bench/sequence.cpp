@@ -3,20 +3,11 @@
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/ssm/selective_scan.h"
 #include "lamina/ops/ssm/ssd_scan.h"
+#include "support/products.h"
 #include "support/suite.h"
 
 namespace lamina::bench {
 namespace {
-
-Tensor draw(const Shape& shape, const Device& device, double low = -1, double high = 1) {
-  std::vector<float> values(static_cast<size_t>(shape.numel()));
-  uint32_t state = 12345;
-  for (float& value : values) {
-    state = state * 1664525U + 1013904223U;
-    value = static_cast<float>(low + (high - low) * (state >> 8) / 16777216.0);
-  }
-  return Tensor::from(values, shape, device);
-}
 
 using Scan = std::function<std::function<void()>(const Device&, int64_t seq, bool backward)>;
 
@@ -36,19 +27,21 @@ std::function<void()> with_gradient(std::vector<Tensor> inputs, bool backward,
 
 std::function<void()> selective(const Device& d, int64_t seq, bool backward) {
   return with_gradient(
-      {draw({1, seq, 1536}, d), draw({1, seq, 1536}, d, -4, -1), draw({1536, 16}, d, -8, -1), draw({1, seq, 16}, d),
-       draw({1, seq, 16}, d), draw({1, seq, 1536}, d)},
+      {random_tensor({1, seq, 1536}, d), random_tensor({1, seq, 1536}, d, 1, -4, -1),
+       random_tensor({1536, 16}, d, 1, -8, -1), random_tensor({1, seq, 16}, d), random_tensor({1, seq, 16}, d),
+       random_tensor({1, seq, 1536}, d)},
       backward, [](const std::vector<Tensor>& in) {
         return ops::selective_scan(in[0], in[1], in[2], in[3], in[4], {.z = in[5], .delta_softplus = true}).y;
       });
 }
 
 std::function<void()> chunked(const Device& d, int64_t seq, bool backward) {
-  return with_gradient({draw({1, seq, 24, 64}, d), draw({1, seq, 24}, d, -4, -1), draw({24}, d, -8, -1),
-                        draw({1, seq, 1, 128}, d), draw({1, seq, 1, 128}, d)},
-                       backward, [](const std::vector<Tensor>& in) {
-                         return ops::ssd_scan(in[0], in[1], in[2], in[3], in[4], {.dt_softplus = true}).y;
-                       });
+  return with_gradient(
+      {random_tensor({1, seq, 24, 64}, d), random_tensor({1, seq, 24}, d, 1, -4, -1), random_tensor({24}, d, 1, -8, -1),
+       random_tensor({1, seq, 1, 128}, d), random_tensor({1, seq, 1, 128}, d)},
+      backward, [](const std::vector<Tensor>& in) {
+        return ops::ssd_scan(in[0], in[1], in[2], in[3], in[4], {.dt_softplus = true}).y;
+      });
 }
 
 void add_scan(Context& context, const std::string& name, const Scan& scan) {

@@ -13,16 +13,16 @@ void sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, co
 
 }  // namespace
 
-std::vector<float> random_floats(int64_t count, uint32_t seed) {
+std::vector<float> random_floats(int64_t count, uint32_t seed, float low, float high) {
   std::mt19937 random(seed);
-  std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
+  std::uniform_real_distribution<float> uniform(low, high);
   std::vector<float> values(static_cast<size_t>(count));
   for (float& value : values) value = uniform(random);
   return values;
 }
 
-Tensor random_tensor(const Shape& shape, const Device& device, uint32_t seed) {
-  return Tensor::from(random_floats(shape.numel(), seed), shape, device);
+Tensor random_tensor(const Shape& shape, const Device& device, uint32_t seed, float low, float high) {
+  return Tensor::from(random_floats(shape.numel(), seed, low, high), shape, device);
 }
 
 PlainProducts::PlainProducts(int64_t r, int64_t i, int64_t o)

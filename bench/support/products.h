@@ -7,9 +7,9 @@
 
 namespace lamina::bench {
 
-/// Uniform in [-1, 1).
-std::vector<float> random_floats(int64_t count, uint32_t seed);
-Tensor random_tensor(const Shape& shape, const Device& device, uint32_t seed);
+/// Uniform in [low, high).
+std::vector<float> random_floats(int64_t count, uint32_t seed, float low = -1, float high = 1);
+Tensor random_tensor(const Shape& shape, const Device& device, uint32_t seed = 1, float low = -1, float high = 1);
 
 /// x·Wᵀ and its gradients by oneDNN alone.
 struct PlainProducts {
