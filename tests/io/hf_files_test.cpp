@@ -35,6 +35,23 @@ class HfFiles : public ::testing::Test {
   io::NamedTensors tensors_;
 };
 
+TEST_F(HfFiles, ProgressCountsBytes) {
+  copy("llama_gqa");
+  int64_t bytes = 0;
+  for (auto& [name, tensor] : tensors_) {
+    tensor = tensor.to(DType::bf16);
+    bytes += tensor.nbytes();
+  }
+  write();
+  int64_t last = 0;
+  io::read_hf(folder_, Device::cpu(1), {.dtype = {}, .progress = [&](int64_t done, int64_t total) {
+                                          EXPECT_GT(done, last);
+                                          EXPECT_EQ(total, bytes);
+                                          last = done;
+                                        }});
+  EXPECT_EQ(last, bytes);
+}
+
 TEST_F(HfFiles, AMissingTensorIsNamed) {
   copy("llama_gqa");
   std::erase_if(tensors_, [](const auto& entry) { return entry.first == "model.layers.1.mlp.up_proj.weight"; });

@@ -25,13 +25,13 @@ class Loader {
     const std::vector<Stored> list = stored_tensors(family_.names, spec_);
     int64_t total = 0;
     for (const Stored& stored : list) {
-      total += stored.shape.numel();
+      total += bytes_of(stored);
       expected_.insert(stored.name);
     }
     int64_t done = 0;
     for (const Stored& stored : list) {
       load(stored);
-      done += stored.shape.numel();
+      done += bytes_of(stored);
       if (options_.progress) options_.progress(done, total);
     }
     refuse_leftovers(list);
@@ -41,6 +41,12 @@ class Loader {
   }
 
  private:
+  /// In the files; 0 where it is not there, which load() refuses.
+  int64_t bytes_of(const Stored& stored) const {
+    const std::string name = shards_.find(stored.name);
+    return name.empty() ? 0 : stored.shape.numel() * static_cast<int64_t>(size_of(shards_.dtype(name)));
+  }
+
   void load(const Stored& stored) {
     const std::string name = shards_.find(stored.name);
     LAMINA_CHECK(!name.empty(), shards_.folder(), ": has no tensor '", stored.name, "' ", stored.shape,
