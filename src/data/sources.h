@@ -32,7 +32,7 @@ class Sources {
  public:
   /// Files, and folders, in which .txt, .md, .jsonl and .ndjson files are taken, recursively and sorted. What is not
   /// there, cannot be read as text or holds nothing is an Error.
-  Sources(const std::vector<std::string>& paths, SourceOptions options = {});
+  explicit Sources(const std::vector<std::string>& paths, SourceOptions options = {});
 
   int64_t bytes() const { return bytes_; }
   size_t file_count() const { return files_.size(); }
