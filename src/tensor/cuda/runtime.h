@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "lamina/tensor/tensor.h"
+
+/// Throws Error naming `what` (an operator or a step of the runtime) when a CUDA call fails.
+#define LAMINA_CUDA(call, what) ::lamina::cuda::check((call), #call, what)
+
+namespace lamina::cuda {
+
+void check(cudaError_t status, const char* call, const char* what);
+
+/// The queue a device's kernels go to, in order. Memory that was freed is handed out again in that order, so kernels
+/// on it need no waiting.
+cudaStream_t stream_of(const Device& device);
+
+/// Multiprocessors of the device.
+int processors(const Device& device);
+
+/// Right after a kernel's launch: an error of the launch itself, or of an earlier kernel that has come to light, with
+/// the operator's name. With CUDA_LAUNCH_BLOCKING=1 each kernel is waited for, so that the name is the culprit's.
+void check_launch(const char* op);
+
+/// What a kernel found wrong with values it was given; it goes on with something harmless (a row of zeros, say), and the
+/// next wait for the device throws. Values in device memory are never read back only to be checked.
+enum class Fault : int {
+  none,
+  token_id,       ///< embedding: an id outside the table
+  target,         ///< cross entropy: a target that is no class and not the ignored one
+  expert,         ///< an expert's index outside their number
+  cache_length,   ///< attention over a cache: more keys than it holds, or fewer than queries
+  document_start  ///< packed documents that do not ascend from 0 to the length
+};
+/// Lies in host memory that kernels can write.
+struct FaultSlot {
+  int fault = 0;  ///< Fault, the first one reported
+  long long value = 0;
+};
+FaultSlot* fault_slot(const Device& device);
+
+/// Work of one launch: enough blocks of `threads` for `count` items, within what a grid may have along x.
+int blocks_for(int64_t count, int threads);
+
+/// Element-wise conversion between any strides and types of equal shape, both on this device.
+void copy(const Tensor& source, Tensor& target);
+/// target += source, element by element, for floating types of any strides.
+void accumulate(const Tensor& source, Tensor& target);
+void fill(Tensor& target, double value);
+/// Between a dense tensor on the host and a dense one of the same type on the device.
+void copy_from_host(const Tensor& source, Tensor& target);
+void copy_to_host(const Tensor& source, Tensor& target);
+
+}  // namespace lamina::cuda
