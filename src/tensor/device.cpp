@@ -29,8 +29,10 @@ Device Device::cpu(int threads, std::shared_ptr<Allocator> allocator) {
 
 Device Device::cuda(int index) {
   const int count = cuda_count();
-  LAMINA_CHECK(count > 0, "cuda:", index, ": ", lamina::cuda::kBuilt ? "no GPU was found (nvidia-smi lists those the driver sees)"
-                                                          : "this build has no CUDA; rebuild where nvcc is installed", "; or use the cpu");
+  LAMINA_CHECK(count > 0, "cuda:", index, ": ",
+               lamina::cuda::kBuilt ? "no GPU was found (nvidia-smi lists those the driver sees)"
+                                    : "this build has no CUDA; rebuild where nvcc is installed",
+               "; or use the cpu");
   LAMINA_CHECK(index >= 0 && index < count, "cuda:", index, ": there are ", count, " GPUs, counted from 0");
   auto state = std::make_shared<State>(DeviceKind::cuda, 0, lamina::cuda::make_allocator(index));
   state->index = index;

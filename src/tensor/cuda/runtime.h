@@ -26,8 +26,8 @@ int processors(const Device& device);
 /// the operator's name. With CUDA_LAUNCH_BLOCKING=1 each kernel is waited for, so that the name is the culprit's.
 void check_launch(const char* op);
 
-/// What a kernel found wrong with values it was given; it goes on with something harmless (a row of zeros, say), and the
-/// next wait for the device throws. Values in device memory are never read back only to be checked.
+/// What a kernel found wrong with values it was given; it goes on with something harmless (a row of zeros, say), and
+/// the next wait for the device throws. Values in device memory are never read back only to be checked.
 enum class Fault : int {
   none,
   token_id,       ///< embedding: an id outside the table

@@ -1,0 +1,23 @@
+// In place of the CUDA backend, in a build without it: no device, so nothing below is reached but the counting.
+#include "lamina/base/error.h"
+#include "lamina/tensor/cuda/copy.h"
+#include "lamina/tensor/cuda/device.h"
+
+namespace lamina::cuda {
+namespace {
+
+[[noreturn]] void none() { throw Error("this build has no CUDA; rebuild where nvcc is installed"); }
+
+}  // namespace
+
+const bool kBuilt = false;
+int device_count() { return 0; }
+std::shared_ptr<Allocator> make_allocator(int /*index*/) { none(); }
+std::unique_ptr<Stream> make_stream(int /*index*/) { none(); }
+void copy(const Tensor& /*source*/, Tensor& /*target*/) { none(); }
+void accumulate(const Tensor& /*source*/, Tensor& /*target*/) { none(); }
+void fill(Tensor& /*target*/, double /*value*/) { none(); }
+void copy_from_host(const void* /*source*/, const Tensor& /*target*/) { none(); }
+void copy_to_host(const Tensor& /*source*/, void* /*target*/) { none(); }
+
+}  // namespace lamina::cuda
