@@ -299,7 +299,9 @@ void fill(Tensor& target, double value) {
 
 void copy_from_host(const void* source, const Tensor& target) {
   if (target.numel() == 0) return;
-  // From pageable memory the call returns when the bytes have been staged.
+  // From pageable memory the call returns when the bytes have been staged. A recording would read the memory again each
+  // time, so it gets a copy of its own.
+  source = kept_by_recording(target.device(), source, static_cast<size_t>(target.nbytes()));
   LAMINA_CUDA(cudaMemcpyAsync(target.raw(), source, static_cast<size_t>(target.nbytes()), cudaMemcpyHostToDevice,
                               stream_of(target.device())),
               "copy to the GPU");

@@ -2,6 +2,7 @@
 #include "lamina/base/error.h"
 #include "lamina/tensor/cuda/copy.h"
 #include "lamina/tensor/cuda/device.h"
+#include "lamina/tensor/replay.h"
 
 namespace lamina::cuda {
 namespace {
@@ -21,3 +22,14 @@ void copy_from_host(const void* /*source*/, const Tensor& /*target*/) { none(); 
 void copy_to_host(const Tensor& /*source*/, void* /*target*/) { none(); }
 
 }  // namespace lamina::cuda
+
+namespace lamina {
+
+struct Replay::State {};
+
+bool Replay::possible(const Device& /*device*/) { return false; }
+Replay::Replay(const Device& /*device*/, const std::function<void()>& /*work*/) { cuda::none(); }
+Replay::~Replay() = default;
+void Replay::run(uint64_t /*random_offset*/) { cuda::none(); }
+
+}  // namespace lamina

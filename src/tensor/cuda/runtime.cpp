@@ -3,11 +3,27 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <unordered_map>
+#include <vector>
 
 #include "lamina/tensor/caching_allocator.h"
 #include "lamina/tensor/cuda/device.h"
 
 namespace lamina::cuda {
+
+class CachingCuda;
+
+class MemoryPool {
+ public:
+  explicit MemoryPool(CachingCuda& from) : allocator(from) {}
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+  ~MemoryPool();
+
+  CachingCuda& allocator;
+  std::map<size_t, std::vector<void*>> free;
+};
+
 namespace {
 
 /// Makes a device current for a scope: memory, streams and library handles belong to the current one.
@@ -25,13 +41,26 @@ class Current {
   int before_ = 0;
 };
 
-/// Blocks are handed out again in the order of the one stream that uses them.
+}  // namespace
+
+/// Blocks are handed out again in the order of the one stream that uses them. Those of a pool are known by their
+/// address.
 class CachingCuda final : public CachingAllocator {
  public:
   explicit CachingCuda(int index) : index_(index) {}
   CachingCuda(const CachingCuda&) = delete;
   CachingCuda& operator=(const CachingCuda&) = delete;
   ~CachingCuda() override { release_cached(); }
+
+  void* allocate(size_t bytes) override;
+  void deallocate(void* block, size_t bytes) noexcept override;
+
+  void use_pool(const std::shared_ptr<MemoryPool>& pool) {
+    const std::lock_guard lock(mutex_);
+    pool_ = pool;
+  }
+  /// The blocks of a pool that ends belong to everybody again.
+  void dissolve(const MemoryPool& pool);
 
  private:
   void* take(size_t size) override {
@@ -45,7 +74,61 @@ class CachingCuda final : public CachingAllocator {
   const char* place() const override { return "GPU "; }
 
   int index_;
+  std::weak_ptr<MemoryPool> pool_;  // in use now
+  std::unordered_map<void*, MemoryPool*> owner_;
 };
+
+void* CachingCuda::allocate(size_t bytes) {
+  const std::shared_ptr<MemoryPool> pool = pool_.lock();
+  if (!pool) return CachingAllocator::allocate(bytes);
+  const size_t size = size_class(bytes);
+  const std::lock_guard lock(mutex_);
+  std::vector<void*>& cached = pool->free[size];
+  void* block = nullptr;
+  if (cached.empty()) {
+    block = from_system(size);
+    owner_[block] = pool.get();
+  } else {
+    block = cached.back();
+    cached.pop_back();
+    ++counters_.cache_hits;
+  }
+  count_allocation(size);
+  return block;
+}
+
+void CachingCuda::deallocate(void* block, size_t bytes) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = owner_.find(block);
+    if (found != owner_.end()) {
+      const size_t size = size_class(bytes);
+      counters_.live -= static_cast<int64_t>(size);
+      found->second->free[size].push_back(block);
+      return;
+    }
+  }
+  CachingAllocator::deallocate(block, bytes);
+}
+
+void CachingCuda::dissolve(const MemoryPool& pool) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(owner_, [&](const auto& entry) { return entry.second == &pool; });
+  for (const auto& [size, blocks] : pool.free) free_[size].insert(free_[size].end(), blocks.begin(), blocks.end());
+}
+
+MemoryPool::~MemoryPool() { allocator.dissolve(*this); }
+
+std::shared_ptr<MemoryPool> begin_pool(Allocator& allocator) {
+  auto& from = dynamic_cast<CachingCuda&>(allocator);
+  auto pool = std::make_shared<MemoryPool>(from);
+  from.use_pool(pool);
+  return pool;
+}
+
+void end_pool(Allocator& allocator) { dynamic_cast<CachingCuda&>(allocator).use_pool(nullptr); }
+
+namespace {
 
 const char* advice(Fault fault) {
   switch (fault) {
@@ -68,6 +151,8 @@ class CudaStream final : public Stream {
     void* memory = nullptr;
     LAMINA_CUDA(cudaHostAlloc(&memory, sizeof(FaultSlot), cudaHostAllocMapped), "stream");
     faults = new (memory) FaultSlot;
+    LAMINA_CUDA(cudaMalloc(reinterpret_cast<void**>(&random_offset), sizeof(*random_offset)), "stream");
+    LAMINA_CUDA(cudaMemset(random_offset, 0, sizeof(*random_offset)), "stream");
     LAMINA_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, index), "stream");
   }
   CudaStream(const CudaStream&) = delete;
@@ -77,6 +162,7 @@ class CudaStream final : public Stream {
     attached.clear();
     cudaStreamDestroy(handle);
     cudaFreeHost(faults);
+    cudaFree(random_offset);
   }
 
   void synchronize() override {
@@ -91,6 +177,7 @@ class CudaStream final : public Stream {
   int processors = 0;
   cudaStream_t handle = nullptr;
   FaultSlot* faults = nullptr;
+  unsigned long long* random_offset = nullptr;
   std::mutex mutex;
   std::map<std::type_index, std::shared_ptr<void>> attached;
 };
@@ -124,6 +211,15 @@ void check(cudaError_t status, const char* call, const char* what) {
 cudaStream_t stream_of(const Device& device) { return cuda_stream(device).handle; }
 int processors(const Device& device) { return cuda_stream(device).processors; }
 FaultSlot* fault_slot(const Device& device) { return cuda_stream(device).faults; }
+
+const unsigned long long* random_offset(const Device& device) { return cuda_stream(device).random_offset; }
+
+void set_random_offset(const Device& device, uint64_t offset) {
+  const unsigned long long value = offset;
+  LAMINA_CUDA(cudaMemcpyAsync(cuda_stream(device).random_offset, &value, sizeof(value), cudaMemcpyHostToDevice,
+                              stream_of(device)),
+              "random numbers");
+}
 
 void check_launch(const char* op) { check(cudaGetLastError(), "a kernel's launch", op); }
 

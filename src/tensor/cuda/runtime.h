@@ -43,6 +43,14 @@ struct FaultSlot {
 };
 FaultSlot* fault_slot(const Device& device);
 
+/// What kernels that draw random numbers add to the number of their key's stream: 0, but for a replay, which draws anew
+/// each time.
+const unsigned long long* random_offset(const Device& device);
+void set_random_offset(const Device& device, uint64_t offset);
+
+/// `bytes` itself, or while the device records a copy of the bytes that lives as long as the recording.
+const void* kept_by_recording(const Device& device, const void* bytes, size_t count);
+
 /// Work of one launch: enough blocks of `threads` for `count` items, within what a grid may have along x.
 int blocks_for(int64_t count, int threads);
 
