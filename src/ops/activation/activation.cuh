@@ -114,4 +114,23 @@ void visit_activation(Activation activation, const F& fn) {
   return fn(Identity<T>{});
 }
 
+/// The function chosen by a branch that all threads take alike, for kernels that do more than activate.
+__device__ inline ValueSlope activate(Activation activation, float x) {
+  switch (activation) {
+    case Activation::relu: return Relu<float>::both(x);
+    case Activation::gelu: return Gelu<float>::both(x);
+    case Activation::gelu_tanh: return GeluTanh<float>::both(x);
+    case Activation::silu: return Silu<float>::both(x);
+    case Activation::elu: return Elu<float>::both(x);
+    case Activation::selu: return Selu<float>::both(x);
+    case Activation::relu2: return SquaredRelu<float>::both(x);
+    case Activation::sigmoid: return Sigmoid<float>::both(x);
+    case Activation::tanh: return Tanh<float>::both(x);
+    case Activation::none: break;
+  }
+  return Identity<float>::both(x);
+}
+__device__ inline float activation_value(Activation activation, float x) { return activate(activation, x).value; }
+__device__ inline float activation_slope(Activation activation, float x) { return activate(activation, x).slope; }
+
 }  // namespace lamina::ops::cuda

@@ -19,17 +19,15 @@ struct Slope {
 void activation_forward(const Tensor& x, Activation function, const Tensor& y) {
   lamina::cuda::visit_floating("activation", x.dtype(), [&](auto tag) {
     using E = typename decltype(tag)::type;
-    visit_activation<lamina::cuda::DeviceType<E>>(function, [&](auto f) {
-      lamina::cuda::map_elements_of<E>("activation", x, y, Value<decltype(f)>{});
-    });
+    visit_activation<lamina::cuda::DeviceType<E>>(
+        function, [&](auto f) { lamina::cuda::map_elements_of<E>("activation", x, y, Value<decltype(f)>{}); });
   });
 }
 void activation_backward(const Tensor& x, const Tensor& dy, Activation function, const Tensor& dx) {
   lamina::cuda::visit_floating("activation", x.dtype(), [&](auto tag) {
     using E = typename decltype(tag)::type;
-    visit_activation<lamina::cuda::DeviceType<E>>(function, [&](auto f) {
-      lamina::cuda::map_gradients_of<E>("activation", x, dy, dx, Slope<decltype(f)>{});
-    });
+    visit_activation<lamina::cuda::DeviceType<E>>(
+        function, [&](auto f) { lamina::cuda::map_gradients_of<E>("activation", x, dy, dx, Slope<decltype(f)>{}); });
   });
 }
 

@@ -10,7 +10,9 @@ using namespace lamina::cuda;  // NOLINT: what kernels share
 
 template <class T>
 __global__ void __launch_bounds__(kElementThreads)
-    dropout_kernel(const T* x, T* y, int64_t n, int64_t packs, uint32_t threshold, float scale, RandomKey key) {
+    dropout_kernel(const T* x, T* y, int64_t n, int64_t packs, uint32_t threshold, float scale, RandomKey key,
+                   const unsigned long long* stream_offset) {
+  key.stream += *stream_offset;
   constexpr int kSize = Pack<T>::kSize;
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kElementThreads;
@@ -45,8 +47,8 @@ void dropout_apply(const Tensor& x_in, uint32_t threshold, double scale, const R
     T* y = device_data<E>(y_in);
     const int64_t packs = whole_packs<T>(n, x, y);
     const int blocks = element_blocks(n, packs, kElementThreads);
-    dropout_kernel<<<blocks, kElementThreads, 0, stream_of(y_in.device())>>>(x, y, n, packs, threshold,
-                                                                              static_cast<float>(scale), key);
+    dropout_kernel<<<blocks, kElementThreads, 0, stream_of(y_in.device())>>>(
+        x, y, n, packs, threshold, static_cast<float>(scale), key, random_offset(y_in.device()));
     check_launch("dropout");
   });
 }

@@ -71,9 +71,8 @@ __device__ inline Stretch<T, kWidth> load_stretch(const T* from, bool repeated) 
 }
 
 template <class T, int kWidth, class Index>
-__global__ void __launch_bounds__(kThreads)
-    combine_kernel(const T* a, const T* b, T* out, Index total, Combine kind, float alpha,
-                   const __grid_constant__ Plan plan) {
+__global__ void __launch_bounds__(kThreads) combine_kernel(const T* a, const T* b, T* out, Index total, Combine kind,
+                                                           float alpha, const __grid_constant__ Plan plan) {
   using S = Stretch<T, kWidth>;
   const Index step = static_cast<Index>(gridDim.x) * kThreads;
   for (Index at = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x; at < total; at += step) {

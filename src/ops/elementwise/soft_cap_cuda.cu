@@ -15,13 +15,12 @@ struct SoftCap {
 }  // namespace
 
 void soft_cap_forward(const Tensor& x, double cap, const Tensor& y) {
-  lamina::cuda::map_elements(
-      "soft_cap", x, y, [&](auto tag) { return SoftCap<typename decltype(tag)::type>{static_cast<float>(cap)}; });
+  lamina::cuda::map_elements("soft_cap", x, y,
+                             [&](auto tag) { return SoftCap<typename decltype(tag)::type>{static_cast<float>(cap)}; });
 }
 void soft_cap_backward(const Tensor& x, const Tensor& dy, double cap, const Tensor& dx) {
-  lamina::cuda::map_gradients("soft_cap", x, dy, dx, [&](auto tag) {
-    return SoftCap<typename decltype(tag)::type>{static_cast<float>(cap)};
-  });
+  lamina::cuda::map_gradients("soft_cap", x, dy, dx,
+                              [&](auto tag) { return SoftCap<typename decltype(tag)::type>{static_cast<float>(cap)}; });
 }
 
 }  // namespace lamina::ops::cuda

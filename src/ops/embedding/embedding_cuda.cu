@@ -1,8 +1,8 @@
 // Forward: a warp copies a row, four packs of a lane under way at once.
 //
 // Backward: the positions are sorted by row (a stable radix sort over as many bits as the rows need: one pass for a
-// small vocabulary), and the sorted line is cut into chunks of kChunk positions, whatever rows they belong to, so that a
-// frequent id is shared by many blocks. A block sums its chunk's rows of dy, some columns per thread, and writes the
+// small vocabulary), and the sorted line is cut into chunks of kChunk positions, whatever rows they belong to, so that
+// a frequent id is shared by many blocks. A block sums its chunk's rows of dy, some columns per thread, and writes the
 // sum of each id: into the table where the id lies wholly within the chunk, else as one of at most two partial sums of
 // the chunk (its first id may come from the chunk before, its last go on into the next). A last kernel visits every
 // row: empty ones become zeros, those of several chunks the sum of their partial sums in order. dy is read once, the
@@ -65,8 +65,9 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const Unit* table, Uni
 template <class Unit>
 void gather(const EmbeddingForward& args, int64_t row_bytes) {
   const int64_t count = args.ids.numel();
-  const Gather rows{args.ids.data<int64_t>(), count,      args.table.dim(0), row_bytes / static_cast<int64_t>(sizeof(Unit)),
-                    args.first_row,           args.vocab, fault_slot(args.y.device())};
+  const Gather rows{
+      args.ids.data<int64_t>(), count,      args.table.dim(0),          row_bytes / static_cast<int64_t>(sizeof(Unit)),
+      args.first_row,           args.vocab, fault_slot(args.y.device())};
   gather_kernel<<<blocks_for(count, kThreads / kWarp), kThreads, 0, stream_of(args.y.device())>>>(
       static_cast<const Unit*>(args.table.raw()), static_cast<Unit*>(args.y.raw()), rows);
   check_launch("embedding");
@@ -262,10 +263,10 @@ Sorted sort_by_row(const EmbeddingBackward& args) {
     check_launch("embedding");
     const int bits = std::bit_width(static_cast<unsigned>(rows));
     const auto sort = [&](void* space, size_t& bytes) {
-      LAMINA_CUDA(cub::DeviceRadixSort::SortPairs(space, bytes, keys.data<int32_t>(), sorted.keys.data<int32_t>(),
-                                                  order.data<int32_t>(), sorted.order.data<int32_t>(), count, 0, bits,
-                                                  stream),
-                  "embedding");
+      LAMINA_CUDA(
+          cub::DeviceRadixSort::SortPairs(space, bytes, keys.data<int32_t>(), sorted.keys.data<int32_t>(),
+                                          order.data<int32_t>(), sorted.order.data<int32_t>(), count, 0, bits, stream),
+          "embedding");
     };
     size_t bytes = 0;
     sort(nullptr, bytes);

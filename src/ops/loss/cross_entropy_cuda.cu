@@ -1,9 +1,9 @@
 // A block takes one row of logits. The first pass reads it in packs, each thread with a maximum and a sum of
 // exponentials of its own that are rescaled only when a pack raises the maximum; the packs are kept in shared memory
 // where the row fits, so that the second pass, which turns logits into gradients, does not read memory again: one read
-// and one write in all. Two blocks of 512 threads share a multiprocessor for a vocabulary of 50,000 in bf16, one reading
-// while the other writes. Rows may begin at odd addresses (a vocabulary of 50,257): elements before the first and
-// behind the last whole pack are taken singly.
+// and one write in all. Two blocks of 512 threads share a multiprocessor for a vocabulary of 50,000 in bf16, one
+// reading while the other writes. Rows may begin at odd addresses (a vocabulary of 50,257): elements before the first
+// and behind the last whole pack are taken singly.
 #include "lamina/ops/elementwise/elements.cuh"
 #include "lamina/ops/loss/cross_entropy_row.cuh"
 #include "lamina/ops/loss/online_sum.cuh"
@@ -17,7 +17,6 @@ constexpr int kLongThreads = 512;
 constexpr int kShortThreads = 128;
 constexpr int64_t kLongRow = 4096;
 constexpr int kCountThreads = 1024;
-constexpr size_t kMostShared = 220 * 1024;
 
 struct Rows {
   const int64_t* targets;
@@ -153,7 +152,8 @@ __device__ void write_zeros(T* out, const Cut<T>& cut) {
   }
 }
 
-/// dlogits null: losses alone; losses null: lse is known. dlogits may be logits: a thread writes what it alone has read.
+/// dlogits null: losses alone; losses null: lse is known. dlogits may be logits: a thread writes what it alone has
+/// read.
 template <class T, bool kPlain>
 __global__ void __launch_bounds__(kLongThreads)
     row_kernel(const T* logits, T* dlogits, const __grid_constant__ Rows args) {
@@ -230,8 +230,8 @@ __global__ void __launch_bounds__(kCountThreads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(kElementThreads) scale_kernel(T* values, const float* factor_in, int64_t n,
-                                                                int64_t packs) {
+__global__ void __launch_bounds__(kElementThreads)
+    scale_kernel(T* values, const float* factor_in, int64_t n, int64_t packs) {
   constexpr int kSize = Pack<T>::kSize;
   const float factor = *factor_in;
   if (factor == 1.0F) return;
@@ -244,6 +244,13 @@ __global__ void __launch_bounds__(kElementThreads) scale_kernel(T* values, const
     store_pack(values + p * kSize, pack);
   }
   for (int64_t i = packs * kSize + thread; i < n; i += step) values[i] = from_float<T>(to_float(values[i]) * factor);
+}
+
+/// Bytes of shared memory that one block may have, less what kernels declare themselves.
+int most_shared(const Device& device) {
+  int bytes = 0;
+  LAMINA_CUDA(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()), "cross_entropy");
+  return bytes - 1024;
 }
 
 Rows rows_of(const CrossEntropyRows& args) {
@@ -272,19 +279,19 @@ Rows rows_of(const CrossEntropyRows& args) {
 void cross_entropy_rows(const CrossEntropyRows& args) {
   Rows rows = rows_of(args);
   if (rows.rows == 0) return;
+  const int most = most_shared(args.logits.device());
   visit_floating("cross_entropy", args.logits.dtype(), [&](auto tag) {
     using E = typename decltype(tag)::type;
     using T = DeviceType<E>;
     const T* logits = device_data<E>(args.logits);
     T* dlogits = device_data<E>(args.dlogits);
     const size_t bytes = static_cast<size_t>(rows.classes) * sizeof(T);
-    rows.staged = rows.losses != nullptr && dlogits != nullptr && bytes <= kMostShared;
-    rows.packed = dlogits == nullptr || (reinterpret_cast<uintptr_t>(logits) - reinterpret_cast<uintptr_t>(dlogits)) % 16 == 0;
-    const size_t shared = rows.staged ? (bytes + 15) / 16 * 16 : 0;
+    rows.staged = rows.losses != nullptr && dlogits != nullptr && bytes <= static_cast<size_t>(most);
+    rows.packed =
+        dlogits == nullptr || (reinterpret_cast<uintptr_t>(logits) - reinterpret_cast<uintptr_t>(dlogits)) % 16 == 0;
+    const size_t shared = rows.staged ? bytes / 16 * 16 : 0;
     const auto kernel = rows.bias == nullptr && rows.cap == 0.0F ? row_kernel<T, true> : row_kernel<T, false>;
-    LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     static_cast<int>(kMostShared)),
-                "cross_entropy");
+    LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most), "cross_entropy");
     const int threads = rows.classes > kLongRow ? kLongThreads : kShortThreads;
     kernel<<<blocks_for(rows.rows, 1), threads, shared, stream_of(args.logits.device())>>>(logits, dlogits, rows);
     check_launch("cross_entropy");
@@ -292,10 +299,9 @@ void cross_entropy_rows(const CrossEntropyRows& args) {
 }
 
 void target_share(const Tensor& targets, int64_t classes, const CrossEntropyOptions& options, const Tensor& share) {
-  share_kernel<<<1, kCountThreads, 0, stream_of(share.device())>>>(targets.data<int64_t>(), targets.numel(), classes,
-                                                                   options.ignore_index,
-                                                                   options.reduction == Reduction::mean,
-                                                                   share.data<float>());
+  share_kernel<<<1, kCountThreads, 0, stream_of(share.device())>>>(
+      targets.data<int64_t>(), targets.numel(), classes, options.ignore_index, options.reduction == Reduction::mean,
+      share.data<float>());
   check_launch("cross_entropy");
 }
 

@@ -13,11 +13,11 @@ struct CrossEntropyRows {
   Tensor targets;  ///< [rows] i64, dense
   Tensor bias;     ///< [V] f32 added to the logits first, or undefined
   CrossEntropyOptions options;
-  Tensor losses;  ///< [rows] f32, written; undefined where lse is known
-  Tensor lse;     ///< [rows] f32: written with the losses, else read; may be undefined where nobody reads it later
-  Tensor share;   ///< f32, one number by which gradients are multiplied (see target_share), or undefined: 1
-  Tensor grad;    ///< f32 of the result: one number, or [rows] for Reduction::none; undefined: 1
-  Tensor dlogits; ///< logits' shape and type, may be `logits` itself; undefined: no gradients
+  Tensor losses;   ///< [rows] f32, written; undefined where lse is known
+  Tensor lse;      ///< [rows] f32: written with the losses, else read; may be undefined where nobody reads it later
+  Tensor share;    ///< f32, one number by which gradients are multiplied (see target_share), or undefined: 1
+  Tensor grad;     ///< f32 of the result: one number, or [rows] for Reduction::none; undefined: 1
+  Tensor dlogits;  ///< logits' shape and type, may be `logits` itself; undefined: no gradients
 };
 
 /// One block per row: its loss and lse from one read of the logits, then dlogits in one write. Ignored rows give zeros;

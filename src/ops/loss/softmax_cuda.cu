@@ -1,6 +1,6 @@
 // A warp takes a short row, a block a long one. The first pass finds the maximum and the sum of exponentials together
-// (a thread rescales its sum when it meets a larger number), the second writes; it finds the row in the caches. Backward
-// is one pass for the sum and one that writes.
+// (a thread rescales its sum when it meets a larger number), the second writes; it finds the row in the caches.
+// Backward is one pass for the sum and one that writes.
 #include "lamina/ops/loss/online_sum.cuh"
 #include "lamina/ops/loss/softmax.h"
 

@@ -14,6 +14,7 @@
 #include <bit>
 
 #include "lamina/ops/elementwise/reduce.h"
+#include "lamina/tensor/cuda/copy.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda {
@@ -360,7 +361,8 @@ __global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
 }
 
 template <class T, bool kCentred>
-__global__ void __launch_bounds__(kLoopThreads) backward_again(const __grid_constant__ NormBackwardRows<T> args, int /*lanes*/) {
+__global__ void __launch_bounds__(kLoopThreads)
+    backward_again(const __grid_constant__ NormBackwardRows<T> args, int /*lanes*/) {
   __shared__ float scratch[64];
   const Team<true> team{kLoopThreads, scratch};
   const int64_t groups = args.width / args.group;

@@ -21,8 +21,9 @@ void adamw(std::vector<AdamWSlot> slots, const AdamWOptions& options) {
   }
   if (slots.empty()) return;
   if (options.dynamics.defined()) {
-    LAMINA_CHECK(slots[0].param.device().kind() == DeviceKind::cuda, "adamw: dynamics are given and the parameters are on ",
-                 slots[0].param.device(), "; leave them undefined but for a cuda device");
+    LAMINA_CHECK(slots[0].param.device().kind() == DeviceKind::cuda,
+                 "adamw: dynamics are given and the parameters are on ", slots[0].param.device(),
+                 "; leave them undefined but for a cuda device");
     check_dtype("adamw", "dynamics", options.dynamics, DType::f32);
     check_shape("adamw", "dynamics", options.dynamics, {4});
     check_same_device("adamw", {slots[0].param, options.dynamics});

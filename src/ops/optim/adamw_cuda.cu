@@ -28,7 +28,7 @@ struct Entry {
 };
 
 struct Scalars {
-  float lerp;   ///< m ← base + lerp · (g − m), base whichever of m and g is nearer
+  float lerp;  ///< m ← base + lerp · (g − m), base whichever of m and g is nearer
   bool from_m;
   float beta2, rest2, eps;
   const float* dynamics;  ///< or null
@@ -80,8 +80,7 @@ __global__ void __launch_bounds__(kSlotThreads)
   const Step step = step_of(entry, scalars);
   if (step.clip < 0.0F) return;
   walk_chunk(
-      entry, blockIdx.x - batch.starts[index], kChunk,
-      [&](int64_t i) { update<kSlotWidth>(entry, scalars, step, i); },
+      entry, blockIdx.x - batch.starts[index], kChunk, [&](int64_t i) { update<kSlotWidth>(entry, scalars, step, i); },
       [&](int64_t i) { update<1>(entry, scalars, step, i); });
 }
 

@@ -118,7 +118,8 @@ std::optional<BadElement> find_bad(const std::vector<Tensor>& tensors, int64_t b
       continue;
     }
     const int64_t begin = bad * kSquaresChunk;
-    const Tensor chunk = tensors[index].detach().reshape(Shape{n}).slice(0, begin, std::min<int64_t>(kSquaresChunk, n - begin));
+    const Tensor chunk =
+        tensors[index].detach().reshape(Shape{n}).slice(0, begin, std::min<int64_t>(kSquaresChunk, n - begin));
     const std::vector<double> values = chunk.contiguous().to(Device::cpu(1)).to_vector<double>();
     for (size_t i = 0; i < values.size(); ++i) {
       if (!std::isfinite(values[i])) return BadElement{index, begin + static_cast<int64_t>(i), values[i]};

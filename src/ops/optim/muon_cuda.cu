@@ -17,9 +17,9 @@ using namespace lamina::cuda;  // NOLINT: what kernels share
 __device__ inline int64_t first_element() { return static_cast<int64_t>(blockIdx.x) * kSlotThreads + threadIdx.x; }
 __device__ inline int64_t all_threads() { return static_cast<int64_t>(gridDim.x) * kSlotThreads; }
 
-__global__ void __launch_bounds__(kSlotThreads) momentum_kernel(const void* grad, DType grad_type, float* momentum,
-                                                                float* update, int64_t n, float keep, float take,
-                                                                bool nesterov) {
+__global__ void __launch_bounds__(kSlotThreads)
+    momentum_kernel(const void* grad, DType grad_type, float* momentum, float* update, int64_t n, float keep,
+                    float take, bool nesterov) {
   for (int64_t i = first_element(); i < n; i += all_threads()) {
     float g[1];
     load_as(grad, grad_type, i, g);
@@ -47,9 +47,9 @@ __global__ void __launch_bounds__(kSlotThreads)
   }
 }
 
-__global__ void __launch_bounds__(kSlotThreads) apply_kernel(void* param, DType param_type, float* master,
-                                                             const float* update, int64_t n, float decay,
-                                                             float minus_lr) {
+__global__ void __launch_bounds__(kSlotThreads)
+    apply_kernel(void* param, DType param_type, float* master, const float* update, int64_t n, float decay,
+                 float minus_lr) {
   for (int64_t i = first_element(); i < n; i += all_threads()) {
     float w[1];
     if (master != nullptr) {

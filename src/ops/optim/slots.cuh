@@ -1,9 +1,9 @@
 #pragma once
 
 // Many tensors in few launches: their descriptions travel as kernel parameters, as many as 4 KB hold, so that nothing
-// is copied to the device and a captured graph keeps them. Each tensor is cut into chunks, one for a block; a block finds
-// its tensor by bisection. Elements of all types pass through f32, eight at a time where addresses allow: the types are
-// branches that all threads of a block take alike, so one kernel serves every mix.
+// is copied to the device and a captured graph keeps them. Each tensor is cut into chunks, one for a block; a block
+// finds its tensor by bisection. Elements of all types pass through f32, eight at a time where addresses allow: the
+// types are branches that all threads of a block take alike, so one kernel serves every mix.
 
 #include <vector>
 
@@ -23,7 +23,8 @@ struct Batch {
   Entry entries[kMost];
 };
 
-/// Calls launch(batch, first) for batches that hold all entries; `first` chunks went before. Empty entries are left out.
+/// Calls launch(batch, first) for batches that hold all entries; `first` chunks went before. Empty entries are left
+/// out.
 template <class Entry, class F>
 void each_batch(const std::vector<Entry>& entries, int64_t chunk, const F& launch) {
   Batch<Entry> batch;

@@ -56,8 +56,8 @@ __device__ inline void turn(T& a, T& b, const Pair& by) {
   b = from_float<T>(fmaf(y, by.cb, x * by.sb));
 }
 
-/// kInterleaved with kWidth > 1: a unit is one stretch of kWidth elements, kWidth/2 pairs. Else a unit is two stretches,
-/// a and b of kWidth pairs.
+/// kInterleaved with kWidth > 1: a unit is one stretch of kWidth elements, kWidth/2 pairs. Else a unit is two
+/// stretches, a and b of kWidth pairs.
 template <class T, bool kInterleaved, int kWidth>
 __device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t unit, int64_t table, int heads) {
   using S = Stretch<T, kWidth>;
