@@ -297,25 +297,26 @@ Rows rows_of(const CrossEntropyRows& args) {
   return rows;
 }
 
-}  // namespace
-
-namespace {
-
-template <class In, class Out>
-void launch_rows(const CrossEntropyRows& args, Rows rows, const In* logits, Out* dlogits) {
+/// Logits of E, gradients of D.
+template <class E, class D>
+void launch_rows(const CrossEntropyRows& args, Rows rows) {
+  using In = typename DeviceTypeOf<E>::type;
+  using Out = typename DeviceTypeOf<D>::type;
   const Device& device = args.logits.device();
+  const auto* logits = reinterpret_cast<const In*>(args.logits.data<E>());
+  Out* dlogits = args.dlogits.defined() ? reinterpret_cast<Out*>(args.dlogits.data<D>()) : nullptr;
   const int64_t bytes = rows.classes * static_cast<int64_t>(sizeof(In));
   const int most = most_shared(device);
   rows.staged = rows.losses != nullptr && dlogits != nullptr && bytes <= most;
-  const auto past = [](const auto* first) {
-    return reinterpret_cast<uintptr_t>(first) / sizeof(*first) % Pack<In>::kSize;
-  };
-  rows.packed = dlogits == nullptr || past(logits) == past(dlogits);
+  const uintptr_t past = reinterpret_cast<uintptr_t>(logits) / sizeof(In) % Pack<In>::kSize;
+  const uintptr_t out_past = reinterpret_cast<uintptr_t>(dlogits) / sizeof(Out) % Pack<In>::kSize;
+  rows.packed = dlogits == nullptr || past == out_past;
   const int64_t shared = rows.staged ? bytes / 16 * 16 : 0;
-  const auto kernel = rows.bias == nullptr && rows.cap == 0.0F ? row_kernel<In, Out, true> : row_kernel<In, Out, false>;
-  LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most), "cross_entropy");
   const bool alone = 2 * shared > most;  // on its multiprocessor
   const int threads = alone ? kMostThreads : rows.classes > 4096 ? 512 : 128;
+  void (*kernel)(const In*, Out*, Rows) = row_kernel<In, Out, false>;
+  if (rows.bias == nullptr && rows.cap == 0.0F) kernel = row_kernel<In, Out, true>;
+  LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most), "cross_entropy");
   const auto size = static_cast<size_t>(shared);
   kernel<<<blocks_for(rows.rows, 1), threads, size, stream_of(device)>>>(logits, dlogits, rows);
   check_launch("cross_entropy");
@@ -326,19 +327,12 @@ void launch_rows(const CrossEntropyRows& args, Rows rows, const In* logits, Out*
 void cross_entropy_rows(const CrossEntropyRows& args) {
   const Rows rows = rows_of(args);
   if (rows.rows == 0) return;
+  const DType out = args.dlogits.defined() ? args.dlogits.dtype() : args.logits.dtype();
+  if (args.logits.dtype() == DType::f32 && out == DType::bf16) return launch_rows<float, bf16>(args, rows);
+  if (args.logits.dtype() == DType::f32 && out == DType::f16) return launch_rows<float, f16>(args, rows);
   visit_floating("cross_entropy", args.logits.dtype(), [&](auto tag) {
     using E = typename decltype(tag)::type;
-    using In = DeviceType<E>;
-    const In* logits = device_data<E>(args.logits);
-    if constexpr (std::is_same_v<In, float>) {
-      if (args.dlogits.defined() && args.dlogits.dtype() == DType::bf16) {
-        return launch_rows(args, rows, logits, device_data<bf16>(args.dlogits));
-      }
-      if (args.dlogits.defined() && args.dlogits.dtype() == DType::f16) {
-        return launch_rows(args, rows, logits, device_data<f16>(args.dlogits));
-      }
-    }
-    launch_rows(args, rows, logits, device_data<E>(args.dlogits));
+    launch_rows<E, E>(args, rows);
   });
 }
 
