@@ -87,5 +87,11 @@ void cross_entropy_backward(const CrossEntropyBackward& args);
 void linear_cross_entropy(const LinearCrossEntropy& args);
 void scale_by_tensor(const ScaleByTensor& args);
 }  // namespace cpu
+namespace cuda {
+void cross_entropy_forward(const CrossEntropyForward& args);
+void cross_entropy_backward(const CrossEntropyBackward& args);
+void linear_cross_entropy(const LinearCrossEntropy& args);
+void scale_by_tensor(const ScaleByTensor& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops
