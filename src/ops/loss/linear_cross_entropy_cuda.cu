@@ -1,0 +1,101 @@
+// A chunk of rows at a time: its logits are multiplied out in f32, turned into their gradient in x's type, and
+// multiplied on. A chunk is large enough that adding to dweight, which is read and written for each, costs little.
+
+#include "lamina/ops/linear/gemm_cuda.h"
+#include "lamina/ops/linear/linear.h"
+#include "lamina/ops/loss/cross_entropy.h"
+#include "lamina/ops/loss/cross_entropy_row.cuh"
+#include "lamina/tensor/cuda/runtime.h"
+
+namespace lamina::ops::cuda {
+namespace {
+
+struct Chunk {
+  Tensor x;        ///< [rows, d]
+  Tensor logits;   ///< [rows, V] f32
+  Tensor dlogits;  ///< [rows, V], x's type; the logits' own memory for f32
+  int64_t first;
+};
+
+void multiply(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c, float beta) {
+  Product p;
+  p.transpose_a = transpose_a;
+  p.transpose_b = transpose_b;
+  p.m = c.dim(0);
+  p.n = c.dim(1);
+  p.k = a.dim(transpose_a ? 0 : 1);
+  p.beta = beta;
+  p.type = a.dtype();
+  p.a = a.raw();
+  p.lda = a.dim(1);
+  p.b = b.raw();
+  p.ldb = b.dim(1);
+  p.c_type = c.dtype();
+  p.c = c.raw();
+  p.ldc = c.dim(1);
+  product(c.device(), p);
+}
+
+void losses_of(const LinearCrossEntropy& args, const Chunk& chunk, const Tensor& share) {
+  const int64_t rows = chunk.x.dim(0);
+  CrossEntropyRows work;
+  work.logits = chunk.logits;
+  work.targets = args.targets.slice(0, chunk.first, rows);
+  work.bias = args.bias;
+  work.options = args.options;
+  work.losses = args.losses.slice(0, chunk.first, rows);
+  work.share = share;
+  const bool per_row = args.grad.defined() && args.options.reduction == Reduction::none;
+  work.grad = per_row ? args.grad.slice(0, chunk.first, rows) : args.grad;
+  work.dlogits = chunk.dlogits;
+  cross_entropy_rows(work);
+}
+
+/// dbias (+)= Σ_rows dlogits
+void add_bias_gradient(const LinearCrossEntropy& args, const Chunk& chunk) {
+  LinearActivationBackward sums;
+  sums.dy = chunk.dlogits;
+  sums.activation = Activation::none;
+  sums.dbias = chunk.first == 0 ? args.dbias : Tensor::empty(args.dbias.shape(), args.dbias.dtype(), args.x.device());
+  linear_activation_backward(sums);
+  if (chunk.first != 0) Tensor(args.dbias).add_(sums.dbias);
+}
+
+void fill_zeros(std::initializer_list<Tensor> tensors) {
+  for (Tensor tensor : tensors) {
+    if (tensor.defined()) tensor.fill_(0.0);
+  }
+}
+
+}  // namespace
+
+void linear_cross_entropy(const LinearCrossEntropy& args) {
+  const Device& device = args.x.device();
+  const int64_t rows = args.x.dim(0);
+  const int64_t classes = args.weight.dim(0);
+  const Tensor weight = args.weight.to(args.x.dtype());
+  const bool gradients = args.dx.defined() || args.dweight.defined() || args.dbias.defined();
+  const bool nothing = rows == 0 || classes == 0 || args.x.dim(1) == 0;
+  LAMINA_CHECK(!nothing || rows == 0, "linear_cross_entropy: x ", args.x.shape(), " and weight ", args.weight.shape(),
+               " on a cuda device; expected at least one class and one column");
+  const Tensor share = Tensor::empty({1}, DType::f32, device);
+  target_share(args.targets, classes, args.options, share);
+  if (nothing) fill_zeros({args.dx, args.dweight, args.dbias});
+  const int64_t at_a_time = args.chunk.dim(1);
+  const bool narrow = gradients && args.x.dtype() != DType::f32;
+  const Tensor dlogits = narrow ? Tensor::empty({at_a_time, classes}, args.x.dtype(), device) : Tensor();
+  for (int64_t first = 0; first < rows; first += at_a_time) {
+    const int64_t count = std::min(at_a_time, rows - first);
+    Chunk chunk{.x = args.x.slice(0, first, count), .first = first};
+    chunk.logits = args.chunk.reshape({at_a_time, classes}).slice(0, 0, count);
+    if (gradients) chunk.dlogits = narrow ? dlogits.slice(0, 0, count) : chunk.logits;
+    multiply(chunk.x, false, weight, true, chunk.logits, 0);
+    losses_of(args, chunk, share);
+    if (args.dx.defined()) multiply(chunk.dlogits, false, weight, false, args.dx.slice(0, first, count), 0);
+    if (args.dweight.defined()) multiply(chunk.dlogits, true, chunk.x, false, args.dweight, first == 0 ? 0.0F : 1.0F);
+    if (args.dbias.defined()) add_bias_gradient(args, chunk);
+  }
+  if (args.loss.defined()) add_losses(args.losses, args.targets, classes, args.options, args.loss);
+}
+
+}  // namespace lamina::ops::cuda
