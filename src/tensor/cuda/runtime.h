@@ -2,6 +2,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <functional>
+#include <memory>
+#include <typeindex>
+
 #include "lamina/tensor/tensor.h"
 
 /// Throws Error naming `what` (an operator or a step of the runtime) when a CUDA call fails.
@@ -22,8 +26,8 @@ int processors(const Device& device);
 /// the operator's name. With CUDA_LAUNCH_BLOCKING=1 each kernel is waited for, so that the name is the culprit's.
 void check_launch(const char* op);
 
-/// What a kernel found wrong with values it was given; it goes on with something harmless (a row of zeros, say), and the
-/// next wait for the device throws. Values in device memory are never read back only to be checked.
+/// What a kernel found wrong with values it was given; it goes on with something harmless (a row of zeros, say), and
+/// the next wait for the device throws. Values in device memory are never read back only to be checked.
 enum class Fault : int {
   none,
   token_id,       ///< embedding: an id outside the table
@@ -39,16 +43,24 @@ struct FaultSlot {
 };
 FaultSlot* fault_slot(const Device& device);
 
+/// What kernels that draw random numbers add to the number of their key's stream: 0, but for a replay, which draws anew
+/// each time.
+const unsigned long long* random_offset(const Device& device);
+void set_random_offset(const Device& device, uint64_t offset);
+
+/// `bytes` itself, or while the device records a copy of the bytes that lives as long as the recording.
+const void* kept_by_recording(const Device& device, const void* bytes, size_t count);
+
 /// Work of one launch: enough blocks of `threads` for `count` items, within what a grid may have along x.
 int blocks_for(int64_t count, int threads);
 
-/// Element-wise conversion between any strides and types of equal shape, both on this device.
-void copy(const Tensor& source, Tensor& target);
-/// target += source, element by element, for floating types of any strides.
-void accumulate(const Tensor& source, Tensor& target);
-void fill(Tensor& target, double value);
-/// Between a dense tensor on the host and a dense one of the same type on the device.
-void copy_from_host(const Tensor& source, Tensor& target);
-void copy_to_host(const Tensor& source, Tensor& target);
+/// An object of the device's own, made on first use and living as long as the device: handles of libraries, caches of
+/// plans. T is made from the device's index.
+template <class T>
+T& attached(const Device& device) {
+  return *static_cast<T*>(attached_object(device, typeid(T), [](int index) { return std::make_shared<T>(index); }));
+}
+void* attached_object(const Device& device, std::type_index type,
+                      const std::function<std::shared_ptr<void>(int index)>& make);
 
 }  // namespace lamina::cuda
