@@ -26,11 +26,6 @@ struct Turn {
   FaultSlot* faults;
 };
 
-template <class T, int kWidth>
-struct alignas(sizeof(T) * kWidth) Stretch {
-  T values[kWidth];
-};
-
 /// y_a = a·ca + b·sa, y_b = b·cb + a·sb.
 struct Pair {
   float ca, cb, sa, sb;
