@@ -43,11 +43,6 @@ constexpr int kLanes = 32;   // of a block along the columns, a stretch of kWidt
 constexpr int kRows = 8;     // of a block at a time
 constexpr int kRanges = 64;  // at most, of rows
 
-template <class T, int kWidth>
-struct alignas(sizeof(T) * kWidth) Stretch {
-  T values[kWidth];
-};
-
 /// dz = dy · act'(z), and the sums of the columns over a range of rows. Threads lie [kRows][kLanes].
 template <class T, int kWidth, class Function>
 __global__ void __launch_bounds__(kLanes* kRows)

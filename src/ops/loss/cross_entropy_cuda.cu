@@ -25,6 +25,7 @@ struct Rows {
   float* losses;
   float* lse;
   int64_t rows, classes;
+  int64_t stride, out_stride;  ///< from row to row of logits and dlogits
   int64_t ignore_index;
   float smoothing, z_loss, cap, scale;
   bool grad_per_row;
@@ -182,8 +183,8 @@ __global__ void __launch_bounds__(kMostThreads)
   __shared__ float scratch[kWarp];
   auto* staged = reinterpret_cast<Pack<In>*>(room);
   for (int64_t index = blockIdx.x; index < args.rows; index += gridDim.x) {
-    const In* row = logits + index * args.classes;
-    Out* out = dlogits + index * args.classes;
+    const In* row = logits + index * args.stride;
+    Out* out = dlogits + index * args.out_stride;
     const Cut<In> cut(row, args.classes, args.packed);
     const int64_t target = args.targets[index];
     const bool counts = target != args.ignore_index && target >= 0 && target < args.classes;
@@ -285,6 +286,8 @@ Rows rows_of(const CrossEntropyRows& args) {
   rows.lse = device_data<float>(args.lse);
   rows.rows = args.logits.dim(0);
   rows.classes = args.logits.dim(1);
+  rows.stride = args.logits.strides()[0];
+  rows.out_stride = args.dlogits.defined() ? args.dlogits.strides()[0] : 0;
   rows.ignore_index = options.ignore_index;
   rows.smoothing = static_cast<float>(options.label_smoothing);
   rows.z_loss = static_cast<float>(options.z_loss);
@@ -308,7 +311,8 @@ void launch_rows(const CrossEntropyRows& args, Rows rows) {
   rows.staged = rows.losses != nullptr && dlogits != nullptr && bytes <= most;
   const uintptr_t past = reinterpret_cast<uintptr_t>(logits) / sizeof(In) % Pack<In>::kSize;
   const uintptr_t out_past = reinterpret_cast<uintptr_t>(dlogits) / sizeof(Out) % Pack<In>::kSize;
-  rows.packed = dlogits == nullptr || past == out_past;
+  const bool in_step = (rows.stride - rows.out_stride) % Pack<In>::kSize == 0;
+  rows.packed = dlogits == nullptr || (past == out_past && in_step);
   const int64_t shared = rows.staged ? bytes / 16 * 16 : 0;
   const bool alone = 2 * shared > most;  // on its multiprocessor
   const int threads = alone ? kMostThreads : rows.classes > 4096 ? 512 : 128;

@@ -9,7 +9,7 @@ namespace lamina::ops::cuda {
 
 /// Rows of logits whose losses are wanted, or gradients, or both.
 struct CrossEntropyRows {
-  Tensor logits;   ///< [rows, V] f32, bf16 or f16, dense
+  Tensor logits;   ///< [rows, V] f32, bf16 or f16, rows dense
   Tensor targets;  ///< [rows] i64, dense
   Tensor bias;     ///< [V] f32 added to the logits first, or undefined
   CrossEntropyOptions options;

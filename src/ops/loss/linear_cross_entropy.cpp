@@ -24,13 +24,9 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& target
   check_same_device(kName, {x, weight, targets, bias});
 }
 
-/// A GPU wants much to do at once, and dweight read and written rarely.
-constexpr int64_t kGpuRows = 8192;
-
 /// Rows whose logits are held at once: less than an eighth, with room for what the allocator rounds up, in whole tiles
 /// of the product, and enough to use each weight that is read well.
-int64_t chunk_rows(int64_t rows, const Device& device) {
-  if (device.kind() == DeviceKind::cuda) return std::min(std::max<int64_t>(rows, 1), kGpuRows);
+int64_t chunk_rows(int64_t rows) {
   constexpr int64_t kTile = 48;
   const int64_t share = rows * 15 / 128 / kTile * kTile;
   return std::min(std::max<int64_t>(rows, 1), std::clamp<int64_t>(share, kTile, 10 * kTile));
@@ -40,7 +36,8 @@ void run(LinearCrossEntropy& args) {
   const int64_t rows = args.x.dim(0);
   const int64_t classes = args.weight.dim(0);
   const DType type = accumulation_type(args.x.dtype());
-  args.chunk = Tensor::empty({classes, chunk_rows(rows, args.x.device())}, type, args.x.device());
+  const bool on_gpu = args.x.device().kind() == DeviceKind::cuda;  // its kernel lays the logits out by itself
+  if (!on_gpu) args.chunk = Tensor::empty({classes, chunk_rows(rows)}, type, args.x.device());
   const int64_t products = 1 + (args.dx.defined() ? 1 : 0) + (args.dweight.defined() ? 1 : 0);
   const Work work{products * 2 * rows * classes * args.x.dim(1) + 8 * rows * classes,
                   products * args.weight.nbytes() + 2 * args.x.nbytes()};

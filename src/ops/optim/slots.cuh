@@ -16,9 +16,7 @@ constexpr int kSlotThreads = 256;
 constexpr int kSlotWidth = 4;  // elements of a thread at a time
 
 template <class T>
-struct alignas(sizeof(T) * kSlotWidth) Four {
-  T values[kSlotWidth];
-};
+using Four = lamina::cuda::Stretch<T, kSlotWidth>;
 
 /// Entry has `int64_t n`, the elements, and `bool packed`, whether all its addresses are whole 16 bytes.
 template <class Entry>
