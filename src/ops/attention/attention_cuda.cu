@@ -228,7 +228,11 @@ void run_forward(const AttentionParams& params, cudaStream_t stream) {
 template <class T>
 void run_backward(const AttentionParams& params, bool by_mma, cudaStream_t stream) {
   if constexpr (!std::is_same_v<T, float>) {
-    if (by_mma) return backward_by_mma<T>(params, stream);
+    if (by_mma) {
+      key_gradients_by_mma<T>(params, stream);
+      query_gradients_by_mma<T>(params, stream);
+      return;
+    }
   }
   backward_by_tiles<T>(params, stream);
 }

@@ -94,7 +94,7 @@ bool is_plain(const AttentionForward& args) {
                        o.scale > 0;  // cuDNN looks for the greatest score before scaling
   const bool extras = e.alibi_slopes.defined() || e.t5_bias.defined() || e.sinks.defined() ||
                       (e.document_starts.defined() && e.document_starts.numel() > 2);
-  const auto width = [](int64_t d) { return d % 8 == 0 && d >= 16 && d <= 128; };
+  const auto width = [](int64_t d) { return d % 8 == 0 && d >= 16 && d <= 256; };
   return type && options && !extras && width(sizes.d_qk) && width(sizes.d_v) && args.y.numel() > 0 &&
          sizes.seq_k >= 64 && (sizes.seq_q == sizes.seq_k || (!o.causal && sizes.seq_q >= 64)) && has_packs(args.q) &&
          has_packs(args.k) && has_packs(args.v);

@@ -1,12 +1,12 @@
 // Decoding is bound by reading the cache once. A block has a share of the keys of one row and key head, for up to eight
 // of the queries that meet them (all heads of the group and all positions); further queries take blocks of their own,
 // which find the keys in the second-level cache. Each group of 8, 16 or 32 lanes holds a slice of eight columns per
-// lane of q and of the weighted sum in registers, takes four keys at a time straight from memory (four keys and four
+// lane of q and of the weighted sum in registers, takes a few keys at a time straight from memory (as many keys and
 // values in flight per lane) and keeps a maximum and a sum of its own, so that the loop has neither shared memory nor
 // barriers. At the end the groups of a block are put together, and a second kernel puts the shares together. The grid
 // depends on the capacity alone; lengths are read by the kernels, which cut what is in use into equal shares: a
-// captured launch stays right while the lengths grow. Widths that are no whole packs, or above 256, take a plain
-// kernel.
+// captured launch stays right while the lengths grow. Scores that are more than scaled have a kernel of their own;
+// widths that are no whole packs, or above 256, take a plain one.
 #include <type_traits>
 
 #include "lamina/ops/attention/attention_decode.h"
@@ -24,9 +24,9 @@ using lamina::cuda::Pack;
 constexpr const char* kOp = "attention_decode";
 constexpr int kThreads = 128;
 constexpr int kColumns = 8;      // of a lane
-constexpr int kKeys = 4;         // that a group of lanes takes at once
 constexpr int kLeastShare = 64;  // keys
 constexpr int kMostShares = 128;
+constexpr int kCombineThreads = 256;
 
 struct DecodeParams {
   int batch;
@@ -54,14 +54,14 @@ struct DecodeParams {
   int t5_buckets;
   int t5_max_distance;
   const float* sinks;  // [n_heads], or null
-  float* parts;        // [batch, n_kv_heads, shares, rows, d_v + 2]: Σ weight · v, greatest score, Σ weight
+  float* parts;        // [batch, n_kv_heads, rows, shares, d_v]: Σ weight · v
+  float2* part_sums;   // [batch, n_kv_heads, rows, shares]: greatest score, Σ weight
   void* y;
   FaultSlot* faults;
 
   __device__ int head_of(int kv_head, int row) const { return kv_head * group + row / seq_q; }
-  __device__ float* part(int b, int kv_head, int share, int row) const {
-    const int64_t unit = (static_cast<int64_t>(b) * n_kv_heads + kv_head) * shares + share;
-    return parts + (unit * rows + row) * (d_v + 2);
+  __device__ int64_t part(int b, int kv_head, int row, int share) const {
+    return ((static_cast<int64_t>(b) * n_kv_heads + kv_head) * rows + row) * shares + share;
   }
   /// Element of q, or of y with its width, that a row begins with.
   __device__ int64_t row_at(int b, int kv_head, int row, int width) const {
@@ -128,20 +128,29 @@ __device__ __noinline__ float decode_score(const DecodeParams& p, const DeviceMa
   return s;
 }
 
+/// Eight numbers side by side.
 template <class T>
-__device__ void load_columns(const T* from, bool inside, float out[kColumns]) {
+__device__ void load_columns(const T* from, float (&out)[kColumns]) {
   constexpr int kSize = Pack<T>::kSize;
 #pragma unroll
   for (int n = 0; n < kColumns / kSize; ++n) {
-    Pack<T> pack{};
-    if (inside) pack = lamina::cuda::load_pack(from + n * kSize);
+    const Pack<T> pack = lamina::cuda::load_pack(from + n * kSize);
 #pragma unroll
     for (int i = 0; i < kSize; ++i) out[n * kSize + i] = to_float(pack.values[i]);
   }
 }
+__device__ void load_columns_as(const void* from, DType type, int64_t at, float (&out)[kColumns]) {
+  if (type == DType::f32) {
+    load_columns(static_cast<const float*>(from) + at, out);
+  } else if (type == DType::bf16) {
+    load_columns(static_cast<const __nv_bfloat16*>(from) + at, out);
+  } else {
+    load_columns(static_cast<const __half*>(from) + at, out);
+  }
+}
 
 /// kKeys rows of a cache as they lie, so that all are on their way before the first is used.
-template <class T>
+template <int kKeys, class T>
 struct RawKeys {
   static constexpr int kPacks = kColumns / Pack<T>::kSize;
   Pack<T> packs[kKeys][kPacks];
@@ -164,57 +173,66 @@ struct RawKeys {
 /// Puts the groups of lanes of a block together; `sums` holds kRows · kThreads · kColumns floats. Leaves a part, or y
 /// itself where there is one share only.
 template <int kRows>
-__device__ void finish_share(const DecodeParams& p, int b, int kv_head, int first_row, const float (*acc)[kColumns],
-                             const float* most, const float* sum, float* sums, float (*stats)[kRows][2]) {
+__device__ void finish_share(const DecodeParams& p, int b, int kv_head, int first_row,
+                             const float (&acc)[kRows][kColumns], const float (&most)[kRows], const float (&sum)[kRows],
+                             float* sums, float2 (*stats)[kThreads / 8 + 1]) {
   const int group = static_cast<int>(threadIdx.x) / p.lanes;
   const int groups = kThreads / p.lanes;
   const int lane = static_cast<int>(threadIdx.x) % p.lanes;
   const int width = p.lanes * kColumns;
-  if (lane == 0) {
-    for (int r = 0; r < kRows; ++r) {
-      stats[group][r][0] = most[r];
-      stats[group][r][1] = sum[r];
-    }
-  }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
+    if (lane == 0) stats[r][group] = {most[r], sum[r]};
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) sums[(r * groups + group) * width + lane * kColumns + c] = acc[r][c];
   }
   __syncthreads();
   const int rows = min(kRows, p.rows - first_row);
+  if (static_cast<int>(threadIdx.x) < rows) {  // what each group counts, and the whole
+    const int r = threadIdx.x;
+    const float sink = p.shares == 1 && p.sinks != nullptr ? p.sinks[p.head_of(kv_head, first_row + r)] : kLowest;
+    float greatest = fmaxf(sink, kLowest);
+    for (int g = 0; g < groups; ++g) greatest = fmaxf(greatest, stats[r][g].x);
+    float total = sink > kLowest ? expf(sink - greatest) : 0.0F;
+    for (int g = 0; g < groups; ++g) {
+      const float weight = expf(stats[r][g].x - greatest);
+      total += weight * stats[r][g].y;
+      stats[r][g].x = weight;
+    }
+    stats[r][groups] = {greatest, total};
+    if (p.shares > 1) p.part_sums[p.part(b, kv_head, first_row + r, static_cast<int>(blockIdx.x))] = {greatest, total};
+  }
+  __syncthreads();
   for (int n = threadIdx.x; n < rows * p.d_v; n += kThreads) {
     const int r = n / p.d_v;
     const int c = n % p.d_v;
-    float greatest = kLowest;
-    for (int g = 0; g < groups; ++g) greatest = fmaxf(greatest, stats[g][r][0]);
-    const float sink = p.shares == 1 && p.sinks != nullptr ? p.sinks[p.head_of(kv_head, first_row + r)] : kLowest;
-    greatest = fmaxf(greatest, sink);
-    float total = sink > kLowest ? expf(sink - greatest) : 0.0F;
     float value = 0;
-    for (int g = 0; g < groups; ++g) {
-      const float weight = expf(stats[g][r][0] - greatest);
-      total += weight * stats[g][r][1];
-      value += weight * sums[(r * groups + g) * width + c];
-    }
-    if (p.shares == 1) {
+    for (int g = 0; g < groups; ++g) value = fmaf(stats[r][g].x, sums[(r * groups + g) * width + c], value);
+    if (p.shares > 1) {
+      p.parts[p.part(b, kv_head, first_row + r, static_cast<int>(blockIdx.x)) * p.d_v + c] = value;
+    } else {
+      const float total = stats[r][groups].y;
       store_as(p.y, p.q_type, p.row_at(b, kv_head, first_row + r, p.d_v) + c, total != 0 ? value / total : 0.0F);
-      continue;
-    }
-    float* part = p.part(b, kv_head, static_cast<int>(blockIdx.x), first_row + r);
-    part[c] = value;
-    if (c == 0) {
-      part[p.d_v] = greatest;
-      part[p.d_v + 1] = total;
     }
   }
 }
 
-/// grid: shares, key heads · blocks of rows, batch
-template <int kRows, class T>
-__global__ __launch_bounds__(kThreads) void decode_kernel(const __grid_constant__ DecodeParams p) {
+// Keys that a group of lanes takes at once, and blocks that a multiprocessor is to hold: what the registers allow.
+template <int kRows>
+constexpr int kKeysOf = kRows == 8 ? 2 : 4;
+template <int kRows>
+constexpr int kBlocksOf = kRows == 1   ? 6
+                          : kRows == 2 ? 5
+                          : kRows == 4 ? 4
+                                       : 3;
+
+/// grid: shares, key heads · blocks of rows, batch. kPlain: one position, whose scores are only scaled, sees all keys.
+template <int kRows, bool kPlain, class T>
+__global__ __launch_bounds__(kThreads,
+                             kPlain ? kBlocksOf<kRows> : 1) void decode_kernel(const __grid_constant__ DecodeParams p) {
+  constexpr int kKeys = kKeysOf<kRows>;
   __shared__ float sums[kRows * kThreads * kColumns];
-  __shared__ float stats[kThreads / 8][kRows][2];
+  __shared__ float2 stats[kRows][kThreads / 8 + 1];
   const int b = blockIdx.z;
   const int kv_head = static_cast<int>(blockIdx.y) % p.n_kv_heads;
   const int first_row = static_cast<int>(blockIdx.y) / p.n_kv_heads * kRows;
@@ -226,30 +244,32 @@ __global__ __launch_bounds__(kThreads) void decode_kernel(const __grid_constant_
   const int group = static_cast<int>(threadIdx.x) / p.lanes;
   const int groups = kThreads / p.lanes;
   const int column = static_cast<int>(threadIdx.x) % p.lanes * kColumns;
-  const bool holes = !mask.ranges_suffice;
-  const bool plain = p.seq_q == 1 && !holes && p.soft_cap == 0 && p.slopes == nullptr && p.t5_bias == nullptr;
-  float q[kRows][kColumns];
+  float q[kRows][kColumns] = {};
   float acc[kRows][kColumns] = {};
   float most[kRows];
   float sum[kRows] = {};
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     most[r] = kLowest;
+    if (first_row + r < p.rows && column < p.d_qk) {
+      load_columns_as(p.q, p.q_type, p.row_at(b, kv_head, first_row + r, p.d_qk) + column, q[r]);
+    }
+    if constexpr (kPlain) {
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      const bool inside = first_row + r < p.rows && column + c < p.d_qk;
-      q[r][c] = inside ? load_as(p.q, p.q_type, p.row_at(b, kv_head, first_row + r, p.d_qk) + column + c) : 0.0F;
+      for (int c = 0; c < kColumns; ++c) q[r][c] *= p.scale;
     }
   }
   const T* k = static_cast<const T*>(p.k) + p.cache_at(b, kv_head, 0, p.d_qk) + column;
   const T* v = static_cast<const T*>(p.v) + p.cache_at(b, kv_head, 0, p.d_v) + column;
   for (int first = begin; first < end; first += groups * kKeys) {  // the same for all threads: lanes are shuffled
-    const int span = min(groups * kKeys, end - first);
-    if (holes && mask.coverage(0, p.seq_q, first, first + span) == DeviceMask::Coverage::none) continue;
+    if constexpr (!kPlain) {
+      const int last = min(first + groups * kKeys, end);
+      if (!mask.ranges_suffice && mask.coverage(0, p.seq_q, first, last) == DeviceMask::Coverage::none) continue;
+    }
     const int key = first + group * kKeys;
-    const int count = min(kKeys, end - key);
-    RawKeys<T> keys;
-    RawKeys<T> values;
+    const int count = end - key;  // below 1 for groups behind the end
+    RawKeys<kKeys, T> keys;
+    RawKeys<kKeys, T> values;
     keys.load(k + static_cast<int64_t>(key) * p.d_qk, p.d_qk, count, column < p.d_qk);
     values.load(v + static_cast<int64_t>(key) * p.d_v, p.d_v, count, column < p.d_v);
     float s[kRows][kKeys];
@@ -278,14 +298,13 @@ __global__ __launch_bounds__(kThreads) void decode_kernel(const __grid_constant_
       float greatest = most[r];
 #pragma unroll
       for (int n = 0; n < kKeys; ++n) {
-        if (n >= count) {
-          s[r][n] = -INFINITY;
-        } else if (plain) {
-          s[r][n] *= p.scale;
-        } else {
+        if constexpr (!kPlain) {
           const int row = min(first_row + r, p.rows - 1);
-          s[r][n] = decode_score(p, mask, s[r][n], p.head_of(kv_head, row), row % p.seq_q, key + n);
+          if (n < count) {
+            s[r][n] = decode_score(p, mask, s[r][n], p.head_of(kv_head, row), row % p.seq_q, key + n);
+          }
         }
+        s[r][n] = n < count ? s[r][n] : -INFINITY;
         greatest = fmaxf(greatest, s[r][n]);
       }
       const float shrink = expf(most[r] - greatest);
@@ -328,7 +347,8 @@ __global__ __launch_bounds__(kThreads) void decode_plain_kernel(const __grid_con
   const int head = p.head_of(kv_head, row);
   const int query = row % p.seq_q;
   const int t = threadIdx.x;
-  float* part = p.part(b, kv_head, static_cast<int>(blockIdx.x), row);
+  const int64_t place = p.part(b, kv_head, row, static_cast<int>(blockIdx.x));
+  float* part = p.parts + place * p.d_v;
   float most = kLowest;
   float sum = 0;
   for (int first = begin; first < end; first += kThreads) {
@@ -357,35 +377,48 @@ __global__ __launch_bounds__(kThreads) void decode_plain_kernel(const __grid_con
     }
     __syncthreads();
   }
-  if (t == 0) {
-    part[p.d_v] = most;
-    part[p.d_v + 1] = sum;
-  }
+  if (t == 0) p.part_sums[place] = {most, sum};
 }
 
-/// Puts the shares together in their order, a block per query and head.
-__global__ __launch_bounds__(kThreads) void combine_kernel(const __grid_constant__ DecodeParams p) {
+/// Puts the shares together in their order, a block per query and head. Each share's part is one thread's to weigh;
+/// then `columns` threads side by side add up every so many-th part, and the first of them what these found.
+__global__ __launch_bounds__(kCombineThreads) void combine_kernel(const __grid_constant__ DecodeParams p) {
+  __shared__ float weights[kMostShares];
+  __shared__ float found[kCombineThreads];
+  __shared__ float scratch[32];
+  static_assert(kMostShares <= kCombineThreads);
   const int b = blockIdx.y;
   const int kv_head = static_cast<int>(blockIdx.x) % p.n_kv_heads;
   const int row = static_cast<int>(blockIdx.x) / p.n_kv_heads;
   const int count = Shares(p, b).count;
+  const int t = threadIdx.x;
+  const int64_t first = p.part(b, kv_head, row, 0);
+  const float2 own = t < count ? p.part_sums[first + t] : float2{kLowest, 0.0F};
   const float sink = p.sinks == nullptr ? kLowest : p.sinks[p.head_of(kv_head, row)];
-  float greatest = fmaxf(sink, kLowest);
-  for (int n = 0; n < count; ++n) greatest = fmaxf(greatest, p.part(b, kv_head, n, row)[p.d_v]);
-  float sum = sink > kLowest ? expf(sink - greatest) : 0.0F;
-  for (int n = 0; n < count; ++n) {
-    const float* part = p.part(b, kv_head, n, row);
-    sum += expf(part[p.d_v] - greatest) * part[p.d_v + 1];
-  }
+  const float greatest = fmaxf(lamina::cuda::block_max(own.x, scratch), sink);
+  const float weight = expf(own.x - greatest);
+  if (t < count) weights[t] = weight;
+  float sum = lamina::cuda::block_sum(weight * own.y, scratch);  // its barriers also complete `weights`
+  if (sink > kLowest) sum += expf(sink - greatest);
+  int columns = kWarp;
+  while (columns < p.d_v && columns < kCombineThreads) columns *= 2;
+  const int turns = kCombineThreads / columns;
   const int64_t at = p.row_at(b, kv_head, row, p.d_v);
-  for (int c = threadIdx.x; c < p.d_v; c += kThreads) {
+  for (int c0 = 0; c0 < p.d_v; c0 += columns) {
+    const int c = c0 + t % columns;
     float value = 0;
-#pragma unroll 4
-    for (int n = 0; n < count; ++n) {
-      const float* part = p.part(b, kv_head, n, row);
-      value = fmaf(expf(part[p.d_v] - greatest), part[c], value);
+    if (c < p.d_v) {
+#pragma unroll 8
+      for (int n = t / columns; n < count; n += turns)
+        value = fmaf(weights[n], p.parts[(first + n) * p.d_v + c], value);
     }
-    store_as(p.y, p.q_type, at + c, sum != 0 ? value / sum : 0.0F);
+    found[t] = value;
+    __syncthreads();
+    if (t < columns && c < p.d_v) {
+      for (int n = 1; n < turns; ++n) value += found[n * columns + t];
+      store_as(p.y, p.q_type, at + c, sum != 0 ? value / sum : 0.0F);
+    }
+    __syncthreads();
   }
 }
 
@@ -420,19 +453,31 @@ DecodeParams params_of(const AttentionDecode& args) {
   return p;
 }
 
-/// Two blocks per multiprocessor, in shares that are worth a block.
-int shares_of(const DecodeParams& p, int row_blocks, const Device& device) {
+/// Enough blocks for every multiprocessor to hold as many as it can, in shares that are worth a block.
+int shares_of(const DecodeParams& p, int row_blocks, int blocks_each, const Device& device) {
   const int64_t units = static_cast<int64_t>(p.batch) * p.n_kv_heads * row_blocks;
-  const int64_t wanted = (2 * lamina::cuda::processors(device) + units - 1) / units;
+  const int64_t wanted = (blocks_each * lamina::cuda::processors(device) + units - 1) / units;
   const int64_t most = std::max<int64_t>((p.capacity + kLeastShare - 1) / kLeastShare, 1);
   return static_cast<int>(std::clamp<int64_t>(wanted, 1, std::min<int64_t>(most, kMostShares)));
 }
 
-template <int kRows, class T>
-void launch_rows(const DecodeParams& p, int row_blocks, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(p.shares), static_cast<unsigned>(p.n_kv_heads * row_blocks),
-                  static_cast<unsigned>(p.batch));
-  decode_kernel<kRows, T><<<grid, kThreads, 0, stream>>>(p);
+/// The kernel for a number of rows, and how it is launched.
+struct DecodeKernel {
+  void (*kernel)(DecodeParams);
+  int rows;    // of a block
+  int blocks;  // of a multiprocessor
+};
+
+template <class D>
+DecodeKernel kernel_for(const DecodeParams& p, bool packs) {
+  const bool plain =
+      p.seq_q == 1 && p.mask.ranges_suffice && p.soft_cap == 0 && p.slopes == nullptr && p.t5_bias == nullptr;
+  if (!packs) return {decode_plain_kernel<D>, 1, 4};
+  if (!plain) return {decode_kernel<4, false, D>, 4, 2};
+  if (p.rows == 1) return {decode_kernel<1, true, D>, 1, kBlocksOf<1>};
+  if (p.rows == 2) return {decode_kernel<2, true, D>, 2, kBlocksOf<2>};
+  if (p.rows <= 4) return {decode_kernel<4, true, D>, 4, kBlocksOf<4>};
+  return {decode_kernel<8, true, D>, 8, kBlocksOf<8>};
 }
 
 template <class T>
@@ -444,37 +489,30 @@ void decode(const AttentionDecode& args) {
   const int widest = std::max(p.d_qk, p.d_v);
   const bool packs = widest <= kWarp * kColumns && p.d_qk % kColumns == 0 && p.d_v % kColumns == 0 && p.d_qk > 0 &&
                      lamina::cuda::fits_packs(static_cast<const D*>(p.k), p.d_qk) &&
-                     lamina::cuda::fits_packs(static_cast<const D*>(p.v), p.d_v);
-  const int rows_at_once = !packs || p.rows == 1 ? 1 : p.rows == 2 ? 2 : p.rows <= 4 ? 4 : 8;
-  const int row_blocks = (p.rows + rows_at_once - 1) / rows_at_once;
+                     lamina::cuda::fits_packs(static_cast<const D*>(p.v), p.d_v) &&
+                     reinterpret_cast<uintptr_t>(p.q) % 16 == 0;
+  const DecodeKernel chosen = kernel_for<D>(p, packs);
+  const int row_blocks = (p.rows + chosen.rows - 1) / chosen.rows;
   LAMINA_CHECK(static_cast<int64_t>(p.n_kv_heads) * row_blocks < 65536 && p.batch < 65536, kOp, ": batch ", p.batch,
                " and ", p.rows, " queries for each of ", p.n_kv_heads,
                " key heads are more blocks than one launch takes; use attention() or a smaller batch");
   for (p.lanes = 8; p.lanes * kColumns < widest;) p.lanes *= 2;
-  p.shares = shares_of(p, row_blocks, device);
+  p.shares = shares_of(p, row_blocks, chosen.blocks, device);
   Tensor parts;
   if (!packs || p.shares > 1) {
-    parts = Tensor::empty({int64_t{p.batch} * p.n_kv_heads * p.shares * p.rows, p.d_v + 2}, DType::f32, device);
-    p.parts = parts.data<float>();
+    const int64_t count = int64_t{p.batch} * p.n_kv_heads * p.rows * p.shares;
+    parts = Tensor::empty({count * (p.d_v + 2)}, DType::f32, device);
+    p.part_sums = reinterpret_cast<float2*>(parts.data<float>());
+    p.parts = parts.data<float>() + 2 * count;
   }
-  if (!packs) {
-    const dim3 grid(static_cast<unsigned>(p.shares), static_cast<unsigned>(p.n_kv_heads * p.rows),
-                    static_cast<unsigned>(p.batch));
-    decode_plain_kernel<D><<<grid, kThreads, 0, stream>>>(p);
-  } else {
-    switch (rows_at_once) {
-      case 1: launch_rows<1, D>(p, row_blocks, stream); break;
-      case 2: launch_rows<2, D>(p, row_blocks, stream); break;
-      case 4: launch_rows<4, D>(p, row_blocks, stream); break;
-      default: launch_rows<8, D>(p, row_blocks, stream); break;
-    }
-  }
+  const dim3 grid(static_cast<unsigned>(p.shares), static_cast<unsigned>(p.n_kv_heads * row_blocks),
+                  static_cast<unsigned>(p.batch));
+  chosen.kernel<<<grid, kThreads, 0, stream>>>(p);
   lamina::cuda::check_launch(kOp);
-  if (parts.defined()) {
-    combine_kernel<<<dim3(static_cast<unsigned>(p.n_kv_heads * p.rows), static_cast<unsigned>(p.batch)), kThreads, 0,
-                     stream>>>(p);
-    lamina::cuda::check_launch(kOp);
-  }
+  if (!parts.defined()) return;
+  combine_kernel<<<dim3(static_cast<unsigned>(p.n_kv_heads * p.rows), static_cast<unsigned>(p.batch)), kCombineThreads,
+                   0, stream>>>(p);
+  lamina::cuda::check_launch(kOp);
 }
 
 }  // namespace

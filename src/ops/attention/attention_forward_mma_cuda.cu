@@ -4,7 +4,9 @@
 // Scores, weights, the running maximum and sum and the weighted sum of values all stay in registers. Weights are powers
 // of two of scaled scores. Tiles that no query sees are never loaded; of those some see, warps skip what lies outside
 // their own rows' reach, and only warps at an edge look at single scores. Blocks of one head follow each other, so that
-// its keys come from the second-level cache; the longest go first.
+// its keys come from the second-level cache; the longest go first. Two kernels each: one for scores that are only
+// scaled and seen in ranges, one with soft cap, bias, dropout and patterns with holes, whose calls and registers the
+// other is spared.
 #include "lamina/ops/attention/attention_mma.cuh"
 
 namespace lamina::ops::cuda {
@@ -32,50 +34,40 @@ struct RowState {
 /// Soft cap and bias; scores become logarithms to base two.
 __device__ void adjust(const AttentionParams& p, const HeadBias& bias, int query, int key,
                        Sums<kRowTiles, kBlocks>& s) {
-  const float cap = p.soft_cap;
-#pragma unroll
-  for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-    for (int n = 0; n < kBlocks; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float score = s[m][n][i] * p.scale;
-        if (cap > 0) score = cap * quick_tanh(score / cap);
-        if (bias.any()) {
-          const int row = query + m * 16 + i / 2 * 8;
-          score += bias.of(min(row, p.seq_q - 1), min(key + n * 8 + i % 2, p.seq_k - 1));
-        }
-        s[m][n][i] = score * kLog2E;
-      }
-    }
+  if (p.soft_cap > 0) {
+    const float inner = p.scale / p.soft_cap;
+    const float outer = p.soft_cap * kLog2E;
+    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int, int) { x = outer * quick_tanh(x * inner); });
+  } else {
+    const float factor = p.scale * kLog2E;
+    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int, int) { x *= factor; });
+  }
+  if (bias.table != nullptr) {
+    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
+      x = fmaf(bias.table[min(query + row, p.seq_q - 1) - min(key + column, p.seq_k - 1)], kLog2E, x);
+    });
+  } else if (bias.slope != 0) {
+    const float slope = -bias.slope * kLog2E;
+    const int distance = query + bias.offset - key;
+    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
+      x = fmaf(slope, fabsf(static_cast<float>(distance + row - column)), x);
+    });
   }
 }
 
-__device__ void hide(const DeviceMask& mask, const RowState& rows, int query, int key, Sums<kRowTiles, kBlocks>& s) {
-#pragma unroll
-  for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-    for (int n = 0; n < kBlocks; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = 2 * m + i / 2;
-        const int column = key + n * 8 + i % 2;
-        if (column < rows.seen[row].begin || column >= rows.seen[row].end) s[m][n][i] = -INFINITY;
-      }
-    }
-  }
-  if (mask.ranges_suffice) return;
-#pragma unroll
-  for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-    for (int n = 0; n < kBlocks; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (s[m][n][i] == -INFINITY) continue;
-        if (!mask.pattern_allows(query + m * 16 + i / 2 * 8, key + n * 8 + i % 2)) s[m][n][i] = -INFINITY;
-      }
-    }
-  }
+/// −inf for what lies outside the rows' ranges.
+__device__ void hide(const RowState& rows, int key, Sums<kRowTiles, kBlocks>& s) {
+  for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
+    const Range& seen = rows.seen[half_of(row)];
+    x = key + column >= seen.begin && key + column < seen.end ? x : -INFINITY;
+  });
+}
+
+/// −inf for what falls into a pattern's holes.
+__device__ void hide_holes(const DeviceMask& mask, int query, int key, Sums<kRowTiles, kBlocks>& s) {
+  for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
+    if (x != -INFINITY && !mask.pattern_allows(query + row, key + column)) x = -INFINITY;
+  });
 }
 
 /// Scores become weights; sums of earlier tiles shrink to the new maximum.
@@ -137,7 +129,7 @@ __device__ void drop(const AttentionParams& p, int b, int head, int query, int k
   }
 }
 
-template <class T, int kD>
+template <class T, int kD, bool kSpecial>
 __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_constant__ AttentionParams p) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const uint32_t base = shared_address(memory);
@@ -161,15 +153,13 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
   const int query = q0 + warp_row + lane / 4;  // the lane's first row
   const int column = lane % 4 * 2;             // and column
   const WarpReach reach(p.mask, q0 + warp_row, min(q0 + warp_row + kWarpRows, q1));
-  const HeadBias bias = p.bias_of(head);
   const float sink = p.sinks == nullptr ? kLowest : p.sinks[head];
-  // Scores as they come are units of scale · log2(e); those that were adjusted, and negative scales, of 1.
-  const bool adjusted = p.soft_cap > 0 || bias.any() || p.sinks != nullptr || p.scale <= 0;
-  const float unit = adjusted ? 1.0F : p.scale * kLog2E;
+  // Scores as they come are in units of scale · log2(e), which is positive; those that were adjusted, of 1.
+  const float unit = kSpecial ? 1.0F : p.scale * kLog2E;
   RowState rows;
 #pragma unroll
   for (int n = 0; n < kHalves; ++n) {
-    rows.most[n] = fmaxf(sink * kLog2E, kLowest);
+    rows.most[n] = fmaxf(sink * kLog2E / unit, kLowest);
     rows.sum[n] = sink > kLowest && lane % 4 == 0 ? 1.0F : 0.0F;
     const int row = query + n / 2 * 16 + n % 2 * 8;
     rows.seen[n] = row < q1 ? p.mask.keys(row) : Range{0, 0};
@@ -179,7 +169,7 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
 
   const int k_end = min(p.mask.keys(q1 - 1).end, p.seq_k);
   const auto next_tile = [&](int k0) {
-    while (!p.mask.ranges_suffice && k0 < k_end &&
+    while (kSpecial && !p.mask.ranges_suffice && k0 < k_end &&
            p.mask.coverage(q0, q1, k0, min(k0 + kKeys, p.seq_k)) == Coverage::none) {
       k0 += kKeys;
     }
@@ -190,9 +180,17 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
     values_of(to).template fill<kKeys, kThreads>(v + k0 * p.v_at.seq, p.v_at.seq, p.seq_k - k0, p.d_v, p.packs);
   };
   queries.template fill<kQueries, kThreads>(q, p.q_at.seq, q1 - q0, p.d_qk, p.packs);
+  commit_copies();
   int k0 = next_tile(max(p.mask.keys(q0).begin, 0) / kKeys * kKeys);
   if (k0 < k_end) fill(stage(0), k0);
   commit_copies();
+  constexpr bool kLoaded = kD == 64;  // wider ones leave no registers for it
+  LeftOperand<T, kD, kRowTiles> loaded;
+  if constexpr (kLoaded) {
+    wait_for_copies<1>();
+    __syncthreads();
+    loaded.load(queries, warp_row);
+  }
   for (int n = 0; k0 < k_end; ++n) {
     const int next = next_tile(k0 + kKeys);
     wait_for_copies();
@@ -202,14 +200,25 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
       commit_copies();
     }
     const Tile<T, kD> keys = stage(n % 2);
-    const Coverage coverage = reach.of(p.mask, k0, k0 + kKeys);
+    const Coverage coverage = kSpecial ? reach.of(p.mask, k0, k0 + kKeys) : reach.of_ranges(k0, k0 + kKeys);
     if (coverage != Coverage::none) {
       Sums<kRowTiles, kBlocks> s;
-      multiply_tiles<T, kD, kRowTiles, kBlocks>(s, queries, warp_row, keys, 0);
-      if (adjusted) adjust(p, bias, query, k0 + column, s);
-      if (coverage == Coverage::partial) hide(p.mask, rows, query, k0 + column, s);
+      if constexpr (kLoaded) {
+        multiply_loaded<T, kD, kRowTiles, kBlocks>(s, loaded, keys, 0);
+      } else {
+        multiply_tiles<T, kD, kRowTiles, kBlocks>(s, queries, warp_row, keys, 0);
+      }
+      if constexpr (kSpecial) adjust(p, p.bias_of(head), query, k0 + column, s);
+      if (coverage == Coverage::partial) {
+        hide(rows, k0 + column, s);
+        if constexpr (kSpecial) {
+          if (!p.mask.ranges_suffice) hide_holes(p.mask, query, k0 + column, s);
+        }
+      }
       softmax<kD>(unit, rows, s, y);
-      if (p.dropout.active()) drop(p, b, head, query, k0 + column, s);
+      if constexpr (kSpecial) {
+        if (p.dropout.active()) drop(p, b, head, query, k0 + column, s);
+      }
       add_product_of<T, kD, kRowTiles, kBlocks>(y, s, values_of(keys), 0);
     }
     k0 = next;
@@ -244,7 +253,7 @@ void launch(const AttentionParams& p, cudaStream_t stream) {
   LAMINA_CHECK(blocks < int64_t{1} << 31, "attention: ", p.batch, " rows of ", p.n_heads, " heads and ", p.seq_q,
                " queries are more blocks than one launch takes; use a smaller batch");
   if (blocks == 0) return;
-  const auto kernel = forward_mma_kernel<T, kD>;
+  const auto kernel = is_special(p) ? forward_mma_kernel<T, kD, true> : forward_mma_kernel<T, kD, false>;
   LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes), "attention");
   kernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, stream>>>(p);
   lamina::cuda::check_launch("attention");

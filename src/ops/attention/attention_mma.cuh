@@ -25,7 +25,11 @@ __device__ inline void copy_async(uint32_t to, const void* from, bool inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes));
 }
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::); }
-__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_group 0;\n" ::: "memory"); }
+/// Until all but the last kOpen commits are complete.
+template <int kOpen = 0>
+__device__ inline void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kOpen) : "memory");
+}
 
 __device__ inline void load_matrices(uint32_t (&to)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
@@ -44,20 +48,21 @@ template <class T>
 __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 template <>
 __device__ inline void multiply_add<__nv_bfloat16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};\n"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 template <>
 __device__ inline void multiply_add<__half>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};\n"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+
+/// Which of a lane's rows (two per 16, in order) a row counted from its first is.
+__device__ constexpr int half_of(int row) { return row / 16 * 2 + row / 8 % 2; }
 
 /// Two numbers rounded side by side, the first in the lower half.
 template <class T>
@@ -181,6 +186,55 @@ __device__ inline void multiply_tiles(Sums<kRowTiles, kBlocks>& sums, const Tile
   }
 }
 
+/// The left operands of a warp's rows, loaded once.
+template <class T, int kD, int kRowTiles>
+struct LeftOperand {
+  uint32_t parts[kD / 16][kRowTiles][4];
+
+  __device__ void load(const Tile<T, kD>& tile, int row) {
+#pragma unroll
+    for (int step = 0; step < kD / 16; ++step) {
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) tile.left(parts[step][m], row + m * 16, step);
+    }
+  }
+};
+
+/// As multiply_tiles, with the left operand in registers.
+template <class T, int kD, int kRowTiles, int kBlocks>
+__device__ inline void multiply_loaded(Sums<kRowTiles, kBlocks>& sums, const LeftOperand<T, kD, kRowTiles>& left,
+                                       const Tile<T, kD>& b, int b_row) {
+  clear<kRowTiles, kBlocks>(sums);
+#pragma unroll
+  for (int step = 0; step < kD / 16; ++step) {
+#pragma unroll
+    for (int n = 0; n < kBlocks / 2; ++n) {
+      uint32_t right[4];
+      b.right_rows(right, b_row + n * 16, step);
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+        multiply_add<T>(sums[m][2 * n], left.parts[step][m], right[0], right[1]);
+        multiply_add<T>(sums[m][2 * n + 1], left.parts[step][m], right[2], right[3]);
+      }
+    }
+  }
+}
+
+/// Calls fn(sum, row, column) for each number of a warp's sums, row and column counted from the lane's first; `sum` is
+/// a reference. Conditions that are the same for all belong around it: a branch per number would cost more than the
+/// work.
+template <int kRowTiles, int kBlocks, class F>
+__device__ inline void for_sums(Sums<kRowTiles, kBlocks>& sums, const F& fn) {
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < kBlocks; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) fn(sums[m][n][i], m * 16 + i / 2 * 8, n * 8 + i % 2);
+    }
+  }
+}
+
 /// sums += x b, x the rounded sums of a product before: its columns are rows `b_row` and following of tile b.
 template <class T, int kD, int kRowTiles, int kBlocks>
 __device__ inline void add_product_of(Sums<kRowTiles, kD / 8>& sums, const Sums<kRowTiles, kBlocks>& x,
@@ -263,14 +317,18 @@ struct WarpReach {
         last(begin < end ? mask.keys(end - 1) : DeviceMask::Range{0, 0}),
         q0(begin),
         q1(end) {}
-  /// For keys [k0, k1), which may lie partly behind the last key.
-  __device__ DeviceMask::Coverage of(const DeviceMask& mask, int k0, int k1) const {
+  /// For keys [k0, k1), which may lie partly behind the last key, where ranges say everything.
+  __device__ DeviceMask::Coverage of_ranges(int k0, int k1) const {
     using Coverage = DeviceMask::Coverage;
     if (q0 >= q1 || first.begin >= k1 || last.end <= k0) return Coverage::none;
-    const bool within = last.begin <= k0 && first.end >= k1;
-    if (mask.ranges_suffice) return within ? Coverage::full : Coverage::partial;
+    return last.begin <= k0 && first.end >= k1 ? Coverage::full : Coverage::partial;
+  }
+  __device__ DeviceMask::Coverage of(const DeviceMask& mask, int k0, int k1) const {
+    using Coverage = DeviceMask::Coverage;
+    const Coverage range = of_ranges(k0, k1);
+    if (mask.ranges_suffice || range == Coverage::none) return range;
     const Coverage found = mask.coverage(q0, q1, k0, min(k1, mask.seq_k));
-    return found == Coverage::full && !within ? Coverage::partial : found;
+    return found == Coverage::full ? range : found;
   }
 };
 
@@ -332,7 +390,13 @@ inline bool takes_mma(const AttentionParams& params) {
   // Weights are rounded between products: over a few keys those errors do not average out, and there is nothing to
   // gain.
   const bool few = static_cast<int64_t>(params.seq_q) * params.seq_k <= 32 * 32;
-  return fits(params.d_qk) && fits(params.d_v) && params.t5_buckets <= kMostMmaBuckets && !few;
+  return fits(params.d_qk) && fits(params.d_v) && params.t5_buckets <= kMostMmaBuckets && !few &&
+         !(params.t5_buckets > 0 && params.soft_cap > 0);  // then dt5 and dq have different gradients of the scores
+}
+/// Whether more than scaling and ranges of keys happens to the scores.
+inline bool is_special(const AttentionParams& params) {
+  return params.soft_cap > 0 || params.bias != nullptr || params.slopes != nullptr || params.dropout.threshold != 0 ||
+         params.scale <= 0 || !params.mask.ranges_suffice;
 }
 /// Queries of one block of the kernel that makes dq.
 inline int mma_query_rows(const AttentionParams& params) { return params.d_qk <= 64 && params.d_v <= 64 ? 128 : 64; }
@@ -340,6 +404,8 @@ inline int mma_query_rows(const AttentionParams& params) { return params.d_qk <=
 template <class T>
 void forward_by_mma(const AttentionParams& params, cudaStream_t stream);
 template <class T>
-void backward_by_mma(const AttentionParams& params, cudaStream_t stream);
+void key_gradients_by_mma(const AttentionParams& params, cudaStream_t stream);
+template <class T>
+void query_gradients_by_mma(const AttentionParams& params, cudaStream_t stream);
 
 }  // namespace lamina::ops::cuda
