@@ -30,17 +30,17 @@ struct GateUp {
 };
 
 template <class Function>
-__device__ inline float forward_of(const Unit& unit, GateUp in) {
+__device__ inline float forward_of(const Unit& unit, Function function, GateUp in) {
   const float gate = in.gate > unit.limit ? unit.limit : in.gate;
   const float up = in.up > unit.limit ? unit.limit : in.up < -unit.limit ? -unit.limit : in.up;
-  return Function::both(unit.alpha * gate).value * unit.inverse_alpha * (up + unit.offset);
+  return function.both(unit.alpha * gate).value * unit.inverse_alpha * (up + unit.offset);
 }
 
 template <class Function>
-__device__ inline GateUp backward_of(const Unit& unit, GateUp in, float dout) {
+__device__ inline GateUp backward_of(const Unit& unit, Function function, GateUp in, float dout) {
   const float gate = in.gate > unit.limit ? unit.limit : in.gate;
   const float up = in.up > unit.limit ? unit.limit : in.up < -unit.limit ? -unit.limit : in.up;
-  const ValueSlope f = Function::both(unit.alpha * gate);
+  const ValueSlope f = function.both(unit.alpha * gate);
   return {in.gate > unit.limit ? 0.0F : dout * (up + unit.offset) * f.slope,
           fabsf(in.up) > unit.limit ? 0.0F : dout * (f.value * unit.inverse_alpha)};
 }
@@ -76,7 +76,7 @@ __device__ inline GateUp pick(const Stretch<T, kWidth>& a, const Stretch<T, kWid
 
 template <class T, int kWidth, class Function>
 __global__ void __launch_bounds__(kThreads)
-    gate_kernel(const T* x, T* out, int64_t total, int64_t units, int64_t n, Unit unit) {
+    gate_kernel(const T* x, T* out, int64_t total, int64_t units, int64_t n, Unit unit, Function function) {
   using S = Stretch<T, kWidth>;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; at < total; at += step) {
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads)
     S result;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      result.values[j] = from_float<T>(forward_of<Function>(unit, pick(a, b, j, unit.interleaved)));
+      result.values[j] = from_float<T>(forward_of(unit, function, pick(a, b, j, unit.interleaved)));
     }
     *reinterpret_cast<S*>(out + at * kWidth) = result;
   }
@@ -94,7 +94,8 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T, int kWidth, class Function>
 __global__ void __launch_bounds__(kThreads)
-    gate_gradient_kernel(const T* x, const T* dout, T* dx, int64_t total, int64_t units, int64_t n, Unit unit) {
+    gate_gradient_kernel(const T* x, const T* dout, T* dx, int64_t total, int64_t units, int64_t n, Unit unit,
+                         Function function) {
   using S = Stretch<T, kWidth>;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; at < total; at += step) {
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(kThreads)
     S second;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      const GateUp d = backward_of<Function>(unit, pick(a, b, j, unit.interleaved), to_float(grad.values[j]));
+      const GateUp d = backward_of(unit, function, pick(a, b, j, unit.interleaved), to_float(grad.values[j]));
       if (!unit.interleaved || kWidth == 1) {
         first.values[j] = from_float<T>(d.gate);
         second.values[j] = from_float<T>(d.up);
@@ -120,6 +121,23 @@ __global__ void __launch_bounds__(kThreads)
     *reinterpret_cast<S*>(dx + places.second) = second;
   }
 }
+
+/// The function chosen anew for each element: for the rare shapes that packs do not fit.
+template <class T>
+struct AnyGate {
+  Gate gate;
+  __device__ ValueSlope both(float x) const {
+    switch (gate) {
+      case Gate::glu: return Sigmoid<T>::both(x);
+      case Gate::reglu: return Relu<T>::both(x);
+      case Gate::geglu: return Gelu<T>::both(x);
+      case Gate::geglu_tanh: return GeluTanh<T>::both(x);
+      case Gate::swiglu: return Silu<T>::both(x);
+      case Gate::liglu: break;
+    }
+    return Identity<T>::both(x);
+  }
+};
 
 template <class T, class F>
 void visit_gate(Gate gate, const F& fn) {
@@ -137,25 +155,25 @@ void visit_gate(Gate gate, const F& fn) {
 
 void gated_activation_forward(const Tensor& x_in, Gate gate, const GateOptions& options, const Tensor& out_in) {
   const int64_t n = out_in.dim(-1);
-  if (out_in.numel() == 0) return;
+  const int64_t total = out_in.numel();
+  if (total == 0) return;
+  const cudaStream_t stream = stream_of(x_in.device());
+  const Unit unit(options);
   visit_floating("gated_activation", x_in.dtype(), [&](auto tag) {
     using E = typename decltype(tag)::type;
     using T = DeviceType<E>;
     constexpr int kSize = Pack<T>::kSize;
     const T* x = device_data<E>(x_in);
     T* out = device_data<E>(out_in);
-    const bool packed = fits_packs(x, n) && fits_packs(out, n);
-    const int64_t total = out_in.numel() / (packed ? kSize : 1);
-    const int blocks = blocks_for(total, kThreads);
-    const cudaStream_t stream = stream_of(x_in.device());
-    const Unit unit(options);
-    visit_gate<T>(gate, [&](auto f) {
-      if (packed) {
-        gate_kernel<T, kSize, decltype(f)><<<blocks, kThreads, 0, stream>>>(x, out, total, n / kSize, n, unit);
-      } else {
-        gate_kernel<T, 1, decltype(f)><<<blocks, kThreads, 0, stream>>>(x, out, total, n, n, unit);
-      }
-    });
+    if (fits_packs(x, n) && fits_packs(out, n)) {
+      const int blocks = blocks_for(total / kSize, kThreads);
+      visit_gate<T>(gate, [&](auto f) {
+        gate_kernel<T, kSize><<<blocks, kThreads, 0, stream>>>(x, out, total / kSize, n / kSize, n, unit, f);
+      });
+    } else {
+      const int blocks = blocks_for(total, kThreads);
+      gate_kernel<T, 1><<<blocks, kThreads, 0, stream>>>(x, out, total, n, n, unit, AnyGate<T>{gate});
+    }
     check_launch("gated_activation");
   });
 }
@@ -163,7 +181,10 @@ void gated_activation_forward(const Tensor& x_in, Gate gate, const GateOptions& 
 void gated_activation_backward(const Tensor& x_in, const Tensor& dout_in, Gate gate, const GateOptions& options,
                                const Tensor& dx_in) {
   const int64_t n = dout_in.dim(-1);
-  if (dout_in.numel() == 0) return;
+  const int64_t total = dout_in.numel();
+  if (total == 0) return;
+  const cudaStream_t stream = stream_of(x_in.device());
+  const Unit unit(options);
   visit_floating("gated_activation", x_in.dtype(), [&](auto tag) {
     using E = typename decltype(tag)::type;
     using T = DeviceType<E>;
@@ -171,19 +192,16 @@ void gated_activation_backward(const Tensor& x_in, const Tensor& dout_in, Gate g
     const T* x = device_data<E>(x_in);
     const T* dout = device_data<E>(dout_in);
     T* dx = device_data<E>(dx_in);
-    const bool packed = fits_packs(x, n) && fits_packs(dout, n) && fits_packs(dx, n);
-    const int64_t total = dout_in.numel() / (packed ? kSize : 1);
-    const int blocks = blocks_for(total, kThreads);
-    const cudaStream_t stream = stream_of(x_in.device());
-    const Unit unit(options);
-    visit_gate<T>(gate, [&](auto f) {
-      if (packed) {
-        gate_gradient_kernel<T, kSize, decltype(f)>
-            <<<blocks, kThreads, 0, stream>>>(x, dout, dx, total, n / kSize, n, unit);
-      } else {
-        gate_gradient_kernel<T, 1, decltype(f)><<<blocks, kThreads, 0, stream>>>(x, dout, dx, total, n, n, unit);
-      }
-    });
+    if (fits_packs(x, n) && fits_packs(dout, n) && fits_packs(dx, n)) {
+      const int blocks = blocks_for(total / kSize, kThreads);
+      visit_gate<T>(gate, [&](auto f) {
+        gate_gradient_kernel<T, kSize>
+            <<<blocks, kThreads, 0, stream>>>(x, dout, dx, total / kSize, n / kSize, n, unit, f);
+      });
+    } else {
+      const int blocks = blocks_for(total, kThreads);
+      gate_gradient_kernel<T, 1><<<blocks, kThreads, 0, stream>>>(x, dout, dx, total, n, n, unit, AnyGate<T>{gate});
+    }
     check_launch("gated_activation");
   });
 }

@@ -43,9 +43,9 @@ constexpr int kStrip = 32;   // columns of a block
 constexpr int kRanges = 64;  // at most, of rows
 
 /// dz = dy · act'(z), and the sums of the columns over a range of rows. Threads lie [8 rows][32 columns].
-template <class T>
-__global__ void activation_columns(int64_t rows, int64_t out, int64_t range, Activation activation, const T* z,
-                                   const T* dy, T* dz, float* partial) {
+template <class T, class Function>
+__global__ void activation_columns(int64_t rows, int64_t out, int64_t range, const T* z, const T* dy, T* dz,
+                                   float* partial) {
   __shared__ float sums[8][kStrip];
   const int64_t column = blockIdx.x * int64_t{kStrip} + threadIdx.x;
   const int64_t begin = blockIdx.y * range;
@@ -56,7 +56,7 @@ __global__ void activation_columns(int64_t rows, int64_t out, int64_t range, Act
       const int64_t at = row * out + column;
       float value = to_float(dy[at]);
       if (dz != nullptr) {
-        value *= activation_slope(activation, to_float(z[at]));
+        value *= Function::both(to_float(z[at])).slope;
         dz[at] = from_float<T>(value);
       }
       sum += value;
@@ -88,9 +88,11 @@ void activation_backward_of(const LinearActivationBackward& args) {
   const int64_t ranges = (rows + range - 1) / range;
   const Tensor partial = args.dbias.defined() ? Tensor::empty({ranges, out}, DType::f32, device) : Tensor();
   const dim3 grid(static_cast<unsigned>((out + kStrip - 1) / kStrip), static_cast<unsigned>(ranges));
-  activation_columns<<<grid, dim3(kStrip, 8), 0, stream>>>(rows, out, range, args.activation, device_data<T>(args.z),
-                                                           device_data<T>(args.dy), device_data<T>(args.dz),
-                                                           device_data<float>(partial));
+  visit_activation<DeviceType<T>>(args.activation, [&](auto function) {
+    activation_columns<DeviceType<T>, decltype(function)>
+        <<<grid, dim3(kStrip, 8), 0, stream>>>(rows, out, range, device_data<T>(args.z), device_data<T>(args.dy),
+                                               device_data<T>(args.dz), device_data<float>(partial));
+  });
   check_launch("linear");
   if (!partial.defined()) return;
   add_ranges<<<blocks_for(out, 256), 256, 0, stream>>>(ranges, out, device_data<float>(partial),

@@ -13,10 +13,9 @@ namespace {
 
 using namespace lamina::cuda;  // NOLINT: what kernels share
 
-constexpr int kLongThreads = 512;
-constexpr int kShortThreads = 128;
-constexpr int64_t kLongRow = 4096;
+constexpr int kMostThreads = 1024;
 constexpr int kCountThreads = 1024;
+constexpr int kAtOnce = 4;  // packs of a thread under way
 
 struct Rows {
   const int64_t* targets;
@@ -42,8 +41,6 @@ __device__ inline float transformed(const Rows& args, float logit, int64_t i) {
   const float u = logit * args.scale;
   return args.cap == 0.0F ? u : args.cap * tanhf(u / args.cap);
 }
-
-__device__ inline bool is_class(const Rows& args, int64_t target) { return target >= 0 && target < args.classes; }
 
 /// A row cut into single elements, whole packs and single elements again.
 template <class T>
@@ -85,11 +82,7 @@ __device__ RowSums sum_row(const Rows& args, const T* row, const Cut<T>& cut, in
     mine.add(u);
     note(i, u);
   });
-#pragma unroll 4
-  for (int64_t p = threadIdx.x; p < cut.packs; p += blockDim.x) {
-    const int64_t first = cut.head + p * kSize;
-    const Pack<T> pack = load_pack(row + first);
-    if (args.staged) staged[p] = pack;
+  const auto take = [&](const Pack<T>& pack, int64_t first) {
     float u[kSize];
     float most = -INFINITY;
 #pragma unroll
@@ -104,6 +97,21 @@ __device__ RowSums sum_row(const Rows& args, const T* row, const Cut<T>& cut, in
       mine.sum += expf(u[j] - away);
       note(first + j, u[j]);
     }
+  };
+  for (int64_t base = threadIdx.x; base < cut.packs; base += kAtOnce * blockDim.x) {
+    Pack<T> held[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int64_t p = base + k * blockDim.x;
+      if (p < cut.packs) held[k] = load_pack(row + cut.head + p * kSize);
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int64_t p = base + k * blockDim.x;
+      if (p >= cut.packs) break;
+      if (args.staged) staged[p] = held[k];
+      take(held[k], cut.head + p * kSize);
+    }
   }
   const float most = block_max(mine.most, scratch);
   const float at_target = found;  // between two barriers: written before, not again until all have read it
@@ -113,59 +121,74 @@ __device__ RowSums sum_row(const Rows& args, const T* row, const Cut<T>& cut, in
   return sums;
 }
 
-template <bool kPlain, class T>
-__device__ void write_gradient(const Rows& args, const T* row, T* out, const Cut<T>& cut, int64_t index, int64_t target,
-                               float lse, const Pack<T>* staged) {
-  constexpr int kSize = Pack<T>::kSize;
+/// A pack of In as kSize elements of Out.
+template <class In, class Out>
+struct alignas(sizeof(Out) * Pack<In>::kSize) Turned {
+  Out values[Pack<In>::kSize];
+};
+
+template <bool kPlain, class In, class Out>
+__device__ void write_gradient(const Rows& args, const In* row, Out* out, const Cut<In>& cut, int64_t index,
+                               int64_t target, float lse, const Pack<In>* staged) {
+  constexpr int kSize = Pack<In>::kSize;
   float weight = args.scale;
   if (args.share != nullptr) weight *= *args.share;
   if (args.grad != nullptr) weight *= args.grad[args.grad_per_row ? index : 0];
   const float even = args.smoothing / static_cast<float>(args.classes);
   const float rise = 1.0F + 2.0F * args.z_loss * lse;
   const float narrow = args.cap == 0.0F ? 0.0F : 1.0F / args.cap;
-  const auto gradient = [&](T logit, int64_t i) {
+  const auto gradient = [&](In logit, int64_t i) {
     const float u = transformed<kPlain>(args, to_float(logit), i);
-    float pull = fmaf(exp_for<T>(u - lse), rise, -even);
+    float pull = fmaf(exp_for<Out>(u - lse), rise, -even);
     if (i == target) pull -= 1.0F - args.smoothing;
     pull *= weight;
     if constexpr (!kPlain) pull *= fmaf(-u * narrow, u * narrow, 1.0F);
-    return from_float<T>(pull);
+    return from_float<Out>(pull);
   };
   cut.singles([&](int64_t i) { out[i] = gradient(row[i], i); });
-#pragma unroll 4
-  for (int64_t p = threadIdx.x; p < cut.packs; p += blockDim.x) {
-    const int64_t first = cut.head + p * kSize;
-    Pack<T> pack = args.staged ? staged[p] : load_pack(row + first);
+  for (int64_t base = threadIdx.x; base < cut.packs; base += kAtOnce * blockDim.x) {
+    Pack<In> held[kAtOnce];
 #pragma unroll
-    for (int j = 0; j < kSize; ++j) pack.values[j] = gradient(pack.values[j], first + j);
-    store_pack(out + first, pack);
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int64_t p = base + k * blockDim.x;
+      if (p < cut.packs) held[k] = args.staged ? staged[p] : load_pack(row + cut.head + p * kSize);
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int64_t first = cut.head + (base + k * blockDim.x) * kSize;
+      if (base + k * blockDim.x >= cut.packs) break;
+      Turned<In, Out> turned;
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) turned.values[j] = gradient(held[k].values[j], first + j);
+      *reinterpret_cast<Turned<In, Out>*>(out + first) = turned;
+    }
   }
 }
 
-template <class T>
-__device__ void write_zeros(T* out, const Cut<T>& cut) {
-  cut.singles([&](int64_t i) { out[i] = from_float<T>(0.0F); });
-  Pack<T> zeros;
-  for (int j = 0; j < Pack<T>::kSize; ++j) zeros.values[j] = from_float<T>(0.0F);
+template <class In, class Out>
+__device__ void write_zeros(Out* out, const Cut<In>& cut) {
+  cut.singles([&](int64_t i) { out[i] = from_float<Out>(0.0F); });
+  Turned<In, Out> zeros;
+  for (int j = 0; j < Pack<In>::kSize; ++j) zeros.values[j] = from_float<Out>(0.0F);
   for (int64_t p = threadIdx.x; p < cut.packs; p += blockDim.x) {
-    store_pack(out + cut.head + p * Pack<T>::kSize, zeros);
+    *reinterpret_cast<Turned<In, Out>*>(out + cut.head + p * Pack<In>::kSize) = zeros;
   }
 }
 
 /// dlogits null: losses alone; losses null: lse is known. dlogits may be logits: a thread writes what it alone has
 /// read.
-template <class T, bool kPlain>
-__global__ void __launch_bounds__(kLongThreads)
-    row_kernel(const T* logits, T* dlogits, const __grid_constant__ Rows args) {
+template <class In, class Out, bool kPlain>
+__global__ void __launch_bounds__(kMostThreads)
+    row_kernel(const In* logits, Out* dlogits, const __grid_constant__ Rows args) {
   extern __shared__ uint4 room[];
   __shared__ float scratch[kWarp];
-  auto* staged = reinterpret_cast<Pack<T>*>(room);
+  auto* staged = reinterpret_cast<Pack<In>*>(room);
   for (int64_t index = blockIdx.x; index < args.rows; index += gridDim.x) {
-    const T* row = logits + index * args.classes;
-    T* out = dlogits + index * args.classes;
-    const Cut<T> cut(row, args.classes, args.packed);
+    const In* row = logits + index * args.classes;
+    Out* out = dlogits + index * args.classes;
+    const Cut<In> cut(row, args.classes, args.packed);
     const int64_t target = args.targets[index];
-    const bool counts = target != args.ignore_index && is_class(args, target);
+    const bool counts = target != args.ignore_index && target >= 0 && target < args.classes;
     if (!counts) {
       if (threadIdx.x == 0) {
         if (target != args.ignore_index) report(args.faults, Fault::target, target);
@@ -274,27 +297,42 @@ Rows rows_of(const CrossEntropyRows& args) {
   return rows;
 }
 
+/// Logits of E, gradients of D.
+template <class E, class D>
+void launch_rows(const CrossEntropyRows& args, Rows rows) {
+  using In = typename DeviceTypeOf<E>::type;
+  using Out = typename DeviceTypeOf<D>::type;
+  const Device& device = args.logits.device();
+  const auto* logits = reinterpret_cast<const In*>(args.logits.data<E>());
+  Out* dlogits = args.dlogits.defined() ? reinterpret_cast<Out*>(args.dlogits.data<D>()) : nullptr;
+  const int64_t bytes = rows.classes * static_cast<int64_t>(sizeof(In));
+  const int most = most_shared(device);
+  rows.staged = rows.losses != nullptr && dlogits != nullptr && bytes <= most;
+  const uintptr_t past = reinterpret_cast<uintptr_t>(logits) / sizeof(In) % Pack<In>::kSize;
+  const uintptr_t out_past = reinterpret_cast<uintptr_t>(dlogits) / sizeof(Out) % Pack<In>::kSize;
+  rows.packed = dlogits == nullptr || past == out_past;
+  const int64_t shared = rows.staged ? bytes / 16 * 16 : 0;
+  const bool alone = 2 * shared > most;  // on its multiprocessor
+  const int threads = alone ? kMostThreads : rows.classes > 4096 ? 512 : 128;
+  void (*kernel)(const In*, Out*, Rows) = row_kernel<In, Out, false>;
+  if (rows.bias == nullptr && rows.cap == 0.0F) kernel = row_kernel<In, Out, true>;
+  LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most), "cross_entropy");
+  const auto size = static_cast<size_t>(shared);
+  kernel<<<blocks_for(rows.rows, 1), threads, size, stream_of(device)>>>(logits, dlogits, rows);
+  check_launch("cross_entropy");
+}
+
 }  // namespace
 
 void cross_entropy_rows(const CrossEntropyRows& args) {
-  Rows rows = rows_of(args);
+  const Rows rows = rows_of(args);
   if (rows.rows == 0) return;
-  const int most = most_shared(args.logits.device());
+  const DType out = args.dlogits.defined() ? args.dlogits.dtype() : args.logits.dtype();
+  if (args.logits.dtype() == DType::f32 && out == DType::bf16) return launch_rows<float, bf16>(args, rows);
+  if (args.logits.dtype() == DType::f32 && out == DType::f16) return launch_rows<float, f16>(args, rows);
   visit_floating("cross_entropy", args.logits.dtype(), [&](auto tag) {
     using E = typename decltype(tag)::type;
-    using T = DeviceType<E>;
-    const T* logits = device_data<E>(args.logits);
-    T* dlogits = device_data<E>(args.dlogits);
-    const size_t bytes = static_cast<size_t>(rows.classes) * sizeof(T);
-    rows.staged = rows.losses != nullptr && dlogits != nullptr && bytes <= static_cast<size_t>(most);
-    rows.packed =
-        dlogits == nullptr || (reinterpret_cast<uintptr_t>(logits) - reinterpret_cast<uintptr_t>(dlogits)) % 16 == 0;
-    const size_t shared = rows.staged ? bytes / 16 * 16 : 0;
-    const auto kernel = rows.bias == nullptr && rows.cap == 0.0F ? row_kernel<T, true> : row_kernel<T, false>;
-    LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most), "cross_entropy");
-    const int threads = rows.classes > kLongRow ? kLongThreads : kShortThreads;
-    kernel<<<blocks_for(rows.rows, 1), threads, shared, stream_of(args.logits.device())>>>(logits, dlogits, rows);
-    check_launch("cross_entropy");
+    launch_rows<E, E>(args, rows);
   });
 }
 

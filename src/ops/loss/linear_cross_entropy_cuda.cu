@@ -18,6 +18,10 @@ struct Chunk {
 };
 
 void multiply(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c, float beta) {
+  if (a.dim(transpose_a ? 0 : 1) == 0) {
+    Tensor(c).fill_(0.0);
+    return;
+  }
   Product p;
   p.transpose_a = transpose_a;
   p.transpose_b = transpose_b;
@@ -75,25 +79,28 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
   const int64_t classes = args.weight.dim(0);
   const Tensor weight = args.weight.to(args.x.dtype());
   const bool gradients = args.dx.defined() || args.dweight.defined() || args.dbias.defined();
-  const bool nothing = rows == 0 || classes == 0 || args.x.dim(1) == 0;
-  LAMINA_CHECK(!nothing || rows == 0, "linear_cross_entropy: x ", args.x.shape(), " and weight ", args.weight.shape(),
-               " on a cuda device; expected at least one class and one column");
   const Tensor share = Tensor::empty({1}, DType::f32, device);
   target_share(args.targets, classes, args.options, share);
-  if (nothing) fill_zeros({args.dx, args.dweight, args.dbias});
+  if (rows == 0) fill_zeros({args.dweight, args.dbias});
   const int64_t at_a_time = args.chunk.dim(1);
   const bool narrow = gradients && args.x.dtype() != DType::f32;
+  // A bias adds up every row: its gradient is summed before the rows are rounded.
+  const bool wide_first = narrow && args.dbias.defined();
   const Tensor dlogits = narrow ? Tensor::empty({at_a_time, classes}, args.x.dtype(), device) : Tensor();
   for (int64_t first = 0; first < rows; first += at_a_time) {
     const int64_t count = std::min(at_a_time, rows - first);
     Chunk chunk{.x = args.x.slice(0, first, count), .first = first};
     chunk.logits = args.chunk.reshape({at_a_time, classes}).slice(0, 0, count);
-    if (gradients) chunk.dlogits = narrow ? dlogits.slice(0, 0, count) : chunk.logits;
+    if (gradients) chunk.dlogits = narrow && !wide_first ? dlogits.slice(0, 0, count) : chunk.logits;
     multiply(chunk.x, false, weight, true, chunk.logits, 0);
     losses_of(args, chunk, share);
+    if (args.dbias.defined()) add_bias_gradient(args, chunk);
+    if (wide_first) {
+      chunk.dlogits = dlogits.slice(0, 0, count);
+      chunk.dlogits.copy_(chunk.logits);
+    }
     if (args.dx.defined()) multiply(chunk.dlogits, false, weight, false, args.dx.slice(0, first, count), 0);
     if (args.dweight.defined()) multiply(chunk.dlogits, true, chunk.x, false, args.dweight, first == 0 ? 0.0F : 1.0F);
-    if (args.dbias.defined()) add_bias_gradient(args, chunk);
   }
   if (args.loss.defined()) add_losses(args.losses, args.targets, classes, args.options, args.loss);
 }

@@ -130,14 +130,19 @@ __global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
     if (p < packs) held[k] = load_pack(args.x + at + p * kSize);
   }
   if (args.residual != nullptr) {
+    Pack<T> other[kPacks];
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      const int p = team.lane() + k * team.lanes;
+      if (p < packs) other[k] = load_pack(args.residual + at + p * kSize);
+    }
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
       const int p = team.lane() + k * team.lanes;
       if (p >= packs) continue;
-      const Pack<T> other = load_pack(args.residual + at + p * kSize);
 #pragma unroll
       for (int j = 0; j < kSize; ++j) {
-        held[k].values[j] = from_float<T>(to_float(held[k].values[j]) + to_float(other.values[j]));
+        held[k].values[j] = from_float<T>(to_float(held[k].values[j]) + to_float(other[k].values[j]));
       }
       store_pack(args.h + at + p * kSize, held[k]);
     }
@@ -302,12 +307,14 @@ __global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
     const int64_t at = row * args.width + column;
     Pack<T> x[kPacks];
     Pack<T> dy[kPacks];
+    Pack<T> dh[kPacks];
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
       const int p = team.lane() + k * team.lanes;
       if (p >= here) continue;
       x[k] = load_pack(args.x + at + p * kSize);
       dy[k] = load_pack(args.dy + at + p * kSize);
+      if (args.dh != nullptr) dh[k] = load_pack(args.dh + at + p * kSize);
     }
     const float r = here > 0 ? group_scale<kCentred>(args, row * groups + in_row) : 0.0F;
     const float mean = kCentred && here > 0 ? args.mean[row * groups + in_row] : 0.0F;
@@ -341,14 +348,12 @@ __global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
       if (p >= here) continue;
       float scale[kSize];
       if (args.scale != nullptr) load_floats(args.scale + column + p * kSize, scale);
-      Pack<T> dh;
-      if (args.dh != nullptr) dh = load_pack(args.dh + at + p * kSize);
 #pragma unroll
       for (int j = 0; j < kSize; ++j) {
         const float d = to_float(dy[k].values[j]);
         const float g = (args.scale != nullptr ? d * scale[j] : d) - pull.mean_g;
         float dx = fmaf(-pull.c, to_float(x[k].values[j]) - mean, g) * r;
-        if (args.dh != nullptr) dx += to_float(dh.values[j]);
+        if (args.dh != nullptr) dx += to_float(dh[k].values[j]);
         x[k].values[j] = from_float<T>(dx);
       }
       store_pack(args.dx + at + p * kSize, x[k]);

@@ -122,6 +122,7 @@ __global__ void __launch_bounds__(kThreads)
     int64_t position = args.positions != nullptr ? args.positions[place] : args.offset + place;
     if (position < 0 || position >= args.table_rows) {
       report(args.faults, Fault::position, position);
+      if (args.table_rows == 0) continue;
       position = 0;
     }
     turn_unit<T, kInterleaved, kWidth>(args, from, to, unit, position * args.row, heads);
