@@ -45,12 +45,6 @@ __device__ inline GateUp backward_of(const Unit& unit, Function function, GateUp
           fabsf(in.up) > unit.limit ? 0.0F : dout * (f.value * unit.inverse_alpha)};
 }
 
-/// kWidth elements moved by one access.
-template <class T, int kWidth>
-struct alignas(sizeof(T) * kWidth) Stretch {
-  T values[kWidth];
-};
-
 /// Where the gates and the ups (or the first and the second half of the turns) of unit `index` lie.
 template <int kWidth>
 struct Places {

@@ -54,11 +54,6 @@ Plan make_plan(const Combination& args) {
   return plan;
 }
 
-template <class T, int kWidth>
-struct alignas(sizeof(T) * kWidth) Stretch {
-  T values[kWidth];
-};
-
 /// kWidth elements from `from` on, or its first one repeated.
 template <int kWidth, class T>
 __device__ inline Stretch<T, kWidth> load_stretch(const T* from, bool repeated) {

@@ -58,9 +58,7 @@ __global__ void __launch_bounds__(kWarp* kWarps) sum_neighbours(const T* x, floa
 /// A block sums kRows rows of 32 · kWidth columns.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kWarp* kWarps) sum_rows(const T* x, float* out, Level level, int64_t column_blocks) {
-  struct alignas(sizeof(T) * kWidth) Stretch {
-    T values[kWidth];
-  };
+  using S = Stretch<T, kWidth>;
   __shared__ float partial[kWarps][kWidth][kWarp + 1];
   const int lane = threadIdx.x % kWarp;
   const int warp = threadIdx.x / kWarp;
@@ -76,7 +74,7 @@ __global__ void __launch_bounds__(kWarp* kWarps) sum_rows(const T* x, float* out
       const T* from = x + (row * level.count + begin) * level.inner + column;
 #pragma unroll 4
       for (int k = warp; k < n; k += kWarps) {
-        const Stretch in = *reinterpret_cast<const Stretch*>(from + k * level.inner);
+        const S in = *reinterpret_cast<const S*>(from + k * level.inner);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) sums[j] += to_float(in.values[j]);
       }

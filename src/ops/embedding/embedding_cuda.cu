@@ -23,11 +23,6 @@ constexpr int kChunk = 32;
 constexpr int kAtOnce = 8;  // rows of dy under way
 constexpr int kFinishRows = 8;
 
-template <class T, int kWidth>
-struct alignas(sizeof(T) * kWidth) Stretch {
-  T values[kWidth];
-};
-
 struct Gather {
   const int64_t* ids;
   int64_t count, rows, units, first_row, vocab;

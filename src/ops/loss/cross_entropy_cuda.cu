@@ -121,11 +121,9 @@ __device__ RowSums sum_row(const Rows& args, const T* row, const Cut<T>& cut, in
   return sums;
 }
 
-/// A pack of In as kSize elements of Out.
+/// As many elements of Out as a pack of In has.
 template <class In, class Out>
-struct alignas(sizeof(Out) * Pack<In>::kSize) Turned {
-  Out values[Pack<In>::kSize];
-};
+using Turned = Stretch<Out, Pack<In>::kSize>;
 
 template <bool kPlain, class In, class Out>
 __device__ void write_gradient(const Rows& args, const In* row, Out* out, const Cut<In>& cut, int64_t index,

@@ -1,6 +1,7 @@
 // The strategy stands in norm_rows.cuh.
 #include "lamina/ops/norm/layer_norm.h"
-#include "lamina/ops/norm/norm_rows.cuh"
+#include "lamina/ops/norm/norm_backward.cuh"
+#include "lamina/ops/norm/norm_forward.cuh"
 
 namespace lamina::ops::cuda {
 
@@ -10,7 +11,7 @@ using lamina::cuda::DeviceType;
 void layer_norm_forward(const LayerNormForward& args) {
   lamina::cuda::visit_floating("layer_norm", args.x.dtype(), [&](auto tag) {
     using E = typename decltype(tag)::type;
-    NormForwardRows<DeviceType<E>> rows{};
+    norm::ForwardRows<DeviceType<E>> rows{};
     rows.x = device_data<E>(args.x);
     rows.residual = device_data<E>(args.residual);
     rows.scale = device_data<float>(args.scale);
@@ -29,7 +30,7 @@ void layer_norm_forward(const LayerNormForward& args) {
 void layer_norm_backward(const LayerNormBackward& args) {
   lamina::cuda::visit_floating("layer_norm", args.x.dtype(), [&](auto tag) {
     using E = typename decltype(tag)::type;
-    NormBackwardRows<DeviceType<E>> rows{};
+    norm::BackwardRows<DeviceType<E>> rows{};
     rows.x = device_data<E>(args.x);
     rows.dy = device_data<E>(args.dy);
     rows.dh = device_data<E>(args.dh);

@@ -1,5 +1,6 @@
 // The strategy stands in norm_rows.cuh.
-#include "lamina/ops/norm/norm_rows.cuh"
+#include "lamina/ops/norm/norm_backward.cuh"
+#include "lamina/ops/norm/norm_forward.cuh"
 #include "lamina/ops/norm/rms_norm.h"
 
 namespace lamina::ops::cuda {
@@ -10,7 +11,7 @@ using lamina::cuda::DeviceType;
 void rms_norm_forward(const RmsNormForward& args) {
   lamina::cuda::visit_floating("rms_norm", args.x.dtype(), [&](auto tag) {
     using E = typename decltype(tag)::type;
-    NormForwardRows<DeviceType<E>> rows{};
+    norm::ForwardRows<DeviceType<E>> rows{};
     rows.x = device_data<E>(args.x);
     rows.residual = device_data<E>(args.residual);
     rows.scale = device_data<float>(args.scale);
@@ -28,7 +29,7 @@ void rms_norm_forward(const RmsNormForward& args) {
 void rms_norm_backward(const RmsNormBackward& args) {
   lamina::cuda::visit_floating("rms_norm", args.x.dtype(), [&](auto tag) {
     using E = typename decltype(tag)::type;
-    NormBackwardRows<DeviceType<E>> rows{};
+    norm::BackwardRows<DeviceType<E>> rows{};
     rows.x = device_data<E>(args.x);
     rows.dy = device_data<E>(args.dy);
     rows.dh = device_data<E>(args.dh);
