@@ -7,9 +7,8 @@
 // order.
 #include "lamina/ops/linear/quantized_linear.h"
 
-#include <algorithm>
-
-#include "lamina/tensor/cuda/kernel.cuh"
+#include "lamina/ops/activation/activation.cuh"
+#include "lamina/ops/linear/quantized_block.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -25,8 +24,8 @@ using lamina::cuda::to_float;
 constexpr const char* kOp = "quantized_linear";
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kBlock = static_cast<int>(QuantizedWeight::kBlock);
-constexpr int kRows = static_cast<int>(QuantizedWeight::kRows);
+constexpr int kBlock = kQuantizedBlock;
+constexpr int kRows = kQuantizedRows;
 
 /// x as blocks of 8-bit numbers; rows are padded to what the matrix units take.
 struct Rounded {
@@ -45,80 +44,17 @@ __global__ void __launch_bounds__(kThreads) round_kernel(const T* x, int64_t in,
   const int64_t row = item / to.blocks;
   const int64_t block = item % to.blocks;
   const int64_t column = block * kBlock + lane;
-  const float value = row < to.rows && column < in ? to_float(x[row * in + column]) : 0.0F;
-  float largest = lamina::cuda::warp_max(fabsf(value));
-  if (__any_sync(lamina::cuda::kAllLanes, value != value)) largest = NAN;
-  const float scale = largest / 127.0F;
-  int number = 0;
-  // What is not finite makes a NaN of every sum through the scale alone; a scale too small to divide by is that of
-  // zeros.
-  if (isfinite(scale) && scale > 1e-37F) number = __float2int_rn(value * (127.0F / largest));
-  const int sum = __reduce_add_sync(lamina::cuda::kAllLanes, number);
-  to.numbers[row * to.blocks * kBlock + column] = static_cast<int8_t>(number);
+  const RoundedBlock block_of_x = round_block(row < to.rows && column < in ? to_float(x[row * in + column]) : 0.0F);
+  to.numbers[row * to.blocks * kBlock + column] = block_of_x.number;
   if (lane != 0) return;
-  to.scales[block * to.padded + row] = scale;
-  to.corrects[block * to.padded + row] = -offset * sum;
-}
-
-__device__ float activated(Activation function, float x) {
-  switch (function) {
-    case Activation::relu: return x < 0.0F ? 0.0F : x;
-    case Activation::gelu: return 0.5F * x * erfcf(-0.70710678118654752F * x);
-    case Activation::gelu_tanh: {
-      const float cut = fminf(fmaxf(x, -64.0F), 64.0F);
-      const float v = 1.5957691216057307F * cut * fmaf(0.044715F * cut, cut, 1.0F);
-      return x / (1.0F + expf(-v));
-    }
-    case Activation::silu: return x / (1.0F + expf(-x));
-    case Activation::elu: return x > 0.0F ? x : expm1f(x);
-    case Activation::selu: return 1.0507009873554805F * (x > 0.0F ? x : 1.6732632423543773F * expm1f(x));
-    case Activation::relu2: return x < 0.0F ? 0.0F : x * x;
-    case Activation::sigmoid: return 1.0F / (1.0F + expf(-x));
-    case Activation::tanh: return tanhf(x);
-    case Activation::none: break;
-  }
-  return x;
-}
-
-/// sums += w · x for 16 rows of weights and 8 rows of x over 32 numbers.
-__device__ void multiply(const uint32_t (&w)[4], uint32_t x0, uint32_t x1, int (&sums)[4]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
-      "%3};\n"
-      : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
-      : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x0), "r"(x1));
-}
-
-struct Weights {
-  const uint8_t* data;
-  int64_t group_bytes, scale_bytes, out;
-};
-
-/// The numbers of one block as the matrix units take them: rows 2g and 2g + 1 of the lane's g = lane / 4.
-template <QuantizedFormat kFormat>
-__device__ void load_weights(const uint8_t* numbers, int64_t block, int lane, uint32_t (&w)[4]) {
-  const int word = lane % 4 * kRows + lane / 4 * 2;
-  if constexpr (kFormat == QuantizedFormat::q8) {
-    const auto* from = reinterpret_cast<const uint2*>(numbers + block * kRows * kBlock + word * 4);
-    const uint2 first = __ldg(from);
-    const uint2 second = __ldg(from + 4 * kRows / 2);
-    w[0] = first.x;
-    w[1] = first.y;
-    w[2] = second.x;
-    w[3] = second.y;
-  } else {
-    const uint2 both = __ldg(reinterpret_cast<const uint2*>(numbers + block * kRows * kBlock / 2 + word * 4));
-    w[0] = both.x & 0x0f0f0f0fU;
-    w[1] = both.y & 0x0f0f0f0fU;
-    w[2] = (both.x >> 4) & 0x0f0f0f0fU;
-    w[3] = (both.y >> 4) & 0x0f0f0f0fU;
-  }
+  to.scales[block * to.padded + row] = block_of_x.scale;
+  to.corrects[block * to.padded + row] = -offset * block_of_x.sum;
 }
 
 /// kTiles · 8 rows of x against one group of weights.
 template <QuantizedFormat kFormat, int kTiles, class T>
 __global__ void __launch_bounds__(kThreads)
-    multiply_kernel(Rounded x, Weights weights, const float* bias, Activation function, T* y) {
+    multiply_kernel(Rounded x, QuantizedGroups weights, const float* bias, Activation function, T* y) {
   __shared__ float shares[kWarps][kTiles * 8][kRows];
   const int warp = threadIdx.x / kWarp;
   const int lane = threadIdx.x % kWarp;
@@ -127,13 +63,13 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row0 = blockIdx.y * int64_t{kTiles * 8};
   const uint8_t* group = weights.data + blockIdx.x * weights.group_bytes;
   const uint8_t* numbers = group + weights.scale_bytes;
-  const auto* scales = reinterpret_cast<const __half2*>(group) + g;
   float total[kTiles][4] = {};
 #pragma unroll(kTiles == 1 ? 4 : 1)
   for (int64_t block = warp; block < x.blocks; block += kWarps) {
+    const HeldBlock<kFormat> held(group, numbers, block, lane);
     uint32_t w[4];
-    load_weights<kFormat>(numbers, block, lane, w);
-    const float2 scale = __half22float2(scales[block * (kRows / 2)]);
+    held.unpack(w);
+    const float2 scale = __half22float2(held.scale);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       const int64_t row = row0 + tile * 8;
@@ -148,12 +84,7 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t at = block * x.padded + row + pair * 2;
       const int2 correct = *reinterpret_cast<const int2*>(x.corrects + at);
       const float2 by = *reinterpret_cast<const float2*>(x.scales + at);
-      int sums[4] = {correct.x, correct.y, correct.x, correct.y};
-      multiply(w, x0, x1, sums);
-      total[tile][0] = fmaf(static_cast<float>(sums[0]), scale.x * by.x, total[tile][0]);
-      total[tile][1] = fmaf(static_cast<float>(sums[1]), scale.x * by.y, total[tile][1]);
-      total[tile][2] = fmaf(static_cast<float>(sums[2]), scale.y * by.x, total[tile][2]);
-      total[tile][3] = fmaf(static_cast<float>(sums[3]), scale.y * by.y, total[tile][3]);
+      add_block(w, x0, x1, correct, scale, by, total[tile]);
     }
   }
 #pragma unroll
@@ -170,14 +101,14 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int part = 0; part < kWarps; ++part) sum += shares[part][i / kRows][i % kRows];
     if (bias != nullptr) sum += bias[column];
-    y[row * weights.out + column] = from_float<T>(activated(function, sum));
+    y[row * weights.out + column] = from_float<T>(activation_value(function, sum));
   }
 }
 
 template <QuantizedFormat kFormat, int kTiles, class T>
 void launch(const QuantizedLinear& args, const Rounded& x) {
   const QuantizedWeight& w = args.weight;
-  const Weights weights{w.data.data<uint8_t>(), w.group_bytes(), w.scale_bytes(), w.out};
+  const QuantizedGroups weights(w);
   const dim3 grid(static_cast<unsigned>(w.groups()), static_cast<unsigned>((x.rows + kTiles * 8 - 1) / (kTiles * 8)));
   multiply_kernel<kFormat, kTiles><<<grid, kThreads, 0, stream_of(args.x.device())>>>(
       x, weights, device_data<float>(args.bias), args.activation, device_data<T>(args.y));
@@ -217,7 +148,7 @@ void run(const QuantizedLinear& args) {
   bytes ? launch_rows<QuantizedFormat::q8, T>(args, x) : launch_rows<QuantizedFormat::q4, T>(args, x);
 }
 
-__global__ void dequantize_kernel(Weights weights, bool bytes, int64_t in, int64_t count, float* to) {
+__global__ void dequantize_kernel(QuantizedGroups weights, bool bytes, int64_t in, int64_t count, float* to) {
   const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   if (i >= count) return;
   const int64_t row = i / in;
@@ -241,7 +172,7 @@ __global__ void dequantize_kernel(Weights weights, bool bytes, int64_t in, int64
 }  // namespace
 
 void quantized_linear(const QuantizedLinear& args) {
-  if (args.y.numel() == 0) return;
+  if (args.y.numel() == 0 || quantized_few_rows(args)) return;
   lamina::cuda::visit_floating(kOp, args.x.dtype(), [&](auto tag) { run<typename decltype(tag)::type>(args); });
 }
 
@@ -256,7 +187,7 @@ void quantize(const Quantize& args) {
 
 void dequantize(const QuantizedWeight& weight, const Tensor& to) {
   if (to.numel() == 0) return;
-  const Weights weights{weight.data.data<uint8_t>(), weight.group_bytes(), weight.scale_bytes(), weight.out};
+  const QuantizedGroups weights(weight);
   dequantize_kernel<<<lamina::cuda::blocks_for(to.numel(), kThreads), kThreads, 0, stream_of(to.device())>>>(
       weights, weight.format == QuantizedFormat::q8, weight.in, to.numel(), to.data<float>());
   check_launch("dequantize");

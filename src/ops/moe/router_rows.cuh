@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "lamina/tensor/cuda/kernel.cuh"
+#include "lamina/ops/elementwise/elements.cuh"
 
 namespace lamina::ops::cuda {
 
@@ -53,7 +53,9 @@ __device__ inline float softmax_in_place(float* values, int64_t n) {
 }
 
 __device__ inline void sigmoid_in_place(float* values, int64_t n) {
-  for (int64_t i = lane_of(); i < n; i += kWarp) values[i] = 1.0F / (1.0F + expf(-values[i]));
+  for (int64_t i = lane_of(); i < n; i += kWarp) {
+    values[i] = lamina::cuda::sigmoid_pair<float>(values[i]).at_x;
+  }
   __syncwarp();
 }
 
