@@ -1,8 +1,11 @@
-// Attention on CUDA: the tables kernels read instead of computing them per score (bias by distance, the document of each
-// position, random blocks), the sums around the two gradient kernels, and the choice of kernels. All of it moves a few
-// numbers per query; the work is in the files named attention_…_cuda.cu.
-#include "lamina/ops/attention/attention_device.cuh"
+// Attention on CUDA: the tables kernels read instead of computing them per score (bias by distance, the document of
+// each position, random blocks), the sums around the two gradient kernels, and the choice of kernels. All of it moves a
+// few numbers per query; the work is in the files named attention_…_cuda.cu.
+#ifdef LAMINA_CUDNN
+#include "lamina/ops/attention/attention_cudnn.h"
+#endif
 #include "lamina/ops/attention/attention_kernel.h"
+#include "lamina/ops/attention/attention_mma.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -18,18 +21,17 @@ using lamina::cuda::stream_of;
 constexpr const char* kOp = "attention";
 constexpr int kThreads = 256;
 
-/// bias[head, n] for n = i − j + seq_k − 1.
+/// bias[head, n] for n = i − j + seq_k − 1: T5's, and ALiBi's where both are given.
 __global__ void bias_kernel(const float* slopes, const float* t5, int buckets, int max_distance, bool causal, int heads,
                             int seq_q, int64_t count, float* bias) {
   const int64_t n = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (n >= count) return;
   const int distance = static_cast<int>(seq_q - 1 - n);  // key − query, positions
-  const int bucket = t5 != nullptr ? t5_bucket_of(distance, !causal, buckets, max_distance) : 0;
+  const int bucket = t5_bucket_of(distance, !causal, buckets, max_distance);
   for (int head = 0; head < heads; ++head) {
     float value = 0;
     if (slopes != nullptr) value -= slopes[head] * static_cast<float>(abs(distance));
-    if (t5 != nullptr) value += t5[static_cast<int64_t>(bucket) * heads + head];
-    bias[head * count + n] = value;
+    bias[head * count + n] = value + t5[static_cast<int64_t>(bucket) * heads + head];
   }
 }
 
@@ -62,41 +64,51 @@ __global__ void random_words_kernel(uint64_t seed, int64_t count, uint32_t* out)
   if (n < count) out[n] = philox_word({.seed = seed, .stream = 0}, static_cast<uint64_t>(n));
 }
 
-/// delta[b, head, i] = Σ_d dy · y, a warp per row of y.
+/// For a row of y, [batch, seq_q, n_heads]: delta[b, head, i] = Σ_d dy · y and base[b, head, i] = log2 Σ exp(score).
+struct RowSums {
+  int64_t rows;
+  int seq_q;
+  int n_heads;
+  const float* greatest;
+  const float* inverse;
+  float* delta;
+  float* base;
+
+  __device__ void put(int64_t row, float sum) const {
+    const int64_t b = row / n_heads / seq_q;
+    const int64_t at = (b * n_heads + row % n_heads) * seq_q + row / n_heads % seq_q;
+    delta[at] = sum;
+    base[at] = greatest[at] * kLog2E - log2f(inverse[at]);  // +inf, for weights of 0, where no key was seen
+  }
+};
+
+/// A warp per row of y.
 template <class T>
-__global__ void delta_kernel(const T* y, const T* dy, int64_t rows, int seq_q, int n_heads, int d_v, float* delta) {
-  const int64_t row = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;  // [batch, seq_q, n_heads]
+__global__ void delta_kernel(const T* y, const T* dy, int d_v, const RowSums out) {
+  const int64_t row = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
   const int lane = threadIdx.x % kWarp;
-  if (row >= rows) return;
+  if (row >= out.rows) return;
   float sum = 0;
   for (int c = lane; c < d_v; c += kWarp) sum = fmaf(to_float(y[row * d_v + c]), to_float(dy[row * d_v + c]), sum);
   sum = lamina::cuda::warp_sum(sum);
-  const int64_t head = row % n_heads;
-  const int64_t query = row / n_heads % seq_q;
-  const int64_t b = row / n_heads / seq_q;
-  if (lane == 0) delta[(b * n_heads + head) * seq_q + query] = sum;
+  if (lane == 0) out.put(row, sum);
 }
 
 /// As delta_kernel for rows of whole packs, `lanes` of them (a power of two) per row.
 template <class T>
-__global__ void delta_packs_kernel(const T* y, const T* dy, int64_t rows, int seq_q, int n_heads, int d_v, int lanes,
-                                   float* delta) {
+__global__ void delta_packs_kernel(const T* y, const T* dy, int d_v, int lanes, const RowSums out) {
   using lamina::cuda::Pack;
   const int64_t row = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / lanes;
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   float sum = 0;
-  if (row < rows && lane * Pack<T>::kSize < d_v) {
+  if (row < out.rows && lane * Pack<T>::kSize < d_v) {
     const Pack<T> a = lamina::cuda::load_pack(y + row * d_v + lane * Pack<T>::kSize);
     const Pack<T> b = lamina::cuda::load_pack(dy + row * d_v + lane * Pack<T>::kSize);
 #pragma unroll
     for (int i = 0; i < Pack<T>::kSize; ++i) sum = fmaf(to_float(a.values[i]), to_float(b.values[i]), sum);
   }
   for (int step = lanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(lamina::cuda::kAllLanes, sum, step);
-  if (row >= rows || lane != 0) return;
-  const int64_t head = row % n_heads;
-  const int64_t query = row / n_heads % seq_q;
-  const int64_t b = row / n_heads / seq_q;
-  delta[(b * n_heads + head) * seq_q + query] = sum;
+  if (row < out.rows && lane == 0) out.put(row, sum);
 }
 
 /// dsinks[head] = − Σ p_sink · delta over the queries of all rows, a block per head.
@@ -142,10 +154,10 @@ bool has_packs(const Tensor& tensor) {
 
 Tensor make_bias(const AttentionForward& args, const AttentionSizes& sizes, cudaStream_t stream) {
   const AttentionExtras& extras = args.extras;
-  if (!extras.alibi_slopes.defined() && !extras.t5_bias.defined()) return {};
+  if (!extras.t5_bias.defined()) return {};
   const int64_t count = sizes.seq_q + sizes.seq_k - 1;
   Tensor bias = Tensor::empty({sizes.n_heads, count}, DType::f32, args.q.device());
-  const int64_t buckets = extras.t5_bias.defined() ? extras.t5_bias.dim(0) : 0;
+  const int64_t buckets = extras.t5_bias.dim(0);
   bias_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(
       device_data<float>(extras.alibi_slopes), device_data<float>(extras.t5_bias), narrow(buckets),
       narrow(args.options.t5_max_distance), args.options.causal, narrow(sizes.n_heads), narrow(sizes.seq_q), count,
@@ -171,34 +183,54 @@ Tensor make_random_words(const AttentionForward& args, cudaStream_t stream) {
   if (pattern.kind != AttentionPattern::Kind::blocks || pattern.random_blocks == 0) return {};
   const int64_t count = (args.k.dim(1) + pattern.block - 1) / pattern.block * pattern.random_blocks;
   Tensor words = Tensor::empty({count}, DType::i32, args.q.device());
-  random_words_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(
-      pattern.seed, count, reinterpret_cast<uint32_t*>(words.raw()));
+  random_words_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(pattern.seed, count,
+                                                                            reinterpret_cast<uint32_t*>(words.raw()));
   check_launch(kOp);
   return words;
 }
 
+/// [2, batch, n_heads, seq_q]: delta and base.
 template <class T>
 Tensor make_delta(const AttentionBackward& args, const AttentionSizes& sizes, cudaStream_t stream) {
   using D = DeviceType<T>;
-  Tensor delta = Tensor::empty({sizes.batch, sizes.n_heads, sizes.seq_q}, DType::f32, args.dy.device());
-  const int64_t rows = delta.numel();
+  Tensor result = Tensor::empty({2, sizes.batch, sizes.n_heads, sizes.seq_q}, DType::f32, args.dy.device());
+  const int64_t rows = result.numel() / 2;
+  const RowSums out{rows,
+                    narrow(sizes.seq_q),
+                    narrow(sizes.n_heads),
+                    args.forward.greatest.data<float>(),
+                    args.forward.inverse.data<float>(),
+                    result.data<float>(),
+                    result.data<float>() + rows};
   const D* y = device_data<T>(args.forward.y);
   const D* dy = device_data<T>(args.dy);
-  const int seq_q = narrow(sizes.seq_q);
-  const int n_heads = narrow(sizes.n_heads);
   const int d_v = narrow(sizes.d_v);
   constexpr int kSize = lamina::cuda::Pack<D>::kSize;
   if (d_v > 0 && d_v <= kWarp * kSize && lamina::cuda::fits_packs(y, d_v) && lamina::cuda::fits_packs(dy, d_v)) {
     int lanes = 1;
     while (lanes * kSize < d_v) lanes *= 2;
-    delta_packs_kernel<<<blocks_for(rows * lanes, kThreads), kThreads, 0, stream>>>(y, dy, rows, seq_q, n_heads, d_v,
-                                                                                   lanes, delta.data<float>());
+    delta_packs_kernel<<<blocks_for(rows * lanes, kThreads), kThreads, 0, stream>>>(y, dy, d_v, lanes, out);
   } else {
-    delta_kernel<<<blocks_for(rows * kWarp, kThreads), kThreads, 0, stream>>>(y, dy, rows, seq_q, n_heads, d_v,
-                                                                             delta.data<float>());
+    delta_kernel<<<blocks_for(rows * kWarp, kThreads), kThreads, 0, stream>>>(y, dy, d_v, out);
   }
   check_launch(kOp);
-  return delta;
+  return result;
+}
+
+/// Tensor cores where they have a kernel, else plain tiles.
+template <class T>
+void run_forward(const AttentionParams& params, cudaStream_t stream) {
+  if constexpr (!std::is_same_v<T, float>) {
+    if (takes_mma(params)) return forward_by_mma<T>(params, stream);
+  }
+  forward_by_tiles<T>(params, stream);
+}
+template <class T>
+void run_backward(const AttentionParams& params, bool by_mma, cudaStream_t stream) {
+  if constexpr (!std::is_same_v<T, float>) {
+    if (by_mma) return backward_by_mma<T>(params, stream);
+  }
+  backward_by_tiles<T>(params, stream);
 }
 
 template <class T>
@@ -212,20 +244,24 @@ void backward(const AttentionBackward& args) {
   params.dq = args.dq.raw();
   params.dk = args.dk.raw();
   params.dv = args.dv.raw();
+  params.packs &= has_packs(args.dy) && has_packs(args.dq) && has_packs(args.dk) && has_packs(args.dv);
   Tensor delta;
   if (sizes.batch * sizes.seq_q > 0) {
     delta = make_delta<T>(args, sizes, stream);
     params.delta = delta.data<float>();
+    params.base = params.delta + delta.numel() / 2;
   }
-  const int64_t tiles = (sizes.seq_q + kTileQueries - 1) / kTileQueries;
+  if (args.dt5_bias.defined()) params.t5_buckets = narrow(args.dt5_bias.dim(0));
+  const bool by_mma = !std::is_same_v<T, float> && takes_mma(params);
+  const int64_t rows = by_mma ? mma_query_rows(params) : kTileQueries;
+  const int64_t tiles = (sizes.seq_q + rows - 1) / rows;
   Tensor parts;
   if (args.dt5_bias.defined()) {
-    params.t5_buckets = narrow(args.dt5_bias.dim(0));
     params.t5_max_distance = narrow(args.forward.options.t5_max_distance);
     parts = Tensor::empty({sizes.batch * sizes.n_heads * tiles, args.dt5_bias.dim(0)}, DType::f32, device);
     params.dt5 = parts.data<float>();
   }
-  backward_by_tiles<T>(params, stream);
+  run_backward<T>(params, by_mma, stream);
   if (args.dt5_bias.defined()) {
     const auto blocks = static_cast<unsigned>(args.dt5_bias.numel());
     bucket_sum_kernel<<<blocks, kThreads, 0, stream>>>(params.dt5, params.batch, params.n_heads, narrow(tiles),
@@ -288,7 +324,7 @@ AttentionWorkspace attention_workspace(const AttentionForward& args) {
   p.soft_cap = static_cast<float>(args.options.soft_cap);
   p.mask = device_mask(args.options, sizes.seq_q, sizes.seq_k);
   p.dropout = {args.options.dropout_key, dropout_threshold(args.options.dropout),
-               static_cast<float>(1.0 / (1.0 - args.options.dropout))};
+               static_cast<float>(1.0 / (1.0 - args.options.dropout)), lamina::cuda::random_offset(args.q.device())};
   p.sinks = device_data<float>(args.extras.sinks);
   p.y = args.y.raw();
   p.greatest = args.greatest.data<float>();
@@ -298,6 +334,7 @@ AttentionWorkspace attention_workspace(const AttentionForward& args) {
   workspace.documents = make_documents(args, stream);
   workspace.random_words = make_random_words(args, stream);
   p.bias = device_data<float>(workspace.bias);
+  if (!workspace.bias.defined()) p.slopes = device_data<float>(args.extras.alibi_slopes);
   if (workspace.documents.defined()) {
     p.mask.documents = reinterpret_cast<const DeviceMask::Range*>(workspace.documents.raw());
   }
@@ -309,16 +346,22 @@ AttentionWorkspace attention_workspace(const AttentionForward& args) {
 
 void attention_forward(const AttentionForward& args) {
   if (args.greatest.numel() == 0) return;
+#ifdef LAMINA_CUDNN
+  if (forward_by_cudnn(args)) return;
+#endif
   lamina::cuda::visit_floating(kOp, args.q.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    forward_by_tiles<T>(attention_workspace(args).params, stream_of(args.q.device()));
+    const AttentionWorkspace workspace = attention_workspace(args);
+    run_forward<T>(workspace.params, stream_of(args.q.device()));
   });
 }
 
 void attention_backward(const AttentionBackward& args) {
   if (args.forward.q.dim(2) == 0) return;
-  lamina::cuda::visit_floating(kOp, args.dy.dtype(),
-                               [&](auto tag) { backward<typename decltype(tag)::type>(args); });
+#ifdef LAMINA_CUDNN
+  if (backward_by_cudnn(args)) return;
+#endif
+  lamina::cuda::visit_floating(kOp, args.dy.dtype(), [&](auto tag) { backward<typename decltype(tag)::type>(args); });
 }
 
 }  // namespace lamina::ops::cuda

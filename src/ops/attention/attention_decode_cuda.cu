@@ -1,11 +1,12 @@
 // Decoding is bound by reading the cache once. A block has a share of the keys of one row and key head, for up to eight
 // of the queries that meet them (all heads of the group and all positions); further queries take blocks of their own,
-// which find the keys in the second-level cache. Each group of 8, 16 or 32 lanes holds a slice of eight columns per lane
-// of q and of the weighted sum in registers, takes four keys at a time straight from memory (four keys and four values
-// in flight per lane) and keeps a maximum and a sum of its own, so that the loop has neither shared memory nor barriers.
-// At the end the groups of a block are put together, and a second kernel puts the shares together. The grid depends on
-// the capacity alone; lengths are read by the kernels, which cut what is in use into equal shares: a captured launch
-// stays right while the lengths grow. Widths that are no whole packs, or above 256, take a plain kernel.
+// which find the keys in the second-level cache. Each group of 8, 16 or 32 lanes holds a slice of eight columns per
+// lane of q and of the weighted sum in registers, takes four keys at a time straight from memory (four keys and four
+// values in flight per lane) and keeps a maximum and a sum of its own, so that the loop has neither shared memory nor
+// barriers. At the end the groups of a block are put together, and a second kernel puts the shares together. The grid
+// depends on the capacity alone; lengths are read by the kernels, which cut what is in use into equal shares: a
+// captured launch stays right while the lengths grow. Widths that are no whole packs, or above 256, take a plain
+// kernel.
 #include <type_traits>
 
 #include "lamina/ops/attention/attention_decode.h"
@@ -96,8 +97,8 @@ struct Shares {
 
   /// A length that cannot be is reported and counts as none.
   __device__ Shares(const DecodeParams& p, int b) : mask(p.mask) {
-    const int64_t given = p.long_lengths ? static_cast<const int64_t*>(p.lengths)[b]
-                                         : static_cast<const int32_t*>(p.lengths)[b];
+    const int64_t given =
+        p.long_lengths ? static_cast<const int64_t*>(p.lengths)[b] : static_cast<const int32_t*>(p.lengths)[b];
     const bool possible = given == 0 || (given >= p.seq_q && given <= p.capacity);
     if (!possible && threadIdx.x == 0) lamina::cuda::report(p.faults, lamina::cuda::Fault::cache_length, given);
     const int length = possible ? static_cast<int>(given) : 0;
@@ -113,7 +114,8 @@ struct Shares {
 };
 
 /// A score from q·k, −inf where the query may not see the key.
-__device__ float decode_score(const DecodeParams& p, const DeviceMask& mask, float dot, int head, int query, int key) {
+__device__ __noinline__ float decode_score(const DecodeParams& p, const DeviceMask& mask, float dot, int head,
+                                           int query, int key) {
   if (!mask.allows(query, mask.keys(query), key)) return -INFINITY;
   float s = dot * p.scale;
   if (p.soft_cap > 0) s = p.soft_cap * tanhf(s / p.soft_cap);
@@ -186,8 +188,7 @@ __device__ void finish_share(const DecodeParams& p, int b, int kv_head, int firs
     const int c = n % p.d_v;
     float greatest = kLowest;
     for (int g = 0; g < groups; ++g) greatest = fmaxf(greatest, stats[g][r][0]);
-    const float sink =
-        p.shares == 1 && p.sinks != nullptr ? p.sinks[p.head_of(kv_head, first_row + r)] : kLowest;
+    const float sink = p.shares == 1 && p.sinks != nullptr ? p.sinks[p.head_of(kv_head, first_row + r)] : kLowest;
     greatest = fmaxf(greatest, sink);
     float total = sink > kLowest ? expf(sink - greatest) : 0.0F;
     float value = 0;

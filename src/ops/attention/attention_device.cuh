@@ -21,7 +21,7 @@ constexpr float kLowest = -1e30F;
 
 /// The T5 bucket of a distance: t5_bucket() of attention_bias.h. From max_distance on it is the last one without a
 /// logarithm.
-__device__ inline int t5_bucket_of(int distance, bool bidirectional, int buckets, int max_distance) {
+__device__ __noinline__ inline int t5_bucket_of(int distance, bool bidirectional, int buckets, int max_distance) {
   int first = 0;
   if (bidirectional) {
     buckets /= 2;
@@ -196,11 +196,25 @@ struct DropoutOf {
   RandomKey key;
   uint32_t threshold;  // 0: nothing is dropped
   float factor;
+  const unsigned long long* stream_offset;  // added to the key's stream
 
   __device__ bool active() const { return threshold != 0; }
   /// What a weight is multiplied by.
   __device__ float of(uint64_t element) const {
-    return dropout_word(key.seed, key.stream, element) < threshold ? 0.0F : factor;
+    return dropout_word(key.seed, key.stream + *stream_offset, element) < threshold ? 0.0F : factor;
+  }
+};
+
+/// What is added to the scores of a head.
+struct HeadBias {
+  const float* table;  // by query − key, or null
+  float slope;
+  int offset;
+
+  __device__ bool any() const { return table != nullptr || slope != 0; }
+  __device__ float of(int query, int key) const {
+    if (table != nullptr) return table[query - key];
+    return -slope * static_cast<float>(abs(query + offset - key));
   }
 };
 
@@ -226,8 +240,9 @@ struct AttentionParams {
   float soft_cap;
   DeviceMask mask;
   DropoutOf dropout;
-  const float* bias;   // [n_heads, seq_q + seq_k − 1] by i − j + seq_k − 1, or null
-  const float* sinks;  // [n_heads], or null
+  const float* bias;    // [n_heads, seq_q + seq_k − 1] by i − j + seq_k − 1, or null
+  const float* slopes;  // [n_heads], or null; null too where the table has them already
+  const float* sinks;   // [n_heads], or null
   void* y;
   float* greatest;  // [batch, n_heads, seq_q]
   float* inverse;
@@ -238,12 +253,14 @@ struct AttentionParams {
   void* dk;
   void* dv;
   const float* delta;  // [batch, n_heads, seq_q]: Σ_d dy · y
-  float* dt5;          // [batch, n_heads, query tiles, buckets], or null
+  const float* base;  // [batch, n_heads, seq_q]: log2 of Σ exp(score), so that a weight is 2^(score · log2(e) − base)
+  float* dt5;         // [batch, n_heads, blocks of queries, buckets], or null
   int t5_buckets;
   int t5_max_distance;
 
-  __device__ const float* bias_of(int head) const {
-    return bias == nullptr ? nullptr : bias + static_cast<int64_t>(head) * (seq_q + seq_k - 1) + seq_k - 1;
+  __device__ HeadBias bias_of(int head) const {
+    return {bias == nullptr ? nullptr : bias + static_cast<int64_t>(head) * (seq_q + seq_k - 1) + seq_k - 1,
+            slopes == nullptr ? 0.0F : slopes[head], mask.offset};
   }
   /// Element of dropout's stream that belongs to a query's first key.
   __device__ uint64_t dropout_row(int b, int head, int query) const {
@@ -254,8 +271,8 @@ struct AttentionParams {
   }
 };
 
-/// A score from q·k; `bias` is that of the head. `slope` is its derivative by scale · q·k.
-__device__ inline float score_of(const AttentionParams& p, float dot, const float* bias, int query, int key,
+/// A score from q·k. `slope` is its derivative by scale · q·k.
+__device__ inline float score_of(const AttentionParams& p, float dot, const HeadBias& bias, int query, int key,
                                  float* slope = nullptr) {
   float s = dot * p.scale;
   if (p.soft_cap > 0) {
@@ -265,7 +282,7 @@ __device__ inline float score_of(const AttentionParams& p, float dot, const floa
   } else if (slope != nullptr) {
     *slope = 1.0F;
   }
-  return bias == nullptr ? s : s + bias[query - key];
+  return bias.any() ? s + bias.of(query, key) : s;
 }
 
 /// What a launch needs beside the caller's tensors; may go as soon as the kernels are queued.
@@ -287,7 +304,7 @@ void forward_by_tiles(const AttentionParams& params, cudaStream_t stream);
 template <class T>
 void backward_by_tiles(const AttentionParams& params, cudaStream_t stream);
 
-/// Queries of one block of those kernels, and so of one row of dt5.
+/// Queries of one block of those kernels.
 constexpr int kTileQueries = 64;
 
 }  // namespace lamina::ops::cuda

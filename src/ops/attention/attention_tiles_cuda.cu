@@ -1,6 +1,6 @@
 // Attention by tiles of 64 queries and 64 keys with plain f32 multiply-adds, for every width, option and type: what f32
-// runs on, and what tensor cores have no kernel for. A block of 256 threads holds a tile of scores in registers, four by
-// four per thread, computed through shared memory 32 columns at a time, so that d_qk may be anything; of the outputs
+// runs on, and what tensor cores have no kernel for. A block of 256 threads holds a tile of scores in registers, four
+// by four per thread, computed through shared memory 32 columns at a time, so that d_qk may be anything; of the outputs
 // (y, dq, or dk and dv) a block holds kSlice columns and wider heads take several blocks, each with the scores computed
 // again. Forward keeps the running maximum and sum of a row in the registers of the 16 threads that share the row.
 // Backward is two kernels, one with a block per tile of keys for dk and dv, one with a block per tile of queries for dq
@@ -166,7 +166,7 @@ __global__ __launch_bounds__(kThreads) void forward_kernel(const __grid_constant
   const int kv_head = task.head / p.group;
   const Place place;
   const Rows<T> q = rows_of<T>(p.q, p.q_at, task.b, q0, task.head, p.seq_q);
-  const float* bias = p.bias_of(task.head);
+  const HeadBias bias = p.bias_of(task.head);
   const float sink = p.sinks == nullptr ? kLowest : p.sinks[task.head];
   float most[kSide];
   float sum[kSide];
@@ -193,8 +193,8 @@ __global__ __launch_bounds__(kThreads) void forward_kernel(const __grid_constant
 #pragma unroll
       for (int j = 0; j < kSide; ++j) {
         const int key = k0 + place.column + 16 * j;
-        const bool see = query < q1 && key < p.seq_k &&
-                         (coverage == Coverage::full || p.mask.allows(query, seen[i], key));
+        const bool see =
+            query < q1 && key < p.seq_k && (coverage == Coverage::full || p.mask.allows(query, seen[i], key));
         s[i][j] = see ? score_of(p, s[i][j], bias, query, key) : -INFINITY;
         greatest = fmaxf(greatest, s[i][j]);
       }
@@ -233,7 +233,7 @@ __global__ __launch_bounds__(kThreads) void forward_kernel(const __grid_constant
 __device__ void find_gradients(const AttentionParams& p, int b, int head, int q0, int q1, int k0, bool partial,
                                float s[kSide][kSide], float dp[kSide][kSide], float (*direct)[kSide]) {
   const Place place;
-  const float* bias = p.bias_of(head);
+  const HeadBias bias = p.bias_of(head);
 #pragma unroll
   for (int i = 0; i < kSide; ++i) {
     const int query = q0 + place.row + i;
@@ -249,8 +249,7 @@ __device__ void find_gradients(const AttentionParams& p, int b, int head, int q0
       const bool see = inside && key < p.seq_k && (!partial || p.mask.allows(query, seen, key));
       float slope = 1.0F;
       const float weight = see ? expf(score_of(p, s[i][j], bias, query, key, &slope) - greatest) * inverse : 0.0F;
-      const float factor =
-          p.dropout.active() && see ? p.dropout.of(p.dropout_row(b, head, query) + key) : 1.0F;
+      const float factor = p.dropout.active() && see ? p.dropout.of(p.dropout_row(b, head, query) + key) : 1.0F;
       const float grad = see ? weight * (dp[i][j] * factor - delta) : 0.0F;
       s[i][j] = weight * factor;
       dp[i][j] = grad * slope;
@@ -314,8 +313,8 @@ __global__ __launch_bounds__(kThreads) void key_gradient_kernel(const __grid_con
               dv);
 }
 
-/// Adds a tile of the scores' gradients to the buckets of its distances: first along the diagonals, then each thread for
-/// its own buckets. `diagonals` holds 2·64 numbers.
+/// Adds a tile of the scores' gradients to the buckets of its distances: first along the diagonals, then each thread
+/// for its own buckets. `diagonals` holds 2·64 numbers.
 __device__ void add_to_buckets(const AttentionParams& p, const float (*square)[kTile + 1], int q0, int k0, float* out,
                                float* diagonals, int* buckets) {
   __syncthreads();  // the square is complete, the last tile's diagonals have been used

@@ -1,5 +1,5 @@
 // Bound by memory: four streams are read and three or four written, each once. The slots come in batches as slots.cuh
-// describes; a block updates 4096 elements of one slot, eight of each stream under way per thread.
+// describes; a block updates 2048 elements of one slot.
 #include <cmath>
 
 #include "lamina/ops/optim/adamw.h"

@@ -2,8 +2,9 @@
 
 // Many tensors in few launches: their descriptions travel as kernel parameters, as many as 4 KB hold, so that nothing
 // is copied to the device and a captured graph keeps them. Each tensor is cut into chunks, one for a block; a block
-// finds its tensor by bisection. Elements of all types pass through f32, eight at a time where addresses allow: the
-// types are branches that all threads of a block take alike, so one kernel serves every mix.
+// finds its tensor by bisection. Elements of all types pass through f32, four at a time where addresses allow, so that
+// a warp reads f32 without gaps: the types are branches that all threads of a block take alike, so one kernel serves
+// every mix.
 
 #include <vector>
 
@@ -12,7 +13,12 @@
 namespace lamina::ops::cuda {
 
 constexpr int kSlotThreads = 256;
-constexpr int kSlotWidth = 8;  // elements of a thread at a time
+constexpr int kSlotWidth = 4;  // elements of a thread at a time
+
+template <class T>
+struct alignas(sizeof(T) * kSlotWidth) Four {
+  T values[kSlotWidth];
+};
 
 /// Entry has `int64_t n`, the elements, and `bool packed`, whether all its addresses are whole 16 bytes.
 template <class Entry>
@@ -60,59 +66,43 @@ inline bool is_packed(std::initializer_list<const void*> pointers) {
   return true;
 }
 
-template <int kWidth>
-__device__ inline void load_as(const void* from, DType type, int64_t i, float (&to)[kWidth]) {
-  using namespace lamina::cuda;  // NOLINT: what kernels share
-  const auto half = [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if constexpr (kWidth == kSlotWidth) {
-      const Pack<T> pack = load_pack(static_cast<const T*>(from) + i);
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) to[j] = to_float(pack.values[j]);
-    } else {
-      to[0] = to_float(static_cast<const T*>(from)[i]);
-    }
-  };
-  if (type == DType::bf16) return half(TypeTag<__nv_bfloat16>{});
-  if (type == DType::f16) return half(TypeTag<__half>{});
-  const float* values = static_cast<const float*>(from) + i;
+template <class T, int kWidth>
+__device__ inline void load_values(const void* from, int64_t i, float (&to)[kWidth]) {
+  const T* values = static_cast<const T*>(from) + i;
   if constexpr (kWidth == kSlotWidth) {
-    const Pack<float> low = load_pack(values);
-    const Pack<float> high = load_pack(values + 4);
+    const Four<T> four = *reinterpret_cast<const Four<T>*>(values);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) to[j] = low.values[j], to[j + 4] = high.values[j];
+    for (int j = 0; j < kWidth; ++j) to[j] = lamina::cuda::to_float(four.values[j]);
   } else {
-    to[0] = *values;
+    to[0] = lamina::cuda::to_float(*values);
+  }
+}
+
+template <class T, int kWidth>
+__device__ inline void store_values(const float (&from)[kWidth], void* to, int64_t i) {
+  T* values = static_cast<T*>(to) + i;
+  if constexpr (kWidth == kSlotWidth) {
+    Four<T> four;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) four.values[j] = lamina::cuda::from_float<T>(from[j]);
+    *reinterpret_cast<Four<T>*>(values) = four;
+  } else {
+    *values = lamina::cuda::from_float<T>(from[0]);
   }
 }
 
 template <int kWidth>
+__device__ inline void load_as(const void* from, DType type, int64_t i, float (&to)[kWidth]) {
+  if (type == DType::f32) return load_values<float>(from, i, to);
+  if (type == DType::bf16) return load_values<__nv_bfloat16>(from, i, to);
+  load_values<__half>(from, i, to);
+}
+
+template <int kWidth>
 __device__ inline void store_as(const float (&from)[kWidth], void* to, DType type, int64_t i) {
-  using namespace lamina::cuda;  // NOLINT: what kernels share
-  const auto half = [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if constexpr (kWidth == kSlotWidth) {
-      Pack<T> pack;
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) pack.values[j] = from_float<T>(from[j]);
-      store_pack(static_cast<T*>(to) + i, pack);
-    } else {
-      static_cast<T*>(to)[i] = from_float<T>(from[0]);
-    }
-  };
-  if (type == DType::bf16) return half(TypeTag<__nv_bfloat16>{});
-  if (type == DType::f16) return half(TypeTag<__half>{});
-  float* values = static_cast<float*>(to) + i;
-  if constexpr (kWidth == kSlotWidth) {
-    Pack<float> low;
-    Pack<float> high;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) low.values[j] = from[j], high.values[j] = from[j + 4];
-    store_pack(values, low);
-    store_pack(values + 4, high);
-  } else {
-    *values = from[0];
-  }
+  if (type == DType::f32) return store_values<float>(from, to, i);
+  if (type == DType::bf16) return store_values<__nv_bfloat16>(from, to, i);
+  store_values<__half>(from, to, i);
 }
 
 /// The entry of this block's chunk.
@@ -131,13 +121,13 @@ __device__ inline int entry_of(const Batch<Entry>& batch) {
   return low;
 }
 
-/// Calls eight(i) and one(i) for the elements of this block's chunk of `chunk` elements, a multiple of eight.
-template <class Entry, class Eight, class One>
-__device__ inline void walk_chunk(const Entry& entry, int in_entry, int chunk, const Eight& eight, const One& one) {
+/// Calls four(i) and one(i) for the elements of this block's chunk of `chunk` elements, a multiple of four.
+template <class Entry, class FourAt, class One>
+__device__ inline void walk_chunk(const Entry& entry, int in_entry, int chunk, const FourAt& four, const One& one) {
   const int64_t begin = static_cast<int64_t>(in_entry) * chunk;
   const int64_t end = min(begin + chunk, entry.n);
   const int64_t whole = entry.packed ? begin + (end - begin) / kSlotWidth * kSlotWidth : begin;
-  for (int64_t i = begin + threadIdx.x * kSlotWidth; i < whole; i += kSlotThreads * kSlotWidth) eight(i);
+  for (int64_t i = begin + threadIdx.x * kSlotWidth; i < whole; i += kSlotThreads * kSlotWidth) four(i);
   for (int64_t i = whole + threadIdx.x; i < end; i += kSlotThreads) one(i);
 }
 
