@@ -104,8 +104,15 @@ __device__ inline void load_scaled(const BackwardRows<T>& args, const Pack<T>& d
   for (int j = 0; j < kSize; ++j) g[j] *= scale[j];
 }
 
+/// Registers of a thread: blocks of kBlockThreads must fit, and three of 256 threads share a multiprocessor where the
+/// sums leave room for it, so that one reads while the others add.
+template <bool kCentred, bool kBlock, int kPacks>
+inline constexpr int kRegisters = !kBlock || kPacks > 2 ? 128
+                                  : kCentred            ? 104
+                                                        : 80;
+
 template <class T, bool kCentred, bool kBlock, int kPacks>
-__global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
+__global__ void __maxnreg__((kRegisters<kCentred, kBlock, kPacks>))
     backward_held(const __grid_constant__ BackwardRows<T> args, int lanes) {
   constexpr int kSize = Pack<T>::kSize;
   __shared__ float scratch[64];
