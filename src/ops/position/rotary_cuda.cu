@@ -1,7 +1,7 @@
 // A thread takes one pack of a head's first half with its partner pack of the second (or one pack that holds whole
-// pairs, where they are interleaved), in up to kHeads heads of a token: the coefficients come from the tables once and
-// stay in registers, each element is read and written once. Elements behind the rotary dimension are copied by threads
-// of their own. Where packs do not fit, the same with single pairs.
+// pairs, where they are interleaved). The coefficients come from the tables, which stay in cache; each element is read
+// and written once. Elements behind the rotary dimension are copied by threads of their own. Where packs do not fit,
+// the same with single pairs.
 #include "lamina/ops/position/rotary.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
@@ -11,7 +11,6 @@ namespace {
 using namespace lamina::cuda;  // NOLINT: what kernels share
 
 constexpr int kThreads = 256;
-constexpr int kHeads = 4;
 
 struct Turn {
   const float* cos;
@@ -54,7 +53,7 @@ __device__ inline void turn(T& a, T& b, const Pair& by) {
 /// kInterleaved with kWidth > 1: a unit is one stretch of kWidth elements, kWidth/2 pairs. Else a unit is two
 /// stretches, a and b of kWidth pairs.
 template <class T, bool kInterleaved, int kWidth>
-__device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t unit, int64_t table, int heads) {
+__device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t unit, int64_t table) {
   using S = Stretch<T, kWidth>;
   constexpr bool kOne = kInterleaved && kWidth > 1;
   constexpr int kPairs = kOne ? kWidth / 2 : kWidth;
@@ -62,7 +61,8 @@ __device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t uni
   const int64_t first = kInterleaved ? unit * (kOne ? kWidth : 2) : unit * kWidth;
   const int64_t second = kInterleaved ? first + 1 : first + half;
   Pair by[kPairs];
-  if (kPairs % 4 == 0 && args.row < args.n && args.row % 4 == 0) {  // an angle per pair, read four at a time
+  constexpr bool kFours = kPairs % 4 == 0;
+  if (kFours && args.row < args.n && args.row % 4 == 0) {  // an angle per pair, read four at a time
 #pragma unroll
     for (int k = 0; k + 3 < kPairs; k += 4) {
       const float4 cos = *reinterpret_cast<const float4*>(args.cos + table + unit * kPairs + k);
@@ -80,23 +80,17 @@ __device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t uni
       by[k] = coefficients(args, table, unit * kPairs + k, first + step, second + step);
     }
   }
+  S a = *reinterpret_cast<const S*>(x + first);
+  if constexpr (kOne) {
 #pragma unroll
-  for (int h = 0; h < kHeads; ++h) {
-    if (h >= heads) break;
-    const T* from = x + h * args.head_stride;
-    T* to = y + h * args.head_dim;
-    S a = *reinterpret_cast<const S*>(from + first);
-    if constexpr (kOne) {
+    for (int k = 0; k < kPairs; ++k) turn(a.values[2 * k], a.values[2 * k + 1], by[k]);
+  } else {
+    S b = *reinterpret_cast<const S*>(x + second);
 #pragma unroll
-      for (int k = 0; k < kPairs; ++k) turn(a.values[2 * k], a.values[2 * k + 1], by[k]);
-    } else {
-      S b = *reinterpret_cast<const S*>(from + second);
-#pragma unroll
-      for (int k = 0; k < kPairs; ++k) turn(a.values[k], b.values[k], by[k]);
-      *reinterpret_cast<S*>(to + second) = b;
-    }
-    *reinterpret_cast<S*>(to + first) = a;
+    for (int k = 0; k < kPairs; ++k) turn(a.values[k], b.values[k], by[k]);
+    *reinterpret_cast<S*>(y + second) = b;
   }
+  *reinterpret_cast<S*>(y + first) = a;
 }
 
 template <class T, bool kInterleaved, int kWidth, class Index>
@@ -106,25 +100,20 @@ __global__ void __launch_bounds__(kThreads)
   constexpr bool kOne = kInterleaved && kWidth > 1;
   const int64_t turning = kOne ? args.n / kWidth : args.n / 2 / kWidth;
   const int64_t units = turning + (args.head_dim - args.n) / kWidth;  // of a head
-  const int64_t head_groups = (args.heads + kHeads - 1) / kHeads;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; at < total; at += step) {
-    const Index group = static_cast<Index>(at) / static_cast<Index>(units);
-    const int64_t unit = at - static_cast<int64_t>(group) * units;
-    const Index in_tokens = group / static_cast<Index>(head_groups);
-    const int64_t head = static_cast<int64_t>(group - in_tokens * static_cast<Index>(head_groups)) * kHeads;
+    const Index row = static_cast<Index>(at) / static_cast<Index>(units);  // a head of a token
+    const int64_t unit = at - static_cast<int64_t>(row) * units;
+    const Index in_tokens = row / static_cast<Index>(args.heads);
+    const int64_t head = row - in_tokens * static_cast<Index>(args.heads);
     const int64_t token = in_tokens;
     const int64_t in_batch = in_tokens / static_cast<Index>(args.seq);
     const int64_t in_seq = token - in_batch * args.seq;
-    const int heads = static_cast<int>(min(static_cast<int64_t>(kHeads), args.heads - head));
     const T* from = x + in_batch * args.batch_stride + in_seq * args.seq_stride + head * args.head_stride;
-    T* to = y + (token * args.heads + head) * args.head_dim;
+    T* to = y + static_cast<int64_t>(row) * args.head_dim;
     if (unit >= turning) {
       const int64_t column = args.n + (unit - turning) * kWidth;
-      for (int h = 0; h < heads; ++h) {
-        *reinterpret_cast<S*>(to + h * args.head_dim + column) =
-            *reinterpret_cast<const S*>(from + h * args.head_stride + column);
-      }
+      *reinterpret_cast<S*>(to + column) = *reinterpret_cast<const S*>(from + column);
       continue;
     }
     const int64_t place = args.per_batch ? token : in_seq;
@@ -134,7 +123,7 @@ __global__ void __launch_bounds__(kThreads)
       if (args.table_rows == 0) continue;
       position = 0;
     }
-    turn_unit<T, kInterleaved, kWidth>(args, from, to, unit, position * args.row, heads);
+    turn_unit<T, kInterleaved, kWidth>(args, from, to, unit, position * args.row);
   }
 }
 
@@ -165,7 +154,7 @@ template <class T, bool kInterleaved, int kWidth>
 void launch(const T* x, T* y, const Turn& turn, cudaStream_t stream) {
   const int64_t turning = kInterleaved && kWidth > 1 ? turn.n / kWidth : turn.n / 2 / kWidth;
   const int64_t units = turning + (turn.head_dim - turn.n) / kWidth;
-  const int64_t total = turn.batch * turn.seq * ((turn.heads + kHeads - 1) / kHeads) * units;
+  const int64_t total = turn.batch * turn.seq * turn.heads * units;
   const int blocks = blocks_for(total, kThreads);
   if (total < (int64_t{1} << 31)) {  // divisions in 32 bits
     rotary_kernel<T, kInterleaved, kWidth, uint32_t><<<blocks, kThreads, 0, stream>>>(x, y, turn, total);
