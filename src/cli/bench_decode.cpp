@@ -10,6 +10,7 @@
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/device_option.h"
 #include "lamina/cli/seconds_of.h"
 #include "lamina/infer/load.h"
 #include "lamina/infer/sampler.h"
@@ -24,13 +25,13 @@ struct DecodeArguments {
   int64_t prefill = 512;
   int64_t tokens = 128;
   int repeats = 3;
-  int threads = 0;
+  DeviceChoice device;
   bool json = false;
 };
 
 struct DecodeReport {
   int64_t parameters = 0;
-  int threads = 0;
+  std::string device;
   double load = 0;              ///< seconds
   double prefill = 0;           ///< tokens a second
   double decode = 0;            ///< tokens a second, all rows together
@@ -41,8 +42,18 @@ struct DecodeReport {
   double decode_seconds = 0;  ///< of one step
 };
 
+/// Bytes read and written a second by copying: a GPU's memory serves both alike.
+double copy_bandwidth(const Device& device, int64_t bytes) {
+  const Tensor from = Tensor::zeros({std::max<int64_t>(bytes / 2, 16)}, DType::u8, device);
+  Tensor to = Tensor::zeros(from.shape(), DType::u8, device);
+  double best = 1e30;
+  for (int round = 0; round < 6; ++round) best = std::min(best, seconds_of(device, [&] { to.copy_(from); }));
+  return static_cast<double>(2 * from.nbytes()) / best;
+}
+
 /// Bytes a second of reading a buffer with all threads: the best of some rounds.
 double read_bandwidth(const Device& device, int64_t bytes) {
+  if (device.kind() == DeviceKind::cuda) return copy_bandwidth(device, bytes);
   using Vector = int64_t __attribute__((vector_size(32), aligned(32)));
   constexpr int64_t kPiece = 65536;
   const int64_t pieces = std::max<int64_t>(bytes / kPiece, 2);
@@ -94,7 +105,8 @@ double measure_prefill(nn::Model& model, const DecodeArguments& arguments) {
   double best = 1e30;
   for (int round = 0; round <= arguments.repeats; ++round) {
     nn::ModelCache cache = model.make_cache(arguments.batch, arguments.prefill);
-    const double seconds = seconds_of([&] { model.cached_logits(ids, cache, {.counts = {}, .last_only = true}); });
+    const double seconds =
+        seconds_of(model.device(), [&] { model.cached_logits(ids, cache, {.counts = {}, .last_only = true}); });
     if (round > 0) best = std::min(best, seconds);  // the first one touches fresh memory
   }
   return static_cast<double>(arguments.batch * arguments.prefill) / best;
@@ -112,11 +124,11 @@ void measure_decode(nn::Model& model, const DecodeArguments& arguments, DecodeRe
     device.reset_work();
     const double seconds = seconds_of([&] {
       for (int64_t step = 0; step < arguments.tokens; ++step) {
-        const Tensor logits = model
-                                  .cached_logits(Tensor::from(ids, {arguments.batch, 1}, device), cache,
-                                                 {.counts = {}, .last_only = true})
-                                  .to(DType::f32);
-        const std::span<const float> all(logits.data<float>(), ids.size() * vocab);
+        const std::vector<float> logits = model
+                                              .cached_logits(Tensor::from(ids, {arguments.batch, 1}, device), cache,
+                                                             {.counts = {}, .last_only = true})
+                                              .to_vector<float>();
+        const std::span<const float> all(logits);
         for (size_t row = 0; row < ids.size(); ++row) ids[row] = sampler.next(all.subspan(row * vocab, vocab));
       }
     });
@@ -128,9 +140,9 @@ void measure_decode(nn::Model& model, const DecodeArguments& arguments, DecodeRe
 }
 
 void print(const DecodeArguments& arguments, const DecodeReport& report) {
-  std::printf("%s: %s parameters, weights %s, batch %lld, %d threads\n", arguments.model.c_str(),
+  std::printf("%s: %s parameters, weights %s, batch %lld, %s\n", arguments.model.c_str(),
               arch::with_commas(report.parameters).c_str(), arguments.weights.c_str(),
-              static_cast<long long>(arguments.batch), report.threads);
+              static_cast<long long>(arguments.batch), report.device.c_str());
   std::printf("  prefill of %-5lld    %9.1f tokens/s\n", static_cast<long long>(arguments.prefill), report.prefill);
   std::printf("  decode of %-5lld     %9.1f tokens/s, %.3f ms a step\n", static_cast<long long>(arguments.tokens),
               report.decode, report.decode_seconds * 1e3);
@@ -145,7 +157,7 @@ void print_json(const DecodeArguments& arguments, const DecodeReport& report) {
                                     {"parameters", report.parameters},
                                     {"weights", arguments.weights},
                                     {"batch", arguments.batch},
-                                    {"threads", report.threads},
+                                    {"device", report.device},
                                     {"load_seconds", report.load},
                                     {"prefill_tokens", arguments.prefill},
                                     {"prefill_tokens_per_second", report.prefill},
@@ -161,9 +173,9 @@ void print_json(const DecodeArguments& arguments, const DecodeReport& report) {
 void run(const DecodeArguments& arguments) {
   LAMINA_CHECK(arguments.batch > 0 && arguments.prefill >= 0 && arguments.tokens > 0 && arguments.repeats > 0,
                "--batch, --tokens and --repeats want positive numbers, --prefill none below 0");
-  const Device device = Device::cpu(arguments.threads);
+  const Device device = arguments.device.open();
   DecodeReport report;
-  report.threads = device.threads().count();
+  report.device = describe(device);
   std::unique_ptr<nn::Model> model;
   report.load = seconds_of([&] { model = load(arguments, device); });
   report.parameters = arch::count_parameters(model->spec()).total;
@@ -189,7 +201,7 @@ void add_bench_decode(CLI::App& bench) {
   command->add_option("--tokens", arguments->tokens, "Tokens generated")->capture_default_str();
   command->add_option("--repeats", arguments->repeats, "Runs, of which the best counts, behind one that warms up")
       ->capture_default_str();
-  command->add_option("--threads", arguments->threads, "Worker threads (default: all cores)");
+  arguments->device.add_to(*command);
   command->add_flag("--json", arguments->json, "Print the figures as JSON");
   command->callback([arguments] { run(*arguments); });
 }

@@ -5,6 +5,7 @@
 #include "lamina/arch/count.h"
 #include "lamina/arch/plan.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/device_option.h"
 #include "lamina/infer/golden.h"
 #include "lamina/io/hf.h"
 #include "lamina/io/model_file.h"
@@ -17,7 +18,7 @@ struct CheckArguments {
   std::string golden;
   double tolerance = 1e-4;
   double gradient_tolerance = 0;
-  int threads = 0;
+  DeviceChoice device;
   bool json = false;
 };
 
@@ -46,13 +47,14 @@ void print(const infer::Comparison& row) {
 void run(const CheckArguments& arguments) {
   LAMINA_CHECK(arguments.tolerance > 0 && arguments.gradient_tolerance >= 0,
                "--tol and --grad-tol want positive numbers");
-  const Device device = Device::cpu(arguments.threads);
+  const Device device = arguments.device.open();
   const std::string golden_path = arguments.golden.empty() ? arguments.model + "/golden.safetensors" : arguments.golden;
-  const io::SafetensorsFile golden = io::SafetensorsFile::open(golden_path, device);
+  const io::SafetensorsFile golden = io::SafetensorsFile::open(golden_path, Device::cpu(1));
   const io::Checkpoint checkpoint = io::read_model(arguments.model, device, {.dtype = DType::f32, .progress = {}});
   nn::Model model(checkpoint.spec, Device::meta());
   model.adopt_state_dict(checkpoint.tensors);
-  const auto name_gradients = [&](const nn::StateDict& gradients) {
+  const auto name_gradients = [&](nn::StateDict gradients) {
+    for (auto& [name, gradient] : gradients) gradient = gradient.to(Device::cpu());
     return checkpoint.family.empty() ? gradients : io::hf_parameters(checkpoint.family, checkpoint.spec, gradients);
   };
   const double gradient_tolerance =
@@ -88,7 +90,7 @@ void add_check(CLI::App& program) {
                    "Largest difference of logits and loss, over their largest magnitude; tokens must be equal")
       ->capture_default_str();
   command->add_option("--grad-tol", arguments->gradient_tolerance, "The same for gradients (default: 10 times --tol)");
-  command->add_option("--threads", arguments->threads, "Worker threads (default: all cores)");
+  arguments->device.add_to(*command);
   command->add_flag("--json", arguments->json, "Print the comparisons as JSON");
   command->callback([arguments] { run(*arguments); });
 }

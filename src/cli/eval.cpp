@@ -4,6 +4,7 @@
 
 #include "lamina/base/files.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/device_option.h"
 #include "lamina/cli/progress_line.h"
 #include "lamina/data/token_file.h"
 #include "lamina/infer/evaluate.h"
@@ -20,7 +21,7 @@ struct EvalArguments {
   infer::EvaluateOptions options;
   std::vector<int64_t> lengths;
   int64_t tokens = 0;
-  int threads = 0;
+  DeviceChoice device;
   bool json = false;
 };
 
@@ -125,7 +126,7 @@ void print_lengths(const std::vector<Row>& rows) {
 }
 
 void run(EvalArguments& arguments) {
-  const Device device = Device::cpu(arguments.threads);
+  const Device device = arguments.device.open();
   if (arguments.weights.empty() || arguments.weights.front() != "as-stored") {
     arguments.weights.insert(arguments.weights.begin(), "as-stored");
   }
@@ -163,7 +164,7 @@ void add_eval(CLI::App& program) {
   command->add_option("--lengths", arguments->lengths, "Bounds of the table by context length: 16,64,256")
       ->delimiter(',');
   command->add_option("--tokens", arguments->tokens, "Only the first tokens of the data");
-  command->add_option("--threads", arguments->threads, "Worker threads (default: all cores)");
+  arguments->device.add_to(*command);
   command->add_flag("--json", arguments->json, "Print the figures as JSON");
   command->callback([arguments] { run(*arguments); });
 }

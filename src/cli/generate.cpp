@@ -9,6 +9,7 @@
 
 #include "lamina/base/files.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/device_option.h"
 #include "lamina/infer/generator.h"
 #include "lamina/infer/load.h"
 #include "lamina/infer/text_stream.h"
@@ -28,7 +29,7 @@ struct GenerateArguments {
   std::string tokenizer;
   std::string weights = "as-stored";
   infer::GenerateOptions options;
-  int threads = 0;
+  DeviceChoice device;
   bool stream = true;
   bool interactive = false;
   bool no_cache = false;
@@ -225,7 +226,7 @@ void run_interactive(const GenerateArguments& arguments, const infer::LoadedMode
 
 void run(GenerateArguments& arguments) {
   arguments.options.cache = !arguments.no_cache;
-  const Device device = Device::cpu(arguments.threads);
+  const Device device = arguments.device.open();
   const infer::LoadedModel model =
       infer::load_model(arguments.model, device, {arguments.tokenizer, nn::parse_weight_formats(arguments.weights)});
   arguments.options.stop_tokens = model.stop_tokens;
@@ -285,7 +286,7 @@ void add_generate(CLI::App& program) {
       ->add_option("--weights", arguments->weights,
                    "f32, bf16, q8, q4 or as-stored; rules may follow: q4,head.=q8,layers.0.=f32")
       ->capture_default_str();
-  command->add_option("--threads", arguments->threads, "Worker threads (default: all cores)");
+  arguments->device.add_to(*command);
   command->add_flag("--stream,!--no-stream", arguments->stream, "Print a single answer as it comes (default)");
   command->add_flag("--interactive,-i", arguments->interactive,
                     "Read lines and answer each, everything before in mind");

@@ -13,7 +13,9 @@ namespace {
 void run() {
   const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;  // of this machine and of this build
   std::printf("lamina        %s\n", std::string(kVersion).c_str());
-  std::printf("devices       cpu, meta\n");
+  std::printf("devices       cpu, meta");
+  for (int i = 0; i < Device::cuda_count(); ++i) std::printf(", cuda:%d", i);
+  std::printf("\n");
   std::printf("threads       %d of %u processors\n", Device::cpu().threads().count(),
               std::thread::hardware_concurrency());
   // The best target is the one with the lowest bit.

@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "lamina/tensor/device.h"
+
 namespace lamina::cli {
 
 template <class F>
@@ -9,6 +11,16 @@ double seconds_of(const F& body) {
   const auto start = std::chrono::steady_clock::now();
   body();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Of work on a device that may run behind the host.
+template <class F>
+double seconds_of(const Device& device, const F& body) {
+  device.synchronize();
+  return seconds_of([&] {
+    body();
+    device.synchronize();
+  });
 }
 
 }  // namespace lamina::cli

@@ -8,8 +8,9 @@
 #include "lamina/arch/count.h"
 #include "lamina/arch/plan.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/device_option.h"
+#include "lamina/cli/product_peak.h"
 #include "lamina/cli/progress_line.h"
-#include "lamina/cli/sgemm_peak.h"
 #include "lamina/cli/train_screen.h"
 #include "lamina/train/memory.h"
 #include "lamina/train/run_data.h"
@@ -31,7 +32,7 @@ struct TrainArguments {
   bool show = false;
   bool fields = false;
   bool any_memory = false;
-  int threads = 0;
+  DeviceChoice device;
 };
 
 // A signal reaches no object: the handler's flag is the program's.
@@ -131,9 +132,11 @@ void run(const TrainArguments& arguments) {
   if (arguments.fields) return static_cast<void>(std::fputs(train::recipe_markdown().c_str(), stdout));
   if (arguments.show) return static_cast<void>(std::fputs(train::write_recipe(load(arguments)).c_str(), stdout));
   const std::string folder = prepare(arguments);
-  const Device device = Device::cpu(arguments.threads);
-  const double peak = sgemm_peak(device, 1024);
+  const Device device = arguments.device.open();
   train::Trainer trainer(folder, device);
+  const bool on_gpu = device.kind() == DeviceKind::cuda;
+  const bool narrow = on_gpu && trainer.recipe().dtype == train::Precision::bf16;
+  const double peak = product_peak(device, narrow ? DType::bf16 : DType::f32, on_gpu ? 4096 : 1024);
   print_start(folder, trainer);
   TrainScreen screen(trainer, peak, ::isatty(STDOUT_FILENO) != 0);
   catch_signals();
@@ -170,7 +173,7 @@ void add_train(CLI::App& program) {
                                             "Go on with this run (default: the one under runs/ written last)");
   resume->expected(0, 1);
   command->add_flag("--force", arguments->force, "Replace the run that is in the folder");
-  command->add_option("--threads", arguments->threads, "Worker threads (default: all cores); changes no result");
+  arguments->device.add_to(*command);
   command->add_flag("--ignore-memory", arguments->any_memory, "Start although the memory will not do by the estimate");
   command->add_flag("--list", arguments->list, "List the recipes");
   command->add_flag("--show", arguments->show, "Print the recipe, with changes and every key, and stop");

@@ -76,7 +76,7 @@ bool has_gradients(const io::SafetensorsFile& golden) {
 }
 
 Comparison compare_greedy(nn::Model& model, const io::SafetensorsFile& golden) {
-  const Tensor prompt = golden.tensor("prompt").to(DType::i64);
+  const Tensor prompt = golden.tensor("prompt").to(DType::i64).to(model.device());
   const std::vector<int64_t> expected = golden.tensor("greedy").to(DType::i64).to_vector<int64_t>();
   LAMINA_CHECK(prompt.rank() == 2 && prompt.dim(0) == 1 && prompt.dim(1) > 0, "prompt of the golden file is ",
                prompt.shape(), "; expected [1, tokens]");
@@ -99,7 +99,7 @@ std::vector<Comparison> compare_with_golden(nn::Model& model, const io::Safetens
                                             const NameGradients& name_gradients, const GoldenOptions& options) {
   std::vector<Comparison> list;
   if (golden.contains("input_ids")) {
-    const Tensor ids = golden.tensor("input_ids").to(DType::i64);
+    const Tensor ids = golden.tensor("input_ids").to(DType::i64).to(model.device());
     if (golden.contains("logits")) {
       list.push_back(compare("logits", model.logits(ids), golden.tensor("logits"), options.logits_tolerance));
     }

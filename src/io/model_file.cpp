@@ -1,6 +1,7 @@
 #include "lamina/io/model_file.h"
 
 #include <filesystem>
+#include <map>
 
 #include "lamina/io/hf.h"
 #include "lamina/io/llama2c.h"
@@ -17,7 +18,26 @@ std::string model_place(const std::string& path) {
   return path;
 }
 
+namespace {
+
+/// Moves the tensors, those that share memory (a tied head) once.
+void move_to(const Device& device, Checkpoint& checkpoint) {
+  std::map<const void*, Tensor> moved;
+  for (auto& [name, tensor] : checkpoint.tensors) {
+    Tensor& there = moved[tensor.raw()];
+    if (!there.defined() || there.shape() != tensor.shape()) there = tensor.to(device);
+    tensor = there;
+  }
+}
+
+}  // namespace
+
 Checkpoint read_model(const std::string& given, const Device& device, const ReadOptions& options) {
+  if (device.kind() != DeviceKind::cpu) {
+    Checkpoint checkpoint = read_model(given, Device::cpu(), options);
+    move_to(device, checkpoint);
+    return checkpoint;
+  }
   LAMINA_CHECK(fs::exists(given), given, ": is not there; give a model's folder, a run's, or a llama2.c file");
   const std::string path = model_place(given);
   if (fs::exists(fs::path(path) / "config.json")) return read_hf(path, device, {options.dtype, options.progress});

@@ -2,17 +2,23 @@
 
 #include "lamina/tensor/tensor.h"
 
+#ifdef LAMINA_HAS_CUDA
+#define LAMINA_LAUNCH_CUDA(kernel, ...) cuda::kernel(__VA_ARGS__)
+#else
+#define LAMINA_LAUNCH_CUDA(kernel, ...) ::lamina::ops::no_cuda(#kernel)
+#endif
+
 /// Announces an operator's work and runs its kernel where the tensors are: cpu::kernel(args…) or cuda::kernel(args…).
 /// On `meta` only the work is counted. A kernel that does not exist for a device that is built is a link error.
-#define LAMINA_LAUNCH(device, work, kernel, ...)                               \
-  do {                                                                         \
-    const ::lamina::Device& launch_device = (device);                          \
-    launch_device.add_work(work);                                              \
-    switch (launch_device.kind()) {                                            \
-      case ::lamina::DeviceKind::cpu: cpu::kernel(__VA_ARGS__); break;         \
-      case ::lamina::DeviceKind::cuda: ::lamina::ops::no_cuda(#kernel); break; \
-      case ::lamina::DeviceKind::meta: break;                                  \
-    }                                                                          \
+#define LAMINA_LAUNCH(device, work, kernel, ...)                                       \
+  do {                                                                                 \
+    const ::lamina::Device& launch_device = (device);                                  \
+    launch_device.add_work(work);                                                      \
+    switch (launch_device.kind()) {                                                    \
+      case ::lamina::DeviceKind::cpu: cpu::kernel(__VA_ARGS__); break;                 \
+      case ::lamina::DeviceKind::cuda: LAMINA_LAUNCH_CUDA(kernel, __VA_ARGS__); break; \
+      case ::lamina::DeviceKind::meta: break;                                          \
+    }                                                                                  \
   } while (false)
 
 namespace lamina::ops {

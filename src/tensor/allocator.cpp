@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
-#include <map>
-#include <mutex>
 #include <new>
-#include <vector>
 
 #include "lamina/base/error.h"
+#include "lamina/tensor/caching_allocator.h"
 
 namespace lamina {
 namespace {
@@ -19,7 +17,27 @@ constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kMost = size_t{1} << 62;
 
-/// Sizes are rounded up to one of eight steps per power of two: at most 12.5 % is wasted and few classes exist.
+class CachingCpu final : public CachingAllocator {
+ public:
+  CachingCpu() = default;
+  CachingCpu(const CachingCpu&) = delete;
+  CachingCpu& operator=(const CachingCpu&) = delete;
+  ~CachingCpu() override { release_cached(); }
+
+ private:
+  void* take(size_t size) override {
+    const size_t alignment = size >= kHugePage ? kHugePage : kAlignment;
+    void* block = nullptr;
+    if (posix_memalign(&block, alignment, size) != 0) return nullptr;
+    if (size >= kHugePage) madvise(block, size, MADV_HUGEPAGE);  // a refusal costs speed only
+    return block;
+  }
+  void give_back(void* block) noexcept override { std::free(block); }  // NOLINT(cppcoreguidelines-no-malloc)
+  const char* place() const override { return ""; }
+};
+
+}  // namespace
+
 size_t size_class(size_t bytes) {
   LAMINA_CHECK(bytes < kMost, "allocation of ", bytes, " bytes: no machine has that much; check the sizes");
   const size_t rounded = (std::max(bytes, kAlignment) + kAlignment - 1) / kAlignment * kAlignment;
@@ -27,116 +45,90 @@ size_t size_class(size_t bytes) {
   return (rounded + step - 1) / step * step;
 }
 
-class Counting : public Allocator {
- public:
-  void* allocate(size_t bytes) override {
-    const std::lock_guard lock(mutex_);
-    count_allocation(size_class(bytes));
-    return nullptr;
-  }
-  void deallocate(void* /*block*/, size_t bytes) noexcept override {
-    const std::lock_guard lock(mutex_);
-    counters_.live -= static_cast<int64_t>(size_class(bytes));
-  }
-  void trim() override {}
-  MemoryCounters counters() const override {
-    const std::lock_guard lock(mutex_);
-    return counters_;
-  }
-  void reset_peak() override {
-    const std::lock_guard lock(mutex_);
-    counters_.peak = counters_.live;
-  }
+void* CountingAllocator::allocate(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  count_allocation(size_class(bytes));
+  return nullptr;
+}
 
- protected:
-  void count_allocation(size_t bytes) {
-    int64_t live = 0;
-    LAMINA_CHECK(!__builtin_add_overflow(counters_.live, static_cast<int64_t>(bytes), &live), "allocation of ", bytes,
-                 " bytes beside ", counters_.live, ": more than 2^63 bytes; check the sizes");
-    counters_.live = live;
-    counters_.peak = std::max(counters_.peak, counters_.live);
-    ++counters_.allocations;
+void CountingAllocator::deallocate(void* /*block*/, size_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  counters_.live -= static_cast<int64_t>(size_class(bytes));
+}
+
+MemoryCounters CountingAllocator::counters() const {
+  const std::lock_guard lock(mutex_);
+  return counters_;
+}
+
+void CountingAllocator::reset_peak() {
+  const std::lock_guard lock(mutex_);
+  counters_.peak = counters_.live;
+}
+
+void CountingAllocator::count_allocation(size_t bytes) {
+  int64_t live = 0;
+  LAMINA_CHECK(!__builtin_add_overflow(counters_.live, static_cast<int64_t>(bytes), &live), "allocation of ", bytes,
+               " bytes beside ", counters_.live, ": more than 2^63 bytes; check the sizes");
+  counters_.live = live;
+  counters_.peak = std::max(counters_.peak, counters_.live);
+  ++counters_.allocations;
+}
+
+void* CachingAllocator::allocate(size_t bytes) {
+  const size_t size = size_class(bytes);
+  const std::lock_guard lock(mutex_);
+  std::vector<void*>& cached = free_[size];
+  void* block = nullptr;
+  if (!cached.empty()) {
+    block = cached.back();
+    cached.pop_back();
+    ++counters_.cache_hits;
+  } else {
+    block = from_system(size);
   }
+  count_allocation(size);
+  return block;
+}
 
-  mutable std::mutex mutex_;
-  MemoryCounters counters_;
-};
-
-class CachingCpu final : public Counting {
- public:
-  CachingCpu() = default;
-  CachingCpu(const CachingCpu&) = delete;
-  CachingCpu& operator=(const CachingCpu&) = delete;
-  ~CachingCpu() override { release_cached(); }
-
-  void* allocate(size_t bytes) override {
-    const size_t size = size_class(bytes);
-    const std::lock_guard lock(mutex_);
-    std::vector<void*>& cached = free_[size];
-    void* block = nullptr;
-    if (!cached.empty()) {
-      block = cached.back();
-      cached.pop_back();
-      ++counters_.cache_hits;
-    } else {
-      block = from_system(size);
-      counters_.reserved += static_cast<int64_t>(size);
-    }
-    count_allocation(size);
-    return block;
+void CachingAllocator::deallocate(void* block, size_t bytes) noexcept {
+  const size_t size = size_class(bytes);
+  const std::lock_guard lock(mutex_);
+  counters_.live -= static_cast<int64_t>(size);
+  try {
+    free_[size].push_back(block);
+  } catch (const std::bad_alloc&) {  // no memory even for the note: give the block back at once
+    give_back(block);
+    counters_.reserved -= static_cast<int64_t>(size);
   }
+}
 
-  void deallocate(void* block, size_t bytes) noexcept override {
-    const size_t size = size_class(bytes);
-    const std::lock_guard lock(mutex_);
-    counters_.live -= static_cast<int64_t>(size);
-    try {
-      free_[size].push_back(block);
-    } catch (const std::bad_alloc&) {  // no memory even for the note: give the block back at once
-      std::free(block);                // NOLINT(cppcoreguidelines-no-malloc)
-      counters_.reserved -= static_cast<int64_t>(size);
-    }
-  }
+void CachingAllocator::trim() {
+  const std::lock_guard lock(mutex_);
+  release_cached();
+}
 
-  void trim() override {
-    const std::lock_guard lock(mutex_);
+void* CachingAllocator::from_system(size_t size) {
+  void* block = take(size);
+  if (block == nullptr) {
     release_cached();
+    block = take(size);
   }
+  LAMINA_CHECK(block != nullptr, "out of ", place(), "memory: ", size, " bytes wanted, ", counters_.live,
+               " bytes live; use a smaller batch or sequence, or checkpoint activations");
+  counters_.reserved += static_cast<int64_t>(size);
+  return block;
+}
 
- private:
-  void* from_system(size_t size) {
-    void* block = try_system(size);
-    if (block == nullptr) {
-      release_cached();
-      block = try_system(size);
-    }
-    LAMINA_CHECK(block != nullptr, "out of memory: ", size, " bytes wanted, ", counters_.live,
-                 " bytes live; use a smaller batch or sequence, or checkpoint activations");
-    return block;
+void CachingAllocator::release_cached() noexcept {
+  for (auto& [size, blocks] : free_) {
+    for (void* block : blocks) give_back(block);
+    counters_.reserved -= static_cast<int64_t>(size * blocks.size());
+    blocks.clear();
   }
-
-  static void* try_system(size_t size) {
-    const size_t alignment = size >= kHugePage ? kHugePage : kAlignment;
-    void* block = nullptr;
-    if (posix_memalign(&block, alignment, size) != 0) return nullptr;
-    if (size >= kHugePage) madvise(block, size, MADV_HUGEPAGE);  // a refusal costs speed only
-    return block;
-  }
-
-  void release_cached() {
-    for (auto& [size, blocks] : free_) {
-      for (void* block : blocks) std::free(block);  // NOLINT(cppcoreguidelines-no-malloc)
-      counters_.reserved -= static_cast<int64_t>(size * blocks.size());
-      blocks.clear();
-    }
-  }
-
-  std::map<size_t, std::vector<void*>> free_;
-};
-
-}  // namespace
+}
 
 std::shared_ptr<Allocator> make_caching_cpu_allocator() { return std::make_shared<CachingCpu>(); }
-std::shared_ptr<Allocator> make_counting_allocator() { return std::make_shared<Counting>(); }
+std::shared_ptr<Allocator> make_counting_allocator() { return std::make_shared<CountingAllocator>(); }
 
 }  // namespace lamina

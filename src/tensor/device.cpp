@@ -1,7 +1,11 @@
 #include "lamina/tensor/device.h"
 
 #include <atomic>
+#include <charconv>
 #include <ostream>
+
+#include "lamina/base/error.h"
+#include "lamina/tensor/cuda/device.h"
 
 namespace lamina {
 
@@ -21,6 +25,33 @@ struct Device::State {
 Device Device::cpu(int threads, std::shared_ptr<Allocator> allocator) {
   if (!allocator) allocator = make_caching_cpu_allocator();
   return Device(std::make_shared<State>(DeviceKind::cpu, threads, std::move(allocator)));
+}
+
+Device Device::cuda(int index) {
+  const int count = cuda_count();
+  LAMINA_CHECK(count > 0, "cuda:", index, ": ",
+               lamina::cuda::kBuilt ? "no GPU was found (nvidia-smi lists those the driver sees)"
+                                    : "this build has no CUDA; rebuild where nvcc is installed",
+               "; or use the cpu");
+  LAMINA_CHECK(index >= 0 && index < count, "cuda:", index, ": there are ", count, " GPUs, counted from 0");
+  auto state = std::make_shared<State>(DeviceKind::cuda, 0, lamina::cuda::make_allocator(index));
+  state->index = index;
+  state->stream = lamina::cuda::make_stream(index);
+  return Device(std::move(state));
+}
+
+int Device::cuda_count() { return lamina::cuda::device_count(); }
+
+Device Device::named(std::string_view name, int threads) {
+  if (name == "cpu") return cpu(threads);
+  if (name == "cuda") return cuda(0);
+  constexpr std::string_view kPrefix = "cuda:";
+  int index = 0;
+  const char* end = name.data() + name.size();
+  const bool numbered = name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
+                        std::from_chars(name.data() + kPrefix.size(), end, index).ptr == end;
+  LAMINA_CHECK(numbered, "device \"", name, "\": expected cpu, cuda or cuda:0");
+  return cuda(index);
 }
 
 Device Device::meta() { return Device(std::make_shared<State>(DeviceKind::meta, 1, make_counting_allocator())); }

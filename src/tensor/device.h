@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <memory>
+#include <string_view>
 
 #include "lamina/base/threads.h"
 #include "lamina/tensor/allocator.h"
@@ -30,6 +31,13 @@ class Device {
  public:
   /// `threads` 0 means all cores. An allocator of one's own may be given, as the tests do to plant guard bands.
   static Device cpu(int threads = 0, std::shared_ptr<Allocator> allocator = nullptr);
+  /// A GPU; an error where this build has no CUDA or the machine no such device. Every call makes a queue and a cache
+  /// of memory of its own.
+  static Device cuda(int index = 0);
+  /// "cpu", "cuda" or "cuda:1", as commands take it; `threads` for what runs on the host.
+  static Device named(std::string_view name, int threads = 0);
+  /// GPUs that Device::cuda can open: 0 in a build without CUDA.
+  static int cuda_count();
   /// Shapes without memory: operators check, allocate and count as they would, and compute nothing.
   static Device meta();
 

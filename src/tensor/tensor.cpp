@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lamina/tensor/copy.h"
+#include "lamina/tensor/cuda/copy.h"
 
 namespace lamina {
 
@@ -21,7 +22,7 @@ struct Tensor::Storage {
   Storage(const Device& where, size_t size) : device(where), data(nullptr), bytes(size) {
     if (bytes > 0) {
       data = device.allocator().allocate(bytes);
-    } else if (device.kind() == DeviceKind::cpu) {
+    } else if (device.kind() != DeviceKind::meta) {
       data = nothing;
     }
   }
@@ -63,8 +64,11 @@ Tensor Tensor::from(std::span<const T> values, const Shape& shape, const Device&
   LAMINA_CHECK(static_cast<int64_t>(values.size()) == result.numel(), "tensor ", shape, " has ", result.numel(),
                " elements; ", values.size(), " values were given");
   if (result.numel() > 0 && !result.is_meta()) {
-    LAMINA_CHECK(device.kind() == DeviceKind::cpu, "values are copied to the cpu first, then with to(device)");
-    std::memcpy(result.raw(), values.data(), values.size_bytes());
+    if (device.kind() == DeviceKind::cuda) {
+      cuda::copy_from_host(values.data(), result);
+    } else {
+      std::memcpy(result.raw(), values.data(), values.size_bytes());
+    }
   }
   return result;
 }
@@ -112,6 +116,11 @@ template <class T>
 std::vector<T> Tensor::to_vector() const {
   LAMINA_CHECK(!is_meta(), "a meta tensor ", shape(), " has no values; build it on a device with memory");
   const Tensor dense = detach().to(dtype_of<T>()).contiguous();
+  if (device().kind() == DeviceKind::cuda) {
+    std::vector<T> values(static_cast<size_t>(numel()));
+    cuda::copy_to_host(dense, values.data());
+    return values;
+  }
   const T* first = dense.data<T>();
   return first == nullptr ? std::vector<T>{} : std::vector<T>(first, first + dense.numel());
 }
@@ -257,6 +266,23 @@ Tensor apart_from(const Tensor& source, const Tensor& target) {
   return same_elements ? source : source.detach().clone();
 }
 
+/// Where the CPU and a GPU meet, the bytes travel dense and in the target's type, converted before or after on the side
+/// that has the narrower ones to send.
+void copy_between(const Tensor& source, Tensor& target) {
+  if (source.device().kind() == DeviceKind::cpu) {
+    const Tensor dense = source.to(target.dtype()).contiguous();
+    if (target.is_contiguous()) return cuda::copy_from_host(dense.raw(), target);
+    Tensor staged = Tensor::empty(target.shape(), target.dtype(), target.device());
+    cuda::copy_from_host(dense.raw(), staged);
+    return cuda::copy(staged, target);
+  }
+  const Tensor dense = source.to(target.dtype()).contiguous();
+  if (target.is_contiguous()) return cuda::copy_to_host(dense, target.raw());
+  Tensor staged = Tensor::empty(target.shape(), target.dtype(), target.device());
+  cuda::copy_to_host(dense, staged.raw());
+  cpu::copy(staged, target);
+}
+
 }  // namespace
 
 Tensor& Tensor::copy_(const Tensor& source) {
@@ -265,17 +291,24 @@ Tensor& Tensor::copy_(const Tensor& source) {
   mark_written("copy_");
   if (is_meta()) return *this;
   LAMINA_CHECK(!source.is_meta(), "copy_: the source is a meta tensor and has no values");
-  LAMINA_CHECK(device().kind() == DeviceKind::cpu && source.device().kind() == DeviceKind::cpu, "copy_ from ",
-               source.device(), " to ", device(), ": this build has no such device");
-  cpu::copy(apart_from(source, *this), *this);
+  if (device().kind() != source.device().kind()) {
+    copy_between(source.detach(), *this);
+  } else if (device().kind() == DeviceKind::cuda) {
+    cuda::copy(apart_from(source, *this), *this);
+  } else {
+    cpu::copy(apart_from(source, *this), *this);
+  }
   return *this;
 }
 
 Tensor& Tensor::fill_(double value) {
   mark_written("fill_");
   if (is_meta()) return *this;
-  LAMINA_CHECK(device().kind() == DeviceKind::cpu, "fill_ on ", device(), ": this build has no such device");
-  cpu::fill(*this, value);
+  if (device().kind() == DeviceKind::cuda) {
+    cuda::fill(*this, value);
+  } else {
+    cpu::fill(*this, value);
+  }
   return *this;
 }
 
@@ -287,9 +320,13 @@ Tensor& Tensor::add_(const Tensor& other) {
   mark_written("add_");
   if (is_meta()) return *this;
   LAMINA_CHECK(!other.is_meta(), "add_: what is added is a meta tensor and has no values");
-  LAMINA_CHECK(device().kind() == DeviceKind::cpu && other.device().kind() == DeviceKind::cpu, "add_ of ",
-               other.device(), " to ", device(), ": this build has no such device");
-  cpu::accumulate(apart_from(other, *this), *this);
+  LAMINA_CHECK(device() == other.device(), "add_: a tensor on ", other.device(), " is added to one on ", device(),
+               "; move them together with to(device)");
+  if (device().kind() == DeviceKind::cuda) {
+    cuda::accumulate(apart_from(other, *this), *this);
+  } else {
+    cpu::accumulate(apart_from(other, *this), *this);
+  }
   return *this;
 }
 

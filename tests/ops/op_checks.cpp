@@ -91,8 +91,7 @@ std::vector<Outcome> naive_outcomes(const OpVariant& variant, const std::vector<
   return outcomes;
 }
 
-void check_parity(const OpCase& op, DType dtype, bool backward) {
-  const Device device = Device::cpu(2);
+void check_parity(const OpCase& op, DType dtype, bool backward, const Device& device) {
   Variants{&op}.each([&](const OpVariant& variant, uint64_t seed) {
     const auto values = make_values(variant, dtype, seed);
     const Outcome ours = run_variant(variant, make_inputs(variant, values, dtype, device), seed, backward);
@@ -208,8 +207,7 @@ void check_determinism(const OpCase& op) {
   });
 }
 
-void check_strided_inputs(const OpCase& op) {
-  const Device device = Device::cpu(2);
+void check_strided_inputs(const OpCase& op, const Device& device) {
   Variants{&op}.each([&](const OpVariant& variant, uint64_t seed) {
     const DType dtype = op.dtypes.front();
     const auto values = make_values(variant, dtype, seed);
@@ -218,6 +216,21 @@ void check_strided_inputs(const OpCase& op) {
     for (const Tensor& tensor : dense) strided.push_back(make_strided(tensor));
     expect_same_bits(run_variant(variant, dense, seed, op.backward), run_variant(variant, strided, seed, op.backward),
                      "inputs with gaps between their elements");
+  });
+}
+
+/// On a GPU: the same bits again, and no memory that outlives its last handle.
+void check_repeats(const OpCase& op, const Device& device) {
+  Variants{&op}.each([&](const OpVariant& variant, uint64_t seed) {
+    const DType dtype = op.dtypes.front();
+    const auto values = make_values(variant, dtype, seed);
+    const auto once = [&] {
+      return run_variant(variant, make_inputs(variant, values, dtype, device), seed, op.backward);
+    };
+    const int64_t before = device.allocator().counters().live;
+    const Outcome first = once();
+    expect_same_bits(first, once(), "the same run again");
+    EXPECT_EQ(device.allocator().counters().live, before) << "tensors outlive their last handle";
   });
 }
 
@@ -248,17 +261,39 @@ void add_test(const std::string& suite, const std::string& name, const std::func
                           [body]() -> ::testing::Test* { return new CheckTest(body); });
 }
 
-void register_checks() {
+void add_parity_tests(const OpCase& op, const std::string& suite, DType dtype, const Device& device) {
+  add_test(suite, str("forward_", dtype), [&op, dtype, device] { check_parity(op, dtype, false, device); });
+  if (!op.backward) return;
+  add_test(suite, str("backward_", dtype), [&op, dtype, device] { check_parity(op, dtype, true, device); });
+}
+
+/// The same cases on a GPU, where there is one; f64 is for the CPU alone.
+void register_cuda_checks() {
+  if (Device::cuda_count() == 0) {
+    std::cout << "no GPU, or a build without CUDA: the cases run on the CPU alone\n";
+    return;
+  }
+  const Device device = Device::cuda();
   for (const OpCase& op : op_cases()) {
+    const std::string suite = "cuda_" + op.name;
     for (const DType dtype : op.dtypes) {
-      add_test(op.name, str("forward_", dtype), [&op, dtype] { check_parity(op, dtype, false); });
-      if (op.backward) add_test(op.name, str("backward_", dtype), [&op, dtype] { check_parity(op, dtype, true); });
+      if (dtype != DType::f64) add_parity_tests(op, suite, dtype, device);
     }
+    if (op.dtypes.front() == DType::f64) continue;
+    add_test(suite, "repeats", [&op, device] { check_repeats(op, device); });
+    add_test(suite, "strided_inputs", [&op, device] { check_strided_inputs(op, device); });
+  }
+}
+
+void register_checks() {
+  const Device device = Device::cpu(2);
+  for (const OpCase& op : op_cases()) {
+    for (const DType dtype : op.dtypes) add_parity_tests(op, op.name, dtype, device);
     const bool has_f64 = std::count(op.dtypes.begin(), op.dtypes.end(), DType::f64) > 0;
     if (op.backward && has_f64) add_test(op.name, "finite_differences", [&op] { check_finite_differences(op); });
     add_test(op.name, "guard_bands", [&op] { check_guard_bands(op); });
     add_test(op.name, "determinism", [&op] { check_determinism(op); });
-    add_test(op.name, "strided_inputs", [&op] { check_strided_inputs(op); });
+    add_test(op.name, "strided_inputs", [&op, device] { check_strided_inputs(op, device); });
     add_test(op.name, "meta", [&op] { check_meta(op); });
   }
 }
@@ -294,7 +329,7 @@ void print_support_table() {
       if (op.name != listed.name) continue;
       std::cout << "| " << listed.family << " | `" << listed.name << "` | " << listed.purpose << " | ";
       for (const DType dtype : op.dtypes) std::cout << dtype << ' ';
-      std::cout << "| " << (op.backward ? "yes" : "no") << " | cpu meta | " << op.sweep.size() << " |\n";
+      std::cout << "| " << (op.backward ? "yes" : "no") << " | cpu cuda meta | " << op.sweep.size() << " |\n";
     }
   }
 }
@@ -309,5 +344,6 @@ int main(int argc, char** argv) {
   }
   ::testing::InitGoogleTest(&argc, argv);
   lamina::testing::register_checks();
+  lamina::testing::register_cuda_checks();
   return RUN_ALL_TESTS();
 }

@@ -162,13 +162,8 @@ Checkpoint read_hf(const std::string& folder, const Device& device, const HfRead
   const std::string path = folder + "/config.json";
   const hf::Config config = hf::read_config(read_text(path), path);
   Checkpoint checkpoint{config.spec, {}, std::string(config.family->model_type), config.tokens};
-  const bool on_host = device.kind() == DeviceKind::cpu;
-  const Device host = on_host ? device : Device::cpu();
-  hf::Shards shards(folder, host);
-  checkpoint.tensors = hf::Loader(*config.family, checkpoint.spec, shards, options, host).load();
-  if (!on_host) {
-    for (auto& [name, tensor] : checkpoint.tensors) tensor = tensor.to(device);
-  }
+  hf::Shards shards(folder, device);
+  checkpoint.tensors = hf::Loader(*config.family, checkpoint.spec, shards, options, device).load();
   return checkpoint;
 }
 

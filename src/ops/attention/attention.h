@@ -113,5 +113,9 @@ namespace cpu {
 void attention_forward(const AttentionForward& args);
 void attention_backward(const AttentionBackward& args);
 }  // namespace cpu
+namespace cuda {
+void attention_forward(const AttentionForward& args);
+void attention_backward(const AttentionBackward& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -30,7 +30,7 @@ void check_tensors(const Tensor& q, const Tensor& k, const Tensor& v, const Tens
 }
 
 void check_lengths(const Tensor& lengths, int64_t seq_q, int64_t capacity) {
-  if (lengths.is_meta()) return;
+  if (lengths.device().kind() != DeviceKind::cpu) return;  // a cuda kernel checks the values itself
   const std::vector<int64_t> values = lengths.to_vector<int64_t>();
   for (size_t b = 0; b < values.size(); ++b) {
     LAMINA_CHECK(values[b] == 0 || (values[b] >= seq_q && values[b] <= capacity), kOp, ": lengths[", b, "] is ",
@@ -39,13 +39,14 @@ void check_lengths(const Tensor& lengths, int64_t seq_q, int64_t capacity) {
   }
 }
 
-/// On the meta device, where lengths have no values, the caches count as full.
+/// Only the cpu reads the lengths; elsewhere the caches count as full.
 Work work_of(const AttentionDecode& args, const AttentionSizes& sizes) {
   const auto element = static_cast<int64_t>(size_of(args.k_cache.dtype()));
   Work work{0, args.q.nbytes() + args.y.nbytes()};
   if (args.y.numel() == 0) return work;
+  const bool readable = args.lengths.device().kind() == DeviceKind::cpu;
   for (int64_t b = 0; b < sizes.batch; ++b) {
-    const int64_t length = args.lengths.is_meta() ? sizes.seq_k : args.lengths.data<int64_t>()[b];
+    const int64_t length = readable ? args.lengths.data<int64_t>()[b] : sizes.seq_k;
     const double pairs = AttentionMask(args.options, sizes.seq_q, length).pairs();
     const double keys = std::min(static_cast<double>(length), pairs);
     const auto width = static_cast<double>(sizes.d_qk + sizes.d_v);
@@ -71,10 +72,11 @@ Tensor attention_decode(const Tensor& q, const Tensor& k_cache, const Tensor& v_
   check_attention_extras(kOp, options, extras, sizes);
   check_lengths(lengths, sizes.seq_q, sizes.seq_k);
   AttentionDecode args;
-  args.q = as_accumulation(q, q.dtype());
+  const bool converted = q.device().kind() != DeviceKind::cuda;
+  args.q = converted ? as_accumulation(q, q.dtype()) : q.detach().contiguous();
   args.k_cache = k_cache.contiguous();
   args.v_cache = v_cache.contiguous();
-  args.lengths = lengths.to(DType::i64).contiguous();
+  args.lengths = (converted ? lengths.to(DType::i64) : lengths).contiguous();
   args.options = resolved(options, sizes.d_qk);
   args.extras = prepared(extras, q.dtype());
   args.y = Tensor::empty({sizes.batch, sizes.seq_q, sizes.n_heads, sizes.d_v}, args.q.dtype(), q.device());

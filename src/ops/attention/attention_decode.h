@@ -16,7 +16,8 @@ namespace lamina::ops {
 Tensor attention_decode(const Tensor& q, const Tensor& k_cache, const Tensor& v_cache, const Tensor& lengths,
                         const AttentionOptions& options = {}, const AttentionExtras& extras = {});
 
-/// What the kernel is given; q and y in the accumulation type, lengths in i64.
+/// What the kernel is given: q and y in the accumulation type and lengths in i64 on the cpu, as the caller has them on
+/// cuda; all dense.
 struct AttentionDecode {
   Tensor q;
   Tensor k_cache;
@@ -30,5 +31,8 @@ struct AttentionDecode {
 namespace cpu {
 void attention_decode(const AttentionDecode& args);
 }  // namespace cpu
+namespace cuda {
+void attention_decode(const AttentionDecode& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

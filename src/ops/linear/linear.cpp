@@ -54,7 +54,8 @@ void play_backward(Backward& b, const Shape& x_shape, Activation activation) {
   outer.activation = activation;
   if (activation != Activation::none) {
     outer.z = b.saved(2);
-    outer.dz = Tensor::empty({rows, out}, type, x.device());
+    const bool narrow = x.device().kind() == DeviceKind::cuda;
+    outer.dz = Tensor::empty({rows, out}, narrow ? outer.dy.dtype() : type, x.device());
   }
   if (b.needs(2)) outer.dbias = Tensor::empty({out}, type, x.device());
   if (outer.dz.defined() || outer.dbias.defined()) {

@@ -33,7 +33,7 @@ struct LinearActivationBackward {
   Tensor z;  ///< undefined without an activation
   Tensor dy;
   Activation activation;
-  Tensor dz;     ///< accumulation type; undefined without an activation
+  Tensor dz;     ///< accumulation type (on a GPU dy's, which its products take); undefined without an activation
   Tensor dbias;  ///< [out], accumulation type, or undefined
 };
 /// The two products; an undefined dx or dweight is not computed.
@@ -51,5 +51,10 @@ void linear_forward(const LinearForward& args);
 void linear_activation_backward(const LinearActivationBackward& args);
 void linear_backward(const LinearBackward& args);
 }  // namespace cpu
+namespace cuda {
+void linear_forward(const LinearForward& args);
+void linear_activation_backward(const LinearActivationBackward& args);
+void linear_backward(const LinearBackward& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

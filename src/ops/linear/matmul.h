@@ -42,5 +42,8 @@ struct BatchedProduct {
 namespace cpu {
 void batched_product(const BatchedProduct& args);
 }  // namespace cpu
+namespace cuda {
+void batched_product(const BatchedProduct& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -1,0 +1,18 @@
+#include "lamina/cli/device_option.h"
+
+#include "lamina/base/error.h"
+
+namespace lamina::cli {
+
+void DeviceChoice::add_to(CLI::App& command) {
+  command.add_option("--device", name, "cpu, cuda or cuda:N")->capture_default_str();
+  command.add_option("--threads", threads, "Worker threads on the CPU (default: all cores); changes no result");
+}
+
+std::string describe(const Device& device) {
+  if (device.kind() != DeviceKind::cpu) return str(device);
+  const int threads = device.threads().count();
+  return str("cpu, ", threads, threads == 1 ? " thread" : " threads");
+}
+
+}  // namespace lamina::cli

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "lamina/tensor/device.h"
+
+namespace lamina::cli {
+
+/// Where a command computes: --device and --threads.
+struct DeviceChoice {
+  std::string name = "cpu";
+  int threads = 0;
+
+  void add_to(CLI::App& command);
+  Device open() const { return Device::named(name, threads); }
+};
+
+/// "cpu, 2 threads" or "cuda:0".
+std::string describe(const Device& device);
+
+}  // namespace lamina::cli

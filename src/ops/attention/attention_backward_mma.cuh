@@ -1,0 +1,86 @@
+#pragma once
+
+// What the two gradient kernels on tensor cores share. Both compute the weights again from the saved statistics: two
+// more products per tile than one kernel would need, but every sum is made by one warp in one order, without a second
+// buffer, and the bits never change. A warp has 32 rows of heads up to 64 wide (16 of wider ones, whose sums take the
+// registers), so that a matrix read from shared memory meets two tiles. What is walked over comes in tiles of 64, two
+// in shared memory, one on its way.
+
+#include "lamina/ops/attention/attention_mma.cuh"
+
+namespace lamina::ops::cuda {
+
+constexpr int kGradientThreads = 128;
+constexpr int kGradientWarps = kGradientThreads / 32;
+constexpr int kWalk = 64;  // queries, or keys, of a step
+
+template <int kD>
+constexpr int kRowTilesOf = kD == 64 ? 2 : 1;
+template <int kD>
+constexpr int kRowsOf = kGradientWarps * 16 * kRowTilesOf<kD>;
+/// The tiles of both kernels: two that stay, two stages of two.
+template <int kD>
+constexpr int kGradientBytes = (2 * kRowsOf<kD> + 4 * kWalk) * kD * 2;
+
+/// Soft cap and bias: scores become logarithms to base two, and gradients are multiplied by the soft cap's slope.
+/// `query` and `key` are those of the lane's first number; kByKeys where rows are keys.
+template <bool kByKeys, int kRowTiles, int kBlocks>
+__device__ inline void adjust_scores(const AttentionParams& p, const HeadBias& bias, int query, int key,
+                                     Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kBlocks>& ds) {
+  if (p.soft_cap > 0) {
+    const float inner = p.scale / p.soft_cap;
+    const float outer = p.soft_cap * kLog2E;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int n = 0; n < kBlocks; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float t = quick_tanh(s[m][n][i] * inner);
+          s[m][n][i] = outer * t;
+          ds[m][n][i] *= 1.0F - t * t;
+        }
+      }
+    }
+  } else {
+    const float factor = p.scale * kLog2E;
+    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int, int) { x *= factor; });
+  }
+  if (bias.table != nullptr) {
+    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
+      const int i = min(query + (kByKeys ? column : row), p.seq_q - 1);
+      const int j = min(key + (kByKeys ? row : column), p.seq_k - 1);
+      x = fmaf(bias.table[i - j], kLog2E, x);
+    });
+  } else if (bias.slope != 0) {
+    const float slope = -bias.slope * kLog2E;
+    const int distance = query + bias.offset - key;
+    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
+      x = fmaf(slope, fabsf(static_cast<float>(distance + (kByKeys ? column - row : row - column))), x);
+    });
+  }
+}
+
+template <int kRowTiles, int kBlocks>
+__device__ inline void scale_sums(Sums<kRowTiles, kBlocks>& sums, float factor) {
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+    for (int c = 0; c < kBlocks; ++c) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[m][c][i] *= factor;
+    }
+  }
+}
+
+template <class Kernel>
+void launch_gradient(Kernel kernel, int64_t blocks, int bytes, const AttentionParams& p, cudaStream_t stream) {
+  LAMINA_CHECK(blocks < int64_t{1} << 31, "attention: ", p.batch, " rows of ", p.n_heads, " heads and ", p.seq_q,
+               " queries are more blocks than one launch takes; use a smaller batch");
+  if (blocks == 0) return;
+  LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "attention");
+  kernel<<<static_cast<unsigned>(blocks), kGradientThreads, bytes, stream>>>(p);
+  lamina::cuda::check_launch("attention");
+}
+
+}  // namespace lamina::ops::cuda

@@ -1,0 +1,319 @@
+// cuDNN recognises attention in a graph of plain operations and runs one fused kernel for it. These graphs say what
+// attention.h says, in the order cuDNN knows: softmax as maximum, exp, sum and quotient, with log Σ exp as the second
+// output; backward as the chain rule through the recomputed weights, dq added up in f32. Plans are made once per shape
+// and kept with the device.
+#include "lamina/ops/attention/attention_cudnn.h"
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "lamina/ops/attention/attention_kernel.h"
+#include "lamina/ops/attention/cudnn_graph.h"
+#include "lamina/tensor/cuda/runtime.h"
+
+namespace lamina::ops::cuda {
+namespace {
+
+using Key = std::vector<int64_t>;
+
+/// A plan, and the numbers of its graph's tensors.
+struct ForwardPlan {
+  int64_t q, k, v, scale, y, log_sum;
+  std::unique_ptr<CudnnPlan> plan;
+};
+struct BackwardPlan {
+  int64_t q, k, v, y, dy, log_sum, scale, dq, dk, dv, dq_sum, delta;
+  std::unique_ptr<CudnnPlan> plan;
+};
+
+/// The plans of a device, by shape; an empty one where cuDNN refuses.
+class Plans {
+ public:
+  explicit Plans(int index) {
+    LAMINA_CUDA(cudaSetDevice(index), "cuDNN");
+    if (cudnnCreate(&handle_) != CUDNN_STATUS_SUCCESS) handle_ = nullptr;
+  }
+  ~Plans() {
+    forward_.clear();
+    backward_.clear();
+    if (handle_ != nullptr) cudnnDestroy(handle_);
+  }
+  Plans(const Plans&) = delete;
+  Plans& operator=(const Plans&) = delete;
+
+  cudnnHandle_t handle(cudaStream_t stream) {
+    cudnnSetStream(handle_, stream);
+    return handle_;
+  }
+  template <class Make>
+  const ForwardPlan* forward(const Key& key, const Make& make) {
+    return find(forward_, key, make);
+  }
+  template <class Make>
+  const BackwardPlan* backward(const Key& key, const Make& make) {
+    return find(backward_, key, make);
+  }
+
+ private:
+  template <class Plan, class Make>
+  const Plan* find(std::map<Key, std::optional<Plan>>& plans, const Key& key, const Make& make) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (handle_ == nullptr) return nullptr;
+    const auto [place, is_new] = plans.try_emplace(key);
+    if (is_new) {
+      try {
+        place->second.emplace(make(handle_));
+      } catch (const CudnnRefusal&) {
+        place->second.reset();
+      }
+    }
+    return place->second ? &*place->second : nullptr;
+  }
+
+  std::mutex mutex_;
+  cudnnHandle_t handle_ = nullptr;
+  std::map<Key, std::optional<ForwardPlan>> forward_;
+  std::map<Key, std::optional<BackwardPlan>> backward_;
+};
+
+bool has_packs(const Tensor& tensor) {
+  bool fits = reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0;
+  for (int axis = 0; axis < 3; ++axis) fits &= tensor.strides()[axis] % 8 == 0;
+  return fits;
+}
+
+bool is_plain(const AttentionForward& args) {
+  const AttentionSizes sizes = attention_sizes(args);
+  const AttentionOptions& o = args.options;
+  const AttentionExtras& e = args.extras;
+  const bool type = args.q.dtype() == DType::bf16 || args.q.dtype() == DType::f16;
+  const bool options = o.pattern.kind == AttentionPattern::Kind::full && o.soft_cap == 0 && o.dropout == 0 &&
+                       o.scale > 0;  // cuDNN looks for the greatest score before scaling
+  const bool extras = e.alibi_slopes.defined() || e.t5_bias.defined() || e.sinks.defined() ||
+                      (e.document_starts.defined() && e.document_starts.numel() > 2);
+  const auto width = [](int64_t d) { return d % 8 == 0 && d >= 16 && d <= 256; };
+  return type && options && !extras && width(sizes.d_qk) && width(sizes.d_v) && args.y.numel() > 0 &&
+         sizes.seq_k >= 64 && (sizes.seq_q == sizes.seq_k || (!o.causal && sizes.seq_q >= 64)) && has_packs(args.q) &&
+         has_packs(args.k) && has_packs(args.v);
+}
+
+Key key_of(const AttentionForward& args) {
+  Key key{static_cast<int64_t>(args.q.dtype()), args.options.causal};
+  for (const Tensor& tensor : {args.q, args.k, args.v}) {
+    key.insert(key.end(), tensor.shape().begin(), tensor.shape().end());
+    key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
+  }
+  return key;
+}
+
+/// The graph of one shape under construction.
+struct Builder {
+  CudnnGraph graph;
+  cudnnDataType_t type;
+  AttentionSizes sizes;
+  CudnnExtents square;   // [batch, n_heads, seq_q, seq_k]
+  CudnnExtents columns;  // [batch, n_heads, seq_q, 1]
+
+  explicit Builder(const AttentionForward& args)
+      : type(args.q.dtype() == DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF),
+        sizes(attention_sizes(args)),
+        square{sizes.batch, sizes.n_heads, sizes.seq_q, sizes.seq_k},
+        columns{sizes.batch, sizes.n_heads, sizes.seq_q, 1} {}
+
+  /// A tensor [batch, seq, heads, d] as [batch, heads, seq, d], or with the last two exchanged.
+  int64_t heads(const Shape& shape, const Shape& strides, bool transposed) {
+    CudnnExtents extents{shape[0], shape[2], shape[1], shape[3]};
+    CudnnExtents steps{strides[0], strides[2], strides[1], strides[3]};
+    if (transposed) {
+      std::swap(extents[2], extents[3]);
+      std::swap(steps[2], steps[3]);
+    }
+    return graph.tensor(type, extents, steps);
+  }
+  int64_t heads(const Tensor& tensor, bool transposed = false) {
+    return heads(tensor.shape(), tensor.strides(), transposed);
+  }
+  int64_t statistics() {
+    return graph.tensor(CUDNN_DATA_FLOAT, columns, {sizes.n_heads * sizes.seq_q, sizes.seq_q, 1, 1});
+  }
+  int64_t apply(cudnnPointwiseMode_t mode, int64_t x, int64_t b, const CudnnExtents& extents) {
+    const int64_t y = graph.between(extents);
+    graph.pointwise(mode, x, b, y);
+    return y;
+  }
+  /// Scores of keys behind the query become −inf.
+  int64_t causal(int64_t scores) {
+    const int64_t row = graph.between(square, CUDNN_DATA_INT32);
+    const int64_t column = graph.between(square, CUDNN_DATA_INT32);
+    const int64_t seen = graph.between(square, CUDNN_DATA_BOOLEAN);
+    const int64_t result = graph.between(square);
+    const int64_t never = graph.constant(-std::numeric_limits<float>::infinity());
+    graph.index(scores, 2, row);
+    graph.index(scores, 3, column);
+    graph.pointwise(CUDNN_POINTWISE_CMP_GE, row, column, seen, -1, CUDNN_DATA_BOOLEAN);
+    graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scores, never, result, seen);
+    return result;
+  }
+  /// A square of weights transposed, in the tensors' type.
+  int64_t transposed(int64_t from) {
+    const int64_t n = sizes.seq_q * sizes.seq_k;
+    const int64_t to = graph.between({sizes.batch, sizes.n_heads, sizes.seq_k, sizes.seq_q},
+                                     {sizes.n_heads * n, n, 1, sizes.seq_k}, type);
+    graph.reshape(from, to);
+    return to;
+  }
+  /// c = a b for a gradient of keys or values; with grouped heads by way of one result per query head.
+  void multiply_grouped(int64_t a, int64_t b, int64_t width, int64_t c) {
+    if (sizes.group == 1) {
+      graph.multiply(a, b, c);
+      return;
+    }
+    const int64_t all = graph.between({sizes.batch, sizes.n_heads, sizes.seq_k, width}, type);
+    graph.multiply(a, b, all);
+    graph.reduce(CUDNN_REDUCE_TENSOR_ADD, all, c);
+  }
+};
+
+ForwardPlan make_forward(const AttentionForward& args, cudnnHandle_t handle) {
+  Builder b(args);
+  CudnnGraph& g = b.graph;
+  ForwardPlan result{};
+  result.q = b.heads(args.q);
+  result.k = b.heads(args.k, true);
+  result.v = b.heads(args.v);
+  result.scale = g.number();
+  result.y = b.heads(args.y);
+  result.log_sum = b.statistics();
+  const int64_t product = g.between(b.square);
+  g.multiply(result.q, result.k, product);
+  int64_t scores = b.apply(CUDNN_POINTWISE_MUL, product, result.scale, b.square);
+  if (args.options.causal) scores = b.causal(scores);
+  const int64_t most = g.between(b.columns);
+  g.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, most);
+  const int64_t below = b.apply(CUDNN_POINTWISE_SUB, scores, most, b.square);
+  const int64_t power = b.apply(CUDNN_POINTWISE_EXP, below, -1, b.square);
+  const int64_t sum = g.between(b.columns);
+  g.reduce(CUDNN_REDUCE_TENSOR_ADD, power, sum);
+  const int64_t log = b.apply(CUDNN_POINTWISE_LOG, sum, -1, b.columns);
+  g.pointwise(CUDNN_POINTWISE_ADD, most, log, result.log_sum);
+  const int64_t weights = g.between(b.square, b.type);
+  g.pointwise(CUDNN_POINTWISE_DIV, power, sum, weights);
+  g.multiply(weights, result.v, result.y);
+  result.plan = std::make_unique<CudnnPlan>(std::move(g), handle);
+  return result;
+}
+
+BackwardPlan make_backward(const AttentionBackward& args, cudnnHandle_t handle) {
+  const AttentionForward& in = args.forward;
+  Builder b(in);
+  CudnnGraph& g = b.graph;
+  const AttentionSizes& s = b.sizes;
+  BackwardPlan result{};
+  result.q = b.heads(in.q);
+  result.k = b.heads(in.k, true);
+  result.v = b.heads(in.v, true);
+  result.y = b.heads(in.y);
+  result.dy = b.heads(args.dy);
+  result.log_sum = b.statistics();
+  result.scale = g.number();
+  result.dq = b.heads(args.dq);
+  result.dk = b.heads(args.dk);
+  result.dv = b.heads(args.dv);
+  result.delta = b.statistics();
+  const CudnnExtents queries{s.batch, s.n_heads, s.seq_q, s.d_qk};
+  result.dq_sum = g.tensor(CUDNN_DATA_FLOAT, queries, {s.n_heads * s.seq_q * s.d_qk, s.seq_q * s.d_qk, s.d_qk, 1});
+  // delta = Σ_d dy · y
+  const int64_t dots = b.apply(CUDNN_POINTWISE_MUL, result.dy, result.y, {s.batch, s.n_heads, s.seq_q, s.d_v});
+  const int64_t dot = g.between(b.columns);
+  g.reduce(CUDNN_REDUCE_TENSOR_ADD, dots, dot);
+  g.pointwise(CUDNN_POINTWISE_MUL, dot, g.constant(1.0F), result.delta);
+  // dv = pᵀ dy
+  const int64_t product = g.between(b.square);
+  g.multiply(result.q, result.k, product);
+  const int64_t scores = b.apply(CUDNN_POINTWISE_MUL, product, result.scale, b.square);
+  int64_t below = b.apply(CUDNN_POINTWISE_SUB, scores, result.log_sum, b.square);
+  if (in.options.causal) below = b.causal(below);
+  const int64_t weights = b.apply(CUDNN_POINTWISE_EXP, below, -1, b.square);
+  b.multiply_grouped(b.transposed(weights), result.dy, s.d_v, result.dv);
+  // ds = scale · p · (dy vᵀ − delta), dk = dsᵀ q
+  const int64_t dp = g.between(b.square);
+  g.multiply(result.dy, result.v, dp);
+  const int64_t centred = b.apply(CUDNN_POINTWISE_SUB, dp, result.delta, b.square);
+  const int64_t weighted = b.apply(CUDNN_POINTWISE_MUL, centred, weights, b.square);
+  const int64_t ds = b.apply(CUDNN_POINTWISE_MUL, weighted, result.scale, b.square);
+  b.multiply_grouped(b.transposed(ds), result.q, s.d_qk, result.dk);
+  // dq = ds k
+  const Shape& steps = in.k.strides();
+  const int64_t keys = g.between({s.batch, s.n_kv_heads, s.seq_k, s.d_qk}, {steps[0], steps[2], steps[1], 1}, b.type);
+  g.reshape(result.k, keys);
+  g.multiply(ds, keys, result.dq_sum);
+  g.pointwise(CUDNN_POINTWISE_IDENTITY, result.dq_sum, -1, result.dq);
+  result.plan = std::make_unique<CudnnPlan>(std::move(g), handle);
+  return result;
+}
+
+const ForwardPlan* forward_plan(Plans& plans, const AttentionForward& args) {
+  return plans.forward(key_of(args), [&](cudnnHandle_t handle) { return make_forward(args, handle); });
+}
+
+Tensor workspace_of(const CudnnPlan& plan, const Device& device) {
+  return Tensor::empty({std::max<int64_t>(plan.workspace_bytes(), 1)}, DType::u8, device);
+}
+
+}  // namespace
+
+bool forward_by_cudnn(const AttentionForward& args) {
+  if (!is_plain(args)) return false;
+  const Device& device = args.q.device();
+  Plans& plans = lamina::cuda::attached<Plans>(device);
+  const ForwardPlan* found = forward_plan(plans, args);
+  if (found == nullptr) return false;
+  auto scale = static_cast<float>(args.options.scale);
+  const Tensor workspace = workspace_of(*found->plan, device);
+  found->plan->run(plans.handle(lamina::cuda::stream_of(device)),
+                   {{found->q, args.q.raw()},
+                    {found->k, args.k.raw()},
+                    {found->v, args.v.raw()},
+                    {found->scale, &scale},
+                    {found->y, args.y.raw()},
+                    {found->log_sum, args.greatest.raw()}},
+                   workspace.raw());
+  Tensor(args.inverse).fill_(1.0);
+  return true;
+}
+
+bool backward_by_cudnn(const AttentionBackward& args) {
+  const AttentionForward& in = args.forward;
+  if (!is_plain(in)) return false;
+  const Device& device = in.q.device();
+  Plans& plans = lamina::cuda::attached<Plans>(device);
+  if (forward_plan(plans, in) == nullptr) return false;
+  const BackwardPlan* found =
+      plans.backward(key_of(in), [&](cudnnHandle_t handle) { return make_backward(args, handle); });
+  if (found == nullptr) return false;
+  auto scale = static_cast<float>(in.options.scale);
+  const AttentionSizes sizes = attention_sizes(in);
+  const Tensor workspace = workspace_of(*found->plan, device);
+  const Tensor delta = Tensor::empty({sizes.batch, sizes.n_heads, sizes.seq_q}, DType::f32, device);
+  const Tensor dq_sum = Tensor::empty({sizes.batch, sizes.n_heads, sizes.seq_q, sizes.d_qk}, DType::f32, device);
+  found->plan->run(plans.handle(lamina::cuda::stream_of(device)),
+                   {{found->q, in.q.raw()},
+                    {found->k, in.k.raw()},
+                    {found->v, in.v.raw()},
+                    {found->y, in.y.raw()},
+                    {found->dy, args.dy.raw()},
+                    {found->log_sum, in.greatest.raw()},
+                    {found->scale, &scale},
+                    {found->dq, args.dq.raw()},
+                    {found->dk, args.dk.raw()},
+                    {found->dv, args.dv.raw()},
+                    {found->dq_sum, dq_sum.raw()},
+                    {found->delta, delta.raw()}},
+                   workspace.raw());
+  return true;
+}
+
+}  // namespace lamina::ops::cuda

@@ -1,0 +1,310 @@
+#pragma once
+
+// What the CUDA kernels of attention share: the arguments by value, who sees whom, and what happens to a score between
+// the product q·k and the softmax.
+
+#include "lamina/ops/attention/attention.h"
+#include "lamina/ops/attention/tile_scratch.h"
+#include "lamina/tensor/cuda/kernel.cuh"
+
+namespace lamina::ops::cuda {
+
+using lamina::cuda::DeviceType;
+using lamina::cuda::from_float;
+using lamina::cuda::to_float;
+
+/// Positions on the device: 32 bits, with room for sums of two of them.
+constexpr int64_t kMostDevicePositions = int64_t{1} << 30;
+
+/// Below every score, but finite, so that differences of two of them are numbers.
+constexpr float kLowest = -1e30F;
+
+/// The T5 bucket of a distance: t5_bucket() of attention_bias.h. From max_distance on it is the last one without a
+/// logarithm.
+__device__ __noinline__ inline int t5_bucket_of(int distance, bool bidirectional, int buckets, int max_distance) {
+  int first = 0;
+  if (bidirectional) {
+    buckets /= 2;
+    if (distance > 0) first = buckets;
+    distance = abs(distance);
+  } else {
+    distance = max(-distance, 0);
+  }
+  const int exact = buckets / 2;
+  if (distance < exact) return first + distance;
+  if (distance >= max_distance) return first + buckets - 1;
+  const double share = log(static_cast<double>(distance) / exact) / log(static_cast<double>(max_distance) / exact);
+  const int step = static_cast<int>(share * (buckets - exact) + 1e-9);
+  return first + min(exact + step, buckets - 1);
+}
+
+/// AttentionMask on the device.
+struct DeviceMask {
+  using Kind = AttentionPattern::Kind;
+  enum class Coverage { none, partial, full };
+  struct Range {
+    int begin;
+    int end;
+  };
+
+  Kind kind;
+  bool causal;
+  bool ranges_suffice;  // keys() says everything
+  int seq_q;
+  int seq_k;
+  int offset;  // position of query 0
+  int window;
+  int global_tokens;
+  int block;
+  int window_blocks;
+  int global_blocks;
+  int random_blocks;
+  int stride;
+  uint64_t seed;
+  const uint32_t* random_words;  // [query blocks, random_blocks], or null: drawn on the spot
+  const Range* documents;        // [seq_k]: the document of each position, or null for one
+
+  __device__ Range document(int position) const { return documents == nullptr ? Range{0, seq_k} : documents[position]; }
+
+  /// The keys a query may see lie in this range; both ends never fall from one query to the next.
+  __device__ Range keys(int query) const {
+    const int position = query + offset;
+    Range range = document(position);
+    if (causal) range.end = min(range.end, max(position + 1, 0));
+    if (ranges_suffice && kind == Kind::window) {
+      range.begin = max(range.begin, position - window + 1);
+      range.end = min(range.end, position + window);
+    }
+    return range;
+  }
+
+  /// The queries that may see a key lie in this range.
+  __device__ Range queries(int key) const {
+    Range range = documents == nullptr ? Range{0, seq_q} : documents[key];
+    if (causal) range.begin = max(range.begin, key - offset);
+    if (ranges_suffice && kind == Kind::window) {
+      range.begin = max(range.begin, key - window + 1 - offset);
+      range.end = min(range.end, key + window - offset);
+    }
+    return range;
+  }
+
+  __device__ uint32_t random_word(int query_block, int draw) const {
+    const int64_t index = static_cast<int64_t>(query_block) * random_blocks + draw;
+    if (random_words != nullptr) return random_words[index];
+    return philox_word({.seed = seed, .stream = 0}, static_cast<uint64_t>(index));
+  }
+
+  /// AttentionPattern::allows for a query block and a key block.
+  __device__ bool blocks_meet(int query_block, int key_block, int key_blocks) const {
+    if (abs(query_block - key_block) <= window_blocks) return true;
+    if (key_block < global_blocks || query_block < global_blocks) return true;
+    for (int draw = 0; draw < random_blocks; ++draw) {
+      if (random_word(query_block, draw) % static_cast<uint32_t>(key_blocks) == static_cast<uint32_t>(key_block)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// Whether a key inside keys(query) falls into none of the pattern's holes.
+  __device__ __noinline__ bool pattern_allows(int query, int key) const {
+    const Range text = document(query + offset);
+    const int i = query + offset - text.begin;
+    const int j = key - text.begin;
+    const int distance = abs(i - j);
+    switch (kind) {
+      case Kind::full: return true;
+      case Kind::window: return distance < window || j < global_tokens || i < global_tokens;
+      case Kind::strided: return distance < window || distance % stride == 0;
+      case Kind::blocks: break;
+    }
+    const int keys = causal ? i + 1 : text.end - text.begin;
+    return blocks_meet(i / block, j / block, (keys + block - 1) / block);
+  }
+
+  __device__ bool allows(int query, Range keys_of_query, int key) const {
+    return key >= keys_of_query.begin && key < keys_of_query.end && (ranges_suffice || pattern_allows(query, key));
+  }
+
+  /// What a tile of queries [q0, q1) and keys [k0, k1), neither empty, holds. `none` and `full` are certain.
+  __device__ Coverage coverage(int q0, int q1, int k0, int k1) const {
+    const Range first = keys(q0);
+    const Range last = keys(q1 - 1);
+    if (first.begin >= k1 || last.end <= k0) return Coverage::none;
+    const bool within = last.begin <= k0 && first.end >= k1;
+    if (ranges_suffice) return within ? Coverage::full : Coverage::partial;
+    const Range text = document(q0 + offset);
+    if (q1 + offset > text.end) return Coverage::partial;  // several documents
+    const int k_begin = max(k0, text.begin);
+    const int k_end = min(k1, causal ? q1 + offset : text.end);
+    if (k_begin >= k_end) return Coverage::none;
+    const Coverage found = pattern_coverage(q0 + offset - text.begin, q1 + offset - text.begin, k_begin - text.begin,
+                                            k_end - text.begin, text.end - text.begin);
+    return found == Coverage::full && !within ? Coverage::partial : found;
+  }
+
+ private:
+  __device__ static Coverage coverage_of(bool some, bool all) {
+    return all ? Coverage::full : some ? Coverage::partial : Coverage::none;
+  }
+
+  __device__ Coverage pattern_coverage(int q0, int q1, int k0, int k1, int text) const {
+    const int low = q0 - (k1 - 1);
+    const int high = q1 - 1 - k0;
+    const int nearest = low > 0 ? low : high < 0 ? -high : 0;
+    const int farthest = max(abs(low), abs(high));
+    if (kind == Kind::window) {
+      return coverage_of(nearest < window || k0 < global_tokens || q0 < global_tokens,
+                         farthest < window || k1 <= global_tokens || q1 <= global_tokens);
+    }
+    if (kind == Kind::strided) {
+      const int multiple = (nearest + stride - 1) / stride * stride;
+      return coverage_of(nearest < window || multiple <= farthest, farthest < window || stride == 1);
+    }
+    if (block < 16) return Coverage::partial;  // more pairs of blocks than are worth looking at
+    bool some = false;
+    bool all = true;
+    for (int q = q0 / block; q * block < q1; ++q) {
+      const int key_blocks = causal ? q + 1 : (text + block - 1) / block;
+      for (int k = k0 / block; k * block < k1; ++k) {
+        const bool meet = blocks_meet(q, k, key_blocks);
+        some |= meet;
+        all &= meet;
+      }
+    }
+    return coverage_of(some, all);
+  }
+};
+
+/// Where the heads of a tensor [batch, seq, heads, d] lie, in elements.
+struct HeadStrides {
+  int64_t batch;
+  int64_t seq;
+  int64_t head;
+  __device__ int64_t at(int64_t b, int64_t position, int64_t head_index) const {
+    return b * batch + position * seq + head_index * head;
+  }
+};
+
+/// Rather a call than ten rounds wherever a weight is dropped.
+__device__ __noinline__ inline uint32_t dropout_word(uint64_t seed, uint64_t stream, uint64_t element) {
+  return philox_word({seed, stream}, element);
+}
+
+struct DropoutOf {
+  RandomKey key;
+  uint32_t threshold;  // 0: nothing is dropped
+  float factor;
+  const unsigned long long* stream_offset;  // added to the key's stream
+
+  __device__ bool active() const { return threshold != 0; }
+  /// What a weight is multiplied by.
+  __device__ float of(uint64_t element) const {
+    return dropout_word(key.seed, key.stream + *stream_offset, element) < threshold ? 0.0F : factor;
+  }
+};
+
+/// What is added to the scores of a head.
+struct HeadBias {
+  const float* table;  // by query − key, or null
+  float slope;
+  int offset;
+
+  __device__ bool any() const { return table != nullptr || slope != 0; }
+  __device__ float of(int query, int key) const {
+    if (table != nullptr) return table[query - key];
+    return -slope * static_cast<float>(abs(query + offset - key));
+  }
+};
+
+/// One call, for kernels. Pointers are those of the element type a kernel is made for.
+struct AttentionParams {
+  int batch;
+  int seq_q;
+  int seq_k;
+  int n_heads;
+  int n_kv_heads;
+  int group;
+  int d_qk;
+  int d_v;
+  const void* q;
+  const void* k;
+  const void* v;
+  HeadStrides q_at;
+  HeadStrides k_at;
+  HeadStrides v_at;
+  HeadStrides y_at;  // of y and dy
+  bool packs;        // rows of q, k, v, y can be read 16 bytes at a time
+  float scale;
+  float soft_cap;
+  DeviceMask mask;
+  DropoutOf dropout;
+  const float* bias;    // [n_heads, seq_q + seq_k − 1] by i − j + seq_k − 1, or null
+  const float* slopes;  // [n_heads], or null; null too where the table has them already
+  const float* sinks;   // [n_heads], or null
+  void* y;
+  float* greatest;  // [batch, n_heads, seq_q]
+  float* inverse;
+
+  // Backward
+  const void* dy;
+  void* dq;
+  void* dk;
+  void* dv;
+  const float* delta;  // [batch, n_heads, seq_q]: Σ_d dy · y
+  const float* base;  // [batch, n_heads, seq_q]: log2 of Σ exp(score), so that a weight is 2^(score · log2(e) − base)
+  float* dt5;         // [batch, n_heads, blocks of queries, buckets], or null
+  int t5_buckets;
+  int t5_max_distance;
+
+  __device__ HeadBias bias_of(int head) const {
+    return {bias == nullptr ? nullptr : bias + static_cast<int64_t>(head) * (seq_q + seq_k - 1) + seq_k - 1,
+            slopes == nullptr ? 0.0F : slopes[head], mask.offset};
+  }
+  /// Element of dropout's stream that belongs to a query's first key.
+  __device__ uint64_t dropout_row(int b, int head, int query) const {
+    return ((static_cast<uint64_t>(b) * n_heads + head) * seq_q + query) * static_cast<uint64_t>(seq_k);
+  }
+  __device__ int64_t statistics_row(int b, int head) const {
+    return (static_cast<int64_t>(b) * n_heads + head) * seq_q;
+  }
+};
+
+/// A score from q·k. `slope` is its derivative by scale · q·k.
+__device__ inline float score_of(const AttentionParams& p, float dot, const HeadBias& bias, int query, int key,
+                                 float* slope = nullptr) {
+  float s = dot * p.scale;
+  if (p.soft_cap > 0) {
+    const float t = tanhf(s / p.soft_cap);
+    s = p.soft_cap * t;
+    if (slope != nullptr) *slope = 1.0F - t * t;
+  } else if (slope != nullptr) {
+    *slope = 1.0F;
+  }
+  return bias.any() ? s + bias.of(query, key) : s;
+}
+
+/// What a launch needs beside the caller's tensors; may go as soon as the kernels are queued.
+struct AttentionWorkspace {
+  AttentionParams params;
+  Tensor bias;
+  Tensor documents;
+  Tensor random_words;
+};
+
+/// The arguments for kernels, with the tables they need queued for making.
+AttentionWorkspace attention_workspace(const AttentionForward& args);
+/// The part of it that a mask is made of.
+DeviceMask device_mask(const AttentionOptions& options, int64_t seq_q, int64_t seq_k);
+
+// Kernels that are right for everything; T is the tensors' element type.
+template <class T>
+void forward_by_tiles(const AttentionParams& params, cudaStream_t stream);
+template <class T>
+void backward_by_tiles(const AttentionParams& params, cudaStream_t stream);
+
+/// Queries of one block of those kernels.
+constexpr int kTileQueries = 64;
+
+}  // namespace lamina::ops::cuda

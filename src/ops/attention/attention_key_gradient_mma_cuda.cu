@@ -1,0 +1,281 @@
+// dk and dv on tensor cores: a block has a tile of keys of one key head and walks over the queries of all heads that
+// share it. Scores are held transposed, keys by queries, so that the weights and the scores' gradients are left
+// operands of dv and dk as they lie in registers.
+#include "lamina/ops/attention/attention_backward_mma.cuh"
+
+namespace lamina::ops::cuda {
+namespace {
+
+using Coverage = DeviceMask::Coverage;
+using Range = DeviceMask::Range;
+
+/// Copies a number to shared memory in the background; zero where there is none.
+__device__ void copy_number(uint32_t to, const float* from, bool inside) {
+  const int bytes = inside ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(bytes));
+}
+
+/// What dropout multiplies four weights by; `element` is that of the lane's first query and key.
+__device__ void draw(const AttentionParams& p, uint64_t element, float (&factors)[4]) {
+  if (p.seq_k % 4 == 0) {
+    const uint64_t stream = p.dropout.key.stream + *p.dropout.stream_offset;
+    dropout_factors_of_keys(p.dropout, stream, element, p.seq_k, factors);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) factors[i] = p.dropout.of(element + i % 2 * static_cast<uint64_t>(p.seq_k) + i / 2 * 8);
+}
+
+/// Where a lane's first number of a tile of keys by queries stands.
+struct TilePlace {
+  int b;
+  int head;
+  int query;
+  int key;
+};
+
+/// Weights of 0 for keys outside the queries' ranges, and for queries behind the last.
+template <int kRowTiles, int kBlocks>
+__device__ void hide(const AttentionParams& p, const TilePlace& place, Sums<kRowTiles, kBlocks>& s) {
+#pragma unroll
+  for (int n = 0; n < kBlocks; ++n) {
+    Range seen[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int query = place.query + n * 8 + i;
+      seen[i] = p.mask.keys(min(query, p.seq_q - 1));
+      if (query >= p.seq_q) seen[i].end = 0;
+    }
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = place.key + m * 16 + i / 2 * 8;
+        s[m][n][i] = row >= seen[i % 2].begin && row < seen[i % 2].end ? s[m][n][i] : 0.0F;
+      }
+    }
+  }
+}
+
+/// In: s = k·q, ds = v·dy. Out: the weights as they met v, and the gradients of the scores. `base` and `delta` are
+/// those of the lane's first query.
+template <int kRowTiles, int kBlocks>
+__device__ void find_plain(const AttentionParams& p, const TilePlace& place, bool partial, const float* base,
+                           const float* delta, Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kBlocks>& ds) {
+  const float unit = p.scale * kLog2E;
+#pragma unroll
+  for (int n = 0; n < kBlocks; ++n) {
+    const float2 low = *reinterpret_cast<const float2*>(base + n * 8);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[m][n][i] = power_of_two(fmaf(s[m][n][i], unit, i % 2 == 0 ? -low.x : -low.y));
+    }
+  }
+  if (partial) hide<kRowTiles, kBlocks>(p, place, s);
+#pragma unroll
+  for (int n = 0; n < kBlocks; ++n) {
+    const float2 mean = *reinterpret_cast<const float2*>(delta + n * 8);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) ds[m][n][i] = s[m][n][i] * (ds[m][n][i] - (i % 2 == 0 ? mean.x : mean.y));
+    }
+  }
+}
+
+/// The same with soft cap, bias, dropout and holes.
+template <int kRowTiles, int kBlocks>
+__device__ void find_special(const AttentionParams& p, const TilePlace& place, bool partial, const float* base,
+                             const float* delta, Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kBlocks>& ds) {
+  static_assert(kRowTiles * kBlocks * 4 == 32);
+  uint32_t dropped = 0;  // a bit per number
+  if (p.dropout.active()) {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int n = 0; n < kBlocks; ++n) {
+        float factors[4];
+        draw(p, p.dropout_row(place.b, place.head, place.query + n * 8) + place.key + m * 16, factors);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (factors[i] == 0) dropped |= 1U << ((m * kBlocks + n) * 4 + i);
+          ds[m][n][i] *= factors[i];
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kBlocks; ++n) {
+    const float2 mean = *reinterpret_cast<const float2*>(delta + n * 8);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) ds[m][n][i] -= i % 2 == 0 ? mean.x : mean.y;
+    }
+  }
+  adjust_scores<true, kRowTiles, kBlocks>(p, p.bias_of(place.head), place.query, place.key, s, ds);
+#pragma unroll
+  for (int n = 0; n < kBlocks; ++n) {
+    const float2 low = *reinterpret_cast<const float2*>(base + n * 8);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[m][n][i] = power_of_two(s[m][n][i] - (i % 2 == 0 ? low.x : low.y));
+    }
+  }
+  if (partial) {
+    hide<kRowTiles, kBlocks>(p, place, s);
+    if (!p.mask.ranges_suffice) {
+      for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
+        if (x != 0 && !p.mask.pattern_allows(place.query + column, place.key + row)) x = 0;
+      });
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < kBlocks; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        ds[m][n][i] *= s[m][n][i];
+        if (p.dropout.active()) s[m][n][i] *= dropped >> ((m * kBlocks + n) * 4 + i) & 1 ? 0.0F : p.dropout.factor;
+      }
+    }
+  }
+}
+
+template <class T, int kD, bool kSpecial>
+__global__ __launch_bounds__(kGradientThreads,
+                             2) void key_gradient_mma_kernel(const __grid_constant__ AttentionParams p) {
+  constexpr int kRowTiles = kRowTilesOf<kD>;
+  constexpr int kRows = kRowsOf<kD>;
+  constexpr int kColumns = kD == 64 ? 32 : 64;  // queries at once
+  constexpr int kBlocks = kColumns / 8;
+  constexpr int kStageBytes = 2 * kWalk * kD * 2;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const uint32_t start = shared_address(memory);
+  const Tile<T, kD> keys{start};
+  const Tile<T, kD> values{start + kRows * kD * 2};
+  const uint32_t stages = start + 2 * kRows * kD * 2;
+  const auto* numbers = reinterpret_cast<const float*>(memory + 2 * kRows * kD * 2 + 2 * kStageBytes);  // [2][2][kWalk]
+
+  const int tiles = (p.seq_k + kRows - 1) / kRows;
+  const int k0 = static_cast<int>(blockIdx.x % tiles) * kRows;
+  const int kv_head = static_cast<int>(blockIdx.x / tiles % p.n_kv_heads);
+  const int b = static_cast<int>(blockIdx.x / tiles / p.n_kv_heads);
+  const int k1 = min(k0 + kRows, p.seq_k);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp_row = static_cast<int>(threadIdx.x) / 32 * 16 * kRowTiles;
+  const int key = k0 + warp_row + lane / 4;  // the lane's first row
+  const int column = lane % 4 * 2;           // and column
+
+  const int q_end = min(p.mask.queries(k1 - 1).end, p.seq_q);
+  const int q_begin = max(p.mask.queries(k0).begin, 0) / kWalk * kWalk;
+  const auto seen = [&](int q0) {
+    return !kSpecial || p.mask.ranges_suffice ||
+           p.mask.coverage(q0, min(q0 + kWalk, p.seq_q), k0, k1) != Coverage::none;
+  };
+  // Steps are numbered through the heads of the group: head n / steps, tile n % steps.
+  const int steps = q_begin < q_end ? (q_end - q_begin + kWalk - 1) / kWalk : 0;
+  const auto next_step = [&](int n) {
+    while (n < steps * p.group && !seen(q_begin + n % steps * kWalk)) ++n;
+    return n;
+  };
+  const auto fill = [&](int stage, int n) {
+    const int head = kv_head * p.group + n / steps;
+    const int q0 = q_begin + n % steps * kWalk;
+    const Tile<T, kD> queries{stages + stage * kStageBytes};
+    const Tile<T, kD> dys{queries.base + kWalk * kD * 2};
+    queries.template fill<kWalk, kGradientThreads>(static_cast<const T*>(p.q) + p.q_at.at(b, q0, head), p.q_at.seq,
+                                                   p.seq_q - q0, p.d_qk, p.packs);
+    dys.template fill<kWalk, kGradientThreads>(static_cast<const T*>(p.dy) + p.y_at.at(b, q0, head), p.y_at.seq,
+                                               p.seq_q - q0, p.d_v, p.packs);
+    const int t = static_cast<int>(threadIdx.x) % kWalk;
+    const float* from = static_cast<int>(threadIdx.x) < kWalk ? p.base : p.delta;
+    const bool inside = q0 + t < p.seq_q;
+    copy_number(shared_address(numbers + stage * 2 * kWalk + threadIdx.x),
+                from + p.statistics_row(b, head) + (inside ? q0 + t : 0), inside);
+  };
+
+  Sums<kRowTiles, kD / 8> dk;
+  Sums<kRowTiles, kD / 8> dv;
+  clear<kRowTiles, kD / 8>(dk);
+  clear<kRowTiles, kD / 8>(dv);
+  keys.template fill<kRows, kGradientThreads>(static_cast<const T*>(p.k) + p.k_at.at(b, k0, kv_head), p.k_at.seq,
+                                              k1 - k0, p.d_qk, p.packs);
+  values.template fill<kRows, kGradientThreads>(static_cast<const T*>(p.v) + p.v_at.at(b, k0, kv_head), p.v_at.seq,
+                                                k1 - k0, p.d_v, p.packs);
+  int n = next_step(0);
+  if (n < steps * p.group) fill(0, n);
+  commit_copies();
+  for (int stage = 0; n < steps * p.group; stage ^= 1) {
+    const int next = next_step(n + 1);
+    wait_for_copies();
+    __syncthreads();  // this stage is there for all, the other one no longer used by any
+    if (next < steps * p.group) {
+      fill(stage ^ 1, next);
+      commit_copies();
+    }
+    const int head_index = kv_head * p.group + n / steps;
+    const Tile<T, kD> queries{stages + stage * kStageBytes};
+    const Tile<T, kD> dys{queries.base + kWalk * kD * 2};
+    const float* base = numbers + stage * 2 * kWalk;
+    const float* delta = base + kWalk;
+#pragma unroll 1
+    for (int part = 0; part < kWalk; part += kColumns) {
+      const int q0 = q_begin + n % steps * kWalk + part;
+      const int warp_key = k0 + warp_row;
+      const WarpReach reach(p.mask, q0, min(q0 + kColumns, p.seq_q));
+      const int warp_end = min(warp_key + 16 * kRowTiles, p.seq_k);
+      const Coverage coverage = kSpecial ? reach.of(p.mask, warp_key, warp_end) : reach.of_ranges(warp_key, warp_end);
+      if (warp_key >= p.seq_k || coverage == Coverage::none) continue;
+      const bool partial = coverage == Coverage::partial || q0 + kColumns > p.seq_q;
+      Sums<kRowTiles, kBlocks> s;
+      Sums<kRowTiles, kBlocks> ds;
+      multiply_tiles<T, kD, kRowTiles, kBlocks>(s, keys, warp_row, queries, part);
+      multiply_tiles<T, kD, kRowTiles, kBlocks>(ds, values, warp_row, dys, part);
+      const TilePlace place{b, head_index, q0 + column, key};
+      if constexpr (kSpecial) {
+        find_special<kRowTiles, kBlocks>(p, place, partial, base + part + column, delta + part + column, s, ds);
+      } else {
+        find_plain<kRowTiles, kBlocks>(p, place, partial, base + part + column, delta + part + column, s, ds);
+      }
+      add_product_of<T, kD, kRowTiles, kBlocks>(dv, s, dys, part);
+      add_product_of<T, kD, kRowTiles, kBlocks>(dk, ds, queries, part);
+    }
+    n = next;
+  }
+  wait_for_copies();  // of the keys, where there was no query
+  __syncthreads();
+  scale_sums<kRowTiles, kD / 8>(dk, p.scale);
+  const int64_t row = (static_cast<int64_t>(b) * p.seq_k + k0 + warp_row) * p.n_kv_heads + kv_head;
+  const int count = k1 - k0 - warp_row;
+  store_sums<T, kD, kRowTiles>(dk, keys, warp_row, static_cast<T*>(p.dk) + row * p.d_qk,
+                               static_cast<int64_t>(p.n_kv_heads) * p.d_qk, count, p.d_qk, p.packs);
+  store_sums<T, kD, kRowTiles>(dv, values, warp_row, static_cast<T*>(p.dv) + row * p.d_v,
+                               static_cast<int64_t>(p.n_kv_heads) * p.d_v, count, p.d_v, p.packs);
+}
+
+template <class T, int kD>
+void launch(const AttentionParams& p, cudaStream_t stream) {
+  const int64_t blocks = static_cast<int64_t>((p.seq_k + kRowsOf<kD> - 1) / kRowsOf<kD>) * p.n_kv_heads * p.batch;
+  const auto kernel = is_special(p) ? key_gradient_mma_kernel<T, kD, true> : key_gradient_mma_kernel<T, kD, false>;
+  launch_gradient(kernel, blocks, kGradientBytes<kD> + 4 * kWalk * 4, p, stream);
+}
+
+}  // namespace
+
+template <class T>
+void key_gradients_by_mma(const AttentionParams& p, cudaStream_t stream) {
+  if (p.d_qk <= 64 && p.d_v <= 64) {
+    launch<DeviceType<T>, 64>(p, stream);
+  } else {
+    launch<DeviceType<T>, 128>(p, stream);
+  }
+}
+
+template void key_gradients_by_mma<bf16>(const AttentionParams&, cudaStream_t);
+template void key_gradients_by_mma<f16>(const AttentionParams&, cudaStream_t);
+
+}  // namespace lamina::ops::cuda

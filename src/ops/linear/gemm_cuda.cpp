@@ -1,0 +1,200 @@
+// Products by cuBLASLt, which is column-major: it is asked for Cᵀ = op(B)ᵀ · op(A)ᵀ, so that rows of ours are columns
+// of its. The library's first choice of algorithm for a shape is kept, so that a repeated call costs a look-up.
+
+#include "lamina/ops/linear/gemm_cuda.h"
+
+#include <cublasLt.h>
+
+#include <array>
+#include <map>
+#include <mutex>
+
+#include "lamina/tensor/cuda/runtime.h"
+
+namespace lamina::ops::cuda {
+namespace {
+
+using lamina::cuda::stream_of;
+
+constexpr size_t kWorkspace = size_t{32} << 20;
+
+void check(cublasStatus_t status, const char* call) {
+  LAMINA_CHECK(status == CUBLAS_STATUS_SUCCESS, "product: ", call, " failed: ", cublasLtGetStatusString(status));
+}
+
+cudaDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::bf16: return CUDA_R_16BF;
+    case DType::f16: return CUDA_R_16F;
+    case DType::f32: return CUDA_R_32F;
+    default: break;
+  }
+  throw Error(str("product: ", dtype, " on a cuda device; expected f32, bf16 or f16; use the cpu for f64"));
+}
+
+/// Everything a plan depends on.
+using Key = std::array<int64_t, 20>;
+
+/// Largest power of two up to 256 that divides the address: what kernels may assume.
+int64_t alignment(const void* pointer) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer) | 256;
+  return static_cast<int64_t>(address & (~address + 1));
+}
+
+Key key_of(const Product& p) {
+  return {p.transpose_a,
+          p.transpose_b,
+          p.m,
+          p.n,
+          p.k,
+          p.batch,
+          p.lda,
+          p.ldb,
+          p.ldc,
+          p.stride_a,
+          p.stride_b,
+          p.stride_c,
+          static_cast<int64_t>(p.type),
+          static_cast<int64_t>(p.c_type),
+          p.beta != 0,
+          p.bias != nullptr,
+          p.gelu_tanh + 2 * (p.before != nullptr),
+          alignment(p.a),
+          alignment(p.b),
+          alignment(p.c)};
+}
+
+class Plan {
+ public:
+  Plan(cublasLtHandle_t handle, const Product& p) {
+    check(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "a description");
+    const cublasOperation_t first = p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t second = p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    set(CUBLASLT_MATMUL_DESC_TRANSA, first);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, second);
+    set_epilogue(p);
+    layout(first_matrix, p.type, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.ldb, p.batch, p.stride_b);
+    layout(second_matrix, p.type, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m, p.lda, p.batch, p.stride_a);
+    layout(result, p.c_type, p.n, p.m, p.ldc, p.batch, p.stride_c);
+    choose(handle, p);
+  }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+  ~Plan() {
+    for (cublasLtMatrixLayout_t matrix : {first_matrix, second_matrix, result}) {
+      if (matrix != nullptr) cublasLtMatrixLayoutDestroy(matrix);
+    }
+    if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
+  }
+
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    check(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof(value)), "an attribute");
+  }
+
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t first_matrix = nullptr;
+  cublasLtMatrixLayout_t second_matrix = nullptr;
+  cublasLtMatrixLayout_t result = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+
+ private:
+  void set_epilogue(const Product& p) {
+    if (p.bias == nullptr && !p.gelu_tanh) return;
+    const cublasLtEpilogue_t epilogue = !p.gelu_tanh ? CUBLASLT_EPILOGUE_BIAS
+                                        : p.before == nullptr
+                                            ? (p.bias == nullptr ? CUBLASLT_EPILOGUE_GELU : CUBLASLT_EPILOGUE_GELU_BIAS)
+                                        : p.bias == nullptr ? CUBLASLT_EPILOGUE_GELU_AUX
+                                                            : CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+    if (p.bias != nullptr) {
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.c_type));
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    }
+    if (p.before != nullptr) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(p.c_type));
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ldc);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before);
+    }
+  }
+
+  static void layout(cublasLtMatrixLayout_t& matrix, DType type, int64_t rows, int64_t columns, int64_t ld,
+                     int64_t batch, int64_t stride) {
+    check(cublasLtMatrixLayoutCreate(&matrix, type_of(type), static_cast<uint64_t>(rows),
+                                     static_cast<uint64_t>(columns), ld),
+          "a layout");
+    if (batch == 1) return;
+    const auto count = static_cast<int32_t>(batch);
+    check(cublasLtMatrixLayoutSetAttribute(matrix, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)),
+          "a batch");
+    check(
+        cublasLtMatrixLayoutSetAttribute(matrix, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)),
+        "a batch");
+  }
+
+  void choose(cublasLtHandle_t handle, const Product& p) {
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&preference), "a preference");
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+      check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), "a preference");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspace});
+    // Sums that are split are joined in f32, never in the result's type.
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(alignment(p.b)));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(alignment(p.a)));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(alignment(p.c)));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(alignment(p.c)));
+    cublasLtMatmulHeuristicResult_t found{};
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, operation, first_matrix, second_matrix, result,
+                                                                 result, preference, 1, &found, &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    LAMINA_CHECK(status == CUBLAS_STATUS_SUCCESS && count > 0, "product [", p.m, ", ", p.k, "] · [", p.k, ", ", p.n,
+                 "] of ", p.type, ": cuBLASLt has no kernel for it: ", cublasLtGetStatusString(status));
+    algorithm = found.algo;
+  }
+};
+
+/// A device's handle, workspace and plans.
+class Products {
+ public:
+  explicit Products(int /*index*/) {
+    check(cublasLtCreate(&handle_), "cublasLtCreate");
+    LAMINA_CUDA(cudaMalloc(&workspace_, kWorkspace), "product");
+  }
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+  ~Products() {
+    plans_.clear();
+    cudaFree(workspace_);
+    cublasLtDestroy(handle_);
+  }
+
+  void run(const Product& p, cudaStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<Plan>& plan = plans_[key_of(p)];
+    if (!plan) plan = std::make_unique<Plan>(handle_, p);
+    if (p.bias != nullptr) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    if (p.before != nullptr) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before);
+    check(cublasLtMatmul(handle_, plan->operation, &p.alpha, p.b, plan->first_matrix, p.a, plan->second_matrix, &p.beta,
+                         p.c, plan->result, p.c, plan->result, &plan->algorithm, workspace_, kWorkspace, stream),
+          "cublasLtMatmul");
+  }
+
+ private:
+  cublasLtHandle_t handle_ = nullptr;
+  void* workspace_ = nullptr;
+  std::mutex mutex_;
+  std::map<Key, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace
+
+void product(const Device& device, const Product& args) {
+  if (args.m == 0 || args.n == 0 || args.batch == 0) return;
+  LAMINA_CHECK(args.k > 0, "product: no columns to sum over; the caller fills C");
+  lamina::cuda::attached<Products>(device).run(args, stream_of(device));
+}
+
+}  // namespace lamina::ops::cuda

@@ -1,0 +1,275 @@
+// Products by cuBLASLt; the bias goes with the product, and so does gelu_tanh for bf16 and f16. Other activations take
+// one pass of their own over the finished product, and so does the gradient of every activation, which adds up the
+// columns for the bias on the way: a block takes a strip of columns and a range of rows, and a second kernel adds the
+// ranges in order.
+
+#include "lamina/ops/activation/activation.cuh"
+#include "lamina/ops/activation/activation.h"
+#include "lamina/ops/linear/gemm_cuda.h"
+#include "lamina/ops/linear/linear.h"
+#include "lamina/ops/linear/matmul.h"
+#include "lamina/tensor/cuda/kernel.cuh"
+
+namespace lamina::ops::cuda {
+namespace {
+
+using namespace lamina::cuda;  // NOLINT: what kernels share
+
+/// A matrix as a product takes it: its rows or its columns are dense.
+struct Operand {
+  const void* data;
+  int64_t ld;
+  bool transposed;
+};
+
+Operand operand(const Tensor& matrix) {
+  const Shape& strides = matrix.strides();
+  if (strides[1] == 1 || matrix.dim(1) == 1) return {matrix.raw(), std::max(strides[0], matrix.dim(1)), false};
+  return {matrix.raw(), std::max(strides[1], matrix.dim(0)), true};
+}
+
+void set_a(Product& p, const Operand& a, bool transpose) {
+  p.a = a.data;
+  p.lda = a.ld;
+  p.transpose_a = a.transposed != transpose;
+}
+void set_b(Product& p, const Operand& b, bool transpose) {
+  p.b = b.data;
+  p.ldb = b.ld;
+  p.transpose_b = b.transposed != transpose;
+}
+
+constexpr int kLanes = 32;   // of a block along the columns, a stretch of kWidth each
+constexpr int kRows = 8;     // of a block at a time
+constexpr int kRanges = 64;  // at most, of rows
+
+/// dz = dy · act'(z), and the sums of the columns over a range of rows. Threads lie [kRows][kLanes].
+template <class T, int kWidth, class Function>
+__global__ void __launch_bounds__(kLanes* kRows)
+    activation_columns(int64_t rows, int64_t out, int64_t range, const T* z, const T* dy, T* dz, float* partial) {
+  using S = Stretch<T, kWidth>;
+  __shared__ float sums[kRows][kLanes * kWidth];
+  const int64_t column = (blockIdx.x * int64_t{kLanes} + threadIdx.x) * kWidth;
+  const int64_t begin = blockIdx.y * range;
+  const int64_t end = min(rows, begin + range);
+  float sum[kWidth] = {};
+  if (column < out) {
+#pragma unroll 4
+    for (int64_t row = begin + threadIdx.y; row < end; row += kRows) {
+      const int64_t at = row * out + column;
+      const S in = *reinterpret_cast<const S*>(dy + at);
+      S before{};
+      S result;
+      if (dz != nullptr) before = *reinterpret_cast<const S*>(z + at);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        float value = to_float(in.values[j]);
+        if (dz != nullptr) value *= Function::both(to_float(before.values[j])).slope;
+        result.values[j] = from_float<T>(value);
+        sum[j] += value;
+      }
+      if (dz != nullptr) *reinterpret_cast<S*>(dz + at) = result;
+    }
+  }
+  if (partial == nullptr) return;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) sums[threadIdx.y][threadIdx.x * kWidth + j] = sum[j];
+  __syncthreads();
+  for (int i = threadIdx.y * kLanes + threadIdx.x; i < kLanes * kWidth; i += kLanes * kRows) {
+    const int64_t at = blockIdx.x * int64_t{kLanes} * kWidth + i;
+    if (at >= out) continue;
+    float total = 0;
+    for (int row = 0; row < kRows; ++row) total += sums[row][i];
+    partial[blockIdx.y * out + at] = total;
+  }
+}
+
+__global__ void add_ranges(int64_t ranges, int64_t out, const float* partial, float* total) {
+  const int64_t column = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  if (column >= out) return;
+  float sum = 0;
+  for (int64_t i = 0; i < ranges; ++i) sum += partial[i * out + column];
+  total[column] = sum;
+}
+
+template <class T>
+void activation_backward_of(const LinearActivationBackward& args) {
+  const Device& device = args.dy.device();
+  const cudaStream_t stream = stream_of(device);
+  const int64_t rows = args.dy.dim(0);
+  const int64_t out = args.dy.dim(1);
+  const int64_t range = std::max<int64_t>(64, (rows + kRanges - 1) / kRanges);
+  const int64_t ranges = (rows + range - 1) / range;
+  const Tensor partial = args.dbias.defined() ? Tensor::empty({ranges, out}, DType::f32, device) : Tensor();
+  const auto launch = [&]<int kWidth>(std::integral_constant<int, kWidth>) {
+    const int64_t strip = kLanes * kWidth;
+    const dim3 grid(static_cast<unsigned>((out + strip - 1) / strip), static_cast<unsigned>(ranges));
+    visit_activation<DeviceType<T>>(args.activation, [&](auto function) {
+      activation_columns<DeviceType<T>, kWidth, decltype(function)>
+          <<<grid, dim3(kLanes, kRows), 0, stream>>>(rows, out, range, device_data<T>(args.z), device_data<T>(args.dy),
+                                                     device_data<T>(args.dz), device_data<float>(partial));
+    });
+  };
+  constexpr int kPack = Pack<DeviceType<T>>::kSize;
+  const auto packs = [&](const Tensor& tensor) { return !tensor.defined() || fits_packs(device_data<T>(tensor), out); };
+  if (packs(args.z) && packs(args.dy) && packs(args.dz)) {
+    launch(std::integral_constant<int, kPack>{});
+  } else {
+    launch(std::integral_constant<int, 1>{});
+  }
+  check_launch("linear");
+  if (!partial.defined()) return;
+  add_ranges<<<blocks_for(out, 256), 256, 0, stream>>>(ranges, out, device_data<float>(partial),
+                                                       device_data<float>(args.dbias));
+  check_launch("linear");
+}
+
+/// z = sums + bias and y = act(z).
+template <class T, class Function>
+__global__ void finish_rows(int64_t count, int64_t out, const float* sums, const float* bias, T* z, T* y) {
+  const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  if (i >= count) return;
+  float value = sums == nullptr ? 0.0F : sums[i];
+  if (bias != nullptr) value += bias[i % out];
+  if (z != nullptr) z[i] = from_float<T>(value);
+  y[i] = from_float<T>(Function::both(value).value);
+}
+
+template <class T>
+void finish(const LinearForward& args, const Tensor& sums) {
+  const int64_t count = args.y.numel();
+  visit_activation<DeviceType<T>>(args.activation, [&](auto function) {
+    finish_rows<DeviceType<T>, decltype(function)><<<blocks_for(count, 256), 256, 0, stream_of(args.y.device())>>>(
+        count, args.y.dim(1), device_data<float>(sums), device_data<float>(args.bias), device_data<T>(args.z),
+        device_data<T>(args.y));
+  });
+  check_launch("linear");
+}
+
+}  // namespace
+
+void linear_forward(const LinearForward& args) {
+  if (args.y.numel() == 0) return;
+  const Device& device = args.x.device();
+  // The library's kernels for odd widths round a product before they add the bias; a sign must not depend on that.
+  const bool wide = args.bias.defined() && args.y.dtype() != DType::f32 && args.y.dim(1) % 8 != 0;
+  const bool fused = args.activation == Activation::gelu_tanh && args.y.dtype() != DType::f32 && !wide;
+  const bool apart = args.activation != Activation::none && !fused;
+  const auto finish_from = [&](const Tensor& sums) {
+    visit_floating("linear", args.y.dtype(), [&](auto tag) { finish<typename decltype(tag)::type>(args, sums); });
+  };
+  if (args.x.dim(1) == 0) return finish_from(Tensor());
+  const Tensor target = wide                        ? Tensor::empty(args.y.shape(), DType::f32, device)
+                        : apart && args.z.defined() ? args.z
+                                                    : args.y;
+  const Tensor weight = args.weight.to(args.x.dtype());
+  const Tensor bias = args.bias.defined() && !wide ? args.bias.to(args.y.dtype()) : Tensor();
+  Product p;
+  p.m = args.x.dim(0);
+  p.n = args.y.dim(1);
+  p.k = args.x.dim(1);
+  p.type = args.x.dtype();
+  set_a(p, operand(args.x), false);
+  set_b(p, operand(weight), true);
+  p.c_type = target.dtype();
+  p.c = target.raw();
+  p.ldc = p.n;
+  p.bias = bias.defined() ? bias.raw() : nullptr;
+  p.gelu_tanh = fused;
+  p.before = fused && args.z.defined() ? args.z.raw() : nullptr;
+  product(device, p);
+  if (wide) return finish_from(target);
+  if (apart) activation_forward(target, args.activation, args.y);
+}
+
+void linear_activation_backward(const LinearActivationBackward& args) {
+  if (args.dy.dim(1) == 0) return;
+  if (args.dy.dim(0) == 0) {
+    if (args.dbias.defined()) Tensor(args.dbias).fill_(0.0);
+    return;
+  }
+  if (!args.dbias.defined()) return activation_backward(args.z, args.dy, args.activation, args.dz);
+  visit_floating("linear", args.dy.dtype(),
+                 [&](auto tag) { activation_backward_of<typename decltype(tag)::type>(args); });
+}
+
+void linear_backward(const LinearBackward& args) {
+  const Device& device = args.x.device();
+  const int64_t rows = args.x.dim(0);
+  const int64_t in = args.x.dim(1);
+  const int64_t out = args.weight.dim(0);
+  const Tensor dz = args.dz.to(args.x.dtype());
+  if (args.dx.defined() && out == 0) {
+    Tensor(args.dx).fill_(0.0);
+  } else if (args.dx.defined()) {
+    const Tensor weight = args.weight.to(args.x.dtype());
+    Product p;
+    p.m = rows;
+    p.n = in;
+    p.k = out;
+    p.type = args.x.dtype();
+    set_a(p, operand(dz), false);
+    set_b(p, operand(weight), false);
+    p.c_type = args.dx.dtype();
+    p.c = args.dx.raw();
+    p.ldc = in;
+    product(device, p);
+  }
+  if (!args.dweight.defined()) return;
+  if (rows == 0) {
+    if (!args.accumulate) Tensor(args.dweight).fill_(0.0);
+    return;
+  }
+  Product p;
+  p.m = out;
+  p.n = in;
+  p.k = rows;
+  p.type = args.x.dtype();
+  set_a(p, operand(dz), true);
+  set_b(p, operand(args.x), false);
+  p.c_type = args.dweight.dtype();
+  p.c = args.dweight.raw();
+  p.ldc = in;
+  p.beta = args.accumulate ? 1.0F : 0.0F;
+  product(device, p);
+}
+
+void batched_product(const BatchedProduct& args) {
+  if (args.c.numel() == 0) return;
+  if (args.k == 0) {
+    if (args.c_index.empty()) Tensor(args.c).fill_(0.0);
+    return;
+  }
+  Product p;
+  p.transpose_a = args.transpose_a;
+  p.transpose_b = args.transpose_b;
+  p.m = args.m;
+  p.n = args.n;
+  p.k = args.k;
+  p.alpha = static_cast<float>(args.alpha);
+  p.beta = args.c_index.empty() ? 0.0F : 1.0F;
+  p.type = args.a.dtype();
+  p.c_type = args.c.dtype();
+  p.lda = args.transpose_a ? p.m : p.k;
+  p.ldb = args.transpose_b ? p.k : p.n;
+  p.ldc = p.n;
+  const auto at = [](const Tensor& tensor, const std::vector<int64_t>& index, int64_t batch, int64_t elements) {
+    const int64_t matrix = index.empty() ? batch : index[static_cast<size_t>(batch)];
+    return static_cast<char*>(tensor.raw()) + matrix * elements * static_cast<int64_t>(size_of(tensor.dtype()));
+  };
+  const bool own = args.a_index.empty() && args.b_index.empty() && args.c_index.empty();
+  if (own) {
+    p.batch = args.batch;
+    p.stride_a = p.m * p.k;
+    p.stride_b = p.k * p.n;
+    p.stride_c = p.m * p.n;
+  }
+  for (int64_t batch = 0; batch < (own ? 1 : args.batch); ++batch) {
+    p.a = at(args.a, args.a_index, batch, p.m * p.k);
+    p.b = at(args.b, args.b_index, batch, p.k * p.n);
+    p.c = at(args.c, args.c_index, batch, p.m * p.n);
+    product(args.c.device(), p);
+  }
+}
+
+}  // namespace lamina::ops::cuda

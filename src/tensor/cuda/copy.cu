@@ -1,0 +1,319 @@
+// Copies, conversions, sums in place and constants for any strides. Dimensions that are dense in both tensors are
+// merged first; dense copies of one type are left to the copy engine, dense conversions go in packs, and everything
+// else has a thread per element that finds its place by dividing (in 32 bits where the count allows).
+
+#include "lamina/tensor/cuda/copy.h"
+#include "lamina/tensor/cuda/kernel.cuh"
+#include "lamina/tensor/walk.h"
+
+namespace lamina::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+/// What is left of two tensors' dimensions after merging, as a kernel takes it.
+struct Plan {
+  int rank = 0;
+  int64_t count = 0;
+  int64_t extents[Shape::kMaxRank] = {};
+  int64_t source[Shape::kMaxRank] = {};
+  int64_t target[Shape::kMaxRank] = {};
+};
+
+Plan plan_of(const Tensor& source, const Tensor& target) {
+  const cpu::Walk walk = cpu::merge_dimensions(source, target);
+  Plan plan;
+  plan.rank = walk.shape.rank();
+  plan.count = target.numel();
+  for (int axis = 0; axis < plan.rank; ++axis) {
+    plan.extents[axis] = walk.shape[axis];
+    plan.source[axis] = walk.source_strides[axis];
+    plan.target[axis] = walk.target_strides[axis];
+  }
+  return plan;
+}
+
+bool dense(const Plan& plan) {
+  return plan.rank == 0 || (plan.rank == 1 && (plan.extents[0] == 1 || (plan.source[0] == 1 && plan.target[0] == 1)));
+}
+
+struct Places {
+  int64_t source;
+  int64_t target;
+};
+
+template <class Index>
+__device__ Places places(const Plan& plan, Index index) {
+  Places result{0, 0};
+  for (int axis = plan.rank - 1; axis > 0; --axis) {
+    const Index extent = static_cast<Index>(plan.extents[axis]);
+    const Index rest = index / extent;
+    const Index at = index - rest * extent;
+    result.source += at * plan.source[axis];
+    result.target += at * plan.target[axis];
+    index = rest;
+  }
+  if (plan.rank > 0) {
+    result.source += index * plan.source[0];
+    result.target += index * plan.target[0];
+  }
+  return result;
+}
+
+/// Same type: elements are moved as units of 1, 2, 4, 8 or 16 bytes.
+template <class Unit, class Index>
+__global__ void move_units(Plan plan, const Unit* source, Unit* target) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < plan.count; i += int64_t{gridDim.x} * kThreads) {
+    const Places at = places<Index>(plan, static_cast<Index>(i));
+    target[at.target] = source[at.source];
+  }
+}
+
+template <class Unit>
+void move(const Device& device, const Plan& plan, const void* source, void* target) {
+  const int blocks = blocks_for(plan.count, kThreads);
+  if (plan.count < (int64_t{1} << 31)) {
+    move_units<Unit, uint32_t><<<blocks, kThreads, 0, stream_of(device)>>>(plan, static_cast<const Unit*>(source),
+                                                                           static_cast<Unit*>(target));
+  } else {
+    move_units<Unit, int64_t><<<blocks, kThreads, 0, stream_of(device)>>>(plan, static_cast<const Unit*>(source),
+                                                                          static_cast<Unit*>(target));
+  }
+  check_launch("copy");
+}
+
+/// The plan in units of 16 bytes, where rows are dense in both tensors and everything is aligned to them; count 0
+/// where not.
+Plan in_packs(Plan plan, const void* source, const void* target, int64_t per_pack) {
+  const int last = plan.rank - 1;
+  const auto whole = [&](int64_t value) { return value % per_pack == 0; };
+  bool fits = plan.rank > 0 && plan.source[last] == 1 && plan.target[last] == 1 && whole(plan.extents[last]) &&
+              reinterpret_cast<uintptr_t>(source) % 16 == 0 && reinterpret_cast<uintptr_t>(target) % 16 == 0;
+  for (int axis = 0; axis < last; ++axis) fits = fits && whole(plan.source[axis]) && whole(plan.target[axis]);
+  if (!fits) {
+    plan.count = 0;
+    return plan;
+  }
+  plan.extents[last] /= per_pack;
+  for (int axis = 0; axis < last; ++axis) {
+    plan.source[axis] /= per_pack;
+    plan.target[axis] /= per_pack;
+  }
+  plan.count /= per_pack;
+  return plan;
+}
+
+void copy_same_type(const Tensor& source, Tensor& target, const Plan& plan) {
+  const Device& device = target.device();
+  if (dense(plan)) {
+    LAMINA_CUDA(cudaMemcpyAsync(target.raw(), source.raw(), static_cast<size_t>(target.nbytes()),
+                                cudaMemcpyDeviceToDevice, stream_of(device)),
+                "copy");
+    return;
+  }
+  const size_t size = size_of(target.dtype());
+  const Plan packs = in_packs(plan, source.raw(), target.raw(), static_cast<int64_t>(16 / size));
+  if (packs.count > 0) return move<uint4>(device, packs, source.raw(), target.raw());
+  switch (size) {
+    case 1: return move<uint8_t>(device, plan, source.raw(), target.raw());
+    case 2: return move<uint16_t>(device, plan, source.raw(), target.raw());
+    case 4: return move<uint32_t>(device, plan, source.raw(), target.raw());
+    default: return move<uint64_t>(device, plan, source.raw(), target.raw());
+  }
+}
+
+template <class From, class To>
+__global__ void convert_dense(int64_t packs, const From* source, To* target) {
+  constexpr int kSize = 8;
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < packs; i += int64_t{gridDim.x} * kThreads) {
+    struct alignas(sizeof(From) * kSize > 16 ? 16 : sizeof(From) * kSize) In {
+      From values[kSize];
+    };
+    struct alignas(sizeof(To) * kSize > 16 ? 16 : sizeof(To) * kSize) Out {
+      To values[kSize];
+    };
+    const In in = reinterpret_cast<const In*>(source)[i];
+    Out out;
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) out.values[j] = from_float<To>(to_float(in.values[j]));
+    reinterpret_cast<Out*>(target)[i] = out;
+  }
+}
+
+/// A number of any element type: whole ones exactly, the others as double.
+struct Number {
+  int64_t whole;
+  double real;
+  bool is_whole;
+};
+
+__device__ Number read(const void* data, DType dtype, int64_t at) {
+  switch (dtype) {
+    case DType::f32: return {0, static_cast<const float*>(data)[at], false};
+    case DType::f64: return {0, static_cast<const double*>(data)[at], false};
+    case DType::bf16: return {0, to_float(static_cast<const __nv_bfloat16*>(data)[at]), false};
+    case DType::f16: return {0, to_float(static_cast<const __half*>(data)[at]), false};
+    case DType::i64: return {static_cast<const int64_t*>(data)[at], 0, true};
+    case DType::i32: return {static_cast<const int32_t*>(data)[at], 0, true};
+    default: return {static_cast<const uint8_t*>(data)[at], 0, true};
+  }
+}
+
+/// As convert() of base/dtype.h: fractions are cut off, what lies outside becomes the range's end, NaN becomes 0.
+template <class To>
+__device__ To whole_of(const Number& number) {
+  if (number.is_whole) return static_cast<To>(number.whole);
+  constexpr To kLow = std::numeric_limits<To>::min();
+  constexpr To kHigh = std::numeric_limits<To>::max();
+  const double above = 2.0 * static_cast<double>(kHigh / 2 + 1);
+  if (!(number.real > static_cast<double>(kLow))) return number.real == number.real ? kLow : To{0};
+  return number.real < above ? static_cast<To>(number.real) : kHigh;
+}
+
+__device__ void write(void* data, DType dtype, int64_t at, const Number& number) {
+  const double real = number.is_whole ? static_cast<double>(number.whole) : number.real;
+  const float single = number.is_whole ? static_cast<float>(number.whole) : static_cast<float>(number.real);
+  switch (dtype) {
+    case DType::f32: static_cast<float*>(data)[at] = single; break;
+    case DType::f64: static_cast<double*>(data)[at] = real; break;
+    case DType::bf16: static_cast<__nv_bfloat16*>(data)[at] = from_float<__nv_bfloat16>(single); break;
+    case DType::f16: static_cast<__half*>(data)[at] = from_float<__half>(single); break;
+    case DType::i64: static_cast<int64_t*>(data)[at] = whole_of<int64_t>(number); break;
+    case DType::i32: static_cast<int32_t*>(data)[at] = whole_of<int32_t>(number); break;
+    default: static_cast<uint8_t*>(data)[at] = whole_of<uint8_t>(number); break;
+  }
+}
+
+__global__ void convert_any(Plan plan, const void* source, DType from, void* target, DType to) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < plan.count; i += int64_t{gridDim.x} * kThreads) {
+    const Places at = places<int64_t>(plan, i);
+    write(target, to, at.target, read(source, from, at.source));
+  }
+}
+
+bool converts_in_packs(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
+
+void convert(const Tensor& source, Tensor& target, const Plan& plan) {
+  const Device& device = target.device();
+  const auto aligned = [](const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; };
+  if (dense(plan) && plan.count % 8 == 0 && aligned(source) && aligned(target) && converts_in_packs(source.dtype()) &&
+      converts_in_packs(target.dtype())) {
+    visit_floating("copy", source.dtype(), [&](auto from) {
+      visit_floating("copy", target.dtype(), [&](auto to) {
+        using From = typename decltype(from)::type;
+        using To = typename decltype(to)::type;
+        if constexpr (!std::is_same_v<From, To>) {
+          convert_dense<<<blocks_for(plan.count / 8, kThreads), kThreads, 0, stream_of(device)>>>(
+              plan.count / 8, device_data<From>(source), device_data<To>(target));
+        }
+      });
+    });
+  } else {
+    convert_any<<<blocks_for(plan.count, kThreads), kThreads, 0, stream_of(device)>>>(
+        plan, source.raw(), source.dtype(), target.raw(), target.dtype());
+  }
+  check_launch("copy");
+}
+
+template <class From, class To>
+__global__ void accumulate_dense(int64_t packs, const From* source, To* target) {
+  constexpr int kSize = 8;
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < packs; i += int64_t{gridDim.x} * kThreads) {
+    struct alignas(16) In {
+      From values[kSize];
+    };
+    struct alignas(16) Out {
+      To values[kSize];
+    };
+    const In in = reinterpret_cast<const In*>(source)[i];
+    Out out = reinterpret_cast<const Out*>(target)[i];
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) out.values[j] = from_float<To>(to_float(out.values[j]) + to_float(in.values[j]));
+    reinterpret_cast<Out*>(target)[i] = out;
+  }
+}
+
+__global__ void accumulate_any(Plan plan, const void* source, DType from, void* target, DType to) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < plan.count; i += int64_t{gridDim.x} * kThreads) {
+    const Places at = places<int64_t>(plan, i);
+    const double term = read(source, from, at.source).real;
+    const double sum = read(target, to, at.target).real;
+    // One rounding to the type of the arithmetic, as on the CPU.
+    const double added =
+        to == DType::f64 ? sum + term : static_cast<double>(static_cast<float>(sum) + static_cast<float>(term));
+    write(target, to, at.target, {0, added, false});
+  }
+}
+
+__global__ void fill_any(Plan plan, void* target, DType to, double value) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < plan.count; i += int64_t{gridDim.x} * kThreads) {
+    write(target, to, places<int64_t>(plan, i).target, {0, value, false});
+  }
+}
+
+}  // namespace
+
+void copy(const Tensor& source, Tensor& target) {
+  if (target.numel() == 0) return;
+  const Plan plan = plan_of(source, target);
+  if (source.dtype() == target.dtype()) {
+    copy_same_type(source, target, plan);
+  } else {
+    convert(source, target, plan);
+  }
+}
+
+void accumulate(const Tensor& source, Tensor& target) {
+  if (target.numel() == 0) return;
+  const Plan plan = plan_of(source, target);
+  const Device& device = target.device();
+  const auto aligned = [](const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; };
+  if (dense(plan) && plan.count % 8 == 0 && aligned(source) && aligned(target) && converts_in_packs(source.dtype()) &&
+      converts_in_packs(target.dtype())) {
+    visit_floating("add_", source.dtype(), [&](auto from) {
+      visit_floating("add_", target.dtype(), [&](auto to) {
+        accumulate_dense<<<blocks_for(plan.count / 8, kThreads), kThreads, 0, stream_of(device)>>>(
+            plan.count / 8, device_data<typename decltype(from)::type>(source),
+            device_data<typename decltype(to)::type>(target));
+      });
+    });
+  } else {
+    accumulate_any<<<blocks_for(plan.count, kThreads), kThreads, 0, stream_of(device)>>>(
+        plan, source.raw(), source.dtype(), target.raw(), target.dtype());
+  }
+  check_launch("add_");
+}
+
+void fill(Tensor& target, double value) {
+  if (target.numel() == 0) return;
+  const Device& device = target.device();
+  if (value == 0.0 && !std::signbit(value) && target.is_contiguous()) {
+    LAMINA_CUDA(cudaMemsetAsync(target.raw(), 0, static_cast<size_t>(target.nbytes()), stream_of(device)), "fill_");
+    return;
+  }
+  const Plan plan = plan_of(target, target);
+  fill_any<<<blocks_for(plan.count, kThreads), kThreads, 0, stream_of(device)>>>(plan, target.raw(), target.dtype(),
+                                                                                 value);
+  check_launch("fill_");
+}
+
+void copy_from_host(const void* source, const Tensor& target) {
+  if (target.numel() == 0) return;
+  // From pageable memory the call returns when the bytes have been staged. A recording would read the memory again each
+  // time, so it gets a copy of its own.
+  source = kept_by_recording(target.device(), source, static_cast<size_t>(target.nbytes()));
+  LAMINA_CUDA(cudaMemcpyAsync(target.raw(), source, static_cast<size_t>(target.nbytes()), cudaMemcpyHostToDevice,
+                              stream_of(target.device())),
+              "copy to the GPU");
+}
+
+void copy_to_host(const Tensor& source, void* target) {
+  if (source.numel() > 0) {
+    LAMINA_CUDA(cudaMemcpyAsync(target, source.raw(), static_cast<size_t>(source.nbytes()), cudaMemcpyDeviceToHost,
+                                stream_of(source.device())),
+                "copy from the GPU");
+  }
+  source.device().synchronize();
+}
+
+}  // namespace lamina::cuda

@@ -1,0 +1,35 @@
+// In place of the CUDA backend, in a build without it: no device, so nothing below is reached but the counting.
+#include "lamina/base/error.h"
+#include "lamina/tensor/cuda/copy.h"
+#include "lamina/tensor/cuda/device.h"
+#include "lamina/tensor/replay.h"
+
+namespace lamina::cuda {
+namespace {
+
+[[noreturn]] void none() { throw Error("this build has no CUDA; rebuild where nvcc is installed"); }
+
+}  // namespace
+
+const bool kBuilt = false;
+int device_count() { return 0; }
+std::shared_ptr<Allocator> make_allocator(int /*index*/) { none(); }
+std::unique_ptr<Stream> make_stream(int /*index*/) { none(); }
+void copy(const Tensor& /*source*/, Tensor& /*target*/) { none(); }
+void accumulate(const Tensor& /*source*/, Tensor& /*target*/) { none(); }
+void fill(Tensor& /*target*/, double /*value*/) { none(); }
+void copy_from_host(const void* /*source*/, const Tensor& /*target*/) { none(); }
+void copy_to_host(const Tensor& /*source*/, void* /*target*/) { none(); }
+
+}  // namespace lamina::cuda
+
+namespace lamina {
+
+struct Replay::State {};
+
+bool Replay::possible(const Device& /*device*/) { return false; }
+Replay::Replay(const Device& /*device*/, std::function<void()> /*work*/) { cuda::none(); }
+Replay::~Replay() = default;
+bool Replay::run(uint64_t /*random_offset*/) { cuda::none(); }
+
+}  // namespace lamina

@@ -1,0 +1,134 @@
+#pragma once
+
+// What kernels share: element types on the device, 16-byte packs, sums over warps and blocks.
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "lamina/tensor/cuda/runtime.h"
+
+namespace lamina::cuda {
+
+constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xffffffffU;
+
+// The element types of tensors as the device knows them.
+template <class T>
+struct DeviceTypeOf {
+  using type = T;
+};
+template <>
+struct DeviceTypeOf<bf16> {
+  using type = __nv_bfloat16;
+};
+template <>
+struct DeviceTypeOf<f16> {
+  using type = __half;
+};
+template <class T>
+using DeviceType = typename DeviceTypeOf<T>::type;
+
+/// First element of a tensor of T, as kernels take it; null for an undefined tensor.
+template <class T>
+DeviceType<T>* device_data(const Tensor& tensor) {
+  return tensor.defined() ? reinterpret_cast<DeviceType<T>*>(tensor.data<T>()) : nullptr;
+}
+
+/// Calls fn(TypeTag<T>{}) for f32, bf16 and f16; f64 is computed on the CPU alone.
+template <class F>
+void visit_floating(const char* op, DType dtype, F&& fn) {
+  switch (dtype) {
+    case DType::bf16: return fn(TypeTag<bf16>{});
+    case DType::f16: return fn(TypeTag<f16>{});
+    case DType::f32: return fn(TypeTag<float>{});
+    default: break;
+  }
+  throw Error(str(op, ": ", dtype, " on a cuda device; expected f32, bf16 or f16; use the cpu for f64"));
+}
+
+__device__ inline float to_float(float value) { return value; }
+__device__ inline float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
+__device__ inline float to_float(__half value) { return __half2float(value); }
+
+template <class T>
+__device__ inline T from_float(float value);
+template <>
+__device__ inline float from_float<float>(float value) {
+  return value;
+}
+template <>
+__device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float value) {
+  return __float2bfloat16_rn(value);
+}
+template <>
+__device__ inline __half from_float<__half>(float value) {
+  return __float2half_rn(value);
+}
+
+/// As many elements as one 16-byte access moves.
+template <class T>
+struct alignas(16) Pack {
+  static constexpr int kSize = 16 / sizeof(T);
+  T values[kSize];
+};
+
+/// kWidth elements (a power of two, of at most 16 bytes in all) that one access moves: packs, or less where they do not
+/// fit.
+template <class T, int kWidth>
+struct alignas(sizeof(T) * kWidth) Stretch {
+  T values[kWidth];
+};
+
+template <class T>
+__device__ inline Pack<T> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T>*>(from);
+}
+template <class T>
+__device__ inline void store_pack(T* to, const Pack<T>& pack) {
+  *reinterpret_cast<Pack<T>*>(to) = pack;
+}
+
+/// Whether rows of `width` elements from `pointer` on can be read in packs.
+template <class T>
+bool fits_packs(const T* pointer, int64_t width) {
+  return width % Pack<T>::kSize == 0 && reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
+}
+
+/// The same sum in every lane.
+__device__ inline float warp_sum(float value) {
+  for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
+  return value;
+}
+__device__ inline float warp_max(float value) {
+  for (int step = kWarp / 2; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, step));
+  return value;
+}
+
+/// The same sum in every thread of a block of whole warps, at most 1024 threads; `scratch` holds 32 floats. May be
+/// called again at once with the same scratch.
+__device__ inline float block_sum(float value, float* scratch) {
+  value = warp_sum(value);
+  const int warp = threadIdx.x / kWarp;
+  const int lane = threadIdx.x % kWarp;
+  if (lane == 0) scratch[warp] = value;
+  __syncthreads();
+  value = warp_sum(lane < static_cast<int>(blockDim.x) / kWarp ? scratch[lane] : 0.0F);
+  __syncthreads();
+  return value;
+}
+__device__ inline float block_max(float value, float* scratch) {
+  value = warp_max(value);
+  const int warp = threadIdx.x / kWarp;
+  const int lane = threadIdx.x % kWarp;
+  if (lane == 0) scratch[warp] = value;
+  __syncthreads();
+  value = warp_max(lane < static_cast<int>(blockDim.x) / kWarp ? scratch[lane] : -INFINITY);
+  __syncthreads();
+  return value;
+}
+
+__device__ inline void report(FaultSlot* slot, Fault fault, long long value) {
+  if (atomicCAS_system(&slot->fault, static_cast<int>(Fault::none), static_cast<int>(fault)) == 0) slot->value = value;
+}
+
+}  // namespace lamina::cuda

@@ -1,0 +1,121 @@
+#include "lamina/tensor/replay.h"
+
+#include <cstring>
+#include <vector>
+
+#include "lamina/tensor/cuda/device.h"
+#include "lamina/tensor/cuda/runtime.h"
+
+namespace lamina {
+namespace cuda {
+namespace {
+
+/// Host memory that a recording's copies read.
+using Constants = std::vector<std::shared_ptr<void>>;
+
+/// What a device's recording in progress keeps.
+struct Recorder {
+  explicit Recorder(int /*index*/) {}
+  Constants* constants = nullptr;
+};
+
+}  // namespace
+
+const void* kept_by_recording(const Device& device, const void* bytes, size_t count) {
+  Constants* constants = attached<Recorder>(device).constants;
+  if (constants == nullptr) return bytes;
+  void* copy = nullptr;
+  LAMINA_CUDA(cudaMallocHost(&copy, count), "recording");
+  constants->emplace_back(copy, [](void* memory) { cudaFreeHost(memory); });
+  std::memcpy(copy, bytes, count);
+  return copy;
+}
+
+}  // namespace cuda
+
+struct Replay::State {
+  Device device;
+  std::function<void()> work;
+  int trials = 2;
+  std::shared_ptr<cuda::MemoryPool> pool;
+  cuda::Constants constants;
+  cudaGraphExec_t graph = nullptr;
+};
+
+namespace {
+
+/// Records until it ends, also where the work throws.
+class Recording {
+ public:
+  Recording(const Device& device, cuda::Constants& constants)
+      : device_(device), pool_(cuda::begin_pool(device.allocator())) {
+    cuda::attached<cuda::Recorder>(device).constants = &constants;
+    LAMINA_CUDA(cudaStreamBeginCapture(cuda::stream_of(device), cudaStreamCaptureModeRelaxed), "recording");
+  }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  ~Recording() {
+    if (!ended_) cudaGraphDestroy(end());
+    cudaGetLastError();
+  }
+
+  const std::shared_ptr<cuda::MemoryPool>& pool() const { return pool_; }
+
+  cudaGraph_t end() {
+    ended_ = true;
+    cudaGraph_t graph = nullptr;
+    cudaStreamEndCapture(cuda::stream_of(device_), &graph);
+    cuda::attached<cuda::Recorder>(device_).constants = nullptr;
+    cuda::end_pool(device_.allocator());
+    return graph;
+  }
+
+ private:
+  Device device_;
+  std::shared_ptr<cuda::MemoryPool> pool_;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+void Replay::record(State& state) {
+  state.device.allocator().trim();  // what the trials have left is the recording's to take
+  Recording recording(state.device, state.constants);
+  state.pool = recording.pool();
+  state.work();
+  cudaGraph_t graph = recording.end();
+  const cudaError_t status = cudaGraphInstantiate(&state.graph, graph, 0);
+  cudaGraphDestroy(graph);
+  LAMINA_CUDA(status, "recording");
+}
+
+bool Replay::possible(const Device& device) { return device.kind() == DeviceKind::cuda; }
+
+Replay::Replay(const Device& device, std::function<void()> work)
+    : state_(std::make_unique<State>(State{device, {}, 2, nullptr, {}, nullptr})) {
+  LAMINA_CHECK(possible(device), "a replay on ", device, ": only a GPU records work");
+  state_->work = std::move(work);
+}
+
+Replay::~Replay() {
+  if (state_->graph == nullptr) return;
+  cudaStreamSynchronize(cuda::stream_of(state_->device));
+  cudaGraphExecDestroy(state_->graph);
+}
+
+bool Replay::run(uint64_t random_offset) {
+  cuda::set_random_offset(state_->device, random_offset);
+  bool called = true;
+  if (state_->trials > 0) {
+    --state_->trials;
+    state_->work();
+  } else {
+    called = state_->graph == nullptr;
+    if (called) record(*state_);
+    LAMINA_CUDA(cudaGraphLaunch(state_->graph, cuda::stream_of(state_->device)), "replay");
+  }
+  cuda::set_random_offset(state_->device, 0);
+  return called;
+}
+
+}  // namespace lamina

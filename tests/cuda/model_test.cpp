@@ -1,0 +1,133 @@
+// Every tiny preset and every switch on a GPU: what the CPU computes in f32, and as near to it in bf16 as the CPU's own
+// bf16. The operators are proven against oracles of their own; this is about everything between them.
+#include <gtest/gtest.h>
+
+#include "lamina/tensor/replay.h"
+#include "nn/model_support.h"
+
+namespace lamina::testing {
+namespace {
+
+class CudaModel : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (Device::cuda_count() == 0) GTEST_SKIP() << "no GPU, or a build without CUDA";
+  }
+};
+
+std::vector<NamedSpec> all_specs() {
+  std::vector<NamedSpec> all;
+  for (const std::string& name : arch::preset_names()) {
+    if (name.ends_with("-tiny")) all.push_back({name, arch::resolve(arch::load_preset(name), name)});
+  }
+  for (auto& more : {wirings(), switches()}) all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+constexpr int64_t kBatch = 2;
+constexpr int64_t kSeq = 16;
+
+struct Results {
+  double loss = 0;
+  std::map<std::string, std::vector<double>> gradients;
+  std::vector<double> decoded;
+};
+
+Results results_of(nn::Model& model, const std::vector<int64_t>& ids) {
+  const Device& device = model.device();
+  Results results;
+  {
+    Tape tape;
+    for (auto& [name, parameter] : model.named_parameters()) tape.watch(parameter);
+    const Tensor batch = ids_tensor(ids, kBatch, device);
+    const Tensor loss = model.loss(batch, batch).total;
+    results.loss = loss.item();
+    tape.backward(loss);
+    for (auto& [name, gradient] : model.named_gradients(tape)) {
+      if (gradient.defined()) results.gradients[name] = gradient.template to_vector<double>();
+    }
+  }
+  nn::ModelCache cache = model.make_cache(kBatch, kSeq);
+  const Tensor batch = ids_tensor(ids, kBatch, device);
+  model.cached_logits(batch.slice(1, 0, kSeq - 2).contiguous(), cache);
+  model.cached_logits(batch.slice(1, kSeq - 2, 1).contiguous(), cache);
+  results.decoded = model.cached_logits(batch.slice(1, kSeq - 1, 1).contiguous(), cache).to_vector<double>();
+  return results;
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(a[i] - b[i]);
+    most = std::isnan(difference) ? INFINITY : std::max(most, difference);
+  }
+  return most;
+}
+
+double largest(const std::vector<double>& values) { return distance(values, std::vector<double>(values.size(), 0.0)); }
+
+std::unique_ptr<nn::Model> moved(nn::Model& model, const Device& device, DType dtype) {
+  auto copy = std::make_unique<nn::Model>(model.spec(), device, nn::ModelOptions{.dtype = dtype});
+  copy->load_state_dict(model.state_dict());
+  return copy;
+}
+
+TEST_F(CudaModel, LossGradientsAndDecodingEqualTheCpus) {
+  const Device gpu = Device::cuda();
+  for (const NamedSpec& named : all_specs()) {
+    const ::testing::ScopedTrace trace(__FILE__, __LINE__, named.name);
+    nn::Model model(named.spec, Device::cpu(2));
+    scramble(model);
+    const auto there = moved(model, gpu, DType::f32);
+    const std::vector<int64_t> ids = random_ids(kBatch * kSeq, named.spec.vocab_size);
+    const Results ours = results_of(*there, ids);
+    const Results truth = results_of(model, ids);
+    EXPECT_NEAR(ours.loss, truth.loss, 2e-5 * std::abs(truth.loss));
+    double most = 0;
+    for (const auto& [name, gradient] : truth.gradients) most = std::max(most, largest(gradient));
+    for (const auto& [name, gradient] : truth.gradients) {
+      const auto found = ours.gradients.find(name);
+      ASSERT_NE(found, ours.gradients.end()) << name;
+      EXPECT_LE(distance(found->second, gradient), 1e-3 * std::max(largest(gradient), 1e-3 * most)) << name;
+    }
+    EXPECT_LE(distance(ours.decoded, truth.decoded), 1e-4 * largest(truth.decoded));
+  }
+}
+
+TEST_F(CudaModel, Bf16IsAsNearAsOnTheCpu) {
+  const Device gpu = Device::cuda();
+  for (const char* name : {"gpt2-tiny", "llama-tiny", "gemma-2-tiny", "mixtral-tiny", "mamba-tiny", "mamba2-tiny"}) {
+    const ::testing::ScopedTrace trace(__FILE__, __LINE__, name);
+    nn::Model model(arch::resolve(arch::load_preset(name), name), Device::cpu(2));
+    const auto narrow = moved(model, Device::cpu(2), DType::bf16);
+    const auto there = moved(model, gpu, DType::bf16);
+    const std::vector<int64_t> ids = random_ids(kBatch * kSeq, model.spec().vocab_size);
+    const double truth = results_of(model, ids).loss;
+    const double on_cpu = results_of(*narrow, ids).loss;
+    const double on_gpu = results_of(*there, ids).loss;
+    EXPECT_NEAR(on_gpu, truth, 3 * std::abs(on_cpu - truth) + 4e-3 * std::abs(truth));
+  }
+}
+
+TEST_F(CudaModel, ARecordedForwardSeesWhatIsPutIn) {
+  const Device gpu = Device::cuda();
+  nn::Model model(arch::resolve(arch::load_preset("llama-tiny"), "llama-tiny"), gpu);
+  const std::vector<int64_t> first = random_ids(kBatch * kSeq, model.spec().vocab_size, 1);
+  const std::vector<int64_t> second = random_ids(kBatch * kSeq, model.spec().vocab_size, 2);
+  Tensor ids = ids_tensor(first, kBatch, gpu);
+  const double expected = model.loss(ids_tensor(second, kBatch, gpu), ids_tensor(second, kBatch, gpu)).total.item();
+  const double before = model.loss(ids, ids).total.item();
+  Tensor loss;
+  Replay replay(gpu, [&] { loss = model.loss(ids, ids).total; });
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(replay.run(), i < 3);
+    EXPECT_EQ(loss.item(), before) << i;
+  }
+  ids.copy_(ids_tensor(second, kBatch, gpu));
+  EXPECT_FALSE(replay.run());
+  EXPECT_EQ(loss.item(), expected);
+}
+
+}  // namespace
+}  // namespace lamina::testing
