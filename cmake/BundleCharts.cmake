@@ -15,7 +15,7 @@ if(EXISTS ${WORK}/node_modules/installed)
 endif()
 set(result 0)
 if(NOT there STREQUAL wanted)
-  execute_process(COMMAND ${NPM} ci --omit=dev --ignore-scripts --prefer-offline --silent --fetch-retries=1
+  execute_process(COMMAND ${NPM} ci --ignore-scripts --prefer-offline --silent --fetch-retries=1
     --fetch-retry-mintimeout=1000 --fetch-timeout=20000 WORKING_DIRECTORY ${WORK} TIMEOUT 180
     RESULT_VARIABLE result OUTPUT_VARIABLE log ERROR_VARIABLE log)
   if(result EQUAL 0)

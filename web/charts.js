@@ -28,7 +28,7 @@ const quality = (value) => (data.quality.percent ? `${(100 * value).toFixed(1)} 
 // ---- controls
 
 const choice = (name, options, chosen, changed) => {
-  const select = element("select", {}, ...options.map(([value, title]) => {
+  const select = element("select", {"aria-label": name}, ...options.map(([value, title]) => {
     const option = element("option", {value}, title);
     option.selected = value === chosen;
     return option;
@@ -87,15 +87,17 @@ const drawCurves = (width, state) => {
     .filter((band) => band.points.length > 0);
   const every = bands.flatMap(({label, points}) => points.map(([x, mean, low, high]) => ({label, x, mean, low, high})));
   // The first losses are far above the rest: up to two per cent of many points may lie outside.
-  const sorted = every.map((p) => p.mean).sort((a, b) => a - b);
-  const top = sorted.length < 50 ? sorted.at(-1) : sorted[Math.floor(0.98 * (sorted.length - 1))];
-  const bottom = Math.min(...every.map((p) => p.low));
+  const from = state.end ? 0.4 * Math.max(...every.map((p) => p.x)) : 0;
+  const seen = every.filter((p) => p.x >= from);
+  const sorted = seen.map((p) => p.mean).sort((a, b) => a - b);
+  const top = sorted.length < 100 ? Math.max(...seen.map((p) => p.high)) : sorted[Math.floor(0.98 * (sorted.length - 1))];
+  const bottom = Math.min(...seen.map((p) => p.low));
   const room = 0.04 * Math.max(top - bottom, 1e-6);
   const at = {x: "0", y: "1", curve: "linear", clip: true};
   return framed({
-    width, height: Math.max(320, Math.min(460, width * 0.5)),
+    width, height: Math.max(320, Math.min(460, width * 0.5)), insetLeft: 6, insetRight: 6,
     x: {label: "step", type: state.log ? "log" : "linear", tickFormat: (x) => short(x), nice: false},
-    y: {label: `${state.losses} loss`, grid: true, domain: every.length ? [bottom - room, top + room] : [0, 1]},
+    y: {label: `${state.losses} loss`, grid: true, domain: seen.length ? [bottom - room, top + room] : [0, 1]},
     marks: [
       ...bands.map(({label, points}) =>
         areaY(points, {x: "0", y1: "2", y2: "3", fill: colourOf(label), fillOpacity: 0.18, clip: true})),
@@ -111,13 +113,14 @@ const drawCurves = (width, state) => {
 };
 
 const curves = () => {
-  const state = {losses: data.validation.length ? "validation" : "training", log: false, hidden: new Set()};
+  const state = {losses: data.validation.length ? "validation" : "training", log: false, end: false, hidden: new Set()};
   install("curves", (redraw) => [
     ...(data.validation.length && data.training.length
       ? [choice("Loss", [["validation", "validation"], ["training", "training"]], state.losses,
           (value) => { state.losses = value; redraw(); })] : []),
     choice("Steps", [["linear", "linear"], ["log", "logarithmic"]], "linear",
       (value) => { state.log = value === "log"; redraw(); }),
+    choice("Shown", [["all", "all"], ["end", "the end, closer"]], "all", (value) => { state.end = value === "end"; redraw(); }),
     legend(Array.from(new Set([...data.validation, ...data.training].map((band) => band.label))), state.hidden, redraw),
   ], (width) => drawCurves(width, state));
 };

@@ -12,7 +12,8 @@ struct Figure {
   std::string id;  ///< curves, cost, extrapolation, passkey: also the name of its file
   std::string title;
   std::string caption;
-  std::string alternative;  ///< what it shows, for those who do not see it
+  std::string picture_caption;  ///< added where the picture is shown, not the page's own chart
+  std::string alternative;      ///< what it shows, for those who do not see it
   std::string svg;
 };
 

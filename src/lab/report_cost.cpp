@@ -79,10 +79,13 @@ Figure cost_figure(const Study& study) {
   const double width = kPictureWidth / static_cast<double>(columns);
   const double height = kPanelHeight * static_cast<double>((charts.size() + columns - 1) / columns);
   Figure figure{
-      "cost", "Quality against cost",
+      "cost",
+      "Quality against cost",
       "What quality is bought with; bars are one standard deviation over seeds. Costs that are the same for all "
       "variants are left out.",
-      str("Scatter charts of ", quality_name(study), " against "), ""};
+      "",
+      str("Scatter charts of ", quality_name(study), " against "),
+      ""};
   for (const CostChart& chart : charts) figure.alternative += str(&chart == charts.data() ? "" : ", ", chart.title);
   figure.alternative += "; the table of results has the numbers.";
   train::SvgCanvas canvas(static_cast<int>(kPictureWidth), static_cast<int>(height), figure.alternative);

@@ -11,19 +11,20 @@ namespace {
 
 constexpr double kHeight = 480;
 
-/// The first losses are far above the rest: up to two per cent of the points may lie outside.
+/// The first losses are far above the rest: up to two per cent of many points may lie outside.
 train::CurveAxis loss_axis(const std::vector<Band>& bands) {
   std::vector<double> means;
+  double highest = -1e300;
   Reach reach;
   for (const Band& band : bands) {
     for (const Band::Point& point : band.points) {
       means.push_back(point.mean);
       reach.add(point.low);
+      highest = std::max(highest, point.high);
     }
   }
   std::sort(means.begin(), means.end());
-  reach.add(means[static_cast<size_t>(0.98 * static_cast<double>(means.size() - 1))]);
-  if (means.size() < 50) reach.add(means.back());
+  reach.add(means.size() < 100 ? highest : means[static_cast<size_t>(0.98 * static_cast<double>(means.size() - 1))]);
   return reach.axis(9);
 }
 
@@ -75,12 +76,13 @@ Figure curves_figure(const Study& study) {
   const double top = 12 + legend.height();
   const train::ChartFrame frame{
       72, top, kPictureWidth - 92, kHeight - top - 52, train::axis_of(steps.low, steps.high, 9), loss_axis(bands)};
-  Figure figure{"curves", "Loss curves",
+  Figure figure{"curves",
+                "Loss curves",
                 str(validation ? "Validation" : "Training",
-                    " loss, mean over seeds; the band is one standard deviation to "
-                    "either side.",
-                    validation && !training.empty() ? " Thin lines: training loss." : ""),
-                words(bands, validation ? "validation" : "training"), ""};
+                    " loss, mean over seeds; the band is one standard deviation to either side."),
+                validation && !training.empty() ? " Thin lines: training loss." : "",
+                words(bands, validation ? "validation" : "training"),
+                ""};
   train::SvgCanvas canvas(static_cast<int>(kPictureWidth), static_cast<int>(kHeight), figure.alternative);
   canvas.box(0, 0, kPictureWidth, kHeight, train::kPaper, 1);
   draw_legend(canvas, legend, labels, 6);

@@ -57,11 +57,12 @@ std::string findings(const Study& study) {
 }
 
 std::string figure(const Figure& shown, const std::string& numbers) {
-  return str(
-      "<section id=\"", shown.id, "\"><h2>", html(shown.title), "</h2>\n<figure data-chart=\"", shown.id,
-      "\"><div class=\"controls\"></div><div class=\"chart\" role=\"img\" aria-label=\"", html(shown.alternative),
-      "\">", shown.svg, "</div><figcaption>", html(shown.caption), "</figcaption></figure>\n",
-      numbers.empty() ? "" : str("<details><summary>The numbers</summary>", numbers, "</details>\n"), "</section>\n");
+  return str("<section id=\"", shown.id, "\"><h2>", html(shown.title), "</h2>\n<figure data-chart=\"", shown.id,
+             "\"><div class=\"controls\"></div><div class=\"chart\" role=\"img\" aria-label=\"",
+             html(shown.alternative), "\">", shown.svg, "</div><figcaption>", html(shown.caption),
+             "<span class=\"picture-only\">", html(shown.picture_caption), "</span></figcaption></figure>\n",
+             numbers.empty() ? "" : str("<details><summary>The numbers</summary>", numbers, "</details>\n"),
+             "</section>\n");
 }
 
 std::string figures(const Study& study) {

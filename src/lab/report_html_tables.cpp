@@ -28,9 +28,9 @@ std::string cell(const Measure& measure, Style style) {
   std::string text = str("<td data-value=\"", exact(*measure.mean), "\"><span class=\"mean\">",
                          html(written(*measure.mean, style)), "</span>");
   if (measure.spread) text += str(" <span class=\"spread\">", html(written_spread(*measure.spread, style)), "</span>");
-  if (measure.mark.empty()) return text + "</td>";
+  if (measure.mark.empty() || measure.mark == "base") return text + "</td>";  // the row says which is the base
   text += "<div class=\"against\">";
-  if (measure.difference && measure.mark != "base") {
+  if (measure.difference) {
     text += str("<span>", html(written_difference(*measure.difference, style)), "</span> ");
   }
   text += str("<span class=\"mark ", mark_class(measure.mark), "\">", html(measure.mark), "</span>");

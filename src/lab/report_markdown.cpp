@@ -99,7 +99,8 @@ std::string report_markdown(const std::string& results, const std::string& name)
                          table(study), "\n");
   for (const Figure& figure : figures_of(study)) {
     text += str("## ", figure.title, "\n![", markdown(figure.title), "](", figure.id, ".svg)\n\n",
-                markdown(figure.caption), "\n\n", figure.id == "extrapolation" ? stretch(study) : "");
+                markdown(figure.caption + figure.picture_caption), "\n\n",
+                figure.id == "extrapolation" ? stretch(study) : "");
   }
   text += "## Repeat it\n";
   if (!study.command.empty()) text += fenced(study.command, "sh");

@@ -108,10 +108,13 @@ Figure passkey_figure(const Study& study) {
     line = std::max(line, map.height());
   }
   const double height = y + line;
-  Figure figure{"passkey", "Passkey retrieval",
+  Figure figure{"passkey",
+                "Passkey retrieval",
                 "Right answers in per cent, by the length of the context (across) and by how deep the key lies in it "
                 "(down; 0 % is the beginning).",
-                "Share of passkeys found by context length and depth; the table below has the numbers.", ""};
+                "",
+                "Share of passkeys found by context length and depth; the table below has the numbers.",
+                ""};
   train::SvgCanvas canvas(static_cast<int>(kPictureWidth), static_cast<int>(height), figure.alternative);
   canvas.box(0, 0, kPictureWidth, height, train::kPaper, 1);
   for (size_t i = 0; i < maps.size(); ++i) draw_map(canvas, maps[i], places[i].first, places[i].second);

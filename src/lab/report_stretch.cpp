@@ -82,13 +82,16 @@ Figure extrapolation_figure(const Study& study) {
   const Legend legend = legend_of(shown, kPictureWidth - 20);
   const double height = legend.height() + kPanelHeight;
   const double width = kPictureWidth / static_cast<double>(readings.size());
-  Figure figure{"extrapolation", "Beyond the trained length",
+  Figure figure{"extrapolation",
+                "Beyond the trained length",
                 str("Perplexity against the length of the context, trained at ",
                     written(study.stretch->trained_length, Style::count),
                     "; both sides logarithmic. In non-overlapping windows the first tokens see little context, which a "
                     "sliding window makes up for.",
                     those_that_cannot(study)),
-                str("Perplexity by context length; the table below has the numbers.", those_that_cannot(study)), ""};
+                "",
+                str("Perplexity by context length; the table below has the numbers.", those_that_cannot(study)),
+                ""};
   train::SvgCanvas canvas(static_cast<int>(kPictureWidth), static_cast<int>(height), figure.alternative);
   canvas.box(0, 0, kPictureWidth, height, train::kPaper, 1);
   draw_legend(canvas, legend, labels, 6);
