@@ -31,6 +31,7 @@ std::string head(const Study& study) {
              "<span>Theme</span></button></div>\n<h1>",
              html(study.name), "</h1>\n",
              study.question.empty() ? "" : str("<p class=\"question\">", html(study.question), "</p>\n"),
+             study.complete ? "" : "<p class=\"notice\">This study is not complete: runs are still missing.</p>\n",
              "<dl class=\"facts\">", fact("Variants", str(study.variants.size())),
              fact("Seeds", str(study.most_seeds())), fact("Judged by", metric),
              fact("Base", study.base.empty() ? "" : study.label_of(study.base)), fact("Matched for", matching),

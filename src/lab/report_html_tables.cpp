@@ -23,13 +23,25 @@ std::string mark_class(const std::string& mark) {
   return name;
 }
 
-std::string cell(const Measure& measure, Style style) {
+/// "95 % interval of the difference: ±0.0042; p of this comparison alone: 0.004".
+std::string details(const Measure& measure, Style style) {
+  std::string text;
+  if (measure.reach) text = "95 % interval of the difference: " + written_spread(*measure.reach, style);
+  if (measure.p_alone) text += str(text.empty() ? "" : "; ", "for this comparison alone ", written_p(*measure.p_alone));
+  return text.empty() ? "" : str(" title=\"", html(text), "\"");
+}
+
+/// `runs`: how many the variant has; a measure of fewer says so.
+std::string cell(const Measure& measure, Style style, size_t runs) {
   if (!measure.mean) return "<td class=\"none\"><span aria-label=\"not measured\">–</span></td>";
   std::string text = str("<td data-value=\"", exact(*measure.mean), "\"><span class=\"mean\">",
                          html(written(*measure.mean, style)), "</span>");
   if (measure.spread) text += str(" <span class=\"spread\">", html(written_spread(*measure.spread, style)), "</span>");
+  if (measure.runs && *measure.runs < static_cast<double>(runs)) {
+    text += str(" <span class=\"p\">", *measure.runs, " of ", runs, " runs</span>");
+  }
   if (measure.mark.empty() || measure.mark == "base") return text + "</td>";  // the row says which is the base
-  text += "<div class=\"against\">";
+  text += str("<div class=\"against\"", details(measure, style), ">");
   if (measure.difference) {
     text += str("<span>", html(written_difference(*measure.difference, style)), "</span> ");
   }
@@ -68,7 +80,9 @@ std::string results_table(const Study& study) {
   for (const Variant& variant : study.variants) {
     text += variant.name == study.base ? "<tr class=\"base-row\">" : "<tr>";
     text += variant_cell(study, variant);
-    for (const Column& column : columns) text += cell(measure_of(variant, column.key), column.style);
+    for (const Column& column : columns) {
+      text += cell(measure_of(variant, column.key), column.style, variant.runs.size());
+    }
     text += "</tr>\n";
   }
   return text + "</tbody></table></div>\n";

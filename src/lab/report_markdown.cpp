@@ -94,9 +94,11 @@ std::string machine(const Study& study) {
 std::string report_markdown(const std::string& results, const std::string& name) {
   using namespace report;
   const Study study = read_study(results, name);
-  std::string text = str("# ", markdown(study.name), "\n\n", markdown(study.question), "\n\n", findings(study),
-                         "## Results\nMean over seeds ± standard deviation; the difference to the base and its p.\n\n",
-                         table(study), "\n");
+  std::string text =
+      str("# ", markdown(study.name), "\n\n", markdown(study.question), "\n\n",
+          study.complete ? "" : "**This study is not complete: runs are still missing.**\n\n", findings(study),
+          "## Results\nMean over seeds ± standard deviation; the difference to the base and its p.\n\n", table(study),
+          "\n");
   for (const Figure& figure : figures_of(study)) {
     text += str("## ", figure.title, "\n![", markdown(figure.title), "](", figure.id, ".svg)\n\n",
                 markdown(figure.caption + figure.picture_caption), "\n\n",

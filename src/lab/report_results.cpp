@@ -131,11 +131,17 @@ Run read_run(const Place& place) {
 Measure read_measure(const Place& place) {
   if (place.is_null()) return {};
   place.object();
-  Measure measure{place.maybe("mean").number(), place.maybe("spread").number(), place.maybe("difference").number(),
-                  place.maybe("p").number(), ""};
-  if (!place.maybe("mark").is_null()) {
-    measure.mark = place.maybe("mark").one_of({"better", "worse", "no difference", "cannot tell", "base"});
-  }
+  Measure measure;
+  measure.mean = place.maybe("mean").number();
+  measure.spread = place.maybe("spread").number();
+  measure.difference = place.maybe("difference").number();
+  measure.p = place.maybe("p").number();
+  measure.mark = place.maybe("mark").is_null()
+                     ? ""
+                     : place.at("mark").one_of({"", "better", "worse", "no difference", "cannot tell", "base"});
+  measure.reach = place.maybe("reach").number();
+  measure.p_alone = place.maybe("p_alone").number();
+  measure.runs = place.maybe("runs").number();
   return measure;
 }
 
@@ -250,6 +256,7 @@ Study read_study(const std::string& text, const std::string& name) {
   }
   study.command = file.maybe("command").text();
   study.version = file.maybe("version").text();
+  study.complete = file.maybe("complete").is_null() || file.maybe("complete").truth();
   study.machine = read_machine(file.maybe("machine"));
   study.metric = file.at("metric").one_of({"loss", "accuracy"});
   study.target = file.maybe("target").number();

@@ -33,6 +33,9 @@ struct Measure {
   Number difference;  ///< to the base
   Number p;
   std::string mark;  ///< better, worse, no difference, cannot tell, base; may be empty
+  Number reach;      ///< half of the 95 % interval of the difference
+  Number p_alone;    ///< as if this were the only comparison
+  Number runs;       ///< that have the number
 };
 
 struct Adjustment {
@@ -89,6 +92,7 @@ struct Study {
   std::string description;  ///< JSON, indented
   std::string command;
   std::string version;
+  bool complete = true;                                      ///< every run is done
   std::vector<std::pair<std::string, std::string>> machine;  ///< as shown
   std::string metric;                                        ///< loss, accuracy
   Number target;

@@ -22,6 +22,7 @@ struct KnownColumn {
 constexpr KnownColumn kColumns[] = {
     {"best_loss", "Best loss", Style::loss, "lowest validation loss of a run"},
     {"final_loss", "Final loss", Style::loss, "validation loss at the end"},
+    {"perplexity", "Perplexity", Style::plain, "e to the best validation loss"},
     {"bits_per_byte", "Bits per byte", Style::loss, "best validation loss in bits for a byte of text"},
     {"accuracy", "Accuracy", Style::percent, "share of right answers at the trained lengths"},
     {"accuracy_long", "Accuracy, longer", Style::percent, "share of right answers beyond the trained lengths"},
@@ -77,11 +78,13 @@ Measure over_runs(const Variant& variant, const std::string& key) {
   if (values.empty()) return {};
   double sum = 0;
   for (const double value : values) sum += value;
-  if (key == "diverged") return {sum, {}, {}, {}, ""};
+  Measure measure;
+  measure.mean = sum;
+  if (key == "diverged") return measure;
   const double mean = sum / static_cast<double>(values.size());
   double squares = 0;
   for (const double value : values) squares += (value - mean) * (value - mean);
-  Measure measure{mean, {}, {}, {}, ""};
+  measure.mean = mean;
   if (values.size() > 1) measure.spread = std::sqrt(squares / static_cast<double>(values.size() - 1));
   return measure;
 }
@@ -123,8 +126,11 @@ std::string written_p(double p) { return p < 0.001 ? "p < 0.001" : "p = " + prin
 
 Measure measure_of(const Variant& variant, const std::string& key) {
   if (const auto found = variant.summary.find(key); found != variant.summary.end()) return found->second;
-  if (const auto found = variant.costs.find(key); found != variant.costs.end()) return {found->second, {}, {}, {}, ""};
-  return over_runs(variant, key);
+  const auto cost = variant.costs.find(key);
+  if (cost == variant.costs.end()) return over_runs(variant, key);
+  Measure measure;
+  measure.mean = cost->second;
+  return measure;
 }
 
 std::vector<Column> columns_of(const Study& study) {
