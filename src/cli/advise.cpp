@@ -29,12 +29,12 @@ void run(AdviseArguments arguments) {
   } else if (!arguments.memory.empty()) {
     question.memory = static_cast<double>(bytes_from(arguments.memory, "--memory"));
   }
-  const lab::Recommendation advised = lab::advise(question);
+  LAMINA_CHECK(arguments.out.empty() || arguments.out.ends_with(".json"), "--out ", arguments.out,
+               ": expected a name ending in .json");
+  lab::Recommendation advised = lab::advise(question);
+  advised.file = arguments.out;
+  if (!advised.file.empty()) write_text(advised.file, advised.architecture_file());
   std::fputs((arguments.json ? lab::to_json_text(advised) : lab::to_text(advised)).c_str(), stdout);
-  if (!arguments.out.empty()) {
-    LAMINA_CHECK(arguments.out.ends_with(".json"), "--out ", arguments.out, ": expected a name ending in .json");
-    write_text(arguments.out, advised.architecture_file());
-  }
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ struct Choices {
   double queries_per_kv_head = 1;
   std::vector<std::string> assignments;
   std::vector<Reason> reasons;
+  arch::ArchSpec start;
 };
 
 Choices choose(const Facts& facts) {
@@ -35,6 +36,7 @@ Choices choose(const Facts& facts) {
     choices.assignments.insert(choices.assignments.end(), rule.assignments.begin(), rule.assignments.end());
     choices.reasons.push_back(rule.said);
   }
+  choices.start = arch::with_overrides(arch::load_preset(choices.base), choices.assignments);
   return choices;
 }
 
@@ -59,24 +61,51 @@ int64_t kv_heads(int64_t n_heads, double queries) {
   return best;
 }
 
-std::vector<std::string> assignments_of(const Choices& choices, const Shape& shape, int64_t context) {
+/// What a shape sets, by the names of its fields.
+struct Sizes {
+  int64_t n_heads = 0;
+  int64_t n_kv_heads = 0;
+  int64_t d_ff = 0;
+};
+
+Sizes sizes_of(const Choices& choices, const Shape& shape) {
   const int64_t n_heads = shape.d_model / head_width(shape.d_model);
-  const auto d_ff = static_cast<int64_t>(std::ceil(choices.d_ff_ratio * static_cast<double>(shape.d_model) / 64)) * 64;
-  std::vector<std::string> list{
-      str("vocab_size=", shape.vocabulary),
-      str("d_model=", shape.d_model),
-      str("context=", context),
-      str("layers[0].repeat=", shape.layers),
-      str("layers[0].pattern[0].mixer.n_heads=", n_heads),
-      str("layers[0].pattern[0].mixer.n_kv_heads=", kv_heads(n_heads, choices.queries_per_kv_head)),
-      str("layers[0].pattern[0].ffn.d_ff=", d_ff)};
+  return {n_heads, kv_heads(n_heads, choices.queries_per_kv_head),
+          static_cast<int64_t>(std::ceil(choices.d_ff_ratio * static_cast<double>(shape.d_model) / 64)) * 64};
+}
+
+std::vector<std::string> assignments_of(const Choices& choices, const Shape& shape, int64_t context) {
+  const Sizes sizes = sizes_of(choices, shape);
+  std::vector<std::string> list{str("vocab_size=", shape.vocabulary),
+                                str("d_model=", shape.d_model),
+                                str("context=", context),
+                                str("layers[0].repeat=", shape.layers),
+                                str("layers[0].pattern[0].mixer.n_heads=", sizes.n_heads),
+                                str("layers[0].pattern[0].mixer.n_kv_heads=", sizes.n_kv_heads),
+                                str("layers[0].pattern[0].ffn.d_ff=", sizes.d_ff)};
   list.insert(list.end(), choices.assignments.begin(), choices.assignments.end());
   return list;
 }
 
+/// The same without going through texts, for the many shapes that are tried. `start` is the base with the rules'
+/// assignments: one group of one block, attention and a dense feed-forward.
 arch::ArchSpec built(const Choices& choices, const Shape& shape, int64_t context) {
-  return arch::resolve(arch::with_overrides(arch::load_preset(choices.base), assignments_of(choices, shape, context)),
-                       choices.base);
+  const Sizes sizes = sizes_of(choices, shape);
+  arch::ArchSpec spec = choices.start;
+  spec.vocab_size = shape.vocabulary;
+  spec.d_model = shape.d_model;
+  spec.context = context;
+  spec.layers.at(0).repeat = shape.layers;
+  arch::Block& block = spec.layers[0].pattern.at(0);
+  auto& attention = std::get<arch::Attention>(block.mixer);
+  attention.n_heads = sizes.n_heads;
+  attention.n_kv_heads = sizes.n_kv_heads;
+  if (auto* gated = std::get_if<arch::GatedFfn>(&block.ffn)) {
+    gated->d_ff = sizes.d_ff;
+  } else {
+    std::get<arch::PlainFfn>(block.ffn).d_ff = sizes.d_ff;
+  }
+  return arch::resolve(spec, choices.base);
 }
 
 /// Bytes: training in f32 with one sequence at a time, or bf16 weights and the cache of one sequence.
@@ -107,12 +136,15 @@ std::optional<Shape> widest(const Choices& choices, const Question& question, do
     return static_cast<double>(arch::count_parameters(spec).total) <= parameters &&
            (!question.memory || memory_of(spec, question) <= kShareOfMemory * *question.memory);
   };
-  // An even number of heads: multiples of 64 below 256, of 128 below 2048, then of 256. Found by halving.
+  // Multiples of 64 below 256, of 128 below 1024, of 256 below 2048 and of 512 beyond, for heads that can be shared by
+  // four; found by halving.
   const auto width = [](int64_t step) {
-    return step <= 4 ? 64 * step : step <= 18 ? 256 + 128 * (step - 4) : 2048 + 256 * (step - 18);
+    if (step <= 4) return 64 * step;
+    if (step <= 10) return 256 + 128 * (step - 4);
+    return step <= 14 ? 1024 + 256 * (step - 10) : 2048 + 512 * (step - 14);
   };
   int64_t low = 0;
-  int64_t high = 90;
+  int64_t high = 60;
   while (high - low > 1) {
     const int64_t middle = (low + high) / 2;
     (fits(width(middle)) ? low : high) = middle;
@@ -182,12 +214,24 @@ void check(const Question& question) {
                question.first, ": expected quality, speed or simple");
 }
 
-/// Presets within a quarter of the size, nearest first; those for tests are none.
+/// The presets that are not for tests, and their parameters; counted once.
+const std::vector<std::pair<std::string, double>>& preset_sizes() {
+  static const auto sizes = [] {
+    std::vector<std::pair<std::string, double>> list;
+    for (const std::string& name : arch::preset_names()) {
+      if (name.ends_with("-tiny")) continue;
+      const arch::ArchSpec spec = arch::resolve(arch::load_preset(name), name);
+      list.emplace_back(name, static_cast<double>(arch::count_parameters(spec).total));
+    }
+    return list;
+  }();
+  return sizes;
+}
+
+/// Presets within a quarter of the size, nearest first.
 std::vector<std::string> similar_presets(double parameters) {
   std::vector<std::pair<double, std::string>> near;
-  for (const std::string& name : arch::preset_names()) {
-    if (name.ends_with("-tiny")) continue;
-    const auto count = static_cast<double>(arch::count_parameters(arch::resolve(arch::load_preset(name), name)).total);
+  for (const auto& [name, count] : preset_sizes()) {
     const double distance = std::abs(std::log(count / parameters));
     if (distance < std::log(1.25)) near.emplace_back(distance, name);
   }

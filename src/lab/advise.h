@@ -46,6 +46,7 @@ struct Recommendation {
   double memory_needed = 0;          ///< bytes, to train (f32) or to generate (bf16)
   std::vector<std::string> similar;  ///< presets of about this size
   std::string recipe;                ///< one to begin with
+  std::string file;                  ///< where architecture_file() will be, for the next commands; may be empty
 
   /// {"base": …, "about": …, "set": …}: a file that every command takes for an architecture.
   std::string architecture_file() const;

@@ -30,12 +30,13 @@ std::string sets(const Recommendation& advised, const std::string& below) {
 }
 
 std::string plan_command(const Recommendation& advised) {
-  return str("lamina plan ", advised.base, sets(advised, ""), " \\\n  --length ", advised.question.context);
+  const std::string what = advised.file.empty() ? advised.base + sets(advised, "") + " \\\n " : quoted(advised.file);
+  return str("lamina plan ", what, " --length ", advised.question.context);
 }
 
 std::string train_command(const Recommendation& advised) {
-  return str("lamina train ", advised.recipe, " --data YOUR.txt --set architecture=", advised.base,
-             sets(advised, "architecture."));
+  const std::string what = advised.file.empty() ? advised.base + sets(advised, "architecture.") : quoted(advised.file);
+  return str("lamina train ", advised.recipe, " --data YOUR.txt --set architecture=", what);
 }
 
 /// Lines of at most 100 columns, each behind `indent`.

@@ -14,7 +14,8 @@ using Json = nlohmann::ordered_json;
 /// A value of the file and where it stands, for messages: "results.json: variants[2].runs[0].seed".
 class Place {
  public:
-  Place(const Json& value, std::string path) : value_(&value), path_(std::move(path)) {}
+  Place(const Json& value, std::string path, const char* joint = ".")
+      : value_(&value), path_(std::move(path)), joint_(joint) {}
 
   const Json& value() const { return *value_; }
   bool is_null() const { return value_->is_null(); }
@@ -29,14 +30,14 @@ class Place {
     const auto found = value_->find(key);
     LAMINA_CHECK(found != value_->end(), path_, " has no ", key,
                  "; make the results file anew, or see docs/report.md for what it holds");
-    return {*found, path_ + (path_.ends_with(": ") ? "" : ".") + key};
+    return {*found, path_ + joint_ + key};
   }
   /// Null where it is missing.
   Place maybe(const std::string& key) const {
     static const Json kNull;
     object();
     const auto found = value_->find(key);
-    return {found == value_->end() ? kNull : *found, path_ + (path_.ends_with(": ") ? "" : ".") + key};
+    return {found == value_->end() ? kNull : *found, path_ + joint_ + key};
   }
   void object() const {
     if (!value_->is_object()) fail("an object");
@@ -79,6 +80,7 @@ class Place {
  private:
   const Json* value_;
   std::string path_;
+  const char* joint_;  ///< before a key
 };
 
 std::vector<Number> numbers(const Place& place) {
@@ -244,7 +246,7 @@ size_t Study::most_seeds() const {
 
 Study read_study(const std::string& text, const std::string& name) {
   const Json json = parsed(text, name);
-  const Place file(json, name + ": ");
+  const Place file(json, name, ": ");
   if (!json.is_object()) file.fail("an object, a results file of `lamina compare`");
   if (file.at("schema").given_number() != 1) file.at("schema").fail("1, the only one this program knows");
   Study study;

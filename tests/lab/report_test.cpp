@@ -155,7 +155,7 @@ TEST(Report, WrongFilesAreNamedWithTheirPlace) {
   const auto error = [](const std::string& text) { return error_of([&] { report_html(text, "r.json"); }); };
   EXPECT_NE(error("{").find("r.json is not JSON"), std::string::npos);
   EXPECT_NE(error("[]").find("expected an object"), std::string::npos);
-  EXPECT_NE(error("{}").find("r.json: has no schema"), std::string::npos) << error("{}");
+  EXPECT_NE(error("{}").find("r.json has no schema"), std::string::npos) << error("{}");
   EXPECT_NE(error(R"({"schema":2})").find("schema is 2; expected 1"), std::string::npos);
   const std::string begin = R"({"schema":1,"name":"n","metric":"loss","variants":[{"name":"a","runs":[{"seed":1,)";
   EXPECT_NE(error(begin + R"("curve":{"step":[1,2],"loss":[1]}}]}]})").find("variants[0].runs[0].curve.loss"),
