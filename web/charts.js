@@ -16,13 +16,17 @@ const element = (name, attributes = {}, ...children) => {
   return made;
 };
 
-const short = (value) => {
+const short = (value, digits = 4) => {
   for (const [size, unit] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
-    if (Math.abs(value) >= size) return `${Number((value / size).toPrecision(4))}${unit}`;
+    if (Math.abs(value) >= size) return `${Number((value / size).toPrecision(digits))}${unit}`;
   }
-  return `${Number(value.toPrecision(4))}`;
+  return `${Number(value.toPrecision(digits))}`;
 };
-const FORMATS = {short, bytes: (value) => `${short(value)}B`, plain: (value) => `${Number(value.toPrecision(4))}`};
+// With as many digits as tell the ends of a scale apart.
+const formatFor = (style, low, high) => {
+  const digits = Math.min(12, 3 + Math.max(0, Math.ceil(Math.log10(Math.abs(high) / (high - low || Math.abs(high) || 1)))));
+  return (value) => `${short(value, digits)}${style === "bytes" ? "B" : ""}`;
+};
 const quality = (value) => (data.quality.percent ? `${(100 * value).toFixed(1)} %` : value.toFixed(4));
 
 // ---- controls
@@ -105,7 +109,11 @@ const drawCurves = (width, state) => {
         line(points, {...at, stroke: colourOf(label), strokeWidth: 2, strokeDasharray: dashOf(label)})),
       ...bands.filter(({points}) => points.length <= 40).map(({label, points}) =>
         dot(points, {x: "0", y: "1", r: 2.6, fill: colourOf(label), clip: true})),
-      ...(data.target === null ? [] : [ruleY([data.target], {stroke: "var(--faint)", strokeDasharray: "4 4", clip: true})]),
+      ...(data.target === null ? [] : [
+        ruleY([data.target], {stroke: "var(--faint)", strokeDasharray: "4 4", clip: true}),
+        text([data.target], {y: (y) => y, frameAnchor: "right", textAnchor: "end", dy: -7, text: () => "target",
+          fill: "var(--faint)", clip: true}),
+      ]),
       tip(every, pointer({x: "x", y: "mean", title: (p) =>
         `${p.label}\nstep ${p.x}\n${p.mean.toFixed(4)} ± ${((p.high - p.low) / 2).toFixed(4)}`})),
     ],
@@ -154,7 +162,6 @@ const labelMarks = (points, chart, width) => {
 
 const drawCost = (width, state) => {
   const chosen = data.costs.find((cost) => cost.key === state.key);
-  const format = FORMATS[chosen.style];
   const spread = (p) => p.spread ?? 0;
   const reach = chosen.points.flatMap((p) => [p.quality - spread(p), p.quality + spread(p)]);
   const [low, high] = [Math.min(...reach), Math.max(...reach)];
@@ -165,7 +172,7 @@ const drawCost = (width, state) => {
   const aside = log ? (dear / cheap) ** 0.06 : 0.06 * (dear - cheap);
   const options = {
     width, height: Math.max(320, Math.min(440, width * 0.46)), marginLeft: 64,
-    x: {label: chosen.title, type: log ? "log" : "linear", tickFormat: format, ticks: Math.max(3, Math.floor(width / 130)),
+    x: {label: chosen.title, type: log ? "log" : "linear", tickFormat: formatFor(chosen.style, cheap, dear), ticks: Math.max(3, Math.floor(width / 130)),
       domain: log ? [cheap / aside, dear * aside] : [cheap - aside, dear + aside]},
     y: {label: `${data.quality.title} (${data.quality.lowerIsBetter ? "lower" : "higher"} is better)`, grid: true,
       domain: [low - room, high + room], tickFormat: data.quality.percent ? (y) => `${Math.round(100 * y)} %` : undefined},

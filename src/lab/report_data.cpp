@@ -32,16 +32,6 @@ Json bands_json(const std::vector<Band>& bands) {
   return list;
 }
 
-const char* style_name(Style style) {
-  switch (style) {
-    case Style::bytes: return "bytes";
-    case Style::work:
-    case Style::count:
-    case Style::rate: return "short";
-    default: return "plain";
-  }
-}
-
 Json costs_json(const Study& study) {
   Json list = Json::array();
   for (const CostChart& chart : cost_charts(study)) {
@@ -54,7 +44,10 @@ Json costs_json(const Study& study) {
                         {"quality", point.quality},
                         {"spread", json_of(point.spread)}});
     }
-    list.push_back({{"key", chart.key}, {"title", chart.title}, {"style", style_name(style)}, {"points", points}});
+    list.push_back({{"key", chart.key},
+                    {"title", chart.title},
+                    {"style", style == Style::bytes ? "bytes" : "short"},
+                    {"points", points}});
   }
   return list;
 }

@@ -39,7 +39,7 @@ std::string head(const Study& study) {
 }
 
 std::string verdict(const std::string& verdict) {
-  if (verdict.empty()) return "<span class=\"verdict noted\">noted</span>";
+  if (verdict.empty()) return "";
   const char* kind = verdict == "holds" ? "holds" : verdict == "does not" ? "does-not" : "cannot-tell";
   const char* sign = verdict == "holds" ? "✓ " : verdict == "does not" ? "✗ " : "? ";
   return str("<span class=\"verdict ", kind, "\">", sign, verdict == "does not" ? "does not hold" : verdict, "</span>");
@@ -50,7 +50,8 @@ std::string findings(const Study& study) {
   if (study.findings.empty()) return text + "<p>The study states none.</p></section>\n";
   text += "<ul class=\"findings\">\n";
   for (const Finding& finding : study.findings) {
-    text += str("<li>", verdict(finding.verdict), "<div><p>", html(finding.text), "</p>",
+    text += str(finding.verdict.empty() ? "<li class=\"noted\">" : "<li>", verdict(finding.verdict), "<div><p>",
+                html(finding.text), "</p>",
                 finding.claim.empty() ? "" : str("<p class=\"claim\">Claim: ", html(finding.claim), "</p>"),
                 "</div></li>\n");
   }

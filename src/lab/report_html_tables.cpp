@@ -50,11 +50,20 @@ std::string cell(const Measure& measure, Style style, size_t runs) {
   return text + "</div></td>";
 }
 
+/// "layers[*].pattern[*].ffn.kind=moe" as "…ffn.kind=moe": the whole is in the title.
+std::string shortened(const std::string& assignment) {
+  const size_t path = assignment.find("].pattern[");
+  const size_t end = path == std::string::npos ? path : assignment.find("].", path + 2);
+  const bool is_path = assignment.starts_with("layers[") && end != std::string::npos && end < assignment.find('=');
+  return is_path ? "…" + assignment.substr(end + 2) : assignment;
+}
+
 std::string variant_cell(const Study& study, const Variant& variant) {
   std::string text = str("<th scope=\"row\" data-value=\"", html(variant.label), "\"><span class=\"label\">",
                          html(variant.label), "</span>");
   if (variant.name == study.base) text += " <span class=\"mark base\">base</span>";
-  for (const std::string& item : variant.switches) text += str("<code>", html(item), "</code>");
+  for (const std::string& item : variant.switches)
+    text += str("<code title=\"", html(item), "\">", html(shortened(item)), "</code>");
   const std::string adjusted = written_adjustment(study, variant);
   if (!adjusted.empty()) text += str("<small>matched: ", html(adjusted), "</small>");
   if (variant.cannot) text += str("<small class=\"cannot\">cannot run: ", html(*variant.cannot), "</small>");

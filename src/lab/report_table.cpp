@@ -22,7 +22,7 @@ struct KnownColumn {
 constexpr KnownColumn kColumns[] = {
     {"best_loss", "Best loss", Style::loss, "lowest validation loss of a run"},
     {"final_loss", "Final loss", Style::loss, "validation loss at the end"},
-    {"perplexity", "Perplexity", Style::plain, "e to the best validation loss"},
+    {"perplexity", "Perplexity", Style::loss, "e to the best validation loss"},
     {"bits_per_byte", "Bits per byte", Style::loss, "best validation loss in bits for a byte of text"},
     {"accuracy", "Accuracy", Style::percent, "share of right answers at the trained lengths"},
     {"accuracy_long", "Accuracy, longer", Style::percent, "share of right answers beyond the trained lengths"},
@@ -119,7 +119,8 @@ std::string written_spread(double value, Style style) { return "±" + written(va
 
 std::string written_difference(double value, Style style) {
   const std::string size = written(std::abs(value), style);
-  return (value < 0 ? "−" : "+") + size;
+  const bool nothing = size.find_first_of("123456789") == std::string::npos;  // to the digits shown
+  return (nothing ? "" : value < 0 ? "−" : "+") + size;
 }
 
 std::string written_p(double p) { return p < 0.001 ? "p < 0.001" : "p = " + printed("%.*f", p < 0.1 ? 3 : 2, p); }

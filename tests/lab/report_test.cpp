@@ -40,7 +40,8 @@ TEST(Report, HoldsEverySectionOfTheStudy) {
   for (const char* id : {"findings", "results", "curves", "cost", "extrapolation", "passkey", "blocks", "repeat"}) {
     EXPECT_EQ(count(page, str("<section id=\"", id, "\">")), 1U) << id;
   }
-  EXPECT_EQ(count(page, "class=\"verdict "), 5U);
+  EXPECT_EQ(count(page, "class=\"verdict "), 4U);
+  EXPECT_EQ(count(page, "<li class=\"noted\">"), 1U);
   EXPECT_EQ(count(page, "<figure data-chart="), 4U);
   EXPECT_EQ(count(between(page, "id=\"variants\"", "</table>"), "<tr"), 7U);
   EXPECT_NE(page.find("p &lt; 0.001"), std::string::npos);
@@ -67,6 +68,13 @@ TEST(Report, DiagramsAreImages) {
   const std::string page = report_html(json.dump(), "sample");
   EXPECT_EQ(page.find("alert(1)</script>"), std::string::npos);
   EXPECT_NE(page.find(report::data_address("image/svg+xml", json["variants"][0]["diagram_svg"])), std::string::npos);
+}
+
+TEST(Report, LongPathsOfSwitchesAreShortened) {
+  const std::string page = report_html(
+      R"({"schema":1,"name":"n","metric":"loss","variants":[{"name":"a","switches":["layers[*].pattern[*].ffn.kind=moe"]}]})",
+      "x");
+  EXPECT_NE(page.find("<code title=\"layers[*].pattern[*].ffn.kind=moe\">…ffn.kind=moe</code>"), std::string::npos);
 }
 
 TEST(Report, EmbeddedDataReadsBack) {
@@ -185,6 +193,7 @@ TEST(ReportTable, NumbersAsPeopleReadThem) {
   EXPECT_EQ(report::written(130, Style::seconds), "2.2 min");
   EXPECT_EQ(report::written_difference(-0.031, Style::loss), "−0.0310");
   EXPECT_EQ(report::written_difference(0.0021, Style::loss), "+0.0021");
+  EXPECT_EQ(report::written_difference(-0.00002, Style::loss), "0.0000");
   EXPECT_EQ(report::written_p(0.0002), "p < 0.001");
   EXPECT_EQ(report::written_p(0.0213), "p = 0.021");
 }
