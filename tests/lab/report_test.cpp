@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lamina/base/files.h"
+#include "lamina/lab/report_data.h"
 #include "lamina/lab/report_escape.h"
 #include "lamina/lab/report_series.h"
 #include "lamina/lab/report_table.h"
@@ -77,13 +78,16 @@ TEST(Report, LongPathsOfSwitchesAreShortened) {
   EXPECT_NE(page.find("<code title=\"layers[*].pattern[*].ffn.kind=moe\">…ffn.kind=moe</code>"), std::string::npos);
 }
 
-TEST(Report, EmbeddedDataReadsBack) {
-  if (!report_is_interactive()) GTEST_SKIP() << "built without the chart library";
-  const std::string text = between(report_html(sample(), "sample"), "id=\"chart-data\">", "</script>");
+TEST(Report, WhatTheScriptReadsIsWhatTheResultsSay) {
+  const std::string text = report::script_json(report::chart_data(report::read_study(sample(), "sample")));
+  EXPECT_EQ(text.find('<'), std::string::npos);
   const Json data = Json::parse(text);
   EXPECT_EQ(data["labels"].size(), 7U);  // six variants and a stretched checkpoint
   EXPECT_EQ(data["labels"][4], "</script><b>bold</b> & \"quotes\"");
+  EXPECT_EQ(data["validation"].size(), 5U);
+  EXPECT_EQ(data["validation"][3]["points"].size(), 10U);  // two of its three seeds go to the end
   EXPECT_EQ(data["stretch"]["passkey"].size(), 75U);
+  EXPECT_TRUE(data["stretch"]["rows"][0]["perplexity"][1].is_null());
 }
 
 TEST(Report, MarkdownTableHasARowForEachVariantAndNoHtmlOfTheirs) {
