@@ -5,6 +5,7 @@
 namespace lamina::cli {
 
 // One file per command; each adds its subcommand to the program.
+void add_advise(CLI::App& program);
 void add_bench(CLI::App& program);
 void add_check(CLI::App& program);
 void add_convert(CLI::App& program);
@@ -16,6 +17,7 @@ void add_ops(CLI::App& program);
 void add_plan(CLI::App& program);
 void add_plot(CLI::App& program);
 void add_presets(CLI::App& program);
+void add_report(CLI::App& program);
 void add_tokenizer(CLI::App& program);
 void add_train(CLI::App& program);
 

@@ -4,6 +4,7 @@
 
 #include "lamina/arch/count.h"
 #include "lamina/arch/plan.h"
+#include "lamina/cli/amounts.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/progress_line.h"
 #include "lamina/io/hf.h"
@@ -22,26 +23,6 @@ struct ConvertArguments {
   bool force = false;
 };
 
-/// "5GB", "300MB", "1000".
-int64_t bytes_from(const std::string& text) {
-  size_t used = 0;
-  double number = -1;
-  try {
-    number = std::stod(text, &used);
-  } catch (const std::exception&) {
-    used = 0;
-  }
-  const std::string unit = text.substr(used);
-  double factor = 0;
-  if (unit.empty() || unit == "B") factor = 1;
-  if (unit == "KB") factor = 1e3;
-  if (unit == "MB") factor = 1e6;
-  if (unit == "GB") factor = 1e9;
-  LAMINA_CHECK(used > 0 && factor > 0 && number * factor >= 1 && number * factor < 9e18, "--max-shard-size ", text,
-               ": expected a size such as 5GB, 300MB or 1000000");
-  return static_cast<int64_t>(number * factor);
-}
-
 void run(const ConvertArguments& arguments) {
   LAMINA_CHECK(arguments.to == "hf" || arguments.to == "lamina", "--to ", arguments.to, ": expected hf or lamina");
   std::optional<DType> dtype;
@@ -49,7 +30,7 @@ void run(const ConvertArguments& arguments) {
     dtype = dtype_from_name(arguments.dtype);
     LAMINA_CHECK(dtype && is_floating(*dtype), "--dtype ", arguments.dtype, ": expected f32, bf16, f16 or f64");
   }
-  const int64_t max_shard_bytes = bytes_from(arguments.max_shard_size);
+  const int64_t max_shard_bytes = bytes_from(arguments.max_shard_size, "--max-shard-size");
   LAMINA_CHECK(arguments.force || !std::filesystem::exists(arguments.target), arguments.target,
                ": is there already; choose another name or give --force");
   const io::Checkpoint checkpoint =

@@ -7,6 +7,7 @@ int main(int argc, char** argv) {
   CLI::App program("Transformer language models in which every architecture choice is a switch", "lamina");
   program.set_version_flag("--version", std::string(lamina::kVersion));
   program.require_subcommand(1);
+  lamina::cli::add_advise(program);
   lamina::cli::add_bench(program);
   lamina::cli::add_check(program);
   lamina::cli::add_convert(program);
@@ -18,6 +19,7 @@ int main(int argc, char** argv) {
   lamina::cli::add_plan(program);
   lamina::cli::add_plot(program);
   lamina::cli::add_presets(program);
+  lamina::cli::add_report(program);
   lamina::cli::add_tokenizer(program);
   lamina::cli::add_train(program);
   try {

@@ -29,6 +29,8 @@ class Canvas {
 
   virtual ~Canvas() = default;
   virtual void box(double x, double y, double width, double height, Colour fill, double opacity) = 0;
+  /// A filled polygon.
+  virtual void area(const Points& points, Colour fill, double opacity) = 0;
   virtual void line(const Points& points, const Stroke& stroke) = 0;
   virtual void dot(double x, double y, double radius, Colour fill) = 0;
   /// `size` of the letters; `upwards`: turned by a quarter.
@@ -42,8 +44,10 @@ class Canvas {
 /// Collects an SVG file.
 class SvgCanvas : public Canvas {
  public:
-  SvgCanvas(int width, int height);
+  /// The title is for those who hear the picture.
+  SvgCanvas(int width, int height, const std::string& title = {});
   void box(double x, double y, double width, double height, Colour fill, double opacity) override;
+  void area(const Points& points, Colour fill, double opacity) override;
   void line(const Points& points, const Stroke& stroke) override;
   void dot(double x, double y, double radius, Colour fill) override;
   void text(double x, double y, const std::string& text, double size, Anchor anchor, Colour colour, bool bold,

@@ -27,19 +27,25 @@ double quantile(std::vector<double>& values, double share) {
 
 }  // namespace
 
+double CurveAxis::share(double value) const {
+  return logarithmic ? std::log(value / low) / std::log(high / low) : (value - low) / (high - low);
+}
+
 std::string CurveAxis::label(double tick) const {
   struct Unit {
     double size;
     const char* name;
   };
   constexpr std::array<Unit, 4> kUnits{{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}}};
-  const double largest = std::max(std::abs(low), std::abs(high));
+  // Where there is no common step each tick has a size of its own.
+  const double largest = tick_step > 0 ? std::max(std::abs(low), std::abs(high)) : tick;
+  const double step = tick_step > 0 ? tick_step : std::pow(10.0, std::floor(std::log10(tick) + 1e-9));
   for (const Unit& unit : kUnits) {
     // 5,000 reads better than 5k.
     if (largest < (unit.size == 1e3 ? 2e4 : unit.size)) continue;
-    return tick == 0 ? "0" : formatted(tick / unit.size, decimals_for(tick_step / unit.size)) + unit.name;
+    return tick == 0 ? "0" : formatted(tick / unit.size, decimals_for(step / unit.size)) + unit.name;
   }
-  return formatted(tick, decimals_for(tick_step));
+  return formatted(tick, decimals_for(step));
 }
 
 CurveAxis axis_of(double low, double high, int ticks) {
@@ -48,7 +54,7 @@ CurveAxis axis_of(double low, double high, int ticks) {
     high = low + room;
     low -= room;
   }
-  CurveAxis axis{low, high, 1, {}};
+  CurveAxis axis{low, high, 1, {}, false};
   const double rough = (high - low) / ticks;
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   axis.tick_step = 10 * power;
@@ -58,6 +64,35 @@ CurveAxis axis_of(double low, double high, int ticks) {
   const double first = std::ceil(low / axis.tick_step - 1e-9) + 0.0;  // no −0
   for (double n = first; n * axis.tick_step <= high + axis.tick_step * 1e-9; ++n)
     axis.ticks.push_back(n * axis.tick_step);
+  return axis;
+}
+
+CurveAxis log_axis_of(double low, double high, int ticks) {
+  LAMINA_CHECK(low > 0, "a logarithmic side from ", low, "; expected more than 0");
+  if (!(high > low)) {
+    high = low * 2;
+    low /= 2;
+  }
+  CurveAxis axis{low, high, 0, {}, true};
+  const auto first = static_cast<int>(std::floor(std::log10(low)));
+  const auto last = static_cast<int>(std::ceil(std::log10(high)));
+  for (const bool dense : {true, false}) {
+    axis.ticks.clear();
+    for (int power = first; power <= last; ++power) {
+      for (const double factor : {1.0, 2.0, 5.0}) {
+        const double tick = factor * std::pow(10.0, power);
+        const bool inside = tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9);
+        if (inside && (dense || factor == 1)) axis.ticks.push_back(tick);
+      }
+    }
+    if (axis.ticks.size() <= static_cast<size_t>(ticks)) break;
+  }
+  // Less than a factor of two or so: the usual ticks say more.
+  if (axis.ticks.size() < 2) {
+    const CurveAxis usual = axis_of(low, high, ticks);
+    axis.ticks = usual.ticks;
+    axis.tick_step = usual.tick_step;
+  }
   return axis;
 }
 

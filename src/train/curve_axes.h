@@ -11,15 +11,19 @@ namespace lamina::train {
 struct CurveAxis {
   double low = 0;
   double high = 1;
-  double tick_step = 1;
+  double tick_step = 1;  ///< 0: every tick is rounded by its own size
   std::vector<double> ticks;
+  bool logarithmic = false;
 
-  double share(double value) const { return (value - low) / (high - low); }
+  double share(double value) const;
   /// As many decimals as the ticks need; thousands and millions as k, M, G, T.
   std::string label(double tick) const;
 };
 /// Ticks at multiples of 1, 2 or 5 times a power of ten, about as many as asked for, inside low … high.
 CurveAxis axis_of(double low, double high, int ticks);
+/// The same for a logarithmic side, 0 < low: ticks at 1, 2 and 5 times powers of ten, or at the powers alone where
+/// those would be too many.
+CurveAxis log_axis_of(double low, double high, int ticks);
 
 struct CurveAxes {
   CurveAxis x;

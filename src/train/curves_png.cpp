@@ -39,6 +39,12 @@ class CairoCanvas : public Canvas {
     cairo_rectangle(cairo_, x, y, width, height);
     cairo_fill(cairo_);
   }
+  void area(const Points& points, Colour fill, double opacity) override {
+    use(fill, opacity);
+    cairo_new_path(cairo_);
+    for (const auto& [x, y] : points) cairo_line_to(cairo_, x, y);
+    cairo_fill(cairo_);
+  }
   void line(const Points& points, const Stroke& stroke) override {
     use(stroke.colour, stroke.opacity);
     cairo_set_line_width(cairo_, stroke.width);

@@ -22,6 +22,12 @@ std::string hex(Colour colour) {
   return text.data();
 }
 
+std::string list(const Canvas::Points& points) {
+  std::string text;
+  for (const auto& [x, y] : points) text += (text.empty() ? "" : " ") + tenth(x) + "," + tenth(y);
+  return text;
+}
+
 std::string escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {
@@ -37,10 +43,12 @@ std::string escaped(const std::string& text) {
 
 }  // namespace
 
-SvgCanvas::SvgCanvas(int width, int height)
+SvgCanvas::SvgCanvas(int width, int height, const std::string& title)
     : text_(str("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", width, "\" height=\"", height,
                 "\" viewBox=\"0 0 ", width, " ", height,
-                "\" font-family=\"DejaVu Sans, Helvetica, Arial, sans-serif\">\n")) {}
+                "\" font-family=\"DejaVu Sans, Helvetica, Arial, sans-serif\">\n")) {
+  if (!title.empty()) text_ += str("<title>", escaped(title), "</title>\n");
+}
 
 void SvgCanvas::box(double x, double y, double width, double height, Colour fill, double opacity) {
   text_ += str("<rect x=\"", tenth(x), "\" y=\"", tenth(y), "\" width=\"", tenth(width), "\" height=\"", tenth(height),
@@ -49,18 +57,16 @@ void SvgCanvas::box(double x, double y, double width, double height, Colour fill
   text_ += "/>\n";
 }
 
+void SvgCanvas::area(const Points& points, Colour fill, double opacity) {
+  text_ += str("<polygon fill=\"", hex(fill), "\" fill-opacity=\"", opacity, "\" points=\"", list(points), "\"/>\n");
+}
+
 void SvgCanvas::line(const Points& points, const Stroke& stroke) {
   text_ += str("<polyline fill=\"none\" stroke=\"", hex(stroke.colour), "\" stroke-width=\"", stroke.width,
                "\" stroke-linejoin=\"round\"");
   if (stroke.opacity < 1) text_ += str(" stroke-opacity=\"", stroke.opacity, "\"");
   if (stroke.dashed) text_ += " stroke-dasharray=\"5 3\"";
-  text_ += " points=\"";
-  const char* gap = "";
-  for (const auto& [x, y] : points) {
-    text_ += str(gap, tenth(x), ",", tenth(y));
-    gap = " ";
-  }
-  text_ += "\"/>\n";
+  text_ += str(" points=\"", list(points), "\"/>\n");
 }
 
 void SvgCanvas::dot(double x, double y, double radius, Colour fill) {

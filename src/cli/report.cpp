@@ -1,0 +1,35 @@
+#include "lamina/lab/report.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include "lamina/base/files.h"
+#include "lamina/cli/commands.h"
+
+namespace lamina::cli {
+
+void add_report(CLI::App& program) {
+  struct Arguments {
+    std::string results;
+    std::string out;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = program.add_subcommand(
+      "report", "Make a study's pages anew from its results: report.html, report.md, report.csv, runs.csv and charts");
+  command->add_option("results", arguments->results, "A results.json of `lamina compare` or `lamina stretch`")
+      ->required();
+  command->add_option("--out", arguments->out, "The folder to write into (default: where the results are)");
+  command->callback([arguments] {
+    std::string folder = arguments->out;
+    if (folder.empty()) folder = std::filesystem::path(arguments->results).parent_path().string();
+    if (folder.empty()) folder = ".";
+    for (const std::string& path : lab::write_report(read_text(arguments->results), arguments->results, folder)) {
+      std::printf("%s\n", path.c_str());
+    }
+    if (!lab::report_is_interactive()) {
+      std::printf("charts are pictures: this program was built without npm (docs/dependencies.md)\n");
+    }
+  });
+}
+
+}  // namespace lamina::cli

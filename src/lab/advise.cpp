@@ -1,0 +1,283 @@
+#include "lamina/lab/advise.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lamina/arch/edit.h"
+#include "lamina/arch/presets.h"
+#include "lamina/arch/resolve.h"
+#include "lamina/base/error.h"
+#include "lamina/lab/advise_guide.h"
+
+namespace lamina::lab {
+namespace {
+
+constexpr double kShareOfMemory = 0.8;  // the rest is the system's, and estimates are estimates
+constexpr double kTokensPerParameter = 20;
+constexpr double kUsefulRepeats = 4;
+
+/// What the rules chose, before there are sizes.
+struct Choices {
+  std::string base;
+  double d_ff_ratio = 4;
+  double queries_per_kv_head = 1;
+  std::vector<std::string> assignments;
+  std::vector<Reason> reasons;
+  arch::ArchSpec start;
+};
+
+Choices choose(const Facts& facts) {
+  Choices choices;
+  for (const Rule& rule : guide().rules) {
+    if (!rule.holds(facts)) continue;
+    if (!rule.base.empty()) choices.base = rule.base;
+    choices.d_ff_ratio = rule.d_ff_ratio.value_or(choices.d_ff_ratio);
+    choices.queries_per_kv_head = rule.queries_per_kv_head.value_or(choices.queries_per_kv_head);
+    choices.assignments.insert(choices.assignments.end(), rule.assignments.begin(), rule.assignments.end());
+    choices.reasons.push_back(rule.said);
+  }
+  choices.start = arch::with_overrides(arch::load_preset(choices.base), choices.assignments);
+  return choices;
+}
+
+struct Shape {
+  int64_t layers = 0;
+  int64_t d_model = 0;
+  int64_t vocabulary = 0;
+};
+
+int64_t head_width(int64_t d_model) { return d_model < 256 ? 32 : d_model < 2048 ? 64 : 128; }
+
+/// The divisor of n_heads that comes nearest to so many queries each.
+int64_t kv_heads(int64_t n_heads, double queries) {
+  if (queries == 0) return 1;
+  int64_t best = n_heads;
+  const auto distance = [&](int64_t kv) {
+    return std::abs(std::log(static_cast<double>(n_heads) / static_cast<double>(kv) / queries));
+  };
+  for (int64_t kv = n_heads; kv >= 1; --kv) {
+    if (n_heads % kv == 0 && distance(kv) < distance(best)) best = kv;
+  }
+  return best;
+}
+
+/// What a shape sets, by the names of its fields.
+struct Sizes {
+  int64_t n_heads = 0;
+  int64_t n_kv_heads = 0;
+  int64_t d_ff = 0;
+};
+
+Sizes sizes_of(const Choices& choices, const Shape& shape) {
+  const int64_t n_heads = shape.d_model / head_width(shape.d_model);
+  return {n_heads, kv_heads(n_heads, choices.queries_per_kv_head),
+          static_cast<int64_t>(std::ceil(choices.d_ff_ratio * static_cast<double>(shape.d_model) / 64)) * 64};
+}
+
+std::vector<std::string> assignments_of(const Choices& choices, const Shape& shape, int64_t context) {
+  const Sizes sizes = sizes_of(choices, shape);
+  std::vector<std::string> list{str("vocab_size=", shape.vocabulary),
+                                str("d_model=", shape.d_model),
+                                str("context=", context),
+                                str("layers[0].repeat=", shape.layers),
+                                str("layers[0].pattern[0].mixer.n_heads=", sizes.n_heads),
+                                str("layers[0].pattern[0].mixer.n_kv_heads=", sizes.n_kv_heads),
+                                str("layers[0].pattern[0].ffn.d_ff=", sizes.d_ff)};
+  list.insert(list.end(), choices.assignments.begin(), choices.assignments.end());
+  return list;
+}
+
+/// The same without going through texts, for the many shapes that are tried. `start` is the base with the rules'
+/// assignments: one group of one block, attention and a dense feed-forward.
+arch::ArchSpec built(const Choices& choices, const Shape& shape, int64_t context) {
+  const Sizes sizes = sizes_of(choices, shape);
+  arch::ArchSpec spec = choices.start;
+  spec.vocab_size = shape.vocabulary;
+  spec.d_model = shape.d_model;
+  spec.context = context;
+  spec.layers.at(0).repeat = shape.layers;
+  arch::Block& block = spec.layers[0].pattern.at(0);
+  auto& attention = std::get<arch::Attention>(block.mixer);
+  attention.n_heads = sizes.n_heads;
+  attention.n_kv_heads = sizes.n_kv_heads;
+  if (auto* gated = std::get_if<arch::GatedFfn>(&block.ffn)) {
+    gated->d_ff = sizes.d_ff;
+  } else {
+    std::get<arch::PlainFfn>(block.ffn).d_ff = sizes.d_ff;
+  }
+  return arch::resolve(spec, choices.base);
+}
+
+/// Bytes: training in f32 with one sequence at a time, or bf16 weights and the cache of one sequence.
+double memory_of(const arch::ArchSpec& spec, const Question& question) {
+  if (!question.generate) return arch::training_memory(spec, 1, question.context, 4).total();
+  double numbers = static_cast<double>(arch::count_parameters(spec).total);
+  for (const arch::CacheRow& row : arch::cache_rows(spec)) numbers += row.at(question.context);
+  return 2 * numbers;
+}
+
+/// The largest table of at most a quarter of the parameters.
+int64_t vocabulary_for(const Question& question, double parameters, int64_t d_model) {
+  if (question.vocabulary) return *question.vocabulary;
+  int64_t vocabulary = 256;
+  for (const int64_t larger : {1024, 4096, 8192, 16384, 32768}) {
+    if (static_cast<double>(larger * d_model) <= 0.25 * parameters) vocabulary = larger;
+  }
+  return vocabulary;
+}
+
+/// The widest model of so many layers within the limits, if there is one.
+std::optional<Shape> widest(const Choices& choices, const Question& question, double parameters, int64_t layers) {
+  const auto shape_of = [&](int64_t d_model) {
+    return Shape{layers, d_model, vocabulary_for(question, parameters, d_model)};
+  };
+  const auto fits = [&](int64_t d_model) {
+    const arch::ArchSpec spec = built(choices, shape_of(d_model), question.context);
+    return static_cast<double>(arch::count_parameters(spec).total) <= parameters &&
+           (!question.memory || memory_of(spec, question) <= kShareOfMemory * *question.memory);
+  };
+  // Multiples of 64 below 256, of 128 below 1024, of 256 below 2048 and of 512 beyond, for heads that can be shared by
+  // four; found by halving.
+  const auto width = [](int64_t step) {
+    if (step <= 4) return 64 * step;
+    if (step <= 10) return 256 + 128 * (step - 4);
+    return step <= 14 ? 1024 + 256 * (step - 10) : 2048 + 512 * (step - 14);
+  };
+  int64_t low = 0;
+  int64_t high = 60;
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    (fits(width(middle)) ? low : high) = middle;
+  }
+  if (low == 0) return std::nullopt;
+  return shape_of(width(low));
+}
+
+/// Of all depths the one whose widest model has the best shape and leaves least of the parameters unused.
+Shape shape_for(const Choices& choices, const Question& question, double parameters) {
+  const double wanted = std::clamp(64 * std::pow(parameters / 1e8, 0.15), 48.0, 128.0);  // d_model / layers
+  std::optional<Shape> best;
+  double least = 0;
+  for (const int64_t layers :
+       {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 40, 48, 56, 64, 80, 96}) {
+    const std::optional<Shape> shape = widest(choices, question, parameters, layers);
+    if (!shape) break;  // deeper ones are larger still
+    const double count = static_cast<double>(arch::count_parameters(built(choices, *shape, question.context)).total);
+    const double aspect = static_cast<double>(shape->d_model) / static_cast<double>(layers);
+    const double badness = std::abs(std::log(aspect / wanted)) + 3 * (1 - count / parameters);
+    if (!best || badness < least) {
+      best = shape;
+      least = badness;
+    }
+  }
+  const std::string memory = question.memory ? arch::short_bytes(*question.memory) : "";
+  LAMINA_CHECK(best, "no model of ", arch::short_number(parameters), "parameters",
+               memory.empty() ? "" : " fits into " + memory, " with a context of ", question.context,
+               question.vocabulary ? str(" and a vocabulary of ", *question.vocabulary) : "",
+               "; allow more, or a shorter context or a smaller vocabulary");
+  return *best;
+}
+
+/// How many parameters to aim for; what decided is added to the reasons.
+double parameters_for(const Question& question, std::vector<Reason>& reasons) {
+  const auto add = [&reasons](const char* subject, const std::string& advice) {
+    Reason reason = guide().sizing.at(subject);
+    reason.advice = advice;
+    reasons.push_back(reason);
+  };
+  if (question.memory) add("memory", "at most what " + arch::short_bytes(*question.memory) + " hold");
+  if (question.parameters) return *question.parameters;
+  LAMINA_CHECK(question.memory || question.data,
+               "nothing says how large the model may be; give --parameters, --memory or --data");
+  // What memory holds at the very most is the weights alone.
+  double parameters = question.memory ? *question.memory / 2 : 1e13;
+  if (question.data) {
+    const double by_data = std::max(1e5, *question.data * kUsefulRepeats / kTokensPerParameter);
+    if (by_data < parameters) add("data", str("at most ", arch::short_number(by_data), "parameters for this data"));
+    parameters = std::min(parameters, by_data);
+  }
+  return parameters;
+}
+
+void check(const Question& question) {
+  const auto positive = [](const char* option, const std::optional<double>& value, double least) {
+    LAMINA_CHECK(!value || (*value >= least && *value <= 1e15), option, " ", *value, ": expected ", least, " or more");
+  };
+  positive("--parameters", question.parameters, 1e4);
+  positive("--memory", question.memory, 1e6);
+  positive("--data", question.data, 1);
+  LAMINA_CHECK(question.context >= 8 && question.context <= (int64_t{1} << 24), "--context ", question.context,
+               ": expected 8 to 16,777,216 tokens");
+  LAMINA_CHECK(!question.vocabulary || (*question.vocabulary >= 2 && *question.vocabulary <= (1 << 24)),
+               "--vocabulary ", question.vocabulary.value_or(0), ": expected 2 to 16,777,216");
+  LAMINA_CHECK(question.first == "quality" || question.first == "speed" || question.first == "simple", "--first ",
+               question.first, ": expected quality, speed or simple");
+}
+
+/// The presets that are not for tests, and their parameters; counted once.
+const std::vector<std::pair<std::string, double>>& preset_sizes() {
+  static const auto sizes = [] {
+    std::vector<std::pair<std::string, double>> list;
+    for (const std::string& name : arch::preset_names()) {
+      if (name.ends_with("-tiny")) continue;
+      const arch::ArchSpec spec = arch::resolve(arch::load_preset(name), name);
+      list.emplace_back(name, static_cast<double>(arch::count_parameters(spec).total));
+    }
+    return list;
+  }();
+  return sizes;
+}
+
+/// Presets within a quarter of the size, nearest first.
+std::vector<std::string> similar_presets(double parameters) {
+  std::vector<std::pair<double, std::string>> near;
+  for (const auto& [name, count] : preset_sizes()) {
+    const double distance = std::abs(std::log(count / parameters));
+    if (distance < std::log(1.25)) near.emplace_back(distance, name);
+  }
+  std::sort(near.begin(), near.end());
+  std::vector<std::string> names;
+  for (size_t i = 0; i < near.size() && i < 4; ++i) names.push_back(near[i].second);
+  return names;
+}
+
+Facts facts_of(const Question& question, double parameters) {
+  Facts facts{
+      question.first, question.extrapolate, question.generate, static_cast<double>(question.context), parameters, {}};
+  if (question.data) facts.tokens_per_parameter = *question.data / parameters;
+  return facts;
+}
+
+}  // namespace
+
+Recommendation advise(const Question& question) {
+  check(question);
+  Recommendation result;
+  result.question = question;
+  double limit = parameters_for(question, result.reasons);
+  Choices choices = choose(facts_of(question, limit));
+  Shape shape = shape_for(choices, question, limit);
+  const auto count = static_cast<double>(arch::count_parameters(built(choices, shape, question.context)).total);
+  if (count < 0.7 * limit) {  // the memory allows less than was thought: the rules are asked again
+    limit = 1.1 * count;
+    choices = choose(facts_of(question, count));
+    shape = shape_for(choices, question, limit);
+  }
+  result.base = choices.base;
+  result.assignments = assignments_of(choices, shape, question.context);
+  const arch::ArchSpec spec = built(choices, shape, question.context);
+  result.plan = arch::make_plan(choices.base, spec, {1, question.context, question.generate ? 2 : 4});
+  result.memory_needed = memory_of(spec, question);
+  Reason size = guide().sizing.at("shape");
+  size.advice = str(shape.layers, " layers of ", shape.d_model);
+  Reason vocabulary = guide().sizing.at("vocabulary");
+  vocabulary.advice = str("a vocabulary of ", arch::with_commas(shape.vocabulary), " tokens");
+  result.reasons.push_back(size);
+  if (!question.vocabulary) result.reasons.push_back(vocabulary);
+  result.reasons.insert(result.reasons.begin(), choices.reasons.begin(), choices.reasons.end());
+  result.similar = similar_presets(static_cast<double>(result.plan.parameters.total));
+  result.recipe = guide().recipe;
+  return result;
+}
+
+}  // namespace lamina::lab

@@ -1,0 +1,103 @@
+#include <algorithm>
+
+#include "lamina/base/error.h"
+#include "lamina/lab/report_charts.h"
+#include "lamina/lab/report_drawing.h"
+#include "lamina/lab/report_series.h"
+#include "lamina/lab/report_table.h"
+
+namespace lamina::lab::report {
+namespace {
+
+constexpr double kPanelHeight = 300;
+
+std::string quality_name(const Study& study) {
+  return study.lower_is_better() ? "best validation loss (lower is better)" : "accuracy (higher is better)";
+}
+
+train::ChartFrame frame_of(const CostChart& chart, double left, double top, double width) {
+  Reach cost;
+  Reach quality;
+  for (const CostPoint& point : chart.points) {
+    cost.add(point.cost);
+    quality.add(point.quality - point.spread.value_or(0));
+    quality.add(point.quality + point.spread.value_or(0));
+  }
+  return {left + 72, top + 8, width - 92, kPanelHeight - 60, cost.axis(4), quality.axis(5)};
+}
+
+/// Labels stand beside their points, moved down where they would lie on one another.
+void draw_labels(train::Canvas& canvas, const train::ChartFrame& frame, std::vector<CostPoint> points) {
+  std::sort(points.begin(), points.end(),
+            [&frame](const CostPoint& a, const CostPoint& b) { return frame.at_y(a.quality) < frame.at_y(b.quality); });
+  struct Box {
+    double left, right, y;
+  };
+  std::vector<Box> placed;
+  for (const CostPoint& point : points) {
+    const double x = frame.at_x(point.cost);
+    const double wide = 6.4 * static_cast<double>(train::text_columns(point.label));
+    const bool before = x + 9 + wide > frame.x + frame.width + 16;
+    const double left = before ? x - 9 - wide : x + 9;
+    double y = frame.at_y(point.quality) + 4;
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const Box& other : placed) {
+        if (left < other.right && other.left < left + wide && y > other.y - 12 && y < other.y + 12) {
+          y = other.y + 12;
+          moved = true;
+        }
+      }
+    }
+    placed.push_back({left, left + wide, y});
+    canvas.text(before ? x - 9 : x + 9, y, point.label, 11, before ? train::Anchor::end : train::Anchor::start,
+                train::kInk, false, false);
+  }
+}
+
+void draw_panel(train::Canvas& canvas, const train::ChartFrame& frame, const CostChart& chart,
+                const std::vector<std::string>& labels, const std::string& quality) {
+  train::draw_frame(canvas, frame, chart.title, quality);
+  for (const CostPoint& point : chart.points) {
+    const train::Stroke stroke = stroke_of(labels, point.label, 1.6);
+    const double x = frame.at_x(point.cost);
+    const double spread = point.spread.value_or(0);
+    canvas.line({{x, frame.at_y(point.quality - spread)}, {x, frame.at_y(point.quality + spread)}},
+                {stroke.colour, stroke.width});
+    canvas.dot(x, frame.at_y(point.quality), 5, stroke.colour);
+  }
+  draw_labels(canvas, frame, chart.points);
+}
+
+}  // namespace
+
+Figure cost_figure(const Study& study) {
+  const std::vector<CostChart> charts = cost_charts(study);
+  if (charts.empty()) return {};
+  const std::vector<std::string> labels = labels_of(study);
+  const size_t columns = charts.size() == 1 ? 1 : 2;
+  const double width = kPictureWidth / static_cast<double>(columns);
+  const double height = kPanelHeight * static_cast<double>((charts.size() + columns - 1) / columns);
+  Figure figure{
+      "cost",
+      "Quality against cost",
+      "What quality is bought with; bars are one standard deviation over seeds. Costs that are the same for all "
+      "variants are left out.",
+      "",
+      str("Scatter charts of ", quality_name(study), " against "),
+      ""};
+  for (const CostChart& chart : charts) figure.alternative += str(&chart == charts.data() ? "" : ", ", chart.title);
+  figure.alternative += "; the table of results has the numbers.";
+  train::SvgCanvas canvas(static_cast<int>(kPictureWidth), static_cast<int>(height), figure.alternative);
+  canvas.box(0, 0, kPictureWidth, height, train::kPaper, 1);
+  for (size_t i = 0; i < charts.size(); ++i) {
+    const double left = width * static_cast<double>(i % columns);
+    const double top = kPanelHeight * static_cast<double>(i / columns);
+    draw_panel(canvas, frame_of(charts[i], left, top, width), charts[i], labels,
+               study.lower_is_better() ? "best loss" : "accuracy");
+  }
+  figure.svg = canvas.finish();
+  return figure;
+}
+
+}  // namespace lamina::lab::report

@@ -1,0 +1,96 @@
+#include <cstdio>
+#include <set>
+
+#include "lamina/base/error.h"
+#include "lamina/lab/report.h"
+#include "lamina/lab/report_escape.h"
+#include "lamina/lab/report_table.h"
+
+namespace lamina::lab {
+namespace report {
+namespace {
+
+/// All digits; empty where it was not measured.
+std::string exact(const Number& value) {
+  if (!value) return "";
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", *value);
+  // The shortest that reads back as the same number.
+  for (int digits = 1; digits < 17; ++digits) {
+    char shorter[40];
+    std::snprintf(shorter, sizeof shorter, "%.*g", digits, *value);
+    if (std::stod(shorter) == *value) return shorter;
+  }
+  return text;
+}
+
+std::string joined(const std::vector<std::string>& fields) {
+  std::string line;
+  for (const std::string& field : fields) line += (&field == fields.data() ? "" : ",") + csv(field);
+  return line + "\r\n";
+}
+
+std::string switches_of(const Variant& variant) {
+  std::string text;
+  for (const std::string& item : variant.switches) text += (text.empty() ? "" : " ") + item;
+  return text;
+}
+
+}  // namespace
+}  // namespace report
+
+std::string report_csv(const std::string& results, const std::string& name) {
+  using namespace report;
+  const Study study = read_study(results, name);
+  const std::vector<Column> columns = columns_of(study);
+  std::vector<std::string> head{"variant", "label", "base", "seeds", "switches", "cannot"};
+  for (const Column& column : columns) {
+    for (const char* part : {"", "_spread", "_difference", "_p", "_mark"}) head.push_back(column.key + part);
+  }
+  std::string text = joined(head);
+  for (const Variant& variant : study.variants) {
+    std::vector<std::string> line{variant.name,
+                                  variant.label,
+                                  variant.name == study.base ? "yes" : "no",
+                                  str(variant.runs.size()),
+                                  switches_of(variant),
+                                  variant.cannot.value_or("")};
+    for (const Column& column : columns) {
+      const Measure measure = measure_of(variant, column.key);
+      for (const Number& value : {measure.mean, measure.spread, measure.difference, measure.p}) {
+        line.push_back(exact(value));
+      }
+      line.push_back(measure.mark);
+    }
+    text += joined(line);
+  }
+  return text;
+}
+
+std::string runs_csv(const std::string& results, const std::string& name) {
+  using namespace report;
+  const Study study = read_study(results, name);
+  std::set<std::string> keys;
+  for (const Variant& variant : study.variants) {
+    for (const Run& run : variant.runs) {
+      for (const auto& [key, value] : run.values) keys.insert(key);
+    }
+  }
+  std::vector<std::string> head{"variant", "seed", "diverged", "stopped_early"};
+  head.insert(head.end(), keys.begin(), keys.end());
+  std::string text = joined(head);
+  for (const Variant& variant : study.variants) {
+    for (const Run& run : variant.runs) {
+      std::vector<std::string> line{variant.name, str(run.seed), run.diverged ? "yes" : "no",
+                                    run.stopped_early ? "yes" : "no"};
+      for (const std::string& key : keys) {
+        const auto found = run.values.find(key);
+        line.push_back(found == run.values.end() ? "" : exact(found->second));
+      }
+      text += joined(line);
+    }
+  }
+  return text;
+}
+
+}  // namespace lamina::lab

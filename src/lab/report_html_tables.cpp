@@ -1,0 +1,137 @@
+#include "lamina/lab/report_html_tables.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "lamina/base/error.h"
+#include "lamina/lab/report_escape.h"
+#include "lamina/lab/report_table.h"
+
+namespace lamina::lab::report {
+namespace {
+
+/// For sorting: all digits, whatever is shown.
+std::string exact(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
+std::string mark_class(const std::string& mark) {
+  std::string name = mark;
+  std::replace(name.begin(), name.end(), ' ', '-');
+  return name;
+}
+
+/// "95 % interval of the difference: ±0.0042; p of this comparison alone: 0.004".
+std::string details(const Measure& measure, Style style) {
+  std::string text;
+  if (measure.reach) text = "95 % interval of the difference: " + written_spread(*measure.reach, style);
+  if (measure.p_alone) text += str(text.empty() ? "" : "; ", "for this comparison alone ", written_p(*measure.p_alone));
+  return text.empty() ? "" : str(" title=\"", html(text), "\"");
+}
+
+/// `runs`: how many the variant has; a measure of fewer says so.
+std::string cell(const Measure& measure, Style style, size_t runs) {
+  if (!measure.mean) return "<td class=\"none\"><span aria-label=\"not measured\">–</span></td>";
+  std::string text = str("<td data-value=\"", exact(*measure.mean), "\"><span class=\"mean\">",
+                         html(written(*measure.mean, style)), "</span>");
+  if (measure.spread) text += str(" <span class=\"spread\">", html(written_spread(*measure.spread, style)), "</span>");
+  if (measure.runs && *measure.runs < static_cast<double>(runs)) {
+    text += str(" <span class=\"p\">", *measure.runs, " of ", runs, " runs</span>");
+  }
+  if (measure.mark.empty() || measure.mark == "base") return text + "</td>";  // the row says which is the base
+  text += str("<div class=\"against\"", details(measure, style), ">");
+  if (measure.difference) {
+    text += str("<span>", html(written_difference(*measure.difference, style)), "</span> ");
+  }
+  text += str("<span class=\"mark ", mark_class(measure.mark), "\">", html(measure.mark), "</span>");
+  if (measure.p) text += str(" <span class=\"p\">", html(written_p(*measure.p)), "</span>");
+  return text + "</div></td>";
+}
+
+/// "layers[*].pattern[*].ffn.kind=moe" as "…ffn.kind=moe": the whole is in the title.
+std::string shortened(const std::string& assignment) {
+  const size_t path = assignment.find("].pattern[");
+  const size_t end = path == std::string::npos ? path : assignment.find("].", path + 2);
+  const bool is_path = assignment.starts_with("layers[") && end != std::string::npos && end < assignment.find('=');
+  return is_path ? "…" + assignment.substr(end + 2) : assignment;
+}
+
+std::string variant_cell(const Study& study, const Variant& variant) {
+  std::string text = str("<th scope=\"row\" data-value=\"", html(variant.label), "\"><span class=\"label\">",
+                         html(variant.label), "</span>");
+  if (variant.name == study.base) text += " <span class=\"mark base\">base</span>";
+  for (const std::string& item : variant.switches)
+    text += str("<code title=\"", html(item), "\">", html(shortened(item)), "</code>");
+  const std::string adjusted = written_adjustment(study, variant);
+  if (!adjusted.empty()) text += str("<small>matched: ", html(adjusted), "</small>");
+  if (variant.cannot) text += str("<small class=\"cannot\">cannot run: ", html(*variant.cannot), "</small>");
+  return text + "</th>";
+}
+
+std::string sortable_head(const std::string& title, const std::string& about) {
+  return str("<th scope=\"col\"", about.empty() ? "" : str(" title=\"", html(about), "\""), "><button type=\"button\">",
+             html(title), "</button></th>");
+}
+
+}  // namespace
+
+std::string results_table(const Study& study) {
+  const std::vector<Column> columns = columns_of(study);
+  std::string text =
+      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table of all variants\"><table "
+      "class=\"sortable\" id=\"variants\"><caption>All variants: mean over seeds ± standard deviation; the difference "
+      "to the base, its mark and p. A column's name sorts by it.</caption><thead><tr>" +
+      sortable_head("Variant", "");
+  for (const Column& column : columns) text += sortable_head(column.title, column.about);
+  text += "</tr></thead><tbody>\n";
+  for (const Variant& variant : study.variants) {
+    text += variant.name == study.base ? "<tr class=\"base-row\">" : "<tr>";
+    text += variant_cell(study, variant);
+    for (const Column& column : columns) {
+      text += cell(measure_of(variant, column.key), column.style, variant.runs.size());
+    }
+    text += "</tr>\n";
+  }
+  return text + "</tbody></table></div>\n";
+}
+
+std::string stretch_table(const Study& study) {
+  const Stretch& stretch = *study.stretch;
+  std::string text =
+      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Perplexity by "
+      "length\"><table><caption>Perplexity "
+      "by tokens in the context</caption><thead><tr><th scope=\"col\">Variant</th><th scope=\"col\">Reading</th>";
+  for (const double length : stretch.lengths) text += str("<th scope=\"col\">", written(length, Style::count), "</th>");
+  text += "</tr></thead><tbody>\n";
+  for (const StretchRow& row : stretch.rows) {
+    text += str("<tr><th scope=\"row\">", html(study.label_of(row.variant)),
+                row.cannot.empty() ? "" : str("<small class=\"cannot\">", html(row.cannot), "</small>"), "</th><td>",
+                html(row.reading), "</td>");
+    for (const Number& value : row.perplexity) {
+      text += value ? str("<td>", html(written(*value, Style::plain)), "</td>") : "<td class=\"none\">–</td>";
+    }
+    text += "</tr>\n";
+  }
+  return text + "</tbody></table></div>\n";
+}
+
+std::string passkey_table(const Study& study) {
+  std::string text =
+      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Passkeys found\"><table><caption>Share of "
+      "passkeys found</caption><thead><tr><th scope=\"col\">Variant</th><th scope=\"col\">Length</th><th "
+      "scope=\"col\">Depth: found</th></tr></thead><tbody>\n";
+  for (const PasskeyRow& row : study.stretch->passkey) {
+    text += str("<tr><th scope=\"row\">", html(study.label_of(row.variant)), "</th><td>",
+                written(row.length, Style::count), "</td><td>");
+    for (size_t i = 0; i < row.depths.size(); ++i) {
+      text += str(i == 0 ? "" : ", ", written(row.depths[i], Style::percent), ": ",
+                  row.accuracy[i] ? written(*row.accuracy[i], Style::percent) : "–");
+    }
+    text += "</td></tr>\n";
+  }
+  return text + "</tbody></table></div>\n";
+}
+
+}  // namespace lamina::lab::report

@@ -1,0 +1,218 @@
+// Reports from the made-up results of golden/lab. The page's own behaviour is tools/check-report's.
+#include "lamina/lab/report.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "lamina/base/files.h"
+#include "lamina/lab/report_data.h"
+#include "lamina/lab/report_escape.h"
+#include "lamina/lab/report_series.h"
+#include "lamina/lab/report_table.h"
+#include "support/error_of.h"
+#include "support/temporary_folder.h"
+
+namespace lamina::lab {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using testing::error_of;
+
+std::string sample() { return read_text(std::string(LAMINA_GOLDEN_DIR) + "/lab/sample_results.json"); }
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++found;
+  return found;
+}
+
+/// Between two texts; empty where they are not there.
+std::string between(const std::string& text, const std::string& begin, const std::string& end) {
+  const size_t from = text.find(begin);
+  if (from == std::string::npos) return "";
+  const size_t to = text.find(end, from + begin.size());
+  return to == std::string::npos ? "" : text.substr(from + begin.size(), to - from - begin.size());
+}
+
+TEST(Report, HoldsEverySectionOfTheStudy) {
+  const std::string page = report_html(sample(), "sample");
+  for (const char* id : {"findings", "results", "curves", "cost", "extrapolation", "passkey", "blocks", "repeat"}) {
+    EXPECT_EQ(count(page, str("<section id=\"", id, "\">")), 1U) << id;
+  }
+  EXPECT_EQ(count(page, "class=\"verdict "), 4U);
+  EXPECT_EQ(count(page, "<li class=\"noted\">"), 1U);
+  EXPECT_EQ(count(page, "<figure data-chart="), 4U);
+  EXPECT_EQ(count(between(page, "id=\"variants\"", "</table>"), "<tr"), 7U);
+  EXPECT_NE(page.find("p &lt; 0.001"), std::string::npos);
+  EXPECT_NE(page.find("cannot run: decoding with a cache"), std::string::npos);
+  EXPECT_NE(page.find("matched: d_ff 1536 → 1568 (+0.21 % parameters)"), std::string::npos);
+  EXPECT_NE(page.find("lamina compare positions.json --out positions"), std::string::npos);
+  EXPECT_NE(page.find("learned positions end at 256"), std::string::npos);
+}
+
+// The sample has a variant called </script><b>…, a switch with an <img onerror> and a description with </pre><script>.
+TEST(Report, TextsOfTheResultsStayTexts) {
+  const std::string page = report_html(sample(), "sample");
+  EXPECT_EQ(count(page, "<script"), report_is_interactive() ? 3U : 1U);
+  EXPECT_EQ(count(page, "<script"), count(page, "</script"));
+  EXPECT_EQ(page.find("<b>"), std::string::npos);
+  EXPECT_EQ(page.find("<img src=x"), std::string::npos);
+  EXPECT_EQ(count(page, "<pre"), count(page, "</pre>"));
+}
+
+// A drawing that would run a script is an image's bytes, which no browser runs.
+TEST(Report, DiagramsAreImages) {
+  Json json = Json::parse(sample());
+  json["variants"][0]["diagram_svg"] = "<svg xmlns=\"http://www.w3.org/2000/svg\"><script>alert(1)</script></svg>";
+  const std::string page = report_html(json.dump(), "sample");
+  EXPECT_EQ(page.find("alert(1)</script>"), std::string::npos);
+  EXPECT_NE(page.find(report::data_address("image/svg+xml", json["variants"][0]["diagram_svg"])), std::string::npos);
+}
+
+TEST(Report, LongPathsOfSwitchesAreShortened) {
+  const std::string page = report_html(
+      R"({"schema":1,"name":"n","metric":"loss","variants":[{"name":"a","switches":["layers[*].pattern[*].ffn.kind=moe"]}]})",
+      "x");
+  EXPECT_NE(page.find("<code title=\"layers[*].pattern[*].ffn.kind=moe\">…ffn.kind=moe</code>"), std::string::npos);
+}
+
+TEST(Report, WhatTheScriptReadsIsWhatTheResultsSay) {
+  const std::string text = report::script_json(report::chart_data(report::read_study(sample(), "sample")));
+  EXPECT_EQ(text.find('<'), std::string::npos);
+  const Json data = Json::parse(text);
+  EXPECT_EQ(data["labels"].size(), 7U);  // six variants and a stretched checkpoint
+  EXPECT_EQ(data["labels"][4], "</script><b>bold</b> & \"quotes\"");
+  EXPECT_EQ(data["validation"].size(), 5U);
+  EXPECT_EQ(data["validation"][3]["points"].size(), 10U);  // two of its three seeds go to the end
+  EXPECT_EQ(data["stretch"]["passkey"].size(), 75U);
+  EXPECT_TRUE(data["stretch"]["rows"][0]["perplexity"][1].is_null());
+}
+
+TEST(Report, MarkdownTableHasARowForEachVariantAndNoHtmlOfTheirs) {
+  const std::string text = report_markdown(sample(), "sample");
+  const std::string table = between(text, "## Results", "## Loss curves");
+  EXPECT_EQ(count(table, "\n| "), 7U);
+  EXPECT_NE(table.find("| RoPE<br>matched: d\\_ff"), std::string::npos);
+  EXPECT_EQ(text.find("<b>"), std::string::npos);
+  EXPECT_NE(text.find("![Passkey retrieval](passkey.svg)"), std::string::npos);
+  // Every row has as many cells as the head.
+  std::vector<size_t> bars;
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("|")) bars.push_back(count(line, "|") - count(line, "\\|"));
+  }
+  for (const size_t each : bars) EXPECT_EQ(each, bars.front());
+}
+
+TEST(Report, CsvKeepsEveryDigitAndQuotes) {
+  const std::string text = report_csv(sample(), "sample");
+  const Json variant = Json::parse(sample())["variants"][1];
+  std::istringstream lines(text);
+  std::string head;
+  std::getline(lines, head);
+  EXPECT_TRUE(head.starts_with("variant,label,base,seeds,switches,cannot,best_loss,best_loss_spread,"));
+  EXPECT_NE(
+      text.find(str("\r\nrope,RoPE,no,3,position.kind=rope,,", variant["summary"]["best_loss"]["mean"].dump(), ",")),
+      std::string::npos);
+  EXPECT_NE(text.find("\"</script><b>bold</b> & \"\"quotes\"\"\""), std::string::npos);
+  EXPECT_EQ(count(runs_csv(sample(), "sample"), "\r\n"), 1U + 5 * 3);
+}
+
+// Mean ± standard deviation by hand, over the runs that have the number.
+TEST(Report, BandsAreMeanAndSpreadOfTheSeedsThatHaveIt) {
+  const char* text = R"({"schema":1,"name":"n","metric":"loss","variants":[{"name":"a","runs":[
+    {"seed":1,"evaluations":{"step":[10,20],"loss":[2.0,1.0]}},
+    {"seed":2,"evaluations":{"step":[10,20],"loss":[4.0,null]}}]},{"name":"b","runs":[]}]})";
+  const report::Study study = report::read_study(text, "x");
+  const std::vector<report::Band> bands = report::bands_of(study, report::Losses::validation);
+  ASSERT_EQ(bands.size(), 1U);
+  ASSERT_EQ(bands[0].points.size(), 2U);
+  EXPECT_DOUBLE_EQ(bands[0].points[0].mean, 3);
+  EXPECT_DOUBLE_EQ(bands[0].points[0].high, 3 + std::sqrt(2.0));
+  EXPECT_DOUBLE_EQ(bands[0].points[1].mean, 1);
+  EXPECT_DOUBLE_EQ(bands[0].points[1].low, 1);
+}
+
+TEST(Report, LongCurvesKeepTheirEnd) {
+  Json run = {{"seed", 1}};
+  for (int i = 1; i <= 1001; ++i) {
+    run["curve"]["step"].push_back(i);
+    run["curve"]["loss"].push_back(i);
+  }
+  const Json json = {
+      {"schema", 1}, {"name", "n"}, {"metric", "loss"}, {"variants", {{{"name", "a"}, {"runs", Json::array({run})}}}}};
+  const std::vector<report::Band> bands =
+      report::bands_of(report::read_study(json.dump(), "x"), report::Losses::training);
+  EXPECT_LE(bands[0].points.size(), 400U);
+  EXPECT_EQ(bands[0].points.back().x, 1001);
+  EXPECT_DOUBLE_EQ(bands[0].points.back().mean, 1000);  // of 999, 1000 and 1001
+  EXPECT_DOUBLE_EQ(bands[0].points.front().mean, 1.5);  // the rest, 1 and 2
+}
+
+TEST(Report, AStudyOfNothingIsStillAPage) {
+  const std::string page = report_html(R"({"schema":1,"name":"empty","metric":"accuracy","variants":[]})", "x");
+  EXPECT_NE(page.find("accuracy, higher is better"), std::string::npos);
+  EXPECT_EQ(count(page, "<figure"), 0U);
+}
+
+TEST(Report, AnIncompleteStudySaysSo) {
+  const std::string text = R"({"schema":1,"name":"n","metric":"loss","complete":false,"variants":[]})";
+  EXPECT_NE(report_html(text, "x").find("not complete"), std::string::npos);
+  EXPECT_NE(report_markdown(text, "x").find("not complete"), std::string::npos);
+}
+
+TEST(Report, WrongFilesAreNamedWithTheirPlace) {
+  const auto error = [](const std::string& text) { return error_of([&] { report_html(text, "r.json"); }); };
+  EXPECT_NE(error("{").find("r.json is not JSON"), std::string::npos);
+  EXPECT_NE(error("[]").find("expected an object"), std::string::npos);
+  EXPECT_NE(error("{}").find("r.json has no schema"), std::string::npos) << error("{}");
+  EXPECT_NE(error(R"({"schema":2})").find("schema is 2; expected 1"), std::string::npos);
+  const std::string begin = R"({"schema":1,"name":"n","metric":"loss","variants":[{"name":"a","runs":[{"seed":1,)";
+  EXPECT_NE(error(begin + R"("curve":{"step":[1,2],"loss":[1]}}]}]})").find("variants[0].runs[0].curve.loss"),
+            std::string::npos);
+  EXPECT_NE(error(begin + R"("curve":{"step":["x"],"loss":[1]}}]}]})").find("step[0] is \"x\"; expected a number"),
+            std::string::npos);
+  EXPECT_NE(error(R"({"schema":1,"name":"n","metric":"loss","variants":[{"name":"a"},{"name":"a"}]})")
+                .find("two variants are named a"),
+            std::string::npos);
+}
+
+TEST(Report, WritesAllFilesIntoAFolderItMakes) {
+  const testing::TemporaryFolder folder;
+  const std::vector<std::string> paths = write_report(sample(), "sample", folder / "a/b");
+  EXPECT_EQ(paths.size(), 8U);
+  for (const std::string& path : paths) EXPECT_FALSE(read_text(path).empty()) << path;
+  EXPECT_TRUE(paths.front().ends_with("report.html"));
+}
+
+TEST(ReportTable, NumbersAsPeopleReadThem) {
+  using report::Style;
+  EXPECT_EQ(report::written(1.48621, Style::loss), "1.4862");
+  EXPECT_EQ(report::written(0.9834, Style::percent), "98.3 %");
+  EXPECT_EQ(report::written(10770000, Style::count), "10,770,000");
+  EXPECT_EQ(report::written(412000000, Style::bytes), "412 MB");
+  EXPECT_EQ(report::written(21000000, Style::work), "21 M");
+  EXPECT_EQ(report::written(130, Style::seconds), "2.2 min");
+  EXPECT_EQ(report::written_difference(-0.031, Style::loss), "−0.0310");
+  EXPECT_EQ(report::written_difference(0.0021, Style::loss), "+0.0021");
+  EXPECT_EQ(report::written_difference(-0.00002, Style::loss), "0.0000");
+  EXPECT_EQ(report::written_p(0.0002), "p < 0.001");
+  EXPECT_EQ(report::written_p(0.0213), "p = 0.021");
+}
+
+TEST(ReportEscape, EveryPlaceHasItsOwn) {
+  EXPECT_EQ(report::html("<a href=\"x\">'&'\x01"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39; ");
+  EXPECT_EQ(report::script_json("\"</script>\""), "\"\\u003c/script\\u003e\"");
+  EXPECT_EQ(report::markdown("a|b_c<br>"), "a\\|b\\_c\\<br\\>");
+  EXPECT_EQ(report::csv("a,\"b\""), "\"a,\"\"b\"\"\"");
+  EXPECT_EQ(report::csv("plain"), "plain");
+  // RFC 4648, section 10
+  EXPECT_EQ(report::data_address("t", "f"), "data:t;base64,Zg==");
+  EXPECT_EQ(report::data_address("t", "fo"), "data:t;base64,Zm8=");
+  EXPECT_EQ(report::data_address("t", "foobar"), "data:t;base64,Zm9vYmFy");
+}
+
+}  // namespace
+}  // namespace lamina::lab

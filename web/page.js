@@ -1,0 +1,41 @@
+// What every report has, with or without interactive charts: sorting tables, and the switch between light and dark.
+(() => {
+  "use strict";
+
+  // Rows without a number stay at the end, whichever way the column is sorted.
+  const sortBy = (table, column, ascending) => {
+    const body = table.tBodies[0];
+    const valueOf = (row) => row.cells[column].dataset.value;
+    const compare = (a, b) => {
+      const x = valueOf(a), y = valueOf(b);
+      if (x === undefined || y === undefined) return (x === undefined) - (y === undefined);
+      const order = column === 0 ? x.localeCompare(y) : Number(x) - Number(y);
+      return ascending ? order : -order;
+    };
+    body.append(...Array.from(body.rows).sort(compare));
+  };
+
+  for (const table of document.querySelectorAll("table.sortable")) {
+    const heads = Array.from(table.tHead.rows[0].cells);
+    heads.forEach((head, column) => {
+      head.querySelector("button").addEventListener("click", () => {
+        const ascending = head.getAttribute("aria-sort") !== "ascending";
+        for (const other of heads) other.removeAttribute("aria-sort");
+        head.setAttribute("aria-sort", ascending ? "ascending" : "descending");
+        sortBy(table, column, ascending);
+      });
+    });
+  }
+
+  // Storage may be forbidden for files: then the choice lasts as long as the page.
+  const remembered = () => { try { return localStorage.getItem("lamina-theme"); } catch { return null; } };
+  const remember = (theme) => { try { localStorage.setItem("lamina-theme", theme); } catch { /* see above */ } };
+  const root = document.documentElement;
+  const theme = remembered();
+  if (theme === "light" || theme === "dark") root.dataset.theme = theme;
+  document.getElementById("theme").addEventListener("click", () => {
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+    remember(root.dataset.theme);
+  });
+})();
