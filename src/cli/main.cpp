@@ -9,6 +9,7 @@ int main(int argc, char** argv) {
   program.require_subcommand(1);
   lamina::cli::add_bench(program);
   lamina::cli::add_check(program);
+  lamina::cli::add_compare(program);
   lamina::cli::add_convert(program);
   lamina::cli::add_data(program);
   lamina::cli::add_eval(program);

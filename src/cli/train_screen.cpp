@@ -1,13 +1,11 @@
 #include "lamina/cli/train_screen.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <cmath>
 #include <cstdio>
 #include <utility>
 
 #include "lamina/arch/plan.h"
+#include "lamina/cli/terminal.h"
 
 namespace lamina::cli {
 namespace {
@@ -20,20 +18,6 @@ std::string format(const char* pattern, Args... args) {
   char buffer[256];
   std::snprintf(buffer, sizeof buffer, pattern, args...);
   return buffer;
-}
-
-/// 45 s, 3:20, 2:05:00.
-std::string duration(double seconds) {
-  const auto whole = static_cast<long long>(std::lround(std::max(0.0, seconds)));
-  if (whole < 60) return format("%lld s", whole);
-  if (whole < 3600) return format("%lld:%02lld", whole / 60, whole % 60);
-  return format("%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
-}
-
-size_t terminal_width() {
-  winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20) return 100;
-  return size.ws_col;
 }
 
 }  // namespace
