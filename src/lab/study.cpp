@@ -320,6 +320,11 @@ std::vector<Variant> variants_of(const Study& study) {
   return all;
 }
 
-std::string study_markdown() { return arch::fields_markdown(arch::describe<Study>()); }
+std::string study_markdown() {
+  arch::SchemaNode whole = arch::describe<Study>();
+  // A recipe's keys stand in docs/training.md.
+  std::erase_if(whole.options[0].fields, [](const arch::SchemaField& field) { return field.key == "recipe"; });
+  return arch::fields_markdown(whole);
+}
 
 }  // namespace lamina::lab

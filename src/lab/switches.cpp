@@ -14,9 +14,11 @@ namespace {
 /// A block's own norm gives way to the model's.
 constexpr const char* kOwnNorms = "layers[*].pattern[*].norm=null";
 
-// Unsetting d_ff gives each kind of feed-forward its usual width, which keeps the parameters about equal.
-#define LAMINA_FFN(KIND, CHOICE) \
-  { "layers[*].pattern[*].ffn.kind=" KIND, "layers[*].pattern[*].ffn.d_ff=null", "layers[*].pattern[*].ffn." CHOICE }
+/// Unsetting d_ff gives each kind of feed-forward its usual width, which keeps the parameters about equal.
+std::vector<std::string> ffn(const char* kind, const char* choice) {
+  const std::string path = "layers[*].pattern[*].ffn.";
+  return {path + "kind=" + kind, path + "d_ff=null", path + choice};
+}
 
 const std::vector<Switch>& table() {
   static const std::vector<Switch> switches = {
@@ -36,15 +38,15 @@ const std::vector<Switch>& table() {
       {"position", "alibi", "ALiBi", {"position.kind=alibi"}},
       {"position", "t5", "T5 bias", {"position.kind=t5"}},
       {"position", "nope", "no positions", {"position.kind=none"}},
-      {"ffn", "relu", "ReLU", LAMINA_FFN("plain", "activation=relu")},
-      {"ffn", "gelu", "GELU", LAMINA_FFN("plain", "activation=gelu")},
-      {"ffn", "silu", "SiLU", LAMINA_FFN("plain", "activation=silu")},
-      {"ffn", "relu2", "squared ReLU", LAMINA_FFN("plain", "activation=relu2")},
-      {"ffn", "glu", "GLU", LAMINA_FFN("gated", "gate=glu")},
-      {"ffn", "reglu", "ReGLU", LAMINA_FFN("gated", "gate=reglu")},
-      {"ffn", "geglu", "GeGLU", LAMINA_FFN("gated", "gate=geglu")},
-      {"ffn", "swiglu", "SwiGLU", LAMINA_FFN("gated", "gate=swiglu")},
-      {"ffn", "liglu", "LiGLU (bilinear)", LAMINA_FFN("gated", "gate=liglu")},
+      {"ffn", "relu", "ReLU", ffn("plain", "activation=relu")},
+      {"ffn", "gelu", "GELU", ffn("plain", "activation=gelu")},
+      {"ffn", "silu", "SiLU", ffn("plain", "activation=silu")},
+      {"ffn", "relu2", "squared ReLU", ffn("plain", "activation=relu2")},
+      {"ffn", "glu", "GLU", ffn("gated", "gate=glu")},
+      {"ffn", "reglu", "ReGLU", ffn("gated", "gate=reglu")},
+      {"ffn", "geglu", "GeGLU", ffn("gated", "gate=geglu")},
+      {"ffn", "swiglu", "SwiGLU", ffn("gated", "gate=swiglu")},
+      {"ffn", "liglu", "LiGLU (bilinear)", ffn("gated", "gate=liglu")},
       {"attention", "mha", "multi-head", {"layers[*].pattern[*].mixer.n_kv_heads={n_heads/1}"}},
       {"attention", "gqa", "grouped queries, 2 to a key", {"layers[*].pattern[*].mixer.n_kv_heads={n_heads/2}"}},
       {"attention", "mqa", "multi-query", {"layers[*].pattern[*].mixer.n_kv_heads=1"}},
@@ -74,7 +76,6 @@ const std::vector<Switch>& table() {
   };
   return switches;
 }
-#undef LAMINA_FFN
 
 /// Sizes that placeholders name, of the base's first block that has them.
 int64_t size_of(const arch::ArchSpec& base, const std::string& name) {
@@ -126,7 +127,7 @@ std::string filled(std::string edit, const arch::ArchSpec& base) {
 
 Variant variant_of(const Switch& choice, const arch::ArchSpec& base) {
   Variant variant{.name = choice.name, .label = choice.label, .set = {}, .recipe = {}, .architecture = {}};
-  for (const char* edit : choice.set) variant.set.push_back(filled(edit, base));
+  for (const std::string& edit : choice.set) variant.set.push_back(filled(edit, base));
   return variant;
 }
 

@@ -14,7 +14,7 @@ struct Switch {
   const char* label;
   /// "path=value" each. {context/4} and the like stand for a size of the base divided by a number: context, d_model,
   /// d_ff, n_heads.
-  std::vector<const char*> set;
+  std::vector<std::string> set;
 };
 const std::vector<Switch>& switches();
 

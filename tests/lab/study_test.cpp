@@ -9,6 +9,7 @@
 #include "lamina/arch/edit.h"
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
+#include "lamina/base/files.h"
 #include "lamina/lab/matching.h"
 #include "lamina/lab/plan.h"
 #include "lamina/lab/search.h"
@@ -112,6 +113,12 @@ TEST(StudyTest, ShippedStudiesCanBeRead) {
           << file.name << ": " << variant.name;
     }
   }
+}
+
+TEST(StudyTest, TheDocumentationListsEveryKey) {
+  const std::string docs = read_text(std::string(LAMINA_SOURCE_DIR) + "/docs/lab.md");
+  EXPECT_NE(docs.find(study_markdown()), std::string::npos)
+      << "put what `lamina compare --fields` prints at the end of docs/lab.md";
 }
 
 TEST(SwitchesTest, EachBuildsAndChangesSomething) {
