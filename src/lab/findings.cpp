@@ -14,6 +14,10 @@ std::string number(const char* pattern, double value) {
   return buffer;
 }
 
+/// Four decimals, unless nothing would be left.
+std::string loss_text(double value) { return number(value < 5e-5 ? "%.1e" : "%.4f", value); }
+std::string signed_loss(double value) { return (value < 0 ? "−" : "+") + loss_text(std::abs(value)); }
+
 std::string p_text(double p) { return p < 0.001 ? "p < 0.001" : number("p = %.3f", p); }
 std::string seeds_text(size_t seeds) { return str(seeds, seeds == 1 ? " seed" : " seeds"); }
 
@@ -36,13 +40,14 @@ std::string sentence(const VariantResult& variant, const VariantResult& other, c
   const double difference = *summary.difference;
   std::string text = words;
   text += difference == 0 ? "equal to " + other.variant.label + "'s"
-                          : number("%.4f ", std::abs(difference)) + (difference < 0 ? "lower" : "higher") + " than " +
+                          : loss_text(std::abs(difference)) + " " + (difference < 0 ? "lower" : "higher") + " than " +
                                 other.variant.label + "'s";
   if (!summary.p) return text + " (" + seeds_text(pairs) + ": cannot tell whether that is chance).";
   text += ": " + summary.mark + " (" + p_text(*summary.p) + (corrected ? " after Holm's correction, " : ", ") +
           seeds_text(pairs);
   if (summary.mark != "better" && summary.mark != "worse" && summary.reach.value_or(0) > 0) {
-    text += "; a difference of " + number("%.4f", *summary.reach) + " would have shown";
+    text += str("; 95 % of it alone: ", signed_loss(difference - *summary.reach), " to ",
+                signed_loss(difference + *summary.reach));
   }
   return text + ").";
 }
