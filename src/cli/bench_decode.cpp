@@ -12,8 +12,8 @@
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/seconds_of.h"
+#include "lamina/infer/decode_speed.h"
 #include "lamina/infer/load.h"
-#include "lamina/infer/sampler.h"
 
 namespace lamina::cli {
 namespace {
@@ -112,33 +112,6 @@ double measure_prefill(nn::Model& model, const DecodeArguments& arguments) {
   return static_cast<double>(arguments.batch * arguments.prefill) / best;
 }
 
-/// Greedy decoding from a single token on; the time of the best of some runs.
-void measure_decode(nn::Model& model, const DecodeArguments& arguments, DecodeReport& report) {
-  const Device& device = model.device();
-  const auto vocab = static_cast<size_t>(model.spec().vocab_size);
-  infer::Sampler sampler({.temperature = 0});
-  double best = 1e30;
-  for (int round = 0; round <= arguments.repeats; ++round) {
-    nn::ModelCache cache = model.make_cache(arguments.batch, arguments.tokens);
-    std::vector<int64_t> ids(static_cast<size_t>(arguments.batch), 1);
-    device.reset_work();
-    const double seconds = seconds_of([&] {
-      for (int64_t step = 0; step < arguments.tokens; ++step) {
-        const std::vector<float> logits = model
-                                              .cached_logits(Tensor::from(ids, {arguments.batch, 1}, device), cache,
-                                                             {.counts = {}, .last_only = true})
-                                              .to_vector<float>();
-        const std::span<const float> all(logits);
-        for (size_t row = 0; row < ids.size(); ++row) ids[row] = sampler.next(all.subspan(row * vocab, vocab));
-      }
-    });
-    report.bytes = static_cast<double>(device.work().bytes) / static_cast<double>(arguments.tokens);
-    if (round > 0) best = std::min(best, seconds);
-  }
-  report.decode_seconds = best / static_cast<double>(arguments.tokens);
-  report.decode = static_cast<double>(arguments.batch) / report.decode_seconds;
-}
-
 void print(const DecodeArguments& arguments, const DecodeReport& report) {
   std::printf("%s: %s parameters, weights %s, batch %lld, %s\n", arguments.model.c_str(),
               arch::with_commas(report.parameters).c_str(), arguments.weights.c_str(),
@@ -180,7 +153,10 @@ void run(const DecodeArguments& arguments) {
   report.load = seconds_of([&] { model = load(arguments, device); });
   report.parameters = arch::count_parameters(model->spec()).total;
   if (arguments.prefill > 0) report.prefill = measure_prefill(*model, arguments);
-  measure_decode(*model, arguments, report);
+  const infer::DecodeSpeed speed = infer::measure_decode(*model, arguments.batch, arguments.tokens, arguments.repeats);
+  report.decode = speed.tokens_per_second;
+  report.decode_seconds = speed.seconds_per_step;
+  report.bytes = speed.bytes_per_step;
   report.bandwidth = read_bandwidth(device, static_cast<int64_t>(report.bytes));
   report.memory_bandwidth = read_bandwidth(device, int64_t{256} << 20);
   arguments.json ? print_json(arguments, report) : print(arguments, report);

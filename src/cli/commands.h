@@ -8,6 +8,7 @@ namespace lamina::cli {
 void add_advise(CLI::App& program);
 void add_bench(CLI::App& program);
 void add_check(CLI::App& program);
+void add_compare(CLI::App& program);
 void add_convert(CLI::App& program);
 void add_data(CLI::App& program);
 void add_eval(CLI::App& program);

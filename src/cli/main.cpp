@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
   lamina::cli::add_advise(program);
   lamina::cli::add_bench(program);
   lamina::cli::add_check(program);
+  lamina::cli::add_compare(program);
   lamina::cli::add_convert(program);
   lamina::cli::add_data(program);
   lamina::cli::add_eval(program);

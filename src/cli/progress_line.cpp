@@ -1,6 +1,5 @@
 #include "lamina/cli/progress_line.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "lamina/arch/plan.h"
 #include "lamina/base/error.h"
+#include "lamina/cli/terminal.h"
 
 namespace lamina::cli {
 namespace {
@@ -81,25 +81,6 @@ class ProgressLine {
 };
 
 }  // namespace
-
-std::string duration(double seconds) {
-  const auto whole = static_cast<long long>(std::lround(std::max(0.0, seconds)));
-  char text[64];
-  if (whole < 60) {
-    std::snprintf(text, sizeof text, "%lld s", whole);
-  } else if (whole < 3600) {
-    std::snprintf(text, sizeof text, "%lld:%02lld", whole / 60, whole % 60);
-  } else {
-    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
-  }
-  return text;
-}
-
-size_t terminal_width(int descriptor) {
-  winsize size{};
-  if (::ioctl(descriptor, TIOCGWINSZ, &size) != 0 || size.ws_col < 20) return 100;
-  return size.ws_col;
-}
 
 std::string count_of_tokens(double value) { return arch::with_commas(std::llround(value)) + " tokens"; }
 

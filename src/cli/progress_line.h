@@ -7,11 +7,6 @@
 
 namespace lamina::cli {
 
-/// 45 s, 3:20, 2:05:00.
-std::string duration(double seconds);
-/// Columns of the terminal behind a descriptor, 100 where there is none.
-size_t terminal_width(int descriptor);
-
 /// How an amount of work is written, such as arch::short_bytes.
 using Amount = std::string (*)(double value);
 std::string count_of_tokens(double value);

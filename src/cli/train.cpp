@@ -1,7 +1,5 @@
 #include <unistd.h>
 
-#include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <memory>
 
@@ -11,6 +9,7 @@
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/product_peak.h"
 #include "lamina/cli/progress_line.h"
+#include "lamina/cli/stop_signal.h"
 #include "lamina/cli/train_screen.h"
 #include "lamina/train/memory.h"
 #include "lamina/train/run_data.h"
@@ -34,29 +33,6 @@ struct TrainArguments {
   bool any_memory = false;
   DeviceChoice device;
 };
-
-// A signal reaches no object: the handler's flag is the program's.
-std::atomic<bool> stop_asked{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-/// The first asks for a stop behind this update; a second ends the process here and now.
-extern "C" void on_signal(int number) {
-  if (stop_asked.exchange(true)) ::_exit(128 + number);
-  const char message[] = "\nstopping after this update; once more stops at once\n";
-  if (::write(STDERR_FILENO, message, sizeof message - 1) < 0) return;
-}
-
-void catch_signals() {
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
-  ::sigemptyset(&action.sa_mask);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction before {};
-    ::sigaction(number, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) ::sigaction(number, &action, nullptr);  // nohup means it
-  }
-}
 
 void list_recipes() {
   for (const train::RecipeFile& file : train::recipe_files()) {
@@ -139,13 +115,13 @@ void run(const TrainArguments& arguments) {
   const double peak = product_peak(device, narrow ? DType::bf16 : DType::f32, on_gpu ? 4096 : 1024);
   print_start(folder, trainer);
   TrainScreen screen(trainer, peak, ::isatty(STDOUT_FILENO) != 0);
-  catch_signals();
+  catch_stop_signals("\nstopping after this update; once more stops at once\n");
   try {
     const train::Outcome outcome =
         trainer.run({.on_update = [&](const train::UpdateReport& report) { screen.update(report); },
                      .on_evaluation = [&](const train::EvaluationReport& report) { screen.evaluation(report); },
                      .on_save = {},
-                     .stop = [] { return stop_asked.load(); }});
+                     .stop = stop_asked});
     screen.summary(trainer.time_spent());
     finish(folder, trainer, outcome);
   } catch (const train::NotFinite& error) {

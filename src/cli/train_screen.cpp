@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "lamina/arch/plan.h"
-#include "lamina/cli/progress_line.h"
+#include "lamina/cli/terminal.h"
 
 namespace lamina::cli {
 namespace {

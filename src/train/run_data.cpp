@@ -116,6 +116,22 @@ RunData open_run_data(const std::string& run_folder, const Recipe& recipe) {
   return data;
 }
 
+Recipe with_token_files(Recipe recipe, const std::string& folder, const data::PrepareWatch& watch) {
+  settle_names(recipe);
+  if (is_token_file(recipe.data.train)) return recipe;
+  const fs::path place = fs::absolute(folder).lexically_normal();
+  if (!fs::exists(place)) {
+    clear_leftovers(place.string());
+    NewFolder made(place.string(), /*replace=*/false);
+    from_text(recipe, made.path("data"), watch);
+    made.publish();
+  }
+  const fs::path files = place / "data";
+  recipe.data.train = (files / kTrain).string();
+  recipe.data.validation = fs::exists(files / kValidation) ? (files / kValidation).string() : "";
+  return recipe;
+}
+
 void start_run(const std::string& folder, const Recipe& recipe, const StartOptions& options) {
   check_target(folder, options.force);
   Recipe settled = recipe;

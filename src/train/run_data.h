@@ -17,6 +17,10 @@ struct RunData {
 /// The token files of a run: those made for it, in its folder, or those its recipe names.
 RunData open_run_data(const std::string& run_folder, const Recipe& recipe);
 
+/// The recipe with its data as token files under absolute names. A text is turned into them below `folder`, unless that
+/// is there already; tokenizer.json lies beside them.
+Recipe with_token_files(Recipe recipe, const std::string& folder, const data::PrepareWatch& watch = {});
+
 struct StartOptions {
   bool force = false;  ///< a run that is there is replaced; what is no run never is
   /// Sees the resolved recipe before the folder appears and may throw.

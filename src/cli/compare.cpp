@@ -1,0 +1,224 @@
+#include "lamina/lab/compare.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "lamina/cli/commands.h"
+#include "lamina/cli/compare_screen.h"
+#include "lamina/cli/stop_signal.h"
+#include "lamina/cli/terminal.h"
+#include "lamina/lab/switches.h"
+
+namespace lamina::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct CompareArguments {
+  std::vector<std::string> what;
+  std::string mode;
+  std::vector<std::string> switches;
+  std::vector<std::string> variants;
+  std::string data;
+  int64_t steps = 0;
+  std::vector<int64_t> seeds;
+  std::vector<std::string> overrides;
+  std::string matching;
+  double target = 0;
+  std::vector<double> learning_rates;
+  bool no_decode = false;
+  bool keep_weights = false;
+  int64_t jobs = -1;
+  int64_t threads = -1;
+  std::string out;
+  bool list = false;
+  bool show = false;
+  bool fields = false;
+  std::string command;
+};
+
+/// "name: path=value; path=value".
+Json variant_of(const std::string& text) {
+  const size_t colon = text.find(':');
+  LAMINA_CHECK(colon != std::string::npos && colon > 0, "--variant \"", text,
+               "\": expected \"name: path=value; path=value\"");
+  Json set = Json::array();
+  for (size_t at = colon + 1; at < text.size();) {
+    const size_t end = std::min(text.find(';', at), text.size());
+    const size_t first = text.find_first_not_of(' ', at);
+    if (first < end) set.push_back(text.substr(first, text.find_last_not_of(' ', end - 1) - first + 1));
+    at = end + 1;
+  }
+  return {{"name", text.substr(0, colon)}, {"set", set}};
+}
+
+/// A study from architectures and flags alone.
+Json study_of_flags(const CompareArguments& arguments) {
+  const std::string mode = !arguments.mode.empty()                                    ? arguments.mode
+                           : arguments.what.size() > 1 || !arguments.variants.empty() ? "versus"
+                                                                                      : "ablate";
+  LAMINA_CHECK(mode == "versus" || arguments.what.size() == 1, "--mode ", mode,
+               " has one base; the architectures given are ", arguments.what.size());
+  Json study{{"name", mode}, {"mode", mode}, {"base", arguments.what[0]}};
+  Json variants = Json::array();
+  for (size_t i = 1; i < arguments.what.size(); ++i) variants.push_back(arguments.what[i]);
+  if (mode == "search") {
+    const std::vector<std::string> space = arguments.switches.empty() ? lab::switch_groups() : arguments.switches;
+    study["search"] = {{"space", space}};
+  } else {
+    for (const std::string& name : arguments.switches) variants.push_back(name);
+  }
+  for (const std::string& text : arguments.variants) variants.push_back(variant_of(text));
+  study["variants"] = variants;
+  study["name"] = mode == "versus" && arguments.what.size() > 1 ? "versus" : mode + "-" + arguments.what[0];
+  return study;
+}
+
+lab::Study load(const CompareArguments& arguments) {
+  LAMINA_CHECK(
+      !arguments.what.empty(),
+      "what is to be compared? Name a study (`lamina compare --list`, a file, a study's folder), or architectures: "
+      "lamina compare gpt2-10m llama-10m");
+  std::vector<std::string> changes;
+  if (!arguments.data.empty()) changes.push_back("data.train=" + arguments.data);
+  if (arguments.steps > 0) changes.push_back(str("steps=", arguments.steps));
+  changes.insert(changes.end(), arguments.overrides.begin(), arguments.overrides.end());
+  const bool named = arguments.what.size() == 1 && lab::names_study(arguments.what[0]);
+  LAMINA_CHECK(!named || (arguments.mode.empty() && arguments.switches.empty() && arguments.variants.empty()),
+               arguments.what[0], " is a study: it says its mode and variants itself; change its file instead");
+  lab::Study study = named ? lab::load_study(arguments.what[0], changes)
+                           : lab::read_study(study_of_flags(arguments).dump(), "the study", changes);
+  return study;
+}
+
+/// What flags change of a study, whoever wrote it.
+lab::Study changed(lab::Study study, const CompareArguments& arguments) {
+  if (arguments.seeds.size() == 1 && arguments.seeds[0] > 0 && arguments.seeds[0] <= 1000) {
+    study.seeds.clear();
+    for (int64_t seed = 1; seed <= arguments.seeds[0]; ++seed) study.seeds.push_back(seed);
+  } else if (!arguments.seeds.empty()) {
+    study.seeds = arguments.seeds;
+  }
+  if (!arguments.matching.empty()) {
+    study.matching = arguments.matching == "parameters" ? lab::Matching::parameters
+                     : arguments.matching == "compute"  ? lab::Matching::compute
+                                                        : lab::Matching::none;
+  }
+  if (arguments.target > 0) study.target = arguments.target;
+  if (!arguments.learning_rates.empty()) study.learning_rates = arguments.learning_rates;
+  if (arguments.no_decode) study.decode = false;
+  if (arguments.keep_weights) study.keep_weights = true;
+  if (arguments.jobs >= 0) study.jobs = arguments.jobs;
+  if (arguments.threads >= 0) study.threads = arguments.threads;
+  // Written and read again: every rule is checked on what will run.
+  return lab::read_study(lab::write_study(study), study.name);
+}
+
+void list() {
+  std::printf("studies\n");
+  for (const lab::StudyFile& file : lab::study_files()) {
+    const std::string name(file.name);
+    std::printf("  %-18s %s\n", name.c_str(), lab::load_study(name).question.c_str());
+  }
+  std::string group;
+  std::printf("\nswitches, by group\n");
+  for (const lab::Switch& choice : lab::switches()) {
+    if (group != choice.group) std::printf("  %s\n", choice.group);
+    group = choice.group;
+    std::printf("    %-16s %s\n", choice.name, choice.label);
+  }
+}
+
+void run(const CompareArguments& arguments) {
+  if (arguments.list) return list();
+  if (arguments.fields) return static_cast<void>(std::fputs(lab::study_markdown().c_str(), stdout));
+  const lab::Study study = changed(load(arguments), arguments);
+  if (arguments.show) return static_cast<void>(std::fputs(lab::write_study(study).c_str(), stdout));
+  // A study's folder, given again, is gone on with.
+  const bool folder = arguments.what.size() == 1 && ::access((arguments.what[0] + "/study.json").c_str(), F_OK) == 0;
+  const std::string out = !arguments.out.empty() ? arguments.out : folder ? arguments.what[0] : "studies/" + study.name;
+  CompareScreen screen(::isatty(STDOUT_FILENO) != 0);
+  catch_stop_signals("\nstopping: every run under way writes a checkpoint; once more stops at once\n");
+  const lab::Results results =
+      lab::run_study(study, {.folder = out,
+                             .command = arguments.command,
+                             .watcher = {.on_progress = [&](const lab::StudyProgress& p) { screen.progress(p); },
+                                         .on_run = [&](const lab::RunReport& report) { screen.run(report); },
+                                         .on_stage = [&](const std::string& what) { screen.stage(what); },
+                                         .stop = stop_asked},
+                             .preparing = {}});
+  screen.clear();
+  std::printf("\n%s\n", lab::results_table(results).c_str());
+  if (results.complete) {
+    std::printf("%s; the results are %s/results.json\n", duration(results.seconds).c_str(), out.c_str());
+  } else {
+    std::printf("stopped, everything is kept; the results so far are %s/results.json; go on with: lamina compare %s\n",
+                out.c_str(), out.c_str());
+  }
+}
+
+/// The command line again, for the results, words quoted where a shell wants it.
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string text;
+  for (std::string word; std::getline(file, word, '\0');) {
+    if (text.empty()) {
+      text = "lamina";
+      continue;
+    }
+    const bool plain = !word.empty() && word.find_first_of(" ;'\"$*?[]{}()<>|&\\`!#~") == std::string::npos;
+    text += plain ? " " + word : " '" + word + "'";
+  }
+  return text;
+}
+
+}  // namespace
+
+void add_compare(CLI::App& program) {
+  auto arguments = std::make_shared<CompareArguments>();
+  CLI::App* command = program.add_subcommand(
+      "compare", "Which choice helps? Trains architectures over seeds and says what is better, and how sure that is");
+  command->add_option("what", arguments->what,
+                      "A study (--list, a .json file, results, or a study's folder to go on with), or architectures, "
+                      "which are compared with the first");
+  command->add_option("--mode", arguments->mode,
+                      "versus, ablate, ladder or search (default: versus for several architectures, ablate for one)");
+  command->add_option("--switch", arguments->switches, "A switch or a group of them (--list) to change in the base")
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_option("--variant", arguments->variants, "The base with changes: \"name: path=value; path=value\"")
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_option("--data", arguments->data,
+                      "What to learn from: short for --set data.train=FILE (default: a synthetic play)");
+  command->add_option("--steps", arguments->steps, "Updates of every run: short for --set steps=N");
+  command->add_option("--seeds", arguments->seeds, "How many seeds, or a list of them: 3 or 1,2,7")->delimiter(',');
+  command->add_option("--set", arguments->overrides, "Change a value of the recipe: path=value, as in lamina train")
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_option("--match", arguments->matching, "none, parameters or compute: adjust widths to the base's size")
+      ->check(CLI::IsMember({"none", "parameters", "compute"}));
+  command->add_option("--target", arguments->target, "Loss for steps and seconds to target");
+  command
+      ->add_option("--learning-rates", arguments->learning_rates,
+                   "A short sweep for the highest stable rate: 1e-3,3e-3,1e-2, ascending")
+      ->delimiter(',');
+  command->add_flag("--no-decode", arguments->no_decode, "Do not measure the speed of generating");
+  command->add_flag("--keep-weights", arguments->keep_weights, "Leave the models in the runs' folders");
+  command->add_option("--jobs", arguments->jobs, "Runs at the same time (default: a core each)");
+  command->add_option("--threads", arguments->threads, "Worker threads of each run (default: cores / jobs)");
+  command->add_option("--out", arguments->out, "The study's folder (default: studies/NAME)");
+  command->add_flag("--list", arguments->list, "List the studies and switches that are built in");
+  command->add_flag("--show", arguments->show, "Print the study with every key and stop");
+  command->add_flag("--fields", arguments->fields, "Print every key of a study, as in docs/lab.md, and stop");
+  command->callback([arguments] {
+    arguments->command = command_line();
+    run(*arguments);
+  });
+}
+
+}  // namespace lamina::cli

@@ -1,0 +1,139 @@
+#include "lamina/lab/findings.h"
+
+#include <cmath>
+#include <cstdio>
+
+#include "lamina/lab/statistics.h"
+
+namespace lamina::lab {
+namespace {
+
+std::string number(const char* pattern, double value) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, pattern, value);
+  return buffer;
+}
+
+/// Four decimals, unless nothing would be left.
+std::string loss_text(double value) { return number(value < 5e-5 ? "%.1e" : "%.4f", value); }
+std::string signed_loss(double value) { return (value < 0 ? "−" : "+") + loss_text(std::abs(value)); }
+
+std::string p_text(double p) { return p < 0.001 ? "p < 0.001" : number("p = %.3f", p); }
+std::string seeds_text(size_t seeds) { return str(seeds, seeds == 1 ? " seed" : " seeds"); }
+
+const MetricInfo& main_metric(const Results& results) {
+  return *find_metric(results.study.metric == Metric::accuracy ? "accuracy" : "best_loss");
+}
+
+const VariantResult* find_variant(const Results& results, const std::string& name) {
+  for (const VariantResult& variant : results.variants) {
+    if (variant.variant.name == name) return &variant;
+  }
+  return nullptr;
+}
+
+/// "RoPE: best validation loss 0.0310 lower than learned positions …".
+std::string sentence(const VariantResult& variant, const VariantResult& other, const MetricInfo& metric,
+                     const MetricSummary& summary, size_t pairs, bool corrected) {
+  const std::string words = str(variant.variant.label, ": ", metric.words, " ");
+  if (!summary.difference) return words + "cannot be compared with " + other.variant.label + "'s.";
+  const double difference = *summary.difference;
+  std::string text = words;
+  text += difference == 0 ? "equal to " + other.variant.label + "'s"
+                          : loss_text(std::abs(difference)) + " " + (difference < 0 ? "lower" : "higher") + " than " +
+                                other.variant.label + "'s";
+  if (!summary.p) return text + " (" + seeds_text(pairs) + ": cannot tell whether that is chance).";
+  text += ": " + summary.mark + " (" + p_text(*summary.p) + (corrected ? " after Holm's correction, " : ", ") +
+          seeds_text(pairs);
+  if (summary.mark != "better" && summary.mark != "worse" && summary.reach.value_or(0) > 0) {
+    text += str("; 95 % of it alone: ", signed_loss(difference - *summary.reach), " to ",
+                signed_loss(difference + *summary.reach));
+  }
+  return text + ").";
+}
+
+/// Each variant against the base; in a ladder each step against the one before.
+void add_comparisons(const Results& results, std::vector<Finding>& findings) {
+  const MetricInfo& metric = main_metric(results);
+  const bool ladder = results.study.mode == Mode::ladder;
+  size_t compared = 0;
+  for (const VariantResult& variant : results.variants) compared += variant.summary.contains(metric.name) ? 1 : 0;
+  const VariantResult* before = results.variants.data();
+  for (size_t i = 1; i < results.variants.size(); ++i) {
+    const VariantResult& variant = results.variants[i];
+    if (!variant.cannot.empty()) {
+      findings.push_back({variant.variant.label + ": " + variant.cannot, "", ""});
+      continue;
+    }
+    const VariantResult& other = ladder ? *before : results.variants[0];
+    const auto found = variant.summary.find(metric.name);
+    if (found == variant.summary.end()) continue;
+    MetricSummary summary = found->second;
+    const PairedTest test = paired_test(paired_differences(variant, other, metric, results.target));
+    if (ladder) {
+      summary.difference = test.pairs > 0 ? std::optional(test.difference) : std::nullopt;
+      summary.reach = test.reach;
+      summary.p = test.p;
+      summary.mark = mark_of(summary, test.pairs, metric);
+    }
+    findings.push_back({sentence(variant, other, metric, summary, test.pairs, !ladder && compared > 2), "", ""});
+    before = &variant;
+  }
+}
+
+void add_divergences(const Results& results, std::vector<Finding>& findings) {
+  for (const VariantResult& variant : results.variants) {
+    size_t diverged = 0;
+    for (const RunResult& run : variant.runs) diverged += run.diverged ? 1 : 0;
+    if (diverged == 0) continue;
+    findings.push_back(
+        {str(variant.variant.label, ": ", diverged, " of ", variant.runs.size(), " runs diverged."), "", ""});
+  }
+}
+
+/// The claim holds where the whole 95 % interval of the relative gain lies in what is claimed, and does not where the
+/// whole interval lies outside.
+Finding judge(const Results& results, const Claim& claim) {
+  Finding finding{"", "cannot tell", claim.text};
+  const VariantResult* variant = find_variant(results, claim.variant);
+  const VariantResult* other = claim.against.empty() ? results.variants.data() : find_variant(results, claim.against);
+  const MetricInfo& metric = *find_metric(claim.metric);
+  if (variant == nullptr || other == nullptr) {
+    finding.text = claim.text + ": was not run.";
+    return finding;
+  }
+  const PairedTest test = paired_test(paired_differences(*variant, *other, metric, results.target));
+  const auto base = other->summary.find(metric.name);
+  if (test.pairs == 0 || base == other->summary.end() || !base->second.mean || *base->second.mean == 0) {
+    finding.text = str(claim.text, ": ", metric.words, " was not measured for both.");
+    return finding;
+  }
+  const double scale = (metric.higher_better ? 1 : -1) / std::abs(*base->second.mean);
+  const double gain = test.difference * scale;
+  finding.text = str(variant->variant.label, " against ", other->variant.label, ": ", metric.words, " ",
+                     number("%.2f %% ", 100 * std::abs(gain)), gain >= 0 ? "better" : "worse");
+  if (!test.reach) {
+    finding.text += " (" + seeds_text(test.pairs) + ": cannot tell whether that is chance).";
+    return finding;
+  }
+  const double reach = *test.reach * std::abs(scale);
+  finding.text += str(" (95 %: ", number("%+.2f", 100 * (gain - reach)), " to ",
+                      number("%+.2f %%", 100 * (gain + reach)), ", ", seeds_text(test.pairs), ").");
+  const double to = claim.to.value_or(1e30);
+  const bool enough = claim.from == 0 ? gain - reach > 0 : gain - reach >= claim.from;
+  if (enough && gain + reach <= to) finding.verdict = "holds";
+  if (gain + reach < claim.from || gain - reach > to) finding.verdict = "does not";
+  return finding;
+}
+
+}  // namespace
+
+std::vector<Finding> findings_of(const Results& results) {
+  std::vector<Finding> findings;
+  add_comparisons(results, findings);
+  add_divergences(results, findings);
+  for (const Claim& claim : results.study.claims) findings.push_back(judge(results, claim));
+  return findings;
+}
+
+}  // namespace lamina::lab

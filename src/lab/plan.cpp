@@ -1,0 +1,90 @@
+#include "lamina/lab/plan.h"
+
+#include <algorithm>
+
+#include "lamina/arch/cost.h"
+#include "lamina/arch/count.h"
+#include "lamina/arch/edit.h"
+#include "lamina/arch/resolve.h"
+
+namespace lamina::lab {
+
+Hands hands_of(const Study& study, int cores) {
+  Hands hands;
+  const int most = std::max(1, cores);
+  if (study.threads > 0) {
+    hands.threads = static_cast<int>(study.threads);
+    hands.jobs = study.jobs > 0 ? static_cast<int>(study.jobs) : std::max(1, most / hands.threads);
+  } else {
+    hands.jobs = study.jobs > 0 ? static_cast<int>(study.jobs) : most;
+    hands.threads = std::max(1, most / hands.jobs);
+  }
+  return hands;
+}
+
+Planner::Planner(const Study& study, const StudyData& data, int threads, const std::string& runs)
+    : study_(study), data_(data), threads_(threads), runs_(runs) {
+  const arch::ArchSpec base = arch::resolve(with_vocabulary(study.base), study.base_name);
+  length_ = study.recipe.length > 0 ? study.recipe.length : base.context;
+  if (study.matching != Matching::none) size_ = matched_size(base, study.matching, length_);
+}
+
+arch::ArchSpec Planner::with_vocabulary(arch::ArchSpec spec) const {
+  if (data_.vocab_size > 0 && study_.recipe.data.fit_vocab) spec.vocab_size = data_.vocab_size;
+  return spec;
+}
+
+train::Recipe Planner::recipe_for(const Variant& variant, const arch::ArchSpec& architecture,
+                                  const std::vector<std::string>& changes) const {
+  train::Recipe recipe = study_.recipe;
+  recipe.architecture = architecture;
+  recipe.data = data_.choice;
+  std::vector<std::string> all = variant.recipe;
+  all.insert(all.end(), changes.begin(), changes.end());
+  if (!all.empty()) recipe = train::read_recipe(train::write_recipe(recipe), variant.name, all);
+  return train::resolve_recipe(std::move(recipe), data_.vocab_size, variant.name);
+}
+
+VariantResult Planner::build(const Variant& variant) const {
+  VariantResult result;
+  result.variant = variant;
+  try {
+    const arch::ArchSpec spec =
+        with_vocabulary(arch::with_overrides(variant.architecture.value_or(study_.base), variant.set));
+    const bool base = variant.name == study_.base_name;
+    Matched matched =
+        base || !size_ ? Matched{arch::resolve(spec, variant.name), {}} : match(spec, *size_, study_.matching, length_);
+    const train::Recipe recipe = recipe_for(variant, matched.spec, {});
+    result.architecture = recipe.architecture;
+    result.adjusted = matched.adjusted;
+    result.parameters = arch::count_parameters(result.architecture).total;
+    result.flops_per_token = arch::flops_per_token(result.architecture, recipe.length).forward();
+    const int bytes = recipe.dtype == train::Precision::bf16 ? 2 : 4;
+    for (const arch::CacheRow& row : arch::cache_rows(result.architecture)) {
+      result.kv_bytes_per_token += row.per_token * static_cast<double>(row.layers) * bytes;
+    }
+  } catch (const Error& error) {
+    result.cannot = error.what();
+    result.parameters = 0;
+  }
+  return result;
+}
+
+RunPlan Planner::plan(const VariantResult& variant, int64_t seed, const std::vector<std::string>& changes) const {
+  RunPlan plan = plan_run(recipe_for(variant.variant, variant.architecture, changes), seed, data_, threads_, runs_);
+  plan.title = str(variant.variant.name, ", seed ", seed);
+  return plan;
+}
+
+Distinct distinct(const std::vector<RunPlan>& plans) {
+  Distinct result;
+  for (const RunPlan& plan : plans) {
+    const auto same = std::find_if(result.plans.begin(), result.plans.end(),
+                                   [&](const RunPlan& earlier) { return earlier.hash == plan.hash; });
+    result.index.push_back(static_cast<size_t>(same - result.plans.begin()));
+    if (same == result.plans.end()) result.plans.push_back(plan);
+  }
+  return result;
+}
+
+}  // namespace lamina::lab

@@ -1,0 +1,101 @@
+#include "lamina/lab/study_rules.h"
+
+#include <set>
+
+#include "lamina/arch/value_range.h"
+#include "lamina/lab/metrics.h"
+
+namespace lamina::lab {
+namespace {
+
+class Rules {
+ public:
+  explicit Rules(std::vector<arch::Problem>& problems) : problems_(problems) {}
+
+  void check(const Study& study) {
+    arch::RangeCheck([this](const std::string& path, const std::string& message) {
+      note("range", path, message, "give a number in that range");
+    }).check(study, arch::kAnyNumber, "");
+    check_names(study);
+    check_numbers(study);
+    check_search(study);
+    for (size_t i = 0; i < study.claims.size(); ++i) check_claim(study, study.claims[i], str("claims[", i, "]"));
+  }
+
+ private:
+  void check_names(const Study& study) {
+    names_ = {study.base_name};
+    for (size_t i = 0; i < study.variants.size(); ++i) {
+      if (names_.insert(study.variants[i].name).second) continue;
+      note("names", str("variants[", i, "].name"), "\"" + study.variants[i].name + "\" is there already",
+           "give every variant a name of its own");
+    }
+    for (size_t i = 0; i < study.variants.size(); ++i) check_recipe(study.variants[i], str("variants[", i, "].recipe"));
+    if (study.variants.empty() && study.mode != Mode::search) {
+      note("variants", "variants", "nothing to compare the base with", "name architectures, or changes");
+    }
+  }
+
+  /// All runs share their data and seeds: that is what makes them comparable.
+  void check_recipe(const Variant& variant, const std::string& path) {
+    for (const std::string& change : variant.recipe) {
+      for (const char* shared : {"data", "seed", "from", "architecture"}) {
+        if (!change.starts_with(shared)) continue;
+        note("recipe", path, "\"" + change + "\" is the same for all variants",
+             "change it in the study's recipe, or the architecture in set");
+      }
+    }
+  }
+
+  void check_numbers(const Study& study) {
+    if (study.schema > kStudySchema) {
+      note("read", "schema", str("the file is of version ", study.schema, ", this program knows ", kStudySchema),
+           "use a newer lamina");
+    }
+    if (study.seeds.empty()) note("seeds", "seeds", "none", "give at least one; three or more for a verdict");
+    if (std::set<int64_t>(study.seeds.begin(), study.seeds.end()).size() != study.seeds.size()) {
+      note("seeds", "seeds", "one is there twice", "give different seeds: the same one gives the same numbers");
+    }
+    for (size_t i = 1; i < study.learning_rates.size(); ++i) {
+      if (study.learning_rates[i] > study.learning_rates[i - 1]) continue;
+      note("learning_rates", "learning_rates", "do not ascend", "give them from the lowest to the highest");
+      break;
+    }
+  }
+
+  void check_search(const Study& study) {
+    if (study.mode != Mode::search) return;
+    size_t choices = 0;
+    for (const Axis& axis : study.search.space) choices += axis.choices.size();
+    if (choices == 0) {
+      note("search", "search.space", "holds no choice",
+           "name groups of switches (`lamina compare --list`) or write axes");
+    }
+  }
+
+  void check_claim(const Study& study, const Claim& claim, const std::string& path) {
+    for (const auto& [key, name] : {std::pair("variant", claim.variant), std::pair("against", claim.against)}) {
+      if (study.mode == Mode::search || (name.empty() && std::string(key) == "against") || names_.contains(name))
+        continue;
+      note("claims", path + "." + key, "\"" + name + "\" is no variant", "name one of the study's variants");
+    }
+    if (find_metric(claim.metric) == nullptr) {
+      std::string known;
+      for (const MetricInfo& metric : metrics()) known += (known.empty() ? "" : ", ") + std::string(metric.name);
+      note("claims", path + ".metric", "\"" + claim.metric + "\" is not known", "one of " + known);
+    }
+  }
+
+  void note(const char* rule, const std::string& path, const std::string& message, const std::string& hint) {
+    problems_.push_back({rule, path, message, hint});
+  }
+
+  std::vector<arch::Problem>& problems_;
+  std::set<std::string> names_;
+};
+
+}  // namespace
+
+void check_study(const Study& study, std::vector<arch::Problem>& problems) { Rules(problems).check(study); }
+
+}  // namespace lamina::lab

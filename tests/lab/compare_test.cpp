@@ -1,0 +1,211 @@
+// Whole studies of tiny models: repeated, interrupted, with what cannot be, and with what must be found.
+#include "lamina/lab/compare.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "lamina/base/files.h"
+#include "lamina/data/synthetic.h"
+#include "lamina/lab/search.h"
+#include "support/error_of.h"
+#include "support/temporary_folder.h"
+
+namespace lamina::lab {
+namespace {
+
+using lamina::testing::TemporaryFolder;
+using Json = nlohmann::json;
+
+class CompareTest : public ::testing::Test {
+ protected:
+  void SetUp() override { write_text(folder_ / "play.txt", data::synthetic_play(8000, 3)); }
+
+  /// A study of one-layer models on a short play; `rest` are its keys beside the recipe.
+  Study study(const std::string& rest, const std::vector<std::string>& changes = {}) const {
+    std::vector<std::string> all = {"data.train=" + (folder_ / "play.txt"),
+                                    "batch=4",
+                                    "length=16",
+                                    "steps=30",
+                                    "eval_every=15",
+                                    "save_every=0",
+                                    "optimizer.lr=0.01"};
+    all.insert(all.end(), changes.begin(), changes.end());
+    return read_study(R"({"base": {"base": "llama-tiny", "set": {"layers[0].repeat": 1}}, "decode": false,
+                          "threads": 1, "jobs": 1, )" +
+                          rest + "}",
+                      "test", all);
+  }
+
+  Results run(const Study& study, const std::string& name, const StudyWatcher& watcher = {}) const {
+    return run_study(study, {.folder = folder_ / name, .command = "test", .watcher = watcher, .preparing = {}});
+  }
+
+  TemporaryFolder folder_;
+};
+
+/// Every number of the runs that must repeat.
+std::string numbers(const Results& results) {
+  Json json;
+  for (const VariantResult& variant : results.variants) {
+    for (const RunResult& run : variant.runs) {
+      json[variant.variant.name].push_back({run.seed, *run.best_loss, *run.final_loss, *run.bits_per_byte,
+                                            run.curve_loss, run.evaluation_loss, run.spikes, run.gradient_outliers});
+    }
+  }
+  return json.dump();
+}
+
+TEST_F(CompareTest, RepeatedFromItsResultsItGivesTheSameBits) {
+  Study asked = study(R"("variants": [{"name": "layer", "set": ["norm.kind=layer"]}], "seeds": 3)");
+  const Results first = run(asked, "first");
+  EXPECT_TRUE(first.complete);
+  ASSERT_EQ(first.variants.size(), 2u);
+  EXPECT_EQ(first.variants[1].runs.size(), 3u);
+  Study again = load_study(folder_ / "first/results.json");
+  again.jobs = 2;  // beside one another nothing changes either
+  const Results second = run(again, "second");
+  EXPECT_EQ(numbers(first), numbers(second));
+  // Seeds are different runs, and the same seed gives both variants the same batches but not the same losses.
+  EXPECT_NE(first.variants[0].runs[0].best_loss, first.variants[0].runs[1].best_loss);
+  EXPECT_NE(first.variants[0].runs[0].best_loss, first.variants[1].runs[0].best_loss);
+}
+
+TEST_F(CompareTest, StoppedItGoesOnAndFinishedRunsAreReadBack) {
+  const Study asked = study(R"("variants": [{"name": "alibi", "set": ["position.kind=alibi"]}], "seeds": 2)");
+  const Results whole = run(asked, "whole");
+  // In the middle of the second run.
+  int ended = 0;
+  int questions = 0;
+  const Results part = run(asked, "parts",
+                           {.on_progress = {},
+                            .on_run = [&](const RunReport&) { ++ended; },
+                            .on_stage = {},
+                            .stop = [&] { return ended == 1 && ++questions > 10; }});
+  EXPECT_FALSE(part.complete);
+  const Json partial = Json::parse(read_text(folder_ / "parts/results.json"));
+  EXPECT_FALSE(partial["complete"].get<bool>());
+  size_t cached = 0;
+  const Results rest = run(load_study(folder_ / "parts"), "parts",
+                           {.on_progress = {},
+                            .on_run = [&](const RunReport& report) { cached += report.outcome.cached; },
+                            .on_stage = {},
+                            .stop = {}});
+  EXPECT_TRUE(rest.complete);
+  EXPECT_EQ(cached, 1u);
+  EXPECT_EQ(numbers(whole), numbers(rest));
+  // More seeds are run beside the old ones.
+  Study more = asked;
+  more.seeds = {1, 2, 3};
+  cached = 0;
+  run(more, "parts",
+      {.on_progress = {},
+       .on_run = [&](const RunReport& report) { cached += report.outcome.cached; },
+       .on_stage = {},
+       .stop = {}});
+  EXPECT_EQ(cached, 4u);
+}
+
+TEST_F(CompareTest, WhatCannotBeIsAResultOfItsOwn) {
+  const Results results = run(study(R"("seeds": 1, "variants": [
+    {"name": "broken", "set": ["layers[0].pattern[0].mixer.n_kv_heads=3"]},
+    {"name": "nowhere", "set": ["layers[0].pattern[0].mixer.n_hedas=3"]},
+    {"name": "wild", "recipe": ["optimizer.kind=sgd", "optimizer.lr=1e30", "clip=0"]},
+    {"name": "fine", "set": ["norm.kind=layer"]}])"),
+                              "study");
+  EXPECT_TRUE(results.complete);
+  ASSERT_EQ(results.variants.size(), 5u);
+  EXPECT_NE(results.variants[1].cannot.find("n_kv_heads"), std::string::npos) << results.variants[1].cannot;
+  EXPECT_NE(results.variants[2].cannot.find("did you mean n_heads?"), std::string::npos) << results.variants[2].cannot;
+  ASSERT_EQ(results.variants[3].runs.size(), 1u);
+  EXPECT_TRUE(results.variants[3].runs[0].diverged);
+  EXPECT_FALSE(results.variants[3].runs[0].final_loss);
+  EXPECT_TRUE(results.variants[4].runs[0].final_loss);
+  const Json json = Json::parse(read_text(folder_ / "study/results.json"));
+  EXPECT_TRUE(json["variants"][1]["runs"].empty());
+  EXPECT_TRUE(json["variants"][1]["parameters"].is_null());
+  EXPECT_TRUE(json["variants"][3]["runs"][0]["diverged"].get<bool>());
+  // One seed says nothing about chance.
+  EXPECT_EQ(json["variants"][4]["summary"]["best_loss"]["mark"], "cannot tell");
+  EXPECT_TRUE(json["variants"][4]["summary"]["best_loss"]["p"].is_null());
+  EXPECT_EQ(json["variants"][0]["summary"]["best_loss"]["mark"], "base");
+}
+
+TEST_F(CompareTest, TheSameWrittenDifferentlyIsNoDifferenceAndADefectIsFound) {
+  const Results results = run(study(R"("mode": "ablate", "seeds": 4, "variants": [
+    {"name": "same", "set": ["layers=[{\"pattern\": [{\"mixer\": {\"kind\": \"attention\", \"n_heads\": 4, \"n_kv_heads\": 2, \"head_dim\": 8}, \"ffn\": {\"kind\": \"gated\", \"d_ff\": 56, \"gate\": \"swiglu\"}}]}]"]},
+    {"name": "offset", "set": ["norm.offset=1"]},
+    {"name": "loud", "set": ["layers[0].pattern[0].residual_scale=30"]}],
+    "claims": [{"text": "a claim", "variant": "loud", "metric": "perplexity"},
+               {"text": "another", "variant": "offset", "from": -0.01, "to": 0.01}])"),
+                              "study");
+  const auto mark = [&](size_t variant) { return results.variants[variant].summary.at("best_loss").mark; };
+  EXPECT_EQ(mark(1), "no difference");
+  EXPECT_EQ(results.variants[1].runs[2].curve_loss, results.variants[0].runs[2].curve_loss);  // to the bit
+  EXPECT_EQ(mark(2), "no difference");
+  EXPECT_EQ(mark(3), "worse");
+  EXPECT_LT(*results.variants[3].summary.at("best_loss").p, 0.05);
+  EXPECT_GE(*results.variants[3].summary.at("best_loss").p, *results.variants[3].summary.at("best_loss").p_alone);
+  ASSERT_EQ(results.findings.size(), 5u);
+  EXPECT_NE(results.findings[2].text.find("higher than base's: worse"), std::string::npos) << results.findings[2].text;
+  EXPECT_NE(results.findings[2].text.find("Holm"), std::string::npos);
+  EXPECT_EQ(results.findings[3].verdict, "does not");
+  EXPECT_EQ(results.findings[4].verdict, "holds");
+}
+
+TEST_F(CompareTest, ASearchKeepsTheBestAndSaysWhatItDropped) {
+  const Results results =
+      run(study(R"("mode": "search", "seeds": 2, "search": {"strategy": "product", "rungs": 2, "keep": 0.5,
+    "space": [{"name": "scale", "choices": [{"name": "loud", "set": ["layers[0].pattern[0].residual_scale=30"]}]},
+              {"name": "norm", "choices": [{"name": "layer", "set": ["norm.kind=layer"]}]}]})"),
+          "study");
+  EXPECT_TRUE(results.complete);
+  ASSERT_EQ(results.variants.size(), 4u);
+  EXPECT_EQ(results.variants[0].runs.size(), 2u);
+  size_t dropped = 0;
+  for (const VariantResult& variant : results.variants) {
+    const bool gone = !variant.cannot.empty();
+    dropped += gone ? 1 : 0;
+    EXPECT_EQ(variant.runs.size(), gone ? 0u : 2u) << variant.variant.name;
+    const bool said = variant.cannot.find("dropped after round 1 of 2 (15 steps)") != std::string::npos;
+    EXPECT_EQ(said, gone) << variant.cannot;
+    EXPECT_FALSE(gone && variant.variant.name == "layer");
+  }
+  EXPECT_EQ(dropped, 1u);
+}
+
+TEST_F(CompareTest, SpeedsTargetsAndTheSweepAreMeasured) {
+  Study asked = study(R"("seeds": 1, "variants": [{"name": "mqa", "set": ["layers[0].pattern[0].mixer.n_kv_heads=1"]}],
+    "learning_rates": [0.003, 0.03, 1e6], "sweep_steps": 20, "target": 3.2)");
+  asked.decode = true;
+  const Results results = run(asked, "study");
+  const VariantResult& base = results.variants[0];
+  const RunResult& one = base.runs[0];
+  EXPECT_GT(*one.tokens_per_second, 0);
+  EXPECT_GT(*one.decode_tokens_per_second, 0);
+  EXPECT_GT(one.peak_memory_bytes, 4 * base.parameters);
+  ASSERT_EQ(one.evaluation_loss.size(), 2u);
+  const std::optional<double> steps = find_metric("steps_to_target")->of(one, results.target);
+  for (size_t i = 0; i < 2; ++i) {
+    if (one.evaluation_loss[i] > 3.2) continue;
+    EXPECT_EQ(steps, one.evaluation_step[i]);
+    break;
+  }
+  // Keys and values of 8 numbers in f32: two heads of each, against one.
+  EXPECT_EQ(base.kv_bytes_per_token, 2 * 2 * 8 * 4);
+  EXPECT_EQ(results.variants[1].kv_bytes_per_token, 2 * 8 * 4);
+  EXPECT_EQ(base.highest_stable_learning_rate, 0.03);
+  // Characters are bytes here.
+  EXPECT_NEAR(*one.bits_per_byte, *one.best_loss / std::log(2.0), 1e-12);
+}
+
+TEST_F(CompareTest, AFolderThatIsNoStudyIsLeftAlone) {
+  const Study asked = study(R"("variants": ["gpt2-tiny"])");
+  std::filesystem::create_directory(folder_ / "mine");
+  write_text(folder_ / "mine/letter.txt", "dear");
+  EXPECT_NE(lamina::testing::error_of([&] { run(asked, "mine"); }).find("is no study"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lamina::lab

@@ -1,0 +1,104 @@
+// Summaries, marks and sentences from runs that were never run.
+#include "lamina/lab/results.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lamina/arch/presets.h"
+#include "lamina/lab/search.h"
+
+namespace lamina::lab {
+namespace {
+
+RunResult run_of(int64_t seed, double loss) {
+  RunResult run;
+  run.seed = seed;
+  run.best_loss = loss;
+  run.final_loss = loss + 0.1;
+  run.evaluation_step = {100, 200};
+  run.evaluation_loss = {loss + 0.5, loss};
+  run.evaluation_seconds = {1, 2};
+  return run;
+}
+
+/// Variants by their best losses, for seeds 1, 2, …
+Results results_of(const std::vector<std::vector<double>>& losses, Mode mode = Mode::ablate) {
+  Results results;
+  results.study.mode = mode;
+  results.study.base = arch::load_preset("llama-tiny");
+  results.study.base_name = "v0";
+  for (size_t i = 0; i < losses.size(); ++i) {
+    VariantResult variant;
+    variant.variant.name = variant.variant.label = "v" + std::to_string(i);
+    for (size_t seed = 0; seed < losses[i].size(); ++seed) {
+      variant.runs.push_back(run_of(static_cast<int64_t>(seed) + 1, losses[i][seed]));
+    }
+    results.variants.push_back(variant);
+  }
+  summarise(results);
+  return results;
+}
+
+const MetricSummary& loss_of(const Results& results, size_t variant) {
+  return results.variants[variant].summary.at("best_loss");
+}
+
+TEST(ResultsTest, MarksFollowFromPairsNotFromMeans) {
+  // Seeds differ far more than variants do; v1 is 0.01 below the base with every one of them.
+  const Results results = results_of({{2.0, 2.5, 3.0, 2.2}, {1.99, 2.489, 2.991, 2.19}, {2.3, 2.2, 3.1, 2.1}});
+  EXPECT_EQ(loss_of(results, 0).mark, "base");
+  EXPECT_EQ(loss_of(results, 1).mark, "better");
+  EXPECT_NEAR(*loss_of(results, 1).difference, -0.01, 1e-12);
+  EXPECT_EQ(loss_of(results, 2).mark, "no difference");
+  // Two comparisons: the smaller p counts twice.
+  EXPECT_NEAR(*loss_of(results, 1).p, 2 * *loss_of(results, 1).p_alone, 1e-15);
+  EXPECT_NE(
+      results.findings[0].text.find("0.0100 lower than v0's: better (p < 0.001 after Holm's correction, 4 seeds)"),
+      std::string::npos)
+      << results.findings[0].text;
+}
+
+TEST(ResultsTest, TwoSeedsMustAgreeVeryWell) {
+  EXPECT_EQ(loss_of(results_of({{2.0, 2.1}, {2.01, 2.13}}), 1).mark, "cannot tell");
+  EXPECT_EQ(loss_of(results_of({{2.0, 2.1}, {2.5, 1.6}}), 1).mark, "cannot tell");  // p is high, but two are too few
+  EXPECT_EQ(loss_of(results_of({{2.0, 2.1}, {2.1, 2.2001}}), 1).mark, "worse");     // p is 0.0003
+  EXPECT_EQ(loss_of(results_of({{2.0, 2.1}, {2.0, 2.1}}), 1).mark, "no difference");
+  EXPECT_EQ(loss_of(results_of({{2.0}, {1.0}}), 1).mark, "cannot tell");
+}
+
+TEST(ResultsTest, ALaddersSentencesCompareWithTheStepBefore) {
+  const Results results = results_of({{2.0, 2.1, 2.2}, {1.8, 1.9, 2.01}, {1.85, 1.95, 2.061}}, Mode::ladder);
+  EXPECT_EQ(loss_of(results, 2).mark, "better");  // than the base
+  EXPECT_NE(results.findings[1].text.find("higher than v1's: worse"), std::string::npos) << results.findings[1].text;
+}
+
+TEST(ResultsTest, ATargetIsReachedOrNot) {
+  // The base's worst best is 2.2: v1's second run never gets there.
+  const Results results = results_of({{2.0, 2.2}, {1.6, 2.4}});
+  EXPECT_EQ(results.target, 2.2);
+  const MetricSummary& steps = results.variants[1].summary.at("steps_to_target");
+  EXPECT_EQ(steps.runs, 1u);
+  EXPECT_EQ(steps.mean, 100.0);
+  const auto json = nlohmann::json::parse(results_json(results));
+  EXPECT_EQ(json["variants"][1]["runs"][0]["steps_to_target"], 100);
+  EXPECT_TRUE(json["variants"][1]["runs"][1]["steps_to_target"].is_null());
+  EXPECT_EQ(json["base"], "v0");
+  EXPECT_NE(results_table(results).find("v1"), std::string::npos);
+}
+
+TEST(SweepTest, TheHighestStableRateIsBelowTheFirstThatIsNot) {
+  const auto outcome = [](double last, bool diverged = false) {
+    RunOutcome made;
+    made.result.emplace();
+    made.result->diverged = diverged;
+    for (int i = 0; i < 20; ++i) made.result->curve_loss.push_back(4 + (last - 4) * i / 19);
+    return made;
+  };
+  EXPECT_EQ(highest_stable({{1e-3, outcome(3)}, {1e-2, outcome(2)}, {1e-1, outcome(2.1)}, {1, outcome(2.5)}}), 1e-1);
+  EXPECT_EQ(highest_stable({{1e-3, outcome(3)}, {1e-2, outcome(2, true)}, {1e-1, outcome(2)}}), 1e-3);
+  EXPECT_EQ(highest_stable({{1e-3, outcome(5)}, {1e-2, outcome(2)}}), std::nullopt);
+}
+
+}  // namespace
+}  // namespace lamina::lab

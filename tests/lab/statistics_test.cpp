@@ -1,0 +1,91 @@
+// Against closed forms and tables.
+#include "lamina/lab/statistics.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "lamina/lab/stability.h"
+
+namespace lamina::lab {
+namespace {
+
+TEST(IncompleteBetaTest, HasItsClosedForms) {
+  for (const double x : {0.0, 1e-6, 0.1, 0.35, 0.5, 0.77, 0.999, 1.0}) {
+    EXPECT_NEAR(incomplete_beta(1, 3.5, x), 1 - std::pow(1 - x, 3.5), 1e-13) << x;
+    EXPECT_NEAR(incomplete_beta(4.25, 1, x), std::pow(x, 4.25), 1e-13) << x;
+    EXPECT_NEAR(incomplete_beta(2, 3, x), x * x * (6 - 8 * x + 3 * x * x), 1e-13) << x;
+    EXPECT_NEAR(incomplete_beta(0.5, 0.5, x), 2 / std::numbers::pi * std::asin(std::sqrt(x)), 1e-13) << x;
+    EXPECT_NEAR(incomplete_beta(7, 0.3, x) + incomplete_beta(0.3, 7, 1 - x), 1, 1e-13) << x;
+  }
+  EXPECT_NEAR(incomplete_beta(400, 400, 0.5), 0.5, 1e-11);
+}
+
+TEST(StudentTest, HasItsClosedFormsAndTheTablesValues) {
+  for (const double t : {0.0, 0.3, 1.0, 4.5, 60.0}) {
+    EXPECT_NEAR(student_two_sided(t, 1), 1 - 2 / std::numbers::pi * std::atan(t), 1e-13) << t;
+    EXPECT_NEAR(student_two_sided(-t, 2), 1 - t / std::sqrt(t * t + 2), 1e-13) << t;
+  }
+  // Two-sided 5 % and 1 % points, as printed in tables.
+  EXPECT_NEAR(student_critical(0.05, 1), 12.706, 5e-4);
+  EXPECT_NEAR(student_critical(0.05, 4), 2.776, 5e-4);
+  EXPECT_NEAR(student_critical(0.05, 30), 2.042, 5e-4);
+  EXPECT_NEAR(student_critical(0.01, 9), 3.250, 5e-4);
+}
+
+TEST(PairedTest, GivesWhatStudentFoundAboutSleep) {
+  // Hours of sleep gained with one drug over another, ten patients (Student 1908): t = 4.0621, p = 0.002833.
+  const std::vector<double> gained = {1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4};
+  const lab::PairedTest test = paired_test(gained);
+  EXPECT_NEAR(test.difference, 1.58, 1e-12);
+  EXPECT_NEAR(*test.p, 0.002833, 5e-7);
+  // The interval printed with it: 0.7001 to 2.4599.
+  EXPECT_NEAR(test.difference - *test.reach, 0.7001, 5e-5);
+  EXPECT_NEAR(test.difference + *test.reach, 2.4599, 5e-5);
+}
+
+TEST(PairedTest, KnowsWhenItCannotKnow) {
+  EXPECT_FALSE(paired_test({}).p);
+  EXPECT_FALSE(paired_test(std::vector<double>{0.5}).p);
+  EXPECT_EQ(*paired_test(std::vector<double>{0, 0}).p, 1.0);
+  EXPECT_FALSE(paired_test(std::vector<double>{0.5, 0.5}).p);
+  EXPECT_EQ(*paired_test(std::vector<double>{0.5, 0.5, 0.5}).p, 0.0);
+}
+
+TEST(HolmTest, StepsDown) {
+  const std::vector<double> corrected = holm(std::vector<double>{0.01, 0.04, 0.03, 0.005});
+  const std::vector<double> expected = {0.03, 0.06, 0.06, 0.02};
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(corrected[i], expected[i], 1e-15) << i;
+  EXPECT_EQ(holm(std::vector<double>{0.7, 0.9})[1], 1.0);
+  EXPECT_TRUE(holm({}).empty());
+}
+
+/// A falling curve with noise that no generator need be seeded for.
+std::vector<double> falling(size_t count) {
+  std::vector<double> values;
+  for (size_t i = 0; i < count; ++i) {
+    const auto t = static_cast<double>(i);
+    values.push_back(1.5 + 3 * std::exp(-t / 40) + 0.05 * std::sin(t * 12.9898) * std::cos(t * 78.233));
+  }
+  return values;
+}
+
+TEST(StabilityTest, FindsPlantedSpikesAndNothingElse) {
+  std::vector<double> losses = falling(400);
+  std::vector<double> norms(400);
+  for (size_t i = 0; i < norms.size(); ++i) norms[i] = 0.5 + 0.1 * std::sin(static_cast<double>(i));
+  const Stability calm = stability_of(losses, norms);
+  EXPECT_EQ(calm.spikes, 0);
+  EXPECT_EQ(calm.gradient_outliers, 0);
+  losses[300] += 0.6;
+  for (size_t i = 350; i < 355; ++i) losses[i] += 0.8;  // one spike, five updates long
+  norms[150] = 7;
+  norms[151] = 5;
+  const Stability shaken = stability_of(losses, norms);
+  EXPECT_EQ(shaken.spikes, 2);
+  EXPECT_EQ(shaken.gradient_outliers, 2);
+}
+
+}  // namespace
+}  // namespace lamina::lab

@@ -1,0 +1,196 @@
+// Study files: what they may say, and what is said about what they may not.
+#include "lamina/lab/study.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lamina/arch/count.h"
+#include "lamina/arch/edit.h"
+#include "lamina/arch/presets.h"
+#include "lamina/arch/resolve.h"
+#include "lamina/base/files.h"
+#include "lamina/lab/matching.h"
+#include "lamina/lab/plan.h"
+#include "lamina/lab/search.h"
+#include "lamina/lab/switches.h"
+#include "support/error_of.h"
+
+namespace lamina::lab {
+namespace {
+
+using lamina::testing::error_of;
+
+std::string problems_of(const std::string& text) {
+  return error_of([&] { read_study(text, "test"); });
+}
+void expect_part(const std::string& whole, const std::string& part) {
+  EXPECT_NE(whole.find(part), std::string::npos) << "expected \"" << part << "\" in: " << whole;
+}
+
+TEST(StudyTest, EveryMistakeIsSaidAtOnceWithTheNearestName) {
+  const std::string said = problems_of(R"({"base": "llama-tiny", "variants": [{"nme": "a", "set": []}, "gpt2-tiyn"],
+    "recipe": {"stps": 3, "seed": 1, "optimizer": {"kind": "adamv"}}, "matchin": "none"})");
+  expect_part(said, "variants[0].nme");
+  expect_part(said, "did you mean name?");
+  expect_part(said, "did you mean gpt2-tiny?");
+  expect_part(said, "did you mean steps?");
+  expect_part(said, "did you mean adamw?");
+  expect_part(said, "did you mean matching?");
+  expect_part(said, "give the study's seeds");
+}
+
+TEST(StudyTest, WhatCannotBeAskedIsRefused) {
+  expect_part(problems_of(R"({"base": "llama-tiny"})"), "nothing to compare the base with");
+  expect_part(problems_of(R"({"variants": [{"set": ["norm.kind=layer"]}]})"), "give the study's base");
+  expect_part(problems_of(R"({"mode": "ablate", "base": "llama-tiny", "variants": ["rns"]})"), "did you mean rms?");
+  expect_part(problems_of(R"({"base": "llama-tiny", "variants": ["gpt2-tiny"], "seeds": [1, 1]})"),
+              "one is there twice");
+  expect_part(problems_of(R"({"base": "llama-tiny", "variants": ["gpt2-tiny"], "seeds": 0})"), "expected 1 to 1000");
+  expect_part(problems_of(R"({"base": "llama-tiny", "variants": ["gpt2-tiny", "gpt2-tiny"]})"), "is there already");
+  expect_part(problems_of(R"({"base": "llama-tiny", "variants": ["gpt2-tiny"], "learning_rates": [1, 0.1]})"),
+              "ascend");
+  expect_part(problems_of(R"({"mode": "search", "base": "llama-tiny"})"), "holds no choice");
+  expect_part(problems_of(R"({"base": "llama-tiny", "variants": ["gpt2-tiny"],
+    "claims": [{"text": "c", "variant": "no", "metric": "speed"}]})"),
+              "is no variant");
+  expect_part(error_of([] { load_study("gpt2-vs-lama"); }), "did you mean gpt2-vs-llama?");
+}
+
+TEST(StudyTest, TheFirstOfAVersusIsTheBase) {
+  const Study study = read_study(R"({"variants": ["gpt2-tiny", "llama-tiny"], "seeds": 2})", "test");
+  EXPECT_EQ(study.base_name, "gpt2-tiny");
+  ASSERT_EQ(study.variants.size(), 1u);
+  EXPECT_EQ(study.variants[0].name, "llama-tiny");
+  EXPECT_EQ(study.seeds, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(*variants_of(study)[1].architecture, arch::load_preset("llama-tiny"));
+}
+
+TEST(StudyTest, ALadderAddsChangesUp) {
+  const Study study = read_study(R"({"mode": "ladder", "base": "gpt2-tiny", "variants": ["rope", "rms"]})", "test");
+  const std::vector<Variant> all = variants_of(study);
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_TRUE(all[0].set.empty());
+  EXPECT_EQ(all[1].set, study.variants[0].set);
+  EXPECT_EQ(all[2].set.size(), study.variants[0].set.size() + study.variants[1].set.size());
+  const arch::ArchSpec top = arch::with_overrides(*all[2].architecture, all[2].set);
+  EXPECT_TRUE(std::holds_alternative<arch::Rope>(top.position));
+  EXPECT_TRUE(std::holds_alternative<arch::RmsNorm>(top.norm));
+}
+
+TEST(StudyTest, WrittenAndReadAgainItIsTheSame) {
+  const char* texts[] = {R"({"variants": ["gpt2-tiny", "llama-tiny"], "matching": "compute", "target": 1.5})",
+                         R"({"mode": "ablate", "base": "llama-tiny", "recipe": {"steps": 30}})",
+                         R"({"mode": "ladder", "base": "transformer-tiny", "learning_rates": [1e-3, 1e-2]})",
+                         R"({"mode": "search", "base": "llama-tiny", "search": {"space": ["norm", "position"]}})"};
+  for (const char* text : texts) {
+    const Study study = read_study(text, "test");
+    const Study again = read_study(write_study(study), "test");
+    EXPECT_TRUE(study == again) << text;
+    // Results are studies too.
+    const std::string results = R"({"schema": 1, "description": )" + write_study(study) + "}";
+    EXPECT_TRUE(study == read_study(results, "test")) << text;
+  }
+}
+
+TEST(StudyTest, ChangesOfTheRecipeKnowTheDefaults) {
+  const Study study = read_study(R"({"variants": ["gpt2-tiny", "llama-tiny"]})", "test",
+                                 {"optimizer.lr=0.5", "schedule.min_lr_ratio=0", "steps=40", "data.order=shuffled"});
+  EXPECT_EQ(study.recipe.steps, 40);
+  EXPECT_EQ(std::get<train::AdamWChoice>(study.recipe.optimizer).lr, 0.5);
+  EXPECT_EQ(std::get<train::CosineSchedule>(study.recipe.schedule).warmup, 4);
+  EXPECT_EQ(study.recipe.eval_every, 4);
+  EXPECT_EQ(study.recipe.data.train, "synthetic");
+}
+
+TEST(StudyTest, ShippedStudiesCanBeRead) {
+  EXPECT_GE(study_files().size(), 5u);
+  for (const StudyFile& file : study_files()) {
+    const Study study = load_study(std::string(file.name));
+    EXPECT_FALSE(study.question.empty()) << file.name;
+    for (const Variant& variant : variants_of(study)) {
+      EXPECT_EQ(error_of([&] { arch::resolve(arch::with_overrides(*variant.architecture, variant.set)); }), "")
+          << file.name << ": " << variant.name;
+    }
+  }
+}
+
+TEST(StudyTest, TheDocumentationListsEveryKey) {
+  const std::string docs = read_text(std::string(LAMINA_SOURCE_DIR) + "/docs/lab.md");
+  EXPECT_NE(docs.find(study_markdown()), std::string::npos)
+      << "put what `lamina compare --fields` prints at the end of docs/lab.md";
+}
+
+TEST(SwitchesTest, EachBuildsAndChangesSomething) {
+  for (const char* name : {"llama-tiny", "gpt2-tiny"}) {
+    const arch::ArchSpec base = arch::load_preset(name);
+    const std::vector<Variant> all = all_switch_variants(base);
+    EXPECT_GT(all.size(), 25u);
+    for (const Variant& variant : all) {
+      EXPECT_EQ(error_of([&] { arch::resolve(arch::with_overrides(base, variant.set)); }), "")
+          << name << ": " << variant.name;
+    }
+  }
+  // Grouped by what they are about; the base's own choice is no variant.
+  for (const Variant& variant : switch_variants("norm", arch::load_preset("llama-tiny")))
+    EXPECT_NE(variant.name, "rms");
+}
+
+TEST(MatchingTest, FeedForwardsTakeUpTheDifference) {
+  arch::ArchSpec base = arch::load_preset("llama-10m");
+  const double wanted = matched_size(arch::resolve(base), Matching::parameters, 256);
+  const arch::ArchSpec plain =
+      arch::with_overrides(base, {"layers[*].pattern[*].ffn.kind=plain", "layers[*].pattern[*].ffn.d_ff=512"});
+  const Matched matched = match(plain, wanted, Matching::parameters, 256);
+  ASSERT_TRUE(matched.adjusted);
+  EXPECT_EQ(matched.adjusted->field, "d_ff");
+  EXPECT_EQ(matched.adjusted->from, 512);
+  // Three matrices of 1024 are two of 1536, exactly.
+  EXPECT_EQ(matched.adjusted->to, 1536);
+  EXPECT_EQ(matched.adjusted->difference, 0);
+  EXPECT_EQ(static_cast<double>(arch::count_parameters(matched.spec).total), wanted);
+  EXPECT_FALSE(match(base, wanted, Matching::parameters, 256).adjusted);
+}
+
+TEST(MatchingTest, WithoutThemTheWidthDoesInWholeHeads) {
+  const arch::ArchSpec base = arch::load_preset("llama-10m");
+  const double wanted = matched_size(arch::resolve(base), Matching::compute, 128);
+  const arch::ArchSpec bare = arch::with_overrides(base, {"layers[*].pattern[*].ffn=none"});
+  const Matched matched = match(bare, wanted, Matching::compute, 128);
+  ASSERT_TRUE(matched.adjusted);
+  EXPECT_EQ(matched.adjusted->field, "d_model");
+  EXPECT_EQ(matched.spec.d_model, matched.adjusted->to);
+  EXPECT_EQ(matched.spec.d_model % (2 * 6), 0);
+  EXPECT_LT(std::abs(matched.adjusted->difference), 0.05);
+  EXPECT_NEAR(matched_size(matched.spec, Matching::compute, 128) / wanted - 1, matched.adjusted->difference, 1e-12);
+}
+
+TEST(SearchTest, CandidatesAreDifferentAndTheSameForTheSameSeed) {
+  Study study = read_study(R"({"mode": "search", "base": "llama-tiny", "search": {"space": ["norm", "ffn", "position"],
+    "candidates": 20}})",
+                           "test");
+  const std::vector<Variant> drawn = search_candidates(study.search);
+  ASSERT_EQ(drawn.size(), 20u);
+  std::set<std::vector<std::string>> sets;
+  for (const Variant& variant : drawn) EXPECT_TRUE(sets.insert(variant.set).second && !variant.set.empty());
+  EXPECT_EQ(drawn, search_candidates(study.search));
+  study.search.seed = 2;
+  EXPECT_NE(drawn, search_candidates(study.search));
+  study.search.space.resize(1);
+  study.search.strategy = Strategy::product;
+  EXPECT_EQ(search_candidates(study.search).size(), study.search.space[0].choices.size());
+}
+
+TEST(HandsTest, JobsAndThreadsShareTheCores) {
+  Study study;
+  EXPECT_EQ(hands_of(study, 8).jobs, 8);
+  study.jobs = 2;
+  EXPECT_EQ(hands_of(study, 8).threads, 4);
+  study.jobs = 0;
+  study.threads = 3;
+  EXPECT_EQ(hands_of(study, 8).jobs, 2);
+  EXPECT_EQ(hands_of(study, 1).jobs, 1);
+}
+
+}  // namespace
+}  // namespace lamina::lab
