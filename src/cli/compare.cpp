@@ -7,10 +7,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "lamina/base/files.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/compare_screen.h"
 #include "lamina/cli/stop_signal.h"
 #include "lamina/cli/terminal.h"
+#include "lamina/lab/report.h"
 #include "lamina/lab/switches.h"
 
 namespace lamina::cli {
@@ -153,8 +155,11 @@ void run(const CompareArguments& arguments) {
                              .preparing = {}});
   screen.clear();
   std::printf("\n%s\n", lab::results_table(results).c_str());
+  const std::string file = out + "/results.json";
+  const std::string page = lab::write_report(read_text(file), file, out).front();
   if (results.complete) {
-    std::printf("%s; the results are %s/results.json\n", duration(results.seconds).c_str(), out.c_str());
+    std::printf("%s; the report is %s, the results are %s\n", duration(results.seconds).c_str(), page.c_str(),
+                file.c_str());
   } else {
     std::printf("stopped, everything is kept; the results so far are %s/results.json; go on with: lamina compare %s\n",
                 out.c_str(), out.c_str());
