@@ -78,7 +78,8 @@ __device__ void tile_product(int64_t extent, const A& a, const B& b, TileMemory&
 }
 
 /// Sum over the 16 threads that hold one row's results; the same in all of them.
-__device__ inline float tile_row_sum(float value) {
+template <class Number>
+__device__ Number tile_row_sum(Number value) {
 #pragma unroll
   for (int step = 8; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffU, value, step);
   return value;

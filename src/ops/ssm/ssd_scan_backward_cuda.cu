@@ -14,14 +14,15 @@ namespace {
 constexpr const char* kOp = "ssd_scan";
 constexpr int kThreads = 128;
 
-/// Sums over tiles of one position each, [tiles, batch, heads, seq].
+/// Sums over tiles of one position each, [tiles, batch, heads, seq]. Row and column sums are in f64: they cancel but
+/// for what lies between two positions, and what rounding left of that would grow with the distance.
 struct PositionSums {
-  float* rows;     ///< Σ_{s<t} (dy_t · Δx_s) M_ts of a tile of s
-  float* columns;  ///< the same summed over a tile of t
-  float* from_c;   ///< exp(s_t) dy_t · H c_t of a tile of n
-  float* from_b;   ///< exp(s_end − s_s) Δx_s · dH' b_s of a tile of n
-  float* with_x;   ///< dΔx · x of a tile of p
-  float* dy_x;     ///< dy · x of a tile of p
+  double* rows;     ///< Σ_{s<t} (dy_t · Δx_s) M_ts of a tile of s
+  double* columns;  ///< the same summed over a tile of t
+  float* from_c;    ///< exp(s_t) dy_t · H c_t of a tile of n
+  float* from_b;    ///< exp(s_end − s_s) Δx_s · dH' b_s of a tile of n
+  float* with_x;    ///< dΔx · x of a tile of p
+  float* dy_x;      ///< dy · x of a tile of p
 };
 
 template <class T>
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(kTileThreads)
 template <class T>
 __global__ void __launch_bounds__(kTileThreads) pairs_kernel(Back<T> k) {
   __shared__ TileMemory memory;
-  __shared__ float columns[16][kTile];
+  __shared__ double columns[16][kTile];
   if (blockIdx.z > blockIdx.y) return;
   const SsdShape& shape = k.shape;
   int64_t slice = 0;
@@ -120,11 +121,11 @@ __global__ void __launch_bounds__(kTileThreads) pairs_kernel(Back<T> k) {
           return k.steps.step[position + s0 + s] * to_float(x[(s0 + s) * shape.x_stride() + j]);
         },
         memory, acc);
-    float down[4] = {};
+    double down[4] = {};
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const int64_t t = t0 + tile_row() + r;
-      float across = 0;
+      double across = 0;
 #pragma unroll
       for (int col = 0; col < 4; ++col) {
         const int64_t s = s0 + tile_column() + col;
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(kTileThreads) pairs_kernel(Back<T> k) {
         const float bent = acc[r][col] * k.steps.decay(position, t, s);
         dgram[r][col] += bent;
         if (s == t) continue;  // a position's decay to itself is 1, whatever s is
-        const float share = bent * pair[t * shape.size + s];
+        const auto share = static_cast<double>(bent * pair[t * shape.size + s]);
         across += share;
         down[col] += share;
       }
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(kTileThreads) pairs_kernel(Back<T> k) {
     for (int col = 0; col < 4; ++col) columns[tile_row() / 4][tile_column() + col] = down[col];
     __syncthreads();
     if (threadIdx.x < kTile && s0 + threadIdx.x < at.q) {
-      float sum = 0;
+      double sum = 0;
       for (int row = 0; row < 16; ++row) sum += columns[row][threadIdx.x];
       k.sums.columns[blockIdx.y * all + position + s0 + threadIdx.x] = sum;
     }
@@ -314,7 +315,7 @@ __global__ void finish_kernel(Back<T> k, SsdStepSize size, const T* dt, const fl
   const SsdChunkAt at = shape.of_head(item);
   const int64_t position = shape.position_at(at);
   const int64_t all = shape.batch * shape.heads * shape.seq;
-  const auto total = [&](const float* from, int64_t t, int64_t begin, int64_t end) {
+  const auto total = [&](const auto* from, int64_t t, int64_t begin, int64_t end) {
     double sum = 0;
     for (int64_t tile = begin; tile < end; ++tile) sum += static_cast<double>(from[tile * all + position + t]);
     return sum;
@@ -386,7 +387,8 @@ void backward(const SsdBackward& args) {
   const Tensor dgram = floats({slices, shape.batch, shape.chunks, shape.groups, shape.size * shape.size});
   const Tensor db = floats({slices, shape.batch, shape.seq, shape.groups, shape.n});
   const Tensor dc = floats(db.shape());
-  const Tensor sums = floats({2 * (tiles_q + tiles_n + tiles_p), all});
+  const Tensor sums = floats({2 * (tiles_n + tiles_p), all});
+  const Tensor pair_sums = Tensor::empty({2, tiles_q * all}, DType::f64, device);
   const Tensor parts = Tensor::empty({3, shape.batch * shape.chunks, shape.heads}, DType::f64, device);
   Back<D> k{shape,
             buffers.steps(),
@@ -408,8 +410,8 @@ void backward(const SsdBackward& args) {
             device_data<T>(args.dx)};
   float* next = sums.data<float>();
   const auto take = [&](int64_t tiles) { return std::exchange(next, next + tiles * all); };
-  k.sums.rows = take(tiles_q);
-  k.sums.columns = take(tiles_q);
+  k.sums.rows = pair_sums.data<double>();
+  k.sums.columns = k.sums.rows + tiles_q * all;
   k.sums.from_c = take(tiles_n);
   k.sums.from_b = take(tiles_n);
   k.sums.with_x = take(tiles_p);

@@ -1,0 +1,76 @@
+#pragma once
+
+// The modes of s4d_recurrence as its kernels hold them, and the parts that both directions share.
+
+#include "lamina/ops/ssm/s4d.h"
+#include "lamina/ops/ssm/s4d_modes.cuh"
+#include "lamina/ops/ssm/scan.cuh"
+#include "lamina/ops/ssm/scan_shape.cuh"
+
+namespace lamina::ops::cuda {
+
+using lamina::cuda::check_launch;
+using lamina::cuda::device_data;
+using lamina::cuda::DeviceType;
+using lamina::cuda::from_float;
+using lamina::cuda::stream_of;
+using lamina::cuda::to_float;
+
+constexpr const char* kS4dOp = "s4d_recurrence";
+
+/// What a segment multiplies a state with, and the discretised mode: z, 2 c', z^segment_length.
+struct S4dHeldMode {
+  float2 z, gain, whole;
+};
+
+/// The modes and complex numbers of one lane.
+struct S4dLane {
+  int mine, part;
+  int64_t channel;
+  bool real;
+  float2 z[kPerLane], gain[kPerLane];
+
+  __device__ S4dLane(const ScanShape& shape, const S4dHeldMode* modes, int64_t first) {
+    mine = threadIdx.x / shape.group;
+    part = threadIdx.x % shape.group;
+    channel = first + mine;
+    real = channel < shape.channels;
+#pragma unroll
+    for (int k = 0; k < kPerLane; ++k) {
+      z[k] = gain[k] = make_float2(0, 0);
+      if (!used(shape, k)) continue;
+      const S4dHeldMode& mode = modes[channel * shape.n + number(k)];
+      z[k] = mode.z;
+      gain[k] = mode.gain;
+    }
+  }
+  __device__ int64_t number(int k) const { return part * kPerLane + k; }
+  __device__ bool used(const ScanShape& shape, int k) const { return real && number(k) < shape.n; }
+  /// x = z · x + u
+  __device__ void advance(float u, float2 (&x)[kPerLane]) const {
+#pragma unroll
+    for (int k = 0; k < kPerLane; ++k) x[k] = next(k, u, x[k]);
+  }
+  __device__ float2 next(int k, float u, float2 x) const {
+    return make_float2(fmaf(-z[k].y, x.y, fmaf(z[k].x, x.x, u)), fmaf(z[k].y, x.x, z[k].x * x.y));
+  }
+};
+
+/// Number k of a lane in [batch, channels, n, 2].
+__device__ inline float2* outside(const ScanShape& shape, float* state, int64_t batch, const S4dLane& lane, int k) {
+  return reinterpret_cast<float2*>(state) + (batch * shape.channels + lane.channel) * shape.n + lane.number(k);
+}
+/// Its real part in [rows, 2, n, channels]; the imaginary part lies n · channels behind.
+__device__ inline float* inside(const ScanShape& shape, float* states, int64_t row, const S4dLane& lane, int k) {
+  return states + (row * 2 * shape.n + lane.number(k)) * shape.channels + lane.channel;
+}
+
+/// The discretised modes, [channels · n] of S4dHeldMode in a tensor of numbers.
+Tensor s4d_discretise(const S4dParameters& parameters, const ScanShape& shape, const Device& device);
+
+/// Carries states between segments: at[s] holds what segment s adds and gets what it starts from; `from` comes first,
+/// `out` gets what is left; either may be null. Backwards from the last, with the conjugate.
+void s4d_carry(const Device& device, const ScanShape& shape, const S4dParameters& parameters, const S4dHeldMode* modes,
+               const float* from, bool backwards, float* at, float* out);
+
+}  // namespace lamina::ops::cuda
