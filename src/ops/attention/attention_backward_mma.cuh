@@ -46,19 +46,7 @@ __device__ inline void adjust_scores(const AttentionParams& p, const HeadBias& b
     const float factor = p.scale * kLog2E;
     for_sums<kRowTiles, kBlocks>(s, [&](float& x, int, int) { x *= factor; });
   }
-  if (bias.table != nullptr) {
-    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
-      const int i = min(query + (kByKeys ? column : row), p.seq_q - 1);
-      const int j = min(key + (kByKeys ? row : column), p.seq_k - 1);
-      x = fmaf(bias.table[i - j], kLog2E, x);
-    });
-  } else if (bias.slope != 0) {
-    const float slope = -bias.slope * kLog2E;
-    const int distance = query + bias.offset - key;
-    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
-      x = fmaf(slope, fabsf(static_cast<float>(distance + (kByKeys ? column - row : row - column))), x);
-    });
-  }
+  add_bias<kByKeys, kRowTiles, kBlocks>(p, bias, query, key, s);
 }
 
 template <int kRowTiles, int kBlocks>

@@ -324,7 +324,7 @@ __device__ void add_to_buckets(const AttentionParams& p, const float (*square)[k
     float sum = 0;
     for (int r = max(0, -n); r < kTile && r + n < kTile; ++r) sum += square[r][r + n];
     diagonals[t] = sum;
-    buckets[t] = t5_bucket_of(k0 - q0 - p.mask.offset + n, !p.mask.causal, p.t5_buckets, p.t5_max_distance);
+    buckets[t] = p.bucket_of(k0 - q0 - p.mask.offset + n);
   }
   __syncthreads();
   for (int bucket = t; bucket < p.t5_buckets; bucket += kThreads) {
