@@ -22,11 +22,11 @@ constexpr int kRowsOf = kGradientWarps * 16 * kRowTilesOf<kD>;
 template <int kD>
 constexpr int kGradientBytes = (2 * kRowsOf<kD> + 4 * kWalk) * kD * 2;
 
-/// Soft cap and bias: scores become logarithms to base two, and gradients are multiplied by the soft cap's slope.
-/// `query` and `key` are those of the lane's first number; kByKeys where rows are keys.
+/// Soft cap and bias, and gradients multiplied by the soft cap's slope. Returns what makes scores logarithms to base
+/// two. `query` and `key` are those of the lane's first number; kByKeys where rows are keys.
 template <bool kByKeys, int kRowTiles, int kBlocks>
-__device__ inline void adjust_scores(const AttentionParams& p, const HeadBias& bias, int query, int key,
-                                     Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kBlocks>& ds) {
+__device__ inline float adjust_scores(const AttentionParams& p, const HeadBias& bias, int query, int key,
+                                      Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kBlocks>& ds) {
   if (p.soft_cap > 0) {
     const float inner = p.scale / p.soft_cap;
     const float outer = p.soft_cap * kLog2E;
@@ -42,11 +42,10 @@ __device__ inline void adjust_scores(const AttentionParams& p, const HeadBias& b
         }
       }
     }
-  } else {
-    const float factor = p.scale * kLog2E;
-    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int, int) { x *= factor; });
   }
-  add_bias<kByKeys, kRowTiles, kBlocks>(p, bias, query, key, s);
+  const float unit = p.soft_cap > 0 ? 1.0F : p.scale * kLog2E;
+  add_bias<kByKeys, kRowTiles, kBlocks>(p, bias, kLog2E / unit, query, key, s);
+  return unit;
 }
 
 template <int kRowTiles, int kBlocks>

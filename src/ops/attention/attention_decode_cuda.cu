@@ -331,13 +331,6 @@ __global__ __launch_bounds__(kThreads,
   const int b = blockIdx.z;
   const int kv_head = static_cast<int>(blockIdx.y) % p.n_kv_heads;
   const int first_row = static_cast<int>(blockIdx.y) / p.n_kv_heads * kRows;
-  const Shares shares(p, b);
-  // Where nobody else writes y, the first share does even without keys.
-  const int count = max(shares.count, p.shares == 1 || p.finished != nullptr ? 1 : 0);
-  if (static_cast<int>(blockIdx.x) >= count) return;
-  const int begin = shares.begin + static_cast<int>(blockIdx.x) * shares.each;
-  const int end = min(begin + shares.each, shares.end);
-  const DeviceMask& mask = shares.mask;
   const int group = static_cast<int>(threadIdx.x) / p.lanes;
   const int groups = kThreads / p.lanes;
   const int column = static_cast<int>(threadIdx.x) % p.lanes * kColumns;
@@ -347,13 +340,20 @@ __global__ __launch_bounds__(kThreads,
   float sum[kRows] = {};
 #pragma unroll
   for (int r = 0; r < kRows; ++r) most[r] = kLowest;
-  if (p.q_type == DType::f32) {
+  if (p.q_type == DType::f32) {  // on their way while the lengths are
     load_queries<kRows, float>(p, b, kv_head, first_row, column, q);
   } else if (p.q_type == DType::bf16) {
     load_queries<kRows, __nv_bfloat16>(p, b, kv_head, first_row, column, q);
   } else {
     load_queries<kRows, __half>(p, b, kv_head, first_row, column, q);
   }
+  const Shares shares(p, b);
+  // Where nobody else writes y, the first share does even without keys.
+  const int count = max(shares.count, p.shares == 1 || p.finished != nullptr ? 1 : 0);
+  if (static_cast<int>(blockIdx.x) >= count) return;
+  const int begin = shares.begin + static_cast<int>(blockIdx.x) * shares.each;
+  const int end = min(begin + shares.each, shares.end);
+  const DeviceMask& mask = shares.mask;
   const T* k = static_cast<const T*>(p.k) + p.cache_at(b, kv_head, 0, p.d_qk) + column;
   const T* v = static_cast<const T*>(p.v) + p.cache_at(b, kv_head, 0, p.d_v) + column;
   for (int first = begin; first < end; first += groups * kKeys) {  // the same for all threads: lanes are shuffled
@@ -584,13 +584,16 @@ struct DecodeKernel {
 };
 
 template <class D>
-DecodeKernel kernel_for(const DecodeParams& p, bool packs) {
+DecodeKernel kernel_for(const DecodeParams& p, bool packs, int processors) {
   const bool plain =
       p.seq_q == 1 && p.mask.ranges_suffice && p.soft_cap == 0 && p.slopes == nullptr && p.t5_bias == nullptr;
   if (!packs) return {decode_plain_kernel<D>, 1, 2};
   if (!plain) return {decode_kernel<4, false, D>, 4, 1};
   if (p.rows == 1) return {decode_kernel<1, true, D>, 1, kBlocksOf<1>};
-  if (p.rows == 2) return {decode_kernel<2, true, D>, 2, kBlocksOf<2>};
+  // Where even the fewest blocks leave multiprocessors idle, fewer rows each: the time is that of one block.
+  const int64_t fewest = int64_t{p.batch} * p.n_kv_heads * ((p.rows + 7) / 8) * kFewShares;
+  if (p.rows == 2 || (p.capacity <= kFewShares * kShortShare && fewest <= processors))
+    return {decode_kernel<2, true, D>, 2, kBlocksOf<2>};
   if (p.rows <= 4) return {decode_kernel<4, true, D>, 4, kBlocksOf<4>};
   return {decode_kernel<8, true, D>, 8, kBlocksOf<8>};
 }
@@ -606,7 +609,7 @@ void decode(const AttentionDecode& args) {
                      lamina::cuda::fits_packs(static_cast<const D*>(p.k), p.d_qk) &&
                      lamina::cuda::fits_packs(static_cast<const D*>(p.v), p.d_v) &&
                      reinterpret_cast<uintptr_t>(p.q) % 16 == 0;
-  const DecodeKernel chosen = kernel_for<D>(p, packs);
+  const DecodeKernel chosen = kernel_for<D>(p, packs, lamina::cuda::processors(device));
   const int row_blocks = (p.rows + chosen.rows - 1) / chosen.rows;
   LAMINA_CHECK(static_cast<int64_t>(p.n_kv_heads) * row_blocks < 65536 && p.batch < 65536, kOp, ": batch ", p.batch,
                " and ", p.rows, " queries for each of ", p.n_kv_heads,

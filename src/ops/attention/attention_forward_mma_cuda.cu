@@ -31,12 +31,16 @@ constexpr int kHalves = 2 * kRowTiles;  // rows of a lane: 16·(n / 2) + 8·(n %
 
 /// What a lane knows of its rows.
 struct RowState {
-  float most[kHalves];  // greatest score so far, in units of `unit` (see forward_mma_kernel)
+  float most[kHalves];  // greatest score so far, in the unit of unit_of()
   float sum[kHalves];   // of this lane's columns only
   Range seen[kHalves];
 };
 
-/// Soft cap and bias; scores become logarithms to base two.
+/// In what scores are counted after adjust(), as logarithms to base two: as they come, q·k, where their order allows
+/// it.
+__device__ float unit_of(const AttentionParams& p) { return p.soft_cap == 0 && p.scale > 0 ? p.scale * kLog2E : 1.0F; }
+
+/// Soft cap and bias.
 template <int kBlocks>
 __device__ void adjust(const AttentionParams& p, const HeadBias& bias, int query, int key,
                        Sums<kRowTiles, kBlocks>& s) {
@@ -44,11 +48,11 @@ __device__ void adjust(const AttentionParams& p, const HeadBias& bias, int query
     const float inner = p.scale / p.soft_cap;
     const float outer = p.soft_cap * kLog2E;
     for_sums<kRowTiles, kBlocks>(s, [&](float& x, int, int) { x = outer * quick_tanh(x * inner); });
-  } else {
+  } else if (p.scale <= 0) {
     const float factor = p.scale * kLog2E;
     for_sums<kRowTiles, kBlocks>(s, [&](float& x, int, int) { x *= factor; });
   }
-  add_bias<false, kRowTiles, kBlocks>(p, bias, query, key, s);
+  add_bias<false, kRowTiles, kBlocks>(p, bias, kLog2E / unit_of(p), query, key, s);
 }
 
 /// −inf for what lies outside the rows' ranges.
@@ -137,8 +141,7 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
   const int column = lane % 4 * 2;             // and column
   const WarpReach reach(p.mask, q0 + warp_row, min(q0 + warp_row + kWarpRows, q1));
   const float sink = p.sinks == nullptr ? kLowest : p.sinks[head];
-  // Scores as they come are in units of scale · log2(e), which is positive; those that were adjusted, of 1.
-  const float unit = kSpecial ? 1.0F : p.scale * kLog2E;
+  const float unit = kSpecial ? unit_of(p) : p.scale * kLog2E;
   RowState rows;
 #pragma unroll
   for (int n = 0; n < kHalves; ++n) {

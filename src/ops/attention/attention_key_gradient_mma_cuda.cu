@@ -90,14 +90,14 @@ __device__ void find_special(const AttentionParams& p, const TilePlace& place, b
       for (int i = 0; i < 4; ++i) ds[m][n][i] -= i % 2 == 0 ? mean.x : mean.y;
     }
   }
-  adjust_scores<true, kRowTiles, kBlocks>(p, p.bias_of(place.head), place.query, place.key, s, ds);
+  const float unit = adjust_scores<true, kRowTiles, kBlocks>(p, p.bias_of(place.head), place.query, place.key, s, ds);
 #pragma unroll
   for (int n = 0; n < kBlocks; ++n) {
     const float2 low = *reinterpret_cast<const float2*>(base + n * 8);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) s[m][n][i] = power_of_two(s[m][n][i] - (i % 2 == 0 ? low.x : low.y));
+      for (int i = 0; i < 4; ++i) s[m][n][i] = power_of_two(fmaf(s[m][n][i], unit, i % 2 == 0 ? -low.x : -low.y));
     }
   }
   if (partial) hide<kRowTiles, kBlocks>(p, place, s);
@@ -250,6 +250,5 @@ void key_gradients_by_mma(const AttentionParams& p, cudaStream_t stream) {
 }
 
 template void key_gradients_by_mma<bf16>(const AttentionParams&, cudaStream_t);
-template void key_gradients_by_mma<f16>(const AttentionParams&, cudaStream_t);
 
 }  // namespace lamina::ops::cuda

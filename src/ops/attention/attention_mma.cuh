@@ -243,15 +243,15 @@ __device__ inline void for_sums(Sums<kRowTiles, kBlocks>& sums, const F& fn) {
   }
 }
 
-/// The sums of a warp get what the table or the slope says, in logarithms to base two; `query` and `key` are those of
-/// the lane's first number, rows are keys where kByKeys.
+/// The sums of a warp get what the table or the slope says, times `factor`; `query` and `key` are those of the lane's
+/// first number, rows are keys where kByKeys.
 template <bool kByKeys, int kRowTiles, int kBlocks>
-__device__ inline void add_bias(const AttentionParams& p, const HeadBias& bias, int query, int key,
+__device__ inline void add_bias(const AttentionParams& p, const HeadBias& bias, float factor, int query, int key,
                                 Sums<kRowTiles, kBlocks>& sums) {
   const int distance = query + bias.offset - key;
   if (bias.table == nullptr) {
     if (bias.slope == 0) return;
-    const float slope = -bias.slope * kLog2E;
+    const float slope = -bias.slope * factor;
     const auto first = static_cast<float>(distance);
     for_sums<kRowTiles, kBlocks>(sums, [&](float& x, int row, int column) {
       x = fmaf(slope, fabsf(first + static_cast<float>(kByKeys ? column - row : row - column)), x);
@@ -262,12 +262,12 @@ __device__ inline void add_bias(const AttentionParams& p, const HeadBias& bias, 
   constexpr int kSpan = 16 * kRowTiles > 8 * kBlocks ? 16 * kRowTiles : 8 * kBlocks;
   const bool flat = distance - kSpan >= bias.flat_from || distance + kSpan <= -bias.flat_from;
   if (__all_sync(lamina::cuda::kAllLanes, flat)) {
-    const float value = at(query, key) * kLog2E;
+    const float value = at(query, key) * factor;
     for_sums<kRowTiles, kBlocks>(sums, [&](float& x, int, int) { x += value; });
     return;
   }
   for_sums<kRowTiles, kBlocks>(sums, [&](float& x, int row, int column) {
-    x = fmaf(at(query + (kByKeys ? column : row), key + (kByKeys ? row : column)), kLog2E, x);
+    x = fmaf(at(query + (kByKeys ? column : row), key + (kByKeys ? row : column)), factor, x);
   });
 }
 
@@ -461,7 +461,7 @@ __device__ inline void drop(const AttentionParams& p, uint64_t kept, Sums<kRowTi
   }
 }
 
-// Kernels on tensor cores, for heads up to kWidestMma wide; T is bf16 or f16.
+// Kernels on tensor cores, for heads up to kWidestMma wide; T is bf16, or f16 forward.
 
 constexpr int kWidestMma = 128;
 constexpr int kMostMmaBuckets = 128;

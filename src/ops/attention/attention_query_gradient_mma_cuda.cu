@@ -63,8 +63,9 @@ __device__ void find_special(const AttentionParams& p, int b, int head, int quer
     drop<kRowTiles, kPart / 8>(p, kept_bits<false, kRowTiles, kPart / 8>(p, b, head, query, key), ds);
   }
   for_sums<kRowTiles, kPart / 8>(ds, [&](float& x, int row, int) { x -= rows.delta[half_of(row)]; });
-  adjust_scores<false, kRowTiles, kPart / 8>(p, p.bias_of(head), query, key, s, ds);
-  for_sums<kRowTiles, kPart / 8>(s, [&](float& x, int row, int) { x = power_of_two(x - rows.base[half_of(row)]); });
+  const float unit = adjust_scores<false, kRowTiles, kPart / 8>(p, p.bias_of(head), query, key, s, ds);
+  for_sums<kRowTiles, kPart / 8>(
+      s, [&](float& x, int row, int) { x = power_of_two(fmaf(x, unit, -rows.base[half_of(row)])); });
   if (partial) hide<kRowTiles>(rows, key, s);
   if (holes) {
     for_sums<kRowTiles, kPart / 8>(s, [&](float& x, int row, int column) {
@@ -277,6 +278,5 @@ void query_gradients_by_mma(const AttentionParams& p, cudaStream_t stream) {
 }
 
 template void query_gradients_by_mma<bf16>(const AttentionParams&, cudaStream_t);
-template void query_gradients_by_mma<f16>(const AttentionParams&, cudaStream_t);
 
 }  // namespace lamina::ops::cuda
