@@ -2,7 +2,7 @@
 
 #include "lamina/tensor/tensor.h"
 
-#ifdef LAMINA_CUDA
+#ifdef LAMINA_HAS_CUDA
 #define LAMINA_LAUNCH_CUDA(kernel, ...) cuda::kernel(__VA_ARGS__)
 #else
 #define LAMINA_LAUNCH_CUDA(kernel, ...) ::lamina::ops::no_cuda(#kernel)

@@ -14,18 +14,20 @@ class Replay {
  public:
   static bool possible(const Device& device);
 
-  /// Records `work`, which must not read values on the host; nothing is computed yet. It should have been run before,
-  /// so that libraries have made their plans.
-  Replay(const Device& device, const std::function<void()>& work);
+  /// `work` must not read values on the host, nor leave anything to it that differs from one run to the next.
+  Replay(const Device& device, std::function<void()> work);
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
   ~Replay();
 
-  /// Repeats the work. Random streams are those whose number is higher by `random_offset` than the recorded keys say.
-  void run(uint64_t random_offset = 0);
+  /// Runs the work. The first two times it is executed as it stands, so that libraries make their plans; the third time
+  /// it is recorded, and from then on repeated. Random streams are those whose number is higher by `random_offset` than
+  /// the keys say. Returns whether `work` was called, or only its record repeated.
+  bool run(uint64_t random_offset = 0);
 
  private:
   struct State;
+  static void record(State& state);
   std::unique_ptr<State> state_;
 };
 

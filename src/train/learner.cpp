@@ -30,6 +30,7 @@ void add(StepTimes& sum, const StepTimes& times) {
   sum.forward += times.forward;
   sum.backward += times.backward;
   sum.update += times.update;
+  sum.device += times.device;
 }
 
 std::vector<NamedTensor> distinct_parameters(const nn::Model& model) {
@@ -49,16 +50,22 @@ Learner::Learner(const Recipe& recipe, const Device& device)
     : recipe_(recipe),
       device_(device),
       model_(recipe.architecture, device, {.dtype = dtype_of(recipe), .seed = static_cast<uint64_t>(recipe.seed)}) {
+  // Gradients of many passes add up in f32; one pass's can stay as narrow as its weights. A GPU's products write f32 at
+  // no cost.
+  const bool wide = recipe.accumulation > 1 || device.kind() == DeviceKind::cuda;
   for (auto& [name, parameter] : model_.named_parameters()) {
-    // Gradients of many passes add up in f32; one pass's can stay as narrow as its weights.
-    tape_.watch(parameter, recipe.accumulation > 1 ? DType::f32 : parameter.dtype());
+    tape_.watch(parameter, wide ? DType::f32 : parameter.dtype());
   }
   rates_ = group_rates(recipe);
   start_optimizer();
 }
 
 void Learner::start_optimizer() {
+  device_update_.reset();
   optimizer_ = make_optimizer(model_, recipe_);
+  if (DeviceUpdate::possible(recipe_, device_, *optimizer_)) {
+    device_update_ = std::make_unique<DeviceUpdate>(model_, tape_, dynamic_cast<AdamW&>(*optimizer_), recipe_, rates_);
+  }
   if (recipe_.ema > 0) ema_ = std::make_unique<Ema>(distinct_parameters(model_), recipe_.ema);
 }
 
@@ -93,6 +100,55 @@ Learner::PassResult Learner::pass(int64_t index, const BatchAt& batch_at) {
 }
 
 StepResult Learner::step(int64_t step, const BatchAt& batch_at) {
+  return device_update_ ? device_step(step, batch_at) : host_step(step, batch_at);
+}
+
+std::vector<data::Batch> Learner::take_batches(int64_t step, const BatchAt& batch_at) {
+  if (ahead_.step == step) {
+    ahead_.step = -1;
+    return std::move(ahead_.batches);
+  }
+  std::vector<data::Batch> batches;
+  for (int64_t i = 0; i < recipe_.accumulation; ++i) batches.push_back(batch_at(step * recipe_.accumulation + i));
+  return batches;
+}
+
+StepResult Learner::device_step(int64_t step, const BatchAt& batch_at) {
+  StepResult result;
+  Watch watch;
+  const std::vector<data::Batch> batches = take_batches(step, batch_at);
+  watch.lap(result.times.data);
+  const double factor = lr_factor(recipe_.schedule, step, recipe_.steps);
+  result.lr = rates_[0] * factor;
+  device_update_->start(step, batches, factor);
+  if (step + 1 < recipe_.steps) {
+    std::vector<data::Batch> next = take_batches(step + 1, batch_at);
+    ahead_ = {step + 1, std::move(next)};
+  }
+  const DeviceUpdate::Result done = device_update_->finish();
+  watch.lap(result.times.device);
+  result.loss = done.loss;
+  result.grad_norm = done.grad_norm;
+  if (!std::isfinite(done.loss) || !std::isfinite(done.grad_norm)) {
+    explain_not_finite(step, batches);
+  }
+  if (ema_) ema_->update(step + 1);
+  watch.lap(result.times.update);
+  return result;
+}
+
+/// The update was not made; its passes once more, with gradients that can be looked at.
+void Learner::explain_not_finite(int64_t step, const std::vector<data::Batch>& batches) {
+  const int64_t first = step * recipe_.accumulation;
+  const auto batch_at = [&](int64_t index) { return batches[static_cast<size_t>(index - first)]; };
+  double loss = 0;
+  tape_.zero_grad();
+  for (int64_t i = 0; i < recipe_.accumulation; ++i) loss += pass(first + i, batch_at).loss;
+  check_finite(step, loss / static_cast<double>(recipe_.accumulation), optimizer_->gradients(tape_), true);
+  throw NotFinite(str("update ", step + 1, ": the loss or the norm of the gradients was not finite"));
+}
+
+StepResult Learner::host_step(int64_t step, const BatchAt& batch_at) {
   StepResult result;
   tape_.zero_grad();
   for (int64_t i = 0; i < recipe_.accumulation; ++i) {

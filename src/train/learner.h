@@ -7,6 +7,7 @@
 #include "lamina/autograd/tape.h"
 #include "lamina/data/batches.h"
 #include "lamina/nn/model.h"
+#include "lamina/train/device_update.h"
 #include "lamina/train/ema.h"
 #include "lamina/train/optimizer.h"
 #include "lamina/train/recipe.h"
@@ -25,7 +26,8 @@ struct StepTimes {
   double forward = 0;
   double backward = 0;
   double update = 0;  ///< norm, clipping, optimizer, average
-  double total() const { return data + forward + backward + update; }
+  double device = 0;  ///< all of these where a GPU makes them as one piece
+  double total() const { return data + forward + backward + update + device; }
 };
 
 /// What one update did.
@@ -74,6 +76,10 @@ class Learner {
     StepTimes times;
   };
   PassResult pass(int64_t index, const BatchAt& batch_at);
+  StepResult host_step(int64_t step, const BatchAt& batch_at);
+  StepResult device_step(int64_t step, const BatchAt& batch_at);
+  std::vector<data::Batch> take_batches(int64_t step, const BatchAt& batch_at);
+  [[noreturn]] void explain_not_finite(int64_t step, const std::vector<data::Batch>& batches);
   void check_finite(int64_t step, double loss, const std::vector<Tensor>& grads, bool bad_gradient) const;
   void start_optimizer();
   double window_loss(const data::Batch& batch, int64_t& targets);
@@ -85,6 +91,13 @@ class Learner {
   std::unique_ptr<Optimizer> optimizer_;
   std::vector<double> rates_;
   std::unique_ptr<Ema> ema_;
+  std::unique_ptr<DeviceUpdate> device_update_;
+  /// The batches of the update that comes next, drawn while the GPU was at the one before.
+  struct Ahead {
+    int64_t step = -1;
+    std::vector<data::Batch> batches;
+  };
+  Ahead ahead_;
 };
 
 }  // namespace lamina::train

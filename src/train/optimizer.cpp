@@ -1,5 +1,6 @@
 #include "lamina/train/optimizer.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -89,7 +90,20 @@ void Optimizer::step(const std::vector<Tensor>& grads) {
         {&parameter, {parameter.param.detach(), grads[i], parameter.master, group.lr, group.weight_decay}});
   }
   apply(updates);
-  for (size_t i = 0; i < grads.size(); ++i) parameters_[i].updates += grads[i].defined() ? 1 : 0;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    parameters_[i].updated = grads[i].defined();
+    parameters_[i].updates += parameters_[i].updated ? 1 : 0;
+  }
+}
+
+void Optimizer::count_repeated_update() {
+  for (Parameter& parameter : parameters_) parameter.updates += parameter.updated ? 1 : 0;
+}
+
+int64_t Optimizer::updates() const {
+  int64_t most = 0;
+  for (const Parameter& parameter : parameters_) most = std::max(most, parameter.updates);
+  return most;
 }
 
 std::vector<NamedTensor> Optimizer::state() const {

@@ -43,6 +43,11 @@ class Optimizer {
   /// One update from given gradients, in the order of names().
   void step(const std::vector<Tensor>& grads);
 
+  /// Counts an update that a device repeated from a record of the last step().
+  void count_repeated_update();
+  /// Updates made so far, of the parameter that has had most.
+  int64_t updates() const;
+
   size_t group_count() const { return groups_.size(); }
   double lr(size_t group = 0) const { return groups_.at(group).lr; }
   void set_lr(size_t group, double lr);
@@ -60,6 +65,7 @@ class Optimizer {
     Tensor master;
     size_t group = 0;
     int64_t updates = 0;
+    bool updated = false;  ///< in the last step
     std::vector<NamedTensor> moments;
   };
   /// A parameter to update now; `slot` is filled in.
@@ -82,6 +88,9 @@ class Optimizer {
 class AdamW final : public Optimizer {
  public:
   explicit AdamW(std::vector<ParamGroup> groups, const ops::AdamWOptions& options = {});
+  /// What changes from step to step is read on the device, as ops::AdamWOptions says.
+  void set_dynamics(const Tensor& dynamics) { options_.dynamics = dynamics; }
+  const ops::AdamWOptions& options() const { return options_; }
 
  private:
   void apply(const std::vector<Update>& updates) override;

@@ -29,6 +29,7 @@ void add(StepTimes& sum, const StepTimes& times) {
   sum.forward += times.forward;
   sum.backward += times.backward;
   sum.update += times.update;
+  sum.device += times.device;
 }
 
 }  // namespace

@@ -41,7 +41,8 @@ std::vector<Conv> conv_sweep() {
           {1, 5, 17, 9, true, true, true},
           {2, 131, 3, 2, false, false, true},
           {1, 6, 270, 3, true, false, true},
-          {3, 20, 8, 7, false, true}};
+          {3, 20, 8, 7, false, true},
+          {2, 150, 6, 4, true, true, true}};
 }
 
 struct CausalConv1dCase {

@@ -81,6 +81,53 @@ TEST(global_norm, NamesTheFirstBadElement) {
   }
 }
 
+/// The CPU, and a GPU where there is one.
+std::vector<Device> all_devices() {
+  std::vector<Device> devices{Device::cpu(2)};
+  if (Device::cuda_count() > 0) devices.push_back(Device::cuda());
+  return devices;
+}
+
+TEST(global_norm, EqualsThePlainSumOnAGpu) {
+  if (Device::cuda_count() == 0) GTEST_SKIP() << "no GPU, or a build without CUDA";
+  const Device device = Device::cuda();
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    auto grads = make_gradients(dtype, device);
+    const double truth = static_cast<double>(plain_norm(grads));
+    EXPECT_NEAR(ops::global_norm(grads).norm, truth, truth * 0x1p-53 * 64) << dtype;
+    EXPECT_NEAR(ops::clip_grad_norm_(grads, {.max_norm = 0.5}).norm, truth, truth * 0x1p-47) << dtype;
+    EXPECT_NEAR(static_cast<double>(plain_norm(grads)), 0.5, dtype == DType::f32 ? 1e-5 : 1e-2) << dtype;
+    grads[4].slice(0, Chunks::kSize + 5, 1).fill_(INFINITY);
+    grads[6].fill_(NAN);
+    const ops::GradNorm bad = ops::global_norm(grads);
+    ASSERT_TRUE(bad.bad);
+    EXPECT_EQ(bad.bad->tensor, 4U);
+    EXPECT_EQ(bad.bad->index, Chunks::kSize + 5);
+  }
+}
+
+TEST(clip_factor, StaysOnTheDevice) {
+  for (const Device& device : all_devices()) {
+    const auto grads = make_gradients(DType::f32, device);
+    const double norm = static_cast<double>(plain_norm(grads));
+    const Tensor found = Tensor::zeros({2}, DType::f32, device);
+    const Tensor length = found.slice(0, 0, 1);
+    const Tensor factor = found.slice(0, 1, 1);
+    for (const double max_norm : {0.5, 2 * norm, static_cast<double>(INFINITY)}) {
+      ops::clip_factor(grads, max_norm, length, factor);
+      const auto values = found.to_vector<double>();
+      EXPECT_NEAR(values[0], norm, norm * 0x1p-23);
+      EXPECT_NEAR(values[1], std::min(1.0, max_norm / (norm + 1e-6)), 0x1p-23);
+    }
+    grads[0].slice(0, 1, 1).fill_(NAN);
+    ops::clip_factor(grads, 0.5, length, factor);
+    EXPECT_EQ(found.to_vector<double>()[1], -1.0);
+    expect_error([&] { ops::clip_factor(grads, 0.0, length, factor); }, "max_norm is 0");
+    expect_error([&] { ops::clip_factor({Tensor()}, 1.0, length, factor); }, "no gradients");
+    expect_error([&] { ops::clip_factor(grads, 1.0, found, factor); }, "expected one number");
+  }
+}
+
 TEST(clip_grad_norm_, ScalesToTheGivenNorm) {
   for (const DType dtype : kTypes) {
     const auto guard = make_guard_allocator();

@@ -27,7 +27,8 @@ struct GroupedLinearCase {
             {{0, 2, 3}, 3, 4, 0},
             {{0, 2, 3}, 5, 0, 2},
             {{0, 300, 301}, 301, 9, 3, true},
-            {{0, 2, 5}, 5, 3, 270}};
+            {{0, 2, 5}, 5, 3, 270},
+            {{0, 9, 9, 138}, 140, 40, 24, true}};
   }
   static std::vector<Params> bench() {
     std::vector<double> even;

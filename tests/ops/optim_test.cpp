@@ -145,23 +145,65 @@ void step_adamw(std::vector<Subject>& subjects, int step, const ops::AdamWOption
   ops::adamw(slots, options);
 }
 
-TEST(adamw, EqualsThePlainLoopForAllTypes) {
-  for (const Types& types : all_types()) {
-    for (const double beta1 : {0.9, 0.0, 0.3}) {
-      if (beta1 != 0.9 && types.param != DType::f32) continue;
-      const auto guard = make_guard_allocator();
-      {
-        std::vector<Subject> subjects = make_subjects(kShapes, types, Device::cpu(2, guard));
-        for (int step = 1; step <= kSteps; ++step) {
-          new_gradients(subjects, types, step);
-          step_adamw(subjects, step, {.beta1 = beta1, .beta2 = 0.95, .eps = 1e-6});
-          compare(subjects, types, str("adamw step ", step));
-          round_twins(subjects, types);
-        }
-      }
-      EXPECT_EQ(guard->overrun(), "");
+void check_adamw(const Types& types, const Device& device) {
+  for (const double beta1 : {0.9, 0.0, 0.3}) {
+    if (beta1 != 0.9 && types.param != DType::f32) continue;
+    std::vector<Subject> subjects = make_subjects(kShapes, types, device);
+    for (int step = 1; step <= kSteps; ++step) {
+      new_gradients(subjects, types, step);
+      step_adamw(subjects, step, {.beta1 = beta1, .beta2 = 0.95, .eps = 1e-6});
+      compare(subjects, types, str("adamw step ", step));
+      round_twins(subjects, types);
     }
   }
+}
+
+TEST(adamw, EqualsThePlainLoopForAllTypes) {
+  for (const Types& types : all_types()) {
+    const auto guard = make_guard_allocator();
+    check_adamw(types, Device::cpu(2, guard));
+    EXPECT_EQ(guard->overrun(), "");
+  }
+}
+
+/// What a step captured as a graph would leave to the device's memory: factors on lr and gradients, and corrections.
+TEST(adamw, DynamicsStandForWhatChanges) {
+  if (Device::cuda_count() == 0) GTEST_SKIP() << "no GPU, or a build without CUDA";
+  const Device device = Device::cuda();
+  const Types types{DType::bf16, DType::bf16, true};
+  const double clip = 0.25;
+  std::vector<Subject> subjects = make_subjects(kShapes, types, device);
+  for (int step = 1; step <= kSteps; ++step) {
+    new_gradients(subjects, types, step);
+    const double factor = 1.0 / step;
+    std::vector<ops::AdamWSlot> slots;
+    for (Subject& s : subjects) {
+      slots.push_back({s.slot, s.m, s.v, 1});
+      const auto plain = [&](auto& twin) {
+        for (auto& g : twin.g) g *= static_cast<std::decay_t<decltype(g)>>(clip);
+        twin.lr = s.slot.lr * factor;
+        plain_adamw(twin, step, 0.9, 0.95, 1e-6);
+      };
+      plain(s.truth);
+      plain(s.naive);
+    }
+    const std::vector<float> dynamics{static_cast<float>(factor), static_cast<float>(1 / (1 - std::pow(0.9, step))),
+                                      static_cast<float>(1 / std::sqrt(1 - std::pow(0.95, step))),
+                                      static_cast<float>(clip)};
+    ops::AdamWOptions options{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6};
+    options.dynamics = Tensor::from(dynamics, {4}, device);
+    ops::adamw(slots, options);
+    compare(subjects, types, str("adamw with dynamics, step ", step));
+    options.dynamics = Tensor::from(std::vector<float>{1, 1, 1, -1}, {4}, device);
+    ops::adamw(slots, options);
+    compare(subjects, types, str("an update that is left out, step ", step));
+  }
+  EXPECT_THROW(
+      ops::adamw({{{Tensor::zeros({2}, DType::f32, Device::cpu()), Tensor::zeros({2}, DType::f32, Device::cpu())},
+                   Tensor::zeros({2}, DType::f32, Device::cpu()),
+                   Tensor::zeros({2}, DType::f32, Device::cpu())}},
+                 {.dynamics = Tensor::zeros({4}, DType::f32, device)}),
+      Error);
 }
 
 #if defined(__x86_64__)
@@ -207,27 +249,29 @@ TEST(adamw, ReproducesPyTorch) {
   }
 }
 
-TEST(sgd, EqualsThePlainLoopForAllTypes) {
-  for (const Types& types : all_types()) {
-    for (const ops::SgdOptions options : {ops::SgdOptions{}, {0.9, false}, {0.9, true}}) {
-      std::vector<Subject> subjects = make_subjects(kShapes, types, Device::cpu(2));
-      for (int step = 1; step <= kSteps; ++step) {
-        new_gradients(subjects, types, step);
-        std::vector<ops::SgdSlot> slots;
-        for (Subject& s : subjects) {
-          slots.push_back({s.slot, options.momentum == 0 ? Tensor() : s.m});
-          plain_sgd(s.truth, options.momentum, options.nesterov);
-          plain_sgd(s.naive, options.momentum, options.nesterov);
-          if (options.momentum > 0) continue;
-          s.truth.m.assign(s.truth.m.size(), 0);
-          s.naive.m.assign(s.naive.m.size(), 0);
-        }
-        ops::sgd(slots, options);
-        compare(subjects, types, str("sgd step ", step, " nesterov ", options.nesterov));
-        round_twins(subjects, types);
+void check_sgd(const Types& types, const Device& device) {
+  for (const ops::SgdOptions options : {ops::SgdOptions{}, {0.9, false}, {0.9, true}}) {
+    std::vector<Subject> subjects = make_subjects(kShapes, types, device);
+    for (int step = 1; step <= kSteps; ++step) {
+      new_gradients(subjects, types, step);
+      std::vector<ops::SgdSlot> slots;
+      for (Subject& s : subjects) {
+        slots.push_back({s.slot, options.momentum == 0 ? Tensor() : s.m});
+        plain_sgd(s.truth, options.momentum, options.nesterov);
+        plain_sgd(s.naive, options.momentum, options.nesterov);
+        if (options.momentum > 0) continue;
+        s.truth.m.assign(s.truth.m.size(), 0);
+        s.naive.m.assign(s.naive.m.size(), 0);
       }
+      ops::sgd(slots, options);
+      compare(subjects, types, str("sgd step ", step, " nesterov ", options.nesterov));
+      round_twins(subjects, types);
     }
   }
+}
+
+TEST(sgd, EqualsThePlainLoopForAllTypes) {
+  for (const Types& types : all_types()) check_sgd(types, Device::cpu(2));
 }
 
 double muon_scale(const Shape& shape, ops::MuonScale scale) {
@@ -250,18 +294,32 @@ void step_muon(std::vector<Subject>& subjects, const ops::MuonOptions& options) 
   ops::muon(slots, options);
 }
 
-TEST(muon, EqualsThePlainLoopForAllTypes) {
-  for (const Types& types : all_types()) {
-    for (const bool nesterov : {false, true}) {
-      const auto scale = nesterov ? ops::MuonScale::aspect : ops::MuonScale::match_adamw;
-      std::vector<Subject> subjects = make_subjects(kMatrices, types, Device::cpu(2));
-      for (int step = 1; step <= 2; ++step) {
-        new_gradients(subjects, types, step);
-        step_muon(subjects, {.nesterov = nesterov, .scale = scale});
-        compare(subjects, types, str("muon step ", step, " nesterov ", nesterov));
-        round_twins(subjects, types);
-      }
+void check_muon(const Types& types, const Device& device) {
+  for (const bool nesterov : {false, true}) {
+    const auto scale = nesterov ? ops::MuonScale::aspect : ops::MuonScale::match_adamw;
+    std::vector<Subject> subjects = make_subjects(kMatrices, types, device);
+    for (int step = 1; step <= 2; ++step) {
+      new_gradients(subjects, types, step);
+      step_muon(subjects, {.nesterov = nesterov, .scale = scale});
+      compare(subjects, types, str("muon step ", step, " nesterov ", nesterov));
+      round_twins(subjects, types);
     }
+  }
+}
+
+TEST(muon, EqualsThePlainLoopForAllTypes) {
+  for (const Types& types : all_types()) check_muon(types, Device::cpu(2));
+}
+
+/// The same on a GPU; f64 is for the CPU alone.
+TEST(optim, EqualsThePlainLoopOnAGpu) {
+  if (Device::cuda_count() == 0) GTEST_SKIP() << "no GPU, or a build without CUDA";
+  const Device device = Device::cuda();
+  for (const Types& types : all_types()) {
+    if (types.param == DType::f64) continue;
+    check_adamw(types, device);
+    check_sgd(types, device);
+    check_muon(types, device);
   }
 }
 

@@ -50,7 +50,9 @@ struct QuantizedLinearCase {
                                                  {{5, 8}, 0},
                                                  {{7, 96}, 50, format, false, Activation::relu},
                                                  {{13, 320}, 65, format, true},
-                                                 {{4, 33}, 300}}) {
+                                                 {{4, 33}, 300},
+                                                 {{30, 40}, 17, format, true},
+                                                 {{70, 33}, 18}}) {
         all.push_back(p);
         all.back().format = format;
       }

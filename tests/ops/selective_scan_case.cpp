@@ -24,7 +24,8 @@ struct SelectiveScanCase {
             {1, 1, 5, 2, true, false, true, true, true},     {0, 3, 4, 2, true, true, true, true, true},
             {2, 0, 3, 2, true, false, true, true},           {1, 70, 17, 3, false, true, false, false, true},
             {1, 129, 2, 2, true, false, false, true, false}, {2, 6, 70, 5, false, true, true, false, true},
-            {1, 7, 33, 18, true, true, false, true, true},   {1, 4, 18, 35, false, false, true, false, true}};
+            {1, 7, 33, 18, true, true, false, true, true},   {1, 4, 18, 35, false, false, true, false, true},
+            {1, 3, 5, 70, true, true, true, true, true}};
   }
   static std::vector<Params> bench() {
     return {{1, 2048, 1536, 16, true, true, true, false, true}, {4, 512, 1536, 16, true, true, true, false, true}};

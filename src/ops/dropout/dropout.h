@@ -16,5 +16,8 @@ namespace cpu {
 /// y = x · scale where the word of the element is not below `threshold`, else 0.
 void dropout_apply(const Tensor& x, uint32_t threshold, double scale, const RandomKey& key, const Tensor& y);
 }  // namespace cpu
+namespace cuda {
+void dropout_apply(const Tensor& x, uint32_t threshold, double scale, const RandomKey& key, const Tensor& y);
+}  // namespace cuda
 
 }  // namespace lamina::ops

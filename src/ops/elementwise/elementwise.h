@@ -36,5 +36,8 @@ struct Combination {
 namespace cpu {
 void combine(const Combination& args);
 }  // namespace cpu
+namespace cuda {
+void combine(const Combination& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -29,5 +29,8 @@ struct ReduceMiddle {
 namespace cpu {
 void reduce_middle(const ReduceMiddle& args);
 }  // namespace cpu
+namespace cuda {
+void reduce_middle(const ReduceMiddle& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -13,5 +13,9 @@ namespace cpu {
 void scaled_exp_forward(const Tensor& x, double factor, const Tensor& y);
 void scaled_exp_backward(const Tensor& x, const Tensor& dy, double factor, const Tensor& dx);
 }  // namespace cpu
+namespace cuda {
+void scaled_exp_forward(const Tensor& x, double factor, const Tensor& y);
+void scaled_exp_backward(const Tensor& x, const Tensor& dy, double factor, const Tensor& dx);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -44,5 +44,9 @@ namespace cpu {
 void embedding_forward(const EmbeddingForward& args);
 void embedding_backward(const EmbeddingBackward& args);
 }  // namespace cpu
+namespace cuda {
+void embedding_forward(const EmbeddingForward& args);
+void embedding_backward(const EmbeddingBackward& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -39,35 +39,49 @@ void set_b(Product& p, const Operand& b, bool transpose) {
   p.transpose_b = b.transposed != transpose;
 }
 
-constexpr int kStrip = 32;   // columns of a block
+constexpr int kLanes = 32;   // of a block along the columns, a stretch of kWidth each
+constexpr int kRows = 8;     // of a block at a time
 constexpr int kRanges = 64;  // at most, of rows
 
-/// dz = dy · act'(z), and the sums of the columns over a range of rows. Threads lie [8 rows][32 columns].
-template <class T>
-__global__ void activation_columns(int64_t rows, int64_t out, int64_t range, Activation activation, const T* z,
-                                   const T* dy, T* dz, float* partial) {
-  __shared__ float sums[8][kStrip];
-  const int64_t column = blockIdx.x * int64_t{kStrip} + threadIdx.x;
+/// dz = dy · act'(z), and the sums of the columns over a range of rows. Threads lie [kRows][kLanes].
+template <class T, int kWidth, class Function>
+__global__ void __launch_bounds__(kLanes* kRows)
+    activation_columns(int64_t rows, int64_t out, int64_t range, const T* z, const T* dy, T* dz, float* partial) {
+  using S = Stretch<T, kWidth>;
+  __shared__ float sums[kRows][kLanes * kWidth];
+  const int64_t column = (blockIdx.x * int64_t{kLanes} + threadIdx.x) * kWidth;
   const int64_t begin = blockIdx.y * range;
   const int64_t end = min(rows, begin + range);
-  float sum = 0;
+  float sum[kWidth] = {};
   if (column < out) {
-    for (int64_t row = begin + threadIdx.y; row < end; row += 8) {
+#pragma unroll 4
+    for (int64_t row = begin + threadIdx.y; row < end; row += kRows) {
       const int64_t at = row * out + column;
-      float value = to_float(dy[at]);
-      if (dz != nullptr) {
-        value *= activation_slope(activation, to_float(z[at]));
-        dz[at] = from_float<T>(value);
+      const S in = *reinterpret_cast<const S*>(dy + at);
+      S before{};
+      S result;
+      if (dz != nullptr) before = *reinterpret_cast<const S*>(z + at);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        float value = to_float(in.values[j]);
+        if (dz != nullptr) value *= Function::both(to_float(before.values[j])).slope;
+        result.values[j] = from_float<T>(value);
+        sum[j] += value;
       }
-      sum += value;
+      if (dz != nullptr) *reinterpret_cast<S*>(dz + at) = result;
     }
   }
   if (partial == nullptr) return;
-  sums[threadIdx.y][threadIdx.x] = sum;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) sums[threadIdx.y][threadIdx.x * kWidth + j] = sum[j];
   __syncthreads();
-  if (threadIdx.y != 0 || column >= out) return;
-  for (int i = 1; i < 8; ++i) sum += sums[i][threadIdx.x];
-  partial[blockIdx.y * out + column] = sum;
+  for (int i = threadIdx.y * kLanes + threadIdx.x; i < kLanes * kWidth; i += kLanes * kRows) {
+    const int64_t at = blockIdx.x * int64_t{kLanes} * kWidth + i;
+    if (at >= out) continue;
+    float total = 0;
+    for (int row = 0; row < kRows; ++row) total += sums[row][i];
+    partial[blockIdx.y * out + at] = total;
+  }
 }
 
 __global__ void add_ranges(int64_t ranges, int64_t out, const float* partial, float* total) {
@@ -87,10 +101,22 @@ void activation_backward_of(const LinearActivationBackward& args) {
   const int64_t range = std::max<int64_t>(64, (rows + kRanges - 1) / kRanges);
   const int64_t ranges = (rows + range - 1) / range;
   const Tensor partial = args.dbias.defined() ? Tensor::empty({ranges, out}, DType::f32, device) : Tensor();
-  const dim3 grid(static_cast<unsigned>((out + kStrip - 1) / kStrip), static_cast<unsigned>(ranges));
-  activation_columns<<<grid, dim3(kStrip, 8), 0, stream>>>(rows, out, range, args.activation, device_data<T>(args.z),
-                                                           device_data<T>(args.dy), device_data<T>(args.dz),
-                                                           device_data<float>(partial));
+  const auto launch = [&]<int kWidth>(std::integral_constant<int, kWidth>) {
+    const int64_t strip = kLanes * kWidth;
+    const dim3 grid(static_cast<unsigned>((out + strip - 1) / strip), static_cast<unsigned>(ranges));
+    visit_activation<DeviceType<T>>(args.activation, [&](auto function) {
+      activation_columns<DeviceType<T>, kWidth, decltype(function)>
+          <<<grid, dim3(kLanes, kRows), 0, stream>>>(rows, out, range, device_data<T>(args.z), device_data<T>(args.dy),
+                                                     device_data<T>(args.dz), device_data<float>(partial));
+    });
+  };
+  constexpr int kPack = Pack<DeviceType<T>>::kSize;
+  const auto packs = [&](const Tensor& tensor) { return !tensor.defined() || fits_packs(device_data<T>(tensor), out); };
+  if (packs(args.z) && packs(args.dy) && packs(args.dz)) {
+    launch(std::integral_constant<int, kPack>{});
+  } else {
+    launch(std::integral_constant<int, 1>{});
+  }
   check_launch("linear");
   if (!partial.defined()) return;
   add_ranges<<<blocks_for(out, 256), 256, 0, stream>>>(ranges, out, device_data<float>(partial),
@@ -98,14 +124,26 @@ void activation_backward_of(const LinearActivationBackward& args) {
   check_launch("linear");
 }
 
-/// act(bias) in every row: what is left where there is nothing to sum over.
-void forward_of_nothing(const LinearForward& args, const Tensor& before) {
-  Tensor rows = before;
-  rows.fill_(0.0);
-  if (args.bias.defined()) {
-    const Tensor bias = args.bias.to(args.y.dtype());
-    for (int64_t row = 0; row < rows.dim(0); ++row) rows.slice(0, row, 1).reshape({rows.dim(1)}).copy_(bias);
-  }
+/// z = sums + bias and y = act(z).
+template <class T, class Function>
+__global__ void finish_rows(int64_t count, int64_t out, const float* sums, const float* bias, T* z, T* y) {
+  const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  if (i >= count) return;
+  float value = sums == nullptr ? 0.0F : sums[i];
+  if (bias != nullptr) value += bias[i % out];
+  if (z != nullptr) z[i] = from_float<T>(value);
+  y[i] = from_float<T>(Function::both(value).value);
+}
+
+template <class T>
+void finish(const LinearForward& args, const Tensor& sums) {
+  const int64_t count = args.y.numel();
+  visit_activation<DeviceType<T>>(args.activation, [&](auto function) {
+    finish_rows<DeviceType<T>, decltype(function)><<<blocks_for(count, 256), 256, 0, stream_of(args.y.device())>>>(
+        count, args.y.dim(1), device_data<float>(sums), device_data<float>(args.bias), device_data<T>(args.z),
+        device_data<T>(args.y));
+  });
+  check_launch("linear");
 }
 
 }  // namespace
@@ -113,17 +151,19 @@ void forward_of_nothing(const LinearForward& args, const Tensor& before) {
 void linear_forward(const LinearForward& args) {
   if (args.y.numel() == 0) return;
   const Device& device = args.x.device();
-  const bool fused = args.activation == Activation::gelu_tanh && args.y.dtype() != DType::f32;
+  // The library's kernels for odd widths round a product before they add the bias; a sign must not depend on that.
+  const bool wide = args.bias.defined() && args.y.dtype() != DType::f32 && args.y.dim(1) % 8 != 0;
+  const bool fused = args.activation == Activation::gelu_tanh && args.y.dtype() != DType::f32 && !wide;
   const bool apart = args.activation != Activation::none && !fused;
-  const Tensor before = apart && args.z.defined() ? args.z : args.y;
-  if (args.x.dim(1) == 0) {
-    const Tensor target = args.z.defined() ? args.z : args.y;
-    forward_of_nothing(args, target);
-    if (args.activation != Activation::none) activation_forward(target, args.activation, args.y);
-    return;
-  }
+  const auto finish_from = [&](const Tensor& sums) {
+    visit_floating("linear", args.y.dtype(), [&](auto tag) { finish<typename decltype(tag)::type>(args, sums); });
+  };
+  if (args.x.dim(1) == 0) return finish_from(Tensor());
+  const Tensor target = wide                        ? Tensor::empty(args.y.shape(), DType::f32, device)
+                        : apart && args.z.defined() ? args.z
+                                                    : args.y;
   const Tensor weight = args.weight.to(args.x.dtype());
-  const Tensor bias = args.bias.defined() ? args.bias.to(args.y.dtype()) : Tensor();
+  const Tensor bias = args.bias.defined() && !wide ? args.bias.to(args.y.dtype()) : Tensor();
   Product p;
   p.m = args.x.dim(0);
   p.n = args.y.dim(1);
@@ -131,14 +171,15 @@ void linear_forward(const LinearForward& args) {
   p.type = args.x.dtype();
   set_a(p, operand(args.x), false);
   set_b(p, operand(weight), true);
-  p.c_type = args.y.dtype();
-  p.c = before.raw();
+  p.c_type = target.dtype();
+  p.c = target.raw();
   p.ldc = p.n;
   p.bias = bias.defined() ? bias.raw() : nullptr;
   p.gelu_tanh = fused;
   p.before = fused && args.z.defined() ? args.z.raw() : nullptr;
   product(device, p);
-  if (apart) activation_forward(before, args.activation, args.y);
+  if (wide) return finish_from(target);
+  if (apart) activation_forward(target, args.activation, args.y);
 }
 
 void linear_activation_backward(const LinearActivationBackward& args) {
@@ -147,6 +188,7 @@ void linear_activation_backward(const LinearActivationBackward& args) {
     if (args.dbias.defined()) Tensor(args.dbias).fill_(0.0);
     return;
   }
+  if (!args.dbias.defined()) return activation_backward(args.z, args.dy, args.activation, args.dz);
   visit_floating("linear", args.dy.dtype(),
                  [&](auto tag) { activation_backward_of<typename decltype(tag)::type>(args); });
 }

@@ -48,15 +48,19 @@ Tensor quantized_linear(const Tensor& x, const QuantizedWeight& weight, const Te
   check_arguments(x, weight, bias);
   const int64_t rows = x.shape().rows();
   const Device& device = x.device();
+  const bool on_cuda = device.kind() == DeviceKind::cuda;
+  const DType type = on_cuda ? x.dtype() : DType::f32;
   QuantizedLinear args;
-  args.x = as_accumulation(x, x.dtype()).reshape({rows, weight.in});
+  args.x = x.detach().to(type).contiguous().reshape({rows, weight.in});
   args.weight = weight;
   if (bias.defined()) args.bias = as_accumulation(bias, x.dtype());
   args.activation = activation;
-  args.y = Tensor::empty({rows, weight.out}, DType::f32, device);
-  args.numbers = Tensor::empty({rows, weight.blocks() * QuantizedWeight::kBlock}, DType::u8, device);
-  args.scales = Tensor::empty({rows, weight.blocks()}, DType::f32, device);
-  args.corrects = Tensor::empty({rows, weight.blocks()}, DType::i32, device);
+  args.y = Tensor::empty({rows, weight.out}, type, device);
+  if (!on_cuda) {
+    args.numbers = Tensor::empty({rows, weight.blocks() * QuantizedWeight::kBlock}, DType::u8, device);
+    args.scales = Tensor::empty({rows, weight.blocks()}, DType::f32, device);
+    args.corrects = Tensor::empty({rows, weight.blocks()}, DType::i32, device);
+  }
   const Work work{2 * rows * weight.out * weight.in, x.nbytes() + weight.data.nbytes() + args.y.nbytes()};
   LAMINA_LAUNCH(device, work, quantized_linear, args);
   Shape shape = x.shape();

@@ -35,7 +35,8 @@ struct QuantizedWeight {
   }
 };
 
-/// weight [out, in] of any floating type → rounded. An Error where a number is not finite, or beyond an f16 scale.
+/// weight [out, in] of any floating type → rounded. An Error where a number is not finite, or beyond an f16 scale. On a
+/// cuda device the numbers are rounded by the host, once.
 QuantizedWeight quantize(const Tensor& weight, QuantizedFormat format);
 /// ŵ, f32 [out, in].
 Tensor dequantize(const QuantizedWeight& weight);
@@ -53,12 +54,12 @@ struct Quantize {
   QuantizedWeight to;
 };
 struct QuantizedLinear {
-  Tensor x;  ///< f32 [rows, in], dense
+  Tensor x;  ///< [rows, in], dense; f32, on a cuda device x's own type, and y likewise
   QuantizedWeight weight;
   Tensor bias;  ///< f32 [out], or undefined
   Activation activation;
-  Tensor y;         ///< f32 [rows, out]
-  Tensor numbers;   ///< scratch i8 [rows, blocks · 32]
+  Tensor y;         ///< [rows, out]
+  Tensor numbers;   ///< scratch i8 [rows, blocks · 32]; a cuda device has its own
   Tensor scales;    ///< scratch f32 [rows, blocks]
   Tensor corrects;  ///< scratch i32 [rows, blocks]: what makes up for weights stored without a sign
 };
@@ -68,5 +69,10 @@ void quantize(const Quantize& args);
 void dequantize(const QuantizedWeight& weight, const Tensor& to);
 void quantized_linear(const QuantizedLinear& args);
 }  // namespace cpu
+namespace cuda {
+void quantize(const Quantize& args);
+void dequantize(const QuantizedWeight& weight, const Tensor& to);
+void quantized_linear(const QuantizedLinear& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

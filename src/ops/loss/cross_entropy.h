@@ -32,7 +32,7 @@ struct CrossEntropyOptions {
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEntropyOptions& options = {});
 
 /// cross_entropy(x · weightᵀ + bias, targets) without the logits ever being whole in memory: rows are taken in chunks
-/// of less than an eighth, at most 480, and where gradients are followed they are computed with the loss, so that the
+/// of less than an eighth, at most 480 (on a GPU 8192), and where gradients are followed they are computed with the loss, so that the
 /// logits are computed once; backward only multiplies by the incoming gradient. (Reduction::none computes them again
 /// instead: its gradients per position are not known before.)
 ///   x        [..., d]   any floating type
@@ -87,5 +87,11 @@ void cross_entropy_backward(const CrossEntropyBackward& args);
 void linear_cross_entropy(const LinearCrossEntropy& args);
 void scale_by_tensor(const ScaleByTensor& args);
 }  // namespace cpu
+namespace cuda {
+void cross_entropy_forward(const CrossEntropyForward& args);
+void cross_entropy_backward(const CrossEntropyBackward& args);
+void linear_cross_entropy(const LinearCrossEntropy& args);
+void scale_by_tensor(const ScaleByTensor& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -29,5 +29,9 @@ namespace cpu {
 void softmax_forward(const SoftmaxForward& args);
 void softmax_backward(const SoftmaxBackward& args);
 }  // namespace cpu
+namespace cuda {
+void softmax_forward(const SoftmaxForward& args);
+void softmax_backward(const SoftmaxBackward& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -65,5 +65,11 @@ void gather_rows(const GatherRows& args);
 void sum_rows(const SumRows& args);
 void dot_rows(const DotRows& args);
 }  // namespace cpu
+namespace cuda {
+void plan_dispatch(const Tensor& indices, int64_t capacity, const DispatchPlan& plan);
+void gather_rows(const GatherRows& args);
+void sum_rows(const SumRows& args);
+void dot_rows(const DotRows& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -23,17 +23,23 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& offsets, const T
   check_same_device(kOp, {x, weight, offsets, bias});
 }
 
+/// The type kernels take x, weight and y in.
+DType operand_type(const Tensor& x) {
+  return x.device().kind() == DeviceKind::cuda ? x.dtype() : accumulation_type(x.dtype());
+}
+
 void play(Backward& b) {
-  const DType accumulate = b.saved(0).dtype();
   GroupedLinearBackward back;
   back.x = b.saved(0);
   back.weight = b.saved(1);
   back.offsets = b.saved(2);
-  back.dy = b.grad(0).to(accumulate);
+  const DType operand = back.x.dtype();
+  const DType accumulate = accumulation_type(operand);
+  back.dy = b.grad(0).to(operand);
   const Device& device = back.x.device();
   const int64_t experts = back.weight.dim(0);
   const int64_t out = back.weight.dim(1);
-  if (b.needs(0)) back.dx = Tensor::empty(back.x.shape(), accumulate, device);
+  if (b.needs(0)) back.dx = Tensor::empty(back.x.shape(), operand, device);
   if (b.needs(1)) {
     back.dweight = b.accumulator(1);
     back.accumulate = back.dweight.defined() && back.dweight.dtype() == accumulate && back.dweight.is_contiguous();
@@ -54,13 +60,14 @@ void play(Backward& b) {
 
 Tensor grouped_linear(const Tensor& x, const Tensor& weight, const Tensor& offsets, const Tensor& bias) {
   check(x, weight, offsets, bias);
+  const DType operand = operand_type(x);
   GroupedLinearForward args;
-  args.x = as_accumulation(x, x.dtype());
-  args.weight = as_accumulation(weight, x.dtype());
+  args.x = x.detach().to(operand).contiguous();
+  args.weight = weight.detach().to(operand).contiguous();
   args.offsets = offsets.to(DType::i64).contiguous();
   if (bias.defined()) args.bias = as_accumulation(bias, x.dtype());
   LAMINA_LAUNCH(x.device(), (Work{}), check_offsets, args.offsets, x.dim(0));
-  args.y = Tensor::empty({x.dim(0), weight.dim(1)}, accumulation_type(x.dtype()), x.device());
+  args.y = Tensor::empty({x.dim(0), weight.dim(1)}, operand, x.device());
   LAMINA_LAUNCH(x.device(),
                 (Work{2 * args.y.numel() * x.dim(1),
                       x.nbytes() + weight.nbytes() + args.y.numel() * static_cast<int64_t>(size_of(x.dtype()))}),

@@ -14,7 +14,8 @@ namespace lamina::ops {
 /// Backward, over the slice of each expert: dx = dy · weight[e],  dweight[e] = dyᵀ · x,  dbias[e] = Σ_rows dy
 Tensor grouped_linear(const Tensor& x, const Tensor& weight, const Tensor& offsets, const Tensor& bias = {});
 
-/// All floating tensors in the accumulation type, dense; offsets i64.
+/// All floating tensors dense and in the accumulation type; on a cuda device x, weight, y, dy and dx are in x's own
+/// type, which its matrix units take. Offsets are i64.
 struct GroupedLinearForward {
   Tensor x;
   Tensor weight;
@@ -38,5 +39,11 @@ void check_offsets(const Tensor& offsets, int64_t slots);
 void grouped_linear_forward(const GroupedLinearForward& args);
 void grouped_linear_backward(const GroupedLinearBackward& args);
 }  // namespace cpu
+namespace cuda {
+/// Nothing is read back only to be checked: the forward kernel reports offsets that do not ascend within the rows.
+inline void check_offsets(const Tensor& /*offsets*/, int64_t /*slots*/) {}
+void grouped_linear_forward(const GroupedLinearForward& args);
+void grouped_linear_backward(const GroupedLinearBackward& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -63,5 +63,9 @@ namespace cpu {
 void route_forward(const RouteForward& args);
 void route_backward(const RouteBackward& args);
 }  // namespace cpu
+namespace cuda {
+void route_forward(const RouteForward& args);
+void route_backward(const RouteBackward& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -37,5 +37,9 @@ namespace cpu {
 void router_loss_forward(const RouterLossForward& args);
 void router_loss_backward(const RouterLossBackward& args);
 }  // namespace cpu
+namespace cuda {
+void router_loss_forward(const RouterLossForward& args);
+void router_loss_backward(const RouterLossBackward& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

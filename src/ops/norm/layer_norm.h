@@ -46,5 +46,9 @@ namespace cpu {
 void layer_norm_forward(const LayerNormForward& args);
 void layer_norm_backward(const LayerNormBackward& args);
 }  // namespace cpu
+namespace cuda {
+void layer_norm_forward(const LayerNormForward& args);
+void layer_norm_backward(const LayerNormBackward& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -52,5 +52,9 @@ namespace cpu {
 void rms_norm_forward(const RmsNormForward& args);
 void rms_norm_backward(const RmsNormBackward& args);
 }  // namespace cpu
+namespace cuda {
+void rms_norm_forward(const RmsNormForward& args);
+void rms_norm_backward(const RmsNormBackward& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

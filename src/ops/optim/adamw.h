@@ -10,6 +10,11 @@ struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
+  /// What changes from step to step, [4] f32 on the slots' cuda device, so that a step captured as a graph can be
+  /// replayed: a factor on every slot's lr, 1 / (1 − β1^step), 1 / sqrt(1 − β2^step), and a factor on the gradients, as
+  /// clip_factor writes it: where it is negative, nothing is updated. The slots' own step is not looked at then.
+  /// Undefined: lr and step of the slots alone count.
+  Tensor dynamics = {};
 };
 
 struct AdamWSlot : ParamSlot {
@@ -28,5 +33,8 @@ void adamw(std::vector<AdamWSlot> slots, const AdamWOptions& options = {});
 namespace cpu {
 void adamw_update(const std::vector<AdamWSlot>& slots, const AdamWOptions& options);
 }  // namespace cpu
+namespace cuda {
+void adamw_update(const std::vector<AdamWSlot>& slots, const AdamWOptions& options);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -1,5 +1,6 @@
 #include "lamina/ops/optim/grad_norm.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "lamina/ops/launch.h"
@@ -68,6 +69,31 @@ GradNorm clip_grad_norm_(const std::vector<Tensor>& grads, const ClipOptions& op
   if (factor < 1) scale_(grads, factor);
   return result;
 }
+
+void clip_factor(const std::vector<Tensor>& grads, double max_norm, const Tensor& norm, const Tensor& factor) {
+  const char* op = "clip_factor";
+  LAMINA_CHECK(max_norm > 0, op, ": max_norm is ", max_norm, "; expected a number > 0, infinity for no clipping");
+  const Defined defined = checked(op, grads, false);
+  LAMINA_CHECK(!defined.tensors.empty(), op, ": no gradients were given; expected at least one");
+  for (const Tensor& result : {norm, factor}) {
+    check_dtype(op, "a result", result, DType::f32);
+    LAMINA_CHECK(result.numel() == 1, op, ": a result is ", result.shape(), "; expected one number");
+    check_same_device(op, {defined.tensors[0], result});
+    result.mark_written(op);
+  }
+  const ClipFactor args{defined.tensors, max_norm, norm, factor};
+  LAMINA_LAUNCH(defined.tensors[0].device(), (Work{2 * defined.elements, defined.bytes}), clip_factor, args);
+}
+
+namespace cpu {
+void clip_factor(const ClipFactor& args) {
+  GradNorm result;
+  sum_of_squares(args.grads, result);
+  const double factor = std::min(1.0, args.max_norm / (result.norm + 1e-6));
+  args.norm.data<float>()[0] = static_cast<float>(result.norm);
+  args.factor.data<float>()[0] = std::isfinite(result.norm) ? static_cast<float>(factor) : -1.0F;
+}
+}  // namespace cpu
 
 void scale_(const std::vector<Tensor>& tensors, double factor) {
   check_finite("scale_", "factor", factor);

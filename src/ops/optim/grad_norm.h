@@ -43,9 +43,29 @@ GradNorm clip_grad_norm_(const std::vector<Tensor>& grads, const ClipOptions& op
 /// t ← t · factor in place, for all tensors in one pass: to undo a loss scale, or to average micro-batches.
 void scale_(const std::vector<Tensor>& tensors, double factor);
 
+/// What clip_grad_norm_ would do, left on the device for kernels that follow: norm ← sqrt(Σ g²) and
+/// factor ← min(1, max_norm / (norm + 1e-6)), or −1 where the norm is not finite. Nothing is waited for and the
+/// gradients stay as they are; an infinite max_norm clips nothing.
+///   norm, factor  one f32 each, on the gradients' device; slices of a larger tensor will do
+void clip_factor(const std::vector<Tensor>& grads, double max_norm, const Tensor& norm, const Tensor& factor);
+
+/// What the kernels of clip_factor are given.
+struct ClipFactor {
+  std::vector<Tensor> grads;
+  double max_norm;
+  Tensor norm;
+  Tensor factor;
+};
+
 namespace cpu {
+void clip_factor(const ClipFactor& args);
 void sum_of_squares(const std::vector<Tensor>& tensors, GradNorm& result);
 void scale_tensors(const std::vector<Tensor>& tensors, double factor);
 }  // namespace cpu
+namespace cuda {
+void clip_factor(const ClipFactor& args);
+void sum_of_squares(const std::vector<Tensor>& tensors, GradNorm& result);
+void scale_tensors(const std::vector<Tensor>& tensors, double factor);
+}  // namespace cuda
 
 }  // namespace lamina::ops

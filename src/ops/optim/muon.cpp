@@ -9,10 +9,6 @@
 namespace lamina::ops {
 namespace {
 
-constexpr double kA = 3.4445;
-constexpr double kB = -4.7750;
-constexpr double kC = 2.0315;
-
 double scale_of(const Tensor& param, MuonScale scale) {
   const auto rows = static_cast<double>(param.dim(0));
   const auto cols = static_cast<double>(param.dim(1));
@@ -46,7 +42,7 @@ void newton_schulz(const Threads& threads, Tensor& x, int steps) {
   const Gemm<T> inner{.m = n,
                       .n = n,
                       .k = n,
-                      .alpha = static_cast<T>(kC),
+                      .alpha = static_cast<T>(NewtonSchulz::kQuintic),
                       .a = square,
                       .lda = n,
                       .b = square,
@@ -59,8 +55,8 @@ void newton_schulz(const Threads& threads, Tensor& x, int steps) {
     gemm(threads, outer);
     gemm(threads, inner);
     threads.ranges(n, rows_per_range(n), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin * n; i < end * n; ++i) poly[i] += static_cast<T>(kB) * square[i];
-      for (int64_t i = begin; i < end; ++i) poly[i * n + i] += static_cast<T>(kA);
+      for (int64_t i = begin * n; i < end * n; ++i) poly[i] += static_cast<T>(NewtonSchulz::kCubic) * square[i];
+      for (int64_t i = begin; i < end; ++i) poly[i * n + i] += static_cast<T>(NewtonSchulz::kLinear);
     });
     last.a = tall ? x.data<T>() : poly;
     last.b = tall ? poly : x.data<T>();

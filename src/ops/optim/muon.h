@@ -33,6 +33,13 @@ struct MuonSlot : ParamSlot {
 /// 2024, https://kellerjordan.github.io/posts/muon; Liu et al. 2025, arXiv:2502.16982 for the second scale.
 void muon(std::vector<MuonSlot> slots, const MuonOptions& options = {});
 
+/// The coefficients of the iteration.
+struct NewtonSchulz {
+  static constexpr double kLinear = 3.4445;
+  static constexpr double kCubic = -4.7750;
+  static constexpr double kQuintic = 2.0315;
+};
+
 /// What the kernels of one matrix are given; `update` [rows, cols] is in the type of the arithmetic.
 struct MuonMatrix {
   MuonSlot slot;
@@ -48,5 +55,10 @@ void muon_orthogonalize(const MuonMatrix& args);
 /// p of the formula, from X.
 void muon_apply(const MuonMatrix& args, double scaled_lr);
 }  // namespace cpu
+namespace cuda {
+void muon_momentum(const MuonMatrix& args);
+void muon_orthogonalize(const MuonMatrix& args);
+void muon_apply(const MuonMatrix& args, double scaled_lr);
+}  // namespace cuda
 
 }  // namespace lamina::ops

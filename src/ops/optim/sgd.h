@@ -24,5 +24,8 @@ void sgd(std::vector<SgdSlot> slots, const SgdOptions& options = {});
 namespace cpu {
 void sgd_update(const std::vector<SgdSlot>& slots, const SgdOptions& options);
 }  // namespace cpu
+namespace cuda {
+void sgd_update(const std::vector<SgdSlot>& slots, const SgdOptions& options);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -48,5 +48,8 @@ struct RotaryArgs {
 namespace cpu {
 void rotary(const RotaryArgs& args);
 }  // namespace cpu
+namespace cuda {
+void rotary(const RotaryArgs& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

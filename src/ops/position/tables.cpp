@@ -14,7 +14,7 @@ Tensor host_table(const Shape& shape, const Device& device, const F& fill) {
   if (device.kind() == DeviceKind::meta) return Tensor::empty(shape, dtype_of<T>(), device);
   const Device host = device.kind() == DeviceKind::cpu ? device : Device::cpu(1);
   Tensor table = Tensor::empty(shape, dtype_of<T>(), host);
-  fill(table.data<T>());
+  fill(table.data<T>(), host.threads());
   return table.to(device);
 }
 
@@ -55,8 +55,8 @@ RotaryTables rotary_tables(int64_t length, int64_t rotary_dim, const RotaryTable
   for (const double frequency : frequencies) check_finite("rotary_tables", "a frequency", frequency);
   const auto width = static_cast<int64_t>(frequencies.size());
   const auto table = [&](double (*function)(double)) {
-    return host_table<float>({length, width}, device, [&](float* to) {
-      device.threads().ranges(length, rows_per_range(width, 4096), [&](int64_t begin, int64_t end) {
+    return host_table<float>({length, width}, device, [&](float* to, const Threads& threads) {
+      threads.ranges(length, rows_per_range(width, 4096), [&](int64_t begin, int64_t end) {
         for (int64_t p = begin; p < end; ++p) {
           const auto position = static_cast<double>(options.first_position + p);
           for (int64_t i = 0; i < width; ++i) {
@@ -74,7 +74,7 @@ Tensor sinusoidal_table(int64_t length, int64_t d_model, const Device& device, d
   check_sizes("sinusoidal_table", length, d_model);
   LAMINA_CHECK(std::isfinite(theta) && theta > 0, "sinusoidal_table: theta is ", theta,
                "; expected a finite number above 0");
-  return host_table<float>({length, d_model}, device, [&](float* to) {
+  return host_table<float>({length, d_model}, device, [&](float* to, const Threads& /*threads*/) {
     for (int64_t p = 0; p < length; ++p) {
       for (int64_t i = 0; i < d_model; ++i) {
         const double exponent = static_cast<double>(i - i % 2) / static_cast<double>(d_model);
@@ -101,7 +101,7 @@ std::vector<double> alibi_slopes(int64_t n_heads) {
 
 Tensor alibi_slopes(int64_t n_heads, const Device& device) {
   const std::vector<double> slopes = alibi_slopes(n_heads);
-  return host_table<float>({n_heads}, device, [&](float* to) {
+  return host_table<float>({n_heads}, device, [&](float* to, const Threads& /*threads*/) {
     for (size_t h = 0; h < slopes.size(); ++h) to[h] = static_cast<float>(slopes[h]);
   });
 }
@@ -128,7 +128,7 @@ int64_t t5_bucket(int64_t distance, const T5Buckets& options) {
 Tensor t5_bucket_table(int64_t length, const T5Buckets& options, const Device& device) {
   LAMINA_CHECK(length > 0 && length <= kMostPositions, "t5_bucket_table: length is ", length, "; expected from 1 to ",
                kMostPositions);
-  return host_table<int64_t>({2 * length - 1}, device, [&](int64_t* to) {
+  return host_table<int64_t>({2 * length - 1}, device, [&](int64_t* to, const Threads& /*threads*/) {
     for (int64_t r = 1 - length; r < length; ++r) to[r + length - 1] = t5_bucket(r, options);
   });
 }

@@ -62,5 +62,11 @@ void causal_conv1d_backward(const CausalConv1dBackward& args);
 void causal_conv1d_state(const Tensor& x, const Tensor& initial_state, const Tensor& state);
 void causal_conv1d_step(const CausalConv1dStep& args);
 }  // namespace cpu
+namespace cuda {
+void causal_conv1d_forward(const CausalConv1dForward& args);
+void causal_conv1d_backward(const CausalConv1dBackward& args);
+void causal_conv1d_state(const Tensor& x, const Tensor& initial_state, const Tensor& state);
+void causal_conv1d_step(const CausalConv1dStep& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -29,5 +29,9 @@ namespace cpu {
 void long_conv_forward(const LongConvForward& args);
 void long_conv_backward(const LongConvBackward& args);
 }  // namespace cpu
+namespace cuda {
+void long_conv_forward(const LongConvForward& args);
+void long_conv_backward(const LongConvBackward& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

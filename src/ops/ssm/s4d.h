@@ -68,5 +68,11 @@ void s4d_kernel_backward(const S4dKernelBackward& args);
 void s4d_scan_forward(const S4dScanForward& args);
 void s4d_scan_backward(const S4dScanBackward& args);
 }  // namespace cpu
+namespace cuda {
+void s4d_kernel_forward(const S4dKernelForward& args);
+void s4d_kernel_backward(const S4dKernelBackward& args);
+void s4d_scan_forward(const S4dScanForward& args);
+void s4d_scan_backward(const S4dScanBackward& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -71,5 +71,10 @@ void selective_scan_forward(const SelectiveScanForward& args);
 void selective_scan_backward(const SelectiveScanBackward& args);
 void selective_scan_step(const SelectiveScanStep& args);
 }  // namespace cpu
+namespace cuda {
+void selective_scan_forward(const SelectiveScanForward& args);
+void selective_scan_backward(const SelectiveScanBackward& args);
+void selective_scan_step(const SelectiveScanStep& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -71,5 +71,10 @@ void ssd_forward(const SsdForward& args);
 void ssd_backward(const SsdBackward& args);
 void ssd_step(const SsdStep& args);
 }  // namespace cpu
+namespace cuda {
+void ssd_forward(const SsdForward& args);
+void ssd_backward(const SsdBackward& args);
+void ssd_step(const SsdStep& args);
+}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -28,8 +28,8 @@ namespace lamina {
 struct Replay::State {};
 
 bool Replay::possible(const Device& /*device*/) { return false; }
-Replay::Replay(const Device& /*device*/, const std::function<void()>& /*work*/) { cuda::none(); }
+Replay::Replay(const Device& /*device*/, std::function<void()> /*work*/) { cuda::none(); }
 Replay::~Replay() = default;
-void Replay::run(uint64_t /*random_offset*/) { cuda::none(); }
+bool Replay::run(uint64_t /*random_offset*/) { cuda::none(); }
 
 }  // namespace lamina

@@ -72,6 +72,13 @@ struct alignas(16) Pack {
   T values[kSize];
 };
 
+/// kWidth elements (a power of two, of at most 16 bytes in all) that one access moves: packs, or less where they do not
+/// fit.
+template <class T, int kWidth>
+struct alignas(sizeof(T) * kWidth) Stretch {
+  T values[kWidth];
+};
+
 template <class T>
 __device__ inline Pack<T> load_pack(const T* from) {
   return *reinterpret_cast<const Pack<T>*>(from);

@@ -35,6 +35,8 @@ const void* kept_by_recording(const Device& device, const void* bytes, size_t co
 
 struct Replay::State {
   Device device;
+  std::function<void()> work;
+  int trials = 2;
   std::shared_ptr<cuda::MemoryPool> pool;
   cuda::Constants constants;
   cudaGraphExec_t graph = nullptr;
@@ -76,19 +78,23 @@ class Recording {
 
 }  // namespace
 
-bool Replay::possible(const Device& device) { return device.kind() == DeviceKind::cuda; }
-
-Replay::Replay(const Device& device, const std::function<void()>& work)
-    : state_(std::make_unique<State>(State{device, nullptr, {}, nullptr})) {
-  LAMINA_CHECK(possible(device), "a replay on ", device, ": only a GPU records work");
-  device.allocator().trim();  // what trial runs have left is the recording's to take
-  Recording recording(device, state_->constants);
-  state_->pool = recording.pool();
-  work();
+void Replay::record(State& state) {
+  state.device.allocator().trim();  // what the trials have left is the recording's to take
+  Recording recording(state.device, state.constants);
+  state.pool = recording.pool();
+  state.work();
   cudaGraph_t graph = recording.end();
-  const cudaError_t status = cudaGraphInstantiate(&state_->graph, graph, 0);
+  const cudaError_t status = cudaGraphInstantiate(&state.graph, graph, 0);
   cudaGraphDestroy(graph);
   LAMINA_CUDA(status, "recording");
+}
+
+bool Replay::possible(const Device& device) { return device.kind() == DeviceKind::cuda; }
+
+Replay::Replay(const Device& device, std::function<void()> work)
+    : state_(std::make_unique<State>(State{device, {}, 2, nullptr, {}, nullptr})) {
+  LAMINA_CHECK(possible(device), "a replay on ", device, ": only a GPU records work");
+  state_->work = std::move(work);
 }
 
 Replay::~Replay() {
@@ -97,10 +103,19 @@ Replay::~Replay() {
   cudaGraphExecDestroy(state_->graph);
 }
 
-void Replay::run(uint64_t random_offset) {
+bool Replay::run(uint64_t random_offset) {
   cuda::set_random_offset(state_->device, random_offset);
-  LAMINA_CUDA(cudaGraphLaunch(state_->graph, cuda::stream_of(state_->device)), "replay");
+  bool called = true;
+  if (state_->trials > 0) {
+    --state_->trials;
+    state_->work();
+  } else {
+    called = state_->graph == nullptr;
+    if (called) record(*state_);
+    LAMINA_CUDA(cudaGraphLaunch(state_->graph, cuda::stream_of(state_->device)), "replay");
+  }
   cuda::set_random_offset(state_->device, 0);
+  return called;
 }
 
 }  // namespace lamina

@@ -137,6 +137,10 @@ const char* advice(Fault fault) {
     case Fault::expert: return "experts: the index is outside their number";
     case Fault::cache_length: return "attention_decode: keys in use of a row do not fit the cache and the queries";
     case Fault::document_start: return "attention: document_starts do not ascend from 0 to the sequence's length";
+    case Fault::position: return "rotary: the position is outside the tables; make longer ones with rotary_tables";
+    case Fault::not_finite:
+      return "muon: the gradient or momentum of a parameter is not finite; clip with error_if_nonfinite before the "
+             "step, or skip it";
     case Fault::none: break;
   }
   return "";

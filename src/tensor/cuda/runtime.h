@@ -30,11 +30,13 @@ void check_launch(const char* op);
 /// the next wait for the device throws. Values in device memory are never read back only to be checked.
 enum class Fault : int {
   none,
-  token_id,       ///< embedding: an id outside the table
-  target,         ///< cross entropy: a target that is no class and not the ignored one
-  expert,         ///< an expert's index outside their number
-  cache_length,   ///< attention over a cache: more keys than it holds, or fewer than queries
-  document_start  ///< packed documents that do not ascend from 0 to the length
+  token_id,        ///< embedding: an id outside the table
+  target,          ///< cross entropy: a target that is no class and not the ignored one
+  expert,          ///< an expert's index outside their number
+  cache_length,    ///< attention over a cache: more keys than it holds, or fewer than queries
+  document_start,  ///< packed documents that do not ascend from 0 to the length
+  position,        ///< rotary: a position outside the tables
+  not_finite       ///< muon: a gradient or momentum that is not finite
 };
 /// Lies in host memory that kernels can write.
 struct FaultSlot {

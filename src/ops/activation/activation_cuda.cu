@@ -1,0 +1,34 @@
+// One pass over the elements, as elements.cuh walks them, a kernel for each function. What a pass costs is its bytes:
+// one stream read (two backward) and one written.
+#include "lamina/ops/activation/activation.cuh"
+
+namespace lamina::ops::cuda {
+namespace {
+
+template <class Function>
+struct Value {
+  __device__ float operator()(float x) const { return Function::both(x).value; }
+};
+template <class Function>
+struct Slope {
+  __device__ float operator()(float x, float dy) const { return dy * Function::both(x).slope; }
+};
+
+}  // namespace
+
+void activation_forward(const Tensor& x, Activation function, const Tensor& y) {
+  lamina::cuda::visit_floating("activation", x.dtype(), [&](auto tag) {
+    using E = typename decltype(tag)::type;
+    visit_activation<lamina::cuda::DeviceType<E>>(
+        function, [&](auto f) { lamina::cuda::map_elements_of<E>("activation", x, y, Value<decltype(f)>{}); });
+  });
+}
+void activation_backward(const Tensor& x, const Tensor& dy, Activation function, const Tensor& dx) {
+  lamina::cuda::visit_floating("activation", x.dtype(), [&](auto tag) {
+    using E = typename decltype(tag)::type;
+    visit_activation<lamina::cuda::DeviceType<E>>(
+        function, [&](auto f) { lamina::cuda::map_gradients_of<E>("activation", x, dy, dx, Slope<decltype(f)>{}); });
+  });
+}
+
+}  // namespace lamina::ops::cuda

@@ -1,0 +1,139 @@
+// Each level sums blocks of a fixed size into one number (or one row of numbers) per block; the blocks are then summed
+// the same way until one is left: x is read once, the partial sums are less than a hundredth of it, and the order of
+// the additions depends on the shape alone.
+//
+// Where the summed elements are neighbours a warp takes up to kNeighbours of them, in packs. Else a block of 32 × 8
+// threads takes up to kRows rows of 32 packs of columns, every eighth row to a thread, and adds its eight rows of sums
+// through shared memory.
+#include "lamina/ops/elementwise/reduce.h"
+#include "lamina/tensor/cuda/kernel.cuh"
+
+namespace lamina::ops::cuda {
+namespace {
+
+using namespace lamina::cuda;  // NOLINT: what kernels share
+
+constexpr int64_t kNeighbours = 4096;
+constexpr int64_t kRows = 128;
+constexpr int kWarps = 8;  // of a block
+
+/// One level: out[o, piece, i] = factor · Σ_{k in piece} x[o, k, i].
+struct Level {
+  int64_t outer, count, inner, pieces;
+  float factor;
+};
+
+/// inner = 1; a warp sums one piece.
+template <class T>
+__global__ void __launch_bounds__(kWarp* kWarps) sum_neighbours(const T* x, float* out, Level level, bool packed) {
+  constexpr int kSize = Pack<T>::kSize;
+  const int64_t task = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+  if (task >= level.outer * level.pieces) return;
+  const int lane = threadIdx.x % kWarp;
+  const int64_t row = task / level.pieces;
+  const int64_t begin = (task - row * level.pieces) * kNeighbours;
+  const int n = static_cast<int>(min(kNeighbours, level.count - begin));
+  const T* from = x + row * level.count + begin;
+  float sums[kSize] = {};
+  int i = lane * kSize;
+  if (packed) {  // rows are whole packs then
+#pragma unroll 4
+    for (; i < n; i += kWarp * kSize) {
+      const Pack<T> pack = load_pack(from + i);
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) sums[j] += to_float(pack.values[j]);
+    }
+  } else {
+    for (i = lane; i < n; i += kWarp) sums[0] += to_float(from[i]);
+  }
+#pragma unroll
+  for (int width = kSize / 2; width > 0; width /= 2) {
+#pragma unroll
+    for (int j = 0; j < width; ++j) sums[j] += sums[j + width];
+  }
+  const float sum = warp_sum(sums[0]);
+  if (lane == 0) out[task] = level.factor * sum;
+}
+
+/// A block sums kRows rows of 32 · kWidth columns.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kWarp* kWarps) sum_rows(const T* x, float* out, Level level, int64_t column_blocks) {
+  using S = Stretch<T, kWidth>;
+  __shared__ float partial[kWarps][kWidth][kWarp + 1];
+  const int lane = threadIdx.x % kWarp;
+  const int warp = threadIdx.x / kWarp;
+  const int64_t tasks = level.outer * level.pieces * column_blocks;
+  for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
+    const int64_t piece = task / column_blocks;  // [outer, pieces]
+    const int64_t column = ((task - piece * column_blocks) * kWarp + lane) * kWidth;
+    const int64_t row = piece / level.pieces;
+    const int64_t begin = (piece - row * level.pieces) * kRows;
+    const int n = static_cast<int>(min(kRows, level.count - begin));
+    float sums[kWidth] = {};
+    if (column < level.inner) {
+      const T* from = x + (row * level.count + begin) * level.inner + column;
+#pragma unroll 4
+      for (int k = warp; k < n; k += kWarps) {
+        const S in = *reinterpret_cast<const S*>(from + k * level.inner);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) sums[j] += to_float(in.values[j]);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) partial[warp][j][lane] = sums[j];
+    __syncthreads();
+    for (int i = threadIdx.x; i < kWarp * kWidth; i += kWarp * kWarps) {
+      const int64_t to = column - lane * kWidth + i;
+      float sum = 0.0F;
+#pragma unroll
+      for (int k = 0; k < kWarps; ++k) sum += partial[k][i % kWidth][i / kWidth];
+      if (to < level.inner) out[piece * level.inner + to] = level.factor * sum;
+    }
+    __syncthreads();
+  }
+}
+
+template <class T>
+void launch(const T* x, float* out, const Level& level, cudaStream_t stream) {
+  constexpr int kSize = Pack<T>::kSize;
+  constexpr int kThreads = kWarp * kWarps;
+  if (level.inner == 1) {
+    const int blocks = blocks_for(level.outer * level.pieces, kWarps);
+    sum_neighbours<T><<<blocks, kThreads, 0, stream>>>(x, out, level, fits_packs(x, level.count));
+  } else if (fits_packs(x, level.inner)) {
+    const int64_t column_blocks = (level.inner + kWarp * kSize - 1) / (kWarp * kSize);
+    const int blocks = blocks_for(level.outer * level.pieces * column_blocks, 1);
+    sum_rows<T, kSize><<<blocks, kThreads, 0, stream>>>(x, out, level, column_blocks);
+  } else {
+    const int64_t column_blocks = (level.inner + kWarp - 1) / kWarp;
+    const int blocks = blocks_for(level.outer * level.pieces * column_blocks, 1);
+    sum_rows<T, 1><<<blocks, kThreads, 0, stream>>>(x, out, level, column_blocks);
+  }
+  check_launch("reduce");
+}
+
+template <class T>
+void reduce_as(const Device& device, const T* x, const ReduceMiddle& args, int64_t count) {
+  const cudaStream_t stream = stream_of(device);
+  const int64_t size = args.inner == 1 ? kNeighbours : kRows;
+  const int64_t pieces = std::max<int64_t>(1, (count + size - 1) / size);
+  if (pieces == 1) {
+    launch(x, args.out.data<float>(), {args.outer, count, args.inner, 1, static_cast<float>(args.factor)}, stream);
+    return;
+  }
+  const Tensor partial = Tensor::empty({args.outer, pieces, args.inner}, DType::f32, device);
+  launch(x, partial.data<float>(), {args.outer, count, args.inner, pieces, 1.0F}, stream);
+  reduce_as<float>(device, partial.data<float>(), args, pieces);
+}
+
+}  // namespace
+
+void reduce_middle(const ReduceMiddle& args) {
+  if (args.out.numel() == 0) return;
+  visit_floating("reduce", args.x.dtype(), [&](auto tag) {
+    using E = typename decltype(tag)::type;
+    reduce_as(args.out.device(), static_cast<const DeviceType<E>*>(device_data<E>(args.x)), args, args.count);
+  });
+}
+
+}  // namespace lamina::ops::cuda

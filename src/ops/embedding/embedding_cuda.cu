@@ -1,0 +1,342 @@
+// Forward: a warp copies a row, four packs of a lane under way at once.
+//
+// Backward: the positions are sorted by row (a stable radix sort over as many bits as the rows need: one pass for a
+// small vocabulary), and the sorted line is cut into chunks of kChunk positions, whatever rows they belong to, so that
+// a frequent id is shared by many blocks. A block sums its chunk's rows of dy, some columns per thread, and writes the
+// sum of each id: into the table where the id lies wholly within the chunk, else as one of at most two partial sums of
+// the chunk (its first id may come from the chunk before, its last go on into the next). A last kernel visits every
+// row: empty ones become zeros, those of several chunks the sum of their partial sums in order. dy is read once, the
+// table written once, and the order of the additions depends on the ids alone.
+#include <bit>
+#include <cub/device/device_radix_sort.cuh>
+
+#include "lamina/ops/embedding/embedding.h"
+#include "lamina/tensor/cuda/kernel.cuh"
+
+namespace lamina::ops::cuda {
+namespace {
+
+using namespace lamina::cuda;  // NOLINT: what kernels share
+
+constexpr int kThreads = 256;
+constexpr int kChunk = 32;
+constexpr int kAtOnce = 8;  // rows of dy under way
+constexpr int kFinishRows = 8;
+
+struct Gather {
+  const int64_t* ids;
+  int64_t count, rows, units, first_row, vocab;
+  FaultSlot* faults;
+};
+
+/// Units are 16 bytes, or smaller where rows are no multiple of them.
+template <class Unit>
+__global__ void __launch_bounds__(kThreads) gather_kernel(const Unit* table, Unit* y, Gather args) {
+  constexpr int kUnroll = 4;
+  const int lane = threadIdx.x % kWarp;
+  const int64_t warps = static_cast<int64_t>(gridDim.x) * (kThreads / kWarp);
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp; i < args.count;
+       i += warps) {
+    const int64_t id = args.ids[i];
+    if (lane == 0 && (id < 0 || id >= args.vocab)) report(args.faults, Fault::token_id, id);
+    const int64_t row = id - args.first_row;
+    const bool there = id >= 0 && id < args.vocab && row >= 0 && row < args.rows;
+    const Unit* from = table + (there ? row : 0) * args.units;
+    Unit* to = y + i * args.units;
+    for (int64_t u = lane; u < args.units; u += kWarp * kUnroll) {
+      Unit held[kUnroll] = {};
+#pragma unroll
+      for (int k = 0; k < kUnroll; ++k) {
+        if (there && u + k * kWarp < args.units) held[k] = from[u + k * kWarp];
+      }
+#pragma unroll
+      for (int k = 0; k < kUnroll; ++k) {
+        if (u + k * kWarp < args.units) to[u + k * kWarp] = held[k];
+      }
+    }
+  }
+}
+
+template <class Unit>
+void gather(const EmbeddingForward& args, int64_t row_bytes) {
+  const int64_t count = args.ids.numel();
+  const Gather rows{
+      args.ids.data<int64_t>(), count,      args.table.dim(0),          row_bytes / static_cast<int64_t>(sizeof(Unit)),
+      args.first_row,           args.vocab, fault_slot(args.y.device())};
+  gather_kernel<<<blocks_for(count, kThreads / kWarp), kThreads, 0, stream_of(args.y.device())>>>(
+      static_cast<const Unit*>(args.table.raw()), static_cast<Unit*>(args.y.raw()), rows);
+  check_launch("embedding");
+}
+
+/// The row an id adds to, or `rows` (behind all of them) where it adds to none.
+__global__ void __launch_bounds__(kThreads)
+    key_kernel(const int64_t* ids, int count, int64_t first_row, int64_t rows, int64_t padding, int* keys, int* order) {
+  for (int i = blockIdx.x * kThreads + threadIdx.x; i < count; i += gridDim.x * kThreads) {
+    const int64_t row = ids[i] - first_row;
+    const bool counts = row >= 0 && row < rows && (padding < 0 || ids[i] != padding);
+    keys[i] = static_cast<int>(counts ? row : rows);
+    order[i] = i;
+  }
+}
+
+/// starts[r] = how many keys are below r, for r = 0 … rows.
+__global__ void __launch_bounds__(kThreads) start_kernel(const int* keys, int count, int rows, int* starts) {
+  const int r = blockIdx.x * kThreads + threadIdx.x;
+  if (r > rows) return;
+  int low = 0;
+  int high = count;
+  while (low < high) {
+    const int middle = low + (high - low) / 2;
+    if (keys[middle] < r) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  starts[r] = low;
+}
+
+struct Scatter {
+  const int* keys;    ///< [count], ascending
+  const int* order;   ///< [count], positions
+  const int* starts;  ///< [rows + 1]
+  float* partial;     ///< [chunks, 2, width]: of the id that comes from the chunk before, of the one that goes on
+  void* dtable;
+  bool wide;  ///< dtable is f32, else dy's type
+  bool accumulate;
+  int rows;
+  int64_t width;
+};
+
+/// Accesses of at most 16 bytes to kWidth neighbouring numbers.
+template <int kWidth>
+inline constexpr int kFloats = kWidth < 4 ? kWidth : 4;
+
+template <int kWidth>
+__device__ inline void put_floats(float* to, const float (&sums)[kWidth], bool accumulate) {
+  using S = Stretch<float, kFloats<kWidth>>;
+#pragma unroll
+  for (int first = 0; first < kWidth; first += kFloats<kWidth>) {
+    S* at = reinterpret_cast<S*>(to + first);
+    S values = accumulate ? *at : S{};
+#pragma unroll
+    for (int j = 0; j < kFloats<kWidth>; ++j) values.values[j] += sums[first + j];
+    *at = values;
+  }
+}
+
+/// dtable[at …] = or += sums.
+template <class T, int kWidth>
+__device__ inline void put(const Scatter& args, int64_t at, const float (&sums)[kWidth]) {
+  if (args.wide) {
+    put_floats(static_cast<float*>(args.dtable) + at, sums, args.accumulate);
+    return;
+  }
+  using S = Stretch<T, kWidth>;
+  S* to = reinterpret_cast<S*>(static_cast<T*>(args.dtable) + at);
+  S values{};
+  if (args.accumulate) values = *to;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    values.values[j] = from_float<T>(args.accumulate ? to_float(values.values[j]) + sums[j] : sums[j]);
+  }
+  *to = values;
+}
+
+/// The sum of one id within the chunk [begin, end) of the sorted line.
+template <class T, int kWidth>
+__device__ inline void flush(const Scatter& args, int key, int begin, int end, int64_t column, float (&sums)[kWidth]) {
+  const bool from_before = args.starts[key] < begin;
+  const bool goes_on = args.starts[key + 1] > end;
+  if (!from_before && !goes_on) {
+    put<T>(args, key * args.width + column, sums);
+  } else {
+    float* to = args.partial + (static_cast<int64_t>(begin / kChunk) * 2 + (from_before ? 0 : 1)) * args.width + column;
+    put_floats(to, sums, false);
+  }
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) sums[j] = 0.0F;
+}
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kThreads) scatter_kernel(const T* dy, const __grid_constant__ Scatter args) {
+  using S = Stretch<T, kWidth>;
+  __shared__ int keys[kChunk];
+  __shared__ int order[kChunk];
+  const int begin = blockIdx.x * kChunk;
+  const int total = args.starts[args.rows];  // positions that count
+  const int end = min(begin + kChunk, total);
+  if (begin >= end) return;  // the whole block
+  for (int i = threadIdx.x; i < end - begin; i += blockDim.x) {
+    keys[i] = args.keys[begin + i];
+    order[i] = args.order[begin + i];
+  }
+  __syncthreads();
+  const int64_t column = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * kWidth;
+  if (column >= args.width) return;
+  float sums[kWidth] = {};
+  const int n = end - begin;
+  for (int first = 0; first < n; first += kAtOnce) {
+    S held[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      if (first + k < n) held[k] = *reinterpret_cast<const S*>(dy + order[first + k] * args.width + column);
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int i = first + k;
+      if (i >= n) continue;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) sums[j] += to_float(held[k].values[j]);
+      if (i + 1 == n || keys[i + 1] != keys[i]) flush<T>(args, keys[i], begin, end, column, sums);
+    }
+  }
+}
+
+/// Rows without a position, and rows whose positions lie in several chunks. A block is 32 columns wide and adds every
+/// eighth partial sum in each of its rows of threads.
+template <class T>
+__global__ void __launch_bounds__(kWarp* kFinishRows) finish_kernel(const __grid_constant__ Scatter args) {
+  __shared__ float fold[kFinishRows][kWarp];
+  const int lane = threadIdx.x % kWarp;
+  const int part = threadIdx.x / kWarp;
+  for (int row = blockIdx.x; row < args.rows; row += gridDim.x) {
+    const int begin = args.starts[row];
+    const int end = args.starts[row + 1];
+    const int first = begin / kChunk;
+    const int last = end > begin ? (end - 1) / kChunk : first;
+    const int64_t at = row * args.width;
+    if (begin == end) {
+      if (args.accumulate) continue;
+      for (int64_t i = blockIdx.y * blockDim.x + threadIdx.x; i < args.width; i += gridDim.y * blockDim.x) {
+        const float zero[1] = {0.0F};
+        put<T>(args, at + i, zero);
+      }
+      continue;
+    }
+    if (first == last) continue;  // the chunk has written it
+    for (int64_t columns = blockIdx.y * kWarp; columns < args.width; columns += gridDim.y * kWarp) {
+      const int64_t column = columns + lane;
+      float sum = 0.0F;
+      if (column < args.width) {
+#pragma unroll 4
+        for (int chunk = first + part; chunk <= last; chunk += kFinishRows) {
+          sum += args.partial[(static_cast<int64_t>(chunk) * 2 + (chunk == first ? 1 : 0)) * args.width + column];
+        }
+      }
+      fold[part][lane] = sum;
+      __syncthreads();
+      if (part == 0 && column < args.width) {
+        float whole[1] = {0.0F};
+        for (int k = 0; k < kFinishRows; ++k) whole[0] += fold[k][lane];
+        put<T>(args, at + column, whole);
+      }
+      __syncthreads();
+    }
+  }
+}
+
+struct Sorted {
+  Tensor keys;
+  Tensor order;
+  Tensor starts;
+};
+
+Sorted sort_by_row(const EmbeddingBackward& args) {
+  const Device& device = args.dy.device();
+  const cudaStream_t stream = stream_of(device);
+  const int count = static_cast<int>(args.ids.numel());
+  const int rows = static_cast<int>(args.dtable.dim(0));
+  const auto room = [&](int64_t n) { return Tensor::empty({n}, DType::i32, device); };
+  Sorted sorted{room(count), room(count), room(rows + 1)};
+  const Tensor keys = room(count);
+  const Tensor order = room(count);
+  if (count > 0) {
+    key_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(args.ids.data<int64_t>(), count, args.first_row,
+                                                                     rows, args.padding, keys.data<int32_t>(),
+                                                                     order.data<int32_t>());
+    check_launch("embedding");
+    const int bits = std::bit_width(static_cast<unsigned>(rows));
+    const auto sort = [&](void* space, size_t& bytes) {
+      LAMINA_CUDA(
+          cub::DeviceRadixSort::SortPairs(space, bytes, keys.data<int32_t>(), sorted.keys.data<int32_t>(),
+                                          order.data<int32_t>(), sorted.order.data<int32_t>(), count, 0, bits, stream),
+          "embedding");
+    };
+    size_t bytes = 0;
+    sort(nullptr, bytes);
+    const Tensor space = Tensor::empty({static_cast<int64_t>(std::max<size_t>(bytes, 1))}, DType::u8, device);
+    sort(space.raw(), bytes);
+  }
+  start_kernel<<<blocks_for(rows + 1, kThreads), kThreads, 0, stream>>>(sorted.keys.data<int32_t>(), count, rows,
+                                                                        sorted.starts.data<int32_t>());
+  check_launch("embedding");
+  return sorted;
+}
+
+template <class E>
+void scatter(const EmbeddingBackward& args) {
+  using T = DeviceType<E>;
+  constexpr int kSize = Pack<T>::kSize;
+  const Device& device = args.dy.device();
+  const cudaStream_t stream = stream_of(device);
+  const Sorted sorted = sort_by_row(args);
+  const int64_t chunks = (args.ids.numel() + kChunk - 1) / kChunk;
+  const Tensor partial = Tensor::empty({chunks, 2, args.dtable.dim(1)}, DType::f32, device);
+  Scatter to{};
+  to.keys = sorted.keys.data<int32_t>();
+  to.order = sorted.order.data<int32_t>();
+  to.starts = sorted.starts.data<int32_t>();
+  to.partial = partial.data<float>();
+  to.dtable = args.dtable.raw();
+  to.wide = args.dtable.dtype() == DType::f32;
+  to.accumulate = args.accumulate;
+  to.rows = static_cast<int>(args.dtable.dim(0));
+  to.width = args.dtable.dim(1);
+  const T* dy = device_data<E>(args.dy);
+  if (chunks > 0) {
+    const bool packed = fits_packs(dy, to.width) && reinterpret_cast<uintptr_t>(to.dtable) % 16 == 0;
+    const int64_t units = to.width / (packed ? kSize : 1);
+    const int threads = static_cast<int>(std::min<int64_t>(kThreads, (units + kWarp - 1) / kWarp * kWarp));
+    const dim3 blocks(static_cast<unsigned>(chunks), static_cast<unsigned>((units + threads - 1) / threads));
+    if (packed) {
+      scatter_kernel<T, kSize><<<blocks, threads, 0, stream>>>(dy, to);
+    } else {
+      scatter_kernel<T, 1><<<blocks, threads, 0, stream>>>(dy, to);
+    }
+    check_launch("embedding");
+  }
+  // With few rows, most have many chunks, and blocks share a row's columns.
+  const int64_t shares = to.rows < 4096 ? std::min<int64_t>((to.width + kWarp - 1) / kWarp, 1024) : 1;
+  const dim3 blocks(static_cast<unsigned>(to.rows), static_cast<unsigned>(shares));
+  finish_kernel<T><<<blocks, kWarp * kFinishRows, 0, stream>>>(to);
+  check_launch("embedding");
+}
+
+}  // namespace
+
+void embedding_forward(const EmbeddingForward& args) {
+  if (args.y.numel() == 0) return;
+  const int64_t bytes = args.table.dim(1) * static_cast<int64_t>(size_of(args.table.dtype()));
+  const auto fits = [&](int64_t size) {
+    return bytes % size == 0 && reinterpret_cast<uintptr_t>(args.table.raw()) % static_cast<uintptr_t>(size) == 0 &&
+           reinterpret_cast<uintptr_t>(args.y.raw()) % static_cast<uintptr_t>(size) == 0;
+  };
+  if (fits(sizeof(uint4))) {
+    gather<uint4>(args, bytes);
+  } else if (fits(sizeof(uint32_t))) {
+    gather<uint32_t>(args, bytes);
+  } else {
+    gather<uint16_t>(args, bytes);
+  }
+}
+
+void embedding_backward(const EmbeddingBackward& args) {
+  if (args.dtable.numel() == 0) return;
+  constexpr int64_t kMost = int64_t{1} << 30;
+  LAMINA_CHECK(args.ids.numel() < kMost && args.dtable.dim(0) < kMost, "embedding: ", args.ids.numel(), " ids and ",
+               args.dtable.dim(0), " rows on a cuda device; expected fewer than ", kMost, " of each");
+  visit_floating("embedding", args.dy.dtype(), [&](auto tag) { scatter<typename decltype(tag)::type>(args); });
+}
+
+}  // namespace lamina::ops::cuda

@@ -1,0 +1,238 @@
+// A warp routes one token whose scores lie in shared memory. The k best are found one after the other: the next is the
+// best of those that come behind the last in the order (score descending, index ascending), so nothing is marked or
+// moved. Choices are made from the logits where that is the same as from the scores.
+#include "lamina/ops/moe/expert_indices.h"
+#include "lamina/ops/moe/route.h"
+#include "lamina/ops/moe/router_rows.cuh"
+
+namespace lamina::ops::cuda {
+namespace {
+
+using lamina::cuda::check_launch;
+using lamina::cuda::device_data;
+using lamina::cuda::DeviceType;
+using lamina::cuda::from_float;
+using lamina::cuda::stream_of;
+using lamina::cuda::to_float;
+
+constexpr const char* kOp = "route_top_k";
+constexpr int kNobody = 0x7fffffff;
+
+struct Options {
+  int k, groups, chosen_groups, group_best;
+  RouterScore score;
+  bool normalize;
+  float scale;
+
+  explicit Options(const RouteOptions& o)
+      : k(static_cast<int>(o.k)),
+        groups(static_cast<int>(o.groups)),
+        chosen_groups(static_cast<int>(o.chosen_groups)),
+        group_best(static_cast<int>(o.group_best)),
+        score(o.score),
+        normalize(o.normalize),
+        scale(static_cast<float>(o.scale)) {}
+  /// Words of shared memory for a token: scores, choice, picked, quality and open.
+  int64_t words(int64_t experts) const { return 2 * experts + k + 2 * groups; }
+};
+
+/// A NaN is chosen last.
+__device__ float rank_of(float value) { return value == value ? value : -INFINITY; }
+
+struct Pick {
+  float value = -INFINITY;
+  int index = kNobody;
+
+  __device__ bool before(const Pick& other) const {
+    if (index == kNobody || other.index == kNobody) return index != kNobody;
+    return value > other.value || (value == other.value && index < other.index);
+  }
+};
+
+/// The next behind `last` of `values`, for one thread; nobody goes before all.
+template <class Open>
+__device__ Pick next_pick(const float* values, int first, int n, int step, const Pick& last, const Open& open) {
+  Pick best;
+  for (int i = first; i < n; i += step) {
+    const Pick here{rank_of(values[i]), i};
+    if (open(i) && (last.index == kNobody || last.before(here)) && here.before(best)) best = here;
+  }
+  return best;
+}
+
+/// The same for a warp: all lanes get the result.
+template <class Open>
+__device__ Pick next_pick_of_warp(const float* values, int n, const Pick& last, const Open& open) {
+  Pick best = next_pick(values, lane_of(), n, kWarp, last, open);
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    const Pick other{__shfl_xor_sync(lamina::cuda::kAllLanes, best.value, step),
+                     __shfl_xor_sync(lamina::cuda::kAllLanes, best.index, step)};
+    if (other.before(best)) best = other;
+  }
+  return best;
+}
+
+/// A token's shared memory.
+struct Row {
+  float *scores, *choice;
+  int* picked;
+  float *quality, *open;
+
+  __device__ Row(float* memory, const Options& o, int experts) {
+    scores = memory + warp_of() * (2 * experts + o.k + 2 * o.groups);
+    choice = scores + experts;
+    quality = choice + experts;
+    open = quality + o.groups;
+    picked = reinterpret_cast<int*>(open + o.groups);
+  }
+};
+
+/// Opens the best groups: those with the largest sum of their `group_best` best.
+__device__ void open_groups(const Row& row, const Options& o, int experts) {
+  const int size = experts / o.groups;
+  for (int g = lane_of(); g < o.groups; g += kWarp) {
+    Pick last;
+    float sum = 0;
+    for (int i = 0; i < o.group_best; ++i) {
+      last = next_pick(row.choice + g * size, 0, size, 1, last, [](int) { return true; });
+      sum += last.value;
+    }
+    row.quality[g] = sum;
+    row.open[g] = 0;
+  }
+  __syncwarp();
+  Pick last;
+  for (int i = 0; i < o.chosen_groups; ++i) {
+    last = next_pick_of_warp(row.quality, o.groups, last, [](int) { return true; });
+    if (lane_of() == 0) row.open[last.index] = 1;
+  }
+  __syncwarp();
+}
+
+template <class T>
+__device__ void score_row(const T* logits, int experts, RouterScore score, float* scores) {
+  load_row(logits, experts, scores);
+  if (score == RouterScore::softmax) softmax_in_place(scores, experts);
+  if (score == RouterScore::sigmoid) sigmoid_in_place(scores, experts);
+}
+
+/// Scores of the picked, in order, into row.choice.
+__device__ void gather_chosen(const Row& row, const Options& o) {
+  __syncwarp();
+  for (int j = lane_of(); j < o.k; j += kWarp) row.choice[j] = row.scores[row.picked[j]];
+  __syncwarp();
+  if (o.score == RouterScore::softmax_of_chosen) softmax_in_place(row.choice, o.k);
+}
+
+template <class T>
+__global__ void forward_kernel(Options o, const T* logits, const float* bias, int64_t tokens, int experts, T* weights,
+                               int64_t* indices) {
+  extern __shared__ float memory[];
+  const int64_t token = blockIdx.x * int64_t{blockDim.x / kWarp} + warp_of();
+  if (token >= tokens) return;
+  const Row row(memory, o, experts);
+  score_row(logits + token * experts, experts, o.score, row.scores);
+  const bool by_logits = bias == nullptr && o.groups == 1;
+  for (int e = lane_of(); e < experts; e += kWarp) {
+    row.choice[e] =
+        by_logits ? to_float(logits[token * experts + e]) : row.scores[e] + (bias != nullptr ? bias[e] : 0.0F);
+  }
+  __syncwarp();
+  if (o.groups > 1) open_groups(row, o, experts);
+  const int size = experts / o.groups;
+  Pick last;
+  for (int j = 0; j < o.k; ++j) {
+    last =
+        next_pick_of_warp(row.choice, experts, last, [&](int e) { return o.groups == 1 || row.open[e / size] != 0; });
+    if (lane_of() == 0) row.picked[j] = last.index;
+  }
+  gather_chosen(row, o);
+  float sum = 0;
+  for (int j = lane_of(); j < o.k; j += kWarp) sum += row.choice[j];
+  sum = lamina::cuda::warp_sum(sum);
+  const float factor = o.scale / (o.normalize ? sum : 1.0F);
+  for (int j = lane_of(); j < o.k; j += kWarp) {
+    weights[token * o.k + j] = from_float<T>(row.choice[j] * factor);
+    indices[token * o.k + j] = row.picked[j];
+  }
+}
+
+template <class T>
+__global__ void backward_kernel(Options o, const T* logits, const int64_t* indices, const T* dweights, int64_t tokens,
+                                int experts, T* dlogits) {
+  extern __shared__ float memory[];
+  const int64_t token = blockIdx.x * int64_t{blockDim.x / kWarp} + warp_of();
+  if (token >= tokens) return;
+  const Row row(memory, o, experts);
+  score_row(logits + token * experts, experts, o.score, row.scores);
+  for (int j = lane_of(); j < o.k; j += kWarp) row.picked[j] = static_cast<int>(indices[token * o.k + j]);
+  gather_chosen(row, o);
+  const T* dw = dweights + token * o.k;
+  float sum = 0;
+  float dot = 0;
+  for (int j = lane_of(); j < o.k; j += kWarp) {
+    sum += row.choice[j];
+    dot = fmaf(to_float(dw[j]), row.choice[j], dot);
+  }
+  sum = lamina::cuda::warp_sum(sum);
+  dot = lamina::cuda::warp_sum(dot);
+  // Gradient of a chosen score from that of its weight.
+  const auto pulled = [&](int j) {
+    const float g = to_float(dw[j]);
+    return o.normalize ? o.scale * (g - dot / sum) / sum : o.scale * g;
+  };
+  float across = 0;
+  for (int j = lane_of(); j < o.k; j += kWarp) across = fmaf(pulled(j), row.choice[j], across);
+  across = lamina::cuda::warp_sum(across);
+  T* out = dlogits + token * experts;
+  // In shared memory first: the chosen replace what the softmax gives everybody.
+  for (int e = lane_of(); e < experts; e += kWarp) {
+    row.scores[e] = o.score == RouterScore::softmax ? -across * row.scores[e] : 0.0F;
+  }
+  __syncwarp();
+  for (int j = lane_of(); j < o.k; j += kWarp) {
+    const float g = pulled(j);
+    row.scores[row.picked[j]] =
+        row.choice[j] * (o.score == RouterScore::sigmoid ? g * (1.0F - row.choice[j]) : g - across);
+  }
+  __syncwarp();
+  for (int e = lane_of(); e < experts; e += kWarp) out[e] = from_float<T>(row.scores[e]);
+}
+
+}  // namespace
+
+void route_forward(const RouteForward& args) {
+  const int64_t tokens = args.logits.dim(0);
+  const int64_t experts = args.logits.dim(1);
+  const Options options(args.options);
+  if (tokens > 0) {
+    const RouterBlock block(kOp, experts, options.words(experts));
+    lamina::cuda::visit_floating(kOp, args.logits.dtype(), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      forward_kernel<DeviceType<T>>
+          <<<block.blocks(tokens), block.threads(), block.bytes, stream_of(args.logits.device())>>>(
+              options, device_data<T>(args.logits), device_data<float>(args.bias), tokens, static_cast<int>(experts),
+              device_data<T>(args.weights), args.indices.data<int64_t>());
+      check_launch(kOp);
+    });
+  }
+  count_experts(kOp, args.indices, args.counts);
+}
+
+void route_backward(const RouteBackward& args) {
+  const int64_t tokens = args.logits.dim(0);
+  const int64_t experts = args.logits.dim(1);
+  if (tokens == 0) return;
+  const Options options(args.options);
+  const RouterBlock block(kOp, experts, options.words(experts));
+  lamina::cuda::visit_floating(kOp, args.logits.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    backward_kernel<DeviceType<T>>
+        <<<block.blocks(tokens), block.threads(), block.bytes, stream_of(args.logits.device())>>>(
+            options, device_data<T>(args.logits), args.indices.data<int64_t>(), device_data<T>(args.dweights), tokens,
+            static_cast<int>(experts), device_data<T>(args.dlogits));
+    check_launch(kOp);
+  });
+}
+
+}  // namespace lamina::ops::cuda

@@ -1,0 +1,168 @@
+#pragma once
+
+// The strategy stands in norm_rows.cuh.
+
+#include "lamina/ops/norm/norm_rows.cuh"
+
+namespace lamina::ops::cuda::norm {
+
+template <class T>
+struct ForwardRows {
+  const T* x;
+  const T* residual;   ///< or null
+  const float* scale;  ///< [width] or null
+  const float* bias;   ///< [width] or null
+  T* h;                ///< x + residual, or null
+  T* y;
+  float* mean;  ///< [groups], for kCentred
+  float* r;     ///< [groups]
+  int64_t groups, group, width;
+  float eps;
+};
+
+/// The group's packs, with the residual added and stored as h where there is one.
+template <class T, bool kBlock, int kPacks>
+__device__ inline void load_group(const ForwardRows<T>& args, const Team<kBlock>& team, int packs, int64_t at,
+                                  Pack<T> (&held)[kPacks]) {
+  constexpr int kSize = Pack<T>::kSize;
+  team.template each<kPacks>(packs, [&](int k, int p) { held[k] = load_pack(args.x + at + p * kSize); });
+  if (args.residual == nullptr) return;
+  Pack<T> other[kPacks];
+  team.template each<kPacks>(packs, [&](int k, int p) { other[k] = load_pack(args.residual + at + p * kSize); });
+  team.template each<kPacks>(packs, [&](int k, int p) {
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) {  // rounded to T, as later layers see it
+      held[k].values[j] = from_float<T>(to_float(held[k].values[j]) + to_float(other[k].values[j]));
+    }
+    store_pack(args.h + at + p * kSize, held[k]);
+  });
+}
+
+/// y of one pack, in its place.
+template <bool kCentred, class T>
+__device__ inline void normalize(const ForwardRows<T>& args, Pack<T>& pack, int64_t column, float mean, float r) {
+  constexpr int kSize = Pack<T>::kSize;
+  float v[kSize];
+#pragma unroll
+  for (int j = 0; j < kSize; ++j) v[j] = (to_float(pack.values[j]) - mean) * r;
+  if (args.scale != nullptr) {
+    float scale[kSize];
+    load_floats(args.scale + column, scale);
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) v[j] *= scale[j];
+  }
+  if (kCentred && args.bias != nullptr) {
+    float bias[kSize];
+    load_floats(args.bias + column, bias);
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) v[j] += bias[j];
+  }
+#pragma unroll
+  for (int j = 0; j < kSize; ++j) pack.values[j] = from_float<T>(v[j]);
+}
+
+template <class T, bool kCentred, bool kBlock, int kPacks>
+__global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
+    forward_held(const __grid_constant__ ForwardRows<T> args, int lanes) {
+  constexpr int kSize = Pack<T>::kSize;
+  __shared__ float scratch[64];
+  const Team<kBlock> team(lanes, scratch);
+  const int64_t g = static_cast<int64_t>(blockIdx.x) * team.count() + team.index();
+  const bool valid = g < args.groups;  // all lanes stay for the sums
+  const int packs = valid ? static_cast<int>(args.group / kSize) : 0;
+  const int64_t at = g * args.group;
+  Pack<T> held[kPacks];
+  load_group(args, team, packs, at, held);
+  const float count = static_cast<float>(args.group);
+  float mean = 0.0F;
+  if constexpr (kCentred) {
+    float sum = 0.0F;
+    team.template each<kPacks>(packs, [&](int k, int) {
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) sum += to_float(held[k].values[j]);
+    });
+    mean = team.sum(sum) / count;
+  }
+  float squares = 0.0F;
+  team.template each<kPacks>(packs, [&](int k, int) {
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) {
+      const float v = to_float(held[k].values[j]) - mean;
+      squares = fmaf(v, v, squares);
+    }
+  });
+  const float r = 1.0F / sqrtf(team.sum(squares) / count + args.eps);
+  if (valid && team.lane() == 0) {
+    args.r[g] = r;
+    if constexpr (kCentred) args.mean[g] = mean;
+  }
+  const int64_t column = args.group == args.width ? 0 : at % args.width;
+  team.template each<kPacks>(packs, [&](int k, int p) {
+    normalize<kCentred>(args, held[k], column + p * kSize, mean, r);
+    store_pack(args.y + at + p * kSize, held[k]);
+  });
+}
+
+template <class T, bool kCentred>
+__global__ void __launch_bounds__(kLoopThreads) forward_again(const __grid_constant__ ForwardRows<T> args) {
+  __shared__ float scratch[kWarp];
+  const float count = static_cast<float>(args.group);
+  for (int64_t g = blockIdx.x; g < args.groups; g += gridDim.x) {
+    const int64_t at = g * args.group;
+    const T* from = (args.h != nullptr ? args.h : args.x) + at;
+    float sum = 0.0F;
+    float squares = 0.0F;
+    for (int64_t i = threadIdx.x; i < args.group; i += kLoopThreads) {
+      T v = args.x[at + i];
+      if (args.residual != nullptr) {
+        v = from_float<T>(to_float(v) + to_float(args.residual[at + i]));
+        args.h[at + i] = v;  // read again by this thread alone
+      }
+      sum += to_float(v);
+      squares = fmaf(to_float(v), to_float(v), squares);
+    }
+    float mean = 0.0F;
+    if constexpr (kCentred) {
+      mean = block_sum(sum, scratch) / count;
+      squares = 0.0F;
+      for (int64_t i = threadIdx.x; i < args.group; i += kLoopThreads) {
+        const float v = to_float(from[i]) - mean;
+        squares = fmaf(v, v, squares);
+      }
+    }
+    const float r = 1.0F / sqrtf(block_sum(squares, scratch) / count + args.eps);
+    if (threadIdx.x == 0) {
+      args.r[g] = r;
+      if constexpr (kCentred) args.mean[g] = mean;
+    }
+    const int64_t column = at % args.width;
+    for (int64_t i = threadIdx.x; i < args.group; i += kLoopThreads) {
+      float v = (to_float(from[i]) - mean) * r;
+      if (args.scale != nullptr) v *= args.scale[column + i];
+      if (args.bias != nullptr) v += args.bias[column + i];
+      args.y[at + i] = from_float<T>(v);
+    }
+  }
+}
+
+template <bool kCentred, class T>
+void run_forward(const char* op, const Device& device, const ForwardRows<T>& args) {
+  if (args.groups == 0) return;
+  const cudaStream_t stream = stream_of(device);
+  if (!can_hold<T>(args.group, {args.x, args.residual, args.scale, args.bias, args.h, args.y})) {
+    forward_again<T, kCentred><<<blocks_for(args.groups, 1), kLoopThreads, 0, stream>>>(args);
+  } else {
+    const Layout layout = layout_of(args.group / Pack<T>::kSize);
+    const int blocks = blocks_for(args.groups, layout.teams());
+    if (!layout.block) {
+      forward_held<T, kCentred, false, 2><<<blocks, layout.threads, 0, stream>>>(args, layout.lanes);
+    } else if (layout.packs == 2) {
+      forward_held<T, kCentred, true, 2><<<blocks, layout.threads, 0, stream>>>(args, 0);
+    } else {
+      forward_held<T, kCentred, true, 4><<<blocks, layout.threads, 0, stream>>>(args, 0);
+    }
+  }
+  check_launch(op);
+}
+
+}  // namespace lamina::ops::cuda::norm

@@ -1,0 +1,125 @@
+#pragma once
+
+// What the kernels of RMS norm (kCentred false: the mean is not taken off) and layer norm (kCentred true) share. A
+// group is what shares one pair of statistics: a row, or a part of it.
+//
+// A group is read from memory once, in packs that stay in the registers of a team of threads: some lanes of a warp
+// for short groups, a whole block for long ones. The variance is then taken around the mean without another read, so
+// the traffic is one read and one write (two each with the residual). Backward is the same with two streams read; there
+// the blocks stay: each walks many rows of the same columns and keeps its share of the weight gradients in registers,
+// [slots, width] partial sums are written once and added in order. Widths that packs do not fit, odd addresses and
+// groups beyond kMostPacks take a block per group that reads again from the caches, element by element.
+
+#include <algorithm>
+#include <bit>
+
+#include "lamina/tensor/cuda/kernel.cuh"
+
+namespace lamina::ops::cuda::norm {
+
+using namespace lamina::cuda;  // NOLINT: what kernels share
+
+constexpr int kTeamThreads = 256;   // of a block that holds several teams
+constexpr int kBlockThreads = 512;  // of a block that is one team, at most
+constexpr int kLoopThreads = 256;   // of a block that reads again
+
+/// `lanes` (a power of two) neighbouring threads of a warp, or the block.
+template <bool kBlock>
+struct Team {
+  int lanes;
+  float* scratch;  ///< [64], shared
+
+  __device__ Team(int given, float* shared) : lanes(kBlock ? static_cast<int>(blockDim.x) : given), scratch(shared) {}
+
+  __device__ int lane() const { return kBlock ? threadIdx.x : threadIdx.x & (lanes - 1); }
+  __device__ int index() const { return kBlock ? 0 : threadIdx.x / lanes; }
+  __device__ int count() const { return kBlock ? 1 : blockDim.x / lanes; }
+
+  /// The same sum in every thread; all threads of the block must call.
+  __device__ float sum(float value) const {
+    if constexpr (kBlock) {
+      return block_sum(value, scratch);
+    } else {
+      for (int step = lanes / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
+      return value;
+    }
+  }
+  /// Two sums for one pair of barriers.
+  __device__ float2 sum(float2 value) const {
+    const int most = kBlock ? kWarp : lanes;
+    for (int step = most / 2; step > 0; step /= 2) {
+      value.x += __shfl_xor_sync(kAllLanes, value.x, step);
+      value.y += __shfl_xor_sync(kAllLanes, value.y, step);
+    }
+    if constexpr (kBlock) {
+      const int lane = threadIdx.x % kWarp;
+      if (lane == 0) {
+        scratch[threadIdx.x / kWarp] = value.x;
+        scratch[kWarp + threadIdx.x / kWarp] = value.y;
+      }
+      __syncthreads();
+      const bool there = lane < static_cast<int>(blockDim.x) / kWarp;
+      value.x = warp_sum(there ? scratch[lane] : 0.0F);
+      value.y = warp_sum(there ? scratch[kWarp + lane] : 0.0F);
+      __syncthreads();
+    }
+    return value;
+  }
+
+  /// fn(k, p) for every pack p < packs of this thread, its k-th; k is known to the compiler.
+  template <int kPacks, class F>
+  __device__ void each(int packs, const F& fn) const {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      const int p = lane() + k * lanes;
+      if (p < packs) fn(k, p);
+    }
+  }
+};
+
+/// kCount floats, a multiple of four, from an address of whole 16 bytes.
+template <int kCount>
+__device__ inline void load_floats(const float* from, float (&to)[kCount]) {
+#pragma unroll
+  for (int j = 0; j < kCount; j += 4) {
+    const float4 four = *reinterpret_cast<const float4*>(from + j);
+    to[j] = four.x, to[j + 1] = four.y, to[j + 2] = four.z, to[j + 3] = four.w;
+  }
+}
+template <int kCount>
+__device__ inline void store_floats(const float (&from)[kCount], float* to) {
+#pragma unroll
+  for (int j = 0; j < kCount; j += 4) {
+    *reinterpret_cast<float4*>(to + j) = make_float4(from[j], from[j + 1], from[j + 2], from[j + 3]);
+  }
+}
+
+/// How a group is held: by teams of `lanes` of a block's `threads`, or by all of them.
+struct Layout {
+  int threads;
+  int lanes;
+  bool block;
+  int packs;  ///< per thread, at most
+
+  int teams() const { return block ? 1 : threads / lanes; }
+};
+constexpr int64_t kMostPacks = 4 * kBlockThreads;
+
+inline Layout layout_of(int64_t packs) {
+  if (packs <= 2 * kWarp) {
+    const auto lanes = std::bit_ceil(static_cast<unsigned>(std::min<int64_t>(packs, kWarp)));
+    return {kTeamThreads, static_cast<int>(lanes), false, 2};
+  }
+  const int most = packs <= 2 * kBlockThreads ? 2 : 4;
+  const int64_t threads = (packs + most - 1) / most;
+  return {static_cast<int>((threads + kWarp - 1) / kWarp * kWarp), 0, true, most};
+}
+
+template <class T>
+bool can_hold(int64_t group, std::initializer_list<const void*> pointers) {
+  if (group % Pack<T>::kSize != 0 || group / Pack<T>::kSize > kMostPacks) return false;
+  return std::all_of(pointers.begin(), pointers.end(),
+                     [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; });
+}
+
+}  // namespace lamina::ops::cuda::norm

@@ -1,0 +1,192 @@
+// A thread takes one pack of a head's first half with its partner pack of the second (or one pack that holds whole
+// pairs, where they are interleaved). The coefficients come from the tables, which stay in cache; each element is read
+// and written once. Elements behind the rotary dimension are copied by threads of their own. Where packs do not fit,
+// the same with single pairs.
+#include "lamina/ops/position/rotary.h"
+#include "lamina/tensor/cuda/kernel.cuh"
+
+namespace lamina::ops::cuda {
+namespace {
+
+using namespace lamina::cuda;  // NOLINT: what kernels share
+
+constexpr int kThreads = 256;
+
+struct Turn {
+  const float* cos;
+  const float* sin;
+  const int64_t* positions;  ///< or null
+  bool per_batch;            ///< positions are [batch, seq], else [seq]
+  int64_t offset, table_rows;
+  int64_t batch, seq, heads, head_dim, n;  ///< n: the rotary dimension
+  int64_t batch_stride, seq_stride, head_stride;
+  int64_t row;  ///< of the tables: n/2 or n numbers
+  bool transposed;
+  FaultSlot* faults;
+};
+
+/// y_a = a·ca + b·sa, y_b = b·cb + a·sb.
+struct Pair {
+  float ca, cb, sa, sb;
+};
+
+/// Coefficients of the pair whose elements are at `first` and `second` of a head; tables hold an angle per pair
+/// (`pair`) or one per element.
+__device__ inline Pair coefficients(const Turn& args, int64_t at, int64_t pair, int64_t first, int64_t second) {
+  const bool per_pair = args.row < args.n;
+  const int64_t i = at + (per_pair ? pair : first);
+  const int64_t j = at + (per_pair ? pair : second);
+  const float sin_first = args.sin[i];
+  const float sin_second = args.sin[j];
+  return {args.cos[i], args.cos[j], args.transposed ? sin_second : -sin_first,
+          args.transposed ? -sin_first : sin_second};
+}
+
+template <class T>
+__device__ inline void turn(T& a, T& b, const Pair& by) {
+  const float x = to_float(a);
+  const float y = to_float(b);
+  a = from_float<T>(fmaf(x, by.ca, y * by.sa));
+  b = from_float<T>(fmaf(y, by.cb, x * by.sb));
+}
+
+/// kInterleaved with kWidth > 1: a unit is one stretch of kWidth elements, kWidth/2 pairs. Else a unit is two
+/// stretches, a and b of kWidth pairs.
+template <class T, bool kInterleaved, int kWidth>
+__device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t unit, int64_t table) {
+  using S = Stretch<T, kWidth>;
+  constexpr bool kOne = kInterleaved && kWidth > 1;
+  constexpr int kPairs = kOne ? kWidth / 2 : kWidth;
+  const int64_t half = args.n / 2;
+  const int64_t first = kInterleaved ? unit * (kOne ? kWidth : 2) : unit * kWidth;
+  const int64_t second = kInterleaved ? first + 1 : first + half;
+  Pair by[kPairs];
+  constexpr bool kFours = kPairs % 4 == 0;
+  if (kFours && args.row < args.n && args.row % 4 == 0) {  // an angle per pair, read four at a time
+#pragma unroll
+    for (int k = 0; k + 3 < kPairs; k += 4) {
+      const float4 cos = *reinterpret_cast<const float4*>(args.cos + table + unit * kPairs + k);
+      const float4 sin = *reinterpret_cast<const float4*>(args.sin + table + unit * kPairs + k);
+      const float sign = args.transposed ? 1.0F : -1.0F;
+      by[k] = {cos.x, cos.x, sign * sin.x, -sign * sin.x};
+      by[k + 1] = {cos.y, cos.y, sign * sin.y, -sign * sin.y};
+      by[k + 2] = {cos.z, cos.z, sign * sin.z, -sign * sin.z};
+      by[k + 3] = {cos.w, cos.w, sign * sin.w, -sign * sin.w};
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < kPairs; ++k) {
+      const int64_t step = kInterleaved ? 2 * k : k;
+      by[k] = coefficients(args, table, unit * kPairs + k, first + step, second + step);
+    }
+  }
+  S a = *reinterpret_cast<const S*>(x + first);
+  if constexpr (kOne) {
+#pragma unroll
+    for (int k = 0; k < kPairs; ++k) turn(a.values[2 * k], a.values[2 * k + 1], by[k]);
+  } else {
+    S b = *reinterpret_cast<const S*>(x + second);
+#pragma unroll
+    for (int k = 0; k < kPairs; ++k) turn(a.values[k], b.values[k], by[k]);
+    *reinterpret_cast<S*>(y + second) = b;
+  }
+  *reinterpret_cast<S*>(y + first) = a;
+}
+
+template <class T, bool kInterleaved, int kWidth, class Index>
+__global__ void __launch_bounds__(kThreads)
+    rotary_kernel(const T* x, T* y, const __grid_constant__ Turn args, int64_t total) {
+  using S = Stretch<T, kWidth>;
+  constexpr bool kOne = kInterleaved && kWidth > 1;
+  const int64_t turning = kOne ? args.n / kWidth : args.n / 2 / kWidth;
+  const int64_t units = turning + (args.head_dim - args.n) / kWidth;  // of a head
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; at < total; at += step) {
+    const Index row = static_cast<Index>(at) / static_cast<Index>(units);  // a head of a token
+    const int64_t unit = at - static_cast<int64_t>(row) * units;
+    const Index in_tokens = row / static_cast<Index>(args.heads);
+    const int64_t head = row - in_tokens * static_cast<Index>(args.heads);
+    const int64_t token = in_tokens;
+    const int64_t in_batch = in_tokens / static_cast<Index>(args.seq);
+    const int64_t in_seq = token - in_batch * args.seq;
+    const T* from = x + in_batch * args.batch_stride + in_seq * args.seq_stride + head * args.head_stride;
+    T* to = y + static_cast<int64_t>(row) * args.head_dim;
+    if (unit >= turning) {
+      const int64_t column = args.n + (unit - turning) * kWidth;
+      *reinterpret_cast<S*>(to + column) = *reinterpret_cast<const S*>(from + column);
+      continue;
+    }
+    const int64_t place = args.per_batch ? token : in_seq;
+    int64_t position = args.positions != nullptr ? args.positions[place] : args.offset + place;
+    if (position < 0 || position >= args.table_rows) {
+      report(args.faults, Fault::position, position);
+      if (args.table_rows == 0) continue;
+      position = 0;
+    }
+    turn_unit<T, kInterleaved, kWidth>(args, from, to, unit, position * args.row);
+  }
+}
+
+Turn turn_of(const RotaryArgs& args) {
+  const Shape& strides = args.x.strides();
+  Turn turn{};
+  turn.cos = args.cos.data<float>();
+  turn.sin = args.sin.data<float>();
+  turn.positions = args.positions.defined() ? args.positions.data<int64_t>() : nullptr;
+  turn.per_batch = args.positions.defined() && args.positions.rank() == 2;
+  turn.offset = args.offset;
+  turn.table_rows = args.cos.dim(0);
+  turn.batch = args.x.dim(0);
+  turn.seq = args.x.dim(1);
+  turn.heads = args.x.dim(2);
+  turn.head_dim = args.x.dim(3);
+  turn.n = args.rotary_dim;
+  turn.batch_stride = strides[0];
+  turn.seq_stride = strides[1];
+  turn.head_stride = strides[2];
+  turn.row = args.cos.dim(1);
+  turn.transposed = args.transposed;
+  turn.faults = fault_slot(args.y.device());
+  return turn;
+}
+
+template <class T, bool kInterleaved, int kWidth>
+void launch(const T* x, T* y, const Turn& turn, cudaStream_t stream) {
+  const int64_t turning = kInterleaved && kWidth > 1 ? turn.n / kWidth : turn.n / 2 / kWidth;
+  const int64_t units = turning + (turn.head_dim - turn.n) / kWidth;
+  const int64_t total = turn.batch * turn.seq * turn.heads * units;
+  const int blocks = blocks_for(total, kThreads);
+  if (total < (int64_t{1} << 31)) {  // divisions in 32 bits
+    rotary_kernel<T, kInterleaved, kWidth, uint32_t><<<blocks, kThreads, 0, stream>>>(x, y, turn, total);
+  } else {
+    rotary_kernel<T, kInterleaved, kWidth, uint64_t><<<blocks, kThreads, 0, stream>>>(x, y, turn, total);
+  }
+  check_launch("rotary");
+}
+
+}  // namespace
+
+void rotary(const RotaryArgs& args) {
+  if (args.y.numel() == 0) return;
+  visit_floating("rotary", args.x.dtype(), [&](auto tag) {
+    using E = typename decltype(tag)::type;
+    using T = DeviceType<E>;
+    constexpr int kSize = Pack<T>::kSize;
+    const T* x = device_data<E>(args.x);
+    T* y = device_data<E>(args.y);
+    const Turn turn = turn_of(args);
+    const bool interleaved = args.pairing == RotaryPairing::interleaved;
+    const auto whole = [](int64_t count) { return count % kSize == 0; };
+    const bool packed = whole(interleaved ? turn.n : turn.n / 2) && fits_packs(x, turn.head_dim) &&
+                        fits_packs(y, turn.head_dim) && whole(turn.batch_stride) && whole(turn.seq_stride) &&
+                        whole(turn.head_stride);
+    const cudaStream_t stream = stream_of(args.y.device());
+    if (interleaved) {
+      packed ? launch<T, true, kSize>(x, y, turn, stream) : launch<T, true, 1>(x, y, turn, stream);
+    } else {
+      packed ? launch<T, false, kSize>(x, y, turn, stream) : launch<T, false, 1>(x, y, turn, stream);
+    }
+  });
+}
+
+}  // namespace lamina::ops::cuda

@@ -1,0 +1,25 @@
+#pragma once
+
+// What the kernels of this family share: the functions of the gates and step sizes in f32.
+
+#include "lamina/ops/elementwise/elements.cuh"
+
+namespace lamina::ops::cuda {
+
+__device__ inline float sigmoid(float x) { return lamina::cuda::sigmoid_pair<float>(x).at_x; }
+__device__ inline float silu(float x) { return x * sigmoid(x); }
+/// Derivative of x · σ(x).
+__device__ inline float silu_slope(float x) {
+  const lamina::cuda::SigmoidPair s = lamina::cuda::sigmoid_pair<float>(x);
+  return s.at_x * fmaf(x, s.at_minus_x, 1.0F);
+}
+/// log(1 + e^x) = max(x, 0) + log1p(e^-|x|); a NaN stays one.
+__device__ inline float softplus(float x) { return fmaxf(x, 0.0F) + log1pf(expf(-fabsf(x))); }
+
+/// Sum over the `group` neighbouring lanes (a power of two) that hold parts of one number.
+__device__ inline float group_sum(float value, int group) {
+  for (int step = group / 2; step > 0; step /= 2) value += __shfl_xor_sync(lamina::cuda::kAllLanes, value, step);
+  return value;
+}
+
+}  // namespace lamina::ops::cuda

@@ -1,0 +1,51 @@
+#pragma once
+
+// How the scans divide their work: the state of a channel over lanes, the sequence into segments.
+
+#include <algorithm>
+
+#include "lamina/ops/ssm/selective_scan.h"
+#include "lamina/tensor/cuda/kernel.cuh"
+
+namespace lamina::ops::cuda {
+
+constexpr int kScanThreads = 128;
+constexpr int kPerLane = 4;        // numbers of a state in one lane
+constexpr int kSmallestGroup = 4;  // lanes of one channel: at most 32 channels are in a block
+constexpr int64_t kLargestState = int64_t{kPerLane} * lamina::cuda::kWarp;
+
+inline void check_scan_size(const char* op, int64_t n) {
+  LAMINA_CHECK(n <= kLargestState, op, ": a state of ", n, " numbers a channel on a cuda device; expected at most ",
+               kLargestState, "; use the cpu for larger ones");
+}
+
+/// Extents, and the division into groups of lanes, tiles and segments.
+struct ScanShape {
+  int64_t batch, seq, channels, n, chunks;
+  int group = kSmallestGroup;  ///< lanes of one channel
+  int tile = 1;                ///< positions whose inputs are in shared memory
+  int64_t segments = 1, segment_length = 0;
+
+  /// `u` is [batch, seq, channels].
+  ScanShape(const Tensor& u, int64_t states, int processors)
+      : batch(u.dim(0)), seq(u.dim(1)), channels(u.dim(2)), n(states), chunks((seq + kScanChunk - 1) / kScanChunk) {
+    while (padded() < n) group *= 2;
+    tile = std::clamp(1024 / padded(), 8, 32);
+    // Segments cost a second pass. Where the channels alone keep too few processors busy: of whole chunks, as many as
+    // give every processor some eight blocks.
+    const int64_t blocks = std::max<int64_t>(batch * channel_blocks(), 1);
+    const int64_t wanted = blocks >= 4 * processors ? 1 : (int64_t{8} * processors + blocks - 1) / blocks;
+    const int64_t per_segment = std::max<int64_t>((chunks + wanted - 1) / wanted, 1);
+    segment_length = per_segment * kScanChunk;
+    segments = std::max<int64_t>((chunks + per_segment - 1) / per_segment, 1);
+  }
+  __host__ __device__ int block_channels() const { return kScanThreads / group; }
+  /// Numbers of a state with the zeros that fill the group.
+  __host__ __device__ int padded() const { return kPerLane * group; }
+  int64_t channel_blocks() const { return (channels + block_channels() - 1) / block_channels(); }
+  dim3 grid() const {
+    return dim3(static_cast<unsigned>(channel_blocks()), static_cast<unsigned>(segments), static_cast<unsigned>(batch));
+  }
+};
+
+}  // namespace lamina::ops::cuda

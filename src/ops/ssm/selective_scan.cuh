@@ -1,0 +1,99 @@
+#pragma once
+
+// How the forward and the backward kernel of selective_scan divide the work, and the parts they share.
+
+#include "lamina/ops/ssm/scan.cuh"
+#include "lamina/ops/ssm/scan_shape.cuh"
+#include "lamina/ops/ssm/selective_scan.h"
+
+namespace lamina::ops::cuda {
+
+using lamina::cuda::check_launch;
+using lamina::cuda::device_data;
+using lamina::cuda::DeviceType;
+using lamina::cuda::from_float;
+using lamina::cuda::stream_of;
+using lamina::cuda::to_float;
+
+template <class T>
+struct ScanInputs {
+  const T *u, *delta, *z;
+  const float *a, *b, *c, *d, *bias;
+  bool with_softplus;
+
+  __device__ float raw_step(int64_t at, int64_t channel) const {
+    return to_float(delta[at]) + (bias != nullptr ? bias[channel] : 0.0F);
+  }
+};
+
+template <class T>
+ScanInputs<DeviceType<T>> scan_inputs(const SelectiveScanForward& f) {
+  return {device_data<T>(f.u),     device_data<T>(f.delta),          device_data<T>(f.z),
+          device_data<float>(f.a), device_data<float>(f.b),          device_data<float>(f.c),
+          device_data<float>(f.d), device_data<float>(f.delta_bias), f.delta_softplus};
+}
+
+/// What a walk through the sequence starts from and leaves.
+template <class T>
+struct ScanWalk {
+  const float* initial = nullptr;  ///< [batch, channels, n], or null for zeros
+  const float* start = nullptr;    ///< [batch, segments, n, channels], or null
+  float* states = nullptr;         ///< [batch, chunks, n, channels], or null
+  T* y = nullptr;
+  float* last = nullptr;    ///< [batch, channels, n]
+  float* ends = nullptr;    ///< [batch, segments, n, channels]
+  float* totals = nullptr;  ///< [batch, segments, channels]: ΣΔ
+};
+
+/// Step sizes and Δ · u of `count` positions from t0 on into [tile, channels of the block].
+template <class T>
+__device__ void load_steps(const ScanShape& shape, const ScanInputs<T>& in, int64_t batch, int64_t first, int64_t t0,
+                           int count, float* steps, float* pushes) {
+  const int channels = shape.block_channels();
+  for (int i = threadIdx.x; i < count * channels; i += kScanThreads) {
+    const int64_t channel = first + i % channels;
+    float step = 0;
+    float push = 0;
+    if (channel < shape.channels) {
+      const int64_t at = (batch * shape.seq + t0 + i / channels) * shape.channels + channel;
+      step = in.raw_step(at, channel);
+      if (in.with_softplus) step = softplus(step);
+      push = step * to_float(in.u[at]);
+    }
+    steps[i] = step;
+    pushes[i] = push;
+  }
+}
+
+/// b or c of `count` positions into [tile, padded], filled up with zeros.
+__device__ inline void load_mixed(const ScanShape& shape, const float* from, int64_t batch, int64_t t0, int count,
+                                  float* to) {
+  const int padded = shape.padded();
+  for (int i = threadIdx.x; i < count * padded; i += kScanThreads) {
+    const int k = i % padded;
+    to[i] = k < shape.n ? from[(batch * shape.seq + t0 + i / padded) * shape.n + k] : 0.0F;
+  }
+}
+
+template <class T>
+__device__ void store_y(const ScanShape& shape, const ScanInputs<T>& in, int64_t batch, int64_t first, int64_t t0,
+                        int count, const float* sums, T* y) {
+  const int channels = shape.block_channels();
+  for (int i = threadIdx.x; i < count * channels; i += kScanThreads) {
+    const int64_t channel = first + i % channels;
+    if (channel >= shape.channels) continue;
+    const int64_t at = (batch * shape.seq + t0 + i / channels) * shape.channels + channel;
+    float value = sums[i];
+    if (in.d != nullptr) value = fmaf(in.d[channel], to_float(in.u[at]), value);
+    if (in.z != nullptr) value *= silu(to_float(in.z[at]));
+    y[at] = from_float<T>(value);
+  }
+}
+
+/// Carries states (or, backwards, their gradients) from segment to segment: at[s] holds what segment s adds to a start
+/// of zero and gets what it starts from; at first `from` [batch, channels, n] or zeros. What leaves the last one goes
+/// to `out` [batch, channels, n] where it is given.
+void carry(const Device& device, const ScanShape& shape, const float* a, const float* totals, const float* from,
+           bool backwards, float* at, float* out);
+
+}  // namespace lamina::ops::cuda

@@ -1,0 +1,132 @@
+#pragma once
+
+// Extents of an ssd_scan, what is known of its positions before any product, and where things lie.
+
+#include <algorithm>
+
+#include "lamina/ops/linear/tile_product.cuh"
+#include "lamina/ops/ssm/scan.cuh"
+#include "lamina/ops/ssm/ssd_scan.h"
+
+namespace lamina::ops::cuda {
+
+using lamina::cuda::check_launch;
+using lamina::cuda::device_data;
+using lamina::cuda::DeviceType;
+using lamina::cuda::from_float;
+using lamina::cuda::stream_of;
+using lamina::cuda::to_float;
+
+/// One chunk of one head (or group) of one batch entry: q positions from `first` on.
+struct SsdChunkAt {
+  int64_t entry, chunk, head, group, first, q;
+};
+
+struct SsdShape {
+  int64_t batch, seq, heads, p, groups, n, size, chunks, in_group;
+
+  explicit SsdShape(const SsdForward& args)
+      : batch(args.x.dim(0)),
+        seq(args.x.dim(1)),
+        heads(args.x.dim(2)),
+        p(args.x.dim(3)),
+        groups(args.b.dim(2)),
+        n(args.b.dim(3)),
+        size(std::min(args.options.chunk_size, std::max<int64_t>(seq, 1))),
+        chunks((seq + size - 1) / size),
+        in_group(heads / groups) {}
+
+  static int64_t tiles(int64_t extent) { return (extent + kTile - 1) / kTile; }
+  /// Blocks of `count` things in each chunk of each batch entry, with tiles of rows and columns.
+  dim3 grid(int64_t count, int64_t rows, int64_t columns) const {
+    return dim3(static_cast<unsigned>(batch * chunks * count), static_cast<unsigned>(std::max<int64_t>(tiles(rows), 1)),
+                static_cast<unsigned>(std::max<int64_t>(tiles(columns), 1)));
+  }
+  __device__ SsdChunkAt of_head(int64_t block) const {
+    SsdChunkAt at{block / heads / chunks, block / heads % chunks, block % heads, 0, 0, 0};
+    at.group = at.head / in_group;
+    at.first = at.chunk * size;
+    at.q = min(size, seq - at.first);
+    return at;
+  }
+  __device__ SsdChunkAt of_group(int64_t block) const {
+    SsdChunkAt at{block / groups / chunks, block / groups % chunks, 0, block % groups, 0, 0};
+    at.head = at.group * in_group;
+    at.first = at.chunk * size;
+    at.q = min(size, seq - at.first);
+    return at;
+  }
+  /// Of the first position of a chunk: in x [batch, seq, heads, p], whose rows lie heads · p apart.
+  __device__ int64_t x_at(const SsdChunkAt& at) const { return ((at.entry * seq + at.first) * heads + at.head) * p; }
+  __device__ int64_t x_stride() const { return heads * p; }
+  /// In b and c [batch, seq, groups, n].
+  __device__ int64_t mixed_at(const SsdChunkAt& at) const {
+    return ((at.entry * seq + at.first) * groups + at.group) * n;
+  }
+  __device__ int64_t mixed_stride() const { return groups * n; }
+  /// In arrays of positions [batch, heads, seq].
+  __device__ int64_t position_at(const SsdChunkAt& at) const { return (at.entry * heads + at.head) * seq + at.first; }
+  int64_t positions() const { return batch * heads * seq; }
+  /// In the states [batch, chunks, heads, p, n].
+  __device__ int64_t state_at(const SsdChunkAt& at) const {
+    return ((at.entry * chunks + at.chunk) * heads + at.head) * p * n;
+  }
+  /// In c·b [batch, chunks, groups, size, size].
+  __device__ int64_t gram_at(const SsdChunkAt& at) const {
+    return ((at.entry * chunks + at.chunk) * groups + at.group) * size * size;
+  }
+};
+
+/// Of every position, [batch, heads, seq] each; `whole` is [batch, chunks, heads].
+struct SsdSteps {
+  const float* step;  ///< Δ
+  const float* high;  ///< running sum of Δ · a in the chunk, as two numbers: differences lose nothing
+  const float* low;
+  const float* from_start;  ///< exp(s_t)
+  const float* to_end;      ///< exp(s_end − s_t)
+  const float* whole;       ///< exp(s_end)
+
+  /// exp(s_t − s_s) for positions of one chunk; `at` is the place of its first.
+  __device__ float decay(int64_t at, int64_t t, int64_t s) const {
+    return expf((high[at + t] - high[at + s]) + (low[at + t] - low[at + s]));
+  }
+};
+
+/// The buffers that SsdSteps points to.
+struct SsdStepBuffers {
+  Tensor positions;  ///< [5, batch, heads, seq]
+  Tensor whole;
+  SsdSteps steps() const {
+    const float* first = positions.data<float>();
+    const int64_t size = positions.numel() / 5;
+    return {first, first + size, first + 2 * size, first + 3 * size, first + 4 * size, whole.data<float>()};
+  }
+};
+
+/// dt + bias, and the step size it gives.
+struct SsdStepSize {
+  const float* bias;  ///< or null
+  bool with_softplus;
+  float low, high;
+
+  explicit SsdStepSize(const Tensor& dt_bias, const SsdExtras& options)
+      : bias(device_data<float>(dt_bias)),
+        with_softplus(options.dt_softplus),
+        low(static_cast<float>(options.dt_min)),
+        high(static_cast<float>(options.dt_max)) {}
+  __device__ float raw(float dt, int64_t head) const { return bias != nullptr ? dt + bias[head] : dt; }
+  __device__ float soft(float raw) const { return with_softplus ? softplus(raw) : raw; }
+  /// A NaN stays one.
+  __device__ float clamped(float soft) const { return soft < low ? low : soft > high ? high : soft; }
+};
+
+SsdStepBuffers ssd_steps(const SsdForward& args);
+/// c·b of every chunk and group, f32 [batch, chunks, groups, size, size]; of tiles above the diagonal nothing is
+/// written.
+Tensor ssd_gram(const SsdForward& args);
+/// Carries states through the chunks (or their gradients back): at[k] holds what chunk k adds and gets what goes into
+/// it; `state` [batch, heads, p, n] is what comes first and is replaced by what is left last.
+void ssd_carry(const SsdShape& shape, const Device& device, const float* whole, bool backwards, float* at,
+               float* state);
+
+}  // namespace lamina::ops::cuda

@@ -1,0 +1,79 @@
+#include "lamina/train/device_update.h"
+
+#include <cmath>
+#include <limits>
+
+#include "lamina/ops/optim/grad_norm.h"
+
+namespace lamina::train {
+
+bool DeviceUpdate::possible(const Recipe& recipe, const Device& device, const Optimizer& optimizer) {
+  return Replay::possible(device) && dynamic_cast<const AdamW*>(&optimizer) != nullptr &&
+         recipe.data.order != BatchOrder::packed;
+}
+
+DeviceUpdate::DeviceUpdate(nn::Model& model, Tape& tape, AdamW& optimizer, const Recipe& recipe,
+                           const std::vector<double>& rates)
+    : model_(model), tape_(tape), optimizer_(optimizer), recipe_(recipe), replay_(model.device(), [this] { work(); }) {
+  const Device& device = model.device();
+  for (int64_t i = 0; i < recipe.accumulation; ++i) {
+    ids_.push_back(Tensor::zeros({recipe.batch, recipe.length}, DType::i64, device));
+    targets_.push_back(Tensor::zeros({recipe.batch, recipe.length}, DType::i64, device));
+  }
+  dynamics_ = Tensor::zeros({4}, DType::f32, device);
+  report_ = Tensor::zeros({recipe.accumulation + 1}, DType::f32, device);
+  optimizer_.set_dynamics(dynamics_);
+  for (size_t group = 0; group < rates.size(); ++group) optimizer_.set_lr(group, rates[group]);
+}
+
+void DeviceUpdate::work() {
+  const Device& device = model_.device();
+  tape_.zero_grad();
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    const nn::RunOptions run{
+        .training = true,
+        .dropout = {recipe_.dropout.embedding, recipe_.dropout.attention, recipe_.dropout.residual},
+        .seed = static_cast<uint64_t>(recipe_.seed),
+        .step = i,
+        .checkpoint = recipe_.checkpointing ? &tape_ : nullptr};
+    const Tensor loss =
+        model_.loss(ids_[i], targets_[i], {.label_smoothing = recipe_.label_smoothing, .z_loss = recipe_.z_loss}, run)
+            .total;
+    report_.slice(0, static_cast<int64_t>(i), 1).copy_(loss.detach().reshape({1}));
+    const double share = 1.0 / static_cast<double>(recipe_.accumulation);
+    tape_.backward({loss}, {Tensor::full(loss.shape(), share, loss.dtype(), device)});
+  }
+  const std::vector<Tensor> grads = optimizer_.gradients(tape_);
+  const double most = recipe_.clip > 0 ? recipe_.clip : std::numeric_limits<double>::infinity();
+  ops::clip_factor(grads, most, report_.slice(0, recipe_.accumulation, 1), dynamics_.slice(0, 3, 1));
+  optimizer_.step(grads);
+  tape_.zero_grad();
+}
+
+void DeviceUpdate::start(int64_t step, const std::vector<data::Batch>& batches, double lr_factor) {
+  const Device host = Device::cpu(1);
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    ids_[i].copy_(Tensor::from(batches[i].ids, ids_[i].shape(), host));
+    targets_[i].copy_(Tensor::from(batches[i].targets, targets_[i].shape(), host));
+  }
+  const ops::AdamWOptions& options = optimizer_.options();
+  const auto update = static_cast<double>(optimizer_.updates() + 1);
+  const std::vector<float> now{static_cast<float>(lr_factor),
+                               static_cast<float>(1.0 / (1.0 - std::pow(options.beta1, update))),
+                               static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(options.beta2, update)))};
+  dynamics_.slice(0, 0, 3).copy_(Tensor::from(now, {3}, host));
+  // The numbering of nn::Pass::draw: a pass has 2^20 streams.
+  const uint64_t random_offset = static_cast<uint64_t>(step * recipe_.accumulation) << 20U;
+  if (!replay_.run(random_offset)) optimizer_.count_repeated_update();
+}
+
+DeviceUpdate::Result DeviceUpdate::finish() {
+  const std::vector<float> report = report_.to_vector<float>();
+  Result result;
+  for (size_t i = 0; i + 1 < report.size(); ++i)
+    result.loss += static_cast<double>(report[i]) / static_cast<double>(recipe_.accumulation);
+  result.grad_norm = report.back();
+  return result;
+}
+
+}  // namespace lamina::train
