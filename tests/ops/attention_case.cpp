@@ -105,12 +105,28 @@ struct AttentionCase {
                    8,
                    true});
   }
+  /// Heads as wide as tensor cores want them.
+  static void add_wide(std::vector<Params>& all) {
+    const ops::AttentionPattern window{.kind = Kind::window, .window = 30};
+    const ops::AttentionPattern blocks{.kind = Kind::blocks, .block = 16, .random_blocks = 1, .seed = 3};
+    const RandomKey key{5, 6};
+    all.push_back({1, 70, 70, 2, 1, 16, 24});
+    all.push_back({1, 33, 90, 1, 1, 40, 16, {.causal = false}});
+    all.push_back({1, 50, 50, 1, 1, 72, 80});
+    all.push_back({1, 40, 40, 1, 1, 136, 16});
+    all.push_back({1, 90, 90, 2, 2, 16, 16, {.pattern = window}, true, 0, true, {0, 40, 90}});
+    all.push_back({1, 80, 80, 2, 1, 16, 16, {.soft_cap = 3.0, .dropout = 0.2, .dropout_key = key}});
+    all.push_back({1, 67, 71, 1, 1, 16, 16, {.causal = false, .dropout = 0.1, .dropout_key = key}});
+    all.push_back({1, 80, 80, 1, 1, 16, 16, {.t5_max_distance = 20}, false, 8});
+    all.push_back({1, 100, 100, 1, 1, 16, 16, {.pattern = blocks}});
+  }
   static std::vector<Params> sweep() {
     std::vector<Params> all;
     add_shapes(all);
     add_scores(all);
     add_patterns(all);
     add_combinations(all);
+    add_wide(all);
     return all;
   }
   static std::vector<Params> bench() {

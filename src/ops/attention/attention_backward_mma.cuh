@@ -22,11 +22,11 @@ constexpr int kRowsOf = kGradientWarps * 16 * kRowTilesOf<kD>;
 template <int kD>
 constexpr int kGradientBytes = (2 * kRowsOf<kD> + 4 * kWalk) * kD * 2;
 
-/// Soft cap and bias: scores become logarithms to base two, and gradients are multiplied by the soft cap's slope.
-/// `query` and `key` are those of the lane's first number; kByKeys where rows are keys.
+/// Soft cap and bias, and gradients multiplied by the soft cap's slope. Returns what makes scores logarithms to base
+/// two. `query` and `key` are those of the lane's first number; kByKeys where rows are keys.
 template <bool kByKeys, int kRowTiles, int kBlocks>
-__device__ inline void adjust_scores(const AttentionParams& p, const HeadBias& bias, int query, int key,
-                                     Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kBlocks>& ds) {
+__device__ inline float adjust_scores(const AttentionParams& p, const HeadBias& bias, int query, int key,
+                                      Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kBlocks>& ds) {
   if (p.soft_cap > 0) {
     const float inner = p.scale / p.soft_cap;
     const float outer = p.soft_cap * kLog2E;
@@ -42,23 +42,10 @@ __device__ inline void adjust_scores(const AttentionParams& p, const HeadBias& b
         }
       }
     }
-  } else {
-    const float factor = p.scale * kLog2E;
-    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int, int) { x *= factor; });
   }
-  if (bias.table != nullptr) {
-    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
-      const int i = min(query + (kByKeys ? column : row), p.seq_q - 1);
-      const int j = min(key + (kByKeys ? row : column), p.seq_k - 1);
-      x = fmaf(bias.table[i - j], kLog2E, x);
-    });
-  } else if (bias.slope != 0) {
-    const float slope = -bias.slope * kLog2E;
-    const int distance = query + bias.offset - key;
-    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
-      x = fmaf(slope, fabsf(static_cast<float>(distance + (kByKeys ? column - row : row - column))), x);
-    });
-  }
+  const float unit = p.soft_cap > 0 ? 1.0F : p.scale * kLog2E;
+  add_bias<kByKeys, kRowTiles, kBlocks>(p, bias, kLog2E / unit, query, key, s);
+  return unit;
 }
 
 template <int kRowTiles, int kBlocks>

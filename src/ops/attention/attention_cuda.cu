@@ -21,13 +21,14 @@ using lamina::cuda::stream_of;
 constexpr const char* kOp = "attention";
 constexpr int kThreads = 256;
 
-/// bias[head, n] for n = i − j + seq_k − 1: T5's, and ALiBi's where both are given.
+/// bias[head, n] for n = i − j + seq_k − 1: T5's, and ALiBi's where both are given; and the bucket of each n.
 __global__ void bias_kernel(const float* slopes, const float* t5, int buckets, int max_distance, bool causal, int heads,
-                            int seq_q, int64_t count, float* bias) {
+                            int seq_q, int64_t count, float* bias, int* bucket_of) {
   const int64_t n = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (n >= count) return;
   const int distance = static_cast<int>(seq_q - 1 - n);  // key − query, positions
   const int bucket = t5_bucket_of(distance, !causal, buckets, max_distance);
+  bucket_of[n] = bucket;
   for (int head = 0; head < heads; ++head) {
     float value = 0;
     if (slopes != nullptr) value -= slopes[head] * static_cast<float>(abs(distance));
@@ -152,16 +153,17 @@ bool has_packs(const Tensor& tensor) {
   return fits;
 }
 
-Tensor make_bias(const AttentionForward& args, const AttentionSizes& sizes, cudaStream_t stream) {
+Tensor make_bias(const AttentionForward& args, const AttentionSizes& sizes, Tensor& bucket_of, cudaStream_t stream) {
   const AttentionExtras& extras = args.extras;
   if (!extras.t5_bias.defined()) return {};
   const int64_t count = sizes.seq_q + sizes.seq_k - 1;
   Tensor bias = Tensor::empty({sizes.n_heads, count}, DType::f32, args.q.device());
+  bucket_of = Tensor::empty({count}, DType::i32, args.q.device());
   const int64_t buckets = extras.t5_bias.dim(0);
   bias_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(
       device_data<float>(extras.alibi_slopes), device_data<float>(extras.t5_bias), narrow(buckets),
       narrow(args.options.t5_max_distance), args.options.causal, narrow(sizes.n_heads), narrow(sizes.seq_q), count,
-      bias.data<float>());
+      bias.data<float>(), bucket_of.data<int32_t>());
   check_launch(kOp);
   return bias;
 }
@@ -225,9 +227,10 @@ void run_forward(const AttentionParams& params, cudaStream_t stream) {
   }
   forward_by_tiles<T>(params, stream);
 }
+/// f16 is for inference: its backward has no kernels of its own to compile.
 template <class T>
 void run_backward(const AttentionParams& params, bool by_mma, cudaStream_t stream) {
-  if constexpr (!std::is_same_v<T, float>) {
+  if constexpr (std::is_same_v<T, bf16>) {
     if (by_mma) {
       key_gradients_by_mma<T>(params, stream);
       query_gradients_by_mma<T>(params, stream);
@@ -256,12 +259,11 @@ void backward(const AttentionBackward& args) {
     params.base = params.delta + delta.numel() / 2;
   }
   if (args.dt5_bias.defined()) params.t5_buckets = narrow(args.dt5_bias.dim(0));
-  const bool by_mma = !std::is_same_v<T, float> && takes_mma(params);
+  const bool by_mma = std::is_same_v<T, bf16> && takes_mma(params);
   const int64_t rows = by_mma ? mma_query_rows(params) : kTileQueries;
   const int64_t tiles = (sizes.seq_q + rows - 1) / rows;
   Tensor parts;
   if (args.dt5_bias.defined()) {
-    params.t5_max_distance = narrow(args.forward.options.t5_max_distance);
     parts = Tensor::empty({sizes.batch * sizes.n_heads * tiles, args.dt5_bias.dim(0)}, DType::f32, device);
     params.dt5 = parts.data<float>();
   }
@@ -334,11 +336,13 @@ AttentionWorkspace attention_workspace(const AttentionForward& args) {
   p.greatest = args.greatest.data<float>();
   p.inverse = args.inverse.data<float>();
   if (sizes.batch == 0 || sizes.seq_q == 0 || sizes.seq_k == 0) return workspace;
-  workspace.bias = make_bias(args, sizes, stream);
+  workspace.bias = make_bias(args, sizes, workspace.buckets, stream);
+  if (workspace.buckets.defined()) p.buckets = workspace.buckets.data<int32_t>();
   workspace.documents = make_documents(args, stream);
   workspace.random_words = make_random_words(args, stream);
   p.bias = device_data<float>(workspace.bias);
   if (!workspace.bias.defined()) p.slopes = device_data<float>(args.extras.alibi_slopes);
+  p.flat_from = narrow(args.extras.alibi_slopes.defined() ? kMostDevicePositions : args.options.t5_max_distance);
   if (workspace.documents.defined()) {
     p.mask.documents = reinterpret_cast<const DeviceMask::Range*>(workspace.documents.raw());
   }

@@ -3,14 +3,16 @@
 // which find the keys in the second-level cache. Each group of 8, 16 or 32 lanes holds a slice of eight columns per
 // lane of q and of the weighted sum in registers, takes a few keys at a time straight from memory (as many keys and
 // values in flight per lane) and keeps a maximum and a sum of its own, so that the loop has neither shared memory nor
-// barriers. At the end the groups of a block are put together, and a second kernel puts the shares together. The grid
-// depends on the capacity alone; lengths are read by the kernels, which cut what is in use into equal shares: a
-// captured launch stays right while the lengths grow. Scores that are more than scaled have a kernel of their own;
-// widths that are no whole packs, or above 256, take a plain one.
+// barriers. At the end the groups of a block are put together. Few shares are put together by the block that finishes
+// last, so that a short cache costs one launch; many by a second kernel. The grid depends on the capacity alone;
+// lengths are read by the kernels, which cut what is in use into equal shares: a captured launch stays right while the
+// lengths grow. Scores that are more than scaled have a kernel of their own; widths that are no whole packs, or above
+// 256, take a plain one.
+#include <cmath>
 #include <type_traits>
 
 #include "lamina/ops/attention/attention_decode.h"
-#include "lamina/ops/attention/attention_device.cuh"
+#include "lamina/ops/attention/attention_mma.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -22,11 +24,32 @@ using lamina::cuda::kWarp;
 using lamina::cuda::Pack;
 
 constexpr const char* kOp = "attention_decode";
-constexpr int kThreads = 128;
-constexpr int kColumns = 8;      // of a lane
-constexpr int kLeastShare = 64;  // keys
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kColumns = 8;       // of a lane
+constexpr int kLeastShare = 128;  // keys
+constexpr int kShortShare = 256;
 constexpr int kMostShares = 128;
+constexpr int kFewShares = 16;  // that the last block puts together
 constexpr int kCombineThreads = 256;
+
+/// Counters that are zero between launches, in the device's memory.
+class ShareCounters {
+ public:
+  static constexpr int64_t kCount = 65536;
+  explicit ShareCounters(int index) {
+    LAMINA_CUDA(cudaSetDevice(index), kOp);
+    LAMINA_CUDA(cudaMalloc(reinterpret_cast<void**>(&counters_), kCount * sizeof(int)), kOp);
+    LAMINA_CUDA(cudaMemset(counters_, 0, kCount * sizeof(int)), kOp);
+  }
+  ~ShareCounters() { cudaFree(counters_); }
+  ShareCounters(const ShareCounters&) = delete;
+  ShareCounters& operator=(const ShareCounters&) = delete;
+  int* data() const { return counters_; }
+
+ private:
+  int* counters_ = nullptr;
+};
 
 struct DecodeParams {
   int batch;
@@ -56,6 +79,7 @@ struct DecodeParams {
   const float* sinks;  // [n_heads], or null
   float* parts;        // [batch, n_kv_heads, rows, shares, d_v]: Σ weight · v
   float2* part_sums;   // [batch, n_kv_heads, rows, shares]: greatest score, Σ weight
+  int* finished;       // shares of a block of rows that are done, or null where a second kernel puts them together
   void* y;
   FaultSlot* faults;
 
@@ -113,7 +137,7 @@ struct Shares {
   }
 };
 
-/// A score from q·k, −inf where the query may not see the key.
+/// A score from q·k as a logarithm to base two, −inf where the query may not see the key.
 __device__ __noinline__ float decode_score(const DecodeParams& p, const DeviceMask& mask, float dot, int head,
                                            int query, int key) {
   if (!mask.allows(query, mask.keys(query), key)) return -INFINITY;
@@ -125,140 +149,211 @@ __device__ __noinline__ float decode_score(const DecodeParams& p, const DeviceMa
     const int bucket = t5_bucket_of(distance, !mask.causal, p.t5_buckets, p.t5_max_distance);
     s += p.t5_bias[static_cast<int64_t>(bucket) * p.n_heads + head];
   }
-  return s;
+  return s * kLog2E;
 }
 
-/// Eight numbers side by side.
+/// Eight elements of a row as they lie: 16 bytes, or 32 of f32.
 template <class T>
-__device__ void load_columns(const T* from, float (&out)[kColumns]) {
-  constexpr int kSize = Pack<T>::kSize;
-#pragma unroll
-  for (int n = 0; n < kColumns / kSize; ++n) {
-    const Pack<T> pack = lamina::cuda::load_pack(from + n * kSize);
-#pragma unroll
-    for (int i = 0; i < kSize; ++i) out[n * kSize + i] = to_float(pack.values[i]);
-  }
-}
-__device__ void load_columns_as(const void* from, DType type, int64_t at, float (&out)[kColumns]) {
-  if (type == DType::f32) {
-    load_columns(static_cast<const float*>(from) + at, out);
-  } else if (type == DType::bf16) {
-    load_columns(static_cast<const __nv_bfloat16*>(from) + at, out);
-  } else {
-    load_columns(static_cast<const __half*>(from) + at, out);
-  }
-}
+struct RawColumns {
+  uint4 words[sizeof(T) * kColumns / 16];
 
-/// kKeys rows of a cache as they lie, so that all are on their way before the first is used.
-template <int kKeys, class T>
-struct RawKeys {
-  static constexpr int kPacks = kColumns / Pack<T>::kSize;
-  Pack<T> packs[kKeys][kPacks];
-
-  __device__ void load(const T* from, int64_t stride, int count, bool inside) {
+  __device__ void load(const T* from, bool inside) {
 #pragma unroll
-    for (int n = 0; n < kKeys; ++n) {
+    for (int n = 0; n < static_cast<int>(sizeof(T) * kColumns / 16); ++n) {
+      words[n] = inside ? reinterpret_cast<const uint4*>(from)[n] : uint4{0, 0, 0, 0};
+    }
+  }
+  __device__ void unpack(float (&out)[kColumns]) const {
+    const uint32_t parts[4] = {words[0].x, words[0].y, words[0].z, words[0].w};
 #pragma unroll
-      for (int i = 0; i < kPacks; ++i) {
-        packs[n][i] = {};
-        if (inside && n < count) packs[n][i] = lamina::cuda::load_pack(from + n * stride + i * Pack<T>::kSize);
+    for (int n = 0; n < 4; ++n) {
+      if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+        out[2 * n] = __uint_as_float(parts[n] << 16);
+        out[2 * n + 1] = __uint_as_float(parts[n] & 0xffff0000U);
+      } else if constexpr (std::is_same_v<T, __half>) {
+        const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&parts[n]));
+        out[2 * n] = pair.x;
+        out[2 * n + 1] = pair.y;
+      } else {
+        const uint4& more = words[sizeof(T) == 4 ? 1 : 0];
+        const uint32_t others[4] = {more.x, more.y, more.z, more.w};
+        out[n] = __uint_as_float(parts[n]);
+        out[n + 4] = __uint_as_float(others[n]);
       }
     }
   }
-  __device__ float at(int key, int column) const {
-    return to_float(packs[key][column / Pack<T>::kSize].values[column % Pack<T>::kSize]);
-  }
 };
 
-/// Puts the groups of lanes of a block together; `sums` holds kRows · kThreads · kColumns floats. Leaves a part, or y
-/// itself where there is one share only.
-template <int kRows>
-__device__ void finish_share(const DecodeParams& p, int b, int kv_head, int first_row,
-                             const float (&acc)[kRows][kColumns], const float (&most)[kRows], const float (&sum)[kRows],
-                             float* sums, float2 (*stats)[kThreads / 8 + 1]) {
-  const int group = static_cast<int>(threadIdx.x) / p.lanes;
-  const int groups = kThreads / p.lanes;
-  const int lane = static_cast<int>(threadIdx.x) % p.lanes;
-  const int width = p.lanes * kColumns;
+/// A lane's columns of kRows rows of q; behind the last row that one again.
+template <int kRows, class T>
+__device__ void load_queries(const DecodeParams& p, int b, int kv_head, int first_row, int column,
+                             float (&out)[kRows][kColumns]) {
+  RawColumns<T> raw[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    if (lane == 0) stats[r][group] = {most[r], sum[r]};
+    const int row = min(first_row + r, p.rows - 1);
+    raw[r].load(static_cast<const T*>(p.q) + p.row_at(b, kv_head, row, p.d_qk) + column, column < p.d_qk);
+  }
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) sums[(r * groups + group) * width + lane * kColumns + c] = acc[r][c];
+  for (int r = 0; r < kRows; ++r) raw[r].unpack(out[r]);
+}
+
+/// Puts the groups of lanes of a warp together: every lane then has the sums of its columns over the whole warp.
+template <int kRows>
+__device__ void merge_groups(int lanes, float (&acc)[kRows][kColumns], float (&most)[kRows], float (&sum)[kRows]) {
+  for (int step = lanes; step < kWarp; step *= 2) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float greatest = fmaxf(most[r], __shfl_xor_sync(kAllLanes, most[r], step));
+      const float weight = power_of_two(most[r] - greatest);
+      most[r] = greatest;
+      sum[r] *= weight;
+      sum[r] += __shfl_xor_sync(kAllLanes, sum[r], step);
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        acc[r][c] *= weight;
+        acc[r][c] += __shfl_xor_sync(kAllLanes, acc[r][c], step);
+      }
+    }
+  }
+}
+
+/// What several blocks or warps found of a row, each with its greatest score and its sum, becomes weights in place of
+/// the greatest scores; returns the whole's.
+__device__ float2 weigh(float2* found, int count, float sink) {
+  float greatest = fmaxf(sink, kLowest);
+  for (int n = 0; n < count; ++n) greatest = fmaxf(greatest, found[n].x);
+  float total = sink > kLowest ? power_of_two(sink - greatest) : 0.0F;
+  for (int n = 0; n < count; ++n) {
+    const float weight = power_of_two(found[n].x - greatest);
+    total += weight * found[n].y;
+    found[n].x = weight;
+  }
+  return {greatest, total};
+}
+
+/// The block that finishes last puts all shares of its rows together. `stats` and `totals` are shared memory.
+__device__ void combine_last(const DecodeParams& p, int b, int kv_head, int first_row, int rows, int count,
+                             float2 (*stats)[kFewShares], float* totals) {
+  __shared__ bool last;
+  __threadfence();  // this share's part is there for all blocks
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int* finished = p.finished + static_cast<int64_t>(b) * gridDim.y + blockIdx.y;
+    last = atomicAdd(finished, 1) == count - 1;
+    if (last) *finished = 0;  // for the next launch
+  }
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  for (int n = threadIdx.x; n < rows * count; n += kThreads) {
+    stats[n / count][n % count] = __ldcg(p.part_sums + p.part(b, kv_head, first_row + n / count, n % count));
+  }
+  __syncthreads();
+  if (static_cast<int>(threadIdx.x) < rows) {
+    const int r = threadIdx.x;
+    const float sink = p.sinks == nullptr ? kLowest : p.sinks[p.head_of(kv_head, first_row + r)] * kLog2E;
+    totals[r] = weigh(stats[r], count, sink).y;
+  }
+  __syncthreads();
+  for (int n = threadIdx.x; n < rows * p.d_v; n += kThreads) {
+    const int r = n / p.d_v;
+    const int c = n % p.d_v;
+    const float* parts = p.parts + p.part(b, kv_head, first_row + r, 0) * p.d_v + c;
+    float value = 0;
+#pragma unroll 8
+    for (int share = 0; share < count; ++share) {
+      value = fmaf(stats[r][share].x, __ldcg(parts + static_cast<int64_t>(share) * p.d_v), value);
+    }
+    store_as(p.y, p.q_type, p.row_at(b, kv_head, first_row + r, p.d_v) + c, totals[r] != 0 ? value / totals[r] : 0.0F);
+  }
+}
+
+/// Puts the warps of a block together; `sums` holds kRows · kWarps · lanes · kColumns floats. Leaves a part, or y
+/// itself where there is one share only.
+template <int kRows>
+__device__ void finish_share(const DecodeParams& p, int b, int kv_head, int first_row, int count,
+                             float (&acc)[kRows][kColumns], float (&most)[kRows], float (&sum)[kRows], float* sums,
+                             float2 (*stats)[kFewShares], float* totals) {
+  merge_groups<kRows>(p.lanes, acc, most, sum);
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int width = p.lanes * kColumns;
+  static_assert(kWarps <= kFewShares);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    if (lane == 0) stats[r][warp] = {most[r], sum[r]};
+    if (lane >= p.lanes) continue;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) sums[(r * kWarps + warp) * width + lane * kColumns + c] = acc[r][c];
   }
   __syncthreads();
   const int rows = min(kRows, p.rows - first_row);
-  if (static_cast<int>(threadIdx.x) < rows) {  // what each group counts, and the whole
+  const int share = static_cast<int>(blockIdx.x);
+  if (static_cast<int>(threadIdx.x) < rows) {
     const int r = threadIdx.x;
-    const float sink = p.shares == 1 && p.sinks != nullptr ? p.sinks[p.head_of(kv_head, first_row + r)] : kLowest;
-    float greatest = fmaxf(sink, kLowest);
-    for (int g = 0; g < groups; ++g) greatest = fmaxf(greatest, stats[r][g].x);
-    float total = sink > kLowest ? expf(sink - greatest) : 0.0F;
-    for (int g = 0; g < groups; ++g) {
-      const float weight = expf(stats[r][g].x - greatest);
-      total += weight * stats[r][g].y;
-      stats[r][g].x = weight;
-    }
-    stats[r][groups] = {greatest, total};
-    if (p.shares > 1) p.part_sums[p.part(b, kv_head, first_row + r, static_cast<int>(blockIdx.x))] = {greatest, total};
+    const bool sunk = p.shares == 1 && p.sinks != nullptr;
+    const float2 whole = weigh(stats[r], kWarps, sunk ? p.sinks[p.head_of(kv_head, first_row + r)] * kLog2E : kLowest);
+    totals[r] = whole.y;
+    if (p.shares > 1) p.part_sums[p.part(b, kv_head, first_row + r, share)] = whole;
   }
   __syncthreads();
   for (int n = threadIdx.x; n < rows * p.d_v; n += kThreads) {
     const int r = n / p.d_v;
     const int c = n % p.d_v;
     float value = 0;
-    for (int g = 0; g < groups; ++g) value = fmaf(stats[r][g].x, sums[(r * groups + g) * width + c], value);
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) value = fmaf(stats[r][w].x, sums[(r * kWarps + w) * width + c], value);
     if (p.shares > 1) {
-      p.parts[p.part(b, kv_head, first_row + r, static_cast<int>(blockIdx.x)) * p.d_v + c] = value;
+      p.parts[p.part(b, kv_head, first_row + r, share) * p.d_v + c] = value;
     } else {
-      const float total = stats[r][groups].y;
-      store_as(p.y, p.q_type, p.row_at(b, kv_head, first_row + r, p.d_v) + c, total != 0 ? value / total : 0.0F);
+      const int64_t at = p.row_at(b, kv_head, first_row + r, p.d_v) + c;
+      store_as(p.y, p.q_type, at, totals[r] != 0 ? value / totals[r] : 0.0F);
     }
   }
+  if (p.finished != nullptr) combine_last(p, b, kv_head, first_row, rows, count, stats, totals);
 }
 
-// Keys that a group of lanes takes at once, and blocks that a multiprocessor is to hold: what the registers allow.
+/// Blocks that a multiprocessor is to hold: what the registers allow.
 template <int kRows>
-constexpr int kKeysOf = kRows == 8 ? 2 : 4;
-template <int kRows>
-constexpr int kBlocksOf = kRows == 1   ? 6
-                          : kRows == 2 ? 5
-                          : kRows == 4 ? 4
-                                       : 3;
+constexpr int kBlocksOf = kRows == 1   ? 3
+                          : kRows == 8 ? 1
+                                       : 2;
+constexpr int kKeys = 4;  // that a group of lanes takes at once
 
 /// grid: shares, key heads · blocks of rows, batch. kPlain: one position, whose scores are only scaled, sees all keys.
 template <int kRows, bool kPlain, class T>
 __global__ __launch_bounds__(kThreads,
                              kPlain ? kBlocksOf<kRows> : 1) void decode_kernel(const __grid_constant__ DecodeParams p) {
-  constexpr int kKeys = kKeysOf<kRows>;
-  __shared__ float sums[kRows * kThreads * kColumns];
-  __shared__ float2 stats[kRows][kThreads / 8 + 1];
+  extern __shared__ float sums[];
+  __shared__ float2 stats[kRows][kFewShares];
+  __shared__ float totals[kRows];
   const int b = blockIdx.z;
   const int kv_head = static_cast<int>(blockIdx.y) % p.n_kv_heads;
   const int first_row = static_cast<int>(blockIdx.y) / p.n_kv_heads * kRows;
-  const Shares shares(p, b);
-  if (static_cast<int>(blockIdx.x) >= max(shares.count, p.shares == 1 ? 1 : 0)) return;
-  const int begin = shares.begin + static_cast<int>(blockIdx.x) * shares.each;
-  const int end = min(begin + shares.each, shares.end);
-  const DeviceMask& mask = shares.mask;
   const int group = static_cast<int>(threadIdx.x) / p.lanes;
   const int groups = kThreads / p.lanes;
   const int column = static_cast<int>(threadIdx.x) % p.lanes * kColumns;
-  float q[kRows][kColumns] = {};
+  float q[kRows][kColumns];
   float acc[kRows][kColumns] = {};
   float most[kRows];
   float sum[kRows] = {};
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    most[r] = kLowest;
-    if (first_row + r < p.rows && column < p.d_qk) {
-      load_columns_as(p.q, p.q_type, p.row_at(b, kv_head, first_row + r, p.d_qk) + column, q[r]);
-    }
-    if constexpr (kPlain) {
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) q[r][c] *= p.scale;
-    }
+  for (int r = 0; r < kRows; ++r) most[r] = kLowest;
+  if (p.q_type == DType::f32) {  // on their way while the lengths are
+    load_queries<kRows, float>(p, b, kv_head, first_row, column, q);
+  } else if (p.q_type == DType::bf16) {
+    load_queries<kRows, __nv_bfloat16>(p, b, kv_head, first_row, column, q);
+  } else {
+    load_queries<kRows, __half>(p, b, kv_head, first_row, column, q);
   }
+  const Shares shares(p, b);
+  // Where nobody else writes y, the first share does even without keys.
+  const int count = max(shares.count, p.shares == 1 || p.finished != nullptr ? 1 : 0);
+  if (static_cast<int>(blockIdx.x) >= count) return;
+  const int begin = shares.begin + static_cast<int>(blockIdx.x) * shares.each;
+  const int end = min(begin + shares.each, shares.end);
+  const DeviceMask& mask = shares.mask;
   const T* k = static_cast<const T*>(p.k) + p.cache_at(b, kv_head, 0, p.d_qk) + column;
   const T* v = static_cast<const T*>(p.v) + p.cache_at(b, kv_head, 0, p.d_v) + column;
   for (int first = begin; first < end; first += groups * kKeys) {  // the same for all threads: lanes are shuffled
@@ -267,17 +362,22 @@ __global__ __launch_bounds__(kThreads,
       if (!mask.ranges_suffice && mask.coverage(0, p.seq_q, first, last) == DeviceMask::Coverage::none) continue;
     }
     const int key = first + group * kKeys;
-    const int count = end - key;  // below 1 for groups behind the end
-    RawKeys<kKeys, T> keys;
-    RawKeys<kKeys, T> values;
-    keys.load(k + static_cast<int64_t>(key) * p.d_qk, p.d_qk, count, column < p.d_qk);
-    values.load(v + static_cast<int64_t>(key) * p.d_v, p.d_v, count, column < p.d_v);
+    const int left = end - key;  // below 1 for groups behind the end
+    RawColumns<T> keys[kKeys];
+    RawColumns<T> values[kKeys];
+#pragma unroll
+    for (int n = 0; n < kKeys; ++n) {  // all on their way before the first is used
+      keys[n].load(k + static_cast<int64_t>(key + n) * p.d_qk, n < left && column < p.d_qk);
+    }
+#pragma unroll
+    for (int n = 0; n < kKeys; ++n) {
+      values[n].load(v + static_cast<int64_t>(key + n) * p.d_v, n < left && column < p.d_v);
+    }
     float s[kRows][kKeys];
 #pragma unroll
     for (int n = 0; n < kKeys; ++n) {
       float x[kColumns];
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) x[c] = keys.at(n, c);
+      keys[n].unpack(x);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         float dot = 0;
@@ -300,18 +400,19 @@ __global__ __launch_bounds__(kThreads,
       for (int n = 0; n < kKeys; ++n) {
         if constexpr (!kPlain) {
           const int row = min(first_row + r, p.rows - 1);
-          if (n < count) {
+          if (n < left) {
             s[r][n] = decode_score(p, mask, s[r][n], p.head_of(kv_head, row), row % p.seq_q, key + n);
           }
         }
-        s[r][n] = n < count ? s[r][n] : -INFINITY;
+        if constexpr (kPlain) s[r][n] *= p.scale * kLog2E;
+        s[r][n] = n < left ? s[r][n] : -INFINITY;
         greatest = fmaxf(greatest, s[r][n]);
       }
-      const float shrink = expf(most[r] - greatest);
+      const float shrink = power_of_two(most[r] - greatest);
       sum[r] *= shrink;
 #pragma unroll
       for (int n = 0; n < kKeys; ++n) {
-        s[r][n] = expf(s[r][n] - greatest);
+        s[r][n] = power_of_two(s[r][n] - greatest);
         sum[r] += s[r][n];
       }
 #pragma unroll
@@ -320,15 +421,16 @@ __global__ __launch_bounds__(kThreads,
     }
 #pragma unroll
     for (int n = 0; n < kKeys; ++n) {
+      float x[kColumns];
+      values[n].unpack(x);
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        const float x = values.at(n, c);
+      for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-        for (int r = 0; r < kRows; ++r) acc[r][c] = fmaf(s[r][n], x, acc[r][c]);
+        for (int c = 0; c < kColumns; ++c) acc[r][c] = fmaf(s[r][n], x[c], acc[r][c]);
       }
     }
   }
-  finish_share<kRows>(p, b, kv_head, first_row, acc, most, sum, sums, stats);
+  finish_share<kRows>(p, b, kv_head, first_row, count, acc, most, sum, sums, stats, totals);
 }
 
 /// Any width: a warp per key for the scores, a thread per column for the sums, which lie in the part itself.
@@ -363,8 +465,8 @@ __global__ __launch_bounds__(kThreads) void decode_plain_kernel(const __grid_con
     __syncthreads();
     const float own = t < count ? s[t] : -INFINITY;
     const float greatest = fmaxf(most, lamina::cuda::block_max(own, scratch));
-    const float weight = expf(own - greatest);
-    const float shrink = expf(most - greatest);
+    const float weight = power_of_two(own - greatest);
+    const float shrink = power_of_two(most - greatest);
     sum = sum * shrink + lamina::cuda::block_sum(weight, scratch);
     most = greatest;
     s[t] = weight;
@@ -394,12 +496,12 @@ __global__ __launch_bounds__(kCombineThreads) void combine_kernel(const __grid_c
   const int t = threadIdx.x;
   const int64_t first = p.part(b, kv_head, row, 0);
   const float2 own = t < count ? p.part_sums[first + t] : float2{kLowest, 0.0F};
-  const float sink = p.sinks == nullptr ? kLowest : p.sinks[p.head_of(kv_head, row)];
+  const float sink = p.sinks == nullptr ? kLowest : p.sinks[p.head_of(kv_head, row)] * kLog2E;
   const float greatest = fmaxf(lamina::cuda::block_max(own.x, scratch), sink);
-  const float weight = expf(own.x - greatest);
+  const float weight = power_of_two(own.x - greatest);
   if (t < count) weights[t] = weight;
   float sum = lamina::cuda::block_sum(weight * own.y, scratch);  // its barriers also complete `weights`
-  if (sink > kLowest) sum += expf(sink - greatest);
+  if (sink > kLowest) sum += power_of_two(sink - greatest);
   int columns = kWarp;
   while (columns < p.d_v && columns < kCombineThreads) columns *= 2;
   const int turns = kCombineThreads / columns;
@@ -453,12 +555,24 @@ DecodeParams params_of(const AttentionDecode& args) {
   return p;
 }
 
-/// Enough blocks for every multiprocessor to hold as many as it can, in shares that are worth a block.
+/// Shares that fill the multiprocessors evenly, each of which holds `blocks_each` blocks at a time: the last round of
+/// blocks should be a full one. Every share costs a little to put together.
 int shares_of(const DecodeParams& p, int row_blocks, int blocks_each, const Device& device) {
-  const int64_t units = static_cast<int64_t>(p.batch) * p.n_kv_heads * row_blocks;
-  const int64_t wanted = (blocks_each * lamina::cuda::processors(device) + units - 1) / units;
-  const int64_t most = std::max<int64_t>((p.capacity + kLeastShare - 1) / kLeastShare, 1);
-  return static_cast<int>(std::clamp<int64_t>(wanted, 1, std::min<int64_t>(most, kMostShares)));
+  const double units = static_cast<double>(p.batch) * p.n_kv_heads * row_blocks;
+  const double places = static_cast<double>(blocks_each) * lamina::cuda::processors(device);
+  const int most = std::clamp((p.capacity + kLeastShare - 1) / kLeastShare, 1, kMostShares);
+  int best = 1;
+  double best_use = 0;
+  const bool few = p.capacity <= kFewShares * kShortShare;  // one launch rather than every multiprocessor in use
+  for (int shares = 1; shares <= (few ? std::min(most, kFewShares) : most); ++shares) {
+    const double rounds = units * shares / places;
+    const double use = rounds / std::ceil(rounds) - 0.002 * shares;
+    if (use > best_use) {
+      best = shares;
+      best_use = use;
+    }
+  }
+  return best;
 }
 
 /// The kernel for a number of rows, and how it is launched.
@@ -466,16 +580,20 @@ struct DecodeKernel {
   void (*kernel)(DecodeParams);
   int rows;    // of a block
   int blocks;  // of a multiprocessor
+  int bytes(int lanes) const { return rows * kWarps * lanes * kColumns * static_cast<int>(sizeof(float)); }
 };
 
 template <class D>
-DecodeKernel kernel_for(const DecodeParams& p, bool packs) {
+DecodeKernel kernel_for(const DecodeParams& p, bool packs, int processors) {
   const bool plain =
       p.seq_q == 1 && p.mask.ranges_suffice && p.soft_cap == 0 && p.slopes == nullptr && p.t5_bias == nullptr;
-  if (!packs) return {decode_plain_kernel<D>, 1, 4};
-  if (!plain) return {decode_kernel<4, false, D>, 4, 2};
+  if (!packs) return {decode_plain_kernel<D>, 1, 2};
+  if (!plain) return {decode_kernel<4, false, D>, 4, 1};
   if (p.rows == 1) return {decode_kernel<1, true, D>, 1, kBlocksOf<1>};
-  if (p.rows == 2) return {decode_kernel<2, true, D>, 2, kBlocksOf<2>};
+  // Where even the fewest blocks leave multiprocessors idle, fewer rows each: the time is that of one block.
+  const int64_t fewest = int64_t{p.batch} * p.n_kv_heads * ((p.rows + 7) / 8) * kFewShares;
+  if (p.rows == 2 || (p.capacity <= kFewShares * kShortShare && fewest <= processors))
+    return {decode_kernel<2, true, D>, 2, kBlocksOf<2>};
   if (p.rows <= 4) return {decode_kernel<4, true, D>, 4, kBlocksOf<4>};
   return {decode_kernel<8, true, D>, 8, kBlocksOf<8>};
 }
@@ -491,7 +609,7 @@ void decode(const AttentionDecode& args) {
                      lamina::cuda::fits_packs(static_cast<const D*>(p.k), p.d_qk) &&
                      lamina::cuda::fits_packs(static_cast<const D*>(p.v), p.d_v) &&
                      reinterpret_cast<uintptr_t>(p.q) % 16 == 0;
-  const DecodeKernel chosen = kernel_for<D>(p, packs);
+  const DecodeKernel chosen = kernel_for<D>(p, packs, lamina::cuda::processors(device));
   const int row_blocks = (p.rows + chosen.rows - 1) / chosen.rows;
   LAMINA_CHECK(static_cast<int64_t>(p.n_kv_heads) * row_blocks < 65536 && p.batch < 65536, kOp, ": batch ", p.batch,
                " and ", p.rows, " queries for each of ", p.n_kv_heads,
@@ -507,9 +625,15 @@ void decode(const AttentionDecode& args) {
   }
   const dim3 grid(static_cast<unsigned>(p.shares), static_cast<unsigned>(p.n_kv_heads * row_blocks),
                   static_cast<unsigned>(p.batch));
-  chosen.kernel<<<grid, kThreads, 0, stream>>>(p);
+  const int64_t counted = int64_t{p.n_kv_heads} * row_blocks * p.batch;
+  if (packs && p.shares > 1 && p.shares <= kFewShares && counted <= ShareCounters::kCount) {
+    p.finished = lamina::cuda::attached<ShareCounters>(device).data();
+  }
+  const int bytes = packs ? chosen.bytes(p.lanes) : 0;
+  LAMINA_CUDA(cudaFuncSetAttribute(chosen.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), kOp);
+  chosen.kernel<<<grid, kThreads, bytes, stream>>>(p);
   lamina::cuda::check_launch(kOp);
-  if (!parts.defined()) return;
+  if (!parts.defined() || p.finished != nullptr) return;
   combine_kernel<<<dim3(static_cast<unsigned>(p.n_kv_heads * p.rows), static_cast<unsigned>(p.batch)), kCombineThreads,
                    0, stream>>>(p);
   lamina::cuda::check_launch(kOp);

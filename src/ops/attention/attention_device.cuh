@@ -134,14 +134,20 @@ struct DeviceMask {
     if (first.begin >= k1 || last.end <= k0) return Coverage::none;
     const bool within = last.begin <= k0 && first.end >= k1;
     if (ranges_suffice) return within ? Coverage::full : Coverage::partial;
+    const Coverage found = holes(q0, q1, k0, k1);
+    return found == Coverage::full && !within ? Coverage::partial : found;
+  }
+
+  /// The same for the pattern alone: `full` where ranges say everything.
+  __device__ Coverage holes(int q0, int q1, int k0, int k1) const {
+    if (ranges_suffice) return Coverage::full;
     const Range text = document(q0 + offset);
     if (q1 + offset > text.end) return Coverage::partial;  // several documents
     const int k_begin = max(k0, text.begin);
     const int k_end = min(k1, causal ? q1 + offset : text.end);
     if (k_begin >= k_end) return Coverage::none;
-    const Coverage found = pattern_coverage(q0 + offset - text.begin, q1 + offset - text.begin, k_begin - text.begin,
-                                            k_end - text.begin, text.end - text.begin);
-    return found == Coverage::full && !within ? Coverage::partial : found;
+    return pattern_coverage(q0 + offset - text.begin, q1 + offset - text.begin, k_begin - text.begin,
+                            k_end - text.begin, text.end - text.begin);
   }
 
  private:
@@ -210,6 +216,7 @@ struct HeadBias {
   const float* table;  // by query − key, or null
   float slope;
   int offset;
+  int flat_from;  // distance from which on the table does not change any more
 
   __device__ bool any() const { return table != nullptr || slope != 0; }
   __device__ float of(int query, int key) const {
@@ -242,6 +249,7 @@ struct AttentionParams {
   DropoutOf dropout;
   const float* bias;    // [n_heads, seq_q + seq_k − 1] by i − j + seq_k − 1, or null
   const float* slopes;  // [n_heads], or null; null too where the table has them already
+  int flat_from;        // distance from which on the bias of the table does not change any more
   const float* sinks;   // [n_heads], or null
   void* y;
   float* greatest;  // [batch, n_heads, seq_q]
@@ -256,11 +264,13 @@ struct AttentionParams {
   const float* base;  // [batch, n_heads, seq_q]: log2 of Σ exp(score), so that a weight is 2^(score · log2(e) − base)
   float* dt5;         // [batch, n_heads, blocks of queries, buckets], or null
   int t5_buckets;
-  int t5_max_distance;
+  const int* buckets;  // [seq_q + seq_k − 1]: T5's bucket by seq_q − 1 − distance, or null without T5
 
+  /// T5's bucket of a distance; of those that do not occur, any.
+  __device__ int bucket_of(int distance) const { return buckets[min(max(seq_q - 1 - distance, 0), seq_q + seq_k - 2)]; }
   __device__ HeadBias bias_of(int head) const {
     return {bias == nullptr ? nullptr : bias + static_cast<int64_t>(head) * (seq_q + seq_k - 1) + seq_k - 1,
-            slopes == nullptr ? 0.0F : slopes[head], mask.offset};
+            slopes == nullptr ? 0.0F : slopes[head], mask.offset, flat_from};
   }
   /// Element of dropout's stream that belongs to a query's first key.
   __device__ uint64_t dropout_row(int b, int head, int query) const {
@@ -289,6 +299,7 @@ __device__ inline float score_of(const AttentionParams& p, float dot, const Head
 struct AttentionWorkspace {
   AttentionParams params;
   Tensor bias;
+  Tensor buckets;
   Tensor documents;
   Tensor random_words;
 };

@@ -17,7 +17,12 @@ constexpr int kRowTiles = 2;               // of 16 queries, per warp
 constexpr int kWarpRows = kRowTiles * 16;  // 32
 constexpr int kQueries = kThreads / 32 * kWarpRows;
 constexpr int kKeys = 64;
-constexpr int kBlocks = kKeys / 8;
+/// Keys whose scores are held at once: as many as the registers allow.
+template <int kD, bool kSpecial>
+constexpr int kPartOf = kD == 64 && !kSpecial ? kKeys : kKeys / 2;
+/// A new maximum is taken over only when it exceeds the last by so much, as a power of two: until then weights are
+/// greater than one, which costs nothing, and the sums need not be rescaled.
+constexpr float kSlack = 8.0F;
 
 using Coverage = DeviceMask::Coverage;
 using Range = DeviceMask::Range;
@@ -26,36 +31,32 @@ constexpr int kHalves = 2 * kRowTiles;  // rows of a lane: 16·(n / 2) + 8·(n %
 
 /// What a lane knows of its rows.
 struct RowState {
-  float most[kHalves];  // greatest score so far, in units of `unit` (see forward_mma_kernel)
+  float most[kHalves];  // greatest score so far, in the unit of unit_of()
   float sum[kHalves];   // of this lane's columns only
   Range seen[kHalves];
 };
 
-/// Soft cap and bias; scores become logarithms to base two.
+/// In what scores are counted after adjust(), as logarithms to base two: as they come, q·k, where their order allows
+/// it.
+__device__ float unit_of(const AttentionParams& p) { return p.soft_cap == 0 && p.scale > 0 ? p.scale * kLog2E : 1.0F; }
+
+/// Soft cap and bias.
+template <int kBlocks>
 __device__ void adjust(const AttentionParams& p, const HeadBias& bias, int query, int key,
                        Sums<kRowTiles, kBlocks>& s) {
   if (p.soft_cap > 0) {
     const float inner = p.scale / p.soft_cap;
     const float outer = p.soft_cap * kLog2E;
     for_sums<kRowTiles, kBlocks>(s, [&](float& x, int, int) { x = outer * quick_tanh(x * inner); });
-  } else {
+  } else if (p.scale <= 0) {
     const float factor = p.scale * kLog2E;
     for_sums<kRowTiles, kBlocks>(s, [&](float& x, int, int) { x *= factor; });
   }
-  if (bias.table != nullptr) {
-    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
-      x = fmaf(bias.table[min(query + row, p.seq_q - 1) - min(key + column, p.seq_k - 1)], kLog2E, x);
-    });
-  } else if (bias.slope != 0) {
-    const float slope = -bias.slope * kLog2E;
-    const int distance = query + bias.offset - key;
-    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
-      x = fmaf(slope, fabsf(static_cast<float>(distance + row - column)), x);
-    });
-  }
+  add_bias<false, kRowTiles, kBlocks>(p, bias, kLog2E / unit_of(p), query, key, s);
 }
 
 /// −inf for what lies outside the rows' ranges.
+template <int kBlocks>
 __device__ void hide(const RowState& rows, int key, Sums<kRowTiles, kBlocks>& s) {
   for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
     const Range& seen = rows.seen[half_of(row)];
@@ -64,69 +65,55 @@ __device__ void hide(const RowState& rows, int key, Sums<kRowTiles, kBlocks>& s)
 }
 
 /// −inf for what falls into a pattern's holes.
+template <int kBlocks>
 __device__ void hide_holes(const DeviceMask& mask, int query, int key, Sums<kRowTiles, kBlocks>& s) {
   for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
     if (x != -INFINITY && !mask.pattern_allows(query + row, key + column)) x = -INFINITY;
   });
 }
 
-/// Scores become weights; sums of earlier tiles shrink to the new maximum.
-template <int kD>
-__device__ void softmax(float unit, RowState& rows, Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kD / 8>& y) {
+/// Takes over the maxima of a part where they have grown too much; sums so far shrink with them.
+template <int kD, int kBlocks>
+__device__ void raise_maxima(float unit, RowState& rows, const Sums<kRowTiles, kBlocks>& s,
+                             Sums<kRowTiles, kD / 8>& y) {
+  float most[kHalves];
+  bool grown = false;
 #pragma unroll
-  for (int m = 0; m < kRowTiles; ++m) {
+  for (int row = 0; row < kHalves; ++row) {
+    const int m = row / 2;
+    const int i = row % 2 * 2;
+    most[row] = fmaxf(s[m][0][i], s[m][0][i + 1]);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = 2 * m + half;
-      float most = rows.most[row];
+    for (int n = 1; n < kBlocks; ++n) most[row] = fmaxf(most[row], fmaxf(s[m][n][i], s[m][n][i + 1]));
+    most[row] = fmaxf(most[row], __shfl_xor_sync(lamina::cuda::kAllLanes, most[row], 1));
+    most[row] = fmaxf(most[row], __shfl_xor_sync(lamina::cuda::kAllLanes, most[row], 2));
+    grown |= (most[row] - rows.most[row]) * unit > kSlack;
+  }
+  if (!__any_sync(lamina::cuda::kAllLanes, grown)) return;
 #pragma unroll
-      for (int n = 0; n < kBlocks; ++n) most = fmaxf(most, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-      most = fmaxf(most, __shfl_xor_sync(lamina::cuda::kAllLanes, most, 1));
-      most = fmaxf(most, __shfl_xor_sync(lamina::cuda::kAllLanes, most, 2));
-      const float shrink = power_of_two((rows.most[row] - most) * unit);
-      const float base = most * unit;
-      float sum = rows.sum[row] * shrink;
+  for (int row = 0; row < kHalves; ++row) {
+    most[row] = fmaxf(most[row], rows.most[row]);
+    const float shrink = power_of_two((rows.most[row] - most[row]) * unit);
+    rows.most[row] = most[row];
+    rows.sum[row] *= shrink;
 #pragma unroll
-      for (int n = 0; n < kBlocks; ++n) {
-#pragma unroll
-        for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          s[m][n][i] = power_of_two(fmaf(s[m][n][i], unit, -base));
-          sum += s[m][n][i];
-        }
-      }
-#pragma unroll
-      for (int n = 0; n < kD / 8; ++n) {
-        y[m][n][2 * half] *= shrink;
-        y[m][n][2 * half + 1] *= shrink;
-      }
-      rows.sum[row] = sum;
-      rows.most[row] = most;
+    for (int n = 0; n < kD / 8; ++n) {
+      y[row / 2][n][row % 2 * 2] *= shrink;
+      y[row / 2][n][row % 2 * 2 + 1] *= shrink;
     }
   }
 }
 
-__device__ void drop(const AttentionParams& p, int b, int head, int query, int key, Sums<kRowTiles, kBlocks>& s) {
-  const uint64_t stream = p.dropout.key.stream + *p.dropout.stream_offset;
-  const int lane_column = static_cast<int>(threadIdx.x) % 4 * 2;
-  const auto seq_k = static_cast<uint64_t>(p.seq_k);
+/// Scores become weights.
+template <int kBlocks>
+__device__ void exponentiate(float unit, RowState& rows, Sums<kRowTiles, kBlocks>& s) {
+  float base[kHalves];
 #pragma unroll
-  for (int m = 0; m < kRowTiles; ++m) {
-    const uint64_t row = p.dropout_row(b, head, query + m * 16);
-#pragma unroll
-    for (int n = 0; n < kBlocks; ++n) {
-      const auto column = static_cast<uint64_t>(key + n * 8);
-      float factors[4];
-      if (p.seq_k % 4 == 0) {
-        const uint64_t element = row + column - lane_column;
-        dropout_factors(p.dropout, stream, element, element + 8 * seq_k, factors);
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) factors[i] = p.dropout.of(row + i / 2 * 8 * seq_k + column + i % 2);
-      }
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[m][n][i] *= factors[i];
-    }
-  }
+  for (int row = 0; row < kHalves; ++row) base[row] = -rows.most[row] * unit;
+  for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int) {
+    x = power_of_two(fmaf(x, unit, base[half_of(row)]));
+    rows.sum[half_of(row)] += x;
+  });
 }
 
 template <class T, int kD, bool kSpecial>
@@ -154,8 +141,7 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
   const int column = lane % 4 * 2;             // and column
   const WarpReach reach(p.mask, q0 + warp_row, min(q0 + warp_row + kWarpRows, q1));
   const float sink = p.sinks == nullptr ? kLowest : p.sinks[head];
-  // Scores as they come are in units of scale · log2(e), which is positive; those that were adjusted, of 1.
-  const float unit = kSpecial ? 1.0F : p.scale * kLog2E;
+  const float unit = kSpecial ? unit_of(p) : p.scale * kLog2E;
   RowState rows;
 #pragma unroll
   for (int n = 0; n < kHalves; ++n) {
@@ -200,26 +186,33 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
       commit_copies();
     }
     const Tile<T, kD> keys = stage(n % 2);
-    const Coverage coverage = kSpecial ? reach.of(p.mask, k0, k0 + kKeys) : reach.of_ranges(k0, k0 + kKeys);
-    if (coverage != Coverage::none) {
+    constexpr int kPart = kPartOf<kD, kSpecial>;
+    constexpr int kBlocks = kPart / 8;
+#pragma unroll 1
+    for (int part = 0; part < kKeys; part += kPart) {
+      const int first = k0 + part;
+      const WarpView view = reach.of<kSpecial>(p.mask, first, first + kPart);
+      if (view.range == Coverage::none) continue;
       Sums<kRowTiles, kBlocks> s;
       if constexpr (kLoaded) {
-        multiply_loaded<T, kD, kRowTiles, kBlocks>(s, loaded, keys, 0);
+        multiply_loaded<T, kD, kRowTiles, kBlocks>(s, loaded, keys, part);
       } else {
-        multiply_tiles<T, kD, kRowTiles, kBlocks>(s, queries, warp_row, keys, 0);
+        multiply_tiles<T, kD, kRowTiles, kBlocks>(s, queries, warp_row, keys, part);
       }
-      if constexpr (kSpecial) adjust(p, p.bias_of(head), query, k0 + column, s);
-      if (coverage == Coverage::partial) {
-        hide(rows, k0 + column, s);
-        if constexpr (kSpecial) {
-          if (!p.mask.ranges_suffice) hide_holes(p.mask, query, k0 + column, s);
+      if constexpr (kSpecial) adjust<kBlocks>(p, p.bias_of(head), query, first + column, s);
+      if (view.range == Coverage::partial) hide<kBlocks>(rows, first + column, s);
+      if constexpr (kSpecial) {
+        if (view.holes) hide_holes<kBlocks>(p.mask, query, first + column, s);
+      }
+      raise_maxima<kD, kBlocks>(unit, rows, s, y);
+      exponentiate<kBlocks>(unit, rows, s);
+      if constexpr (kSpecial) {
+        if (p.dropout.active()) {
+          const uint64_t kept = kept_bits<false, kRowTiles, kBlocks>(p, b, head, query, first + column);
+          drop<kRowTiles, kBlocks>(p, kept, s);
         }
       }
-      softmax<kD>(unit, rows, s, y);
-      if constexpr (kSpecial) {
-        if (p.dropout.active()) drop(p, b, head, query, k0 + column, s);
-      }
-      add_product_of<T, kD, kRowTiles, kBlocks>(y, s, values_of(keys), 0);
+      add_product_of<T, kD, kRowTiles, kBlocks>(y, s, values_of(keys), part);
     }
     k0 = next;
   }

@@ -15,17 +15,6 @@ __device__ void copy_number(uint32_t to, const float* from, bool inside) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(bytes));
 }
 
-/// What dropout multiplies four weights by; `element` is that of the lane's first query and key.
-__device__ void draw(const AttentionParams& p, uint64_t element, float (&factors)[4]) {
-  if (p.seq_k % 4 == 0) {
-    const uint64_t stream = p.dropout.key.stream + *p.dropout.stream_offset;
-    dropout_factors_of_keys(p.dropout, stream, element, p.seq_k, factors);
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) factors[i] = p.dropout.of(element + i % 2 * static_cast<uint64_t>(p.seq_k) + i / 2 * 8);
-}
-
 /// Where a lane's first number of a tile of keys by queries stands.
 struct TilePlace {
   int b;
@@ -86,25 +75,12 @@ __device__ void find_plain(const AttentionParams& p, const TilePlace& place, boo
 
 /// The same with soft cap, bias, dropout and holes.
 template <int kRowTiles, int kBlocks>
-__device__ void find_special(const AttentionParams& p, const TilePlace& place, bool partial, const float* base,
-                             const float* delta, Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kBlocks>& ds) {
-  static_assert(kRowTiles * kBlocks * 4 == 32);
-  uint32_t dropped = 0;  // a bit per number
-  if (p.dropout.active()) {
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int n = 0; n < kBlocks; ++n) {
-        float factors[4];
-        draw(p, p.dropout_row(place.b, place.head, place.query + n * 8) + place.key + m * 16, factors);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (factors[i] == 0) dropped |= 1U << ((m * kBlocks + n) * 4 + i);
-          ds[m][n][i] *= factors[i];
-        }
-      }
-    }
-  }
+__device__ void find_special(const AttentionParams& p, const TilePlace& place, bool partial, bool holes,
+                             const float* base, const float* delta, Sums<kRowTiles, kBlocks>& s,
+                             Sums<kRowTiles, kBlocks>& ds) {
+  const uint64_t kept =
+      p.dropout.active() ? kept_bits<true, kRowTiles, kBlocks>(p, place.b, place.head, place.query, place.key) : 0;
+  if (p.dropout.active()) drop<kRowTiles, kBlocks>(p, kept, ds);
 #pragma unroll
   for (int n = 0; n < kBlocks; ++n) {
     const float2 mean = *reinterpret_cast<const float2*>(delta + n * 8);
@@ -114,23 +90,21 @@ __device__ void find_special(const AttentionParams& p, const TilePlace& place, b
       for (int i = 0; i < 4; ++i) ds[m][n][i] -= i % 2 == 0 ? mean.x : mean.y;
     }
   }
-  adjust_scores<true, kRowTiles, kBlocks>(p, p.bias_of(place.head), place.query, place.key, s, ds);
+  const float unit = adjust_scores<true, kRowTiles, kBlocks>(p, p.bias_of(place.head), place.query, place.key, s, ds);
 #pragma unroll
   for (int n = 0; n < kBlocks; ++n) {
     const float2 low = *reinterpret_cast<const float2*>(base + n * 8);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) s[m][n][i] = power_of_two(s[m][n][i] - (i % 2 == 0 ? low.x : low.y));
+      for (int i = 0; i < 4; ++i) s[m][n][i] = power_of_two(fmaf(s[m][n][i], unit, i % 2 == 0 ? -low.x : -low.y));
     }
   }
-  if (partial) {
-    hide<kRowTiles, kBlocks>(p, place, s);
-    if (!p.mask.ranges_suffice) {
-      for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
-        if (x != 0 && !p.mask.pattern_allows(place.query + column, place.key + row)) x = 0;
-      });
-    }
+  if (partial) hide<kRowTiles, kBlocks>(p, place, s);
+  if (holes) {
+    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
+      if (x != 0 && !p.mask.pattern_allows(place.query + column, place.key + row)) x = 0;
+    });
   }
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
@@ -139,10 +113,10 @@ __device__ void find_special(const AttentionParams& p, const TilePlace& place, b
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         ds[m][n][i] *= s[m][n][i];
-        if (p.dropout.active()) s[m][n][i] *= dropped >> ((m * kBlocks + n) * 4 + i) & 1 ? 0.0F : p.dropout.factor;
       }
     }
   }
+  if (p.dropout.active()) drop<kRowTiles, kBlocks>(p, kept, s);
 }
 
 template <class T, int kD, bool kSpecial>
@@ -150,7 +124,7 @@ __global__ __launch_bounds__(kGradientThreads,
                              2) void key_gradient_mma_kernel(const __grid_constant__ AttentionParams p) {
   constexpr int kRowTiles = kRowTilesOf<kD>;
   constexpr int kRows = kRowsOf<kD>;
-  constexpr int kColumns = kD == 64 ? 32 : 64;  // queries at once
+  constexpr int kColumns = 32;  // queries at once
   constexpr int kBlocks = kColumns / 8;
   constexpr int kStageBytes = 2 * kWalk * kD * 2;
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -227,17 +201,17 @@ __global__ __launch_bounds__(kGradientThreads,
       const int q0 = q_begin + n % steps * kWalk + part;
       const int warp_key = k0 + warp_row;
       const WarpReach reach(p.mask, q0, min(q0 + kColumns, p.seq_q));
-      const int warp_end = min(warp_key + 16 * kRowTiles, p.seq_k);
-      const Coverage coverage = kSpecial ? reach.of(p.mask, warp_key, warp_end) : reach.of_ranges(warp_key, warp_end);
-      if (warp_key >= p.seq_k || coverage == Coverage::none) continue;
-      const bool partial = coverage == Coverage::partial || q0 + kColumns > p.seq_q;
+      const WarpView view = reach.of<kSpecial>(p.mask, warp_key, min(warp_key + 16 * kRowTiles, p.seq_k));
+      if (warp_key >= p.seq_k || view.range == Coverage::none) continue;
+      const bool partial = view.range == Coverage::partial || q0 + kColumns > p.seq_q;
       Sums<kRowTiles, kBlocks> s;
       Sums<kRowTiles, kBlocks> ds;
       multiply_tiles<T, kD, kRowTiles, kBlocks>(s, keys, warp_row, queries, part);
       multiply_tiles<T, kD, kRowTiles, kBlocks>(ds, values, warp_row, dys, part);
       const TilePlace place{b, head_index, q0 + column, key};
       if constexpr (kSpecial) {
-        find_special<kRowTiles, kBlocks>(p, place, partial, base + part + column, delta + part + column, s, ds);
+        find_special<kRowTiles, kBlocks>(p, place, partial, view.holes, base + part + column, delta + part + column, s,
+                                         ds);
       } else {
         find_plain<kRowTiles, kBlocks>(p, place, partial, base + part + column, delta + part + column, s, ds);
       }
@@ -276,6 +250,5 @@ void key_gradients_by_mma(const AttentionParams& p, cudaStream_t stream) {
 }
 
 template void key_gradients_by_mma<bf16>(const AttentionParams&, cudaStream_t);
-template void key_gradients_by_mma<f16>(const AttentionParams&, cudaStream_t);
 
 }  // namespace lamina::ops::cuda

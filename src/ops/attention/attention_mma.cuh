@@ -87,6 +87,22 @@ __device__ inline float power_of_two(float x) {
 /// tanh with an error of some 1e-7, absolute: enough below a soft cap for types of 16 bits.
 __device__ inline float quick_tanh(float x) { return 1.0F - __fdividef(2.0F, 1.0F + power_of_two(2.0F * kLog2E * x)); }
 
+/// Copies up to eight elements one by one, and zeros behind them.
+template <class T>
+__device__ __noinline__ void copy_singly(uint32_t to, const T* from, int count) {
+  uint32_t words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const auto* parts = reinterpret_cast<const unsigned short*>(from) + 2 * i;
+    const uint32_t low = 2 * i < count ? parts[0] : 0U;
+    const uint32_t high = 2 * i + 1 < count ? parts[1] : 0U;
+    words[i] = low | high << 16;
+  }
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+               "r"(words[3])
+               : "memory");
+}
+
 /// A tile in shared memory.
 template <class T, int kD>
 struct Tile {
@@ -102,30 +118,22 @@ struct Tile {
   template <int kRows, int kThreads>
   __device__ void fill(const T* from, int64_t stride, int count, int width, bool packs) const {
     constexpr int kChunks = kD / 8;
-    static_assert(kRows * kChunks % kThreads == 0);
+    constexpr int kStep = kThreads / kChunks;  // rows that all threads fill at once
+    static_assert(kStep % 8 == 0 && kRows % kStep == 0);
+    const int chunk = static_cast<int>(threadIdx.x) % kChunks;
+    const int first = static_cast<int>(threadIdx.x) / kChunks;
+    const int rows = chunk * 8 < width ? count - first : 0;
+    const uint32_t to = at(first, chunk);
+    const T* source = from + first * stride + chunk * 8;
 #pragma unroll
-    for (int i = 0; i < kRows * kChunks / kThreads; ++i) {
-      const int n = i * kThreads + static_cast<int>(threadIdx.x);
-      const int row = n / kChunks;
-      const int chunk = n % kChunks;
-      const bool inside = row < count && chunk * 8 < width;
-      const T* source = inside ? from + row * stride + chunk * 8 : from;
+    for (int row = 0; row < kRows; row += kStep) {
+      const bool inside = row < rows;
       if (packs) {
-        copy_async(at(row, chunk), source, inside);
-        continue;
+        copy_async(to + row * kD * 2, inside ? source : from, inside);
+      } else {
+        copy_singly(to + row * kD * 2, source, inside ? min(width - chunk * 8, 8) : 0);
       }
-      unsigned short parts[8];
-#pragma unroll
-      for (int c = 0; c < 8; ++c) {
-        const bool there = inside && chunk * 8 + c < width;
-        parts[c] = there ? reinterpret_cast<const unsigned short*>(source)[c] : static_cast<unsigned short>(0);
-      }
-      const auto word = [&](int c) {
-        return static_cast<uint32_t>(parts[c]) | static_cast<uint32_t>(parts[c + 1]) << 16;
-      };
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"r"(at(row, chunk)), "r"(word(0)), "r"(word(2)),
-                   "r"(word(4)), "r"(word(6))
-                   : "memory");
+      source += kStep * stride;
     }
   }
 
@@ -235,6 +243,34 @@ __device__ inline void for_sums(Sums<kRowTiles, kBlocks>& sums, const F& fn) {
   }
 }
 
+/// The sums of a warp get what the table or the slope says, times `factor`; `query` and `key` are those of the lane's
+/// first number, rows are keys where kByKeys.
+template <bool kByKeys, int kRowTiles, int kBlocks>
+__device__ inline void add_bias(const AttentionParams& p, const HeadBias& bias, float factor, int query, int key,
+                                Sums<kRowTiles, kBlocks>& sums) {
+  const int distance = query + bias.offset - key;
+  if (bias.table == nullptr) {
+    if (bias.slope == 0) return;
+    const float slope = -bias.slope * factor;
+    const auto first = static_cast<float>(distance);
+    for_sums<kRowTiles, kBlocks>(sums, [&](float& x, int row, int column) {
+      x = fmaf(slope, fabsf(first + static_cast<float>(kByKeys ? column - row : row - column)), x);
+    });
+    return;
+  }
+  const auto at = [&](int i, int j) { return bias.table[min(i, p.seq_q - 1) - min(j, p.seq_k - 1)]; };
+  constexpr int kSpan = 16 * kRowTiles > 8 * kBlocks ? 16 * kRowTiles : 8 * kBlocks;
+  const bool flat = distance - kSpan >= bias.flat_from || distance + kSpan <= -bias.flat_from;
+  if (__all_sync(lamina::cuda::kAllLanes, flat)) {
+    const float value = at(query, key) * factor;
+    for_sums<kRowTiles, kBlocks>(sums, [&](float& x, int, int) { x += value; });
+    return;
+  }
+  for_sums<kRowTiles, kBlocks>(sums, [&](float& x, int row, int column) {
+    x = fmaf(at(query + (kByKeys ? column : row), key + (kByKeys ? row : column)), factor, x);
+  });
+}
+
 /// sums += x b, x the rounded sums of a product before: its columns are rows `b_row` and following of tile b.
 template <class T, int kD, int kRowTiles, int kBlocks>
 __device__ inline void add_product_of(Sums<kRowTiles, kD / 8>& sums, const Sums<kRowTiles, kBlocks>& x,
@@ -305,7 +341,13 @@ __device__ inline void store_sums(const Sums<kRowTiles, kD / 8>& sums, const Til
   }
 }
 
-/// What a warp knows of its rows: the ranges of its first and its last query.
+/// What a warp sees of a tile: nothing, some or all by range, and whether the pattern has holes in it.
+struct WarpView {
+  DeviceMask::Coverage range;
+  bool holes;
+};
+
+/// What a warp knows of its queries [q0, q1): the ranges of the first and the last.
 struct WarpReach {
   DeviceMask::Range first;
   DeviceMask::Range last;
@@ -317,50 +359,42 @@ struct WarpReach {
         last(begin < end ? mask.keys(end - 1) : DeviceMask::Range{0, 0}),
         q0(begin),
         q1(end) {}
-  /// For keys [k0, k1), which may lie partly behind the last key, where ranges say everything.
-  __device__ DeviceMask::Coverage of_ranges(int k0, int k1) const {
+  /// For keys [k0, k1), which may lie partly behind the last key. Not kSpecial: ranges say everything.
+  template <bool kSpecial>
+  __device__ WarpView of(const DeviceMask& mask, int k0, int k1) const {
     using Coverage = DeviceMask::Coverage;
-    if (q0 >= q1 || first.begin >= k1 || last.end <= k0) return Coverage::none;
-    return last.begin <= k0 && first.end >= k1 ? Coverage::full : Coverage::partial;
-  }
-  __device__ DeviceMask::Coverage of(const DeviceMask& mask, int k0, int k1) const {
-    using Coverage = DeviceMask::Coverage;
-    const Coverage range = of_ranges(k0, k1);
-    if (mask.ranges_suffice || range == Coverage::none) return range;
-    const Coverage found = mask.coverage(q0, q1, k0, min(k1, mask.seq_k));
-    return found == Coverage::full ? range : found;
+    if (q0 >= q1 || first.begin >= k1 || last.end <= k0) return {Coverage::none, false};
+    const Coverage range = last.begin <= k0 && first.end >= k1 ? Coverage::full : Coverage::partial;
+    if constexpr (!kSpecial) return {range, false};
+    const Coverage found = mask.holes(q0, q1, k0, min(k1, mask.seq_k));
+    return {found == Coverage::none ? found : range, found == Coverage::partial};
   }
 };
 
-/// Four weights' dropout at once, where the stream's words of four keys side by side come from one draw: every lane
-/// draws one row's, and neighbours exchange halves. {row, row, row + 8, row + 8}, as sums lie; `row_element` is the
-/// element of the first of the eight keys for the lane's first row, and of the row eight below.
-__device__ inline void dropout_factors(const DropoutOf& dropout, uint64_t stream, uint64_t row_element,
-                                       uint64_t row_element_below, float (&factors)[4]) {
+/// Words of dropout's stream for four weights at once, where those of four keys side by side come from one draw: every
+/// lane draws one row's, and neighbours exchange halves. {row, row, row + 8, row + 8}, as sums lie; `element` is that
+/// of the first of the eight keys for the lane's first row, `below` how much further the row eight below is.
+__device__ inline void dropout_words(const RandomKey& key, uint64_t element, uint64_t below, uint32_t (&out)[4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const bool odd = lane % 2 != 0;
-  const uint64_t element = (odd ? row_element_below : row_element) + lane % 4 / 2 * 4;
-  const auto words = philox({dropout.key.seed, stream}, element / 4);
-  const uint32_t sent0 = odd ? words[0] : words[2];
-  const uint32_t sent1 = odd ? words[1] : words[3];
-  const uint32_t got0 = __shfl_xor_sync(lamina::cuda::kAllLanes, sent0, 1);
-  const uint32_t got1 = __shfl_xor_sync(lamina::cuda::kAllLanes, sent1, 1);
-  const auto factor = [&](uint32_t word) { return word < dropout.threshold ? 0.0F : dropout.factor; };
-  factors[0] = factor(odd ? got0 : words[0]);
-  factors[1] = factor(odd ? got1 : words[1]);
-  factors[2] = factor(odd ? words[2] : got0);
-  factors[3] = factor(odd ? words[3] : got1);
+  const auto words = philox(key, (element + (odd ? below : 0) + lane % 4 / 2 * 4) / 4);
+  const uint32_t got0 = __shfl_xor_sync(lamina::cuda::kAllLanes, odd ? words[0] : words[2], 1);
+  const uint32_t got1 = __shfl_xor_sync(lamina::cuda::kAllLanes, odd ? words[1] : words[3], 1);
+  out[0] = odd ? got0 : words[0];
+  out[1] = odd ? got1 : words[1];
+  out[2] = odd ? words[2] : got0;
+  out[3] = odd ? words[3] : got1;
 }
 
 /// The same where rows are keys and columns queries: four lanes draw for two queries and two runs of four keys, and
 /// transpose what they drew. `element` is that of the lane's first query and key; the next query's is `seq_k` further.
-__device__ inline void dropout_factors_of_keys(const DropoutOf& dropout, uint64_t stream, uint64_t element, int seq_k,
-                                               float (&factors)[4]) {
+__device__ inline void dropout_words_of_keys(const RandomKey& key, uint64_t element, int seq_k, uint32_t (&out)[4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int turn = lane / 4 % 4;
   const uint64_t first = element - turn;  // of the run of four keys
-  auto words =
-      philox({dropout.key.seed, stream}, (first + (turn & 1) * static_cast<uint64_t>(seq_k) + turn / 2 * 8) / 4);
+  const auto words = philox(key, (first + (turn & 1) * static_cast<uint64_t>(seq_k) + turn / 2 * 8) / 4);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) out[i] = words[i];
 #pragma unroll
   for (int step = 1; step <= 2; ++step) {
     const bool upper = (turn & step) != 0;
@@ -368,27 +402,74 @@ __device__ inline void dropout_factors_of_keys(const DropoutOf& dropout, uint64_
     for (int pair = 0; pair < 2; ++pair) {
       const int low = step == 1 ? 2 * pair : pair;
       const int high = low + step;
-      const uint32_t got = __shfl_xor_sync(lamina::cuda::kAllLanes, upper ? words[low] : words[high], 4 * step);
-      if (upper) {
-        words[low] = got;
-      } else {
-        words[high] = got;
+      const uint32_t got = __shfl_xor_sync(lamina::cuda::kAllLanes, upper ? out[low] : out[high], 4 * step);
+      out[low] = upper ? got : out[low];
+      out[high] = upper ? out[high] : got;
+    }
+  }
+}
+
+/// A bit per number of a lane's kRowTiles · kBlocks · 4 <= 64: whether dropout keeps its weight. `query` and `key` are
+/// those of the lane's first number; rows are keys where kByKeys. A loop rather than copies of the draw for every
+/// number.
+template <bool kByKeys, int kRowTiles, int kBlocks>
+__device__ inline uint64_t kept_bits(const AttentionParams& p, int b, int head, int query, int key) {
+  static_assert(kRowTiles * kBlocks * 4 <= 64);
+  const RandomKey random{p.dropout.key.seed, p.dropout.key.stream + *p.dropout.stream_offset};
+  const uint64_t first = p.dropout_row(b, head, query) + key;
+  const auto seq_k = static_cast<uint64_t>(p.seq_k);
+  const bool aligned = p.seq_k % 4 == 0;
+  uint64_t bits = 0;
+#pragma unroll 4
+  for (int n = 0; n < kRowTiles * kBlocks; ++n) {
+    const int m = n / kBlocks * 16;
+    const int c = n % kBlocks * 8;
+    const uint64_t element = first + (kByKeys ? c * seq_k + m : m * seq_k + c);
+    uint32_t words[4];
+    if (!aligned) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint64_t at = element + (kByKeys ? i % 2 * seq_k + i / 2 * 8 : i / 2 * 8 * seq_k + i % 2);
+        words[i] = dropout_word(random.seed, random.stream, at);
+      }
+    } else if constexpr (kByKeys) {
+      dropout_words_of_keys(random, element, p.seq_k, words);
+    } else {
+      dropout_words(random, element - static_cast<int>(threadIdx.x) % 4 * 2, 8 * seq_k, words);
+    }
+    uint32_t four = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) four |= (words[i] < p.dropout.threshold ? 0U : 1U) << i;
+    bits |= static_cast<uint64_t>(four) << (4 * n);
+  }
+  return bits;
+}
+
+/// Multiplies what is kept by dropout's factor, the others by 0.
+template <int kRowTiles, int kBlocks>
+__device__ inline void drop(const AttentionParams& p, uint64_t kept, Sums<kRowTiles, kBlocks>& sums) {
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < kBlocks; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const bool keep = (kept >> ((m * kBlocks + n) * 4 + i) & 1) != 0;
+        sums[m][n][i] = keep ? sums[m][n][i] * p.dropout.factor : 0.0F;
       }
     }
   }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) factors[i] = words[i] < dropout.threshold ? 0.0F : dropout.factor;
 }
 
-// Kernels on tensor cores, for heads up to kWidestMma wide; T is bf16 or f16.
+// Kernels on tensor cores, for heads up to kWidestMma wide; T is bf16, or f16 forward.
 
 constexpr int kWidestMma = 128;
 constexpr int kMostMmaBuckets = 128;
 
 inline bool takes_mma(const AttentionParams& params) {
-  const auto fits = [](int width) { return width > 0 && width <= kWidestMma; };
-  // Weights are rounded between products: over a few keys those errors do not average out, and there is nothing to
-  // gain.
+  // Weights are rounded between products: over a few keys those errors do not average out. There and in narrow heads is
+  // nothing to gain either.
+  const auto fits = [](int width) { return width >= 16 && width <= kWidestMma; };
   const bool few = static_cast<int64_t>(params.seq_q) * params.seq_k <= 32 * 32;
   return fits(params.d_qk) && fits(params.d_v) && params.t5_buckets <= kMostMmaBuckets && !few &&
          !(params.t5_buckets > 0 && params.soft_cap > 0);  // then dt5 and dq have different gradients of the scores

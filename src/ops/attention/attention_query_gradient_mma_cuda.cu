@@ -6,24 +6,12 @@
 namespace lamina::ops::cuda {
 namespace {
 
-constexpr int kScratchColumns = kWalk + 1;
-constexpr int kDiagonals = 96;  // of 16 × 64 numbers, rounded up
+constexpr int kPart = 32;  // keys at once
+constexpr int kScratchColumns = kPart + 1;
+constexpr int kDiagonals = 64;  // of 16 × 32 numbers, rounded up
 
 using Coverage = DeviceMask::Coverage;
 using Range = DeviceMask::Range;
-
-/// What dropout multiplies four weights by; `element` is that of the lane's first query and key.
-__device__ void draw(const AttentionParams& p, uint64_t element, float (&factors)[4]) {
-  const auto below = 8 * static_cast<uint64_t>(p.seq_k);
-  if (p.seq_k % 4 == 0) {
-    const uint64_t stream = p.dropout.key.stream + *p.dropout.stream_offset;
-    const uint64_t first = element - static_cast<int>(threadIdx.x) % 4 * 2;  // of the eight keys
-    dropout_factors(p.dropout, stream, first, first + below, factors);
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) factors[i] = p.dropout.of(element + i / 2 * below + i % 2);
-}
 
 /// What a lane knows of its rows, two per 16.
 template <int kRowTiles>
@@ -34,8 +22,8 @@ struct RowState {
 };
 
 template <int kRowTiles>
-__device__ void hide(const RowState<kRowTiles>& rows, int key, Sums<kRowTiles, kWalk / 8>& s) {
-  for_sums<kRowTiles, kWalk / 8>(s, [&](float& x, int row, int column) {
+__device__ void hide(const RowState<kRowTiles>& rows, int key, Sums<kRowTiles, kPart / 8>& s) {
+  for_sums<kRowTiles, kPart / 8>(s, [&](float& x, int row, int column) {
     const Range& seen = rows.seen[half_of(row)];
     x = key + column >= seen.begin && key + column < seen.end ? x : 0.0F;
   });
@@ -43,11 +31,11 @@ __device__ void hide(const RowState<kRowTiles>& rows, int key, Sums<kRowTiles, k
 
 /// ds = weight · (dp − delta), from s the weights and ds the rest.
 template <int kRowTiles>
-__device__ void multiply_weights(const Sums<kRowTiles, kWalk / 8>& s, Sums<kRowTiles, kWalk / 8>& ds) {
+__device__ void multiply_weights(const Sums<kRowTiles, kPart / 8>& s, Sums<kRowTiles, kPart / 8>& ds) {
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
-    for (int n = 0; n < kWalk / 8; ++n) {
+    for (int n = 0; n < kPart / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) ds[m][n][i] *= s[m][n][i];
     }
@@ -57,42 +45,32 @@ __device__ void multiply_weights(const Sums<kRowTiles, kWalk / 8>& s, Sums<kRowT
 /// In: s = q·k, ds = dy·v. Out: ds the gradients of the scores.
 template <int kRowTiles>
 __device__ void find_plain(const AttentionParams& p, int key, bool partial, const RowState<kRowTiles>& rows,
-                           Sums<kRowTiles, kWalk / 8>& s, Sums<kRowTiles, kWalk / 8>& ds) {
+                           Sums<kRowTiles, kPart / 8>& s, Sums<kRowTiles, kPart / 8>& ds) {
   const float unit = p.scale * kLog2E;
-  for_sums<kRowTiles, kWalk / 8>(
+  for_sums<kRowTiles, kPart / 8>(
       s, [&](float& x, int row, int) { x = power_of_two(fmaf(x, unit, -rows.base[half_of(row)])); });
   if (partial) hide<kRowTiles>(rows, key, s);
-  for_sums<kRowTiles, kWalk / 8>(ds, [&](float& x, int row, int) { x -= rows.delta[half_of(row)]; });
+  for_sums<kRowTiles, kPart / 8>(ds, [&](float& x, int row, int) { x -= rows.delta[half_of(row)]; });
   multiply_weights<kRowTiles>(s, ds);
 }
 
 /// The same with soft cap, bias, dropout and holes.
 template <int kRowTiles>
-__device__ void find_special(const AttentionParams& p, int b, int head, int query, int key, bool partial,
-                             const RowState<kRowTiles>& rows, Sums<kRowTiles, kWalk / 8>& s,
-                             Sums<kRowTiles, kWalk / 8>& ds) {
+__device__ void find_special(const AttentionParams& p, int b, int head, int query, int key, bool partial, bool holes,
+                             const RowState<kRowTiles>& rows, Sums<kRowTiles, kPart / 8>& s,
+                             Sums<kRowTiles, kPart / 8>& ds) {
   if (p.dropout.active()) {
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int n = 0; n < kWalk / 8; ++n) {
-        float factors[4];
-        draw(p, p.dropout_row(b, head, query + m * 16) + key + n * 8, factors);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) ds[m][n][i] *= factors[i];
-      }
-    }
+    drop<kRowTiles, kPart / 8>(p, kept_bits<false, kRowTiles, kPart / 8>(p, b, head, query, key), ds);
   }
-  for_sums<kRowTiles, kWalk / 8>(ds, [&](float& x, int row, int) { x -= rows.delta[half_of(row)]; });
-  adjust_scores<false, kRowTiles, kWalk / 8>(p, p.bias_of(head), query, key, s, ds);
-  for_sums<kRowTiles, kWalk / 8>(s, [&](float& x, int row, int) { x = power_of_two(x - rows.base[half_of(row)]); });
-  if (partial) {
-    hide<kRowTiles>(rows, key, s);
-    if (!p.mask.ranges_suffice) {
-      for_sums<kRowTiles, kWalk / 8>(s, [&](float& x, int row, int column) {
-        if (x != 0 && !p.mask.pattern_allows(query + row, key + column)) x = 0;
-      });
-    }
+  for_sums<kRowTiles, kPart / 8>(ds, [&](float& x, int row, int) { x -= rows.delta[half_of(row)]; });
+  const float unit = adjust_scores<false, kRowTiles, kPart / 8>(p, p.bias_of(head), query, key, s, ds);
+  for_sums<kRowTiles, kPart / 8>(
+      s, [&](float& x, int row, int) { x = power_of_two(fmaf(x, unit, -rows.base[half_of(row)])); });
+  if (partial) hide<kRowTiles>(rows, key, s);
+  if (holes) {
+    for_sums<kRowTiles, kPart / 8>(s, [&](float& x, int row, int column) {
+      if (x != 0 && !p.mask.pattern_allows(query + row, key + column)) x = 0;
+    });
   }
   multiply_weights<kRowTiles>(s, ds);
 }
@@ -104,20 +82,19 @@ struct BucketSums {
   float* diagonals;  // [kDiagonals]
   int* ids;          // [kDiagonals]
 
-  /// Adds the gradients of 16·kRowTiles queries at positions from `position` on and 64 keys from k0 on.
+  /// Adds the gradients of 16·kRowTiles queries at positions from `position` on and kPart keys from k0 on.
   template <int kRowTiles>
-  __device__ void add(const AttentionParams& p, const Sums<kRowTiles, kWalk / 8>& grads, int position, int k0) const {
+  __device__ void add(const AttentionParams& p, const Sums<kRowTiles, kPart / 8>& grads, int position, int k0) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const bool both = !p.mask.causal;
     const int low = k0 - (position + 16 * kRowTiles - 1);
-    const int high = k0 + kWalk - 1 - position;
-    const int bucket = t5_bucket_of(low, both, p.t5_buckets, p.t5_max_distance);
-    if ((low > 0 || high <= 0) && bucket == t5_bucket_of(high, both, p.t5_buckets, p.t5_max_distance)) {
+    const int high = k0 + kPart - 1 - position;
+    const int bucket = p.bucket_of(low);
+    if ((low > 0 || high <= 0) && bucket == p.bucket_of(high)) {
       float sum = 0;
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
-        for (int c = 0; c < kWalk / 8; ++c) sum += grads[m][c][0] + grads[m][c][1] + grads[m][c][2] + grads[m][c][3];
+        for (int c = 0; c < kPart / 8; ++c) sum += grads[m][c][0] + grads[m][c][1] + grads[m][c][2] + grads[m][c][3];
       }
       sum = lamina::cuda::warp_sum(sum);
       if (lane == 0) sums[bucket] += sum;
@@ -127,7 +104,7 @@ struct BucketSums {
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
-      for (int c = 0; c < kWalk / 8; ++c) {
+      for (int c = 0; c < kPart / 8; ++c) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           scratch[(lane / 4 + i / 2 * 8) * kScratchColumns + c * 8 + lane % 4 * 2 + i % 2] = grads[m][c][i];
@@ -138,10 +115,10 @@ struct BucketSums {
         float sum = 0;
         for (int r = 0; r < 16; ++r) {
           const int at = n - 15 + r;
-          if (at >= 0 && at < kWalk) sum += scratch[r * kScratchColumns + at];
+          if (at >= 0 && at < kPart) sum += scratch[r * kScratchColumns + at];
         }
         diagonals[n] = sum;
-        ids[n] = t5_bucket_of(k0 - position - m * 16 + n - 15, both, p.t5_buckets, p.t5_max_distance);
+        ids[n] = p.bucket_of(k0 - position - m * 16 + n - 15);
       }
       __syncwarp();
       for (int own = lane; own < p.t5_buckets; own += 32) {
@@ -161,7 +138,7 @@ __global__ __launch_bounds__(kGradientThreads,
                              2) void query_gradient_mma_kernel(const __grid_constant__ AttentionParams p) {
   constexpr int kRowTiles = kRowTilesOf<kD>;
   constexpr int kRows = kRowsOf<kD>;
-  constexpr int kBlocks = kWalk / 8;
+  constexpr int kBlocks = kPart / 8;
   constexpr int kHalves = 2 * kRowTiles;
   constexpr int kStageBytes = 2 * kWalk * kD * 2;
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -225,9 +202,16 @@ __global__ __launch_bounds__(kGradientThreads,
                                                  q1 - q0, p.d_qk, p.packs);
   dys.template fill<kRows, kGradientThreads>(static_cast<const T*>(p.dy) + p.y_at.at(b, q0, head_index), p.y_at.seq,
                                              q1 - q0, p.d_v, p.packs);
+  commit_copies();
   int k0 = next_tile(max(p.mask.keys(q0).begin, 0) / kWalk * kWalk);
   if (k0 < k_end) fill(0, k0);
   commit_copies();
+  wait_for_copies<1>();
+  __syncthreads();
+  LeftOperand<T, kD, kRowTiles> own_queries;
+  LeftOperand<T, kD, kRowTiles> own_dys;
+  own_queries.load(queries, warp_row);
+  own_dys.load(dys, warp_row);
   for (int stage = 0; k0 < k_end; stage ^= 1) {
     const int next = next_tile(k0 + kWalk);
     wait_for_copies();
@@ -238,22 +222,23 @@ __global__ __launch_bounds__(kGradientThreads,
     }
     const Tile<T, kD> keys{stages + stage * kStageBytes};
     const Tile<T, kD> values{keys.base + kWalk * kD * 2};
-    const Coverage coverage = kSpecial ? reach.of(p.mask, k0, k0 + kWalk) : reach.of_ranges(k0, k0 + kWalk);
-    if (coverage != Coverage::none) {
+#pragma unroll 1
+    for (int part = 0; part < kWalk; part += kPart) {
+      const int first = k0 + part;
+      const WarpView view = reach.of<kSpecial>(p.mask, first, first + kPart);
+      if (view.range == Coverage::none) continue;
+      const bool partial = view.range == Coverage::partial;
       Sums<kRowTiles, kBlocks> s;
       Sums<kRowTiles, kBlocks> ds;
-      multiply_tiles<T, kD, kRowTiles, kBlocks>(s, queries, warp_row, keys, 0);
-      multiply_tiles<T, kD, kRowTiles, kBlocks>(ds, dys, warp_row, values, 0);
-      const int key = k0 + column;
+      multiply_loaded<T, kD, kRowTiles, kBlocks>(s, own_queries, keys, part);
+      multiply_loaded<T, kD, kRowTiles, kBlocks>(ds, own_dys, values, part);
       if constexpr (kSpecial) {
-        find_special<kRowTiles>(p, b, head_index, query, key, coverage == Coverage::partial, rows, s, ds);
+        find_special<kRowTiles>(p, b, head_index, query, first + column, partial, view.holes, rows, s, ds);
+        if (p.dt5 != nullptr) buckets.template add<kRowTiles>(p, ds, q0 + warp_row + p.mask.offset, first);
       } else {
-        find_plain<kRowTiles>(p, key, coverage == Coverage::partial, rows, s, ds);
+        find_plain<kRowTiles>(p, first + column, partial, rows, s, ds);
       }
-      if constexpr (kSpecial) {
-        if (p.dt5 != nullptr) buckets.template add<kRowTiles>(p, ds, q0 + warp_row + p.mask.offset, k0);
-      }
-      add_product_of<T, kD, kRowTiles, kBlocks>(dq, ds, keys, 0);
+      add_product_of<T, kD, kRowTiles, kBlocks>(dq, ds, keys, part);
     }
     k0 = next;
   }
@@ -293,6 +278,5 @@ void query_gradients_by_mma(const AttentionParams& p, cudaStream_t stream) {
 }
 
 template void query_gradients_by_mma<bf16>(const AttentionParams&, cudaStream_t);
-template void query_gradients_by_mma<f16>(const AttentionParams&, cudaStream_t);
 
 }  // namespace lamina::ops::cuda

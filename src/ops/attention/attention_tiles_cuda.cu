@@ -5,7 +5,7 @@
 // again. Forward keeps the running maximum and sum of a row in the registers of the 16 threads that share the row.
 // Backward is two kernels, one with a block per tile of keys for dk and dv, one with a block per tile of queries for dq
 // and dt5: every sum is made by one block in a fixed order, so nothing is added atomically and the bits never change.
-#include "lamina/ops/attention/attention_device.cuh"
+#include "lamina/ops/attention/attention_mma.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -131,6 +131,21 @@ __device__ void store_slice(T* to, int64_t stride, int count, int width, int c0,
   }
 }
 
+/// e^x for x <= 0 to within one unit of the last place and without the bias of the hardware's power of two, which a sum
+/// over many weights would show; 0 below −87.
+__device__ float exp_of(float x) {
+  const float n = rintf(x * kLog2E);
+  float r = fmaf(n, -0.693359375F, x);  // ln 2 in two parts
+  r = fmaf(n, 2.12194440e-4F, r);
+  float e = fmaf(1.9875691500e-4F, r, 1.3981999507e-3F);
+  e = fmaf(e, r, 8.3334519073e-3F);
+  e = fmaf(e, r, 4.1665795894e-2F);
+  e = fmaf(e, r, 1.6666665459e-1F);
+  e = fmaf(e, r, 5.0000001201e-1F);
+  e = fmaf(e * r, r, r) + 1.0F;
+  return x < -87.0F ? 0.0F : e * __int_as_float((static_cast<int>(n) + 127) << 23);
+}
+
 // Sum and greatest over the 16 threads that share a row.
 __device__ float row_sum(float value) {
   for (int step = 8; step > 0; step /= 2) value += __shfl_xor_sync(lamina::cuda::kAllLanes, value, step);
@@ -199,12 +214,12 @@ __global__ __launch_bounds__(kThreads) void forward_kernel(const __grid_constant
         greatest = fmaxf(greatest, s[i][j]);
       }
       greatest = row_max(greatest);
-      const float shrink = expf(most[i] - greatest);
+      const float shrink = exp_of(most[i] - greatest);
       float part = 0;
 #pragma unroll
       for (int j = 0; j < kSide; ++j) {
         const int key = k0 + place.column + 16 * j;
-        float weight = expf(s[i][j] - greatest);
+        float weight = exp_of(s[i][j] - greatest);
         part += weight;
         if (p.dropout.active() && weight != 0) weight *= p.dropout.of(p.dropout_row(task.b, task.head, query) + key);
         weights[place.row + i][place.column + 16 * j] = weight;
@@ -248,7 +263,7 @@ __device__ void find_gradients(const AttentionParams& p, int b, int head, int q0
       const int key = k0 + place.column + 16 * j;
       const bool see = inside && key < p.seq_k && (!partial || p.mask.allows(query, seen, key));
       float slope = 1.0F;
-      const float weight = see ? expf(score_of(p, s[i][j], bias, query, key, &slope) - greatest) * inverse : 0.0F;
+      const float weight = see ? exp_of(score_of(p, s[i][j], bias, query, key, &slope) - greatest) * inverse : 0.0F;
       const float factor = p.dropout.active() && see ? p.dropout.of(p.dropout_row(b, head, query) + key) : 1.0F;
       const float grad = see ? weight * (dp[i][j] * factor - delta) : 0.0F;
       s[i][j] = weight * factor;
@@ -324,7 +339,7 @@ __device__ void add_to_buckets(const AttentionParams& p, const float (*square)[k
     float sum = 0;
     for (int r = max(0, -n); r < kTile && r + n < kTile; ++r) sum += square[r][r + n];
     diagonals[t] = sum;
-    buckets[t] = t5_bucket_of(k0 - q0 - p.mask.offset + n, !p.mask.causal, p.t5_buckets, p.t5_max_distance);
+    buckets[t] = p.bucket_of(k0 - q0 - p.mask.offset + n);
   }
   __syncthreads();
   for (int bucket = t; bucket < p.t5_buckets; bucket += kThreads) {
