@@ -1,8 +1,6 @@
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <memory>
 
@@ -10,6 +8,7 @@
 #include "lamina/arch/plan.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/sgemm_peak.h"
+#include "lamina/cli/stop_signal.h"
 #include "lamina/cli/train_screen.h"
 #include "lamina/train/memory.h"
 #include "lamina/train/run_data.h"
@@ -33,29 +32,6 @@ struct TrainArguments {
   bool any_memory = false;
   int threads = 0;
 };
-
-// A signal reaches no object: the handler's flag is the program's.
-std::atomic<bool> stop_asked{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-/// The first asks for a stop behind this update; a second ends the process here and now.
-extern "C" void on_signal(int number) {
-  if (stop_asked.exchange(true)) ::_exit(128 + number);
-  const char message[] = "\nstopping after this update; once more stops at once\n";
-  if (::write(STDERR_FILENO, message, sizeof message - 1) < 0) return;
-}
-
-void catch_signals() {
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
-  ::sigemptyset(&action.sa_mask);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction before {};
-    ::sigaction(number, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) ::sigaction(number, &action, nullptr);  // nohup means it
-  }
-}
 
 void list_recipes() {
   for (const train::RecipeFile& file : train::recipe_files()) {
@@ -117,11 +93,8 @@ void print_start(const std::string& folder, const train::Trainer& trainer) {
   std::printf("%s: %s parameters, %lld updates of %s tokens", folder.c_str(),
               arch::with_commas(arch::count_parameters(recipe.architecture).total).c_str(),
               static_cast<long long>(recipe.steps), arch::with_commas(recipe.tokens_per_step()).c_str());
-  std::printf("; %s tokens to learn from", arch::with_commas(trainer.train_data().size()).c_str());
-  if (trainer.validation_data()) {
-    std::printf(", %s to measure on", arch::with_commas(trainer.validation_data()->size()).c_str());
-  }
-  std::printf("; about %s of memory\n", arch::short_bytes(train::memory_estimate(recipe)).c_str());
+  std::printf("; %s; about %s of memory\n", trainer.data().about.c_str(),
+              arch::short_bytes(train::memory_estimate(recipe)).c_str());
   if (trainer.progress().step > 0) {
     std::printf("going on after step %lld\n", static_cast<long long>(trainer.progress().step));
   }
@@ -150,13 +123,13 @@ void run(const TrainArguments& arguments) {
   train::Trainer trainer(folder, device);
   print_start(folder, trainer);
   TrainScreen screen(trainer, peak, ::isatty(STDOUT_FILENO) != 0);
-  catch_signals();
+  catch_stop_signals("\nstopping after this update; once more stops at once\n");
   try {
     const train::Outcome outcome =
         trainer.run({.on_update = [&](const train::UpdateReport& report) { screen.update(report); },
                      .on_evaluation = [&](const train::EvaluationReport& report) { screen.evaluation(report); },
                      .on_save = {},
-                     .stop = [] { return stop_asked.load(); }});
+                     .stop = stop_asked});
     screen.summary(trainer.time_spent());
     finish(folder, trainer, outcome);
   } catch (const train::NotFinite& error) {

@@ -1,13 +1,11 @@
 #include "lamina/cli/train_screen.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <cmath>
 #include <cstdio>
 #include <utility>
 
 #include "lamina/arch/plan.h"
+#include "lamina/cli/terminal.h"
 
 namespace lamina::cli {
 namespace {
@@ -22,18 +20,13 @@ std::string format(const char* pattern, Args... args) {
   return buffer;
 }
 
-/// 45 s, 3:20, 2:05:00.
-std::string duration(double seconds) {
-  const auto whole = static_cast<long long>(std::lround(std::max(0.0, seconds)));
-  if (whole < 60) return format("%lld s", whole);
-  if (whole < 3600) return format("%lld:%02lld", whole / 60, whole % 60);
-  return format("%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
-}
-
-size_t terminal_width() {
-  winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20) return 100;
-  return size.ws_col;
+/// "  accuracy 98.2 %, 91.0 % of examples", and of longer ones.
+std::string accuracy_text(const train::Progress& progress) {
+  const auto shares = [](const char* what, const std::optional<train::Accuracy>& accuracy) {
+    if (!accuracy) return std::string();
+    return format("  %s %.1f %% (whole examples %.1f %%)", what, 100 * accuracy->tokens, 100 * accuracy->examples);
+  };
+  return shares("accuracy", progress.accuracy) + shares("longer", progress.longer_accuracy);
 }
 
 }  // namespace
@@ -91,8 +84,8 @@ void TrainScreen::evaluation(const train::EvaluationReport& report) {
   clear();
   const train::Progress& progress = report.progress;
   std::printf(
-      "step %lld/%lld  validation %.4f%s  (%.1f s)\n", static_cast<long long>(progress.step),
-      static_cast<long long>(steps_), *progress.validation_loss,
+      "step %lld/%lld  validation %.4f%s%s  (%.1f s)\n", static_cast<long long>(progress.step),
+      static_cast<long long>(steps_), *progress.validation_loss, accuracy_text(progress).c_str(),
       report.improved
           ? "  best so far, kept"
           : format("  best %.4f at step %lld", *progress.best_loss, static_cast<long long>(progress.best_step)).c_str(),

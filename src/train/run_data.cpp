@@ -1,7 +1,10 @@
 #include "lamina/train/run_data.h"
 
+#include <algorithm>
 #include <filesystem>
 
+#include "lamina/arch/plan.h"
+#include "lamina/arch/reach.h"
 #include "lamina/base/files.h"
 #include "lamina/io/model_file.h"
 #include "lamina/text/load.h"
@@ -42,6 +45,7 @@ void settle_names(Recipe& recipe) {
   for (std::string* path : {&recipe.data.train, &recipe.data.validation, &recipe.from}) {
     if (!path->empty()) *path = fs::absolute(*path).lexically_normal().string();
   }
+  if (recipe.data.train.empty()) return;
   const fs::path prepared = recipe.data.train;
   if (!fs::exists(prepared / kTrain)) return;
   recipe.data.train = (prepared / kTrain).string();
@@ -104,18 +108,60 @@ Tokens from_text(const Recipe& recipe, const std::string& folder, const data::Pr
   return tokens;
 }
 
+RunData of_tokens(const Recipe& recipe, data::TokenFile train, std::optional<data::TokenFile> validation) {
+  const data::Batches batches(train, {.batch = recipe.batch,
+                                      .length = recipe.length,
+                                      .order = static_cast<data::Order>(recipe.data.order),
+                                      .seed = static_cast<uint64_t>(recipe.seed)});
+  RunData data;
+  data.batch_at = [batches](int64_t pass) { return batches.at(pass); };
+  data.about = arch::with_commas(train.size()) + " tokens to learn from";
+  if (validation) {
+    data.validation = evaluation_of(*validation, recipe.eval_batch, recipe.length);
+    data.about += ", " + arch::with_commas(validation->size()) + " to measure on";
+  }
+  data.train_tokens = std::move(train);
+  data.validation_tokens = std::move(validation);
+  return data;
+}
+
+RunData of_task(const Recipe& recipe) {
+  const data::Task& task = *recipe.data.task;
+  RunData data;
+  data.batch_at = [task, rows = recipe.batch, length = recipe.length,
+                   seed = static_cast<uint64_t>(recipe.seed)](int64_t pass) {
+    return data::task_batch(task, data::TaskPart::train, seed, pass * rows, rows, length);
+  };
+  const int64_t examples = recipe.data.examples;
+  data.validation =
+      evaluation_of(task, data::TaskPart::validation, examples, std::min(recipe.eval_batch, examples), recipe.length);
+  data.about = str("the task ", data::task_name(task), ", ", examples, " examples to measure on");
+  if (recipe.data.longer == 1) return data;
+  const int64_t length = recipe.length * recipe.data.longer;
+  const std::optional<int64_t> longest = arch::longest_sequence(recipe.architecture);
+  if (longest && *longest < length) {
+    data.about += str(", none of ", length, " tokens: the learned positions end at ", *longest);
+    return data;
+  }
+  // As many tokens in a pass.
+  const int64_t rows = std::clamp<int64_t>(recipe.eval_batch / recipe.data.longer, 1, examples);
+  data.longer = evaluation_of(task, data::TaskPart::longer, examples, rows, length);
+  data.about += str(", as many of ", length, " tokens");
+  return data;
+}
+
 }  // namespace
 
 RunData open_run_data(const std::string& run_folder, const Recipe& recipe) {
+  if (recipe.data.task) return of_task(recipe);
   const fs::path made = fs::path(run_folder) / "data";
+  std::optional<data::TokenFile> validation;
   if (fs::exists(made)) {
-    RunData data{.train = open_tokens((made / kTrain).string(), "training data"), .validation = {}};
-    if (fs::exists(made / kValidation)) data.validation = data::TokenFile::open((made / kValidation).string());
-    return data;
+    if (fs::exists(made / kValidation)) validation = data::TokenFile::open((made / kValidation).string());
+    return of_tokens(recipe, open_tokens((made / kTrain).string(), "training data"), std::move(validation));
   }
-  RunData data{.train = open_tokens(recipe.data.train, "data.train"), .validation = {}};
-  if (!recipe.data.validation.empty()) data.validation = open_tokens(recipe.data.validation, "data.validation");
-  return data;
+  if (!recipe.data.validation.empty()) validation = open_tokens(recipe.data.validation, "data.validation");
+  return of_tokens(recipe, open_tokens(recipe.data.train, "data.train"), std::move(validation));
 }
 
 void start_run(const std::string& folder, const Recipe& recipe, const StartOptions& options) {
@@ -129,8 +175,9 @@ void start_run(const std::string& folder, const Recipe& recipe, const StartOptio
   if (!parent.empty()) fs::create_directories(parent, unmade);
   clear_leftovers(folder);
   NewFolder target(folder, /*replace=*/true);
-  const Tokens tokens = is_token_file(settled.data.train) ? from_token_files(settled)
-                                                          : from_text(settled, target.path("data"), options.watch);
+  const Tokens tokens = settled.data.task                   ? Tokens{data::task_vocab_size(*settled.data.task), ""}
+                        : is_token_file(settled.data.train) ? from_token_files(settled)
+                                                            : from_text(settled, target.path("data"), options.watch);
   const Recipe resolved = resolve_recipe(settled, tokens.vocab_size, "recipe");
   if (options.approve) options.approve(resolved);
   if (!tokens.tokenizer.empty()) write_text(target.path(kTokenizer), tokens.tokenizer);
