@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -5,6 +6,7 @@
 
 #include "lamina/arch/reach.h"
 #include "lamina/base/files.h"
+#include "lamina/data/sha256.h"
 #include "lamina/io/model_file.h"
 #include "lamina/lab/stretch_work.h"
 
@@ -13,6 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Numbers = std::vector<std::optional<double>>;
+constexpr size_t kKeyDigits = 16;
 
 Json to_json(const Numbers& numbers) {
   Json list = Json::array();
@@ -133,6 +136,17 @@ void read_passkey_model(StretchPlan& plan, const StretchReading& reading, const 
 }
 
 }  // namespace
+
+bool wanted(const StretchOptions& options, const std::string& name) {
+  return options.kinds.empty() || std::find(options.kinds.begin(), options.kinds.end(), name) != options.kinds.end();
+}
+
+std::string reading_key(const StretchReading& reading, const std::string& model) {
+  const StretchOptions& options = reading.options;
+  return data::sha256_hex(str(model, " ", reading.trained_length, " ", options.times, " ", options.tokens, " ",
+                              options.passkey, " ", options.examples, " ", options.depths))
+      .substr(0, kKeyDigits);
+}
 
 double reading_work(const StretchPlan& plan, const StretchReading& reading) {
   double work = 0;

@@ -45,6 +45,11 @@ struct StretchReading {
   const Device& device;
 };
 
+/// Whether a kind or scaling of this name was asked for.
+bool wanted(const StretchOptions& options, const std::string& name);
+/// Names what is measured of this model: a hash of everything it depends on.
+std::string reading_key(const StretchReading& reading, const std::string& model);
+
 /// A training in a folder that is named after the hash of recipe and data.
 struct StretchRun {
   std::string name;
@@ -73,5 +78,10 @@ void measure_row(StretchPlan& plan, const StretchReading& reading, const Reading
                  const PasskeyMaker& passkeys, const std::string& measured, StretchWork& work);
 /// Operations of that, roughly.
 double reading_work(const StretchPlan& plan, const StretchReading& reading);
+
+/// Trains kinds and reads them.
+void stretch_kinds(const StretchReading& reading, StretchWork& work, const StretchWatch& watch, StretchResult& result);
+/// Reads an existing model as it is and with scalings.
+void stretch_model(const StretchReading& reading, StretchWork& work, const StretchWatch& watch, StretchResult& result);
 
 }  // namespace lamina::lab

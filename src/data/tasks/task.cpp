@@ -1,6 +1,7 @@
 #include "lamina/data/tasks/task.h"
 
 #include <array>
+#include <type_traits>
 
 #include "lamina/base/error.h"
 
