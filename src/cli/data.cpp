@@ -7,6 +7,7 @@
 #include "lamina/cli/progress_line.h"
 #include "lamina/data/corpora.h"
 #include "lamina/data/prepare.h"
+#include "lamina/data/tasks/task.h"
 #include "lamina/data/token_file.h"
 
 namespace lamina::cli {
@@ -18,6 +19,13 @@ struct DataArguments {
   data::GetOptions get;
   std::vector<std::string> files;
   bool verify = false;
+};
+
+struct TaskArguments {
+  std::string name;
+  int64_t length = 40;
+  int64_t examples = 4;
+  uint64_t seed = 0;
 };
 
 void show_part(const std::string& folder, const char* file, const data::PreparedPart& part) {
@@ -75,6 +83,43 @@ void get(DataArguments& arguments) {
   std::printf("next: lamina data prepare %s --out %s-tokens\n", options.folder.c_str(), options.folder.c_str());
 }
 
+void list_tasks() {
+  for (const data::Task& task : data::all_tasks()) {
+    std::printf("%-16s %s\n", std::string(data::task_name(task)).c_str(), std::string(data::task_about(task)).c_str());
+  }
+  std::printf("learn one: lamina train task --set data.task=NAME; see one: lamina data tasks NAME\n");
+}
+
+data::Task task_named(const std::string& name) {
+  std::vector<std::string> known;
+  for (const data::Task& task : data::all_tasks()) {
+    if (data::task_name(task) == name) return task;
+    known.emplace_back(data::task_name(task));
+  }
+  const std::string nearest = nearest_of(name.substr(0, 64), known);
+  throw Error(str("no task \"", name, "\"; ",
+                  nearest.empty() ? "`lamina data tasks` lists them" : "did you mean " + nearest + "?"));
+}
+
+/// Examples in words, what is scored in brackets.
+void show_tasks(const TaskArguments& arguments) {
+  if (arguments.name.empty()) return list_tasks();
+  const data::Task task = task_named(arguments.name);
+  data::check_task(task, arguments.length);
+  for (int64_t i = 0; i < arguments.examples; ++i) {
+    const data::Example example =
+        data::make_example(task, {arguments.seed, static_cast<uint64_t>(i)}, arguments.length);
+    std::string line;
+    for (size_t at = 0; at < example.tokens.size(); ++at) {
+      const std::string word = data::spelled(task, example.tokens[at]);
+      line += (at == 0 ? "" : " ") + (example.scored[at] ? "«" + word + "»" : word);
+    }
+    std::printf("%s\n", line.c_str());
+  }
+  std::printf("%lld tokens in the vocabulary; guessing is right %.1f %% of the time\n",
+              static_cast<long long>(data::task_vocab_size(task)), 100 * data::task_chance(task));
+}
+
 void add_prepare(CLI::App& command, const std::shared_ptr<DataArguments>& arguments) {
   data::PrepareOptions& options = arguments->prepare;
   command.add_option("sources", options.sources, "Text files, .jsonl files, folders of them, or - for standard input")
@@ -112,11 +157,23 @@ void add_get(CLI::App& command, const std::shared_ptr<DataArguments>& arguments)
   command.callback([arguments] { get(*arguments); });
 }
 
+void add_tasks(CLI::App& command) {
+  auto arguments = std::make_shared<TaskArguments>();
+  command.add_option("name", arguments->name, "The task; without one, all are listed");
+  command.add_option("--length", arguments->length, "Tokens of a row")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  command.add_option("--examples", arguments->examples, "Rows to show")->capture_default_str();
+  command.add_option("--seed", arguments->seed, "Another seed gives other rows")->capture_default_str();
+  command.callback([arguments] { show_tasks(*arguments); });
+}
+
 }  // namespace
 
 void add_data(CLI::App& program) {
   auto arguments = std::make_shared<DataArguments>();
-  CLI::App* command = program.add_subcommand("data", "Corpora and token files: get, prepare, info");
+  CLI::App* command =
+      program.add_subcommand("data", "Corpora, token files and synthetic tasks: get, prepare, info, tasks");
   command->require_subcommand(1);
   add_prepare(*command->add_subcommand("prepare", "Make token files for training from text"), arguments);
   add_get(*command->add_subcommand("get", "Fetch a corpus by name, held against its hash, or make a synthetic one"),
@@ -125,6 +182,7 @@ void add_data(CLI::App& program) {
   shown->add_option("files", arguments->files, "Token files")->required();
   shown->add_flag("--verify", arguments->verify, "Read everything and hold it against the checksum");
   shown->callback([arguments] { info(*arguments); });
+  add_tasks(*command->add_subcommand("tasks", "Synthetic tasks to train on, and examples of one (docs/tasks.md)"));
 }
 
 }  // namespace lamina::cli

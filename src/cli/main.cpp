@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   lamina::cli::add_plot(program);
   lamina::cli::add_presets(program);
   lamina::cli::add_report(program);
+  lamina::cli::add_stretch(program);
   lamina::cli::add_tokenizer(program);
   lamina::cli::add_train(program);
   try {

@@ -80,11 +80,8 @@ void print_start(const std::string& folder, const train::Trainer& trainer) {
   std::printf("%s: %s parameters, %lld updates of %s tokens", folder.c_str(),
               arch::with_commas(arch::count_parameters(recipe.architecture).total).c_str(),
               static_cast<long long>(recipe.steps), arch::with_commas(recipe.tokens_per_step()).c_str());
-  std::printf("; %s tokens to learn from", arch::with_commas(trainer.train_data().size()).c_str());
-  if (trainer.validation_data()) {
-    std::printf(", %s to measure on", arch::with_commas(trainer.validation_data()->size()).c_str());
-  }
-  std::printf("; about %s of memory\n", arch::short_bytes(train::memory_estimate(recipe)).c_str());
+  std::printf("; %s; about %s of memory\n", trainer.data().about.c_str(),
+              arch::short_bytes(train::memory_estimate(recipe)).c_str());
   if (trainer.progress().step > 0) {
     std::printf("going on after step %lld\n", static_cast<long long>(trainer.progress().step));
   }

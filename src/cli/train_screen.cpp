@@ -22,6 +22,15 @@ std::string format(const char* pattern, Args... args) {
   return buffer;
 }
 
+/// "  accuracy 98.2 %, 91.0 % of examples", and of longer ones.
+std::string accuracy_text(const train::Progress& progress) {
+  const auto shares = [](const char* what, const std::optional<train::Accuracy>& accuracy) {
+    if (!accuracy) return std::string();
+    return format("  %s %.1f %% (whole examples %.1f %%)", what, 100 * accuracy->tokens, 100 * accuracy->examples);
+  };
+  return shares("accuracy", progress.accuracy) + shares("longer", progress.longer_accuracy);
+}
+
 }  // namespace
 
 TrainScreen::TrainScreen(const train::Trainer& trainer, double peak, bool terminal)
@@ -77,8 +86,8 @@ void TrainScreen::evaluation(const train::EvaluationReport& report) {
   clear();
   const train::Progress& progress = report.progress;
   std::printf(
-      "step %lld/%lld  validation %.4f%s  (%.1f s)\n", static_cast<long long>(progress.step),
-      static_cast<long long>(steps_), *progress.validation_loss,
+      "step %lld/%lld  validation %.4f%s%s  (%.1f s)\n", static_cast<long long>(progress.step),
+      static_cast<long long>(steps_), *progress.validation_loss, accuracy_text(progress).c_str(),
       report.improved
           ? "  best so far, kept"
           : format("  best %.4f at step %lld", *progress.best_loss, static_cast<long long>(progress.best_step)).c_str(),

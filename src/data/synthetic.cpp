@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lamina/base/error.h"
-#include "lamina/data/permutation.h"
+#include "lamina/data/dice.h"
 
 namespace lamina::data {
 namespace {
@@ -60,22 +60,6 @@ constexpr std::array<Speaker, 14> kSpeakers{{{"ALARIC", 0},
                                              {"QUEEN", 0},
                                              {"ROWAN", 1}}};
 
-/// Draws one number behind another from a stream.
-class Dice {
- public:
-  explicit Dice(uint64_t seed) : key_{seed, 0x706c6179'00000000} {}  // "play"
-  size_t below(size_t count) { return static_cast<size_t>(drawn_below(static_cast<int64_t>(count), key_, counter_++)); }
-  bool chance(size_t percent) { return below(100) < percent; }
-  template <class List>
-  const auto& of(const List& list) {
-    return list[below(list.size())];
-  }
-
- private:
-  RandomKey key_;
-  uint64_t counter_ = 0;
-};
-
 /// A letter of a pattern is a choice: N noun, A adjective, V verb, T a determiner, P a place's preposition, M a manner,
 /// and s behind a noun its plural.
 std::string fill(std::string_view pattern, const Mood& mood, Dice& dice) {
@@ -115,7 +99,7 @@ void speech(const Speaker& speaker, const Speaker& other, size_t scene_mood, Dic
   const Mood& mood = moods()[dice.chance(60) ? speaker.mood : scene_mood];
   text += speaker.name;
   text += ":\n";
-  const size_t lines = 1 + dice.below(dice.chance(25) ? 8 : 3);
+  const size_t lines = 1 + dice.below<size_t>(dice.chance(25) ? 8 : 3);
   for (size_t line = 0; line < lines; ++line) {
     std::string words = verse(mood, dice);
     if (line == 0 && dice.chance(40)) {
@@ -141,7 +125,7 @@ void scene(size_t number, Dice& dice, std::string& text) {
   text += str("SCENE ", number, ". ", places[dice.chance(70) ? mood : dice.below(places.size())], ".\n\n");
   size_t speaker = dice.below(kSpeakers.size());
   size_t other = (speaker + 1 + dice.below(kSpeakers.size() - 1)) % kSpeakers.size();
-  const size_t speeches = 12 + dice.below(20);
+  const size_t speeches = 12 + dice.below<size_t>(20);
   for (size_t i = 0; i < speeches; ++i) {
     speech(kSpeakers[speaker], kSpeakers[other], mood, dice, text);
     std::swap(speaker, other);
@@ -154,7 +138,7 @@ void scene(size_t number, Dice& dice, std::string& text) {
 std::string synthetic_play(int64_t bytes, uint64_t seed) {
   constexpr int64_t kMost = int64_t{1} << 30;
   LAMINA_CHECK(bytes > 0 && bytes <= kMost, "a synthetic corpus of ", bytes, " bytes; expected 1 to ", kMost);
-  Dice dice(seed);
+  Dice dice({seed, 0x706c6179'00000000});  // "play"
   std::string text;
   for (size_t number = 1; static_cast<int64_t>(text.size()) < bytes; ++number) scene(number, dice, text);
   text.resize(static_cast<size_t>(bytes));

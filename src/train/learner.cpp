@@ -177,31 +177,18 @@ void Learner::check_finite(int64_t step, double loss, const std::vector<Tensor>&
                       "the warm-up, clip gradients (clip), or use dtype f32"));
 }
 
-double Learner::window_loss(const data::Batch& batch, int64_t& targets) {
-  const Tensor ids = Tensor::from(batch.ids, {batch.rows, batch.length}, device_);
-  const Tensor next = Tensor::from(batch.targets, {batch.rows, batch.length}, device_);
-  targets = static_cast<int64_t>(batch.targets.size()) -
-            std::count(batch.targets.begin(), batch.targets.end(), data::kIgnored);
-  return model_.loss(ids, next).cross_entropy.item();
-}
-
-std::optional<double> Learner::evaluate(const data::TokenFile& file, const std::function<bool()>& stop) {
+std::optional<Measured> Learner::evaluate(const EvaluationData& data, const std::function<bool()>& stop) {
   const NoGrad off(tape_);
   if (ema_) ema_->swap_in();
-  double sum = 0;
-  int64_t count = 0;
-  const int64_t batches = data::evaluation_batches(file, recipe_.eval_batch, recipe_.length);
+  Tally tally;
   bool stopped = false;
-  for (int64_t i = 0; i < batches && !stopped; ++i) {
-    int64_t targets = 0;
-    const double mean = window_loss(data::evaluation_batch(file, recipe_.eval_batch, recipe_.length, i), targets);
-    sum += mean * static_cast<double>(targets);
-    count += targets;
+  for (int64_t i = 0; i < data.batches && !stopped; ++i) {
+    tally.add(model_, data.at(i), data.accuracy);
     stopped = stop && stop();
   }
   if (ema_) ema_->swap_out();
   if (stopped) return {};
-  return sum / static_cast<double>(count);
+  return tally.result();
 }
 
 void Learner::with_kept_weights(const std::function<void(const nn::StateDict&)>& use) {

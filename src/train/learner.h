@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "lamina/autograd/tape.h"
-#include "lamina/data/batches.h"
 #include "lamina/nn/model.h"
 #include "lamina/train/device_update.h"
 #include "lamina/train/ema.h"
+#include "lamina/train/evaluation.h"
 #include "lamina/train/optimizer.h"
 #include "lamina/train/recipe.h"
 
@@ -63,9 +63,9 @@ class Learner {
   /// finite number.
   StepResult step(int64_t step, const BatchAt& batch_at);
 
-  /// Mean cross entropy over every token of `file` but the first, in windows of the recipe's length, of the weights
-  /// that are kept: the average where there is one. `stop`, asked between passes, ends it early with nothing.
-  std::optional<double> evaluate(const data::TokenFile& file, const std::function<bool()>& stop = {});
+  /// How well the weights that are kept do on all of `data`: the average where there is one. `stop`, asked between
+  /// passes, ends it early with nothing.
+  std::optional<Measured> evaluate(const EvaluationData& data, const std::function<bool()>& stop = {});
 
   /// The weights that are kept, as checkpoints name them, handed to `use`; the tensors are the model's own.
   void with_kept_weights(const std::function<void(const nn::StateDict&)>& use);
@@ -90,7 +90,6 @@ class Learner {
   [[noreturn]] void explain_not_finite(int64_t step, const std::vector<data::Batch>& batches);
   void check_finite(int64_t step, double loss, const std::vector<Tensor>& grads, bool bad_gradient) const;
   void start_optimizer();
-  double window_loss(const data::Batch& batch, int64_t& targets);
 
   Recipe recipe_;
   Device device_;

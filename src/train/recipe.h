@@ -10,6 +10,7 @@
 #include "lamina/arch/problem.h"
 #include "lamina/arch/spec.h"
 #include "lamina/data/batches.h"
+#include "lamina/data/tasks/task.h"
 #include "lamina/train/schedule.h"
 
 namespace lamina::train {
@@ -90,8 +91,12 @@ struct DataChoice {
   std::string tokenizer;
   bool fit_vocab = true;
   data::Order order = data::Order::random;
+  std::optional<data::Task> task;
+  int64_t examples = 512;
+  int64_t longer = 4;
   static void visit_fields(auto& self, auto&& field) {
-    field("train", self.train, "a text (.txt, .jsonl or a folder of them) or a token file of `lamina data`; required");
+    field("train", self.train,
+          "a text (.txt, .jsonl or a folder of them) or a token file of `lamina data`; required without a task");
     field("validation", self.validation,
           "the same, to measure on; default: the end of a text given as train, nothing for a token file");
     field("validation_share", self.validation_share, "how much of a text is kept back where validation is not given",
@@ -104,6 +109,10 @@ struct DataChoice {
         "order", self.order,
         "random windows; sequential, one behind another; shuffled, each once in an epoch; packed documents that do not "
         "see each other");
+    field("task", self.task, "a synthetic task to learn instead of a text (docs/tasks.md); default none");
+    field("examples", self.examples, "of a task: examples to measure on, and as many longer ones");
+    field("longer", self.longer, "of a task: how many times as long those are; 1: none are measured",
+          arch::Limits{1, 1024});
   }
   bool operator==(const DataChoice&) const = default;
 };

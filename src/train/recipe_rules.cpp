@@ -17,7 +17,7 @@ class Rules {
     arch::RangeCheck([this](const std::string& path, const std::string& message) {
       note("range", path, message, "give a number in that range");
     }).check(recipe, arch::kAnyNumber, "");
-    check_data(recipe.data);
+    recipe.data.task ? check_task(recipe) : check_data(recipe.data);
     check_sizes(recipe);
     check_schedule(recipe);
   }
@@ -25,7 +25,8 @@ class Rules {
  private:
   void check_data(const DataChoice& data) {
     if (data.train.empty()) {
-      note("data", "data.train", "missing", "name a text or a token file, for example --set data.train=input.txt");
+      note("data", "data.train", "missing",
+           "name a text or a token file, for example --set data.train=input.txt, or a task");
     }
     const std::string& kind = data.tokenizer;
     if (!kind.starts_with("bpe")) return;
@@ -34,6 +35,17 @@ class Rules {
     if (!number || std::stol(size) < 257) {
       note("data", "data.tokenizer", "\"" + kind + "\"",
            "write bpe:N with a vocabulary N of at least 257, as bpe:4096");
+    }
+  }
+
+  void check_task(const Recipe& recipe) {
+    if (!recipe.data.train.empty() || !recipe.data.validation.empty()) {
+      note("data", "data.task", "there is a text too", "leave out data.train and data.validation, or the task");
+    }
+    try {
+      data::check_task(*recipe.data.task, recipe.length);
+    } catch (const Error& error) {
+      note("data", "data.task", error.what(), "`lamina data tasks` shows examples");
     }
   }
 

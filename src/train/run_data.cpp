@@ -1,7 +1,10 @@
 #include "lamina/train/run_data.h"
 
+#include <algorithm>
 #include <filesystem>
 
+#include "lamina/arch/plan.h"
+#include "lamina/arch/reach.h"
 #include "lamina/base/files.h"
 #include "lamina/io/model_file.h"
 #include "lamina/text/load.h"
@@ -40,6 +43,7 @@ void settle_names(Recipe& recipe) {
   for (std::string* path : {&recipe.data.train, &recipe.data.validation, &recipe.from}) {
     if (!path->empty()) *path = fs::absolute(*path).lexically_normal().string();
   }
+  if (recipe.data.train.empty()) return;
   const fs::path prepared = recipe.data.train;
   if (!fs::exists(prepared / kTrain)) return;
   recipe.data.train = (prepared / kTrain).string();
@@ -102,23 +106,65 @@ Tokens from_text(const Recipe& recipe, const std::string& folder, const data::Pr
   return tokens;
 }
 
+RunData of_tokens(const Recipe& recipe, data::TokenFile train, std::optional<data::TokenFile> validation) {
+  const data::Batches batches(train, {.batch = recipe.batch,
+                                      .length = recipe.length,
+                                      .order = recipe.data.order,
+                                      .seed = static_cast<uint64_t>(recipe.seed)});
+  RunData data;
+  data.batch_at = [batches](int64_t pass) { return batches.at(pass); };
+  data.about = arch::with_commas(train.size()) + " tokens to learn from";
+  if (validation) {
+    data.validation = evaluation_of(*validation, recipe.eval_batch, recipe.length);
+    data.about += ", " + arch::with_commas(validation->size()) + " to measure on";
+  }
+  data.train_tokens = std::move(train);
+  data.validation_tokens = std::move(validation);
+  return data;
+}
+
+RunData of_task(const Recipe& recipe) {
+  const data::Task& task = *recipe.data.task;
+  RunData data;
+  data.batch_at = [task, rows = recipe.batch, length = recipe.length,
+                   seed = static_cast<uint64_t>(recipe.seed)](int64_t pass) {
+    return data::task_batch(task, data::TaskPart::train, seed, pass * rows, rows, length);
+  };
+  const int64_t examples = recipe.data.examples;
+  data.validation =
+      evaluation_of(task, data::TaskPart::validation, examples, std::min(recipe.eval_batch, examples), recipe.length);
+  data.about = str("the task ", data::task_name(task), ", ", examples, " examples to measure on");
+  if (recipe.data.longer == 1) return data;
+  const int64_t length = recipe.length * recipe.data.longer;
+  const std::optional<int64_t> longest = arch::longest_sequence(recipe.architecture);
+  if (longest && *longest < length) {
+    data.about += str(", none of ", length, " tokens: the learned positions end at ", *longest);
+    return data;
+  }
+  // As many tokens in a pass.
+  const int64_t rows = std::clamp<int64_t>(recipe.eval_batch / recipe.data.longer, 1, examples);
+  data.longer = evaluation_of(task, data::TaskPart::longer, examples, rows, length);
+  data.about += str(", as many of ", length, " tokens");
+  return data;
+}
+
 }  // namespace
 
 RunData open_run_data(const std::string& run_folder, const Recipe& recipe) {
+  if (recipe.data.task) return of_task(recipe);
   const fs::path made = fs::path(run_folder) / "data";
+  std::optional<data::TokenFile> validation;
   if (fs::exists(made)) {
-    RunData data{.train = open_tokens((made / kTrain).string(), "training data"), .validation = {}};
-    if (fs::exists(made / kValidation)) data.validation = data::TokenFile::open((made / kValidation).string());
-    return data;
+    if (fs::exists(made / kValidation)) validation = data::TokenFile::open((made / kValidation).string());
+    return of_tokens(recipe, open_tokens((made / kTrain).string(), "training data"), std::move(validation));
   }
-  RunData data{.train = open_tokens(recipe.data.train, "data.train"), .validation = {}};
-  if (!recipe.data.validation.empty()) data.validation = open_tokens(recipe.data.validation, "data.validation");
-  return data;
+  if (!recipe.data.validation.empty()) validation = open_tokens(recipe.data.validation, "data.validation");
+  return of_tokens(recipe, open_tokens(recipe.data.train, "data.train"), std::move(validation));
 }
 
 Recipe with_token_files(Recipe recipe, const std::string& folder, const data::PrepareWatch& watch) {
   settle_names(recipe);
-  if (is_token_file(recipe.data.train)) return recipe;
+  if (data::is_token_file(recipe.data.train)) return recipe;
   const fs::path place = fs::absolute(folder).lexically_normal();
   if (!fs::exists(place)) {
     clear_leftovers(place.string());
@@ -143,7 +189,8 @@ void start_run(const std::string& folder, const Recipe& recipe, const StartOptio
   if (!parent.empty()) fs::create_directories(parent, unmade);
   clear_leftovers(folder);
   NewFolder target(folder, /*replace=*/true);
-  const Tokens tokens = data::is_token_file(settled.data.train)
+  const Tokens tokens = settled.data.task ? Tokens{data::task_vocab_size(*settled.data.task), ""}
+                        : data::is_token_file(settled.data.train)
                             ? from_token_files(settled)
                             : from_text(settled, target.path("data"), options.watch);
   const Recipe resolved = resolve_recipe(settled, tokens.vocab_size, "recipe");

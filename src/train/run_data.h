@@ -6,15 +6,21 @@
 
 #include "lamina/data/prepare.h"
 #include "lamina/data/token_file.h"
-#include "lamina/train/recipe.h"
+#include "lamina/train/learner.h"
 
 namespace lamina::train {
 
+/// What a run learns from and is measured on.
 struct RunData {
-  data::TokenFile train;
-  std::optional<data::TokenFile> validation;
+  Learner::BatchAt batch_at;
+  std::optional<EvaluationData> validation;
+  std::optional<EvaluationData> longer;  ///< of a task: examples longer than those learned from
+  std::string about;                     ///< for people, a few words
+  // Of a text only.
+  std::optional<data::TokenFile> train_tokens;
+  std::optional<data::TokenFile> validation_tokens;
 };
-/// The token files of a run: those made for it, in its folder, or those its recipe names.
+/// The token files made for the run, in its folder, those its recipe names, or its task.
 RunData open_run_data(const std::string& run_folder, const Recipe& recipe);
 
 /// The recipe with its data as token files under absolute names. A text is turned into them below `folder`, unless that

@@ -27,6 +27,7 @@ std::string write_progress(const Progress& progress) {
   if (progress.validation_loss) json["validation_loss"] = *progress.validation_loss;
   if (progress.best_loss) json["best_loss"] = *progress.best_loss;
   json["best_step"] = progress.best_step;
+  for (const auto& [key, value] : accuracies(progress)) json[key] = value;
   json["evaluated_step"] = progress.evaluated_step;
   json["seconds"] = progress.seconds;
   return json.dump(2) + "\n";
@@ -41,12 +42,20 @@ Progress read_progress(const std::string& path) {
   const std::optional<double> step = number("step");
   LAMINA_CHECK(step && *step >= 0 && *step < 9e15, path,
                ": is damaged: it does not say the step; go on from another checkpoint (from)");
+  const auto accuracy = [&](const std::string& key) -> std::optional<Accuracy> {
+    const std::optional<double> tokens = number(key.c_str());
+    const std::optional<double> examples = number((key + "_exact").c_str());
+    return tokens && examples ? std::optional<Accuracy>({*tokens, *examples}) : std::nullopt;
+  };
   return {.step = static_cast<int64_t>(*step),
           .smoothed_loss = number("smoothed_loss").value_or(0),
           .loss = number("loss").value_or(0),
           .validation_loss = number("validation_loss"),
           .best_loss = number("best_loss"),
           .best_step = static_cast<int64_t>(number("best_step").value_or(0)),
+          .accuracy = accuracy("accuracy"),
+          .longer_loss = number("loss_long"),
+          .longer_accuracy = accuracy("accuracy_long"),
           .evaluated_step = static_cast<int64_t>(number("evaluated_step").value_or(0)),
           .seconds = number("seconds").value_or(0)};
 }
@@ -64,6 +73,19 @@ io::Checkpoint checkpoint_of(const arch::ArchSpec& spec, const nn::StateDict& we
 bool is_run(const fs::path& folder) { return fs::exists(folder / kRecipe); }
 
 }  // namespace
+
+Scalars accuracies(const Progress& progress) {
+  Scalars scalars;
+  const auto add = [&](const std::string& key, const std::optional<Accuracy>& accuracy) {
+    if (!accuracy) return;
+    scalars.emplace_back(key, accuracy->tokens);
+    scalars.emplace_back(key + "_exact", accuracy->examples);
+  };
+  add("accuracy", progress.accuracy);
+  if (progress.longer_loss) scalars.emplace_back("loss_long", *progress.longer_loss);
+  add("accuracy_long", progress.longer_accuracy);
+  return scalars;
+}
 
 RunFolder::RunFolder(const std::string& path) : path_(path) {
   LAMINA_CHECK(is_run(path), path, ": is not the folder of a run: it has no ", kRecipe,

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "lamina/train/event_writer.h"
 #include "lamina/train/learner.h"
 
 namespace lamina::train {
@@ -16,9 +17,16 @@ struct Progress {
   std::optional<double> validation_loss;  ///< the last one measured
   std::optional<double> best_loss;        ///< on the validation data
   int64_t best_step = 0;
+  std::optional<Accuracy> accuracy;   ///< of a task, with validation_loss
+  std::optional<double> longer_loss;  ///< of its longer examples
+  std::optional<Accuracy> longer_accuracy;
   int64_t evaluated_step = 0;  ///< of the last evaluation that was not cut short
   double seconds = 0;          ///< spent training, evaluations and checkpoints included
 };
+
+/// What a task's evaluation found, as logs and checkpoints name it: accuracy, accuracy_exact, and for longer examples
+/// loss_long, accuracy_long, accuracy_long_exact. Empty for a text.
+Scalars accuracies(const Progress& progress);
 
 /// The folder of a run:
 ///   recipe.json      resolved: everything the run is

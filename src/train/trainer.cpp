@@ -7,7 +7,6 @@
 
 #include "lamina/arch/cost.h"
 #include "lamina/io/model_file.h"
-#include "lamina/train/run_data.h"
 
 namespace lamina::train {
 namespace {
@@ -17,22 +16,13 @@ using Clock = std::chrono::steady_clock;
 
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-data::BatchOptions batch_options(const Recipe& recipe) {
-  return {.batch = recipe.batch,
-          .length = recipe.length,
-          .order = recipe.data.order,
-          .seed = static_cast<uint64_t>(recipe.seed)};
-}
-
 }  // namespace
 
 Trainer::Trainer(const std::string& run_folder, const Device& device)
     : folder_(run_folder),
       learner_(folder_.recipe(), device),
-      flops_per_token_(arch::flops_per_token(recipe().architecture, recipe().length).training()) {
-  RunData data = open_run_data(folder_.path(), recipe());
-  batches_.emplace(std::move(data.train), batch_options(recipe()));
-  validation_ = std::move(data.validation);
+      flops_per_token_(arch::flops_per_token(recipe().architecture, recipe().length).training()),
+      data_(open_run_data(run_folder, learner_.recipe())) {
   if (const std::optional<Progress> last = folder_.load_last(learner_)) {
     progress_ = *last;
   } else {
@@ -73,11 +63,12 @@ Outcome Trainer::run(const Watcher& watcher) {
 }
 
 bool Trainer::evaluation_due() const {
-  return validation_ && progress_.step > 0 && due(recipe().eval_every) && progress_.evaluated_step < progress_.step;
+  return data_.validation && progress_.step > 0 && due(recipe().eval_every) &&
+         progress_.evaluated_step < progress_.step;
 }
 
 void Trainer::update(const Watcher& watcher) {
-  const StepResult result = learner_.step(progress_.step, [this](int64_t pass) { return batches_->at(pass); });
+  const StepResult result = learner_.step(progress_.step, data_.batch_at);
   const auto start = Clock::now();
   spent_.steps += result.times;
   ++progress_.step;
@@ -116,19 +107,33 @@ void Trainer::log_update(const StepResult& result, double tokens_per_second) {
 
 void Trainer::evaluate(const Watcher& watcher) {
   const auto start = Clock::now();
-  const std::optional<double> loss = learner_.evaluate(*validation_, watcher.stop);
-  if (!loss) return;
-  progress_.validation_loss = *loss;
+  const std::optional<Measured> measured = learner_.evaluate(*data_.validation, watcher.stop);
+  if (!measured) return;
+  if (data_.longer) {
+    const std::optional<Measured> longer = learner_.evaluate(*data_.longer, watcher.stop);
+    if (!longer) return;
+    progress_.longer_loss = longer->loss;
+    progress_.longer_accuracy = longer->accuracy;
+  }
+  const double loss = measured->loss;
+  progress_.validation_loss = loss;
+  progress_.accuracy = measured->accuracy;
   progress_.evaluated_step = progress_.step;
-  const bool improved = !progress_.best_loss || *loss < *progress_.best_loss;
+  const bool improved = !progress_.best_loss || loss < *progress_.best_loss;
   if (improved) {
-    progress_.best_loss = *loss;
+    progress_.best_loss = loss;
     progress_.best_step = progress_.step;
   }
   const double seconds = since(start);
   spent_.evaluations += seconds;
-  log_->write(Json{{"step", progress_.step}, {"validation_loss", *loss}, {"best_loss", *progress_.best_loss}}.dump());
-  events_->write(progress_.step, {{"loss/validation", *loss}});
+  Json line{{"step", progress_.step}, {"validation_loss", loss}, {"best_loss", *progress_.best_loss}};
+  Scalars scalars{{"loss/validation", loss}};
+  for (const auto& [key, value] : accuracies(progress_)) {
+    line[key] = value;
+    scalars.emplace_back("task/" + key, value);
+  }
+  log_->write(line.dump());
+  events_->write(progress_.step, scalars);
   if (improved) save(watcher, "best", /*with_state=*/false);
   if (watcher.on_evaluation) watcher.on_evaluation({progress_, improved, seconds});
 }

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "lamina/train/event_writer.h"
 #include "lamina/train/log_file.h"
+#include "lamina/train/run_data.h"
 #include "lamina/train/run_folder.h"
 
 namespace lamina::train {
@@ -64,8 +64,7 @@ class Trainer {
   const TimeSpent& time_spent() const { return spent_; }
   Learner& learner() { return learner_; }
   const Device& device() const { return learner_.device(); }
-  const data::TokenFile& train_data() const { return batches_->file(); }
-  const std::optional<data::TokenFile>& validation_data() const { return validation_; }
+  const RunData& data() const { return data_; }
 
   Outcome run(const Watcher& watcher);
 
@@ -81,8 +80,7 @@ class Trainer {
   RunFolder folder_;
   Learner learner_;
   double flops_per_token_;  ///< of an update
-  std::optional<data::Batches> batches_;
-  std::optional<data::TokenFile> validation_;
+  RunData data_;
   Progress progress_;
   TimeSpent spent_;
   double update_seconds_ = 0;        ///< smoothed

@@ -140,8 +140,8 @@ TEST_F(TrainerTest, TextsBecomeTokensAndTheirTokenizerStaysWithTheModel) {
   {
     Trainer trainer(path("run"), Device::cpu(1));
     EXPECT_EQ(trainer.recipe().architecture.vocab_size, 10);  // newline, space, 0 to 4, a to c
-    EXPECT_EQ(trainer.train_data().size(), 600);
-    EXPECT_EQ(trainer.validation_data()->size(), 20);
+    EXPECT_EQ(trainer.data().train_tokens->size(), 600);
+    EXPECT_EQ(trainer.data().validation_tokens->size(), 20);
     EXPECT_EQ(trainer.run({}), Outcome::finished);
   }
   EXPECT_EQ(bytes("run/tokenizer.json"), bytes("run/best/tokenizer.json"));
@@ -151,7 +151,7 @@ TEST_F(TrainerTest, TextsBecomeTokensAndTheirTokenizerStaysWithTheModel) {
                                      "data.validation=", "data.tokenizer=", "length=2", "schedule=constant"}));
   const Trainer further(path("further"), Device::cpu(1));
   EXPECT_EQ(further.recipe().architecture.vocab_size, 10);
-  EXPECT_EQ(further.train_data().size() + further.validation_data()->size(), 30);
+  EXPECT_EQ(further.data().train_tokens->size() + further.data().validation_tokens->size(), 30);
   EXPECT_EQ(bytes("run/tokenizer.json"), bytes("further/tokenizer.json"));
 }
 

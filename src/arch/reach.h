@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "lamina/arch/spec.h"
+
+namespace lamina::arch {
+
+/// The longest sequence a resolved architecture can read at all, whatever it is meant for: a table of learned positions
+/// ends. Nothing where there is no such end.
+inline std::optional<int64_t> longest_sequence(const ArchSpec& spec) {
+  const auto* learned = std::get_if<LearnedPosition>(&spec.position);
+  return learned == nullptr ? std::nullopt : learned->length;
+}
+
+}  // namespace lamina::arch

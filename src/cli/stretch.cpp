@@ -1,0 +1,125 @@
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "lamina/base/files.h"
+#include "lamina/cli/command_line.h"
+#include "lamina/cli/commands.h"
+#include "lamina/cli/device_option.h"
+#include "lamina/cli/stop_signal.h"
+#include "lamina/cli/terminal.h"
+#include "lamina/lab/stretch.h"
+
+namespace lamina::cli {
+namespace {
+
+struct StretchArguments {
+  lab::StretchOptions options;
+  bool no_passkey = false;
+  DeviceChoice device;
+};
+
+/// One line drawn again and again on a terminal; elsewhere a line for each kind that is done.
+class StretchScreen {
+ public:
+  void progress(const lab::StretchProgress& progress) {
+    share_ = progress.share;
+    left_ = progress.seconds_left;
+    if (!terminal_) return;
+    std::string line = progress.what;
+    char rest[64];
+    std::snprintf(rest, sizeof rest, "  %3.0f %%  ", 100 * progress.share);
+    line += rest + (left_ > 0 ? duration(left_) + " left" : std::string());
+    std::printf("\r\033[K%s", line.substr(0, terminal_width(STDOUT_FILENO) - 1).c_str());
+    std::fflush(stdout);
+  }
+  void row(const lab::StretchRow& row) {
+    clear();
+    std::printf("%-30s done; %.0f %% of the work, %s left\n", row.label.c_str(), 100 * share_, duration(left_).c_str());
+    std::fflush(stdout);
+  }
+  void clear() {
+    if (terminal_) std::fputs("\r\033[K", stdout);
+  }
+
+ private:
+  bool terminal_ = ::isatty(STDOUT_FILENO) != 0;
+  double share_ = 0;
+  double left_ = 0;
+};
+
+std::string default_folder(const lab::StretchOptions& options) {
+  if (options.model.empty()) return "studies/stretch";
+  return "studies/stretch-" + std::filesystem::path(options.model).lexically_normal().filename().string();
+}
+
+void run(StretchArguments& arguments) {
+  lab::StretchOptions& options = arguments.options;
+  options.passkey = !arguments.no_passkey;
+  options.command = command_line();
+  if (options.folder.empty()) options.folder = default_folder(options);
+  const Device device = arguments.device.open();
+  StretchScreen screen;
+  catch_stop_signals("\nstopping after this update or reading; once more stops at once\n");
+  const std::optional<lab::StretchResult> result =
+      lab::stretch(options, device,
+                   {.progress = [&](const lab::StretchProgress& progress) { screen.progress(progress); },
+                    .row = [&](const lab::StretchRow& row) { screen.row(row); },
+                    .stop = stop_asked});
+  screen.clear();
+  if (!result) {
+    std::printf("stopped, everything is kept in %s; the same command goes on\n", options.folder.c_str());
+    return;
+  }
+  const std::filesystem::path folder = options.folder;
+  write_text((folder / "results.json").string(), lab::stretch_json(*result, options));
+  write_text((folder / "perplexity.svg").string(), lab::stretch_svg(*result));
+  std::printf("\n%s\n%s and perplexity.svg\n", lab::stretch_table(*result).c_str(),
+              (folder / "results.json").string().c_str());
+}
+
+void add_training(CLI::App& command, lab::StretchOptions& options) {
+  command.add_option("--recipe", options.recipe, "How models are trained on the text (lamina train --list)")
+      ->capture_default_str();
+  command.add_option("--set", options.changes, "Change a value of it: path=value, as in lamina train; several times")
+      ->allow_extra_args(false)
+      ->take_all();
+  command.add_option("--passkey-recipe", options.passkey_recipe, "How models are trained to find passkeys")
+      ->capture_default_str();
+  command.add_option("--set-passkey", options.passkey_changes, "Change a value of that: path=value; several times")
+      ->allow_extra_args(false)
+      ->take_all();
+}
+
+}  // namespace
+
+void add_stretch(CLI::App& program) {
+  auto arguments = std::make_shared<StretchArguments>();
+  lab::StretchOptions& options = arguments->options;
+  CLI::App* command = program.add_subcommand(
+      "stretch",
+      "How far models read beyond their training length, for every position kind, or for scalings of a given model");
+  command->add_option("--data", options.data, "A text, or a token file (.bin)")->required();
+  command->add_option("--model", options.model,
+                      "An existing model, as in generate: nothing is trained, scalings of its rotations are applied");
+  command->add_option("--tokenizer", options.tokenizer, "Of that model (default: what lies beside it)");
+  command->add_option("--out", options.folder, "Folder for runs and results (default: studies/stretch)");
+  command
+      ->add_option("--kinds", options.kinds,
+                   "learned, sinusoidal, t5, rope, alibi, none, window; pi, ntk, dynamic_ntk, yarn (default: all)")
+      ->delimiter(',');
+  command->add_option("--length", options.length, "Of training (default: the recipe's, or the model's context)");
+  command->add_option("--times", options.times, "Lengths are doubled up to so many times that")->capture_default_str();
+  command->add_option("--tokens", options.tokens, "Predicted in each reading (default: four times the longest length)");
+  command->add_flag("--no-passkey", arguments->no_passkey, "Perplexity alone");
+  command->add_option("--examples", options.examples, "Passkeys at each length and depth")->capture_default_str();
+  command->add_option("--depths", options.depths, "Depths of passkeys, from the start to the end")
+      ->capture_default_str();
+  add_training(*command, options);
+  arguments->device.add_to(*command);
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace lamina::cli

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "lamina/data/permutation.h"
+
+namespace lamina::data {
+
+/// Draws one number behind another from a stream.
+class Dice {
+ public:
+  explicit Dice(const RandomKey& key) : key_(key) {}
+  /// 0 … count − 1.
+  template <std::integral T>
+  T below(T count) {
+    return static_cast<T>(drawn_below(static_cast<int64_t>(count), key_, counter_++));
+  }
+  bool chance(int percent) { return below(100) < percent; }
+  template <class List>
+  const auto& of(const List& list) {
+    return list[below(list.size())];
+  }
+  /// `count` different numbers below `size`, in the order in which they are drawn (Fisher & Yates).
+  std::vector<int64_t> different(int64_t count, int64_t size) {
+    std::vector<int64_t> all(static_cast<size_t>(size));
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
+    for (int64_t i = 0; i < count; ++i) {
+      std::swap(all[static_cast<size_t>(i)], all[static_cast<size_t>(i + below(size - i))]);
+    }
+    all.resize(static_cast<size_t>(count));
+    return all;
+  }
+  /// For each of `size` places whether it is one of `count` drawn ones.
+  std::vector<bool> places(int64_t count, int64_t size) {
+    std::vector<bool> chosen(static_cast<size_t>(size));
+    for (const int64_t place : different(count, size)) chosen[static_cast<size_t>(place)] = true;
+    return chosen;
+  }
+
+ private:
+  RandomKey key_;
+  uint64_t counter_ = 0;
+};
+
+}  // namespace lamina::data

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string_view>
+
+#include "lamina/data/dice.h"
+#include "lamina/data/tasks/example.h"
+
+namespace lamina::data {
+
+/// s₁ … sₙ | s₁ … sₙ, n half of the row: everything must be held, in order. The second half is scored.
+struct Copy {
+  static constexpr std::string_view kKind = "copy";
+  static constexpr std::string_view kDoc = "a row of symbols, then the same again";
+  int64_t symbols = 16;
+  static void visit_fields(auto& self, auto&& field) { field("symbols", self.symbols, "different symbols"); }
+  bool operator==(const Copy&) const = default;
+
+  void check() const;
+  int64_t vocab_size() const;
+  int64_t answers() const;
+  int64_t shortest() const;
+  Example make(Dice& dice, int64_t length) const;
+  std::string spell(int64_t token) const;
+};
+
+}  // namespace lamina::data

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string_view>
+
+#include "lamina/data/dice.h"
+#include "lamina/data/tasks/example.h"
+
+namespace lamina::data {
+
+/// a f ! c b … ! c: among random symbols a trigger stands at drawn places, always followed by the one symbol that the
+/// row drew for it; every time but the first is scored, and the row ends with one. Longer rows have more between them.
+struct Induction {
+  static constexpr std::string_view kKind = "induction";
+  static constexpr std::string_view kDoc = "what followed the trigger when it stood there first (arXiv:2212.14052)";
+  int64_t symbols = 16;
+  int64_t questions = 1;
+  static void visit_fields(auto& self, auto&& field) {
+    field("symbols", self.symbols, "different symbols");
+    field("questions", self.questions, "times the trigger stands there again");
+  }
+  bool operator==(const Induction&) const = default;
+
+  void check() const;
+  int64_t vocab_size() const;
+  int64_t answers() const;
+  int64_t shortest() const;
+  Example make(Dice& dice, int64_t length) const;
+  std::string spell(int64_t token) const;
+};
+
+}  // namespace lamina::data

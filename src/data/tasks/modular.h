@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string_view>
+
+#include "lamina/data/dice.h"
+#include "lamina/data/tasks/example.h"
+
+namespace lamina::data {
+
+/// 3 + 4 - 1 = 1, one behind another: what stands behind = is scored. The longest ones are as long as the row divided
+/// by `expressions`, so that longer rows hold longer ones; each has a drawn number of terms from 2 to theirs.
+struct Modular {
+  static constexpr std::string_view kKind = "modular";
+  static constexpr std::string_view kDoc = "sums and differences of digits modulo a number (arXiv:2207.02098)";
+  int64_t modulus = 5;
+  int64_t expressions = 4;
+  static void visit_fields(auto& self, auto&& field) {
+    field("modulus", self.modulus, "digits are below this, and so are results");
+    field("expressions", self.expressions, "of the longest ones fit into a row");
+  }
+  bool operator==(const Modular&) const = default;
+
+  void check() const;
+  int64_t vocab_size() const;
+  int64_t answers() const;
+  int64_t shortest() const;
+  Example make(Dice& dice, int64_t length) const;
+  std::string spell(int64_t token) const;
+};
+
+}  // namespace lamina::data

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string_view>
+
+#include "lamina/data/dice.h"
+#include "lamina/data/tasks/example.h"
+
+namespace lamina::data {
+
+/// s₁ … sₙ | the same in ascending order, n half of the row; the second half is scored. Symbols repeat. A place's
+/// answers are not equally likely: the first are small.
+struct Sorting {
+  static constexpr std::string_view kKind = "sorting";
+  static constexpr std::string_view kDoc = "a row of symbols, then the same in order";
+  int64_t symbols = 32;
+  static void visit_fields(auto& self, auto&& field) { field("symbols", self.symbols, "different symbols"); }
+  bool operator==(const Sorting&) const = default;
+
+  void check() const;
+  int64_t vocab_size() const;
+  int64_t answers() const;
+  int64_t shortest() const;
+  Example make(Dice& dice, int64_t length) const;
+  std::string spell(int64_t token) const;
+};
+
+}  // namespace lamina::data

@@ -1,0 +1,79 @@
+#include "lamina/train/evaluation.h"
+
+#include <algorithm>
+
+#include "lamina/ops/embedding/embedding.h"
+
+namespace lamina::train {
+
+EvaluationData evaluation_of(const data::TokenFile& file, int64_t rows, int64_t length) {
+  return {.batches = data::evaluation_batches(file, rows, length),
+          .at = [=](int64_t index) { return data::evaluation_batch(file, rows, length, index); },
+          .accuracy = false};
+}
+
+EvaluationData evaluation_of(const data::Task& task, data::TaskPart part, int64_t examples, int64_t rows,
+                             int64_t length) {
+  return {.batches = (examples + rows - 1) / rows,
+          .at =
+              [=](int64_t index) {
+                const int64_t first = index * rows;
+                // The same examples for every run, whatever its seed.
+                return data::task_batch(task, part, 0, first, std::min(rows, examples - first), length);
+              },
+          .accuracy = true};
+}
+
+void Tally::add(nn::Model& model, const data::Batch& batch, bool accuracy) {
+  const Tensor ids = Tensor::from(batch.ids, {batch.rows, batch.length}, model.device());
+  if (accuracy) return add_answers(model, batch, ids);
+  const Tensor next = Tensor::from(batch.targets, {batch.rows, batch.length}, model.device());
+  const auto targets = static_cast<int64_t>(batch.targets.size()) -
+                       std::count(batch.targets.begin(), batch.targets.end(), data::kIgnored);
+  loss_ += model.loss(ids, next).cross_entropy.item() * static_cast<double>(targets);
+  targets_ += targets;
+}
+
+void Tally::add_answers(nn::Model& model, const data::Batch& batch, const Tensor& ids) {
+  std::vector<int64_t> places;
+  std::vector<int64_t> answers;
+  for (size_t i = 0; i < batch.targets.size(); ++i) {
+    if (batch.targets[i] == data::kIgnored) continue;
+    places.push_back(static_cast<int64_t>(i));
+    answers.push_back(batch.targets[i]);
+  }
+  const auto count = static_cast<int64_t>(places.size());
+  rows_ += batch.rows;
+  targets_ += count;
+  if (count == 0) {
+    right_rows_ += batch.rows;
+    return;
+  }
+  const Tensor hidden = model.hidden(ids);
+  const Tensor rows = hidden.reshape({batch.rows * batch.length, hidden.dim(2)});
+  const Tensor logits = model.logits_of(ops::embedding(rows, Tensor::from(places, {count}, model.device())));
+  const Tensor wanted = Tensor::from(answers, {count}, model.device());
+  loss_ += ops::cross_entropy(logits, wanted, {.reduction = ops::Reduction::sum}).item();
+  const std::vector<float> scores = logits.to(DType::f32).to_vector<float>();
+  const int64_t vocab = logits.dim(1);
+  std::vector<bool> wrong(static_cast<size_t>(batch.rows));
+  for (int64_t i = 0; i < count; ++i) {
+    const auto begin = scores.begin() + i * vocab;
+    const bool hit = std::max_element(begin, begin + vocab) - begin == answers[static_cast<size_t>(i)];
+    right_ += hit ? 1 : 0;
+    if (!hit) wrong[static_cast<size_t>(places[static_cast<size_t>(i)] / batch.length)] = true;
+  }
+  right_rows_ += std::count(wrong.begin(), wrong.end(), false);
+}
+
+Measured Tally::result() const {
+  const double targets = static_cast<double>(std::max<int64_t>(targets_, 1));
+  Measured measured{loss_ / targets, {}};
+  if (rows_ > 0) {
+    measured.accuracy =
+        Accuracy{static_cast<double>(right_) / targets, static_cast<double>(right_rows_) / static_cast<double>(rows_)};
+  }
+  return measured;
+}
+
+}  // namespace lamina::train
