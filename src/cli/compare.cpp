@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "lamina/base/files.h"
+#include "lamina/cli/command_line.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/compare_screen.h"
 #include "lamina/cli/stop_signal.h"
@@ -164,21 +164,6 @@ void run(const CompareArguments& arguments) {
     std::printf("stopped, everything is kept; the results so far are %s/results.json; go on with: lamina compare %s\n",
                 out.c_str(), out.c_str());
   }
-}
-
-/// The command line again, for the results, words quoted where a shell wants it.
-std::string command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string text;
-  for (std::string word; std::getline(file, word, '\0');) {
-    if (text.empty()) {
-      text = "lamina";
-      continue;
-    }
-    const bool plain = !word.empty() && word.find_first_of(" ;'\"$*?[]{}()<>|&\\`!#~") == std::string::npos;
-    text += plain ? " " + word : " '" + word + "'";
-  }
-  return text;
 }
 
 }  // namespace

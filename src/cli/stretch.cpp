@@ -10,6 +10,7 @@
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/stop_signal.h"
 #include "lamina/cli/terminal.h"
+#include "lamina/lab/report.h"
 #include "lamina/lab/stretch.h"
 
 namespace lamina::cli {
@@ -73,11 +74,12 @@ void run(StretchArguments& arguments) {
     std::printf("stopped, everything is kept in %s; the same command goes on\n", options.folder.c_str());
     return;
   }
-  const std::filesystem::path folder = options.folder;
-  write_text((folder / "results.json").string(), lab::stretch_json(*result, options));
-  write_text((folder / "perplexity.svg").string(), lab::stretch_svg(*result));
-  std::printf("\n%s\n%s and perplexity.svg\n", lab::stretch_table(*result).c_str(),
-              (folder / "results.json").string().c_str());
+  const std::string file = (std::filesystem::path(options.folder) / "results.json").string();
+  const std::string results = lab::stretch_json(*result, options);
+  write_text(file, results);
+  const std::string page = lab::write_report(results, file, options.folder).front();
+  std::printf("\n%s\nthe report is %s, the results are %s\n", lab::stretch_table(*result).c_str(), page.c_str(),
+              file.c_str());
 }
 
 void add_training(CLI::App& command, lab::StretchOptions& options) {

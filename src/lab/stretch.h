@@ -72,8 +72,6 @@ std::optional<StretchResult> stretch(const StretchOptions& options, const Device
 
 /// results.json of it, as the lab's reports read it.
 std::string stretch_json(const StretchResult& result, const StretchOptions& options);
-/// Perplexity over length, both readings; an SVG.
-std::string stretch_svg(const StretchResult& result);
 /// For the terminal.
 std::string stretch_table(const StretchResult& result);
 
