@@ -6,7 +6,7 @@
 // registers), so that a matrix read from shared memory meets two tiles. What is walked over comes in tiles of 64, two
 // in shared memory, one on its way.
 
-#include "lamina/ops/attention/attention_mma.cuh"
+#include "lamina/ops/attention/attention_scores.cuh"
 
 namespace lamina::ops::cuda {
 

@@ -5,7 +5,7 @@
 #include "lamina/ops/attention/attention_cudnn.h"
 #endif
 #include "lamina/ops/attention/attention_kernel.h"
-#include "lamina/ops/attention/attention_mma.cuh"
+#include "lamina/ops/attention/attention_scores.cuh"
 
 namespace lamina::ops::cuda {
 namespace {

@@ -9,28 +9,18 @@
 // lengths grow. Scores that are more than scaled have a kernel of their own; widths that are no whole packs, or above
 // 256, take a plain one.
 #include <cmath>
-#include <type_traits>
 
 #include "lamina/ops/attention/attention_decode.h"
-#include "lamina/ops/attention/attention_mma.cuh"
+#include "lamina/ops/attention/attention_decode_device.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
 using lamina::cuda::device_data;
-using lamina::cuda::FaultSlot;
-using lamina::cuda::kAllLanes;
-using lamina::cuda::kWarp;
-using lamina::cuda::Pack;
 
 constexpr const char* kOp = "attention_decode";
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / kWarp;
-constexpr int kColumns = 8;       // of a lane
-constexpr int kLeastShare = 128;  // keys
 constexpr int kShortShare = 256;
 constexpr int kMostShares = 128;
-constexpr int kFewShares = 16;  // that the last block puts together
 constexpr int kCombineThreads = 256;
 
 /// Counters that are zero between launches, in the device's memory.
@@ -51,269 +41,6 @@ class ShareCounters {
   int* counters_ = nullptr;
 };
 
-struct DecodeParams {
-  int batch;
-  int seq_q;
-  int capacity;
-  int n_heads;
-  int n_kv_heads;
-  int group;
-  int d_qk;
-  int d_v;
-  int rows;  // queries per key head: group · seq_q, a head's queries side by side
-  int shares;
-  int lanes;  // that share a key
-  DType q_type;
-  bool long_lengths;  // i64 rather than i32
-  const void* q;
-  const void* k;
-  const void* v;
-  const void* lengths;
-  float scale;
-  float soft_cap;
-  DeviceMask mask;       // of a full cache
-  const float* slopes;   // [n_heads], or null
-  const float* t5_bias;  // [buckets, n_heads], or null
-  int t5_buckets;
-  int t5_max_distance;
-  const float* sinks;  // [n_heads], or null
-  float* parts;        // [batch, n_kv_heads, rows, shares, d_v]: Σ weight · v
-  float2* part_sums;   // [batch, n_kv_heads, rows, shares]: greatest score, Σ weight
-  int* finished;       // shares of a block of rows that are done, or null where a second kernel puts them together
-  void* y;
-  FaultSlot* faults;
-
-  __device__ int head_of(int kv_head, int row) const { return kv_head * group + row / seq_q; }
-  __device__ int64_t part(int b, int kv_head, int row, int share) const {
-    return ((static_cast<int64_t>(b) * n_kv_heads + kv_head) * rows + row) * shares + share;
-  }
-  /// Element of q, or of y with its width, that a row begins with.
-  __device__ int64_t row_at(int b, int kv_head, int row, int width) const {
-    return ((static_cast<int64_t>(b) * seq_q + row % seq_q) * n_heads + head_of(kv_head, row)) * width;
-  }
-  __device__ int64_t cache_at(int b, int kv_head, int key, int width) const {
-    return ((static_cast<int64_t>(b) * n_kv_heads + kv_head) * capacity + key) * width;
-  }
-};
-
-__device__ float load_as(const void* from, DType type, int64_t at) {
-  if (type == DType::f32) return static_cast<const float*>(from)[at];
-  if (type == DType::bf16) return to_float(static_cast<const __nv_bfloat16*>(from)[at]);
-  return to_float(static_cast<const __half*>(from)[at]);
-}
-__device__ void store_as(void* to, DType type, int64_t at, float value) {
-  if (type == DType::f32) {
-    static_cast<float*>(to)[at] = value;
-  } else if (type == DType::bf16) {
-    static_cast<__nv_bfloat16*>(to)[at] = from_float<__nv_bfloat16>(value);
-  } else {
-    static_cast<__half*>(to)[at] = from_float<__half>(value);
-  }
-}
-
-/// A row's keys in use and how they are shared out.
-struct Shares {
-  DeviceMask mask;
-  int begin;  // of the keys that any of the queries may see
-  int end;
-  int each;   // keys of a share
-  int count;  // of shares that have keys
-
-  /// A length that cannot be is reported and counts as none.
-  __device__ Shares(const DecodeParams& p, int b) : mask(p.mask) {
-    const int64_t given =
-        p.long_lengths ? static_cast<const int64_t*>(p.lengths)[b] : static_cast<const int32_t*>(p.lengths)[b];
-    const bool possible = given == 0 || (given >= p.seq_q && given <= p.capacity);
-    if (!possible && threadIdx.x == 0) lamina::cuda::report(p.faults, lamina::cuda::Fault::cache_length, given);
-    const int length = possible ? static_cast<int>(given) : 0;
-    mask.seq_k = length;
-    mask.offset = length - p.seq_q;
-    begin = length == 0 ? 0 : max(mask.keys(0).begin, 0);
-    end = length == 0 ? 0 : min(mask.keys(p.seq_q - 1).end, length);
-    const int keys = max(end - begin, 0);
-    each = max((keys + p.shares - 1) / p.shares, 1);
-    each = (each + kLeastShare - 1) / kLeastShare * kLeastShare;
-    count = (keys + each - 1) / each;
-  }
-};
-
-/// A score from q·k as a logarithm to base two, −inf where the query may not see the key.
-__device__ __noinline__ float decode_score(const DecodeParams& p, const DeviceMask& mask, float dot, int head,
-                                           int query, int key) {
-  if (!mask.allows(query, mask.keys(query), key)) return -INFINITY;
-  float s = dot * p.scale;
-  if (p.soft_cap > 0) s = p.soft_cap * tanhf(s / p.soft_cap);
-  const int distance = key - query - mask.offset;
-  if (p.slopes != nullptr) s -= p.slopes[head] * static_cast<float>(abs(distance));
-  if (p.t5_bias != nullptr) {
-    const int bucket = t5_bucket_of(distance, !mask.causal, p.t5_buckets, p.t5_max_distance);
-    s += p.t5_bias[static_cast<int64_t>(bucket) * p.n_heads + head];
-  }
-  return s * kLog2E;
-}
-
-/// Eight elements of a row as they lie: 16 bytes, or 32 of f32.
-template <class T>
-struct RawColumns {
-  uint4 words[sizeof(T) * kColumns / 16];
-
-  __device__ void load(const T* from, bool inside) {
-#pragma unroll
-    for (int n = 0; n < static_cast<int>(sizeof(T) * kColumns / 16); ++n) {
-      words[n] = inside ? reinterpret_cast<const uint4*>(from)[n] : uint4{0, 0, 0, 0};
-    }
-  }
-  __device__ void unpack(float (&out)[kColumns]) const {
-    const uint32_t parts[4] = {words[0].x, words[0].y, words[0].z, words[0].w};
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-        out[2 * n] = __uint_as_float(parts[n] << 16);
-        out[2 * n + 1] = __uint_as_float(parts[n] & 0xffff0000U);
-      } else if constexpr (std::is_same_v<T, __half>) {
-        const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&parts[n]));
-        out[2 * n] = pair.x;
-        out[2 * n + 1] = pair.y;
-      } else {
-        const uint4& more = words[sizeof(T) == 4 ? 1 : 0];
-        const uint32_t others[4] = {more.x, more.y, more.z, more.w};
-        out[n] = __uint_as_float(parts[n]);
-        out[n + 4] = __uint_as_float(others[n]);
-      }
-    }
-  }
-};
-
-/// A lane's columns of kRows rows of q; behind the last row that one again.
-template <int kRows, class T>
-__device__ void load_queries(const DecodeParams& p, int b, int kv_head, int first_row, int column,
-                             float (&out)[kRows][kColumns]) {
-  RawColumns<T> raw[kRows];
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const int row = min(first_row + r, p.rows - 1);
-    raw[r].load(static_cast<const T*>(p.q) + p.row_at(b, kv_head, row, p.d_qk) + column, column < p.d_qk);
-  }
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) raw[r].unpack(out[r]);
-}
-
-/// Puts the groups of lanes of a warp together: every lane then has the sums of its columns over the whole warp.
-template <int kRows>
-__device__ void merge_groups(int lanes, float (&acc)[kRows][kColumns], float (&most)[kRows], float (&sum)[kRows]) {
-  for (int step = lanes; step < kWarp; step *= 2) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const float greatest = fmaxf(most[r], __shfl_xor_sync(kAllLanes, most[r], step));
-      const float weight = power_of_two(most[r] - greatest);
-      most[r] = greatest;
-      sum[r] *= weight;
-      sum[r] += __shfl_xor_sync(kAllLanes, sum[r], step);
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        acc[r][c] *= weight;
-        acc[r][c] += __shfl_xor_sync(kAllLanes, acc[r][c], step);
-      }
-    }
-  }
-}
-
-/// What several blocks or warps found of a row, each with its greatest score and its sum, becomes weights in place of
-/// the greatest scores; returns the whole's.
-__device__ float2 weigh(float2* found, int count, float sink) {
-  float greatest = fmaxf(sink, kLowest);
-  for (int n = 0; n < count; ++n) greatest = fmaxf(greatest, found[n].x);
-  float total = sink > kLowest ? power_of_two(sink - greatest) : 0.0F;
-  for (int n = 0; n < count; ++n) {
-    const float weight = power_of_two(found[n].x - greatest);
-    total += weight * found[n].y;
-    found[n].x = weight;
-  }
-  return {greatest, total};
-}
-
-/// The block that finishes last puts all shares of its rows together. `stats` and `totals` are shared memory.
-__device__ void combine_last(const DecodeParams& p, int b, int kv_head, int first_row, int rows, int count,
-                             float2 (*stats)[kFewShares], float* totals) {
-  __shared__ bool last;
-  __threadfence();  // this share's part is there for all blocks
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    int* finished = p.finished + static_cast<int64_t>(b) * gridDim.y + blockIdx.y;
-    last = atomicAdd(finished, 1) == count - 1;
-    if (last) *finished = 0;  // for the next launch
-  }
-  __syncthreads();
-  if (!last) return;
-  __threadfence();
-  for (int n = threadIdx.x; n < rows * count; n += kThreads) {
-    stats[n / count][n % count] = __ldcg(p.part_sums + p.part(b, kv_head, first_row + n / count, n % count));
-  }
-  __syncthreads();
-  if (static_cast<int>(threadIdx.x) < rows) {
-    const int r = threadIdx.x;
-    const float sink = p.sinks == nullptr ? kLowest : p.sinks[p.head_of(kv_head, first_row + r)] * kLog2E;
-    totals[r] = weigh(stats[r], count, sink).y;
-  }
-  __syncthreads();
-  for (int n = threadIdx.x; n < rows * p.d_v; n += kThreads) {
-    const int r = n / p.d_v;
-    const int c = n % p.d_v;
-    const float* parts = p.parts + p.part(b, kv_head, first_row + r, 0) * p.d_v + c;
-    float value = 0;
-#pragma unroll 8
-    for (int share = 0; share < count; ++share) {
-      value = fmaf(stats[r][share].x, __ldcg(parts + static_cast<int64_t>(share) * p.d_v), value);
-    }
-    store_as(p.y, p.q_type, p.row_at(b, kv_head, first_row + r, p.d_v) + c, totals[r] != 0 ? value / totals[r] : 0.0F);
-  }
-}
-
-/// Puts the warps of a block together; `sums` holds kRows · kWarps · lanes · kColumns floats. Leaves a part, or y
-/// itself where there is one share only.
-template <int kRows>
-__device__ void finish_share(const DecodeParams& p, int b, int kv_head, int first_row, int count,
-                             float (&acc)[kRows][kColumns], float (&most)[kRows], float (&sum)[kRows], float* sums,
-                             float2 (*stats)[kFewShares], float* totals) {
-  merge_groups<kRows>(p.lanes, acc, most, sum);
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int width = p.lanes * kColumns;
-  static_assert(kWarps <= kFewShares);
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    if (lane == 0) stats[r][warp] = {most[r], sum[r]};
-    if (lane >= p.lanes) continue;
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) sums[(r * kWarps + warp) * width + lane * kColumns + c] = acc[r][c];
-  }
-  __syncthreads();
-  const int rows = min(kRows, p.rows - first_row);
-  const int share = static_cast<int>(blockIdx.x);
-  if (static_cast<int>(threadIdx.x) < rows) {
-    const int r = threadIdx.x;
-    const bool sunk = p.shares == 1 && p.sinks != nullptr;
-    const float2 whole = weigh(stats[r], kWarps, sunk ? p.sinks[p.head_of(kv_head, first_row + r)] * kLog2E : kLowest);
-    totals[r] = whole.y;
-    if (p.shares > 1) p.part_sums[p.part(b, kv_head, first_row + r, share)] = whole;
-  }
-  __syncthreads();
-  for (int n = threadIdx.x; n < rows * p.d_v; n += kThreads) {
-    const int r = n / p.d_v;
-    const int c = n % p.d_v;
-    float value = 0;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) value = fmaf(stats[r][w].x, sums[(r * kWarps + w) * width + c], value);
-    if (p.shares > 1) {
-      p.parts[p.part(b, kv_head, first_row + r, share) * p.d_v + c] = value;
-    } else {
-      const int64_t at = p.row_at(b, kv_head, first_row + r, p.d_v) + c;
-      store_as(p.y, p.q_type, at, totals[r] != 0 ? value / totals[r] : 0.0F);
-    }
-  }
-  if (p.finished != nullptr) combine_last(p, b, kv_head, first_row, rows, count, stats, totals);
-}
-
 /// Blocks that a multiprocessor is to hold: what the registers allow.
 template <int kRows>
 constexpr int kBlocksOf = kRows == 1   ? 3
@@ -323,7 +50,7 @@ constexpr int kKeys = 4;  // that a group of lanes takes at once
 
 /// grid: shares, key heads · blocks of rows, batch. kPlain: one position, whose scores are only scaled, sees all keys.
 template <int kRows, bool kPlain, class T>
-__global__ __launch_bounds__(kThreads,
+__global__ __launch_bounds__(kDecodeThreads,
                              kPlain ? kBlocksOf<kRows> : 1) void decode_kernel(const __grid_constant__ DecodeParams p) {
   extern __shared__ float sums[];
   __shared__ float2 stats[kRows][kFewShares];
@@ -332,7 +59,7 @@ __global__ __launch_bounds__(kThreads,
   const int kv_head = static_cast<int>(blockIdx.y) % p.n_kv_heads;
   const int first_row = static_cast<int>(blockIdx.y) / p.n_kv_heads * kRows;
   const int group = static_cast<int>(threadIdx.x) / p.lanes;
-  const int groups = kThreads / p.lanes;
+  const int groups = kDecodeThreads / p.lanes;
   const int column = static_cast<int>(threadIdx.x) % p.lanes * kColumns;
   float q[kRows][kColumns];
   float acc[kRows][kColumns] = {};
@@ -435,8 +162,8 @@ __global__ __launch_bounds__(kThreads,
 
 /// Any width: a warp per key for the scores, a thread per column for the sums, which lie in the part itself.
 template <class T>
-__global__ __launch_bounds__(kThreads) void decode_plain_kernel(const __grid_constant__ DecodeParams p) {
-  __shared__ float s[kThreads];
+__global__ __launch_bounds__(kDecodeThreads) void decode_plain_kernel(const __grid_constant__ DecodeParams p) {
+  __shared__ float s[kDecodeThreads];
   __shared__ float scratch[32];
   const int b = blockIdx.z;
   const int kv_head = static_cast<int>(blockIdx.y) % p.n_kv_heads;
@@ -453,9 +180,9 @@ __global__ __launch_bounds__(kThreads) void decode_plain_kernel(const __grid_con
   float* part = p.parts + place * p.d_v;
   float most = kLowest;
   float sum = 0;
-  for (int first = begin; first < end; first += kThreads) {
-    const int count = min(kThreads, end - first);
-    for (int n = t / kWarp; n < count; n += kThreads / kWarp) {
+  for (int first = begin; first < end; first += kDecodeThreads) {
+    const int count = min(kDecodeThreads, end - first);
+    for (int n = t / kWarp; n < count; n += kDecodeThreads / kWarp) {
       const T* k = static_cast<const T*>(p.k) + p.cache_at(b, kv_head, first + n, p.d_qk);
       float dot = 0;
       for (int c = t % kWarp; c < p.d_qk; c += kWarp) dot = fmaf(load_as(p.q, p.q_type, q_at + c), to_float(k[c]), dot);
@@ -471,7 +198,7 @@ __global__ __launch_bounds__(kThreads) void decode_plain_kernel(const __grid_con
     most = greatest;
     s[t] = weight;
     __syncthreads();
-    for (int c = t; c < p.d_v; c += kThreads) {
+    for (int c = t; c < p.d_v; c += kDecodeThreads) {
       const T* v = static_cast<const T*>(p.v) + p.cache_at(b, kv_head, first, p.d_v) + c;
       float value = first == begin ? 0.0F : part[c] * shrink;
       for (int n = 0; n < count; ++n) value = fmaf(s[n], to_float(v[static_cast<int64_t>(n) * p.d_v]), value);
@@ -580,7 +307,7 @@ struct DecodeKernel {
   void (*kernel)(DecodeParams);
   int rows;    // of a block
   int blocks;  // of a multiprocessor
-  int bytes(int lanes) const { return rows * kWarps * lanes * kColumns * static_cast<int>(sizeof(float)); }
+  int bytes(int lanes) const { return rows * kDecodeWarps * lanes * kColumns * static_cast<int>(sizeof(float)); }
 };
 
 template <class D>
@@ -592,8 +319,8 @@ DecodeKernel kernel_for(const DecodeParams& p, bool packs, int processors) {
   if (p.rows == 1) return {decode_kernel<1, true, D>, 1, kBlocksOf<1>};
   // Where even the fewest blocks leave multiprocessors idle, fewer rows each: the time is that of one block.
   const int64_t fewest = int64_t{p.batch} * p.n_kv_heads * ((p.rows + 7) / 8) * kFewShares;
-  if (p.rows == 2 || (p.capacity <= kFewShares * kShortShare && fewest <= processors))
-    return {decode_kernel<2, true, D>, 2, kBlocksOf<2>};
+  const bool idle = p.capacity <= kFewShares * kShortShare && fewest <= processors;
+  if (p.rows == 2 || idle) return {decode_kernel<2, true, D>, 2, kBlocksOf<2>};
   if (p.rows <= 4) return {decode_kernel<4, true, D>, 4, kBlocksOf<4>};
   return {decode_kernel<8, true, D>, 8, kBlocksOf<8>};
 }
@@ -631,7 +358,7 @@ void decode(const AttentionDecode& args) {
   }
   const int bytes = packs ? chosen.bytes(p.lanes) : 0;
   LAMINA_CUDA(cudaFuncSetAttribute(chosen.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), kOp);
-  chosen.kernel<<<grid, kThreads, bytes, stream>>>(p);
+  chosen.kernel<<<grid, kDecodeThreads, bytes, stream>>>(p);
   lamina::cuda::check_launch(kOp);
   if (!parts.defined() || p.finished != nullptr) return;
   combine_kernel<<<dim3(static_cast<unsigned>(p.n_kv_heads * p.rows), static_cast<unsigned>(p.batch)), kCombineThreads,

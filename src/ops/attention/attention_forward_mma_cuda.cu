@@ -7,7 +7,7 @@
 // its keys come from the second-level cache; the longest go first. Two kernels each: one for scores that are only
 // scaled and seen in ranges, one with soft cap, bias, dropout and patterns with holes, whose calls and registers the
 // other is spared.
-#include "lamina/ops/attention/attention_mma.cuh"
+#include "lamina/ops/attention/attention_scores.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
