@@ -40,7 +40,9 @@ void draw_legend(train::Canvas& canvas, const Legend& legend, const std::vector<
 
 train::CurveAxis Reach::axis(int ticks) const {
   const double room = 0.05 * (high - low);
-  return high > low ? train::axis_of(low - room, high + room, ticks) : train::axis_of(low, low, ticks);
+  // What differs by rounding alone is one value: ticks between would be the same numbers.
+  const bool apart = high - low > 1e-9 * std::max(std::abs(low), std::abs(high));
+  return apart ? train::axis_of(low - room, high + room, ticks) : train::axis_of(low, low, ticks);
 }
 
 }  // namespace lamina::lab::report

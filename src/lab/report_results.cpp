@@ -1,6 +1,7 @@
 #include "lamina/lab/report_results.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "lamina/arch/plan.h"
@@ -54,15 +55,26 @@ class Place {
     if (!value_->is_string()) fail("a text");
     return value_->get<std::string>();
   }
+  /// What is too large to be drawn counts as not measured.
   Number number() const {
     if (is_null()) return {};
     if (!value_->is_number()) fail("a number or null");
-    return value_->get<double>();
+    const double value = value_->get<double>();
+    return std::abs(value) <= 1e100 ? Number(value) : Number();
   }
   double given_number() const {
     const Number value = number();
     if (!value) fail("a number");
     return *value;
+  }
+  double number_within(double low, double high) const {
+    const double value = given_number();
+    if (value < low || value > high) fail(str("a number from ", low, " to ", high));
+    return value;
+  }
+  int64_t whole_number() const {
+    if (!value_->is_number_integer()) fail("a whole number");
+    return value_->get<int64_t>();
   }
   bool truth() const {
     if (is_null()) return false;
@@ -121,7 +133,7 @@ std::map<std::string, Number> number_members(const Place& place, const std::vect
 Run read_run(const Place& place) {
   place.object();
   Run run;
-  run.seed = static_cast<int64_t>(place.at("seed").given_number());
+  run.seed = place.at("seed").whole_number();
   run.values = number_members(place, {"seed", "diverged", "stopped_early", "curve", "evaluations"});
   run.diverged = place.maybe("diverged").truth();
   run.stopped_early = place.maybe("stopped_early").truth();
@@ -171,10 +183,18 @@ Variant read_variant(const Place& place) {
   return variant;
 }
 
+/// A passkey's depth, or the share of those found.
+std::vector<Number> shares(const Place& place) {
+  std::vector<Number> values;
+  for (const Place& item : place.list()) values.push_back(item.is_null() ? Number() : item.number_within(0, 1));
+  return values;
+}
+
 Stretch read_stretch(const Place& place) {
+  constexpr double kLongest = 1e12;
   Stretch stretch;
-  stretch.trained_length = place.at("trained_length").given_number();
-  stretch.lengths = given_numbers(place.at("lengths"));
+  stretch.trained_length = place.at("trained_length").number_within(1, kLongest);
+  for (const Place& item : place.at("lengths").list()) stretch.lengths.push_back(item.number_within(1, kLongest));
   for (const Place& item : place.maybe("rows").list()) {
     StretchRow row{item.at("variant").text(), item.at("reading").text(), numbers(item.maybe("perplexity")),
                    item.maybe("cannot").text()};
@@ -183,8 +203,9 @@ Stretch read_stretch(const Place& place) {
     stretch.rows.push_back(std::move(row));
   }
   for (const Place& item : place.maybe("passkey").list()) {
-    PasskeyRow row{item.at("variant").text(), item.at("length").given_number(), given_numbers(item.at("depths")),
-                   numbers(item.at("accuracy"))};
+    PasskeyRow row{
+        item.at("variant").text(), item.at("length").number_within(1, kLongest), {}, shares(item.at("accuracy"))};
+    for (const Place& depth : item.at("depths").list()) row.depths.push_back(depth.number_within(0, 1));
     same_length(item.at("accuracy"), row.accuracy.size(), row.depths.size());
     stretch.passkey.push_back(std::move(row));
   }

@@ -41,9 +41,12 @@ std::vector<Band::Point> thinned(const std::vector<Band::Point>& points) {
   return result;
 }
 
+/// By more than rounding: sums in another order are the same cost.
 bool differs(const std::vector<CostPoint>& points) {
-  return std::any_of(points.begin(), points.end(),
-                     [&points](const CostPoint& point) { return point.cost != points.front().cost; });
+  const double first = points.front().cost;
+  return std::any_of(points.begin(), points.end(), [first](const CostPoint& point) {
+    return std::abs(point.cost - first) > 1e-9 * std::max(std::abs(point.cost), std::abs(first));
+  });
 }
 
 }  // namespace

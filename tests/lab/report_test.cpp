@@ -151,6 +151,22 @@ TEST(Report, LongCurvesKeepTheirEnd) {
   EXPECT_DOUBLE_EQ(bands[0].points.front().mean, 1.5);  // the rest, 1 and 2
 }
 
+// Ticks between two numbers that differ in their last bit would never end.
+TEST(Report, NumbersThatDifferByRoundingAreOneCostAndOneTick) {
+  Json json = {{"schema", 1}, {"name", "n"}, {"metric", "loss"}, {"variants", Json::array()}};
+  for (const double flops : {2.1e7, std::nextafter(2.1e7, 3e7)}) {
+    const Json run = {{"seed", 1}, {"best_loss", std::nextafter(2.0, flops)}, {"tokens_per_second", flops / 1e3}};
+    json["variants"].push_back(
+        {{"name", str(json["variants"].size())}, {"flops_per_token", flops}, {"runs", Json::array({run})}});
+  }
+  json["variants"][0]["parameters"] = 100;
+  json["variants"][1]["parameters"] = 200;
+  const std::vector<report::CostChart> charts = report::cost_charts(report::read_study(json.dump(), "x"));
+  ASSERT_EQ(charts.size(), 1U);
+  EXPECT_EQ(charts[0].key, "parameters");
+  EXPECT_NE(report_html(json.dump(), "x").find("<svg"), std::string::npos);
+}
+
 TEST(Report, AStudyOfNothingIsStillAPage) {
   const std::string page = report_html(R"({"schema":1,"name":"empty","metric":"accuracy","variants":[]})", "x");
   EXPECT_NE(page.find("accuracy, higher is better"), std::string::npos);
@@ -173,6 +189,12 @@ TEST(Report, WrongFilesAreNamedWithTheirPlace) {
   EXPECT_NE(error(begin + R"("curve":{"step":[1,2],"loss":[1]}}]}]})").find("variants[0].runs[0].curve.loss"),
             std::string::npos);
   EXPECT_NE(error(begin + R"("curve":{"step":["x"],"loss":[1]}}]}]})").find("step[0] is \"x\"; expected a number"),
+            std::string::npos);
+  const std::string stretch = R"({"schema":1,"name":"n","metric":"loss","variants":[],"stretch":{"trained_length":)";
+  EXPECT_NE(error(stretch + R"(0,"lengths":[]}})").find("trained_length is 0; expected a number from 1"),
+            std::string::npos);
+  EXPECT_NE(error(stretch + R"(8,"lengths":[8],"passkey":[{"variant":"a","length":8,"depths":[0],"accuracy":[2]}]}})")
+                .find("accuracy[0] is 2"),
             std::string::npos);
   EXPECT_NE(error(R"({"schema":1,"name":"n","metric":"loss","variants":[{"name":"a"},{"name":"a"}]})")
                 .find("two variants are named a"),
