@@ -22,9 +22,16 @@ using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this ta
 inline constexpr int64_t kThinRows = 4;
 inline constexpr int64_t kThinRowsAlong = 32;
 
+/// Which of the columns behind those at hand are fetched meanwhile: first, first + step, … Machines do not look beyond
+/// a page by themselves, and all passes over the same columns together fetch each of the next ones once.
+struct Ahead {
+  int first;
+  int step;
+};
+
 /// out[i·ld + j] = x_i · w_j for kRows vectors x_i, k apart, and kColumns vectors w_j, ldw apart.
 template <int kRows, int kColumns, class T, class S>
-void dot_rows(const T* x, const S* w, int64_t ldw, int64_t k, T* out, int64_t ld) {
+void dot_rows(const T* x, const S* w, int64_t ldw, int64_t k, T* out, int64_t ld, const Ahead& ahead) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   constexpr int kParts = kRows * kColumns > 4 ? 1 : 2;  // enough sums to hide the latency of an addition
@@ -36,14 +43,13 @@ void dot_rows(const T* x, const S* w, int64_t ldw, int64_t k, T* out, int64_t ld
 #pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) {
       const int64_t at = l + part * lanes;
+      for (int j = ahead.first; j < kColumns; j += ahead.step) hwy::Prefetch(w + (j + kColumns) * ldw + at);
       V given[kRows];
 #pragma GCC unroll 4
       for (int i = 0; i < kRows; ++i) given[i] = hn::LoadU(d, x + i * k + at);
 #pragma GCC unroll 6
       for (int j = 0; j < kColumns; ++j) {
         const V value = load(d, w + j * ldw + at);
-        // The columns behind these: machines do not look beyond a page by themselves.
-        if constexpr (kRows == 1) hwy::Prefetch(w + (j + kColumns) * ldw + at);
 #pragma GCC unroll 4
         for (int i = 0; i < kRows; ++i) sum[i][j][part] = hn::MulAdd(value, given[i], sum[i][j][part]);
       }
@@ -69,21 +75,24 @@ void dot_rows(const T* x, const S* w, int64_t ldw, int64_t k, T* out, int64_t ld
 
 /// Rows [i, i + count), count at most kRows, against kColumns columns.
 template <int kRows, int kColumns, class T, class S>
-void dot_some_rows(int64_t count, const T* x, const S* w, int64_t ldw, int64_t k, T* out, int64_t ld) {
-  if (count >= kRows) return dot_rows<kRows, kColumns>(x, w, ldw, k, out, ld);
-  if constexpr (kRows > 1) dot_some_rows<kRows - 1, kColumns>(count, x, w, ldw, k, out, ld);
+void dot_some_rows(int64_t count, const T* x, const S* w, int64_t ldw, int64_t k, T* out, int64_t ld,
+                   const Ahead& ahead) {
+  if (count >= kRows) return dot_rows<kRows, kColumns>(x, w, ldw, k, out, ld, ahead);
+  if constexpr (kRows > 1) dot_some_rows<kRows - 1, kColumns>(count, x, w, ldw, k, out, ld, ahead);
 }
 
 /// Columns [begin, end) as dot products, kColumns at a time to read x less often.
 template <int kRows, int kColumns, class T, class S>
 void dot_blocks(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T* sums, int64_t ld) {
   const S* b = static_cast<const S*>(p.b.data);
+  const auto passes = static_cast<int>((p.m + kRows - 1) / kRows);
   for (int64_t j = begin; j < end;) {
     const bool whole = j + kColumns <= end;
     for (int64_t i = 0; i < p.m; i += kRows) {
       T* out = sums + i * ld + j - begin;
-      whole ? dot_some_rows<kRows, kColumns>(p.m - i, x + i * p.k, b + j * p.b.ld, p.b.ld, p.k, out, ld)
-            : dot_some_rows<kRows, 1>(p.m - i, x + i * p.k, b + j * p.b.ld, p.b.ld, p.k, out, ld);
+      const Ahead ahead{static_cast<int>(i / kRows), passes};
+      whole ? dot_some_rows<kRows, kColumns>(p.m - i, x + i * p.k, b + j * p.b.ld, p.b.ld, p.k, out, ld, ahead)
+            : dot_some_rows<kRows, 1>(p.m - i, x + i * p.k, b + j * p.b.ld, p.b.ld, p.k, out, ld, ahead);
     }
     j += whole ? kColumns : 1;
   }
