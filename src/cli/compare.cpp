@@ -36,6 +36,7 @@ struct CompareArguments {
   bool keep_weights = false;
   int64_t jobs = -1;
   int64_t threads = -1;
+  std::string device;
   std::string out;
   bool list = false;
   bool show = false;
@@ -116,6 +117,7 @@ lab::Study changed(lab::Study study, const CompareArguments& arguments) {
   if (arguments.keep_weights) study.keep_weights = true;
   if (arguments.jobs >= 0) study.jobs = arguments.jobs;
   if (arguments.threads >= 0) study.threads = arguments.threads;
+  if (!arguments.device.empty()) study.device = arguments.device;
   // Written and read again: every rule is checked on what will run.
   return lab::read_study(lab::write_study(study), study.name);
 }
@@ -200,6 +202,7 @@ void add_compare(CLI::App& program) {
   command->add_flag("--no-decode", arguments->no_decode, "Do not measure the speed of generating");
   command->add_flag("--keep-weights", arguments->keep_weights, "Leave the models in the runs' folders");
   command->add_option("--jobs", arguments->jobs, "Runs at the same time (default: a core each)");
+  command->add_option("--device", arguments->device, "Where runs are trained: cpu (default), cuda or cuda:N");
   command->add_option("--threads", arguments->threads, "Worker threads of each run (default: cores / jobs)");
   command->add_option("--out", arguments->out, "The study's folder (default: studies/NAME)");
   command->add_flag("--list", arguments->list, "List the studies and switches that are built in");

@@ -61,13 +61,13 @@ class Comparison {
     const Hands hands = hands_of(study, results_.machine.cores);
     results_.machine.jobs = hands.jobs;
     results_.machine.threads = hands.threads;
+    results_.machine.device = study.device;
     results_.data_hash = data_.hash;
     settle(results_.study, hands);
     write_text(folder_.file("study.json"), write_study(results_.study));
     planner_ = std::make_unique<Planner>(results_.study, data_, hands.threads, folder_.file("runs"));
-    runner_ = std::make_unique<Runner>(
-        data_, Runner::Options{.jobs = hands.jobs, .threads = hands.threads, .keep_weights = study.keep_weights},
-        options_.watcher);
+    runner_ = std::make_unique<Runner>(data_, Runner::Options{.jobs = hands.jobs, .keep_weights = study.keep_weights},
+                                       options_.watcher);
   }
 
   Results run() {
@@ -166,7 +166,7 @@ class Comparison {
   void measure_generation() {
     if (!results_.study.decode) return;
     if (options_.watcher.on_stage) options_.watcher.on_stage("measuring generation");
-    const Device device = Device::cpu(results_.machine.cores);
+    const Device device = Device::named(results_.study.device, results_.machine.cores);
     std::map<std::string, double> measured;  // equal runs of different variants are one
     for (VariantResult& variant : results_.variants) {
       for (RunResult& run : variant.runs) {

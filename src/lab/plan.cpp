@@ -12,7 +12,10 @@ namespace lamina::lab {
 Hands hands_of(const Study& study, int cores) {
   Hands hands;
   const int most = std::max(1, cores);
-  if (study.threads > 0) {
+  if (study.device != "cpu") {
+    hands.jobs = study.jobs > 0 ? static_cast<int>(study.jobs) : 1;
+    hands.threads = study.threads > 0 ? static_cast<int>(study.threads) : std::max(1, most / hands.jobs);
+  } else if (study.threads > 0) {
     hands.threads = static_cast<int>(study.threads);
     hands.jobs = study.jobs > 0 ? static_cast<int>(study.jobs) : std::max(1, most / hands.threads);
   } else {
@@ -71,7 +74,8 @@ VariantResult Planner::build(const Variant& variant) const {
 }
 
 RunPlan Planner::plan(const VariantResult& variant, int64_t seed, const std::vector<std::string>& changes) const {
-  RunPlan plan = plan_run(recipe_for(variant.variant, variant.architecture, changes), seed, data_, threads_, runs_);
+  RunPlan plan = plan_run(recipe_for(variant.variant, variant.architecture, changes), seed, data_,
+                          {study_.device, threads_}, runs_);
   plan.title = str(variant.variant.name, ", seed ", seed);
   return plan;
 }

@@ -30,17 +30,14 @@ constexpr int kDecodeRounds = 3;
 
 std::string inside(const RunPlan& plan, const char* name) { return (fs::path(plan.folder) / name).string(); }
 
-std::string description(const train::Recipe& recipe, const StudyData& data, int threads) {
+std::string description(const train::Recipe& recipe, const StudyData& data, const Place& place) {
   Json json = arch::value_to_json(recipe, arch::Defaults::write);
   json.erase("about");
   for (const char* key : {"train", "validation", "tokenizer", "validation_share"}) json["data"].erase(key);
   Json architecture = arch::spec_to_json(recipe.architecture, arch::Defaults::write);
   architecture.erase("about");
-  return Json{{"study_schema", kStudySchema},
-              {"version", std::string(kVersion)},
-              {"threads", threads},
-              {"data_sha256", data.hash},
-              {"recipe", json},
+  return Json{{"study_schema", kStudySchema}, {"version", std::string(kVersion)}, {"device", place.device},
+              {"threads", place.threads},     {"data_sha256", data.hash},         {"recipe", json},
               {"architecture", architecture}}
       .dump();
 }
@@ -85,9 +82,9 @@ RunResult collect(const RunPlan& plan, const StudyData& data, const train::Train
 }
 
 /// Nothing where it was stopped.
-std::optional<RunResult> train_run(const RunPlan& plan, const StudyData& data, int threads, const RunHooks& hooks) {
+std::optional<RunResult> train_run(const RunPlan& plan, const StudyData& data, const RunHooks& hooks) {
   prepare_folder(plan);
-  train::Trainer trainer(plan.folder, Device::cpu(threads));
+  train::Trainer trainer(plan.folder, Device::named(plan.place.device, plan.place.threads));
   std::string divergence;
   try {
     const train::Outcome outcome =
@@ -107,10 +104,12 @@ std::optional<RunResult> train_run(const RunPlan& plan, const StudyData& data, i
 
 }  // namespace
 
-RunPlan plan_run(train::Recipe recipe, int64_t seed, const StudyData& data, int threads, const std::string& runs) {
+RunPlan plan_run(train::Recipe recipe, int64_t seed, const StudyData& data, const Place& place,
+                 const std::string& runs) {
   RunPlan plan;
+  plan.place = place;
   recipe.seed = seed;
-  plan.hash = data::sha256_hex(description(recipe, data, threads)).substr(0, kHashDigits);
+  plan.hash = data::sha256_hex(description(recipe, data, place)).substr(0, kHashDigits);
   plan.folder = (fs::path(runs) / plan.hash).string();
   plan.work = arch::flops_per_token(recipe.architecture, recipe.length).training() *
               static_cast<double>(recipe.tokens_per_step()) * static_cast<double>(recipe.steps);
@@ -118,15 +117,14 @@ RunPlan plan_run(train::Recipe recipe, int64_t seed, const StudyData& data, int 
   return plan;
 }
 
-RunOutcome execute_run(const RunPlan& plan, const StudyData& data, int threads, bool keep_weights,
-                       const RunHooks& hooks) {
+RunOutcome execute_run(const RunPlan& plan, const StudyData& data, bool keep_weights, const RunHooks& hooks) {
   RunOutcome outcome;
   const auto start = Clock::now();
   try {
     outcome.result = read_run_result(inside(plan, kResult));
     outcome.cached = outcome.result.has_value() && (!keep_weights || weights_there(plan));
     if (!outcome.cached) {
-      outcome.result = train_run(plan, data, threads, hooks);
+      outcome.result = train_run(plan, data, hooks);
       if (outcome.result) {
         write_text(inside(plan, kResult), write_run_result(*outcome.result));
         drop_weights(plan, keep_weights);

@@ -10,8 +10,15 @@
 
 namespace lamina::lab {
 
+/// Where a run is computed.
+struct Place {
+  std::string device = "cpu";
+  int threads = 1;
+};
+
 /// One training: everything that decides its numbers.
 struct RunPlan {
+  Place place;
   train::Recipe recipe;  ///< resolved, with its seed and token files
   std::string hash;      ///< of its exact description
   std::string folder;    ///< named after it
@@ -20,8 +27,9 @@ struct RunPlan {
 };
 
 /// `recipe` is resolved and names the data's token files. What names files and what is only said to people is no part
-/// of the hash; the files' bytes, the number of threads and the versions of program and description are.
-RunPlan plan_run(train::Recipe recipe, int64_t seed, const StudyData& data, int threads, const std::string& runs);
+/// of the hash; the files' bytes, the device, its threads and the versions of program and description are.
+RunPlan plan_run(train::Recipe recipe, int64_t seed, const StudyData& data, const Place& place,
+                 const std::string& runs);
 
 struct RunHooks {
   std::function<void(const train::UpdateReport&)> on_update;
@@ -35,8 +43,7 @@ struct RunOutcome {
 };
 /// Trains, or goes on where it was stopped, or reads back what is there. What fails is told in `cannot`; a loss that is
 /// not finite is a result. `keep_weights`: the models stay in the folder.
-RunOutcome execute_run(const RunPlan& plan, const StudyData& data, int threads, bool keep_weights,
-                       const RunHooks& hooks);
+RunOutcome execute_run(const RunPlan& plan, const StudyData& data, bool keep_weights, const RunHooks& hooks);
 
 /// Measures generation, for which the machine should have nothing else to do, and keeps it with the run. Its speed does
 /// not hang on the weights' values: fresh ones are drawn.

@@ -99,7 +99,7 @@ void Runner::work(const std::vector<RunPlan>& plans, const std::function<void(si
                                const std::lock_guard lock(mutex_);
                                return failure_ != nullptr;
                              }};
-    end(plans, *index, execute_run(plan, data_, options_.threads, options_.keep_weights, hooks), ended);
+    end(plans, *index, execute_run(plan, data_, options_.keep_weights, hooks), ended);
   }
 }
 

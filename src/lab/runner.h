@@ -49,7 +49,6 @@ class Runner {
  public:
   struct Options {
     int jobs = 1;
-    int threads = 1;  ///< of one run
     bool keep_weights = false;
   };
   Runner(const StudyData& data, const Options& options, const StudyWatcher& watcher);

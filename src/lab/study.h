@@ -116,6 +116,7 @@ struct Study {
   std::vector<Claim> claims;
   int64_t jobs = 0;
   int64_t threads = 0;
+  std::string device = "cpu";
   static void visit_fields(auto& self, auto&& field) {
     field("schema", self.schema, "version of this format");
     field("name", self.name, "of the study; default: the file's");
@@ -146,6 +147,7 @@ struct Study {
     field("claims", self.claims, "sentences to be held against the results");
     field("jobs", self.jobs, "runs at the same time; default 0: a core each", arch::kCount);
     field("threads", self.threads, "of one run; default 0: cores / jobs", arch::kCount);
+    field("device", self.device, "where runs are trained: cpu, cuda or cuda:N; on a GPU one run at a time by default");
   }
   bool operator==(const Study&) const = default;
 };
