@@ -100,7 +100,9 @@ lab::Study load(const CompareArguments& arguments) {
 
 /// What flags change of a study, whoever wrote it.
 lab::Study changed(lab::Study study, const CompareArguments& arguments) {
-  if (arguments.seeds.size() == 1 && arguments.seeds[0] > 0 && arguments.seeds[0] <= 1000) {
+  if (arguments.seeds.size() == 1) {
+    LAMINA_CHECK(arguments.seeds[0] >= 1 && arguments.seeds[0] <= 1000, "--seeds ", arguments.seeds[0],
+                 ": expected how many (1 to 1000), or a list as 1,2,7");
     study.seeds.clear();
     for (int64_t seed = 1; seed <= arguments.seeds[0]; ++seed) study.seeds.push_back(seed);
   } else if (!arguments.seeds.empty()) {

@@ -32,13 +32,13 @@ struct RunReport {
   StudyProgress progress;
 };
 
-/// Who watches a study; any may be empty. Calls come one at a time, from several threads.
+/// Who watches a study; any may be empty. Calls come from several threads, but for `stop` one at a time.
 struct StudyWatcher {
   std::function<void(const StudyProgress&)> on_progress;
   std::function<void(const RunReport&)> on_run;
   /// What is done besides training, before it begins.
   std::function<void(const std::string&)> on_stage;
-  /// Asked after every update: true stops all runs at their next checkpoint, which is made for it.
+  /// Asked after every update, by several runs at once: true makes every run write a checkpoint and stop.
   std::function<bool()> stop;
 };
 
