@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "lamina/arch/plan.h"
+#include "lamina/base/error.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/progress_line.h"
 #include "lamina/data/corpora.h"
