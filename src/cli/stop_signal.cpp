@@ -1,5 +1,6 @@
 #include "lamina/cli/stop_signal.h"
 
+#include <initializer_list>
 #include <unistd.h>
 
 #include <atomic>
