@@ -166,6 +166,8 @@ TEST_F(StretchStudy, WhatCannotBeIsSaid) {
   options_.kinds = {"rope"};
   options_.tokens = 1000;
   EXPECT_NE(error_of([&] { stretch(options_, Device::cpu(1), {}); }).find("give a longer text"), std::string::npos);
+  options_.data = folder_ / "none.txt";
+  EXPECT_NE(error_of([&] { stretch(options_, Device::cpu(1), {}); }).find("none.txt: is not there"), std::string::npos);
   options_.data.clear();
   EXPECT_NE(error_of([&] { stretch(options_, Device::cpu(1), {}); }).find("--data"), std::string::npos);
 }
