@@ -1,7 +1,7 @@
 #include "lamina/cli/stop_signal.h"
 
-#include <initializer_list>
 #include <unistd.h>
+#include <initializer_list>
 
 #include <atomic>
 #include <csignal>

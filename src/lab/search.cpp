@@ -118,13 +118,13 @@ void announce(const Planner& planner, Runner& runner, const Study& study, const 
 
 bool run_seeds(const Planner& planner, Runner& runner, Results& results, const std::vector<size_t>& variants,
                const std::function<void()>& saved) {
-  struct Place {
+  struct Slot {
     size_t variant;
     size_t seed;
   };
   const std::vector<int64_t>& seeds = results.study.seeds;
   std::vector<RunPlan> plans;
-  std::vector<Place> places;
+  std::vector<Slot> places;
   for (size_t seed = 0; seed < seeds.size(); ++seed) {
     for (const size_t variant : variants) {
       if (!results.variants[variant].cannot.empty()) continue;

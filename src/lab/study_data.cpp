@@ -69,6 +69,13 @@ void count_validation(StudyData& data) {
 }  // namespace
 
 StudyData prepare_study_data(const train::Recipe& recipe, const std::string& folder, const data::PrepareWatch& watch) {
+  if (recipe.data.task) {
+    // Made by the run itself, from its seed; what it is stands in the run's description.
+    StudyData data;
+    data.choice = recipe.data;
+    data.vocab_size = data::task_vocab_size(*recipe.data.task);
+    return data;
+  }
   train::Recipe settled = recipe;
   std::error_code unmade;  // what is missing is said by what is written there
   fs::create_directories(folder, unmade);

@@ -164,7 +164,7 @@ RunData open_run_data(const std::string& run_folder, const Recipe& recipe) {
 
 Recipe with_token_files(Recipe recipe, const std::string& folder, const data::PrepareWatch& watch) {
   settle_names(recipe);
-  if (data::is_token_file(recipe.data.train)) return recipe;
+  if (recipe.data.task || data::is_token_file(recipe.data.train)) return recipe;
   const fs::path place = fs::absolute(folder).lexically_normal();
   if (!fs::exists(place)) {
     clear_leftovers(place.string());

@@ -32,9 +32,9 @@ struct CrossEntropyOptions {
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEntropyOptions& options = {});
 
 /// cross_entropy(x · weightᵀ + bias, targets) without the logits ever being whole in memory: rows are taken in chunks
-/// of less than an eighth, at most 480 (on a GPU 8192), and where gradients are followed they are computed with the loss, so that the
-/// logits are computed once; backward only multiplies by the incoming gradient. (Reduction::none computes them again
-/// instead: its gradients per position are not known before.)
+/// of less than an eighth, at most 480 (on a GPU 8192), and where gradients are followed they are computed with the
+/// loss, so that the logits are computed once; backward only multiplies by the incoming gradient. (Reduction::none
+/// computes them again instead: its gradients per position are not known before.)
 ///   x        [..., d]   any floating type
 ///   weight   [V, d]     any floating type; f64 only together with x
 ///   targets  [...]      i64
