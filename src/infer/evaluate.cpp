@@ -34,7 +34,7 @@ std::vector<Window> windows_of(int64_t tokens, int64_t context, int64_t stride) 
 class Evaluator {
  public:
   Evaluator(nn::Model& model, std::span<const text::TokenId> ids, const EvaluateOptions& options)
-      : model_(model), ids_(ids), options_(options) {
+      : model_(model), ids_(ids) {
     for (size_t i = 0; i + 1 < options.lengths.size(); ++i) {
       LAMINA_CHECK(options.lengths[i] >= 0 && options.lengths[i] < options.lengths[i + 1],
                    "evaluate: the bounds of lengths must ascend from 0 on");
@@ -85,7 +85,6 @@ class Evaluator {
 
   nn::Model& model_;
   std::span<const text::TokenId> ids_;
-  const EvaluateOptions& options_;
   Evaluation result_;
 };
 
