@@ -24,16 +24,18 @@ std::optional<arch::LayerPosition>* position_of(arch::Mixer& mixer) {
 }  // namespace
 
 std::vector<PositionKind> position_kinds(int64_t trained_length) {
-  return {{"learned", "learned", {"position=learned"}},
-          {"sinusoidal", "sinusoidal", {"position=sinusoidal"}},
-          {"t5", "T5 buckets", {"position=t5"}},
-          {kScaledKind, "RoPE", {"position=rope"}},
-          {"alibi", "ALiBi", {"position=alibi"}},
-          {"none", "none (NoPE)", {"position=none"}},
-          {"window",
-           "RoPE, window",
-           {"position=rope", str(R"(layers[*].pattern[*].mixer.pattern={"kind": "window", "size": )",
-                                 std::max<int64_t>(1, trained_length / 4), "}")}}};
+  return {
+      {"learned", "learned", {"position=learned"}},
+      // Rows of length about 1 would drown embeddings that start at 0.02: they are scaled up, as in arXiv:1706.03762.
+      {"sinusoidal", "sinusoidal", {"position=sinusoidal", "embedding.scale=sqrt_d_model"}},
+      {"t5", "T5 buckets", {"position=t5"}},
+      {kScaledKind, "RoPE", {"position=rope"}},
+      {"alibi", "ALiBi", {"position=alibi"}},
+      {"none", "none (NoPE)", {"position=none"}},
+      {"window",
+       "RoPE, window",
+       {"position=rope", str(R"(layers[*].pattern[*].mixer.pattern={"kind": "window", "size": )",
+                             std::max<int64_t>(1, trained_length / 4), "}")}}};
 }
 
 const std::vector<ScalingKind>& rope_scalings() {
