@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "lamina/ops/optim/grad_norm.h"
+#include "lamina/train/pass.h"
 
 namespace lamina::train {
 
@@ -27,21 +28,11 @@ DeviceUpdate::DeviceUpdate(nn::Model& model, Tape& tape, AdamW& optimizer, const
 }
 
 void DeviceUpdate::work() {
-  const Device& device = model_.device();
   tape_.zero_grad();
   for (size_t i = 0; i < ids_.size(); ++i) {
-    const nn::RunOptions run{
-        .training = true,
-        .dropout = {recipe_.dropout.embedding, recipe_.dropout.attention, recipe_.dropout.residual},
-        .seed = static_cast<uint64_t>(recipe_.seed),
-        .step = i,
-        .checkpoint = recipe_.checkpointing ? &tape_ : nullptr};
-    const Tensor loss =
-        model_.loss(ids_[i], targets_[i], {.label_smoothing = recipe_.label_smoothing, .z_loss = recipe_.z_loss}, run)
-            .total;
+    const Tensor loss = pass_loss(model_, tape_, recipe_, {ids_[i], targets_[i], Tensor(), i});
     report_.slice(0, static_cast<int64_t>(i), 1).copy_(loss.detach().reshape({1}));
-    const double share = 1.0 / static_cast<double>(recipe_.accumulation);
-    tape_.backward({loss}, {Tensor::full(loss.shape(), share, loss.dtype(), device)});
+    pass_backward(tape_, recipe_, loss);
   }
   const std::vector<Tensor> grads = optimizer_.gradients(tape_);
   const double most = recipe_.clip > 0 ? recipe_.clip : std::numeric_limits<double>::infinity();

@@ -6,6 +6,7 @@
 
 #include "lamina/ops/optim/grad_norm.h"
 #include "lamina/train/parameter_groups.h"
+#include "lamina/train/pass.h"
 
 namespace lamina::train {
 namespace {
@@ -54,25 +55,19 @@ Learner::PassResult Learner::pass(int64_t index, const BatchAt& batch_at) {
   PassResult result{};
   Watch watch;
   const data::Batch batch = batch_at(index);
-  const Tensor ids = Tensor::from(batch.ids, {batch.rows, batch.length}, device_);
-  const Tensor targets = Tensor::from(batch.targets, {batch.rows, batch.length}, device_);
-  nn::RunOptions run{.training = true,
-                     .dropout = {recipe_.dropout.embedding, recipe_.dropout.attention, recipe_.dropout.residual},
-                     .seed = static_cast<uint64_t>(recipe_.seed),
-                     .step = static_cast<uint64_t>(index),
-                     .checkpoint = recipe_.checkpointing ? &tape_ : nullptr};
+  PassInput input{Tensor::from(batch.ids, {batch.rows, batch.length}, device_),
+                  Tensor::from(batch.targets, {batch.rows, batch.length}, device_), Tensor(),
+                  static_cast<uint64_t>(index)};
   if (!batch.document_starts.empty()) {
-    run.document_starts =
+    input.document_starts =
         Tensor::from(batch.document_starts, {static_cast<int64_t>(batch.document_starts.size())}, device_);
   }
   watch.lap(result.times.data);
-  const nn::ModelLoss loss =
-      model_.loss(ids, targets, {.label_smoothing = recipe_.label_smoothing, .z_loss = recipe_.z_loss}, run);
-  result.loss = loss.total.item();
+  const Tensor loss = pass_loss(model_, tape_, recipe_, input);
+  result.loss = loss.item();
   watch.lap(result.times.forward);
   if (std::isfinite(result.loss)) {
-    const double share = 1.0 / static_cast<double>(recipe_.accumulation);
-    tape_.backward({loss.total}, {Tensor::full(loss.total.shape(), share, loss.total.dtype(), device_)});
+    pass_backward(tape_, recipe_, loss);
   } else {
     tape_.reset();
   }
