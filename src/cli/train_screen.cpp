@@ -97,13 +97,17 @@ void TrainScreen::evaluation(const train::EvaluationReport& report) {
 
 void TrainScreen::summary(const train::TimeSpent& spent) {
   clear();
-  const double operators = spent.steps.forward + spent.steps.backward + spent.steps.update;
+  const train::StepTimes& steps = spent.steps;
+  const double operators = steps.total() - steps.data;
   const double training = spent.all - spent.evaluations - spent.checkpoints;
   if (training <= 0) return;
-  std::printf("%s: forward %.0f %%, backward %.0f %%, update %.0f %%; outside the operators %.2f %% (data %.2f %%)\n",
-              duration(training).c_str(), 100 * spent.steps.forward / training, 100 * spent.steps.backward / training,
-              100 * spent.steps.update / training, 100 * (training - operators) / training,
-              100 * spent.steps.data / training);
+  const auto share = [&](const char* what, double seconds) {
+    return seconds > 0 ? format("%s %.0f %%, ", what, 100 * seconds / training) : std::string();
+  };
+  std::printf("%s: %s%s%s%soutside the operators %.2f %% (data %.2f %%)\n", duration(training).c_str(),
+              share("forward", steps.forward).c_str(), share("backward", steps.backward).c_str(),
+              share("on the GPU", steps.device).c_str(), share("update", steps.update).c_str(),
+              100 * (training - operators) / training, 100 * steps.data / training);
   std::printf("besides: evaluations %.1f s, checkpoints %.1f s\n", spent.evaluations, spent.checkpoints);
 }
 
