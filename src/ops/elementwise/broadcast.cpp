@@ -25,6 +25,14 @@ Shape broadcast_shape(const char* op, const Shape& a, const Shape& b) {
   return shape;
 }
 
+Shape broadcast_strides(const Tensor& operand, const Shape& shape) {
+  Shape strides = contiguous_strides(operand.shape());
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (operand.dim(axis) == 1) strides[axis] = 0;
+  }
+  return strides;
+}
+
 Tensor sum_to(const Tensor& grad, const Shape& shape) {
   if (grad.shape() == shape) return grad;
   const Shape wanted = pad_rank(shape, grad.rank());

@@ -10,6 +10,9 @@ Shape broadcast_shape(const char* op, const Shape& a, const Shape& b);
 /// `shape` with leading ones up to `rank`.
 Shape pad_rank(const Shape& shape, int rank);
 
+/// Strides of a dense operand of `shape`'s rank, zero where it is repeated.
+Shape broadcast_strides(const Tensor& operand, const Shape& shape);
+
 /// alpha · x repeated to `shape`, to which x broadcasts. No gradient is recorded.
 Tensor expand(const Tensor& x, const Shape& shape, double alpha);
 

@@ -7,6 +7,7 @@
 #include <hwy/highway.h>
 
 #include "lamina/base/simd_stream-inl.h"
+#include "lamina/ops/elementwise/broadcast.h"
 #include "lamina/ops/elementwise/elementwise.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -20,19 +21,10 @@ struct Plan {
   Shape shape, a, b;
 };
 
-/// Strides of a dense operand, zero where it is repeated.
-Shape advance(const Tensor& operand, const Shape& shape) {
-  Shape strides = contiguous_strides(operand.shape());
-  for (int axis = 0; axis < shape.rank(); ++axis) {
-    if (operand.dim(axis) == 1) strides[axis] = 0;
-  }
-  return strides;
-}
-
 Plan make_plan(const Combination& args) {
   const Shape& shape = args.out.shape();
-  const Shape a = advance(args.a, shape);
-  const Shape b = args.b.defined() ? advance(args.b, shape) : a;
+  const Shape a = broadcast_strides(args.a, shape);
+  const Shape b = args.b.defined() ? broadcast_strides(args.b, shape) : a;
   Plan plan;
   for (int axis = 0; axis < shape.rank(); ++axis) {
     const int64_t extent = shape[axis];

@@ -2,6 +2,7 @@
 // one long run and a vector against rows is two dimensions. A thread computes one pack of the output: along the
 // innermost dimension an operand is a pack or one repeated number, and the outer dimensions cost one division each, in
 // 32 bits where the tensor allows. Where the innermost extent is no multiple of a pack, packs shrink to one element.
+#include "lamina/ops/elementwise/broadcast.h"
 #include "lamina/ops/elementwise/elementwise.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
@@ -20,19 +21,10 @@ struct Plan {
   int64_t b[Shape::kMaxRank];
 };
 
-/// Strides of a dense operand, zero where it is repeated.
-Shape advance(const Tensor& operand, const Shape& shape) {
-  Shape strides = contiguous_strides(operand.shape());
-  for (int axis = 0; axis < shape.rank(); ++axis) {
-    if (operand.dim(axis) == 1) strides[axis] = 0;
-  }
-  return strides;
-}
-
 Plan make_plan(const Combination& args) {
   const Shape& shape = args.out.shape();
-  const Shape a = advance(args.a, shape);
-  const Shape b = args.b.defined() ? advance(args.b, shape) : a;
+  const Shape a = broadcast_strides(args.a, shape);
+  const Shape b = args.b.defined() ? broadcast_strides(args.b, shape) : a;
   Plan plan;
   for (int axis = shape.rank() - 1; axis >= 0; --axis) {
     const int64_t extent = shape[axis];

@@ -193,11 +193,17 @@ __global__ void convert_any(Plan plan, const void* source, DType from, void* tar
 
 bool converts_in_packs(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
 
+/// Dense, of the types that kernels convert eight at a time, and at whole 16 bytes.
+bool in_eights(const Plan& plan, const Tensor& source, const Tensor& target) {
+  const auto fits = [](const Tensor& tensor) {
+    return converts_in_packs(tensor.dtype()) && reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0;
+  };
+  return dense(plan) && plan.count % 8 == 0 && fits(source) && fits(target);
+}
+
 void convert(const Tensor& source, Tensor& target, const Plan& plan) {
   const Device& device = target.device();
-  const auto aligned = [](const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; };
-  if (dense(plan) && plan.count % 8 == 0 && aligned(source) && aligned(target) && converts_in_packs(source.dtype()) &&
-      converts_in_packs(target.dtype())) {
+  if (in_eights(plan, source, target)) {
     visit_floating("copy", source.dtype(), [&](auto from) {
       visit_floating("copy", target.dtype(), [&](auto to) {
         using From = typename decltype(from)::type;
@@ -267,9 +273,7 @@ void accumulate(const Tensor& source, Tensor& target) {
   if (target.numel() == 0) return;
   const Plan plan = plan_of(source, target);
   const Device& device = target.device();
-  const auto aligned = [](const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; };
-  if (dense(plan) && plan.count % 8 == 0 && aligned(source) && aligned(target) && converts_in_packs(source.dtype()) &&
-      converts_in_packs(target.dtype())) {
+  if (in_eights(plan, source, target)) {
     visit_floating("add_", source.dtype(), [&](auto from) {
       visit_floating("add_", target.dtype(), [&](auto to) {
         accumulate_dense<<<blocks_for(plan.count / 8, kThreads), kThreads, 0, stream_of(device)>>>(
