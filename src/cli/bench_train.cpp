@@ -14,6 +14,7 @@
 #include "lamina/cli/product_peak.h"
 #include "lamina/cli/seconds_of.h"
 #include "lamina/train/learner.h"
+#include "lamina/train/memory.h"
 
 namespace lamina::cli {
 namespace {
@@ -35,7 +36,7 @@ struct TrainArguments {
 class Steps {
  public:
   Steps(const arch::ArchSpec& spec, const Device& device, const TrainArguments& arguments)
-      : learner_(recipe(spec, arguments), device) {
+      : learner_(recipe_for(spec, arguments), device) {
     batch_.rows = arguments.batch;
     batch_.length = arguments.length;
     for (int64_t i = 0; i < arguments.batch * arguments.length; ++i) {
@@ -44,12 +45,14 @@ class Steps {
     batch_.targets = batch_.ids;
   }
 
+  const train::Recipe& recipe() const { return learner_.recipe(); }
+
   train::StepTimes run() {
     return learner_.step(step_++, [&](int64_t /*pass*/) { return batch_; }).times;
   }
 
  private:
-  static train::Recipe recipe(const arch::ArchSpec& spec, const TrainArguments& arguments) {
+  static train::Recipe recipe_for(const arch::ArchSpec& spec, const TrainArguments& arguments) {
     train::Recipe recipe;
     recipe.architecture = spec;
     recipe.batch = arguments.batch;
@@ -156,8 +159,7 @@ void run(TrainArguments arguments) {
   report.rate = arch::flops_per_token(spec, arguments.length).training() * tokens / report.median.total();
   report.peak = std::max(peak_before, product_peak(device, peak_type));
   report.memory = memory;
-  report.estimate =
-      arch::training_memory(spec, arguments.batch, arguments.length, static_cast<int>(size_of(*dtype))).total();
+  report.estimate = train::memory_estimate(steps.recipe(), device.kind());
   arguments.json ? static_cast<void>(std::fputs(to_json(report).c_str(), stdout)) : print(report);
 }
 

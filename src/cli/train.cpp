@@ -56,7 +56,7 @@ train::Recipe load(const TrainArguments& arguments) {
 }
 
 /// The folder to train in: a new one, or the one to go on with.
-std::string prepare(const TrainArguments& arguments) {
+std::string prepare(const TrainArguments& arguments, const Device& device) {
   if (arguments.resuming) {
     LAMINA_CHECK(arguments.recipe.empty() && arguments.overrides.empty() && arguments.data.empty(),
                  "--resume goes on with the recipe of the run; leave out the recipe, --data and --set, or start a new "
@@ -69,7 +69,7 @@ std::string prepare(const TrainArguments& arguments) {
                    {.force = arguments.force,
                     .approve =
                         [&](const train::Recipe& recipe) {
-                          if (!arguments.any_memory) train::check_memory(recipe);
+                          if (!arguments.any_memory) train::check_memory(recipe, device);
                         },
                     .watch = progress_of_preparation()});
   return folder;
@@ -81,7 +81,7 @@ void print_start(const std::string& folder, const train::Trainer& trainer) {
               arch::with_commas(arch::count_parameters(recipe.architecture).total).c_str(),
               static_cast<long long>(recipe.steps), arch::with_commas(recipe.tokens_per_step()).c_str());
   std::printf("; %s; about %s of memory\n", trainer.data().about.c_str(),
-              arch::short_bytes(train::memory_estimate(recipe)).c_str());
+              arch::short_bytes(train::memory_estimate(recipe, trainer.device().kind())).c_str());
   if (trainer.progress().step > 0) {
     std::printf("going on after step %lld\n", static_cast<long long>(trainer.progress().step));
   }
@@ -104,8 +104,8 @@ void run(const TrainArguments& arguments) {
   if (arguments.list) return list_recipes();
   if (arguments.fields) return static_cast<void>(std::fputs(train::recipe_markdown().c_str(), stdout));
   if (arguments.show) return static_cast<void>(std::fputs(train::write_recipe(load(arguments)).c_str(), stdout));
-  const std::string folder = prepare(arguments);
   const Device device = arguments.device.open();
+  const std::string folder = prepare(arguments, device);
   train::Trainer trainer(folder, device);
   const bool on_gpu = device.kind() == DeviceKind::cuda;
   const bool narrow = on_gpu && trainer.recipe().dtype == train::Precision::bf16;

@@ -44,15 +44,14 @@ std::string description(const train::Recipe& recipe, const StudyData& data, cons
 
 bool weights_there(const RunPlan& plan) { return fs::exists(inside(plan, "best")) || fs::exists(inside(plan, "last")); }
 
-void prepare_folder(const RunPlan& plan) {
+void prepare_folder(const RunPlan& plan, const Device& device) {
   if (fs::exists(inside(plan, "recipe.json"))) {
     // The same run by its hash; but its data may lie elsewhere by now.
     write_text(inside(plan, "recipe.json"), train::write_recipe(plan.recipe));
     return;
   }
-  train::start_run(
-      plan.folder, plan.recipe,
-      {.force = false, .approve = [](const train::Recipe& recipe) { train::check_memory(recipe); }, .watch = {}});
+  const auto approve = [&](const train::Recipe& recipe) { train::check_memory(recipe, device); };
+  train::start_run(plan.folder, plan.recipe, {.force = false, .approve = approve, .watch = {}});
 }
 
 void drop_weights(const RunPlan& plan, bool keep) {
@@ -83,8 +82,9 @@ RunResult collect(const RunPlan& plan, const StudyData& data, const train::Train
 
 /// Nothing where it was stopped.
 std::optional<RunResult> train_run(const RunPlan& plan, const StudyData& data, const RunHooks& hooks) {
-  prepare_folder(plan);
-  train::Trainer trainer(plan.folder, Device::named(plan.place.device, plan.place.threads));
+  const Device device = Device::named(plan.place.device, plan.place.threads);
+  prepare_folder(plan, device);
+  train::Trainer trainer(plan.folder, device);
   std::string divergence;
   try {
     const train::Outcome outcome =

@@ -34,7 +34,7 @@ class KindStretcher {
     for (Kind& kind : kinds_) {
       std::string failed;
       try {
-        start_stretch_run(kind.text);
+        start_stretch_run(kind.text, reading_.device);
       } catch (const Error& error) {
         failed = error.what();
       }

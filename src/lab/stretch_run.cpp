@@ -42,15 +42,14 @@ StretchRun plan_stretch_run(const std::string& name, train::Recipe recipe, const
   return run;
 }
 
-void start_stretch_run(const StretchRun& run) {
+void start_stretch_run(const StretchRun& run, const Device& device) {
   if (fs::exists(fs::path(run.folder) / "recipe.json")) return;
-  train::start_run(
-      run.folder, run.recipe,
-      {.force = false, .approve = [](const train::Recipe& recipe) { train::check_memory(recipe); }, .watch = {}});
+  const auto approve = [&](const train::Recipe& recipe) { train::check_memory(recipe, device); };
+  train::start_run(run.folder, run.recipe, {.force = false, .approve = approve, .watch = {}});
 }
 
 void make_stretch_run(const StretchRun& run, const Device& device, StretchWork& work) {
-  start_stretch_run(run);
+  start_stretch_run(run, device);
   train::Trainer trainer(run.folder, device);
   const double each = run.work / static_cast<double>(run.recipe.steps);
   work.found(each * static_cast<double>(trainer.progress().step));

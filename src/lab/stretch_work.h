@@ -59,7 +59,7 @@ struct StretchRun {
 };
 StretchRun plan_stretch_run(const std::string& name, train::Recipe recipe, const std::string& runs);
 /// Its folder, with recipe and data, where it is not there yet.
-void start_stretch_run(const StretchRun& run);
+void start_stretch_run(const StretchRun& run, const Device& device);
 /// Trains to the end, or goes on; a finished one is left as it is.
 void make_stretch_run(const StretchRun& run, const Device& device, StretchWork& work);
 

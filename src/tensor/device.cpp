@@ -60,6 +60,11 @@ DeviceKind Device::kind() const { return state_->kind; }
 int Device::index() const { return state_->index; }
 Allocator& Device::allocator() const { return *state_->allocator; }
 const Threads& Device::threads() const { return state_->threads; }
+std::optional<int64_t> Device::free_memory() const {
+  if (kind() != DeviceKind::cuda) return {};
+  const MemoryCounters counters = allocator().counters();
+  return lamina::cuda::free_memory(index()) + counters.reserved - counters.live;
+}
 Stream* Device::stream() const { return state_->stream.get(); }
 
 void Device::synchronize() const {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "lamina/base/threads.h"
@@ -45,6 +46,8 @@ class Device {
   int index() const;
   Allocator& allocator() const;
   const Threads& threads() const;
+  /// Bytes of a GPU's own memory that nobody holds, those cached here included; nothing where memory is the host's.
+  std::optional<int64_t> free_memory() const;
   /// Null where operators run synchronously.
   Stream* stream() const;
   void synchronize() const;

@@ -8,6 +8,7 @@
 #include "lamina/arch/count.h"
 #include "lamina/arch/layers.h"
 #include "lamina/arch/plan.h"
+#include "lamina/ops/loss/cross_entropy.h"
 
 namespace lamina::train {
 namespace {
@@ -52,16 +53,24 @@ double activations(const Recipe& recipe, int bytes_per_number) {
   return std::min(all, inputs + all / layers);
 }
 
+/// What a GPU holds of the logits, in f32 and as gradients in the weights' type; the CPU's chunk is small beside it.
+double gpu_logits(const Recipe& recipe, int bytes_per_number) {
+  const int64_t rows = std::min(recipe.batch * recipe.length, ops::kLossRowsOnGpu);
+  return static_cast<double>(rows * recipe.architecture.vocab_size) *
+         (bytes_per_number == 4 ? 4 : 4 + bytes_per_number);
+}
+
 }  // namespace
 
-double memory_estimate(const Recipe& recipe) {
+double memory_estimate(const Recipe& recipe, DeviceKind device) {
   const int bytes_per_number = recipe.dtype == Precision::bf16 ? 2 : 4;
   arch::TrainingMemory memory =
       arch::training_memory(recipe.architecture, recipe.batch, recipe.length, bytes_per_number);
   memory.activations = activations(recipe, bytes_per_number);
   // The average, and the weights it stands in for during an evaluation.
   const auto parameters = static_cast<double>(arch::count_parameters(recipe.architecture).total);
-  return memory.total() + (recipe.ema > 0 ? parameters * (4 + bytes_per_number) : 0);
+  const double average = recipe.ema > 0 ? parameters * (4 + bytes_per_number) : 0;
+  return memory.total() + average + (device == DeviceKind::cuda ? gpu_logits(recipe, bytes_per_number) : 0);
 }
 
 std::optional<double> available_memory(const std::string& proc, const std::string& cgroup) {
@@ -71,8 +80,13 @@ std::optional<double> available_memory(const std::string& proc, const std::strin
   return system ? system : group;
 }
 
-void check_memory(const Recipe& recipe, std::optional<double> available) {
-  const double needed = memory_estimate(recipe);
+std::optional<double> available_memory(const Device& device) {
+  if (const std::optional<int64_t> own = device.free_memory()) return static_cast<double>(*own);
+  return available_memory();
+}
+
+void check_memory(const Recipe& recipe, std::optional<double> available, DeviceKind device) {
+  const double needed = memory_estimate(recipe, device);
   if (!available || needed <= *available) return;
   std::string advice;
   if (recipe.batch > 1) {
@@ -85,6 +99,10 @@ void check_memory(const Recipe& recipe, std::optional<double> available) {
   advice += "\n  a shorter length, or a smaller architecture (`lamina plan`)";
   throw Error(str("this run needs about ", arch::short_bytes(needed), ", ", arch::short_bytes(*available),
                   " are free. What would help:", advice, "\n  --ignore-memory starts it all the same"));
+}
+
+void check_memory(const Recipe& recipe, const Device& device) {
+  check_memory(recipe, available_memory(device), device.kind());
 }
 
 }  // namespace lamina::train

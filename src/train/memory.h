@@ -3,18 +3,24 @@
 #include <optional>
 #include <string>
 
+#include "lamina/tensor/device.h"
 #include "lamina/train/recipe.h"
 
 namespace lamina::train {
 
-/// Bytes a run of this resolved recipe will take, estimated.
-double memory_estimate(const Recipe& recipe);
+/// Bytes a run of this resolved recipe will take on a device, estimated.
+double memory_estimate(const Recipe& recipe, DeviceKind device = DeviceKind::cpu);
 
 /// Bytes this process may still take: what the system and the control groups around it leave; nothing where neither
 /// says. The files' places are arguments for tests.
 std::optional<double> available_memory(const std::string& proc = "/proc", const std::string& cgroup = "/sys/fs/cgroup");
 
+/// The same of a device's memory, its own or the host's.
+std::optional<double> available_memory(const Device& device);
+
 /// An Error with what would help when the estimate is more than `available`.
-void check_memory(const Recipe& recipe, std::optional<double> available = available_memory());
+void check_memory(const Recipe& recipe, std::optional<double> available, DeviceKind device = DeviceKind::cpu);
+/// The same for what the device has now.
+void check_memory(const Recipe& recipe, const Device& device);
 
 }  // namespace lamina::train

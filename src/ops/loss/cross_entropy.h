@@ -43,6 +43,9 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEnt
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const CrossEntropyOptions& options = {}, const Tensor& bias = {});
 
+/// Rows whose logits a GPU holds at once: it wants much to do, and dweight read and written rarely.
+inline constexpr int64_t kLossRowsOnGpu = 8192;
+
 /// Loss of every row and, with `loss` defined, their sum or mean.
 struct CrossEntropyForward {
   Tensor logits;   ///< [rows, V]

@@ -11,8 +11,6 @@
 namespace lamina::ops::cuda {
 namespace {
 
-constexpr int64_t kRows = 8192;  // of a chunk
-
 struct Chunk {
   Tensor x;        ///< [rows, d]
   Tensor logits;   ///< [rows, V] f32
@@ -85,7 +83,7 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
   const Tensor share = Tensor::empty({1}, DType::f32, device);
   target_share(args.targets, classes, args.options, share);
   if (rows == 0) fill_zeros({args.dweight, args.dbias});
-  const int64_t at_a_time = std::min(rows, kRows);
+  const int64_t at_a_time = std::min(rows, kLossRowsOnGpu);
   const int64_t width = (classes + 7) / 8 * 8;
   const auto room = [&](DType type) { return Tensor::empty({at_a_time, width}, type, device).slice(1, 0, classes); };
   const Tensor logits = room(DType::f32);

@@ -9,6 +9,8 @@ namespace lamina::cuda {
 
 extern const bool kBuilt;
 int device_count();
+/// Bytes that the driver can still give.
+int64_t free_memory(int index);
 std::shared_ptr<Allocator> make_allocator(int index);
 std::unique_ptr<Stream> make_stream(int index);
 

@@ -202,6 +202,14 @@ int device_count() {
   return 0;
 }
 
+int64_t free_memory(int index) {
+  const Current current(index);
+  size_t free = 0;
+  size_t total = 0;
+  LAMINA_CUDA(cudaMemGetInfo(&free, &total), "memory");
+  return static_cast<int64_t>(free);
+}
+
 std::shared_ptr<Allocator> make_allocator(int index) { return std::make_shared<CachingCuda>(index); }
 std::unique_ptr<Stream> make_stream(int index) { return std::make_unique<CudaStream>(index); }
 
