@@ -79,6 +79,14 @@ if(LAMINA_SANITIZE)
   set(LAMINA_COLD_CODE -O0)
 endif()
 
+# lamina_together(TARGET): its sources are compiled several at a time, so that what they include is read once. Names in
+# their anonymous namespaces must differ.
+function(lamina_together target)
+  if(LAMINA_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  endif()
+endfunction()
+
 # lamina_room(NAME [DEPENDS rooms…] [LINK private libraries…]): every source in src/NAME becomes the target lamina_NAME.
 # DEPENDS is the rule who may enter which room.
 function(lamina_room name)
@@ -99,6 +107,9 @@ function(lamina_room name)
   add_library(lamina_${name} STATIC ${sources})
   add_library(lamina::${name} ALIAS lamina_${name})
   set_target_properties(lamina_${name} PROPERTIES EXPORT_NAME ${name})
+  if(NOT name MATCHES "^(tensor|ops)$")  # kernels are compiled once for each instruction set, by including themselves
+    lamina_together(lamina_${name})
+  endif()
   target_include_directories(lamina_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>

@@ -19,7 +19,7 @@
 namespace lamina::cli {
 namespace {
 
-struct TrainArguments {
+struct BenchTrainArguments {
   std::string name;
   std::vector<std::string> overrides;
   int64_t batch = 12;
@@ -35,7 +35,7 @@ struct TrainArguments {
 /// Updates on random tokens, as a training run makes them.
 class Steps {
  public:
-  Steps(const arch::ArchSpec& spec, const Device& device, const TrainArguments& arguments)
+  Steps(const arch::ArchSpec& spec, const Device& device, const BenchTrainArguments& arguments)
       : learner_(recipe_for(spec, arguments), device) {
     batch_.rows = arguments.batch;
     batch_.length = arguments.length;
@@ -52,7 +52,7 @@ class Steps {
   }
 
  private:
-  static train::Recipe recipe_for(const arch::ArchSpec& spec, const TrainArguments& arguments) {
+  static train::Recipe recipe_for(const arch::ArchSpec& spec, const BenchTrainArguments& arguments) {
     train::Recipe recipe;
     recipe.architecture = spec;
     recipe.batch = arguments.batch;
@@ -71,7 +71,7 @@ class Steps {
 
 /// The figures of a run.
 struct TrainReport {
-  TrainArguments arguments;
+  BenchTrainArguments arguments;
   std::string device;
   int64_t parameters = 0;
   train::StepTimes median;
@@ -121,7 +121,7 @@ void print(const TrainReport& r) {
   std::printf("  memory     %9.1f MB at most; estimated %.1f MB\n", r.memory / 1e6, r.estimate / 1e6);
 }
 
-std::vector<train::StepTimes> measure(Steps& steps, const TrainArguments& arguments) {
+std::vector<train::StepTimes> measure(Steps& steps, const BenchTrainArguments& arguments) {
   std::vector<train::StepTimes> times;
   for (int i = 0; i < arguments.steps; ++i) {
     times.push_back(steps.run());
@@ -134,7 +134,7 @@ std::vector<train::StepTimes> measure(Steps& steps, const TrainArguments& argume
   return times;
 }
 
-void run(TrainArguments arguments) {
+void run(BenchTrainArguments arguments) {
   const std::optional<DType> dtype = dtype_from_name(arguments.dtype);
   LAMINA_CHECK(dtype == DType::f32 || dtype == DType::bf16, "--dtype ", arguments.dtype, ": expected f32 or bf16");
   LAMINA_CHECK(arguments.steps > 0 && arguments.warmup >= 0 && arguments.batch > 0 && arguments.length >= 0,
@@ -166,7 +166,7 @@ void run(TrainArguments arguments) {
 }  // namespace
 
 void add_bench_train(CLI::App& bench) {
-  auto arguments = std::make_shared<TrainArguments>();
+  auto arguments = std::make_shared<BenchTrainArguments>();
   CLI::App* command = bench.add_subcommand(
       "train",
       "Training steps on random tokens: forward, backward, clipping and AdamW, against the speed of a product");

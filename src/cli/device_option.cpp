@@ -7,6 +7,8 @@ namespace lamina::cli {
 void DeviceChoice::add_to(CLI::App& command) {
   command.add_option("--device", name, "cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--threads", threads, "Worker threads on the CPU (default: all cores); changes no result");
+  command.add_flag("--deterministic", deterministic,
+                   "On a GPU, the same bits in every run, a little slower (the CPU always gives them)");
 }
 
 std::string describe(const Device& device) {

@@ -7,13 +7,14 @@
 
 namespace lamina::cli {
 
-/// Where a command computes: --device and --threads.
+/// Where a command computes: --device, --threads and --deterministic.
 struct DeviceChoice {
   std::string name = "cpu";
   int threads = 0;
+  bool deterministic = false;
 
   void add_to(CLI::App& command);
-  Device open() const { return Device::named(name, threads); }
+  Device open() const { return Device::named(name, threads, deterministic); }
 };
 
 /// "cpu, 2 threads" or "cuda:0".

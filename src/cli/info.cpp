@@ -10,7 +10,7 @@
 namespace lamina::cli {
 namespace {
 
-void run() {
+void print_info() {
   const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;  // of this machine and of this build
   std::printf("lamina        %s\n", std::string(kVersion).c_str());
   std::printf("devices       cpu, meta");
@@ -25,7 +25,7 @@ void run() {
 }  // namespace
 
 void add_info(CLI::App& program) {
-  program.add_subcommand("info", "Version, devices, threads and the libraries in use")->callback(run);
+  program.add_subcommand("info", "Version, devices, threads and the libraries in use")->callback(print_info);
 }
 
 }  // namespace lamina::cli

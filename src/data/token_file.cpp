@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kLlmC16 = 20240520;
 constexpr uint32_t kLlmC32 = 20240801;
 constexpr size_t kLlmCHeader = 256 * sizeof(int32_t);
-constexpr const char* kAgain = "; make it again with `lamina data prepare`, or copy it again";
+constexpr const char* kMakeAgain = "; make it again with `lamina data prepare`, or copy it again";
 
 template <class T>
 T load(const std::byte* from) {
@@ -40,7 +40,7 @@ TokenFile TokenFile::parse(const MappedFile& file, const std::string& name) {
   result.file_ = file;
   result.name_ = name;
   const std::span<std::byte> bytes = file.bytes;
-  LAMINA_CHECK(!bytes.empty(), name, ": is empty; expected a token file", kAgain);
+  LAMINA_CHECK(!bytes.empty(), name, ": is empty; expected a token file", kMakeAgain);
   const uint32_t first = bytes.size() >= 4 ? load<uint32_t>(bytes.data()) : 0;
   if (bytes.size() >= 8 && std::memcmp(bytes.data(), kTokenMagic, 8) == 0) {
     result.parse_own();
@@ -56,22 +56,22 @@ void TokenFile::parse_own() {
   format_ = "lamina";
   const size_t length = file_.bytes.size();
   LAMINA_CHECK(length >= sizeof(TokenHeader), name_, ": is cut off: ", length, " bytes, its header alone has ",
-               sizeof(TokenHeader), kAgain);
+               sizeof(TokenHeader), kMakeAgain);
   const auto header = load<TokenHeader>(file_.bytes.data());
   LAMINA_CHECK(header.version == kTokenVersion, name_, ": is a token file of version ", header.version,
                ", this program reads version ", kTokenVersion, "; use a newer program, or prepare the data again");
   LAMINA_CHECK(header.header_checksum == crc32c(file_.bytes.data(), kCheckedHeaderBytes), name_,
-               ": its header is damaged: the checksum differs", kAgain);
+               ": its header is damaged: the checksum differs", kMakeAgain);
   LAMINA_CHECK(header.token_width == 2 || header.token_width == 4, name_, ": tokens of ", header.token_width,
-               " bytes, expected 2 or 4", kAgain);
+               " bytes, expected 2 or 4", kMakeAgain);
   // Every count below the bytes there are: nothing that follows overflows.
   const uint64_t body = length - sizeof(TokenHeader);
   const bool plausible = header.token_count <= body / header.token_width && header.document_count <= body / 8;
   const uint64_t token_bytes = plausible ? (header.token_count * header.token_width + 7) / 8 * 8 : 0;
   LAMINA_CHECK(plausible && token_bytes + header.document_count * 8 == body, name_, ": has ", length, " bytes, but ",
                header.token_count, " tokens of ", header.token_width, " bytes and ", header.document_count,
-               " documents are written in its header: it is cut off or damaged", kAgain);
-  LAMINA_CHECK(header.vocab_size <= uint64_t{1} << 32U, name_, ": a vocabulary of ", header.vocab_size, kAgain);
+               " documents are written in its header: it is cut off or damaged", kMakeAgain);
+  LAMINA_CHECK(header.vocab_size <= uint64_t{1} << 32U, name_, ": a vocabulary of ", header.vocab_size, kMakeAgain);
   width_ = static_cast<int>(header.token_width);
   size_ = static_cast<int64_t>(header.token_count);
   vocab_size_ = static_cast<int64_t>(header.vocab_size);
@@ -85,13 +85,13 @@ void TokenFile::parse_own() {
 
 void TokenFile::check_starts() const {
   LAMINA_CHECK((size_ == 0) == (document_count_ == 0), name_, ": ", size_, " tokens in ", document_count_, " documents",
-               kAgain);
+               kMakeAgain);
   int64_t before = -1;
   for (int64_t document = 0; document <= document_count_; ++document) {
     const int64_t start = document_start(document);
     const bool right = document == 0 ? start == 0 : start > before && start <= size_;
     LAMINA_CHECK(right, name_, ": document ", document, " starts at token ", start, " behind ", before,
-                 ": the table of documents is damaged", kAgain);
+                 ": the table of documents is damaged", kMakeAgain);
     before = start;
   }
 }
@@ -138,7 +138,7 @@ void TokenFile::read(int64_t begin, std::span<int64_t> out) const {
   if (vocab_size_ == 0 || out.empty()) return;
   const auto largest = std::max_element(out.begin(), out.end());
   LAMINA_CHECK(*largest < vocab_size_, name_, ": token ", begin + (largest - out.begin()), " is ", *largest,
-               ", its vocabulary has ", vocab_size_, ": the file is damaged", kAgain);
+               ", its vocabulary has ", vocab_size_, ": the file is damaged", kMakeAgain);
 }
 
 int64_t TokenFile::document_start(int64_t document) const {
@@ -169,7 +169,7 @@ void TokenFile::verify() const {
   }
   if (starts_ == nullptr) return;
   const std::span<std::byte> body = file_.bytes.subspan(sizeof(TokenHeader));
-  LAMINA_CHECK(crc32c(body.data(), body.size()) == checksum_, name_, ": is damaged: its checksum differs", kAgain);
+  LAMINA_CHECK(crc32c(body.data(), body.size()) == checksum_, name_, ": is damaged: its checksum differs", kMakeAgain);
 }
 
 }  // namespace lamina::data

@@ -9,7 +9,7 @@
 namespace lamina::lab::report {
 namespace {
 
-constexpr double kPanelHeight = 300;
+constexpr double kCostPanelHeight = 300;
 
 std::string quality_name(const Study& study) {
   return study.lower_is_better() ? "best validation loss (lower is better)" : "accuracy (higher is better)";
@@ -23,7 +23,7 @@ train::ChartFrame frame_of(const CostChart& chart, double left, double top, doub
     quality.add(point.quality - point.spread.value_or(0));
     quality.add(point.quality + point.spread.value_or(0));
   }
-  return {left + 72, top + 8, width - 92, kPanelHeight - 60, cost.axis(4), quality.axis(5)};
+  return {left + 72, top + 8, width - 92, kCostPanelHeight - 60, cost.axis(4), quality.axis(5)};
 }
 
 /// Labels stand beside their points, moved down where they would lie on one another.
@@ -77,7 +77,7 @@ Figure cost_figure(const Study& study) {
   const std::vector<std::string> labels = labels_of(study);
   const size_t columns = charts.size() == 1 ? 1 : 2;
   const double width = kPictureWidth / static_cast<double>(columns);
-  const double height = kPanelHeight * static_cast<double>((charts.size() + columns - 1) / columns);
+  const double height = kCostPanelHeight * static_cast<double>((charts.size() + columns - 1) / columns);
   Figure figure{
       "cost",
       "Quality against cost",
@@ -92,7 +92,7 @@ Figure cost_figure(const Study& study) {
   canvas.box(0, 0, kPictureWidth, height, train::kPaper, 1);
   for (size_t i = 0; i < charts.size(); ++i) {
     const double left = width * static_cast<double>(i % columns);
-    const double top = kPanelHeight * static_cast<double>(i / columns);
+    const double top = kCostPanelHeight * static_cast<double>(i / columns);
     draw_panel(canvas, frame_of(charts[i], left, top, width), charts[i], labels,
                study.lower_is_better() ? "best loss" : "accuracy");
   }

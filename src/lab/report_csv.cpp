@@ -41,14 +41,14 @@ std::string switches_of(const Variant& variant) {
 
 std::string report_csv(const std::string& results, const std::string& name) {
   using namespace report;
-  const Study study = read_study(results, name);
+  const report::Study study = read_study(results, name);
   const std::vector<Column> columns = columns_of(study);
   std::vector<std::string> head{"variant", "label", "base", "seeds", "switches", "cannot"};
   for (const Column& column : columns) {
     for (const char* part : {"", "_spread", "_difference", "_p", "_mark"}) head.push_back(column.key + part);
   }
   std::string text = joined(head);
-  for (const Variant& variant : study.variants) {
+  for (const report::Variant& variant : study.variants) {
     std::vector<std::string> line{variant.name,
                                   variant.label,
                                   variant.name == study.base ? "yes" : "no",
@@ -69,9 +69,9 @@ std::string report_csv(const std::string& results, const std::string& name) {
 
 std::string runs_csv(const std::string& results, const std::string& name) {
   using namespace report;
-  const Study study = read_study(results, name);
+  const report::Study study = read_study(results, name);
   std::set<std::string> keys;
-  for (const Variant& variant : study.variants) {
+  for (const report::Variant& variant : study.variants) {
     for (const Run& run : variant.runs) {
       for (const auto& [key, value] : run.values) keys.insert(key);
     }
@@ -79,7 +79,7 @@ std::string runs_csv(const std::string& results, const std::string& name) {
   std::vector<std::string> head{"variant", "seed", "diverged", "stopped_early"};
   head.insert(head.end(), keys.begin(), keys.end());
   std::string text = joined(head);
-  for (const Variant& variant : study.variants) {
+  for (const report::Variant& variant : study.variants) {
     for (const Run& run : variant.runs) {
       std::vector<std::string> line{variant.name, str(run.seed), run.diverged ? "yes" : "no",
                                     run.stopped_early ? "yes" : "no"};

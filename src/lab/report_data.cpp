@@ -1,15 +1,13 @@
 #include "lamina/lab/report_data.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "lamina/lab/json_values.h"
 #include "lamina/lab/report_series.h"
 #include "lamina/lab/report_table.h"
 
 namespace lamina::lab::report {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json json_of(const Number& value) { return value ? Json(*value) : Json(nullptr); }
 

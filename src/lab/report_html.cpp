@@ -45,7 +45,7 @@ std::string verdict(const std::string& verdict) {
   return str("<span class=\"verdict ", kind, "\">", sign, verdict == "does not" ? "does not hold" : verdict, "</span>");
 }
 
-std::string findings(const Study& study) {
+std::string findings_section(const Study& study) {
   std::string text = "<section id=\"findings\"><h2>Findings</h2>\n";
   if (study.findings.empty()) return text + "<p>The study states none.</p></section>\n";
   text += "<ul class=\"findings\">\n";
@@ -130,7 +130,7 @@ bool report_is_interactive() { return !report::asset("charts.js").empty(); }
 
 std::string report_html(const std::string& results, const std::string& name) {
   using namespace report;
-  const Study study = read_study(results, name);
+  const report::Study study = read_study(results, name);
   return str(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
@@ -138,7 +138,7 @@ std::string report_html(const std::string& results, const std::string& name) {
       "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
       "<link rel=\"icon\" href=\"data:,\">\n<title>",
       html(study.name), " · Lamina study</title>\n<style>", asset("report.css"), "</style>\n</head>\n<body>\n<main>\n",
-      head(study), findings(study), "<section id=\"results\"><h2>Results</h2>\n", results_table(study), "</section>\n",
+      head(study), findings_section(study), "<section id=\"results\"><h2>Results</h2>\n", results_table(study), "</section>\n",
       figures(study), diagrams(study), repeat(study), "</main>\n<footer>Made by lamina ", html(study.version),
       " from results.json. This file needs nothing else.</footer>\n", scripts(study), "</body>\n</html>\n");
 }

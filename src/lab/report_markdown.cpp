@@ -40,7 +40,7 @@ std::string table(const Study& study) {
   return text;
 }
 
-std::string findings(const Study& study) {
+std::string findings_text(const Study& study) {
   std::string text;
   for (const Finding& finding : study.findings) {
     text += "- ";
@@ -93,10 +93,10 @@ std::string machine(const Study& study) {
 
 std::string report_markdown(const std::string& results, const std::string& name) {
   using namespace report;
-  const Study study = read_study(results, name);
+  const report::Study study = read_study(results, name);
   std::string text =
       str("# ", markdown(study.name), "\n\n", markdown(study.question), "\n\n",
-          study.complete ? "" : "**This study is not complete: runs are still missing.**\n\n", findings(study),
+          study.complete ? "" : "**This study is not complete: runs are still missing.**\n\n", findings_text(study),
           "## Results\nMean over seeds ± standard deviation; the difference to the base and its p.\n\n", table(study),
           "\n");
   for (const Figure& figure : figures_of(study)) {

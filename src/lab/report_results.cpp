@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "lamina/arch/plan.h"
 #include "lamina/base/error.h"
+#include "lamina/lab/json_values.h"
 
 namespace lamina::lab::report {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// A value of the file and where it stands, for messages: "results.json: variants[2].runs[0].seed".
 class Place {

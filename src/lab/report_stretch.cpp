@@ -9,7 +9,7 @@
 namespace lamina::lab::report {
 namespace {
 
-constexpr double kPanelHeight = 360;
+constexpr double kStretchPanelHeight = 360;
 
 std::vector<std::string> readings_of(const Stretch& stretch) {
   std::vector<std::string> readings;
@@ -80,7 +80,7 @@ Figure extrapolation_figure(const Study& study) {
   const std::vector<std::string> labels = labels_of(study);
   const std::vector<std::string> readings = readings_of(*study.stretch);
   const Legend legend = legend_of(shown, kPictureWidth - 20);
-  const double height = legend.height() + kPanelHeight;
+  const double height = legend.height() + kStretchPanelHeight;
   const double width = kPictureWidth / static_cast<double>(readings.size());
   Figure figure{"extrapolation",
                 "Beyond the trained length",
@@ -99,7 +99,7 @@ Figure extrapolation_figure(const Study& study) {
     const train::ChartFrame frame{width * static_cast<double>(i) + 72,
                                   legend.height() + 12,
                                   width - 96,
-                                  kPanelHeight - 64,
+                                  kStretchPanelHeight - 64,
                                   length_axis(*study.stretch),
                                   train::log_axis_of(reach.low / 1.1, reach.high * 1.1, 9)};
     draw_reading(canvas, frame, study, readings[i], labels);

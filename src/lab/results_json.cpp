@@ -1,22 +1,17 @@
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "lamina/arch/json.h"
 #include "lamina/arch/picture.h"
 #include "lamina/base/files.h"
 #include "lamina/base/version.h"
+#include "lamina/lab/json_values.h"
 #include "lamina/lab/results.h"
 
 namespace lamina::lab {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr size_t kCurvePoints = 400;
-
-Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
-Json or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
 /// At most kCurvePoints, means of neighbours where there are more.
 Json curve_json(const std::vector<double>& steps, const std::vector<double>& losses) {

@@ -24,7 +24,7 @@ using arch::Json;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kResult = "result.json";
-constexpr size_t kHashDigits = 20;
+constexpr size_t kRunHashDigits = 20;
 constexpr int64_t kDecodeTokens = 256;
 constexpr int kDecodeRounds = 3;
 
@@ -82,7 +82,7 @@ RunResult collect(const RunPlan& plan, const StudyData& data, const train::Train
 
 /// Nothing where it was stopped.
 std::optional<RunResult> train_run(const RunPlan& plan, const StudyData& data, const RunHooks& hooks) {
-  const Device device = Device::named(plan.place.device, plan.place.threads);
+  const Device device = Device::named(plan.place.device, plan.place.threads, /*deterministic=*/true);
   prepare_folder(plan, device);
   train::Trainer trainer(plan.folder, device);
   std::string divergence;
@@ -109,7 +109,7 @@ RunPlan plan_run(train::Recipe recipe, int64_t seed, const StudyData& data, cons
   RunPlan plan;
   plan.place = place;
   recipe.seed = seed;
-  plan.hash = data::sha256_hex(description(recipe, data, place)).substr(0, kHashDigits);
+  plan.hash = data::sha256_hex(description(recipe, data, place)).substr(0, kRunHashDigits);
   plan.folder = (fs::path(runs) / plan.hash).string();
   plan.work = arch::flops_per_token(recipe.architecture, recipe.length).training() *
               static_cast<double>(recipe.tokens_per_step()) * static_cast<double>(recipe.steps);

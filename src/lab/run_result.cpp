@@ -2,19 +2,17 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "lamina/base/error.h"
 #include "lamina/base/files.h"
+#include "lamina/lab/json_values.h"
 #include "lamina/lab/stability.h"
 #include "lamina/lab/statistics.h"
 
 namespace lamina::lab {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr int kVersion = 1;
+constexpr int kResultVersion = 1;
 
 /// The one list of what is kept, for writing and reading.
 template <class Result, class F>
@@ -70,7 +68,7 @@ std::optional<size_t> RunResult::reached(double target) const {
 }
 
 std::string write_run_result(const RunResult& result) {
-  Json json{{"version", kVersion}};
+  Json json{{"version", kResultVersion}};
   visit(result, [&](const char* key, const auto& value) { json[key] = to_json(value); });
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -81,7 +79,7 @@ std::optional<RunResult> read_run_result(const std::string& path) {
   RunResult result;
   try {
     const Json json = Json::parse(read_text(path));
-    if (json.at("version") != kVersion) return {};
+    if (json.at("version") != kResultVersion) return {};
     visit(result, [&](const char* key, auto& value) { from_json(json.at(key), value); });
   } catch (const Json::exception&) {
     return {};

@@ -2,24 +2,23 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "lamina/arch/reach.h"
 #include "lamina/base/files.h"
 #include "lamina/data/sha256.h"
 #include "lamina/io/model_file.h"
+#include "lamina/lab/json_values.h"
 #include "lamina/lab/stretch_work.h"
 
 namespace lamina::lab {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Numbers = std::vector<std::optional<double>>;
 constexpr size_t kKeyDigits = 16;
 
 Json to_json(const Numbers& numbers) {
   Json list = Json::array();
-  for (const auto& number : numbers) list.push_back(number && std::isfinite(*number) ? Json(*number) : Json());
+  for (const auto& number : numbers) list.push_back(or_null(number));
   return list;
 }
 Numbers from_json(const Json& list) {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "lamina/arch/cost.h"
 #include "lamina/arch/count.h"
@@ -9,6 +8,7 @@
 #include "lamina/arch/picture.h"
 #include "lamina/base/files.h"
 #include "lamina/base/version.h"
+#include "lamina/lab/json_values.h"
 #include "lamina/lab/machine.h"
 #include "lamina/lab/position_kinds.h"
 #include "lamina/lab/stretch.h"
@@ -17,11 +17,8 @@
 namespace lamina::lab {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Numbers = std::vector<std::optional<double>>;
 
-Json or_null(const std::optional<double>& value) { return value && std::isfinite(*value) ? Json(*value) : Json(); }
-Json or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 Json list_of(const Numbers& numbers) {
   Json list = Json::array();
   for (const auto& number : numbers) list.push_back(or_null(number));
@@ -139,17 +136,17 @@ Json finding(const StretchRow& row, const StretchResult& result) {
 }
 
 /// Published growth of perplexity at four times the length of training, side by side.
-struct Claim {
+struct GrowthClaim {
   const char* variant;
   double growth;
 };
-constexpr Claim kClaims[] = {{"rope", 0.20}, {"alibi", 0.03}};
+constexpr GrowthClaim kClaims[] = {{"rope", 0.20}, {"alibi", 0.03}};
 
 void add_claims(const StretchResult& result, Json& findings) {
   const auto at = std::find(result.lengths.begin(), result.lengths.end(), 4 * result.trained_length);
   if (at == result.lengths.end()) return;
   const auto index = static_cast<size_t>(at - result.lengths.begin());
-  for (const Claim& claim : kClaims) {
+  for (const GrowthClaim& claim : kClaims) {
     for (const StretchRow& row : result.rows) {
       if (row.name != claim.variant || !row.side_by_side.front() || !row.side_by_side[index]) continue;
       const double growth = *row.side_by_side[index] / *row.side_by_side.front() - 1;

@@ -13,7 +13,7 @@ namespace lamina::lab {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr size_t kHashDigits = 16;
+constexpr size_t kStretchHashDigits = 16;
 
 /// The bytes of a file; of a folder its name, in which files may change unseen.
 std::string data_hash(const std::string& path) {
@@ -33,7 +33,7 @@ StretchRun plan_stretch_run(const std::string& name, train::Recipe recipe, const
   const std::string text = str(kVersion, "\n", train::write_recipe(described), data_hash(recipe.data.train), "\n",
                                data_hash(recipe.data.validation));
   run.name = name;
-  run.folder = (fs::path(runs) / (name + "-" + data::sha256_hex(text).substr(0, kHashDigits))).string();
+  run.folder = (fs::path(runs) / (name + "-" + data::sha256_hex(text).substr(0, kStretchHashDigits))).string();
   arch::ArchSpec spec = recipe.architecture;
   if (spec.vocab_size == 0) spec.vocab_size = 1;
   run.work = arch::flops_per_token(arch::resolve(spec), recipe.length).training() *

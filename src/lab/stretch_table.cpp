@@ -28,7 +28,7 @@ std::string head(const std::string& title, const StretchResult& result) {
 }
 
 /// The mean over depths.
-std::optional<double> mean_of(const std::vector<std::optional<double>>& numbers) {
+std::optional<double> mean_of_known(const std::vector<std::optional<double>>& numbers) {
   double sum = 0;
   for (const auto& number : numbers) {
     if (!number) return {};
@@ -43,7 +43,7 @@ std::string passkeys(const StretchResult& result) {
     if (row.passkey.empty()) continue;
     text += format("%-30s", row.label.c_str());
     for (const auto& numbers : row.passkey) {
-      const std::optional<double> mean = mean_of(numbers);
+      const std::optional<double> mean = mean_of_known(numbers);
       text += mean ? format("%10.0f", 100 * *mean) : format("%10s", "-");
     }
     text += "\n";
@@ -52,7 +52,7 @@ std::string passkeys(const StretchResult& result) {
   for (const double depth : result.depths) text += format("%10.2f", depth);
   text += "\n";
   for (const StretchRow& row : result.rows) {
-    if (row.passkey.empty() || !mean_of(row.passkey.back())) continue;
+    if (row.passkey.empty() || !mean_of_known(row.passkey.back())) continue;
     text += format("%-30s", row.label.c_str());
     for (const auto& number : row.passkey.back()) text += format("%10.0f", 100 * *number);
     text += "\n";

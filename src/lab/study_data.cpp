@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kPlayBytes = 1 << 20;
 constexpr uint64_t kPlaySeed = 1;
-constexpr size_t kHashDigits = 16;
+constexpr size_t kDataHashDigits = 16;
 
 std::string hash_of_file(const std::string& path) {
   const MappedFile file = map_file(path, "a token file");
@@ -39,7 +39,7 @@ std::string hash_of_texts(const train::DataChoice& choice) {
   add_text(choice.validation);
   hash.add(str(choice.tokenizer, " ", choice.validation_share));
   const auto digest = hash.finish();
-  return data::sha256_hex({reinterpret_cast<const char*>(digest.data()), digest.size()}).substr(0, kHashDigits);
+  return data::sha256_hex({reinterpret_cast<const char*>(digest.data()), digest.size()}).substr(0, kDataHashDigits);
 }
 
 /// The play, as a text beside the data made from it.

@@ -15,6 +15,7 @@ struct Device::State {
   std::shared_ptr<Allocator> allocator;
   Threads threads;
   std::unique_ptr<Stream> stream;
+  bool deterministic = true;
   std::atomic<int64_t> flops{0};
   std::atomic<int64_t> bytes{0};
 
@@ -27,7 +28,7 @@ Device Device::cpu(int threads, std::shared_ptr<Allocator> allocator) {
   return Device(std::make_shared<State>(DeviceKind::cpu, threads, std::move(allocator)));
 }
 
-Device Device::cuda(int index) {
+Device Device::cuda(int index, bool deterministic) {
   const int count = cuda_count();
   LAMINA_CHECK(count > 0, "cuda:", index, ": ",
                lamina::cuda::kBuilt ? "no GPU was found (nvidia-smi lists those the driver sees)"
@@ -36,22 +37,23 @@ Device Device::cuda(int index) {
   LAMINA_CHECK(index >= 0 && index < count, "cuda:", index, ": there are ", count, " GPUs, counted from 0");
   auto state = std::make_shared<State>(DeviceKind::cuda, 0, lamina::cuda::make_allocator(index));
   state->index = index;
+  state->deterministic = deterministic;
   state->stream = lamina::cuda::make_stream(index);
   return Device(std::move(state));
 }
 
 int Device::cuda_count() { return lamina::cuda::device_count(); }
 
-Device Device::named(std::string_view name, int threads) {
+Device Device::named(std::string_view name, int threads, bool deterministic) {
   if (name == "cpu") return cpu(threads);
-  if (name == "cuda") return cuda(0);
+  if (name == "cuda") return cuda(0, deterministic);
   constexpr std::string_view kPrefix = "cuda:";
   int index = 0;
   const char* end = name.data() + name.size();
   const bool numbered = name.starts_with(kPrefix) && name.size() > kPrefix.size() &&
                         std::from_chars(name.data() + kPrefix.size(), end, index).ptr == end;
   LAMINA_CHECK(numbered, "device \"", name, "\": expected cpu, cuda or cuda:0");
-  return cuda(index);
+  return cuda(index, deterministic);
 }
 
 Device Device::meta() { return Device(std::make_shared<State>(DeviceKind::meta, 1, make_counting_allocator())); }
@@ -60,6 +62,7 @@ DeviceKind Device::kind() const { return state_->kind; }
 int Device::index() const { return state_->index; }
 Allocator& Device::allocator() const { return *state_->allocator; }
 const Threads& Device::threads() const { return state_->threads; }
+bool Device::deterministic() const { return state_->deterministic; }
 std::optional<int64_t> Device::free_memory() const {
   if (kind() != DeviceKind::cuda) return {};
   const MemoryCounters counters = allocator().counters();

@@ -33,10 +33,10 @@ class Device {
   /// `threads` 0 means all cores. An allocator of one's own may be given, as the tests do to plant guard bands.
   static Device cpu(int threads = 0, std::shared_ptr<Allocator> allocator = nullptr);
   /// A GPU; an error where this build has no CUDA or the machine no such device. Every call makes a queue and a cache
-  /// of memory of its own.
-  static Device cuda(int index = 0);
+  /// of memory of its own. `deterministic`: the same bits in every run, at the price of cuDNN's faster backward.
+  static Device cuda(int index = 0, bool deterministic = false);
   /// "cpu", "cuda" or "cuda:1", as commands take it; `threads` for what runs on the host.
-  static Device named(std::string_view name, int threads = 0);
+  static Device named(std::string_view name, int threads = 0, bool deterministic = false);
   /// GPUs that Device::cuda can open: 0 in a build without CUDA.
   static int cuda_count();
   /// Shapes without memory: operators check, allocate and count as they would, and compute nothing.
@@ -46,6 +46,8 @@ class Device {
   int index() const;
   Allocator& allocator() const;
   const Threads& threads() const;
+  /// Operators may only choose kernels that give the same bits in every run. Always so on the CPU.
+  bool deterministic() const;
   /// Bytes of a GPU's own memory that nobody holds, those cached here included; nothing where memory is the host's.
   std::optional<int64_t> free_memory() const;
   /// Null where operators run synchronously.

@@ -15,7 +15,7 @@
 namespace lamina::text {
 namespace {
 
-constexpr const char* kSpace = "▁";
+constexpr const char* kSpaceMark = "▁";
 
 /// One field of a protocol buffers message.
 struct Field {
@@ -119,7 +119,7 @@ void read_normalizer_spec(std::string_view bytes, SentencePieces& pieces, const 
 }  // namespace
 
 std::string escaped_spaces(const std::string& text) {
-  return normalized(text, {{NormalizerStep::Kind::replace, " ", kSpace}});
+  return normalized(text, {{NormalizerStep::Kind::replace, " ", kSpaceMark}});
 }
 
 TokenizerSpec spec_of(const SentencePieces& pieces, const std::string& name) {
@@ -128,10 +128,10 @@ TokenizerSpec spec_of(const SentencePieces& pieces, const std::string& name) {
   spec.symbols = Symbols::characters;
   spec.byte_fallback = pieces.byte_fallback;
   spec.fuse_unknown = true;
-  spec.space = kSpace;
+  spec.space = kSpaceMark;
   spec.strip_prefix = pieces.add_dummy_prefix;
-  if (pieces.add_dummy_prefix) spec.normalizers.push_back({NormalizerStep::Kind::prepend, "", kSpace});
-  spec.normalizers.push_back({NormalizerStep::Kind::replace, " ", kSpace});
+  if (pieces.add_dummy_prefix) spec.normalizers.push_back({NormalizerStep::Kind::prepend, "", kSpaceMark});
+  spec.normalizers.push_back({NormalizerStep::Kind::replace, " ", kSpaceMark});
   std::vector<float> scores;
   std::set<std::string> seen;
   for (const SentencePieces::Piece& piece : pieces.pieces) {

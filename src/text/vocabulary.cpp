@@ -19,7 +19,7 @@ uint64_t mixed(uint64_t a, uint64_t b) {
 }
 
 constexpr uint64_t kOdd = 0x9E3779B97F4A7C15U;  // 2⁶⁴ over the golden ratio
-constexpr uint64_t kOther = 0xD1B54A32D192ED03U;
+constexpr uint64_t kOtherMultiplier = 0xD1B54A32D192ED03U;
 
 }  // namespace
 
@@ -27,7 +27,7 @@ uint64_t Vocabulary::hash_of(std::string_view bytes) {
   uint64_t state = bytes.size() * kOdd;
   const char* at = bytes.data();
   size_t left = bytes.size();
-  for (; left > 8; left -= 8, at += 8) state = mixed(state ^ load(at, 8), kOther);
+  for (; left > 8; left -= 8, at += 8) state = mixed(state ^ load(at, 8), kOtherMultiplier);
   uint64_t tail = 0;
   if (left >= 4) {
     tail = load(at, 4) << 32 | load(at + left - 4, 4);

@@ -7,19 +7,19 @@
 namespace lamina::text {
 namespace {
 
-using json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 /// One step as it is, several as a Sequence, none as null.
-json sequence(const char* list, const json& steps) {
+Json sequence(const char* list, const Json& steps) {
   if (steps.empty()) return nullptr;
   if (steps.size() == 1) return steps[0];
   return {{"type", "Sequence"}, {list, steps}};
 }
 
-json pattern(const std::string& text, bool literal) { return {{literal ? "String" : "Regex", text}}; }
+Json pattern(const std::string& text, bool literal) { return {{literal ? "String" : "Regex", text}}; }
 
-json normalizer(const TokenizerSpec& spec) {
-  json steps = json::array();
+Json normalizer(const TokenizerSpec& spec) {
+  Json steps = Json::array();
   for (const NormalizerStep& step : spec.normalizers) {
     switch (step.kind) {
       case NormalizerStep::Kind::prepend: steps.push_back({{"type", "Prepend"}, {"prepend", step.content}}); break;
@@ -45,8 +45,8 @@ const char* behavior_name(SplitStep::Behavior behavior) {
   }
 }
 
-json pre_tokenizer(const TokenizerSpec& spec) {
-  json steps = json::array();
+Json pre_tokenizer(const TokenizerSpec& spec) {
+  Json steps = Json::array();
   const bool bytes = spec.symbols == Symbols::bytes;
   const bool prefixed = spec.prefix.when != Prefix::When::never;
   // A prefix in front of bytes belongs to ByteLevel, which has to come first then: it does the GPT-2 split itself.
@@ -74,11 +74,11 @@ json pre_tokenizer(const TokenizerSpec& spec) {
   return sequence("pretokenizers", steps);
 }
 
-json decoder(const TokenizerSpec& spec) {
+Json decoder(const TokenizerSpec& spec) {
   if (spec.symbols == Symbols::bytes) {
     return {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
   }
-  json steps = json::array();
+  Json steps = Json::array();
   if (!spec.space.empty()) {
     steps.push_back({{"type", "Replace"}, {"pattern", pattern(spec.space, true)}, {"content", " "}});
   }
@@ -95,12 +95,12 @@ const AddedToken* added(const TokenizerSpec& spec, TokenId id) {
   return nullptr;
 }
 
-json post_processor(const TokenizerSpec& spec) {
+Json post_processor(const TokenizerSpec& spec) {
   const AddedToken* bos = spec.bos ? added(spec, *spec.bos) : nullptr;
   if (bos == nullptr) return nullptr;
-  const json token = {{"SpecialToken", {{"id", bos->content}, {"type_id", 0}}}};
-  const json a = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
-  const json b = {{"Sequence", {{"id", "B"}, {"type_id", 1}}}};
+  const Json token = {{"SpecialToken", {{"id", bos->content}, {"type_id", 0}}}};
+  const Json a = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  const Json b = {{"Sequence", {{"id", "B"}, {"type_id", 1}}}};
   return {{"type", "TemplateProcessing"},
           {"single", {token, a}},
           {"pair", {token, a, b}},
@@ -113,17 +113,17 @@ std::string listed(const VocabEntry& entry, Symbols symbols) {
   return mapped ? to_byte_alphabet(entry.bytes) : entry.bytes;
 }
 
-json model(const TokenizerSpec& spec) {
+Json model(const TokenizerSpec& spec) {
   // Ordered, so that the file lists tokens by id. Pushed without a search for the key, which would be quadratic.
-  json::object_t vocab;
+  Json::object_t vocab;
   for (size_t i = 0; i < spec.vocab.size(); ++i) {
     if (spec.vocab[i].kind == VocabEntry::Kind::absent) continue;
     vocab.push_back({listed(spec.vocab[i], spec.symbols), i});
   }
-  json merges = json::array();
+  Json merges = Json::array();
   const auto name = [&](TokenId id) { return listed(spec.vocab[static_cast<size_t>(id)], spec.symbols); };
-  for (const MergeRule& rule : spec.merges) merges.push_back(json::array({name(rule.left), name(rule.right)}));
-  json unknown = nullptr;
+  for (const MergeRule& rule : spec.merges) merges.push_back(Json::array({name(rule.left), name(rule.right)}));
+  Json unknown = nullptr;
   if (spec.unknown) unknown = listed(spec.vocab[static_cast<size_t>(*spec.unknown)], spec.symbols);
   return {{"type", "BPE"},
           {"dropout", nullptr},
@@ -133,14 +133,14 @@ json model(const TokenizerSpec& spec) {
           {"fuse_unk", spec.fuse_unknown},
           {"byte_fallback", spec.byte_fallback},
           {"ignore_merges", spec.ignore_merges},
-          {"vocab", json(std::move(vocab))},
+          {"vocab", Json(std::move(vocab))},
           {"merges", std::move(merges)}};
 }
 
 }  // namespace
 
 std::string write_json(const TokenizerSpec& spec) {
-  json tokens = json::array();
+  Json tokens = Json::array();
   for (const AddedToken& token : spec.added) {
     tokens.push_back({{"id", token.id},
                       {"content", token.content},
@@ -150,7 +150,7 @@ std::string write_json(const TokenizerSpec& spec) {
                       {"normalized", token.normalized},
                       {"special", token.special}});
   }
-  const json whole = {{"version", "1.0"},
+  const Json whole = {{"version", "1.0"},
                       {"truncation", nullptr},
                       {"padding", nullptr},
                       {"added_tokens", tokens},

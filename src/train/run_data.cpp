@@ -8,13 +8,13 @@
 #include "lamina/base/files.h"
 #include "lamina/io/model_file.h"
 #include "lamina/text/load.h"
+#include "lamina/train/run_folder.h"
 
 namespace lamina::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kTrain = "train.bin";
 constexpr const char* kValidation = "validation.bin";
 
@@ -55,7 +55,7 @@ void settle_names(Recipe& recipe) {
 /// The recipe's tokenizer, or, where it names none, that of the model trained further.
 std::string tokenizer_name(const Recipe& recipe) {
   if (!recipe.data.tokenizer.empty()) return recipe.data.tokenizer;
-  const fs::path beside = fs::path(recipe.from.empty() ? "" : io::model_place(recipe.from)) / kTokenizer;
+  const fs::path beside = fs::path(recipe.from.empty() ? "" : io::model_place(recipe.from)) / kTokenizerFile;
   return !recipe.from.empty() && fs::exists(beside) ? beside.string() : "char";
 }
 
@@ -73,7 +73,7 @@ Tokens from_token_files(const Recipe& recipe) {
     const data::TokenFile validation = open_tokens(recipe.data.validation, "data.validation");
     tokens.vocab_size = std::max(tokens.vocab_size, validation.vocab_size());
   }
-  const fs::path beside = fs::path(recipe.data.train).parent_path() / kTokenizer;
+  const fs::path beside = fs::path(recipe.data.train).parent_path() / kTokenizerFile;
   if (!recipe.data.tokenizer.empty() && !is_kind(recipe.data.tokenizer)) {
     tokens.tokenizer = text::load_tokenizer(recipe.data.tokenizer)->to_json();
   } else if (fs::exists(beside)) {
@@ -93,9 +93,9 @@ Tokens from_text(const Recipe& recipe, const std::string& folder, const data::Pr
   options.watch = watch;
   const data::Prepared prepared = data::prepare(options);
   const fs::path place(folder);
-  Tokens tokens{prepared.vocab_size, read_text((place / kTokenizer).string())};
+  Tokens tokens{prepared.vocab_size, read_text((place / kTokenizerFile).string())};
   if (own_validation) {
-    const auto tokenizer = text::parse_tokenizer(tokens.tokenizer, kTokenizer);
+    const auto tokenizer = text::parse_tokenizer(tokens.tokenizer, kTokenizerFile);
     const std::string nothing = (place / "nothing.bin").string();
     data::encode_sources(data::Sources({recipe.data.validation}), *tokenizer, (place / kValidation).string(), nothing,
                          0.0, data::Split::tail, watch);
@@ -195,7 +195,7 @@ void start_run(const std::string& folder, const Recipe& recipe, const StartOptio
                             : from_text(settled, target.path("data"), options.watch);
   const Recipe resolved = resolve_recipe(settled, tokens.vocab_size, "recipe");
   if (options.approve) options.approve(resolved);
-  if (!tokens.tokenizer.empty()) write_text(target.path(kTokenizer), tokens.tokenizer);
+  if (!tokens.tokenizer.empty()) write_text(target.path(kTokenizerFile), tokens.tokenizer);
   write_text(target.path("recipe.json"), write_recipe(resolved));
   target.publish();
 }

@@ -18,7 +18,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kRecipe = "recipe.json";
-constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kState = "state.json";
 constexpr const char* kTensors = "training.safetensors";
 
@@ -130,7 +129,7 @@ void RunFolder::save(const std::string& name, Learner& learner, const Progress& 
     for (const NamedTensor& entry : learner.training_state()) tensors.emplace_back(entry.name, entry.tensor);
     io::write_safetensors(folder.path(kTensors), tensors);
   }
-  if (fs::exists(file(kTokenizer))) write_text(folder.path(kTokenizer), read_text(file(kTokenizer)));
+  if (fs::exists(file(kTokenizerFile))) write_text(folder.path(kTokenizerFile), read_text(file(kTokenizerFile)));
   write_text(folder.path(kState), write_progress(progress));
   folder.publish();
 }

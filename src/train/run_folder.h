@@ -9,6 +9,8 @@
 
 namespace lamina::train {
 
+inline constexpr const char* kTokenizerFile = "tokenizer.json";
+
 /// How far a run is; what a checkpoint holds besides tensors.
 struct Progress {
   int64_t step = 0;  ///< updates made

@@ -12,9 +12,7 @@ namespace lamina::train {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
-
-std::optional<double> number(const Json& row, const char* key) {
+std::optional<double> number(const nlohmann::json& row, const char* key) {
   const auto found = row.find(key);
   if (found == row.end() || !found->is_number()) return {};
   const double value = found->get<double>();
@@ -26,7 +24,7 @@ void add(std::vector<RunPoint>& points, const RunPoint& point) {
   points.push_back(point);
 }
 
-void add_row(const Json& row, RunLog& log, RunPoint& last) {
+void add_row(const nlohmann::json& row, RunLog& log, RunPoint& last) {
   last.step = *number(row, "step");
   last.tokens = number(row, "tokens").value_or(last.tokens);
   last.seconds = number(row, "seconds").value_or(last.seconds);
@@ -51,7 +49,7 @@ RunLog parse_run_log(const std::string& text, const std::string& name) {
   size_t line = 1;
   for (size_t at = 0; at < text.size(); ++line) {
     const size_t end = text.find('\n', at);
-    const Json row = Json::parse(text.substr(at, end - at), nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json row = nlohmann::json::parse(text.substr(at, end - at), nullptr, /*allow_exceptions=*/false);
     const bool whole = row.is_object() && number(row, "step").has_value();
     if (end == std::string::npos && !whole) break;
     LAMINA_CHECK(whole, name, ":", line, ": is no line of a run's log; expected {\"step\": …, \"loss\": …}");

@@ -65,7 +65,7 @@ TEST_F(CudaTraining, LossesFollowTheCpus) {
 TEST_F(CudaTraining, GoingOnHasTheBitsOfNotStopping) {
   Recipe recipe = small_recipe();
   recipe.dtype = Precision::bf16;
-  const Device device = Device::cuda();
+  const Device device = Device::cuda(0, /*deterministic=*/true);
   const std::vector<StepResult> whole = train(recipe, device);
   Learner first(recipe, device);
   for (int64_t step = 0; step < 5; ++step) first.step(step, [&](int64_t pass) { return batch_at(recipe, pass); });

@@ -14,7 +14,7 @@ struct Extents {
   int64_t m, n, k;
 };
 
-/// Around every edge of the tiles, blocks and passes: thin, exchanged, read in place, several chunks.
+/// Around every edge of the tiles, blocks and passes: thin, read in place, several chunks.
 const std::vector<Extents> kSweep = {{1, 1, 1},     {1, 5, 3},      {2, 33, 70},    {3, 17, 0},     {4, 100, 300},
                                      {5, 1, 9},     {5, 65, 31},    {12, 32, 16},   {13, 33, 257},  {0, 3, 4},
                                      {3, 0, 4},     {64, 48, 1024}, {97, 65, 130},  {130, 161, 37}, {100, 520, 2},

@@ -3,13 +3,6 @@
 #include "lamina/base/error.h"
 
 namespace lamina::data {
-namespace {
-
-constexpr int64_t kBlank = 0;
-constexpr int64_t kAgain = 1;
-constexpr int64_t kFirstSymbol = 2;
-
-}  // namespace
 
 void Copy::check() const { LAMINA_CHECK(symbols >= 2, "copy: ", symbols, " symbols; expected at least 2"); }
 int64_t Copy::vocab_size() const { return kFirstSymbol + symbols; }

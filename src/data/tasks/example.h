@@ -27,6 +27,11 @@ struct Example {
   }
 };
 
+// Of tasks that give back what they were given.
+inline constexpr int64_t kBlank = 0;
+inline constexpr int64_t kAgain = 1;  ///< behind it stands the answer
+inline constexpr int64_t kFirstSymbol = 2;
+
 /// How people read symbol number `index`: a … z, then numbers.
 inline std::string symbol_name(int64_t index) {
   return index < 26 ? std::string(1, static_cast<char>('a' + index)) : std::to_string(index);

@@ -6,7 +6,7 @@ namespace lamina::data {
 namespace {
 
 constexpr int64_t kTrigger = 0;
-constexpr int64_t kFirstSymbol = 1;
+constexpr int64_t kFirstFiller = 1;
 
 }  // namespace
 
@@ -14,19 +14,19 @@ void Induction::check() const {
   LAMINA_CHECK(symbols >= 2 && questions >= 1, "induction: ", questions, " questions, ", symbols,
                " symbols; expected at least 1 and 2");
 }
-int64_t Induction::vocab_size() const { return kFirstSymbol + symbols; }
+int64_t Induction::vocab_size() const { return kFirstFiller + symbols; }
 int64_t Induction::answers() const { return symbols; }
 int64_t Induction::shortest() const { return 2 * questions + 1; }
 
 Example Induction::make(Dice& dice, int64_t length) const {
   Example example;
-  const int64_t answer = kFirstSymbol + dice.below(symbols);
+  const int64_t answer = kFirstFiller + dice.below(symbols);
   const int64_t fillers = length + 1 - 2 * (questions + 1);
   bool known = false;
   // The last question stands at the end; of the other triggers each takes one place among the fillers.
   for (const bool here : dice.places(questions, fillers + questions)) {
     if (!here) {
-      example.add(kFirstSymbol + dice.below(symbols));
+      example.add(kFirstFiller + dice.below(symbols));
       continue;
     }
     example.add(kTrigger);
@@ -39,7 +39,7 @@ Example Induction::make(Dice& dice, int64_t length) const {
 }
 
 std::string Induction::spell(int64_t token) const {
-  return token == kTrigger ? "!" : symbol_name(token - kFirstSymbol);
+  return token == kTrigger ? "!" : symbol_name(token - kFirstFiller);
 }
 
 }  // namespace lamina::data

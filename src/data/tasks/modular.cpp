@@ -15,7 +15,7 @@ constexpr int64_t kFewestTerms = 2;
 constexpr int64_t kPlus = 0;
 constexpr int64_t kMinus = 1;
 constexpr int64_t kEquals = 2;
-constexpr int64_t kBlank = 3;
+constexpr int64_t kEmpty = 3;
 constexpr int64_t kSigns = 4;
 
 }  // namespace
@@ -46,7 +46,7 @@ Example Modular::make(Dice& dice, int64_t length) const {
     example.add(modulus + kEquals);
     example.ask(result);
   }
-  example.fill(modulus + kBlank, length + 1);
+  example.fill(modulus + kEmpty, length + 1);
   return example;
 }
 

@@ -3,13 +3,6 @@
 #include "lamina/base/error.h"
 
 namespace lamina::data {
-namespace {
-
-constexpr int64_t kBlank = 0;
-constexpr int64_t kAgain = 1;
-constexpr int64_t kFirstSymbol = 2;
-
-}  // namespace
 
 void SelectiveCopy::check() const {
   LAMINA_CHECK(symbols >= 2 && items >= 1, "selective_copy: ", items, " items of ", symbols,

@@ -5,13 +5,6 @@
 #include "lamina/base/error.h"
 
 namespace lamina::data {
-namespace {
-
-constexpr int64_t kBlank = 0;
-constexpr int64_t kSorted = 1;
-constexpr int64_t kFirstSymbol = 2;
-
-}  // namespace
 
 void Sorting::check() const { LAMINA_CHECK(symbols >= 2, "sorting: ", symbols, " symbols; expected at least 2"); }
 int64_t Sorting::vocab_size() const { return kFirstSymbol + symbols; }
@@ -23,14 +16,14 @@ Example Sorting::make(Dice& dice, int64_t length) const {
   for (int64_t i = 0; i < length / 2; ++i) example.add(kFirstSymbol + dice.below(symbols));
   std::vector<int64_t> sorted = example.tokens;
   std::sort(sorted.begin(), sorted.end());
-  example.add(kSorted);
+  example.add(kAgain);
   for (const int64_t symbol : sorted) example.ask(symbol);
   example.fill(kBlank, length + 1);
   return example;
 }
 
 std::string Sorting::spell(int64_t token) const {
-  return token == kBlank ? "." : token == kSorted ? "|" : std::to_string(token - kFirstSymbol);
+  return token == kBlank ? "." : token == kAgain ? "|" : std::to_string(token - kFirstSymbol);
 }
 
 }  // namespace lamina::data

@@ -7,7 +7,7 @@ namespace lamina::nn {
 namespace {
 
 /// One line per kind.
-struct Maker {
+struct FeedForwardMaker {
   const arch::ArchSpec& spec;
   const ParameterFactory& make;
 
@@ -21,7 +21,7 @@ struct Maker {
 }  // namespace
 
 std::unique_ptr<Ffn> make_ffn(const arch::ArchSpec& spec, const arch::Block& block, const ParameterFactory& make) {
-  return std::visit(Maker{spec, make}, block.ffn);
+  return std::visit(FeedForwardMaker{spec, make}, block.ffn);
 }
 
 }  // namespace lamina::nn

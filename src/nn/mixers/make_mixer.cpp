@@ -10,7 +10,7 @@ namespace lamina::nn {
 namespace {
 
 /// One line per kind.
-struct Maker {
+struct MixerMaker {
   const arch::ArchSpec& spec;
   const arch::Block& block;
   const ParameterFactory& make;
@@ -32,7 +32,7 @@ struct Maker {
 
 std::unique_ptr<Mixer> make_mixer(const arch::ArchSpec& spec, const arch::Block& block, const ParameterFactory& make,
                                   PositionTables& positions) {
-  return std::visit(Maker{spec, block, make, positions}, block.mixer);
+  return std::visit(MixerMaker{spec, block, make, positions}, block.mixer);
 }
 
 }  // namespace lamina::nn

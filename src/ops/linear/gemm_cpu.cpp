@@ -2,8 +2,7 @@
 // a block of rows of op(A) and multiplies panel by panel, a panel of B staying in the first-level cache, the block of A
 // and the block of C in the second. Every value of C is summed by one task, over k in order, so the bits depend on
 // nothing but the extents.
-// Few rows against rows that lie along k (x·Wᵀ with a short x): the sides are exchanged, Cᵀ = W·xᵀ, so that the large
-// operand is read in place, once. Up to 32 rows are dot products, and few of them run at the speed of memory.
+// Up to 16 rows against rows that lie along k (x·Wᵀ with a short x) are dot products that run at the speed of memory.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/linear/gemm_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -19,24 +18,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-/// C (+)= a tile that is cut at the edge of C, or that belongs into Cᵀ.
+/// C (+)= a tile that is cut at the edge of C.
 template <class T>
-void merge_tile(const T* tile, int64_t rows, int64_t columns, bool exchanged, T alpha, T beta, T* c, int64_t ldc) {
+void merge_tile(const T* tile, int64_t rows, int64_t columns, T alpha, T beta, T* c, int64_t ldc) {
   const hn::ScalableTag<T> d;
-  HWY_ALIGN T turned[kTileRows * kTileColumns<T>];
-  int64_t ld = kTileColumns<T>;
-  if (exchanged) {
-    turn_tile(tile, turned);
-    tile = turned;
-    ld = kTileRows;
-    std::swap(rows, columns);
-  }
   const auto scale = hn::Set(d, alpha);
   const auto keep = hn::Set(d, beta);
   for (int64_t i = 0; i < rows; ++i) {
     for_vectors(d, columns, [&](int64_t j, size_t count) HWY_ATTR {
       T* at = c + i * ldc + j;
-      auto value = hn::Mul(load_n(d, tile + i * ld + j, count), scale);
+      auto value = hn::Mul(load_n(d, tile + i * kTileColumns<T> + j, count), scale);
       if (beta != T{0}) value = hn::MulAdd(keep, load_n(d, at, count), value);
       store_n(d, value, at, count);
     });
@@ -81,8 +72,7 @@ void multiply_block(const Plan<T>& plan, const Pass<T>& pass, NextRows<T>& next)
       const T* a = direct ? static_cast<const T*>(plan.a.data) + i * plan.a.ld + pass.k0
                           : pass.a + (i - pass.row) * pass.chunk_depth + (pass.k0 - pass.chunk_k0) * height;
       const int64_t down = i - pass.row;
-      const int64_t right = j - pass.column;
-      T* c = pass.c + (plan.exchanged ? right * pass.ldc + down : down * pass.ldc + right);
+      T* c = pass.c + down * pass.ldc + j - pass.column;
       // The tiles of this panel fetch the next one, a stretch each.
       const int64_t stretch = down / kTileRows * (pass.depth / kUnroll) * kCacheLine<T>;
       const bool more = j + columns < pass.column_end && stretch < width * pass.depth;
@@ -92,11 +82,11 @@ void multiply_block(const Plan<T>& plan, const Pass<T>& pass, NextRows<T>& next)
         next.at += pass.depth / kUnroll * kCacheLine<T>;
       }
       const TileFn<T> multiply = tile_kernel<T>(height, width / kLanes<T>, direct);
-      if (!plan.exchanged && rows == height && columns == width) {
+      if (rows == height && columns == width) {
         multiply(pass.depth, a, plan.a.ld, b, alpha, pass.beta, c, pass.ldc, ahead);
       } else {
         multiply(pass.depth, a, plan.a.ld, b, T{1}, T{0}, tile, kTileColumns<T>, ahead);
-        merge_tile(tile, rows, columns, plan.exchanged, alpha, pass.beta, c, pass.ldc);
+        merge_tile(tile, rows, columns, alpha, pass.beta, c, pass.ldc);
       }
     }
   }
@@ -124,8 +114,7 @@ void run_block(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t 
     pass.chunk_k0 = chunk.k0, pass.chunk_depth = chunk.depth;
     pass.a = packed_rows;
     pass.b = columns + (j - begin) * chunk.depth;
-    GemmBlock block{row, row_end - row, j, pass.column_end - j};
-    if (plan.exchanged) block = {j, pass.column_end - j, row, row_end - row};
+    const GemmBlock block{row, row_end - row, j, pass.column_end - j};
     pass.ldc = p.c != nullptr ? p.ldc : round_up(block.columns, kLanes<T>);
     pass.c = p.c != nullptr ? p.c + block.row * p.ldc + block.column
                             : gemm_scratch<T>(GemmScratch::block, block.rows * pass.ldc);

@@ -89,25 +89,6 @@ void pack_along(const S* from, int64_t ld, int64_t count, int64_t k, T* to, int6
   }
 }
 
-/// A tile of C, [kTileRows][kTileColumns], turned.
-template <class T>
-void turn_tile(const T* tile, T* turned) {
-  if constexpr (std::is_same_v<T, float>) {
-    const hn::CappedTag<float, kTileRows> d;
-    static_assert(hn::MaxLanes(d) == kTileRows);
-    for (int64_t j = 0; j < kTileColumns<T>; j += kTileRows) {
-      hn::Vec<decltype(d)> row[kTileRows];
-      for (int i = 0; i < kTileRows; ++i) row[i] = hn::LoadU(d, tile + i * kTileColumns<T> + j);
-      transpose_square(d, row);
-      for (int i = 0; i < kTileRows; ++i) hn::StoreU(row[i], d, turned + (j + i) * kTileRows);
-    }
-  } else {
-    for (int64_t j = 0; j < kTileColumns<T>; ++j) {
-      for (int64_t i = 0; i < kTileRows; ++i) turned[j * kTileRows + i] = tile[i * kTileColumns<T> + j];
-    }
-  }
-}
-
 /// A panel from rows that lie across k: element (i, l) at from[l·ld + i].
 template <class D, class T, class S>
 void pack_across(D d, const S* from, int64_t ld, int64_t count, int64_t k, T* to, int64_t width) {

@@ -26,21 +26,19 @@ inline constexpr int64_t kBlockColumns = 480;    // of C kept in the L2 cache wh
 inline constexpr int64_t kStripeRows = 1536;     // of a narrow C held in the computing type
 inline constexpr int64_t kTaskBlocks = 8;        // of kBlockRows, at most, that one task takes one after the other
 inline constexpr int64_t kMinTasks = 16;         // enough to share out evenly
-inline constexpr int64_t kExchangeRows = 128;    // fewer rows than this: exchange the sides where B lies along k
 inline constexpr int64_t kDirectColumns = 160;   // up to here packing A costs more than it saves
 inline constexpr int64_t kSerialWork = 1 << 15;  // multiplications too few to wake the threads for
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
-/// One product as the tiles see it: rows from A, columns from B, perhaps exchanged against the caller's.
+/// One product as the tiles see it: rows from A, columns from B.
 template <class T>
 struct Plan {
   const FusedGemm<T>* product;
   GemmOperand a;
   GemmOperand b;
   int64_t m, n, k;
-  bool exchanged;
   bool direct;  // A is read in place
   int64_t chunk_depth, chunk_columns, task_columns;
   int64_t task_rows;
@@ -54,13 +52,7 @@ bool rows_alias(int64_t ld) {
 
 template <class T>
 Plan<T> make_plan(const FusedGemm<T>& p) {
-  Plan<T> plan{&p, p.a, p.b, p.m, p.n, p.k, false, false, 0, 0, 0, 0};
-  if (p.b.transpose && p.m < kExchangeRows && p.n > p.m) {
-    plan.exchanged = true;
-    plan.a = {p.b.data, p.b.dtype, p.b.ld, false};
-    plan.b = {p.a.data, p.a.dtype, p.a.ld, !p.a.transpose};
-    std::swap(plan.m, plan.n);
-  }
+  Plan<T> plan{&p, p.a, p.b, p.m, p.n, p.k, false, 0, 0, 0, 0};
   plan.direct =
       !plan.a.transpose && plan.a.dtype == dtype_of<T>() && plan.n <= kDirectColumns && !rows_alias<T>(plan.a.ld);
   plan.chunk_depth = p.c == nullptr ? p.k : std::min(p.k, kChunkDepth);

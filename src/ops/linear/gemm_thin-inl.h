@@ -10,6 +10,7 @@
 #include <hwy/highway.h>
 
 #include "lamina/base/simd-inl.h"
+#include "lamina/base/transpose-inl.h"
 #include "lamina/ops/linear/gemm.h"
 #include "lamina/ops/linear/gemm_scratch.h"
 
@@ -20,7 +21,10 @@ using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this ta
 /// Most rows where B lies across k, and where it lies along k: there a few columns stay in the first-level cache while
 /// all rows, four at a time, are multiplied with them.
 inline constexpr int64_t kThinRows = 4;
-inline constexpr int64_t kThinRowsAlong = 32;
+inline constexpr int64_t kThinRowsAlong = 16;
+
+inline constexpr int64_t kDotRowBytes = 24576;  // of the rows, over a stretch of k: they stay in the first-level cache
+inline constexpr int64_t kDotRange = 96;        // columns that find them there
 
 /// Which of the columns behind those at hand are fetched meanwhile: first, first + step, … Machines do not look beyond
 /// a page by themselves, and all passes over the same columns together fetch each of the next ones once.
@@ -29,14 +33,39 @@ struct Ahead {
   int step;
 };
 
-/// out[i·ld + j] = x_i · w_j for kRows vectors x_i, k apart, and kColumns vectors w_j, ldw apart.
+/// The sum of all blocks of 128 bits.
+template <class D>
+HWY_INLINE auto sum_of_blocks(D /*d*/, hn::Vec<D> value) {
+  if constexpr (hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) <= 16) {
+    return value;
+  } else {
+    const hn::Half<D> half;
+    return sum_of_blocks(half, hn::Add(hn::LowerHalf(half, value), hn::UpperHalf(half, value)));
+  }
+}
+
+/// out[i] += the sum of the lanes of values[i].
+template <int kCount, class D>
+HWY_INLINE void add_sums_of_lanes(D d, const hn::Vec<D>* values, hn::TFromD<D>* out) {
+  if constexpr (kCount == 4 && sizeof(hn::TFromD<D>) == 4) {
+    hn::Vec<D> row[4] = {values[0], values[1], values[2], values[3]};
+    turn_blocks(d, row);
+    const auto sums = sum_of_blocks(d, hn::Add(hn::Add(row[0], row[1]), hn::Add(row[2], row[3])));
+    const hn::DFromV<decltype(sums)> four;
+    hn::StoreU(hn::Add(hn::LoadU(four, out), sums), four, out);
+  } else {
+    for (int i = 0; i < kCount; ++i) out[i] += hn::GetLane(hn::SumOfLanes(d, values[i]));
+  }
+}
+
+/// sums[j·ld + i] += x_i · w_j for kRows vectors x_i, ldx apart, and kColumns vectors w_j, ldw apart.
 template <int kRows, int kColumns, class T, class S>
-void dot_rows(const T* x, const S* w, int64_t ldw, int64_t k, T* out, int64_t ld, const Ahead& ahead) {
+void dot_rows(const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* sums, int64_t ld, const Ahead& ahead) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   constexpr int kParts = kRows * kColumns > 4 ? 1 : 2;  // enough sums to hide the latency of an addition
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  V sum[kRows][kColumns][kParts];
+  V sum[kColumns][kParts][kRows];
   for (int i = 0; i < kRows * kColumns * kParts; ++i) (&sum[0][0][0])[i] = hn::Zero(d);
   int64_t l = 0;
   for (; l + kParts * lanes <= k; l += kParts * lanes) {
@@ -46,12 +75,12 @@ void dot_rows(const T* x, const S* w, int64_t ldw, int64_t k, T* out, int64_t ld
       for (int j = ahead.first; j < kColumns; j += ahead.step) hwy::Prefetch(w + (j + kColumns) * ldw + at);
       V given[kRows];
 #pragma GCC unroll 4
-      for (int i = 0; i < kRows; ++i) given[i] = hn::LoadU(d, x + i * k + at);
+      for (int i = 0; i < kRows; ++i) given[i] = hn::LoadU(d, x + i * ldx + at);
 #pragma GCC unroll 6
       for (int j = 0; j < kColumns; ++j) {
         const V value = load(d, w + j * ldw + at);
 #pragma GCC unroll 4
-        for (int i = 0; i < kRows; ++i) sum[i][j][part] = hn::MulAdd(value, given[i], sum[i][j][part]);
+        for (int i = 0; i < kRows; ++i) sum[j][part][i] = hn::MulAdd(value, given[i], sum[j][part][i]);
       }
     }
   }
@@ -60,48 +89,64 @@ void dot_rows(const T* x, const S* w, int64_t ldw, int64_t k, T* out, int64_t ld
     for (int j = 0; j < kColumns; ++j) {
       const V value = load_n(d, w + j * ldw + l, count);
       for (int i = 0; i < kRows; ++i) {
-        sum[i][j][0] = hn::MulAdd(value, load_n(d, x + i * k + l, count), sum[i][j][0]);
+        sum[j][0][i] = hn::MulAdd(value, load_n(d, x + i * ldx + l, count), sum[j][0][i]);
       }
     }
   }
-  for (int i = 0; i < kRows; ++i) {
-    for (int j = 0; j < kColumns; ++j) {
-      V total = sum[i][j][0];
-      for (int part = 1; part < kParts; ++part) total = hn::Add(total, sum[i][j][part]);
-      out[i * ld + j] = hn::GetLane(hn::SumOfLanes(d, total));
-    }
+#pragma GCC unroll 6
+  for (int j = 0; j < kColumns; ++j) {
+    for (int i = 0; i < kRows * (kParts - 1); ++i) sum[j][0][i] = hn::Add(sum[j][0][i], sum[j][1][i]);
+    add_sums_of_lanes<kRows>(d, sum[j][0], sums + j * ld);
   }
 }
 
 /// Rows [i, i + count), count at most kRows, against kColumns columns.
 template <int kRows, int kColumns, class T, class S>
-void dot_some_rows(int64_t count, const T* x, const S* w, int64_t ldw, int64_t k, T* out, int64_t ld,
+void dot_some_rows(int64_t count, const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* sums, int64_t ld,
                    const Ahead& ahead) {
-  if (count >= kRows) return dot_rows<kRows, kColumns>(x, w, ldw, k, out, ld, ahead);
-  if constexpr (kRows > 1) dot_some_rows<kRows - 1, kColumns>(count, x, w, ldw, k, out, ld, ahead);
+  if (count >= kRows) return dot_rows<kRows, kColumns>(x, ldx, w, ldw, k, sums, ld, ahead);
+  if constexpr (kRows > 1) dot_some_rows<kRows - 1, kColumns>(count, x, ldx, w, ldw, k, sums, ld, ahead);
 }
 
-/// Columns [begin, end) as dot products, kColumns at a time to read x less often.
+/// Columns [begin, end) as dot products, kColumns at a time to read x less often, over a stretch of k at a time. The
+/// sums stand one column behind the other.
 template <int kRows, int kColumns, class T, class S>
-void dot_blocks(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T* sums, int64_t ld) {
-  const S* b = static_cast<const S*>(p.b.data);
+void dot_blocks(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T* sums) {
+  const int64_t stretch = std::max<int64_t>(kDotRowBytes / static_cast<int64_t>(sizeof(T)) / p.m / 64 * 64, 64);
   const auto passes = static_cast<int>((p.m + kRows - 1) / kRows);
-  for (int64_t j = begin; j < end;) {
-    const bool whole = j + kColumns <= end;
-    for (int64_t i = 0; i < p.m; i += kRows) {
-      T* out = sums + i * ld + j - begin;
-      const Ahead ahead{static_cast<int>(i / kRows), passes};
-      whole ? dot_some_rows<kRows, kColumns>(p.m - i, x + i * p.k, b + j * p.b.ld, p.b.ld, p.k, out, ld, ahead)
-            : dot_some_rows<kRows, 1>(p.m - i, x + i * p.k, b + j * p.b.ld, p.b.ld, p.k, out, ld, ahead);
+  std::fill(sums, sums + (end - begin) * p.m, T{0});
+  for (int64_t k0 = 0; k0 < p.k; k0 += stretch) {
+    const int64_t depth = std::min(stretch, p.k - k0);
+    const S* b = static_cast<const S*>(p.b.data) + k0;
+    for (int64_t j = begin; j < end;) {
+      const bool whole = j + kColumns <= end;
+      for (int64_t i = 0; i < p.m; i += kRows) {
+        T* out = sums + (j - begin) * p.m + i;
+        const Ahead ahead{static_cast<int>(i / kRows), passes};
+        const T* rows = x + i * p.k + k0;
+        whole ? dot_some_rows<kRows, kColumns>(p.m - i, rows, p.k, b + j * p.b.ld, p.b.ld, depth, out, p.m, ahead)
+              : dot_some_rows<kRows, 1>(p.m - i, rows, p.k, b + j * p.b.ld, p.b.ld, depth, out, p.m, ahead);
+      }
+      j += whole ? kColumns : 1;
     }
-    j += whole ? kColumns : 1;
   }
 }
 
+/// Columns [begin, end) as rows of sums, end - begin apart.
 template <class T, class S>
-void dot_columns(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T* sums, int64_t ld) {
-  if (p.m == 1) return dot_blocks<1, 4, T, S>(p, x, begin, end, sums, ld);
-  dot_blocks<4, 6, T, S>(p, x, begin, end, sums, ld);
+T* dot_columns(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end) {
+  const int64_t columns = end - begin;
+  T* sums = gemm_scratch<T>(GemmScratch::block, p.m * columns);
+  if (p.m == 1) {
+    dot_blocks<1, 4, T, S>(p, x, begin, end, sums);
+    return sums;
+  }
+  T* turned = gemm_scratch<T>(GemmScratch::columns, p.m * columns);
+  dot_blocks<4, 6, T, S>(p, x, begin, end, turned);
+  for (int64_t i = 0; i < p.m; ++i) {
+    for (int64_t j = 0; j < columns; ++j) sums[i * columns + j] = turned[j * p.m + i];
+  }
+  return sums;
 }
 
 /// y_i += Σ_l x[i·k + l] · (row l of B) over `depth` rows, four rows at a time.
@@ -159,13 +204,10 @@ void finish_columns(const FusedGemm<T>& p, T* sums, int64_t ld, int64_t begin, i
 /// op(B) lies along k: each column is a dot product.
 template <class T, class S>
 void thin_along(const Threads& threads, const FusedGemm<T>& p, const T* x) {
-  // Small enough that no thread waits long for the last one.
-  const int64_t grain = std::max<int64_t>(16, rows_per_range(p.k) / 4 * 4);
+  // Few rows: small enough that no thread waits long for the last one.
+  const int64_t grain = p.m > kThinRows ? kDotRange : std::max<int64_t>(16, rows_per_range(p.k) / 4 * 4);
   threads.ranges(p.n, grain, [&](int64_t begin, int64_t end) HWY_ATTR {
-    const int64_t ld = end - begin;
-    T* sums = gemm_scratch<T>(GemmScratch::block, p.m * ld);
-    dot_columns<T, S>(p, x, begin, end, sums, ld);
-    finish_columns(p, sums, ld, begin, end);
+    finish_columns(p, dot_columns<T, S>(p, x, begin, end), end - begin, begin, end);
   });
 }
 

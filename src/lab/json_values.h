@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace lamina::lab {
+
+using Json = nlohmann::ordered_json;
+
+/// null where there is nothing, or nothing that JSON can hold.
+inline Json or_null(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? Json(*value) : Json();
+}
+inline Json or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+}  // namespace lamina::lab
