@@ -15,7 +15,7 @@ using testing::expect_error;
 using Tensors = std::vector<Tensor>;
 using Segment = std::function<Tensors(const Tensors&)>;
 
-Tensor random_tensor(const Shape& shape, uint64_t seed, DType dtype = DType::f32) {
+Tensor random_values_tensor(const Shape& shape, uint64_t seed, DType dtype = DType::f32) {
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
   std::vector<float> values(static_cast<size_t>(shape.numel()));
@@ -25,9 +25,9 @@ Tensor random_tensor(const Shape& shape, uint64_t seed, DType dtype = DType::f32
 
 /// Leaves of one model; `gain` is used by capture, never passed as an input.
 struct Leaves {
-  Tensor x = random_tensor({5, 8}, 1);
-  Tensor y = random_tensor({5, 8}, 2);
-  Tensor gain = random_tensor({8}, 3);
+  Tensor x = random_values_tensor({5, 8}, 1);
+  Tensor y = random_values_tensor({5, 8}, 2);
+  Tensor gain = random_values_tensor({8}, 3);
 };
 
 /// Runs `forward` twice, with and without checkpointing, and compares all gradients.
@@ -46,7 +46,7 @@ std::vector<std::vector<float>> gradients(const Forward& forward, bool checkpoin
   };
   const Tensors outputs = forward(leaves, wrap);
   Tensors seeds;
-  for (size_t i = 0; i < outputs.size(); ++i) seeds.push_back(random_tensor(outputs[i].shape(), 50 + i));
+  for (size_t i = 0; i < outputs.size(); ++i) seeds.push_back(random_values_tensor(outputs[i].shape(), 50 + i));
   tape.backward(outputs, seeds, retain);
   if (retain) tape.backward(outputs, seeds);
   EXPECT_EQ(tape.size(), 0U);

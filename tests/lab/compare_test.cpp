@@ -16,7 +16,7 @@ namespace lamina::lab {
 namespace {
 
 using lamina::testing::TemporaryFolder;
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 class CompareTest : public ::testing::Test {
  protected:

@@ -4,7 +4,7 @@
 namespace lamina::testing {
 namespace {
 
-constexpr int64_t kWidth = 10;
+constexpr int64_t kMlaWidth = 10;
 
 struct MlaOracle {
   arch::Mla m;
@@ -66,56 +66,56 @@ arch::Mla wide() { return {.n_heads = 5, .kv_lora_rank = 12, .qk_nope = 2, .qk_r
 /// So narrow that even long pieces are brought to the latents.
 arch::Mla narrow() { return {.n_heads = 2, .kv_lora_rank = 8, .qk_nope = 8, .qk_rope = 2, .v_head_dim = 6}; }
 
-BlockPart part_of(const arch::Mla& m, const arch::Position& position = arch::Rope{}) {
-  return BlockPart(one_block(kWidth, m, arch::NoFfn{}, position));
+BlockPart mla_part(const arch::Mla& m, const arch::Position& position = arch::Rope{}) {
+  return BlockPart(one_block(kMlaWidth, m, arch::NoFfn{}, position));
 }
-arch::Mla resolved(const BlockPart& part) { return std::get<arch::Mla>(part.block().mixer); }
+arch::Mla mla_of(const BlockPart& part) { return std::get<arch::Mla>(part.block().mixer); }
 
 TEST(Mla, HasTheListedWeights) {
-  expect_listed_weights(part_of(small()));
+  expect_listed_weights(mla_part(small()));
   arch::Mla direct = wide();
   direct.bias = true;
-  expect_listed_weights(part_of(direct));
+  expect_listed_weights(mla_part(direct));
 }
 
 TEST(Mla, ForwardAndGradientsAreThoseOfTheExpandedFormula) {
-  const BlockPart part = part_of(small());
-  expect_as_oracle(part, {2, 6, kWidth}, MlaOracle{resolved(part)});
+  const BlockPart part = mla_part(small());
+  expect_as_oracle(part, {2, 6, kMlaWidth}, MlaOracle{mla_of(part)});
 
   arch::Mla direct = wide();
   direct.bias = true;
   direct.scale = 0.7;
   direct.soft_cap = 1.5;
-  const BlockPart turned = part_of(direct, arch::Rope{.pairing = arch::Pairing::interleaved});
-  expect_as_oracle(turned, {2, 6, kWidth}, MlaOracle{.m = resolved(turned), .interleaved = true});
+  const BlockPart turned = mla_part(direct, arch::Rope{.pairing = arch::Pairing::interleaved});
+  expect_as_oracle(turned, {2, 6, kMlaWidth}, MlaOracle{.m = mla_of(turned), .interleaved = true});
 
   arch::Mla local = small();
   local.pattern = arch::WindowPattern{.size = 3};
-  const BlockPart windowed = part_of(local, arch::NoPosition{});
-  expect_as_oracle(windowed, {1, 7, kWidth}, MlaOracle{.m = resolved(windowed), .rotates = false, .window = 3});
+  const BlockPart windowed = mla_part(local, arch::NoPosition{});
+  expect_as_oracle(windowed, {1, 7, kMlaWidth}, MlaOracle{.m = mla_of(windowed), .rotates = false, .window = 3});
 }
 
 TEST(Mla, CachedLatentsGiveTheFullForward) {
   for (const arch::Mla& m : {small(), wide(), narrow()}) {
     for (const auto pairing : {arch::Pairing::half_split, arch::Pairing::interleaved}) {
-      const BlockPart part = part_of(m, arch::Rope{.pairing = pairing});
+      const BlockPart part = mla_part(m, arch::Rope{.pairing = pairing});
       // Pieces up to 8, 1 and 56 tokens are brought to the latents; those of 40 tokens are too long for
       // attention_decode.
-      expect_cached_equals_full(part, part.input({2, 11, kWidth}));
-      expect_cached_equals_full(part, part.input({1, 40, kWidth}));
-      expect_ragged_rows_are_independent(part, kWidth);
-      expect_documents_are_apart(part, kWidth);
+      expect_cached_equals_full(part, part.input({2, 11, kMlaWidth}));
+      expect_cached_equals_full(part, part.input({1, 40, kMlaWidth}));
+      expect_ragged_rows_are_independent(part, kMlaWidth);
+      expect_documents_are_apart(part, kMlaWidth);
     }
   }
   arch::Mla local = small();
   local.pattern = arch::WindowPattern{.size = 4};
   local.soft_cap = 2.0;
-  const BlockPart part = part_of(local);
-  expect_cached_equals_full(part, part.input({2, 12, kWidth}));
+  const BlockPart part = mla_part(local);
+  expect_cached_equals_full(part, part.input({2, 12, kMlaWidth}));
 }
 
 TEST(Mla, CacheHoldsTheLatentAndTheSharedKeyAlone) {
-  const BlockPart part = part_of(small());
+  const BlockPart part = mla_part(small());
   const auto cache = part.mixer->make_cache(2, 100, DType::bf16, part.device);
   EXPECT_EQ(cache->bytes(), 2 * 100 * (6 + 2) * 2);
   EXPECT_TRUE(cache->can_truncate());

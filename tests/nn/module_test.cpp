@@ -7,6 +7,7 @@
 #include "lamina/autograd/tape.h"
 #include "lamina/io/safetensors.h"
 #include "support/error_of.h"
+#include "support/names_of.h"
 
 namespace lamina::testing {
 namespace {
@@ -39,12 +40,6 @@ class Net final : public nn::Module {
   Layer second;
   Tensor head;  // tied to first.weight
 };
-
-std::vector<std::string> names_of(const nn::StateDict& tensors) {
-  std::vector<std::string> names;
-  for (const auto& entry : tensors) names.push_back(entry.first);
-  return names;
-}
 
 TEST(Module, NamesFollowTheTreeAndTiedTensorsCountOnce) {
   const Net net(Device::cpu(1));

@@ -7,7 +7,7 @@
 namespace lamina::testing {
 namespace {
 
-constexpr int64_t kWidth = 5;
+constexpr int64_t kMoeWidth = 5;
 
 /// One expert's (or the shared experts') feed-forward of one token.
 template <class S>
@@ -24,9 +24,9 @@ std::vector<S> feed_forward(const Weights<S>& w, const std::string& name, int64_
     }
     return y;
   };
-  std::vector<S> inner = product("up", x, d_ff, kWidth);
+  std::vector<S> inner = product("up", x, d_ff, kMoeWidth);
   if (const auto* gated = std::get_if<arch::GatedFfn>(&spec)) {
-    const std::vector<S> gate = product("gate", x, d_ff, kWidth);
+    const std::vector<S> gate = product("gate", x, d_ff, kMoeWidth);
     for (size_t i = 0; i < inner.size(); ++i) {
       S g = gate[i];
       S u = inner[i];
@@ -41,7 +41,7 @@ std::vector<S> feed_forward(const Weights<S>& w, const std::string& name, int64_
   } else {
     for (S& value : inner) value = plain::gelu(value);
   }
-  return product("down", inner.data(), kWidth, d_ff);
+  return product("down", inner.data(), kMoeWidth, d_ff);
 }
 
 /// The experts of one token, best first, as the options say.
@@ -104,21 +104,21 @@ struct MoeOracle {
       }
       const bool divided = m.renormalise || m.score == arch::RouterScore::softmax_of_chosen;
       for (const int64_t e : chosen) {
-        const auto out = feed_forward(w, "ffn.experts", e, m.expert, d_ff, x.values.data() + t * kWidth);
+        const auto out = feed_forward(w, "ffn.experts", e, m.expert, d_ff, x.values.data() + t * kMoeWidth);
         S weight = S(m.weight_scale) * scores[static_cast<size_t>(e)];
         if (divided) weight /= total;
-        for (int64_t i = 0; i < kWidth; ++i) y[t * kWidth + i] += weight * out[static_cast<size_t>(i)];
+        for (int64_t i = 0; i < kMoeWidth; ++i) y[t * kMoeWidth + i] += weight * out[static_cast<size_t>(i)];
       }
       if (m.shared_experts == 0) continue;
-      const auto out = feed_forward(w, "ffn.shared", 0, m.expert, *m.shared_d_ff, x.values.data() + t * kWidth);
-      for (int64_t i = 0; i < kWidth; ++i) y[t * kWidth + i] += out[static_cast<size_t>(i)];
+      const auto out = feed_forward(w, "ffn.shared", 0, m.expert, *m.shared_d_ff, x.values.data() + t * kMoeWidth);
+      for (int64_t i = 0; i < kMoeWidth; ++i) y[t * kMoeWidth + i] += out[static_cast<size_t>(i)];
     }
     return y;
   }
 };
 
-BlockPart part_of(const arch::Moe& m) { return BlockPart(one_block(kWidth, arch::NoMixer{}, m)); }
-arch::Moe resolved(const BlockPart& part) { return std::get<arch::Moe>(part.block().ffn); }
+BlockPart moe_part(const arch::Moe& m) { return BlockPart(one_block(kMoeWidth, arch::NoMixer{}, m)); }
+arch::Moe moe_of(const BlockPart& part) { return std::get<arch::Moe>(part.block().ffn); }
 
 std::vector<arch::Moe> variants() {
   return {
@@ -145,32 +145,32 @@ std::vector<arch::Moe> variants() {
 }
 
 TEST(MoeFfn, HasTheListedWeights) {
-  for (const arch::Moe& m : variants()) expect_listed_weights(part_of(m));
+  for (const arch::Moe& m : variants()) expect_listed_weights(moe_part(m));
 }
 
 TEST(MoeFfn, ForwardAndGradientsAreThoseOfTheFormula) {
   for (const arch::Moe& m : variants()) {
-    const BlockPart part = part_of(m);
-    expect_as_oracle(part, {2, 7, kWidth}, MoeOracle{resolved(part)});
+    const BlockPart part = moe_part(m);
+    expect_as_oracle(part, {2, 7, kMoeWidth}, MoeOracle{moe_of(part)});
   }
 }
 
 TEST(MoeFfn, OneExpertIsTheFeedForward) {
   const arch::GatedFfn expert{.d_ff = 6, .bias = true};
-  const BlockPart one = part_of({.experts = 1, .top_k = 1, .expert = expert});
-  const BlockPart dense(one_block(kWidth, arch::NoMixer{}, expert));
+  const BlockPart one = moe_part({.experts = 1, .top_k = 1, .expert = expert});
+  const BlockPart dense(one_block(kMoeWidth, arch::NoMixer{}, expert));
   for (const char* name : {"gate.weight", "gate.bias", "up.weight", "up.bias", "down.weight", "down.bias"}) {
     dense.set(str("ffn.", name), one.weights().at(str("ffn.experts.", name)).values);
   }
-  const Tensor x = one.input({2, 5, kWidth});
+  const Tensor x = one.input({2, 5, kMoeWidth});
   expect_near(one.forward(x).to_vector<double>(), dense.forward(x).to_vector<double>(), 1e-12, "one expert");
 }
 
 /// A checkpoint adopted in place keeps gate and up apart.
 TEST(MoeFfn, AdoptedWeightsGiveTheSame) {
   for (const arch::Moe& m : variants()) {
-    const BlockPart part = part_of(m);
-    const Tensor x = part.input({1, 6, kWidth});
+    const BlockPart part = moe_part(m);
+    const Tensor x = part.input({1, 6, kMoeWidth});
     const std::vector<double> before = part.forward(x).to_vector<double>();
     nn::StateDict apart;
     for (const auto& [name, tensor] : part.ffn->state_dict()) apart.emplace_back(name, tensor.clone());
@@ -188,10 +188,10 @@ Tensor buffer(const nn::Module& module, const std::string& wanted) {
 
 TEST(MoeFfn, CapacityDropsTheLastTokensWhileTrainingAndCountsThem) {
   const BlockPart part =
-      part_of({.experts = 2, .top_k = 1, .expert = arch::GatedFfn{.d_ff = 3}, .capacity_factor = 1.0});
+      moe_part({.experts = 2, .top_k = 1, .expert = arch::GatedFfn{.d_ff = 3}, .capacity_factor = 1.0});
   // A positive first input sends a token to expert 0.
   part.set("ffn.router.weight", {9, 0, 0, 0, 0, -9, 0, 0, 0, 0});
-  Tensor x = part.input({1, 8, kWidth});
+  Tensor x = part.input({1, 8, kMoeWidth});
   for (int64_t t = 0; t < 8; ++t) x.slice(1, t, 1).slice(2, 0, 1).fill_(t < 7 ? 1.0 : -1.0);
   const std::vector<double> whole = part.forward(x).to_vector<double>();
   EXPECT_EQ(buffer(*part.ffn, "dropped").item(), 0);
@@ -199,15 +199,16 @@ TEST(MoeFfn, CapacityDropsTheLastTokensWhileTrainingAndCountsThem) {
   nn::Pass pass = BlockPart::pass_of(x);
   pass.training = true;
   std::vector<double> expected = whole;
-  std::fill(expected.begin() + 4 * kWidth, expected.begin() + 7 * kWidth, 0.0);  // room for ceil(8 / 2) tokens each
+  std::fill(expected.begin() + 4 * kMoeWidth, expected.begin() + 7 * kMoeWidth,
+            0.0);  // room for ceil(8 / 2) tokens each
   expect_near(part.ffn->forward(x, pass).to_vector<double>(), expected, 1e-12, "training");
   EXPECT_EQ(buffer(*part.ffn, "dropped").item(), 3);
 }
 
 TEST(MoeFfn, LossesGoToThePassWithTheirCoefficients) {
   const BlockPart part =
-      part_of({.experts = 3, .top_k = 2, .expert = arch::GatedFfn{.d_ff = 3}, .balance_loss = 0.25, .z_loss = 0.5});
-  Tensor x = part.input({2, 4, kWidth});
+      moe_part({.experts = 3, .top_k = 2, .expert = arch::GatedFfn{.d_ff = 3}, .balance_loss = 0.25, .z_loss = 0.5});
+  Tensor x = part.input({2, 4, kMoeWidth});
   Array<double> plain_x(x.shape());
   plain_x.values = x.to_vector<double>();
   const Array<double> logits = plain::linear(part.weights(), "ffn.router", plain_x);
@@ -220,7 +221,7 @@ TEST(MoeFfn, LossesGoToThePassWithTheirCoefficients) {
     double sum = 0;
     for (const double value : z) sum += std::exp(value);
     z_loss += std::log(sum) * std::log(sum) / 8;
-    for (const int64_t e : choose(resolved(part), z)) share[static_cast<size_t>(e)] += 1.0 / 16;
+    for (const int64_t e : choose(moe_of(part), z)) share[static_cast<size_t>(e)] += 1.0 / 16;
     for (size_t e = 0; e < 3; ++e) mean[e] += std::exp(z[e]) / sum / 8;
   }
   double balance = 0;
@@ -241,10 +242,10 @@ TEST(MoeFfn, LossesGoToThePassWithTheirCoefficients) {
 /// bf16 experts, f32 router: which experts are chosen must not hang on a rounding of the logits.
 TEST(MoeFfn, RoutesInF32) {
   const arch::ArchSpec spec =
-      one_block(kWidth, arch::NoMixer{}, arch::Moe{.experts = 2, .top_k = 1, .expert = arch::GatedFfn{.d_ff = 3}});
+      one_block(kMoeWidth, arch::NoMixer{}, arch::Moe{.experts = 2, .top_k = 1, .expert = arch::GatedFfn{.d_ff = 3}});
   const BlockPart part(spec, 0.6, DType::bf16);
   part.set("ffn.router.weight", {1, 0, 0, 0, 0, 1, 0x1p-9, 0, 0, 0});
-  const Tensor x = Tensor::full({1, 1, kWidth}, 1.0, DType::bf16, part.device);
+  const Tensor x = Tensor::full({1, 1, kMoeWidth}, 1.0, DType::bf16, part.device);
   part.forward(x);  // the logits are 1 and 1 + 2^-9, equal in bf16
   EXPECT_EQ(buffer(*part.ffn, "chosen").to_vector<int64_t>(), (std::vector<int64_t>{0, 1}));
 }

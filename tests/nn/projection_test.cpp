@@ -5,6 +5,7 @@
 
 #include "lamina/autograd/tape.h"
 #include "support/close.h"
+#include "support/names_of.h"
 
 namespace lamina::testing {
 namespace {
@@ -17,12 +18,6 @@ class Owner final : public nn::Module {
   }
   nn::JoinedLinear joined;
 };
-
-std::vector<std::string> names_of(const nn::StateDict& tensors) {
-  std::vector<std::string> names;
-  for (const auto& entry : tensors) names.push_back(entry.first);
-  return names;
-}
 
 const std::vector<std::vector<nn::ProjectionPart>> kLayouts{
     {{"q", 3, false}, {"k", 2, false}, {"v", 5, false}},

@@ -5,7 +5,7 @@
 namespace lamina::testing {
 namespace {
 
-constexpr int64_t kWidth = 8;
+constexpr int64_t kRelativeWidth = 8;
 
 struct RelativeOracle {
   arch::Attention a;
@@ -26,12 +26,12 @@ struct RelativeOracle {
     const Array<S> v = plain::linear(w, "mixer.v", x);
     const Array<S>& u_bias = w.at(shared ? "position.u" : "mixer.u");
     const Array<S>& v_bias = w.at(shared ? "position.v" : "mixer.v_bias");
-    Array<S> waves(Shape{seq, kWidth});  // φ of each distance
+    Array<S> waves(Shape{seq, kRelativeWidth});  // φ of each distance
     for (int64_t t = 0; t < seq; ++t) {
-      for (int64_t c = 0; c < kWidth / 2; ++c) {
-        const double angle = static_cast<double>(t) * std::pow(10000.0, -2.0 * static_cast<double>(c) / kWidth);
-        waves[t * kWidth + c] = S(std::sin(angle));
-        waves[t * kWidth + kWidth / 2 + c] = S(std::cos(angle));
+      for (int64_t c = 0; c < kRelativeWidth / 2; ++c) {
+        const double angle = static_cast<double>(t) * std::pow(10000.0, -2.0 * static_cast<double>(c) / kRelativeWidth);
+        waves[t * kRelativeWidth + c] = S(std::sin(angle));
+        waves[t * kRelativeWidth + kRelativeWidth / 2 + c] = S(std::cos(angle));
       }
     }
     const Array<S> r = plain::linear(w, "mixer.r", waves);
@@ -62,50 +62,50 @@ struct RelativeOracle {
 // The library's tables are f32 and its angles are added where the oracle's are subtracted.
 constexpr double kTables = 1e-6;
 
-BlockPart part_of(const arch::Attention& a, const arch::TransformerXl& position) {
-  return BlockPart(one_block(kWidth, a, arch::NoFfn{}, position));
+BlockPart relative_part(const arch::Attention& a, const arch::TransformerXl& position) {
+  return BlockPart(one_block(kRelativeWidth, a, arch::NoFfn{}, position));
 }
-arch::Attention resolved(const BlockPart& part) { return std::get<arch::Attention>(part.block().mixer); }
+arch::Attention relative_of(const BlockPart& part) { return std::get<arch::Attention>(part.block().mixer); }
 arch::Attention grouped() {
   return {.n_heads = 4, .n_kv_heads = 2, .head_dim = 3, .v_head_dim = 5, .bias = {true, true, true, true}};
 }
 
 TEST(RelativeAttention, HasTheListedWeights) {
-  expect_listed_weights(part_of({.n_heads = 2}, {}));
-  expect_listed_weights(part_of(grouped(), {.shared_bias = false}));
-  EXPECT_EQ(part_of({.n_heads = 2}, {}).weights().at("position.u").shape, (Shape{2, 4}));
+  expect_listed_weights(relative_part({.n_heads = 2}, {}));
+  expect_listed_weights(relative_part(grouped(), {.shared_bias = false}));
+  EXPECT_EQ(relative_part({.n_heads = 2}, {}).weights().at("position.u").shape, (Shape{2, 4}));
 }
 
 TEST(RelativeAttention, ForwardAndGradientsAreThoseOfTheFormula) {
-  const BlockPart shared = part_of({.n_heads = 2}, {});
-  expect_as_oracle(shared, {2, 7, kWidth}, RelativeOracle{resolved(shared), true}, kTables);
-  const BlockPart own = part_of(grouped(), {.shared_bias = false});
-  expect_as_oracle(own, {2, 7, kWidth}, RelativeOracle{resolved(own), false}, kTables);
+  const BlockPart shared = relative_part({.n_heads = 2}, {});
+  expect_as_oracle(shared, {2, 7, kRelativeWidth}, RelativeOracle{relative_of(shared), true}, kTables);
+  const BlockPart own = relative_part(grouped(), {.shared_bias = false});
+  expect_as_oracle(own, {2, 7, kRelativeWidth}, RelativeOracle{relative_of(own), false}, kTables);
 }
 
 TEST(RelativeAttention, CachedSegmentsEqualTheFullForwardWhereTheMemoryCoversThem) {
   for (const bool shared : {true, false}) {
-    const BlockPart part = part_of(grouped(), {.shared_bias = shared});
-    expect_cached_equals_full(part, part.input({2, 11, kWidth}), kTables);
-    expect_ragged_rows_are_independent(part, kWidth, kTables);
-    expect_documents_are_apart(part, kWidth, kTables);
+    const BlockPart part = relative_part(grouped(), {.shared_bias = shared});
+    expect_cached_equals_full(part, part.input({2, 11, kRelativeWidth}), kTables);
+    expect_ragged_rows_are_independent(part, kRelativeWidth, kTables);
+    expect_documents_are_apart(part, kRelativeWidth, kTables);
   }
 }
 
 TEST(RelativeAttention, MemoryIsAsLongAsSaid) {
-  const BlockPart part = part_of(grouped(), {.memory = 2});
-  const Tensor x = part.input({2, 9, kWidth});
+  const BlockPart part = relative_part(grouped(), {.memory = 2});
+  const Tensor x = part.input({2, 9, kRelativeWidth});
   Array<double> plain_x(x.shape());
   plain_x.values = x.to_vector<double>();
-  const RelativeOracle oracle{.a = resolved(part), .shared = true, .segment = 3, .memory = 2};
+  const RelativeOracle oracle{.a = relative_of(part), .shared = true, .segment = 3, .memory = 2};
   expect_near(part.cached(x, {3, 3, 3}), oracle(part.weights(), plain_x).values, kTables, "segments of three");
 }
 
 /// Training over segments: what came before counts, and gets no gradient.
 TEST(RelativeAttention, GradientsStayInTheSegment) {
-  const BlockPart part = part_of({.n_heads = 2}, {});
-  const Tensor before = part.input({1, 4, kWidth});
-  Tensor x = part.input({1, 3, kWidth});
+  const BlockPart part = relative_part({.n_heads = 2}, {});
+  const Tensor before = part.input({1, 4, kRelativeWidth});
+  Tensor x = part.input({1, 3, kRelativeWidth});
   const auto cache = part.mixer->make_cache(1, 8, DType::f64, part.device);
   Tape tape;
   tape.watch(x);

@@ -8,7 +8,7 @@
 namespace lamina::testing {
 namespace {
 
-constexpr int64_t kTokens = 12;
+constexpr int64_t kSparseTokens = 12;
 const Device kDevice = Device::cpu(2);  // NOLINT(cert-err58-cpp): a test's constant
 
 std::vector<NamedSpec> sparse_specs() {
@@ -45,11 +45,11 @@ void expect_equal(const Tensor& ours, const Tensor& truth, const std::string& wh
 TEST(SparseModel, DecodingInAnyPiecesEqualsTheWholeForward) {
   for (const NamedSpec& named : sparse_specs()) {
     const auto model = model_of(named);
-    const Tensor ids = ids_tensor(random_ids(2 * kTokens, named.spec.vocab_size), 2, kDevice);
+    const Tensor ids = ids_tensor(random_ids(2 * kSparseTokens, named.spec.vocab_size), 2, kDevice);
     const Tensor whole = model->logits(ids);
     for (const std::vector<int64_t>& pieces :
-         std::vector<std::vector<int64_t>>{{5, 1, 1, 1, 1, 1, 1, 1}, {1, 4, 4, 3}, {kTokens}}) {
-      nn::ModelCache cache = model->make_cache(2, kTokens);
+         std::vector<std::vector<int64_t>>{{5, 1, 1, 1, 1, 1, 1, 1}, {1, 4, 4, 3}, {kSparseTokens}}) {
+      nn::ModelCache cache = model->make_cache(2, kSparseTokens);
       int64_t at = 0;
       for (const int64_t size : pieces) {
         const Tensor ours = model->cached_logits(ids.slice(1, at, size).contiguous(), cache);
@@ -65,7 +65,7 @@ TEST(SparseModel, RaggedRowsEqualEachRowAlone) {
     const auto model = model_of(named);
     const auto first = random_ids(7, named.spec.vocab_size, 5);
     const auto second = random_ids(4, named.spec.vocab_size, 6);
-    nn::ModelCache cache = model->make_cache(2, kTokens);
+    nn::ModelCache cache = model->make_cache(2, kSparseTokens);
     std::vector<int64_t> fed(first.begin(), first.begin() + 6);
     fed.insert(fed.end(), {second[0], second[1], second[2], 0, 0, 0});
     model->cached_logits(ids_tensor(fed, 2, kDevice), cache, {.counts = {6, 3}});
@@ -78,8 +78,8 @@ TEST(SparseModel, RaggedRowsEqualEachRowAlone) {
 TEST(SparseModel, CheckpointedLayersGiveTheSameGradients) {
   for (const NamedSpec& named : sparse_specs()) {
     const auto model = model_of(named);
-    const Tensor ids = ids_tensor(random_ids(2 * kTokens, named.spec.vocab_size), 2, kDevice);
-    const Tensor targets = ids_tensor(random_ids(2 * kTokens, named.spec.vocab_size, 9), 2, kDevice);
+    const Tensor ids = ids_tensor(random_ids(2 * kSparseTokens, named.spec.vocab_size), 2, kDevice);
+    const Tensor targets = ids_tensor(random_ids(2 * kSparseTokens, named.spec.vocab_size, 9), 2, kDevice);
     std::vector<nn::StateDict> found;
     for (const bool kept : {true, false}) {
       Tape tape;
@@ -106,7 +106,7 @@ TEST(SparseModel, CheckpointedLayersGiveTheSameGradients) {
 TEST(SparseModel, RunsInSixteenBits) {
   for (const NamedSpec& named : sparse_specs()) {
     const auto wide = model_of(named);
-    const Tensor ids = ids_tensor(random_ids(kTokens, named.spec.vocab_size), 1, kDevice);
+    const Tensor ids = ids_tensor(random_ids(kSparseTokens, named.spec.vocab_size), 1, kDevice);
     const auto truth = wide->logits(ids).to_vector<double>();
     const auto blocks = arch::layer_blocks(named.spec);
     const bool chooses = std::any_of(blocks.begin(), blocks.end(), [](const arch::Block* block) {
@@ -117,9 +117,9 @@ TEST(SparseModel, RunsInSixteenBits) {
     for (const DType dtype : {DType::bf16, DType::f16}) {
       nn::Model model(named.spec, kDevice, {.dtype = dtype});
       model.load_state_dict(wide->state_dict());
-      nn::ModelCache cache = model.make_cache(1, kTokens);
+      nn::ModelCache cache = model.make_cache(1, kSparseTokens);
       std::vector<double> cached = model.cached_logits(ids.slice(1, 0, 5).contiguous(), cache).to_vector<double>();
-      for (int64_t at = 5; at < kTokens; ++at) {
+      for (int64_t at = 5; at < kSparseTokens; ++at) {
         const auto next = model.cached_logits(ids.slice(1, at, 1).contiguous(), cache).to_vector<double>();
         cached.insert(cached.end(), next.begin(), next.end());
       }
@@ -137,7 +137,7 @@ TEST(SparseModel, RunsInSixteenBits) {
 TEST(SparseModel, ChoicesAndDropsOfEveryLayerAreReachable) {
   const NamedSpec named = sparse_specs().back();
   const auto model = model_of(named);
-  const Tensor ids = ids_tensor(random_ids(2 * kTokens, named.spec.vocab_size), 2, kDevice);
+  const Tensor ids = ids_tensor(random_ids(2 * kSparseTokens, named.spec.vocab_size), 2, kDevice);
   nn::RunOptions run;
   run.training = true;
   model->logits(ids, run);
@@ -149,7 +149,7 @@ TEST(SparseModel, ChoicesAndDropsOfEveryLayerAreReachable) {
     ++layers;
     int64_t sum = 0;
     for (const int64_t count : buffer.to_vector<int64_t>()) sum += count;
-    EXPECT_EQ(sum, 2 * 2 * kTokens) << name;
+    EXPECT_EQ(sum, 2 * 2 * kSparseTokens) << name;
   }
   EXPECT_EQ(layers, arch::layer_blocks(named.spec).size());
   EXPECT_GT(dropped, 0);

@@ -7,7 +7,7 @@
 namespace lamina::testing {
 namespace {
 
-constexpr int64_t kWidth = 6;
+constexpr int64_t kSsmWidth = 6;
 
 struct MambaOracle {
   arch::Mamba m;
@@ -140,11 +140,11 @@ struct S4dOracle {
 };
 
 template <class M>
-BlockPart part_of(const M& mixer) {
-  return BlockPart(one_block(kWidth, mixer, arch::NoFfn{}));
+BlockPart ssm_part(const M& mixer) {
+  return BlockPart(one_block(kSsmWidth, mixer, arch::NoFfn{}));
 }
 template <class M>
-const M& resolved(const BlockPart& part) {
+const M& ssm_of(const BlockPart& part) {
   return std::get<M>(part.block().mixer);
 }
 
@@ -169,33 +169,33 @@ std::vector<arch::Mamba2> mamba2s() {
 std::vector<arch::S4d> s4ds() { return {{.state = 4}, {.state = 2, .bias = false}}; }
 
 TEST(SsmMixers, HaveTheListedWeights) {
-  for (const auto& m : mambas()) expect_listed_weights(part_of(m));
-  for (const auto& m : mamba2s()) expect_listed_weights(part_of(m));
-  for (const auto& m : s4ds()) expect_listed_weights(part_of(m));
+  for (const auto& m : mambas()) expect_listed_weights(ssm_part(m));
+  for (const auto& m : mamba2s()) expect_listed_weights(ssm_part(m));
+  for (const auto& m : s4ds()) expect_listed_weights(ssm_part(m));
 }
 
 TEST(SsmMixers, ForwardAndGradientsAreThoseOfTheRecurrence) {
   for (const auto& m : mambas()) {
-    const BlockPart part = part_of(m);
-    expect_as_oracle(part, {2, 7, kWidth}, MambaOracle{resolved<arch::Mamba>(part)});
+    const BlockPart part = ssm_part(m);
+    expect_as_oracle(part, {2, 7, kSsmWidth}, MambaOracle{ssm_of<arch::Mamba>(part)});
   }
   for (const auto& m : mamba2s()) {
-    const BlockPart part = part_of(m);
-    expect_as_oracle(part, {2, 7, kWidth}, Mamba2Oracle{resolved<arch::Mamba2>(part)});
+    const BlockPart part = ssm_part(m);
+    expect_as_oracle(part, {2, 7, kSsmWidth}, Mamba2Oracle{ssm_of<arch::Mamba2>(part)});
   }
   for (const auto& m : s4ds()) {
-    const BlockPart part = part_of(m);
-    expect_as_oracle(part, {3, 7, kWidth}, S4dOracle{m});  // convolved
-    expect_as_oracle(part, {1, 7, kWidth}, S4dOracle{m});  // walked through
+    const BlockPart part = ssm_part(m);
+    expect_as_oracle(part, {3, 7, kSsmWidth}, S4dOracle{m});  // convolved
+    expect_as_oracle(part, {1, 7, kSsmWidth}, S4dOracle{m});  // walked through
   }
 }
 
 template <class M>
 void expect_good_cache(const M& mixer) {
-  const BlockPart part = part_of(mixer);
-  expect_cached_equals_full(part, part.input({2, 11, kWidth}));
-  expect_ragged_rows_are_independent(part, kWidth);
-  expect_documents_are_apart(part, kWidth);
+  const BlockPart part = ssm_part(mixer);
+  expect_cached_equals_full(part, part.input({2, 11, kSsmWidth}));
+  expect_ragged_rows_are_independent(part, kSsmWidth);
+  expect_documents_are_apart(part, kSsmWidth);
 }
 
 TEST(SsmMixers, CachedStepsEqualTheFullForward) {
@@ -205,14 +205,14 @@ TEST(SsmMixers, CachedStepsEqualTheFullForward) {
 }
 
 TEST(SsmMixers, CacheHasOneSizeAndItsRowsCanBeResetAndReordered) {
-  const BlockPart part = part_of(mambas()[0]);
-  const int64_t inner = 2 * kWidth;
+  const BlockPart part = ssm_part(mambas()[0]);
+  const int64_t inner = 2 * kSsmWidth;
   const auto cache = part.mixer->make_cache(2, 1000, DType::f32, part.device);
   EXPECT_EQ(cache->bytes(), 2 * inner * (3 + 3) * 4);
   EXPECT_EQ(part.mixer->make_cache(2, 1, DType::f32, part.device)->bytes(), cache->bytes());
   EXPECT_FALSE(cache->can_truncate());
 
-  const Tensor x = part.input({2, 6, kWidth});
+  const Tensor x = part.input({2, 6, kSsmWidth});
   const auto states = part.mixer->make_cache(2, 8, DType::f64, part.device);
   nn::Pass prompt{.batch = 2, .seq = 5};
   part.mixer->forward(x.slice(1, 0, 5), prompt, states.get());
@@ -231,8 +231,8 @@ TEST(SsmMixers, CacheHasOneSizeAndItsRowsCanBeResetAndReordered) {
 
 /// A cache in another type than the model's rounds what it keeps and no more.
 TEST(SsmMixers, CacheMayBeNarrower) {
-  const BlockPart part(one_block(kWidth, mambas()[0], arch::NoFfn{}), 0.6, DType::f32);
-  const Tensor x = part.input({1, 6, kWidth}, DType::f32);
+  const BlockPart part(one_block(kSsmWidth, mambas()[0], arch::NoFfn{}), 0.6, DType::f32);
+  const Tensor x = part.input({1, 6, kSsmWidth}, DType::f32);
   const auto cache = part.mixer->make_cache(1, 8, DType::bf16, part.device);
   std::vector<double> all;
   for (int64_t t = 0; t < 6; ++t) {

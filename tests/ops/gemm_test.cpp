@@ -56,8 +56,8 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 
 template <class T, class A = T, class B = T>
 void check(const Extents& e, bool ta, bool tb, T alpha, T beta, bool whole) {
-  SCOPED_TRACE(testing::Message() << e.m << "x" << e.k << "x" << e.n << (ta ? " At" : "") << (tb ? " Bt" : "")
-                                  << " alpha " << alpha << " beta " << beta << (whole ? "" : " in blocks"));
+  SCOPED_TRACE(::testing::Message() << e.m << "x" << e.k << "x" << e.n << (ta ? " At" : "") << (tb ? " Bt" : "")
+                                    << " alpha " << alpha << " beta " << beta << (whole ? "" : " in blocks"));
   const int64_t lda = (ta ? e.m : e.k) + 3;
   const int64_t ldb = (tb ? e.k : e.n) + 2;
   const int64_t ldc = e.n + 5;

@@ -13,10 +13,10 @@
 namespace lamina::testing {
 namespace {
 
-const Device kCpu = Device::cpu(2);
+const Device kMoeDevice = Device::cpu(2);
 
 Tensor numbers(std::vector<double> values, const Shape& shape, DType dtype = DType::f32) {
-  return make_tensor(values, shape, dtype, kCpu);
+  return make_tensor(values, shape, dtype, kMoeDevice);
 }
 
 std::vector<int64_t> sequence(std::initializer_list<int64_t> values) { return values; }
@@ -47,34 +47,34 @@ TEST(RouteTopK, TheBiasChangesTheChoiceOnly) {
 }
 
 TEST(RouteTopK, RefusesImpossibleOptions) {
-  const Tensor logits = Tensor::zeros({2, 8}, DType::f32, kCpu);
+  const Tensor logits = Tensor::zeros({2, 8}, DType::f32, kMoeDevice);
   expect_error([&] { ops::route_top_k(logits, {.k = 9}); }, "k is 9 with 8 experts");
   expect_error([&] { ops::route_top_k(logits, {.k = 0}); }, "k is 0");
   expect_error([&] { ops::route_top_k(logits, {.k = 1, .groups = 3}); }, "groups must divide");
   expect_error([&] { ops::route_top_k(logits, {.k = 3, .groups = 4, .chosen_groups = 1}); }, "hold only 2");
   expect_error([&] { ops::route_top_k(logits, {.k = 1, .scale = std::nan("")}); }, "scale is nan");
   expect_error([&] { ops::route_top_k(logits, {.k = 1, .groups = 4, .group_best = 3}); }, "group_best is 3");
-  expect_error([&] { ops::route_top_k(logits, {.k = 1}, Tensor::zeros({7}, DType::f32, kCpu)); }, "bias is [7]");
+  expect_error([&] { ops::route_top_k(logits, {.k = 1}, Tensor::zeros({7}, DType::f32, kMoeDevice)); }, "bias is [7]");
 }
 
 TEST(Dispatch, RefusesExpertsThatDoNotExist) {
-  const Tensor bad = Tensor::from(std::vector<int64_t>{0, 1, 2, 4}, {2, 2}, kCpu);
+  const Tensor bad = Tensor::from(std::vector<int64_t>{0, 1, 2, 4}, {2, 2}, kMoeDevice);
   expect_error([&] { ops::plan_dispatch(bad, 4); }, "choice 1 of token 1 is expert 4");
-  expect_error([&] { ops::balance_loss(Tensor::zeros({2, 3}, DType::f32, kCpu), bad); }, "is expert 4");
+  expect_error([&] { ops::balance_loss(Tensor::zeros({2, 3}, DType::f32, kMoeDevice), bad); }, "is expert 4");
   expect_error([&] { ops::plan_dispatch(bad, 5, -1); }, "capacity is -1");
   expect_error(
       [&] {
-        ops::dispatch(Tensor::zeros({3, 4}, DType::f32, kCpu), ops::plan_dispatch(bad, 5));
+        ops::dispatch(Tensor::zeros({3, 4}, DType::f32, kMoeDevice), ops::plan_dispatch(bad, 5));
       },
       "expected [2, width]");
   EXPECT_EQ(ops::expert_capacity(10, 2, 3, 1.25), 9);
 }
 
 TEST(GroupedLinear, RefusesOffsetsOutsideTheRows) {
-  const Tensor x = Tensor::zeros({4, 2}, DType::f32, kCpu);
-  const Tensor weight = Tensor::zeros({2, 3, 2}, DType::f32, kCpu);
+  const Tensor x = Tensor::zeros({4, 2}, DType::f32, kMoeDevice);
+  const Tensor weight = Tensor::zeros({2, 3, 2}, DType::f32, kMoeDevice);
   const auto with = [&](std::vector<int64_t> offsets) {
-    ops::grouped_linear(x, weight, Tensor::from(offsets, {3}, kCpu));
+    ops::grouped_linear(x, weight, Tensor::from(offsets, {3}, kMoeDevice));
   };
   expect_error([&] { with({0, 5, 5}); }, "offsets[1] is 5");
   expect_error([&] { with({0, 3, 2}); }, "offsets[2] is 2 after 3");
@@ -84,10 +84,10 @@ TEST(GroupedLinear, RefusesOffsetsOutsideTheRows) {
 TEST(GroupedLinear, AddsToTheGradientOfAWeightUsedTwice) {
   Tensor weight = numbers({1, 2, 3, 4}, {1, 2, 2});
   const Tensor x = numbers({1, 0, 0, 1}, {2, 2});
-  const Tensor offsets = Tensor::from(std::vector<int64_t>{0, 2}, {2}, kCpu);
+  const Tensor offsets = Tensor::from(std::vector<int64_t>{0, 2}, {2}, kMoeDevice);
   Tape tape;
   tape.watch(weight);
-  const Tensor ones = Tensor::full({2, 2}, 1.0, DType::f32, kCpu);
+  const Tensor ones = Tensor::full({2, 2}, 1.0, DType::f32, kMoeDevice);
   for (int repeat = 0; repeat < 3; ++repeat) tape.backward({ops::grouped_linear(x, weight, offsets)}, {ones});
   EXPECT_EQ(tape.grad(weight).to_vector<double>(), std::vector<double>(4, 3.0));
 }
@@ -97,7 +97,7 @@ TEST(Experts, OneExpertIsThePlainLayer) {
   const int64_t tokens = 37;
   const auto draw = [](const Shape& shape, uint64_t seed) {
     return make_tensor(output_gradient(seed, 0, static_cast<size_t>(shape.numel()), DType::f32), shape, DType::f32,
-                       kCpu);
+                       kMoeDevice);
   };
   Tensor x = draw({tokens, 12}, 1);
   Tensor w1 = draw({1, 20, 12}, 2);
@@ -115,7 +115,7 @@ TEST(Experts, OneExpertIsThePlainLayer) {
       const Tensor hidden = ops::grouped_linear(ops::dispatch(leaves[0], plan), leaves[1], plan.offsets);
       y = ops::combine(ops::grouped_linear(hidden, leaves[2], plan.offsets), routing.weights, plan);
     } else {
-      const Tensor all = Tensor::from(std::vector<int64_t>{0, tokens}, {2}, kCpu);
+      const Tensor all = Tensor::from(std::vector<int64_t>{0, tokens}, {2}, kMoeDevice);
       y = ops::grouped_linear(ops::grouped_linear(leaves[0], leaves[1], all), leaves[2], all);
     }
     tape.backward({y}, {dy});

@@ -33,7 +33,8 @@ std::vector<Types> all_types() {
   return result;
 }
 
-const std::vector<Shape> kShapes{{1}, {7, 5}, {0}, {}, {3, 0, 2}, {Chunks::kSize + 13}, {64}, {129}, {2, 3, 5}};
+const std::vector<Shape> kParameterShapes{{1},  {7, 5}, {0},      {}, {3, 0, 2}, {Chunks::kSize + 13},
+                                          {64}, {129},  {2, 3, 5}};
 const std::vector<Shape> kMatrices{{1, 1}, {7, 5}, {5, 7}, {0, 3}, {3, 0}, {1, 9}, {40, 40}, {33, 65}, {90, 130}};
 
 /// Our tensors of one parameter and its plain twins in double (the truth) and in float (a naive loop).
@@ -148,7 +149,7 @@ void step_adamw(std::vector<Subject>& subjects, int step, const ops::AdamWOption
 void check_adamw(const Types& types, const Device& device) {
   for (const double beta1 : {0.9, 0.0, 0.3}) {
     if (beta1 != 0.9 && types.param != DType::f32) continue;
-    std::vector<Subject> subjects = make_subjects(kShapes, types, device);
+    std::vector<Subject> subjects = make_subjects(kParameterShapes, types, device);
     for (int step = 1; step <= kSteps; ++step) {
       new_gradients(subjects, types, step);
       step_adamw(subjects, step, {.beta1 = beta1, .beta2 = 0.95, .eps = 1e-6});
@@ -172,7 +173,7 @@ TEST(adamw, DynamicsStandForWhatChanges) {
   const Device device = Device::cuda();
   const Types types{DType::bf16, DType::bf16, true};
   const double clip = 0.25;
-  std::vector<Subject> subjects = make_subjects(kShapes, types, device);
+  std::vector<Subject> subjects = make_subjects(kParameterShapes, types, device);
   for (int step = 1; step <= kSteps; ++step) {
     new_gradients(subjects, types, step);
     const double factor = 1.0 / step;
@@ -251,7 +252,7 @@ TEST(adamw, ReproducesPyTorch) {
 
 void check_sgd(const Types& types, const Device& device) {
   for (const ops::SgdOptions options : {ops::SgdOptions{}, {0.9, false}, {0.9, true}}) {
-    std::vector<Subject> subjects = make_subjects(kShapes, types, device);
+    std::vector<Subject> subjects = make_subjects(kParameterShapes, types, device);
     for (int step = 1; step <= kSteps; ++step) {
       new_gradients(subjects, types, step);
       std::vector<ops::SgdSlot> slots;
@@ -397,7 +398,7 @@ TEST(muon, AZeroGradientMovesNothing) {
 
 /// Bits of params, masters and moments after a few steps with `threads` threads.
 std::vector<std::vector<double>> bits_after(int threads, const std::string& which, const Types& types) {
-  const std::vector<Shape> shapes = which == "muon" ? std::vector<Shape>{{130, 70}, {5, 9}} : kShapes;
+  const std::vector<Shape> shapes = which == "muon" ? std::vector<Shape>{{130, 70}, {5, 9}} : kParameterShapes;
   std::vector<Subject> subjects = make_subjects(shapes, types, Device::cpu(threads));
   for (int step = 1; step <= 2; ++step) {
     new_gradients(subjects, types, step);
