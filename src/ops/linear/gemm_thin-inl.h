@@ -26,11 +26,11 @@ inline constexpr int64_t kThinRowsAlong = 16;
 inline constexpr int64_t kDotRowBytes = 24576;  // of the rows, over a stretch of k: they stay in the first-level cache
 inline constexpr int64_t kDotRange = 96;        // columns that find them there
 
-/// Which of the columns behind those at hand are fetched meanwhile: first, first + step, … Machines do not look beyond
-/// a page by themselves, and all passes over the same columns together fetch each of the next ones once.
+/// The columns behind those at hand, of which a pass over the latter fetches kFetch: machines do not look beyond a page
+/// by themselves, and all passes over the same columns together fetch each of the next ones.
+template <int kFetch, class S>
 struct Ahead {
-  int first;
-  int step;
+  const S* columns[kFetch];
 };
 
 /// The sum of all blocks of 128 bits.
@@ -59,8 +59,9 @@ HWY_INLINE void add_sums_of_lanes(D d, const hn::Vec<D>* values, hn::TFromD<D>* 
 }
 
 /// sums[j·ld + i] += x_i · w_j for kRows vectors x_i, ldx apart, and kColumns vectors w_j, ldw apart.
-template <int kRows, int kColumns, class T, class S>
-void dot_rows(const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* sums, int64_t ld, const Ahead& ahead) {
+template <int kRows, int kColumns, int kFetch, class T, class S>
+void dot_rows(const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* sums, int64_t ld,
+              const Ahead<kFetch, S>& ahead) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   constexpr int kParts = kRows * kColumns > 4 ? 1 : 2;  // enough sums to hide the latency of an addition
@@ -72,7 +73,8 @@ void dot_rows(const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* su
 #pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) {
       const int64_t at = l + part * lanes;
-      for (int j = ahead.first; j < kColumns; j += ahead.step) hwy::Prefetch(w + (j + kColumns) * ldw + at);
+#pragma GCC unroll 6
+      for (int j = 0; j < kFetch; ++j) hwy::Prefetch(ahead.columns[j] + at);
       V given[kRows];
 #pragma GCC unroll 4
       for (int i = 0; i < kRows; ++i) given[i] = hn::LoadU(d, x + i * ldx + at);
@@ -101,19 +103,37 @@ void dot_rows(const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* su
 }
 
 /// Rows [i, i + count), count at most kRows, against kColumns columns.
-template <int kRows, int kColumns, class T, class S>
+template <int kRows, int kColumns, int kFetch, class T, class S>
 void dot_some_rows(int64_t count, const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* sums, int64_t ld,
-                   const Ahead& ahead) {
+                   const Ahead<kFetch, S>& ahead) {
   if (count >= kRows) return dot_rows<kRows, kColumns>(x, ldx, w, ldw, k, sums, ld, ahead);
   if constexpr (kRows > 1) dot_some_rows<kRows - 1, kColumns>(count, x, ldx, w, ldw, k, sums, ld, ahead);
 }
 
+/// How much of k is taken at a time, so that all rows of it stay in the first-level cache.
+template <class T>
+int64_t dot_stretch(const FusedGemm<T>& p) {
+  return std::max<int64_t>(kDotRowBytes / static_cast<int64_t>(sizeof(T)) / p.m / 64 * 64, 64);
+}
+
+/// The rows of each stretch of k one behind the other: far apart they would fall into the same sets of the cache.
+template <class T>
+const T* pack_stretches(const FusedGemm<T>& p, const T* x) {
+  const int64_t stretch = dot_stretch(p);
+  if (p.m == 1 || p.k <= stretch) return x;
+  T* packed = gemm_scratch<T>(GemmScratch::shared_rows, p.m * p.k);
+  for (int64_t k0 = 0; k0 < p.k; k0 += stretch) {
+    const int64_t depth = std::min(stretch, p.k - k0);
+    for (int64_t i = 0; i < p.m; ++i) std::copy_n(x + i * p.k + k0, depth, packed + k0 * p.m + i * depth);
+  }
+  return packed;
+}
+
 /// Columns [begin, end) as dot products, kColumns at a time to read x less often, over a stretch of k at a time. The
 /// sums stand one column behind the other.
-template <int kRows, int kColumns, class T, class S>
+template <int kRows, int kColumns, int kFetch, class T, class S>
 void dot_blocks(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T* sums) {
-  const int64_t stretch = std::max<int64_t>(kDotRowBytes / static_cast<int64_t>(sizeof(T)) / p.m / 64 * 64, 64);
-  const auto passes = static_cast<int>((p.m + kRows - 1) / kRows);
+  const int64_t stretch = dot_stretch(p);
   std::fill(sums, sums + (end - begin) * p.m, T{0});
   for (int64_t k0 = 0; k0 < p.k; k0 += stretch) {
     const int64_t depth = std::min(stretch, p.k - k0);
@@ -122,10 +142,13 @@ void dot_blocks(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T
       const bool whole = j + kColumns <= end;
       for (int64_t i = 0; i < p.m; i += kRows) {
         T* out = sums + (j - begin) * p.m + i;
-        const Ahead ahead{static_cast<int>(i / kRows), passes};
-        const T* rows = x + i * p.k + k0;
-        whole ? dot_some_rows<kRows, kColumns>(p.m - i, rows, p.k, b + j * p.b.ld, p.b.ld, depth, out, p.m, ahead)
-              : dot_some_rows<kRows, 1>(p.m - i, rows, p.k, b + j * p.b.ld, p.b.ld, depth, out, p.m, ahead);
+        Ahead<kFetch, S> ahead;
+        for (int f = 0; f < kFetch; ++f) {
+          ahead.columns[f] = b + (j + kColumns + (i / kRows * kFetch + f) % kColumns) * p.b.ld;
+        }
+        const T* rows = x + k0 * p.m + i * depth;
+        whole ? dot_some_rows<kRows, kColumns>(p.m - i, rows, depth, b + j * p.b.ld, p.b.ld, depth, out, p.m, ahead)
+              : dot_some_rows<kRows, 1>(p.m - i, rows, depth, b + j * p.b.ld, p.b.ld, depth, out, p.m, ahead);
       }
       j += whole ? kColumns : 1;
     }
@@ -138,11 +161,11 @@ T* dot_columns(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end) {
   const int64_t columns = end - begin;
   T* sums = gemm_scratch<T>(GemmScratch::block, p.m * columns);
   if (p.m == 1) {
-    dot_blocks<1, 4, T, S>(p, x, begin, end, sums);
+    dot_blocks<1, 4, 4, T, S>(p, x, begin, end, sums);
     return sums;
   }
   T* turned = gemm_scratch<T>(GemmScratch::columns, p.m * columns);
-  dot_blocks<4, 6, T, S>(p, x, begin, end, turned);
+  p.m <= 8 ? dot_blocks<4, 6, 3, T, S>(p, x, begin, end, turned) : dot_blocks<4, 6, 2, T, S>(p, x, begin, end, turned);
   for (int64_t i = 0; i < p.m; ++i) {
     for (int64_t j = 0; j < columns; ++j) sums[i * columns + j] = turned[j * p.m + i];
   }
@@ -205,6 +228,7 @@ void finish_columns(const FusedGemm<T>& p, T* sums, int64_t ld, int64_t begin, i
 template <class T, class S>
 void thin_along(const Threads& threads, const FusedGemm<T>& p, const T* x) {
   // Few rows: small enough that no thread waits long for the last one.
+  x = pack_stretches(p, x);
   const int64_t grain = p.m > kThinRows ? kDotRange : std::max<int64_t>(16, rows_per_range(p.k) / 4 * 4);
   threads.ranges(p.n, grain, [&](int64_t begin, int64_t end) HWY_ATTR {
     finish_columns(p, dot_columns<T, S>(p, x, begin, end), end - begin, begin, end);
