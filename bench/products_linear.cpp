@@ -75,6 +75,27 @@ void add_scaling(Context& context, int64_t rows, int64_t in, int64_t out) {
   context.add({name_of(rows, in, out) + " fwd+bwd, all threads", 1 / all, 1 / one, "calls/s", "one thread", 1.8});
 }
 
+/// A few rows, as in decoding several texts at once: what they cost where one row costs what reading the weights does.
+void add_few_rows(Context& context) {
+  constexpr int64_t kIn = 768;
+  constexpr int64_t kOut = 2048;
+  std::vector<Tensor> weights;  // together far larger than the caches
+  for (int i = 0; i < 40; ++i) weights.push_back(random_tensor({kOut, kIn}, context.device(), 5));
+  const auto with = [&](int64_t rows) {
+    const Tensor x = random_tensor({rows, kIn}, context.device(), 6);
+    return [&weights, x] {
+      for (const Tensor& weight : weights) ops::linear(x, weight);
+    };
+  };
+  const std::vector<int64_t> counts{1, 4, 8, 16, 32, 64};
+  std::vector<std::function<void()>> runs;
+  for (const int64_t rows : counts) runs.emplace_back(with(rows));
+  const std::vector<double> times = context.seconds(runs);
+  for (size_t i = 1; i < counts.size(); ++i) {
+    context.add({name_of(counts[i], kIn, kOut) + " fwd, from memory", times[i] * 1e3, times[0] * 1e3, "ms", "one row"});
+  }
+}
+
 }  // namespace
 
 LAMINA_BENCH_SUITE(products_linear) {
@@ -86,6 +107,7 @@ LAMINA_BENCH_SUITE(products_linear) {
            {384, 1152}, {384, 384}, {384, 1536}, {1536, 384}, {384, 2048}, {1024, 384}}) {
     add_step(context, in, out);
   }
+  add_few_rows(context);
   add_scaling(context, 3072, 384, 1536);
   add_scaling(context, 4096, 768, 3072);
 }

@@ -138,9 +138,10 @@ std::string report_html(const std::string& results, const std::string& name) {
       "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
       "<link rel=\"icon\" href=\"data:,\">\n<title>",
       html(study.name), " · Lamina study</title>\n<style>", asset("report.css"), "</style>\n</head>\n<body>\n<main>\n",
-      head(study), findings_section(study), "<section id=\"results\"><h2>Results</h2>\n", results_table(study), "</section>\n",
-      figures(study), diagrams(study), repeat(study), "</main>\n<footer>Made by lamina ", html(study.version),
-      " from results.json. This file needs nothing else.</footer>\n", scripts(study), "</body>\n</html>\n");
+      head(study), findings_section(study), "<section id=\"results\"><h2>Results</h2>\n", results_table(study),
+      "</section>\n", figures(study), diagrams(study), repeat(study), "</main>\n<footer>Made by lamina ",
+      html(study.version), " from results.json. This file needs nothing else.</footer>\n", scripts(study),
+      "</body>\n</html>\n");
 }
 
 }  // namespace lamina::lab
