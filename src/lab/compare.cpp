@@ -10,12 +10,22 @@
 #include "lamina/base/files.h"
 #include "lamina/lab/plan.h"
 #include "lamina/lab/search.h"
+#include "lamina/tensor/device.h"
 
 namespace lamina::lab {
 namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
+
+/// Nothing is there but what a study leaves that ended before it began.
+bool nothing_begun(const std::string& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().filename() != "lock" && entry.path().filename() != "data") return false;
+  }
+  return !error;
+}
 
 /// The folder, and that no other process works in it.
 class StudyFolder {
@@ -24,9 +34,8 @@ class StudyFolder {
     LAMINA_CHECK(!path.empty(), "no folder for the study was named");
     std::error_code error;
     const bool there = fs::exists(path, error);
-    LAMINA_CHECK(
-        !there || fs::exists(path_ / "study.json") || (fs::is_directory(path, error) && fs::is_empty(path, error)),
-        path, ": is there and is no study; choose another folder (--out)");
+    LAMINA_CHECK(!there || fs::exists(path_ / "study.json") || nothing_begun(path), path,
+                 ": is there and is no study; choose another folder (--out)");
     fs::create_directories(path_, error);
     LAMINA_CHECK(!error, path, ": cannot be made: ", error.message(), "; check the name, the permissions and space");
     const std::string lock = file("lock");
@@ -200,6 +209,9 @@ class Comparison {
 
 }  // namespace
 
-Results run_study(const Study& study, const CompareOptions& options) { return Comparison(study, options).run(); }
+Results run_study(const Study& study, const CompareOptions& options) {
+  Device::named(study.device, 1);  // an error here, where it is not: before anything is made, and once
+  return Comparison(study, options).run();
+}
 
 }  // namespace lamina::lab

@@ -97,7 +97,9 @@ void dot_rows(const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* su
   }
 #pragma GCC unroll 6
   for (int j = 0; j < kColumns; ++j) {
-    for (int i = 0; i < kRows * (kParts - 1); ++i) sum[j][0][i] = hn::Add(sum[j][0][i], sum[j][1][i]);
+    for (int part = 1; part < kParts; ++part) {
+      for (int i = 0; i < kRows; ++i) sum[j][0][i] = hn::Add(sum[j][0][i], sum[j][part][i]);
+    }
     add_sums_of_lanes<kRows>(d, sum[j][0], sums + j * ld);
   }
 }
