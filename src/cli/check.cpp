@@ -53,9 +53,10 @@ void run(const CheckArguments& arguments) {
   const io::Checkpoint checkpoint = io::read_model(arguments.model, device, {.dtype = DType::f32, .progress = {}});
   nn::Model model(checkpoint.spec, Device::meta());
   model.adopt_state_dict(checkpoint.tensors);
-  const auto name_gradients = [&](nn::StateDict gradients) {
-    for (auto& [name, gradient] : gradients) gradient = gradient.to(Device::cpu());
-    return checkpoint.family.empty() ? gradients : io::hf_parameters(checkpoint.family, checkpoint.spec, gradients);
+  const auto name_gradients = [&](const nn::StateDict& gradients) {
+    nn::StateDict here;
+    for (const auto& [name, gradient] : gradients) here.emplace_back(name, gradient.to(Device::cpu()));
+    return checkpoint.family.empty() ? here : io::hf_parameters(checkpoint.family, checkpoint.spec, here);
   };
   const double gradient_tolerance =
       arguments.gradient_tolerance > 0 ? arguments.gradient_tolerance : 10 * arguments.tolerance;

@@ -78,6 +78,7 @@ std::vector<Answer> collect_prompts(const GenerateArguments& arguments, const in
   for (const std::string& file : arguments.files) texts.push_back(read_text(file));
   if (texts.empty() && arguments.ids.empty()) texts.push_back(::isatty(STDIN_FILENO) != 0 ? "" : read_stdin());
   std::vector<Answer> answers;
+  answers.reserve(texts.size() + arguments.ids.size());
   for (const std::string& text : texts) {
     answers.push_back({text, infer::prompt_ids(infer::require_tokenizer(model), text), {}, {}});
   }
@@ -172,6 +173,7 @@ void print_times(const std::vector<Answer>& answers, const Moments& moments) {
 void run_prompts(const GenerateArguments& arguments, const infer::LoadedModel& model, Moments& moments) {
   std::vector<Answer> answers = collect_prompts(arguments, model);
   std::vector<std::vector<text::TokenId>> prompts;
+  prompts.reserve(answers.size());
   for (const Answer& answer : answers) prompts.push_back(answer.ids);
   Writer writer(arguments, model, answers, moments);
   if (answers.size() == 1 && arguments.stream && !arguments.json) show(answers[0].prompt);
