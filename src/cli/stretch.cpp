@@ -112,9 +112,11 @@ void add_stretch(CLI::App& program) {
       ->add_option("--kinds", options.kinds,
                    "learned, sinusoidal, t5, rope, alibi, none, window; pi, ntk, dynamic_ntk, yarn (default: all)")
       ->delimiter(',');
-  command->add_option("--length", options.length, "Of training (default: the recipe's, or the model's context)");
+  command->add_option("--length", options.length, "Of training (default: the recipe's, or the model's context)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   command->add_option("--times", options.times, "Lengths are doubled up to so many times that")->capture_default_str();
-  command->add_option("--tokens", options.tokens, "Predicted in each reading (default: four times the longest length)");
+  command->add_option("--tokens", options.tokens, "Predicted in each reading (default: four times the longest length)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   command->add_flag("--no-passkey", arguments->no_passkey, "Perplexity alone");
   command->add_option("--examples", options.examples, "Passkeys at each length and depth")->capture_default_str();
   command->add_option("--depths", options.depths, "Depths of passkeys, from the start to the end")

@@ -2,32 +2,25 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <random>
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/norm/rms_norm.h"
 #include "support/close.h"
+#include "support/random_tensor.h"
 
 namespace lamina {
 namespace {
 
 using testing::expect_error;
+using testing::random_tensor;
 using Tensors = std::vector<Tensor>;
 using Segment = std::function<Tensors(const Tensors&)>;
 
-Tensor random_values_tensor(const Shape& shape, uint64_t seed, DType dtype = DType::f32) {
-  std::mt19937_64 random(seed);
-  std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
-  std::vector<float> values(static_cast<size_t>(shape.numel()));
-  for (float& value : values) value = uniform(random);
-  return Tensor::from(values, shape, Device::cpu(2)).to(dtype);
-}
-
 /// Leaves of one model; `gain` is used by capture, never passed as an input.
 struct Leaves {
-  Tensor x = random_values_tensor({5, 8}, 1);
-  Tensor y = random_values_tensor({5, 8}, 2);
-  Tensor gain = random_values_tensor({8}, 3);
+  Tensor x = random_tensor({5, 8}, 1, DType::f32);
+  Tensor y = random_tensor({5, 8}, 2, DType::f32);
+  Tensor gain = random_tensor({8}, 3, DType::f32);
 };
 
 /// Runs `forward` twice, with and without checkpointing, and compares all gradients.
@@ -46,7 +39,7 @@ std::vector<std::vector<float>> gradients(const Forward& forward, bool checkpoin
   };
   const Tensors outputs = forward(leaves, wrap);
   Tensors seeds;
-  for (size_t i = 0; i < outputs.size(); ++i) seeds.push_back(random_values_tensor(outputs[i].shape(), 50 + i));
+  for (size_t i = 0; i < outputs.size(); ++i) seeds.push_back(random_tensor(outputs[i].shape(), 50 + i, DType::f32));
   tape.backward(outputs, seeds, retain);
   if (retain) tape.backward(outputs, seeds);
   EXPECT_EQ(tape.size(), 0U);

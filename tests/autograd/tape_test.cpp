@@ -3,23 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <random>
 
 #include "lamina/ops/norm/rms_norm.h"
 #include "support/close.h"
+#include "support/random_tensor.h"
 
 namespace lamina {
 namespace {
 
 using testing::expect_error;
-
-Tensor random_tensor(const Shape& shape, uint64_t seed, DType dtype = DType::f64) {
-  std::mt19937_64 random(seed);
-  std::uniform_real_distribution<double> uniform(-1.0, 1.0);
-  std::vector<double> values(static_cast<size_t>(shape.numel()));
-  for (double& value : values) value = uniform(random);
-  return Tensor::from(values, shape, Device::cpu(2)).to(dtype);
-}
+using testing::random_tensor;
 
 std::vector<double> values_of(const Tensor& tensor) { return tensor.to_vector<double>(); }
 
@@ -67,7 +60,7 @@ Tensor sum(const Tensor& x) {
 
 TEST(tape, GradientsAccumulateOverBackwards) {
   Tape tape;
-  Tensor x = random_tensor({3, 2}, 1);
+  Tensor x = random_tensor({3, 2}, 1, DType::f64);
   tape.watch(x);
   tape.backward(sum(times(x, 3)));
   EXPECT_EQ(values_of(tape.grad(x)), std::vector<double>(6, 3.0));
@@ -81,8 +74,8 @@ TEST(tape, GradientsAccumulateOverBackwards) {
 
 TEST(tape, ALeafsGradientIsItsOwn) {
   Tape tape;
-  Tensor x = random_tensor({4}, 1);
-  Tensor y = random_tensor({4}, 2);
+  Tensor x = random_tensor({4}, 1, DType::f64);
+  Tensor y = random_tensor({4}, 2, DType::f64);
   tape.watch(x);
   tape.watch(y);
   const Tensor seed = Tensor::full({4}, 1.0, DType::f64, x.device());
@@ -94,7 +87,7 @@ TEST(tape, ALeafsGradientIsItsOwn) {
 
 TEST(tape, NoGradRecordsNothing) {
   Tape tape;
-  Tensor x = random_tensor({3}, 1);
+  Tensor x = random_tensor({3}, 1, DType::f64);
   tape.watch(x);
   Tensor inside;
   {
@@ -115,7 +108,7 @@ TEST(tape, NoGradRecordsNothing) {
 
 TEST(tape, ASecondBackwardIsAnErrorUnlessRetained) {
   Tape tape;
-  Tensor x = random_tensor({3}, 1);
+  Tensor x = random_tensor({3}, 1, DType::f64);
   tape.watch(x);
   const Tensor once = sum(times(x, 2));
   tape.backward(once);
@@ -133,7 +126,7 @@ TEST(tape, ASecondBackwardIsAnErrorUnlessRetained) {
 
 TEST(tape, StaleTensorsCannotBeUsedFurther) {
   Tape tape;
-  Tensor x = random_tensor({3}, 1);
+  Tensor x = random_tensor({3}, 1, DType::f64);
   tape.watch(x);
   const Tensor y = times(x, 2);
   tape.backward(sum(y));
@@ -148,7 +141,7 @@ TEST(tape, StaleTensorsCannotBeUsedFurther) {
 
 TEST(tape, ConsumedTensorsMayBeOverwritten) {
   Tape tape;
-  Tensor x = random_tensor({3}, 1);
+  Tensor x = random_tensor({3}, 1, DType::f64);
   tape.watch(x);
   Tensor y = times(x, 2);
   tape.backward(sum(y));
@@ -158,7 +151,7 @@ TEST(tape, ConsumedTensorsMayBeOverwritten) {
 
 TEST(tape, OverwritingASavedTensorIsNoticed) {
   Tape tape;
-  Tensor x = random_tensor({3}, 1);
+  Tensor x = random_tensor({3}, 1, DType::f64);
   tape.watch(x);
   const Tensor loss = sum(square(x));
   x.detach().fill_(5);
@@ -171,9 +164,9 @@ TEST(tape, OverwritingASavedTensorIsNoticed) {
 
 TEST(tape, OverwritingThroughAViewIsNoticed) {
   Tape tape;
-  Tensor x = random_tensor({4}, 1);
+  Tensor x = random_tensor({4}, 1, DType::f64);
   tape.watch(x);
-  Tensor plain = random_tensor({4}, 2);
+  Tensor plain = random_tensor({4}, 2, DType::f64);
   const Tensor loss = sum(plus(square(x), square(plain)));
   plain.slice(0, 1, 1).fill_(0);  // saved by nobody: plain is not followed
   tape.backward(loss);
@@ -184,13 +177,13 @@ TEST(tape, OverwritingThroughAViewIsNoticed) {
 
 TEST(tape, WritingAFollowedTensorIsRefused) {
   Tape tape;
-  Tensor x = random_tensor({3}, 1);
+  Tensor x = random_tensor({3}, 1, DType::f64);
   tape.watch(x);
   Tensor y = times(x, 2);
   expect_error([&] { x.fill_(0); }, "a leaf [3] that the tape follows");
   expect_error([&] { y.add_(y); }, "a tensor [3] that the tape follows");
-  expect_error([&] { y.slice(0, 0, 1).copy_(random_tensor({1}, 1)); }, "that the tape follows");
-  Tensor z = random_tensor({3}, 2);
+  expect_error([&] { y.slice(0, 0, 1).copy_(random_tensor({1}, 1, DType::f64)); }, "that the tape follows");
+  Tensor z = random_tensor({3}, 2, DType::f64);
   z.copy_(x);  // reading is fine; z does not follow
   EXPECT_FALSE(is_tracked({z}));
 }
@@ -198,8 +191,8 @@ TEST(tape, WritingAFollowedTensorIsRefused) {
 TEST(tape, TwoTapesDoNotMix) {
   Tape first;
   Tape second;
-  Tensor x = random_tensor({3}, 1);
-  Tensor y = random_tensor({3}, 2);
+  Tensor x = random_tensor({3}, 1, DType::f64);
+  Tensor y = random_tensor({3}, 2, DType::f64);
   first.watch(x);
   second.watch(y);
   expect_error([&] { plus(x, y); }, "two tapes");
@@ -213,8 +206,8 @@ TEST(tape, TwoTapesDoNotMix) {
 TEST(tape, AnotherTapeThatIsOffReceivesNothing) {
   Tape first;
   Tape second;
-  Tensor x = random_tensor({3}, 1);
-  Tensor y = random_tensor({3}, 2);
+  Tensor x = random_tensor({3}, 1, DType::f64);
+  Tensor y = random_tensor({3}, 2, DType::f64);
   first.watch(x);
   second.watch(y);
   {
@@ -226,7 +219,7 @@ TEST(tape, AnotherTapeThatIsOffReceivesNothing) {
 }
 
 TEST(tape, LeavesOutliveTheirTape) {
-  Tensor x = random_tensor({3}, 1);
+  Tensor x = random_tensor({3}, 1, DType::f64);
   {
     Tape tape;
     tape.watch(x);
@@ -242,7 +235,7 @@ TEST(tape, LeavesOutliveTheirTape) {
 
 TEST(tape, WatchingTwiceKeepsTheGraph) {
   Tape tape;
-  Tensor x = random_tensor({3}, 1);
+  Tensor x = random_tensor({3}, 1, DType::f64);
   tape.watch(x);
   const Tensor loss = sum(times(x, 2));
   tape.watch(x);
@@ -254,7 +247,7 @@ TEST(tape, WatchRefusesWhatHasNoGradient) {
   Tape tape;
   Tensor ids = Tensor::zeros({3}, DType::i64, Device::cpu());
   expect_error([&] { tape.watch(ids); }, "floating types only");
-  Tensor x = random_tensor({3}, 1);
+  Tensor x = random_tensor({3}, 1, DType::f64);
   expect_error([&] { tape.watch(x, DType::i32); }, "floating types only");
   tape.watch(x);
   Tensor y = square(x);
@@ -265,7 +258,7 @@ TEST(tape, WatchRefusesWhatHasNoGradient) {
 
 TEST(tape, BackwardChecksItsArgumentsBeforeItStarts) {
   Tape tape;
-  Tensor x = random_tensor({3}, 1);
+  Tensor x = random_tensor({3}, 1, DType::f64);
   tape.watch(x);
   const Tensor y = times(x, 2);
   const Tensor good = Tensor::full({3}, 1.0, DType::f64, x.device());
@@ -284,11 +277,11 @@ TEST(tape, BackwardChecksItsArgumentsBeforeItStarts) {
 
 TEST(tape, SetGradChecksShapeAndPlace) {
   Tape tape;
-  Tensor x = random_tensor({3}, 1);
+  Tensor x = random_tensor({3}, 1, DType::f64);
   tape.watch(x);
-  expect_error([&] { tape.set_grad(x, random_tensor({2}, 1)); }, "the shapes must be equal");
-  expect_error([&] { tape.set_grad(x, random_tensor({3}, 1).to(DType::i32)); }, "i32");
-  expect_error([&] { tape.set_grad(x, random_tensor({3}, 1).to(Device::meta())); }, "meta");
+  expect_error([&] { tape.set_grad(x, random_tensor({2}, 1, DType::f64)); }, "the shapes must be equal");
+  expect_error([&] { tape.set_grad(x, random_tensor({3}, 1, DType::f64).to(DType::i32)); }, "i32");
+  expect_error([&] { tape.set_grad(x, random_tensor({3}, 1, DType::f64).to(Device::meta())); }, "meta");
   const Tensor mine = Tensor::full({3}, 1.0, DType::f64, x.device());
   tape.set_grad(x, mine);
   tape.backward(sum(times(x, 2)));
@@ -314,10 +307,10 @@ TEST(tape, ALeafAsItsOwnGradientIsNotKeptForever) {
 
 TEST(tape, ExceptionsInBackwardLeaveTheTapeUsable) {
   Tape tape;
-  Tensor x = random_tensor({3}, 1);
+  Tensor x = random_tensor({3}, 1, DType::f64);
   tape.watch(x);
   const Tensor y = x.clone();
-  const Tensor bad = random_tensor({3}, 2);
+  const Tensor bad = random_tensor({3}, 2, DType::f64);
   record("bad", {y}, {bad}, {}, [](Backward&) { throw Error("bad backward"); });
   expect_error([&] { tape.backward(sum(bad)); }, "bad backward");
   EXPECT_TRUE(tape.recording());
@@ -330,30 +323,30 @@ TEST(tape, ExceptionsInBackwardLeaveTheTapeUsable) {
 
 TEST(tape, BackwardFromInsideBackwardIsRefused) {
   Tape tape;
-  Tensor x = random_tensor({3}, 1);
+  Tensor x = random_tensor({3}, 1, DType::f64);
   tape.watch(x);
-  const Tensor y = random_tensor({3}, 2);
+  const Tensor y = random_tensor({3}, 2, DType::f64);
   record("recursive", {x}, {y}, {}, [&](Backward&) { tape.backward({y}, {y}); });
-  expect_error([&] { tape.backward({y}, {random_tensor({3}, 3)}); }, "from inside a backward");
-  const Tensor z = random_tensor({3}, 2);
+  expect_error([&] { tape.backward({y}, {random_tensor({3}, 3, DType::f64)}); }, "from inside a backward");
+  const Tensor z = random_tensor({3}, 2, DType::f64);
   record("resetting", {x}, {z}, {}, [&](Backward&) { tape.reset(); });
-  expect_error([&] { tape.backward({z}, {random_tensor({3}, 3)}); }, "from inside a backward");
+  expect_error([&] { tape.backward({z}, {random_tensor({3}, 3, DType::f64)}); }, "from inside a backward");
 }
 
 TEST(tape, AWrongBackwardFunctionIsNamed) {
   Tape tape;
-  Tensor x = random_tensor({3}, 1);
+  Tensor x = random_tensor({3}, 1, DType::f64);
   tape.watch(x);
-  const Tensor y = random_tensor({2}, 2);
+  const Tensor y = random_tensor({2}, 2, DType::f64);
   record("cropping", {x}, {y}, {}, [](Backward& b) { b.add(0, b.grad()); });
   expect_error([&] { tape.backward(sum(y)); }, "cropping backward: gradient [2] on cpu for an input [3]");
 }
 
 TEST(tape, UndefinedAndIntegerOutputs) {
   Tape tape;
-  Tensor x = random_tensor({3}, 1);
+  Tensor x = random_tensor({3}, 1, DType::f64);
   tape.watch(x);
-  const Tensor y = random_tensor({3}, 2);
+  const Tensor y = random_tensor({3}, 2, DType::f64);
   const Tensor ids = Tensor::zeros({3}, DType::i64, x.device());
   bool ran = false;
   record("three", {x, Tensor()}, {Tensor(), ids, y}, {Tensor(), ids}, [&](Backward& b) {
@@ -377,10 +370,10 @@ TEST(tape, UndefinedAndIntegerOutputs) {
 
 TEST(tape, AnOutputNobodyUsedHasAZeroGradient) {
   Tape tape;
-  Tensor x = random_tensor({3}, 1);
+  Tensor x = random_tensor({3}, 1, DType::f64);
   tape.watch(x);
-  const Tensor used = random_tensor({3}, 2);
-  const Tensor unused = random_tensor({2}, 2);
+  const Tensor used = random_tensor({3}, 2, DType::f64);
+  const Tensor unused = random_tensor({2}, 2, DType::f64);
   record("two", {x}, {used, unused}, {}, [](Backward& b) {
     EXPECT_FALSE(b.has_grad(1));
     EXPECT_EQ(values_of(b.grad(1)), std::vector<double>(2, 0.0));
@@ -404,7 +397,7 @@ TEST(tape, GradientsOfNarrowLeavesAreKeptInF32) {
 
 TEST(tape, AccumulatorIsTheBufferThatIsAddedTo) {
   Tape tape;
-  Tensor x = random_tensor({3}, 1);
+  Tensor x = random_tensor({3}, 1, DType::f64);
   tape.watch(x);
   const auto in_place = [](const Tensor& in) {
     const Tensor out = in.detach().clone();
@@ -427,8 +420,8 @@ TEST(tape, AccumulatorIsTheBufferThatIsAddedTo) {
 
 TEST(tape, AccumulatorNeverAliasesAnotherTensorsGradient) {
   Tape tape;
-  Tensor x = random_tensor({3}, 1);
-  Tensor y = random_tensor({3}, 2);
+  Tensor x = random_tensor({3}, 1, DType::f64);
+  Tensor y = random_tensor({3}, 2, DType::f64);
   tape.watch(x);
   tape.watch(y);
   const Tensor shared = plus(times(x, 1), times(y, 1));  // both inputs are handed the same gradient tensor
@@ -441,10 +434,10 @@ TEST(tape, AccumulatorNeverAliasesAnotherTensorsGradient) {
 /// Compares the tape's gradient of sum(w · f(x)) with central differences.
 void check_gradient(const std::function<Tensor(const Tensor&)>& f, const Shape& shape, const std::string& what) {
   Tape tape;
-  Tensor x = random_tensor(shape, 11);
+  Tensor x = random_tensor(shape, 11, DType::f64);
   tape.watch(x);
   const Tensor y = f(x);
-  const Tensor weight = random_tensor(y.shape(), 12).to(y.dtype());
+  const Tensor weight = random_tensor(y.shape(), 12, DType::f64).to(y.dtype());
   tape.backward({y}, {weight});
   const auto ours = values_of(tape.grad(x));
   const auto objective = [&](const std::vector<double>& at) {

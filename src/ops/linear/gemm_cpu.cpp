@@ -69,7 +69,7 @@ void multiply_block(const Plan<T>& plan, const Pass<T>& pass, NextRows<T>& next)
       const int64_t rows = std::min<int64_t>(kTileRows, pass.row_end - i);
       const int64_t height = panel_rows(i, pass.row_end);
       const bool direct = plan.direct && rows == kTileRows;
-      const T* a = direct ? static_cast<const T*>(plan.a.data) + i * plan.a.ld + pass.k0
+      const T* a = direct ? static_cast<const T*>(plan.product->a.data) + i * plan.product->a.ld + pass.k0
                           : pass.a + (i - pass.row) * pass.chunk_depth + (pass.k0 - pass.chunk_k0) * height;
       const int64_t down = i - pass.row;
       T* c = pass.c + down * pass.ldc + j - pass.column;
@@ -83,9 +83,9 @@ void multiply_block(const Plan<T>& plan, const Pass<T>& pass, NextRows<T>& next)
       }
       const TileFn<T> multiply = tile_kernel<T>(height, width / kLanes<T>, direct);
       if (rows == height && columns == width) {
-        multiply(pass.depth, a, plan.a.ld, b, alpha, pass.beta, c, pass.ldc, ahead);
+        multiply(pass.depth, a, plan.product->a.ld, b, alpha, pass.beta, c, pass.ldc, ahead);
       } else {
-        multiply(pass.depth, a, plan.a.ld, b, T{1}, T{0}, tile, kTileColumns<T>, ahead);
+        multiply(pass.depth, a, plan.product->a.ld, b, T{1}, T{0}, tile, kTileColumns<T>, ahead);
         merge_tile(tile, rows, columns, alpha, pass.beta, c, pass.ldc);
       }
     }
@@ -96,14 +96,15 @@ void multiply_block(const Plan<T>& plan, const Pass<T>& pass, NextRows<T>& next)
 template <class T>
 void run_block(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t begin, int64_t end, const T* columns) {
   const FusedGemm<T>& p = *plan.product;
-  const int64_t row_end = std::min(plan.m, row + kBlockRows);
+  const int64_t row_end = std::min(plan.product->m, row + kBlockRows);
   T* packed_rows = chunk.packed_rows != nullptr ? chunk.packed_rows + row * chunk.depth
                                                 : gemm_scratch<T>(GemmScratch::rows, kBlockRows * chunk.depth);
   if (chunk.packed_rows == nullptr) pack_rows(plan, chunk, row, row_end, {0, chunk.depth}, packed_rows);
   NextRows<T> next;
   if (plan.direct) {
-    const T* rows = static_cast<const T*>(plan.a.data);
-    next = {rows + row_end * plan.a.ld, rows + std::min(plan.m, row_end + kBlockRows) * plan.a.ld};
+    const T* rows = static_cast<const T*>(plan.product->a.data);
+    next = {rows + row_end * plan.product->a.ld,
+            rows + std::min(plan.product->m, row_end + kBlockRows) * plan.product->a.ld};
   }
   const int64_t step = kBlockColumns / kTileColumns<T> * kTileColumns<T>;
   for (int64_t j = begin; j < end;) {
@@ -124,7 +125,7 @@ void run_block(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t 
       pass.beta = pass.k0 == 0 ? p.beta : T{1};
       multiply_block(plan, pass, next);
     }
-    if (p.finish && chunk.k0 + chunk.depth == plan.k) p.finish(pass.c, pass.ldc, block);
+    if (p.finish && chunk.k0 + chunk.depth == plan.product->k) p.finish(pass.c, pass.ldc, block);
     j = pass.column_end;
   }
 }
@@ -157,9 +158,10 @@ inline PackTasks pack_tasks(bool shared, bool across, int64_t extent, int64_t st
 /// Packs what the tasks of a chunk share.
 template <class T>
 void pack_shared(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chunk, bool serial) {
-  const PackTasks columns = pack_tasks(chunk.packed_columns != nullptr, !plan.b.transpose,
+  const PackTasks columns = pack_tasks(chunk.packed_columns != nullptr, !plan.product->b.transpose,
                                        chunk.column_end - chunk.column, 8 * kTileColumns<T>, chunk.depth);
-  const PackTasks rows = pack_tasks(chunk.packed_rows != nullptr, plan.a.transpose, plan.m, kBlockRows, chunk.depth);
+  const PackTasks rows =
+      pack_tasks(chunk.packed_rows != nullptr, plan.product->a.transpose, plan.product->m, kBlockRows, chunk.depth);
   each_task(threads, serial, columns.count() + rows.count(), [&](int64_t task) HWY_ATTR {
     if (task < columns.count()) {
       const int64_t begin = cut_columns(chunk, chunk.column + columns.first(task));
@@ -167,7 +169,7 @@ void pack_shared(const Threads& threads, const Plan<T>& plan, const Chunk<T>& ch
                    chunk.packed_columns + (begin - chunk.column) * chunk.depth);
     } else {
       const int64_t row = rows.first(task - columns.count());
-      pack_rows(plan, chunk, row, std::min(plan.m, row + rows.step), rows.part(task - columns.count()),
+      pack_rows(plan, chunk, row, std::min(plan.product->m, row + rows.step), rows.part(task - columns.count()),
                 chunk.packed_rows + row * chunk.depth);
     }
   });
@@ -175,10 +177,10 @@ void pack_shared(const Threads& threads, const Plan<T>& plan, const Chunk<T>& ch
 
 template <class T>
 void run_chunk(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chunk) {
-  const bool serial = plan.m * plan.n * plan.k < kSerialWork;
+  const bool serial = plan.product->m * plan.product->n * plan.product->k < kSerialWork;
   pack_shared(threads, plan, chunk, serial);
   const int64_t parts = ceil_div(chunk.column_end - chunk.column, plan.task_columns);
-  each_task(threads, serial, ceil_div(plan.m, plan.task_rows) * parts, [&](int64_t task) HWY_ATTR {
+  each_task(threads, serial, ceil_div(plan.product->m, plan.task_rows) * parts, [&](int64_t task) HWY_ATTR {
     const int64_t begin = cut_columns(chunk, chunk.column + task % parts * plan.task_columns);
     const int64_t end = cut_columns(chunk, begin + plan.task_columns);
     T* columns = nullptr;
@@ -189,7 +191,7 @@ void run_chunk(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chun
       pack_columns(plan, chunk, begin, end, {0, chunk.depth}, columns);
     }
     const int64_t first = task / parts * plan.task_rows;
-    for (int64_t row = first; row < std::min(plan.m, first + plan.task_rows); row += kBlockRows) {
+    for (int64_t row = first; row < std::min(plan.product->m, first + plan.task_rows); row += kBlockRows) {
       run_block(plan, chunk, row, begin, end, columns);
     }
   });
@@ -201,18 +203,19 @@ void run_blocked(const Threads& threads, const FusedGemm<T>& p) {
   Chunk<T> chunk{};
   // A single block of rows uses each column once, and a single part of the columns each row: their tasks pack for
   // themselves, but for columns across k, which are read in whole rows.
-  if (plan.m > kBlockRows || !plan.b.transpose) {
+  if (plan.product->m > kBlockRows || !plan.product->b.transpose) {
     chunk.packed_columns = gemm_scratch<T>(GemmScratch::columns, plan.chunk_columns * plan.chunk_depth);
   }
   if (plan.task_columns < plan.chunk_columns) {
-    chunk.packed_rows = gemm_scratch<T>(GemmScratch::shared_rows, round_up(plan.m, kRowStep) * plan.chunk_depth);
+    chunk.packed_rows =
+        gemm_scratch<T>(GemmScratch::shared_rows, round_up(plan.product->m, kRowStep) * plan.chunk_depth);
   }
-  for (int64_t j = 0; j < plan.n; j += plan.chunk_columns) {
-    for (int64_t k0 = 0; k0 < plan.k; k0 += plan.chunk_depth) {
+  for (int64_t j = 0; j < plan.product->n; j += plan.chunk_columns) {
+    for (int64_t k0 = 0; k0 < plan.product->k; k0 += plan.chunk_depth) {
       chunk.column = j;
-      chunk.column_end = std::min(plan.n, j + plan.chunk_columns);
+      chunk.column_end = std::min(plan.product->n, j + plan.chunk_columns);
       chunk.k0 = k0;
-      chunk.depth = std::min(plan.chunk_depth, plan.k - k0);
+      chunk.depth = std::min(plan.chunk_depth, plan.product->k - k0);
       run_chunk(threads, plan, chunk);
     }
   }

@@ -36,9 +36,6 @@ inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 template <class T>
 struct Plan {
   const FusedGemm<T>* product;
-  GemmOperand a;
-  GemmOperand b;
-  int64_t m, n, k;
   bool direct;  // A is read in place
   int64_t chunk_depth, chunk_columns, task_columns;
   int64_t task_rows;
@@ -52,14 +49,13 @@ bool rows_alias(int64_t ld) {
 
 template <class T>
 Plan<T> make_plan(const FusedGemm<T>& p) {
-  Plan<T> plan{&p, p.a, p.b, p.m, p.n, p.k, false, 0, 0, 0, 0};
-  plan.direct =
-      !plan.a.transpose && plan.a.dtype == dtype_of<T>() && plan.n <= kDirectColumns && !rows_alias<T>(plan.a.ld);
+  Plan<T> plan{&p, false, 0, 0, 0, 0};
+  plan.direct = !p.a.transpose && p.a.dtype == dtype_of<T>() && p.n <= kDirectColumns && !rows_alias<T>(p.a.ld);
   plan.chunk_depth = p.c == nullptr ? p.k : std::min(p.k, kChunkDepth);
   const int64_t bytes_per_column = plan.chunk_depth * static_cast<int64_t>(sizeof(T));
   const int64_t fitting = kChunkBytes / bytes_per_column / kTileColumns<T> * kTileColumns<T>;
-  plan.chunk_columns = std::min(round_up(plan.n, kTileColumns<T>), std::max(fitting, kTileColumns<T>));
-  const int64_t row_blocks = ceil_div(plan.m, kBlockRows);
+  plan.chunk_columns = std::min(round_up(p.n, kTileColumns<T>), std::max(fitting, kTileColumns<T>));
+  const int64_t row_blocks = ceil_div(p.m, kBlockRows);
   const int64_t parts = std::max<int64_t>(1, kMinTasks / row_blocks);
   plan.task_columns = round_up(ceil_div(plan.chunk_columns, parts), kTileColumns<T>);
   plan.task_rows = std::clamp<int64_t>(row_blocks / (2 * kMinTasks), 1, kTaskBlocks) * kBlockRows;
@@ -127,13 +123,13 @@ struct Depths {
 /// read whole, as memory likes it.
 template <class T>
 void pack_columns(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, Depths part, T* to) {
-  const int64_t step = plan.b.transpose ? chunk.depth : kPackDepth;
+  const int64_t step = plan.product->b.transpose ? chunk.depth : kPackDepth;
   for (int64_t l = part.begin; l < part.end; l += step) {
     const int64_t depth = std::min(step, part.end - l);
     for (int64_t j = begin; j < end;) {
       const int64_t count = panel_columns<T>(j, chunk.column_end);
       const int64_t width = round_up(count, kLanes<T>);
-      pack<T, true>(plan.b, j, count, chunk.k0 + l, depth, to + (j - begin) * chunk.depth + l * width, width);
+      pack<T, true>(plan.product->b, j, count, chunk.k0 + l, depth, to + (j - begin) * chunk.depth + l * width, width);
       j += count;
     }
   }
@@ -141,14 +137,14 @@ void pack_columns(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int
 
 template <class T>
 void pack_rows(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, Depths part, T* to) {
-  const int64_t step = plan.a.transpose ? kPackDepth : chunk.depth;
+  const int64_t step = plan.product->a.transpose ? kPackDepth : chunk.depth;
   for (int64_t l = part.begin; l < part.end; l += step) {
     const int64_t depth = std::min(step, part.end - l);
     for (int64_t i = begin; i < end; i += kTileRows) {
       const int64_t count = std::min<int64_t>(kTileRows, end - i);
       if (plan.direct && count == kTileRows) continue;
       const int64_t width = panel_rows(i, end);
-      pack<T, false>(plan.a, i, count, chunk.k0 + l, depth, to + (i - begin) * chunk.depth + l * width, width);
+      pack<T, false>(plan.product->a, i, count, chunk.k0 + l, depth, to + (i - begin) * chunk.depth + l * width, width);
     }
   }
 }

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <random>
+#include <vector>
+
+#include "lamina/tensor/tensor.h"
+
+namespace lamina::testing {
+
+/// Values in [-1, 1) on two threads of the CPU.
+inline Tensor random_tensor(const Shape& shape, uint64_t seed, DType dtype) {
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<double> uniform(-1.0, 1.0);
+  std::vector<double> values(static_cast<size_t>(shape.numel()));
+  for (double& value : values) value = uniform(random);
+  return Tensor::from(values, shape, Device::cpu(2)).to(dtype);
+}
+
+}  // namespace lamina::testing
