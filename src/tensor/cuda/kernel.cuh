@@ -1,6 +1,6 @@
 #pragma once
 
-// What kernels share: element types on the device, 16-byte packs, sums over warps and blocks.
+// What kernels share: element types on the device, 16-byte packs, sums over warps and blocks, launches that overlap.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -125,6 +125,41 @@ __device__ inline float block_max(float value, float* scratch) {
   value = warp_max(lane < static_cast<int>(blockDim.x) / kWarp ? scratch[lane] : -INFINITY);
   __syncthreads();
   return value;
+}
+
+/// Launches a kernel that begins with wait_for_previous(): its blocks take their places while the kernel before it
+/// still runs, so that a chain of short kernels does not pay for each launch. Any number may follow each other, also
+/// within a recording; between it and a kernel launched otherwise nothing overlaps that could do harm.
+template <class... Params, class... Args>
+void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, const Device& device,
+                      Args&&... args) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared;
+  config.stream = stream_of(device);
+  config.attrs = &early;
+  config.numAttrs = launches_early(device) ? 1 : 0;
+  cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);  // check_launch() finds what went wrong
+}
+
+/// All that came before in the stream is complete and seen from here on: called by every thread before it reads or
+/// writes anything in memory. Only then may the next kernel's blocks come, so that never more than two kernels are
+/// under way and waiting for one is waiting for all.
+__device__ inline void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+/// A hint that 32 bytes from here on will be read: the one thing about memory that is allowed before
+/// wait_for_previous(), whoever may be writing there.
+__device__ inline void fetch_ahead(const void* from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
 }
 
 __device__ inline void report(FaultSlot* slot, Fault fault, long long value) {

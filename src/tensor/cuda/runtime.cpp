@@ -158,6 +158,7 @@ class CudaStream final : public Stream {
     LAMINA_CUDA(cudaMalloc(reinterpret_cast<void**>(&random_offset), sizeof(*random_offset)), "stream");
     LAMINA_CUDA(cudaMemset(random_offset, 0, sizeof(*random_offset)), "stream");
     LAMINA_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, index), "stream");
+    LAMINA_CUDA(cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, index), "stream");
   }
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -179,6 +180,7 @@ class CudaStream final : public Stream {
 
   int index;
   int processors = 0;
+  int generation = 0;
   cudaStream_t handle = nullptr;
   FaultSlot* faults = nullptr;
   unsigned long long* random_offset = nullptr;
@@ -222,6 +224,7 @@ void check(cudaError_t status, const char* call, const char* what) {
 
 cudaStream_t stream_of(const Device& device) { return cuda_stream(device).handle; }
 int processors(const Device& device) { return cuda_stream(device).processors; }
+bool launches_early(const Device& device) { return cuda_stream(device).generation >= 9; }
 FaultSlot* fault_slot(const Device& device) { return cuda_stream(device).faults; }
 
 const unsigned long long* random_offset(const Device& device) { return cuda_stream(device).random_offset; }

@@ -22,6 +22,9 @@ cudaStream_t stream_of(const Device& device);
 /// Multiprocessors of the device.
 int processors(const Device& device);
 
+/// Whether a kernel's blocks may be placed before the kernel ahead of it has ended (kernel.cuh, launch_dependent).
+bool launches_early(const Device& device);
+
 /// Right after a kernel's launch: an error of the launch itself, or of an earlier kernel that has come to light, with
 /// the operator's name. With CUDA_LAUNCH_BLOCKING=1 each kernel is waited for, so that the name is the culprit's.
 void check_launch(const char* op);
