@@ -9,6 +9,7 @@
 // them.
 
 #include "lamina/ops/attention/attention_device.cuh"
+#include "lamina/tensor/cuda/mma.cuh"
 
 namespace lamina::ops::cuda {
 
@@ -44,22 +45,7 @@ __device__ inline void load_matrices_transposed(uint32_t (&to)[4], uint32_t addr
                : "memory");
 }
 
-template <class T>
-__device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
-template <>
-__device__ inline void multiply_add<__nv_bfloat16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
-      "%3};\n"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-template <>
-__device__ inline void multiply_add<__half>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
-      "%3};\n"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
+using lamina::cuda::multiply_add;
 
 /// Which of a lane's rows (two per 16, in order) a row counted from its first is.
 __device__ constexpr int half_of(int row) { return row / 16 * 2 + row / 8 % 2; }
