@@ -12,6 +12,7 @@
 #include "lamina/ops/elementwise/soft_cap.h"
 #include "lamina/ops/elementwise/split.h"
 #include "lamina/ops/embedding/embedding.h"
+#include "lamina/ops/linear/gated_linear.h"
 #include "lamina/ops/linear/linear.h"
 #include "lamina/ops/linear/matmul.h"
 #include "lamina/ops/loss/cross_entropy.h"

@@ -1,24 +1,12 @@
 #include "lamina/ops/activation/gated_activation.h"
 
-#include "ops/activation_oracle.h"
+#include "ops/gated_oracle.h"
 #include "support/op_case.h"
 
 namespace lamina::testing {
 namespace {
 
 using ops::Gate;
-
-ops::Activation activation_of(Gate gate) {
-  using ops::Activation;
-  switch (gate) {
-    case Gate::glu: return Activation::sigmoid;
-    case Gate::reglu: return Activation::relu;
-    case Gate::geglu: return Activation::gelu;
-    case Gate::geglu_tanh: return Activation::gelu_tanh;
-    case Gate::swiglu: return Activation::silu;
-    default: return Activation::none;
-  }
-}
 
 struct GatedActivationCase {
   static constexpr const char* name = "gated_activation";
@@ -57,22 +45,7 @@ struct GatedActivationCase {
   }
   template <class S>
   static Arrays<S> oracle(const Params& p, const Arrays<S>& in) {
-    Shape shape = p.shape;
-    const int64_t n = shape[-1] / 2;
-    shape[-1] = n;
-    Array<S> out(shape);
-    const S alpha = S(p.options.alpha);
-    const S limit = S(p.options.limit);
-    for (int64_t j = 0; j < out.numel(); ++j) {
-      const int64_t row = j / n * 2 * n;
-      S gate = in[0][p.options.interleaved ? 2 * j : row + j % n];
-      S up = in[0][p.options.interleaved ? 2 * j + 1 : row + n + j % n];
-      if (gate > limit) gate = limit;
-      if (up > limit) up = limit;
-      if (up < -limit) up = -limit;
-      out[j] = activation_oracle(activation_of(p.gate), alpha * gate) / alpha * (up + S(p.options.up_offset));
-    }
-    return {out};
+    return {gated_oracle(in[0], p.gate, p.options)};
   }
 };
 LAMINA_OP_CASE(GatedActivationCase);

@@ -32,7 +32,22 @@ struct LinearCase {
          {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu, Activation::elu,
           Activation::selu, Activation::relu2, Activation::sigmoid, Activation::tanh}) {
       all.push_back({{6, 10}, 19, kind != Activation::elu, kind});
+      all.push_back({{2, 32}, 12, kind != Activation::tanh, kind});
     }
+    // Few rows: one and several steps of a weight's row, whole and cut off; outputs that fill no group, one, several.
+    all.insert(all.end(), {{{1, 1}, 3, true},
+                           {{2, 7}, 288},
+                           {{8, 7}, 3, true},
+                           {{1, 288}, 288},
+                           {{1, 288}, 1000, true},
+                           {{3, 288}, 3, true, Activation::silu},
+                           {{5, 8}, 1000, true},
+                           {{8, 40}, 288, true, Activation::gelu_tanh},
+                           {{3, 1, 296}, 33},
+                           {{1, 4096}, 3},
+                           {{2, 4096}, 1, true},
+                           {{5, 4096}, 3, true, Activation::relu},
+                           {{8, 4096}, 9}});
     return all;
   }
   static std::vector<Params> bench() {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "lamina/autograd/tape.h"
+#include "lamina/ops/linear/gated_linear.h"
 #include "lamina/ops/linear/matmul.h"
 #include "support/error_of.h"
 
@@ -21,6 +22,17 @@ TEST(Linear, RefusesWhatDoesNotFit) {
   expect_error([&] { linear(Tensor::zeros({2, 3}, DType::i64, device), weight); }, "x is i64");
   expect_error([&] { linear(x, Tensor()); }, "weight is undefined");
   expect_error([&] { linear(x, Tensor::zeros({5, 3}, DType::f32, Device::meta())); }, "another on meta");
+}
+
+TEST(GatedLinear, RefusesWhatDoesNotFit) {
+  const Device device = Device::cpu(1);
+  const Tensor x = Tensor::zeros({2, 3}, DType::f32, device);
+  const auto weight = [&](int64_t rows) { return Tensor::zeros({rows, 3}, DType::f32, device); };
+  expect_error([&] { gated_linear(x, weight(5), {}, Gate::swiglu); },
+               "gated_linear: weight is [5,3]; expected an even");
+  expect_error([&] { gated_linear(x, weight(4), x, Gate::swiglu); }, "bias is [2,3]; expected [4]");
+  expect_error([&] { gated_linear(x, weight(4), {}, Gate::swiglu, {.alpha = 0}); }, "gated_linear: alpha is 0");
+  expect_error([&] { gated_linear(Tensor(), weight(4), {}, Gate::swiglu); }, "x is undefined");
 }
 
 TEST(Matmul, RefusesWhatDoesNotFit) {

@@ -24,16 +24,20 @@ std::optional<Gate> gate_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+void check_gate(const char* op, const GateOptions& options) {
+  check_finite(op, "alpha", options.alpha);
+  check_finite(op, "up_offset", options.up_offset);
+  LAMINA_CHECK(options.alpha > 0, op, ": alpha is ", options.alpha, "; expected a number > 0, 1 for the plain gate");
+  LAMINA_CHECK(options.limit > 0, op, ": limit is ", options.limit, "; expected a number > 0, infinity for no limit");
+}
+
 Tensor gated_activation(const Tensor& x_in, Gate gate, const GateOptions& options) {
   const char* op = "gated_activation";
   check_floating(op, "x", x_in);
   check_rank_at_least(op, "x", x_in, 1);
   LAMINA_CHECK(x_in.dim(-1) % 2 == 0, op, ": the last dimension of x ", x_in.shape(), " is ", x_in.dim(-1),
                "; expected an even number, gate and up joined");
-  check_finite(op, "alpha", options.alpha);
-  check_finite(op, "up_offset", options.up_offset);
-  LAMINA_CHECK(options.alpha > 0, op, ": alpha is ", options.alpha, "; expected a number > 0, 1 for the plain gate");
-  LAMINA_CHECK(options.limit > 0, op, ": limit is ", options.limit, "; expected a number > 0, infinity for no limit");
+  check_gate(op, options);
   const Tensor x = x_in.contiguous();
   Shape shape = x.shape();
   shape[-1] /= 2;

@@ -35,6 +35,9 @@ struct GateOptions {
 /// act(g).
 Tensor gated_activation(const Tensor& x, Gate gate, const GateOptions& options = {});
 
+/// Throws an Error that names `op` where an option is outside its range.
+void check_gate(const char* op, const GateOptions& options);
+
 namespace cpu {
 void gated_activation_forward(const Tensor& x, Gate gate, const GateOptions& options, const Tensor& out);
 void gated_activation_backward(const Tensor& x, const Tensor& dout, Gate gate, const GateOptions& options,

@@ -1,8 +1,7 @@
 // One pass: a thread takes one pack of outputs, that is a pack of gates and one of ups (two neighbouring packs where
 // they are interleaved), and writes one pack (forward) or two (backward). Grids are flat: the row of a pack comes from
 // one division. Rows that packs do not fit, or odd addresses, are walked element by element.
-#include "lamina/ops/activation/activation.cuh"
-#include "lamina/ops/activation/gated_activation.h"
+#include "lamina/ops/activation/gated_activation.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -11,33 +10,8 @@ using namespace lamina::cuda;  // NOLINT: what kernels share
 
 constexpr int kThreads = 256;
 
-/// The options in f32.
-struct Unit {
-  float alpha, inverse_alpha, limit, offset;
-  bool interleaved;
-
-  explicit Unit(const GateOptions& options)
-      : alpha(static_cast<float>(options.alpha)),
-        inverse_alpha(static_cast<float>(1.0 / options.alpha)),
-        limit(static_cast<float>(options.limit)),
-        offset(static_cast<float>(options.up_offset)),
-        interleaved(options.interleaved) {}
-};
-
-struct GateUp {
-  float gate;
-  float up;
-};
-
 template <class Function>
-__device__ inline float forward_of(const Unit& unit, Function function, GateUp in) {
-  const float gate = in.gate > unit.limit ? unit.limit : in.gate;
-  const float up = in.up > unit.limit ? unit.limit : in.up < -unit.limit ? -unit.limit : in.up;
-  return function.both(unit.alpha * gate).value * unit.inverse_alpha * (up + unit.offset);
-}
-
-template <class Function>
-__device__ inline GateUp backward_of(const Unit& unit, Function function, GateUp in, float dout) {
+__device__ inline GateUp backward_of(const GateUnit& unit, Function function, GateUp in, float dout) {
   const float gate = in.gate > unit.limit ? unit.limit : in.gate;
   const float up = in.up > unit.limit ? unit.limit : in.up < -unit.limit ? -unit.limit : in.up;
   const ValueSlope f = function.both(unit.alpha * gate);
@@ -70,8 +44,9 @@ __device__ inline GateUp pick(const Stretch<T, kWidth>& a, const Stretch<T, kWid
 
 template <class T, int kWidth, class Function>
 __global__ void __launch_bounds__(kThreads)
-    gate_kernel(const T* x, T* out, int64_t total, int64_t units, int64_t n, Unit unit, Function function) {
+    gate_kernel(const T* x, T* out, int64_t total, int64_t units, int64_t n, GateUnit unit, Function function) {
   using S = Stretch<T, kWidth>;
+  wait_for_previous();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; at < total; at += step) {
     const Places<kWidth> places(at, units, n, unit.interleaved);
@@ -80,7 +55,7 @@ __global__ void __launch_bounds__(kThreads)
     S result;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      result.values[j] = from_float<T>(forward_of(unit, function, pick(a, b, j, unit.interleaved)));
+      result.values[j] = from_float<T>(gate_value(unit, function, pick(a, b, j, unit.interleaved)));
     }
     *reinterpret_cast<S*>(out + at * kWidth) = result;
   }
@@ -88,7 +63,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T, int kWidth, class Function>
 __global__ void __launch_bounds__(kThreads)
-    gate_gradient_kernel(const T* x, const T* dout, T* dx, int64_t total, int64_t units, int64_t n, Unit unit,
+    gate_gradient_kernel(const T* x, const T* dout, T* dx, int64_t total, int64_t units, int64_t n, GateUnit unit,
                          Function function) {
   using S = Stretch<T, kWidth>;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -116,23 +91,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// The function chosen anew for each element: for the rare shapes that packs do not fit.
-template <class T>
-struct AnyGate {
-  Gate gate;
-  __device__ ValueSlope both(float x) const {
-    switch (gate) {
-      case Gate::glu: return Sigmoid<T>::both(x);
-      case Gate::reglu: return Relu<T>::both(x);
-      case Gate::geglu: return Gelu<T>::both(x);
-      case Gate::geglu_tanh: return GeluTanh<T>::both(x);
-      case Gate::swiglu: return Silu<T>::both(x);
-      case Gate::liglu: break;
-    }
-    return Identity<T>::both(x);
-  }
-};
-
 template <class T, class F>
 void visit_gate(Gate gate, const F& fn) {
   switch (gate) {
@@ -151,8 +109,8 @@ void gated_activation_forward(const Tensor& x_in, Gate gate, const GateOptions& 
   const int64_t n = out_in.dim(-1);
   const int64_t total = out_in.numel();
   if (total == 0) return;
-  const cudaStream_t stream = stream_of(x_in.device());
-  const Unit unit(options);
+  const Device& device = x_in.device();
+  const GateUnit unit(options);
   visit_floating("gated_activation", x_in.dtype(), [&](auto tag) {
     using E = typename decltype(tag)::type;
     using T = DeviceType<E>;
@@ -160,13 +118,15 @@ void gated_activation_forward(const Tensor& x_in, Gate gate, const GateOptions& 
     const T* x = device_data<E>(x_in);
     T* out = device_data<E>(out_in);
     if (fits_packs(x, n) && fits_packs(out, n)) {
-      const int blocks = blocks_for(total / kSize, kThreads);
+      const auto blocks = static_cast<unsigned>(blocks_for(total / kSize, kThreads));
       visit_gate<T>(gate, [&](auto f) {
-        gate_kernel<T, kSize><<<blocks, kThreads, 0, stream>>>(x, out, total / kSize, n / kSize, n, unit, f);
+        launch_dependent(gate_kernel<T, kSize, decltype(f)>, dim3(blocks), dim3(kThreads), 0, device, x, out,
+                         total / kSize, n / kSize, n, unit, f);
       });
     } else {
-      const int blocks = blocks_for(total, kThreads);
-      gate_kernel<T, 1><<<blocks, kThreads, 0, stream>>>(x, out, total, n, n, unit, AnyGate<T>{gate});
+      const auto blocks = static_cast<unsigned>(blocks_for(total, kThreads));
+      launch_dependent(gate_kernel<T, 1, AnyGate<T>>, dim3(blocks), dim3(kThreads), 0, device, x, out, total, n, n,
+                       unit, AnyGate<T>{gate});
     }
     check_launch("gated_activation");
   });
@@ -178,7 +138,7 @@ void gated_activation_backward(const Tensor& x_in, const Tensor& dout_in, Gate g
   const int64_t total = dout_in.numel();
   if (total == 0) return;
   const cudaStream_t stream = stream_of(x_in.device());
-  const Unit unit(options);
+  const GateUnit unit(options);
   visit_floating("gated_activation", x_in.dtype(), [&](auto tag) {
     using E = typename decltype(tag)::type;
     using T = DeviceType<E>;

@@ -6,22 +6,6 @@
 namespace lamina::ops {
 namespace {
 
-void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check_floating("linear", "x", x);
-  check_floating("linear", "weight", weight);
-  check_rank_at_least("linear", "x", x, 1);
-  LAMINA_CHECK(weight.rank() == 2 && weight.dim(1) == x.dim(-1), "linear: weight is ", weight.shape(),
-               "; expected [out, ", x.dim(-1), "] for x ", x.shape(),
-               "; store the weight as [out, in] of the same model or fix d_model");
-  LAMINA_CHECK((x.dtype() == DType::f64) == (weight.dtype() == DType::f64), "linear: x is ", x.dtype(),
-               " and weight is ", weight.dtype(), "; f64 goes with f64 only; convert one with to(dtype)");
-  if (bias.defined()) {
-    check_floating("linear", "bias", bias);
-    check_shape("linear", "bias", bias, {weight.dim(0)});
-  }
-  check_same_device("linear", {x, weight, bias});
-}
-
 Shape with_last(Shape shape, int64_t extent) {
   shape[-1] = extent;
   return shape;
@@ -86,8 +70,24 @@ void play_backward(Backward& b, const Shape& x_shape, Activation activation) {
 
 }  // namespace
 
+void check_linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_floating(op, "x", x);
+  check_floating(op, "weight", weight);
+  check_rank_at_least(op, "x", x, 1);
+  LAMINA_CHECK(weight.rank() == 2 && weight.dim(1) == x.dim(-1), op, ": weight is ", weight.shape(),
+               "; expected [out, ", x.dim(-1), "] for x ", x.shape(),
+               "; store the weight as [out, in] of the same model or fix d_model");
+  LAMINA_CHECK((x.dtype() == DType::f64) == (weight.dtype() == DType::f64), op, ": x is ", x.dtype(), " and weight is ",
+               weight.dtype(), "; f64 goes with f64 only; convert one with to(dtype)");
+  if (bias.defined()) {
+    check_floating(op, "bias", bias);
+    check_shape(op, "bias", bias, {weight.dim(0)});
+  }
+  check_same_device(op, {x, weight, bias});
+}
+
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation) {
-  check_arguments(x, weight, bias);
+  check_linear("linear", x, weight, bias);
   const int64_t in = x.dim(-1);
   const int64_t out = weight.dim(0);
   const int64_t rows = x.shape().rows();

@@ -19,6 +19,9 @@ namespace lamina::ops {
 /// has this type.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Activation activation = Activation::none);
 
+/// Throws an Error that names `op` where linear does not take the arguments.
+void check_linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias);
+
 /// What the kernels are given; rows are x's leading dimensions taken together.
 struct LinearForward {
   Tensor x;       ///< [rows, in]

@@ -1,12 +1,13 @@
-// Products by cuBLASLt; the bias goes with the product, and so does gelu_tanh for bf16 and f16. Other activations take
-// one pass of their own over the finished product, and so does the gradient of every activation, which adds up the
-// columns for the bias on the way: a block takes a strip of columns and a range of rows, and a second kernel adds the
-// ranges in order.
+// Products by cuBLASLt, but for few rows (linear_few_rows_cuda.cu); the bias goes with the product, and so does
+// gelu_tanh for bf16 and f16. Other activations take one pass of their own over the finished product, and so does the
+// gradient of every activation, which adds up the columns for the bias on the way: a block takes a strip of columns and
+// a range of rows, and a second kernel adds the ranges in order.
 
 #include "lamina/ops/activation/activation.cuh"
 #include "lamina/ops/activation/activation.h"
 #include "lamina/ops/linear/gemm_cuda.h"
 #include "lamina/ops/linear/linear.h"
+#include "lamina/ops/linear/linear_few_rows_cuda.h"
 #include "lamina/ops/linear/matmul.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
@@ -149,7 +150,7 @@ void finish(const LinearForward& args, const Tensor& sums) {
 }  // namespace
 
 void linear_forward(const LinearForward& args) {
-  if (args.y.numel() == 0) return;
+  if (args.y.numel() == 0 || linear_few_rows(args)) return;
   const Device& device = args.x.device();
   // The library's kernels for odd widths round a product before they add the bias; a sign must not depend on that.
   const bool wide = args.bias.defined() && args.y.dtype() != DType::f32 && args.y.dim(1) % 8 != 0;

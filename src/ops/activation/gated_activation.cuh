@@ -1,0 +1,53 @@
+#pragma once
+
+// One gated unit in f32, for results of type T.
+
+#include "lamina/ops/activation/activation.cuh"
+#include "lamina/ops/activation/gated_activation.h"
+
+namespace lamina::ops::cuda {
+
+/// GateOptions in f32.
+struct GateUnit {
+  float alpha, inverse_alpha, limit, offset;
+  bool interleaved;
+
+  explicit GateUnit(const GateOptions& options)
+      : alpha(static_cast<float>(options.alpha)),
+        inverse_alpha(static_cast<float>(1.0 / options.alpha)),
+        limit(static_cast<float>(options.limit)),
+        offset(static_cast<float>(options.up_offset)),
+        interleaved(options.interleaved) {}
+};
+
+struct GateUp {
+  float gate;
+  float up;
+};
+
+/// act(gate) · (up + up_offset) with everything the options say.
+template <class Function>
+__device__ inline float gate_value(const GateUnit& unit, Function function, GateUp in) {
+  const float gate = in.gate > unit.limit ? unit.limit : in.gate;
+  const float up = in.up > unit.limit ? unit.limit : in.up < -unit.limit ? -unit.limit : in.up;
+  return function.both(unit.alpha * gate).value * unit.inverse_alpha * (up + unit.offset);
+}
+
+/// The gate's function chosen by a branch that all threads take alike.
+template <class T>
+struct AnyGate {
+  Gate gate;
+  __device__ ValueSlope both(float x) const {
+    switch (gate) {
+      case Gate::glu: return Sigmoid<T>::both(x);
+      case Gate::reglu: return Relu<T>::both(x);
+      case Gate::geglu: return Gelu<T>::both(x);
+      case Gate::geglu_tanh: return GeluTanh<T>::both(x);
+      case Gate::swiglu: return Silu<T>::both(x);
+      case Gate::liglu: break;
+    }
+    return Identity<T>::both(x);
+  }
+};
+
+}  // namespace lamina::ops::cuda

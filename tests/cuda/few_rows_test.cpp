@@ -1,0 +1,125 @@
+// Products of few rows at the sizes of real models, weights that are slices, and launches that overlap.
+#include <gtest/gtest.h>
+
+#include "lamina/ops/linear/gated_linear.h"
+#include "lamina/ops/linear/linear.h"
+#include "lamina/ops/norm/rms_norm.h"
+#include "lamina/tensor/replay.h"
+#include "support/close.h"
+#include "support/random_tensor.h"
+
+namespace lamina::testing {
+namespace {
+
+class CudaFewRows : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (Device::cuda_count() == 0) GTEST_SKIP() << "no GPU, or a build without CUDA";
+  }
+};
+
+/// x · wᵀ by plain loops in S.
+template <class S>
+std::vector<double> product(const Tensor& x, const Tensor& weight) {
+  const int64_t in = x.dim(-1);
+  const std::vector<double> a = x.to_vector<double>();
+  const std::vector<double> b = weight.to_vector<double>();
+  std::vector<double> y;
+  for (int64_t r = 0; r < x.shape().rows(); ++r) {
+    for (int64_t o = 0; o < weight.dim(0); ++o) {
+      S sum = 0;
+      for (int64_t i = 0; i < in; ++i) {
+        sum += static_cast<S>(a[static_cast<size_t>(r * in + i)]) * static_cast<S>(b[static_cast<size_t>(o * in + i)]);
+      }
+      y.push_back(static_cast<double>(sum));
+    }
+  }
+  return y;
+}
+
+struct Sizes {
+  int64_t rows, in, out;
+};
+
+TEST_F(CudaFewRows, LargeWeights) {
+  const Device gpu = Device::cuda();
+  for (const Sizes s : {Sizes{1, 264, 13000}, {8, 264, 13000}, {1, 288, 32000}, {3, 768, 32000}, {5, 2048, 5632}}) {
+    for (const auto& [type, weight_type] : {std::pair{DType::bf16, DType::bf16},
+                                            {DType::f16, DType::f16},
+                                            {DType::f32, DType::f32},
+                                            {DType::f32, DType::bf16}}) {
+      const Tensor x = random_tensor({s.rows, s.in}, 1, type);
+      const Tensor weight = random_tensor({s.out, s.in}, 2, weight_type);
+      const Tensor y = ops::linear(x.to(gpu), weight.to(gpu));
+      expect_as_close(y.to_vector<double>(), product<double>(x, weight), product<float>(x, weight), type,
+                      str(s.rows, " x ", s.in, " -> ", s.out, " ", type, " ", weight_type));
+    }
+  }
+}
+
+TEST_F(CudaFewRows, SlicesAndTransposesOfWeights) {
+  const Device gpu = Device::cuda();
+  for (const DType type : {DType::bf16, DType::f32}) {
+    const Tensor x = random_tensor({4, 64}, 3, type).to(gpu);
+    const Tensor wide = random_tensor({40, 80}, 4, type).to(gpu);
+    const auto expect_same = [&](const Tensor& weight) {
+      const std::vector<double> dense = ops::linear(x, weight.clone()).to_vector<double>();
+      const std::vector<double> ours = ops::linear(x, weight).to_vector<double>();
+      EXPECT_LE(largest_error(ours, dense), type == DType::f32 ? 1e-4 : 0.1);
+      const std::vector<double> gated_dense =
+          ops::gated_linear(x, weight.clone(), {}, ops::Gate::swiglu).to_vector<double>();
+      const std::vector<double> gated = ops::gated_linear(x, weight, {}, ops::Gate::swiglu).to_vector<double>();
+      EXPECT_LE(largest_error(gated, gated_dense), type == DType::f32 ? 1e-3 : 1.0);
+    };
+    expect_same(wide.slice(1, 0, 64));                                      // rows 80 apart
+    expect_same(wide.slice(1, 8, 64));                                      // at whole 16 bytes
+    expect_same(wide.slice(1, 3, 64));                                      // at odd addresses
+    expect_same(random_tensor({64, 40}, 5, type).to(gpu).transpose(0, 1));  // columns dense
+  }
+}
+
+TEST_F(CudaFewRows, ARowDoesNotDependOnTheOthers) {
+  const Device gpu = Device::cuda();
+  for (const DType type : {DType::bf16, DType::f16, DType::f32}) {
+    const Tensor x = random_tensor({8, 288}, 6, type).to(gpu);
+    const Tensor weight = random_tensor({864, 288}, 7, type).to(gpu);
+    const std::vector<double> all = ops::linear(x, weight).to_vector<double>();
+    for (int64_t rows = 1; rows < 8; ++rows) {
+      const std::vector<double> some = ops::linear(x.slice(0, 0, rows), weight).to_vector<double>();
+      EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << rows << " rows of " << type;
+    }
+  }
+}
+
+/// A chain of short kernels, each begun while the one before it runs, gives the same bits every time, recorded or not:
+/// none reads what is not yet written, none writes what is still read.
+TEST_F(CudaFewRows, ChainsOfOverlappingLaunches) {
+  const Device gpu = Device::cuda();
+  const Tensor first = random_tensor({1, 288}, 8, DType::bf16).to(gpu);
+  const Tensor gate_up = random_tensor({1536, 288}, 9, DType::bf16).to(gpu);
+  const Tensor down = random_tensor({288, 768}, 10, DType::bf16).to(gpu);
+  const Tensor scale = random_tensor({288}, 11, DType::f32).to(gpu);
+  Tensor x = first.clone();
+  Tensor result;
+  Replay replay(gpu, [&] {
+    Tensor h = x;
+    Tensor branch = Tensor::zeros({1, 288}, DType::bf16, gpu);
+    for (int layer = 0; layer < 40; ++layer) {
+      const ops::ResidualNorm normed = ops::add_rms_norm(branch, h, scale);
+      h = normed.h;
+      branch = ops::linear(ops::gated_linear(normed.y, gate_up, {}, ops::Gate::swiglu), down);
+      branch = ops::rms_norm(branch, scale);
+    }
+    result = branch;
+  });
+  replay.run();
+  gpu.synchronize();
+  const std::vector<double> expected = result.to_vector<double>();
+  for (int i = 0; i < 50; ++i) {
+    replay.run();
+    EXPECT_EQ(result.to_vector<double>(), expected) << i;
+  }
+}
+
+}  // namespace
+}  // namespace lamina::testing
