@@ -55,6 +55,7 @@ __global__ __launch_bounds__(kDecodeThreads,
   extern __shared__ float sums[];
   __shared__ float2 stats[kRows][kFewShares];
   __shared__ float totals[kRows];
+  lamina::cuda::wait_for_previous();
   const int b = blockIdx.z;
   const int kv_head = static_cast<int>(blockIdx.y) % p.n_kv_heads;
   const int first_row = static_cast<int>(blockIdx.y) / p.n_kv_heads * kRows;
@@ -165,6 +166,7 @@ template <class T>
 __global__ __launch_bounds__(kDecodeThreads) void decode_plain_kernel(const __grid_constant__ DecodeParams p) {
   __shared__ float s[kDecodeThreads];
   __shared__ float scratch[32];
+  lamina::cuda::wait_for_previous();
   const int b = blockIdx.z;
   const int kv_head = static_cast<int>(blockIdx.y) % p.n_kv_heads;
   const int row = static_cast<int>(blockIdx.y) / p.n_kv_heads;
@@ -216,6 +218,7 @@ __global__ __launch_bounds__(kCombineThreads) void combine_kernel(const __grid_c
   __shared__ float found[kCombineThreads];
   __shared__ float scratch[32];
   static_assert(kMostShares <= kCombineThreads);
+  lamina::cuda::wait_for_previous();
   const int b = blockIdx.y;
   const int kv_head = static_cast<int>(blockIdx.x) % p.n_kv_heads;
   const int row = static_cast<int>(blockIdx.x) / p.n_kv_heads;
@@ -329,7 +332,6 @@ template <class T>
 void decode(const AttentionDecode& args) {
   using D = DeviceType<T>;
   const Device& device = args.q.device();
-  cudaStream_t stream = lamina::cuda::stream_of(device);
   DecodeParams p = params_of(args);
   const int widest = std::max(p.d_qk, p.d_v);
   const bool packs = widest <= kWarp * kColumns && p.d_qk % kColumns == 0 && p.d_v % kColumns == 0 && p.d_qk > 0 &&
@@ -358,11 +360,12 @@ void decode(const AttentionDecode& args) {
   }
   const int bytes = packs ? chosen.bytes(p.lanes) : 0;
   LAMINA_CUDA(cudaFuncSetAttribute(chosen.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), kOp);
-  chosen.kernel<<<grid, kDecodeThreads, bytes, stream>>>(p);
+  lamina::cuda::launch_dependent(chosen.kernel, grid, dim3(kDecodeThreads), static_cast<size_t>(bytes), device, p);
   lamina::cuda::check_launch(kOp);
   if (!parts.defined() || p.finished != nullptr) return;
-  combine_kernel<<<dim3(static_cast<unsigned>(p.n_kv_heads * p.rows), static_cast<unsigned>(p.batch)), kCombineThreads,
-                   0, stream>>>(p);
+  lamina::cuda::launch_dependent(combine_kernel,
+                                 dim3(static_cast<unsigned>(p.n_kv_heads * p.rows), static_cast<unsigned>(p.batch)),
+                                 dim3(kCombineThreads), 0, device, p);
   lamina::cuda::check_launch(kOp);
 }
 

@@ -33,6 +33,7 @@ struct Gather {
 template <class Unit>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const Unit* table, Unit* y, Gather args) {
   constexpr int kUnroll = 4;
+  wait_for_previous();
   const int lane = threadIdx.x % kWarp;
   const int64_t warps = static_cast<int64_t>(gridDim.x) * (kThreads / kWarp);
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp; i < args.count;
@@ -63,8 +64,9 @@ void gather(const EmbeddingForward& args, int64_t row_bytes) {
   const Gather rows{
       args.ids.data<int64_t>(), count,      args.table.dim(0),          row_bytes / static_cast<int64_t>(sizeof(Unit)),
       args.first_row,           args.vocab, fault_slot(args.y.device())};
-  gather_kernel<<<blocks_for(count, kThreads / kWarp), kThreads, 0, stream_of(args.y.device())>>>(
-      static_cast<const Unit*>(args.table.raw()), static_cast<Unit*>(args.y.raw()), rows);
+  launch_dependent(gather_kernel<Unit>, dim3(static_cast<unsigned>(blocks_for(count, kThreads / kWarp))),
+                   dim3(kThreads), 0, args.y.device(), static_cast<const Unit*>(args.table.raw()),
+                   static_cast<Unit*>(args.y.raw()), rows);
   check_launch("embedding");
 }
 

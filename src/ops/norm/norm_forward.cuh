@@ -38,30 +38,46 @@ __device__ inline void load_group(const ForwardRows<T>& args, const Team<kBlock>
   });
 }
 
+/// Scale and bias of one pack, where there are any.
+template <class T, bool kCentred>
+struct Affine {
+  float scale[Pack<T>::kSize];
+  float bias[kCentred ? Pack<T>::kSize : 4];
+
+  static __device__ void fetch(const ForwardRows<T>& args, int64_t column) {
+    if (args.scale != nullptr) fetch_ahead(args.scale + column);
+    if (kCentred && args.bias != nullptr) fetch_ahead(args.bias + column);
+  }
+  __device__ void load(const ForwardRows<T>& args, int64_t column) {
+    if (args.scale != nullptr) load_floats(args.scale + column, scale);
+    if (kCentred && args.bias != nullptr) load_floats(args.bias + column, bias);
+  }
+};
+
 /// y of one pack, in its place.
 template <bool kCentred, class T>
-__device__ inline void normalize(const ForwardRows<T>& args, Pack<T>& pack, int64_t column, float mean, float r) {
+__device__ inline void normalize(const ForwardRows<T>& args, const Affine<T, kCentred>& by, Pack<T>& pack, float mean,
+                                 float r) {
   constexpr int kSize = Pack<T>::kSize;
   float v[kSize];
 #pragma unroll
   for (int j = 0; j < kSize; ++j) v[j] = (to_float(pack.values[j]) - mean) * r;
   if (args.scale != nullptr) {
-    float scale[kSize];
-    load_floats(args.scale + column, scale);
 #pragma unroll
-    for (int j = 0; j < kSize; ++j) v[j] *= scale[j];
+    for (int j = 0; j < kSize; ++j) v[j] *= by.scale[j];
   }
-  if (kCentred && args.bias != nullptr) {
-    float bias[kSize];
-    load_floats(args.bias + column, bias);
+  if constexpr (kCentred) {
+    if (args.bias != nullptr) {
 #pragma unroll
-    for (int j = 0; j < kSize; ++j) v[j] += bias[j];
+      for (int j = 0; j < kSize; ++j) v[j] += by.bias[j];
+    }
   }
 #pragma unroll
   for (int j = 0; j < kSize; ++j) pack.values[j] = from_float<T>(v[j]);
 }
 
-template <class T, bool kCentred, bool kBlock, int kPacks>
+/// kFew: no wave of blocks hides a wait, so scale and bias come together with x, brought near by a hint before.
+template <class T, bool kCentred, bool kBlock, int kPacks, bool kFew>
 __global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
     forward_held(const __grid_constant__ ForwardRows<T> args, int lanes) {
   constexpr int kSize = Pack<T>::kSize;
@@ -71,6 +87,17 @@ __global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
   const bool valid = g < args.groups;  // all lanes stay for the sums
   const int packs = valid ? static_cast<int>(args.group / kSize) : 0;
   const int64_t at = g * args.group;
+  const auto first_column = [&] { return args.group == args.width ? 0 : at % args.width; };
+  Affine<T, kCentred> early[kFew ? kPacks : 1];
+  if constexpr (kFew) {
+    const int64_t column = first_column();
+    team.template each<kPacks>(packs, [&](int, int p) { early[0].fetch(args, column + p * kSize); });
+  }
+  wait_for_previous();
+  if constexpr (kFew) {
+    const int64_t column = first_column();
+    team.template each<kPacks>(packs, [&](int k, int p) { early[k].load(args, column + p * kSize); });
+  }
   Pack<T> held[kPacks];
   load_group(args, team, packs, at, held);
   const float count = static_cast<float>(args.group);
@@ -96,9 +123,10 @@ __global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
     args.r[g] = r;
     if constexpr (kCentred) args.mean[g] = mean;
   }
-  const int64_t column = args.group == args.width ? 0 : at % args.width;
+  const int64_t column = kFew ? 0 : first_column();
   team.template each<kPacks>(packs, [&](int k, int p) {
-    normalize<kCentred>(args, held[k], column + p * kSize, mean, r);
+    if constexpr (!kFew) early[0].load(args, column + p * kSize);
+    normalize(args, early[kFew ? k : 0], held[k], mean, r);
     store_pack(args.y + at + p * kSize, held[k]);
   });
 }
@@ -106,6 +134,7 @@ __global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
 template <class T, bool kCentred>
 __global__ void __launch_bounds__(kLoopThreads) forward_again(const __grid_constant__ ForwardRows<T> args) {
   __shared__ float scratch[kWarp];
+  wait_for_previous();
   const float count = static_cast<float>(args.group);
   for (int64_t g = blockIdx.x; g < args.groups; g += gridDim.x) {
     const int64_t at = g * args.group;
@@ -145,22 +174,27 @@ __global__ void __launch_bounds__(kLoopThreads) forward_again(const __grid_const
   }
 }
 
+template <class T, bool kCentred, bool kFew>
+auto* forward_kernel(const Layout& layout) {
+  if (!layout.block) return forward_held<T, kCentred, false, 2, kFew>;
+  return layout.packs == 2 ? forward_held<T, kCentred, true, 2, kFew> : forward_held<T, kCentred, true, 4, kFew>;
+}
+
 template <bool kCentred, class T>
 void run_forward(const char* op, const Device& device, const ForwardRows<T>& args) {
   if (args.groups == 0) return;
-  const cudaStream_t stream = stream_of(device);
+  const auto launch = [&](auto* kernel, int blocks, int threads, auto... more) {
+    launch_dependent(kernel, dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)), 0, device, args,
+                     more...);
+  };
   if (!can_hold<T>(args.group, {args.x, args.residual, args.scale, args.bias, args.h, args.y})) {
-    forward_again<T, kCentred><<<blocks_for(args.groups, 1), kLoopThreads, 0, stream>>>(args);
+    launch(forward_again<T, kCentred>, blocks_for(args.groups, 1), kLoopThreads);
   } else {
     const Layout layout = layout_of(args.group / Pack<T>::kSize);
     const int blocks = blocks_for(args.groups, layout.teams());
-    if (!layout.block) {
-      forward_held<T, kCentred, false, 2><<<blocks, layout.threads, 0, stream>>>(args, layout.lanes);
-    } else if (layout.packs == 2) {
-      forward_held<T, kCentred, true, 2><<<blocks, layout.threads, 0, stream>>>(args, 0);
-    } else {
-      forward_held<T, kCentred, true, 4><<<blocks, layout.threads, 0, stream>>>(args, 0);
-    }
+    auto* kernel = blocks <= processors(device) ? forward_kernel<T, kCentred, true>(layout)
+                                                : forward_kernel<T, kCentred, false>(layout);
+    launch(kernel, blocks, layout.threads, layout.lanes);
   }
   check_launch(op);
 }

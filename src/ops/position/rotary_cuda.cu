@@ -98,6 +98,7 @@ __global__ void __launch_bounds__(kThreads)
     rotary_kernel(const T* x, T* y, const __grid_constant__ Turn args, int64_t total) {
   using S = Stretch<T, kWidth>;
   constexpr bool kOne = kInterleaved && kWidth > 1;
+  wait_for_previous();
   const int64_t turning = kOne ? args.n / kWidth : args.n / 2 / kWidth;
   const int64_t units = turning + (args.head_dim - args.n) / kWidth;  // of a head
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -151,16 +152,15 @@ Turn turn_of(const RotaryArgs& args) {
 }
 
 template <class T, bool kInterleaved, int kWidth>
-void launch(const T* x, T* y, const Turn& turn, cudaStream_t stream) {
+void launch(const T* x, T* y, const Turn& turn, const Device& device) {
   const int64_t turning = kInterleaved && kWidth > 1 ? turn.n / kWidth : turn.n / 2 / kWidth;
   const int64_t units = turning + (turn.head_dim - turn.n) / kWidth;
   const int64_t total = turn.batch * turn.seq * turn.heads * units;
-  const int blocks = blocks_for(total, kThreads);
-  if (total < (int64_t{1} << 31)) {  // divisions in 32 bits
-    rotary_kernel<T, kInterleaved, kWidth, uint32_t><<<blocks, kThreads, 0, stream>>>(x, y, turn, total);
-  } else {
-    rotary_kernel<T, kInterleaved, kWidth, uint64_t><<<blocks, kThreads, 0, stream>>>(x, y, turn, total);
-  }
+  const bool narrow = total < (int64_t{1} << 31);  // divisions in 32 bits
+  auto* kernel =
+      narrow ? rotary_kernel<T, kInterleaved, kWidth, uint32_t> : rotary_kernel<T, kInterleaved, kWidth, uint64_t>;
+  launch_dependent(kernel, dim3(static_cast<unsigned>(blocks_for(total, kThreads))), dim3(kThreads), 0, device, x, y,
+                   turn, total);
   check_launch("rotary");
 }
 
@@ -180,11 +180,11 @@ void rotary(const RotaryArgs& args) {
     const bool packed = whole(interleaved ? turn.n : turn.n / 2) && fits_packs(x, turn.head_dim) &&
                         fits_packs(y, turn.head_dim) && whole(turn.batch_stride) && whole(turn.seq_stride) &&
                         whole(turn.head_stride);
-    const cudaStream_t stream = stream_of(args.y.device());
+    const Device& device = args.y.device();
     if (interleaved) {
-      packed ? launch<T, true, kSize>(x, y, turn, stream) : launch<T, true, 1>(x, y, turn, stream);
+      packed ? launch<T, true, kSize>(x, y, turn, device) : launch<T, true, 1>(x, y, turn, device);
     } else {
-      packed ? launch<T, false, kSize>(x, y, turn, stream) : launch<T, false, 1>(x, y, turn, stream);
+      packed ? launch<T, false, kSize>(x, y, turn, device) : launch<T, false, 1>(x, y, turn, device);
     }
   });
 }
