@@ -1,5 +1,6 @@
 #include "lamina/nn/norm.h"
 
+#include "lamina/nn/weight_format.h"
 #include "lamina/ops/elementwise/elementwise.h"
 #include "lamina/ops/norm/layer_norm.h"
 #include "lamina/ops/norm/rms_norm.h"
@@ -46,6 +47,11 @@ NormLayer::NormLayer(const arch::Norm& norm, int64_t width, const ParameterFacto
 Tensor NormLayer::layer_scale(double offset) const {
   if (!weight_.defined() || offset == 0.0) return weight_;
   return ops::add(weight_, Tensor::full({1}, offset, weight_.dtype(), weight_.device()));
+}
+
+void NormLayer::store_weights(const WeightFormats& /*formats*/, const std::string& /*prefix*/) {
+  store_vector(weight_);
+  store_vector(bias_);
 }
 
 /// The layer norm of each head, then every head's own scale and bias.

@@ -18,6 +18,7 @@ class NormLayer final : public Module {
   Tensor forward(const Tensor& x) const;
   /// h = x + residual and its norm, in one pass over memory.
   ops::ResidualNorm forward_add(const Tensor& x, const Tensor& residual) const;
+  void store_weights(const WeightFormats& formats, const std::string& prefix) override;
 
  private:
   Tensor per_head(const Tensor& x, double eps) const;

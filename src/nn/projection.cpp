@@ -6,6 +6,21 @@
 #include "lamina/ops/elementwise/split.h"
 
 namespace lamina::nn {
+namespace {
+
+/// Parts that a GPU was given one by one lie better side by side: for one product. On the CPU they may be a file's own
+/// pages, which are not copied.
+void join_on_gpu(JoinedTensor& tensor) {
+  const std::vector<Tensor>& parts = tensor.parts;
+  const bool joins = !parts.empty() && std::all_of(parts.begin(), parts.end(), [&](const Tensor& part) {
+    return part.device().kind() == DeviceKind::cuda && part.dtype() == parts[0].dtype();
+  });
+  if (!joins) return;
+  tensor.whole = ops::concat(parts, 0);
+  tensor.parts.clear();
+}
+
+}  // namespace
 
 Linear::Linear(int64_t out, int64_t in, bool bias, const ParameterFactory& make, Ends ends) {
   weight_ = ends == Ends::in_residual ? make.residual("weight", {out, in}) : make.normal("weight", {out, in});
@@ -61,10 +76,14 @@ Tensor JoinedLinear::joined_bias() const {
 
 void Linear::store_weights(const WeightFormats& formats, const std::string& prefix) {
   if (!keeps_weight_) store_weight(weight_, rounded_, formats.of(prefix + "weight"));
+  store_vector(bias_);
 }
 
 void JoinedLinear::store_weights(const WeightFormats& formats, const std::string& prefix) {
   const WeightFormat format = formats.of(prefix + weight_.layout[0].name);
+  join_on_gpu(weight_);
+  join_on_gpu(bias_);
+  store_vector(bias_.whole);
   if (weight_.joined()) return store_weight(weight_.whole, rounded_, format);
   if (!is_rounded(format)) {
     for (Tensor& part : weight_.parts) store_weight(part, rounded_, format);
@@ -86,6 +105,13 @@ Tensor JoinedLinear::forward(const Tensor& x) const {
   if (rounded_.defined()) return ops::quantized_linear(x, rounded_, joined_bias());
   if (weight_.joined()) return ops::linear(x, weight_.whole, joined_bias());
   return ops::concat(forward_parts(x), -1);
+}
+
+Tensor JoinedLinear::forward_gated(const Tensor& x, ops::Gate gate, const ops::GateOptions& options) const {
+  if (weight_.joined() && !rounded_.defined()) {
+    return ops::gated_linear(x, weight_.whole, joined_bias(), gate, options);
+  }
+  return ops::gated_activation(forward(x), gate, options);
 }
 
 std::vector<Tensor> JoinedLinear::forward_parts(const Tensor& x) const {

@@ -6,6 +6,7 @@
 #include "lamina/nn/module.h"
 #include "lamina/nn/parameter_factory.h"
 #include "lamina/nn/weight_format.h"
+#include "lamina/ops/linear/gated_linear.h"
 #include "lamina/ops/linear/linear.h"
 
 namespace lamina::nn {
@@ -50,9 +51,11 @@ class JoinedLinear final : public Module {
 
   /// x [..., in] → [..., Σ out].
   Tensor forward(const Tensor& x) const;
+  /// gated_activation of that, for two parts: gate and up.
+  Tensor forward_gated(const Tensor& x, ops::Gate gate, const ops::GateOptions& options) const;
   /// The same, cut into the parts: [..., out] each; views of one tensor while the weight is joined.
   std::vector<Tensor> forward_parts(const Tensor& x) const;
-  /// The format of the first part is that of all.
+  /// The format of the first part is that of all; on a GPU parts become one.
   void store_weights(const WeightFormats& formats, const std::string& prefix) override;
 
  private:

@@ -59,4 +59,8 @@ void store_weight(Tensor& weight, ops::QuantizedWeight& rounded, WeightFormat fo
   weight = Tensor::empty(weight.shape(), weight.dtype(), Device::meta());
 }
 
+void store_vector(Tensor& vector) {
+  if (vector.defined() && vector.device().kind() == DeviceKind::cuda) vector = vector.detach().to(DType::f32);
+}
+
 }  // namespace lamina::nn

@@ -31,4 +31,7 @@ WeightFormats parse_weight_formats(const std::string& text);
 /// Takes a weight [out, in] to its format: converted in place, or into `rounded`, `weight` becoming a shape on meta.
 void store_weight(Tensor& weight, ops::QuantizedWeight& rounded, WeightFormat format);
 
+/// A scale or a bias: on a GPU in f32, as its kernels take them, which else every call would make of it.
+void store_vector(Tensor& vector);
+
 }  // namespace lamina::nn

@@ -23,7 +23,7 @@ GatedFfn::GatedFfn(int64_t d_model, const arch::GatedFfn& spec, const ParameterF
 }
 
 Tensor GatedFfn::forward(const Tensor& x, Pass& /*pass*/) {
-  return down_.forward(ops::gated_activation(gate_up_.forward(x), gate_, options_));
+  return down_.forward(gate_up_.forward_gated(x, gate_, options_));
 }
 
 }  // namespace lamina::nn
