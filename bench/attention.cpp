@@ -2,7 +2,7 @@
 // window against all keys, decoding beside the speed of reading memory, and one thread against all.
 #include "lamina/ops/attention/attention.h"
 
-#include "lamina/autograd/tape.h"
+#include "lamina/autograd/taped_call.h"
 #include "lamina/ops/attention/attention_decode.h"
 #include "support/products.h"
 #include "support/suite.h"
@@ -20,31 +20,26 @@ struct Shapes {
 };
 
 /// One attention call and its gradient, repeatable.
-struct Call {
-  ops::AttentionOptions options;
-  Tensor q, k, v, dy, y;
-  Tape tape;
-
+class Call {
+ public:
   Call(const Shapes& s, const Device& device)
-      : options(s.options),
-        q(random_tensor({s.batch, s.seq, s.heads, s.head_dim}, device)),
-        k(random_tensor({s.batch, s.seq, s.kv_heads, s.head_dim}, device)),
-        v(random_tensor({s.batch, s.seq, s.kv_heads, s.head_dim}, device)),
-        dy(random_tensor(q.shape(), device)) {
-    Tensor wq = q;
-    Tensor wk = k;
-    Tensor wv = v;
-    for (Tensor* leaf : {&wq, &wk, &wv}) tape.watch(*leaf);
-    y = ops::attention(wq, wk, wv, options);
-    q = q.detach();
-    k = k.detach();
-    v = v.detach();
-  }
-  void forward() const { ops::attention(q, k, v, options); }
-  void backward() {
-    tape.zero_grad();
-    tape.backward({y}, {dy}, true);
-  }
+      : options_(s.options),
+        q_(random_tensor({s.batch, s.seq, s.heads, s.head_dim}, device)),
+        k_(random_tensor({s.batch, s.seq, s.kv_heads, s.head_dim}, device)),
+        v_(random_tensor({s.batch, s.seq, s.kv_heads, s.head_dim}, device)),
+        taped_(
+            {q_, k_, v_},
+            [options = s.options](const std::vector<Tensor>& in) {
+              return std::vector{ops::attention(in[0], in[1], in[2], options)};
+            },
+            [](const Tensor& y) { return random_tensor(y.shape(), y.device()); }) {}
+  void forward() const { ops::attention(q_, k_, v_, options_); }
+  void backward() { taped_.backward(); }
+
+ private:
+  ops::AttentionOptions options_;
+  Tensor q_, k_, v_;
+  TapedCall taped_;
 };
 
 double flops_of(const Device& device, const std::function<void()>& call) {

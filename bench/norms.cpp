@@ -1,6 +1,6 @@
 // Operators that memory limits, as shares of the bandwidth a triad reaches in the same run. The bytes are those of the
 // tensors that must be read and written once: x and y forward; x, dy and dx backward.
-#include "lamina/autograd/tape.h"
+#include "lamina/autograd/taped_call.h"
 #include "lamina/ops/activation/activation.h"
 #include "lamina/ops/activation/gated_activation.h"
 #include "lamina/ops/dropout/dropout.h"
@@ -20,27 +20,7 @@ Tensor ramp(const Shape& shape, DType dtype, const Device& device) {
   return tensor.to(dtype);
 }
 
-/// The backward pass of one operator over a kept record, to be timed alone.
-class BackwardRun {
- public:
-  BackwardRun(const Tensor& x, std::vector<Tensor> weights, const Operator& op)
-      : leaf_(x.slice(0, 0, x.dim(0))), weights_(std::move(weights)) {
-    tape_.watch(leaf_);
-    for (Tensor& weight : weights_) tape_.watch(weight);
-    y_ = op(leaf_);
-    dy_ = ramp(y_.shape(), y_.dtype(), x.device());
-  }
-  void operator()() {
-    tape_.zero_grad();
-    tape_.backward({y_}, {dy_}, true);
-  }
-
- private:
-  Tape tape_;
-  Tensor leaf_;
-  std::vector<Tensor> weights_;
-  Tensor y_, dy_;
-};
+Tensor ramp_like(const Tensor& other) { return ramp(other.shape(), other.dtype(), other.device()); }
 
 void add_share(Context& context, const std::string& what, int64_t bytes, double seconds,
                std::optional<double> at_least = std::nullopt) {
@@ -58,9 +38,13 @@ void add_norms(Context& context, int64_t rows, int64_t width, bool must_reach) {
   const Operator rms = [&](const Tensor& in) { return ops::rms_norm(in, weight); };
   const Operator layer = [&](const Tensor& in) { return ops::layer_norm(in, weight, bias); };
   const auto [rms_forward, layer_forward] = context.seconds([&] { rms(x); }, [&] { layer(x); });
-  BackwardRun rms_back(x, {weight}, rms);
-  BackwardRun layer_back(x, {weight, bias}, layer);
-  const auto [rms_backward, layer_backward] = context.seconds([&] { rms_back(); }, [&] { layer_back(); });
+  using Tensors = std::vector<Tensor>;
+  TapedCall rms_back(
+      {x, weight}, [](const Tensors& in) { return Tensors{ops::rms_norm(in[0], in[1])}; }, ramp_like);
+  TapedCall layer_back(
+      {x, weight, bias}, [](const Tensors& in) { return Tensors{ops::layer_norm(in[0], in[1], in[2])}; }, ramp_like);
+  const auto [rms_backward, layer_backward] =
+      context.seconds([&] { rms_back.backward(); }, [&] { layer_back.backward(); });
   add_share(context, "rms_norm forward" + at, 2 * x.nbytes(), rms_forward, forward);
   add_share(context, "layer_norm forward" + at, 2 * x.nbytes(), layer_forward, forward);
   add_share(context, "rms_norm backward" + at, 3 * x.nbytes(), rms_backward, backward);
@@ -74,8 +58,9 @@ void add_operator(Context& context, const std::string& name, const Tensor& x, co
   const int64_t out = op(x).nbytes();
   const std::string at = str(" ", x.shape());
   add_share(context, name + " forward" + at, x.nbytes() + out, context.seconds([&] { op(x); }));
-  BackwardRun back(x, {}, op);
-  add_share(context, name + " backward" + at, 2 * x.nbytes() + out, context.seconds([&] { back(); }));
+  TapedCall back(
+      {x}, [&](const std::vector<Tensor>& in) { return std::vector{op(in[0])}; }, ramp_like);
+  add_share(context, name + " backward" + at, 2 * x.nbytes() + out, context.seconds([&] { back.backward(); }));
 }
 
 void add_cast(Context& context, DType from, DType to) {

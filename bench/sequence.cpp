@@ -1,6 +1,6 @@
 // How the scans grow with the length, and what a second thread brings. Rates against the machine's limits are in the
 // operator suite.
-#include "lamina/autograd/tape.h"
+#include "lamina/autograd/taped_call.h"
 #include "lamina/ops/ssm/selective_scan.h"
 #include "lamina/ops/ssm/ssd_scan.h"
 #include "support/products.h"
@@ -11,18 +11,13 @@ namespace {
 
 using Scan = std::function<std::function<void()>(const Device&, int64_t seq, bool backward)>;
 
-std::function<void()> with_gradient(std::vector<Tensor> inputs, bool backward,
-                                    std::function<Tensor(const std::vector<Tensor>&)> run) {
-  auto tape = std::make_shared<Tape>();
-  if (backward) {
-    for (Tensor& input : inputs) tape->watch(input);
-  }
-  return [tape, inputs, backward, run] {
-    const Tensor y = run(inputs);
-    if (!backward) return;
-    tape->backward({y}, {y.detach()});
-    tape->zero_grad();
-  };
+std::function<void()> with_gradient(const std::vector<Tensor>& inputs, bool backward,
+                                    const std::function<Tensor(const std::vector<Tensor>&)>& run) {
+  if (!backward) return [inputs, run] { run(inputs); };
+  auto taped = std::make_shared<TapedCall>(
+      std::vector<TapedCall::Leaf>(inputs.begin(), inputs.end()),
+      [run](const std::vector<Tensor>& in) { return std::vector{run(in)}; }, [](const Tensor& y) { return y.clone(); });
+  return [taped] { taped->forward_and_backward(); };
 }
 
 std::function<void()> selective(const Device& d, int64_t seq, bool backward) {
