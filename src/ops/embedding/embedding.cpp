@@ -1,5 +1,7 @@
 #include "lamina/ops/embedding/embedding.h"
 
+#include <algorithm>
+
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"
 
@@ -24,7 +26,10 @@ void run_backward(Backward& b, const Shape& shape, DType dtype, const EmbeddingO
   back.accumulate = back.dtable.defined();
   const Device& device = back.dy.device();
   if (!back.accumulate) back.dtable = Tensor::empty(shape, accumulation_type(dtype), device);
-  const Work work{back.dy.numel(), back.dy.nbytes() + (back.accumulate ? back.dy.nbytes() : back.dtable.nbytes())};
+  // Rows that are added to are read and written, at most all of them.
+  const int64_t added =
+      std::min(back.dy.numel(), back.dtable.numel()) * static_cast<int64_t>(size_of(back.dtable.dtype()));
+  const Work work{back.dy.numel(), back.dy.nbytes() + (back.accumulate ? 2 * added : back.dtable.nbytes())};
   LAMINA_LAUNCH(device, work, embedding_backward, back);
   if (!back.accumulate) b.add(0, std::move(back.dtable));
 }
@@ -55,7 +60,8 @@ Tensor embedding(const Tensor& table, const Tensor& ids, const EmbeddingOptions&
   Shape shape = ids.shape();
   shape.push_back(table.dim(1));
   args.y = Tensor::empty(shape, table.dtype(), table.device());
-  LAMINA_LAUNCH(table.device(), (Work{0, 2 * args.y.nbytes() + args.ids.nbytes()}), embedding_forward, args);
+  const int64_t read = std::min(args.y.nbytes(), args.table.nbytes());  // a row that comes again is in a cache
+  LAMINA_LAUNCH(table.device(), (Work{0, read + args.y.nbytes() + args.ids.nbytes()}), embedding_forward, args);
 
   record(op, {table}, {args.y}, {args.ids}, [table_shape = table.shape(), dtype = table.dtype(), options](Backward& b) {
     run_backward(b, table_shape, dtype, options);

@@ -56,7 +56,7 @@ Tensor dispatch(const Tensor& x, const DispatchPlan& plan) {
   const int64_t width = x.dim(1);
   Tensor y = Tensor::empty({plan.slots, width}, x.dtype(), x.device());
   const GatherRows args{x.contiguous(), plan.choice, {}, plan.k, y};
-  LAMINA_LAUNCH(x.device(), (Work{0, 2 * y.nbytes()}), gather_rows, args);
+  LAMINA_LAUNCH(x.device(), (Work{0, args.from.nbytes() + y.nbytes()}), gather_rows, args);
   record("dispatch", {x}, {y}, {plan.slot_of}, [](Backward& b) {
     const Tensor dy = b.grad(0);
     const Tensor& slot_of = b.saved(0);
@@ -82,7 +82,7 @@ Tensor combine(const Tensor& rows, const Tensor& weights, const DispatchPlan& pl
     if (b.needs(0)) {
       Tensor drows = Tensor::empty(from.shape(), from.dtype(), from.device());
       const GatherRows back{dy, b.saved(3), b.saved(1), b.saved(2).dim(1), drows};
-      LAMINA_LAUNCH(dy.device(), (Work{drows.numel(), 2 * drows.nbytes()}), gather_rows, back);
+      LAMINA_LAUNCH(dy.device(), (Work{drows.numel(), dy.nbytes() + drows.nbytes()}), gather_rows, back);
       b.add(0, std::move(drows));
     }
     if (b.needs(1)) {
