@@ -3,12 +3,13 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "lamina/arch/count.h"
+#include "lamina/arch/edit.h"
 #include "lamina/arch/plan.h"
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
+#include "lamina/cli/bandwidth.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/seconds_of.h"
@@ -20,6 +21,7 @@ namespace {
 
 struct DecodeArguments {
   std::string model;
+  std::vector<std::string> overrides;
   std::string weights = "as-stored";
   int64_t batch = 1;
   int64_t prefill = 512;
@@ -42,54 +44,17 @@ struct DecodeReport {
   double decode_seconds = 0;  ///< of one step
 };
 
-/// Bytes read and written a second by copying: a GPU's memory serves both alike.
-double copy_bandwidth(const Device& device, int64_t bytes) {
-  const Tensor from = Tensor::zeros({std::max<int64_t>(bytes / 2, 16)}, DType::u8, device);
-  Tensor to = Tensor::zeros(from.shape(), DType::u8, device);
-  double best = 1e30;
-  for (int round = 0; round < 6; ++round) best = std::min(best, seconds_of(device, [&] { to.copy_(from); }));
-  return static_cast<double>(2 * from.nbytes()) / best;
-}
-
-/// Bytes a second of reading a buffer with all threads: the best of some rounds.
-double read_bandwidth(const Device& device, int64_t bytes) {
-  if (device.kind() == DeviceKind::cuda) return copy_bandwidth(device, bytes);
-  using Vector = int64_t __attribute__((vector_size(32), aligned(32)));
-  constexpr int64_t kPiece = 65536;
-  const int64_t pieces = std::max<int64_t>(bytes / kPiece, 2);
-  const Tensor buffer = Tensor::zeros({pieces * kPiece}, DType::u8, device);
-  const uint8_t* data = buffer.data<uint8_t>();
-  std::vector<int64_t> sums(static_cast<size_t>(pieces));
-  double best = 1e30;
-  for (int round = 0; round < 6; ++round) {
-    best = std::min(best, seconds_of([&] {
-                      device.threads().tasks(pieces, [&](int64_t piece) {
-                        const auto* from = reinterpret_cast<const Vector*>(data + piece * kPiece);
-                        Vector a{};
-                        Vector b{};
-                        Vector c{};
-                        Vector d{};
-                        for (size_t i = 0; i < kPiece / sizeof(Vector); i += 4) {
-                          a ^= from[i];
-                          b ^= from[i + 1];
-                          c ^= from[i + 2];
-                          d ^= from[i + 3];
-                        }
-                        a ^= b ^ c ^ d;
-                        sums[static_cast<size_t>(piece)] = a[0] ^ a[1] ^ a[2] ^ a[3];
-                      });
-                    }));
-  }
-  // The sums are 0; without them nothing need be read.
-  return static_cast<double>(pieces * kPiece + std::accumulate(sums.begin(), sums.end(), int64_t{0})) / best;
-}
-
 std::unique_ptr<nn::Model> load(const DecodeArguments& arguments, const Device& device) {
   const nn::WeightFormats formats = nn::parse_weight_formats(arguments.weights);
-  if (std::filesystem::exists(arguments.model)) {
+  const bool preset = !std::filesystem::exists(arguments.model);
+  LAMINA_CHECK(preset || arguments.overrides.empty(), "--set with ", arguments.model,
+               ", which has weights: only a preset's values can be changed");
+  if (!preset) {
     return std::move(infer::load_model(arguments.model, device, {{}, formats}).model);
   }
-  auto model = std::make_unique<nn::Model>(arch::resolve(arch::load_arch(arguments.model), arguments.model), device);
+  const arch::ArchSpec spec =
+      arch::resolve(arch::with_overrides(arch::load_arch(arguments.model), arguments.overrides), arguments.model);
+  auto model = std::make_unique<nn::Model>(spec, device);
   model->store_weights(formats);
   return model;
 }
@@ -170,6 +135,9 @@ void add_bench_decode(CLI::App& bench) {
       "decode", "Reading a prompt and generating behind one token, against the speed of reading the weights");
   command->add_option("model", arguments->model, "A model's folder or file, or a preset with random weights")
       ->required();
+  command->add_option("--set", arguments->overrides, "Change a preset's value first: path=value")
+      ->allow_extra_args(false)
+      ->take_all();
   command->add_option("--weights", arguments->weights, "f32, bf16, q8, q4 or as-stored, with rules as in generate")
       ->capture_default_str();
   command->add_option("--batch", arguments->batch, "Sequences at once")->capture_default_str();
