@@ -7,6 +7,7 @@ void add_bench(CLI::App& program) {
   bench->require_subcommand(1);
   add_bench_decode(*bench);
   add_bench_load(*bench);
+  add_bench_ops(*bench);
   add_bench_tokenizer(*bench);
   add_bench_train(*bench);
 }

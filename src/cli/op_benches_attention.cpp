@@ -1,0 +1,141 @@
+// Attention for `lamina bench ops`: the plain causal form, each of its features at the same shape, and decoding.
+#include "lamina/cli/op_bench.h"
+#include "lamina/ops/attention/attention.h"
+#include "lamina/ops/attention/attention_decode.h"
+#include "lamina/ops/position/rotary.h"
+#include "lamina/ops/position/tables.h"
+
+namespace lamina::cli {
+namespace {
+
+using Setting = OpBenchSetting;
+using Tensors = std::vector<Tensor>;
+
+/// Names begin with "batch x heads x seq x head_dim".
+struct AttentionSize {
+  int64_t batch, heads, seq, head_dim, kv_heads;
+  std::string text() const { return str(batch, "x", heads, "x", seq, "x", head_dim); }
+};
+
+AttentionSize size_of_features(const Setting& s) {
+  const int64_t heads = s.pick(12, 12, 4);
+  return {s.pick(64, 4, 1), heads, s.pick(1024, 512, 32), s.pick(64, 64, 16), heads};
+}
+
+/// `extras` makes the additional tensors; those with a gradient are leaves of their own.
+struct Feature {
+  std::string name;
+  ops::AttentionOptions options = {};
+  std::function<ops::AttentionExtras(const Setting&, const AttentionSize&)> extras = {};
+};
+
+std::function<OpCall(const Setting&)> maker(const AttentionSize& size, const Feature& feature) {
+  return [size, feature](const Setting& at) {
+    const Shape keys{size.batch, size.seq, size.kv_heads, size.head_dim};
+    OpCall call{{at.random({size.batch, size.seq, size.heads, size.head_dim}), at.random(keys), at.random(keys)}, {}};
+    const ops::AttentionExtras extras = feature.extras ? feature.extras(at, size) : ops::AttentionExtras{};
+    if (extras.t5_bias.defined()) call.leaves.emplace_back(extras.t5_bias);
+    if (extras.sinks.defined()) call.leaves.emplace_back(extras.sinks);
+    call.run = [options = feature.options, extras](const Tensors& t) {
+      ops::AttentionExtras given = extras;
+      if (given.t5_bias.defined()) given.t5_bias = t[3];
+      if (given.sinks.defined()) given.sinks = t.back();
+      return Tensors{ops::attention(t[0], t[1], t[2], options, given)};
+    };
+    return call;
+  };
+}
+
+std::vector<Feature> features(const Setting& s) {
+  using Extras = ops::AttentionExtras;
+  using Kind = ops::AttentionPattern::Kind;
+  const int64_t window = s.pick(256, 128, 8);
+  std::vector<Feature> all;
+  all.push_back({str("window ", window)});
+  all.back().options.pattern = {.kind = Kind::window, .window = window};
+  all.push_back({"soft cap 50"});
+  all.back().options.soft_cap = 50;
+  all.push_back({"ALiBi", {}, [](const Setting& at, const AttentionSize& size) {
+                   return Extras{.alibi_slopes = ops::alibi_slopes(size.heads, at.device)};
+                 }});
+  all.push_back({"T5 bias", {}, [](const Setting& at, const AttentionSize& size) {
+                   return Extras{.t5_bias = at.random_f32({32, size.heads})};
+                 }});
+  all.push_back({"sinks", {}, [](const Setting& at, const AttentionSize& size) {
+                   return Extras{.sinks = at.random_f32({size.heads})};
+                 }});
+  all.push_back({"dropout 0.1"});
+  all.back().options.dropout = 0.1;
+  all.back().options.dropout_key = {1, 2};
+  all.push_back({"sparse blocks"});
+  all.back().options.pattern = {.kind = Kind::blocks, .block = s.pick(64, 64, 8), .random_blocks = 2};
+  return all;
+}
+
+/// Four documents of one length in every row. A GPU's operator does not read where they begin, and announces the work
+/// of one: counted are as many more rows of that length.
+OpBench packed_documents(const AttentionSize& size, const std::vector<OpWay>& ways) {
+  constexpr int64_t kDocuments = 4;
+  const auto extras = [](const Setting& at, const AttentionSize& of) {
+    std::vector<int64_t> starts;
+    for (int64_t i = 0; i <= kDocuments; ++i) starts.push_back(of.seq * i / kDocuments);
+    return ops::AttentionExtras{.document_starts = Tensor::from(starts, {kDocuments + 1}, at.device)};
+  };
+  AttentionSize one = size;
+  one.batch *= kDocuments;
+  one.seq /= kDocuments;
+  return {str("attention ", size.text(), ", 4 documents"), ways, maker(size, {"", {}, extras}), maker(one, {""})};
+}
+
+void add_decode(const Setting& s, std::vector<OpBench>& list) {
+  const int64_t heads = s.pick(32, 32, 4);
+  const int64_t kv_heads = s.pick(4, 4, 2);
+  const int64_t length = s.pick(4096, 4096, 32);
+  const int64_t head_dim = s.pick(64, 64, 16);
+  for (const int64_t batch : {int64_t{1}, int64_t{16}}) {
+    list.push_back({str("attention decode ", batch, "x", heads, "/", kv_heads, "x", length, "x", head_dim),
+                    {OpWay::forward},
+                    [=](const Setting& at) {
+                      OpCall call{{at.random({batch, 1, heads, head_dim})}, {}};
+                      const Tensor cache = at.random({batch, kv_heads, length, head_dim});
+                      const std::vector<int64_t> all(static_cast<size_t>(batch), length);
+                      const Tensor lengths = Tensor::from(all, {batch}, at.device);
+                      call.cycle = at.copies_beyond_caches(2 * cache.nbytes());
+                      Tensors caches(1, cache);
+                      while (std::ssize(caches) < 2 * call.cycle) caches.push_back(cache.clone());
+                      call.run = [caches, lengths, turn = size_t{0}](const Tensors& t) mutable {
+                        const size_t k = 2 * turn++ % caches.size();
+                        return Tensors{ops::attention_decode(t[0], caches[k], caches[k + 1], lengths)};
+                      };
+                      return call;
+                    }});
+  }
+}
+
+}  // namespace
+
+void add_attention_benches(const OpBenchSetting& setting, std::vector<OpBench>& list) {
+  const std::vector<OpWay> ways{OpWay::forward, OpWay::backward};
+  const AttentionSize size = size_of_features(setting);
+  AttentionSize longer{setting.pick(4, 1, 1), setting.pick(16, 4, 2), setting.pick(8192, 2048, 64),
+                       setting.pick(128, 128, 16), 0};
+  longer.kv_heads = longer.heads;
+  AttentionSize grouped = size;
+  grouped.kv_heads = setting.pick(4, 4, 2);
+  list.push_back({"attention " + size.text(), ways, maker(size, {""})});
+  list.push_back({"attention " + longer.text(), ways, maker(longer, {""})});
+  list.push_back({str("attention ", size.text(), ", ", grouped.kv_heads, " kv heads"), ways, maker(grouped, {""})});
+  for (const Feature& feature : features(setting)) {
+    list.push_back({str("attention ", size.text(), ", ", feature.name), ways, maker(size, feature)});
+  }
+  list.push_back(packed_documents(size, ways));
+  add_decode(setting, list);
+  list.push_back({"rotary " + size.text(), ways, [size](const Setting& at) {
+                    const ops::RotaryTables tables = ops::rotary_tables(size.seq, size.head_dim, {}, at.device);
+                    return OpCall{
+                        {at.random({size.batch, size.seq, size.heads, size.head_dim})},
+                        [tables](const Tensors& t) { return Tensors{ops::rotary(t[0], tables.cos, tables.sin)}; }};
+                  }});
+}
+
+}  // namespace lamina::cli
