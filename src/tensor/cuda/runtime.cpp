@@ -136,6 +136,7 @@ const char* advice(Fault fault) {
     case Fault::target: return "cross_entropy: the target is no class of the logits; use the tokenizer of this model";
     case Fault::expert: return "experts: the index is outside their number";
     case Fault::cache_length: return "attention_decode: keys in use of a row do not fit the cache and the queries";
+    case Fault::cache_place: return "cache_store: the place of a row's new tokens is outside the cache";
     case Fault::document_start: return "attention: document_starts do not ascend from 0 to the sequence's length";
     case Fault::position: return "rotary: the position is outside the tables; make longer ones with rotary_tables";
     case Fault::not_finite:

@@ -37,6 +37,7 @@ enum class Fault : int {
   target,          ///< cross entropy: a target that is no class and not the ignored one
   expert,          ///< an expert's index outside their number
   cache_length,    ///< attention over a cache: more keys than it holds, or fewer than queries
+  cache_place,     ///< storing into a cache: tokens that would lie outside it
   document_start,  ///< packed documents that do not ascend from 0 to the length
   position,        ///< rotary: a position outside the tables
   not_finite       ///< muon: a gradient or momentum that is not finite

@@ -1,0 +1,68 @@
+#include "lamina/ops/attention/cache_store.h"
+
+#include "lamina/ops/launch.h"
+
+namespace lamina::ops {
+namespace {
+
+constexpr const char* kStoreOp = "cache_store";
+
+bool has_dense_rows(const Tensor& tensor) { return tensor.dim(-1) <= 1 || tensor.strides()[tensor.rank() - 1] == 1; }
+
+Tensor with_dense_rows(const Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  return has_dense_rows(tensor) ? tensor.detach() : tensor.detach().contiguous();
+}
+
+/// `cache` against `fresh`, whose names differ for keys and values.
+void check_pair(const char* cache_name, const Tensor& cache, const char* name, const Tensor& fresh) {
+  check_floating(kStoreOp, cache_name, cache);
+  check_floating(kStoreOp, name, fresh);
+  LAMINA_CHECK(fresh.rank() == 4, kStoreOp, ": ", name, " is ", fresh.shape(),
+               "; expected [batch, seq, n_kv_heads, width]");
+  LAMINA_CHECK(cache.rank() == 4, kStoreOp, ": ", cache_name, " is ", cache.shape(),
+               "; expected [batch, n_kv_heads, capacity, width]");
+  check_shape(kStoreOp, cache_name, cache, {fresh.dim(0), fresh.dim(2), cache.dim(2), fresh.dim(3)});
+  LAMINA_CHECK(has_dense_rows(cache), kStoreOp, ": the last dimension of ", cache_name, " has stride ",
+               cache.strides()[3],
+               "; expected 1, since the cache is written in place; give it or rows of it, not a "
+               "transposed view");
+}
+
+void check_places(const Tensor& places, int64_t seq, int64_t capacity) {
+  if (places.device().kind() != DeviceKind::cpu) return;  // a cuda kernel checks the values itself
+  for (int64_t b = 0; b < places.numel(); ++b) {
+    const int64_t place = places.data<int64_t>()[b];
+    LAMINA_CHECK(place >= 0 && seq <= capacity && place <= capacity - seq, kStoreOp, ": places[", b, "] is ", place,
+                 "; expected 0 up to ", capacity - seq, ", so that ", seq, " tokens fit the capacity ", capacity,
+                 "; make a larger cache");
+  }
+}
+
+}  // namespace
+
+void cache_store(Tensor k_cache, Tensor v_cache, const Tensor& k, const Tensor& v, const Tensor& places) {
+  check_pair("k_cache", k_cache, "k", k);
+  LAMINA_CHECK(v_cache.defined() == v.defined(), kStoreOp, ": ", v.defined() ? "v" : "v_cache", " is given without ",
+               v.defined() ? "v_cache" : "v", "; give both, or neither for a cache that holds one thing per token");
+  if (v.defined()) {
+    check_pair("v_cache", v_cache, "v", v);
+    check_dtype(kStoreOp, "v_cache", v_cache, k_cache.dtype());
+    check_dtype(kStoreOp, "v", v, k.dtype());
+    check_shape(kStoreOp, "v", v, {k.dim(0), k.dim(1), k.dim(2), v.dim(3)});
+    check_shape(kStoreOp, "v_cache", v_cache, {k.dim(0), k.dim(2), k_cache.dim(2), v.dim(3)});
+  }
+  LAMINA_CHECK(places.defined(), kStoreOp, ": places is undefined; give [batch] of i64");
+  check_dtype(kStoreOp, "places", places, DType::i64);
+  check_shape(kStoreOp, "places", places, {k.dim(0)});
+  check_same_device(kStoreOp, {k_cache, v_cache, k, v, places});
+  CacheStore args{k_cache, v_cache, with_dense_rows(k), with_dense_rows(v), places.contiguous()};
+  check_places(args.places, k.dim(1), k_cache.dim(2));
+  k_cache.mark_written(kStoreOp);
+  if (v.defined()) v_cache.mark_written(kStoreOp);
+  const int64_t count = k.numel() + (v.defined() ? v.numel() : 0);
+  const auto moved = static_cast<int64_t>(size_of(k.dtype()) + size_of(k_cache.dtype()));
+  LAMINA_LAUNCH(k.device(), (Work{0, count * moved}), cache_store, args);
+}
+
+}  // namespace lamina::ops

@@ -1,0 +1,77 @@
+#include "lamina/ops/attention/cache_store.h"
+
+#include <gtest/gtest.h>
+
+#include "support/error_of.h"
+#include "support/random_tensor.h"
+
+namespace lamina::testing {
+namespace {
+
+TEST(CacheStore, ConvertsToTheBitAsTensorsDo) {
+  const Device device = Device::cpu(2);
+  const std::vector<DType> types{DType::f32, DType::f64, DType::bf16, DType::f16};
+  for (const DType from : types) {
+    for (const DType to : types) {
+      const Tensor k = random_tensor({2, 3, 2, 13}, 1, from);
+      const Tensor cache = Tensor::zeros({2, 2, 5, 13}, to, device);
+      ops::cache_store(cache, Tensor(), k, Tensor(), Tensor::from<int64_t>({2, 0}, {2}, device));
+      for (int64_t row = 0; row < 2; ++row) {
+        EXPECT_EQ(cache.slice(0, row, 1).slice(2, row == 0 ? 2 : 0, 3).to_vector<double>(),
+                  k.slice(0, row, 1).transpose(1, 2).to(to).to_vector<double>())
+            << from << " to " << to;
+      }
+    }
+  }
+}
+
+TEST(CacheStore, BadArgumentsAreNamed) {
+  const Device device = Device::cpu(1);
+  const Tensor cache = Tensor::zeros({2, 3, 5, 4}, DType::f32, device);
+  const Tensor fresh = Tensor::zeros({2, 2, 3, 4}, DType::f32, device);
+  const Tensor places = Tensor::from<int64_t>({0, 3}, {2}, device);
+  const auto message = [&](const Tensor& k_cache, const Tensor& v_cache, const Tensor& k, const Tensor& v,
+                           const Tensor& at) {
+    return error_of([&] { ops::cache_store(k_cache, v_cache, k, v, at); });
+  };
+  const auto at = [&](std::initializer_list<int64_t> values) {
+    return message(cache, cache, fresh, fresh, Tensor::from(std::vector<int64_t>(values), {2}, device));
+  };
+  const auto has = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
+  EXPECT_EQ(message(cache, cache, fresh, fresh, places), "");
+  EXPECT_EQ(message(cache, Tensor(), fresh, Tensor(), places), "");
+  EXPECT_TRUE(has(at({0, 4}), "places[1] is 4; expected 0 up to 3"));
+  EXPECT_TRUE(has(at({-1, 0}), "places[0] is -1"));
+  EXPECT_TRUE(has(at({INT64_MAX, 0}), "places[0]"));
+  EXPECT_TRUE(has(message(cache, cache, fresh, Tensor(), places), "v_cache is given without v"));
+  EXPECT_TRUE(has(message(cache, Tensor(), fresh, fresh, places), "v is given without v_cache"));
+  EXPECT_TRUE(has(message(cache, cache, fresh, fresh, Tensor()), "places is undefined"));
+  EXPECT_TRUE(has(message(cache, cache, fresh, fresh, places.to(DType::i32)), "i32"));
+  EXPECT_TRUE(has(message(cache, cache, fresh, fresh, places.slice(0, 0, 1)), "places"));
+  EXPECT_TRUE(has(message(cache.to(DType::i32), cache, fresh, fresh, places), "k_cache is i32"));
+  EXPECT_TRUE(has(message(cache, cache.to(DType::bf16), fresh, fresh, places), "v_cache"));
+  EXPECT_TRUE(has(message(cache, cache, fresh, fresh.to(DType::bf16), places), "v is bf16"));
+  EXPECT_TRUE(has(message(cache, cache, fresh.slice(3, 0, 3), fresh, places), "k_cache"));
+  EXPECT_TRUE(has(message(cache, cache, fresh, fresh.slice(1, 0, 1), places), "v is"));
+  EXPECT_TRUE(has(message(cache, cache.slice(2, 0, 4), fresh, fresh, places), "v_cache"));
+  EXPECT_TRUE(has(message(cache.reshape({2, 3, 20}), cache, fresh, fresh, places), "capacity, width"));
+  const Tensor turned = Tensor::zeros({2, 3, 4, 5}, DType::f32, device).transpose(2, 3);
+  EXPECT_TRUE(has(message(turned, cache, fresh, fresh, places), "has stride 5"));
+  EXPECT_TRUE(has(message(cache, cache, fresh, fresh, places.to(Device::meta())), "meta"));
+}
+
+TEST(CacheStore, NothingIsWrittenWhereARowDoesNotFit) {
+  const Device device = Device::cpu(1);
+  const Tensor cache = Tensor::zeros({2, 1, 3, 2}, DType::f32, device);
+  const Tensor fresh = Tensor::full({2, 2, 1, 2}, 1.0, DType::f32, device);
+  EXPECT_NE(error_of([&] {
+              ops::cache_store(cache, Tensor(), fresh, Tensor(), Tensor::from<int64_t>({0, 2}, {2}, device));
+            }),
+            "");
+  EXPECT_EQ(cache.to_vector<float>(), std::vector<float>(12, 0.0F));
+}
+
+}  // namespace
+}  // namespace lamina::testing
