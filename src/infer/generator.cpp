@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lamina/infer/device_steps.h"
+
 namespace lamina::infer {
 namespace {
 
@@ -40,12 +42,11 @@ class Batch {
   /// Every row's ids from its length in the cache on are read, then rows answer until all have ended.
   std::vector<Row> run(nn::ModelCache* cache) {
     if (cache != nullptr) active_.emplace(cache->rows(0, cache->batch()));
-    std::vector<float> logits = read_prompts();
+    choose(read_prompts());
     while (true) {
-      choose(logits);
       leave();
       if (rows_.empty()) return std::move(ended_);
-      logits = advance();
+      advance();
     }
   }
 
@@ -95,31 +96,62 @@ class Batch {
     return logits;
   }
 
-  std::vector<float> advance() {
-    if (!active_) return full_forwards();
-    return read(*active_, 0, count(), std::vector<int64_t>(rows_.size(), 1), 1);
+  void advance() {
+    if (!active_) return choose(full_forwards());
+    if (!DeviceSteps::possible(model_, *active_)) {
+      return choose(read(*active_, 0, count(), std::vector<int64_t>(rows_.size(), 1), 1));
+    }
+    const bool samples = rows_[0].sampler.works_on_device();
+    std::vector<int64_t> last;
+    for (const Row& row : rows_) last.push_back(row.ids.back());
+    if (!steps_) {
+      std::vector<const Sampler*> samplers;
+      for (const Row& row : rows_) samplers.push_back(&row.sampler);
+      steps_.emplace(model_, *active_, samples ? samplers : std::vector<const Sampler*>{});
+      steps_->start(last);
+    }
+    if (!samples) return choose(steps_->logits(last));
+    while (steps_->queued() < (can_run_ahead() ? 2 : 1)) steps_->queue();
+    const std::vector<int64_t> ids = steps_->chosen();
+    done_.assign(rows_.size(), false);
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const auto id = static_cast<TokenId>(ids[i]);
+      rows_[i].sampler.took(id);
+      take(i, id);
+    }
+  }
+
+  /// Whether the step after the next may be queued before the next one's tokens are known: it can be taken back, and
+  /// no row is sure to have ended by then.
+  bool can_run_ahead() const {
+    return active_->can_truncate() && std::all_of(rows_.begin(), rows_.end(), [&](const Row& row) {
+             return static_cast<int64_t>(row.answer.ids.size()) + 1 < options_.max_tokens &&
+                    static_cast<int64_t>(row.ids.size()) + 1 < context_;
+           });
   }
 
   /// One more token for every row, or its end. logits [rows, vocab].
-  void choose(std::span<const float> logits) {
+  void choose(const std::vector<float>& logits) {
     const size_t vocab = logits.size() / rows_.size();
     done_.assign(rows_.size(), false);
     for (size_t i = 0; i < rows_.size(); ++i) {
-      Row& row = rows_[i];
-      const TokenId id = row.sampler.next(logits.subspan(i * vocab, vocab));
-      if (std::find(options_.stop_tokens.begin(), options_.stop_tokens.end(), id) != options_.stop_tokens.end()) {
-        end(i, Finish::stop_token);
-        continue;
-      }
-      row.ids.push_back(id);
-      row.answer.ids.push_back(id);
-      if (on_token_ && !on_token_(row.index, id)) {
-        end(i, Finish::asked);
-      } else if (static_cast<int64_t>(row.answer.ids.size()) >= options_.max_tokens) {
-        end(i, Finish::max_tokens);
-      } else if (static_cast<int64_t>(row.ids.size()) >= context_) {
-        end(i, Finish::context);
-      }
+      take(i, rows_[i].sampler.next(std::span(logits).subspan(i * vocab, vocab)));
+    }
+  }
+
+  void take(size_t i, TokenId id) {
+    Row& row = rows_[i];
+    if (std::find(options_.stop_tokens.begin(), options_.stop_tokens.end(), id) != options_.stop_tokens.end()) {
+      return end(i, Finish::stop_token);
+    }
+    row.ids.push_back(id);
+    row.answer.ids.push_back(id);
+    if (on_token_ && !on_token_(row.index, id)) {
+      end(i, Finish::asked);
+    } else if (static_cast<int64_t>(row.answer.ids.size()) >= options_.max_tokens) {
+      end(i, Finish::max_tokens);
+    } else if (static_cast<int64_t>(row.ids.size()) >= context_) {
+      end(i, Finish::context);
     }
   }
 
@@ -128,8 +160,18 @@ class Batch {
     done_[row] = true;
   }
 
+  /// The recorded step serves these rows alone; a step that was queued ahead is taken back.
+  void forget_steps() {
+    if (!steps_) return;
+    const auto ahead = static_cast<int64_t>(steps_->queued());
+    const std::vector<int64_t> lengths = active_->lengths();
+    for (int64_t row = 0; row < count(); ++row) active_->truncate(row, lengths[static_cast<size_t>(row)] - ahead);
+    steps_.reset();
+  }
+
   /// Rows that ended make room: the last one takes the place of each, so that a single row is moved.
   void leave() {
+    if (std::find(done_.begin(), done_.end(), true) != done_.end()) forget_steps();
     for (size_t i = rows_.size(); i-- > 0;) {
       if (!done_[i]) continue;
       const size_t last = rows_.size() - 1;
@@ -154,6 +196,7 @@ class Batch {
   const OnToken& on_token_;
   int64_t context_;
   std::optional<nn::ModelCache> active_;  ///< of rows_, in their order
+  std::optional<DeviceSteps> steps_;      ///< of active_, where a GPU repeats them
   std::vector<bool> done_;
   std::vector<Row> ended_;
 };

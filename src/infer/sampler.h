@@ -46,6 +46,14 @@ class Sampler {
   /// The next token from logits [vocab]. An Error where they hold a NaN.
   text::TokenId next(std::span<const float> logits);
 
+  /// Whether ops::sample on the logits' own device chooses as `next` does: nothing depends on what came before.
+  bool works_on_device() const { return !penalises() && options_.typical_p >= 1; }
+  const SamplerOptions& options() const { return options_; }
+  uint64_t stream() const { return key_.stream; }
+  uint64_t drawn() const { return drawn_; }
+  /// A device has chosen `id` in place of `next`.
+  void took(text::TokenId id);
+
   /// What `next` draws from: what the filters left, likeliest not necessarily first, probabilities adding up to 1.
   std::vector<Candidate> candidates(std::span<const float> logits) const;
 

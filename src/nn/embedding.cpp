@@ -18,16 +18,11 @@ double factor_of(const arch::Scale& scale) {
   return constant->value;
 }
 
-Tensor shifted(const Tensor& positions, int64_t by) {
-  if (by == 0 || positions.is_meta()) return positions;
-  std::vector<int64_t> values = positions.to_vector<int64_t>();
-  for (int64_t& value : values) value += by;
-  return Tensor::from(values, positions.shape(), positions.device());
-}
-
 /// The rows of `table` for the tokens of `pass`, whose position p has row p + shift.
 Tensor rows_of(const Tensor& table, const Pass& pass, int64_t shift) {
-  if (pass.positions.defined()) return ops::embedding(table, shifted(pass.positions, shift));
+  if (pass.positions.defined()) {
+    return ops::embedding(shift == 0 ? table : table.slice(0, shift, table.dim(0) - shift), pass.positions);
+  }
   return table.slice(0, pass.offset + shift, pass.seq);
 }
 

@@ -26,6 +26,8 @@ class LayerCache {
   virtual bool can_truncate() const = 0;
   /// The fewest tokens that a row can be cut back to, but for none at all: more than 0 where early ones were dropped.
   virtual int64_t shortest(int64_t /*row*/) const { return 0; }
+  /// Before a step on the device's clock (Pass::clock): row b holds lengths[b] tokens and gets one more.
+  virtual void prepare_step(std::span<const int64_t> /*lengths*/) {}
   /// Row i becomes what row sources[i] was (beams; copies of a prompt).
   virtual void reorder(std::span<const int64_t> sources) = 0;
   /// The rows [begin, begin + count) as a cache of their own that shares this one's memory.

@@ -22,6 +22,9 @@ class Mixer : public Module {
   /// forward over all tokens so far. Recording is off then.
   virtual Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) = 0;
 
+  /// Whether a step follows the device's clock (Pass::clock), with nothing on the host that changes from step to step.
+  virtual bool follows_clock() const { return false; }
+
   /// Room for `capacity` tokens of each of `batch` rows, in the type and on the device given.
   virtual std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
                                                  const Device& device) const = 0;

@@ -85,6 +85,14 @@ class Model final : public Module {
   /// length they were computed at, which no turning of the keys alone could mend.
   Tensor cached_logits(const Tensor& ids, ModelCache& cache, const CachedOptions& options = {});
 
+  /// Whether step_logits works for this cache: not where the host must know how far a row is, as for rotations that
+  /// change with the length.
+  bool can_step(const ModelCache& cache) const;
+  /// cached_logits() of one token a row, ids [batch, 1] → [batch, 1, vocab], that can be recorded and repeated
+  /// (tensor/replay.h): everything that changes from step to step is in the device's memory, `ids` and the clock, which
+  /// is counted on. Before each step, also a repeated one, comes cache.prepare_step().
+  Tensor step_logits(const Tensor& ids, DeviceClock& clock, ModelCache& cache);
+
  private:
   Pass start(const Tensor& ids, const RunOptions& options) const;
   Pass start_cached(const Tensor& ids, const ModelCache& cache, const CachedOptions& options) const;

@@ -28,6 +28,8 @@ class ModelCache {
   bool can_truncate() const;
   /// Row i becomes what row sources[i] was.
   void reorder(std::span<const int64_t> sources);
+  /// Every row is about to get one more token by Model::step_logits: makes room, and counts it.
+  void prepare_step();
   /// A view of the rows [begin, begin + count): how one row is filled while the others wait.
   ModelCache rows(int64_t begin, int64_t count) const;
 

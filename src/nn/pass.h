@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lamina/base/philox.h"
+#include "lamina/nn/device_clock.h"
 #include "lamina/tensor/tensor.h"
 
 namespace lamina::nn {
@@ -28,6 +29,9 @@ struct Pass {
   std::vector<int64_t> counts;
   /// [seq] or [batch, seq] i64: the position of each token, where it is not offset + s: ragged rows, packed documents.
   Tensor positions;
+  /// Set in a step that a GPU may repeat (Model::step_logits): one token a row, whose place the clock alone knows; the
+  /// host's offset is then that of a full cache, so that tables made from it serve every step.
+  DeviceClock* clock = nullptr;
   /// The length of the longest document, where there are several; 0 otherwise.
   int64_t longest_document = 0;
   /// [documents + 1] i64, ascending from 0 to seq: documents packed along seq that never see each other, the same in

@@ -2,6 +2,7 @@
 // bf16. The operators are proven against oracles of their own; this is about everything between them.
 #include <gtest/gtest.h>
 
+#include "lamina/infer/generator.h"
 #include "lamina/tensor/replay.h"
 #include "nn/model_support.h"
 
@@ -127,6 +128,69 @@ TEST_F(CudaModel, ARecordedForwardSeesWhatIsPutIn) {
   ids.copy_(ids_tensor(second, kBatch, gpu));
   EXPECT_FALSE(replay.run());
   EXPECT_EQ(loss.item(), expected);
+}
+
+/// Greedy tokens of three ragged prompts.
+std::vector<infer::Generation> generated(nn::Model& model, const infer::GenerateOptions& options) {
+  std::vector<std::vector<text::TokenId>> prompts;
+  for (const int64_t length : {5, 9, 6}) {
+    const std::vector<int64_t> ids = random_ids(length, model.spec().vocab_size, static_cast<uint64_t>(length));
+    prompts.emplace_back(ids.begin(), ids.end());
+  }
+  return infer::generate(model, prompts, options);
+}
+
+TEST_F(CudaModel, RecordedStepsChooseWhatTheCpuChooses) {
+  const Device gpu = Device::cuda();
+  int stepped = 0;
+  for (const NamedSpec& named : all_specs()) {
+    const ::testing::ScopedTrace trace(__FILE__, __LINE__, named.name);
+    nn::Model model(named.spec, Device::cpu(2));
+    scramble(model);
+    const auto there = moved(model, gpu, DType::f32);
+    stepped += there->can_step(there->make_cache(3, 8)) ? 1 : 0;
+    const infer::GenerateOptions greedy{.max_tokens = 12, .sampler = {.temperature = 0}};
+    const auto ours = generated(*there, greedy);
+    const auto truth = generated(model, greedy);
+    for (size_t row = 0; row < ours.size(); ++row) EXPECT_EQ(ours[row].ids, truth[row].ids) << row;
+  }
+  EXPECT_GT(stepped, 30);
+}
+
+TEST_F(CudaModel, SamplingOnTheDeviceDrawsWhatTheHostDraws) {
+  const Device gpu = Device::cuda();
+  nn::Model model(arch::resolve(arch::load_preset("llama-tiny"), "llama-tiny"), Device::cpu(2));
+  scramble(model);
+  const auto there = moved(model, gpu, DType::f32);
+  for (const infer::SamplerOptions& sampler :
+       {infer::SamplerOptions{.temperature = 0.9, .seed = 3}, infer::SamplerOptions{.top_k = 8, .seed = 4},
+        infer::SamplerOptions{.top_p = 0.7, .min_p = 0.01, .seed = 5},
+        infer::SamplerOptions{.repetition_penalty = 1.3, .typical_p = 0.8, .seed = 6}}) {
+    // A row that stops early leaves the others; steps queued ahead are taken back.
+    infer::GenerateOptions options{.max_tokens = 20, .sampler = sampler, .stop_tokens = {3, 17, 40}};
+    const auto ours = generated(*there, options);
+    const auto truth = generated(model, options);
+    for (size_t row = 0; row < ours.size(); ++row) {
+      EXPECT_EQ(ours[row].ids, truth[row].ids) << row;
+      EXPECT_EQ(ours[row].finish, truth[row].finish) << row;
+    }
+  }
+}
+
+TEST_F(CudaModel, TurnsGoOnWhereTheLastOneEnded) {
+  const Device gpu = Device::cuda();
+  for (const char* name : {"llama-tiny", "mamba-tiny"}) {
+    nn::Model model(arch::resolve(arch::load_preset(name), name), Device::cpu(2));
+    scramble(model);
+    const auto there = moved(model, gpu, DType::f32);
+    infer::Session ours(*there, 64);
+    infer::Session truth(model, 64);
+    const infer::GenerateOptions options{.max_tokens = 7, .sampler = {.temperature = 0}};
+    for (const text::TokenId said : {5, 9, 11}) {
+      const std::vector<text::TokenId> ids{said, said + 1};
+      EXPECT_EQ(ours.turn(ids, options).ids, truth.turn(ids, options).ids) << name;
+    }
+  }
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ class AttentionMixer final : public Mixer {
   Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) override;
   std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
                                          const Device& device) const override;
+  bool follows_clock() const override { return !rounded_alibi_; }
 
  private:
   ops::AttentionOptions options(Pass& pass) const;
@@ -143,6 +144,10 @@ Tensor AttentionMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
 
 Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass,
                                      KeyValueCache& cache) {
+  if (pass.clock != nullptr) {
+    const Tensor lengths = cache.write_step(k, v, *pass.clock);
+    return ops::attention_decode(q, cache.k(), cache.v(), lengths, options(pass), extras(q, pass));
+  }
   const bool fresh = pass.end() == pass.seq;  // nothing came before in any row: the new keys are all there are
   if (cache.slides() && !fresh && pass.seq > kDecodeQueries) return attend_sliding(q, k, v, pass, cache);
   cache.write(k, v, pass);

@@ -1,6 +1,7 @@
 #include "lamina/nn/mixers/key_value_cache.h"
 
 #include "lamina/nn/mixers/attention.h"
+#include "lamina/ops/attention/cache_store.h"
 #include "lamina/ops/elementwise/concat.h"
 
 namespace lamina::nn {
@@ -62,6 +63,28 @@ void KeyValueCache::write_row(const Tensor& k, const Tensor& v, int64_t row, int
   const int64_t to = offset + skipped - first(row);
   put_at(k_.slice(0, row, 1), k.slice(1, skipped, fresh - skipped), to);
   put_at(v_.slice(0, row, 1), v.slice(1, skipped, fresh - skipped), to);
+}
+
+void KeyValueCache::prepare_step(std::span<const int64_t> lengths) {
+  if (!slides()) return;
+  std::vector<int64_t> places;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const auto row = static_cast<int64_t>(i);
+    if (lengths[i] - first(row) + 1 > k_.dim(2)) slide(row, lengths[i] - window_ + 1, lengths[i]);
+    places.push_back(lengths[i] - first(row));
+  }
+  if (!clock_) clock_ = std::make_unique<DeviceClock>(k_.dim(0), k_.device());
+  if (places != clock_places_) clock_->set(places);
+  for (int64_t& place : places) ++place;
+  clock_places_ = std::move(places);
+}
+
+Tensor KeyValueCache::write_step(const Tensor& k, const Tensor& v, const DeviceClock& clock) {
+  const DeviceClock& own = slides() ? *clock_ : clock;
+  ops::cache_store(k_, v_, k, v, own.places());
+  if (!slides()) return clock.lengths();
+  clock_->advance();
+  return clock_->places();  // counted on: those before this token, and it
 }
 
 void KeyValueCache::slide(int64_t row, int64_t first_kept, int64_t end) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "lamina/nn/device_clock.h"
 #include "lamina/nn/layer_cache.h"
 #include "lamina/nn/pass.h"
 
@@ -25,10 +26,13 @@ class KeyValueCache final : public LayerCache {
   int64_t shortest(int64_t row) const override;
   void reorder(std::span<const int64_t> sources) override;
   std::unique_ptr<LayerCache> rows(int64_t begin, int64_t count) const override;
+  void prepare_step(std::span<const int64_t> lengths) override;
 
   /// k, v [batch, seq, n_kv_heads, d] of the tokens of `pass`, put behind those already there. All of them are there
   /// afterwards, and a window before the first, unless they are more than kDecodeQueries: then the last window is.
   void write(const Tensor& k, const Tensor& v, const Pass& pass);
+  /// The same for one token a row, at the places of the clock. Returns how many tokens each row holds then, [batch].
+  Tensor write_step(const Tensor& k, const Tensor& v, const DeviceClock& clock);
   const Tensor& k() const { return k_; }
   const Tensor& v() const { return v_; }
   /// The position of the first token held; always 0 without a window.
@@ -56,6 +60,8 @@ class KeyValueCache final : public LayerCache {
   int64_t window_ = 0;                            ///< 0: every token is held
   std::shared_ptr<std::vector<int64_t>> firsts_;  ///< of all rows, shared with views
   int64_t row0_ = 0;                              ///< this view's first row among them
+  std::unique_ptr<DeviceClock> clock_;            ///< of the window's places, where steps are repeated
+  std::vector<int64_t> clock_places_;             ///< what it shows
 };
 
 }  // namespace lamina::nn

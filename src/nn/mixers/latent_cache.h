@@ -1,6 +1,7 @@
 #pragma once
 
 #include "lamina/nn/mixers/key_value_cache.h"
+#include "lamina/ops/attention/cache_store.h"
 
 namespace lamina::nn {
 
@@ -20,6 +21,10 @@ class LatentCache final : public LayerCache {
 
   /// fresh [batch, seq, 1, width]: the tokens of `pass`, put behind those already there.
   void write(const Tensor& fresh, const Pass& pass) { KeyValueCache::put(latents_, fresh, pass); }
+  /// One token a row, at the clock's places.
+  void write_step(const Tensor& fresh, const DeviceClock& clock) {
+    ops::cache_store(latents_, Tensor(), fresh, Tensor(), clock.places());
+  }
   const Tensor& latents() const { return latents_; }
 
  private:

@@ -23,6 +23,7 @@ class MlaMixer final : public Mixer {
   Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) override;
   std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
                                          const Device& device) const override;
+  bool follows_clock() const override { return absorbs(1); }
 
  private:
   struct Queries {
@@ -39,9 +40,11 @@ class MlaMixer final : public Mixer {
   Latents latents(const Tensor& projected, const Pass& pass);
   Tensor rotated(const Tensor& x, const Pass& pass) { return rotary_ == nullptr ? x : rotary_->rotate(x, pass); }
 
-  /// All three give [batch, seq, n_heads, v_head_dim].
+  /// All four give [batch, seq, n_heads, v_head_dim].
   Tensor attend_expanded(const Queries& q, const Latents& kept, Pass& pass) const;
   Tensor attend_cached(const Queries& q, const Latents& fresh, Pass& pass, LatentCache& cache);
+  /// Few queries against latents as they are, lengths [batch] of them in use.
+  Tensor attend_absorbed(const Queries& q, const LatentCache& cache, const Tensor& lengths, Pass& pass) const;
   /// Queries of rows [row, row + count), which stand at one offset, against the cache.
   Tensor attend_rows(const Queries& q, const Pass& pass, const LatentCache& cache, int64_t row, int64_t count);
 
@@ -137,15 +140,17 @@ Tensor MlaMixer::attend_expanded(const Queries& q, const Latents& kept, Pass& pa
 }
 
 Tensor MlaMixer::attend_cached(const Queries& q, const Latents& fresh, Pass& pass, LatentCache& cache) {
-  cache.write(ops::concat({fresh.latent, fresh.key}, -1), pass);
+  const Tensor joined = ops::concat({fresh.latent, fresh.key}, -1);
+  if (pass.clock != nullptr) {
+    cache.write_step(joined, *pass.clock);
+    return attend_absorbed(q, cache, pass.clock->lengths(), pass);
+  }
+  cache.write(joined, pass);
   if (pass.end() == pass.seq) return attend_expanded(q, fresh, pass);  // nothing came before in any row
   if (pass.seq <= kDecodeQueries && absorbs(pass.seq)) {
     std::vector<int64_t> lengths;
     for (int64_t row = 0; row < pass.batch; ++row) lengths.push_back(pass.offset_of(row) + pass.seq);
-    // The key parts are summed along and cut off: cheaper than a dense copy of the latents.
-    const Tensor sums = ops::attention_decode(absorbed(q), cache.latents(), cache.latents(),
-                                              Tensor::from(lengths, {pass.batch}, q.nope.device()), options(pass));
-    return values_of(sums.slice(-1, 0, spec_.kv_lora_rank));
+    return attend_absorbed(q, cache, Tensor::from(lengths, {pass.batch}, q.nope.device()), pass);
   }
   if (pass.offsets.empty()) return attend_rows(q, pass, cache, 0, pass.batch);
   std::vector<Tensor> rows;
@@ -153,6 +158,12 @@ Tensor MlaMixer::attend_cached(const Queries& q, const Latents& fresh, Pass& pas
     rows.push_back(attend_rows(q.row(row), row_of(pass, row), cache, row, 1));
   }
   return ops::concat(rows, 0);
+}
+
+/// The key parts are summed along and cut off: cheaper than a dense copy of the latents.
+Tensor MlaMixer::attend_absorbed(const Queries& q, const LatentCache& cache, const Tensor& lengths, Pass& pass) const {
+  const Tensor sums = ops::attention_decode(absorbed(q), cache.latents(), cache.latents(), lengths, options(pass));
+  return values_of(sums.slice(-1, 0, spec_.kv_lora_rank));
 }
 
 Tensor MlaMixer::attend_rows(const Queries& q, const Pass& pass_in, const LatentCache& cache, int64_t row,

@@ -49,6 +49,7 @@ Tensor run_recurrence(const Tensor& x, const Pass& pass, LayerCache* cache, int6
 class RecurrentMixer : public Mixer {
  public:
   Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) final;
+  bool follows_clock() const final { return true; }
 
  protected:
   /// [batch, seq, d_model] → [batch, seq, inner_width()].

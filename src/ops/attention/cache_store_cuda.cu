@@ -41,6 +41,7 @@ struct alignas(sizeof(T) * kCount > 16 ? 16 : sizeof(T) * kCount) Columns {
 
 template <class From, class To, int kCount>
 __global__ void __launch_bounds__(kStoreThreads) store_kernel(const __grid_constant__ StoreParams p) {
+  lamina::cuda::wait_for_previous();
   const int b = static_cast<int>(blockIdx.x) / p.seq;
   const int s = static_cast<int>(blockIdx.x) % p.seq;
   const int64_t place = p.places[b];
@@ -117,7 +118,7 @@ void store(const CacheStore& args) {
       std::min((items + lamina::cuda::kWarp - 1) / lamina::cuda::kWarp * lamina::cuda::kWarp, kStoreThreads);
   const dim3 grid(static_cast<unsigned>(tokens), static_cast<unsigned>(std::min((items + threads - 1) / threads, 64)));
   const auto kernel = packs ? store_kernel<From, To, kPackColumns> : store_kernel<From, To, 1>;
-  kernel<<<grid, threads, 0, lamina::cuda::stream_of(device)>>>(p);
+  lamina::cuda::launch_dependent(kernel, grid, dim3(static_cast<unsigned>(threads)), 0, device, p);
   lamina::cuda::check_launch(kStoreName);
 }
 

@@ -2,6 +2,7 @@
 #include "lamina/base/error.h"
 #include "lamina/tensor/cuda/copy.h"
 #include "lamina/tensor/cuda/device.h"
+#include "lamina/tensor/readback.h"
 #include "lamina/tensor/replay.h"
 
 namespace lamina::cuda {
@@ -32,5 +33,12 @@ bool Replay::possible(const Device& /*device*/) { return false; }
 Replay::Replay(const Device& /*device*/, std::function<void()> /*work*/) { cuda::none(); }
 Replay::~Replay() = default;
 bool Replay::run(uint64_t /*random_offset*/) { cuda::none(); }
+
+struct Readback::State {};
+
+Readback::Readback(const Device& /*device*/, int64_t /*count*/) { cuda::none(); }
+Readback::~Readback() = default;
+void Readback::start(const Tensor& /*source*/) { cuda::none(); }
+std::vector<int64_t> Readback::wait() { cuda::none(); }
 
 }  // namespace lamina

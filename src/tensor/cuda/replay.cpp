@@ -104,7 +104,7 @@ Replay::~Replay() {
 }
 
 bool Replay::run(uint64_t random_offset) {
-  cuda::set_random_offset(state_->device, random_offset);
+  if (random_offset != 0) cuda::set_random_offset(state_->device, random_offset);
   bool called = true;
   if (state_->trials > 0) {
     --state_->trials;
@@ -114,7 +114,7 @@ bool Replay::run(uint64_t random_offset) {
     if (called) record(*state_);
     LAMINA_CUDA(cudaGraphLaunch(state_->graph, cuda::stream_of(state_->device)), "replay");
   }
-  cuda::set_random_offset(state_->device, 0);
+  if (random_offset != 0) cuda::set_random_offset(state_->device, 0);
   return called;
 }
 

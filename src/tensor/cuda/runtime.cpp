@@ -142,6 +142,8 @@ const char* advice(Fault fault) {
     case Fault::not_finite:
       return "muon: the gradient or momentum of a parameter is not finite; clip with error_if_nonfinite before the "
              "step, or skip it";
+    case Fault::logit:
+      return "sample: a logit of the row is not a number; the model's weights are broken, or its type overflows";
     case Fault::none: break;
   }
   return "";
@@ -173,6 +175,10 @@ class CudaStream final : public Stream {
 
   void synchronize() override {
     LAMINA_CUDA(cudaStreamSynchronize(handle), "waiting for the GPU");
+    check_faults();
+  }
+
+  void check_faults() {
     const FaultSlot found = *faults;
     if (found.fault == 0) return;
     *faults = {};
@@ -227,6 +233,7 @@ cudaStream_t stream_of(const Device& device) { return cuda_stream(device).handle
 int processors(const Device& device) { return cuda_stream(device).processors; }
 bool launches_early(const Device& device) { return cuda_stream(device).generation >= 9; }
 FaultSlot* fault_slot(const Device& device) { return cuda_stream(device).faults; }
+void check_faults(const Device& device) { cuda_stream(device).check_faults(); }
 
 const unsigned long long* random_offset(const Device& device) { return cuda_stream(device).random_offset; }
 

@@ -40,7 +40,8 @@ enum class Fault : int {
   cache_place,     ///< storing into a cache: tokens that would lie outside it
   document_start,  ///< packed documents that do not ascend from 0 to the length
   position,        ///< rotary: a position outside the tables
-  not_finite       ///< muon: a gradient or momentum that is not finite
+  not_finite,      ///< muon: a gradient or momentum that is not finite
+  logit            ///< sampling: a logit that is not a number
 };
 /// Lies in host memory that kernels can write.
 struct FaultSlot {
@@ -48,6 +49,8 @@ struct FaultSlot {
   long long value = 0;
 };
 FaultSlot* fault_slot(const Device& device);
+/// Throws where a kernel that is known to have ended has reported something.
+void check_faults(const Device& device);
 
 /// What kernels that draw random numbers add to the number of their key's stream: 0, but for a replay, which draws anew
 /// each time.

@@ -1,0 +1,253 @@
+// A block has one row, which stays in the caches while it is read several times. Probabilities are whole numbers of
+// 2^-40, so that their sums are the same in every order. The bounds of top_k and top_p are the same question (the
+// largest key that enough tokens, or enough probability, reach) and are found by halving: two bits of the answer a
+// round, each round one pass over the row. At last each thread adds up a stretch of neighbouring ids, and the one whose
+// stretch holds the number drawn walks through it.
+#include <algorithm>
+
+#include "lamina/base/philox.h"
+#include "lamina/ops/sampling/sample.h"
+#include "lamina/tensor/cuda/kernel.cuh"
+
+namespace lamina::ops::cuda {
+namespace {
+
+using namespace lamina::cuda;  // NOLINT: what kernels share
+
+using Mass = unsigned long long;
+
+constexpr int kSampleThreads = 1024;
+constexpr int kSampleWarps = kSampleThreads / kWarp;
+
+/// Ascends with the value; zeros of both signs are equal.
+__device__ uint32_t key_of(float value) {
+  const uint32_t bits = __float_as_uint(value + 0.0F);
+  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+}
+
+template <class T>
+struct RowOfLogits {
+  const T* logits;
+  int64_t vocab;
+  float most;
+  float temperature;
+
+  __device__ float at(int64_t id) const { return to_float(logits[id]); }
+  __device__ float weight(float logit) const { return expf((logit - most) / temperature); }
+  __device__ Mass mass(float logit) const { return static_cast<Mass>(weight(logit) * 0x1p40F); }
+};
+
+/// The same sum in every thread; `scratch` holds a number for each warp.
+__device__ Mass sum_of_block(Mass value, Mass* scratch) {
+  for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
+  if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  value = scratch[threadIdx.x % kWarp];
+  for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
+  __syncthreads();
+  return value;
+}
+static_assert(kSampleWarps == kWarp, "one lane reads each warp's number");
+
+/// What all threads before this one hold together.
+__device__ Mass sum_before(Mass value, Mass* scratch) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  Mass running = value;
+  for (int step = 1; step < kWarp; step *= 2) {
+    const Mass other = __shfl_up_sync(kAllLanes, running, step);
+    if (lane >= step) running += other;
+  }
+  if (lane == kWarp - 1) scratch[threadIdx.x / kWarp] = running;
+  __syncthreads();
+  Mass before = running - value;
+  for (int warp = 0; warp < static_cast<int>(threadIdx.x) / kWarp; ++warp) before += scratch[warp];
+  __syncthreads();
+  return before;
+}
+
+/// The largest key k with the worth of all tokens of keys ≥ k at least `enough`; worth(logit, key).
+template <class T, class Worth>
+__device__ uint32_t reached_by(const RowOfLogits<T>& row, Mass enough, Mass* scratch, const Worth& worth) {
+  uint32_t bound = 0;
+  for (int shift = 30; shift >= 0; shift -= 2) {
+    Mass sums[3] = {};
+    for (int64_t id = threadIdx.x; id < row.vocab; id += kSampleThreads) {
+      const float logit = row.at(id);
+      const uint32_t key = key_of(logit);
+      if (key < bound + (1U << shift)) continue;
+      const Mass value = worth(logit, key);
+#pragma unroll
+      for (uint32_t part = 1; part <= 3; ++part) {
+        if (key >= bound + (part << shift)) sums[part - 1] += value;
+      }
+    }
+    uint32_t parts = 0;
+#pragma unroll
+    for (int part = 0; part < 3; ++part) parts += sum_of_block(sums[part], scratch) >= enough ? 1 : 0;
+    bound += parts << shift;
+  }
+  return bound;
+}
+
+/// Which tokens may come: keys above the bound, and of those on it the first few.
+struct Kept {
+  uint32_t bound = 0;
+  Mass on_bound = ~Mass{0};
+  float least_weight = 0;
+};
+
+template <class T>
+__device__ Kept filtered(const RowOfLogits<T>& row, const SampleOptions& options, Mass* scratch) {
+  Kept kept;
+  kept.least_weight = static_cast<float>(options.min_p);
+  if (options.top_k > 0 && options.top_k < row.vocab) {
+    kept.bound = reached_by(row, static_cast<Mass>(options.top_k), scratch, [](float, uint32_t) { return Mass{1}; });
+  }
+  if (options.top_p >= 1) return kept;
+  const uint32_t floor = kept.bound;
+  Mass own = 0;
+  for (int64_t id = threadIdx.x; id < row.vocab; id += kSampleThreads) {
+    const float logit = row.at(id);
+    if (key_of(logit) >= floor) own += row.mass(logit);
+  }
+  const Mass all = sum_of_block(own, scratch);
+  const Mass to_drop = min(static_cast<Mass>((1 - options.top_p) * static_cast<double>(all)), all - 1);
+  const auto mass = [&](float logit, uint32_t key) { return key >= floor ? row.mass(logit) : Mass{0}; };
+  kept.bound = max(reached_by(row, all - to_drop, scratch, mass), floor);
+  Mass below = 0;
+  Mass equals = 0;
+  for (int64_t id = threadIdx.x; id < row.vocab; id += kSampleThreads) {
+    const float logit = row.at(id);
+    const uint32_t key = key_of(logit);
+    if (key >= floor && key < kept.bound) below += row.mass(logit);
+    equals += key == kept.bound ? 1 : 0;
+  }
+  below = sum_of_block(below, scratch);
+  equals = sum_of_block(equals, scratch);
+  const uint32_t bits = (kept.bound & 0x80000000U) != 0 ? kept.bound & 0x7fffffffU : ~kept.bound;
+  const Mass each = row.mass(__uint_as_float(bits));
+  kept.on_bound = equals - (each == 0 ? 0 : min((to_drop - below) / each, equals - 1));
+  return kept;
+}
+
+template <class T>
+__device__ int64_t likeliest_token(const RowOfLogits<T>& row, Mass* scratch, bool& broken) {
+  Mass best = 0;  // the key, then what makes the first of equals the largest
+  bool strange = false;
+#pragma unroll 8
+  for (int64_t id = threadIdx.x; id < row.vocab; id += kSampleThreads) {
+    const float logit = row.at(id);
+    strange = strange || isnan(logit);
+    best = max(best, (Mass{key_of(logit)} << 32U) | (0xffffffffU - static_cast<uint32_t>(id)));
+  }
+  broken = __syncthreads_or(strange ? 1 : 0) != 0;
+  for (int step = kWarp / 2; step > 0; step /= 2) best = max(best, __shfl_xor_sync(kAllLanes, best, step));
+  if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = best;
+  __syncthreads();
+  best = scratch[threadIdx.x % kWarp];
+  for (int step = kWarp / 2; step > 0; step /= 2) best = max(best, __shfl_xor_sync(kAllLanes, best, step));
+  __syncthreads();
+  return 0xffffffffU - static_cast<uint32_t>(best);
+}
+
+/// The token whose running sum of probability exceeds the number drawn; every thread gets it. `otherwise`: where there
+/// is no probability to share out, as with infinite logits.
+template <class T>
+__device__ int64_t drawn_token(const RowOfLogits<T>& row, const Kept& kept, uint64_t word, int64_t otherwise,
+                               Mass* scratch) {
+  __shared__ long long chosen;
+  if (threadIdx.x == 0) chosen = otherwise;
+  const int64_t each = (row.vocab + kSampleThreads - 1) / kSampleThreads;
+  const int64_t begin = min(threadIdx.x * each, row.vocab);
+  const int64_t end = min(begin + each, row.vocab);
+  Mass equals = 0;
+  if (kept.on_bound != ~Mass{0}) {
+    for (int64_t id = begin; id < end; ++id) equals += key_of(row.at(id)) == kept.bound ? 1 : 0;
+    equals = sum_before(equals, scratch);
+  }
+  const auto walk = [&](auto&& visit) {
+    Mass met = equals;
+    for (int64_t id = begin; id < end; ++id) {
+      const float logit = row.at(id);
+      const uint32_t key = key_of(logit);
+      if (key < kept.bound || (key == kept.bound && met++ >= kept.on_bound)) continue;
+      if (row.weight(logit) >= kept.least_weight && visit(id, row.mass(logit))) return;
+    }
+  };
+  Mass own = 0;
+  walk([&](int64_t, Mass mass) {
+    own += mass;
+    return false;
+  });
+  Mass before = sum_before(own, scratch);
+  const Mass all = sum_of_block(own, scratch);
+  const Mass target = __umul64hi(word, all);
+  if (own > 0 && before <= target && target < before + own) {
+    walk([&](int64_t id, Mass mass) {
+      before += mass;
+      if (before <= target) return false;
+      chosen = id;
+      return true;
+    });
+  }
+  __syncthreads();
+  return chosen;
+}
+
+template <class T>
+__global__ __launch_bounds__(kSampleThreads) void sample_kernel(const T* logits, int64_t vocab, const int64_t* streams,
+                                                                int64_t* drawn, SampleOptions options, int64_t* ids,
+                                                                FaultSlot* faults) {
+  __shared__ Mass scratch[kSampleWarps];
+  wait_for_previous();
+  const int64_t r = blockIdx.x;
+  RowOfLogits<T> row{logits + r * vocab, vocab, 0, static_cast<float>(options.temperature)};
+  bool broken = false;
+  int64_t id = likeliest_token(row, scratch, broken);
+  if (broken && threadIdx.x == 0) report(faults, Fault::logit, r);
+  if (!broken && options.temperature > 0) {
+    row.most = row.at(id);
+    const Kept kept = filtered(row, options, scratch);
+    const auto bits = philox({options.seed, static_cast<uint64_t>(streams[r])}, static_cast<uint64_t>(drawn[r]));
+    id = drawn_token(row, kept, (uint64_t{bits[0]} << 32U) | bits[1], id, scratch);
+  }
+  if (threadIdx.x != 0) return;
+  ids[r] = id;
+  ++drawn[r];
+}
+
+constexpr int kCountThreads = 256;
+
+__global__ void count_on_kernel(int64_t* counters, int64_t count) {
+  wait_for_previous();
+  const int64_t i = blockIdx.x * int64_t{kCountThreads} + threadIdx.x;
+  if (i < count) ++counters[i];
+}
+
+}  // namespace
+
+void sample(const SampleArgs& args) {
+  const Device& device = args.logits.device();
+  const int64_t rows = args.logits.dim(0);
+  const int64_t vocab = args.logits.dim(1);
+  if (rows == 0) return;
+  LAMINA_CHECK(vocab <= (int64_t{1} << 23), "sample: a vocabulary of ", vocab, " on a cuda device; expected at most ",
+               int64_t{1} << 23, "; sample on the cpu");
+  visit_floating("sample", args.logits.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    launch_dependent(sample_kernel<DeviceType<T>>, dim3(static_cast<unsigned>(rows)), dim3(kSampleThreads), 0, device,
+                     device_data<T>(args.logits), vocab, args.streams.data<int64_t>(), args.drawn.data<int64_t>(),
+                     args.options, args.ids.data<int64_t>(), fault_slot(device));
+    check_launch("sample");
+  });
+}
+
+void count_on(const Tensor& counters) {
+  if (counters.numel() == 0) return;
+  const auto blocks = static_cast<unsigned>((counters.numel() + kCountThreads - 1) / kCountThreads);
+  launch_dependent(count_on_kernel, dim3(blocks), dim3(kCountThreads), 0, counters.device(), counters.data<int64_t>(),
+                   counters.numel());
+  check_launch("count_on");
+}
+
+}  // namespace lamina::ops::cuda
