@@ -160,11 +160,20 @@ void State::play(size_t begin, bool retain) {
 
 const Tensor& Backward::saved(int i) const { return state_.nodes[node_].saved.at(static_cast<size_t>(i)).tensor; }
 
-Tensor Backward::grad(int i) const {
+Tensor Backward::grad(int i) const { return strided_grad(i).contiguous(); }
+
+Tensor Backward::strided_grad(int i) const {
   const auto& output = state_.nodes[node_].outputs.at(static_cast<size_t>(i));
   LAMINA_CHECK(output != nullptr, state_.nodes[node_].op, " backward: output ", i,
                " is undefined or holds integers and has no gradient");
-  return output->grad().defined() ? output->grad().contiguous() : output->zero_grad();
+  return output->grad().defined() ? output->grad() : output->zero_grad();
+}
+
+Tensor Backward::grad_to_overwrite(int i) const {
+  if (!has_grad(i)) return grad(i);
+  const auto& output = state_.nodes[node_].outputs.at(static_cast<size_t>(i));
+  Tensor own = output->take_grad();
+  return own.owns_memory_alone() && own.is_contiguous() ? own : own.clone();
 }
 
 bool Backward::has_grad(int i) const {

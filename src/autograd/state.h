@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include "lamina/autograd/tape.h"
 
 namespace lamina::autograd {
@@ -31,6 +33,11 @@ class Entry final : public GradLink, public std::enable_shared_from_this<Entry> 
   /// Replaces the gradient; undefined forgets it.
   void set_grad(Tensor grad);
   void add_grad(const char* op, Tensor grad);
+  /// Hands the gradient over and forgets it.
+  Tensor take_grad() {
+    owned_ = false;
+    return std::exchange(grad_, Tensor());
+  }
   /// The gradient buffer when it belongs to this entry alone, else undefined.
   Tensor own_grad() const { return owned_ ? grad_ : Tensor(); }
 

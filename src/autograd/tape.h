@@ -25,6 +25,10 @@ class Backward {
   const Tensor& saved(int i) const;
   /// Gradient of the i-th output, contiguous; zeros where nothing used that output.
   Tensor grad(int i = 0) const;
+  /// The same as it arrived, which may be a view: for operators that walk by strides.
+  Tensor strided_grad(int i) const;
+  /// The same, contiguous, to be overwritten: its own memory where nobody else sees it, else a copy.
+  Tensor grad_to_overwrite(int i = 0) const;
   /// Something downstream used the i-th output.
   bool has_grad(int i) const;
   /// The i-th input's gradient is wanted.

@@ -119,9 +119,9 @@ std::vector<Tensor> JoinedLinear::forward_parts(const Tensor& x) const {
   std::vector<Tensor> outputs;
   for (size_t i = 0; i < parts_.size(); ++i) {
     widths.push_back(parts_[i].out);
-    if (!whole()) outputs.push_back(part_forward(x, i));
+    if (!is_joined()) outputs.push_back(part_forward(x, i));
   }
-  return whole() ? ops::split(forward(x), widths, -1) : outputs;
+  return is_joined() ? ops::split(forward(x), widths, -1) : outputs;
 }
 
 }  // namespace lamina::nn

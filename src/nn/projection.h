@@ -55,13 +55,13 @@ class JoinedLinear final : public Module {
   Tensor forward_gated(const Tensor& x, ops::Gate gate, const ops::GateOptions& options) const;
   /// The same, cut into the parts: [..., out] each; views of one tensor while the weight is joined.
   std::vector<Tensor> forward_parts(const Tensor& x) const;
+  /// One product gives all parts.
+  bool is_joined() const { return weight_.joined() || rounded_.defined(); }
   /// The format of the first part is that of all; on a GPU parts become one.
   void store_weights(const WeightFormats& formats, const std::string& prefix) override;
 
  private:
   Tensor part_forward(const Tensor& x, size_t part) const;
-  /// One product gives all parts.
-  bool whole() const { return weight_.joined() || rounded_.defined(); }
   /// The bias of all parts, zeros where a part has none; undefined where none has.
   Tensor joined_bias() const;
 

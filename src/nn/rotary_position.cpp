@@ -32,24 +32,30 @@ const ops::RotaryTables& RotaryPosition::tables(int64_t rows, int64_t length, co
   return tables_;
 }
 
-ops::RotaryOptions RotaryPosition::options() const {
+ops::RotaryOptions RotaryPosition::options(const Pass& pass) const {
   const bool split = rope_.pairing == arch::Pairing::half_split;
   return {.pairing = split ? ops::RotaryPairing::half_split : ops::RotaryPairing::interleaved,
-          .rotary_dim = *rope_.rotary_dim};
+          .rotary_dim = *rope_.rotary_dim,
+          .offset = pass.positions.defined() ? 0 : pass.offset,
+          .positions = pass.positions};
 }
 
 Tensor RotaryPosition::rotate(const Tensor& x, const Pass& pass) {
   if (*rope_.rotary_dim == 0) return x;
-  if (depends_on_length_ && pass.ragged() && pass.batch > 1) {  // each row has angles of its own
+  if (turns_rows_apart(pass)) {
     std::vector<Tensor> rows;
     for (int64_t row = 0; row < pass.batch; ++row) rows.push_back(rotate(x.slice(0, row, 1), row_of(pass, row)));
     return ops::concat(rows, 0);
   }
   const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, x.device());
-  ops::RotaryOptions settings = options();
-  settings.positions = pass.positions;
-  if (!pass.positions.defined()) settings.offset = pass.offset;
-  return ops::rotary(x, made.cos, made.sin, settings);
+  return ops::rotary(x, made.cos, made.sin, options(pass));
+}
+
+Tensor RotaryPosition::rotate_joined(const Tensor& x, int64_t heads, const Pass& pass) {
+  if (*rope_.rotary_dim == 0) return x;
+  LAMINA_CHECK(!turns_rows_apart(pass), "rotary: rows that turn apart share no joined projection");
+  const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, x.device());
+  return ops::rotary_in_place(x, heads, made.cos, made.sin, options(pass));
 }
 
 }  // namespace lamina::nn

@@ -21,11 +21,16 @@ class RotaryPosition {
 
   /// x [batch, seq, heads, at least rotary_dim] of the tokens of `pass`; the first rotary_dim elements are rotated.
   Tensor rotate(const Tensor& x, const Pass& pass);
+  /// The same for the first `heads` heads of a joined projection x [batch, seq, all heads, rotary_dim or more], in its
+  /// own memory.
+  Tensor rotate_joined(const Tensor& x, int64_t heads, const Pass& pass);
+  /// Rows of different lengths turn by angles of their own, one by one.
+  bool turns_rows_apart(const Pass& pass) const { return depends_on_length_ && pass.ragged() && pass.batch > 1; }
 
  private:
   /// Tables of at least `rows` positions for a sequence of `length` tokens.
   const ops::RotaryTables& tables(int64_t rows, int64_t length, const Device& device);
-  ops::RotaryOptions options() const;
+  ops::RotaryOptions options(const Pass& pass) const;
 
   arch::Rope rope_;
   bool depends_on_length_;

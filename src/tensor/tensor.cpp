@@ -230,6 +230,23 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t length) const {
   return result;
 }
 
+Tensor Tensor::side_by_side(const std::vector<Tensor>& slices, int axis) {
+  if (slices.empty()) return {};
+  const Tensor& first = slices[0];
+  Shape shape = first.shape();
+  shape[axis] = 0;
+  for (const Tensor& slice : slices) {
+    Shape expected = shape;
+    if (slice.rank() == shape.rank()) expected[axis] = slice.dim(axis);
+    const bool follows = slice.shape() == expected && slice.shares_memory_with(first) &&
+                         slice.dtype() == first.dtype() && slice.strides() == first.strides() &&
+                         slice.impl().offset == first.impl().offset + shape[axis] * first.strides()[axis];
+    if (!follows) return {};
+    shape[axis] += slice.dim(axis);
+  }
+  return first.view(shape, first.strides(), first.impl().offset);
+}
+
 Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
 
 Tensor Tensor::clone() const {

@@ -71,6 +71,8 @@ class Tensor {
   Tensor reshape(const Shape& shape) const;
   Tensor transpose(int axis_a, int axis_b) const;
   Tensor slice(int axis, int64_t begin, int64_t length) const;
+  /// What slices that lie one behind the other along an axis of one memory show together; undefined where they do not.
+  static Tensor side_by_side(const std::vector<Tensor>& slices, int axis);
 
   // Copies. Gradients flow through them.
   Tensor contiguous() const;

@@ -19,6 +19,7 @@ struct RotaryCase {
     int64_t offset = 0;
     int positions_rank = 0;  // 0: by offset
     DType position_type = DType::i64;
+    int64_t in_place = -1;  // the first so many heads, in x's memory
   };
 
   static std::vector<Params> sweep() {
@@ -40,7 +41,12 @@ struct RotaryCase {
             {{2, 3, 0, 6}},
             {{2, 3, 2, 0}},
             {{2, 67, 9, 34}, split, 34, false, 3},
-            {{1, 130, 7, 48}, interleaved, 20, false, 0, 1}};
+            {{1, 130, 7, 48}, interleaved, 20, false, 0, 1},
+            {{2, 5, 6, 64}, split, 0, false, 7, 0, DType::i64, 4},
+            {{2, 5, 6, 64}, interleaved, 0, false, 0, 2, DType::i64, 4},
+            {{2, 3, 5, 80}, split, 54, true, 0, 0, DType::i64, 2},  // no whole vectors
+            {{2, 3, 5, 34}, interleaved, 22, false, 0, 1, DType::i64, 5},
+            {{2, 3, 5, 8}, split, 0, false, 0, 0, DType::i64, 0}};
   }
   static std::vector<Params> bench() {
     return {{{8, 1024, 12, 64}}, {{8, 1024, 12, 64}, RotaryPairing::interleaved}, {{1, 4096, 32, 128}}};
@@ -49,7 +55,8 @@ struct RotaryCase {
     return str(p.x, p.pairing == RotaryPairing::half_split ? " half-split" : " interleaved",
                p.rotary_dim != 0 ? str(" of ", p.rotary_dim) : "", p.per_element ? " per element" : "",
                p.offset != 0 ? str(" offset ", p.offset) : "",
-               p.positions_rank != 0 ? str(" positions of rank ", p.positions_rank) : "");
+               p.positions_rank != 0 ? str(" positions of rank ", p.positions_rank) : "",
+               p.in_place >= 0 ? str(" first ", p.in_place, " in place") : "");
   }
   static int64_t dim(const Params& p) { return p.rotary_dim != 0 ? p.rotary_dim : p.x[3]; }
   static int64_t rows(const Params& p) { return p.x[1] + p.offset + 3; }
@@ -66,8 +73,10 @@ struct RotaryCase {
     return {{.shape = p.x}, table, table, positions};
   }
   static std::vector<Tensor> run(const Params& p, const std::vector<Tensor>& in) {
-    return {ops::rotary(in[0], in[1], in[2],
-                        {.pairing = p.pairing, .rotary_dim = p.rotary_dim, .offset = p.offset, .positions = in[3]})};
+    const ops::RotaryOptions options{
+        .pairing = p.pairing, .rotary_dim = p.rotary_dim, .offset = p.offset, .positions = in[3]};
+    if (p.in_place >= 0) return {ops::rotary_in_place(in[0].clone(), p.in_place, in[1], in[2], options)};
+    return {ops::rotary(in[0], in[1], in[2], options)};
   }
 
   template <class S>
@@ -78,7 +87,8 @@ struct RotaryCase {
     for (int64_t i = 0; i < y.numel(); ++i) {
       const int64_t element = i % p.x[3];
       const int64_t token = i / p.x[3] / p.x[2];
-      if (element >= d) {
+      const bool left_out = p.in_place >= 0 && i / p.x[3] % p.x[2] >= p.in_place;
+      if (element >= d || left_out) {
         y[i] = in[0][i];
         continue;
       }

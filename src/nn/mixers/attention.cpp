@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "lamina/autograd/tape.h"
 #include "lamina/nn/mixers/head_norm.h"
 #include "lamina/nn/mixers/key_value_cache.h"
 #include "lamina/nn/mixers/rounded_alibi.h"
@@ -13,6 +14,7 @@
 #include "lamina/ops/attention/attention_decode.h"
 #include "lamina/ops/elementwise/clamp.h"
 #include "lamina/ops/elementwise/concat.h"
+#include "lamina/ops/elementwise/split.h"
 #include "lamina/ops/position/tables.h"
 
 namespace lamina::nn {
@@ -38,6 +40,13 @@ class AttentionMixer final : public Mixer {
   bool follows_clock() const override { return !rounded_alibi_; }
 
  private:
+  struct Heads {
+    Tensor q;  ///< [batch, seq, n_heads, head_dim]
+    Tensor k;  ///< [batch, seq, n_kv_heads, head_dim]
+    Tensor v;  ///< [batch, seq, n_kv_heads, v_head_dim]
+  };
+  Heads joined_heads(const Tensor& x, const Pass& pass);
+  Heads separate_heads(const Tensor& x, const Pass& pass);
   ops::AttentionOptions options(Pass& pass) const;
   ops::AttentionExtras extras(const Tensor& q, const Pass& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
@@ -118,7 +127,17 @@ ops::AttentionExtras AttentionMixer::extras(const Tensor& q, const Pass& pass) {
   return extras;
 }
 
-Tensor AttentionMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
+/// Queries, keys and values as views of their joined projection, in whose memory they are rotated; so is its gradient.
+AttentionMixer::Heads AttentionMixer::joined_heads(const Tensor& x, const Pass& pass) {
+  const int64_t kv_heads = *spec_.n_kv_heads;
+  const Shape by_head{x.dim(0), x.dim(1), spec_.n_heads + 2 * kv_heads, *spec_.head_dim};
+  Tensor all = qkv_.forward(x).reshape(by_head);
+  if (rotary_ != nullptr) all = rotary_->rotate_joined(all, spec_.n_heads + kv_heads, pass);
+  std::vector<Tensor> parts = ops::split(all, {spec_.n_heads, kv_heads, kv_heads}, 2);
+  return {parts[0], parts[1], parts[2]};
+}
+
+AttentionMixer::Heads AttentionMixer::separate_heads(const Tensor& x, const Pass& pass) {
   std::vector<Tensor> parts = qkv_.forward_parts(x);
   if (spec_.clip_qkv) {
     for (Tensor& part : parts) part = ops::clamp(part, -*spec_.clip_qkv, *spec_.clip_qkv);
@@ -131,12 +150,19 @@ Tensor AttentionMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
     q = rotary_->rotate(q, pass);
     k = rotary_->rotate(k, pass);
   }
+  // Kept for backward, a view of the joined projection would keep q's and k's unused parts alive too.
+  if (is_tracked({v}) && !k.shares_memory_with(v)) v = v.contiguous();
+  return {q, k, v};
+}
+
+Tensor AttentionMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
+  const bool joined = qkv_.is_joined() && *spec_.head_dim == *spec_.v_head_dim && !spec_.clip_qkv && !q_norm_.layer &&
+                      !k_norm_.layer && (rotary_ == nullptr || !rotary_->turns_rows_apart(pass));
+  auto [q, k, v] = joined ? joined_heads(x, pass) : separate_heads(x, pass);
   if (rounded_alibi_) {
     q = rounded_alibi_->extend_queries(q);
     k = rounded_alibi_->extend_keys(k, pass);
   }
-  // Kept for backward, a view of the joined projection would keep q's and k's unused parts alive too.
-  if (cache == nullptr && !k.shares_memory_with(v)) v = v.contiguous();
   const Tensor y = cache == nullptr ? ops::attention(q, k, v, options(pass), extras(q, pass))
                                     : attend_cached(q, k, v, pass, dynamic_cast<KeyValueCache&>(*cache));
   return o_.forward(y.reshape({x.dim(0), x.dim(1), spec_.n_heads * *spec_.v_head_dim}));

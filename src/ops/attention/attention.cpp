@@ -36,6 +36,25 @@ Work work_of(const AttentionForward& args, const AttentionSizes& sizes, bool bac
   return {whole(2 * pairs * static_cast<double>(products)), backward ? 2 * bytes : bytes};
 }
 
+/// Room for the gradients of q, k and v. Kernels of a GPU write them side by side where that is how they were cut, as
+/// out of a joined projection, whose gradient they then are without a copy.
+void make_gradients(AttentionBackward& args) {
+  const AttentionForward& in = args.forward;
+  const AttentionSizes sizes = attention_sizes(in);
+  const auto like = [](const Tensor& t) { return Tensor::empty(t.shape(), t.dtype(), t.device()); };
+  if (in.q.device().kind() != DeviceKind::cuda || sizes.d_qk != sizes.d_v || sizes.seq_q != sizes.seq_k) {
+    args.dq = like(in.q);
+    args.dk = like(in.k);
+    args.dv = like(in.v);
+    return;
+  }
+  const Tensor all = Tensor::empty({sizes.batch, sizes.seq_q, sizes.n_heads + 2 * sizes.n_kv_heads, sizes.d_qk},
+                                   in.q.dtype(), in.q.device());
+  args.dq = all.slice(2, 0, sizes.n_heads);
+  args.dk = all.slice(2, sizes.n_heads, sizes.n_kv_heads);
+  args.dv = all.slice(2, sizes.n_heads + sizes.n_kv_heads, sizes.n_kv_heads);
+}
+
 void run_backward(Backward& b, AttentionForward forward) {
   enum { kQ, kK, kV, kT5, kSinks };
   forward.q = b.saved(0);
@@ -46,9 +65,7 @@ void run_backward(Backward& b, AttentionForward forward) {
   AttentionBackward args;
   args.forward = forward;
   args.dy = b.grad(0);
-  args.dq = like(forward.q);
-  args.dk = like(forward.k);
-  args.dv = like(forward.v);
+  make_gradients(args);
   if (b.needs(kT5)) args.dt5_bias = like(forward.extras.t5_bias);
   if (b.needs(kSinks)) args.dsinks = like(forward.extras.sinks);
   LAMINA_LAUNCH(forward.q.device(), work_of(forward, attention_sizes(forward), true), attention_backward, args);

@@ -251,6 +251,9 @@ void backward(const AttentionBackward& args) {
   params.dq = args.dq.raw();
   params.dk = args.dk.raw();
   params.dv = args.dv.raw();
+  params.dq_at = strides_of(args.dq);
+  params.dk_at = strides_of(args.dk);
+  params.dv_at = strides_of(args.dv);
   params.packs &= has_packs(args.dy) && has_packs(args.dq) && has_packs(args.dk) && has_packs(args.dv);
   Tensor delta;
   if (sizes.batch * sizes.seq_q > 0) {

@@ -100,12 +100,22 @@ bool is_plain(const AttentionForward& args) {
          has_packs(args.k) && has_packs(args.v);
 }
 
-Key key_of(const AttentionForward& args) {
-  Key key{static_cast<int64_t>(args.q.dtype()), args.options.causal};
-  for (const Tensor& tensor : {args.q, args.k, args.v}) {
+void append(Key& key, std::initializer_list<Tensor> tensors) {
+  for (const Tensor& tensor : tensors) {
     key.insert(key.end(), tensor.shape().begin(), tensor.shape().end());
     key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
   }
+}
+
+Key key_of(const AttentionForward& args) {
+  Key key{static_cast<int64_t>(args.q.dtype()), args.options.causal};
+  append(key, {args.q, args.k, args.v});
+  return key;
+}
+
+Key key_of(const AttentionBackward& args) {
+  Key key = key_of(args.forward);
+  append(key, {args.dq, args.dk, args.dv});
   return key;
 }
 
@@ -292,7 +302,7 @@ bool backward_by_cudnn(const AttentionBackward& args) {
   Plans& plans = lamina::cuda::attached<Plans>(device);
   if (forward_plan(plans, in) == nullptr) return false;
   const BackwardPlan* found =
-      plans.backward(key_of(in), [&](cudnnHandle_t handle) { return make_backward(args, handle); });
+      plans.backward(key_of(args), [&](cudnnHandle_t handle) { return make_backward(args, handle); });
   if (found == nullptr) return false;
   auto scale = static_cast<float>(in.options.scale);
   const AttentionSizes sizes = attention_sizes(in);

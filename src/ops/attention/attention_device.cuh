@@ -260,6 +260,9 @@ struct AttentionParams {
   void* dq;
   void* dk;
   void* dv;
+  HeadStrides dq_at;
+  HeadStrides dk_at;
+  HeadStrides dv_at;
   const float* delta;  // [batch, n_heads, seq_q]: Σ_d dy · y
   const float* base;  // [batch, n_heads, seq_q]: log2 of Σ exp(score), so that a weight is 2^(score · log2(e) − base)
   float* dt5;         // [batch, n_heads, blocks of queries, buckets], or null

@@ -223,12 +223,12 @@ __global__ __launch_bounds__(kGradientThreads,
   wait_for_copies();  // of the keys, where there was no query
   __syncthreads();
   scale_sums<kRowTiles, kD / 8>(dk, p.scale);
-  const int64_t row = (static_cast<int64_t>(b) * p.seq_k + k0 + warp_row) * p.n_kv_heads + kv_head;
-  const int count = k1 - k0 - warp_row;
-  store_sums<T, kD, kRowTiles>(dk, keys, warp_row, static_cast<T*>(p.dk) + row * p.d_qk,
-                               static_cast<int64_t>(p.n_kv_heads) * p.d_qk, count, p.d_qk, p.packs);
-  store_sums<T, kD, kRowTiles>(dv, values, warp_row, static_cast<T*>(p.dv) + row * p.d_v,
-                               static_cast<int64_t>(p.n_kv_heads) * p.d_v, count, p.d_v, p.packs);
+  const int row = k0 + warp_row;
+  const int count = k1 - row;
+  store_sums<T, kD, kRowTiles>(dk, keys, warp_row, static_cast<T*>(p.dk) + p.dk_at.at(b, row, kv_head), p.dk_at.seq,
+                               count, p.d_qk, p.packs);
+  store_sums<T, kD, kRowTiles>(dv, values, warp_row, static_cast<T*>(p.dv) + p.dv_at.at(b, row, kv_head), p.dv_at.seq,
+                               count, p.d_v, p.packs);
 }
 
 template <class T, int kD>

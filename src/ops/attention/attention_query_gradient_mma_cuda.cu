@@ -253,9 +253,9 @@ __global__ __launch_bounds__(kGradientThreads,
     }
   }
   scale_sums<kRowTiles, kD / 8>(dq, p.scale);
-  const int64_t row = (static_cast<int64_t>(b) * p.seq_q + q0 + warp_row) * p.n_heads + head_index;
-  store_sums<T, kD, kRowTiles>(dq, queries, warp_row, static_cast<T*>(p.dq) + row * p.d_qk,
-                               static_cast<int64_t>(p.n_heads) * p.d_qk, q1 - q0 - warp_row, p.d_qk, p.packs);
+  const int row = q0 + warp_row;
+  store_sums<T, kD, kRowTiles>(dq, queries, warp_row, static_cast<T*>(p.dq) + p.dq_at.at(b, row, head_index),
+                               p.dq_at.seq, q1 - row, p.d_qk, p.packs);
 }
 
 template <class T, int kD>

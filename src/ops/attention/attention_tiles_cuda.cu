@@ -321,11 +321,8 @@ __global__ __launch_bounds__(kThreads) void key_gradient_kernel(const __grid_con
   for (int i = 0; i < kSide; ++i) {
     for (int j = 0; j < kSide; ++j) dk[i][j] *= p.scale;
   }
-  const int64_t row = (static_cast<int64_t>(task.b) * p.seq_k + k0) * p.n_kv_heads + task.head;
-  store_slice(static_cast<T*>(p.dk) + row * p.d_qk, static_cast<int64_t>(p.n_kv_heads) * p.d_qk, k1 - k0, p.d_qk, slice,
-              dk);
-  store_slice(static_cast<T*>(p.dv) + row * p.d_v, static_cast<int64_t>(p.n_kv_heads) * p.d_v, k1 - k0, p.d_v, slice,
-              dv);
+  store_slice(static_cast<T*>(p.dk) + p.dk_at.at(task.b, k0, task.head), p.dk_at.seq, k1 - k0, p.d_qk, slice, dk);
+  store_slice(static_cast<T*>(p.dv) + p.dv_at.at(task.b, k0, task.head), p.dv_at.seq, k1 - k0, p.d_v, slice, dv);
 }
 
 /// Adds a tile of the scores' gradients to the buckets of its distances: first along the diagonals, then each thread
@@ -395,9 +392,7 @@ __global__ __launch_bounds__(kThreads) void query_gradient_kernel(const __grid_c
   for (int i = 0; i < kSide; ++i) {
     for (int j = 0; j < kSide; ++j) dq[i][j] *= p.scale;
   }
-  const int64_t row = (static_cast<int64_t>(task.b) * p.seq_q + q0) * p.n_heads + task.head;
-  store_slice(static_cast<T*>(p.dq) + row * p.d_qk, static_cast<int64_t>(p.n_heads) * p.d_qk, q1 - q0, p.d_qk, slice,
-              dq);
+  store_slice(static_cast<T*>(p.dq) + p.dq_at.at(task.b, q0, task.head), p.dq_at.seq, q1 - q0, p.d_qk, slice, dq);
 }
 
 /// A block per tile of `seq` positions, head and row of the batch, and slice of a head's width.

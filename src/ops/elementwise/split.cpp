@@ -4,6 +4,20 @@
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {
+namespace {
+
+/// The pieces' gradients where an operator has put them side by side, which need not be copied; else undefined.
+Tensor joined_gradient(const Backward& b, size_t pieces, int axis) {
+  std::vector<Tensor> grads;
+  for (size_t i = 0; i < pieces; ++i) {
+    if (!b.has_grad(static_cast<int>(i))) return {};
+    grads.push_back(b.strided_grad(static_cast<int>(i)));
+  }
+  const Tensor joined = Tensor::side_by_side(grads, axis);
+  return joined.defined() && joined.is_contiguous() ? joined : Tensor();
+}
+
+}  // namespace
 
 std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& extents, int axis_in) {
   check_rank_at_least("split", "x", x, 1);
@@ -20,6 +34,7 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& extents, 
                " of ", x.shape(), "; give extents that add up");
   record("split", {x}, pieces, {},
          [shape = x.shape(), dtype = x.dtype(), device = x.device(), extents, axis](Backward& b) {
+           if (Tensor made = joined_gradient(b, extents.size(), axis); made.defined()) return b.add(0, std::move(made));
            Tensor whole = Tensor::empty(shape, dtype, device);
            device.add_work({0, 2 * whole.nbytes()});
            int64_t first = 0;

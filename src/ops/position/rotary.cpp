@@ -38,9 +38,8 @@ Tensor checked_positions(const Tensor& x, int64_t rows, const RotaryOptions& opt
 
 Work work_of(const Tensor& x) { return {3 * x.numel(), 2 * x.nbytes()}; }
 
-}  // namespace
-
-Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const RotaryOptions& options) {
+/// Everything but x and y.
+RotaryArgs checked_args(const Tensor& x, const Tensor& cos, const Tensor& sin, const RotaryOptions& options) {
   check_floating(kOp, "x", x);
   LAMINA_CHECK(x.rank() == 4, kOp, ": x is ", x.shape(), "; expected [batch, seq, heads, head_dim]");
   const int64_t head_dim = x.dim(3);
@@ -51,7 +50,6 @@ Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const Rotar
   check_same_device(kOp, {x, cos, sin, options.positions});
 
   RotaryArgs args;
-  args.x = x.strides()[3] == 1 ? x : x.contiguous();
   args.cos = as_accumulation(cos, x.dtype());
   args.sin = as_accumulation(sin, x.dtype());
   args.positions = checked_positions(x, cos.dim(0), options);
@@ -59,6 +57,14 @@ Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const Rotar
   args.rotary_dim = rotary_dim;
   args.pairing = options.pairing;
   args.transposed = false;
+  return args;
+}
+
+}  // namespace
+
+Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const RotaryOptions& options) {
+  RotaryArgs args = checked_args(x, cos, sin, options);
+  args.x = x.strides()[3] == 1 ? x : x.contiguous();
   args.y = Tensor::empty(x.shape(), x.dtype(), x.device());
   LAMINA_LAUNCH(x.device(), work_of(x), rotary, args);
 
@@ -71,6 +77,29 @@ Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const Rotar
     LAMINA_LAUNCH(args.x.device(), work_of(args.x), rotary, args);
     b.add(0, std::move(args.y));
     args.x = Tensor();
+  });
+  return y;
+}
+
+Tensor rotary_in_place(const Tensor& x, int64_t heads, const Tensor& cos, const Tensor& sin,
+                       const RotaryOptions& options) {
+  RotaryArgs args = checked_args(x, cos, sin, options);
+  LAMINA_CHECK(heads >= 0 && heads <= x.dim(2), kOp, ": the first ", heads, " heads of x ", x.shape(),
+               " are to be rotated; expected at most ", x.dim(2));
+  LAMINA_CHECK(x.is_contiguous(), kOp, ": x is overwritten and must be dense; use rotary() for a view");
+  Tensor y = x.detach();
+  y.mark_written(kOp);
+  args.x = args.y = y.slice(2, 0, heads);
+  LAMINA_LAUNCH(x.device(), work_of(args.x), rotary, args);
+
+  args.x = args.y = Tensor();
+  record(kOp, {x}, {y}, {args.cos, args.sin, args.positions}, [args, heads](Backward& b) mutable {
+    Tensor dx = b.grad_to_overwrite();
+    args.x = args.y = dx.slice(2, 0, heads);
+    args.transposed = true;
+    LAMINA_LAUNCH(dx.device(), work_of(args.x), rotary, args);
+    args.x = args.y = Tensor();
+    b.add(0, std::move(dx));
   });
   return y;
 }

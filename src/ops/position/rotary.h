@@ -32,6 +32,12 @@ struct RotaryOptions {
 ///   da = da'·cos[p, a] + db'·sin[p, b],   db = db'·cos[p, b] − da'·sin[p, a]
 Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const RotaryOptions& options = {});
 
+/// The same for the first `heads` heads of x [batch, seq, all heads, head_dim], in x's own memory: what a joined
+/// projection gives is rotated where it lies, the values behind the rotated heads staying what they are. x is dense, and
+/// nothing else may need its values. Backward overwrites the gradient in the same way.
+Tensor rotary_in_place(const Tensor& x, int64_t heads, const Tensor& cos, const Tensor& sin,
+                       const RotaryOptions& options = {});
+
 /// What the kernel is given, forward and backward alike.
 struct RotaryArgs {
   Tensor x;  ///< last dimension dense
@@ -42,7 +48,7 @@ struct RotaryArgs {
   int64_t rotary_dim;
   RotaryPairing pairing;
   bool transposed;  ///< apply the backward map
-  Tensor y;         ///< dense
+  Tensor y;         ///< last dimension dense; may be x itself
 };
 
 namespace cpu {

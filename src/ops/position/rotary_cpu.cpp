@@ -126,25 +126,30 @@ void rotate_all(const RotaryArgs& args) {
   const T* x = args.x.data<T>();
   T* y = args.y.data<T>();
   const Shape& strides = args.x.strides();
+  const Shape& y_strides = args.y.strides();
+  const bool in_place = x == y;
   const int64_t vector = static_cast<int64_t>(hn::Lanes(d)) * (split ? 2 : 1);
-  const bool streaming = n % vector == 0 && should_stream(y, args.y.numel(), head_dim);
+  const bool streaming = !in_place && n % vector == 0 && should_stream(y, args.y.numel(), head_dim);
   const auto rotate_tokens = [&](int64_t begin, int64_t end) HWY_ATTR {
     std::vector<A> room(static_cast<size_t>(2 * n));
     const Coefficients<A> by{room.data(), room.data() + n};
+    std::vector<T> before(static_cast<size_t>(in_place ? n : 0));  // the last vector of a head may come twice
     for (int64_t token = begin; token < end; ++token) {
       const int64_t place = per_batch ? token : token % seq;
       const int64_t at = (positions != nullptr ? positions[place] : args.offset + place) * row;
       const auto lay_out = split ? lay_out_split<A> : lay_out_interleaved<A>;
       if (n > 0) lay_out(cos + at, sin + at, n / 2, row < n, args.transposed, by);
       const T* from = x + token / seq * strides[0] + token % seq * strides[1];
-      T* to = y + token * heads * head_dim;
-      for (int64_t head = 0; head < heads; ++head, from += strides[2], to += head_dim) {
+      T* to = y + token / seq * y_strides[0] + token % seq * y_strides[1];
+      for (int64_t head = 0; head < heads; ++head, from += strides[2], to += y_strides[2]) {
+        if (in_place) std::copy(from, from + n, before.data());
+        const T* values = in_place ? before.data() : from;
         if (split) {
-          rotate_split(d, from, by, n / 2, streaming, to);
+          rotate_split(d, values, by, n / 2, streaming, to);
         } else {
-          rotate_interleaved(d, from, by, n, streaming, to);
+          rotate_interleaved(d, values, by, n, streaming, to);
         }
-        std::copy(from + n, from + head_dim, to + n);
+        if (!in_place) std::copy(from + n, from + head_dim, to + n);
       }
     }
     if (streaming) hwy::FlushStream();

@@ -19,7 +19,9 @@ struct Turn {
   bool per_batch;            ///< positions are [batch, seq], else [seq]
   int64_t offset, table_rows;
   int64_t batch, seq, heads, head_dim, n;  ///< n: the rotary dimension
+  int64_t rest;                            ///< behind it, to be copied
   int64_t batch_stride, seq_stride, head_stride;
+  int64_t y_batch_stride, y_seq_stride, y_head_stride;
   int64_t row;  ///< of the tables: n/2 or n numbers
   bool transposed;
   FaultSlot* faults;
@@ -100,7 +102,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr bool kOne = kInterleaved && kWidth > 1;
   wait_for_previous();
   const int64_t turning = kOne ? args.n / kWidth : args.n / 2 / kWidth;
-  const int64_t units = turning + (args.head_dim - args.n) / kWidth;  // of a head
+  const int64_t units = turning + args.rest / kWidth;  // of a head
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; at < total; at += step) {
     const Index row = static_cast<Index>(at) / static_cast<Index>(units);  // a head of a token
@@ -111,7 +113,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t in_batch = in_tokens / static_cast<Index>(args.seq);
     const int64_t in_seq = token - in_batch * args.seq;
     const T* from = x + in_batch * args.batch_stride + in_seq * args.seq_stride + head * args.head_stride;
-    T* to = y + static_cast<int64_t>(row) * args.head_dim;
+    T* to = y + in_batch * args.y_batch_stride + in_seq * args.y_seq_stride + head * args.y_head_stride;
     if (unit >= turning) {
       const int64_t column = args.n + (unit - turning) * kWidth;
       *reinterpret_cast<S*>(to + column) = *reinterpret_cast<const S*>(from + column);
@@ -145,6 +147,10 @@ Turn turn_of(const RotaryArgs& args) {
   turn.batch_stride = strides[0];
   turn.seq_stride = strides[1];
   turn.head_stride = strides[2];
+  turn.y_batch_stride = args.y.strides()[0];
+  turn.y_seq_stride = args.y.strides()[1];
+  turn.y_head_stride = args.y.strides()[2];
+  turn.rest = args.x.raw() == args.y.raw() ? 0 : turn.head_dim - turn.n;
   turn.row = args.cos.dim(1);
   turn.transposed = args.transposed;
   turn.faults = fault_slot(args.y.device());
@@ -154,7 +160,7 @@ Turn turn_of(const RotaryArgs& args) {
 template <class T, bool kInterleaved, int kWidth>
 void launch(const T* x, T* y, const Turn& turn, const Device& device) {
   const int64_t turning = kInterleaved && kWidth > 1 ? turn.n / kWidth : turn.n / 2 / kWidth;
-  const int64_t units = turning + (turn.head_dim - turn.n) / kWidth;
+  const int64_t units = turning + turn.rest / kWidth;
   const int64_t total = turn.batch * turn.seq * turn.heads * units;
   const bool narrow = total < (int64_t{1} << 31);  // divisions in 32 bits
   auto* kernel =
@@ -179,7 +185,8 @@ void rotary(const RotaryArgs& args) {
     const auto whole = [](int64_t count) { return count % kSize == 0; };
     const bool packed = whole(interleaved ? turn.n : turn.n / 2) && fits_packs(x, turn.head_dim) &&
                         fits_packs(y, turn.head_dim) && whole(turn.batch_stride) && whole(turn.seq_stride) &&
-                        whole(turn.head_stride);
+                        whole(turn.head_stride) && whole(turn.y_batch_stride) && whole(turn.y_seq_stride) &&
+                        whole(turn.y_head_stride);
     const Device& device = args.y.device();
     if (interleaved) {
       packed ? launch<T, true, kSize>(x, y, turn, device) : launch<T, true, 1>(x, y, turn, device);
