@@ -5,6 +5,7 @@
 
 #include "lamina/ops/attention/attention.h"
 #include "lamina/ops/attention/tile_scratch.h"
+#include "lamina/tensor/cuda/async_copy.cuh"
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda {

@@ -13,24 +13,13 @@
 
 namespace lamina::ops::cuda {
 
-constexpr float kLog2E = 1.4426950408889634F;
-constexpr float kLn2 = 0.6931471805599453F;
-
-__device__ inline uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-/// Copies 16 bytes to shared memory in the background; zeros where there is nothing to copy.
-__device__ inline void copy_async(uint32_t to, const void* from, bool inside) {
-  const int bytes = inside ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes));
-}
-__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::); }
-/// Until all but the last kOpen commits are complete.
-template <int kOpen = 0>
-__device__ inline void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;\n" ::"n"(kOpen) : "memory");
-}
+using lamina::cuda::commit_copies;
+using lamina::cuda::copy_async;
+using lamina::cuda::kLn2;
+using lamina::cuda::kLog2E;
+using lamina::cuda::power_of_two;
+using lamina::cuda::shared_address;
+using lamina::cuda::wait_for_copies;
 
 __device__ inline void load_matrices(uint32_t (&to)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
@@ -64,12 +53,6 @@ __device__ inline uint32_t pack_pair<__half>(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-/// 2^x to within two units of f32's last place, 0 for −inf.
-__device__ inline float power_of_two(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
-  return y;
-}
 /// tanh with an error of some 1e-7, absolute: enough below a soft cap for types of 16 bits.
 __device__ inline float quick_tanh(float x) { return 1.0F - __fdividef(2.0F, 1.0F + power_of_two(2.0F * kLog2E * x)); }
 

@@ -65,6 +65,16 @@ __device__ inline __half from_float<__half>(float value) {
   return __float2half_rn(value);
 }
 
+constexpr float kLog2E = 1.4426950408889634F;
+constexpr float kLn2 = 0.6931471805599453F;
+
+/// 2^x to within two units of f32's last place, 0 for −inf.
+__device__ inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /// As many elements as one 16-byte access moves.
 template <class T>
 struct alignas(16) Pack {
