@@ -90,7 +90,10 @@ std::vector<LossParams> loss_sweep(int64_t width) {
           {{7}, width, 40, {-1, 0.2, 0.02, 2.0, 1.7}, 4, true},
           {{7}, width, 40, {-1, 0.2, 0.02, 2.0, 1.7, none}, 4, true},
           {{70}, width, 37, {.label_smoothing = 1.0}},
-          {{2}, width, 2300, {}}};
+          {{3}, width, 301, {.soft_cap = 5.0}, 2},
+          {{2}, width, 2300, {}},
+          {{3}, width, 16411, {.label_smoothing = 0.1, .z_loss = 0.01}, 3},  // on a GPU several blocks have a row
+          {{2}, width, 40003, {.z_loss = 0.01, .logit_scale = 1.5}}};
 }
 
 struct CrossEntropyCase {

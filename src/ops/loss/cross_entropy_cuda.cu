@@ -1,49 +1,22 @@
-// A block takes one row of logits. The first pass reads it in packs, each thread with a maximum and a sum of
-// exponentials of its own that are rescaled only when a pack raises the maximum; the packs are kept in shared memory
-// where the row fits, so that the second pass, which turns logits into gradients, does not read memory again: one read
-// and one write in all. Two blocks of 512 threads share a multiprocessor for a vocabulary of 50,000 in bf16, one
-// reading while the other writes. Rows may begin at odd addresses (a vocabulary of 50,257): elements before the first
-// and behind the last whole pack are taken singly.
-#include "lamina/ops/elementwise/elements.cuh"
-#include "lamina/ops/loss/cross_entropy_row.cuh"
-#include "lamina/ops/loss/online_sum.cuh"
+// Rows that neither a warp nor a cluster of blocks holds (cross_entropy_held_cuda.cu): whose losses alone are wanted,
+// or gradients alone, which is one read in any case, and rows beyond two megabytes. A block takes one row in packs,
+// each thread with a maximum and a sum of exponentials of its own that are rescaled only when a batch of packs raises
+// the maximum. Rows may begin at odd addresses (a vocabulary of 50,257): elements before the first and behind the last
+// whole pack are taken singly.
+#include "lamina/ops/loss/cross_entropy_device.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
 using namespace lamina::cuda;  // NOLINT: what kernels share
+using loss::Rows;
+using loss::Turned;
 
-constexpr int kMostThreads = 1024;
+constexpr int kRowThreads = 256;
 constexpr int kCountThreads = 1024;
 constexpr int kAtOnce = 4;  // packs of a thread under way
 
-struct Rows {
-  const int64_t* targets;
-  const float* bias;
-  const float* share;
-  const float* grad;
-  float* losses;
-  float* lse;
-  int64_t rows, classes;
-  int64_t stride, out_stride;  ///< from row to row of logits and dlogits
-  int64_t ignore_index;
-  float smoothing, z_loss, cap, scale;
-  bool grad_per_row;
-  bool packed;  ///< whole packs of logits are whole packs of dlogits too
-  bool staged;  ///< the row's whole packs are kept in shared memory
-  FaultSlot* faults;
-};
-
-/// u = soft_cap(scale · (logit + bias)); kPlain: neither bias nor cap.
-template <bool kPlain>
-__device__ inline float transformed(const Rows& args, float logit, int64_t i) {
-  if constexpr (kPlain) return logit * args.scale;
-  if (args.bias != nullptr) logit += args.bias[i];
-  const float u = logit * args.scale;
-  return args.cap == 0.0F ? u : args.cap * tanhf(u / args.cap);
-}
-
-/// A row cut into single elements, whole packs and single elements again.
+/// A row cut into single elements, whole packs and single elements again. Unpacked: all are single.
 template <class T>
 struct Cut {
   int64_t head, packs, n;
@@ -60,157 +33,96 @@ struct Cut {
     for (int64_t i = threadIdx.x; i < head; i += blockDim.x) one(i);
     for (int64_t i = tail + threadIdx.x; i < n; i += blockDim.x) one(i);
   }
-};
-
-/// What the first pass finds, the same in every thread.
-struct RowSums {
-  float lse, total, at_target;
+  /// batch(base, held) for kAtOnce packs of this thread at a time, blockDim.x apart from base on, all asked for before
+  /// the first is used; those from `packs` on are none.
+  template <class F>
+  __device__ void batches(const T* row, const F& batch) const {
+    for (int64_t base = threadIdx.x; base < packs; base += kAtOnce * blockDim.x) {
+      Pack<T> held[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int64_t p = base + k * blockDim.x;
+        if (p < packs) held[k] = load_pack(row + head + p * Pack<T>::kSize);
+      }
+      batch(base, held);
+    }
+  }
 };
 
 template <bool kPlain, class T>
-__device__ RowSums sum_row(const Rows& args, const T* row, const Cut<T>& cut, int64_t target, Pack<T>* staged,
-                           float* scratch) {
-  constexpr int kSize = Pack<T>::kSize;
-  __shared__ float found;
-  OnlineSum mine;
-  float total = 0.0F;
-  const auto note = [&](int64_t i, float u) {
-    total += u;
-    if (i == target) found = u;
-  };
+__device__ loss::RowSums<kPlain> sum_row(const Rows& args, const T* row, const Cut<T>& cut, float unit,
+                                         float* scratch) {
+  using Sums = loss::RowSums<kPlain>;
+  Sums mine;
   cut.singles([&](int64_t i) {
-    const float u = transformed<kPlain>(args, to_float(row[i]), i);
-    mine.add(u);
-    note(i, u);
+    const float x[1] = {Sums::element(args, to_float(row[i]), i)};
+    mine.take(x, unit);
+    if (!kPlain) mine.total += x[0];
   });
-  const auto take = [&](const Pack<T>& pack, int64_t first) {
-    float u[kSize];
-    float most = -INFINITY;
-#pragma unroll
-    for (int j = 0; j < kSize; ++j) {
-      u[j] = transformed<kPlain>(args, to_float(pack.values[j]), first + j);
-      most = fmaxf(most, u[j]);
-    }
-    mine.raise(most);
-    const float away = mine.most == -INFINITY ? 0.0F : mine.most;
-#pragma unroll
-    for (int j = 0; j < kSize; ++j) {
-      mine.sum += expf(u[j] - away);
-      note(first + j, u[j]);
-    }
-  };
-  for (int64_t base = threadIdx.x; base < cut.packs; base += kAtOnce * blockDim.x) {
-    Pack<T> held[kAtOnce];
-#pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
+  cut.batches(row, [&](int64_t base, const Pack<T>(&held)[kAtOnce]) {
+    const auto first = [&](int k) {
       const int64_t p = base + k * blockDim.x;
-      if (p < cut.packs) held[k] = load_pack(row + cut.head + p * kSize);
-    }
+      return p < cut.packs ? cut.head + p * Pack<T>::kSize : -1;
+    };
+    mine.take_packs(args, held, first, unit);
+  });
+  return mine.of_block(args, unit, scratch);
+}
+
+template <bool kPlain, class In, class Out>
+__device__ void write_gradient(const Rows& args, const In* row, Out* out, const Cut<In>& cut,
+                               const loss::RowGradient<kPlain, Out>& gradient) {
+  constexpr int kSize = Pack<In>::kSize;
+  cut.singles([&](int64_t i) { out[i] = gradient.of_one(args, to_float(row[i]), i); });
+  cut.batches(row, [&](int64_t base, const Pack<In>(&held)[kAtOnce]) {
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       const int64_t p = base + k * blockDim.x;
       if (p >= cut.packs) break;
-      if (args.staged) staged[p] = held[k];
-      take(held[k], cut.head + p * kSize);
-    }
-  }
-  const float most = block_max(mine.most, scratch);
-  const float at_target = found;  // between two barriers: written before, not again until all have read it
-  const float sum = block_sum(mine.sum_for(most), scratch);
-  RowSums sums{most + logf(sum), 0.0F, at_target};
-  if (args.smoothing != 0.0F) sums.total = block_sum(total, scratch);
-  return sums;
-}
-
-/// As many elements of Out as a pack of In has.
-template <class In, class Out>
-using Turned = Stretch<Out, Pack<In>::kSize>;
-
-template <bool kPlain, class In, class Out>
-__device__ void write_gradient(const Rows& args, const In* row, Out* out, const Cut<In>& cut, int64_t index,
-                               int64_t target, float lse, const Pack<In>* staged) {
-  constexpr int kSize = Pack<In>::kSize;
-  float weight = args.scale;
-  if (args.share != nullptr) weight *= *args.share;
-  if (args.grad != nullptr) weight *= args.grad[args.grad_per_row ? index : 0];
-  const float even = args.smoothing / static_cast<float>(args.classes);
-  const float rise = 1.0F + 2.0F * args.z_loss * lse;
-  const float narrow = args.cap == 0.0F ? 0.0F : 1.0F / args.cap;
-  const auto gradient = [&](In logit, int64_t i) {
-    const float u = transformed<kPlain>(args, to_float(logit), i);
-    float pull = fmaf(exp_for<Out>(u - lse), rise, -even);
-    if (i == target) pull -= 1.0F - args.smoothing;
-    pull *= weight;
-    if constexpr (!kPlain) pull *= fmaf(-u * narrow, u * narrow, 1.0F);
-    return from_float<Out>(pull);
-  };
-  cut.singles([&](int64_t i) { out[i] = gradient(row[i], i); });
-  for (int64_t base = threadIdx.x; base < cut.packs; base += kAtOnce * blockDim.x) {
-    Pack<In> held[kAtOnce];
+      const int64_t first = cut.head + p * kSize;
+      float x[kSize];
 #pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
-      const int64_t p = base + k * blockDim.x;
-      if (p < cut.packs) held[k] = args.staged ? staged[p] : load_pack(row + cut.head + p * kSize);
+      for (int j = 0; j < kSize; ++j) x[j] = to_float(held[k].values[j]);
+      *reinterpret_cast<Turned<In, Out>*>(out + first) = gradient.of(args, x, first);
     }
-#pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
-      const int64_t first = cut.head + (base + k * blockDim.x) * kSize;
-      if (base + k * blockDim.x >= cut.packs) break;
-      Turned<In, Out> turned;
-#pragma unroll
-      for (int j = 0; j < kSize; ++j) turned.values[j] = gradient(held[k].values[j], first + j);
-      *reinterpret_cast<Turned<In, Out>*>(out + first) = turned;
-    }
-  }
+  });
 }
 
 template <class In, class Out>
 __device__ void write_zeros(Out* out, const Cut<In>& cut) {
   cut.singles([&](int64_t i) { out[i] = from_float<Out>(0.0F); });
-  Turned<In, Out> zeros;
-  for (int j = 0; j < Pack<In>::kSize; ++j) zeros.values[j] = from_float<Out>(0.0F);
   for (int64_t p = threadIdx.x; p < cut.packs; p += blockDim.x) {
-    *reinterpret_cast<Turned<In, Out>*>(out + cut.head + p * Pack<In>::kSize) = zeros;
+    *reinterpret_cast<Turned<In, Out>*>(out + cut.head + p * Pack<In>::kSize) = loss::turned_zeros<In, Out>();
   }
 }
 
 /// dlogits null: losses alone; losses null: lse is known. dlogits may be logits: a thread writes what it alone has
-/// read.
+/// read. packed: whole packs of logits are whole packs of dlogits too.
 template <class In, class Out, bool kPlain>
-__global__ void __launch_bounds__(kMostThreads)
-    row_kernel(const In* logits, Out* dlogits, const __grid_constant__ Rows args) {
-  extern __shared__ uint4 room[];
+__global__ void __launch_bounds__(kRowThreads, 3)
+    row_per_block(const In* logits, Out* dlogits, const __grid_constant__ Rows args, bool packed) {
   __shared__ float scratch[kWarp];
-  auto* staged = reinterpret_cast<Pack<In>*>(room);
+  const float unit = loss::RowSums<kPlain>::unit(args);
   for (int64_t index = blockIdx.x; index < args.rows; index += gridDim.x) {
     const In* row = logits + index * args.stride;
     Out* out = dlogits + index * args.out_stride;
-    const Cut<In> cut(row, args.classes, args.packed);
-    const int64_t target = args.targets[index];
-    const bool counts = target != args.ignore_index && target >= 0 && target < args.classes;
-    if (!counts) {
-      if (threadIdx.x == 0) {
-        if (target != args.ignore_index) report(args.faults, Fault::target, target);
-        if (args.losses != nullptr) args.losses[index] = 0.0F;
-        if (args.losses != nullptr && args.lse != nullptr) args.lse[index] = 0.0F;
-      }
+    const Cut<In> cut(row, args.classes, packed);
+    const int64_t target = loss::target_of(args, index, threadIdx.x == 0);
+    if (target < 0) {
       if (dlogits != nullptr) write_zeros(out, cut);
       continue;
     }
     float lse = 0.0F;
     if (args.losses != nullptr) {
-      const RowSums sums = sum_row<kPlain>(args, row, cut, target, staged, scratch);
-      lse = sums.lse;
-      if (threadIdx.x == 0) {
-        float loss = lse - (1.0F - args.smoothing) * sums.at_target;
-        if (args.smoothing != 0.0F) loss -= args.smoothing * sums.total / static_cast<float>(args.classes);
-        args.losses[index] = loss + args.z_loss * lse * lse;
-        if (args.lse != nullptr) args.lse[index] = lse;
-      }
+      const float u_of_target = loss::transformed(args, to_float(row[target]), target);
+      const loss::RowSums<kPlain> sums = sum_row<kPlain>(args, row, cut, unit, scratch);
+      lse = sums.lse(args, unit);
+      if (threadIdx.x == 0) loss::put_loss(args, index, sums, lse, u_of_target);
     } else {
       lse = args.lse[index];
     }
-    if (dlogits != nullptr) write_gradient<kPlain>(args, row, out, cut, index, target, lse, staged);
+    if (dlogits == nullptr) continue;
+    write_gradient(args, row, out, cut, loss::RowGradient<kPlain, Out>(args, index, target, lse));
   }
 }
 
@@ -268,13 +180,6 @@ __global__ void __launch_bounds__(kElementThreads)
   for (int64_t i = packs * kSize + thread; i < n; i += step) values[i] = from_float<T>(to_float(values[i]) * factor);
 }
 
-/// Bytes of shared memory that one block may have, less what kernels declare themselves.
-int most_shared(const Device& device) {
-  int bytes = 0;
-  LAMINA_CUDA(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()), "cross_entropy");
-  return bytes - 1024;
-}
-
 Rows rows_of(const CrossEntropyRows& args) {
   const CrossEntropyOptions& options = args.options;
   Rows rows{};
@@ -300,27 +205,20 @@ Rows rows_of(const CrossEntropyRows& args) {
 
 /// Logits of E, gradients of D.
 template <class E, class D>
-void launch_rows(const CrossEntropyRows& args, Rows rows) {
-  using In = typename DeviceTypeOf<E>::type;
-  using Out = typename DeviceTypeOf<D>::type;
+void launch_rows(const CrossEntropyRows& args, const Rows& rows) {
+  using In = DeviceType<E>;
+  using Out = DeviceType<D>;
   const Device& device = args.logits.device();
-  const auto* logits = reinterpret_cast<const In*>(args.logits.data<E>());
-  Out* dlogits = args.dlogits.defined() ? reinterpret_cast<Out*>(args.dlogits.data<D>()) : nullptr;
-  const int64_t bytes = rows.classes * static_cast<int64_t>(sizeof(In));
-  const int most = most_shared(device);
-  rows.staged = rows.losses != nullptr && dlogits != nullptr && bytes <= most;
+  const In* logits = device_data<E>(args.logits);
+  Out* dlogits = device_data<D>(args.dlogits);
+  if (loss::take_held_rows(device, logits, dlogits, rows)) return;
   const uintptr_t past = reinterpret_cast<uintptr_t>(logits) / sizeof(In) % Pack<In>::kSize;
   const uintptr_t out_past = reinterpret_cast<uintptr_t>(dlogits) / sizeof(Out) % Pack<In>::kSize;
   const bool in_step = (rows.stride - rows.out_stride) % Pack<In>::kSize == 0;
-  rows.packed = dlogits == nullptr || (past == out_past && in_step);
-  const int64_t shared = rows.staged ? bytes / 16 * 16 : 0;
-  const bool alone = 2 * shared > most;  // on its multiprocessor
-  const int threads = alone ? kMostThreads : rows.classes > 4096 ? 512 : 128;
-  void (*kernel)(const In*, Out*, Rows) = row_kernel<In, Out, false>;
-  if (rows.bias == nullptr && rows.cap == 0.0F) kernel = row_kernel<In, Out, true>;
-  LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most), "cross_entropy");
-  const auto size = static_cast<size_t>(shared);
-  kernel<<<blocks_for(rows.rows, 1), threads, size, stream_of(device)>>>(logits, dlogits, rows);
+  const bool packed = dlogits == nullptr || (past == out_past && in_step);
+  const auto kernel = rows.plain() ? row_per_block<In, Out, true> : row_per_block<In, Out, false>;
+  const int threads = rows.classes > 4096 ? kRowThreads : 128;
+  kernel<<<blocks_for(rows.rows, 1), threads, 0, stream_of(device)>>>(logits, dlogits, rows, packed);
   check_launch("cross_entropy");
 }
 

@@ -20,7 +20,7 @@ struct CrossEntropyRows {
   Tensor dlogits;  ///< logits' shape and type, may be `logits` itself, or bf16 or f16 for f32; undefined: none
 };
 
-/// One block per row: its loss and lse from one read of the logits, then dlogits in one write. Ignored rows give zeros;
+/// Loss and lse of each row from one read of the logits, then dlogits in one write. Ignored rows give zeros;
 /// a target that is no class is reported and ignored.
 void cross_entropy_rows(const CrossEntropyRows& args);
 

@@ -1,0 +1,212 @@
+#pragma once
+
+// What the kernels of cross entropy share, whoever holds a row: what happens to a logit, the sums over a row, its loss
+// and its gradient.
+//
+// Where a logit is only scaled (kPlain), an element's share of the sum is 2^(k·x − k·greatest) with k = scale ·
+// log2(e): one multiply-add and one instruction for the power. k·greatest is rounded, and the logarithm of the sum
+// makes good for it.
+
+#include <type_traits>
+
+#include "lamina/ops/elementwise/elements.cuh"
+#include "lamina/ops/loss/cross_entropy_row.cuh"
+
+namespace lamina::ops::cuda::loss {
+
+using namespace lamina::cuda;  // NOLINT: what kernels share
+
+struct Rows {
+  const int64_t* targets;
+  const float* bias;
+  const float* share;
+  const float* grad;
+  float* losses;
+  float* lse;
+  int64_t rows, classes;
+  int64_t stride, out_stride;  ///< from row to row of logits and dlogits
+  int64_t ignore_index;
+  float smoothing, z_loss, cap, scale;
+  bool grad_per_row;
+  FaultSlot* faults;
+
+  /// The greatest logit has the greatest weight, and nothing but the scale comes before it.
+  bool plain() const { return bias == nullptr && cap == 0.0F && smoothing == 0.0F && scale > 0.0F; }
+};
+
+/// u = soft_cap(scale · (logit + bias))
+__device__ inline float transformed(const Rows& args, float logit, int64_t i) {
+  if (args.bias != nullptr) logit += args.bias[i];
+  const float u = logit * args.scale;
+  return args.cap == 0.0F ? u : args.cap * tanhf(u / args.cap);
+}
+
+/// The row's target, or −1 where the row counts for nothing: then its loss is zero, and `first` of the row's threads
+/// writes that.
+__device__ inline int64_t target_of(const Rows& args, int64_t index, bool first) {
+  const int64_t target = args.targets[index];
+  if (target != args.ignore_index && target >= 0 && target < args.classes) return target;
+  if (first) {
+    if (target != args.ignore_index) report(args.faults, Fault::target, target);
+    if (args.losses != nullptr) args.losses[index] = 0.0F;
+    if (args.losses != nullptr && args.lse != nullptr) args.lse[index] = 0.0F;
+  }
+  return -1;
+}
+
+/// What a thread, a block or a whole row has met: the greatest x (of a plain row the logit, else u), the sum of
+/// exponentials around it and, where labels are smoothed, Σ u. −inf adds nothing; a NaN stays.
+template <bool kPlain>
+struct RowSums {
+  float most = -INFINITY;
+  float sum = 0.0F;
+  float total = 0.0F;
+
+  static __device__ float element(const Rows& args, float logit, int64_t i) {
+    if constexpr (kPlain) return logit;
+    return transformed(args, logit, i);
+  }
+  static __device__ float unit(const Rows& args) { return kPlain ? args.scale * kLog2E : 1.0F; }
+  /// What exponents are counted from. Never part of a multiply-add: each use must see the same rounding.
+  static __device__ float base(float greatest, float k) { return kPlain ? __fmul_rn(greatest, k) : greatest; }
+  static __device__ float power(float x, float k, float base) {
+    return kPlain ? power_of_two(fmaf(x, k, -base)) : expf(x - base);
+  }
+
+  /// x of kCount elements; −inf for those that are none.
+  template <int kCount>
+  __device__ void take(const float (&x)[kCount], float k) {
+    float top = most;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) top = fmaxf(top, x[j]);
+    if (top > most) {
+      sum = sum_around(top, k);
+      most = top;
+    }
+    const float from = most == -INFINITY ? 0.0F : base(most, k);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) sum += power(x[j], k, from);
+  }
+  /// Packs, sixteen elements at a time; first(n) is the n-th one's first element, below 0 where it is none.
+  template <class T, int kCount, class First>
+  __device__ void take_packs(const Rows& args, const Pack<T> (&packs)[kCount], const First& first, float k) {
+    constexpr int kSize = Pack<T>::kSize;
+    constexpr int kTogether = 16 / kSize;
+    static_assert(kCount % kTogether == 0);
+#pragma unroll
+    for (int n = 0; n < kCount; n += kTogether) {
+      float x[16];
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        const int64_t at = first(n + i / kSize);
+        x[i] = -INFINITY;
+        if (at >= 0) x[i] = element(args, to_float(packs[n + i / kSize].values[i % kSize]), at + i % kSize);
+        if (!kPlain && at >= 0) total += x[i];
+      }
+      take(x, k);
+    }
+  }
+  /// The sum around another greatest, not below this one.
+  __device__ float sum_around(float greatest, float k) const {
+    if (sum == 0.0F) return 0.0F;
+    const float step = base(most, k) - base(greatest, k);
+    return sum * (kPlain ? power_of_two(step) : expf(step));
+  }
+  /// The same for the whole block, in every thread.
+  __device__ RowSums of_block(const Rows& args, float k, float* scratch) const {
+    RowSums all;
+    all.most = block_max(most, scratch);
+    all.sum = block_sum(sum_around(all.most, k), scratch);
+    if (!kPlain && args.smoothing != 0.0F) all.total = block_sum(total, scratch);
+    return all;
+  }
+  __device__ float lse(const Rows& args, float k) const {
+    if constexpr (!kPlain) return most + logf(sum);
+    const float rounded = fmaf(most, k, -base(most, k));  // by so much the sum's base lies below k · most
+    return fmaf(most, args.scale, kLn2 * (log2f(sum) - rounded));
+  }
+};
+
+/// Writes a row's loss and lse.
+template <bool kPlain>
+__device__ inline void put_loss(const Rows& args, int64_t index, const RowSums<kPlain>& sums, float lse,
+                                float u_of_target) {
+  float loss = lse - (1.0F - args.smoothing) * u_of_target;
+  if (args.smoothing != 0.0F) loss -= args.smoothing * sums.total / static_cast<float>(args.classes);
+  args.losses[index] = loss + args.z_loss * lse * lse;
+  if (args.lse != nullptr) args.lse[index] = lse;
+}
+
+/// Gradients of a row's logits, by stretches.
+template <bool kPlain, class Out>
+struct RowGradient {
+  static constexpr bool kShort = kPlain && !std::is_same_v<Out, float>;
+
+  int64_t target;
+  float lse, weight, even, rise, narrow, k;
+
+  __device__ RowGradient(const Rows& args, int64_t index, int64_t of_target, float of_row)
+      : target(of_target), lse(of_row), weight(args.scale) {
+    if (args.share != nullptr) weight *= *args.share;
+    if (args.grad != nullptr) weight *= args.grad[args.grad_per_row ? index : 0];
+    even = args.smoothing / static_cast<float>(args.classes);
+    rise = 1.0F + 2.0F * args.z_loss * lse;
+    narrow = args.cap == 0.0F ? 0.0F : 1.0F / args.cap;
+    k = args.scale * kLog2E;
+    if constexpr (kShort) {
+      lse *= kLog2E;
+      rise *= weight;
+    }
+  }
+
+  /// Of kCount logits from element `first` on.
+  template <int kCount>
+  __device__ Stretch<Out, kCount> of(const Rows& args, const float (&logits)[kCount], int64_t first) const {
+    const int64_t at = target - first;
+    const bool here = static_cast<uint64_t>(at) < static_cast<uint64_t>(kCount);
+    float pull[kCount];
+    if constexpr (kShort) {
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) pull[j] = power_of_two(fmaf(logits[j], k, -lse)) * rise;
+      if (here) {
+#pragma unroll
+        for (int j = 0; j < kCount; ++j) pull[j] -= j == at ? weight : 0.0F;
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        const float u = kPlain ? logits[j] * args.scale : transformed(args, logits[j], first + j);
+        pull[j] = fmaf(exp_for<Out>(u - lse), rise, -even);
+        if (here && j == at) pull[j] -= 1.0F - args.smoothing;
+        pull[j] *= weight;
+        if constexpr (!kPlain) pull[j] *= fmaf(-u * narrow, u * narrow, 1.0F);
+      }
+    }
+    Stretch<Out, kCount> out;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) out.values[j] = from_float<Out>(pull[j]);
+    return out;
+  }
+  __device__ Out of_one(const Rows& args, float logit, int64_t i) const {
+    const float one[1] = {logit};
+    return of<1>(args, one, i).values[0];
+  }
+};
+
+/// As many elements of Out as a pack of In has.
+template <class In, class Out>
+using Turned = Stretch<Out, Pack<In>::kSize>;
+
+template <class In, class Out>
+__device__ inline Turned<In, Out> turned_zeros() {
+  Turned<In, Out> zeros;
+#pragma unroll
+  for (int j = 0; j < Pack<In>::kSize; ++j) zeros.values[j] = from_float<Out>(0.0F);
+  return zeros;
+}
+
+/// Losses and gradients of rows that warps or clusters of blocks can hold; false where they cannot.
+template <class In, class Out>
+bool take_held_rows(const Device& device, const In* logits, Out* dlogits, const Rows& rows);
+
+}  // namespace lamina::ops::cuda::loss

@@ -1,0 +1,270 @@
+// Rows that are read once and turned into gradients from where they are held: one read of the logits and one write of
+// the gradients, 8192 × 50,304 from f32 to bf16 in 0.59 ms at 4.2 TB/s.
+//
+// A row of few classes lies in the registers of a warp. A longer one lies in the shared memory of a cluster of up to
+// eight blocks, a part each, small enough that four blocks share a multiprocessor: while one waits for its logits or
+// for the others' sums, another writes. A thread copies packs of its part in the background, kAhead batches ahead of
+// the batch it adds up, and meets only what it has copied itself. The blocks tell each other greatest and sum of their
+// parts, every one puts all of them together in the same order, and each turns its part. Elements behind the last whole
+// pack are the last block's.
+
+#include <cooperative_groups.h>
+
+#include "lamina/ops/loss/cross_entropy_device.cuh"
+#include "lamina/tensor/cuda/async_copy.cuh"
+
+namespace lamina::ops::cuda::loss {
+namespace {
+
+namespace cg = cooperative_groups;
+
+constexpr int kWarpRows = 8;       // of a block
+constexpr int kMostPerLane = 16;   // elements of a row that a lane holds
+constexpr int kPartThreads = 256;  // of a block that has a part of a row
+constexpr int kBatch = 4;          // packs of a thread, added up together
+constexpr int kAhead = 2;          // batches under way
+constexpr int kMostParts = 8;
+constexpr int64_t kPartBytes = int64_t{54} << 10;  // four to a multiprocessor
+
+template <class In, class Out, int kPerLane>
+__global__ void __launch_bounds__(kWarpRows* kWarp)
+    row_per_warp(const In* logits, Out* dlogits, const __grid_constant__ Rows args) {
+  using Sums = RowSums<false>;
+  const int lane = threadIdx.x % kWarp;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kWarpRows;
+  for (int64_t index = static_cast<int64_t>(blockIdx.x) * kWarpRows + threadIdx.x / kWarp; index < args.rows;
+       index += step) {
+    const In* row = logits + index * args.stride;
+    Out* out = dlogits + index * args.out_stride;
+    const int64_t target = target_of(args, index, lane == 0);
+    float held[kPerLane];
+#pragma unroll
+    for (int n = 0; n < kPerLane; ++n) {
+      const int i = lane + n * kWarp;
+      held[n] = i < args.classes ? to_float(row[i]) : 0.0F;
+    }
+    float lse = 0.0F;
+    if (target >= 0 && args.losses != nullptr) {
+      const float u_of_target = transformed(args, to_float(row[target]), target);
+      Sums mine;
+      float u[kPerLane];
+#pragma unroll
+      for (int n = 0; n < kPerLane; ++n) {
+        const int i = lane + n * kWarp;
+        u[n] = i < args.classes ? transformed(args, held[n], i) : -INFINITY;
+        if (i < args.classes) mine.total += u[n];
+      }
+      mine.take(u, 1.0F);
+      Sums all;
+      all.most = warp_max(mine.most);
+      all.sum = warp_sum(mine.sum_around(all.most, 1.0F));
+      all.total = warp_sum(mine.total);
+      lse = all.lse(args, 1.0F);
+      if (lane == 0) put_loss(args, index, all, lse, u_of_target);
+    } else if (target >= 0) {
+      lse = args.lse[index];
+    }
+    if (dlogits == nullptr) continue;
+    const RowGradient<false, Out> gradient(args, index, target, lse);
+#pragma unroll
+    for (int n = 0; n < kPerLane; ++n) {
+      const int i = lane + n * kWarp;
+      if (i >= args.classes) break;
+      out[i] = target >= 0 ? gradient.of_one(args, held[n], i) : from_float<Out>(0.0F);
+    }
+  }
+}
+
+/// The packs of a row that a block has.
+struct Part {
+  int first;
+  int packs;
+};
+
+__device__ inline Part part_of(int packs, int rank, int parts) {
+  const int each = (packs + parts - 1) / parts;
+  const int first = min(rank * each, packs);
+  return {first, min(each, packs - first)};
+}
+
+/// Copies the part to `held` and adds it up.
+template <bool kPlain, class In>
+__device__ RowSums<kPlain> copy_and_sum(const Rows& args, const In* from, int first, int packs, Pack<In>* held,
+                                        float k) {
+  constexpr int kSize = Pack<In>::kSize;
+  const auto pack = [](int batch, int n) {
+    return static_cast<int>(threadIdx.x) + (batch * kBatch + n) * kPartThreads;
+  };
+  const auto copy = [&](int batch) {
+#pragma unroll
+    for (int n = 0; n < kBatch; ++n) {
+      const int p = pack(batch, n);
+      if (p < packs) copy_async(shared_address(held + p), from + p * kSize, true);
+    }
+    commit_copies();
+  };
+#pragma unroll
+  for (int batch = 0; batch < kAhead; ++batch) copy(batch);
+  RowSums<kPlain> mine;
+  const int batches = (packs + kBatch * kPartThreads - 1) / (kBatch * kPartThreads);
+  for (int batch = 0; batch < batches; ++batch) {
+    copy(batch + kAhead);
+    wait_for_copies<kAhead>();
+    Pack<In> taken[kBatch];
+#pragma unroll
+    for (int n = 0; n < kBatch; ++n) {
+      if (pack(batch, n) < packs) taken[n] = held[pack(batch, n)];
+    }
+    const auto element = [&](int n) {
+      const int p = pack(batch, n);
+      return p < packs ? first + p * kSize : -1;
+    };
+    mine.take_packs(args, taken, element, k);
+  }
+  wait_for_copies();
+  return mine;
+}
+
+/// What all blocks of the cluster have met, put together in their order by each of them.
+template <bool kPlain>
+__device__ RowSums<kPlain> of_cluster(const cg::cluster_group& cluster, const RowSums<kPlain>& mine, float k,
+                                      RowSums<kPlain>* told, RowSums<kPlain>* all) {
+  const int parts = static_cast<int>(cluster.num_blocks());
+  if (threadIdx.x == 0) *told = mine;
+  cluster.sync();
+  if (threadIdx.x < parts) all[threadIdx.x] = *cluster.map_shared_rank(told, threadIdx.x);
+  __syncthreads();
+  RowSums<kPlain> row;
+  for (int part = 0; part < parts; ++part) row.most = fmaxf(row.most, all[part].most);
+  for (int part = 0; part < parts; ++part) {
+    row.sum += all[part].sum_around(row.most, k);
+    row.total += all[part].total;
+  }
+  return row;
+}
+
+/// dlogits may be logits: a thread writes what it alone has read.
+template <class In, class Out, bool kPlain>
+__global__ void __launch_bounds__(kPartThreads)
+    row_per_cluster(const In* logits, Out* dlogits, const __grid_constant__ Rows args) {
+  constexpr int kSize = Pack<In>::kSize;
+  using Sums = RowSums<kPlain>;
+  extern __shared__ uint4 room[];
+  __shared__ float scratch[kWarp];
+  __shared__ alignas(16) char told[sizeof(Sums)];
+  __shared__ alignas(16) char all[kMostParts * sizeof(Sums)];
+  const cg::cluster_group cluster = cg::this_cluster();
+  const int parts = static_cast<int>(cluster.num_blocks());
+  const int rank = static_cast<int>(cluster.block_rank());
+  const int64_t index = blockIdx.x / parts;
+  const auto classes = static_cast<int>(args.classes);
+  const Part part = part_of(classes / kSize, rank, parts);
+  const int first = part.first * kSize;
+  const In* row = logits + index * args.stride;
+  Out* out = dlogits + index * args.out_stride;
+  // A thread's element behind the packs, or −1.
+  const int behind = classes / kSize * kSize + static_cast<int>(threadIdx.x);
+  const int single = rank == parts - 1 && behind < classes ? behind : -1;
+  const int64_t target = target_of(args, index, rank == 0 && threadIdx.x == 0);
+  if (target < 0) {  // for the whole cluster: nobody waits
+    for (int p = threadIdx.x; p < part.packs; p += kPartThreads) {
+      *reinterpret_cast<Turned<In, Out>*>(out + first + p * kSize) = turned_zeros<In, Out>();
+    }
+    if (single >= 0) out[single] = from_float<Out>(0.0F);
+    return;
+  }
+  auto* held = reinterpret_cast<Pack<In>*>(room);
+  const float k = Sums::unit(args);
+  const float u_of_target = transformed(args, to_float(row[target]), target);
+  float tail = 0.0F;
+  if (single >= 0) tail = to_float(row[single]);
+  Sums mine = copy_and_sum<kPlain>(args, row + first, first, part.packs, held, k);
+  if (single >= 0) {
+    const float x[1] = {Sums::element(args, tail, single)};
+    mine.take(x, k);
+    if (!kPlain) mine.total += x[0];
+  }
+  const Sums sums = of_cluster(cluster, mine.of_block(args, k, scratch), k, reinterpret_cast<Sums*>(told),
+                               reinterpret_cast<Sums*>(all));
+  cluster.barrier_arrive();  // has read what the others told
+  const float lse = sums.lse(args, k);
+  if (rank == 0 && threadIdx.x == 0) put_loss(args, index, sums, lse, u_of_target);
+  const RowGradient<kPlain, Out> gradient(args, index, target, lse);
+  for (int p = threadIdx.x; p < part.packs; p += kPartThreads) {
+    const Pack<In> pack = held[p];
+    float x[kSize];
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) x[j] = to_float(pack.values[j]);
+    *reinterpret_cast<Turned<In, Out>*>(out + first + p * kSize) = gradient.of(args, x, first + p * kSize);
+  }
+  if (single >= 0) out[single] = gradient.of_one(args, tail, single);
+  cluster.barrier_wait();  // what this block told lives until all have read it
+}
+
+template <class In, class Out>
+void launch_per_warp(const Device& device, const In* logits, Out* dlogits, const Rows& rows) {
+  const auto kernel = rows.classes <= 4 * kWarp ? row_per_warp<In, Out, 4> : row_per_warp<In, Out, kMostPerLane>;
+  const int blocks = blocks_for(rows.rows, kWarpRows);
+  kernel<<<blocks, kWarpRows * kWarp, 0, stream_of(device)>>>(logits, dlogits, rows);
+  check_launch("cross_entropy");
+}
+
+/// Blocks for a row of so many bytes; 0 where it is too long or its packs do not lie as they must.
+template <class In, class Out>
+int parts_for(const Device& device, const In* logits, const Out* dlogits, const Rows& rows) {
+  constexpr int kSize = Pack<In>::kSize;
+  const bool packed = reinterpret_cast<uintptr_t>(logits) % 16 == 0 && rows.stride % kSize == 0 &&
+                      reinterpret_cast<uintptr_t>(dlogits) % sizeof(Turned<In, Out>) == 0 &&
+                      rows.out_stride % kSize == 0;
+  if (!packed || rows.rows > (int64_t{1} << 31) / kMostParts - 1) return 0;
+  const int64_t bytes = rows.classes * static_cast<int64_t>(sizeof(In));
+  int parts = 1;
+  while (parts < kMostParts && parts * kPartBytes < bytes) parts *= 2;
+  int most = 0;
+  LAMINA_CUDA(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()), "cross_entropy");
+  return bytes <= parts * int64_t{most - 2048} ? parts : 0;  // less what the kernel declares itself
+}
+
+template <class In, class Out>
+void launch_per_cluster(const Device& device, const In* logits, Out* dlogits, const Rows& rows, int parts) {
+  const int64_t packs = rows.classes / Pack<In>::kSize;
+  const auto shared = static_cast<int>((packs + parts - 1) / parts * 16);
+  const auto kernel = rows.plain() ? row_per_cluster<In, Out, true> : row_per_cluster<In, Out, false>;
+  LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "cross_entropy");
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = static_cast<unsigned>(parts);
+  cluster.val.clusterDim.y = 1;
+  cluster.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(rows.rows * parts));
+  config.blockDim = dim3(kPartThreads);
+  config.dynamicSmemBytes = static_cast<size_t>(shared);
+  config.stream = stream_of(device);
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  LAMINA_CUDA(cudaLaunchKernelEx(&config, kernel, logits, dlogits, rows), "cross_entropy");
+}
+
+}  // namespace
+
+template <class In, class Out>
+bool take_held_rows(const Device& device, const In* logits, Out* dlogits, const Rows& rows) {
+  if (rows.classes <= kMostPerLane * kWarp) {
+    launch_per_warp(device, logits, dlogits, rows);
+    return true;
+  }
+  if (dlogits == nullptr || rows.losses == nullptr) return false;  // read once in any case
+  const int parts = parts_for(device, logits, dlogits, rows);
+  if (parts == 0) return false;
+  launch_per_cluster(device, logits, dlogits, rows, parts);
+  return true;
+}
+
+template bool take_held_rows(const Device&, const float*, float*, const Rows&);
+template bool take_held_rows(const Device&, const float*, __nv_bfloat16*, const Rows&);
+template bool take_held_rows(const Device&, const float*, __half*, const Rows&);
+template bool take_held_rows(const Device&, const __nv_bfloat16*, __nv_bfloat16*, const Rows&);
+template bool take_held_rows(const Device&, const __half*, __half*, const Rows&);
+
+}  // namespace lamina::ops::cuda::loss
