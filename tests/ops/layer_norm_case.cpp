@@ -74,7 +74,8 @@ struct AddLayerNormCase {
   using Params = LayerNormCase::Params;
 
   static std::vector<Params> sweep() {
-    return {{{3, 17}}, {{1, 1}}, {{2, 5, 64}, true, false}, {{2, 33}, false, false}, {{0, 8}}, {{70, 259}}};
+    return {{{3, 17}},  {{1, 1}},   {{2, 5, 64}, true, false}, {{2, 33}, false, false}, {{0, 8}}, {{70, 259}},
+            {{9, 384}}, {{3, 1536}}};
   }
   static std::vector<Params> bench() { return {{{16384, 384}}, {{8192, 4096}}}; }
   static std::string describe(const Params& p) { return LayerNormCase::describe(p); }

@@ -58,7 +58,7 @@ struct AddRmsNormCase {
   using Params = RmsNormCase::Params;
 
   static std::vector<Params> sweep() {
-    return {{{3, 17}}, {{1, 1}}, {{2, 5, 64}, 16}, {{2, 33}, 0, false}, {{0, 8}}, {{70, 259}}};
+    return {{{3, 17}}, {{1, 1}}, {{2, 5, 64}, 16}, {{2, 33}, 0, false}, {{0, 8}}, {{70, 259}}, {{9, 384}}, {{3, 1536}}};
   }
   static std::vector<Params> bench() { return {{{16384, 384}}, {{8192, 4096}}}; }
   static std::string describe(const Params& p) { return RmsNormCase::describe(p); }

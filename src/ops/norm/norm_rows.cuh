@@ -5,10 +5,9 @@
 //
 // A group is read from memory once, in packs that stay in the registers of a team of threads: some lanes of a warp
 // for short groups, a whole block for long ones. The variance is then taken around the mean without another read, so
-// the traffic is one read and one write (two each with the residual). Backward is the same with two streams read; there
-// the blocks stay: each walks many rows of the same columns and keeps its share of the weight gradients in registers,
-// [slots, width] partial sums are written once and added in order. Widths that packs do not fit, odd addresses and
-// groups beyond kMostPacks take a block per group that reads again from the caches, element by element.
+// the traffic is one read and one write (two each with the residual). Backward: norm_backward.cuh. Widths that packs do
+// not fit, odd addresses and groups beyond kMostPacks take a block per group that reads again from the caches, element
+// by element.
 
 #include <algorithm>
 #include <bit>
