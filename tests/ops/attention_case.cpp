@@ -120,6 +120,12 @@ struct AttentionCase {
     all.push_back({1, 80, 80, 1, 1, 16, 16, {.t5_max_distance = 20}, false, 8});
     all.push_back({1, 100, 100, 1, 1, 16, 16, {.pattern = blocks}});
   }
+  /// What cuDNN takes besides plain attention.
+  static void add_known(std::vector<Params>& all) {
+    all.push_back({1, 70, 70, 2, 1, 16, 16, {.scale = 2.0, .soft_cap = 3.0}});
+    all.push_back({2, 65, 65, 2, 2, 32, 32, {}, true});
+    all.push_back({1, 66, 66, 2, 2, 16, 16, {.scale = 1.0, .soft_cap = 2.0}, true});
+  }
   static std::vector<Params> sweep() {
     std::vector<Params> all;
     add_shapes(all);
@@ -127,6 +133,7 @@ struct AttentionCase {
     add_patterns(all);
     add_combinations(all);
     add_wide(all);
+    add_known(all);
     return all;
   }
   static std::vector<Params> bench() {

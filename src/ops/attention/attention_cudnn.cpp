@@ -1,9 +1,10 @@
 // cuDNN recognises attention in a graph of plain operations and runs one fused kernel for it. These graphs say what
-// attention.h says, in the order cuDNN knows: softmax as maximum, exp, sum and quotient, with log Σ exp as the second
-// output; backward as the chain rule through the recomputed weights, dq added up in f32. Plans are made once per shape
-// and kept with the device.
+// attention.h says, in the order cuDNN knows: scores scaled, capped and with ALiBi's bias, softmax as maximum, exp, sum
+// and quotient, with log Σ exp as the second output; backward as the chain rule through the recomputed weights, dq
+// added up in f32. Plans are made once per shape and kept with the device.
 #include "lamina/ops/attention/attention_cudnn.h"
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -21,11 +22,11 @@ using Key = std::vector<int64_t>;
 
 /// A plan, and the numbers of its graph's tensors.
 struct ForwardPlan {
-  int64_t q, k, v, scale, y, log_sum;
+  int64_t q, k, v, scale, slopes, y, log_sum;  ///< slopes: −1 where there are none
   std::unique_ptr<CudnnPlan> plan;
 };
 struct BackwardPlan {
-  int64_t q, k, v, y, dy, log_sum, scale, dq, dk, dv, dq_sum, delta;
+  int64_t q, k, v, y, dy, log_sum, scale, slopes, dq, dk, dv, dq_sum, delta;
   std::unique_ptr<CudnnPlan> plan;
 };
 
@@ -85,14 +86,14 @@ bool has_packs(const Tensor& tensor) {
   return fits;
 }
 
-bool is_plain(const AttentionForward& args) {
+bool is_known(const AttentionForward& args) {
   const AttentionSizes sizes = attention_sizes(args);
   const AttentionOptions& o = args.options;
   const AttentionExtras& e = args.extras;
   const bool type = args.q.dtype() == DType::bf16 || args.q.dtype() == DType::f16;
-  const bool options = o.pattern.kind == AttentionPattern::Kind::full && o.soft_cap == 0 && o.dropout == 0 &&
+  const bool options = o.pattern.kind == AttentionPattern::Kind::full && o.dropout == 0 &&
                        o.scale > 0;  // cuDNN looks for the greatest score before scaling
-  const bool extras = e.alibi_slopes.defined() || e.t5_bias.defined() || e.sinks.defined() ||
+  const bool extras = (e.alibi_slopes.defined() && !o.causal) || e.t5_bias.defined() || e.sinks.defined() ||
                       (e.document_starts.defined() && e.document_starts.numel() > 2);
   const auto width = [](int64_t d) { return d % 8 == 0 && d >= 16 && d <= 256; };
   return type && options && !extras && width(sizes.d_qk) && width(sizes.d_v) && args.y.numel() > 0 &&
@@ -108,7 +109,9 @@ void append(Key& key, std::initializer_list<Tensor> tensors) {
 }
 
 Key key_of(const AttentionForward& args) {
-  Key key{static_cast<int64_t>(args.q.dtype()), args.options.causal};
+  const double cap = args.options.soft_cap;
+  Key key{static_cast<int64_t>(args.q.dtype()), args.options.causal, args.extras.alibi_slopes.defined(),
+          std::bit_cast<int64_t>(cap)};
   append(key, {args.q, args.k, args.v});
   return key;
 }
@@ -154,6 +157,23 @@ struct Builder {
     graph.pointwise(mode, x, b, y);
     return y;
   }
+  /// tanh(scores / cap), for a cap that is not 0.
+  int64_t squashed(int64_t scores, double cap) {
+    const int64_t small = apply(CUDNN_POINTWISE_MUL, scores, graph.constant(static_cast<float>(1.0 / cap)), square);
+    return apply(CUDNN_POINTWISE_TANH_FWD, small, -1, square);
+  }
+  int64_t slopes() { return graph.tensor(CUDNN_DATA_FLOAT, {1, sizes.n_heads, 1, 1}, {sizes.n_heads, 1, 1, 1}); }
+  /// scores + slope · (key − query): ALiBi where no key stands behind its query.
+  int64_t with_alibi(int64_t scores, int64_t slopes_of_heads) {
+    const int64_t row = graph.between(square, CUDNN_DATA_INT32);
+    const int64_t column = graph.between(square, CUDNN_DATA_INT32);
+    graph.index(scores, 2, row);
+    graph.index(scores, 3, column);
+    const int64_t distance = graph.between(square, CUDNN_DATA_INT32);
+    graph.pointwise(CUDNN_POINTWISE_SUB, column, row, distance, -1, CUDNN_DATA_INT32);
+    const int64_t bias = apply(CUDNN_POINTWISE_MUL, distance, slopes_of_heads, square);
+    return apply(CUDNN_POINTWISE_ADD, scores, bias, square);
+  }
   /// Scores of keys behind the query become −inf.
   int64_t causal(int64_t scores) {
     const int64_t row = graph.between(square, CUDNN_DATA_INT32);
@@ -195,11 +215,16 @@ ForwardPlan make_forward(const AttentionForward& args, cudnnHandle_t handle) {
   result.k = b.heads(args.k, true);
   result.v = b.heads(args.v);
   result.scale = g.number();
+  result.slopes = args.extras.alibi_slopes.defined() ? b.slopes() : -1;
   result.y = b.heads(args.y);
   result.log_sum = b.statistics();
   const int64_t product = g.between(b.square);
   g.multiply(result.q, result.k, product);
   int64_t scores = b.apply(CUDNN_POINTWISE_MUL, product, result.scale, b.square);
+  if (const double cap = args.options.soft_cap; cap != 0) {
+    scores = b.apply(CUDNN_POINTWISE_MUL, b.squashed(scores, cap), g.constant(static_cast<float>(cap)), b.square);
+  }
+  if (result.slopes >= 0) scores = b.with_alibi(scores, result.slopes);
   if (args.options.causal) scores = b.causal(scores);
   const int64_t most = g.between(b.columns);
   g.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, most);
@@ -229,6 +254,7 @@ BackwardPlan make_backward(const AttentionBackward& args, cudnnHandle_t handle) 
   result.dy = b.heads(args.dy);
   result.log_sum = b.statistics();
   result.scale = g.number();
+  result.slopes = in.extras.alibi_slopes.defined() ? b.slopes() : -1;
   result.dq = b.heads(args.dq);
   result.dk = b.heads(args.dk);
   result.dv = b.heads(args.dv);
@@ -243,16 +269,28 @@ BackwardPlan make_backward(const AttentionBackward& args, cudnnHandle_t handle) 
   // dv = pᵀ dy
   const int64_t product = g.between(b.square);
   g.multiply(result.q, result.k, product);
-  const int64_t scores = b.apply(CUDNN_POINTWISE_MUL, product, result.scale, b.square);
+  int64_t scores = b.apply(CUDNN_POINTWISE_MUL, product, result.scale, b.square);
+  int64_t tanh = -1;
+  if (const double cap = in.options.soft_cap; cap != 0) {
+    tanh = b.squashed(scores, cap);
+    scores = b.apply(CUDNN_POINTWISE_MUL, tanh, g.constant(static_cast<float>(cap)), b.square);
+  }
+  if (result.slopes >= 0) scores = b.with_alibi(scores, result.slopes);
   int64_t below = b.apply(CUDNN_POINTWISE_SUB, scores, result.log_sum, b.square);
   if (in.options.causal) below = b.causal(below);
   const int64_t weights = b.apply(CUDNN_POINTWISE_EXP, below, -1, b.square);
   b.multiply_grouped(b.transposed(weights), result.dy, s.d_v, result.dv);
-  // ds = scale · p · (dy vᵀ − delta), dk = dsᵀ q
+  // ds = scale · p · (dy vᵀ − delta), times 1 − tanh² of a cap; dk = dsᵀ q
   const int64_t dp = g.between(b.square);
   g.multiply(result.dy, result.v, dp);
   const int64_t centred = b.apply(CUDNN_POINTWISE_SUB, dp, result.delta, b.square);
-  const int64_t weighted = b.apply(CUDNN_POINTWISE_MUL, centred, weights, b.square);
+  int64_t weighted = b.apply(CUDNN_POINTWISE_MUL, centred, weights, b.square);
+  if (tanh >= 0) {
+    const int64_t squared = b.apply(CUDNN_POINTWISE_MUL, tanh, tanh, b.square);
+    const int64_t minus = b.apply(CUDNN_POINTWISE_MUL, squared, g.constant(-1.0F), b.square);
+    const int64_t slope = b.apply(CUDNN_POINTWISE_ADD, minus, g.constant(1.0F), b.square);
+    weighted = b.apply(CUDNN_POINTWISE_MUL, weighted, slope, b.square);
+  }
   const int64_t ds = b.apply(CUDNN_POINTWISE_MUL, weighted, result.scale, b.square);
   b.multiply_grouped(b.transposed(ds), result.q, s.d_qk, result.dk);
   // dq = ds k
@@ -276,28 +314,25 @@ Tensor workspace_of(const CudnnPlan& plan, const Device& device) {
 }  // namespace
 
 bool forward_by_cudnn(const AttentionForward& args) {
-  if (!is_plain(args)) return false;
+  if (!is_known(args)) return false;
   const Device& device = args.q.device();
   Plans& plans = lamina::cuda::attached<Plans>(device);
   const ForwardPlan* found = forward_plan(plans, args);
   if (found == nullptr) return false;
   auto scale = static_cast<float>(args.options.scale);
   const Tensor workspace = workspace_of(*found->plan, device);
-  found->plan->run(plans.handle(lamina::cuda::stream_of(device)),
-                   {{found->q, args.q.raw()},
-                    {found->k, args.k.raw()},
-                    {found->v, args.v.raw()},
-                    {found->scale, &scale},
-                    {found->y, args.y.raw()},
-                    {found->log_sum, args.greatest.raw()}},
-                   workspace.raw());
+  std::vector<CudnnPlan::Binding> bindings{{found->q, args.q.raw()}, {found->k, args.k.raw()},
+                                           {found->v, args.v.raw()}, {found->scale, &scale},
+                                           {found->y, args.y.raw()}, {found->log_sum, args.greatest.raw()}};
+  if (found->slopes >= 0) bindings.push_back({found->slopes, args.extras.alibi_slopes.raw()});
+  found->plan->run(plans.handle(lamina::cuda::stream_of(device)), bindings, workspace.raw());
   Tensor(args.inverse).fill_(1.0);
   return true;
 }
 
 bool backward_by_cudnn(const AttentionBackward& args) {
   const AttentionForward& in = args.forward;
-  if (!is_plain(in)) return false;
+  if (!is_known(in)) return false;
   const Device& device = in.q.device();
   Plans& plans = lamina::cuda::attached<Plans>(device);
   if (forward_plan(plans, in) == nullptr) return false;
@@ -309,20 +344,13 @@ bool backward_by_cudnn(const AttentionBackward& args) {
   const Tensor workspace = workspace_of(*found->plan, device);
   const Tensor delta = Tensor::empty({sizes.batch, sizes.n_heads, sizes.seq_q}, DType::f32, device);
   const Tensor dq_sum = Tensor::empty({sizes.batch, sizes.n_heads, sizes.seq_q, sizes.d_qk}, DType::f32, device);
-  found->plan->run(plans.handle(lamina::cuda::stream_of(device)),
-                   {{found->q, in.q.raw()},
-                    {found->k, in.k.raw()},
-                    {found->v, in.v.raw()},
-                    {found->y, in.y.raw()},
-                    {found->dy, args.dy.raw()},
-                    {found->log_sum, in.greatest.raw()},
-                    {found->scale, &scale},
-                    {found->dq, args.dq.raw()},
-                    {found->dk, args.dk.raw()},
-                    {found->dv, args.dv.raw()},
-                    {found->dq_sum, dq_sum.raw()},
-                    {found->delta, delta.raw()}},
-                   workspace.raw());
+  std::vector<CudnnPlan::Binding> bindings{
+      {found->q, in.q.raw()},     {found->k, in.k.raw()},        {found->v, in.v.raw()},
+      {found->y, in.y.raw()},     {found->dy, args.dy.raw()},    {found->log_sum, in.greatest.raw()},
+      {found->scale, &scale},     {found->dq, args.dq.raw()},    {found->dk, args.dk.raw()},
+      {found->dv, args.dv.raw()}, {found->dq_sum, dq_sum.raw()}, {found->delta, delta.raw()}};
+  if (found->slopes >= 0) bindings.push_back({found->slopes, in.extras.alibi_slopes.raw()});
+  found->plan->run(plans.handle(lamina::cuda::stream_of(device)), bindings, workspace.raw());
   return true;
 }
 
