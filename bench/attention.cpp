@@ -114,10 +114,14 @@ void add_decode(Context& context, int64_t queries, int64_t heads, int64_t kv_hea
   const Tensor q = random_tensor({1, queries, heads, kHeadDim}, device);
   const Tensor k = random_tensor({1, kv_heads, length, kHeadDim}, device).to(dtype);
   const Tensor v = k.clone();
+  const Tensor scale = dtype == DType::u8 ? Tensor::full({1, kv_heads, length}, 0.01, DType::f32, device) : Tensor();
   const Tensor lengths = Tensor::from(std::vector<int64_t>{length}, {1}, device);
   const Tensor block = Tensor::full({2 * kCacheBytes / 4}, 0.5, DType::f32, device);
-  const auto [time, time_read] =
-      context.seconds([&] { ops::attention_decode(q, k, v, lengths); }, [&] { read_all(block); });
+  const auto [time, time_read] = context.seconds(
+      [&] {
+        ops::attention_decode(q, k, v, lengths, {}, {}, {scale, scale});
+      },
+      [&] { read_all(block); });
   context.add({str("attention_decode ", queries, " queries, ", heads, "/", kv_heads, " heads ", dtype),
                2e-9 * kCacheBytes / time, 2e-9 * kCacheBytes / time_read, "GB/s", "reading memory"});
 }
@@ -141,6 +145,8 @@ LAMINA_BENCH_SUITE(attention) {
   add_decode(context, 1, 32, 4, DType::f32);
   add_decode(context, 1, 8, 8, DType::bf16);
   add_decode(context, 1, 32, 4, DType::bf16);
+  add_decode(context, 1, 8, 8, DType::u8);
+  add_decode(context, 1, 32, 4, DType::u8);
   add_decode(context, 4, 8, 2, DType::f32);
 }
 

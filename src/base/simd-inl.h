@@ -9,7 +9,9 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "lamina/base/dtype.h"
 
@@ -44,6 +46,14 @@ HWY_INLINE hn::Vec<D> load(D d, const f16* from) {
   for (size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = static_cast<float>(from[i]);
   return hn::Load(d, lanes);
 #endif
+}
+
+/// Numbers of 8 bits, stored without a sign: q + 128 a byte.
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const uint8_t* from) {
+  const hn::Rebind<uint8_t, D> bytes;
+  const hn::RebindToSigned<D> di;
+  return hn::ConvertTo(d, hn::Sub(hn::PromoteTo(di, hn::LoadU(bytes, from)), hn::Set(di, 128)));
 }
 
 template <class D>
@@ -81,6 +91,7 @@ HWY_INLINE void store([[maybe_unused]] D d, hn::Vec<D> value, f16* to) {
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_some(D d, const T* from, size_t count) {
   T lanes[hn::MaxLanes(d)] = {};
+  if constexpr (std::is_same_v<T, uint8_t>) std::fill(lanes, lanes + hn::MaxLanes(d), uint8_t{128});
   for (size_t i = 0; i < count; ++i) lanes[i] = from[i];
   return load(d, lanes);
 }

@@ -102,5 +102,51 @@ struct AttentionDecodeCase {
 };
 LAMINA_OP_CASE(AttentionDecodeCase);
 
+/// The same over caches of 8 bits: the oracle multiplies numbers and scales before anything else.
+struct AttentionDecodeOf8BitsCase {
+  static constexpr const char* name = "attention_decode";
+  static constexpr const char* form = "of_8_bits";
+  static constexpr bool kBackward = false;
+  using Params = AttentionDecodeCase::Params;
+  static std::vector<DType> dtypes() { return {DType::f32, DType::bf16, DType::f16}; }
+  static std::vector<Params> sweep() {
+    std::vector<Params> all = AttentionDecodeCase::sweep();
+    all.push_back({{2, 1, 70, 16, 2, 64, 64}, {70, 33}});  // eight queries a key head
+    all.push_back({{1, 1, 530, 4, 1, 128, 128}, {517}});
+    all.push_back({{1, 1, 130, 4, 4, 128, 72}, {129}});
+    all.push_back({{1, 1, 40, 4, 1, 576, 576}, {37}});
+    return all;
+  }
+  static std::vector<Params> bench() { return AttentionDecodeCase::bench(); }
+  static std::string describe(const Params& p) { return AttentionDecodeCase::describe(p) + " of 8 bits"; }
+
+  static std::vector<Input> inputs(const Params& p) {
+    std::vector<Input> all = AttentionDecodeCase::inputs(p);
+    for (const size_t cache : {size_t{1}, size_t{2}}) {
+      all[cache] = {.shape = all[cache].shape, .low = 0, .high = 256, .dtype = DType::u8, .differentiable = false};
+      const Shape scales{all[cache].shape[0], all[cache].shape[1], all[cache].shape[2]};
+      all.push_back({.shape = scales, .low = 0.002, .high = 0.02, .dtype = DType::f32, .differentiable = false});
+    }
+    return all;
+  }
+  static std::vector<Tensor> run(const Params& p, const std::vector<Tensor>& in) {
+    return {ops::attention_decode(in[0], in[1], in[2], in[3], p.attention.options, {in[4], in[5], in[6], Tensor()},
+                                  {in[7], in[8]})};
+  }
+  template <class S>
+  static Arrays<S> oracle(const Params& p, const Arrays<S>& in) {
+    Arrays<S> whole(in.begin(), in.begin() + 7);
+    for (const size_t cache : {size_t{1}, size_t{2}}) {
+      const int64_t width = cache == 1 ? p.attention.d_qk : p.attention.d_v;
+      for (size_t i = 0; i < whole[cache].values.size(); ++i) {
+        const S& scale = in[6 + cache].values[i / static_cast<size_t>(width)];
+        whole[cache].values[i] = (whole[cache].values[i] - S(128)) * scale;
+      }
+    }
+    return AttentionDecodeCase::oracle<S>(p, whole);
+  }
+};
+LAMINA_OP_CASE(AttentionDecodeOf8BitsCase);
+
 }  // namespace
 }  // namespace lamina::testing

@@ -153,6 +153,12 @@ TEST_F(AttentionErrors, OfDecoding) {
   Tensor leaf = make({1, 2, 4, 8});
   tape.watch(leaf);
   expect_error([&] { attention_decode(leaf, cache, cache, length); }, "has no gradient");
+  const Tensor bytes = cache.to(DType::u8);
+  const Tensor scale = Tensor::zeros({cache.dim(0), cache.dim(1), cache.dim(2)}, DType::f32, cache.device());
+  expect_error([&] { attention_decode(q, bytes, bytes, length); }, "k_cache is u8 without scales");
+  expect_error([&] { attention_decode(q, bytes, bytes, length, {}, {}, {scale, {}}); }, "v_cache is u8 without scales");
+  expect_error([&] { attention_decode(q, cache, cache, length, {}, {}, {scale, scale}); }, "only u8 caches have");
+  expect_error([&] { attention_decode(q, cache.to(DType::i32), cache.to(DType::i32), length); }, "or u8 with scales");
 }
 
 std::vector<AttentionPattern> patterns() {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "support/error_of.h"
 #include "support/random_tensor.h"
 
@@ -60,6 +63,54 @@ TEST(CacheStore, BadArgumentsAreNamed) {
   const Tensor turned = Tensor::zeros({2, 3, 4, 5}, DType::f32, device).transpose(2, 3);
   EXPECT_TRUE(has(message(turned, cache, fresh, fresh, places), "has stride 5"));
   EXPECT_TRUE(has(message(cache, cache, fresh, fresh, places.to(Device::meta())), "meta"));
+  const auto bytes = [&](const Tensor& to, const Tensor& scales) {
+    return error_of([&] { ops::cache_store(to, Tensor(), fresh, Tensor(), places, {scales, Tensor()}); });
+  };
+  const Tensor scales = Tensor::zeros({2, 3, 5}, DType::f32, device);
+  EXPECT_EQ(bytes(cache.to(DType::u8), scales), "");
+  EXPECT_TRUE(has(bytes(cache.to(DType::u8), Tensor()), "u8 without scales"));
+  EXPECT_TRUE(has(bytes(cache.to(DType::u8), scales.to(DType::bf16)), "bf16"));
+  EXPECT_TRUE(has(bytes(cache.to(DType::u8), scales.slice(2, 0, 4)), "scales"));
+  EXPECT_TRUE(has(bytes(cache, scales), "only u8 caches have"));
+}
+
+TEST(CacheStore, EightBitsKeepEveryNumberToHalfAStep) {
+  const Tensor k = random_tensor({2, 5, 3, 37}, 1, DType::f32);
+  const Device& device = k.device();
+  Tensor cache = Tensor::zeros({2, 3, 9, 37}, DType::u8, device);
+  Tensor scales = Tensor::zeros({2, 3, 9}, DType::f32, device);
+  ops::cache_store(cache, Tensor(), k, Tensor(), Tensor::from<int64_t>({4, 0}, {2}, device), {scales, Tensor()});
+  for (int64_t row = 0; row < 2; ++row) {
+    const int64_t place = row == 0 ? 4 : 0;
+    const auto back = ops::dequantize(cache.slice(0, row, 1).slice(2, place, 5).transpose(1, 2),
+                                      scales.slice(0, row, 1).slice(2, place, 5).transpose(1, 2), DType::f32)
+                          .to_vector<double>();
+    const auto truth = k.slice(0, row, 1).to_vector<double>();
+    ASSERT_EQ(back.size(), truth.size());
+    for (size_t first = 0; first < truth.size(); first += 37) {
+      double most = 0;
+      for (size_t c = first; c < first + 37; ++c) most = std::max(most, std::abs(truth[c]));
+      for (size_t c = first; c < first + 37; ++c) EXPECT_NEAR(back[c], truth[c], most / 254 * (1 + 1e-5));
+    }
+  }
+}
+
+TEST(CacheStore, EightBitsOfZerosTinyAndNonFiniteNumbers) {
+  const Device device = Device::cpu(1);
+  const auto back = [&](const std::vector<float>& values) {
+    const auto width = static_cast<int64_t>(values.size());
+    Tensor cache = Tensor::zeros({1, 1, 1, width}, DType::u8, device);
+    Tensor scales = Tensor::zeros({1, 1, 1}, DType::f32, device);
+    ops::cache_store(cache, Tensor(), Tensor::from(values, {1, 1, 1, width}, device), Tensor(),
+                     Tensor::from<int64_t>({0}, {1}, device), {scales, Tensor()});
+    return ops::dequantize(cache, scales, DType::f32).to_vector<float>();
+  };
+  EXPECT_EQ(back({0, 0, -0.0F}), std::vector<float>(3, 0.0F));
+  EXPECT_EQ(back({1e-38F, -1e-40F}), std::vector<float>(2, 0.0F));
+  EXPECT_EQ(back({127, -127, 64, 0.5F, 1.5F}), (std::vector<float>{127, -127, 64, 0, 2}));
+  for (const float other : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    for (const float value : back({1, other, 2, 0})) EXPECT_FALSE(std::isfinite(value)) << other;
+  }
 }
 
 TEST(CacheStore, NothingIsWrittenWhereARowDoesNotFit) {

@@ -261,6 +261,8 @@ void add_test(const std::string& suite, const std::string& name, const std::func
                           [body]() -> ::testing::Test* { return new CheckTest(body); });
 }
 
+std::string suite_of(const OpCase& op) { return op.form.empty() ? op.name : op.name + "_" + op.form; }
+
 void add_parity_tests(const OpCase& op, const std::string& suite, DType dtype, const Device& device) {
   add_test(suite, str("forward_", dtype), [&op, dtype, device] { check_parity(op, dtype, false, device); });
   if (!op.backward) return;
@@ -275,7 +277,7 @@ void register_cuda_checks() {
   }
   const Device device = Device::cuda();
   for (const OpCase& op : op_cases()) {
-    const std::string suite = "cuda_" + op.name;
+    const std::string suite = "cuda_" + suite_of(op);
     for (const DType dtype : op.dtypes) {
       if (dtype != DType::f64) add_parity_tests(op, suite, dtype, device);
     }
@@ -288,13 +290,14 @@ void register_cuda_checks() {
 void register_checks() {
   const Device device = Device::cpu(2);
   for (const OpCase& op : op_cases()) {
-    for (const DType dtype : op.dtypes) add_parity_tests(op, op.name, dtype, device);
+    const std::string suite = suite_of(op);
+    for (const DType dtype : op.dtypes) add_parity_tests(op, suite, dtype, device);
     const bool has_f64 = std::count(op.dtypes.begin(), op.dtypes.end(), DType::f64) > 0;
-    if (op.backward && has_f64) add_test(op.name, "finite_differences", [&op] { check_finite_differences(op); });
-    add_test(op.name, "guard_bands", [&op] { check_guard_bands(op); });
-    add_test(op.name, "determinism", [&op] { check_determinism(op); });
-    add_test(op.name, "strided_inputs", [&op, device] { check_strided_inputs(op, device); });
-    add_test(op.name, "meta", [&op] { check_meta(op); });
+    if (op.backward && has_f64) add_test(suite, "finite_differences", [&op] { check_finite_differences(op); });
+    add_test(suite, "guard_bands", [&op] { check_guard_bands(op); });
+    add_test(suite, "determinism", [&op] { check_determinism(op); });
+    add_test(suite, "strided_inputs", [&op, device] { check_strided_inputs(op, device); });
+    add_test(suite, "meta", [&op] { check_meta(op); });
   }
 }
 
@@ -327,7 +330,8 @@ void print_support_table() {
   for (const Listed& listed : kListed) {
     for (const OpCase& op : op_cases()) {
       if (op.name != listed.name) continue;
-      std::cout << "| " << listed.family << " | `" << listed.name << "` | " << listed.purpose << " | ";
+      std::cout << "| " << listed.family << " | `" << listed.name << "` " << op.form << (op.form.empty() ? "| " : " | ")
+                << listed.purpose << " | ";
       for (const DType dtype : op.dtypes) std::cout << dtype << ' ';
       std::cout << "| " << (op.backward ? "yes" : "no") << " | cpu cuda meta | " << op.sweep.size() << " |\n";
     }

@@ -43,7 +43,8 @@ inline Input absent() { return {.absent = true}; }
 ///   static std::vector<Tensor> run(const Params&, const std::vector<Tensor>&);
 ///   template <class S> static Arrays<S> oracle(const Params&, const Arrays<S>&);   plain loops from the formula
 /// Integer inputs reach the oracle as numbers of type S. Optional members: `static constexpr bool kBackward = false`
-/// for operators without a gradient, `static std::vector<DType> dtypes()` where not all four floating types apply.
+/// for operators without a gradient, `static std::vector<DType> dtypes()` where not all four floating types apply, and
+/// `static constexpr const char* form` where an operator has a case of its own for one way to use it.
 class OpVariant {
  public:
   virtual ~OpVariant() = default;
@@ -58,6 +59,7 @@ class OpVariant {
 
 struct OpCase {
   std::string name;
+  std::string form;
   std::vector<DType> dtypes;
   bool backward = true;
   std::vector<std::unique_ptr<OpVariant>> sweep;
@@ -100,6 +102,7 @@ bool register_op_case() {
   result.name = Case::name;
   result.backward = OpVariantOf<Case>::kDifferentiable;
   result.dtypes = {DType::f32, DType::f64, DType::bf16, DType::f16};
+  if constexpr (requires { Case::form; }) result.form = Case::form;
   if constexpr (requires { Case::dtypes(); }) result.dtypes = Case::dtypes();
   for (auto& params : Case::sweep()) result.sweep.push_back(std::make_unique<OpVariantOf<Case>>(params));
   for (auto& params : Case::bench()) result.bench.push_back(std::make_unique<OpVariantOf<Case>>(params));

@@ -10,17 +10,20 @@ namespace {
 
 constexpr const char* kOp = "attention_decode";
 
-void check_tensors(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths) {
+void check_tensors(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths,
+                   const CacheScales& scales) {
   check_floating(kOp, "q", q);
-  check_floating(kOp, "k_cache", k);
+  LAMINA_CHECK(k.defined(), kOp, ": k_cache is undefined");
   check_dtype(kOp, "v_cache", v, k.dtype());
-  LAMINA_CHECK(accumulation_type(q.dtype()) == accumulation_type(k.dtype()), kOp, ": q is ", q.dtype(),
-               ", the caches are ", k.dtype(), "; expected both f64 or neither; convert with to(dtype)");
+  LAMINA_CHECK((q.dtype() == DType::f64) == (k.dtype() == DType::f64), kOp, ": q is ", q.dtype(), ", the caches are ",
+               k.dtype(), "; expected both f64 or neither; convert with to(dtype)");
   LAMINA_CHECK(q.rank() == 4, kOp, ": q is ", q.shape(), "; expected [batch, seq_q, n_heads, d_qk]");
   LAMINA_CHECK(k.rank() == 4, kOp, ": k_cache is ", k.shape(), "; expected [batch, n_kv_heads, capacity, d_qk]");
   LAMINA_CHECK(v.rank() == 4, kOp, ": v_cache is ", v.shape(), "; expected [batch, n_kv_heads, capacity, d_v]");
   check_shape(kOp, "k_cache", k, {q.dim(0), k.dim(1), k.dim(2), q.dim(3)});
   check_shape(kOp, "v_cache", v, {q.dim(0), k.dim(1), k.dim(2), v.dim(3)});
+  check_cache_scales(kOp, "k_cache", k, scales.k);
+  check_cache_scales(kOp, "v_cache", v, scales.v);
   LAMINA_CHECK(k.dim(1) > 0 ? q.dim(2) % k.dim(1) == 0 : q.dim(2) == 0, kOp, ": q has ", q.dim(2),
                " heads, the caches have ", k.dim(1), "; expected n_heads to be a multiple of n_kv_heads");
   LAMINA_CHECK(lengths.defined() && (lengths.dtype() == DType::i32 || lengths.dtype() == DType::i64), kOp,
@@ -51,7 +54,8 @@ Work work_of(const AttentionDecode& args, const AttentionSizes& sizes) {
     const double keys = std::min(static_cast<double>(length), pairs);
     const auto width = static_cast<double>(sizes.d_qk + sizes.d_v);
     work.flops += whole(2 * pairs * static_cast<double>(sizes.n_heads) * width);
-    work.bytes += whole(keys * static_cast<double>(sizes.n_kv_heads) * width * static_cast<double>(element));
+    const double key = width * static_cast<double>(element) + (args.scales.k.defined() ? 2.0 * sizeof(float) : 0.0);
+    work.bytes += whole(keys * static_cast<double>(sizes.n_kv_heads) * key);
   }
   return work;
 }
@@ -59,9 +63,10 @@ Work work_of(const AttentionDecode& args, const AttentionSizes& sizes) {
 }  // namespace
 
 Tensor attention_decode(const Tensor& q, const Tensor& k_cache, const Tensor& v_cache, const Tensor& lengths,
-                        const AttentionOptions& options, const AttentionExtras& extras) {
-  check_tensors(q, k_cache, v_cache, lengths);
-  check_same_device(kOp, {q, k_cache, v_cache, lengths, extras.alibi_slopes, extras.t5_bias, extras.sinks});
+                        const AttentionOptions& options, const AttentionExtras& extras, const CacheScales& scales) {
+  check_tensors(q, k_cache, v_cache, lengths, scales);
+  check_same_device(
+      kOp, {q, k_cache, v_cache, lengths, extras.alibi_slopes, extras.t5_bias, extras.sinks, scales.k, scales.v});
   const AttentionSizes sizes{q.dim(0), q.dim(1),       k_cache.dim(2),
                              q.dim(2), k_cache.dim(1), k_cache.dim(1) == 0 ? 0 : q.dim(2) / k_cache.dim(1),
                              q.dim(3), v_cache.dim(3)};
@@ -79,6 +84,7 @@ Tensor attention_decode(const Tensor& q, const Tensor& k_cache, const Tensor& v_
   args.lengths = (converted ? lengths.to(DType::i64) : lengths).contiguous();
   args.options = resolved(options, sizes.d_qk);
   args.extras = prepared(extras, q.dtype());
+  if (scales.k.defined()) args.scales = {scales.k.contiguous(), scales.v.contiguous()};
   args.y = Tensor::empty({sizes.batch, sizes.seq_q, sizes.n_heads, sizes.d_v}, args.q.dtype(), q.device());
   LAMINA_LAUNCH(q.device(), work_of(args, sizes), attention_decode, args);
   return q.dtype() == args.y.dtype() ? args.y : args.y.to(q.dtype());

@@ -1,7 +1,8 @@
 // The cache of each row and key head is cut into chunks of a fixed number of keys, one task each, which leaves a
 // maximum, a sum and a weighted sum of values per query; these are put together in the order of the chunks. Inside a
 // chunk the keys pass through the first-level cache in tiles, as they lie where their type and width allow it, else
-// converted. Up to kDotRows queries are multiplied row by row, more of them as a product with Qᵀ.
+// converted. Up to kDotRows queries are multiplied row by row, more of them as a product with Qᵀ. Numbers of 8 bits are
+// multiplied as they are, and the scores and weights by the scales of their keys and values.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/attention/attention_decode_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -64,6 +65,7 @@ class DecodeTask {
   using A = Accumulate<T>;
   using D = hn::ScalableTag<A>;
   using V = hn::Vec<D>;
+  static constexpr bool kScaled = std::is_same_v<T, uint8_t>;
 
  public:
   DecodeTask(const AttentionDecode& args, const DecodeShared& shared)
@@ -147,11 +149,13 @@ class DecodeTask {
 
   void add_keys(const AttentionMask& mask, int64_t k0, int64_t keys, bool partial) {
     score(rows_of(args_.k_cache, k0, sizes_.d_qk), keys);
+    if constexpr (kScaled) multiply(args_.scales.k, k0, keys);
     const A* v = tile_of(rows_of(args_.v_cache, k0, sizes_.d_v), keys, sizes_.d_v, v_, v_ld_);
     for (int64_t r = 0; r < rows_; ++r) {
       adjust_scores(mask, r, k0, keys, partial);
       softmax(r, keys);
     }
+    if constexpr (kScaled) multiply(args_.scales.v, k0, keys);
     tile_gemm<A>({.m = rows_,
                   .n = v_ld_,
                   .depth = keys,
@@ -163,6 +167,18 @@ class DecodeTask {
                   .c = o_,
                   .ldc = v_ld_,
                   .row_factors = shrink_});
+  }
+
+  /// s_ of each key from k0 on, times its scale.
+  void multiply(const Tensor& scales, int64_t k0, int64_t keys) {
+    const D d;
+    const A* factors = scales.data<A>() + (b_ * sizes_.n_kv_heads + kv_head_) * shared_.capacity + k0;
+    for (int64_t r = 0; r < rows_; ++r) {
+      A* s = s_ + r * kDecodeTile;
+      for_vectors(d, keys, [&](int64_t i, size_t n) HWY_ATTR {
+        store_n(d, hn::Mul(load_n(d, s + i, n), load_n(d, factors + i, n)), s + i, n);
+      });
+    }
   }
 
   /// s_ = q kᵀ
@@ -351,6 +367,7 @@ void decode(const AttentionDecode& args) {
 }
 
 void attention_decode(const AttentionDecode& args) {
+  if (args.k_cache.dtype() == DType::u8) return decode<uint8_t>(args);
   visit_floating(args.k_cache.dtype(), [&](auto tag) { decode<typename decltype(tag)::type>(args); });
 }
 

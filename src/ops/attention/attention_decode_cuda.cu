@@ -7,7 +7,8 @@
 // last, so that a short cache costs one launch; many by a second kernel. The grid depends on the capacity alone;
 // lengths are read by the kernels, which cut what is in use into equal shares: a captured launch stays right while the
 // lengths grow. Scores that are more than scaled have a kernel of their own; widths that are no whole packs, or above
-// 256, take a plain one.
+// 256, take a plain one. Caches of 8 bits come as bytes, of more keys at once where registers allow, and every lane of
+// a group reads the scales of its keys and values beside them.
 #include <cmath>
 
 #include "lamina/ops/attention/attention_decode.h"
@@ -42,16 +43,20 @@ class ShareCounters {
 };
 
 /// Blocks that a multiprocessor is to hold: what the registers allow.
-template <int kRows>
-constexpr int kBlocksOf = kRows == 1   ? 3
-                          : kRows == 8 ? 1
-                                       : 2;
-constexpr int kKeys = 4;  // that a group of lanes takes at once
+template <int kRows, class T>
+constexpr int kBlocksOf = kRows == 8                    ? 1
+                          : kRows == 1 && sizeof(T) > 1 ? 3
+                                                        : 2;
+/// Keys that a group of lanes takes at once.
+template <int kRows, class T>
+constexpr int kKeysOf = sizeof(T) == 1 && kRows <= 2 ? 8 : 4;
 
 /// grid: shares, key heads · blocks of rows, batch. kPlain: one position, whose scores are only scaled, sees all keys.
 template <int kRows, bool kPlain, class T>
-__global__ __launch_bounds__(kDecodeThreads,
-                             kPlain ? kBlocksOf<kRows> : 1) void decode_kernel(const __grid_constant__ DecodeParams p) {
+__global__ __launch_bounds__(kDecodeThreads, kPlain ? kBlocksOf<kRows, T>
+                                                    : 1) void decode_kernel(const __grid_constant__ DecodeParams p) {
+  constexpr int kKeys = kKeysOf<kRows, T>;
+  constexpr bool kScaled = std::is_same_v<T, uint8_t>;
   extern __shared__ float sums[];
   __shared__ float2 stats[kRows][kFewShares];
   __shared__ float totals[kRows];
@@ -101,6 +106,16 @@ __global__ __launch_bounds__(kDecodeThreads,
     for (int n = 0; n < kKeys; ++n) {
       values[n].load(v + static_cast<int64_t>(key + n) * p.d_v, n < left && column < p.d_v);
     }
+    float key_scales[kKeys];
+    float value_scales[kKeys];
+    if constexpr (kScaled) {
+      const int64_t at = p.cache_at(b, kv_head, key, 1);
+#pragma unroll
+      for (int n = 0; n < kKeys; ++n) {
+        key_scales[n] = n < left ? p.k_scales[at + n] : 0.0F;
+        value_scales[n] = n < left ? p.v_scales[at + n] : 0.0F;
+      }
+    }
     float s[kRows][kKeys];
 #pragma unroll
     for (int n = 0; n < kKeys; ++n) {
@@ -126,6 +141,7 @@ __global__ __launch_bounds__(kDecodeThreads,
       float greatest = most[r];
 #pragma unroll
       for (int n = 0; n < kKeys; ++n) {
+        if constexpr (kScaled) s[r][n] *= key_scales[n];
         if constexpr (!kPlain) {
           const int row = min(first_row + r, p.rows - 1);
           if (n < left) {
@@ -153,6 +169,7 @@ __global__ __launch_bounds__(kDecodeThreads,
       values[n].unpack(x);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
+        if constexpr (kScaled) s[r][n] *= value_scales[n];
 #pragma unroll
         for (int c = 0; c < kColumns; ++c) acc[r][c] = fmaf(s[r][n], x[c], acc[r][c]);
       }
@@ -187,8 +204,9 @@ __global__ __launch_bounds__(kDecodeThreads) void decode_plain_kernel(const __gr
     for (int n = t / kWarp; n < count; n += kDecodeThreads / kWarp) {
       const T* k = static_cast<const T*>(p.k) + p.cache_at(b, kv_head, first + n, p.d_qk);
       float dot = 0;
-      for (int c = t % kWarp; c < p.d_qk; c += kWarp) dot = fmaf(load_as(p.q, p.q_type, q_at + c), to_float(k[c]), dot);
+      for (int c = t % kWarp; c < p.d_qk; c += kWarp) dot = fmaf(load_as(p.q, p.q_type, q_at + c), cached(k[c]), dot);
       dot = lamina::cuda::warp_sum(dot);
+      if (p.k_scales != nullptr) dot *= p.k_scales[p.cache_at(b, kv_head, first + n, 1)];
       if (t % kWarp == 0) s[n] = decode_score(p, shares.mask, dot, head, query, first + n);
     }
     __syncthreads();
@@ -198,12 +216,13 @@ __global__ __launch_bounds__(kDecodeThreads) void decode_plain_kernel(const __gr
     const float shrink = power_of_two(most - greatest);
     sum = sum * shrink + lamina::cuda::block_sum(weight, scratch);
     most = greatest;
-    s[t] = weight;
+    const bool scaled = p.v_scales != nullptr && t < count;
+    s[t] = scaled ? weight * p.v_scales[p.cache_at(b, kv_head, first + t, 1)] : weight;
     __syncthreads();
     for (int c = t; c < p.d_v; c += kDecodeThreads) {
       const T* v = static_cast<const T*>(p.v) + p.cache_at(b, kv_head, first, p.d_v) + c;
       float value = first == begin ? 0.0F : part[c] * shrink;
-      for (int n = 0; n < count; ++n) value = fmaf(s[n], to_float(v[static_cast<int64_t>(n) * p.d_v]), value);
+      for (int n = 0; n < count; ++n) value = fmaf(s[n], cached(v[static_cast<int64_t>(n) * p.d_v]), value);
       part[c] = value;
     }
     __syncthreads();
@@ -271,6 +290,8 @@ DecodeParams params_of(const AttentionDecode& args) {
   p.q = args.q.raw();
   p.k = args.k_cache.raw();
   p.v = args.v_cache.raw();
+  p.k_scales = device_data<float>(args.scales.k);
+  p.v_scales = device_data<float>(args.scales.v);
   p.lengths = args.lengths.raw();
   p.scale = static_cast<float>(args.options.scale);
   p.soft_cap = static_cast<float>(args.options.soft_cap);
@@ -319,13 +340,13 @@ DecodeKernel kernel_for(const DecodeParams& p, bool packs, int processors) {
       p.seq_q == 1 && p.mask.ranges_suffice && p.soft_cap == 0 && p.slopes == nullptr && p.t5_bias == nullptr;
   if (!packs) return {decode_plain_kernel<D>, 1, 2};
   if (!plain) return {decode_kernel<4, false, D>, 4, 1};
-  if (p.rows == 1) return {decode_kernel<1, true, D>, 1, kBlocksOf<1>};
+  if (p.rows == 1) return {decode_kernel<1, true, D>, 1, kBlocksOf<1, D>};
   // Where even the fewest blocks leave multiprocessors idle, fewer rows each: the time is that of one block.
   const int64_t fewest = int64_t{p.batch} * p.n_kv_heads * ((p.rows + 7) / 8) * kFewShares;
   const bool idle = p.capacity <= kFewShares * kShortShare && fewest <= processors;
-  if (p.rows == 2 || idle) return {decode_kernel<2, true, D>, 2, kBlocksOf<2>};
-  if (p.rows <= 4) return {decode_kernel<4, true, D>, 4, kBlocksOf<4>};
-  return {decode_kernel<8, true, D>, 8, kBlocksOf<8>};
+  if (p.rows == 2 || idle) return {decode_kernel<2, true, D>, 2, kBlocksOf<2, D>};
+  if (p.rows <= 4) return {decode_kernel<4, true, D>, 4, kBlocksOf<4, D>};
+  return {decode_kernel<8, true, D>, 8, kBlocksOf<8, D>};
 }
 
 template <class T>
@@ -334,10 +355,9 @@ void decode(const AttentionDecode& args) {
   const Device& device = args.q.device();
   DecodeParams p = params_of(args);
   const int widest = std::max(p.d_qk, p.d_v);
+  const auto whole = [](const void* cache) { return reinterpret_cast<uintptr_t>(cache) % alignof(RawColumns<D>) == 0; };
   const bool packs = widest <= kWarp * kColumns && p.d_qk % kColumns == 0 && p.d_v % kColumns == 0 && p.d_qk > 0 &&
-                     lamina::cuda::fits_packs(static_cast<const D*>(p.k), p.d_qk) &&
-                     lamina::cuda::fits_packs(static_cast<const D*>(p.v), p.d_v) &&
-                     reinterpret_cast<uintptr_t>(p.q) % 16 == 0;
+                     whole(p.k) && whole(p.v) && reinterpret_cast<uintptr_t>(p.q) % 16 == 0;
   const DecodeKernel chosen = kernel_for<D>(p, packs, lamina::cuda::processors(device));
   const int row_blocks = (p.rows + chosen.rows - 1) / chosen.rows;
   LAMINA_CHECK(static_cast<int64_t>(p.n_kv_heads) * row_blocks < 65536 && p.batch < 65536, kOp, ": batch ", p.batch,
@@ -373,6 +393,7 @@ void decode(const AttentionDecode& args) {
 
 void attention_decode(const AttentionDecode& args) {
   if (args.y.numel() == 0) return;
+  if (args.k_cache.dtype() == DType::u8) return decode<uint8_t>(args);
   lamina::cuda::visit_floating(kOp, args.k_cache.dtype(),
                                [&](auto tag) { decode<typename decltype(tag)::type>(args); });
 }

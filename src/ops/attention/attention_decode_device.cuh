@@ -36,6 +36,8 @@ struct DecodeParams {
   const void* q;
   const void* k;
   const void* v;
+  const float* k_scales;  // [batch, n_kv_heads, capacity] of caches of 8 bits, or null
+  const float* v_scales;
   const void* lengths;
   float scale;
   float soft_cap;
@@ -120,6 +122,16 @@ __device__ __noinline__ inline float decode_score(const DecodeParams& p, const D
   return s * kLog2E;
 }
 
+/// An element of a cache. Bytes hold q + 128; their scales multiply scores and weights.
+template <class T>
+__device__ inline float cached(T value) {
+  if constexpr (std::is_same_v<T, uint8_t>) {
+    return static_cast<float>(static_cast<int>(value) - 128);
+  } else {
+    return to_float(value);
+  }
+}
+
 /// Eight elements of a row as they lie: 16 bytes, or 32 of f32.
 template <class T>
 struct RawColumns {
@@ -148,6 +160,25 @@ struct RawColumns {
         out[n] = __uint_as_float(parts[n]);
         out[n + 4] = __uint_as_float(others[n]);
       }
+    }
+  }
+};
+
+/// Eight bytes that hold q + 128.
+template <>
+struct RawColumns<uint8_t> {
+  uint2 words;
+
+  __device__ void load(const uint8_t* from, bool inside) {
+    words = inside ? *reinterpret_cast<const uint2*>(from) : uint2{0x80808080U, 0x80808080U};
+  }
+  /// A byte as the last one of 2^23 is a float of 2^23 + 128 + q: no conversion, which has few units.
+  __device__ void unpack(float (&out)[kColumns]) const {
+    constexpr uint32_t kBase = 0x4B000000U;  // 2^23
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      out[n] = __uint_as_float(__byte_perm(words.x, kBase, 0x7650 + n)) - 8388736.0F;
+      out[n + 4] = __uint_as_float(__byte_perm(words.y, kBase, 0x7650 + n)) - 8388736.0F;
     }
   }
 };

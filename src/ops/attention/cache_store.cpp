@@ -1,5 +1,6 @@
 #include "lamina/ops/attention/cache_store.h"
 
+#include "lamina/ops/elementwise/elementwise.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {
@@ -15,8 +16,8 @@ Tensor with_dense_rows(const Tensor& tensor) {
 }
 
 /// `cache` against `fresh`, whose names differ for keys and values.
-void check_pair(const char* cache_name, const Tensor& cache, const char* name, const Tensor& fresh) {
-  check_floating(kStoreOp, cache_name, cache);
+void check_pair(const char* cache_name, const Tensor& cache, const char* name, const Tensor& fresh,
+                const Tensor& scales) {
   check_floating(kStoreOp, name, fresh);
   LAMINA_CHECK(fresh.rank() == 4, kStoreOp, ": ", name, " is ", fresh.shape(),
                "; expected [batch, seq, n_kv_heads, width]");
@@ -27,6 +28,7 @@ void check_pair(const char* cache_name, const Tensor& cache, const char* name, c
                cache.strides()[3],
                "; expected 1, since the cache is written in place; give it or rows of it, not a "
                "transposed view");
+  check_cache_scales(kStoreOp, cache_name, cache, scales);
 }
 
 void check_places(const Tensor& places, int64_t seq, int64_t capacity) {
@@ -41,12 +43,32 @@ void check_places(const Tensor& places, int64_t seq, int64_t capacity) {
 
 }  // namespace
 
-void cache_store(Tensor k_cache, Tensor v_cache, const Tensor& k, const Tensor& v, const Tensor& places) {
-  check_pair("k_cache", k_cache, "k", k);
+void check_cache_scales(const char* op, const char* name, const Tensor& cache, const Tensor& scales) {
+  LAMINA_CHECK(cache.dtype() == DType::u8 || is_floating(cache.dtype()), op, ": ", name, " is ", cache.dtype(),
+               "; expected a floating type, or u8 with scales");
+  if (cache.dtype() != DType::u8) {
+    LAMINA_CHECK(!scales.defined(), op, ": ", name, " is ", cache.dtype(), " and has scales; only u8 caches have");
+    return;
+  }
+  LAMINA_CHECK(scales.defined(), op, ": ", name, " is u8 without scales; give f32 [batch, n_kv_heads, capacity]");
+  check_dtype(op, "the scales of a cache", scales, DType::f32);
+  check_shape(op, "the scales of a cache", scales, {cache.dim(0), cache.dim(1), cache.dim(2)});
+}
+
+Tensor dequantize(const Tensor& cache, const Tensor& scales, DType dtype) {
+  Shape each = scales.shape();
+  each.push_back(1);
+  const Tensor middle = Tensor::full({1}, 128.0, DType::f32, cache.device());
+  return mul(sub(cache.to(DType::f32), middle), scales.reshape(each)).to(dtype);
+}
+
+void cache_store(Tensor k_cache, Tensor v_cache, const Tensor& k, const Tensor& v, const Tensor& places,
+                 const CacheScales& scales) {
+  check_pair("k_cache", k_cache, "k", k, scales.k);
   LAMINA_CHECK(v_cache.defined() == v.defined(), kStoreOp, ": ", v.defined() ? "v" : "v_cache", " is given without ",
                v.defined() ? "v_cache" : "v", "; give both, or neither for a cache that holds one thing per token");
   if (v.defined()) {
-    check_pair("v_cache", v_cache, "v", v);
+    check_pair("v_cache", v_cache, "v", v, scales.v);
     check_dtype(kStoreOp, "v_cache", v_cache, k_cache.dtype());
     check_dtype(kStoreOp, "v", v, k.dtype());
     check_shape(kStoreOp, "v", v, {k.dim(0), k.dim(1), k.dim(2), v.dim(3)});
@@ -55,11 +77,12 @@ void cache_store(Tensor k_cache, Tensor v_cache, const Tensor& k, const Tensor& 
   LAMINA_CHECK(places.defined(), kStoreOp, ": places is undefined; give [batch] of i64");
   check_dtype(kStoreOp, "places", places, DType::i64);
   check_shape(kStoreOp, "places", places, {k.dim(0)});
-  check_same_device(kStoreOp, {k_cache, v_cache, k, v, places});
-  CacheStore args{k_cache, v_cache, with_dense_rows(k), with_dense_rows(v), places.contiguous()};
+  check_same_device(kStoreOp, {k_cache, v_cache, k, v, places, scales.k, scales.v});
+  CacheStore args{k_cache, v_cache, with_dense_rows(k), with_dense_rows(v), places.contiguous(), scales};
   check_places(args.places, k.dim(1), k_cache.dim(2));
-  k_cache.mark_written(kStoreOp);
-  if (v.defined()) v_cache.mark_written(kStoreOp);
+  for (const Tensor& written : {k_cache, v_cache, scales.k, scales.v}) {
+    if (written.defined()) written.mark_written(kStoreOp);
+  }
   const int64_t count = k.numel() + (v.defined() ? v.numel() : 0);
   const auto moved = static_cast<int64_t>(size_of(k.dtype()) + size_of(k_cache.dtype()));
   LAMINA_LAUNCH(k.device(), (Work{0, count * moved}), cache_store, args);
