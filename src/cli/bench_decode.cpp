@@ -10,6 +10,7 @@
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
 #include "lamina/cli/bandwidth.h"
+#include "lamina/cli/cache_option.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/seconds_of.h"
@@ -23,6 +24,7 @@ struct DecodeArguments {
   std::string model;
   std::vector<std::string> overrides;
   std::string weights = "as-stored";
+  std::optional<DType> cache_dtype;
   int64_t batch = 1;
   int64_t prefill = 512;
   int64_t tokens = 128;
@@ -69,7 +71,7 @@ double measure_prefill(nn::Model& model, const DecodeArguments& arguments) {
   const Tensor ids = some_ids(arguments.batch, arguments.prefill, model.spec().vocab_size, model.device());
   double best = 1e30;
   for (int round = 0; round <= arguments.repeats; ++round) {
-    nn::ModelCache cache = model.make_cache(arguments.batch, arguments.prefill);
+    nn::ModelCache cache = model.make_cache(arguments.batch, arguments.prefill, arguments.cache_dtype);
     const double seconds =
         seconds_of(model.device(), [&] { model.cached_logits(ids, cache, {.counts = {}, .last_only = true}); });
     if (round > 0) best = std::min(best, seconds);  // the first one touches fresh memory
@@ -118,7 +120,8 @@ void run(const DecodeArguments& arguments) {
   report.load = seconds_of([&] { model = load(arguments, device); });
   report.parameters = arch::count_parameters(model->spec()).total;
   if (arguments.prefill > 0) report.prefill = measure_prefill(*model, arguments);
-  const infer::DecodeSpeed speed = infer::measure_decode(*model, arguments.batch, arguments.tokens, arguments.repeats);
+  const infer::DecodeSpeed speed =
+      infer::measure_decode(*model, arguments.batch, arguments.tokens, arguments.repeats, arguments.cache_dtype);
   report.decode = speed.tokens_per_second;
   report.decode_seconds = speed.seconds_per_step;
   report.bytes = speed.bytes_per_step;
@@ -140,6 +143,7 @@ void add_bench_decode(CLI::App& bench) {
       ->take_all();
   command->add_option("--weights", arguments->weights, "f32, bf16, q8, q4 or as-stored, with rules as in generate")
       ->capture_default_str();
+  add_cache_dtype(*command, arguments->cache_dtype);
   command->add_option("--batch", arguments->batch, "Sequences at once")->capture_default_str();
   command->add_option("--prefill", arguments->prefill, "Tokens of the prompt (0: none)")->capture_default_str();
   command->add_option("--tokens", arguments->tokens, "Tokens generated")->capture_default_str();

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lamina/base/files.h"
+#include "lamina/cli/cache_option.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
 #include "lamina/infer/generator.h"
@@ -196,7 +197,7 @@ void run_prompts(const GenerateArguments& arguments, const infer::LoadedModel& m
 void run_interactive(const GenerateArguments& arguments, const infer::LoadedModel& model) {
   const text::Tokenizer& tokenizer = infer::require_tokenizer(model);
   LAMINA_CHECK(arguments.options.cache, "--interactive keeps its cache; leave --no-cache out");
-  infer::Session session(*model.model, arguments.options.context);
+  infer::Session session(*model.model, arguments.options.context, arguments.options.cache_dtype);
   const bool person = ::isatty(STDIN_FILENO) != 0;
   if (person)
     std::fputs("A line goes in, the text goes on. /clear forgets everything, /quit or Ctrl-D ends.\n", stderr);
@@ -288,6 +289,7 @@ void add_generate(CLI::App& program) {
       ->add_option("--weights", arguments->weights,
                    "f32, bf16, q8, q4 or as-stored; rules may follow: q4,head.=q8,layers.0.=f32")
       ->capture_default_str();
+  add_cache_dtype(*command, arguments->options.cache_dtype);
   arguments->device.add_to(*command);
   command->add_flag("--stream,!--no-stream", arguments->stream, "Print a single answer as it comes (default)");
   command->add_flag("--interactive,-i", arguments->interactive,

@@ -19,13 +19,14 @@ std::vector<int64_t> first_ids(const nn::Model& model, int64_t batch) {
   return std::vector<int64_t>(static_cast<size_t>(batch), std::min<int64_t>(model.spec().vocab_size - 1, 1));
 }
 
-DecodeSpeed measure_on_host(nn::Model& model, int64_t batch, int64_t tokens, int rounds) {
+DecodeSpeed measure_on_host(nn::Model& model, int64_t batch, int64_t tokens, int rounds,
+                            std::optional<DType> cache_dtype) {
   const Device& device = model.device();
   const auto vocab = static_cast<size_t>(model.spec().vocab_size);
   Sampler sampler({.temperature = 0});
   DecodeSpeed speed{.seconds_per_step = 1e30};
   for (int round = 0; round <= rounds; ++round) {
-    nn::ModelCache cache = model.make_cache(batch, tokens);
+    nn::ModelCache cache = model.make_cache(batch, tokens, cache_dtype);
     std::vector<int64_t> ids = first_ids(model, batch);
     device.reset_work();
     const auto start = Clock::now();
@@ -73,13 +74,14 @@ DecodeSpeed measure_on_device(nn::Model& model, nn::ModelCache& cache, int64_t t
 
 }  // namespace
 
-DecodeSpeed measure_decode(nn::Model& model, int64_t batch, int64_t tokens, int rounds) {
+DecodeSpeed measure_decode(nn::Model& model, int64_t batch, int64_t tokens, int rounds,
+                           std::optional<DType> cache_dtype) {
   LAMINA_CHECK(batch > 0 && tokens > 0 && rounds > 0, "measure_decode: ", batch, " rows of ", tokens, " tokens, ",
                rounds, " rounds; expected positive numbers");
   DecodeSpeed speed;
-  nn::ModelCache cache = model.make_cache(batch, tokens + kUntimedSteps);
+  nn::ModelCache cache = model.make_cache(batch, tokens + kUntimedSteps, cache_dtype);
   speed = DeviceSteps::possible(model, cache) ? measure_on_device(model, cache, tokens, rounds)
-                                              : measure_on_host(model, batch, tokens, rounds);
+                                              : measure_on_host(model, batch, tokens, rounds, cache_dtype);
   speed.tokens_per_second = static_cast<double>(batch) / speed.seconds_per_step;
   return speed;
 }

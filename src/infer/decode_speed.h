@@ -11,7 +11,8 @@ struct DecodeSpeed {
 };
 
 /// Greedy decoding of `tokens` behind a single token, `batch` rows at once: the best of some rounds, behind one that
-/// touches the memory.
-DecodeSpeed measure_decode(nn::Model& model, int64_t batch, int64_t tokens, int rounds);
+/// touches the memory. `cache_dtype` as Model::make_cache takes it.
+DecodeSpeed measure_decode(nn::Model& model, int64_t batch, int64_t tokens, int rounds,
+                           std::optional<DType> cache_dtype = {});
 
 }  // namespace lamina::infer

@@ -237,7 +237,7 @@ std::vector<Generation> generate(nn::Model& model, const std::vector<std::vector
   std::optional<nn::ModelCache> cache;
   if (options.cache) {
     const int64_t capacity = std::min(context, longest + std::min(options.max_tokens, context));
-    cache.emplace(model.make_cache(static_cast<int64_t>(prompts.size()), capacity));
+    cache.emplace(model.make_cache(static_cast<int64_t>(prompts.size()), capacity, options.cache_dtype));
   }
   std::vector<Generation> answers(prompts.size());
   Batch batch(model, std::move(rows), options, on_token, context);
@@ -245,8 +245,8 @@ std::vector<Generation> generate(nn::Model& model, const std::vector<std::vector
   return answers;
 }
 
-Session::Session(nn::Model& model, int64_t context)
-    : model_(model), cache_(model.make_cache(1, context_of(model, context))) {}
+Session::Session(nn::Model& model, int64_t context, std::optional<DType> cache_dtype)
+    : model_(model), cache_(model.make_cache(1, context_of(model, context), cache_dtype)) {}
 
 Generation Session::turn(std::span<const TokenId> ids, const GenerateOptions& options, const OnToken& on_token) {
   check_options(options);

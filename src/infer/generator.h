@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct GenerateOptions {
   int64_t context = 0;
   /// Off: every token from a forward over all before it, for comparison.
   bool cache = true;
+  /// Of Model::make_cache; nothing: the weights' type. A session has its own.
+  std::optional<DType> cache_dtype;
 };
 
 /// Why a row ended.
@@ -41,8 +44,8 @@ std::vector<Generation> generate(nn::Model& model, const std::vector<std::vector
 /// A single row whose cache is kept between turns.
 class Session {
  public:
-  /// `options.cache` must be on. `context` 0: the architecture's.
-  explicit Session(nn::Model& model, int64_t context = 0);
+  /// `options.cache` must be on. `context` 0: the architecture's. `cache_dtype` as in GenerateOptions.
+  explicit Session(nn::Model& model, int64_t context = 0, std::optional<DType> cache_dtype = {});
 
   /// Reads `ids` behind everything so far and answers.
   Generation turn(std::span<const text::TokenId> ids, const GenerateOptions& options, const OnToken& on_token = {});

@@ -208,13 +208,14 @@ ModelLoss Model::loss(const Tensor& ids, const Tensor& targets, const LossOption
   return loss;
 }
 
-ModelCache Model::make_cache(int64_t batch, int64_t capacity) const {
-  return make_cache(batch, capacity, embedding_.weight().dtype());
-}
-
-ModelCache Model::make_cache(int64_t batch, int64_t capacity, DType dtype) const {
+ModelCache Model::make_cache(int64_t batch, int64_t capacity, std::optional<DType> given) const {
   LAMINA_CHECK(batch > 0 && capacity > 0, "model: a cache of ", batch, " rows and ", capacity,
                " tokens; expected positive numbers");
+  const DType weights = embedding_.weight().dtype();
+  const DType dtype = given.value_or(weights);
+  LAMINA_CHECK((is_floating(dtype) || dtype == DType::u8) && (dtype == DType::f64) == (weights == DType::f64),
+               "model: a cache of ", dtype, " for weights of ", weights,
+               "; expected f64 beside f64, else f32, bf16, f16 or u8 (8 bits)");
   std::vector<std::unique_ptr<LayerCache>> caches;
   for (const auto& layer : layers_.all) {
     const Mixer* mixer = layer->mixer();

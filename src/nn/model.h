@@ -75,9 +75,8 @@ class Model final : public Module {
   ModelLoss loss(const Tensor& ids, const Tensor& targets, const LossOptions& options = {}, const RunOptions& run = {});
 
   /// Room for `capacity` tokens of each of `batch` rows; keys and values are kept in the weights' type, or the one
-  /// given.
-  ModelCache make_cache(int64_t batch, int64_t capacity) const;
-  ModelCache make_cache(int64_t batch, int64_t capacity, DType dtype) const;
+  /// given: floating (f64 for weights of f64 alone), or u8 for 8 bits and a scale for each token and head.
+  ModelCache make_cache(int64_t batch, int64_t capacity, std::optional<DType> dtype = {}) const;
   /// The logits of new tokens ids [batch, seq] behind those in the cache, where they are put: the same as the last seq
   /// rows of a forward over everything so far. Rows may hold different numbers of tokens. No gradient.
   /// Where a rotation changes with the length (dynamic_ntk beyond its original length, longrope when it is passed), the

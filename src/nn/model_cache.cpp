@@ -1,8 +1,16 @@
 #include "lamina/nn/model_cache.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace lamina::nn {
+
+DType cache_dtype_named(std::string_view name) {
+  if (name == "q8") return DType::u8;
+  const std::optional<DType> dtype = dtype_from_name(name);
+  LAMINA_CHECK(dtype && is_floating(*dtype), "a cache's type is '", name, "'; expected f32, bf16, f16, f64 or q8");
+  return *dtype;
+}
 
 ModelCache::ModelCache(std::vector<std::unique_ptr<LayerCache>> layers, int64_t batch, int64_t capacity, bool keeps_ids)
     : layers_(std::move(layers)), capacity_(capacity), keeps_ids_(keeps_ids) {

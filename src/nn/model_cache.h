@@ -1,11 +1,15 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "lamina/nn/layer_cache.h"
 
 namespace lamina::nn {
+
+/// "f32", "f64", "bf16", "f16", or "q8" for u8: the type of Model::make_cache as people write it.
+DType cache_dtype_named(std::string_view name);
 
 /// What a model keeps between calls while generating: how many tokens each row holds, and every layer's memory.
 class ModelCache {

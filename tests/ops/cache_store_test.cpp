@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lamina/ops/attention/attention_decode.h"
 #include "support/error_of.h"
 #include "support/random_tensor.h"
 
@@ -110,6 +111,47 @@ TEST(CacheStore, EightBitsOfZerosTinyAndNonFiniteNumbers) {
   EXPECT_EQ(back({127, -127, 64, 0.5F, 1.5F}), (std::vector<float>{127, -127, 64, 0, 2}));
   for (const float other : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     for (const float value : back({1, other, 2, 0})) EXPECT_FALSE(std::isfinite(value)) << other;
+  }
+}
+
+/// With every key and value kept to half its step, a score errs by at most δ = scale · ‖q‖₁ · half a step, a weight by
+/// a factor within e^±2δ, and so y by half a step of the values and (e^2δ − 1) times the largest of them.
+TEST(CacheStore, AttentionOverEightBitsErrsByTheSteps) {
+  constexpr int64_t kKeys = 70;
+  constexpr int64_t kWidth = 24;
+  const Tensor q = random_tensor({1, 1, 2, kWidth}, 1, DType::f32);
+  const Tensor k = random_tensor({1, kKeys, 2, kWidth}, 2, DType::f32);
+  const Tensor v = random_tensor({1, kKeys, 2, kWidth}, 3, DType::f32);
+  const Device& device = q.device();
+  const auto cache = [&] { return Tensor::zeros({1, 2, kKeys, kWidth}, DType::u8, device); };
+  const auto scale = [&] { return Tensor::zeros({1, 2, kKeys}, DType::f32, device); };
+  const Tensor keys = cache();
+  const Tensor values = cache();
+  const ops::CacheScales scales{scale(), scale()};
+  ops::cache_store(keys, values, k, v, Tensor::from<int64_t>({0}, {1}, device), scales);
+  const Tensor length = Tensor::from<int64_t>({kKeys}, {1}, device);
+  const auto ours = ops::attention_decode(q, keys, values, length, {}, {}, scales).to_vector<double>();
+  const auto qs = q.to_vector<double>();
+  const auto ks = k.to_vector<double>();
+  const auto vs = v.to_vector<double>();
+  for (size_t head = 0; head < 2; ++head) {
+    const double factor = 1 / std::sqrt(static_cast<double>(kWidth));
+    double length_of_q = 0;
+    for (size_t c = 0; c < kWidth; ++c) length_of_q += std::abs(qs[head * kWidth + c]);
+    double sum = 0;
+    std::vector<double> y(kWidth);
+    for (size_t j = 0; j < kKeys; ++j) {
+      const size_t at = (j * 2 + head) * kWidth;
+      double score = 0;
+      for (size_t c = 0; c < kWidth; ++c) score += factor * qs[head * kWidth + c] * ks[at + c];
+      sum += std::exp(score);
+      for (size_t c = 0; c < kWidth; ++c) y[c] += std::exp(score) * vs[at + c];
+    }
+    const double half_step = 1.0 / 254;  // of numbers below 1
+    const double delta = factor * length_of_q * half_step;
+    for (size_t c = 0; c < kWidth; ++c) {
+      EXPECT_NEAR(ours[head * kWidth + c], y[c] / sum, half_step + std::exp(2 * delta) - 1 + 1e-6);
+    }
   }
 }
 

@@ -51,6 +51,8 @@ class AttentionMixer final : public Mixer {
   ops::AttentionExtras extras(const Tensor& q, const Pass& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
   Tensor attend_sliding(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
+  /// Few queries against the tokens that the cache holds, lengths [batch] of them.
+  Tensor attend_stored(const Tensor& q, const Tensor& lengths, Pass& pass, const KeyValueCache& cache);
   /// Queries of rows [row, row + count), which stand at one offset, against the cache.
   Tensor attend_rows(const Tensor& q, const Pass& pass, KeyValueCache& cache, int64_t row, int64_t count);
 
@@ -172,7 +174,7 @@ Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Ten
                                      KeyValueCache& cache) {
   if (pass.clock != nullptr) {
     const Tensor lengths = cache.write_step(k, v, *pass.clock);
-    return ops::attention_decode(q, cache.k(), cache.v(), lengths, options(pass), extras(q, pass));
+    return attend_stored(q, lengths, pass, cache);
   }
   const bool fresh = pass.end() == pass.seq;  // nothing came before in any row: the new keys are all there are
   if (cache.slides() && !fresh && pass.seq > kDecodeQueries) return attend_sliding(q, k, v, pass, cache);
@@ -183,8 +185,7 @@ Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Ten
     for (int64_t row = 0; row < pass.batch; ++row) {
       lengths.push_back(pass.offset_of(row) + pass.seq - cache.first(row));
     }
-    return ops::attention_decode(q, cache.k(), cache.v(), Tensor::from(lengths, {pass.batch}, q.device()),
-                                 options(pass), extras(q, pass));
+    return attend_stored(q, Tensor::from(lengths, {pass.batch}, q.device()), pass, cache);
   }
   if (pass.offsets.empty()) return attend_rows(q, pass, cache, 0, pass.batch);
   std::vector<Tensor> rows;
@@ -192,6 +193,11 @@ Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Ten
     rows.push_back(attend_rows(q.slice(0, row, 1), row_of(pass, row), cache, row, 1));
   }
   return ops::concat(rows, 0);
+}
+
+Tensor AttentionMixer::attend_stored(const Tensor& q, const Tensor& lengths, Pass& pass, const KeyValueCache& cache) {
+  return ops::attention_decode(q, cache.k().numbers, cache.v().numbers, lengths, options(pass), extras(q, pass),
+                               cache.scales());
 }
 
 /// Many new tokens, which may push those before them out of the window's room: each row's are read beside them. Within
@@ -202,7 +208,7 @@ Tensor AttentionMixer::attend_sliding(const Tensor& q, const Tensor& k, const Te
   const int64_t step = pass.offsets.empty() ? pass.batch : 1;
   for (int64_t row = 0; row < pass.batch; row += step) {
     const int64_t offset = pass.offset_of(row);
-    const auto joined = [&](const Tensor& held, const Tensor& more) {
+    const auto joined = [&](const CachedTokens& held, const Tensor& more) {
       return ops::concat({cache.read_before(held, row, step, offset, q.dtype()), more.slice(0, row, step)}, 1);
     };
     rows.push_back(ops::attention(q.slice(0, row, step), joined(cache.k(), k), joined(cache.v(), v), options(pass),
@@ -215,13 +221,17 @@ Tensor AttentionMixer::attend_sliding(const Tensor& q, const Tensor& k, const Te
 Tensor AttentionMixer::attend_rows(const Tensor& q, const Pass& pass_in, KeyValueCache& cache, int64_t row,
                                    int64_t count) {
   Pass pass = pass_in;
-  const Tensor k = KeyValueCache::read(cache.k(), row, count, pass.end(), q.dtype());
-  const Tensor v = KeyValueCache::read(cache.v(), row, count, pass.end(), q.dtype());
+  const Tensor k = cache.k().rows(row, count).read(0, pass.end(), q.dtype());
+  const Tensor v = cache.v().rows(row, count).read(0, pass.end(), q.dtype());
   return ops::attention(q, k, v, options(pass), extras(q, pass));
 }
 
 std::unique_ptr<LayerCache> AttentionMixer::make_cache(int64_t batch, int64_t capacity, DType dtype,
                                                        const Device& device) const {
+  LAMINA_CHECK(
+      !rounded_alibi_ || dtype != DType::u8,
+      "attention: keys with a rounded ALiBi carry its biases, which 8 bits beside them would not hold; keep the "
+      "cache in f32 or bf16");
   const int64_t heads = *spec_.n_kv_heads;
   const int64_t width = *spec_.head_dim + (rounded_alibi_ ? rounded_alibi_->width() : 0);
   const auto* window = std::get_if<arch::WindowPattern>(&spec_.pattern);

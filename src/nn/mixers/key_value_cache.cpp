@@ -5,19 +5,11 @@
 #include "lamina/ops/elementwise/concat.h"
 
 namespace lamina::nn {
-namespace {
 
-void put_at(const Tensor& cache, const Tensor& fresh, int64_t offset) {
-  cache.slice(2, offset, fresh.dim(1)).copy_(fresh.detach().transpose(1, 2));
-}
-
-}  // namespace
-
-void KeyValueCache::put(const Tensor& cache, const Tensor& fresh, const Pass& pass) {
-  if (pass.offsets.empty()) return put_at(cache, fresh, pass.offset);
-  for (int64_t row = 0; row < pass.batch; ++row) {
-    put_at(cache.slice(0, row, 1), fresh.slice(0, row, 1), pass.offset_of(row));
-  }
+Tensor places_of(const Pass& pass, const Device& device) {
+  std::vector<int64_t> places;
+  for (int64_t row = 0; row < pass.batch; ++row) places.push_back(pass.offset_of(row));
+  return Tensor::from(places, {pass.batch}, device);
 }
 
 std::unique_ptr<KeyValueCache> KeyValueCache::make(const Shape& k, const Shape& v, int64_t window, DType dtype,
@@ -27,7 +19,7 @@ std::unique_ptr<KeyValueCache> KeyValueCache::make(const Shape& k, const Shape& 
   const bool slides = window > 0 && room < k[2];
   const auto fitted = [&](Shape shape) {
     if (slides) shape[2] = room;
-    return Tensor::empty(shape, dtype, device);
+    return CachedTokens::make(shape, dtype, device);
   };
   std::unique_ptr<KeyValueCache> made(new KeyValueCache(fitted(k), fitted(v)));
   if (slides) {
@@ -39,8 +31,7 @@ std::unique_ptr<KeyValueCache> KeyValueCache::make(const Shape& k, const Shape& 
 
 void KeyValueCache::write(const Tensor& k, const Tensor& v, const Pass& pass) {
   if (!slides()) {
-    put(k_, k, pass);
-    put(v_, v, pass);
+    ops::cache_store(k_.numbers, v_.numbers, k, v, places_of(pass, k.device()), scales());
     return;
   }
   for (int64_t row = 0; row < pass.batch; ++row) {
@@ -54,15 +45,17 @@ void KeyValueCache::write_row(const Tensor& k, const Tensor& v, int64_t row, int
   // Padding is written only where it is read along: by attention_decode.
   const int64_t fresh = seq <= kDecodeQueries ? seq : count;
   int64_t skipped = 0;
-  if (offset - first(row) + fresh > k_.dim(2)) {
+  if (offset - first(row) + fresh > k_.room()) {
     const int64_t needed = fresh <= kDecodeQueries ? offset - window_ + 1 : offset + fresh - window_;
     slide(row, std::max(needed, first(row)), offset);
     skipped = std::max<int64_t>(first(row) - offset, 0);
   }
   if (fresh == skipped) return;
-  const int64_t to = offset + skipped - first(row);
-  put_at(k_.slice(0, row, 1), k.slice(1, skipped, fresh - skipped), to);
-  put_at(v_.slice(0, row, 1), v.slice(1, skipped, fresh - skipped), to);
+  const Tensor place = Tensor::from(std::vector<int64_t>{offset + skipped - first(row)}, {1}, k.device());
+  const CachedTokens own_k = k_.rows(row, 1);
+  const CachedTokens own_v = v_.rows(row, 1);
+  ops::cache_store(own_k.numbers, own_v.numbers, k.slice(1, skipped, fresh - skipped),
+                   v.slice(1, skipped, fresh - skipped), place, {own_k.scales, own_v.scales});
 }
 
 void KeyValueCache::prepare_step(std::span<const int64_t> lengths) {
@@ -70,10 +63,10 @@ void KeyValueCache::prepare_step(std::span<const int64_t> lengths) {
   std::vector<int64_t> places;
   for (size_t i = 0; i < lengths.size(); ++i) {
     const auto row = static_cast<int64_t>(i);
-    if (lengths[i] - first(row) + 1 > k_.dim(2)) slide(row, lengths[i] - window_ + 1, lengths[i]);
+    if (lengths[i] - first(row) + 1 > k_.room()) slide(row, lengths[i] - window_ + 1, lengths[i]);
     places.push_back(lengths[i] - first(row));
   }
-  if (!clock_) clock_ = std::make_unique<DeviceClock>(k_.dim(0), k_.device());
+  if (!clock_) clock_ = std::make_unique<DeviceClock>(k_.numbers.dim(0), k_.numbers.device());
   if (places != clock_places_) clock_->set(places);
   for (int64_t& place : places) ++place;
   clock_places_ = std::move(places);
@@ -81,7 +74,7 @@ void KeyValueCache::prepare_step(std::span<const int64_t> lengths) {
 
 Tensor KeyValueCache::write_step(const Tensor& k, const Tensor& v, const DeviceClock& clock) {
   const DeviceClock& own = slides() ? *clock_ : clock;
-  ops::cache_store(k_, v_, k, v, own.places());
+  ops::cache_store(k_.numbers, v_.numbers, k, v, own.places(), scales());
   if (!slides()) return clock.lengths();
   clock_->advance();
   return clock_->places();  // counted on: those before this token, and it
@@ -90,10 +83,7 @@ Tensor KeyValueCache::write_step(const Tensor& k, const Tensor& v, const DeviceC
 void KeyValueCache::slide(int64_t row, int64_t first_kept, int64_t end) {
   const int64_t from = first_kept - first(row);
   const int64_t count = std::max<int64_t>(end - first_kept, 0);
-  for (const Tensor& cache : {k_, v_}) {
-    const Tensor held = cache.slice(0, row, 1);
-    if (count > 0) held.slice(2, 0, count).copy_(held.slice(2, from, count).clone());
-  }
+  for (const CachedTokens& tokens : {k_, v_}) tokens.rows(row, 1).move_to_front(from, count);
   (*firsts_)[static_cast<size_t>(row0_ + row)] = first_kept;
 }
 
@@ -103,22 +93,19 @@ void KeyValueCache::reset(int64_t row) {
 
 int64_t KeyValueCache::shortest(int64_t row) const { return first(row) == 0 ? 0 : first(row) + window_ - 1; }
 
-Tensor KeyValueCache::read_before(const Tensor& cache, int64_t row, int64_t count, int64_t offset, DType dtype) const {
+Tensor KeyValueCache::read_before(const CachedTokens& tokens, int64_t row, int64_t count, int64_t offset,
+                                  DType dtype) const {
   const int64_t length = seen_before(offset);
   std::vector<Tensor> found;
   for (int64_t i = row; i < row + count; ++i) {
-    found.push_back(cache.slice(0, i, 1).slice(2, offset - length - first(i), length).transpose(1, 2));
+    found.push_back(tokens.rows(i, 1).read(offset - length - first(i), length, dtype));
   }
-  return ops::concat(found, 0).to(dtype);
-}
-
-Tensor KeyValueCache::read(const Tensor& cache, int64_t row, int64_t count, int64_t length, DType dtype) {
-  return cache.slice(0, row, count).slice(2, 0, length).transpose(1, 2).to(dtype);
+  return ops::concat(found, 0);
 }
 
 void KeyValueCache::reorder(std::span<const int64_t> sources) {
-  reorder_rows(k_, sources);
-  reorder_rows(v_, sources);
+  k_.reorder(sources);
+  v_.reorder(sources);
   if (!slides()) return;
   std::vector<int64_t> moved;
   for (const int64_t source : sources) moved.push_back(first(source));
@@ -126,7 +113,7 @@ void KeyValueCache::reorder(std::span<const int64_t> sources) {
 }
 
 std::unique_ptr<LayerCache> KeyValueCache::rows(int64_t begin, int64_t count) const {
-  std::unique_ptr<KeyValueCache> part(new KeyValueCache(k_.slice(0, begin, count), v_.slice(0, begin, count)));
+  std::unique_ptr<KeyValueCache> part(new KeyValueCache(k_.rows(begin, count), v_.rows(begin, count)));
   part->window_ = window_;
   part->firsts_ = firsts_;
   part->row0_ = row0_ + begin;

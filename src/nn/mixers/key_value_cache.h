@@ -5,11 +5,16 @@
 
 #include "lamina/nn/device_clock.h"
 #include "lamina/nn/layer_cache.h"
+#include "lamina/nn/mixers/cached_tokens.h"
 #include "lamina/nn/pass.h"
+#include "lamina/ops/attention/cache_scales.h"
 
 namespace lamina::nn {
 
-/// Keys and values of one layer, the tokens of a head one behind the other as attention_decode reads them.
+/// [batch] i64: where the first new token of each row goes.
+Tensor places_of(const Pass& pass, const Device& device);
+
+/// Keys and values of one layer.
 ///   k [batch, n_kv_heads, room, d_qk], v [batch, n_kv_heads, room, d_v]
 /// Where no token sees further back than a window, the room is that of the window and some more: each row holds its
 /// latest tokens, `first(row)` being the position of the first one, and when its room is full the last window moves to
@@ -20,7 +25,7 @@ class KeyValueCache final : public LayerCache {
   static std::unique_ptr<KeyValueCache> make(const Shape& k, const Shape& v, int64_t window, DType dtype,
                                              const Device& device);
 
-  int64_t bytes() const override { return k_.nbytes() + v_.nbytes(); }
+  int64_t bytes() const override { return k_.bytes() + v_.bytes(); }
   void reset(int64_t row) override;
   bool can_truncate() const override { return true; }
   int64_t shortest(int64_t row) const override;
@@ -33,30 +38,28 @@ class KeyValueCache final : public LayerCache {
   void write(const Tensor& k, const Tensor& v, const Pass& pass);
   /// The same for one token a row, at the places of the clock. Returns how many tokens each row holds then, [batch].
   Tensor write_step(const Tensor& k, const Tensor& v, const DeviceClock& clock);
-  const Tensor& k() const { return k_; }
-  const Tensor& v() const { return v_; }
+  const CachedTokens& k() const { return k_; }
+  const CachedTokens& v() const { return v_; }
+  /// Of caches of 8 bits, for attention_decode.
+  ops::CacheScales scales() const { return {k_.scales, v_.scales}; }
   /// The position of the first token held; always 0 without a window.
   int64_t first(int64_t row) const { return window_ > 0 ? (*firsts_)[static_cast<size_t>(row0_ + row)] : 0; }
   bool slides() const { return window_ > 0; }
   /// How many tokens before position `offset` a token may see.
   int64_t seen_before(int64_t offset) const { return window_ > 0 ? std::min(offset, window_ - 1) : offset; }
 
-  /// fresh [batch, seq, heads, d] of the tokens of `pass` behind those of cache [batch, heads, capacity, d].
-  static void put(const Tensor& cache, const Tensor& fresh, const Pass& pass);
-  /// The first `length` keys or values of rows [row, row + count), as attention() takes them:
-  /// [count, length, n_kv_heads, d].
-  static Tensor read(const Tensor& cache, int64_t row, int64_t count, int64_t length, DType dtype);
-  /// The same of those a token at position `offset` may see, before it is written.
-  Tensor read_before(const Tensor& cache, int64_t row, int64_t count, int64_t offset, DType dtype) const;
+  /// Those of k() or v() in rows [row, row + count) that a token at position `offset` may see, before it is written:
+  /// [count, tokens, n_kv_heads, d].
+  Tensor read_before(const CachedTokens& tokens, int64_t row, int64_t count, int64_t offset, DType dtype) const;
 
  private:
-  KeyValueCache(Tensor k, Tensor v) : k_(std::move(k)), v_(std::move(v)) {}
+  KeyValueCache(CachedTokens k, CachedTokens v) : k_(std::move(k)), v_(std::move(v)) {}
   /// The row's tokens from position `first` on, up to `end`, become the first ones held.
   void slide(int64_t row, int64_t first, int64_t end);
   void write_row(const Tensor& k, const Tensor& v, int64_t row, int64_t offset, int64_t seq, int64_t count);
 
-  Tensor k_;
-  Tensor v_;
+  CachedTokens k_;
+  CachedTokens v_;
   int64_t window_ = 0;                            ///< 0: every token is held
   std::shared_ptr<std::vector<int64_t>> firsts_;  ///< of all rows, shared with views
   int64_t row0_ = 0;                              ///< this view's first row among them

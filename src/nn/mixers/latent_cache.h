@@ -9,26 +9,28 @@ namespace lamina::nn {
 ///   [batch, 1, capacity, kv_lora_rank + qk_rope], as attention_decode reads a single key head
 class LatentCache final : public LayerCache {
  public:
-  explicit LatentCache(Tensor latents) : latents_(std::move(latents)) {}
+  explicit LatentCache(CachedTokens latents) : latents_(std::move(latents)) {}
 
-  int64_t bytes() const override { return latents_.nbytes(); }
+  int64_t bytes() const override { return latents_.bytes(); }
   void reset(int64_t /*row*/) override {}
   bool can_truncate() const override { return true; }
-  void reorder(std::span<const int64_t> sources) override { reorder_rows(latents_, sources); }
+  void reorder(std::span<const int64_t> sources) override { latents_.reorder(sources); }
   std::unique_ptr<LayerCache> rows(int64_t begin, int64_t count) const override {
-    return std::make_unique<LatentCache>(latents_.slice(0, begin, count));
+    return std::make_unique<LatentCache>(latents_.rows(begin, count));
   }
 
   /// fresh [batch, seq, 1, width]: the tokens of `pass`, put behind those already there.
-  void write(const Tensor& fresh, const Pass& pass) { KeyValueCache::put(latents_, fresh, pass); }
+  void write(const Tensor& fresh, const Pass& pass) { store(fresh, places_of(pass, fresh.device())); }
   /// One token a row, at the clock's places.
-  void write_step(const Tensor& fresh, const DeviceClock& clock) {
-    ops::cache_store(latents_, Tensor(), fresh, Tensor(), clock.places());
-  }
-  const Tensor& latents() const { return latents_; }
+  void write_step(const Tensor& fresh, const DeviceClock& clock) { store(fresh, clock.places()); }
+  const CachedTokens& latents() const { return latents_; }
 
  private:
-  Tensor latents_;
+  void store(const Tensor& fresh, const Tensor& places) {
+    ops::cache_store(latents_.numbers, Tensor(), fresh, Tensor(), places, {latents_.scales, Tensor()});
+  }
+
+  CachedTokens latents_;
 };
 
 }  // namespace lamina::nn

@@ -109,8 +109,9 @@ Tensor MambaMixer::step(const Tensor& x, StateCache& states) const {
 std::unique_ptr<LayerCache> MambaMixer::make_cache(int64_t batch, int64_t /*capacity*/, DType dtype,
                                                    const Device& device) const {
   const DType state_type = dtype == DType::f64 ? DType::f64 : DType::f32;
-  return std::make_unique<StateCache>(Tensor::zeros({batch, *spec_.d_inner, spec_.conv - 1}, dtype, device),
-                                      Tensor::zeros({batch, *spec_.d_inner, spec_.state}, state_type, device));
+  return std::make_unique<StateCache>(
+      Tensor::zeros({batch, *spec_.d_inner, spec_.conv - 1}, state_dtype(dtype), device),
+      Tensor::zeros({batch, *spec_.d_inner, spec_.state}, state_type, device));
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ Tensor Mamba2Mixer::step(const Tensor& x, StateCache& states) const {
 std::unique_ptr<LayerCache> Mamba2Mixer::make_cache(int64_t batch, int64_t /*capacity*/, DType dtype,
                                                     const Device& device) const {
   const DType state_type = dtype == DType::f64 ? DType::f64 : DType::f32;
-  return std::make_unique<StateCache>(Tensor::zeros({batch, conv_width(), spec_.conv - 1}, dtype, device),
+  return std::make_unique<StateCache>(Tensor::zeros({batch, conv_width(), spec_.conv - 1}, state_dtype(dtype), device),
                                       Tensor::zeros({batch, heads(), spec_.head_dim, spec_.state}, state_type, device));
 }
 

@@ -162,14 +162,16 @@ Tensor MlaMixer::attend_cached(const Queries& q, const Latents& fresh, Pass& pas
 
 /// The key parts are summed along and cut off: cheaper than a dense copy of the latents.
 Tensor MlaMixer::attend_absorbed(const Queries& q, const LatentCache& cache, const Tensor& lengths, Pass& pass) const {
-  const Tensor sums = ops::attention_decode(absorbed(q), cache.latents(), cache.latents(), lengths, options(pass));
+  const CachedTokens& latents = cache.latents();
+  const Tensor sums = ops::attention_decode(absorbed(q), latents.numbers, latents.numbers, lengths, options(pass), {},
+                                            {latents.scales, latents.scales});
   return values_of(sums.slice(-1, 0, spec_.kv_lora_rank));
 }
 
 Tensor MlaMixer::attend_rows(const Queries& q, const Pass& pass_in, const LatentCache& cache, int64_t row,
                              int64_t count) {
   Pass pass = pass_in;
-  const Tensor all = KeyValueCache::read(cache.latents(), row, count, pass.end(), q.nope.dtype());
+  const Tensor all = cache.latents().rows(row, count).read(0, pass.end(), q.nope.dtype());
   const Tensor latent = all.slice(-1, 0, spec_.kv_lora_rank);
   if (absorbs(pass.seq)) return values_of(ops::attention(absorbed(q), all, latent, options(pass), extras(pass)));
   return attend_expanded(q, {latent, all.slice(-1, spec_.kv_lora_rank, spec_.qk_rope)}, pass);
@@ -204,7 +206,7 @@ Tensor MlaMixer::values_of(const Tensor& sums) const {
 std::unique_ptr<LayerCache> MlaMixer::make_cache(int64_t batch, int64_t capacity, DType dtype,
                                                  const Device& device) const {
   return std::make_unique<LatentCache>(
-      Tensor::empty({batch, 1, capacity, spec_.kv_lora_rank + spec_.qk_rope}, dtype, device));
+      CachedTokens::make({batch, 1, capacity, spec_.kv_lora_rank + spec_.qk_rope}, dtype, device));
 }
 
 }  // namespace

@@ -127,9 +127,8 @@ Tensor RelativeAttention::attend_memory(const Tensor& q, const Tensor& k, const 
                                         Pass& pass, const KeyValueCache& cache) {
   const int64_t kept = std::min(offset, memory_);
   if (kept == 0) return attend(q, k, v, pass);
-  const auto with_memory = [&](const Tensor& stored, const Tensor& fresh) {
-    const Tensor before = KeyValueCache::read(stored, row, fresh.dim(0), offset, fresh.dtype());
-    return ops::concat({before.slice(1, offset - kept, kept), fresh}, 1);
+  const auto with_memory = [&](const CachedTokens& stored, const Tensor& fresh) {
+    return ops::concat({stored.rows(row, fresh.dim(0)).read(offset - kept, kept, fresh.dtype()), fresh}, 1);
   };
   return attend(q, with_memory(cache.k(), k), with_memory(cache.v(), v), pass);
 }

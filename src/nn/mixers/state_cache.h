@@ -45,6 +45,9 @@ using Recurrence = std::function<Tensor(const Tensor& x, StateCache* cache)>;
 Tensor run_recurrence(const Tensor& x, const Pass& pass, LayerCache* cache, int64_t width,
                       const Recurrence& recurrence);
 
+/// The type of the inputs that a layer keeps: a cache of 8 bits rounds keys and values, never states.
+inline DType state_dtype(DType cache) { return cache == DType::u8 ? DType::f32 : cache; }
+
 /// A mixer that is a recurrence with a projection behind it.
 class RecurrentMixer : public Mixer {
  public:
