@@ -157,6 +157,35 @@ TEST_F(CudaModel, RecordedStepsChooseWhatTheCpuChooses) {
   EXPECT_GT(stepped, 30);
 }
 
+/// A number that lies half between two may be rounded either way, where the devices' own rounding differs: far less
+/// than what 8 bits cost.
+TEST_F(CudaModel, CachesOf8BitsEqualTheCpus) {
+  const Device gpu = Device::cuda();
+  for (const char* name : {"llama-tiny", "gpt2-tiny", "gemma-3-tiny", "mistral-tiny", "hybrid-tiny"}) {
+    nn::Model model(arch::resolve(arch::load_preset(name), name), Device::cpu(2));
+    scramble(model);
+    const auto there = moved(model, gpu, DType::f32);
+    const std::vector<int64_t> ids = random_ids(2 * 44, model.spec().vocab_size);
+    const auto decoded = [&](nn::Model& with, DType dtype) {
+      nn::ModelCache cache = with.make_cache(2, 44, dtype);
+      const Tensor all = ids_tensor(ids, 2, with.device());
+      std::vector<double> logits;
+      int64_t at = 0;
+      for (const int64_t size : {20, 1, 1, 18, 1, 2, 1}) {
+        logits = with.cached_logits(all.slice(1, at, size).contiguous(), cache).to_vector<double>();
+        at += size;
+      }
+      return logits;
+    };
+    const std::vector<double> truth = decoded(model, DType::u8);
+    EXPECT_LE(distance(decoded(*there, DType::u8), truth), 0.25 * distance(decoded(model, DType::f32), truth)) << name;
+    const infer::GenerateOptions greedy{.max_tokens = 12, .sampler = {.temperature = 0}, .cache_dtype = DType::u8};
+    const auto ours = generated(*there, greedy);
+    const auto theirs = generated(model, greedy);
+    for (size_t row = 0; row < ours.size(); ++row) EXPECT_EQ(ours[row].ids, theirs[row].ids) << name << " " << row;
+  }
+}
+
 TEST_F(CudaModel, SamplingOnTheDeviceDrawsWhatTheHostDraws) {
   const Device gpu = Device::cuda();
   nn::Model model(arch::resolve(arch::load_preset("llama-tiny"), "llama-tiny"), Device::cpu(2));

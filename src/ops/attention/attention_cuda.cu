@@ -83,6 +83,11 @@ struct RowSums {
   }
 };
 
+__global__ void log_sum_kernel(const float* greatest, const float* inverse, int64_t count, float* out) {
+  const int64_t n = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (n < count) out[n] = greatest[n] - logf(inverse[n]);
+}
+
 /// A warp per row of y.
 template <class T>
 __global__ void delta_kernel(const T* y, const T* dy, int d_v, const RowSums out) {
@@ -353,6 +358,15 @@ AttentionWorkspace attention_workspace(const AttentionForward& args) {
     p.mask.random_words = reinterpret_cast<const uint32_t*>(workspace.random_words.raw());
   }
   return workspace;
+}
+
+Tensor log_sums(const AttentionForward& args) {
+  const Device& device = args.greatest.device();
+  Tensor sums = Tensor::empty(args.greatest.shape(), DType::f32, device);
+  log_sum_kernel<<<blocks_for(sums.numel(), kThreads), kThreads, 0, stream_of(device)>>>(
+      args.greatest.data<float>(), args.inverse.data<float>(), sums.numel(), sums.data<float>());
+  check_launch(kOp);
+  return sums;
 }
 
 void attention_forward(const AttentionForward& args) {

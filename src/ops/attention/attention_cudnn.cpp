@@ -303,6 +303,9 @@ BackwardPlan make_backward(const AttentionBackward& args, cudnnHandle_t handle) 
   return result;
 }
 
+/// Slower than our own kernel, which leaves other statistics.
+bool slow_forward(const AttentionForward& args) { return args.extras.alibi_slopes.defined(); }
+
 const ForwardPlan* forward_plan(Plans& plans, const AttentionForward& args) {
   return plans.forward(key_of(args), [&](cudnnHandle_t handle) { return make_forward(args, handle); });
 }
@@ -314,7 +317,7 @@ Tensor workspace_of(const CudnnPlan& plan, const Device& device) {
 }  // namespace
 
 bool forward_by_cudnn(const AttentionForward& args) {
-  if (!is_known(args)) return false;
+  if (!is_known(args) || slow_forward(args)) return false;
   const Device& device = args.q.device();
   Plans& plans = lamina::cuda::attached<Plans>(device);
   const ForwardPlan* found = forward_plan(plans, args);
@@ -335,18 +338,19 @@ bool backward_by_cudnn(const AttentionBackward& args) {
   if (!is_known(in)) return false;
   const Device& device = in.q.device();
   Plans& plans = lamina::cuda::attached<Plans>(device);
-  if (forward_plan(plans, in) == nullptr) return false;
+  if (!slow_forward(in) && forward_plan(plans, in) == nullptr) return false;
   const BackwardPlan* found =
       plans.backward(key_of(args), [&](cudnnHandle_t handle) { return make_backward(args, handle); });
   if (found == nullptr) return false;
   auto scale = static_cast<float>(in.options.scale);
   const AttentionSizes sizes = attention_sizes(in);
   const Tensor workspace = workspace_of(*found->plan, device);
+  const Tensor log_sum = slow_forward(in) ? log_sums(in) : in.greatest;
   const Tensor delta = Tensor::empty({sizes.batch, sizes.n_heads, sizes.seq_q}, DType::f32, device);
   const Tensor dq_sum = Tensor::empty({sizes.batch, sizes.n_heads, sizes.seq_q, sizes.d_qk}, DType::f32, device);
   std::vector<CudnnPlan::Binding> bindings{
       {found->q, in.q.raw()},     {found->k, in.k.raw()},        {found->v, in.v.raw()},
-      {found->y, in.y.raw()},     {found->dy, args.dy.raw()},    {found->log_sum, in.greatest.raw()},
+      {found->y, in.y.raw()},     {found->dy, args.dy.raw()},    {found->log_sum, log_sum.raw()},
       {found->scale, &scale},     {found->dq, args.dq.raw()},    {found->dk, args.dk.raw()},
       {found->dv, args.dv.raw()}, {found->dq_sum, dq_sum.raw()}, {found->delta, delta.raw()}};
   if (found->slopes >= 0) bindings.push_back({found->slopes, in.extras.alibi_slopes.raw()});

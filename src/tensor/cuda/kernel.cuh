@@ -137,6 +137,10 @@ __device__ inline float block_max(float value, float* scratch) {
   return value;
 }
 
+/// Blocks up to which a launch may overlap with its predecessor. With many, each would pay for a wait that only the
+/// first ones could use.
+constexpr int64_t kMostEarlyBlocks = 1024;
+
 /// Launches a kernel that begins with wait_for_previous(): its blocks take their places while the kernel before it
 /// still runs, so that a chain of short kernels does not pay for each launch. Any number may follow each other, also
 /// within a recording; between it and a kernel launched otherwise nothing overlaps that could do harm.
@@ -152,7 +156,8 @@ void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, size_t s
   config.dynamicSmemBytes = shared;
   config.stream = stream_of(device);
   config.attrs = &early;
-  config.numAttrs = launches_early(device) ? 1 : 0;
+  const bool few = int64_t{grid.x} * grid.y * grid.z <= kMostEarlyBlocks;
+  config.numAttrs = few && launches_early(device) ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);  // check_launch() finds what went wrong
 }
 
@@ -161,6 +166,7 @@ void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, size_t s
 /// under way and waiting for one is waiting for all.
 __device__ inline void wait_for_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (int64_t{gridDim.x} * gridDim.y * gridDim.z > kMostEarlyBlocks) return;
   cudaGridDependencySynchronize();
   cudaTriggerProgrammaticLaunchCompletion();
 #endif

@@ -107,8 +107,9 @@ bool Replay::run(uint64_t random_offset) {
   if (random_offset != 0) cuda::set_random_offset(state_->device, random_offset);
   bool called = true;
   if (state_->trials > 0) {
-    --state_->trials;
+    cuda::set_choosing_by_measuring(state_->device, --state_->trials == 0);
     state_->work();
+    cuda::set_choosing_by_measuring(state_->device, false);
   } else {
     called = state_->graph == nullptr;
     if (called) record(*state_);

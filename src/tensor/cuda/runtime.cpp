@@ -188,6 +188,7 @@ class CudaStream final : public Stream {
   int index;
   int processors = 0;
   int generation = 0;
+  bool measures = false;
   cudaStream_t handle = nullptr;
   FaultSlot* faults = nullptr;
   unsigned long long* random_offset = nullptr;
@@ -242,6 +243,11 @@ void set_random_offset(const Device& device, uint64_t offset) {
   LAMINA_CUDA(cudaMemcpyAsync(cuda_stream(device).random_offset, &value, sizeof(value), cudaMemcpyHostToDevice,
                               stream_of(device)),
               "random numbers");
+}
+
+bool chooses_by_measuring(const Device& device) { return cuda_stream(device).measures; }
+void set_choosing_by_measuring(const Device& device, bool on) {
+  cuda_stream(device).measures = on && !device.deterministic();
 }
 
 void check_launch(const char* op) { check(cudaGetLastError(), "a kernel's launch", op); }

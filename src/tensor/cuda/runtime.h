@@ -57,6 +57,11 @@ void check_faults(const Device& device);
 const unsigned long long* random_offset(const Device& device);
 void set_random_offset(const Device& device, uint64_t offset);
 
+/// Whether libraries should choose their kernels by measuring: while the device tries out work that it is going to
+/// record and repeat, unless it was asked for the same bits every time.
+bool chooses_by_measuring(const Device& device);
+void set_choosing_by_measuring(const Device& device, bool on);
+
 /// `bytes` itself, or while the device records a copy of the bytes that lives as long as the recording.
 const void* kept_by_recording(const Device& device, const void* bytes, size_t count);
 
