@@ -27,7 +27,9 @@ struct LinearCase {
                             {{4, 9}, 7, true, Activation::silu},
                             {{70, 40}, 65, true, Activation::relu},
                             {{200, 21}, 50, false, Activation::tanh},
-                            {{9, 400}, 30, true}};
+                            {{9, 400}, 30, true},
+                            {{70, 48}, 32, true},
+                            {{300, 24}, 40, true, Activation::gelu_tanh}};
     for (const Activation kind :
          {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu, Activation::elu,
           Activation::selu, Activation::relu2, Activation::sigmoid, Activation::tanh}) {

@@ -61,7 +61,7 @@ Key key_of(const Product& p) {
           static_cast<int64_t>(p.type),
           static_cast<int64_t>(p.c_type),
           p.beta != 0,
-          p.bias != nullptr,
+          (p.bias != nullptr) + 2 * (p.row_sums != nullptr),
           p.gelu_tanh + 2 * (p.before != nullptr),
           alignment(p.a),
           alignment(p.b),
@@ -80,7 +80,9 @@ class Plan {
     layout(first_matrix, p.type, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.ldb, p.batch, p.stride_b);
     layout(second_matrix, p.type, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m, p.lda, p.batch, p.stride_a);
     layout(result, p.c_type, p.n, p.m, p.ldc, p.batch, p.stride_c);
-    algorithm = proposals(handle, p, 1)[0].algo;
+    const auto found = proposals(handle, p, 1);
+    available = !found.empty();
+    if (available) algorithm = found[0].algo;
   }
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
@@ -101,6 +103,7 @@ class Plan {
   cublasLtMatrixLayout_t second_matrix = nullptr;
   cublasLtMatrixLayout_t result = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
+  bool available = false;
   bool measured = false;
 
   /// Takes the fastest of the library's first proposals, which are tried on the product's own operands; the results go
@@ -170,6 +173,12 @@ class Plan {
   };
 
   void set_epilogue(const Product& p) {
+    if (p.row_sums != nullptr) {  // our A is its B
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BGRADB);
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.row_sums);
+      return;
+    }
     if (p.bias == nullptr && !p.gelu_tanh) return;
     const cublasLtEpilogue_t epilogue = !p.gelu_tanh ? CUBLASLT_EPILOGUE_BIAS
                                         : p.before == nullptr
@@ -202,7 +211,7 @@ class Plan {
         "a batch");
   }
 
-  /// What the library thinks best, best first.
+  /// What the library thinks best, best first; none where it has no kernel.
   std::vector<cublasLtMatmulHeuristicResult_t> proposals(cublasLtHandle_t handle, const Product& p, int most) const {
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "a preference");
@@ -221,9 +230,7 @@ class Plan {
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, operation, first_matrix, second_matrix, result,
                                                                  result, preference, most, found.data(), &count);
     cublasLtMatmulPreferenceDestroy(preference);
-    LAMINA_CHECK(status == CUBLAS_STATUS_SUCCESS && count > 0, "product [", p.m, ", ", p.k, "] · [", p.k, ", ", p.n,
-                 "] of ", p.type, ": cuBLASLt has no kernel for it: ", cublasLtGetStatusString(status));
-    found.resize(static_cast<size_t>(count));
+    found.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(count) : 0);
     return found;
   }
 };
@@ -243,17 +250,21 @@ class Products {
     cublasLtDestroy(handle_);
   }
 
-  void run(const Device& device, const Product& p) {
+  /// Whether there is a kernel for it.
+  bool run(const Device& device, const Product& p) {
     cudaStream_t stream = stream_of(device);
     const std::lock_guard lock(mutex_);
     std::unique_ptr<Plan>& plan = plans_[key_of(p)];
     if (!plan) plan = std::make_unique<Plan>(handle_, p);
+    if (!plan->available) return false;
+    if (p.row_sums != nullptr) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.row_sums);
     if (p.bias != nullptr) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     if (p.before != nullptr) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before);
     if (!plan->measured && lamina::cuda::chooses_by_measuring(device)) plan->measure(handle_, p, workspace_, stream);
     check(cublasLtMatmul(handle_, plan->operation, &p.alpha, p.b, plan->first_matrix, p.a, plan->second_matrix, &p.beta,
                          p.c, plan->result, p.c, plan->result, &plan->algorithm, workspace_, kWorkspace, stream),
           "cublasLtMatmul");
+    return true;
   }
 
  private:
@@ -268,7 +279,14 @@ class Products {
 void product(const Device& device, const Product& args) {
   if (args.m == 0 || args.n == 0 || args.batch == 0) return;
   LAMINA_CHECK(args.k > 0, "product: no columns to sum over; the caller fills C");
-  lamina::cuda::attached<Products>(device).run(device, args);
+  const bool done = lamina::cuda::attached<Products>(device).run(device, args);
+  LAMINA_CHECK(done, "product [", args.m, ", ", args.k, "] · [", args.k, ", ", args.n, "] of ", args.type,
+               ": cuBLASLt has no kernel for it; use another type, or sizes that are multiples of 8");
+}
+
+bool product_with_row_sums(const Device& device, const Product& args) {
+  if (args.m == 0 || args.n == 0 || args.k == 0) return false;
+  return lamina::cuda::attached<Products>(device).run(device, args);
 }
 
 }  // namespace lamina::ops::cuda

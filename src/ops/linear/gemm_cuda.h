@@ -34,8 +34,14 @@ struct Product {
   /// gelu_tanh after the bias, with its argument kept in `before` ([m, n], c_type, ldc); for bf16 and f16 alone.
   bool gelu_tanh = false;
   void* before = nullptr;
+  /// [m] f32, written: the sums of op(A)'s rows, whatever alpha and beta; null for none. Not together with a bias or
+  /// gelu_tanh.
+  float* row_sums = nullptr;
 };
 
 void product(const Device& device, const Product& args);
+
+/// A product with row_sums; false, and nothing done, where the library has no kernel that makes them.
+bool product_with_row_sums(const Device& device, const Product& args);
 
 }  // namespace lamina::ops::cuda

@@ -41,7 +41,11 @@ void play_backward(Backward& b, const Shape& x_shape, Activation activation) {
     const bool narrow = x.device().kind() == DeviceKind::cuda;
     outer.dz = Tensor::empty({rows, out}, narrow ? outer.dy.dtype() : type, x.device());
   }
-  if (b.needs(2)) outer.dbias = Tensor::empty({out}, type, x.device());
+  // A GPU's product for dweight adds up the columns of what it reads.
+  const bool with_product = activation == Activation::none && b.needs(1) && x.device().kind() == DeviceKind::cuda;
+  Tensor dbias;
+  if (b.needs(2)) dbias = Tensor::empty({out}, type, x.device());
+  if (!with_product) outer.dbias = dbias;
   if (outer.dz.defined() || outer.dbias.defined()) {
     LAMINA_LAUNCH(x.device(), (Work{4 * rows * out, 2 * outer.dy.nbytes()}), linear_activation_backward, outer);
   }
@@ -58,12 +62,13 @@ void play_backward(Backward& b, const Shape& x_shape, Activation activation) {
   }
   if (b.needs(1)) {
     add_weight_gradient(b, back);
+    if (with_product) back.dbias = dbias;
     const Work more = product_work(back.dz, x, back.dweight, out, in, rows);
     work.flops += more.flops;
     work.bytes += more.bytes;
   }
   LAMINA_LAUNCH(x.device(), work, linear_backward, back);
-  if (b.needs(2)) b.add(2, std::move(outer.dbias));
+  if (b.needs(2)) b.add(2, std::move(dbias));
   if (b.needs(1) && !back.accumulate) b.add(1, std::move(back.dweight));
   if (b.needs(0)) b.add(0, back.dx.reshape(x_shape));
 }

@@ -47,6 +47,7 @@ struct LinearBackward {
   Tensor dx;
   Tensor dweight;   ///< accumulation type
   bool accumulate;  ///< add to dweight instead of overwriting it
+  Tensor dbias;     ///< [out], accumulation type; only on a GPU and with dweight, which is made from the same dz
 };
 
 namespace cpu {
