@@ -18,7 +18,8 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias
 ResidualNorm add_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight = {}, const Tensor& bias = {},
                             double eps = 1e-5);
 
-/// What the kernels are given. `scale` and `bias` are in the accumulation type, or undefined.
+/// What the kernels are given. `scale` and `bias` are in the accumulation type (on a
+/// GPU x's will do), or undefined.
 struct LayerNormForward {
   Tensor x;
   Tensor residual;  ///< undefined: no addition

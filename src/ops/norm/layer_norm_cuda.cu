@@ -14,8 +14,8 @@ void layer_norm_forward(const LayerNormForward& args) {
     norm::ForwardRows<DeviceType<E>> rows{};
     rows.x = device_data<E>(args.x);
     rows.residual = device_data<E>(args.residual);
-    rows.scale = device_data<float>(args.scale);
-    rows.bias = device_data<float>(args.bias);
+    rows.scale = norm::parameters<E>(args.scale);
+    rows.bias = norm::parameters<E>(args.bias);
     rows.h = device_data<E>(args.h);
     rows.y = device_data<E>(args.y);
     rows.mean = device_data<float>(args.mean);
@@ -34,7 +34,7 @@ void layer_norm_backward(const LayerNormBackward& args) {
     rows.x = device_data<E>(args.x);
     rows.dy = device_data<E>(args.dy);
     rows.dh = device_data<E>(args.dh);
-    rows.scale = device_data<float>(args.scale);
+    rows.scale = norm::parameters<E>(args.scale);
     rows.mean = device_data<float>(args.mean);
     rows.r = device_data<float>(args.r);
     rows.dx = device_data<E>(args.dx);

@@ -26,8 +26,8 @@ template <class T>
 struct BackwardRows {
   const T* x;
   const T* dy;
-  const T* dh;         ///< or null
-  const float* scale;  ///< or null
+  const T* dh;          ///< or null
+  Parameters<T> scale;  ///< or null
   const float* mean;
   const float* r;
   T* dx;

@@ -9,10 +9,10 @@ namespace lamina::ops::cuda::norm {
 template <class T>
 struct ForwardRows {
   const T* x;
-  const T* residual;   ///< or null
-  const float* scale;  ///< [width] or null
-  const float* bias;   ///< [width] or null
-  T* h;                ///< x + residual, or null
+  const T* residual;    ///< or null
+  Parameters<T> scale;  ///< [width] or null
+  Parameters<T> bias;   ///< [width] or null
+  T* h;                 ///< x + residual, or null
   T* y;
   float* mean;  ///< [groups], for kCentred
   float* r;     ///< [groups]

@@ -93,6 +93,37 @@ __device__ inline void store_floats(const float (&from)[kCount], float* to) {
   }
 }
 
+/// Weights as they are stored, in f32 or in T, from some element on; read as f32.
+template <class T>
+struct Parameters {
+  const float* wide = nullptr;
+  const T* narrow = nullptr;
+
+  // NOLINTNEXTLINE(google-explicit-constructor): as a pointer it is compared with null and asked for its alignment
+  __host__ __device__ operator const void*() const {
+    return narrow != nullptr ? static_cast<const void*>(narrow) : wide;
+  }
+  __device__ Parameters operator+(int64_t n) const {
+    return narrow != nullptr ? Parameters{nullptr, narrow + n} : Parameters{wide + n, nullptr};
+  }
+  __device__ float operator[](int64_t i) const { return narrow != nullptr ? to_float(narrow[i]) : wide[i]; }
+};
+/// kCount of them, at most a pack.
+template <class T, int kCount>
+__device__ inline void load_floats(const Parameters<T>& from, float (&to)[kCount]) {
+  if (from.narrow == nullptr) return load_floats(from.wide, to);
+  const auto some = *reinterpret_cast<const Stretch<T, kCount>*>(from.narrow);
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) to[j] = to_float(some.values[j]);
+}
+
+/// A norm's weight or bias, of f32 or of elements E.
+template <class E>
+Parameters<DeviceType<E>> parameters(const Tensor& tensor) {
+  if (tensor.defined() && tensor.dtype() != DType::f32) return {nullptr, device_data<E>(tensor)};
+  return {device_data<float>(tensor), nullptr};
+}
+
 /// How a group is held: by teams of `lanes` of a block's `threads`, or by all of them.
 struct Layout {
   int threads;

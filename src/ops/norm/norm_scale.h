@@ -4,9 +4,12 @@
 
 namespace lamina::ops {
 
-/// weight + offset in the type kernels compute `like` in; undefined for no weight.
+/// weight + offset in the type kernels compute `like` in; undefined for no weight. A GPU's kernels take a weight of
+/// type `like` as it is.
 inline Tensor norm_scale(const Tensor& weight, double offset, DType like) {
   if (!weight.defined()) return {};
+  const bool on_gpu = weight.device().kind() == DeviceKind::cuda;
+  if (on_gpu && offset == 0.0 && weight.dtype() == like) return weight.detach().contiguous();
   Tensor scale = as_accumulation(weight, like);
   if (offset == 0.0) return scale;
   return Tensor::full(weight.shape(), offset, scale.dtype(), weight.device()).add_(scale);

@@ -26,7 +26,8 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, const RmsNormOptions& opt
 ResidualNorm add_rms_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
                           const RmsNormOptions& options = {});
 
-/// What the kernels are given. `scale` is weight + offset in the accumulation type, or undefined.
+/// What the kernels are given. `scale` is weight + offset in the accumulation type (on a GPU x's will do),
+/// or undefined.
 struct RmsNormForward {
   Tensor x;
   Tensor residual;  ///< undefined: no addition

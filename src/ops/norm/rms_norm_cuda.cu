@@ -14,7 +14,7 @@ void rms_norm_forward(const RmsNormForward& args) {
     norm::ForwardRows<DeviceType<E>> rows{};
     rows.x = device_data<E>(args.x);
     rows.residual = device_data<E>(args.residual);
-    rows.scale = device_data<float>(args.scale);
+    rows.scale = norm::parameters<E>(args.scale);
     rows.h = device_data<E>(args.h);
     rows.y = device_data<E>(args.y);
     rows.r = device_data<float>(args.r);
@@ -33,7 +33,7 @@ void rms_norm_backward(const RmsNormBackward& args) {
     rows.x = device_data<E>(args.x);
     rows.dy = device_data<E>(args.dy);
     rows.dh = device_data<E>(args.dh);
-    rows.scale = device_data<float>(args.scale);
+    rows.scale = norm::parameters<E>(args.scale);
     rows.r = device_data<float>(args.r);
     rows.dx = device_data<E>(args.dx);
     rows.width = args.x.dim(-1);
