@@ -329,7 +329,7 @@ bool forward_by_cudnn(const AttentionForward& args) {
                                            {found->y, args.y.raw()}, {found->log_sum, args.greatest.raw()}};
   if (found->slopes >= 0) bindings.push_back({found->slopes, args.extras.alibi_slopes.raw()});
   found->plan->run(plans.handle(lamina::cuda::stream_of(device)), bindings, workspace.raw());
-  Tensor(args.inverse).fill_(1.0);
+  if (device.deterministic()) Tensor(args.inverse).fill_(1.0);  // another backward will read it
   return true;
 }
 
@@ -341,7 +341,10 @@ bool backward_by_cudnn(const AttentionBackward& args) {
   if (!slow_forward(in) && forward_plan(plans, in) == nullptr) return false;
   const BackwardPlan* found =
       plans.backward(key_of(args), [&](cudnnHandle_t handle) { return make_backward(args, handle); });
-  if (found == nullptr) return false;
+  if (found == nullptr) {
+    Tensor(in.inverse).fill_(1.0);  // forward has left the logarithm of the sums in place of the greatest scores
+    return false;
+  }
   auto scale = static_cast<float>(in.options.scale);
   const AttentionSizes sizes = attention_sizes(in);
   const Tensor workspace = workspace_of(*found->plan, device);
