@@ -5,6 +5,8 @@
 // again. Forward keeps the running maximum and sum of a row in the registers of the 16 threads that share the row.
 // Backward is two kernels, one with a block per tile of keys for dk and dv, one with a block per tile of queries for dq
 // and dt5: every sum is made by one block in a fixed order, so nothing is added atomically and the bits never change.
+// dk and dv are summed from the last query to the first: under causality a key's weights are largest for its first
+// queries, and a large sum would swallow the digits of all that came after.
 #include "lamina/ops/attention/attention_mma.cuh"
 
 namespace lamina::ops::cuda {
@@ -96,8 +98,8 @@ __device__ void multiply(const Rows<T>& a, const Rows<T>& b, int width, Staging&
   }
 }
 
-/// out += a b over the 64 rows of b, columns 4·(t % 16) and following of the slice; `a` by rows, or by columns when
-/// transposed. Stages b.
+/// out += a b over the 64 rows of b, columns 4·(t % 16) and following of the slice; `a` by rows, or by columns, from
+/// the last row of b to the first, when transposed. Stages b.
 template <bool kTransposed, class T>
 __device__ void add_product(const float (*a)[kTile + 1], const Rows<T>& b, int width, int c0, Staging& staging,
                             float out[kSide][kSide]) {
@@ -106,7 +108,8 @@ __device__ void add_product(const float (*a)[kTile + 1], const Rows<T>& b, int w
   stage_rows(b.from, b.stride, b.count, width, c0, staging.rows);
   __syncthreads();
 #pragma unroll 8
-  for (int n = 0; n < kTile; ++n) {
+  for (int step = 0; step < kTile; ++step) {
+    const int n = kTransposed ? kTile - 1 - step : step;
     const float4 y = staging.rows[n][place.column];
 #pragma unroll
     for (int i = 0; i < kSide; ++i) {
@@ -298,7 +301,7 @@ __global__ __launch_bounds__(kThreads) void key_gradient_kernel(const __grid_con
   const int q_end = min(p.mask.queries(k1 - 1).end, p.seq_q);
   for (int h = 0; h < p.group; ++h) {
     const int head = task.head * p.group + h;
-    for (int q0 = q_begin; q0 < q_end; q0 += kTile) {
+    for (int q0 = tiles_of(q_end) * kTile - kTile; q0 >= q_begin; q0 -= kTile) {
       const int q1 = min(q0 + kTile, p.seq_q);
       const Coverage coverage = p.mask.coverage(q0, q1, k0, k1);
       if (coverage == Coverage::none) continue;
