@@ -342,7 +342,8 @@ bool backward_by_cudnn(const AttentionBackward& args) {
   const BackwardPlan* found =
       plans.backward(key_of(args), [&](cudnnHandle_t handle) { return make_backward(args, handle); });
   if (found == nullptr) {
-    Tensor(in.inverse).fill_(1.0);  // forward has left the logarithm of the sums in place of the greatest scores
+    // cuDNN's forward has left the logarithm of the sums in place of the greatest scores
+    if (!slow_forward(in)) Tensor(in.inverse).fill_(1.0);
     return false;
   }
   auto scale = static_cast<float>(in.options.scale);
