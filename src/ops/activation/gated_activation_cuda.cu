@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < kWidth; ++j) {
       result.values[j] = from_float<T>(gate_value(unit, function, pick(a, b, j, unit.interleaved)));
     }
-    *reinterpret_cast<S*>(out + at * kWidth) = result;
+    store_whole(out + at * kWidth, result);
   }
 }
 
@@ -86,8 +86,8 @@ __global__ void __launch_bounds__(kThreads)
         into.values[(2 * j + 1) % kWidth] = from_float<T>(d.up);
       }
     }
-    *reinterpret_cast<S*>(dx + places.first) = first;
-    *reinterpret_cast<S*>(dx + places.second) = second;
+    store_whole(dx + places.first, first);
+    store_whole(dx + places.second, second);
   }
 }
 

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const T* a, const T* 
       if (kind == Combine::product) value *= to_float(second.values[j]);
       result.values[j] = from_float<T>(value);
     }
-    *reinterpret_cast<S*>(out + static_cast<int64_t>(at) * kWidth) = result;
+    store_whole(out + static_cast<int64_t>(at) * kWidth, result);
   }
 }
 

@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kLanes* kRows, 4)
           in[n].values[j] = from_float<T>(value);
           sum[j] += value;
         }
-        if constexpr (kTurns) *reinterpret_cast<S*>(dz + at) = in[n];
+        if constexpr (kTurns) store_whole(dz + at, in[n]);
       }
     }
   }

@@ -90,9 +90,9 @@ __device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t uni
     S b = *reinterpret_cast<const S*>(x + second);
 #pragma unroll
     for (int k = 0; k < kPairs; ++k) turn(a.values[k], b.values[k], by[k]);
-    *reinterpret_cast<S*>(y + second) = b;
+    store_whole(y + second, b);
   }
-  *reinterpret_cast<S*>(y + first) = a;
+  store_whole(y + first, a);
 }
 
 template <class T, bool kInterleaved, int kWidth, class Index>

@@ -93,9 +93,20 @@ template <class T>
 __device__ inline Pack<T> load_pack(const T* from) {
   return *reinterpret_cast<const Pack<T>*>(from);
 }
+/// Writes a pack or stretch in one access; assigned as it is, the compiler may store its elements one by one.
+template <class P>
+__device__ inline void store_whole(void* to, const P& values) {
+  using Word = std::conditional_t<
+      sizeof(P) == 16, uint4,
+      std::conditional_t<sizeof(P) == 8, uint2, std::conditional_t<sizeof(P) == 4, uint32_t, uint16_t>>>;
+  static_assert(sizeof(P) == sizeof(Word));
+  Word word;
+  __builtin_memcpy(&word, &values, sizeof(P));
+  *static_cast<Word*>(to) = word;
+}
 template <class T>
 __device__ inline void store_pack(T* to, const Pack<T>& pack) {
-  *reinterpret_cast<Pack<T>*>(to) = pack;
+  store_whole(to, pack);
 }
 
 /// Whether rows of `width` elements from `pointer` on can be read in packs.
