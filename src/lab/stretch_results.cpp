@@ -127,10 +127,11 @@ Json finding(const StretchRow& row, const StretchResult& result) {
   if (!near || !far) {
     text += str("cannot read ", result.lengths.back(), " tokens", row.cannot.empty() ? "" : ": " + row.cannot, ".");
   } else {
+    const double growth = 100 * (*far / *near - 1);
     text += str("perplexity ", fixed(*near, 2), " at ", result.lengths.front(), " tokens and ", fixed(*far, 2), " at ",
-                result.lengths.back(), " side by side (", fixed(100 * (*far / *near - 1), 1), " % more), ",
-                fixed(row.sliding.front().value_or(0), 2), " and ", fixed(row.sliding.back().value_or(0), 2),
-                " with sliding windows.");
+                result.lengths.back(), " side by side (", fixed(std::abs(growth), 1),
+                growth < 0 ? " % less), " : " % more), ", fixed(row.sliding.front().value_or(0), 2), " and ",
+                fixed(row.sliding.back().value_or(0), 2), " with sliding windows.");
   }
   return {{"text", text}, {"verdict", nullptr}, {"claim", nullptr}};
 }
