@@ -15,6 +15,7 @@
 #include "lamina/ops/linear/gated_linear.h"
 #include "lamina/ops/linear/linear.h"
 #include "lamina/ops/linear/matmul.h"
+#include "lamina/ops/linear/norm_linear.h"
 #include "lamina/ops/loss/cross_entropy.h"
 #include "lamina/ops/loss/softmax.h"
 #include "lamina/ops/moe/dispatch.h"

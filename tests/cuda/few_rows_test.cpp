@@ -3,6 +3,8 @@
 
 #include "lamina/ops/linear/gated_linear.h"
 #include "lamina/ops/linear/linear.h"
+#include "lamina/ops/linear/norm_linear.h"
+#include "lamina/ops/norm/layer_norm.h"
 #include "lamina/ops/norm/rms_norm.h"
 #include "lamina/tensor/replay.h"
 #include "support/close.h"
@@ -84,9 +86,64 @@ TEST_F(CudaFewRows, ARowDoesNotDependOnTheOthers) {
     const Tensor x = random_tensor({8, 288}, 6, type).to(gpu);
     const Tensor weight = random_tensor({864, 288}, 7, type).to(gpu);
     const std::vector<double> all = ops::linear(x, weight).to_vector<double>();
+    const std::vector<double> normed = ops::norm_linear(x, x, {}, weight).y.to_vector<double>();
     for (int64_t rows = 1; rows < 8; ++rows) {
-      const std::vector<double> some = ops::linear(x.slice(0, 0, rows), weight).to_vector<double>();
+      const Tensor part = x.slice(0, 0, rows);
+      const std::vector<double> some = ops::linear(part, weight).to_vector<double>();
       EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << rows << " rows of " << type;
+      const std::vector<double> some_normed = ops::norm_linear(part, part, {}, weight).y.to_vector<double>();
+      EXPECT_TRUE(std::equal(some_normed.begin(), some_normed.end(), normed.begin())) << rows << " rows of " << type;
+    }
+  }
+}
+
+/// The norm within the product against the norm before it, at the sizes of real models and at those where the one gives
+/// way to the other.
+TEST_F(CudaFewRows, NormsWithinProducts) {
+  const Device gpu = Device::cuda();
+  for (const auto& [type, weight_type] : {std::pair{DType::bf16, DType::bf16},
+                                          {DType::f16, DType::f16},
+                                          {DType::f32, DType::f32},
+                                          {DType::f32, DType::bf16}}) {
+    for (const Sizes s : {Sizes{1, 8, 16},
+                          {1, 288, 864},
+                          {1, 768, 2304},
+                          {1, 4096, 520},
+                          {1, 4104, 64},
+                          {1, 8192, 64},
+                          {2, 2048, 40},
+                          {3, 264, 96},
+                          {4, 1024, 64},
+                          {5, 768, 2304},
+                          {8, 1024, 64},
+                          {8, 1032, 64}}) {
+      const Tensor x = random_tensor({s.rows, s.in}, 1, type).to(gpu);
+      const Tensor residual = random_tensor({s.rows, s.in}, 2, type).to(gpu);
+      const Tensor weight = random_tensor({s.out, s.in}, 3, weight_type).to(gpu);
+      const Tensor scale = random_tensor({s.in}, 4, DType::f32).to(gpu);
+      const Tensor shift = random_tensor({s.in}, 5, DType::f32).to(gpu);
+      const Tensor bias = random_tensor({s.out}, 6, DType::f32).to(gpu);
+      const ::testing::ScopedTrace trace(__FILE__, __LINE__,
+                                         str(s.rows, " x ", s.in, " -> ", s.out, " ", type, " ", weight_type));
+      const auto expect_near = [&](const Tensor& ours, const Tensor& expected) {
+        const std::vector<double> truth = expected.to_vector<double>();
+        double largest = 0;
+        for (const double value : truth) largest = std::max(largest, std::abs(value));
+        EXPECT_LE(largest_error(ours.to_vector<double>(), truth), largest * (type == DType::f32 ? 1e-5 : 0x1p-7));
+      };
+      const ops::RowNorm rms{.weight = scale, .options = {.weight_offset = 1}};
+      const ops::NormLinear added = ops::norm_linear(x, residual, rms, weight, bias, ops::Activation::silu);
+      const ops::ResidualNorm before = ops::add_rms_norm(x, residual, scale, rms.options);
+      EXPECT_EQ(added.h.to_vector<double>(), before.h.to_vector<double>());
+      expect_near(added.y, ops::linear(before.y, weight, bias, ops::Activation::silu));
+      const ops::RowNorm layer{.kind = ops::RowNorm::Kind::layer, .weight = scale, .bias = shift};
+      expect_near(ops::norm_linear(x, {}, layer, weight).y, ops::linear(ops::layer_norm(x, scale, shift), weight));
+      const ops::ResidualNorm centred = ops::add_layer_norm(x, residual, scale, shift);
+      const ops::NormLinear gated = ops::norm_gated_linear(x, residual, layer, weight, bias, ops::Gate::swiglu);
+      EXPECT_EQ(gated.h.to_vector<double>(), centred.h.to_vector<double>());
+      expect_near(gated.y, ops::gated_linear(centred.y, weight, bias, ops::Gate::swiglu));
+      expect_near(ops::norm_gated_linear(x, {}, {}, weight, {}, ops::Gate::geglu).y,
+                  ops::gated_linear(ops::rms_norm(x, {}), weight, {}, ops::Gate::geglu));
     }
   }
 }
@@ -105,10 +162,18 @@ TEST_F(CudaFewRows, ChainsOfOverlappingLaunches) {
     Tensor h = x;
     Tensor branch = Tensor::zeros({1, 288}, DType::bf16, gpu);
     for (int layer = 0; layer < 40; ++layer) {
-      const ops::ResidualNorm normed = ops::add_rms_norm(branch, h, scale);
-      h = normed.h;
-      branch = ops::linear(ops::gated_linear(normed.y, gate_up, {}, ops::Gate::swiglu), down);
-      branch = ops::rms_norm(branch, scale);
+      Tensor inner;
+      if (layer % 2 == 0) {
+        const ops::ResidualNorm normed = ops::add_rms_norm(branch, h, scale);
+        h = normed.h;
+        inner = ops::gated_linear(normed.y, gate_up, {}, ops::Gate::swiglu);
+      } else {
+        const ops::NormLinear begun =
+            ops::norm_gated_linear(branch, h, {.weight = scale}, gate_up, {}, ops::Gate::swiglu);
+        h = begun.h;
+        inner = begun.y;
+      }
+      branch = ops::rms_norm(ops::linear(inner, down), scale);
     }
     result = branch;
   });

@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/linear/gated_linear.h"
 #include "lamina/ops/linear/matmul.h"
+#include "lamina/ops/linear/norm_linear.h"
+#include "lamina/ops/norm/layer_norm.h"
 #include "support/error_of.h"
 
 namespace lamina::ops {
@@ -33,6 +37,50 @@ TEST(GatedLinear, RefusesWhatDoesNotFit) {
   expect_error([&] { gated_linear(x, weight(4), x, Gate::swiglu); }, "bias is [2,3]; expected [4]");
   expect_error([&] { gated_linear(x, weight(4), {}, Gate::swiglu, {.alpha = 0}); }, "gated_linear: alpha is 0");
   expect_error([&] { gated_linear(Tensor(), weight(4), {}, Gate::swiglu); }, "x is undefined");
+}
+
+TEST(NormLinear, RefusesWhatDoesNotFit) {
+  const Device device = Device::cpu(1);
+  const auto zeros = [&](const Shape& shape) { return Tensor::zeros(shape, DType::f32, device); };
+  const Tensor x = zeros({2, 3});
+  const Tensor weight = zeros({4, 3});
+  const auto layer = RowNorm::Kind::layer;
+  expect_error([&] { norm_linear(x, {}, {}, zeros({3, 4})); }, "norm_linear: weight is [3,4]; expected [out, 3]");
+  expect_error([&] { norm_linear(x, zeros({2, 4}), {}, weight); }, "residual is [2,4]");
+  expect_error([&] { norm_linear(x, x.to(DType::bf16), {}, weight); }, "residual is bf16");
+  expect_error([&] { norm_linear(x, {}, {.weight = zeros({4})}, weight); }, "norm.weight is [4]");
+  expect_error([&] { norm_linear(x, {}, {.bias = zeros({3})}, weight); }, "an RMS norm with a bias");
+  expect_error([&] { norm_linear(x, {}, {.kind = layer, .options = {.weight_offset = 1}}, weight); },
+               "a layer norm with group_size 0 and weight_offset 1");
+  expect_error([&] { norm_linear(x, {}, {.options = {.eps = -1}}, weight); }, "eps is -1");
+  expect_error(
+      [&] {
+        norm_gated_linear(x, {}, {}, zeros({5, 3}), {}, Gate::swiglu);
+      },
+      "norm_gated_linear: weight is [5,3]; expected an even");
+}
+
+/// On the CPU it is the operators it is made of, to the bit.
+TEST(NormLinear, IsNormThenProduct) {
+  const Device device = Device::cpu(2);
+  std::vector<float> values;
+  for (int i = 0; i < 30; ++i) values.push_back(std::sin(static_cast<float>(i)));
+  const auto bits = [](const Tensor& tensor) { return tensor.to_vector<double>(); };
+  for (const DType type : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
+    const Tensor x = Tensor::from(values, {5, 6}, device).to(type);
+    const Tensor branch = x.reshape({6, 5}).transpose(0, 1).contiguous().reshape({5, 6});
+    const Tensor weight = x.slice(0, 1, 4);
+    const Tensor scale = x.slice(0, 2, 1).reshape({6});
+    const RowNorm rms{.weight = scale, .options = {.weight_offset = 1}};
+    const ResidualNorm normed = add_rms_norm(x, branch, scale, rms.options);
+    const NormLinear added = norm_linear(x, branch, rms, weight, {}, Activation::silu);
+    EXPECT_EQ(bits(added.h), bits(normed.h));
+    EXPECT_EQ(bits(added.y), bits(linear(normed.y, weight, {}, Activation::silu)));
+    const RowNorm layer{.kind = RowNorm::Kind::layer, .weight = scale, .bias = scale};
+    const NormLinear gated = norm_gated_linear(x, {}, layer, weight, {}, Gate::geglu);
+    EXPECT_TRUE(gated.h.shares_memory_with(x));
+    EXPECT_EQ(bits(gated.y), bits(gated_linear(layer_norm(x, scale, scale), weight, {}, Gate::geglu)));
+  }
 }
 
 TEST(Matmul, RefusesWhatDoesNotFit) {

@@ -12,10 +12,21 @@
 //
 // The kernel is launched while its predecessor runs and fetches the first part of its weights into the second-level
 // cache before it waits for it.
+//
+// With a norm before the product every block norms all its rows by itself, which costs reads from the second-level
+// cache but no launch of its own: x and the residual are copied to shared memory while the first part of the weight is
+// under way; 512 bytes of a row are a warp's, a lane's 16 bytes stay that lane's until they are normed, rounded to x's
+// type and in place for the product. The first block of them writes x + residual. The squares (for a layer norm around
+// the mean, which takes another barrier) are summed in an order that does not depend on the number of rows.
 #include "lamina/ops/linear/linear_few_rows_cuda.h"
+
+#include <algorithm>
+#include <bit>
 
 #include "lamina/ops/activation/gated_activation.cuh"
 #include "lamina/ops/linear/gated_linear.h"
+#include "lamina/ops/linear/norm_linear.h"
+#include "lamina/tensor/cuda/async_copy.cuh"
 #include "lamina/tensor/cuda/mma.cuh"
 
 namespace lamina::ops::cuda {
@@ -30,6 +41,27 @@ constexpr int kOutputs = 8;   // of a warp
 constexpr int kStep = 64;     // bytes of a weight row that four lanes read at once
 constexpr int kResident = 3;  // blocks of a multiprocessor
 constexpr int kSums = kOutputs * static_cast<int>(kFewRows);
+
+constexpr int kChunk = kWarp * 16;  // bytes of a row that a warp norms at once
+constexpr int kMostChunks = kWarp;  // of a block's rows: beyond, norming them in every block costs more than a launch
+
+/// What comes before the product, where something does.
+struct NormBefore {
+  const char* residual;  ///< [rows, in] or null
+  char* h;               ///< [rows, in], where there is a residual
+  const float* scale;    ///< [in] or null
+  const float* bias;     ///< [in] or null
+  float offset;          ///< of the scale
+  float eps;
+  bool centred;  ///< a layer norm
+  int row_bits;  ///< 2^row_bits >= rows of a block
+  int stride;    ///< bytes of a row in shared memory
+
+  /// For rows of so many bytes: steps of two neighbouring rows do not meet in the same banks.
+  static int stride_of(int bytes) { return (bytes + 127) / 128 * 128 + 64; }
+  /// Bytes of shared memory.
+  size_t shared() const { return (static_cast<size_t>(stride) << row_bits) * (residual == nullptr ? 1 : 2); }
+};
 
 struct FewRows {
   const char* x;       ///< [rows, in]
@@ -46,6 +78,7 @@ struct FewRows {
   Activation activation;
   Gate gate;
   GateUnit unit;
+  NormBefore norm;
 
   __host__ __device__ int split() const { return 1 << halvings; }
   __device__ int groups() const { return kWarps >> halvings; }  ///< of outputs, of a block
@@ -74,9 +107,19 @@ __device__ inline uint4 load_words_once(const char* from, bool there) {
 /// Rows of x that a block multiplies.
 struct Part {
   const char* data;
-  int bytes;  ///< of a row, were it of the weight's type
+  int bytes;   ///< of a row, were it of the weight's type
+  int stride;  ///< bytes from one row to the next
   int rows;
 };
+
+template <bool kShared>
+__device__ inline uint4 load_of_x(const char* from, bool there) {
+  if constexpr (kShared) {
+    return there ? *reinterpret_cast<const uint4*>(from) : uint4{};
+  } else {
+    return load_words(from, there);
+  }
+}
 
 /// Sums of eight rows of x, of the weight's type, with eight rows of the weight.
 template <class W, class X, int kRows>
@@ -90,9 +133,10 @@ struct Sums {
   float even[4] = {};
   float odd[4] = {};
 
+  template <bool kShared>
   __device__ static Piece load(const Part& x, int lane, int at) {
     const int row = lane / 4;
-    return {load_words(x.data + static_cast<uint32_t>(row * x.bytes + at), row < x.rows && at < x.bytes)};
+    return {load_of_x<kShared>(x.data + static_cast<uint32_t>(row * x.stride + at), row < x.rows && at < x.bytes)};
   }
   __device__ void add(const uint4& w, const Piece& x) {
     const uint32_t first[4] = {x.words.x, 0, x.words.y, 0};
@@ -118,14 +162,15 @@ struct Sums<W, float, kRows> {
   };
   float sum[kRows] = {};
 
+  template <bool kShared>
   __device__ static Piece load(const Part& x, int /*lane*/, int at) {
     Piece piece;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const bool there = r < x.rows && at < x.bytes;
-      const char* from = x.data + static_cast<uint32_t>((r * x.bytes + at) * kScale);
+      const char* from = x.data + static_cast<uint32_t>(r * x.stride + at * kScale);
 #pragma unroll
-      for (int n = 0; n < kSize / 4; ++n) piece.words[r][n] = load_words(from + n * 16, there);
+      for (int n = 0; n < kSize / 4; ++n) piece.words[r][n] = load_of_x<kShared>(from + n * 16, there);
     }
     return piece;
   }
@@ -168,8 +213,133 @@ struct Place {
   }
 };
 
+/// The rows of x that a block multiplies, normed in shared memory. A warp has one row, and of it every so many chunks.
+template <class X>
+class RowsToNorm {
+ public:
+  /// `part` of p's rows from first_row on; `rows` holds room for them, and as much again for their residuals; `sums`
+  /// for two numbers of each chunk.
+  __device__ RowsToNorm(const FewRows& p, const Part& part, int first_row, char* rows, float* sums)
+      : norm_(p.norm), sums_(sums), bytes_(part.stride) {
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    lane_ = static_cast<int>(threadIdx.x) % kWarp;
+    row_ = warp & ((1 << norm_.row_bits) - 1);
+    first_ = warp >> norm_.row_bits;
+    there_ = row_ < part.rows;
+    x_ = part.data;
+    from_ = static_cast<int64_t>(first_row) * bytes_;
+    mine_ = rows + row_ * norm_.stride;
+    to_residual_ = norm_.stride << norm_.row_bits;
+  }
+
+  __device__ void fetch_parameters() const {
+    each([&](int at) {
+      if (norm_.scale != nullptr) fetch_ahead(norm_.scale + column(at));
+      if (norm_.bias != nullptr) fetch_ahead(norm_.bias + column(at));
+    });
+  }
+  __device__ void start_copies() {
+    each([&](int at) {
+      copy_async(shared_address(mine_ + at), x_ + row_ * bytes_ + at, true);
+      if (norm_.residual == nullptr) return;
+      copy_async(shared_address(mine_ + to_residual_ + at), norm_.residual + from_ + row_ * bytes_ + at, true);
+    });
+    commit_copies();
+    const int at = (first_ * kWarp + lane_) * 16;
+    if (there_ && at < bytes_) load_parameters(at);
+  }
+  /// All threads of the block must call; a barrier must follow before the rows are read.
+  __device__ void finish() {
+    wait_for_copies();
+    if (norm_.residual != nullptr) add_residual();
+    const float count = static_cast<float>(bytes_ / static_cast<int>(sizeof(X)));
+    const float mean = norm_.centred ? total(sums_, [](float value) { return value; }) / count : 0.0F;
+    const float squares = total(sums_ + kMostChunks, [mean](float value) { return (value - mean) * (value - mean); });
+    const float r = 1.0F / sqrtf(squares / count + norm_.eps);
+    bool loaded = true;
+    each([&](int at) {
+      if (!loaded) load_parameters(at);
+      loaded = false;
+      Pack<X>& pack = pack_at(at);
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) {
+        float value = (to_float(pack.values[j]) - mean) * r;
+        if (norm_.scale != nullptr) value *= scale_[j] + norm_.offset;
+        if (norm_.bias != nullptr) value += bias_[j];
+        pack.values[j] = from_float<X>(value);
+      }
+    });
+  }
+
+ private:
+  static constexpr int kSize = Pack<X>::kSize;
+
+  /// fn(bytes into the row) for this lane's packs.
+  template <class F>
+  __device__ void each(const F& fn) const {
+    if (!there_) return;
+    const int hop = (kWarps >> norm_.row_bits) * kChunk;
+    for (int at = (first_ * kWarp + lane_) * 16; at < bytes_; at += hop) fn(at);
+  }
+  __device__ static int column(int at) { return at / static_cast<int>(sizeof(X)); }
+  __device__ Pack<X>& pack_at(int at) const { return *reinterpret_cast<Pack<X>*>(mine_ + at); }
+
+  __device__ void load_parameters(int at) {
+#pragma unroll
+    for (int j = 0; j < kSize; j += 4) {
+      if (norm_.scale != nullptr) {
+        *reinterpret_cast<float4*>(scale_ + j) = *reinterpret_cast<const float4*>(norm_.scale + column(at) + j);
+      }
+      if (norm_.bias != nullptr) {
+        *reinterpret_cast<float4*>(bias_ + j) = *reinterpret_cast<const float4*>(norm_.bias + column(at) + j);
+      }
+    }
+  }
+  __device__ void add_residual() {
+    const bool writes = blockIdx.x == 0;
+    each([&](int at) {
+      Pack<X>& pack = pack_at(at);
+      const Pack<X>& other = pack_at(at + to_residual_);
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) {  // rounded to x's type, as later layers see it
+        pack.values[j] = from_float<X>(to_float(pack.values[j]) + to_float(other.values[j]));
+      }
+      if (writes) store_pack(reinterpret_cast<X*>(norm_.h + from_ + row_ * bytes_ + at), pack);
+    });
+  }
+  /// Of term(value) over the warp's row: each chunk's sum by itself, then these.
+  template <class F>
+  __device__ float total(float* sums, const F& term) const {
+    const int chunks = (bytes_ + kChunk - 1) / kChunk;
+    for (int chunk = first_; chunk < chunks; chunk += kWarps >> norm_.row_bits) {
+      const int at = (chunk * kWarp + lane_) * 16;
+      float sum = 0.0F;
+      if (there_ && at < bytes_) {
+        const Pack<X>& pack = pack_at(at);
+#pragma unroll
+        for (int j = 0; j < kSize; ++j) sum += term(to_float(pack.values[j]));
+      }
+      sum = warp_sum(sum);
+      if (lane_ == 0) sums[(chunk << norm_.row_bits) + row_] = sum;
+    }
+    __syncthreads();
+    return warp_sum(lane_ < chunks ? sums[(lane_ << norm_.row_bits) + row_] : 0.0F);
+  }
+
+  const NormBefore& norm_;
+  float* sums_;
+  const char* x_;  ///< the block's first row
+  char* mine_;     ///< the warp's row in shared memory
+  int64_t from_;   ///< bytes before the block's first row
+  int bytes_;      ///< of a row
+  int lane_, row_, first_, to_residual_;
+  bool there_;
+  alignas(16) float scale_[kSize];
+  alignas(16) float bias_[kSize];
+};
+
 /// kTiles = 2: gate and up.
-template <class W, class X, int kRows, int kTiles>
+template <class W, class X, int kRows, int kTiles, bool kNormed>
 __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
     few_rows_kernel(const __grid_constant__ FewRows p) {
   using S = Sums<W, X, kRows>;
@@ -188,8 +358,8 @@ __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
     weight[t] = p.weight + (static_cast<int64_t>(output) * p.next + static_cast<int64_t>(t) * p.second) * p.row_bytes;
   }
   const int first_row = static_cast<int>(blockIdx.y) * kRows;
-  const Part x{p.x + static_cast<int64_t>(first_row) * p.bytes * static_cast<int>(sizeof(X) / sizeof(W)), p.bytes,
-               min(kRows, p.rows - first_row)};
+  const int x_bytes = p.bytes * static_cast<int>(sizeof(X) / sizeof(W));
+  Part x{p.x + static_cast<int64_t>(first_row) * x_bytes, p.bytes, x_bytes, min(kRows, p.rows - first_row)};
   const int begin = (warp & (p.split() - 1)) * kStep;
   const int hop = p.split() * kStep;
   const int mine = lane % 4 * 16;
@@ -200,6 +370,10 @@ __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) fetch_ahead(weight[t] + at);
   }
+  extern __shared__ __align__(16) char normed[];
+  __shared__ float chunk_sums[kNormed ? 2 * kMostChunks : 1];
+  RowsToNorm<X> to_norm(p, x, first_row, normed, chunk_sums);
+  if constexpr (kNormed) to_norm.fetch_parameters();
   wait_for_previous();
 
   float bias[kItems][kTiles] = {};
@@ -214,23 +388,36 @@ __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
     }
   }
   S sums[kTiles];
+  constexpr bool kHeld = S::kHeld && !kNormed;
+  uint4 w[kAhead][kTiles];
+  const auto load_weight = [&](int a, int at) {
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) w[a][t] = load_words_once(weight[t] + at, at < limit);
+  };
+  if constexpr (kNormed) {
+    to_norm.start_copies();
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) load_weight(a, begin + a * hop + mine);
+    to_norm.finish();
+    __syncthreads();
+    x.data = normed;
+    x.stride = p.norm.stride;
+  }
   for (int first = begin; first < p.bytes; first += kAhead * hop) {  // the same for all lanes
-    uint4 w[kAhead][kTiles];
-    typename S::Piece of_x[S::kHeld ? kAhead : 1];
+    typename S::Piece of_x[kHeld ? kAhead : 1];
+    if (!kNormed || first != begin) {
 #pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
-      const int at = first + a * hop + mine;
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-        w[a][t] = load_words_once(weight[t] + at, at < limit);
+      for (int a = 0; a < kAhead; ++a) {
+        const int at = first + a * hop + mine;
+        load_weight(a, at);
+        if constexpr (kHeld) of_x[a] = S::template load<false>(x, lane, at);
       }
-      if constexpr (S::kHeld) of_x[a] = S::load(x, lane, at);
     }
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
-      if constexpr (!S::kHeld) of_x[0] = S::load(x, lane, first + a * hop + mine);
+      if constexpr (!kHeld) of_x[0] = S::template load<kNormed>(x, lane, first + a * hop + mine);
 #pragma unroll
-      for (int t = 0; t < kTiles; ++t) sums[t].add(w[a][t], of_x[S::kHeld ? a : 0]);
+      for (int t = 0; t < kTiles; ++t) sums[t].add(w[a][t], of_x[kHeld ? a : 0]);
     }
   }
 #pragma unroll
@@ -269,26 +456,37 @@ int halvings_for(const FewRows& p, int64_t groups, int processors) {
   return halvings;
 }
 
-template <class W, class X, int kRows, int kTiles>
+template <class W, class X, int kRows, int kTiles, bool kNormed>
 void launch(const Device& device, FewRows& p) {
   const int64_t groups = (int64_t{p.out} + kOutputs - 1) / kOutputs;
   p.halvings = halvings_for(p, groups, processors(device));
   const dim3 grid(static_cast<unsigned>(blocks_for(groups * p.split(), kWarps)),
                   static_cast<unsigned>((p.rows + kRows - 1) / kRows));
-  launch_dependent(few_rows_kernel<W, X, kRows, kTiles>, grid, dim3(kThreads), 0, device, p);
-  check_launch("linear");
+  launch_dependent(few_rows_kernel<W, X, kRows, kTiles, kNormed>, grid, dim3(kThreads), kNormed ? p.norm.shared() : 0,
+                   device, p);
+  check_launch(kNormed ? "norm_linear" : "linear");
 }
 
-template <int kTiles>
-void launch_types(const Device& device, DType weight, DType x, FewRows& p) {
-  if (x == DType::bf16) return launch<__nv_bfloat16, __nv_bfloat16, kFewRows, kTiles>(device, p);
-  if (x == DType::f16) return launch<__half, __half, kFewRows, kTiles>(device, p);
-  if (weight == DType::f32) {
-    return p.rows == 1 ? launch<float, float, 1, kTiles>(device, p) : launch<float, float, 4, kTiles>(device, p);
-  }
-  return p.rows == 1 ? launch<__nv_bfloat16, float, 1, kTiles>(device, p)
-                     : launch<__nv_bfloat16, float, 4, kTiles>(device, p);
+/// Rows of x that a block multiplies.
+int rows_of_block(DType x, int rows) {
+  if (x != DType::f32) return static_cast<int>(kFewRows);
+  return rows == 1 ? 1 : 4;
 }
+
+template <int kTiles, bool kNormed = false>
+void launch_types(const Device& device, DType weight, DType x, FewRows& p) {
+  if (x == DType::bf16) return launch<__nv_bfloat16, __nv_bfloat16, kFewRows, kTiles, kNormed>(device, p);
+  if (x == DType::f16) return launch<__half, __half, kFewRows, kTiles, kNormed>(device, p);
+  const bool one = rows_of_block(x, p.rows) == 1;
+  if (weight == DType::f32) {
+    return one ? launch<float, float, 1, kTiles, kNormed>(device, p)
+               : launch<float, float, 4, kTiles, kNormed>(device, p);
+  }
+  return one ? launch<__nv_bfloat16, float, 1, kTiles, kNormed>(device, p)
+             : launch<__nv_bfloat16, float, 4, kTiles, kNormed>(device, p);
+}
+
+bool is_aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
 /// What the arguments have in common; `out` is 0 where the kernel does not take them.
 FewRows few_rows_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y,
@@ -307,17 +505,17 @@ FewRows few_rows_of(const Tensor& x, const Tensor& weight, const Tensor& bias, c
             .halvings = 0,
             .activation = Activation::none,
             .gate = Gate::liglu,
-            .unit = GateUnit(options)};
+            .unit = GateUnit(options),
+            .norm = {}};
   const bool types = x.dtype() == DType::f32 ? weight.dtype() == DType::f32 || weight.dtype() == DType::bf16
                                              : weight.dtype() == x.dtype() && x.dtype() != DType::f64;
   const auto size = static_cast<int64_t>(size_of(weight.dtype()));
   const int64_t bytes = weight.dim(1) * size;
   const auto whole = [](int64_t count) { return count % 16 == 0; };
-  const auto aligned = [&](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; };
   constexpr int64_t kMost = int64_t{1} << 26;  // bytes of x stay within 32 bits
   if (!types || x.dim(0) > kFewRows || weight.strides()[1] != 1 || bytes == 0 || bytes > kMost ||
-      weight.dim(0) > kMost || !whole(bytes) || !whole(weight.strides()[0] * size) || !aligned(p.x) ||
-      !aligned(p.weight)) {
+      weight.dim(0) > kMost || !whole(bytes) || !whole(weight.strides()[0] * size) || !is_aligned(p.x) ||
+      !is_aligned(p.weight)) {
     return p;
   }
   p.bias = device_data<float>(bias);
@@ -326,6 +524,31 @@ FewRows few_rows_of(const Tensor& x, const Tensor& weight, const Tensor& bias, c
   p.rows = static_cast<int>(x.dim(0));
   p.out = static_cast<int>(y.dim(1));
   return p;
+}
+
+void make_gated(FewRows& p, Gate gate, const GateOptions& options) {
+  p.next = options.interleaved ? 2 : 1;
+  p.second = options.interleaved ? 1 : p.out;
+  p.gate = gate;
+}
+
+/// False where blocks do not norm these rows by themselves.
+bool add_norm(FewRows& p, const NormLinearForward& args) {
+  const int row_bytes =
+      p.bytes / static_cast<int>(size_of(args.weight.dtype())) * static_cast<int>(size_of(args.x.dtype()));
+  const auto rows = static_cast<unsigned>(std::min(p.rows, rows_of_block(args.x.dtype(), p.rows)));
+  p.norm = {.residual = static_cast<const char*>(args.residual.defined() ? args.residual.raw() : nullptr),
+            .h = static_cast<char*>(args.h.defined() ? args.h.raw() : nullptr),
+            .scale = device_data<float>(args.norm.weight),
+            .bias = device_data<float>(args.norm.bias),
+            .offset = static_cast<float>(args.norm.options.weight_offset),
+            .eps = static_cast<float>(args.norm.options.eps),
+            .centred = args.norm.kind == RowNorm::Kind::layer,
+            .row_bits = static_cast<int>(std::bit_width(rows - 1)),
+            .stride = NormBefore::stride_of(row_bytes)};
+  const int chunks = (row_bytes + kChunk - 1) / kChunk;
+  return chunks <= kMostChunks >> p.norm.row_bits && is_aligned(p.norm.residual) && is_aligned(p.norm.h) &&
+         is_aligned(p.norm.scale) && is_aligned(p.norm.bias);
 }
 
 }  // namespace
@@ -347,10 +570,18 @@ void gated_linear_forward(const GatedLinearForward& args) {
     linear_forward({args.x, args.weight, args.bias, Activation::none, joined, Tensor()});
     return gated_activation_forward(joined, args.gate, args.options, args.y);
   }
-  p.next = args.options.interleaved ? 2 : 1;
-  p.second = args.options.interleaved ? 1 : p.out;
-  p.gate = args.gate;
+  make_gated(p, args.gate, args.options);
   launch_types<2>(args.x.device(), args.weight.dtype(), args.x.dtype(), p);
+}
+
+void norm_linear_few_rows(const NormLinearForward& args, bool& done) {
+  FewRows p = few_rows_of(args.x, args.weight, args.bias, args.y, args.options);
+  done = p.out != 0 && add_norm(p, args);
+  if (!done) return;
+  p.activation = args.activation;
+  if (!args.gated) return launch_types<1, true>(args.x.device(), args.weight.dtype(), args.x.dtype(), p);
+  make_gated(p, args.gate, args.options);
+  launch_types<2, true>(args.x.device(), args.weight.dtype(), args.x.dtype(), p);
 }
 
 }  // namespace lamina::ops::cuda
