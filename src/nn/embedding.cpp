@@ -99,8 +99,16 @@ void OutputHead::store_weights(const WeightFormats& formats, const std::string& 
 }
 
 Tensor OutputHead::logits(const Tensor& x) const {
-  Tensor y = rounded_.defined() ? ops::quantized_linear(project(x), rounded_, bias_)
-                                : ops::linear(project(x), converted_.defined() ? converted_ : weight(), bias_);
+  return finished(rounded_.defined() ? ops::quantized_linear(project(x), rounded_, bias_)
+                                     : ops::linear(project(x), used_weight(), bias_));
+}
+
+Tensor OutputHead::normed_logits(Stream& stream, const NormLayer& norm) const {
+  if (project_out_ || rounded_.defined()) return logits(stream.normed(norm));
+  return finished(stream.normed_linear(norm, used_weight(), bias_));
+}
+
+Tensor OutputHead::finished(Tensor y) const {
   if (scale_ != 1.0) y = ops::scale(y, scale_);
   return soft_cap_ != 0.0 ? ops::soft_cap(y, soft_cap_) : y;
 }

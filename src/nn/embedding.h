@@ -46,6 +46,8 @@ class OutputHead final : public Module {
   Tensor project(const Tensor& x) const { return project_out_ ? project_out_->forward(x) : x; }
   /// x [..., d_model] → [..., vocab].
   Tensor logits(const Tensor& x) const;
+  /// The same of the stream's norm.
+  Tensor normed_logits(Stream& stream, const NormLayer& norm) const;
 
   const Tensor& weight() const { return weight_.defined() ? weight_ : embedding_.weight(); }
   const Tensor& bias() const { return bias_; }
@@ -57,6 +59,10 @@ class OutputHead final : public Module {
   bool is_rounded() const { return rounded_.defined(); }
 
  private:
+  const Tensor& used_weight() const { return converted_.defined() ? converted_ : weight(); }
+  /// Scaled and capped.
+  Tensor finished(Tensor y) const;
+
   const TokenEmbedding& embedding_;
   double scale_;
   double soft_cap_;

@@ -7,19 +7,6 @@ namespace lamina::nn {
 using arch::NormSlot;
 using arch::Placement;
 
-const Tensor& Stream::value() {
-  if (branch.defined()) x = ops::add(x, branch);
-  branch = Tensor();
-  return x;
-}
-
-Tensor Stream::normed(const NormLayer& norm) {
-  if (!branch.defined()) return norm.forward(x);
-  auto [h, y] = norm.forward_add(branch, x);
-  *this = {h, {}};
-  return y;
-}
-
 Layer::Layer(const arch::ArchSpec& spec, const arch::Block& block, const ParameterFactory& make,
              PositionTables& positions)
     : placement_(block.placement),
@@ -52,20 +39,20 @@ Tensor Layer::branch(Tensor output, Pass& pass) const {
   return residual_scale_ == 1.0 ? output : ops::scale(output, residual_scale_);
 }
 
-/// f with its norms (see arch::Placement) and its residual addition, the last left open in `stream` where it can be.
-template <class F>
-void Layer::sublayer(Stream& stream, Pass& pass, NormSlot input, NormSlot output, const F& f) {
-  const bool normed_before = placement_ == Placement::pre || placement_ == Placement::sandwich;
-  Tensor in;
-  if (normed_before) {
-    in = stream.normed(*norm(input));
+/// f(x) with its norms (see arch::Placement) and its residual addition, the last left open in `stream` where it can be;
+/// f_normed(norm) is f of the stream's norm.
+template <class F, class Normed>
+void Layer::sublayer(Stream& stream, Pass& pass, NormSlot input, NormSlot output, const F& f, const Normed& f_normed) {
+  Tensor out;
+  if (placement_ == Placement::pre || placement_ == Placement::sandwich) {
+    out = f_normed(*norm(input));
   } else if (placement_ == Placement::residual_after_norm) {
-    in = stream.normed(*norm(input));
-    stream = {in, {}};
+    stream = {stream.normed(*norm(input)), {}};
+    out = f(stream.x);
   } else {
-    in = stream.value();
+    out = f(stream.value());
   }
-  stream.branch = branch(output_normed(output, f(in)), pass);
+  stream.branch = branch(output_normed(output, out), pass);
   if (placement_ == Placement::post) stream = {stream.normed(*norm(input)), {}};
 }
 
@@ -94,12 +81,15 @@ Stream Layer::forward(Stream stream, Pass& pass, LayerCache* cache) {
     return stream;
   }
   if (mixer_) {
-    sublayer(stream, pass, NormSlot::mixer, NormSlot::mixer_output,
-             [&](const Tensor& x) { return mixer_->forward(x, pass, cache); });
+    sublayer(
+        stream, pass, NormSlot::mixer, NormSlot::mixer_output,
+        [&](const Tensor& x) { return mixer_->forward(x, pass, cache); },
+        [&](const NormLayer& norm) { return mixer_->forward_normed(stream, norm, pass, cache); });
   }
   if (ffn_) {
-    sublayer(stream, pass, NormSlot::ffn, NormSlot::ffn_output,
-             [&](const Tensor& x) { return ffn_->forward(x, pass); });
+    sublayer(
+        stream, pass, NormSlot::ffn, NormSlot::ffn_output, [&](const Tensor& x) { return ffn_->forward(x, pass); },
+        [&](const NormLayer& norm) { return ffn_->forward_normed(stream, norm, pass); });
   }
   return stream;
 }

@@ -5,21 +5,8 @@
 
 #include "lamina/arch/layers.h"
 #include "lamina/nn/mixer.h"
-#include "lamina/nn/norm.h"
 
 namespace lamina::nn {
-
-/// The residual stream between sublayers: its value is x + branch. The addition is left to the norm that follows, which
-/// does both in one pass over memory.
-struct Stream {
-  Tensor x;
-  Tensor branch;  ///< undefined: nothing is to be added
-
-  /// Adds the branch, and gives the value.
-  const Tensor& value();
-  /// Adds the branch, and gives the norm of the value.
-  Tensor normed(const NormLayer& norm);
-};
 
 /// One block: mixer and feed-forward, wired serially or in parallel, normed where the placement says.
 class Layer final : public Module {
@@ -31,8 +18,9 @@ class Layer final : public Module {
   const Mixer* mixer() const { return mixer_.get(); }
 
  private:
-  template <class F>
-  void sublayer(Stream& stream, Pass& pass, arch::NormSlot input, arch::NormSlot output, const F& f);
+  template <class F, class Normed>
+  void sublayer(Stream& stream, Pass& pass, arch::NormSlot input, arch::NormSlot output, const F& f,
+                const Normed& f_normed);
   void parallel(Stream& stream, Pass& pass, LayerCache* cache);
   /// What a branch gives, as it will be added.
   Tensor branch(Tensor output, Pass& pass) const;

@@ -7,6 +7,7 @@
 #include "lamina/nn/module.h"
 #include "lamina/nn/parameter_factory.h"
 #include "lamina/nn/pass.h"
+#include "lamina/nn/stream.h"
 
 namespace lamina::nn {
 
@@ -21,6 +22,10 @@ class Mixer : public Module {
   /// tokens it holds (pass.offset or pass.offsets), and the mixer writes itself into it; the result is that of a
   /// forward over all tokens so far. Recording is off then.
   virtual Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) = 0;
+  /// forward() of the stream's norm, which a mixer may leave to its first product.
+  virtual Tensor forward_normed(Stream& stream, const NormLayer& norm, Pass& pass, LayerCache* cache) {
+    return forward(stream.normed(norm), pass, cache);
+  }
 
   /// Whether a step follows the device's clock (Pass::clock), with nothing on the host that changes from step to step.
   virtual bool follows_clock() const { return false; }
@@ -35,6 +40,10 @@ class Ffn : public Module {
  public:
   /// x [batch, seq, d_model] → the same shape. Routers put their losses into pass.losses.
   virtual Tensor forward(const Tensor& x, Pass& pass) = 0;
+  /// forward() of the stream's norm, which a feed-forward may leave to its first product.
+  virtual Tensor forward_normed(Stream& stream, const NormLayer& norm, Pass& pass) {
+    return forward(stream.normed(norm), pass);
+  }
 };
 
 /// The block's mixer or feed-forward, null where it has none. `spec` is resolved, `block` one of its own; `make` names

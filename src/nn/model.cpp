@@ -165,7 +165,7 @@ Stream Model::checkpointed(Tape& tape, size_t index, const Stream& stream, Pass&
   return {outputs[0], outputs[1]};
 }
 
-Tensor Model::forward(const Tensor& ids, Pass& pass, ModelCache* cache, Tape* checkpoint) {
+Stream Model::run_layers(const Tensor& ids, Pass& pass, ModelCache* cache, Tape* checkpoint) {
   Stream stream{embedding_.forward(ids, pass), {}};
   for (size_t i = 0; i < layers_.all.size(); ++i) {
     pass.stream = (i + 1) * kStreamsPerLayer;
@@ -173,6 +173,11 @@ Tensor Model::forward(const Tensor& ids, Pass& pass, ModelCache* cache, Tape* ch
                  ? checkpointed(*checkpoint, i, stream, pass)
                  : layers_.all[i]->forward(std::move(stream), pass, cache == nullptr ? nullptr : cache->layer(i));
   }
+  return stream;
+}
+
+Tensor Model::forward(const Tensor& ids, Pass& pass, ModelCache* cache, Tape* checkpoint) {
+  Stream stream = run_layers(ids, pass, cache, checkpoint);
   return final_norm_ ? stream.normed(*final_norm_) : stream.value();
 }
 
@@ -284,8 +289,8 @@ Tensor Model::step_logits(const Tensor& ids, DeviceClock& clock, ModelCache& cac
   pass.offset = cache.capacity() - 1;
   pass.clock = &clock;
   pass.positions = clock.places().reshape({pass.batch, 1});
-  const Tensor x = forward(ids, pass, &cache, nullptr);
-  const Tensor logits = head_.logits(x);
+  Stream stream = run_layers(ids, pass, &cache, nullptr);
+  const Tensor logits = final_norm_ ? head_.normed_logits(stream, *final_norm_) : head_.logits(stream.value());
   clock.advance();
   return logits;
 }

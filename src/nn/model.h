@@ -100,6 +100,8 @@ class Model final : public Module {
   /// Fills the cache from its first token on, and gives the hidden states [batch, seq, d_model] of the new tokens.
   Tensor refill(const std::vector<int64_t>& ids, const Pass& pass, const Device& device, ModelCache& cache);
   Tensor forward(const Tensor& ids, Pass& pass, ModelCache* cache, Tape* checkpoint);
+  /// Up to the final norm.
+  Stream run_layers(const Tensor& ids, Pass& pass, ModelCache* cache, Tape* checkpoint);
   Stream checkpointed(Tape& tape, size_t index, const Stream& stream, Pass& pass);
 
   /// The numbered layers, under the name "layers".

@@ -71,6 +71,11 @@ Tensor NormLayer::forward(const Tensor& x) const {
   return ops::layer_norm(x, layer_scale(offset_of(norm_)), bias_, eps_of(norm_));
 }
 
+ops::RowNorm NormLayer::row_norm() const {
+  if (is_rms(norm_)) return {ops::RowNorm::Kind::rms, weight_, {}, rms_options(norm_, 0)};
+  return {ops::RowNorm::Kind::layer, layer_scale(offset_of(norm_)), bias_, {.eps = eps_of(norm_)}};
+}
+
 ops::ResidualNorm NormLayer::forward_add(const Tensor& x, const Tensor& residual) const {
   if (is_rms(norm_)) return ops::add_rms_norm(x, residual, weight_, rms_options(norm_, 0));
   return ops::add_layer_norm(x, residual, layer_scale(offset_of(norm_)), bias_, eps_of(norm_));

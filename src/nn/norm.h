@@ -3,7 +3,7 @@
 #include "lamina/arch/norm.h"
 #include "lamina/nn/module.h"
 #include "lamina/nn/parameter_factory.h"
-#include "lamina/ops/norm/residual_norm.h"
+#include "lamina/ops/linear/norm_linear.h"
 
 namespace lamina::nn {
 
@@ -18,6 +18,8 @@ class NormLayer final : public Module {
   Tensor forward(const Tensor& x) const;
   /// h = x + residual and its norm, in one pass over memory.
   ops::ResidualNorm forward_add(const Tensor& x, const Tensor& residual) const;
+  /// What forward computes, as operators take it that norm by themselves; for one head.
+  ops::RowNorm row_norm() const;
   void store_weights(const WeightFormats& formats, const std::string& prefix) override;
 
  private:

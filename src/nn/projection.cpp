@@ -108,20 +108,31 @@ Tensor JoinedLinear::forward(const Tensor& x) const {
 }
 
 Tensor JoinedLinear::forward_gated(const Tensor& x, ops::Gate gate, const ops::GateOptions& options) const {
-  if (weight_.joined() && !rounded_.defined()) {
-    return ops::gated_linear(x, weight_.whole, joined_bias(), gate, options);
-  }
+  if (is_plain()) return ops::gated_linear(x, weight_.whole, joined_bias(), gate, options);
   return ops::gated_activation(forward(x), gate, options);
 }
 
+Tensor JoinedLinear::forward_normed(Stream& stream, const NormLayer& norm) const {
+  return is_plain() ? stream.normed_linear(norm, weight_.whole, joined_bias()) : forward(stream.normed(norm));
+}
+
+Tensor JoinedLinear::forward_normed_gated(Stream& stream, const NormLayer& norm, ops::Gate gate,
+                                          const ops::GateOptions& options) const {
+  if (is_plain()) return stream.normed_gated_linear(norm, weight_.whole, joined_bias(), gate, options);
+  return forward_gated(stream.normed(norm), gate, options);
+}
+
 std::vector<Tensor> JoinedLinear::forward_parts(const Tensor& x) const {
-  std::vector<int64_t> widths;
+  if (is_joined()) return split(forward(x));
   std::vector<Tensor> outputs;
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    widths.push_back(parts_[i].out);
-    if (!is_joined()) outputs.push_back(part_forward(x, i));
-  }
-  return is_joined() ? ops::split(forward(x), widths, -1) : outputs;
+  for (size_t i = 0; i < parts_.size(); ++i) outputs.push_back(part_forward(x, i));
+  return outputs;
+}
+
+std::vector<Tensor> JoinedLinear::split(const Tensor& y) const {
+  std::vector<int64_t> widths;
+  for (const ProjectionPart& part : parts_) widths.push_back(part.out);
+  return ops::split(y, widths, -1);
 }
 
 }  // namespace lamina::nn

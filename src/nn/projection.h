@@ -5,6 +5,7 @@
 
 #include "lamina/nn/module.h"
 #include "lamina/nn/parameter_factory.h"
+#include "lamina/nn/stream.h"
 #include "lamina/nn/weight_format.h"
 #include "lamina/ops/linear/gated_linear.h"
 #include "lamina/ops/linear/linear.h"
@@ -21,6 +22,12 @@ class Linear final : public Module {
   Tensor forward(const Tensor& x, ops::Activation activation = ops::Activation::none) const {
     return rounded_.defined() ? ops::quantized_linear(x, rounded_, bias_, activation)
                               : ops::linear(x, weight_, bias_, activation);
+  }
+  /// The same of the stream's norm.
+  Tensor forward_normed(Stream& stream, const NormLayer& norm,
+                        ops::Activation activation = ops::Activation::none) const {
+    return rounded_.defined() ? forward(stream.normed(norm), activation)
+                              : stream.normed_linear(norm, weight_, bias_, activation);
   }
   const Tensor& weight() const { return weight_; }
   void store_weights(const WeightFormats& formats, const std::string& prefix) override;
@@ -53,14 +60,22 @@ class JoinedLinear final : public Module {
   Tensor forward(const Tensor& x) const;
   /// gated_activation of that, for two parts: gate and up.
   Tensor forward_gated(const Tensor& x, ops::Gate gate, const ops::GateOptions& options) const;
-  /// The same, cut into the parts: [..., out] each; views of one tensor while the weight is joined.
+  /// Both of the stream's norm.
+  Tensor forward_normed(Stream& stream, const NormLayer& norm) const;
+  Tensor forward_normed_gated(Stream& stream, const NormLayer& norm, ops::Gate gate,
+                              const ops::GateOptions& options) const;
+  /// forward(x), cut into the parts: [..., out] each; views of one tensor while the weight is joined.
   std::vector<Tensor> forward_parts(const Tensor& x) const;
+  /// What forward gave, as views of the parts.
+  std::vector<Tensor> split(const Tensor& y) const;
   /// One product gives all parts.
   bool is_joined() const { return weight_.joined() || rounded_.defined(); }
   /// The format of the first part is that of all; on a GPU parts become one.
   void store_weights(const WeightFormats& formats, const std::string& prefix) override;
 
  private:
+  /// One product over a weight as it was given.
+  bool is_plain() const { return weight_.joined() && !rounded_.defined(); }
   Tensor part_forward(const Tensor& x, size_t part) const;
   /// The bias of all parts, zeros where a part has none; undefined where none has.
   Tensor joined_bias() const;

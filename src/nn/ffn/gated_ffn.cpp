@@ -26,4 +26,8 @@ Tensor GatedFfn::forward(const Tensor& x, Pass& /*pass*/) {
   return down_.forward(gate_up_.forward_gated(x, gate_, options_));
 }
 
+Tensor GatedFfn::forward_normed(Stream& stream, const NormLayer& norm, Pass& /*pass*/) {
+  return down_.forward(gate_up_.forward_normed_gated(stream, norm, gate_, options_));
+}
+
 }  // namespace lamina::nn

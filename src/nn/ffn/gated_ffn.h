@@ -17,6 +17,7 @@ class GatedFfn final : public Ffn {
   GatedFfn(int64_t d_model, const arch::GatedFfn& spec, const ParameterFactory& make);
 
   Tensor forward(const Tensor& x, Pass& pass) override;
+  Tensor forward_normed(Stream& stream, const NormLayer& norm, Pass& pass) override;
 
  private:
   ops::Gate gate_;

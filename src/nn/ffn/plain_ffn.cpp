@@ -15,4 +15,8 @@ PlainFfn::PlainFfn(int64_t d_model, const arch::PlainFfn& spec, const ParameterF
 
 Tensor PlainFfn::forward(const Tensor& x, Pass& /*pass*/) { return down_.forward(up_.forward(x, activation_)); }
 
+Tensor PlainFfn::forward_normed(Stream& stream, const NormLayer& norm, Pass& /*pass*/) {
+  return down_.forward(up_.forward_normed(stream, norm, activation_));
+}
+
 }  // namespace lamina::nn

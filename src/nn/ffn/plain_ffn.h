@@ -12,6 +12,7 @@ class PlainFfn final : public Ffn {
   PlainFfn(int64_t d_model, const arch::PlainFfn& spec, const ParameterFactory& make);
 
   Tensor forward(const Tensor& x, Pass& pass) override;
+  Tensor forward_normed(Stream& stream, const NormLayer& norm, Pass& pass) override;
 
  private:
   ops::Activation activation_;

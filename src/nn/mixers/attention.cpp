@@ -35,6 +35,7 @@ class AttentionMixer final : public Mixer {
                  PositionTables& positions);
 
   Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) override;
+  Tensor forward_normed(Stream& stream, const NormLayer& norm, Pass& pass, LayerCache* cache) override;
   std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
                                          const Device& device) const override;
   bool follows_clock() const override { return !rounded_alibi_; }
@@ -45,8 +46,11 @@ class AttentionMixer final : public Mixer {
     Tensor k;  ///< [batch, seq, n_kv_heads, head_dim]
     Tensor v;  ///< [batch, seq, n_kv_heads, v_head_dim]
   };
-  Heads joined_heads(const Tensor& x, const Pass& pass);
-  Heads separate_heads(const Tensor& x, const Pass& pass);
+  /// Heads can stay where the joined projection puts them.
+  bool stay_joined(const Pass& pass) const;
+  Heads joined_heads(const Tensor& projected, const Pass& pass);
+  Heads separate_heads(std::vector<Tensor> parts, const Pass& pass);
+  Tensor mix(Heads heads, Pass& pass, LayerCache* cache);
   ops::AttentionOptions options(Pass& pass) const;
   ops::AttentionExtras extras(const Tensor& q, const Pass& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
@@ -130,24 +134,23 @@ ops::AttentionExtras AttentionMixer::extras(const Tensor& q, const Pass& pass) {
 }
 
 /// Queries, keys and values as views of their joined projection, in whose memory they are rotated; so is its gradient.
-AttentionMixer::Heads AttentionMixer::joined_heads(const Tensor& x, const Pass& pass) {
+AttentionMixer::Heads AttentionMixer::joined_heads(const Tensor& projected, const Pass& pass) {
   const int64_t kv_heads = *spec_.n_kv_heads;
-  const Shape by_head{x.dim(0), x.dim(1), spec_.n_heads + 2 * kv_heads, *spec_.head_dim};
-  Tensor all = qkv_.forward(x).reshape(by_head);
+  const Shape by_head{projected.dim(0), projected.dim(1), spec_.n_heads + 2 * kv_heads, *spec_.head_dim};
+  Tensor all = projected.reshape(by_head);
   if (rotary_ != nullptr) all = rotary_->rotate_joined(all, spec_.n_heads + kv_heads, pass);
   std::vector<Tensor> parts = ops::split(all, {spec_.n_heads, kv_heads, kv_heads}, 2);
   return {parts[0], parts[1], parts[2]};
 }
 
-AttentionMixer::Heads AttentionMixer::separate_heads(const Tensor& x, const Pass& pass) {
-  std::vector<Tensor> parts = qkv_.forward_parts(x);
+AttentionMixer::Heads AttentionMixer::separate_heads(std::vector<Tensor> parts, const Pass& pass) {
   if (spec_.clip_qkv) {
     for (Tensor& part : parts) part = ops::clamp(part, -*spec_.clip_qkv, *spec_.clip_qkv);
   }
   const int64_t kv_heads = *spec_.n_kv_heads;
   Tensor q = q_norm_.split(parts[0], spec_.n_heads);
   Tensor k = k_norm_.split(parts[1], kv_heads);
-  Tensor v = parts[2].reshape({x.dim(0), x.dim(1), kv_heads, *spec_.v_head_dim});
+  Tensor v = parts[2].reshape({parts[2].dim(0), parts[2].dim(1), kv_heads, *spec_.v_head_dim});
   if (rotary_ != nullptr) {
     q = rotary_->rotate(q, pass);
     k = rotary_->rotate(k, pass);
@@ -157,17 +160,33 @@ AttentionMixer::Heads AttentionMixer::separate_heads(const Tensor& x, const Pass
   return {q, k, v};
 }
 
+bool AttentionMixer::stay_joined(const Pass& pass) const {
+  return qkv_.is_joined() && *spec_.head_dim == *spec_.v_head_dim && !spec_.clip_qkv && !q_norm_.layer &&
+         !k_norm_.layer && (rotary_ == nullptr || !rotary_->turns_rows_apart(pass));
+}
+
 Tensor AttentionMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
-  const bool joined = qkv_.is_joined() && *spec_.head_dim == *spec_.v_head_dim && !spec_.clip_qkv && !q_norm_.layer &&
-                      !k_norm_.layer && (rotary_ == nullptr || !rotary_->turns_rows_apart(pass));
-  auto [q, k, v] = joined ? joined_heads(x, pass) : separate_heads(x, pass);
+  Heads heads = stay_joined(pass) ? joined_heads(qkv_.forward(x), pass) : separate_heads(qkv_.forward_parts(x), pass);
+  return mix(std::move(heads), pass, cache);
+}
+
+Tensor AttentionMixer::forward_normed(Stream& stream, const NormLayer& norm, Pass& pass, LayerCache* cache) {
+  if (!qkv_.is_joined()) return forward(stream.normed(norm), pass, cache);
+  Heads heads = stay_joined(pass) ? joined_heads(qkv_.forward_normed(stream, norm), pass)
+                                  : separate_heads(qkv_.split(qkv_.forward_normed(stream, norm)), pass);
+  return mix(std::move(heads), pass, cache);
+}
+
+Tensor AttentionMixer::mix(Heads heads, Pass& pass, LayerCache* cache) {
+  auto& [q, k, v] = heads;
+  const Shape shape{q.dim(0), q.dim(1), spec_.n_heads * *spec_.v_head_dim};
   if (rounded_alibi_) {
     q = rounded_alibi_->extend_queries(q);
     k = rounded_alibi_->extend_keys(k, pass);
   }
   const Tensor y = cache == nullptr ? ops::attention(q, k, v, options(pass), extras(q, pass))
                                     : attend_cached(q, k, v, pass, dynamic_cast<KeyValueCache&>(*cache));
-  return o_.forward(y.reshape({x.dim(0), x.dim(1), spec_.n_heads * *spec_.v_head_dim}));
+  return o_.forward(y.reshape(shape));
 }
 
 Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass,
