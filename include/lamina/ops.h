@@ -4,6 +4,7 @@
 #include "lamina/ops/activation/gated_activation.h"
 #include "lamina/ops/attention/attention.h"
 #include "lamina/ops/attention/attention_decode.h"
+#include "lamina/ops/attention/attention_step.h"
 #include "lamina/ops/dropout/dropout.h"
 #include "lamina/ops/elementwise/clamp.h"
 #include "lamina/ops/elementwise/concat.h"

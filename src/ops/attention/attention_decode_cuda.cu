@@ -3,16 +3,20 @@
 // which find the keys in the second-level cache. Each group of 8, 16 or 32 lanes holds a slice of eight columns per
 // lane of q and of the weighted sum in registers, takes a few keys at a time straight from memory (as many keys and
 // values in flight per lane) and keeps a maximum and a sum of its own, so that the loop has neither shared memory nor
-// barriers. At the end the groups of a block are put together. Few shares are put together by the block that finishes
-// last, so that a short cache costs one launch; many by a second kernel. The grid depends on the capacity alone;
+// barriers. At the end the groups of a block are put together. Few shares are the blocks of a cluster, whose first one
+// gets what the others found in its shared memory, so that a short cache costs one launch and no trip through global
+// memory; many are put together by a second kernel. The grid depends on the capacity alone;
 // lengths are read by the kernels, which cut what is in use into equal shares: a captured launch stays right while the
 // lengths grow. Scores that are more than scaled have a kernel of their own; widths that are no whole packs, or above
 // 256, take a plain one. Caches of 8 bits come as bytes, of more keys at once where registers allow, and every lane of
-// a group reads the scales of its keys and values beside them.
+// a group reads the scales of its keys and values beside them. A step (attention_step) is the same with a prologue that
+// runs while the first keys are on their way: queries are rotated, and the block with the last share has the new key
+// and value in shared memory, from where the lanes that would have read them from the cache take them.
 #include <cmath>
 
 #include "lamina/ops/attention/attention_decode.h"
-#include "lamina/ops/attention/attention_decode_device.cuh"
+#include "lamina/ops/attention/attention_step.h"
+#include "lamina/ops/attention/attention_step_device.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -20,100 +24,102 @@ namespace {
 using lamina::cuda::device_data;
 
 constexpr const char* kOp = "attention_decode";
-constexpr int kShortShare = 256;
+constexpr int kShortShare = 512;
 constexpr int kMostShares = 128;
 constexpr int kCombineThreads = 256;
 
-/// Counters that are zero between launches, in the device's memory.
-class ShareCounters {
- public:
-  static constexpr int64_t kCount = 65536;
-  explicit ShareCounters(int index) {
-    LAMINA_CUDA(cudaSetDevice(index), kOp);
-    LAMINA_CUDA(cudaMalloc(reinterpret_cast<void**>(&counters_), kCount * sizeof(int)), kOp);
-    LAMINA_CUDA(cudaMemset(counters_, 0, kCount * sizeof(int)), kOp);
-  }
-  ~ShareCounters() { cudaFree(counters_); }
-  ShareCounters(const ShareCounters&) = delete;
-  ShareCounters& operator=(const ShareCounters&) = delete;
-  int* data() const { return counters_; }
-
- private:
-  int* counters_ = nullptr;
-};
-
-/// Blocks that a multiprocessor is to hold: what the registers allow.
-template <int kRows, class T>
-constexpr int kBlocksOf = kRows == 8                    ? 1
-                          : kRows == 1 && sizeof(T) > 1 ? 3
-                                                        : 2;
+/// Blocks that a multiprocessor is to hold: what the registers allow. A step has its first keys in registers while it
+/// rotates.
+template <int kRows, bool kPlain, bool kStep, class T>
+constexpr int kBlocksOf = !kPlain || kRows == 8 || (kStep && kRows > 1) ? 1
+                          : !kStep && kRows == 1 && sizeof(T) > 1       ? 3
+                                                                        : 2;
 /// Keys that a group of lanes takes at once.
 template <int kRows, class T>
 constexpr int kKeysOf = sizeof(T) == 1 && kRows <= 2 ? 8 : 4;
 
 /// grid: shares, key heads · blocks of rows, batch. kPlain: one position, whose scores are only scaled, sees all keys.
-template <int kRows, bool kPlain, class T>
-__global__ __launch_bounds__(kDecodeThreads, kPlain ? kBlocksOf<kRows, T>
-                                                    : 1) void decode_kernel(const __grid_constant__ DecodeParams p) {
+template <int kRows, bool kPlain, bool kStep, class T>
+__global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>) void decode_kernel(
+    const __grid_constant__ DecodeParams p) {
   constexpr int kKeys = kKeysOf<kRows, T>;
   constexpr bool kScaled = std::is_same_v<T, uint8_t>;
-  extern __shared__ float sums[];
-  __shared__ float2 stats[kRows][kFewShares];
-  __shared__ float totals[kRows];
-  lamina::cuda::wait_for_previous();
+  extern __shared__ __align__(16) float sums[];
+  __shared__ float2 stats[kRows][kDecodeWarps];
   const int b = blockIdx.z;
   const int kv_head = static_cast<int>(blockIdx.y) % p.n_kv_heads;
   const int first_row = static_cast<int>(blockIdx.y) / p.n_kv_heads * kRows;
   const int group = static_cast<int>(threadIdx.x) / p.lanes;
   const int groups = kDecodeThreads / p.lanes;
   const int column = static_cast<int>(threadIdx.x) % p.lanes * kColumns;
+  if (p.clustered) cluster_arrive();
+  if (kStep && first_row == 0) fetch_share_ahead<T>(p, b, kv_head);
+  lamina::cuda::wait_for_previous();
   float q[kRows][kColumns];
   float acc[kRows][kColumns] = {};
   float most[kRows];
   float sum[kRows] = {};
 #pragma unroll
   for (int r = 0; r < kRows; ++r) most[r] = kLowest;
-  if (p.q_type == DType::f32) {  // on their way while the lengths are
-    load_queries<kRows, float>(p, b, kv_head, first_row, column, q);
-  } else if (p.q_type == DType::bf16) {
-    load_queries<kRows, __nv_bfloat16>(p, b, kv_head, first_row, column, q);
-  } else {
-    load_queries<kRows, __half>(p, b, kv_head, first_row, column, q);
-  }
+  load_queries<kRows>(p, b, kv_head, first_row, column, q);  // on their way while the lengths are
+  const int64_t position = kStep && p.rotary_dim > 0 ? p.positions[b] : 0;
   const Shares shares(p, b);
   // Where nobody else writes y, the first share does even without keys.
-  const int count = max(shares.count, p.shares == 1 || p.finished != nullptr ? 1 : 0);
+  const int count = max(shares.count, p.shares == 1 || p.clustered ? 1 : 0);
   if (static_cast<int>(blockIdx.x) >= count) return;
   const int begin = shares.begin + static_cast<int>(blockIdx.x) * shares.each;
   const int end = min(begin + shares.each, shares.end);
+  const bool owns = kStep && begin < end && end == shares.end;  // the new token
+  const int stored = owns ? end - 1 : end;
   const DeviceMask& mask = shares.mask;
   const T* k = static_cast<const T*>(p.k) + p.cache_at(b, kv_head, 0, p.d_qk) + column;
   const T* v = static_cast<const T*>(p.v) + p.cache_at(b, kv_head, 0, p.d_v) + column;
-  for (int first = begin; first < end; first += groups * kKeys) {  // the same for all threads: lanes are shuffled
-    if constexpr (!kPlain) {
-      const int last = min(first + groups * kKeys, end);
-      if (!mask.ranges_suffice && mask.coverage(0, p.seq_q, first, last) == DeviceMask::Coverage::none) continue;
-    }
-    const int key = first + group * kKeys;
-    const int left = end - key;  // below 1 for groups behind the end
-    RawColumns<T> keys[kKeys];
-    RawColumns<T> values[kKeys];
+  RawColumns<T> keys[kKeys];
+  RawColumns<T> values[kKeys];
+  float key_scales[kKeys];
+  float value_scales[kKeys];
+  const auto fetch = [&](int key) {  // all on their way before the first is used
+    const int left = stored - key;   // below 1 for groups behind the end
 #pragma unroll
-    for (int n = 0; n < kKeys; ++n) {  // all on their way before the first is used
+    for (int n = 0; n < kKeys; ++n) {
       keys[n].load(k + static_cast<int64_t>(key + n) * p.d_qk, n < left && column < p.d_qk);
     }
 #pragma unroll
     for (int n = 0; n < kKeys; ++n) {
       values[n].load(v + static_cast<int64_t>(key + n) * p.d_v, n < left && column < p.d_v);
     }
-    float key_scales[kKeys];
-    float value_scales[kKeys];
     if constexpr (kScaled) {
       const int64_t at = p.cache_at(b, kv_head, key, 1);
 #pragma unroll
       for (int n = 0; n < kKeys; ++n) {
         key_scales[n] = n < left ? p.k_scales[at + n] : 0.0F;
         value_scales[n] = n < left ? p.v_scales[at + n] : 0.0F;
+      }
+    }
+  };
+  __shared__ std::conditional_t<kStep, StepToken<T>, int> token;
+  if constexpr (kStep) {
+    fetch(begin + group * kKeys);
+    begin_step<kRows, T>(p, b, kv_head, first_row, column, position, owns, stored, q, token);
+  }
+  for (int first = begin; first < end; first += groups * kKeys) {  // the same for all threads: lanes are shuffled
+    if constexpr (!kPlain) {
+      const int last = min(first + groups * kKeys, end);
+      if (!mask.ranges_suffice && mask.coverage(0, p.seq_q, first, last) == DeviceMask::Coverage::none) continue;
+    }
+    const int key = first + group * kKeys;
+    const int left = end - key;
+    if (!kStep || first > begin) fetch(key);
+    if constexpr (kStep) {
+      if (owns && left >= 1 && left <= kKeys && column < p.d_qk) {
+#pragma unroll
+        for (int n = 0; n < kKeys; ++n) {
+          if (n != left - 1) continue;
+          keys[n] = token.columns[0][column / kColumns];
+          values[n] = token.columns[1][column / kColumns];
+          if constexpr (kScaled) key_scales[n] = token.scales[0];
+          if constexpr (kScaled) value_scales[n] = token.scales[1];
+        }
       }
     }
     float s[kRows][kKeys];
@@ -175,7 +181,7 @@ __global__ __launch_bounds__(kDecodeThreads, kPlain ? kBlocksOf<kRows, T>
       }
     }
   }
-  finish_share<kRows>(p, b, kv_head, first_row, count, acc, most, sum, sums, stats, totals);
+  finish_share<kRows>(p, b, kv_head, first_row, count, acc, most, sum, sums, stats);
 }
 
 /// Any width: a warp per key for the scores, a thread per column for the sums, which lie in the part itself.
@@ -191,7 +197,7 @@ __global__ __launch_bounds__(kDecodeThreads) void decode_plain_kernel(const __gr
   if (static_cast<int>(blockIdx.x) >= shares.count) return;
   const int begin = shares.begin + static_cast<int>(blockIdx.x) * shares.each;
   const int end = min(begin + shares.each, shares.end);
-  const int64_t q_at = p.row_at(b, kv_head, row, p.d_qk);
+  const int64_t q_at = p.q_at(b, kv_head, row);
   const int head = p.head_of(kv_head, row);
   const int query = row % p.seq_q;
   const int t = threadIdx.x;
@@ -245,7 +251,7 @@ __global__ __launch_bounds__(kCombineThreads) void combine_kernel(const __grid_c
   const int t = threadIdx.x;
   const int64_t first = p.part(b, kv_head, row, 0);
   const float2 own = t < count ? p.part_sums[first + t] : float2{kLowest, 0.0F};
-  const float sink = p.sinks == nullptr ? kLowest : p.sinks[p.head_of(kv_head, row)] * kLog2E;
+  const float sink = p.sink_of(kv_head, row);
   const float greatest = fmaxf(lamina::cuda::block_max(own.x, scratch), sink);
   const float weight = power_of_two(own.x - greatest);
   if (t < count) weights[t] = weight;
@@ -254,7 +260,7 @@ __global__ __launch_bounds__(kCombineThreads) void combine_kernel(const __grid_c
   int columns = kWarp;
   while (columns < p.d_v && columns < kCombineThreads) columns *= 2;
   const int turns = kCombineThreads / columns;
-  const int64_t at = p.row_at(b, kv_head, row, p.d_v);
+  const int64_t at = p.y_at(b, kv_head, row);
   for (int c0 = 0; c0 < p.d_v; c0 += columns) {
     const int c = c0 + t % columns;
     float value = 0;
@@ -293,6 +299,7 @@ DecodeParams params_of(const AttentionDecode& args) {
   p.k_scales = device_data<float>(args.scales.k);
   p.v_scales = device_data<float>(args.scales.v);
   p.lengths = args.lengths.raw();
+  p.q_stride = args.q.strides()[args.q.dim(1) == 1 ? 0 : 1];
   p.scale = static_cast<float>(args.options.scale);
   p.soft_cap = static_cast<float>(args.options.soft_cap);
   p.mask = device_mask(args.options, args.q.dim(1), args.k_cache.dim(2));
@@ -306,16 +313,33 @@ DecodeParams params_of(const AttentionDecode& args) {
   return p;
 }
 
+void add_step(DecodeParams& p, const StepRotation& rotation) {
+  p.step = true;
+  if (!rotation.cos.defined()) return;
+  p.interleaved = rotation.pairing == RotaryPairing::interleaved;
+  p.rotary_dim = static_cast<int>(rotation.rotary_dim);
+  p.table_row = static_cast<int>(rotation.cos.dim(1));
+  p.table_rows = static_cast<int>(std::min(rotation.cos.dim(0), kMostDevicePositions));
+  p.cos = rotation.cos.data<float>();
+  p.sin = rotation.sin.data<float>();
+  p.positions = rotation.positions.data<int64_t>();
+}
+
+/// Clusters came with the devices whose kernels may be launched early.
+bool has_clusters(const Device& device) { return lamina::cuda::launches_early(device); }
+
 /// Shares that fill the multiprocessors evenly, each of which holds `blocks_each` blocks at a time: the last round of
-/// blocks should be a full one. Every share costs a little to put together.
+/// blocks should be a full one. Every share costs a little to put together. Those of a cluster are a power of two.
 int shares_of(const DecodeParams& p, int row_blocks, int blocks_each, const Device& device) {
   const double units = static_cast<double>(p.batch) * p.n_kv_heads * row_blocks;
   const double places = static_cast<double>(blocks_each) * lamina::cuda::processors(device);
   const int most = std::clamp((p.capacity + kLeastShare - 1) / kLeastShare, 1, kMostShares);
   int best = 1;
   double best_use = 0;
-  const bool few = p.capacity <= kFewShares * kShortShare;  // one launch rather than every multiprocessor in use
-  for (int shares = 1; shares <= (few ? std::min(most, kFewShares) : most); ++shares) {
+  // One launch rather than every multiprocessor in use.
+  const bool few = p.capacity <= kFewShares * kShortShare && has_clusters(device);
+  const int up_to = few ? std::min(most, kFewShares) : most;
+  for (int shares = 1; shares <= up_to; shares += shares < kFewShares ? shares : 1) {
     const double rounds = units * shares / places;
     const double use = rounds / std::ceil(rounds) - 0.002 * shares;
     if (use > best_use) {
@@ -331,29 +355,40 @@ struct DecodeKernel {
   void (*kernel)(DecodeParams);
   int rows;    // of a block
   int blocks;  // of a multiprocessor
-  int bytes(int lanes) const { return rows * kDecodeWarps * lanes * kColumns * static_cast<int>(sizeof(float)); }
+  int bytes(const DecodeParams& p) const {
+    const int width = p.lanes * kColumns;
+    const int gathered = p.clustered ? p.shares * (width + 2) : 0;
+    return rows * (kDecodeWarps * width + gathered) * static_cast<int>(sizeof(float));
+  }
 };
+
+template <int kRows, bool kPlain, bool kStep, class D>
+DecodeKernel kernel_of() {
+  return {decode_kernel<kRows, kPlain, kStep, D>, kRows, kBlocksOf<kRows, kPlain, kStep, D>};
+}
 
 template <class D>
 DecodeKernel kernel_for(const DecodeParams& p, bool packs, int processors) {
   const bool plain =
       p.seq_q == 1 && p.mask.ranges_suffice && p.soft_cap == 0 && p.slopes == nullptr && p.t5_bias == nullptr;
   if (!packs) return {decode_plain_kernel<D>, 1, 2};
-  if (!plain) return {decode_kernel<4, false, D>, 4, 1};
-  if (p.rows == 1) return {decode_kernel<1, true, D>, 1, kBlocksOf<1, D>};
+  if (!plain) return p.step ? kernel_of<4, false, true, D>() : kernel_of<4, false, false, D>();
+  if (p.rows == 1) return p.step ? kernel_of<1, true, true, D>() : kernel_of<1, true, false, D>();
   // Where even the fewest blocks leave multiprocessors idle, fewer rows each: the time is that of one block.
   const int64_t fewest = int64_t{p.batch} * p.n_kv_heads * ((p.rows + 7) / 8) * kFewShares;
   const bool idle = p.capacity <= kFewShares * kShortShare && fewest <= processors;
-  if (p.rows == 2 || idle) return {decode_kernel<2, true, D>, 2, kBlocksOf<2, D>};
-  if (p.rows <= 4) return {decode_kernel<4, true, D>, 4, kBlocksOf<4, D>};
-  return {decode_kernel<8, true, D>, 8, kBlocksOf<8, D>};
+  if (p.rows == 2 || idle) return p.step ? kernel_of<2, true, true, D>() : kernel_of<2, true, false, D>();
+  if (p.step) return kernel_of<4, true, true, D>();
+  return p.rows <= 4 ? kernel_of<4, true, false, D>() : kernel_of<8, true, false, D>();
 }
 
+/// `step`: the rotation of a step's new token, or null.
 template <class T>
-void decode(const AttentionDecode& args) {
+void decode(const AttentionDecode& args, const StepRotation* step) {
   using D = DeviceType<T>;
   const Device& device = args.q.device();
   DecodeParams p = params_of(args);
+  if (step != nullptr) add_step(p, *step);
   const int widest = std::max(p.d_qk, p.d_v);
   const auto whole = [](const void* cache) { return reinterpret_cast<uintptr_t>(cache) % alignof(RawColumns<D>) == 0; };
   const bool packs = widest <= kWarp * kColumns && p.d_qk % kColumns == 0 && p.d_v % kColumns == 0 && p.d_qk > 0 &&
@@ -365,8 +400,9 @@ void decode(const AttentionDecode& args) {
                " key heads are more blocks than one launch takes; use attention() or a smaller batch");
   for (p.lanes = 8; p.lanes * kColumns < widest;) p.lanes *= 2;
   p.shares = shares_of(p, row_blocks, chosen.blocks, device);
+  p.clustered = packs && p.shares > 1 && p.shares <= kFewShares && has_clusters(device);
   Tensor parts;
-  if (!packs || p.shares > 1) {
+  if (!packs || (p.shares > 1 && !p.clustered)) {
     const int64_t count = int64_t{p.batch} * p.n_kv_heads * p.rows * p.shares;
     parts = Tensor::empty({count * (p.d_v + 2)}, DType::f32, device);
     p.part_sums = reinterpret_cast<float2*>(parts.data<float>());
@@ -374,28 +410,29 @@ void decode(const AttentionDecode& args) {
   }
   const dim3 grid(static_cast<unsigned>(p.shares), static_cast<unsigned>(p.n_kv_heads * row_blocks),
                   static_cast<unsigned>(p.batch));
-  const int64_t counted = int64_t{p.n_kv_heads} * row_blocks * p.batch;
-  if (packs && p.shares > 1 && p.shares <= kFewShares && counted <= ShareCounters::kCount) {
-    p.finished = lamina::cuda::attached<ShareCounters>(device).data();
-  }
-  const int bytes = packs ? chosen.bytes(p.lanes) : 0;
+  const int bytes = packs ? chosen.bytes(p) : 0;
   LAMINA_CUDA(cudaFuncSetAttribute(chosen.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), kOp);
-  lamina::cuda::launch_dependent(chosen.kernel, grid, dim3(kDecodeThreads), static_cast<size_t>(bytes), device, p);
+  lamina::cuda::launch_dependent_clusters(chosen.kernel, p.clustered ? p.shares : 1, grid, dim3(kDecodeThreads),
+                                          static_cast<size_t>(bytes), device, p);
   lamina::cuda::check_launch(kOp);
-  if (!parts.defined() || p.finished != nullptr) return;
+  if (!parts.defined()) return;
   lamina::cuda::launch_dependent(combine_kernel,
                                  dim3(static_cast<unsigned>(p.n_kv_heads * p.rows), static_cast<unsigned>(p.batch)),
                                  dim3(kCombineThreads), 0, device, p);
   lamina::cuda::check_launch(kOp);
 }
 
+void decode_any(const AttentionDecode& args, const StepRotation* step) {
+  if (args.y.numel() == 0) return;
+  if (args.k_cache.dtype() == DType::u8) return decode<uint8_t>(args, step);
+  lamina::cuda::visit_floating(kOp, args.k_cache.dtype(),
+                               [&](auto tag) { decode<typename decltype(tag)::type>(args, step); });
+}
+
 }  // namespace
 
-void attention_decode(const AttentionDecode& args) {
-  if (args.y.numel() == 0) return;
-  if (args.k_cache.dtype() == DType::u8) return decode<uint8_t>(args);
-  lamina::cuda::visit_floating(kOp, args.k_cache.dtype(),
-                               [&](auto tag) { decode<typename decltype(tag)::type>(args); });
-}
+void attention_decode(const AttentionDecode& args) { decode_any(args, nullptr); }
+
+void attention_step(const AttentionStep& args) { decode_any(args.decode, &args.rotation); }
 
 }  // namespace lamina::ops::cuda

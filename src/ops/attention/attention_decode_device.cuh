@@ -17,7 +17,7 @@ constexpr int kDecodeThreads = 256;
 constexpr int kDecodeWarps = kDecodeThreads / kWarp;
 constexpr int kColumns = 8;       // of a lane
 constexpr int kLeastShare = 128;  // keys
-constexpr int kFewShares = 16;    // that the last block puts together
+constexpr int kFewShares = 8;     // that a cluster of blocks puts together
 
 struct DecodeParams {
   int batch;
@@ -38,7 +38,16 @@ struct DecodeParams {
   const void* v;
   const float* k_scales;  // [batch, n_kv_heads, capacity] of caches of 8 bits, or null
   const float* v_scales;
-  const void* lengths;
+  const void* lengths;  // of a step: the places of the new tokens
+  int64_t q_stride;     // elements of q from one position to the next
+  bool step;            // the last key and value are a new token's, which lies behind the queries it came with
+  bool interleaved;     // how pairs of a step lie
+  int rotary_dim;       // 0: a step is not rotated
+  int table_row;        // numbers of a row of the tables: an angle per pair or per column
+  int table_rows;
+  const float* cos;
+  const float* sin;
+  const int64_t* positions;
   float scale;
   float soft_cap;
   DeviceMask mask;       // of a full cache
@@ -49,7 +58,7 @@ struct DecodeParams {
   const float* sinks;  // [n_heads], or null
   float* parts;        // [batch, n_kv_heads, rows, shares, d_v]: Σ weight · v
   float2* part_sums;   // [batch, n_kv_heads, rows, shares]: greatest score, Σ weight
-  int* finished;       // shares of a block of rows that are done, or null where a second kernel puts them together
+  bool clustered;      // the blocks of all shares are a cluster; else a second kernel puts them together
   void* y;
   FaultSlot* faults;
 
@@ -57,9 +66,16 @@ struct DecodeParams {
   __device__ int64_t part(int b, int kv_head, int row, int share) const {
     return ((static_cast<int64_t>(b) * n_kv_heads + kv_head) * rows + row) * shares + share;
   }
-  /// Element of q, or of y with its width, that a row begins with.
-  __device__ int64_t row_at(int b, int kv_head, int row, int width) const {
-    return ((static_cast<int64_t>(b) * seq_q + row % seq_q) * n_heads + head_of(kv_head, row)) * width;
+  /// Element of q that a row begins with.
+  __device__ int64_t q_at(int b, int kv_head, int row) const {
+    return (static_cast<int64_t>(b) * seq_q + row % seq_q) * q_stride +
+           static_cast<int64_t>(head_of(kv_head, row)) * d_qk;
+  }
+  __device__ int64_t y_at(int b, int kv_head, int row) const {
+    return ((static_cast<int64_t>(b) * seq_q + row % seq_q) * n_heads + head_of(kv_head, row)) * d_v;
+  }
+  __device__ float sink_of(int kv_head, int row) const {
+    return sinks == nullptr ? kLowest : sinks[head_of(kv_head, row)] * kLog2E;
   }
   __device__ int64_t cache_at(int b, int kv_head, int key, int width) const {
     return ((static_cast<int64_t>(b) * n_kv_heads + kv_head) * capacity + key) * width;
@@ -81,6 +97,12 @@ __device__ inline void store_as(void* to, DType type, int64_t at, float value) {
   }
 }
 
+/// How many keys a share has.
+__device__ inline int keys_of_share(const DecodeParams& p, int keys) {
+  const int each = max((keys + p.shares - 1) / p.shares, 1);
+  return (each + kLeastShare - 1) / kLeastShare * kLeastShare;
+}
+
 /// A row's keys in use and how they are shared out.
 struct Shares {
   DeviceMask mask;
@@ -89,20 +111,23 @@ struct Shares {
   int each;   // keys of a share
   int count;  // of shares that have keys
 
-  /// A length that cannot be is reported and counts as none.
+  /// A length or a place that cannot be is reported; the row then counts as empty.
   __device__ Shares(const DecodeParams& p, int b) : mask(p.mask) {
     const int64_t given =
         p.long_lengths ? static_cast<const int64_t*>(p.lengths)[b] : static_cast<const int32_t*>(p.lengths)[b];
-    const bool possible = given == 0 || (given >= p.seq_q && given <= p.capacity);
-    if (!possible && threadIdx.x == 0) lamina::cuda::report(p.faults, lamina::cuda::Fault::cache_length, given);
-    const int length = possible ? static_cast<int>(given) : 0;
+    const bool possible =
+        p.step ? given >= 0 && given < p.capacity : given == 0 || (given >= p.seq_q && given <= p.capacity);
+    if (!possible && threadIdx.x == 0) {
+      lamina::cuda::report(p.faults, p.step ? lamina::cuda::Fault::cache_place : lamina::cuda::Fault::cache_length,
+                           given);
+    }
+    const int length = possible ? static_cast<int>(given) + (p.step ? 1 : 0) : 0;
     mask.seq_k = length;
     mask.offset = length - p.seq_q;
     begin = length == 0 ? 0 : max(mask.keys(0).begin, 0);
     end = length == 0 ? 0 : min(mask.keys(p.seq_q - 1).end, length);
     const int keys = max(end - begin, 0);
-    each = max((keys + p.shares - 1) / p.shares, 1);
-    each = (each + kLeastShare - 1) / kLeastShare * kLeastShare;
+    each = keys_of_share(p, keys);
     count = (keys + each - 1) / each;
   }
 };
@@ -143,6 +168,18 @@ struct RawColumns {
       words[n] = inside ? reinterpret_cast<const uint4*>(from)[n] : uint4{0, 0, 0, 0};
     }
   }
+  __device__ void store(T* to) const {
+#pragma unroll
+    for (int n = 0; n < static_cast<int>(sizeof(T) * kColumns / 16); ++n) reinterpret_cast<uint4*>(to)[n] = words[n];
+  }
+  __device__ void pack(const float (&x)[kColumns]) {
+    lamina::cuda::Pack<T> packs[sizeof(T) * kColumns / 16];
+    constexpr int kEach = lamina::cuda::Pack<T>::kSize;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) packs[c / kEach].values[c % kEach] = from_float<T>(x[c]);
+#pragma unroll
+    for (int n = 0; n < kColumns / kEach; ++n) words[n] = *reinterpret_cast<const uint4*>(&packs[n]);
+  }
   __device__ void unpack(float (&out)[kColumns]) const {
     const uint32_t parts[4] = {words[0].x, words[0].y, words[0].z, words[0].w};
 #pragma unroll
@@ -172,6 +209,17 @@ struct RawColumns<uint8_t> {
   __device__ void load(const uint8_t* from, bool inside) {
     words = inside ? *reinterpret_cast<const uint2*>(from) : uint2{0x80808080U, 0x80808080U};
   }
+  __device__ void store(uint8_t* to) const { *reinterpret_cast<uint2*>(to) = words; }
+  /// Numbers that were multiplied by what row_scale() gave.
+  __device__ void pack(const float (&x)[kColumns]) {
+    uint32_t halves[2] = {0, 0};
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      const auto byte = static_cast<uint8_t>(__float2int_rn(x[c]) + 128);
+      halves[c / 4] |= static_cast<uint32_t>(byte) << (8 * (c % 4));
+    }
+    words = {halves[0], halves[1]};
+  }
   /// A byte as the last one of 2^23 is a float of 2^23 + 128 + q: no conversion, which has few units.
   __device__ void unpack(float (&out)[kColumns]) const {
     constexpr uint32_t kBase = 0x4B000000U;  // 2^23
@@ -185,16 +233,27 @@ struct RawColumns<uint8_t> {
 
 /// A lane's columns of kRows rows of q; behind the last row that one again.
 template <int kRows, class T>
-__device__ void load_queries(const DecodeParams& p, int b, int kv_head, int first_row, int column,
-                             float (&out)[kRows][kColumns]) {
+__device__ void load_rows(const DecodeParams& p, int b, int kv_head, int first_row, int column,
+                          float (&out)[kRows][kColumns]) {
   RawColumns<T> raw[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const int row = min(first_row + r, p.rows - 1);
-    raw[r].load(static_cast<const T*>(p.q) + p.row_at(b, kv_head, row, p.d_qk) + column, column < p.d_qk);
+    raw[r].load(static_cast<const T*>(p.q) + p.q_at(b, kv_head, row) + column, column < p.d_qk);
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) raw[r].unpack(out[r]);
+}
+template <int kRows>
+__device__ void load_queries(const DecodeParams& p, int b, int kv_head, int first_row, int column,
+                             float (&out)[kRows][kColumns]) {
+  if (p.q_type == DType::f32) {
+    load_rows<kRows, float>(p, b, kv_head, first_row, column, out);
+  } else if (p.q_type == DType::bf16) {
+    load_rows<kRows, __nv_bfloat16>(p, b, kv_head, first_row, column, out);
+  } else {
+    load_rows<kRows, __half>(p, b, kv_head, first_row, column, out);
+  }
 }
 
 /// Puts the groups of lanes of a warp together: every lane then has the sums of its columns over the whole warp.
@@ -217,68 +276,63 @@ __device__ void merge_groups(int lanes, float (&acc)[kRows][kColumns], float (&m
   }
 }
 
-/// What several blocks or warps found of a row, each with its greatest score and its sum, becomes weights in place of
-/// the greatest scores; returns the whole's.
-__device__ inline float2 weigh(float2* found, int count, float sink) {
-  float greatest = fmaxf(sink, kLowest);
-  for (int n = 0; n < count; ++n) greatest = fmaxf(greatest, found[n].x);
-  float total = sink > kLowest ? power_of_two(sink - greatest) : 0.0F;
-  for (int n = 0; n < count; ++n) {
-    const float weight = power_of_two(found[n].x - greatest);
-    total += weight * found[n].y;
-    found[n].x = weight;
-  }
-  return {greatest, total};
+// Clusters of blocks. Every thread arrives once before the first block's shared memory is written to, and once more
+// when that is done; who has ended is not waited for.
+__device__ inline void cluster_arrive() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+#endif
+}
+__device__ inline void cluster_wait() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+/// What lies there in the shared memory of the cluster's first block.
+template <class V>
+__device__ V* in_first_block(V* shared) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  uint64_t address;
+  asm("mapa.u64 %0, %1, 0;" : "=l"(address) : "l"(reinterpret_cast<uint64_t>(shared)));
+  return reinterpret_cast<V*>(address);
+#else
+  return shared;
+#endif
 }
 
-/// The block that finishes last puts all shares of its rows together. `stats` and `totals` are shared memory.
-__device__ inline void combine_last(const DecodeParams& p, int b, int kv_head, int first_row, int rows, int count,
-                                    float2 (*stats)[kFewShares], float* totals) {
-  __shared__ bool last;
-  __threadfence();  // this share's part is there for all blocks
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    int* finished = p.finished + static_cast<int64_t>(b) * gridDim.y + blockIdx.y;
-    last = atomicAdd(finished, 1) == count - 1;
-    if (last) *finished = 0;  // for the next launch
-  }
-  __syncthreads();
-  if (!last) return;
-  __threadfence();
-  for (int n = threadIdx.x; n < rows * count; n += kDecodeThreads) {
-    stats[n / count][n % count] = __ldcg(p.part_sums + p.part(b, kv_head, first_row + n / count, n % count));
-  }
-  __syncthreads();
-  if (static_cast<int>(threadIdx.x) < rows) {
-    const int r = threadIdx.x;
-    const float sink = p.sinks == nullptr ? kLowest : p.sinks[p.head_of(kv_head, first_row + r)] * kLog2E;
-    totals[r] = weigh(stats[r], count, sink).y;
-  }
-  __syncthreads();
-  for (int n = threadIdx.x; n < rows * p.d_v; n += kDecodeThreads) {
-    const int r = n / p.d_v;
-    const int c = n % p.d_v;
-    const float* parts = p.parts + p.part(b, kv_head, first_row + r, 0) * p.d_v + c;
-    float value = 0;
+/// A column of a row, gathered from what several warps or blocks found of it.
+struct Gathered {
+  float greatest;
+  float sum;
+  float value;
+
+  /// found: greatest score and sum of each, values every `stride` numbers.
+  __device__ Gathered(const float2* found, int count, const float* values, int stride, float sink)
+      : greatest(fmaxf(sink, kLowest)), value(0) {
 #pragma unroll 8
-    for (int share = 0; share < count; ++share) {
-      value = fmaf(stats[r][share].x, __ldcg(parts + static_cast<int64_t>(share) * p.d_v), value);
+    for (int n = 0; n < count; ++n) greatest = fmaxf(greatest, found[n].x);
+    sum = sink > kLowest ? power_of_two(sink - greatest) : 0.0F;
+#pragma unroll 8
+    for (int n = 0; n < count; ++n) {
+      const float weight = power_of_two(found[n].x - greatest);
+      sum = fmaf(weight, found[n].y, sum);
+      value = fmaf(weight, values[n * stride], value);
     }
-    store_as(p.y, p.q_type, p.row_at(b, kv_head, first_row + r, p.d_v) + c, totals[r] != 0 ? value / totals[r] : 0.0F);
   }
-}
+  __device__ float result() const { return sum != 0 ? value / sum : 0.0F; }
+};
 
-/// Puts the warps of a block together; `sums` holds kRows · kDecodeWarps · lanes · kColumns floats. Leaves a part, or y
-/// itself where there is one share only.
+/// Puts the warps of a block together, and the blocks of a cluster in the shared memory of its first one: `sums` holds
+/// kRows · (kDecodeWarps + shares) · lanes · kColumns floats and kRows · shares pairs then. Leaves y, or a part for a
+/// second kernel.
 template <int kRows>
 __device__ void finish_share(const DecodeParams& p, int b, int kv_head, int first_row, int count,
                              float (&acc)[kRows][kColumns], float (&most)[kRows], float (&sum)[kRows], float* sums,
-                             float2 (*stats)[kFewShares], float* totals) {
+                             float2 (*stats)[kDecodeWarps]) {
   merge_groups<kRows>(p.lanes, acc, most, sum);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int width = p.lanes * kColumns;
-  static_assert(kDecodeWarps <= kFewShares);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     if (lane == 0) stats[r][warp] = {most[r], sum[r]};
@@ -289,29 +343,38 @@ __device__ void finish_share(const DecodeParams& p, int b, int kv_head, int firs
   __syncthreads();
   const int rows = min(kRows, p.rows - first_row);
   const int share = static_cast<int>(blockIdx.x);
-  if (static_cast<int>(threadIdx.x) < rows) {
-    const int r = threadIdx.x;
-    const bool sunk = p.shares == 1 && p.sinks != nullptr;
-    const float2 whole =
-        weigh(stats[r], kDecodeWarps, sunk ? p.sinks[p.head_of(kv_head, first_row + r)] * kLog2E : kLowest);
-    totals[r] = whole.y;
-    if (p.shares > 1) p.part_sums[p.part(b, kv_head, first_row + r, share)] = whole;
-  }
-  __syncthreads();
+  const bool alone = count == 1 && (p.shares == 1 || p.clustered);
+  float* shared_values = sums + kRows * kDecodeWarps * width;  // [kRows, shares, width] of the first block
+  auto* shared_stats = reinterpret_cast<float2*>(shared_values + kRows * p.shares * width);
+  if (p.clustered && !alone) cluster_wait();  // the first block is there
   for (int n = threadIdx.x; n < rows * p.d_v; n += kDecodeThreads) {
     const int r = n / p.d_v;
     const int c = n % p.d_v;
-    float value = 0;
-#pragma unroll
-    for (int w = 0; w < kDecodeWarps; ++w) value = fmaf(stats[r][w].x, sums[(r * kDecodeWarps + w) * width + c], value);
-    if (p.shares > 1) {
-      p.parts[p.part(b, kv_head, first_row + r, share) * p.d_v + c] = value;
+    const Gathered own(stats[r], kDecodeWarps, sums + r * kDecodeWarps * width + c, width,
+                       alone ? p.sink_of(kv_head, first_row + r) : kLowest);
+    if (alone) {
+      store_as(p.y, p.q_type, p.y_at(b, kv_head, first_row + r) + c, own.result());
+    } else if (p.clustered) {
+      const int at = r * p.shares + share;
+      *in_first_block(shared_values + at * width + c) = own.value;
+      if (c == 0) *in_first_block(shared_stats + at) = float2{own.greatest, own.sum};
     } else {
-      const int64_t at = p.row_at(b, kv_head, first_row + r, p.d_v) + c;
-      store_as(p.y, p.q_type, at, totals[r] != 0 ? value / totals[r] : 0.0F);
+      const int64_t at = p.part(b, kv_head, first_row + r, share);
+      p.parts[at * p.d_v + c] = own.value;
+      if (c == 0) p.part_sums[at] = {own.greatest, own.sum};
     }
   }
-  if (p.finished != nullptr) combine_last(p, b, kv_head, first_row, rows, count, stats, totals);
+  if (alone || !p.clustered) return;
+  cluster_arrive();
+  if (share > 0) return;
+  cluster_wait();
+  for (int n = threadIdx.x; n < rows * p.d_v; n += kDecodeThreads) {
+    const int r = n / p.d_v;
+    const int c = n % p.d_v;
+    const Gathered all(shared_stats + r * p.shares, count, shared_values + r * p.shares * width + c, width,
+                       p.sink_of(kv_head, first_row + r));
+    store_as(p.y, p.q_type, p.y_at(b, kv_head, first_row + r) + c, all.result());
+  }
 }
 
 }  // namespace lamina::ops::cuda

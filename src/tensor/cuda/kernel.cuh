@@ -155,21 +155,34 @@ constexpr int64_t kMostEarlyBlocks = 1024;
 /// Launches a kernel that begins with wait_for_previous(): its blocks take their places while the kernel before it
 /// still runs, so that a chain of short kernels does not pay for each launch. Any number may follow each other, also
 /// within a recording; between it and a kernel launched otherwise nothing overlaps that could do harm.
+/// `cluster` blocks side by side run at the same time on neighbouring multiprocessors (compute capability 9 or above).
 template <class... Params, class... Args>
-void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, const Device& device,
-                      Args&&... args) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+void launch_dependent_clusters(void (*kernel)(Params...), int cluster, dim3 grid, dim3 block, size_t shared,
+                               const Device& device, Args&&... args) {
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  const bool few = int64_t{grid.x} * grid.y * grid.z <= kMostEarlyBlocks;
+  if (few && launches_early(device)) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared;
   config.stream = stream_of(device);
-  config.attrs = &early;
-  const bool few = int64_t{grid.x} * grid.y * grid.z <= kMostEarlyBlocks;
-  config.numAttrs = few && launches_early(device) ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = count;
   cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);  // check_launch() finds what went wrong
+}
+template <class... Params, class... Args>
+void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, const Device& device,
+                      Args&&... args) {
+  launch_dependent_clusters(kernel, 1, grid, block, shared, device, std::forward<Args>(args)...);
 }
 
 /// All that came before in the stream is complete and seen from here on: called by every thread before it reads or

@@ -1,0 +1,176 @@
+#pragma once
+
+// What a step adds to decoding: hints for the keys and values that are there, the rotation of queries, and the new
+// token's key and value, which the block of the last share rotates, rounds, stores and uses.
+
+#include "lamina/ops/attention/attention_decode_device.cuh"
+#include "lamina/ops/attention/cache_scales.h"
+
+namespace lamina::ops::cuda {
+
+/// Has this share's keys and values on their way to the second-level cache while the kernel before still makes the new
+/// token. The place is only a hint here: it is read past the first-level cache, may be old, and is read again later.
+template <class T>
+__device__ void fetch_share_ahead(const DecodeParams& p, int b, int kv_head) {
+  constexpr int kMostEach = 16;
+  if (p.mask.kind != DeviceMask::Kind::full) return;
+  long long place;
+  asm volatile("ld.relaxed.gpu.global.s64 %0, [%1];"
+               : "=l"(place)
+               : "l"(__cvta_generic_to_global(static_cast<const int64_t*>(p.lengths) + b)));
+  const int keys = static_cast<int>(min(max(place, 0LL), static_cast<long long>(p.capacity)));
+  const int each = keys_of_share(p, keys + 1);
+  const int begin = min(static_cast<int>(blockIdx.x) * each, keys);
+  const int bytes = (min(begin + each, keys) - begin) * p.d_qk * static_cast<int>(sizeof(T));
+  const int64_t at = p.cache_at(b, kv_head, begin, p.d_qk) * static_cast<int64_t>(sizeof(T));
+  constexpr int kSector = 32;
+  int offset = static_cast<int>(threadIdx.x) * kSector;
+  for (int n = 0; n < kMostEach && offset < bytes; ++n, offset += kDecodeThreads * kSector) {
+    lamina::cuda::fetch_ahead(static_cast<const char*>(p.k) + at + offset);
+    lamina::cuda::fetch_ahead(static_cast<const char*>(p.v) + at + offset);
+  }
+}
+
+__device__ inline float rounded_to(DType type, float value) {
+  if (type == DType::bf16) return to_float(from_float<__nv_bfloat16>(value));
+  if (type == DType::f16) return to_float(from_float<__half>(value));
+  return value;
+}
+
+/// Eight numbers of q's type; zeros where not inside.
+__device__ inline void load_columns(const DecodeParams& p, int64_t at, bool inside, float (&out)[kColumns]) {
+  if (p.q_type == DType::f32) {
+    RawColumns<float> raw;
+    raw.load(static_cast<const float*>(p.q) + at, inside);
+    raw.unpack(out);
+  } else if (p.q_type == DType::bf16) {
+    RawColumns<__nv_bfloat16> raw;
+    raw.load(static_cast<const __nv_bfloat16*>(p.q) + at, inside);
+    raw.unpack(out);
+  } else {
+    RawColumns<__half> raw;
+    raw.load(static_cast<const __half*>(p.q) + at, inside);
+    raw.unpack(out);
+  }
+}
+
+/// The rotation of a lane's columns: y = x·cos + other·sin, where `other` is a column's partner. Halves of the rotary
+/// dimension are whole lanes.
+struct LaneTurn {
+  bool turns;
+  int partner;  // the partners' first column, where pairs are split
+  float cos[kColumns];
+  float sin[kColumns];  // with the sign of the column
+
+  __device__ LaneTurn(const DecodeParams& p, int64_t position, int column) {
+    turns = column < p.rotary_dim;
+    const int half = p.rotary_dim / 2;
+    const bool second = column >= half;
+    partner = second ? column - half : column + half;
+    if (!turns) return;
+    if (position < 0 || position >= p.table_rows) {
+      lamina::cuda::report(p.faults, lamina::cuda::Fault::position, position);
+      position = 0;
+    }
+    const int64_t row = position * p.table_row;
+    const bool per_pair = p.table_row < p.rotary_dim;
+    if (p.interleaved && per_pair) {
+      const float4 c = *reinterpret_cast<const float4*>(p.cos + row + column / 2);
+      const float4 s = *reinterpret_cast<const float4*>(p.sin + row + column / 2);
+      const float cosines[4] = {c.x, c.y, c.z, c.w};
+      const float sines[4] = {s.x, s.y, s.z, s.w};
+#pragma unroll
+      for (int k = 0; k < kColumns; ++k) {
+        cos[k] = cosines[k / 2];
+        sin[k] = k % 2 == 0 ? -sines[k / 2] : sines[k / 2];
+      }
+      return;
+    }
+    const int64_t first = row + (per_pair && second ? column - half : column);
+#pragma unroll
+    for (int k = 0; k < kColumns; k += 4) {
+      const float4 c = *reinterpret_cast<const float4*>(p.cos + first + k);
+      const float4 s = *reinterpret_cast<const float4*>(p.sin + first + k);
+      const float cosines[4] = {c.x, c.y, c.z, c.w};
+      const float sines[4] = {s.x, s.y, s.z, s.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const bool negative = p.interleaved ? i % 2 == 0 : !second;
+        cos[k + i] = cosines[i];
+        sin[k + i] = negative ? -sines[i] : sines[i];
+      }
+    }
+  }
+
+  __device__ void apply(const DecodeParams& p, float (&x)[kColumns], const float (&split)[kColumns]) const {
+    float other[kColumns];
+#pragma unroll
+    for (int k = 0; k < kColumns; ++k) other[k] = p.interleaved ? x[k ^ 1] : split[k];
+#pragma unroll
+    for (int k = 0; k < kColumns; ++k) x[k] = rounded_to(p.q_type, fmaf(x[k], cos[k], other[k] * sin[k]));
+  }
+};
+
+/// The new token as the caches hold it, in shared memory: key, value.
+template <class T>
+struct StepToken {
+  RawColumns<T> columns[2][kWarp];  // by lane
+  float scales[2];                  // of caches of 8 bits
+};
+
+/// The first warp's part is the new key, the second's the new value; `stores` in the block that also writes the caches.
+template <class T>
+__device__ void take_token(const DecodeParams& p, int b, int kv_head, int place, int column, const LaneTurn& turn,
+                           bool stores, StepToken<T>& token) {
+  const int part = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (part >= 2) return;
+  const bool inside = lane < p.lanes && column < p.d_qk;
+  const int64_t at = b * p.q_stride + static_cast<int64_t>(p.n_heads + part * p.n_kv_heads + kv_head) * p.d_qk;
+  float x[kColumns];
+  load_columns(p, at + column, inside, x);
+  if (part == 0 && turn.turns) {
+    float others[kColumns];
+    load_columns(p, at + turn.partner, inside && !p.interleaved, others);
+    turn.apply(p, x, others);
+  }
+  __syncwarp();
+  if constexpr (std::is_same_v<T, uint8_t>) {
+    unsigned most = 0;  // as bits, in the order of magnitudes, where a NaN is above all
+#pragma unroll
+    for (int k = 0; k < kColumns; ++k) most = max(most, __float_as_uint(fabsf(x[k])));
+    const RowScale scale = row_scale(__uint_as_float(__reduce_max_sync(kAllLanes, most)));
+#pragma unroll
+    for (int k = 0; k < kColumns; ++k) x[k] *= scale.inverse;
+    if (lane == 0) {
+      token.scales[part] = scale.scale;
+      float* scales = const_cast<float*>(part == 0 ? p.k_scales : p.v_scales);
+      if (stores) scales[p.cache_at(b, kv_head, place, 1)] = scale.scale;
+    }
+  }
+  if (!inside) return;
+  RawColumns<T> packed;
+  packed.pack(x);
+  token.columns[part][lane] = packed;
+  T* cache = static_cast<T*>(const_cast<void*>(part == 0 ? p.k : p.v));
+  if (stores) packed.store(cache + p.cache_at(b, kv_head, place, p.d_qk) + column);
+}
+
+/// Rotates the queries, and takes the new token in where this block's share ends with it (`owns`, the same for all
+/// threads).
+template <int kRows, class T>
+__device__ void begin_step(const DecodeParams& p, int b, int kv_head, int first_row, int column, int64_t position,
+                           bool owns, int place, float (&q)[kRows][kColumns], StepToken<T>& token) {
+  const LaneTurn turn(p, position, column);
+  if (turn.turns) {
+    float others[kRows][kColumns] = {};
+    if (!p.interleaved) load_queries<kRows>(p, b, kv_head, first_row, turn.partner, others);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) turn.apply(p, q[r], others[r]);
+  }
+  if (!owns) return;
+  take_token<T>(p, b, kv_head, place, column, turn, first_row == 0, token);
+  __syncthreads();
+}
+
+}  // namespace lamina::ops::cuda
