@@ -58,4 +58,14 @@ Tensor RotaryPosition::rotate_joined(const Tensor& x, int64_t heads, const Pass&
   return ops::rotary_in_place(x, heads, made.cos, made.sin, options(pass));
 }
 
+ops::StepRotation RotaryPosition::step_rotation(const Pass& pass, const Device& device) {
+  if (*rope_.rotary_dim == 0) return {};
+  const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, device);
+  return {.cos = made.cos,
+          .sin = made.sin,
+          .pairing = options(pass).pairing,
+          .rotary_dim = *rope_.rotary_dim,
+          .positions = pass.positions.defined() ? pass.positions.reshape({pass.batch}) : Tensor()};
+}
+
 }  // namespace lamina::nn

@@ -2,6 +2,7 @@
 
 #include "lamina/arch/position.h"
 #include "lamina/nn/pass.h"
+#include "lamina/ops/attention/attention_step.h"
 #include "lamina/ops/position/rotary.h"
 #include "lamina/ops/position/tables.h"
 
@@ -24,6 +25,8 @@ class RotaryPosition {
   /// The same for the first `heads` heads of a joined projection x [batch, seq, all heads, rotary_dim or more], in its
   /// own memory.
   Tensor rotate_joined(const Tensor& x, int64_t heads, const Pass& pass);
+  /// The same for ops::attention_step: one token a row.
+  ops::StepRotation step_rotation(const Pass& pass, const Device& device);
   /// Rows of different lengths turn by angles of their own, one by one.
   bool turns_rows_apart(const Pass& pass) const { return depends_on_length_ && pass.ragged() && pass.batch > 1; }
 

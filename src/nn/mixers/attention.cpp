@@ -12,6 +12,7 @@
 #include "lamina/nn/projection.h"
 #include "lamina/nn/weight_table.h"
 #include "lamina/ops/attention/attention_decode.h"
+#include "lamina/ops/attention/attention_step.h"
 #include "lamina/ops/elementwise/clamp.h"
 #include "lamina/ops/elementwise/concat.h"
 #include "lamina/ops/elementwise/split.h"
@@ -50,11 +51,17 @@ class AttentionMixer final : public Mixer {
   bool stay_joined(const Pass& pass) const;
   Heads joined_heads(const Tensor& projected, const Pass& pass);
   Heads separate_heads(std::vector<Tensor> parts, const Pass& pass);
+  /// All behind the projections.
   Tensor mix(Heads heads, Pass& pass, LayerCache* cache);
+  Tensor mix_joined(const Tensor& projected, Pass& pass, LayerCache* cache);
+  /// The output projection of y [batch, seq, n_heads, v_head_dim].
+  Tensor merged(const Tensor& y) const;
   ops::AttentionOptions options(Pass& pass) const;
   ops::AttentionExtras extras(const Tensor& q, const Pass& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
   Tensor attend_sliding(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
+  /// All between the joined projection of one token a row and the output's, where the clock alone knows its place.
+  Tensor attend_step(const Tensor& projected, Pass& pass, KeyValueCache& cache);
   /// Few queries against the tokens that the cache holds, lengths [batch] of them.
   Tensor attend_stored(const Tensor& q, const Tensor& lengths, Pass& pass, const KeyValueCache& cache);
   /// Queries of rows [row, row + count), which stand at one offset, against the cache.
@@ -166,27 +173,36 @@ bool AttentionMixer::stay_joined(const Pass& pass) const {
 }
 
 Tensor AttentionMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
-  Heads heads = stay_joined(pass) ? joined_heads(qkv_.forward(x), pass) : separate_heads(qkv_.forward_parts(x), pass);
-  return mix(std::move(heads), pass, cache);
+  if (stay_joined(pass)) return mix_joined(qkv_.forward(x), pass, cache);
+  return mix(separate_heads(qkv_.forward_parts(x), pass), pass, cache);
 }
 
 Tensor AttentionMixer::forward_normed(Stream& stream, const NormLayer& norm, Pass& pass, LayerCache* cache) {
   if (!qkv_.is_joined()) return forward(stream.normed(norm), pass, cache);
-  Heads heads = stay_joined(pass) ? joined_heads(qkv_.forward_normed(stream, norm), pass)
-                                  : separate_heads(qkv_.split(qkv_.forward_normed(stream, norm)), pass);
-  return mix(std::move(heads), pass, cache);
+  const Tensor projected = qkv_.forward_normed(stream, norm);
+  if (stay_joined(pass)) return mix_joined(projected, pass, cache);
+  return mix(separate_heads(qkv_.split(projected), pass), pass, cache);
+}
+
+Tensor AttentionMixer::mix_joined(const Tensor& projected, Pass& pass, LayerCache* cache) {
+  if (cache == nullptr || pass.clock == nullptr || rounded_alibi_) {
+    return mix(joined_heads(projected, pass), pass, cache);
+  }
+  return merged(attend_step(projected, pass, dynamic_cast<KeyValueCache&>(*cache)));
 }
 
 Tensor AttentionMixer::mix(Heads heads, Pass& pass, LayerCache* cache) {
   auto& [q, k, v] = heads;
-  const Shape shape{q.dim(0), q.dim(1), spec_.n_heads * *spec_.v_head_dim};
   if (rounded_alibi_) {
     q = rounded_alibi_->extend_queries(q);
     k = rounded_alibi_->extend_keys(k, pass);
   }
-  const Tensor y = cache == nullptr ? ops::attention(q, k, v, options(pass), extras(q, pass))
-                                    : attend_cached(q, k, v, pass, dynamic_cast<KeyValueCache&>(*cache));
-  return o_.forward(y.reshape(shape));
+  return merged(cache == nullptr ? ops::attention(q, k, v, options(pass), extras(q, pass))
+                                 : attend_cached(q, k, v, pass, dynamic_cast<KeyValueCache&>(*cache)));
+}
+
+Tensor AttentionMixer::merged(const Tensor& y) const {
+  return o_.forward(y.reshape({y.dim(0), y.dim(1), spec_.n_heads * *spec_.v_head_dim}));
 }
 
 Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass,
@@ -212,6 +228,17 @@ Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Ten
     rows.push_back(attend_rows(q.slice(0, row, 1), row_of(pass, row), cache, row, 1));
   }
   return ops::concat(rows, 0);
+}
+
+Tensor AttentionMixer::attend_step(const Tensor& projected, Pass& pass, KeyValueCache& cache) {
+  const Shape by_head{projected.dim(0), projected.dim(1), spec_.n_heads + 2 * *spec_.n_kv_heads, *spec_.head_dim};
+  const Tensor all = projected.reshape(by_head);
+  const ops::StepRotation rotation =
+      rotary_ == nullptr ? ops::StepRotation{} : rotary_->step_rotation(pass, projected.device());
+  const Tensor y = ops::attention_step(all, cache.k().numbers, cache.v().numbers, cache.step_places(*pass.clock),
+                                       rotation, options(pass), extras(all, pass), cache.scales());
+  cache.count_step();
+  return y;
 }
 
 Tensor AttentionMixer::attend_stored(const Tensor& q, const Tensor& lengths, Pass& pass, const KeyValueCache& cache) {

@@ -73,10 +73,9 @@ void KeyValueCache::prepare_step(std::span<const int64_t> lengths) {
 }
 
 Tensor KeyValueCache::write_step(const Tensor& k, const Tensor& v, const DeviceClock& clock) {
-  const DeviceClock& own = slides() ? *clock_ : clock;
-  ops::cache_store(k_.numbers, v_.numbers, k, v, own.places(), scales());
+  ops::cache_store(k_.numbers, v_.numbers, k, v, step_places(clock), scales());
   if (!slides()) return clock.lengths();
-  clock_->advance();
+  count_step();
   return clock_->places();  // counted on: those before this token, and it
 }
 

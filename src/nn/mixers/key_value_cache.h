@@ -38,6 +38,11 @@ class KeyValueCache final : public LayerCache {
   void write(const Tensor& k, const Tensor& v, const Pass& pass);
   /// The same for one token a row, at the places of the clock. Returns how many tokens each row holds then, [batch].
   Tensor write_step(const Tensor& k, const Tensor& v, const DeviceClock& clock);
+  /// Where write_step would put the tokens, for who writes them himself and calls count_step() then.
+  Tensor step_places(const DeviceClock& clock) const { return slides() ? clock_->places() : clock.places(); }
+  void count_step() {
+    if (slides()) clock_->advance();
+  }
   const CachedTokens& k() const { return k_; }
   const CachedTokens& v() const { return v_; }
   /// Of caches of 8 bits, for attention_decode.
