@@ -1,7 +1,6 @@
 #include "lamina/ops/linear/quantized_linear.h"
 
-#include <cmath>
-
+#include "ops/exact_blocks.h"
 #include "ops/linear_oracle.h"
 #include "support/op_case.h"
 
@@ -10,23 +9,6 @@ namespace {
 
 using ops::Activation;
 using ops::QuantizedFormat;
-
-/// Numbers that rounding in blocks leaves as they are: whole multiples, up to `most`, of a power of two, one of each
-/// block being `extreme`. What is left to err is the product itself; what rounding costs, quantized_linear_test says.
-std::vector<double> exact_values(int64_t rows, int64_t width, int64_t low, int64_t high, int64_t extreme) {
-  std::vector<double> values;
-  uint64_t random = 12345 + static_cast<uint64_t>(rows * 31 + width);
-  for (int64_t i = 0; i < rows * width; ++i) {
-    random = random * 6364136223846793005U + 1442695040888963407U;
-    const int64_t column = i % width;
-    const auto spread = static_cast<uint64_t>(high - low + 1);
-    const auto number = column % 32 == (i / width) % 5 || width - column == 1
-                            ? extreme
-                            : low + static_cast<int64_t>((random >> 33U) % spread);
-    values.push_back(std::ldexp(static_cast<double>(number), static_cast<int>((column / 32 + i / width) % 4) - 9));
-  }
-  return values;
-}
 
 struct QuantizedLinearCase {
   static constexpr const char* name = "quantized_linear";
@@ -52,6 +34,12 @@ struct QuantizedLinearCase {
                                                  {{7, 96}, 50, format, false, Activation::relu},
                                                  {{13, 320}, 65, format, true},
                                                  {{4, 33}, 300},
+                                                 {{1, 288}, 864, format, true, Activation::gelu},
+                                                 {{1, 768}, 3072},
+                                                 {{3, 4096}, 1000, format, true},
+                                                 {{8, 7}, 5, format, true, Activation::tanh},
+                                                 {{1, 4361}, 9, format, true},
+                                                 {{6, 1100}, 40},
                                                  {{30, 40}, 17, format, true},
                                                  {{70, 33}, 18}}) {
         all.push_back(p);
@@ -61,10 +49,9 @@ struct QuantizedLinearCase {
     return all;
   }
   static std::vector<Params> bench() {
-    return {{{1, 768}, 3072},
-            {{1, 768}, 3072, QuantizedFormat::q4},
-            {{512, 768}, 2048},
-            {{512, 768}, 2048, QuantizedFormat::q4}};
+    return {{{1, 768}, 3072},   {{1, 768}, 3072, QuantizedFormat::q4},  {{1, 288}, 864},
+            {{1, 4096}, 4096},  {{1, 4096}, 4096, QuantizedFormat::q4}, {{8, 4096}, 4096},
+            {{512, 768}, 2048}, {{512, 768}, 2048, QuantizedFormat::q4}};
   }
   static std::string describe(const Params& p) {
     return str(p.shape, " -> ", p.out, " ", ops::name_of(p.format), p.bias ? " bias" : "", " activation ",

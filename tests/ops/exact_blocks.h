@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace lamina::testing {
+
+/// Numbers that rounding in blocks leaves as they are: whole multiples, up to `most`, of a power of two, one of each
+/// block being `extreme`. What is left to err is the product itself; what rounding costs, quantized_linear_test says.
+inline std::vector<double> exact_values(int64_t rows, int64_t width, int64_t low, int64_t high, int64_t extreme) {
+  std::vector<double> values;
+  uint64_t random = 12345 + static_cast<uint64_t>(rows * 31 + width);
+  for (int64_t i = 0; i < rows * width; ++i) {
+    random = random * 6364136223846793005U + 1442695040888963407U;
+    const int64_t column = i % width;
+    const auto spread = static_cast<uint64_t>(high - low + 1);
+    const auto number = column % 32 == (i / width) % 5 || width - column == 1
+                            ? extreme
+                            : low + static_cast<int64_t>((random >> 33U) % spread);
+    values.push_back(std::ldexp(static_cast<double>(number), static_cast<int>((column / 32 + i / width) % 4) - 9));
+  }
+  return values;
+}
+
+}  // namespace lamina::testing
