@@ -108,6 +108,7 @@ Tensor JoinedLinear::forward(const Tensor& x) const {
 }
 
 Tensor JoinedLinear::forward_gated(const Tensor& x, ops::Gate gate, const ops::GateOptions& options) const {
+  if (rounded_.defined()) return ops::quantized_gated_linear(x, rounded_, joined_bias(), gate, options);
   if (is_plain()) return ops::gated_linear(x, weight_.whole, joined_bias(), gate, options);
   return ops::gated_activation(forward(x), gate, options);
 }

@@ -142,6 +142,11 @@ TEST(QuantizedLinear, BrokenInputsAreSeen) {
   expect_error([&] { ops::quantize(Tensor::full({1, 3}, NAN, DType::f32, device), QuantizedFormat::q4); }, "finite");
   expect_error([&] { ops::quantize(Tensor::full({3}, 1, DType::f32, device), QuantizedFormat::q4); }, "[out, in]");
   expect_error([&] { ops::quantized_linear(Tensor::full({2, 39}, 1, DType::f32, device), weight); }, "[3, 40]");
+  expect_error(
+      [&] {
+        ops::quantized_gated_linear(Tensor::full({2, 40}, 1, DType::f32, device), weight, {}, {});
+      },
+      "quantized_gated_linear: the weight is [3, 40]; expected an even");
   Tape tape;
   Tensor x = Tensor::full({2, 40}, 1, DType::f32, device);
   tape.watch(x);

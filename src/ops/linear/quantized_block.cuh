@@ -22,14 +22,24 @@ struct QuantizedGroups {
         out(w.out) {}
 };
 
+/// Two rows' numbers of a lane as the matrix units take them; 8 bit: two quarters of a block, 4 bit: the first holds
+/// both in the halves of its bytes.
+template <QuantizedFormat kFormat>
+__device__ inline void unpack_numbers(uint2 first, uint2 second, uint32_t (&w)[4]) {
+  constexpr uint32_t kLow = 0x0f0f0f0fU;
+  constexpr bool kBytes = kFormat == QuantizedFormat::q8;
+  w[0] = kBytes ? first.x : first.x & kLow;
+  w[1] = kBytes ? first.y : first.y & kLow;
+  w[2] = kBytes ? second.x : (first.x >> 4) & kLow;
+  w[3] = kBytes ? second.y : (first.y >> 4) & kLow;
+}
+
 /// A lane's numbers and scales of one block, for rows 2g and 2g + 1 of its g = lane / 4.
 template <QuantizedFormat kFormat>
 struct HeldBlock {
-  uint2 first, second;  ///< 8 bit: two quarters of the block; 4 bit: one, both halves of its bytes
+  uint2 first, second;
   __half2 scale;
 
-  __device__ HeldBlock()
-      : first(make_uint2(0, 0)), second(make_uint2(0, 0)), scale(__half2half2(__ushort_as_half(0))) {}
   __device__ HeldBlock(const uint8_t* group, const uint8_t* numbers, int64_t block, int lane) {
     constexpr int kWords = kQuantizedRows * kQuantizedBlock / (kFormat == QuantizedFormat::q8 ? 4 : 8);
     const auto* from =
@@ -38,15 +48,7 @@ struct HeldBlock {
     second = kFormat == QuantizedFormat::q8 ? __ldg(from + 4 * kQuantizedRows / 2) : make_uint2(0, 0);
     scale = __ldg(reinterpret_cast<const __half2*>(group) + block * (kQuantizedRows / 2) + lane / 4);
   }
-  /// As the matrix units take them.
-  __device__ void unpack(uint32_t (&w)[4]) const {
-    constexpr uint32_t kLow = 0x0f0f0f0fU;
-    const bool bytes = kFormat == QuantizedFormat::q8;
-    w[0] = bytes ? first.x : first.x & kLow;
-    w[1] = bytes ? first.y : first.y & kLow;
-    w[2] = bytes ? second.x : (first.x >> 4) & kLow;
-    w[3] = bytes ? second.y : (first.y >> 4) & kLow;
-  }
+  __device__ void unpack(uint32_t (&w)[4]) const { unpack_numbers<kFormat>(first, second, w); }
 };
 
 /// total += scales ∘ (w · x) for 16 rows of weights and 8 rows of x over 32 numbers; of a lane, results (2g, 2i),
@@ -83,7 +85,7 @@ __device__ inline RoundedBlock round_block(float value) {
   return {static_cast<int8_t>(number), scale, __reduce_add_sync(lamina::cuda::kAllLanes, number)};
 }
 
-/// quantized_linear for at most eight rows of x in one launch; false where they are more, or too long.
+/// quantized_linear for at most eight rows of x in one launch; false where they are more.
 bool quantized_few_rows(const QuantizedLinear& args);
 
 }  // namespace lamina::ops::cuda

@@ -1,168 +1,426 @@
-// Decoding: at most eight rows of x, one launch. Blocks of sixteen warps, two on each processor, round x into shared
-// memory once and then take one group of sixteen weight rows after the other, a warp every sixteenth block of 32. Each
-// lane has the next four blocks of its warp, up to 64 bytes, under way while it works on the last four, also across
-// groups and while x is rounded: with 32 warps that is 64 KiB a processor, which memory needs to be busy.
+// Decoding: at most eight rows of x, so that the time is that of reading the weight once, or of a launch where it is
+// small. A block takes one group of sixteen weight rows (for a gated unit that of the gates and that of the ups, half
+// its warps each), and a warp a stretch of up to eight blocks of 32 columns of it at a time: 256 columns, of q8 4 KiB
+// that lie together, all loaded before the first is used. Stretches are cut shorter where warps are too few to fill the
+// device. The warps' sums meet in shared memory and are added in order.
+//
+// A warp rounds what it needs of x itself, eight columns a lane, so that four lanes and two shuffles know the scale of
+// a block of 32, and no warp waits for another. A single row is rounded while the weights are on their way; several
+// rows are rounded before, four at a time, in the registers that the weights need then, while the weights come as far
+// as the second-level cache.
+//
+// The kernel is launched while its predecessor runs and fetches its first weights into the second-level cache before
+// it waits for it; later stretches are fetched one ahead.
 #include <algorithm>
 
-#include "lamina/ops/activation/activation.cuh"
+#include "lamina/ops/activation/gated_activation.cuh"
+#include "lamina/ops/linear/linear_few_rows_cuda.h"
 #include "lamina/ops/linear/quantized_block.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
-using lamina::cuda::device_data;
-using lamina::cuda::DeviceType;
-using lamina::cuda::from_float;
-using lamina::cuda::kWarp;
-using lamina::cuda::to_float;
+using namespace lamina::cuda;  // NOLINT: what kernels share
 
-constexpr int kWarps = 16;
-constexpr int kThreads = kWarps * kWarp;
-constexpr int kAhead = 4;  // blocks under way
-constexpr int kMostRows = 8;
-constexpr int64_t kMostShared = 96 * 1024;
-constexpr int kBlock = kQuantizedBlock;
-constexpr int kRows = kQuantizedRows;
+constexpr int kMostWarps = 16;  // of a block
+constexpr int kResident = 2;    // blocks of a multiprocessor, or more that are smaller
+constexpr int kStretch = 8;     // blocks of 32 columns that a warp has under way
+constexpr int kOctet = 8;       // columns of x that a lane rounds
+constexpr int kTogether = 4;    // rows of x loaded at once
+constexpr int kMostRows = static_cast<int>(kFewRows);
+constexpr int kLanes = kQuantizedBlock / kOctet;  // that hold a block of x
+static_assert(kStretch * kLanes == kWarp);
 
-/// x in shared memory: numbers [rows, in + pad], then scales and corrects [blocks, pairs of rows].
-struct Rounded {
-  int rows, padded, blocks, stride;
+template <QuantizedFormat kFormat>
+constexpr int kBlockBytes = kQuantizedRows* kQuantizedBlock / (kFormat == QuantizedFormat::q8 ? 1 : 2);
+constexpr int kScaleBytes = kQuantizedRows * 2;  // of a block
+constexpr int kSector = 32;                      // bytes that fetch_ahead brings
 
-  Rounded(int64_t rows_, int64_t blocks_)
-      : rows(static_cast<int>(rows_)),
-        padded((rows + 1) / 2 * 2),
-        blocks(static_cast<int>(blocks_)),
-        stride(blocks * kBlock + 16) {}
-  static int64_t bytes(int64_t rows, int64_t blocks) {
-    return rows * (blocks * kBlock + 16) + 2 * 4 * blocks * ((rows + 1) / 2 * 2);
+struct FewRows {
+  const void* x;          ///< [rows, in]
+  const uint8_t* weight;  ///< groups
+  const float* bias;      ///< or null
+  void* y;                ///< [rows, out]
+  int64_t group_bytes, scale_bytes;
+  int64_t in, out;
+  int rows;
+  int blocks;  ///< of 32 columns
+  int share;   ///< of them that a warp takes at a time
+  int warps;   ///< that share a group's blocks
+  int tiles;   ///< 2: gates and ups
+  int second;  ///< groups from the gates' to the ups'
+  bool packs;  ///< rows of x can be read 16 bytes at a time
+  Activation activation;
+  Gate gate;
+  GateUnit unit;
+};
+
+/// What a warp has in shared memory: scales and corrects of x, later the warp's sums [rows, 16], and x's numbers.
+struct Own {
+  static constexpr int kRowBytes = kStretch * kQuantizedBlock + 16;  ///< no two rows begin in the same bank
+  struct Factor {
+    float scale;
+    int correct;
+  };
+  static constexpr int kFactorBytes = kStretch * kMostRows * static_cast<int>(sizeof(Factor));
+  static_assert(kFactorBytes >= kMostRows * kQuantizedRows * static_cast<int>(sizeof(float)));
+
+  unsigned char* memory;
+
+  __host__ __device__ static int bytes(int rows) { return kFactorBytes + rows * kRowBytes; }
+  __device__ Factor* factor(int block, int row) const {
+    return reinterpret_cast<Factor*>(memory) + block * kMostRows + row;
   }
-  __device__ int8_t* numbers(unsigned char* memory) const { return reinterpret_cast<int8_t*>(memory); }
-  __device__ float* scales(unsigned char* memory) const { return reinterpret_cast<float*>(memory + rows * stride); }
-  __device__ int* corrects(unsigned char* memory) const {
-    return reinterpret_cast<int*>(scales(memory) + blocks * padded);
+  __device__ float* sum(int row, int column) const {
+    return reinterpret_cast<float*>(memory) + row * kQuantizedRows + column;
+  }
+  __device__ unsigned char* numbers(int row) const { return memory + kFactorBytes + row * kRowBytes; }
+};
+
+/// Zeros unless index < count: one predicated instruction, so that no branch stands between two loads. Weights, read
+/// once, go past the first-level cache, which is x's.
+__device__ inline uint2 load_pair(const uint8_t* from, int index, int count) {
+  uint2 words;
+  asm volatile(
+      "{ .reg .pred there; setp.lt.s32 there, %3, %4; mov.b32 %0, 0; mov.b32 %1, 0; "
+      "@there ld.global.cg.v2.u32 {%0, %1}, [%2]; }"
+      : "=&r"(words.x), "=&r"(words.y)
+      : "l"(__cvta_generic_to_global(from)), "r"(index), "r"(count));
+  return words;
+}
+__device__ inline uint32_t load_word(const uint8_t* from, int index, int count) {
+  uint32_t word;
+  asm volatile("{ .reg .pred there; setp.lt.s32 there, %2, %3; mov.b32 %0, 0; @there ld.global.cg.u32 %0, [%1]; }"
+               : "=&r"(word)
+               : "l"(__cvta_generic_to_global(from)), "r"(index), "r"(count));
+  return word;
+}
+
+__device__ inline uint4 load_four(const void* from, int index, int count) {
+  uint4 words;
+  asm volatile(
+      "{ .reg .pred there; setp.lt.s32 there, %5, %6; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0; "
+      "@there ld.global.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+      : "=&r"(words.x), "=&r"(words.y), "=&r"(words.z), "=&r"(words.w)
+      : "l"(__cvta_generic_to_global(from)), "r"(index), "r"(count));
+  return words;
+}
+
+/// Blocks of a group that a warp takes at once; in all lanes the same.
+template <QuantizedFormat kFormat>
+struct Blocks {
+  const uint8_t* scales;
+  const uint8_t* numbers;
+  int count;  ///< none: 0 or less
+
+  __device__ Blocks(const FewRows& p, const uint8_t* group, int first)
+      : scales(group + int64_t{first} * kScaleBytes),
+        numbers(group + p.scale_bytes + int64_t{first} * kBlockBytes<kFormat>),
+        count(min(p.share, p.blocks - first)) {}
+
+  __device__ void fetch(int lane) const {
+    constexpr int kSectors = kBlockBytes<kFormat> / kSector;  // of a block
+#pragma unroll
+    for (int i = 0; i < kStretch * kSectors / kWarp; ++i) {
+      const int sector = i * kWarp + lane;
+      if (sector < count * kSectors) fetch_ahead(numbers + sector * kSector);
+    }
+    if (lane < count) fetch_ahead(scales + lane * kScaleBytes);
+  }
+};
+
+/// A lane's part of Blocks: of each the numbers of rows 2g and 2g + 1, g = lane / 4, in the columns that the matrix
+/// units want of lane % 4; of blocks lane % 4 and lane % 4 + 4 the scales of these rows.
+template <QuantizedFormat kFormat>
+struct HeldBlocks {
+  uint2 first[kStretch];
+  uint2 second[kStretch];
+  uint32_t scales[2];
+
+  __device__ void load(const Blocks<kFormat>& from, int lane) {
+    constexpr int kBytes = kBlockBytes<kFormat>;
+    const int g = lane / 4;
+    const int pair = lane % 4;
+    const uint8_t* numbers = from.numbers + pair * kQuantizedRows * 4 + g * 8;
+#pragma unroll
+    for (int i = 0; i < kStretch; ++i) {
+      first[i] = load_pair(numbers + i * kBytes, i, from.count);
+      second[i] = make_uint2(0, 0);
+      if constexpr (kFormat == QuantizedFormat::q8) {
+        second[i] = load_pair(numbers + i * kBytes + kBytes / 2, i, from.count);
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int block = half * 4 + pair;
+      scales[half] = load_word(from.scales + block * kScaleBytes + g * 4, block, from.count);
+    }
+  }
+  __device__ float2 scale(int block, int lane) const {
+    const uint32_t both = __shfl_sync(kAllLanes, scales[block / 4], lane / 4 * 4 + block % 4);
+    return __half22float2(*reinterpret_cast<const __half2*>(&both));
+  }
+};
+
+/// Eight columns of a row of x, as they lie: nothing waits for them until they are used.
+template <class T>
+struct Octet {
+  uint4 packs[kOctet / Pack<T>::kSize];
+
+  /// The first `columns` of them are there: all or none where `whole`.
+  __device__ void load(const T* from, int columns, bool whole) {
+    constexpr int kSize = Pack<T>::kSize;
+    if (whole) {
+#pragma unroll
+      for (int i = 0; i < kOctet / kSize; ++i) packs[i] = load_four(from + i * kSize, 0, columns);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kOctet / kSize; ++i) {
+      Pack<T> pack;
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) {
+        pack.values[j] = i * kSize + j < columns ? from[i * kSize + j] : from_float<T>(0.0F);
+      }
+      packs[i] = *reinterpret_cast<const uint4*>(&pack);
+    }
+  }
+  __device__ float value(int i) const {
+    constexpr int kSize = Pack<T>::kSize;
+    return to_float(reinterpret_cast<const Pack<T>*>(&packs[i / kSize])->values[i % kSize]);
+  }
+};
+
+__device__ inline uint32_t four_bytes(int a, int b, int c, int d) {
+  return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
+}
+
+/// largest / 127 and 127 / largest. Divisions as written would bring calls for numbers that cannot occur, and these
+/// registers that the weights need: here a quotient's remainder corrects its last digit.
+struct XScale {
+  float value, inverse;
+  bool usable;
+
+  __device__ explicit XScale(float largest) {
+    constexpr float kStep = 1.0F / 127.0F;
+    const float about = largest * kStep;
+    value = fmaf(fmaf(-127.0F, about, largest), kStep, about);  // NaN of what is not finite
+    usable = value > 1e-37F;
+    float reciprocal;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(value));
+    inverse = fmaf(fmaf(-largest, reciprocal, 127.0F), reciprocal * kStep, reciprocal);
+  }
+};
+
+/// By the rule of round_block, for the eight blocks that a warp's octets are.
+template <class T>
+__device__ void round_octet(const Octet<T>& x, int offset, int row, int lane, const Own& own) {
+  float values[kOctet];
+  uint32_t most = 0;  // of the bits without the sign, so that a NaN is more than all numbers
+#pragma unroll
+  for (int i = 0; i < kOctet; ++i) {
+    values[i] = x.value(i);
+    most = max(most, __float_as_uint(values[i]) & 0x7fffffffU);
+  }
+#pragma unroll
+  for (int step = 1; step < kLanes; step *= 2) most = max(most, __shfl_xor_sync(kAllLanes, most, step));
+  const float largest = __uint_as_float(most);
+  const XScale scale(largest);
+  int numbers[kOctet];
+#pragma unroll
+  for (int i = 0; i < kOctet; ++i) numbers[i] = scale.usable ? __float2int_rn(values[i] * scale.inverse) : 0;
+  const uint2 words = make_uint2(four_bytes(numbers[0], numbers[1], numbers[2], numbers[3]),
+                                 four_bytes(numbers[4], numbers[5], numbers[6], numbers[7]));
+  constexpr int kOnes = 0x01010101;
+  int sum = __dp4a(static_cast<int>(words.x), kOnes, __dp4a(static_cast<int>(words.y), kOnes, 0));
+#pragma unroll
+  for (int step = 1; step < kLanes; step *= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+  reinterpret_cast<uint2*>(own.numbers(row))[lane] = words;
+  if (lane % kLanes == 0) *own.factor(lane / kLanes, row) = {scale.value, -offset * sum};
+}
+
+/// A lane's octets of the blocks from column `first` on.
+template <class T>
+struct Source {
+  const T* x;
+  int64_t in;
+  int columns;  ///< of this lane's octet
+  bool packs;
+
+  __device__ Source(const FewRows& p, int first, int count, int lane)
+      : x(static_cast<const T*>(p.x) + int64_t{first} * kQuantizedBlock + lane * kOctet), in(p.in), packs(p.packs) {
+    const int64_t left = p.in - int64_t{first} * kQuantizedBlock - lane * kOctet;
+    columns = lane / kLanes < count ? static_cast<int>(min(left, int64_t{kOctet})) : 0;
+  }
+  __device__ Octet<T> load(int row) const {
+    Octet<T> octet;
+    octet.load(x + row * in, columns, packs);
+    return octet;
   }
 };
 
 template <class T>
-__device__ void round_rows(const T* x, int64_t in, int offset, const Rounded& to, unsigned char* memory) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  for (int item = static_cast<int>(threadIdx.x) / kWarp; item < to.padded * to.blocks; item += kWarps) {
-    const int row = item / to.blocks;
-    const int block = item % to.blocks;
-    const int column = block * kBlock + lane;
-    const RoundedBlock held = round_block(row < to.rows && column < in ? to_float(x[row * in + column]) : 0.0F);
-    if (row < to.rows) to.numbers(memory)[row * to.stride + column] = held.number;
-    if (lane != 0) continue;
-    to.scales(memory)[block * to.padded + row] = held.scale;
-    to.corrects(memory)[block * to.padded + row] = -offset * held.sum;
+__device__ void round_rows(const Source<T>& source, int rows, int offset, int lane, const Own& own) {
+#pragma unroll 1
+  for (int row = 0; row < rows; row += kTogether) {
+    Octet<T> octets[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) octets[i] = source.load(min(row + i, rows - 1));
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (row + i < rows) round_octet(octets[i], offset, row + i, lane, own);
+    }
   }
 }
-
-/// Where a warp is: `block` of `group`; moves on by whole steps and over to the block's next group.
-struct Place {
-  int group, block;
-};
 
 template <QuantizedFormat kFormat>
-struct Ahead {
-  HeldBlock<kFormat> held[kAhead];
-
-  __device__ void load(const QuantizedGroups& weights, int blocks, const Place& at, int lane) {
-    const uint8_t* group = weights.data + at.group * weights.group_bytes;
+__device__ void add_blocks(const HeldBlocks<kFormat>& held, int count, int rows, int lane, const Own& own,
+                           float (&total)[4]) {
+  // Columns of a product that stand for no row of x are not used: they may repeat the last.
+  const auto* numbers = reinterpret_cast<const uint32_t*>(own.numbers(min(lane / 4, rows - 1))) + lane % 4;
+  const int pair = min(lane % 4, (rows - 1) / 2);
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int block = at.block + i * kWarps;
-      const bool real = at.group < weights.groups && block < blocks;
-      held[i] = real ? HeldBlock<kFormat>(group, group + weights.scale_bytes, block, lane) : HeldBlock<kFormat>();
-    }
-  }
-};
-
-template <QuantizedFormat kFormat, class T>
-__global__ void __launch_bounds__(kThreads, 2)
-    few_rows_kernel(const T* x, int64_t in, Rounded rounded, QuantizedGroups weights, const float* bias,
-                    Activation function, T* y) {
-  extern __shared__ __align__(16) unsigned char memory[];
-  __shared__ float shares[kWarps][kMostRows][kRows + 1];
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int g = lane / 4;
-  const int pair = lane % 4;
-  const int8_t* numbers = rounded.numbers(memory) + g * rounded.stride + pair * 4;
-  const float* scales = rounded.scales(memory) + pair * 2;
-  const int* corrects = rounded.corrects(memory) + pair * 2;
-  const bool real_row = g < rounded.rows;
-  const bool real_pair = pair * 2 < rounded.rows;
-  Place next{static_cast<int>(blockIdx.x), warp};
-  Ahead<kFormat> ahead;
-  ahead.load(weights, rounded.blocks, next, lane);
-  round_rows(x, in, kFormat == QuantizedFormat::q8 ? 128 : 8, rounded, memory);
-  __syncthreads();
-  for (int group = static_cast<int>(blockIdx.x); group < weights.groups; group += static_cast<int>(gridDim.x)) {
-    float total[4] = {};
-    for (int first = warp; first < rounded.blocks; first += kAhead * kWarps) {
-      const Ahead<kFormat> now = ahead;
-      next.block += kAhead * kWarps;
-      if (next.block >= rounded.blocks) next = {group + static_cast<int>(gridDim.x), warp};
-      ahead.load(weights, rounded.blocks, next, lane);
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const int block = first + i * kWarps;
-        if (block >= rounded.blocks) break;
-        uint32_t w[4];
-        now.held[i].unpack(w);
-        const auto* from = reinterpret_cast<const uint32_t*>(numbers + block * kBlock);
-        const uint32_t x0 = real_row ? from[0] : 0;
-        const uint32_t x1 = real_row ? from[4] : 0;
-        const int at = block * rounded.padded;
-        const int2 correct = real_pair ? *reinterpret_cast<const int2*>(corrects + at) : make_int2(0, 0);
-        const float2 by = real_pair ? *reinterpret_cast<const float2*>(scales + at) : make_float2(0, 0);
-        add_block(w, x0, x1, correct, __half22float2(now.held[i].scale), by, total);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) shares[warp][pair * 2 + i % 2][g * 2 + i / 2] = total[i];
-    __syncthreads();
-    for (int i = threadIdx.x; i < rounded.rows * kRows; i += kThreads) {
-      const int64_t column = int64_t{group} * kRows + i % kRows;
-      if (column >= weights.out) continue;
-      float sum = 0;
-#pragma unroll
-      for (int part = 0; part < kWarps; ++part) sum += shares[part][i / kRows][i % kRows];
-      if (bias != nullptr) sum += bias[column];
-      y[i / kRows * weights.out + column] = from_float<T>(activation_value(function, sum));
-    }
-    __syncthreads();
+  for (int i = 0; i < kStretch; ++i) {
+    if (i >= count) break;
+    uint32_t w[4];
+    unpack_numbers<kFormat>(held.first[i], held.second[i], w);
+    const int4 factors = *reinterpret_cast<const int4*>(own.factor(i, pair * 2));
+    add_block(w, numbers[i * 8], numbers[i * 8 + 4], make_int2(factors.y, factors.w), held.scale(i, lane),
+              make_float2(__int_as_float(factors.x), __int_as_float(factors.z)), total);
   }
 }
 
+/// Sum `item` = row · 16 + column of all warps of a tile.
+__device__ inline float joined(const FewRows& p, unsigned char* memory, int tile, int item) {
+  float sum = 0;
+#pragma unroll
+  for (int part = 0; part < kMostWarps; ++part) {
+    if (part < p.warps) sum += *Own{memory + (tile * p.warps + part) * Own::bytes(p.rows)}.sum(0, item);
+  }
+  return sum;
+}
+
 template <QuantizedFormat kFormat, class T>
-void launch(const QuantizedLinear& args, int64_t bytes) {
-  using D = DeviceType<T>;
-  const Device& device = args.x.device();
-  const QuantizedGroups weights(args.weight);
-  const Rounded rounded(args.x.dim(0), args.weight.blocks());
-  auto* kernel = few_rows_kernel<kFormat, D>;
-  LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostShared)),
-              "quantized_linear");
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>(weights.groups, 2 * lamina::cuda::processors(device)));
-  kernel<<<blocks, kThreads, static_cast<size_t>(bytes), lamina::cuda::stream_of(device)>>>(
-      device_data<T>(args.x), args.x.dim(1), rounded, weights, device_data<float>(args.bias), args.activation,
-      device_data<T>(args.y));
-  lamina::cuda::check_launch("quantized_linear");
+__global__ void __launch_bounds__(kMostWarps* kWarp, kResident) few_rows_kernel(const __grid_constant__ FewRows p) {
+  constexpr int kOffset = kFormat == QuantizedFormat::q8 ? 128 : 8;
+  extern __shared__ __align__(16) unsigned char memory[];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / kWarp;
+  const int lane = thread % kWarp;
+  const int tile = warp < p.warps ? 0 : 1;
+  const Own own{memory + warp * Own::bytes(p.rows)};
+  const uint8_t* group = p.weight + (int64_t{blockIdx.x} + tile * p.second) * p.group_bytes;
+  const int begin = (warp - tile * p.warps) * p.share;
+  const int hop = p.warps * p.share;
+  Blocks<kFormat>(p, group, begin).fetch(lane);
+  wait_for_previous();
+
+  if (p.rows % 2 != 0 && lane < kStretch) *own.factor(lane, p.rows) = {0.0F, 0};
+  float total[4] = {};
+  if (p.bias != nullptr && begin == 0) {  // the first warp's sums start from it
+    const int64_t column = int64_t{blockIdx.x} * kQuantizedRows + lane / 4 * 2;
+    const float* bias = p.bias + tile * p.out + column;
+    if (column < p.out) total[0] = total[1] = bias[0];
+    if (column + 1 < p.out) total[2] = total[3] = bias[1];
+  }
+#pragma unroll 1
+  for (int first = begin; first < p.blocks; first += hop) {
+    Blocks<kFormat>(p, group, first + hop).fetch(lane);
+    const Blocks<kFormat> blocks(p, group, first);
+    const Source<T> source(p, first, blocks.count, lane);
+    HeldBlocks<kFormat> held;
+    __syncwarp();  // what the last round left in shared memory has been read
+    if (p.rows == 1) {
+      const Octet<T> octet = source.load(0);
+      held.load(blocks, lane);
+      round_octet(octet, kOffset, 0, lane, own);
+    } else {
+      round_rows(source, p.rows, kOffset, lane, own);
+      held.load(blocks, lane);
+    }
+    __syncwarp();
+    add_blocks(held, blocks.count, p.rows, lane, own, total);
+  }
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane % 4 * 2 + i % 2;
+    if (row < p.rows) *own.sum(row, lane / 4 * 2 + i / 2) = total[i];
+  }
+  __syncthreads();
+  const int64_t column = int64_t{blockIdx.x} * kQuantizedRows + thread % kQuantizedRows;
+  if (column >= p.out) return;
+  for (int item = thread; item < p.rows * kQuantizedRows; item += static_cast<int>(blockDim.x)) {
+    const float sum = joined(p, memory, 0, item);
+    const float value = p.tiles == 1 ? activation_value(p.activation, sum)
+                                     : gate_value(p.unit, AnyGate<T>{p.gate}, {sum, joined(p, memory, 1, item)});
+    static_cast<T*>(p.y)[item / kQuantizedRows * p.out + column] = from_float<T>(value);
+  }
+}
+
+/// How many blocks of 32 columns a warp takes at a time, and how many warps a group has: few blocks and many warps
+/// where all warps have a place at once all the same; never more than half of a block's warps where they have not, so
+/// that other blocks work while one begins or ends.
+void divide(FewRows& p, int64_t tasks, int processors) {
+  const int64_t places = int64_t{kMostWarps} * kResident * processors;  // of warps
+  const auto warps = [&](int share) { return (std::max(p.blocks, 1) + share - 1) / share; };
+  int most = kMostWarps / p.tiles;
+  p.share = kStretch;
+  while (p.share > 2 && warps(p.share / 2) <= most && tasks * warps(p.share / 2) <= places) p.share /= 2;
+  if (tasks * std::min(warps(p.share), most) > places) most /= 2;
+  const int rounds = (warps(p.share) + most - 1) / most;
+  p.warps = (warps(p.share) + rounds - 1) / rounds;
+}
+
+template <QuantizedFormat kFormat>
+void launch_types(const QuantizedLinear& args, const FewRows& p, unsigned groups) {
+  const auto launch = [&](auto* kernel) {
+    const int warps = p.warps * p.tiles;
+    launch_dependent(kernel, dim3(groups), dim3(static_cast<unsigned>(warps * kWarp)),
+                     static_cast<size_t>(warps * Own::bytes(p.rows)), args.x.device(), p);
+  };
+  visit_floating("quantized_linear", args.x.dtype(),
+                 [&](auto tag) { launch(few_rows_kernel<kFormat, DeviceType<typename decltype(tag)::type>>); });
+  check_launch("quantized_linear");
+}
+
+/// `gated`: of the weight's rows the first half are gates, and a whole number of groups.
+void few_rows(const QuantizedLinear& args, bool gated, Gate gate, const GateOptions& options) {
+  const QuantizedWeight& weight = args.weight;
+  FewRows p{.x = args.x.raw(),
+            .weight = weight.data.data<uint8_t>(),
+            .bias = device_data<float>(args.bias),
+            .y = args.y.raw(),
+            .group_bytes = weight.group_bytes(),
+            .scale_bytes = weight.scale_bytes(),
+            .in = weight.in,
+            .out = args.y.dim(1),
+            .rows = static_cast<int>(args.x.dim(0)),
+            .blocks = static_cast<int>(weight.blocks()),
+            .share = 0,
+            .warps = 0,
+            .tiles = gated ? 2 : 1,
+            .second = static_cast<int>(gated ? weight.groups() / 2 : 0),
+            .packs = weight.in % kOctet == 0 && reinterpret_cast<uintptr_t>(args.x.raw()) % 16 == 0,
+            .activation = args.activation,
+            .gate = gate,
+            .unit = GateUnit(options)};
+  divide(p, weight.groups(), processors(args.x.device()));
+  const auto groups = static_cast<unsigned>(weight.groups() / p.tiles);
+  weight.format == QuantizedFormat::q8 ? launch_types<QuantizedFormat::q8>(args, p, groups)
+                                       : launch_types<QuantizedFormat::q4>(args, p, groups);
 }
 
 }  // namespace
 
 bool quantized_few_rows(const QuantizedLinear& args) {
-  const int64_t bytes = Rounded::bytes(args.x.dim(0), args.weight.blocks());
-  if (args.x.dim(0) > kMostRows || bytes > kMostShared) return false;
-  lamina::cuda::visit_floating("quantized_linear", args.x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    args.weight.format == QuantizedFormat::q8 ? launch<QuantizedFormat::q8, T>(args, bytes)
-                                              : launch<QuantizedFormat::q4, T>(args, bytes);
-  });
+  if (args.x.dim(0) > kFewRows) return false;
+  few_rows(args, false, Gate::liglu, {});
   return true;
+}
+
+void quantized_gated_linear(const QuantizedGatedLinear& args) {
+  if (args.product.y.numel() > 0) few_rows(args.product, true, args.gate, args.options);
 }
 
 }  // namespace lamina::ops::cuda

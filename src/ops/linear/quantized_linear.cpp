@@ -2,25 +2,39 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"
+#include "lamina/ops/linear/linear_few_rows_cuda.h"
 
 namespace lamina::ops {
 namespace {
 
-constexpr const char* kOp = "quantized_linear";
-
-void check_arguments(const Tensor& x, const QuantizedWeight& weight, const Tensor& bias) {
-  LAMINA_CHECK(weight.defined(), kOp, ": the weight is undefined; make it with quantize");
-  check_floating(kOp, "x", x);
-  LAMINA_CHECK(x.dtype() != DType::f64, kOp, ": x is f64; expected f32, bf16 or f16; convert with to(dtype)");
-  check_rank_at_least(kOp, "x", x, 1);
-  LAMINA_CHECK(weight.in == x.dim(-1), kOp, ": the weight is [", weight.out, ", ", weight.in, "]; expected [out, ",
+void check_arguments(const char* op, const Tensor& x, const QuantizedWeight& weight, const Tensor& bias) {
+  LAMINA_CHECK(weight.defined(), op, ": the weight is undefined; make it with quantize");
+  check_floating(op, "x", x);
+  LAMINA_CHECK(x.dtype() != DType::f64, op, ": x is f64; expected f32, bf16 or f16; convert with to(dtype)");
+  check_rank_at_least(op, "x", x, 1);
+  LAMINA_CHECK(weight.in == x.dim(-1), op, ": the weight is [", weight.out, ", ", weight.in, "]; expected [out, ",
                x.dim(-1), "] for x ", x.shape());
   if (bias.defined()) {
-    check_floating(kOp, "bias", bias);
-    check_shape(kOp, "bias", bias, {weight.out});
+    check_floating(op, "bias", bias);
+    check_shape(op, "bias", bias, {weight.out});
   }
-  check_same_device(kOp, {x, weight.data, bias});
-  LAMINA_CHECK(!is_tracked({x, bias}), kOp, ": has no gradient; use linear, or turn recording off with NoGrad");
+  check_same_device(op, {x, weight.data, bias});
+  LAMINA_CHECK(!is_tracked({x, bias}), op, ": has no gradient; use linear, or turn recording off with NoGrad");
+}
+
+/// What the kernels on all devices are given, but y.
+QuantizedLinear product_of(const Tensor& x, const QuantizedWeight& weight, const Tensor& bias, DType type) {
+  QuantizedLinear args;
+  args.x = x.detach().to(type).contiguous().reshape({x.shape().rows(), weight.in});
+  args.weight = weight;
+  if (bias.defined()) args.bias = as_accumulation(bias, x.dtype());
+  args.activation = Activation::none;
+  return args;
+}
+
+Work work_of(const QuantizedLinear& args) {
+  return {2 * args.x.dim(0) * args.weight.out * args.weight.in,
+          args.x.nbytes() + args.weight.data.nbytes() + args.y.nbytes()};
 }
 
 }  // namespace
@@ -45,15 +59,12 @@ Tensor dequantize(const QuantizedWeight& weight) {
 }
 
 Tensor quantized_linear(const Tensor& x, const QuantizedWeight& weight, const Tensor& bias, Activation activation) {
-  check_arguments(x, weight, bias);
+  check_arguments("quantized_linear", x, weight, bias);
   const int64_t rows = x.shape().rows();
   const Device& device = x.device();
   const bool on_cuda = device.kind() == DeviceKind::cuda;
   const DType type = on_cuda ? x.dtype() : DType::f32;
-  QuantizedLinear args;
-  args.x = x.detach().to(type).contiguous().reshape({rows, weight.in});
-  args.weight = weight;
-  if (bias.defined()) args.bias = as_accumulation(bias, x.dtype());
+  QuantizedLinear args = product_of(x, weight, bias, type);
   args.activation = activation;
   args.y = Tensor::empty({rows, weight.out}, type, device);
   if (!on_cuda) {
@@ -61,11 +72,30 @@ Tensor quantized_linear(const Tensor& x, const QuantizedWeight& weight, const Te
     args.scales = Tensor::empty({rows, weight.blocks()}, DType::f32, device);
     args.corrects = Tensor::empty({rows, weight.blocks()}, DType::i32, device);
   }
-  const Work work{2 * rows * weight.out * weight.in, x.nbytes() + weight.data.nbytes() + args.y.nbytes()};
-  LAMINA_LAUNCH(device, work, quantized_linear, args);
+  LAMINA_LAUNCH(device, work_of(args), quantized_linear, args);
   Shape shape = x.shape();
   shape[-1] = weight.out;
   return args.y.reshape(shape).to(x.dtype());
+}
+
+Tensor quantized_gated_linear(const Tensor& x, const QuantizedWeight& weight, const Tensor& bias, Gate gate,
+                              const GateOptions& options) {
+  const char* op = "quantized_gated_linear";
+  check_arguments(op, x, weight, bias);
+  LAMINA_CHECK(weight.out % 2 == 0, op, ": the weight is [", weight.out, ", ", weight.in,
+               "]; expected an even number of rows, gate and up joined");
+  check_gate(op, options);
+  const int64_t n = weight.out / 2;
+  const bool one_launch = x.device().kind() == DeviceKind::cuda && x.shape().rows() <= kFewRows &&
+                          !options.interleaved && n % QuantizedWeight::kRows == 0;
+  if (!one_launch) return gated_activation(quantized_linear(x, weight, bias), gate, options);
+  QuantizedGatedLinear args{product_of(x, weight, bias, x.dtype()), gate, options};
+  args.product.y = Tensor::empty({x.shape().rows(), n}, x.dtype(), x.device());
+  x.device().add_work(work_of(args.product));
+  LAMINA_LAUNCH_CUDA(quantized_gated_linear, args);
+  Shape shape = x.shape();
+  shape[-1] = n;
+  return args.product.y.reshape(shape);
 }
 
 }  // namespace lamina::ops

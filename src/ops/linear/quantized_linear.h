@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "lamina/ops/activation/activation.h"
+#include "lamina/ops/activation/gated_activation.h"
 #include "lamina/tensor/tensor.h"
 
 namespace lamina::ops {
@@ -48,6 +49,13 @@ Tensor dequantize(const QuantizedWeight& weight);
 Tensor quantized_linear(const Tensor& x, const QuantizedWeight& weight, const Tensor& bias = {},
                         Activation activation = Activation::none);
 
+/// gated_activation(quantized_linear(x, weight, bias), gate, options): how a gated feed-forward begins.
+///   weight  [2·n, in], gate and up joined as gated_activation takes them; bias [2·n] or undefined; y [..., n]
+/// It is these two operators; few rows on a GPU take one launch where the halves of the weight are whole groups of
+/// rows, and gate and up are not rounded between them.
+Tensor quantized_gated_linear(const Tensor& x, const QuantizedWeight& weight, const Tensor& bias, Gate gate,
+                              const GateOptions& options = {});
+
 /// What the kernels are given.
 struct Quantize {
   Tensor weight;  ///< f32 [out, in], dense
@@ -63,6 +71,12 @@ struct QuantizedLinear {
   Tensor scales;    ///< scratch f32 [rows, blocks]
   Tensor corrects;  ///< scratch i32 [rows, blocks]: what makes up for weights stored without a sign
 };
+/// At most kFewRows rows; halves of the weight that are whole groups.
+struct QuantizedGatedLinear {
+  QuantizedLinear product;  ///< but y is [rows, n], and there is no activation
+  Gate gate;
+  GateOptions options;
+};
 
 namespace cpu {
 void quantize(const Quantize& args);
@@ -73,6 +87,7 @@ namespace cuda {
 void quantize(const Quantize& args);
 void dequantize(const QuantizedWeight& weight, const Tensor& to);
 void quantized_linear(const QuantizedLinear& args);
+void quantized_gated_linear(const QuantizedGatedLinear& args);
 }  // namespace cuda
 
 }  // namespace lamina::ops
