@@ -105,7 +105,8 @@ TEST(Advise, TextAndJsonSayHowSureAndWhatIsNext) {
   const auto json = nlohmann::json::parse(to_json_text(advised));
   EXPECT_EQ(json["parameters"], advised.plan.parameters.total);
   EXPECT_EQ(json["set"].size(), advised.assignments.size());
-  EXPECT_EQ(json["reasons"][0]["how_sure"], "published");
+  EXPECT_EQ(json["reasons"][0]["how_sure"], "measured here");
+  EXPECT_EQ(json["reasons"][0]["evidence"][0]["where"], "docs/studies/gpt2-vs-llama");
 }
 
 TEST(Advise, WhatCannotBeIsSaid) {

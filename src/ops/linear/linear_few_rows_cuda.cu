@@ -43,7 +43,8 @@ constexpr int kResident = 3;  // blocks of a multiprocessor
 constexpr int kSums = kOutputs * static_cast<int>(kFewRows);
 
 constexpr int kChunk = kWarp * 16;  // bytes of a row that a warp norms at once
-constexpr int kMostChunks = kWarp;  // of a block's rows: beyond, norming them in every block costs more than a launch
+constexpr int kMostChunks = kWarp;  // of a block's rows
+constexpr int kWorthChunks = 8;     // beyond, norming them in every block costs more than a launch
 
 /// What comes before the product, where something does.
 struct NormBefore {
@@ -547,7 +548,8 @@ bool add_norm(FewRows& p, const NormLinearForward& args) {
             .row_bits = static_cast<int>(std::bit_width(rows - 1)),
             .stride = NormBefore::stride_of(row_bytes)};
   const int chunks = (row_bytes + kChunk - 1) / kChunk;
-  return chunks <= kMostChunks >> p.norm.row_bits && is_aligned(p.norm.residual) && is_aligned(p.norm.h) &&
+  static_assert(kWorthChunks <= kMostChunks);
+  return chunks <= kWorthChunks >> p.norm.row_bits && is_aligned(p.norm.residual) && is_aligned(p.norm.h) &&
          is_aligned(p.norm.scale) && is_aligned(p.norm.bias);
 }
 

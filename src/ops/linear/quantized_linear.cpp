@@ -88,7 +88,11 @@ Tensor quantized_gated_linear(const Tensor& x, const QuantizedWeight& weight, co
   const int64_t n = weight.out / 2;
   const bool one_launch = x.device().kind() == DeviceKind::cuda && x.shape().rows() <= kFewRows &&
                           !options.interleaved && n % QuantizedWeight::kRows == 0;
-  if (!one_launch) return gated_activation(quantized_linear(x, weight, bias), gate, options);
+  if (!one_launch) {
+    // Products on the CPU are in f32 as it is.
+    const DType between = x.device().kind() == DeviceKind::cuda ? x.dtype() : DType::f32;
+    return gated_activation(quantized_linear(x.to(between), weight, bias), gate, options).to(x.dtype());
+  }
   QuantizedGatedLinear args{product_of(x, weight, bias, x.dtype()), gate, options};
   args.product.y = Tensor::empty({x.shape().rows(), n}, x.dtype(), x.device());
   x.device().add_work(work_of(args.product));

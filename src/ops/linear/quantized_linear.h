@@ -52,7 +52,7 @@ Tensor quantized_linear(const Tensor& x, const QuantizedWeight& weight, const Te
 /// gated_activation(quantized_linear(x, weight, bias), gate, options): how a gated feed-forward begins.
 ///   weight  [2·n, in], gate and up joined as gated_activation takes them; bias [2·n] or undefined; y [..., n]
 /// It is these two operators; few rows on a GPU take one launch where the halves of the weight are whole groups of
-/// rows, and gate and up are not rounded between them.
+/// rows. There and on the CPU gate and up are not rounded between them.
 Tensor quantized_gated_linear(const Tensor& x, const QuantizedWeight& weight, const Tensor& bias, Gate gate,
                               const GateOptions& options = {});
 
