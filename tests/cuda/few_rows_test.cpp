@@ -86,12 +86,16 @@ TEST_F(CudaFewRows, ARowDoesNotDependOnTheOthers) {
     const Tensor x = random_tensor({8, 288}, 6, type).to(gpu);
     const Tensor weight = random_tensor({864, 288}, 7, type).to(gpu);
     const std::vector<double> all = ops::linear(x, weight).to_vector<double>();
-    const std::vector<double> normed = ops::norm_linear(x, x, {}, weight).y.to_vector<double>();
+    // So narrow that the norm is part of the product for any number of rows.
+    const Tensor narrow = random_tensor({8, 128}, 8, type).to(gpu);
+    const Tensor narrow_weight = random_tensor({864, 128}, 9, type).to(gpu);
+    const std::vector<double> normed = ops::norm_linear(narrow, narrow, {}, narrow_weight).y.to_vector<double>();
     for (int64_t rows = 1; rows < 8; ++rows) {
       const Tensor part = x.slice(0, 0, rows);
       const std::vector<double> some = ops::linear(part, weight).to_vector<double>();
       EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << rows << " rows of " << type;
-      const std::vector<double> some_normed = ops::norm_linear(part, part, {}, weight).y.to_vector<double>();
+      const Tensor few = narrow.slice(0, 0, rows);
+      const std::vector<double> some_normed = ops::norm_linear(few, few, {}, narrow_weight).y.to_vector<double>();
       EXPECT_TRUE(std::equal(some_normed.begin(), some_normed.end(), normed.begin())) << rows << " rows of " << type;
     }
   }
