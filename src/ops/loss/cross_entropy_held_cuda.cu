@@ -125,6 +125,7 @@ __device__ RowSums<kPlain> copy_and_sum(const Rows& args, const In* from, int fi
   return mine;
 }
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // there are clusters
 /// What all blocks of the cluster have met, put together in their order by each of them.
 template <bool kPlain>
 __device__ RowSums<kPlain> of_cluster(const cg::cluster_group& cluster, const RowSums<kPlain>& mine, float k,
@@ -142,11 +143,13 @@ __device__ RowSums<kPlain> of_cluster(const cg::cluster_group& cluster, const Ro
   }
   return row;
 }
+#endif
 
 /// dlogits may be logits: a thread writes what it alone has read.
 template <class In, class Out, bool kPlain>
 __global__ void __launch_bounds__(kPartThreads)
     row_per_cluster(const In* logits, Out* dlogits, const __grid_constant__ Rows args) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   constexpr int kSize = Pack<In>::kSize;
   using Sums = RowSums<kPlain>;
   extern __shared__ uint4 room[];
@@ -199,6 +202,7 @@ __global__ void __launch_bounds__(kPartThreads)
   }
   if (single >= 0) out[single] = gradient.of_one(args, tail, single);
   cluster.barrier_wait();  // what this block told lives until all have read it
+#endif
 }
 
 template <class In, class Out>
@@ -209,14 +213,15 @@ void launch_per_warp(const Device& device, const In* logits, Out* dlogits, const
   check_launch("cross_entropy");
 }
 
-/// Blocks for a row of so many bytes; 0 where it is too long or its packs do not lie as they must.
+/// Blocks for a row of so many bytes; 0 where it is too long, its packs do not lie as they must, or the device has no
+/// clusters.
 template <class In, class Out>
 int parts_for(const Device& device, const In* logits, const Out* dlogits, const Rows& rows) {
   constexpr int kSize = Pack<In>::kSize;
   const bool packed = reinterpret_cast<uintptr_t>(logits) % 16 == 0 && rows.stride % kSize == 0 &&
                       reinterpret_cast<uintptr_t>(dlogits) % sizeof(Turned<In, Out>) == 0 &&
                       rows.out_stride % kSize == 0;
-  if (!packed || rows.rows > (int64_t{1} << 31) / kMostParts - 1) return 0;
+  if (!packed || !launches_early(device) || rows.rows > (int64_t{1} << 31) / kMostParts - 1) return 0;
   const int64_t bytes = rows.classes * static_cast<int64_t>(sizeof(In));
   int parts = 1;
   while (parts < kMostParts && parts * kPartBytes < bytes) parts *= 2;
