@@ -2,6 +2,11 @@
 
 #include <cmath>
 
+#include "lamina/autograd/tape.h"
+#include "lamina/ops/elementwise/concat.h"
+#include "lamina/ops/elementwise/elementwise.h"
+#include "lamina/ops/elementwise/reduce.h"
+#include "lamina/ops/elementwise/split.h"
 #include "lamina/ops/position/rotary.h"
 #include "lamina/ops/position/tables.h"
 #include "support/error_of.h"
@@ -130,6 +135,28 @@ TEST(Rotary, BadArgumentsAreNamed) {
   EXPECT_NE(message(x.reshape({6, 2, 8}), {}).find("[batch, seq, heads, head_dim]"), std::string::npos);
   EXPECT_NE(message(x.to(DType::i32), {}).find("i32"), std::string::npos);
   EXPECT_NE(message(Tensor(), {}).find("undefined"), std::string::npos);
+}
+
+TEST(Rotary, InPlaceHasTheGradientsOfACopyHoweverTheyArrive) {
+  const Device device = Device::cpu(2);
+  const ops::RotaryTables tables = ops::rotary_tables(5, 8, {}, device);
+  std::vector<float> numbers(2 * 5 * 3 * 8);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = std::sin(static_cast<float>(i));
+  const auto gradient = [&](bool in_place, bool twice) {
+    Tape tape;
+    Tensor x = Tensor::from(numbers, {2, 5, 3, 8}, device);
+    tape.watch(x);
+    const Tensor all = x.clone();
+    Tensor y = in_place ? ops::rotary_in_place(all, 2, tables.cos, tables.sin)
+                        : ops::concat({ops::rotary(all.slice(2, 0, 2), tables.cos, tables.sin), all.slice(2, 2, 1)}, 2);
+    // Once the gradient comes as pieces of the result, once as a sum of two.
+    const std::vector<Tensor> parts = ops::split(y, {1, 2}, 2);
+    Tensor out = ops::add(ops::sum(ops::mul(parts[0], parts[0])), ops::sum(parts[1]));
+    if (twice) out = ops::add(out, ops::sum(ops::mul(y, y)));
+    tape.backward(out);
+    return tape.grad(x).to_vector<float>();
+  };
+  for (const bool twice : {false, true}) EXPECT_EQ(gradient(true, twice), gradient(false, twice));
 }
 
 TEST(Rotary, ALargeResultIsThatOfItsParts) {
