@@ -9,6 +9,7 @@
 namespace lamina::testing {
 namespace {
 
+using Kind = ops::AttentionPattern::Kind;
 using ops::RotaryPairing;
 
 /// Numbers are rounded where the definition does: rotated ones to the type under test, stored ones to the caches'.
@@ -36,7 +37,6 @@ struct AttentionStepParams {
 };
 
 std::vector<AttentionStepParams> step_sweep() {
-  using Kind = ops::AttentionPattern::Kind;
   const auto split = RotaryPairing::half_split;
   const auto interleaved = RotaryPairing::interleaved;
   const ops::AttentionPattern window{.kind = Kind::window, .window = 70};
