@@ -40,7 +40,8 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   return most;
 }
 
-/// What plain implementations of the same precision get wrong, doubled, plus one rounding of the largest value. For f64
+/// What plain implementations of the same precision get wrong, doubled, plus two roundings of the largest value: of few
+/// numbers those may be right by luck. For f64
 /// the f32 error is scaled by the ratio of the two precisions, and counted
 /// twice more because the truth is rounded too, in an order of its own.
 double tolerance(const std::vector<double>& truth, const std::vector<std::vector<double>>& naive, DType dtype) {
@@ -52,7 +53,7 @@ double tolerance(const std::vector<double>& truth, const std::vector<std::vector
     error = std::max(error, largest_difference(truth, values));
   }
   if (dtype == DType::f64) error *= 4 * epsilon(DType::f64) / epsilon(DType::f32);
-  return 2 * error + epsilon(dtype) * largest(truth);
+  return 2 * (error + epsilon(dtype) * largest(truth));
 }
 
 void expect_close(const std::vector<double>& ours, const std::vector<double>& truth,
