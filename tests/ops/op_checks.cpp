@@ -40,10 +40,9 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   return most;
 }
 
-/// What plain implementations of the same precision get wrong, doubled, plus two roundings of the largest value: of few
-/// numbers those may be right by luck. For f64
-/// the f32 error is scaled by the ratio of the two precisions, and counted
-/// twice more because the truth is rounded too, in an order of its own.
+/// What plain implementations of the same precision get wrong, doubled, plus two roundings of the largest value: with
+/// few numbers they may be right by luck. For f64 the f32 error is scaled by the ratio of the two precisions, and
+/// counted twice more because the truth is rounded too, in an order of its own.
 double tolerance(const std::vector<double>& truth, const std::vector<std::vector<double>>& naive, DType dtype) {
   double error = 0;
   for (std::vector<double> values : naive) {
