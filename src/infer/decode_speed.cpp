@@ -78,10 +78,11 @@ DecodeSpeed measure_decode(nn::Model& model, int64_t batch, int64_t tokens, int 
                            std::optional<DType> cache_dtype) {
   LAMINA_CHECK(batch > 0 && tokens > 0 && rounds > 0, "measure_decode: ", batch, " rows of ", tokens, " tokens, ",
                rounds, " rounds; expected positive numbers");
-  DecodeSpeed speed;
-  nn::ModelCache cache = model.make_cache(batch, tokens + kUntimedSteps, cache_dtype);
-  speed = DeviceSteps::possible(model, cache) ? measure_on_device(model, cache, tokens, rounds)
-                                              : measure_on_host(model, batch, tokens, rounds, cache_dtype);
+  std::optional<nn::ModelCache> cache;
+  if (Replay::possible(model.device())) cache.emplace(model.make_cache(batch, tokens + kUntimedSteps, cache_dtype));
+  DecodeSpeed speed = cache && DeviceSteps::possible(model, *cache)
+                          ? measure_on_device(model, *cache, tokens, rounds)
+                          : measure_on_host(model, batch, tokens, rounds, cache_dtype);
   speed.tokens_per_second = static_cast<double>(batch) / speed.seconds_per_step;
   return speed;
 }

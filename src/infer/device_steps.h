@@ -6,6 +6,7 @@
 
 #include "lamina/infer/sampler.h"
 #include "lamina/nn/model.h"
+#include "lamina/ops/sampling/sample.h"
 #include "lamina/tensor/readback.h"
 #include "lamina/tensor/replay.h"
 

@@ -8,7 +8,7 @@
 namespace lamina::infer {
 namespace {
 
-using Candidates = std::vector<Candidate>;
+using ops::Candidates;
 
 void check(const SamplerOptions& o) {
   LAMINA_CHECK(o.repetition_penalty > 0, "repetition penalty ", o.repetition_penalty,
@@ -31,57 +31,10 @@ void check_number(float logit, size_t token) {
                " is not a number; the model's weights are broken, or its type overflows");
 }
 
-/// probability = softmax of the logits.
-void normalise(Candidates& list) {
-  double most = -INFINITY;
-  for (const Candidate& c : list) most = std::max(most, c.logit);
-  double sum = 0;
-  for (Candidate& c : list) sum += c.probability = static_cast<double>(std::exp(static_cast<float>(c.logit - most)));
-  for (Candidate& c : list) c.probability /= sum;
-}
-
-void keep_top_k(Candidates& list, int64_t k) {
-  if (k <= 0 || k >= static_cast<int64_t>(list.size())) return;
-  const auto kth = list.begin() + (k - 1);
-  std::nth_element(list.begin(), kth, list.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.logit > b.logit; });
-  const double least = kth->logit;
-  std::erase_if(list, [&](const Candidate& c) { return c.logit < least; });
-}
-
-/// Drops the least likely tokens while together they do not exceed 1 − p.
-void keep_top_p(Candidates& list, double p) {
-  if (p >= 1) return;
-  normalise(list);
-  // A token below this cannot survive: all such together are less than 1 − p.
-  const double hopeless = (1 - p) / static_cast<double>(list.size());
-  double dropped = 0;
-  std::erase_if(list, [&](const Candidate& c) {
-    if (c.probability >= hopeless) return false;
-    dropped += c.probability;
-    return true;
-  });
-  std::sort(list.begin(), list.end(), [](const Candidate& a, const Candidate& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-  });
-  while (list.size() > 1 && dropped + list.back().probability <= 1 - p) {
-    dropped += list.back().probability;
-    list.pop_back();
-  }
-}
-
-void keep_min_p(Candidates& list, double share) {
-  if (share <= 0) return;
-  normalise(list);
-  double most = 0;
-  for (const Candidate& c : list) most = std::max(most, c.probability);
-  std::erase_if(list, [&](const Candidate& c) { return c.probability < share * most; });
-}
-
 /// The tokens whose −log p is nearest the entropy, until they hold the mass.
 void keep_typical(Candidates& list, double mass) {
   if (mass >= 1) return;
-  normalise(list);
+  ops::normalise(list);
   double entropy = 0;
   for (const Candidate& c : list) {
     if (c.probability > 0) entropy -= c.probability * std::log(c.probability);
@@ -95,13 +48,6 @@ void keep_typical(Candidates& list, double mass) {
   while (last + 1 < nearest.size() && (held += nearest[last].second) < mass) ++last;
   const double farthest = nearest[last].first;
   std::erase_if(list, [&](const Candidate& c) { return distance(c) > farthest; });
-}
-
-/// The first of the largest.
-const Candidate& likeliest(const Candidates& list) {
-  return *std::min_element(list.begin(), list.end(), [](const Candidate& a, const Candidate& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-  });
 }
 
 /// What candidates() gives at temperature 0, without a list of them.
@@ -151,41 +97,26 @@ std::vector<Candidate> Sampler::candidates(std::span<const float> logits) const 
   Candidates list(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
     check_number(logits[i], i);
-    list[i] = {static_cast<text::TokenId>(i), static_cast<double>(logits[i]), 0};
+    list[i] = {static_cast<int64_t>(i), static_cast<double>(logits[i]), 0};
   }
   penalise(list);
   if (options_.temperature == 0) {
-    Candidate best = likeliest(list);
+    Candidate best = ops::likeliest(list);
     best.probability = 1;
     return {best};
   }
   for (Candidate& c : list) c.logit /= options_.temperature;
-  keep_top_k(list, options_.top_k);
-  keep_top_p(list, options_.top_p);
-  keep_min_p(list, options_.min_p);
+  ops::keep_top_k(list, options_.top_k);
+  ops::keep_top_p(list, options_.top_p);
+  ops::keep_min_p(list, options_.min_p);
   keep_typical(list, options_.typical_p);
-  normalise(list);
+  ops::normalise(list);
   return list;
 }
 
 text::TokenId Sampler::next(std::span<const float> logits) {
   if (options_.temperature == 0 && !penalises()) return first_of_largest(logits);
-  Candidates list = candidates(logits);
-  const auto bits = philox(key_, drawn_++);
-  text::TokenId chosen = list.front().id;
-  if (list.size() > 1) {
-    // By id, so that the draw does not depend on how the filters happened to order what they left.
-    std::sort(list.begin(), list.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
-    const uint64_t word = (uint64_t{bits[0]} << 32U) | bits[1];
-    double left = static_cast<double>(word >> 11U) * 0x1p-53;
-    chosen = likeliest(list).id;  // where rounding leaves a rest
-    for (const Candidate& c : list) {
-      if ((left -= c.probability) < 0) {
-        chosen = c.id;
-        break;
-      }
-    }
-  }
+  const auto chosen = static_cast<text::TokenId>(ops::drawn_from(candidates(logits), philox(key_, drawn_++)));
   ++counts_[chosen];
   return chosen;
 }

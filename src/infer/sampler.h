@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lamina/base/philox.h"
+#include "lamina/ops/sampling/candidates.h"
 #include "lamina/text/tokenizer.h"
 
 namespace lamina::infer {
@@ -27,12 +28,7 @@ struct SamplerOptions {
   uint64_t seed = 0;
 };
 
-/// A token that may come, and how likely it is.
-struct Candidate {
-  text::TokenId id = 0;
-  double logit = 0;
-  double probability = 0;
-};
+using ops::Candidate;
 
 /// Chooses the tokens of one row. The n-th choice draws the n-th number of a stream of the seed's, so that it depends
 /// on nothing but seed, stream, logits and history.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lamina/ops/sampling/sample.h"
+#include "lamina/ops/elementwise/count_on.h"
 #include "lamina/tensor/tensor.h"
 
 namespace lamina::nn {

@@ -1,24 +1,17 @@
 // Products of few rows at the sizes of real models, weights that are slices, and launches that overlap.
-#include <gtest/gtest.h>
-
+#include "cuda/on_gpu.h"
 #include "lamina/ops/linear/gated_linear.h"
 #include "lamina/ops/linear/linear.h"
 #include "lamina/ops/linear/norm_linear.h"
 #include "lamina/ops/norm/layer_norm.h"
 #include "lamina/ops/norm/rms_norm.h"
-#include "lamina/tensor/replay.h"
 #include "support/close.h"
 #include "support/random_tensor.h"
 
 namespace lamina::testing {
 namespace {
 
-class CudaFewRows : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (Device::cuda_count() == 0) GTEST_SKIP() << "no GPU, or a build without CUDA";
-  }
-};
+using CudaFewRows = OnGpu<>;
 
 /// x · wᵀ by plain loops in S.
 template <class S>
@@ -161,8 +154,7 @@ TEST_F(CudaFewRows, ChainsOfOverlappingLaunches) {
   const Tensor down = random_tensor({288, 768}, 10, DType::bf16).to(gpu);
   const Tensor scale = random_tensor({288}, 11, DType::f32).to(gpu);
   Tensor x = first.clone();
-  Tensor result;
-  Replay replay(gpu, [&] {
+  expect_same_repeated(gpu, [&] {
     Tensor h = x;
     Tensor branch = Tensor::zeros({1, 288}, DType::bf16, gpu);
     for (int layer = 0; layer < 40; ++layer) {
@@ -179,15 +171,8 @@ TEST_F(CudaFewRows, ChainsOfOverlappingLaunches) {
       }
       branch = ops::rms_norm(ops::linear(inner, down), scale);
     }
-    result = branch;
+    return branch;
   });
-  replay.run();
-  gpu.synchronize();
-  const std::vector<double> expected = result.to_vector<double>();
-  for (int i = 0; i < 50; ++i) {
-    replay.run();
-    EXPECT_EQ(result.to_vector<double>(), expected) << i;
-  }
 }
 
 }  // namespace

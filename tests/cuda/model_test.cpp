@@ -1,20 +1,13 @@
 // Every tiny preset and every switch on a GPU: what the CPU computes in f32, and as near to it in bf16 as the CPU's own
 // bf16. The operators are proven against oracles of their own; this is about everything between them.
-#include <gtest/gtest.h>
-
+#include "cuda/on_gpu.h"
 #include "lamina/infer/generator.h"
-#include "lamina/tensor/replay.h"
 #include "nn/model_support.h"
 
 namespace lamina::testing {
 namespace {
 
-class CudaModel : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (Device::cuda_count() == 0) GTEST_SKIP() << "no GPU, or a build without CUDA";
-  }
-};
+using CudaModel = OnGpu<>;
 
 std::vector<NamedSpec> all_specs() {
   std::vector<NamedSpec> all;
@@ -112,7 +105,7 @@ TEST_F(CudaModel, Bf16IsAsNearAsOnTheCpu) {
 }
 
 TEST_F(CudaModel, ARecordedForwardSeesWhatIsPutIn) {
-  const Device gpu = Device::cuda();
+  const Device gpu = Device::cuda(0, /*deterministic=*/true);
   nn::Model model(arch::resolve(arch::load_preset("llama-tiny"), "llama-tiny"), gpu);
   const std::vector<int64_t> first = random_ids(kBatch * kSeq, model.spec().vocab_size, 1);
   const std::vector<int64_t> second = random_ids(kBatch * kSeq, model.spec().vocab_size, 2);

@@ -1,17 +1,16 @@
 // Gradients of norms over many more rows than a GPU has blocks, for every way its kernel lays out a row: blocks that
 // walk several rows, with rows to come under way, and weight gradients put together from all of them. The operators'
 // own cases are too small for that; the CPU's kernels, which those cases prove, are the truth in f64.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 
+#include "cuda/on_gpu.h"
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/norm/layer_norm.h"
 #include "lamina/ops/norm/rms_norm.h"
 #include "support/random_tensor.h"
 
-namespace lamina {
+namespace lamina::testing {
 namespace {
 
 struct NormSize {
@@ -22,7 +21,7 @@ struct NormSize {
 std::vector<std::vector<double>> gradients(const NormSize& size, bool centred, DType dtype, const Device& device) {
   const Shape shape{size.rows, size.width};
   const auto draw = [&](const Shape& of, uint64_t seed) {
-    return testing::random_tensor(of, seed, DType::bf16).to(dtype).to(device);
+    return random_tensor(of, seed, DType::bf16).to(dtype).to(device);
   };
   Tensor x = draw(shape, 1);
   Tensor weight = draw({size.width}, 2);
@@ -41,45 +40,44 @@ std::vector<std::vector<double>> gradients(const NormSize& size, bool centred, D
   return all;
 }
 
-class CudaNorm : public ::testing::TestWithParam<NormSize> {
- protected:
-  void SetUp() override {
-    if (Device::cuda_count() == 0) GTEST_SKIP() << "no GPU, or a build without CUDA";
-  }
-  static void check(bool centred, DType dtype) {
-    const auto truth = gradients(GetParam(), centred, DType::f64, Device::cpu(2));
-    const auto ours = gradients(GetParam(), centred, dtype, Device::cuda());
-    EXPECT_EQ(ours, gradients(GetParam(), centred, dtype, Device::cuda())) << "a second time";
-    for (size_t i = 0; i < truth.size(); ++i) {
-      double most = 0;
-      double error = 0;
-      for (size_t j = 0; j < truth[i].size(); ++j) {
-        most = std::max(most, std::abs(truth[i][j]));
-        error = std::max(error, std::abs(ours[i][j] - truth[i][j]));
-      }
-      const double rounding = i == 0 && dtype == DType::bf16 ? 0x1p-8 : 0.0;
-      EXPECT_LE(error, (rounding + 1e-5) * most) << "gradient " << i << " of " << dtype;
+void expect_gradients(const NormSize& size, bool centred, DType dtype) {
+  const auto truth = gradients(size, centred, DType::f64, Device::cpu(2));
+  const auto ours = gradients(size, centred, dtype, Device::cuda());
+  EXPECT_EQ(ours, gradients(size, centred, dtype, Device::cuda())) << "a second time";
+  for (size_t i = 0; i < truth.size(); ++i) {
+    double most = 0;
+    double error = 0;
+    for (size_t j = 0; j < truth[i].size(); ++j) {
+      most = std::max(most, std::abs(truth[i][j]));
+      error = std::max(error, std::abs(ours[i][j] - truth[i][j]));
     }
+    const double rounding = i == 0 && dtype == DType::bf16 ? 0x1p-8 : 0.0;
+    EXPECT_LE(error, (rounding + 1e-5) * most) << "gradient " << i << " of " << dtype;
   }
-};
-
-TEST_P(CudaNorm, RmsNormOfManyRows) {
-  check(false, DType::bf16);
-  check(false, DType::f32);
-}
-TEST_P(CudaNorm, LayerNormOfManyRows) {
-  if (GetParam().group != 0) GTEST_SKIP() << "layer norm has no groups";
-  check(true, DType::bf16);
-  check(true, DType::f32);
 }
 
-// bf16 has eight elements to a pack: 8, 8 of 16, 48, 60, 96 and 128 packs by lanes, 192 and 512 by blocks, 1100 by
-// blocks with four packs a thread; f32 twice as many; 1001 fits no packs.
+class CudaNorm : public OnGpu<::testing::TestWithParam<NormSize>> {};
+class CudaGroupedNorm : public CudaNorm {};
+
+TEST_P(CudaNorm, OfManyRows) {
+  for (const bool centred : {false, true}) {
+    for (const DType dtype : {DType::bf16, DType::f32}) expect_gradients(GetParam(), centred, dtype);
+  }
+}
+TEST_P(CudaGroupedNorm, OfManyRows) {  // layer norm has no groups
+  for (const DType dtype : {DType::bf16, DType::f32}) expect_gradients(GetParam(), false, dtype);
+}
+
+// bf16 has eight elements to a pack: 8, 48, 60, 96 and 128 packs by lanes, 192 and 512 by blocks, 1100 by blocks with
+// four packs a thread; f32 twice as many; 1001 fits no packs.
 INSTANTIATE_TEST_SUITE_P(Sizes, CudaNorm,
-                         ::testing::Values(NormSize{100000, 64, 0}, NormSize{20000, 128, 64}, NormSize{12000, 384, 0},
-                                           NormSize{10001, 480, 0}, NormSize{7000, 768, 0}, NormSize{5000, 1024, 0},
-                                           NormSize{4000, 1536, 0}, NormSize{2000, 4096, 0}, NormSize{700, 8800, 0},
-                                           NormSize{3000, 2048, 512}, NormSize{5, 768, 0}, NormSize{3000, 1001, 0}));
+                         ::testing::Values(NormSize{100000, 64, 0}, NormSize{12000, 384, 0}, NormSize{10001, 480, 0},
+                                           NormSize{7000, 768, 0}, NormSize{5000, 1024, 0}, NormSize{4000, 1536, 0},
+                                           NormSize{2000, 4096, 0}, NormSize{700, 8800, 0}, NormSize{5, 768, 0},
+                                           NormSize{3000, 1001, 0}));
+// 8 packs of 16, and 64 of 256.
+INSTANTIATE_TEST_SUITE_P(Sizes, CudaGroupedNorm,
+                         ::testing::Values(NormSize{20000, 128, 64}, NormSize{3000, 2048, 512}));
 
 }  // namespace
-}  // namespace lamina
+}  // namespace lamina::testing

@@ -1,11 +1,9 @@
 // Products of few rows with weights of 8 and 4 bits, at the sizes of real models, against the CPU's.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 
+#include "cuda/on_gpu.h"
 #include "lamina/ops/linear/quantized_linear.h"
-#include "lamina/tensor/replay.h"
 #include "support/close.h"
 #include "support/random_tensor.h"
 
@@ -14,12 +12,7 @@ namespace {
 
 using ops::QuantizedFormat;
 
-class CudaQuantizedFewRows : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (Device::cuda_count() == 0) GTEST_SKIP() << "no GPU, or a build without CUDA";
-  }
-};
+using CudaQuantizedFewRows = OnGpu<>;
 
 ops::QuantizedWeight on(const Device& device, ops::QuantizedWeight weight) {
   weight.data = weight.data.to(device);
@@ -97,22 +90,14 @@ TEST_F(CudaQuantizedFewRows, ChainsOfOverlappingLaunches) {
     const Tensor first = random_tensor({1, 288}, 8, DType::bf16).to(gpu);
     const ops::QuantizedWeight up = on(gpu, ops::quantize(random_tensor({1536, 288}, 9, DType::f32), format));
     const ops::QuantizedWeight down = on(gpu, ops::quantize(random_tensor({288, 768}, 10, DType::f32), format));
-    Tensor result;
-    Replay replay(gpu, [&] {
+    expect_same_repeated(gpu, [&] {
       Tensor h = first;
       for (int layer = 0; layer < 40; ++layer) {
         h = ops::quantized_gated_linear(h, up, {}, ops::Gate::glu);
         h = ops::quantized_linear(h, down, {}, ops::Activation::tanh);
       }
-      result = h;
+      return h;
     });
-    replay.run();
-    gpu.synchronize();
-    const std::vector<double> expected = result.to_vector<double>();
-    for (int i = 0; i < 50; ++i) {
-      replay.run();
-      EXPECT_EQ(result.to_vector<double>(), expected) << i;
-    }
   }
 }
 

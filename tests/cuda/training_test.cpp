@@ -1,7 +1,6 @@
 // Training on a GPU: the recorded update against the CPU's, with dropout, accumulation and clipping, and its
 // repetition.
-#include <gtest/gtest.h>
-
+#include "cuda/on_gpu.h"
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
 #include "lamina/train/learner.h"
@@ -44,12 +43,7 @@ std::vector<StepResult> train(const Recipe& recipe, const Device& device, int64_
   return results;
 }
 
-class CudaTraining : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (Device::cuda_count() == 0) GTEST_SKIP() << "no GPU, or a build without CUDA";
-  }
-};
+using CudaTraining = testing::OnGpu<>;
 
 TEST_F(CudaTraining, LossesFollowTheCpus) {
   const Recipe recipe = small_recipe();

@@ -88,6 +88,15 @@ void check_attention_extras(const char* op, const AttentionOptions& options, con
   if (extras.document_starts.defined()) check_documents(op, extras.document_starts, sizes);
 }
 
+void check_cached_attention(const char* op, const AttentionOptions& options, const AttentionExtras& extras,
+                            const AttentionSizes& sizes) {
+  check_attention_options(op, options, sizes);
+  LAMINA_CHECK(options.dropout == 0, op, ": dropout is ", options.dropout, "; generation drops nothing, set it to 0");
+  LAMINA_CHECK(!extras.document_starts.defined(), op,
+               ": document_starts has no meaning for a cache; give each document its own row");
+  check_attention_extras(op, options, extras, sizes);
+}
+
 AttentionOptions resolved(const AttentionOptions& options, int64_t d_qk) {
   AttentionOptions result = options;
   if (result.scale == 0) result.scale = d_qk == 0 ? 1.0 : 1.0 / std::sqrt(static_cast<double>(d_qk));

@@ -10,6 +10,9 @@ namespace lamina::ops {
 void check_attention_options(const char* op, const AttentionOptions& options, const AttentionSizes& sizes);
 void check_attention_extras(const char* op, const AttentionOptions& options, const AttentionExtras& extras,
                             const AttentionSizes& sizes);
+/// Both, for attention over a cache, which drops nothing and knows no documents.
+void check_cached_attention(const char* op, const AttentionOptions& options, const AttentionExtras& extras,
+                            const AttentionSizes& sizes);
 
 /// The options with the scale that 0 stands for.
 AttentionOptions resolved(const AttentionOptions& options, int64_t d_qk);

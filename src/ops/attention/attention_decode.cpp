@@ -70,11 +70,7 @@ Tensor attention_decode(const Tensor& q, const Tensor& k_cache, const Tensor& v_
   const AttentionSizes sizes{q.dim(0), q.dim(1),       k_cache.dim(2),
                              q.dim(2), k_cache.dim(1), k_cache.dim(1) == 0 ? 0 : q.dim(2) / k_cache.dim(1),
                              q.dim(3), v_cache.dim(3)};
-  check_attention_options(kOp, options, sizes);
-  LAMINA_CHECK(options.dropout == 0, kOp, ": dropout is ", options.dropout, "; generation drops nothing, set it to 0");
-  LAMINA_CHECK(!extras.document_starts.defined(), kOp,
-               ": document_starts has no meaning for a cache; give each document its own row");
-  check_attention_extras(kOp, options, extras, sizes);
+  check_cached_attention(kOp, options, extras, sizes);
   check_lengths(lengths, sizes.seq_q, sizes.seq_k);
   AttentionDecode args;
   const bool converted = q.device().kind() != DeviceKind::cuda;

@@ -3,30 +3,24 @@
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/attention/attention_checks.h"
 #include "lamina/ops/attention/cache_store.h"
+#include "lamina/ops/elementwise/count_on.h"
 #include "lamina/ops/launch.h"
-#include "lamina/ops/sampling/sample.h"
 
 namespace lamina::ops {
 namespace {
 
 constexpr const char* kStepOp = "attention_step";
 
-void check_rotation(const StepRotation& rotation, const Tensor& qkv) {
-  if (!rotation.cos.defined() && !rotation.sin.defined()) return;
-  check_floating(kStepOp, "cos", rotation.cos);
-  check_floating(kStepOp, "sin", rotation.sin);
-  const int64_t d = qkv.dim(3);
-  LAMINA_CHECK(rotation.rotary_dim >= 0 && rotation.rotary_dim <= d && rotation.rotary_dim % 2 == 0, kStepOp,
-               ": the rotary dimension is ", rotation.rotary_dim, "; expected an even number of at most the head's ",
-               d);
-  const int64_t width = rotation.rotary_dim == 0 ? d : rotation.rotary_dim;
-  LAMINA_CHECK(rotation.cos.rank() == 2 && (rotation.cos.dim(1) == width || 2 * rotation.cos.dim(1) == width), kStepOp,
-               ": cos is ", rotation.cos.shape(), "; expected [positions, ", width / 2, "] or [positions, ", width,
-               "] for a rotary dimension of ", width);
-  check_shape(kStepOp, "sin", rotation.sin, rotation.cos.shape());
-  if (!rotation.positions.defined()) return;
-  check_dtype(kStepOp, "positions", rotation.positions, DType::i64);
-  check_shape(kStepOp, "positions", rotation.positions, {qkv.dim(0)});
+/// The rotation with its rotary dimension; without one where there are no tables.
+StepRotation checked_rotation(const StepRotation& given, const Tensor& qkv) {
+  if (!given.cos.defined() && !given.sin.defined()) return {};
+  StepRotation rotation = given;
+  rotation.rotary_dim = checked_rotary_dim(kStepOp, given.cos, given.sin, given.rotary_dim, qkv.dim(3));
+  if (rotation.positions.defined()) {
+    check_dtype(kStepOp, "positions", rotation.positions, DType::i64);
+    check_shape(kStepOp, "positions", rotation.positions, {qkv.dim(0)});
+  }
+  return rotation;
 }
 
 AttentionSizes checked_sizes(const Tensor& qkv, const Tensor& k, const Tensor& v, const Tensor& places,
@@ -106,28 +100,21 @@ Tensor attention_step(const Tensor& qkv, Tensor k_cache, Tensor v_cache, const T
                       const StepRotation& rotation, const AttentionOptions& options, const AttentionExtras& extras,
                       const CacheScales& scales) {
   const AttentionSizes sizes = checked_sizes(qkv, k_cache, v_cache, places, scales);
-  check_rotation(rotation, qkv);
+  AttentionStep step;
+  step.rotation = checked_rotation(rotation, qkv);
   check_same_device(kStepOp, {qkv, k_cache, v_cache, places, rotation.cos, rotation.sin, rotation.positions,
                               extras.alibi_slopes, extras.t5_bias, extras.sinks, scales.k, scales.v});
-  check_attention_options(kStepOp, options, sizes);
-  LAMINA_CHECK(options.dropout == 0, kStepOp, ": dropout is ", options.dropout,
-               "; generation drops nothing, set it to 0");
-  LAMINA_CHECK(!extras.document_starts.defined(), kStepOp,
-               ": document_starts has no meaning for a cache; give each document its own row");
-  check_attention_extras(kStepOp, options, extras, sizes);
+  check_cached_attention(kStepOp, options, extras, sizes);
 
   const Tensor dense = qkv.detach().contiguous();
-  AttentionStep step;
   step.decode.q = dense.slice(2, 0, sizes.n_heads);
   step.decode.k_cache = k_cache;
   step.decode.v_cache = v_cache;
   step.decode.lengths = places.contiguous();
   step.decode.y = Tensor::empty(step.decode.q.shape(), qkv.dtype(), qkv.device());
-  if (rotation.cos.defined()) {
-    step.rotation = rotation;
+  if (step.rotation.cos.defined()) {
     step.rotation.cos = as_accumulation(rotation.cos, qkv.dtype());
     step.rotation.sin = as_accumulation(rotation.sin, qkv.dtype());
-    if (rotation.rotary_dim == 0) step.rotation.rotary_dim = sizes.d_qk;
     step.rotation.positions = rotation.positions.defined() ? rotation.positions.contiguous() : step.decode.lengths;
   }
   if (!one_launch(step, scales)) return composed(dense, step, options, extras, scales);

@@ -8,15 +8,6 @@ namespace {
 
 constexpr const char* kOp = "rotary";
 
-void check_tables(const Tensor& cos, const Tensor& sin, int64_t rotary_dim) {
-  check_floating(kOp, "cos", cos);
-  check_floating(kOp, "sin", sin);
-  LAMINA_CHECK(cos.rank() == 2 && (cos.dim(1) == rotary_dim || 2 * cos.dim(1) == rotary_dim), kOp, ": cos is ",
-               cos.shape(), "; expected [positions, ", rotary_dim / 2, "] or [positions, ", rotary_dim,
-               "] for a rotary dimension of ", rotary_dim);
-  check_shape(kOp, "sin", sin, cos.shape());
-}
-
 /// The positions as the kernel wants them; undefined where an offset says it all.
 Tensor checked_positions(const Tensor& x, int64_t rows, const RotaryOptions& options) {
   const int64_t seq = x.dim(1);
@@ -42,11 +33,7 @@ Work work_of(const Tensor& x) { return {3 * x.numel(), 2 * x.nbytes()}; }
 RotaryArgs checked_args(const Tensor& x, const Tensor& cos, const Tensor& sin, const RotaryOptions& options) {
   check_floating(kOp, "x", x);
   LAMINA_CHECK(x.rank() == 4, kOp, ": x is ", x.shape(), "; expected [batch, seq, heads, head_dim]");
-  const int64_t head_dim = x.dim(3);
-  const int64_t rotary_dim = options.rotary_dim == 0 ? head_dim : options.rotary_dim;
-  LAMINA_CHECK(rotary_dim >= 0 && rotary_dim <= head_dim && rotary_dim % 2 == 0, kOp, ": the rotary dimension is ",
-               rotary_dim, "; expected an even number of at most head_dim = ", head_dim);
-  check_tables(cos, sin, rotary_dim);
+  const int64_t rotary_dim = checked_rotary_dim(kOp, cos, sin, options.rotary_dim, x.dim(3));
   check_same_device(kOp, {x, cos, sin, options.positions});
 
   RotaryArgs args;
@@ -61,6 +48,19 @@ RotaryArgs checked_args(const Tensor& x, const Tensor& cos, const Tensor& sin, c
 }
 
 }  // namespace
+
+int64_t checked_rotary_dim(const char* op, const Tensor& cos, const Tensor& sin, int64_t rotary_dim, int64_t head_dim) {
+  if (rotary_dim == 0) rotary_dim = head_dim;
+  LAMINA_CHECK(rotary_dim >= 0 && rotary_dim <= head_dim && rotary_dim % 2 == 0, op, ": the rotary dimension is ",
+               rotary_dim, "; expected an even number of at most head_dim = ", head_dim);
+  check_floating(op, "cos", cos);
+  check_floating(op, "sin", sin);
+  LAMINA_CHECK(cos.rank() == 2 && (cos.dim(1) == rotary_dim || 2 * cos.dim(1) == rotary_dim), op, ": cos is ",
+               cos.shape(), "; expected [positions, ", rotary_dim / 2, "] or [positions, ", rotary_dim,
+               "] for a rotary dimension of ", rotary_dim);
+  check_shape(op, "sin", sin, cos.shape());
+  return rotary_dim;
+}
 
 Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const RotaryOptions& options) {
   RotaryArgs args = checked_args(x, cos, sin, options);

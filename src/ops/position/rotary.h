@@ -33,10 +33,13 @@ struct RotaryOptions {
 Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const RotaryOptions& options = {});
 
 /// The same for the first `heads` heads of x [batch, seq, all heads, head_dim], in x's own memory: what a joined
-/// projection gives is rotated where it lies, the values behind the rotated heads staying what they are. x is dense, and
-/// nothing else may need its values. Backward overwrites the gradient in the same way.
+/// projection gives is rotated where it lies, the values behind the rotated heads staying what they are. x is dense,
+/// and nothing else may need its values. Backward overwrites the gradient in the same way.
 Tensor rotary_in_place(const Tensor& x, int64_t heads, const Tensor& cos, const Tensor& sin,
                        const RotaryOptions& options = {});
+
+/// The rotary dimension that 0 stands for; throws where it or the tables do not fit the heads.
+int64_t checked_rotary_dim(const char* op, const Tensor& cos, const Tensor& sin, int64_t rotary_dim, int64_t head_dim);
 
 /// What the kernel is given, forward and backward alike.
 struct RotaryArgs {

@@ -39,13 +39,10 @@ void sample(const Tensor& logits, const Tensor& streams, Tensor drawn, Tensor id
   check_same_device(kOp, {logits, streams, drawn, ids});
   check_sample_options(options);
   LAMINA_CHECK(!is_tracked({logits}), kOp, ": has no gradient; turn recording off with NoGrad");
+  drawn.mark_written(kOp);
+  ids.mark_written(kOp);
   const SampleArgs args{logits.contiguous(), streams.contiguous(), std::move(drawn), options, std::move(ids)};
   LAMINA_LAUNCH(logits.device(), (Work{4 * logits.numel(), logits.nbytes()}), sample, args);
-}
-
-void count_on(Tensor counters) {
-  check_written("count_on", "counters", counters);
-  LAMINA_LAUNCH(counters.device(), (Work{counters.numel(), 2 * counters.nbytes()}), count_on, counters);
 }
 
 }  // namespace lamina::ops

@@ -21,9 +21,6 @@ struct SampleOptions {
 /// The first token, by id, whose running sum of probabilities exceeds number drawn[r] of the stream. No gradient.
 void sample(const Tensor& logits, const Tensor& streams, Tensor drawn, Tensor ids, const SampleOptions& options);
 
-/// Adds one to every element of an i64 tensor, in place: what counts on a device that repeats recorded work.
-void count_on(Tensor counters);
-
 struct SampleArgs {
   Tensor logits;  ///< dense
   Tensor streams;
@@ -34,11 +31,9 @@ struct SampleArgs {
 
 namespace cpu {
 void sample(const SampleArgs& args);
-void count_on(const Tensor& counters);
 }  // namespace cpu
 namespace cuda {
 void sample(const SampleArgs& args);
-void count_on(const Tensor& counters);
 }  // namespace cuda
 
 }  // namespace lamina::ops

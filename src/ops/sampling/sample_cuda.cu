@@ -216,14 +216,6 @@ __global__ __launch_bounds__(kSampleThreads) void sample_kernel(const T* logits,
   ++drawn[r];
 }
 
-constexpr int kCountThreads = 256;
-
-__global__ void count_on_kernel(int64_t* counters, int64_t count) {
-  wait_for_previous();
-  const int64_t i = blockIdx.x * int64_t{kCountThreads} + threadIdx.x;
-  if (i < count) ++counters[i];
-}
-
 }  // namespace
 
 void sample(const SampleArgs& args) {
@@ -240,14 +232,6 @@ void sample(const SampleArgs& args) {
                      args.options, args.ids.data<int64_t>(), fault_slot(device));
     check_launch("sample");
   });
-}
-
-void count_on(const Tensor& counters) {
-  if (counters.numel() == 0) return;
-  const auto blocks = static_cast<unsigned>((counters.numel() + kCountThreads - 1) / kCountThreads);
-  launch_dependent(count_on_kernel, dim3(blocks), dim3(kCountThreads), 0, counters.device(), counters.data<int64_t>(),
-                   counters.numel());
-  check_launch("count_on");
 }
 
 }  // namespace lamina::ops::cuda

@@ -44,6 +44,18 @@ struct Replay::State {
 
 namespace {
 
+/// Libraries choose their kernels by measuring while it lives, where it is on.
+class Choosing {
+ public:
+  Choosing(const Device& device, bool on) : device_(device) { cuda::set_choosing_by_measuring(device_, on); }
+  Choosing(const Choosing&) = delete;
+  Choosing& operator=(const Choosing&) = delete;
+  ~Choosing() { cuda::set_choosing_by_measuring(device_, false); }
+
+ private:
+  Device device_;
+};
+
 /// Records until it ends, also where the work throws.
 class Recording {
  public:
@@ -107,9 +119,8 @@ bool Replay::run(uint64_t random_offset) {
   if (random_offset != 0) cuda::set_random_offset(state_->device, random_offset);
   bool called = true;
   if (state_->trials > 0) {
-    cuda::set_choosing_by_measuring(state_->device, --state_->trials == 0);
+    const Choosing choosing(state_->device, --state_->trials == 0);
     state_->work();
-    cuda::set_choosing_by_measuring(state_->device, false);
   } else {
     called = state_->graph == nullptr;
     if (called) record(*state_);

@@ -1,0 +1,82 @@
+#include "lamina/ops/sampling/candidates.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lamina::ops {
+
+namespace {
+
+/// Probabilities up to a factor, which it returns: 1 for the likeliest, so that equal ones add up exactly.
+double weigh(Candidates& list) {
+  double most = -INFINITY;
+  for (const Candidate& c : list) most = std::max(most, c.logit);
+  double sum = 0;
+  for (Candidate& c : list) sum += c.probability = static_cast<double>(std::exp(static_cast<float>(c.logit - most)));
+  return sum;
+}
+
+}  // namespace
+
+void normalise(Candidates& list) {
+  const double sum = weigh(list);
+  for (Candidate& c : list) c.probability /= sum;
+}
+
+void keep_top_k(Candidates& list, int64_t k) {
+  if (k <= 0 || k >= static_cast<int64_t>(list.size())) return;
+  const auto kth = list.begin() + (k - 1);
+  std::nth_element(list.begin(), kth, list.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.logit > b.logit; });
+  const double least = kth->logit;
+  std::erase_if(list, [&](const Candidate& c) { return c.logit < least; });
+}
+
+/// Drops the least likely tokens while together they do not exceed 1 − p.
+void keep_top_p(Candidates& list, double p) {
+  if (p >= 1) return;
+  const double sum = weigh(list);
+  // A token below this cannot survive: all such together are less than 1 − p.
+  const double hopeless = sum * (1 - p) / static_cast<double>(list.size());
+  double dropped = 0;
+  std::erase_if(list, [&](const Candidate& c) {
+    if (c.probability >= hopeless) return false;
+    dropped += c.probability;
+    return true;
+  });
+  std::sort(list.begin(), list.end(), [](const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+  });
+  while (list.size() > 1 && (dropped + list.back().probability) / sum <= 1 - p) {
+    dropped += list.back().probability;
+    list.pop_back();
+  }
+}
+
+void keep_min_p(Candidates& list, double share) {
+  if (share <= 0) return;
+  normalise(list);
+  double most = 0;
+  for (const Candidate& c : list) most = std::max(most, c.probability);
+  std::erase_if(list, [&](const Candidate& c) { return c.probability < share * most; });
+}
+
+const Candidate& likeliest(const Candidates& list) {
+  return *std::min_element(list.begin(), list.end(), [](const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+  });
+}
+
+int64_t drawn_from(Candidates list, const std::array<uint32_t, 4>& words) {
+  if (list.size() == 1) return list.front().id;
+  // By id, so that the draw does not depend on how the filters happened to order what they left.
+  std::sort(list.begin(), list.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+  const uint64_t word = (uint64_t{words[0]} << 32U) | words[1];
+  double left = static_cast<double>(word >> 11U) * 0x1p-53;
+  for (const Candidate& c : list) {
+    if ((left -= c.probability) < 0) return c.id;
+  }
+  return likeliest(list).id;  // where rounding leaves a rest
+}
+
+}  // namespace lamina::ops
