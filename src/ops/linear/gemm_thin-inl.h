@@ -25,6 +25,8 @@ inline constexpr int64_t kThinRowsAlong = 16;
 
 inline constexpr int64_t kDotRowBytes = 24576;  // of the rows, over a stretch of k: they stay in the first-level cache
 inline constexpr int64_t kDotRange = 96;        // columns that find them there
+inline constexpr int64_t kNearBytes = 1024;     // fetched ahead where columns are passed over once
+inline constexpr int kOneRowColumns = HWY_TARGET <= HWY_AVX3 ? 8 : 4;  // against a single row, by the registers
 
 /// The columns behind those at hand, of which a pass over the latter fetches kFetch: machines do not look beyond a page
 /// by themselves, and all passes over the same columns together fetch each of the next ones.
@@ -64,7 +66,7 @@ void dot_rows(const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* su
               const Ahead<kFetch, S>& ahead) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
-  constexpr int kParts = kRows * kColumns > 4 ? 1 : 2;  // enough sums to hide the latency of an addition
+  constexpr int kParts = kRows > 1 && kRows * kColumns > 4 ? 1 : 2;  // sums that hide the latency of an addition
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   V sum[kColumns][kParts][kRows];
   for (int i = 0; i < kRows * kColumns * kParts; ++i) (&sum[0][0][0])[i] = hn::Zero(d);
@@ -73,12 +75,12 @@ void dot_rows(const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* su
 #pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) {
       const int64_t at = l + part * lanes;
-#pragma GCC unroll 6
+#pragma GCC unroll 8
       for (int j = 0; j < kFetch; ++j) hwy::Prefetch(ahead.columns[j] + at);
       V given[kRows];
 #pragma GCC unroll 4
       for (int i = 0; i < kRows; ++i) given[i] = hn::LoadU(d, x + i * ldx + at);
-#pragma GCC unroll 6
+#pragma GCC unroll 8
       for (int j = 0; j < kColumns; ++j) {
         const V value = load(d, w + j * ldw + at);
 #pragma GCC unroll 4
@@ -95,7 +97,7 @@ void dot_rows(const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* su
       }
     }
   }
-#pragma GCC unroll 6
+#pragma GCC unroll 8
   for (int j = 0; j < kColumns; ++j) {
     for (int part = 1; part < kParts; ++part) {
       for (int i = 0; i < kRows; ++i) sum[j][0][i] = hn::Add(sum[j][0][i], sum[j][part][i]);
@@ -131,28 +133,36 @@ const T* pack_stretches(const FusedGemm<T>& p, const T* x) {
   return packed;
 }
 
-/// Columns [begin, end) as dot products, kColumns at a time to read x less often, over a stretch of k at a time. The
-/// sums stand one column behind the other.
+/// Columns [begin, end) as dot products over a stretch of k at a time, kColumns of them side by side to read x less
+/// often. Those are the heads of kColumns streams of consecutive columns, far enough from one another that the machine
+/// fetches ahead in each: one stream leaves a third of the memory's speed unused. The sums stand one column behind the
+/// other.
 template <int kRows, int kColumns, int kFetch, class T, class S>
 void dot_blocks(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T* sums) {
   const int64_t stretch = dot_stretch(p);
+  const int64_t length = (end - begin) / kColumns;
+  const int64_t near = std::min(p.b.ld, kNearBytes / static_cast<int64_t>(sizeof(S)));
   std::fill(sums, sums + (end - begin) * p.m, T{0});
   for (int64_t k0 = 0; k0 < p.k; k0 += stretch) {
     const int64_t depth = std::min(stretch, p.k - k0);
-    const S* b = static_cast<const S*>(p.b.data) + k0;
-    for (int64_t j = begin; j < end;) {
-      const bool whole = j + kColumns <= end;
+    const S* b = static_cast<const S*>(p.b.data) + begin * p.b.ld + k0;
+    for (int64_t j = 0; j < length; ++j) {
       for (int64_t i = 0; i < p.m; i += kRows) {
-        T* out = sums + (j - begin) * p.m + i;
         Ahead<kFetch, S> ahead;
         for (int f = 0; f < kFetch; ++f) {
-          ahead.columns[f] = b + (j + kColumns + (i / kRows * kFetch + f) % kColumns) * p.b.ld;
+          const int64_t column = j + (i / kRows * kFetch + f) % kColumns * length;
+          ahead.columns[f] = b + column * p.b.ld + (p.m <= kRows ? near : p.b.ld);
         }
-        const T* rows = x + k0 * p.m + i * depth;
-        whole ? dot_some_rows<kRows, kColumns>(p.m - i, rows, depth, b + j * p.b.ld, p.b.ld, depth, out, p.m, ahead)
-              : dot_some_rows<kRows, 1>(p.m - i, rows, depth, b + j * p.b.ld, p.b.ld, depth, out, p.m, ahead);
+        dot_some_rows<kRows, kColumns>(p.m - i, x + k0 * p.m + i * depth, depth, b + j * p.b.ld, length * p.b.ld, depth,
+                                       sums + j * p.m + i, length * p.m, ahead);
       }
-      j += whole ? kColumns : 1;
+    }
+    for (int64_t j = length * kColumns; j < end - begin; ++j) {
+      const Ahead<1, S> ahead{{b + (j + 1) * p.b.ld}};
+      for (int64_t i = 0; i < p.m; i += kRows) {
+        dot_some_rows<kRows, 1>(p.m - i, x + k0 * p.m + i * depth, depth, b + j * p.b.ld, p.b.ld, depth,
+                                sums + j * p.m + i, p.m, ahead);
+      }
     }
   }
 }
@@ -163,11 +173,17 @@ T* dot_columns(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end) {
   const int64_t columns = end - begin;
   T* sums = gemm_scratch<T>(GemmScratch::block, p.m * columns);
   if (p.m == 1) {
-    dot_blocks<1, 4, 4, T, S>(p, x, begin, end, sums);
+    dot_blocks<1, kOneRowColumns, kOneRowColumns, T, S>(p, x, begin, end, sums);
     return sums;
   }
   T* turned = gemm_scratch<T>(GemmScratch::columns, p.m * columns);
-  p.m <= 8 ? dot_blocks<4, 6, 3, T, S>(p, x, begin, end, turned) : dot_blocks<4, 6, 2, T, S>(p, x, begin, end, turned);
+  if (p.m <= 4) {
+    dot_blocks<4, 6, 6, T, S>(p, x, begin, end, turned);
+  } else if (p.m <= 8) {
+    dot_blocks<4, 6, 3, T, S>(p, x, begin, end, turned);
+  } else {
+    dot_blocks<4, 6, 2, T, S>(p, x, begin, end, turned);
+  }
   for (int64_t i = 0; i < p.m; ++i) {
     for (int64_t j = 0; j < columns; ++j) sums[i * columns + j] = turned[j * p.m + i];
   }
@@ -226,12 +242,22 @@ void finish_columns(const FusedGemm<T>& p, T* sums, int64_t ld, int64_t begin, i
   if (p.finish) p.finish(c, ldc, {0, p.m, begin, end - begin});
 }
 
+/// Columns a task takes for a single row. A column's bits depend on no other, so the cut may follow the threads: two
+/// tasks each, as every one has to set its streams in motion, but none so long that the others wait for it.
+inline int64_t stream_range(const Threads& threads, int64_t columns, int64_t k) {
+  constexpr int64_t kFewest = 8192;
+  constexpr int64_t kMost = 262144;
+  const int64_t elements = std::clamp<int64_t>(columns * k / (2 * threads.count()), kFewest, kMost);
+  return std::max<int64_t>(2, rows_per_range(k, elements) / kOneRowColumns) * kOneRowColumns;
+}
+
 /// op(B) lies along k: each column is a dot product.
 template <class T, class S>
 void thin_along(const Threads& threads, const FusedGemm<T>& p, const T* x) {
-  // Few rows: small enough that no thread waits long for the last one.
   x = pack_stretches(p, x);
-  const int64_t grain = p.m > kThinRows ? kDotRange : std::max<int64_t>(16, rows_per_range(p.k) / 4 * 4);
+  const int64_t grain = p.m > kThinRows ? kDotRange
+                        : p.m > 1       ? std::max<int64_t>(16, rows_per_range(p.k) / 4 * 4)
+                                        : stream_range(threads, p.n, p.k);
   threads.ranges(p.n, grain, [&](int64_t begin, int64_t end) HWY_ATTR {
     finish_columns(p, dot_columns<T, S>(p, x, begin, end), end - begin, begin, end);
   });
