@@ -278,10 +278,13 @@ void run_format(const QuantizedLinear& args) {
                 args.scales.data<float>() + row * blocks, args.corrects.data<int32_t>() + row * blocks);
     }
   });
-  // Ranges of some 24 KiB of weights, so that no thread waits long for the last one, or less where many rows make each
-  // of them work.
+  // A single row: ranges of 24 to 96 KiB of weights, two for each thread where that lies between, as every range has to
+  // set its streams in motion and no thread shall wait long for the last one. More rows: 24 KiB, or less where many
+  // make each of them work.
   const int64_t bytes = std::max<int64_t>(args.weight.group_bytes() * std::max<int64_t>(rows / 4, 1), 1);
-  const int64_t grain = std::max<int64_t>(24576 / bytes / kRowGroups, 1) * kRowGroups;
+  const int64_t share = rows > 1 ? 0 : args.weight.groups() * bytes / (2 * threads.count());
+  const int64_t grain =
+      std::max<int64_t>(std::clamp<int64_t>(share, 24576, 98304) / bytes / kRowGroups, 1) * kRowGroups;
   visit_activation(args.activation, [&](auto kind) {
     threads.ranges(args.weight.groups(), grain,
                    [&](int64_t begin, int64_t end) { run_groups<kFormat>(args, kind, begin, end); });
