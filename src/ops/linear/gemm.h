@@ -39,6 +39,9 @@ struct GemmBlock {
   int64_t columns = 0;
 };
 
+/// The blocks a product is finished in begin at multiples of this many rows, and have no more.
+inline constexpr int64_t kGemmBlockRows = 96;
+
 /// A borrowed callable void(T* block, int64_t ld, const GemmBlock& where), given each block of C once, finished and
 /// still in cache. Called from worker threads; must not call gemm itself.
 template <class T>

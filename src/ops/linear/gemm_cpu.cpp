@@ -224,7 +224,7 @@ void run_blocked(const Threads& threads, const FusedGemm<T>& p) {
 /// k = 0: nothing is added to beta · C.
 template <class T>
 void run_scale(const Threads& threads, const FusedGemm<T>& p) {
-  threads.ranges(p.m, rows_per_range(p.n), [&](int64_t begin, int64_t end) {
+  threads.ranges(p.m, kBlockRows, [&](int64_t begin, int64_t end) {
     const int64_t ld = p.c != nullptr ? p.ldc : p.n;
     T* c = p.c != nullptr ? p.c + begin * ld : gemm_scratch<T>(GemmScratch::block, (end - begin) * ld);
     for (int64_t i = 0; i < end - begin; ++i) {

@@ -2,7 +2,8 @@
 // on. The chunk is stored as [V, rows]: then weight is the left side of its product, whose rows are read once, in
 // order, and the gradient the left side of dweight's, so that no operand as large as the vocabulary has to be turned. A
 // vector holds one class of several positions; threads share out blocks of classes, whose maxima and sums are joined in
-// order.
+// order. The product that makes a block takes its maximum and sum while the logits are in its own core's cache: fetched
+// from another core's, they come no faster than one thread alone would have read them.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/loss/linear_cross_entropy_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -18,7 +19,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-inline constexpr int64_t kBlockClasses = 128;  // their logits stay in the L2 cache
+inline constexpr int64_t kBlockClasses = kGemmBlockRows;
 
 /// Rows [first, first + count) on their way from logits to gradients. What is kept per position has `count` elements.
 template <class A>
@@ -54,71 +55,69 @@ struct LossChunk {
     const int64_t offset = first * args->x.dim(1) * static_cast<int64_t>(size_of(args->x.dtype()));
     return args->x.numel() == 0 ? nullptr : static_cast<const char*>(args->x.raw()) + offset;
   }
-  /// body(block, begin, end) for each block of classes.
+  /// body(begin, end) for each block of classes.
   template <class F>
   void each_block(const F& body) const {
-    args->x.device().threads().ranges(classes, kBlockClasses,
-                                      [&](int64_t begin, int64_t end) { body(begin / kBlockClasses, begin, end); });
+    args->x.device().threads().ranges(classes, kBlockClasses, body);
   }
 };
 
-/// logitsᵀ = weight · xᵀ
+/// Bias, scale and cap of `count` logits of one class.
 template <class A>
-void multiply_logits(const LossChunk<A>& c) {
+void transform_class(const LinearCrossEntropy& args, int64_t label, A* u, int64_t count) {
+  if (args.bias.defined()) {
+    const hn::ScalableTag<A> d;
+    const auto bias = hn::Set(d, args.bias.data<A>()[label]);
+    for_vectors(d, count, [&](int64_t i, size_t lanes) HWY_ATTR {
+      store_n(d, hn::Add(load_n(d, u + i, lanes), bias), u + i, lanes);
+    });
+  }
+  if (changes_logits(args.options)) transform_row(args.options, u, count, u);
+}
+
+/// Maximum, Σ exp(u − maximum) and Σ u over the block's classes (its rows) of each position (its columns).
+template <class A>
+void sum_block(LossChunk<A>& c, const GemmBlock& where) {
+  const hn::ScalableTag<A> d;
+  const auto lowest = hn::Set(d, -std::numeric_limits<A>::infinity());
+  const int64_t end = where.row + where.rows;
+  for (int64_t label = where.row; label < end; ++label) {
+    transform_class(*c.args, label, c.logits(label) + where.column, where.columns);
+  }
+  const bool smooth = c.args->options.label_smoothing != 0.0;
+  for_vectors(d, where.columns, [&](int64_t i, size_t lanes) HWY_ATTR {
+    const A* u = c.logits(where.row) + where.column + i;
+    auto most = lowest;
+    for (int64_t row = 0; row < where.rows; ++row) most = hn::Max(most, load_n(d, u + row * c.count, lanes));
+    const auto shift = hn::IfThenZeroElse(hn::Eq(most, lowest), most);
+    auto sum = hn::Zero(d);
+    auto total = hn::Zero(d);
+    for (int64_t row = 0; row < where.rows; ++row) {
+      const auto value = load_n(d, u + row * c.count, lanes);
+      sum = hn::Add(sum, exp_flushed(d, hn::Sub(value, shift)));
+      if (smooth) total = hn::Add(total, value);
+    }
+    const auto at = static_cast<size_t>(where.row / kBlockClasses * c.count + where.column + i);
+    store_n(d, most, &c.most[at], lanes);
+    store_n(d, sum, &c.sum[at], lanes);
+    store_n(d, total, &c.total[at], lanes);
+  });
+}
+
+/// logitsᵀ = weight · xᵀ, and the sums of each block.
+template <class A>
+void multiply_logits(LossChunk<A>& c) {
   const LinearCrossEntropy& args = *c.args;
   const int64_t width = args.x.dim(1);
+  const auto finish = [&](A* /*block*/, int64_t /*ld*/, const GemmBlock& where) { sum_block(c, where); };
   FusedGemm<A> p;
   p.m = c.classes, p.n = c.count, p.k = width;
   p.a = {args.weight.raw(), args.weight.dtype(), width, false};
   p.b = {c.x(), args.x.dtype(), width, true};
   p.c = c.logits(0);
   p.ldc = c.count;
+  p.finish = finish;
   gemm(args.x.device().threads(), p);
-}
-
-/// Bias, scale and cap of one class' logits.
-template <class A>
-void transform_class(const LossChunk<A>& c, int64_t label) {
-  const LinearCrossEntropy& args = *c.args;
-  A* u = c.logits(label);
-  if (args.bias.defined()) {
-    const hn::ScalableTag<A> d;
-    const auto bias = hn::Set(d, args.bias.data<A>()[label]);
-    for_vectors(d, c.count, [&](int64_t i, size_t lanes) HWY_ATTR {
-      store_n(d, hn::Add(load_n(d, u + i, lanes), bias), u + i, lanes);
-    });
-  }
-  if (changes_logits(args.options)) transform_row(args.options, u, c.count, u);
-}
-
-/// Maximum, Σ exp(u − maximum) and Σ u over the classes [begin, end) of each position. Class by class, as memory lies.
-template <class A>
-void sum_block(LossChunk<A>& c, int64_t block, int64_t begin, int64_t end) {
-  const hn::ScalableTag<A> d;
-  constexpr A kLowest = -std::numeric_limits<A>::infinity();
-  const auto at = static_cast<size_t>(block * c.count);
-  A* most = c.most.data() + at;
-  A* sum = c.sum.data() + at;
-  A* total = c.total.data() + at;
-  std::fill_n(most, c.count, kLowest);
-  for (int64_t label = begin; label < end; ++label) {
-    transform_class(c, label);
-    const A* u = c.logits(label);
-    for_vectors(d, c.count, [&](int64_t i, size_t lanes) HWY_ATTR {
-      store_n(d, hn::Max(load_n(d, most + i, lanes), load_n(d, u + i, lanes)), most + i, lanes);
-    });
-  }
-  const bool smooth = c.args->options.label_smoothing != 0.0;
-  for (int64_t label = begin; label < end; ++label) {
-    const A* u = c.logits(label);
-    for_vectors(d, c.count, [&](int64_t i, size_t lanes) HWY_ATTR {
-      const auto highest = load_n(d, most + i, lanes);
-      const auto shift = hn::IfThenZeroElse(hn::Eq(highest, hn::Set(d, kLowest)), highest);
-      const auto value = load_n(d, u + i, lanes);
-      store_n(d, hn::Add(load_n(d, sum + i, lanes), exp_flushed(d, hn::Sub(value, shift))), sum + i, lanes);
-      if (smooth) store_n(d, hn::Add(load_n(d, total + i, lanes), value), total + i, lanes);
-    });
-  }
 }
 
 /// The blocks' sums of position i as those of its whole row, block after block.
@@ -142,7 +141,6 @@ template <class A>
 void find_losses(LossChunk<A>& c, A share) {
   const LinearCrossEntropy& args = *c.args;
   const CrossEntropyOptions& options = args.options;
-  c.each_block([&](int64_t block, int64_t begin, int64_t end) { sum_block(c, block, begin, end); });
   args.x.device().threads().ranges(c.count, 16, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const auto at = static_cast<size_t>(i);
@@ -185,7 +183,7 @@ void turn_class(const LossChunk<A>& c, A* u) {
 
 template <class A>
 void turn_logits(const LossChunk<A>& c) {
-  c.each_block([&](int64_t, int64_t begin, int64_t end) {
+  c.each_block([&](int64_t begin, int64_t end) {
     for (int64_t label = begin; label < end; ++label) turn_class(c, c.logits(label));
   });
   const CrossEntropyOptions& options = c.args->options;
@@ -208,7 +206,7 @@ void add_bias_gradient(const LossChunk<A>& c) {
   const hn::ScalableTag<A> d;
   const LinearCrossEntropy& args = *c.args;
   A* dbias = args.dbias.data<A>();
-  c.each_block([&](int64_t, int64_t begin, int64_t end) HWY_ATTR {
+  c.each_block([&](int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t label = begin; label < end; ++label) {
       const A* grad = c.logits(label);
       auto sum = hn::Zero(d);
