@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace lamina {
@@ -12,21 +13,34 @@ struct RandomKey {
   uint64_t stream = 0;
 };
 
+constexpr int kPhiloxRounds = 10;
+using PhiloxWords = std::array<uint32_t, 4>;
+/// The keys of the rounds, which the seed alone decides.
+using PhiloxKeys = std::array<std::array<uint32_t, 2>, kPhiloxRounds>;
+
+constexpr PhiloxKeys philox_keys(uint64_t seed) {
+  PhiloxKeys keys{};
+  for (uint32_t round = 0; round < kPhiloxRounds; ++round) {
+    keys[round] = {static_cast<uint32_t>(seed) + round * 0x9E3779B9U,
+                   static_cast<uint32_t>(seed >> 32) + round * 0xBB67AE85U};
+  }
+  return keys;
+}
+
 /// Philox4x32-10 (Salmon et al. 2011): four words for each counter, the same on every device.
-constexpr std::array<uint32_t, 4> philox(const RandomKey& key, uint64_t counter) {
-  std::array<uint32_t, 4> x{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32),
-                            static_cast<uint32_t>(key.stream), static_cast<uint32_t>(key.stream >> 32)};
-  auto k0 = static_cast<uint32_t>(key.seed);
-  auto k1 = static_cast<uint32_t>(key.seed >> 32);
-  for (int round = 0; round < 10; ++round) {
+constexpr PhiloxWords philox(const PhiloxKeys& keys, uint64_t stream, uint64_t counter) {
+  PhiloxWords x{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), static_cast<uint32_t>(stream),
+                static_cast<uint32_t>(stream >> 32)};
+  for (int round = 0; round < kPhiloxRounds; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53U} * x[0];
     const uint64_t p1 = uint64_t{0xCD9E8D57U} * x[2];
-    x = {static_cast<uint32_t>(p1 >> 32) ^ x[1] ^ k0, static_cast<uint32_t>(p1),
-         static_cast<uint32_t>(p0 >> 32) ^ x[3] ^ k1, static_cast<uint32_t>(p0)};
-    k0 += 0x9E3779B9U;
-    k1 += 0xBB67AE85U;
+    x = {static_cast<uint32_t>(p1 >> 32) ^ x[1] ^ keys[static_cast<size_t>(round)][0], static_cast<uint32_t>(p1),
+         static_cast<uint32_t>(p0 >> 32) ^ x[3] ^ keys[static_cast<size_t>(round)][1], static_cast<uint32_t>(p0)};
   }
   return x;
+}
+constexpr PhiloxWords philox(const RandomKey& key, uint64_t counter) {
+  return philox(philox_keys(key.seed), key.stream, counter);
 }
 
 /// The word belonging to element `index` of a stream: word index % 4 of counter index / 4.

@@ -119,6 +119,17 @@ struct AttentionCase {
     all.push_back({1, 67, 71, 1, 1, 16, 16, {.causal = false, .dropout = 0.1, .dropout_key = key}});
     all.push_back({1, 80, 80, 1, 1, 16, 16, {.t5_max_distance = 20}, false, 8});
     all.push_back({1, 100, 100, 1, 1, 16, 16, {.pattern = blocks}});
+    // Several tiles of keys and of queries.
+    const ops::AttentionPattern wide_blocks{.kind = Kind::blocks, .block = 32, .window_blocks = 0, .random_blocks = 1};
+    const ops::AttentionPattern strided{.kind = Kind::strided, .window = 9, .stride = 50};
+    all.push_back({1, 70, 100, 1, 1, 16, 16, {.causal = false}, true});
+    all.push_back({1, 130, 130, 1, 1, 16, 16, {.t5_max_distance = 30}, false, 12});
+    all.push_back({1, 100, 140, 1, 1, 16, 16, {.causal = false, .t5_max_distance = 24}, false, 12});
+    all.push_back({1, 60, 75, 1, 1, 72, 72, {.causal = false, .t5_max_distance = 12}, false, 8});
+    all.push_back({1, 68, 136, 2, 1, 16, 16, {.dropout = 0.3, .dropout_key = key}});
+    all.push_back({1, 60, 72, 1, 1, 72, 72, {.dropout = 0.3, .dropout_key = key, .t5_max_distance = 12}, false, 8});
+    all.push_back({1, 170, 170, 1, 1, 16, 16, {.pattern = wide_blocks}});
+    all.push_back({1, 80, 80, 1, 1, 72, 72, {.causal = false, .pattern = strided}});
   }
   /// What cuDNN takes besides plain attention.
   static void add_known(std::vector<Params>& all) {

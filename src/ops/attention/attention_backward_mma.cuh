@@ -22,30 +22,12 @@ constexpr int kRowsOf = kGradientWarps * 16 * kRowTilesOf<kD>;
 template <int kD>
 constexpr int kGradientBytes = (2 * kRowsOf<kD> + 4 * kWalk) * kD * 2;
 
-/// Soft cap and bias, and gradients multiplied by the soft cap's slope. Returns what makes scores logarithms to base
-/// two. `query` and `key` are those of the lane's first number; kByKeys where rows are keys.
+/// bend_scores(), and gradients multiplied by the soft cap's slope.
 template <bool kByKeys, int kRowTiles, int kBlocks>
-__device__ inline float adjust_scores(const AttentionParams& p, const HeadBias& bias, int query, int key,
-                                      Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kBlocks>& ds) {
-  if (p.soft_cap > 0) {
-    const float inner = p.scale / p.soft_cap;
-    const float outer = p.soft_cap * kLog2E;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int n = 0; n < kBlocks; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float t = quick_tanh(s[m][n][i] * inner);
-          s[m][n][i] = outer * t;
-          ds[m][n][i] *= 1.0F - t * t;
-        }
-      }
-    }
-  }
-  const float unit = p.soft_cap > 0 ? 1.0F : p.scale * kLog2E;
-  add_bias<kByKeys, kRowTiles, kBlocks>(p, bias, kLog2E / unit, query, key, s);
-  return unit;
+__device__ inline float bend_gradients(const AttentionParams& p, const HeadBias& bias, const ScorePlace& place,
+                                       Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kBlocks>& ds) {
+  return bend_scores<kByKeys, kRowTiles, kBlocks>(p, bias, place.query, place.key, s,
+                                                  [&](int m, int n, int i, float t) { ds[m][n][i] *= 1.0F - t * t; });
 }
 
 template <int kRowTiles, int kBlocks>

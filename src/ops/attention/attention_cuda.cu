@@ -21,18 +21,22 @@ using lamina::cuda::stream_of;
 constexpr const char* kOp = "attention";
 constexpr int kThreads = 256;
 
-/// bias[head, n] for n = i − j + seq_k − 1: T5's, and ALiBi's where both are given; and the bucket of each n.
+/// bias[head, kBiasMargin + n] for n = i − j + seq_k − 1: T5's, and ALiBi's where both are given; and the bucket of
+/// each n.
 __global__ void bias_kernel(const float* slopes, const float* t5, int buckets, int max_distance, bool causal, int heads,
                             int seq_q, int64_t count, float* bias, int* bucket_of) {
-  const int64_t n = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (n >= count) return;
+  constexpr int kMargin = AttentionParams::kBiasMargin;
+  const int64_t width = count + 2 * kMargin;
+  const int64_t n = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x - kMargin;
+  if (n >= count + kMargin) return;
+  const bool inside = n >= 0 && n < count;
   const int distance = static_cast<int>(seq_q - 1 - n);  // key − query, positions
   const int bucket = t5_bucket_of(distance, !causal, buckets, max_distance);
-  bucket_of[n] = bucket;
+  if (inside) bucket_of[n] = bucket;
   for (int head = 0; head < heads; ++head) {
     float value = 0;
     if (slopes != nullptr) value -= slopes[head] * static_cast<float>(abs(distance));
-    bias[head * count + n] = value + t5[static_cast<int64_t>(bucket) * heads + head];
+    bias[head * width + kMargin + n] = inside ? value + t5[static_cast<int64_t>(bucket) * heads + head] : 0.0F;
   }
 }
 
@@ -63,6 +67,27 @@ __global__ void documents_kernel(const int64_t* starts, int64_t count, int seq, 
 __global__ void random_words_kernel(uint64_t seed, int64_t count, uint32_t* out) {
   const int64_t n = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (n < count) out[n] = philox_word({.seed = seed, .stream = 0}, static_cast<uint64_t>(n));
+}
+
+/// DeviceMask::cells, a warp per word.
+__global__ void cells_kernel(const DeviceMask mask, uint2* out) {
+  constexpr int kCell = DeviceMask::kCell;
+  const int64_t n = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
+  const int64_t q0 = n / mask.cell_words * kCell;
+  const int64_t k0 = n % mask.cell_words * DeviceMask::kCellWord + threadIdx.x % kWarp * kCell;
+  if (q0 >= mask.seq_q) return;
+  bool any = false;
+  bool holes = false;
+  if (k0 < mask.seq_k) {
+    const int begin = static_cast<int>(q0);
+    const int end = min(begin + kCell, mask.seq_q);
+    const int first = static_cast<int>(k0);
+    const int last = min(first + kCell, mask.seq_k);
+    any = mask.coverage(begin, end, first, last) != DeviceMask::Coverage::none;
+    holes = any && mask.holes(begin, end, first, last) != DeviceMask::Coverage::full;
+  }
+  const uint2 words{__ballot_sync(lamina::cuda::kAllLanes, any), __ballot_sync(lamina::cuda::kAllLanes, holes)};
+  if (threadIdx.x % kWarp == 0) out[n] = words;
 }
 
 /// For a row of y, [batch, seq_q, n_heads]: delta[b, head, i] = Σ_d dy · y and base[b, head, i] = log2 Σ exp(score).
@@ -162,10 +187,11 @@ Tensor make_bias(const AttentionForward& args, const AttentionSizes& sizes, Tens
   const AttentionExtras& extras = args.extras;
   if (!extras.t5_bias.defined()) return {};
   const int64_t count = sizes.seq_q + sizes.seq_k - 1;
-  Tensor bias = Tensor::empty({sizes.n_heads, count}, DType::f32, args.q.device());
+  const int64_t width = count + 2 * int64_t{AttentionParams::kBiasMargin};
+  Tensor bias = Tensor::empty({sizes.n_heads, width}, DType::f32, args.q.device());
   bucket_of = Tensor::empty({count}, DType::i32, args.q.device());
   const int64_t buckets = extras.t5_bias.dim(0);
-  bias_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(
+  bias_kernel<<<blocks_for(width, kThreads), kThreads, 0, stream>>>(
       device_data<float>(extras.alibi_slopes), device_data<float>(extras.t5_bias), narrow(buckets),
       narrow(args.options.t5_max_distance), args.options.causal, narrow(sizes.n_heads), narrow(sizes.seq_q), count,
       bias.data<float>(), bucket_of.data<int32_t>());
@@ -194,6 +220,18 @@ Tensor make_random_words(const AttentionForward& args, cudaStream_t stream) {
                                                                             reinterpret_cast<uint32_t*>(words.raw()));
   check_launch(kOp);
   return words;
+}
+
+Tensor make_cells(DeviceMask& mask, const Device& device, cudaStream_t stream) {
+  if (mask.ranges_suffice) return {};
+  mask.cell_words = (mask.seq_k + DeviceMask::kCellWord - 1) / DeviceMask::kCellWord;
+  const int64_t rows = (mask.seq_q + DeviceMask::kCell - 1) / DeviceMask::kCell;
+  Tensor cells = Tensor::empty({rows, mask.cell_words, 2}, DType::i32, device);
+  mask.cells = reinterpret_cast<const uint2*>(cells.raw());
+  cells_kernel<<<blocks_for(rows * mask.cell_words * kWarp, kThreads), kThreads, 0, stream>>>(
+      mask, reinterpret_cast<uint2*>(cells.raw()));
+  check_launch(kOp);
+  return cells;
 }
 
 /// [2, batch, n_heads, seq_q]: delta and base.
@@ -336,9 +374,12 @@ AttentionWorkspace attention_workspace(const AttentionForward& args) {
   p.packs = has_packs(args.q) && has_packs(args.k) && has_packs(args.v) && has_packs(args.y);
   p.scale = static_cast<float>(args.options.scale);
   p.soft_cap = static_cast<float>(args.options.soft_cap);
+  p.unit = p.soft_cap == 0 && p.scale > 0 ? p.scale * kLog2E : 1.0F;
+  p.bias_factor = kLog2E / p.unit;
   p.mask = device_mask(args.options, sizes.seq_q, sizes.seq_k);
   p.dropout = {args.options.dropout_key, dropout_threshold(args.options.dropout),
-               static_cast<float>(1.0 / (1.0 - args.options.dropout)), lamina::cuda::random_offset(args.q.device())};
+               static_cast<float>(1.0 / (1.0 - args.options.dropout)), lamina::cuda::random_offset(args.q.device()),
+               philox_keys(args.options.dropout_key.seed)};
   p.sinks = device_data<float>(args.extras.sinks);
   p.y = args.y.raw();
   p.greatest = args.greatest.data<float>();
@@ -351,12 +392,14 @@ AttentionWorkspace attention_workspace(const AttentionForward& args) {
   p.bias = device_data<float>(workspace.bias);
   if (!workspace.bias.defined()) p.slopes = device_data<float>(args.extras.alibi_slopes);
   p.flat_from = narrow(args.extras.alibi_slopes.defined() ? kMostDevicePositions : args.options.t5_max_distance);
+  p.t5_flat_from = narrow(args.options.t5_max_distance);
   if (workspace.documents.defined()) {
     p.mask.documents = reinterpret_cast<const DeviceMask::Range*>(workspace.documents.raw());
   }
   if (workspace.random_words.defined()) {
     p.mask.random_words = reinterpret_cast<const uint32_t*>(workspace.random_words.raw());
   }
+  if (args.q.dtype() != DType::f32) workspace.cells = make_cells(p.mask, args.q.device(), stream);
   return workspace;
 }
 

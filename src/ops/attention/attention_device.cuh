@@ -64,6 +64,35 @@ struct DeviceMask {
   uint64_t seed;
   const uint32_t* random_words;  // [query blocks, random_blocks], or null: drawn on the spot
   const Range* documents;        // [seq_k]: the document of each position, or null for one
+  /// [seq_q / kCell, cell_words], rounded up: of the kCell² pairs of 32 cells side by side a bit each in x, whether any
+  /// may meet, and in y, whether holes of the pattern lie between. Only for kernels on tensor cores.
+  const uint2* cells;
+  int cell_words;
+
+  static constexpr int kCell = 32;
+  static constexpr int kCellWord = 32 * kCell;  // keys of a word
+
+  /// The cells' bits for queries of one row of cells and keys of one word.
+  __device__ uint2 cells_of(int q0, int k0, int k1) const {
+    const uint2 words = cells[static_cast<int64_t>(q0 / kCell) * cell_words + k0 / kCellWord];
+    const int first = k0 / kCell % 32;
+    const uint32_t some = 0xffffffffU >> (32 - ((k1 - 1) / kCell - k0 / kCell + 1));
+    return {words.x >> first & some, words.y >> first & some};
+  }
+  /// The first of the tiles of `width` keys from k0 on that queries [q0, q1) see any of; from k_end on, if there is
+  /// none.
+  __device__ int next_keys(int q0, int q1, int k0, int k_end, int width) const {
+    while (k0 < k_end) {
+      uint32_t seen = 0;
+      for (int row = q0 / kCell; row * kCell < q1; ++row) {
+        seen |= cells[static_cast<int64_t>(row) * cell_words + k0 / kCellWord].x;
+      }
+      seen >>= k0 / kCell % 32;
+      if (seen != 0) return k0 + (__ffs(static_cast<int>(seen)) - 1) * kCell / width * width;
+      k0 = (k0 / kCellWord + 1) * kCellWord;
+    }
+    return k0;
+  }
 
   __device__ Range document(int position) const { return documents == nullptr ? Range{0, seq_k} : documents[position]; }
 
@@ -204,6 +233,7 @@ struct DropoutOf {
   uint32_t threshold;  // 0: nothing is dropped
   float factor;
   const unsigned long long* stream_offset;  // added to the key's stream
+  PhiloxKeys round_keys;                    // of the key's seed
 
   __device__ bool active() const { return threshold != 0; }
   /// What a weight is multiplied by.
@@ -246,9 +276,11 @@ struct AttentionParams {
   bool packs;        // rows of q, k, v, y can be read 16 bytes at a time
   float scale;
   float soft_cap;
+  float unit;         // in which kernels on tensor cores count scores, q·k where it can be: times it, a power of two
+  float bias_factor;  // from the bias to that unit
   DeviceMask mask;
   DropoutOf dropout;
-  const float* bias;    // [n_heads, seq_q + seq_k − 1] by i − j + seq_k − 1, or null
+  const float* bias;    // [n_heads, bias_width()] by i − j + seq_k − 1 + kBiasMargin, or null
   const float* slopes;  // [n_heads], or null; null too where the table has them already
   int flat_from;        // distance from which on the bias of the table does not change any more
   const float* sinks;   // [n_heads], or null
@@ -268,12 +300,16 @@ struct AttentionParams {
   const float* base;  // [batch, n_heads, seq_q]: log2 of Σ exp(score), so that a weight is 2^(score · log2(e) − base)
   float* dt5;         // [batch, n_heads, blocks of queries, buckets], or null
   int t5_buckets;
+  int t5_flat_from;    // distance from which on the bucket is the last one
   const int* buckets;  // [seq_q + seq_k − 1]: T5's bucket by seq_q − 1 − distance, or null without T5
 
   /// T5's bucket of a distance; of those that do not occur, any.
   __device__ int bucket_of(int distance) const { return buckets[min(max(seq_q - 1 - distance, 0), seq_q + seq_k - 2)]; }
+  /// Zeros on both sides of the distances that occur: tiles reach beyond the last query and key.
+  static constexpr int kBiasMargin = 128;
+  __host__ __device__ int64_t bias_width() const { return int64_t{seq_q} + seq_k - 1 + 2 * kBiasMargin; }
   __device__ HeadBias bias_of(int head) const {
-    return {bias == nullptr ? nullptr : bias + static_cast<int64_t>(head) * (seq_q + seq_k - 1) + seq_k - 1,
+    return {bias == nullptr ? nullptr : bias + head * bias_width() + kBiasMargin + seq_k - 1,
             slopes == nullptr ? 0.0F : slopes[head], mask.offset, flat_from};
   }
   /// Element of dropout's stream that belongs to a query's first key.
@@ -306,6 +342,7 @@ struct AttentionWorkspace {
   Tensor buckets;
   Tensor documents;
   Tensor random_words;
+  Tensor cells;
 };
 
 /// The arguments for kernels, with the tables they need queued for making.

@@ -4,9 +4,8 @@
 // Scores, weights, the running maximum and sum and the weighted sum of values all stay in registers. Weights are powers
 // of two of scaled scores. Tiles that no query sees are never loaded; of those some see, warps skip what lies outside
 // their own rows' reach, and only warps at an edge look at single scores. Blocks of one head follow each other, so that
-// its keys come from the second-level cache; the longest go first. Two kernels each: one for scores that are only
-// scaled and seen in ranges, one with soft cap, bias, dropout and patterns with holes, whose calls and registers the
-// other is spared.
+// its keys come from the second-level cache; the longest go first. Three kernels each (ScoreWork), so that
+// plain scores are spared the work and the registers of others.
 #include "lamina/ops/attention/attention_scores.cuh"
 
 namespace lamina::ops::cuda {
@@ -18,8 +17,8 @@ constexpr int kWarpRows = kRowTiles * 16;  // 32
 constexpr int kQueries = kThreads / 32 * kWarpRows;
 constexpr int kKeys = 64;
 /// Keys whose scores are held at once: as many as the registers allow.
-template <int kD, bool kSpecial>
-constexpr int kPartOf = kD == 64 && !kSpecial ? kKeys : kKeys / 2;
+template <int kD>
+constexpr int kPartOf = kD == 64 ? kKeys : kKeys / 2;
 /// A new maximum is taken over only when it exceeds the last by so much, as a power of two: until then weights are
 /// greater than one, which costs nothing, and the sums need not be rescaled.
 constexpr float kSlack = 8.0F;
@@ -31,50 +30,30 @@ constexpr int kHalves = 2 * kRowTiles;  // rows of a lane: 16·(n / 2) + 8·(n %
 
 /// What a lane knows of its rows.
 struct RowState {
-  float most[kHalves];  // greatest score so far, in the unit of unit_of()
+  float most[kHalves];  // greatest score so far, in the unit of AttentionParams
   float sum[kHalves];   // of this lane's columns only
-  Range seen[kHalves];
 };
 
-/// In what scores are counted after adjust(), as logarithms to base two: as they come, q·k, where their order allows
-/// it.
-__device__ float unit_of(const AttentionParams& p) { return p.soft_cap == 0 && p.scale > 0 ? p.scale * kLog2E : 1.0F; }
-
-/// Soft cap and bias.
+/// −inf for what lies outside the rows' ranges or `keys`.
 template <int kBlocks>
-__device__ void adjust(const AttentionParams& p, const HeadBias& bias, int query, int key,
-                       Sums<kRowTiles, kBlocks>& s) {
-  if (p.soft_cap > 0) {
-    const float inner = p.scale / p.soft_cap;
-    const float outer = p.soft_cap * kLog2E;
-    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int, int) { x = outer * quick_tanh(x * inner); });
-  } else if (p.scale <= 0) {
-    const float factor = p.scale * kLog2E;
-    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int, int) { x *= factor; });
+__device__ void hide(const AttentionParams& p, int query, int key, const Range& keys, Sums<kRowTiles, kBlocks>& s) {
+  Range seen[kHalves];
+#pragma unroll
+  for (int n = 0; n < kHalves; ++n) {
+    const int row = query + n / 2 * 16 + n % 2 * 8;
+    seen[n] = row < p.seq_q ? p.mask.keys(row) : Range{0, 0};
+    seen[n] = {max(seen[n].begin, keys.begin), min(seen[n].end, keys.end)};
   }
-  add_bias<false, kRowTiles, kBlocks>(p, bias, kLog2E / unit_of(p), query, key, s);
-}
-
-/// −inf for what lies outside the rows' ranges.
-template <int kBlocks>
-__device__ void hide(const RowState& rows, int key, Sums<kRowTiles, kBlocks>& s) {
   for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
-    const Range& seen = rows.seen[half_of(row)];
-    x = key + column >= seen.begin && key + column < seen.end ? x : -INFINITY;
+    const Range& own = seen[half_of(row)];
+    x = key + column >= own.begin && key + column < own.end ? x : -INFINITY;
   });
 }
 
-/// −inf for what falls into a pattern's holes.
-template <int kBlocks>
-__device__ void hide_holes(const DeviceMask& mask, int query, int key, Sums<kRowTiles, kBlocks>& s) {
-  for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
-    if (x != -INFINITY && !mask.pattern_allows(query + row, key + column)) x = -INFINITY;
-  });
-}
-
-/// Takes over the maxima of a part where they have grown too much; sums so far shrink with them.
+/// Takes over the maxima of a part where they have grown too much; sums so far shrink with them. `shift` is still to be
+/// added to the scores.
 template <int kD, int kBlocks>
-__device__ void raise_maxima(float unit, RowState& rows, const Sums<kRowTiles, kBlocks>& s,
+__device__ void raise_maxima(float unit, float shift, RowState& rows, const Sums<kRowTiles, kBlocks>& s,
                              Sums<kRowTiles, kD / 8>& y) {
   float most[kHalves];
   bool grown = false;
@@ -86,7 +65,7 @@ __device__ void raise_maxima(float unit, RowState& rows, const Sums<kRowTiles, k
 #pragma unroll
     for (int n = 1; n < kBlocks; ++n) most[row] = fmaxf(most[row], fmaxf(s[m][n][i], s[m][n][i + 1]));
     most[row] = fmaxf(most[row], __shfl_xor_sync(lamina::cuda::kAllLanes, most[row], 1));
-    most[row] = fmaxf(most[row], __shfl_xor_sync(lamina::cuda::kAllLanes, most[row], 2));
+    most[row] = fmaxf(most[row], __shfl_xor_sync(lamina::cuda::kAllLanes, most[row], 2)) + shift;
     grown |= (most[row] - rows.most[row]) * unit > kSlack;
   }
   if (!__any_sync(lamina::cuda::kAllLanes, grown)) return;
@@ -106,17 +85,17 @@ __device__ void raise_maxima(float unit, RowState& rows, const Sums<kRowTiles, k
 
 /// Scores become weights.
 template <int kBlocks>
-__device__ void exponentiate(float unit, RowState& rows, Sums<kRowTiles, kBlocks>& s) {
+__device__ void exponentiate(float unit, float shift, RowState& rows, Sums<kRowTiles, kBlocks>& s) {
   float base[kHalves];
 #pragma unroll
-  for (int row = 0; row < kHalves; ++row) base[row] = -rows.most[row] * unit;
+  for (int row = 0; row < kHalves; ++row) base[row] = (shift - rows.most[row]) * unit;
   for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int) {
     x = power_of_two(fmaf(x, unit, base[half_of(row)]));
     rows.sum[half_of(row)] += x;
   });
 }
 
-template <class T, int kD, bool kSpecial>
+template <class T, int kD, ScoreWork kWork>
 __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_constant__ AttentionParams p) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const uint32_t base = shared_address(memory);
@@ -141,25 +120,22 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
   const int column = lane % 4 * 2;             // and column
   const WarpReach reach(p.mask, q0 + warp_row, min(q0 + warp_row + kWarpRows, q1));
   const float sink = p.sinks == nullptr ? kLowest : p.sinks[head];
-  const float unit = kSpecial ? unit_of(p) : p.scale * kLog2E;
+  constexpr bool kShaped = kWork != ScoreWork::plain;
+  const float unit = p.unit;
+  const HeadBias bias = kShaped ? p.bias_of(head) : HeadBias{};
+  const uint64_t stream = dropout_stream<kWork>(p);
   RowState rows;
 #pragma unroll
   for (int n = 0; n < kHalves; ++n) {
     rows.most[n] = fmaxf(sink * kLog2E / unit, kLowest);
     rows.sum[n] = sink > kLowest && lane % 4 == 0 ? 1.0F : 0.0F;
-    const int row = query + n / 2 * 16 + n % 2 * 8;
-    rows.seen[n] = row < q1 ? p.mask.keys(row) : Range{0, 0};
   }
   Sums<kRowTiles, kD / 8> y;
   clear<kRowTiles, kD / 8>(y);
 
   const int k_end = min(p.mask.keys(q1 - 1).end, p.seq_k);
   const auto next_tile = [&](int k0) {
-    while (kSpecial && !p.mask.ranges_suffice && k0 < k_end &&
-           p.mask.coverage(q0, q1, k0, min(k0 + kKeys, p.seq_k)) == Coverage::none) {
-      k0 += kKeys;
-    }
-    return k0;
+    return !kShaped || p.mask.ranges_suffice ? k0 : p.mask.next_keys(q0, q1, k0, k_end, kKeys);
   };
   const auto fill = [&](const Tile<T, kD>& to, int k0) {
     to.template fill<kKeys, kThreads>(k + k0 * p.k_at.seq, p.k_at.seq, p.seq_k - k0, p.d_qk, p.packs);
@@ -186,32 +162,37 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
       commit_copies();
     }
     const Tile<T, kD> keys = stage(n % 2);
-    constexpr int kPart = kPartOf<kD, kSpecial>;
+    constexpr int kPart = kPartOf<kD>;
     constexpr int kBlocks = kPart / 8;
 #pragma unroll 1
     for (int part = 0; part < kKeys; part += kPart) {
       const int first = k0 + part;
-      const WarpView view = reach.of<kSpecial>(p.mask, first, first + kPart);
+      const WarpView view = reach.of<kShaped>(p.mask, first, first + kPart);
       if (view.range == Coverage::none) continue;
+      const ScorePlace place{b, head, query, first + column};
+      KeptOf<kWork, false, kRowTiles, kBlocks> kept(p, stream, place);
       Sums<kRowTiles, kBlocks> s;
+      float shift = 0;
+      if constexpr (kShaped) {
+        shift = start_scores<false, kRowTiles, kBlocks>(p, bias, place.query, place.key, s);
+      } else {
+        clear<kRowTiles, kBlocks>(s);
+      }
       if constexpr (kLoaded) {
         multiply_loaded<T, kD, kRowTiles, kBlocks>(s, loaded, keys, part);
       } else {
         multiply_tiles<T, kD, kRowTiles, kBlocks>(s, queries, warp_row, keys, part);
       }
-      if constexpr (kSpecial) adjust<kBlocks>(p, p.bias_of(head), query, first + column, s);
-      if (view.range == Coverage::partial) hide<kBlocks>(rows, first + column, s);
-      if constexpr (kSpecial) {
-        if (view.holes) hide_holes<kBlocks>(p.mask, query, first + column, s);
+      if constexpr (kShaped) {
+        shift +=
+            bend_scores<false, kRowTiles, kBlocks>(p, bias, place.query, place.key, s, [](int, int, int, float) {});
       }
-      raise_maxima<kD, kBlocks>(unit, rows, s, y);
-      exponentiate<kBlocks>(unit, rows, s);
-      if constexpr (kSpecial) {
-        if (p.dropout.active()) {
-          const uint64_t kept = kept_bits<false, kRowTiles, kBlocks>(p, b, head, query, first + column);
-          drop<kRowTiles, kBlocks>(p, kept, s);
-        }
-      }
+      if (view.range == Coverage::partial) hide<kBlocks>(p, place.query, place.key, view.keys, s);
+      if (view.holes) hide_holes<false, kRowTiles, kBlocks>(p.mask, place.query, place.key, -INFINITY, s);
+      raise_maxima<kD, kBlocks>(unit, shift, rows, s, y);
+      exponentiate<kBlocks>(unit, shift, rows, s);
+      kept.complete(p, stream, place);
+      for_places<kRowTiles, kBlocks>([&](int m, int c, int i) { s[m][c][i] = kept.at(m, c, i) ? s[m][c][i] : 0.0F; });
       add_product_of<T, kD, kRowTiles, kBlocks>(y, s, values_of(keys), part);
     }
     k0 = next;
@@ -224,10 +205,11 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
     sum += __shfl_xor_sync(lamina::cuda::kAllLanes, sum, 1);
     sum += __shfl_xor_sync(lamina::cuda::kAllLanes, sum, 2);
     const float inverse = sum != 0 ? 1.0F / sum : 0.0F;
+    const float factor = kWork == ScoreWork::dropped ? inverse * p.dropout.factor : inverse;
 #pragma unroll
     for (int c = 0; c < kD / 8; ++c) {
-      y[n / 2][c][n % 2 * 2] *= inverse;
-      y[n / 2][c][n % 2 * 2 + 1] *= inverse;
+      y[n / 2][c][n % 2 * 2] *= factor;
+      y[n / 2][c][n % 2 * 2 + 1] *= factor;
     }
     const int row = query + n / 2 * 16 + n % 2 * 8;
     if (lane % 4 == 0 && row < q1) {
@@ -246,7 +228,10 @@ void launch(const AttentionParams& p, cudaStream_t stream) {
   LAMINA_CHECK(blocks < int64_t{1} << 31, "attention: ", p.batch, " rows of ", p.n_heads, " heads and ", p.seq_q,
                " queries are more blocks than one launch takes; use a smaller batch");
   if (blocks == 0) return;
-  const auto kernel = is_special(p) ? forward_mma_kernel<T, kD, true> : forward_mma_kernel<T, kD, false>;
+  const ScoreWork work = score_work(p);
+  const auto kernel = work == ScoreWork::plain    ? forward_mma_kernel<T, kD, ScoreWork::plain>
+                      : work == ScoreWork::shaped ? forward_mma_kernel<T, kD, ScoreWork::shaped>
+                                                  : forward_mma_kernel<T, kD, ScoreWork::dropped>;
   LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes), "attention");
   kernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, stream>>>(p);
   lamina::cuda::check_launch("attention");

@@ -15,17 +15,9 @@ __device__ void copy_number(uint32_t to, const float* from, bool inside) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(bytes));
 }
 
-/// Where a lane's first number of a tile of keys by queries stands.
-struct TilePlace {
-  int b;
-  int head;
-  int query;
-  int key;
-};
-
 /// Weights of 0 for keys outside the queries' ranges, and for queries behind the last.
 template <int kRowTiles, int kBlocks>
-__device__ void hide(const AttentionParams& p, const TilePlace& place, Sums<kRowTiles, kBlocks>& s) {
+__device__ void hide(const AttentionParams& p, const ScorePlace& place, Sums<kRowTiles, kBlocks>& s) {
 #pragma unroll
   for (int n = 0; n < kBlocks; ++n) {
     Range seen[2];
@@ -46,80 +38,48 @@ __device__ void hide(const AttentionParams& p, const TilePlace& place, Sums<kRow
   }
 }
 
-/// In: s = k·q, ds = v·dy. Out: the weights as they met v, and the gradients of the scores. `base` and `delta` are
-/// those of the lane's first query.
-template <int kRowTiles, int kBlocks>
-__device__ void find_plain(const AttentionParams& p, const TilePlace& place, bool partial, const float* base,
-                           const float* delta, Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kBlocks>& ds) {
-  const float unit = p.scale * kLog2E;
-#pragma unroll
-  for (int n = 0; n < kBlocks; ++n) {
-    const float2 low = *reinterpret_cast<const float2*>(base + n * 8);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[m][n][i] = power_of_two(fmaf(s[m][n][i], unit, i % 2 == 0 ? -low.x : -low.y));
-    }
-  }
-  if (partial) hide<kRowTiles, kBlocks>(p, place, s);
+/// In: s = k·q, to be raised by `shift`, ds = v·dy. Out: the weights as they met v, but for dropout's factor, and the
+/// gradients of the scores. `base` and `delta` are those of the lane's first query.
+template <ScoreWork kWork, int kRowTiles, int kBlocks>
+__device__ void find_gradients(const AttentionParams& p, const HeadBias& bias, const ScorePlace& place,
+                               const WarpView& view, const KeptOf<kWork, true, kRowTiles, kBlocks>& kept, float shift,
+                               const float* base, const float* delta, Sums<kRowTiles, kBlocks>& s,
+                               Sums<kRowTiles, kBlocks>& ds) {
+  constexpr bool kDropped = kWork == ScoreWork::dropped;
 #pragma unroll
   for (int n = 0; n < kBlocks; ++n) {
     const float2 mean = *reinterpret_cast<const float2*>(delta + n * 8);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) ds[m][n][i] = s[m][n][i] * (ds[m][n][i] - (i % 2 == 0 ? mean.x : mean.y));
-    }
-  }
-}
-
-/// The same with soft cap, bias, dropout and holes.
-template <int kRowTiles, int kBlocks>
-__device__ void find_special(const AttentionParams& p, const TilePlace& place, bool partial, bool holes,
-                             const float* base, const float* delta, Sums<kRowTiles, kBlocks>& s,
-                             Sums<kRowTiles, kBlocks>& ds) {
-  const uint64_t kept =
-      p.dropout.active() ? kept_bits<true, kRowTiles, kBlocks>(p, place.b, place.head, place.query, place.key) : 0;
-  if (p.dropout.active()) drop<kRowTiles, kBlocks>(p, kept, ds);
-#pragma unroll
-  for (int n = 0; n < kBlocks; ++n) {
-    const float2 mean = *reinterpret_cast<const float2*>(delta + n * 8);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) ds[m][n][i] -= i % 2 == 0 ? mean.x : mean.y;
-    }
-  }
-  const float unit = adjust_scores<true, kRowTiles, kBlocks>(p, p.bias_of(place.head), place.query, place.key, s, ds);
-#pragma unroll
-  for (int n = 0; n < kBlocks; ++n) {
-    const float2 low = *reinterpret_cast<const float2*>(base + n * 8);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[m][n][i] = power_of_two(fmaf(s[m][n][i], unit, i % 2 == 0 ? -low.x : -low.y));
-    }
-  }
-  if (partial) hide<kRowTiles, kBlocks>(p, place, s);
-  if (holes) {
-    for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
-      if (x != 0 && !p.mask.pattern_allows(place.query + column, place.key + row)) x = 0;
-    });
-  }
-#pragma unroll
-  for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-    for (int n = 0; n < kBlocks; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        ds[m][n][i] *= s[m][n][i];
+        const float factor = !kDropped ? 1.0F : kept.at(m, n, i) ? p.dropout.factor : 0.0F;
+        ds[m][n][i] = fmaf(ds[m][n][i], factor, i % 2 == 0 ? -mean.x : -mean.y);
       }
     }
   }
-  if (p.dropout.active()) drop<kRowTiles, kBlocks>(p, kept, s);
+  if constexpr (kWork != ScoreWork::plain) {
+    shift += bend_gradients<true, kRowTiles, kBlocks>(p, bias, place, s, ds);
+  }
+#pragma unroll
+  for (int n = 0; n < kBlocks; ++n) {
+    const float2 low = *reinterpret_cast<const float2*>(base + n * 8);
+    const float start[2] = {fmaf(shift, p.unit, -low.x), fmaf(shift, p.unit, -low.y)};
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[m][n][i] = power_of_two(fmaf(s[m][n][i], p.unit, start[i % 2]));
+    }
+  }
+  if (view.range == Coverage::partial) hide<kRowTiles, kBlocks>(p, place, s);
+  if (view.holes) hide_holes<true, kRowTiles, kBlocks>(p.mask, place.query, place.key, 0.0F, s);
+  for_places<kRowTiles, kBlocks>([&](int m, int n, int i) {
+    ds[m][n][i] *= s[m][n][i];
+    if (kDropped) s[m][n][i] = kept.at(m, n, i) ? s[m][n][i] : 0.0F;
+  });
 }
 
-template <class T, int kD, bool kSpecial>
+template <class T, int kD, ScoreWork kWork>
 __global__ __launch_bounds__(kGradientThreads,
                              2) void key_gradient_mma_kernel(const __grid_constant__ AttentionParams p) {
   constexpr int kRowTiles = kRowTilesOf<kD>;
@@ -146,9 +106,10 @@ __global__ __launch_bounds__(kGradientThreads,
 
   const int q_end = min(p.mask.queries(k1 - 1).end, p.seq_q);
   const int q_begin = max(p.mask.queries(k0).begin, 0) / kWalk * kWalk;
+  constexpr bool kShaped = kWork != ScoreWork::plain;
+  const uint64_t stream = dropout_stream<kWork>(p);
   const auto seen = [&](int q0) {
-    return !kSpecial || p.mask.ranges_suffice ||
-           p.mask.coverage(q0, min(q0 + kWalk, p.seq_q), k0, k1) != Coverage::none;
+    return !kShaped || p.mask.ranges_suffice || p.mask.next_keys(q0, min(q0 + kWalk, p.seq_q), k0, k1, kRows) < k1;
   };
   // Steps are numbered through the heads of the group: head n / steps, tile n % steps.
   const int steps = q_begin < q_end ? (q_end - q_begin + kWalk - 1) / kWalk : 0;
@@ -192,6 +153,7 @@ __global__ __launch_bounds__(kGradientThreads,
       commit_copies();
     }
     const int head_index = kv_head * p.group + n / steps;
+    const HeadBias bias = kShaped ? p.bias_of(head_index) : HeadBias{};
     const Tile<T, kD> queries{stages + stage * kStageBytes};
     const Tile<T, kD> dys{queries.base + kWalk * kD * 2};
     const float* base = numbers + stage * 2 * kWalk;
@@ -201,20 +163,25 @@ __global__ __launch_bounds__(kGradientThreads,
       const int q0 = q_begin + n % steps * kWalk + part;
       const int warp_key = k0 + warp_row;
       const WarpReach reach(p.mask, q0, min(q0 + kColumns, p.seq_q));
-      const WarpView view = reach.of<kSpecial>(p.mask, warp_key, min(warp_key + 16 * kRowTiles, p.seq_k));
+      WarpView view = reach.of<kShaped>(p.mask, warp_key, min(warp_key + 16 * kRowTiles, p.seq_k));
       if (warp_key >= p.seq_k || view.range == Coverage::none) continue;
-      const bool partial = view.range == Coverage::partial || q0 + kColumns > p.seq_q;
+      if (q0 + kColumns > p.seq_q) view.range = Coverage::partial;
+      const ScorePlace place{b, head_index, q0 + column, key};
+      KeptOf<kWork, true, kRowTiles, kBlocks> kept(p, stream, place);
       Sums<kRowTiles, kBlocks> s;
       Sums<kRowTiles, kBlocks> ds;
+      float shift = 0;
+      if constexpr (kShaped) {
+        shift = start_scores<true, kRowTiles, kBlocks>(p, bias, place.query, place.key, s);
+      } else {
+        clear<kRowTiles, kBlocks>(s);
+      }
+      clear<kRowTiles, kBlocks>(ds);
       multiply_tiles<T, kD, kRowTiles, kBlocks>(s, keys, warp_row, queries, part);
       multiply_tiles<T, kD, kRowTiles, kBlocks>(ds, values, warp_row, dys, part);
-      const TilePlace place{b, head_index, q0 + column, key};
-      if constexpr (kSpecial) {
-        find_special<kRowTiles, kBlocks>(p, place, partial, view.holes, base + part + column, delta + part + column, s,
-                                         ds);
-      } else {
-        find_plain<kRowTiles, kBlocks>(p, place, partial, base + part + column, delta + part + column, s, ds);
-      }
+      kept.complete(p, stream, place);
+      find_gradients<kWork, kRowTiles, kBlocks>(p, bias, place, view, kept, shift, base + part + column,
+                                                delta + part + column, s, ds);
       add_product_of<T, kD, kRowTiles, kBlocks>(dv, s, dys, part);
       add_product_of<T, kD, kRowTiles, kBlocks>(dk, ds, queries, part);
     }
@@ -223,6 +190,7 @@ __global__ __launch_bounds__(kGradientThreads,
   wait_for_copies();  // of the keys, where there was no query
   __syncthreads();
   scale_sums<kRowTiles, kD / 8>(dk, p.scale);
+  if (kWork == ScoreWork::dropped) scale_sums<kRowTiles, kD / 8>(dv, p.dropout.factor);
   const int row = k0 + warp_row;
   const int count = k1 - row;
   store_sums<T, kD, kRowTiles>(dk, keys, warp_row, static_cast<T*>(p.dk) + p.dk_at.at(b, row, kv_head), p.dk_at.seq,
@@ -234,7 +202,10 @@ __global__ __launch_bounds__(kGradientThreads,
 template <class T, int kD>
 void launch(const AttentionParams& p, cudaStream_t stream) {
   const int64_t blocks = static_cast<int64_t>((p.seq_k + kRowsOf<kD> - 1) / kRowsOf<kD>) * p.n_kv_heads * p.batch;
-  const auto kernel = is_special(p) ? key_gradient_mma_kernel<T, kD, true> : key_gradient_mma_kernel<T, kD, false>;
+  const ScoreWork work = score_work(p);
+  const auto kernel = work == ScoreWork::plain    ? key_gradient_mma_kernel<T, kD, ScoreWork::plain>
+                      : work == ScoreWork::shaped ? key_gradient_mma_kernel<T, kD, ScoreWork::shaped>
+                                                  : key_gradient_mma_kernel<T, kD, ScoreWork::dropped>;
   launch_gradient(kernel, blocks, kGradientBytes<kD> + 4 * kWalk * 4, p, stream);
 }
 

@@ -140,11 +140,10 @@ __device__ inline void clear(Sums<kRowTiles, kBlocks>& sums) {
   }
 }
 
-/// sums = a bᵀ: rows `a_row` and following of tile a, rows `b_row` and following of tile b.
+/// sums += a bᵀ: rows `a_row` and following of tile a, rows `b_row` and following of tile b.
 template <class T, int kD, int kRowTiles, int kBlocks>
 __device__ inline void multiply_tiles(Sums<kRowTiles, kBlocks>& sums, const Tile<T, kD>& a, int a_row,
                                       const Tile<T, kD>& b, int b_row) {
-  clear<kRowTiles, kBlocks>(sums);
 #pragma unroll
   for (int step = 0; step < kD / 16; ++step) {
     uint32_t left[kRowTiles][4];
@@ -181,7 +180,6 @@ struct LeftOperand {
 template <class T, int kD, int kRowTiles, int kBlocks>
 __device__ inline void multiply_loaded(Sums<kRowTiles, kBlocks>& sums, const LeftOperand<T, kD, kRowTiles>& left,
                                        const Tile<T, kD>& b, int b_row) {
-  clear<kRowTiles, kBlocks>(sums);
 #pragma unroll
   for (int step = 0; step < kD / 16; ++step) {
 #pragma unroll
@@ -193,6 +191,19 @@ __device__ inline void multiply_loaded(Sums<kRowTiles, kBlocks>& sums, const Lef
         multiply_add<T>(sums[m][2 * n], left.parts[step][m], right[0], right[1]);
         multiply_add<T>(sums[m][2 * n + 1], left.parts[step][m], right[2], right[3]);
       }
+    }
+  }
+}
+
+/// Calls fn(m, n, i) for each place in a warp's sums.
+template <int kRowTiles, int kBlocks, class F>
+__device__ inline void for_places(const F& fn) {
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < kBlocks; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) fn(m, n, i);
     }
   }
 }

@@ -1,14 +1,12 @@
 // dq and dt5 on tensor cores: a block has a tile of queries of one head and walks over the keys as forward does. The
-// gradient by T5 bucket is summed in shared memory, a warp on its own: of tiles whose distances all fall into one
-// bucket the whole, of others along the diagonals first.
+// gradient by T5 bucket is summed in shared memory, a warp on its own.
 #include "lamina/ops/attention/attention_backward_mma.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
 constexpr int kPart = 32;  // keys at once
-constexpr int kScratchColumns = kPart + 1;
-constexpr int kDiagonals = 64;  // of 16 × 32 numbers, rounded up
+constexpr int kBlocks = kPart / 8;
 
 using Coverage = DeviceMask::Coverage;
 using Range = DeviceMask::Range;
@@ -18,127 +16,148 @@ template <int kRowTiles>
 struct RowState {
   float base[2 * kRowTiles];
   float delta[2 * kRowTiles];
-  Range seen[2 * kRowTiles];
 };
 
+/// Weights of 0 outside the rows' ranges.
 template <int kRowTiles>
-__device__ void hide(const RowState<kRowTiles>& rows, int key, Sums<kRowTiles, kPart / 8>& s) {
-  for_sums<kRowTiles, kPart / 8>(s, [&](float& x, int row, int column) {
-    const Range& seen = rows.seen[half_of(row)];
-    x = key + column >= seen.begin && key + column < seen.end ? x : 0.0F;
+__device__ void hide(const AttentionParams& p, const ScorePlace& place, Sums<kRowTiles, kBlocks>& s) {
+  Range seen[2 * kRowTiles];
+#pragma unroll
+  for (int n = 0; n < 2 * kRowTiles; ++n) {
+    const int row = place.query + n / 2 * 16 + n % 2 * 8;
+    seen[n] = row < p.seq_q ? p.mask.keys(row) : Range{0, 0};
+  }
+  for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
+    const Range& own = seen[half_of(row)];
+    x = place.key + column >= own.begin && place.key + column < own.end ? x : 0.0F;
   });
 }
 
-/// ds = weight · (dp − delta), from s the weights and ds the rest.
-template <int kRowTiles>
-__device__ void multiply_weights(const Sums<kRowTiles, kPart / 8>& s, Sums<kRowTiles, kPart / 8>& ds) {
-#pragma unroll
-  for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-    for (int n = 0; n < kPart / 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) ds[m][n][i] *= s[m][n][i];
-    }
+/// In: s = q·k, to be raised by `shift`, ds = dy·v. Out: ds the gradients of the scores.
+template <ScoreWork kWork, int kRowTiles>
+__device__ void find_gradients(const AttentionParams& p, const HeadBias& bias, const ScorePlace& place,
+                               const WarpView& view, const KeptOf<kWork, false, kRowTiles, kBlocks>& kept, float shift,
+                               const RowState<kRowTiles>& rows, Sums<kRowTiles, kBlocks>& s,
+                               Sums<kRowTiles, kBlocks>& ds) {
+  constexpr bool kDropped = kWork == ScoreWork::dropped;
+  for_places<kRowTiles, kBlocks>([&](int m, int n, int i) {
+    const float factor = !kDropped ? 1.0F : kept.at(m, n, i) ? p.dropout.factor : 0.0F;
+    ds[m][n][i] = fmaf(ds[m][n][i], factor, -rows.delta[2 * m + i / 2]);
+  });
+  if constexpr (kWork != ScoreWork::plain) {
+    shift += bend_gradients<false, kRowTiles, kBlocks>(p, bias, place, s, ds);
   }
+  float start[2 * kRowTiles];
+#pragma unroll
+  for (int n = 0; n < 2 * kRowTiles; ++n) start[n] = fmaf(shift, p.unit, -rows.base[n]);
+  for_sums<kRowTiles, kBlocks>(s,
+                               [&](float& x, int row, int) { x = power_of_two(fmaf(x, p.unit, start[half_of(row)])); });
+  if (view.range == Coverage::partial) hide<kRowTiles>(p, place, s);
+  if (view.holes) hide_holes<false, kRowTiles, kBlocks>(p.mask, place.query, place.key, 0.0F, s);
+  for_places<kRowTiles, kBlocks>([&](int m, int n, int i) { ds[m][n][i] *= s[m][n][i]; });
 }
 
-/// In: s = q·k, ds = dy·v. Out: ds the gradients of the scores.
-template <int kRowTiles>
-__device__ void find_plain(const AttentionParams& p, int key, bool partial, const RowState<kRowTiles>& rows,
-                           Sums<kRowTiles, kPart / 8>& s, Sums<kRowTiles, kPart / 8>& ds) {
-  const float unit = p.scale * kLog2E;
-  for_sums<kRowTiles, kPart / 8>(
-      s, [&](float& x, int row, int) { x = power_of_two(fmaf(x, unit, -rows.base[half_of(row)])); });
-  if (partial) hide<kRowTiles>(rows, key, s);
-  for_sums<kRowTiles, kPart / 8>(ds, [&](float& x, int row, int) { x -= rows.delta[half_of(row)]; });
-  multiply_weights<kRowTiles>(s, ds);
-}
+constexpr int kDiagonalFloats = 72;  // of a diagonal of 8×8 blocks, so far apart that four lie in different banks
 
-/// The same with soft cap, bias, dropout and holes.
-template <int kRowTiles>
-__device__ void find_special(const AttentionParams& p, int b, int head, int query, int key, bool partial, bool holes,
-                             const RowState<kRowTiles>& rows, Sums<kRowTiles, kPart / 8>& s,
-                             Sums<kRowTiles, kPart / 8>& ds) {
-  if (p.dropout.active()) {
-    drop<kRowTiles, kPart / 8>(p, kept_bits<false, kRowTiles, kPart / 8>(p, b, head, query, key), ds);
-  }
-  for_sums<kRowTiles, kPart / 8>(ds, [&](float& x, int row, int) { x -= rows.delta[half_of(row)]; });
-  const float unit = adjust_scores<false, kRowTiles, kPart / 8>(p, p.bias_of(head), query, key, s, ds);
-  for_sums<kRowTiles, kPart / 8>(
-      s, [&](float& x, int row, int) { x = power_of_two(fmaf(x, unit, -rows.base[half_of(row)])); });
-  if (partial) hide<kRowTiles>(rows, key, s);
-  if (holes) {
-    for_sums<kRowTiles, kPart / 8>(s, [&](float& x, int row, int column) {
-      if (x != 0 && !p.mask.pattern_allows(query + row, key + column)) x = 0;
-    });
-  }
-  multiply_weights<kRowTiles>(s, ds);
-}
-
-/// A warp's own sums by T5 bucket.
+/// A warp's own sums by T5 bucket. Of tiles that lie wholly beyond the last bucket's distance, as most do, every lane
+/// adds its numbers to one of its own; of others each lane first adds its 8×8 blocks along their diagonals, then one
+/// lane adds each diagonal of single distances up and neighbours with the same bucket are joined.
 struct BucketSums {
-  float* sums;       // [buckets]
-  float* scratch;    // [16][kScratchColumns]
-  float* diagonals;  // [kDiagonals]
-  int* ids;          // [kDiagonals]
+  float* sums;  // [buckets]
+  float* scratch;
+  float held = 0;     // this lane's for the last bucket of a side
+  int held_side = 0;  // 1: keys behind, −1: before
+
+  /// What is held goes to its bucket.
+  __device__ void release(const AttentionParams& p) {
+    const float sum = lamina::cuda::warp_sum(held);
+    if (held_side != 0 && static_cast<int>(threadIdx.x) % 32 == 0) sums[p.bucket_of(held_side * p.t5_flat_from)] += sum;
+    __syncwarp();
+    held = 0;
+  }
 
   /// Adds the gradients of 16·kRowTiles queries at positions from `position` on and kPart keys from k0 on.
   template <int kRowTiles>
-  __device__ void add(const AttentionParams& p, const Sums<kRowTiles, kPart / 8>& grads, int position, int k0) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+  __device__ void add(const AttentionParams& p, const Sums<kRowTiles, kBlocks>& grads, int position, int k0) {
     const int low = k0 - (position + 16 * kRowTiles - 1);
     const int high = k0 + kPart - 1 - position;
-    const int bucket = p.bucket_of(low);
-    if ((low > 0 || high <= 0) && bucket == p.bucket_of(high)) {
-      float sum = 0;
-#pragma unroll
-      for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-        for (int c = 0; c < kPart / 8; ++c) sum += grads[m][c][0] + grads[m][c][1] + grads[m][c][2] + grads[m][c][3];
-      }
-      sum = lamina::cuda::warp_sum(sum);
-      if (lane == 0) sums[bucket] += sum;
-      __syncwarp();
-      return;
-    }
+    const int side = low >= p.t5_flat_from ? 1 : high <= -p.t5_flat_from ? -1 : 0;
+    if (side == 0) return add_diagonals<kRowTiles>(p, grads, k0 - position);
+    if (side != held_side) release(p);
+    held_side = side;
+    float four[4] = {};
+    for_places<kRowTiles, kBlocks>([&](int m, int n, int i) { four[i] += grads[m][n][i]; });
+    held += four[0] + four[1] + (four[2] + four[3]);
+  }
+
+ private:
+  /// `distance` is key − query of the tile's first row and column.
+  template <int kRowTiles>
+  __device__ void add_diagonals(const AttentionParams& p, const Sums<kRowTiles, kBlocks>& grads, int distance) {
+    constexpr int kDiagonals = 2 * kRowTiles + kBlocks - 1;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    float2 along[kDiagonals] = {};
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
-      for (int c = 0; c < kPart / 8; ++c) {
+      for (int n = 0; n < kBlocks; ++n) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          scratch[(lane / 4 + i / 2 * 8) * kScratchColumns + c * 8 + lane % 4 * 2 + i % 2] = grads[m][c][i];
+        for (int half = 0; half < 2; ++half) {
+          float2& to = along[2 * m + half - n + kBlocks - 1];
+          to.x += grads[m][n][2 * half];
+          to.y += grads[m][n][2 * half + 1];
         }
       }
-      __syncwarp();
-      for (int n = lane; n < kDiagonals; n += 32) {  // column − row + 15
-        float sum = 0;
-        for (int r = 0; r < 16; ++r) {
-          const int at = n - 15 + r;
-          if (at >= 0 && at < kPart) sum += scratch[r * kScratchColumns + at];
-        }
-        diagonals[n] = sum;
-        ids[n] = p.bucket_of(k0 - position - m * 16 + n - 15);
+    }
+#pragma unroll
+    for (int n = 0; n < kDiagonals; ++n) {
+      *reinterpret_cast<float2*>(scratch + n * kDiagonalFloats + 2 * lane) = along[n];
+    }
+    __syncwarp();
+    // Row r and column c of block diagonal n lie 8·(n − kBlocks + 1) + r − c rows below the tile's main diagonal.
+    constexpr int kPasses = (8 * (kDiagonals + 1) + 31) / 32;
+    float total[kPasses] = {};
+    int bucket[kPasses];
+    const int below = lane % 8;
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int n = pass * 4 + lane / 8 - 1;
+      bucket[pass] = p.bucket_of(distance - 8 * (n - kBlocks + 1) - below);
+#pragma unroll
+      for (int r = 0; r < 8; ++r) {
+        const int block = r >= below ? n : n + 1;
+        const bool inside = block >= 0 && block < kDiagonals;
+        total[pass] += inside ? scratch[block * kDiagonalFloats + r * 8 + ((r - below) & 7)] : 0.0F;
       }
-      __syncwarp();
-      for (int own = lane; own < p.t5_buckets; own += 32) {
-        float sum = 0;
-        for (int n = 0; n < kDiagonals; ++n) sum += ids[n] == own ? diagonals[n] : 0.0F;
-        sums[own] += sum;
+    }
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+#pragma unroll
+      for (int pass = 0; pass < kPasses; ++pass) {
+        const float before = __shfl_up_sync(lamina::cuda::kAllLanes, total[pass], step);
+        const int its = __shfl_up_sync(lamina::cuda::kAllLanes, bucket[pass], step);
+        if (lane >= step && its == bucket[pass]) total[pass] += before;
       }
+    }
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int behind = __shfl_down_sync(lamina::cuda::kAllLanes, bucket[pass], 1);
+      if (lane == 31 || behind != bucket[pass]) sums[bucket[pass]] += total[pass];
       __syncwarp();
     }
   }
 };
 
-constexpr int kBucketFloats = kMostMmaBuckets + 16 * kScratchColumns + 2 * kDiagonals;  // of a warp
+/// Of a warp.
+template <int kRowTiles>
+constexpr int kBucketFloats = kMostMmaBuckets + (2 * kRowTiles + kBlocks - 1) * kDiagonalFloats;
 
-template <class T, int kD, bool kSpecial>
+template <class T, int kD, ScoreWork kWork>
 __global__ __launch_bounds__(kGradientThreads,
                              2) void query_gradient_mma_kernel(const __grid_constant__ AttentionParams p) {
   constexpr int kRowTiles = kRowTilesOf<kD>;
   constexpr int kRows = kRowsOf<kD>;
-  constexpr int kBlocks = kPart / 8;
+  constexpr bool kShaped = kWork != ScoreWork::plain;
   constexpr int kHalves = 2 * kRowTiles;
   constexpr int kStageBytes = 2 * kWalk * kD * 2;
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -148,10 +167,8 @@ __global__ __launch_bounds__(kGradientThreads,
   const uint32_t stages = start + 2 * kRows * kD * 2;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   auto* bucket_memory = reinterpret_cast<float*>(memory + 2 * kRows * kD * 2 + 2 * kStageBytes);
-  float* own_buckets = bucket_memory + warp * kBucketFloats;
-  const BucketSums buckets{own_buckets, own_buckets + kMostMmaBuckets,
-                           own_buckets + kMostMmaBuckets + 16 * kScratchColumns,
-                           reinterpret_cast<int*>(own_buckets + kMostMmaBuckets + 16 * kScratchColumns + kDiagonals)};
+  float* own_buckets = bucket_memory + warp * kBucketFloats<kRowTiles>;
+  BucketSums buckets{own_buckets, own_buckets + kMostMmaBuckets};
 
   const int tiles = (p.seq_q + kRows - 1) / kRows;
   const int tile = tiles - 1 - static_cast<int>(blockIdx.x % tiles);
@@ -167,6 +184,8 @@ __global__ __launch_bounds__(kGradientThreads,
   const int query = q0 + warp_row + lane / 4;  // the lane's first row
   const int column = lane % 4 * 2;             // and column
   const WarpReach reach(p.mask, q0 + warp_row, min(q0 + warp_row + 16 * kRowTiles, q1));
+  const HeadBias bias = kShaped ? p.bias_of(head_index) : HeadBias{};
+  const uint64_t stream = dropout_stream<kWork>(p);
   RowState<kRowTiles> rows;
 #pragma unroll
   for (int n = 0; n < kHalves; ++n) {
@@ -175,9 +194,8 @@ __global__ __launch_bounds__(kGradientThreads,
     const int64_t at = p.statistics_row(b, head_index) + row;
     rows.base[n] = inside ? p.base[at] : INFINITY;
     rows.delta[n] = inside ? p.delta[at] : 0.0F;
-    rows.seen[n] = inside ? p.mask.keys(row) : Range{0, 0};
   }
-  if (p.dt5 != nullptr) {
+  if (kShaped && p.dt5 != nullptr) {
     for (int n = lane; n < kMostMmaBuckets; n += 32) buckets.sums[n] = 0;
     __syncwarp();
   }
@@ -186,11 +204,7 @@ __global__ __launch_bounds__(kGradientThreads,
 
   const int k_end = min(p.mask.keys(q1 - 1).end, p.seq_k);
   const auto next_tile = [&](int k0) {
-    while (kSpecial && !p.mask.ranges_suffice && k0 < k_end &&
-           p.mask.coverage(q0, q1, k0, min(k0 + kWalk, p.seq_k)) == Coverage::none) {
-      k0 += kWalk;
-    }
-    return k0;
+    return !kShaped || p.mask.ranges_suffice ? k0 : p.mask.next_keys(q0, q1, k0, k_end, kWalk);
   };
   const auto fill = [&](int stage, int k0) {
     const Tile<T, kD> keys{stages + stage * kStageBytes};
@@ -225,30 +239,38 @@ __global__ __launch_bounds__(kGradientThreads,
 #pragma unroll 1
     for (int part = 0; part < kWalk; part += kPart) {
       const int first = k0 + part;
-      const WarpView view = reach.of<kSpecial>(p.mask, first, first + kPart);
+      const WarpView view = reach.of<kShaped>(p.mask, first, first + kPart);
       if (view.range == Coverage::none) continue;
-      const bool partial = view.range == Coverage::partial;
+      const ScorePlace place{b, head_index, query, first + column};
+      KeptOf<kWork, false, kRowTiles, kBlocks> kept(p, stream, place);
       Sums<kRowTiles, kBlocks> s;
       Sums<kRowTiles, kBlocks> ds;
+      float shift = 0;
+      if constexpr (kShaped) {
+        shift = start_scores<false, kRowTiles, kBlocks>(p, bias, place.query, place.key, s);
+      } else {
+        clear<kRowTiles, kBlocks>(s);
+      }
+      clear<kRowTiles, kBlocks>(ds);
       multiply_loaded<T, kD, kRowTiles, kBlocks>(s, own_queries, keys, part);
       multiply_loaded<T, kD, kRowTiles, kBlocks>(ds, own_dys, values, part);
-      if constexpr (kSpecial) {
-        find_special<kRowTiles>(p, b, head_index, query, first + column, partial, view.holes, rows, s, ds);
+      kept.complete(p, stream, place);
+      find_gradients<kWork, kRowTiles>(p, bias, place, view, kept, shift, rows, s, ds);
+      if constexpr (kShaped) {
         if (p.dt5 != nullptr) buckets.template add<kRowTiles>(p, ds, q0 + warp_row + p.mask.offset, first);
-      } else {
-        find_plain<kRowTiles>(p, first + column, partial, rows, s, ds);
       }
       add_product_of<T, kD, kRowTiles, kBlocks>(dq, ds, keys, part);
     }
     k0 = next;
   }
+  if (kShaped && p.dt5 != nullptr) buckets.release(p);
   wait_for_copies();
   __syncthreads();
-  if (p.dt5 != nullptr) {
+  if (kShaped && p.dt5 != nullptr) {
     float* out = p.dt5 + ((static_cast<int64_t>(b) * p.n_heads + head_index) * tiles + tile) * p.t5_buckets;
     for (int n = threadIdx.x; n < p.t5_buckets; n += kGradientThreads) {
       float sum = 0;
-      for (int w = 0; w < kGradientWarps; ++w) sum += bucket_memory[w * kBucketFloats + n];
+      for (int w = 0; w < kGradientWarps; ++w) sum += bucket_memory[w * kBucketFloats<kRowTiles> + n];
       out[n] = sum;
     }
   }
@@ -261,8 +283,11 @@ __global__ __launch_bounds__(kGradientThreads,
 template <class T, int kD>
 void launch(const AttentionParams& p, cudaStream_t stream) {
   const int64_t blocks = static_cast<int64_t>((p.seq_q + kRowsOf<kD> - 1) / kRowsOf<kD>) * p.n_heads * p.batch;
-  const auto kernel = is_special(p) ? query_gradient_mma_kernel<T, kD, true> : query_gradient_mma_kernel<T, kD, false>;
-  const int bucket_bytes = p.dt5 != nullptr ? kGradientWarps * kBucketFloats * 4 : 0;
+  const ScoreWork work = score_work(p);
+  const auto kernel = work == ScoreWork::plain    ? query_gradient_mma_kernel<T, kD, ScoreWork::plain>
+                      : work == ScoreWork::shaped ? query_gradient_mma_kernel<T, kD, ScoreWork::shaped>
+                                                  : query_gradient_mma_kernel<T, kD, ScoreWork::dropped>;
+  const int bucket_bytes = p.dt5 != nullptr ? kGradientWarps * kBucketFloats<kRowTilesOf<kD>> * 4 : 0;
   launch_gradient(kernel, blocks, kGradientBytes<kD> + bucket_bytes, p, stream);
 }
 

@@ -7,41 +7,90 @@
 
 namespace lamina::ops::cuda {
 
-/// The sums of a warp get what the table or the slope says, times `factor`; `query` and `key` are those of the lane's
-/// first number, rows are keys where kByKeys.
-template <bool kByKeys, int kRowTiles, int kBlocks>
-__device__ inline void add_bias(const AttentionParams& p, const HeadBias& bias, float factor, int query, int key,
-                                Sums<kRowTiles, kBlocks>& sums) {
+/// What happens to scores between the products, as far as kernels are compiled for it.
+enum class ScoreWork {
+  plain,   // scaled, and seen in ranges
+  shaped,  // soft cap, bias and patterns with holes, too
+  dropped  // and dropout
+};
+
+/// Calls fn(m, n, i, bias) for each of a warp's scores; `query` and `key` are those of the lane's first number, rows
+/// are keys where kByKeys. The bias depends on query − key alone, so that a lane looks it up once for each diagonal of
+/// its 8×8 blocks. Where it is the same for all of the warp it is only returned; else returns 0.
+template <bool kByKeys, int kRowTiles, int kBlocks, class F>
+__device__ inline float for_biases(const AttentionParams& p, const HeadBias& bias, int query, int key, const F& fn) {
+  constexpr int kSign = kByKeys ? -1 : 1;
+  constexpr int kDiagonals = 2 * kRowTiles + kBlocks - 1;
+  const auto further = [](int diagonal, int i) { return kSign * (8 * (diagonal - (kBlocks - 1)) - i); };
   const int distance = query + bias.offset - key;
-  if (bias.table == nullptr) {
-    if (bias.slope == 0) return;
-    const float slope = -bias.slope * factor;
+  float values[kDiagonals][2];
+  if (bias.table != nullptr) {
+    const float* at = bias.table + (query - key);
+    constexpr int kSpan = 16 * kRowTiles > 8 * kBlocks ? 16 * kRowTiles : 8 * kBlocks;
+    const bool flat = distance - kSpan >= bias.flat_from || distance + kSpan <= -bias.flat_from;
+    if (__all_sync(lamina::cuda::kAllLanes, flat)) return *at * p.bias_factor;
+#pragma unroll
+    for (int n = 0; n < kDiagonals; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) values[n][i] = at[further(n, i)] * p.bias_factor;
+    }
+  } else {
+    const float slope = -bias.slope * p.bias_factor;
     const auto first = static_cast<float>(distance);
-    for_sums<kRowTiles, kBlocks>(sums, [&](float& x, int row, int column) {
-      x = fmaf(slope, fabsf(first + static_cast<float>(kByKeys ? column - row : row - column)), x);
-    });
-    return;
+#pragma unroll
+    for (int n = 0; n < kDiagonals; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) values[n][i] = slope * fabsf(first + static_cast<float>(further(n, i)));
+    }
   }
-  const auto at = [&](int i, int j) { return bias.table[min(i, p.seq_q - 1) - min(j, p.seq_k - 1)]; };
-  constexpr int kSpan = 16 * kRowTiles > 8 * kBlocks ? 16 * kRowTiles : 8 * kBlocks;
-  const bool flat = distance - kSpan >= bias.flat_from || distance + kSpan <= -bias.flat_from;
-  if (__all_sync(lamina::cuda::kAllLanes, flat)) {
-    const float value = at(query, key) * factor;
-    for_sums<kRowTiles, kBlocks>(sums, [&](float& x, int, int) { x += value; });
-    return;
-  }
-  for_sums<kRowTiles, kBlocks>(sums, [&](float& x, int row, int column) {
-    x = fmaf(at(query + (kByKeys ? column : row), key + (kByKeys ? row : column)), factor, x);
-  });
+  for_places<kRowTiles, kBlocks>(
+      [&](int m, int n, int i) { fn(m, n, i, values[2 * m + i / 2 - n + kBlocks - 1][i % 2]); });
+  return 0;
 }
 
-/// What a warp sees of a tile: nothing, some or all by range, and whether the pattern has holes in it.
+/// Whether something happens to q·k before the bias is added.
+__device__ inline bool is_bent(const AttentionParams& p) { return p.soft_cap > 0 || p.scale <= 0; }
+
+/// What a warp's q·k are added to: the bias, if it can be. Returns what all scores have to be raised by beside it.
+template <bool kByKeys, int kRowTiles, int kBlocks>
+__device__ inline float start_scores(const AttentionParams& p, const HeadBias& bias, int query, int key,
+                                     Sums<kRowTiles, kBlocks>& s) {
+  clear<kRowTiles, kBlocks>(s);
+  if (is_bent(p) || !bias.any()) return 0;
+  return for_biases<kByKeys, kRowTiles, kBlocks>(p, bias, query, key,
+                                                 [&](int m, int n, int i, float value) { s[m][n][i] = value; });
+}
+
+/// Soft cap, scales below zero, and then the bias. Calls on_cap(m, n, i, t) with the soft cap's tanh. Returns what all
+/// scores have to be raised by beside it.
+template <bool kByKeys, int kRowTiles, int kBlocks, class F>
+__device__ inline float bend_scores(const AttentionParams& p, const HeadBias& bias, int query, int key,
+                                    Sums<kRowTiles, kBlocks>& s, const F& on_cap) {
+  if (!is_bent(p)) return 0;
+  const float inner = p.soft_cap > 0 ? p.scale / p.soft_cap : p.scale * kLog2E;
+  const float outer = p.soft_cap * kLog2E;
+  for_places<kRowTiles, kBlocks>([&](int m, int n, int i) { s[m][n][i] *= inner; });
+  if (p.soft_cap > 0) {
+    for_places<kRowTiles, kBlocks>([&](int m, int n, int i) {
+      const float t = quick_tanh(s[m][n][i]);
+      s[m][n][i] = outer * t;
+      on_cap(m, n, i, t);
+    });
+  }
+  if (!bias.any()) return 0;
+  return for_biases<kByKeys, kRowTiles, kBlocks>(p, bias, query, key,
+                                                 [&](int m, int n, int i, float value) { s[m][n][i] += value; });
+}
+
+/// What a warp sees of a tile: nothing, some or all by range, nothing outside `keys`, and whether the pattern has holes
+/// in it.
 struct WarpView {
   DeviceMask::Coverage range;
   bool holes;
+  DeviceMask::Range keys;
 };
 
-/// What a warp knows of its queries [q0, q1): the ranges of the first and the last.
+/// What a warp knows of its queries [q0, q1), all of one row of cells: the ranges of the first and the last.
 struct WarpReach {
   DeviceMask::Range first;
   DeviceMask::Range last;
@@ -53,106 +102,185 @@ struct WarpReach {
         last(begin < end ? mask.keys(end - 1) : DeviceMask::Range{0, 0}),
         q0(begin),
         q1(end) {}
-  /// For keys [k0, k1), which may lie partly behind the last key. Not kSpecial: ranges say everything.
-  template <bool kSpecial>
+  /// For keys [k0, k1) of at most two cells, which may lie partly behind the last key. Not kHoles: ranges say
+  /// everything.
+  template <bool kHoles>
   __device__ WarpView of(const DeviceMask& mask, int k0, int k1) const {
     using Coverage = DeviceMask::Coverage;
-    if (q0 >= q1 || first.begin >= k1 || last.end <= k0) return {Coverage::none, false};
+    constexpr int kCell = DeviceMask::kCell;
+    if (q0 >= q1 || first.begin >= k1 || last.end <= k0) return {Coverage::none, false, {k0, k1}};
     const Coverage range = last.begin <= k0 && first.end >= k1 ? Coverage::full : Coverage::partial;
-    if constexpr (!kSpecial) return {range, false};
-    const Coverage found = mask.holes(q0, q1, k0, min(k1, mask.seq_k));
-    return {found == Coverage::none ? found : range, found == Coverage::partial};
+    if (!kHoles || mask.ranges_suffice) return {range, false, {k0, k1}};
+    const uint2 cells = mask.cells_of(q0, k0, k1);
+    if (cells.x == 0) return {Coverage::none, false, {k0, k1}};
+    const int begin = k0 + (__ffs(static_cast<int>(cells.x)) - 1) * kCell;
+    const int end = min(k0 + (32 - __clz(static_cast<int>(cells.x))) * kCell, k1);
+    return {begin == k0 && end == k1 ? range : Coverage::partial, cells.y != 0, {begin, end}};
   }
 };
 
-/// Words of dropout's stream for four weights at once, where those of four keys side by side come from one draw: every
-/// lane draws one row's, and neighbours exchange halves. {row, row, row + 8, row + 8}, as sums lie; `element` is that
-/// of the first of the eight keys for the lane's first row, `below` how much further the row eight below is.
-__device__ inline void dropout_words(const RandomKey& key, uint64_t element, uint64_t below, uint32_t (&out)[4]) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const bool odd = lane % 2 != 0;
-  const auto words = philox(key, (element + (odd ? below : 0) + lane % 4 / 2 * 4) / 4);
-  const uint32_t got0 = __shfl_xor_sync(lamina::cuda::kAllLanes, odd ? words[0] : words[2], 1);
-  const uint32_t got1 = __shfl_xor_sync(lamina::cuda::kAllLanes, odd ? words[1] : words[3], 1);
-  out[0] = odd ? got0 : words[0];
-  out[1] = odd ? got1 : words[1];
-  out[2] = odd ? words[2] : got0;
-  out[3] = odd ? words[3] : got1;
-}
-
-/// The same where rows are keys and columns queries: four lanes draw for two queries and two runs of four keys, and
-/// transpose what they drew. `element` is that of the lane's first query and key; the next query's is `seq_k` further.
-__device__ inline void dropout_words_of_keys(const RandomKey& key, uint64_t element, int seq_k, uint32_t (&out)[4]) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int turn = lane / 4 % 4;
-  const uint64_t first = element - turn;  // of the run of four keys
-  const auto words = philox(key, (first + (turn & 1) * static_cast<uint64_t>(seq_k) + turn / 2 * 8) / 4);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) out[i] = words[i];
-#pragma unroll
-  for (int step = 1; step <= 2; ++step) {
-    const bool upper = (turn & step) != 0;
-#pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {
-      const int low = step == 1 ? 2 * pair : pair;
-      const int high = low + step;
-      const uint32_t got = __shfl_xor_sync(lamina::cuda::kAllLanes, upper ? out[low] : out[high], 4 * step);
-      out[low] = upper ? got : out[low];
-      out[high] = upper ? out[high] : got;
-    }
-  }
-}
-
-/// A bit per number of a lane's kRowTiles · kBlocks · 4 <= 64: whether dropout keeps its weight. `query` and `key` are
-/// those of the lane's first number; rows are keys where kByKeys. A loop rather than copies of the draw for every
-/// number.
+/// A bit per number of a lane, number (m, n, i) at (m · kBlocks + n) · 4 + i: whether the pattern has no hole there.
+/// `query` and `key` are those of the first; rows are keys where kByKeys.
 template <bool kByKeys, int kRowTiles, int kBlocks>
-__device__ inline uint64_t kept_bits(const AttentionParams& p, int b, int head, int query, int key) {
-  static_assert(kRowTiles * kBlocks * 4 <= 64);
-  const RandomKey random{p.dropout.key.seed, p.dropout.key.stream + *p.dropout.stream_offset};
-  const uint64_t first = p.dropout_row(b, head, query) + key;
-  const auto seq_k = static_cast<uint64_t>(p.seq_k);
-  const bool aligned = p.seq_k % 4 == 0;
+__device__ __noinline__ uint64_t allowed_bits(const DeviceMask& mask, int query, int key) {
   uint64_t bits = 0;
-#pragma unroll 4
-  for (int n = 0; n < kRowTiles * kBlocks; ++n) {
-    const int m = n / kBlocks * 16;
-    const int c = n % kBlocks * 8;
-    const uint64_t element = first + (kByKeys ? c * seq_k + m : m * seq_k + c);
-    uint32_t words[4];
-    if (!aligned) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint64_t at = element + (kByKeys ? i % 2 * seq_k + i / 2 * 8 : i / 2 * 8 * seq_k + i % 2);
-        words[i] = dropout_word(random.seed, random.stream, at);
-      }
-    } else if constexpr (kByKeys) {
-      dropout_words_of_keys(random, element, p.seq_k, words);
-    } else {
-      dropout_words(random, element - static_cast<int>(threadIdx.x) % 4 * 2, 8 * seq_k, words);
-    }
-    uint32_t four = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) four |= (words[i] < p.dropout.threshold ? 0U : 1U) << i;
-    bits |= static_cast<uint64_t>(four) << (4 * n);
+#pragma unroll 1
+  for (int n = 0; n < kRowTiles * kBlocks * 4; ++n) {
+    const int row = n / 4 / kBlocks * 16 + n % 4 / 2 * 8;
+    const int column = n / 4 % kBlocks * 8 + n % 2;
+    const int i = query + (kByKeys ? column : row);
+    const int j = key + (kByKeys ? row : column);
+    const bool allowed = i < mask.seq_q && j < mask.seq_k && mask.pattern_allows(i, j);
+    bits |= static_cast<uint64_t>(allowed) << n;
   }
   return bits;
 }
 
-/// Multiplies what is kept by dropout's factor, the others by 0.
-template <int kRowTiles, int kBlocks>
-__device__ inline void drop(const AttentionParams& p, uint64_t kept, Sums<kRowTiles, kBlocks>& sums) {
+/// Numbers in a pattern's holes become `hidden`.
+template <bool kByKeys, int kRowTiles, int kBlocks>
+__device__ inline void hide_holes(const DeviceMask& mask, int query, int key, float hidden,
+                                  Sums<kRowTiles, kBlocks>& sums) {
+  const uint64_t bits = allowed_bits<kByKeys, kRowTiles, kBlocks>(mask, query, key);
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
     for (int n = 0; n < kBlocks; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const bool keep = (kept >> ((m * kBlocks + n) * 4 + i) & 1) != 0;
-        sums[m][n][i] = keep ? sums[m][n][i] * p.dropout.factor : 0.0F;
+        sums[m][n][i] = (bits >> ((m * kBlocks + n) * 4 + i) & 1) != 0 ? sums[m][n][i] : hidden;
       }
     }
   }
+}
+
+/// The first number of a lane in a tile of scores.
+struct ScorePlace {
+  int b;
+  int head;
+  int query;
+  int key;
+};
+
+/// Which of a lane's weights dropout keeps. Four words come from one draw and belong to four keys side by side, which
+/// several lanes have: each lane draws for some of the rows and all exchange what became of it, a bit per number. That
+/// is made without a branch, so that it may mix with a product's instructions, and wrong where a run of four keys does
+/// not begin at a draw or the counters pass 2³²: complete() then draws each number on its own.
+template <bool kByKeys, int kRowTiles, int kBlocks>
+class KeptBits {
+ public:
+  /// `place` is that of the lane's first number; rows are keys where kByKeys.
+  __device__ KeptBits(const AttentionParams& p, uint64_t stream, const ScorePlace& place) {
+    if constexpr (kByKeys) {
+      draw_by_keys(p, stream, place);
+    } else {
+      draw_by_queries(p, stream, place);
+    }
+  }
+  /// Before the first at().
+  __device__ void complete(const AttentionParams& p, uint64_t stream, const ScorePlace& place) {
+    if (__any_sync(lamina::cuda::kAllLanes, p.seq_k % 4 != 0 || passes_)) bits_ = draw_singly(p, stream, place);
+  }
+  __device__ bool at(int m, int n, int i) const { return (bits_ >> index(m, n, i) & 1) != 0; }
+
+ private:
+  static constexpr bool kRowsDrawn = kByKeys && kRowTiles == 2;
+  static_assert(kByKeys ? kBlocks == 4 : kBlocks <= 8);
+
+  /// Where the exchanges leave the bit of a number.
+  __device__ static constexpr int index(int m, int n, int i) {
+    return kRowsDrawn ? (2 * n + i % 2) * 4 + 2 * m + i / 2 : (m * 8 + n) * 4 + i;
+  }
+
+  /// Adds the bits of the draw `further` behind `first`, at nibble kNibble.
+  __device__ void draw(const AttentionParams& p, uint64_t stream, uint64_t first, uint32_t further, int nibble,
+                       uint32_t& bits) {
+    const uint32_t low = static_cast<uint32_t>(first) + further;
+    passes_ |= low < further;
+    const PhiloxWords words = philox(p.dropout.round_keys, stream, (first >> 32 << 32) | low);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      asm("{\n.reg .pred kept;\nsetp.ge.u32 kept, %1, %2;\n@kept or.b32 %0, %0, %3;\n}\n"
+          : "+r"(bits)
+          : "r"(words[i]), "r"(p.dropout.threshold), "r"(1U << (4 * nibble + i)));
+    }
+  }
+
+  /// Runs of four keys are those of two lanes: the even one draws for the upper rows of 16, the odd one for the lower.
+  __device__ void draw_by_queries(const AttentionParams& p, uint64_t stream, const ScorePlace& place) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const bool odd = lane % 2 != 0;
+    const uint64_t row = p.dropout_row(place.b, place.head, place.query + (odd ? 8 : 0));
+    const uint64_t first = (row + (place.key - lane % 4 * 2)) / 4 + lane % 4 / 2;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+      uint32_t own = 0;
+#pragma unroll
+      for (int n = 0; n < kBlocks; ++n) {
+        draw(p, stream, first + m * 4 * static_cast<int64_t>(p.seq_k), static_cast<uint32_t>(2 * n), n, own);
+      }
+      const uint32_t got = __shfl_xor_sync(lamina::cuda::kAllLanes, own, 1);
+      constexpr uint32_t kPairs = 0x33333333U;
+      const uint32_t upper = odd ? got >> 2 : own;
+      const uint32_t lower = odd ? own : got << 2;
+      bits_ |= static_cast<uint64_t>((upper & kPairs) | (lower & ~kPairs)) << (32 * m);
+    }
+  }
+
+  /// Runs of four keys are those of four lanes: lane n of them draws the n-th of four rows, or of two rows for two
+  /// queries.
+  __device__ void draw_by_keys(const AttentionParams& p, uint64_t stream, const ScorePlace& place) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int turn = lane / 4 % 4;
+    const int query = place.query + (kRowsDrawn ? 0 : turn % 2);
+    const int key = place.key - turn + 8 * (kRowsDrawn ? turn : turn / 2);
+    const uint64_t first = (p.dropout_row(place.b, place.head, query) + key) / 4;
+    const auto step = static_cast<uint32_t>(p.seq_k / 4);
+    uint32_t own = 0;
+    constexpr int kDraws = kRowsDrawn ? 2 * kBlocks : kBlocks;
+#pragma unroll
+    for (int n = 0; n < kDraws; ++n) {
+      draw(p, stream, first, (kRowsDrawn ? n / 2 * 8 + n % 2 : n * 8) * step, n, own);
+    }
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const uint32_t got = __shfl_sync(lamina::cuda::kAllLanes, own, (lane & ~12) | n << 2);
+      bits_ |= (got >> turn & 0x11111111U) << n;
+    }
+  }
+
+  __device__ __noinline__ static uint64_t draw_singly(const AttentionParams& p, uint64_t stream,
+                                                      const ScorePlace& place) {
+    uint64_t bits = 0;
+#pragma unroll 1
+    for (int n = 0; n < kRowTiles * kBlocks * 4; ++n) {
+      const int row = n / 4 / kBlocks * 16 + n % 4 / 2 * 8;
+      const int column = n / 4 % kBlocks * 8 + n % 2;
+      const uint64_t element = p.dropout_row(place.b, place.head, place.query + (kByKeys ? column : row)) +
+                               static_cast<uint64_t>(place.key + (kByKeys ? row : column));
+      const bool kept = philox_word({p.dropout.key.seed, stream}, element) >= p.dropout.threshold;
+      bits |= static_cast<uint64_t>(kept) << index(n / 4 / kBlocks, n / 4 % kBlocks, n % 4);
+    }
+    return bits;
+  }
+
+  uint64_t bits_ = 0;
+  bool passes_ = false;
+};
+
+/// In the place of KeptBits where all are kept.
+struct NothingDropped {
+  __device__ NothingDropped(const AttentionParams&, uint64_t, const ScorePlace&) {}
+  __device__ void complete(const AttentionParams&, uint64_t, const ScorePlace&) {}
+  __device__ bool at(int, int, int) const { return true; }
+};
+
+template <ScoreWork kWork, bool kByKeys, int kRowTiles, int kBlocks>
+using KeptOf = std::conditional_t<kWork == ScoreWork::dropped, KeptBits<kByKeys, kRowTiles, kBlocks>, NothingDropped>;
+
+/// The stream weights are dropped by.
+template <ScoreWork kWork>
+__device__ inline uint64_t dropout_stream(const AttentionParams& p) {
+  return kWork == ScoreWork::dropped ? p.dropout.key.stream + *p.dropout.stream_offset : 0;
 }
 
 // Kernels on tensor cores, for heads up to kWidestMma wide; T is bf16, or f16 forward.
@@ -168,10 +296,11 @@ inline bool takes_mma(const AttentionParams& params) {
   return fits(params.d_qk) && fits(params.d_v) && params.t5_buckets <= kMostMmaBuckets && !few &&
          !(params.t5_buckets > 0 && params.soft_cap > 0);  // then dt5 and dq have different gradients of the scores
 }
-/// Whether more than scaling and ranges of keys happens to the scores.
-inline bool is_special(const AttentionParams& params) {
-  return params.soft_cap > 0 || params.bias != nullptr || params.slopes != nullptr || params.dropout.threshold != 0 ||
-         params.scale <= 0 || !params.mask.ranges_suffice;
+inline ScoreWork score_work(const AttentionParams& params) {
+  if (params.dropout.threshold != 0) return ScoreWork::dropped;
+  const bool shaped = params.soft_cap > 0 || params.bias != nullptr || params.slopes != nullptr || params.scale <= 0 ||
+                      !params.mask.ranges_suffice;
+  return shaped ? ScoreWork::shaped : ScoreWork::plain;
 }
 /// Queries of one block of the kernel that makes dq.
 inline int mma_query_rows(const AttentionParams& params) { return params.d_qk <= 64 && params.d_v <= 64 ? 128 : 64; }
