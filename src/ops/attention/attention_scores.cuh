@@ -191,7 +191,7 @@ class KeptBits {
     return kRowsDrawn ? (2 * n + i % 2) * 4 + 2 * m + i / 2 : (m * 8 + n) * 4 + i;
   }
 
-  /// Adds the bits of the draw `further` behind `first`, at nibble kNibble.
+  /// Adds the bits of the draw `further` behind `first`, as nibble `nibble`.
   __device__ void draw(const AttentionParams& p, uint64_t stream, uint64_t first, uint32_t further, int nibble,
                        uint32_t& bits) {
     const uint32_t low = static_cast<uint32_t>(first) + further;
