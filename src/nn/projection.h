@@ -30,6 +30,9 @@ class Linear final : public Module {
                               : stream.normed_linear(norm, weight_, bias_, activation);
   }
   const Tensor& weight() const { return weight_; }
+  const Tensor& bias() const { return bias_; }
+  /// The weight is as it was given.
+  bool is_plain() const { return !rounded_.defined(); }
   void store_weights(const WeightFormats& formats, const std::string& prefix) override;
   /// For owners that use weight() itself: it stays what it is.
   void keep_weight() { keeps_weight_ = true; }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "lamina/autograd/tape.h"
+#include "lamina/ops/linear/feed_forward.h"
 #include "lamina/ops/linear/gated_linear.h"
 #include "lamina/ops/linear/matmul.h"
 #include "lamina/ops/linear/norm_linear.h"
@@ -37,6 +38,58 @@ TEST(GatedLinear, RefusesWhatDoesNotFit) {
   expect_error([&] { gated_linear(x, weight(4), x, Gate::swiglu); }, "bias is [2,3]; expected [4]");
   expect_error([&] { gated_linear(x, weight(4), {}, Gate::swiglu, {.alpha = 0}); }, "gated_linear: alpha is 0");
   expect_error([&] { gated_linear(Tensor(), weight(4), {}, Gate::swiglu); }, "x is undefined");
+}
+
+TEST(FeedForward, RefusesWhatDoesNotFit) {
+  const Device device = Device::cpu(1);
+  const auto zeros = [&](const Shape& shape) { return Tensor::zeros(shape, DType::f32, device); };
+  const Tensor x = zeros({2, 3});
+  expect_error(
+      [&] {
+        feed_forward(x, {zeros({4, 5}), {}, zeros({3, 4}), {}}, Activation::gelu);
+      },
+      "feed_forward: weight is [4,5]; expected [out, 3]");
+  expect_error(
+      [&] {
+        feed_forward(x, {zeros({4, 3}), {}, zeros({4, 3}), {}}, Activation::gelu);
+      },
+      "feed_forward: down is [4,3]; expected [out, 4] for up [4,3]");
+  expect_error(
+      [&] {
+        feed_forward(x, {zeros({4, 3}), zeros({3}), zeros({3, 4}), {}}, Activation::gelu);
+      },
+      "bias is [3]; expected [4]");
+  expect_error([&] { feed_forward(x, {zeros({4, 3}), {}, Tensor(), {}}, Activation::gelu); }, "down is undefined");
+}
+
+/// On the CPU it is the operators it is made of, to the bit, forward and backward.
+TEST(FeedForward, IsTwoLinears) {
+  const Device device = Device::cpu(2);
+  const auto wave = [&](const Shape& shape, double step) {
+    std::vector<float> values;
+    for (int64_t i = 0; i < shape.numel(); ++i) values.push_back(static_cast<float>(std::sin(step * (i + 1.0))));
+    return Tensor::from(values, shape, device);
+  };
+  for (const DType type : {DType::f32, DType::bf16, DType::f64}) {
+    for (const Activation activation : {Activation::gelu_tanh, Activation::relu, Activation::none}) {
+      const auto gradients = [&](bool as_one) {
+        Tape tape;
+        std::vector<Tensor> leaves{wave({5, 6}, 0.3), wave({8, 6}, 0.7), wave({8}, 1.1), wave({4, 8}, 1.3),
+                                   wave({4}, 0.9)};
+        for (Tensor& leaf : leaves) {
+          leaf = leaf.to(type);
+          tape.watch(leaf);
+        }
+        const Tensor y = as_one ? feed_forward(leaves[0], {leaves[1], leaves[2], leaves[3], leaves[4]}, activation)
+                                : linear(linear(leaves[0], leaves[1], leaves[2], activation), leaves[3], leaves[4]);
+        std::vector<std::vector<double>> all{y.to_vector<double>()};
+        tape.backward({y}, {wave({5, 4}, 0.5).to(type)});
+        for (const Tensor& leaf : leaves) all.push_back(tape.grad(leaf).to_vector<double>());
+        return all;
+      };
+      EXPECT_EQ(gradients(true), gradients(false));
+    }
+  }
 }
 
 TEST(NormLinear, RefusesWhatDoesNotFit) {

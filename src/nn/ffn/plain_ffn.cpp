@@ -1,5 +1,8 @@
 #include "lamina/nn/ffn/plain_ffn.h"
 
+#include "lamina/autograd/tape.h"
+#include "lamina/ops/linear/feed_forward.h"
+
 namespace lamina::nn {
 
 static_assert(static_cast<int>(arch::Activation::tanh) == static_cast<int>(ops::Activation::tanh),
@@ -13,9 +16,15 @@ PlainFfn::PlainFfn(int64_t d_model, const arch::PlainFfn& spec, const ParameterF
   add_child("down", down_);
 }
 
-Tensor PlainFfn::forward(const Tensor& x, Pass& /*pass*/) { return down_.forward(up_.forward(x, activation_)); }
+Tensor PlainFfn::forward(const Tensor& x, Pass& /*pass*/) {
+  if (!is_plain()) return down_.forward(up_.forward(x, activation_));
+  return ops::feed_forward(x, {up_.weight(), up_.bias(), down_.weight(), down_.bias()}, activation_);
+}
 
-Tensor PlainFfn::forward_normed(Stream& stream, const NormLayer& norm, Pass& /*pass*/) {
+Tensor PlainFfn::forward_normed(Stream& stream, const NormLayer& norm, Pass& pass) {
+  // What is recorded is recorded as one; else the norm goes with the first product.
+  const bool recorded = is_tracked({stream.x, stream.branch, up_.weight(), up_.bias(), down_.weight(), down_.bias()});
+  if (recorded && is_plain()) return forward(stream.normed(norm), pass);
   return down_.forward(up_.forward_normed(stream, norm, activation_));
 }
 

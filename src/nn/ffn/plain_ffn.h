@@ -15,6 +15,8 @@ class PlainFfn final : public Ffn {
   Tensor forward_normed(Stream& stream, const NormLayer& norm, Pass& pass) override;
 
  private:
+  bool is_plain() const { return up_.is_plain() && down_.is_plain(); }
+
   ops::Activation activation_;
   Linear up_;
   Linear down_;

@@ -62,7 +62,7 @@ Key key_of(const Product& p) {
           static_cast<int64_t>(p.c_type),
           p.beta != 0,
           (p.bias != nullptr) + 2 * (p.row_sums != nullptr),
-          p.gelu_tanh + 2 * (p.before != nullptr),
+          p.gelu_tanh + 2 * (p.before != nullptr) + 4 * (p.gelu_tanh_of != nullptr),
           alignment(p.a),
           alignment(p.b),
           alignment(p.c)};
@@ -179,6 +179,10 @@ class Plan {
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.row_sums);
       return;
     }
+    if (p.gelu_tanh_of != nullptr) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DGELU);
+      return set_second_matrix(p, p.gelu_tanh_of);
+    }
     if (p.bias == nullptr && !p.gelu_tanh) return;
     const cublasLtEpilogue_t epilogue = !p.gelu_tanh ? CUBLASLT_EPILOGUE_BIAS
                                         : p.before == nullptr
@@ -190,11 +194,13 @@ class Plan {
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.c_type));
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     }
-    if (p.before != nullptr) {
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(p.c_type));
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ldc);
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before);
-    }
+    if (p.before != nullptr) set_second_matrix(p, p.before);
+  }
+  /// One that an epilogue reads or writes beside the result.
+  void set_second_matrix(const Product& p, const void* matrix) {
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(p.c_type));
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ldc);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, matrix);
   }
 
   static void layout(cublasLtMatrixLayout_t& matrix, DType type, int64_t rows, int64_t columns, int64_t ld,
@@ -260,6 +266,7 @@ class Products {
     if (p.row_sums != nullptr) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.row_sums);
     if (p.bias != nullptr) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     if (p.before != nullptr) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before);
+    if (p.gelu_tanh_of != nullptr) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.gelu_tanh_of);
     if (!plan->measured && lamina::cuda::chooses_by_measuring(device)) plan->measure(handle_, p, workspace_, stream);
     check(cublasLtMatmul(handle_, plan->operation, &p.alpha, p.b, plan->first_matrix, p.a, plan->second_matrix, &p.beta,
                          p.c, plan->result, p.c, plan->result, &plan->algorithm, workspace_, kWorkspace, stream),
@@ -284,7 +291,7 @@ void product(const Device& device, const Product& args) {
                ": cuBLASLt has no kernel for it; use another type, or sizes that are multiples of 8");
 }
 
-bool product_with_row_sums(const Device& device, const Product& args) {
+bool product_if_known(const Device& device, const Product& args) {
   if (args.m == 0 || args.n == 0 || args.k == 0) return false;
   return lamina::cuda::attached<Products>(device).run(device, args);
 }

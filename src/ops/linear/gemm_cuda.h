@@ -34,6 +34,9 @@ struct Product {
   /// gelu_tanh after the bias, with its argument kept in `before` ([m, n], c_type, ldc); for bf16 and f16 alone.
   bool gelu_tanh = false;
   void* before = nullptr;
+  /// [m, n] of c_type, ldc: the result is multiplied by gelu_tanh' of it, in f32; null for nothing of the kind. For
+  /// bf16 and f16 alone, not together with a bias, gelu_tanh or row_sums.
+  const void* gelu_tanh_of = nullptr;
   /// [m] f32, written: the sums of op(A)'s rows, whatever alpha and beta; null for none. Not together with a bias or
   /// gelu_tanh.
   float* row_sums = nullptr;
@@ -41,7 +44,7 @@ struct Product {
 
 void product(const Device& device, const Product& args);
 
-/// A product with row_sums; false, and nothing done, where the library has no kernel that makes them.
-bool product_with_row_sums(const Device& device, const Product& args);
+/// A product with row_sums or gelu_tanh_of; false, and nothing done, where the library has no kernel for that.
+bool product_if_known(const Device& device, const Product& args);
 
 }  // namespace lamina::ops::cuda

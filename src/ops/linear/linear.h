@@ -48,6 +48,7 @@ struct LinearBackward {
   Tensor dweight;   ///< accumulation type
   bool accumulate;  ///< add to dweight instead of overwriting it
   Tensor dbias;     ///< [out], accumulation type; only on a GPU and with dweight, which is made from the same dz
+  Tensor z;         ///< [rows, in], only on a GPU: dx becomes dx · gelu_tanh'(z), for x = gelu_tanh(z)
 };
 
 namespace cpu {

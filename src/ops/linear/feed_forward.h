@@ -1,0 +1,26 @@
+#pragma once
+
+#include "lamina/ops/activation/activation.h"
+#include "lamina/tensor/tensor.h"
+
+namespace lamina::ops {
+
+/// The two layers of a feed-forward without a gate.
+struct FeedForwardWeights {
+  Tensor up;         ///< [d_ff, in], any floating type
+  Tensor up_bias;    ///< [d_ff], or undefined
+  Tensor down;       ///< [out, d_ff]
+  Tensor down_bias;  ///< [out], or undefined
+};
+
+/// y = linear(linear(x, up, up_bias, activation), down, down_bias)
+///   x  [..., in]    any floating type
+///   y  [..., out]   x's type
+/// It is these two operators, recorded as one: with h what lies between, z the argument of the activation, and
+/// dz = (dy · down) · act'(z), backward is
+///   ddown = dyᵀ · h    ddown_bias = Σ_rows dy    dup = dzᵀ · x    dup_bias = Σ_rows dz    dx = dz · up
+/// On a GPU the product that makes dz applies gelu_tanh' itself, in bf16 and f16: dy · down is neither rounded nor
+/// written before.
+Tensor feed_forward(const Tensor& x, const FeedForwardWeights& weights, Activation activation);
+
+}  // namespace lamina::ops
