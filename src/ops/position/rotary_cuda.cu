@@ -1,7 +1,8 @@
 // A thread takes one pack of a head's first half with its partner pack of the second (or one pack that holds whole
 // pairs, where they are interleaved). The coefficients come from the tables, which stay in cache; each element is read
-// and written once. Elements behind the rotary dimension are copied by threads of their own. Where packs do not fit,
-// the same with single pairs.
+// and written once. Threads are many and short: several heads to a thread, with the coefficients kept, take longer the
+// more there are, and so does every number of 64 bits on the way to an address. Elements behind the rotary dimension
+// are copied by threads of their own. Where packs do not fit, the same with single pairs.
 #include "lamina/ops/position/rotary.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
@@ -53,81 +54,78 @@ __device__ inline void turn(T& a, T& b, const Pair& by) {
 }
 
 /// kInterleaved with kWidth > 1: a unit is one stretch of kWidth elements, kWidth/2 pairs. Else a unit is two
-/// stretches, a and b of kWidth pairs.
-template <class T, bool kInterleaved, int kWidth>
+/// stretches, a and b of kWidth pairs. kFours: the tables have an angle per pair, in rows of whole float4.
+template <class T, bool kInterleaved, int kWidth, bool kFours>
 __device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t unit, int64_t table) {
   using S = Stretch<T, kWidth>;
   constexpr bool kOne = kInterleaved && kWidth > 1;
   constexpr int kPairs = kOne ? kWidth / 2 : kWidth;
-  const int64_t half = args.n / 2;
   const int64_t first = kInterleaved ? unit * (kOne ? kWidth : 2) : unit * kWidth;
-  const int64_t second = kInterleaved ? first + 1 : first + half;
-  Pair by[kPairs];
-  constexpr bool kFours = kPairs % 4 == 0;
-  if (kFours && args.row < args.n && args.row % 4 == 0) {  // an angle per pair, read four at a time
+  const int64_t second = kInterleaved ? first + 1 : first + args.n / 2;
+  S a = *reinterpret_cast<const S*>(x + first);
+  S b;
+  if constexpr (!kOne) b = *reinterpret_cast<const S*>(x + second);
+  const auto turn_pair = [&](int k, const Pair& by) {
+    if constexpr (kOne) {
+      turn(a.values[2 * k], a.values[2 * k + 1], by);
+    } else {
+      turn(a.values[k], b.values[k], by);
+    }
+  };
+  if constexpr (kFours) {
+    const float sign = args.transposed ? 1.0F : -1.0F;
 #pragma unroll
-    for (int k = 0; k + 3 < kPairs; k += 4) {
+    for (int k = 0; k < kPairs; k += 4) {
       const float4 cos = *reinterpret_cast<const float4*>(args.cos + table + unit * kPairs + k);
       const float4 sin = *reinterpret_cast<const float4*>(args.sin + table + unit * kPairs + k);
-      const float sign = args.transposed ? 1.0F : -1.0F;
-      by[k] = {cos.x, cos.x, sign * sin.x, -sign * sin.x};
-      by[k + 1] = {cos.y, cos.y, sign * sin.y, -sign * sin.y};
-      by[k + 2] = {cos.z, cos.z, sign * sin.z, -sign * sin.z};
-      by[k + 3] = {cos.w, cos.w, sign * sin.w, -sign * sin.w};
+      turn_pair(k, {cos.x, cos.x, sign * sin.x, -sign * sin.x});
+      turn_pair(k + 1, {cos.y, cos.y, sign * sin.y, -sign * sin.y});
+      turn_pair(k + 2, {cos.z, cos.z, sign * sin.z, -sign * sin.z});
+      turn_pair(k + 3, {cos.w, cos.w, sign * sin.w, -sign * sin.w});
     }
   } else {
 #pragma unroll
     for (int k = 0; k < kPairs; ++k) {
       const int64_t step = kInterleaved ? 2 * k : k;
-      by[k] = coefficients(args, table, unit * kPairs + k, first + step, second + step);
+      turn_pair(k, coefficients(args, table, unit * kPairs + k, first + step, second + step));
     }
   }
-  S a = *reinterpret_cast<const S*>(x + first);
-  if constexpr (kOne) {
-#pragma unroll
-    for (int k = 0; k < kPairs; ++k) turn(a.values[2 * k], a.values[2 * k + 1], by[k]);
-  } else {
-    S b = *reinterpret_cast<const S*>(x + second);
-#pragma unroll
-    for (int k = 0; k < kPairs; ++k) turn(a.values[k], b.values[k], by[k]);
-    store_whole(y + second, b);
-  }
   store_whole(y + first, a);
+  if constexpr (!kOne) store_whole(y + second, b);
 }
 
-template <class T, bool kInterleaved, int kWidth, class Index>
+/// Index holds the number of units.
+template <class T, bool kInterleaved, int kWidth, bool kFours, class Index>
 __global__ void __launch_bounds__(kThreads)
     rotary_kernel(const T* x, T* y, const __grid_constant__ Turn args, int64_t total) {
   using S = Stretch<T, kWidth>;
   constexpr bool kOne = kInterleaved && kWidth > 1;
   wait_for_previous();
-  const int64_t turning = kOne ? args.n / kWidth : args.n / 2 / kWidth;
-  const int64_t units = turning + args.rest / kWidth;  // of a head
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; at < total; at += step) {
-    const Index row = static_cast<Index>(at) / static_cast<Index>(units);  // a head of a token
-    const int64_t unit = at - static_cast<int64_t>(row) * units;
-    const Index in_tokens = row / static_cast<Index>(args.heads);
-    const int64_t head = row - in_tokens * static_cast<Index>(args.heads);
-    const int64_t token = in_tokens;
-    const int64_t in_batch = in_tokens / static_cast<Index>(args.seq);
-    const int64_t in_seq = token - in_batch * args.seq;
-    const T* from = x + in_batch * args.batch_stride + in_seq * args.seq_stride + head * args.head_stride;
-    T* to = y + in_batch * args.y_batch_stride + in_seq * args.y_seq_stride + head * args.y_head_stride;
-    if (unit >= turning) {
-      const int64_t column = args.n + (unit - turning) * kWidth;
-      *reinterpret_cast<S*>(to + column) = *reinterpret_cast<const S*>(from + column);
-      continue;
-    }
-    const int64_t place = args.per_batch ? token : in_seq;
-    int64_t position = args.positions != nullptr ? args.positions[place] : args.offset + place;
-    if (position < 0 || position >= args.table_rows) {
-      report(args.faults, Fault::position, position);
-      if (args.table_rows == 0) continue;
-      position = 0;
-    }
-    turn_unit<T, kInterleaved, kWidth>(args, from, to, unit, position * args.row);
+  const auto turning = static_cast<Index>(kOne ? args.n / kWidth : args.n / 2 / kWidth);
+  const auto units = turning + static_cast<Index>(args.rest / kWidth);  // of a head
+  const Index at = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
+  if (at >= static_cast<Index>(total)) return;
+  const Index row = at / units;  // a head of a token
+  const Index unit = at - row * units;
+  const Index token = row / static_cast<Index>(args.heads);
+  const Index head = row - token * static_cast<Index>(args.heads);
+  const Index in_batch = token / static_cast<Index>(args.seq);
+  const Index in_seq = token - in_batch * static_cast<Index>(args.seq);
+  const T* from = x + in_batch * args.batch_stride + in_seq * args.seq_stride + head * args.head_stride;
+  T* to = y + in_batch * args.y_batch_stride + in_seq * args.y_seq_stride + head * args.y_head_stride;
+  if (unit >= turning) {
+    const int64_t column = args.n + static_cast<int64_t>(unit - turning) * kWidth;
+    store_whole(to + column, *reinterpret_cast<const S*>(from + column));
+    return;
   }
+  const int64_t place = args.per_batch ? token : in_seq;
+  int64_t position = args.positions != nullptr ? args.positions[place] : args.offset + place;
+  if (position < 0 || position >= args.table_rows) {
+    report(args.faults, Fault::position, position);
+    if (args.table_rows == 0) return;
+    position = 0;
+  }
+  turn_unit<T, kInterleaved, kWidth, kFours>(args, from, to, unit, position * args.row);
 }
 
 Turn turn_of(const RotaryArgs& args) {
@@ -159,14 +157,23 @@ Turn turn_of(const RotaryArgs& args) {
 
 template <class T, bool kInterleaved, int kWidth>
 void launch(const T* x, T* y, const Turn& turn, const Device& device) {
+  constexpr int kPairs = kInterleaved && kWidth > 1 ? kWidth / 2 : kWidth;
   const int64_t turning = kInterleaved && kWidth > 1 ? turn.n / kWidth : turn.n / 2 / kWidth;
   const int64_t units = turning + turn.rest / kWidth;
   const int64_t total = turn.batch * turn.seq * turn.heads * units;
-  const bool narrow = total < (int64_t{1} << 31);  // divisions in 32 bits
-  auto* kernel =
-      narrow ? rotary_kernel<T, kInterleaved, kWidth, uint32_t> : rotary_kernel<T, kInterleaved, kWidth, uint64_t>;
-  launch_dependent(kernel, dim3(static_cast<unsigned>(blocks_for(total, kThreads))), dim3(kThreads), 0, device, x, y,
-                   turn, total);
+  LAMINA_CHECK(total <= kThreads * int64_t{0x7fffffff}, "rotary: ", turn.batch, " rows of ", turn.seq, " tokens and ",
+               turn.heads, " heads are more than one launch takes; use a smaller batch");
+  const dim3 blocks(static_cast<unsigned>((total + kThreads - 1) / kThreads));
+  const auto start = [&](auto* kernel) {
+    launch_dependent(kernel, blocks, dim3(kThreads), 0, device, x, y, turn, total);
+  };
+  if constexpr (kPairs % 4 == 0) {
+    if (turn.row < turn.n && turn.row % 4 == 0 && total < int64_t{1} << 31) {
+      start(rotary_kernel<T, kInterleaved, kWidth, true, uint32_t>);
+      return check_launch("rotary");
+    }
+  }
+  start(rotary_kernel<T, kInterleaved, kWidth, false, uint64_t>);
   check_launch("rotary");
 }
 
