@@ -8,17 +8,14 @@
 // rows ahead, and reads only what it has copied itself, so that memory is busy while a row's sums are shuffled
 // together: for up to 128 packs by some lanes of a warp without any barrier, else by a block with one barrier a row.
 //
-// What the blocks have of the weight gradients is written once, [slots, width]. Of every `fan` slots the block that
-// comes last adds them up, and the last of those adds up what they have found: always in the slots' order, whoever is
-// last.
-
-#include <cmath>
+// What the blocks have of the weight gradients is written once, [slots, width], and added up in the slots' order by a
+// small kernel that is launched while this one runs: 1 µs, where the last block to come, looking for what all others
+// have left, took 5.
 
 #include "lamina/ops/elementwise/reduce.h"
 #include "lamina/ops/norm/norm_rows.cuh"
 #include "lamina/tensor/cuda/async_copy.cuh"
 #include "lamina/tensor/cuda/copy.h"
-#include "lamina/tensor/cuda/counters.h"
 
 namespace lamina::ops::cuda::norm {
 
@@ -31,14 +28,10 @@ struct BackwardRows {
   const float* mean;
   const float* r;
   T* dx;
-  float* dscale;        ///< [slots, width] or null
-  float* dbias;         ///< [slots, width] or null
-  float* dscale_total;  ///< [width], of held groups
-  float* dbias_total;   ///< [width]
-  int* finished;        ///< counters, for each group of a row one per node of `fan` slots and one for the nodes
+  float* dscale;  ///< [slots, width] or null
+  float* dbias;   ///< [slots, width] or null
   int64_t rows, group, width;
   int64_t slots;  ///< blocks that share the rows, for each group of a row
-  int64_t fan;
 };
 
 /// The rows of a block: its slot of them, at one group's columns.
@@ -129,54 +122,38 @@ __device__ inline void put_partial(const Team<kBlock>& team, const float (&sums)
   }
 }
 
-/// to = Σ over `count` rows of `from`, `stride` apart, in order; `to` may be the first of them. Written by other
-/// blocks.
-__device__ inline void add_slots(const float* from, int64_t count, int64_t stride, int64_t group, float* to) {
-  for (int64_t i = threadIdx.x * 4; i < group; i += blockDim.x * 4) {
-    float4 sum = {0.0F, 0.0F, 0.0F, 0.0F};
-#pragma unroll 4
-    for (int64_t n = 0; n < count; ++n) {
-      const float4 more = __ldcg(reinterpret_cast<const float4*>(from + n * stride + i));
-      sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
-    }
-    *reinterpret_cast<float4*>(to + i) = sum;
-  }
-}
+constexpr int kSumThreads = 256;
+constexpr int kSumColumns = 32;                             // of a block, four a thread
+constexpr int kSumParts = kSumThreads / (kSumColumns / 4);  // of the slots
 
-/// Whether this block is the last of `members`, whose writes before it then sees. All threads call.
-__device__ inline bool comes_last(int* counter, int64_t members) {
-  __shared__ bool last;
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    last = atomicAdd(counter, 1) + 1 == members;
-    if (last) *counter = 0;
-  }
-  __syncthreads();
-  if (last) __threadfence();
-  return last;
-}
-
-/// The totals of the weight gradients, by whichever blocks are last.
-template <class T>
-__device__ inline void add_partials(const BackwardRows<T>& args, const Place& place) {
-  if (args.slots == 1 || (args.dscale == nullptr && args.dbias == nullptr)) return;
-  const int64_t nodes = (args.slots + args.fan - 1) / args.fan;
-  const int64_t node = place.slot / args.fan;
-  const int64_t first = node * args.fan;
-  const int64_t members = min(args.fan, args.slots - first);
-  int* finished = args.finished + place.in_row * (nodes + 1);
-  const auto add = [&](int64_t slot, int64_t count, int64_t stride, float* dscale, float* dbias) {
-    const int64_t at = slot * args.width + place.column;
-    if (dscale != nullptr) add_slots(args.dscale + at, count, stride * args.width, args.group, dscale);
-    if (dbias != nullptr) add_slots(args.dbias + at, count, stride * args.width, args.group, dbias);
+/// total = Σ over `slots` rows of `parts`; kBoth: blocks of y = 1 do the same with the second pair. Width in whole
+/// fours.
+template <bool kBoth>
+__global__ void __launch_bounds__(kSumThreads) add_slots(const float* parts, float* total, const float* second_parts,
+                                                         float* second_total, int64_t slots, int64_t width) {
+  __shared__ float4 sums[kSumParts][kSumColumns / 4];
+  wait_for_previous();
+  const float* from = kBoth && blockIdx.y == 1 ? second_parts : parts;
+  float* to = kBoth && blockIdx.y == 1 ? second_total : total;
+  const int lane = threadIdx.x % (kSumColumns / 4);
+  const int part = threadIdx.x / (kSumColumns / 4);
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kSumColumns + lane * 4;
+  const auto add = [](float4& sum, const float4& more) {
+    sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
   };
-  const auto at = [](float* base, int64_t offset) { return base == nullptr ? nullptr : base + offset; };
-  if (!comes_last(finished + node, members)) return;
-  const int64_t own = first * args.width + place.column;
-  add(first, members, 1, at(args.dscale, own), at(args.dbias, own));
-  if (!comes_last(finished + nodes, nodes)) return;
-  add(0, nodes, args.fan, at(args.dscale_total, place.column), at(args.dbias_total, place.column));
+  float4 sum = {0.0F, 0.0F, 0.0F, 0.0F};
+  if (column < width) {
+#pragma unroll 8
+    for (int64_t n = part; n < slots; n += kSumParts) {
+      add(sum, *reinterpret_cast<const float4*>(from + n * width + column));
+    }
+  }
+  sums[part][lane] = sum;
+  __syncthreads();
+  if (part != 0 || column >= width) return;
+#pragma unroll
+  for (int n = 1; n < kSumParts; ++n) add(sum, sums[n][lane]);
+  *reinterpret_cast<float4*>(to + column) = sum;
 }
 
 /// Scale of a thread's packs: kept, or where registers are short read again each time.
@@ -214,7 +191,7 @@ struct ScaleOf {
 
 /// Rows of a block in shared memory: the one that is turned and those under way.
 template <int kPacks>
-inline constexpr int kStages = kPacks < 4 ? 3 : 2;
+inline constexpr int kStages = kPacks < 3 ? 3 : 2;
 
 /// A thread's packs of x, dy and dh, [kStages][streams][kPacks][threads of the block].
 template <class T, int kPacks>
@@ -251,6 +228,7 @@ __global__ void __maxnreg__((kRegisters<kCentred, kPacks>))
   constexpr int kDepth = kStages<kPacks>;
   extern __shared__ uint4 room[];
   __shared__ float scratch[2][2 * kWarp];
+  wait_for_previous();
   const Team<kBlock> team(lanes, nullptr);
   const Place place(args);
   const Staged<T, kPacks> staged{reinterpret_cast<Pack<T>*>(room), args.dh != nullptr ? 3 : 2};
@@ -321,7 +299,6 @@ __global__ void __maxnreg__((kRegisters<kCentred, kPacks>))
   auto* fold = reinterpret_cast<float*>(room);
   if (args.dscale != nullptr) put_partial(team, dscale, packs, fold, args.dscale + partial);
   if (kCentred && args.dbias != nullptr) put_partial(team, dbias, packs, fold, args.dbias + partial);
-  add_partials(args, place);
 }
 
 template <class T, bool kCentred>
@@ -411,23 +388,27 @@ template <bool kCentred, class T>
 void run_held(const Device& device, BackwardRows<T> args, const WeightGradients& to) {
   const Layout layout = backward_layout(args.group / Pack<T>::kSize);
   const BackwardKernel<T> kernel = backward_kernel<kCentred, T>(layout);
-  const int stages = layout.packs < 4 ? kStages<1> : kStages<4>;
+  const int stages = layout.packs < 3 ? kStages<1> : kStages<4>;
   const int streams = args.dh != nullptr ? 3 : 2;
   const int shared = stages * streams * layout.packs * layout.threads * 16;
   LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "norm");
   const int64_t groups = args.width / args.group;
   const int64_t tasks = (args.rows + layout.teams() - 1) / layout.teams();
   args.slots = slots_for(kernel, layout.threads, static_cast<size_t>(shared), device, groups, tasks);
-  args.fan = std::max<int64_t>(2, std::lround(std::sqrt(static_cast<double>(args.slots))));
   const Tensor dscale = partial_sums(to.dscale, args.slots);
   const Tensor dbias = partial_sums(to.dbias, args.slots);
   args.dscale = device_data<float>(dscale);
   args.dbias = device_data<float>(dbias);
-  args.dscale_total = device_data<float>(to.dscale);
-  args.dbias_total = device_data<float>(to.dbias);
-  args.finished = attached<Counters>(device).data();
-  const auto blocks = static_cast<unsigned>(args.slots * groups);
-  kernel<<<blocks, layout.threads, static_cast<size_t>(shared), stream_of(device)>>>(args, layout.lanes);
+  launch_dependent(kernel, dim3(static_cast<unsigned>(args.slots * groups)), dim3(layout.threads),
+                   static_cast<size_t>(shared), device, args, layout.lanes);
+  if (args.slots == 1 || (!dscale.defined() && !dbias.defined())) return;
+  const bool both = dscale.defined() && dbias.defined();
+  const Tensor& parts = dscale.defined() ? dscale : dbias;
+  const Tensor& total = dscale.defined() ? to.dscale : to.dbias;
+  const dim3 blocks(static_cast<unsigned>((args.width + kSumColumns - 1) / kSumColumns), both ? 2 : 1);
+  launch_dependent(both ? add_slots<true> : add_slots<false>, blocks, dim3(kSumThreads), 0, device,
+                   device_data<float>(parts), device_data<float>(total), device_data<float>(dbias),
+                   device_data<float>(to.dbias), args.slots, args.width);
 }
 
 template <bool kCentred, class T>
