@@ -113,6 +113,8 @@ struct AttentionCase {
     all.push_back({1, 70, 70, 2, 1, 16, 24});
     all.push_back({1, 33, 90, 1, 1, 40, 16, {.causal = false}});
     all.push_back({1, 50, 50, 1, 1, 72, 80});
+    all.push_back({1, 137, 137, 2, 2, 16, 24});  // heads that fit a block whole
+    all.push_back({1, 200, 200, 1, 1, 40, 32, {.scale = 0.3}});
     all.push_back({1, 40, 40, 1, 1, 136, 16});
     all.push_back({1, 90, 90, 2, 2, 16, 16, {.pattern = window}, true, 0, true, {0, 40, 90}});
     all.push_back({1, 80, 80, 2, 1, 16, 16, {.soft_cap = 3.0, .dropout = 0.2, .dropout_key = key}});

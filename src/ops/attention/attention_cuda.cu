@@ -283,11 +283,7 @@ void run_backward(const AttentionParams& params, bool by_mma, cudaStream_t strea
   backward_by_tiles<T>(params, stream);
 }
 
-template <class T>
-void backward(const AttentionBackward& args) {
-  const AttentionSizes sizes = attention_sizes(args.forward);
-  const Device& device = args.dy.device();
-  cudaStream_t stream = stream_of(device);
+AttentionWorkspace backward_workspace(const AttentionBackward& args) {
   AttentionWorkspace workspace = attention_workspace(args.forward);
   AttentionParams& params = workspace.params;
   params.dy = args.dy.raw();
@@ -298,6 +294,34 @@ void backward(const AttentionBackward& args) {
   params.dk_at = strides_of(args.dk);
   params.dv_at = strides_of(args.dv);
   params.packs &= has_packs(args.dy) && has_packs(args.dq) && has_packs(args.dk) && has_packs(args.dv);
+  return workspace;
+}
+
+/// Short attention without extras; false, with nothing done, for other.
+bool backward_of_short(const AttentionBackward& args) {
+  const AttentionExtras& extras = args.forward.extras;
+  if (args.dy.dtype() != DType::bf16 || args.forward.options.pattern.kind != AttentionPattern::Kind::full ||
+      extras.alibi_slopes.defined() || extras.t5_bias.defined() || extras.sinks.defined() ||
+      extras.document_starts.defined()) {
+    return false;
+  }
+  const Device& device = args.dy.device();
+  AttentionParams params = backward_workspace(args).params;
+  if (params.batch == 0 || !takes_short_backward(params, device)) return false;
+#ifdef LAMINA_CUDNN
+  if (leaves_log_sums(args.forward)) params.inverse = nullptr;
+#endif
+  short_backward<bf16>(params, device);
+  return true;
+}
+
+template <class T>
+void backward(const AttentionBackward& args) {
+  const AttentionSizes sizes = attention_sizes(args.forward);
+  const Device& device = args.dy.device();
+  cudaStream_t stream = stream_of(device);
+  AttentionWorkspace workspace = backward_workspace(args);
+  AttentionParams& params = workspace.params;
   Tensor delta;
   if (sizes.batch * sizes.seq_q > 0) {
     delta = make_delta<T>(args, sizes, stream);
@@ -425,7 +449,7 @@ void attention_forward(const AttentionForward& args) {
 }
 
 void attention_backward(const AttentionBackward& args) {
-  if (args.forward.q.dim(2) == 0) return;
+  if (args.forward.q.dim(2) == 0 || backward_of_short(args)) return;
 #ifdef LAMINA_CUDNN
   if (!args.dy.device().deterministic() && backward_by_cudnn(args)) return;  // it adds in an order of chance
 #endif

@@ -333,6 +333,11 @@ bool forward_by_cudnn(const AttentionForward& args) {
   return true;
 }
 
+bool leaves_log_sums(const AttentionForward& args) {
+  return is_known(args) && !slow_forward(args) &&
+         forward_plan(lamina::cuda::attached<Plans>(args.q.device()), args) != nullptr;
+}
+
 bool backward_by_cudnn(const AttentionBackward& args) {
   const AttentionForward& in = args.forward;
   if (!is_known(in)) return false;

@@ -12,6 +12,9 @@ bool forward_by_cudnn(const AttentionForward& args);
 /// After a forward of the same arguments, by cuDNN or, where forward_by_cudnn leaves it to them, by our kernels.
 bool backward_by_cudnn(const AttentionBackward& args);
 
+/// Whether forward_by_cudnn takes it: `inverse` was written only on a device that was asked for the same bits.
+bool leaves_log_sums(const AttentionForward& args);
+
 /// log Σ exp(score) [batch, n_heads, seq_q] from the statistics of our own forward.
 Tensor log_sums(const AttentionForward& args);
 
