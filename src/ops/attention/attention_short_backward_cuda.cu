@@ -3,7 +3,8 @@
 // them, so that the weights are computed once and dk and dv stay in registers. The gradients of the scores are left
 // behind in shared memory, rounded, the half that causality leaves of them (80 KB); after one barrier a warp multiplies
 // those of 16 queries with the keys: dq. Each sum is made by one warp in one order. Read are q, k, v, y, dy, written
-// dq, dk, dv, nothing else: 64 × 6 heads of 256 × 64 of bf16 are 100 MB, 24 µs at 4.2 TB/s.
+// dq, dk, dv, nothing else: 64 × 6 heads of 256 × 64 of bf16 are 100 MB, 24 µs at 4.2 TB/s. On an H200 it takes 73 µs,
+// with 32 keys to a warp 77; cuDNN's three kernels take 87 and add dq up in memory.
 #include "lamina/ops/attention/attention_scores.cuh"
 
 namespace lamina::ops::cuda {
