@@ -1,8 +1,7 @@
 // A thread takes one pack of a head's first half with its partner pack of the second (or one pack that holds whole
 // pairs, where they are interleaved). The coefficients come from the tables, which stay in cache; each element is read
-// and written once. Threads are many and short: several heads to a thread, with the coefficients kept, take longer the
-// more there are, and so does every number of 64 bits on the way to an address. Elements behind the rotary dimension
-// are copied by threads of their own. Where packs do not fit, the same with single pairs.
+// and written once, in whole packs. Elements behind the rotary dimension are copied by threads of their own. Where
+// packs do not fit, the same with single pairs.
 #include "lamina/ops/position/rotary.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
@@ -53,6 +52,32 @@ __device__ inline void turn(T& a, T& b, const Pair& by) {
   b = from_float<T>(fmaf(y, by.cb, x * by.sb));
 }
 
+/// A stretch in one access: where its elements are changed in between, the compiler takes both the copy and store_whole
+/// to pieces of two elements.
+template <class S>
+__device__ inline S load_stretch(const void* from) {
+  S values;
+  if constexpr (sizeof(S) == 16) {
+    const uint4 word = *static_cast<const uint4*>(from);
+    __builtin_memcpy(&values, &word, sizeof(S));
+  } else {
+    values = *static_cast<const S*>(from);
+  }
+  return values;
+}
+template <class S>
+__device__ inline void store_stretch(void* to, const S& values) {
+  if constexpr (sizeof(S) == 16) {
+    uint4 word;
+    __builtin_memcpy(&word, &values, sizeof(S));
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"l"(__cvta_generic_to_global(to)), "r"(word.x),
+                 "r"(word.y), "r"(word.z), "r"(word.w)
+                 : "memory");
+  } else {
+    store_whole(to, values);
+  }
+}
+
 /// kInterleaved with kWidth > 1: a unit is one stretch of kWidth elements, kWidth/2 pairs. Else a unit is two
 /// stretches, a and b of kWidth pairs. kFours: the tables have an angle per pair, in rows of whole float4.
 template <class T, bool kInterleaved, int kWidth, bool kFours>
@@ -62,9 +87,9 @@ __device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t uni
   constexpr int kPairs = kOne ? kWidth / 2 : kWidth;
   const int64_t first = kInterleaved ? unit * (kOne ? kWidth : 2) : unit * kWidth;
   const int64_t second = kInterleaved ? first + 1 : first + args.n / 2;
-  S a = *reinterpret_cast<const S*>(x + first);
-  S b;
-  if constexpr (!kOne) b = *reinterpret_cast<const S*>(x + second);
+  S a = load_stretch<S>(x + first);
+  S b{};
+  if constexpr (!kOne) b = load_stretch<S>(x + second);
   const auto turn_pair = [&](int k, const Pair& by) {
     if constexpr (kOne) {
       turn(a.values[2 * k], a.values[2 * k + 1], by);
@@ -90,8 +115,8 @@ __device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t uni
       turn_pair(k, coefficients(args, table, unit * kPairs + k, first + step, second + step));
     }
   }
-  store_whole(y + first, a);
-  if constexpr (!kOne) store_whole(y + second, b);
+  store_stretch(y + first, a);
+  if constexpr (!kOne) store_stretch(y + second, b);
 }
 
 /// Index holds the number of units.
@@ -115,7 +140,7 @@ __global__ void __launch_bounds__(kThreads)
   T* to = y + in_batch * args.y_batch_stride + in_seq * args.y_seq_stride + head * args.y_head_stride;
   if (unit >= turning) {
     const int64_t column = args.n + static_cast<int64_t>(unit - turning) * kWidth;
-    store_whole(to + column, *reinterpret_cast<const S*>(from + column));
+    store_stretch(to + column, load_stretch<S>(from + column));
     return;
   }
   const int64_t place = args.per_batch ? token : in_seq;
