@@ -31,16 +31,17 @@ double keys_of(const BigBirdPattern& pattern, int64_t length) {
 
 /// Σ_{i<n} floor(i / stride).
 double sum_of_quotients(int64_t n, int64_t stride) {
-  const auto whole = static_cast<double>(n / stride);
+  const int64_t quotient = n / stride;
+  const auto whole = static_cast<double>(quotient);
   return static_cast<double>(stride) * whole * (whole - 1) / 2 + whole * static_cast<double>(n % stride);
 }
 
 /// Beyond the window, query i sees the multiples of stride in [window, i].
 double keys_of(const StridedPattern& pattern, int64_t length) {
   const int64_t near = std::min(pattern.window, length);
-  const auto below_window = static_cast<double>((pattern.window - 1) / pattern.stride);
+  const int64_t below_window = (pattern.window - 1) / pattern.stride;
   const double multiples = sum_of_quotients(length, pattern.stride) - sum_of_quotients(near, pattern.stride) -
-                           static_cast<double>(length - near) * below_window;
+                           static_cast<double>((length - near) * below_window);
   return window_keys(pattern.window, length) + multiples / static_cast<double>(length);
 }
 
