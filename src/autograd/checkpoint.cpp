@@ -69,6 +69,7 @@ std::vector<Tensor> checkpoint(Tape& tape, const Segment& segment, const std::ve
   LAMINA_CHECK(!recording || recording.get() == state,
                "checkpoint: the inputs belong to another tape; give the tape that watches the leaves");
   std::vector<Tensor> plain;
+  plain.reserve(inputs.size());
   for (const Tensor& input : inputs) plain.push_back(input.defined() ? input.detach() : input);
   std::vector<Tensor> outputs;
   {

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <thread>
 
+#include "lamina/base/error.h"
+
 namespace lamina {
 namespace {
 
@@ -35,7 +37,7 @@ int distinct_cores(const std::vector<int>& cpus, const std::string& system) {
   std::set<std::string> cores;
   for (const int cpu : cpus) {
     const std::string name = "cpu" + std::to_string(cpu);
-    const std::string siblings = first_line(system + "/" + name + "/topology/thread_siblings_list");
+    const std::string siblings = first_line(str(system, "/", name, "/topology/thread_siblings_list"));
     cores.insert(siblings.empty() ? name : siblings);
   }
   return static_cast<int>(cores.size());
