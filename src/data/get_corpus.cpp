@@ -64,7 +64,7 @@ std::string fetch_package(const std::string& package, const fs::path& folder) {
 }
 
 std::string checked_text(const std::string& path, const CorpusFile& file) {
-  const std::string bytes = read_text(path);
+  std::string bytes = read_text(path);
   const std::string hash = sha256_hex(bytes);
   LAMINA_CHECK(hash == file.sha256, path, ": is not the ", file.name, " that is expected: its sha256 is ", hash,
                ", expected ", file.sha256, "; fetch it again from another place");

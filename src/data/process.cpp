@@ -11,8 +11,6 @@
 
 #include "lamina/base/error.h"
 
-extern char** environ;
-
 namespace lamina::data {
 namespace {
 
@@ -33,6 +31,7 @@ std::string read_all(int descriptor) {
 
 ProcessResult run_process(const std::vector<std::string>& arguments) {
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   std::array<int, 2> ends{};

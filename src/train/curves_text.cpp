@@ -65,7 +65,9 @@ class DotGrid {
   }
 
  private:
-  Cell& at(int column, int row) { return cells_[static_cast<size_t>(row * columns_ + column)]; }
+  Cell& at(int column, int row) {
+    return cells_[static_cast<size_t>(row) * static_cast<size_t>(columns_) + static_cast<size_t>(column)];
+  }
 
   int columns_;
   int rows_;

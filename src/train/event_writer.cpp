@@ -83,12 +83,13 @@ std::string scalar_event(double wall_time, int64_t step, const Scalars& scalars)
 }
 
 EventWriter::EventWriter(const std::string& folder) {
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) std::strcpy(host.data(), "localhost");
+  std::array<char, 256> name_of_host{};
+  const bool named = ::gethostname(name_of_host.data(), name_of_host.size() - 1) == 0;
+  const std::string host = named ? name_of_host.data() : "localhost";
   // Names sort by time, as TensorBoard reads them; two writers in one second differ in the last number.
   for (int attempt = 0; file_ == nullptr && attempt < 1000; ++attempt) {
     const std::string name =
-        str("events.out.tfevents.", static_cast<int64_t>(now()), ".", host.data(), ".", ::getpid(), ".", attempt);
+        str("events.out.tfevents.", static_cast<int64_t>(now()), ".", host, ".", ::getpid(), ".", attempt);
     path_ = (std::filesystem::path(folder) / name).string();
     file_ = std::fopen(path_.c_str(), "wbxe");
     if (file_ == nullptr && errno != EEXIST) break;

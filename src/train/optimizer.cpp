@@ -162,6 +162,7 @@ AdamW::AdamW(std::vector<ParamGroup> groups, const ops::AdamWOptions& options)
 
 void AdamW::apply(const std::vector<Update>& updates) {
   std::vector<ops::AdamWSlot> slots;
+  slots.reserve(updates.size());
   for (const Update& update : updates) slots.push_back(adamw_slot(update));
   ops::adamw(std::move(slots), options_);
 }

@@ -30,6 +30,7 @@ namespace lamina {
 struct Replay::State {};
 
 bool Replay::possible(const Device& /*device*/) { return false; }
+// NOLINTNEXTLINE(performance-unnecessary-value-param): kept where there is a GPU
 Replay::Replay(const Device& /*device*/, std::function<void()> /*work*/) { cuda::none(); }
 Replay::~Replay() = default;
 bool Replay::run(uint64_t /*random_offset*/) { cuda::none(); }
