@@ -21,6 +21,8 @@ struct SampleCase {
 
   static std::vector<Params> sweep() {
     return {{3, 17, {.temperature = 0}},
+            {2, 40000, {.temperature = 0}},
+            {3, 1000, {.temperature = 0}, 0.0},  // all logits equal
             {1, 1, {}},
             {0, 5, {}},
             {40, 5, {.seed = 3}},

@@ -130,17 +130,50 @@ __device__ Kept filtered(const RowOfLogits<T>& row, const SampleOptions& options
   return kept;
 }
 
-template <class T>
-__device__ int64_t likeliest_token(const RowOfLogits<T>& row, Mass* scratch, bool& broken) {
-  Mass best = 0;  // the key, then what makes the first of equals the largest
+/// The first of the largest logits that a thread met, ids ascending.
+struct Likeliest {
+  float most = -INFINITY;
+  int id = -1;
   bool strange = false;
-#pragma unroll 8
-  for (int64_t id = threadIdx.x; id < row.vocab; id += kSampleThreads) {
-    const float logit = row.at(id);
+
+  __device__ void meet(float logit, int its_id) {
     strange = strange || isnan(logit);
-    best = max(best, (Mass{key_of(logit)} << 32U) | (0xffffffffU - static_cast<uint32_t>(id)));
+    if (id >= 0 && !(logit > most)) return;
+    most = logit;
+    id = its_id;
   }
-  broken = __syncthreads_or(strange ? 1 : 0) != 0;
+  /// The key, then what makes the first of equals the largest; 0 where nothing was met.
+  __device__ Mass rank() const {
+    return id < 0 ? 0 : (Mass{key_of(most)} << 32U) | (0xffffffffU - static_cast<uint32_t>(id));
+  }
+};
+
+template <class T>
+__device__ int64_t likeliest_token(const RowOfLogits<T>& row, bool packed, Mass* scratch, bool& broken) {
+  Likeliest met;
+  if (packed) {
+    constexpr int kAhead = 8;  // packs of a thread under way at once
+    const int packs = static_cast<int>(row.vocab) / Pack<T>::kSize;
+    for (int first = threadIdx.x; first < packs; first += kAhead * kSampleThreads) {
+      Pack<T> held[kAhead];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        const int p = first + k * kSampleThreads;
+        if (p < packs) held[k] = load_pack(row.logits + p * Pack<T>::kSize);
+      }
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        const int p = first + k * kSampleThreads;
+        if (p >= packs) break;
+#pragma unroll
+        for (int j = 0; j < Pack<T>::kSize; ++j) met.meet(to_float(held[k].values[j]), p * Pack<T>::kSize + j);
+      }
+    }
+  } else {
+    for (int id = threadIdx.x; id < row.vocab; id += kSampleThreads) met.meet(row.at(id), id);
+  }
+  broken = __syncthreads_or(met.strange ? 1 : 0) != 0;
+  Mass best = met.rank();
   for (int step = kWarp / 2; step > 0; step /= 2) best = max(best, __shfl_xor_sync(kAllLanes, best, step));
   if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = best;
   __syncthreads();
@@ -196,14 +229,14 @@ __device__ int64_t drawn_token(const RowOfLogits<T>& row, const Kept& kept, uint
 
 template <class T>
 __global__ __launch_bounds__(kSampleThreads) void sample_kernel(const T* logits, int64_t vocab, const int64_t* streams,
-                                                                int64_t* drawn, SampleOptions options, int64_t* ids,
-                                                                FaultSlot* faults) {
+                                                                int64_t* drawn, SampleOptions options, bool packed,
+                                                                int64_t* ids, FaultSlot* faults) {
   __shared__ Mass scratch[kSampleWarps];
   wait_for_previous();
   const int64_t r = blockIdx.x;
   RowOfLogits<T> row{logits + r * vocab, vocab, 0, static_cast<float>(options.temperature)};
   bool broken = false;
-  int64_t id = likeliest_token(row, scratch, broken);
+  int64_t id = likeliest_token(row, packed, scratch, broken);
   if (broken && threadIdx.x == 0) report(faults, Fault::logit, r);
   if (!broken && options.temperature > 0) {
     row.most = row.at(id);
@@ -229,7 +262,8 @@ void sample(const SampleArgs& args) {
     using T = typename decltype(tag)::type;
     launch_dependent(sample_kernel<DeviceType<T>>, dim3(static_cast<unsigned>(rows)), dim3(kSampleThreads), 0, device,
                      device_data<T>(args.logits), vocab, args.streams.data<int64_t>(), args.drawn.data<int64_t>(),
-                     args.options, args.ids.data<int64_t>(), fault_slot(device));
+                     args.options, fits_packs(device_data<T>(args.logits), vocab), args.ids.data<int64_t>(),
+                     fault_slot(device));
     check_launch("sample");
   });
 }
