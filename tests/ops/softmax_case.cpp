@@ -31,7 +31,8 @@ struct SoftmaxCase {
     double range = 1.0;
   };
   static std::vector<Params> sweep() {
-    return {{{3, 17}}, {{1, 1}}, {{2, 5, 64}, 20}, {{0, 8}}, {{3, 0}}, {{2, 1000}, 5}, {{300, 7}}, {{40, 450}}};
+    return {{{3, 17}},  {{1, 1}},    {{2, 5, 64}, 20}, {{0, 8}},       {{3, 0}},    {{2, 1000}, 5},
+            {{300, 7}}, {{40, 450}}, {{9, 264}},       {{3, 2200}, 9}, {{1, 17000}}};
   }
   static std::vector<Params> bench() { return {{{18432, 256}}, {{2048, 50304}}}; }
   static std::string describe(const Params& p) { return str(p.shape); }

@@ -1,8 +1,11 @@
-// A warp takes a short row, a block a long one. The first pass finds the maximum and the sum of exponentials together
-// (a thread rescales its sum when it meets a larger number), the second writes; it finds the row in the caches.
-// Backward is one pass for the sum and one that writes.
+// A row lies in packs in the registers of a warp, or of a block where it is longer: one read and one write (backward
+// two reads). Rows that packs do not fit and those of more than kMostHeld packs are read again from the caches, element
+// by element, by a warp or a block; there the maximum and the sum of exponentials are found together (a thread rescales
+// its sum when it meets a larger number).
+#include "lamina/ops/elementwise/elements.cuh"
 #include "lamina/ops/loss/online_sum.cuh"
 #include "lamina/ops/loss/softmax.h"
+#include "lamina/tensor/cuda/stores.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -10,14 +13,17 @@ namespace {
 using namespace lamina::cuda;  // NOLINT: what kernels share
 
 constexpr int kThreads = 256;
-constexpr int64_t kShort = 1024;
+constexpr int64_t kShort = 1024;   // elements of a row that a warp reads again
+constexpr int kHeldPacks = 4;      // of a thread
+constexpr int kMostThreads = 512;  // of a block that holds a row
+constexpr int kMostHeld = kHeldPacks * kMostThreads;
 
 /// The threads that share a row: a warp or the block.
 template <bool kBlock>
 struct RowTeam {
   float* scratch;
   __device__ int lane() const { return kBlock ? threadIdx.x : threadIdx.x % kWarp; }
-  __device__ int64_t lanes() const { return kBlock ? kThreads : kWarp; }
+  __device__ int lanes() const { return kBlock ? blockDim.x : kWarp; }
   __device__ int64_t first_row() const {
     return kBlock ? blockIdx.x : static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
   }
@@ -30,10 +36,95 @@ struct RowTeam {
     if constexpr (kBlock) return block_max(value, scratch);
     return warp_max(value);
   }
+  /// fn(k, p) for every pack p < packs of this thread, its k-th; k is known to the compiler.
+  template <int kPacks, class F>
+  __device__ void each(int packs, const F& fn) const {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      const int p = lane() + k * lanes();
+      if (p < packs) fn(k, p);
+    }
+  }
 };
 
+template <class T, bool kBlock, int kPacks>
+__global__ void __launch_bounds__(kBlock ? kMostThreads : kThreads)
+    forward_held(const T* x, T* y, int64_t rows, int packs, bool log) {
+  constexpr int kSize = Pack<T>::kSize;
+  __shared__ float scratch[kWarp];
+  const RowTeam<kBlock> team{scratch};
+  for (int64_t row = team.first_row(); row < rows; row += team.rows_at_once()) {
+    const int64_t at = row * packs * kSize;
+    float held[kPacks][kSize];
+    float most = -INFINITY;
+    team.template each<kPacks>(packs, [&](int k, int p) {
+      const Pack<T> pack = load_pack(x + at + p * kSize);
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) {
+        held[k][j] = to_float(pack.values[j]);
+        most = fmaxf(most, held[k][j]);
+      }
+    });
+    most = team.most(most);
+    float sum = 0.0F;
+    team.template each<kPacks>(packs, [&](int k, int) {
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) {
+        const float power = exp_for<T>(held[k][j] - most);
+        sum += power;
+        if (!log) held[k][j] = power;
+      }
+    });
+    sum = team.sum(sum);
+    const float shift = most + logf(sum);
+    const float factor = 1.0F / sum;
+    team.template each<kPacks>(packs, [&](int k, int p) {
+      Pack<T> pack;
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) pack.values[j] = from_float<T>(log ? held[k][j] - shift : held[k][j] * factor);
+      store_at_once(y + at + p * kSize, pack);
+    });
+  }
+}
+
+template <class T, bool kBlock, int kPacks>
+__global__ void __launch_bounds__(kBlock ? kMostThreads : kThreads)
+    backward_held(const T* y, const T* dy, T* dx, int64_t rows, int packs, bool log) {
+  constexpr int kSize = Pack<T>::kSize;
+  __shared__ float scratch[kWarp];
+  const RowTeam<kBlock> team{scratch};
+  for (int64_t row = team.first_row(); row < rows; row += team.rows_at_once()) {
+    const int64_t at = row * packs * kSize;
+    Pack<T> values[kPacks];
+    Pack<T> grads[kPacks];
+    team.template each<kPacks>(packs, [&](int k, int p) {
+      values[k] = load_pack(y + at + p * kSize);
+      grads[k] = load_pack(dy + at + p * kSize);
+    });
+    float mine = 0.0F;
+    team.template each<kPacks>(packs, [&](int k, int) {
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) {
+        const float grad = to_float(grads[k].values[j]);
+        mine = log ? mine + grad : fmaf(grad, to_float(values[k].values[j]), mine);
+      }
+    });
+    const float total = team.sum(mine);
+    team.template each<kPacks>(packs, [&](int k, int p) {
+      Pack<T> pack;
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) {
+        const float grad = to_float(grads[k].values[j]);
+        const float value = to_float(values[k].values[j]);
+        pack.values[j] = from_float<T>(log ? fmaf(-exp_for<T>(value), total, grad) : value * (grad - total));
+      }
+      store_at_once(dx + at + p * kSize, pack);
+    });
+  }
+}
+
 template <class T, bool kBlock>
-__global__ void __launch_bounds__(kThreads) forward_kernel(const T* x, T* y, int64_t rows, int64_t width, bool log) {
+__global__ void __launch_bounds__(kThreads) forward_again(const T* x, T* y, int64_t rows, int64_t width, bool log) {
   __shared__ float scratch[kWarp];
   const RowTeam<kBlock> team{scratch};
   for (int64_t row = team.first_row(); row < rows; row += team.rows_at_once()) {
@@ -53,7 +144,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const T* x, T* y, int
 
 template <class T, bool kBlock>
 __global__ void __launch_bounds__(kThreads)
-    backward_kernel(const T* y, const T* dy, T* dx, int64_t rows, int64_t width, bool log) {
+    backward_again(const T* y, const T* dy, T* dx, int64_t rows, int64_t width, bool log) {
   __shared__ float scratch[kWarp];
   const RowTeam<kBlock> team{scratch};
   for (int64_t row = team.first_row(); row < rows; row += team.rows_at_once()) {
@@ -72,6 +163,17 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// Calls fn(block, packs a thread, grid, threads) with the constants of the team that holds a row of `packs` packs.
+template <class F>
+void visit_team(int64_t rows, int64_t packs, const F& fn) {
+  const auto warps = [&](auto each) { fn(std::false_type{}, each, blocks_for(rows, kThreads / kWarp), kThreads); };
+  if (packs <= kWarp) return warps(std::integral_constant<int, 1>{});
+  if (packs <= 2 * kWarp) return warps(std::integral_constant<int, 2>{});
+  if (packs <= kHeldPacks * kWarp) return warps(std::integral_constant<int, kHeldPacks>{});
+  const int64_t threads = (packs + kHeldPacks * kWarp - 1) / (kHeldPacks * kWarp) * kWarp;
+  fn(std::true_type{}, std::integral_constant<int, kHeldPacks>{}, blocks_for(rows, 1), static_cast<int>(threads));
+}
+
 }  // namespace
 
 void softmax_forward(const SoftmaxForward& args) {
@@ -84,11 +186,16 @@ void softmax_forward(const SoftmaxForward& args) {
     using T = DeviceType<E>;
     const T* x = device_data<E>(args.x);
     T* y = device_data<E>(args.y);
-    if (width <= kShort) {
-      forward_kernel<T, false>
-          <<<blocks_for(rows, kThreads / kWarp), kThreads, 0, stream>>>(x, y, rows, width, args.log);
+    const int64_t packs = width / Pack<T>::kSize;
+    if (fits_packs(x, width) && fits_packs(y, width) && packs <= kMostHeld) {
+      visit_team(rows, packs, [&](auto block, auto each, int blocks, int threads) {
+        forward_held<T, decltype(block)::value, decltype(each)::value>
+            <<<blocks, threads, 0, stream>>>(x, y, rows, static_cast<int>(packs), args.log);
+      });
+    } else if (width <= kShort) {
+      forward_again<T, false><<<blocks_for(rows, kThreads / kWarp), kThreads, 0, stream>>>(x, y, rows, width, args.log);
     } else {
-      forward_kernel<T, true><<<blocks_for(rows, 1), kThreads, 0, stream>>>(x, y, rows, width, args.log);
+      forward_again<T, true><<<blocks_for(rows, 1), kThreads, 0, stream>>>(x, y, rows, width, args.log);
     }
     check_launch("softmax");
   });
@@ -105,11 +212,17 @@ void softmax_backward(const SoftmaxBackward& args) {
     const T* y = device_data<E>(args.y);
     const T* dy = device_data<E>(args.dy);
     T* dx = device_data<E>(args.dx);
-    if (width <= kShort) {
-      backward_kernel<T, false>
+    const int64_t packs = width / Pack<T>::kSize;
+    if (fits_packs(y, width) && fits_packs(dy, width) && fits_packs(dx, width) && packs <= kMostHeld) {
+      visit_team(rows, packs, [&](auto block, auto each, int blocks, int threads) {
+        backward_held<T, decltype(block)::value, decltype(each)::value>
+            <<<blocks, threads, 0, stream>>>(y, dy, dx, rows, static_cast<int>(packs), args.log);
+      });
+    } else if (width <= kShort) {
+      backward_again<T, false>
           <<<blocks_for(rows, kThreads / kWarp), kThreads, 0, stream>>>(y, dy, dx, rows, width, args.log);
     } else {
-      backward_kernel<T, true><<<blocks_for(rows, 1), kThreads, 0, stream>>>(y, dy, dx, rows, width, args.log);
+      backward_again<T, true><<<blocks_for(rows, 1), kThreads, 0, stream>>>(y, dy, dx, rows, width, args.log);
     }
     check_launch("softmax");
   });
