@@ -345,17 +345,6 @@ struct WeightGradients {
 template <class T>
 using BackwardKernel = void (*)(BackwardRows<T>, int);
 
-/// Teams of lanes for up to 128 packs, of as few packs a thread as leave no lane without; else the block is the team.
-inline Layout backward_layout(int64_t packs) {
-  Layout best{0, 0, false, 0};
-  for (int each = 1; each <= 4; ++each) {
-    const auto lanes = static_cast<int>(std::bit_ceil(static_cast<uint64_t>((packs + each - 1) / each)));
-    if (lanes > kWarp || (best.packs > 0 && lanes * each >= best.lanes * best.packs)) continue;
-    best = {kTeamThreads, lanes, false, each};
-  }
-  return best.packs > 0 ? best : layout_of(packs);
-}
-
 template <bool kCentred, class T>
 BackwardKernel<T> backward_kernel(const Layout& layout) {
   if (layout.block) {
@@ -386,7 +375,7 @@ inline Tensor partial_sums(const Tensor& total, int64_t slots) {
 
 template <bool kCentred, class T>
 void run_held(const Device& device, BackwardRows<T> args, const WeightGradients& to) {
-  const Layout layout = backward_layout(args.group / Pack<T>::kSize);
+  const Layout layout = packed_layout_of(args.group / Pack<T>::kSize);
   const BackwardKernel<T> kernel = backward_kernel<kCentred, T>(layout);
   const int stages = layout.packs < 3 ? kStages<1> : kStages<4>;
   const int streams = args.dh != nullptr ? 3 : 2;

@@ -174,10 +174,26 @@ __global__ void __launch_bounds__(kLoopThreads) forward_again(const __grid_const
   }
 }
 
-template <class T, bool kCentred, bool kFew>
-auto* forward_kernel(const Layout& layout) {
-  if (!layout.block) return forward_held<T, kCentred, false, 2, kFew>;
-  return layout.packs == 2 ? forward_held<T, kCentred, true, 2, kFew> : forward_held<T, kCentred, true, 4, kFew>;
+template <class T>
+using ForwardKernel = void (*)(ForwardRows<T>, int);
+
+/// For few groups, whose threads wait for memory: as many of them as have something to hold.
+template <class T, bool kCentred>
+ForwardKernel<T> kernel_for_few(const Layout& layout) {
+  if (!layout.block) return forward_held<T, kCentred, false, 2, true>;
+  return layout.packs == 2 ? forward_held<T, kCentred, true, 2, true> : forward_held<T, kCentred, true, 4, true>;
+}
+template <class T, bool kCentred>
+ForwardKernel<T> kernel_for_many(const Layout& layout) {
+  if (layout.block) {
+    return layout.packs == 2 ? forward_held<T, kCentred, true, 2, false> : forward_held<T, kCentred, true, 4, false>;
+  }
+  switch (layout.packs) {
+    case 1: return forward_held<T, kCentred, false, 1, false>;
+    case 2: return forward_held<T, kCentred, false, 2, false>;
+    case 3: return forward_held<T, kCentred, false, 3, false>;
+    default: return forward_held<T, kCentred, false, 4, false>;
+  }
 }
 
 template <bool kCentred, class T>
@@ -190,11 +206,12 @@ void run_forward(const char* op, const Device& device, const ForwardRows<T>& arg
   if (!can_hold<T>(args.group, {args.x, args.residual, args.scale, args.bias, args.h, args.y})) {
     launch(forward_again<T, kCentred>, blocks_for(args.groups, 1), kLoopThreads);
   } else {
-    const Layout layout = layout_of(args.group / Pack<T>::kSize);
-    const int blocks = blocks_for(args.groups, layout.teams());
-    auto* kernel = blocks <= processors(device) ? forward_kernel<T, kCentred, true>(layout)
-                                                : forward_kernel<T, kCentred, false>(layout);
-    launch(kernel, blocks, layout.threads, layout.lanes);
+    const int64_t packs = args.group / Pack<T>::kSize;
+    const Layout spread = layout_of(packs);
+    const bool few = blocks_for(args.groups, spread.teams()) <= processors(device);
+    const Layout layout = few ? spread : packed_layout_of(packs);
+    const auto kernel = few ? kernel_for_few<T, kCentred>(layout) : kernel_for_many<T, kCentred>(layout);
+    launch(kernel, blocks_for(args.groups, layout.teams()), layout.threads, layout.lanes);
   }
   check_launch(op);
 }

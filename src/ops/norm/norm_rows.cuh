@@ -145,6 +145,17 @@ inline Layout layout_of(int64_t packs) {
   return {static_cast<int>((threads + kWarp - 1) / kWarp * kWarp), 0, true, most};
 }
 
+/// Teams of lanes for up to 128 packs, of as few packs a thread as leave no lane without; else the block is the team.
+inline Layout packed_layout_of(int64_t packs) {
+  Layout best{0, 0, false, 0};
+  for (int each = 1; each <= 4; ++each) {
+    const auto lanes = static_cast<int>(std::bit_ceil(static_cast<uint64_t>((packs + each - 1) / each)));
+    if (lanes > kWarp || (best.packs > 0 && lanes * each >= best.lanes * best.packs)) continue;
+    best = {kTeamThreads, lanes, false, each};
+  }
+  return best.packs > 0 ? best : layout_of(packs);
+}
+
 template <class T>
 bool can_hold(int64_t group, std::initializer_list<const void*> pointers) {
   if (group % Pack<T>::kSize != 0 || group / Pack<T>::kSize > kMostPacks) return false;
