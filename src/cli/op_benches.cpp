@@ -73,6 +73,7 @@ void add_quantized(const Setting& s, std::vector<OpBench>& list) {
   }
 }
 
+/// Residuals are no leaves: their gradient is that of x, one tensor, which leaves would get a copy of each.
 void add_norms(const Setting& s, std::vector<OpBench>& list) {
   const int64_t rows = s.pick(65536, 4096, 16);
   for (const int64_t width : {s.pick(4096, 4096, 64), s.pick(768, 768, 48)}) {
@@ -82,12 +83,11 @@ void add_norms(const Setting& s, std::vector<OpBench>& list) {
                                     [](const Tensors& t) { return Tensors{ops::rms_norm(t[0], t[1])}; }};
                     }});
     list.push_back({"rms norm + residual" + at_size, kBoth, [rows, width](const Setting& at) {
-                      return OpCall{
-                          {at.random({rows, width}), at.random({rows, width}), weight_leaf(at.random({width}))},
-                          [](const Tensors& t) {
-                            const ops::ResidualNorm result = ops::add_rms_norm(t[0], t[1], t[2]);
-                            return Tensors{result.h, result.y};
-                          }};
+                      return OpCall{{at.random({rows, width}), weight_leaf(at.random({width}))},
+                                    [residual = at.random({rows, width})](const Tensors& t) {
+                                      const ops::ResidualNorm result = ops::add_rms_norm(t[0], residual, t[1]);
+                                      return Tensors{result.h, result.y};
+                                    }};
                     }});
     list.push_back({"layer norm" + at_size, kBoth, [rows, width](const Setting& at) {
                       return OpCall{
@@ -95,12 +95,12 @@ void add_norms(const Setting& s, std::vector<OpBench>& list) {
                           [](const Tensors& t) { return Tensors{ops::layer_norm(t[0], t[1], t[2])}; }};
                     }});
     list.push_back({"layer norm + residual" + at_size, kBoth, [rows, width](const Setting& at) {
-                      return OpCall{{at.random({rows, width}), at.random({rows, width}),
-                                     weight_leaf(at.random({width})), weight_leaf(at.random({width}))},
-                                    [](const Tensors& t) {
-                                      const ops::ResidualNorm result = ops::add_layer_norm(t[0], t[1], t[2], t[3]);
-                                      return Tensors{result.h, result.y};
-                                    }};
+                      return OpCall{
+                          {at.random({rows, width}), weight_leaf(at.random({width})), weight_leaf(at.random({width}))},
+                          [residual = at.random({rows, width})](const Tensors& t) {
+                            const ops::ResidualNorm result = ops::add_layer_norm(t[0], residual, t[1], t[2]);
+                            return Tensors{result.h, result.y};
+                          }};
                     }});
   }
 }
@@ -121,7 +121,8 @@ void add_elementwise(const Setting& s, std::vector<OpBench>& list) {
   add_of_one(list, "geglu", joined, [](const Tensor& x) { return ops::gated_activation(x, Gate::geglu); });
   add_of_one(list, "gelu", {rows, s.pick(3072, 3072, 48)},
              [](const Tensor& x) { return ops::activation(x, ops::Activation::gelu); });
-  add_of_one(list, "softmax", {s.pick(65536, 4096, 16), s.pick(1024, 1024, 64)}, ops::softmax);
+  add_of_one(list, "softmax", {rows, s.pick(1024, 1024, 64)}, ops::softmax);
+  add_of_one(list, "log softmax", {rows, s.pick(1024, 1024, 64)}, ops::log_softmax);
   add_of_one(list, "dropout", {rows, s.pick(768, 768, 48)}, [](const Tensor& x) {
     return ops::dropout(x, 0.1, {1, 2});
   });
