@@ -28,7 +28,8 @@ struct GroupedLinearCase {
             {{0, 2, 3}, 5, 0, 2},
             {{0, 300, 301}, 301, 9, 3, true},
             {{0, 2, 5}, 5, 3, 270},
-            {{0, 9, 9, 138}, 140, 40, 24, true}};
+            {{0, 9, 9, 138}, 140, 40, 24, true},
+            {{3, 3, 170, 300}, 310, 72, 272, true}};
   }
   static std::vector<Params> bench() {
     std::vector<double> even;

@@ -1,12 +1,14 @@
 // One launch for all experts: a block finds its rows from the offsets on the device, so nothing about the routing is
 // known to the host and a captured step can be replayed. There are as many blocks as the worst division of the rows
-// needs; those without rows return at once. 16-bit operands go through the matrix units (grouped_mma.cuh), f32 through
-// 64 × 64 tiles of ordinary multiplications. Every result has one owner, which adds in a fixed order.
+// needs; those without rows return at once. 16-bit operands go through the matrix units (on compute capability 9.0 as
+// in grouped_wgmma.cuh, else and for odd widths as in grouped_mma.cuh), f32 through 64 × 64 tiles of ordinary
+// multiplications. Every result has one owner, which adds in a fixed order.
 #include <algorithm>
 
 #include "lamina/ops/linear/tile_product.cuh"
 #include "lamina/ops/moe/grouped_linear.h"
 #include "lamina/ops/moe/grouped_mma.cuh"
+#include "lamina/ops/moe/grouped_wgmma.h"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -192,6 +194,9 @@ void multiply_rows(const Device& device, const Experts& e, const RowProduct<T>& 
     const dim3 grid(static_cast<unsigned>(row_tiles(e.slots, e.experts, kTile)), tiles(p.width, kTile));
     rows_f32_kernel<kGradient><<<grid, kTileThreads, 0, stream>>>(e, p);
   } else {
+    const wgmma::Product product{e.offsets, e.experts, e.slots, p.depth, 0, p.width, p.bias, p.result, false};
+    constexpr auto kForm = kGradient ? wgmma::Form::gradient : wgmma::Form::rows;
+    if (wgmma::multiply(device, kForm, p.rows, p.weight, product)) return;
     const dim3 grid(static_cast<unsigned>(row_tiles(e.slots, e.experts, kMmaTile)), tiles(p.width, kMmaTile));
     auto* kernel = rows_mma_kernel<kGradient, T>;
     LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMmaBytes)),
@@ -210,6 +215,8 @@ void multiply_weights(const Device& device, const Experts& e, const WeightProduc
     const dim3 grid(tiles(p.in, kTile), tiles(p.out, kTile), static_cast<unsigned>(e.experts));
     weight_f32_kernel<<<grid, kTileThreads, 0, stream>>>(e, p);
   } else {
+    const wgmma::Product product{e.offsets, e.experts, e.slots, 0, p.out, p.in, nullptr, p.dweight, p.accumulate};
+    if (wgmma::multiply(device, wgmma::Form::weights, p.dy, p.x, product)) return;
     const dim3 grid(tiles(p.in, kMmaTile), tiles(p.out, kMmaTile), static_cast<unsigned>(e.experts));
     auto* kernel = weight_mma_kernel<T>;
     LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMmaBytes)),
