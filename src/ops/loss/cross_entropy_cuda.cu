@@ -10,7 +10,6 @@ namespace {
 
 using namespace lamina::cuda;  // NOLINT: what kernels share
 using loss::Rows;
-using loss::Turned;
 
 constexpr int kRowThreads = 256;
 constexpr int kCountThreads = 1024;
@@ -83,7 +82,7 @@ __device__ void write_gradient(const Rows& args, const In* row, Out* out, const 
       float x[kSize];
 #pragma unroll
       for (int j = 0; j < kSize; ++j) x[j] = to_float(held[k].values[j]);
-      *reinterpret_cast<Turned<In, Out>*>(out + first) = gradient.of(args, x, first);
+      store_at_once(out + first, gradient.of(args, x, first));
     }
   });
 }
@@ -92,7 +91,7 @@ template <class In, class Out>
 __device__ void write_zeros(Out* out, const Cut<In>& cut) {
   cut.singles([&](int64_t i) { out[i] = from_float<Out>(0.0F); });
   for (int64_t p = threadIdx.x; p < cut.packs; p += blockDim.x) {
-    *reinterpret_cast<Turned<In, Out>*>(out + cut.head + p * Pack<In>::kSize) = loss::turned_zeros<In, Out>();
+    store_at_once(out + cut.head + p * Pack<In>::kSize, loss::turned_zeros<In, Out>());
   }
 }
 

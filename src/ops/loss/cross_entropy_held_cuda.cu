@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kPartThreads)
   const int64_t target = target_of(args, index, rank == 0 && threadIdx.x == 0);
   if (target < 0) {  // for the whole cluster: nobody waits
     for (int p = threadIdx.x; p < part.packs; p += kPartThreads) {
-      *reinterpret_cast<Turned<In, Out>*>(out + first + p * kSize) = turned_zeros<In, Out>();
+      store_at_once(out + first + p * kSize, turned_zeros<In, Out>());
     }
     if (single >= 0) out[single] = from_float<Out>(0.0F);
     return;
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kPartThreads)
     float x[kSize];
 #pragma unroll
     for (int j = 0; j < kSize; ++j) x[j] = to_float(pack.values[j]);
-    *reinterpret_cast<Turned<In, Out>*>(out + first + p * kSize) = gradient.of(args, x, first + p * kSize);
+    store_at_once(out + first + p * kSize, gradient.of(args, x, first + p * kSize));
   }
   if (single >= 0) out[single] = gradient.of_one(args, tail, single);
   cluster.barrier_wait();  // what this block told lives until all have read it
