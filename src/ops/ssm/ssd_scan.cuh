@@ -120,6 +120,9 @@ struct SsdStepSize {
   __device__ float clamped(float soft) const { return soft < low ? low : soft > high ? high : soft; }
 };
 
+/// The whole forward scan in one launch (ssd_walk_cuda.cu); false, and nothing done, where it does not apply.
+bool ssd_walk(const SsdForward& args);
+
 SsdStepBuffers ssd_steps(const SsdForward& args);
 /// c·b of every chunk and group, f32 [batch, chunks, groups, size, size]; of tiles above the diagonal nothing is
 /// written.

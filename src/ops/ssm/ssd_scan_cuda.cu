@@ -1,8 +1,8 @@
-// All chunks at once, as products of 64 × 64 tiles in f32: the step sizes and their running sums first (in f64: a decay
-// over a chunk is the exponential of a small difference), then c·b, which the heads of a group share, and what each
-// chunk adds to the state; a small kernel carries the states through the chunks; and last y = ((c·b) ∘ decay) · Δx +
-// exp(s) · c · Hᵀ + d · x, whose left side is made while it is loaded. Decoding reads and writes the state once, a warp
-// for each of its rows.
+// Where ssd_walk_cuda.cu does not take it: all chunks at once, as products of 64 × 64 tiles in f32: the step sizes and
+// their running sums first (in f64: a decay over a chunk is the exponential of a small difference), then c·b, which the
+// heads of a group share, and what each chunk adds to the state; a small kernel carries the states through the chunks;
+// and last y = ((c·b) ∘ decay) · Δx + exp(s) · c · Hᵀ + d · x, whose left side is made while it is loaded. Decoding
+// reads and writes the state once, a warp for each of its rows.
 #include "lamina/ops/ssm/ssd_scan.cuh"
 
 namespace lamina::ops::cuda {
@@ -96,19 +96,34 @@ __global__ void __launch_bounds__(kTileThreads)
 }
 
 __global__ void carry_kernel(SsdShape shape, const float* whole, bool backwards, float* at, float* state) {
+  constexpr int kTogether = 8;  // chunks whose numbers are asked for before the first is replaced
   const int64_t extent = shape.p * shape.n;
   const int64_t item = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   if (item >= shape.batch * shape.heads * extent) return;
-  const int64_t head = item / extent % shape.heads;
-  const int64_t entry = item / extent / shape.heads;
+  const int64_t place = item / extent;  // [batch, heads]
+  const int64_t head = place % shape.heads;
+  const int64_t entry = place / shape.heads;
+  const auto chunk_of = [&](int64_t k) {
+    return (entry * shape.chunks + (backwards ? shape.chunks - 1 - k : k)) * shape.heads + head;
+  };
+  const int64_t within = item - place * extent;
   float carried = state[item];
-#pragma unroll 4
-  for (int64_t k = 0; k < shape.chunks; ++k) {
-    const int64_t chunk = (entry * shape.chunks + (backwards ? shape.chunks - 1 - k : k)) * shape.heads + head;
-    float& here = at[chunk * extent + item % extent];
-    const float added = here;
-    here = carried;
-    carried = fmaf(whole[chunk], carried, added);
+  for (int64_t first = 0; first < shape.chunks; first += kTogether) {
+    float added[kTogether];
+    float decay[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (first + i >= shape.chunks) break;
+      const int64_t chunk = chunk_of(first + i);
+      added[i] = at[chunk * extent + within];
+      decay[i] = whole[chunk];
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (first + i >= shape.chunks) break;
+      at[chunk_of(first + i) * extent + within] = carried;
+      carried = fmaf(decay[i], carried, added[i]);
+    }
   }
   state[item] = carried;
 }
@@ -245,7 +260,7 @@ void ssd_carry(const SsdShape& shape, const Device& device, const float* whole, 
 }
 
 void ssd_forward(const SsdForward& args) {
-  if (args.x.numel() == 0) return;
+  if (args.x.numel() == 0 || ssd_walk(args)) return;
   lamina::cuda::visit_floating(kOp, args.x.dtype(), [&](auto tag) { forward<typename decltype(tag)::type>(args); });
 }
 
