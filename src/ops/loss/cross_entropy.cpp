@@ -1,5 +1,7 @@
 #include "lamina/ops/loss/cross_entropy.h"
 
+#include <utility>
+
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"
 #include "lamina/ops/loss/cross_entropy_checks.h"
@@ -52,7 +54,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEnt
            back.dlogits = Tensor::empty(back.logits.shape(), back.logits.dtype(), back.logits.device());
            LAMINA_LAUNCH(back.logits.device(), (Work{6 * back.logits.numel(), 2 * back.logits.nbytes()}),
                          cross_entropy_backward, back);
-           b.add(0, back.dlogits.reshape(shape));
+           Tensor dlogits = std::exchange(back.dlogits, Tensor()).reshape(shape);  // nobody else's, so not copied
+           b.add(0, std::move(dlogits));
          });
   return loss;
 }

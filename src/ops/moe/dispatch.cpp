@@ -60,10 +60,9 @@ Tensor dispatch(const Tensor& x, const DispatchPlan& plan) {
   record("dispatch", {x}, {y}, {plan.slot_of}, [](Backward& b) {
     const Tensor dy = b.grad(0);
     const Tensor& slot_of = b.saved(0);
-    Tensor dx = Tensor::empty({slot_of.dim(0), dy.dim(1)}, dy.dtype(), dy.device());
-    const SumRows back{dy, slot_of, {}, dx};
-    LAMINA_LAUNCH(dy.device(), (Work{dy.numel(), dy.nbytes() + dx.nbytes()}), sum_rows, back);
-    b.add(0, std::move(dx));
+    SumRows back{dy, slot_of, {}, Tensor::empty({slot_of.dim(0), dy.dim(1)}, dy.dtype(), dy.device())};
+    LAMINA_LAUNCH(dy.device(), (Work{dy.numel(), dy.nbytes() + back.to.nbytes()}), sum_rows, back);
+    b.add(0, std::move(back.to));
   });
   return y;
 }
@@ -80,16 +79,15 @@ Tensor combine(const Tensor& rows, const Tensor& weights, const DispatchPlan& pl
     const Tensor dy = b.grad(0);
     const Tensor& from = b.saved(0);
     if (b.needs(0)) {
-      Tensor drows = Tensor::empty(from.shape(), from.dtype(), from.device());
-      const GatherRows back{dy, b.saved(3), b.saved(1), b.saved(2).dim(1), drows};
-      LAMINA_LAUNCH(dy.device(), (Work{drows.numel(), dy.nbytes() + drows.nbytes()}), gather_rows, back);
-      b.add(0, std::move(drows));
+      GatherRows back{dy, b.saved(3), b.saved(1), b.saved(2).dim(1),
+                      Tensor::empty(from.shape(), from.dtype(), from.device())};
+      LAMINA_LAUNCH(dy.device(), (Work{from.numel(), dy.nbytes() + from.nbytes()}), gather_rows, back);
+      b.add(0, std::move(back.to));
     }
     if (b.needs(1)) {
-      Tensor dot = Tensor::empty(b.saved(1).shape(), b.saved(1).dtype(), dy.device());
-      const DotRows back{from, dy, b.saved(2), dot};
+      DotRows back{from, dy, b.saved(2), Tensor::empty(b.saved(1).shape(), b.saved(1).dtype(), dy.device())};
       LAMINA_LAUNCH(dy.device(), (Work{2 * from.numel(), from.nbytes() + dy.nbytes()}), dot_rows, back);
-      b.add(1, std::move(dot));
+      b.add(1, std::move(back.dot));
     }
   });
   return y;
