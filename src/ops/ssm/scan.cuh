@@ -8,11 +8,18 @@ namespace lamina::ops::cuda {
 
 __device__ inline float sigmoid(float x) { return lamina::cuda::sigmoid_pair<float>(x).at_x; }
 __device__ inline float silu(float x) { return x * sigmoid(x); }
+/// For a result of type T.
+template <class T>
+__device__ inline float silu_for(float x) {
+  return x * lamina::cuda::sigmoid_pair<T>(x).at_x;
+}
 /// Derivative of x · σ(x).
-__device__ inline float silu_slope(float x) {
-  const lamina::cuda::SigmoidPair s = lamina::cuda::sigmoid_pair<float>(x);
+template <class T>
+__device__ inline float silu_slope_for(float x) {
+  const lamina::cuda::SigmoidPair s = lamina::cuda::sigmoid_pair<T>(x);
   return s.at_x * fmaf(x, s.at_minus_x, 1.0F);
 }
+__device__ inline float silu_slope(float x) { return silu_slope_for<float>(x); }
 /// log(1 + e^x) = max(x, 0) + log1p(e^-|x|); a NaN stays one.
 __device__ inline float softplus(float x) { return fmaxf(x, 0.0F) + log1pf(expf(-fabsf(x))); }
 

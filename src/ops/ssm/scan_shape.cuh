@@ -30,14 +30,25 @@ struct ScanShape {
   ScanShape(const Tensor& u, int64_t states, int processors)
       : batch(u.dim(0)), seq(u.dim(1)), channels(u.dim(2)), n(states), chunks((seq + kScanChunk - 1) / kScanChunk) {
     while (padded() < n) group *= 2;
-    tile = std::clamp(1024 / padded(), 8, 32);
+    tile = tile_of(padded());
     // Segments cost a second pass. Where the channels alone keep too few processors busy: of whole chunks, as many as
     // give every processor some eight blocks.
     const int64_t blocks = std::max<int64_t>(batch * channel_blocks(), 1);
-    const int64_t wanted = blocks >= 4 * processors ? 1 : (int64_t{8} * processors + blocks - 1) / blocks;
+    const int64_t wanted = blocks >= 2 * processors ? 1 : (int64_t{8} * processors + blocks - 1) / blocks;
     const int64_t per_segment = std::max<int64_t>((chunks + wanted - 1) / wanted, 1);
     segment_length = per_segment * kScanChunk;
     segments = std::max<int64_t>((chunks + per_segment - 1) / per_segment, 1);
+  }
+  __host__ __device__ static constexpr int tile_of(int padded) { return padded >= 128 ? 8 : padded >= 64 ? 16 : 32; }
+  /// The same, its group known to the compiler where kGroup is not 0: what is divided by follows from it.
+  template <int kGroup>
+  __device__ ScanShape with_group() const {
+    ScanShape shape = *this;
+    if constexpr (kGroup > 0) {
+      shape.group = kGroup;
+      shape.tile = tile_of(kPerLane * kGroup);
+    }
+    return shape;
   }
   __host__ __device__ int block_channels() const { return kScanThreads / group; }
   /// Numbers of a state with the zeros that fill the group.

@@ -45,26 +45,6 @@ struct ScanWalk {
   float* totals = nullptr;  ///< [batch, segments, channels]: ΣΔ
 };
 
-/// Step sizes and Δ · u of `count` positions from t0 on into [tile, channels of the block].
-template <class T>
-__device__ void load_steps(const ScanShape& shape, const ScanInputs<T>& in, int64_t batch, int64_t first, int64_t t0,
-                           int count, float* steps, float* pushes) {
-  const int channels = shape.block_channels();
-  for (int i = threadIdx.x; i < count * channels; i += kScanThreads) {
-    const int64_t channel = first + i % channels;
-    float step = 0;
-    float push = 0;
-    if (channel < shape.channels) {
-      const int64_t at = (batch * shape.seq + t0 + i / channels) * shape.channels + channel;
-      step = in.raw_step(at, channel);
-      if (in.with_softplus) step = softplus(step);
-      push = step * to_float(in.u[at]);
-    }
-    steps[i] = step;
-    pushes[i] = push;
-  }
-}
-
 /// b or c of `count` positions into [tile, padded], filled up with zeros.
 __device__ inline void load_mixed(const ScanShape& shape, const float* from, int64_t batch, int64_t t0, int count,
                                   float* to) {
@@ -72,21 +52,6 @@ __device__ inline void load_mixed(const ScanShape& shape, const float* from, int
   for (int i = threadIdx.x; i < count * padded; i += kScanThreads) {
     const int k = i % padded;
     to[i] = k < shape.n ? from[(batch * shape.seq + t0 + i / padded) * shape.n + k] : 0.0F;
-  }
-}
-
-template <class T>
-__device__ void store_y(const ScanShape& shape, const ScanInputs<T>& in, int64_t batch, int64_t first, int64_t t0,
-                        int count, const float* sums, T* y) {
-  const int channels = shape.block_channels();
-  for (int i = threadIdx.x; i < count * channels; i += kScanThreads) {
-    const int64_t channel = first + i % channels;
-    if (channel >= shape.channels) continue;
-    const int64_t at = (batch * shape.seq + t0 + i / channels) * shape.channels + channel;
-    float value = sums[i];
-    if (in.d != nullptr) value = fmaf(in.d[channel], to_float(in.u[at]), value);
-    if (in.z != nullptr) value *= silu(to_float(in.z[at]));
-    y[at] = from_float<T>(value);
   }
 }
 

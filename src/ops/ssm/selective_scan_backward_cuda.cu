@@ -11,6 +11,10 @@
 namespace lamina::ops::cuda {
 namespace {
 
+using lamina::cuda::kLn2;
+using lamina::cuda::kLog2E;
+using lamina::cuda::power_of_two;
+
 constexpr int kChunk = static_cast<int>(kScanChunk);
 constexpr int kSub = 8;  // positions whose states lie in registers
 constexpr int kWarps = kScanThreads / lamina::cuda::kWarp;
@@ -33,13 +37,15 @@ struct Back {
 template <class T>
 __device__ float ungated(const ScanInputs<T>& in, const T* dy, int64_t at) {
   const float value = to_float(dy[at]);
-  return in.z != nullptr ? value * silu(to_float(in.z[at])) : value;
+  return in.z != nullptr ? value * silu_for<T>(to_float(in.z[at])) : value;
 }
 
 /// What a segment adds to a gradient of zero behind it, and the sum of its steps.
-template <class T>
-__global__ void __launch_bounds__(kScanThreads) ends_kernel(ScanShape shape, ScanInputs<T> in, Back<T> back) {
+template <class T, int kGroup>
+__global__ void __launch_bounds__(kScanThreads)
+    ends_kernel(const __grid_constant__ ScanShape given, ScanInputs<T> in, Back<T> back) {
   extern __shared__ float memory[];
+  const ScanShape shape = given.with_group<kGroup>();
   const int channels = shape.block_channels();
   const int padded = shape.padded();
   const int tile = shape.tile;
@@ -53,12 +59,12 @@ __global__ void __launch_bounds__(kScanThreads) ends_kernel(ScanShape shape, Sca
   const int part = threadIdx.x % shape.group;
   const int64_t channel = first + mine;
   const bool real = channel < shape.channels;
-  float a[kPerLane];
+  float rate[kPerLane];
   float dh[kPerLane] = {};
 #pragma unroll
   for (int k = 0; k < kPerLane; ++k) {
     const int64_t i = part * kPerLane + k;
-    a[k] = real && i < shape.n ? in.a[i * shape.channels + channel] : 0.0F;
+    rate[k] = real && i < shape.n ? in.a[i * shape.channels + channel] * kLog2E : 0.0F;
   }
   float total = 0;
   const int64_t begin = segment * shape.segment_length;
@@ -85,7 +91,7 @@ __global__ void __launch_bounds__(kScanThreads) ends_kernel(ScanShape shape, Sca
       const float dy = dys[t * channels + mine];
 #pragma unroll
       for (int k = 0; k < kPerLane; ++k) {
-        dh[k] = expf(step * a[k]) * fmaf(dy, c[t * padded + part * kPerLane + k], dh[k]);
+        dh[k] = power_of_two(step * rate[k]) * fmaf(dy, c[t * padded + part * kPerLane + k], dh[k]);
       }
       total += step;
     }
@@ -125,16 +131,17 @@ struct BackMemory {
   }
 };
 
+/// The inputs of a chunk; zeros for positions and channels that are none, which change nothing.
 template <class T>
 __device__ void load_chunk(const ScanShape& shape, const ScanInputs<T>& in, const Back<T>& back, const BackMemory& m,
                            int64_t batch, int64_t first, int64_t t0, int count) {
   const int channels = shape.block_channels();
-  for (int i = threadIdx.x; i < count * channels; i += kScanThreads) {
+  for (int i = threadIdx.x; i < kChunk * channels; i += kScanThreads) {
     const int64_t ch = first + i % channels;
     float step = 0;
     float u = 0;
     float dy = 0;
-    if (ch < shape.channels) {
+    if (ch < shape.channels && i / channels < count) {
       const int64_t at = (batch * shape.seq + t0 + i / channels) * shape.channels + ch;
       step = in.raw_step(at, ch);
       if (in.with_softplus) step = softplus(step);
@@ -145,8 +152,13 @@ __device__ void load_chunk(const ScanShape& shape, const ScanInputs<T>& in, cons
     m.us[i] = u;
     m.dys[i] = dy;
   }
-  load_mixed(shape, in.b, batch, t0, count, m.b);
-  load_mixed(shape, in.c, batch, t0, count, m.c);
+  const int padded = shape.padded();
+  for (int i = threadIdx.x; i < kChunk * padded; i += kScanThreads) {
+    const bool real = i / padded < count && i % padded < shape.n;
+    const int64_t at = (batch * shape.seq + t0 + i / padded) * shape.n + i % padded;
+    m.b[i] = real ? in.b[at] : 0.0F;
+    m.c[i] = real ? in.c[at] : 0.0F;
+  }
 }
 
 /// The gradients of a chunk's inputs, from what its walk left in shared memory. A thread sees one channel only; it adds
@@ -167,7 +179,7 @@ __device__ void store_chunk(const ScanShape& shape, const ScanInputs<T>& in, con
     if (in.z != nullptr) {
       float sum = m.sums[i];
       if (in.d != nullptr) sum = fmaf(in.d[ch], m.us[i], sum);
-      back.dz[at] = from_float<T>(to_float(back.dy[at]) * sum * silu_slope(to_float(in.z[at])));
+      back.dz[at] = from_float<T>(to_float(back.dy[at]) * sum * silu_slope_for<T>(to_float(in.z[at])));
     }
   }
 }
@@ -197,44 +209,52 @@ __device__ inline void sum_channels(float (&values)[2 * kPerLane], int group, in
 
 struct Lane {
   int mine, part, warp;
-  float a[kPerLane], dh[kPerLane], da[kPerLane];
+  float rate[kPerLane];  // a · log2(e)
+  float dh[kPerLane], da[kPerLane];
   float dd, skip;
 };
 
-/// Back through at most kSub positions from t0 on (within the chunk), from the state before them.
-__device__ inline void sub_back(const ScanShape& shape, const BackMemory& m, int t0, int count, bool with_sums,
-                                Lane& lane) {
+/// The lane's numbers of a position, at once.
+struct LaneNumbers {
+  float values[kPerLane];
+  __device__ explicit LaneNumbers(const float* from) {
+    const float4 four = *reinterpret_cast<const float4*>(from);
+    values[0] = four.x, values[1] = four.y, values[2] = four.z, values[3] = four.w;
+  }
+  __device__ float operator[](int k) const { return values[k]; }
+};
+static_assert(kPerLane == 4);
+
+/// Back through kSub positions from t0 on (within the chunk), from the state before them.
+__device__ inline void sub_back(const ScanShape& shape, const BackMemory& m, int t0, bool with_sums, Lane& lane) {
   const int channels = shape.block_channels();
   const int padded = shape.padded();
   float before[kSub + 1][kPerLane];
   float decays[kSub][kPerLane];
-  const float* kept = m.kept + (t0 / kSub * kScanThreads + threadIdx.x) * kPerLane;
+  const LaneNumbers kept(m.kept + (t0 / kSub * kScanThreads + threadIdx.x) * kPerLane);
 #pragma unroll
   for (int k = 0; k < kPerLane; ++k) before[0][k] = kept[k];
 #pragma unroll
   for (int r = 0; r < kSub; ++r) {
-    if (r < count) {
-      const int at = (t0 + r) * channels + lane.mine;
-      const float step = m.steps[at];
-      const float push = step * m.us[at];
-      const float* b = m.b + (t0 + r) * padded + lane.part * kPerLane;
+    const int at = (t0 + r) * channels + lane.mine;
+    const float step = m.steps[at];
+    const float push = step * m.us[at];
+    const LaneNumbers b(m.b + (t0 + r) * padded + lane.part * kPerLane);
 #pragma unroll
-      for (int k = 0; k < kPerLane; ++k) {
-        decays[r][k] = expf(step * lane.a[k]);
-        before[r + 1][k] = fmaf(decays[r][k], before[r][k], push * b[k]);
-      }
+    for (int k = 0; k < kPerLane; ++k) {
+      decays[r][k] = power_of_two(step * lane.rate[k]);
+      before[r + 1][k] = fmaf(decays[r][k], before[r][k], push * b[k]);
     }
   }
 #pragma unroll
   for (int r = kSub - 1; r >= 0; --r) {
-    if (r >= count) continue;
     const int at = (t0 + r) * channels + lane.mine;
     const float step = m.steps[at];
     const float u = m.us[at];
     const float dy = m.dys[at];
     const float push = step * u;
-    const float* b = m.b + (t0 + r) * padded + lane.part * kPerLane;
-    const float* c = m.c + (t0 + r) * padded + lane.part * kPerLane;
+    const LaneNumbers b(m.b + (t0 + r) * padded + lane.part * kPerLane);
+    const LaneNumbers c(m.c + (t0 + r) * padded + lane.part * kPerLane);
     float mixed[2 * kPerLane];  // db, then dc
     float pushed = 0;
     float dstep = 0;
@@ -249,7 +269,7 @@ __device__ inline void sub_back(const ScanShape& shape, const BackMemory& m, int
       const float carried = g * decays[r][k];
       lane.dh[k] = carried;
       const float bent = carried * before[r][k];
-      dstep = fmaf(bent, lane.a[k], dstep);
+      dstep = fmaf(bent, lane.rate[k], dstep);
       lane.da[k] = fmaf(bent, step, lane.da[k]);
     }
     pushed = group_sum(pushed, shape.group);
@@ -258,7 +278,7 @@ __device__ inline void sub_back(const ScanShape& shape, const BackMemory& m, int
     if (lane.part == 0) {
       // The sums are complete, so the other lanes of the group have read what is replaced here.
       m.dys[at] = fmaf(step, pushed, lane.skip * dy);
-      m.steps[at] = fmaf(u, pushed, dstep);
+      m.steps[at] = fmaf(u, pushed, dstep * kLn2);
       m.sums[at] = sum;
       lane.dd = fmaf(dy, u, lane.dd);
     }
@@ -292,9 +312,11 @@ __device__ void store_mixed(const ScanShape& shape, const Back<T>& back, const B
   }
 }
 
-template <class T>
-__global__ void __launch_bounds__(kScanThreads) back_kernel(ScanShape shape, ScanInputs<T> in, Back<T> back) {
-  extern __shared__ float memory[];
+template <class T, int kGroup>
+__global__ void __launch_bounds__(kScanThreads)
+    back_kernel(const __grid_constant__ ScanShape given, ScanInputs<T> in, Back<T> back) {
+  extern __shared__ __align__(16) float memory[];
+  const ScanShape shape = given.with_group<kGroup>();
   const BackMemory m(shape, memory);
   const int channels = shape.block_channels();
   const int padded = shape.padded();
@@ -313,7 +335,7 @@ __global__ void __launch_bounds__(kScanThreads) back_kernel(ScanShape shape, Sca
   for (int k = 0; k < kPerLane; ++k) {
     const int64_t i = lane.part * kPerLane + k;
     const bool used = real && i < shape.n;
-    lane.a[k] = used ? in.a[i * shape.channels + channel] : 0.0F;
+    lane.rate[k] = used ? in.a[i * shape.channels + channel] * kLog2E : 0.0F;
     lane.da[k] = 0;
     lane.dh[k] = 0;
     if (used && back.start != nullptr) {
@@ -337,22 +359,23 @@ __global__ void __launch_bounds__(kScanThreads) back_kernel(ScanShape shape, Sca
       const int64_t i = lane.part * kPerLane + k;
       h[k] = real && i < shape.n ? saved[i * shape.channels] : 0.0F;
     }
-    for (int t = 0; t < count; ++t) {
-      if (t % kSub == 0) {
+    for (int t0_of_sub = 0; t0_of_sub < count; t0_of_sub += kSub) {
+      *reinterpret_cast<float4*>(m.kept + (t0_of_sub / kSub * kScanThreads + threadIdx.x) * kPerLane) =
+          make_float4(h[0], h[1], h[2], h[3]);
+      if (t0_of_sub + kSub >= count) break;  // nothing behind needs what follows
 #pragma unroll
-        for (int k = 0; k < kPerLane; ++k) m.kept[(t / kSub * kScanThreads + threadIdx.x) * kPerLane + k] = h[k];
-        if (t + kSub >= count) break;  // nothing behind needs what follows
-      }
-      const float step = m.steps[t * channels + lane.mine];
-      const float push = step * m.us[t * channels + lane.mine];
+      for (int r = 0; r < kSub; ++r) {
+        const int t = t0_of_sub + r;
+        const float step = m.steps[t * channels + lane.mine];
+        const float push = step * m.us[t * channels + lane.mine];
+        const LaneNumbers b(m.b + t * padded + lane.part * kPerLane);
 #pragma unroll
-      for (int k = 0; k < kPerLane; ++k) {
-        h[k] = fmaf(expf(step * lane.a[k]), h[k], push * m.b[t * padded + lane.part * kPerLane + k]);
+        for (int k = 0; k < kPerLane; ++k) h[k] = fmaf(power_of_two(step * lane.rate[k]), h[k], push * b[k]);
       }
     }
     for (int s0 = (count - 1) / kSub * kSub; s0 >= 0; s0 -= kSub) {
       const int sub = min(kSub, count - s0);
-      sub_back(shape, m, s0, sub, in.z != nullptr, lane);
+      sub_back(shape, m, s0, in.z != nullptr, lane);
       __syncthreads();
       store_mixed(shape, back, m, batch, t0 + s0, sub);
       __syncthreads();
@@ -409,6 +432,7 @@ void backward(const SelectiveScanBackward& args) {
   back.db = db.data<float>();
   back.dc = dc.data<float>();
   back.dinitial = device_data<float>(args.dinitial_state);
+  const bool known = shape.group == kSmallestGroup;
   Tensor ends;
   Tensor totals;
   if (shape.segments > 1) {
@@ -417,15 +441,16 @@ void backward(const SelectiveScanBackward& args) {
     back.ends = ends.data<float>();
     back.totals = totals.data<float>();
     const size_t bytes = sizeof(float) * shape.tile * (2 * shape.block_channels() + shape.padded());
-    ends_kernel<D><<<shape.grid(), kScanThreads, bytes, stream_of(device)>>>(shape, in, back);
+    const auto kernel = known ? ends_kernel<D, kSmallestGroup> : ends_kernel<D, 0>;
+    kernel<<<shape.grid(), kScanThreads, bytes, stream_of(device)>>>(shape, in, back);
     check_launch(kOp);
     carry(device, shape, in.a, back.totals, back.dlast, true, back.ends, back.dinitial);
     back.start = back.ends;
   }
   const size_t bytes = BackMemory::bytes(shape);
-  LAMINA_CUDA(
-      cudaFuncSetAttribute(back_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), kOp);
-  back_kernel<D><<<shape.grid(), kScanThreads, bytes, stream_of(device)>>>(shape, in, back);
+  const auto kernel = known ? back_kernel<D, kSmallestGroup> : back_kernel<D, 0>;
+  LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), kOp);
+  kernel<<<shape.grid(), kScanThreads, bytes, stream_of(device)>>>(shape, in, back);
   check_launch(kOp);
   const auto add = [&](const Tensor& parts, const Tensor& total) {
     add_parts(kOp, parts.data<float>(), parts.dim(0), total.defined() ? total.numel() : 0, total);

@@ -12,19 +12,120 @@
 namespace lamina::ops::cuda {
 namespace {
 
-/// A segment of a block's channels. Without kEmit only the last state and the sum of the steps are found.
+using lamina::cuda::kLog2E;
+using lamina::cuda::power_of_two;
+static_assert(kPerLane == 4);  // numbers of a lane are read at once
+
+/// What a thread has of a tile's inputs, asked for while the tile before it is walked through.
 template <class T, bool kEmit>
-__global__ void __launch_bounds__(kScanThreads) walk_kernel(ScanShape shape, ScanInputs<T> in, ScanWalk<T> walk) {
-  extern __shared__ float memory[];
-  const int channels = shape.block_channels();
+struct TileInputs {
+  static constexpr int kMost = 8;  // of each kind: a tile has at most 1024 numbers
+  T u[kMost], delta[kMost], z[kEmit ? kMost : 1];
+  float b[kMost], c[kEmit ? kMost : 1];
+
+  __device__ void load(const ScanShape& shape, const ScanInputs<T>& in, int64_t batch, int64_t first, int64_t t0,
+                       int64_t end) {
+    const int channels = shape.block_channels();
+    const int64_t channel = first + threadIdx.x % channels;
+    const int padded = shape.padded();
+#pragma unroll
+    for (int k = 0; k < kMost; ++k) {
+      const int i = threadIdx.x + k * kScanThreads;
+      const int64_t t = t0 + i / channels;
+      if (i < shape.tile * channels && t < end && channel < shape.channels) {
+        const int64_t at = (batch * shape.seq + t) * shape.channels + channel;
+        u[k] = in.u[at];
+        delta[k] = in.delta[at];
+        if (kEmit && in.z != nullptr) z[kEmit ? k : 0] = in.z[at];
+      }
+      const int64_t row = t0 + i / padded;
+      b[k] = 0.0F;
+      if (kEmit) c[kEmit ? k : 0] = 0.0F;
+      if (i < shape.tile * padded && row < end && i % padded < shape.n) {
+        const int64_t at = (batch * shape.seq + row) * shape.n + i % padded;
+        b[k] = in.b[at];
+        if (kEmit) c[kEmit ? k : 0] = in.c[at];
+      }
+    }
+  }
+  /// Step sizes, Δ · u, b and c to shared memory; zeros for positions and channels that are none, which change nothing.
+  __device__ void put(const ScanShape& shape, const ScanInputs<T>& in, int64_t first, int64_t t0, int64_t end,
+                      float* steps, float* pushes, float* to_b, float* to_c) const {
+    const int channels = shape.block_channels();
+    const int64_t channel = first + threadIdx.x % channels;
+    const float bias = channel < shape.channels && in.bias != nullptr ? in.bias[channel] : 0.0F;
+#pragma unroll
+    for (int k = 0; k < kMost; ++k) {
+      const int i = threadIdx.x + k * kScanThreads;
+      if (i < shape.tile * channels) {
+        float step = 0;
+        float push = 0;
+        if (t0 + i / channels < end && channel < shape.channels) {
+          step = to_float(delta[k]) + bias;
+          if (in.with_softplus) step = softplus(step);
+          push = step * to_float(u[k]);
+        }
+        steps[i] = step;
+        pushes[i] = push;
+      }
+      if (i < shape.tile * shape.padded()) {
+        to_b[i] = b[k];
+        if (kEmit) to_c[i] = c[kEmit ? k : 0];
+      }
+    }
+  }
+  __device__ void store_y(const ScanShape& shape, const ScanInputs<T>& in, int64_t batch, int64_t first, int64_t t0,
+                          int64_t end, const float* sums, T* y) const {
+    const int channels = shape.block_channels();
+    const int64_t channel = first + threadIdx.x % channels;
+    if (channel >= shape.channels) return;
+    const float skip = in.d != nullptr ? in.d[channel] : 0.0F;
+#pragma unroll
+    for (int k = 0; k < kMost; ++k) {
+      const int i = threadIdx.x + k * kScanThreads;
+      const int64_t t = t0 + i / channels;
+      if (i >= shape.tile * channels || t >= end) break;
+      float value = sums[i];
+      if (in.d != nullptr) value = fmaf(skip, to_float(u[k]), value);
+      if (in.z != nullptr) value *= silu_for<T>(to_float(z[kEmit ? k : 0]));
+      y[(batch * shape.seq + t) * shape.channels + channel] = from_float<T>(value);
+    }
+  }
+};
+
+/// Four lanes' parts of four sums: afterwards each has the whole of the one that its place among the four names, over a
+/// group of any size.
+__device__ inline float share_sums(float (&sums)[4], int part, int group) {
+  using lamina::cuda::kAllLanes;
+  const bool upper = (part & 2) != 0;
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    const float sent = upper ? sums[k] : sums[k + 2];
+    sums[k] = (upper ? sums[k + 2] : sums[k]) + __shfl_xor_sync(kAllLanes, sent, 2);
+  }
+  const bool odd = (part & 1) != 0;
+  const float sent = odd ? sums[0] : sums[1];
+  float sum = (odd ? sums[1] : sums[0]) + __shfl_xor_sync(kAllLanes, sent, 1);
+  for (int step = 4; step < group; step *= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+  return sum;
+}
+
+/// A segment of a block's channels. Without kEmit only the last state and the sum of the steps are found.
+template <class T, bool kEmit, int kGroup>
+__global__ void __launch_bounds__(kScanThreads)
+    walk_kernel(const __grid_constant__ ScanShape given, ScanInputs<T> in, ScanWalk<T> walk) {
+  extern __shared__ __align__(16) float memory[];
+  const ScanShape shape = given.with_group<kGroup>();
   constexpr int N = kPerLane;
+  constexpr int kTogether = 4;  // positions whose numbers are read before any is used
+  const int channels = shape.block_channels();
   const int padded = shape.padded();
   const int tile = shape.tile;
-  float* steps = memory;                    // [tile, channels]
+  float* b = memory;                        // [tile, padded]
+  float* c = b + tile * padded;             // [tile, padded]
+  float* steps = c + tile * padded;         // [tile, channels]
   float* pushes = steps + tile * channels;  // [tile, channels]: Δ · u
   float* sums = pushes + tile * channels;   // [tile, channels]: c · h
-  float* b = sums + tile * channels;        // [tile, padded]
-  float* c = b + tile * padded;             // [tile, padded]
 
   const int64_t batch = blockIdx.z;
   const int64_t segment = blockIdx.y;
@@ -34,13 +135,13 @@ __global__ void __launch_bounds__(kScanThreads) walk_kernel(ScanShape shape, Sca
   const int64_t channel = first + mine;
   const bool real = channel < shape.channels;
 
-  float a[N];
+  float rate[N];
   float h[N];
 #pragma unroll
   for (int k = 0; k < N; ++k) {
     const int64_t i = part * N + k;
     const bool used = real && i < shape.n;
-    a[k] = used ? in.a[i * shape.channels + channel] : 0.0F;
+    rate[k] = used ? in.a[i * shape.channels + channel] * kLog2E : 0.0F;
     h[k] = 0;
     if (used && walk.start != nullptr) {
       h[k] = walk.start[((batch * shape.segments + segment) * shape.n + i) * shape.channels + channel];
@@ -51,13 +152,15 @@ __global__ void __launch_bounds__(kScanThreads) walk_kernel(ScanShape shape, Sca
   float total = 0;  // ΣΔ
   const int64_t begin = segment * shape.segment_length;
   const int64_t end = min(begin + shape.segment_length, shape.seq);
+  TileInputs<T, kEmit> next;
+  next.load(shape, in, batch, first, begin, end);
   for (int64_t t0 = begin; t0 < end; t0 += tile) {
     const int count = static_cast<int>(min(int64_t{tile}, end - t0));
-    load_steps(shape, in, batch, first, t0, count, steps, pushes);
-    load_mixed(shape, in.b, batch, t0, count, b);
-    if (kEmit) load_mixed(shape, in.c, batch, t0, count, c);
+    const TileInputs<T, kEmit> here = next;
+    here.put(shape, in, first, t0, end, steps, pushes, b, c);
     __syncthreads();
-    for (int t = 0; t < count; ++t) {
+    next.load(shape, in, batch, first, t0 + tile, end);
+    for (int t = 0; t < count; t += kTogether) {
       if (kEmit && walk.states != nullptr && (t0 + t) % kScanChunk == 0 && real) {
         float* to = walk.states + (batch * shape.chunks + (t0 + t) / kScanChunk) * shape.n * shape.channels + channel;
 #pragma unroll
@@ -65,25 +168,34 @@ __global__ void __launch_bounds__(kScanThreads) walk_kernel(ScanShape shape, Sca
           if (part * N + k < shape.n) to[(part * N + k) * shape.channels] = h[k];
         }
       }
-      const float step = steps[t * channels + mine];
-      const float push = pushes[t * channels + mine];
-      float sum = 0;
+      float step[kTogether];
+      float push[kTogether];
+      float4 into[kTogether];
+      float4 out[kTogether];
 #pragma unroll
-      for (int k = 0; k < N; ++k) {
-        h[k] = fmaf(expf(step * a[k]), h[k], push * b[t * padded + part * N + k]);
-        if (kEmit) sum = fmaf(h[k], c[t * padded + part * N + k], sum);
+      for (int r = 0; r < kTogether; ++r) {
+        step[r] = steps[(t + r) * channels + mine];
+        push[r] = pushes[(t + r) * channels + mine];
+        into[r] = *reinterpret_cast<const float4*>(b + (t + r) * padded + part * N);
+        if (kEmit) out[r] = *reinterpret_cast<const float4*>(c + (t + r) * padded + part * N);
+      }
+      float shares[kTogether];
+#pragma unroll
+      for (int r = 0; r < kTogether; ++r) {
+        const float in_of[N] = {into[r].x, into[r].y, into[r].z, into[r].w};
+#pragma unroll
+        for (int k = 0; k < N; ++k) h[k] = fmaf(power_of_two(step[r] * rate[k]), h[k], push[r] * in_of[k]);
+        if (kEmit) shares[r] = fmaf(h[0], out[r].x, h[1] * out[r].y) + fmaf(h[2], out[r].z, h[3] * out[r].w);
+        if (!kEmit) total += step[r];
       }
       if (kEmit) {
-        sum = group_sum(sum, shape.group);
-        if (part == 0) sums[t * channels + mine] = sum;
-      } else {
-        total += step;
+        const float sum = share_sums(shares, part, shape.group);
+        if (part < kTogether) sums[(t + part) * channels + mine] = sum;
       }
     }
     __syncthreads();
-    if (kEmit) store_y(shape, in, batch, first, t0, count, sums, walk.y);
-    // The next tile's loads write steps and pushes alone, which nobody reads any more; sums are written behind the
-    // next barrier.
+    // Until the next barrier all but the sums is replaced.
+    if (kEmit) here.store_y(shape, in, batch, first, t0, end, sums, walk.y);
   }
   if (!real) return;
 #pragma unroll
@@ -104,7 +216,9 @@ void walk(const Device& device, const ScanShape& shape, const ScanInputs<DeviceT
           const ScanWalk<DeviceType<T>>& args) {
   const int channels = shape.block_channels();
   const size_t bytes = sizeof(float) * shape.tile * (3 * channels + 2 * shape.padded());
-  walk_kernel<DeviceType<T>, kEmit><<<shape.grid(), kScanThreads, bytes, stream_of(device)>>>(shape, in, args);
+  const auto kernel = shape.group == kSmallestGroup ? walk_kernel<DeviceType<T>, kEmit, kSmallestGroup>
+                                                    : walk_kernel<DeviceType<T>, kEmit, 0>;
+  kernel<<<shape.grid(), kScanThreads, bytes, stream_of(device)>>>(shape, in, args);
   check_launch("selective_scan");
 }
 
