@@ -77,7 +77,8 @@ Figure cost_figure(const Study& study) {
   const std::vector<std::string> labels = labels_of(study);
   const size_t columns = charts.size() == 1 ? 1 : 2;
   const double width = kPictureWidth / static_cast<double>(columns);
-  const double height = kCostPanelHeight * static_cast<double>((charts.size() + columns - 1) / columns);
+  const size_t rows = (charts.size() + columns - 1) / columns;
+  const double height = kCostPanelHeight * static_cast<double>(rows);
   Figure figure{
       "cost",
       "Quality against cost",
@@ -91,8 +92,9 @@ Figure cost_figure(const Study& study) {
   train::SvgCanvas canvas(static_cast<int>(kPictureWidth), static_cast<int>(height), figure.alternative);
   canvas.box(0, 0, kPictureWidth, height, train::kPaper, 1);
   for (size_t i = 0; i < charts.size(); ++i) {
+    const size_t row = i / columns;
     const double left = width * static_cast<double>(i % columns);
-    const double top = kCostPanelHeight * static_cast<double>(i / columns);
+    const double top = kCostPanelHeight * static_cast<double>(row);
     draw_panel(canvas, frame_of(charts[i], left, top, width), charts[i], labels,
                study.lower_is_better() ? "best loss" : "accuracy");
   }

@@ -215,9 +215,9 @@ void falcon(ConfigMap& m, Draft& d) {
   if (!alibi || m.reading()) m.rope(d, keys);
   if (m.reading() && alibi) {
     // Scores are scaled after the bias is added, which the family computes in bf16.
-    const double width = a.n_heads > 0 ? static_cast<double>(d.spec.d_model / a.n_heads) : 1.0;
+    const int64_t width = a.n_heads > 0 ? d.spec.d_model / a.n_heads : 1;
     d.rope.reset();
-    d.spec.position = Alibi{.slope_scale = 1.0 / std::sqrt(width), .rounding = BiasRounding::bf16};
+    d.spec.position = Alibi{.slope_scale = 1.0 / std::sqrt(static_cast<double>(width)), .rounding = BiasRounding::bf16};
   }
   m.ignore({"apply_residual_connection_post_layernorm", "rotary"});
 }

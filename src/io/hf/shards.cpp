@@ -53,7 +53,7 @@ Shards::Shards(const std::string& folder, const Device& device) : folder_(folder
   const std::map<std::string, std::string> map = read_index(index);
   std::set<std::string> opened;
   for (const auto& [tensor, file] : map) {
-    LAMINA_CHECK(fs::exists(folder + "/" + file), index, ": names the file '", file,
+    LAMINA_CHECK(fs::exists(str(folder, "/", file)), index, ": names the file '", file,
                  "', which is not there; fetch it too");
     if (opened.insert(file).second) open(file, device);
   }

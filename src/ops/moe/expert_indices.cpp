@@ -10,7 +10,7 @@ Tensor checked_expert_indices(const char* op, const Tensor& indices, int64_t exp
                "; expected i32 or i64");
   LAMINA_CHECK(indices.rank() == 2 && indices.dim(1) > 0, op, ": indices is ", indices.shape(),
                "; expected [tokens, k] with k >= 1");
-  const Tensor dense = indices.to(DType::i64).contiguous();
+  Tensor dense = indices.to(DType::i64).contiguous();
   int64_t bad = -1;
   LAMINA_LAUNCH(dense.device(), (Work{}), find_bad_index, dense, experts, bad);
   LAMINA_CHECK(bad < 0, op, ": choice ", bad % dense.dim(1), " of token ", bad / dense.dim(1), " is expert ",

@@ -72,7 +72,7 @@ Tensor grouped_linear(const Tensor& x, const Tensor& weight, const Tensor& offse
                 (Work{2 * args.y.numel() * x.dim(1),
                       x.nbytes() + weight.nbytes() + args.y.numel() * static_cast<int64_t>(size_of(x.dtype()))}),
                 grouped_linear_forward, args);
-  const Tensor y = args.y.to(x.dtype());
+  Tensor y = args.y.to(x.dtype());
   record(kOp, {x, weight, bias}, {y}, {args.x, args.weight, args.offsets}, play);
   return y;
 }

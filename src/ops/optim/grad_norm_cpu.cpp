@@ -65,6 +65,7 @@ void scale_piece(T* x, double factor, int64_t n) {
 
 inline Chunks chunks_of(const std::vector<Tensor>& tensors) {
   std::vector<int64_t> sizes;
+  sizes.reserve(tensors.size());
   for (const Tensor& tensor : tensors) sizes.push_back(tensor.numel());
   return Chunks(sizes);
 }

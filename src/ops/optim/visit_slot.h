@@ -29,6 +29,7 @@ void visit_slot(const ParamSlot& slot, const F& fn) {
 template <class Slot, class F>
 void run_slots(const std::vector<Slot>& slots, const F& fn) {
   std::vector<int64_t> sizes;
+  sizes.reserve(slots.size());
   for (const Slot& slot : slots) sizes.push_back(slot.param.numel());
   Chunks(sizes).run(slots[0].param.device().threads(), [&](size_t index, int64_t begin, int64_t end) {
     const Slot& slot = slots[index];
