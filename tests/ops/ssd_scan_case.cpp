@@ -39,7 +39,8 @@ struct SsdScanCase {
             {1, 20, 3, 4, 3, 18, 7, true, false, false, true, 0.01, 0.5},
             {1, 3, 1, 66, 1, 65, 2, true, true, true, true},
             {1, 130, 2, 72, 1, 24, 64, true, true, true, true},
-            {1, 70, 2, 16, 2, 128, 256, false, false, false, true}};
+            {1, 70, 2, 16, 2, 128, 256, false, false, false, true},
+            {1, 100, 4, 24, 2, 40, 64, true, true, true, true, 0.05, 0.9}};
   }
   static std::vector<Params> bench() { return {{1, 2048, 24, 64, 1, 128, 64, true, true, false, true}}; }
   static std::string describe(const Params& p) {

@@ -1,5 +1,6 @@
 #include "lamina/ops/ssm/ssd_scan.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "lamina/autograd/tape.h"
@@ -46,9 +47,11 @@ void check(const char* op, const Tensor& x, const Tensor& dt, const Tensor& a, c
   check_same_device(op, {x, dt, a, b, c, extras.d, extras.dt_bias, extras.initial_state});
 }
 
-/// The numbers without the tensors, which a record must not keep alive.
-SsdExtras numbers(SsdExtras extras) {
+/// The numbers without the tensors, which a record must not keep alive. A GPU takes 64 positions at most as one
+/// product: what is more would only be more work.
+SsdExtras numbers(SsdExtras extras, const Device& device) {
   extras.d = extras.dt_bias = extras.initial_state = Tensor();
+  if (device.kind() == DeviceKind::cuda) extras.chunk_size = std::min<int64_t>(extras.chunk_size, 64);
   return extras;
 }
 
@@ -117,10 +120,11 @@ ScanResult ssd_scan(const Tensor& x, const Tensor& dt, const Tensor& a, const Te
   args.c = as_accumulation(c, x.dtype());
   args.d = accumulated(extras.d, x.dtype());
   args.dt_bias = accumulated(extras.dt_bias, x.dtype());
-  args.options = numbers(extras);
+  args.options = numbers(extras, x.device());
   args.y = Tensor::empty(x.shape(), x.dtype(), x.device());
   if (is_tracked(inputs)) {
-    const int64_t chunks = (x.dim(1) + extras.chunk_size - 1) / extras.chunk_size;
+    const int64_t size = args.options.chunk_size;
+    const int64_t chunks = (x.dim(1) + size - 1) / size;
     args.states = Tensor::empty({x.dim(0), chunks, x.dim(2), x.dim(3), b.dim(3)}, accumulate, x.device());
   }
   LAMINA_LAUNCH(x.device(), (Work{flops(args), 2 * x.nbytes() + b.nbytes() + c.nbytes()}), ssd_forward, args);
@@ -144,7 +148,7 @@ Tensor ssd_step(const Tensor& x, const Tensor& dt, const Tensor& a, const Tensor
   args.c = as_accumulation(c, x.dtype());
   args.d = accumulated(extras.d, x.dtype());
   args.dt_bias = accumulated(extras.dt_bias, x.dtype());
-  args.options = numbers(extras);
+  args.options = numbers(extras, x.device());
   args.state = in_place.dense();
   args.y = Tensor::empty(x.shape(), args.a.dtype(), x.device());
   LAMINA_LAUNCH(x.device(), (Work{5 * state.numel(), 2 * state.nbytes()}), ssd_step, args);

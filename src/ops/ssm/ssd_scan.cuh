@@ -122,6 +122,8 @@ struct SsdStepSize {
 
 /// The whole forward scan in one launch (ssd_walk_cuda.cu); false, and nothing done, where it does not apply.
 bool ssd_walk(const SsdForward& args);
+/// Backward likewise (ssd_walk_backward_cuda.cu).
+bool ssd_walk_back(const SsdBackward& args);
 
 SsdStepBuffers ssd_steps(const SsdForward& args);
 /// c·b of every chunk and group, f32 [batch, chunks, groups, size, size]; of tiles above the diagonal nothing is
@@ -131,5 +133,7 @@ Tensor ssd_gram(const SsdForward& args);
 /// it; `state` [batch, heads, p, n] is what comes first and is replaced by what is left last.
 void ssd_carry(const SsdShape& shape, const Device& device, const float* whole, bool backwards, float* at,
                float* state);
+/// total[head] = Σ parts [count, heads] in order; does nothing for an undefined total.
+void ssd_add_heads(const double* parts, int64_t count, int64_t heads, const Tensor& total);
 
 }  // namespace lamina::ops::cuda

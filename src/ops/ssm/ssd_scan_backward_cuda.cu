@@ -1,8 +1,9 @@
-// All chunks at once, as the forward kernel: gradients of the states are carried back through the chunks by a small
-// kernel, everything else is products of 64 × 64 tiles. db and dc sum over the heads of a group: a block takes a slice
-// of them (at most eight slices), adds its heads in registers and leaves a partial sum. The gradient of the running sum
-// s needs row and column sums of several products, which the blocks that make them leave as numbers for each position;
-// a thread for each chunk and head then walks them back in f64.
+// Where ssd_walk_backward_cuda.cu does not take it: all chunks at once, as the forward kernel: gradients of the states
+// are carried back through the chunks by a small kernel, everything else is products of 64 × 64 tiles. db and dc sum
+// over the heads of a group: a block takes a slice of them (at most eight slices), adds its heads in registers and
+// leaves a partial sum. The gradient of the running sum s needs row and column sums of several products, which the
+// blocks that make them leave as numbers for each position; a thread for each chunk and head then walks them back in
+// f64.
 #include <utility>
 
 #include "lamina/ops/ssm/parts_cuda.h"
@@ -359,13 +360,6 @@ __global__ void head_sums_kernel(const double* parts, int64_t count, int64_t hea
   total[head] = static_cast<float>(sum);
 }
 
-void add_heads(const SsdShape& shape, const double* parts, const Tensor& total) {
-  if (!total.defined()) return;
-  head_sums_kernel<<<lamina::cuda::blocks_for(shape.heads, kThreads), kThreads, 0, stream_of(total.device())>>>(
-      parts, shape.batch * shape.chunks, shape.heads, total.data<float>());
-  check_launch(kOp);
-}
-
 template <class T>
 void backward(const SsdBackward& args) {
   using D = DeviceType<T>;
@@ -439,18 +433,27 @@ void backward(const SsdBackward& args) {
   check_launch(kOp);
   add_parts(kOp, db.data<float>(), slices, args.db.numel(), args.db);
   add_parts(kOp, dc.data<float>(), slices, args.dc.numel(), args.dc);
-  add_heads(shape, parts.data<double>(), args.da);
-  add_heads(shape, parts.data<double>() + dots.numel(), args.dd);
-  add_heads(shape, parts.data<double>() + 2 * dots.numel(), args.ddt_bias);
+  const int64_t chunks = shape.batch * shape.chunks;
+  ssd_add_heads(parts.data<double>(), chunks, shape.heads, args.da);
+  ssd_add_heads(parts.data<double>() + dots.numel(), chunks, shape.heads, args.dd);
+  ssd_add_heads(parts.data<double>() + 2 * dots.numel(), chunks, shape.heads, args.ddt_bias);
 }
 
 }  // namespace
+
+void ssd_add_heads(const double* parts, int64_t count, int64_t heads, const Tensor& total) {
+  if (!total.defined()) return;
+  head_sums_kernel<<<lamina::cuda::blocks_for(heads, kThreads), kThreads, 0, stream_of(total.device())>>>(
+      parts, count, heads, total.data<float>());
+  check_launch(kOp);
+}
 
 void ssd_backward(const SsdBackward& args) {
   if (args.forward.x.numel() == 0) {
     for (const Tensor& grad : {args.ddt, args.da, args.db, args.dc, args.dd, args.ddt_bias}) clear(kOp, grad);
     return;
   }
+  if (ssd_walk_back(args)) return;
   lamina::cuda::visit_floating(kOp, args.dy.dtype(), [&](auto tag) { backward<typename decltype(tag)::type>(args); });
 }
 

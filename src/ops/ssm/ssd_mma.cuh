@@ -1,0 +1,66 @@
+#pragma once
+
+// What the scans of bf16 on the matrix units share, forward and back: pieces of 64 positions, what is known of these
+// before any product, and numbers of bf16 in pairs.
+
+#include "lamina/ops/ssm/ssd_scan.cuh"
+#include "lamina/tensor/cuda/matrix_loads.cuh"
+#include "lamina/tensor/cuda/mma.cuh"
+
+namespace lamina::ops::cuda::ssd {
+
+using namespace lamina::cuda;  // NOLINT: what kernels share
+using Half = __nv_bfloat16;
+
+constexpr int kPiece = 64;         // positions at a time
+constexpr int kFeatures = 64;      // of a head in a block
+constexpr int kWalkThreads = 256;  // a warp has 16 positions and half the columns, and 16 features of half the state
+
+/// Of the positions of a piece, in shared memory.
+struct Numbers {
+  static constexpr int kBytes = (3 * kPiece + 4) * 4;
+  float* step;    ///< Δ
+  float* sum;     ///< log2 of the decay from the piece's start
+  float* to_end;  ///< decay to the piece's end
+  float* whole;   ///< decay over the piece
+
+  __device__ explicit Numbers(unsigned char* memory)
+      : step(reinterpret_cast<float*>(memory)), sum(step + kPiece), to_end(sum + kPiece), whole(to_end + kPiece) {}
+};
+
+__device__ inline float inclusive_sum(float value, int lane, bool backwards) {
+#pragma unroll
+  for (int step = 1; step < kWarp; step *= 2) {
+    const float other = backwards ? __shfl_down_sync(kAllLanes, value, step) : __shfl_up_sync(kAllLanes, value, step);
+    if (backwards ? lane + step < kWarp : lane >= step) value += other;
+  }
+  return value;
+}
+
+/// A warp's work: steps of positions `lane` and `lane` + 32, zero behind the end.
+__device__ inline void find_numbers(const Numbers& to, float first, float second, float rate, int lane) {
+  const float here = first * rate;
+  const float there = second * rate;
+  const float sum = inclusive_sum(here, lane, false);
+  const float sum_there = inclusive_sum(there, lane, false) + __shfl_sync(kAllLanes, sum, kWarp - 1);
+  const float rest_there = inclusive_sum(there, lane, true);
+  const float rest = inclusive_sum(here, lane, true) + __shfl_sync(kAllLanes, rest_there, 0);
+  to.step[lane] = first;
+  to.step[lane + kWarp] = second;
+  to.sum[lane] = sum * kLog2E;
+  to.sum[lane + kWarp] = sum_there * kLog2E;
+  to.to_end[lane] = expf(rest - here);
+  to.to_end[lane + kWarp] = expf(rest_there - there);
+  if (lane == 0) *to.whole = expf(rest);
+}
+
+__device__ inline uint32_t rounded_pair(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  uint32_t bits;
+  __builtin_memcpy(&bits, &pair, 4);
+  return bits;
+}
+__device__ inline float low_of(uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ inline float high_of(uint32_t pair) { return __uint_as_float(pair & 0xffff0000U); }
+
+}  // namespace lamina::ops::cuda::ssd
