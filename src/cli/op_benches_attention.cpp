@@ -14,6 +14,7 @@ using Tensors = std::vector<Tensor>;
 /// Names begin with "batch x heads x seq x head_dim".
 struct AttentionSize {
   int64_t batch, heads, seq, head_dim, kv_heads;
+  bool heads_outermost = false;  ///< in memory; else positions are
   std::string text() const { return str(batch, "x", heads, "x", seq, "x", head_dim); }
 };
 
@@ -31,8 +32,11 @@ struct Feature {
 
 std::function<OpCall(const Setting&)> maker(const AttentionSize& size, const Feature& feature) {
   return [size, feature](const Setting& at) {
-    const Shape keys{size.batch, size.seq, size.kv_heads, size.head_dim};
-    OpCall call{{at.random({size.batch, size.seq, size.heads, size.head_dim}), at.random(keys), at.random(keys)}, {}};
+    const auto random = [&](int64_t heads) {
+      if (!size.heads_outermost) return at.random({size.batch, size.seq, heads, size.head_dim});
+      return at.random({size.batch, heads, size.seq, size.head_dim}).transpose(1, 2);
+    };
+    OpCall call{{random(size.heads), random(size.kv_heads), random(size.kv_heads)}, {}};
     const ops::AttentionExtras extras = feature.extras ? feature.extras(at, size) : ops::AttentionExtras{};
     if (extras.t5_bias.defined()) call.leaves.emplace_back(extras.t5_bias);
     if (extras.sinks.defined()) call.leaves.emplace_back(extras.sinks);
@@ -122,7 +126,10 @@ void add_attention_benches(const OpBenchSetting& setting, std::vector<OpBench>& 
   longer.kv_heads = longer.heads;
   AttentionSize grouped = size;
   grouped.kv_heads = setting.pick(4, 4, 2);
-  list.push_back({"attention " + size.text(), ways, maker(size, {""})});
+  list.push_back({"attention " + size.text() + ", positions outermost", ways, maker(size, {""})});
+  AttentionSize plain = size;
+  plain.heads_outermost = longer.heads_outermost = grouped.heads_outermost = true;  // as peers have them
+  list.push_back({"attention " + plain.text(), ways, maker(plain, {""})});
   list.push_back({"attention " + longer.text(), ways, maker(longer, {""})});
   list.push_back({str("attention ", size.text(), ", ", grouped.kv_heads, " kv heads"), ways, maker(grouped, {""})});
   for (const Feature& feature : features(setting)) {

@@ -310,10 +310,6 @@ const ForwardPlan* forward_plan(Plans& plans, const AttentionForward& args) {
   return plans.forward(key_of(args), [&](cudnnHandle_t handle) { return make_forward(args, handle); });
 }
 
-Tensor workspace_of(const CudnnPlan& plan, const Device& device) {
-  return Tensor::empty({std::max<int64_t>(plan.workspace_bytes(), 1)}, DType::u8, device);
-}
-
 }  // namespace
 
 bool forward_by_cudnn(const AttentionForward& args) {
@@ -323,12 +319,11 @@ bool forward_by_cudnn(const AttentionForward& args) {
   const ForwardPlan* found = forward_plan(plans, args);
   if (found == nullptr) return false;
   auto scale = static_cast<float>(args.options.scale);
-  const Tensor workspace = workspace_of(*found->plan, device);
   std::vector<CudnnPlan::Binding> bindings{{found->q, args.q.raw()}, {found->k, args.k.raw()},
                                            {found->v, args.v.raw()}, {found->scale, &scale},
                                            {found->y, args.y.raw()}, {found->log_sum, args.greatest.raw()}};
   if (found->slopes >= 0) bindings.push_back({found->slopes, args.extras.alibi_slopes.raw()});
-  found->plan->run(plans.handle(lamina::cuda::stream_of(device)), bindings, workspace.raw());
+  found->plan->run(device, plans.handle(lamina::cuda::stream_of(device)), bindings);
   if (device.deterministic()) Tensor(args.inverse).fill_(1.0);  // another backward will read it
   return true;
 }
@@ -353,7 +348,6 @@ bool backward_by_cudnn(const AttentionBackward& args) {
   }
   auto scale = static_cast<float>(in.options.scale);
   const AttentionSizes sizes = attention_sizes(in);
-  const Tensor workspace = workspace_of(*found->plan, device);
   const Tensor log_sum = slow_forward(in) ? log_sums(in) : in.greatest;
   const Tensor delta = Tensor::empty({sizes.batch, sizes.n_heads, sizes.seq_q}, DType::f32, device);
   const Tensor dq_sum = Tensor::empty({sizes.batch, sizes.n_heads, sizes.seq_q, sizes.d_qk}, DType::f32, device);
@@ -363,7 +357,7 @@ bool backward_by_cudnn(const AttentionBackward& args) {
       {found->scale, &scale},     {found->dq, args.dq.raw()},    {found->dk, args.dk.raw()},
       {found->dv, args.dv.raw()}, {found->dq_sum, dq_sum.raw()}, {found->delta, delta.raw()}};
   if (found->slopes >= 0) bindings.push_back({found->slopes, in.extras.alibi_slopes.raw()});
-  found->plan->run(plans.handle(lamina::cuda::stream_of(device)), bindings, workspace.raw());
+  found->plan->run(device, plans.handle(lamina::cuda::stream_of(device)), bindings);
   return true;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lamina/base/error.h"
+#include "lamina/tensor/tensor.h"
 
 namespace lamina::ops::cuda {
 
@@ -86,20 +87,31 @@ class CudnnGraph {
 class CudnnPlan {
  public:
   CudnnPlan(CudnnGraph graph, cudnnHandle_t handle);
-  int64_t workspace_bytes() const { return workspace_bytes_; }
 
   struct Binding {
     int64_t tensor;
     void* address;  ///< on the device, or on the host for a number
   };
-  void run(cudnnHandle_t handle, const std::vector<Binding>& bindings, void* workspace) const;
+  /// Where the device chooses by measuring, the fastest of the proposals of the first one's engine is found before the
+  /// first run; it is tried on these tensors.
+  void run(const Device& device, cudnnHandle_t handle, const std::vector<Binding>& bindings);
 
  private:
+  /// An engine with its settings, ready to run.
+  struct Choice {
+    std::unique_ptr<CudnnDescriptor> config;
+    std::unique_ptr<CudnnDescriptor> plan;
+    int64_t workspace_bytes = 0;
+  };
+  static Choice accepted(std::unique_ptr<CudnnDescriptor> config, cudnnHandle_t handle);
+  void choose(const Device& device, cudnnHandle_t handle, const std::vector<Binding>& bindings);
+  void run(const Choice& choice, const Device& device, cudnnHandle_t handle,
+           const std::vector<Binding>& bindings) const;
+
   CudnnGraph graph_;
   std::unique_ptr<CudnnDescriptor> operation_graph_;
-  std::unique_ptr<CudnnDescriptor> config_;
-  std::unique_ptr<CudnnDescriptor> plan_;
-  int64_t workspace_bytes_ = 0;
+  Choice choice_;
+  bool measured_ = false;
 };
 
 }  // namespace lamina::ops::cuda
