@@ -1,7 +1,9 @@
 // One pass: a thread takes one pack of outputs, that is a pack of gates and one of ups (two neighbouring packs where
 // they are interleaved), and writes one pack (forward) or two (backward). Grids are flat: the row of a pack comes from
-// one division. Rows that packs do not fit, or odd addresses, are walked element by element.
+// one division, of 32 bits where the packs can be counted so. Rows that packs do not fit, or odd addresses, are walked
+// element by element.
 #include "lamina/ops/activation/gated_activation.cuh"
+#include "lamina/tensor/cuda/stretch.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -24,10 +26,12 @@ template <int kWidth>
 struct Places {
   int64_t first;
   int64_t second;
-  __device__ Places(int64_t index, int64_t units, int64_t n, bool interleaved) {
-    const int64_t row = index / units;
-    const int64_t i = (index - row * units) * kWidth;
-    first = row * 2 * n + (interleaved ? 2 * i : i);
+  template <class Index>
+  __device__ Places(Index index, Index units, bool interleaved) {
+    const Index row = index / units;
+    const int64_t i = static_cast<int64_t>(index - row * units) * kWidth;
+    const int64_t n = static_cast<int64_t>(units) * kWidth;
+    first = static_cast<int64_t>(row) * 2 * n + (interleaved ? 2 * i : i);
     second = first + (interleaved ? kWidth : n);
   }
 };
@@ -42,53 +46,51 @@ __device__ inline GateUp pick(const Stretch<T, kWidth>& a, const Stretch<T, kWid
   return {to_float(from.values[at]), to_float(from.values[at + (kWidth > 1 ? 1 : 0)])};
 }
 
-template <class T, int kWidth, class Function>
+/// Index holds the number of units.
+template <class T, int kWidth, class Index, class Function>
 __global__ void __launch_bounds__(kThreads)
-    gate_kernel(const T* x, T* out, int64_t total, int64_t units, int64_t n, GateUnit unit, Function function) {
+    gate_kernel(const T* x, T* out, Index total, Index units, GateUnit unit, Function function) {
   using S = Stretch<T, kWidth>;
   wait_for_previous();
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; at < total; at += step) {
-    const Places<kWidth> places(at, units, n, unit.interleaved);
-    const S a = *reinterpret_cast<const S*>(x + places.first);
-    const S b = *reinterpret_cast<const S*>(x + places.second);
-    S result;
+  const Index at = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
+  if (at >= total) return;
+  const Places<kWidth> places(at, units, unit.interleaved);
+  const S a = load_stretch<S>(x + places.first);
+  const S b = load_stretch<S>(x + places.second);
+  S result;
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      result.values[j] = from_float<T>(gate_value(unit, function, pick(a, b, j, unit.interleaved)));
-    }
-    store_whole(out + at * kWidth, result);
+  for (int j = 0; j < kWidth; ++j) {
+    result.values[j] = from_float<T>(gate_value(unit, function, pick(a, b, j, unit.interleaved)));
   }
+  store_stretch(out + static_cast<int64_t>(at) * kWidth, result);
 }
 
-template <class T, int kWidth, class Function>
+template <class T, int kWidth, class Index, class Function>
 __global__ void __launch_bounds__(kThreads)
-    gate_gradient_kernel(const T* x, const T* dout, T* dx, int64_t total, int64_t units, int64_t n, GateUnit unit,
-                         Function function) {
+    gate_gradient_kernel(const T* x, const T* dout, T* dx, Index total, Index units, GateUnit unit, Function function) {
   using S = Stretch<T, kWidth>;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; at < total; at += step) {
-    const Places<kWidth> places(at, units, n, unit.interleaved);
-    const S a = *reinterpret_cast<const S*>(x + places.first);
-    const S b = *reinterpret_cast<const S*>(x + places.second);
-    const S grad = *reinterpret_cast<const S*>(dout + at * kWidth);
-    S first;
-    S second;
+  const Index at = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
+  if (at >= total) return;
+  const Places<kWidth> places(at, units, unit.interleaved);
+  const S a = load_stretch<S>(x + places.first);
+  const S b = load_stretch<S>(x + places.second);
+  const S grad = load_stretch<S>(dout + static_cast<int64_t>(at) * kWidth);
+  S first;
+  S second;
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      const GateUp d = backward_of(unit, function, pick(a, b, j, unit.interleaved), to_float(grad.values[j]));
-      if (!unit.interleaved || kWidth == 1) {
-        first.values[j] = from_float<T>(d.gate);
-        second.values[j] = from_float<T>(d.up);
-      } else {
-        S& into = 2 * j < kWidth ? first : second;
-        into.values[2 * j % kWidth] = from_float<T>(d.gate);
-        into.values[(2 * j + 1) % kWidth] = from_float<T>(d.up);
-      }
+  for (int j = 0; j < kWidth; ++j) {
+    const GateUp d = backward_of(unit, function, pick(a, b, j, unit.interleaved), to_float(grad.values[j]));
+    if (!unit.interleaved || kWidth == 1) {
+      first.values[j] = from_float<T>(d.gate);
+      second.values[j] = from_float<T>(d.up);
+    } else {
+      S& into = 2 * j < kWidth ? first : second;
+      into.values[2 * j % kWidth] = from_float<T>(d.gate);
+      into.values[(2 * j + 1) % kWidth] = from_float<T>(d.up);
     }
-    store_whole(dx + places.first, first);
-    store_whole(dx + places.second, second);
   }
+  store_stretch(dx + places.first, first);
+  store_stretch(dx + places.second, second);
 }
 
 template <class T, class F>
@@ -101,6 +103,13 @@ void visit_gate(Gate gate, const F& fn) {
     case Gate::swiglu: return fn(Silu<T>{});
     case Gate::liglu: return fn(Identity<T>{});
   }
+}
+
+/// Calls fn with the number of units, in 32 bits where they suffice.
+template <class F>
+void visit_count(int64_t units, const F& fn) {
+  if (units < int64_t{1} << 31) return fn(static_cast<uint32_t>(units));
+  fn(static_cast<uint64_t>(units));
 }
 
 }  // namespace
@@ -120,13 +129,16 @@ void gated_activation_forward(const Tensor& x_in, Gate gate, const GateOptions& 
     if (fits_packs(x, n) && fits_packs(out, n)) {
       const auto blocks = static_cast<unsigned>(blocks_for(total / kSize, kThreads));
       visit_gate<T>(gate, [&](auto f) {
-        launch_dependent(gate_kernel<T, kSize, decltype(f)>, dim3(blocks), dim3(kThreads), 0, device, x, out,
-                         total / kSize, n / kSize, n, unit, f);
+        visit_count(total / kSize, [&](auto count) {
+          using Index = decltype(count);
+          launch_dependent(gate_kernel<T, kSize, Index, decltype(f)>, dim3(blocks), dim3(kThreads), 0, device, x, out,
+                           count, static_cast<Index>(n / kSize), unit, f);
+        });
       });
     } else {
       const auto blocks = static_cast<unsigned>(blocks_for(total, kThreads));
-      launch_dependent(gate_kernel<T, 1, AnyGate<T>>, dim3(blocks), dim3(kThreads), 0, device, x, out, total, n, n,
-                       unit, AnyGate<T>{gate});
+      launch_dependent(gate_kernel<T, 1, uint64_t, AnyGate<T>>, dim3(blocks), dim3(kThreads), 0, device, x, out,
+                       static_cast<uint64_t>(total), static_cast<uint64_t>(n), unit, AnyGate<T>{gate});
     }
     check_launch("gated_activation");
   });
@@ -149,12 +161,15 @@ void gated_activation_backward(const Tensor& x_in, const Tensor& dout_in, Gate g
     if (fits_packs(x, n) && fits_packs(dout, n) && fits_packs(dx, n)) {
       const int blocks = blocks_for(total / kSize, kThreads);
       visit_gate<T>(gate, [&](auto f) {
-        gate_gradient_kernel<T, kSize>
-            <<<blocks, kThreads, 0, stream>>>(x, dout, dx, total / kSize, n / kSize, n, unit, f);
+        visit_count(total / kSize, [&](auto count) {
+          gate_gradient_kernel<T, kSize>
+              <<<blocks, kThreads, 0, stream>>>(x, dout, dx, count, static_cast<decltype(count)>(n / kSize), unit, f);
+        });
       });
     } else {
       const int blocks = blocks_for(total, kThreads);
-      gate_gradient_kernel<T, 1><<<blocks, kThreads, 0, stream>>>(x, dout, dx, total, n, n, unit, AnyGate<T>{gate});
+      gate_gradient_kernel<T, 1><<<blocks, kThreads, 0, stream>>>(x, dout, dx, static_cast<uint64_t>(total),
+                                                                  static_cast<uint64_t>(n), unit, AnyGate<T>{gate});
     }
     check_launch("gated_activation");
   });

@@ -3,7 +3,7 @@
 // and written once, in whole packs. Elements behind the rotary dimension are copied by threads of their own. Where
 // packs do not fit, the same with single pairs.
 #include "lamina/ops/position/rotary.h"
-#include "lamina/tensor/cuda/kernel.cuh"
+#include "lamina/tensor/cuda/stretch.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -50,32 +50,6 @@ __device__ inline void turn(T& a, T& b, const Pair& by) {
   const float y = to_float(b);
   a = from_float<T>(fmaf(x, by.ca, y * by.sa));
   b = from_float<T>(fmaf(y, by.cb, x * by.sb));
-}
-
-/// A stretch in one access: where its elements are changed in between, the compiler takes both the copy and store_whole
-/// to pieces of two elements.
-template <class S>
-__device__ inline S load_stretch(const void* from) {
-  S values;
-  if constexpr (sizeof(S) == 16) {
-    const uint4 word = *static_cast<const uint4*>(from);
-    __builtin_memcpy(&values, &word, sizeof(S));
-  } else {
-    values = *static_cast<const S*>(from);
-  }
-  return values;
-}
-template <class S>
-__device__ inline void store_stretch(void* to, const S& values) {
-  if constexpr (sizeof(S) == 16) {
-    uint4 word;
-    __builtin_memcpy(&word, &values, sizeof(S));
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"l"(__cvta_generic_to_global(to)), "r"(word.x),
-                 "r"(word.y), "r"(word.z), "r"(word.w)
-                 : "memory");
-  } else {
-    store_whole(to, values);
-  }
 }
 
 /// kInterleaved with kWidth > 1: a unit is one stretch of kWidth elements, kWidth/2 pairs. Else a unit is two
