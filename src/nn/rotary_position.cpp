@@ -58,6 +58,11 @@ Tensor RotaryPosition::rotate_joined(const Tensor& x, int64_t heads, const Pass&
   return ops::rotary_in_place(x, heads, made.cos, made.sin, options(pass));
 }
 
+ops::HeadRotation RotaryPosition::rotation(const Pass& pass, const Device& device) {
+  const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, device);
+  return {made.cos, made.sin, options(pass)};
+}
+
 ops::StepRotation RotaryPosition::step_rotation(const Pass& pass, const Device& device) {
   if (*rope_.rotary_dim == 0) return {};
   const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, device);

@@ -3,6 +3,7 @@
 #include "lamina/arch/position.h"
 #include "lamina/nn/pass.h"
 #include "lamina/ops/attention/attention_step.h"
+#include "lamina/ops/attention/rotary_attention.h"
 #include "lamina/ops/position/rotary.h"
 #include "lamina/ops/position/tables.h"
 
@@ -25,6 +26,9 @@ class RotaryPosition {
   /// The same for the first `heads` heads of a joined projection x [batch, seq, all heads, rotary_dim or more], in its
   /// own memory.
   Tensor rotate_joined(const Tensor& x, int64_t heads, const Pass& pass);
+  /// The same for ops::rotary_attention; only where something turns.
+  ops::HeadRotation rotation(const Pass& pass, const Device& device);
+  bool turns() const { return *rope_.rotary_dim != 0; }
   /// The same for ops::attention_step: one token a row.
   ops::StepRotation step_rotation(const Pass& pass, const Device& device);
   /// Rows of different lengths turn by angles of their own, one by one.

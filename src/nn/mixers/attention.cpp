@@ -58,6 +58,8 @@ class AttentionMixer final : public Mixer {
   Tensor merged(const Tensor& y) const;
   ops::AttentionOptions options(Pass& pass) const;
   ops::AttentionExtras extras(const Tensor& q, const Pass& pass);
+  /// Of a joined projection, without a cache.
+  Tensor attend_rotated(const Tensor& projected, Pass& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
   Tensor attend_sliding(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
   /// All between the joined projection of one token a row and the output's, where the clock alone knows its place.
@@ -185,10 +187,19 @@ Tensor AttentionMixer::forward_normed(Stream& stream, const NormLayer& norm, Pas
 }
 
 Tensor AttentionMixer::mix_joined(const Tensor& projected, Pass& pass, LayerCache* cache) {
+  if (cache == nullptr && rotary_ != nullptr && rotary_->turns()) return merged(attend_rotated(projected, pass));
   if (cache == nullptr || pass.clock == nullptr || rounded_alibi_) {
     return mix(joined_heads(projected, pass), pass, cache);
   }
   return merged(attend_step(projected, pass, dynamic_cast<KeyValueCache&>(*cache)));
+}
+
+Tensor AttentionMixer::attend_rotated(const Tensor& projected, Pass& pass) {
+  const int64_t kv_heads = *spec_.n_kv_heads;
+  const Shape by_head{projected.dim(0), projected.dim(1), spec_.n_heads + 2 * kv_heads, *spec_.head_dim};
+  const Tensor all = projected.reshape(by_head);
+  return ops::rotary_attention(all, spec_.n_heads, kv_heads, rotary_->rotation(pass, all.device()), options(pass),
+                               extras(all, pass));
 }
 
 Tensor AttentionMixer::mix(Heads heads, Pass& pass, LayerCache* cache) {

@@ -10,31 +10,22 @@ namespace {
 
 constexpr const char* kOp = "attention";
 
-void check_tensors(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionExtras& extras) {
-  check_floating(kOp, "q", q);
-  check_dtype(kOp, "k", k, q.dtype());
-  check_dtype(kOp, "v", v, q.dtype());
-  LAMINA_CHECK(q.rank() == 4, kOp, ": q is ", q.shape(), "; expected [batch, seq_q, n_heads, d_qk]");
-  LAMINA_CHECK(k.rank() == 4, kOp, ": k is ", k.shape(), "; expected [batch, seq_k, n_kv_heads, d_qk]");
-  LAMINA_CHECK(v.rank() == 4, kOp, ": v is ", v.shape(), "; expected [batch, seq_k, n_kv_heads, d_v]");
-  check_shape(kOp, "k", k, {q.dim(0), k.dim(1), k.dim(2), q.dim(3)});
-  check_shape(kOp, "v", v, {q.dim(0), k.dim(1), k.dim(2), v.dim(3)});
-  LAMINA_CHECK(k.dim(2) > 0 ? q.dim(2) % k.dim(2) == 0 : q.dim(2) == 0, kOp, ": q has ", q.dim(2), " heads, k has ",
+void check_tensors(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionExtras& extras) {
+  check_floating(op, "q", q);
+  check_dtype(op, "k", k, q.dtype());
+  check_dtype(op, "v", v, q.dtype());
+  LAMINA_CHECK(q.rank() == 4, op, ": q is ", q.shape(), "; expected [batch, seq_q, n_heads, d_qk]");
+  LAMINA_CHECK(k.rank() == 4, op, ": k is ", k.shape(), "; expected [batch, seq_k, n_kv_heads, d_qk]");
+  LAMINA_CHECK(v.rank() == 4, op, ": v is ", v.shape(), "; expected [batch, seq_k, n_kv_heads, d_v]");
+  check_shape(op, "k", k, {q.dim(0), k.dim(1), k.dim(2), q.dim(3)});
+  check_shape(op, "v", v, {q.dim(0), k.dim(1), k.dim(2), v.dim(3)});
+  LAMINA_CHECK(k.dim(2) > 0 ? q.dim(2) % k.dim(2) == 0 : q.dim(2) == 0, op, ": q has ", q.dim(2), " heads, k has ",
                k.dim(2), "; expected n_heads to be a multiple of n_kv_heads");
-  check_same_device(kOp, {q, k, v, extras.alibi_slopes, extras.t5_bias, extras.sinks, extras.document_starts});
+  check_same_device(op, {q, k, v, extras.alibi_slopes, extras.t5_bias, extras.sinks, extras.document_starts});
 }
 
 /// Kernels walk positions and heads by strides, so that slices of a joined projection need no copy.
 Tensor with_dense_heads(const Tensor& x) { return x.strides()[3] == 1 ? x.detach() : x.detach().contiguous(); }
-
-/// The products over the pairs that may meet, and each tensor once.
-Work work_of(const AttentionForward& args, const AttentionSizes& sizes, bool backward) {
-  if (args.y.numel() == 0) return {};
-  const double pairs = static_cast<double>(sizes.batch * sizes.n_heads) * attention_mask(args).pairs();
-  const int64_t bytes = args.q.nbytes() + args.k.nbytes() + args.v.nbytes() + args.y.nbytes();
-  const int64_t products = backward ? 3 * sizes.d_qk + 2 * sizes.d_v : sizes.d_qk + sizes.d_v;
-  return {whole(2 * pairs * static_cast<double>(products)), backward ? 2 * bytes : bytes};
-}
 
 /// Room for the gradients of q, k and v. Kernels of a GPU write them side by side where that is how they were cut, as
 /// out of a joined projection, whose gradient they then are without a copy.
@@ -69,7 +60,7 @@ void run_backward(Backward& b, AttentionForward forward) {
   make_gradients(args);
   if (b.needs(kT5)) args.dt5_bias = like(forward.extras.t5_bias);
   if (b.needs(kSinks)) args.dsinks = like(forward.extras.sinks);
-  LAMINA_LAUNCH(forward.q.device(), work_of(forward, attention_sizes(forward), true), attention_backward, args);
+  LAMINA_LAUNCH(forward.q.device(), attention_work(forward, true), attention_backward, args);
   if (b.needs(kQ)) b.add(kQ, std::move(args.dq));
   if (b.needs(kK)) b.add(kK, std::move(args.dk));
   if (b.needs(kV)) b.add(kV, std::move(args.dv));
@@ -79,23 +70,38 @@ void run_backward(Backward& b, AttentionForward forward) {
 
 }  // namespace
 
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
-                 const AttentionExtras& extras) {
-  check_tensors(q, k, v, extras);
+AttentionForward checked_attention(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
+                                   const AttentionOptions& options, const AttentionExtras& extras) {
+  check_tensors(op, q, k, v, extras);
   AttentionForward args;
   args.q = with_dense_heads(q);
   args.k = with_dense_heads(k);
   args.v = with_dense_heads(v);
   const AttentionSizes sizes = attention_sizes(args);
-  check_attention_options(kOp, options, sizes);
-  check_attention_extras(kOp, options, extras, sizes);
+  check_attention_options(op, options, sizes);
+  check_attention_extras(op, options, extras, sizes);
   args.options = resolved(options, sizes.d_qk);
   args.extras = prepared(extras, q.dtype());
   args.y = Tensor::empty({sizes.batch, sizes.seq_q, sizes.n_heads, sizes.d_v}, q.dtype(), q.device());
   const Shape per_query{sizes.batch, sizes.n_heads, sizes.seq_q};
   args.greatest = Tensor::empty(per_query, accumulation_type(q.dtype()), q.device());
   args.inverse = Tensor::empty(per_query, accumulation_type(q.dtype()), q.device());
-  LAMINA_LAUNCH(q.device(), work_of(args, sizes, false), attention_forward, args);
+  return args;
+}
+
+Work attention_work(const AttentionForward& args, bool backward) {
+  if (args.y.numel() == 0) return {};
+  const AttentionSizes sizes = attention_sizes(args);
+  const double pairs = static_cast<double>(sizes.batch * sizes.n_heads) * attention_mask(args).pairs();
+  const int64_t bytes = args.q.nbytes() + args.k.nbytes() + args.v.nbytes() + args.y.nbytes();
+  const int64_t products = backward ? 3 * sizes.d_qk + 2 * sizes.d_v : sizes.d_qk + sizes.d_v;
+  return {whole(2 * pairs * static_cast<double>(products)), backward ? 2 * bytes : bytes};
+}
+
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
+                 const AttentionExtras& extras) {
+  const AttentionForward args = checked_attention(kOp, q, k, v, options, extras);
+  LAMINA_LAUNCH(q.device(), attention_work(args, false), attention_forward, args);
 
   AttentionForward kept = args;  // what the tape holds itself is put back by run_backward
   kept.q = kept.k = kept.v = kept.y = Tensor();

@@ -5,7 +5,8 @@
 #include "lamina/ops/attention/attention_cudnn.h"
 #endif
 #include "lamina/ops/attention/attention_kernel.h"
-#include "lamina/ops/attention/attention_scores.cuh"
+#include "lamina/ops/attention/attention_short.cuh"
+#include "lamina/ops/attention/rotary_attention.h"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -297,21 +298,23 @@ AttentionWorkspace backward_workspace(const AttentionBackward& args) {
   return workspace;
 }
 
-/// Short attention without extras; false, with nothing done, for other.
-bool backward_of_short(const AttentionBackward& args) {
-  const AttentionExtras& extras = args.forward.extras;
-  if (args.dy.dtype() != DType::bf16 || args.forward.options.pattern.kind != AttentionPattern::Kind::full ||
-      extras.alibi_slopes.defined() || extras.t5_bias.defined() || extras.sinks.defined() ||
-      extras.document_starts.defined()) {
-    return false;
-  }
+/// Has nothing that the kernel of short attention does not know.
+bool may_be_short(const AttentionForward& args) {
+  const AttentionExtras& extras = args.extras;
+  return args.q.dtype() == DType::bf16 && args.options.pattern.kind == AttentionPattern::Kind::full &&
+         !extras.alibi_slopes.defined() && !extras.t5_bias.defined() && !extras.sinks.defined() &&
+         !extras.document_starts.defined() && args.y.numel() > 0;
+}
+
+bool backward_of_short(const AttentionBackward& args, const ShortRotation& rotation) {
+  if (!may_be_short(args.forward)) return false;
   const Device& device = args.dy.device();
   AttentionParams params = backward_workspace(args).params;
-  if (params.batch == 0 || !takes_short_backward(params, device)) return false;
+  if (!takes_short_backward(params, device)) return false;
 #ifdef LAMINA_CUDNN
   if (leaves_log_sums(args.forward)) params.inverse = nullptr;
 #endif
-  short_backward<bf16>(params, device);
+  short_backward<bf16>(params, rotation, device);
   return true;
 }
 
@@ -449,11 +452,23 @@ void attention_forward(const AttentionForward& args) {
 }
 
 void attention_backward(const AttentionBackward& args) {
-  if (args.forward.q.dim(2) == 0 || backward_of_short(args)) return;
+  if (args.forward.q.dim(2) == 0 || backward_of_short(args, {})) return;
 #ifdef LAMINA_CUDNN
   if (!args.dy.device().deterministic() && backward_by_cudnn(args)) return;  // it adds in an order of chance
 #endif
   lamina::cuda::visit_floating(kOp, args.dy.dtype(), [&](auto tag) { backward<typename decltype(tag)::type>(args); });
+}
+
+void knows_rotated_gradients(const AttentionForward& args, bool& known) {
+  known = args.q.dim(3) == kShortWidth && may_be_short(args) &&
+          takes_short_backward(attention_workspace(args).params, args.q.device());
+}
+
+void rotary_attention_backward(const RotaryAttentionBackward& args) {
+  AttentionBackward attention = args.attention;
+  if (!has_packs(attention.dy)) attention.dy = attention.dy.clone();
+  const bool done = backward_of_short(attention, {args.cos.data<float>(), args.sin.data<float>()});
+  LAMINA_CHECK(done, "rotary_attention: no kernel for gradients that was there in the forward pass");
 }
 
 }  // namespace lamina::ops::cuda

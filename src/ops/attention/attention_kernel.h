@@ -19,6 +19,12 @@ inline AttentionSizes attention_sizes(const AttentionForward& args) {
   return sizes;
 }
 
+/// What the kernels are given, checked, with room for the results; `op` is named in messages.
+AttentionForward checked_attention(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
+                                   const AttentionOptions& options, const AttentionExtras& extras);
+/// The products over the pairs that may meet, and each tensor once.
+Work attention_work(const AttentionForward& args, bool backward);
+
 /// First element of head `head` at position `at` of row `b` of a tensor [batch, seq, heads, d]; the positions lie
 /// strides()[1] apart.
 template <class T>

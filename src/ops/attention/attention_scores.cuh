@@ -311,10 +311,5 @@ template <class T>
 void key_gradients_by_mma(const AttentionParams& params, cudaStream_t stream);
 template <class T>
 void query_gradients_by_mma(const AttentionParams& params, cudaStream_t stream);
-/// All gradients of short causal attention in one launch; `delta` and `base` are not read, and without `inverse`
-/// `greatest` is log Σ exp(score).
-bool takes_short_backward(const AttentionParams& params, const Device& device);
-template <class T>
-void short_backward(const AttentionParams& params, const Device& device);
 
 }  // namespace lamina::ops::cuda

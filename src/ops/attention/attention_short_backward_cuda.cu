@@ -2,16 +2,17 @@
 // of a row. q, k, v and dy come to shared memory once (128 KB); a warp has 16 keys and walks over the queries that see
 // them, so that the weights are computed once and dk and dv stay in registers. The gradients of the scores are left
 // behind in shared memory, rounded, the half that causality leaves of them (80 KB); after one barrier a warp multiplies
-// those of 16 queries with the keys: dq. Each sum is made by one warp in one order. Read are q, k, v, y, dy, written
-// dq, dk, dv, nothing else: 64 × 6 heads of 256 × 64 of bf16 are 100 MB, 24 µs at 4.2 TB/s. On an H200 it takes 73 µs,
-// with 32 keys to a warp 77; cuDNN's three kernels take 87 and add dq up in memory.
-#include "lamina/ops/attention/attention_scores.cuh"
+// those of 16 queries with the keys: dq. Each sum is made by one warp in one order. Where queries and keys were rotated
+// before, their gradients are rotated back on the way out, by angles that are fetched during that last product. Read
+// are q, k, v, y, dy, written dq, dk, dv, nothing else: 64 × 6 heads of 256 × 64 of bf16 are 100 MB, 24 µs at 4.2 TB/s.
+// On an H200 it takes 73 µs, with 32 keys to a warp 77, with barriers every 64 queries, so that dq is made meanwhile,
+// 88; cuDNN's three kernels take 87 and add dq up in memory.
+#include "lamina/ops/attention/attention_short.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
 constexpr int kShortSeq = 256;
-constexpr int kShortWidth = 64;
 constexpr int kShortRows = 16;  // keys, then queries, of a warp
 constexpr int kShortWarps = kShortSeq / kShortRows;
 constexpr int kShortThreads = kShortWarps * 32;
@@ -158,12 +159,68 @@ __device__ inline void scale_all(Sums<1, kBlocks>& sums, float factor) {
   for_sums<1, kBlocks>(sums, [&](float& x, int, int) { x *= factor; });
 }
 
+/// The angles of a warp's 16 positions, in rows of two tiles that are the warp's alone.
+struct WarpAngles {
+  static constexpr int kPairs = ShortRotation::kPairs;
+  // 4-byte numbers in the places of pairs of elements
+  Tile<__nv_bfloat16, kShortWidth> cos;
+  Tile<__nv_bfloat16, kShortWidth> sin;
+  int row;
+
+  /// There after wait_for_copies() and __syncwarp().
+  __device__ void fetch(const ShortRotation& from, int seq) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int n = 0; n < kShortRows * kPairs / 4 / 32; ++n) {
+      const int line = n * 4 + lane / 8;
+      const int chunk = lane % 8;
+      const int64_t at = static_cast<int64_t>(row + line) * kPairs + chunk * 4;
+      const bool inside = row + line < seq;
+      copy_async(cos.at(row + line, chunk), inside ? from.cos + at : from.cos, inside);
+      copy_async(sin.at(row + line, chunk), inside ? from.sin + at : from.sin, inside);
+    }
+    commit_copies();
+  }
+  __device__ static float2 read(const Tile<__nv_bfloat16, kShortWidth>& table, int line, int pair) {
+    float2 two;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];\n"
+                 : "=f"(two.x), "=f"(two.y)
+                 : "r"(table.at(line, pair / 4) + pair % 4 * 4)
+                 : "memory");
+    return two;
+  }
+  /// Rotates gradients of the warp's rows back: by the negative angles.
+  __device__ void turn_back(Sums<1, kShortWidth / 8>& a, Sums<1, kShortWidth / 8>& b) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int n = 0; n < kPairs / 8; ++n) {
+        const float2 c = read(cos, row + half * 8 + lane / 4, n * 8 + lane % 4 * 2);
+        const float2 s = read(sin, row + half * 8 + lane / 4, n * 8 + lane % 4 * 2);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          turn_pair(a, n, 2 * half + i, i == 0 ? c.x : c.y, i == 0 ? s.x : s.y);
+          turn_pair(b, n, 2 * half + i, i == 0 ? c.x : c.y, i == 0 ? s.x : s.y);
+        }
+      }
+    }
+  }
+  __device__ static void turn_pair(Sums<1, kShortWidth / 8>& sums, int n, int i, float c, float s) {
+    const float first = sums[0][n][i];
+    const float second = sums[0][n + kPairs / 8][i];
+    sums[0][n][i] = fmaf(first, c, second * s);
+    sums[0][n + kPairs / 8][i] = fmaf(second, c, -first * s);
+  }
+};
+
 /// Which 16 keys, then queries, are a warp's: those of warps n, n + 4, n + 8 and n + 12, which share a quarter of the
 /// multiprocessor, see as many queries together everywhere.
 __device__ inline int part_of(int warp) { return warp / 4 % 2 == 0 ? warp : warp / 4 * 4 + 3 - warp % 4; }
 
-template <class T>
-__global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const __grid_constant__ AttentionParams p) {
+template <class T, bool kTurned>
+__global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const __grid_constant__ AttentionParams p,
+                                                                          const ShortRotation rotation) {
   extern __shared__ __align__(1024) unsigned char memory[];
   lamina::cuda::wait_for_previous();
   const uint32_t start = shared_address(memory);
@@ -196,10 +253,10 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
   const int row = part * kShortRows;
   const int b = static_cast<int>(blockIdx.x) / p.n_heads;
   const int h = static_cast<int>(blockIdx.x) - b * p.n_heads;
+  Sums<1, kShortWidth / 8> dk;
+  clear<1, kShortWidth / 8>(dk);
   if (row < seq) {
-    Sums<1, kShortWidth / 8> dk;
     Sums<1, kShortWidth / 8> dv;
-    clear<1, kShortWidth / 8>(dk);
     clear<1, kShortWidth / 8>(dv);
 #pragma unroll 1
     for (int q0 = row / kShortColumns * kShortColumns; q0 < seq; q0 += kShortColumns) {
@@ -218,14 +275,21 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
     // Its own rows of the values are the warp's alone; all will read the keys again.
     store_sums<T, kShortWidth, 1>(dv, values, row, static_cast<T*>(p.dv) + p.dv_at.at(b, row, h), p.dv_at.seq,
                                   seq - row, p.d_v, true);
-    scale_all<kShortWidth / 8>(dk, p.scale);
-    store_sums<T, kShortWidth, 1>(dk, values, row, static_cast<T*>(p.dk) + p.dk_at.at(b, row, h), p.dk_at.seq,
-                                  seq - row, p.d_qk, true);
   }
   __syncthreads();
   if (row >= seq) return;
+  const WarpAngles angles{{dys.base}, {values.base}, row};
+  if constexpr (kTurned) angles.fetch(rotation, seq);
   Sums<1, kShortWidth / 8> dq;
   multiply_keys<T>(dq, gradients, keys, row);
+  if constexpr (kTurned) {
+    wait_for_copies();
+    __syncwarp();
+    angles.turn_back(dq, dk);
+  }
+  scale_all<kShortWidth / 8>(dk, p.scale);
+  store_sums<T, kShortWidth, 1>(dk, queries, row, static_cast<T*>(p.dk) + p.dk_at.at(b, row, h), p.dk_at.seq, seq - row,
+                                p.d_qk, true);
   scale_all<kShortWidth / 8>(dq, p.scale);
   store_sums<T, kShortWidth, 1>(dq, queries, row, static_cast<T*>(p.dq) + p.dq_at.at(b, row, h), p.dq_at.seq, seq - row,
                                 p.d_qk, true);
@@ -246,14 +310,15 @@ bool takes_short_backward(const AttentionParams& p, const Device& device) {
 }
 
 template <class T>
-void short_backward(const AttentionParams& p, const Device& device) {
-  const auto kernel = short_backward_kernel<DeviceType<T>>;
+void short_backward(const AttentionParams& p, const ShortRotation& rotation, const Device& device) {
+  using D = DeviceType<T>;
+  const auto kernel = rotation.cos != nullptr ? short_backward_kernel<D, true> : short_backward_kernel<D, false>;
   LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShortBytes), "attention");
   lamina::cuda::launch_dependent(kernel, dim3(static_cast<unsigned>(p.batch * p.n_heads)), dim3(kShortThreads),
-                                 kShortBytes, device, p);
+                                 kShortBytes, device, p, rotation);
   lamina::cuda::check_launch("attention");
 }
 
-template void short_backward<bf16>(const AttentionParams&, const Device&);
+template void short_backward<bf16>(const AttentionParams&, const ShortRotation&, const Device&);
 
 }  // namespace lamina::ops::cuda
