@@ -3,7 +3,7 @@
 // one division, of 32 bits where the packs can be counted so. Rows that packs do not fit, or odd addresses, are walked
 // element by element.
 #include "lamina/ops/activation/gated_activation.cuh"
-#include "lamina/tensor/cuda/stretch.cuh"
+#include "lamina/tensor/cuda/at_once.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -55,14 +55,14 @@ __global__ void __launch_bounds__(kThreads)
   const Index at = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= total) return;
   const Places<kWidth> places(at, units, unit.interleaved);
-  const S a = load_stretch<S>(x + places.first);
-  const S b = load_stretch<S>(x + places.second);
+  const S a = load_at_once<S>(x + places.first);
+  const S b = load_at_once<S>(x + places.second);
   S result;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
     result.values[j] = from_float<T>(gate_value(unit, function, pick(a, b, j, unit.interleaved)));
   }
-  store_stretch(out + static_cast<int64_t>(at) * kWidth, result);
+  store_at_once(out + static_cast<int64_t>(at) * kWidth, result);
 }
 
 template <class T, int kWidth, class Index, class Function>
@@ -72,9 +72,9 @@ __global__ void __launch_bounds__(kThreads)
   const Index at = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= total) return;
   const Places<kWidth> places(at, units, unit.interleaved);
-  const S a = load_stretch<S>(x + places.first);
-  const S b = load_stretch<S>(x + places.second);
-  const S grad = load_stretch<S>(dout + static_cast<int64_t>(at) * kWidth);
+  const S a = load_at_once<S>(x + places.first);
+  const S b = load_at_once<S>(x + places.second);
+  const S grad = load_at_once<S>(dout + static_cast<int64_t>(at) * kWidth);
   S first;
   S second;
 #pragma unroll
@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(kThreads)
       into.values[(2 * j + 1) % kWidth] = from_float<T>(d.up);
     }
   }
-  store_stretch(dx + places.first, first);
-  store_stretch(dx + places.second, second);
+  store_at_once(dx + places.first, first);
+  store_at_once(dx + places.second, second);
 }
 
 template <class T, class F>

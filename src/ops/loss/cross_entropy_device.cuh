@@ -11,7 +11,7 @@
 
 #include "lamina/ops/elementwise/elements.cuh"
 #include "lamina/ops/loss/cross_entropy_row.cuh"
-#include "lamina/tensor/cuda/stores.cuh"
+#include "lamina/tensor/cuda/at_once.cuh"
 
 namespace lamina::ops::cuda::loss {
 

@@ -5,7 +5,7 @@
 #include "lamina/ops/elementwise/elements.cuh"
 #include "lamina/ops/loss/online_sum.cuh"
 #include "lamina/ops/loss/softmax.h"
-#include "lamina/tensor/cuda/stores.cuh"
+#include "lamina/tensor/cuda/at_once.cuh"
 
 namespace lamina::ops::cuda {
 namespace {

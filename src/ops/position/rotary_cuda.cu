@@ -3,7 +3,7 @@
 // and written once, in whole packs. Elements behind the rotary dimension are copied by threads of their own. Where
 // packs do not fit, the same with single pairs.
 #include "lamina/ops/position/rotary.h"
-#include "lamina/tensor/cuda/stretch.cuh"
+#include "lamina/tensor/cuda/at_once.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -61,9 +61,9 @@ __device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t uni
   constexpr int kPairs = kOne ? kWidth / 2 : kWidth;
   const int64_t first = kInterleaved ? unit * (kOne ? kWidth : 2) : unit * kWidth;
   const int64_t second = kInterleaved ? first + 1 : first + args.n / 2;
-  S a = load_stretch<S>(x + first);
+  S a = load_at_once<S>(x + first);
   S b{};
-  if constexpr (!kOne) b = load_stretch<S>(x + second);
+  if constexpr (!kOne) b = load_at_once<S>(x + second);
   const auto turn_pair = [&](int k, const Pair& by) {
     if constexpr (kOne) {
       turn(a.values[2 * k], a.values[2 * k + 1], by);
@@ -89,8 +89,8 @@ __device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t uni
       turn_pair(k, coefficients(args, table, unit * kPairs + k, first + step, second + step));
     }
   }
-  store_stretch(y + first, a);
-  if constexpr (!kOne) store_stretch(y + second, b);
+  store_at_once(y + first, a);
+  if constexpr (!kOne) store_at_once(y + second, b);
 }
 
 /// Index holds the number of units.
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads)
   T* to = y + in_batch * args.y_batch_stride + in_seq * args.y_seq_stride + head * args.y_head_stride;
   if (unit >= turning) {
     const int64_t column = args.n + static_cast<int64_t>(unit - turning) * kWidth;
-    store_stretch(to + column, load_stretch<S>(from + column));
+    store_at_once(to + column, load_at_once<S>(from + column));
     return;
   }
   const int64_t place = args.per_batch ? token : in_seq;
