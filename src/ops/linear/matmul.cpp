@@ -122,7 +122,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
   p.c = Tensor::empty(shape, a.dtype(), a.device());
   LAMINA_LAUNCH(a.device(), product_work(p), batched_product, p);
 
-  const Tensor c = p.c;
+  Tensor c = p.c;
   const std::vector<Tensor> saved{p.a, p.b};
   p.a = p.b = p.c = {};  // what the record keeps is `saved` alone
   record("matmul", {a, b}, {c}, saved, [forward = p, a_shape = a.shape(), b_shape = b.shape()](Backward& back) mutable {

@@ -53,7 +53,7 @@ QuantizedWeight quantize(const Tensor& weight, QuantizedFormat format) {
 
 Tensor dequantize(const QuantizedWeight& weight) {
   LAMINA_CHECK(weight.defined(), "dequantize: the weight is undefined; make it with quantize");
-  const Tensor to = Tensor::empty({weight.out, weight.in}, DType::f32, weight.data.device());
+  Tensor to = Tensor::empty({weight.out, weight.in}, DType::f32, weight.data.device());
   LAMINA_LAUNCH(to.device(), (Work{to.numel(), to.nbytes() + weight.data.nbytes()}), dequantize, weight, to);
   return to;
 }
