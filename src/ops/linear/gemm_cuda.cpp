@@ -208,6 +208,44 @@ class Plan {
   }
 };
 
+/// A second stream of a recording, with the workspace of its products.
+class Branch {
+ public:
+  explicit Branch(int /*index*/) {
+    LAMINA_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "product");
+    LAMINA_CUDA(cudaEventCreateWithFlags(&begin_, cudaEventDisableTiming), "product");
+    LAMINA_CUDA(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming), "product");
+    LAMINA_CUDA(cudaMalloc(&workspace_, kWorkspace), "product");
+  }
+  Branch(const Branch&) = delete;
+  Branch& operator=(const Branch&) = delete;
+  ~Branch() {
+    cudaFree(workspace_);
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+    cudaStreamDestroy(stream_);
+  }
+  cudaStream_t stream() const { return stream_; }
+  void* workspace() const { return workspace_; }
+
+  /// It begins where `trunk` is now.
+  void leave(cudaStream_t trunk) const {
+    LAMINA_CUDA(cudaEventRecord(begin_, trunk), "product");
+    LAMINA_CUDA(cudaStreamWaitEvent(stream_, begin_, 0), "product");
+  }
+  /// From here on `trunk` waits for it.
+  void join(cudaStream_t trunk) const {
+    LAMINA_CUDA(cudaEventRecord(end_, stream_), "product");
+    LAMINA_CUDA(cudaStreamWaitEvent(trunk, end_, 0), "product");
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+  void* workspace_ = nullptr;
+};
+
 /// A device's handle, workspace and plans.
 class Products {
  public:
@@ -223,9 +261,9 @@ class Products {
     cublasLtDestroy(handle_);
   }
 
+  bool run(const Device& device, const Product& p) { return run(device, p, stream_of(device), workspace_); }
   /// Whether there is a kernel for it.
-  bool run(const Device& device, const Product& p) {
-    cudaStream_t stream = stream_of(device);
+  bool run(const Device& device, const Product& p, cudaStream_t stream, void* workspace) {
     const std::lock_guard lock(mutex_);
     std::unique_ptr<Plan>& plan = plans_[key_of(p)];
     if (!plan) plan = std::make_unique<Plan>(handle_, p);
@@ -234,9 +272,9 @@ class Products {
     if (p.bias != nullptr) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     if (p.before != nullptr) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before);
     if (p.gelu_tanh_of != nullptr) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.gelu_tanh_of);
-    if (!plan->measured && lamina::cuda::chooses_by_measuring(device)) plan->measure(handle_, p, workspace_, stream);
+    if (!plan->measured && lamina::cuda::chooses_by_measuring(device)) plan->measure(handle_, p, workspace, stream);
     check(cublasLtMatmul(handle_, plan->operation, &p.alpha, p.b, plan->first_matrix, p.a, plan->second_matrix, &p.beta,
-                         p.c, plan->result, p.c, plan->result, &plan->algorithm, workspace_, kWorkspace, stream),
+                         p.c, plan->result, p.c, plan->result, &plan->algorithm, workspace, kWorkspace, stream),
           "cublasLtMatmul");
     return true;
   }
@@ -248,14 +286,38 @@ class Products {
   std::map<Key, std::unique_ptr<Plan>> plans_;
 };
 
+bool is_empty(const Product& args) {
+  if (args.m == 0 || args.n == 0 || args.batch == 0) return true;
+  LAMINA_CHECK(args.k > 0, "product: no columns to sum over; the caller fills C");
+  return false;
+}
+
+void require_kernel(bool done, const Product& args) {
+  LAMINA_CHECK(done, "product [", args.m, ", ", args.k, "] · [", args.k, ", ", args.n, "] of ", args.type,
+               ": cuBLASLt has no kernel for it; use another type, or sizes that are multiples of 8");
+}
+
 }  // namespace
 
 void product(const Device& device, const Product& args) {
-  if (args.m == 0 || args.n == 0 || args.batch == 0) return;
-  LAMINA_CHECK(args.k > 0, "product: no columns to sum over; the caller fills C");
-  const bool done = lamina::cuda::attached<Products>(device).run(device, args);
-  LAMINA_CHECK(done, "product [", args.m, ", ", args.k, "] · [", args.k, ", ", args.n, "] of ", args.type,
-               ": cuBLASLt has no kernel for it; use another type, or sizes that are multiples of 8");
+  if (is_empty(args)) return;
+  require_kernel(lamina::cuda::attached<Products>(device).run(device, args), args);
+}
+
+void product_beside(const Device& device, const Product& args, const std::function<void()>& work) {
+  cudaStream_t trunk = stream_of(device);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  LAMINA_CUDA(cudaStreamIsCapturing(trunk, &status), "product");
+  if (status == cudaStreamCaptureStatusNone || is_empty(args)) {
+    work();
+    return product(device, args);
+  }
+  const auto& branch = lamina::cuda::attached<Branch>(device);
+  branch.leave(trunk);
+  work();
+  auto& products = lamina::cuda::attached<Products>(device);
+  require_kernel(products.run(device, args, branch.stream(), branch.workspace()), args);
+  branch.join(trunk);
 }
 
 bool product_if_known(const Device& device, const Product& args) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "lamina/tensor/tensor.h"
 
 namespace lamina::ops::cuda {
@@ -43,6 +45,10 @@ struct Product {
 };
 
 void product(const Device& device, const Product& args);
+
+/// The product, and `work`, which neither needs it nor writes what it reads or writes. In a recording the two are apart
+/// from each other, so that one fills the multiprocessors that the other leaves; what comes later waits for both.
+void product_beside(const Device& device, const Product& args, const std::function<void()>& work);
 
 /// A product with row_sums or gelu_tanh_of; false, and nothing done, where the library has no kernel for that.
 bool product_if_known(const Device& device, const Product& args);

@@ -229,6 +229,49 @@ void input_gradient(const Device& device, Product p, const LinearBackward& args)
   activation_backward(args.z, args.dx, Activation::gelu_tanh, args.dx);
 }
 
+void make_input_gradient(const LinearBackward& args, const Tensor& dz) {
+  const Device& device = args.x.device();
+  const Tensor weight = args.weight.to(args.x.dtype());
+  Product p;
+  p.m = args.x.dim(0);
+  p.n = args.x.dim(1);
+  p.k = args.weight.dim(0);
+  p.type = args.x.dtype();
+  set_a(p, operand(dz), false);
+  set_b(p, operand(weight), false);
+  p.c_type = args.dx.dtype();
+  p.c = args.dx.raw();
+  p.ldc = p.n;
+  args.z.defined() ? input_gradient(device, p, args) : product(device, p);
+}
+
+Product weight_product(const LinearBackward& args, const Tensor& dz) {
+  Product p;
+  p.m = args.weight.dim(0);
+  p.n = args.x.dim(1);
+  p.k = args.x.dim(0);
+  p.type = args.x.dtype();
+  set_a(p, operand(dz), true);
+  set_b(p, operand(args.x), false);
+  p.c_type = args.dweight.dtype();
+  p.c = args.dweight.raw();
+  p.ldc = p.n;
+  p.beta = args.accumulate ? 1.0F : 0.0F;
+  return p;
+}
+
+void make_weight_and_bias_gradients(const LinearBackward& args, const Tensor& dz) {
+  const Device& device = args.x.device();
+  Product p = weight_product(args, dz);
+  if (kBiasGradientWithProduct && p.type != DType::f32 && p.m % 8 == 0 && p.n % 8 == 0) {
+    p.row_sums = device_data<float>(args.dbias);
+    if (product_if_known(device, p)) return;
+    p.row_sums = nullptr;
+  }
+  product(device, p);
+  add_columns(dz, args.dbias);
+}
+
 }  // namespace
 
 void linear_backward(const LinearBackward& args) {
@@ -237,52 +280,21 @@ void linear_backward(const LinearBackward& args) {
   const int64_t in = args.x.dim(1);
   const int64_t out = args.weight.dim(0);
   const Tensor dz = args.dz.to(args.x.dtype());
-  if (args.dx.defined() && out == 0) {
-    Tensor(args.dx).fill_(0.0);
-  } else if (args.dx.defined()) {
-    const Tensor weight = args.weight.to(args.x.dtype());
-    Product p;
-    p.m = rows;
-    p.n = in;
-    p.k = out;
-    p.type = args.x.dtype();
-    set_a(p, operand(dz), false);
-    set_b(p, operand(weight), false);
-    p.c_type = args.dx.dtype();
-    p.c = args.dx.raw();
-    p.ldc = in;
-    if (args.z.defined()) {
-      input_gradient(device, p, args);
-    } else {
-      product(device, p);
-    }
+  const bool makes_dx = args.dx.defined() && out > 0;
+  if (args.dx.defined() && out == 0) Tensor(args.dx).fill_(0.0);
+  if (makes_dx && args.dweight.defined() && !args.dbias.defined() && rows > 0) {
+    return product_beside(device, weight_product(args, dz), [&] { make_input_gradient(args, dz); });
   }
+  if (makes_dx) make_input_gradient(args, dz);
   if (!args.dweight.defined()) return;
   if (rows == 0) {
     if (!args.accumulate) Tensor(args.dweight).fill_(0.0);
     if (args.dbias.defined()) Tensor(args.dbias).fill_(0.0);
     return;
   }
-  if (in == 0 && args.dbias.defined()) return add_columns(dz, args.dbias);
-  Product p;
-  p.m = out;
-  p.n = in;
-  p.k = rows;
-  p.type = args.x.dtype();
-  set_a(p, operand(dz), true);
-  set_b(p, operand(args.x), false);
-  p.c_type = args.dweight.dtype();
-  p.c = args.dweight.raw();
-  p.ldc = in;
-  p.beta = args.accumulate ? 1.0F : 0.0F;
-  if (!args.dbias.defined()) return product(device, p);
-  if (kBiasGradientWithProduct && p.type != DType::f32 && out % 8 == 0 && in % 8 == 0) {
-    p.row_sums = device_data<float>(args.dbias);
-    if (product_if_known(device, p)) return;
-    p.row_sums = nullptr;
-  }
-  product(device, p);
-  add_columns(dz, args.dbias);
+  if (!args.dbias.defined()) return product(device, weight_product(args, dz));
+  if (in == 0) return add_columns(dz, args.dbias);
+  make_weight_and_bias_gradients(args, dz);
 }
 
 void batched_product(const BatchedProduct& args) {
