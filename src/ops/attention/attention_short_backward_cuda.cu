@@ -1,40 +1,133 @@
-// Backward of causal attention over up to 256 positions, heads up to 64 wide, on tensor cores: a block has a whole head
-// of a row. q, k, v and dy come to shared memory once (128 KB); a warp has 16 keys and walks over the queries that see
-// them, so that the weights are computed once and dk and dv stay in registers. The gradients of the scores are left
-// behind in shared memory, rounded, the half that causality leaves of them (80 KB); after one barrier a warp multiplies
-// those of 16 queries with the keys: dq. Each sum is made by one warp in one order. Where queries and keys were rotated
-// before, their gradients are rotated back on the way out, by angles that are fetched during that last product. Read
-// are q, k, v, y, dy, written dq, dk, dv, nothing else: 64 × 6 heads of 256 × 64 of bf16 are 100 MB, 24 µs at 4.2 TB/s.
-// On an H200 it takes 73 µs, with 32 keys to a warp 77, with barriers every 64 queries, so that dq is made meanwhile,
-// 88; cuDNN's three kernels take 87 and add dq up in memory.
+// Backward of causal attention over up to 256 positions, heads up to 64 wide, on Hopper's matrix units (wgmma): a block
+// has a whole head of a row. q, k, v and dy come to shared memory once (128 KB); a warpgroup has 64 keys and walks over
+// the queries that see them, 32 at a time, so that the weights are computed once and dk and dv stay in registers. The
+// gradients of the scores are left behind in shared memory, rounded, keys by queries, in blocks of 64 × 64 of which
+// causality leaves ten (80 KB). The last queries come first: a warpgroup that has seen all of its own turns to dq of as
+// many queries, the gradients of their scores, read transposed, times the keys, as soon as all warpgroups have left
+// theirs. Each sum is made by one warpgroup in one order. Where queries and keys were rotated before, their gradients
+// are rotated back on the way out, by angles that are fetched during that last product. Read are q, k, v, y, dy,
+// written dq, dk, dv, nothing else: 64 × 6 heads of 256 × 64 of bf16 are 100 MB, 24 µs at 4.2 TB/s.
+// With mma.sync and 16 keys to a warp it took 73 µs on an H200, bound by reading operands from shared memory; cuDNN's
+// three kernels take 87 and add dq up in memory.
 #include "lamina/ops/attention/attention_short.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
 constexpr int kShortSeq = 256;
-constexpr int kShortRows = 16;  // keys, then queries, of a warp
-constexpr int kShortWarps = kShortSeq / kShortRows;
-constexpr int kShortThreads = kShortWarps * 32;
+constexpr int kShortKeys = 64;  // keys, then queries, of a warpgroup
+constexpr int kShortGroups = kShortSeq / kShortKeys;
+constexpr int kGroupThreads = 128;
+constexpr int kShortThreads = kShortGroups * kGroupThreads;
 constexpr int kShortColumns = 32;  // queries at once
 constexpr int kShortBlocks = kShortColumns / 8;
 constexpr int kOperandBytes = kShortSeq * kShortWidth * 2;
 
-/// Gradients of scores, 16 keys by 64 queries a tile: those of keys 16·n and following against queries 64·block and
-/// following, for the blocks from n / 4 on.
+using HeadSums = Sums<1, kShortWidth / 8>;  // a warp's 16 rows
+using ScoreSums = Sums<1, kShortBlocks>;
+
+/// Gradients of scores, 64 keys by 64 queries a tile: those of the keys of warpgroup `group` against queries 64·block
+/// and following, for the blocks from `group` on.
 struct ScoreGradients {
-  static constexpr int kTiles = 40;
-  static constexpr int kTileBytes = kShortRows * 64 * 2;
+  static constexpr int kTiles = kShortGroups * (kShortGroups + 1) / 2;
+  static constexpr int kTileBytes = kShortKeys * 64 * 2;
   uint32_t base;
 
   template <class T>
-  __device__ Tile<T, 64> tile(int n, int block) const {
-    const int four = n / 4;  // they have 4 − four tiles each
-    const int first = 16 * four - 2 * four * (four - 1) + n % 4 * (4 - four);
-    return {base + static_cast<uint32_t>((first + block - four) * kTileBytes)};
+  __device__ Tile<T, 64> tile(int group, int block) const {
+    return {base + static_cast<uint32_t>((block * (block + 1) / 2 + group) * kTileBytes)};
   }
 };
-constexpr int kShortBytes = 4 * kOperandBytes + ScoreGradients::kTiles * ScoreGradients::kTileBytes + 2 * kShortSeq * 4;
+constexpr int kShortBytes = 1024 + 4 * kOperandBytes + ScoreGradients::kTiles * ScoreGradients::kTileBytes +
+                            2 * kShortSeq * 4 + kShortGroups * 8;
+
+// Operands in shared memory, as wgmma finds them: tiles of 128 bytes a row, 16-byte chunks exchanged by row, groups of
+// eight rows one behind the other.
+constexpr int kStepAlong = 32 >> 4;         // 16 along k, where rows lie along k
+constexpr int kStepAcross = 16 * 128 >> 4;  // 16 rows, where k is the row
+
+__device__ inline uint64_t operand_at(uint32_t address) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
+  return kSwizzle128 | kEightRows | (uint64_t{1} << 16) | ((address & 0x3ffff) >> 4);
+}
+
+/// sums [64, 32] += left [64, 16] · right [16, 32], rows of both sides along k.
+__device__ inline void multiply_rows(ScoreSums& sums, uint64_t left, uint64_t right) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+      "%13, %14, %15}, %16, %17, 1, 1, 1, 0, 0;\n"
+      : "+f"(sums[0][0][0]), "+f"(sums[0][0][1]), "+f"(sums[0][0][2]), "+f"(sums[0][0][3]), "+f"(sums[0][1][0]),
+        "+f"(sums[0][1][1]), "+f"(sums[0][1][2]), "+f"(sums[0][1][3]), "+f"(sums[0][2][0]), "+f"(sums[0][2][1]),
+        "+f"(sums[0][2][2]), "+f"(sums[0][2][3]), "+f"(sums[0][3][0]), "+f"(sums[0][3][1]), "+f"(sums[0][3][2]),
+        "+f"(sums[0][3][3])
+      : "l"(left), "l"(right));
+}
+/// sums [64, 64] += left [64, 16] · right [16, 64], the left side in registers, k the row of the right one.
+__device__ inline void multiply_held(HeadSums& sums, const uint32_t (&left)[4], uint64_t right) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+      "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, "
+      "%35}, %36, 1, 1, 1, 1;\n"
+      : "+f"(sums[0][0][0]), "+f"(sums[0][0][1]), "+f"(sums[0][0][2]), "+f"(sums[0][0][3]), "+f"(sums[0][1][0]),
+        "+f"(sums[0][1][1]), "+f"(sums[0][1][2]), "+f"(sums[0][1][3]), "+f"(sums[0][2][0]), "+f"(sums[0][2][1]),
+        "+f"(sums[0][2][2]), "+f"(sums[0][2][3]), "+f"(sums[0][3][0]), "+f"(sums[0][3][1]), "+f"(sums[0][3][2]),
+        "+f"(sums[0][3][3]), "+f"(sums[0][4][0]), "+f"(sums[0][4][1]), "+f"(sums[0][4][2]), "+f"(sums[0][4][3]),
+        "+f"(sums[0][5][0]), "+f"(sums[0][5][1]), "+f"(sums[0][5][2]), "+f"(sums[0][5][3]), "+f"(sums[0][6][0]),
+        "+f"(sums[0][6][1]), "+f"(sums[0][6][2]), "+f"(sums[0][6][3]), "+f"(sums[0][7][0]), "+f"(sums[0][7][1]),
+        "+f"(sums[0][7][2]), "+f"(sums[0][7][3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
+}
+/// sums [64, 64] += left [64, 16] · right [16, 64], k the row of both sides.
+__device__ inline void multiply_columns(HeadSums& sums, uint64_t left, uint64_t right) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+      "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, 1, 1, "
+      "1, 1, 1;\n"
+      : "+f"(sums[0][0][0]), "+f"(sums[0][0][1]), "+f"(sums[0][0][2]), "+f"(sums[0][0][3]), "+f"(sums[0][1][0]),
+        "+f"(sums[0][1][1]), "+f"(sums[0][1][2]), "+f"(sums[0][1][3]), "+f"(sums[0][2][0]), "+f"(sums[0][2][1]),
+        "+f"(sums[0][2][2]), "+f"(sums[0][2][3]), "+f"(sums[0][3][0]), "+f"(sums[0][3][1]), "+f"(sums[0][3][2]),
+        "+f"(sums[0][3][3]), "+f"(sums[0][4][0]), "+f"(sums[0][4][1]), "+f"(sums[0][4][2]), "+f"(sums[0][4][3]),
+        "+f"(sums[0][5][0]), "+f"(sums[0][5][1]), "+f"(sums[0][5][2]), "+f"(sums[0][5][3]), "+f"(sums[0][6][0]),
+        "+f"(sums[0][6][1]), "+f"(sums[0][6][2]), "+f"(sums[0][6][3]), "+f"(sums[0][7][0]), "+f"(sums[0][7][1]),
+        "+f"(sums[0][7][2]), "+f"(sums[0][7][3])
+      : "l"(left), "l"(right));
+}
+/// Blocks of 64 queries that all warpgroups whose keys they see have walked over.
+struct BlocksDone {
+  static constexpr int kBytes = kShortGroups * 8;
+  uint32_t barriers;
+
+  __device__ void begin() const {
+    for (int block = 0; block < kShortGroups; ++block) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barriers + block * 8),
+                   "r"((block + 1) * kGroupThreads)
+                   : "memory");
+    }
+  }
+  __device__ void arrive(int block) const {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barriers + block * 8) : "memory");
+  }
+  __device__ void wait(int block) const {
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "again:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n"
+        "@done bra over;\n"
+        "bra again;\n"
+        "over:\n"
+        "}\n" ::"r"(barriers + block * 8)
+        : "memory");
+  }
+};
+
+/// What was written to registers and shared memory is there for the products that follow.
+__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
+__device__ inline void finish_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\n" ::: "memory");
+}
+__device__ inline void publish_shared() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
 /// What a block reads of one head of a row.
 template <class T>
@@ -102,61 +195,27 @@ struct ShortStatistics {
 /// `query` are those of the lane's first number; with `cut`, some keys stand behind their query, or queries behind the
 /// last.
 __device__ inline void find_gradients(float unit, int seq, bool cut, int key, int query, const float* base,
-                                      const float* delta, Sums<1, kShortBlocks>& s, Sums<1, kShortBlocks>& ds) {
+                                      const float* delta, ScoreSums& s, ScoreSums& ds) {
+  if (cut) {
+    for_sums<1, kShortBlocks>(s, [&](float& score, int line, int column) {
+      if (key + line > query + column || query + column >= seq) score = -INFINITY;
+    });
+  }
 #pragma unroll
   for (int n = 0; n < kShortBlocks; ++n) {
     const float2 low = *reinterpret_cast<const float2*>(base + query + n * 8);
     const float2 mean = *reinterpret_cast<const float2*>(delta + query + n * 8);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      float weight = power_of_two(fmaf(s[0][n][i], unit, i % 2 == 0 ? -low.x : -low.y));
-      const int column = query + n * 8 + i % 2;
-      if (cut && (key + i / 2 * 8 > column || column >= seq)) weight = 0;
+      const float weight = power_of_two(fmaf(s[0][n][i], unit, i % 2 == 0 ? -low.x : -low.y));
       s[0][n][i] = weight;
       ds[0][n][i] = weight * (ds[0][n][i] - (i % 2 == 0 ? mean.x : mean.y));
     }
   }
 }
 
-/// A warp's sums, rounded, to rows 0 and following of a tile, columns 8·chunk and following.
-template <class T>
-__device__ inline void put_sums(const Sums<1, kShortBlocks>& sums, const Tile<T, 64>& tile, int chunk) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-  for (int n = 0; n < kShortBlocks; ++n) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint32_t pair = pack_pair<T>(sums[0][n][2 * half], sums[0][n][2 * half + 1]);
-      const uint32_t to = tile.at(half * 8 + lane / 4, chunk + n) + lane % 4 * 4;
-      asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(to), "r"(pair) : "memory");
-    }
-  }
-}
-
-/// dq of the queries from `row` on: the gradients of their scores times the keys they see.
-template <class T>
-__device__ inline void multiply_keys(Sums<1, kShortWidth / 8>& dq, const ScoreGradients& gradients,
-                                     const Tile<T, kShortWidth>& keys, int row) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  clear<1, kShortWidth / 8>(dq);
-#pragma unroll 2
-  for (int key = 0; key <= row; key += kShortRows) {
-    const Tile<T, 64> tile = gradients.tile<T>(key / kShortRows, row / 64);
-    uint32_t left[4];
-    load_matrices_transposed(left, tile.at(lane / 16 * 8 + lane % 8, row % 64 / 8 + lane / 8 % 2));
-#pragma unroll
-    for (int n = 0; n < kShortWidth / 16; ++n) {
-      uint32_t right[4];
-      keys.right_columns(right, key, n);
-      multiply_add<T>(dq[0][2 * n], left, right[0], right[1]);
-      multiply_add<T>(dq[0][2 * n + 1], left, right[2], right[3]);
-    }
-  }
-}
-
-template <int kBlocks>
-__device__ inline void scale_all(Sums<1, kBlocks>& sums, float factor) {
-  for_sums<1, kBlocks>(sums, [&](float& x, int, int) { x *= factor; });
+__device__ inline void scale_all(HeadSums& sums, float factor) {
+  for_sums<1, kShortWidth / 8>(sums, [&](float& x, int, int) { x *= factor; });
 }
 
 /// The angles of a warp's 16 positions, in rows of two tiles that are the warp's alone.
@@ -171,7 +230,7 @@ struct WarpAngles {
   __device__ void fetch(const ShortRotation& from, int seq) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-    for (int n = 0; n < kShortRows * kPairs / 4 / 32; ++n) {
+    for (int n = 0; n < 16 * kPairs / 4 / 32; ++n) {
       const int line = n * 4 + lane / 8;
       const int chunk = lane % 8;
       const int64_t at = static_cast<int64_t>(row + line) * kPairs + chunk * 4;
@@ -190,7 +249,7 @@ struct WarpAngles {
     return two;
   }
   /// Rotates gradients of the warp's rows back: by the negative angles.
-  __device__ void turn_back(Sums<1, kShortWidth / 8>& a, Sums<1, kShortWidth / 8>& b) const {
+  __device__ void turn_back(HeadSums& a, HeadSums& b) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -206,7 +265,7 @@ struct WarpAngles {
       }
     }
   }
-  __device__ static void turn_pair(Sums<1, kShortWidth / 8>& sums, int n, int i, float c, float s) {
+  __device__ static void turn_pair(HeadSums& sums, int n, int i, float c, float s) {
     const float first = sums[0][n][i];
     const float second = sums[0][n + kPairs / 8][i];
     sums[0][n][i] = fmaf(first, c, second * s);
@@ -214,85 +273,172 @@ struct WarpAngles {
   }
 };
 
-/// Which 16 keys, then queries, are a warp's: those of warps n, n + 4, n + 8 and n + 12, which share a quarter of the
-/// multiprocessor, see as many queries together everywhere.
-__device__ inline int part_of(int warp) { return warp / 4 % 2 == 0 ? warp : warp / 4 * 4 + 3 - warp % 4; }
+/// A warp's sums, rounded, to its 16 rows of a tile from `row` on, columns 8·chunk and following.
+template <class T>
+__device__ inline void put_sums(const ScoreSums& sums, const Tile<T, 64>& tile, int row, int chunk) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int n = 0; n < kShortBlocks; ++n) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t pair = pack_pair<T>(sums[0][n][2 * half], sums[0][n][2 * half + 1]);
+      const uint32_t to = tile.at(row + half * 8 + lane / 4, chunk + n) + lane % 4 * 4;
+      asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(to), "r"(pair) : "memory");
+    }
+  }
+}
+
+/// The left operand that sums of a product before are, rounded: columns 16·step and following.
+template <class T>
+__device__ inline void pack_left(uint32_t (&left)[4], const ScoreSums& x, int step) {
+  left[0] = pack_pair<T>(x[0][2 * step][0], x[0][2 * step][1]);
+  left[1] = pack_pair<T>(x[0][2 * step][2], x[0][2 * step][3]);
+  left[2] = pack_pair<T>(x[0][2 * step + 1][0], x[0][2 * step + 1][1]);
+  left[3] = pack_pair<T>(x[0][2 * step + 1][2], x[0][2 * step + 1][3]);
+}
+
+template <class T>
+struct ShortTiles {
+  Tile<T, kShortWidth> queries, keys, values, dys;
+  ScoreGradients gradients;
+  __device__ explicit ShortTiles(uint32_t start)
+      : queries{start},
+        keys{start + kOperandBytes},
+        values{start + 2 * kOperandBytes},
+        dys{start + 3 * kOperandBytes},
+        gradients{start + 4 * kOperandBytes} {}
+};
+
+/// dk and dv of a warpgroup's keys, by all its threads; the gradients of their scores are left behind.
+template <class T>
+__device__ inline void walk_queries(const AttentionParams& p, const ShortTiles<T>& in, const BlocksDone& done,
+                                    int group, int row, const float* base, const float* delta, HeadSums& dk,
+                                    HeadSums& dv) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const uint64_t keys = operand_at(in.keys.at(group * kShortKeys, 0));
+  const uint64_t values = operand_at(in.values.at(group * kShortKeys, 0));
+#pragma unroll 1
+  for (int n = (p.seq_q - 1) / kShortKeys * 2 + 1; n >= 2 * group; --n) {
+    const int q0 = n * kShortColumns;
+    const uint64_t queries = operand_at(in.queries.at(q0, 0));
+    const uint64_t dys = operand_at(in.dys.at(q0, 0));
+    ScoreSums s;
+    ScoreSums ds;
+    clear<1, kShortBlocks>(s);
+    clear<1, kShortBlocks>(ds);
+    begin_products();
+#pragma unroll
+    for (int k = 0; k < kShortWidth / 16; ++k) multiply_rows(s, keys + k * kStepAlong, queries + k * kStepAlong);
+#pragma unroll
+    for (int k = 0; k < kShortWidth / 16; ++k) multiply_rows(ds, values + k * kStepAlong, dys + k * kStepAlong);
+    finish_products();
+    find_gradients(p.scale * kLog2E, p.seq_q, q0 <= row || q0 + kShortColumns > p.seq_q, row + lane / 4,
+                   q0 + lane % 4 * 2, base, delta, s, ds);
+    put_sums<T>(ds, in.gradients.template tile<T>(group, q0 / 64), row % kShortKeys, q0 % 64 / 8);
+    uint32_t weights[kShortColumns / 16][4];
+    uint32_t gradients[kShortColumns / 16][4];
+#pragma unroll
+    for (int k = 0; k < kShortColumns / 16; ++k) {
+      pack_left<T>(weights[k], s, k);
+      pack_left<T>(gradients[k], ds, k);
+    }
+    begin_products();
+#pragma unroll
+    for (int k = 0; k < kShortColumns / 16; ++k) {
+      multiply_held(dv, weights[k], dys + k * kStepAcross);
+      multiply_held(dk, gradients[k], queries + k * kStepAcross);
+    }
+    finish_products();
+    if (n % 2 == 0) {
+      publish_shared();
+      done.arrive(n / 2);
+    }
+  }
+}
 
 template <class T, bool kTurned>
 __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const __grid_constant__ AttentionParams p,
                                                                           const ShortRotation rotation) {
-  extern __shared__ __align__(1024) unsigned char memory[];
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ unsigned char shared[];
+  unsigned char* memory = shared + (1024 - shared_address(shared) % 1024) % 1024;
   lamina::cuda::wait_for_previous();
-  const uint32_t start = shared_address(memory);
-  const Tile<T, kShortWidth> queries{start};
-  const Tile<T, kShortWidth> keys{start + kOperandBytes};
-  const Tile<T, kShortWidth> values{start + 2 * kOperandBytes};
-  const Tile<T, kShortWidth> dys{start + 3 * kOperandBytes};
-  const ScoreGradients gradients{start + 4 * kOperandBytes};
-  auto* base = reinterpret_cast<float*>(memory + kShortBytes) - 2 * kShortSeq;
+  const ShortTiles<T> in(shared_address(memory));
+  auto* base = reinterpret_cast<float*>(memory + kShortBytes - 1024 - BlocksDone::kBytes) - 2 * kShortSeq;
   float* delta = base + kShortSeq;
+  const BlocksDone done{shared_address(delta + kShortSeq)};
+  if (threadIdx.x == 0) done.begin();
   const int seq = p.seq_q;
   const ShortHead<T> head(p, static_cast<int>(blockIdx.x));
-  dys.template fill<kShortSeq, kShortThreads>(head.dy, p.y_at.seq, seq, p.d_v, true);
+  in.dys.template fill<kShortSeq, kShortThreads>(head.dy, p.y_at.seq, seq, p.d_v, true);
   commit_copies();
-  queries.template fill<kShortSeq, kShortThreads>(head.q, p.q_at.seq, seq, p.d_qk, true);
-  keys.template fill<kShortSeq, kShortThreads>(head.k, p.k_at.seq, seq, p.d_qk, true);
-  values.template fill<kShortSeq, kShortThreads>(head.v, p.v_at.seq, seq, p.d_v, true);
+  in.queries.template fill<kShortSeq, kShortThreads>(head.q, p.q_at.seq, seq, p.d_qk, true);
+  in.keys.template fill<kShortSeq, kShortThreads>(head.k, p.k_at.seq, seq, p.d_qk, true);
+  in.values.template fill<kShortSeq, kShortThreads>(head.v, p.v_at.seq, seq, p.d_v, true);
   commit_copies();
   ShortStatistics<T> statistics;
   statistics.load(p, head.y);
   wait_for_copies<1>();
   __syncthreads();
-  statistics.find(p, dys, base, delta);
+  statistics.find(p, in.dys, base, delta);
   wait_for_copies();
+  publish_shared();
   __syncthreads();
 
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int part = part_of(warp);
-  const int row = part * kShortRows;
+  // The same in all lanes, as the compiler has to know.
+  const int warp = __shfl_sync(lamina::cuda::kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
+  const int group = warp / (kGroupThreads / 32);
+  const int row = warp * 16;  // the warp's first
   const int b = static_cast<int>(blockIdx.x) / p.n_heads;
   const int h = static_cast<int>(blockIdx.x) - b * p.n_heads;
-  Sums<1, kShortWidth / 8> dk;
+  if (group * kShortKeys >= seq) return;
+  HeadSums dk;
   clear<1, kShortWidth / 8>(dk);
-  if (row < seq) {
-    Sums<1, kShortWidth / 8> dv;
+  {
+    HeadSums dv;
     clear<1, kShortWidth / 8>(dv);
-#pragma unroll 1
-    for (int q0 = row / kShortColumns * kShortColumns; q0 < seq; q0 += kShortColumns) {
-      Sums<1, kShortBlocks> s;
-      Sums<1, kShortBlocks> ds;
-      clear<1, kShortBlocks>(s);
-      clear<1, kShortBlocks>(ds);
-      multiply_tiles<T, kShortWidth, 1, kShortBlocks>(s, keys, row, queries, q0);
-      multiply_tiles<T, kShortWidth, 1, kShortBlocks>(ds, values, row, dys, q0);
-      find_gradients(p.scale * kLog2E, seq, q0 <= row || q0 + kShortColumns > seq, row + lane / 4, q0 + lane % 4 * 2,
-                     base, delta, s, ds);
-      put_sums<T>(ds, gradients.tile<T>(part, q0 / 64), q0 % 64 / 8);
-      add_product_of<T, kShortWidth, 1, kShortBlocks>(dv, s, dys, q0);
-      add_product_of<T, kShortWidth, 1, kShortBlocks>(dk, ds, queries, q0);
-    }
-    // Its own rows of the values are the warp's alone; all will read the keys again.
-    store_sums<T, kShortWidth, 1>(dv, values, row, static_cast<T*>(p.dv) + p.dv_at.at(b, row, h), p.dv_at.seq,
+    walk_queries<T>(p, in, done, group, row, base, delta, dk, dv);
+    // The values of these keys are the warpgroup's alone; all will read the keys again.
+    asm volatile("bar.sync %0, %1;\n" ::"r"(group + 1), "n"(kGroupThreads) : "memory");
+    store_sums<T, kShortWidth, 1>(dv, in.values, row, static_cast<T*>(p.dv) + p.dv_at.at(b, row, h), p.dv_at.seq,
                                   seq - row, p.d_v, true);
   }
-  __syncthreads();
-  if (row >= seq) return;
-  const WarpAngles angles{{dys.base}, {values.base}, row};
+  done.wait(group);  // nobody needs the queries and output gradients of these rows any more
+  const WarpAngles angles{{in.dys.base}, {in.values.base}, row};
   if constexpr (kTurned) angles.fetch(rotation, seq);
-  Sums<1, kShortWidth / 8> dq;
-  multiply_keys<T>(dq, gradients, keys, row);
+  HeadSums dq;
+  clear<1, kShortWidth / 8>(dq);
+#pragma unroll 1
+  for (int block = 0; block <= group; ++block) {
+    begin_products();
+    const uint64_t gradients = operand_at(in.gradients.template tile<T>(block, group).base);
+    const uint64_t keys = operand_at(in.keys.at(block * kShortKeys, 0));
+#pragma unroll
+    for (int k = 0; k < kShortKeys / 16; ++k) {
+      multiply_columns(dq, gradients + k * kStepAcross, keys + k * kStepAcross);
+    }
+    finish_products();
+  }
   if constexpr (kTurned) {
     wait_for_copies();
     __syncwarp();
     angles.turn_back(dq, dk);
   }
-  scale_all<kShortWidth / 8>(dk, p.scale);
-  store_sums<T, kShortWidth, 1>(dk, queries, row, static_cast<T*>(p.dk) + p.dk_at.at(b, row, h), p.dk_at.seq, seq - row,
-                                p.d_qk, true);
-  scale_all<kShortWidth / 8>(dq, p.scale);
-  store_sums<T, kShortWidth, 1>(dq, queries, row, static_cast<T*>(p.dq) + p.dq_at.at(b, row, h), p.dq_at.seq, seq - row,
-                                p.d_qk, true);
+  scale_all(dk, p.scale);
+  store_sums<T, kShortWidth, 1>(dk, in.queries, row, static_cast<T*>(p.dk) + p.dk_at.at(b, row, h), p.dk_at.seq,
+                                seq - row, p.d_qk, true);
+  scale_all(dq, p.scale);
+  store_sums<T, kShortWidth, 1>(dq, in.queries, row, static_cast<T*>(p.dq) + p.dq_at.at(b, row, h), p.dq_at.seq,
+                                seq - row, p.d_qk, true);
+#endif
+}
+
+bool has_wgmma(const Device& device) {
+  int major = 0;
+  int minor = 0;
+  LAMINA_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()), "attention");
+  LAMINA_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.index()), "attention");
+  return major == 9 && minor == 0;
 }
 
 }  // namespace
@@ -302,11 +448,9 @@ bool takes_short_backward(const AttentionParams& p, const Device& device) {
                      p.mask.kind == AttentionPattern::Kind::full && p.mask.documents == nullptr && p.sinks == nullptr;
   const bool fits = p.seq_q == p.seq_k && p.seq_q <= kShortSeq && p.group == 1 && p.d_qk <= kShortWidth &&
                     p.d_v <= kShortWidth && p.packs;
-  int most = 0;
-  LAMINA_CUDA(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()), "attention");
   // Shorter ones would leave most of a block's warps without keys.
   return plain && fits && p.seq_q > kShortSeq / 2 && takes_mma(p) &&
-         static_cast<int64_t>(p.batch) * p.n_heads < int64_t{1} << 31 && most >= kShortBytes;
+         static_cast<int64_t>(p.batch) * p.n_heads < int64_t{1} << 31 && has_wgmma(device);
 }
 
 template <class T>
