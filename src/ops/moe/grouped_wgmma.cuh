@@ -16,6 +16,7 @@
 #include "lamina/ops/moe/grouped_wgmma.h"
 #include "lamina/ops/moe/row_tile.cuh"
 #include "lamina/tensor/cuda/async_copy.cuh"
+#include "lamina/tensor/cuda/wgmma.cuh"
 
 namespace lamina::ops::cuda::wgmma {
 
@@ -157,14 +158,6 @@ __device__ inline void copy_step(const CUtensorMap& left, const CUtensorMap& rig
   }
 }
 
-/// How wgmma finds an operand of swizzled rows of 128 bytes. Along k: `apart` is not used, groups of eight rows follow
-/// each other. Else: boxes of 64 results are `apart` bytes apart, groups of eight rows along k follow each other.
-__device__ inline uint64_t operand_at(uint32_t address, int apart) {
-  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
-  return kSwizzle128 | kEightRows | (static_cast<uint64_t>(apart >> 4) << 16) | ((address & 0x3ffff) >> 4);
-}
-
 /// sums [64, 256] (+)= left [64, 16] · right [16, 256] for a warpgroup. Warp w of it has the rows 16 w and following,
 /// lane 4·g + p of these the rows g (sums[4 j], sums[4 j + 1]) and g + 8 at columns 8 j + 2 p and the one behind.
 template <class T, bool kAlongLeft, bool kAlongRight>
@@ -209,7 +202,7 @@ __device__ inline void clear_behind(unsigned char* stage, int group, int first) 
         box == 0 ? stage + group * kBoxBytes : stage + kLeftBytes + (group * kShare + box - 1) * kBoxBytes;
     *reinterpret_cast<uint4*>(from + at) = make_uint4(0, 0, 0, 0);
   }
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  publish_shared();
   asm volatile("bar.sync 1, %0;" ::"n"(2 * kGroupThreads) : "memory");
 }
 
@@ -334,19 +327,19 @@ __global__ void __launch_bounds__(kBlockSize, 1)
         // Boxes of 64 rows, along k or not: the second warpgroup's begins behind the first one's.
         const uint64_t a = operand_at(from + group * kBoxBytes, 16);
         const uint64_t b = operand_at(from + kLeftBytes, kAlongRight ? 16 : kBoxBytes);
-        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+        begin_products();
 #pragma unroll
         for (int k = 0; k < kDepth / 16; ++k) {
           multiply_async<T, kAlongLeft, kAlongRight>(sums, a + (k * kStepLeft >> 4), b + (k * kStepRight >> 4),
                                                      step > 0 || k > 0);
         }
-        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+        commit_products();
+        wait_for_products<1>();
         if (speaker && step > 0) barrier_arrive(before);
         before = empty + stage.index * 8;
         stage.next();
       }
-      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+      wait_for_products();
       if (speaker && tile.steps > 0) barrier_arrive(before);
       if constexpr (kForm == Form::weights) {
         store_weights(product, tile, sums, first_row);

@@ -7,14 +7,6 @@ namespace {
 
 constexpr const char* kOp = "grouped_linear";
 
-bool has_units(const Device& device) {
-  int major = 0;
-  int minor = 0;
-  LAMINA_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()), kOp);
-  LAMINA_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.index()), kOp);
-  return major == 9 && minor == 0;
-}
-
 bool fits(const void* pointer, int64_t width) {
   return width % 8 == 0 && reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
 }
@@ -55,7 +47,7 @@ template <class T>
 bool multiply(const Device& device, Form form, const T* left, const T* right, const Product& product) {
   CUtensorMap of_left;
   CUtensorMap of_right;
-  if (!has_units(device) || !map_operands(form, left, right, product, of_left, of_right)) return false;
+  if (!has_wgmma(device, kOp) || !map_operands(form, left, right, product, of_left, of_right)) return false;
   auto* kernel = kernel_of<T>(form);
   LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes), kOp);
   const int64_t columns = (product.width + kWidth - 1) / kWidth;
