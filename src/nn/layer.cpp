@@ -52,6 +52,7 @@ void Layer::sublayer(Stream& stream, Pass& pass, NormSlot input, NormSlot output
   } else {
     out = f(stream.value());
   }
+  if (norm(output) != nullptr) out = ops::sum_of_parts(out, stream.x);
   stream.branch = branch(output_normed(output, out), pass);
   if (placement_ == Placement::post) stream = {stream.normed(*norm(input)), {}};
 }

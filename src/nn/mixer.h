@@ -22,7 +22,7 @@ class Mixer : public Module {
   /// tokens it holds (pass.offset or pass.offsets), and the mixer writes itself into it; the result is that of a
   /// forward over all tokens so far. Recording is off then.
   virtual Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) = 0;
-  /// forward() of the stream's norm, which a mixer may leave to its first product.
+  /// forward() of the stream's norm, which a mixer may leave to its first product; perhaps in parts (Stream::branch).
   virtual Tensor forward_normed(Stream& stream, const NormLayer& norm, Pass& pass, LayerCache* cache) {
     return forward(stream.normed(norm), pass, cache);
   }
@@ -40,7 +40,7 @@ class Ffn : public Module {
  public:
   /// x [batch, seq, d_model] → the same shape. Routers put their losses into pass.losses.
   virtual Tensor forward(const Tensor& x, Pass& pass) = 0;
-  /// forward() of the stream's norm, which a feed-forward may leave to its first product.
+  /// forward() of the stream's norm, which a feed-forward may leave to its first product; perhaps in parts.
   virtual Tensor forward_normed(Stream& stream, const NormLayer& norm, Pass& pass) {
     return forward(stream.normed(norm), pass);
   }

@@ -73,15 +73,16 @@ class JoinedLinear final : public Module {
   std::vector<Tensor> split(const Tensor& y) const;
   /// One product gives all parts.
   bool is_joined() const { return weight_.joined() || rounded_.defined(); }
+  /// That product is over a weight as it was given: weight().
+  bool is_plain() const { return weight_.joined() && !rounded_.defined(); }
+  const Tensor& weight() const { return weight_.whole; }
+  /// The bias of all parts, zeros where a part has none; undefined where none has.
+  Tensor joined_bias() const;
   /// The format of the first part is that of all; on a GPU parts become one.
   void store_weights(const WeightFormats& formats, const std::string& prefix) override;
 
  private:
-  /// One product over a weight as it was given.
-  bool is_plain() const { return weight_.joined() && !rounded_.defined(); }
   Tensor part_forward(const Tensor& x, size_t part) const;
-  /// The bias of all parts, zeros where a part has none; undefined where none has.
-  Tensor joined_bias() const;
 
   std::vector<ProjectionPart> parts_;
   JoinedTensor weight_;

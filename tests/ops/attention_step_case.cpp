@@ -1,9 +1,11 @@
-#include "lamina/ops/attention/attention_step.h"
+#include "lamina/ops/attention/attention_sublayer_step.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "ops/attention_oracle.h"
+#include "ops/linear_oracle.h"
+#include "ops/normed_stream.h"
 #include "support/op_run.h"
 
 namespace lamina::testing {
@@ -250,6 +252,95 @@ struct AttentionStepInto8Bits : AttentionStepBase<DType::f32, DType::u8> {
   }
 };
 LAMINA_OP_CASE(AttentionStepInto8Bits);
+
+struct AttentionSublayerParams {
+  NormedStream stream;  ///< [batch, 1, width]; `bias` of both projections
+  AttentionStepParams step;
+
+  int64_t heads_width() const { return step.heads * step.d; }
+  int64_t rows() const { return heads_width() + 2 * step.kv_heads * step.d; }
+};
+
+/// Behind the stream's inputs: the projections, and the step's inputs but for qkv.
+constexpr size_t kProjections = 4;
+constexpr size_t kStepInputs = 8;
+
+template <DType kCache>
+struct AttentionSublayerBase {
+  static constexpr const char* name = "attention_sublayer_step";
+  static constexpr bool kBackward = false;
+  using Params = AttentionSublayerParams;
+
+  static std::vector<Params> sweep() {
+    const auto interleaved = RotaryPairing::interleaved;
+    const ops::AttentionPattern window{.kind = Kind::window, .window = 70};
+    return {{{{1, 1, 288}, 0, kRms, true, true, false, 0.0, 0, 8}, {1, 6, 6, 300, 48, {100}}},
+            {{{1, 1, 768}, 0, kRms, true, true, false, 0.0, 0, 8}, {1, 12, 12, 260, 64, {127}}},
+            {{{1, 1, 64}, 0, kLayer, true, true, true, 0.0, 0, 2}, {1, 4, 2, 1100, 32, {1099}, 0, interleaved}},
+            {{{1, 1, 96}, 0, kRms, false, true, true}, {1, 8, 1, 700, 16, {650}, 8}},
+            {{{1, 1, 40}, 0, kRms}, {1, 6, 2, 9, 24, {8}, 8, interleaved, true}},
+            {{{1, 1, 40}, 0, kRms}, {1, 3, 3, 400, 128, {399}, 16, RotaryPairing::half_split, true}},
+            {{{1, 1, 128}, 0, kLayer, false}, {1, 2, 2, 30, 256, {0}, -1}},
+            {{{1, 1, 64}, 0, kRms}, {1, 2, 1, 40, 32, {7}, 0, interleaved, false, {90}}},
+            {{{1, 1, 64}, 0, kRms}, {1, 2, 1, 500, 16, {490}, 0, interleaved, false, {}, {.scale = 2.0}}},
+            {{{1, 1, 64}, 0, kRms}, {1, 2, 1, 500, 16, {490}, 0, interleaved, false, {}, {.pattern = window}}},
+            {{{1, 1, 64}, 0, kRms, true, true, true}, {1, 4, 2, 50, 16, {49}, -1, interleaved, false, {}, {}, true}},
+            {{{1, 1, 36}, 0, kRms}, {1, 4, 2, 20, 16, {19}}},
+            {{{1, 1, 32}, 0, kRms}, {1, 4, 2, 20, 7, {19}, 6}},
+            {{{2, 1, 64}, 0, kRms, true, true, true, 0.0, 0, 3}, {2, 4, 2, 20, 16, {19, 3}}}};
+  }
+  static std::vector<Params> bench() { return {}; }
+  static std::string describe(const Params& p) { return str(p.stream.describe(), " ", describe_step(p.step)); }
+  static std::vector<Input> inputs_of(const Params& p, std::optional<DType> weights) {
+    const int64_t width = p.stream.shape[-1];
+    std::vector<Input> all = p.stream.stream_inputs();
+    all.push_back({.shape = {p.rows(), width}, .dtype = weights});
+    all.push_back(p.stream.bias ? Input{.shape = {p.rows()}} : absent());
+    all.push_back({.shape = {width, p.heads_width()}, .dtype = weights});
+    all.push_back(p.stream.bias ? Input{.shape = {width}} : absent());
+    const std::vector<Input> step = step_inputs(p.step, kCache);
+    all.insert(all.end(), step.begin() + 1, step.end());
+    return all;
+  }
+  static std::vector<Tensor> run(const Params& p, const std::vector<Tensor>& in) {
+    const Tensor* step = in.data() + kStepInputs - 1;  // its qkv is not there
+    const Tensor k_cache = step[1].clone();
+    const Tensor v_cache = step[2].clone();
+    const ops::StepRotation rotation{step[4], step[5], p.step.pairing, std::max<int64_t>(p.step.rotary_dim, 0),
+                                     step[6]};
+    const auto [h, parts] = ops::attention_sublayer_step(
+        in[0], in[1], p.stream.norm(in),
+        {in[kProjections], in[kProjections + 1], in[kProjections + 2], in[kProjections + 3]}, k_cache, v_cache, step[3],
+        rotation, p.step.options, {step[7], step[8], step[9], Tensor()});
+    return {h, ops::sum_of_parts(parts, in[0]), k_cache, v_cache};
+  }
+  template <class S>
+  static Arrays<S> oracle(const Params& p, const Arrays<S>& in) {
+    const Array<S> h = p.stream.value(in);
+    Arrays<S> step{
+        linear_oracle(p.stream.normed(h, in), in[kProjections], in[kProjections + 1], ops::Activation::none)};
+    step.insert(step.end(), in.begin() + kStepInputs, in.end());
+    Arrays<S> found = step_oracle(p.step, step, {DType::f64, kCache});
+    Array<S> y({p.step.batch, 1, p.heads_width()});
+    y.values = found[0].values;
+    found[0] = linear_oracle(y, in[kProjections + 2], in[kProjections + 3], ops::Activation::none);
+    found.insert(found.begin(), h);
+    return found;
+  }
+};
+
+struct AttentionSublayerCase : AttentionSublayerBase<DType::f64> {
+  static std::vector<DType> dtypes() { return {DType::f32, DType::f64}; }
+  static std::vector<Input> inputs(const Params& p) { return inputs_of(p, {}); }
+};
+LAMINA_OP_CASE(AttentionSublayerCase);
+
+struct AttentionSublayerOfBf16 : AttentionSublayerBase<DType::f32> {
+  static constexpr const char* form = "of_bf16";
+  static std::vector<DType> dtypes() { return {DType::f32}; }
+  static std::vector<Input> inputs(const Params& p) { return inputs_of(p, DType::bf16); }
+};
+LAMINA_OP_CASE(AttentionSublayerOfBf16);
 
 }  // namespace
 }  // namespace lamina::testing

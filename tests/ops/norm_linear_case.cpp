@@ -1,7 +1,6 @@
-#include "lamina/ops/linear/norm_linear.h"
-
 #include "ops/gated_oracle.h"
 #include "ops/linear_oracle.h"
+#include "ops/normed_stream.h"
 #include "support/op_case.h"
 
 namespace lamina::testing {
@@ -9,73 +8,6 @@ namespace {
 
 using ops::Activation;
 using ops::Gate;
-using ops::RowNorm;
-
-/// What both forms have in common: the stream and its norm.
-struct NormedStream {
-  Shape shape;
-  int64_t out = 1;
-  RowNorm::Kind kind = RowNorm::Kind::rms;
-  bool residual = true;
-  bool scale = true;       ///< and for a layer norm a bias
-  bool bias = false;       ///< of the product
-  double offset = 0.0;     ///< of an RMS norm's scale
-  int64_t group_size = 0;  ///< of an RMS norm
-
-  bool layer() const { return kind == RowNorm::Kind::layer; }
-  std::string describe() const {
-    return str(layer() ? "layer " : "rms ", shape, " -> ", out, residual ? " residual" : "", scale ? "" : " no scale",
-               bias ? " bias" : "", offset != 0 ? " offset" : "", group_size != 0 ? " groups" : "");
-  }
-  std::vector<Input> inputs(int64_t weight_rows) const {
-    const Input vector{.shape = {shape[-1]}};
-    return {{.shape = shape},
-            residual ? Input{.shape = shape} : absent(),
-            scale ? vector : absent(),
-            scale && layer() ? vector : absent(),
-            {.shape = {weight_rows, shape[-1]}},
-            bias ? Input{.shape = {weight_rows}} : absent()};
-  }
-  RowNorm norm(const std::vector<Tensor>& in) const {
-    return {kind, in[2], in[3], {.eps = 1e-3, .group_size = group_size, .weight_offset = offset}};
-  }
-  std::vector<Tensor> outputs(const ops::NormLinear& result) const {
-    return residual ? std::vector<Tensor>{result.h, result.y} : std::vector<Tensor>{result.y};
-  }
-  template <class S>
-  Array<S> value(const Arrays<S>& in) const {
-    Array<S> h(shape);
-    for (int64_t i = 0; i < h.numel(); ++i) h[i] = residual ? in[0][i] + in[1][i] : in[0][i];
-    return h;
-  }
-  template <class S>
-  Array<S> normed(const Array<S>& h, const Arrays<S>& in) const {
-    using std::sqrt;
-    const int64_t width = shape[-1];
-    const int64_t group = group_size == 0 ? width : group_size;
-    Array<S> y(shape);
-    for (int64_t start = 0; start < h.numel(); start += group) {
-      S mean = 0;
-      for (int64_t i = start; layer() && i < start + group; ++i) mean += h[i] / S(group);
-      S squares = 0;
-      for (int64_t i = start; i < start + group; ++i) squares += (h[i] - mean) * (h[i] - mean);
-      const S deviation = sqrt(squares / S(group) + S(1e-3));
-      for (int64_t i = start; i < start + group; ++i) {
-        y[i] = (h[i] - mean) / deviation;
-        if (scale) y[i] *= in[2][i % width] + S(offset);
-        if (scale && layer()) y[i] += in[3][i % width];
-      }
-    }
-    return y;
-  }
-  template <class S>
-  Arrays<S> results(const Array<S>& h, const Array<S>& y) const {
-    return residual ? Arrays<S>{h, y} : Arrays<S>{y};
-  }
-};
-
-constexpr auto kRms = RowNorm::Kind::rms;
-constexpr auto kLayer = RowNorm::Kind::layer;
 
 struct NormLinearCase {
   static constexpr const char* name = "norm_linear";
@@ -117,6 +49,20 @@ struct NormLinearCase {
 };
 LAMINA_OP_CASE(NormLinearCase);
 
+/// Sums of parts are rounded once more in narrow types.
+struct NormLinearOfParts : NormLinearCase {
+  static constexpr const char* form = "of_parts";
+  static std::vector<DType> dtypes() { return {DType::f32, DType::f64}; }
+  static std::vector<Params> sweep() {
+    return {{{{1, 288}, 24, kRms, true, true, false, 0.0, 0, 12}},
+            {{{1, 1, 40}, 24, kLayer, true, true, true, 0.0, 0, 3}},
+            {{{1, 16}, 8, kRms, true, true, false, 0.0, 0, 1}},
+            {{{3, 24}, 8, kRms, true, true, false, 0.0, 0, 2}}};
+  }
+  static std::vector<Params> bench() { return {}; }
+};
+LAMINA_OP_CASE(NormLinearOfParts);
+
 struct NormGatedLinearCase {
   static constexpr const char* name = "norm_gated_linear";
   struct Params {
@@ -135,6 +81,7 @@ struct NormGatedLinearCase {
             {{{5, 264}, 9, kRms, false}, Gate::reglu, {.interleaved = true}},
             {{{8, 520}, 12, kLayer, true, true, true}, Gate::glu, {.interleaved = true}},
             {{{8, 16}, 5, kRms, true, true, true}, Gate::swiglu, {.alpha = 1.702, .limit = 1.25, .up_offset = 1.0}},
+            {{{1, 768}, 9, kRms, true, true, false, 0.0, 0, 16}},
             {{{9, 32}, 6}},
             {{{4, 64}, 12, kRms, true, true, false, 0.0, 16}},
             {{{1, 1}, 1}},

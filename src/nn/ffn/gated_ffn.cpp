@@ -26,7 +26,12 @@ Tensor GatedFfn::forward(const Tensor& x, Pass& /*pass*/) {
   return down_.forward(gate_up_.forward_gated(x, gate_, options_));
 }
 
-Tensor GatedFfn::forward_normed(Stream& stream, const NormLayer& norm, Pass& /*pass*/) {
+Tensor GatedFfn::forward_normed(Stream& stream, const NormLayer& norm, Pass& pass) {
+  if (pass.clock != nullptr && gate_up_.is_plain() && down_.is_plain()) {
+    const ops::FeedForwardWeights weights{gate_up_.weight(), gate_up_.joined_bias(), down_.weight(), down_.bias()};
+    return stream.take(
+        ops::gated_feed_forward_step(stream.x, stream.branch, norm.row_norm(), weights, gate_, options_));
+  }
   return down_.forward(gate_up_.forward_normed_gated(stream, norm, gate_, options_));
 }
 

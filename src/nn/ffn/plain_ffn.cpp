@@ -22,6 +22,10 @@ Tensor PlainFfn::forward(const Tensor& x, Pass& /*pass*/) {
 }
 
 Tensor PlainFfn::forward_normed(Stream& stream, const NormLayer& norm, Pass& pass) {
+  if (pass.clock != nullptr && is_plain()) {
+    const ops::FeedForwardWeights weights{up_.weight(), up_.bias(), down_.weight(), down_.bias()};
+    return stream.take(ops::feed_forward_step(stream.x, stream.branch, norm.row_norm(), weights, activation_));
+  }
   // What is recorded is recorded as one; else the norm goes with the first product.
   const bool recorded = is_tracked({stream.x, stream.branch, up_.weight(), up_.bias(), down_.weight(), down_.bias()});
   if (recorded && is_plain()) return forward(stream.normed(norm), pass);

@@ -13,6 +13,7 @@
 #include "lamina/nn/weight_table.h"
 #include "lamina/ops/attention/attention_decode.h"
 #include "lamina/ops/attention/attention_step.h"
+#include "lamina/ops/attention/attention_sublayer_step.h"
 #include "lamina/ops/elementwise/clamp.h"
 #include "lamina/ops/elementwise/concat.h"
 #include "lamina/ops/elementwise/split.h"
@@ -62,8 +63,11 @@ class AttentionMixer final : public Mixer {
   Tensor attend_rotated(const Tensor& projected, Pass& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
   Tensor attend_sliding(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
+  /// The whole sublayer of one token a row, where the clock alone knows its place.
+  Tensor step_normed(Stream& stream, const NormLayer& norm, Pass& pass, KeyValueCache& cache);
   /// All between the joined projection of one token a row and the output's, where the clock alone knows its place.
   Tensor attend_step(const Tensor& projected, Pass& pass, KeyValueCache& cache);
+  ops::StepRotation step_rotation(const Pass& pass, const Device& device);
   /// Few queries against the tokens that the cache holds, lengths [batch] of them.
   Tensor attend_stored(const Tensor& q, const Tensor& lengths, Pass& pass, const KeyValueCache& cache);
   /// Queries of rows [row, row + count), which stand at one offset, against the cache.
@@ -181,6 +185,10 @@ Tensor AttentionMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
 
 Tensor AttentionMixer::forward_normed(Stream& stream, const NormLayer& norm, Pass& pass, LayerCache* cache) {
   if (!qkv_.is_joined()) return forward(stream.normed(norm), pass, cache);
+  const bool steps = cache != nullptr && pass.clock != nullptr && !rounded_alibi_;
+  if (steps && stay_joined(pass) && qkv_.is_plain() && o_.is_plain()) {
+    return step_normed(stream, norm, pass, dynamic_cast<KeyValueCache&>(*cache));
+  }
   const Tensor projected = qkv_.forward_normed(stream, norm);
   if (stay_joined(pass)) return mix_joined(projected, pass, cache);
   return mix(separate_heads(qkv_.split(projected), pass), pass, cache);
@@ -241,13 +249,26 @@ Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Ten
   return ops::concat(rows, 0);
 }
 
+Tensor AttentionMixer::step_normed(Stream& stream, const NormLayer& norm, Pass& pass, KeyValueCache& cache) {
+  const ops::AttentionProjections weights{qkv_.weight(), qkv_.joined_bias(), o_.weight(), o_.bias()};
+  const ops::SublayerStep step = ops::attention_sublayer_step(
+      stream.x, stream.branch, norm.row_norm(), weights, cache.k().numbers, cache.v().numbers,
+      cache.step_places(*pass.clock), step_rotation(pass, stream.x.device()), options(pass), extras(stream.x, pass),
+      cache.scales());
+  cache.count_step();
+  return stream.take(step);
+}
+
+ops::StepRotation AttentionMixer::step_rotation(const Pass& pass, const Device& device) {
+  return rotary_ == nullptr ? ops::StepRotation{} : rotary_->step_rotation(pass, device);
+}
+
 Tensor AttentionMixer::attend_step(const Tensor& projected, Pass& pass, KeyValueCache& cache) {
   const Shape by_head{projected.dim(0), projected.dim(1), spec_.n_heads + 2 * *spec_.n_kv_heads, *spec_.head_dim};
   const Tensor all = projected.reshape(by_head);
-  const ops::StepRotation rotation =
-      rotary_ == nullptr ? ops::StepRotation{} : rotary_->step_rotation(pass, projected.device());
-  const Tensor y = ops::attention_step(all, cache.k().numbers, cache.v().numbers, cache.step_places(*pass.clock),
-                                       rotation, options(pass), extras(all, pass), cache.scales());
+  const Tensor y =
+      ops::attention_step(all, cache.k().numbers, cache.v().numbers, cache.step_places(*pass.clock),
+                          step_rotation(pass, projected.device()), options(pass), extras(all, pass), cache.scales());
   cache.count_step();
   return y;
 }

@@ -15,9 +15,10 @@
 //
 // With a norm before the product every block norms all its rows by itself, which costs reads from the second-level
 // cache but no launch of its own: x and the residual are copied to shared memory while the first part of the weight is
-// under way; 512 bytes of a row are a warp's, a lane's 16 bytes stay that lane's until they are normed, rounded to x's
-// type and in place for the product. The first block of them writes x + residual. The squares (for a layer norm around
-// the mean, which takes another barrier) are summed in an order that does not depend on the number of rows.
+// under way (further parts of a residual, which one row may have, are added from memory); 512 bytes of a row are a
+// warp's, a lane's 16 bytes stay that lane's until they are normed, rounded to x's type and in place for the product.
+// The first block of them writes x + residual. The squares (for a layer norm around the mean, which takes another
+// barrier) are summed in an order that does not depend on the number of rows.
 #include "lamina/ops/linear/linear_few_rows_cuda.h"
 
 #include <algorithm>
@@ -48,13 +49,14 @@ constexpr int kWorthChunks = 8;     // beyond, norming them in every block costs
 
 /// What comes before the product, where something does.
 struct NormBefore {
-  const char* residual;  ///< [rows, in] or null
+  const char* residual;  ///< [parts, rows, in] or null
   char* h;               ///< [rows, in], where there is a residual
   const float* scale;    ///< [in] or null
   const float* bias;     ///< [in] or null
   float offset;          ///< of the scale
   float eps;
   bool centred;  ///< a layer norm
+  int parts;     ///< of the residual; of one row alone where there are several
   int row_bits;  ///< 2^row_bits >= rows of a block
   int stride;    ///< bytes of a row in shared memory
 
@@ -301,12 +303,33 @@ class RowsToNorm {
     each([&](int at) {
       Pack<X>& pack = pack_at(at);
       const Pack<X>& other = pack_at(at + to_residual_);
+      float sum[kSize];
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) sum[j] = to_float(other.values[j]);
+      if (norm_.parts > 1) add_parts(sum, at);
 #pragma unroll
       for (int j = 0; j < kSize; ++j) {  // rounded to x's type, as later layers see it
-        pack.values[j] = from_float<X>(to_float(pack.values[j]) + to_float(other.values[j]));
+        pack.values[j] = from_float<X>(to_float(pack.values[j]) + sum[j]);
       }
       if (writes) store_pack(reinterpret_cast<X*>(norm_.h + from_ + row_ * bytes_ + at), pack);
     });
+  }
+  /// The other parts of a residual, in their order; there is one row.
+  __device__ void add_parts(float (&sum)[kSize], int at) const {
+    constexpr int kAtOnce = 8;
+    for (int first = 1; first < norm_.parts; first += kAtOnce) {
+      uint4 words[kAtOnce];
+#pragma unroll
+      for (int n = 0; n < kAtOnce; ++n) {
+        words[n] = load_words_once(norm_.residual + (first + n) * bytes_ + at, first + n < norm_.parts);
+      }
+#pragma unroll
+      for (int n = 0; n < kAtOnce; ++n) {
+        const Pack<X> part = *reinterpret_cast<const Pack<X>*>(&words[n]);
+#pragma unroll
+        for (int j = 0; j < kSize; ++j) sum[j] += to_float(part.values[j]);
+      }
+    }
   }
   /// Of term(value) over the warp's row: each chunk's sum by itself, then these.
   template <class F>
@@ -545,12 +568,13 @@ bool add_norm(FewRows& p, const NormLinearForward& args) {
             .offset = static_cast<float>(args.norm.options.weight_offset),
             .eps = static_cast<float>(args.norm.options.eps),
             .centred = args.norm.kind == RowNorm::Kind::layer,
+            .parts = args.residual.defined() ? static_cast<int>(args.residual.dim(0)) : 0,
             .row_bits = static_cast<int>(std::bit_width(rows - 1)),
             .stride = NormBefore::stride_of(row_bytes)};
   const int chunks = (row_bytes + kChunk - 1) / kChunk;
   static_assert(kWorthChunks <= kMostChunks);
-  return chunks <= kWorthChunks >> p.norm.row_bits && is_aligned(p.norm.residual) && is_aligned(p.norm.h) &&
-         is_aligned(p.norm.scale) && is_aligned(p.norm.bias);
+  return chunks <= kWorthChunks >> p.norm.row_bits && (p.norm.parts <= 1 || p.rows == 1) &&
+         is_aligned(p.norm.residual) && is_aligned(p.norm.h) && is_aligned(p.norm.scale) && is_aligned(p.norm.bias);
 }
 
 }  // namespace

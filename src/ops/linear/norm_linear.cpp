@@ -1,13 +1,17 @@
 #include "lamina/ops/linear/norm_linear.h"
 
 #include "lamina/autograd/tape.h"
+#include "lamina/ops/elementwise/reduce.h"
 #include "lamina/ops/launch.h"
 #include "lamina/ops/linear/gated_linear.h"
 #include "lamina/ops/linear/linear_few_rows_cuda.h"
 #include "lamina/ops/norm/layer_norm.h"
 
 namespace lamina::ops {
-namespace {
+Tensor sum_of_parts(const Tensor& residual, const Tensor& x) {
+  if (!residual.defined() || residual.rank() == x.rank()) return residual;
+  return residual.dim(0) == 1 ? residual.reshape(x.shape()) : sum(residual, 0);
+}
 
 void check_row_norm(const char* op, const Tensor& x, const Tensor& residual, const RowNorm& norm) {
   for (const auto& [name, vector] : {std::pair{"norm.weight", norm.weight}, {"norm.bias", norm.bias}}) {
@@ -21,7 +25,10 @@ void check_row_norm(const char* op, const Tensor& x, const Tensor& residual, con
                "group_size ", norm.options.group_size, " and weight_offset ", norm.options.weight_offset,
                "; expected 0; add the offset to the weight, or take an RMS norm");
   if (residual.defined()) {
-    check_shape(op, "residual", residual, x.shape());
+    Shape expected;
+    if (residual.rank() == x.rank() + 1 && residual.dim(0) > 0) expected.push_back(residual.dim(0));
+    for (const int64_t extent : x.shape()) expected.push_back(extent);
+    check_shape(op, "residual", residual, expected);
     check_dtype(op, "residual", residual, x.dtype());
   }
   check_same_device(op, {x, residual, norm.weight, norm.bias});
@@ -30,7 +37,10 @@ void check_row_norm(const char* op, const Tensor& x, const Tensor& residual, con
   LAMINA_CHECK(norm.options.eps >= 0, op, ": eps is ", norm.options.eps, "; expected a number >= 0");
 }
 
-ResidualNorm normed(const Tensor& x, const Tensor& residual, const RowNorm& norm) {
+namespace {
+
+ResidualNorm normed(const Tensor& x, const Tensor& parts, const RowNorm& norm) {
+  const Tensor residual = sum_of_parts(parts, x);
   if (norm.kind == RowNorm::Kind::rms) {
     if (residual.defined()) return add_rms_norm(x, residual, norm.weight, norm.options);
     return {x, rms_norm(x, norm.weight, norm.options)};
@@ -54,7 +64,8 @@ NormLinear in_one_launch(const Tensor& x, const Tensor& residual, const RowNorm&
   };
   args.x = x.detach().contiguous().reshape({rows, in});
   if (residual.defined()) {
-    args.residual = residual.detach().contiguous().reshape({rows, in});
+    const int64_t parts = residual.rank() == x.rank() ? 1 : residual.dim(0);
+    args.residual = residual.detach().contiguous().reshape({parts, rows, in});
     args.h = Tensor::empty({rows, in}, x.dtype(), x.device());
   }
   args.norm = norm;
@@ -68,7 +79,8 @@ NormLinear in_one_launch(const Tensor& x, const Tensor& residual, const RowNorm&
   LAMINA_LAUNCH_CUDA(norm_linear_few_rows, args, done);
   if (!done) return {};
   x.device().add_work({2 * rows * weight.numel() + 4 * args.x.numel(),
-                       (residual.defined() ? 3 : 1) * args.x.nbytes() + weight.nbytes() + args.y.nbytes()});
+                       (residual.defined() ? 2 : 1) * args.x.nbytes() + (residual.defined() ? residual.nbytes() : 0) +
+                           weight.nbytes() + args.y.nbytes()});
   Shape shape = x.shape();
   shape[-1] = out;
   return {residual.defined() ? args.h.reshape(x.shape()) : x, args.y.reshape(shape)};

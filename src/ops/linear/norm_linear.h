@@ -15,13 +15,19 @@ struct RowNorm {
   RmsNormOptions options;  ///< of which layer norm has eps alone
 };
 
+/// Their sum, of parts [n, ..., in] of a residual beside x [..., in]; what has x's rank is the sum already.
+Tensor sum_of_parts(const Tensor& residual, const Tensor& x);
+
+void check_row_norm(const char* op, const Tensor& x, const Tensor& residual, const RowNorm& norm);
+
 struct NormLinear {
   Tensor h;  ///< x + residual, x's type; x itself without a residual
   Tensor y;
 };
 
 /// h = x + residual, y = linear(norm(h), weight, bias, activation): how a sublayer of a residual stream begins.
-///   x, residual  [..., in]    any floating type, the same; residual may be undefined
+///   x            [..., in]    any floating type
+///   residual     [..., in] of x's type, or [n, ..., in]: n parts of it, added up; may be undefined
 ///   weight, bias, y           as linear has them
 /// It is these operators; where nothing is recorded, few short rows on a GPU take one launch. The normed value is
 /// rounded to x's type there, too.
@@ -35,7 +41,7 @@ NormLinear norm_gated_linear(const Tensor& x, const Tensor& residual, const RowN
 /// What the kernel is given.
 struct NormLinearForward {
   Tensor x;         ///< [rows, in], dense, at most kFewRows rows
-  Tensor residual;  ///< [rows, in], dense, or undefined
+  Tensor residual;  ///< [n, rows, in], dense, or undefined
   RowNorm norm;     ///< weight and bias dense, in the accumulation type, or undefined; no groups
   Tensor weight;    ///< [out, in], for a gated unit [2·out, in]
   Tensor bias;      ///< accumulation type, or undefined

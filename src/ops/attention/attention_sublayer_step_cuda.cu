@@ -1,0 +1,423 @@
+// One launch for the whole attention of one token. A cluster of eight blocks owns a key head with its queries: each
+// block has some rows of their projections and, for the output projection, some rows of that head's columns. All of
+// these weights are on their way to its shared memory before it waits for the kernel before it. Then every block norms
+// the residual stream by itself and multiplies its rows; all blocks of the cluster get queries, key and value, which
+// they rotate. Few keys are seen by every block, which costs less than telling the others; of many each has a share,
+// and what was found is exchanged once more. The head's output times the block's rows is a part of the sublayer's
+// output; the parts are added by whoever reads them next, in their order.
+#include "lamina/ops/attention/attention_decode_device.cuh"
+#include "lamina/ops/attention/attention_sublayer_step.h"
+#include "lamina/ops/linear/row_step.cuh"
+
+namespace lamina::ops::cuda {
+namespace {
+
+using lamina::cuda::device_data;
+
+constexpr int kKeysAtOnce = 4;  // of a group of lanes
+
+struct AttentionSublayerParams {
+  StepInput in;
+  const uint4* qkv;       ///< [(n_heads + 2 n_kv_heads)·d, width]
+  const float* qkv_bias;  ///< or null
+  const uint4* out;       ///< [width, n_heads·d]
+  const float* out_bias;  ///< or null
+  float* parts;           ///< [n_kv_heads, width]
+  void* k;                ///< [n_kv_heads, capacity, d]
+  void* v;
+  const int64_t* place;
+  const int64_t* position;
+  const float* cos;  ///< [table_rows, table_row]
+  const float* sin;
+  FaultSlot* faults;
+  float scale;  ///< of scores, as logarithms to base two
+  int n_heads, n_kv_heads, capacity, d;
+  int group;  ///< query heads of a key head
+  int lanes;  ///< that share a key
+  int rotary_dim, table_row, table_rows;
+  bool interleaved;
+  int row_each;  ///< rows of q, k and v, of a block
+  int out_each;  ///< rows of the output projection, of a block
+  int row_lane_bits, out_lane_bits;
+
+  __host__ __device__ int row_chunks() const { return in.width / 8; }
+  __host__ __device__ int heads_width() const { return group * d; }
+  __host__ __device__ int rows() const { return heads_width() + 2 * d; }
+  /// Floats of shared memory before the weights: the row, the heads before and after their rotation, angles, what warps
+  /// and blocks found, the result.
+  __host__ __device__ int floats() const {
+    return in.width + 2 * rows() + 2 * d + kStepWarps * (lanes * kColumns + 2) +
+           kStepBlocks * (heads_width() + 2 * group) + heads_width();
+  }
+  template <class T>
+  size_t shared() const {
+    return sizeof(float) * static_cast<size_t>((floats() + 3) / 4 * 4) +
+           2 * kKeysAtOnce * kStepThreads * sizeof(RawColumns<T>) +
+           sizeof(uint4) * static_cast<size_t>(row_each * row_chunks() + out_each * (heads_width() / 8));
+  }
+};
+
+/// A block's share of the keys of one head.
+struct KeyShare {
+  int begin, end;
+
+  __device__ KeyShare(int keys, int rank, bool split) {
+    const int each = split ? (keys + kStepBlocks - 1) / kStepBlocks : keys;
+    if (!split) rank = 0;
+    begin = min(rank * each, keys);
+    end = min(begin + each, keys);
+  }
+};
+
+/// Has this block's share of the keys and values on its way to the second-level cache. The place is a hint here: it may
+/// be old.
+template <class T>
+__device__ void fetch_keys_ahead(const AttentionSublayerParams& p, const Cluster& cluster) {
+  constexpr int kSector = 32;
+  long long given;
+  asm volatile("ld.relaxed.gpu.global.s64 %0, [%1];" : "=l"(given) : "l"(__cvta_generic_to_global(p.place)));
+  const KeyShare share(static_cast<int>(min(max(given, 0LL), static_cast<long long>(p.capacity))), cluster.rank, true);
+  const int row_bytes = p.d * static_cast<int>(sizeof(T));
+  const int64_t at = (static_cast<int64_t>(cluster.id) * p.capacity + share.begin) * row_bytes;
+  const int bytes = (share.end - share.begin) * row_bytes;
+#pragma unroll 1
+  for (int offset = static_cast<int>(threadIdx.x) * kSector; offset < bytes; offset += kStepThreads * kSector) {
+    lamina::cuda::fetch_ahead(static_cast<const char*>(p.k) + at + offset);
+    lamina::cuda::fetch_ahead(static_cast<const char*>(p.v) + at + offset);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kStepThreads, 2)
+    attention_sublayer_kernel(const __grid_constant__ AttentionSublayerParams p) {
+  extern __shared__ __align__(16) float shared_floats[];
+  __shared__ float scratch[32];
+  __shared__ Arrivals arrivals;
+  const Cluster cluster;
+  if (threadIdx.x == 0) arrivals.expect(p.rows());
+  __syncwarp();
+  Cluster::arrive();
+  const int d = p.d;
+  const int width = p.heads_width();
+  const int lanes_width = p.lanes * kColumns;
+  float* row = shared_floats;                                    // [in.width]
+  float* found = row + p.in.width;                               // [rows]: q of the heads, k, v
+  float* turned = found + p.rows();                              // [rows]: the same, rotated
+  float* angles = turned + p.rows();                             // [2, d]: cosines, and sines with their signs
+  float* warp_values = angles + 2 * d;                           // [warps, lanes_width]
+  float* block_values = warp_values + kStepWarps * lanes_width;  // [blocks, width]
+  float* result = block_values + kStepBlocks * width;            // [width]
+  auto* warp_stats = reinterpret_cast<float2*>(result + width);  // [warps]
+  auto* block_stats = warp_stats + kStepWarps;                   // [heads, blocks]
+  auto* staged = reinterpret_cast<uint4*>(shared_floats + (p.floats() + 3) / 4 * 4);
+  uint4* staged_out = staged + p.row_each * p.row_chunks();
+
+  const int mine = cluster.rank * p.row_each;
+  const RowProduct<1> project{min(p.row_each, p.rows() - mine), p.row_chunks(), p.row_lane_bits};
+  const auto global_row = [&](int n) {  // of q, k and v
+    const int local = mine + n;
+    if (local < width) return cluster.id * width + local;
+    const int part = local < width + d ? 0 : 1;
+    return (p.n_heads + part * p.n_kv_heads + cluster.id) * d + local - width - part * d;
+  };
+  project.stage(staged,
+                [&](int n, int /*tile*/) { return p.qkv + static_cast<int64_t>(global_row(n)) * p.row_chunks(); });
+  lamina::cuda::commit_copies();
+  const int out = cluster.rank * p.out_each;
+  const RowProduct<1> merge{min(p.out_each, p.in.width - out), width / 8, p.out_lane_bits};
+  merge.stage(staged_out, [&](int n, int /*tile*/) {
+    return p.out + (static_cast<int64_t>(out + n) * p.n_heads * d + cluster.id * width) / 8;
+  });
+  lamina::cuda::commit_copies();
+  // The lane's columns of every so many-th key, for one of the heads.
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / kWarp;
+  const int lane = thread % kWarp;
+  const int warps_each = kStepWarps / p.group;
+  const int head = min(warp / warps_each, p.group - 1);
+  const int column = lane % p.lanes * kColumns;
+  const int groups = warps_each * (kWarp / p.lanes);
+  const int own = warp % warps_each * (kWarp / p.lanes) + lane / p.lanes;
+  const bool inside = column < d;
+  T* k = static_cast<T*>(p.k) + static_cast<int64_t>(cluster.id) * p.capacity * d;
+  T* v = static_cast<T*>(p.v) + static_cast<int64_t>(cluster.id) * p.capacity * d;
+  using Slots = RawColumns<T>[kStepThreads];
+  auto* keys =
+      reinterpret_cast<Slots*>(staged_out + p.out_each * (width / 8));  // [kKeysAtOnce]: what a thread copies itself
+  Slots* values = keys + kKeysAtOnce;
+  const int first_of = thread / d;  // the head and column of a thread's first number of all heads'
+  const int first_c = thread % d;
+  const int hop_of = kStepThreads / d;
+  const int hop_c = kStepThreads % d;
+  const auto each_number = [&](int count, const auto& fn) {  // fn(number, its head, its column)
+    int of = first_of;
+    int c = first_c;
+#pragma unroll 1
+    for (int n = thread; n < count; n += kStepThreads) {
+      fn(n, of, c);
+      of += hop_of;
+      c += hop_c;
+      if (c >= d) {
+        c -= d;
+        ++of;
+      }
+    }
+  };
+  const int half = p.rotary_dim / 2;
+  const bool second = p.interleaved ? thread % 2 != 0 : thread >= half;
+  int angle = thread;
+  if (p.table_row < p.rotary_dim) angle = p.interleaved ? thread / 2 : second ? thread - half : thread;
+  float* part = p.parts + cluster.id * p.in.width + out;
+  fetch_keys_ahead<T>(p, cluster);
+  Cluster::wait();
+  lamina::cuda::wait_for_previous();
+  const int64_t given = __ldcg(reinterpret_cast<const long long*>(p.place));
+  const int64_t position = __ldcg(reinterpret_cast<const long long*>(p.position));
+  int place = 0;
+  bool split = false;
+  KeyShare share(0, 0, false);
+  float cosine = 1;
+  float sine = 0;
+  const auto fetch = [&](int first) {
+#pragma unroll 1
+    for (int n = 0; n < kKeysAtOnce; ++n) {
+      const int key = first + n * groups + own;
+      const bool there = inside && key < share.end && key < place;
+      const int64_t at = there ? key * d + column : 0;
+#pragma unroll
+      for (int w = 0; w < static_cast<int>(sizeof(RawColumns<T>) / 16); ++w) {
+        lamina::cuda::copy_async(lamina::cuda::shared_address(&keys[n][thread]) + w * 16,
+                                 reinterpret_cast<const uint4*>(k + at) + w, there);
+        lamina::cuda::copy_async(lamina::cuda::shared_address(&values[n][thread]) + w * 16,
+                                 reinterpret_cast<const uint4*>(v + at) + w, there);
+      }
+    }
+    lamina::cuda::commit_copies();
+  };
+  const float r = take_row(p.in, row, scratch, [&] {
+    const bool possible = given >= 0 && given < p.capacity;
+    if (!possible && thread == 0) {
+      lamina::cuda::report(p.faults, lamina::cuda::Fault::cache_place, given);
+    }
+    place = possible ? static_cast<int>(given) : -1;
+    const int few = 2 * groups * kKeysAtOnce;  // keys, which every block takes all of
+    split = place >= few;
+    share = KeyShare(min(place + 1, split ? p.capacity : few), cluster.rank, split);
+    fetch(share.begin);
+    if (thread < p.rotary_dim) {
+      const bool known = position >= 0 && position < p.table_rows;
+      if (!known) lamina::cuda::report(p.faults, lamina::cuda::Fault::position, position);
+      const int64_t at = (known ? position * p.table_row : 0) + angle;
+      cosine = __ldg(p.cos + at);
+      sine = __ldg(p.sin + at);
+    }
+  });
+  lamina::cuda::wait_for_copies<2>();
+  project.multiply(staged, row, [&](int n, const float(&sums)[1], int to) {
+    const float value = sums[0] * r + (p.qkv_bias != nullptr ? __ldg(p.qkv_bias + global_row(n)) : 0.0F);
+#pragma unroll 1
+    for (; to < kStepBlocks; to += project.put_turns()) arrivals.send(found + mine + n, to, value);
+  });
+  if (thread < d) {
+    angles[thread] = cosine;
+    angles[d + thread] = second ? sine : -sine;
+  }
+  __syncthreads();
+  arrivals.wait();
+  T* new_row = reinterpret_cast<T*>(turned + width);  // the key and the value as the caches hold them
+  each_number(p.rows(), [&](int n, int of, int c) {
+    float x = found[n];
+    if (of <= p.group && c < p.rotary_dim) {
+      const int partner = p.interleaved ? c ^ 1 : c < half ? c + half : c - half;
+      x = fmaf(x, angles[c], found[n - c + partner] * angles[d + c]);
+    }
+    if (of < p.group) {
+      turned[n] = x * p.scale;
+    } else {
+      new_row[n - width] = from_float<T>(x);
+    }
+  });
+  lamina::cuda::wait_for_copies<0>();
+  __syncthreads();
+  if (place >= share.begin && place < share.end && (split || cluster.rank == 0) && thread < 2 * d / kColumns) {
+    const int of = thread * kColumns < d ? 0 : 1;
+    reinterpret_cast<RawColumns<T>*>((of == 0 ? k : v) + static_cast<int64_t>(place) * d)[thread - of * d / kColumns] =
+        reinterpret_cast<const RawColumns<T>*>(new_row)[thread];
+  }
+  float q[kColumns];
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) q[c] = inside ? turned[head * d + column + c] : 0.0F;
+  float acc[kColumns] = {};
+  float most = kLowest;
+  float sum = 0;
+#pragma unroll 1
+  for (int first = share.begin; first < share.end; first += groups * kKeysAtOnce) {  // the same for all threads
+    if (first != share.begin) {
+      fetch(first);
+      lamina::cuda::wait_for_copies<0>();
+    }
+    float s[kKeysAtOnce];
+#pragma unroll
+    for (int n = 0; n < kKeysAtOnce; ++n) {
+      const bool is_new = first + n * groups + own == place && inside;
+      const T* from = is_new ? new_row + column : reinterpret_cast<const T*>(&keys[n][thread]);
+      float x[kColumns];
+      reinterpret_cast<const RawColumns<T>*>(from)->unpack(x);
+      s[n] = 0;
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) s[n] = fmaf(q[c], x[c], s[n]);
+    }
+#pragma unroll 1
+    for (int step = p.lanes / 2; step > 0; step /= 2) {
+#pragma unroll
+      for (int n = 0; n < kKeysAtOnce; ++n) s[n] += __shfl_xor_sync(kAllLanes, s[n], step);
+    }
+    float greatest = most;
+#pragma unroll
+    for (int n = 0; n < kKeysAtOnce; ++n) {
+      s[n] = first + n * groups + own < share.end ? s[n] : -INFINITY;
+      greatest = fmaxf(greatest, s[n]);
+    }
+    const float shrink = power_of_two(most - greatest);
+    most = greatest;
+    sum *= shrink;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) acc[c] *= shrink;
+#pragma unroll
+    for (int n = 0; n < kKeysAtOnce; ++n) {
+      const float weight = power_of_two(s[n] - greatest);
+      sum += weight;
+      const bool is_new = first + n * groups + own == place && inside;
+      const T* from = is_new ? new_row + d + column : reinterpret_cast<const T*>(&values[n][thread]);
+      float x[kColumns];
+      reinterpret_cast<const RawColumns<T>*>(from)->unpack(x);
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) acc[c] = fmaf(weight, x[c], acc[c]);
+    }
+  }
+#pragma unroll 1
+  for (int step = p.lanes; step < kWarp; step *= 2) {
+    const float greatest = fmaxf(most, __shfl_xor_sync(kAllLanes, most, step));
+    const float weight = power_of_two(most - greatest);
+    most = greatest;
+    sum *= weight;
+    sum += __shfl_xor_sync(kAllLanes, sum, step);
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      acc[c] *= weight;
+      acc[c] += __shfl_xor_sync(kAllLanes, acc[c], step);
+    }
+  }
+  if (lane == 0) warp_stats[warp] = {most, sum};
+  if (lane < p.lanes) {
+    auto* to = reinterpret_cast<float4*>(warp_values + warp * lanes_width + column);
+    to[0] = {acc[0], acc[1], acc[2], acc[3]};
+    to[1] = {acc[4], acc[5], acc[6], acc[7]};
+  }
+  __syncthreads();
+  // First what the warps found, then, where they had shares, what the blocks did.
+#pragma unroll 1
+  for (int level = 0; level < (split ? 2 : 1); ++level) {
+    const int count = level == 0 ? warps_each : kStepBlocks;
+    const float2* stats = level == 0 ? warp_stats : block_stats;
+    const float* all_values = level == 0 ? warp_values : block_values;
+    const int stride = level == 0 ? lanes_width : width;
+    if (level == 1) Cluster::meet();
+    each_number(width, [&](int n, int of, int c) {
+      static_assert(kStepWarps == kStepBlocks);
+      const float2* stats_of = stats + of * count;
+      const float* values_of = level == 0 ? all_values + of * count * stride + c : all_values + n;
+      float2 each[kStepWarps];
+      float greatest = kLowest;
+#pragma unroll
+      for (int i = 0; i < kStepWarps; ++i) {
+        each[i] = i < count ? stats_of[i] : float2{kLowest, 0.0F};
+        greatest = fmaxf(greatest, each[i].x);
+      }
+      float value = 0;
+      float total = 0;
+#pragma unroll
+      for (int i = 0; i < kStepWarps; ++i) {
+        const float weight = power_of_two(each[i].x - greatest);
+        total = fmaf(weight, each[i].y, total);
+        if (i < count) value = fmaf(weight, values_of[i * stride], value);
+      }
+      if (level == 1 || !split) {
+        result[n] = total != 0 ? value / total : 0.0F;
+        return;
+      }
+      auto* stats_to = reinterpret_cast<float*>(block_stats + of * kStepBlocks + cluster.rank);
+#pragma unroll 1
+      for (int block = 0; block < kStepBlocks; ++block) {
+        Cluster::put(block_values + cluster.rank * width + n, block, value);
+        if (c == 0) {
+          Cluster::put(stats_to, block, greatest);
+          Cluster::put(stats_to + 1, block, total);
+        }
+      }
+    });
+  }
+  __syncthreads();
+  merge.multiply(staged_out, result, [&](int n, const float(&sums)[1], int to) {
+    if (to != 0) return;
+    const bool biased = p.out_bias != nullptr && cluster.id == 0;
+    part[n] = sums[0] + (biased ? __ldg(p.out_bias + out + n) : 0.0F);
+  });
+}
+
+void add_rotation(AttentionSublayerParams& p, const StepRotation& rotation) {
+  if (!rotation.cos.defined()) return;
+  p.rotary_dim = static_cast<int>(rotation.rotary_dim);
+  p.table_row = static_cast<int>(rotation.cos.dim(1));
+  p.table_rows = static_cast<int>(std::min(rotation.cos.dim(0), kMostDevicePositions));
+  p.interleaved = rotation.pairing == RotaryPairing::interleaved;
+  p.cos = rotation.cos.data<float>();
+  p.sin = rotation.sin.data<float>();
+  p.position = rotation.positions.data<int64_t>();
+}
+
+}  // namespace
+
+void attention_sublayer_step(const AttentionSublayerStep& args, Tensor& parts) {
+  const char* op = "attention_sublayer_step";
+  const Device& device = args.stream.x.device();
+  const AttentionProjections& weights = args.weights;
+  const bool taken = takes_step(
+      args.stream, {weights.qkv, weights.qkv_bias, weights.out, weights.out_bias, args.k_cache, args.v_cache});
+  constexpr int64_t kMostNumbers = int64_t{1} << 30;  // of a head's cache
+  const int64_t group = weights.out.dim(1) / args.k_cache.dim(3) / args.k_cache.dim(1);
+  if (!taken || group > kStepWarps || args.k_cache.dim(2) * args.k_cache.dim(3) > kMostNumbers) return;
+  AttentionSublayerParams p{};
+  p.in = step_input(args.stream);
+  p.qkv = packs_of(weights.qkv);
+  p.qkv_bias = device_data<float>(weights.qkv_bias);
+  p.out = packs_of(weights.out);
+  p.out_bias = device_data<float>(weights.out_bias);
+  p.k = args.k_cache.raw();
+  p.v = args.v_cache.raw();
+  p.place = args.places.data<int64_t>();
+  p.position = p.place;
+  p.faults = lamina::cuda::fault_slot(device);
+  p.scale = static_cast<float>(args.scale) * kLog2E;
+  p.n_kv_heads = static_cast<int>(args.k_cache.dim(1));
+  p.n_heads = static_cast<int>(group) * p.n_kv_heads;
+  p.capacity = static_cast<int>(args.k_cache.dim(2));
+  p.d = static_cast<int>(args.k_cache.dim(3));
+  p.group = static_cast<int>(group);
+  for (p.lanes = 8; p.lanes * kColumns < p.d;) p.lanes *= 2;
+  add_rotation(p, args.rotation);
+  p.row_each = ceil_div(p.rows(), kStepBlocks);
+  p.out_each = ceil_div(p.in.width, kStepBlocks);
+  p.row_lane_bits = lane_bits_for(p.row_each, p.row_chunks());
+  p.out_lane_bits = lane_bits_for(p.out_each, p.heads_width() / 8);
+  lamina::cuda::visit_floating(op, args.k_cache.dtype(), [&](auto tag) {
+    using T = DeviceType<typename decltype(tag)::type>;
+    const size_t shared = p.shared<T>();
+    if (shared > kMostStepBytes) return;
+    parts = Tensor::empty({p.n_kv_heads, p.in.width}, DType::f32, device);
+    p.parts = parts.data<float>();
+    launch_step(attention_sublayer_kernel<T>, p.n_kv_heads, shared, device, p, op);
+  });
+}
+
+}  // namespace lamina::ops::cuda
