@@ -150,6 +150,24 @@ TEST_F(CudaModel, RecordedStepsChooseWhatTheCpuChooses) {
   EXPECT_GT(stepped, 30);
 }
 
+/// One row with weights of bf16: attention and feed-forward take one launch each where their kernels take them.
+TEST_F(CudaModel, StepsOfWholeSublayersChooseWhatTheCpuChooses) {
+  const Device gpu = Device::cuda();
+  for (const NamedSpec& named : all_specs()) {
+    const ::testing::ScopedTrace trace(__FILE__, __LINE__, named.name);
+    nn::Model model(named.spec, Device::cpu(2));
+    scramble(model);
+    const auto there = moved(model, gpu, DType::f32);
+    const std::vector<int64_t> ids = random_ids(5, model.spec().vocab_size);
+    const auto tokens = [&](nn::Model& with) {
+      with.store_weights(nn::parse_weight_formats("bf16"));
+      const infer::GenerateOptions greedy{.max_tokens = 12, .sampler = {.temperature = 0}};
+      return infer::generate(with, {std::vector<text::TokenId>(ids.begin(), ids.end())}, greedy)[0].ids;
+    };
+    EXPECT_EQ(tokens(*there), tokens(model));
+  }
+}
+
 /// A number that lies half between two may be rounded either way, where the devices' own rounding differs: far less
 /// than what 8 bits cost.
 TEST_F(CudaModel, CachesOf8BitsEqualTheCpus) {

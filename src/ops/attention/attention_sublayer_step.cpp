@@ -51,9 +51,7 @@ bool fits_step(const AttentionSublayerStep& args, const Tensor& qkv, int64_t out
 /// Undefined tensors where the kernel does not take them.
 SublayerStep in_one_sublayer_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
                                   const AttentionProjections& weights, AttentionSublayerStep args) {
-  const auto taken = [](const Tensor& weight) {
-    return weight.dtype() == DType::bf16 && weight.is_contiguous() && weight.numel() > 0;
-  };
+  const auto taken = [](const Tensor& weight) { return weight.dtype() == DType::bf16 && weight.numel() > 0; };
   if (!taken(weights.qkv) || !taken(weights.out) || !fits_step(args, weights.qkv, weights.out.dim(1))) return {};
   if (is_tracked({weights.qkv, weights.qkv_bias, weights.out, weights.out_bias, args.k_cache, args.v_cache})) return {};
   args.stream = step_stream(x, residual, norm);
@@ -61,7 +59,9 @@ SublayerStep in_one_sublayer_step(const Tensor& x, const Tensor& residual, const
   const auto vector = [&](const Tensor& tensor) {
     return tensor.defined() ? as_accumulation(tensor, x.dtype()) : Tensor();
   };
-  args.weights = {weights.qkv, vector(weights.qkv_bias), weights.out, vector(weights.out_bias)};
+  args.weights = {weights.qkv.contiguous(), vector(weights.qkv_bias), weights.out.contiguous(),
+                  vector(weights.out_bias)};
+  args.stream.late = !weights.qkv.is_contiguous() || !weights.out.is_contiguous();
   if (args.rotation.cos.defined()) {
     const int64_t d = args.k_cache.dim(3);
     StepRotation& rotation = args.rotation;
@@ -69,7 +69,7 @@ SublayerStep in_one_sublayer_step(const Tensor& x, const Tensor& residual, const
     if (rotation.cos.dim(0) == 0) return {};
     rotation.cos = vector(rotation.cos);
     rotation.sin = vector(rotation.sin);
-    if (!rotation.positions.defined()) rotation.positions = args.places;
+    if (!rotation.positions.defined()) rotation.positions = args.places.contiguous();
     check_dtype(kSublayerOp, "positions", rotation.positions, DType::i64);
     check_shape(kSublayerOp, "positions", rotation.positions, {1});
   }
@@ -104,7 +104,7 @@ SublayerStep attention_sublayer_step(const Tensor& x, const Tensor& residual, co
                                              .scale = resolved(options, d).scale});
     if (one.parts.defined()) return one;
   }
-  const auto [h, projected] = norm_linear(x, residual, norm, weights.qkv, weights.qkv_bias);
+  const auto [h, projected] = norm_linear(x, residual, norm, weights.qkv.contiguous(), weights.qkv_bias);
   const Tensor heads = projected.reshape({x.dim(0), 1, d == 0 ? 2 * k_cache.dim(1) : projected.dim(2) / d, d});
   const Tensor y = attention_step(heads, k_cache, v_cache, places, rotation, options, extras, scales);
   return as_one_part(h, linear(y.reshape({x.dim(0), 1, weights.out.dim(1)}), weights.out, weights.out_bias));

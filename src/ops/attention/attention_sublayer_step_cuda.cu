@@ -120,6 +120,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
     const int part = local < width + d ? 0 : 1;
     return (p.n_heads + part * p.n_kv_heads + cluster.id) * d + local - width - part * d;
   };
+  if (p.in.late) lamina::cuda::wait_for_previous();
   project.stage(staged,
                 [&](int n, int /*tile*/) { return p.qkv + static_cast<int64_t>(global_row(n)) * p.row_chunks(); });
   lamina::cuda::commit_copies();

@@ -17,9 +17,7 @@ void check_step_weights(const char* op, const Tensor& x, const FeedForwardWeight
 /// `args` has the settings; undefined tensors where the kernel does not take them.
 SublayerStep in_one_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
                          const FeedForwardWeights& weights, FeedForwardStep args) {
-  const auto taken = [](const Tensor& weight) {
-    return weight.dtype() == DType::bf16 && weight.is_contiguous() && weight.numel() > 0;
-  };
+  const auto taken = [](const Tensor& weight) { return weight.dtype() == DType::bf16 && weight.numel() > 0; };
   if (!taken(weights.up) || !taken(weights.down)) return {};
   if (is_tracked({weights.up, weights.up_bias, weights.down, weights.down_bias})) return {};
   args.stream = step_stream(x, residual, norm);
@@ -27,7 +25,9 @@ SublayerStep in_one_step(const Tensor& x, const Tensor& residual, const RowNorm&
   const auto vector = [&](const Tensor& tensor) {
     return tensor.defined() ? as_accumulation(tensor, x.dtype()) : Tensor();
   };
-  args.weights = {weights.up, vector(weights.up_bias), weights.down, vector(weights.down_bias)};
+  args.weights = {weights.up.contiguous(), vector(weights.up_bias), weights.down.contiguous(),
+                  vector(weights.down_bias)};
+  args.stream.late = !weights.up.is_contiguous() || !weights.down.is_contiguous();
   Tensor parts;
   LAMINA_LAUNCH_CUDA(feed_forward_step, args, parts);
   if (!parts.defined()) return {};

@@ -28,10 +28,11 @@ SublayerStep as_one_part(const Tensor& h, const Tensor& y);
 
 /// The stream as kernels of whole sublayers are given it.
 struct StepStream {
-  Tensor x;         ///< [width], f32
-  Tensor residual;  ///< [n, width], f32, dense, or undefined
-  RowNorm norm;     ///< weight and bias dense, in f32, or undefined; no groups
-  Tensor h;         ///< [width], written where there is a residual
+  Tensor x;           ///< [width], f32
+  Tensor residual;    ///< [n, width], f32, dense, or undefined
+  RowNorm norm;       ///< weight and bias dense, in f32, or undefined; no groups
+  Tensor h;           ///< [width], written where there is a residual
+  bool late = false;  ///< weights were copied just now, and are not read before all that came before is complete
 
   /// For the x that was given: parts [n, width].
   SublayerStep finished(const Tensor& given, const Tensor& parts) const;

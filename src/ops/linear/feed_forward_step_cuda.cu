@@ -55,6 +55,7 @@ __global__ void __launch_bounds__(kStepThreads)
   const int mine = cluster.rank * p.each;
   const RowProduct<kTiles> widen{min(p.each, count - mine), p.row_chunks(), p.first_lane_bits};
   const auto first_row = [&](int unit) { return (begin + mine + unit) * p.next; };
+  if (p.in.late) lamina::cuda::wait_for_previous();
   widen.stage(staged, [&](int unit, int tile) {
     return p.first + static_cast<int64_t>(first_row(unit) + tile * p.up) * p.row_chunks();
   });

@@ -101,6 +101,7 @@ struct StepInput {
   int width;  ///< a multiple of 8
   int n_parts;
   bool centred;  ///< a layer norm
+  bool late;     ///< weights may just have been written
 };
 
 __device__ inline void add_to(float4& sum, const float4& value) {
@@ -311,7 +312,8 @@ inline StepInput step_input(const StepStream& stream) {
           .eps = static_cast<float>(stream.norm.options.eps),
           .width = static_cast<int>(stream.x.dim(0)),
           .n_parts = stream.residual.defined() ? static_cast<int>(stream.residual.dim(0)) : 0,
-          .centred = stream.norm.kind == RowNorm::Kind::layer};
+          .centred = stream.norm.kind == RowNorm::Kind::layer,
+          .late = stream.late};
 }
 
 template <class Params>
