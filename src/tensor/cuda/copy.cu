@@ -20,6 +20,12 @@ struct Plan {
   int64_t target[Shape::kMaxRank] = {};
 };
 
+__global__ void write_numbers(const int64_t* source, int64_t* target, int64_t count) {
+  wait_for_previous();
+  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (i < count) target[i] = source[i];
+}
+
 Plan plan_of(const Tensor& source, const Tensor& target) {
   const cpu::Walk walk = cpu::merge_dimensions(source, target);
   Plan plan;
@@ -309,6 +315,13 @@ void copy_from_host(const void* source, const Tensor& target) {
   LAMINA_CUDA(cudaMemcpyAsync(target.raw(), source, static_cast<size_t>(target.nbytes()), cudaMemcpyHostToDevice,
                               stream_of(target.device())),
               "copy to the GPU");
+}
+
+void write_to_host(const Tensor& source, int64_t* target) {
+  if (source.numel() == 0) return;
+  launch_dependent(write_numbers, dim3(static_cast<unsigned>(blocks_for(source.numel(), kThreads))), dim3(kThreads), 0,
+                   source.device(), static_cast<const int64_t*>(source.data<int64_t>()), target, source.numel());
+  check_launch("readback");
 }
 
 void copy_to_host(const Tensor& source, void* target) {

@@ -11,6 +11,9 @@ void accumulate(const Tensor& source, Tensor& target);
 void fill(Tensor& target, double value);
 /// The bytes of a dense tensor. The host's memory may change as soon as the call returns.
 void copy_from_host(const void* source, const Tensor& target);
+/// Some numbers to pinned memory of the host, by a kernel: the copy engine would have to be waited for by what comes
+/// next.
+void write_to_host(const Tensor& source, int64_t* target);
 /// Waits for what was queued before.
 void copy_to_host(const Tensor& source, void* target);
 

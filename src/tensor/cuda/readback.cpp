@@ -1,5 +1,6 @@
 #include "lamina/tensor/readback.h"
 
+#include "lamina/tensor/cuda/copy.h"
 #include "lamina/tensor/cuda/runtime.h"
 
 namespace lamina {
@@ -31,9 +32,7 @@ void Readback::start(const Tensor& source) {
                "readback: given is ", source.dtype(), " ", source.shape(), "; expected ", state_->count,
                " dense elements of i64");
   cudaStream_t stream = cuda::stream_of(state_->device);
-  LAMINA_CUDA(cudaMemcpyAsync(state_->values, source.raw(), static_cast<size_t>(state_->count) * sizeof(int64_t),
-                              cudaMemcpyDeviceToHost, stream),
-              "readback");
+  cuda::write_to_host(source, state_->values);
   LAMINA_CUDA(cudaEventRecord(state_->arrived, stream), "readback");
 }
 
