@@ -53,6 +53,7 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
   const int groups = kDecodeThreads / p.lanes;
   const int column = static_cast<int>(threadIdx.x) % p.lanes * kColumns;
   if (p.clustered) cluster_arrive();
+  if (kStep) fetch_turn_ahead(p, b);
   if (kStep && first_row == 0) fetch_share_ahead<T>(p, b, kv_head);
   lamina::cuda::wait_for_previous();
   float q[kRows][kColumns];
@@ -62,6 +63,7 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
 #pragma unroll
   for (int r = 0; r < kRows; ++r) most[r] = kLowest;
   load_queries<kRows>(p, b, kv_head, first_row, column, q);  // on their way while the lengths are
+  std::conditional_t<kStep, StepLane<kRows>, NoStep> lane_of(p, b, kv_head, first_row, column);
   const int64_t position = kStep && p.rotary_dim > 0 ? p.positions[b] : 0;
   const Shares shares(p, b);
   // Where nobody else writes y, the first share does even without keys.
@@ -100,7 +102,7 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
   __shared__ std::conditional_t<kStep, StepToken<T>, int> token;
   if constexpr (kStep) {
     fetch(begin + group * kKeys);
-    begin_step<kRows, T>(p, b, kv_head, first_row, column, position, owns, stored, q, token);
+    begin_step<kRows, T>(p, b, kv_head, first_row, column, position, owns, stored, lane_of, q, token);
   }
   for (int first = begin; first < end; first += groups * kKeys) {  // the same for all threads: lanes are shuffled
     if constexpr (!kPlain) {

@@ -62,17 +62,19 @@ struct DecodeParams {
   void* y;
   FaultSlot* faults;
 
-  __device__ int head_of(int kv_head, int row) const { return kv_head * group + row / seq_q; }
+  // Divisions take a while where everything waits for them: a single position needs none.
+  __device__ int head_of(int kv_head, int row) const { return kv_head * group + (seq_q == 1 ? row : row / seq_q); }
+  __device__ int position_of(int row) const { return seq_q == 1 ? 0 : row % seq_q; }
   __device__ int64_t part(int b, int kv_head, int row, int share) const {
     return ((static_cast<int64_t>(b) * n_kv_heads + kv_head) * rows + row) * shares + share;
   }
   /// Element of q that a row begins with.
   __device__ int64_t q_at(int b, int kv_head, int row) const {
-    return (static_cast<int64_t>(b) * seq_q + row % seq_q) * q_stride +
+    return (static_cast<int64_t>(b) * seq_q + position_of(row)) * q_stride +
            static_cast<int64_t>(head_of(kv_head, row)) * d_qk;
   }
   __device__ int64_t y_at(int b, int kv_head, int row) const {
-    return ((static_cast<int64_t>(b) * seq_q + row % seq_q) * n_heads + head_of(kv_head, row)) * d_v;
+    return ((static_cast<int64_t>(b) * seq_q + position_of(row)) * n_heads + head_of(kv_head, row)) * d_v;
   }
   __device__ float sink_of(int kv_head, int row) const {
     return sinks == nullptr ? kLowest : sinks[head_of(kv_head, row)] * kLog2E;
@@ -99,7 +101,7 @@ __device__ inline void store_as(void* to, DType type, int64_t at, float value) {
 
 /// How many keys a share has.
 __device__ inline int keys_of_share(const DecodeParams& p, int keys) {
-  const int each = max((keys + p.shares - 1) / p.shares, 1);
+  const int each = max(p.shares == 1 ? keys : (keys + p.shares - 1) / p.shares, 1);
   return (each + kLeastShare - 1) / kLeastShare * kLeastShare;
 }
 
@@ -128,7 +130,7 @@ struct Shares {
     end = length == 0 ? 0 : min(mask.keys(p.seq_q - 1).end, length);
     const int keys = max(end - begin, 0);
     each = keys_of_share(p, keys);
-    count = (keys + each - 1) / each;
+    count = keys <= each ? min(keys, 1) : (keys + each - 1) / each;
   }
 };
 
@@ -332,7 +334,8 @@ __device__ void finish_share(const DecodeParams& p, int b, int kv_head, int firs
   merge_groups<kRows>(p.lanes, acc, most, sum);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int width = p.lanes * kColumns;
+  const int width = p.lanes * kColumns;  // a power of two
+  const int width_bits = 31 - __clz(width);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     if (lane == 0) stats[r][warp] = {most[r], sum[r]};
@@ -347,9 +350,10 @@ __device__ void finish_share(const DecodeParams& p, int b, int kv_head, int firs
   float* shared_values = sums + kRows * kDecodeWarps * width;  // [kRows, shares, width] of the first block
   auto* shared_stats = reinterpret_cast<float2*>(shared_values + kRows * p.shares * width);
   if (p.clustered && !alone) cluster_wait();  // the first block is there
-  for (int n = threadIdx.x; n < rows * p.d_v; n += kDecodeThreads) {
-    const int r = n / p.d_v;
-    const int c = n % p.d_v;
+  for (int n = threadIdx.x; n < rows * width; n += kDecodeThreads) {
+    const int r = n >> width_bits;
+    const int c = n & (width - 1);
+    if (c >= p.d_v) continue;
     const Gathered own(stats[r], kDecodeWarps, sums + r * kDecodeWarps * width + c, width,
                        alone ? p.sink_of(kv_head, first_row + r) : kLowest);
     if (alone) {
@@ -368,9 +372,10 @@ __device__ void finish_share(const DecodeParams& p, int b, int kv_head, int firs
   cluster_arrive();
   if (share > 0) return;
   cluster_wait();
-  for (int n = threadIdx.x; n < rows * p.d_v; n += kDecodeThreads) {
-    const int r = n / p.d_v;
-    const int c = n % p.d_v;
+  for (int n = threadIdx.x; n < rows * width; n += kDecodeThreads) {
+    const int r = n >> width_bits;
+    const int c = n & (width - 1);
+    if (c >= p.d_v) continue;
     const Gathered all(shared_stats + r * p.shares, count, shared_values + r * p.shares * width + c, width,
                        p.sink_of(kv_head, first_row + r));
     store_as(p.y, p.q_type, p.y_at(b, kv_head, first_row + r) + c, all.result());

@@ -30,6 +30,16 @@ __device__ void fetch_share_ahead(const DecodeParams& p, int b, int kv_head) {
     lamina::cuda::fetch_ahead(static_cast<const char*>(p.v) + at + offset);
   }
 }
+/// The same for the angles of the new token.
+__device__ inline void fetch_turn_ahead(const DecodeParams& p, int b) {
+  const int column = static_cast<int>(threadIdx.x) * kColumns;
+  if (p.rotary_dim == 0 || column >= p.table_row) return;
+  long long position;
+  asm volatile("ld.relaxed.gpu.global.s64 %0, [%1];" : "=l"(position) : "l"(__cvta_generic_to_global(p.positions + b)));
+  const int64_t row = min(max(position, 0LL), static_cast<long long>(p.table_rows - 1));
+  lamina::cuda::fetch_ahead(p.cos + row * p.table_row + column);
+  lamina::cuda::fetch_ahead(p.sin + row * p.table_row + column);
+}
 
 __device__ inline float rounded_to(DType type, float value) {
   if (type == DType::bf16) return to_float(from_float<__nv_bfloat16>(value));
@@ -58,15 +68,19 @@ __device__ inline void load_columns(const DecodeParams& p, int64_t at, bool insi
 /// dimension are whole lanes.
 struct LaneTurn {
   bool turns;
-  int partner;  // the partners' first column, where pairs are split
   float cos[kColumns];
   float sin[kColumns];  // with the sign of the column
+
+  /// The column that a lane's first one is paired with, where pairs are split.
+  __device__ static int partner_of(const DecodeParams& p, int column) {
+    const int half = p.rotary_dim / 2;
+    return column >= half ? column - half : column + half;
+  }
 
   __device__ LaneTurn(const DecodeParams& p, int64_t position, int column) {
     turns = column < p.rotary_dim;
     const int half = p.rotary_dim / 2;
     const bool second = column >= half;
-    partner = second ? column - half : column + half;
     if (!turns) return;
     if (position < 0 || position >= p.table_rows) {
       lamina::cuda::report(p.faults, lamina::cuda::Fault::position, position);
@@ -118,22 +132,40 @@ struct StepToken {
   float scales[2];                  // of caches of 8 bits
 };
 
-/// The first warp's part is the new key, the second's the new value; `stores` in the block that also writes the caches.
-template <class T>
+struct NoStep {
+  __device__ NoStep(const DecodeParams& /*p*/, int /*b*/, int /*kv_head*/, int /*first_row*/, int /*column*/) {}
+};
+/// What a lane needs of the product before, with the partners of its columns where pairs are split: all asked for at
+/// once, so that nothing later waits for memory again. The first warp has the new key, the second the new value,
+/// whether or not the block turns out to own the token.
+template <int kRows>
+struct StepLane {
+  float others[kRows][kColumns];
+  float token[kColumns];
+  float token_others[kColumns];
+
+  __device__ StepLane(const DecodeParams& p, int b, int kv_head, int first_row, int column) {
+    const int partner = LaneTurn::partner_of(p, column);
+    const bool split = column < p.rotary_dim && !p.interleaved;
+    load_queries<kRows>(p, b, kv_head, first_row, split ? partner : p.d_qk, others);
+    const int part = static_cast<int>(threadIdx.x) / kWarp;
+    const bool inside = part < 2 && static_cast<int>(threadIdx.x) % kWarp < p.lanes && column < p.d_qk;
+    const int64_t at = b * p.q_stride + static_cast<int64_t>(p.n_heads + part * p.n_kv_heads + kv_head) * p.d_qk;
+    load_columns(p, at + column, inside, token);
+    load_columns(p, at + partner, inside && split && part == 0, token_others);
+  }
+};
+
+/// `stores` in the block that also writes the caches.
+template <int kRows, class T>
 __device__ void take_token(const DecodeParams& p, int b, int kv_head, int place, int column, const LaneTurn& turn,
-                           bool stores, StepToken<T>& token) {
+                           bool stores, StepLane<kRows>& lane_of, StepToken<T>& token) {
   const int part = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   if (part >= 2) return;
   const bool inside = lane < p.lanes && column < p.d_qk;
-  const int64_t at = b * p.q_stride + static_cast<int64_t>(p.n_heads + part * p.n_kv_heads + kv_head) * p.d_qk;
-  float x[kColumns];
-  load_columns(p, at + column, inside, x);
-  if (part == 0 && turn.turns) {
-    float others[kColumns];
-    load_columns(p, at + turn.partner, inside && !p.interleaved, others);
-    turn.apply(p, x, others);
-  }
+  float(&x)[kColumns] = lane_of.token;
+  if (part == 0 && turn.turns) turn.apply(p, x, lane_of.token_others);
   __syncwarp();
   if constexpr (std::is_same_v<T, uint8_t>) {
     unsigned most = 0;  // as bits, in the order of magnitudes, where a NaN is above all
@@ -160,16 +192,15 @@ __device__ void take_token(const DecodeParams& p, int b, int kv_head, int place,
 /// threads).
 template <int kRows, class T>
 __device__ void begin_step(const DecodeParams& p, int b, int kv_head, int first_row, int column, int64_t position,
-                           bool owns, int place, float (&q)[kRows][kColumns], StepToken<T>& token) {
+                           bool owns, int place, StepLane<kRows>& lane, float (&q)[kRows][kColumns],
+                           StepToken<T>& token) {
   const LaneTurn turn(p, position, column);
   if (turn.turns) {
-    float others[kRows][kColumns] = {};
-    if (!p.interleaved) load_queries<kRows>(p, b, kv_head, first_row, turn.partner, others);
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) turn.apply(p, q[r], others[r]);
+    for (int r = 0; r < kRows; ++r) turn.apply(p, q[r], lane.others[r]);
   }
   if (!owns) return;
-  take_token<T>(p, b, kv_head, place, column, turn, first_row == 0, token);
+  take_token<kRows, T>(p, b, kv_head, place, column, turn, first_row == 0, lane, token);
   __syncthreads();
 }
 
