@@ -38,7 +38,17 @@ struct Sizes {
 
 TEST_F(CudaFewRows, LargeWeights) {
   const Device gpu = Device::cuda();
-  for (const Sizes s : {Sizes{1, 264, 13000}, {8, 264, 13000}, {1, 288, 32000}, {3, 768, 32000}, {5, 2048, 5632}}) {
+  for (const Sizes s : {Sizes{1, 264, 13000},
+                        {8, 264, 13000},
+                        {1, 288, 32000},
+                        {3, 768, 32000},
+                        {5, 2048, 5632},
+                        {1, 3000, 700},
+                        {3, 3000, 64},
+                        {1, 5632, 300},
+                        {3, 5632, 64},
+                        {1, 6152, 40},
+                        {1, 11008, 40}}) {
     for (const auto& [type, weight_type] : {std::pair{DType::bf16, DType::bf16},
                                             {DType::f16, DType::f16},
                                             {DType::f32, DType::f32},
@@ -83,10 +93,15 @@ TEST_F(CudaFewRows, ARowDoesNotDependOnTheOthers) {
     const Tensor narrow = random_tensor({8, 128}, 8, type).to(gpu);
     const Tensor narrow_weight = random_tensor({864, 128}, 9, type).to(gpu);
     const std::vector<double> normed = ops::norm_linear(narrow, narrow, {}, narrow_weight).y.to_vector<double>();
+    const Tensor wide = random_tensor({8, 2600}, 10, type).to(gpu);
+    const Tensor wide_weight = random_tensor({300, 2600}, 11, type).to(gpu);
+    const std::vector<double> all_wide = ops::linear(wide, wide_weight).to_vector<double>();
     for (int64_t rows = 1; rows < 8; ++rows) {
       const Tensor part = x.slice(0, 0, rows);
       const std::vector<double> some = ops::linear(part, weight).to_vector<double>();
       EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << rows << " rows of " << type;
+      const std::vector<double> some_wide = ops::linear(wide.slice(0, 0, rows), wide_weight).to_vector<double>();
+      EXPECT_TRUE(std::equal(some_wide.begin(), some_wide.end(), all_wide.begin())) << rows << " rows of " << type;
       const Tensor few = narrow.slice(0, 0, rows);
       const std::vector<double> some_normed = ops::norm_linear(few, few, {}, narrow_weight).y.to_vector<double>();
       EXPECT_TRUE(std::equal(some_normed.begin(), some_normed.end(), normed.begin())) << rows << " rows of " << type;
@@ -149,30 +164,32 @@ TEST_F(CudaFewRows, NormsWithinProducts) {
 /// none reads what is not yet written, none writes what is still read.
 TEST_F(CudaFewRows, ChainsOfOverlappingLaunches) {
   const Device gpu = Device::cuda();
-  const Tensor first = random_tensor({1, 288}, 8, DType::bf16).to(gpu);
-  const Tensor gate_up = random_tensor({1536, 288}, 9, DType::bf16).to(gpu);
-  const Tensor down = random_tensor({288, 768}, 10, DType::bf16).to(gpu);
-  const Tensor scale = random_tensor({288}, 11, DType::f32).to(gpu);
-  Tensor x = first.clone();
-  expect_same_repeated(gpu, [&] {
-    Tensor h = x;
-    Tensor branch = Tensor::zeros({1, 288}, DType::bf16, gpu);
-    for (int layer = 0; layer < 40; ++layer) {
-      Tensor inner;
-      if (layer % 2 == 0) {
-        const ops::ResidualNorm normed = ops::add_rms_norm(branch, h, scale);
-        h = normed.h;
-        inner = ops::gated_linear(normed.y, gate_up, {}, ops::Gate::swiglu);
-      } else {
-        const ops::NormLinear begun =
-            ops::norm_gated_linear(branch, h, {.weight = scale}, gate_up, {}, ops::Gate::swiglu);
-        h = begun.h;
-        inner = begun.y;
+  for (const DType type : {DType::bf16, DType::f32}) {
+    const Tensor first = random_tensor({1, 288}, 8, type).to(gpu);
+    const Tensor gate_up = random_tensor({1536, 288}, 9, DType::bf16).to(gpu);
+    const Tensor down = random_tensor({288, 768}, 10, DType::bf16).to(gpu);
+    const Tensor scale = random_tensor({288}, 11, DType::f32).to(gpu);
+    Tensor x = first.clone();
+    expect_same_repeated(gpu, [&] {
+      Tensor h = x;
+      Tensor branch = Tensor::zeros({1, 288}, type, gpu);
+      for (int layer = 0; layer < 40; ++layer) {
+        Tensor inner;
+        if (layer % 2 == 0) {
+          const ops::ResidualNorm normed = ops::add_rms_norm(branch, h, scale);
+          h = normed.h;
+          inner = ops::gated_linear(normed.y, gate_up, {}, ops::Gate::swiglu);
+        } else {
+          const ops::NormLinear begun =
+              ops::norm_gated_linear(branch, h, {.weight = scale}, gate_up, {}, ops::Gate::swiglu);
+          h = begun.h;
+          inner = begun.y;
+        }
+        branch = ops::rms_norm(ops::linear(inner, down), scale);
       }
-      branch = ops::rms_norm(ops::linear(inner, down), scale);
-    }
-    return branch;
-  });
+      return branch;
+    });
+  }
 }
 
 }  // namespace

@@ -49,7 +49,11 @@ struct LinearCase {
                            {{1, 4096}, 3},
                            {{2, 4096}, 1, true},
                            {{5, 4096}, 3, true, Activation::relu},
-                           {{8, 4096}, 9}});
+                           {{8, 4096}, 9},
+                           {{1, 1500}, 300},
+                           {{3, 1500}, 9, true},
+                           {{1, 2600}, 300, true, Activation::gelu},
+                           {{8, 2600}, 9}});
     return all;
   }
   static std::vector<Params> bench() {

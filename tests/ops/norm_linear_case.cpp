@@ -27,6 +27,9 @@ struct NormLinearCase {
             {{{8, 520}, 24, kLayer, true, true, true}},
             {{{8, 1032}, 5}},  // the first width that eight rows do not norm in one launch
             {{{3, 1536}, 5, kLayer}},
+            {{{1, 2048}, 300, kRms, true, true, true, 1.0}, Activation::silu},
+            {{{5, 2048}, 9, kLayer, true, true, true}},
+            {{{1, 2056}, 9}},  // the first width that f32 does not norm in one launch
             {{{9, 64}, 12, kLayer}},
             {{{9, 24}, 12, kRms, true, false, true}},
             {{{4, 64}, 12, kRms, true, true, false, 0.0, 16}},

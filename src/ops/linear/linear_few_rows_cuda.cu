@@ -7,8 +7,9 @@
 //
 // bf16 and f16 are multiplied by the matrix units with x as the left side, rows 8 to 15 of it zeros: which of a
 // step's columns a lane's elements stand for is the same on both sides, so 16 bytes as they lie are two operands.
-// f32 rows of x (with weights of f32 or bf16) are multiplied by ordinary instructions, four to a block; the blocks
-// of the other four find the weight in the second-level cache. An output's sum does not depend on the number of rows.
+// f32 rows of x (with weights of f32 or bf16), where linear_streamed does not take them, are multiplied by ordinary
+// instructions, four to a block; the blocks of the other four find the weight in the second-level cache. An output's
+// sum does not depend on the number of rows.
 //
 // The kernel is launched while its predecessor runs and fetches the first part of its weights into the second-level
 // cache before it waits for it.
@@ -26,6 +27,7 @@
 
 #include "lamina/ops/activation/gated_activation.cuh"
 #include "lamina/ops/linear/gated_linear.h"
+#include "lamina/ops/linear/linear_streamed_cuda.h"
 #include "lamina/ops/linear/norm_linear.h"
 #include "lamina/tensor/cuda/async_copy.cuh"
 #include "lamina/tensor/cuda/mma.cuh"
@@ -580,6 +582,16 @@ bool add_norm(FewRows& p, const NormLinearForward& args) {
 }  // namespace
 
 bool linear_few_rows(const LinearForward& args) {
+  const NormLinearForward product{.x = args.x,
+                                  .residual = {},
+                                  .norm = {},
+                                  .weight = args.weight,
+                                  .bias = args.bias,
+                                  .activation = args.activation,
+                                  .options = {},
+                                  .h = {},
+                                  .y = args.y};
+  if (linear_streamed({product, args.z, false})) return true;
   FewRows p = few_rows_of(args.x, args.weight, args.bias, args.y, {});
   if (p.out == 0) return false;
   p.z = args.z.defined() ? args.z.raw() : nullptr;
@@ -590,6 +602,17 @@ bool linear_few_rows(const LinearForward& args) {
 
 void gated_linear_forward(const GatedLinearForward& args) {
   if (args.y.numel() == 0) return;
+  const NormLinearForward product{.x = args.x,
+                                  .residual = {},
+                                  .norm = {},
+                                  .weight = args.weight,
+                                  .bias = args.bias,
+                                  .gated = true,
+                                  .gate = args.gate,
+                                  .options = args.options,
+                                  .h = {},
+                                  .y = args.y};
+  if (linear_streamed({product, {}, false})) return;
   FewRows p = few_rows_of(args.x, args.weight, args.bias, args.y, args.options);
   if (p.out == 0) {
     const Tensor joined = Tensor::empty({args.x.dim(0), args.weight.dim(0)}, args.x.dtype(), args.x.device());
@@ -601,6 +624,8 @@ void gated_linear_forward(const GatedLinearForward& args) {
 }
 
 void norm_linear_few_rows(const NormLinearForward& args, bool& done) {
+  done = linear_streamed({args, {}, true});
+  if (done) return;
   FewRows p = few_rows_of(args.x, args.weight, args.bias, args.y, args.options);
   done = p.out != 0 && add_norm(p, args);
   if (!done) return;

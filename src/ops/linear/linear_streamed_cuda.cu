@@ -1,0 +1,436 @@
+// Decoding with f32 rows of x: at most eight of them, so that the time is that of reading the weight once. All
+// multiprocessors have equal shares of the outputs, whose rows of the weight lie one behind the other. The warps of a
+// block share the columns: a lane has 16 bytes of every row, at the same columns each time, so that its part of x stays
+// in registers. Some rows of the weight at a time are multiplied, and others are on their way meanwhile; a warp adds up
+// its lanes' sums by exchanging halves, and what the warps found is added in order at the end. The order depends on the
+// width alone, not on the number of rows. Narrow rows are taken by several teams of warps, each with its own.
+//
+// A norm before the product is done by every block for itself, in registers. A layer norm's mean and variance are sums
+// across the block; an RMS norm's factor is the same for all columns and applied to the results, so that the product
+// does not wait for it. The first block writes x + residual.
+//
+// The kernel is launched while its predecessor runs and has the first of its weights, and the norm's, fetched into the
+// second-level cache before it waits for it. What it waits for then, x, is asked for before the weights are.
+#include <algorithm>
+
+#include "lamina/ops/activation/gated_activation.cuh"
+#include "lamina/ops/linear/linear_few_rows_cuda.h"
+#include "lamina/ops/linear/linear_streamed_cuda.h"
+#include "lamina/tensor/cuda/ahead.cuh"
+
+namespace lamina::ops::cuda {
+namespace {
+
+using namespace lamina::cuda;  // NOLINT: what kernels share
+
+constexpr int kPiece = kWarp * 16;     // bytes of a row that a warp reads at once
+constexpr int kMostParts = 24;         // warps that share a row
+constexpr int kMostNormedParts = 16;   // the same, with a norm: more leave too few registers
+constexpr int kNormedParts = 8;        // the same for several rows of x
+constexpr int kNormedBytes = 4 << 10;  // of several rows of x: more are normed sooner by a launch of their own
+constexpr int kAhead = 32 << 10;       // bytes of the weight that a multiprocessor has fetched before the wait
+constexpr int kSumsBytes = 40 << 10;   // of a block, at most
+
+/// How rows of up to kParts pieces are taken, `kRows` of x at a time: rows of the weight that a warp multiplies
+/// together, and how many times as many are under way; as many bytes as keep the memory busy, in registers.
+template <int kParts, int kRows>
+struct Shape {
+  static constexpr int kThreads = kParts * kWarp;
+  static constexpr int kResident = kParts <= 8 ? 2 : 1;  // blocks of a multiprocessor
+  static constexpr int kTogether = kParts > 16 && kRows == 1 ? 8 : 4;
+  static constexpr int kDepth = kParts > 16 ? 1 : kRows == 1 ? 3 : 2;
+};
+/// Rows of x that a block takes of several.
+template <int kParts>
+constexpr int kSeveral = kParts > 16 ? 2 : 4;
+
+struct StreamedNorm {
+  bool there;
+  bool centred;           ///< a layer norm
+  const float* residual;  ///< [rows, in] or null
+  float* h;               ///< [rows, in], where there is a residual
+  const float* scale;     ///< [in] or null
+  const float* bias;      ///< [in] or null
+  float offset;           ///< of the scale
+  float eps;
+};
+
+struct Streamed {
+  const float* x;      ///< [rows, in]
+  const char* weight;  ///< [.., in]
+  const float* bias;   ///< or null
+  float* y;            ///< [rows, out]
+  float* z;            ///< [rows, out] or null
+  int row_bytes;       ///< from one row of the weight to the next
+  int bytes;           ///< of a row of the weight
+  int in, rows, out;
+  int tile_bits;  ///< 1: gate and up
+  int next;       ///< bytes from one output's row to the next
+  int second;     ///< bytes from an output's gate to its up
+  int parts;      ///< warps that share a row
+  int teams;      ///< of so many warps
+  int most_rows;  ///< of the weight, of a block
+  int ahead;      ///< rows of the weight fetched before the wait
+  Activation activation;
+  Gate gate;
+  GateUnit unit;
+  StreamedNorm norm;
+
+  __device__ int first_output(unsigned block) const {
+    return static_cast<int>(static_cast<int64_t>(out) * block / gridDim.x);
+  }
+  __device__ int bias_at(int output, int tile) const {
+    return output * (next / row_bytes) + tile * (second / row_bytes);
+  }
+  /// Bytes from the first of an output's rows of the weight to another one's.
+  __device__ int offset(int row) const { return (row >> tile_bits) * next + (row & tile_bits) * second; }
+};
+
+/// 16 bytes, zeros where there are none. Volatile, so that loads are asked for in the order written. Weights, read
+/// once, go past the first-level cache; x comes to it for all blocks of the multiprocessor.
+#define LAMINA_LOAD_WHEN(instruction)                                                               \
+  asm volatile(                                                                                     \
+      "{ .reg .pred there; setp.ne.b32 there, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; " \
+      "mov.b32 %3, 0; @there " instruction ".v4.u32 {%0, %1, %2, %3}, [%4]; }"                      \
+      : "=&r"(words.x), "=&r"(words.y), "=&r"(words.z), "=&r"(words.w)                              \
+      : "l"(__cvta_generic_to_global(from)), "r"(static_cast<int>(there)))
+__device__ inline uint4 load_of_weight(const char* from, bool there) {
+  uint4 words;
+  LAMINA_LOAD_WHEN("ld.global.cg");
+  return words;
+}
+__device__ inline uint4 load_of_x(const float* from, bool there) {
+  uint4 words;
+  LAMINA_LOAD_WHEN("ld.global");
+  return words;
+}
+#undef LAMINA_LOAD_WHEN
+
+/// Sum n over all lanes of the kCount values, in the lanes whose first bits are n. Halves are exchanged: lanes that
+/// differ in their first bit give each other the half that is the other's.
+template <int kCount, int kStep = kWarp / 2>
+__device__ inline float spread_sums(const float (&values)[kCount], int lane) {
+  if constexpr (kCount == 1) {
+    float sum = values[0];
+#pragma unroll
+    for (int step = kStep; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+    return sum;
+  } else {
+    const bool upper = (lane & kStep) != 0;
+    float half[kCount / 2];
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) {
+      const float given = upper ? values[i] : values[i + kCount / 2];
+      const float kept = upper ? values[i + kCount / 2] : values[i];
+      half[i] = kept + __shfl_xor_sync(kAllLanes, given, kStep);
+    }
+    return spread_sums<kCount / 2, kStep / 2>(half, lane);
+  }
+}
+
+/// A lane's columns of the block's rows of x.
+template <class W, int kRows>
+struct LaneOfX {
+  static constexpr int kSize = Pack<W>::kSize;
+  float values[kRows][kSize];
+  float others[kRows][kSize];  ///< of the residual
+  float scale[kSize];
+  float bias[kSize];
+
+  __device__ static void take(const float* from, bool there, float (&to)[kSize]) {
+#pragma unroll
+    for (int i = 0; i < kSize; i += 4) {
+      const uint4 four = load_of_x(from + i, there);
+      to[i] = __uint_as_float(four.x), to[i + 1] = __uint_as_float(four.y);
+      to[i + 2] = __uint_as_float(four.z), to[i + 3] = __uint_as_float(four.w);
+    }
+  }
+  /// Rows from `first` on, of which `count` are there; none of a lane whose columns are not.
+  __device__ LaneOfX(const Streamed& p, bool normed, int column, int first, int count) {
+    const int64_t at = static_cast<int64_t>(first) * p.in + column;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) take(p.x + at + r * p.in, r < count, values[r]);
+    if (!normed) return;
+    if (p.norm.residual != nullptr) {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) take(p.norm.residual + at + r * p.in, r < count, others[r]);
+    }
+    if (p.norm.scale != nullptr) take(p.norm.scale + column, count > 0, scale);
+    if (p.norm.bias != nullptr) take(p.norm.bias + column, count > 0, bias);
+  }
+  __device__ static void fetch_parameters(const Streamed& p, int column) {
+#pragma unroll
+    for (int i = 0; i < kSize; i += 8) {  // 32 bytes
+      if (p.norm.scale != nullptr) fetch_ahead(p.norm.scale + column + i);
+      if (p.norm.bias != nullptr) fetch_ahead(p.norm.bias + column + i);
+    }
+  }
+  __device__ void add_residual(const Streamed& p, int column, int first, int count, bool writes) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) values[r][i] += others[r][i];
+      if (!writes || r >= count) continue;
+      float* to = p.norm.h + static_cast<int64_t>(first + r) * p.in + column;
+#pragma unroll
+      for (int i = 0; i < kSize; i += 4) {
+        *reinterpret_cast<float4*>(to + i) =
+            make_float4(values[r][i], values[r][i + 1], values[r][i + 2], values[r][i + 3]);
+      }
+    }
+  }
+  /// All threads must call. A layer norm takes two sums across the block. An RMS norm's factor is left to the results:
+  /// the squares of part and row are left in `sums`, shared, where the end of the product finds them.
+  __device__ void normalize(const Streamed& p, int part, int team, int lane, int count, float (*sums)[kRows]) {
+    const bool writes = lane == 0 && team == 0;
+    const float width = static_cast<float>(p.in);
+    float by[kRows];
+    if (p.norm.centred) {
+#pragma unroll 1
+      for (int turn = 0; turn < 2; ++turn) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          float sum = 0.0F;
+#pragma unroll
+          for (int i = 0; i < kSize; ++i) sum += turn == 0 ? values[r][i] : values[r][i] * values[r][i];
+          sum = warp_sum(sum);
+          if (writes) sums[part][r] = sum;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          const float mean = warp_sum(lane < p.parts ? sums[lane][r] : 0.0F) / width;
+          by[r] = 1.0F / sqrtf(mean + p.norm.eps);
+#pragma unroll
+          for (int i = 0; i < kSize; ++i) values[r][i] -= turn == 0 && r < count ? mean : 0.0F;
+        }
+        __syncthreads();
+      }
+    } else {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        float sum = 0.0F;
+#pragma unroll
+        for (int i = 0; i < kSize; ++i) sum = fmaf(values[r][i], values[r][i], sum);
+        sum = warp_sum(sum);
+        if (writes) sums[part][r] = sum;
+        by[r] = 1.0F;
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) {
+        values[r][i] *= by[r];
+        if (p.norm.scale != nullptr) values[r][i] *= scale[i] + p.norm.offset;
+        if (p.norm.bias != nullptr) values[r][i] += bias[i];
+      }
+    }
+  }
+};
+
+template <class W, int kParts, int kRows, bool kNormed>
+__global__ void __launch_bounds__(Shape<kParts, kRows>::kThreads, Shape<kParts, kRows>::kResident)
+    streamed_kernel(const __grid_constant__ Streamed p) {
+  using S = Shape<kParts, kRows>;
+  constexpr int kTogether = S::kTogether;
+  constexpr int kValues = kTogether * kRows;
+  constexpr int kLanes = kWarp / kValues;  // with the same sum
+  constexpr int kSize = Pack<W>::kSize;
+  extern __shared__ float sums[];  // [parts][rows of the weight][rows of x]
+  __shared__ float norm_sums[kNormed ? kMostNormedParts : 1][kRows];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % kWarp;
+  const int part = thread / kWarp % p.parts;
+  const int team = thread / kWarp / p.parts;
+  const int first = p.first_output(blockIdx.x);
+  const int outputs = p.first_output(blockIdx.x + 1) - first;
+  const int first_row = static_cast<int>(blockIdx.y) * kRows;
+  const char* weight = p.weight + static_cast<int64_t>(first) * p.next;
+  const int mine = part * kPiece + lane * 16;
+  const int column = mine / static_cast<int>(sizeof(W));
+  const bool there = mine < p.bytes;
+  const int count = min(kRows, p.rows - first_row);
+  const int rows = outputs << p.tile_bits;  // of the weight
+  if (blockIdx.y == 0 && thread < min(p.ahead, rows)) fetch_stretch_ahead(weight + p.offset(thread), p.bytes);
+  let_next_begin();
+  if (kNormed && there) LaneOfX<W, kRows>::fetch_parameters(p, column);
+  wait_for_previous();
+  LaneOfX<W, kRows> x(p, kNormed, column, first_row, there ? count : 0);
+  uint4 w[S::kDepth][kTogether];
+  const char* from = weight + p.offset(team * kTogether) + mine;
+  int left = there ? rows - team * kTogether : 0;
+  const auto load = [&](int d) {
+#pragma unroll
+    for (int b = 0; b < kTogether; ++b) w[d][b] = load_of_weight(from + p.offset(b), b < left);
+    from += p.offset(p.teams * kTogether);
+    left -= p.teams * kTogether;
+  };
+#pragma unroll
+  for (int d = 0; d < S::kDepth; ++d) load(d);
+  if constexpr (kNormed) {
+    if (p.norm.residual != nullptr) {
+      x.add_residual(p, column, first_row, there ? count : 0, blockIdx.x == 0 && team == 0);
+    }
+    x.normalize(p, part, team, lane, there ? count : 0, norm_sums);
+  }
+
+  float* own_sums = sums + part * p.most_rows * kRows;
+  const int hop = p.teams * kTogether;
+  for (int row = team * kTogether; row < rows; row += S::kDepth * hop) {  // the same for all lanes
+#pragma unroll
+    for (int d = 0; d < S::kDepth; ++d) {
+      float found[kValues] = {};
+#pragma unroll
+      for (int b = 0; b < kTogether; ++b) {
+        const Pack<W> pack = *reinterpret_cast<const Pack<W>*>(&w[d][b]);
+#pragma unroll
+        for (int c = 0; c < kSize; ++c) {
+#pragma unroll
+          for (int r = 0; r < kRows; ++r) {
+            found[b * kRows + r] = fmaf(x.values[r][c], to_float(pack.values[c]), found[b * kRows + r]);
+          }
+        }
+      }
+      load(d);
+      const float sum = spread_sums(found, lane);
+      const int index = (row + d * hop) * kRows + lane / kLanes;
+      if (lane % kLanes == 0 && index < rows * kRows) own_sums[index] = sum;
+    }
+  }
+  __syncthreads();
+  for (int item = thread; item < outputs * count; item += static_cast<int>(blockDim.x)) {
+    const int r = kRows == 1 ? 0 : item / outputs;
+    const int output = item - r * outputs;
+    float factor = 1.0F;
+    if (kNormed && !p.norm.centred) {
+      float squares = 0.0F;
+#pragma unroll 4
+      for (int q = 0; q < p.parts; ++q) squares += norm_sums[q][r];
+      factor = 1.0F / sqrtf(squares / static_cast<float>(p.in) + p.norm.eps);
+    }
+    float total[2] = {};
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+      if (t > p.tile_bits) break;
+      const float* of = sums + ((output << p.tile_bits) + t) * kRows + r;
+#pragma unroll 4
+      for (int q = 0; q < p.parts; ++q) total[t] += of[q * p.most_rows * kRows];
+      total[t] *= factor;
+      if (p.bias != nullptr) total[t] += p.bias[p.bias_at(first + output, t)];
+    }
+    const int64_t at = static_cast<int64_t>(first_row + r) * p.out + first + output;
+    const float result = p.tile_bits == 0 ? activation_value(p.activation, total[0])
+                                          : gate_value(p.unit, AnyGate<float>{p.gate}, {total[0], total[1]});
+    p.y[at] = result;
+    if (p.z != nullptr) p.z[at] = total[0];
+  }
+}
+
+template <class W, int kParts, int kRows, bool kNormed>
+void launch(const Device& device, Streamed& p) {
+  using S = Shape<kParts, kRows>;
+  p.teams = kParts / p.parts;
+  const int per_output = p.parts * kRows * static_cast<int>(sizeof(float)) << p.tile_bits;
+  const int turns = (p.rows + kRows - 1) / kRows;
+  const int places = S::kResident * processors(device) / turns;
+  const int least = std::max(p.teams * S::kTogether >> p.tile_bits, 1);  // outputs that leave no warp idle
+  const int most = kSumsBytes / per_output;
+  const auto shares = [&](int each) { return (p.out + each - 1) / each; };
+  const int blocks = std::max(std::min(places, shares(least)), shares(most));
+  const int outputs = shares(blocks);
+  p.most_rows = outputs << p.tile_bits;
+  p.ahead = kAhead / S::kResident / p.bytes;
+  launch_dependent(
+      streamed_kernel<W, kParts, kRows, kNormed>, dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(turns)),
+      dim3(static_cast<unsigned>(p.parts * p.teams * kWarp)), static_cast<size_t>(outputs * per_output), device, p);
+  check_launch(kNormed ? "norm_linear" : "linear");
+}
+
+template <class W, int kParts>
+void launch_rows(const Device& device, Streamed& p) {
+  constexpr int kMany = kSeveral<kParts>;
+  if (p.rows == 1) {
+    if constexpr (kParts <= kMostNormedParts) {
+      if (p.norm.there) return launch<W, kParts, 1, true>(device, p);
+    }
+    return launch<W, kParts, 1, false>(device, p);
+  }
+  if constexpr (kParts <= kNormedParts) {
+    if (p.norm.there) return launch<W, kParts, kMany, true>(device, p);
+  }
+  launch<W, kParts, kMany, false>(device, p);
+}
+
+template <class W>
+void launch_parts(const Device& device, Streamed& p) {
+  if (p.parts <= 8) return launch_rows<W, 8>(device, p);
+  p.parts <= 16 ? launch_rows<W, 16>(device, p) : launch_rows<W, kMostParts>(device, p);
+}
+
+/// Whether every block is to norm x by itself.
+bool norms(const Streamed& p) {
+  if (p.rows == 1) return p.parts <= kMostNormedParts;
+  return p.parts <= kNormedParts && p.rows * p.in * static_cast<int>(sizeof(float)) <= kNormedBytes;
+}
+
+bool is_aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+
+}  // namespace
+
+bool linear_streamed(const StreamedLinear& args) {
+  const NormLinearForward& given = args.product;
+  const Tensor& weight = given.weight;
+  const Device& device = given.x.device();
+  const bool types = given.x.dtype() == DType::f32 && (weight.dtype() == DType::f32 || weight.dtype() == DType::bf16);
+  const auto size = static_cast<int64_t>(size_of(weight.dtype()));
+  const int64_t bytes = weight.dim(1) * size;
+  const int64_t row_bytes = weight.strides()[0] * size;
+  constexpr int64_t kMost = int64_t{1} << 30;  // bytes of half a weight, so that offsets stay within 32 bits
+  if (!types || !launches_early(device) || given.x.dim(0) > kFewRows || weight.strides()[1] != 1 || bytes == 0 ||
+      bytes % 16 != 0 || bytes > kMostParts * kPiece || weight.dim(0) * row_bytes > kMost || row_bytes % 16 != 0 ||
+      !is_aligned(given.x.raw()) || !is_aligned(weight.raw())) {
+    return false;
+  }
+  const bool turns = given.gated && given.options.interleaved;
+  Streamed p{.x = given.x.data<float>(),
+             .weight = static_cast<const char*>(weight.raw()),
+             .bias = device_data<float>(given.bias),
+             .y = given.y.data<float>(),
+             .z = device_data<float>(args.z),
+             .row_bytes = static_cast<int>(row_bytes),
+             .bytes = static_cast<int>(bytes),
+             .in = static_cast<int>(weight.dim(1)),
+             .rows = static_cast<int>(given.x.dim(0)),
+             .out = static_cast<int>(given.y.dim(1)),
+             .tile_bits = given.gated ? 1 : 0,
+             .next = static_cast<int>(row_bytes) * (turns ? 2 : 1),
+             .second = static_cast<int>(row_bytes * (turns ? 1 : given.y.dim(1))),
+             .parts = static_cast<int>((bytes + kPiece - 1) / kPiece),
+             .teams = 0,
+             .most_rows = 0,
+             .ahead = 0,
+             .activation = given.activation,
+             .gate = given.gate,
+             .unit = GateUnit(given.options),
+             .norm = {}};
+  if (args.normed) {
+    p.norm = {.there = true,
+              .centred = given.norm.kind == RowNorm::Kind::layer,
+              .residual = device_data<float>(given.residual),
+              .h = device_data<float>(given.h),
+              .scale = device_data<float>(given.norm.weight),
+              .bias = device_data<float>(given.norm.bias),
+              .offset = static_cast<float>(given.norm.options.weight_offset),
+              .eps = static_cast<float>(given.norm.options.eps)};
+    if (!is_aligned(p.norm.residual) || !is_aligned(p.norm.h) || !is_aligned(p.norm.scale) ||
+        !is_aligned(p.norm.bias)) {
+      return false;
+    }
+  }
+  if (p.norm.there && !norms(p)) return false;
+  weight.dtype() == DType::f32 ? launch_parts<float>(device, p) : launch_parts<__nv_bfloat16>(device, p);
+  return true;
+}
+
+}  // namespace lamina::ops::cuda
