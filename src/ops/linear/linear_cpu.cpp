@@ -66,8 +66,9 @@ void forward(const LinearForward& args) {
   }
   visit_activation(args.activation, [&](auto kind) {
     const auto finish = [&](A* block, int64_t ld, const GemmBlock& at) { finish_block<T>(args, kind, block, ld, at); };
-    p.finish = finish;
-    gemm(threads, p);
+    FusedGemm<A> finished = p;
+    finished.finish = finish;
+    gemm(threads, finished);
   });
 }
 
@@ -84,7 +85,7 @@ void backward_rows(const LinearActivationBackward& args, Function /*activation*/
     A* dz = args.dz.defined() ? args.dz.data<A>() + i * out : nullptr;
     for_vectors(d, out, [&](int64_t j, size_t count) HWY_ATTR {
       auto value = load_n(d, dy + j, count);
-      if (dz != nullptr) {
+      if (z != nullptr && dz != nullptr) {
         value = hn::Mul(value, Function::both(d, load_n(d, z + j, count)).slope);
         store_n(d, value, dz + j, count);
       }

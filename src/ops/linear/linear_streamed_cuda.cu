@@ -415,6 +415,7 @@ bool linear_streamed(const StreamedLinear& args) {
              .unit = GateUnit(given.options),
              .norm = {}};
   if (args.normed) {
+    if (given.residual.defined() && given.residual.dim(0) > 1) return false;  // parts
     p.norm = {.there = true,
               .centred = given.norm.kind == RowNorm::Kind::layer,
               .residual = device_data<float>(given.residual),
