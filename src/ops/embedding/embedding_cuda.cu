@@ -195,46 +195,95 @@ __global__ void __launch_bounds__(kThreads) scatter_kernel(const T* dy, const __
   }
 }
 
-/// Rows without a position, and rows whose positions lie in several chunks. A block is 32 columns wide and adds every
-/// eighth partial sum in each of its rows of threads.
+/// The chunks that a row's positions lie in.
+struct RowChunks {
+  bool empty;
+  int first, last;
+  __device__ RowChunks(const Scatter& args, int row) {
+    const int begin = args.starts[row];
+    const int end = args.starts[row + 1];
+    empty = begin == end;
+    first = begin / kChunk;
+    last = empty ? first : (end - 1) / kChunk;
+  }
+  /// Where a chunk's partial sum lies.
+  __device__ int64_t at(const Scatter& args, int chunk) const {
+    return (static_cast<int64_t>(chunk) * 2 + (chunk == first ? 1 : 0)) * args.width;
+  }
+};
+
+/// The sum of a row's partial sums, by a block that is 32 columns wide and adds every eighth in each of its rows of
+/// threads; `begin` and `step` are of columns.
+template <class T>
+__device__ inline void join_chunks(const Scatter& args, int row, const RowChunks& chunks, int64_t begin, int64_t step,
+                                   float (&fold)[kFinishRows][kWarp]) {
+  const int lane = threadIdx.x % kWarp;
+  const int part = threadIdx.x / kWarp;
+  for (int64_t columns = begin; columns < args.width; columns += step) {
+    const int64_t column = columns + lane;
+    float sum = 0.0F;
+    if (column < args.width) {
+#pragma unroll 4
+      for (int chunk = chunks.first + part; chunk <= chunks.last; chunk += kFinishRows) {
+        sum += args.partial[chunks.at(args, chunk) + column];
+      }
+    }
+    fold[part][lane] = sum;
+    __syncthreads();
+    if (part == 0 && column < args.width) {
+      float whole[1] = {0.0F};
+      for (int k = 0; k < kFinishRows; ++k) whole[0] += fold[k][lane];
+      put<T>(args, row * args.width + column, whole);
+    }
+    __syncthreads();
+  }
+}
+
+/// Rows without a position, and rows whose positions lie in several chunks; blocks of y share a row's columns.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kFinishRows) finish_kernel(const __grid_constant__ Scatter args) {
   __shared__ float fold[kFinishRows][kWarp];
-  const int lane = threadIdx.x % kWarp;
-  const int part = threadIdx.x / kWarp;
   for (int row = blockIdx.x; row < args.rows; row += gridDim.x) {
-    const int begin = args.starts[row];
-    const int end = args.starts[row + 1];
-    const int first = begin / kChunk;
-    const int last = end > begin ? (end - 1) / kChunk : first;
-    const int64_t at = row * args.width;
-    if (begin == end) {
+    const RowChunks chunks(args, row);
+    if (chunks.empty) {
       if (args.accumulate) continue;
       for (int64_t i = blockIdx.y * blockDim.x + threadIdx.x; i < args.width; i += gridDim.y * blockDim.x) {
         const float zero[1] = {0.0F};
-        put<T>(args, at + i, zero);
+        put<T>(args, row * args.width + i, zero);
       }
-      continue;
+    } else if (chunks.first != chunks.last) {  // else the chunk has written it
+      join_chunks<T>(args, row, chunks, blockIdx.y * kWarp, gridDim.y * kWarp, fold);
     }
-    if (first == last) continue;  // the chunk has written it
-    for (int64_t columns = blockIdx.y * kWarp; columns < args.width; columns += gridDim.y * kWarp) {
-      const int64_t column = columns + lane;
-      float sum = 0.0F;
-      if (column < args.width) {
-#pragma unroll 4
-        for (int chunk = first + part; chunk <= last; chunk += kFinishRows) {
-          sum += args.partial[(static_cast<int64_t>(chunk) * 2 + (chunk == first ? 1 : 0)) * args.width + column];
-        }
+  }
+}
+
+/// The same for many rows, of which most are empty or written: a warp takes a row, kWidth columns a lane, and the block
+/// together those of many chunks.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kWarp* kFinishRows) finish_many_kernel(const __grid_constant__ Scatter args) {
+  constexpr int kFew = 8;  // chunks that a warp adds by itself
+  __shared__ float fold[kFinishRows][kWarp];
+  const int lane = threadIdx.x % kWarp;
+  const int first_row = blockIdx.x * kFinishRows;
+  const int row = first_row + static_cast<int>(threadIdx.x) / kWarp;
+  if (row < args.rows) {
+    const RowChunks chunks(args, row);
+    const int count = chunks.last - chunks.first + 1;
+    const bool mine = chunks.empty ? !args.accumulate : count > 1 && count <= kFew;
+    for (int64_t column = lane * kWidth; mine && column < args.width; column += kWarp * kWidth) {
+      float sums[kWidth] = {};
+      for (int chunk = chunks.first; !chunks.empty && chunk <= chunks.last; ++chunk) {
+        using S = Stretch<float, kWidth>;
+        const S more = *reinterpret_cast<const S*>(args.partial + chunks.at(args, chunk) + column);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) sums[j] += more.values[j];
       }
-      fold[part][lane] = sum;
-      __syncthreads();
-      if (part == 0 && column < args.width) {
-        float whole[1] = {0.0F};
-        for (int k = 0; k < kFinishRows; ++k) whole[0] += fold[k][lane];
-        put<T>(args, at + column, whole);
-      }
-      __syncthreads();
+      put<T>(args, row * args.width + column, sums);
     }
+  }
+  for (int other = first_row; other < min(first_row + kFinishRows, args.rows); ++other) {
+    const RowChunks chunks(args, other);
+    if (chunks.last - chunks.first >= kFew) join_chunks<T>(args, other, chunks, 0, kWarp, fold);
   }
 }
 
@@ -308,10 +357,15 @@ void scatter(const EmbeddingBackward& args) {
     }
     check_launch("embedding");
   }
-  // With few rows, most have many chunks, and blocks share a row's columns.
-  const int64_t shares = to.rows < 4096 ? std::min<int64_t>((to.width + kWarp - 1) / kWarp, 1024) : 1;
-  const dim3 blocks(static_cast<unsigned>(to.rows), static_cast<unsigned>(shares));
-  finish_kernel<T><<<blocks, kWarp * kFinishRows, 0, stream>>>(to);
+  if (to.rows < 4096) {  // most have many chunks, and blocks share a row's columns
+    const auto shares = static_cast<unsigned>(std::min<int64_t>((to.width + kWarp - 1) / kWarp, 1024));
+    finish_kernel<T><<<dim3(static_cast<unsigned>(to.rows), shares), kWarp * kFinishRows, 0, stream>>>(to);
+  } else {
+    const bool fours = to.width % 4 == 0 && reinterpret_cast<uintptr_t>(to.dtable) % 16 == 0;
+    const auto kernel = fours ? finish_many_kernel<T, 4> : finish_many_kernel<T, 1>;
+    const auto blocks = static_cast<unsigned>((to.rows + kFinishRows - 1) / kFinishRows);
+    kernel<<<blocks, kWarp * kFinishRows, 0, stream>>>(to);
+  }
   check_launch("embedding");
 }
 

@@ -428,6 +428,7 @@ struct StepGradients {
       dbias += static_cast<double>(dstep);
       args.ddt[(entry * args.shape.seq + t) * args.shape.heads + head] = from_float<Half>(dstep);
     }
+    __syncwarp();  // all have read what this warp replaces next
   }
 };
 
