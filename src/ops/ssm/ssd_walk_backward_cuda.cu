@@ -527,6 +527,9 @@ bool ssd_walk_back(const SsdBackward& args) {
                     shape.n % 8 == 0 && shape.p <= kFeatures && shape.p % 8 == 0 && aligned(f.x) && aligned(args.dy);
   if (!fits || (shape.size != kPiece && shape.seq > kPiece)) return false;
   const Device& device = f.x.device();
+  int most = 0;  // shared memory of a block, of which the kernel declares a little itself
+  LAMINA_CUDA(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()), "ssd_scan");
+  if ((shape.n <= 64 ? BackwardMemory<64>::kBytes : BackwardMemory<128>::kBytes) > most - 1024) return false;
   const Tensor b = f.b.detach().to(DType::bf16);  // as they came: nothing is lost
   const Tensor c = f.c.detach().to(DType::bf16);
   const Tensor db = Tensor::empty({shape.in_group, f.b.numel()}, DType::f32, device);
