@@ -1,5 +1,7 @@
 #include "lamina/ops/linear/feed_forward.h"
 
+#include <utility>
+
 #include "lamina/ops/launch.h"
 #include "lamina/ops/linear/linear_layer.h"
 
@@ -36,7 +38,9 @@ void play_layers(Backward& b, const Shape& x_shape, Activation activation) {
   }
   if (b.needs(kX)) up.dx = Tensor::empty(x.shape(), x.dtype(), device);
   add_layer_gradients(b, kUp, up, std::move(dbias));
-  if (b.needs(kX)) b.add(kX, up.dx.reshape(x_shape));
+  if (!b.needs(kX)) return;
+  Tensor dx = std::exchange(up.dx, Tensor()).reshape(x_shape);  // nobody else's, so not copied
+  b.add(kX, std::move(dx));
 }
 
 }  // namespace

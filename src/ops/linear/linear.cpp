@@ -1,5 +1,7 @@
 #include "lamina/ops/linear/linear.h"
 
+#include <utility>
+
 #include "lamina/ops/launch.h"
 #include "lamina/ops/linear/linear_layer.h"
 
@@ -26,7 +28,9 @@ void play_backward(Backward& b, const Shape& x_shape, Activation activation) {
   }
   if (b.needs(0)) back.dx = Tensor::empty(back.x.shape(), back.x.dtype(), device);
   add_layer_gradients(b, 1, back, std::move(dbias));
-  if (b.needs(0)) b.add(0, back.dx.reshape(x_shape));
+  if (!b.needs(0)) return;
+  Tensor dx = std::exchange(back.dx, Tensor()).reshape(x_shape);  // nobody else's, so not copied
+  b.add(0, std::move(dx));
 }
 
 }  // namespace

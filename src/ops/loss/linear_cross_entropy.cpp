@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"
 #include "lamina/ops/loss/cross_entropy.h"
@@ -91,7 +93,10 @@ void play_backward(Backward& b, const std::shared_ptr<Held>& held, const CrossEn
   }
   Held mine;
   std::swap(mine, *held);
-  if (b.needs(0)) b.add(0, mine.dx.reshape(x_shape));
+  if (b.needs(0)) {
+    Tensor dx = std::exchange(mine.dx, Tensor()).reshape(x_shape);  // nobody else's, so not copied
+    b.add(0, std::move(dx));
+  }
   mine.dx = {};
   if (b.needs(1)) b.add(1, std::move(mine.dweight));
   if (b.needs(2)) b.add(2, std::move(mine.dbias));
