@@ -385,9 +385,9 @@ void attention_sublayer_step(const AttentionSublayerStep& args, Tensor& parts) {
   const AttentionProjections& weights = args.weights;
   const bool taken = takes_step(
       args.stream, {weights.qkv, weights.qkv_bias, weights.out, weights.out_bias, args.k_cache, args.v_cache});
-  constexpr int64_t kMostNumbers = int64_t{1} << 30;  // of a head's cache
+  constexpr int64_t kMostKeys = 2048;  // of more, eight blocks a key head would have too long shares
   const int64_t group = weights.out.dim(1) / args.k_cache.dim(3) / args.k_cache.dim(1);
-  if (!taken || group > kStepWarps || args.k_cache.dim(2) * args.k_cache.dim(3) > kMostNumbers) return;
+  if (!taken || group > kStepWarps || args.k_cache.dim(2) > kMostKeys) return;
   AttentionSublayerParams p{};
   p.in = step_input(args.stream);
   p.qkv = packs_of(weights.qkv);
@@ -414,7 +414,7 @@ void attention_sublayer_step(const AttentionSublayerStep& args, Tensor& parts) {
   lamina::cuda::visit_floating(op, args.k_cache.dtype(), [&](auto tag) {
     using T = DeviceType<typename decltype(tag)::type>;
     const size_t shared = p.shared<T>();
-    if (shared > kMostStepBytes) return;
+    if (shared > most_step_bytes(device)) return;
     parts = Tensor::empty({p.n_kv_heads, p.in.width}, DType::f32, device);
     p.parts = parts.data<float>();
     launch_step(attention_sublayer_kernel<T>, p.n_kv_heads, shared, device, p, op);

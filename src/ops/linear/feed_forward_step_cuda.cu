@@ -95,18 +95,18 @@ __global__ void __launch_bounds__(kStepThreads)
   });
 }
 
-/// Of a cluster's columns as few parts as leave room for the weights: every block of the next kernel reads all parts.
-bool share_out(FeedForwardStepParams& p, int tiles) {
-  constexpr int kFewest = 8;
-  constexpr int kMost = 16;
-  for (int clusters = kFewest; clusters <= kMost; clusters += 4) {
+/// Few clusters, as every block of the next kernel reads the parts of all, but more where blocks of this kernel and of
+/// attention would not find places on the same multiprocessor.
+bool share_out(FeedForwardStepParams& p, int tiles, size_t most_bytes) {
+  constexpr size_t kBeside = 112 * 1024;
+  for (const int clusters : {8, 16}) {
     p.slice = ceil_div(ceil_div(p.d_ff, clusters), 8) * 8;
     p.each = ceil_div(p.slice, kStepBlocks);
     p.first_lane_bits = lane_bits_for(p.each * tiles, p.row_chunks());
     p.second_lane_bits = lane_bits_for(p.out_each, p.slice / 8);
-    if (p.shared(tiles) <= kMostStepBytes) return true;
+    if (p.shared(tiles) <= std::min(kBeside, most_bytes)) return true;
   }
-  return false;
+  return p.shared(tiles) <= most_bytes;
 }
 
 }  // namespace
@@ -136,7 +136,7 @@ void feed_forward_step(const FeedForwardStep& args, Tensor& parts) {
                           .gate = args.gate,
                           .unit = GateUnit(args.options)};
   const int tiles = args.gated ? 2 : 1;
-  if (!share_out(p, tiles)) return;
+  if (!share_out(p, tiles, most_step_bytes(device))) return;
   const int clusters = ceil_div(units, p.slice);
   parts = Tensor::empty({clusters, p.in.width}, DType::f32, device);
   p.parts = parts.data<float>();

@@ -22,9 +22,8 @@ struct Cluster {
   int rank;
   int id;
 
-  __device__ Cluster() : id(static_cast<int>(blockIdx.x) / kStepBlocks) {
-    rank = static_cast<int>(blockIdx.x) % kStepBlocks;
-  }
+  __device__ Cluster()
+      : rank(static_cast<int>(blockIdx.x) % kStepBlocks), id(static_cast<int>(blockIdx.x) / kStepBlocks) {}
   __device__ static void arrive() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -268,8 +267,14 @@ struct RowProduct {
   __device__ int put_turns() const { return (1 << lane_bits) / kResults; }
 };
 
-/// A block's shared memory at most: that of two kernels has a place on a multiprocessor.
-constexpr size_t kMostStepBytes = 160 * 1024;
+/// A block's shared memory at most.
+inline size_t most_step_bytes(const Device& device) {
+  constexpr int kMost = 160 * 1024;
+  constexpr int kFixed = 1024;  // what kernels declare themselves
+  int limit = 0;
+  LAMINA_CUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()), "decoding");
+  return static_cast<size_t>(std::max(std::min(kMost, limit - kFixed), 0));
+}
 
 inline int ceil_div(int count, int each) { return (count + each - 1) / each; }
 
