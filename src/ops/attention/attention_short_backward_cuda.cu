@@ -6,18 +6,13 @@
 // many queries, the gradients of their scores, read transposed, times the keys, as soon as all warpgroups have left
 // theirs. Each sum is made by one warpgroup in one order. Where queries and keys were rotated before, their gradients
 // are rotated back on the way out, by angles that are fetched during that last product. Read are q, k, v, y, dy,
-// written dq, dk, dv, nothing else: 64 × 6 heads of 256 × 64 of bf16 are 100 MB, 24 µs at 4.2 TB/s.
-// With mma.sync and 16 keys to a warp it took 73 µs on an H200, bound by reading operands from shared memory; cuDNN's
-// three kernels take 87 and add dq up in memory.
+// written dq, dk, dv, nothing else: 64 × 6 heads of 256 × 64 of bf16 are 100 MB, 24 µs at 4.2 TB/s. On an H200 it takes
+// 51 µs, 53 with rotation; with mma.sync and 16 keys to a warp it took 75, bound by reading operands from shared
+// memory; cuDNN's three kernels take 87 and add dq up in memory.
 #include "lamina/ops/attention/attention_short.cuh"
-#include "lamina/tensor/cuda/wgmma.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
-
-using lamina::cuda::begin_products;
-using lamina::cuda::operand_at;
-using lamina::cuda::publish_shared;
 
 constexpr int kShortSeq = 256;
 constexpr int kShortKeys = 64;  // keys, then queries, of a warpgroup
@@ -51,47 +46,48 @@ constexpr int kShortBytes = 1024 + 4 * kOperandBytes + ScoreGradients::kTiles * 
 constexpr int kStepAlong = 32 >> 4;         // 16 along k, where rows lie along k
 constexpr int kStepAcross = 16 * 128 >> 4;  // 16 rows, where k is the row
 
-/// sums [64, 32] += left [64, 16] · right [16, 32], rows of both sides along k.
+__device__ inline uint64_t operand_at(uint32_t address) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
+  return kSwizzle128 | kEightRows | (uint64_t{1} << 16) | ((address & 0x3ffff) >> 4);
+}
+
+#define LAMINA_BLOCK(how, n) how(sums[0][n][0]), how(sums[0][n][1]), how(sums[0][n][2]), how(sums[0][n][3])
+#define LAMINA_BLOCKS(how, n) \
+  LAMINA_BLOCK(how, n), LAMINA_BLOCK(how, n + 1), LAMINA_BLOCK(how, n + 2), LAMINA_BLOCK(how, n + 3)
+#define LAMINA_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define LAMINA_32 LAMINA_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define LAMINA_PRODUCT "wgmma.mma_async.sync.aligned.m64n"
+
+/// sums [64, 32] = left [64, 16] · right [16, 32], rows of both sides along k; then the same added to them.
+__device__ inline void begin_rows(ScoreSums& sums, uint64_t left, uint64_t right) {
+  asm volatile(LAMINA_PRODUCT "32k16.f32.bf16.bf16 {" LAMINA_16 "}, %16, %17, 0, 1, 1, 0, 0;\n"
+               : LAMINA_BLOCKS("=f", 0)
+               : "l"(left), "l"(right));
+}
 __device__ inline void multiply_rows(ScoreSums& sums, uint64_t left, uint64_t right) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-      "%13, %14, %15}, %16, %17, 1, 1, 1, 0, 0;\n"
-      : "+f"(sums[0][0][0]), "+f"(sums[0][0][1]), "+f"(sums[0][0][2]), "+f"(sums[0][0][3]), "+f"(sums[0][1][0]),
-        "+f"(sums[0][1][1]), "+f"(sums[0][1][2]), "+f"(sums[0][1][3]), "+f"(sums[0][2][0]), "+f"(sums[0][2][1]),
-        "+f"(sums[0][2][2]), "+f"(sums[0][2][3]), "+f"(sums[0][3][0]), "+f"(sums[0][3][1]), "+f"(sums[0][3][2]),
-        "+f"(sums[0][3][3])
-      : "l"(left), "l"(right));
+  asm volatile(LAMINA_PRODUCT "32k16.f32.bf16.bf16 {" LAMINA_16 "}, %16, %17, 1, 1, 1, 0, 0;\n"
+               : LAMINA_BLOCKS("+f", 0)
+               : "l"(left), "l"(right));
 }
 /// sums [64, 64] += left [64, 16] · right [16, 64], the left side in registers, k the row of the right one.
 __device__ inline void multiply_held(HeadSums& sums, const uint32_t (&left)[4], uint64_t right) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-      "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, "
-      "%35}, %36, 1, 1, 1, 1;\n"
-      : "+f"(sums[0][0][0]), "+f"(sums[0][0][1]), "+f"(sums[0][0][2]), "+f"(sums[0][0][3]), "+f"(sums[0][1][0]),
-        "+f"(sums[0][1][1]), "+f"(sums[0][1][2]), "+f"(sums[0][1][3]), "+f"(sums[0][2][0]), "+f"(sums[0][2][1]),
-        "+f"(sums[0][2][2]), "+f"(sums[0][2][3]), "+f"(sums[0][3][0]), "+f"(sums[0][3][1]), "+f"(sums[0][3][2]),
-        "+f"(sums[0][3][3]), "+f"(sums[0][4][0]), "+f"(sums[0][4][1]), "+f"(sums[0][4][2]), "+f"(sums[0][4][3]),
-        "+f"(sums[0][5][0]), "+f"(sums[0][5][1]), "+f"(sums[0][5][2]), "+f"(sums[0][5][3]), "+f"(sums[0][6][0]),
-        "+f"(sums[0][6][1]), "+f"(sums[0][6][2]), "+f"(sums[0][6][3]), "+f"(sums[0][7][0]), "+f"(sums[0][7][1]),
-        "+f"(sums[0][7][2]), "+f"(sums[0][7][3])
-      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
+  asm volatile(LAMINA_PRODUCT "64k16.f32.bf16.bf16 {" LAMINA_32 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;\n"
+               : LAMINA_BLOCKS("+f", 0), LAMINA_BLOCKS("+f", 4)
+               : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
 }
 /// sums [64, 64] += left [64, 16] · right [16, 64], k the row of both sides.
 __device__ inline void multiply_columns(HeadSums& sums, uint64_t left, uint64_t right) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-      "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, 1, 1, "
-      "1, 1, 1;\n"
-      : "+f"(sums[0][0][0]), "+f"(sums[0][0][1]), "+f"(sums[0][0][2]), "+f"(sums[0][0][3]), "+f"(sums[0][1][0]),
-        "+f"(sums[0][1][1]), "+f"(sums[0][1][2]), "+f"(sums[0][1][3]), "+f"(sums[0][2][0]), "+f"(sums[0][2][1]),
-        "+f"(sums[0][2][2]), "+f"(sums[0][2][3]), "+f"(sums[0][3][0]), "+f"(sums[0][3][1]), "+f"(sums[0][3][2]),
-        "+f"(sums[0][3][3]), "+f"(sums[0][4][0]), "+f"(sums[0][4][1]), "+f"(sums[0][4][2]), "+f"(sums[0][4][3]),
-        "+f"(sums[0][5][0]), "+f"(sums[0][5][1]), "+f"(sums[0][5][2]), "+f"(sums[0][5][3]), "+f"(sums[0][6][0]),
-        "+f"(sums[0][6][1]), "+f"(sums[0][6][2]), "+f"(sums[0][6][3]), "+f"(sums[0][7][0]), "+f"(sums[0][7][1]),
-        "+f"(sums[0][7][2]), "+f"(sums[0][7][3])
-      : "l"(left), "l"(right));
+  asm volatile(LAMINA_PRODUCT "64k16.f32.bf16.bf16 {" LAMINA_32 "}, %32, %33, 1, 1, 1, 1, 1;\n"
+               : LAMINA_BLOCKS("+f", 0), LAMINA_BLOCKS("+f", 4)
+               : "l"(left), "l"(right));
 }
+#undef LAMINA_PRODUCT
+#undef LAMINA_32
+#undef LAMINA_16
+#undef LAMINA_BLOCKS
+#undef LAMINA_BLOCK
+
 /// Blocks of 64 queries that all warpgroups whose keys they see have walked over.
 struct BlocksDone {
   static constexpr int kBytes = kShortGroups * 8;
@@ -121,10 +117,12 @@ struct BlocksDone {
   }
 };
 
+/// What was written to registers and shared memory is there for the products that follow.
+__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
 __device__ inline void finish_products() {
-  lamina::cuda::commit_products();
-  lamina::cuda::wait_for_products();
+  asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\n" ::: "memory");
 }
+__device__ inline void publish_shared() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
 /// What a block reads of one head of a row.
 template <class T>
@@ -270,28 +268,53 @@ struct WarpAngles {
   }
 };
 
-/// A warp's sums, rounded, to its 16 rows of a tile from `row` on, columns 8·chunk and following.
-template <class T>
-__device__ inline void put_sums(const ScoreSums& sums, const Tile<T, 64>& tile, int row, int chunk) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-  for (int n = 0; n < kShortBlocks; ++n) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint32_t pair = pack_pair<T>(sums[0][n][2 * half], sums[0][n][2 * half + 1]);
-      const uint32_t to = tile.at(row + half * 8 + lane / 4, chunk + n) + lane % 4 * 4;
-      asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(to), "r"(pair) : "memory");
-    }
-  }
-}
-
 /// The left operand that sums of a product before are, rounded: columns 16·step and following.
-template <class T>
-__device__ inline void pack_left(uint32_t (&left)[4], const ScoreSums& x, int step) {
+template <class T, int kBlocks>
+__device__ inline void pack_left(uint32_t (&left)[4], const Sums<1, kBlocks>& x, int step) {
   left[0] = pack_pair<T>(x[0][2 * step][0], x[0][2 * step][1]);
   left[1] = pack_pair<T>(x[0][2 * step][2], x[0][2 * step][3]);
   left[2] = pack_pair<T>(x[0][2 * step + 1][0], x[0][2 * step + 1][1]);
   left[3] = pack_pair<T>(x[0][2 * step + 1][2], x[0][2 * step + 1][3]);
+}
+
+/// Four 8 × 8 matrices to shared memory, as a left operand of 16 × 16 has them: to 16 rows of a tile from `row` on,
+/// columns 8·chunk and following.
+template <class T>
+__device__ inline void put_matrices(const uint32_t (&left)[4], const Tile<T, 64>& tile, int row, int chunk) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(
+                   tile.at(row + lane % 16, chunk + lane / 16)),
+               "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3])
+               : "memory");
+}
+
+/// Writes a warp's 16 rows, `row` and following, by way of the same rows of a tile.
+template <class T>
+__device__ inline void store_rows(const HeadSums& sums, const Tile<T, kShortWidth>& tile, int row, T* to,
+                                  int64_t stride, int count, int width) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  __syncwarp();
+#pragma unroll
+  for (int n = 0; n < kShortWidth / 16; ++n) {
+    uint32_t left[4];
+    pack_left<T, kShortWidth / 8>(left, sums, n);
+    put_matrices<T>(left, tile, row, 2 * n);
+  }
+  __syncwarp();
+  constexpr int kChunks = kShortWidth / 8;
+  const int chunk = lane % kChunks;
+  T* out = to + lane / kChunks * stride + chunk * 8;
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+    const int line = n * 4 + lane / kChunks;
+    uint4 words;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+                 : "r"(tile.at(row + line, chunk))
+                 : "memory");
+    if (line < count && chunk * 8 < width) *reinterpret_cast<uint4*>(out) = words;
+    out += 4 * stride;
+  }
 }
 
 template <class T>
@@ -321,23 +344,24 @@ __device__ inline void walk_queries(const AttentionParams& p, const ShortTiles<T
     const uint64_t dys = operand_at(in.dys.at(q0, 0));
     ScoreSums s;
     ScoreSums ds;
-    clear<1, kShortBlocks>(s);
-    clear<1, kShortBlocks>(ds);
     begin_products();
+    begin_rows(s, keys, queries);
 #pragma unroll
-    for (int k = 0; k < kShortWidth / 16; ++k) multiply_rows(s, keys + k * kStepAlong, queries + k * kStepAlong);
+    for (int k = 1; k < kShortWidth / 16; ++k) multiply_rows(s, keys + k * kStepAlong, queries + k * kStepAlong);
+    begin_rows(ds, values, dys);
 #pragma unroll
-    for (int k = 0; k < kShortWidth / 16; ++k) multiply_rows(ds, values + k * kStepAlong, dys + k * kStepAlong);
+    for (int k = 1; k < kShortWidth / 16; ++k) multiply_rows(ds, values + k * kStepAlong, dys + k * kStepAlong);
     finish_products();
     find_gradients(p.scale * kLog2E, p.seq_q, q0 <= row || q0 + kShortColumns > p.seq_q, row + lane / 4,
                    q0 + lane % 4 * 2, base, delta, s, ds);
-    put_sums<T>(ds, in.gradients.template tile<T>(group, q0 / 64), row % kShortKeys, q0 % 64 / 8);
     uint32_t weights[kShortColumns / 16][4];
     uint32_t gradients[kShortColumns / 16][4];
 #pragma unroll
     for (int k = 0; k < kShortColumns / 16; ++k) {
-      pack_left<T>(weights[k], s, k);
-      pack_left<T>(gradients[k], ds, k);
+      pack_left<T, kShortBlocks>(weights[k], s, k);
+      pack_left<T, kShortBlocks>(gradients[k], ds, k);
+      put_matrices<T>(gradients[k], in.gradients.template tile<T>(group, q0 / 64), row % kShortKeys,
+                      q0 % 64 / 8 + 2 * k);
     }
     begin_products();
 #pragma unroll
@@ -397,12 +421,14 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
     walk_queries<T>(p, in, done, group, row, base, delta, dk, dv);
     // The values of these keys are the warpgroup's alone; all will read the keys again.
     asm volatile("bar.sync %0, %1;\n" ::"r"(group + 1), "n"(kGroupThreads) : "memory");
-    store_sums<T, kShortWidth, 1>(dv, in.values, row, static_cast<T*>(p.dv) + p.dv_at.at(b, row, h), p.dv_at.seq,
-                                  seq - row, p.d_v, true);
+    store_rows<T>(dv, in.values, row, static_cast<T*>(p.dv) + p.dv_at.at(b, row, h), p.dv_at.seq, seq - row, p.d_v);
   }
   done.wait(group);  // nobody needs the queries and output gradients of these rows any more
   const WarpAngles angles{{in.dys.base}, {in.values.base}, row};
-  if constexpr (kTurned) angles.fetch(rotation, seq);
+  if constexpr (kTurned) {
+    __syncwarp();
+    angles.fetch(rotation, seq);
+  }
   HeadSums dq;
   clear<1, kShortWidth / 8>(dq);
 #pragma unroll 1
@@ -422,12 +448,18 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
     angles.turn_back(dq, dk);
   }
   scale_all(dk, p.scale);
-  store_sums<T, kShortWidth, 1>(dk, in.queries, row, static_cast<T*>(p.dk) + p.dk_at.at(b, row, h), p.dk_at.seq,
-                                seq - row, p.d_qk, true);
+  store_rows<T>(dk, in.queries, row, static_cast<T*>(p.dk) + p.dk_at.at(b, row, h), p.dk_at.seq, seq - row, p.d_qk);
   scale_all(dq, p.scale);
-  store_sums<T, kShortWidth, 1>(dq, in.queries, row, static_cast<T*>(p.dq) + p.dq_at.at(b, row, h), p.dq_at.seq,
-                                seq - row, p.d_qk, true);
+  store_rows<T>(dq, in.queries, row, static_cast<T*>(p.dq) + p.dq_at.at(b, row, h), p.dq_at.seq, seq - row, p.d_qk);
 #endif
+}
+
+bool has_wgmma(const Device& device) {
+  int major = 0;
+  int minor = 0;
+  LAMINA_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()), "attention");
+  LAMINA_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.index()), "attention");
+  return major == 9 && minor == 0;
 }
 
 }  // namespace
@@ -439,7 +471,7 @@ bool takes_short_backward(const AttentionParams& p, const Device& device) {
                     p.d_v <= kShortWidth && p.packs;
   // Shorter ones would leave most of a block's warps without keys.
   return plain && fits && p.seq_q > kShortSeq / 2 && takes_mma(p) &&
-         static_cast<int64_t>(p.batch) * p.n_heads < int64_t{1} << 31 && lamina::cuda::has_wgmma(device, "attention");
+         static_cast<int64_t>(p.batch) * p.n_heads < int64_t{1} << 31 && has_wgmma(device);
 }
 
 template <class T>
