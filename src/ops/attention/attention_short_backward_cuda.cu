@@ -12,16 +12,17 @@
 #include "lamina/ops/attention/attention_short.cuh"
 
 namespace lamina::ops::cuda {
-namespace {
+/// Named, and all of it inline: code for other devices than Hopper's refers to nothing of it.
+namespace short_heads {
 
-constexpr int kShortSeq = 256;
-constexpr int kShortKeys = 64;  // keys, then queries, of a warpgroup
-constexpr int kShortGroups = kShortSeq / kShortKeys;
-constexpr int kGroupThreads = 128;
-constexpr int kShortThreads = kShortGroups * kGroupThreads;
-constexpr int kShortColumns = 32;  // queries at once
-constexpr int kShortBlocks = kShortColumns / 8;
-constexpr int kOperandBytes = kShortSeq * kShortWidth * 2;
+inline constexpr int kShortSeq = 256;
+inline constexpr int kShortKeys = 64;  // keys, then queries, of a warpgroup
+inline constexpr int kShortGroups = kShortSeq / kShortKeys;
+inline constexpr int kGroupThreads = 128;
+inline constexpr int kShortThreads = kShortGroups * kGroupThreads;
+inline constexpr int kShortColumns = 32;  // queries at once
+inline constexpr int kShortBlocks = kShortColumns / 8;
+inline constexpr int kOperandBytes = kShortSeq * kShortWidth * 2;
 
 using HeadSums = Sums<1, kShortWidth / 8>;  // a warp's 16 rows
 using ScoreSums = Sums<1, kShortBlocks>;
@@ -38,13 +39,13 @@ struct ScoreGradients {
     return {base + static_cast<uint32_t>((block * (block + 1) / 2 + group) * kTileBytes)};
   }
 };
-constexpr int kShortBytes = 1024 + 4 * kOperandBytes + ScoreGradients::kTiles * ScoreGradients::kTileBytes +
-                            2 * kShortSeq * 4 + kShortGroups * 8;
+inline constexpr int kShortBytes = 1024 + 4 * kOperandBytes + ScoreGradients::kTiles * ScoreGradients::kTileBytes +
+                                   2 * kShortSeq * 4 + kShortGroups * 8;
 
 // Operands in shared memory, as wgmma finds them: tiles of 128 bytes a row, 16-byte chunks exchanged by row, groups of
 // eight rows one behind the other.
-constexpr int kStepAlong = 32 >> 4;         // 16 along k, where rows lie along k
-constexpr int kStepAcross = 16 * 128 >> 4;  // 16 rows, where k is the row
+inline constexpr int kStepAlong = 32 >> 4;         // 16 along k, where rows lie along k
+inline constexpr int kStepAcross = 16 * 128 >> 4;  // 16 rows, where k is the row
 
 __device__ inline uint64_t operand_at(uint32_t address) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
@@ -453,6 +454,12 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
   store_rows<T>(dq, in.queries, row, static_cast<T*>(p.dq) + p.dq_at.at(b, row, h), p.dq_at.seq, seq - row, p.d_qk);
 #endif
 }
+
+}  // namespace short_heads
+
+namespace {
+
+using namespace short_heads;  // NOLINT: of this file
 
 bool has_wgmma(const Device& device) {
   int major = 0;
