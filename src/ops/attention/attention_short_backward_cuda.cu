@@ -10,10 +10,15 @@
 // 51 µs, 53 with rotation; with mma.sync and 16 keys to a warp it took 75, bound by reading operands from shared
 // memory; cuDNN's three kernels take 87 and add dq up in memory.
 #include "lamina/ops/attention/attention_short.cuh"
+#include "lamina/tensor/cuda/wgmma.cuh"
 
 namespace lamina::ops::cuda {
 /// Named, and all of it inline: code for other devices than Hopper's refers to nothing of it.
 namespace short_heads {
+
+using lamina::cuda::begin_products;
+using lamina::cuda::operand_at;
+using lamina::cuda::publish_shared;
 
 inline constexpr int kShortSeq = 256;
 inline constexpr int kShortKeys = 64;  // keys, then queries, of a warpgroup
@@ -46,12 +51,6 @@ inline constexpr int kShortBytes = 1024 + 4 * kOperandBytes + ScoreGradients::kT
 // eight rows one behind the other.
 inline constexpr int kStepAlong = 32 >> 4;         // 16 along k, where rows lie along k
 inline constexpr int kStepAcross = 16 * 128 >> 4;  // 16 rows, where k is the row
-
-__device__ inline uint64_t operand_at(uint32_t address) {
-  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
-  return kSwizzle128 | kEightRows | (uint64_t{1} << 16) | ((address & 0x3ffff) >> 4);
-}
 
 #define LAMINA_BLOCK(how, n) how(sums[0][n][0]), how(sums[0][n][1]), how(sums[0][n][2]), how(sums[0][n][3])
 #define LAMINA_BLOCKS(how, n) \
@@ -118,12 +117,10 @@ struct BlocksDone {
   }
 };
 
-/// What was written to registers and shared memory is there for the products that follow.
-__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
 __device__ inline void finish_products() {
-  asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\n" ::: "memory");
+  lamina::cuda::commit_products();
+  lamina::cuda::wait_for_products();
 }
-__device__ inline void publish_shared() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
 /// What a block reads of one head of a row.
 template <class T>
@@ -461,14 +458,6 @@ namespace {
 
 using namespace short_heads;  // NOLINT: of this file
 
-bool has_wgmma(const Device& device) {
-  int major = 0;
-  int minor = 0;
-  LAMINA_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()), "attention");
-  LAMINA_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.index()), "attention");
-  return major == 9 && minor == 0;
-}
-
 }  // namespace
 
 bool takes_short_backward(const AttentionParams& p, const Device& device) {
@@ -478,7 +467,7 @@ bool takes_short_backward(const AttentionParams& p, const Device& device) {
                     p.d_v <= kShortWidth && p.packs;
   // Shorter ones would leave most of a block's warps without keys.
   return plain && fits && p.seq_q > kShortSeq / 2 && takes_mma(p) &&
-         static_cast<int64_t>(p.batch) * p.n_heads < int64_t{1} << 31 && has_wgmma(device);
+         static_cast<int64_t>(p.batch) * p.n_heads < int64_t{1} << 31 && lamina::cuda::has_wgmma(device, "attention");
 }
 
 template <class T>
