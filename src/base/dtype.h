@@ -71,7 +71,7 @@ using Accumulate = std::conditional_t<std::is_same_v<T, double>, double, float>;
 template <class To, class From>
 To to_integer(From value) {
   constexpr auto kLow = static_cast<From>(std::numeric_limits<To>::min());
-  constexpr auto kAbove = From{2} * static_cast<From>(std::numeric_limits<To>::max() / 2 + 1);  // a power of two
+  constexpr auto kAbove = From{2} * static_cast<From>(To{1} << (std::numeric_limits<To>::digits - 1));
   if (!(value > kLow)) return value == value ? std::numeric_limits<To>::min() : To{0};
   return value < kAbove ? static_cast<To>(value) : std::numeric_limits<To>::max();
 }

@@ -36,6 +36,9 @@ SublayerStep in_one_step(const Tensor& x, const Tensor& residual, const RowNorm&
   return args.stream.finished(x, parts);
 }
 
+/// Weights with gaps are multiplied by other kernels, in another order.
+Tensor without_gaps(const Tensor& weight) { return is_tracked({weight}) ? weight : weight.contiguous(); }
+
 }  // namespace
 
 SublayerStep as_one_part(const Tensor& h, const Tensor& y) {
@@ -76,8 +79,8 @@ SublayerStep feed_forward_step(const Tensor& x, const Tensor& residual, const Ro
   check_step_weights(op, x, weights, weights.up.dim(0));
   SublayerStep one = in_one_step(x, residual, norm, weights, {.activation = activation});
   if (one.parts.defined()) return one;
-  const auto [h, y] = norm_linear(x, residual, norm, weights.up, weights.up_bias, activation);
-  return as_one_part(h, linear(y, weights.down, weights.down_bias));
+  const auto [h, y] = norm_linear(x, residual, norm, without_gaps(weights.up), weights.up_bias, activation);
+  return as_one_part(h, linear(y, without_gaps(weights.down), weights.down_bias));
 }
 
 SublayerStep gated_feed_forward_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
@@ -91,8 +94,8 @@ SublayerStep gated_feed_forward_step(const Tensor& x, const Tensor& residual, co
   check_gate(op, options);
   SublayerStep one = in_one_step(x, residual, norm, weights, {.gated = true, .gate = gate, .options = options});
   if (one.parts.defined()) return one;
-  const auto [h, y] = norm_gated_linear(x, residual, norm, weights.up, weights.up_bias, gate, options);
-  return as_one_part(h, linear(y, weights.down, weights.down_bias));
+  const auto [h, y] = norm_gated_linear(x, residual, norm, without_gaps(weights.up), weights.up_bias, gate, options);
+  return as_one_part(h, linear(y, without_gaps(weights.down), weights.down_bias));
 }
 
 }  // namespace lamina::ops
