@@ -22,13 +22,13 @@ struct RotaryAttentionCase {
   };
 
   static std::vector<Params> sweep() {
-    return {{1, 200, 2, 2, 64},  // whole heads of a block
+    return {{1, 200, 1, 1, 64},  // whole heads of a block
             {1, 256, 1, 1, 64},
-            {2, 129, 1, 1, 64, {.scale = 0.2}, RotaryPairing::half_split, 64, 5},
+            {1, 129, 2, 2, 64, {.scale = 0.2}, RotaryPairing::half_split, 64, 5},
             {1, 130, 2, 1, 16},
             {1, 130, 1, 1, 16, {}, RotaryPairing::interleaved},
-            {1, 130, 1, 1, 64, {}, RotaryPairing::half_split, 0, 0, true},
-            {1, 130, 1, 1, 64, {}, RotaryPairing::half_split, 32},
+            {1, 130, 1, 1, 16, {}, RotaryPairing::half_split, 0, 0, true},
+            {1, 130, 1, 1, 16, {}, RotaryPairing::half_split, 8},
             {1, 130, 1, 1, 32, {}, RotaryPairing::half_split, 0, 3},
             {1, 70, 1, 1, 16, {.causal = false}},
             {1, 130, 1, 1, 16, {}, RotaryPairing::half_split, 0, 0, false, true},

@@ -87,7 +87,7 @@ SublayerStep in_one_sublayer_step(const Tensor& x, const Tensor& residual, const
 }  // namespace
 
 SublayerStep attention_sublayer_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
-                                     const AttentionProjections& weights, Tensor k_cache, Tensor v_cache,
+                                     const AttentionProjections& weights, const Tensor& k_cache, const Tensor& v_cache,
                                      const Tensor& places, const StepRotation& rotation,
                                      const AttentionOptions& options, const AttentionExtras& extras,
                                      const CacheScales& scales) {

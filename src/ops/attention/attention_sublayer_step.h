@@ -21,7 +21,7 @@ struct AttentionProjections {
 /// left to be added to whoever reads them. The weights are read early there: what was launched right before must not
 /// have written them. No gradient.
 SublayerStep attention_sublayer_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
-                                     const AttentionProjections& weights, Tensor k_cache, Tensor v_cache,
+                                     const AttentionProjections& weights, const Tensor& k_cache, const Tensor& v_cache,
                                      const Tensor& places, const StepRotation& rotation = {},
                                      const AttentionOptions& options = {}, const AttentionExtras& extras = {},
                                      const CacheScales& scales = {});

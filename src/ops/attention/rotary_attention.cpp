@@ -76,7 +76,7 @@ Tensor attend_with_one_gradient(const Tensor& qkv, int64_t n_heads, int64_t n_kv
   if (!angles.cos.defined() || !is_tracked({qkv})) return {};
   const Tensor all = qkv.detach();
   const JoinedHeads heads(all, n_heads, n_kv_heads);
-  AttentionForward args = checked_attention(kJoinedOp, heads.q, heads.k, heads.v, options, extras);
+  [[maybe_unused]] AttentionForward args = checked_attention(kJoinedOp, heads.q, heads.k, heads.v, options, extras);
   bool known = false;
   LAMINA_LAUNCH_CUDA(knows_rotated_gradients, args, known);
   if (!known) return {};

@@ -27,11 +27,14 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& target
 }
 
 /// Rows whose logits are held at once: less than an eighth, with room for what the allocator rounds up, in whole tiles
-/// of the product, and enough to use each weight that is read well.
-int64_t chunk_rows(int64_t rows) {
+/// of the product, and enough to use each weight that is read well. What is little memory anyway may be more of them:
+/// each chunk reads the weight twice and adds to its gradient.
+int64_t chunk_rows(int64_t rows, int64_t classes) {
   constexpr int64_t kTile = 48;
+  constexpr int64_t kLittle = 4 << 20;  // logits
   const int64_t share = rows * 15 / 128 / kTile * kTile;
-  return std::min(std::max<int64_t>(rows, 1), std::clamp<int64_t>(share, kTile, 10 * kTile));
+  const int64_t little = std::min(kLittle / std::max<int64_t>(classes, 1) / kTile, int64_t{5}) * kTile;
+  return std::min(std::max<int64_t>(rows, 1), std::clamp<int64_t>(std::max(share, little), kTile, 10 * kTile));
 }
 
 void run(LinearCrossEntropy& args) {
@@ -39,7 +42,7 @@ void run(LinearCrossEntropy& args) {
   const int64_t classes = args.weight.dim(0);
   const DType type = accumulation_type(args.x.dtype());
   const bool on_gpu = args.x.device().kind() == DeviceKind::cuda;  // its kernel lays the logits out by itself
-  if (!on_gpu) args.chunk = Tensor::empty({classes, chunk_rows(rows)}, type, args.x.device());
+  if (!on_gpu) args.chunk = Tensor::empty({classes, chunk_rows(rows, classes)}, type, args.x.device());
   const int64_t products = 1 + (args.dx.defined() ? 1 : 0) + (args.dweight.defined() ? 1 : 0);
   const Work work{products * 2 * rows * classes * args.x.dim(1) + 8 * rows * classes,
                   products * args.weight.nbytes() + 2 * args.x.nbytes()};
