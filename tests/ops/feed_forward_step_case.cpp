@@ -37,7 +37,6 @@ struct StepParams {
 /// Streams of one row of some packs are those that a GPU takes in one launch, with weights of bf16.
 std::vector<NormedStream> step_streams() {
   return {{{1, 288}, 768, kRms, true, true, false, 0.0, 0, 6},
-          {{1, 1, 768}, 2048, kRms, true, true, false, 0.0, 0, 12},
           {{1, 64}, 40, kLayer, true, true, true, 0.0, 0, 17},
           {{1, 264}, 136, kRms, false, false, true},
           {{1, 40}, 8, kRms, true, true, true, 1.0},
@@ -50,6 +49,9 @@ std::vector<NormedStream> step_streams() {
           {{9, 16}, 24, kLayer},
           {{0, 8}, 16}};
 }
+
+/// As large as a model's; for the forms without gradients, whose oracles take long.
+NormedStream large_stream() { return {{1, 1, 768}, 2048, kRms, true, true, false, 0.0, 0, 12}; }
 
 std::vector<StepParams> step_benches() {
   return {{{{1, 288}, 768, kRms, true, true, false, 0.0, 0, 6}},
@@ -85,6 +87,11 @@ struct FeedForwardStepOfBf16 : FeedForwardStepCase {
   static constexpr const char* form = "of_bf16";
   static constexpr bool kBackward = false;
   static std::vector<DType> dtypes() { return {DType::f32}; }
+  static std::vector<Params> sweep() {
+    std::vector<Params> all = FeedForwardStepCase::sweep();
+    all.push_back({large_stream(), Activation::relu});
+    return all;
+  }
   static std::vector<Params> bench() { return step_benches(); }
   static std::vector<Input> inputs(const Params& p) { return p.inputs(p.stream.out, DType::bf16); }
 };
@@ -126,6 +133,11 @@ struct GatedFeedForwardStepOfBf16 : GatedFeedForwardStepCase {
   static constexpr const char* form = "of_bf16";
   static constexpr bool kBackward = false;
   static std::vector<DType> dtypes() { return {DType::f32}; }
+  static std::vector<Params> sweep() {
+    std::vector<Params> all = GatedFeedForwardStepCase::sweep();
+    all.push_back({large_stream(), Activation::none, Gate::swiglu});
+    return all;
+  }
   static std::vector<Params> bench() { return step_benches(); }
   static std::vector<Input> inputs(const Params& p) { return p.inputs(2 * p.stream.out, DType::bf16); }
 };
