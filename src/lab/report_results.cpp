@@ -80,7 +80,7 @@ class Place {
     return value_->get<bool>();
   }
   std::string one_of(const std::vector<std::string>& names) const {
-    const std::string given = text();
+    std::string given = text();
     if (std::find(names.begin(), names.end(), given) != names.end()) return given;
     std::string all;
     for (const std::string& name : names) all += (all.empty() ? "\"" : ", \"") + name + "\"";

@@ -172,6 +172,7 @@ std::vector<Variant> search_candidates(const Search& search) {
     while (chosen.size() < static_cast<size_t>(search.candidates)) chosen.insert(1 + random() % (all - 1));
   }
   std::vector<Variant> candidates;
+  candidates.reserve(chosen.size());
   for (const uint64_t index : chosen) candidates.push_back(combined(search.space, digits(search.space, index)));
   return candidates;
 }

@@ -44,7 +44,7 @@ std::string hash_of_texts(const train::DataChoice& choice) {
 
 /// The play, as a text beside the data made from it.
 std::string synthetic_text(const std::string& folder) {
-  const std::string path = (fs::path(folder) / "synthetic.txt").string();
+  std::string path = (fs::path(folder) / "synthetic.txt").string();
   if (!fs::exists(path)) write_text(path, data::synthetic_play(kPlayBytes, kPlaySeed));
   return path;
 }

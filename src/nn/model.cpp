@@ -290,7 +290,7 @@ Tensor Model::step_logits(const Tensor& ids, DeviceClock& clock, ModelCache& cac
   pass.clock = &clock;
   pass.positions = clock.places().reshape({pass.batch, 1});
   Stream stream = run_layers(ids, pass, &cache, nullptr);
-  const Tensor logits = final_norm_ ? head_.normed_logits(stream, *final_norm_) : head_.logits(stream.value());
+  Tensor logits = final_norm_ ? head_.normed_logits(stream, *final_norm_) : head_.logits(stream.value());
   clock.advance();
   return logits;
 }

@@ -266,7 +266,7 @@ ops::StepRotation AttentionMixer::step_rotation(const Pass& pass, const Device& 
 Tensor AttentionMixer::attend_step(const Tensor& projected, Pass& pass, KeyValueCache& cache) {
   const Shape by_head{projected.dim(0), projected.dim(1), spec_.n_heads + 2 * *spec_.n_kv_heads, *spec_.head_dim};
   const Tensor all = projected.reshape(by_head);
-  const Tensor y =
+  Tensor y =
       ops::attention_step(all, cache.k().numbers, cache.v().numbers, cache.step_places(*pass.clock),
                           step_rotation(pass, projected.device()), options(pass), extras(all, pass), cache.scales());
   cache.count_step();
