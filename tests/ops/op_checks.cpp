@@ -41,8 +41,9 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 }
 
 /// What plain implementations of the same precision get wrong, plus a rounding of the largest value, three times: with
-/// few numbers they may be right by luck, and an exponential of ours may be wrong by two units. For f64 the f32 error is scaled by the ratio of the two precisions, and
-/// counted twice more because the truth is rounded too, in an order of its own.
+/// few numbers they may be right by luck, and an exponential of ours may be wrong by two units. For f64 the f32 error
+/// is scaled by the ratio of the two precisions, and counted twice more because the truth is rounded too, in an order
+/// of its own.
 double tolerance(const std::vector<double>& truth, const std::vector<std::vector<double>>& naive, DType dtype) {
   double error = 0;
   for (std::vector<double> values : naive) {

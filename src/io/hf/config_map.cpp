@@ -199,8 +199,8 @@ void ConfigMap::entry(std::string_view keys, std::optional<double>& field, std::
         [&](const Json& json) { return json.is_null() ? std::nullopt : std::optional(number(keys, json)); });
 }
 
-void ConfigMap::activation(std::string_view keys, std::string_view otherwise, std::function<void(Activation)> set,
-                           std::optional<Activation> now) {
+void ConfigMap::activation(std::string_view keys, std::string_view otherwise,
+                           const std::function<void(Activation)>& set, std::optional<Activation> now) {
   const Json* found = find(keys);
   if (reading()) {
     if (found != nullptr && !found->is_string()) fail(keys, str("given ", shown(*found), ", expected a name"));

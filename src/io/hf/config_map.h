@@ -103,7 +103,7 @@ class ConfigMap {
   void value(std::string_view keys, T& field, const T& otherwise, const F& from_json);
   int64_t whole(std::string_view key, const arch::Json& json) const;
   double number(std::string_view key, const arch::Json& json) const;
-  void activation(std::string_view keys, std::string_view otherwise, std::function<void(arch::Activation)> set,
+  void activation(std::string_view keys, std::string_view otherwise, const std::function<void(arch::Activation)>& set,
                   std::optional<arch::Activation> now);
   const arch::Json* rope_object(std::string_view key);
   void read_rope(const arch::Json* object, arch::Rope& rope, const Draft& draft, const RopeKeys& keys);

@@ -210,6 +210,7 @@ Tensor AttentionMixer::attend_rotated(const Tensor& projected, Pass& pass) {
                                extras(all, pass));
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): changed by their names below
 Tensor AttentionMixer::mix(Heads heads, Pass& pass, LayerCache* cache) {
   auto& [q, k, v] = heads;
   if (rounded_alibi_) {

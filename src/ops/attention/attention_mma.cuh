@@ -9,6 +9,7 @@
 // them.
 
 #include "lamina/ops/attention/attention_device.cuh"
+#include "lamina/tensor/cuda/matrix_loads.cuh"
 #include "lamina/tensor/cuda/mma.cuh"
 
 namespace lamina::ops::cuda {
@@ -17,22 +18,11 @@ using lamina::cuda::commit_copies;
 using lamina::cuda::copy_async;
 using lamina::cuda::kLn2;
 using lamina::cuda::kLog2E;
+using lamina::cuda::load_squares;
+using lamina::cuda::load_squares_turned;
 using lamina::cuda::power_of_two;
 using lamina::cuda::shared_address;
 using lamina::cuda::wait_for_copies;
-
-__device__ inline void load_matrices(uint32_t (&to)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(address)
-               : "memory");
-}
-__device__ inline void load_matrices_transposed(uint32_t (&to)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(address)
-               : "memory");
-}
 
 using lamina::cuda::multiply_add;
 
@@ -109,18 +99,18 @@ struct Tile {
   /// Left operand: 16 rows from `row` on, columns 16·step and following.
   __device__ void left(uint32_t (&to)[4], int row, int step) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    load_matrices(to, at(row + lane % 16, step * 2 + lane / 16));
+    load_squares(to, at(row + lane % 16, step * 2 + lane / 16));
   }
   /// Right operand whose columns are 16 of the tile's rows: {b0, b1} of the first eight, then of the others.
   __device__ void right_rows(uint32_t (&to)[4], int row, int step) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    load_matrices(to, at(row + lane / 16 * 8 + lane % 8, step * 2 + lane / 8 % 2));
+    load_squares(to, at(row + lane / 16 * 8 + lane % 8, step * 2 + lane / 8 % 2));
   }
   /// Right operand whose rows are 16 of the tile's rows and whose columns are the tile's columns 16·block and
   /// following.
   __device__ void right_columns(uint32_t (&to)[4], int row, int block) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    load_matrices_transposed(to, at(row + lane % 16, block * 2 + lane / 16));
+    load_squares_turned(to, at(row + lane % 16, block * 2 + lane / 16));
   }
 };
 

@@ -96,7 +96,7 @@ Tensor composed(const Tensor& qkv, const AttentionStep& step, const AttentionOpt
 
 }  // namespace
 
-Tensor attention_step(const Tensor& qkv, Tensor k_cache, Tensor v_cache, const Tensor& places,
+Tensor attention_step(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_cache, const Tensor& places,
                       const StepRotation& rotation, const AttentionOptions& options, const AttentionExtras& extras,
                       const CacheScales& scales) {
   const AttentionSizes sizes = checked_sizes(qkv, k_cache, v_cache, places, scales);

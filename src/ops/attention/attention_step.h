@@ -25,7 +25,7 @@ struct StepRotation {
 /// on a GPU one launch, where heads are whole packs of eight columns, at most 256, and so are the halves or pairs that
 /// are rotated. Everything that changes from step to step is in the device's memory: a recording stays right. No
 /// gradient.
-Tensor attention_step(const Tensor& qkv, Tensor k_cache, Tensor v_cache, const Tensor& places,
+Tensor attention_step(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_cache, const Tensor& places,
                       const StepRotation& rotation = {}, const AttentionOptions& options = {},
                       const AttentionExtras& extras = {}, const CacheScales& scales = {});
 

@@ -62,7 +62,7 @@ Tensor dequantize(const Tensor& cache, const Tensor& scales, DType dtype) {
   return mul(sub(cache.to(DType::f32), middle), scales.reshape(each)).to(dtype);
 }
 
-void cache_store(Tensor k_cache, Tensor v_cache, const Tensor& k, const Tensor& v, const Tensor& places,
+void cache_store(const Tensor& k_cache, const Tensor& v_cache, const Tensor& k, const Tensor& v, const Tensor& places,
                  const CacheScales& scales) {
   check_pair("k_cache", k_cache, "k", k, scales.k);
   LAMINA_CHECK(v_cache.defined() == v.defined(), kStoreOp, ": ", v.defined() ? "v" : "v_cache", " is given without ",

@@ -15,7 +15,7 @@ namespace lamina::ops {
 /// v_cache and v may both be undefined: a cache that holds one thing per token. On a GPU the kernel reads the places,
 /// so that a recorded graph stays right while they change; a row that does not fit is reported and not written. No
 /// gradient flows through a cache.
-void cache_store(Tensor k_cache, Tensor v_cache, const Tensor& k, const Tensor& v, const Tensor& places,
+void cache_store(const Tensor& k_cache, const Tensor& v_cache, const Tensor& k, const Tensor& v, const Tensor& places,
                  const CacheScales& scales = {});
 
 /// What the kernel is given: k and v with a dense last dimension, places dense.

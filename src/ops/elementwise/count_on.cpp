@@ -4,7 +4,7 @@
 
 namespace lamina::ops {
 
-void count_on(Tensor counters) {
+void count_on(const Tensor& counters) {
   const char* op = "count_on";
   check_dtype(op, "counters", counters, DType::i64);
   LAMINA_CHECK(counters.is_contiguous(), op, ": counters are written in place and must be dense; give a whole tensor");

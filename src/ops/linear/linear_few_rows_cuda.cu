@@ -12,14 +12,7 @@
 // sum does not depend on the number of rows.
 //
 // The kernel is launched while its predecessor runs and fetches the first part of its weights into the second-level
-// cache before it waits for it.
-//
-// With a norm before the product every block norms all its rows by itself, which costs reads from the second-level
-// cache but no launch of its own: x and the residual are copied to shared memory while the first part of the weight is
-// under way (further parts of a residual, which one row may have, are added from memory); 512 bytes of a row are a
-// warp's, a lane's 16 bytes stay that lane's until they are normed, rounded to x's type and in place for the product.
-// The first block of them writes x + residual. The squares (for a layer norm around the mean, which takes another
-// barrier) are summed in an order that does not depend on the number of rows.
+// cache before it waits for it. With a norm before the product every block norms its rows by itself (rows_to_norm.cuh).
 #include "lamina/ops/linear/linear_few_rows_cuda.h"
 
 #include <algorithm>
@@ -29,15 +22,15 @@
 #include "lamina/ops/linear/gated_linear.h"
 #include "lamina/ops/linear/linear_streamed_cuda.h"
 #include "lamina/ops/linear/norm_linear.h"
-#include "lamina/tensor/cuda/async_copy.cuh"
+#include "lamina/ops/linear/rows_to_norm.cuh"
 #include "lamina/tensor/cuda/mma.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
 using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace few_rows;      // NOLINT: the same
 
-constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kLoads = 8;     // of a lane under way
 constexpr int kOutputs = 8;   // of a warp
@@ -45,28 +38,7 @@ constexpr int kStep = 64;     // bytes of a weight row that four lanes read at o
 constexpr int kResident = 3;  // blocks of a multiprocessor
 constexpr int kSums = kOutputs * static_cast<int>(kFewRows);
 
-constexpr int kChunk = kWarp * 16;  // bytes of a row that a warp norms at once
-constexpr int kMostChunks = kWarp;  // of a block's rows
-constexpr int kWorthChunks = 8;     // beyond, norming them in every block costs more than a launch
-
-/// What comes before the product, where something does.
-struct NormBefore {
-  const char* residual;  ///< [parts, rows, in] or null
-  char* h;               ///< [rows, in], where there is a residual
-  const float* scale;    ///< [in] or null
-  const float* bias;     ///< [in] or null
-  float offset;          ///< of the scale
-  float eps;
-  bool centred;  ///< a layer norm
-  int parts;     ///< of the residual; of one row alone where there are several
-  int row_bits;  ///< 2^row_bits >= rows of a block
-  int stride;    ///< bytes of a row in shared memory
-
-  /// For rows of so many bytes: steps of two neighbouring rows do not meet in the same banks.
-  static int stride_of(int bytes) { return (bytes + 127) / 128 * 128 + 64; }
-  /// Bytes of shared memory.
-  size_t shared() const { return (static_cast<size_t>(stride) << row_bits) * (residual == nullptr ? 1 : 2); }
-};
+constexpr int kWorthChunks = 8;  // beyond, norming them in every block costs more than a launch
 
 struct FewRows {
   const char* x;       ///< [rows, in]
@@ -87,34 +59,6 @@ struct FewRows {
 
   __host__ __device__ int split() const { return 1 << halvings; }
   __device__ int groups() const { return kWarps >> halvings; }  ///< of outputs, of a block
-};
-
-/// 16 bytes, zeros where there are none: one predicated instruction, so that no branch stands between two loads. What
-/// is read `once` goes past the first-level cache, which is x's.
-#define LAMINA_LOAD_WORDS(instruction)                                                              \
-  asm volatile(                                                                                     \
-      "{ .reg .pred there; setp.ne.b32 there, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; " \
-      "mov.b32 %3, 0; @there " instruction ".v4.u32 {%0, %1, %2, %3}, [%4]; }"                      \
-      : "=&r"(words.x), "=&r"(words.y), "=&r"(words.z), "=&r"(words.w)                              \
-      : "l"(__cvta_generic_to_global(from)), "r"(static_cast<int>(there)))
-__device__ inline uint4 load_words(const char* from, bool there) {
-  uint4 words;
-  LAMINA_LOAD_WORDS("ld.global");
-  return words;
-}
-__device__ inline uint4 load_words_once(const char* from, bool there) {
-  uint4 words;
-  LAMINA_LOAD_WORDS("ld.global.cg");
-  return words;
-}
-#undef LAMINA_LOAD_WORDS
-
-/// Rows of x that a block multiplies.
-struct Part {
-  const char* data;
-  int bytes;   ///< of a row, were it of the weight's type
-  int stride;  ///< bytes from one row to the next
-  int rows;
 };
 
 template <bool kShared>
@@ -218,152 +162,6 @@ struct Place {
   }
 };
 
-/// The rows of x that a block multiplies, normed in shared memory. A warp has one row, and of it every so many chunks.
-template <class X>
-class RowsToNorm {
- public:
-  /// `part` of p's rows from first_row on; `rows` holds room for them, and as much again for their residuals; `sums`
-  /// for two numbers of each chunk.
-  __device__ RowsToNorm(const FewRows& p, const Part& part, int first_row, char* rows, float* sums)
-      : norm_(p.norm), sums_(sums), bytes_(part.stride) {
-    const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    lane_ = static_cast<int>(threadIdx.x) % kWarp;
-    row_ = warp & ((1 << norm_.row_bits) - 1);
-    first_ = warp >> norm_.row_bits;
-    there_ = row_ < part.rows;
-    x_ = part.data;
-    from_ = static_cast<int64_t>(first_row) * bytes_;
-    mine_ = rows + row_ * norm_.stride;
-    to_residual_ = norm_.stride << norm_.row_bits;
-  }
-
-  __device__ void fetch_parameters() const {
-    each([&](int at) {
-      if (norm_.scale != nullptr) fetch_ahead(norm_.scale + column(at));
-      if (norm_.bias != nullptr) fetch_ahead(norm_.bias + column(at));
-    });
-  }
-  __device__ void start_copies() {
-    each([&](int at) {
-      copy_async(shared_address(mine_ + at), x_ + row_ * bytes_ + at, true);
-      if (norm_.residual == nullptr) return;
-      copy_async(shared_address(mine_ + to_residual_ + at), norm_.residual + from_ + row_ * bytes_ + at, true);
-    });
-    commit_copies();
-    const int at = (first_ * kWarp + lane_) * 16;
-    if (there_ && at < bytes_) load_parameters(at);
-  }
-  /// All threads of the block must call; a barrier must follow before the rows are read.
-  __device__ void finish() {
-    wait_for_copies();
-    if (norm_.residual != nullptr) add_residual();
-    const float count = static_cast<float>(bytes_ / static_cast<int>(sizeof(X)));
-    const float mean = norm_.centred ? total(sums_, [](float value) { return value; }) / count : 0.0F;
-    const float squares = total(sums_ + kMostChunks, [mean](float value) { return (value - mean) * (value - mean); });
-    const float r = 1.0F / sqrtf(squares / count + norm_.eps);
-    bool loaded = true;
-    each([&](int at) {
-      if (!loaded) load_parameters(at);
-      loaded = false;
-      Pack<X>& pack = pack_at(at);
-#pragma unroll
-      for (int j = 0; j < kSize; ++j) {
-        float value = (to_float(pack.values[j]) - mean) * r;
-        if (norm_.scale != nullptr) value *= scale_[j] + norm_.offset;
-        if (norm_.bias != nullptr) value += bias_[j];
-        pack.values[j] = from_float<X>(value);
-      }
-    });
-  }
-
- private:
-  static constexpr int kSize = Pack<X>::kSize;
-
-  /// fn(bytes into the row) for this lane's packs.
-  template <class F>
-  __device__ void each(const F& fn) const {
-    if (!there_) return;
-    const int hop = (kWarps >> norm_.row_bits) * kChunk;
-    for (int at = (first_ * kWarp + lane_) * 16; at < bytes_; at += hop) fn(at);
-  }
-  __device__ static int column(int at) { return at / static_cast<int>(sizeof(X)); }
-  __device__ Pack<X>& pack_at(int at) const { return *reinterpret_cast<Pack<X>*>(mine_ + at); }
-
-  __device__ void load_parameters(int at) {
-#pragma unroll
-    for (int j = 0; j < kSize; j += 4) {
-      if (norm_.scale != nullptr) {
-        *reinterpret_cast<float4*>(scale_ + j) = *reinterpret_cast<const float4*>(norm_.scale + column(at) + j);
-      }
-      if (norm_.bias != nullptr) {
-        *reinterpret_cast<float4*>(bias_ + j) = *reinterpret_cast<const float4*>(norm_.bias + column(at) + j);
-      }
-    }
-  }
-  __device__ void add_residual() {
-    const bool writes = blockIdx.x == 0;
-    each([&](int at) {
-      Pack<X>& pack = pack_at(at);
-      const Pack<X>& other = pack_at(at + to_residual_);
-      float sum[kSize];
-#pragma unroll
-      for (int j = 0; j < kSize; ++j) sum[j] = to_float(other.values[j]);
-      if (norm_.parts > 1) add_parts(sum, at);
-#pragma unroll
-      for (int j = 0; j < kSize; ++j) {  // rounded to x's type, as later layers see it
-        pack.values[j] = from_float<X>(to_float(pack.values[j]) + sum[j]);
-      }
-      if (writes) store_pack(reinterpret_cast<X*>(norm_.h + from_ + row_ * bytes_ + at), pack);
-    });
-  }
-  /// The other parts of a residual, in their order; there is one row.
-  __device__ void add_parts(float (&sum)[kSize], int at) const {
-    constexpr int kAtOnce = 8;
-    for (int first = 1; first < norm_.parts; first += kAtOnce) {
-      uint4 words[kAtOnce];
-#pragma unroll
-      for (int n = 0; n < kAtOnce; ++n) {
-        words[n] = load_words_once(norm_.residual + (first + n) * bytes_ + at, first + n < norm_.parts);
-      }
-#pragma unroll
-      for (int n = 0; n < kAtOnce; ++n) {
-        const Pack<X> part = *reinterpret_cast<const Pack<X>*>(&words[n]);
-#pragma unroll
-        for (int j = 0; j < kSize; ++j) sum[j] += to_float(part.values[j]);
-      }
-    }
-  }
-  /// Of term(value) over the warp's row: each chunk's sum by itself, then these.
-  template <class F>
-  __device__ float total(float* sums, const F& term) const {
-    const int chunks = (bytes_ + kChunk - 1) / kChunk;
-    for (int chunk = first_; chunk < chunks; chunk += kWarps >> norm_.row_bits) {
-      const int at = (chunk * kWarp + lane_) * 16;
-      float sum = 0.0F;
-      if (there_ && at < bytes_) {
-        const Pack<X>& pack = pack_at(at);
-#pragma unroll
-        for (int j = 0; j < kSize; ++j) sum += term(to_float(pack.values[j]));
-      }
-      sum = warp_sum(sum);
-      if (lane_ == 0) sums[(chunk << norm_.row_bits) + row_] = sum;
-    }
-    __syncthreads();
-    return warp_sum(lane_ < chunks ? sums[(lane_ << norm_.row_bits) + row_] : 0.0F);
-  }
-
-  const NormBefore& norm_;
-  float* sums_;
-  const char* x_;  ///< the block's first row
-  char* mine_;     ///< the warp's row in shared memory
-  int64_t from_;   ///< bytes before the block's first row
-  int bytes_;      ///< of a row
-  int lane_, row_, first_, to_residual_;
-  bool there_;
-  alignas(16) float scale_[kSize];
-  alignas(16) float bias_[kSize];
-};
-
 /// kTiles = 2: gate and up.
 template <class W, class X, int kRows, int kTiles, bool kNormed>
 __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
@@ -398,7 +196,7 @@ __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
   }
   extern __shared__ __align__(16) char normed[];
   __shared__ float chunk_sums[kNormed ? 2 * kMostChunks : 1];
-  RowsToNorm<X> to_norm(p, x, first_row, normed, chunk_sums);
+  RowsToNorm<X> to_norm(p.norm, x, first_row, normed, chunk_sums);
   if constexpr (kNormed) to_norm.fetch_parameters();
   wait_for_previous();
 
