@@ -276,6 +276,11 @@ struct AttentionSublayerBase {
     const ops::AttentionPattern window{.kind = Kind::window, .window = 70};
     return {{{{1, 1, 288}, 0, kRms, true, true, false, 0.0, 0, 8}, {1, 6, 6, 300, 48, {100}}},
             {{{1, 1, 768}, 0, kRms, true, true, false, 0.0, 0, 8}, {1, 12, 12, 260, 64, {127}}},
+            // Too wide for one launch: the projection is one of its own.
+            {{{1, 1, 1024}, 0, kRms, true, true, false, 0.0, 0, 4}, {1, 8, 1, 300, 64, {201}}},
+            {{{1, 1, 1000}, 0, kRms, true, true, true, 0.0, 0, 6}, {1, 10, 2, 300, 64, {20}, 32, interleaved}},
+            {{{1, 1, 1024}, 0, kRms}, {1, 4, 1, 700, 64, {640}, 0, RotaryPairing::half_split, true, {3}}},
+            {{{1, 1, 1536}, 0, kLayer, true, true, true}, {1, 12, 3, 40, 128, {39}}},
             {{{1, 1, 64}, 0, kLayer, true, true, true, 0.0, 0, 2}, {1, 4, 2, 1100, 32, {1099}, 0, interleaved}},
             {{{1, 1, 96}, 0, kRms, false, true, true}, {1, 8, 1, 700, 16, {650}, 8}},
             {{{1, 1, 40}, 0, kRms}, {1, 6, 2, 9, 24, {8}, 8, interleaved, true}},
@@ -341,6 +346,20 @@ struct AttentionSublayerOfBf16 : AttentionSublayerBase<DType::f32> {
   static std::vector<Input> inputs(const Params& p) { return inputs_of(p, DType::bf16); }
 };
 LAMINA_OP_CASE(AttentionSublayerOfBf16);
+
+struct AttentionSublayerInBf16 : AttentionSublayerBase<DType::bf16> {
+  static constexpr const char* form = "in_bf16";
+  static std::vector<DType> dtypes() { return {DType::f32}; }
+  static std::vector<Input> inputs(const Params& p) { return inputs_of(p, DType::bf16); }
+};
+LAMINA_OP_CASE(AttentionSublayerInBf16);
+
+struct AttentionSublayerInF16 : AttentionSublayerBase<DType::f16> {
+  static constexpr const char* form = "in_f16";
+  static std::vector<DType> dtypes() { return {DType::f32}; }
+  static std::vector<Input> inputs(const Params& p) { return inputs_of(p, DType::bf16); }
+};
+LAMINA_OP_CASE(AttentionSublayerInF16);
 
 }  // namespace
 }  // namespace lamina::testing

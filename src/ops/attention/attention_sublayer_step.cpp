@@ -48,9 +48,9 @@ bool fits_step(const AttentionSublayerStep& args, const Tensor& qkv, int64_t out
   return places && heads % k.dim(1) == 0;
 }
 
-/// Undefined tensors where the kernel does not take them.
-SublayerStep in_one_sublayer_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
-                                  const AttentionProjections& weights, AttentionSublayerStep args) {
+/// What kernels are given; its x is undefined where they do not take it.
+AttentionSublayerStep step_arguments(const Tensor& x, const Tensor& residual, const RowNorm& norm,
+                                     const AttentionProjections& weights, AttentionSublayerStep args) {
   const auto taken = [](const Tensor& weight) { return weight.dtype() == DType::bf16 && weight.numel() > 0; };
   if (!taken(weights.qkv) || !taken(weights.out) || !fits_step(args, weights.qkv, weights.out.dim(1))) return {};
   if (is_tracked({weights.qkv, weights.qkv_bias, weights.out, weights.out_bias, args.k_cache, args.v_cache})) return {};
@@ -59,9 +59,6 @@ SublayerStep in_one_sublayer_step(const Tensor& x, const Tensor& residual, const
   const auto vector = [&](const Tensor& tensor) {
     return tensor.defined() ? as_accumulation(tensor, x.dtype()) : Tensor();
   };
-  args.weights = {weights.qkv.contiguous(), vector(weights.qkv_bias), weights.out.contiguous(),
-                  vector(weights.out_bias)};
-  args.stream.late = !weights.qkv.is_contiguous() || !weights.out.is_contiguous();
   if (args.rotation.cos.defined()) {
     const int64_t d = args.k_cache.dim(3);
     StepRotation& rotation = args.rotation;
@@ -73,15 +70,18 @@ SublayerStep in_one_sublayer_step(const Tensor& x, const Tensor& residual, const
     check_dtype(kSublayerOp, "positions", rotation.positions, DType::i64);
     check_shape(kSublayerOp, "positions", rotation.positions, {1});
   }
-  Tensor parts;
-  LAMINA_LAUNCH_CUDA(attention_sublayer_step, args, parts);
-  if (!parts.defined()) return {};
+  args.weights = {weights.qkv.contiguous(), vector(weights.qkv_bias), weights.out.contiguous(),
+                  vector(weights.out_bias)};
+  args.stream.late = !weights.qkv.is_contiguous() || !weights.out.is_contiguous();
+  return args;
+}
+
+/// Of a kernel that has multiplied with so many bf16 weights and written the caches.
+void count_step(const AttentionSublayerStep& args, int64_t weights, const Tensor& parts) {
   args.k_cache.mark_written(kSublayerOp);
   args.v_cache.mark_written(kSublayerOp);
-  x.device().add_work(
-      {2 * (weights.qkv.numel() + weights.out.numel()) + 4 * args.k_cache.dim(2) * weights.out.dim(1),
-       weights.qkv.nbytes() + weights.out.nbytes() + parts.nbytes() + args.k_cache.nbytes() + args.v_cache.nbytes()});
-  return args.stream.finished(x, parts);
+  parts.device().add_work({2 * weights + 4 * args.k_cache.dim(2) * args.weights.out.dim(1),
+                           2 * weights + parts.nbytes() + args.k_cache.nbytes() + args.v_cache.nbytes()});
 }
 
 }  // namespace
@@ -95,16 +95,27 @@ SublayerStep attention_sublayer_step(const Tensor& x, const Tensor& residual, co
   check_row_norm(kSublayerOp, x, residual, norm);
   const int64_t d = k_cache.dim(3);
   check_same_device(kSublayerOp, {x, weights.qkv, weights.out, k_cache, v_cache, places, rotation.cos});
+  AttentionSublayerStep args;
   if (only_scales(options, extras) && v_cache.defined()) {
-    SublayerStep one = in_one_sublayer_step(x, residual, norm, weights,
-                                            {.k_cache = k_cache,
-                                             .v_cache = v_cache,
-                                             .places = places,
-                                             .rotation = rotation,
-                                             .scale = resolved(options, d).scale});
-    if (one.parts.defined()) return one;
+    args = step_arguments(x, residual, norm, weights,
+                          {.k_cache = k_cache,
+                           .v_cache = v_cache,
+                           .places = places,
+                           .rotation = rotation,
+                           .scale = resolved(options, d).scale});
+  }
+  Tensor parts;
+  if (args.stream.x.defined()) LAMINA_LAUNCH_CUDA(attention_sublayer_step, args, parts);
+  if (parts.defined()) {
+    count_step(args, weights.qkv.numel() + weights.out.numel(), parts);
+    return args.stream.finished(x, parts);
   }
   const auto [h, projected] = norm_linear(x, residual, norm, weights.qkv.contiguous(), weights.qkv_bias);
+  if (args.stream.x.defined()) LAMINA_LAUNCH_CUDA(attention_output_step, args, projected, parts);
+  if (parts.defined()) {
+    count_step(args, weights.out.numel(), parts);
+    return {h, args.stream.finished(x, parts).parts};
+  }
   const Tensor heads = projected.reshape({x.dim(0), 1, d == 0 ? 2 * k_cache.dim(1) : projected.dim(2) / d, d});
   const Tensor y = attention_step(heads, k_cache, v_cache, places, rotation, options, extras, scales);
   return as_one_part(h, linear(y.reshape({x.dim(0), 1, weights.out.dim(1)}), weights.out, weights.out_bias));

@@ -17,9 +17,9 @@ struct AttentionProjections {
 ///   caches, places, rotation, options, extras, scales   as attention_step takes them
 /// It is norm_linear, attention_step and linear, whose one part is the output. Of one row in f32 a GPU with clusters of
 /// blocks (compute capability 9) takes it in one launch, where weights of bf16 lie in the shared memory of all
-/// multiprocessors, caches are floating, and scores are only scaled: a part is then that of a key head, and they are
-/// left to be added to whoever reads them. The weights are read early there: what was launched right before must not
-/// have written them. No gradient.
+/// multiprocessors, caches are floating, and scores are only scaled; in two, norm_linear and the rest, where only those
+/// of `out` do. A part is then that of a key head, and they are left to be added to whoever reads them. The weights are
+/// read early there: what was launched right before must not have written them. No gradient.
 SublayerStep attention_sublayer_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
                                      const AttentionProjections& weights, const Tensor& k_cache, const Tensor& v_cache,
                                      const Tensor& places, const StepRotation& rotation = {},
@@ -40,6 +40,9 @@ namespace cuda {
 /// One launch that makes `parts` [n, width]. They stay undefined, and nothing is written, for what its kernel does not
 /// take.
 void attention_sublayer_step(const AttentionSublayerStep& args, Tensor& parts);
+/// The same for what comes behind the first product, of which `projected` [(n_heads + 2 n_kv_heads)·d], f32, dense, is
+/// the result; of the stream only the width counts.
+void attention_output_step(const AttentionSublayerStep& args, const Tensor& projected, Tensor& parts);
 }  // namespace cuda
 
 }  // namespace lamina::ops

@@ -7,6 +7,8 @@
 #include <cublasLt.h>
 
 #include <array>
+#include <atomic>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -246,11 +248,19 @@ class Branch {
   void* workspace_ = nullptr;
 };
 
+/// Whether the program is ending. A device that lives in a static variable ends after cublasLt has put its own tables
+/// away; its handle is then the system's to free. What was made behind the first handle ends before it.
+std::atomic<bool>& is_ending() {
+  static std::atomic<bool> ending{false};
+  return ending;
+}
+
 /// A device's handle, workspace and plans.
 class Products {
  public:
   explicit Products(int /*index*/) {
     check(cublasLtCreate(&handle_), "cublasLtCreate");
+    [[maybe_unused]] static const int noted = std::atexit([] { is_ending() = true; });
     LAMINA_CUDA(cudaMalloc(&workspace_, kWorkspace), "product");
   }
   Products(const Products&) = delete;
@@ -258,7 +268,7 @@ class Products {
   ~Products() {
     plans_.clear();
     cudaFree(workspace_);
-    cublasLtDestroy(handle_);
+    if (!is_ending()) cublasLtDestroy(handle_);
   }
 
   bool run(const Device& device, const Product& p) { return run(device, p, stream_of(device), workspace_); }

@@ -17,6 +17,7 @@
 #include "lamina/ops/linear/linear_few_rows_cuda.h"
 #include "lamina/ops/linear/linear_streamed_cuda.h"
 #include "lamina/tensor/cuda/ahead.cuh"
+#include "lamina/tensor/cuda/load_words.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -28,8 +29,10 @@ constexpr int kMostParts = 24;         // warps that share a row
 constexpr int kMostNormedParts = 16;   // the same, with a norm: more leave too few registers
 constexpr int kNormedParts = 8;        // the same for several rows of x
 constexpr int kNormedBytes = 4 << 10;  // of several rows of x: more are normed sooner by a launch of their own
-constexpr int kAhead = 32 << 10;       // bytes of the weight that a multiprocessor has fetched before the wait
-constexpr int kSumsBytes = 40 << 10;   // of a block, at most
+constexpr int kAddedAtOnce = 4;        // parts of a residual, of one row of x
+constexpr int kMostAdded = 8;
+constexpr int kAhead = 32 << 10;      // bytes of the weight that a multiprocessor has fetched before the wait
+constexpr int kSumsBytes = 40 << 10;  // of a block, at most
 
 /// How rows of up to kParts pieces are taken, `kRows` of x at a time: rows of the weight that a warp multiplies
 /// together, and how many times as many are under way; as many bytes as keep the memory busy, in registers.
@@ -47,7 +50,8 @@ constexpr int kSeveral = kParts > 16 ? 2 : 4;
 struct StreamedNorm {
   bool there;
   bool centred;           ///< a layer norm
-  const float* residual;  ///< [rows, in] or null
+  const float* residual;  ///< [added, rows, in]
+  int added;              ///< parts of the residual; 0 without one
   float* h;               ///< [rows, in], where there is a residual
   const float* scale;     ///< [in] or null
   const float* bias;      ///< [in] or null
@@ -86,26 +90,6 @@ struct Streamed {
   __device__ int offset(int row) const { return (row >> tile_bits) * next + (row & tile_bits) * second; }
 };
 
-/// 16 bytes, zeros where there are none. Volatile, so that loads are asked for in the order written. Weights, read
-/// once, go past the first-level cache; x comes to it for all blocks of the multiprocessor.
-#define LAMINA_LOAD_WHEN(instruction)                                                               \
-  asm volatile(                                                                                     \
-      "{ .reg .pred there; setp.ne.b32 there, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; " \
-      "mov.b32 %3, 0; @there " instruction ".v4.u32 {%0, %1, %2, %3}, [%4]; }"                      \
-      : "=&r"(words.x), "=&r"(words.y), "=&r"(words.z), "=&r"(words.w)                              \
-      : "l"(__cvta_generic_to_global(from)), "r"(static_cast<int>(there)))
-__device__ inline uint4 load_of_weight(const char* from, bool there) {
-  uint4 words;
-  LAMINA_LOAD_WHEN("ld.global.cg");
-  return words;
-}
-__device__ inline uint4 load_of_x(const float* from, bool there) {
-  uint4 words;
-  LAMINA_LOAD_WHEN("ld.global");
-  return words;
-}
-#undef LAMINA_LOAD_WHEN
-
 /// Sum n over all lanes of the kCount values, in the lanes whose first bits are n. Halves are exchanged: lanes that
 /// differ in their first bit give each other the half that is the other's.
 template <int kCount, int kStep = kWarp / 2>
@@ -128,22 +112,26 @@ __device__ inline float spread_sums(const float (&values)[kCount], int lane) {
   }
 }
 
-/// A lane's columns of the block's rows of x.
+/// A lane's columns of the block's rows of x. kAdded parts of a residual are asked for together.
 template <class W, int kRows>
 struct LaneOfX {
+  static constexpr int kAdded = kRows == 1 ? kAddedAtOnce : 1;
   static constexpr int kSize = Pack<W>::kSize;
   float values[kRows][kSize];
-  float others[kRows][kSize];  ///< of the residual
+  float others[kAdded][kRows][kSize];  ///< of the residual
   float scale[kSize];
   float bias[kSize];
 
   __device__ static void take(const float* from, bool there, float (&to)[kSize]) {
 #pragma unroll
     for (int i = 0; i < kSize; i += 4) {
-      const uint4 four = load_of_x(from + i, there);
+      const uint4 four = load_words(from + i, there);
       to[i] = __uint_as_float(four.x), to[i + 1] = __uint_as_float(four.y);
       to[i + 2] = __uint_as_float(four.z), to[i + 3] = __uint_as_float(four.w);
     }
+  }
+  __device__ static const float* part_of(const Streamed& p, int part) {
+    return p.norm.residual + static_cast<int64_t>(part) * p.rows * p.in;
   }
   /// Rows from `first` on, of which `count` are there; none of a lane whose columns are not.
   __device__ LaneOfX(const Streamed& p, bool normed, int column, int first, int count) {
@@ -151,9 +139,10 @@ struct LaneOfX {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) take(p.x + at + r * p.in, r < count, values[r]);
     if (!normed) return;
-    if (p.norm.residual != nullptr) {
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) take(p.norm.residual + at + r * p.in, r < count, others[r]);
+    for (int a = 0; a < kAdded; ++a) {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) take(part_of(p, a) + at + r * p.in, r < count && a < p.norm.added, others[a][r]);
     }
     if (p.norm.scale != nullptr) take(p.norm.scale + column, count > 0, scale);
     if (p.norm.bias != nullptr) take(p.norm.bias + column, count > 0, bias);
@@ -168,10 +157,20 @@ struct LaneOfX {
   __device__ void add_residual(const Streamed& p, int column, int first, int count, bool writes) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
+      const int64_t at = static_cast<int64_t>(first + r) * p.in + column;
 #pragma unroll
-      for (int i = 0; i < kSize; ++i) values[r][i] += others[r][i];
+      for (int a = 0; a < kAdded; ++a) {
+#pragma unroll
+        for (int i = 0; i < kSize; ++i) values[r][i] += others[a][r][i];
+      }
+#pragma unroll 1
+      for (int a = kAdded; a < p.norm.added; ++a) {
+        take(part_of(p, a) + at, r < count, others[0][r]);
+#pragma unroll
+        for (int i = 0; i < kSize; ++i) values[r][i] += others[0][r][i];
+      }
       if (!writes || r >= count) continue;
-      float* to = p.norm.h + static_cast<int64_t>(first + r) * p.in + column;
+      float* to = p.norm.h + at;
 #pragma unroll
       for (int i = 0; i < kSize; i += 4) {
         *reinterpret_cast<float4*>(to + i) =
@@ -233,6 +232,7 @@ template <class W, int kParts, int kRows, bool kNormed>
 __global__ void __launch_bounds__(Shape<kParts, kRows>::kThreads, Shape<kParts, kRows>::kResident)
     streamed_kernel(const __grid_constant__ Streamed p) {
   using S = Shape<kParts, kRows>;
+  using X = LaneOfX<W, kRows>;
   constexpr int kTogether = S::kTogether;
   constexpr int kValues = kTogether * kRows;
   constexpr int kLanes = kWarp / kValues;  // with the same sum
@@ -254,22 +254,22 @@ __global__ void __launch_bounds__(Shape<kParts, kRows>::kThreads, Shape<kParts, 
   const int rows = outputs << p.tile_bits;  // of the weight
   if (blockIdx.y == 0 && thread < min(p.ahead, rows)) fetch_stretch_ahead(weight + p.offset(thread), p.bytes);
   let_next_begin();
-  if (kNormed && there) LaneOfX<W, kRows>::fetch_parameters(p, column);
+  if (kNormed && there) X::fetch_parameters(p, column);
   wait_for_previous();
-  LaneOfX<W, kRows> x(p, kNormed, column, first_row, there ? count : 0);
+  X x(p, kNormed, column, first_row, there ? count : 0);
   uint4 w[S::kDepth][kTogether];
   const char* from = weight + p.offset(team * kTogether) + mine;
   int left = there ? rows - team * kTogether : 0;
   const auto load = [&](int d) {
 #pragma unroll
-    for (int b = 0; b < kTogether; ++b) w[d][b] = load_of_weight(from + p.offset(b), b < left);
+    for (int b = 0; b < kTogether; ++b) w[d][b] = load_words_once(from + p.offset(b), b < left);
     from += p.offset(p.teams * kTogether);
     left -= p.teams * kTogether;
   };
 #pragma unroll
   for (int d = 0; d < S::kDepth; ++d) load(d);
   if constexpr (kNormed) {
-    if (p.norm.residual != nullptr) {
+    if (p.norm.added > 0) {
       x.add_residual(p, column, first_row, there ? count : 0, blockIdx.x == 0 && team == 0);
     }
     x.normalize(p, part, team, lane, there ? count : 0, norm_sums);
@@ -370,6 +370,7 @@ void launch_parts(const Device& device, Streamed& p) {
 
 /// Whether every block is to norm x by itself.
 bool norms(const Streamed& p) {
+  if (p.norm.added > (p.rows == 1 ? kMostAdded : 1)) return false;
   if (p.rows == 1) return p.parts <= kMostNormedParts;
   return p.parts <= kNormedParts && p.rows * p.in * static_cast<int>(sizeof(float)) <= kNormedBytes;
 }
@@ -415,10 +416,10 @@ bool linear_streamed(const StreamedLinear& args) {
              .unit = GateUnit(given.options),
              .norm = {}};
   if (args.normed) {
-    if (given.residual.defined() && given.residual.dim(0) > 1) return false;  // parts
     p.norm = {.there = true,
               .centred = given.norm.kind == RowNorm::Kind::layer,
               .residual = device_data<float>(given.residual),
+              .added = given.residual.defined() ? static_cast<int>(given.residual.dim(0)) : 0,
               .h = device_data<float>(given.h),
               .scale = device_data<float>(given.norm.weight),
               .bias = device_data<float>(given.norm.bias),

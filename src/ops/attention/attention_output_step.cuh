@@ -1,0 +1,452 @@
+#pragma once
+
+// One token's attention and its output projection in one launch, behind the product that gives q, k and v. Each block
+// has some rows of the output projection, and of those the columns of one key head's queries, on their way to its
+// shared memory before it waits for the kernel before it; what a key head saw is found by every block that has its
+// columns, so that nobody waits for anybody else. Up to eight queries of a key head are what the matrix units take at
+// once: warps have 16 keys each of a tile of 128, scores are keys · queries, and the output is values · weights. So
+// that f32 is lost nowhere, queries and weights are taken as sums of three numbers of the caches' type, which
+// multiply exactly. So is the result, for its product with the block's rows of the projection: a part of the
+// sublayer's output; the parts of the key heads are added by whoever reads them next, in their order.
+//
+// Keys and values that are there already do not depend on the product before: they are copied before the wait, too, as
+// far as the place in the cache says, which was written long ago. Should it have changed, they are copied again.
+
+#include "lamina/ops/attention/attention_mma.cuh"
+#include "lamina/ops/linear/row_step.cuh"
+#include "lamina/tensor/cuda/thirds.cuh"
+
+namespace lamina::ops::cuda::output_step {
+
+using lamina::cuda::kAllLanes;
+using lamina::cuda::kThirds;
+using lamina::cuda::kWarp;
+using lamina::cuda::shared_address;
+using lamina::cuda::split_pair;
+
+constexpr int kHeads = 8;  // queries of a key head, at most
+constexpr int kWarpKeys = 16;
+constexpr int kTileKeys = kStepWarps * kWarpKeys;
+constexpr int kScorePitch = 20;  // floats, so that no two lanes meet in a bank
+constexpr int kStepsAtOnce = 4;  // of 16 columns of the output projection
+constexpr int kTileRows = 16;    // of the output projection
+constexpr int kMostTiles = kStepWarps * kHeads * kScorePitch / kTileRows;  // whose sums are kept where scores were
+
+struct AttentionOutputParams {
+  const float* projected;  ///< [(n_heads + 2 n_kv_heads)·d]
+  const uint4* out;        ///< [width, n_heads·d]
+  const float* out_bias;   ///< or null
+  float* parts;            ///< [n_kv_heads, width]
+  void* k;                 ///< [n_kv_heads, capacity, d]
+  void* v;
+  const int64_t* place;
+  const int64_t* position;
+  const float* cos;  ///< [table_rows, table_row]
+  const float* sin;
+  lamina::cuda::FaultSlot* faults;
+  float scale;  ///< of scores, as logarithms to base two
+  int width;    ///< of the residual stream
+  int n_heads, n_kv_heads, capacity;
+  int group;  ///< query heads of a key head
+  int rotary_dim, table_row, table_rows;
+  bool interleaved;
+  int out_each;    ///< rows of the output projection, of a block
+  int tiles;       ///< of 16 of those
+  int split_bits;  ///< a warp has 1 / 2^split_bits of a tile's columns,
+  int steps_each;  ///< 16 times so many
+  bool late;       ///< weights may just have been written
+};
+
+/// A block's shared memory.
+template <class T, int kD>
+struct alignas(16) OutputShared {
+  static constexpr int kStages = kD == 64 ? 2 : 1;  // tiles of keys and values
+  static constexpr int kQueryPitch = kD + 8;        // these so that no two lanes meet in a bank
+  static constexpr int kValuePitch = kD + 4;
+
+  T tiles[kStages][2][kTileKeys * kD];
+  T queries[kThirds][kHeads][kQueryPitch];  ///< rotated and scaled
+  T fresh[2][kD];                           ///< the new key and value
+  float scores[kStepWarps][kHeads * kScorePitch];
+  float values[kStepWarps][kHeads][kValuePitch];  ///< what each warp found
+  float2 stats[kStepWarps][kHeads];               ///< greatest score, sum of weights
+  __nv_bfloat16 result[kThirds][kHeads * kD + 8];
+  uint64_t barrier;  ///< opens when the weights are there
+
+  static size_t bytes(const AttentionOutputParams& p) {
+    return sizeof(OutputShared) + static_cast<size_t>(p.tiles * kTileRows * weight_pitch(p));
+  }
+  /// Bytes from one of those rows to the next.
+  __host__ __device__ static int weight_pitch(const AttentionOutputParams& p) { return p.group * kD * 2 + 16; }
+  __device__ uint32_t weights() const { return shared_address(this + 1); }
+  /// Where 16 bytes of a row of a tile lie: chunks are exchanged by row, so that eight rows of a column meet in no
+  /// bank.
+  __device__ static int at(int row, int chunk) { return row * kD + (chunk ^ (row & 7)) * 8; }
+};
+
+template <class T, int kD>
+class OutputStep {
+ public:
+  using Shared = OutputShared<T, kD>;
+  __device__ OutputStep(const AttentionOutputParams& p, Shared& shared)
+      : p_(p),
+        shared_(shared),
+        key_head_(static_cast<int>(blockIdx.y)),
+        first_out_(static_cast<int>(blockIdx.x) * p.out_each),
+        k_(static_cast<T*>(p.k) + static_cast<int64_t>(key_head_) * p.capacity * kD),
+        v_(static_cast<T*>(p.v) + static_cast<int64_t>(key_head_) * p.capacity * kD) {}
+
+  /// Where the token goes; before the wait a guess, asked for first, since everything else waits for it.
+  __device__ void ask_for_place() {
+    const int64_t place = relaxed(p_.place);
+    const int64_t position = relaxed(p_.position);
+    place_ = place >= 0 && place < p_.capacity ? static_cast<int>(place) : -1;
+    position_ = position >= 0 && position < p_.table_rows ? static_cast<int>(position) : -1;
+  }
+  /// Queries, key and value, rotated, and the first keys and values: those and the angles are fetched before the wait
+  /// for the kernel before, and again behind it if the token goes elsewhere than it seemed. A thread has four columns
+  /// of a head, or none.
+  __device__ void take_token() {
+    const int of = thread_ / (kD / 4);
+    const int c = thread_ % (kD / 4) * 4;
+    const bool has = of < p_.group + 2;
+    const bool turns = of <= p_.group && c < p_.rotary_dim;
+    const int head =
+        of < p_.group ? key_head_ * p_.group + of : p_.n_heads + (of - p_.group) * p_.n_kv_heads + key_head_;
+    const float* from = p_.projected + (has ? head * kD + c : 0);
+    const int half = p_.rotary_dim / 2;
+    const int partner = !turns || p_.interleaved ? 0 : c < half ? half : -half;
+    float4 cosines;
+    float4 sines;
+    float4 own;
+    float4 other;
+#pragma unroll 1
+    for (bool waited = false;;) {
+      cosines = {1, 1, 1, 1};
+      sines = {};
+      if (turns) take_angles(c, cosines, sines);
+#pragma unroll 1
+      for (int tile = 0; tile < Shared::kStages && tile * kTileKeys <= place_; ++tile) stage_tile(tile);
+      if (waited) break;
+      stage_weights();
+      lamina::cuda::wait_for_previous();
+      waited = true;
+      own = __ldcg(reinterpret_cast<const float4*>(from));
+      other = __ldcg(reinterpret_cast<const float4*>(from + partner));
+      const int place = place_;
+      const int position = position_;
+      ask_for_place();
+      if (!__syncthreads_or(place != place_ || position != position_)) break;
+      lamina::cuda::wait_for_copies();
+      __syncthreads();
+    }
+    if (p_.interleaved) other = {own.y, own.x, own.w, own.z};
+    const float x[4] = {fmaf(own.x, cosines.x, other.x * sines.x), fmaf(own.y, cosines.y, other.y * sines.y),
+                        fmaf(own.z, cosines.z, other.z * sines.z), fmaf(own.w, cosines.w, other.w * sines.w)};
+    if (of < p_.group) {
+      put_queries(of, c, x);
+    } else if (has) {
+      const T values[4] = {from_float<T>(x[0]), from_float<T>(x[1]), from_float<T>(x[2]), from_float<T>(x[3])};
+      *reinterpret_cast<uint2*>(&shared_.fresh[of - p_.group][c]) = *reinterpret_cast<const uint2*>(values);
+    }
+    if (thread_ == 0) report_faults();
+    lamina::cuda::wait_for_copies();
+    __syncthreads();
+  }
+  /// What the heads saw, in shared memory.
+  __device__ void attend() {
+    const int keys = place_ + 1;
+    const int tiles = (keys + kTileKeys - 1) / kTileKeys;
+    if (keys > 0 && blockIdx.x == 0 && thread_ < 2 * kChunks) {
+      T* to = (thread_ < kChunks ? k_ : v_) + static_cast<int64_t>(place_) * kD;
+      reinterpret_cast<uint4*>(to)[thread_ % kChunks] = fresh_chunk(thread_);
+    }
+#pragma unroll 1
+    for (int tile = 0; tile < tiles; ++tile) {
+      T(&staged)[2][kTileKeys * kD] = shared_.tiles[tile % Shared::kStages];
+      if (tile >= Shared::kStages) {
+        lamina::cuda::wait_for_copies();
+        __syncthreads();
+      }
+      if (tile == tiles - 1) {
+        if (thread_ < 2 * kChunks) {
+          const int at = Shared::at(place_ % kTileKeys, thread_ % kChunks);
+          *reinterpret_cast<uint4*>(staged[thread_ / kChunks] + at) = fresh_chunk(thread_);
+        }
+        __syncthreads();
+      }
+      see_keys(staged, keys - tile * kTileKeys);
+      if (tile + Shared::kStages < tiles) {
+        __syncthreads();
+        stage_tile(tile + Shared::kStages);
+      }
+    }
+    leave_found();
+    __syncthreads();
+#pragma unroll 1
+    for (int n = 2 * thread_; n < p_.group * kD; n += 2 * kStepThreads) join(n);
+    __syncthreads();
+  }
+  /// This block's rows of the output projection times what the heads saw. Warps have tiles of rows or, where those are
+  /// few, parts of their columns.
+  __device__ void multiply_out() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{ .reg .pred open; again: mbarrier.try_wait.parity.shared::cta.b64 open, [%0], 0; @!open bra again; }" ::"r"(
+            shared_address(&shared_.barrier))
+        : "memory");
+#endif
+    float* sums = shared_.scores[0];
+    const int padded = p_.tiles * kTileRows;
+#pragma unroll 1
+    for (int item = warp_; item < p_.tiles << p_.split_bits; item += kStepWarps) {
+      const int tile = item >> p_.split_bits;
+      const int split = item & ((1 << p_.split_bits) - 1);
+      const float2 found = multiply_tile(tile, split * p_.steps_each, (split + 1) * p_.steps_each);
+      if (lane_ % 4 != 0) continue;
+      sums[split * padded + tile * kTileRows + lane_ / 4] = found.x;
+      sums[split * padded + tile * kTileRows + lane_ / 4 + 8] = found.y;
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int n = thread_; n < rows(); n += kStepThreads) {
+      float sum = p_.out_bias != nullptr && key_head_ == 0 ? __ldg(p_.out_bias + first_out_ + n) : 0.0F;
+#pragma unroll 1
+      for (int split = 0; split < 1 << p_.split_bits; ++split) sum += sums[split * padded + n];
+      p_.parts[key_head_ * p_.width + first_out_ + n] = sum;
+    }
+  }
+
+ private:
+  static constexpr int kChunks = kD / 8;
+
+  __device__ static int64_t relaxed(const int64_t* from) {
+    long long value;
+    asm volatile("ld.relaxed.gpu.global.s64 %0, [%1];" : "=l"(value) : "l"(__cvta_generic_to_global(from)));
+    return value;
+  }
+  __device__ void report_faults() const {
+    if (place_ < 0) lamina::cuda::report(p_.faults, lamina::cuda::Fault::cache_place, relaxed(p_.place));
+    if (p_.rotary_dim > 0 && position_ < 0) {
+      lamina::cuda::report(p_.faults, lamina::cuda::Fault::position, relaxed(p_.position));
+    }
+  }
+  /// Of the output projection.
+  __device__ int rows() const { return max(min(p_.out_each, p_.width - first_out_), 0); }
+  __device__ void put_queries(int head, int c, const float (&x)[4]) const {
+    uint32_t first[kThirds];
+    uint32_t second[kThirds];
+    split_pair<T>(x[0] * p_.scale, x[1] * p_.scale, first);
+    split_pair<T>(x[2] * p_.scale, x[3] * p_.scale, second);
+#pragma unroll
+    for (int n = 0; n < kThirds; ++n) {
+      *reinterpret_cast<uint2*>(&shared_.queries[n][head][c]) = uint2{first[n], second[n]};
+    }
+  }
+  __device__ uint4 fresh_chunk(int n) const { return reinterpret_cast<const uint4*>(shared_.fresh)[n]; }
+
+  /// Has the rows of the output projection copied, by one warp.
+  __device__ void stage_weights() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (thread_ >= kWarp) return;
+    const int bytes = p_.group * kD * 2;
+    const uint32_t barrier = shared_address(&shared_.barrier);
+    if (lane_ == 0) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(rows() * bytes)
+                   : "memory");
+    }
+    __syncwarp();
+    const int64_t row_bytes = static_cast<int64_t>(p_.n_heads) * kD * 2;
+    const char* from = reinterpret_cast<const char*>(p_.out) + first_out_ * row_bytes + key_head_ * bytes;
+#pragma unroll 1
+    for (int n = lane_; n < rows(); n += kWarp) {
+      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                       shared_.weights() + n * Shared::weight_pitch(p_)),
+                   "l"(__cvta_generic_to_global(from + n * row_bytes)), "r"(bytes), "r"(barrier)
+                   : "memory");
+    }
+#endif
+  }
+  /// The place itself is left free for the new token; behind it are zeros.
+  __device__ void stage_tile(int tile) const {
+    static_assert(kStepThreads % kChunks == 0);
+    constexpr int kHop = kStepThreads / kChunks;  // rows
+    const int chunk = thread_ % kChunks;
+    const int first = thread_ / kChunks;
+    const uint32_t to = shared_address(shared_.tiles[tile % Shared::kStages]);
+#pragma unroll 1
+    for (int row = first; row < kTileKeys; row += kHop) {
+      const int key = tile * kTileKeys + row;
+      if (key == place_) continue;
+      const bool there = key < place_;
+      const int at = there ? key * kD + chunk * 8 : 0;
+      const uint32_t slot = to + Shared::at(row, chunk) * 2;
+      lamina::cuda::copy_async(slot, k_ + at, there);
+      lamina::cuda::copy_async(slot + kTileKeys * kD * 2, v_ + at, there);
+    }
+    lamina::cuda::commit_copies();
+  }
+  /// Of four columns; sines with the signs they have.
+  __device__ void take_angles(int c, float4& cosines, float4& sines) const {
+    const int half = p_.rotary_dim / 2;
+    const bool second = c >= half;
+    const int64_t row = static_cast<int64_t>(max(position_, 0)) * p_.table_row;
+    const bool per_pair = p_.table_row < p_.rotary_dim;
+    if (p_.interleaved && per_pair) {
+      const float2 cos = __ldg(reinterpret_cast<const float2*>(p_.cos + row + c / 2));
+      const float2 sin = __ldg(reinterpret_cast<const float2*>(p_.sin + row + c / 2));
+      cosines = {cos.x, cos.x, cos.y, cos.y};
+      sines = {-sin.x, sin.x, -sin.y, sin.y};
+      return;
+    }
+    const int64_t at = row + (per_pair && second ? c - half : c);
+    cosines = __ldg(reinterpret_cast<const float4*>(p_.cos + at));
+    sines = __ldg(reinterpret_cast<const float4*>(p_.sin + at));
+    const float even = p_.interleaved || !second ? -1.0F : 1.0F;
+    const float odd = p_.interleaved || second ? 1.0F : -1.0F;
+    sines = {sines.x * even, sines.y * odd, sines.z * even, sines.w * odd};
+  }
+  /// The warp's keys of a tile, of which `count` are to be seen.
+  __device__ void see_keys(const T (&staged)[2][kTileKeys * kD], int count) {
+    const int first = warp_ * kWarpKeys;
+    if (first >= count) return;
+    float sums[kThirds][4] = {};
+#pragma unroll
+    for (int s = 0; s < kD / 16; ++s) {
+      uint32_t a[4];
+      const int row = first + lane_ % 16;
+      lamina::cuda::load_squares(a, shared_address(staged[0] + Shared::at(row, 2 * s + lane_ / 16)));
+#pragma unroll
+      for (int n = 0; n < kThirds; ++n) {
+        const auto* q = reinterpret_cast<const uint32_t*>(&shared_.queries[n][lane_ / 4][16 * s + lane_ % 4 * 2]);
+        lamina::cuda::multiply_add<T>(sums[n], a, q[0], q[4]);
+      }
+    }
+    // From keys by queries, as the product leaves them, to queries by keys.
+    float* scores = shared_.scores[warp_];
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      scores[(lane_ % 4 * 2 + i % 2) * kScorePitch + lane_ / 4 + i / 2 * 8] = sums[2][i] + sums[1][i] + sums[0][i];
+    }
+    __syncwarp();
+    float s[4];
+    float most = most_;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = lane_ % 4 * 2 + i / 2 * 8 + i % 2;
+      s[i] = first + key < count ? scores[lane_ / 4 * kScorePitch + key] : -INFINITY;
+      most = fmaxf(most, s[i]);
+    }
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
+    const float shrink = power_of_two(most_ - most);
+    most_ = most;
+    sum_ *= shrink;
+    const float shrinks[2] = {__shfl_sync(kAllLanes, shrink, lane_ % 4 * 8),
+                              __shfl_sync(kAllLanes, shrink, lane_ % 4 * 8 + 4)};
+    uint32_t weights[2][kThirds];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      s[i] = power_of_two(s[i] - most);
+      sum_ += s[i];
+    }
+    split_pair<T>(s[0], s[1], weights[0]);
+    split_pair<T>(s[2], s[3], weights[1]);
+#pragma unroll
+    for (int m = 0; m < kD / 16; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) found_[m][i] *= shrinks[i % 2];
+      uint32_t a[4];
+      const int row = first + lane_ / 16 * 8 + lane_ % 8;
+      lamina::cuda::load_squares_turned(a, shared_address(staged[1] + Shared::at(row, 2 * m + lane_ / 8 % 2)));
+#pragma unroll
+      for (int n = kThirds - 1; n >= 0; --n) lamina::cuda::multiply_add<T>(found_[m], a, weights[0][n], weights[1][n]);
+    }
+  }
+  __device__ void leave_found() {
+    float sum = sum_ + __shfl_xor_sync(kAllLanes, sum_, 1);
+    sum += __shfl_xor_sync(kAllLanes, sum, 2);
+    if (lane_ % 4 == 0) shared_.stats[warp_][lane_ / 4] = {most_, sum};
+#pragma unroll
+    for (int m = 0; m < kD / 16; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        shared_.values[warp_][lane_ % 4 * 2 + i % 2][16 * m + lane_ / 4 + i / 2 * 8] = found_[m][i];
+      }
+    }
+  }
+  /// What the warps found of two numbers side by side.
+  __device__ void join(int n) const {
+    const int head = n / kD;
+    float2 stats[kStepWarps];
+    float most = kLowest;
+#pragma unroll
+    for (int w = 0; w < kStepWarps; ++w) {
+      stats[w] = shared_.stats[w][head];
+      most = fmaxf(most, stats[w].x);
+    }
+    float2 value{};
+    float total = 0;
+#pragma unroll
+    for (int w = 0; w < kStepWarps; ++w) {
+      const float weight = power_of_two(stats[w].x - most);
+      const float2 found = *reinterpret_cast<const float2*>(&shared_.values[w][head][n % kD]);
+      total = fmaf(weight, stats[w].y, total);
+      value = {fmaf(weight, found.x, value.x), fmaf(weight, found.y, value.y)};
+    }
+    const float inverse = total != 0 ? 1.0F / total : 0.0F;
+    uint32_t thirds[kThirds];
+    split_pair<__nv_bfloat16>(value.x * inverse, value.y * inverse, thirds);
+#pragma unroll
+    for (int i = 0; i < kThirds; ++i) *reinterpret_cast<uint32_t*>(&shared_.result[i][n]) = thirds[i];
+  }
+  /// Rows lane / 4 and 8 further of a tile of the output projection times what the heads saw, 16 columns a step; the
+  /// columns of the right side are the thirds.
+  __device__ float2 multiply_tile(int tile, int step, int end) const {
+    const uint32_t from =
+        shared_.weights() + (tile * kTileRows + lane_ % 16) * Shared::weight_pitch(p_) + lane_ / 16 * 16;
+    const int third = lane_ / 4;
+    const auto* thirds = reinterpret_cast<const uint32_t*>(&shared_.result[min(third, kThirds - 1)][lane_ % 4 * 2]);
+    float sums[2][4] = {};
+#pragma unroll 1
+    for (; step < end; step += kStepsAtOnce) {
+      uint32_t a[kStepsAtOnce][4];
+      uint32_t x[kStepsAtOnce][2];
+#pragma unroll
+      for (int n = 0; n < kStepsAtOnce; ++n) {
+        lamina::cuda::load_squares(a[n], from + (step + n) * 32);
+        x[n][0] = third < kThirds ? thirds[(step + n) * 8] : 0;
+        x[n][1] = third < kThirds ? thirds[(step + n) * 8 + 4] : 0;
+      }
+#pragma unroll
+      for (int n = 0; n < kStepsAtOnce; ++n) {
+        lamina::cuda::multiply_add<__nv_bfloat16>(sums[n % 2], a[n], x[n][0], x[n][1]);
+      }
+    }
+    float upper = sums[0][0] + sums[0][1] + (sums[1][0] + sums[1][1]);
+    float lower = sums[0][2] + sums[0][3] + (sums[1][2] + sums[1][3]);
+    upper += __shfl_xor_sync(kAllLanes, upper, 1);
+    lower += __shfl_xor_sync(kAllLanes, lower, 1);
+    return {upper, lower};
+  }
+
+  const AttentionOutputParams& p_;
+  Shared& shared_;
+  const int thread_ = static_cast<int>(threadIdx.x);
+  const int lane_ = thread_ % kWarp;
+  const int warp_ = thread_ / kWarp;
+  const int key_head_;
+  const int first_out_;
+  T* k_;
+  T* v_;
+  int place_ = -1;     // or −1 for an impossible one
+  int position_ = -1;  // the same
+  float most_ = kLowest;
+  float sum_ = 0;  // of this lane's keys
+  float found_[kD / 16][4] = {};
+};
+
+}  // namespace lamina::ops::cuda::output_step

@@ -1,0 +1,106 @@
+// One token's attention and its output projection in one launch (attention_output_step.cuh).
+#include <algorithm>
+
+#include "lamina/ops/attention/attention_output_step.cuh"
+#include "lamina/ops/attention/attention_sublayer_step.h"
+#include "lamina/tensor/cuda/ahead.cuh"
+
+namespace lamina::ops::cuda {
+namespace {
+
+using lamina::cuda::device_data;
+using namespace output_step;  // NOLINT: all of it is this kernel's
+
+template <class T, int kD>
+__global__ void __launch_bounds__(kStepThreads, 1)
+    attention_output_kernel(const __grid_constant__ AttentionOutputParams p) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  OutputStep<T, kD> step(p, *reinterpret_cast<OutputShared<T, kD>*>(memory));
+  if (p.late) lamina::cuda::wait_for_previous();
+  step.ask_for_place();
+  lamina::cuda::let_next_begin();
+  step.take_token();
+  step.attend();
+  step.multiply_out();
+}
+
+AttentionOutputParams params_of(const AttentionSublayerStep& args, const Tensor& projected) {
+  const Device& device = projected.device();
+  const int d = static_cast<int>(args.k_cache.dim(3));
+  AttentionOutputParams p{};
+  p.projected = projected.data<float>();
+  p.out = packs_of(args.weights.out);
+  p.out_bias = device_data<float>(args.weights.out_bias);
+  p.k = args.k_cache.raw();
+  p.v = args.v_cache.raw();
+  p.place = args.places.data<int64_t>();
+  p.position = p.place;
+  p.faults = lamina::cuda::fault_slot(device);
+  p.scale = static_cast<float>(args.scale) * kLog2E;
+  p.width = static_cast<int>(args.weights.out.dim(0));
+  p.n_heads = static_cast<int>(args.weights.out.dim(1)) / d;
+  p.n_kv_heads = static_cast<int>(args.k_cache.dim(1));
+  p.capacity = static_cast<int>(args.k_cache.dim(2));
+  p.group = p.n_heads / p.n_kv_heads;
+  p.out_each = ceil_div(p.width, std::max(lamina::cuda::processors(device) / p.n_kv_heads, 1));
+  p.tiles = ceil_div(p.out_each, kTileRows);
+  while (p.tiles << p.split_bits < kStepWarps && p.group * d / 16 % (2 * kStepsAtOnce << p.split_bits) == 0) {
+    ++p.split_bits;
+  }
+  p.steps_each = p.group * d / 16 >> p.split_bits;
+  p.late = args.stream.late;
+  if (!args.rotation.cos.defined()) return p;
+  p.rotary_dim = static_cast<int>(args.rotation.rotary_dim);
+  p.table_row = static_cast<int>(args.rotation.cos.dim(1));
+  p.table_rows = static_cast<int>(std::min(args.rotation.cos.dim(0), kMostDevicePositions));
+  p.interleaved = args.rotation.pairing == RotaryPairing::interleaved;
+  p.cos = args.rotation.cos.data<float>();
+  p.sin = args.rotation.sin.data<float>();
+  p.position = args.rotation.positions.data<int64_t>();
+  return p;
+}
+
+template <class T, int kD>
+void launch(const AttentionSublayerStep& args, const Tensor& projected, Tensor& parts) {
+  const char* op = "attention_sublayer_step";
+  const Device& device = projected.device();
+  AttentionOutputParams p = params_of(args, projected);
+  const size_t shared = OutputShared<T, kD>::bytes(p);
+  int limit = 0;
+  LAMINA_CUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()), op);
+  if (shared > static_cast<size_t>(limit) || p.tiles << p.split_bits > kMostTiles) return;
+  parts = Tensor::empty({p.n_kv_heads, p.width}, DType::f32, device);
+  p.parts = parts.data<float>();
+  const auto kernel = attention_output_kernel<T, kD>;
+  LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)), op);
+  lamina::cuda::launch_dependent(
+      kernel, dim3(static_cast<unsigned>(ceil_div(p.width, p.out_each)), static_cast<unsigned>(p.n_kv_heads)),
+      dim3(kStepThreads), shared, device, p);
+  lamina::cuda::check_launch(op);
+}
+
+}  // namespace
+
+void attention_output_step(const AttentionSublayerStep& args, const Tensor& projected, Tensor& parts) {
+  constexpr int64_t kMostKeys = 2048;  // of more, the blocks of a key head would all read too much
+  const AttentionProjections& weights = args.weights;
+  const int64_t d = args.k_cache.dim(3);
+  const int64_t group = weights.out.dim(1) / d / args.k_cache.dim(1);
+  const StepRotation& rotation = args.rotation;
+  const bool turned_in_packs =
+      !rotation.cos.defined() || (rotation.rotary_dim % 8 == 0 && rotation.cos.dim(1) % 4 == 0);
+  const bool taken =
+      takes_step(args.stream,
+                 {projected, weights.out, weights.out_bias, args.k_cache, args.v_cache, rotation.cos, rotation.sin}) &&
+      group <= kHeads && (group + 2) * d <= 4 * kStepThreads && args.k_cache.dim(2) <= kMostKeys && turned_in_packs;
+  const DType type = args.k_cache.dtype();
+  if (!taken || (type != DType::bf16 && type != DType::f16)) return;
+  const bool brain = type == DType::bf16;
+  if (d == 64)
+    return brain ? launch<__nv_bfloat16, 64>(args, projected, parts) : launch<__half, 64>(args, projected, parts);
+  if (d == 128) {
+    return brain ? launch<__nv_bfloat16, 128>(args, projected, parts) : launch<__half, 128>(args, projected, parts);
+  }
+}
+
+}  // namespace lamina::ops::cuda
