@@ -29,6 +29,7 @@ struct LinearCase {
                             {{200, 21}, 50, false, Activation::tanh},
                             {{9, 400}, 30, true},
                             {{70, 48}, 32, true},
+                            {{900, 8}, 24, true},
                             {{300, 24}, 40, true, Activation::gelu_tanh}};
     for (const Activation kind :
          {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu, Activation::elu,

@@ -5,7 +5,8 @@
 namespace lamina::ops {
 
 // Sums are accumulated in f32 (f64 for f64), in blocks of a fixed size, then the blocks in blocks: the error grows with
-// the logarithm of the count and the bits do not depend on the number of threads.
+// the logarithm of the count and the bits do not depend on the number of threads. (On a GPU blocks of rows are as large
+// as its size makes them.)
 
 /// Σ x over all elements: a tensor of rank 0 and x's type. Backward: dx = dy everywhere.
 Tensor sum(const Tensor& x);

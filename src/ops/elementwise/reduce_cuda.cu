@@ -1,11 +1,13 @@
-// Each level sums blocks of a fixed size into one number (or one row of numbers) per block; the blocks are then summed
-// the same way until one is left: x is read once, the partial sums are less than a hundredth of it, and the order of
-// the additions depends on the shape alone.
+// Each level sums pieces into one number (or one row of numbers) per piece; the pieces are then summed the same way
+// until one is left: x is read once, the partial sums are less than a hundredth of it, and the order of the additions
+// depends on the shape and the device alone.
 //
 // Where the summed elements are neighbours a warp takes up to kNeighbours of them, in packs. Else a block of 32 × 8
-// threads takes up to kRows rows of 32 packs of columns, every eighth row to a thread, and adds its eight rows of sums
-// through shared memory.
+// threads takes a piece of 32 packs of columns, every eighth row to a thread, and adds its eight rows of sums through
+// shared memory. A piece has kRows rows, or more where that many make a wave of blocks: the gradient of a bias,
+// 65,536 × 3072 of bf16, is 0.1 ms at 4.2 TB/s. What a wave has left of one row of sums is added up by slot_sums.cuh.
 #include "lamina/ops/elementwise/reduce.h"
+#include "lamina/ops/elementwise/slot_sums.cuh"
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda {
@@ -14,13 +16,15 @@ namespace {
 using namespace lamina::cuda;  // NOLINT: what kernels share
 
 constexpr int64_t kNeighbours = 4096;
-constexpr int64_t kRows = 128;
-constexpr int kWarps = 8;  // of a block
+constexpr int64_t kRows = 128;  // of a piece, at least
+constexpr int kWarps = 8;       // of a block
+constexpr int kResident = 4;    // blocks of a multiprocessor that make a wave
 
 /// One level: out[o, piece, i] = factor · Σ_{k in piece} x[o, k, i].
 struct Level {
   int64_t outer, count, inner, pieces;
   float factor;
+  int64_t rows = 0;  ///< of a piece, where the summed elements are not neighbours
 };
 
 /// inner = 1; a warp sums one piece.
@@ -55,7 +59,7 @@ __global__ void __launch_bounds__(kWarp* kWarps) sum_neighbours(const T* x, floa
   if (lane == 0) out[task] = level.factor * sum;
 }
 
-/// A block sums kRows rows of 32 · kWidth columns.
+/// A block sums a piece of 32 · kWidth columns.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kWarp* kWarps) sum_rows(const T* x, float* out, Level level, int64_t column_blocks) {
   using S = Stretch<T, kWidth>;
@@ -67,8 +71,8 @@ __global__ void __launch_bounds__(kWarp* kWarps) sum_rows(const T* x, float* out
     const int64_t piece = task / column_blocks;  // [outer, pieces]
     const int64_t column = ((task - piece * column_blocks) * kWarp + lane) * kWidth;
     const int64_t row = piece / level.pieces;
-    const int64_t begin = (piece - row * level.pieces) * kRows;
-    const int n = static_cast<int>(min(kRows, level.count - begin));
+    const int64_t begin = (piece - row * level.pieces) * level.rows;
+    const int n = static_cast<int>(min(level.rows, level.count - begin));
     float sums[kWidth] = {};
     if (column < level.inner) {
       const T* from = x + (row * level.count + begin) * level.inner + column;
@@ -109,20 +113,30 @@ void launch(const T* x, float* out, const Level& level, cudaStream_t stream) {
     const int blocks = blocks_for(level.outer * level.pieces * column_blocks, 1);
     sum_rows<T, 1><<<blocks, kThreads, 0, stream>>>(x, out, level, column_blocks);
   }
-  check_launch("reduce");
+}
+
+/// Rows of a piece: kRows, or as many as a wave of blocks leaves for each.
+template <class T>
+int64_t rows_of_piece(const Device& device, const T* x, const ReduceMiddle& args, int64_t count) {
+  const int64_t columns = kWarp * (fits_packs(x, args.inner) ? Pack<T>::kSize : 1);
+  const int64_t across = args.outer * ((args.inner + columns - 1) / columns);
+  const int64_t pieces = std::max<int64_t>(1, int64_t{kResident} * processors(device) / across);
+  return std::max(kRows, (count + pieces - 1) / pieces);
 }
 
 template <class T>
 void reduce_as(const Device& device, const T* x, const ReduceMiddle& args, int64_t count) {
   const cudaStream_t stream = stream_of(device);
-  const int64_t size = args.inner == 1 ? kNeighbours : kRows;
+  auto* out = args.out.data<float>();
+  const auto factor = static_cast<float>(args.factor);
+  const int64_t size = args.inner == 1 ? kNeighbours : rows_of_piece(device, x, args, count);
   const int64_t pieces = std::max<int64_t>(1, (count + size - 1) / size);
-  if (pieces == 1) {
-    launch(x, args.out.data<float>(), {args.outer, count, args.inner, 1, static_cast<float>(args.factor)}, stream);
-    return;
-  }
+  if (pieces == 1) return launch(x, out, {args.outer, count, args.inner, 1, factor, size}, stream);
   const Tensor partial = Tensor::empty({args.outer, pieces, args.inner}, DType::f32, device);
-  launch(x, partial.data<float>(), {args.outer, count, args.inner, pieces, 1.0F}, stream);
+  launch(x, partial.data<float>(), {args.outer, count, args.inner, pieces, 1.0F, size}, stream);
+  if (args.outer == 1 && fits_packs(out, args.inner)) {
+    return add_slots(device, {partial.data<float>(), out}, {}, pieces, args.inner, factor);
+  }
   reduce_as<float>(device, partial.data<float>(), args, pieces);
 }
 
@@ -134,6 +148,7 @@ void reduce_middle(const ReduceMiddle& args) {
     using E = typename decltype(tag)::type;
     reduce_as(args.out.device(), static_cast<const DeviceType<E>*>(device_data<E>(args.x)), args, args.count);
   });
+  check_launch("reduce");
 }
 
 }  // namespace lamina::ops::cuda

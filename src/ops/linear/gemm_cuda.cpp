@@ -62,7 +62,7 @@ Key key_of(const Product& p) {
           static_cast<int64_t>(p.type),
           static_cast<int64_t>(p.c_type),
           p.beta != 0,
-          (p.bias != nullptr) + 2 * (p.row_sums != nullptr),
+          p.bias != nullptr,
           p.gelu_tanh + 2 * (p.before != nullptr) + 4 * (p.gelu_tanh_of != nullptr),
           alignment(p.a),
           alignment(p.b),
@@ -142,12 +142,6 @@ class Plan {
   static constexpr double kWorth = 0.98;  ///< of the time of one that the library thinks better
 
   void set_epilogue(const Product& p) {
-    if (p.row_sums != nullptr) {  // our A is its B
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BGRADB);
-      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.row_sums);
-      return;
-    }
     if (p.gelu_tanh_of != nullptr) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DGELU);
       return set_second_matrix(p, p.gelu_tanh_of);
@@ -278,7 +272,6 @@ class Products {
     std::unique_ptr<Plan>& plan = plans_[key_of(p)];
     if (!plan) plan = std::make_unique<Plan>(handle_, p);
     if (!plan->available) return false;
-    if (p.row_sums != nullptr) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.row_sums);
     if (p.bias != nullptr) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     if (p.before != nullptr) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before);
     if (p.gelu_tanh_of != nullptr) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.gelu_tanh_of);

@@ -37,11 +37,8 @@ struct Product {
   bool gelu_tanh = false;
   void* before = nullptr;
   /// [m, n] of c_type, ldc: the result is multiplied by gelu_tanh' of it, in f32; null for nothing of the kind. For
-  /// bf16 and f16 alone, not together with a bias, gelu_tanh or row_sums.
+  /// bf16 and f16 alone, not together with a bias or gelu_tanh.
   const void* gelu_tanh_of = nullptr;
-  /// [m] f32, written: the sums of op(A)'s rows, whatever alpha and beta; null for none. Not together with a bias or
-  /// gelu_tanh.
-  float* row_sums = nullptr;
 };
 
 void product(const Device& device, const Product& args);
@@ -50,7 +47,7 @@ void product(const Device& device, const Product& args);
 /// from each other, so that one fills the multiprocessors that the other leaves; what comes later waits for both.
 void product_beside(const Device& device, const Product& args, const std::function<void()>& work);
 
-/// A product with row_sums or gelu_tanh_of; false, and nothing done, where the library has no kernel for that.
+/// A product with gelu_tanh_of; false, and nothing done, where the library has no kernel for that.
 bool product_if_known(const Device& device, const Product& args);
 
 }  // namespace lamina::ops::cuda

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lamina/ops/launch.h"
+#include "lamina/ops/linear/linear_few_rows_cuda.h"
 #include "lamina/ops/linear/linear_layer.h"
 
 namespace lamina::ops {
@@ -13,6 +14,14 @@ bool is_dense_matrix(const Tensor& weight) { return weight.strides()[1] == 1 || 
 
 Work product_work(const Tensor& a, const Tensor& b, const Tensor& c, int64_t m, int64_t n, int64_t k) {
   return {2 * m * n * k, a.nbytes() + b.nbytes() + c.nbytes()};
+}
+
+/// In the accumulation type, as few rows' kernels take it on a GPU, too; its other products add one of x's type.
+Tensor bias_for(const Tensor& x, const Tensor& bias) {
+  const bool by_product = x.device().kind() == DeviceKind::cuda && x.shape().rows() > kFewRows;
+  const bool aligned = reinterpret_cast<uintptr_t>(bias.raw()) % 16 == 0;
+  if (by_product && aligned && bias.dtype() == x.dtype()) return bias.detach().contiguous();
+  return as_accumulation(bias, x.dtype());
 }
 
 void play_backward(Backward& b, const Shape& x_shape, Activation activation) {
@@ -49,7 +58,7 @@ LinearForward run_linear(const Tensor& x, const Tensor& weight, const Tensor& bi
   LinearForward args;
   args.x = x.detach().contiguous().reshape({rows, in});
   args.weight = is_dense_matrix(weight) ? weight.detach() : weight.detach().contiguous();
-  if (bias.defined()) args.bias = as_accumulation(bias, x.dtype());
+  if (bias.defined()) args.bias = bias_for(x, bias);
   args.activation = activation;
   args.y = Tensor::empty({rows, out}, x.dtype(), x.device());
   if (activation != Activation::none && keeps_z) args.z = Tensor::empty({rows, out}, x.dtype(), x.device());
@@ -77,16 +86,11 @@ void add_layer_gradients(Backward& b, int weight, LinearBackward& back, Tensor d
   const DType type = accumulation_type(back.x.dtype());
   if (b.needs(weight + 1) && !dbias.defined()) {
     dbias = Tensor::empty({out}, type, device);
-    // A GPU's product for dweight adds up the columns of what it reads.
-    if (b.needs(weight) && device.kind() == DeviceKind::cuda) {
-      back.dbias = dbias;
-    } else {
-      LinearActivationBackward sums;
-      sums.dy = back.dz;
-      sums.activation = Activation::none;
-      sums.dbias = dbias;
-      LAMINA_LAUNCH(device, (Work{4 * back.dz.numel(), 2 * back.dz.nbytes()}), linear_activation_backward, sums);
-    }
+    LinearActivationBackward sums;
+    sums.dy = back.dz;
+    sums.activation = Activation::none;
+    sums.dbias = dbias;
+    LAMINA_LAUNCH(device, (Work{back.dz.numel(), back.dz.nbytes()}), linear_activation_backward, sums);
   }
   Work work;
   if (back.dx.defined()) work = product_work(back.dz, back.weight, back.dx, rows, in, out);

@@ -26,7 +26,7 @@ void check_linear(const char* op, const Tensor& x, const Tensor& weight, const T
 struct LinearForward {
   Tensor x;       ///< [rows, in]
   Tensor weight;  ///< [out, in], rows or columns dense
-  Tensor bias;    ///< [out], accumulation type, or undefined
+  Tensor bias;    ///< [out], accumulation type (on a GPU x's, too), or undefined
   Activation activation;
   Tensor y;  ///< [rows, out]
   Tensor z;  ///< [rows, out], written when defined
@@ -47,7 +47,6 @@ struct LinearBackward {
   Tensor dx;
   Tensor dweight;   ///< accumulation type
   bool accumulate;  ///< add to dweight instead of overwriting it
-  Tensor dbias;     ///< [out], accumulation type; only on a GPU and with dweight, which is made from the same dz
   Tensor z;         ///< [rows, in], only on a GPU: dx becomes dx · gelu_tanh'(z), for x = gelu_tanh(z)
 };
 

@@ -3,7 +3,8 @@
 // gradient of an activation, which adds up the columns for the bias on the way: 65,536 × 3072 of bf16, two read and
 // one written, are 1.2 GB, 0.29 ms at 4.2 TB/s. A block takes a strip of columns and a range of rows, as many ranges as
 // make one wave of blocks; a thread has several rows under way. The ranges are added in order. Without an activation
-// the product that makes dweight makes the bias's gradient too. Where the layer ahead ends with gelu_tanh and its z is
+// the columns are added up by themselves (reduce_middle), ahead of the products: cuBLASLt, asked for them together with
+// dweight, runs a kernel of its own that takes twice as long. Where the layer ahead ends with gelu_tanh and its z is
 // known, the product that makes dx makes that layer's dz.
 
 #include "lamina/ops/activation/activation.cuh"
@@ -48,17 +49,12 @@ constexpr int kLanes = 32;    // of a block along the columns, a stretch of kWid
 constexpr int kRows = 8;      // of a block at a time
 constexpr int kRanges = 128;  // of rows, at most
 
-/// Whether cuBLASLt makes the bias's gradient together with dweight (false: a pass over dz does).
-constexpr bool kBiasGradientWithProduct = true;
-
-/// dz = dy · act'(z), and the sums of the columns over a range of rows; for the identity the sums alone. Threads lie
-/// [kRows][kLanes].
+/// dz = dy · act'(z), and the sums of the columns over a range of rows. Threads lie [kRows][kLanes].
 template <class T, int kWidth, class Function>
 __global__ void __launch_bounds__(kLanes* kRows, 4)
     activation_columns(int64_t rows, int64_t out, int64_t range, const T* z, const T* dy, T* dz, float* partial) {
   using S = Stretch<T, kWidth>;
-  constexpr bool kTurns = !std::is_same_v<Function, Identity<T>>;
-  constexpr int kUnderWay = kTurns ? 2 : 4;  // rows of a thread
+  constexpr int kUnderWay = 2;  // rows of a thread
   __shared__ float sums[kRows][kLanes * kWidth];
   const int64_t column = (blockIdx.x * int64_t{kLanes} + threadIdx.x) * kWidth;
   const int64_t begin = blockIdx.y * range;
@@ -72,7 +68,7 @@ __global__ void __launch_bounds__(kLanes* kRows, 4)
       const int64_t at = (first + n * kRows) * out + column;
       if (first + n * kRows < end) {
         in[n] = *reinterpret_cast<const S*>(dy + at);
-        if constexpr (kTurns) before[n] = *reinterpret_cast<const S*>(z + at);
+        before[n] = *reinterpret_cast<const S*>(z + at);
       }
     }
 #pragma unroll
@@ -81,12 +77,12 @@ __global__ void __launch_bounds__(kLanes* kRows, 4)
       if (first + n * kRows < end) {
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) {
-          float value = to_float(in[n].values[j]);
-          if constexpr (kTurns) value *= Function::both(to_float(before[n].values[j])).slope;
+          const float slope = Function::both(to_float(before[n].values[j])).slope;
+          const float value = to_float(in[n].values[j]) * slope;
           in[n].values[j] = from_float<T>(value);
           sum[j] += value;
         }
-        if constexpr (kTurns) store_whole(dz + at, in[n]);
+        store_whole(dz + at, in[n]);
       }
     }
   }
@@ -152,9 +148,10 @@ __global__ void finish_rows(int64_t count, int64_t out, const float* sums, const
 template <class T>
 void finish(const LinearForward& args, const Tensor& sums) {
   const int64_t count = args.y.numel();
+  const Tensor bias = args.bias.defined() ? args.bias.to(DType::f32) : Tensor();
   visit_activation<DeviceType<T>>(args.activation, [&](auto function) {
     finish_rows<DeviceType<T>, decltype(function)><<<blocks_for(count, 256), 256, 0, stream_of(args.y.device())>>>(
-        count, args.y.dim(1), device_data<float>(sums), device_data<float>(args.bias), device_data<T>(args.z),
+        count, args.y.dim(1), device_data<float>(sums), device_data<float>(bias), device_data<T>(args.z),
         device_data<T>(args.y));
   });
   check_launch("linear");
@@ -203,20 +200,14 @@ void linear_activation_backward(const LinearActivationBackward& args) {
     return;
   }
   if (!args.dbias.defined()) return activation_backward(args.z, args.dy, args.activation, args.dz);
+  if (args.activation == Activation::none) {
+    return reduce_middle(ReduceMiddle{args.dy, 1, args.dy.dim(0), args.dy.dim(1), 1.0, args.dbias});
+  }
   visit_floating("linear", args.dy.dtype(),
                  [&](auto tag) { activation_backward_of<typename decltype(tag)::type>(args); });
 }
 
 namespace {
-
-/// dbias = Σ_rows dz
-void add_columns(const Tensor& dz, const Tensor& dbias) {
-  LinearActivationBackward sums;
-  sums.dy = dz;
-  sums.activation = Activation::none;
-  sums.dbias = dbias;
-  linear_activation_backward(sums);
-}
 
 /// dx · gelu_tanh'(z), by the product itself where the library has a kernel that does it.
 void input_gradient(const Device& device, Product p, const LinearBackward& args) {
@@ -260,41 +251,22 @@ Product weight_product(const LinearBackward& args, const Tensor& dz) {
   return p;
 }
 
-void make_weight_and_bias_gradients(const LinearBackward& args, const Tensor& dz) {
-  const Device& device = args.x.device();
-  Product p = weight_product(args, dz);
-  if (kBiasGradientWithProduct && p.type != DType::f32 && p.m % 8 == 0 && p.n % 8 == 0) {
-    p.row_sums = device_data<float>(args.dbias);
-    if (product_if_known(device, p)) return;
-    p.row_sums = nullptr;
-  }
-  product(device, p);
-  add_columns(dz, args.dbias);
-}
-
 }  // namespace
 
 void linear_backward(const LinearBackward& args) {
   const Device& device = args.x.device();
-  const int64_t rows = args.x.dim(0);
-  const int64_t in = args.x.dim(1);
-  const int64_t out = args.weight.dim(0);
+  const bool makes_dx = args.dx.defined() && args.weight.dim(0) > 0;
+  const bool makes_dweight = args.dweight.defined() && args.x.dim(0) > 0;
   const Tensor dz = args.dz.to(args.x.dtype());
-  const bool makes_dx = args.dx.defined() && out > 0;
-  if (args.dx.defined() && out == 0) Tensor(args.dx).fill_(0.0);
-  if (makes_dx && args.dweight.defined() && !args.dbias.defined() && rows > 0) {
-    return product_beside(device, weight_product(args, dz), [&] { make_input_gradient(args, dz); });
+  if (args.dx.defined() && !makes_dx) Tensor(args.dx).fill_(0.0);
+  if (args.dweight.defined() && !makes_dweight && !args.accumulate) Tensor(args.dweight).fill_(0.0);
+  if (!makes_dweight) {
+    if (makes_dx) make_input_gradient(args, dz);
+  } else if (makes_dx) {
+    product_beside(device, weight_product(args, dz), [&] { make_input_gradient(args, dz); });
+  } else {
+    product(device, weight_product(args, dz));
   }
-  if (makes_dx) make_input_gradient(args, dz);
-  if (!args.dweight.defined()) return;
-  if (rows == 0) {
-    if (!args.accumulate) Tensor(args.dweight).fill_(0.0);
-    if (args.dbias.defined()) Tensor(args.dbias).fill_(0.0);
-    return;
-  }
-  if (!args.dbias.defined()) return product(device, weight_product(args, dz));
-  if (in == 0) return add_columns(dz, args.dbias);
-  make_weight_and_bias_gradients(args, dz);
 }
 
 void batched_product(const BatchedProduct& args) {

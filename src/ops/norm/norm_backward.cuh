@@ -8,11 +8,12 @@
 // rows ahead, and reads only what it has copied itself, so that memory is busy while a row's sums are shuffled
 // together: for up to 128 packs by some lanes of a warp without any barrier, else by a block with one barrier a row.
 //
-// What the blocks have of the weight gradients is written once, [slots, width], and added up in the slots' order by a
-// small kernel that is launched while this one runs: 1 µs, where the last block to come, looking for what all others
-// have left, took 5.
+// What the blocks have of the weight gradients is written once, [slots, width], and added up by a small kernel that is
+// launched while this one runs (slot_sums.cuh): 2 µs, where the last block to come, looking for what all others have
+// left, took 5.
 
 #include "lamina/ops/elementwise/reduce.h"
+#include "lamina/ops/elementwise/slot_sums.cuh"
 #include "lamina/ops/norm/norm_rows.cuh"
 #include "lamina/tensor/cuda/async_copy.cuh"
 #include "lamina/tensor/cuda/copy.h"
@@ -120,40 +121,6 @@ __device__ inline void put_partial(const Team<kBlock>& team, const float (&sums)
     }
     __syncthreads();
   }
-}
-
-constexpr int kSumThreads = 256;
-constexpr int kSumColumns = 32;                             // of a block, four a thread
-constexpr int kSumParts = kSumThreads / (kSumColumns / 4);  // of the slots
-
-/// total = Σ over `slots` rows of `parts`; kBoth: blocks of y = 1 do the same with the second pair. Width in whole
-/// fours.
-template <bool kBoth>
-__global__ void __launch_bounds__(kSumThreads) add_slots(const float* parts, float* total, const float* second_parts,
-                                                         float* second_total, int64_t slots, int64_t width) {
-  __shared__ float4 sums[kSumParts][kSumColumns / 4];
-  wait_for_previous();
-  const float* from = kBoth && blockIdx.y == 1 ? second_parts : parts;
-  float* to = kBoth && blockIdx.y == 1 ? second_total : total;
-  const int lane = threadIdx.x % (kSumColumns / 4);
-  const int part = threadIdx.x / (kSumColumns / 4);
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kSumColumns + lane * 4;
-  const auto add = [](float4& sum, const float4& more) {
-    sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
-  };
-  float4 sum = {0.0F, 0.0F, 0.0F, 0.0F};
-  if (column < width) {
-#pragma unroll 8
-    for (int64_t n = part; n < slots; n += kSumParts) {
-      add(sum, *reinterpret_cast<const float4*>(from + n * width + column));
-    }
-  }
-  sums[part][lane] = sum;
-  __syncthreads();
-  if (part != 0 || column >= width) return;
-#pragma unroll
-  for (int n = 1; n < kSumParts; ++n) add(sum, sums[n][lane]);
-  *reinterpret_cast<float4*>(to + column) = sum;
 }
 
 /// Scale of a thread's packs: kept, or where registers are short read again each time.
@@ -391,13 +358,10 @@ void run_held(const Device& device, BackwardRows<T> args, const WeightGradients&
   launch_dependent(kernel, dim3(static_cast<unsigned>(args.slots * groups)), dim3(layout.threads),
                    static_cast<size_t>(shared), device, args, layout.lanes);
   if (args.slots == 1 || (!dscale.defined() && !dbias.defined())) return;
+  const SlotSums of_scale{device_data<float>(dscale), device_data<float>(to.dscale)};
+  const SlotSums of_bias{device_data<float>(dbias), device_data<float>(to.dbias)};
   const bool both = dscale.defined() && dbias.defined();
-  const Tensor& parts = dscale.defined() ? dscale : dbias;
-  const Tensor& total = dscale.defined() ? to.dscale : to.dbias;
-  const dim3 blocks(static_cast<unsigned>((args.width + kSumColumns - 1) / kSumColumns), both ? 2 : 1);
-  launch_dependent(both ? add_slots<true> : add_slots<false>, blocks, dim3(kSumThreads), 0, device,
-                   device_data<float>(parts), device_data<float>(total), device_data<float>(dbias),
-                   device_data<float>(to.dbias), args.slots, args.width);
+  add_slots(device, dscale.defined() ? of_scale : of_bias, both ? of_bias : SlotSums{}, args.slots, args.width, 1.0F);
 }
 
 template <bool kCentred, class T>
