@@ -53,11 +53,10 @@ double activations(const Recipe& recipe, int bytes_per_number) {
   return std::min(all, inputs + all / layers);
 }
 
-/// What a GPU holds of the logits, in f32 and as gradients in the weights' type; the CPU's chunk is small beside it.
+/// What a GPU holds of the logits, which become their gradients in place; the CPU's chunk is small beside it.
 double gpu_logits(const Recipe& recipe, int bytes_per_number) {
   const int64_t rows = std::min(recipe.batch * recipe.length, ops::kLossRowsOnGpu);
-  return static_cast<double>(rows * recipe.architecture.vocab_size) *
-         (bytes_per_number == 4 ? 4 : 4 + bytes_per_number);
+  return static_cast<double>(rows * recipe.architecture.vocab_size) * bytes_per_number;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "lamina/ops/loss/cross_entropy.h"
 
-#include "support/op_case.h"
+#include "support/op_run.h"
 
 namespace lamina::testing {
 namespace {
@@ -119,7 +119,19 @@ struct CrossEntropyCase {
 };
 LAMINA_OP_CASE(CrossEntropyCase);
 
-struct LinearCrossEntropyCase {
+/// Of logits that are kept in `kKept` between the product and the loss; the exact oracle rounds nothing.
+template <DType kKept, class S>
+S kept(const S& logit) {
+  if constexpr (std::is_same_v<S, float>) return static_cast<float>(round_to(logit, kKept));
+  S rounded = logit;
+  if constexpr (std::is_same_v<S, Rev<float>>) rounded.value = kept<kKept>(logit.value);
+  return rounded;
+}
+
+/// A plain implementation for types of 16 bits keeps its logits in that type, which decides what its loss, an f32, is
+/// worth.
+template <DType kKept>
+struct LinearCrossEntropyOf {
   static constexpr const char* name = "linear_cross_entropy";
   using Params = LossParams;
   static std::vector<Params> sweep() {
@@ -149,13 +161,32 @@ struct LinearCrossEntropyCase {
       for (int64_t j = 0; j < p.classes; ++j) {
         S sum = 0;
         for (int64_t l = 0; l < p.width; ++l) sum += in[0][i * p.width + l] * in[1][j * p.width + l];
+        sum = kept<kKept>(sum);
         logits[i * p.classes + j] = p.bias ? sum + in[3][j] : sum;
       }
     }
     return {loss_oracle(p.options, logits, p.classes, p.positions, in[2])};
   }
 };
+
+struct LinearCrossEntropyCase : LinearCrossEntropyOf<DType::f64> {
+  static std::vector<DType> dtypes() { return {DType::f32, DType::f64}; }
+};
 LAMINA_OP_CASE(LinearCrossEntropyCase);
+
+struct LinearCrossEntropyInBf16Case : LinearCrossEntropyOf<DType::bf16> {
+  static constexpr const char* form = "in_bf16";
+  static std::vector<DType> dtypes() { return {DType::bf16}; }
+  static std::vector<Params> bench() { return {}; }
+};
+LAMINA_OP_CASE(LinearCrossEntropyInBf16Case);
+
+struct LinearCrossEntropyInF16Case : LinearCrossEntropyOf<DType::f16> {
+  static constexpr const char* form = "in_f16";
+  static std::vector<DType> dtypes() { return {DType::f16}; }
+  static std::vector<Params> bench() { return {}; }
+};
+LAMINA_OP_CASE(LinearCrossEntropyInF16Case);
 
 }  // namespace
 }  // namespace lamina::testing

@@ -40,6 +40,9 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEnt
 ///   targets  [...]      i64
 ///   bias     [V]        any floating type, or undefined
 /// dx = dlogits · weight, dweight = dlogitsᵀ · x, dbias = Σ_rows dlogits, the last two in the accumulation type.
+/// Precision: products are summed in the accumulation type, and all that comes after the logits is computed in it. In
+/// between the CPU keeps the logits in the accumulation type, a GPU keeps them and their gradients in x's type: a logit
+/// of bf16 is off by up to 1/512 of itself, with gradients and without.
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const CrossEntropyOptions& options = {}, const Tensor& bias = {});
 

@@ -68,12 +68,12 @@ __device__ loss::RowSums<kPlain> sum_row(const Rows& args, const T* row, const C
   return mine.of_block(args, unit, scratch);
 }
 
-template <bool kPlain, class In, class Out>
-__device__ void write_gradient(const Rows& args, const In* row, Out* out, const Cut<In>& cut,
-                               const loss::RowGradient<kPlain, Out>& gradient) {
-  constexpr int kSize = Pack<In>::kSize;
+template <bool kPlain, class T>
+__device__ void write_gradient(const Rows& args, const T* row, T* out, const Cut<T>& cut,
+                               const loss::RowGradient<kPlain, T>& gradient) {
+  constexpr int kSize = Pack<T>::kSize;
   cut.singles([&](int64_t i) { out[i] = gradient.of_one(args, to_float(row[i]), i); });
-  cut.batches(row, [&](int64_t base, const Pack<In>(&held)[kAtOnce]) {
+  cut.batches(row, [&](int64_t base, const Pack<T>(&held)[kAtOnce]) {
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       const int64_t p = base + k * blockDim.x;
@@ -87,25 +87,25 @@ __device__ void write_gradient(const Rows& args, const In* row, Out* out, const 
   });
 }
 
-template <class In, class Out>
-__device__ void write_zeros(Out* out, const Cut<In>& cut) {
-  cut.singles([&](int64_t i) { out[i] = from_float<Out>(0.0F); });
+template <class T>
+__device__ void write_zeros(T* out, const Cut<T>& cut) {
+  cut.singles([&](int64_t i) { out[i] = from_float<T>(0.0F); });
   for (int64_t p = threadIdx.x; p < cut.packs; p += blockDim.x) {
-    store_at_once(out + cut.head + p * Pack<In>::kSize, loss::turned_zeros<In, Out>());
+    store_at_once(out + cut.head + p * Pack<T>::kSize, loss::zeros<T>());
   }
 }
 
 /// dlogits null: losses alone; losses null: lse is known. dlogits may be logits: a thread writes what it alone has
 /// read. packed: whole packs of logits are whole packs of dlogits too.
-template <class In, class Out, bool kPlain>
+template <class T, bool kPlain>
 __global__ void __launch_bounds__(kRowThreads, 3)
-    row_per_block(const In* logits, Out* dlogits, const __grid_constant__ Rows args, bool packed) {
+    row_per_block(const T* logits, T* dlogits, const __grid_constant__ Rows args, bool packed) {
   __shared__ float scratch[kWarp];
   const float unit = loss::RowSums<kPlain>::unit(args);
   for (int64_t index = blockIdx.x; index < args.rows; index += gridDim.x) {
-    const In* row = logits + index * args.stride;
-    Out* out = dlogits + index * args.out_stride;
-    const Cut<In> cut(row, args.classes, packed);
+    const T* row = logits + index * args.stride;
+    T* out = dlogits + index * args.out_stride;
+    const Cut<T> cut(row, args.classes, packed);
     const int64_t target = loss::target_of(args, index, threadIdx.x == 0);
     if (target < 0) {
       if (dlogits != nullptr) write_zeros(out, cut);
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kRowThreads, 3)
       lse = args.lse[index];
     }
     if (dlogits == nullptr) continue;
-    write_gradient(args, row, out, cut, loss::RowGradient<kPlain, Out>(args, index, target, lse));
+    write_gradient(args, row, out, cut, loss::RowGradient<kPlain, T>(args, index, target, lse));
   }
 }
 
@@ -202,20 +202,18 @@ Rows rows_of(const CrossEntropyRows& args) {
   return rows;
 }
 
-/// Logits of E, gradients of D.
-template <class E, class D>
+template <class E>
 void launch_rows(const CrossEntropyRows& args, const Rows& rows) {
-  using In = DeviceType<E>;
-  using Out = DeviceType<D>;
+  using T = DeviceType<E>;
   const Device& device = args.logits.device();
-  const In* logits = device_data<E>(args.logits);
-  Out* dlogits = device_data<D>(args.dlogits);
+  const T* logits = device_data<E>(args.logits);
+  T* dlogits = device_data<E>(args.dlogits);
   if (loss::take_held_rows(device, logits, dlogits, rows)) return;
-  const uintptr_t past = reinterpret_cast<uintptr_t>(logits) / sizeof(In) % Pack<In>::kSize;
-  const uintptr_t out_past = reinterpret_cast<uintptr_t>(dlogits) / sizeof(Out) % Pack<In>::kSize;
-  const bool in_step = (rows.stride - rows.out_stride) % Pack<In>::kSize == 0;
+  const uintptr_t past = reinterpret_cast<uintptr_t>(logits) / sizeof(T) % Pack<T>::kSize;
+  const uintptr_t out_past = reinterpret_cast<uintptr_t>(dlogits) / sizeof(T) % Pack<T>::kSize;
+  const bool in_step = (rows.stride - rows.out_stride) % Pack<T>::kSize == 0;
   const bool packed = dlogits == nullptr || (past == out_past && in_step);
-  const auto kernel = rows.plain() ? row_per_block<In, Out, true> : row_per_block<In, Out, false>;
+  const auto kernel = rows.plain() ? row_per_block<T, true> : row_per_block<T, false>;
   const int threads = rows.classes > 4096 ? kRowThreads : 128;
   kernel<<<blocks_for(rows.rows, 1), threads, 0, stream_of(device)>>>(logits, dlogits, rows, packed);
   check_launch("cross_entropy");
@@ -226,13 +224,8 @@ void launch_rows(const CrossEntropyRows& args, const Rows& rows) {
 void cross_entropy_rows(const CrossEntropyRows& args) {
   const Rows rows = rows_of(args);
   if (rows.rows == 0) return;
-  const DType out = args.dlogits.defined() ? args.dlogits.dtype() : args.logits.dtype();
-  if (args.logits.dtype() == DType::f32 && out == DType::bf16) return launch_rows<float, bf16>(args, rows);
-  if (args.logits.dtype() == DType::f32 && out == DType::f16) return launch_rows<float, f16>(args, rows);
-  visit_floating("cross_entropy", args.logits.dtype(), [&](auto tag) {
-    using E = typename decltype(tag)::type;
-    launch_rows<E, E>(args, rows);
-  });
+  visit_floating("cross_entropy", args.logits.dtype(),
+                 [&](auto tag) { launch_rows<typename decltype(tag)::type>(args, rows); });
 }
 
 void target_share(const Tensor& targets, int64_t classes, const CrossEntropyOptions& options, const Tensor& share) {

@@ -139,9 +139,9 @@ __device__ inline void put_loss(const Rows& args, int64_t index, const RowSums<k
 }
 
 /// Gradients of a row's logits, by stretches.
-template <bool kPlain, class Out>
+template <bool kPlain, class T>
 struct RowGradient {
-  static constexpr bool kShort = kPlain && !std::is_same_v<Out, float>;
+  static constexpr bool kShort = kPlain && !std::is_same_v<T, float>;
 
   int64_t target;
   float lse, weight, even, rise, narrow, k;
@@ -162,7 +162,7 @@ struct RowGradient {
 
   /// Of kCount logits from element `first` on.
   template <int kCount>
-  __device__ Stretch<Out, kCount> of(const Rows& args, const float (&logits)[kCount], int64_t first) const {
+  __device__ Stretch<T, kCount> of(const Rows& args, const float (&logits)[kCount], int64_t first) const {
     const int64_t at = target - first;
     const bool here = static_cast<uint64_t>(at) < static_cast<uint64_t>(kCount);
     float pull[kCount];
@@ -177,37 +177,33 @@ struct RowGradient {
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
         const float u = kPlain ? logits[j] * args.scale : transformed(args, logits[j], first + j);
-        pull[j] = fmaf(exp_for<Out>(u - lse), rise, -even);
+        pull[j] = fmaf(exp_for<T>(u - lse), rise, -even);
         if (here && j == at) pull[j] -= 1.0F - args.smoothing;
         pull[j] *= weight;
         if constexpr (!kPlain) pull[j] *= fmaf(-u * narrow, u * narrow, 1.0F);
       }
     }
-    Stretch<Out, kCount> out;
+    Stretch<T, kCount> out;
 #pragma unroll
-    for (int j = 0; j < kCount; ++j) out.values[j] = from_float<Out>(pull[j]);
+    for (int j = 0; j < kCount; ++j) out.values[j] = from_float<T>(pull[j]);
     return out;
   }
-  __device__ Out of_one(const Rows& args, float logit, int64_t i) const {
+  __device__ T of_one(const Rows& args, float logit, int64_t i) const {
     const float one[1] = {logit};
     return of<1>(args, one, i).values[0];
   }
 };
 
-/// As many elements of Out as a pack of In has.
-template <class In, class Out>
-using Turned = Stretch<Out, Pack<In>::kSize>;
-
-template <class In, class Out>
-__device__ inline Turned<In, Out> turned_zeros() {
-  Turned<In, Out> zeros;
+template <class T>
+__device__ inline Pack<T> zeros() {
+  Pack<T> pack;
 #pragma unroll
-  for (int j = 0; j < Pack<In>::kSize; ++j) zeros.values[j] = from_float<Out>(0.0F);
-  return zeros;
+  for (int j = 0; j < Pack<T>::kSize; ++j) pack.values[j] = from_float<T>(0.0F);
+  return pack;
 }
 
 /// Losses and gradients of rows that warps or clusters of blocks can hold; false where they cannot.
-template <class In, class Out>
-bool take_held_rows(const Device& device, const In* logits, Out* dlogits, const Rows& rows);
+template <class T>
+bool take_held_rows(const Device& device, const T* logits, T* dlogits, const Rows& rows);
 
 }  // namespace lamina::ops::cuda::loss

@@ -17,7 +17,7 @@ struct CrossEntropyRows {
   Tensor lse;      ///< [rows] f32: written with the losses, else read; may be undefined where nobody reads it later
   Tensor share;    ///< f32, one number by which gradients are multiplied (see target_share), or undefined: 1
   Tensor grad;     ///< f32 of the result: one number, or [rows] for Reduction::none; undefined: 1
-  Tensor dlogits;  ///< logits' shape and type, may be `logits` itself, or bf16 or f16 for f32; undefined: none
+  Tensor dlogits;  ///< logits' shape and type, may be `logits` itself; undefined: none
 };
 
 /// Loss and lse of each row from one read of the logits, then dlogits in one write. Ignored rows give zeros;

@@ -1,11 +1,12 @@
-// A chunk of rows at a time: its logits are multiplied out in f32, turned into their gradient in x's type, and
+// A chunk of rows at a time: its logits are multiplied out in x's type, turned into their gradient where they lie, and
 // multiplied on. A chunk is large enough that adding to dweight, which is read and written for each, costs little. Rows
 // begin at whole 16 bytes whatever the vocabulary (50,257): products are several times slower otherwise. For types of
-// 16 bits the classes too are filled up to a multiple of eight, with rows of zeros in a copy of the weight and columns
-// of zeros in the gradient: a sum or a result of odd extent (65) goes to kernels that read single elements.
+// 16 bits the classes too are filled up to a multiple of eight, with rows of zeros in a copy of the weight, whose
+// logits are zeros and stay so as gradients: a sum or a result of odd extent (65) goes to kernels that read single
+// elements.
 
+#include "lamina/ops/elementwise/reduce.h"
 #include "lamina/ops/linear/gemm_cuda.h"
-#include "lamina/ops/linear/linear.h"
 #include "lamina/ops/loss/cross_entropy.h"
 #include "lamina/ops/loss/cross_entropy_row.cuh"
 #include "lamina/tensor/cuda/runtime.h"
@@ -14,9 +15,8 @@ namespace lamina::ops::cuda {
 namespace {
 
 struct Chunk {
-  Tensor x;        ///< [rows, d]
-  Tensor logits;   ///< [rows, V] f32, a slice of wider rows
-  Tensor dlogits;  ///< [rows, V], x's type; the logits' own memory for f32
+  Tensor x;       ///< [rows, d]
+  Tensor logits;  ///< [rows, V] of x's type, a slice of wider rows; then their gradient
   int64_t first;
 };
 
@@ -43,7 +43,8 @@ void multiply(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose
   product(c.device(), p);
 }
 
-void losses_of(const LinearCrossEntropy& args, const Chunk& chunk, const Tensor& share) {
+/// The losses and, with `gradients`, the logits' gradients in their place.
+void take_rows(const LinearCrossEntropy& args, const Chunk& chunk, const Tensor& share, bool gradients) {
   const int64_t rows = chunk.x.dim(0);
   CrossEntropyRows work;
   work.logits = chunk.logits;
@@ -54,18 +55,17 @@ void losses_of(const LinearCrossEntropy& args, const Chunk& chunk, const Tensor&
   work.share = share;
   const bool per_row = args.grad.defined() && args.options.reduction == Reduction::none;
   work.grad = per_row ? args.grad.slice(0, chunk.first, rows) : args.grad;
-  work.dlogits = chunk.dlogits;
+  if (gradients) work.dlogits = chunk.logits;
   cross_entropy_rows(work);
 }
 
 /// dbias (+)= Σ_rows dlogits
 void add_bias_gradient(const LinearCrossEntropy& args, const Chunk& chunk) {
-  LinearActivationBackward sums;
-  sums.dy = chunk.dlogits.contiguous();
-  sums.activation = Activation::none;
-  sums.dbias = chunk.first == 0 ? args.dbias : Tensor::empty(args.dbias.shape(), args.dbias.dtype(), args.x.device());
-  linear_activation_backward(sums);
-  if (chunk.first != 0) Tensor(args.dbias).add_(sums.dbias);
+  const Tensor sums =
+      chunk.first == 0 ? args.dbias : Tensor::empty(args.dbias.shape(), args.dbias.dtype(), args.x.device());
+  const Tensor dlogits = chunk.logits.contiguous();
+  reduce_middle(ReduceMiddle{dlogits, 1, dlogits.dim(0), dlogits.dim(1), 1.0, sums});
+  if (chunk.first != 0) Tensor(args.dbias).add_(sums);
 }
 
 /// The weight in x's type, with rows of zeros behind its own for types of 16 bits.
@@ -97,25 +97,18 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
   const int64_t width = (classes + 7) / 8 * 8;
   const Tensor weight = filled_up(args.weight, args.x.dtype(), width);
   const int64_t extent = weight.dim(0);  // of the classes in products
-  const Tensor logits = Tensor::empty({at_a_time, width}, DType::f32, device);
-  const bool narrow = gradients && args.x.dtype() != DType::f32;
-  // A bias adds up every row: its gradient is summed before the rows are rounded.
-  const bool wide_first = narrow && args.dbias.defined();
-  const Tensor dlogits = narrow ? Tensor::empty({at_a_time, width}, args.x.dtype(), device) : logits;
-  if (narrow && width > classes) dlogits.slice(1, classes, width - classes).fill_(0.0);
+  const Tensor logits = Tensor::empty({at_a_time, width}, args.x.dtype(), device);
   for (int64_t first = 0; first < rows; first += at_a_time) {
     const int64_t count = std::min(at_a_time, rows - first);
-    const auto part = [&](const Tensor& of, int64_t columns) { return of.slice(0, 0, count).slice(1, 0, columns); };
-    Chunk chunk{args.x.slice(0, first, count), part(logits, classes), {}, first};
-    if (gradients) chunk.dlogits = part(wide_first ? logits : dlogits, classes);
-    multiply(chunk.x, false, weight, true, part(logits, extent), 0);
-    losses_of(args, chunk, share);
+    const auto columns = [&](int64_t n) { return logits.slice(0, 0, count).slice(1, 0, n); };
+    const Chunk chunk{args.x.slice(0, first, count), columns(classes), first};
+    multiply(chunk.x, false, weight, true, columns(extent), 0);
+    take_rows(args, chunk, share, gradients);
     if (args.dbias.defined()) add_bias_gradient(args, chunk);
-    if (wide_first) part(dlogits, classes).copy_(chunk.logits);
     const Tensor dx = args.dx.defined() ? args.dx.slice(0, first, count) : Tensor();
-    if (dx.defined()) multiply(part(dlogits, extent), false, weight, false, dx, 0);
+    if (dx.defined()) multiply(columns(extent), false, weight, false, dx, 0);
     if (!args.dweight.defined()) continue;
-    multiply(part(dlogits, classes), true, chunk.x, false, args.dweight, first == 0 ? 0.0F : 1.0F);
+    multiply(chunk.logits, true, chunk.x, false, args.dweight, first == 0 ? 0.0F : 1.0F);
   }
   if (args.loss.defined()) add_losses(args.losses, args.targets, classes, args.options, args.loss);
 }
