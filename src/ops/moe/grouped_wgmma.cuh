@@ -11,11 +11,10 @@
 // them: operands that lie along k as one box of 128 or 256 rows, others in boxes of 64 rows along k, one for every 64
 // results. A half type's results go through a corner of shared memory of each warp, so that whole lines are written.
 
-#include <cuda.h>
-
 #include "lamina/ops/moe/grouped_wgmma.h"
 #include "lamina/ops/moe/row_tile.cuh"
 #include "lamina/tensor/cuda/async_copy.cuh"
+#include "lamina/tensor/cuda/box_copies.cuh"
 #include "lamina/tensor/cuda/wgmma.cuh"
 
 namespace lamina::ops::cuda::wgmma {
@@ -91,44 +90,6 @@ struct Stage {
     if (++index == kStageCount) index = 0, turn ^= 1;
   }
 };
-
-__device__ inline void barrier_init(uint32_t barrier, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
-}
-__device__ inline void barrier_expect(uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-__device__ inline void barrier_arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-__device__ inline void barrier_wait(uint32_t barrier, uint32_t turn) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra over;\n"
-      "bra again;\n"
-      "over:\n"
-      "}\n" ::"r"(barrier),
-      "r"(turn)
-      : "memory");
-}
-__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, uint32_t barrier, int64_t column, int64_t row) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
-          to),
-      "l"(&map), "r"(static_cast<int>(column)), "r"(static_cast<int>(row)), "r"(barrier)
-      : "memory");
-}
-__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, uint32_t barrier, int64_t column, int64_t row,
-                                int expert) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::
-          "r"(to),
-      "l"(&map), "r"(static_cast<int>(column)), "r"(static_cast<int>(row)), "r"(expert), "r"(barrier)
-      : "memory");
-}
 
 /// All that a step of a tile needs.
 template <Form kForm>
@@ -284,7 +245,7 @@ __global__ void __launch_bounds__(kBlockSize, 1)
       barrier_init(full + i * 8, 1);
       barrier_init(empty + i * 8, 2);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    publish_barriers();
   }
   __syncthreads();
   TileWalk<kForm> walk(product);

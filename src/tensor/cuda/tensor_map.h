@@ -10,14 +10,16 @@
 
 namespace lamina::cuda {
 
-/// A dense tensor of a half type, its innermost extent first, taken in boxes of 64 elements a row whose rows of 128
-/// bytes are swizzled as the matrix units read them. What lies outside the extents is read as zero.
+/// A tensor of a half type, its innermost extent first, taken in boxes of 64 elements a row whose rows of 128 bytes are
+/// swizzled as the matrix units read them. What lies outside the extents is read as zero.
 template <size_t kRank>
 struct HalfBoxes {
   const void* data;                    ///< at an address of whole 16 bytes
   std::array<int64_t, kRank> extents;  ///< the innermost a multiple of 8
   std::array<int, kRank> box;          ///< the innermost 64, none above 256
   bool brain;                          ///< bf16 rather than f16
+  /// From one index of an extent to the next, in elements, the innermost's not counted; 0: dense.
+  std::array<int64_t, kRank> strides = {};
 };
 
 /// False where the driver has no such thing or does not take it.
@@ -42,7 +44,7 @@ bool encode_tensor_map(CUtensorMap& map, const HalfBoxes<kRank>& boxes) {
   for (size_t i = 0; i < kRank; ++i) {
     extents[i] = static_cast<cuuint64_t>(boxes.extents[i]);
     bytes *= extents[i];
-    strides[i] = bytes;
+    strides[i] = i + 1 < kRank && boxes.strides[i + 1] != 0 ? static_cast<cuuint64_t>(boxes.strides[i + 1]) * 2 : bytes;
     box[i] = static_cast<cuuint32_t>(boxes.box[i]);
     every[i] = 1;
   }
