@@ -10,20 +10,15 @@
 // 51 µs, 53 with rotation; with mma.sync and 16 keys to a warp it took 75, bound by reading operands from shared
 // memory; cuDNN's three kernels take 87 and add dq up in memory.
 #include "lamina/ops/attention/attention_short.cuh"
-#include "lamina/tensor/cuda/wgmma.cuh"
+#include "lamina/ops/attention/attention_wgmma.cuh"
 
 namespace lamina::ops::cuda {
 /// Named, and all of it inline: code for other devices than Hopper's refers to nothing of it.
 namespace short_heads {
 
-using lamina::cuda::begin_products;
-using lamina::cuda::operand_at;
-using lamina::cuda::publish_shared;
-
 inline constexpr int kShortSeq = 256;
 inline constexpr int kShortKeys = 64;  // keys, then queries, of a warpgroup
 inline constexpr int kShortGroups = kShortSeq / kShortKeys;
-inline constexpr int kGroupThreads = 128;
 inline constexpr int kShortThreads = kShortGroups * kGroupThreads;
 inline constexpr int kShortColumns = 32;  // queries at once
 inline constexpr int kShortBlocks = kShortColumns / 8;
@@ -46,47 +41,6 @@ struct ScoreGradients {
 };
 inline constexpr int kShortBytes = 1024 + 4 * kOperandBytes + ScoreGradients::kTiles * ScoreGradients::kTileBytes +
                                    2 * kShortSeq * 4 + kShortGroups * 8;
-
-// Operands in shared memory, as wgmma finds them: tiles of 128 bytes a row, 16-byte chunks exchanged by row, groups of
-// eight rows one behind the other.
-inline constexpr int kStepAlong = 32 >> 4;         // 16 along k, where rows lie along k
-inline constexpr int kStepAcross = 16 * 128 >> 4;  // 16 rows, where k is the row
-
-#define LAMINA_BLOCK(how, n) how(sums[0][n][0]), how(sums[0][n][1]), how(sums[0][n][2]), how(sums[0][n][3])
-#define LAMINA_BLOCKS(how, n) \
-  LAMINA_BLOCK(how, n), LAMINA_BLOCK(how, n + 1), LAMINA_BLOCK(how, n + 2), LAMINA_BLOCK(how, n + 3)
-#define LAMINA_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define LAMINA_32 LAMINA_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define LAMINA_PRODUCT "wgmma.mma_async.sync.aligned.m64n"
-
-/// sums [64, 32] = left [64, 16] · right [16, 32], rows of both sides along k; then the same added to them.
-__device__ inline void begin_rows(ScoreSums& sums, uint64_t left, uint64_t right) {
-  asm volatile(LAMINA_PRODUCT "32k16.f32.bf16.bf16 {" LAMINA_16 "}, %16, %17, 0, 1, 1, 0, 0;\n"
-               : LAMINA_BLOCKS("=f", 0)
-               : "l"(left), "l"(right));
-}
-__device__ inline void multiply_rows(ScoreSums& sums, uint64_t left, uint64_t right) {
-  asm volatile(LAMINA_PRODUCT "32k16.f32.bf16.bf16 {" LAMINA_16 "}, %16, %17, 1, 1, 1, 0, 0;\n"
-               : LAMINA_BLOCKS("+f", 0)
-               : "l"(left), "l"(right));
-}
-/// sums [64, 64] += left [64, 16] · right [16, 64], the left side in registers, k the row of the right one.
-__device__ inline void multiply_held(HeadSums& sums, const uint32_t (&left)[4], uint64_t right) {
-  asm volatile(LAMINA_PRODUCT "64k16.f32.bf16.bf16 {" LAMINA_32 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;\n"
-               : LAMINA_BLOCKS("+f", 0), LAMINA_BLOCKS("+f", 4)
-               : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
-}
-/// sums [64, 64] += left [64, 16] · right [16, 64], k the row of both sides.
-__device__ inline void multiply_columns(HeadSums& sums, uint64_t left, uint64_t right) {
-  asm volatile(LAMINA_PRODUCT "64k16.f32.bf16.bf16 {" LAMINA_32 "}, %32, %33, 1, 1, 1, 1, 1;\n"
-               : LAMINA_BLOCKS("+f", 0), LAMINA_BLOCKS("+f", 4)
-               : "l"(left), "l"(right));
-}
-#undef LAMINA_PRODUCT
-#undef LAMINA_32
-#undef LAMINA_16
-#undef LAMINA_BLOCKS
-#undef LAMINA_BLOCK
 
 /// Blocks of 64 queries that all warpgroups whose keys they see have walked over.
 struct BlocksDone {
@@ -116,11 +70,6 @@ struct BlocksDone {
         : "memory");
   }
 };
-
-__device__ inline void finish_products() {
-  lamina::cuda::commit_products();
-  lamina::cuda::wait_for_products();
-}
 
 /// What a block reads of one head of a row.
 template <class T>
@@ -266,55 +215,6 @@ struct WarpAngles {
   }
 };
 
-/// The left operand that sums of a product before are, rounded: columns 16·step and following.
-template <class T, int kBlocks>
-__device__ inline void pack_left(uint32_t (&left)[4], const Sums<1, kBlocks>& x, int step) {
-  left[0] = pack_pair<T>(x[0][2 * step][0], x[0][2 * step][1]);
-  left[1] = pack_pair<T>(x[0][2 * step][2], x[0][2 * step][3]);
-  left[2] = pack_pair<T>(x[0][2 * step + 1][0], x[0][2 * step + 1][1]);
-  left[3] = pack_pair<T>(x[0][2 * step + 1][2], x[0][2 * step + 1][3]);
-}
-
-/// Four 8 × 8 matrices to shared memory, as a left operand of 16 × 16 has them: to 16 rows of a tile from `row` on,
-/// columns 8·chunk and following.
-template <class T>
-__device__ inline void put_matrices(const uint32_t (&left)[4], const Tile<T, 64>& tile, int row, int chunk) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(
-                   tile.at(row + lane % 16, chunk + lane / 16)),
-               "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3])
-               : "memory");
-}
-
-/// Writes a warp's 16 rows, `row` and following, by way of the same rows of a tile.
-template <class T>
-__device__ inline void store_rows(const HeadSums& sums, const Tile<T, kShortWidth>& tile, int row, T* to,
-                                  int64_t stride, int count, int width) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  __syncwarp();
-#pragma unroll
-  for (int n = 0; n < kShortWidth / 16; ++n) {
-    uint32_t left[4];
-    pack_left<T, kShortWidth / 8>(left, sums, n);
-    put_matrices<T>(left, tile, row, 2 * n);
-  }
-  __syncwarp();
-  constexpr int kChunks = kShortWidth / 8;
-  const int chunk = lane % kChunks;
-  T* out = to + lane / kChunks * stride + chunk * 8;
-#pragma unroll
-  for (int n = 0; n < 4; ++n) {
-    const int line = n * 4 + lane / kChunks;
-    uint4 words;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-                 : "r"(tile.at(row + line, chunk))
-                 : "memory");
-    if (line < count && chunk * 8 < width) *reinterpret_cast<uint4*>(out) = words;
-    out += 4 * stride;
-  }
-}
-
 template <class T>
 struct ShortTiles {
   Tile<T, kShortWidth> queries, keys, values, dys;
@@ -343,12 +243,14 @@ __device__ inline void walk_queries(const AttentionParams& p, const ShortTiles<T
     ScoreSums s;
     ScoreSums ds;
     begin_products();
-    begin_rows(s, keys, queries);
 #pragma unroll
-    for (int k = 1; k < kShortWidth / 16; ++k) multiply_rows(s, keys + k * kStepAlong, queries + k * kStepAlong);
-    begin_rows(ds, values, dys);
+    for (int k = 0; k < kShortWidth / 16; ++k) {
+      multiply_shared<T, kAlong, kAlong, kShortBlocks>(s, keys + k * kStepAlong, queries + k * kStepAlong, k > 0);
+    }
 #pragma unroll
-    for (int k = 1; k < kShortWidth / 16; ++k) multiply_rows(ds, values + k * kStepAlong, dys + k * kStepAlong);
+    for (int k = 0; k < kShortWidth / 16; ++k) {
+      multiply_shared<T, kAlong, kAlong, kShortBlocks>(ds, values + k * kStepAlong, dys + k * kStepAlong, k > 0);
+    }
     finish_products();
     find_gradients(p.scale * kLog2E, p.seq_q, q0 <= row || q0 + kShortColumns > p.seq_q, row + lane / 4,
                    q0 + lane % 4 * 2, base, delta, s, ds);
@@ -358,14 +260,13 @@ __device__ inline void walk_queries(const AttentionParams& p, const ShortTiles<T
     for (int k = 0; k < kShortColumns / 16; ++k) {
       pack_left<T, kShortBlocks>(weights[k], s, k);
       pack_left<T, kShortBlocks>(gradients[k], ds, k);
-      put_matrices<T>(gradients[k], in.gradients.template tile<T>(group, q0 / 64), row % kShortKeys,
-                      q0 % 64 / 8 + 2 * k);
+      put_matrices(gradients[k], in.gradients.template tile<T>(group, q0 / 64), row % kShortKeys, q0 % 64 / 8 + 2 * k);
     }
     begin_products();
 #pragma unroll
     for (int k = 0; k < kShortColumns / 16; ++k) {
-      multiply_held(dv, weights[k], dys + k * kStepAcross);
-      multiply_held(dk, gradients[k], queries + k * kStepAcross);
+      multiply_held<T, kAcross, kShortWidth / 8>(dv, weights[k], dys + k * kStepAcross);
+      multiply_held<T, kAcross, kShortWidth / 8>(dk, gradients[k], queries + k * kStepAcross);
     }
     finish_products();
     if (n % 2 == 0) {
@@ -419,7 +320,8 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
     walk_queries<T>(p, in, done, group, row, base, delta, dk, dv);
     // The values of these keys are the warpgroup's alone; all will read the keys again.
     asm volatile("bar.sync %0, %1;\n" ::"r"(group + 1), "n"(kGroupThreads) : "memory");
-    store_rows<T>(dv, in.values, row, static_cast<T*>(p.dv) + p.dv_at.at(b, row, h), p.dv_at.seq, seq - row, p.d_v);
+    store_rows<T, kShortWidth / 8>(dv, in.values, 0, row, static_cast<T*>(p.dv) + p.dv_at.at(b, row, h), p.dv_at.seq,
+                                   seq - row, p.d_v);
   }
   done.wait(group);  // nobody needs the queries and output gradients of these rows any more
   const WarpAngles angles{{in.dys.base}, {in.values.base}, row};
@@ -436,7 +338,7 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
     const uint64_t keys = operand_at(in.keys.at(block * kShortKeys, 0));
 #pragma unroll
     for (int k = 0; k < kShortKeys / 16; ++k) {
-      multiply_columns(dq, gradients + k * kStepAcross, keys + k * kStepAcross);
+      multiply_shared<T, kAcross, kAcross, kShortWidth / 8>(dq, gradients + k * kStepAcross, keys + k * kStepAcross);
     }
     finish_products();
   }
@@ -446,9 +348,11 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
     angles.turn_back(dq, dk);
   }
   scale_all(dk, p.scale);
-  store_rows<T>(dk, in.queries, row, static_cast<T*>(p.dk) + p.dk_at.at(b, row, h), p.dk_at.seq, seq - row, p.d_qk);
+  store_rows<T, kShortWidth / 8>(dk, in.queries, 0, row, static_cast<T*>(p.dk) + p.dk_at.at(b, row, h), p.dk_at.seq,
+                                 seq - row, p.d_qk);
   scale_all(dq, p.scale);
-  store_rows<T>(dq, in.queries, row, static_cast<T*>(p.dq) + p.dq_at.at(b, row, h), p.dq_at.seq, seq - row, p.d_qk);
+  store_rows<T, kShortWidth / 8>(dq, in.queries, 0, row, static_cast<T*>(p.dq) + p.dq_at.at(b, row, h), p.dq_at.seq,
+                                 seq - row, p.d_qk);
 #endif
 }
 

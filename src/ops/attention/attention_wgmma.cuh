@@ -1,0 +1,173 @@
+#pragma once
+
+// Products on Hopper's matrix units for attention (wgmma, code of sm_90a alone): a warpgroup's 64 rows, 32, 64 or 128
+// columns, 16 along k. Warp w of it has the rows 16 w and following, its lanes hold them as Sums<1, columns / 8> of
+// attention_mma.cuh; so sums of one product, rounded, are the left operand of the next. Operands in shared memory are
+// tiles of 128 bytes a row (Tile<T, 64>, or what the copy engine leaves with a swizzle of 128 bytes), found by
+// operand_at(): `along` where rows lie along k, else k is the row.
+//
+// All of it is inline: code for other devices refers to nothing of it.
+
+#include "lamina/ops/attention/attention_mma.cuh"
+#include "lamina/tensor/cuda/wgmma.cuh"
+
+namespace lamina::ops::cuda {
+
+using lamina::cuda::begin_products;
+using lamina::cuda::commit_products;
+using lamina::cuda::operand_at;
+using lamina::cuda::publish_shared;
+using lamina::cuda::wait_for_products;
+
+inline constexpr int kGroupThreads = 128;
+// From 16 along k to the next 16, in the unit of operand_at().
+inline constexpr int kStepAlong = 32 >> 4;
+inline constexpr int kStepAcross = 16 * 128 >> 4;
+
+inline constexpr bool kAlong = true;
+inline constexpr bool kAcross = false;
+
+#define LAMINA_BLOCK(n) "+f"(sums[0][n][0]), "+f"(sums[0][n][1]), "+f"(sums[0][n][2]), "+f"(sums[0][n][3])
+#define LAMINA_BLOCKS(n) LAMINA_BLOCK(n), LAMINA_BLOCK(n + 1), LAMINA_BLOCK(n + 2), LAMINA_BLOCK(n + 3)
+#define LAMINA_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define LAMINA_32 LAMINA_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define LAMINA_64                                                                                               \
+  LAMINA_32                                                                                                     \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, " \
+  "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define LAMINA_PRODUCT(type, width, add) \
+  "{\n.reg .pred add;\nsetp.ne.b32 add, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" width "k16.f32." type "." type
+#define LAMINA_SHARED(type, width, list, a, b, add, turn_a, turn_b, ...)                                             \
+  asm volatile(LAMINA_PRODUCT(type, width, add) " {" list "}, " a ", " b ", add, 1, 1, " turn_a ", " turn_b ";\n}\n" \
+               : __VA_ARGS__                                                                                         \
+               : "l"(left), "l"(right), "r"(static_cast<int>(add_to)), "n"(kLeftAlong ? 0 : 1),                      \
+                 "n"(kRightAlong ? 0 : 1))
+#define LAMINA_HELD(type, width, list, a, b, add, turn_b, ...)                                                      \
+  asm volatile(LAMINA_PRODUCT(type, width, add) " {" list "}, {" a "}, " b ", add, 1, 1, " turn_b ";\n}\n"          \
+               : __VA_ARGS__                                                                                        \
+               : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right), "r"(static_cast<int>(add_to)), \
+                 "n"(kRightAlong ? 0 : 1))
+#define LAMINA_SHARED_OF(type)                                                                                   \
+  if constexpr (kBlocks == 4) {                                                                                  \
+    LAMINA_SHARED(type, "32", LAMINA_16, "%16", "%17", "%18", "%19", "%20", LAMINA_BLOCKS(0));                   \
+  } else if constexpr (kBlocks == 8) {                                                                           \
+    LAMINA_SHARED(type, "64", LAMINA_32, "%32", "%33", "%34", "%35", "%36", LAMINA_BLOCKS(0), LAMINA_BLOCKS(4)); \
+  } else {                                                                                                       \
+    LAMINA_SHARED(type, "128", LAMINA_64, "%64", "%65", "%66", "%67", "%68", LAMINA_BLOCKS(0), LAMINA_BLOCKS(4), \
+                  LAMINA_BLOCKS(8), LAMINA_BLOCKS(12));                                                          \
+  }
+#define LAMINA_HELD_OF(type)                                                                                           \
+  if constexpr (kBlocks == 4) {                                                                                        \
+    LAMINA_HELD(type, "32", LAMINA_16, "%16, %17, %18, %19", "%20", "%21", "%22", LAMINA_BLOCKS(0));                   \
+  } else if constexpr (kBlocks == 8) {                                                                                 \
+    LAMINA_HELD(type, "64", LAMINA_32, "%32, %33, %34, %35", "%36", "%37", "%38", LAMINA_BLOCKS(0), LAMINA_BLOCKS(4)); \
+  } else {                                                                                                             \
+    LAMINA_HELD(type, "128", LAMINA_64, "%64, %65, %66, %67", "%68", "%69", "%70", LAMINA_BLOCKS(0), LAMINA_BLOCKS(4), \
+                LAMINA_BLOCKS(8), LAMINA_BLOCKS(12));                                                                  \
+  }
+
+/// sums [64, 8·kBlocks] = left [64, 16] · right [16, 8·kBlocks], added to them where add_to. Not complete before
+/// wait_for_products() and settle().
+template <class T, bool kLeftAlong, bool kRightAlong, int kBlocks>
+__device__ inline void multiply_shared(Sums<1, kBlocks>& sums, uint64_t left, uint64_t right, bool add_to = true) {
+  static_assert(kBlocks == 4 || kBlocks == 8 || kBlocks == 16);
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    LAMINA_SHARED_OF("bf16")
+  } else {
+    LAMINA_SHARED_OF("f16")
+  }
+}
+/// The same with the left operand in registers, which must not change before the product is complete.
+template <class T, bool kRightAlong, int kBlocks>
+__device__ inline void multiply_held(Sums<1, kBlocks>& sums, const uint32_t (&left)[4], uint64_t right,
+                                     bool add_to = true) {
+  static_assert(kBlocks == 4 || kBlocks == 8 || kBlocks == 16);
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    LAMINA_HELD_OF("bf16")
+  } else {
+    LAMINA_HELD_OF("f16")
+  }
+}
+
+#undef LAMINA_HELD_OF
+#undef LAMINA_SHARED_OF
+#undef LAMINA_HELD
+#undef LAMINA_SHARED
+#undef LAMINA_PRODUCT
+#undef LAMINA_64
+#undef LAMINA_32
+#undef LAMINA_16
+#undef LAMINA_BLOCKS
+#undef LAMINA_BLOCK
+
+__device__ inline void finish_products() {
+  commit_products();
+  wait_for_products();
+}
+
+/// Nothing that reads or writes the sums is moved across this: behind wait_for_products(), for the compiler takes sums
+/// for complete as soon as a product is begun.
+template <int kBlocks>
+__device__ inline void settle(Sums<1, kBlocks>& sums) {
+#pragma unroll
+  for (int n = 0; n < kBlocks; ++n) {
+    asm volatile("" : "+f"(sums[0][n][0]), "+f"(sums[0][n][1]), "+f"(sums[0][n][2]), "+f"(sums[0][n][3])::"memory");
+  }
+}
+/// Nor are registers of a left operand taken for other things before this.
+__device__ inline void settle(uint32_t (&left)[4]) {
+  asm volatile("" : "+r"(left[0]), "+r"(left[1]), "+r"(left[2]), "+r"(left[3])::"memory");
+}
+
+/// The left operand that sums of a product before are, rounded: columns 16·step and following.
+template <class T, int kBlocks>
+__device__ inline void pack_left(uint32_t (&left)[4], const Sums<1, kBlocks>& x, int step) {
+  left[0] = pack_pair<T>(x[0][2 * step][0], x[0][2 * step][1]);
+  left[1] = pack_pair<T>(x[0][2 * step][2], x[0][2 * step][3]);
+  left[2] = pack_pair<T>(x[0][2 * step + 1][0], x[0][2 * step + 1][1]);
+  left[3] = pack_pair<T>(x[0][2 * step + 1][2], x[0][2 * step + 1][3]);
+}
+
+/// Four 8 × 8 matrices to shared memory, as a left operand of 16 × 16 has them: to 16 rows of a tile from `row` on,
+/// columns 8·chunk and following.
+template <class T, int kD>
+__device__ inline void put_matrices(const uint32_t (&left)[4], const Tile<T, kD>& tile, int row, int chunk) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(
+                   tile.at(row + lane % 16, chunk + lane / 16)),
+               "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3])
+               : "memory");
+}
+
+/// Writes a warp's 16 rows to rows `stride` apart, whole chunks of 16 bytes, by way of rows `row` and following of
+/// tiles, one for each 64 columns, `apart` bytes apart. Every lane of the warp takes part.
+template <class T, int kBlocks>
+__device__ inline void store_rows(const Sums<1, kBlocks>& sums, const Tile<T, 64>& tile, int apart, int row, T* to,
+                                  int64_t stride, int count, int width) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  __syncwarp();
+#pragma unroll
+  for (int n = 0; n < kBlocks / 2; ++n) {
+    uint32_t left[4];
+    pack_left<T, kBlocks>(left, sums, n);
+    put_matrices(left, Tile<T, 64>{tile.base + n / 4 * apart}, row, n % 4 * 2);
+  }
+  __syncwarp();
+  constexpr int kChunks = kBlocks;
+  constexpr int kStep = 32 / kChunks;  // rows that the warp writes at once
+  const int chunk = lane % kChunks;
+  const Tile<T, 64> from{tile.base + chunk / 8 * apart};
+  T* out = to + lane / kChunks * stride + chunk * 8;
+#pragma unroll
+  for (int line = lane / kChunks, n = 0; n < 16 / kStep; ++n, line += kStep) {
+    uint4 words;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+                 : "r"(from.at(row + line, chunk % 8))
+                 : "memory");
+    if (line < count && chunk * 8 < width) *reinterpret_cast<uint4*>(out) = words;
+    out += kStep * stride;
+  }
+}
+
+}  // namespace lamina::ops::cuda
