@@ -132,6 +132,25 @@ struct AttentionCase {
     all.push_back({1, 60, 72, 1, 1, 72, 72, {.dropout = 0.3, .dropout_key = key, .t5_max_distance = 12}, false, 8});
     all.push_back({1, 170, 170, 1, 1, 16, 16, {.pattern = wide_blocks}});
     all.push_back({1, 80, 80, 1, 1, 72, 72, {.causal = false, .pattern = strided}});
+    add_many_tiles(all);
+  }
+  /// More tiles of keys than shared memory holds at once, some of which no query or not every query of a block sees.
+  static void add_many_tiles(std::vector<Params>& all) {
+    const ops::AttentionPattern window{.kind = Kind::window, .window = 130};
+    const ops::AttentionPattern blocks{.kind = Kind::blocks, .block = 32, .window_blocks = 0, .random_blocks = 2};
+    const ops::AttentionPattern strided{.kind = Kind::strided, .window = 9, .stride = 300};
+    const RandomKey key{5, 6};
+    all.push_back({1, 20, 720, 1, 1, 64, 16, {}, false, 0, true});
+    all.push_back({1, 17, 400, 1, 1, 128, 96, {}, false, 0, true});
+    all.push_back({1, 30, 400, 1, 1, 16, 64, {.causal = false}, true});
+    all.push_back({1, 40, 140, 1, 1, 96, 128, {.causal = false}, true});
+    all.push_back({1, 40, 400, 1, 1, 16, 40, {.t5_max_distance = 100}, false, 16});
+    all.push_back({1, 36, 402, 1, 1, 16, 16, {.dropout = 0.2, .dropout_key = key}});
+    all.push_back({1, 36, 400, 1, 1, 48, 16, {.dropout = 0.2, .dropout_key = key}, true});
+    all.push_back({1, 100, 330, 1, 1, 16, 16, {.causal = false, .pattern = window}, false, 0, true});
+    all.push_back({1, 300, 300, 1, 1, 16, 16, {.pattern = blocks}});
+    all.push_back({1, 70, 500, 1, 1, 16, 16, {.causal = false, .pattern = strided}});
+    all.push_back({2, 200, 200, 1, 1, 16, 16, {}, true, 0, false, {0, 100, 101, 200}});
   }
   /// What cuDNN takes besides plain attention.
   static void add_known(std::vector<Params>& all) {

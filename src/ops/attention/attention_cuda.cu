@@ -265,11 +265,14 @@ Tensor make_delta(const AttentionBackward& args, const AttentionSizes& sizes, cu
 
 /// Tensor cores where they have a kernel, else plain tiles.
 template <class T>
-void run_forward(const AttentionParams& params, cudaStream_t stream) {
+void run_forward(const AttentionParams& params, const Device& device) {
   if constexpr (!std::is_same_v<T, float>) {
-    if (takes_mma(params)) return forward_by_mma<T>(params, stream);
+    if (takes_mma(params)) {
+      if (!forward_by_wgmma<T>(params, device)) forward_by_mma<T>(params, stream_of(device));
+      return;
+    }
   }
-  forward_by_tiles<T>(params, stream);
+  forward_by_tiles<T>(params, stream_of(device));
 }
 /// f16 is for inference: its backward has no kernels of its own to compile.
 template <class T>
@@ -447,7 +450,7 @@ void attention_forward(const AttentionForward& args) {
   lamina::cuda::visit_floating(kOp, args.q.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     const AttentionWorkspace workspace = attention_workspace(args);
-    run_forward<T>(workspace.params, stream_of(args.q.device()));
+    run_forward<T>(workspace.params, args.q.device());
   });
 }
 

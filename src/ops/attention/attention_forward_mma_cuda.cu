@@ -1,12 +1,13 @@
-// Forward on tensor cores, bf16 and f16, heads up to 128 wide (padded to 64 or 128). A block of four warps has 128
-// queries of one head, 32 per warp, so that every matrix of keys or values read from shared memory meets two rows of
-// tiles; it walks over tiles of 64 keys, two of them in shared memory: while one is used the next is on its way.
-// Scores, weights, the running maximum and sum and the weighted sum of values all stay in registers. Weights are powers
-// of two of scaled scores. Tiles that no query sees are never loaded; of those some see, warps skip what lies outside
-// their own rows' reach, and only warps at an edge look at single scores. Blocks of one head follow each other, so that
-// its keys come from the second-level cache; the longest go first. Three kernels each (ScoreWork), so that
-// plain scores are spared the work and the registers of others.
-#include "lamina/ops/attention/attention_scores.cuh"
+// Forward on tensor cores by mma.sync, for what attention_forward_wgmma_cuda.cu does not take and devices other than
+// Hopper's; bf16 and f16, heads up to 128 wide (padded to 64 or 128). A block of four warps has 128 queries of one
+// head, 32 per warp, so that every matrix of keys or values read from shared memory meets two rows of tiles; it walks
+// over tiles of 64 keys, two of them in shared memory: while one is used the next is on its way. Scores, weights, the
+// running maximum and sum and the weighted sum of values all stay in registers. Weights are powers of two of scaled
+// scores. Tiles that no query sees are never loaded; of those some see, warps skip what lies outside their own rows'
+// reach, and only warps at an edge look at single scores. Blocks of one head follow each other, so that its keys come
+// from the second-level cache; the longest go first. Three kernels each (ScoreWork), so that plain scores are spared
+// the work and the registers of others.
+#include "lamina/ops/attention/attention_softmax.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -19,81 +20,8 @@ constexpr int kKeys = 64;
 /// Keys whose scores are held at once: as many as the registers allow.
 template <int kD>
 constexpr int kPartOf = kD == 64 ? kKeys : kKeys / 2;
-/// A new maximum is taken over only when it exceeds the last by so much, as a power of two: until then weights are
-/// greater than one, which costs nothing, and the sums need not be rescaled.
-constexpr float kSlack = 8.0F;
 
 using Coverage = DeviceMask::Coverage;
-using Range = DeviceMask::Range;
-
-constexpr int kHalves = 2 * kRowTiles;  // rows of a lane: 16·(n / 2) + 8·(n % 2) + lane / 4
-
-/// What a lane knows of its rows.
-struct RowState {
-  float most[kHalves];  // greatest score so far, in the unit of AttentionParams
-  float sum[kHalves];   // of this lane's columns only
-};
-
-/// −inf for what lies outside the rows' ranges or `keys`.
-template <int kBlocks>
-__device__ void hide(const AttentionParams& p, int query, int key, const Range& keys, Sums<kRowTiles, kBlocks>& s) {
-  Range seen[kHalves];
-#pragma unroll
-  for (int n = 0; n < kHalves; ++n) {
-    const int row = query + n / 2 * 16 + n % 2 * 8;
-    seen[n] = row < p.seq_q ? p.mask.keys(row) : Range{0, 0};
-    seen[n] = {max(seen[n].begin, keys.begin), min(seen[n].end, keys.end)};
-  }
-  for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
-    const Range& own = seen[half_of(row)];
-    x = key + column >= own.begin && key + column < own.end ? x : -INFINITY;
-  });
-}
-
-/// Takes over the maxima of a part where they have grown too much; sums so far shrink with them. `shift` is still to be
-/// added to the scores.
-template <int kD, int kBlocks>
-__device__ void raise_maxima(float unit, float shift, RowState& rows, const Sums<kRowTiles, kBlocks>& s,
-                             Sums<kRowTiles, kD / 8>& y) {
-  float most[kHalves];
-  bool grown = false;
-#pragma unroll
-  for (int row = 0; row < kHalves; ++row) {
-    const int m = row / 2;
-    const int i = row % 2 * 2;
-    most[row] = fmaxf(s[m][0][i], s[m][0][i + 1]);
-#pragma unroll
-    for (int n = 1; n < kBlocks; ++n) most[row] = fmaxf(most[row], fmaxf(s[m][n][i], s[m][n][i + 1]));
-    most[row] = fmaxf(most[row], __shfl_xor_sync(lamina::cuda::kAllLanes, most[row], 1));
-    most[row] = fmaxf(most[row], __shfl_xor_sync(lamina::cuda::kAllLanes, most[row], 2)) + shift;
-    grown |= (most[row] - rows.most[row]) * unit > kSlack;
-  }
-  if (!__any_sync(lamina::cuda::kAllLanes, grown)) return;
-#pragma unroll
-  for (int row = 0; row < kHalves; ++row) {
-    most[row] = fmaxf(most[row], rows.most[row]);
-    const float shrink = power_of_two((rows.most[row] - most[row]) * unit);
-    rows.most[row] = most[row];
-    rows.sum[row] *= shrink;
-#pragma unroll
-    for (int n = 0; n < kD / 8; ++n) {
-      y[row / 2][n][row % 2 * 2] *= shrink;
-      y[row / 2][n][row % 2 * 2 + 1] *= shrink;
-    }
-  }
-}
-
-/// Scores become weights.
-template <int kBlocks>
-__device__ void exponentiate(float unit, float shift, RowState& rows, Sums<kRowTiles, kBlocks>& s) {
-  float base[kHalves];
-#pragma unroll
-  for (int row = 0; row < kHalves; ++row) base[row] = (shift - rows.most[row]) * unit;
-  for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int) {
-    x = power_of_two(fmaf(x, unit, base[half_of(row)]));
-    rows.sum[half_of(row)] += x;
-  });
-}
 
 template <class T, int kD, ScoreWork kWork>
 __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_constant__ AttentionParams p) {
@@ -119,17 +47,11 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
   const int query = q0 + warp_row + lane / 4;  // the lane's first row
   const int column = lane % 4 * 2;             // and column
   const WarpReach reach(p.mask, q0 + warp_row, min(q0 + warp_row + kWarpRows, q1));
-  const float sink = p.sinks == nullptr ? kLowest : p.sinks[head];
   constexpr bool kShaped = kWork != ScoreWork::plain;
   const float unit = p.unit;
   const HeadBias bias = kShaped ? p.bias_of(head) : HeadBias{};
   const uint64_t stream = dropout_stream<kWork>(p);
-  RowState rows;
-#pragma unroll
-  for (int n = 0; n < kHalves; ++n) {
-    rows.most[n] = fmaxf(sink * kLog2E / unit, kLowest);
-    rows.sum[n] = sink > kLowest && lane % 4 == 0 ? 1.0F : 0.0F;
-  }
+  SoftmaxRows<kRowTiles> rows(p, head);
   Sums<kRowTiles, kD / 8> y;
   clear<kRowTiles, kD / 8>(y);
 
@@ -187,10 +109,13 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
         shift +=
             bend_scores<false, kRowTiles, kBlocks>(p, bias, place.query, place.key, s, [](int, int, int, float) {});
       }
-      if (view.range == Coverage::partial) hide<kBlocks>(p, place.query, place.key, view.keys, s);
+      if (view.range == Coverage::partial) hide<kRowTiles, kBlocks>(p, place.query, place.key, view.keys, s);
       if (view.holes) hide_holes<false, kRowTiles, kBlocks>(p.mask, place.query, place.key, -INFINITY, s);
-      raise_maxima<kD, kBlocks>(unit, shift, rows, s, y);
-      exponentiate<kBlocks>(unit, shift, rows, s);
+      const RowValues<kRowTiles> shifts{shift, shift, shift, shift};
+      RowValues<kRowTiles> found;
+      rows.find_maxima<kBlocks>(shifts, s, found);
+      rows.raise<kD / 8>(unit, found, y);
+      rows.weigh<kBlocks>(unit, shifts, s);
       kept.complete(p, stream, place);
       for_places<kRowTiles, kBlocks>([&](int m, int c, int i) { s[m][c][i] = kept.at(m, c, i) ? s[m][c][i] : 0.0F; });
       add_product_of<T, kD, kRowTiles, kBlocks>(y, s, values_of(keys), part);
@@ -199,24 +124,8 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
   }
   wait_for_copies();  // of the queries, where there was no key
   __syncthreads();
-#pragma unroll
-  for (int n = 0; n < kHalves; ++n) {
-    float sum = rows.sum[n];
-    sum += __shfl_xor_sync(lamina::cuda::kAllLanes, sum, 1);
-    sum += __shfl_xor_sync(lamina::cuda::kAllLanes, sum, 2);
-    const float inverse = sum != 0 ? 1.0F / sum : 0.0F;
-    const float factor = kWork == ScoreWork::dropped ? inverse * p.dropout.factor : inverse;
-#pragma unroll
-    for (int c = 0; c < kD / 8; ++c) {
-      y[n / 2][c][n % 2 * 2] *= factor;
-      y[n / 2][c][n % 2 * 2 + 1] *= factor;
-    }
-    const int row = query + n / 2 * 16 + n % 2 * 8;
-    if (lane % 4 == 0 && row < q1) {
-      p.greatest[p.statistics_row(b, head) + row] = rows.most[n] * unit * kLn2;
-      p.inverse[p.statistics_row(b, head) + row] = inverse;
-    }
-  }
+  rows.finish<kD / 8>(p, p.statistics_row(b, head), query, q1, kWork == ScoreWork::dropped ? p.dropout.factor : 1.0F,
+                      y);
   T* to = static_cast<T*>(p.y) + p.y_at.at(b, q0 + warp_row, head);
   store_sums<T, kD, kRowTiles>(y, queries, warp_row, to, p.y_at.seq, q1 - q0 - warp_row, p.d_v, p.packs);
 }

@@ -136,21 +136,19 @@ __device__ __noinline__ uint64_t allowed_bits(const DeviceMask& mask, int query,
   return bits;
 }
 
+/// Numbers whose bit of allowed_bits() is not set become `hidden`.
+template <int kRowTiles, int kBlocks>
+__device__ inline void hide_others(uint64_t bits, float hidden, Sums<kRowTiles, kBlocks>& sums) {
+  for_places<kRowTiles, kBlocks>([&](int m, int n, int i) {
+    sums[m][n][i] = (bits >> ((m * kBlocks + n) * 4 + i) & 1) != 0 ? sums[m][n][i] : hidden;
+  });
+}
+
 /// Numbers in a pattern's holes become `hidden`.
 template <bool kByKeys, int kRowTiles, int kBlocks>
 __device__ inline void hide_holes(const DeviceMask& mask, int query, int key, float hidden,
                                   Sums<kRowTiles, kBlocks>& sums) {
-  const uint64_t bits = allowed_bits<kByKeys, kRowTiles, kBlocks>(mask, query, key);
-#pragma unroll
-  for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-    for (int n = 0; n < kBlocks; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        sums[m][n][i] = (bits >> ((m * kBlocks + n) * 4 + i) & 1) != 0 ? sums[m][n][i] : hidden;
-      }
-    }
-  }
+  hide_others<kRowTiles, kBlocks>(allowed_bits<kByKeys, kRowTiles, kBlocks>(mask, query, key), hidden, sums);
 }
 
 /// The first number of a lane in a tile of scores.
@@ -307,6 +305,9 @@ inline int mma_query_rows(const AttentionParams& params) { return params.d_qk <=
 
 template <class T>
 void forward_by_mma(const AttentionParams& params, cudaStream_t stream);
+/// Of what takes_mma(), on Hopper's matrix units; false where it has no kernel for it.
+template <class T>
+bool forward_by_wgmma(const AttentionParams& params, const Device& device);
 template <class T>
 void key_gradients_by_mma(const AttentionParams& params, cudaStream_t stream);
 template <class T>
