@@ -146,10 +146,17 @@ class TileWalk {
 /// What happens to scores, as far as kernels are compiled for it: what one does not do costs it no registers.
 enum class Scoring {
   plain,
+  holed,   // patterns with holes
   sloped,  // ALiBi
   tabled,  // T5's bias
   shaped   // all that ScoreWork::shaped is
 };
+__host__ __device__ constexpr bool has_holes(Scoring scoring) {
+  return scoring == Scoring::holed || scoring == Scoring::shaped;
+}
+__host__ __device__ constexpr bool is_biased(Scoring scoring) {
+  return scoring != Scoring::plain && scoring != Scoring::holed;
+}
 
 /// ALiBi's bias of a warp's scores where no key stands behind its query, or (then `before`) none before it: it grows by
 /// the slope from key to key, and the rest is the same for all that a lane has of a row.
@@ -204,14 +211,42 @@ __device__ inline void begin_results(Sums<1, kD / 8>& y, const uint32_t (&weight
 struct Place {
   int q0, q1, head, b;
 
-  __device__ Place(const AttentionParams& p, int queries) {
-    const int tiles = (p.seq_q + queries - 1) / queries;
-    q0 = (tiles - 1 - static_cast<int>(blockIdx.x % tiles)) * queries;
-    q1 = min(q0 + queries, p.seq_q);
-    head = static_cast<int>(blockIdx.x / tiles % p.n_heads);
-    b = static_cast<int>(blockIdx.x / tiles / p.n_heads);
-  }
+  __device__ Place(const AttentionParams& p, int queries)
+      : q0(static_cast<int>(gridDim.x - 1 - blockIdx.x) * queries),
+        q1(min(q0 + queries, p.seq_q)),
+        head(static_cast<int>(blockIdx.y)),
+        b(static_cast<int>(blockIdx.z)) {}
 };
+
+/// By one thread: the block's queries come to shared memory.
+template <int kD>
+__device__ inline void load_queries(const HeadBoxes& boxes, const Place& at, uint32_t memory, uint32_t barrier) {
+  using P = Plan<kD>;
+  constexpr int kBoxes = kD / kBoxWidth;  // of a warpgroup
+  barrier_expect(barrier, P::kGroups * P::kQueryBytes);
+  for (int n = 0; n < P::kGroups * kBoxes; ++n) {
+    copy_box(memory + n * P::kQueryBoxBytes, boxes.q, barrier, n % kBoxes * kBoxWidth, at.head,
+             at.q0 + n / kBoxes * kGroupQueries, at.b);
+  }
+}
+
+/// Bias, and -inf where a warp's queries do not see: what is left to do to q·k before softmax.
+template <Scoring kScoring, int kBlocks>
+__device__ inline void finish_scores(const AttentionParams& p, const HeadBias& bias, const ScorePlace& place,
+                                     const WarpView& view, uint64_t allowed, Sums<1, kBlocks>& s, RowValues<1>& shift) {
+  if constexpr (is_biased(kScoring)) shape_scores<kScoring, kBlocks>(p, bias, place, s, shift);
+  if (view.range == Coverage::partial) hide<1, kBlocks>(p, place.query, place.key, view.keys, s);
+  if (has_holes(kScoring) && view.holes) hide_others<1, kBlocks>(allowed, -INFINITY, s);
+}
+
+template <Scoring kScoring>
+__device__ inline HeadBias bias_of(const AttentionParams& p, int head) {
+  if constexpr (!is_biased(kScoring)) return {};
+  HeadBias bias = p.bias_of(head);
+  if constexpr (kScoring == Scoring::sloped) bias.table = nullptr;
+  if constexpr (kScoring == Scoring::tabled) __builtin_assume(bias.table != nullptr);
+  return bias;
+}
 
 template <class T, int kD, Scoring kScoring, ScoreWork kWork>
 __global__ __launch_bounds__(Plan<kD>::kThreads,
@@ -221,7 +256,7 @@ __global__ __launch_bounds__(Plan<kD>::kThreads,
   using P = Plan<kD>;
   constexpr int kBlocks = P::kKeys / 8;
   constexpr int kSteps = P::kKeys / 16;
-  constexpr bool kHoles = kScoring == Scoring::shaped;
+  constexpr bool kHoles = has_holes(kScoring);
   using Walk = TileWalk<kD, kHoles>;
   extern __shared__ unsigned char shared[];
   __shared__ alignas(8) uint64_t barriers[Walk::kBarriers + 1];
@@ -233,15 +268,14 @@ __global__ __launch_bounds__(Plan<kD>::kThreads,
     barrier_init(query_barrier, 1);
     lamina::cuda::publish_barriers();
     publish_shared();
-    barrier_expect(query_barrier, P::kGroups * P::kQueryBytes);
-    for (int n = 0; n < P::kGroups * kD / kBoxWidth; ++n) {
-      copy_box(memory + n * P::kQueryBoxBytes, boxes.q, query_barrier, n % (kD / kBoxWidth) * kBoxWidth, at.head,
-               at.q0 + n / (kD / kBoxWidth) * kGroupQueries, at.b);
-    }
+    load_queries<kD>(boxes, at, memory, query_barrier);
   }
   Walk walk(p, boxes, at.b, at.head / p.group, at.q0, at.q1, memory + P::kGroups * P::kQueryBytes,
             shared_address(barriers));
   walk.begin();
+  const HeadBias bias = bias_of<kScoring>(p, at.head);
+  const uint64_t stream = dropout_stream<kWork>(p);
+  SoftmaxRows<1> rows(p, at.head);
   __syncthreads();  // the barriers are there for all
 
   // The same in all lanes, as the compiler has to know.
@@ -251,12 +285,6 @@ __global__ __launch_bounds__(Plan<kD>::kThreads,
   const int row = at.q0 + warp * 16;  // the warp's first
   const WarpReach reach(p.mask, row, min(row + 16, at.q1));
   const int query = row + lane / 4;  // the lane's first
-  HeadBias bias{};
-  if constexpr (kScoring != Scoring::plain) bias = p.bias_of(at.head);
-  if constexpr (kScoring == Scoring::sloped) bias.table = nullptr;
-  if constexpr (kScoring == Scoring::tabled) __builtin_assume(bias.table != nullptr);
-  const uint64_t stream = dropout_stream<kWork>(p);
-  SoftmaxRows<1> rows(p, at.head);
   Sums<1, kD / 8> y;
   clear<1, kD / 8>(y);
   uint32_t weights[kSteps][4] = {};  // of the tile before
@@ -284,9 +312,7 @@ __global__ __launch_bounds__(Plan<kD>::kThreads,
       RowValues<1> shift{};
       RowValues<1> found;
       if (view.range != Coverage::none) {
-        if constexpr (kScoring != Scoring::plain) shape_scores<kScoring, kBlocks>(p, bias, place, s, shift);
-        if (view.range == Coverage::partial) hide<1, kBlocks>(p, place.query, place.key, view.keys, s);
-        if (kHoles && view.holes) hide_others<1, kBlocks>(allowed, -INFINITY, s);
+        finish_scores<kScoring, kBlocks>(p, bias, place, view, allowed, s, shift);
         rows.find_maxima<kBlocks>(shift, s, found);
       }
       wait_for_products();
@@ -349,12 +375,14 @@ auto* kernel_of(const AttentionParams& p) {
   constexpr auto kDropped = ScoreWork::dropped;
   constexpr auto kShaped = ScoreWork::shaped;
   const bool biased = p.bias != nullptr || p.slopes != nullptr;
-  const bool bent = p.soft_cap > 0 || p.scale <= 0 || !p.mask.ranges_suffice;
+  const bool bent = p.soft_cap > 0 || p.scale <= 0;
+  const bool holes = !p.mask.ranges_suffice;
   if (score_work(p) == kDropped) {
-    return biased || bent ? forward_wgmma_kernel<T, kD, Scoring::shaped, kDropped>
-                          : forward_wgmma_kernel<T, kD, Scoring::plain, kDropped>;
+    return biased || bent || holes ? forward_wgmma_kernel<T, kD, Scoring::shaped, kDropped>
+                                   : forward_wgmma_kernel<T, kD, Scoring::plain, kDropped>;
   }
-  if (bent) return forward_wgmma_kernel<T, kD, Scoring::shaped, kShaped>;
+  if (bent || (biased && holes)) return forward_wgmma_kernel<T, kD, Scoring::shaped, kShaped>;
+  if (holes) return forward_wgmma_kernel<T, kD, Scoring::holed, kShaped>;
   if (!biased) return forward_wgmma_kernel<T, kD, Scoring::plain, kShaped>;
   return p.bias != nullptr ? forward_wgmma_kernel<T, kD, Scoring::tabled, kShaped>
                            : forward_wgmma_kernel<T, kD, Scoring::sloped, kShaped>;
@@ -363,8 +391,8 @@ auto* kernel_of(const AttentionParams& p) {
 template <class T, int kD>
 bool launch(const AttentionParams& p, const Device& device) {
   using P = Plan<kD>;
-  const int64_t blocks = static_cast<int64_t>((p.seq_q + P::kQueries - 1) / P::kQueries) * p.n_heads * p.batch;
-  if (blocks >= int64_t{1} << 31) return false;
+  constexpr int kMost = 65535;  // of a grid's second and third extent
+  if (p.n_heads > kMost || p.batch > kMost) return false;
   HeadBoxes boxes;
   if (!map_heads<T>(boxes.q, p, p.q, p.d_qk, p.n_heads, p.seq_q, kGroupQueries, p.q_at) ||
       !map_heads<T>(boxes.k, p, p.k, p.d_qk, p.n_kv_heads, p.seq_k, P::kKeys, p.k_at) ||
@@ -373,7 +401,8 @@ bool launch(const AttentionParams& p, const Device& device) {
   }
   const auto kernel = kernel_of<T, kD>(p);
   LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes), "attention");
-  kernel<<<static_cast<unsigned>(blocks), P::kThreads, P::kSharedBytes, lamina::cuda::stream_of(device)>>>(p, boxes);
+  const dim3 blocks((p.seq_q + P::kQueries - 1) / P::kQueries, p.n_heads, p.batch);
+  kernel<<<blocks, P::kThreads, P::kSharedBytes, lamina::cuda::stream_of(device)>>>(p, boxes);
   lamina::cuda::check_launch("attention");
   return true;
 }
