@@ -9,6 +9,7 @@
 #include "lamina/arch/layers.h"
 #include "lamina/arch/plan.h"
 #include "lamina/ops/loss/cross_entropy.h"
+#include "lamina/ops/ssm/ssd_scan.h"
 
 namespace lamina::train {
 namespace {
@@ -59,13 +60,29 @@ double gpu_logits(const Recipe& recipe, int bytes_per_number) {
   return static_cast<double>(rows * recipe.architecture.vocab_size) * bytes_per_number;
 }
 
+/// The states before every chunk of Mamba-2's scans, in f32, which backward begins from.
+double scan_states(const Recipe& recipe, DeviceKind device) {
+  double most = 0;
+  double all = 0;
+  for (const arch::Block* block : arch::layer_blocks(recipe.architecture)) {
+    const auto* mixer = std::get_if<arch::Mamba2>(&block->mixer);
+    if (mixer == nullptr) continue;
+    const int64_t chunk = ops::ssd_chunk(mixer->chunk, device);
+    const int64_t states = recipe.batch * ((recipe.length + chunk - 1) / chunk);
+    const double bytes = 4.0 * static_cast<double>(states * *mixer->d_inner * mixer->state);
+    most = std::max(most, bytes);
+    all += bytes;
+  }
+  return recipe.checkpointing ? most : all;
+}
+
 }  // namespace
 
 double memory_estimate(const Recipe& recipe, DeviceKind device) {
   const int bytes_per_number = recipe.dtype == Precision::bf16 ? 2 : 4;
   arch::TrainingMemory memory =
       arch::training_memory(recipe.architecture, recipe.batch, recipe.length, bytes_per_number);
-  memory.activations = activations(recipe, bytes_per_number);
+  memory.activations = activations(recipe, bytes_per_number) + scan_states(recipe, device);
   // The average, and the weights it stands in for during an evaluation.
   const auto parameters = static_cast<double>(arch::count_parameters(recipe.architecture).total);
   const double average = recipe.ema > 0 ? parameters * (4 + bytes_per_number) : 0;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "lamina/arch/layers.h"
+#include "lamina/arch/presets.h"
 #include "lamina/base/files.h"
 #include "lamina/ops/loss/cross_entropy.h"
 #include "lamina/train/memory.h"
@@ -105,6 +107,22 @@ TEST(Memory, ARunThatWillNotFitIsRefusedWithAdvice) {
   EXPECT_LT(memory_estimate(less), needed);
   less.dtype = Precision::bf16;
   EXPECT_EQ(error_of([&] { check_memory(less, 1.0); }).find("dtype=bf16"), std::string::npos);
+}
+
+TEST(Memory, StatesOfScansAreCountedAsADeviceKeepsThem) {
+  Recipe recipe = small();
+  recipe.architecture = arch::load_preset("mamba2-130m");
+  recipe.length = 512;
+  recipe = resolve_recipe(recipe, 0, "scans");
+  double state = 0;  // of one chunk of all layers
+  for (const arch::Block* block : arch::layer_blocks(recipe.architecture)) {
+    const auto& mixer = std::get<arch::Mamba2>(block->mixer);
+    ASSERT_EQ(mixer.chunk, 256);
+    state += 4.0 * static_cast<double>(recipe.batch * *mixer.d_inner * mixer.state);
+  }
+  const auto rows = static_cast<double>(std::min(recipe.batch * recipe.length, ops::kLossRowsOnGpu));
+  const double logits = rows * static_cast<double>(recipe.architecture.vocab_size) * 4;
+  EXPECT_NEAR(memory_estimate(recipe, DeviceKind::cuda) - memory_estimate(recipe) - logits, (8 - 2) * state, 1.0);
 }
 
 TEST(Memory, TheTighterOfSystemAndControlGroupCounts) {

@@ -47,11 +47,10 @@ void check(const char* op, const Tensor& x, const Tensor& dt, const Tensor& a, c
   check_same_device(op, {x, dt, a, b, c, extras.d, extras.dt_bias, extras.initial_state});
 }
 
-/// The numbers without the tensors, which a record must not keep alive. A GPU takes 64 positions at most as one
-/// product: what is more would only be more work.
+/// The numbers without the tensors, which a record must not keep alive.
 SsdExtras numbers(SsdExtras extras, const Device& device) {
   extras.d = extras.dt_bias = extras.initial_state = Tensor();
-  if (device.kind() == DeviceKind::cuda) extras.chunk_size = std::min<int64_t>(extras.chunk_size, 64);
+  extras.chunk_size = ssd_chunk(extras.chunk_size, device.kind());
   return extras;
 }
 
@@ -97,6 +96,10 @@ void play(Backward& b, const SsdExtras& options) {
 }
 
 }  // namespace
+
+int64_t ssd_chunk(int64_t chunk, DeviceKind device) {
+  return device == DeviceKind::cuda ? std::min<int64_t>(chunk, 64) : chunk;
+}
 
 ScanResult ssd_scan(const Tensor& x, const Tensor& dt, const Tensor& a, const Tensor& b, const Tensor& c,
                     const SsdExtras& extras) {
