@@ -1,4 +1,4 @@
-// Philox4x32-10 in vectors: the very words of base/philox.h.
+// Philox4x32 in vectors: the very words of base/philox.h.
 #if defined(LAMINA_BASE_SIMD_PHILOX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_BASE_SIMD_PHILOX_INL_H_
 #undef LAMINA_BASE_SIMD_PHILOX_INL_H_
@@ -14,6 +14,29 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+/// Runs the rounds on counters' words: each 64-bit lane holds one counter's state in its lower halves. What gathers in
+/// the upper halves never matters: the product reads lower halves only.
+template <int kRounds, class D, class V = hn::Vec<D>>
+HWY_INLINE void philox_rounds(D d, uint64_t seed, V& x0, V& x1, V& x2, V& x3) {
+  const hn::Repartition<uint32_t, D> d32;
+  const auto lower = [&](uint32_t value) HWY_ATTR { return hn::Set(d, uint64_t{value}); };
+  const auto product = [&](V x, V m) HWY_ATTR { return hn::MulEven(hn::BitCast(d32, x), hn::BitCast(d32, m)); };
+  const V m0 = lower(0xD2511F53U);
+  const V m1 = lower(0xCD9E8D57U);
+  auto k0 = static_cast<uint32_t>(seed);
+  auto k1 = static_cast<uint32_t>(seed >> 32);
+  for (int round = 0; round < kRounds; ++round) {
+    const V p0 = product(x0, m0);
+    const V p1 = product(x2, m1);
+    x0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), x1), lower(k0));
+    x2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), x3), lower(k1));
+    x1 = p1;
+    x3 = p0;
+    k0 += 0x9E3779B9U;
+    k1 += 0xBB67AE85U;
+  }
+}
+
 /// Words written by one step of philox_words.
 HWY_INLINE int64_t philox_step() {
   const hn::ScalableTag<uint64_t> d;
@@ -21,34 +44,16 @@ HWY_INLINE int64_t philox_step() {
 }
 
 /// words[i] = philox_word(key, first + i) for i < count, and up to philox_step() − 1 more behind them; `first` is a
-/// multiple of 4. Each 64-bit lane holds one counter's state in its lower halves. What gathers in the upper halves
-/// never matters: the product reads lower halves only.
+/// multiple of 4.
 inline void philox_words(const RandomKey& key, int64_t first, int64_t count, uint32_t* words) {
   const hn::ScalableTag<uint64_t> d;
   const hn::Repartition<uint32_t, decltype(d)> d32;
-  const auto lower = [&](uint64_t value) HWY_ATTR { return hn::Set(d, value & 0xffffffffU); };
-  const auto product = [&](hn::Vec<decltype(d)> x, hn::Vec<decltype(d)> m)
-                           HWY_ATTR { return hn::MulEven(hn::BitCast(d32, x), hn::BitCast(d32, m)); };
-  const auto m0 = lower(0xD2511F53U);
-  const auto m1 = lower(0xCD9E8D57U);
   for (int64_t i = 0; i < count; i += philox_step()) {
-    const auto counter = hn::Iota(d, static_cast<uint64_t>(first + i) / 4);
-    auto x0 = counter;
-    auto x1 = hn::ShiftRight<32>(counter);
-    auto x2 = lower(key.stream);
-    auto x3 = lower(key.stream >> 32);
-    auto k0 = static_cast<uint32_t>(key.seed);
-    auto k1 = static_cast<uint32_t>(key.seed >> 32);
-    for (int round = 0; round < 10; ++round) {
-      const auto p0 = product(x0, m0);
-      const auto p1 = product(x2, m1);
-      x0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), x1), lower(k0));
-      x2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), x3), lower(k1));
-      x1 = p1;
-      x3 = p0;
-      k0 += 0x9E3779B9U;
-      k1 += 0xBB67AE85U;
-    }
+    auto x0 = hn::Iota(d, static_cast<uint64_t>(first + i) / 4);
+    auto x1 = hn::ShiftRight<32>(x0);
+    auto x2 = hn::Set(d, key.stream);
+    auto x3 = hn::Set(d, key.stream >> 32);
+    philox_rounds<kPhiloxRounds>(d, key.seed, x0, x1, x2, x3);
     const auto join = [&](hn::Vec<decltype(d)> low, hn::Vec<decltype(d)> high) HWY_ATTR {
       return hn::BitCast(d, hn::OddEven(hn::BitCast(d32, hn::ShiftLeft<32>(high)), hn::BitCast(d32, low)));
     };

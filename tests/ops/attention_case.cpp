@@ -130,6 +130,10 @@ struct AttentionCase {
     all.push_back({1, 60, 75, 1, 1, 72, 72, {.causal = false, .t5_max_distance = 12}, false, 8});
     all.push_back({1, 68, 136, 2, 1, 16, 16, {.dropout = 0.3, .dropout_key = key}});
     all.push_back({1, 60, 72, 1, 1, 72, 72, {.dropout = 0.3, .dropout_key = key, .t5_max_distance = 12}, false, 8});
+    // Patches of dropout across tiles, heads and rows, of which the last are not whole.
+    all.push_back({2, 75, 75, 4, 2, 16, 16, {.pattern = window, .dropout = 0.2, .dropout_key = key}});
+    all.push_back({2, 41, 99, 2, 1, 80, 72, {.causal = false, .dropout = 0.5, .dropout_key = {1ULL << 40, ~0ULL}}});
+    all.push_back({1, 90, 90, 1, 1, 24, 16, {.dropout = 0.1, .dropout_key = key}, true, 0, true, {0, 21, 21, 90}});
     all.push_back({1, 170, 170, 1, 1, 16, 16, {.pattern = wide_blocks}});
     all.push_back({1, 80, 80, 1, 1, 72, 72, {.causal = false, .pattern = strided}});
     add_many_tiles(all);
@@ -226,14 +230,10 @@ struct AttentionCase {
         const std::vector<S> weights =
             oracle_weights(scores, p.sinks ? &in[5].values[static_cast<size_t>(head)] : nullptr);
         for (size_t n = 0; n < keys.size(); ++n) {
-          const int64_t element = ((b * p.heads + head) * p.seq_q + row % p.seq_q) * p.seq_k + keys[n];
-          const bool dropped =
-              p.options.dropout > 0 &&
-              philox_word(p.options.dropout_key, static_cast<uint64_t>(element)) < dropout_threshold(p.options.dropout);
-          if (dropped) continue;
+          const double kept = oracle_dropout(p, b, head, row % p.seq_q, keys[n]);
+          if (kept == 0) continue;
           for (int64_t c = 0; c < p.d_v; ++c) {
-            y[(row * p.heads + head) * p.d_v + c] +=
-                weights[n] / S(1 - p.options.dropout) * in[2][at(keys[n], p.d_v) + c];
+            y[(row * p.heads + head) * p.d_v + c] += weights[n] * S(kept) * in[2][at(keys[n], p.d_v) + c];
           }
         }
       }

@@ -82,8 +82,27 @@ inline int64_t oracle_bucket(int64_t key_minus_query, bool causal, int64_t bucke
   return side + bucket;
 }
 
-/// Softmax over the scores a query sees, `sink` one more of them where given; `kept[j]` multiplies the j-th weight
-/// afterwards.
+/// What dropout multiplies a weight by, number by number as AttentionOptions has it.
+inline double oracle_dropout(const AttentionParams& p, int64_t b, int64_t head, int64_t query, int64_t key) {
+  if (p.options.dropout == 0) return 1;
+  const double below = std::min(std::floor(p.options.dropout * 65536 + 0.5), 65535.0);
+  const auto which = [](int64_t position) { return position % 16 >= 8 ? 2 + position % 2 : position % 2; };
+  const int64_t rows = (p.seq_q + 15) / 16 * 4;
+  const int64_t row = (b * p.heads + head) * rows + 4 * (query / 16) + query % 8 / 2;
+  const int64_t column = 4 * (key / 16) + key % 8 / 2;
+  const int64_t bit = 4 * which(query) + which(key);
+  double number = 0;
+  for (int i = 0; i < 8; ++i) {
+    const uint64_t counter = (static_cast<uint64_t>(row) << 32) + static_cast<uint64_t>(2 * column + i / 4);
+    const uint32_t word = philox<7>(philox_keys(p.options.dropout_key.seed), p.options.dropout_key.stream,
+                                    counter)[static_cast<size_t>(i % 4)];
+    if ((word >> bit & 1) != 0) number += std::exp2(i);
+    if ((word >> (bit + 16) & 1) != 0) number += std::exp2(i + 8);
+  }
+  return number < below ? 0 : 1 / (1 - below / 65536);
+}
+
+/// Softmax over the scores a query sees, `sink` one more of them where given.
 template <class S>
 std::vector<S> oracle_weights(const std::vector<S>& scores, const S* sink) {
   using std::exp;

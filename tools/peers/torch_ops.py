@@ -110,7 +110,10 @@ for batch, heads, seq, dim, kv_heads in [(64, 12, 1024, 64, 12), (4, 16, 8192, 1
             continue
         with torch.nn.attention.sdpa_kernel(getattr(torch.nn.attention.SDPBackend, backend)):
             grouped = dict(enable_gqa=True) if kv_heads != heads else {}
-            measure(name, by, qkv, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, **grouped))
+            causal = lambda q, k, v, p=0.0: F.scaled_dot_product_attention(q, k, v, None, p, is_causal=True, **grouped)
+            measure(name, by, qkv, causal)
+            if name == "attention 64x12x1024x64":
+                measure(name + ", dropout 0.1", by, qkv, lambda q, k, v: causal(q, k, v, 0.1))
     del qkv
 
 

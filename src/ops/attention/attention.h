@@ -46,9 +46,19 @@ struct AttentionOptions {
   AttentionPattern pattern;
   /// c·tanh(z/c) on the scaled scores, before bias and mask; 0 means none.
   double soft_cap = 0.0;
-  /// Probability, below 1, of dropping an attention weight (the others grow by 1/(1 − dropout)), with its random
-  /// stream. The weight of query i, key j, head h in row b is element ((b · n_heads + h) · seq_q + i) · seq_k + j of
-  /// the stream.
+  /// Probability, below 1, of dropping an attention weight, with its random stream. It is taken as t/65536, t the
+  /// nearest whole number below 65536; weights that stay grow by 1/(1 − t/65536).
+  ///
+  /// Weights are drawn in patches of 16: four queries and four keys, 2c, 2c + 1, 2c + 8 and 2c + 9 of an aligned 16 of
+  /// them, c < 4. Query i lies in row i/16 · 4 + i/2 % 4 of the patches, as its (i/8 % 2 · 2 + i % 2)-th, and so do
+  /// keys in columns. A head has R = ⌈seq_q/16⌉ · 4 rows of patches. The patch in row r, column c of head h in batch
+  /// row b has eight words w: those of counters 2c and 2c + 1, each plus 2³² · ((b · n_heads + h) · R + r), of
+  /// Philox4x32-7. Its weight of the m-th query and the n-th key has the number Σ_i 2^i · (bit e of w[i]) + 2^(i + 8) ·
+  /// (bit e + 16 of w[i]), e = 4m + n, and is dropped where that is below t.
+  ///
+  /// So numbers do not depend on how kernels cut the work, and are compared 16 at once, bit by bit. Of a 16×16 tile of
+  /// weights on tensor cores two lanes have the weights of a patch between them, keys by queries as well as queries by
+  /// keys.
   double dropout = 0.0;
   RandomKey dropout_key;
   /// T5: distances are bucketed, bidirectionally when not causal; beyond max_distance one bucket serves all.

@@ -46,7 +46,7 @@ class BackwardTask {
 
  public:
   BackwardTask(const AttentionBackward& args, BackwardShared<A>& shared)
-      : args_(args), in_(args.forward), shared_(shared), sizes_(shared.sizes), dropout_(in_.options) {
+      : args_(args), in_(args.forward), shared_(shared), sizes_(shared.sizes), dropout_(in_.options, sizes_.seq_q) {
     take();
     scratch_.allocate(in_.q.device());
     take();
@@ -248,9 +248,7 @@ class BackwardTask {
     if (holes) shared_.mask.fill_keys(query, tile.k0, tile.keys, holes_);
     const bool biased = shared_.bias.by_key.defined();
     const A* bias = biased ? shared_.bias.template keys<A>(head_, query, tile.k0) : nullptr;
-    const auto index = static_cast<uint64_t>((b_ * sizes_.n_heads + head_) * sizes_.seq_q + query);
-    const auto element = index * static_cast<uint64_t>(sizes_.seq_k) + static_cast<uint64_t>(tile.k0);
-    if (dropout_.active()) dropout_.fill(element, tile.keys, factors_);
+    if (dropout_.active()) dropout_.fill(b_ * sizes_.n_heads + head_, query, tile.k0, tile.keys, factors_);
     A* diagonal = diagonals_ + kTile - r;
     for (int64_t c = columns.begin; c < columns.end; c += lanes_of<A>()) {
       V s = hn::LoadU(d, row.p + c);
@@ -374,7 +372,7 @@ class BackwardTask {
   const AttentionForward& in_;
   BackwardShared<A>& shared_;
   const AttentionSizes& sizes_;
-  const Dropout<A> dropout_;
+  Dropout<A> dropout_;
   TileScratch<A> scratch_;
   int64_t b_ = 0;
   int64_t kv_head_ = 0;

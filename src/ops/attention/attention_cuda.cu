@@ -407,9 +407,13 @@ AttentionWorkspace attention_workspace(const AttentionForward& args) {
   p.unit = p.soft_cap == 0 && p.scale > 0 ? p.scale * kLog2E : 1.0F;
   p.bias_factor = kLog2E / p.unit;
   p.mask = device_mask(args.options, sizes.seq_q, sizes.seq_k);
-  p.dropout = {args.options.dropout_key, dropout_threshold(args.options.dropout),
-               static_cast<float>(1.0 / (1.0 - args.options.dropout)), lamina::cuda::random_offset(args.q.device()),
-               philox_keys(args.options.dropout_key.seed)};
+  const uint32_t threshold = attention_dropout_threshold(args.options.dropout);
+  p.dropout = {args.options.dropout_key.stream,
+               threshold,
+               static_cast<float>(attention_dropout_factor(threshold)),
+               lamina::cuda::random_offset(args.q.device()),
+               philox_keys(args.options.dropout_key.seed),
+               dropout_planes(threshold)};
   p.sinks = device_data<float>(args.extras.sinks);
   p.y = args.y.raw();
   p.greatest = args.greatest.data<float>();

@@ -4,6 +4,7 @@
 // the product q·k and the softmax.
 
 #include "lamina/ops/attention/attention.h"
+#include "lamina/ops/attention/attention_dropout.h"
 #include "lamina/ops/attention/tile_scratch.h"
 #include "lamina/tensor/cuda/async_copy.cuh"
 #include "lamina/tensor/cuda/kernel.cuh"
@@ -223,22 +224,19 @@ struct HeadStrides {
   }
 };
 
-/// Rather a call than ten rounds wherever a weight is dropped.
-__device__ __noinline__ inline uint32_t dropout_word(uint64_t seed, uint64_t stream, uint64_t element) {
-  return philox_word({seed, stream}, element);
-}
-
 struct DropoutOf {
-  RandomKey key;
+  uint64_t key_stream;
   uint32_t threshold;  // 0: nothing is dropped
   float factor;
   const unsigned long long* stream_offset;  // added to the key's stream
   PhiloxKeys round_keys;                    // of the key's seed
+  DropoutPlanes planes;                     // of the threshold
 
   __device__ bool active() const { return threshold != 0; }
-  /// What a weight is multiplied by.
-  __device__ float of(uint64_t element) const {
-    return dropout_word(key.seed, key.stream + *stream_offset, element) < threshold ? 0.0F : factor;
+  __device__ uint64_t stream() const { return key_stream + *stream_offset; }
+  /// kept_of_patch() of a row and a column of patches.
+  __device__ uint32_t kept(uint64_t stream, uint32_t row, uint32_t column) const {
+    return kept_of_patch(round_keys, stream, row, column, planes);
   }
 };
 
@@ -312,9 +310,10 @@ struct AttentionParams {
     return {bias == nullptr ? nullptr : bias + head * bias_width() + kBiasMargin + seq_k - 1,
             slopes == nullptr ? 0.0F : slopes[head], mask.offset, flat_from};
   }
-  /// Element of dropout's stream that belongs to a query's first key.
-  __device__ uint64_t dropout_row(int b, int head, int query) const {
-    return ((static_cast<uint64_t>(b) * n_heads + head) * seq_q + query) * static_cast<uint64_t>(seq_k);
+  /// The row of dropout's patches that a query lies in, counted through all heads.
+  __device__ uint32_t dropout_row(int b, int head, int query) const {
+    const uint32_t head_row = static_cast<uint32_t>(b) * n_heads + head;
+    return head_row * static_cast<uint32_t>(dropout_patches(seq_q)) + dropout_patch(static_cast<uint32_t>(query));
   }
   __device__ int64_t statistics_row(int b, int head) const {
     return (static_cast<int64_t>(b) * n_heads + head) * seq_q;

@@ -28,7 +28,7 @@ class ForwardTask {
  public:
   ForwardTask(const AttentionForward& args, const AttentionSizes& sizes, const AttentionMask& mask,
               const DistanceBias& bias)
-      : args_(args), sizes_(sizes), mask_(mask), bias_(bias), dropout_(args.options) {
+      : args_(args), sizes_(sizes), mask_(mask), bias_(bias), dropout_(args.options, sizes.seq_q) {
     take();
     scratch_.allocate(args.q.device());
     take();
@@ -243,14 +243,13 @@ class ForwardTask {
     hn::StoreU(shrink, d, shrink_ + column.query);
   }
 
-  /// The stream runs along the keys: drawn per query, then transposed.
+  /// Drawn per query, then transposed.
   void drop(const Column& column) {
     const D d;
     const int64_t lanes = lanes_of<A>();
-    const int64_t query = (b_ * sizes_.n_heads + head_) * sizes_.seq_q + q0_ + column.query;
+    const int64_t head = b_ * sizes_.n_heads + head_;
     for (int64_t i = 0; i < lanes; ++i) {
-      const auto first = static_cast<uint64_t>((query + i) * sizes_.seq_k + column.key);
-      dropout_.fill(first, column.keys, drawn_ + i * kKeyTile);
+      dropout_.fill(head, q0_ + column.query + i, column.key, column.keys, drawn_ + i * kKeyTile);
     }
     transpose_rows(drawn_, kKeyTile, lanes, column.keys, factors_, lanes);
     for (int64_t key = 0; key < column.keys; ++key) {
@@ -280,7 +279,7 @@ class ForwardTask {
   const AttentionSizes& sizes_;
   const AttentionMask& mask_;
   const DistanceBias& bias_;
-  const Dropout<A> dropout_;
+  Dropout<A> dropout_;
   TileScratch<A> scratch_;
   int64_t b_ = 0;
   int64_t head_ = 0;

@@ -159,110 +159,54 @@ struct ScorePlace {
   int key;
 };
 
-/// Which of a lane's weights dropout keeps. Four words come from one draw and belong to four keys side by side, which
-/// several lanes have: each lane draws for some of the rows and all exchange what became of it, a bit per number. That
-/// is made without a branch, so that it may mix with a product's instructions, and wrong where a run of four keys does
-/// not begin at a draw or the counters pass 2³²: complete() then draws each number on its own.
+/// Which of a lane's weights dropout keeps, a bit each. Of a 16×16 tile two lanes, 4 apart, have the weights of a patch
+/// between them: of two such tiles side by side each lane draws its patch of one. The constructor draws, without a
+/// branch, so that it may mix with a product's instructions; complete() exchanges what both need.
 template <bool kByKeys, int kRowTiles, int kBlocks>
 class KeptBits {
  public:
   /// `place` is that of the lane's first number; rows are keys where kByKeys.
   __device__ KeptBits(const AttentionParams& p, uint64_t stream, const ScorePlace& place) {
-    if constexpr (kByKeys) {
-      draw_by_keys(p, stream, place);
-    } else {
-      draw_by_queries(p, stream, place);
+    const uint32_t row = p.dropout_row(place.b, place.head, place.query);
+    const uint32_t column = dropout_patch(static_cast<uint32_t>(place.key));
+    const uint32_t own_tile = is_odd() ? 4 : 0;
+    const auto draw = [&](int pair) {
+      const uint32_t down = static_cast<uint32_t>(pair / kRowPairs * 4);
+      const uint32_t across = static_cast<uint32_t>(pair % kRowPairs * 8) + own_tile;
+      return p.dropout.kept(stream, row + (kByKeys ? across : down), column + (kByKeys ? down : across));
+    };
+#pragma unroll
+    for (int n = 0; n < kPairs; n += 2) {
+      bits_[n / 2] = n + 1 < kPairs ? __byte_perm(draw(n), draw(n + 1), 0x7632) : draw(n) >> 16;
     }
   }
   /// Before the first at().
-  __device__ void complete(const AttentionParams& p, uint64_t stream, const ScorePlace& place) {
-    if (__any_sync(lamina::cuda::kAllLanes, p.seq_k % 4 != 0 || passes_)) bits_ = draw_singly(p, stream, place);
+  __device__ void complete(const AttentionParams&, uint64_t, const ScorePlace&) {
+    const uint32_t own = is_odd() ? ~kEvenLanes : kEvenLanes;
+    const int turn = is_odd() ? 32 - kApart : kApart;
+#pragma unroll
+    for (uint32_t& bits : bits_) {
+      const uint32_t got = __shfl_xor_sync(lamina::cuda::kAllLanes, bits, 4);
+      bits = (bits & own) | (__funnelshift_l(got, got, turn) & ~own);
+    }
   }
-  __device__ bool at(int m, int n, int i) const { return (bits_ >> index(m, n, i) & 1) != 0; }
+  __device__ bool at(int m, int n, int i) const {
+    const int tile = m * (kBlocks / 2) + n / 2;
+    const int weight = kByKeys ? 8 * (n % 2) + 4 * (i % 2) + 2 * (i / 2) : 8 * (i / 2) + 2 * (n % 2) + i % 2;
+    return (bits_[tile / 4] >> (tile / 2 % 2 * 16 + tile % 2 * kApart + weight) & 1) != 0;
+  }
 
  private:
-  static constexpr bool kRowsDrawn = kByKeys && kRowTiles == 2;
-  static_assert(kByKeys ? kBlocks == 4 : kBlocks <= 8);
+  static_assert(kBlocks % 4 == 0);
+  static constexpr int kRowPairs = kBlocks / 4;  // of tiles side by side
+  static constexpr int kPairs = kRowTiles * kRowPairs;
+  /// A patch's weights of the even one of the two lanes, and how far behind them those of the other are.
+  static constexpr uint32_t kEvenLanes = kByKeys ? 0x55555555U : 0x0f0f0f0fU;
+  static constexpr int kApart = kByKeys ? 1 : 4;
 
-  /// Where the exchanges leave the bit of a number.
-  __device__ static constexpr int index(int m, int n, int i) {
-    return kRowsDrawn ? (2 * n + i % 2) * 4 + 2 * m + i / 2 : (m * 8 + n) * 4 + i;
-  }
+  __device__ static bool is_odd() { return threadIdx.x / 4 % 2 != 0; }
 
-  /// Adds the bits of the draw `further` behind `first`, as nibble `nibble`.
-  __device__ void draw(const AttentionParams& p, uint64_t stream, uint64_t first, uint32_t further, int nibble,
-                       uint32_t& bits) {
-    const uint32_t low = static_cast<uint32_t>(first) + further;
-    passes_ |= low < further;
-    const PhiloxWords words = philox(p.dropout.round_keys, stream, (first >> 32 << 32) | low);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      asm("{\n.reg .pred kept;\nsetp.ge.u32 kept, %1, %2;\n@kept or.b32 %0, %0, %3;\n}\n"
-          : "+r"(bits)
-          : "r"(words[i]), "r"(p.dropout.threshold), "r"(1U << (4 * nibble + i)));
-    }
-  }
-
-  /// Runs of four keys are those of two lanes: the even one draws for the upper rows of 16, the odd one for the lower.
-  __device__ void draw_by_queries(const AttentionParams& p, uint64_t stream, const ScorePlace& place) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const bool odd = lane % 2 != 0;
-    const uint64_t row = p.dropout_row(place.b, place.head, place.query + (odd ? 8 : 0));
-    const uint64_t first = (row + (place.key - lane % 4 * 2)) / 4 + lane % 4 / 2;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-      uint32_t own = 0;
-#pragma unroll
-      for (int n = 0; n < kBlocks; ++n) {
-        draw(p, stream, first + m * 4 * static_cast<int64_t>(p.seq_k), static_cast<uint32_t>(2 * n), n, own);
-      }
-      const uint32_t got = __shfl_xor_sync(lamina::cuda::kAllLanes, own, 1);
-      constexpr uint32_t kPairs = 0x33333333U;
-      const uint32_t upper = odd ? got >> 2 : own;
-      const uint32_t lower = odd ? own : got << 2;
-      bits_ |= static_cast<uint64_t>((upper & kPairs) | (lower & ~kPairs)) << (32 * m);
-    }
-  }
-
-  /// Runs of four keys are those of four lanes: lane n of them draws the n-th of four rows, or of two rows for two
-  /// queries.
-  __device__ void draw_by_keys(const AttentionParams& p, uint64_t stream, const ScorePlace& place) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int turn = lane / 4 % 4;
-    const int query = place.query + (kRowsDrawn ? 0 : turn % 2);
-    const int key = place.key - turn + 8 * (kRowsDrawn ? turn : turn / 2);
-    const uint64_t first = (p.dropout_row(place.b, place.head, query) + key) / 4;
-    const auto step = static_cast<uint32_t>(p.seq_k / 4);
-    uint32_t own = 0;
-    constexpr int kDraws = kRowsDrawn ? 2 * kBlocks : kBlocks;
-#pragma unroll
-    for (int n = 0; n < kDraws; ++n) {
-      draw(p, stream, first, (kRowsDrawn ? n / 2 * 8 + n % 2 : n * 8) * step, n, own);
-    }
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      const uint32_t got = __shfl_sync(lamina::cuda::kAllLanes, own, (lane & ~12) | n << 2);
-      bits_ |= (got >> turn & 0x11111111U) << n;
-    }
-  }
-
-  __device__ __noinline__ static uint64_t draw_singly(const AttentionParams& p, uint64_t stream,
-                                                      const ScorePlace& place) {
-    uint64_t bits = 0;
-#pragma unroll 1
-    for (int n = 0; n < kRowTiles * kBlocks * 4; ++n) {
-      const int row = n / 4 / kBlocks * 16 + n % 4 / 2 * 8;
-      const int column = n / 4 % kBlocks * 8 + n % 2;
-      const uint64_t element = p.dropout_row(place.b, place.head, place.query + (kByKeys ? column : row)) +
-                               static_cast<uint64_t>(place.key + (kByKeys ? row : column));
-      const bool kept = philox_word({p.dropout.key.seed, stream}, element) >= p.dropout.threshold;
-      bits |= static_cast<uint64_t>(kept) << index(n / 4 / kBlocks, n / 4 % kBlocks, n % 4);
-    }
-    return bits;
-  }
-
-  uint64_t bits_ = 0;
-  bool passes_ = false;
+  uint32_t bits_[(kPairs + 1) / 2];  // 16 for each pair of tiles
 };
 
 /// In the place of KeptBits where all are kept.
@@ -278,7 +222,7 @@ using KeptOf = std::conditional_t<kWork == ScoreWork::dropped, KeptBits<kByKeys,
 /// The stream weights are dropped by.
 template <ScoreWork kWork>
 __device__ inline uint64_t dropout_stream(const AttentionParams& p) {
-  return kWork == ScoreWork::dropped ? p.dropout.key.stream + *p.dropout.stream_offset : 0;
+  return kWork == ScoreWork::dropped ? p.dropout.stream() : 0;
 }
 
 // Kernels on tensor cores, for heads up to kWidestMma wide; T is bf16, or f16 forward.

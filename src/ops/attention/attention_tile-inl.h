@@ -9,10 +9,10 @@
 
 #include <algorithm>
 
-#include "lamina/base/philox.h"
 #include "lamina/base/simd-inl.h"
 #include "lamina/base/simd_math-inl.h"
 #include "lamina/base/simd_philox-inl.h"
+#include "lamina/ops/attention/attention_dropout.h"
 #include "lamina/ops/attention/attention_mask.h"
 #include "lamina/ops/attention/tile_gemm-inl.h"
 #include "lamina/ops/attention/tile_scratch.h"
@@ -115,39 +115,114 @@ HWY_INLINE hn::Mask<D> lanes_between(D d, int64_t begin, int64_t end) {
   return hn::AndNot(hn::FirstN(d, clamp(begin)), hn::FirstN(d, clamp(end)));
 }
 
-/// Which weights dropout keeps, and what it multiplies them by.
+/// kept_of_patch() of the patches of a row from `column` on, one for each 64-bit lane, in its lowest 16 bits.
+template <class D>
+HWY_INLINE hn::Vec<D> kept_of_patches(D d, const RandomKey& key, uint32_t threshold, uint32_t row, uint32_t column) {
+  using V = hn::Vec<D>;
+  V kept = hn::Set(d, ~uint64_t{0});
+  const auto compare = [&](int bit, V word)
+                           HWY_ATTR { kept = (threshold >> bit & 1) != 0 ? hn::And(kept, word) : hn::Or(kept, word); };
+  const auto counter = hn::ShiftLeft<1>(hn::Iota(d, uint64_t{column}));
+  V a0 = counter;
+  V b0 = hn::Add(counter, hn::Set(d, uint64_t{1}));
+  V a1 = hn::Set(d, uint64_t{row});
+  V b1 = a1;
+  V a2 = hn::Set(d, key.stream);
+  V b2 = a2;
+  V a3 = hn::Set(d, key.stream >> 32);
+  V b3 = a3;
+  philox_rounds<kDropoutRounds>(d, key.seed, a0, a1, a2, a3);
+  philox_rounds<kDropoutRounds>(d, key.seed, b0, b1, b2, b3);
+  for (int half = 0; half < kDropoutBits; half += 8) {
+    compare(half, a0);
+    compare(half + 1, a1);
+    compare(half + 2, a2);
+    compare(half + 3, a3);
+    compare(half + 4, b0);
+    compare(half + 5, b1);
+    compare(half + 6, b2);
+    compare(half + 7, b3);
+    if (half == 0) kept = hn::ShiftLeft<16>(kept);
+  }
+  return hn::And(hn::ShiftRight<16>(kept), hn::Set(d, uint64_t{0xffff}));
+}
+
+/// Which weights dropout keeps, and what it multiplies them by. Draws for 16 queries and 64 keys at once and keeps
+/// them, for those who ask for one query after the other.
 template <class A>
-struct Dropout {
-  static constexpr int64_t kMost = 64;  // weights drawn at once
+class Dropout {
+ public:
+  static constexpr int64_t kKeys = 64;
 
-  RandomKey key;
-  uint32_t threshold = 0;
-  A factor = 1;
+  Dropout(const AttentionOptions& options, int64_t seq_q)
+      : key_(options.dropout_key),
+        threshold_(attention_dropout_threshold(options.dropout)),
+        factor_(static_cast<A>(attention_dropout_factor(threshold_))),
+        rows_(dropout_patches(seq_q)) {}
+  bool active() const { return threshold_ != 0; }
 
-  explicit Dropout(const AttentionOptions& options)
-      : key(options.dropout_key),
-        threshold(dropout_threshold(options.dropout)),
-        factor(static_cast<A>(1.0 / (1.0 - options.dropout))) {}
-  bool active() const { return threshold != 0; }
-
-  /// `factor` or 0 for `count` <= kMost elements of the stream from `first` on; `out` has room for kMost.
-  void fill(uint64_t first, int64_t count, A* out) const {
-    uint32_t words[kMost + 64];
-    const uint64_t offset = first % 4;
-    philox_words(key, static_cast<int64_t>(first - offset), count + static_cast<int64_t>(offset), words);
-    const uint32_t* word = words + offset;
-    if constexpr (std::is_same_v<A, float>) {
-      const hn::ScalableTag<float> d;
-      const hn::ScalableTag<uint32_t> du;
-      const auto least = hn::Set(du, threshold);
-      for (int64_t i = 0; i < count; i += lanes_of<A>()) {
-        const auto drop = hn::RebindMask(d, hn::Lt(hn::LoadU(du, word + i), least));
-        hn::StoreU(hn::IfThenZeroElse(drop, hn::Set(d, factor)), d, out + i);
-      }
-    } else {
-      for (int64_t i = 0; i < count; ++i) out[i] = word[i] >= threshold ? factor : A{0};
+  /// `factor` or 0 for `count` keys from `key` on, all of one aligned kKeys; `head` counts those of all rows of the
+  /// batch. `out` has room for kKeys.
+  void fill(int64_t head, int64_t query, int64_t key, int64_t count, A* out) {
+    const int64_t row = (head * rows_ + dropout_patch(query)) / 4 * 4;
+    const int64_t first = key / kKeys * kKeys;
+    if (row != row_ || first != first_) {
+      row_ = row;
+      first_ = first;
+      for (int64_t r = 0; r < 4; ++r) draw(static_cast<uint32_t>(row + r), drawn_[r]);
+    }
+    const hn::ScalableTag<A> d;
+    uint64_t bits = drawn_[query / 2 % 4][place_in_patch(query)] >> (key - first);
+    for (int64_t i = 0; i < count; i += lanes_of<A>()) {
+      const uint64_t part = bits >> i;
+      const auto keep = hn::LoadMaskBits(d, reinterpret_cast<const uint8_t*>(&part));
+      hn::StoreU(hn::IfThenElseZero(keep, hn::Set(d, factor_)), d, out + i);
     }
   }
+
+ private:
+  /// A bit for each of the kKeys keys from first_ on, for the four queries of a row of patches.
+  void draw(uint32_t row, uint64_t (&to)[4]) const {
+    constexpr int64_t kColumns = kKeys / 4;
+    const hn::CappedTag<uint64_t, kColumns> d;
+    const auto four = hn::Set(d, uint64_t{15});
+    auto q0 = hn::Zero(d);
+    auto q1 = q0;
+    auto q2 = q0;
+    auto q3 = q0;
+    for (int64_t c = 0; c < kColumns; c += static_cast<int64_t>(hn::Lanes(d))) {
+      const auto kept = kept_of_patches(d, key_, threshold_, row, static_cast<uint32_t>(dropout_patch(first_) + c));
+      const auto place = hn::ShiftLeft<2>(hn::Iota(d, static_cast<uint64_t>(c)));
+      q0 = hn::Or(q0, hn::Shl(hn::And(kept, four), place));
+      q1 = hn::Or(q1, hn::Shl(hn::And(hn::ShiftRight<4>(kept), four), place));
+      q2 = hn::Or(q2, hn::Shl(hn::And(hn::ShiftRight<8>(kept), four), place));
+      q3 = hn::Or(q3, hn::Shl(hn::ShiftRight<12>(kept), place));
+    }
+    to[0] = in_order(hn::GetLane(hn::SumOfLanes(d, q0)));
+    to[1] = in_order(hn::GetLane(hn::SumOfLanes(d, q1)));
+    to[2] = in_order(hn::GetLane(hn::SumOfLanes(d, q2)));
+    to[3] = in_order(hn::GetLane(hn::SumOfLanes(d, q3)));
+  }
+
+  /// From four keys a patch to keys side by side: of eight pairs of bits the second, fourth, … go behind the first,
+  /// third, …
+  static uint64_t in_order(uint64_t bits) {
+    const auto swap = [&](uint64_t mask, int by) {
+      const uint64_t differ = (bits ^ bits >> by) & mask;
+      bits ^= differ ^ differ << by;
+    };
+    swap(0x0c0c0c0c0c0c0c0cU, 2);
+    swap(0x00f000f000f000f0U, 4);
+    return bits;
+  }
+
+  RandomKey key_;
+  uint32_t threshold_;
+  A factor_;
+  int64_t rows_;          // of patches, of one head
+  int64_t row_ = -1;      // the first that is drawn
+  int64_t first_ = 0;     // and the first key
+  uint64_t drawn_[4][4];  // by row of patches and place in it
 };
 
 }  // namespace lamina::ops::HWY_NAMESPACE

@@ -172,6 +172,39 @@ struct Task {
 
 __device__ int tiles_of(int count) { return (count + kTile - 1) / kTile; }
 
+/// Dropout's bits of a thread's weights, 4·i + j for row i and column j; `query` and `key` are those of the first. Four
+/// threads have the keys of a patch, in each of the tile's four sixteens: each draws for one of them, for two patches
+/// one below the other.
+__device__ __noinline__ uint32_t draw_kept(const AttentionParams& p, int b, int head, int query, int key) {
+  const uint64_t stream = p.dropout.stream();
+  const int place = place_in_patch(key);
+  const uint32_t row = p.dropout_row(b, head, query);
+  const uint32_t column = dropout_patch(static_cast<uint32_t>(key + 16 * place));
+  const uint32_t own =
+      __byte_perm(p.dropout.kept(stream, row, column), p.dropout.kept(stream, row + 1, column), 0x7632);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  uint32_t bits = 0;
+#pragma unroll
+  for (int j = 0; j < kSide; ++j) {
+    const uint32_t got = __shfl_sync(lamina::cuda::kAllLanes, own, (lane & ~9) | j / 2 * 8 | j % 2);
+#pragma unroll
+    for (int i = 0; i < kSide; ++i) {
+      const int weight = 4 * place_in_patch(query + i % 2) + place;
+      bits |= (got >> (i / 2 * 16 + weight) & 1) << (4 * i + j);
+    }
+  }
+  return bits;
+}
+
+/// What dropout multiplies a thread's weights by.
+struct Kept {
+  uint32_t bits;
+  float factor;
+  __device__ Kept(const AttentionParams& p, int b, int head, int query, int key)
+      : bits(p.dropout.active() ? draw_kept(p, b, head, query, key) : ~0U), factor(p.dropout.factor) {}
+  __device__ float of(int i, int j) const { return (bits >> (4 * i + j) & 1) != 0 ? factor : 0.0F; }
+};
+
 template <class T>
 __global__ __launch_bounds__(kThreads) void forward_kernel(const __grid_constant__ AttentionParams p) {
   __shared__ Staging staging;
@@ -204,6 +237,7 @@ __global__ __launch_bounds__(kThreads) void forward_kernel(const __grid_constant
     float s[kSide][kSide];
     multiply(q, rows_of<T>(p.k, p.k_at, task.b, k0, kv_head, p.seq_k), p.d_qk, staging, s);
     __syncthreads();  // the weights of the last tile have been used
+    const Kept kept(p, task.b, task.head, q0 + place.row, k0 + place.column);
 #pragma unroll
     for (int i = 0; i < kSide; ++i) {
       const int query = q0 + place.row + i;
@@ -221,11 +255,9 @@ __global__ __launch_bounds__(kThreads) void forward_kernel(const __grid_constant
       float part = 0;
 #pragma unroll
       for (int j = 0; j < kSide; ++j) {
-        const int key = k0 + place.column + 16 * j;
-        float weight = exp_of(s[i][j] - greatest);
+        const float weight = exp_of(s[i][j] - greatest);
         part += weight;
-        if (p.dropout.active() && weight != 0) weight *= p.dropout.of(p.dropout_row(task.b, task.head, query) + key);
-        weights[place.row + i][place.column + 16 * j] = weight;
+        weights[place.row + i][place.column + 16 * j] = weight * kept.of(i, j);
         y[i][j] *= shrink;
       }
       sum[i] = sum[i] * shrink + row_sum(part);
@@ -252,6 +284,7 @@ __device__ void find_gradients(const AttentionParams& p, int b, int head, int q0
                                float s[kSide][kSide], float dp[kSide][kSide], float (*direct)[kSide]) {
   const Place place;
   const HeadBias bias = p.bias_of(head);
+  const Kept kept(p, b, head, q0 + place.row, k0 + place.column);
 #pragma unroll
   for (int i = 0; i < kSide; ++i) {
     const int query = q0 + place.row + i;
@@ -267,7 +300,7 @@ __device__ void find_gradients(const AttentionParams& p, int b, int head, int q0
       const bool see = inside && key < p.seq_k && (!partial || p.mask.allows(query, seen, key));
       float slope = 1.0F;
       const float weight = see ? exp_of(score_of(p, s[i][j], bias, query, key, &slope) - greatest) * inverse : 0.0F;
-      const float factor = p.dropout.active() && see ? p.dropout.of(p.dropout_row(b, head, query) + key) : 1.0F;
+      const float factor = kept.of(i, j);
       const float grad = see ? weight * (dp[i][j] * factor - delta) : 0.0F;
       s[i][j] = weight * factor;
       dp[i][j] = grad * slope;

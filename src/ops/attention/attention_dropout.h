@@ -1,0 +1,60 @@
+#pragma once
+
+// Dropout's draws as AttentionOptions defines them, for kernels on every device.
+
+#include <algorithm>
+
+#include "lamina/base/philox.h"
+
+namespace lamina::ops {
+
+constexpr int kDropoutRounds = 7;
+constexpr int kDropoutBits = 16;
+
+/// t of AttentionOptions::dropout; 0: nothing is dropped.
+constexpr uint32_t attention_dropout_threshold(double probability) {
+  return std::min(static_cast<uint32_t>(probability * 65536.0 + 0.5), 65535U);
+}
+/// What weights that stay are multiplied by.
+constexpr double attention_dropout_factor(uint32_t threshold) { return 65536.0 / (65536.0 - threshold); }
+
+/// The patch that a query or a key lies in, along its side.
+template <class I>
+constexpr I dropout_patch(I position) {
+  return position / 16 * 4 + position / 2 % 4;
+}
+/// Which of the patch's four it is.
+template <class I>
+constexpr I place_in_patch(I position) {
+  return position / 8 % 2 * 2 + position % 2;
+}
+/// Rows of patches of one head.
+constexpr int64_t dropout_patches(int64_t seq_q) { return (seq_q + 15) / 16 * 4; }
+
+/// A threshold's bits from the lowest on, all ones where a bit is 0.
+using DropoutPlanes = std::array<uint32_t, kDropoutBits>;
+
+constexpr DropoutPlanes dropout_planes(uint32_t threshold) {
+  DropoutPlanes planes{};
+  for (size_t i = 0; i < kDropoutBits; ++i) planes[i] = (threshold >> i & 1) != 0 ? 0U : ~0U;
+  return planes;
+}
+
+/// Which of a patch's weights stay: bit e + 16 for weight e, nothing of meaning below. The numbers are compared with
+/// the threshold bit by bit from the lowest on: where it has a 1 a number stays at least as great only with a 1, where
+/// it has a 0 it becomes greater by a 1. `row` counts the rows of all heads, modulo 2³² as counters have it.
+constexpr uint32_t kept_of_patch(const PhiloxKeys& keys, uint64_t stream, uint32_t row, uint32_t column,
+                                 const DropoutPlanes& planes) {
+  const uint64_t counter = uint64_t{row} << 32 | 2 * column;
+  const PhiloxWords words[2] = {philox<kDropoutRounds>(keys, stream, counter),
+                                philox<kDropoutRounds>(keys, stream, counter + 1)};
+  uint32_t kept = ~0U;
+  for (size_t i = 0; i < kDropoutBits; ++i) {
+    if (i == kDropoutBits / 2) kept <<= 16;
+    const uint32_t word = words[i / 4 % 2][i % 4];
+    kept = (kept & word) | (planes[i] & (kept | word));
+  }
+  return kept;
+}
+
+}  // namespace lamina::ops
