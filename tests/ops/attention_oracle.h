@@ -86,11 +86,11 @@ inline int64_t oracle_bucket(int64_t key_minus_query, bool causal, int64_t bucke
 inline double oracle_dropout(const AttentionParams& p, int64_t b, int64_t head, int64_t query, int64_t key) {
   if (p.options.dropout == 0) return 1;
   const double below = std::min(std::floor(p.options.dropout * 65536 + 0.5), 65535.0);
-  const auto which = [](int64_t position) { return position % 16 >= 8 ? 2 + position % 2 : position % 2; };
   const int64_t rows = (p.seq_q + 15) / 16 * 4;
   const int64_t row = (b * p.heads + head) * rows + 4 * (query / 16) + query % 8 / 2;
   const int64_t column = 4 * (key / 16) + key % 8 / 2;
-  const int64_t bit = 4 * which(query) + which(key);
+  const auto second_half = [](int64_t position) { return position % 16 >= 8; };
+  const int64_t bit = (query % 2 != 0 ? 8 : 0) + (second_half(key) ? 4 : 0) + (second_half(query) ? 2 : 0) + key % 2;
   double number = 0;
   for (int i = 0; i < 8; ++i) {
     const uint64_t counter = (static_cast<uint64_t>(row) << 32) + static_cast<uint64_t>(2 * column + i / 4);

@@ -23,10 +23,10 @@ template <class I>
 constexpr I dropout_patch(I position) {
   return position / 16 * 4 + position / 2 % 4;
 }
-/// Which of the patch's four it is.
+/// Which of the patch's weights is that of a query and a key.
 template <class I>
-constexpr I place_in_patch(I position) {
-  return position / 8 % 2 * 2 + position % 2;
+constexpr I weight_in_patch(I query, I key) {
+  return query % 2 * 8 + key / 8 % 2 * 4 + query / 8 % 2 * 2 + key % 2;
 }
 /// Rows of patches of one head.
 constexpr int64_t dropout_patches(int64_t seq_q) { return (seq_q + 15) / 16 * 4; }

@@ -5,7 +5,7 @@
 // running maximum and sum and the weighted sum of values all stay in registers. Weights are powers of two of scaled
 // scores. Tiles that no query sees are never loaded; of those some see, warps skip what lies outside their own rows'
 // reach, and only warps at an edge look at single scores. Blocks of one head follow each other, so that its keys come
-// from the second-level cache; the longest go first. Three kernels each (ScoreWork), so that plain scores are spared
+// from the second-level cache; the longest go first. Four kernels each (ScoreWork), so that plain scores are spared
 // the work and the registers of others.
 #include "lamina/ops/attention/attention_softmax.cuh"
 
@@ -47,7 +47,7 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
   const int query = q0 + warp_row + lane / 4;  // the lane's first row
   const int column = lane % 4 * 2;             // and column
   const WarpReach reach(p.mask, q0 + warp_row, min(q0 + warp_row + kWarpRows, q1));
-  constexpr bool kShaped = kWork != ScoreWork::plain;
+  constexpr bool kShaped = shapes(kWork);
   const float unit = p.unit;
   const HeadBias bias = kShaped ? p.bias_of(head) : HeadBias{};
   const uint64_t stream = dropout_stream<kWork>(p);
@@ -124,8 +124,7 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
   }
   wait_for_copies();  // of the queries, where there was no key
   __syncthreads();
-  rows.finish<kD / 8>(p, p.statistics_row(b, head), query, q1, kWork == ScoreWork::dropped ? p.dropout.factor : 1.0F,
-                      y);
+  rows.finish<kD / 8>(p, p.statistics_row(b, head), query, q1, drops(kWork) ? p.dropout.factor : 1.0F, y);
   T* to = static_cast<T*>(p.y) + p.y_at.at(b, q0 + warp_row, head);
   store_sums<T, kD, kRowTiles>(y, queries, warp_row, to, p.y_at.seq, q1 - q0 - warp_row, p.d_v, p.packs);
 }
@@ -138,9 +137,10 @@ void launch(const AttentionParams& p, cudaStream_t stream) {
                " queries are more blocks than one launch takes; use a smaller batch");
   if (blocks == 0) return;
   const ScoreWork work = score_work(p);
-  const auto kernel = work == ScoreWork::plain    ? forward_mma_kernel<T, kD, ScoreWork::plain>
-                      : work == ScoreWork::shaped ? forward_mma_kernel<T, kD, ScoreWork::shaped>
-                                                  : forward_mma_kernel<T, kD, ScoreWork::dropped>;
+  const auto kernel = work == ScoreWork::plain     ? forward_mma_kernel<T, kD, ScoreWork::plain>
+                      : work == ScoreWork::shaped  ? forward_mma_kernel<T, kD, ScoreWork::shaped>
+                      : work == ScoreWork::dropped ? forward_mma_kernel<T, kD, ScoreWork::dropped>
+                                                   : forward_mma_kernel<T, kD, ScoreWork::plain_dropped>;
   LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes), "attention");
   kernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, stream>>>(p);
   lamina::cuda::check_launch("attention");

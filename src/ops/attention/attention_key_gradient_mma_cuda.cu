@@ -45,7 +45,7 @@ __device__ void find_gradients(const AttentionParams& p, const HeadBias& bias, c
                                const WarpView& view, const KeptOf<kWork, true, kRowTiles, kBlocks>& kept, float shift,
                                const float* base, const float* delta, Sums<kRowTiles, kBlocks>& s,
                                Sums<kRowTiles, kBlocks>& ds) {
-  constexpr bool kDropped = kWork == ScoreWork::dropped;
+  constexpr bool kDropped = drops(kWork);
 #pragma unroll
   for (int n = 0; n < kBlocks; ++n) {
     const float2 mean = *reinterpret_cast<const float2*>(delta + n * 8);
@@ -58,7 +58,7 @@ __device__ void find_gradients(const AttentionParams& p, const HeadBias& bias, c
       }
     }
   }
-  if constexpr (kWork != ScoreWork::plain) {
+  if constexpr (shapes(kWork)) {
     shift += bend_gradients<true, kRowTiles, kBlocks>(p, bias, place, s, ds);
   }
 #pragma unroll
@@ -106,7 +106,7 @@ __global__ __launch_bounds__(kGradientThreads,
 
   const int q_end = min(p.mask.queries(k1 - 1).end, p.seq_q);
   const int q_begin = max(p.mask.queries(k0).begin, 0) / kWalk * kWalk;
-  constexpr bool kShaped = kWork != ScoreWork::plain;
+  constexpr bool kShaped = shapes(kWork);
   const uint64_t stream = dropout_stream<kWork>(p);
   const auto seen = [&](int q0) {
     return !kShaped || p.mask.ranges_suffice || p.mask.next_keys(q0, min(q0 + kWalk, p.seq_q), k0, k1, kRows) < k1;
@@ -190,7 +190,7 @@ __global__ __launch_bounds__(kGradientThreads,
   wait_for_copies();  // of the keys, where there was no query
   __syncthreads();
   scale_sums<kRowTiles, kD / 8>(dk, p.scale);
-  if (kWork == ScoreWork::dropped) scale_sums<kRowTiles, kD / 8>(dv, p.dropout.factor);
+  if (drops(kWork)) scale_sums<kRowTiles, kD / 8>(dv, p.dropout.factor);
   const int row = k0 + warp_row;
   const int count = k1 - row;
   store_sums<T, kD, kRowTiles>(dk, keys, warp_row, static_cast<T*>(p.dk) + p.dk_at.at(b, row, kv_head), p.dk_at.seq,
@@ -203,9 +203,10 @@ template <class T, int kD>
 void launch(const AttentionParams& p, cudaStream_t stream) {
   const int64_t blocks = static_cast<int64_t>((p.seq_k + kRowsOf<kD> - 1) / kRowsOf<kD>) * p.n_kv_heads * p.batch;
   const ScoreWork work = score_work(p);
-  const auto kernel = work == ScoreWork::plain    ? key_gradient_mma_kernel<T, kD, ScoreWork::plain>
-                      : work == ScoreWork::shaped ? key_gradient_mma_kernel<T, kD, ScoreWork::shaped>
-                                                  : key_gradient_mma_kernel<T, kD, ScoreWork::dropped>;
+  const auto kernel = work == ScoreWork::plain     ? key_gradient_mma_kernel<T, kD, ScoreWork::plain>
+                      : work == ScoreWork::shaped  ? key_gradient_mma_kernel<T, kD, ScoreWork::shaped>
+                      : work == ScoreWork::dropped ? key_gradient_mma_kernel<T, kD, ScoreWork::dropped>
+                                                   : key_gradient_mma_kernel<T, kD, ScoreWork::plain_dropped>;
   launch_gradient(kernel, blocks, kGradientBytes<kD> + 4 * kWalk * 4, p, stream);
 }
 

@@ -39,12 +39,12 @@ __device__ void find_gradients(const AttentionParams& p, const HeadBias& bias, c
                                const WarpView& view, const KeptOf<kWork, false, kRowTiles, kBlocks>& kept, float shift,
                                const RowState<kRowTiles>& rows, Sums<kRowTiles, kBlocks>& s,
                                Sums<kRowTiles, kBlocks>& ds) {
-  constexpr bool kDropped = kWork == ScoreWork::dropped;
+  constexpr bool kDropped = drops(kWork);
   for_places<kRowTiles, kBlocks>([&](int m, int n, int i) {
     const float factor = !kDropped ? 1.0F : kept.at(m, n, i) ? p.dropout.factor : 0.0F;
     ds[m][n][i] = fmaf(ds[m][n][i], factor, -rows.delta[2 * m + i / 2]);
   });
-  if constexpr (kWork != ScoreWork::plain) {
+  if constexpr (shapes(kWork)) {
     shift += bend_gradients<false, kRowTiles, kBlocks>(p, bias, place, s, ds);
   }
   float start[2 * kRowTiles];
@@ -157,7 +157,7 @@ __global__ __launch_bounds__(kGradientThreads,
                              2) void query_gradient_mma_kernel(const __grid_constant__ AttentionParams p) {
   constexpr int kRowTiles = kRowTilesOf<kD>;
   constexpr int kRows = kRowsOf<kD>;
-  constexpr bool kShaped = kWork != ScoreWork::plain;
+  constexpr bool kShaped = shapes(kWork);
   constexpr int kHalves = 2 * kRowTiles;
   constexpr int kStageBytes = 2 * kWalk * kD * 2;
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -284,9 +284,10 @@ template <class T, int kD>
 void launch(const AttentionParams& p, cudaStream_t stream) {
   const int64_t blocks = static_cast<int64_t>((p.seq_q + kRowsOf<kD> - 1) / kRowsOf<kD>) * p.n_heads * p.batch;
   const ScoreWork work = score_work(p);
-  const auto kernel = work == ScoreWork::plain    ? query_gradient_mma_kernel<T, kD, ScoreWork::plain>
-                      : work == ScoreWork::shaped ? query_gradient_mma_kernel<T, kD, ScoreWork::shaped>
-                                                  : query_gradient_mma_kernel<T, kD, ScoreWork::dropped>;
+  const auto kernel = work == ScoreWork::plain     ? query_gradient_mma_kernel<T, kD, ScoreWork::plain>
+                      : work == ScoreWork::shaped  ? query_gradient_mma_kernel<T, kD, ScoreWork::shaped>
+                      : work == ScoreWork::dropped ? query_gradient_mma_kernel<T, kD, ScoreWork::dropped>
+                                                   : query_gradient_mma_kernel<T, kD, ScoreWork::plain_dropped>;
   const int bucket_bytes = p.dt5 != nullptr ? kGradientWarps * kBucketFloats<kRowTilesOf<kD>> * 4 : 0;
   launch_gradient(kernel, blocks, kGradientBytes<kD> + bucket_bytes, p, stream);
 }

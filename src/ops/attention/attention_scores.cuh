@@ -9,10 +9,13 @@ namespace lamina::ops::cuda {
 
 /// What happens to scores between the products, as far as kernels are compiled for it.
 enum class ScoreWork {
-  plain,   // scaled, and seen in ranges
-  shaped,  // soft cap, bias and patterns with holes, too
-  dropped  // and dropout
+  plain,          // scaled, and seen in ranges
+  shaped,         // soft cap, bias and patterns with holes, too
+  dropped,        // and dropout
+  plain_dropped,  // plain, and dropout
 };
+constexpr bool shapes(ScoreWork work) { return work == ScoreWork::shaped || work == ScoreWork::dropped; }
+constexpr bool drops(ScoreWork work) { return work == ScoreWork::dropped || work == ScoreWork::plain_dropped; }
 
 /// Calls fn(m, n, i, bias) for each of a warp's scores; `query` and `key` are those of the lane's first number, rows
 /// are keys where kByKeys. The bias depends on query − key alone, so that a lane looks it up once for each diagonal of
@@ -188,12 +191,16 @@ class KeptBits {
     for (uint32_t& bits : bits_) {
       const uint32_t got = __shfl_xor_sync(lamina::cuda::kAllLanes, bits, 4);
       bits = (bits & own) | (__funnelshift_l(got, got, turn) & ~own);
+      if (kByKeys) {  // the order of at(): bits 0 and 3 of a weight's number change places, and so do 1 and 2
+        swap_bits<7>(bits, 0x00aa00aaU);
+        swap_bits<2>(bits, 0x0c0c0c0cU);
+      }
     }
   }
+  /// In this order a byte of bits becomes eight predicates by one instruction.
   __device__ bool at(int m, int n, int i) const {
-    const int tile = m * (kBlocks / 2) + n / 2;
-    const int weight = kByKeys ? 8 * (n % 2) + 4 * (i % 2) + 2 * (i / 2) : 8 * (i / 2) + 2 * (n % 2) + i % 2;
-    return (bits_[tile / 4] >> (tile / 2 % 2 * 16 + tile % 2 * kApart + weight) & 1) != 0;
+    const int number = (m * kBlocks + n) * 4 + i;
+    return (bits_[number / 32] >> (number % 32) & 1) != 0;
   }
 
  private:
@@ -201,9 +208,15 @@ class KeptBits {
   static constexpr int kRowPairs = kBlocks / 4;  // of tiles side by side
   static constexpr int kPairs = kRowTiles * kRowPairs;
   /// A patch's weights of the even one of the two lanes, and how far behind them those of the other are.
-  static constexpr uint32_t kEvenLanes = kByKeys ? 0x55555555U : 0x0f0f0f0fU;
-  static constexpr int kApart = kByKeys ? 1 : 4;
+  static constexpr uint32_t kEvenLanes = kByKeys ? 0x55555555U : 0x00ff00ffU;
+  static constexpr int kApart = kByKeys ? 1 : 8;
 
+  /// Exchanges the masked bits with those kStep above them.
+  template <int kStep>
+  __device__ static void swap_bits(uint32_t& bits, uint32_t mask) {
+    const uint32_t differ = (bits ^ bits >> kStep) & mask;
+    bits ^= differ ^ differ << kStep;
+  }
   __device__ static bool is_odd() { return threadIdx.x / 4 % 2 != 0; }
 
   uint32_t bits_[(kPairs + 1) / 2];  // 16 for each pair of tiles
@@ -217,12 +230,12 @@ struct NothingDropped {
 };
 
 template <ScoreWork kWork, bool kByKeys, int kRowTiles, int kBlocks>
-using KeptOf = std::conditional_t<kWork == ScoreWork::dropped, KeptBits<kByKeys, kRowTiles, kBlocks>, NothingDropped>;
+using KeptOf = std::conditional_t<drops(kWork), KeptBits<kByKeys, kRowTiles, kBlocks>, NothingDropped>;
 
 /// The stream weights are dropped by.
 template <ScoreWork kWork>
 __device__ inline uint64_t dropout_stream(const AttentionParams& p) {
-  return kWork == ScoreWork::dropped ? p.dropout.stream() : 0;
+  return drops(kWork) ? p.dropout.stream() : 0;
 }
 
 // Kernels on tensor cores, for heads up to kWidestMma wide; T is bf16, or f16 forward.
@@ -239,9 +252,9 @@ inline bool takes_mma(const AttentionParams& params) {
          !(params.t5_buckets > 0 && params.soft_cap > 0);  // then dt5 and dq have different gradients of the scores
 }
 inline ScoreWork score_work(const AttentionParams& params) {
-  if (params.dropout.threshold != 0) return ScoreWork::dropped;
   const bool shaped = params.soft_cap > 0 || params.bias != nullptr || params.slopes != nullptr || params.scale <= 0 ||
                       !params.mask.ranges_suffice;
+  if (params.dropout.threshold != 0) return shaped ? ScoreWork::dropped : ScoreWork::plain_dropped;
   return shaped ? ScoreWork::shaped : ScoreWork::plain;
 }
 /// Queries of one block of the kernel that makes dq.

@@ -169,10 +169,10 @@ class Dropout {
     if (row != row_ || first != first_) {
       row_ = row;
       first_ = first;
-      for (int64_t r = 0; r < 4; ++r) draw(static_cast<uint32_t>(row + r), drawn_[r]);
+      for (int64_t r = 0; r < 4; ++r) draw(static_cast<uint32_t>(row + r), drawn_ + 2 * r);
     }
     const hn::ScalableTag<A> d;
-    uint64_t bits = drawn_[query / 2 % 4][place_in_patch(query)] >> (key - first);
+    uint64_t bits = drawn_[query % 16] >> (key - first);
     for (int64_t i = 0; i < count; i += lanes_of<A>()) {
       const uint64_t part = bits >> i;
       const auto keep = hn::LoadMaskBits(d, reinterpret_cast<const uint8_t*>(&part));
@@ -181,48 +181,44 @@ class Dropout {
   }
 
  private:
-  /// A bit for each of the kKeys keys from first_ on, for the four queries of a row of patches.
-  void draw(uint32_t row, uint64_t (&to)[4]) const {
+  /// A bit for each of the kKeys keys from first_ on, for the four queries of a row of patches: to[0], to[1], to[8] and
+  /// to[9].
+  void draw(uint32_t row, uint64_t* to) const {
     constexpr int64_t kColumns = kKeys / 4;
     const hn::CappedTag<uint64_t, kColumns> d;
-    const auto four = hn::Set(d, uint64_t{15});
-    auto q0 = hn::Zero(d);
-    auto q1 = q0;
-    auto q2 = q0;
-    auto q3 = q0;
+    using V = hn::Vec<decltype(d)>;
+    V q0 = hn::Zero(d);
+    V q1 = q0;
+    V q8 = q0;
+    V q9 = q0;
     for (int64_t c = 0; c < kColumns; c += static_cast<int64_t>(hn::Lanes(d))) {
-      const auto kept = kept_of_patches(d, key_, threshold_, row, static_cast<uint32_t>(dropout_patch(first_) + c));
-      const auto place = hn::ShiftLeft<2>(hn::Iota(d, static_cast<uint64_t>(c)));
-      q0 = hn::Or(q0, hn::Shl(hn::And(kept, four), place));
-      q1 = hn::Or(q1, hn::Shl(hn::And(hn::ShiftRight<4>(kept), four), place));
-      q2 = hn::Or(q2, hn::Shl(hn::And(hn::ShiftRight<8>(kept), four), place));
-      q3 = hn::Or(q3, hn::Shl(hn::ShiftRight<12>(kept), place));
+      const V kept = kept_of_patches(d, key_, threshold_, row, static_cast<uint32_t>(dropout_patch(first_) + c));
+      const V column = hn::Iota(d, static_cast<uint64_t>(c));
+      const V first_of_16 = hn::ShiftLeft<4>(hn::ShiftRight<2>(column));
+      const V place = hn::Add(first_of_16, hn::ShiftLeft<1>(hn::And(column, hn::Set(d, uint64_t{3}))));
+      const auto add = [&](V& query, V bits) HWY_ATTR {
+        const V low = hn::And(bits, hn::Set(d, uint64_t{3}));
+        const V high = hn::And(hn::ShiftLeft<4>(bits), hn::Set(d, uint64_t{0x300}));
+        query = hn::Or(query, hn::Shl(hn::Or(low, high), place));
+      };
+      add(q0, kept);
+      add(q8, hn::ShiftRight<2>(kept));
+      add(q1, hn::ShiftRight<8>(kept));
+      add(q9, hn::ShiftRight<10>(kept));
     }
-    to[0] = in_order(hn::GetLane(hn::SumOfLanes(d, q0)));
-    to[1] = in_order(hn::GetLane(hn::SumOfLanes(d, q1)));
-    to[2] = in_order(hn::GetLane(hn::SumOfLanes(d, q2)));
-    to[3] = in_order(hn::GetLane(hn::SumOfLanes(d, q3)));
-  }
-
-  /// From four keys a patch to keys side by side: of eight pairs of bits the second, fourth, … go behind the first,
-  /// third, …
-  static uint64_t in_order(uint64_t bits) {
-    const auto swap = [&](uint64_t mask, int by) {
-      const uint64_t differ = (bits ^ bits >> by) & mask;
-      bits ^= differ ^ differ << by;
-    };
-    swap(0x0c0c0c0c0c0c0c0cU, 2);
-    swap(0x00f000f000f000f0U, 4);
-    return bits;
+    to[0] = hn::GetLane(hn::SumOfLanes(d, q0));
+    to[1] = hn::GetLane(hn::SumOfLanes(d, q1));
+    to[8] = hn::GetLane(hn::SumOfLanes(d, q8));
+    to[9] = hn::GetLane(hn::SumOfLanes(d, q9));
   }
 
   RandomKey key_;
   uint32_t threshold_;
   A factor_;
-  int64_t rows_;          // of patches, of one head
-  int64_t row_ = -1;      // the first that is drawn
-  int64_t first_ = 0;     // and the first key
-  uint64_t drawn_[4][4];  // by row of patches and place in it
+  int64_t rows_;        // of patches, of one head
+  int64_t row_ = -1;    // the first that is drawn
+  int64_t first_ = 0;   // and the first key
+  uint64_t drawn_[16];  // by query
 };
 
 }  // namespace lamina::ops::HWY_NAMESPACE

@@ -177,7 +177,7 @@ __device__ int tiles_of(int count) { return (count + kTile - 1) / kTile; }
 /// one below the other.
 __device__ __noinline__ uint32_t draw_kept(const AttentionParams& p, int b, int head, int query, int key) {
   const uint64_t stream = p.dropout.stream();
-  const int place = place_in_patch(key);
+  const int place = key / 8 % 2 * 2 + key % 2;
   const uint32_t row = p.dropout_row(b, head, query);
   const uint32_t column = dropout_patch(static_cast<uint32_t>(key + 16 * place));
   const uint32_t own =
@@ -189,8 +189,7 @@ __device__ __noinline__ uint32_t draw_kept(const AttentionParams& p, int b, int 
     const uint32_t got = __shfl_sync(lamina::cuda::kAllLanes, own, (lane & ~9) | j / 2 * 8 | j % 2);
 #pragma unroll
     for (int i = 0; i < kSide; ++i) {
-      const int weight = 4 * place_in_patch(query + i % 2) + place;
-      bits |= (got >> (i / 2 * 16 + weight) & 1) << (4 * i + j);
+      bits |= (got >> (i / 2 * 16 + weight_in_patch(query + i % 2, key)) & 1) << (4 * i + j);
     }
   }
   return bits;
