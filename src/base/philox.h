@@ -27,20 +27,24 @@ constexpr PhiloxKeys philox_keys(uint64_t seed) {
   return keys;
 }
 
-/// Philox4x32 (Salmon et al. 2011): four words for each counter, the same on every device. Ten rounds are the authors'
-/// choice, seven the fewest that passed all of their tests: for places where drawing is what takes the time.
-template <int kRounds = kPhiloxRounds>
-constexpr PhiloxWords philox(const PhiloxKeys& keys, uint64_t stream, uint64_t counter) {
-  static_assert(kRounds <= kPhiloxRounds);
-  PhiloxWords x{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), static_cast<uint32_t>(stream),
-                static_cast<uint32_t>(stream >> 32)};
-  for (int round = 0; round < kRounds; ++round) {
+/// Rounds kFirst up to kLast of Philox4x32, from zero on.
+template <int kFirst, int kLast>
+constexpr PhiloxWords philox_rounds(const PhiloxKeys& keys, PhiloxWords x) {
+  static_assert(kFirst <= kLast && kLast <= kPhiloxRounds);
+  for (int round = kFirst; round < kLast; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53U} * x[0];
     const uint64_t p1 = uint64_t{0xCD9E8D57U} * x[2];
     x = {static_cast<uint32_t>(p1 >> 32) ^ x[1] ^ keys[static_cast<size_t>(round)][0], static_cast<uint32_t>(p1),
          static_cast<uint32_t>(p0 >> 32) ^ x[3] ^ keys[static_cast<size_t>(round)][1], static_cast<uint32_t>(p0)};
   }
   return x;
+}
+/// Philox4x32 (Salmon et al. 2011): four words for each counter, the same on every device. Ten rounds are the authors'
+/// choice, seven the fewest that passed all of their tests: for places where drawing is what takes the time.
+template <int kRounds = kPhiloxRounds>
+constexpr PhiloxWords philox(const PhiloxKeys& keys, uint64_t stream, uint64_t counter) {
+  return philox_rounds<0, kRounds>(keys, {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32),
+                                          static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)});
 }
 constexpr PhiloxWords philox(const RandomKey& key, uint64_t counter) {
   return philox(philox_keys(key.seed), key.stream, counter);

@@ -14,18 +14,18 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Runs the rounds on counters' words: each 64-bit lane holds one counter's state in its lower halves. What gathers in
-/// the upper halves never matters: the product reads lower halves only.
-template <int kRounds, class D, class V = hn::Vec<D>>
+/// Rounds kFirst up to kLast on counters' words: each 64-bit lane holds one counter's state in its lower halves. What
+/// gathers in the upper halves never matters: the product reads lower halves only.
+template <int kFirst, int kLast, class D, class V = hn::Vec<D>>
 HWY_INLINE void philox_rounds(D d, uint64_t seed, V& x0, V& x1, V& x2, V& x3) {
   const hn::Repartition<uint32_t, D> d32;
   const auto lower = [&](uint32_t value) HWY_ATTR { return hn::Set(d, uint64_t{value}); };
   const auto product = [&](V x, V m) HWY_ATTR { return hn::MulEven(hn::BitCast(d32, x), hn::BitCast(d32, m)); };
   const V m0 = lower(0xD2511F53U);
   const V m1 = lower(0xCD9E8D57U);
-  auto k0 = static_cast<uint32_t>(seed);
-  auto k1 = static_cast<uint32_t>(seed >> 32);
-  for (int round = 0; round < kRounds; ++round) {
+  uint32_t k0 = static_cast<uint32_t>(seed) + kFirst * 0x9E3779B9U;
+  uint32_t k1 = static_cast<uint32_t>(seed >> 32) + kFirst * 0xBB67AE85U;
+  for (int round = kFirst; round < kLast; ++round) {
     const V p0 = product(x0, m0);
     const V p1 = product(x2, m1);
     x0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), x1), lower(k0));
@@ -53,7 +53,7 @@ inline void philox_words(const RandomKey& key, int64_t first, int64_t count, uin
     auto x1 = hn::ShiftRight<32>(x0);
     auto x2 = hn::Set(d, key.stream);
     auto x3 = hn::Set(d, key.stream >> 32);
-    philox_rounds<kPhiloxRounds>(d, key.seed, x0, x1, x2, x3);
+    philox_rounds<0, kPhiloxRounds>(d, key.seed, x0, x1, x2, x3);
     const auto join = [&](hn::Vec<decltype(d)> low, hn::Vec<decltype(d)> high) HWY_ATTR {
       return hn::BitCast(d, hn::OddEven(hn::BitCast(d32, hn::ShiftLeft<32>(high)), hn::BitCast(d32, low)));
     };

@@ -34,6 +34,12 @@ TEST(philox, KnownAnswersOfRandom123AfterSevenRounds) {
             (Words{0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}));
 }
 
+TEST(philox, RoundsGoOn) {
+  const PhiloxKeys keys = philox_keys(11);
+  EXPECT_EQ((philox_rounds<7, 10>(keys, philox<7>(keys, 3, 4))), philox({.seed = 11, .stream = 3}, 4));
+  EXPECT_EQ((philox_rounds<7, 9>(keys, philox<7>(keys, 3, 4))), philox<9>(keys, 3, 4));
+}
+
 TEST(philox, WordsOfAStreamFollowTheCounter) {
   const RandomKey key{.seed = 5, .stream = 9};
   for (uint64_t index = 0; index < 40; ++index) EXPECT_EQ(philox_word(key, index), philox(key, index / 4)[index % 4]);

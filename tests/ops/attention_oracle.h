@@ -91,13 +91,19 @@ inline double oracle_dropout(const AttentionParams& p, int64_t b, int64_t head, 
   const int64_t column = 4 * (key / 16) + key % 8 / 2;
   const auto second_half = [](int64_t position) { return position % 16 >= 8; };
   const int64_t bit = (query % 2 != 0 ? 8 : 0) + (second_half(key) ? 4 : 0) + (second_half(query) ? 2 : 0) + key % 2;
+  const uint64_t counter = (static_cast<uint64_t>(row) << 32) + static_cast<uint64_t>(column);
+  const auto keys = philox_keys(p.options.dropout_key.seed);
+  const auto low = philox<9>(keys, p.options.dropout_key.stream, counter);
+  const auto high = philox<7>(keys, p.options.dropout_key.stream, counter);
   double number = 0;
-  for (int i = 0; i < 8; ++i) {
-    const uint64_t counter = (static_cast<uint64_t>(row) << 32) + static_cast<uint64_t>(2 * column + i / 4);
-    const uint32_t word = philox<7>(philox_keys(p.options.dropout_key.seed), p.options.dropout_key.stream,
-                                    counter)[static_cast<size_t>(i % 4)];
-    if ((word >> bit & 1) != 0) number += std::exp2(i);
-    if ((word >> (bit + 16) & 1) != 0) number += std::exp2(i + 8);
+  for (size_t i = 0; i < 4; ++i) {
+    const auto add = [&](uint32_t word, int64_t at, size_t power) {
+      if ((word >> at & 1) != 0) number += std::exp2(power);
+    };
+    add(low[i], bit, i);
+    add(low[i], bit + 16, i + 4);
+    add(high[i], bit + 16, i + 8);
+    add(high[i], bit, i + 12);
   }
   return number < below ? 0 : 1 / (1 - below / 65536);
 }

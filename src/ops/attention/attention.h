@@ -51,13 +51,17 @@ struct AttentionOptions {
   ///
   /// Weights are drawn in patches of 16: four queries and four keys, 2c, 2c + 1, 2c + 8 and 2c + 9 of an aligned 16 of
   /// them, c < 4. Query i lies in row i/16 · 4 + i/2 % 4 of the patches, and so do keys in columns. A head has
-  /// R = ⌈seq_q/16⌉ · 4 rows of them. The patch in row r, column c of head h in batch row b has eight words w: those of
-  /// counters 2c and 2c + 1, each plus 2³² · ((b · n_heads + h) · R + r), of Philox4x32-7. In it the weight of query i
-  /// and key j has the number Σ_n 2^n · (bit e of w[n]) + 2^(n + 8) · (bit e + 16 of w[n]), where
-  /// e = i % 2 · 8 + j/8 % 2 · 4 + i/8 % 2 · 2 + j % 2, and is dropped where that is below t.
+  /// R = ⌈seq_q/16⌉ · 4 rows of them. The patch in row r, column c of head h in batch row b is drawn by Philox4x32 with
+  /// the counter 2³² · ((b · n_heads + h) · R + r) + c: its words after nine rounds, l, and after seven, w. Of the
+  /// sixteen half words z, the lower halves of l[0] to l[3], the upper ones of l, the upper ones of w and the lower
+  /// ones of w, the weight of query i and key j has bit e = i % 2 · 8 + j/8 % 2 · 4 + i/8 % 2 · 2 + j % 2: its number
+  /// is Σ_n 2^n · (bit e of z[n]), and it is dropped where that is below t.
   ///
   /// So numbers do not depend on how kernels cut the work, and 16 are compared at once, bit by bit. Of a 16×16 tile of
   /// weights on tensor cores two lanes have those of a patch between them, keys by queries as well as queries by keys.
+  /// Seven rounds are what passes the tests of generators; their bits decide about 255 of 256 weights. Where they are
+  /// those of t the words two rounds later decide, which are made of the same 128 bits: what that may leave of
+  /// dependence between weights of a patch counts for as little.
   double dropout = 0.0;
   RandomKey dropout_key;
   /// T5: distances are bucketed, bidirectionally when not causal; beyond max_distance one bucket serves all.

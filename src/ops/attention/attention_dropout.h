@@ -8,7 +8,9 @@
 
 namespace lamina::ops {
 
+/// Rounds before the upper and before the lower bits of numbers are taken.
 constexpr int kDropoutRounds = 7;
+constexpr int kDropoutLowRounds = 9;
 constexpr int kDropoutBits = 16;
 
 /// t of AttentionOptions::dropout; 0: nothing is dropped.
@@ -40,18 +42,18 @@ constexpr DropoutPlanes dropout_planes(uint32_t threshold) {
   return planes;
 }
 
-/// Which of a patch's weights stay: bit e + 16 for weight e, nothing of meaning below. The numbers are compared with
-/// the threshold bit by bit from the lowest on: where it has a 1 a number stays at least as great only with a 1, where
-/// it has a 0 it becomes greater by a 1. `row` counts the rows of all heads, modulo 2³² as counters have it.
+/// Which of a patch's weights stay: bit e for weight e, nothing of meaning above 16 of them. The numbers are compared
+/// with the threshold bit by bit from the lowest on: where it has a 1 a number stays at least as great only with a 1,
+/// where it has a 0 it becomes greater by a 1. `row` counts the rows of all heads, modulo 2³² as counters have it.
 constexpr uint32_t kept_of_patch(const PhiloxKeys& keys, uint64_t stream, uint32_t row, uint32_t column,
                                  const DropoutPlanes& planes) {
-  const uint64_t counter = uint64_t{row} << 32 | 2 * column;
-  const PhiloxWords words[2] = {philox<kDropoutRounds>(keys, stream, counter),
-                                philox<kDropoutRounds>(keys, stream, counter + 1)};
+  const PhiloxWords high = philox<kDropoutRounds>(keys, stream, uint64_t{row} << 32 | column);
+  const PhiloxWords low = philox_rounds<kDropoutRounds, kDropoutLowRounds>(keys, high);
   uint32_t kept = ~0U;
   for (size_t i = 0; i < kDropoutBits; ++i) {
-    if (i == kDropoutBits / 2) kept <<= 16;
-    const uint32_t word = words[i / 4 % 2][i % 4];
+    if (i == 4) kept <<= 16;
+    if (i == 12) kept >>= 16;
+    const uint32_t word = i < 8 ? low[i % 4] : high[i % 4];
     kept = (kept & word) | (planes[i] & (kept | word));
   }
   return kept;

@@ -180,7 +180,7 @@ class KeptBits {
     };
 #pragma unroll
     for (int n = 0; n < kPairs; n += 2) {
-      bits_[n / 2] = n + 1 < kPairs ? __byte_perm(draw(n), draw(n + 1), 0x7632) : draw(n) >> 16;
+      bits_[n / 2] = n + 1 < kPairs ? __byte_perm(draw(n), draw(n + 1), 0x5410) : draw(n);
     }
   }
   /// Before the first at().

@@ -120,31 +120,31 @@ template <class D>
 HWY_INLINE hn::Vec<D> kept_of_patches(D d, const RandomKey& key, uint32_t threshold, uint32_t row, uint32_t column) {
   using V = hn::Vec<D>;
   V kept = hn::Set(d, ~uint64_t{0});
-  const auto compare = [&](int bit, V word)
-                           HWY_ATTR { kept = (threshold >> bit & 1) != 0 ? hn::And(kept, word) : hn::Or(kept, word); };
-  const auto counter = hn::ShiftLeft<1>(hn::Iota(d, uint64_t{column}));
-  V a0 = counter;
-  V b0 = hn::Add(counter, hn::Set(d, uint64_t{1}));
-  V a1 = hn::Set(d, uint64_t{row});
-  V b1 = a1;
-  V a2 = hn::Set(d, key.stream);
-  V b2 = a2;
-  V a3 = hn::Set(d, key.stream >> 32);
-  V b3 = a3;
-  philox_rounds<kDropoutRounds>(d, key.seed, a0, a1, a2, a3);
-  philox_rounds<kDropoutRounds>(d, key.seed, b0, b1, b2, b3);
-  for (int half = 0; half < kDropoutBits; half += 8) {
-    compare(half, a0);
-    compare(half + 1, a1);
-    compare(half + 2, a2);
-    compare(half + 3, a3);
-    compare(half + 4, b0);
-    compare(half + 5, b1);
-    compare(half + 6, b2);
-    compare(half + 7, b3);
-    if (half == 0) kept = hn::ShiftLeft<16>(kept);
-  }
-  return hn::And(hn::ShiftRight<16>(kept), hn::Set(d, uint64_t{0xffff}));
+  V x0 = hn::Iota(d, uint64_t{column});
+  V x1 = hn::Set(d, uint64_t{row});
+  V x2 = hn::Set(d, key.stream);
+  V x3 = hn::Set(d, key.stream >> 32);
+  const auto compare = [&](int first, V w0, V w1, V w2, V w3) HWY_ATTR {
+    const auto with = [&](int bit, V word)
+                          HWY_ATTR { kept = (threshold >> bit & 1) != 0 ? hn::And(kept, word) : hn::Or(kept, word); };
+    with(first, w0);
+    with(first + 1, w1);
+    with(first + 2, w2);
+    with(first + 3, w3);
+  };
+  philox_rounds<0, kDropoutRounds>(d, key.seed, x0, x1, x2, x3);
+  V low0 = x0;
+  V low1 = x1;
+  V low2 = x2;
+  V low3 = x3;
+  philox_rounds<kDropoutRounds, kDropoutLowRounds>(d, key.seed, low0, low1, low2, low3);
+  compare(0, low0, low1, low2, low3);
+  kept = hn::ShiftLeft<16>(kept);
+  compare(4, low0, low1, low2, low3);
+  compare(8, x0, x1, x2, x3);
+  kept = hn::ShiftRight<16>(kept);
+  compare(12, x0, x1, x2, x3);
+  return hn::And(kept, hn::Set(d, uint64_t{0xffff}));
 }
 
 /// Which weights dropout keeps, and what it multiplies them by. Draws for 16 queries and 64 keys at once and keeps

@@ -181,7 +181,7 @@ __device__ __noinline__ uint32_t draw_kept(const AttentionParams& p, int b, int 
   const uint32_t row = p.dropout_row(b, head, query);
   const uint32_t column = dropout_patch(static_cast<uint32_t>(key + 16 * place));
   const uint32_t own =
-      __byte_perm(p.dropout.kept(stream, row, column), p.dropout.kept(stream, row + 1, column), 0x7632);
+      __byte_perm(p.dropout.kept(stream, row, column), p.dropout.kept(stream, row + 1, column), 0x5410);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   uint32_t bits = 0;
 #pragma unroll
