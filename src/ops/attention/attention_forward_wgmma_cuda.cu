@@ -377,7 +377,7 @@ auto* kernel_of(const AttentionParams& p) {
   const bool biased = p.bias != nullptr || p.slopes != nullptr;
   const bool bent = p.soft_cap > 0 || p.scale <= 0;
   const bool holes = !p.mask.ranges_suffice;
-  if (score_work(p) == kDropped) {
+  if (drops(score_work(p))) {
     return biased || bent || holes ? forward_wgmma_kernel<T, kD, Scoring::shaped, kDropped>
                                    : forward_wgmma_kernel<T, kD, Scoring::plain, kDropped>;
   }
