@@ -306,7 +306,6 @@ __global__ __launch_bounds__(Plan<kD>::kThreads,
       begin_results<T, kD, kSteps>(y, weights, values);
       commit_products();
       walk.load_ahead();
-      KeptOf<kWork, false, 1, kBlocks> kept(p, stream, place);
       wait_for_products<1>();
       settle(s);
       RowValues<1> shift{};
@@ -323,6 +322,7 @@ __global__ __launch_bounds__(Plan<kD>::kThreads,
       if (view.range != Coverage::none) {
         rows.raise<kD / 8>(p.unit, found, y);
         rows.weigh<kBlocks>(p.unit, shift, s);
+        KeptOf<kWork, false, 1, kBlocks> kept(p, stream, place);
         kept.complete(p, stream, place);
         for_places<1, kBlocks>([&](int m, int n, int i) { s[m][n][i] = kept.at(m, n, i) ? s[m][n][i] : 0.0F; });
 #pragma unroll
@@ -413,7 +413,9 @@ template <class T>
 bool forward_by_wgmma(const AttentionParams& p, const Device& device) {
   using D = DeviceType<T>;
   if (!p.packs || p.seq_q == 0 || p.seq_k == 0 || !lamina::cuda::has_wgmma(device, "attention")) return false;
-  return p.d_qk <= 64 && p.d_v <= 64 ? launch<D, 64>(p, device) : launch<D, 128>(p, device);
+  if (p.d_qk <= 64 && p.d_v <= 64) return launch<D, 64>(p, device);
+  // Of fewer queries a third of each block would have none, and a multiprocessor has room for one.
+  return p.seq_q > 128 && launch<D, 128>(p, device);
 }
 
 template bool forward_by_wgmma<bf16>(const AttentionParams&, const Device&);
