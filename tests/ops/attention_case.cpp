@@ -156,6 +156,32 @@ struct AttentionCase {
     all.push_back({1, 70, 500, 1, 1, 16, 16, {.causal = false, .pattern = strided}});
     all.push_back({2, 200, 200, 1, 1, 16, 16, {}, true, 0, false, {0, 100, 101, 200}});
   }
+  /// Several blocks of both gradient kernels on tensor cores, in heads that fit Hopper's matrix units.
+  static void add_long(std::vector<Params>& all) {
+    const std::vector<double> documents = {0, 60, 70, 206};
+    const ops::AttentionPattern window{.kind = Kind::window, .window = 70};
+    const ops::AttentionPattern global{.kind = Kind::window, .window = 40, .global_tokens = 3};
+    const ops::AttentionPattern blocks{.kind = Kind::blocks, .block = 32, .window_blocks = 0, .random_blocks = 1};
+    const ops::AttentionPattern small{.kind = Kind::blocks, .block = 20, .random_blocks = 1, .seed = 4};
+    const ops::AttentionPattern strided{.kind = Kind::strided, .window = 9, .stride = 130};
+    const RandomKey key{5, 6};
+    all.push_back({1, 270, 270, 4, 2, 64, 48});
+    all.push_back({1, 150, 260, 3, 1, 32, 64, {.causal = false}});
+    all.push_back({1, 200, 130, 2, 1, 24, 40});  // the first queries see no key
+    all.push_back({1, 190, 190, 2, 1, 17, 19, {.scale = -0.2}});
+    all.push_back({2, 270, 270, 2, 1, 16, 32, {.t5_max_distance = 40}, false, 16});
+    all.push_back({1, 190, 260, 2, 2, 32, 16, {.causal = false, .t5_max_distance = 32}, false, 16});
+    all.push_back({1, 150, 150, 1, 1, 16, 16, {.t5_max_distance = 1000}, false, 12});  // no distance is beyond it
+    all.push_back({1, 206, 206, 2, 1, 16, 16, {.t5_max_distance = 30}, true, 8, true, documents});
+    all.push_back({1, 206, 206, 2, 2, 16, 16, {.pattern = window}, false, 0, true, documents});
+    all.push_back({1, 260, 260, 2, 1, 16, 16, {.pattern = blocks}, false, 0, true});
+    all.push_back({1, 170, 230, 1, 1, 16, 16, {.causal = false, .pattern = small}});
+    all.push_back({1, 170, 230, 1, 1, 16, 16, {.pattern = strided}, true});
+    all.push_back({1, 200, 200, 2, 1, 16, 16, {.pattern = global, .dropout = 0.2, .dropout_key = key}});
+    all.push_back({1, 150, 204, 4, 2, 16, 32, {.soft_cap = 2.0, .dropout = 0.2, .dropout_key = key}, true});
+    all.push_back(
+        {1, 203, 203, 2, 1, 16, 16, {.dropout = 0.1, .dropout_key = key, .t5_max_distance = 24}, false, 8, true});
+  }
   /// What cuDNN takes besides plain attention.
   static void add_known(std::vector<Params>& all) {
     all.push_back({1, 70, 70, 2, 1, 16, 16, {.scale = 2.0, .soft_cap = 3.0}});
@@ -169,6 +195,7 @@ struct AttentionCase {
     add_patterns(all);
     add_combinations(all);
     add_wide(all);
+    add_long(all);
     add_known(all);
     return all;
   }

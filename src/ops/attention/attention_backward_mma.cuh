@@ -6,7 +6,7 @@
 // registers), so that a matrix read from shared memory meets two tiles. What is walked over comes in tiles of 64, two
 // in shared memory, one on its way.
 
-#include "lamina/ops/attention/attention_scores.cuh"
+#include "lamina/ops/attention/attention_score_gradients.cuh"
 
 namespace lamina::ops::cuda {
 
@@ -21,26 +21,6 @@ constexpr int kRowsOf = kGradientWarps * 16 * kRowTilesOf<kD>;
 /// The tiles of both kernels: two that stay, two stages of two.
 template <int kD>
 constexpr int kGradientBytes = (2 * kRowsOf<kD> + 4 * kWalk) * kD * 2;
-
-/// bend_scores(), and gradients multiplied by the soft cap's slope.
-template <bool kByKeys, int kRowTiles, int kBlocks>
-__device__ inline float bend_gradients(const AttentionParams& p, const HeadBias& bias, const ScorePlace& place,
-                                       Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kBlocks>& ds) {
-  return bend_scores<kByKeys, kRowTiles, kBlocks>(p, bias, place.query, place.key, s,
-                                                  [&](int m, int n, int i, float t) { ds[m][n][i] *= 1.0F - t * t; });
-}
-
-template <int kRowTiles, int kBlocks>
-__device__ inline void scale_sums(Sums<kRowTiles, kBlocks>& sums, float factor) {
-#pragma unroll
-  for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-    for (int c = 0; c < kBlocks; ++c) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums[m][c][i] *= factor;
-    }
-  }
-}
 
 template <class Kernel>
 void launch_gradient(Kernel kernel, int64_t blocks, int bytes, const AttentionParams& p, cudaStream_t stream) {

@@ -97,7 +97,7 @@ struct RowSums {
   int seq_q;
   int n_heads;
   const float* greatest;
-  const float* inverse;
+  const float* inverse;  // or null: `greatest` is log Σ exp(score) already
   float* delta;
   float* base;
 
@@ -105,7 +105,8 @@ struct RowSums {
     const int64_t b = row / n_heads / seq_q;
     const int64_t at = (b * n_heads + row % n_heads) * seq_q + row / n_heads % seq_q;
     delta[at] = sum;
-    base[at] = greatest[at] * kLog2E - log2f(inverse[at]);  // +inf, for weights of 0, where no key was seen
+    const float less = inverse == nullptr ? 0.0F : log2f(inverse[at]);
+    base[at] = greatest[at] * kLog2E - less;  // +inf, for weights of 0, where no key was seen
   }
 };
 
@@ -235,6 +236,15 @@ Tensor make_cells(DeviceMask& mask, const Device& device, cudaStream_t stream) {
   return cells;
 }
 
+/// Whether the forward pass has left log Σ exp(score) in `greatest`, and maybe nothing in `inverse`.
+bool has_log_sums(const AttentionForward& args) {
+#ifdef LAMINA_CUDNN
+  return leaves_log_sums(args);
+#else
+  return false;
+#endif
+}
+
 /// [2, batch, n_heads, seq_q]: delta and base.
 template <class T>
 Tensor make_delta(const AttentionBackward& args, const AttentionSizes& sizes, cudaStream_t stream) {
@@ -245,7 +255,7 @@ Tensor make_delta(const AttentionBackward& args, const AttentionSizes& sizes, cu
                     narrow(sizes.seq_q),
                     narrow(sizes.n_heads),
                     args.forward.greatest.data<float>(),
-                    args.forward.inverse.data<float>(),
+                    has_log_sums(args.forward) ? nullptr : args.forward.inverse.data<float>(),
                     result.data<float>(),
                     result.data<float>() + rows};
   const D* y = device_data<T>(args.forward.y);
@@ -274,11 +284,33 @@ void run_forward(const AttentionParams& params, const Device& device) {
   }
   forward_by_tiles<T>(params, stream_of(device));
 }
+
+enum class GradientKernels { tiles, mma, wgmma };
+
 /// f16 is for inference: its backward has no kernels of its own to compile.
 template <class T>
-void run_backward(const AttentionParams& params, bool by_mma, cudaStream_t stream) {
+GradientKernels gradient_kernels(const AttentionParams& params, const Device& device) {
+  if (!std::is_same_v<T, bf16> || !takes_mma(params)) return GradientKernels::tiles;
+  return takes_wgmma_backward(params, device) ? GradientKernels::wgmma : GradientKernels::mma;
+}
+/// Queries of one block of the kernel that makes dt5.
+int query_rows(const AttentionParams& params, GradientKernels kernels) {
+  switch (kernels) {
+    case GradientKernels::mma: return mma_query_rows(params);
+    case GradientKernels::wgmma: return kWgmmaQueries;
+    case GradientKernels::tiles: break;
+  }
+  return kTileQueries;
+}
+template <class T>
+void run_backward(const AttentionParams& params, GradientKernels kernels, cudaStream_t stream) {
   if constexpr (std::is_same_v<T, bf16>) {
-    if (by_mma) {
+    if (kernels == GradientKernels::wgmma) {
+      key_gradients_by_wgmma<T>(params, stream);
+      query_gradients_by_wgmma<T>(params, stream);
+      return;
+    }
+    if (kernels == GradientKernels::mma) {
       key_gradients_by_mma<T>(params, stream);
       query_gradients_by_mma<T>(params, stream);
       return;
@@ -301,6 +333,19 @@ AttentionWorkspace backward_workspace(const AttentionBackward& args) {
   return workspace;
 }
 
+#ifdef LAMINA_CUDNN
+/// Our own gradients of plain causal attention take less time than cuDNN's up to so many keys.
+constexpr int64_t kMostOwnKeys = 1024;
+
+bool is_faster_than_cudnn(const AttentionBackward& args) {
+  const AttentionForward& in = args.forward;
+  if (in.q.dtype() != DType::bf16 || !in.options.causal || in.k.dim(1) > kMostOwnKeys) return false;
+  if (in.y.numel() == 0 || in.extras.t5_bias.defined() || in.extras.document_starts.defined()) return false;
+  const AttentionParams params = backward_workspace(args).params;
+  return score_work(params) == ScoreWork::plain && takes_mma(params) && takes_wgmma_backward(params, args.dy.device());
+}
+#endif
+
 /// Has nothing that the kernel of short attention does not know.
 bool may_be_short(const AttentionForward& args) {
   const AttentionExtras& extras = args.extras;
@@ -314,9 +359,7 @@ bool backward_of_short(const AttentionBackward& args, const ShortRotation& rotat
   const Device& device = args.dy.device();
   AttentionParams params = backward_workspace(args).params;
   if (!takes_short_backward(params, device)) return false;
-#ifdef LAMINA_CUDNN
-  if (leaves_log_sums(args.forward)) params.inverse = nullptr;
-#endif
+  if (has_log_sums(args.forward)) params.inverse = nullptr;
   short_backward<bf16>(params, rotation, device);
   return true;
 }
@@ -335,15 +378,15 @@ void backward(const AttentionBackward& args) {
     params.base = params.delta + delta.numel() / 2;
   }
   if (args.dt5_bias.defined()) params.t5_buckets = narrow(args.dt5_bias.dim(0));
-  const bool by_mma = std::is_same_v<T, bf16> && takes_mma(params);
-  const int64_t rows = by_mma ? mma_query_rows(params) : kTileQueries;
+  const GradientKernels kernels = gradient_kernels<T>(params, device);
+  const int64_t rows = query_rows(params, kernels);
   const int64_t tiles = (sizes.seq_q + rows - 1) / rows;
   Tensor parts;
   if (args.dt5_bias.defined()) {
     parts = Tensor::empty({sizes.batch * sizes.n_heads * tiles, args.dt5_bias.dim(0)}, DType::f32, device);
     params.dt5 = parts.data<float>();
   }
-  run_backward<T>(params, by_mma, stream);
+  run_backward<T>(params, kernels, stream);
   if (args.dt5_bias.defined()) {
     const auto blocks = static_cast<unsigned>(args.dt5_bias.numel());
     bucket_sum_kernel<<<blocks, kThreads, 0, stream>>>(params.dt5, params.batch, params.n_heads, narrow(tiles),
@@ -461,7 +504,8 @@ void attention_forward(const AttentionForward& args) {
 void attention_backward(const AttentionBackward& args) {
   if (args.forward.q.dim(2) == 0 || backward_of_short(args, {})) return;
 #ifdef LAMINA_CUDNN
-  if (!args.dy.device().deterministic() && backward_by_cudnn(args)) return;  // it adds in an order of chance
+  const bool may_change = !args.dy.device().deterministic();  // cuDNN adds in an order of chance
+  if (may_change && !is_faster_than_cudnn(args) && backward_by_cudnn(args)) return;
 #endif
   lamina::cuda::visit_floating(kOp, args.dy.dtype(), [&](auto tag) { backward<typename decltype(tag)::type>(args); });
 }

@@ -7,76 +7,11 @@ namespace lamina::ops::cuda {
 namespace {
 
 using Coverage = DeviceMask::Coverage;
-using Range = DeviceMask::Range;
 
 /// Copies a number to shared memory in the background; zero where there is none.
 __device__ void copy_number(uint32_t to, const float* from, bool inside) {
   const int bytes = inside ? 4 : 0;
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(bytes));
-}
-
-/// Weights of 0 for keys outside the queries' ranges, and for queries behind the last.
-template <int kRowTiles, int kBlocks>
-__device__ void hide(const AttentionParams& p, const ScorePlace& place, Sums<kRowTiles, kBlocks>& s) {
-#pragma unroll
-  for (int n = 0; n < kBlocks; ++n) {
-    Range seen[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int query = place.query + n * 8 + i;
-      seen[i] = p.mask.keys(min(query, p.seq_q - 1));
-      if (query >= p.seq_q) seen[i].end = 0;
-    }
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = place.key + m * 16 + i / 2 * 8;
-        s[m][n][i] = row >= seen[i % 2].begin && row < seen[i % 2].end ? s[m][n][i] : 0.0F;
-      }
-    }
-  }
-}
-
-/// In: s = k·q, to be raised by `shift`, ds = v·dy. Out: the weights as they met v, but for dropout's factor, and the
-/// gradients of the scores. `base` and `delta` are those of the lane's first query.
-template <ScoreWork kWork, int kRowTiles, int kBlocks>
-__device__ void find_gradients(const AttentionParams& p, const HeadBias& bias, const ScorePlace& place,
-                               const WarpView& view, const KeptOf<kWork, true, kRowTiles, kBlocks>& kept, float shift,
-                               const float* base, const float* delta, Sums<kRowTiles, kBlocks>& s,
-                               Sums<kRowTiles, kBlocks>& ds) {
-  constexpr bool kDropped = drops(kWork);
-#pragma unroll
-  for (int n = 0; n < kBlocks; ++n) {
-    const float2 mean = *reinterpret_cast<const float2*>(delta + n * 8);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float factor = !kDropped ? 1.0F : kept.at(m, n, i) ? p.dropout.factor : 0.0F;
-        ds[m][n][i] = fmaf(ds[m][n][i], factor, i % 2 == 0 ? -mean.x : -mean.y);
-      }
-    }
-  }
-  if constexpr (shapes(kWork)) {
-    shift += bend_gradients<true, kRowTiles, kBlocks>(p, bias, place, s, ds);
-  }
-#pragma unroll
-  for (int n = 0; n < kBlocks; ++n) {
-    const float2 low = *reinterpret_cast<const float2*>(base + n * 8);
-    const float start[2] = {fmaf(shift, p.unit, -low.x), fmaf(shift, p.unit, -low.y)};
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[m][n][i] = power_of_two(fmaf(s[m][n][i], p.unit, start[i % 2]));
-    }
-  }
-  if (view.range == Coverage::partial) hide<kRowTiles, kBlocks>(p, place, s);
-  if (view.holes) hide_holes<true, kRowTiles, kBlocks>(p.mask, place.query, place.key, 0.0F, s);
-  for_places<kRowTiles, kBlocks>([&](int m, int n, int i) {
-    ds[m][n][i] *= s[m][n][i];
-    if (kDropped) s[m][n][i] = kept.at(m, n, i) ? s[m][n][i] : 0.0F;
-  });
 }
 
 template <class T, int kD, ScoreWork kWork>
@@ -180,8 +115,12 @@ __global__ __launch_bounds__(kGradientThreads,
       multiply_tiles<T, kD, kRowTiles, kBlocks>(s, keys, warp_row, queries, part);
       multiply_tiles<T, kD, kRowTiles, kBlocks>(ds, values, warp_row, dys, part);
       kept.complete(p, stream, place);
-      find_gradients<kWork, kRowTiles, kBlocks>(p, bias, place, view, kept, shift, base + part + column,
-                                                delta + part + column, s, ds);
+      const auto hide_unseen = [&](Sums<kRowTiles, kBlocks>& weights) {
+        if (view.range == Coverage::partial) hide_by_keys<kRowTiles, kBlocks>(p, place, weights);
+        if (view.holes) hide_holes<true, kRowTiles, kBlocks>(p.mask, place.query, place.key, 0.0F, weights);
+      };
+      find_gradients_by_keys<kWork, kRowTiles, kBlocks>(p, bias, place, kept, shift, base + part + column,
+                                                        delta + part + column, s, ds, hide_unseen);
       add_product_of<T, kD, kRowTiles, kBlocks>(dv, s, dys, part);
       add_product_of<T, kD, kRowTiles, kBlocks>(dk, ds, queries, part);
     }

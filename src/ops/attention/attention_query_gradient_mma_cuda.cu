@@ -9,53 +9,6 @@ constexpr int kPart = 32;  // keys at once
 constexpr int kBlocks = kPart / 8;
 
 using Coverage = DeviceMask::Coverage;
-using Range = DeviceMask::Range;
-
-/// What a lane knows of its rows, two per 16.
-template <int kRowTiles>
-struct RowState {
-  float base[2 * kRowTiles];
-  float delta[2 * kRowTiles];
-};
-
-/// Weights of 0 outside the rows' ranges.
-template <int kRowTiles>
-__device__ void hide(const AttentionParams& p, const ScorePlace& place, Sums<kRowTiles, kBlocks>& s) {
-  Range seen[2 * kRowTiles];
-#pragma unroll
-  for (int n = 0; n < 2 * kRowTiles; ++n) {
-    const int row = place.query + n / 2 * 16 + n % 2 * 8;
-    seen[n] = row < p.seq_q ? p.mask.keys(row) : Range{0, 0};
-  }
-  for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
-    const Range& own = seen[half_of(row)];
-    x = place.key + column >= own.begin && place.key + column < own.end ? x : 0.0F;
-  });
-}
-
-/// In: s = q·k, to be raised by `shift`, ds = dy·v. Out: ds the gradients of the scores.
-template <ScoreWork kWork, int kRowTiles>
-__device__ void find_gradients(const AttentionParams& p, const HeadBias& bias, const ScorePlace& place,
-                               const WarpView& view, const KeptOf<kWork, false, kRowTiles, kBlocks>& kept, float shift,
-                               const RowState<kRowTiles>& rows, Sums<kRowTiles, kBlocks>& s,
-                               Sums<kRowTiles, kBlocks>& ds) {
-  constexpr bool kDropped = drops(kWork);
-  for_places<kRowTiles, kBlocks>([&](int m, int n, int i) {
-    const float factor = !kDropped ? 1.0F : kept.at(m, n, i) ? p.dropout.factor : 0.0F;
-    ds[m][n][i] = fmaf(ds[m][n][i], factor, -rows.delta[2 * m + i / 2]);
-  });
-  if constexpr (shapes(kWork)) {
-    shift += bend_gradients<false, kRowTiles, kBlocks>(p, bias, place, s, ds);
-  }
-  float start[2 * kRowTiles];
-#pragma unroll
-  for (int n = 0; n < 2 * kRowTiles; ++n) start[n] = fmaf(shift, p.unit, -rows.base[n]);
-  for_sums<kRowTiles, kBlocks>(s,
-                               [&](float& x, int row, int) { x = power_of_two(fmaf(x, p.unit, start[half_of(row)])); });
-  if (view.range == Coverage::partial) hide<kRowTiles>(p, place, s);
-  if (view.holes) hide_holes<false, kRowTiles, kBlocks>(p.mask, place.query, place.key, 0.0F, s);
-  for_places<kRowTiles, kBlocks>([&](int m, int n, int i) { ds[m][n][i] *= s[m][n][i]; });
-}
 
 constexpr int kDiagonalFloats = 72;  // of a diagonal of 8×8 blocks, so far apart that four lie in different banks
 
@@ -158,7 +111,6 @@ __global__ __launch_bounds__(kGradientThreads,
   constexpr int kRowTiles = kRowTilesOf<kD>;
   constexpr int kRows = kRowsOf<kD>;
   constexpr bool kShaped = shapes(kWork);
-  constexpr int kHalves = 2 * kRowTiles;
   constexpr int kStageBytes = 2 * kWalk * kD * 2;
   extern __shared__ __align__(1024) unsigned char memory[];
   const uint32_t start = shared_address(memory);
@@ -186,15 +138,7 @@ __global__ __launch_bounds__(kGradientThreads,
   const WarpReach reach(p.mask, q0 + warp_row, min(q0 + warp_row + 16 * kRowTiles, q1));
   const HeadBias bias = kShaped ? p.bias_of(head_index) : HeadBias{};
   const uint64_t stream = dropout_stream<kWork>(p);
-  RowState<kRowTiles> rows;
-#pragma unroll
-  for (int n = 0; n < kHalves; ++n) {
-    const int row = query + n / 2 * 16 + n % 2 * 8;
-    const bool inside = row < q1;
-    const int64_t at = p.statistics_row(b, head_index) + row;
-    rows.base[n] = inside ? p.base[at] : INFINITY;
-    rows.delta[n] = inside ? p.delta[at] : 0.0F;
-  }
+  const QueryRows<kRowTiles> rows(p, b, head_index, query, q1);
   if (kShaped && p.dt5 != nullptr) {
     for (int n = lane; n < kMostMmaBuckets; n += 32) buckets.sums[n] = 0;
     __syncwarp();
@@ -255,7 +199,11 @@ __global__ __launch_bounds__(kGradientThreads,
       multiply_loaded<T, kD, kRowTiles, kBlocks>(s, own_queries, keys, part);
       multiply_loaded<T, kD, kRowTiles, kBlocks>(ds, own_dys, values, part);
       kept.complete(p, stream, place);
-      find_gradients<kWork, kRowTiles>(p, bias, place, view, kept, shift, rows, s, ds);
+      const auto hide_unseen = [&](Sums<kRowTiles, kBlocks>& weights) {
+        if (view.range == Coverage::partial) hide_by_queries<kRowTiles, kBlocks>(p, place, weights);
+        if (view.holes) hide_holes<false, kRowTiles, kBlocks>(p.mask, place.query, place.key, 0.0F, weights);
+      };
+      find_gradients_by_queries<kWork, kRowTiles, kBlocks>(p, bias, place, kept, shift, rows, s, ds, hide_unseen);
       if constexpr (kShaped) {
         if (p.dt5 != nullptr) buckets.template add<kRowTiles>(p, ds, q0 + warp_row + p.mask.offset, first);
       }

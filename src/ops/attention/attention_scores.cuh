@@ -4,6 +4,7 @@
 // kernels made of it.
 
 #include "lamina/ops/attention/attention_mma.cuh"
+#include "lamina/tensor/cuda/wgmma.cuh"
 
 namespace lamina::ops::cuda {
 
@@ -269,5 +270,23 @@ template <class T>
 void key_gradients_by_mma(const AttentionParams& params, cudaStream_t stream);
 template <class T>
 void query_gradients_by_mma(const AttentionParams& params, cudaStream_t stream);
+
+// Gradients on Hopper's matrix units, of what takes_mma(), in heads up to 64 wide.
+
+constexpr int kWgmmaQueries = 64;        // of one block of the kernel that makes dq
+constexpr int kMostWalkDistances = 512;  // with buckets of their own, for which shared memory has room
+
+inline bool takes_wgmma_backward(const AttentionParams& params, const Device& device) {
+  for (const HeadStrides& at : {params.q_at, params.k_at, params.v_at, params.y_at}) {
+    if (at.seq < 0 || at.seq >= int64_t{1} << 31) return false;  // rows are found by 32 bits
+  }
+  return params.d_qk <= 64 && params.d_v <= 64 &&
+         (params.t5_buckets == 0 || params.t5_flat_from <= kMostWalkDistances) &&
+         lamina::cuda::has_wgmma(device, "attention");
+}
+template <class T>
+void key_gradients_by_wgmma(const AttentionParams& params, cudaStream_t stream);
+template <class T>
+void query_gradients_by_wgmma(const AttentionParams& params, cudaStream_t stream);
 
 }  // namespace lamina::ops::cuda

@@ -1,0 +1,143 @@
+#pragma once
+
+// From a tile of scores and of products dy·v to the weights and the gradients of the scores, in registers, for the
+// kernels whose rows are keys and for those whose rows are queries.
+
+#include "lamina/ops/attention/attention_scores.cuh"
+
+namespace lamina::ops::cuda {
+
+/// bend_scores(), and gradients multiplied by the soft cap's slope.
+template <bool kByKeys, int kRowTiles, int kBlocks>
+__device__ inline float bend_gradients(const AttentionParams& p, const HeadBias& bias, const ScorePlace& place,
+                                       Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kBlocks>& ds) {
+  return bend_scores<kByKeys, kRowTiles, kBlocks>(p, bias, place.query, place.key, s,
+                                                  [&](int m, int n, int i, float t) { ds[m][n][i] *= 1.0F - t * t; });
+}
+
+template <int kRowTiles, int kBlocks>
+__device__ inline void scale_sums(Sums<kRowTiles, kBlocks>& sums, float factor) {
+  for_places<kRowTiles, kBlocks>([&](int m, int n, int i) { sums[m][n][i] *= factor; });
+}
+
+/// Rows are keys: weights of 0 for queries that do not see them.
+template <int kRowTiles, int kBlocks>
+__device__ inline void hide_by_keys(const AttentionParams& p, const ScorePlace& place, Sums<kRowTiles, kBlocks>& s) {
+  DeviceMask::Range seen[2 * kRowTiles];
+#pragma unroll
+  for (int n = 0; n < 2 * kRowTiles; ++n) {
+    seen[n] = p.mask.queries(min(place.key + n / 2 * 16 + n % 2 * 8, p.seq_k - 1));
+  }
+  for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
+    const DeviceMask::Range& own = seen[half_of(row)];
+    x = place.query + column >= own.begin && place.query + column < own.end ? x : 0.0F;
+  });
+}
+
+/// Rows are queries: weights of 0 for keys that they do not see.
+template <int kRowTiles, int kBlocks>
+__device__ inline void hide_by_queries(const AttentionParams& p, const ScorePlace& place, Sums<kRowTiles, kBlocks>& s) {
+  DeviceMask::Range seen[2 * kRowTiles];
+#pragma unroll
+  for (int n = 0; n < 2 * kRowTiles; ++n) {
+    const int row = place.query + n / 2 * 16 + n % 2 * 8;
+    seen[n] = row < p.seq_q ? p.mask.keys(row) : DeviceMask::Range{0, 0};
+  }
+  for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int column) {
+    const DeviceMask::Range& own = seen[half_of(row)];
+    x = place.key + column >= own.begin && place.key + column < own.end ? x : 0.0F;
+  });
+}
+
+/// Rows are keys. In: s = k·q, to be raised by `shift`, ds = v·dy. Out: the weights as they met v, but for dropout's
+/// factor, and the gradients of the scores. `base` and `delta` are those of the lane's first query; hide(s) makes
+/// weights 0 that are none.
+template <ScoreWork kWork, int kRowTiles, int kBlocks, class Hide>
+__device__ inline void find_gradients_by_keys(const AttentionParams& p, const HeadBias& bias, const ScorePlace& place,
+                                              const KeptOf<kWork, true, kRowTiles, kBlocks>& kept, float shift,
+                                              const float* base, const float* delta, Sums<kRowTiles, kBlocks>& s,
+                                              Sums<kRowTiles, kBlocks>& ds, const Hide& hide) {
+  constexpr bool kDropped = drops(kWork);
+#pragma unroll
+  for (int n = 0; n < kBlocks; ++n) {
+    const float2 mean = *reinterpret_cast<const float2*>(delta + n * 8);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float factor = !kDropped ? 1.0F : kept.at(m, n, i) ? p.dropout.factor : 0.0F;
+        ds[m][n][i] = fmaf(ds[m][n][i], factor, i % 2 == 0 ? -mean.x : -mean.y);
+      }
+    }
+  }
+  if constexpr (shapes(kWork)) {
+    shift += bend_gradients<true, kRowTiles, kBlocks>(p, bias, place, s, ds);
+  }
+#pragma unroll
+  for (int n = 0; n < kBlocks; ++n) {
+    const float2 low = *reinterpret_cast<const float2*>(base + n * 8);
+    float start[2] = {-low.x, -low.y};
+    if constexpr (shapes(kWork)) {
+      start[0] = fmaf(shift, p.unit, -low.x);
+      start[1] = fmaf(shift, p.unit, -low.y);
+    }
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[m][n][i] = power_of_two(fmaf(s[m][n][i], p.unit, start[i % 2]));
+    }
+  }
+  hide(s);
+  for_places<kRowTiles, kBlocks>([&](int m, int n, int i) {
+    ds[m][n][i] *= s[m][n][i];
+    if (kDropped) s[m][n][i] = kept.at(m, n, i) ? s[m][n][i] : 0.0F;
+  });
+}
+
+/// What a lane knows of its rows where they are queries, two per 16.
+template <int kRowTiles>
+struct QueryRows {
+  float base[2 * kRowTiles];
+  float delta[2 * kRowTiles];
+
+  /// `query` is the lane's first; those from `end` on have no weights.
+  __device__ QueryRows(const AttentionParams& p, int b, int head, int query, int end) {
+#pragma unroll
+    for (int n = 0; n < 2 * kRowTiles; ++n) {
+      const int row = query + n / 2 * 16 + n % 2 * 8;
+      const bool inside = row < end;
+      const int64_t at = p.statistics_row(b, head) + row;
+      base[n] = inside ? p.base[at] : INFINITY;
+      delta[n] = inside ? p.delta[at] : 0.0F;
+    }
+  }
+};
+
+/// Rows are queries. In: s = q·k, to be raised by `shift`, ds = dy·v. Out: ds the gradients of the scores. hide(s)
+/// makes weights 0 that are none.
+template <ScoreWork kWork, int kRowTiles, int kBlocks, class Hide>
+__device__ inline void find_gradients_by_queries(const AttentionParams& p, const HeadBias& bias,
+                                                 const ScorePlace& place,
+                                                 const KeptOf<kWork, false, kRowTiles, kBlocks>& kept, float shift,
+                                                 const QueryRows<kRowTiles>& rows, Sums<kRowTiles, kBlocks>& s,
+                                                 Sums<kRowTiles, kBlocks>& ds, const Hide& hide) {
+  constexpr bool kDropped = drops(kWork);
+  for_places<kRowTiles, kBlocks>([&](int m, int n, int i) {
+    const float factor = !kDropped ? 1.0F : kept.at(m, n, i) ? p.dropout.factor : 0.0F;
+    ds[m][n][i] = fmaf(ds[m][n][i], factor, -rows.delta[2 * m + i / 2]);
+  });
+  if constexpr (shapes(kWork)) {
+    shift += bend_gradients<false, kRowTiles, kBlocks>(p, bias, place, s, ds);
+  }
+  float start[2 * kRowTiles];
+#pragma unroll
+  for (int n = 0; n < 2 * kRowTiles; ++n) {
+    start[n] = !shapes(kWork) ? -rows.base[n] : fmaf(shift, p.unit, -rows.base[n]);
+  }
+  for_sums<kRowTiles, kBlocks>(s,
+                               [&](float& x, int row, int) { x = power_of_two(fmaf(x, p.unit, start[half_of(row)])); });
+  hide(s);
+  for_places<kRowTiles, kBlocks>([&](int m, int n, int i) { ds[m][n][i] *= s[m][n][i]; });
+}
+
+}  // namespace lamina::ops::cuda
