@@ -282,7 +282,6 @@ __global__ __launch_bounds__(kCombineThreads) void combine_kernel(const __grid_c
 }
 
 DecodeParams params_of(const AttentionDecode& args) {
-  const auto narrow = [](int64_t value) { return static_cast<int>(std::min(value, kMostDevicePositions)); };
   DecodeParams p{};
   p.batch = narrow(args.q.dim(0));
   p.seq_q = narrow(args.q.dim(1));

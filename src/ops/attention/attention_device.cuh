@@ -358,4 +358,19 @@ void backward_by_tiles(const AttentionParams& params, cudaStream_t stream);
 /// Queries of one block of those kernels.
 constexpr int kTileQueries = 64;
 
+/// A size of a tensor, as kernels count; none they take is greater.
+inline int narrow(int64_t value) { return static_cast<int>(std::min(value, kMostDevicePositions)); }
+
+inline HeadStrides strides_of(const Tensor& tensor) {
+  return {tensor.strides()[0], tensor.strides()[1], tensor.strides()[2]};
+}
+
+/// Whether the rows of a tensor [batch, seq, heads, d] can be read 16 bytes at a time.
+inline bool has_packs(const Tensor& tensor) {
+  const auto size = static_cast<int64_t>(size_of(tensor.dtype()));
+  bool fits = reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0 && tensor.dim(3) * size % 16 == 0;
+  for (int axis = 0; axis < 3; ++axis) fits &= tensor.dim(axis) <= 1 || tensor.strides()[axis] * size % 16 == 0;
+  return fits;
+}
+
 }  // namespace lamina::ops::cuda

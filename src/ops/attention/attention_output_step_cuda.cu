@@ -82,7 +82,7 @@ void launch(const AttentionSublayerStep& args, const Tensor& projected, Tensor& 
 }  // namespace
 
 void attention_output_step(const AttentionSublayerStep& args, const Tensor& projected, Tensor& parts) {
-  constexpr int64_t kMostKeys = 2048;  // of more, the blocks of a key head would all read too much
+  constexpr int64_t kMostKeys = 1536;  // of more, the blocks of a key head would all read too much
   const AttentionProjections& weights = args.weights;
   const int64_t d = args.k_cache.dim(3);
   const int64_t group = weights.out.dim(1) / d / args.k_cache.dim(1);
