@@ -136,7 +136,6 @@ struct AttentionCase {
     all.push_back({1, 90, 90, 1, 1, 24, 16, {.dropout = 0.1, .dropout_key = key}, true, 0, true, {0, 21, 21, 90}});
     all.push_back({1, 170, 170, 1, 1, 16, 16, {.pattern = wide_blocks}});
     all.push_back({1, 80, 80, 1, 1, 72, 72, {.causal = false, .pattern = strided}});
-    add_many_tiles(all);
   }
   /// More tiles of keys than shared memory holds at once, some of which no query or not every query of a block sees.
   static void add_many_tiles(std::vector<Params>& all) {
@@ -195,8 +194,13 @@ struct AttentionCase {
     add_patterns(all);
     add_combinations(all);
     add_wide(all);
-    add_long(all);
     add_known(all);
+    return all;
+  }
+  static std::vector<Params> gpu_sweep() {
+    std::vector<Params> all;
+    add_many_tiles(all);
+    add_long(all);
     return all;
   }
   static std::vector<Params> bench() {

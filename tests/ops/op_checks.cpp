@@ -65,12 +65,19 @@ void expect_close(const std::vector<double>& ours, const std::vector<double>& tr
 
 struct Variants {
   const OpCase* op;
+  DeviceKind device = DeviceKind::cpu;
+
   template <class F>
   void each(const F& body) const {
-    for (size_t i = 0; i < op->sweep.size(); ++i) {
-      const ::testing::ScopedTrace trace(__FILE__, __LINE__, op->name + " " + op->sweep[i]->describe());
-      body(*op->sweep[i], i + 1);
-    }
+    uint64_t seed = 0;
+    const auto go_through = [&](const std::vector<std::unique_ptr<OpVariant>>& variants) {
+      for (const std::unique_ptr<OpVariant>& variant : variants) {
+        const ::testing::ScopedTrace trace(__FILE__, __LINE__, op->name + " " + variant->describe());
+        body(*variant, ++seed);
+      }
+    };
+    go_through(op->sweep);
+    if (device == DeviceKind::cuda) go_through(op->gpu_sweep);
   }
 };
 
@@ -93,7 +100,7 @@ std::vector<Outcome> naive_outcomes(const OpVariant& variant, const std::vector<
 }
 
 void check_parity(const OpCase& op, DType dtype, bool backward, const Device& device) {
-  Variants{&op}.each([&](const OpVariant& variant, uint64_t seed) {
+  Variants{&op, device.kind()}.each([&](const OpVariant& variant, uint64_t seed) {
     const auto values = make_values(variant, dtype, seed);
     const Outcome ours = run_variant(variant, make_inputs(variant, values, dtype, device), seed, backward);
     const Outcome truth = run_oracle<double>(variant, values, ours.dtypes, seed, backward);
@@ -209,7 +216,7 @@ void check_determinism(const OpCase& op) {
 }
 
 void check_strided_inputs(const OpCase& op, const Device& device) {
-  Variants{&op}.each([&](const OpVariant& variant, uint64_t seed) {
+  Variants{&op, device.kind()}.each([&](const OpVariant& variant, uint64_t seed) {
     const DType dtype = op.dtypes.front();
     const auto values = make_values(variant, dtype, seed);
     const std::vector<Tensor> dense = make_inputs(variant, values, dtype, device);
@@ -222,7 +229,7 @@ void check_strided_inputs(const OpCase& op, const Device& device) {
 
 /// On a GPU: the same bits again, and no memory that outlives its last handle.
 void check_repeats(const OpCase& op, const Device& device) {
-  Variants{&op}.each([&](const OpVariant& variant, uint64_t seed) {
+  Variants{&op, device.kind()}.each([&](const OpVariant& variant, uint64_t seed) {
     const DType dtype = op.dtypes.front();
     const auto values = make_values(variant, dtype, seed);
     const auto once = [&] {
@@ -334,7 +341,8 @@ void print_support_table() {
       std::cout << "| " << listed.family << " | `" << listed.name << "` " << op.form << (op.form.empty() ? "| " : " | ")
                 << listed.purpose << " | ";
       for (const DType dtype : op.dtypes) std::cout << dtype << ' ';
-      std::cout << "| " << (op.backward ? "yes" : "no") << " | cpu cuda meta | " << op.sweep.size() << " |\n";
+      std::cout << "| " << (op.backward ? "yes" : "no") << " | cpu cuda meta | "
+                << op.sweep.size() + op.gpu_sweep.size() << " |\n";
     }
   }
 }

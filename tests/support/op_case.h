@@ -43,8 +43,9 @@ inline Input absent() { return {.absent = true}; }
 ///   static std::vector<Tensor> run(const Params&, const std::vector<Tensor>&);
 ///   template <class S> static Arrays<S> oracle(const Params&, const Arrays<S>&);   plain loops from the formula
 /// Integer inputs reach the oracle as numbers of type S. Optional members: `static constexpr bool kBackward = false`
-/// for operators without a gradient, `static std::vector<DType> dtypes()` where not all four floating types apply, and
-/// `static constexpr const char* form` where an operator has a case of its own for one way to use it.
+/// for operators without a gradient, `static std::vector<DType> dtypes()` where not all four floating types apply,
+/// `static constexpr const char* form` where an operator has a case of its own for one way to use it, and
+/// `static std::vector<Params> gpu_sweep()` for what a GPU runs besides: sizes that only its kernels tell apart.
 class OpVariant {
  public:
   virtual ~OpVariant() = default;
@@ -63,6 +64,7 @@ struct OpCase {
   std::vector<DType> dtypes;
   bool backward = true;
   std::vector<std::unique_ptr<OpVariant>> sweep;
+  std::vector<std::unique_ptr<OpVariant>> gpu_sweep;
   std::vector<std::unique_ptr<OpVariant>> bench;
 };
 
@@ -105,6 +107,9 @@ bool register_op_case() {
   if constexpr (requires { Case::form; }) result.form = Case::form;
   if constexpr (requires { Case::dtypes(); }) result.dtypes = Case::dtypes();
   for (auto& params : Case::sweep()) result.sweep.push_back(std::make_unique<OpVariantOf<Case>>(params));
+  if constexpr (requires { Case::gpu_sweep(); }) {
+    for (auto& params : Case::gpu_sweep()) result.gpu_sweep.push_back(std::make_unique<OpVariantOf<Case>>(params));
+  }
   for (auto& params : Case::bench()) result.bench.push_back(std::make_unique<OpVariantOf<Case>>(params));
   op_cases().push_back(std::move(result));
   return true;
