@@ -3,6 +3,7 @@
 // Dropout's draws as AttentionOptions defines them, for kernels on every device.
 
 #include <algorithm>
+#include <cmath>
 
 #include "lamina/base/philox.h"
 
@@ -14,8 +15,8 @@ constexpr int kDropoutLowRounds = 9;
 constexpr int kDropoutBits = 16;
 
 /// t of AttentionOptions::dropout; 0: nothing is dropped.
-constexpr uint32_t attention_dropout_threshold(double probability) {
-  return std::min(static_cast<uint32_t>(probability * 65536.0 + 0.5), 65535U);
+inline uint32_t attention_dropout_threshold(double probability) {
+  return std::min(static_cast<uint32_t>(std::lround(probability * 65536.0)), 65535U);
 }
 /// What weights that stay are multiplied by.
 constexpr double attention_dropout_factor(uint32_t threshold) { return 65536.0 / (65536.0 - threshold); }
