@@ -51,9 +51,10 @@ double bytes_of(const std::vector<ops::AdamWSlot>& slots, int64_t states) {
 
 void adamw_types(Context& context, DType param, DType grad) {
   const auto slots = adamw_slots(context.device(), param, grad);
-  const double rate = bytes_of(slots, 2) / context.seconds([&] { ops::adamw(slots); }) * 1e-9;
+  const auto [seconds, bandwidth] = context.beside_memory({[&] { ops::adamw(slots); }});
+  const double rate = bytes_of(slots, 2) / seconds[0] * 1e-9;
   const std::string what = str("adamw 50M ", param, param == DType::f32 ? "" : " + master", ", grad ", grad);
-  context.add({what, rate, context.bandwidth(), "GB/s", "memory bandwidth", 0.7});
+  context.add({what, rate, bandwidth, "GB/s", "memory bandwidth", 0.7});
 }
 
 void thread_gain(Context& context) {
@@ -67,22 +68,24 @@ void thread_gain(Context& context) {
 void sgd_and_clipping(Context& context) {
   const auto slots = adamw_slots(context.device(), DType::f32, DType::f32);
   const auto momentum = sgd_slots(slots);
-  const double sgd = bytes_of(slots, 1) / context.seconds([&] { ops::sgd(momentum, {.momentum = 0.9}); }) * 1e-9;
-  context.add({"sgd momentum 50M f32", sgd, context.bandwidth(), "GB/s", "memory bandwidth", 0.7});
   std::vector<Tensor> grads;
   double bytes = 0;
   for (const ops::AdamWSlot& slot : slots) {
     grads.push_back(slot.grad);
     bytes += static_cast<double>(slot.grad.nbytes());
   }
-  const double norm = bytes / context.seconds([&] { ops::global_norm(grads); }) * 1e-9;
-  context.add({"global_norm 50M f32", norm, context.bandwidth(), "GB/s", "memory bandwidth"});
-  // Reads once for the norm; reads and writes once more to scale.
-  const double clip = 3 * bytes / context.seconds([&] {
+  const auto clip = [&] {
     grads[0].data<float>()[0] = 1e6F;  // keeps the norm above the limit
     ops::clip_grad_norm_(grads, {.max_norm = 1.0});
-  }) * 1e-9;
-  context.add({"clip_grad_norm_ 50M f32", clip, context.bandwidth(), "GB/s", "memory bandwidth", 0.7});
+  };
+  const auto [seconds, bandwidth] =
+      context.beside_memory({[&] { ops::sgd(momentum, {.momentum = 0.9}); }, [&] { ops::global_norm(grads); }, clip});
+  const auto add = [&, limit = bandwidth](const char* what, double moved, double time, std::optional<double> at_least) {
+    context.add({what, moved / time * 1e-9, limit, "GB/s", "memory bandwidth", at_least});
+  };
+  add("sgd momentum 50M f32", bytes_of(slots, 1), seconds[0], 0.7);
+  add("global_norm 50M f32", bytes, seconds[1], std::nullopt);
+  add("clip_grad_norm_ 50M f32", 3 * bytes, seconds[2], 0.7);  // read for the norm, read and written to scale
 }
 
 void muon(Context& context, const Shape& shape) {

@@ -46,19 +46,21 @@ double measure_gemm_peak(const Context& context) {
   return 2.0 * kSize * kSize * kSize / time * 1e-9;
 }
 
-double measure_bandwidth(const Context& context) {
-  constexpr int64_t kCount = int64_t{1} << 26;  // 256 MiB each
-  const Tensor a = Tensor::zeros({kCount}, DType::f32, context.device());
-  const Tensor b = Tensor::full({kCount}, 1.0, DType::f32, context.device());
-  const Tensor c = Tensor::full({kCount}, 2.0, DType::f32, context.device());
-  const double time = context.seconds([&] {
-    context.device().threads().ranges(kCount, 1 << 20, [&](int64_t begin, int64_t end) {
-      HWY_DYNAMIC_DISPATCH(triad)
-      (a.data<float>() + begin, b.data<float>() + begin, c.data<float>() + begin, static_cast<size_t>(end - begin));
-    });
+constexpr int64_t kTriadCount = int64_t{1} << 26;
+
+Triad::Triad(const Device& device)
+    : a_(Tensor::zeros({kTriadCount}, DType::f32, device)),
+      b_(Tensor::full({kTriadCount}, 1.0, DType::f32, device)),
+      c_(Tensor::full({kTriadCount}, 2.0, DType::f32, device)) {}
+
+void Triad::operator()() const {
+  a_.device().threads().ranges(kTriadCount, 1 << 20, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(triad)
+    (a_.data<float>() + begin, b_.data<float>() + begin, c_.data<float>() + begin, static_cast<size_t>(end - begin));
   });
-  return 3.0 * kCount * sizeof(float) / time * 1e-9;
 }
+
+double Triad::bytes() { return 3.0 * kTriadCount * sizeof(float); }
 
 }  // namespace lamina::bench
 #endif

@@ -41,8 +41,16 @@ class Context {
 
   /// GFLOP/s of a 2048³ product by the GEMM library itself, on as many threads as device() has; measured once.
   double gemm_peak();
-  /// GB/s of a = b + s·c over arrays far larger than the caches, counting two reads and a write, with streaming stores.
+  /// GB/s of a = b + s·c over arrays far larger than the caches, counting two reads and a write, with streaming stores;
+  /// measured once.
   double bandwidth();
+  /// The best times of calls that memory limits, and its bandwidth, all taken in turns: what others leave of it
+  /// changes.
+  struct BesideMemory {
+    std::vector<double> seconds;
+    double bandwidth;  ///< GB/s
+  };
+  BesideMemory beside_memory(std::vector<std::function<void()>> calls) const;
 
   void add(Row row);
   const std::vector<Row>& rows() const { return rows_; }

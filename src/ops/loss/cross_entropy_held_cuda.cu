@@ -86,7 +86,7 @@ struct Part {
   int packs;
 };
 
-__device__ inline Part part_of(int packs, int rank, int parts) {
+[[maybe_unused]] __device__ inline Part part_of(int packs, int rank, int parts) {
   const int each = (packs + parts - 1) / parts;
   const int first = min(rank * each, packs);
   return {first, min(each, packs - first)};
