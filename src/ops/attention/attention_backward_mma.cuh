@@ -22,14 +22,4 @@ constexpr int kRowsOf = kGradientWarps * 16 * kRowTilesOf<kD>;
 template <int kD>
 constexpr int kGradientBytes = (2 * kRowsOf<kD> + 4 * kWalk) * kD * 2;
 
-template <class Kernel>
-void launch_gradient(Kernel kernel, int64_t blocks, int bytes, const AttentionParams& p, cudaStream_t stream) {
-  LAMINA_CHECK(blocks < int64_t{1} << 31, "attention: ", p.batch, " rows of ", p.n_heads, " heads and ", p.seq_q,
-               " queries are more blocks than one launch takes; use a smaller batch");
-  if (blocks == 0) return;
-  LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "attention");
-  kernel<<<static_cast<unsigned>(blocks), kGradientThreads, bytes, stream>>>(p);
-  lamina::cuda::check_launch("attention");
-}
-
 }  // namespace lamina::ops::cuda

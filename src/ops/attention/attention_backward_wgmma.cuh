@@ -144,25 +144,12 @@ __device__ inline void hide_cell(const DeviceMask& mask, int q0, int k0, const S
 /// has to be saved for them.
 template <class F>
 auto choose_work(ScoreWork work, bool holes, const F& kernel_of) {
-  using Plain = std::integral_constant<ScoreWork, ScoreWork::plain>;
-  using Shaped = std::integral_constant<ScoreWork, ScoreWork::shaped>;
-  using Dropped = std::integral_constant<ScoreWork, ScoreWork::dropped>;
-  using PlainDropped = std::integral_constant<ScoreWork, ScoreWork::plain_dropped>;
-  if (work == ScoreWork::plain) return kernel_of(Plain{}, std::false_type{});
-  if (work == ScoreWork::plain_dropped) return kernel_of(PlainDropped{}, std::false_type{});
-  if (work == ScoreWork::shaped)
-    return holes ? kernel_of(Shaped{}, std::true_type{}) : kernel_of(Shaped{}, std::false_type{});
-  return holes ? kernel_of(Dropped{}, std::true_type{}) : kernel_of(Dropped{}, std::false_type{});
-}
-
-template <class Kernel>
-void launch_walk(Kernel kernel, int64_t blocks, int bytes, const AttentionParams& p, cudaStream_t stream) {
-  LAMINA_CHECK(blocks < int64_t{1} << 31, "attention: ", p.batch, " rows of ", p.n_heads, " heads and ", p.seq_q,
-               " queries are more blocks than one launch takes; use a smaller batch");
-  if (blocks == 0) return;
-  LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "attention");
-  kernel<<<static_cast<unsigned>(blocks), kGroupThreads, bytes, stream>>>(p);
-  lamina::cuda::check_launch("attention");
+  return kernel_for(work, [&](auto known) {
+    if constexpr (shapes(decltype(known)::value)) {
+      if (holes) return kernel_of(known, std::true_type{});
+    }
+    return kernel_of(known, std::false_type{});
+  });
 }
 
 }  // namespace lamina::ops::cuda

@@ -198,29 +198,28 @@ AttentionWorkspace backward_workspace(const AttentionBackward& args) {
   return workspace;
 }
 
-#ifdef LAMINA_CUDNN
-/// Our own gradients of plain causal attention take less time than cuDNN's up to so many keys.
-constexpr int64_t kMostOwnKeys = 1024;
-
-bool is_faster_than_cudnn(const AttentionBackward& args) {
-  const AttentionForward& in = args.forward;
-  if (in.q.dtype() != DType::bf16 || !in.options.causal || in.k.dim(1) > kMostOwnKeys) return false;
-  if (in.y.numel() == 0 || in.extras.t5_bias.defined() || in.extras.document_starts.defined()) return false;
-  const AttentionParams params = backward_workspace(args).params;
-  return score_work(params) == ScoreWork::plain && takes_mma(params) && takes_wgmma_backward(params, args.dy.device());
-}
-#endif
-
-/// Has nothing that the kernel of short attention does not know.
-bool may_be_short(const AttentionForward& args) {
+/// In bf16, without anything that has tables or kernels of its own.
+bool may_be_plain(const AttentionForward& args) {
   const AttentionExtras& extras = args.extras;
   return args.q.dtype() == DType::bf16 && args.options.pattern.kind == AttentionPattern::Kind::full &&
          !extras.alibi_slopes.defined() && !extras.t5_bias.defined() && !extras.sinks.defined() &&
          !extras.document_starts.defined() && args.y.numel() > 0;
 }
 
+#ifdef LAMINA_CUDNN
+/// Our own gradients of plain causal attention take less time than cuDNN's up to so many keys.
+constexpr int64_t kMostOwnKeys = 1024;
+
+bool is_faster_than_cudnn(const AttentionBackward& args) {
+  const AttentionForward& in = args.forward;
+  if (!may_be_plain(in) || !in.options.causal || in.k.dim(1) > kMostOwnKeys) return false;
+  const AttentionParams params = backward_workspace(args).params;
+  return score_work(params) == ScoreWork::plain && takes_mma(params) && takes_wgmma_backward(params, args.dy.device());
+}
+#endif
+
 bool backward_of_short(const AttentionBackward& args, const ShortRotation& rotation) {
-  if (!may_be_short(args.forward)) return false;
+  if (!may_be_plain(args.forward)) return false;
   const Device& device = args.dy.device();
   AttentionParams params = backward_workspace(args).params;
   if (!takes_short_backward(params, device)) return false;
@@ -297,7 +296,7 @@ void attention_backward(const AttentionBackward& args) {
 }
 
 void knows_rotated_gradients(const AttentionForward& args, bool& known) {
-  known = args.q.dim(3) == kShortWidth && may_be_short(args) &&
+  known = args.q.dim(3) == kShortWidth && may_be_plain(args) &&
           takes_short_backward(attention_workspace(args).params, args.q.device());
 }
 

@@ -133,17 +133,9 @@ template <class T, int kD>
 void launch(const AttentionParams& p, cudaStream_t stream) {
   constexpr int kBytes = (kQueries + 4 * kKeys) * kD * 2;
   const int64_t blocks = static_cast<int64_t>((p.seq_q + kQueries - 1) / kQueries) * p.n_heads * p.batch;
-  LAMINA_CHECK(blocks < int64_t{1} << 31, "attention: ", p.batch, " rows of ", p.n_heads, " heads and ", p.seq_q,
-               " queries are more blocks than one launch takes; use a smaller batch");
-  if (blocks == 0) return;
-  const ScoreWork work = score_work(p);
-  const auto kernel = work == ScoreWork::plain     ? forward_mma_kernel<T, kD, ScoreWork::plain>
-                      : work == ScoreWork::shaped  ? forward_mma_kernel<T, kD, ScoreWork::shaped>
-                      : work == ScoreWork::dropped ? forward_mma_kernel<T, kD, ScoreWork::dropped>
-                                                   : forward_mma_kernel<T, kD, ScoreWork::plain_dropped>;
-  LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes), "attention");
-  kernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, stream>>>(p);
-  lamina::cuda::check_launch("attention");
+  const auto kernel =
+      kernel_for(score_work(p), [](auto work) { return forward_mma_kernel<T, kD, decltype(work)::value>; });
+  launch_heads(kernel, blocks, kThreads, kBytes, p, stream);
 }
 
 }  // namespace

@@ -141,12 +141,9 @@ __global__ __launch_bounds__(kGradientThreads,
 template <class T, int kD>
 void launch(const AttentionParams& p, cudaStream_t stream) {
   const int64_t blocks = static_cast<int64_t>((p.seq_k + kRowsOf<kD> - 1) / kRowsOf<kD>) * p.n_kv_heads * p.batch;
-  const ScoreWork work = score_work(p);
-  const auto kernel = work == ScoreWork::plain     ? key_gradient_mma_kernel<T, kD, ScoreWork::plain>
-                      : work == ScoreWork::shaped  ? key_gradient_mma_kernel<T, kD, ScoreWork::shaped>
-                      : work == ScoreWork::dropped ? key_gradient_mma_kernel<T, kD, ScoreWork::dropped>
-                                                   : key_gradient_mma_kernel<T, kD, ScoreWork::plain_dropped>;
-  launch_gradient(kernel, blocks, kGradientBytes<kD> + 4 * kWalk * 4, p, stream);
+  const auto kernel =
+      kernel_for(score_work(p), [](auto work) { return key_gradient_mma_kernel<T, kD, decltype(work)::value>; });
+  launch_heads(kernel, blocks, kGradientThreads, kGradientBytes<kD> + 4 * kWalk * 4, p, stream);
 }
 
 }  // namespace

@@ -219,7 +219,7 @@ void key_gradients_by_wgmma(const AttentionParams& p, cudaStream_t stream) {
   const auto kernel = choose_work(score_work(p), !p.mask.ranges_suffice, [](auto work, auto holes) {
     return key_gradient_wgmma_kernel<D, decltype(work)::value, decltype(holes)::value>;
   });
-  launch_walk(kernel, blocks, kWalkBytes + 4 * kWalkRows * 4, p, stream);
+  launch_heads(kernel, blocks, kGroupThreads, kWalkBytes + 4 * kWalkRows * 4, p, stream);
 }
 
 template void key_gradients_by_wgmma<bf16>(const AttentionParams&, cudaStream_t);

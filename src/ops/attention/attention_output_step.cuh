@@ -12,8 +12,9 @@
 // Keys and values that are there already do not depend on the product before: they are copied before the wait, too, as
 // far as the place in the cache says, which was written long ago. Should it have changed, they are copied again.
 
-#include "lamina/ops/attention/attention_mma.cuh"
-#include "lamina/ops/linear/row_step.cuh"
+#include "lamina/ops/attention/attention_step_heads.cuh"
+#include "lamina/tensor/cuda/ahead.cuh"
+#include "lamina/tensor/cuda/box_copies.cuh"
 #include "lamina/tensor/cuda/thirds.cuh"
 
 namespace lamina::ops::cuda::output_step {
@@ -32,29 +33,14 @@ constexpr int kStepsAtOnce = 4;  // of 16 columns of the output projection
 constexpr int kTileRows = 16;    // of the output projection
 constexpr int kMostTiles = kStepWarps * kHeads * kScorePitch / kTileRows;  // whose sums are kept where scores were
 
-struct AttentionOutputParams {
+struct AttentionOutputParams : StepHeads {
   const float* projected;  ///< [(n_heads + 2 n_kv_heads)·d]
-  const uint4* out;        ///< [width, n_heads·d]
-  const float* out_bias;   ///< or null
-  float* parts;            ///< [n_kv_heads, width]
-  void* k;                 ///< [n_kv_heads, capacity, d]
-  void* v;
-  const int64_t* place;
-  const int64_t* position;
-  const float* cos;  ///< [table_rows, table_row]
-  const float* sin;
-  lamina::cuda::FaultSlot* faults;
-  float scale;  ///< of scores, as logarithms to base two
-  int width;    ///< of the residual stream
-  int n_heads, n_kv_heads, capacity;
-  int group;  ///< query heads of a key head
-  int rotary_dim, table_row, table_rows;
-  bool interleaved;
-  int out_each;    ///< rows of the output projection, of a block
-  int tiles;       ///< of 16 of those
-  int split_bits;  ///< a warp has 1 / 2^split_bits of a tile's columns,
-  int steps_each;  ///< 16 times so many
-  bool late;       ///< weights may just have been written
+  int width;               ///< of the residual stream
+  int out_each;            ///< rows of the output projection, of a block
+  int tiles;               ///< of 16 of those
+  int split_bits;          ///< a warp has 1 / 2^split_bits of a tile's columns,
+  int steps_each;          ///< 16 times so many
+  bool late;               ///< weights may just have been written
 };
 
 /// A block's shared memory.
@@ -98,8 +84,8 @@ class OutputStep {
 
   /// Where the token goes; before the wait a guess, asked for first, since everything else waits for it.
   __device__ void ask_for_place() {
-    const int64_t place = relaxed(p_.place);
-    const int64_t position = relaxed(p_.position);
+    const int64_t place = lamina::cuda::read_early(p_.place);
+    const int64_t position = lamina::cuda::read_early(p_.position);
     place_ = place >= 0 && place < p_.capacity ? static_cast<int>(place) : -1;
     position_ = position >= 0 && position < p_.table_rows ? static_cast<int>(position) : -1;
   }
@@ -191,10 +177,7 @@ class OutputStep {
   /// few, parts of their columns.
   __device__ void multiply_out() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile(
-        "{ .reg .pred open; again: mbarrier.try_wait.parity.shared::cta.b64 open, [%0], 0; @!open bra again; }" ::"r"(
-            shared_address(&shared_.barrier))
-        : "memory");
+    lamina::cuda::barrier_wait(shared_address(&shared_.barrier), 0);
 #endif
     float* sums = shared_.scores[0];
     const int padded = p_.tiles * kTileRows;
@@ -220,15 +203,11 @@ class OutputStep {
  private:
   static constexpr int kChunks = kD / 8;
 
-  __device__ static int64_t relaxed(const int64_t* from) {
-    long long value;
-    asm volatile("ld.relaxed.gpu.global.s64 %0, [%1];" : "=l"(value) : "l"(__cvta_generic_to_global(from)));
-    return value;
-  }
   __device__ void report_faults() const {
-    if (place_ < 0) lamina::cuda::report(p_.faults, lamina::cuda::Fault::cache_place, relaxed(p_.place));
+    if (place_ < 0)
+      lamina::cuda::report(p_.faults, lamina::cuda::Fault::cache_place, lamina::cuda::read_early(p_.place));
     if (p_.rotary_dim > 0 && position_ < 0) {
-      lamina::cuda::report(p_.faults, lamina::cuda::Fault::position, relaxed(p_.position));
+      lamina::cuda::report(p_.faults, lamina::cuda::Fault::position, lamina::cuda::read_early(p_.position));
     }
   }
   /// Of the output projection.
@@ -252,10 +231,9 @@ class OutputStep {
     const int bytes = p_.group * kD * 2;
     const uint32_t barrier = shared_address(&shared_.barrier);
     if (lane_ == 0) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(rows() * bytes)
-                   : "memory");
+      lamina::cuda::barrier_init(barrier, 1);
+      lamina::cuda::publish_barriers();
+      lamina::cuda::barrier_expect(barrier, rows() * bytes);
     }
     __syncwarp();
     const int64_t row_bytes = static_cast<int64_t>(p_.n_heads) * kD * 2;

@@ -2,13 +2,10 @@
 #include <algorithm>
 
 #include "lamina/ops/attention/attention_output_step.cuh"
-#include "lamina/ops/attention/attention_sublayer_step.h"
-#include "lamina/tensor/cuda/ahead.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
-using lamina::cuda::device_data;
 using namespace output_step;  // NOLINT: all of it is this kernel's
 
 template <class T, int kD>
@@ -25,38 +22,16 @@ __global__ void __launch_bounds__(kStepThreads, 1)
 }
 
 AttentionOutputParams params_of(const AttentionSublayerStep& args, const Tensor& projected) {
-  const Device& device = projected.device();
-  const int d = static_cast<int>(args.k_cache.dim(3));
-  AttentionOutputParams p{};
+  AttentionOutputParams p{step_heads(args)};
   p.projected = projected.data<float>();
-  p.out = packs_of(args.weights.out);
-  p.out_bias = device_data<float>(args.weights.out_bias);
-  p.k = args.k_cache.raw();
-  p.v = args.v_cache.raw();
-  p.place = args.places.data<int64_t>();
-  p.position = p.place;
-  p.faults = lamina::cuda::fault_slot(device);
-  p.scale = static_cast<float>(args.scale) * kLog2E;
   p.width = static_cast<int>(args.weights.out.dim(0));
-  p.n_heads = static_cast<int>(args.weights.out.dim(1)) / d;
-  p.n_kv_heads = static_cast<int>(args.k_cache.dim(1));
-  p.capacity = static_cast<int>(args.k_cache.dim(2));
-  p.group = p.n_heads / p.n_kv_heads;
-  p.out_each = ceil_div(p.width, std::max(lamina::cuda::processors(device) / p.n_kv_heads, 1));
+  p.out_each = ceil_div(p.width, std::max(lamina::cuda::processors(projected.device()) / p.n_kv_heads, 1));
   p.tiles = ceil_div(p.out_each, kTileRows);
-  while (p.tiles << p.split_bits < kStepWarps && p.group * d / 16 % (2 * kStepsAtOnce << p.split_bits) == 0) {
+  while (p.tiles << p.split_bits < kStepWarps && p.group * p.d / 16 % (2 * kStepsAtOnce << p.split_bits) == 0) {
     ++p.split_bits;
   }
-  p.steps_each = p.group * d / 16 >> p.split_bits;
+  p.steps_each = p.group * p.d / 16 >> p.split_bits;
   p.late = args.stream.late;
-  if (!args.rotation.cos.defined()) return p;
-  p.rotary_dim = static_cast<int>(args.rotation.rotary_dim);
-  p.table_row = static_cast<int>(args.rotation.cos.dim(1));
-  p.table_rows = static_cast<int>(std::min(args.rotation.cos.dim(0), kMostDevicePositions));
-  p.interleaved = args.rotation.pairing == RotaryPairing::interleaved;
-  p.cos = args.rotation.cos.data<float>();
-  p.sin = args.rotation.sin.data<float>();
-  p.position = args.rotation.positions.data<int64_t>();
   return p;
 }
 

@@ -231,13 +231,10 @@ __global__ __launch_bounds__(kGradientThreads,
 template <class T, int kD>
 void launch(const AttentionParams& p, cudaStream_t stream) {
   const int64_t blocks = static_cast<int64_t>((p.seq_q + kRowsOf<kD> - 1) / kRowsOf<kD>) * p.n_heads * p.batch;
-  const ScoreWork work = score_work(p);
-  const auto kernel = work == ScoreWork::plain     ? query_gradient_mma_kernel<T, kD, ScoreWork::plain>
-                      : work == ScoreWork::shaped  ? query_gradient_mma_kernel<T, kD, ScoreWork::shaped>
-                      : work == ScoreWork::dropped ? query_gradient_mma_kernel<T, kD, ScoreWork::dropped>
-                                                   : query_gradient_mma_kernel<T, kD, ScoreWork::plain_dropped>;
+  const auto kernel =
+      kernel_for(score_work(p), [](auto work) { return query_gradient_mma_kernel<T, kD, decltype(work)::value>; });
   const int bucket_bytes = p.dt5 != nullptr ? kGradientWarps * kBucketFloats<kRowTilesOf<kD>> * 4 : 0;
-  launch_gradient(kernel, blocks, kGradientBytes<kD> + bucket_bytes, p, stream);
+  launch_heads(kernel, blocks, kGradientThreads, kGradientBytes<kD> + bucket_bytes, p, stream);
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ void query_gradients_by_wgmma(const AttentionParams& p, cudaStream_t stream) {
     return query_gradient_wgmma_kernel<D, decltype(work)::value, decltype(holes)::value>;
   });
   const int warp_floats = p.dt5 != nullptr ? query_walk::Distances::floats(p.t5_flat_from) : 0;
-  launch_walk(kernel, blocks, kWalkBytes + kGroupThreads / 32 * warp_floats * 4, p, stream);
+  launch_heads(kernel, blocks, kGroupThreads, kWalkBytes + kGroupThreads / 32 * warp_floats * 4, p, stream);
 }
 
 template void query_gradients_by_wgmma<bf16>(const AttentionParams&, cudaStream_t);

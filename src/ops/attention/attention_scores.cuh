@@ -258,6 +258,27 @@ inline ScoreWork score_work(const AttentionParams& params) {
   if (params.dropout.threshold != 0) return shaped ? ScoreWork::dropped : ScoreWork::plain_dropped;
   return shaped ? ScoreWork::shaped : ScoreWork::plain;
 }
+/// kernel_of(work), as a type.
+template <class F>
+auto kernel_for(ScoreWork work, const F& kernel_of) {
+  switch (work) {
+    case ScoreWork::shaped: return kernel_of(std::integral_constant<ScoreWork, ScoreWork::shaped>{});
+    case ScoreWork::dropped: return kernel_of(std::integral_constant<ScoreWork, ScoreWork::dropped>{});
+    case ScoreWork::plain_dropped: return kernel_of(std::integral_constant<ScoreWork, ScoreWork::plain_dropped>{});
+    default: return kernel_of(std::integral_constant<ScoreWork, ScoreWork::plain>{});
+  }
+}
+/// Blocks of so many threads, each of one head.
+template <class Kernel>
+void launch_heads(Kernel kernel, int64_t blocks, int threads, int bytes, const AttentionParams& p,
+                  cudaStream_t stream) {
+  LAMINA_CHECK(blocks < int64_t{1} << 31, "attention: ", p.batch, " rows of ", p.n_heads, " heads and ", p.seq_q,
+               " queries are more blocks than one launch takes; use a smaller batch");
+  if (blocks == 0) return;
+  LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "attention");
+  kernel<<<static_cast<unsigned>(blocks), threads, bytes, stream>>>(p);
+  lamina::cuda::check_launch("attention");
+}
 /// Queries of one block of the kernel that makes dq.
 inline int mma_query_rows(const AttentionParams& params) { return params.d_qk <= 64 && params.d_v <= 64 ? 128 : 64; }
 

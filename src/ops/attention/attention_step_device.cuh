@@ -5,6 +5,7 @@
 
 #include "lamina/ops/attention/attention_decode_device.cuh"
 #include "lamina/ops/attention/cache_scales.h"
+#include "lamina/tensor/cuda/ahead.cuh"
 
 namespace lamina::ops::cuda {
 
@@ -14,11 +15,8 @@ template <class T>
 __device__ void fetch_share_ahead(const DecodeParams& p, int b, int kv_head) {
   constexpr int kMostEach = 16;
   if (p.mask.kind != DeviceMask::Kind::full) return;
-  long long place;
-  asm volatile("ld.relaxed.gpu.global.s64 %0, [%1];"
-               : "=l"(place)
-               : "l"(__cvta_generic_to_global(static_cast<const int64_t*>(p.lengths) + b)));
-  const int keys = static_cast<int>(min(max(place, 0LL), static_cast<long long>(p.capacity)));
+  const int64_t place = lamina::cuda::read_early(static_cast<const int64_t*>(p.lengths) + b);
+  const int keys = static_cast<int>(min(max(place, int64_t{0}), static_cast<int64_t>(p.capacity)));
   const int each = keys_of_share(p, keys + 1);
   const int begin = min(static_cast<int>(blockIdx.x) * each, keys);
   const int bytes = (min(begin + each, keys) - begin) * p.d_qk * static_cast<int>(sizeof(T));
@@ -34,9 +32,8 @@ __device__ void fetch_share_ahead(const DecodeParams& p, int b, int kv_head) {
 __device__ inline void fetch_turn_ahead(const DecodeParams& p, int b) {
   const int column = static_cast<int>(threadIdx.x) * kColumns;
   if (p.rotary_dim == 0 || column >= p.table_row) return;
-  long long position;
-  asm volatile("ld.relaxed.gpu.global.s64 %0, [%1];" : "=l"(position) : "l"(__cvta_generic_to_global(p.positions + b)));
-  const int64_t row = min(max(position, 0LL), static_cast<long long>(p.table_rows - 1));
+  const int64_t position = lamina::cuda::read_early(p.positions + b);
+  const int64_t row = min(max(position, int64_t{0}), static_cast<int64_t>(p.table_rows - 1));
   lamina::cuda::fetch_ahead(p.cos + row * p.table_row + column);
   lamina::cuda::fetch_ahead(p.sin + row * p.table_row + column);
 }

@@ -6,8 +6,8 @@
 // and what was found is exchanged once more. The head's output times the block's rows is a part of the sublayer's
 // output; the parts are added by whoever reads them next, in their order.
 #include "lamina/ops/attention/attention_decode_device.cuh"
-#include "lamina/ops/attention/attention_sublayer_step.h"
-#include "lamina/ops/linear/row_step.cuh"
+#include "lamina/ops/attention/attention_step_heads.cuh"
+#include "lamina/tensor/cuda/ahead.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -16,28 +16,13 @@ using lamina::cuda::device_data;
 
 constexpr int kKeysAtOnce = 4;  // of a group of lanes
 
-struct AttentionSublayerParams {
+struct AttentionSublayerParams : StepHeads {
   StepInput in;
   const uint4* qkv;       ///< [(n_heads + 2 n_kv_heads)·d, width]
   const float* qkv_bias;  ///< or null
-  const uint4* out;       ///< [width, n_heads·d]
-  const float* out_bias;  ///< or null
-  float* parts;           ///< [n_kv_heads, width]
-  void* k;                ///< [n_kv_heads, capacity, d]
-  void* v;
-  const int64_t* place;
-  const int64_t* position;
-  const float* cos;  ///< [table_rows, table_row]
-  const float* sin;
-  FaultSlot* faults;
-  float scale;  ///< of scores, as logarithms to base two
-  int n_heads, n_kv_heads, capacity, d;
-  int group;  ///< query heads of a key head
-  int lanes;  ///< that share a key
-  int rotary_dim, table_row, table_rows;
-  bool interleaved;
-  int row_each;  ///< rows of q, k and v, of a block
-  int out_each;  ///< rows of the output projection, of a block
+  int lanes;              ///< that share a key
+  int row_each;           ///< rows of q, k and v, of a block
+  int out_each;           ///< rows of the output projection, of a block
   int row_lane_bits, out_lane_bits;
 
   __host__ __device__ int row_chunks() const { return in.width / 8; }
@@ -74,9 +59,9 @@ struct KeyShare {
 template <class T>
 __device__ void fetch_keys_ahead(const AttentionSublayerParams& p, const Cluster& cluster) {
   constexpr int kSector = 32;
-  long long given;
-  asm volatile("ld.relaxed.gpu.global.s64 %0, [%1];" : "=l"(given) : "l"(__cvta_generic_to_global(p.place)));
-  const KeyShare share(static_cast<int>(min(max(given, 0LL), static_cast<long long>(p.capacity))), cluster.rank, true);
+  const int64_t given = lamina::cuda::read_early(p.place);
+  const KeyShare share(static_cast<int>(min(max(given, int64_t{0}), static_cast<int64_t>(p.capacity))), cluster.rank,
+                       true);
   const int row_bytes = p.d * static_cast<int>(sizeof(T));
   const int64_t at = (static_cast<int64_t>(cluster.id) * p.capacity + share.begin) * row_bytes;
   const int bytes = (share.end - share.begin) * row_bytes;
@@ -366,17 +351,6 @@ __global__ void __launch_bounds__(kStepThreads, 2)
   });
 }
 
-void add_rotation(AttentionSublayerParams& p, const StepRotation& rotation) {
-  if (!rotation.cos.defined()) return;
-  p.rotary_dim = static_cast<int>(rotation.rotary_dim);
-  p.table_row = static_cast<int>(rotation.cos.dim(1));
-  p.table_rows = static_cast<int>(std::min(rotation.cos.dim(0), kMostDevicePositions));
-  p.interleaved = rotation.pairing == RotaryPairing::interleaved;
-  p.cos = rotation.cos.data<float>();
-  p.sin = rotation.sin.data<float>();
-  p.position = rotation.positions.data<int64_t>();
-}
-
 }  // namespace
 
 void attention_sublayer_step(const AttentionSublayerStep& args, Tensor& parts) {
@@ -388,25 +362,11 @@ void attention_sublayer_step(const AttentionSublayerStep& args, Tensor& parts) {
   constexpr int64_t kMostKeys = 2048;  // of more, eight blocks a key head would have too long shares
   const int64_t group = weights.out.dim(1) / args.k_cache.dim(3) / args.k_cache.dim(1);
   if (!taken || group > kStepWarps || args.k_cache.dim(2) > kMostKeys) return;
-  AttentionSublayerParams p{};
+  AttentionSublayerParams p{step_heads(args)};
   p.in = step_input(args.stream);
   p.qkv = packs_of(weights.qkv);
   p.qkv_bias = device_data<float>(weights.qkv_bias);
-  p.out = packs_of(weights.out);
-  p.out_bias = device_data<float>(weights.out_bias);
-  p.k = args.k_cache.raw();
-  p.v = args.v_cache.raw();
-  p.place = args.places.data<int64_t>();
-  p.position = p.place;
-  p.faults = lamina::cuda::fault_slot(device);
-  p.scale = static_cast<float>(args.scale) * kLog2E;
-  p.n_kv_heads = static_cast<int>(args.k_cache.dim(1));
-  p.n_heads = static_cast<int>(group) * p.n_kv_heads;
-  p.capacity = static_cast<int>(args.k_cache.dim(2));
-  p.d = static_cast<int>(args.k_cache.dim(3));
-  p.group = static_cast<int>(group);
   for (p.lanes = 8; p.lanes * kColumns < p.d;) p.lanes *= 2;
-  add_rotation(p, args.rotation);
   p.row_each = ceil_div(p.rows(), kStepBlocks);
   p.out_each = ceil_div(p.in.width, kStepBlocks);
   p.row_lane_bits = lane_bits_for(p.row_each, p.row_chunks());

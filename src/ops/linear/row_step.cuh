@@ -9,6 +9,7 @@
 
 #include "lamina/ops/linear/feed_forward_step.h"
 #include "lamina/tensor/cuda/async_copy.cuh"
+#include "lamina/tensor/cuda/box_copies.cuh"
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda {
@@ -61,9 +62,9 @@ class Arrivals {
   __device__ void expect(int numbers) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     const uint32_t own = lamina::cuda::shared_address(&barrier_);
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(own) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(own), "r"(numbers * 4) : "memory");
+    lamina::cuda::barrier_init(own, 1);
+    lamina::cuda::publish_barriers();
+    lamina::cuda::barrier_expect(own, numbers * 4);
 #endif
   }
   /// Sends a number to where `to` is in block `block`.

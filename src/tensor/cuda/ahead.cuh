@@ -14,6 +14,14 @@ __device__ inline void fetch_stretch_ahead(const void* from, int bytes) {
 #endif
 }
 
+/// A number that the kernel before may still be writing, past the first-level cache: a guess, to be read again behind
+/// the wait.
+__device__ inline int64_t read_early(const int64_t* from) {
+  long long value;
+  asm volatile("ld.relaxed.gpu.global.s64 %0, [%1];" : "=l"(value) : "l"(__cvta_generic_to_global(from)));
+  return value;
+}
+
 /// The next kernel's blocks may take their places already, where there are any beside this kernel's. It waits for this
 /// kernel's end before it touches memory, and this one ends only after it has waited for the one before: waiting for
 /// one stays waiting for all.
