@@ -22,7 +22,8 @@ __global__ void __launch_bounds__(kStepThreads, 1)
 }
 
 AttentionOutputParams params_of(const AttentionSublayerStep& args, const Tensor& projected) {
-  AttentionOutputParams p{step_heads(args)};
+  AttentionOutputParams p{};
+  static_cast<StepHeads&>(p) = step_heads(args);
   p.projected = projected.data<float>();
   p.width = static_cast<int>(args.weights.out.dim(0));
   p.out_each = ceil_div(p.width, std::max(lamina::cuda::processors(projected.device()) / p.n_kv_heads, 1));

@@ -362,7 +362,8 @@ void attention_sublayer_step(const AttentionSublayerStep& args, Tensor& parts) {
   constexpr int64_t kMostKeys = 2048;  // of more, eight blocks a key head would have too long shares
   const int64_t group = weights.out.dim(1) / args.k_cache.dim(3) / args.k_cache.dim(1);
   if (!taken || group > kStepWarps || args.k_cache.dim(2) > kMostKeys) return;
-  AttentionSublayerParams p{step_heads(args)};
+  AttentionSublayerParams p{};
+  static_cast<StepHeads&>(p) = step_heads(args);
   p.in = step_input(args.stream);
   p.qkv = packs_of(weights.qkv);
   p.qkv_bias = device_data<float>(weights.qkv_bias);
