@@ -181,6 +181,13 @@ struct AttentionCase {
     all.push_back(
         {1, 203, 203, 2, 1, 16, 16, {.dropout = 0.1, .dropout_key = key, .t5_max_distance = 24}, false, 8, true});
   }
+  /// Several blocks of the kernel that makes all gradients in one walk, of which the last is not whole.
+  static void add_joined(std::vector<Params>& all) {
+    all.push_back({1, 576, 576, 2, 1, 64, 64});
+    all.push_back({1, 128, 600, 2, 2, 40, 64, {.causal = false}});
+    all.push_back({2, 64, 700, 4, 2, 64, 48});
+    all.push_back({1, 640, 530, 1, 1, 24, 40});  // the first queries see no key
+  }
   /// What cuDNN takes besides plain attention.
   static void add_known(std::vector<Params>& all) {
     all.push_back({1, 70, 70, 2, 1, 16, 16, {.scale = 2.0, .soft_cap = 3.0}});
@@ -201,6 +208,7 @@ struct AttentionCase {
     std::vector<Params> all;
     add_many_tiles(all);
     add_long(all);
+    add_joined(all);
     return all;
   }
   static std::vector<Params> bench() {

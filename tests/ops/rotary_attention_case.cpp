@@ -37,6 +37,10 @@ struct RotaryAttentionCase {
             {0, 5, 2, 1, 4},
             {2, 0, 2, 1, 4}};
   }
+  /// Heads that one walk over the scores makes all gradients of.
+  static std::vector<Params> gpu_sweep() {
+    return {{1, 576, 2, 1, 64}, {1, 640, 1, 1, 64, {}, RotaryPairing::half_split, 64, 5}};
+  }
   static std::vector<Params> bench() { return {{12, 256, 6, 6, 64}}; }
   static std::string describe(const Params& p) {
     return str(describe_attention(attention(p)), " turned ", dim(p),

@@ -72,6 +72,59 @@ class TileSource {
   bool packs_;
 };
 
+/// A tile of queries of a head.
+struct QueryTile {
+  int head;
+  int q0;
+};
+
+/// The tiles of queries that a block's keys [k0, k1) are seen from, head by head.
+struct QueryWalk {
+  const AttentionParams& p;
+  int k0;
+  int k1;
+  int q_begin;
+  int q_end;
+  int head_begin;
+  int head_end;
+  DeviceMask::Range whole;  // queries that see all of the keys
+
+  __device__ QueryWalk(const AttentionParams& params, int kv_head, int first, int last)
+      : p(params),
+        k0(first),
+        k1(last),
+        q_begin(max(params.mask.queries(first).begin, 0) / kWalkRows * kWalkRows),
+        q_end(min(params.mask.queries(last - 1).end, params.seq_q)),
+        head_begin(kv_head * params.group),
+        head_end((kv_head + 1) * params.group),
+        whole{params.mask.queries(last - 1).begin, params.mask.queries(first).end} {}
+  __device__ bool has(const QueryTile& tile) const { return tile.head < head_end; }
+  template <bool kHoles = false>
+  __device__ QueryTile first() const {
+    return seen<kHoles>({head_begin, q_begin});
+  }
+  template <bool kHoles = false>
+  __device__ QueryTile next(const QueryTile& tile) const {
+    return seen<kHoles>({tile.head, tile.q0 + kWalkRows});
+  }
+
+ private:
+  /// `tile`, or the first one behind it that a key is seen from.
+  template <bool kHoles>
+  __device__ QueryTile seen(QueryTile tile) const {
+    while (has(tile)) {
+      if (tile.q0 >= q_end) {
+        tile = {q_begin < q_end ? tile.head + 1 : head_end, q_begin};
+      } else if (kHoles && p.mask.next_keys(tile.q0, min(tile.q0 + kWalkRows, p.seq_q), k0, k1, kWalkRows) >= k1) {
+        tile.q0 += kWalkRows;
+      } else {
+        break;
+      }
+    }
+    return tile;
+  }
+};
+
 /// sums = left · rightᵀ, added to them where add_to; both tiles' rows lie along k.
 template <class T>
 __device__ inline void multiply_rows(WalkSums& sums, uint64_t left, uint64_t right, bool add_to) {
@@ -98,6 +151,12 @@ struct HalfOperand {
     for (int k = 0; k < kHalfColumns / 16; ++k) {
       multiply_held<T, kAcross, kWalkWidth / 8>(sums, parts[k], right + k * kStepAcross);
     }
+  }
+  /// Leaves it behind in 16 rows of a tile from `row` on, in the left or the right columns.
+  template <class T>
+  __device__ void leave(const Tile<T, kWalkWidth>& tile, int row, int right) const {
+#pragma unroll
+    for (int k = 0; k < kHalfColumns / 16; ++k) put_matrices(parts[k], tile, row, right * kHalfColumns / 8 + 2 * k);
   }
   __device__ void settle() {
 #pragma unroll

@@ -4,7 +4,7 @@
 #include "lamina/ops/attention/attention_cudnn.h"
 #endif
 #include "lamina/ops/attention/attention_kernel.h"
-#include "lamina/ops/attention/attention_short.cuh"
+#include "lamina/ops/attention/attention_rotated.cuh"
 #include "lamina/ops/attention/rotary_attention.h"
 
 namespace lamina::ops::cuda {
@@ -206,6 +206,16 @@ bool may_be_plain(const AttentionForward& args) {
          !extras.document_starts.defined() && args.y.numel() > 0;
 }
 
+bool backward_of_short(const AttentionBackward& args, const HeadAngles& angles) {
+  if (!may_be_plain(args.forward)) return false;
+  const Device& device = args.dy.device();
+  AttentionParams params = backward_workspace(args).params;
+  if (!takes_short_backward(params, device)) return false;
+  if (has_log_sums(args.forward)) params.inverse = nullptr;
+  short_backward<bf16>(params, angles, device);
+  return true;
+}
+
 #ifdef LAMINA_CUDNN
 /// Our own gradients of plain causal attention take less time than cuDNN's up to so many keys.
 constexpr int64_t kMostOwnKeys = 1024;
@@ -218,13 +228,16 @@ bool is_faster_than_cudnn(const AttentionBackward& args) {
 }
 #endif
 
-bool backward_of_short(const AttentionBackward& args, const ShortRotation& rotation) {
-  if (!may_be_plain(args.forward)) return false;
+/// Where results may change with the order of sums.
+bool backward_joined(const AttentionBackward& args, const HeadAngles& angles) {
   const Device& device = args.dy.device();
+  if (device.deterministic() || !may_be_plain(args.forward)) return false;
   AttentionParams params = backward_workspace(args).params;
-  if (!takes_short_backward(params, device)) return false;
-  if (has_log_sums(args.forward)) params.inverse = nullptr;
-  short_backward<bf16>(params, rotation, device);
+  if (!takes_joined_backward(params, device)) return false;
+  const Tensor delta = make_delta<bf16>(args, attention_sizes(args.forward), stream_of(device));
+  params.delta = delta.data<float>();
+  params.base = params.delta + delta.numel() / 2;
+  joined_backward<bf16>(params, angles, device);
   return true;
 }
 
@@ -287,7 +300,7 @@ void attention_forward(const AttentionForward& args) {
 }
 
 void attention_backward(const AttentionBackward& args) {
-  if (args.forward.q.dim(2) == 0 || backward_of_short(args, {})) return;
+  if (args.forward.q.dim(2) == 0 || backward_of_short(args, {}) || backward_joined(args, {})) return;
 #ifdef LAMINA_CUDNN
   const bool may_change = !args.dy.device().deterministic();  // cuDNN adds in an order of chance
   if (may_change && !is_faster_than_cudnn(args) && backward_by_cudnn(args)) return;
@@ -296,14 +309,18 @@ void attention_backward(const AttentionBackward& args) {
 }
 
 void knows_rotated_gradients(const AttentionForward& args, bool& known) {
-  known = args.q.dim(3) == kShortWidth && may_be_plain(args) &&
-          takes_short_backward(attention_workspace(args).params, args.q.device());
+  known = false;
+  if (args.q.dim(3) != HeadAngles::kWidth || !may_be_plain(args)) return;
+  const AttentionParams params = attention_workspace(args).params;
+  const Device& device = args.q.device();
+  known = takes_short_backward(params, device) || (!device.deterministic() && takes_joined_backward(params, device));
 }
 
 void rotary_attention_backward(const RotaryAttentionBackward& args) {
   AttentionBackward attention = args.attention;
   if (!has_packs(attention.dy)) attention.dy = attention.dy.clone();
-  const bool done = backward_of_short(attention, {args.cos.data<float>(), args.sin.data<float>()});
+  const HeadAngles angles{args.cos.data<float>(), args.sin.data<float>()};
+  const bool done = backward_of_short(attention, angles) || backward_joined(attention, angles);
   LAMINA_CHECK(done, "rotary_attention: no kernel for gradients that was there in the forward pass");
 }
 

@@ -11,7 +11,6 @@
 #include "lamina/ops/attention/attention_softmax.cuh"
 #include "lamina/ops/attention/attention_wgmma.cuh"
 #include "lamina/tensor/cuda/box_copies.cuh"
-#include "lamina/tensor/cuda/tensor_map.h"
 
 namespace lamina::ops::cuda {
 /// Named, and all of it inline: code for other devices than Hopper's refers to nothing of it.
@@ -25,7 +24,6 @@ using lamina::cuda::copy_box;
 using Coverage = DeviceMask::Coverage;
 
 inline constexpr int kGroupQueries = 64;
-inline constexpr int kBoxWidth = 64;
 
 /// How a block is made up for heads padded to kD.
 template <int kD>
@@ -56,13 +54,7 @@ struct HeadBoxes {
 template <int kD, bool kHoles>
 class TileWalk {
   using P = Plan<kD>;
-  struct Stage {
-    int index = 0;
-    uint32_t turn = 0;  // how often it has come round
-    __device__ void next() {
-      if (++index == P::kStages) index = 0, turn ^= 1;
-    }
-  };
+  using Stage = lamina::cuda::Ring<P::kStages>;
 
  public:
   static constexpr int kBarriers = 2 * P::kStages;
@@ -354,21 +346,6 @@ __global__ __launch_bounds__(Plan<kD>::kThreads,
 namespace {
 
 using namespace wgmma_forward;  // NOLINT: of this file
-
-/// Boxes of `rows` positions; false where the copy engine does not take them.
-template <class T>
-bool map_heads(CUtensorMap& map, const AttentionParams& p, const void* data, int width, int heads, int seq, int rows,
-               const HeadStrides& at) {
-  // An extent of one has no stride that counts; others may not be repeated.
-  const auto stride = [](int64_t extent, int64_t given) { return extent == 1 ? 8 : given; };
-  if (stride(heads, at.head) <= 0 || stride(seq, at.seq) <= 0 || stride(p.batch, at.batch) <= 0) return false;
-  return lamina::cuda::encode_tensor_map<4>(
-      map, {data,
-            {width, heads, seq, p.batch},
-            {kBoxWidth, 1, rows, 1},
-            std::is_same_v<T, __nv_bfloat16>,
-            {1, stride(heads, at.head), stride(seq, at.seq), stride(p.batch, at.batch)}});
-}
 
 template <class T, int kD>
 auto* kernel_of(const AttentionParams& p) {

@@ -12,47 +12,6 @@ __device__ inline void copy_number(uint32_t to, const float* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(from));
 }
 
-/// A tile of queries of a head.
-struct QueryTile {
-  int head;
-  int q0;
-};
-
-/// The tiles of queries that a block's keys [k0, k1) are seen from, head by head.
-struct QueryWalk {
-  const AttentionParams& p;
-  int k0;
-  int k1;
-  int q_begin;
-  int q_end;
-  int head_end;
-  DeviceMask::Range whole;  // queries that see all of the keys
-
-  __device__ QueryWalk(const AttentionParams& params, int kv_head, int first, int last)
-      : p(params),
-        k0(first),
-        k1(last),
-        q_begin(max(params.mask.queries(first).begin, 0) / kWalkRows * kWalkRows),
-        q_end(min(params.mask.queries(last - 1).end, params.seq_q)),
-        head_end((kv_head + 1) * params.group),
-        whole{params.mask.queries(last - 1).begin, params.mask.queries(first).end} {}
-  __device__ bool has(const QueryTile& tile) const { return tile.head < head_end; }
-  /// `tile`, or the first one behind it that a key is seen from.
-  template <bool kHoles>
-  __device__ QueryTile seen(QueryTile tile) const {
-    while (has(tile)) {
-      if (tile.q0 >= q_end) {
-        tile = {q_begin < q_end ? tile.head + 1 : head_end, q_begin};
-      } else if (kHoles && p.mask.next_keys(tile.q0, min(tile.q0 + kWalkRows, p.seq_q), k0, k1, kWalkRows) >= k1) {
-        tile.q0 += kWalkRows;
-      } else {
-        break;
-      }
-    }
-    return tile;
-  }
-};
-
 /// A tile of queries with all that belongs to it.
 template <class T>
 struct Stage {
@@ -127,7 +86,7 @@ __global__ __launch_bounds__(kGroupThreads,
       .fill(keys, k0);
   TileSource<T>(static_cast<const T*>(p.v) + p.v_at.at(b, 0, kv_head), p.v_at.seq, p.seq_k, p.d_v, p.packs)
       .fill(values, k0);
-  QueryTile at = walk.seen<kHoles>({kv_head * p.group, walk.q_begin});
+  QueryTile at = walk.first<kHoles>();
   StageSource<T> source(p, b, at.head);
   if (walk.has(at)) source.fill(Stage<T>(tiles, numbers, 0), at.q0);
   commit_copies();
@@ -139,7 +98,7 @@ __global__ __launch_bounds__(kGroupThreads,
   clear<1, kWalkWidth / 8>(dv);
 #pragma unroll 1
   for (int index = 0; walk.has(at); index ^= 1) {
-    const QueryTile next = walk.seen<kHoles>({at.head, at.q0 + kWalkRows});
+    const QueryTile next = walk.next<kHoles>(at);
     wait_for_copies();
     publish_shared();
     __syncthreads();  // this stage is there for all, the other one no longer used by any

@@ -9,6 +9,7 @@
 // All of it is inline: code for other devices refers to nothing of it.
 
 #include "lamina/ops/attention/attention_mma.cuh"
+#include "lamina/tensor/cuda/tensor_map.h"
 #include "lamina/tensor/cuda/wgmma.cuh"
 
 namespace lamina::ops::cuda {
@@ -26,6 +27,23 @@ inline constexpr int kStepAcross = 16 * 128 >> 4;
 
 inline constexpr bool kAlong = true;
 inline constexpr bool kAcross = false;
+
+inline constexpr int kBoxWidth = 64;
+
+/// Boxes of `rows` positions; false where the copy engine does not take them.
+template <class T>
+bool map_heads(CUtensorMap& map, const AttentionParams& p, const void* data, int width, int heads, int seq, int rows,
+               const HeadStrides& at) {
+  // An extent of one has no stride that counts; others may not be repeated.
+  const auto stride = [](int64_t extent, int64_t given) { return extent == 1 ? 8 : given; };
+  if (stride(heads, at.head) <= 0 || stride(seq, at.seq) <= 0 || stride(p.batch, at.batch) <= 0) return false;
+  return lamina::cuda::encode_tensor_map<4>(
+      map, {data,
+            {width, heads, seq, p.batch},
+            {kBoxWidth, 1, rows, 1},
+            std::is_same_v<T, __nv_bfloat16>,
+            {1, stride(heads, at.head), stride(seq, at.seq), stride(p.batch, at.batch)}});
+}
 
 #define LAMINA_BLOCK(n) "+f"(sums[0][n][0]), "+f"(sums[0][n][1]), "+f"(sums[0][n][2]), "+f"(sums[0][n][3])
 #define LAMINA_BLOCKS(n) LAMINA_BLOCK(n), LAMINA_BLOCK(n + 1), LAMINA_BLOCK(n + 2), LAMINA_BLOCK(n + 3)

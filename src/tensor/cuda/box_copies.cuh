@@ -10,6 +10,16 @@
 
 namespace lamina::cuda {
 
+/// A place in a ring of kSize, and the parity of how often it has come round.
+template <int kSize>
+struct Ring {
+  int index = 0;
+  uint32_t turn = 0;
+  __device__ void next() {
+    if (++index == kSize) index = 0, turn ^= 1;
+  }
+};
+
 /// For a phase that so many arrive in. Others may use it after publish_barriers() and a barrier of the block.
 __device__ inline void barrier_init(uint32_t barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
@@ -35,6 +45,12 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t turn) {
       "}\n" ::"r"(barrier),
       "r"(turn)
       : "memory");
+}
+/// Whole 16 bytes, at such addresses.
+__device__ inline void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
 }
 /// From these indices on, innermost first.
 __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, uint32_t barrier, int64_t column, int64_t row) {

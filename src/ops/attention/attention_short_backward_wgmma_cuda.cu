@@ -9,13 +9,14 @@
 // written dq, dk, dv, nothing else: 64 × 6 heads of 256 × 64 of bf16 are 100 MB, 24 µs at 4.2 TB/s. On an H200 it takes
 // 51 µs, 53 with rotation; with mma.sync and 16 keys to a warp it took 75, bound by reading operands from shared
 // memory; cuDNN's three kernels take 87 and add dq up in memory.
-#include "lamina/ops/attention/attention_short.cuh"
+#include "lamina/ops/attention/attention_rotated.cuh"
 #include "lamina/ops/attention/attention_wgmma.cuh"
 
 namespace lamina::ops::cuda {
 /// Named, and all of it inline: code for other devices than Hopper's refers to nothing of it.
 namespace short_heads {
 
+inline constexpr int kShortWidth = HeadAngles::kWidth;
 inline constexpr int kShortSeq = 256;
 inline constexpr int kShortKeys = 64;  // keys, then queries, of a warpgroup
 inline constexpr int kShortGroups = kShortSeq / kShortKeys;
@@ -162,14 +163,14 @@ __device__ inline void scale_all(HeadSums& sums, float factor) {
 
 /// The angles of a warp's 16 positions, in rows of two tiles that are the warp's alone.
 struct WarpAngles {
-  static constexpr int kPairs = ShortRotation::kPairs;
+  static constexpr int kPairs = HeadAngles::kPairs;
   // 4-byte numbers in the places of pairs of elements
   Tile<__nv_bfloat16, kShortWidth> cos;
   Tile<__nv_bfloat16, kShortWidth> sin;
   int row;
 
   /// There after wait_for_copies() and __syncwarp().
-  __device__ void fetch(const ShortRotation& from, int seq) const {
+  __device__ void fetch(const HeadAngles& from, int seq) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int n = 0; n < 16 * kPairs / 4 / 32; ++n) {
@@ -201,17 +202,11 @@ struct WarpAngles {
         const float2 s = read(sin, row + half * 8 + lane / 4, n * 8 + lane % 4 * 2);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          turn_pair(a, n, 2 * half + i, i == 0 ? c.x : c.y, i == 0 ? s.x : s.y);
-          turn_pair(b, n, 2 * half + i, i == 0 ? c.x : c.y, i == 0 ? s.x : s.y);
+          HeadAngles::turn_pair(a, n, 2 * half + i, i == 0 ? c.x : c.y, i == 0 ? s.x : s.y);
+          HeadAngles::turn_pair(b, n, 2 * half + i, i == 0 ? c.x : c.y, i == 0 ? s.x : s.y);
         }
       }
     }
-  }
-  __device__ static void turn_pair(HeadSums& sums, int n, int i, float c, float s) {
-    const float first = sums[0][n][i];
-    const float second = sums[0][n + kPairs / 8][i];
-    sums[0][n][i] = fmaf(first, c, second * s);
-    sums[0][n + kPairs / 8][i] = fmaf(second, c, -first * s);
   }
 };
 
@@ -278,7 +273,7 @@ __device__ inline void walk_queries(const AttentionParams& p, const ShortTiles<T
 
 template <class T, bool kTurned>
 __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const __grid_constant__ AttentionParams p,
-                                                                          const ShortRotation rotation) {
+                                                                          const HeadAngles rotation) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ unsigned char shared[];
   unsigned char* memory = shared + (1024 - shared_address(shared) % 1024) % 1024;
@@ -375,15 +370,15 @@ bool takes_short_backward(const AttentionParams& p, const Device& device) {
 }
 
 template <class T>
-void short_backward(const AttentionParams& p, const ShortRotation& rotation, const Device& device) {
+void short_backward(const AttentionParams& p, const HeadAngles& angles, const Device& device) {
   using D = DeviceType<T>;
-  const auto kernel = rotation.cos != nullptr ? short_backward_kernel<D, true> : short_backward_kernel<D, false>;
+  const auto kernel = angles.cos != nullptr ? short_backward_kernel<D, true> : short_backward_kernel<D, false>;
   LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShortBytes), "attention");
   lamina::cuda::launch_dependent(kernel, dim3(static_cast<unsigned>(p.batch * p.n_heads)), dim3(kShortThreads),
-                                 kShortBytes, device, p, rotation);
+                                 kShortBytes, device, p, angles);
   lamina::cuda::check_launch("attention");
 }
 
-template void short_backward<bf16>(const AttentionParams&, const ShortRotation&, const Device&);
+template void short_backward<bf16>(const AttentionParams&, const HeadAngles&, const Device&);
 
 }  // namespace lamina::ops::cuda

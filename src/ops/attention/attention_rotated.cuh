@@ -1,0 +1,53 @@
+#pragma once
+
+// Gradients of plain attention whose kernels have whole heads at hand when they write dq and dk, and rotate them back
+// on their way out: of few positions in one launch, of many in one walk over the scores.
+
+#include "lamina/ops/attention/attention_mma.cuh"
+#include "lamina/ops/attention/attention_scores.cuh"
+
+namespace lamina::ops::cuda {
+
+/// Angles by which queries and keys kWidth wide were rotated before, half with half.
+struct HeadAngles {
+  static constexpr int kWidth = 64;
+  static constexpr int kPairs = kWidth / 2;
+  const float* cos;  // [seq, kPairs]; null where nothing was rotated
+  const float* sin;
+
+  /// A lane's sums of a warp's 16 rows, columns 8·n and following: by the negative angle with their other halves.
+  __device__ static void turn_pair(Sums<1, kWidth / 8>& sums, int n, int i, float c, float s) {
+    const float first = sums[0][n][i];
+    const float second = sums[0][n + kPairs / 8][i];
+    sums[0][n][i] = fmaf(first, c, second * s);
+    sums[0][n + kPairs / 8][i] = fmaf(second, c, -first * s);
+  }
+  /// Rotates a warp's rows back, if they were rotated; `row` is the lane's first position, of `seq`.
+  __device__ void turn_back(Sums<1, kWidth / 8>& sums, int row, int seq) const {
+    if (cos == nullptr) return;
+    const int column = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t at = static_cast<int64_t>(min(row + half * 8, seq - 1)) * kPairs + column;
+#pragma unroll
+      for (int n = 0; n < kPairs / 8; ++n) {
+        const auto c = *reinterpret_cast<const float2*>(cos + at + n * 8);
+        const auto s = *reinterpret_cast<const float2*>(sin + at + n * 8);
+        turn_pair(sums, n, 2 * half, c.x, s.x);
+        turn_pair(sums, n, 2 * half + 1, c.y, s.y);
+      }
+    }
+  }
+};
+
+/// All gradients in one launch; `delta` and `base` are not read, and without `inverse` `greatest` is log Σ exp(score).
+bool takes_short_backward(const AttentionParams& params, const Device& device);
+template <class T>
+void short_backward(const AttentionParams& params, const HeadAngles& angles, const Device& device);
+
+/// All gradients in one walk over the scores, dq added up in an order of chance.
+bool takes_joined_backward(const AttentionParams& params, const Device& device);
+template <class T>
+void joined_backward(const AttentionParams& params, const HeadAngles& angles, const Device& device);
+
+}  // namespace lamina::ops::cuda
