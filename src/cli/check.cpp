@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "lamina/arch/count.h"
 #include "lamina/arch/plan.h"
@@ -16,7 +17,8 @@ namespace {
 struct CheckArguments {
   std::string model;
   std::string golden;
-  double tolerance = 1e-4;
+  std::string dtype = "f32";
+  double tolerance = 0;
   double gradient_tolerance = 0;
   DeviceChoice device;
   bool json = false;
@@ -44,24 +46,50 @@ void print(const infer::Comparison& row) {
   }
 }
 
-void run(const CheckArguments& arguments) {
-  LAMINA_CHECK(arguments.tolerance > 0 && arguments.gradient_tolerance >= 0,
-               "--tol and --grad-tol want positive numbers");
-  const Device device = arguments.device.open();
-  const std::string golden_path = arguments.golden.empty() ? arguments.model + "/golden.safetensors" : arguments.golden;
-  const io::SafetensorsFile golden = io::SafetensorsFile::open(golden_path, Device::cpu(1));
-  const io::Checkpoint checkpoint = io::read_model(arguments.model, device, {.dtype = DType::f32, .progress = {}});
-  nn::Model model(checkpoint.spec, Device::meta());
-  model.adopt_state_dict(checkpoint.tensors);
-  const auto name_gradients = [&](const nn::StateDict& gradients) {
+/// The model of a file.
+struct Checked {
+  Checked(const std::string& path, DType dtype, const Device& device)
+      : checkpoint(io::read_model(path, device, {.dtype = dtype, .progress = {}})),
+        model(checkpoint.spec, Device::meta()) {
+    model.adopt_state_dict(checkpoint.tensors);
+  }
+  io::NamedTensors named(const nn::StateDict& gradients) const {
     nn::StateDict here;
     for (const auto& [name, gradient] : gradients) here.emplace_back(name, gradient.to(Device::cpu()));
     return checkpoint.family.empty() ? here : io::hf_parameters(checkpoint.family, checkpoint.spec, here);
-  };
-  const double gradient_tolerance =
-      arguments.gradient_tolerance > 0 ? arguments.gradient_tolerance : 10 * arguments.tolerance;
-  const std::vector<infer::Comparison> rows =
-      infer::compare_with_golden(model, golden, name_gradients, {arguments.tolerance, gradient_tolerance});
+  }
+
+  io::Checkpoint checkpoint;
+  nn::Model model;
+};
+
+infer::GoldenOptions tolerances(const CheckArguments& arguments, DType dtype, const io::SafetensorsFile& golden) {
+  infer::GoldenOptions options;
+  if (arguments.tolerance > 0) {
+    options.logits_tolerance = arguments.tolerance;
+    options.gradient_tolerance = 10 * arguments.tolerance;
+    options.tie = dtype == DType::f32 ? 0 : 2 * arguments.tolerance;
+  } else if (dtype == DType::bf16) {
+    Checked moved(arguments.model, DType::f32, Device::cpu());
+    options =
+        infer::bf16_tolerances(moved.model, golden, [&](const auto& gradients) { return moved.named(gradients); });
+  }
+  if (arguments.gradient_tolerance > 0) options.gradient_tolerance = arguments.gradient_tolerance;
+  return options;
+}
+
+void run(const CheckArguments& arguments) {
+  LAMINA_CHECK(arguments.tolerance >= 0 && arguments.gradient_tolerance >= 0,
+               "--tol and --grad-tol want positive numbers");
+  const std::optional<DType> dtype = dtype_from_name(arguments.dtype);
+  LAMINA_CHECK(dtype == DType::f32 || dtype == DType::bf16, "--dtype ", arguments.dtype, ": expected f32 or bf16");
+  const Device device = arguments.device.open();
+  const std::string golden_path = arguments.golden.empty() ? arguments.model + "/golden.safetensors" : arguments.golden;
+  const io::SafetensorsFile golden = io::SafetensorsFile::open(golden_path, Device::cpu(1));
+  Checked checked(arguments.model, *dtype, device);
+  const std::vector<infer::Comparison> rows = infer::compare_with_golden(
+      checked.model, golden, [&](const auto& gradients) { return checked.named(gradients); },
+      tolerances(arguments, *dtype, golden));
   const auto failed = std::count_if(rows.begin(), rows.end(), [](const auto& row) { return !row.ok(); });
   if (arguments.json) {
     nlohmann::ordered_json report{{"model", arguments.model}, {"golden", golden_path}, {"ok", failed == 0}};
@@ -69,7 +97,7 @@ void run(const CheckArguments& arguments) {
     std::printf("%s\n", report.dump(2).c_str());
   } else {
     std::printf("%s: %s parameters against %s\n", arguments.model.c_str(),
-                arch::with_commas(arch::count_parameters(checkpoint.spec).total).c_str(), golden_path.c_str());
+                arch::with_commas(arch::count_parameters(checked.checkpoint.spec).total).c_str(), golden_path.c_str());
     for (const infer::Comparison& row : rows) print(row);
   }
   LAMINA_CHECK(failed == 0, arguments.model, ": ", failed, " of ", rows.size(), " comparisons with ", golden_path,
@@ -86,11 +114,13 @@ void add_check(CLI::App& program) {
   command->add_option("model", arguments->model, "A Hugging Face or lamina folder, or a llama2.c .bin file")
       ->required();
   command->add_option("--golden", arguments->golden, "The other's results (default: golden.safetensors in the folder)");
-  command
-      ->add_option("--tol", arguments->tolerance,
-                   "Largest difference of logits and loss, over their largest magnitude; tokens must be equal")
+  command->add_option("--dtype", arguments->dtype, "Type of weights and activations: f32 or bf16")
       ->capture_default_str();
-  command->add_option("--grad-tol", arguments->gradient_tolerance, "The same for gradients (default: 10 times --tol)");
+  command->add_option("--tol", arguments->tolerance,
+                      "Largest difference of logits and loss, over their largest magnitude (default: 1e-4 and equal "
+                      "tokens; for bf16 twice what moving the weights by a rounding changes, and tokens within it)");
+  command->add_option("--grad-tol", arguments->gradient_tolerance,
+                      "The same for gradients (default: 10 times --tol; for bf16 from moved weights, too)");
   arguments->device.add_to(*command);
   command->add_flag("--json", arguments->json, "Print the comparisons as JSON");
   command->callback([arguments] { run(*arguments); });

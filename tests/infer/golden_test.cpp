@@ -26,18 +26,33 @@ std::string folder_of(const std::string& name) { return std::string(LAMINA_GOLDE
 /// A model in memory of its own, so that a test may spoil it.
 struct Loaded {
   explicit Loaded(const std::string& folder, const Device& device)
-      : checkpoint(io::read_hf(folder, device)), model(checkpoint.spec, device) {
+      : checkpoint(io::read_hf(folder, device)),
+        model(checkpoint.spec, device),
+        golden(io::SafetensorsFile::open(folder + "/golden.safetensors", device)) {
     model.load_state_dict(checkpoint.tensors);
   }
-  std::vector<Comparison> compare(const std::string& folder, const Device& device) {
-    const auto names = [&](const nn::StateDict& gradients) {
+  std::vector<Comparison> compare(const GoldenOptions& options = {}) {
+    return compare_with_golden(model, golden, names(), options);
+  }
+  NameGradients names() const {
+    return [this](const nn::StateDict& gradients) {
       return io::hf_parameters(checkpoint.family, checkpoint.spec, gradients);
     };
-    return compare_with_golden(model, io::SafetensorsFile::open(folder + "/golden.safetensors", device), names);
   }
   io::Checkpoint checkpoint;
   nn::Model model;
+  io::SafetensorsFile golden;
 };
+
+int count_differing(const std::vector<Comparison>& rows) {
+  return static_cast<int>(std::count_if(rows.begin(), rows.end(), [](const Comparison& row) { return !row.ok(); }));
+}
+
+void scale_keys(nn::Model& model, double factor) {
+  for (auto& [name, tensor] : model.state_dict()) {
+    if (name == "layers.1.mixer.k.weight") tensor.copy_(ops::scale(tensor, factor));
+  }
+}
 
 class HuggingFaceGolden : public ::testing::TestWithParam<std::string> {};
 
@@ -45,7 +60,7 @@ TEST_P(HuggingFaceGolden, LogitsLossEveryGradientAndGreedyTokensAgree) {
   const Device device = Device::cpu();
   const std::string folder = folder_of(GetParam());
   Loaded loaded(folder, device);
-  const std::vector<Comparison> rows = loaded.compare(folder, device);
+  const std::vector<Comparison> rows = loaded.compare();
   EXPECT_GT(rows.size(), 10U);
   for (const Comparison& row : rows) {
     EXPECT_TRUE(row.ok()) << row.name << ": absolute " << row.absolute << ", relative " << row.relative << " "
@@ -61,12 +76,25 @@ TEST(Golden, NoticesASmallChange) {
   const Device device = Device::cpu();
   const std::string folder = folder_of("llama_gqa");
   Loaded loaded(folder, device);
-  for (auto& [name, tensor] : loaded.model.state_dict()) {
-    if (name == "layers.1.mixer.k.weight") tensor.copy_(ops::scale(tensor, 1.001));
-  }
-  int differing = 0;
-  for (const Comparison& row : loaded.compare(folder, device)) differing += row.ok() ? 0 : 1;
-  EXPECT_GT(differing, 0);
+  scale_keys(loaded.model, 1.001);
+  EXPECT_GT(count_differing(loaded.compare()), 0);
+}
+
+/// What bf16 may be off is what its rounding does, and not much more.
+TEST(Golden, AllowsBf16ItsRoundingAlone) {
+  const Device device = Device::cpu();
+  Loaded loaded(folder_of("llama_gqa"), device);
+  const std::vector<Comparison> before = loaded.compare();
+  const GoldenOptions allowed = bf16_tolerances(loaded.model, loaded.golden, loaded.names());
+  const std::vector<Comparison> after = loaded.compare();
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(before[i].absolute, after[i].absolute) << before[i].name;
+  EXPECT_GT(allowed.logits_tolerance, 1e-3);
+  EXPECT_LT(allowed.logits_tolerance, 0.1);
+  for (auto& [name, tensor] : loaded.model.state_dict()) tensor.copy_(tensor.to(DType::bf16).to(tensor.dtype()));
+  EXPECT_GT(count_differing(loaded.compare()), 0);
+  EXPECT_EQ(count_differing(loaded.compare(allowed)), 0);
+  scale_keys(loaded.model, 2);
+  EXPECT_GT(count_differing(loaded.compare(allowed)), 0);
 }
 
 TEST(Golden, SaysWhatItCannotCompare) {

@@ -100,9 +100,10 @@ __device__ inline void sub_back(const ScanShape& shape, const S4dLane& lane, con
       sums.dz[k].y = fmaf(-g[k].x, before.y, fmaf(g[k].y, before.x, sums.dz[k].y));
     }
     sum = group_sum(sum, shape.group);
+    __syncwarp();  // the other lanes have read dy
     if (lane.part != 0) continue;
     sums.dd = fmaf(dy, us[at], sums.dd);
-    dys[at] = fmaf(skip, dy, sum);  // the sum is complete, so the other lanes have read dy
+    dys[at] = fmaf(skip, dy, sum);
   }
 }
 

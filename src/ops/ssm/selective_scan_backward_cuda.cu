@@ -275,8 +275,8 @@ __device__ inline void sub_back(const ScanShape& shape, const BackMemory& m, int
     pushed = group_sum(pushed, shape.group);
     dstep = group_sum(dstep, shape.group);
     if (with_sums) sum = group_sum(sum, shape.group);
+    __syncwarp();  // the other lanes of the group have read what is replaced here
     if (lane.part == 0) {
-      // The sums are complete, so the other lanes of the group have read what is replaced here.
       m.dys[at] = fmaf(step, pushed, lane.skip * dy);
       m.steps[at] = fmaf(u, pushed, dstep * kLn2);
       m.sums[at] = sum;
