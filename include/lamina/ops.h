@@ -31,6 +31,7 @@
 #include "lamina/ops/optim/grad_norm.h"
 #include "lamina/ops/optim/muon.h"
 #include "lamina/ops/optim/sgd.h"
+#include "lamina/ops/position/norm_rotary.h"
 #include "lamina/ops/position/rotary.h"
 #include "lamina/ops/position/tables.h"
 #include "lamina/ops/ssm/causal_conv1d.h"

@@ -2,7 +2,7 @@
 #include "lamina/cli/op_bench.h"
 #include "lamina/ops/attention/attention.h"
 #include "lamina/ops/attention/attention_decode.h"
-#include "lamina/ops/position/rotary.h"
+#include "lamina/ops/position/norm_rotary.h"
 #include "lamina/ops/position/tables.h"
 
 namespace lamina::cli {
@@ -76,6 +76,18 @@ std::vector<Feature> features(const Setting& s) {
   return all;
 }
 
+/// Queries and keys with a norm of their own, at 65,536 tokens.
+void add_normed_rotation(const Setting& s, const std::vector<OpWay>& ways, std::vector<OpBench>& list) {
+  const Shape shape{s.pick(16, 2, 1), s.pick(4096, 512, 16), s.pick(16, 16, 2), s.pick(128, 128, 16)};
+  list.push_back(
+      {str("norm + rotary ", shape[0], "x", shape[2], "x", shape[1], "x", shape[3]), ways, [shape](const Setting& at) {
+         const ops::RotaryTables tables = ops::rotary_tables(shape[1], shape[3], {}, at.device);
+         return OpCall{{at.random(shape), {at.random({shape[3]}), DType::f32}}, [tables](const Tensors& t) {
+                         return Tensors{ops::norm_rotary(t[0], t[1], tables.cos, tables.sin)};
+                       }};
+       }});
+}
+
 /// Four documents of one length in every row. A GPU's operator does not read where they begin, and announces the work
 /// of one: counted are as many more rows of that length.
 OpBench packed_documents(const AttentionSize& size, const std::vector<OpWay>& ways) {
@@ -143,6 +155,7 @@ void add_attention_benches(const OpBenchSetting& setting, std::vector<OpBench>& 
                         {at.random({size.batch, size.seq, size.heads, size.head_dim})},
                         [tables](const Tensors& t) { return Tensors{ops::rotary(t[0], tables.cos, tables.sin)}; }};
                   }});
+  add_normed_rotation(setting, ways, list);
 }
 
 }  // namespace lamina::cli

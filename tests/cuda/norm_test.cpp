@@ -8,6 +8,8 @@
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/norm/layer_norm.h"
 #include "lamina/ops/norm/rms_norm.h"
+#include "lamina/ops/position/norm_rotary.h"
+#include "lamina/ops/position/tables.h"
 #include "support/random_tensor.h"
 
 namespace lamina::testing {
@@ -40,10 +42,9 @@ std::vector<std::vector<double>> gradients(const NormSize& size, bool centred, D
   return all;
 }
 
-void expect_gradients(const NormSize& size, bool centred, DType dtype) {
-  const auto truth = gradients(size, centred, DType::f64, Device::cpu(2));
-  const auto ours = gradients(size, centred, dtype, Device::cuda());
-  EXPECT_EQ(ours, gradients(size, centred, dtype, Device::cuda())) << "a second time";
+/// The first `rounded` results are of `dtype`, the others are sums of f32.
+void expect_near(const std::vector<std::vector<double>>& ours, const std::vector<std::vector<double>>& truth,
+                 DType dtype, size_t rounded) {
   for (size_t i = 0; i < truth.size(); ++i) {
     double most = 0;
     double error = 0;
@@ -51,9 +52,47 @@ void expect_gradients(const NormSize& size, bool centred, DType dtype) {
       most = std::max(most, std::abs(truth[i][j]));
       error = std::max(error, std::abs(ours[i][j] - truth[i][j]));
     }
-    const double rounding = i == 0 && dtype == DType::bf16 ? 0x1p-8 : 0.0;
-    EXPECT_LE(error, (rounding + 1e-5) * most) << "gradient " << i << " of " << dtype;
+    const double rounding = i < rounded && dtype == DType::bf16 ? 0x1p-8 : 0.0;
+    EXPECT_LE(error, (rounding + 1e-5) * most) << "result " << i << " of " << dtype;
   }
+}
+
+void expect_gradients(const NormSize& size, bool centred, DType dtype) {
+  const auto truth = gradients(size, centred, DType::f64, Device::cpu(2));
+  const auto ours = gradients(size, centred, dtype, Device::cuda());
+  EXPECT_EQ(ours, gradients(size, centred, dtype, Device::cuda())) << "a second time";
+  expect_near(ours, truth, dtype, 1);
+}
+
+/// Queries and keys of a joined projection that are normed and rotated.
+struct TurnedSize {
+  int64_t batch, seq, n_heads, n_kv_heads, head_dim;
+  ops::RotaryOptions rotation;
+};
+
+/// Queries, keys, the gradients of the projection and of both weights.
+std::vector<std::vector<double>> turned(const TurnedSize& size, DType dtype, const Device& device) {
+  const auto draw = [&](const Shape& of, uint64_t seed) {
+    return random_tensor(of, seed, DType::bf16).to(dtype).to(device);
+  };
+  const auto heads = [&](int64_t count) { return Shape{size.batch, size.seq, count, size.head_dim}; };
+  Tensor qkv = draw(heads(size.n_heads + 2 * size.n_kv_heads), 1);
+  Tensor q_weight = draw({size.head_dim}, 2);
+  Tensor k_weight = draw({size.head_dim}, 3);
+  const DType sums = dtype == DType::f64 ? DType::f64 : DType::f32;
+  const int64_t turning = size.rotation.rotary_dim != 0 ? size.rotation.rotary_dim : size.head_dim;
+  const ops::RotaryTables tables = ops::rotary_tables(size.seq, turning, {}, Device::cpu(2));
+  Tape tape;
+  tape.watch(qkv);
+  tape.watch(q_weight, sums);
+  tape.watch(k_weight, sums);
+  const ops::NormedHeads out =
+      ops::norm_rotary_joined(qkv, size.n_heads, size.n_kv_heads, q_weight, k_weight, tables.cos.to(device),
+                              tables.sin.to(device), {.weight_offset = 1.0}, size.rotation);
+  tape.backward({out.q, out.k, out.v},
+                {draw(heads(size.n_heads), 4), draw(heads(size.n_kv_heads), 5), draw(heads(size.n_kv_heads), 6)});
+  return {out.q.to_vector<double>(), out.k.to_vector<double>(), tape.grad(qkv).to_vector<double>(),
+          tape.grad(q_weight).to_vector<double>(), tape.grad(k_weight).to_vector<double>()};
 }
 
 class CudaNorm : public OnGpu<::testing::TestWithParam<NormSize>> {};
@@ -66,6 +105,22 @@ TEST_P(CudaNorm, OfManyRows) {
 }
 TEST_P(CudaGroupedNorm, OfManyRows) {  // layer norm has no groups
   for (const DType dtype : {DType::bf16, DType::f32}) expect_gradients(GetParam(), false, dtype);
+}
+
+using CudaNormRotary = OnGpu<>;
+
+TEST_F(CudaNormRotary, OfManyHeads) {
+  const ops::RotaryOptions half{.pairing = ops::RotaryPairing::interleaved, .rotary_dim = 64};
+  for (const TurnedSize& size :
+       {TurnedSize{2, 3001, 4, 2, 64, {}}, TurnedSize{1, 4301, 8, 1, 128, half}, TurnedSize{1, 2501, 4, 1, 256, {}}}) {
+    const auto truth = turned(size, DType::f64, Device::cpu(2));
+    for (const DType dtype : {DType::bf16, DType::f32}) {
+      const ::testing::ScopedTrace trace(__FILE__, __LINE__, str("heads of ", size.head_dim));
+      const auto ours = turned(size, dtype, Device::cuda());
+      EXPECT_EQ(ours, turned(size, dtype, Device::cuda())) << "a second time";
+      expect_near(ours, truth, dtype, 3);
+    }
+  }
 }
 
 // bf16 has eight elements to a pack: 8, 48, 60, 96 and 128 packs by lanes, 192 and 512 by blocks, 1100 by blocks with

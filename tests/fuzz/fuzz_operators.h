@@ -157,7 +157,16 @@ inline void rotary(World& w) {
       static_cast<ops::RotaryPairing>(b.below(2)), b.flag() ? 0 : b.integer(), b.flag() ? 0 : b.integer(), {}};
   if (b.flag()) options.positions = w.fits({batch, seq}, DType::i64);
   const Shape table{rows, b.flag() ? dim : dim / 2};
-  w.keep(ops::rotary(w.fits({batch, seq, extent(b), dim}), w.fits(table), w.fits(table), options));
+  const int64_t heads = extent(b);
+  const Tensor x = w.fits({batch, seq, heads, dim});
+  if (b.flag()) return w.keep(ops::rotary(x, w.fits(table), w.fits(table), options));
+  const ops::RmsNormOptions norm{b.number(), b.flag() ? 0 : b.integer(), b.number()};
+  const Tensor weight = w.vector_like(x);
+  if (b.flag()) return w.keep(ops::norm_rotary(x, weight, w.fits(table), w.fits(table), norm, options));
+  const int64_t kv_heads = extent(b);
+  w.keep(ops::norm_rotary_joined(x, heads - 2 * kv_heads, kv_heads, weight, weight, w.fits(table), w.fits(table), norm,
+                                 options)
+             .k);
 }
 
 inline void tables(World& w) {

@@ -9,45 +9,45 @@ namespace {
 constexpr const char* kOp = "rotary";
 
 /// The positions as the kernel wants them; undefined where an offset says it all.
-Tensor checked_positions(const Tensor& x, int64_t rows, const RotaryOptions& options) {
+Tensor checked_positions(const char* op, const Tensor& x, int64_t rows, const RotaryOptions& options) {
   const int64_t seq = x.dim(1);
   if (!options.positions.defined()) {
-    LAMINA_CHECK(options.offset >= 0 && options.offset <= rows && seq <= rows - options.offset, kOp, ": positions ",
+    LAMINA_CHECK(options.offset >= 0 && options.offset <= rows && seq <= rows - options.offset, op, ": positions ",
                  options.offset, " to ", options.offset, " + ", seq, " are outside the tables of ", rows,
                  " positions; make longer tables with rotary_tables, or a shorter sequence");
     return {};
   }
   const Tensor& given = options.positions;
-  LAMINA_CHECK(given.dtype() == DType::i64 || given.dtype() == DType::i32, kOp, ": positions is ", given.dtype(),
+  LAMINA_CHECK(given.dtype() == DType::i64 || given.dtype() == DType::i32, op, ": positions is ", given.dtype(),
                "; expected i64 or i32");
-  LAMINA_CHECK(given.shape() == Shape{seq} || (given.shape() == Shape{x.dim(0), seq}), kOp, ": positions is ",
+  LAMINA_CHECK(given.shape() == Shape{seq} || (given.shape() == Shape{x.dim(0), seq}), op, ": positions is ",
                given.shape(), "; expected [", seq, "] or [", x.dim(0), ",", seq, "] for x ", x.shape());
-  LAMINA_CHECK(options.offset == 0, kOp, ": both positions and the offset ", options.offset,
+  LAMINA_CHECK(options.offset == 0, op, ": both positions and the offset ", options.offset,
                " are given; add the offset to the positions");
   return given.to(DType::i64).contiguous();
 }
 
 Work work_of(const Tensor& x) { return {3 * x.numel(), 2 * x.nbytes()}; }
 
-/// Everything but x and y.
-RotaryArgs checked_args(const Tensor& x, const Tensor& cos, const Tensor& sin, const RotaryOptions& options) {
-  check_floating(kOp, "x", x);
-  LAMINA_CHECK(x.rank() == 4, kOp, ": x is ", x.shape(), "; expected [batch, seq, heads, head_dim]");
-  const int64_t rotary_dim = checked_rotary_dim(kOp, cos, sin, options.rotary_dim, x.dim(3));
-  check_same_device(kOp, {x, cos, sin, options.positions});
+}  // namespace
+
+RotaryArgs checked_rotary(const char* op, const Tensor& x, const Tensor& cos, const Tensor& sin,
+                          const RotaryOptions& options) {
+  check_floating(op, "x", x);
+  LAMINA_CHECK(x.rank() == 4, op, ": x is ", x.shape(), "; expected [batch, seq, heads, head_dim]");
+  const int64_t rotary_dim = checked_rotary_dim(op, cos, sin, options.rotary_dim, x.dim(3));
+  check_same_device(op, {x, cos, sin, options.positions});
 
   RotaryArgs args;
   args.cos = as_accumulation(cos, x.dtype());
   args.sin = as_accumulation(sin, x.dtype());
-  args.positions = checked_positions(x, cos.dim(0), options);
+  args.positions = checked_positions(op, x, cos.dim(0), options);
   args.offset = options.offset;
   args.rotary_dim = rotary_dim;
   args.pairing = options.pairing;
   args.transposed = false;
   return args;
 }
-
-}  // namespace
 
 int64_t checked_rotary_dim(const char* op, const Tensor& cos, const Tensor& sin, int64_t rotary_dim, int64_t head_dim) {
   if (rotary_dim == 0) rotary_dim = head_dim;
@@ -63,7 +63,7 @@ int64_t checked_rotary_dim(const char* op, const Tensor& cos, const Tensor& sin,
 }
 
 Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const RotaryOptions& options) {
-  RotaryArgs args = checked_args(x, cos, sin, options);
+  RotaryArgs args = checked_rotary(kOp, x, cos, sin, options);
   args.x = x.strides()[3] == 1 ? x : x.contiguous();
   args.y = Tensor::empty(x.shape(), x.dtype(), x.device());
   LAMINA_LAUNCH(x.device(), work_of(x), rotary, args);
@@ -83,7 +83,7 @@ Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const Rotar
 
 Tensor rotary_in_place(const Tensor& x, int64_t heads, const Tensor& cos, const Tensor& sin,
                        const RotaryOptions& options) {
-  RotaryArgs args = checked_args(x, cos, sin, options);
+  RotaryArgs args = checked_rotary(kOp, x, cos, sin, options);
   LAMINA_CHECK(heads >= 0 && heads <= x.dim(2), kOp, ": the first ", heads, " heads of x ", x.shape(),
                " are to be rotated; expected at most ", x.dim(2));
   LAMINA_CHECK(x.is_contiguous(), kOp, ": x is overwritten and must be dense; use rotary() for a view");

@@ -54,6 +54,10 @@ struct RotaryArgs {
   Tensor y;         ///< last dimension dense; may be x itself
 };
 
+/// All but x and y, which fit the options; throws where they do not.
+RotaryArgs checked_rotary(const char* op, const Tensor& x, const Tensor& cos, const Tensor& sin,
+                          const RotaryOptions& options);
+
 namespace cpu {
 void rotary(const RotaryArgs& args);
 }  // namespace cpu
