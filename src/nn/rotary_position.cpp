@@ -51,6 +51,21 @@ Tensor RotaryPosition::rotate(const Tensor& x, const Pass& pass) {
   return ops::rotary(x, made.cos, made.sin, options(pass));
 }
 
+Tensor RotaryPosition::rotate_normed(const Tensor& x, const ops::RowNorm& norm, const Pass& pass) {
+  if (!turns() || turns_rows_apart(pass)) return rotate(ops::rms_norm(x, norm.weight, norm.options), pass);
+  const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, x.device());
+  return ops::norm_rotary(x, norm.weight, made.cos, made.sin, norm.options, options(pass));
+}
+
+ops::NormedHeads RotaryPosition::rotate_normed(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads,
+                                               const ops::RowNorm& q_norm, const ops::RowNorm& k_norm,
+                                               const Pass& pass) {
+  LAMINA_CHECK(!turns_rows_apart(pass), "rotary: rows that turn apart share no joined projection");
+  const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, qkv.device());
+  return ops::norm_rotary_joined(qkv, n_heads, n_kv_heads, q_norm.weight, k_norm.weight, made.cos, made.sin,
+                                 q_norm.options, options(pass));
+}
+
 Tensor RotaryPosition::rotate_joined(const Tensor& x, int64_t heads, const Pass& pass) {
   if (*rope_.rotary_dim == 0) return x;
   LAMINA_CHECK(!turns_rows_apart(pass), "rotary: rows that turn apart share no joined projection");

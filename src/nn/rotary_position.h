@@ -4,7 +4,8 @@
 #include "lamina/nn/pass.h"
 #include "lamina/ops/attention/attention_step.h"
 #include "lamina/ops/attention/rotary_attention.h"
-#include "lamina/ops/position/rotary.h"
+#include "lamina/ops/linear/norm_linear.h"
+#include "lamina/ops/position/norm_rotary.h"
 #include "lamina/ops/position/tables.h"
 
 namespace lamina::nn {
@@ -23,6 +24,12 @@ class RotaryPosition {
 
   /// x [batch, seq, heads, at least rotary_dim] of the tokens of `pass`; the first rotary_dim elements are rotated.
   Tensor rotate(const Tensor& x, const Pass& pass);
+  /// The same of x's RMS norm.
+  Tensor rotate_normed(const Tensor& x, const ops::RowNorm& norm, const Pass& pass);
+  /// The same of the queries and keys of a joined projection qkv [batch, seq, n_heads + 2 n_kv_heads, head_dim], of
+  /// norms that differ in their weights alone; only where rows turn together.
+  ops::NormedHeads rotate_normed(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const ops::RowNorm& q_norm,
+                                 const ops::RowNorm& k_norm, const Pass& pass);
   /// The same for the first `heads` heads of a joined projection x [batch, seq, all heads, rotary_dim or more], in its
   /// own memory.
   Tensor rotate_joined(const Tensor& x, int64_t heads, const Pass& pass);

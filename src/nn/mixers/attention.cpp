@@ -51,7 +51,11 @@ class AttentionMixer final : public Mixer {
   /// Heads can stay where the joined projection puts them.
   bool stay_joined(const Pass& pass) const;
   Heads joined_heads(const Tensor& projected, const Pass& pass);
+  /// The same where norms keep them from staying there.
+  Heads normed_heads(const Tensor& projected, const Pass& pass);
   Heads separate_heads(std::vector<Tensor> parts, const Pass& pass);
+  /// Queries or keys [batch, seq, heads, head_dim] of their part of the projection.
+  Tensor normed_and_turned(const HeadNorm& norm, const Tensor& part, int64_t heads, const Pass& pass);
   /// All behind the projections.
   Tensor mix(Heads heads, Pass& pass, LayerCache* cache);
   Tensor mix_joined(const Tensor& projected, Pass& pass, LayerCache* cache);
@@ -156,21 +160,36 @@ AttentionMixer::Heads AttentionMixer::joined_heads(const Tensor& projected, cons
   return {parts[0], parts[1], parts[2]};
 }
 
+Tensor AttentionMixer::normed_and_turned(const HeadNorm& norm, const Tensor& part, int64_t heads, const Pass& pass) {
+  if (rotary_ == nullptr) return norm.split(part, heads);
+  if (!norm.is_rms_of_heads()) return rotary_->rotate(norm.split(part, heads), pass);
+  return rotary_->rotate_normed(part.reshape({part.dim(0), part.dim(1), heads, *spec_.head_dim}),
+                                norm.layer->row_norm(), pass);
+}
+
 AttentionMixer::Heads AttentionMixer::separate_heads(std::vector<Tensor> parts, const Pass& pass) {
   if (spec_.clip_qkv) {
     for (Tensor& part : parts) part = ops::clamp(part, -*spec_.clip_qkv, *spec_.clip_qkv);
   }
   const int64_t kv_heads = *spec_.n_kv_heads;
-  Tensor q = q_norm_.split(parts[0], spec_.n_heads);
-  Tensor k = k_norm_.split(parts[1], kv_heads);
+  Tensor q = normed_and_turned(q_norm_, parts[0], spec_.n_heads, pass);
+  Tensor k = normed_and_turned(k_norm_, parts[1], kv_heads, pass);
   Tensor v = parts[2].reshape({parts[2].dim(0), parts[2].dim(1), kv_heads, *spec_.v_head_dim});
-  if (rotary_ != nullptr) {
-    q = rotary_->rotate(q, pass);
-    k = rotary_->rotate(k, pass);
-  }
   // Kept for backward, a view of the joined projection would keep q's and k's unused parts alive too.
   if (is_tracked({v}) && !k.shares_memory_with(v)) v = v.contiguous();
   return {q, k, v};
+}
+
+AttentionMixer::Heads AttentionMixer::normed_heads(const Tensor& projected, const Pass& pass) {
+  const bool together = *spec_.head_dim == *spec_.v_head_dim && !spec_.clip_qkv && q_norm_.is_rms_of_heads() &&
+                        k_norm_.is_rms_of_heads() && rotary_ != nullptr && rotary_->turns() &&
+                        !rotary_->turns_rows_apart(pass);
+  if (!together) return separate_heads(qkv_.split(projected), pass);
+  const int64_t kv_heads = *spec_.n_kv_heads;
+  const Shape by_head{projected.dim(0), projected.dim(1), spec_.n_heads + 2 * kv_heads, *spec_.head_dim};
+  const auto heads = rotary_->rotate_normed(projected.reshape(by_head), spec_.n_heads, kv_heads,
+                                            q_norm_.layer->row_norm(), k_norm_.layer->row_norm(), pass);
+  return {heads.q, heads.k, heads.v};
 }
 
 bool AttentionMixer::stay_joined(const Pass& pass) const {
@@ -180,6 +199,7 @@ bool AttentionMixer::stay_joined(const Pass& pass) const {
 
 Tensor AttentionMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
   if (stay_joined(pass)) return mix_joined(qkv_.forward(x), pass, cache);
+  if (qkv_.is_joined()) return mix(normed_heads(qkv_.forward(x), pass), pass, cache);
   return mix(separate_heads(qkv_.forward_parts(x), pass), pass, cache);
 }
 
@@ -191,7 +211,7 @@ Tensor AttentionMixer::forward_normed(Stream& stream, const NormLayer& norm, Pas
   }
   const Tensor projected = qkv_.forward_normed(stream, norm);
   if (stay_joined(pass)) return mix_joined(projected, pass, cache);
-  return mix(separate_heads(qkv_.split(projected), pass), pass, cache);
+  return mix(normed_heads(projected, pass), pass, cache);
 }
 
 Tensor AttentionMixer::mix_joined(const Tensor& projected, Pass& pass, LayerCache* cache) {

@@ -25,6 +25,9 @@ struct HeadNorm {
     return shared ? layer->forward(x.reshape(shape)) : layer->forward(x).reshape(shape);
   }
 
+  /// An RMS norm of every head by itself, as RotaryPosition takes it.
+  bool is_rms_of_heads() const { return layer && shared && layer->row_norm().kind == ops::RowNorm::Kind::rms; }
+
   std::optional<NormLayer> layer;
   bool shared = false;
 };
