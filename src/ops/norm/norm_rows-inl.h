@@ -1,11 +1,14 @@
 // Row kernels shared by RMS norm (kCentred false: the mean is not taken off) and layer norm (kCentred true). A group is
 // what shares one pair of statistics: a row, or a part of it.
 //
-// A group is read from memory once; further passes find it in the caches. While one is written, the next is asked for,
-// because otherwise memory would idle during the passes that do not read it. The sums use several accumulators, always
-// the same number, so that neither latency nor the number of threads shows. Outputs larger than the caches are streamed
-// past them. Weight gradients are summed over blocks of kBlock rows in registers, then per range of rows, then over the
-// ranges in order.
+// A group is read from memory once; further passes find it in the caches. Memory must not idle during the passes that
+// do not read it, so every pass asks for what comes later. A CPU drops requests that come faster than memory answers
+// (seen on Zen 4: a pass over cached data that asks for one line per line loses half of them), hence each line is asked
+// for twice, a pass apart. The sums use several accumulators, always the same number, so that neither latency nor the
+// number of threads shows. Outputs larger than the caches are streamed past them. Weight gradients are summed over
+// blocks of kBlock rows in registers, then per range of rows, then over the ranges in order.
+//
+// The loops' bodies are always_inline: left to itself the compiler calls them for every vector.
 #if defined(LAMINA_OPS_NORM_NORM_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_NORM_NORM_ROWS_INL_H_
 #undef LAMINA_OPS_NORM_NORM_ROWS_INL_H_
@@ -15,6 +18,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "lamina/base/simd_stream-inl.h"
@@ -68,10 +72,25 @@ T* at_or_null(T* first, int64_t offset) {
   return first == nullptr ? nullptr : first + offset;
 }
 
-/// Asks for the cache line at p to be brought to the second level. An address past the end does no harm.
+/// How large tensors pass: outputs past the caches, inputs asked for `ahead` elements early (0: they are in the
+/// caches).
+struct Traffic {
+  bool streaming;
+  int64_t ahead;
+};
+
+/// For inputs and an output of `total` elements, worked on in pieces of `span`, the output in rows of `row`.
 template <class T>
-HWY_INLINE void prefetch(const T* p) {
-  __builtin_prefetch(p, 0, 2);
+Traffic plan_traffic(const T* to, int64_t total, int64_t row, int64_t span) {
+  constexpr int64_t kLeast = 4096;  // elements: shorter pieces pass before memory has answered
+  const bool large = outlives_cache(total * static_cast<int64_t>(sizeof(T)));
+  return {should_stream(to, total, row), large ? std::max(span, kLeast) : 0};
+}
+
+/// Asks for the cache line `ahead` elements behind p to be brought to the second level. One past the end does no harm.
+template <class T>
+HWY_INLINE void ask(const T* p, int64_t ahead) {
+  if (ahead != 0) __builtin_prefetch(p + ahead, 0, 2);
 }
 
 /// The i-th elements of x, or of h = x + residual, which is stored first.
@@ -86,7 +105,7 @@ HWY_INLINE hn::Vec<D> load_sum(D d, const T* x, const T* residual, T* h, int64_t
 /// Mean and 1/σ of one group. The variance is taken around the mean in a second pass: exact where a sum of squares
 /// would cancel. The vectors behind the end of a group must not count, hence the mask.
 template <bool kCentred, class T>
-HWY_INLINE void statistics(const NormForwardRows<T>& args, int64_t g) {
+HWY_INLINE void statistics(const NormForwardRows<T>& args, int64_t g, int64_t ahead) {
   using A = Accumulate<T>;
   const ComputeTag<T> d;
   const int64_t at = g * args.group;
@@ -94,65 +113,82 @@ HWY_INLINE void statistics(const NormForwardRows<T>& args, int64_t g) {
   const T* x = args.x + at;
   const T* residual = at_or_null(args.residual, at);
   T* h = at_or_null(args.h, at);
+  const auto ask_for = [&](int64_t i) HWY_ATTR __attribute__((always_inline)) {
+    ask(x + i, ahead);
+    if (residual != nullptr) ask(residual + i, ahead);
+  };
   A squares = 0;
   if constexpr (kCentred) {
     const A sum = sum_vectors(
-        d, n, [&](int64_t i, size_t count, int /*k*/) HWY_ATTR { return load_sum(d, x, residual, h, i, count); });
+        d, n, [&](int64_t i, size_t count, int /*k*/) HWY_ATTR __attribute__((always_inline)) {
+          return load_sum(d, x, residual, h, i, count);
+        });
     args.mean[g] = sum / static_cast<A>(n);
     const auto mean = hn::Set(d, args.mean[g]);
     const T* from = h != nullptr ? h : x;
-    squares = sum_vectors(d, n, [&](int64_t i, size_t count, int /*k*/) HWY_ATTR {
-      auto v = hn::Sub(load_n(d, from + i, count), mean);
-      if (count != hn::Lanes(d)) v = hn::IfThenElseZero(hn::FirstN(d, count), v);
-      return hn::Mul(v, v);
-    });
+    squares = sum_vectors(
+        d, n, [&](int64_t i, size_t count, int /*k*/) HWY_ATTR __attribute__((always_inline)) {
+          ask_for(i);
+          auto v = hn::Sub(load_n(d, from + i, count), mean);
+          if (count != hn::Lanes(d)) v = hn::IfThenElseZero(hn::FirstN(d, count), v);
+          return hn::Mul(v, v);
+        });
   } else {
-    squares = sum_vectors(d, n, [&](int64_t i, size_t count, int /*k*/) HWY_ATTR {
-      const auto v = load_sum(d, x, residual, h, i, count);
-      return hn::Mul(v, v);
-    });
+    squares = sum_vectors(
+        d, n, [&](int64_t i, size_t count, int /*k*/) HWY_ATTR __attribute__((always_inline)) {
+          ask_for(i);
+          const auto v = load_sum(d, x, residual, h, i, count);
+          return hn::Mul(v, v);
+        });
   }
   args.r[g] = A{1} / std::sqrt(squares / static_cast<A>(n) + static_cast<A>(args.eps));
 }
 
-/// y of one group whose statistics are known.
+/// y of one group whose statistics are known. RMS norm's only other pass waits for memory itself and has few requests
+/// accepted: its lines are asked for once more.
 template <bool kCentred, class T>
-HWY_INLINE void normalize(const NormForwardRows<T>& args, int64_t g, bool streaming) {
+HWY_INLINE void normalize(const NormForwardRows<T>& args, int64_t g, const Traffic& traffic) {
   const ComputeTag<T> d;
   const int64_t at = g * args.group;
+  const T* x = args.x + at;
+  const T* residual = at_or_null(args.residual, at);
   const T* from = (args.h != nullptr ? args.h : args.x) + at;
-  const T* next = args.x + at + args.group;
-  const T* next_residual = at_or_null(args.residual, at + args.group);
+  T* y = args.y + at;
   const auto* scale = at_or_null(args.scale, at % args.width);
   const auto* bias = at_or_null(args.bias, at % args.width);
   const auto r = hn::Set(d, args.r[g]);
   const auto mean = kCentred ? hn::Set(d, args.mean[g]) : hn::Zero(d);
-  for_vectors(d, args.group, [&](int64_t i, size_t count) HWY_ATTR {
-    prefetch(next + i);
-    if (next_residual != nullptr) prefetch(next_residual + i);
-    auto v = load_n(d, from + i, count);
-    if constexpr (kCentred) v = hn::Sub(v, mean);
-    v = hn::Mul(v, r);
-    if (scale != nullptr) v = hn::Mul(v, load_n(d, scale + i, count));
-    if (bias != nullptr) v = hn::Add(v, load_n(d, bias + i, count));
-    put_n(d, v, args.y + at + i, count, streaming);
-  });
+  const bool streaming = traffic.streaming;
+  const int64_t ahead = traffic.ahead;
+  for_vectors(
+      d, args.group, [&](int64_t i, size_t count) HWY_ATTR __attribute__((always_inline)) {
+        if constexpr (!kCentred) ask(x + i, ahead);
+        ask(x + i, 2 * ahead);
+        if (residual != nullptr) ask(residual + i, 2 * ahead);
+        auto v = load_n(d, from + i, count);
+        if constexpr (kCentred) v = hn::Sub(v, mean);
+        v = hn::Mul(v, r);
+        if (scale != nullptr) v = hn::Mul(v, load_n(d, scale + i, count));
+        if (bias != nullptr) v = hn::Add(v, load_n(d, bias + i, count));
+        put_n(d, v, y + i, count, streaming);
+      });
 }
 
 template <bool kCentred, class T>
 void norm_forward_rows(const Threads& threads, const NormForwardRows<T>& args) {
-  const bool streaming = should_stream(args.y, args.groups * args.group, args.group);
+  const Traffic traffic = plan_traffic(args.y, args.groups * args.group, args.group, args.group);
   threads.ranges(args.groups, rows_per_range(args.group, 65536), [&](int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t g = begin; g < end; ++g) {
-      statistics<kCentred>(args, g);
-      normalize<kCentred>(args, g, streaming);
+      statistics<kCentred>(args, g, traffic.ahead);
+      normalize<kCentred>(args, g, traffic);
     }
-    if (streaming) hwy::FlushStream();
+    if (traffic.streaming) hwy::FlushStream();
   });
 }
 
-/// Rows whose weight gradients are summed in registers before they meet memory.
-inline constexpr int kBlock = 4;
+/// Rows whose weight gradients are summed in registers before they meet memory. More would not leave room in the caches
+/// for the rows asked for.
+inline constexpr int kBlock = 2;
 
 /// dx = r·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·scale and x̂ = (x − μ)·r; for RMS norm μ = 0 and mean(g) is left out.
 /// With c = mean(g·x̂)·r it is r·(g − mean(g) − c·(x − μ)): two numbers to find per group.
@@ -161,77 +197,108 @@ struct Pull {
   V r, mean, c, mean_g;
 };
 
-template <bool kCentred, class T>
-HWY_INLINE auto find_pull(const NormBackwardRows<T>& args, int64_t row, int64_t in_row) {
+/// The pulls of `kRows` rows at one group's columns, together because they share the scale.
+template <bool kCentred, int kRows, class T, class V = hn::Vec<ComputeTag<T>>>
+HWY_INLINE void find_pulls(const NormBackwardRows<T>& args, int64_t row, int64_t in_row, int64_t ahead,
+                           Pull<V>* HWY_RESTRICT pulls) {
   using A = Accumulate<T>;
   const ComputeTag<T> d;
   const int64_t n = args.group;
-  const int64_t at = row * args.width + in_row;
-  const int64_t g = at / n;
-  const T* x = args.x + at;
-  const T* dy = args.dy + at;
+  const int64_t width = args.width;
+  const int64_t first = row * width + in_row;
+  const T* x = args.x + first;
+  const T* dy = args.dy + first;
   const A* scale = at_or_null(args.scale, in_row);
-  // A single element is its own mean: its gradient is zero, which rounding must not blur.
-  const A r = kCentred && n == 1 ? A{0} : args.r[g];
-  const A mean = kCentred ? args.mean[g] : A{0};
-  const auto mean_v = hn::Set(d, mean);
-  hn::Vec<ComputeTag<T>> sums_g[kSums] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  const A dot = sum_vectors(d, n, [&](int64_t i, size_t count, [[maybe_unused]] int k) HWY_ATTR {
-    auto grad = load_n(d, dy + i, count);
-    if (scale != nullptr) grad = hn::Mul(grad, load_n(d, scale + i, count));
-    if constexpr (!kCentred) return hn::Mul(grad, load_n(d, x + i, count));
-    sums_g[k] = hn::Add(sums_g[k], grad);
-    return hn::Mul(grad, hn::Sub(load_n(d, x + i, count), mean_v));
-  });
-  const A c = dot * r * r / static_cast<A>(n);
-  const auto sum_g = hn::Add(hn::Add(sums_g[0], sums_g[1]), hn::Add(sums_g[2], sums_g[3]));
-  const A mean_g = kCentred ? hn::GetLane(hn::SumOfLanes(d, sum_g)) / static_cast<A>(n) : A{0};
-  return Pull<hn::Vec<ComputeTag<T>>>{hn::Set(d, r), mean_v, hn::Set(d, c), hn::Set(d, mean_g)};
+  V mean[kRows];
+  V dot[kRows][2];
+  V sum[kRows][2];
+  for (int k = 0; k < kRows; ++k) {
+    mean[k] = kCentred ? hn::Set(d, args.mean[(first + k * width) / n]) : hn::Zero(d);
+    dot[k][0] = dot[k][1] = sum[k][0] = sum[k][1] = hn::Zero(d);
+  }
+  const auto add = [&](int64_t i, size_t count, int half) HWY_ATTR __attribute__((always_inline)) {
+    const auto scale_v = scale != nullptr ? load_n(d, scale + i, count) : hn::Set(d, A{1});
+    for (int k = 0; k < kRows; ++k) {
+      const int64_t at = k * width + i;
+      ask(x + at, ahead);
+      ask(dy + at, ahead);
+      const auto grad = hn::Mul(load_n(d, dy + at, count), scale_v);
+      auto v = load_n(d, x + at, count);
+      if constexpr (kCentred) {
+        v = hn::Sub(v, mean[k]);
+        sum[k][half] = hn::Add(sum[k][half], grad);
+      }
+      dot[k][half] = hn::MulAdd(grad, v, dot[k][half]);
+    }
+  };
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    add(i, hn::Lanes(d), 0);
+    add(i + lanes, hn::Lanes(d), 1);
+  }
+  for (; i < n; i += lanes) add(i, static_cast<size_t>(std::min(lanes, n - i)), 0);
+  for (int k = 0; k < kRows; ++k) {
+    // A single element is its own mean: its gradient is zero, which rounding must not blur.
+    const A r = kCentred && n == 1 ? A{0} : args.r[(first + k * width) / n];
+    const A c = hn::GetLane(hn::SumOfLanes(d, hn::Add(dot[k][0], dot[k][1]))) * r * r / static_cast<A>(n);
+    const A mean_g = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum[k][0], sum[k][1]))) / static_cast<A>(n);
+    pulls[k] = {hn::Set(d, r), mean[k], hn::Set(d, c), hn::Set(d, mean_g)};
+  }
 }
 
 /// dx of `kRows` rows at one group's columns, and their share of the weight gradients.
 template <bool kCentred, int kRows, class T>
 HWY_INLINE void backward_block(const NormBackwardRows<T>& args, int64_t row, int64_t in_row, int64_t range,
-                               bool streaming) {
+                               const Traffic& traffic) {
   const ComputeTag<T> d;
   using V = hn::Vec<ComputeTag<T>>;
   Pull<V> pulls[kRows];
-  for (int k = 0; k < kRows; ++k) pulls[k] = find_pull<kCentred>(args, row + k, in_row);
+  find_pulls<kCentred, kRows>(args, row, in_row, traffic.ahead, pulls);
+  const int64_t width = args.width;
+  const int64_t first = row * width + in_row;
+  const T* x = args.x + first;
+  const T* dy = args.dy + first;
+  const T* dh = at_or_null(args.dh, first);
+  T* dx = args.dx + first;
   const auto* scale = at_or_null(args.scale, in_row);
-  auto* dscale = at_or_null(args.dscale, range * args.width + in_row);
-  auto* dbias = at_or_null(args.dbias, range * args.width + in_row);
-  const int64_t first = row * args.width + in_row;
-  const int64_t ahead = kRows * args.width;
+  auto* dscale = at_or_null(args.dscale, range * width + in_row);
+  auto* dbias = at_or_null(args.dbias, range * width + in_row);
+  const bool streaming = traffic.streaming;
+  const int64_t ahead = traffic.ahead;
   // Rows may lie a multiple of 4096 bytes apart, and a load waits for an older store of the same low address bits: all
   // loads come before the stores.
-  for_vectors(d, args.group, [&](int64_t i, size_t count) HWY_ATTR {
-    V dx[kRows];
-    auto dscale_v = hn::Zero(d);
-    auto dbias_v = hn::Zero(d);
-    const auto scale_v = scale != nullptr ? load_n(d, scale + i, count) : hn::Set(d, Accumulate<T>{1});
-    for (int k = 0; k < kRows; ++k) {
-      const int64_t at = first + k * args.width + i;
-      prefetch(args.x + at + ahead);
-      prefetch(args.dy + at + ahead);
-      auto x = load_n(d, args.x + at, count);
-      if constexpr (kCentred) x = hn::Sub(x, pulls[k].mean);
-      const auto dy = load_n(d, args.dy + at, count);
-      dscale_v = hn::MulAdd(hn::Mul(dy, x), pulls[k].r, dscale_v);
-      if constexpr (kCentred) dbias_v = hn::Add(dbias_v, dy);
-      auto v = hn::Mul(dy, scale_v);
-      if constexpr (kCentred) v = hn::Sub(v, pulls[k].mean_g);
-      dx[k] = hn::Mul(hn::NegMulAdd(x, pulls[k].c, v), pulls[k].r);
-      if (args.dh != nullptr) dx[k] = hn::Add(dx[k], load_n(d, args.dh + at, count));
-    }
-    for (int k = 0; k < kRows; ++k) put_n(d, dx[k], args.dx + first + k * args.width + i, count, streaming);
-    if (dscale != nullptr) store_n(d, hn::Add(load_n(d, dscale + i, count), dscale_v), dscale + i, count);
-    if (dbias != nullptr) store_n(d, hn::Add(load_n(d, dbias + i, count), dbias_v), dbias + i, count);
-  });
+  for_vectors(
+      d, args.group, [&](int64_t i, size_t count) HWY_ATTR __attribute__((always_inline)) {
+        V out[kRows];
+        auto dscale_v = hn::Zero(d);
+        auto dbias_v = hn::Zero(d);
+        const auto scale_v = scale != nullptr ? load_n(d, scale + i, count) : hn::Set(d, Accumulate<T>{1});
+        for (int k = 0; k < kRows; ++k) {
+          const int64_t at = k * width + i;
+          for (const int64_t early : {ahead, 2 * ahead}) {
+            ask(x + at, early);
+            ask(dy + at, early);
+          }
+          auto x_v = load_n(d, x + at, count);
+          if constexpr (kCentred) x_v = hn::Sub(x_v, pulls[k].mean);
+          const auto dy_v = load_n(d, dy + at, count);
+          dscale_v = hn::MulAdd(hn::Mul(dy_v, x_v), pulls[k].r, dscale_v);
+          if constexpr (kCentred) dbias_v = hn::Add(dbias_v, dy_v);
+          auto v = hn::Mul(dy_v, scale_v);
+          if constexpr (kCentred) v = hn::Sub(v, pulls[k].mean_g);
+          out[k] = hn::Mul(hn::NegMulAdd(x_v, pulls[k].c, v), pulls[k].r);
+          if (dh != nullptr) out[k] = hn::Add(out[k], load_n(d, dh + at, count));
+        }
+        for (int k = 0; k < kRows; ++k) put_n(d, out[k], dx + k * width + i, count, streaming);
+        if (dscale != nullptr) store_n(d, hn::Add(load_n(d, dscale + i, count), dscale_v), dscale + i, count);
+        if (dbias != nullptr) store_n(d, hn::Add(load_n(d, dbias + i, count), dbias_v), dbias + i, count);
+      });
 }
 
 template <bool kCentred, class T>
 void norm_backward_rows(const Threads& threads, const NormBackwardRows<T>& args) {
-  const bool streaming = should_stream(args.dx, args.rows * args.width, args.group);
+  const Traffic traffic = plan_traffic(args.dx, args.rows * args.width, args.group, kBlock * args.width);
   threads.ranges(args.rows, args.grain, [&](int64_t begin, int64_t end) HWY_ATTR {
     const int64_t range = begin / args.grain;
     if (args.dscale != nullptr) std::fill_n(args.dscale + range * args.width, args.width, Accumulate<T>{0});
@@ -239,15 +306,15 @@ void norm_backward_rows(const Threads& threads, const NormBackwardRows<T>& args)
     int64_t row = begin;
     for (; row + kBlock <= end; row += kBlock) {
       for (int64_t in_row = 0; in_row < args.width; in_row += args.group) {
-        backward_block<kCentred, kBlock>(args, row, in_row, range, streaming);
+        backward_block<kCentred, kBlock>(args, row, in_row, range, traffic);
       }
     }
     for (; row < end; ++row) {
       for (int64_t in_row = 0; in_row < args.width; in_row += args.group) {
-        backward_block<kCentred, 1>(args, row, in_row, range, streaming);
+        backward_block<kCentred, 1>(args, row, in_row, range, traffic);
       }
     }
-    if (streaming) hwy::FlushStream();
+    if (traffic.streaming) hwy::FlushStream();
   });
 }
 
