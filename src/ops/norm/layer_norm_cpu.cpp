@@ -43,16 +43,14 @@ void backward(const LayerNormBackward& args) {
   rows.group = rows.width = args.x.dim(-1);
   rows.rows = rows.width == 0 ? 0 : args.x.numel() / rows.width;
   rows.grain = backward_grain(rows.rows, rows.width);
-  const Shape partial{(rows.rows + rows.grain - 1) / rows.grain, rows.width};
-  Tensor dweight;
-  Tensor dbias;
-  if (args.dweight.defined()) dweight = Tensor::empty(partial, dtype_of<A>(), device);
-  if (args.dbias.defined()) dbias = Tensor::empty(partial, dtype_of<A>(), device);
-  rows.dscale = data_or_null<A>(dweight);
-  rows.dbias = data_or_null<A>(dbias);
+  rows.stride = PartialSums<A>::stride(rows.width);
+  const PartialSums<A> dweight(args.dweight, rows, 1280);
+  const PartialSums<A> dbias(args.dbias, rows, 2560);
+  rows.dscale = dweight.first();
+  rows.dbias = dbias.first();
   norm_backward_rows<true>(device.threads(), rows);
-  if (dweight.defined()) add_partials<A>(device.threads(), dweight, args.dweight);
-  if (dbias.defined()) add_partials<A>(device.threads(), dbias, args.dbias);
+  dweight.add_up(device.threads());
+  dbias.add_up(device.threads());
 }
 
 void layer_norm_forward(const LayerNormForward& args) {

@@ -54,9 +54,11 @@ struct NormBackwardRows {
   const A* mean;
   const A* r;
   T* dx;
-  A* dscale;                          ///< [ranges, width] or null
-  A* dbias;                           ///< [ranges, width] or null
-  int64_t rows, group, width, grain;  ///< grain: rows per range
+  A* dscale;  ///< [ranges, width] in steps of `stride`, or null
+  A* dbias;   ///< the same
+  int64_t rows, group, width;
+  int64_t grain;   ///< rows per range
+  int64_t stride;  ///< see PartialSums
 };
 
 template <class T>
@@ -177,7 +179,9 @@ HWY_INLINE void normalize(const NormForwardRows<T>& args, int64_t g, const Traff
 template <bool kCentred, class T>
 void norm_forward_rows(const Threads& threads, const NormForwardRows<T>& args) {
   const Traffic traffic = plan_traffic(args.y, args.groups * args.group, args.group, args.group);
-  threads.ranges(args.groups, rows_per_range(args.group, 65536), [&](int64_t begin, int64_t end) HWY_ATTR {
+  // At most 256 ranges: what is asked for behind the end of one is mostly read by another core.
+  const int64_t grain = std::max(rows_per_range(args.group, 65536), (args.groups + 255) / 256);
+  threads.ranges(args.groups, grain, [&](int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t g = begin; g < end; ++g) {
       statistics<kCentred>(args, g, traffic.ahead);
       normalize<kCentred>(args, g, traffic);
@@ -262,8 +266,8 @@ HWY_INLINE void backward_block(const NormBackwardRows<T>& args, int64_t row, int
   const T* dh = at_or_null(args.dh, first);
   T* dx = args.dx + first;
   const auto* scale = at_or_null(args.scale, in_row);
-  auto* dscale = at_or_null(args.dscale, range * width + in_row);
-  auto* dbias = at_or_null(args.dbias, range * width + in_row);
+  auto* dscale = at_or_null(args.dscale, range * args.stride + in_row);
+  auto* dbias = at_or_null(args.dbias, range * args.stride + in_row);
   const bool streaming = traffic.streaming;
   const int64_t ahead = traffic.ahead;
   // Rows may lie a multiple of 4096 bytes apart, and a load waits for an older store of the same low address bits: all
@@ -301,8 +305,8 @@ void norm_backward_rows(const Threads& threads, const NormBackwardRows<T>& args)
   const Traffic traffic = plan_traffic(args.dx, args.rows * args.width, args.group, kBlock * args.width);
   threads.ranges(args.rows, args.grain, [&](int64_t begin, int64_t end) HWY_ATTR {
     const int64_t range = begin / args.grain;
-    if (args.dscale != nullptr) std::fill_n(args.dscale + range * args.width, args.width, Accumulate<T>{0});
-    if (args.dbias != nullptr) std::fill_n(args.dbias + range * args.width, args.width, Accumulate<T>{0});
+    if (args.dscale != nullptr) std::fill_n(args.dscale + range * args.stride, args.width, Accumulate<T>{0});
+    if (args.dbias != nullptr) std::fill_n(args.dbias + range * args.stride, args.width, Accumulate<T>{0});
     int64_t row = begin;
     for (; row + kBlock <= end; row += kBlock) {
       for (int64_t in_row = 0; in_row < args.width; in_row += args.group) {
@@ -324,20 +328,45 @@ inline int64_t backward_grain(int64_t rows, int64_t width) {
   return (grain + kBlock - 1) / kBlock * kBlock;
 }
 
-/// total = Σ_k partial[k], in order.
+/// A row of partial sums of a weight gradient for every range of rows. Addresses a multiple of 4096 bytes apart share a
+/// place of few lines in the first-level cache, which rows of x and dy fill: the sums begin `apart` bytes from it.
 template <class A>
-void add_partials(const Threads& threads, const Tensor& partial_in, const Tensor& total_in) {
-  const int64_t parts = partial_in.dim(0);
-  const int64_t width = partial_in.dim(1);
-  const A* partial = partial_in.data<A>();
-  A* total = total_in.data<A>();
-  threads.ranges(width, 1024, [&](int64_t begin, int64_t end) HWY_ATTR {
-    std::fill(total + begin, total + end, A{0});
-    for (int64_t k = 0; k < parts; ++k) {
-      for (int64_t i = begin; i < end; ++i) total[i] += partial[k * width + i];
-    }
-  });
-}
+class PartialSums {
+ public:
+  static constexpr int64_t kPage = 4096 / static_cast<int64_t>(sizeof(A));
+
+  /// None where the gradient is not asked for.
+  template <class Rows>
+  PartialSums(const Tensor& total, const Rows& rows, size_t apart)
+      : total_(total), ranges_((rows.rows + rows.grain - 1) / rows.grain), stride_(stride(rows.width)) {
+    if (!total.defined()) return;
+    room_ = Tensor::empty({ranges_ * stride_ + kPage}, total.dtype(), total.device());
+    const size_t shift = reinterpret_cast<uintptr_t>(rows.x) + apart - reinterpret_cast<uintptr_t>(room_.data<A>());
+    first_ = room_.data<A>() + shift % 4096 / 64 * (64 / sizeof(A));
+  }
+
+  static int64_t stride(int64_t width) { return (width + kPage - 1) / kPage * kPage; }
+  A* first() const { return first_; }
+
+  /// total = Σ of the ranges, in order.
+  void add_up(const Threads& threads) const {
+    if (first_ == nullptr) return;
+    A* total = total_.template data<A>();
+    threads.ranges(total_.numel(), 1024, [&](int64_t begin, int64_t end) HWY_ATTR {
+      std::fill(total + begin, total + end, A{0});
+      for (int64_t k = 0; k < ranges_; ++k) {
+        for (int64_t i = begin; i < end; ++i) total[i] += first_[k * stride_ + i];
+      }
+    });
+  }
+
+ private:
+  Tensor total_;
+  int64_t ranges_;
+  int64_t stride_;
+  Tensor room_;
+  A* first_ = nullptr;
+};
 
 }  // namespace lamina::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

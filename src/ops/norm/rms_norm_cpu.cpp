@@ -42,13 +42,11 @@ void backward(const RmsNormBackward& args) {
   rows.group = args.group_size;
   rows.rows = rows.width == 0 ? 0 : args.x.numel() / rows.width;
   rows.grain = backward_grain(rows.rows, rows.width);
-  Tensor partial;
-  if (args.dweight.defined()) {
-    partial = Tensor::empty({(rows.rows + rows.grain - 1) / rows.grain, rows.width}, dtype_of<A>(), device);
-    rows.dscale = partial.data<A>();
-  }
+  rows.stride = PartialSums<A>::stride(rows.width);
+  const PartialSums<A> dweight(args.dweight, rows, 1280);
+  rows.dscale = dweight.first();
   norm_backward_rows<false>(device.threads(), rows);
-  if (partial.defined()) add_partials<A>(device.threads(), partial, args.dweight);
+  dweight.add_up(device.threads());
 }
 
 void rms_norm_forward(const RmsNormForward& args) {
