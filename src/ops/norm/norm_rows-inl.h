@@ -85,7 +85,8 @@ struct Traffic {
 template <class T>
 Traffic plan_traffic(const T* to, int64_t total, int64_t row, int64_t span) {
   constexpr int64_t kLeast = 4096;  // elements: shorter pieces pass before memory has answered
-  const bool large = outlives_cache(total * static_cast<int64_t>(sizeof(T)));
+  // Two inputs and an output fill the caches at half the size from which an output alone leaves them.
+  const bool large = outlives_cache(2 * total * static_cast<int64_t>(sizeof(T)));
   return {should_stream(to, total, row), large ? std::max(span, kLeast) : 0};
 }
 
