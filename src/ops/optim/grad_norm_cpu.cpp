@@ -5,8 +5,6 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include <hwy/cache_control.h>
-
 #include <cmath>
 
 #include "lamina/base/simd-inl.h"
@@ -45,8 +43,6 @@ double squares_of_piece(const T* x, int64_t n) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    hwy::Prefetch(x + i + 1024);
-    hwy::Prefetch(x + i + 1024 + lanes);
     add(load(d, x + i), sum0, sum1);
     add(load(d, x + i + lanes), sum2, sum3);
   }
