@@ -15,10 +15,10 @@ struct Extents {
 };
 
 /// Around every edge of the tiles, blocks and passes: thin, read in place, several chunks.
-const std::vector<Extents> kSweep = {{1, 1, 1},     {1, 5, 3},      {2, 33, 70},    {3, 17, 0},     {4, 100, 300},
-                                     {5, 1, 9},     {5, 65, 31},    {12, 32, 16},   {13, 33, 257},  {0, 3, 4},
-                                     {3, 0, 4},     {64, 48, 1024}, {97, 65, 130},  {130, 161, 37}, {100, 520, 2},
-                                     {20, 7, 2100}, {129, 40, 300}, {200, 600, 19}, {64, 700, 33},  {127, 130, 261}};
+const std::vector<Extents> kSweep = {
+    {1, 1, 1},     {1, 5, 3},     {2, 33, 70},    {3, 17, 0},     {4, 100, 300},  {5, 1, 9},       {5, 65, 31},
+    {12, 32, 16},  {13, 33, 257}, {0, 3, 4},      {3, 0, 4},      {64, 48, 1024}, {97, 65, 130},   {130, 161, 37},
+    {100, 520, 2}, {20, 7, 2100}, {129, 40, 300}, {200, 600, 19}, {64, 700, 33},  {127, 130, 261}, {21, 50, 6151}};
 
 template <class T>
 std::vector<T> random_values(size_t count, uint64_t seed) {
@@ -133,7 +133,8 @@ TEST(Gemm, SeveralChunksOfDepthAndColumns) {
 
 /// A narrow result is the single-precision one, rounded.
 TEST(Gemm, NarrowResults) {
-  for (const Extents& e : {Extents{7, 9, 11}, Extents{1600, 3, 1160}, Extents{40, 50, 1500}}) {
+  for (const Extents& e : {Extents{7, 9, 11}, Extents{1600, 3, 1160}, Extents{40, 50, 1500}, Extents{40, 50, 6300},
+                           Extents{1600, 3, 6200}}) {
     for (const bool ta : {false, true}) {
       const auto a = random_values<float>(static_cast<size_t>(e.m * e.k), 1);
       const auto b = random_values<float>(static_cast<size_t>(e.k * e.n), 2);

@@ -1,7 +1,7 @@
 // The product after Goto & van de Geijn 2008: op(B) is packed once into panels that all threads share, each task packs
 // a block of rows of op(A) and multiplies panel by panel, a panel of B staying in the first-level cache, the block of A
 // and the block of C in the second. Every value of C is summed by one task, over k in order, so the bits depend on
-// nothing but the extents.
+// nothing but the extents. Where C is small and k long, tasks take parts of k instead, which are added in order.
 // Up to 16 rows against rows that lie along k (x·Wᵀ with a short x) are dot products that run at the speed of memory.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/linear/gemm_cpu.cpp"
@@ -198,8 +198,8 @@ void run_chunk(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chun
 }
 
 template <class T>
-void run_blocked(const Threads& threads, const FusedGemm<T>& p) {
-  const Plan<T> plan = make_plan(p);
+void run_blocked(const Threads& threads, const FusedGemm<T>& p, int64_t chunk_depth) {
+  const Plan<T> plan = make_plan(p, chunk_depth);
   Chunk<T> chunk{};
   // A single block of rows uses each column once, and a single part of the columns each row: their tasks pack for
   // themselves, but for columns across k, which are read in whole rows.
@@ -219,6 +219,66 @@ void run_blocked(const Threads& threads, const FusedGemm<T>& p) {
       run_chunk(threads, plan, chunk);
     }
   }
+}
+
+/// C is so small that sums of it for every part of k cost little beside reading A and B: the gradient of a narrow
+/// layer's weight over many positions.
+template <class T>
+bool is_deep(const FusedGemm<T>& p) {
+  return !p.b.transpose && p.m <= kBlockRows && p.m * p.n <= kDeepSums && p.k >= kDeepParts * kDepth;
+}
+
+/// op(A)[:, begin:end] · op(B)[begin:end, :] to a dense c.
+template <class T>
+FusedGemm<T> part_of_k(const FusedGemm<T>& p, int64_t begin, int64_t end, T* c) {
+  const auto from = [&](const GemmOperand& operand, bool along) {
+    const int64_t elements = along ? begin : begin * operand.ld;
+    GemmOperand part = operand;
+    part.data = static_cast<const char*>(operand.data) + elements * static_cast<int64_t>(size_of(operand.dtype));
+    return part;
+  };
+  FusedGemm<T> part;
+  part.m = p.m;
+  part.n = p.n;
+  part.k = end - begin;
+  part.alpha = p.alpha;
+  part.a = from(p.a, !p.a.transpose);
+  part.b = from(p.b, p.b.transpose);
+  part.c = c;
+  part.ldc = p.n;
+  return part;
+}
+
+/// A task multiplies a part of k whole, in chunks whose panels stay in the second-level cache: nobody waits for another
+/// before the sums are added.
+template <class T>
+void run_deep(const Threads& threads, const FusedGemm<T>& p) {
+  const int64_t size = p.m * p.n;
+  T* sums = gemm_scratch<T>(GemmScratch::parts, kDeepParts * size);
+  threads.tasks(kDeepParts, [&](int64_t part) {
+    const int64_t begin = part * p.k / kDeepParts;
+    const int64_t end = (part + 1) * p.k / kDeepParts;
+    run_blocked(threads, part_of_k(p, begin, end, sums + part * size), kDepth);
+  });
+  threads.ranges(p.m, rows_per_range(p.n, 4096), [&](int64_t begin, int64_t end) HWY_ATTR {
+    const hn::ScalableTag<T> d;
+    const auto keep = hn::Set(d, p.beta);
+    T* c = p.c != nullptr ? p.c + begin * p.ldc : sums + begin * p.n;
+    const int64_t ldc = p.c != nullptr ? p.ldc : p.n;
+    for (int64_t i = 0; i < end - begin; ++i) {
+      const T* first = sums + (begin + i) * p.n;
+      for_vectors(d, p.n, [&](int64_t j, size_t count) HWY_ATTR {
+        auto value = load_n(d, first + j, count);
+        for (int64_t part = 1; part < kDeepParts; ++part) {
+          value = hn::Add(value, load_n(d, first + part * size + j, count));
+        }
+        T* at = c + i * ldc + j;
+        if (p.beta != T{0}) value = hn::MulAdd(keep, load_n(d, at, count), value);
+        store_n(d, value, at, count);
+      });
+    }
+    if (p.finish) p.finish(c, ldc, {begin, end - begin, 0, p.n});
+  });
 }
 
 /// k = 0: nothing is added to beta · C.
@@ -241,8 +301,10 @@ void run_product(const Threads& threads, const FusedGemm<T>& p) {
     run_scale(threads, p);
   } else if (p.m <= (p.b.transpose ? kThinRowsAlong : kThinRows)) {
     run_thin(threads, p);
+  } else if (is_deep(p)) {
+    run_deep(threads, p);
   } else {
-    run_blocked(threads, p);
+    run_blocked(threads, p, kChunkDepth);
   }
 }
 
@@ -250,6 +312,7 @@ void run_product(const Threads& threads, const FusedGemm<T>& p) {
 /// of rows at a time.
 template <class S>
 void run_narrow(const Threads& threads, FusedGemm<float> p, S* out, int64_t ld_out) {
+  if (p.n <= 0) return;
   const int64_t rows = p.m;
   const int64_t step = p.k <= kChunkDepth ? std::max<int64_t>(rows, 1) : kStripeRows;
   const auto* a = static_cast<const char*>(p.a.data);
@@ -269,7 +332,7 @@ void run_narrow(const Threads& threads, FusedGemm<float> p, S* out, int64_t ld_o
     p.c = p.k <= kChunkDepth ? nullptr : gemm_scratch<float>(GemmScratch::stripe, p.m * p.n);
     p.ldc = p.n;
     p.finish = narrow;
-    run_product(threads, p);
+    step < rows ? run_blocked(threads, p, kChunkDepth) : run_product(threads, p);  // a stripe's bits are the whole's
   }
 }
 

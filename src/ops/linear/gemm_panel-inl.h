@@ -97,7 +97,11 @@ void pack_across(D d, const S* from, int64_t ld, int64_t count, int64_t k, T* to
   for (int64_t l = 0; l < k; ++l) {
     const S* row = from + l * ld;
     T* out = to + l * width;
-    for (int64_t i = 0; i < count; i += kCacheLine<S>) __builtin_prefetch(row + 8 * ld + i);
+    // Twice, because a CPU drops requests that come faster than memory answers.
+    for (int64_t i = 0; i < count; i += kCacheLine<S>) {
+      __builtin_prefetch(row + 8 * ld + i);
+      __builtin_prefetch(row + 16 * ld + i, 0, 2);
+    }
     for (int64_t i = 0; i < whole; i += lanes) hn::StoreU(load(d, row + i), d, out + i);
     for (int64_t i = whole; i < count; ++i) out[i] = convert<T>(row[i]);
     for (int64_t i = count; i < width; ++i) out[i] = T{0};

@@ -27,6 +27,8 @@ inline constexpr int64_t kStripeRows = 1536;     // of a narrow C held in the co
 inline constexpr int64_t kTaskBlocks = 8;        // of kBlockRows, at most, that one task takes one after the other
 inline constexpr int64_t kMinTasks = 16;         // enough to share out evenly
 inline constexpr int64_t kDirectColumns = 160;   // up to here packing A costs more than it saves
+inline constexpr int64_t kDeepParts = 16;        // of a k so long that each is a task
+inline constexpr int64_t kDeepSums = 1 << 16;    // at most, of each such part
 inline constexpr int64_t kSerialWork = 1 << 15;  // multiplications too few to wake the threads for
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -48,10 +50,10 @@ bool rows_alias(int64_t ld) {
 }
 
 template <class T>
-Plan<T> make_plan(const FusedGemm<T>& p) {
+Plan<T> make_plan(const FusedGemm<T>& p, int64_t chunk_depth) {
   Plan<T> plan{&p, false, 0, 0, 0, 0};
   plan.direct = !p.a.transpose && p.a.dtype == dtype_of<T>() && p.n <= kDirectColumns && !rows_alias<T>(p.a.ld);
-  plan.chunk_depth = p.c == nullptr ? p.k : std::min(p.k, kChunkDepth);
+  plan.chunk_depth = p.c == nullptr ? p.k : std::min(p.k, chunk_depth);
   const int64_t bytes_per_column = plan.chunk_depth * static_cast<int64_t>(sizeof(T));
   const int64_t fitting = kChunkBytes / bytes_per_column / kTileColumns<T> * kTileColumns<T>;
   plan.chunk_columns = std::min(round_up(p.n, kTileColumns<T>), std::max(fitting, kTileColumns<T>));

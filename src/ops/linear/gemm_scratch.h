@@ -9,8 +9,9 @@
 
 namespace lamina::ops {
 
-/// Buffers a product needs: its packed panels and, where C is not whole in memory, a block of it.
-enum class GemmScratch : uint8_t { rows, shared_rows, columns, block, stripe, count };
+/// Buffers a product needs: its packed panels, where C is not whole in memory a block of it, where k is cut into parts
+/// the sums of each.
+enum class GemmScratch : uint8_t { rows, shared_rows, columns, block, stripe, parts, count };
 
 /// Memory of the calling thread, aligned for vectors and kept between calls: fresh pages for every product would cost
 /// as much as a small product itself. Valid until the thread asks for the same slot again.
