@@ -9,6 +9,8 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <atomic>
+#include <vector>
 
 #include "lamina/ops/linear/gemm.h"
 #include "lamina/ops/linear/gemm_plan-inl.h"
@@ -130,13 +132,26 @@ void run_block(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t 
   }
 }
 
+/// body(task) for all tasks. Each thread begins with a share of neighbouring ones, the same in every product, and then
+/// takes over what others have left: rows that one product wrote are mostly read by the same core in the next, which
+/// counts where cores do not share their caches.
 template <class F>
 void each_task(const Threads& threads, bool serial, int64_t tasks, const F& body) {
-  if (serial) {
+  const int64_t shares = serial ? 1 : std::min<int64_t>(threads.count(), tasks);
+  if (shares <= 1) {
     for (int64_t task = 0; task < tasks; ++task) body(task);
-  } else {
-    threads.tasks(tasks, body);
+    return;
   }
+  std::vector<std::atomic<int64_t>> taken(static_cast<size_t>(shares));
+  threads.tasks(shares, [&](int64_t own) {
+    for (int64_t i = 0; i < shares; ++i) {
+      const int64_t share = (own + i) % shares;
+      const int64_t begin = share * tasks / shares;
+      const int64_t end = (share + 1) * tasks / shares;
+      auto& count = taken[static_cast<size_t>(share)];
+      for (int64_t task = begin + count++; task < end; task = begin + count++) body(task);
+    }
+  });
 }
 
 /// A side of a chunk cut into tasks for packing: along k where rows are to be read whole, else across it.
