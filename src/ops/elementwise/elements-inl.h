@@ -1,4 +1,5 @@
-// Walks the elements of dense tensors in vectors, on all threads.
+// Walks the elements of dense tensors in vectors, on all threads. Bodies are always_inline: left to itself the compiler
+// calls them for every vector.
 #if defined(LAMINA_OPS_ELEMENTWISE_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_ELEMENTWISE_ELEMENTS_INL_H_
 #undef LAMINA_OPS_ELEMENTWISE_ELEMENTS_INL_H_
@@ -26,9 +27,10 @@ void write_elements(const Threads& threads, T* to, int64_t n, const F& body) {
   const bool streaming = should_stream(to, n, kElementGrain);
   threads.ranges(n, kElementGrain, [&](int64_t begin, int64_t end) HWY_ATTR {
     const ComputeTag<T> d;
-    for_vectors(d, end - begin, [&](int64_t i, size_t count) HWY_ATTR {
-      put_n(d, body(begin + i, count), to + begin + i, count, streaming);
-    });
+    for_vectors(
+        d, end - begin, [&](int64_t i, size_t count) HWY_ATTR __attribute__((always_inline)) {
+          put_n(d, body(begin + i, count), to + begin + i, count, streaming);
+        });
     if (streaming) hwy::FlushStream();
   });
 }
@@ -39,10 +41,12 @@ void map_elements(const Tensor& x_in, const Tensor& y, const F& value) {
   visit_floating(x_in.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     const T* x = x_in.data<T>();
-    write_elements(y.device().threads(), y.data<T>(), y.numel(), [&](int64_t i, size_t count) HWY_ATTR {
-      const ComputeTag<T> d;
-      return value(d, load_n(d, x + i, count));
-    });
+    write_elements(
+        y.device().threads(), y.data<T>(),
+        y.numel(), [&](int64_t i, size_t count) HWY_ATTR __attribute__((always_inline)) {
+          const ComputeTag<T> d;
+          return value(d, load_n(d, x + i, count));
+        });
   });
 }
 
@@ -53,10 +57,12 @@ void map_gradients(const Tensor& x_in, const Tensor& dy_in, const Tensor& dx, co
     using T = typename decltype(tag)::type;
     const T* x = x_in.data<T>();
     const T* dy = dy_in.data<T>();
-    write_elements(dx.device().threads(), dx.data<T>(), dx.numel(), [&](int64_t i, size_t count) HWY_ATTR {
-      const ComputeTag<T> d;
-      return slope(d, load_n(d, x + i, count), load_n(d, dy + i, count));
-    });
+    write_elements(
+        dx.device().threads(), dx.data<T>(),
+        dx.numel(), [&](int64_t i, size_t count) HWY_ATTR __attribute__((always_inline)) {
+          const ComputeTag<T> d;
+          return slope(d, load_n(d, x + i, count), load_n(d, dy + i, count));
+        });
   });
 }
 
