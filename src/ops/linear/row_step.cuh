@@ -209,23 +209,25 @@ struct RowProduct {
   }
 
   /// put(result, sums, turn) by several lanes with different turns 0, 1, … put_turns() − 1; x holds 8·chunks numbers.
+  /// Rows that a thread has too few of are its first one again, or nothing: others' copies may not have arrived.
   template <class P>
   __device__ void multiply(const uint4* staged, const float* x, const P& put) const {
     const auto* x_packs = reinterpret_cast<const float4*>(x);
     const int half = 1 << lane_bits >> 1;
     const bool high = (lane() & half) != 0;
     const bool odd = (lane() & half / 2) != 0;
+    const int begin = group() < results ? lane() : chunks;
 #pragma unroll 1
     for (int first = 0; first < results; first += groups() * kResults) {  // the same for all threads
       int from[kRows];
       float sums[kRows] = {};
 #pragma unroll
       for (int n = 0; n < kRows; ++n) {
-        const int result = min(first + n / kTiles * groups() + group(), results - 1);
-        from[n] = (result * kTiles + n % kTiles) * chunks;
+        const int result = first + n / kTiles * groups() + group();
+        from[n] = ((result < results ? result : group()) * kTiles + n % kTiles) * chunks;
       }
 #pragma unroll 1
-      for (int c = lane(); c < chunks; c += 1 << lane_bits) {
+      for (int c = begin; c < chunks; c += 1 << lane_bits) {
         uint4 words[kRows];
 #pragma unroll
         for (int n = 0; n < kRows; ++n) words[n] = staged[from[n] + c];
