@@ -27,7 +27,8 @@ DeviceSteps::DeviceSteps(nn::Model& model, nn::ModelCache& cache, const std::vec
 void DeviceSteps::step() {
   const Tensor logits = model_.step_logits(ids_, clock_, cache_);
   logits_ = logits.reshape({cache_.batch(), logits.dim(2)});
-  if (drawn_.defined()) ops::sample(logits_, streams_, drawn_, ids_.reshape({cache_.batch()}), options_);
+  if (!drawn_.defined()) return clock_.advance();
+  ops::sample(logits_, streams_, drawn_, ids_.reshape({cache_.batch()}), options_, clock_.counters());
 }
 
 void DeviceSteps::start(const std::vector<int64_t>& ids) {

@@ -18,6 +18,8 @@ class DeviceClock {
     counters_.copy_(Tensor::from(values, counters_.shape(), Device::cpu(1)));
   }
   void advance() { ops::count_on(counters_); }
+  /// What advance() counts, for an operator that does it on its way.
+  Tensor counters() const { return counters_; }
 
   /// [batch] i64: where the next token of each row goes.
   Tensor places() const { return line(0); }

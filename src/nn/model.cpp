@@ -278,7 +278,7 @@ bool Model::can_step(const ModelCache& cache) const {
                      [](const auto& layer) { return layer->mixer() == nullptr || layer->mixer()->follows_clock(); });
 }
 
-Tensor Model::step_logits(const Tensor& ids, DeviceClock& clock, ModelCache& cache) {
+Tensor Model::step_logits(const Tensor& ids, const DeviceClock& clock, ModelCache& cache) {
   check_ids(ids);
   LAMINA_CHECK(ids.dim(0) == cache.batch() && ids.dim(1) == 1 && can_step(cache), "model: a step with ids ",
                ids.shape(), " and a cache of ", cache.batch(),
@@ -290,9 +290,7 @@ Tensor Model::step_logits(const Tensor& ids, DeviceClock& clock, ModelCache& cac
   pass.clock = &clock;
   pass.positions = clock.places().reshape({pass.batch, 1});
   Stream stream = run_layers(ids, pass, &cache, nullptr);
-  Tensor logits = final_norm_ ? head_.normed_logits(stream, *final_norm_) : head_.logits(stream.value());
-  clock.advance();
-  return logits;
+  return final_norm_ ? head_.normed_logits(stream, *final_norm_) : head_.logits(stream.value());
 }
 
 }  // namespace lamina::nn

@@ -89,8 +89,8 @@ class Model final : public Module {
   bool can_step(const ModelCache& cache) const;
   /// cached_logits() of one token a row, ids [batch, 1] → [batch, 1, vocab], that can be recorded and repeated
   /// (tensor/replay.h): everything that changes from step to step is in the device's memory, `ids` and the clock, which
-  /// is counted on. Before each step, also a repeated one, comes cache.prepare_step().
-  Tensor step_logits(const Tensor& ids, DeviceClock& clock, ModelCache& cache);
+  /// has to be counted on behind it. Before each step, also a repeated one, comes cache.prepare_step().
+  Tensor step_logits(const Tensor& ids, const DeviceClock& clock, ModelCache& cache);
 
  private:
   Pass start(const Tensor& ids, const RunOptions& options) const;

@@ -31,7 +31,7 @@ struct Pass {
   Tensor positions;
   /// Set in a step that a GPU may repeat (Model::step_logits): one token a row, whose place the clock alone knows; the
   /// host's offset is then that of a full cache, so that tables made from it serve every step.
-  DeviceClock* clock = nullptr;
+  const DeviceClock* clock = nullptr;
   /// The length of the longest document, where there are several; 0 otherwise.
   int64_t longest_document = 0;
   /// [documents + 1] i64, ascending from 0 to seq: documents packed along seq that never see each other, the same in

@@ -17,10 +17,12 @@ struct SampleCase {
     int64_t vocab;
     ops::SampleOptions options;
     double spread = 4.0;
+    int64_t clock = 0;  ///< numbers to count on beside
   };
 
   static std::vector<Params> sweep() {
-    return {{3, 17, {.temperature = 0}},
+    return {{3, 17, {.temperature = 0}, 4.0, 6},
+            {1, 50, {.seed = 8}, 4.0, 3000},
             {2, 40000, {.temperature = 0}},
             {3, 1000, {.temperature = 0}, 0.0},  // all logits equal
             {1, 1, {}},
@@ -50,13 +52,16 @@ struct SampleCase {
   static std::vector<Input> inputs(const Params& p) {
     return {{.shape = {p.rows, p.vocab}, .low = -p.spread, .high = p.spread},
             integers({p.rows}, counting(p.rows, 0, 3)),
-            integers({p.rows}, counting(p.rows, 5, 2))};
+            integers({p.rows}, counting(p.rows, 5, 2)),
+            integers({p.clock}, counting(p.clock, -3, 5))};
   }
   static std::vector<Tensor> run(const Params& p, const std::vector<Tensor>& in) {
     Tensor drawn = in[2].clone();
     Tensor ids = Tensor::zeros({p.rows}, DType::i64, in[0].device());
-    ops::sample(in[0], in[1], drawn, ids, p.options);
-    return {ids, drawn};
+    Tensor clock = p.clock > 0 ? in[3].clone() : Tensor();
+    ops::sample(in[0], in[1], drawn, ids, p.options, clock);
+    if (p.clock == 0) return {ids, drawn};
+    return {ids, drawn, clock};
   }
 
   template <class S>
@@ -68,7 +73,10 @@ struct SampleCase {
                                      static_cast<uint64_t>(in[1][r]), static_cast<uint64_t>(in[2][r])));
       drawn[r] = in[2][r] + 1;
     }
-    return {ids, drawn};
+    if (p.clock == 0) return {ids, drawn};
+    Array<S> clock({p.clock});
+    for (int64_t n = 0; n < p.clock; ++n) clock[n] = in[3][n] + 1;
+    return {ids, drawn, clock};
   }
 
   /// By definition: tokens in the order of their probability, each filter cutting the list's end.

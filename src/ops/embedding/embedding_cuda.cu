@@ -1,4 +1,4 @@
-// Forward: a warp copies a row, four packs of a lane under way at once.
+// Forward: a warp copies a row, or a block where rows are few, four packs of a thread under way at once.
 //
 // Backward: the positions are sorted by row (a stable radix sort over as many bits as the rows need: one pass for a
 // small vocabulary), and the sorted line is cut into chunks of kChunk positions, whatever rows they belong to, so that
@@ -26,6 +26,7 @@ constexpr int kFinishRows = 8;
 struct Gather {
   const int64_t* ids;
   int64_t count, rows, units, first_row, vocab;
+  int lanes;  ///< threads of a row
   FaultSlot* faults;
 };
 
@@ -34,25 +35,26 @@ template <class Unit>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const Unit* table, Unit* y, Gather args) {
   constexpr int kUnroll = 4;
   wait_for_previous();
-  const int lane = threadIdx.x % kWarp;
-  const int64_t warps = static_cast<int64_t>(gridDim.x) * (kThreads / kWarp);
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp; i < args.count;
-       i += warps) {
+  const int lanes = args.lanes;
+  const int lane = static_cast<int>(threadIdx.x) % lanes;
+  const int at_once = kThreads / lanes;  // rows of a block
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * at_once + threadIdx.x / lanes; i < args.count;
+       i += static_cast<int64_t>(gridDim.x) * at_once) {
     const int64_t id = args.ids[i];
     if (lane == 0 && (id < 0 || id >= args.vocab)) report(args.faults, Fault::token_id, id);
     const int64_t row = id - args.first_row;
     const bool there = id >= 0 && id < args.vocab && row >= 0 && row < args.rows;
     const Unit* from = table + (there ? row : 0) * args.units;
     Unit* to = y + i * args.units;
-    for (int64_t u = lane; u < args.units; u += kWarp * kUnroll) {
+    for (int64_t u = lane; u < args.units; u += lanes * kUnroll) {
       Unit held[kUnroll] = {};
 #pragma unroll
       for (int k = 0; k < kUnroll; ++k) {
-        if (there && u + k * kWarp < args.units) held[k] = from[u + k * kWarp];
+        if (there && u + k * lanes < args.units) held[k] = from[u + k * lanes];
       }
 #pragma unroll
       for (int k = 0; k < kUnroll; ++k) {
-        if (u + k * kWarp < args.units) to[u + k * kWarp] = held[k];
+        if (u + k * lanes < args.units) to[u + k * lanes] = held[k];
       }
     }
   }
@@ -61,10 +63,17 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const Unit* table, Uni
 template <class Unit>
 void gather(const EmbeddingForward& args, int64_t row_bytes) {
   const int64_t count = args.ids.numel();
-  const Gather rows{
-      args.ids.data<int64_t>(), count,      args.table.dim(0),          row_bytes / static_cast<int64_t>(sizeof(Unit)),
-      args.first_row,           args.vocab, fault_slot(args.y.device())};
-  launch_dependent(gather_kernel<Unit>, dim3(static_cast<unsigned>(blocks_for(count, kThreads / kWarp))),
+  constexpr int64_t kFew = 256;  // rows
+  const int lanes = count <= kFew ? kThreads : kWarp;
+  const Gather rows{.ids = args.ids.data<int64_t>(),
+                    .count = count,
+                    .rows = args.table.dim(0),
+                    .units = row_bytes / static_cast<int64_t>(sizeof(Unit)),
+                    .first_row = args.first_row,
+                    .vocab = args.vocab,
+                    .lanes = lanes,
+                    .faults = fault_slot(args.y.device())};
+  launch_dependent(gather_kernel<Unit>, dim3(static_cast<unsigned>(blocks_for(count, kThreads / lanes))),
                    dim3(kThreads), 0, args.y.device(), static_cast<const Unit*>(args.table.raw()),
                    static_cast<Unit*>(args.y.raw()), rows);
   check_launch("embedding");

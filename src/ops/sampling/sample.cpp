@@ -26,7 +26,8 @@ void check_sample_options(const SampleOptions& o) {
 
 }  // namespace
 
-void sample(const Tensor& logits, const Tensor& streams, Tensor drawn, Tensor ids, const SampleOptions& options) {
+void sample(const Tensor& logits, const Tensor& streams, Tensor drawn, Tensor ids, const SampleOptions& options,
+            Tensor clock) {
   check_floating(kOp, "logits", logits);
   LAMINA_CHECK(logits.rank() == 2 && (logits.dim(1) > 0 || logits.dim(0) == 0), kOp, ": logits is ", logits.shape(),
                "; expected [rows, vocab] with a vocabulary that is not empty");
@@ -41,7 +42,13 @@ void sample(const Tensor& logits, const Tensor& streams, Tensor drawn, Tensor id
   LAMINA_CHECK(!is_tracked({logits}), kOp, ": has no gradient; turn recording off with NoGrad");
   drawn.mark_written(kOp);
   ids.mark_written(kOp);
-  const SampleArgs args{logits.contiguous(), streams.contiguous(), std::move(drawn), options, std::move(ids)};
+  if (clock.defined()) {
+    check_written(kOp, "clock", clock);
+    check_same_device(kOp, {logits, clock});
+    clock.mark_written(kOp);
+  }
+  const SampleArgs args{logits.contiguous(), streams.contiguous(), std::move(drawn), options,
+                        std::move(ids),      std::move(clock)};
   LAMINA_LAUNCH(logits.device(), (Work{4 * logits.numel(), logits.nbytes()}), sample, args);
 }
 

@@ -18,8 +18,10 @@ struct SampleOptions {
 ///   streams  [rows] i64     of the seed's random numbers, one for each row
 ///   drawn    [rows] i64     how many numbers the row has drawn; counted on by one
 ///   ids      [rows] i64     written
+///   clock    any shape, i64 counted on by one (count_on): what a step that ends with the choice has to count; or none
 /// The first token, by id, whose running sum of probabilities exceeds number drawn[r] of the stream. No gradient.
-void sample(const Tensor& logits, const Tensor& streams, Tensor drawn, Tensor ids, const SampleOptions& options);
+void sample(const Tensor& logits, const Tensor& streams, Tensor drawn, Tensor ids, const SampleOptions& options,
+            Tensor clock = {});
 
 struct SampleArgs {
   Tensor logits;  ///< dense
@@ -27,6 +29,7 @@ struct SampleArgs {
   Tensor drawn;
   SampleOptions options;
   Tensor ids;
+  Tensor clock;
 };
 
 namespace cpu {

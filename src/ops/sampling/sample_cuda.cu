@@ -1,4 +1,5 @@
-// A block has one row, which stays in the caches while it is read several times. Probabilities are whole numbers of
+// A block has one row, which stays in the caches while it is read several times; of few rows the likeliest token is
+// found by a cluster of blocks each, since one block alone would be busy reading. Probabilities are whole numbers of
 // 2^-40, so that their sums are the same in every order. The bounds of top_k and top_p are the same question (the
 // largest key that enough tokens, or enough probability, reach) and are found by halving: two bits of the answer a
 // round, each round one pass over the row. At last each thread adds up a stretch of neighbouring ids, and the one whose
@@ -6,6 +7,8 @@
 #include <algorithm>
 
 #include "lamina/base/philox.h"
+#include "lamina/ops/elementwise/count_on.h"
+#include "lamina/ops/linear/row_step.cuh"
 #include "lamina/ops/sampling/sample.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
@@ -18,6 +21,8 @@ using Mass = unsigned long long;
 
 constexpr int kSampleThreads = 1024;
 constexpr int kSampleWarps = kSampleThreads / kWarp;
+constexpr int64_t kFewSampled = 8;  // rows that have a cluster each
+constexpr Mass kBroken = ~Mass{0};  // the rank of what is not a number
 
 /// Ascends with the value; zeros of both signs are equal.
 __device__ uint32_t key_of(float value) {
@@ -144,43 +149,62 @@ struct Likeliest {
   }
   /// The key, then what makes the first of equals the largest; 0 where nothing was met.
   __device__ Mass rank() const {
+    if (strange) return kBroken;
     return id < 0 ? 0 : (Mass{key_of(most)} << 32U) | (0xffffffffU - static_cast<uint32_t>(id));
   }
+  __device__ static int64_t id_of(Mass rank) { return 0xffffffffU - static_cast<uint32_t>(rank); }
 };
 
+__device__ Mass largest_of_warp(Mass value) {
+  for (int step = kWarp / 2; step > 0; step /= 2) value = max(value, __shfl_xor_sync(kAllLanes, value, step));
+  return value;
+}
+
+/// The highest rank of a block's share of the row.
 template <class T>
-__device__ int64_t likeliest_token(const RowOfLogits<T>& row, bool packed, Mass* scratch, bool& broken) {
+__device__ Mass highest_rank(const RowOfLogits<T>& row, bool packed, int share, int shares, Mass* scratch) {
   Likeliest met;
+  const int begin = share * kSampleThreads + static_cast<int>(threadIdx.x);
+  const int hop = shares * kSampleThreads;
   if (packed) {
     constexpr int kAhead = 8;  // packs of a thread under way at once
     const int packs = static_cast<int>(row.vocab) / Pack<T>::kSize;
-    for (int first = threadIdx.x; first < packs; first += kAhead * kSampleThreads) {
+    for (int first = begin; first < packs; first += kAhead * hop) {
       Pack<T> held[kAhead];
 #pragma unroll
       for (int k = 0; k < kAhead; ++k) {
-        const int p = first + k * kSampleThreads;
+        const int p = first + k * hop;
         if (p < packs) held[k] = load_pack(row.logits + p * Pack<T>::kSize);
       }
 #pragma unroll
       for (int k = 0; k < kAhead; ++k) {
-        const int p = first + k * kSampleThreads;
+        const int p = first + k * hop;
         if (p >= packs) break;
 #pragma unroll
         for (int j = 0; j < Pack<T>::kSize; ++j) met.meet(to_float(held[k].values[j]), p * Pack<T>::kSize + j);
       }
     }
   } else {
-    for (int id = threadIdx.x; id < row.vocab; id += kSampleThreads) met.meet(row.at(id), id);
+    for (int id = begin; id < row.vocab; id += hop) met.meet(row.at(id), id);
   }
-  broken = __syncthreads_or(met.strange ? 1 : 0) != 0;
-  Mass best = met.rank();
-  for (int step = kWarp / 2; step > 0; step /= 2) best = max(best, __shfl_xor_sync(kAllLanes, best, step));
+  const Mass best = largest_of_warp(met.rank());
   if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = best;
   __syncthreads();
-  best = scratch[threadIdx.x % kWarp];
-  for (int step = kWarp / 2; step > 0; step /= 2) best = max(best, __shfl_xor_sync(kAllLanes, best, step));
+  const Mass highest = largest_of_warp(scratch[threadIdx.x % kWarp]);
   __syncthreads();
-  return 0xffffffffU - static_cast<uint32_t>(best);
+  return highest;
+}
+
+/// The highest of a cluster's, for its first block.
+__device__ Mass highest_of_cluster(Mass rank, int share, Mass (&ranks)[kStepBlocks]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  Cluster::wait();
+  if (threadIdx.x == 0) {
+    asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(Cluster::address_in(0, ranks + share)), "l"(rank) : "memory");
+  }
+  Cluster::meet();
+#endif
+  return largest_of_warp(ranks[threadIdx.x % kStepBlocks]);
 }
 
 /// The token whose running sum of probability exceeds the number drawn; every thread gets it. `otherwise`: where there
@@ -228,25 +252,47 @@ __device__ int64_t drawn_token(const RowOfLogits<T>& row, const Kept& kept, uint
 }
 
 template <class T>
-__global__ __launch_bounds__(kSampleThreads) void sample_kernel(const T* logits, int64_t vocab, const int64_t* streams,
-                                                                int64_t* drawn, SampleOptions options, bool packed,
-                                                                int64_t* ids, FaultSlot* faults) {
+struct Samples {
+  const T* logits;  ///< [rows, vocab]
+  int64_t vocab;
+  bool packed;
+  int shares;  ///< blocks of a row: one, or a cluster
+  const int64_t* streams;
+  int64_t* drawn;
+  int64_t* ids;
+  int64_t* clock;
+  int64_t counters;  ///< of the clock
+  SampleOptions options;
+  FaultSlot* faults;
+};
+
+template <class T>
+__global__ __launch_bounds__(kSampleThreads) void sample_kernel(const __grid_constant__ Samples<T> p) {
   __shared__ Mass scratch[kSampleWarps];
+  __shared__ Mass ranks[kStepBlocks];
+  const int r = static_cast<int>(blockIdx.x) / p.shares;
+  const int share = static_cast<int>(blockIdx.x) % p.shares;
+  if (p.shares > 1) Cluster::arrive();
   wait_for_previous();
-  const int64_t r = blockIdx.x;
-  RowOfLogits<T> row{logits + r * vocab, vocab, 0, static_cast<float>(options.temperature)};
-  bool broken = false;
-  int64_t id = likeliest_token(row, packed, scratch, broken);
-  if (broken && threadIdx.x == 0) report(faults, Fault::logit, r);
-  if (!broken && options.temperature > 0) {
+  RowOfLogits<T> row{p.logits + r * p.vocab, p.vocab, 0, static_cast<float>(p.options.temperature)};
+  Mass rank = highest_rank(row, p.packed, share, p.shares, scratch);
+  if (p.shares > 1) rank = highest_of_cluster(rank, share, ranks);
+  if (share != 0) return;
+  int64_t id = Likeliest::id_of(rank);
+  if (rank == kBroken && threadIdx.x == 0) report(p.faults, Fault::logit, r);
+  if (rank != kBroken && p.options.temperature > 0) {
     row.most = row.at(id);
-    const Kept kept = filtered(row, options, scratch);
-    const auto bits = philox({options.seed, static_cast<uint64_t>(streams[r])}, static_cast<uint64_t>(drawn[r]));
+    const Kept kept = filtered(row, p.options, scratch);
+    const RandomKey key{p.options.seed, static_cast<uint64_t>(p.streams[r])};
+    const auto bits = philox(key, static_cast<uint64_t>(p.drawn[r]));
     id = drawn_token(row, kept, (uint64_t{bits[0]} << 32U) | bits[1], id, scratch);
   }
+  if (r == 0) {
+    for (int64_t n = threadIdx.x; n < p.counters; n += kSampleThreads) ++p.clock[n];
+  }
   if (threadIdx.x != 0) return;
-  ids[r] = id;
-  ++drawn[r];
+  p.ids[r] = id;
+  ++p.drawn[r];
 }
 
 }  // namespace
@@ -255,15 +301,28 @@ void sample(const SampleArgs& args) {
   const Device& device = args.logits.device();
   const int64_t rows = args.logits.dim(0);
   const int64_t vocab = args.logits.dim(1);
-  if (rows == 0) return;
+  if (rows == 0) {
+    if (args.clock.defined()) count_on(args.clock);
+    return;
+  }
   LAMINA_CHECK(vocab <= (int64_t{1} << 23), "sample: a vocabulary of ", vocab, " on a cuda device; expected at most ",
                int64_t{1} << 23, "; sample on the cpu");
   visit_floating("sample", args.logits.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    launch_dependent(sample_kernel<DeviceType<T>>, dim3(static_cast<unsigned>(rows)), dim3(kSampleThreads), 0, device,
-                     device_data<T>(args.logits), vocab, args.streams.data<int64_t>(), args.drawn.data<int64_t>(),
-                     args.options, fits_packs(device_data<T>(args.logits), vocab), args.ids.data<int64_t>(),
-                     fault_slot(device));
+    using T = DeviceType<typename decltype(tag)::type>;
+    const auto* logits = static_cast<const T*>(args.logits.raw());
+    const Samples<T> p{.logits = logits,
+                       .vocab = vocab,
+                       .packed = fits_packs(logits, vocab),
+                       .shares = rows <= kFewSampled && launches_early(device) ? kStepBlocks : 1,
+                       .streams = args.streams.data<int64_t>(),
+                       .drawn = args.drawn.data<int64_t>(),
+                       .ids = args.ids.data<int64_t>(),
+                       .clock = device_data<int64_t>(args.clock),
+                       .counters = args.clock.defined() ? args.clock.numel() : 0,
+                       .options = args.options,
+                       .faults = fault_slot(device)};
+    launch_dependent_clusters(sample_kernel<T>, p.shares, dim3(static_cast<unsigned>(rows * p.shares)),
+                              dim3(kSampleThreads), 0, device, p);
     check_launch("sample");
   });
 }
