@@ -7,7 +7,7 @@ DeviceSteps::DeviceSteps(nn::Model& model, nn::ModelCache& cache, const std::vec
       cache_(cache),
       ids_(Tensor::zeros({cache.batch(), 1}, DType::i64, model.device())),
       clock_(cache.batch(), model.device()),
-      readbacks_{Readback(model.device(), cache.batch()), Readback(model.device(), cache.batch())},
+      readback_(model.device(), cache.batch()),
       replay_(model.device(), [this] { step(); }) {
   if (samplers.empty()) return;
   LAMINA_CHECK(static_cast<int64_t>(samplers.size()) == cache.batch(), "generate: ", samplers.size(), " samplers for ",
@@ -29,6 +29,7 @@ void DeviceSteps::step() {
   logits_ = logits.reshape({cache_.batch(), logits.dim(2)});
   if (!drawn_.defined()) return clock_.advance();
   ops::sample(logits_, streams_, drawn_, ids_.reshape({cache_.batch()}), options_, clock_.counters());
+  readback_.write(ids_);
 }
 
 void DeviceSteps::start(const std::vector<int64_t>& ids) {
@@ -37,20 +38,16 @@ void DeviceSteps::start(const std::vector<int64_t>& ids) {
 }
 
 void DeviceSteps::queue() {
-  LAMINA_CHECK(queued() < readbacks_.size() && drawn_.defined(), "generate: ", queued(),
+  LAMINA_CHECK(queued() < Readback::kMost && drawn_.defined(), "generate: ", queued(),
                " steps are waiting to be read; read the chosen tokens first");
   cache_.prepare_step();
   replay_.run();
-  underway_.push_back(turn_);
-  readbacks_.at(turn_).start(ids_);
-  turn_ = (turn_ + 1) % readbacks_.size();
+  readback_.mark();
 }
 
 std::vector<int64_t> DeviceSteps::chosen() {
   LAMINA_CHECK(queued() > 0, "generate: no step is queued");
-  const size_t oldest = underway_.front();
-  underway_.pop_front();
-  return readbacks_.at(oldest).wait();
+  return readback_.wait();
 }
 
 std::vector<float> DeviceSteps::logits(const std::vector<int64_t>& ids) {

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <array>
-#include <deque>
 #include <optional>
 
 #include "lamina/infer/sampler.h"
@@ -31,7 +29,7 @@ class DeviceSteps {
   void queue();
   /// The tokens that the oldest queued step has chosen.
   std::vector<int64_t> chosen();
-  size_t queued() const { return underway_.size(); }
+  size_t queued() const { return readback_.underway(); }
 
   /// start() and a step, without samplers → logits [batch · vocab].
   std::vector<float> logits(const std::vector<int64_t>& ids);
@@ -47,9 +45,7 @@ class DeviceSteps {
   Tensor ids_;     ///< [batch, 1]
   Tensor logits_;  ///< [batch, vocab] of the last step
   nn::DeviceClock clock_;
-  std::array<Readback, 2> readbacks_;
-  std::deque<size_t> underway_;  ///< which readback each queued step fills
-  size_t turn_ = 0;
+  Readback readback_;
   Replay replay_;
 };
 

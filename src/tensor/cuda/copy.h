@@ -12,8 +12,8 @@ void fill(Tensor& target, double value);
 /// The bytes of a dense tensor. The host's memory may change as soon as the call returns.
 void copy_from_host(const void* source, const Tensor& target);
 /// Some numbers to pinned memory of the host, by a kernel: the copy engine would have to be waited for by what comes
-/// next.
-void write_to_host(const Tensor& source, int64_t* target);
+/// next. `targets` are two, and taken in turns: the first where `turn` on the device is even, and it is counted on.
+void write_to_host(const Tensor& source, int64_t* targets, const Tensor& turn);
 /// Waits for what was queued before.
 void copy_to_host(const Tensor& source, void* target);
 

@@ -39,7 +39,9 @@ struct Readback::State {};
 
 Readback::Readback(const Device& /*device*/, int64_t /*count*/) { cuda::none(); }
 Readback::~Readback() = default;
-void Readback::start(const Tensor& /*source*/) { cuda::none(); }
+void Readback::write(const Tensor& /*source*/) { cuda::none(); }
+void Readback::mark() { cuda::none(); }
 std::vector<int64_t> Readback::wait() { cuda::none(); }
+size_t Readback::underway() const { return 0; }
 
 }  // namespace lamina

@@ -1,5 +1,7 @@
 #include "lamina/tensor/readback.h"
 
+#include <array>
+
 #include "lamina/tensor/cuda/copy.h"
 #include "lamina/tensor/cuda/runtime.h"
 
@@ -8,38 +10,56 @@ namespace lamina {
 struct Readback::State {
   Device device;
   int64_t count = 0;
-  int64_t* values = nullptr;  ///< in memory that the device writes by itself
-  cudaEvent_t arrived = nullptr;
+  Tensor turn;                ///< [1], how many have been written
+  int64_t* values = nullptr;  ///< [kMost, count] in memory that the device writes by itself
+  std::array<cudaEvent_t, kMost> arrived = {};
+  size_t marked = 0;
+  size_t waited = 0;
 };
 
-Readback::Readback(const Device& device, int64_t count) : state_(std::make_unique<State>(State{device, count})) {
+Readback::Readback(const Device& device, int64_t count) {
   LAMINA_CHECK(device.kind() == DeviceKind::cuda, "a readback from ", device, ": only a GPU works on by itself");
-  LAMINA_CUDA(cudaMallocHost(reinterpret_cast<void**>(&state_->values), static_cast<size_t>(count) * sizeof(int64_t)),
-              "readback");
-  LAMINA_CUDA(cudaEventCreateWithFlags(&state_->arrived, cudaEventDisableTiming), "readback");
+  state_ = std::make_unique<State>(State{device, count, Tensor::zeros({1}, DType::i64, device)});
+  LAMINA_CUDA(
+      cudaMallocHost(reinterpret_cast<void**>(&state_->values), kMost * static_cast<size_t>(count) * sizeof(int64_t)),
+      "readback");
+  for (cudaEvent_t& event : state_->arrived) {
+    LAMINA_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "readback");
+  }
 }
 
 Readback::~Readback() {
-  if (state_->arrived != nullptr) {
-    cudaEventSynchronize(state_->arrived);
-    cudaEventDestroy(state_->arrived);
+  for (cudaEvent_t event : state_->arrived) {
+    if (event == nullptr) continue;
+    cudaEventSynchronize(event);
+    cudaEventDestroy(event);
   }
   cudaFreeHost(state_->values);
 }
 
-void Readback::start(const Tensor& source) {
+void Readback::write(const Tensor& source) {
   LAMINA_CHECK(source.dtype() == DType::i64 && source.is_contiguous() && source.numel() == state_->count,
                "readback: given is ", source.dtype(), " ", source.shape(), "; expected ", state_->count,
                " dense elements of i64");
-  cudaStream_t stream = cuda::stream_of(state_->device);
-  cuda::write_to_host(source, state_->values);
-  LAMINA_CUDA(cudaEventRecord(state_->arrived, stream), "readback");
+  cuda::write_to_host(source, state_->values, state_->turn);
+}
+
+void Readback::mark() {
+  LAMINA_CHECK(underway() < kMost, "readback: ", underway(), " turns are waiting to be read; read the oldest first");
+  LAMINA_CUDA(cudaEventRecord(state_->arrived.at(state_->marked % kMost), cuda::stream_of(state_->device)), "readback");
+  ++state_->marked;
 }
 
 std::vector<int64_t> Readback::wait() {
-  LAMINA_CUDA(cudaEventSynchronize(state_->arrived), "readback");
+  LAMINA_CHECK(underway() > 0, "readback: nothing has been marked since the last wait; mark a turn first");
+  const size_t slot = state_->waited % kMost;
+  LAMINA_CUDA(cudaEventSynchronize(state_->arrived.at(slot)), "readback");
+  ++state_->waited;
   cuda::check_faults(state_->device);
-  return {state_->values, state_->values + state_->count};
+  const int64_t* values = state_->values + slot * static_cast<size_t>(state_->count);
+  return {values, values + state_->count};
 }
+
+size_t Readback::underway() const { return state_->marked - state_->waited; }
 
 }  // namespace lamina
