@@ -293,6 +293,8 @@ struct AttentionSublayerBase {
   static std::vector<Params> gpu_sweep() {
     const auto interleaved = RotaryPairing::interleaved;
     return {{{{1, 1, 1024}, 0, kRms, true, true, false, 0.0, 0, 4}, {1, 8, 1, 300, 64, {201}}},
+            {{{1, 1, 1024}, 0, kRms, true, true, false, 0.0, 0, 4}, {1, 8, 1, 250, 64, {201}}},
+            {{{1, 1, 1024}, 0, kRms}, {1, 8, 1, 130, 64, {127}}},
             {{{1, 1, 1000}, 0, kRms, true, true, true, 0.0, 0, 6}, {1, 10, 2, 300, 64, {20}, 32, interleaved}},
             {{{1, 1, 1024}, 0, kRms}, {1, 4, 1, 700, 64, {640}, 0, RotaryPairing::half_split, true, {3}}},
             {{{1, 1, 1536}, 0, kLayer, true, true, true}, {1, 12, 3, 40, 128, {39}}}};

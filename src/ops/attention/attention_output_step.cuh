@@ -11,10 +11,15 @@
 //
 // Keys and values that are there already do not depend on the product before: they are copied before the wait, too, as
 // far as the place in the cache says, which was written long ago. Should it have changed, they are copied again.
+//
+// What this kernel leaves of a multiprocessor's memory and registers is enough for a product of one row
+// (linear_streamed_cuda.cu) before and behind it, so that it is in place before the one has ended, and the other before
+// it ends itself.
 
 #include "lamina/ops/attention/attention_step_heads.cuh"
 #include "lamina/tensor/cuda/ahead.cuh"
 #include "lamina/tensor/cuda/box_copies.cuh"
+#include "lamina/tensor/cuda/load_words.cuh"
 #include "lamina/tensor/cuda/thirds.cuh"
 
 namespace lamina::ops::cuda::output_step {
@@ -43,11 +48,10 @@ struct AttentionOutputParams : StepHeads {
   bool late;               ///< weights may just have been written
 };
 
-/// A block's shared memory.
-template <class T, int kD>
+/// A block's shared memory, with so many tiles of keys and values.
+template <class T, int kD, int kStages>
 struct alignas(16) OutputShared {
-  static constexpr int kStages = kD == 64 ? 2 : 1;  // tiles of keys and values
-  static constexpr int kQueryPitch = kD + 8;        // these so that no two lanes meet in a bank
+  static constexpr int kQueryPitch = kD + 8;  // these so that no two lanes meet in a bank
   static constexpr int kValuePitch = kD + 4;
 
   T tiles[kStages][2][kTileKeys * kD];
@@ -70,10 +74,10 @@ struct alignas(16) OutputShared {
   __device__ static int at(int row, int chunk) { return row * kD + (chunk ^ (row & 7)) * 8; }
 };
 
-template <class T, int kD>
+template <class T, int kD, int kStages>
 class OutputStep {
  public:
-  using Shared = OutputShared<T, kD>;
+  using Shared = OutputShared<T, kD, kStages>;
   __device__ OutputStep(const AttentionOutputParams& p, Shared& shared)
       : p_(p),
         shared_(shared),
@@ -112,7 +116,7 @@ class OutputStep {
       sines = {};
       if (turns) take_angles(c, cosines, sines);
 #pragma unroll 1
-      for (int tile = 0; tile < Shared::kStages && tile * kTileKeys <= place_; ++tile) stage_tile(tile);
+      for (int tile = 0; tile < kStages && tile * kTileKeys <= place_; ++tile) stage_tile(tile);
       if (waited) break;
       stage_weights();
       lamina::cuda::wait_for_previous();
@@ -149,8 +153,8 @@ class OutputStep {
     }
 #pragma unroll 1
     for (int tile = 0; tile < tiles; ++tile) {
-      T(&staged)[2][kTileKeys * kD] = shared_.tiles[tile % Shared::kStages];
-      if (tile >= Shared::kStages) {
+      T(&staged)[2][kTileKeys * kD] = shared_.tiles[tile % kStages];
+      if (tile >= kStages) {
         lamina::cuda::wait_for_copies();
         __syncthreads();
       }
@@ -162,9 +166,9 @@ class OutputStep {
         __syncthreads();
       }
       see_keys(staged, keys - tile * kTileKeys);
-      if (tile + Shared::kStages < tiles) {
+      if (tile + kStages < tiles) {
         __syncthreads();
-        stage_tile(tile + Shared::kStages);
+        stage_tile(tile + kStages);
       }
     }
     leave_found();
@@ -238,12 +242,14 @@ class OutputStep {
     __syncwarp();
     const int64_t row_bytes = static_cast<int64_t>(p_.n_heads) * kD * 2;
     const char* from = reinterpret_cast<const char*>(p_.out) + first_out_ * row_bytes + key_head_ * bytes;
+    const uint64_t policy = lamina::cuda::read_once_policy();
 #pragma unroll 1
     for (int n = lane_; n < rows(); n += kWarp) {
-      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                       shared_.weights() + n * Shared::weight_pitch(p_)),
-                   "l"(__cvta_generic_to_global(from + n * row_bytes)), "r"(bytes), "r"(barrier)
-                   : "memory");
+      asm volatile(
+          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
+          "%4;" ::"r"(shared_.weights() + n * Shared::weight_pitch(p_)),
+          "l"(__cvta_generic_to_global(from + n * row_bytes)), "r"(bytes), "r"(barrier), "l"(policy)
+          : "memory");
     }
 #endif
   }
@@ -253,7 +259,7 @@ class OutputStep {
     constexpr int kHop = kStepThreads / kChunks;  // rows
     const int chunk = thread_ % kChunks;
     const int first = thread_ / kChunks;
-    const uint32_t to = shared_address(shared_.tiles[tile % Shared::kStages]);
+    const uint32_t to = shared_address(shared_.tiles[tile % kStages]);
 #pragma unroll 1
     for (int row = first; row < kTileKeys; row += kHop) {
       const int key = tile * kTileKeys + row;

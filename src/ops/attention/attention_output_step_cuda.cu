@@ -8,11 +8,11 @@ namespace {
 
 using namespace output_step;  // NOLINT: all of it is this kernel's
 
-template <class T, int kD>
+template <class T, int kD, int kStages>
 __global__ void __launch_bounds__(kStepThreads, 1)
     attention_output_kernel(const __grid_constant__ AttentionOutputParams p) {
   extern __shared__ __align__(128) unsigned char memory[];
-  OutputStep<T, kD> step(p, *reinterpret_cast<OutputShared<T, kD>*>(memory));
+  OutputStep<T, kD, kStages> step(p, *reinterpret_cast<OutputShared<T, kD, kStages>*>(memory));
   if (p.late) lamina::cuda::wait_for_previous();
   step.ask_for_place();
   lamina::cuda::let_next_begin();
@@ -36,23 +36,30 @@ AttentionOutputParams params_of(const AttentionSublayerStep& args, const Tensor&
   return p;
 }
 
-template <class T, int kD>
+template <class T, int kD, int kStages>
 void launch(const AttentionSublayerStep& args, const Tensor& projected, Tensor& parts) {
   const char* op = "attention_sublayer_step";
   const Device& device = projected.device();
   AttentionOutputParams p = params_of(args, projected);
-  const size_t shared = OutputShared<T, kD>::bytes(p);
+  const size_t shared = OutputShared<T, kD, kStages>::bytes(p);
   int limit = 0;
   LAMINA_CUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()), op);
   if (shared > static_cast<size_t>(limit) || p.tiles << p.split_bits > kMostTiles) return;
   parts = Tensor::empty({p.n_kv_heads, p.width}, DType::f32, device);
   p.parts = parts.data<float>();
-  const auto kernel = attention_output_kernel<T, kD>;
+  const auto kernel = attention_output_kernel<T, kD, kStages>;
   LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)), op);
   lamina::cuda::launch_dependent(
       kernel, dim3(static_cast<unsigned>(ceil_div(p.width, p.out_each)), static_cast<unsigned>(p.n_kv_heads)),
       dim3(kStepThreads), shared, device, p);
   lamina::cuda::check_launch(op);
+}
+
+template <class T>
+void launch(const AttentionSublayerStep& args, const Tensor& projected, Tensor& parts) {
+  constexpr int64_t kFewKeys = 2 * kTileKeys;  // of which a second tile is less than the memory it takes is worth
+  if (args.k_cache.dim(3) == 128) return launch<T, 128, 1>(args, projected, parts);
+  args.k_cache.dim(2) <= kFewKeys ? launch<T, 64, 1>(args, projected, parts) : launch<T, 64, 2>(args, projected, parts);
 }
 
 }  // namespace
@@ -70,13 +77,9 @@ void attention_output_step(const AttentionSublayerStep& args, const Tensor& proj
                  {projected, weights.out, weights.out_bias, args.k_cache, args.v_cache, rotation.cos, rotation.sin}) &&
       group <= kHeads && (group + 2) * d <= 4 * kStepThreads && args.k_cache.dim(2) <= kMostKeys && turned_in_packs;
   const DType type = args.k_cache.dtype();
-  if (!taken || (type != DType::bf16 && type != DType::f16)) return;
-  const bool brain = type == DType::bf16;
-  if (d == 64)
-    return brain ? launch<__nv_bfloat16, 64>(args, projected, parts) : launch<__half, 64>(args, projected, parts);
-  if (d == 128) {
-    return brain ? launch<__nv_bfloat16, 128>(args, projected, parts) : launch<__half, 128>(args, projected, parts);
-  }
+  if (!taken || (d != 64 && d != 128)) return;
+  if (type == DType::bf16) launch<__nv_bfloat16>(args, projected, parts);
+  if (type == DType::f16) launch<__half>(args, projected, parts);
 }
 
 }  // namespace lamina::ops::cuda

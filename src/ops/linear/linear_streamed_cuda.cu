@@ -11,6 +11,12 @@
 //
 // The kernel is launched while its predecessor runs and has the first of its weights, and the norm's, fetched into the
 // second-level cache before it waits for it. What it waits for then, x, is asked for before the weights are.
+//
+// For one row of x there is one kernel, whose instructions stay in the caches from one product to the next, with or
+// without a norm. It leaves registers and shared memory beside it for attention with its output projection
+// (attention_output_step.cuh), which can so be in place before the product of q, k and v has ended, as the next product
+// is before attention has. Weights of wide rows are not kept in the second-level cache: a token reads more of them than
+// it holds, and would push out what it needs again soon, the kernels themselves among it.
 #include <algorithm>
 
 #include "lamina/ops/activation/gated_activation.cuh"
@@ -26,13 +32,16 @@ using namespace lamina::cuda;  // NOLINT: what kernels share
 
 constexpr int kPiece = kWarp * 16;     // bytes of a row that a warp reads at once
 constexpr int kMostParts = 24;         // warps that share a row
-constexpr int kMostNormedParts = 16;   // the same, with a norm: more leave too few registers
+constexpr int kMostNormedParts = 16;   // the same, with a norm
 constexpr int kNormedParts = 8;        // the same for several rows of x
+constexpr int kWarps = 16;             // of a block for one row of x, where parts allow: attention fits beside it
 constexpr int kNormedBytes = 4 << 10;  // of several rows of x: more are normed sooner by a launch of their own
 constexpr int kAddedAtOnce = 4;        // parts of a residual, of one row of x
 constexpr int kMostAdded = 8;
 constexpr int kAhead = 32 << 10;      // bytes of the weight that a multiprocessor has fetched before the wait
 constexpr int kSumsBytes = 40 << 10;  // of a block, at most
+constexpr int kWideBytes = 2 << 10;   // of a row of the weight, that is not kept in the second-level cache
+constexpr int kSharedPercent = 58;    // of a multiprocessor's memory as shared memory: 132 KB, for attention beside
 
 /// How rows of up to kParts pieces are taken, `kRows` of x at a time: rows of the weight that a warp multiplies
 /// together, and how many times as many are under way; as many bytes as keep the memory busy, in registers.
@@ -40,8 +49,9 @@ template <int kParts, int kRows>
 struct Shape {
   static constexpr int kThreads = kParts * kWarp;
   static constexpr int kResident = kParts <= 8 ? 2 : 1;  // blocks of a multiprocessor
-  static constexpr int kTogether = kParts > 16 && kRows == 1 ? 8 : 4;
-  static constexpr int kDepth = kParts > 16 ? 1 : kRows == 1 ? 3 : 2;
+  static constexpr int kTogether = 4;
+  static constexpr int kDepth = kParts > 16 && kRows > 1 ? 1 : 2;
+  static constexpr int kBefore = kRows == 1 ? 1 : kDepth;  // of those, asked for before x has come: registers are short
 };
 /// Rows of x that a block takes of several.
 template <int kParts>
@@ -57,6 +67,7 @@ struct StreamedNorm {
   const float* bias;      ///< [in] or null
   float offset;           ///< of the scale
   float eps;
+  float share;  ///< of a column in a mean
 };
 
 struct Streamed {
@@ -145,7 +156,10 @@ struct LaneOfX {
       for (int r = 0; r < kRows; ++r) take(part_of(p, a) + at + r * p.in, r < count && a < p.norm.added, others[a][r]);
     }
     if (p.norm.scale != nullptr) take(p.norm.scale + column, count > 0, scale);
-    if (p.norm.bias != nullptr) take(p.norm.bias + column, count > 0, bias);
+  }
+  /// Behind the residual, since registers are short before.
+  __device__ void take_bias(const Streamed& p, int column, bool there) {
+    if (p.norm.bias != nullptr) take(p.norm.bias + column, there, bias);
   }
   __device__ static void fetch_parameters(const Streamed& p, int column) {
 #pragma unroll
@@ -252,28 +266,31 @@ __global__ void __launch_bounds__(Shape<kParts, kRows>::kThreads, Shape<kParts, 
   const bool there = mine < p.bytes;
   const int count = min(kRows, p.rows - first_row);
   const int rows = outputs << p.tile_bits;  // of the weight
+  const bool normed = kNormed && p.norm.there;
+  const uint64_t policy = p.bytes >= kWideBytes ? read_once_policy() : usual_policy();
   if (blockIdx.y == 0 && thread < min(p.ahead, rows)) fetch_stretch_ahead(weight + p.offset(thread), p.bytes);
   let_next_begin();
-  if (kNormed && there) X::fetch_parameters(p, column);
+  if (normed && there) X::fetch_parameters(p, column);
   wait_for_previous();
-  X x(p, kNormed, column, first_row, there ? count : 0);
+  X x(p, normed, column, first_row, there ? count : 0);
   uint4 w[S::kDepth][kTogether];
   const char* from = weight + p.offset(team * kTogether) + mine;
   int left = there ? rows - team * kTogether : 0;
   const auto load = [&](int d) {
 #pragma unroll
-    for (int b = 0; b < kTogether; ++b) w[d][b] = load_words_once(from + p.offset(b), b < left);
+    for (int b = 0; b < kTogether; ++b) w[d][b] = load_words_once(from + p.offset(b), b < left, policy);
     from += p.offset(p.teams * kTogether);
     left -= p.teams * kTogether;
   };
 #pragma unroll
-  for (int d = 0; d < S::kDepth; ++d) load(d);
-  if constexpr (kNormed) {
-    if (p.norm.added > 0) {
-      x.add_residual(p, column, first_row, there ? count : 0, blockIdx.x == 0 && team == 0);
-    }
-    x.normalize(p, part, team, lane, there ? count : 0, norm_sums);
+  for (int d = 0; d < S::kBefore; ++d) load(d);
+  if (normed && p.norm.added > 0) {
+    x.add_residual(p, column, first_row, there ? count : 0, blockIdx.x == 0 && team == 0);
   }
+  if (normed) x.take_bias(p, column, there && count > 0);
+#pragma unroll
+  for (int d = S::kBefore; d < S::kDepth; ++d) load(d);
+  if (normed) x.normalize(p, part, team, lane, there ? count : 0, norm_sums);
 
   float* own_sums = sums + part * p.most_rows * kRows;
   const int hop = p.teams * kTogether;
@@ -303,11 +320,11 @@ __global__ void __launch_bounds__(Shape<kParts, kRows>::kThreads, Shape<kParts, 
     const int r = kRows == 1 ? 0 : item / outputs;
     const int output = item - r * outputs;
     float factor = 1.0F;
-    if (kNormed && !p.norm.centred) {
+    if (normed && !p.norm.centred) {
       float squares = 0.0F;
 #pragma unroll 4
       for (int q = 0; q < p.parts; ++q) squares += norm_sums[q][r];
-      factor = 1.0F / sqrtf(squares / static_cast<float>(p.in) + p.norm.eps);
+      factor = rsqrtf(fmaf(squares, p.norm.share, p.norm.eps));
     }
     float total[2] = {};
 #pragma unroll
@@ -330,7 +347,7 @@ __global__ void __launch_bounds__(Shape<kParts, kRows>::kThreads, Shape<kParts, 
 template <class W, int kParts, int kRows, bool kNormed>
 void launch(const Device& device, Streamed& p) {
   using S = Shape<kParts, kRows>;
-  p.teams = kParts / p.parts;
+  p.teams = std::max((kRows == 1 ? kWarps : kParts) / p.parts, 1);
   const int per_output = p.parts * kRows * static_cast<int>(sizeof(float)) << p.tile_bits;
   const int turns = (p.rows + kRows - 1) / kRows;
   const int places = S::kResident * processors(device) / turns;
@@ -341,21 +358,20 @@ void launch(const Device& device, Streamed& p) {
   const int outputs = shares(blocks);
   p.most_rows = outputs << p.tile_bits;
   p.ahead = kAhead / S::kResident / p.bytes;
-  launch_dependent(
-      streamed_kernel<W, kParts, kRows, kNormed>, dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(turns)),
-      dim3(static_cast<unsigned>(p.parts * p.teams * kWarp)), static_cast<size_t>(outputs * per_output), device, p);
-  check_launch(kNormed ? "norm_linear" : "linear");
+  const auto kernel = streamed_kernel<W, kParts, kRows, kNormed>;
+  const char* op = p.norm.there ? "norm_linear" : "linear";
+  if (kRows == 1) {
+    LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kSharedPercent), op);
+  }
+  launch_dependent(kernel, dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(turns)),
+                   dim3(static_cast<unsigned>(p.parts * p.teams * kWarp)), static_cast<size_t>(outputs * per_output),
+                   device, p);
+  check_launch(op);
 }
 
 template <class W, int kParts>
-void launch_rows(const Device& device, Streamed& p) {
+void launch_several(const Device& device, Streamed& p) {
   constexpr int kMany = kSeveral<kParts>;
-  if (p.rows == 1) {
-    if constexpr (kParts <= kMostNormedParts) {
-      if (p.norm.there) return launch<W, kParts, 1, true>(device, p);
-    }
-    return launch<W, kParts, 1, false>(device, p);
-  }
   if constexpr (kParts <= kNormedParts) {
     if (p.norm.there) return launch<W, kParts, kMany, true>(device, p);
   }
@@ -364,8 +380,9 @@ void launch_rows(const Device& device, Streamed& p) {
 
 template <class W>
 void launch_parts(const Device& device, Streamed& p) {
-  if (p.parts <= 8) return launch_rows<W, 8>(device, p);
-  p.parts <= 16 ? launch_rows<W, 16>(device, p) : launch_rows<W, kMostParts>(device, p);
+  if (p.rows == 1) return launch<W, kMostParts, 1, true>(device, p);
+  if (p.parts <= 8) return launch_several<W, 8>(device, p);
+  p.parts <= 16 ? launch_several<W, 16>(device, p) : launch_several<W, kMostParts>(device, p);
 }
 
 /// Whether every block is to norm x by itself.
@@ -424,7 +441,8 @@ bool linear_streamed(const StreamedLinear& args) {
               .scale = device_data<float>(given.norm.weight),
               .bias = device_data<float>(given.norm.bias),
               .offset = static_cast<float>(given.norm.options.weight_offset),
-              .eps = static_cast<float>(given.norm.options.eps)};
+              .eps = static_cast<float>(given.norm.options.eps),
+              .share = 1.0F / static_cast<float>(p.in)};
     if (!is_aligned(p.norm.residual) || !is_aligned(p.norm.h) || !is_aligned(p.norm.scale) ||
         !is_aligned(p.norm.bias)) {
       return false;

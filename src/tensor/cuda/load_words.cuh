@@ -4,22 +4,40 @@
 
 namespace lamina::cuda {
 
+/// How the second-level cache is to keep what is read: not at all, as what is not read again before as much as it holds
+/// has been, or as usual.
+__device__ inline uint64_t read_once_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline uint64_t usual_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 /// 16 bytes, zeros where there are none: one predicated instruction, so that no branch stands between two loads, and
 /// volatile, so that loads are asked for in the order written. What is read `once` goes past the first-level cache.
-#define LAMINA_LOAD_WORDS(instruction)                                                              \
+#define LAMINA_LOAD_WORDS(instruction, ...)                                                         \
   asm volatile(                                                                                     \
       "{ .reg .pred there; setp.ne.b32 there, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; " \
-      "mov.b32 %3, 0; @there " instruction ".v4.u32 {%0, %1, %2, %3}, [%4]; }"                      \
+      "mov.b32 %3, 0; @there " instruction "; }"                                                    \
       : "=&r"(words.x), "=&r"(words.y), "=&r"(words.z), "=&r"(words.w)                              \
-      : "l"(__cvta_generic_to_global(from)), "r"(static_cast<int>(there)))
+      : "l"(__cvta_generic_to_global(from)), "r"(static_cast<int>(there))__VA_OPT__(, ) __VA_ARGS__)
 __device__ inline uint4 load_words(const void* from, bool there) {
   uint4 words;
-  LAMINA_LOAD_WORDS("ld.global");
+  LAMINA_LOAD_WORDS("ld.global.v4.u32 {%0, %1, %2, %3}, [%4]");
   return words;
 }
 __device__ inline uint4 load_words_once(const void* from, bool there) {
   uint4 words;
-  LAMINA_LOAD_WORDS("ld.global.cg");
+  LAMINA_LOAD_WORDS("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4]");
+  return words;
+}
+__device__ inline uint4 load_words_once(const void* from, bool there, uint64_t policy) {
+  uint4 words;
+  LAMINA_LOAD_WORDS("ld.global.cg.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %6", "l"(policy));
   return words;
 }
 #undef LAMINA_LOAD_WORDS
