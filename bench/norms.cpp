@@ -57,8 +57,10 @@ void add_norms(Context& context, int64_t rows, int64_t width, bool must_reach) {
   add_share(context, "layer_norm forward" + at, 2 * x.nbytes(), layer_forward, bandwidth, forward);
   add_share(context, "rms_norm backward" + at, 3 * x.nbytes(), rms_backward, bandwidth, backward);
   add_share(context, "layer_norm backward" + at, 3 * x.nbytes(), layer_backward, bandwidth, backward);
-  context.add({"rms_norm forward" + at, 1e3 * rms_forward, 1e3 * layer_forward, "ms", "layer_norm", {}, 1.0});
-  context.add({"rms_norm backward" + at, 1e3 * rms_backward, 1e3 * layer_backward, "ms", "layer_norm", {}, 1.0});
+  // Where memory limits both they are equal, but for what is measured wrong.
+  const double at_most = must_reach ? 1.05 : 1.0;
+  context.add({"rms_norm forward" + at, 1e3 * rms_forward, 1e3 * layer_forward, "ms", "layer_norm", {}, at_most});
+  context.add({"rms_norm backward" + at, 1e3 * rms_backward, 1e3 * layer_backward, "ms", "layer_norm", {}, at_most});
 }
 
 /// An operator whose output has x's type: forward and backward beside bandwidth.
@@ -90,6 +92,7 @@ void add_threads(Context& context, const std::string& name, const Shape& shape, 
 
 LAMINA_BENCH_SUITE(norms) {
   add_norms(context, 16384, 4096, true);
+  add_norms(context, 64, 4096, false);
   add_norms(context, 256, 1024, false);
   const Operator layer = [](const Tensor& in) { return ops::layer_norm(in); };
   add_threads(context, "layer_norm [16384,4096]", {16384, 4096}, layer);
