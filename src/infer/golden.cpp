@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 
+#include "lamina/arch/count.h"
 #include "lamina/autograd/tape.h"
 
 namespace lamina::infer {
@@ -152,12 +153,13 @@ std::vector<Comparison> compare_with_golden(nn::Model& model, const io::Safetens
 
 GoldenOptions bf16_tolerances(nn::Model& model, const io::SafetensorsFile& golden,
                               const NameGradients& name_gradients) {
-  // Where experts are chosen by a hair, one way of rounding alone may choose as the golden does.
-  constexpr int kWays = 4;
+  // Of experts others may be chosen by a hair, which is all or nothing: many ways of rounding show whether they are.
+  const arch::ParameterCount count = arch::count_parameters(model.spec());
+  const int ways = count.active < count.total ? 32 : 4;
   constexpr GoldenOptions kNone{.logits_tolerance = 0, .gradient_tolerance = 0, .smallest_share = 1e-2};
   GoldenOptions options = kNone;
   std::mt19937_64 random(1);
-  for (int way = 0; way < kWays; ++way) {
+  for (int way = 0; way < ways; ++way) {
     const MovedParameters moved(model, random);
     for (const Comparison& row : compare_with_golden(model, golden, name_gradients, kNone)) {
       if (row.name == kGreedy) continue;
