@@ -18,8 +18,8 @@ struct CheckArguments {
   std::string model;
   std::string golden;
   std::string dtype = "f32";
-  double tolerance = 0;
-  double gradient_tolerance = 0;
+  std::optional<double> tolerance;
+  std::optional<double> gradient_tolerance;
   DeviceChoice device;
   bool json = false;
 };
@@ -65,22 +65,26 @@ struct Checked {
 
 infer::GoldenOptions tolerances(const CheckArguments& arguments, DType dtype, const io::SafetensorsFile& golden) {
   infer::GoldenOptions options;
-  if (arguments.tolerance > 0) {
-    options.logits_tolerance = arguments.tolerance;
-    options.gradient_tolerance = 10 * arguments.tolerance;
-    options.tie = dtype == DType::f32 ? 0 : 2 * arguments.tolerance;
+  if (arguments.tolerance) {
+    options.logits_tolerance = *arguments.tolerance;
+    options.gradient_tolerance = 10 * *arguments.tolerance;
+    options.tie = dtype == DType::f32 ? 0 : 2 * *arguments.tolerance;
   } else if (dtype == DType::bf16) {
     Checked moved(arguments.model, DType::f32, Device::cpu());
     options =
         infer::bf16_tolerances(moved.model, golden, [&](const auto& gradients) { return moved.named(gradients); });
   }
-  if (arguments.gradient_tolerance > 0) options.gradient_tolerance = arguments.gradient_tolerance;
+  if (arguments.gradient_tolerance) options.gradient_tolerance = *arguments.gradient_tolerance;
   return options;
 }
 
+void check_positive(const char* option, const std::optional<double>& given) {
+  LAMINA_CHECK(!given || *given > 0, option, " ", given.value_or(0), ": expected a positive number");
+}
+
 void run(const CheckArguments& arguments) {
-  LAMINA_CHECK(arguments.tolerance >= 0 && arguments.gradient_tolerance >= 0,
-               "--tol and --grad-tol want positive numbers");
+  check_positive("--tol", arguments.tolerance);
+  check_positive("--grad-tol", arguments.gradient_tolerance);
   const std::optional<DType> dtype = dtype_from_name(arguments.dtype);
   LAMINA_CHECK(dtype == DType::f32 || dtype == DType::bf16, "--dtype ", arguments.dtype, ": expected f32 or bf16");
   const Device device = arguments.device.open();

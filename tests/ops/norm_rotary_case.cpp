@@ -1,9 +1,8 @@
 #include "lamina/ops/position/norm_rotary.h"
 
 #include <cmath>
-#include <random>
 
-#include "support/op_case.h"
+#include "ops/rotary_oracle.h"
 
 namespace lamina::testing {
 namespace {
@@ -67,17 +66,13 @@ struct NormRotaryCase {
   static int64_t rows(const Params& p) { return p.x[1] + p.offset + 3; }
   static std::vector<Input> inputs(const Params& p) {
     const Input table{.shape = {rows(p), p.per_element ? dim(p) : dim(p) / 2}, .differentiable = false};
-    Input positions = absent();
-    if (p.positions_rank != 0) {
-      std::mt19937_64 random(5);
-      const Shape shape = p.positions_rank == 1 ? Shape{p.x[1]} : Shape{p.x[0], p.x[1]};
-      std::vector<double> values(static_cast<size_t>(shape.numel()));
-      for (double& value : values) value = static_cast<double>(random() % static_cast<uint64_t>(rows(p)));
-      positions = integers(shape, values, DType::i64);
-    }
     Shape all = p.x;
     all[2] += p.more_heads;
-    return {{.shape = all}, p.weight ? Input{.shape = {p.x[3]}} : absent(), table, table, positions};
+    return {{.shape = all},
+            p.weight ? Input{.shape = {p.x[3]}} : absent(),
+            table,
+            table,
+            oracle_positions(p.positions_rank, p.x[0], p.x[1], rows(p))};
   }
   static std::vector<Tensor> run(const Params& p, const std::vector<Tensor>& in) {
     const ops::RmsNormOptions norm{.eps = p.eps, .group_size = p.group, .weight_offset = p.weight_offset};
@@ -91,8 +86,7 @@ struct NormRotaryCase {
     using std::sqrt;
     const int64_t head_dim = p.x[3];
     const int64_t group = p.group != 0 ? p.group : head_dim;
-    const int64_t n = dim(p);
-    const bool split = p.pairing == RotaryPairing::half_split;
+    const OracleTurn turn{p.pairing, dim(p), p.per_element};
     Array<S> y(p.x);
     for (int64_t row = 0; row < p.x[0] * p.x[1] * p.x[2]; ++row) {
       const int64_t token = row / p.x[2];
@@ -106,18 +100,10 @@ struct NormRotaryCase {
         if (p.weight) v *= in[1][i] + S(p.weight_offset);
         normed.push_back(v);
       }
-      int64_t position = p.offset + token % p.x[1];
-      if (p.positions_rank == 1) position = static_cast<int64_t>(value_of(in[4][token % p.x[1]]));
-      if (p.positions_rank == 2) position = static_cast<int64_t>(value_of(in[4][token]));
-      for (int64_t i = 0; i < head_dim; ++i) {
-        y[row * head_dim + i] = normed[static_cast<size_t>(i)];
-        if (i >= n) continue;
-        const bool is_first = split ? i < n / 2 : i % 2 == 0;
-        const int64_t partner = split ? (i + n / 2) % n : i ^ 1;
-        const int64_t pair = split ? i % (n / 2) : i / 2;
-        const int64_t at = position * in[2].dim(1) + (p.per_element ? i : pair);
-        const S across = normed[static_cast<size_t>(partner)] * in[3][at];
-        y[row * head_dim + i] = normed[static_cast<size_t>(i)] * in[2][at] + (is_first ? -across : across);
+      const int64_t position = oracle_position(p.positions_rank, in[4], p.offset, token, p.x[1]);
+      for (int64_t c = 0; c < head_dim; ++c) {
+        y[row * head_dim + c] =
+            turn.of(in[2], in[3], position, c, [&](int64_t i) { return normed[static_cast<size_t>(i)]; });
       }
     }
     return {y};

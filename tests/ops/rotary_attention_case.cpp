@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/attention_oracle.h"
+#include "ops/rotary_oracle.h"
 
 namespace lamina::testing {
 namespace {
@@ -71,15 +72,8 @@ struct RotaryAttentionCase {
   /// Element c of a head whose first element is `at`, rotated.
   template <class S>
   static S turned(const Params& p, const Arrays<S>& in, int64_t at, int64_t position, int64_t c) {
-    const int64_t n = dim(p);
-    if (c >= n) return in[0][at + c];
-    const bool split = p.pairing == RotaryPairing::half_split;
-    const bool first = split ? c < n / 2 : c % 2 == 0;
-    const int64_t partner = split ? (c + n / 2) % n : c ^ 1;
-    const int64_t pair = split ? c % (n / 2) : c / 2;
-    const int64_t angle = (p.offset + position) * in[1].dim(1) + (p.per_element ? c : pair);
-    const S across = in[0][at + partner] * in[2][angle];
-    return in[0][at + c] * in[1][angle] + (first ? -across : across);
+    const OracleTurn turn{p.pairing, dim(p), p.per_element};
+    return turn.of(in[1], in[2], p.offset + position, c, [&](int64_t i) { return in[0][at + i]; });
   }
 
   template <class S>

@@ -1,8 +1,4 @@
-#include "lamina/ops/position/rotary.h"
-
-#include <random>
-
-#include "support/op_case.h"
+#include "ops/rotary_oracle.h"
 
 namespace lamina::testing {
 namespace {
@@ -62,15 +58,7 @@ struct RotaryCase {
   static int64_t rows(const Params& p) { return p.x[1] + p.offset + 3; }
   static std::vector<Input> inputs(const Params& p) {
     const Input table{.shape = {rows(p), p.per_element ? dim(p) : dim(p) / 2}, .differentiable = false};
-    Input positions = absent();
-    if (p.positions_rank != 0) {
-      std::mt19937_64 random(5);
-      const Shape shape = p.positions_rank == 1 ? Shape{p.x[1]} : Shape{p.x[0], p.x[1]};
-      std::vector<double> values(static_cast<size_t>(shape.numel()));
-      for (double& value : values) value = static_cast<double>(random() % static_cast<uint64_t>(rows(p)));
-      positions = integers(shape, values, p.position_type);
-    }
-    return {{.shape = p.x}, table, table, positions};
+    return {{.shape = p.x}, table, table, oracle_positions(p.positions_rank, p.x[0], p.x[1], rows(p), p.position_type)};
   }
   static std::vector<Tensor> run(const Params& p, const std::vector<Tensor>& in) {
     const ops::RotaryOptions options{
@@ -81,27 +69,15 @@ struct RotaryCase {
 
   template <class S>
   static Arrays<S> oracle(const Params& p, const Arrays<S>& in) {
-    const int64_t d = dim(p);
-    const int64_t width = in[1].dim(1);
+    const OracleTurn turn{p.pairing, dim(p), p.per_element};
     Array<S> y(p.x);
     for (int64_t i = 0; i < y.numel(); ++i) {
-      const int64_t element = i % p.x[3];
+      const int64_t c = i % p.x[3];
       const int64_t token = i / p.x[3] / p.x[2];
       const bool left_out = p.in_place >= 0 && i / p.x[3] % p.x[2] >= p.in_place;
-      if (element >= d || left_out) {
-        y[i] = in[0][i];
-        continue;
-      }
-      int64_t position = p.offset + token % p.x[1];
-      if (p.positions_rank == 1) position = static_cast<int64_t>(value_of(in[3][token % p.x[1]]));
-      if (p.positions_rank == 2) position = static_cast<int64_t>(value_of(in[3][token]));
-      const bool split = p.pairing == RotaryPairing::half_split;
-      const bool is_first = split ? element < d / 2 : element % 2 == 0;
-      const int64_t distance = split ? d / 2 : 1;
-      const int64_t pair = split ? element % (d / 2) : element / 2;
-      const int64_t at = position * width + (p.per_element ? element : pair);
-      const S partner = in[0][is_first ? i + distance : i - distance];
-      y[i] = in[0][i] * in[1][at] + (is_first ? -partner : partner) * in[2][at];
+      const int64_t position = oracle_position(p.positions_rank, in[3], p.offset, token, p.x[1]);
+      const auto element = [&](int64_t n) { return in[0][i - c + n]; };
+      y[i] = left_out ? in[0][i] : turn.of(in[1], in[2], position, c, element);
     }
     return {y};
   }

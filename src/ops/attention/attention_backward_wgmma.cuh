@@ -164,6 +164,19 @@ struct HalfOperand {
   }
 };
 
+/// Waits for the products of a tile that dv and dk are sums of.
+__device__ inline void finish_key_sums(WalkSums& dv, HalfOperand (&weights)[2], WalkSums& dk,
+                                       HalfOperand (&gradients)[2]) {
+  wait_for_products();
+  settle<kWalkWidth / 8>(dv);
+  settle<kWalkWidth / 8>(dk);
+#pragma unroll
+  for (int right = 0; right < 2; ++right) {
+    weights[right].settle();
+    gradients[right].settle();
+  }
+}
+
 /// What the q·k of a tile with queries from q0 and keys from k0 on are added to: the bias, if it can be; false where
 /// they are added to nothing. `shift` is what the scores of each half have to be raised by beside it. `place` is that
 /// of the lane's first score.

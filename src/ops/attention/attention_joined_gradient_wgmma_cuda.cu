@@ -282,14 +282,7 @@ __global__ __launch_bounds__(kThreads, 1) void joined_gradient_kernel(const __gr
     __syncwarp();
     if (lane == 0) barrier_arrive(barriers.slot_filled(slot.index));
     if (slot.index == group && before.sums != nullptr) before.raise<T>(barriers, slots, keys);
-    wait_for_products();
-    settle<kWalkWidth / 8>(dv);
-    settle<kWalkWidth / 8>(dk);
-#pragma unroll
-    for (int right = 0; right < 2; ++right) {
-      weights[right].settle();
-      gradients[right].settle();
-    }
+    finish_key_sums(dv, weights, dk, gradients);
     __syncwarp();
     if (lane == 0) barrier_arrive(barriers.free(stage.index));
     const int64_t row = static_cast<int64_t>(block.b) * p.n_heads + at.head;

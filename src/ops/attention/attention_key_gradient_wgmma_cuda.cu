@@ -147,14 +147,7 @@ __global__ __launch_bounds__(kGroupThreads,
       gradients[right].multiply<T>(dk, queries + right * kHalfColumns / 16 * kStepAcross);
       commit_products();
     }
-    wait_for_products();
-    settle<kWalkWidth / 8>(dv);
-    settle<kWalkWidth / 8>(dk);
-#pragma unroll
-    for (int right = 0; right < 2; ++right) {
-      weights[right].settle();
-      gradients[right].settle();
-    }
+    finish_key_sums(dv, weights, dk, gradients);
     at = next;
   }
   wait_for_copies();  // of the keys, where there was no query

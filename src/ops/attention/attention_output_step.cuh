@@ -245,11 +245,8 @@ class OutputStep {
     const uint64_t policy = lamina::cuda::read_once_policy();
 #pragma unroll 1
     for (int n = lane_; n < rows(); n += kWarp) {
-      asm volatile(
-          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
-          "%4;" ::"r"(shared_.weights() + n * Shared::weight_pitch(p_)),
-          "l"(__cvta_generic_to_global(from + n * row_bytes)), "r"(bytes), "r"(barrier), "l"(policy)
-          : "memory");
+      lamina::cuda::copy_bytes(shared_.weights() + n * Shared::weight_pitch(p_), from + n * row_bytes, bytes, barrier,
+                               policy);
     }
 #endif
   }

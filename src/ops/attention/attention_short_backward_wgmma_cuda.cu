@@ -11,6 +11,7 @@
 // memory; cuDNN's three kernels take 87 and add dq up in memory.
 #include "lamina/ops/attention/attention_rotated.cuh"
 #include "lamina/ops/attention/attention_wgmma.cuh"
+#include "lamina/tensor/cuda/box_copies.cuh"
 
 namespace lamina::ops::cuda {
 /// Named, and all of it inline: code for other devices than Hopper's refers to nothing of it.
@@ -50,26 +51,11 @@ struct BlocksDone {
 
   __device__ void begin() const {
     for (int block = 0; block < kShortGroups; ++block) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barriers + block * 8),
-                   "r"((block + 1) * kGroupThreads)
-                   : "memory");
+      lamina::cuda::barrier_init(barriers + block * 8, (block + 1) * kGroupThreads);
     }
   }
-  __device__ void arrive(int block) const {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barriers + block * 8) : "memory");
-  }
-  __device__ void wait(int block) const {
-    asm volatile(
-        "{\n"
-        ".reg .pred done;\n"
-        "again:\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n"
-        "@done bra over;\n"
-        "bra again;\n"
-        "over:\n"
-        "}\n" ::"r"(barriers + block * 8)
-        : "memory");
-  }
+  __device__ void arrive(int block) const { lamina::cuda::barrier_arrive(barriers + block * 8); }
+  __device__ void wait(int block) const { lamina::cuda::barrier_wait(barriers + block * 8, 0); }
 };
 
 /// What a block reads of one head of a row.

@@ -49,8 +49,16 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t turn) {
 /// Whole 16 bytes, at such addresses.
 __device__ inline void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
+               "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
                : "memory");
+}
+/// The same, kept by the second-level cache as a policy says (load_words.cuh).
+__device__ inline void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(to),
+      "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
 }
 /// From these indices on, innermost first.
 __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, uint32_t barrier, int64_t column, int64_t row) {

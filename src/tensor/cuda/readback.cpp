@@ -38,6 +38,7 @@ Readback::~Readback() {
 }
 
 void Readback::write(const Tensor& source) {
+  static_assert(kMost == 2, "write_to_host takes two targets in turns");
   LAMINA_CHECK(source.dtype() == DType::i64 && source.is_contiguous() && source.numel() == state_->count,
                "readback: given is ", source.dtype(), " ", source.shape(), "; expected ", state_->count,
                " dense elements of i64");
