@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <iostream>
 #include <limits>
 #include <random>
@@ -63,6 +64,17 @@ void expect_close(const std::vector<double>& ours, const std::vector<double>& tr
   EXPECT_LE(largest_difference(ours, truth), allowed) << what << ": the largest value is " << largest(truth);
 }
 
+/// For programs that watch the operators run: which of a case's variants run, and whether results are compared.
+struct Watched {
+  uint64_t share = 0;
+  uint64_t shares = 1;
+  bool compare = true;
+};
+Watched& watched() {
+  static Watched options;
+  return options;
+}
+
 struct Variants {
   const OpCase* op;
   DeviceKind device = DeviceKind::cpu;
@@ -72,8 +84,9 @@ struct Variants {
     uint64_t seed = 0;
     const auto go_through = [&](const std::vector<std::unique_ptr<OpVariant>>& variants) {
       for (const std::unique_ptr<OpVariant>& variant : variants) {
+        if (++seed % watched().shares != watched().share) continue;
         const ::testing::ScopedTrace trace(__FILE__, __LINE__, op->name + " " + variant->describe());
-        body(*variant, ++seed);
+        body(*variant, seed);
       }
     };
     go_through(op->sweep);
@@ -103,6 +116,7 @@ void check_parity(const OpCase& op, DType dtype, bool backward, const Device& de
   Variants{&op, device.kind()}.each([&](const OpVariant& variant, uint64_t seed) {
     const auto values = make_values(variant, dtype, seed);
     const Outcome ours = run_variant(variant, make_inputs(variant, values, dtype, device), seed, backward);
+    if (!watched().compare) return;
     const Outcome truth = run_oracle<double>(variant, values, ours.dtypes, seed, backward);
     const std::vector<Outcome> naive = naive_outcomes(variant, values, ours.dtypes, seed, backward);
     const auto naive_of = [&](auto member, size_t i) {
@@ -227,10 +241,9 @@ void check_strided_inputs(const OpCase& op, const Device& device) {
   });
 }
 
-/// On a GPU: the same bits again, and no memory that outlives its last handle.
-void check_repeats(const OpCase& op, const Device& device) {
+/// On a deterministic GPU: the same bits again, and no memory that outlives its last handle.
+void check_repeats(const OpCase& op, DType dtype, const Device& device) {
   Variants{&op, device.kind()}.each([&](const OpVariant& variant, uint64_t seed) {
-    const DType dtype = op.dtypes.front();
     const auto values = make_values(variant, dtype, seed);
     const auto once = [&] {
       return run_variant(variant, make_inputs(variant, values, dtype, device), seed, op.backward);
@@ -284,13 +297,15 @@ void register_cuda_checks() {
     return;
   }
   const Device device = Device::cuda();
+  const Device deterministic = Device::cuda(0, true);
   for (const OpCase& op : op_cases()) {
     const std::string suite = "cuda_" + suite_of(op);
     for (const DType dtype : op.dtypes) {
-      if (dtype != DType::f64) add_parity_tests(op, suite, dtype, device);
+      if (dtype == DType::f64) continue;
+      add_parity_tests(op, suite, dtype, device);
+      add_test(suite, str("repeats_", dtype), [&op, dtype, deterministic] { check_repeats(op, dtype, deterministic); });
     }
     if (op.dtypes.front() == DType::f64) continue;
-    add_test(suite, "repeats", [&op, device] { check_repeats(op, device); });
     add_test(suite, "strided_inputs", [&op, device] { check_strided_inputs(op, device); });
   }
 }
@@ -347,6 +362,29 @@ void print_support_table() {
   }
 }
 
+/// What GoogleTest has left of the arguments.
+bool take_options(int argc, char** argv) {
+  for (int n = 1; n < argc; ++n) {
+    const std::string given = argv[n];
+    unsigned long long share = 0;
+    unsigned long long shares = 0;
+    int used = 0;
+    if (given == "--no-compare") {
+      watched().compare = false;
+    } else if (std::sscanf(argv[n], "--share=%llu/%llu%n", &share, &shares, &used) == 2 && argv[n][used] == '\0' &&
+               share < shares) {
+      watched().share = share;
+      watched().shares = shares;
+    } else {
+      std::cerr << "op_test: " << given << "; expected --support-table, options of GoogleTest, --share=K/N (of every "
+                << "case's variants the K-th of N shares, from 0) or --no-compare (results are not compared with "
+                << "oracles; for tools that watch memory)\n";
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 }  // namespace lamina::testing
 
@@ -356,6 +394,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   ::testing::InitGoogleTest(&argc, argv);
+  if (!lamina::testing::take_options(argc, argv)) return 2;
   lamina::testing::register_checks();
   lamina::testing::register_cuda_checks();
   return RUN_ALL_TESTS();

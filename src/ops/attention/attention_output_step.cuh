@@ -237,8 +237,9 @@ class OutputStep {
     if (lane_ == 0) {
       lamina::cuda::barrier_init(barrier, 1);
       lamina::cuda::publish_barriers();
-      lamina::cuda::barrier_expect(barrier, rows() * bytes);
     }
+    __syncwarp();
+    if (lane_ == 0) lamina::cuda::barrier_expect(barrier, rows() * bytes);
     __syncwarp();
     const int64_t row_bytes = static_cast<int64_t>(p_.n_heads) * kD * 2;
     const char* from = reinterpret_cast<const char*>(p_.out) + first_out_ * row_bytes + key_head_ * bytes;

@@ -107,13 +107,14 @@ struct Seat {
   }
 };
 
-/// A lane's angles of one token; none where nothing turns.
+/// A lane's angles of one token; none where nothing turns. A lane that never has a row turns zeros by zeros: what it adds
+/// to the weight's gradient must be nothing.
 template <class T>
 struct Angles {
   static constexpr int kSize = Pack<T>::kSize;
   int token = -1;
-  float cos[kSize];
-  float sin[kSize];
+  float cos[kSize] = {};
+  float sin[kSize] = {};
 
   __device__ void load(const NormedRows<T>& of, const Seat& seat, int at) {
     if (token == at) return;
