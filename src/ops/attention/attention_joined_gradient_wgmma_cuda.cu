@@ -21,7 +21,9 @@ using lamina::cuda::barrier_init;
 using lamina::cuda::barrier_wait;
 using lamina::cuda::copy_box;
 using lamina::cuda::copy_bytes;
+using lamina::cuda::kArrivals;
 using lamina::cuda::Ring;
+using lamina::cuda::warp_arrives;
 
 inline constexpr int kGroups = 3;
 inline constexpr int kKeys = kGroups * kWalkRows;
@@ -54,10 +56,10 @@ struct Barriers {
   __device__ void begin() const {
     for (int n = 0; n < kStages; ++n) {
       barrier_init(filled(n), 1);
-      barrier_init(free(n), kWarps);
+      barrier_init(free(n), kWarps * kArrivals);
     }
     for (int n = 0; n < kSlots; ++n) {
-      barrier_init(slot_filled(n), kWarps);
+      barrier_init(slot_filled(n), kWarps * kArrivals);
       barrier_init(slot_free(n), kWarps / kGroups);
     }
     barrier_init(keys(), 1);
@@ -279,12 +281,10 @@ __global__ __launch_bounds__(kThreads, 1) void joined_gradient_kernel(const __gr
       for (int right = 0; right < 2; ++right) gradients[right].leave(left, warp_row, right);
     }
     publish_shared();
-    __syncwarp();
-    if (lane == 0) barrier_arrive(barriers.slot_filled(slot.index));
+    warp_arrives(barriers.slot_filled(slot.index));
     if (slot.index == group && before.sums != nullptr) before.raise<T>(barriers, slots, keys);
     finish_key_sums(dv, weights, dk, gradients);
-    __syncwarp();
-    if (lane == 0) barrier_arrive(barriers.free(stage.index));
+    warp_arrives(barriers.free(stage.index));
     const int64_t row = static_cast<int64_t>(block.b) * p.n_heads + at.head;
     before = {slot, dq + (row * tiles + at.q0 / kWalkRows) * kTileNumbers};
     stage.next();

@@ -107,8 +107,8 @@ struct Seat {
   }
 };
 
-/// A lane's angles of one token; none where nothing turns. A lane that never has a row turns zeros by zeros: what it adds
-/// to the weight's gradient must be nothing.
+/// A lane's angles of one token; none where nothing turns. A lane that never has a row turns zeros by zeros: what it
+/// adds to the weight's gradient must be nothing.
 template <class T>
 struct Angles {
   static constexpr int kSize = Pack<T>::kSize;

