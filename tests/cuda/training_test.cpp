@@ -1,5 +1,5 @@
-// Training on a GPU: the recorded update against the CPU's, with dropout, accumulation and clipping, and its
-// repetition.
+// Training on a GPU: the recorded update against the CPU's, with dropout, accumulation, clipping and activations
+// computed again, and its repetition.
 #include "cuda/on_gpu.h"
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
@@ -46,13 +46,17 @@ std::vector<StepResult> train(const Recipe& recipe, const Device& device, int64_
 using CudaTraining = testing::OnGpu<>;
 
 TEST_F(CudaTraining, LossesFollowTheCpus) {
-  const Recipe recipe = small_recipe();
-  const std::vector<StepResult> ours = train(recipe, Device::cuda());
+  Recipe recipe = small_recipe();
   const std::vector<StepResult> truth = train(recipe, Device::cpu(2));
-  for (size_t i = 0; i < truth.size(); ++i) {
-    EXPECT_NEAR(ours[i].loss, truth[i].loss, 1e-4 * truth[i].loss) << "update " << i;
-    EXPECT_NEAR(ours[i].grad_norm, truth[i].grad_norm, 1e-3 * truth[i].grad_norm) << "update " << i;
-    EXPECT_EQ(ours[i].lr, truth[i].lr);
+  for (const bool again : {false, true}) {
+    recipe.checkpointing = again;
+    const std::vector<StepResult> ours = train(recipe, Device::cuda());
+    for (size_t i = 0; i < truth.size(); ++i) {
+      SCOPED_TRACE(str("update ", i, again ? ", activations computed again" : ""));
+      EXPECT_NEAR(ours[i].loss, truth[i].loss, 1e-4 * truth[i].loss);
+      EXPECT_NEAR(ours[i].grad_norm, truth[i].grad_norm, 1e-3 * truth[i].grad_norm);
+      EXPECT_EQ(ours[i].lr, truth[i].lr);
+    }
   }
 }
 

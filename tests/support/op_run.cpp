@@ -3,8 +3,21 @@
 #include <random>
 
 #include "lamina/autograd/tape.h"
+#include "support/poison.h"
 
 namespace lamina::testing {
+namespace {
+
+/// Before a GPU runs what is tested.
+void poison_device_of([[maybe_unused]] const std::vector<Tensor>& tensors) {
+#ifdef LAMINA_HAS_CUDA
+  for (const Tensor& tensor : tensors) {
+    if (tensor.defined()) return poison(tensor.device());
+  }
+#endif
+}
+
+}  // namespace
 
 double round_to(double value, DType dtype) {
   return visit_dtype(dtype, [&](auto tag) { return convert<double>(convert<typename decltype(tag)::type>(value)); });
@@ -79,6 +92,7 @@ Outcome run_variant(const OpVariant& variant, const std::vector<Tensor>& given, 
     inputs.push_back(input);
   }
   Outcome outcome;
+  poison_device_of(inputs);
   const std::vector<Tensor> outputs = variant.run(inputs);
   std::vector<Tensor> followed;
   std::vector<Tensor> grads;
@@ -94,6 +108,7 @@ Outcome run_variant(const OpVariant& variant, const std::vector<Tensor>& given, 
                                 output.shape(), output.dtype(), output.device()));
   }
   if (!backward) return outcome;
+  poison_device_of(grads);
   tape.backward(followed, grads);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool wanted = specs[i].differentiable && !specs[i].absent;
