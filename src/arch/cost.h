@@ -33,14 +33,13 @@ struct CacheRow {
 };
 std::vector<CacheRow> cache_rows(const ArchSpec& spec);
 
-/// Bytes of a training step, estimated.
+/// Bytes that training takes.
 struct TrainingMemory {
   double weights = 0;
-  double gradients = 0;
-  double optimizer = 0;    ///< AdamW: two f32 moments, and an f32 master copy of narrower weights
-  double activations = 0;  ///< what the operators keep for backward: inputs of products and norms, q, k, v, no scores
+  double gradients = 0;    ///< of a whole pass
+  double optimizer = 0;    ///< its state, and averages of the weights
+  double activations = 0;  ///< what comes on top at most, also what is free in between
   double total() const { return weights + gradients + optimizer + activations; }
 };
-TrainingMemory training_memory(const ArchSpec& spec, int64_t batch, int64_t length, int bytes_per_number);
 
 }  // namespace lamina::arch

@@ -22,7 +22,7 @@ Plan make_plan(const std::string& name, const ArchSpec& resolved, PlanOptions op
           count_parameters(resolved),
           flops_per_token(resolved, options.length),
           cache_rows(resolved),
-          training_memory(resolved, options.batch, options.length, options.bytes_per_number),
+          {},
           advise(resolved)};
 }
 
@@ -70,7 +70,7 @@ std::string to_json_text(const Plan& plan) {
                       {"found", item.found},
                       {"reason", item.reason}});
   }
-  const Json json = {
+  Json json = {
       {"name", plan.name},
       {"layers", plan.layers},
       {"batch", plan.options.batch},
@@ -83,15 +83,16 @@ std::string to_json_text(const Plan& plan) {
         {"forward", plan.flops.forward()},
         {"training", plan.flops.training()}}},
       {"cache", cache_json(plan)},
-      {"training_memory",
-       {{"weights", plan.memory.weights},
-        {"gradients", plan.memory.gradients},
-        {"optimizer", plan.memory.optimizer},
-        {"activations", plan.memory.activations},
-        {"total", plan.memory.total()}}},
       {"advice", advice},
       {"architecture", spec_to_json(plan.spec, Defaults::write)},
   };
+  if (plan.memory) {
+    json["training_memory"] = {{"weights", plan.memory->weights},
+                               {"gradients", plan.memory->gradients},
+                               {"optimizer", plan.memory->optimizer},
+                               {"activations", plan.memory->activations},
+                               {"total", plan.memory->total()}};
+  }
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

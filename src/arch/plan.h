@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "lamina/arch/advice.h"
@@ -23,7 +24,7 @@ struct Plan {
   ParameterCount parameters;
   Flops flops;
   std::vector<CacheRow> cache;
-  TrainingMemory memory;
+  std::optional<TrainingMemory> memory;  ///< given by who can train (train/memory.h)
   std::vector<Advice> advice;
 };
 

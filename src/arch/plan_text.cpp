@@ -65,18 +65,19 @@ std::string cache_table(const Plan& plan) {
 }
 
 std::string memory_table(const Plan& plan) {
-  std::string text = line("MEMORY to train with AdamW, batch %s x %s tokens, %d bytes a number (an estimate)",
+  if (!plan.memory) return "";
+  std::string text = line("MEMORY to train with AdamW on a CPU, batch %s x %s tokens, %d bytes a number",
                           with_commas(plan.options.batch).c_str(), with_commas(plan.options.length).c_str(),
                           plan.options.bytes_per_number);
   const auto row = [&text](const char* name, double value) {
     text += line("  %-24s %18s", name, short_bytes(value).c_str());
   };
-  row("weights", plan.memory.weights);
-  row("gradients", plan.memory.gradients);
-  row("optimizer", plan.memory.optimizer);
-  row("activations", plan.memory.activations);
-  row("all", plan.memory.total());
-  return text;
+  row("weights", plan.memory->weights);
+  row("gradients", plan.memory->gradients);
+  row("optimizer", plan.memory->optimizer);
+  row("activations", plan.memory->activations);
+  row("all", plan.memory->total());
+  return text + "\n";
 }
 
 std::string advice_list(const Plan& plan) {
@@ -124,7 +125,7 @@ std::string short_bytes(double value) {
 std::string to_text(const Plan& plan) {
   const std::string title = plan.spec.about.empty() ? plan.name : plan.name + ": " + plan.spec.about;
   return title + "\n\n" + parameter_table(plan) + "\n" + work_table(plan) + "\n" + cache_table(plan) + "\n" +
-         memory_table(plan) + "\n" + advice_list(plan);
+         memory_table(plan) + advice_list(plan);
 }
 
 }  // namespace lamina::arch

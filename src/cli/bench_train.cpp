@@ -79,7 +79,7 @@ struct TrainReport {
   double tokens_per_second = 0;
   double rate = 0;  ///< operations per second
   double peak = 0;  ///< those of a large product
-  double memory = 0;
+  MemoryCounters memory;
   double estimate = 0;  ///< what `lamina plan` says of the memory
 };
 
@@ -100,7 +100,8 @@ std::string to_json(const TrainReport& r) {
                                     {"gflops", r.rate / 1e9},
                                     {"product_gflops", r.peak / 1e9},
                                     {"share_of_product", r.rate / r.peak},
-                                    {"peak_bytes", r.memory},
+                                    {"peak_bytes", r.memory.peak},
+                                    {"reserved_bytes", r.memory.reserved},
                                     {"estimated_bytes", r.estimate}};
   return json.dump(2) + "\n";
 }
@@ -118,7 +119,8 @@ void print(const TrainReport& r) {
   std::printf("  tokens     %9.0f /s\n", r.tokens_per_second);
   std::printf("  work       %9.1f GFLOP/s, %.0f %% of the %.1f GFLOP/s of a large product\n", r.rate / 1e9,
               100 * r.rate / r.peak, r.peak / 1e9);
-  std::printf("  memory     %9.1f MB at most; estimated %.1f MB\n", r.memory / 1e6, r.estimate / 1e6);
+  std::printf("  memory     %9.1f MB; estimated %.1f MB; in use at once %.1f MB\n",
+              static_cast<double>(r.memory.reserved) / 1e6, r.estimate / 1e6, static_cast<double>(r.memory.peak) / 1e6);
 }
 
 std::vector<train::StepTimes> measure(Steps& steps, const BenchTrainArguments& arguments) {
@@ -145,7 +147,7 @@ void run(BenchTrainArguments arguments) {
   const Device device = arguments.device.open();
   Steps steps(spec, device, arguments);
   for (int i = 0; i < arguments.warmup; ++i) steps.run();
-  const auto memory = static_cast<double>(device.allocator().counters().peak);
+  const MemoryCounters memory = device.allocator().counters();
   // The CPU multiplies every narrow type in f32.
   const DType peak_type = device.kind() == DeviceKind::cuda ? *dtype : DType::f32;
   const double peak_before = product_peak(device, peak_type);

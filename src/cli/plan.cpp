@@ -10,6 +10,7 @@
 #include "lamina/arch/resolve.h"
 #include "lamina/base/dtype.h"
 #include "lamina/cli/commands.h"
+#include "lamina/train/memory.h"
 
 namespace lamina::cli {
 namespace {
@@ -35,7 +36,15 @@ void run(PlanArguments arguments) {
   LAMINA_CHECK(dtype && is_floating(*dtype), "--dtype ", arguments.dtype, ": expected f32, f64, bf16 or f16");
   arguments.options.bytes_per_number = static_cast<int>(size_of(*dtype));
   const arch::ArchSpec given = arch::with_overrides(arch::load_arch(arguments.name), arguments.overrides);
-  const arch::Plan plan = arch::make_plan(arguments.name, arch::resolve(given, arguments.name), arguments.options);
+  arch::Plan plan = arch::make_plan(arguments.name, arch::resolve(given, arguments.name), arguments.options);
+  if (*dtype == DType::f32 || *dtype == DType::bf16) {  // what is trained in
+    train::Recipe recipe;
+    recipe.architecture = plan.spec;
+    recipe.batch = plan.options.batch;
+    recipe.length = plan.options.length;
+    recipe.dtype = *dtype == DType::bf16 ? train::Precision::bf16 : train::Precision::f32;
+    plan.memory = train::training_memory(recipe);
+  }
   std::fputs((arguments.json ? arch::to_json_text(plan) : arch::to_text(plan)).c_str(), stdout);
   if (!arguments.svg.empty()) {
     const std::string total = arch::with_commas(plan.parameters.total);

@@ -8,6 +8,7 @@
 #include "lamina/arch/resolve.h"
 #include "lamina/base/error.h"
 #include "lamina/lab/advise_guide.h"
+#include "lamina/train/memory.h"
 
 namespace lamina::lab {
 namespace {
@@ -110,7 +111,13 @@ arch::ArchSpec built(const Choices& choices, const Shape& shape, int64_t context
 
 /// Bytes: training in f32 with one sequence at a time, or bf16 weights and the cache of one sequence.
 double memory_of(const arch::ArchSpec& spec, const Question& question) {
-  if (!question.generate) return arch::training_memory(spec, 1, question.context, 4).total();
+  if (!question.generate) {
+    train::Recipe recipe;
+    recipe.architecture = spec;
+    recipe.batch = 1;
+    recipe.length = question.context;
+    return train::memory_estimate(recipe);
+  }
   double numbers = static_cast<double>(arch::count_parameters(spec).total);
   for (const arch::CacheRow& row : arch::cache_rows(spec)) numbers += row.at(question.context);
   return 2 * numbers;

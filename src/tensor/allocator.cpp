@@ -46,14 +46,24 @@ size_t size_class(size_t bytes) {
 }
 
 void* CountingAllocator::allocate(size_t bytes) {
+  const size_t size = size_class(bytes);
   const std::lock_guard lock(mutex_);
-  count_allocation(size_class(bytes));
+  count_allocation(size);
+  int64_t& cached = free_[size];
+  if (cached > 0) {
+    --cached;
+    ++counters_.cache_hits;
+  } else {
+    counters_.reserved += static_cast<int64_t>(size);
+  }
   return nullptr;
 }
 
 void CountingAllocator::deallocate(void* /*block*/, size_t bytes) noexcept {
+  const size_t size = size_class(bytes);
   const std::lock_guard lock(mutex_);
-  counters_.live -= static_cast<int64_t>(size_class(bytes));
+  counters_.live -= static_cast<int64_t>(size);
+  ++free_[size];
 }
 
 MemoryCounters CountingAllocator::counters() const {

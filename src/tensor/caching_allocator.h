@@ -11,7 +11,7 @@ namespace lamina {
 /// Sizes are rounded up to one of eight steps per power of two: at most 12.5 % is wasted and few classes exist.
 size_t size_class(size_t bytes);
 
-/// Counts, and hands out no memory.
+/// Counts as a CachingAllocator would, and hands out no memory.
 class CountingAllocator : public Allocator {
  public:
   void* allocate(size_t bytes) override;
@@ -25,6 +25,9 @@ class CountingAllocator : public Allocator {
 
   mutable std::mutex mutex_;
   MemoryCounters counters_;
+
+ private:
+  std::map<size_t, int64_t> free_;  // blocks of a class
 };
 
 /// Keeps freed blocks by size class and hands them out again. A subclass says where blocks come from, and calls trim()

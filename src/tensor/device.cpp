@@ -11,6 +11,7 @@ namespace lamina {
 
 struct Device::State {
   DeviceKind kind;
+  DeviceKind like;
   int index;
   std::shared_ptr<Allocator> allocator;
   Threads threads;
@@ -20,7 +21,7 @@ struct Device::State {
   std::atomic<int64_t> bytes{0};
 
   State(DeviceKind device_kind, int thread_count, std::shared_ptr<Allocator> memory)
-      : kind(device_kind), index(0), allocator(std::move(memory)), threads(thread_count) {}
+      : kind(device_kind), like(device_kind), index(0), allocator(std::move(memory)), threads(thread_count) {}
 };
 
 Device Device::cpu(int threads, std::shared_ptr<Allocator> allocator) {
@@ -56,9 +57,14 @@ Device Device::named(std::string_view name, int threads, bool deterministic) {
   return cuda(index, deterministic);
 }
 
-Device Device::meta() { return Device(std::make_shared<State>(DeviceKind::meta, 1, make_counting_allocator())); }
+Device Device::meta(DeviceKind like) {
+  auto state = std::make_shared<State>(DeviceKind::meta, 1, make_counting_allocator());
+  state->like = like;
+  return Device(std::move(state));
+}
 
 DeviceKind Device::kind() const { return state_->kind; }
+DeviceKind Device::like() const { return state_->like; }
 int Device::index() const { return state_->index; }
 Allocator& Device::allocator() const { return *state_->allocator; }
 const Threads& Device::threads() const { return state_->threads; }

@@ -39,10 +39,13 @@ class Device {
   static Device named(std::string_view name, int threads = 0, bool deterministic = false);
   /// GPUs that Device::cuda can open: 0 in a build without CUDA.
   static int cuda_count();
-  /// Shapes without memory: operators check, allocate and count as they would, and compute nothing.
-  static Device meta();
+  /// Shapes without memory: operators check, allocate and count as they would on a device of kind `like`, and compute
+  /// nothing.
+  static Device meta(DeviceKind like = DeviceKind::cpu);
 
   DeviceKind kind() const;
+  /// The kind whose choices operators make: its own, or that a meta device stands for.
+  DeviceKind like() const;
   int index() const;
   Allocator& allocator() const;
   const Threads& threads() const;

@@ -34,7 +34,7 @@ Learner::Learner(const Recipe& recipe, const Device& device)
       model_(recipe.architecture, device, {.dtype = dtype_of(recipe), .seed = static_cast<uint64_t>(recipe.seed)}) {
   // Gradients of many passes add up in f32; one pass's can stay as narrow as its weights. A GPU's products write f32 at
   // no cost.
-  const bool wide = recipe.accumulation > 1 || device.kind() == DeviceKind::cuda;
+  const bool wide = recipe.accumulation > 1 || device.like() == DeviceKind::cuda;
   for (auto& [name, parameter] : model_.named_parameters()) {
     tape_.watch(parameter, wide ? DType::f32 : parameter.dtype());
   }
@@ -77,6 +77,26 @@ Learner::PassResult Learner::pass(int64_t index, const BatchAt& batch_at) {
 
 StepResult Learner::step(int64_t step, const BatchAt& batch_at) {
   return device_update_ ? device_step(step, batch_at) : host_step(step, batch_at);
+}
+
+int64_t Learner::rehearse() {
+  LAMINA_CHECK(device_.kind() == DeviceKind::meta, "rehearse: the learner is on ", device_, "; expected a meta device");
+  constexpr int64_t kTwoAddUp = 2;  // passes, as well as more would
+  for (int64_t i = 0; i < std::min(recipe_.accumulation, kTwoAddUp); ++i) {
+    const auto ids = [&] { return Tensor::empty({recipe_.batch, recipe_.length}, DType::i64, device_); };
+    pass_backward(tape_, recipe_, pass_loss(model_, tape_, recipe_, {ids(), ids(), Tensor(), 0}));
+  }
+  const int64_t live = device_.allocator().counters().live;
+  optimizer_->step(optimizer_->gradients(tape_));
+  tape_.zero_grad();
+  if (ema_) ema_->update(1);
+  if (recipe_.eval_batch == 0) return live;
+  const NoGrad off(tape_);
+  if (ema_) ema_->swap_in();
+  const Tensor ids = Tensor::empty({recipe_.eval_batch, recipe_.length}, DType::i64, device_);
+  model_.loss(ids, ids);
+  if (ema_) ema_->swap_out();
+  return live;
 }
 
 std::vector<data::Batch> Learner::take_batches(int64_t step, const BatchAt& batch_at) {

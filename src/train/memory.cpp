@@ -4,12 +4,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "lamina/arch/cost.h"
-#include "lamina/arch/count.h"
-#include "lamina/arch/layers.h"
 #include "lamina/arch/plan.h"
-#include "lamina/ops/loss/cross_entropy.h"
-#include "lamina/ops/ssm/ssd_scan.h"
+#include "lamina/train/learner.h"
+#include "lamina/train/parameter_groups.h"
 
 namespace lamina::train {
 namespace {
@@ -44,50 +41,36 @@ std::optional<double> group_memory(const std::string& folder) {
   return {};
 }
 
-double activations(const Recipe& recipe, int bytes_per_number) {
-  const arch::ArchSpec& spec = recipe.architecture;
-  const double all = arch::training_memory(spec, recipe.batch, recipe.length, bytes_per_number).activations;
-  if (!recipe.checkpointing) return all;
-  const auto layers = static_cast<double>(std::max<size_t>(1, arch::layer_blocks(spec).size()));
-  // Every layer's input, and everything inside the one that is computed again.
-  const double inputs = static_cast<double>(recipe.batch * recipe.length * spec.d_model) * bytes_per_number * layers;
-  return std::min(all, inputs + all / layers);
-}
-
-/// What a GPU holds of the logits, which become their gradients in place; the CPU's chunk is small beside it.
-double gpu_logits(const Recipe& recipe, int bytes_per_number) {
-  const int64_t rows = std::min(recipe.batch * recipe.length, ops::kLossRowsOnGpu);
-  return static_cast<double>(rows * recipe.architecture.vocab_size) * bytes_per_number;
-}
-
-/// The states before every chunk of Mamba-2's scans, in f32, which backward begins from.
-double scan_states(const Recipe& recipe, DeviceKind device) {
-  double most = 0;
-  double all = 0;
-  for (const arch::Block* block : arch::layer_blocks(recipe.architecture)) {
-    const auto* mixer = std::get_if<arch::Mamba2>(&block->mixer);
-    if (mixer == nullptr) continue;
-    const int64_t chunk = ops::ssd_chunk(mixer->chunk, device);
-    const int64_t states = recipe.batch * ((recipe.length + chunk - 1) / chunk);
-    const double bytes = 4.0 * static_cast<double>(states * *mixer->d_inner * mixer->state);
-    most = std::max(most, bytes);
-    all += bytes;
-  }
-  return recipe.checkpointing ? most : all;
+/// What a GPU takes for an evaluation, beside the weights.
+double evaluation_memory(const Recipe& recipe) {
+  if (recipe.eval_batch == 0) return 0;
+  const Device meta = Device::meta(DeviceKind::cuda);
+  nn::Model model(recipe.architecture, meta, {.dtype = recipe.dtype == Precision::bf16 ? DType::bf16 : DType::f32});
+  const int64_t before = meta.allocator().counters().reserved;
+  const Tensor ids = Tensor::empty({recipe.eval_batch, recipe.length}, DType::i64, meta);
+  model.loss(ids, ids);
+  return static_cast<double>(meta.allocator().counters().reserved - before);
 }
 
 }  // namespace
 
-double memory_estimate(const Recipe& recipe, DeviceKind device) {
-  const int bytes_per_number = recipe.dtype == Precision::bf16 ? 2 : 4;
-  arch::TrainingMemory memory =
-      arch::training_memory(recipe.architecture, recipe.batch, recipe.length, bytes_per_number);
-  memory.activations = activations(recipe, bytes_per_number) + scan_states(recipe, device);
-  // The average, and the weights it stands in for during an evaluation.
-  const auto parameters = static_cast<double>(arch::count_parameters(recipe.architecture).total);
-  const double average = recipe.ema > 0 ? parameters * (4 + bytes_per_number) : 0;
-  return memory.total() + average + (device == DeviceKind::cuda ? gpu_logits(recipe, bytes_per_number) : 0);
+arch::TrainingMemory training_memory(const Recipe& recipe, DeviceKind device) {
+  const Device meta = Device::meta(device);
+  Recipe updates = recipe;
+  // A GPU's recorded update keeps its memory for itself: what evaluations take comes on top of it.
+  if (device == DeviceKind::cuda) updates.eval_batch = 0;
+  Learner learner(updates, meta);
+  double weights = 0;
+  for (const auto& [name, tensor] : distinct_parameters(learner.model()))
+    weights += static_cast<double>(tensor.nbytes());
+  const auto held = static_cast<double>(meta.allocator().counters().live);
+  const auto with_gradients = static_cast<double>(learner.rehearse());
+  const auto taken = static_cast<double>(meta.allocator().counters().reserved);
+  const double evaluations = device == DeviceKind::cuda ? evaluation_memory(recipe) : 0;
+  return {weights, with_gradients - held, held - weights, taken - with_gradients + evaluations};
 }
+
+double memory_estimate(const Recipe& recipe, DeviceKind device) { return training_memory(recipe, device).total(); }
 
 std::optional<double> available_memory(const std::string& proc, const std::string& cgroup) {
   const std::optional<double> system = system_memory(proc);

@@ -3,12 +3,16 @@
 #include <optional>
 #include <string>
 
+#include "lamina/arch/cost.h"
 #include "lamina/tensor/device.h"
 #include "lamina/train/recipe.h"
 
 namespace lamina::train {
 
-/// Bytes a run of this resolved recipe will take on a device, estimated.
+/// Bytes a run of this resolved recipe takes on a kind of device, cached ones included, found by going through an
+/// update and an evaluation without memory and arithmetic. What kernels take for themselves while they run is not seen.
+arch::TrainingMemory training_memory(const Recipe& recipe, DeviceKind device = DeviceKind::cpu);
+/// All of it.
 double memory_estimate(const Recipe& recipe, DeviceKind device = DeviceKind::cpu);
 
 /// Bytes this process may still take: what the system and the control groups around it leave; nothing where neither

@@ -1,5 +1,6 @@
 #include "lamina/train/parameter_groups.h"
 
+#include <algorithm>
 #include <set>
 
 namespace lamina::train {
@@ -56,8 +57,14 @@ ParameterKind parameter_kind(const std::string& name, const Tensor& parameter) {
 std::vector<NamedTensor> distinct_parameters(const nn::Model& model) {
   std::vector<NamedTensor> result;
   std::set<const void*> seen;
+  const auto is_new = [&](const Tensor& parameter) {
+    if (!parameter.is_meta()) return seen.insert(parameter.raw()).second;
+    return std::none_of(result.begin(), result.end(), [&](const NamedTensor& other) {
+      return other.tensor.shares_memory_with(parameter) && other.tensor.shape() == parameter.shape();
+    });
+  };
   for (const auto& [name, parameter] : model.named_parameters()) {
-    if (parameter.is_meta() || seen.insert(parameter.raw()).second) result.push_back({name, parameter});
+    if (is_new(parameter)) result.push_back({name, parameter});
   }
   return result;
 }

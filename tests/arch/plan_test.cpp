@@ -122,16 +122,6 @@ TEST(Cost, cacheByKind) {
   EXPECT_DOUBLE_EQ(cache_numbers("mamba-130m", 1), 24.0 * 1536 * (16 + 3));
 }
 
-TEST(Cost, trainingMemoryGrowsWithBatchAndNarrowsWithTheType) {
-  const ArchSpec spec = preset("gpt2");
-  const TrainingMemory one = training_memory(spec, 1, 1024, 4);
-  const TrainingMemory eight = training_memory(spec, 8, 1024, 4);
-  EXPECT_DOUBLE_EQ(one.weights, 4.0 * 124439808);
-  EXPECT_DOUBLE_EQ(one.optimizer, 8.0 * 124439808);
-  EXPECT_DOUBLE_EQ(eight.activations, 8 * one.activations);
-  EXPECT_DOUBLE_EQ(training_memory(spec, 1, 1024, 2).optimizer, 12.0 * 124439808) << "with an f32 copy of the weights";
-}
-
 TEST(Advice, looksAtWhatIsUnusual) {
   const auto verdict = [](const ArchSpec& spec, const std::string& subject) {
     for (const Advice& item : advise(spec)) {

@@ -5,7 +5,7 @@
 #include "lamina/arch/layers.h"
 #include "lamina/arch/presets.h"
 #include "lamina/base/files.h"
-#include "lamina/ops/loss/cross_entropy.h"
+#include "lamina/train/learner.h"
 #include "lamina/train/memory.h"
 #include "support/error_of.h"
 
@@ -92,10 +92,6 @@ TEST(Schedule, RisesAndFalls) {
 TEST(Memory, ARunThatWillNotFitIsRefusedWithAdvice) {
   const Recipe recipe = resolve_recipe(small(), 0, "small");
   const double needed = memory_estimate(recipe);
-  // A GPU holds more of the logits at once: the estimate knows.
-  const auto rows = static_cast<double>(std::min(recipe.batch * recipe.length, ops::kLossRowsOnGpu));
-  EXPECT_EQ(memory_estimate(recipe, DeviceKind::cuda) - needed,
-            rows * static_cast<double>(recipe.architecture.vocab_size) * (recipe.dtype == Precision::f32 ? 4 : 2));
   EXPECT_NO_THROW(check_memory(recipe, needed));
   EXPECT_NO_THROW(check_memory(recipe, std::nullopt));
   const std::string message = error_of([&] { check_memory(recipe, needed - 1); });
@@ -109,10 +105,50 @@ TEST(Memory, ARunThatWillNotFitIsRefusedWithAdvice) {
   EXPECT_EQ(error_of([&] { check_memory(less, 1.0); }).find("dtype=bf16"), std::string::npos);
 }
 
-TEST(Memory, StatesOfScansAreCountedAsADeviceKeepsThem) {
+/// What two updates and an evaluation take on the CPU.
+double measured_memory(const Recipe& recipe) {
+  const Device device = Device::cpu(2);
+  Learner learner(recipe, device);
+  const auto batch_at = [&](int64_t /*pass*/) {
+    data::Batch batch{.rows = recipe.batch, .length = recipe.length};
+    batch.ids.assign(static_cast<size_t>(recipe.batch * recipe.length), 1);
+    batch.targets = batch.ids;
+    return batch;
+  };
+  for (int64_t step = 0; step < 2; ++step) learner.step(step, batch_at);
+  learner.evaluate({.batches = 1, .at = batch_at});
+  return static_cast<double>(device.allocator().counters().reserved);
+}
+
+class MemoryEstimate : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(MemoryEstimate, IsWhatARunTakes) {
+  const std::vector<std::vector<std::string>> variants = {{},
+                                                          {"checkpointing=true"},
+                                                          {"dtype=bf16"},
+                                                          {"dropout.residual=0.1", "dropout.attention=0.1"},
+                                                          {"accumulation=3", "ema=0.9", "dtype=bf16"},
+                                                          {"optimizer.kind=muon"},
+                                                          {"optimizer.kind=sgd"}};
+  for (const std::vector<std::string>& changes : variants) {
+    std::vector<std::string> all = {str("architecture=", GetParam()), "length=64", "steps=2", "batch=32"};
+    all.insert(all.end(), changes.begin(), changes.end());
+    const Recipe recipe = resolve_recipe(small(all), 0, "estimate");
+    const double taken = measured_memory(recipe);
+    // Kernels of narrow types hold rows in f32 for themselves, of tiny models no small share.
+    const double unseen = recipe.dtype == Precision::bf16 ? 0.12 : 0.05;
+    EXPECT_NEAR(memory_estimate(recipe), taken, unseen * taken) << ::testing::PrintToString(changes);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Presets, MemoryEstimate,
+                         ::testing::Values("llama-tiny", "gpt2-tiny", "qwen3-tiny", "gemma-2-tiny", "mixtral-tiny",
+                                           "deepseek-tiny", "mamba-tiny", "mamba2-tiny", "t5-tiny"));
+
+TEST(Memory, AGpuHoldsWhatItsKernelsKeep) {
   Recipe recipe = small();
   recipe.architecture = arch::load_preset("mamba2-130m");
   recipe.length = 512;
+  recipe.dtype = Precision::bf16;
   recipe = resolve_recipe(recipe, 0, "scans");
   double state = 0;  // of one chunk of all layers
   for (const arch::Block* block : arch::layer_blocks(recipe.architecture)) {
@@ -120,9 +156,11 @@ TEST(Memory, StatesOfScansAreCountedAsADeviceKeepsThem) {
     ASSERT_EQ(mixer.chunk, 256);
     state += 4.0 * static_cast<double>(recipe.batch * *mixer.d_inner * mixer.state);
   }
-  const auto rows = static_cast<double>(std::min(recipe.batch * recipe.length, ops::kLossRowsOnGpu));
-  const double logits = rows * static_cast<double>(recipe.architecture.vocab_size) * 4;
-  EXPECT_NEAR(memory_estimate(recipe, DeviceKind::cuda) - memory_estimate(recipe) - logits, (8 - 2) * state, 1.0);
+  const arch::TrainingMemory on_cpu = training_memory(recipe);
+  const arch::TrainingMemory on_gpu = training_memory(recipe, DeviceKind::cuda);
+  EXPECT_EQ(on_gpu.weights, on_cpu.weights);
+  EXPECT_NEAR(on_gpu.gradients, 2 * on_cpu.gradients, 0.01 * on_gpu.gradients) << "in f32 beside weights of bf16";
+  EXPECT_GT(on_gpu.total() - on_cpu.total(), (8 - 2) * state) << "states of eight chunks, not of two";
 }
 
 TEST(Memory, TheTighterOfSystemAndControlGroupCounts) {

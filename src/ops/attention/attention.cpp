@@ -33,7 +33,7 @@ void make_gradients(AttentionBackward& args) {
   const AttentionForward& in = args.forward;
   const AttentionSizes sizes = attention_sizes(in);
   const auto like = [](const Tensor& t) { return Tensor::empty(t.shape(), t.dtype(), t.device()); };
-  if (in.q.device().kind() != DeviceKind::cuda || sizes.d_qk != sizes.d_v || sizes.seq_q != sizes.seq_k ||
+  if (in.q.device().like() != DeviceKind::cuda || sizes.d_qk != sizes.d_v || sizes.seq_q != sizes.seq_k ||
       !in.q.shares_memory_with(in.k)) {
     args.dq = like(in.q);
     args.dk = like(in.k);

@@ -20,7 +20,7 @@ void play_layers(Backward& b, const Shape& x_shape, Activation activation) {
   down.dz = b.grad(0).reshape({x.dim(0), down.weight.dim(0)});
   const bool goes_on = b.needs(kX) || b.needs(kUp) || b.needs(kUpBias);
   if (goes_on) down.dx = Tensor::empty(down.x.shape(), x.dtype(), device);
-  const bool at_once = goes_on && device.kind() == DeviceKind::cuda && activation == Activation::gelu_tanh;
+  const bool at_once = goes_on && device.like() == DeviceKind::cuda && activation == Activation::gelu_tanh;
   if (at_once) down.z = b.saved(kSavedZ);
   add_layer_gradients(b, kDown, down);
   if (!goes_on) return;

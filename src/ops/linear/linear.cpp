@@ -18,7 +18,7 @@ Work product_work(const Tensor& a, const Tensor& b, const Tensor& c, int64_t m, 
 
 /// In the accumulation type, as few rows' kernels take it on a GPU, too; its other products add one of x's type.
 Tensor bias_for(const Tensor& x, const Tensor& bias) {
-  const bool by_product = x.device().kind() == DeviceKind::cuda && x.shape().rows() > kFewRows;
+  const bool by_product = x.device().like() == DeviceKind::cuda && x.shape().rows() > kFewRows;
   const bool aligned = reinterpret_cast<uintptr_t>(bias.raw()) % 16 == 0;
   if (by_product && aligned && bias.dtype() == x.dtype()) return bias.detach().contiguous();
   return as_accumulation(bias, x.dtype());
@@ -71,7 +71,7 @@ Tensor gradient_of_activation(const Tensor& z, const Tensor& dy, Activation acti
   args.z = z;
   args.dy = dy;
   args.activation = activation;
-  const bool narrow = dy.device().kind() == DeviceKind::cuda;
+  const bool narrow = dy.device().like() == DeviceKind::cuda;
   args.dz = Tensor::empty(dy.shape(), narrow ? dy.dtype() : accumulation_type(z.dtype()), dy.device());
   args.dbias = dbias;
   LAMINA_LAUNCH(dy.device(), (Work{4 * dy.numel(), 2 * dy.nbytes()}), linear_activation_backward, args);

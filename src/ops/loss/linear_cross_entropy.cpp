@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "lamina/autograd/tape.h"
@@ -41,8 +42,12 @@ void run(LinearCrossEntropy& args) {
   const int64_t rows = args.x.dim(0);
   const int64_t classes = args.weight.dim(0);
   const DType type = accumulation_type(args.x.dtype());
-  const bool on_gpu = args.x.device().kind() == DeviceKind::cuda;  // its kernel lays the logits out by itself
-  if (!on_gpu) args.chunk = Tensor::empty({classes, chunk_rows(rows, classes)}, type, args.x.device());
+  const Device& device = args.x.device();
+  if (device.like() != DeviceKind::cuda) {
+    args.chunk = Tensor::empty({classes, chunk_rows(rows, classes)}, type, device);
+  } else if (device.kind() == DeviceKind::meta) {  // a GPU's kernel lays the logits out by itself
+    args.chunk = Tensor::empty({std::min(rows, kLossRowsOnGpu), classes}, args.x.dtype(), device);
+  }
   const int64_t products = 1 + (args.dx.defined() ? 1 : 0) + (args.dweight.defined() ? 1 : 0);
   const Work work{products * 2 * rows * classes * args.x.dim(1) + 8 * rows * classes,
                   products * args.weight.nbytes() + 2 * args.x.nbytes()};

@@ -25,7 +25,7 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& offsets, const T
 
 /// The type kernels take x, weight and y in.
 DType operand_type(const Tensor& x) {
-  return x.device().kind() == DeviceKind::cuda ? x.dtype() : accumulation_type(x.dtype());
+  return x.device().like() == DeviceKind::cuda ? x.dtype() : accumulation_type(x.dtype());
 }
 
 void play(Backward& b) {

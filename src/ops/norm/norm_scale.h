@@ -8,7 +8,7 @@ namespace lamina::ops {
 /// type `like` as it is.
 inline Tensor norm_scale(const Tensor& weight, double offset, DType like) {
   if (!weight.defined()) return {};
-  const bool on_gpu = weight.device().kind() == DeviceKind::cuda;
+  const bool on_gpu = weight.device().like() == DeviceKind::cuda;
   if (on_gpu && offset == 0.0 && weight.dtype() == like) return weight.detach().contiguous();
   Tensor scale = as_accumulation(weight, like);
   if (offset == 0.0) return scale;

@@ -17,7 +17,7 @@ bool is_aligned(const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tenso
 /// Whether the kernel takes the shape; x may have to be made dense for it.
 bool fits_kernel(const Tensor& x, const RotaryArgs& turn, const RmsNormOptions& norm) {
   const int64_t head_dim = x.dim(3);
-  if (x.device().kind() != DeviceKind::cuda || x.dtype() == DType::f64 || x.numel() == 0) return false;
+  if (x.device().like() != DeviceKind::cuda || x.dtype() == DType::f64 || x.numel() == 0) return false;
   const auto pack = static_cast<int64_t>(16 / size_of(x.dtype()));
   return head_dim <= kMostHeadDim && head_dim % pack == 0 && (norm.group_size == 0 || norm.group_size == head_dim) &&
          turn.rotary_dim % (2 * pack) == 0 && 2 * turn.cos.dim(1) == turn.rotary_dim && turn.cos.dim(0) > 0 &&
@@ -58,7 +58,7 @@ NormRotaryForward run_forward(const Heads& heads, const Tensor& y, const RmsNorm
   args.turn.x = walkable(x);
   args.turn.y = y;
   x.device().add_work({7 * x.numel(), 2 * x.nbytes()});
-  LAMINA_LAUNCH_CUDA(norm_rotary_forward, args);
+  if (x.device().kind() == DeviceKind::cuda) LAMINA_LAUNCH_CUDA(norm_rotary_forward, args);
   args.turn.y = Tensor();
   return args;
 }
@@ -73,7 +73,7 @@ Tensor run_backward(const NormRotaryForward& done, const Tensor& dy, const Tenso
   NormRotaryBackward args{done.turn, done.scale, done.r, walkable(dy), dx, {}};
   if (weight_gradient) args.dweight = Tensor::empty({dx.dim(3)}, DType::f32, dx.device());
   dx.device().add_work({11 * dx.numel(), 3 * dx.nbytes()});
-  LAMINA_LAUNCH_CUDA(norm_rotary_backward, args);
+  if (dx.device().kind() == DeviceKind::cuda) LAMINA_LAUNCH_CUDA(norm_rotary_backward, args);
   return args.dweight;
 }
 

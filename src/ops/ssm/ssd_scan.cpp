@@ -50,7 +50,7 @@ void check(const char* op, const Tensor& x, const Tensor& dt, const Tensor& a, c
 /// The numbers without the tensors, which a record must not keep alive.
 SsdExtras numbers(SsdExtras extras, const Device& device) {
   extras.d = extras.dt_bias = extras.initial_state = Tensor();
-  extras.chunk_size = ssd_chunk(extras.chunk_size, device.kind());
+  extras.chunk_size = ssd_chunk(extras.chunk_size, device.like());
   return extras;
 }
 
