@@ -79,8 +79,8 @@ StepResult Learner::step(int64_t step, const BatchAt& batch_at) {
   return device_update_ ? device_step(step, batch_at) : host_step(step, batch_at);
 }
 
-int64_t Learner::rehearse() {
-  LAMINA_CHECK(device_.kind() == DeviceKind::meta, "rehearse: the learner is on ", device_, "; expected a meta device");
+int64_t Learner::rehearse_update() {
+  LAMINA_CHECK(device_.kind() == DeviceKind::meta, "rehearsal on ", device_, "; expected a meta device");
   constexpr int64_t kTwoAddUp = 2;  // passes, as well as more would
   for (int64_t i = 0; i < std::min(recipe_.accumulation, kTwoAddUp); ++i) {
     const auto ids = [&] { return Tensor::empty({recipe_.batch, recipe_.length}, DType::i64, device_); };
@@ -90,13 +90,17 @@ int64_t Learner::rehearse() {
   optimizer_->step(optimizer_->gradients(tape_));
   tape_.zero_grad();
   if (ema_) ema_->update(1);
-  if (recipe_.eval_batch == 0) return live;
+  return live;
+}
+
+void Learner::rehearse_evaluation() {
+  LAMINA_CHECK(device_.kind() == DeviceKind::meta, "rehearsal on ", device_, "; expected a meta device");
+  if (recipe_.eval_batch == 0) return;
   const NoGrad off(tape_);
   if (ema_) ema_->swap_in();
   const Tensor ids = Tensor::empty({recipe_.eval_batch, recipe_.length}, DType::i64, device_);
   model_.loss(ids, ids);
   if (ema_) ema_->swap_out();
-  return live;
 }
 
 std::vector<data::Batch> Learner::take_batches(int64_t step, const BatchAt& batch_at) {

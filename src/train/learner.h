@@ -62,9 +62,11 @@ class Learner {
   /// Update number `step`, from 0. Throws NotFinite, before anything is changed, where the loss or a gradient is not a
   /// finite number.
   StepResult step(int64_t step, const BatchAt& batch_at);
-  /// On a meta device, whose allocator counts: goes through an update and, where there are such, an evaluation, and
-  /// gives the bytes that live behind the update's passes, gradients among them.
-  int64_t rehearse();
+  /// On a meta device, whose allocator counts: goes through an update and gives the bytes that live behind its passes,
+  /// gradients among them.
+  int64_t rehearse_update();
+  /// The same with an evaluation, where the recipe has such.
+  void rehearse_evaluation();
 
   /// How well the weights that are kept do on all of `data`: the average where there is one. `stop`, asked between
   /// passes, ends it early with nothing.

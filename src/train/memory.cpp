@@ -41,33 +41,28 @@ std::optional<double> group_memory(const std::string& folder) {
   return {};
 }
 
-/// What a GPU takes for an evaluation, beside the weights.
-double evaluation_memory(const Recipe& recipe) {
-  if (recipe.eval_batch == 0) return 0;
-  const Device meta = Device::meta(DeviceKind::cuda);
-  nn::Model model(recipe.architecture, meta, {.dtype = recipe.dtype == Precision::bf16 ? DType::bf16 : DType::f32});
-  const int64_t before = meta.allocator().counters().reserved;
-  const Tensor ids = Tensor::empty({recipe.eval_batch, recipe.length}, DType::i64, meta);
-  model.loss(ids, ids);
-  return static_cast<double>(meta.allocator().counters().reserved - before);
-}
-
 }  // namespace
 
 arch::TrainingMemory training_memory(const Recipe& recipe, DeviceKind device) {
+  const auto bytes = [](int64_t count) { return static_cast<double>(count); };
   const Device meta = Device::meta(device);
-  Recipe updates = recipe;
-  // A GPU's recorded update keeps its memory for itself: what evaluations take comes on top of it.
-  if (device == DeviceKind::cuda) updates.eval_batch = 0;
-  Learner learner(updates, meta);
+  Learner learner(recipe, meta);
   double weights = 0;
-  for (const auto& [name, tensor] : distinct_parameters(learner.model()))
-    weights += static_cast<double>(tensor.nbytes());
-  const auto held = static_cast<double>(meta.allocator().counters().live);
-  const auto with_gradients = static_cast<double>(learner.rehearse());
-  const auto taken = static_cast<double>(meta.allocator().counters().reserved);
-  const double evaluations = device == DeviceKind::cuda ? evaluation_memory(recipe) : 0;
-  return {weights, with_gradients - held, held - weights, taken - with_gradients + evaluations};
+  for (const NamedTensor& entry : distinct_parameters(learner.model())) weights += bytes(entry.tensor.nbytes());
+  const double held = bytes(meta.allocator().counters().live);
+  const double with_gradients = bytes(learner.rehearse_update());
+  double apart = 0;
+  if (device == DeviceKind::cuda) {  // its recorded update keeps its memory for itself
+    const Device other = Device::meta(device);
+    Learner evaluating(recipe, other);
+    const int64_t before = other.allocator().counters().reserved;
+    evaluating.rehearse_evaluation();
+    apart = bytes(other.allocator().counters().reserved - before);
+  } else {
+    learner.rehearse_evaluation();
+  }
+  const double taken = bytes(meta.allocator().counters().reserved) + apart;
+  return {weights, with_gradients - held, held - weights, taken - with_gradients};
 }
 
 double memory_estimate(const Recipe& recipe, DeviceKind device) { return training_memory(recipe, device).total(); }
