@@ -169,7 +169,8 @@ std::vector<AttentionPattern> patterns() {
           {.kind = Kind::strided, .window = 3, .stride = 11},
           {.kind = Kind::strided, .window = 2, .stride = 1},
           {.kind = Kind::blocks, .block = 5, .random_blocks = 1, .seed = 4},
-          {.kind = Kind::blocks, .block = 7, .window_blocks = 0, .global_blocks = 0, .random_blocks = 2}};
+          {.kind = Kind::blocks, .block = 7, .window_blocks = 0, .global_blocks = 0, .random_blocks = 2},
+          {.kind = Kind::blocks, .window = std::numeric_limits<int64_t>::min(), .block = 4}};  // which blocks ignore
 }
 
 void check_tiles(const AttentionMask& mask, int64_t seq_q, int64_t seq_k) {

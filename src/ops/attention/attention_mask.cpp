@@ -160,8 +160,8 @@ double AttentionMask::pairs_of(int64_t query) const {
   if (ranges_suffice_) return length;
   const int64_t position = query + offset_ - range.begin;
   const double sides = causal_ ? 1 : 2;
-  const double near = 1 + sides * static_cast<double>(pattern_.window - 1);
   const auto& p = pattern_;
+  const double near = 1 + sides * (static_cast<double>(p.window) - 1);  // of blocks any number, and not used
   if (p.kind == Kind::window) {
     return position < p.global_tokens ? length : std::min(length, near + static_cast<double>(p.global_tokens));
   }
