@@ -47,10 +47,12 @@ void check(const char* op, const Tensor& x, const Tensor& dt, const Tensor& a, c
   check_same_device(op, {x, dt, a, b, c, extras.d, extras.dt_bias, extras.initial_state});
 }
 
-/// The numbers without the tensors, which a record must not keep alive.
+/// The numbers without the tensors, which a record must not keep alive. A GPU computes 64 positions as one product at
+/// most, since what is more would only be more work.
 SsdExtras numbers(SsdExtras extras, const Device& device) {
+  constexpr int64_t kMostOnGpu = 64;
   extras.d = extras.dt_bias = extras.initial_state = Tensor();
-  extras.chunk_size = ssd_chunk(extras.chunk_size, device.like());
+  if (device.like() == DeviceKind::cuda) extras.chunk_size = std::min(extras.chunk_size, kMostOnGpu);
   return extras;
 }
 
@@ -96,10 +98,6 @@ void play(Backward& b, const SsdExtras& options) {
 }
 
 }  // namespace
-
-int64_t ssd_chunk(int64_t chunk, DeviceKind device) {
-  return device == DeviceKind::cuda ? std::min<int64_t>(chunk, 64) : chunk;
-}
 
 ScanResult ssd_scan(const Tensor& x, const Tensor& dt, const Tensor& a, const Tensor& b, const Tensor& c,
                     const SsdExtras& extras) {

@@ -19,10 +19,6 @@ struct SsdExtras {
   int64_t chunk_size = 64;
 };
 
-/// Positions that a device computes as one product where `chunk` are asked for: a GPU 64 at most, since what is more
-/// would only be more work.
-int64_t ssd_chunk(int64_t chunk, DeviceKind device);
-
 /// A linear recurrence with one decay per head, computed as matrix products inside chunks and a recurrence across them:
 ///   Δ_t = clamp(softplus(dt_t + dt_bias))     H_t = exp(Δ_t · a) · H_{t−1} + Δ_t · x_t ⊗ b_t     y_t = H_t · c_t + d ·
 ///   x_t x     [batch, seq, heads, head_dim]   any floating type, computed in f32 (f64 for f64) dt    [batch, seq,
