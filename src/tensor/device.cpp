@@ -35,7 +35,7 @@ Device Device::cuda(int index, bool deterministic) {
                lamina::cuda::kBuilt ? "no GPU was found (nvidia-smi lists those the driver sees)"
                                     : "this build has no CUDA; rebuild where nvcc is installed",
                "; or use the cpu");
-  LAMINA_CHECK(index >= 0 && index < count, "cuda:", index, ": there are ", count, " GPUs, counted from 0");
+  LAMINA_CHECK(index >= 0 && index < count, "cuda:", index, ": not there; the last GPU is cuda:", count - 1);
   auto state = std::make_shared<State>(DeviceKind::cuda, 0, lamina::cuda::make_allocator(index));
   state->index = index;
   state->deterministic = deterministic;

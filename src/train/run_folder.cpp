@@ -111,8 +111,9 @@ Recipe RunFolder::recipe() const {
 std::optional<Progress> RunFolder::load_last(Learner& learner) const {
   const fs::path last = file("last");
   if (!fs::exists(last)) return {};
-  const io::Checkpoint model = io::read_native(last.string(), learner.device());
-  const io::SafetensorsFile tensors = io::SafetensorsFile::open((last / kTensors).string(), learner.device());
+  const Device host = Device::cpu();
+  const io::Checkpoint model = io::read_native(last.string(), host);
+  const io::SafetensorsFile tensors = io::SafetensorsFile::open((last / kTensors).string(), host);
   std::vector<NamedTensor> state;
   for (const auto& [name, tensor] : tensors.tensors()) state.push_back({name, tensor});
   learner.load(model.tensors, state);
