@@ -110,6 +110,7 @@ void run(const TrainArguments& arguments) {
   const bool on_gpu = device.kind() == DeviceKind::cuda;
   const bool narrow = on_gpu && trainer.recipe().dtype == train::Precision::bf16;
   const double peak = product_peak(device, narrow ? DType::bf16 : DType::f32, on_gpu ? 4096 : 1024);
+  device.allocator().trim();  // its matrices are not the run's
   print_start(folder, trainer);
   TrainScreen screen(trainer, peak, ::isatty(STDOUT_FILENO) != 0);
   catch_stop_signals("\nstopping after this update; once more stops at once\n");

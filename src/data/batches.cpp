@@ -48,6 +48,21 @@ void check_sizes(int64_t batch, int64_t length) {
                " tokens are too large; use a smaller batch and accumulate");
 }
 
+int64_t ceil_div(int64_t count, int64_t size) { return (count + size - 1) / size; }
+
+struct EvaluationBatches {
+  int64_t count;
+  int64_t rows;
+};
+
+EvaluationBatches evaluation_layout(const TokenFile& file, int64_t batch, int64_t length) {
+  check_sizes(batch, length);
+  LAMINA_CHECK(file.size() > 1, file.name(), ": has ", file.size(), " tokens; an evaluation needs at least 2");
+  const int64_t windows = ceil_div(file.size() - 1, length);
+  const int64_t count = ceil_div(windows, batch);
+  return {count, ceil_div(windows, count)};
+}
+
 }  // namespace
 
 Batches::Batches(TokenFile file, const BatchOptions& options) : file_(std::move(file)), options_(options) {
@@ -119,20 +134,16 @@ Batch Batches::packed_at(int64_t step) const {
 }
 
 int64_t evaluation_batches(const TokenFile& file, int64_t batch, int64_t length) {
-  check_sizes(batch, length);
-  LAMINA_CHECK(file.size() > 1, file.name(), ": has ", file.size(), " tokens; an evaluation needs at least 2");
-  const int64_t windows = (file.size() - 1 + length - 1) / length;
-  return (windows + batch - 1) / batch;
+  return evaluation_layout(file, batch, length).count;
 }
 
 Batch evaluation_batch(const TokenFile& file, int64_t batch, int64_t length, int64_t index) {
-  const int64_t count = evaluation_batches(file, batch, length);
+  const auto [count, rows] = evaluation_layout(file, batch, length);
   LAMINA_CHECK(index >= 0 && index < count, "evaluation batch ", index, " of ", count);
-  const int64_t first = index * batch * length;
-  const int64_t places = std::min(file.size() - 1 - first, batch * length);
-  Batch result = empty_batch((places + length - 1) / length, length);
+  const int64_t first = index * rows * length;
+  Batch result = empty_batch(rows, length);
   std::fill(result.targets.begin(), result.targets.end(), kIgnored);
-  read_pairs(file, first, places, result, 0);
+  read_pairs(file, first, std::min(file.size() - 1 - first, rows * length), result, 0);
   return result;
 }
 

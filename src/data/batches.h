@@ -63,8 +63,8 @@ class Batches {
 };
 
 /// The whole file for an evaluation, windows one behind another, the last one shorter: batch `index` of
-/// evaluation_batches(…), every token but the first the target of exactly one place. The last batch has fewer rows, and
-/// its last window is filled up with targets kIgnored.
+/// evaluation_batches(…), every token but the first the target of exactly one place. All have as many rows, `batch` or
+/// fewer, so that a model needs memory of one shape alone; the last one is filled up with targets kIgnored.
 Batch evaluation_batch(const TokenFile& file, int64_t batch, int64_t length, int64_t index);
 int64_t evaluation_batches(const TokenFile& file, int64_t batch, int64_t length);
 

@@ -156,11 +156,18 @@ TEST(Batches, PackedDocumentsNeverCross) {
 
 TEST(Batches, AnEvaluationSeesEveryTargetOnce) {
   const TemporaryFolder folder;
-  for (const int tokens : {2, 5, 16, 17, 18, 40}) {
+  struct Case {
+    int tokens;
+    int64_t batches, rows;  // of windows of 4, at most 3 at once
+  };
+  for (const auto& [tokens, batches, rows] :
+       {Case{2, 1, 1}, Case{5, 1, 1}, Case{6, 1, 2}, Case{16, 2, 2}, Case{18, 2, 3}, Case{41, 4, 3}, Case{82, 7, 3}}) {
     const TokenFile file = counting_file(folder / "a.bin", {tokens});
     std::vector<int64_t> targets;
-    for (int64_t index = 0; index < data::evaluation_batches(file, 2, 4); ++index) {
-      const Batch batch = data::evaluation_batch(file, 2, 4, index);
+    EXPECT_EQ(data::evaluation_batches(file, 3, 4), batches) << tokens;
+    for (int64_t index = 0; index < batches; ++index) {
+      const Batch batch = data::evaluation_batch(file, 3, 4, index);
+      EXPECT_EQ(batch.rows, rows) << tokens;
       ASSERT_EQ(batch.targets.size(), static_cast<size_t>(batch.rows * 4));
       for (size_t i = 0; i < batch.targets.size(); ++i) {
         if (batch.targets[i] == data::kIgnored) continue;
