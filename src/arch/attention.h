@@ -44,7 +44,7 @@ struct BigBirdPattern {
     field("block", self.block, "positions in a block");
     field("window_blocks", self.window_blocks, "nearest blocks on each side, beside the query's own", kCount);
     field("global_blocks", self.global_blocks, "first blocks, seen by all and seeing all", kCount);
-    field("random_blocks", self.random_blocks, "blocks drawn for each query block", kCount);
+    field("random_blocks", self.random_blocks, "blocks drawn for each query block", Limits{0, 1024});
     field("seed", self.seed, "of the random blocks", kCount);
   }
   bool operator==(const BigBirdPattern&) const = default;

@@ -106,6 +106,8 @@ TEST_F(AttentionErrors, NameTheOption) {
   expect({.dropout = 1}, "dropout is 1; expected a probability in [0, 1)");
   expect({.dropout = nan}, "dropout is nan");
   expect_pattern({.kind = Kind::window}, "pattern.window is 0; expected from 1 up to");
+  expect_pattern({.kind = Kind::blocks, .random_blocks = 1025},
+                 "pattern.random_blocks is 1025; expected from 0 up to 1024");
   expect_pattern({.kind = Kind::window, .window = 2, .global_tokens = -1}, "pattern.global_tokens is -1");
   expect_pattern({.kind = Kind::strided, .window = 2}, "pattern.stride is 0");
   expect_pattern({.kind = Kind::blocks, .block = 0}, "pattern.block is 0");

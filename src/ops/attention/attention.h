@@ -16,8 +16,8 @@ struct AttentionPattern {
     /// (Longformer, arXiv:2004.05150; 0 for a plain sliding window).
     window,
     /// Blocks of `block` positions: a query's own and the `window_blocks` nearest on each side, the first
-    /// `global_blocks` for and from everybody, and `random_blocks` drawn per query block from `seed`, with repetition,
-    /// among all key blocks (causal: up to the query's own) (BigBird, arXiv:2007.14062).
+    /// `global_blocks` for and from everybody, and `random_blocks` (at most 1024) drawn per query block from `seed`,
+    /// with repetition, among all key blocks (causal: up to the query's own) (BigBird, arXiv:2007.14062).
     blocks,
     /// |i − j| < window or |i − j| a multiple of `stride` (Sparse Transformer, arXiv:1904.10509).
     strided,

@@ -8,10 +8,11 @@ namespace lamina::ops {
 namespace {
 
 constexpr int64_t kMostPositions = int64_t{1} << 31;
+constexpr int64_t kMostRandomBlocks = 1024;  // each is drawn anew for every pair that may meet
 
-void check_within(const char* op, const char* name, int64_t value, int64_t least) {
-  LAMINA_CHECK(value >= least && value <= kMostPositions, op, ": ", name, " is ", value, "; expected from ", least,
-               " up to ", kMostPositions);
+void check_within(const char* op, const char* name, int64_t value, int64_t least, int64_t most = kMostPositions) {
+  LAMINA_CHECK(value >= least && value <= most, op, ": ", name, " is ", value, "; expected from ", least, " up to ",
+               most);
 }
 
 void check_pattern(const char* op, const AttentionPattern& pattern, const AttentionSizes& sizes) {
@@ -23,7 +24,7 @@ void check_pattern(const char* op, const AttentionPattern& pattern, const Attent
     check_within(op, "pattern.block", pattern.block, 1);
     check_within(op, "pattern.window_blocks", pattern.window_blocks, 0);
     check_within(op, "pattern.global_blocks", pattern.global_blocks, 0);
-    check_within(op, "pattern.random_blocks", pattern.random_blocks, 0);
+    check_within(op, "pattern.random_blocks", pattern.random_blocks, 0, kMostRandomBlocks);
     return;
   }
   check_within(op, "pattern.window", pattern.window, 1);
