@@ -58,9 +58,8 @@ struct Tanh {
 template <class T>
 struct Gelu {
   static __device__ ValueSlope both(float x) {
-    const float cut = fminf(fmaxf(x, -16.0F), 16.0F);  // e is 0 long before
-    const float e = lamina::cuda::exp_for<T>(-0.5F * cut * cut);
-    const float t = lamina::cuda::divide_for<T>(1.0F, fmaf(0.36F, fabsf(x), 1.0F));
+    const float e = lamina::cuda::power_of_two(-0.5F * lamina::cuda::kLog2E * x * x);
+    const float t = lamina::cuda::reciprocal(fmaf(0.36F, fabsf(x), 1.0F));
     float q = 0.047056038F;
     q = fmaf(q, t, -0.17976385F);
     q = fmaf(q, t, 0.18095291F);
@@ -70,6 +69,7 @@ struct Gelu {
     q = fmaf(q, t, 0.14371304F);
     const float tail = e * (q * t);
     const float distribution = x < 0.0F ? tail : 1.0F - tail;
+    const float cut = fminf(fmaxf(x, -16.0F), 16.0F);  // e is 0 long before
     return {x * distribution, fmaf(cut, 0.39894228040143268F * e, distribution)};
   }
 };

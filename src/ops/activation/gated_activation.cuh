@@ -9,7 +9,7 @@ namespace lamina::ops::cuda {
 
 /// GateOptions in f32.
 struct GateUnit {
-  float alpha, inverse_alpha, limit, offset;
+  float alpha, inverse_alpha, limit, offset, scaled_offset;
   bool interleaved;
 
   explicit GateUnit(const GateOptions& options)
@@ -17,6 +17,7 @@ struct GateUnit {
         inverse_alpha(static_cast<float>(1.0 / options.alpha)),
         limit(static_cast<float>(options.limit)),
         offset(static_cast<float>(options.up_offset)),
+        scaled_offset(static_cast<float>(options.up_offset / options.alpha)),
         interleaved(options.interleaved) {}
 };
 
@@ -28,9 +29,9 @@ struct GateUp {
 /// act(gate) · (up + up_offset) with everything the options say.
 template <class Function>
 __device__ inline float gate_value(const GateUnit& unit, Function function, GateUp in) {
-  const float gate = in.gate > unit.limit ? unit.limit : in.gate;
-  const float up = in.up > unit.limit ? unit.limit : in.up < -unit.limit ? -unit.limit : in.up;
-  return function.both(unit.alpha * gate).value * unit.inverse_alpha * (up + unit.offset);
+  const float gate = lamina::cuda::smaller_of(in.gate, unit.limit);
+  const float up = lamina::cuda::larger_of(lamina::cuda::smaller_of(in.up, unit.limit), -unit.limit);
+  return function.both(unit.alpha * gate).value * fmaf(up, unit.inverse_alpha, unit.scaled_offset);
 }
 
 /// The gate's function chosen by a branch that all threads take alike.

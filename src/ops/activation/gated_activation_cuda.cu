@@ -14,8 +14,8 @@ constexpr int kThreads = 256;
 
 template <class Function>
 __device__ inline GateUp backward_of(const GateUnit& unit, Function function, GateUp in, float dout) {
-  const float gate = in.gate > unit.limit ? unit.limit : in.gate;
-  const float up = in.up > unit.limit ? unit.limit : in.up < -unit.limit ? -unit.limit : in.up;
+  const float gate = smaller_of(in.gate, unit.limit);
+  const float up = larger_of(smaller_of(in.up, unit.limit), -unit.limit);
   const ValueSlope f = function.both(unit.alpha * gate);
   return {in.gate > unit.limit ? 0.0F : dout * (up + unit.offset) * f.slope,
           fabsf(in.up) > unit.limit ? 0.0F : dout * (f.value * unit.inverse_alpha)};

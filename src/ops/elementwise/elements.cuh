@@ -1,8 +1,8 @@
 #pragma once
 
-// Walks the elements of dense tensors in packs. A block takes a stretch of kElementThreads · kPacks packs; every thread
-// asks for all of its packs before it computes the first, so that 64 bytes of each stream are under way per thread.
-// What packs leave over (or everything, where a tensor begins at an odd address) is walked element by element.
+// Walks the elements of dense tensors in packs. Of one input a block takes a stretch of kElementThreads · kElementPacks
+// packs, and every thread asks for all of its packs before it computes the first; of two inputs a thread takes a pack
+// each. What packs leave over (or everything, where a tensor begins at an odd address) is walked element by element.
 
 #include "lamina/tensor/cuda/kernel.cuh"
 
@@ -41,30 +41,18 @@ template <class T, class F>
 __global__ void __launch_bounds__(kElementThreads)
     map_gradient_kernel(const T* x, const T* dy, T* dx, int64_t n, int64_t packs, F f) {
   constexpr int kSize = Pack<T>::kSize;
-  constexpr int kPacks = kElementPacks / 2;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * (kElementThreads * kPacks) + threadIdx.x;
-  Pack<T> held[kPacks];
-  Pack<T> grads[kPacks];
-#pragma unroll
-  for (int k = 0; k < kPacks; ++k) {
-    const int64_t at = first + k * kElementThreads;
-    if (at < packs) {
-      held[k] = load_pack(x + at * kSize);
-      grads[k] = load_pack(dy + at * kSize);
-    }
-  }
-#pragma unroll
-  for (int k = 0; k < kPacks; ++k) {
-    const int64_t at = first + k * kElementThreads;
-    if (at >= packs) break;
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x;
+  if (at < packs) {
+    const Pack<T> grads = load_pack(dy + at * kSize);
+    Pack<T> held = load_pack(x + at * kSize);
 #pragma unroll
     for (int j = 0; j < kSize; ++j) {
-      held[k].values[j] = from_float<T>(f(to_float(held[k].values[j]), to_float(grads[k].values[j])));
+      held.values[j] = from_float<T>(f(to_float(held.values[j]), to_float(grads.values[j])));
     }
-    store_pack(dx + at * kSize, held[k]);
+    store_pack(dx + at * kSize, held);
   }
   const int64_t step = static_cast<int64_t>(gridDim.x) * kElementThreads;
-  for (int64_t i = packs * kSize + static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x; i < n; i += step) {
+  for (int64_t i = packs * kSize + at; i < n; i += step) {
     dx[i] = from_float<T>(f(to_float(x[i]), to_float(dy[i])));
   }
 }
@@ -104,7 +92,7 @@ void map_gradients_of(const char* op, const Tensor& x_in, const Tensor& dy_in, c
   const T* dy = device_data<E>(dy_in);
   T* dx = device_data<E>(dx_in);
   const int64_t packs = whole_packs<T>(n, x, dy, dx);
-  const int blocks = element_blocks(n, packs, kElementThreads * kElementPacks / 2);
+  const int blocks = element_blocks(n, packs, kElementThreads);
   map_gradient_kernel<<<blocks, kElementThreads, 0, stream_of(dx_in.device())>>>(x, dy, dx, n, packs, f);
   check_launch(op);
 }
@@ -125,23 +113,23 @@ void map_gradients(const char* op, const Tensor& x, const Tensor& dy, const Tens
   });
 }
 
-/// Exponentials and divisions for results of type T: exact to a few ulp for f32, by the hardware's short forms (about
+/// Exponentials and reciprocals for results of type T: exact to a few ulp for f32, by the hardware's short forms (about
 /// 2^-21) where the result is rounded to a half type anyway.
 template <class T>
 __device__ inline float exp_for(float x) {
-  return __expf(x);
+  return power_of_two(x * kLog2E);
 }
 template <>
 __device__ inline float exp_for<float>(float x) {
   return expf(x);
 }
 template <class T>
-__device__ inline float divide_for(float a, float b) {
-  return __fdividef(a, b);
+__device__ inline float reciprocal_for(float x) {
+  return reciprocal(x);
 }
 template <>
-__device__ inline float divide_for<float>(float a, float b) {
-  return a / b;
+__device__ inline float reciprocal_for<float>(float x) {
+  return 1.0F / x;
 }
 
 /// σ(x) and σ(−x), neither by a difference that cancels.
@@ -152,7 +140,7 @@ struct SigmoidPair {
 template <class T>
 __device__ inline SigmoidPair sigmoid_pair(float x) {
   const float e = exp_for<T>(-fabsf(x));  // at most 1
-  const float large = divide_for<T>(1.0F, 1.0F + e);
+  const float large = reciprocal_for<T>(1.0F + e);
   const float small = e * large;
   return x >= 0.0F ? SigmoidPair{large, small} : SigmoidPair{small, large};
 }

@@ -206,9 +206,8 @@ struct XScale {
     const float about = largest * kStep;
     value = fmaf(fmaf(-127.0F, about, largest), kStep, about);  // NaN of what is not finite
     usable = value > 1e-37F;
-    float reciprocal;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(value));
-    inverse = fmaf(fmaf(-largest, reciprocal, 127.0F), reciprocal * kStep, reciprocal);
+    const float near = reciprocal(value);
+    inverse = fmaf(fmaf(-largest, near, 127.0F), near * kStep, near);
   }
 };
 

@@ -47,9 +47,9 @@ struct RowTeam {
   }
 };
 
-template <class T, bool kBlock, int kPacks>
+template <class T, bool kBlock, int kPacks, bool kLog>
 __global__ void __launch_bounds__(kBlock ? kMostThreads : kThreads)
-    forward_held(const T* x, T* y, int64_t rows, int packs, bool log) {
+    forward_held(const T* x, T* y, int64_t rows, int packs) {
   constexpr int kSize = Pack<T>::kSize;
   __shared__ float scratch[kWarp];
   const RowTeam<kBlock> team{scratch};
@@ -70,9 +70,10 @@ __global__ void __launch_bounds__(kBlock ? kMostThreads : kThreads)
     team.template each<kPacks>(packs, [&](int k, int) {
 #pragma unroll
       for (int j = 0; j < kSize; ++j) {
-        const float power = exp_for<T>(held[k][j] - most);
+        const float power =
+            std::is_same_v<T, float> ? expf(held[k][j] - most) : power_of_two(fmaf(held[k][j], kLog2E, -most * kLog2E));
         sum += power;
-        if (!log) held[k][j] = power;
+        if constexpr (!kLog) held[k][j] = power;
       }
     });
     sum = team.sum(sum);
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(kBlock ? kMostThreads : kThreads)
     team.template each<kPacks>(packs, [&](int k, int p) {
       Pack<T> pack;
 #pragma unroll
-      for (int j = 0; j < kSize; ++j) pack.values[j] = from_float<T>(log ? held[k][j] - shift : held[k][j] * factor);
+      for (int j = 0; j < kSize; ++j) pack.values[j] = from_float<T>(kLog ? held[k][j] - shift : held[k][j] * factor);
       store_at_once(y + at + p * kSize, pack);
     });
   }
@@ -189,8 +190,10 @@ void softmax_forward(const SoftmaxForward& args) {
     const int64_t packs = width / Pack<T>::kSize;
     if (fits_packs(x, width) && fits_packs(y, width) && packs <= kMostHeld) {
       visit_team(rows, packs, [&](auto block, auto each, int blocks, int threads) {
-        forward_held<T, decltype(block)::value, decltype(each)::value>
-            <<<blocks, threads, 0, stream>>>(x, y, rows, static_cast<int>(packs), args.log);
+        constexpr bool kBlock = decltype(block)::value;
+        constexpr int kPacks = decltype(each)::value;
+        const auto kernel = args.log ? forward_held<T, kBlock, kPacks, true> : forward_held<T, kBlock, kPacks, false>;
+        kernel<<<blocks, threads, 0, stream>>>(x, y, rows, static_cast<int>(packs));
       });
     } else if (width <= kShort) {
       forward_again<T, false><<<blocks_for(rows, kThreads / kWarp), kThreads, 0, stream>>>(x, y, rows, width, args.log);

@@ -38,6 +38,16 @@ __device__ inline void load_group(const ForwardRows<T>& args, const Team<kBlock>
   });
 }
 
+/// Which parameters there are. Where all of them are, in one type, a kernel asks once instead of for every pack: the
+/// reads for a pack then need not wait until the pack before is written.
+enum class Given { all_f32, all_narrow, any };
+template <bool kCentred, class T>
+__device__ inline Given given(const ForwardRows<T>& args) {
+  if (args.scale.wide != nullptr && (!kCentred || args.bias.wide != nullptr)) return Given::all_f32;
+  if (args.scale.narrow != nullptr && (!kCentred || args.bias.narrow != nullptr)) return Given::all_narrow;
+  return Given::any;
+}
+
 /// Scale and bias of one pack, where there are any.
 template <class T, bool kCentred>
 struct Affine {
@@ -48,26 +58,35 @@ struct Affine {
     if (args.scale != nullptr) fetch_ahead(args.scale + column);
     if (kCentred && args.bias != nullptr) fetch_ahead(args.bias + column);
   }
+  template <Given kGiven = Given::any>
   __device__ void load(const ForwardRows<T>& args, int64_t column) {
-    if (args.scale != nullptr) load_floats(args.scale + column, scale);
-    if (kCentred && args.bias != nullptr) load_floats(args.bias + column, bias);
+    if constexpr (kGiven == Given::all_f32) {
+      load_floats(args.scale.wide + column, scale);
+      if constexpr (kCentred) load_floats(args.bias.wide + column, bias);
+    } else if constexpr (kGiven == Given::all_narrow) {
+      load_floats(args.scale.narrow + column, scale);
+      if constexpr (kCentred) load_floats(args.bias.narrow + column, bias);
+    } else {
+      if (args.scale != nullptr) load_floats(args.scale + column, scale);
+      if (kCentred && args.bias != nullptr) load_floats(args.bias + column, bias);
+    }
   }
 };
 
 /// y of one pack, in its place.
-template <bool kCentred, class T>
+template <Given kGiven, bool kCentred, class T>
 __device__ inline void normalize(const ForwardRows<T>& args, const Affine<T, kCentred>& by, Pack<T>& pack, float mean,
                                  float r) {
   constexpr int kSize = Pack<T>::kSize;
   float v[kSize];
 #pragma unroll
   for (int j = 0; j < kSize; ++j) v[j] = (to_float(pack.values[j]) - mean) * r;
-  if (args.scale != nullptr) {
+  if (kGiven != Given::any || args.scale != nullptr) {
 #pragma unroll
     for (int j = 0; j < kSize; ++j) v[j] *= by.scale[j];
   }
   if constexpr (kCentred) {
-    if (args.bias != nullptr) {
+    if (kGiven != Given::any || args.bias != nullptr) {
 #pragma unroll
       for (int j = 0; j < kSize; ++j) v[j] += by.bias[j];
     }
@@ -124,11 +143,19 @@ __global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
     if constexpr (kCentred) args.mean[g] = mean;
   }
   const int64_t column = kFew ? 0 : first_column();
-  team.template each<kPacks>(packs, [&](int k, int p) {
-    if constexpr (!kFew) early[0].load(args, column + p * kSize);
-    normalize(args, early[kFew ? k : 0], held[k], mean, r);
-    store_pack(args.y + at + p * kSize, held[k]);
-  });
+  const auto write = [&](auto kind) {
+    constexpr Given kGiven = decltype(kind)::value;
+    team.template each<kPacks>(packs, [&](int k, int p) {
+      if constexpr (!kFew) early[0].template load<kGiven>(args, column + p * kSize);
+      normalize<kGiven>(args, early[kFew ? k : 0], held[k], mean, r);
+      store_pack(args.y + at + p * kSize, held[k]);
+    });
+  };
+  switch (kFew ? Given::any : given<kCentred>(args)) {
+    case Given::all_f32: return write(std::integral_constant<Given, Given::all_f32>{});
+    case Given::all_narrow: return write(std::integral_constant<Given, Given::all_narrow>{});
+    case Given::any: return write(std::integral_constant<Given, Given::any>{});
+  }
 }
 
 template <class T, bool kCentred>
@@ -174,6 +201,18 @@ __global__ void __launch_bounds__(kLoopThreads) forward_again(const __grid_const
   }
 }
 
+/// For many groups: shorter blocks than packed_layout_of's, and more packs a thread where the mean is waited for, too.
+inline Layout many_layout_of(int64_t packs, bool centred) {
+  Layout layout = packed_layout_of(packs);
+  if (!layout.block) {
+    layout.threads = 128;
+  } else if (centred && layout.packs == 2) {
+    layout.packs = 4;
+    layout.threads = static_cast<int>((packs + 4 * kWarp - 1) / (4 * kWarp) * kWarp);
+  }
+  return layout;
+}
+
 template <class T>
 using ForwardKernel = void (*)(ForwardRows<T>, int);
 
@@ -209,7 +248,7 @@ void run_forward(const char* op, const Device& device, const ForwardRows<T>& arg
     const int64_t packs = args.group / Pack<T>::kSize;
     const Layout spread = layout_of(packs);
     const bool few = blocks_for(args.groups, spread.teams()) <= processors(device);
-    const Layout layout = few ? spread : packed_layout_of(packs);
+    const Layout layout = few ? spread : many_layout_of(packs, kCentred);
     const auto kernel = few ? kernel_for_few<T, kCentred>(layout) : kernel_for_many<T, kCentred>(layout);
     launch(kernel, blocks_for(args.groups, layout.teams()), layout.threads, layout.lanes);
   }

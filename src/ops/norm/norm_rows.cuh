@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "lamina/tensor/cuda/kernel.cuh"
+#include "lamina/tensor/cuda/at_once.cuh"
 
 namespace lamina::ops::cuda::norm {
 
@@ -76,14 +76,27 @@ struct Team {
   }
 };
 
-/// kCount floats, a multiple of four, from an address of whole 16 bytes.
+/// kCount floats that do not change meanwhile, a multiple of four, from an address of whole 16 bytes.
 template <int kCount>
 __device__ inline void load_floats(const float* from, float (&to)[kCount]) {
 #pragma unroll
   for (int j = 0; j < kCount; j += 4) {
-    const float4 four = *reinterpret_cast<const float4*>(from + j);
-    to[j] = four.x, to[j + 1] = four.y, to[j + 2] = four.z, to[j + 3] = four.w;
+    const uint4 four = load_constant(from + j);
+    __builtin_memcpy(to + j, &four, sizeof(four));
   }
+}
+/// The same of kCount elements of T, at most a pack.
+template <class T, int kCount>
+__device__ inline void load_floats(const T* from, float (&to)[kCount]) {
+  Stretch<T, kCount> some;
+  if constexpr (sizeof(some) == 16) {
+    const uint4 word = load_constant(from);
+    __builtin_memcpy(&some, &word, sizeof(some));
+  } else {
+    some = *reinterpret_cast<const Stretch<T, kCount>*>(from);
+  }
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) to[j] = to_float(some.values[j]);
 }
 template <int kCount>
 __device__ inline void store_floats(const float (&from)[kCount], float* to) {
@@ -112,9 +125,7 @@ struct Parameters {
 template <class T, int kCount>
 __device__ inline void load_floats(const Parameters<T>& from, float (&to)[kCount]) {
   if (from.narrow == nullptr) return load_floats(from.wide, to);
-  const auto some = *reinterpret_cast<const Stretch<T, kCount>*>(from.narrow);
-#pragma unroll
-  for (int j = 0; j < kCount; ++j) to[j] = to_float(some.values[j]);
+  load_floats(from.narrow, to);
 }
 
 /// A norm's weight or bias, of f32 or of elements E.

@@ -18,6 +18,16 @@ __device__ inline P load_at_once(const void* from) {
   return values;
 }
 
+/// Reads 16 bytes of global memory that nobody writes while the kernel runs: unlike other reads it may pass stores, and
+/// yet stays behind wait_for_previous().
+__device__ inline uint4 load_constant(const void* from) {
+  uint4 word;
+  asm volatile("ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
+               : "l"(__cvta_generic_to_global(from)));
+  return word;
+}
+
 /// Writes a pack or stretch to global memory.
 template <class P>
 __device__ inline void store_at_once(void* to, const P& values) {

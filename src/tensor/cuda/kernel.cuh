@@ -75,6 +75,25 @@ __device__ inline float power_of_two(float x) {
   return y;
 }
 
+/// 1/x to within a unit of f32's last place, 0 for infinities.
+__device__ inline float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// The smaller or larger one; what is not a number stays so.
+__device__ inline float smaller_of(float a, float b) {
+  float y;
+  asm("min.NaN.f32 %0, %1, %2;\n" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+__device__ inline float larger_of(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;\n" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+
 /// As many elements as one 16-byte access moves.
 template <class T>
 struct alignas(16) Pack {
