@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 #include "lamina/base/error.h"
 #include "lamina/tensor/caching_allocator.h"
@@ -36,6 +37,36 @@ class CachingCpu final : public CachingAllocator {
   const char* place() const override { return ""; }
 };
 
+class CountingAllocator final : public CountedAllocator {
+ public:
+  void* allocate(size_t bytes) override {
+    const size_t size = size_class(bytes);
+    const std::lock_guard lock(mutex_);
+    count_allocation(size);
+    int64_t& cached = free_[size];
+    if (cached > 0) {
+      --cached;
+      ++counters_.cache_hits;
+    } else {
+      counters_.reserved += static_cast<int64_t>(size);
+    }
+    return nullptr;
+  }
+  void deallocate(void* /*block*/, size_t bytes) noexcept override {
+    const size_t size = size_class(bytes);
+    const std::lock_guard lock(mutex_);
+    counters_.live -= static_cast<int64_t>(size);
+    ++free_[size];
+  }
+  void trim() override {
+    const std::lock_guard lock(mutex_);
+    for (auto& [size, blocks] : free_) counters_.reserved -= static_cast<int64_t>(size) * std::exchange(blocks, 0);
+  }
+
+ private:
+  std::map<size_t, int64_t> free_;  // blocks of a class
+};
+
 }  // namespace
 
 size_t size_class(size_t bytes) {
@@ -45,38 +76,17 @@ size_t size_class(size_t bytes) {
   return (rounded + step - 1) / step * step;
 }
 
-void* CountingAllocator::allocate(size_t bytes) {
-  const size_t size = size_class(bytes);
-  const std::lock_guard lock(mutex_);
-  count_allocation(size);
-  int64_t& cached = free_[size];
-  if (cached > 0) {
-    --cached;
-    ++counters_.cache_hits;
-  } else {
-    counters_.reserved += static_cast<int64_t>(size);
-  }
-  return nullptr;
-}
-
-void CountingAllocator::deallocate(void* /*block*/, size_t bytes) noexcept {
-  const size_t size = size_class(bytes);
-  const std::lock_guard lock(mutex_);
-  counters_.live -= static_cast<int64_t>(size);
-  ++free_[size];
-}
-
-MemoryCounters CountingAllocator::counters() const {
+MemoryCounters CountedAllocator::counters() const {
   const std::lock_guard lock(mutex_);
   return counters_;
 }
 
-void CountingAllocator::reset_peak() {
+void CountedAllocator::reset_peak() {
   const std::lock_guard lock(mutex_);
   counters_.peak = counters_.live;
 }
 
-void CountingAllocator::count_allocation(size_t bytes) {
+void CountedAllocator::count_allocation(size_t bytes) {
   int64_t live = 0;
   LAMINA_CHECK(!__builtin_add_overflow(counters_.live, static_cast<int64_t>(bytes), &live), "allocation of ", bytes,
                " bytes beside ", counters_.live, ": more than 2^63 bytes; check the sizes");

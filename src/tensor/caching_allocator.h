@@ -11,12 +11,9 @@ namespace lamina {
 /// Sizes are rounded up to one of eight steps per power of two: at most 12.5 % is wasted and few classes exist.
 size_t size_class(size_t bytes);
 
-/// Counts as a CachingAllocator would, and hands out no memory.
-class CountingAllocator : public Allocator {
+/// Counts what it hands out.
+class CountedAllocator : public Allocator {
  public:
-  void* allocate(size_t bytes) override;
-  void deallocate(void* block, size_t bytes) noexcept override;
-  void trim() override {}
   MemoryCounters counters() const override;
   void reset_peak() override;
 
@@ -25,14 +22,11 @@ class CountingAllocator : public Allocator {
 
   mutable std::mutex mutex_;
   MemoryCounters counters_;
-
- private:
-  std::map<size_t, int64_t> free_;  // blocks of a class
 };
 
 /// Keeps freed blocks by size class and hands them out again. A subclass says where blocks come from, and calls trim()
 /// in its destructor.
-class CachingAllocator : public CountingAllocator {
+class CachingAllocator : public CountedAllocator {
  public:
   void* allocate(size_t bytes) override;
   void deallocate(void* block, size_t bytes) noexcept override;

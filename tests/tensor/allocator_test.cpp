@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "lamina/base/error.h"
@@ -93,6 +95,43 @@ TEST(allocator, CountingOneNeverOverflowsItsCounters) {
       },
       "bytes");
   EXPECT_GE(allocator->counters().live, 0);
+}
+
+TEST(allocator, CountingOneCountsAsTheCachingOne) {
+  const auto caching = make_caching_cpu_allocator();
+  const auto counting = make_counting_allocator();
+  std::vector<std::pair<void*, size_t>> held;
+  std::mt19937 random(3);
+  const auto free_one = [&](size_t index) {
+    const auto [block, bytes] = held[index];
+    caching->deallocate(block, bytes);
+    counting->deallocate(nullptr, bytes);
+    held.erase(held.begin() + static_cast<std::ptrdiff_t>(index));
+  };
+  for (int i = 0; i < 500; ++i) {
+    const auto draw = random() % 16;
+    if (draw < 9) {
+      const size_t bytes = 1 + random() % 5000;
+      held.emplace_back(caching->allocate(bytes), bytes);
+      counting->allocate(bytes);
+    } else if (draw < 14 && !held.empty()) {
+      free_one(random() % held.size());
+    } else if (draw == 14) {
+      caching->trim();
+      counting->trim();
+    } else {
+      caching->reset_peak();
+      counting->reset_peak();
+    }
+    const MemoryCounters a = caching->counters();
+    const MemoryCounters b = counting->counters();
+    ASSERT_EQ(a.live, b.live) << i;
+    ASSERT_EQ(a.peak, b.peak) << i;
+    ASSERT_EQ(a.reserved, b.reserved) << i;
+    ASSERT_EQ(a.cache_hits, b.cache_hits) << i;
+    ASSERT_EQ(a.allocations, b.allocations) << i;
+  }
+  while (!held.empty()) free_one(0);
 }
 
 TEST(allocator, ServesManyThreadsAtOnce) {
