@@ -92,7 +92,8 @@ AttentionForward checked_attention(const char* op, const Tensor& q, const Tensor
 Work attention_work(const AttentionForward& args, bool backward) {
   if (args.y.numel() == 0) return {};
   const AttentionSizes sizes = attention_sizes(args);
-  const double pairs = static_cast<double>(sizes.batch * sizes.n_heads) * attention_mask(args).pairs();
+  const double pairs = static_cast<double>(sizes.batch * sizes.n_heads) *
+                       AttentionMask::pairs(args.options, args.q.dim(1), args.k.dim(1), document_starts(args));
   const int64_t bytes = args.q.nbytes() + args.k.nbytes() + args.v.nbytes() + args.y.nbytes();
   const int64_t products = backward ? 3 * sizes.d_qk + 2 * sizes.d_v : sizes.d_qk + sizes.d_v;
   return {whole(2 * pairs * static_cast<double>(products)), backward ? 2 * bytes : bytes};

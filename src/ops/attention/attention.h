@@ -32,10 +32,8 @@ struct AttentionPattern {
   int64_t stride = 0;
   uint64_t seed = 0;
 
-  /// The definition, for any pair of positions; kernels skip whole tiles but agree with it. `keys` is how many
-  /// positions random blocks are drawn from: the length of the document, or query + 1 under causality.
-  bool allows(int64_t query, int64_t key, int64_t keys) const;
-  /// The `draw`-th random key block of a query block, below `key_blocks`.
+  /// The `draw`-th random key block of a query block, below `key_blocks`: those of the document, or up to the query's
+  /// own under causality.
   int64_t random_block(int64_t query_block, int64_t draw, int64_t key_blocks) const;
 };
 

@@ -50,7 +50,7 @@ Work work_of(const AttentionDecode& args, const AttentionSizes& sizes) {
   const bool readable = args.lengths.device().kind() == DeviceKind::cpu;
   for (int64_t b = 0; b < sizes.batch; ++b) {
     const int64_t length = readable ? args.lengths.data<int64_t>()[b] : sizes.seq_k;
-    const double pairs = AttentionMask(args.options, sizes.seq_q, length).pairs();
+    const double pairs = AttentionMask::pairs(args.options, sizes.seq_q, length);
     const double keys = std::min(static_cast<double>(length), pairs);
     const auto width = static_cast<double>(sizes.d_qk + sizes.d_v);
     work.flops += whole(2 * pairs * static_cast<double>(sizes.n_heads) * width);

@@ -34,11 +34,13 @@ const T* head_rows(const Tensor& tensor, int64_t b, int64_t at, int64_t head) {
 }
 
 /// Only the cpu reads where documents start; elsewhere all counts as one.
-inline AttentionMask attention_mask(const AttentionForward& args) {
-  std::vector<int64_t> starts;
+inline std::vector<int64_t> document_starts(const AttentionForward& args) {
   const Tensor& given = args.extras.document_starts;
-  if (given.defined() && given.device().kind() == DeviceKind::cpu) starts = given.to_vector<int64_t>();
-  return {args.options, args.q.dim(1), args.k.dim(1), starts};
+  if (!given.defined() || given.device().kind() != DeviceKind::cpu) return {};
+  return given.to_vector<int64_t>();
+}
+inline AttentionMask attention_mask(const AttentionForward& args) {
+  return {args.options, args.q.dim(1), args.k.dim(1), document_starts(args)};
 }
 
 }  // namespace lamina::ops

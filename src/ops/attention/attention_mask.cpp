@@ -1,5 +1,6 @@
 #include "lamina/ops/attention/attention_mask.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace lamina::ops {
@@ -25,26 +26,13 @@ int64_t AttentionPattern::random_block(int64_t query_block, int64_t draw, int64_
   return static_cast<int64_t>(philox_word({.seed = seed, .stream = 0}, index) % static_cast<uint64_t>(key_blocks));
 }
 
-bool AttentionPattern::allows(int64_t query, int64_t key, int64_t keys) const {
-  const int64_t distance = std::abs(query - key);
-  switch (kind) {
-    case Kind::full: return true;
-    case Kind::window: return distance < window || key < global_tokens || query < global_tokens;
-    case Kind::strided: return distance < window || distance % stride == 0;
-    case Kind::blocks: break;
-  }
-  const int64_t query_block = query / block;
-  const int64_t key_block = key / block;
-  if (std::abs(query_block - key_block) <= window_blocks) return true;
-  if (key_block < global_blocks || query_block < global_blocks) return true;
-  const int64_t key_blocks = (keys + block - 1) / block;
-  for (int64_t draw = 0; draw < random_blocks; ++draw) {
-    if (random_block(query_block, draw, key_blocks) == key_block) return true;
-  }
-  return false;
+AttentionMask::AttentionMask(const AttentionOptions& options, int64_t seq_q, int64_t seq_k,
+                             const std::vector<int64_t>& document_starts)
+    : AttentionMask(RangesAlone(), options, seq_q, seq_k, document_starts) {
+  if (pattern_.kind == Kind::blocks && pattern_.random_blocks > 0) draw_random_blocks();
 }
 
-AttentionMask::AttentionMask(const AttentionOptions& options, int64_t seq_q, int64_t seq_k,
+AttentionMask::AttentionMask(RangesAlone /*tag*/, const AttentionOptions& options, int64_t seq_q, int64_t seq_k,
                              const std::vector<int64_t>& document_starts)
     : pattern_(options.pattern),
       causal_(options.causal),
@@ -63,9 +51,29 @@ AttentionMask::AttentionMask(const AttentionOptions& options, int64_t seq_q, int
   }
 }
 
+void AttentionMask::draw_random_blocks() {
+  random_begin_ = {0};
+  for (size_t i = 0; i + 1 < starts_.size(); ++i) {
+    const int64_t blocks = (starts_[i + 1] - starts_[i] + pattern_.block - 1) / pattern_.block;
+    first_row_.push_back(static_cast<int64_t>(random_begin_.size()) - 1 - first_query_block());
+    for (int64_t query_block = first_query_block(); query_block < blocks; ++query_block) {
+      std::vector<int64_t> drawn;
+      for (int64_t draw = 0; draw < pattern_.random_blocks; ++draw) {
+        drawn.push_back(pattern_.random_block(query_block, draw, causal_ ? query_block + 1 : blocks));
+      }
+      std::sort(drawn.begin(), drawn.end());
+      random_blocks_.insert(random_blocks_.end(), drawn.begin(), std::unique(drawn.begin(), drawn.end()));
+      random_begin_.push_back(static_cast<int64_t>(random_blocks_.size()));
+    }
+  }
+}
+
+size_t AttentionMask::document_of(int64_t position) const {
+  return document_index_.empty() ? 0 : static_cast<size_t>(document_index_[static_cast<size_t>(position)]);
+}
+
 AttentionMask::Range AttentionMask::document(int64_t position) const {
-  if (document_index_.empty()) return {0, seq_k_};
-  const auto index = static_cast<size_t>(document_index_[static_cast<size_t>(position)]);
+  const size_t index = document_of(position);
   return {starts_[index], starts_[index + 1]};
 }
 
@@ -95,9 +103,26 @@ bool AttentionMask::allows(int64_t query, int64_t key) const {
   if (key < range.begin || key >= range.end) return false;
   if (ranges_suffice_) return true;
   const int64_t position = query + offset_;
-  const Range text = document(position);
-  return pattern_.allows(position - text.begin, key - text.begin,
-                         causal_ ? position - text.begin + 1 : text.end - text.begin);
+  const size_t index = document_of(position);
+  const int64_t from = position - starts_[index];
+  const int64_t to = key - starts_[index];
+  const int64_t distance = std::abs(from - to);
+  switch (pattern_.kind) {
+    case Kind::full: return true;
+    case Kind::window: return distance < pattern_.window || std::min(from, to) < pattern_.global_tokens;
+    case Kind::strided: return distance < pattern_.window || distance % pattern_.stride == 0;
+    case Kind::blocks: break;
+  }
+  return allows_blocks(index, from / pattern_.block, to / pattern_.block);
+}
+
+bool AttentionMask::allows_blocks(size_t document, int64_t query_block, int64_t key_block) const {
+  if (std::abs(query_block - key_block) <= pattern_.window_blocks) return true;
+  if (std::min(query_block, key_block) < pattern_.global_blocks) return true;
+  if (first_row_.empty()) return false;
+  const auto row = static_cast<size_t>(first_row_[document] + query_block);
+  return std::binary_search(random_blocks_.begin() + random_begin_[row],
+                            random_blocks_.begin() + random_begin_[row + 1], key_block);
 }
 
 Coverage AttentionMask::coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
@@ -107,14 +132,15 @@ Coverage AttentionMask::coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1)
   bool some = false;
   bool all = within;
   for (int64_t q = q0; q < q1;) {  // one document after the other
-    const Range text = document(q + offset_);
+    const size_t index = document_of(q + offset_);
+    const Range text{starts_[index], starts_[index + 1]};
     const int64_t q_end = std::min(q1, text.end - offset_);
     const int64_t k_begin = std::max(k0, text.begin);
     const int64_t k_end = std::min(k1, causal_ ? q_end + offset_ : text.end);
     const Coverage part = k_begin >= k_end
                               ? Coverage::none
-                              : pattern_coverage(q + offset_ - text.begin, q_end + offset_ - text.begin,
-                                                 k_begin - text.begin, k_end - text.begin, text.end - text.begin);
+                              : pattern_coverage(index, q + offset_ - text.begin, q_end + offset_ - text.begin,
+                                                 k_begin - text.begin, k_end - text.begin);
     some |= part != Coverage::none;
     all &= part == Coverage::full;
     q = q_end;
@@ -122,7 +148,7 @@ Coverage AttentionMask::coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1)
   return coverage_of(some, all);
 }
 
-Coverage AttentionMask::pattern_coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1, int64_t keys) const {
+Coverage AttentionMask::pattern_coverage(size_t document, int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
   const Distances distances{q0 - (k1 - 1), q1 - 1 - k0};
   const bool near = distances.nearest() < pattern_.window;
   const bool all_near = distances.farthest() < pattern_.window;
@@ -137,16 +163,16 @@ Coverage AttentionMask::pattern_coverage(int64_t q0, int64_t q1, int64_t k0, int
     }
     case Kind::blocks: break;
   }
-  return block_coverage(q0, q1, k0, k1, keys);
+  return block_coverage(document, q0, q1, k0, k1);
 }
 
-Coverage AttentionMask::block_coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1, int64_t keys) const {
+Coverage AttentionMask::block_coverage(size_t document, int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
   const int64_t block = pattern_.block;
   bool some = false;
   bool all = true;
   for (int64_t q = q0 / block; q * block < q1; ++q) {
     for (int64_t k = k0 / block; k * block < k1; ++k) {
-      const bool allowed = pattern_.allows(q * block, k * block, causal_ ? q * block + 1 : keys);
+      const bool allowed = allows_blocks(document, q, k);
       some |= allowed;
       all &= allowed;
     }
@@ -172,12 +198,14 @@ double AttentionMask::pairs_of(int64_t query) const {
   return std::min(length, blocks * static_cast<double>(p.block));
 }
 
-double AttentionMask::pairs() const {
+double AttentionMask::pairs(const AttentionOptions& options, int64_t seq_q, int64_t seq_k,
+                            const std::vector<int64_t>& document_starts) {
+  const AttentionMask mask(RangesAlone(), options, seq_q, seq_k, document_starts);
   constexpr int64_t kCounted = 1 << 16;
-  const int64_t step = seq_q_ / kCounted + 1;
+  const int64_t step = seq_q / kCounted + 1;
   double sum = 0;
-  for (int64_t query = 0; query < seq_q_; query += step) {
-    sum += pairs_of(query) * static_cast<double>(std::min(step, seq_q_ - query));
+  for (int64_t query = 0; query < seq_q; query += step) {
+    sum += mask.pairs_of(query) * static_cast<double>(std::min(step, seq_q - query));
   }
   return sum;
 }

@@ -31,9 +31,10 @@ class AttentionMask {
   bool ranges_suffice() const { return ranges_suffice_; }
   /// What a tile of queries [q0, q1) and keys [k0, k1), neither empty, holds. `none` and `full` are certain.
   Coverage coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const;
-  /// How many pairs are allowed; for patterns of blocks at most as many as said. Of long sequences every so many-th
-  /// query is counted for its neighbours.
-  double pairs() const;
+  /// How many pairs a mask made of these allows; for patterns of blocks at most as many as said. Of long sequences
+  /// every so many-th query is counted for its neighbours.
+  static double pairs(const AttentionOptions& options, int64_t seq_q, int64_t seq_k,
+                      const std::vector<int64_t>& document_starts = {});
 
   /// 0 where query and key may meet, else −inf: for one key and queries from q0 on, or for one query and keys.
   template <class T>
@@ -46,9 +47,18 @@ class AttentionMask {
   }
 
  private:
+  struct RangesAlone {};
+  AttentionMask(RangesAlone, const AttentionOptions& options, int64_t seq_q, int64_t seq_k,
+                const std::vector<int64_t>& document_starts);
+
+  size_t document_of(int64_t position) const;
   Range document(int64_t position) const;
-  Coverage pattern_coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1, int64_t keys) const;
-  Coverage block_coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1, int64_t keys) const;
+  bool allows_blocks(size_t document, int64_t query_block, int64_t key_block) const;
+  /// Of positions within the document.
+  Coverage pattern_coverage(size_t document, int64_t q0, int64_t q1, int64_t k0, int64_t k1) const;
+  Coverage block_coverage(size_t document, int64_t q0, int64_t q1, int64_t k0, int64_t k1) const;
+  void draw_random_blocks();
+  int64_t first_query_block() const { return offset_ / pattern_.block; }  // documents have as many queries as keys
   double pairs_of(int64_t query) const;
 
   AttentionPattern pattern_;
@@ -59,6 +69,11 @@ class AttentionMask {
   int64_t offset_;                       // position of query 0
   std::vector<int64_t> starts_;          // of the documents, and the end of the last
   std::vector<int32_t> document_index_;  // per position; empty for one document
+  // Random blocks, drawn once: those of a document's query block are random_blocks_[random_begin_[row] ...), sorted,
+  // where row = first_row_[document] + query block.
+  std::vector<int64_t> random_blocks_;
+  std::vector<int64_t> random_begin_;
+  std::vector<int64_t> first_row_;
 };
 
 }  // namespace lamina::ops
