@@ -8,7 +8,7 @@ namespace lamina::ops {
 namespace {
 
 constexpr int64_t kMostPositions = int64_t{1} << 31;
-constexpr int64_t kMostRandomBlocks = 1024;  // each is drawn anew for every pair that may meet
+constexpr int64_t kMostRandomBlocks = 1024;  // some kernels go through them for every pair
 
 void check_within(const char* op, const char* name, int64_t value, int64_t least, int64_t most = kMostPositions) {
   LAMINA_CHECK(value >= least && value <= most, op, ": ", name, " is ", value, "; expected from ", least, " up to ",
