@@ -172,6 +172,7 @@ std::vector<AttentionPattern> patterns() {
           {.kind = Kind::strided, .window = 2, .stride = 1},
           {.kind = Kind::blocks, .block = 5, .random_blocks = 1, .seed = 4},
           {.kind = Kind::blocks, .block = 7, .window_blocks = 0, .global_blocks = 0, .random_blocks = 2},
+          {.kind = Kind::blocks, .block = 1, .random_blocks = 2},
           {.kind = Kind::blocks, .window = std::numeric_limits<int64_t>::min(), .block = 4}};  // which blocks ignore
 }
 
@@ -217,6 +218,7 @@ TEST(AttentionMask, TilesAgreeWithPairs) {
       SCOPED_TRACE(str("kind ", static_cast<int>(pattern.kind), causal ? " causal" : ""));
       check_tiles(options, 40, 40);
       check_tiles(options, 17, 40);
+      check_tiles(options, 3, 0);  // a row of a cache that holds nothing
       check_tiles(options, 40, 40, {0, 3, 3, 21, 40});
     }
   }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "cuda/on_gpu.h"
 #include "lamina/ops/optim/grad_norm.h"
 #include "ops/optim_oracle.h"
 #include "support/close.h"
@@ -88,8 +89,9 @@ std::vector<Device> all_devices() {
   return devices;
 }
 
-TEST(global_norm, EqualsThePlainSumOnAGpu) {
-  if (Device::cuda_count() == 0) GTEST_SKIP() << "no GPU, or a build without CUDA";
+using GradNormOnGpu = OnGpu<>;
+
+TEST_F(GradNormOnGpu, EqualsThePlainSum) {
   const Device device = Device::cuda();
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     auto grads = make_gradients(dtype, device);

@@ -2,6 +2,7 @@
 // sizes beyond a chunk, several steps, any number of threads.
 #include <gtest/gtest.h>
 
+#include "cuda/on_gpu.h"
 #include "lamina/ops/optim/adamw.h"
 #include "lamina/ops/optim/muon.h"
 #include "lamina/ops/optim/sgd.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr int kSteps = 3;
 using ops::Chunks;
+using OptimOnGpu = OnGpu<>;
 
 struct Types {
   DType param, grad;
@@ -168,8 +170,7 @@ TEST(adamw, EqualsThePlainLoopForAllTypes) {
 }
 
 /// What a step captured as a graph would leave to the device's memory: factors on lr and gradients, and corrections.
-TEST(adamw, DynamicsStandForWhatChanges) {
-  if (Device::cuda_count() == 0) GTEST_SKIP() << "no GPU, or a build without CUDA";
+TEST_F(OptimOnGpu, DynamicsOfAdamWStandForWhatChanges) {
   const Device device = Device::cuda();
   const Types types{DType::bf16, DType::bf16, true};
   const double clip = 0.25;
@@ -313,8 +314,7 @@ TEST(muon, EqualsThePlainLoopForAllTypes) {
 }
 
 /// The same on a GPU; f64 is for the CPU alone.
-TEST(optim, EqualsThePlainLoopOnAGpu) {
-  if (Device::cuda_count() == 0) GTEST_SKIP() << "no GPU, or a build without CUDA";
+TEST_F(OptimOnGpu, EqualsThePlainLoop) {
   const Device device = Device::cuda();
   for (const Types& types : all_types()) {
     if (types.param == DType::f64) continue;

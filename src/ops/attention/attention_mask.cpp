@@ -52,14 +52,17 @@ AttentionMask::AttentionMask(RangesAlone /*tag*/, const AttentionOptions& option
 }
 
 void AttentionMask::draw_random_blocks() {
+  // Documents have as many queries as keys; a cache may hold nothing yet.
+  const int64_t first = std::max<int64_t>(offset_, 0) / pattern_.block;
+  std::vector<int64_t> drawn(static_cast<size_t>(pattern_.random_blocks));
   random_begin_ = {0};
   for (size_t i = 0; i + 1 < starts_.size(); ++i) {
     const int64_t blocks = (starts_[i + 1] - starts_[i] + pattern_.block - 1) / pattern_.block;
-    first_row_.push_back(static_cast<int64_t>(random_begin_.size()) - 1 - first_query_block());
-    for (int64_t query_block = first_query_block(); query_block < blocks; ++query_block) {
-      std::vector<int64_t> drawn;
-      for (int64_t draw = 0; draw < pattern_.random_blocks; ++draw) {
-        drawn.push_back(pattern_.random_block(query_block, draw, causal_ ? query_block + 1 : blocks));
+    first_row_.push_back(static_cast<int64_t>(random_begin_.size()) - 1 - first);
+    for (int64_t query_block = first; query_block < blocks; ++query_block) {
+      const int64_t key_blocks = causal_ ? query_block + 1 : blocks;
+      for (size_t draw = 0; draw < drawn.size(); ++draw) {
+        drawn[draw] = pattern_.random_block(query_block, static_cast<int64_t>(draw), key_blocks);
       }
       std::sort(drawn.begin(), drawn.end());
       random_blocks_.insert(random_blocks_.end(), drawn.begin(), std::unique(drawn.begin(), drawn.end()));

@@ -58,7 +58,6 @@ class AttentionMask {
   Coverage pattern_coverage(size_t document, int64_t q0, int64_t q1, int64_t k0, int64_t k1) const;
   Coverage block_coverage(size_t document, int64_t q0, int64_t q1, int64_t k0, int64_t k1) const;
   void draw_random_blocks();
-  int64_t first_query_block() const { return offset_ / pattern_.block; }  // documents have as many queries as keys
   double pairs_of(int64_t query) const;
 
   AttentionPattern pattern_;
