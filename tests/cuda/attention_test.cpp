@@ -5,6 +5,7 @@
 
 #include "cuda/on_gpu.h"
 #include "lamina/ops/attention/attention.h"
+#include "support/close.h"
 #include "support/random_tensor.h"
 
 namespace lamina::testing {
@@ -68,18 +69,12 @@ TEST_F(CudaAttention, EveryFeatureEqualsTheCpus) {
     const Heads heads(width);
     for (const Feature& feature : features()) {
       const std::vector<double> truth = attend(heads, feature, DType::f64, Device::cpu(2));
-      double most = 0;
-      for (const double value : truth) most = std::max(most, std::abs(value));
       for (const DType dtype : {DType::bf16, DType::f16}) {
         const std::vector<double> ours = attend(heads, feature, dtype, Device::cuda());
         EXPECT_EQ(ours, attend(heads, feature, dtype, Device::cuda())) << feature.name << ", a second time";
-        ASSERT_EQ(ours.size(), truth.size());
-        double error = 0;
-        for (size_t i = 0; i < truth.size(); ++i) {
-          const double difference = std::abs(ours[i] - truth[i]);
-          error = std::isnan(difference) ? INFINITY : std::max(error, difference);
-        }
-        EXPECT_LE(error, most * (dtype == DType::bf16 ? 0x1p-7 : 0x1p-9)) << feature.name << ", " << width << " wide";
+        // Scores, weights and the result are rounded in `dtype`.
+        EXPECT_LE(largest_error(ours, truth), 3 * epsilon(dtype) * largest_magnitude(truth))
+            << feature.name << ", " << width << " wide";
       }
     }
   }

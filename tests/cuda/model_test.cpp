@@ -49,18 +49,6 @@ Results results_of(nn::Model& model, const std::vector<int64_t>& ids) {
   return results;
 }
 
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size()) return INFINITY;
-  double most = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double difference = std::abs(a[i] - b[i]);
-    most = std::isnan(difference) ? INFINITY : std::max(most, difference);
-  }
-  return most;
-}
-
-double largest(const std::vector<double>& values) { return distance(values, std::vector<double>(values.size(), 0.0)); }
-
 std::unique_ptr<nn::Model> moved(nn::Model& model, const Device& device, DType dtype) {
   auto copy = std::make_unique<nn::Model>(model.spec(), device, nn::ModelOptions{.dtype = dtype});
   copy->load_state_dict(model.state_dict());
@@ -79,13 +67,14 @@ TEST_F(CudaModel, LossGradientsAndDecodingEqualTheCpus) {
     const Results truth = results_of(model, ids);
     EXPECT_NEAR(ours.loss, truth.loss, 2e-5 * std::abs(truth.loss));
     double most = 0;
-    for (const auto& [name, gradient] : truth.gradients) most = std::max(most, largest(gradient));
+    for (const auto& [name, gradient] : truth.gradients) most = std::max(most, largest_magnitude(gradient));
     for (const auto& [name, gradient] : truth.gradients) {
       const auto found = ours.gradients.find(name);
       ASSERT_NE(found, ours.gradients.end()) << name;
-      EXPECT_LE(distance(found->second, gradient), 1e-3 * std::max(largest(gradient), 1e-3 * most)) << name;
+      EXPECT_LE(largest_error(found->second, gradient), 1e-3 * std::max(largest_magnitude(gradient), 1e-3 * most))
+          << name;
     }
-    EXPECT_LE(distance(ours.decoded, truth.decoded), 1e-4 * largest(truth.decoded));
+    EXPECT_LE(largest_error(ours.decoded, truth.decoded), 1e-4 * largest_magnitude(truth.decoded));
   }
 }
 
@@ -189,7 +178,8 @@ TEST_F(CudaModel, CachesOf8BitsEqualTheCpus) {
       return logits;
     };
     const std::vector<double> truth = decoded(model, DType::u8);
-    EXPECT_LE(distance(decoded(*there, DType::u8), truth), 0.25 * distance(decoded(model, DType::f32), truth)) << name;
+    EXPECT_LE(largest_error(decoded(*there, DType::u8), truth), 0.25 * largest_error(decoded(model, DType::f32), truth))
+        << name;
     const infer::GenerateOptions greedy{.max_tokens = 12, .sampler = {.temperature = 0}, .cache_dtype = DType::u8};
     const auto ours = generated(*there, greedy);
     const auto theirs = generated(model, greedy);

@@ -10,6 +10,7 @@
 #include "lamina/ops/norm/rms_norm.h"
 #include "lamina/ops/position/norm_rotary.h"
 #include "lamina/ops/position/tables.h"
+#include "support/close.h"
 #include "support/random_tensor.h"
 
 namespace lamina::testing {
@@ -46,14 +47,9 @@ std::vector<std::vector<double>> gradients(const NormSize& size, bool centred, D
 void expect_near(const std::vector<std::vector<double>>& ours, const std::vector<std::vector<double>>& truth,
                  DType dtype, size_t rounded) {
   for (size_t i = 0; i < truth.size(); ++i) {
-    double most = 0;
-    double error = 0;
-    for (size_t j = 0; j < truth[i].size(); ++j) {
-      most = std::max(most, std::abs(truth[i][j]));
-      error = std::max(error, std::abs(ours[i][j] - truth[i][j]));
-    }
-    const double rounding = i < rounded && dtype == DType::bf16 ? 0x1p-8 : 0.0;
-    EXPECT_LE(error, (rounding + 1e-5) * most) << "result " << i << " of " << dtype;
+    const DType type = i < rounded ? dtype : DType::f32;
+    EXPECT_LE(largest_error(ours[i], truth[i]), rounding_tolerance(truth[i], 40, type))
+        << "result " << i << " of " << dtype;
   }
 }
 

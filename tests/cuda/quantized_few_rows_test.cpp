@@ -21,10 +21,7 @@ ops::QuantizedWeight on(const Device& device, ops::QuantizedWeight weight) {
 
 /// The largest difference, of the largest number.
 double relative_error(const Tensor& ours, const Tensor& expected) {
-  const std::vector<double> values = expected.to_vector<double>();
-  double most = 0;
-  for (const double value : values) most = std::max(most, std::abs(value));
-  return largest_error(ours.to_vector<double>(), values) / most;
+  return largest_error(ours, expected) / largest_magnitude(expected);
 }
 
 TEST_F(CudaQuantizedFewRows, AsOnTheCpu) {

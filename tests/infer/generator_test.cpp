@@ -199,8 +199,7 @@ TEST(Generator, RoundedWeightsChangeLittle) {
     scramble(plain);
     const Tensor ids = ids_tensor(random_ids(24, spec.vocab_size), 2, device);
     const std::vector<double> truth = plain.logits(ids).to_vector<double>();
-    double most = 0;
-    for (const double value : truth) most = std::max(most, std::abs(value));
+    const double most = largest_magnitude(truth);
     double last = 0;
     for (const char* format : {"bf16", "q8", "q4"}) {
       nn::Model model(spec, device);

@@ -36,10 +36,7 @@ std::unique_ptr<nn::Model> model_of(const NamedSpec& named) {
 
 /// Everything is in f64, so that no choice of an expert hangs on a rounding and what remains is far below this.
 void expect_equal(const Tensor& ours, const Tensor& truth, const std::string& what) {
-  const auto wanted = truth.to_vector<double>();
-  double largest = 0;
-  for (const double value : wanted) largest = std::max(largest, std::abs(value));
-  EXPECT_LE(largest_error(ours.to_vector<double>(), wanted), 1e-10 * largest) << what;
+  EXPECT_LE(largest_error(ours, truth), 1e-10 * largest_magnitude(truth)) << what;
 }
 
 TEST(SparseModel, DecodingInAnyPiecesEqualsTheWholeForward) {
@@ -112,8 +109,7 @@ TEST(SparseModel, RunsInSixteenBits) {
     const bool chooses = std::any_of(blocks.begin(), blocks.end(), [](const arch::Block* block) {
       return std::holds_alternative<arch::Moe>(block->ffn);
     });
-    double largest = 0;
-    for (const double value : truth) largest = std::max(largest, std::abs(value));
+    const double largest = largest_magnitude(truth);
     for (const DType dtype : {DType::bf16, DType::f16}) {
       nn::Model model(named.spec, kDevice, {.dtype = dtype});
       model.load_state_dict(wide->state_dict());

@@ -7,8 +7,14 @@
 #include <random>
 #include <vector>
 
+#include "support/close.h"
+
 namespace lamina::ops {
 namespace {
+
+using testing::epsilon;
+using testing::largest_error;
+using testing::largest_magnitude;
 
 struct Extents {
   int64_t m, n, k;
@@ -46,12 +52,6 @@ std::vector<double> plain(const Extents& e, bool ta, bool tb, const std::vector<
     }
   }
   return result;
-}
-
-double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  double most = 0;
-  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
-  return most;
 }
 
 template <class T, class A = T, class B = T>
@@ -98,14 +98,9 @@ void check(const Extents& e, bool ta, bool tb, T alpha, T beta, bool whole) {
   EXPECT_EQ(results[0], results[1]);
   EXPECT_EQ(results[0], results[2]);
   const std::vector<double> ours(results[0].begin(), results[0].end());
-  double allowed = 0;
-  for (const double value : truth) {
-    allowed = std::max(allowed, std::abs(value) * std::numeric_limits<T>::epsilon());
-  }
-  const double naive_error = largest_difference(naive, truth);
-  const bool wide = std::is_same_v<T, double>;
-  allowed += 2 * naive_error * (wide ? std::numeric_limits<double>::epsilon() / 1.1920928955078125e-07 : 1.0);
-  EXPECT_LE(largest_difference(ours, truth), allowed);
+  const DType type = dtype_of<T>();
+  const double naive_error = largest_error(naive, truth) * epsilon(type) / epsilon(DType::f32);
+  EXPECT_LE(largest_error(ours, truth), 2 * naive_error + epsilon(type) * largest_magnitude(truth));
 }
 
 template <class T, class A = T, class B = T>

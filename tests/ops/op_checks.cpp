@@ -10,58 +10,33 @@
 #include <set>
 
 #include "lamina/tensor/tensor.h"
+#include "support/close.h"
 #include "support/guard_allocator.h"
 #include "support/op_run.h"
 
 namespace lamina::testing {
 namespace {
 
-double epsilon(DType dtype) {
-  switch (dtype) {
-    case DType::f64: return std::numeric_limits<double>::epsilon();
-    case DType::bf16: return 0x1p-8;
-    case DType::f16: return 0x1p-11;
-    default: return std::numeric_limits<float>::epsilon();
-  }
-}
-
-double largest(const std::vector<double>& values) {
-  double most = 0;
-  for (const double value : values) most = std::max(most, std::abs(value));
-  return most;
-}
-
-double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  double most = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (std::isinf(a[i]) && a[i] == b[i]) continue;
-    const double difference = std::abs(a[i] - b[i]);
-    most = std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(most, difference);
-  }
-  return most;
-}
-
-/// What plain implementations of the same precision get wrong, plus a rounding of the largest value, three times: with
-/// few numbers they may be right by luck, and an exponential of ours may be wrong by two units. For f64 the f32 error
-/// is scaled by the ratio of the two precisions, and counted twice more because the truth is rounded too, in an order
-/// of its own.
+/// Three times the error of plain loops in the same precision plus one rounding of the largest value. Three, because
+/// plain loops over few numbers may be right by luck, and our exponential may be off by two ulps. For f64 the f32 error
+/// is scaled by the ratio of the two precisions, times four: the f64 truth has rounding errors of its own.
 double tolerance(const std::vector<double>& truth, const std::vector<std::vector<double>>& naive, DType dtype) {
   double error = 0;
   for (std::vector<double> values : naive) {
     if (dtype != DType::f64) {
       for (double& value : values) value = round_to(value, dtype);
     }
-    error = std::max(error, largest_difference(truth, values));
+    error = std::max(error, largest_error(truth, values));
   }
   if (dtype == DType::f64) error *= 4 * epsilon(DType::f64) / epsilon(DType::f32);
-  return 3 * (error + epsilon(dtype) * largest(truth));
+  return 3 * (error + epsilon(dtype) * largest_magnitude(truth));
 }
 
 void expect_close(const std::vector<double>& ours, const std::vector<double>& truth,
                   const std::vector<std::vector<double>>& naive, DType dtype, const std::string& what) {
   ASSERT_EQ(ours.size(), truth.size()) << what;
   const double allowed = tolerance(truth, naive, dtype);
-  EXPECT_LE(largest_difference(ours, truth), allowed) << what << ": the largest value is " << largest(truth);
+  EXPECT_LE(largest_error(ours, truth), allowed) << what << ": the largest value is " << largest_magnitude(truth);
 }
 
 /// For programs that watch the operators run: which of a case's variants run, and whether results are compared.

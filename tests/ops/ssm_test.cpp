@@ -9,7 +9,7 @@
 #include "lamina/ops/ssm/s4d.h"
 #include "lamina/ops/ssm/selective_scan.h"
 #include "lamina/ops/ssm/ssd_scan.h"
-#include "support/error_of.h"
+#include "support/close.h"
 #include "support/op_run.h"
 
 namespace lamina::testing {
@@ -37,12 +37,8 @@ Tensor position(const Tensor& tensor, int64_t t) {
 /// largest value.
 void expect_equal(const Tensor& a, const Tensor& b, int64_t operations) {
   ASSERT_EQ(a.shape(), b.shape());
-  const auto x = a.to_vector<double>();
-  const auto y = b.to_vector<double>();
-  double largest = 1;
-  for (const double value : x) largest = std::max(largest, std::abs(value));
-  const double allowed = 2 * static_cast<double>(operations) * std::numeric_limits<double>::epsilon() * largest;
-  for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i], y[i], allowed) << "element " << i;
+  const double largest = std::max(1.0, largest_magnitude(a));
+  ASSERT_LE(largest_error(a, b), 2 * static_cast<double>(operations) * epsilon(DType::f64) * largest);
 }
 
 TEST(CausalConv1d, StepsEqualTheSequence) {

@@ -7,9 +7,12 @@
 #include <random>
 
 #include "lamina/ops.h"
+#include "support/close.h"
 
 namespace lamina {
 namespace {
+
+using testing::largest_error;
 
 const Device& device() {
   static const Device cpu = Device::cpu(2);
@@ -24,21 +27,13 @@ Tensor draw(const Shape& shape, uint64_t seed) {
   return Tensor::from(values, shape, device());
 }
 
-double distance(const Tensor& a, const Tensor& b) {
-  const auto x = a.to_vector<double>();
-  const auto y = b.to_vector<double>();
-  double most = x.size() == y.size() ? 0 : INFINITY;
-  for (size_t i = 0; i < x.size() && i < y.size(); ++i) most = std::max(most, std::abs(x[i] - y[i]));
-  return most;
-}
-
 using Side = std::function<Tensor(DType)>;
 
 void expect_equal_beyond_f32(const Side& left, const Side& right, const std::string& what) {
   const Tensor precise = left(DType::f64);
-  const double single_error = distance(precise, left(DType::f32));
+  const double single_error = largest_error(precise, left(DType::f32));
   ASSERT_GT(single_error, 0) << what;
-  EXPECT_LE(distance(precise, right(DType::f64)), single_error * 0x1p-20) << what;
+  EXPECT_LE(largest_error(precise, right(DType::f64)), single_error * 0x1p-20) << what;
 }
 
 struct Qkv {

@@ -18,6 +18,7 @@
 #include "lamina/ops/elementwise/elementwise.h"
 #include "lamina/ops/elementwise/reduce.h"
 #include "support/array.h"
+#include "support/close.h"
 #include "support/reverse.h"
 
 namespace lamina::testing {
@@ -125,14 +126,8 @@ struct BlockPart {
 
 inline void expect_near(const std::vector<double>& ours, const std::vector<double>& truth, double relative,
                         const std::string& what) {
-  ASSERT_EQ(ours.size(), truth.size()) << what;
-  double largest = 0;
-  double error = 0;
-  for (size_t i = 0; i < truth.size(); ++i) {
-    largest = std::max(largest, std::abs(truth[i]));
-    error = std::isnan(ours[i]) ? INFINITY : std::max(error, std::abs(ours[i] - truth[i]));
-  }
-  EXPECT_LE(error, relative * std::max(largest, 1e-3)) << what << ", largest " << largest;
+  const double largest = largest_magnitude(truth);
+  EXPECT_LE(largest_error(ours, truth), relative * std::max(largest, 1e-3)) << what << ", largest " << largest;
 }
 
 /// Names and shapes are those that the architecture lists.

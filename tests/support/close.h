@@ -4,34 +4,70 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "support/error_of.h"
 #include "support/op_run.h"
 
+/// The one comparator of the tests. NaN never passes: a NaN in the results makes the error infinite, a NaN in the
+/// expected values makes every tolerance derived from them NaN, and `error <= NaN` is false.
 namespace lamina::testing {
 
-inline double largest_error(const std::vector<double>& a, const std::vector<double>& b) {
+/// Spacing of numbers just above 1, relative to the value.
+inline double epsilon(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return 0x1p-52;
+    case DType::bf16: return 0x1p-8;
+    case DType::f16: return 0x1p-11;
+    default: return 0x1p-23;
+  }
+}
+
+/// Largest |value|; NaN if any value is NaN.
+inline double largest_magnitude(const std::vector<double>& values) {
   double most = 0;
-  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
+  for (const double value : values) {
+    if (std::isnan(value)) return value;
+    most = std::max(most, std::abs(value));
+  }
   return most;
+}
+
+inline double largest_magnitude(const Tensor& tensor) { return largest_magnitude(tensor.to_vector<double>()); }
+
+/// Largest |a[i] - b[i]|; infinite if the sizes differ or a difference is NaN. Equal infinities do not differ.
+inline double largest_error(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == b[i]) continue;
+    const double error = std::abs(a[i] - b[i]);
+    if (std::isnan(error)) return std::numeric_limits<double>::infinity();
+    most = std::max(most, error);
+  }
+  return most;
+}
+
+inline double largest_error(const Tensor& a, const Tensor& b) {
+  return largest_error(a.to_vector<double>(), b.to_vector<double>());
+}
+
+/// Tolerance for two implementations of one formula in the same types. Each may round every one of the `operations`
+/// that feed an element in the accumulation type (f64 for f64, else f32), and its result once in `dtype`.
+inline double rounding_tolerance(const std::vector<double>& truth, int64_t operations, DType dtype) {
+  const double accumulated = epsilon(dtype == DType::f64 ? DType::f64 : DType::f32) * static_cast<double>(operations);
+  return 2 * (accumulated + epsilon(dtype)) * largest_magnitude(truth);
 }
 
 /// Our error against the f64 truth is at most twice that of a plain loop in the same precision, plus one rounding of
 /// the largest value.
 inline void expect_as_close(const std::vector<double>& ours, const std::vector<double>& truth,
-                            const std::vector<double>& naive, DType dtype, const std::string& what) {
-  ASSERT_EQ(ours.size(), truth.size()) << what;
-  double largest = 0;
-  for (const double value : truth) largest = std::max(largest, std::abs(value));
-  const double epsilon = dtype == DType::f64    ? 0x1p-52
-                         : dtype == DType::bf16 ? 0x1p-8
-                         : dtype == DType::f16  ? 0x1p-11
-                                                : 0x1p-23;
-  double error = 0;
-  for (size_t i = 0; i < truth.size(); ++i) error = std::max(error, std::abs(truth[i] - round_to(naive[i], dtype)));
-  EXPECT_LE(largest_error(ours, truth), 2 * error + epsilon * largest) << what;
+                            std::vector<double> naive, DType dtype, const std::string& what) {
+  for (double& value : naive) value = round_to(value, dtype);
+  EXPECT_LE(largest_error(ours, truth), 2 * largest_error(naive, truth) + epsilon(dtype) * largest_magnitude(truth))
+      << what;
 }
 
 }  // namespace lamina::testing

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lamina/io/safetensors.h"
+#include "support/close.h"
 
 namespace lamina::testing {
 
@@ -45,12 +46,6 @@ inline double worst_ulps(const Tensor& ours, const Tensor& golden, double floor 
     worst = std::isnan(distance) ? std::numeric_limits<double>::infinity() : std::max(worst, distance);
   }
   return worst;
-}
-
-inline double largest_magnitude(const Tensor& tensor) {
-  double most = 0;
-  for (const double value : tensor.to_vector<double>()) most = std::max(most, std::abs(value));
-  return most;
 }
 
 }  // namespace lamina::testing
