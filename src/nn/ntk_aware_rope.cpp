@@ -54,7 +54,7 @@ Tensor NTKAwareRoPE::forward(const Tensor& x, int64_t offset) {
   LAMINA_CHECK(offset >= 0 && !__builtin_add_overflow(offset, x.dim(1), &end), "NTKAwareRoPE: the offset is ", offset,
                "; expected a position of at least 0");
   const ops::RotaryOptions options{.pairing = options_.pairing, .offset = offset};
-  if (end <= cos_.dim(0)) return ops::rotary(x, cos_, sin_, options);
+  if (end <= cos_.dim(0)) return ops::rotary(x, cos_.to(x.device()), sin_.to(x.device()), options);
   const int64_t needed = end / max_seq_len_ + (end % max_seq_len_ != 0 ? 1 : 0);
   const int64_t ratio = needed + needed % 2;
   auto [cos, sin] = make_tables(ratio, cos_.device());
@@ -63,7 +63,7 @@ Tensor NTKAwareRoPE::forward(const Tensor& x, int64_t offset) {
     cos_ = cos;
     sin_ = sin;
   }
-  return ops::rotary(x, cos, sin, options);
+  return ops::rotary(x, cos.to(x.device()), sin.to(x.device()), options);
 }
 
 }  // namespace lamina::nn

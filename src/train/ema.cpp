@@ -28,18 +28,15 @@ void Ema::update(int64_t updates) {
   }
 }
 
-void Ema::swap_in() {
-  LAMINA_CHECK(kept_.empty(), "ema: the averages are in place already");
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    kept_.push_back(parameters_[i].tensor.clone());
-    parameters_[i].tensor.copy_(average_[i].tensor);
-  }
+Ema::InPlace::InPlace(Ema* ema) : ema_(ema) {
+  if (ema_ == nullptr) return;
+  // All clones first: if memory runs out here, no parameter has changed.
+  for (const NamedTensor& parameter : ema_->parameters_) kept_.push_back(parameter.tensor.clone());
+  for (size_t i = 0; i < kept_.size(); ++i) ema_->parameters_[i].tensor.copy_(ema_->average_[i].tensor);
 }
 
-void Ema::swap_out() {
-  LAMINA_CHECK(!kept_.empty() || parameters_.empty(), "ema: the averages are not in place");
-  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].tensor.copy_(kept_[i]);
-  kept_.clear();
+Ema::InPlace::~InPlace() {
+  for (size_t i = 0; i < kept_.size(); ++i) ema_->parameters_[i].tensor.copy_(kept_[i]);
 }
 
 }  // namespace lamina::train

@@ -6,8 +6,8 @@
 
 namespace lamina::train {
 
-/// An average of the weights over the updates, in f32: e ← d·e + (1 − d)·p with d = min(decay, (1 + n) / (10 + n)) at
-/// update n, so that the first updates do not hang on the initial weights.
+/// Exponential moving average of the weights, in f32: e ← d·e + (1 − d)·p with d = min(decay, (1 + n) / (10 + n)) at
+/// update n, so that the initial weights soon lose their influence.
 class Ema {
  public:
   Ema(const std::vector<NamedTensor>& parameters, double decay);
@@ -18,15 +18,23 @@ class Ema {
   /// The average under the parameters' names; the tensors are the average's own.
   const std::vector<NamedTensor>& average() const { return average_; }
 
-  /// Exchanges averages and parameters, for an evaluation, and back. Parameters of a narrower type get the average
-  /// rounded, and their own bits back.
-  void swap_in();
-  void swap_out();
+  /// Puts the averages in place of the parameters for the lifetime of this object, even if an exception ends it.
+  /// Narrower parameters hold the rounded average meanwhile and get their own bits back. Null: does nothing.
+  class InPlace {
+   public:
+    explicit InPlace(Ema* ema);
+    InPlace(const InPlace&) = delete;
+    InPlace& operator=(const InPlace&) = delete;
+    ~InPlace();
+
+   private:
+    Ema* ema_;
+    std::vector<Tensor> kept_;  ///< the parameters' own values
+  };
 
  private:
   std::vector<NamedTensor> parameters_;
   std::vector<NamedTensor> average_;
-  std::vector<Tensor> kept_;  ///< the parameters' own values while the averages are in
   double decay_;
 };
 

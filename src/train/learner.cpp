@@ -97,10 +97,9 @@ void Learner::rehearse_evaluation() {
   LAMINA_CHECK(device_.kind() == DeviceKind::meta, "rehearsal on ", device_, "; expected a meta device");
   if (recipe_.eval_batch == 0) return;
   const NoGrad off(tape_);
-  if (ema_) ema_->swap_in();
+  const Ema::InPlace averages(ema_.get());
   const Tensor ids = Tensor::empty({recipe_.eval_batch, recipe_.length}, DType::i64, device_);
   model_.loss(ids, ids);
-  if (ema_) ema_->swap_out();
 }
 
 std::vector<data::Batch> Learner::take_batches(int64_t step, const BatchAt& batch_at) {
@@ -198,27 +197,20 @@ void Learner::check_finite(int64_t step, double loss, const std::vector<Tensor>&
 
 std::optional<Measured> Learner::evaluate(const EvaluationData& data, const std::function<bool()>& stop) {
   const NoGrad off(tape_);
-  if (ema_) ema_->swap_in();
+  const Ema::InPlace averages(ema_.get());
   Tally tally;
   bool stopped = false;
   for (int64_t i = 0; i < data.batches && !stopped; ++i) {
     tally.add(model_, data.at(i), data.accuracy);
     stopped = stop && stop();
   }
-  if (ema_) ema_->swap_out();
   if (stopped) return {};
   return tally.result();
 }
 
 void Learner::with_kept_weights(const std::function<void(const nn::StateDict&)>& use) {
-  if (ema_) ema_->swap_in();
-  try {
-    use(model_.state_dict());
-  } catch (...) {
-    if (ema_) ema_->swap_out();
-    throw;
-  }
-  if (ema_) ema_->swap_out();
+  const Ema::InPlace averages(ema_.get());
+  use(model_.state_dict());
 }
 
 void Learner::load_weights(const nn::StateDict& weights) {

@@ -118,6 +118,15 @@ TEST(NTKAwareRoPE, TablesMoveWithTheModuleStayF32AndAreNotSaved) {
   EXPECT_EQ(rope.forward(Tensor::empty({1, 40, 2, 8}, DType::f16, Device::meta())).shape(), (Shape{1, 40, 2, 8}));
 }
 
+TEST(NTKAwareRoPE, TablesFollowTheInputToItsDevice) {
+  nn::NTKAwareRoPE rope(8, 16, Device::cpu(1));
+  for (const int64_t seq : {4, 40}) {
+    const Tensor y = rope.forward(Tensor::empty({1, seq, 2, 8}, DType::f32, Device::meta()));
+    EXPECT_TRUE(y.is_meta());
+    EXPECT_FALSE(rope.cos().is_meta()) << "the module stays where it is";
+  }
+}
+
 TEST(NTKAwareRoPE, AnOffsetContinuesASequence) {
   const Device device = Device::cpu(1);
   for (const auto pairing : {ops::RotaryPairing::half_split, ops::RotaryPairing::interleaved}) {
