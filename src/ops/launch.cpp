@@ -38,8 +38,12 @@ void check_same_device(const char* op, std::initializer_list<Tensor> tensors) {
   for (const Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
     if (first == nullptr) first = &tensor;
-    LAMINA_CHECK(tensor.device() == first->device(), op, ": one argument is on ", first->device(), ", another on ",
-                 tensor.device(), "; move them together with to(device)");
+    const bool one_gpu =
+        tensor.device().kind() == first->device().kind() && tensor.device().index() == first->device().index();
+    LAMINA_CHECK(
+        tensor.device() == first->device(), op, ": one argument is on ", first->device(), ", another on ",
+        one_gpu ? str("a second handle of it, whose stream is not ordered with the first") : str(tensor.device()),
+        "; move them together with to(device)");
   }
 }
 

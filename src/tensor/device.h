@@ -61,8 +61,11 @@ class Device {
   Work work() const;
   void reset_work() const;
 
-  /// Same kind and index: tensors can meet in one operator.
-  friend bool operator==(const Device& a, const Device& b) { return a.kind() == b.kind() && a.index() == b.index(); }
+  /// Tensors of equal devices can meet in one operator. Devices without a stream are equal if their kinds are. Devices
+  /// with a stream are equal only if they are handles of one device: work on two streams is not ordered.
+  friend bool operator==(const Device& a, const Device& b) {
+    return a.state_ == b.state_ || (a.kind() == b.kind() && a.stream() == nullptr && b.stream() == nullptr);
+  }
 
  private:
   struct State;

@@ -311,7 +311,10 @@ Tensor& Tensor::copy_(const Tensor& source) {
   if (device().kind() != source.device().kind()) {
     copy_between(source.detach(), *this);
   } else if (device().kind() == DeviceKind::cuda) {
+    const bool two_streams = device() != source.device();  // their work is not ordered
+    if (two_streams) source.device().synchronize();
     cuda::copy(apart_from(source, *this), *this);
+    if (two_streams) device().synchronize();
   } else {
     cpu::copy(apart_from(source, *this), *this);
   }
