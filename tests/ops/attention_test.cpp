@@ -159,7 +159,11 @@ TEST_F(AttentionErrors, OfDecoding) {
   const Tensor scale = Tensor::zeros({cache.dim(0), cache.dim(1), cache.dim(2)}, DType::f32, cache.device());
   expect_error([&] { attention_decode(q, bytes, bytes, length); }, "k_cache is u8 without scales");
   expect_error([&] { attention_decode(q, bytes, bytes, length, {}, {}, {scale, {}}); }, "v_cache is u8 without scales");
-  expect_error([&] { attention_decode(q, cache, cache, length, {}, {}, {scale, scale}); }, "only u8 caches have");
+  expect_error(
+      [&] {
+        attention_decode(q, cache, cache, length, {}, {}, {scale, scale});
+      },
+      "only u8 caches take scales");
   expect_error([&] { attention_decode(q, cache.to(DType::i32), cache.to(DType::i32), length); }, "or u8 with scales");
 }
 

@@ -72,7 +72,7 @@ TEST(CacheStore, BadArgumentsAreNamed) {
   EXPECT_TRUE(has(bytes(cache.to(DType::u8), Tensor()), "u8 without scales"));
   EXPECT_TRUE(has(bytes(cache.to(DType::u8), scales.to(DType::bf16)), "bf16"));
   EXPECT_TRUE(has(bytes(cache.to(DType::u8), scales.slice(2, 0, 4)), "scales"));
-  EXPECT_TRUE(has(bytes(cache, scales), "only u8 caches have"));
+  EXPECT_TRUE(has(bytes(cache, scales), "only u8 caches take scales"));
 }
 
 TEST(CacheStore, EightBitsKeepEveryNumberToHalfAStep) {

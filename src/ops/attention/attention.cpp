@@ -24,11 +24,11 @@ void check_tensors(const char* op, const Tensor& q, const Tensor& k, const Tenso
   check_same_device(op, {q, k, v, extras.alibi_slopes, extras.t5_bias, extras.sinks, extras.document_starts});
 }
 
-/// Kernels walk positions and heads by strides, so that slices of a joined projection need no copy.
+/// Kernels take strides for positions and heads, so slices of a packed QKV projection need no copy.
 Tensor with_dense_heads(const Tensor& x) { return x.strides()[3] == 1 ? x.detach() : x.detach().contiguous(); }
 
-/// Room for the gradients of q, k and v. Kernels of a GPU write them side by side where that is how they were cut, as
-/// out of a joined projection, whose gradient they then are without a copy.
+/// Allocates dq, dk and dv. If q, k, v are slices of one packed tensor, the GPU writes dq, dk, dv into one packed
+/// buffer: the gradient of the QKV projection, without a copy.
 void make_gradients(AttentionBackward& args) {
   const AttentionForward& in = args.forward;
   const AttentionSizes sizes = attention_sizes(in);
@@ -104,7 +104,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
   const AttentionForward args = checked_attention(kOp, q, k, v, options, extras);
   LAMINA_LAUNCH(q.device(), attention_work(args, false), attention_forward, args);
 
-  AttentionForward kept = args;  // what the tape holds itself is put back by run_backward
+  AttentionForward kept = args;  // the tape saves q, k, v, y; run_backward restores them
   kept.q = kept.k = kept.v = kept.y = Tensor();
   record(kOp, {q, k, v, extras.t5_bias, extras.sinks}, {args.y}, {args.q, args.k, args.v, args.y},
          [kept](Backward& b) { run_backward(b, kept); });

@@ -7,17 +7,17 @@
 
 namespace lamina::ops {
 
-/// Which keys a query may see, beside causality. Positions are counted from the start of a document. Every kind but
-/// `full` needs seq_q <= seq_k.
+/// Which keys a query may see, in addition to causality. Positions count from the start of a document. Every kind
+/// except `full` needs seq_q <= seq_k.
 struct AttentionPattern {
   enum class Kind {
     full,
-    /// |i − j| < window (causal: 0 <= i − j < window), plus every key below and every query below `global_tokens`
-    /// (Longformer, arXiv:2004.05150; 0 for a plain sliding window).
+    /// Sliding window: |i − j| < window (causal: 0 <= i − j < window). The first `global_tokens` positions see, and are
+    /// seen by, every position (Longformer, arXiv:2004.05150; 0 for a plain sliding window).
     window,
-    /// Blocks of `block` positions: a query's own and the `window_blocks` nearest on each side, the first
-    /// `global_blocks` for and from everybody, and `random_blocks` (at most 1024) drawn per query block from `seed`,
-    /// with repetition, among all key blocks (causal: up to the query's own) (BigBird, arXiv:2007.14062).
+    /// Block-sparse, blocks of `block` positions. A query block sees itself, `window_blocks` neighbours on each side,
+    /// the first `global_blocks` (which also see every block), and `random_blocks` (at most 1024) drawn from `seed`
+    /// with replacement among all key blocks (causal: up to its own) (BigBird, arXiv:2007.14062).
     blocks,
     /// |i − j| < window or |i − j| a multiple of `stride` (Sparse Transformer, arXiv:1904.10509).
     strided,
@@ -32,8 +32,8 @@ struct AttentionPattern {
   int64_t stride = 0;
   uint64_t seed = 0;
 
-  /// The `draw`-th random key block of a query block, below `key_blocks`: those of the document, or up to the query's
-  /// own under causality.
+  /// The `draw`-th random key block of `query_block`, in [0, key_blocks). `key_blocks` counts the blocks of the
+  /// document; if causal, those up to and including the query's own.
   int64_t random_block(int64_t query_block, int64_t draw, int64_t key_blocks) const;
 };
 
@@ -42,62 +42,60 @@ struct AttentionOptions {
   /// Factor on q·k; 0 means 1/sqrt(head_dim of q).
   double scale = 0.0;
   AttentionPattern pattern;
-  /// c·tanh(z/c) on the scaled scores, before bias and mask; 0 means none.
+  /// Soft cap c: scaled scores z become c·tanh(z/c), before bias and mask; 0 means none.
   double soft_cap = 0.0;
-  /// Probability, below 1, of dropping an attention weight, with its random stream. It is taken as t/65536, t the
-  /// nearest whole number below 65536; weights that stay grow by 1/(1 − t/65536).
+  /// Probability in [0, 1) of dropping an attention weight, and its random stream. It is rounded to t/65536, with
+  /// integer t < 65536; kept weights are scaled by 1/(1 − t/65536).
   ///
-  /// Weights are drawn in patches of 16: four queries and four keys, 2c, 2c + 1, 2c + 8 and 2c + 9 of an aligned 16 of
-  /// them, c < 4. Query i lies in row i/16 · 4 + i/2 % 4 of the patches, and so do keys in columns. A head has
-  /// R = ⌈seq_q/16⌉ · 4 rows of them. The patch in row r, column c of head h in batch row b is drawn by Philox4x32 with
-  /// the counter 2³² · ((b · n_heads + h) · R + r) + c: its words after nine rounds, l, and after seven, w. Of the
-  /// sixteen half words z, the lower halves of l[0] to l[3], the upper ones of l, the upper ones of w and the lower
-  /// ones of w, the weight of query i and key j has bit e = i % 2 · 8 + j/8 % 2 · 4 + i/8 % 2 · 2 + j % 2: its number
-  /// is Σ_n 2^n · (bit e of z[n]), and it is dropped where that is below t.
+  /// Random numbers are drawn per patch of 16 weights: 4 queries × 4 keys. Patch index c < 4 of an aligned block of 16
+  /// queries (or keys) holds offsets 2c, 2c + 1, 2c + 8 and 2c + 9. Query i lies in patch row i/16 · 4 + i/2 % 4; key j
+  /// lies in the patch column given by the same formula. A head has R = ⌈seq_q/16⌉ · 4 patch rows. The patch in row r,
+  /// column c of head h in batch row b uses Philox4x32 with counter 2³² · ((b · n_heads + h) · R + r) + c: w is the
+  /// state after seven rounds, l after nine. z[0..15] are 16-bit halves: the lower halves of l[0..3], the upper of l,
+  /// the upper of w, the lower of w. The weight of query i and key j owns bit e = i % 2 · 8 + j/8 % 2 · 4 + i/8 % 2 · 2
+  /// + j % 2 of each. Its number is Σ_n 2^n · (bit e of z[n]); it is dropped if that is below t.
   ///
-  /// So numbers do not depend on how kernels cut the work, and 16 are compared at once, bit by bit. Of a 16×16 tile of
-  /// weights on tensor cores two lanes have those of a patch between them, keys by queries as well as queries by keys.
-  /// Seven rounds are what passes the tests of generators; their bits decide about 255 of 256 weights. Where they are
-  /// those of t the words two rounds later decide, which are made of the same 128 bits: what that may leave of
-  /// dependence between weights of a patch counts for as little.
+  /// The mask is therefore independent of tiling, and 16 numbers are compared at once, bit-sliced. In a 16×16
+  /// tensor-core tile two lanes share a patch, for queries × keys and for keys × queries. Seven Philox rounds pass the
+  /// standard statistical tests and decide about 255 of 256 weights. Only if their 8 bits equal the upper bits of t do
+  /// the words of nine rounds decide; a correlation within a patch could arise in those rare cases only.
   double dropout = 0.0;
   RandomKey dropout_key;
-  /// T5: distances are bucketed, bidirectionally when not causal; beyond max_distance one bucket serves all.
+  /// T5 distance buckets (bidirectional unless causal): all distances from here on share the last bucket.
   int64_t t5_max_distance = 128;
 };
 
-/// Optional tensors; undefined where not used.
+/// Optional tensors; undefined if not used.
 struct AttentionExtras {
-  /// [n_heads] f32: the score gets − slope · |i − j|. No gradient.
+  /// [n_heads] f32: ALiBi subtracts slope · |i − j| from the score. No gradient.
   Tensor alibi_slopes;
   /// [buckets, n_heads]: learned bias by T5 distance bucket (arXiv:1910.10683). Differentiable.
   Tensor t5_bias;
-  /// [n_heads]: one more logit per head in the softmax's denominator, which carries no value (attention sink).
-  /// Differentiable.
+  /// [n_heads]: attention sink, one extra logit per head in the softmax denominator, without a value. Differentiable.
   Tensor sinks;
   /// [documents + 1] i32 or i64, ascending from 0 to seq: packed documents along seq that never see each other.
   /// Applies to every batch row; needs seq_q == seq_k.
   Tensor document_starts;
 };
 
-/// softmax(soft_cap(scale · q kᵀ) + bias + mask) v, tiled with an online softmax: nothing of size seq_q × seq_k is
-/// kept, forward or backward.
+/// softmax(soft_cap(scale · q kᵀ) + bias + mask) v, tiled with an online softmax: no seq_q × seq_k matrix is stored, in
+/// forward or backward (FlashAttention, Dao et al. 2022, arXiv:2205.14135).
 ///   q  [batch, seq_q, n_heads, d_qk]
 ///   k  [batch, seq_k, n_kv_heads, d_qk]     n_heads % n_kv_heads == 0
 ///   v  [batch, seq_k, n_kv_heads, d_v]
-///   returns [batch, seq_q, n_heads, d_v], q's type; f32 (f64) inside.
-/// When seq_q != seq_k the queries are the last seq_q positions: query i stands at i + seq_k − seq_q.
-/// A query that may see no key gives zeros. Dao et al. 2022, arXiv:2205.14135.
+///   returns [batch, seq_q, n_heads, d_v], dtype of q; accumulates in f32 (f64 for f64).
+/// If seq_q != seq_k, the queries are the last seq_q positions: query i is at position i + seq_k − seq_q.
+/// A query that sees no key returns zeros.
 ///
-/// Backward recomputes the probabilities p from two saved numbers per query; with z the scores after the soft cap:
+/// Backward recomputes the probabilities p from two saved numbers per query. With z the scores after the soft cap:
 ///   dv = pᵀ dy,  dp = dy vᵀ,  ds = p · (dp − Σ_d dy·y),  dt5[bucket] = Σ ds,  dsink = − Σ_i p_sink · Σ_d dy·y
 ///   ds ← ds · (1 − (z/c)²) under a soft cap,  dq = scale · ds k,  dk = scale · dsᵀ q
 /// Extra memory: three numbers per query and head, and tiles; for bf16 and f16 also dq in f32.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {},
                  const AttentionExtras& extras = {});
 
-/// What the kernels are given. q, k and v are dense along the last dimension, everything else wholly. Small parameters
-/// are in the accumulation type, document_starts in i64; undefined where not used. `options.scale` is resolved.
+/// Kernel arguments. The last dimension of q, k and v is contiguous; all other tensors are fully contiguous. Extras are
+/// in the accumulation type, document_starts in i64, unused ones undefined. `options.scale` is resolved (not 0).
 struct AttentionForward {
   Tensor q;
   Tensor k;
@@ -105,8 +103,8 @@ struct AttentionForward {
   AttentionOptions options;
   AttentionExtras extras;
   Tensor y;
-  /// [batch, n_heads, seq_q] each, accumulation type: the greatest score m, and 1 / Σ exp(score − m). Kept apart rather
-  /// than as log-sum-exp, so that backward gets the very weights of forward.
+  /// Softmax statistics, [batch, n_heads, seq_q] each, accumulation type: the row maximum m, and 1 / Σ exp(score − m).
+  /// Two numbers rather than one log-sum-exp, so that backward recomputes exactly the weights of forward.
   Tensor greatest;
   Tensor inverse;
 };

@@ -1,10 +1,10 @@
-// One task is a block of keys of one key head against all queries of all heads that share it: Kᵀ, Vᵀ are made once,
-// dk and dv stay in the task's own memory, and five products per tile are all there is to compute. dq receives from
-// many tasks: they take turns, in the order of the key blocks, so that its bits do not depend on the number of threads
-// and no second buffer is needed. Tasks start in that order too, hence whoever waits, waits for a running task. Those
-// that run at the same time mostly belong to different heads and do not meet. Where there are too few heads, they
-// follow each other at a distance of one tile: each walks the queries from back to front, so that under a window the
-// queries it shares with the task before come last.
+// One task handles one block of keys of one KV head against all queries of all heads that share it. Kᵀ and Vᵀ are built
+// once per task, dk and dv accumulate in private memory, and a tile costs five matrix products. Many tasks add to the
+// same dq, always in the order of their key blocks: dq is bit-identical for any number of threads and needs no second
+// buffer. Tasks also start in that order, so a waiting task always waits for a running one. Concurrent tasks mostly
+// belong to different heads and rarely contend. If there are too few heads, tasks of one head follow each other one
+// tile apart: each walks the queries from last to first, so with a sliding window the queries it shares with the
+// previous task come last.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/attention/attention_backward_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -18,7 +18,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-/// delta = Σ_d dy · y per query and head, and each head's sink gradient per range of queries.
+/// delta = Σ_d dy · y per query and head, and the sink gradient of each head per range of queries.
 template <class T, class A = Accumulate<T>>
 void dot_outputs(const AttentionBackward& args, const AttentionSizes& sizes, A* delta) {
   constexpr int64_t kGrain = 64;
@@ -53,7 +53,7 @@ void dot_outputs(const AttentionBackward& args, const AttentionSizes& sizes, A* 
   for (size_t i = 0; i < partial.size(); ++i) dsinks[i % static_cast<size_t>(sizes.n_heads)] += partial[i];
 }
 
-/// Adds the buckets of all tasks, in order.
+/// Sums the T5 bucket gradients of all tasks, in task order.
 template <class A>
 void sum_buckets(const BackwardShared<A>& shared, int64_t tasks, const Tensor& dt5) {
   const int64_t group = shared.sizes.group;
@@ -70,14 +70,14 @@ void sum_buckets(const BackwardShared<A>& shared, int64_t tasks, const Tensor& d
   }
 }
 
-/// Many, so that queries are loaded less often, where tasks abound and the tiles fit the second-level cache.
+/// More key tiles per task load the queries less often; only if there are many tasks and the tiles fit the L2 cache.
 int64_t key_tiles_per_task(const AttentionSizes& sizes) {
   const int64_t tasks = sizes.batch * sizes.n_kv_heads * (sizes.seq_k / (kMostKeyTiles * kTile));
   return tasks >= 64 && sizes.d_qk + sizes.d_v <= 256 ? kMostKeyTiles : 2;
 }
 
-/// Tasks are numbered key head by key head, but started so that as many key heads as given take part side by side, each
-/// with its key blocks in order.
+/// Maps a start position to a task. Tasks are numbered KV head by KV head, but `side_by_side` KV heads run
+/// concurrently, each with its key blocks in order.
 int64_t task_in_turn(int64_t turn, int64_t heads, int64_t key_blocks, int64_t side_by_side) {
   const int64_t first = turn / (side_by_side * key_blocks) * side_by_side;
   const int64_t within = turn - first * key_blocks;
@@ -120,7 +120,7 @@ void backward(const AttentionBackward& args) {
     try {
       BackwardTask<T>(args, shared).run(task_in_turn(turn, sizes.batch * sizes.n_kv_heads, key_blocks, side_by_side));
     } catch (const AttentionTurns::Abandoned&) {
-      return;  // the task that failed reports why
+      return;  // the task that failed reports the error
     } catch (...) {
       shared.turns.abandon();
       throw;

@@ -1,10 +1,10 @@
 #pragma once
 
-// What the two gradient kernels on tensor cores share. Both compute the weights again from the saved statistics: two
-// more products per tile than one kernel would need, but every sum is made by one warp in one order, without a second
-// buffer, and the bits never change. A warp has 32 rows of heads up to 64 wide (16 of wider ones, whose sums take the
-// registers), so that a matrix read from shared memory meets two tiles. What is walked over comes in tiles of 64, two
-// in shared memory, one on its way.
+// Shared by the two backward kernels on tensor cores (mma.sync). Both recompute the weights from the saved statistics.
+// That costs two more products per tile than a one-pass backward, but every sum is accumulated by one warp in a fixed
+// order: deterministic, and without a second buffer. A warp owns 32 rows of heads up to 64 wide (16 rows of wider
+// heads, whose accumulators fill the registers), so each fragment read from shared memory feeds two tiles. The other
+// operand is streamed in tiles of 64, double-buffered in shared memory.
 
 #include "lamina/ops/attention/attention_score_gradients.cuh"
 
@@ -12,13 +12,13 @@ namespace lamina::ops::cuda {
 
 constexpr int kGradientThreads = 128;
 constexpr int kGradientWarps = kGradientThreads / 32;
-constexpr int kWalk = 64;  // queries, or keys, of a step
+constexpr int kWalk = 64;  // queries (or keys) per step
 
 template <int kD>
 constexpr int kRowTilesOf = kD == 64 ? 2 : 1;
 template <int kD>
 constexpr int kRowsOf = kGradientWarps * 16 * kRowTilesOf<kD>;
-/// The tiles of both kernels: two that stay, two stages of two.
+/// Shared memory of both kernels: two resident tiles and two stages of two streamed tiles.
 template <int kD>
 constexpr int kGradientBytes = (2 * kRowsOf<kD> + 4 * kWalk) * kD * 2;
 

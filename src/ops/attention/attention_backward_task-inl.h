@@ -14,18 +14,18 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-constexpr int64_t kTile = 64;  // queries, and keys, of one product
+constexpr int64_t kTile = 64;  // queries, and keys, per tile
 constexpr int64_t kMostKeyTiles = 4;
-constexpr int64_t kRowPanel = 8;  // queries whose reach is looked at together
+constexpr int64_t kRowPanel = 8;  // queries that share one visible key range
 
-/// What all tasks of one backward pass share.
+/// State shared by all tasks of one backward pass.
 template <class A>
 struct BackwardShared {
   AttentionSizes sizes;
   AttentionMask mask;
   DistanceBias bias;
   AttentionTurns turns;
-  int64_t key_tiles;  // of a task
+  int64_t key_tiles;  // per task
   int64_t key_blocks;
   A* dq;              // [batch, seq_q, n_heads, d_qk]
   const A* delta;     // [batch, n_heads, seq_q]: Σ_d dy · y
@@ -35,7 +35,7 @@ struct BackwardShared {
   int64_t buckets;
 };
 
-/// One block of keys of one key head against all queries of all heads that share it.
+/// One block of keys of one KV head against all queries of all heads that share it.
 template <class T>
 class BackwardTask {
   using A = Accumulate<T>;
@@ -124,7 +124,7 @@ class BackwardTask {
       std::fill(tile.kt, tile.kt + k_ld_ * kTile, A{0});
       std::fill(tile.vt, tile.vt + v_ld_ * kTile, A{0});
     }
-    load_rows<T>(v, v_stride, tile.keys, sizes_.d_v, A{1}, tile.dv, v_ld_);  // dv is not in use yet
+    load_rows<T>(v, v_stride, tile.keys, sizes_.d_v, A{1}, tile.dv, v_ld_);  // dv is used as scratch here
     transpose_rows(tile.dv, v_ld_, tile.keys, sizes_.d_v, tile.vt, kTile);
     load_rows<T>(k, k_stride, tile.keys, sizes_.d_qk, A{1}, tile.k, k_ld_);
     transpose_rows(tile.k, k_ld_, tile.keys, sizes_.d_qk, tile.kt, kTile);
@@ -133,7 +133,7 @@ class BackwardTask {
     std::fill(tile.dv, tile.dv + kTile * v_ld_, A{0});
   }
 
-  /// `more` says that the tile before this one comes next.
+  /// Processes one tile of queries; `more` means that the preceding tile follows, so it is prefetched.
   void add_queries(int64_t q0, int64_t rows, bool more) {
     const int64_t q_stride = in_.q.strides()[1];
     const int64_t y_stride = sizes_.n_heads * sizes_.d_v;
@@ -159,7 +159,7 @@ class BackwardTask {
     add_to_queries(q0, rows, started);
   }
 
-  /// Columns of the tile, in whole vectors, that `n` queries from `query` on can reach.
+  /// Columns of the tile, in whole vectors, visible to at least one of `n` queries from `query` on.
   Range reach(const KeyTile& tile, int64_t query, int64_t n) const {
     const int64_t lanes = lanes_of<A>();
     const int64_t begin = std::max<int64_t>(shared_.mask.keys(query).begin - tile.k0, 0) / lanes * lanes;
@@ -168,7 +168,8 @@ class BackwardTask {
     return {std::min(begin, end), end};
   }
 
-  /// p = q kᵀ and ds = dy vᵀ, a few queries at a time where they do not reach all keys; zeros beyond their reach.
+  /// p = q kᵀ and ds = dy vᵀ. If the tile is partly masked, works on a few queries at a time; columns they cannot see
+  /// are zero.
   void multiply_rows(const KeyTile& tile, int64_t q0, int64_t rows, bool partial) {
     for (int64_t at = 0; at < rows; at += kRowPanel) {
       const Range columns = reach(tile, q0 + at, std::min(kRowPanel, rows - at));
@@ -201,7 +202,8 @@ class BackwardTask {
     multiply(dy_, sizes_.d_v, v_ld_, tile.vt, ds_);
   }
 
-  /// One query of a tile. In: p the scores, ds = dy·v. Out: the weights and the scores' gradients.
+  /// One query row of a tile. In: p holds the scores, ds = dy·v. Out: p holds the weights, ds the gradients of the
+  /// scores.
   struct Row {
     A greatest;
     A inverse;
@@ -239,7 +241,7 @@ class BackwardTask {
     }
   }
 
-  /// `r` is the query's row in the tile.
+  /// Any mask, bias, soft cap and dropout; `r` is the row of the query in the tile.
   void general_row(const KeyTile& tile, const Row& row, int64_t query, int64_t r, Range columns) {
     const D d;
     const A cap = static_cast<A>(in_.options.soft_cap);
@@ -277,7 +279,7 @@ class BackwardTask {
     }
   }
 
-  /// dv += pᵀ dy and dk += dsᵀ q, for a few keys at a time over the queries that reach them.
+  /// dv += pᵀ dy and dk += dsᵀ q. If partly masked, a few keys at a time, over the queries that see them.
   void add_to_keys(const KeyTile& tile, int64_t rows, bool partial) {
     const int64_t step = partial ? kRowPanel : tile.keys;
     for (int64_t key = 0; key < tile.keys; key += step) {
@@ -313,7 +315,7 @@ class BackwardTask {
     }
   }
 
-  /// The task's own dq (+)= ds k.
+  /// dq of this task (+)= ds k.
   void multiply_keys(const KeyTile& tile, int64_t rows, bool partial, bool add) {
     const int64_t step = partial ? kRowPanel : rows;
     for (int64_t at = 0; at < rows; at += step) {
@@ -332,7 +334,7 @@ class BackwardTask {
     }
   }
 
-  /// Adds the task's own dq to everybody's, in turn.
+  /// Adds the dq of this task to the shared dq, in the order of the key blocks.
   void add_to_queries(int64_t q0, int64_t rows, bool any) {
     const D d;
     const int64_t stride = sizes_.n_heads * sizes_.d_qk;
@@ -385,11 +387,11 @@ class BackwardTask {
   A* q_ = nullptr;   // [queries, d_qk], scaled
   A* dy_ = nullptr;  // [queries, d_v]
   A* dq_ = nullptr;  // [queries, d_qk]
-  A* p_ = nullptr;   // [queries, keys]: scores, then weights as they met v
+  A* p_ = nullptr;   // [queries, keys]: scores, then weights after dropout
   A* ds_ = nullptr;  // [queries, keys]: dy·v, then the gradient of q·k
   A* holes_ = nullptr;
-  A* factors_ = nullptr;    // dropout's, of one query
-  A* diagonals_ = nullptr;  // Σ of the scores' gradients by column − row + kTile
+  A* factors_ = nullptr;    // dropout factors of one query
+  A* diagonals_ = nullptr;  // sums of score gradients, indexed by column − row + kTile
   A* dt5_ = nullptr;        // [buckets] of this task and head, or null
   Range reach_[kTile / kRowPanel] = {};
 };

@@ -1,26 +1,26 @@
 #pragma once
 
-// What the two gradient kernels on Hopper's matrix units share. As those of attention_backward_mma.cuh both compute the
-// weights again, and every sum is made by one warpgroup in one order. A block is one warpgroup with 64 rows of a head
-// up to 64 wide, and three blocks share a multiprocessor, so that the matrix units have work while one is between its
-// products. What is walked over comes in tiles of 64 rows, two in shared memory, one on its way. Between products the
-// scores are looked at in halves of 32 columns: what belongs to single scores then fits the registers, and the products
-// with one half run while the other half is at work. 64 x 12 causal heads of 1024 x 64 take 0.96 ms on an H200, where
-// the kernels of mma.sync take 1.49 and cuDNN's 1.06: bound by instructions as much as by products, so that everything
-// that is the same for a tile, addresses above all, is found once. Left operands that stay (the block's own rows) are
-// read from shared memory: held in registers throughout the walk they gained nothing.
+// Shared by the two backward kernels on Hopper's tensor cores (wgmma). As in attention_backward_mma.cuh, both recompute
+// the weights, and every sum is accumulated by one warpgroup in a fixed order. A block is one warpgroup with 64 rows of
+// a head up to 64 wide. Three blocks share an SM, so the tensor cores stay busy while one block works between its
+// products. The other operand is streamed in tiles of 64 rows, double-buffered in shared memory. Scores are processed
+// in halves of 32 columns: the elementwise work then fits the registers, and the products of one half overlap the
+// elementwise work of the other. The kernels are limited by instruction issue as much as by products, so everything
+// constant per tile, above all addresses, is computed once. Resident left operands are read from shared memory; holding
+// them in registers is no faster.
 
 #include "lamina/ops/attention/attention_score_gradients.cuh"
 #include "lamina/ops/attention/attention_wgmma.cuh"
 
 namespace lamina::ops::cuda {
 
-inline constexpr int kWalkWidth = 64;    // of heads, padded
-inline constexpr int kWalkRows = 64;     // of a block, and of a step of its walk
-inline constexpr int kBlocksAtOnce = 3;  // on a multiprocessor
+inline constexpr int kWalkWidth = 64;    // head width, padded
+inline constexpr int kWalkRows = 64;     // rows per block, and per step
+inline constexpr int kBlocksAtOnce = 3;  // per SM
 inline constexpr int kTileBytes = kWalkRows * kWalkWidth * 2;
 inline constexpr int kStageBytes = 2 * kTileBytes;
-/// The tiles of both kernels: two that stay, two stages of two; and room to begin where a tile may.
+/// Shared memory of both kernels: two resident tiles, two stages of two streamed tiles, and slack for 1024-byte
+/// alignment.
 inline constexpr int kWalkBytes = 1024 + 2 * kTileBytes + 2 * kStageBytes;
 
 inline constexpr int kHalfColumns = kWalkRows / 2;
@@ -28,23 +28,23 @@ inline constexpr int kHalfBlocks = kHalfColumns / 8;
 using WalkSums = Sums<1, kWalkRows / 8>;
 using HalfSums = Sums<1, kHalfBlocks>;
 
-/// The left or the right columns of sums.
+/// The left or the right half of the columns.
 __device__ inline HalfSums& half_of_sums(WalkSums& sums, int right) {
   return *reinterpret_cast<HalfSums*>(&sums[0][right * kHalfBlocks]);
 }
 
-/// Where a thread finds its part of the tiles of a head: 8 columns of every kStep-th row.
+/// The part of each tile that one thread loads: 8 columns of every kStep-th row.
 template <class T>
 class TileSource {
  public:
-  /// `head` is its position 0.
+  /// `head` points to position 0 of the head.
   __device__ TileSource(const T* head, int64_t stride, int seq, int width, bool packs)
       : own_(reinterpret_cast<const char*>(head + chunk() * 8)),
         row_bytes_(static_cast<uint32_t>(stride) * 2),
         seq_(seq),
         width_(width),
         packs_(packs) {}
-  /// Rows from `position` on, zeros behind the last; there after wait_for_copies() and a barrier.
+  /// Loads rows from `position` on; rows past the end are zero. Valid after wait_for_copies() and a barrier.
   __device__ void fill(const Tile<T, kWalkWidth>& tile, int position) const {
     if (!packs_ || width_ < kWalkWidth || position + kWalkRows > seq_) {
       const T* from = reinterpret_cast<const T*>(own_ + at(position)) - chunk() * 8;
@@ -78,7 +78,7 @@ struct QueryTile {
   int q0;
 };
 
-/// The tiles of queries that a block's keys [k0, k1) are seen from, head by head.
+/// Iterates over the tiles of queries that see any of the keys [k0, k1), head by head.
 struct QueryWalk {
   const AttentionParams& p;
   int k0;
@@ -87,7 +87,7 @@ struct QueryWalk {
   int q_end;
   int head_begin;
   int head_end;
-  DeviceMask::Range whole;  // queries that see all of the keys
+  DeviceMask::Range whole;  // queries that see all of these keys
 
   __device__ QueryWalk(const AttentionParams& params, int kv_head, int first, int last)
       : p(params),
@@ -109,7 +109,7 @@ struct QueryWalk {
   }
 
  private:
-  /// `tile`, or the first one behind it that a key is seen from.
+  /// `tile`, or the next one whose queries see one of the keys.
   template <bool kHoles>
   __device__ QueryTile seen(QueryTile tile) const {
     while (has(tile)) {
@@ -125,7 +125,7 @@ struct QueryWalk {
   }
 };
 
-/// sums = left · rightᵀ, added to them where add_to; both tiles' rows lie along k.
+/// sums = left · rightᵀ, or sums += if `add_to`; the rows of both tiles run along k.
 template <class T>
 __device__ inline void multiply_rows(WalkSums& sums, uint64_t left, uint64_t right, bool add_to) {
 #pragma unroll
@@ -135,7 +135,7 @@ __device__ inline void multiply_rows(WalkSums& sums, uint64_t left, uint64_t rig
   }
 }
 
-/// Half of a left operand: what half of a product's sums are, rounded.
+/// Half of a left operand: one half of an accumulator, rounded to T.
 struct HalfOperand {
   uint32_t parts[kHalfColumns / 16][4];
 
@@ -144,7 +144,7 @@ struct HalfOperand {
 #pragma unroll
     for (int k = 0; k < kHalfColumns / 16; ++k) pack_left<T, kHalfBlocks>(parts[k], x, k);
   }
-  /// sums += this · right, k the right side's row.
+  /// sums += this · right; k indexes the rows of `right`.
   template <class T>
   __device__ void multiply(WalkSums& sums, uint64_t right) const {
 #pragma unroll
@@ -152,7 +152,7 @@ struct HalfOperand {
       multiply_held<T, kAcross, kWalkWidth / 8>(sums, parts[k], right + k * kStepAcross);
     }
   }
-  /// Leaves it behind in 16 rows of a tile from `row` on, in the left or the right columns.
+  /// Stores it into 16 rows of a shared-memory tile from `row` on, in the left or the right columns.
   template <class T>
   __device__ void leave(const Tile<T, kWalkWidth>& tile, int row, int right) const {
 #pragma unroll
@@ -164,7 +164,7 @@ struct HalfOperand {
   }
 };
 
-/// Waits for the products of a tile that dv and dk are sums of.
+/// Waits for the outstanding products that accumulate into dv and dk.
 __device__ inline void finish_key_sums(WalkSums& dv, HalfOperand (&weights)[2], WalkSums& dk,
                                        HalfOperand (&gradients)[2]) {
   wait_for_products();
@@ -177,9 +177,8 @@ __device__ inline void finish_key_sums(WalkSums& dv, HalfOperand (&weights)[2], 
   }
 }
 
-/// What the q·k of a tile with queries from q0 and keys from k0 on are added to: the bias, if it can be; false where
-/// they are added to nothing. `shift` is what the scores of each half have to be raised by beside it. `place` is that
-/// of the lane's first score.
+/// Initialises the accumulator of q·k for the tile at (q0, k0) with the bias, if possible; returns false if the product
+/// must start from zero. `shift` is a constant to add to the scores of each half. `place` is the lane's first score.
 template <bool kByKeys>
 __device__ inline bool begin_scores(const AttentionParams& p, const HeadBias& bias, int q0, int k0,
                                     const ScorePlace& place, WalkSums& s, float (&shift)[2]) {
@@ -198,11 +197,11 @@ __device__ inline bool begin_scores(const AttentionParams& p, const HeadBias& bi
   return true;
 }
 
-/// Weights of 0 in the holes of a pattern, of a warp's 16 rows and half of a tile's columns: queries from q0 and keys
-/// from k0 on, all of one cell.
+/// Zeroes the weights in the holes of a mask pattern, for a warp's 16 rows and half of the columns of a tile: queries
+/// from q0 and keys from k0 on, all in one cell of the pattern.
 template <bool kByKeys>
 __device__ inline void hide_cell(const DeviceMask& mask, int q0, int k0, const ScorePlace& place, HalfSums& s) {
-  if (q0 >= mask.seq_q) return;  // those behind the last have no weights
+  if (q0 >= mask.seq_q) return;  // rows past the last query have no weights
   const uint2 cell = mask.cells_of(q0, k0, k0 + 1);
   if (cell.x != 0 && cell.y == 0) return;
   if (cell.x == 0) {
@@ -212,8 +211,8 @@ __device__ inline void hide_cell(const DeviceMask& mask, int q0, int k0, const S
   }
 }
 
-/// kernel_of(work, holes), both as types. Calls are made only for patterns with holes; where there can be none, nothing
-/// has to be saved for them.
+/// Returns kernel_of(work, holes), both passed as types. Only the kernels for patterns with holes contain calls to mask
+/// functions; the others need not save registers around calls.
 template <class F>
 auto choose_work(ScoreWork work, bool holes, const F& kernel_of) {
   return kernel_for(work, [&](auto known) {

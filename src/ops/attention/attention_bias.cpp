@@ -19,7 +19,7 @@ int64_t t5_bucket(int64_t distance, bool bidirectional, int64_t buckets, int64_t
   if (distance < exact) return first + distance;
   const double share = std::log(static_cast<double>(distance) / static_cast<double>(exact)) /
                        std::log(static_cast<double>(max_distance) / static_cast<double>(exact));
-  // The nudge keeps a distance that lies on a boundary from falling below it by a rounding.
+  // The epsilon keeps a distance exactly on a bucket boundary from being rounded down below it.
   const auto step = static_cast<int64_t>(share * static_cast<double>(buckets - exact) + 1e-9);
   return first + std::min(exact + step, buckets - 1);
 }
@@ -36,7 +36,7 @@ void tabulate(const AttentionOptions& options, const AttentionExtras& extras, Di
   bias.by_query.fill_(0.0);
   bias.by_key.fill_(0.0);
   for (int64_t n = 0; n < count; ++n) {
-    const int64_t distance = bias.seq_q - 1 - n;  // key − query, positions; n = i − j + seq_k − 1
+    const int64_t distance = bias.seq_q - 1 - n;  // key position − query position; n = i − j + seq_k − 1
     const int64_t bucket =
         table != nullptr ? t5_bucket(distance, !options.causal, buckets, options.t5_max_distance) : 0;
     for (int64_t head = 0; head < heads; ++head) {

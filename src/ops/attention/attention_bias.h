@@ -4,22 +4,22 @@
 
 namespace lamina::ops {
 
-/// The T5 bucket of a distance, key position − query position. Half of the buckets (of each direction's buckets, when
-/// `bidirectional`) hold one distance each, the others grow logarithmically up to max_distance.
+/// T5 bucket of a distance (key position − query position). Half of the buckets (per direction if `bidirectional`) hold
+/// one distance each; the others grow logarithmically up to max_distance.
 int64_t t5_bucket(int64_t distance, bool bidirectional, int64_t buckets, int64_t max_distance);
 
-/// What ALiBi and T5 add to the score of query i and key j depends on i − j only: one number per head and distance,
-/// tabulated so that kernels read a run of them for a run of queries or keys.
+/// ALiBi and T5 add a bias that depends only on i − j: one number per head and distance, tabulated so that kernels read
+/// consecutive entries for consecutive queries or keys.
 struct DistanceBias {
-  Tensor by_query;  ///< [n_heads, stride] of the accumulation type, undefined without bias; rises with i
-  Tensor by_key;    ///< the same mirrored: rises with j
+  Tensor by_query;  ///< [n_heads, stride], accumulation type, undefined without bias; ascending in i
+  Tensor by_key;    ///< the same values mirrored: ascending in j
   int64_t seq_q = 0;
   int64_t seq_k = 0;
 
-  /// Numbers readable beyond either end of a row, whose values mean nothing.
+  /// Padding on both ends of a row that may be read; its values are not used.
   static constexpr int64_t kPadding = 128;
 
-  /// Address of the bias of head, query i and key j; the next queries' follow.
+  /// Address of the bias of (head, query i, key j); the following queries come next.
   template <class T>
   const T* queries(int64_t head, int64_t i, int64_t j) const {
     return by_query.data<T>() + head * by_query.dim(1) + kPadding + i - j + seq_k - 1;

@@ -8,7 +8,7 @@ namespace lamina::ops {
 namespace {
 
 constexpr int64_t kMostPositions = int64_t{1} << 31;
-constexpr int64_t kMostRandomBlocks = 1024;  // some kernels go through them for every pair
+constexpr int64_t kMostRandomBlocks = 1024;  // some kernels loop over them for every (query, key) pair
 
 void check_within(const char* op, const char* name, int64_t value, int64_t least, int64_t most = kMostPositions) {
   LAMINA_CHECK(value >= least && value <= most, op, ": ", name, " is ", value, "; expected from ", least, " up to ",
@@ -19,7 +19,7 @@ void check_pattern(const char* op, const AttentionPattern& pattern, const Attent
   using Kind = AttentionPattern::Kind;
   if (pattern.kind == Kind::full) return;
   LAMINA_CHECK(sizes.seq_q <= sizes.seq_k, op, ": ", sizes.seq_q, " queries and ", sizes.seq_k,
-               " keys; a pattern needs a key for every query; use Kind::full across sequences");
+               " keys; expected seq_q <= seq_k for a sparse pattern; use Kind::full for cross-attention");
   if (pattern.kind == Kind::blocks) {
     check_within(op, "pattern.block", pattern.block, 1);
     check_within(op, "pattern.window_blocks", pattern.window_blocks, 0);
@@ -50,8 +50,8 @@ void check_documents(const char* op, const Tensor& starts, const AttentionSizes&
   LAMINA_CHECK(starts.rank() == 1 && starts.dim(0) >= 2, op, ": document_starts is ", starts.shape(),
                "; expected [documents + 1]");
   LAMINA_CHECK(sizes.seq_q == sizes.seq_k, op, ": document_starts with ", sizes.seq_q, " queries and ", sizes.seq_k,
-               " keys; packed documents need as many of both");
-  if (starts.device().kind() != DeviceKind::cpu) return;  // a cuda kernel checks the values itself
+               " keys; packed documents need seq_q == seq_k");
+  if (starts.device().kind() != DeviceKind::cpu) return;  // the CUDA kernel checks the values
   const std::vector<int64_t> values = starts.to_vector<int64_t>();
   LAMINA_CHECK(values.front() == 0 && values.back() == sizes.seq_k, op, ": document_starts runs from ", values.front(),
                " to ", values.back(), "; expected 0 to seq = ", sizes.seq_k);
@@ -92,9 +92,10 @@ void check_attention_extras(const char* op, const AttentionOptions& options, con
 void check_cached_attention(const char* op, const AttentionOptions& options, const AttentionExtras& extras,
                             const AttentionSizes& sizes) {
   check_attention_options(op, options, sizes);
-  LAMINA_CHECK(options.dropout == 0, op, ": dropout is ", options.dropout, "; generation drops nothing, set it to 0");
+  LAMINA_CHECK(options.dropout == 0, op, ": dropout is ", options.dropout,
+               "; expected 0: decoding does not support dropout");
   LAMINA_CHECK(!extras.document_starts.defined(), op,
-               ": document_starts has no meaning for a cache; give each document its own row");
+               ": document_starts is not supported with a KV cache; give each document its own batch row");
   check_attention_extras(op, options, extras, sizes);
 }
 

@@ -5,18 +5,18 @@
 
 namespace lamina::ops {
 
-// Checks shared by attention and its decode form; each throws Error naming the operator.
+// Checks shared by attention and attention_decode; each throws Error naming the operator.
 
 void check_attention_options(const char* op, const AttentionOptions& options, const AttentionSizes& sizes);
 void check_attention_extras(const char* op, const AttentionOptions& options, const AttentionExtras& extras,
                             const AttentionSizes& sizes);
-/// Both, for attention over a cache, which drops nothing and knows no documents.
+/// Both checks, for attention over a KV cache; rejects dropout and document_starts.
 void check_cached_attention(const char* op, const AttentionOptions& options, const AttentionExtras& extras,
                             const AttentionSizes& sizes);
 
-/// The options with the scale that 0 stands for.
+/// The options with a scale of 0 replaced by its default.
 AttentionOptions resolved(const AttentionOptions& options, int64_t d_qk);
-/// The extras as kernels take them: dense, in the type that `like` is computed in, documents in i64.
+/// The extras as kernels take them: contiguous, in the accumulation type of `like`; document_starts in i64.
 AttentionExtras prepared(const AttentionExtras& extras, DType like);
 
 }  // namespace lamina::ops

@@ -1,5 +1,5 @@
-// Attention on CUDA: the sums around the two gradient kernels, and the choice of kernels. All of it moves a few numbers
-// per query; the work is in the files named attention_…_cuda.cu.
+// Attention on CUDA: kernel selection, and the small reductions around the gradient kernels. The main kernels are in
+// the files named attention_…_cuda.cu.
 #ifdef LAMINA_CUDNN
 #include "lamina/ops/attention/attention_cudnn.h"
 #endif
@@ -19,13 +19,14 @@ using lamina::cuda::stream_of;
 constexpr const char* kOp = "attention";
 constexpr int kThreads = 256;
 
-/// For a row of y, [batch, seq_q, n_heads]: delta[b, head, i] = Σ_d dy · y and base[b, head, i] = log2 Σ exp(score).
+/// Outputs of one row of y [batch, seq_q, n_heads]: delta[b, head, i] = Σ_d dy · y and base[b, head, i] = log2 Σ
+/// exp(score).
 struct RowSums {
   int64_t rows;
   int seq_q;
   int n_heads;
   const float* greatest;
-  const float* inverse;  // or null: `greatest` is log Σ exp(score) already
+  const float* inverse;  // or null: `greatest` already holds log Σ exp(score)
   float* delta;
   float* base;
 
@@ -34,7 +35,7 @@ struct RowSums {
     const int64_t at = (b * n_heads + row % n_heads) * seq_q + row / n_heads % seq_q;
     delta[at] = sum;
     const float less = inverse == nullptr ? 0.0F : log2f(inverse[at]);
-    base[at] = greatest[at] * kLog2E - less;  // +inf, for weights of 0, where no key was seen
+    base[at] = greatest[at] * kLog2E - less;  // +inf if no key is visible, so that weights are 0
   }
 };
 
@@ -43,7 +44,7 @@ __global__ void log_sum_kernel(const float* greatest, const float* inverse, int6
   if (n < count) out[n] = greatest[n] - logf(inverse[n]);
 }
 
-/// A warp per row of y.
+/// One warp per row of y.
 template <class T>
 __global__ void delta_kernel(const T* y, const T* dy, int d_v, const RowSums out) {
   const int64_t row = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
@@ -55,7 +56,7 @@ __global__ void delta_kernel(const T* y, const T* dy, int d_v, const RowSums out
   if (lane == 0) out.put(row, sum);
 }
 
-/// As delta_kernel for rows of whole packs, `lanes` of them (a power of two) per row.
+/// delta_kernel with 16-byte loads; `lanes` threads (a power of two) per row.
 template <class T>
 __global__ void delta_packs_kernel(const T* y, const T* dy, int d_v, int lanes, const RowSums out) {
   using lamina::cuda::Pack;
@@ -72,7 +73,7 @@ __global__ void delta_packs_kernel(const T* y, const T* dy, int d_v, int lanes, 
   if (row < out.rows && lane == 0) out.put(row, sum);
 }
 
-/// dsinks[head] = − Σ p_sink · delta over the queries of all rows, a block per head.
+/// dsinks[head] = − Σ p_sink · delta over all queries of all batch rows; one block per head.
 __global__ void sink_kernel(const AttentionParams p, float* dsinks) {
   __shared__ float scratch[32];
   const int head = blockIdx.x;
@@ -87,7 +88,7 @@ __global__ void sink_kernel(const AttentionParams p, float* dsinks) {
   if (threadIdx.x == 0) dsinks[head] = -sum;
 }
 
-/// dt5[bucket, head] from what each tile of queries found, a block per bucket and head.
+/// dt5[bucket, head]: sums the partial results of all query tiles; one block per bucket and head.
 __global__ void bucket_sum_kernel(const float* parts, int batch, int n_heads, int tiles, int buckets, float* dt5) {
   __shared__ float scratch[32];
   const int bucket = static_cast<int>(blockIdx.x) % buckets;
@@ -101,7 +102,7 @@ __global__ void bucket_sum_kernel(const float* parts, int batch, int n_heads, in
   if (threadIdx.x == 0) dt5[static_cast<int64_t>(bucket) * n_heads + head] = sum;
 }
 
-/// Whether the forward pass has left log Σ exp(score) in `greatest`, and maybe nothing in `inverse`.
+/// Whether forward left log Σ exp(score) in `greatest`; `inverse` may then be unwritten.
 bool has_log_sums(const AttentionForward& args) {
 #ifdef LAMINA_CUDNN
   return leaves_log_sums(args);
@@ -110,7 +111,7 @@ bool has_log_sums(const AttentionForward& args) {
 #endif
 }
 
-/// [2, batch, n_heads, seq_q]: delta and base.
+/// Computes delta and base, [2, batch, n_heads, seq_q].
 template <class T>
 Tensor make_delta(const AttentionBackward& args, const AttentionSizes& sizes, cudaStream_t stream) {
   using D = DeviceType<T>;
@@ -138,7 +139,7 @@ Tensor make_delta(const AttentionBackward& args, const AttentionSizes& sizes, cu
   return result;
 }
 
-/// Tensor cores where they have a kernel, else plain tiles.
+/// Uses tensor cores if they support the case, else the plain tiled kernel.
 template <class T>
 void run_forward(const AttentionParams& params, const Device& device) {
   if constexpr (!std::is_same_v<T, float>) {
@@ -152,13 +153,13 @@ void run_forward(const AttentionParams& params, const Device& device) {
 
 enum class GradientKernels { tiles, mma, wgmma };
 
-/// f16 is for inference: its backward has no kernels of its own to compile.
+/// Only bf16 has tensor-core backward kernels; f16 is for inference and falls back to tiles, to save compile time.
 template <class T>
 GradientKernels gradient_kernels(const AttentionParams& params, const Device& device) {
   if (!std::is_same_v<T, bf16> || !takes_mma(params)) return GradientKernels::tiles;
   return takes_wgmma_backward(params, device) ? GradientKernels::wgmma : GradientKernels::mma;
 }
-/// Queries of one block of the kernel that makes dt5.
+/// Queries per block of the kernel that computes dt5.
 int query_rows(const AttentionParams& params, GradientKernels kernels) {
   switch (kernels) {
     case GradientKernels::mma: return mma_query_rows(params);
@@ -198,7 +199,7 @@ AttentionWorkspace backward_workspace(const AttentionBackward& args) {
   return workspace;
 }
 
-/// In bf16, without anything that has tables or kernels of its own.
+/// bf16 without pattern, ALiBi, T5 bias, sinks or packed documents.
 bool may_be_plain(const AttentionForward& args) {
   const AttentionExtras& extras = args.extras;
   return args.q.dtype() == DType::bf16 && args.options.pattern.kind == AttentionPattern::Kind::full &&
@@ -217,7 +218,7 @@ bool backward_of_short(const AttentionBackward& args, const HeadAngles& angles) 
 }
 
 #ifdef LAMINA_CUDNN
-/// Our own gradients of plain causal attention take less time than cuDNN's up to so many keys.
+/// Up to this many keys our backward of plain causal attention is faster than cuDNN's.
 constexpr int64_t kMostOwnKeys = 1024;
 
 bool is_faster_than_cudnn(const AttentionBackward& args) {
@@ -228,7 +229,7 @@ bool is_faster_than_cudnn(const AttentionBackward& args) {
 }
 #endif
 
-/// Where results may change with the order of sums.
+/// One-pass backward; dq accumulates with atomics there, so it is used only if determinism is not requested.
 bool backward_joined(const AttentionBackward& args, const HeadAngles& angles) {
   const Device& device = args.dy.device();
   if (device.deterministic() || !may_be_plain(args.forward)) return false;
@@ -302,7 +303,7 @@ void attention_forward(const AttentionForward& args) {
 void attention_backward(const AttentionBackward& args) {
   if (args.forward.q.dim(2) == 0 || backward_of_short(args, {}) || backward_joined(args, {})) return;
 #ifdef LAMINA_CUDNN
-  const bool may_change = !args.dy.device().deterministic();  // cuDNN adds in an order of chance
+  const bool may_change = !args.dy.device().deterministic();  // cuDNN accumulates dq with atomics
   if (may_change && !is_faster_than_cudnn(args) && backward_by_cudnn(args)) return;
 #endif
   lamina::cuda::visit_floating(kOp, args.dy.dtype(), [&](auto tag) { backward<typename decltype(tag)::type>(args); });
@@ -321,7 +322,8 @@ void rotary_attention_backward(const RotaryAttentionBackward& args) {
   if (!has_packs(attention.dy)) attention.dy = attention.dy.clone();
   const HeadAngles angles{args.cos.data<float>(), args.sin.data<float>()};
   const bool done = backward_of_short(attention, angles) || backward_joined(attention, angles);
-  LAMINA_CHECK(done, "rotary_attention: no kernel for gradients that was there in the forward pass");
+  LAMINA_CHECK(
+      done, "rotary_attention: the fused backward chosen in forward is unavailable (internal error, please report it)");
 }
 
 }  // namespace lamina::ops::cuda

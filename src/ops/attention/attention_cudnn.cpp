@@ -1,7 +1,7 @@
-// cuDNN recognises attention in a graph of plain operations and runs one fused kernel for it. These graphs say what
-// attention.h says, in the order cuDNN knows: scores scaled, capped and with ALiBi's bias, softmax as maximum, exp, sum
-// and quotient, with log Σ exp as the second output; backward as the chain rule through the recomputed weights, dq
-// added up in f32. Plans are made once per shape and kept with the device.
+// cuDNN recognises attention in a graph of elementary operations and runs one fused kernel for it. These graphs
+// implement attention.h in the order cuDNN expects: scaled scores, soft cap, ALiBi bias; softmax as max, exp, sum and
+// division, with log Σ exp as second output. Backward is the chain rule through recomputed weights; dq accumulates in
+// f32. Execution plans are built once per shape and cached with the device.
 #include "lamina/ops/attention/attention_cudnn.h"
 
 #include <bit>
@@ -20,9 +20,9 @@ namespace {
 
 using Key = std::vector<int64_t>;
 
-/// A plan, and the numbers of its graph's tensors.
+/// An execution plan and the tensor ids of its graph.
 struct ForwardPlan {
-  int64_t q, k, v, scale, slopes, y, log_sum;  ///< slopes: −1 where there are none
+  int64_t q, k, v, scale, slopes, y, log_sum;  ///< slopes: −1 if none
   std::unique_ptr<CudnnPlan> plan;
 };
 struct BackwardPlan {
@@ -30,7 +30,7 @@ struct BackwardPlan {
   std::unique_ptr<CudnnPlan> plan;
 };
 
-/// The plans of a device, by shape; an empty one where cuDNN refuses.
+/// Plans of a device by shape; an empty plan if cuDNN supports none.
 class Plans {
  public:
   explicit Plans(int index) {
@@ -92,7 +92,7 @@ bool is_known(const AttentionForward& args) {
   const AttentionExtras& e = args.extras;
   const bool type = args.q.dtype() == DType::bf16 || args.q.dtype() == DType::f16;
   const bool options = o.pattern.kind == AttentionPattern::Kind::full && o.dropout == 0 &&
-                       o.scale > 0;  // cuDNN looks for the greatest score before scaling
+                       o.scale > 0;  // cuDNN takes the row maximum before scaling
   const bool extras = (e.alibi_slopes.defined() && !o.causal) || e.t5_bias.defined() || e.sinks.defined() ||
                       (e.document_starts.defined() && e.document_starts.numel() > 2);
   const auto width = [](int64_t d) { return d % 8 == 0 && d >= 16 && d <= 256; };
@@ -122,7 +122,7 @@ Key key_of(const AttentionBackward& args) {
   return key;
 }
 
-/// The graph of one shape under construction.
+/// Builds the graph of one shape.
 struct Builder {
   CudnnGraph graph;
   cudnnDataType_t type;
@@ -136,7 +136,7 @@ struct Builder {
         square{sizes.batch, sizes.n_heads, sizes.seq_q, sizes.seq_k},
         columns{sizes.batch, sizes.n_heads, sizes.seq_q, 1} {}
 
-  /// A tensor [batch, seq, heads, d] as [batch, heads, seq, d], or with the last two exchanged.
+  /// A tensor [batch, seq, heads, d] as [batch, heads, seq, d], or with the last two dimensions transposed.
   int64_t heads(const Shape& shape, const Shape& strides, bool transposed) {
     CudnnExtents extents{shape[0], shape[2], shape[1], shape[3]};
     CudnnExtents steps{strides[0], strides[2], strides[1], strides[3]};
@@ -157,13 +157,13 @@ struct Builder {
     graph.pointwise(mode, x, b, y);
     return y;
   }
-  /// tanh(scores / cap), for a cap that is not 0.
+  /// tanh(scores / cap), for cap != 0.
   int64_t squashed(int64_t scores, double cap) {
     const int64_t small = apply(CUDNN_POINTWISE_MUL, scores, graph.constant(static_cast<float>(1.0 / cap)), square);
     return apply(CUDNN_POINTWISE_TANH_FWD, small, -1, square);
   }
   int64_t slopes() { return graph.tensor(CUDNN_DATA_FLOAT, {1, sizes.n_heads, 1, 1}, {sizes.n_heads, 1, 1, 1}); }
-  /// scores + slope · (key − query): ALiBi where no key stands behind its query.
+  /// scores + slope · (key − query): ALiBi, valid for causal masks only (key <= query).
   int64_t with_alibi(int64_t scores, int64_t slopes_of_heads) {
     const int64_t row = graph.between(square, CUDNN_DATA_INT32);
     const int64_t column = graph.between(square, CUDNN_DATA_INT32);
@@ -174,7 +174,7 @@ struct Builder {
     const int64_t bias = apply(CUDNN_POINTWISE_MUL, distance, slopes_of_heads, square);
     return apply(CUDNN_POINTWISE_ADD, scores, bias, square);
   }
-  /// Scores of keys behind the query become −inf.
+  /// Sets the scores of keys after the query to −inf.
   int64_t causal(int64_t scores) {
     const int64_t row = graph.between(square, CUDNN_DATA_INT32);
     const int64_t column = graph.between(square, CUDNN_DATA_INT32);
@@ -187,7 +187,7 @@ struct Builder {
     graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scores, never, result, seen);
     return result;
   }
-  /// A square of weights transposed, in the tensors' type.
+  /// A [seq_q, seq_k] matrix per head, transposed, in the tensors' dtype.
   int64_t transposed(int64_t from) {
     const int64_t n = sizes.seq_q * sizes.seq_k;
     const int64_t to = graph.between({sizes.batch, sizes.n_heads, sizes.seq_k, sizes.seq_q},
@@ -195,7 +195,7 @@ struct Builder {
     graph.reshape(from, to);
     return to;
   }
-  /// c = a b for a gradient of keys or values; with grouped heads by way of one result per query head.
+  /// c = a b for dk or dv; with grouped heads, one product per query head and a sum over the group.
   void multiply_grouped(int64_t a, int64_t b, int64_t width, int64_t c) {
     if (sizes.group == 1) {
       graph.multiply(a, b, c);
@@ -280,7 +280,7 @@ BackwardPlan make_backward(const AttentionBackward& args, cudnnHandle_t handle) 
   if (in.options.causal) below = b.causal(below);
   const int64_t weights = b.apply(CUDNN_POINTWISE_EXP, below, -1, b.square);
   b.multiply_grouped(b.transposed(weights), result.dy, s.d_v, result.dv);
-  // ds = scale · p · (dy vᵀ − delta), times 1 − tanh² of a cap; dk = dsᵀ q
+  // ds = scale · p · (dy vᵀ − delta), times 1 − tanh² if capped; dk = dsᵀ q
   const int64_t dp = g.between(b.square);
   g.multiply(result.dy, result.v, dp);
   const int64_t centred = b.apply(CUDNN_POINTWISE_SUB, dp, result.delta, b.square);
@@ -303,7 +303,7 @@ BackwardPlan make_backward(const AttentionBackward& args, cudnnHandle_t handle) 
   return result;
 }
 
-/// Slower than our own kernel, which leaves other statistics.
+/// ALiBi: slower in cuDNN than our own kernel, which saves m and 1/Σ exp rather than log Σ exp.
 bool slow_forward(const AttentionForward& args) { return args.extras.alibi_slopes.defined(); }
 
 const ForwardPlan* forward_plan(Plans& plans, const AttentionForward& args) {
@@ -324,7 +324,7 @@ bool forward_by_cudnn(const AttentionForward& args) {
                                            {found->y, args.y.raw()}, {found->log_sum, args.greatest.raw()}};
   if (found->slopes >= 0) bindings.push_back({found->slopes, args.extras.alibi_slopes.raw()});
   found->plan->run(device, plans.handle(lamina::cuda::stream_of(device)), bindings);
-  if (device.deterministic()) Tensor(args.inverse).fill_(1.0);  // another backward will read it
+  if (device.deterministic()) Tensor(args.inverse).fill_(1.0);  // read by our deterministic backward
   return true;
 }
 
@@ -342,7 +342,7 @@ bool backward_by_cudnn(const AttentionBackward& args) {
   const BackwardPlan* found =
       plans.backward(key_of(args), [&](cudnnHandle_t handle) { return make_backward(args, handle); });
   if (found == nullptr) {
-    // cuDNN's forward has left the logarithm of the sums in place of the greatest scores
+    // Our backward takes over: cuDNN's forward left log Σ exp in `greatest`, so `inverse` must be 1.
     if (!slow_forward(in)) Tensor(in.inverse).fill_(1.0);
     return false;
   }

@@ -29,11 +29,11 @@ void check_tensors(const Tensor& q, const Tensor& k, const Tensor& v, const Tens
   LAMINA_CHECK(lengths.defined() && (lengths.dtype() == DType::i32 || lengths.dtype() == DType::i64), kOp,
                ": lengths must be a tensor of i32 or i64");
   check_shape(kOp, "lengths", lengths, {q.dim(0)});
-  LAMINA_CHECK(!is_tracked({q, k, v}), kOp, ": has no gradient; use attention, or turn recording off with NoGrad");
+  LAMINA_CHECK(!is_tracked({q, k, v}), kOp, ": has no gradient; use attention(), or disable recording with NoGrad");
 }
 
 void check_lengths(const Tensor& lengths, int64_t seq_q, int64_t capacity) {
-  if (lengths.device().kind() != DeviceKind::cpu) return;  // a cuda kernel checks the values itself
+  if (lengths.device().kind() != DeviceKind::cpu) return;  // the CUDA kernel checks the values
   const std::vector<int64_t> values = lengths.to_vector<int64_t>();
   for (size_t b = 0; b < values.size(); ++b) {
     LAMINA_CHECK(values[b] == 0 || (values[b] >= seq_q && values[b] <= capacity), kOp, ": lengths[", b, "] is ",
@@ -42,7 +42,7 @@ void check_lengths(const Tensor& lengths, int64_t seq_q, int64_t capacity) {
   }
 }
 
-/// Only the cpu reads the lengths; elsewhere the caches count as full.
+/// Only the CPU can read the lengths; on other devices the KV caches count as full.
 Work work_of(const AttentionDecode& args, const AttentionSizes& sizes) {
   const auto element = static_cast<int64_t>(size_of(args.k_cache.dtype()));
   Work work{0, args.q.nbytes() + args.y.nbytes()};

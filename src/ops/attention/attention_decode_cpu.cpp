@@ -1,8 +1,8 @@
-// The cache of each row and key head is cut into chunks of a fixed number of keys, one task each, which leaves a
-// maximum, a sum and a weighted sum of values per query; these are put together in the order of the chunks. Inside a
-// chunk the keys pass through the first-level cache in tiles, as they lie where their type and width allow it, else
-// converted. Up to kDotRows queries are multiplied row by row, more of them as a product with Qᵀ. Numbers of 8 bits are
-// multiplied as they are, and the scores and weights by the scales of their keys and values.
+// Flash decoding on the CPU. The KV cache of each batch row and KV head is split into chunks of a fixed number of keys,
+// one task each. A chunk yields the maximum, the sum of weights and the weighted sum of values per query; the chunks
+// are combined in order. Within a chunk, keys pass through the L1 cache in tiles: used in place if dtype and width
+// allow, else converted. Up to kDotRows queries use dot products row by row; more use a matrix product with Qᵀ. 8-bit
+// caches are multiplied unscaled; the scales of keys and values then multiply scores and weights.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/attention/attention_decode_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -20,7 +20,7 @@ namespace lamina::ops::HWY_NAMESPACE {
 constexpr int64_t kChunk = 512;
 constexpr int64_t kDecodeTile = 64;
 constexpr int64_t kDotRows = 16;
-constexpr int64_t kConvertingRows = 8;  // few enough to convert keys for every four of them rather than store them
+constexpr int64_t kConvertingRows = 8;  // with few queries, converting keys repeatedly beats storing them
 
 /// Adds the 128-bit blocks of a vector and stores the sum.
 template <class D>
@@ -33,7 +33,7 @@ HWY_INLINE void store_block_sum(D d, hn::Vec<D> v, hn::TFromD<D>* out) {
   }
 }
 
-/// The sums over the lanes of four vectors.
+/// Stores the horizontal sum of each of four vectors.
 template <class D>
 HWY_INLINE void store_four_sums(D d, const hn::Vec<D>* v, hn::TFromD<D>* out) {
   if constexpr (sizeof(hn::TFromD<D>) == 4) {
@@ -50,14 +50,14 @@ HWY_INLINE void store_four_sums(D d, const hn::Vec<D>* v, hn::TFromD<D>* out) {
   }
 }
 
-/// What the chunks of a call leave behind, and what they share.
+/// State shared by the chunks of a call, and their partial results.
 struct DecodeShared {
-  AttentionSizes sizes;  // seq_k is the greatest length
+  AttentionSizes sizes;  // seq_k is the largest length
   int64_t capacity;
-  int64_t rows;    // queries per key head: group · seq_q, a head's queries side by side
+  int64_t rows;    // queries per KV head: group · seq_q, the queries of a head adjacent
   int64_t chunks;  // of the longest row
   DistanceBias bias;
-  Tensor partial;  // [batch · n_kv_heads · chunks, rows, d_v + 2]: Σ weight · v, greatest score, Σ weight
+  Tensor partial;  // [batch · n_kv_heads · chunks, rows, d_v + 2]: Σ weight · v, max score, Σ weight
 };
 
 template <class T>
@@ -130,15 +130,15 @@ class DecodeTask {
     std::fill(shrink_, shrink_ + padded, A{1});
   }
 
-  /// Where a cache holds key k0.
+  /// Address of key k0 in a cache.
   const T* rows_of(const Tensor& cache, int64_t k0, int64_t width) const {
     return cache.data<T>() + ((b_ * sizes_.n_kv_heads + kv_head_) * shared_.capacity + k0) * width;
   }
 
-  /// Whether `keys` rows of a cache may be used where they are: unpadded, and no more rows needed than there are.
+  /// Whether `keys` rows of a cache can be used in place: no padding needed in either dimension.
   static bool usable(int64_t keys, int64_t width, int64_t ld) { return width == ld && keys % kRowStep == 0; }
 
-  /// Rows of a cache, `ld` apart, in the accumulation type.
+  /// Rows of a cache with leading dimension `ld`, in the accumulation type.
   const A* tile_of(const T* from, int64_t keys, int64_t width, A* buffer, int64_t ld) const {
     if constexpr (std::is_same_v<T, A>) {
       if (usable(keys, width, ld)) return from;
@@ -169,7 +169,7 @@ class DecodeTask {
                   .row_factors = shrink_});
   }
 
-  /// s_ of each key from k0 on, times its scale.
+  /// Multiplies the column of s_ of each key from k0 on by its scale.
   void multiply(const Tensor& scales, int64_t k0, int64_t keys) {
     const D d;
     const A* factors = scales.data<A>() + (b_ * sizes_.n_kv_heads + kv_head_) * shared_.capacity + k0;
@@ -213,8 +213,8 @@ class DecodeTask {
     for (; r < rows_; ++r) dot_rows<1>(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
   }
 
-  /// Scores of kQueries queries, four keys at a time: each vector that is loaded meets several others. Rows of keys up
-  /// to a multiple of four are there.
+  /// Scores of kQueries queries against four keys at a time, so each loaded vector is used several times. The number of
+  /// readable key rows is rounded up to a multiple of four.
   template <int kQueries, class K>
   void dot_rows(const K* k, int64_t keys, const A* q, A* out) const {
     const D d;
@@ -243,7 +243,7 @@ class DecodeTask {
     }
   }
 
-  /// Soft cap, bias and mask; what lies behind the last key of the tile is masked too.
+  /// Soft cap, bias and mask; columns past the last key of the tile are masked, too.
   void adjust_scores(const AttentionMask& mask, int64_t r, int64_t k0, int64_t keys, bool partial) {
     const D d;
     const int64_t query = r % sizes_.seq_q;
@@ -317,7 +317,7 @@ class DecodeTask {
   A* holes_ = nullptr;
 };
 
-/// Puts the chunks of one row and key head together, in their order.
+/// Combines the chunks of one batch row and KV head, in order.
 template <class A>
 void combine(const AttentionDecode& args, const DecodeShared& shared, int64_t unit) {
   const AttentionSizes& sizes = shared.sizes;

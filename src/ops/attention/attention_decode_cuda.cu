@@ -1,17 +1,15 @@
-// Decoding is bound by reading the cache once. A block has a share of the keys of one row and key head, for up to eight
-// of the queries that meet them (all heads of the group and all positions); further queries take blocks of their own,
-// which find the keys in the second-level cache. Each group of 8, 16 or 32 lanes holds a slice of eight columns per
-// lane of q and of the weighted sum in registers, takes a few keys at a time straight from memory (as many keys and
-// values in flight per lane) and keeps a maximum and a sum of its own, so that the loop has neither shared memory nor
-// barriers. At the end the groups of a block are put together. Few shares are the blocks of a cluster, whose first one
-// gets what the others found in its shared memory, so that a short cache costs one launch and no trip through global
-// memory; many are put together by a second kernel. The grid depends on the capacity alone;
-// lengths are read by the kernels, which cut what is in use into equal shares: a captured launch stays right while the
-// lengths grow. Scores that are more than scaled have a kernel of their own; widths that are no whole packs, or above
-// 256, take a plain one. Caches of 8 bits come as bytes, of more keys at once where registers allow, and every lane of
-// a group reads the scales of its keys and values beside them. A step (attention_step) is the same with a prologue that
-// runs while the first keys are on their way: queries are rotated, and the block with the last share has the new key
-// and value in shared memory, from where the lanes that would have read them from the cache take them.
+// Flash decoding on CUDA, bound by the bandwidth of reading the KV cache once. A block processes a share of the keys of
+// one batch row and KV head for up to eight of its queries (all heads of the group, all positions). Further queries use
+// blocks of their own, which find the keys in the L2 cache. Each group of 8, 16 or 32 lanes holds eight columns per
+// lane of q and of the output in registers, loads a few keys and values at a time straight from global memory, and runs
+// its own online softmax: the loop needs neither shared memory nor barriers. At the end the groups of a block are
+// merged. A few shares form a thread block cluster, whose first block gathers the results in its shared memory: a short
+// cache costs one launch and no round trip through global memory. Many shares are combined by a second kernel.
+// The grid depends only on the capacity. The kernels read the lengths and split the keys in use evenly, so a captured
+// CUDA graph stays valid while the lengths grow. Bias, soft cap and masks use a separate kernel; widths that are not a
+// multiple of 8, or above 256, use a simple one. 8-bit caches load more keys at a time if registers allow; every lane
+// of a group reads the scales. A step (attention_step) adds a prologue that overlaps the first loads: it rotates the
+// queries, and the block with the last share keeps the new key and value in shared memory for the lanes that need them.
 #include <cmath>
 
 #include "lamina/ops/attention/attention_decode.h"
@@ -28,17 +26,16 @@ constexpr int kShortShare = 512;
 constexpr int kMostShares = 128;
 constexpr int kCombineThreads = 256;
 
-/// Blocks that a multiprocessor is to hold: what the registers allow. A step has its first keys in registers while it
-/// rotates.
+/// Minimum resident blocks per SM, as registers allow. A step holds its first keys in registers while it rotates.
 template <int kRows, bool kPlain, bool kStep, class T>
 constexpr int kBlocksOf = !kPlain || kRows == 8 || (kStep && kRows > 1) ? 1
                           : !kStep && kRows == 1 && sizeof(T) > 1       ? 3
                                                                         : 2;
-/// Keys that a group of lanes takes at once.
+/// Keys that a group of lanes processes per iteration.
 template <int kRows, class T>
 constexpr int kKeysOf = sizeof(T) == 1 && kRows <= 2 ? 8 : 4;
 
-/// grid: shares, key heads · blocks of rows, batch. kPlain: one position, whose scores are only scaled, sees all keys.
+/// grid: shares, KV heads · row blocks, batch. kPlain: one query position with scaling only, which sees all keys.
 template <int kRows, bool kPlain, bool kStep, class T>
 __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>) void decode_kernel(
     const __grid_constant__ DecodeParams p) {
@@ -62,11 +59,11 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
   float sum[kRows] = {};
 #pragma unroll
   for (int r = 0; r < kRows; ++r) most[r] = kLowest;
-  load_queries<kRows>(p, b, kv_head, first_row, column, q);  // on their way while the lengths are
+  load_queries<kRows>(p, b, kv_head, first_row, column, q);  // loads overlap the read of the lengths
   std::conditional_t<kStep, StepLane<kRows>, NoStep> lane_of(p, b, kv_head, first_row, column);
   const int64_t position = kStep && p.rotary_dim > 0 ? p.positions[b] : 0;
   const Shares shares(p, b);
-  // Where nobody else writes y, the first share does even without keys.
+  // If no other block writes y, the first share does so even without keys.
   const int count = max(shares.count, p.shares == 1 || p.clustered ? 1 : 0);
   if (static_cast<int>(blockIdx.x) >= count) return;
   const int begin = shares.begin + static_cast<int>(blockIdx.x) * shares.each;
@@ -80,8 +77,8 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
   RawColumns<T> values[kKeys];
   float key_scales[kKeys];
   float value_scales[kKeys];
-  const auto fetch = [&](int key) {  // all on their way before the first is used
-    const int left = stored - key;   // below 1 for groups behind the end
+  const auto fetch = [&](int key) {  // issues all loads before the first use
+    const int left = stored - key;   // below 1 for groups past the end
 #pragma unroll
     for (int n = 0; n < kKeys; ++n) {
       keys[n].load(k + static_cast<int64_t>(key + n) * p.d_qk, n < left && column < p.d_qk);
@@ -104,7 +101,7 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
     fetch(begin + group * kKeys);
     begin_step<kRows, T>(p, b, kv_head, first_row, column, position, owns, stored, lane_of, q, token);
   }
-  for (int first = begin; first < end; first += groups * kKeys) {  // the same for all threads: lanes are shuffled
+  for (int first = begin; first < end; first += groups * kKeys) {  // uniform loop bounds: the body shuffles
     if constexpr (!kPlain) {
       const int last = min(first + groups * kKeys, end);
       if (!mask.ranges_suffice && mask.coverage(0, p.seq_q, first, last) == DeviceMask::Coverage::none) continue;
@@ -186,7 +183,7 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
   finish_share<kRows>(p, b, kv_head, first_row, count, acc, most, sum, sums, stats);
 }
 
-/// Any width: a warp per key for the scores, a thread per column for the sums, which lie in the part itself.
+/// Any width: one warp per key for the scores, one thread per column for the sums, which accumulate in `parts` itself.
 template <class T>
 __global__ __launch_bounds__(kDecodeThreads) void decode_plain_kernel(const __grid_constant__ DecodeParams p) {
   __shared__ float s[kDecodeThreads];
@@ -238,8 +235,8 @@ __global__ __launch_bounds__(kDecodeThreads) void decode_plain_kernel(const __gr
   if (t == 0) p.part_sums[place] = {most, sum};
 }
 
-/// Puts the shares together in their order, a block per query and head. Each share's part is one thread's to weigh;
-/// then `columns` threads side by side add up every so many-th part, and the first of them what these found.
+/// Combines the shares in order; one block per query and head. Thread t computes the weight of share t. Then each of
+/// `turns` groups of `columns` threads sums every turns-th share, and the first group adds up the groups.
 __global__ __launch_bounds__(kCombineThreads) void combine_kernel(const __grid_constant__ DecodeParams p) {
   __shared__ float weights[kMostShares];
   __shared__ float found[kCombineThreads];
@@ -257,7 +254,7 @@ __global__ __launch_bounds__(kCombineThreads) void combine_kernel(const __grid_c
   const float greatest = fmaxf(lamina::cuda::block_max(own.x, scratch), sink);
   const float weight = power_of_two(own.x - greatest);
   if (t < count) weights[t] = weight;
-  float sum = lamina::cuda::block_sum(weight * own.y, scratch);  // its barriers also complete `weights`
+  float sum = lamina::cuda::block_sum(weight * own.y, scratch);  // its barriers also publish `weights`
   if (sink > kLowest) sum += power_of_two(sink - greatest);
   int columns = kWarp;
   while (columns < p.d_v && columns < kCombineThreads) columns *= 2;
@@ -326,18 +323,18 @@ void add_step(DecodeParams& p, const StepRotation& rotation) {
   p.positions = rotation.positions.data<int64_t>();
 }
 
-/// Clusters came with the devices whose kernels may be launched early.
+/// Thread block clusters need sm_90, as programmatic dependent launch does.
 bool has_clusters(const Device& device) { return lamina::cuda::launches_early(device); }
 
-/// Shares that fill the multiprocessors evenly, each of which holds `blocks_each` blocks at a time: the last round of
-/// blocks should be a full one. Every share costs a little to put together. Those of a cluster are a power of two.
+/// Number of shares that best fills the SMs, each with `blocks_each` resident blocks: the last wave should be full.
+/// Each share has a small cost to combine. The shares of a cluster are a power of two.
 int shares_of(const DecodeParams& p, int row_blocks, int blocks_each, const Device& device) {
   const double units = static_cast<double>(p.batch) * p.n_kv_heads * row_blocks;
   const double places = static_cast<double>(blocks_each) * lamina::cuda::processors(device);
   const int most = std::clamp((p.capacity + kLeastShare - 1) / kLeastShare, 1, kMostShares);
   int best = 1;
   double best_use = 0;
-  // One launch rather than every multiprocessor in use.
+  // For short caches one launch is worth more than filling all SMs.
   const bool few = p.capacity <= kFewShares * kShortShare && has_clusters(device);
   const int up_to = few ? std::min(most, kFewShares) : most;
   for (int shares = 1; shares <= up_to; shares += shares < kFewShares ? shares : 1) {
@@ -351,11 +348,11 @@ int shares_of(const DecodeParams& p, int row_blocks, int blocks_each, const Devi
   return best;
 }
 
-/// The kernel for a number of rows, and how it is launched.
+/// The kernel for a number of rows, and its launch parameters.
 struct DecodeKernel {
   void (*kernel)(DecodeParams);
-  int rows;    // of a block
-  int blocks;  // of a multiprocessor
+  int rows;    // per block
+  int blocks;  // per SM
   int bytes(const DecodeParams& p) const {
     const int width = p.lanes * kColumns;
     const int gathered = p.clustered ? p.shares * (width + 2) : 0;
@@ -375,7 +372,7 @@ DecodeKernel kernel_for(const DecodeParams& p, bool packs, int processors) {
   if (!packs) return {decode_plain_kernel<D>, 1, 2};
   if (!plain) return p.step ? kernel_of<4, false, true, D>() : kernel_of<4, false, false, D>();
   if (p.rows == 1) return p.step ? kernel_of<1, true, true, D>() : kernel_of<1, true, false, D>();
-  // Where even the fewest blocks leave multiprocessors idle, fewer rows each: the time is that of one block.
+  // If even the fewest blocks leave SMs idle, use fewer rows per block: the total time is that of one block.
   const int64_t fewest = int64_t{p.batch} * p.n_kv_heads * ((p.rows + 7) / 8) * kFewShares;
   const bool idle = p.capacity <= kFewShares * kShortShare && fewest <= processors;
   if (p.rows == 2 || idle) return p.step ? kernel_of<2, true, true, D>() : kernel_of<2, true, false, D>();
@@ -398,7 +395,7 @@ void decode(const AttentionDecode& args, const StepRotation* step) {
   const int row_blocks = (p.rows + chosen.rows - 1) / chosen.rows;
   LAMINA_CHECK(static_cast<int64_t>(p.n_kv_heads) * row_blocks < 65536 && p.batch < 65536, kOp, ": batch ", p.batch,
                " and ", p.rows, " queries for each of ", p.n_kv_heads,
-               " key heads are more blocks than one launch takes; use attention() or a smaller batch");
+               " KV heads exceed the CUDA grid limit; use attention() or a smaller batch");
   for (p.lanes = 8; p.lanes * kColumns < widest;) p.lanes *= 2;
   p.shares = shares_of(p, row_blocks, chosen.blocks, device);
   p.clustered = packs && p.shares > 1 && p.shares <= kFewShares && has_clusters(device);

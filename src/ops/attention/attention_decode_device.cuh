@@ -1,7 +1,7 @@
 #pragma once
 
-// What the kernels of decoding share: the arguments by value, how a row's keys are shared out, rows as they lie in a
-// cache, and how what lanes, warps and blocks found of a row is put together.
+// Shared by the decoding kernels: arguments, the split of the keys into shares, KV cache access, and merging of partial
+// softmax results across lanes, warps and blocks.
 
 #include <type_traits>
 
@@ -15,9 +15,9 @@ using lamina::cuda::kWarp;
 
 constexpr int kDecodeThreads = 256;
 constexpr int kDecodeWarps = kDecodeThreads / kWarp;
-constexpr int kColumns = 8;       // of a lane
+constexpr int kColumns = 8;       // per lane
 constexpr int kLeastShare = 128;  // keys
-constexpr int kFewShares = 8;     // that a cluster of blocks puts together
+constexpr int kFewShares = 8;     // combined within a cluster of blocks
 
 struct DecodeParams {
   int batch;
@@ -28,47 +28,47 @@ struct DecodeParams {
   int group;
   int d_qk;
   int d_v;
-  int rows;  // queries per key head: group · seq_q, a head's queries side by side
+  int rows;  // queries per KV head: group · seq_q, the queries of a head adjacent
   int shares;
-  int lanes;  // that share a key
+  int lanes;  // per key
   DType q_type;
   bool long_lengths;  // i64 rather than i32
   const void* q;
   const void* k;
   const void* v;
-  const float* k_scales;  // [batch, n_kv_heads, capacity] of caches of 8 bits, or null
+  const float* k_scales;  // [batch, n_kv_heads, capacity] for 8-bit caches, or null
   const float* v_scales;
-  const void* lengths;  // of a step: the places of the new tokens
-  int64_t q_stride;     // elements of q from one position to the next
-  bool step;            // the last key and value are a new token's, which lies behind the queries it came with
-  bool interleaved;     // how pairs of a step lie
-  int rotary_dim;       // 0: a step is not rotated
-  int table_row;        // numbers of a row of the tables: an angle per pair or per column
+  const void* lengths;  // in a step: the cache positions of the new tokens
+  int64_t q_stride;     // elements between consecutive positions of q
+  bool step;            // the last key and value are the new token's, packed after its queries
+  bool interleaved;     // pair layout of rotary embedding in a step
+  int rotary_dim;       // 0: no rotation in a step
+  int table_row;        // entries per row of cos and sin: one per pair or per column
   int table_rows;
   const float* cos;
   const float* sin;
   const int64_t* positions;
   float scale;
   float soft_cap;
-  DeviceMask mask;       // of a full cache
+  DeviceMask mask;       // for a full cache
   const float* slopes;   // [n_heads], or null
   const float* t5_bias;  // [buckets, n_heads], or null
   int t5_buckets;
   int t5_max_distance;
   const float* sinks;  // [n_heads], or null
   float* parts;        // [batch, n_kv_heads, rows, shares, d_v]: Σ weight · v
-  float2* part_sums;   // [batch, n_kv_heads, rows, shares]: greatest score, Σ weight
-  bool clustered;      // the blocks of all shares are a cluster; else a second kernel puts them together
+  float2* part_sums;   // [batch, n_kv_heads, rows, shares]: max score, Σ weight
+  bool clustered;      // the shares form a cluster; else a second kernel combines them
   void* y;
   FaultSlot* faults;
 
-  // Divisions take a while where everything waits for them: a single position needs none.
+  // Integer division is slow on the critical path; a single position needs none.
   __device__ int head_of(int kv_head, int row) const { return kv_head * group + (seq_q == 1 ? row : row / seq_q); }
   __device__ int position_of(int row) const { return seq_q == 1 ? 0 : row % seq_q; }
   __device__ int64_t part(int b, int kv_head, int row, int share) const {
     return ((static_cast<int64_t>(b) * n_kv_heads + kv_head) * rows + row) * shares + share;
   }
-  /// Element of q that a row begins with.
+  /// Index of the first element of a row of q.
   __device__ int64_t q_at(int b, int kv_head, int row) const {
     return (static_cast<int64_t>(b) * seq_q + position_of(row)) * q_stride +
            static_cast<int64_t>(head_of(kv_head, row)) * d_qk;
@@ -99,21 +99,21 @@ __device__ inline void store_as(void* to, DType type, int64_t at, float value) {
   }
 }
 
-/// How many keys a share has.
+/// Number of keys per share.
 __device__ inline int keys_of_share(const DecodeParams& p, int keys) {
   const int each = max(p.shares == 1 ? keys : (keys + p.shares - 1) / p.shares, 1);
   return (each + kLeastShare - 1) / kLeastShare * kLeastShare;
 }
 
-/// A row's keys in use and how they are shared out.
+/// The visible keys of a batch row and their split into shares.
 struct Shares {
   DeviceMask mask;
-  int begin;  // of the keys that any of the queries may see
+  int begin;  // first key visible to any query
   int end;
-  int each;   // keys of a share
-  int count;  // of shares that have keys
+  int each;   // keys per share
+  int count;  // shares that have keys
 
-  /// A length or a place that cannot be is reported; the row then counts as empty.
+  /// Reports an invalid length or position; the row then counts as empty.
   __device__ Shares(const DecodeParams& p, int b) : mask(p.mask) {
     const int64_t given =
         p.long_lengths ? static_cast<const int64_t*>(p.lengths)[b] : static_cast<const int32_t*>(p.lengths)[b];
@@ -134,7 +134,7 @@ struct Shares {
   }
 };
 
-/// A score from q·k as a logarithm to base two, −inf where the query may not see the key.
+/// The score of q·k in log2 units; −inf if the query may not see the key.
 __device__ __noinline__ inline float decode_score(const DecodeParams& p, const DeviceMask& mask, float dot, int head,
                                                   int query, int key) {
   if (!mask.allows(query, mask.keys(query), key)) return -INFINITY;
@@ -149,7 +149,7 @@ __device__ __noinline__ inline float decode_score(const DecodeParams& p, const D
   return s * kLog2E;
 }
 
-/// An element of a cache. Bytes hold q + 128; their scales multiply scores and weights.
+/// A KV cache element as float. Bytes hold q + 128; their scales multiply scores and weights.
 template <class T>
 __device__ inline float cached(T value) {
   if constexpr (std::is_same_v<T, uint8_t>) {
@@ -159,7 +159,7 @@ __device__ inline float cached(T value) {
   }
 }
 
-/// Eight elements of a row as they lie: 16 bytes, or 32 of f32.
+/// Eight consecutive elements as stored: 16 bytes, or 32 bytes for f32.
 template <class T>
 struct RawColumns {
   uint4 words[sizeof(T) * kColumns / 16];
@@ -212,7 +212,7 @@ struct RawColumns<uint8_t> {
     words = inside ? *reinterpret_cast<const uint2*>(from) : uint2{0x80808080U, 0x80808080U};
   }
   __device__ void store(uint8_t* to) const { *reinterpret_cast<uint2*>(to) = words; }
-  /// Numbers that were multiplied by what row_scale() gave.
+  /// Packs values already multiplied by the result of row_scale().
   __device__ void pack(const float (&x)[kColumns]) {
     uint32_t halves[2] = {0, 0};
 #pragma unroll
@@ -222,7 +222,8 @@ struct RawColumns<uint8_t> {
     }
     words = {halves[0], halves[1]};
   }
-  /// A byte as the last one of 2^23 is a float of 2^23 + 128 + q: no conversion, which has few units.
+  /// Places each byte in the low mantissa bits of 2^23, giving the float 2^23 + 128 + q. This avoids the conversion
+  /// instruction, which has low throughput.
   __device__ void unpack(float (&out)[kColumns]) const {
     constexpr uint32_t kBase = 0x4B000000U;  // 2^23
 #pragma unroll
@@ -233,7 +234,7 @@ struct RawColumns<uint8_t> {
   }
 };
 
-/// A lane's columns of kRows rows of q; behind the last row that one again.
+/// A lane's columns of kRows rows of q; indices past the last row repeat it.
 template <int kRows, class T>
 __device__ void load_rows(const DecodeParams& p, int b, int kv_head, int first_row, int column,
                           float (&out)[kRows][kColumns]) {
@@ -258,7 +259,7 @@ __device__ void load_queries(const DecodeParams& p, int b, int kv_head, int firs
   }
 }
 
-/// Puts the groups of lanes of a warp together: every lane then has the sums of its columns over the whole warp.
+/// Merges the lane groups of a warp: every lane then holds the sums of its columns over the whole warp.
 template <int kRows>
 __device__ void merge_groups(int lanes, float (&acc)[kRows][kColumns], float (&most)[kRows], float (&sum)[kRows]) {
   for (int step = lanes; step < kWarp; step *= 2) {
@@ -278,8 +279,8 @@ __device__ void merge_groups(int lanes, float (&acc)[kRows][kColumns], float (&m
   }
 }
 
-// Clusters of blocks. Every thread arrives once before the first block's shared memory is written to, and once more
-// when that is done; who has ended is not waited for.
+// Cluster barriers. Every thread arrives once before the first block's shared memory is written, and once after.
+// Threads that have exited count as arrived.
 __device__ inline void cluster_arrive() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
@@ -290,7 +291,7 @@ __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }
-/// What lies there in the shared memory of the cluster's first block.
+/// Maps a shared-memory address to the same address in the first block of the cluster.
 template <class V>
 __device__ V* in_first_block(V* shared) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -302,13 +303,13 @@ __device__ V* in_first_block(V* shared) {
 #endif
 }
 
-/// A column of a row, gathered from what several warps or blocks found of it.
+/// One output column of a row, merged from the partial results of several warps or blocks.
 struct Gathered {
   float greatest;
   float sum;
   float value;
 
-  /// found: greatest score and sum of each, values every `stride` numbers.
+  /// found: (max score, Σ weight) of each part; its values are `stride` floats apart.
   __device__ Gathered(const float2* found, int count, const float* values, int stride, float sink)
       : greatest(fmaxf(sink, kLowest)), value(0) {
 #pragma unroll 8
@@ -324,9 +325,9 @@ struct Gathered {
   __device__ float result() const { return sum != 0 ? value / sum : 0.0F; }
 };
 
-/// Puts the warps of a block together, and the blocks of a cluster in the shared memory of its first one: `sums` holds
-/// kRows · (kDecodeWarps + shares) · lanes · kColumns floats and kRows · shares pairs then. Leaves y, or a part for a
-/// second kernel.
+/// Merges the warps of a block, and the blocks of a cluster in the shared memory of its first block (`sums` then holds
+/// kRows · (kDecodeWarps + shares) · lanes · kColumns floats and kRows · shares pairs). Writes y, or a part for the
+/// combine kernel.
 template <int kRows>
 __device__ void finish_share(const DecodeParams& p, int b, int kv_head, int first_row, int count,
                              float (&acc)[kRows][kColumns], float (&most)[kRows], float (&sum)[kRows], float* sums,
@@ -349,7 +350,7 @@ __device__ void finish_share(const DecodeParams& p, int b, int kv_head, int firs
   const bool alone = count == 1 && (p.shares == 1 || p.clustered);
   float* shared_values = sums + kRows * kDecodeWarps * width;  // [kRows, shares, width] of the first block
   auto* shared_stats = reinterpret_cast<float2*>(shared_values + kRows * p.shares * width);
-  if (p.clustered && !alone) cluster_wait();  // the first block is there
+  if (p.clustered && !alone) cluster_wait();  // the first block has started
   for (int n = threadIdx.x; n < rows * width; n += kDecodeThreads) {
     const int r = n >> width_bits;
     const int c = n & (width - 1);

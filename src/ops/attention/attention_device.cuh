@@ -1,7 +1,6 @@
 #pragma once
 
-// What the CUDA kernels of attention share: the arguments by value, who sees whom, and what happens to a score between
-// the product q·k and the softmax.
+// Shared by the CUDA attention kernels: arguments, masks, and the transformation of scores between q·k and softmax.
 
 #include "lamina/ops/attention/attention.h"
 #include "lamina/ops/attention/attention_dropout.h"
@@ -15,14 +14,13 @@ using lamina::cuda::DeviceType;
 using lamina::cuda::from_float;
 using lamina::cuda::to_float;
 
-/// Positions on the device: 32 bits, with room for sums of two of them.
+/// Positions on the device are 32-bit; the limit leaves room for the sum of two.
 constexpr int64_t kMostDevicePositions = int64_t{1} << 30;
 
-/// Below every score, but finite, so that differences of two of them are numbers.
+/// Below every score but finite, so that the difference of two such values is not NaN.
 constexpr float kLowest = -1e30F;
 
-/// The T5 bucket of a distance: t5_bucket() of attention_bias.h. From max_distance on it is the last one without a
-/// logarithm.
+/// t5_bucket() of attention_bias.h; needs no logarithm from max_distance on.
 __device__ __noinline__ inline int t5_bucket_of(int distance, bool bidirectional, int buckets, int max_distance) {
   int first = 0;
   if (bidirectional) {
@@ -51,7 +49,7 @@ struct DeviceMask {
 
   Kind kind;
   bool causal;
-  bool ranges_suffice;  // keys() says everything
+  bool ranges_suffice;  // keys() describes the mask exactly
   int seq_q;
   int seq_k;
   int offset;  // position of query 0
@@ -63,24 +61,25 @@ struct DeviceMask {
   int random_blocks;
   int stride;
   uint64_t seed;
-  const uint32_t* random_words;  // [query blocks, random_blocks], or null: drawn on the spot
-  const Range* documents;        // [seq_k]: the document of each position, or null for one
-  /// [seq_q / kCell, cell_words], rounded up: of the kCell² pairs of 32 cells side by side a bit each in x, whether any
-  /// may meet, and in y, whether holes of the pattern lie between. Only for kernels on tensor cores.
+  const uint32_t* random_words;  // [query blocks, random_blocks], or null: drawn on the fly
+  const Range* documents;        // [seq_k]: document range of each position, or null
+  /// Block-level mask, [seq_q / kCell, cell_words] rounded up. Each word has one bit for each of 32 adjacent cells of
+  /// kCell² (query, key) pairs: in x, whether any pair is visible; in y, whether the pattern has holes in the cell.
+  /// Only for tensor-core kernels.
   const uint2* cells;
   int cell_words;
 
   static constexpr int kCell = 32;
-  static constexpr int kCellWord = 32 * kCell;  // keys of a word
+  static constexpr int kCellWord = 32 * kCell;  // keys per word
 
-  /// The cells' bits for queries of one row of cells and keys of one word.
+  /// Bits of the cells for queries of one row of cells and keys of one word.
   __device__ uint2 cells_of(int q0, int k0, int k1) const {
     const uint2 words = cells[static_cast<int64_t>(q0 / kCell) * cell_words + k0 / kCellWord];
     const int first = k0 / kCell % 32;
     const uint32_t some = 0xffffffffU >> (32 - ((k1 - 1) / kCell - k0 / kCell + 1));
     return {words.x >> first & some, words.y >> first & some};
   }
-  /// The first of the tiles of `width` keys from k0 on that queries [q0, q1) see any of; from k_end on, if there is
+  /// Start of the first tile of `width` keys from k0 on with a key visible to queries [q0, q1); a value >= k_end if
   /// none.
   __device__ int next_keys(int q0, int q1, int k0, int k_end, int width) const {
     while (k0 < k_end) {
@@ -97,7 +96,7 @@ struct DeviceMask {
 
   __device__ Range document(int position) const { return documents == nullptr ? Range{0, seq_k} : documents[position]; }
 
-  /// The keys a query may see lie in this range; both ends never fall from one query to the next.
+  /// Range that contains all keys a query may see; both ends are non-decreasing in the query.
   __device__ Range keys(int query) const {
     const int position = query + offset;
     Range range = document(position);
@@ -109,7 +108,7 @@ struct DeviceMask {
     return range;
   }
 
-  /// The queries that may see a key lie in this range.
+  /// Range that contains all queries that may see a key.
   __device__ Range queries(int key) const {
     Range range = documents == nullptr ? Range{0, seq_q} : documents[key];
     if (causal) range.begin = max(range.begin, key - offset);
@@ -138,7 +137,7 @@ struct DeviceMask {
     return false;
   }
 
-  /// Whether a key inside keys(query) falls into none of the pattern's holes.
+  /// Whether the pattern allows a key inside keys(query), i.e. the key is not in a hole.
   __device__ __noinline__ bool pattern_allows(int query, int key) const {
     const Range text = document(query + offset);
     const int i = query + offset - text.begin;
@@ -158,7 +157,7 @@ struct DeviceMask {
     return key >= keys_of_query.begin && key < keys_of_query.end && (ranges_suffice || pattern_allows(query, key));
   }
 
-  /// What a tile of queries [q0, q1) and keys [k0, k1), neither empty, holds. `none` and `full` are certain.
+  /// Visibility of the tile of queries [q0, q1) × keys [k0, k1), neither empty. `none` and `full` are exact.
   __device__ Coverage coverage(int q0, int q1, int k0, int k1) const {
     const Range first = keys(q0);
     const Range last = keys(q1 - 1);
@@ -169,7 +168,7 @@ struct DeviceMask {
     return found == Coverage::full && !within ? Coverage::partial : found;
   }
 
-  /// The same for the pattern alone: `full` where ranges say everything.
+  /// Coverage by the pattern alone: `full` if keys() describes the mask exactly.
   __device__ Coverage holes(int q0, int q1, int k0, int k1) const {
     if (ranges_suffice) return Coverage::full;
     const Range text = document(q0 + offset);
@@ -199,7 +198,7 @@ struct DeviceMask {
       const int multiple = (nearest + stride - 1) / stride * stride;
       return coverage_of(nearest < window || multiple <= farthest, farthest < window || stride == 1);
     }
-    if (block < 16) return Coverage::partial;  // more pairs of blocks than are worth looking at
+    if (block < 16) return Coverage::partial;  // too many block pairs to test each
     bool some = false;
     bool all = true;
     for (int q = q0 / block; q * block < q1; ++q) {
@@ -214,7 +213,7 @@ struct DeviceMask {
   }
 };
 
-/// Where the heads of a tensor [batch, seq, heads, d] lie, in elements.
+/// Strides of a tensor [batch, seq, heads, d], in elements.
 struct HeadStrides {
   int64_t batch;
   int64_t seq;
@@ -226,26 +225,26 @@ struct HeadStrides {
 
 struct DropoutOf {
   uint64_t key_stream;
-  uint32_t threshold;  // 0: nothing is dropped
+  uint32_t threshold;  // 0: no dropout
   float factor;
-  const unsigned long long* stream_offset;  // added to the key's stream
-  PhiloxKeys round_keys;                    // of the key's seed
-  DropoutPlanes planes;                     // of the threshold
+  const unsigned long long* stream_offset;  // added to the stream of the key
+  PhiloxKeys round_keys;                    // of the seed
+  DropoutPlanes planes;                     // bit planes of the threshold
 
   __device__ bool active() const { return threshold != 0; }
   __device__ uint64_t stream() const { return key_stream + *stream_offset; }
-  /// kept_of_patch() of a row and a column of patches.
+  /// kept_of_patch() for a row and a column of patches.
   __device__ uint32_t kept(uint64_t stream, uint32_t row, uint32_t column) const {
     return kept_of_patch(round_keys, stream, row, column, planes);
   }
 };
 
-/// What is added to the scores of a head.
+/// Additive bias of a head.
 struct HeadBias {
-  const float* table;  // by query − key, or null
+  const float* table;  // indexed by query − key, or null
   float slope;
   int offset;
-  int flat_from;  // distance from which on the table does not change any more
+  int flat_from;  // distance from which the table is constant
 
   __device__ bool any() const { return table != nullptr || slope != 0; }
   __device__ float of(int query, int key) const {
@@ -254,7 +253,7 @@ struct HeadBias {
   }
 };
 
-/// One call, for kernels. Pointers are those of the element type a kernel is made for.
+/// Arguments of one call. Untyped pointers have the element type of the kernel.
 struct AttentionParams {
   int batch;
   int seq_q;
@@ -274,13 +273,13 @@ struct AttentionParams {
   bool packs;        // rows of q, k, v, y can be read 16 bytes at a time
   float scale;
   float soft_cap;
-  float unit;         // in which kernels on tensor cores count scores, q·k where it can be: times it, a power of two
-  float bias_factor;  // from the bias to that unit
+  float unit;         // power of two; tensor-core kernels keep scores as q·k times it, if possible
+  float bias_factor;  // converts the bias to that unit
   DeviceMask mask;
   DropoutOf dropout;
-  const float* bias;    // [n_heads, bias_width()] by i − j + seq_k − 1 + kBiasMargin, or null
-  const float* slopes;  // [n_heads], or null; null too where the table has them already
-  int flat_from;        // distance from which on the bias of the table does not change any more
+  const float* bias;    // [n_heads, bias_width()], indexed by i − j + seq_k − 1 + kBiasMargin, or null
+  const float* slopes;  // [n_heads], or null; null also if `bias` includes ALiBi
+  int flat_from;        // distance from which the bias table is constant
   const float* sinks;   // [n_heads], or null
   void* y;
   float* greatest;  // [batch, n_heads, seq_q]
@@ -298,19 +297,19 @@ struct AttentionParams {
   const float* base;  // [batch, n_heads, seq_q]: log2 of Σ exp(score), so that a weight is 2^(score · log2(e) − base)
   float* dt5;         // [batch, n_heads, blocks of queries, buckets], or null
   int t5_buckets;
-  int t5_flat_from;    // distance from which on the bucket is the last one
-  const int* buckets;  // [seq_q + seq_k − 1]: T5's bucket by seq_q − 1 − distance, or null without T5
+  int t5_flat_from;    // distance from which the last bucket applies
+  const int* buckets;  // [seq_q + seq_k − 1]: T5 bucket, indexed by seq_q − 1 − distance; null without T5
 
-  /// T5's bucket of a distance; of those that do not occur, any.
+  /// T5 bucket of a distance, clamped to the distances that occur.
   __device__ int bucket_of(int distance) const { return buckets[min(max(seq_q - 1 - distance, 0), seq_q + seq_k - 2)]; }
-  /// Zeros on both sides of the distances that occur: tiles reach beyond the last query and key.
+  /// Zero padding on both sides of the table: tiles extend past the last query and key.
   static constexpr int kBiasMargin = 128;
   __host__ __device__ int64_t bias_width() const { return int64_t{seq_q} + seq_k - 1 + 2 * kBiasMargin; }
   __device__ HeadBias bias_of(int head) const {
     return {bias == nullptr ? nullptr : bias + head * bias_width() + kBiasMargin + seq_k - 1,
             slopes == nullptr ? 0.0F : slopes[head], mask.offset, flat_from};
   }
-  /// The row of dropout's patches that a query lies in, counted through all heads.
+  /// Row of dropout patches of a query, counted over all heads.
   __device__ uint32_t dropout_row(int b, int head, int query) const {
     const uint32_t head_row = static_cast<uint32_t>(b) * n_heads + head;
     return head_row * static_cast<uint32_t>(dropout_patches(seq_q)) + dropout_patch(static_cast<uint32_t>(query));
@@ -320,7 +319,7 @@ struct AttentionParams {
   }
 };
 
-/// A score from q·k. `slope` is its derivative by scale · q·k.
+/// The score of q·k. `slope` receives its derivative with respect to scale · q·k.
 __device__ inline float score_of(const AttentionParams& p, float dot, const HeadBias& bias, int query, int key,
                                  float* slope = nullptr) {
   float s = dot * p.scale;
@@ -334,7 +333,7 @@ __device__ inline float score_of(const AttentionParams& p, float dot, const Head
   return bias.any() ? s + bias.of(query, key) : s;
 }
 
-/// What a launch needs beside the caller's tensors; may go as soon as the kernels are queued.
+/// Arguments and temporary tables of a launch; can be freed once the kernels are enqueued.
 struct AttentionWorkspace {
   AttentionParams params;
   Tensor bias;
@@ -344,21 +343,21 @@ struct AttentionWorkspace {
   Tensor cells;
 };
 
-/// The arguments for kernels, with the tables they need queued for making.
+/// Builds the kernel arguments and enqueues the kernels that fill the tables.
 AttentionWorkspace attention_workspace(const AttentionForward& args);
-/// The part of it that a mask is made of.
+/// The mask alone.
 DeviceMask device_mask(const AttentionOptions& options, int64_t seq_q, int64_t seq_k);
 
-// Kernels that are right for everything; T is the tensors' element type.
+// Fallback kernels that support every case; T is the element type.
 template <class T>
 void forward_by_tiles(const AttentionParams& params, cudaStream_t stream);
 template <class T>
 void backward_by_tiles(const AttentionParams& params, cudaStream_t stream);
 
-/// Queries of one block of those kernels.
+/// Queries per block of the fallback kernels.
 constexpr int kTileQueries = 64;
 
-/// A size of a tensor, as kernels count; none they take is greater.
+/// A tensor size as int, clamped to the largest size kernels support.
 inline int narrow(int64_t value) { return static_cast<int>(std::min(value, kMostDevicePositions)); }
 
 inline HeadStrides strides_of(const Tensor& tensor) {

@@ -1,38 +1,38 @@
 #pragma once
 
-// The gradient of T5's bias, summed by distance first.
+// The gradient of the T5 bias: sums score gradients by distance first, then by bucket.
 
 #include "lamina/ops/attention/attention_scores.cuh"
 
 namespace lamina::ops::cuda {
 
-/// A warp's own sums of gradients of scores by key − query, in shared memory. Of tiles that lie wholly beyond the last
-/// bucket's distance, as most do, every lane adds its numbers to one of its own; of others each lane first adds its 8×8
-/// blocks along their diagonals, then one lane adds each diagonal of single distances up, and to what is there of that
-/// distance. Only in the end are distances joined to buckets.
+/// Per-warp sums of score gradients by key − query, in shared memory. For tiles entirely beyond the last bucket's
+/// distance (most tiles), each lane adds to a register. For other tiles, each lane first adds its 8×8 blocks along
+/// block diagonals; then one lane sums each single diagonal and adds it to its distance. Distances are mapped to
+/// buckets only at the end.
 template <int kBlocks>
 struct DistanceSums {
   static constexpr int kRows = 16;
   static constexpr int kColumns = 8 * kBlocks;
   static constexpr int kReach = kRows + kColumns;  // beyond flat_from
   static constexpr int kDiagonals = kBlocks + 1;   // of 8×8 blocks
-  static constexpr int kDiagonalFloats = 72;       // so far apart that four lie in different banks
+  static constexpr int kDiagonalFloats = 72;       // padded so that four diagonals use different banks
   static constexpr int kPasses = (8 * (kDiagonals + 1) + 31) / 32;
-  /// One diagonal of zeros in front, then the others, zeros again, and what the last pass reads in vain.
+  /// One zero diagonal first, then the block diagonals, another zero one, and padding that the last pass reads.
   static constexpr int kScratch = (4 * kPasses + 1) * kDiagonalFloats;
 
-  /// Distances from −half() to half() − 1.
+  /// Distances range from −half() to half() − 1.
   __host__ __device__ static constexpr int half(int flat_from) { return flat_from + kReach; }
-  /// Of a warp.
+  /// Floats of shared memory per warp.
   __host__ __device__ static constexpr int floats(int flat_from) { return 2 * half(flat_from) + kScratch; }
 
   float* sums;
   float* scratch;
   int flat_from;
-  float before = 0;  // this lane's, of keys at least flat_from before their queries
+  float before = 0;  // this lane's sum for keys at least flat_from before their query
   float behind = 0;
 
-  /// `memory` has floats().
+  /// `memory` holds floats() floats.
   __device__ DistanceSums(float* memory, int flat)
       : sums(memory + half(flat)), scratch(sums + half(flat)), flat_from(flat) {}
   __device__ void begin() {
@@ -44,7 +44,7 @@ struct DistanceSums {
     }
     __syncwarp();
   }
-  /// Adds gradients whose first row and column are `distance` apart: key − query.
+  /// Adds a tile of gradients; `distance` is key − query of its first row and column.
   __device__ void add(const Sums<1, kBlocks>& grads, int distance) {
     const bool far_behind = distance - (kRows - 1) >= flat_from;
     if (!far_behind && distance + kColumns - 1 > -flat_from) return add_diagonals(grads, distance);
@@ -52,7 +52,7 @@ struct DistanceSums {
     for_places<1, kBlocks>([&](int m, int n, int i) { four[i] += grads[m][n][i]; });
     (far_behind ? behind : before) += four[0] + four[1] + (four[2] + four[3]);
   }
-  /// The last sums go to the distances they stand for.
+  /// Adds the far sums to the distances −flat_from and flat_from.
   __device__ void finish() {
     const float two[2] = {lamina::cuda::warp_sum(before), lamina::cuda::warp_sum(behind)};
     __syncwarp();
@@ -74,7 +74,7 @@ struct DistanceSums {
         to.y += grads[0][n][2 * lower + 1];
       }
     }
-    __syncwarp();  // all have read what the last tile left
+    __syncwarp();  // all lanes have read the previous tile's values
 #pragma unroll
     for (int n = 0; n < kDiagonals; ++n) {
       *reinterpret_cast<float2*>(scratch + (n + 1) * kDiagonalFloats + 2 * lane) = along[n];
@@ -98,16 +98,16 @@ struct DistanceSums {
   }
 };
 
-/// Adds up what the warps of a block have by distance, and writes it by bucket: neighbours with the same bucket are
-/// joined, 32 of them by a warp, then the warps' sums. `memory` is that of warp 0, the others' follow; all have
-/// finished, and the last numbers are seen by all. `room` has a float for each bucket and 32 distances.
+/// Sums the distances over the warps of a block and writes them by bucket: each warp joins runs of equal buckets within
+/// 32 distances, then the block adds these. `memory` starts at warp 0; all warps must have called finish() and a
+/// barrier. `room` has one float per bucket and group of 32 distances.
 template <int kBlocks, int kThreads>
 __device__ inline void store_buckets(const AttentionParams& p, const float* memory, float* room, float* out) {
   using Distances = DistanceSums<kBlocks>;
   constexpr int kWarps = kThreads / 32;
   const int half = Distances::half(p.t5_flat_from);
   const int warp_floats = Distances::floats(p.t5_flat_from);
-  const int count = p.mask.causal ? half + 1 : 2 * half;  // no key is behind its query
+  const int count = p.mask.causal ? half + 1 : 2 * half;  // causal: no key is after its query
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
   for (int n = thread; n < (count + 31) / 32 * p.t5_buckets; n += kThreads) room[n] = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Dropout's draws as AttentionOptions defines them, for kernels on every device.
+// Dropout mask as AttentionOptions defines it, for kernels on every device.
 
 #include <algorithm>
 #include <cmath>
@@ -9,32 +9,32 @@
 
 namespace lamina::ops {
 
-/// Rounds before the upper and before the lower bits of numbers are taken.
+/// Philox rounds before the upper and before the lower bits are taken.
 constexpr int kDropoutRounds = 7;
 constexpr int kDropoutLowRounds = 9;
 constexpr int kDropoutBits = 16;
 
-/// t of AttentionOptions::dropout; 0: nothing is dropped.
+/// t of AttentionOptions::dropout; 0 means no dropout.
 inline uint32_t attention_dropout_threshold(double probability) {
   return std::min(static_cast<uint32_t>(std::lround(probability * 65536.0)), 65535U);
 }
-/// What weights that stay are multiplied by.
+/// Scale of kept weights.
 constexpr double attention_dropout_factor(uint32_t threshold) { return 65536.0 / (65536.0 - threshold); }
 
-/// The patch that a query or a key lies in, along its side.
+/// Patch row of a query, or patch column of a key.
 template <class I>
 constexpr I dropout_patch(I position) {
   return position / 16 * 4 + position / 2 % 4;
 }
-/// Which of the patch's weights is that of a query and a key.
+/// Index of a (query, key) weight within its patch.
 template <class I>
 constexpr I weight_in_patch(I query, I key) {
   return query % 2 * 8 + key / 8 % 2 * 4 + query / 8 % 2 * 2 + key % 2;
 }
-/// Rows of patches of one head.
+/// Patch rows per head.
 constexpr int64_t dropout_patches(int64_t seq_q) { return (seq_q + 15) / 16 * 4; }
 
-/// A threshold's bits from the lowest on, all ones where a bit is 0.
+/// Inverted bit planes of the threshold, lowest first: all ones if the bit is 0.
 using DropoutPlanes = std::array<uint32_t, kDropoutBits>;
 
 constexpr DropoutPlanes dropout_planes(uint32_t threshold) {
@@ -43,9 +43,9 @@ constexpr DropoutPlanes dropout_planes(uint32_t threshold) {
   return planes;
 }
 
-/// Which of a patch's weights stay: bit e for weight e, nothing of meaning above 16 of them. The numbers are compared
-/// with the threshold bit by bit from the lowest on: where it has a 1 a number stays at least as great only with a 1,
-/// where it has a 0 it becomes greater by a 1. `row` counts the rows of all heads, modulo 2³² as counters have it.
+/// Which weights of a patch are kept: bit e for weight e; bits above 16 are undefined. Compares all numbers with the
+/// threshold bit-sliced, from the lowest bit: if the threshold bit is 1, a number stays >= only with a 1; if it is 0, a
+/// 1 makes the number greater. `row` counts the rows of all heads modulo 2³², as the counter does.
 constexpr uint32_t kept_of_patch(const PhiloxKeys& keys, uint64_t stream, uint32_t row, uint32_t column,
                                  const DropoutPlanes& planes) {
   const PhiloxWords high = philox<kDropoutRounds>(keys, stream, uint64_t{row} << 32 | column);

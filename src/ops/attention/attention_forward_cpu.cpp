@@ -1,7 +1,7 @@
-// One task is a block of queries of one head against all keys it may see, tile by tile. Scores are held transposed,
-// keys by queries: Qᵀ is made once per task, keys are used as they lie, the softmax runs lane by lane without a
-// reduction across lanes, and P V reads P through strides. A tile is worked off in panels of a few vectors of queries,
-// so that scores stay in the first-level cache, and each vector takes only the keys its queries can reach.
+// One task handles one block of queries of one head against all visible keys, tile by tile. Scores are stored
+// transposed, keys × queries: Qᵀ is built once per task, keys need no transpose, the softmax runs per lane without
+// horizontal reductions, and P V reads P with strides. A tile is processed in panels of a few vectors of queries, so
+// scores stay in the L1 cache; each vector processes only the keys its queries can see.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/attention/attention_forward_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -17,7 +17,7 @@ namespace lamina::ops::HWY_NAMESPACE {
 constexpr int64_t kQueryBlock = 256;
 constexpr int64_t kKeyTile = 64;
 constexpr int64_t kPanelVectors = 4;
-constexpr int64_t kKeyGroup = 8;  // keys whose queries are looked at together
+constexpr int64_t kKeyGroup = 8;  // keys that share one visible query range
 
 template <class T>
 class ForwardTask {
@@ -80,7 +80,7 @@ class ForwardTask {
       transpose_rows(q_rows_ + at * k_ld_, k_ld_, panel_, sizes_.d_qk, q_ + at * k_ld_, panel_);
     }
     std::fill(o_, o_ + padded * v_ld_, A{0});
-    // A sink is a key that was seen already; without one the maximum starts below every score, but finite.
+    // A sink acts like a key seen before the first. Without one, the maximum starts below every score, but finite.
     const A lowest = A(-1e30);
     const A sink = args_.extras.sinks.defined() ? args_.extras.sinks.data<A>()[head_] : lowest;
     std::fill(max_, max_ + padded, std::max(sink, lowest));
@@ -108,7 +108,7 @@ class ForwardTask {
     }
   }
 
-  /// The keys of a tile, counted from its first, that some queries can reach.
+  /// Keys of a tile, relative to k0, visible to at least one of the queries first to last.
   AttentionMask::Range reach(int64_t first, int64_t last, int64_t k0, int64_t k1) const {
     const int64_t begin = std::max(k0, mask_.keys(q0_ + first).begin);
     const int64_t end = std::min(k1, mask_.keys(q0_ + last).end);
@@ -151,7 +151,7 @@ class ForwardTask {
     }
   }
 
-  /// s_ = k qᵀ, a few keys at a time for the queries that reach them, or all at once.
+  /// s_ = k qᵀ; if partly masked, a few keys at a time for the queries that see them.
   void score(int64_t at, int64_t keys, const AttentionMask::Range* reach_of, int64_t vectors, bool partial) {
     const int64_t lanes = lanes_of<A>();
     const int64_t step = partial ? kKeyGroup : keys;
@@ -175,10 +175,10 @@ class ForwardTask {
     }
   }
 
-  /// One vector of queries against the keys it reaches; scores of one key lie panel_ behind those of the last.
+  /// One vector of queries against its visible keys; the scores of consecutive keys are panel_ apart.
   struct Column {
     A* s;
-    int64_t query;  // first, counted from q0_
+    int64_t query;  // first, relative to q0_
     int64_t key;    // first
     int64_t keys;
   };
@@ -191,7 +191,7 @@ class ForwardTask {
     const auto never = hn::Set(d, -std::numeric_limits<A>::infinity());
     const bool biased = bias_.by_query.defined();
     const bool holes = partial && !mask_.ranges_suffice();
-    // Keys that all queries of this vector see.
+    // Keys visible to all queries of this vector.
     const int64_t last = std::min(column.query + lanes_of<A>(), count_) - 1;
     const int64_t open_begin = holes ? 0 : mask_.keys(q0_ + last).begin - column.key;
     const int64_t open_end = holes ? 0 : mask_.keys(first).end - column.key;
@@ -217,7 +217,7 @@ class ForwardTask {
     }
   }
 
-  /// Scores become exp(score − maximum); `shrink_` is what sums of earlier tiles are to be multiplied by.
+  /// Replaces scores by exp(score − maximum); `shrink_` rescales the sums of earlier tiles.
   template <class Exp>
   HWY_INLINE void softmax(const Column& column, const Exp& exp) {
     const D d;
@@ -284,8 +284,8 @@ class ForwardTask {
   int64_t b_ = 0;
   int64_t head_ = 0;
   int64_t q0_ = 0;     // first query
-  int64_t count_ = 0;  // of queries
-  int64_t panel_ = 0;  // queries side by side
+  int64_t count_ = 0;  // number of queries
+  int64_t panel_ = 0;  // queries per panel
   int64_t k_ld_ = 0;
   int64_t v_ld_ = 0;
   A* q_rows_ = nullptr;  // [kQueryBlock, d_qk], scaled
@@ -294,11 +294,11 @@ class ForwardTask {
   A* v_ = nullptr;       // [kKeyTile, d_v]
   A* s_ = nullptr;       // [kKeyTile, panel]: scores, then weights
   A* o_ = nullptr;       // [kQueryBlock, d_v]: Σ weight · v so far
-  A* max_ = nullptr;     // per query: greatest score so far
-  A* sum_ = nullptr;     // per query: Σ exp(score − max) so far
+  A* max_ = nullptr;     // per query: running maximum
+  A* sum_ = nullptr;     // per query: running Σ exp(score − max)
   A* shrink_ = nullptr;
   A* holes_ = nullptr;
-  A* drawn_ = nullptr;    // [lanes, kKeyTile]: dropout's factors
+  A* drawn_ = nullptr;    // [lanes, kKeyTile]: dropout factors
   A* factors_ = nullptr;  // [kKeyTile, lanes], their transpose
 };
 
@@ -309,7 +309,7 @@ void forward(const AttentionForward& args) {
   const DistanceBias bias = distance_bias(args.options, args.extras, sizes.n_heads, sizes.seq_q, sizes.seq_k);
   const int64_t blocks = (sizes.seq_q + kQueryBlock - 1) / kQueryBlock;
   args.q.device().threads().tasks(sizes.batch * sizes.n_heads * blocks, [&](int64_t task) {
-    const int64_t block = blocks - 1 - task % blocks;  // under causality the last ones are the longest
+    const int64_t block = blocks - 1 - task % blocks;  // longest first: causal blocks grow
     const int64_t head = task / blocks % sizes.n_heads;
     const int64_t q0 = block * kQueryBlock;
     ForwardTask<T>(args, sizes, mask, bias)

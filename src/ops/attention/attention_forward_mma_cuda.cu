@@ -1,12 +1,11 @@
-// Forward on tensor cores by mma.sync, for what attention_forward_wgmma_cuda.cu does not take and devices other than
-// Hopper's; bf16 and f16, heads up to 128 wide (padded to 64 or 128). A block of four warps has 128 queries of one
-// head, 32 per warp, so that every matrix of keys or values read from shared memory meets two rows of tiles; it walks
-// over tiles of 64 keys, two of them in shared memory: while one is used the next is on its way. Scores, weights, the
-// running maximum and sum and the weighted sum of values all stay in registers. Weights are powers of two of scaled
-// scores. Tiles that no query sees are never loaded; of those some see, warps skip what lies outside their own rows'
-// reach, and only warps at an edge look at single scores. Blocks of one head follow each other, so that its keys come
-// from the second-level cache; the longest go first. Four kernels each (ScoreWork), so that plain scores are spared
-// the work and the registers of others.
+// Forward on tensor cores (mma.sync) for GPUs other than Hopper and cases attention_forward_wgmma_cuda.cu does not
+// support; bf16 and f16, heads up to 128 wide (padded to 64 or 128). A block of four warps has 128 queries of one head,
+// 32 per warp, so each key or value fragment read from shared memory feeds two row tiles. It iterates over tiles of 64
+// keys, double-buffered in shared memory. Scores, weights, softmax statistics and the output accumulator stay in
+// registers. Weights are computed with exp2. Tiles that no query sees are never loaded; warps skip the parts their own
+// rows cannot see, and only warps at a mask edge test single scores. Blocks of one head are adjacent, so its keys hit
+// the L2 cache; the longest start first. There are four kernels each (ScoreWork), so plain scores do not pay for the
+// instructions and registers of the others.
 #include "lamina/ops/attention/attention_softmax.cuh"
 
 namespace lamina::ops::cuda {
@@ -17,7 +16,7 @@ constexpr int kRowTiles = 2;               // of 16 queries, per warp
 constexpr int kWarpRows = kRowTiles * 16;  // 32
 constexpr int kQueries = kThreads / 32 * kWarpRows;
 constexpr int kKeys = 64;
-/// Keys whose scores are held at once: as many as the registers allow.
+/// Keys whose scores are held at once, limited by registers.
 template <int kD>
 constexpr int kPartOf = kD == 64 ? kKeys : kKeys / 2;
 
@@ -68,7 +67,7 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
   int k0 = next_tile(max(p.mask.keys(q0).begin, 0) / kKeys * kKeys);
   if (k0 < k_end) fill(stage(0), k0);
   commit_copies();
-  constexpr bool kLoaded = kD == 64;  // wider ones leave no registers for it
+  constexpr bool kLoaded = kD == 64;  // wider heads leave no registers for it
   LeftOperand<T, kD, kRowTiles> loaded;
   if constexpr (kLoaded) {
     wait_for_copies<1>();
@@ -78,7 +77,7 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
   for (int n = 0; k0 < k_end; ++n) {
     const int next = next_tile(k0 + kKeys);
     wait_for_copies();
-    __syncthreads();  // this stage is there for all, the other one no longer used by any
+    __syncthreads();  // this stage is filled; the other one is no longer read
     if (next < k_end) {
       fill(stage((n + 1) % 2), next);
       commit_copies();
@@ -122,7 +121,7 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
     }
     k0 = next;
   }
-  wait_for_copies();  // of the queries, where there was no key
+  wait_for_copies();  // for the queries, if there were no keys
   __syncthreads();
   rows.finish<kD / 8>(p, p.statistics_row(b, head), query, q1, drops(kWork) ? p.dropout.factor : 1.0F, y);
   T* to = static_cast<T*>(p.y) + p.y_at.at(b, q0 + warp_row, head);

@@ -1,19 +1,17 @@
-// Forward on Hopper's matrix units (wgmma), bf16 and f16, heads up to 128 wide (padded to 64 or 128). A warpgroup has
-// 64 queries of one head; a block two or three. Tiles of 64 keys and values come to shared memory by the copy engine,
-// in a ring; one thread asks for them. Scores, weights and the weighted sum of values stay in registers: weights,
-// rounded, are the left operand of the second product. That product is begun behind the next tile's first one, and
-// while it is under way the warpgroup turns to the new scores; and other warpgroups keep the matrix units at work
-// meanwhile, so that exponentials set the pace. Tiles that no query of the block sees are never loaded; warps that see
-// nothing of one multiply by zeros, and only warps at an edge look at single scores. Blocks of one head follow each
-// other, so that its keys come from the second-level cache; the longest go first. With 64 × 12 heads of 1024 × 64 of
-// bf16, causal, an H200 takes 0.31 ms, with ALiBi or T5's bias 0.34; by mma.sync it took 0.45 and 0.52, bound by
-// reading operands from shared memory, and cuDNN takes 0.30 for what it knows.
+// Forward on Hopper's tensor cores (wgmma), bf16 and f16, heads up to 128 wide (padded to 64 or 128). A warpgroup has
+// 64 queries of one head; a block has two or three warpgroups. One thread loads tiles of 64 keys and values by TMA into
+// a ring buffer. Scores, weights and the output accumulator stay in registers: the rounded weights are the left operand
+// of the second product. P V of one tile is issued after Q Kᵀ of the next and overlaps its softmax, and other
+// warpgroups keep the tensor cores busy meanwhile, so exponentials are the bottleneck. Tiles that no query of the block
+// sees are never loaded; warps that see no key of a tile multiply by zeros, and only warps at a mask edge test single
+// scores. Blocks of one head are adjacent, so its keys hit the L2 cache; the longest start first. 1.5 times as fast as
+// mma.sync, which is bound by reading operands from shared memory, and on a par with cuDNN.
 #include "lamina/ops/attention/attention_softmax.cuh"
 #include "lamina/ops/attention/attention_wgmma.cuh"
 #include "lamina/tensor/cuda/box_copies.cuh"
 
 namespace lamina::ops::cuda {
-/// Named, and all of it inline: code for other devices than Hopper's refers to nothing of it.
+/// A named namespace, all inline: builds for other GPUs then contain no unused functions.
 namespace wgmma_forward {
 
 using lamina::cuda::barrier_arrive;
@@ -25,32 +23,31 @@ using Coverage = DeviceMask::Coverage;
 
 inline constexpr int kGroupQueries = 64;
 
-/// How a block is made up for heads padded to kD.
+/// Block configuration for heads padded to kD.
 template <int kD>
 struct Plan {
   static constexpr int kGroups = kD == 64 ? 2 : 3;
   static constexpr int kKeys = 64;
-  static constexpr int kResident = kD == 64 ? 2 : 1;  // blocks of a multiprocessor
+  static constexpr int kResident = kD == 64 ? 2 : 1;  // blocks per SM
   static constexpr int kStages = 5;
-  static constexpr int kAhead = 2;       // tiles on their way; the other stages let a warpgroup fall behind another
-  static_assert(kStages >= kAhead + 2);  // the thread that loads has left the tile in whose place it does
+  static constexpr int kAhead = 2;       // tiles in flight; the other stages let warpgroups drift apart
+  static_assert(kStages >= kAhead + 2);  // the loading thread has left the tile that it overwrites
   static constexpr int kQueries = kGroups * kGroupQueries;
   static constexpr int kThreads = kGroups * kGroupThreads;
   static constexpr int kBoxBytes = kKeys * kBoxWidth * 2;
   static constexpr int kTileBytes = kKeys * kD * 2;
   static constexpr int kStageBytes = 2 * kTileBytes;  // keys, then values
   static constexpr int kQueryBoxBytes = kGroupQueries * kBoxWidth * 2;
-  static constexpr int kQueryBytes = kGroupQueries * kD * 2;  // of a warpgroup
+  static constexpr int kQueryBytes = kGroupQueries * kD * 2;  // per warpgroup
   static constexpr int kSharedBytes = 1024 + kGroups * kQueryBytes + kStages * kStageBytes;
 };
 
-/// Where the heads lie, for the copy engine: [batch, seq, heads, width] in boxes of 64 columns of a head.
+/// TMA descriptors: [batch, seq, heads, width] in boxes of 64 columns of a head.
 struct HeadBoxes {
   CUtensorMap q, k, v;
 };
 
-/// The tiles of keys and values that a block's queries see, on their way through shared memory. Every thread walks over
-/// all of them; one asks for them.
+/// Iterates over the visible tiles of keys and values in the ring buffer. Every thread iterates; one issues the loads.
 template <int kD, bool kHoles>
 class TileWalk {
   using P = Plan<kD>;
@@ -71,7 +68,7 @@ class TileWalk {
         tiles_(tiles),
         barriers_(barriers) {}
 
-  /// By one thread, before the others use it.
+  /// Called by one thread, before any other uses the barriers.
   __device__ static void begin_barriers(uint32_t barriers) {
     for (int i = 0; i < P::kStages; ++i) {
       barrier_init(barriers + i * 8, 1);
@@ -88,13 +85,13 @@ class TileWalk {
   }
 
   __device__ bool over() const { return coming_[0] >= end_; }
-  /// This tile's first key, and where it lies once it is there.
+  /// First key of the current tile, and its address once it has arrived.
   __device__ int key() const { return coming_[0]; }
   __device__ uint32_t keys() const { return tiles_ + now_.index * P::kStageBytes; }
   __device__ uint32_t values() const { return keys() + P::kTileBytes; }
   __device__ uint32_t free_barrier() const { return barriers_ + (P::kStages + now_.index) * 8; }
   __device__ void wait() const { barrier_wait(barriers_ + now_.index * 8, now_.turn); }
-  /// Asks for the tile kAhead behind this one: once for each.
+  /// Issues the load of the tile kAhead after the current one; call once per tile.
   __device__ void load_ahead() { load(coming_[P::kAhead]); }
   __device__ void advance() {
     now_.next();
@@ -103,7 +100,7 @@ class TileWalk {
     coming_[P::kAhead] = next_tile(coming_[P::kAhead] + P::kKeys);
   }
 
-  /// Of the warpgroup that has most to do where attention is causal.
+  /// The loading thread is in the warpgroup that has the most work if attention is causal.
   __device__ static bool loads() { return threadIdx.x == P::kThreads - kGroupThreads; }
 
  private:
@@ -129,19 +126,19 @@ class TileWalk {
   const HeadBoxes& boxes_;
   int b_, kv_head_, q0_, q1_, end_;
   uint32_t tiles_;
-  uint32_t barriers_;          // of each stage: filled; then of each: free again
-  int coming_[P::kAhead + 1];  // the first keys of this tile and of those ahead
+  uint32_t barriers_;          // one "filled" per stage, then one "free" per stage
+  int coming_[P::kAhead + 1];  // first keys of this tile and of the tiles in flight
   Stage now_;
   Stage loading_;
 };
 
-/// What happens to scores, as far as kernels are compiled for it: what one does not do costs it no registers.
+/// Score processing that a kernel is compiled for; features left out cost no registers.
 enum class Scoring {
   plain,
   holed,   // patterns with holes
   sloped,  // ALiBi
-  tabled,  // T5's bias
-  shaped   // all that ScoreWork::shaped is
+  tabled,  // T5 bias
+  shaped   // everything in ScoreWork::shaped
 };
 __host__ __device__ constexpr bool has_holes(Scoring scoring) {
   return scoring == Scoring::holed || scoring == Scoring::shaped;
@@ -150,8 +147,8 @@ __host__ __device__ constexpr bool is_biased(Scoring scoring) {
   return scoring != Scoring::plain && scoring != Scoring::holed;
 }
 
-/// ALiBi's bias of a warp's scores where no key stands behind its query, or (then `before`) none before it: it grows by
-/// the slope from key to key, and the rest is the same for all that a lane has of a row.
+/// ALiBi for a warp's scores if no key is after its query, or (`before`) no key is before it. The bias is then linear
+/// in the key: a column term is added to s, and the rest is constant per row and returned in `shift`.
 template <int kBlocks>
 __device__ inline void add_slope(const AttentionParams& p, const HeadBias& bias, bool before, const ScorePlace& place,
                                  Sums<1, kBlocks>& s, RowValues<1>& shift) {
@@ -162,7 +159,7 @@ __device__ inline void add_slope(const AttentionParams& p, const HeadBias& bias,
   for_sums<1, kBlocks>(s, [&](float& x, int, int column) { x = fmaf(slope, static_cast<float>(column), x); });
 }
 
-/// From q·k to scores: soft cap, scales below zero, bias.
+/// From q·k to scores: soft cap, negative scales, bias.
 template <Scoring kScoring, int kBlocks>
 __device__ inline void shape_scores(const AttentionParams& p, const HeadBias& bias, const ScorePlace& place,
                                     Sums<1, kBlocks>& s, RowValues<1>& shift) {
@@ -199,7 +196,7 @@ __device__ inline void begin_results(Sums<1, kD / 8>& y, const uint32_t (&weight
   for (int k = 0; k < kSteps; ++k) multiply_held<T, kAcross, kD / 8>(y, weights[k], right + k * kStepAcross);
 }
 
-/// A block's queries and head.
+/// The queries and head of a block.
 struct Place {
   int q0, q1, head, b;
 
@@ -210,11 +207,11 @@ struct Place {
         b(static_cast<int>(blockIdx.z)) {}
 };
 
-/// By one thread: the block's queries come to shared memory.
+/// Called by one thread: loads the queries of the block to shared memory.
 template <int kD>
 __device__ inline void load_queries(const HeadBoxes& boxes, const Place& at, uint32_t memory, uint32_t barrier) {
   using P = Plan<kD>;
-  constexpr int kBoxes = kD / kBoxWidth;  // of a warpgroup
+  constexpr int kBoxes = kD / kBoxWidth;  // per warpgroup
   barrier_expect(barrier, P::kGroups * P::kQueryBytes);
   for (int n = 0; n < P::kGroups * kBoxes; ++n) {
     copy_box(memory + n * P::kQueryBoxBytes, boxes.q, barrier, n % kBoxes * kBoxWidth, at.head,
@@ -222,7 +219,7 @@ __device__ inline void load_queries(const HeadBoxes& boxes, const Place& at, uin
   }
 }
 
-/// Bias, and -inf where a warp's queries do not see: what is left to do to q·k before softmax.
+/// Adds the bias and sets masked scores to −inf: the last step before softmax.
 template <Scoring kScoring, int kBlocks>
 __device__ inline void finish_scores(const AttentionParams& p, const HeadBias& bias, const ScorePlace& place,
                                      const WarpView& view, uint64_t allowed, Sums<1, kBlocks>& s, RowValues<1>& shift) {
@@ -268,9 +265,9 @@ __global__ __launch_bounds__(Plan<kD>::kThreads,
   const HeadBias bias = bias_of<kScoring>(p, at.head);
   const uint64_t stream = dropout_stream<kWork>(p);
   SoftmaxRows<1> rows(p, at.head);
-  __syncthreads();  // the barriers are there for all
+  __syncthreads();  // the barriers are initialised
 
-  // The same in all lanes, as the compiler has to know.
+  // Broadcast, so that the compiler knows it is warp-uniform.
   const int warp = __shfl_sync(lamina::cuda::kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const uint32_t queries = memory + warp / 4 * P::kQueryBytes;
@@ -279,16 +276,16 @@ __global__ __launch_bounds__(Plan<kD>::kThreads,
   const int query = row + lane / 4;  // the lane's first
   Sums<1, kD / 8> y;
   clear<1, kD / 8>(y);
-  uint32_t weights[kSteps][4] = {};  // of the tile before
-  uint32_t values = walk.values();   // of the tile before; the first time nothing is added, of the first
-  uint32_t free_barrier = 0;         // of the tile before
+  uint32_t weights[kSteps][4] = {};  // of the previous tile
+  uint32_t values = walk.values();   // of the previous tile; of the first one initially, with weights 0
+  uint32_t free_barrier = 0;         // of the previous tile
   barrier_wait(query_barrier, 0);
   if (!walk.over()) {
 #pragma unroll 1
     do {
       const WarpView view = reach.of<kHoles>(p.mask, walk.key(), walk.key() + P::kKeys);
       const ScorePlace place{at.b, at.head, query, walk.key() + lane % 4 * 2};
-      uint64_t allowed = 0;  // found by a call, for which no product may be under way
+      uint64_t allowed = 0;  // needs a function call, so no wgmma may be in flight
       if (kHoles && view.holes) allowed = allowed_bits<false, 1, kBlocks>(p.mask, place.query, place.key);
       Sums<1, kBlocks> s;
       walk.wait();
@@ -334,7 +331,7 @@ __global__ __launch_bounds__(Plan<kD>::kThreads,
   }
   rows.finish<kD / 8>(p, p.statistics_row(at.b, at.head), query, at.q1,
                       kWork == ScoreWork::dropped ? p.dropout.factor : 1.0F, y);
-  // No warp of the group reads the queries any more: they make room for the results.
+  // The warpgroup no longer reads the queries; their memory stages the results.
   asm volatile("bar.sync %0, %1;\n" ::"r"(warp / 4 + 1), "n"(kGroupThreads) : "memory");
   store_rows<T, kD / 8>(y, Tile<T, kBoxWidth>{queries}, P::kQueryBoxBytes, warp % 4 * 16,
                         static_cast<T*>(p.y) + p.y_at.at(at.b, row, at.head), p.y_at.seq, at.q1 - row, p.d_v);
@@ -368,7 +365,7 @@ auto* kernel_of(const AttentionParams& p) {
 template <class T, int kD>
 bool launch(const AttentionParams& p, const Device& device) {
   using P = Plan<kD>;
-  constexpr int kMost = 65535;  // of a grid's second and third extent
+  constexpr int kMost = 65535;  // limit of gridDim.y and gridDim.z
   if (p.n_heads > kMost || p.batch > kMost) return false;
   HeadBoxes boxes;
   if (!map_heads<T>(boxes.q, p, p.q, p.d_qk, p.n_heads, p.seq_q, kGroupQueries, p.q_at) ||
@@ -391,7 +388,7 @@ bool forward_by_wgmma(const AttentionParams& p, const Device& device) {
   using D = DeviceType<T>;
   if (!p.packs || p.seq_q == 0 || p.seq_k == 0 || !lamina::cuda::has_wgmma(device, "attention")) return false;
   if (p.d_qk <= 64 && p.d_v <= 64) return launch<D, 64>(p, device);
-  // Of fewer queries a third of each block would have none, and a multiprocessor has room for one.
+  // With fewer queries a third of each block would be idle, and only one block fits an SM.
   return p.seq_q > 128 && launch<D, 128>(p, device);
 }
 

@@ -1,18 +1,17 @@
-// All gradients of plain attention on Hopper's matrix units in one walk over the scores: five products where a walk for
-// dk and dv and another for dq take seven. A block has 192 keys of one key head, 64 to each of its three warpgroups,
-// and walks over the queries of all heads that share it, 64 at a time. As in the walk by keys scores are held
-// transposed, so that weights and gradients of scores are left operands of dv and dk as they lie in registers. The
-// gradients of scores are also left behind in shared memory, rounded, keys by queries: the warpgroups take turns to
-// multiply those of all 192 keys, read transposed, with the keys, one tile of queries late, so that nobody waits for
-// another. That is what a tile's dq is raised by: added up in memory, in f32 and in an order of chance, 16 bytes of a
-// thread at once, in the order in which threads hold their sums; a last kernel makes rows of them. Queries and the
-// gradients of results come by the copy engine, in a ring; one thread asks for them.
+// One-pass backward of plain attention on Hopper's tensor cores: five products per tile instead of the seven of
+// separate passes for dk, dv and for dq. A block has 192 keys of one KV head, 64 per warpgroup, and iterates over the
+// queries of all heads that share it, 64 at a time. Scores are held transposed, keys × queries, so that weights and
+// score gradients are the left operands of dv and dk directly from registers. The rounded score gradients are also
+// stored in shared memory. The warpgroups take turns multiplying those of all 192 keys, read transposed, with the keys,
+// one tile late, so that no warpgroup waits for another. The result accumulates into dq with f32 atomics, so it is not
+// deterministic. Each thread adds 16 bytes at a time in accumulator order; a final kernel rearranges dq into rows. One
+// thread loads queries and dy by TMA into a ring buffer.
 #include "lamina/ops/attention/attention_backward_wgmma.cuh"
 #include "lamina/ops/attention/attention_rotated.cuh"
 #include "lamina/tensor/cuda/box_copies.cuh"
 
 namespace lamina::ops::cuda {
-/// Named, and all of it inline: code for other devices than Hopper's refers to nothing of it.
+/// A named namespace, all inline: builds for other GPUs then contain no unused functions.
 namespace joined_walk {
 
 using lamina::cuda::barrier_arrive;
@@ -30,20 +29,20 @@ inline constexpr int kKeys = kGroups * kWalkRows;
 inline constexpr int kThreads = kGroups * kGroupThreads;
 inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kStages = 4;
-inline constexpr int kAhead = 2;        // tiles on their way; the other stages let a warpgroup fall behind another
-inline constexpr int kSlots = kGroups;  // for gradients of scores: the warpgroup of a tile's slot has the turn
+inline constexpr int kAhead = 2;        // tiles in flight; the other stages let warpgroups drift apart
+inline constexpr int kSlots = kGroups;  // for score gradients; slot i is multiplied by warpgroup i
 inline constexpr int kSlotBytes = kGroups * kTileBytes;
 inline constexpr int kNumberBytes = kWalkRows * 4;
 inline constexpr int kSharedBytes =
     1024 + 2 * kGroups * kTileBytes + kStages * (kStageBytes + 2 * kNumberBytes) + kSlots * kSlotBytes;
 inline constexpr int kTileNumbers = kWalkRows * kWalkWidth;
 
-/// Where the heads lie, for the copy engine.
+/// TMA descriptors of the heads.
 struct Boxes {
   CUtensorMap q, k, v, dy;
 };
 
-/// The block's barriers: of each stage filled and free, of each slot the same, and of the keys and values.
+/// Barriers of the block: filled and free for each stage and each slot, and one for the keys and values.
 struct Barriers {
   static constexpr int kCount = 2 * kStages + 2 * kSlots + 1;
   uint32_t first;
@@ -67,7 +66,8 @@ struct Barriers {
   }
 };
 
-/// A block's place: of `heads_beside` key heads together the keys that most queries see come first.
+/// Longest-first schedule: within a group of `heads_beside` KV heads, key blocks visible to the most queries come
+/// first.
 struct Place {
   int k0, kv_head, b;
 
@@ -85,11 +85,11 @@ struct Place {
   }
 };
 
-/// The keys of a warpgroup, as one lane of it sees them.
+/// The keys of a warpgroup, from the view of one lane.
 struct GroupKeys {
   int key;         // the lane's first
-  int first_seen;  // queries before it see none of them
-  int seen_from;   // those in between see all
+  int first_seen;  // earlier queries see none of them
+  int seen_from;   // queries from here to seen_to see all
   int seen_to;
 
   __device__ GroupKeys(const AttentionParams& p, int first, int lane_key) : key(lane_key) {
@@ -100,7 +100,7 @@ struct GroupKeys {
     seen_to = all ? p.mask.queries(first).end : 0;
   }
   __device__ bool may_see(int q0) const { return q0 + kWalkRows > first_seen; }
-  /// From q·k to weights. `base` is that of the lane's first query, which is `query`, of the tile's first `q0`.
+  /// From q·k to weights. `query` is the lane's first query and `base` its statistics; q0 is the tile's first query.
   __device__ void weigh(const AttentionParams& p, int q0, int query, const float* base, WalkSums& s) const {
 #pragma unroll
     for (int n = 0; n < kWalkRows / 8; ++n) {
@@ -125,7 +125,7 @@ struct GroupKeys {
   }
 };
 
-/// ds from v·dy to the gradients of scores, of half a tile; `delta` is that of the lane's first query.
+/// From ds = v·dy to score gradients, for half a tile; `delta` is that of the lane's first query.
 __device__ inline void find_score_gradients(const float* delta, const HalfSums& weights, HalfSums& ds) {
 #pragma unroll
   for (int n = 0; n < kHalfBlocks; ++n) {
@@ -135,12 +135,12 @@ __device__ inline void find_score_gradients(const float* delta, const HalfSums& 
   }
 }
 
-/// A tile whose gradients of scores lie in a slot, and what its dq is added up in.
+/// A tile whose score gradients are in a slot, and the accumulator of its dq.
 struct LeftTile {
   Ring<kSlots> slot;
   float* sums = nullptr;
 
-  /// Raises dq by what all keys of the block say.
+  /// Adds the contribution of all keys of the block to dq.
   template <class T>
   __device__ void raise(const Barriers& barriers, uint32_t slots, uint32_t keys) const {
     barrier_wait(barriers.slot_filled(slot.index), slot.turn);
@@ -217,9 +217,9 @@ __global__ __launch_bounds__(kThreads, 1) void joined_gradient_kernel(const __gr
     }
   }
   for (int n = 0; n < kAhead; ++n) load();
-  __syncthreads();  // the barriers are there for all
+  __syncthreads();  // the barriers are initialised
 
-  // The same in all lanes, as the compiler has to know.
+  // Broadcast, so that the compiler knows it is warp-uniform.
   const int warp = __shfl_sync(lamina::cuda::kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
   const int group = warp / (kWarps / kGroups);
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -292,7 +292,7 @@ __global__ __launch_bounds__(kThreads, 1) void joined_gradient_kernel(const __gr
     at = walk.next(at);
   }
   if (slot.index == group && before.sums != nullptr) before.raise<T>(barriers, slots, keys);
-  __syncthreads();  // nobody reads the keys any more
+  __syncthreads();  // the keys are no longer read
   scale_sums<1, kWalkWidth / 8>(dk, p.scale);
   angles.turn_back(dk, own.key, p.seq_k);
   const int first = group_key + warp_row;
@@ -305,7 +305,7 @@ __global__ __launch_bounds__(kThreads, 1) void joined_gradient_kernel(const __gr
 #endif
 }
 
-/// Rows of dq from their sums, a block a tile.
+/// Converts the accumulators to rows of dq; one block per tile.
 template <class T>
 __global__ __launch_bounds__(kGroupThreads) void finish_queries_kernel(const __grid_constant__ AttentionParams p,
                                                                        const HeadAngles angles, const float* sums) {
@@ -338,11 +338,11 @@ namespace {
 
 using namespace joined_walk;  // NOLINT: of this file
 
-/// Blocks of heads side by side: enough that the longest are not the last to end, few enough that what they read and
-/// add to stays in the second-level cache.
+/// Blocks of concurrently scheduled heads: enough that the longest do not finish last, few enough that their inputs and
+/// accumulators stay in the L2 cache.
 constexpr int64_t kBlocksBeside = 352;
-/// Over so few the walks by keys and by queries take no longer: every block has many that it walks over in vain, and
-/// sums have to be cleared and read.
+/// Up to this many keys the two-pass backward is as fast: much of each block is masked, and the accumulators must be
+/// cleared and read.
 constexpr int kFewKeys = 512;
 
 }  // namespace
@@ -362,8 +362,8 @@ void joined_backward(const AttentionParams& p, const HeadAngles& angles, const D
                       map_heads<D>(boxes.k, p, p.k, p.d_qk, p.n_kv_heads, p.seq_k, kWalkRows, p.k_at) &&
                       map_heads<D>(boxes.v, p, p.v, p.d_v, p.n_kv_heads, p.seq_k, kWalkRows, p.v_at);
   LAMINA_CHECK(mapped,
-               "attention: the driver does not describe these heads to the copy engine; update it, or ask for a "
-               "deterministic device, whose kernels do without");
+               "attention: the driver cannot create a TMA descriptor for these heads; update it, or use a "
+               "deterministic device, whose kernels do not need TMA");
   cudaStream_t stream = lamina::cuda::stream_of(device);
   const int64_t tiles = static_cast<int64_t>(p.seq_q / kWalkRows) * p.n_heads * p.batch;
   Tensor sums = Tensor::empty({tiles, kTileNumbers}, DType::f32, device);

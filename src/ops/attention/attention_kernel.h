@@ -19,21 +19,21 @@ inline AttentionSizes attention_sizes(const AttentionForward& args) {
   return sizes;
 }
 
-/// What the kernels are given, checked, with room for the results; `op` is named in messages.
+/// Checks the arguments and returns them as kernels take them, with outputs allocated; `op` is named in messages.
 AttentionForward checked_attention(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
                                    const AttentionOptions& options, const AttentionExtras& extras);
-/// The products over the pairs that may meet, and each tensor once.
+/// FLOPs of the products over visible (query, key) pairs; bytes of each tensor once.
 Work attention_work(const AttentionForward& args, bool backward);
 
-/// First element of head `head` at position `at` of row `b` of a tensor [batch, seq, heads, d]; the positions lie
-/// strides()[1] apart.
+/// First element of head `head` at position `at` of batch row `b` of a tensor [batch, seq, heads, d]; consecutive
+/// positions are strides()[1] apart.
 template <class T>
 const T* head_rows(const Tensor& tensor, int64_t b, int64_t at, int64_t head) {
   const Shape& strides = tensor.strides();
   return tensor.data<T>() + b * strides[0] + at * strides[1] + head * strides[2];
 }
 
-/// Only the cpu reads where documents start; elsewhere all counts as one.
+/// Only the CPU can read where documents start; on other devices everything counts as one document.
 inline std::vector<int64_t> document_starts(const AttentionForward& args) {
   const Tensor& given = args.extras.document_starts;
   if (!given.defined() || given.device().kind() != DeviceKind::cpu) return {};

@@ -1,6 +1,6 @@
-// dk and dv on tensor cores: a block has a tile of keys of one key head and walks over the queries of all heads that
-// share it. Scores are held transposed, keys by queries, so that the weights and the scores' gradients are left
-// operands of dv and dk as they lie in registers.
+// dk and dv on tensor cores (mma.sync): a block has a tile of keys of one KV head and iterates over the queries of all
+// heads that share it. Scores are held transposed, keys × queries, so that weights and score gradients are the left
+// operands of dv and dk directly from registers.
 #include "lamina/ops/attention/attention_backward_mma.cuh"
 
 namespace lamina::ops::cuda {
@@ -8,7 +8,7 @@ namespace {
 
 using Coverage = DeviceMask::Coverage;
 
-/// Copies a number to shared memory in the background; zero where there is none.
+/// Copies one float to shared memory with cp.async; zero if outside.
 __device__ void copy_number(uint32_t to, const float* from, bool inside) {
   const int bytes = inside ? 4 : 0;
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(bytes));
@@ -19,7 +19,7 @@ __global__ __launch_bounds__(kGradientThreads,
                              2) void key_gradient_mma_kernel(const __grid_constant__ AttentionParams p) {
   constexpr int kRowTiles = kRowTilesOf<kD>;
   constexpr int kRows = kRowsOf<kD>;
-  constexpr int kColumns = 32;  // queries at once
+  constexpr int kColumns = 32;  // queries per iteration
   constexpr int kBlocks = kColumns / 8;
   constexpr int kStageBytes = 2 * kWalk * kD * 2;
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -46,7 +46,7 @@ __global__ __launch_bounds__(kGradientThreads,
   const auto seen = [&](int q0) {
     return !kShaped || p.mask.ranges_suffice || p.mask.next_keys(q0, min(q0 + kWalk, p.seq_q), k0, k1, kRows) < k1;
   };
-  // Steps are numbered through the heads of the group: head n / steps, tile n % steps.
+  // Steps run over all heads of the group: head n / steps, tile n % steps.
   const int steps = q_begin < q_end ? (q_end - q_begin + kWalk - 1) / kWalk : 0;
   const auto next_step = [&](int n) {
     while (n < steps * p.group && !seen(q_begin + n % steps * kWalk)) ++n;
@@ -82,7 +82,7 @@ __global__ __launch_bounds__(kGradientThreads,
   for (int stage = 0; n < steps * p.group; stage ^= 1) {
     const int next = next_step(n + 1);
     wait_for_copies();
-    __syncthreads();  // this stage is there for all, the other one no longer used by any
+    __syncthreads();  // this stage is filled; the other one is no longer read
     if (next < steps * p.group) {
       fill(stage ^ 1, next);
       commit_copies();
@@ -126,7 +126,7 @@ __global__ __launch_bounds__(kGradientThreads,
     }
     n = next;
   }
-  wait_for_copies();  // of the keys, where there was no query
+  wait_for_copies();  // for the keys, if there were no queries
   __syncthreads();
   scale_sums<kRowTiles, kD / 8>(dk, p.scale);
   if (drops(kWork)) scale_sums<kRowTiles, kD / 8>(dv, p.dropout.factor);

@@ -1,18 +1,18 @@
-// dk and dv on Hopper's matrix units: a warpgroup has 64 keys of one key head and walks over the queries of all heads
-// that share it. Scores are held transposed, keys by queries, so that the weights and the scores' gradients are left
-// operands of dv and dk as they lie in registers.
+// dk and dv on Hopper's tensor cores (wgmma): a warpgroup has 64 keys of one KV head and iterates over the queries of
+// all heads that share it. Scores are held transposed, keys × queries, so that weights and score gradients are the left
+// operands of dv and dk directly from registers.
 #include "lamina/ops/attention/attention_backward_wgmma.cuh"
 
 namespace lamina::ops::cuda {
-/// Named, and all of it inline: code for other devices than Hopper's refers to nothing of it.
+/// A named namespace, all inline: builds for other GPUs then contain no unused functions.
 namespace key_walk {
 
-/// Copies a number to shared memory in the background.
+/// Copies one float to shared memory with cp.async.
 __device__ inline void copy_number(uint32_t to, const float* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(from));
 }
 
-/// A tile of queries with all that belongs to it.
+/// A tile of queries with its dy and statistics.
 template <class T>
 struct Stage {
   Tile<T, kWalkWidth> queries;
@@ -27,12 +27,12 @@ struct Stage {
         delta(base + kWalkRows) {}
 };
 
-/// What stages of a head are filled from.
+/// The global memory that the stages of a head are filled from.
 template <class T>
 struct StageSource {
   TileSource<T> queries;
   TileSource<T> dys;
-  const float* number;  // base or delta of position 0, further by this thread's row
+  const float* number;  // base or delta at position 0, plus this thread's row
   int seq;
 
   __device__ StageSource(const AttentionParams& p, int b, int head)
@@ -47,7 +47,7 @@ struct StageSource {
     if (q0 + row() < seq) {
       copy_number(shared_address(to), number + q0);
     } else {
-      *to = is_base() ? INFINITY : 0.0F;  // weights of 0
+      *to = is_base() ? INFINITY : 0.0F;  // makes the weights 0
     }
   }
 
@@ -101,7 +101,7 @@ __global__ __launch_bounds__(kGroupThreads,
     const QueryTile next = walk.next<kHoles>(at);
     wait_for_copies();
     publish_shared();
-    __syncthreads();  // this stage is there for all, the other one no longer used by any
+    __syncthreads();  // this stage is filled; the other one is no longer read
     if (walk.has(next)) {
       if (next.head != at.head) source = StageSource<T>(p, b, next.head);
       source.fill(Stage<T>(tiles, numbers, index ^ 1), next.q0);
@@ -150,7 +150,7 @@ __global__ __launch_bounds__(kGroupThreads,
     finish_key_sums(dv, weights, dk, gradients);
     at = next;
   }
-  wait_for_copies();  // of the keys, where there was no query
+  wait_for_copies();  // for the keys, if there were no queries
   __syncthreads();
   scale_sums<1, kWalkWidth / 8>(dk, p.scale);
   if (drops(kWork)) scale_sums<1, kWalkWidth / 8>(dv, p.dropout.factor);

@@ -11,7 +11,7 @@ using Coverage = AttentionMask::Coverage;
 
 Coverage coverage_of(bool some, bool all) { return all ? Coverage::full : some ? Coverage::partial : Coverage::none; }
 
-/// Least and greatest distance |i − j| over a tile.
+/// Range of distances over a tile.
 struct Distances {
   int64_t low;   // of i − j
   int64_t high;  // of i − j
@@ -52,7 +52,7 @@ AttentionMask::AttentionMask(RangesAlone /*tag*/, const AttentionOptions& option
 }
 
 void AttentionMask::draw_random_blocks() {
-  // Documents have as many queries as keys; a cache may hold nothing yet.
+  // A document has as many queries as keys; a KV cache may still be empty (negative offset).
   const int64_t first = std::max<int64_t>(offset_, 0) / pattern_.block;
   std::vector<int64_t> drawn(static_cast<size_t>(pattern_.random_blocks));
   random_begin_ = {0};
@@ -134,7 +134,7 @@ Coverage AttentionMask::coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1)
   if (ranges_suffice_) return coverage_of(true, within);
   bool some = false;
   bool all = within;
-  for (int64_t q = q0; q < q1;) {  // one document after the other
+  for (int64_t q = q0; q < q1;) {  // one document at a time
     const size_t index = document_of(q + offset_);
     const Range text{starts_[index], starts_[index + 1]};
     const int64_t q_end = std::min(q1, text.end - offset_);
@@ -190,7 +190,7 @@ double AttentionMask::pairs_of(int64_t query) const {
   const int64_t position = query + offset_ - range.begin;
   const double sides = causal_ ? 1 : 2;
   const auto& p = pattern_;
-  const double near = 1 + sides * (static_cast<double>(p.window) - 1);  // of blocks any number, and not used
+  const double near = 1 + sides * (static_cast<double>(p.window) - 1);  // unused for Kind::blocks
   if (p.kind == Kind::window) {
     return position < p.global_tokens ? length : std::min(length, near + static_cast<double>(p.global_tokens));
   }

@@ -1,12 +1,11 @@
 #pragma once
 
-// Tensor cores by hand: 16×8×16 products of bf16 or f16 with f32 sums, tiles in shared memory, asynchronous copies.
+// mma.sync primitives: 16×8×16 products of bf16 or f16 with f32 accumulators, tiles in shared memory, cp.async.
 //
-// A tile is rows of kD elements (64 or 128) whose 16-byte chunks are exchanged by row: chunk c of row r lies at
-// c ^ (r % 8), so that the eight rows of an 8×8 matrix touch all banks once. Of a product's sums a lane l holds, per
-// 16×8 block, rows l / 4 and l / 4 + 8, columns 2·(l % 4) and the next: {row, row, row + 8, row + 8}. Sums of two
-// blocks side by side, rounded, are the left operand of the next product: nothing passes through shared memory between
-// them.
+// A tile is rows of kD elements (64 or 128) with XOR-swizzled 16-byte chunks: chunk c of row r is stored at c ^ (r %
+// 8), so that the eight rows of an 8×8 matrix are free of bank conflicts. In each 16×8 block of an accumulator, lane l
+// holds rows l / 4 and l / 4 + 8, columns 2·(l % 4) and the next: {row, row, row + 8, row + 8}. Two adjacent blocks,
+// rounded, form the left operand of the next product directly, without shared memory.
 
 #include "lamina/ops/attention/attention_device.cuh"
 #include "lamina/tensor/cuda/matrix_loads.cuh"
@@ -27,10 +26,10 @@ using lamina::cuda::wait_for_copies;
 
 using lamina::cuda::multiply_add;
 
-/// Which of a lane's rows (two per 16, in order) a row counted from its first is.
+/// Index of a row (counted from the lane's first) among the lane's own rows, two per 16.
 __device__ constexpr int half_of(int row) { return row / 16 * 2 + row / 8 % 2; }
 
-/// Two numbers rounded side by side, the first in the lower half.
+/// Two numbers rounded and packed, the first in the lower half.
 template <class T>
 __device__ inline uint32_t pack_pair(float low, float high);
 template <>
@@ -44,12 +43,12 @@ __device__ inline uint32_t pack_pair<__half>(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-/// tanh with an error of some 1e-7, absolute: enough below a soft cap for types of 16 bits.
+/// tanh with an absolute error of about 1e-7: enough for the soft cap of 16-bit types.
 __device__ inline float quick_tanh(float x) {
   return fmaf(-2.0F, reciprocal(1.0F + power_of_two(2.0F * kLog2E * x)), 1.0F);
 }
 
-/// Copies up to eight elements one by one, and zeros behind them.
+/// Copies up to eight elements one by one and pads with zeros.
 template <class T>
 __device__ __noinline__ void copy_singly(uint32_t to, const T* from, int count) {
   uint32_t words[4];
@@ -75,8 +74,8 @@ struct Tile {
     return base + static_cast<uint32_t>((row * kD + ((chunk ^ (row & 7)) * 8)) * 2);
   }
 
-  /// Fills kRows rows from memory, by kThreads threads; zeros beyond `count` rows and `width` columns. Complete after
-  /// wait_for_copies() and a barrier.
+  /// Fills kRows rows from global memory with kThreads threads; zeros beyond `count` rows and `width` columns. Complete
+  /// after wait_for_copies() and a barrier.
   template <int kRows, int kThreads>
   __device__ void fill(const T* from, int64_t stride, int count, int width, bool packs) const {
     constexpr int kChunks = kD / 8;
@@ -104,20 +103,19 @@ struct Tile {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     load_squares(to, at(row + lane % 16, step * 2 + lane / 16));
   }
-  /// Right operand whose columns are 16 of the tile's rows: {b0, b1} of the first eight, then of the others.
+  /// Right operand whose columns are 16 rows of the tile: {b0, b1} of the first eight, then of the others.
   __device__ void right_rows(uint32_t (&to)[4], int row, int step) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     load_squares(to, at(row + lane / 16 * 8 + lane % 8, step * 2 + lane / 8 % 2));
   }
-  /// Right operand whose rows are 16 of the tile's rows and whose columns are the tile's columns 16·block and
-  /// following.
+  /// Right operand whose rows are 16 rows of the tile, and whose columns are columns 16·block and following.
   __device__ void right_columns(uint32_t (&to)[4], int row, int block) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     load_squares_turned(to, at(row + lane % 16, block * 2 + lane / 16));
   }
 };
 
-/// Sums of a warp: kRowTiles times 16 rows, kBlocks times 8 columns.
+/// Accumulators of a warp: kRowTiles times 16 rows, kBlocks times 8 columns.
 template <int kRowTiles, int kBlocks>
 using Sums = float[kRowTiles][kBlocks][4];
 
@@ -155,7 +153,7 @@ __device__ inline void multiply_tiles(Sums<kRowTiles, kBlocks>& sums, const Tile
   }
 }
 
-/// The left operands of a warp's rows, loaded once.
+/// The left operand of a warp's rows, held in registers.
 template <class T, int kD, int kRowTiles>
 struct LeftOperand {
   uint32_t parts[kD / 16][kRowTiles][4];
@@ -169,7 +167,7 @@ struct LeftOperand {
   }
 };
 
-/// As multiply_tiles, with the left operand in registers.
+/// multiply_tiles with the left operand in registers.
 template <class T, int kD, int kRowTiles, int kBlocks>
 __device__ inline void multiply_loaded(Sums<kRowTiles, kBlocks>& sums, const LeftOperand<T, kD, kRowTiles>& left,
                                        const Tile<T, kD>& b, int b_row) {
@@ -188,7 +186,7 @@ __device__ inline void multiply_loaded(Sums<kRowTiles, kBlocks>& sums, const Lef
   }
 }
 
-/// Calls fn(m, n, i) for each place in a warp's sums.
+/// Calls fn(m, n, i) for each element of a warp's accumulators.
 template <int kRowTiles, int kBlocks, class F>
 __device__ inline void for_places(const F& fn) {
 #pragma unroll
@@ -201,9 +199,8 @@ __device__ inline void for_places(const F& fn) {
   }
 }
 
-/// Calls fn(sum, row, column) for each number of a warp's sums, row and column counted from the lane's first; `sum` is
-/// a reference. Conditions that are the same for all belong around it: a branch per number would cost more than the
-/// work.
+/// Calls fn(sum, row, column) for each accumulator element, with `sum` by reference; row and column are relative to the
+/// lane's first. Test uniform conditions outside: a branch per element costs more than the work.
 template <int kRowTiles, int kBlocks, class F>
 __device__ inline void for_sums(Sums<kRowTiles, kBlocks>& sums, const F& fn) {
 #pragma unroll
@@ -216,7 +213,8 @@ __device__ inline void for_sums(Sums<kRowTiles, kBlocks>& sums, const F& fn) {
   }
 }
 
-/// sums += x b, x the rounded sums of a product before: its columns are rows `b_row` and following of tile b.
+/// sums += x b, with x the rounded accumulators of a previous product; its columns match rows `b_row` and following of
+/// tile b.
 template <class T, int kD, int kRowTiles, int kBlocks>
 __device__ inline void add_product_of(Sums<kRowTiles, kD / 8>& sums, const Sums<kRowTiles, kBlocks>& x,
                                       const Tile<T, kD>& b, int b_row) {
@@ -243,8 +241,8 @@ __device__ inline void add_product_of(Sums<kRowTiles, kD / 8>& sums, const Sums<
   }
 }
 
-/// Writes a warp's sums, times a factor per row, to rows `stride` apart by way of its own rows of a tile, so that
-/// memory is written in whole chunks. Every lane of the warp takes part.
+/// Writes a warp's accumulators to rows `stride` apart, staged in the warp's own rows of a tile so that global stores
+/// are 16 bytes wide. All lanes must call it.
 template <class T, int kD, int kRowTiles>
 __device__ inline void store_sums(const Sums<kRowTiles, kD / 8>& sums, const Tile<T, kD>& tile, int tile_row, T* to,
                                   int64_t stride, int count, int width, bool packs) {

@@ -1,20 +1,19 @@
 #pragma once
 
-// One token's attention and its output projection in one launch, behind the product that gives q, k and v. Each block
-// has some rows of the output projection, and of those the columns of one key head's queries, on their way to its
-// shared memory before it waits for the kernel before it; what a key head saw is found by every block that has its
-// columns, so that nobody waits for anybody else. Up to eight queries of a key head are what the matrix units take at
-// once: warps have 16 keys each of a tile of 128, scores are keys · queries, and the output is values · weights. So
-// that f32 is lost nowhere, queries and weights are taken as sums of three numbers of the caches' type, which
-// multiply exactly. So is the result, for its product with the block's rows of the projection: a part of the
-// sublayer's output; the parts of the key heads are added by whoever reads them next, in their order.
+// Attention and output projection of one token in one launch, after the QKV projection. A block handles some rows of
+// the output projection, restricted to the columns of one KV head's queries. It prefetches them to shared memory before
+// it waits for the previous kernel (programmatic dependent launch). Every block with columns of a KV head recomputes
+// the attention of that head, so blocks never synchronise. Tensor cores process up to eight queries of a KV head at
+// once: each warp has 16 keys of a tile of 128; scores are keys · queries, and the output is values · weights. To keep
+// f32 precision, queries and weights are split into three numbers of the cache dtype, whose products are exact. The
+// result is split the same way and multiplied with the block's rows of the projection. That gives one partial output
+// per KV head; the consumer sums them in order.
 //
-// Keys and values that are there already do not depend on the product before: they are copied before the wait, too, as
-// far as the place in the cache says, which was written long ago. Should it have changed, they are copied again.
+// Keys and values of earlier tokens do not depend on the previous kernel, so they are copied before the wait, too, up
+// to the cache position known by then. If the position has changed after the wait, they are copied again.
 //
-// What this kernel leaves of a multiprocessor's memory and registers is enough for a product of one row
-// (linear_streamed_cuda.cu) before and behind it, so that it is in place before the one has ended, and the other before
-// it ends itself.
+// The kernel leaves enough shared memory and registers for the one-row linear kernels (linear_streamed_cuda.cu) before
+// and after it to be resident on the same SM, so that launches overlap.
 
 #include "lamina/ops/attention/attention_step_heads.cuh"
 #include "lamina/tensor/cuda/ahead.cuh"
@@ -30,47 +29,46 @@ using lamina::cuda::kWarp;
 using lamina::cuda::shared_address;
 using lamina::cuda::split_pair;
 
-constexpr int kHeads = 8;  // queries of a key head, at most
+constexpr int kHeads = 8;  // max queries per KV head
 constexpr int kWarpKeys = 16;
 constexpr int kTileKeys = kStepWarps * kWarpKeys;
-constexpr int kScorePitch = 20;  // floats, so that no two lanes meet in a bank
-constexpr int kStepsAtOnce = 4;  // of 16 columns of the output projection
-constexpr int kTileRows = 16;    // of the output projection
-constexpr int kMostTiles = kStepWarps * kHeads * kScorePitch / kTileRows;  // whose sums are kept where scores were
+constexpr int kScorePitch = 20;                                            // floats; avoids bank conflicts
+constexpr int kStepsAtOnce = 4;                                            // of 16 columns of the output projection
+constexpr int kTileRows = 16;                                              // of the output projection
+constexpr int kMostTiles = kStepWarps * kHeads * kScorePitch / kTileRows;  // sums reuse the memory of the scores
 
 struct AttentionOutputParams : StepHeads {
   const float* projected;  ///< [(n_heads + 2 n_kv_heads)·d]
   int width;               ///< of the residual stream
-  int out_each;            ///< rows of the output projection, of a block
-  int tiles;               ///< of 16 of those
-  int split_bits;          ///< a warp has 1 / 2^split_bits of a tile's columns,
-  int steps_each;          ///< 16 times so many
-  bool late;               ///< weights may just have been written
+  int out_each;            ///< rows of the output projection per block
+  int tiles;               ///< of 16 rows each
+  int split_bits;          ///< a warp has 1 / 2^split_bits of the columns of a tile:
+  int steps_each;          ///< 16 · steps_each columns
+  bool late;               ///< the weights may just have been written: wait first
 };
 
-/// A block's shared memory, with so many tiles of keys and values.
+/// Shared memory of a block, with kStages tiles of keys and values.
 template <class T, int kD, int kStages>
 struct alignas(16) OutputShared {
-  static constexpr int kQueryPitch = kD + 8;  // these so that no two lanes meet in a bank
+  static constexpr int kQueryPitch = kD + 8;  // both pitches avoid bank conflicts
   static constexpr int kValuePitch = kD + 4;
 
   T tiles[kStages][2][kTileKeys * kD];
   T queries[kThirds][kHeads][kQueryPitch];  ///< rotated and scaled
   T fresh[2][kD];                           ///< the new key and value
   float scores[kStepWarps][kHeads * kScorePitch];
-  float values[kStepWarps][kHeads][kValuePitch];  ///< what each warp found
-  float2 stats[kStepWarps][kHeads];               ///< greatest score, sum of weights
+  float values[kStepWarps][kHeads][kValuePitch];  ///< partial outputs of the warps
+  float2 stats[kStepWarps][kHeads];               ///< max score, Σ weight
   __nv_bfloat16 result[kThirds][kHeads * kD + 8];
-  uint64_t barrier;  ///< opens when the weights are there
+  uint64_t barrier;  ///< completes when the weights have arrived
 
   static size_t bytes(const AttentionOutputParams& p) {
     return sizeof(OutputShared) + static_cast<size_t>(p.tiles * kTileRows * weight_pitch(p));
   }
-  /// Bytes from one of those rows to the next.
+  /// Bytes between consecutive rows of the weights.
   __host__ __device__ static int weight_pitch(const AttentionOutputParams& p) { return p.group * kD * 2 + 16; }
   __device__ uint32_t weights() const { return shared_address(this + 1); }
-  /// Where 16 bytes of a row of a tile lie: chunks are exchanged by row, so that eight rows of a column meet in no
-  /// bank.
+  /// Offset of a 16-byte chunk in a tile; XOR-swizzled by row, so that eight rows of a column have no bank conflicts.
   __device__ static int at(int row, int chunk) { return row * kD + (chunk ^ (row & 7)) * 8; }
 };
 
@@ -86,16 +84,16 @@ class OutputStep {
         k_(static_cast<T*>(p.k) + static_cast<int64_t>(key_head_) * p.capacity * kD),
         v_(static_cast<T*>(p.v) + static_cast<int64_t>(key_head_) * p.capacity * kD) {}
 
-  /// Where the token goes; before the wait a guess, asked for first, since everything else waits for it.
+  /// Reads the cache position of the token first, since everything depends on it. Before the wait it is only a guess.
   __device__ void ask_for_place() {
     const int64_t place = lamina::cuda::read_early(p_.place);
     const int64_t position = lamina::cuda::read_early(p_.position);
     place_ = place >= 0 && place < p_.capacity ? static_cast<int>(place) : -1;
     position_ = position >= 0 && position < p_.table_rows ? static_cast<int>(position) : -1;
   }
-  /// Queries, key and value, rotated, and the first keys and values: those and the angles are fetched before the wait
-  /// for the kernel before, and again behind it if the token goes elsewhere than it seemed. A thread has four columns
-  /// of a head, or none.
+  /// Prepares the rotated queries, key and value, and loads the first keys and values. Cached keys and values, and the
+  /// angles, are fetched before the wait for the previous kernel, and again after it if the position has changed. A
+  /// thread has four columns of a head, or none.
   __device__ void take_token() {
     const int of = thread_ / (kD / 4);
     const int c = thread_ % (kD / 4) * 4;
@@ -143,7 +141,7 @@ class OutputStep {
     lamina::cuda::wait_for_copies();
     __syncthreads();
   }
-  /// What the heads saw, in shared memory.
+  /// Computes the attention output of the heads into shared memory.
   __device__ void attend() {
     const int keys = place_ + 1;
     const int tiles = (keys + kTileKeys - 1) / kTileKeys;
@@ -177,8 +175,8 @@ class OutputStep {
     for (int n = 2 * thread_; n < p_.group * kD; n += 2 * kStepThreads) join(n);
     __syncthreads();
   }
-  /// This block's rows of the output projection times what the heads saw. Warps have tiles of rows or, where those are
-  /// few, parts of their columns.
+  /// Multiplies this block's rows of the output projection with the attention output. A warp takes whole row tiles or,
+  /// if there are few, part of their columns.
   __device__ void multiply_out() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     lamina::cuda::barrier_wait(shared_address(&shared_.barrier), 0);
@@ -214,7 +212,7 @@ class OutputStep {
       lamina::cuda::report(p_.faults, lamina::cuda::Fault::position, lamina::cuda::read_early(p_.position));
     }
   }
-  /// Of the output projection.
+  /// Number of output projection rows of this block.
   __device__ int rows() const { return max(min(p_.out_each, p_.width - first_out_), 0); }
   __device__ void put_queries(int head, int c, const float (&x)[4]) const {
     uint32_t first[kThirds];
@@ -228,7 +226,7 @@ class OutputStep {
   }
   __device__ uint4 fresh_chunk(int n) const { return reinterpret_cast<const uint4*>(shared_.fresh)[n]; }
 
-  /// Has the rows of the output projection copied, by one warp.
+  /// Loads the rows of the output projection with bulk copies (cp.async.bulk), issued by one warp.
   __device__ void stage_weights() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (thread_ >= kWarp) return;
@@ -251,7 +249,7 @@ class OutputStep {
     }
 #endif
   }
-  /// The place itself is left free for the new token; behind it are zeros.
+  /// Loads a tile of keys and values; skips the slot of the new token and zero-fills those after it.
   __device__ void stage_tile(int tile) const {
     static_assert(kStepThreads % kChunks == 0);
     constexpr int kHop = kStepThreads / kChunks;  // rows
@@ -270,7 +268,7 @@ class OutputStep {
     }
     lamina::cuda::commit_copies();
   }
-  /// Of four columns; sines with the signs they have.
+  /// Cosines and signed sines of four columns.
   __device__ void take_angles(int c, float4& cosines, float4& sines) const {
     const int half = p_.rotary_dim / 2;
     const bool second = c >= half;
@@ -290,7 +288,7 @@ class OutputStep {
     const float odd = p_.interleaved || second ? 1.0F : -1.0F;
     sines = {sines.x * even, sines.y * odd, sines.z * even, sines.w * odd};
   }
-  /// The warp's keys of a tile, of which `count` are to be seen.
+  /// Processes this warp's keys of a tile, of which `count` are visible.
   __device__ void see_keys(const T (&staged)[2][kTileKeys * kD], int count) {
     const int first = warp_ * kWarpKeys;
     if (first >= count) return;
@@ -306,7 +304,7 @@ class OutputStep {
         lamina::cuda::multiply_add<T>(sums[n], a, q[0], q[4]);
       }
     }
-    // From keys by queries, as the product leaves them, to queries by keys.
+    // Transposes the scores from keys × queries to queries × keys.
     float* scores = shared_.scores[warp_];
     __syncwarp();
 #pragma unroll
@@ -360,7 +358,7 @@ class OutputStep {
       }
     }
   }
-  /// What the warps found of two numbers side by side.
+  /// Merges the results of the warps for two adjacent columns.
   __device__ void join(int n) const {
     const int head = n / kD;
     float2 stats[kStepWarps];
@@ -385,8 +383,8 @@ class OutputStep {
 #pragma unroll
     for (int i = 0; i < kThirds; ++i) *reinterpret_cast<uint32_t*>(&shared_.result[i][n]) = thirds[i];
   }
-  /// Rows lane / 4 and 8 further of a tile of the output projection times what the heads saw, 16 columns a step; the
-  /// columns of the right side are the thirds.
+  /// Rows lane / 4 and lane / 4 + 8 of a tile of the output projection times the attention output, 16 columns per step.
+  /// The columns of the right operand are the three parts of the split.
   __device__ float2 multiply_tile(int tile, int step, int end) const {
     const uint32_t from =
         shared_.weights() + (tile * kTileRows + lane_ % 16) * Shared::weight_pitch(p_) + lane_ / 16 * 16;
@@ -424,8 +422,8 @@ class OutputStep {
   const int first_out_;
   T* k_;
   T* v_;
-  int place_ = -1;     // or −1 for an impossible one
-  int position_ = -1;  // the same
+  int place_ = -1;     // −1 if invalid
+  int position_ = -1;  // −1 if invalid
   float most_ = kLowest;
   float sum_ = 0;  // of this lane's keys
   float found_[kD / 16][4] = {};

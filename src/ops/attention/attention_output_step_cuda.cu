@@ -1,4 +1,4 @@
-// One token's attention and its output projection in one launch (attention_output_step.cuh).
+// Attention and output projection of one token in one launch (attention_output_step.cuh).
 #include <algorithm>
 
 #include "lamina/ops/attention/attention_output_step.cuh"
@@ -57,7 +57,7 @@ void launch(const AttentionSublayerStep& args, const Tensor& projected, Tensor& 
 
 template <class T>
 void launch(const AttentionSublayerStep& args, const Tensor& projected, Tensor& parts) {
-  constexpr int64_t kFewKeys = 2 * kTileKeys;  // of which a second tile is less than the memory it takes is worth
+  constexpr int64_t kFewKeys = 2 * kTileKeys;  // too few for a second tile to be worth its memory
   if (args.k_cache.dim(3) == 128) return launch<T, 128, 1>(args, projected, parts);
   args.k_cache.dim(2) <= kFewKeys ? launch<T, 64, 1>(args, projected, parts) : launch<T, 64, 2>(args, projected, parts);
 }
@@ -65,7 +65,7 @@ void launch(const AttentionSublayerStep& args, const Tensor& projected, Tensor& 
 }  // namespace
 
 void attention_output_step(const AttentionSublayerStep& args, const Tensor& projected, Tensor& parts) {
-  constexpr int64_t kMostKeys = 1536;  // of more, the blocks of a key head would all read too much
+  constexpr int64_t kMostKeys = 1536;  // beyond this, every block of a KV head would read too much
   const AttentionProjections& weights = args.weights;
   const int64_t d = args.k_cache.dim(3);
   const int64_t group = weights.out.dim(1) / d / args.k_cache.dim(1);

@@ -1,27 +1,27 @@
-// dq and dt5 on tensor cores: a block has a tile of queries of one head and walks over the keys as forward does. The
-// gradient by T5 bucket is summed in shared memory, a warp on its own.
+// dq and dt5 on tensor cores (mma.sync): a block has a tile of queries of one head and iterates over the keys as
+// forward does. Each warp sums the gradient of the T5 buckets in shared memory.
 #include "lamina/ops/attention/attention_backward_mma.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
-constexpr int kPart = 32;  // keys at once
+constexpr int kPart = 32;  // keys per iteration
 constexpr int kBlocks = kPart / 8;
 
 using Coverage = DeviceMask::Coverage;
 
-constexpr int kDiagonalFloats = 72;  // of a diagonal of 8×8 blocks, so far apart that four lie in different banks
+constexpr int kDiagonalFloats = 72;  // per diagonal of 8×8 blocks; padded so that four use different banks
 
-/// A warp's own sums by T5 bucket. Of tiles that lie wholly beyond the last bucket's distance, as most do, every lane
-/// adds its numbers to one of its own; of others each lane first adds its 8×8 blocks along their diagonals, then one
-/// lane adds each diagonal of single distances up and neighbours with the same bucket are joined.
+/// Per-warp sums by T5 bucket. For tiles entirely beyond the last bucket's distance (most tiles), each lane adds to a
+/// register. For other tiles, each lane first adds its 8×8 blocks along block diagonals; then one lane sums each single
+/// diagonal, and runs of equal buckets are joined.
 struct BucketSums {
   float* sums;  // [buckets]
   float* scratch;
-  float held = 0;     // this lane's for the last bucket of a side
-  int held_side = 0;  // 1: keys behind, −1: before
+  float held = 0;     // this lane's sum for the last bucket of one side
+  int held_side = 0;  // 1: keys after the query, −1: before
 
-  /// What is held goes to its bucket.
+  /// Adds the held sum to its bucket.
   __device__ void release(const AttentionParams& p) {
     const float sum = lamina::cuda::warp_sum(held);
     if (held_side != 0 && static_cast<int>(threadIdx.x) % 32 == 0) sums[p.bucket_of(held_side * p.t5_flat_from)] += sum;
@@ -101,7 +101,7 @@ struct BucketSums {
   }
 };
 
-/// Of a warp.
+/// Floats of shared memory per warp.
 template <int kRowTiles>
 constexpr int kBucketFloats = kMostMmaBuckets + (2 * kRowTiles + kBlocks - 1) * kDiagonalFloats;
 

@@ -1,14 +1,15 @@
-// dq and dt5 on Hopper's matrix units: a warpgroup has 64 queries of one head and walks over the keys as forward does.
+// dq and dt5 on Hopper's tensor cores (wgmma): a warpgroup has 64 queries of one head and iterates over the keys as
+// forward does.
 #include "lamina/ops/attention/attention_backward_wgmma.cuh"
 #include "lamina/ops/attention/attention_distance_sums.cuh"
 
 namespace lamina::ops::cuda {
-/// Named, and all of it inline: code for other devices than Hopper's refers to nothing of it.
+/// A named namespace, all inline: builds for other GPUs then contain no unused functions.
 namespace query_walk {
 
 using Distances = DistanceSums<kWalkRows / 8>;
 static_assert((2 * Distances::half(kMostWalkDistances) + 31) / 32 * kMostMmaBuckets * 4 <= 2 * kStageBytes,
-              "sums by bucket are made where the keys were");
+              "the bucket sums reuse the shared memory of the keys");
 
 /// A tile of keys and values.
 template <class T>
@@ -76,7 +77,7 @@ __global__ __launch_bounds__(kGroupThreads, kBlocksAtOnce) void query_gradient_w
     const int next = next_tile(k0 + kWalkRows);
     wait_for_copies();
     publish_shared();
-    __syncthreads();  // this stage is there for all, the other one no longer used by any
+    __syncthreads();  // this stage is filled; the other one is no longer read
     if (next < k_end) fill(Stage<T>(tiles, index ^ 1), next);
     commit_copies();
     const Stage<T> stage(tiles, index);

@@ -1,21 +1,21 @@
 #pragma once
 
-// Gradients of plain attention whose kernels have whole heads at hand when they write dq and dk, and rotate them back
-// on their way out: of few positions in one launch, of many in one walk over the scores.
+// Backward kernels of plain attention that hold whole heads when they write dq and dk, and apply the inverse rotary
+// embedding on the way out: a single launch for short sequences, the one-pass backward for long ones.
 
 #include "lamina/ops/attention/attention_mma.cuh"
 #include "lamina/ops/attention/attention_scores.cuh"
 
 namespace lamina::ops::cuda {
 
-/// Angles by which queries and keys kWidth wide were rotated before, half with half.
+/// Rotary angles of queries and keys kWidth wide, half-split pairing.
 struct HeadAngles {
   static constexpr int kWidth = 64;
   static constexpr int kPairs = kWidth / 2;
-  const float* cos;  // [seq, kPairs]; null where nothing was rotated
+  const float* cos;  // [seq, kPairs]; null without rotation
   const float* sin;
 
-  /// A lane's sums of a warp's 16 rows, columns 8·n and following: by the negative angle with their other halves.
+  /// Rotates accumulator element (n, i) and its partner in the other half by the negative angle.
   __device__ static void turn_pair(Sums<1, kWidth / 8>& sums, int n, int i, float c, float s) {
     const float first = sums[0][n][i];
     const float second = sums[0][n + kPairs / 8][i];
@@ -40,12 +40,12 @@ struct HeadAngles {
   }
 };
 
-/// All gradients in one launch; `delta` and `base` are not read, and without `inverse` `greatest` is log Σ exp(score).
+/// All gradients in one launch. Does not read `delta` and `base`; if `inverse` is null, `greatest` is log Σ exp(score).
 bool takes_short_backward(const AttentionParams& params, const Device& device);
 template <class T>
 void short_backward(const AttentionParams& params, const HeadAngles& angles, const Device& device);
 
-/// All gradients in one walk over the scores, dq added up in an order of chance.
+/// One-pass backward; dq accumulates with atomics, so it is not deterministic.
 bool takes_joined_backward(const AttentionParams& params, const Device& device);
 template <class T>
 void joined_backward(const AttentionParams& params, const HeadAngles& angles, const Device& device);

@@ -1,13 +1,13 @@
 #pragma once
 
-// From a tile of scores and of products dy·v to the weights and the gradients of the scores, in registers, for the
-// kernels whose rows are keys and for those whose rows are queries.
+// Turns a tile of scores and of products dy·v into weights and score gradients, in registers; for kernels whose rows
+// are keys and for those whose rows are queries.
 
 #include "lamina/ops/attention/attention_scores.cuh"
 
 namespace lamina::ops::cuda {
 
-/// bend_scores(), and gradients multiplied by the soft cap's slope.
+/// bend_scores(), and multiplies the gradients by the derivative of the soft cap.
 template <bool kByKeys, int kRowTiles, int kBlocks>
 __device__ inline float bend_gradients(const AttentionParams& p, const HeadBias& bias, const ScorePlace& place,
                                        Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kBlocks>& ds) {
@@ -20,7 +20,7 @@ __device__ inline void scale_sums(Sums<kRowTiles, kBlocks>& sums, float factor) 
   for_places<kRowTiles, kBlocks>([&](int m, int n, int i) { sums[m][n][i] *= factor; });
 }
 
-/// Rows are keys: weights of 0 for queries that do not see them.
+/// Rows are keys: zeroes the weights of queries that do not see them.
 template <int kRowTiles, int kBlocks>
 __device__ inline void hide_by_keys(const AttentionParams& p, const ScorePlace& place, Sums<kRowTiles, kBlocks>& s) {
   DeviceMask::Range seen[2 * kRowTiles];
@@ -34,7 +34,7 @@ __device__ inline void hide_by_keys(const AttentionParams& p, const ScorePlace& 
   });
 }
 
-/// Rows are queries: weights of 0 for keys that they do not see.
+/// Rows are queries: zeroes the weights of keys they do not see.
 template <int kRowTiles, int kBlocks>
 __device__ inline void hide_by_queries(const AttentionParams& p, const ScorePlace& place, Sums<kRowTiles, kBlocks>& s) {
   DeviceMask::Range seen[2 * kRowTiles];
@@ -49,9 +49,9 @@ __device__ inline void hide_by_queries(const AttentionParams& p, const ScorePlac
   });
 }
 
-/// Rows are keys. In: s = k·q, to be raised by `shift`, ds = v·dy. Out: the weights as they met v, but for dropout's
-/// factor, and the gradients of the scores. `base` and `delta` are those of the lane's first query; hide(s) makes
-/// weights 0 that are none.
+/// Rows are keys. In: s = k·q (`shift` still to be added), ds = v·dy. Out: s holds the weights after dropout, without
+/// its scale factor; ds the score gradients. `base` and `delta` start at the lane's first query; hide(s) zeroes masked
+/// weights.
 template <ScoreWork kWork, int kRowTiles, int kBlocks, class Hide>
 __device__ inline void find_gradients_by_keys(const AttentionParams& p, const HeadBias& bias, const ScorePlace& place,
                                               const KeptOf<kWork, true, kRowTiles, kBlocks>& kept, float shift,
@@ -94,13 +94,13 @@ __device__ inline void find_gradients_by_keys(const AttentionParams& p, const He
   });
 }
 
-/// What a lane knows of its rows where they are queries, two per 16.
+/// Statistics of a lane's rows if rows are queries, two per 16.
 template <int kRowTiles>
 struct QueryRows {
   float base[2 * kRowTiles];
   float delta[2 * kRowTiles];
 
-  /// `query` is the lane's first; those from `end` on have no weights.
+  /// `query` is the lane's first; rows from `end` on get weights of 0.
   __device__ QueryRows(const AttentionParams& p, int b, int head, int query, int end) {
 #pragma unroll
     for (int n = 0; n < 2 * kRowTiles; ++n) {
@@ -113,8 +113,8 @@ struct QueryRows {
   }
 };
 
-/// Rows are queries. In: s = q·k, to be raised by `shift`, ds = dy·v. Out: ds the gradients of the scores. hide(s)
-/// makes weights 0 that are none.
+/// Rows are queries. In: s = q·k (`shift` still to be added), ds = dy·v. Out: ds holds the score gradients. hide(s)
+/// zeroes masked weights.
 template <ScoreWork kWork, int kRowTiles, int kBlocks, class Hide>
 __device__ inline void find_gradients_by_queries(const AttentionParams& p, const HeadBias& bias,
                                                  const ScorePlace& place,

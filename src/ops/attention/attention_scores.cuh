@@ -1,26 +1,26 @@
 #pragma once
 
-// What happens to a warp's tile of scores between two products on tensor cores: what it sees, bias, dropout. And the
-// kernels made of it.
+// Processing of a warp's tile of scores between two tensor-core products: mask, bias, dropout. Also declares the
+// kernels built from it.
 
 #include "lamina/ops/attention/attention_mma.cuh"
 #include "lamina/tensor/cuda/wgmma.cuh"
 
 namespace lamina::ops::cuda {
 
-/// What happens to scores between the products, as far as kernels are compiled for it.
+/// Score processing that a kernel is compiled for.
 enum class ScoreWork {
-  plain,          // scaled, and seen in ranges
-  shaped,         // soft cap, bias and patterns with holes, too
-  dropped,        // and dropout
-  plain_dropped,  // plain, and dropout
+  plain,          // scaling and range masks only
+  shaped,         // also soft cap, bias and patterns with holes
+  dropped,        // shaped, with dropout
+  plain_dropped,  // plain, with dropout
 };
 constexpr bool shapes(ScoreWork work) { return work == ScoreWork::shaped || work == ScoreWork::dropped; }
 constexpr bool drops(ScoreWork work) { return work == ScoreWork::dropped || work == ScoreWork::plain_dropped; }
 
-/// Calls fn(m, n, i, bias) for each of a warp's scores; `query` and `key` are those of the lane's first number, rows
-/// are keys where kByKeys. The bias depends on query − key alone, so that a lane looks it up once for each diagonal of
-/// its 8×8 blocks. Where it is the same for all of the warp it is only returned; else returns 0.
+/// Calls fn(m, n, i, bias) for each score of a warp. `query` and `key` belong to the lane's first score; rows are keys
+/// if kByKeys. The bias depends only on query − key, so a lane looks it up once per diagonal of its 8×8 blocks. If it
+/// is constant for the whole warp, it is only returned; else returns 0.
 template <bool kByKeys, int kRowTiles, int kBlocks, class F>
 __device__ inline float for_biases(const AttentionParams& p, const HeadBias& bias, int query, int key, const F& fn) {
   constexpr int kSign = kByKeys ? -1 : 1;
@@ -52,10 +52,11 @@ __device__ inline float for_biases(const AttentionParams& p, const HeadBias& bia
   return 0;
 }
 
-/// Whether something happens to q·k before the bias is added.
+/// Whether q·k needs a soft cap or a negative scale before the bias is added.
 __device__ inline bool is_bent(const AttentionParams& p) { return p.soft_cap > 0 || p.scale <= 0; }
 
-/// What a warp's q·k are added to: the bias, if it can be. Returns what all scores have to be raised by beside it.
+/// Initialises a warp's accumulators of q·k with the bias, if possible. Returns a constant still to be added to all
+/// scores.
 template <bool kByKeys, int kRowTiles, int kBlocks>
 __device__ inline float start_scores(const AttentionParams& p, const HeadBias& bias, int query, int key,
                                      Sums<kRowTiles, kBlocks>& s) {
@@ -65,8 +66,8 @@ __device__ inline float start_scores(const AttentionParams& p, const HeadBias& b
                                                  [&](int m, int n, int i, float value) { s[m][n][i] = value; });
 }
 
-/// Soft cap, scales below zero, and then the bias. Calls on_cap(m, n, i, t) with the soft cap's tanh. Returns what all
-/// scores have to be raised by beside it.
+/// Applies the soft cap and negative scales, then the bias. Calls on_cap(m, n, i, t) with the tanh of the soft cap.
+/// Returns a constant still to be added to all scores.
 template <bool kByKeys, int kRowTiles, int kBlocks, class F>
 __device__ inline float bend_scores(const AttentionParams& p, const HeadBias& bias, int query, int key,
                                     Sums<kRowTiles, kBlocks>& s, const F& on_cap) {
@@ -86,15 +87,14 @@ __device__ inline float bend_scores(const AttentionParams& p, const HeadBias& bi
                                                  [&](int m, int n, int i, float value) { s[m][n][i] += value; });
 }
 
-/// What a warp sees of a tile: nothing, some or all by range, nothing outside `keys`, and whether the pattern has holes
-/// in it.
+/// Visibility of a tile for a warp: by range, restricted to `keys`, and whether the pattern has holes in it.
 struct WarpView {
   DeviceMask::Coverage range;
   bool holes;
   DeviceMask::Range keys;
 };
 
-/// What a warp knows of its queries [q0, q1), all of one row of cells: the ranges of the first and the last.
+/// A warp's queries [q0, q1), all in one row of cells, with the key ranges of the first and the last.
 struct WarpReach {
   DeviceMask::Range first;
   DeviceMask::Range last;
@@ -106,8 +106,8 @@ struct WarpReach {
         last(begin < end ? mask.keys(end - 1) : DeviceMask::Range{0, 0}),
         q0(begin),
         q1(end) {}
-  /// For keys [k0, k1) of at most two cells, which may lie partly behind the last key. Not kHoles: ranges say
-  /// everything.
+  /// Visibility of keys [k0, k1), at most two cells, which may extend past the last key. Without kHoles, ranges
+  /// describe the mask exactly.
   template <bool kHoles>
   __device__ WarpView of(const DeviceMask& mask, int k0, int k1) const {
     using Coverage = DeviceMask::Coverage;
@@ -123,8 +123,8 @@ struct WarpReach {
   }
 };
 
-/// A bit per number of a lane, number (m, n, i) at (m · kBlocks + n) · 4 + i: whether the pattern has no hole there.
-/// `query` and `key` are those of the first; rows are keys where kByKeys.
+/// One bit per score of a lane, score (m, n, i) at bit (m · kBlocks + n) · 4 + i: set if the pattern allows it. `query`
+/// and `key` belong to the first score; rows are keys if kByKeys.
 template <bool kByKeys, int kRowTiles, int kBlocks>
 __device__ __noinline__ uint64_t allowed_bits(const DeviceMask& mask, int query, int key) {
   uint64_t bits = 0;
@@ -140,7 +140,7 @@ __device__ __noinline__ uint64_t allowed_bits(const DeviceMask& mask, int query,
   return bits;
 }
 
-/// Numbers whose bit of allowed_bits() is not set become `hidden`.
+/// Sets scores whose bit of allowed_bits() is clear to `hidden`.
 template <int kRowTiles, int kBlocks>
 __device__ inline void hide_others(uint64_t bits, float hidden, Sums<kRowTiles, kBlocks>& sums) {
   for_places<kRowTiles, kBlocks>([&](int m, int n, int i) {
@@ -148,14 +148,14 @@ __device__ inline void hide_others(uint64_t bits, float hidden, Sums<kRowTiles, 
   });
 }
 
-/// Numbers in a pattern's holes become `hidden`.
+/// Sets scores in holes of the pattern to `hidden`.
 template <bool kByKeys, int kRowTiles, int kBlocks>
 __device__ inline void hide_holes(const DeviceMask& mask, int query, int key, float hidden,
                                   Sums<kRowTiles, kBlocks>& sums) {
   hide_others<kRowTiles, kBlocks>(allowed_bits<kByKeys, kRowTiles, kBlocks>(mask, query, key), hidden, sums);
 }
 
-/// The first number of a lane in a tile of scores.
+/// Position of a lane's first score in a tile.
 struct ScorePlace {
   int b;
   int head;
@@ -163,13 +163,13 @@ struct ScorePlace {
   int key;
 };
 
-/// Which of a lane's weights dropout keeps, a bit each. Of a 16×16 tile two lanes, 4 apart, have the weights of a patch
-/// between them: of two such tiles side by side each lane draws its patch of one. The constructor draws, without a
-/// branch, so that it may mix with a product's instructions; complete() exchanges what both need.
+/// Dropout mask of a lane's weights, one bit each. In a 16×16 tile two lanes, 4 apart, share a patch; of two adjacent
+/// tiles each lane draws its patch of one. The constructor draws without branches, so that its instructions interleave
+/// with those of a product; complete() exchanges the bits.
 template <bool kByKeys, int kRowTiles, int kBlocks>
 class KeptBits {
  public:
-  /// `place` is that of the lane's first number; rows are keys where kByKeys.
+  /// `place` is the lane's first weight; rows are keys if kByKeys.
   __device__ KeptBits(const AttentionParams& p, uint64_t stream, const ScorePlace& place) {
     const uint32_t row = p.dropout_row(place.b, place.head, place.query);
     const uint32_t column = dropout_patch(static_cast<uint32_t>(place.key));
@@ -184,7 +184,7 @@ class KeptBits {
       bits_[n / 2] = n + 1 < kPairs ? __byte_perm(draw(n), draw(n + 1), 0x5410) : draw(n);
     }
   }
-  /// Before the first at().
+  /// Call before the first at().
   __device__ void complete(const AttentionParams&, uint64_t, const ScorePlace&) {
     const uint32_t own = is_odd() ? ~kEvenLanes : kEvenLanes;
     const int turn = is_odd() ? 32 - kApart : kApart;
@@ -192,13 +192,13 @@ class KeptBits {
     for (uint32_t& bits : bits_) {
       const uint32_t got = __shfl_xor_sync(lamina::cuda::kAllLanes, bits, 4);
       bits = (bits & own) | (__funnelshift_l(got, got, turn) & ~own);
-      if (kByKeys) {  // the order of at(): bits 0 and 3 of a weight's number change places, and so do 1 and 2
+      if (kByKeys) {  // order of at(): swaps bits 0 and 3, and 1 and 2, of a weight's index
         swap_bits<7>(bits, 0x00aa00aaU);
         swap_bits<2>(bits, 0x0c0c0c0cU);
       }
     }
   }
-  /// In this order a byte of bits becomes eight predicates by one instruction.
+  /// With this bit order, one instruction turns a byte into eight predicates.
   __device__ bool at(int m, int n, int i) const {
     const int number = (m * kBlocks + n) * 4 + i;
     return (bits_[number / 32] >> (number % 32) & 1) != 0;
@@ -206,13 +206,13 @@ class KeptBits {
 
  private:
   static_assert(kBlocks % 4 == 0);
-  static constexpr int kRowPairs = kBlocks / 4;  // of tiles side by side
+  static constexpr int kRowPairs = kBlocks / 4;  // of adjacent tiles
   static constexpr int kPairs = kRowTiles * kRowPairs;
-  /// A patch's weights of the even one of the two lanes, and how far behind them those of the other are.
+  /// Bits of a patch owned by the even lane, and the distance to those of the odd lane.
   static constexpr uint32_t kEvenLanes = kByKeys ? 0x55555555U : 0x00ff00ffU;
   static constexpr int kApart = kByKeys ? 1 : 8;
 
-  /// Exchanges the masked bits with those kStep above them.
+  /// Swaps the masked bits with those kStep above them.
   template <int kStep>
   __device__ static void swap_bits(uint32_t& bits, uint32_t mask) {
     const uint32_t differ = (bits ^ bits >> kStep) & mask;
@@ -220,10 +220,10 @@ class KeptBits {
   }
   __device__ static bool is_odd() { return threadIdx.x / 4 % 2 != 0; }
 
-  uint32_t bits_[(kPairs + 1) / 2];  // 16 for each pair of tiles
+  uint32_t bits_[(kPairs + 1) / 2];  // 16 bits per pair of tiles
 };
 
-/// In the place of KeptBits where all are kept.
+/// Replaces KeptBits without dropout.
 struct NothingDropped {
   __device__ NothingDropped(const AttentionParams&, uint64_t, const ScorePlace&) {}
   __device__ void complete(const AttentionParams&, uint64_t, const ScorePlace&) {}
@@ -233,24 +233,24 @@ struct NothingDropped {
 template <ScoreWork kWork, bool kByKeys, int kRowTiles, int kBlocks>
 using KeptOf = std::conditional_t<drops(kWork), KeptBits<kByKeys, kRowTiles, kBlocks>, NothingDropped>;
 
-/// The stream weights are dropped by.
+/// The random stream of dropout.
 template <ScoreWork kWork>
 __device__ inline uint64_t dropout_stream(const AttentionParams& p) {
   return drops(kWork) ? p.dropout.stream() : 0;
 }
 
-// Kernels on tensor cores, for heads up to kWidestMma wide; T is bf16, or f16 forward.
+// Tensor-core kernels (mma.sync) for heads up to kWidestMma wide; T is bf16, or also f16 in forward.
 
 constexpr int kWidestMma = 128;
 constexpr int kMostMmaBuckets = 128;
 
 inline bool takes_mma(const AttentionParams& params) {
-  // Weights are rounded between products: over a few keys those errors do not average out. There and in narrow heads is
-  // nothing to gain either.
+  // Weights are rounded between products, and with few keys the errors do not average out. Small problems and narrow
+  // heads would not be faster either.
   const auto fits = [](int width) { return width >= 16 && width <= kWidestMma; };
   const bool few = static_cast<int64_t>(params.seq_q) * params.seq_k <= 32 * 32;
   return fits(params.d_qk) && fits(params.d_v) && params.t5_buckets <= kMostMmaBuckets && !few &&
-         !(params.t5_buckets > 0 && params.soft_cap > 0);  // then dt5 and dq have different gradients of the scores
+         !(params.t5_buckets > 0 && params.soft_cap > 0);  // dt5 and dq would need different score gradients
 }
 inline ScoreWork score_work(const AttentionParams& params) {
   const bool shaped = params.soft_cap > 0 || params.bias != nullptr || params.slopes != nullptr || params.scale <= 0 ||
@@ -258,7 +258,7 @@ inline ScoreWork score_work(const AttentionParams& params) {
   if (params.dropout.threshold != 0) return shaped ? ScoreWork::dropped : ScoreWork::plain_dropped;
   return shaped ? ScoreWork::shaped : ScoreWork::plain;
 }
-/// kernel_of(work), as a type.
+/// Returns kernel_of(work), with the work passed as a type.
 template <class F>
 auto kernel_for(ScoreWork work, const F& kernel_of) {
   switch (work) {
@@ -268,23 +268,23 @@ auto kernel_for(ScoreWork work, const F& kernel_of) {
     default: return kernel_of(std::integral_constant<ScoreWork, ScoreWork::plain>{});
   }
 }
-/// Blocks of so many threads, each of one head.
+/// Launches `blocks` blocks, each of which handles one head.
 template <class Kernel>
 void launch_heads(Kernel kernel, int64_t blocks, int threads, int bytes, const AttentionParams& p,
                   cudaStream_t stream) {
   LAMINA_CHECK(blocks < int64_t{1} << 31, "attention: ", p.batch, " rows of ", p.n_heads, " heads and ", p.seq_q,
-               " queries are more blocks than one launch takes; use a smaller batch");
+               " queries exceed the CUDA grid limit; use a smaller batch");
   if (blocks == 0) return;
   LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "attention");
   kernel<<<static_cast<unsigned>(blocks), threads, bytes, stream>>>(p);
   lamina::cuda::check_launch("attention");
 }
-/// Queries of one block of the kernel that makes dq.
+/// Queries per block of the kernel that computes dq.
 inline int mma_query_rows(const AttentionParams& params) { return params.d_qk <= 64 && params.d_v <= 64 ? 128 : 64; }
 
 template <class T>
 void forward_by_mma(const AttentionParams& params, cudaStream_t stream);
-/// Of what takes_mma(), on Hopper's matrix units; false where it has no kernel for it.
+/// For cases that takes_mma() accepts, on Hopper's tensor cores; returns false if there is no kernel for it.
 template <class T>
 bool forward_by_wgmma(const AttentionParams& params, const Device& device);
 template <class T>
@@ -292,14 +292,14 @@ void key_gradients_by_mma(const AttentionParams& params, cudaStream_t stream);
 template <class T>
 void query_gradients_by_mma(const AttentionParams& params, cudaStream_t stream);
 
-// Gradients on Hopper's matrix units, of what takes_mma(), in heads up to 64 wide.
+// Backward on Hopper's tensor cores for cases that takes_mma() accepts, heads up to 64 wide.
 
-constexpr int kWgmmaQueries = 64;        // of one block of the kernel that makes dq
-constexpr int kMostWalkDistances = 512;  // with buckets of their own, for which shared memory has room
+constexpr int kWgmmaQueries = 64;        // per block of the kernel that computes dq
+constexpr int kMostWalkDistances = 512;  // with separate sums, as shared memory allows
 
 inline bool takes_wgmma_backward(const AttentionParams& params, const Device& device) {
   for (const HeadStrides& at : {params.q_at, params.k_at, params.v_at, params.y_at}) {
-    if (at.seq < 0 || at.seq >= int64_t{1} << 31) return false;  // rows are found by 32 bits
+    if (at.seq < 0 || at.seq >= int64_t{1} << 31) return false;  // row offsets are 32-bit
   }
   return params.d_qk <= 64 && params.d_v <= 64 &&
          (params.t5_buckets == 0 || params.t5_flat_from <= kMostWalkDistances) &&

@@ -1,16 +1,16 @@
 #pragma once
 
-// The softmax of forward kernels on tensor cores, tile by tile of scores: a lane's part of its rows.
+// Online softmax of the tensor-core forward kernels: one lane's part of its rows.
 
 #include "lamina/ops/attention/attention_scores.cuh"
 
 namespace lamina::ops::cuda {
 
-/// A number for each of a lane's rows: the n-th of them is row 16·(n / 2) + 8·(n % 2) + lane / 4 of its warp.
+/// One number per row of a lane: the n-th is row 16·(n / 2) + 8·(n % 2) + lane / 4 of its warp.
 template <int kRowTiles>
 using RowValues = float[2 * kRowTiles];
 
-/// −inf for what lies outside the rows' ranges or `keys`; `query` and `key` are those of the lane's first number.
+/// Sets scores outside the rows' ranges or `keys` to −inf; `query` and `key` belong to the lane's first score.
 template <int kRowTiles, int kBlocks>
 __device__ inline void hide(const AttentionParams& p, int query, int key, const DeviceMask::Range& keys,
                             Sums<kRowTiles, kBlocks>& s) {
@@ -27,16 +27,16 @@ __device__ inline void hide(const AttentionParams& p, int query, int key, const 
   });
 }
 
-/// What a lane knows of its rows. Scores are in the unit of AttentionParams; a `shift` is still to be added to a lane's
-/// scores of a row.
+/// Softmax state of a lane's rows. Scores are in AttentionParams::unit; `shift` is still to be added to the scores of a
+/// row.
 template <int kRowTiles>
 struct SoftmaxRows {
   using Values = RowValues<kRowTiles>;
-  /// A new maximum is taken over only when it exceeds the last by so much, as a power of two: until then weights are
-  /// greater than one, which costs nothing, and the sums need not be rescaled.
+  /// The running maximum is only updated if a new one exceeds it by this much (in log2). Until then weights may exceed
+  /// 1, which is harmless, and the sums need not be rescaled.
   static constexpr float kSlack = 8.0F;
 
-  Values most;  // greatest score so far
+  Values most;  // running maximum
   Values sum;   // of this lane's columns only
 
   __device__ SoftmaxRows(const AttentionParams& p, int head) {
@@ -63,7 +63,7 @@ struct SoftmaxRows {
       found[row] = fmaxf(found[row], __shfl_xor_sync(lamina::cuda::kAllLanes, found[row], 2));
     }
   }
-  /// Takes over maxima where they have grown too much; sums so far, and the weighted sum y, shrink with them.
+  /// Updates maxima that have grown by more than kSlack and rescales the sums and the output y.
   template <int kColumns>
   __device__ void raise(float unit, const Values& found, Sums<kRowTiles, kColumns>& y) {
     bool grown = false;
@@ -83,7 +83,7 @@ struct SoftmaxRows {
       }
     }
   }
-  /// Scores become weights.
+  /// Replaces scores by weights.
   template <int kBlocks>
   __device__ void weigh(float unit, const Values& shift, Sums<kRowTiles, kBlocks>& s) {
     Values base;
@@ -95,8 +95,8 @@ struct SoftmaxRows {
     });
   }
 
-  /// After the last tile: divides y, times `factor`, and writes the statistics of the rows below `end`; `query` is the
-  /// lane's first row.
+  /// After the last tile: divides y by the sums, times `factor`, and writes the statistics of rows below `end`; `query`
+  /// is the lane's first row.
   template <int kColumns>
   __device__ void finish(const AttentionParams& p, int64_t statistics, int query, int end, float factor,
                          Sums<kRowTiles, kColumns>& y) const {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kStepOp = "attention_step";
 
-/// The rotation with its rotary dimension; without one where there are no tables.
+/// The rotation with rotary_dim resolved; empty without tables.
 StepRotation checked_rotation(const StepRotation& given, const Tensor& qkv) {
   if (!given.cos.defined() && !given.sin.defined()) return {};
   StepRotation rotation = given;
@@ -44,7 +44,7 @@ AttentionSizes checked_sizes(const Tensor& qkv, const Tensor& k, const Tensor& v
   check_dtype(kStepOp, "places", places, DType::i64);
   check_shape(kStepOp, "places", places, {qkv.dim(0)});
   LAMINA_CHECK(!is_tracked({qkv, k, v}), kStepOp,
-               ": has no gradient; use rotary and attention, or turn recording off with NoGrad");
+               ": has no gradient; use rotary() and attention(), or disable recording with NoGrad");
   return {qkv.dim(0), 1,         k.dim(2), n_heads, n_kv_heads, n_kv_heads == 0 ? 0 : n_heads / n_kv_heads,
           qkv.dim(3), qkv.dim(3)};
 }
@@ -54,7 +54,7 @@ bool on_whole_pack(const Tensor& tensor) {
   return reinterpret_cast<uintptr_t>(tensor.raw()) % kPackBytes == 0;
 }
 
-/// What the kernel takes in one launch.
+/// Whether the CUDA kernel can do the step in one launch.
 bool one_launch(const AttentionStep& step, const CacheScales& scales) {
   constexpr int64_t kColumns = 8;
   constexpr int64_t kWidest = 256;
@@ -125,7 +125,7 @@ Tensor attention_step(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_
   for (const Tensor& written : {k_cache, v_cache, scales.k, scales.v}) {
     if (written.defined()) written.mark_written(kStepOp);
   }
-  const double pairs = static_cast<double>(sizes.batch) * static_cast<double>(sizes.seq_k);  // of a full cache
+  const double pairs = static_cast<double>(sizes.batch) * static_cast<double>(sizes.seq_k);  // assumes a full cache
   qkv.device().add_work({whole(4 * pairs * static_cast<double>(sizes.n_heads * sizes.d_qk)),
                          dense.nbytes() + step.decode.y.nbytes() + k_cache.nbytes() + v_cache.nbytes()});
   LAMINA_LAUNCH_CUDA(attention_step, step);

@@ -5,32 +5,31 @@
 
 namespace lamina::ops {
 
-/// How the query and key heads of a step are turned, as by rotary(); without tables they are not.
+/// Rotary embedding of the query and key heads of a step, as by rotary(); none without tables.
 struct StepRotation {
   Tensor cos;  ///< [positions, rotary_dim/2] or [positions, rotary_dim]
   Tensor sin;
   RotaryPairing pairing = RotaryPairing::half_split;
   int64_t rotary_dim = 0;  ///< 0: the whole head
-  /// [batch] i64: the position of each row's token, where it is not its place in the cache.
+  /// [batch] i64: position of each row's token, if it differs from its index in the cache.
   Tensor positions;
 };
 
-/// One new token a row, from its joined projection to what its heads saw: queries and keys are rotated, key and value
-/// put into the caches, and the queries attend to all that is there then.
-///   qkv      [batch, 1, n_heads + 2 n_kv_heads, d]: queries, keys, values; stays as it is
+/// One decoding step with one new token per row: rotates queries and keys of the packed QKV projection, stores key and
+/// value in the KV caches, and attends to everything stored by then.
+///   qkv      [batch, 1, n_heads + 2 n_kv_heads, d]: queries, keys, values; not modified
 ///   k_cache, v_cache [batch, n_kv_heads, capacity, d], scales of u8 caches (cache_scales.h): written
-///   places   [batch] i64: where each row's token goes; those before it are in use
-///   returns  [batch, 1, n_heads, d], qkv's type
-/// The same as rotary() of queries and keys, cache_store() at places and attention_decode() with lengths places + 1;
-/// on a GPU one launch, where heads are whole packs of eight columns, at most 256, and so are the halves or pairs that
-/// are rotated. Everything that changes from step to step is in the device's memory: a recording stays right. No
-/// gradient.
+///   places   [batch] i64: cache index of each row's token; all entries before it are in use
+///   returns  [batch, 1, n_heads, d], dtype of qkv
+/// Equivalent to rotary() of queries and keys, cache_store() at places and attention_decode() with lengths places + 1.
+/// On a GPU it is one launch if head_dim is a multiple of 8, at most 256, and the rotated halves or pairs are aligned
+/// likewise. All state that changes per step is in device memory, so a captured CUDA graph stays valid. No gradient.
 Tensor attention_step(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_cache, const Tensor& places,
                       const StepRotation& rotation = {}, const AttentionOptions& options = {},
                       const AttentionExtras& extras = {}, const CacheScales& scales = {});
 
-/// What the kernel is given: the arguments of attention_decode, q being the first heads of the joined projection and
-/// `lengths` the places in i64; tables dense in f32, positions defined where there are tables.
+/// Kernel arguments: those of attention_decode, with q the first heads of the packed projection and `lengths` the
+/// places in i64. Tables are contiguous f32; positions are defined if there are tables.
 struct AttentionStep {
   AttentionDecode decode;
   StepRotation rotation;

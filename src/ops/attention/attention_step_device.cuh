@@ -1,7 +1,7 @@
 #pragma once
 
-// What a step adds to decoding: hints for the keys and values that are there, the rotation of queries, and the new
-// token's key and value, which the block of the last share rotates, rounds, stores and uses.
+// Additions of a step to decoding: prefetch of cached keys and values, rotation of the queries, and the key and value
+// of the new token, which the block of the last share rotates, rounds, stores and uses.
 
 #include "lamina/ops/attention/attention_decode_device.cuh"
 #include "lamina/ops/attention/cache_scales.h"
@@ -9,8 +9,8 @@
 
 namespace lamina::ops::cuda {
 
-/// Has this share's keys and values on their way to the second-level cache while the kernel before still makes the new
-/// token. The place is only a hint here: it is read past the first-level cache, may be old, and is read again later.
+/// Prefetches this share's keys and values to the L2 cache while the previous kernel still computes the new token. The
+/// cache position is only a hint here: it is read past the L1 cache, may be stale, and is read again later.
 template <class T>
 __device__ void fetch_share_ahead(const DecodeParams& p, int b, int kv_head) {
   constexpr int kMostEach = 16;
@@ -28,7 +28,7 @@ __device__ void fetch_share_ahead(const DecodeParams& p, int b, int kv_head) {
     lamina::cuda::fetch_ahead(static_cast<const char*>(p.v) + at + offset);
   }
 }
-/// The same for the angles of the new token.
+/// Prefetches the rotary angles of the new token.
 __device__ inline void fetch_turn_ahead(const DecodeParams& p, int b) {
   const int column = static_cast<int>(threadIdx.x) * kColumns;
   if (p.rotary_dim == 0 || column >= p.table_row) return;
@@ -44,7 +44,7 @@ __device__ inline float rounded_to(DType type, float value) {
   return value;
 }
 
-/// Eight numbers of q's type; zeros where not inside.
+/// Eight numbers of q's dtype; zeros if not inside.
 __device__ inline void load_columns(const DecodeParams& p, int64_t at, bool inside, float (&out)[kColumns]) {
   if (p.q_type == DType::f32) {
     RawColumns<float> raw;
@@ -61,14 +61,14 @@ __device__ inline void load_columns(const DecodeParams& p, int64_t at, bool insi
   }
 }
 
-/// The rotation of a lane's columns: y = x·cos + other·sin, where `other` is a column's partner. Halves of the rotary
-/// dimension are whole lanes.
+/// Rotation of a lane's columns: y = x·cos + other·sin, with `other` the paired column. With half-split pairing, each
+/// half of the rotary dimension consists of whole lanes.
 struct LaneTurn {
   bool turns;
   float cos[kColumns];
-  float sin[kColumns];  // with the sign of the column
+  float sin[kColumns];  // signed
 
-  /// The column that a lane's first one is paired with, where pairs are split.
+  /// The column paired with a lane's first one, for half-split pairing.
   __device__ static int partner_of(const DecodeParams& p, int column) {
     const int half = p.rotary_dim / 2;
     return column >= half ? column - half : column + half;
@@ -122,19 +122,19 @@ struct LaneTurn {
   }
 };
 
-/// The new token as the caches hold it, in shared memory: key, value.
+/// The new token's key and value in the cache format, in shared memory.
 template <class T>
 struct StepToken {
   RawColumns<T> columns[2][kWarp];  // by lane
-  float scales[2];                  // of caches of 8 bits
+  float scales[2];                  // for 8-bit caches
 };
 
 struct NoStep {
   __device__ NoStep(const DecodeParams& /*p*/, int /*b*/, int /*kv_head*/, int /*first_row*/, int /*column*/) {}
 };
-/// What a lane needs of the product before, with the partners of its columns where pairs are split: all asked for at
-/// once, so that nothing later waits for memory again. The first warp has the new key, the second the new value,
-/// whether or not the block turns out to own the token.
+/// Inputs of a lane from the previous kernel, including the paired columns for half-split pairing. All loads are
+/// issued at once, so nothing later waits for memory. Warp 0 loads the new key, warp 1 the new value, even if the block
+/// does not own the token.
 template <int kRows>
 struct StepLane {
   float others[kRows][kColumns];
@@ -153,7 +153,7 @@ struct StepLane {
   }
 };
 
-/// `stores` in the block that also writes the caches.
+/// Rotates, rounds and publishes the new token; `stores` in the block that also writes the KV caches.
 template <int kRows, class T>
 __device__ void take_token(const DecodeParams& p, int b, int kv_head, int place, int column, const LaneTurn& turn,
                            bool stores, StepLane<kRows>& lane_of, StepToken<T>& token) {
@@ -165,7 +165,7 @@ __device__ void take_token(const DecodeParams& p, int b, int kv_head, int place,
   if (part == 0 && turn.turns) turn.apply(p, x, lane_of.token_others);
   __syncwarp();
   if constexpr (std::is_same_v<T, uint8_t>) {
-    unsigned most = 0;  // as bits, in the order of magnitudes, where a NaN is above all
+    unsigned most = 0;  // bit patterns compare like magnitudes; NaN is the largest
 #pragma unroll
     for (int k = 0; k < kColumns; ++k) most = max(most, __float_as_uint(fabsf(x[k])));
     const RowScale scale = row_scale(__uint_as_float(__reduce_max_sync(kAllLanes, most)));
@@ -185,8 +185,7 @@ __device__ void take_token(const DecodeParams& p, int b, int kv_head, int place,
   if (stores) packed.store(cache + p.cache_at(b, kv_head, place, p.d_qk) + column);
 }
 
-/// Rotates the queries, and takes the new token in where this block's share ends with it (`owns`, the same for all
-/// threads).
+/// Rotates the queries; adds the new token if this block's share ends with it (`owns`, uniform over the block).
 template <int kRows, class T>
 __device__ void begin_step(const DecodeParams& p, int b, int kv_head, int first_row, int column, int64_t position,
                            bool owns, int place, StepLane<kRows>& lane, float (&q)[kRows][kColumns],

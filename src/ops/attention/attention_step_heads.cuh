@@ -1,6 +1,6 @@
 #pragma once
 
-// What the kernels of one token's attention and output projection are told alike.
+// Parameters shared by the kernels that fuse one token's attention with its output projection.
 
 #include <algorithm>
 
@@ -21,14 +21,14 @@ struct StepHeads {
   const float* cos;  ///< [table_rows, table_row]
   const float* sin;
   lamina::cuda::FaultSlot* faults;
-  float scale;  ///< of scores, as logarithms to base two
+  float scale;  ///< of scores, times log2(e)
   int n_heads, n_kv_heads, capacity, d;
-  int group;  ///< query heads of a key head
+  int group;  ///< query heads per KV head
   int rotary_dim, table_row, table_rows;
   bool interleaved;
 };
 
-/// Without `parts`.
+/// Leaves `parts` unset.
 inline StepHeads step_heads(const AttentionSublayerStep& args) {
   StepHeads p{};
   p.out = packs_of(args.weights.out);

@@ -11,12 +11,12 @@ constexpr const char* kSublayerOp = "attention_sublayer_step";
 
 void check_projections(const Tensor& x, const AttentionProjections& weights, const Tensor& k_cache) {
   LAMINA_CHECK(x.defined() && x.rank() == 3 && x.dim(1) == 1, kSublayerOp, ": x is ",
-               x.defined() ? str(x.shape()) : "undefined", "; expected one token a row: [batch, 1, width]");
+               x.defined() ? str(x.shape()) : "undefined", "; expected one token per row: [batch, 1, width]");
   LAMINA_CHECK(k_cache.defined() && k_cache.rank() == 4, kSublayerOp, ": k_cache is ",
                k_cache.defined() ? str(k_cache.shape()) : "undefined", "; expected [batch, n_kv_heads, capacity, d]");
   check_linear(kSublayerOp, x, weights.qkv, weights.qkv_bias);
   const int64_t d = k_cache.dim(3);
-  const int64_t beside = 2 * k_cache.dim(1) * d;  // of keys and values
+  const int64_t beside = 2 * k_cache.dim(1) * d;  // rows of keys and values
   LAMINA_CHECK(weights.qkv.dim(0) >= beside && (d == 0 || weights.qkv.dim(0) % d == 0), kSublayerOp,
                ": weights.qkv is ", weights.qkv.shape(), ", the caches have ", k_cache.dim(1), " heads of ", d,
                "; expected the rows of n_heads + 2 n_kv_heads such heads");
@@ -33,7 +33,8 @@ bool only_scales(const AttentionOptions& options, const AttentionExtras& extras)
          !extras.document_starts.defined();
 }
 
-/// Of one token alone, and within what the kernel reads in packs; shapes are checked by attention_step otherwise.
+/// Whether this is one token, in layouts that the kernel can read 16 bytes at a time; attention_step checks shapes
+/// otherwise.
 bool fits_step(const AttentionSublayerStep& args, const Tensor& qkv, int64_t out_columns) {
   constexpr int64_t kColumns = 8;
   constexpr int64_t kWidest = 256;
@@ -48,7 +49,7 @@ bool fits_step(const AttentionSublayerStep& args, const Tensor& qkv, int64_t out
   return places && heads % k.dim(1) == 0;
 }
 
-/// What kernels are given; its x is undefined where they do not take it.
+/// Kernel arguments; stream.x is undefined if the kernels do not support the case.
 AttentionSublayerStep step_arguments(const Tensor& x, const Tensor& residual, const RowNorm& norm,
                                      const AttentionProjections& weights, AttentionSublayerStep args) {
   const auto taken = [](const Tensor& weight) { return weight.dtype() == DType::bf16 && weight.numel() > 0; };
@@ -76,7 +77,7 @@ AttentionSublayerStep step_arguments(const Tensor& x, const Tensor& residual, co
   return args;
 }
 
-/// Of a kernel that has multiplied with so many bf16 weights and written the caches.
+/// Accounts for a kernel that multiplied with this many bf16 weights and wrote the KV caches.
 void count_step(const AttentionSublayerStep& args, int64_t weights, const Tensor& parts) {
   args.k_cache.mark_written(kSublayerOp);
   args.v_cache.mark_written(kSublayerOp);

@@ -12,36 +12,36 @@ struct AttentionProjections {
   Tensor out_bias;  ///< or undefined
 };
 
-/// h = x + residual, Σ parts = out · attention_step(qkv · norm(h)): a whole sublayer of a step of decoding.
-///   x [batch, 1, width], residual, norm   as norm_linear takes them
-///   caches, places, rotation, options, extras, scales   as attention_step takes them
-/// It is norm_linear, attention_step and linear, whose one part is the output. Of one row in f32 a GPU with clusters of
-/// blocks (compute capability 9) takes it in one launch, where weights of bf16 lie in the shared memory of all
-/// multiprocessors, caches are floating, and scores are only scaled; in two, norm_linear and the rest, where only those
-/// of `out` do. A part is then that of a key head, and they are left to be added to whoever reads them. The weights are
-/// read early there: what was launched right before must not have written them. No gradient.
+/// A whole attention sublayer of a decoding step: h = x + residual, Σ parts = out · attention_step(qkv · norm(h)).
+///   x [batch, 1, width], residual, norm   as in norm_linear
+///   caches, places, rotation, options, extras, scales   as in attention_step
+/// Composed of norm_linear, attention_step and linear; the output is then a single part. For one f32 row, a GPU with
+/// thread block clusters (compute capability 9) runs it in one launch if the bf16 weights fit the shared memory of all
+/// SMs, the caches are floating-point, and scores are only scaled. If only `out` fits, it takes two launches:
+/// norm_linear and the rest. Each KV head then yields one part; the consumer sums them. The weights are prefetched: the
+/// kernel launched just before must not write them. No gradient.
 SublayerStep attention_sublayer_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
                                      const AttentionProjections& weights, const Tensor& k_cache, const Tensor& v_cache,
                                      const Tensor& places, const StepRotation& rotation = {},
                                      const AttentionOptions& options = {}, const AttentionExtras& extras = {},
                                      const CacheScales& scales = {});
 
-/// What the kernel is given.
+/// Kernel arguments.
 struct AttentionSublayerStep {
   StepStream stream;
-  AttentionProjections weights;  ///< weights dense, in bf16; biases dense, in f32, or undefined
-  Tensor k_cache;                ///< [1, n_kv_heads, capacity, d], dense, of f32, bf16 or f16
+  AttentionProjections weights;  ///< weights contiguous bf16; biases contiguous f32, or undefined
+  Tensor k_cache;                ///< [1, n_kv_heads, capacity, d], contiguous f32, bf16 or f16
   Tensor v_cache;
   Tensor places;          ///< [1] i64
-  StepRotation rotation;  ///< tables dense, in f32, or undefined; positions defined where they are
+  StepRotation rotation;  ///< tables contiguous f32, or undefined; positions defined if they are
   double scale = 1.0;     ///< of scores
 };
 namespace cuda {
-/// One launch that makes `parts` [n, width]. They stay undefined, and nothing is written, for what its kernel does not
-/// take.
+/// One launch that computes `parts` [n, width]. If the kernel does not support the case, `parts` stays undefined and
+/// nothing is written.
 void attention_sublayer_step(const AttentionSublayerStep& args, Tensor& parts);
-/// The same for what comes behind the first product, of which `projected` [(n_heads + 2 n_kv_heads)·d], f32, dense, is
-/// the result; of the stream only the width counts.
+/// attention_sublayer_step() without the QKV projection: `projected` [(n_heads + 2 n_kv_heads)·d], contiguous f32, is
+/// its result. Only the width of the residual stream is used.
 void attention_output_step(const AttentionSublayerStep& args, const Tensor& projected, Tensor& parts);
 }  // namespace cuda
 

@@ -1,10 +1,10 @@
-// One launch for the whole attention of one token. A cluster of eight blocks owns a key head with its queries: each
-// block has some rows of their projections and, for the output projection, some rows of that head's columns. All of
-// these weights are on their way to its shared memory before it waits for the kernel before it. Then every block norms
-// the residual stream by itself and multiplies its rows; all blocks of the cluster get queries, key and value, which
-// they rotate. Few keys are seen by every block, which costs less than telling the others; of many each has a share,
-// and what was found is exchanged once more. The head's output times the block's rows is a part of the sublayer's
-// output; the parts are added by whoever reads them next, in their order.
+// The whole attention sublayer of one token in one launch. A cluster of eight blocks owns a KV head with its queries.
+// Each block has some rows of their projections and some rows of the output projection, restricted to that head's
+// columns. It prefetches these weights to shared memory before it waits for the previous kernel. Then every block
+// normalises the residual stream itself and multiplies its rows; q, k and v are broadcast within the cluster, and each
+// block rotates them. With few keys every block attends to all of them, which is cheaper than an exchange; with many,
+// each has a share, and the results are exchanged once more. The head's output times the block's rows is a partial
+// output of the sublayer; the consumer sums the parts in order.
 #include "lamina/ops/attention/attention_decode_device.cuh"
 #include "lamina/ops/attention/attention_step_heads.cuh"
 #include "lamina/tensor/cuda/ahead.cuh"
@@ -14,22 +14,22 @@ namespace {
 
 using lamina::cuda::device_data;
 
-constexpr int kKeysAtOnce = 4;  // of a group of lanes
+constexpr int kKeysAtOnce = 4;  // per group of lanes
 
 struct AttentionSublayerParams : StepHeads {
   StepInput in;
   const uint4* qkv;       ///< [(n_heads + 2 n_kv_heads)·d, width]
   const float* qkv_bias;  ///< or null
-  int lanes;              ///< that share a key
-  int row_each;           ///< rows of q, k and v, of a block
-  int out_each;           ///< rows of the output projection, of a block
+  int lanes;              ///< per key
+  int row_each;           ///< rows of q, k and v per block
+  int out_each;           ///< rows of the output projection per block
   int row_lane_bits, out_lane_bits;
 
   __host__ __device__ int row_chunks() const { return in.width / 8; }
   __host__ __device__ int heads_width() const { return group * d; }
   __host__ __device__ int rows() const { return heads_width() + 2 * d; }
-  /// Floats of shared memory before the weights: the row, the heads before and after their rotation, angles, what warps
-  /// and blocks found, the result.
+  /// Floats of shared memory before the weights: the input row, the heads before and after rotation, angles, partial
+  /// results of warps and blocks, the result.
   __host__ __device__ int floats() const {
     return in.width + 2 * rows() + 2 * d + kStepWarps * (lanes * kColumns + 2) +
            kStepBlocks * (heads_width() + 2 * group) + heads_width();
@@ -54,8 +54,8 @@ struct KeyShare {
   }
 };
 
-/// Has this block's share of the keys and values on its way to the second-level cache. The place is a hint here: it may
-/// be old.
+/// Prefetches this block's share of the keys and values to the L2 cache. The cache position is a hint here: it may be
+/// stale.
 template <class T>
 __device__ void fetch_keys_ahead(const AttentionSublayerParams& p, const Cluster& cluster) {
   constexpr int kSector = 32;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
   float* row = shared_floats;                                    // [in.width]
   float* found = row + p.in.width;                               // [rows]: q of the heads, k, v
   float* turned = found + p.rows();                              // [rows]: the same, rotated
-  float* angles = turned + p.rows();                             // [2, d]: cosines, and sines with their signs
+  float* angles = turned + p.rows();                             // [2, d]: cosines, signed sines
   float* warp_values = angles + 2 * d;                           // [warps, lanes_width]
   float* block_values = warp_values + kStepWarps * lanes_width;  // [blocks, width]
   float* result = block_values + kStepBlocks * width;            // [width]
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
     return p.out + (static_cast<int64_t>(out + n) * p.n_heads * d + cluster.id * width) / 8;
   });
   lamina::cuda::commit_copies();
-  // The lane's columns of every so many-th key, for one of the heads.
+  // A lane handles its columns of every `groups`-th key, for one head.
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarp;
   const int lane = thread % kWarp;
@@ -128,14 +128,14 @@ __global__ void __launch_bounds__(kStepThreads, 2)
   T* k = static_cast<T*>(p.k) + static_cast<int64_t>(cluster.id) * p.capacity * d;
   T* v = static_cast<T*>(p.v) + static_cast<int64_t>(cluster.id) * p.capacity * d;
   using Slots = RawColumns<T>[kStepThreads];
-  auto* keys =
-      reinterpret_cast<Slots*>(staged_out + p.out_each * (width / 8));  // [kKeysAtOnce]: what a thread copies itself
+  auto* keys = reinterpret_cast<Slots*>(staged_out +
+                                        p.out_each * (width / 8));  // [kKeysAtOnce]: each thread reads its own copies
   Slots* values = keys + kKeysAtOnce;
-  const int first_of = thread / d;  // the head and column of a thread's first number of all heads'
+  const int first_of = thread / d;  // head and column of the first element of this thread
   const int first_c = thread % d;
   const int hop_of = kStepThreads / d;
   const int hop_c = kStepThreads % d;
-  const auto each_number = [&](int count, const auto& fn) {  // fn(number, its head, its column)
+  const auto each_number = [&](int count, const auto& fn) {  // fn(element, head, column)
     int of = first_of;
     int c = first_c;
 #pragma unroll 1
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
       lamina::cuda::report(p.faults, lamina::cuda::Fault::cache_place, given);
     }
     place = possible ? static_cast<int>(given) : -1;
-    const int few = 2 * groups * kKeysAtOnce;  // keys, which every block takes all of
+    const int few = 2 * groups * kKeysAtOnce;  // every block attends to all keys up to this many
     split = place >= few;
     share = KeyShare(min(place + 1, split ? p.capacity : few), cluster.rank, split);
     fetch(share.begin);
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
   }
   __syncthreads();
   arrivals.wait();
-  T* new_row = reinterpret_cast<T*>(turned + width);  // the key and the value as the caches hold them
+  T* new_row = reinterpret_cast<T*>(turned + width);  // the key and the value in the cache format
   each_number(p.rows(), [&](int n, int of, int c) {
     float x = found[n];
     if (of <= p.group && c < p.rotary_dim) {
@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
   float most = kLowest;
   float sum = 0;
 #pragma unroll 1
-  for (int first = share.begin; first < share.end; first += groups * kKeysAtOnce) {  // the same for all threads
+  for (int first = share.begin; first < share.end; first += groups * kKeysAtOnce) {  // uniform loop bounds
     if (first != share.begin) {
       fetch(first);
       lamina::cuda::wait_for_copies<0>();
@@ -301,7 +301,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
     to[1] = {acc[4], acc[5], acc[6], acc[7]};
   }
   __syncthreads();
-  // First what the warps found, then, where they had shares, what the blocks did.
+  // Merge the warps first, then the blocks if they had shares.
 #pragma unroll 1
   for (int level = 0; level < (split ? 2 : 1); ++level) {
     const int count = level == 0 ? warps_each : kStepBlocks;
@@ -359,7 +359,7 @@ void attention_sublayer_step(const AttentionSublayerStep& args, Tensor& parts) {
   const AttentionProjections& weights = args.weights;
   const bool taken = takes_step(
       args.stream, {weights.qkv, weights.qkv_bias, weights.out, weights.out_bias, args.k_cache, args.v_cache});
-  constexpr int64_t kMostKeys = 2048;  // of more, eight blocks a key head would have too long shares
+  constexpr int64_t kMostKeys = 2048;  // beyond this, the shares of eight blocks per KV head are too long
   const int64_t group = weights.out.dim(1) / args.k_cache.dim(3) / args.k_cache.dim(1);
   if (!taken || group > kStepWarps || args.k_cache.dim(2) > kMostKeys) return;
   AttentionSublayerParams p{};

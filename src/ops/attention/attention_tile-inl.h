@@ -1,4 +1,4 @@
-// What the attention kernels share: moving rows into padded tiles of the accumulation type, masks, the soft cap and
+// Shared by the CPU attention kernels: loading rows into padded tiles of the accumulation type, masks, soft cap and
 // dropout. Included once per target.
 #if defined(LAMINA_OPS_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_ATTENTION_TILE_INL_H_
@@ -26,8 +26,8 @@ int64_t lanes_of() {
   return static_cast<int64_t>(hn::Lanes(hn::ScalableTag<A>()));
 }
 
-/// factor · `rows` rows of `width` elements, `stride` apart, into rows `ld` apart; zeros from width to ld and in the
-/// rows up to a multiple of kRowStep.
+/// Loads factor · `rows` rows of `width` elements, `stride` apart, into rows `ld` apart. Pads with zeros from width to
+/// ld, and the number of rows to a multiple of kRowStep.
 template <class T, class A = Accumulate<T>>
 void load_rows(const T* from, int64_t stride, int64_t rows, int64_t width, A factor, A* to, int64_t ld) {
   const ComputeTag<T> d;
@@ -40,7 +40,7 @@ void load_rows(const T* from, int64_t stride, int64_t rows, int64_t width, A fac
   std::fill(to + rows * ld, to + round_up(rows, kRowStep) * ld, A{0});
 }
 
-/// Asks for rows that load_rows will want soon, so that they come while something else is computed.
+/// Prefetches rows for a later load_rows.
 template <class T>
 void prefetch_rows(const T* from, int64_t stride, int64_t rows, int64_t width) {
   constexpr int64_t kLine = 64 / sizeof(T);
@@ -49,8 +49,8 @@ void prefetch_rows(const T* from, int64_t stride, int64_t rows, int64_t width) {
   }
 }
 
-/// The rows of a tile as load_rows leaves it, transposed: to[c · ld + r]. Writes rows of `to` up to a multiple of the
-/// vector length and columns up to a multiple of kRowStep.
+/// Transposes a tile written by load_rows: to[c · ld + r]. Writes rows of `to` up to a multiple of the vector length
+/// and columns up to a multiple of kRowStep.
 template <class A>
 void transpose_rows(const A* from, int64_t from_ld, int64_t rows, int64_t width, A* to, int64_t ld) {
   const hn::Full128<A> d;
@@ -85,8 +85,8 @@ HWY_INLINE V tanh_of(D d, V x) {
   return tanh_pair(d, x).value;
 }
 
-/// e^x for finite x <= 0 (a rounding above it too), at least the smallest normal number: exp_flushed without its care
-/// for −inf, and in f32 with a shorter reduction whose error grows as the result vanishes.
+/// e^x for finite x <= 0 (or slightly above by rounding), at least the smallest normal number. Faster than exp_flushed:
+/// no handling of −inf, and in f32 a shorter range reduction whose error grows as the result vanishes.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_of_seen(D d, V x) {
   if constexpr (std::is_same_v<hn::TFromD<D>, float>) {
@@ -95,7 +95,7 @@ HWY_INLINE V exp_of_seen(D d, V x) {
     const V cut = hn::Max(hn::Set(d, -87.0F), x);
     const V n = hn::MulAdd(cut, hn::Set(d, 1.44269504F), round);
     const V r = hn::NegMulAdd(hn::Sub(n, round), hn::Set(d, 0.693147181F), cut);
-    V e = hn::MulAdd(hn::Set(d, 0.00139262508F), r, hn::Set(d, 0.00836323288F));  // a Chebyshev fit, to 2^-27
+    V e = hn::MulAdd(hn::Set(d, 0.00139262508F), r, hn::Set(d, 0.00836323288F));  // Chebyshev fit, error 2^-27
     e = hn::MulAdd(e, r, hn::Set(d, 0.0416665542F));
     e = hn::MulAdd(e, r, hn::Set(d, 0.166665767F));
     e = hn::MulAdd(e, r, hn::Set(d, 0.5F));
@@ -115,7 +115,7 @@ HWY_INLINE hn::Mask<D> lanes_between(D d, int64_t begin, int64_t end) {
   return hn::AndNot(hn::FirstN(d, clamp(begin)), hn::FirstN(d, clamp(end)));
 }
 
-/// kept_of_patch() of the patches of a row from `column` on, one for each 64-bit lane, in its lowest 16 bits.
+/// kept_of_patch() of consecutive patches of a row from `column` on, one per 64-bit lane, in its lowest 16 bits.
 template <class D>
 HWY_INLINE hn::Vec<D> kept_of_patches(D d, const RandomKey& key, uint32_t threshold, uint32_t row, uint32_t column) {
   using V = hn::Vec<D>;
@@ -147,8 +147,8 @@ HWY_INLINE hn::Vec<D> kept_of_patches(D d, const RandomKey& key, uint32_t thresh
   return hn::And(kept, hn::Set(d, uint64_t{0xffff}));
 }
 
-/// Which weights dropout keeps, and what it multiplies them by. Draws for 16 queries and 64 keys at once and keeps
-/// them, for those who ask for one query after the other.
+/// Dropout mask and scale factor. Draws 16 queries × 64 keys at once and caches them for callers that go query by
+/// query.
 template <class A>
 class Dropout {
  public:
@@ -161,8 +161,8 @@ class Dropout {
         rows_(dropout_patches(seq_q)) {}
   bool active() const { return threshold_ != 0; }
 
-  /// `factor` or 0 for `count` keys from `key` on, all of one aligned kKeys; `head` counts those of all rows of the
-  /// batch. `out` has room for kKeys.
+  /// Writes `factor` or 0 for `count` keys from `key` on, all in one aligned block of kKeys. `head` counts over all
+  /// batch rows. `out` has room for kKeys.
   void fill(int64_t head, int64_t query, int64_t key, int64_t count, A* out) {
     const int64_t row = (head * rows_ + dropout_patch(query)) / 4 * 4;
     const int64_t first = key / kKeys * kKeys;
@@ -181,8 +181,7 @@ class Dropout {
   }
 
  private:
-  /// A bit for each of the kKeys keys from first_ on, for the four queries of a row of patches: to[0], to[1], to[8] and
-  /// to[9].
+  /// One bit for each of kKeys keys from first_ on, for the four queries of a patch row: to[0], to[1], to[8] and to[9].
   void draw(uint32_t row, uint64_t* to) const {
     constexpr int64_t kColumns = kKeys / 4;
     const hn::CappedTag<uint64_t, kColumns> d;
@@ -215,10 +214,10 @@ class Dropout {
   RandomKey key_;
   uint32_t threshold_;
   A factor_;
-  int64_t rows_;        // of patches, of one head
-  int64_t row_ = -1;    // the first that is drawn
-  int64_t first_ = 0;   // and the first key
-  uint64_t drawn_[16];  // by query
+  int64_t rows_;        // patch rows per head
+  int64_t row_ = -1;    // first patch row drawn
+  int64_t first_ = 0;   // first key drawn
+  uint64_t drawn_[16];  // per query
 };
 
 }  // namespace lamina::ops::HWY_NAMESPACE

@@ -1,12 +1,12 @@
-// Attention by tiles of 64 queries and 64 keys with plain f32 multiply-adds, for every width, option and type: what f32
-// runs on, and what tensor cores have no kernel for. A block of 256 threads holds a tile of scores in registers, four
-// by four per thread, computed through shared memory 32 columns at a time, so that d_qk may be anything; of the outputs
-// (y, dq, or dk and dv) a block holds kSlice columns and wider heads take several blocks, each with the scores computed
-// again. Forward keeps the running maximum and sum of a row in the registers of the 16 threads that share the row.
-// Backward is two kernels, one with a block per tile of keys for dk and dv, one with a block per tile of queries for dq
-// and dt5: every sum is made by one block in a fixed order, so nothing is added atomically and the bits never change.
-// dk and dv are summed from the last query to the first: under causality a key's weights are largest for its first
-// queries, and a large sum would swallow the digits of all that came after.
+// Fallback attention with tiles of 64 queries × 64 keys and plain f32 FMAs, for every width, option and dtype: used for
+// f32 and for cases without a tensor-core kernel. A block of 256 threads holds a tile of scores in registers, 4 × 4 per
+// thread, computed through shared memory 32 columns at a time, so any d_qk works. A block holds kSlice columns of the
+// outputs (y, dq, or dk and dv); wider heads use several blocks, each of which recomputes the scores. Forward keeps the
+// running maximum and sum of a row in the registers of the 16 threads that share it. Backward is two kernels: one block
+// per key tile for dk and dv, one per query tile for dq and dt5. Every sum is accumulated by one block in a fixed
+// order, without atomics, so results are deterministic. dk and dv are summed from the last query to the first: with a
+// causal mask the weights of a key are largest for its first queries, and adding small terms to a large sum loses
+// precision.
 #include "lamina/ops/attention/attention_mma.cuh"
 
 namespace lamina::ops::cuda {
@@ -16,7 +16,7 @@ constexpr int kTile = kTileQueries;
 constexpr int kDepth = 32;
 constexpr int kSlice = 64;
 constexpr int kThreads = 256;
-constexpr int kSide = 4;  // a thread's rows, and columns
+constexpr int kSide = 4;  // rows, and columns, per thread
 
 using Coverage = DeviceMask::Coverage;
 using Range = DeviceMask::Range;
@@ -36,7 +36,7 @@ union Staging {
   float4 rows[kTile][kSlice / 4];
 };
 
-/// Columns from c0 on of `count` rows, `stride` apart and `width` wide; zeros beyond both.
+/// Stages columns from c0 on of `count` rows, `stride` apart and `width` wide; zeros beyond both.
 template <class T>
 __device__ void stage_depth(const T* from, int64_t stride, int count, int width, int c0, float (*to)[kDepth + 1]) {
   for (int n = threadIdx.x; n < kTile * kDepth; n += kThreads) {
@@ -98,8 +98,8 @@ __device__ void multiply(const Rows<T>& a, const Rows<T>& b, int width, Staging&
   }
 }
 
-/// out += a b over the 64 rows of b, columns 4·(t % 16) and following of the slice; `a` by rows, or by columns, from
-/// the last row of b to the first, when transposed. Stages b.
+/// out += a b over the 64 rows of b, for columns 4·(t % 16) and following of the slice. If transposed, `a` is read by
+/// columns and the rows of b from last to first. Stages b.
 template <bool kTransposed, class T>
 __device__ void add_product(const float (*a)[kTile + 1], const Rows<T>& b, int width, int c0, Staging& staging,
                             float out[kSide][kSide]) {
@@ -122,7 +122,7 @@ __device__ void add_product(const float (*a)[kTile + 1], const Rows<T>& b, int w
   }
 }
 
-/// Writes a slice that add_product made.
+/// Writes a slice computed by add_product.
 template <class T>
 __device__ void store_slice(T* to, int64_t stride, int count, int width, int c0, const float values[kSide][kSide]) {
   const Place place;
@@ -134,11 +134,11 @@ __device__ void store_slice(T* to, int64_t stride, int count, int width, int c0,
   }
 }
 
-/// e^x for x <= 0 to within one unit of the last place and without the bias of the hardware's power of two, which a sum
-/// over many weights would show; 0 below −87.
+/// e^x for x <= 0 to within 1 ulp; 0 below −87. Unlike the hardware's ex2.approx its error has no bias, which a sum
+/// over many weights would show.
 __device__ float exp_of(float x) {
   const float n = rintf(x * kLog2E);
-  float r = fmaf(n, -0.693359375F, x);  // ln 2 in two parts
+  float r = fmaf(n, -0.693359375F, x);  // ln 2 split in two parts
   r = fmaf(n, 2.12194440e-4F, r);
   float e = fmaf(1.9875691500e-4F, r, 1.3981999507e-3F);
   e = fmaf(e, r, 8.3334519073e-3F);
@@ -149,7 +149,7 @@ __device__ float exp_of(float x) {
   return x < -87.0F ? 0.0F : e * __int_as_float((static_cast<int>(n) + 127) << 23);
 }
 
-// Sum and greatest over the 16 threads that share a row.
+// Sum and maximum over the 16 threads that share a row.
 __device__ float row_sum(float value) {
   for (int step = 8; step > 0; step /= 2) value += __shfl_xor_sync(lamina::cuda::kAllLanes, value, step);
   return value;
@@ -159,7 +159,7 @@ __device__ float row_max(float value) {
   return value;
 }
 
-/// Which tile, head and row of the batch a block has.
+/// The tile, head and batch row of a block.
 struct Task {
   int tile;
   int head;
@@ -172,9 +172,9 @@ struct Task {
 
 __device__ int tiles_of(int count) { return (count + kTile - 1) / kTile; }
 
-/// Dropout's bits of a thread's weights, 4·i + j for row i and column j; `query` and `key` are those of the first. Four
-/// threads have the keys of a patch, in each of the tile's four sixteens: each draws for one of them, for two patches
-/// one below the other.
+/// Dropout bits of a thread's weights, bit 4·i + j for row i and column j; `query` and `key` belong to the first. In
+/// each of the tile's four groups of 16 keys, four threads share the keys of a patch: each thread draws for one group,
+/// two patches one below the other.
 __device__ __noinline__ uint32_t draw_kept(const AttentionParams& p, int b, int head, int query, int key) {
   const uint64_t stream = p.dropout.stream();
   const int place = key / 8 % 2 * 2 + key % 2;
@@ -195,7 +195,7 @@ __device__ __noinline__ uint32_t draw_kept(const AttentionParams& p, int b, int 
   return bits;
 }
 
-/// What dropout multiplies a thread's weights by.
+/// Dropout factors of a thread's weights.
 struct Kept {
   uint32_t bits;
   float factor;
@@ -210,7 +210,7 @@ __global__ __launch_bounds__(kThreads) void forward_kernel(const __grid_constant
   __shared__ float weights[kTile][kTile + 1];
   const int tiles = tiles_of(p.seq_q);
   const Task task(tiles, p.n_heads);
-  const int q0 = (tiles - 1 - task.tile) * kTile;  // under causality the last ones take longest
+  const int q0 = (tiles - 1 - task.tile) * kTile;  // longest first: the last causal tiles see the most keys
   const int q1 = min(q0 + kTile, p.seq_q);
   const int slice = static_cast<int>(blockIdx.y) * kSlice;
   const int kv_head = task.head / p.group;
@@ -235,7 +235,7 @@ __global__ __launch_bounds__(kThreads) void forward_kernel(const __grid_constant
     if (coverage == Coverage::none) continue;
     float s[kSide][kSide];
     multiply(q, rows_of<T>(p.k, p.k_at, task.b, k0, kv_head, p.seq_k), p.d_qk, staging, s);
-    __syncthreads();  // the weights of the last tile have been used
+    __syncthreads();  // the weights of the previous tile have been read
     const Kept kept(p, task.b, task.head, q0 + place.row, k0 + place.column);
 #pragma unroll
     for (int i = 0; i < kSide; ++i) {
@@ -277,8 +277,8 @@ __global__ __launch_bounds__(kThreads) void forward_kernel(const __grid_constant
   store_slice(static_cast<T*>(p.y) + p.y_at.at(task.b, q0, task.head), p.y_at.seq, q1 - q0, p.d_v, slice, y);
 }
 
-/// Weights and gradients of the scores of one tile. In: `s` = q·k, `dp` = dy·v. Out: s the weights as they met v, dp
-/// the gradient of q·k over the scale, and in `direct` (where asked for) that of the score.
+/// Weights and score gradients of one tile. In: `s` = q·k, `dp` = dy·v. Out: s holds the weights after dropout, dp the
+/// gradient of scale · q·k, and `direct` (if not null) that of the score after the soft cap.
 __device__ void find_gradients(const AttentionParams& p, int b, int head, int q0, int q1, int k0, bool partial,
                                float s[kSide][kSide], float dp[kSide][kSide], float (*direct)[kSide]) {
   const Place place;
@@ -344,7 +344,7 @@ __global__ __launch_bounds__(kThreads) void key_gradient_kernel(const __grid_con
       multiply(q, k, p.d_qk, staging, s);
       multiply(dy, v, p.d_v, staging, ds);
       find_gradients(p, task.b, head, q0, q1, k0, coverage == Coverage::partial, s, ds, nullptr);
-      __syncthreads();  // the last tile's square has been used
+      __syncthreads();  // the previous contents of `square` have been read
       put(s, square);
       add_product<true>(square, dy, p.d_v, slice, staging, dv);
       __syncthreads();
@@ -360,11 +360,11 @@ __global__ __launch_bounds__(kThreads) void key_gradient_kernel(const __grid_con
   store_slice(static_cast<T*>(p.dv) + p.dv_at.at(task.b, k0, task.head), p.dv_at.seq, k1 - k0, p.d_v, slice, dv);
 }
 
-/// Adds a tile of the scores' gradients to the buckets of its distances: first along the diagonals, then each thread
-/// for its own buckets. `diagonals` holds 2·64 numbers.
+/// Adds a tile of score gradients to the buckets of its distances: first sums along diagonals, then each thread its own
+/// buckets. `diagonals` holds 2·64 numbers.
 __device__ void add_to_buckets(const AttentionParams& p, const float (*square)[kTile + 1], int q0, int k0, float* out,
                                float* diagonals, int* buckets) {
-  __syncthreads();  // the square is complete, the last tile's diagonals have been used
+  __syncthreads();  // `square` is complete; the previous diagonals have been read
   const int t = threadIdx.x;
   if (t < 2 * kTile - 1) {
     const int n = t - (kTile - 1);  // column − row
@@ -430,11 +430,11 @@ __global__ __launch_bounds__(kThreads) void query_gradient_kernel(const __grid_c
   store_slice(static_cast<T*>(p.dq) + p.dq_at.at(task.b, q0, task.head), p.dq_at.seq, q1 - q0, p.d_qk, slice, dq);
 }
 
-/// A block per tile of `seq` positions, head and row of the batch, and slice of a head's width.
+/// One block per tile of `seq` positions, head, batch row, and slice of the head width.
 dim3 grid_of(int64_t seq, int64_t heads, int64_t batch, int64_t width) {
   const int64_t blocks = (seq + kTile - 1) / kTile * heads * batch;
   LAMINA_CHECK(blocks < int64_t{1} << 31, "attention: ", batch, " rows of ", heads, " heads and ", seq,
-               " positions are more blocks than one launch takes; use a smaller batch");
+               " positions exceed the CUDA grid limit; use a smaller batch");
   return {static_cast<unsigned>(blocks), static_cast<unsigned>(std::max<int64_t>((width + kSlice - 1) / kSlice, 1)), 1};
 }
 

@@ -10,13 +10,14 @@
 
 namespace lamina::ops {
 
-/// Puts the tasks that add to one block of dq in the order of their key blocks, whatever thread runs them.
+/// Orders the tasks that add to one block of dq by their key blocks, whichever threads run them, so that dq is
+/// deterministic.
 class AttentionTurns {
  public:
-  /// Thrown where a turn that is waited for will never come, because another task failed.
+  /// Thrown by wait() if the awaited turn never comes because another task failed.
   struct Abandoned {};
 
-  /// The extents of a query block and of a key block.
+  /// `queries` and `keys` are the sizes of a query block and of a key block.
   AttentionTurns(const AttentionMask& mask, const AttentionSizes& sizes, int64_t queries, int64_t keys)
       : mask_(mask),
         sizes_(sizes),
@@ -30,7 +31,7 @@ class AttentionTurns {
     }
   }
 
-  /// Returns when all key blocks before `key_block` have been added to a query block of slot = row · n_heads + head.
+  /// Returns when all earlier key blocks have been added to a query block of slot = batch row · n_heads + head.
   void wait(int64_t slot, int64_t query_block, int64_t key_block) {
     constexpr int kSpins = 1000;
     std::atomic<int32_t>& now = turn(slot, query_block);
@@ -40,7 +41,7 @@ class AttentionTurns {
       std::this_thread::yield();
     }
   }
-  /// A task that fails says so: those after it would wait for ever.
+  /// A failing task must call this; otherwise later tasks would wait forever.
   void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
 
   void pass(int64_t slot, int64_t query_block, int64_t key_block) {
@@ -52,7 +53,7 @@ class AttentionTurns {
     return turns_[static_cast<size_t>(slot * blocks_ + block)];
   }
 
-  /// The key block after `key_block` that this query block sees.
+  /// The next key block after `key_block` that this query block sees.
   int64_t next(int64_t query_block, int64_t key_block) const {
     const int64_t q0 = query_block * queries_;
     const int64_t q1 = std::min(q0 + queries_, sizes_.seq_q);

@@ -1,12 +1,12 @@
 #pragma once
 
-// Products on Hopper's matrix units for attention (wgmma, code of sm_90a alone): a warpgroup's 64 rows, 32, 64 or 128
-// columns, 16 along k. Warp w of it has the rows 16 w and following, its lanes hold them as Sums<1, columns / 8> of
-// attention_mma.cuh; so sums of one product, rounded, are the left operand of the next. Operands in shared memory are
-// tiles of 128 bytes a row (Tile<T, 64>, or what the copy engine leaves with a swizzle of 128 bytes), found by
-// operand_at(): `along` where rows lie along k, else k is the row.
+// wgmma products for attention (sm_90a only): 64 rows per warpgroup, 32, 64 or 128 columns, 16 along k. Warp w has rows
+// 16 w and following; its lanes hold them as Sums<1, columns / 8> of attention_mma.cuh. So the accumulators of one
+// product, rounded, are the left operand of the next. Operands in shared memory are tiles of 128 bytes per row (Tile<T,
+// 64>, or written by TMA with 128-byte swizzle), described by operand_at(). `along` means K-major: rows run along k;
+// otherwise k indexes the rows (MN-major).
 //
-// All of it is inline: code for other devices refers to nothing of it.
+// All of it is inline, so builds for other GPUs contain no unused functions.
 
 #include "lamina/ops/attention/attention_mma.cuh"
 #include "lamina/tensor/cuda/tensor_map.h"
@@ -21,7 +21,7 @@ using lamina::cuda::publish_shared;
 using lamina::cuda::wait_for_products;
 
 inline constexpr int kGroupThreads = 128;
-// From 16 along k to the next 16, in the unit of operand_at().
+// Offset between consecutive groups of 16 along k, in the unit of operand_at().
 inline constexpr int kStepAlong = 32 >> 4;
 inline constexpr int kStepAcross = 16 * 128 >> 4;
 
@@ -30,11 +30,11 @@ inline constexpr bool kAcross = false;
 
 inline constexpr int kBoxWidth = 64;
 
-/// Boxes of `rows` positions; false where the copy engine does not take them.
+/// Creates a TMA descriptor with boxes of `rows` positions; false if TMA does not support the layout.
 template <class T>
 bool map_heads(CUtensorMap& map, const AttentionParams& p, const void* data, int width, int heads, int seq, int rows,
                const HeadStrides& at) {
-  // An extent of one has no stride that counts; others may not be repeated.
+  // The stride of a dimension of size 1 is irrelevant; other strides must be positive (no broadcasting).
   const auto stride = [](int64_t extent, int64_t given) { return extent == 1 ? 8 : given; };
   if (stride(heads, at.head) <= 0 || stride(seq, at.seq) <= 0 || stride(p.batch, at.batch) <= 0) return false;
   return lamina::cuda::encode_tensor_map<4>(
@@ -84,7 +84,7 @@ bool map_heads(CUtensorMap& map, const AttentionParams& p, const void* data, int
                 LAMINA_BLOCKS(8), LAMINA_BLOCKS(12));                                                                  \
   }
 
-/// sums [64, 8·kBlocks] = left [64, 16] · right [16, 8·kBlocks], added to them where add_to. Not complete before
+/// sums [64, 8·kBlocks] = left [64, 16] · right [16, 8·kBlocks], or += if add_to. Complete only after
 /// wait_for_products() and settle().
 template <class T, bool kLeftAlong, bool kRightAlong, int kBlocks>
 __device__ inline void multiply_shared(Sums<1, kBlocks>& sums, uint64_t left, uint64_t right, bool add_to = true) {
@@ -95,7 +95,7 @@ __device__ inline void multiply_shared(Sums<1, kBlocks>& sums, uint64_t left, ui
     LAMINA_SHARED_OF("f16")
   }
 }
-/// The same with the left operand in registers, which must not change before the product is complete.
+/// multiply_shared with the left operand in registers, which must not change before the product is complete.
 template <class T, bool kRightAlong, int kBlocks>
 __device__ inline void multiply_held(Sums<1, kBlocks>& sums, const uint32_t (&left)[4], uint64_t right,
                                      bool add_to = true) {
@@ -123,8 +123,8 @@ __device__ inline void finish_products() {
   wait_for_products();
 }
 
-/// Nothing that reads or writes the sums is moved across this: behind wait_for_products(), for the compiler takes sums
-/// for complete as soon as a product is begun.
+/// Compiler fence for the accumulators, to be used after wait_for_products(): the compiler assumes they are complete as
+/// soon as a product is issued, and must not move accesses across this point.
 template <int kBlocks>
 __device__ inline void settle(Sums<1, kBlocks>& sums) {
 #pragma unroll
@@ -132,12 +132,12 @@ __device__ inline void settle(Sums<1, kBlocks>& sums) {
     asm volatile("" : "+f"(sums[0][n][0]), "+f"(sums[0][n][1]), "+f"(sums[0][n][2]), "+f"(sums[0][n][3])::"memory");
   }
 }
-/// Nor are registers of a left operand taken for other things before this.
+/// Keeps the registers of a left operand alive until here.
 __device__ inline void settle(uint32_t (&left)[4]) {
   asm volatile("" : "+r"(left[0]), "+r"(left[1]), "+r"(left[2]), "+r"(left[3])::"memory");
 }
 
-/// The left operand that sums of a product before are, rounded: columns 16·step and following.
+/// The left operand made from the rounded accumulators of a previous product: columns 16·step and following.
 template <class T, int kBlocks>
 __device__ inline void pack_left(uint32_t (&left)[4], const Sums<1, kBlocks>& x, int step) {
   left[0] = pack_pair<T>(x[0][2 * step][0], x[0][2 * step][1]);
@@ -146,8 +146,8 @@ __device__ inline void pack_left(uint32_t (&left)[4], const Sums<1, kBlocks>& x,
   left[3] = pack_pair<T>(x[0][2 * step + 1][2], x[0][2 * step + 1][3]);
 }
 
-/// Four 8 × 8 matrices to shared memory, as a left operand of 16 × 16 has them: to 16 rows of a tile from `row` on,
-/// columns 8·chunk and following.
+/// Stores the four 8 × 8 matrices of a 16 × 16 left operand to 16 rows of a shared-memory tile from `row` on, columns
+/// 8·chunk and following.
 template <class T, int kD>
 __device__ inline void put_matrices(const uint32_t (&left)[4], const Tile<T, kD>& tile, int row, int chunk) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -157,8 +157,8 @@ __device__ inline void put_matrices(const uint32_t (&left)[4], const Tile<T, kD>
                : "memory");
 }
 
-/// Writes a warp's 16 rows to rows `stride` apart, whole chunks of 16 bytes, by way of rows `row` and following of
-/// tiles, one for each 64 columns, `apart` bytes apart. Every lane of the warp takes part.
+/// Writes a warp's 16 rows to rows `stride` apart in 16-byte chunks. They are staged in rows `row` and following of
+/// tiles, one per 64 columns, `apart` bytes apart. All lanes must call it.
 template <class T, int kBlocks>
 __device__ inline void store_rows(const Sums<1, kBlocks>& sums, const Tile<T, 64>& tile, int apart, int row, T* to,
                                   int64_t stride, int count, int width) {

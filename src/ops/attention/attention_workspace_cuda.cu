@@ -1,5 +1,5 @@
-// What attention's kernels are given: the sizes and strides of tensors, and tables that they read instead of computing
-// them per score (bias by distance, the document of each position, random blocks, which cells of a pattern have holes).
+// Builds the kernel arguments of attention: sizes, strides, and tables that save work per score (bias by distance,
+// document of each position, random blocks, pattern cells with holes).
 #include "lamina/ops/attention/attention_kernel.h"
 #include "lamina/ops/attention/attention_mma.cuh"
 
@@ -17,8 +17,7 @@ using lamina::cuda::stream_of;
 constexpr const char* kOp = "attention";
 constexpr int kThreads = 256;
 
-/// bias[head, kBiasMargin + n] for n = i − j + seq_k − 1: T5's, and ALiBi's where both are given; and the bucket of
-/// each n.
+/// bias[head, kBiasMargin + n] for n = i − j + seq_k − 1: the T5 bias plus, if given, ALiBi; and the bucket of each n.
 __global__ void bias_kernel(const float* slopes, const float* t5, int buckets, int max_distance, bool causal, int heads,
                             int seq_q, int64_t count, float* bias, int* bucket_of) {
   constexpr int kMargin = AttentionParams::kBiasMargin;
@@ -26,7 +25,7 @@ __global__ void bias_kernel(const float* slopes, const float* t5, int buckets, i
   const int64_t n = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x - kMargin;
   if (n >= count + kMargin) return;
   const bool inside = n >= 0 && n < count;
-  const int distance = static_cast<int>(seq_q - 1 - n);  // key − query, positions
+  const int distance = static_cast<int>(seq_q - 1 - n);  // key position − query position
   const int bucket = t5_bucket_of(distance, !causal, buckets, max_distance);
   if (inside) bucket_of[n] = bucket;
   for (int head = 0; head < heads; ++head) {
@@ -36,7 +35,7 @@ __global__ void bias_kernel(const float* slopes, const float* t5, int buckets, i
   }
 }
 
-/// The document of each position. Starts that do not ascend from 0 to seq are reported, and all is one document then.
+/// The document of each position. Reports starts that do not ascend from 0 to seq; everything is then one document.
 __global__ void documents_kernel(const int64_t* starts, int64_t count, int seq, DeviceMask::Range* out,
                                  FaultSlot* faults) {
   int wrong = starts[0] != 0 || starts[count - 1] != seq;
@@ -51,7 +50,7 @@ __global__ void documents_kernel(const int64_t* starts, int64_t count, int seq, 
     out[position] = {0, seq};
     return;
   }
-  int64_t low = 0;  // the last start that is not behind the position, by halving
+  int64_t low = 0;  // binary search for the last start <= position
   int64_t high = count - 1;
   while (high - low > 1) {
     const int64_t middle = (low + high) / 2;
@@ -65,7 +64,7 @@ __global__ void random_words_kernel(uint64_t seed, int64_t count, uint32_t* out)
   if (n < count) out[n] = philox_word({.seed = seed, .stream = 0}, static_cast<uint64_t>(n));
 }
 
-/// DeviceMask::cells, a warp per word.
+/// Fills DeviceMask::cells, one warp per word.
 __global__ void cells_kernel(const DeviceMask mask, uint2* out) {
   constexpr int kCell = DeviceMask::kCell;
   const int64_t n = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
@@ -141,7 +140,7 @@ Tensor make_cells(DeviceMask& mask, const Device& device, cudaStream_t stream) {
 
 DeviceMask device_mask(const AttentionOptions& options, int64_t seq_q, int64_t seq_k) {
   LAMINA_CHECK(seq_q < kMostDevicePositions && seq_k < kMostDevicePositions, kOp, ": ", seq_q, " queries and ", seq_k,
-               " keys on a cuda device; expected fewer than ", kMostDevicePositions, " of each");
+               " keys on a CUDA device; expected fewer than ", kMostDevicePositions, " of each");
   const AttentionPattern& pattern = options.pattern;
   DeviceMask mask{};
   mask.kind = pattern.kind;

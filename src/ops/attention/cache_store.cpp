@@ -15,7 +15,7 @@ Tensor with_dense_rows(const Tensor& tensor) {
   return has_dense_rows(tensor) ? tensor.detach() : tensor.detach().contiguous();
 }
 
-/// `cache` against `fresh`, whose names differ for keys and values.
+/// Checks `cache` against `fresh`; the names are for messages.
 void check_pair(const char* cache_name, const Tensor& cache, const char* name, const Tensor& fresh,
                 const Tensor& scales) {
   check_floating(kStoreOp, name, fresh);
@@ -26,13 +26,13 @@ void check_pair(const char* cache_name, const Tensor& cache, const char* name, c
   check_shape(kStoreOp, cache_name, cache, {fresh.dim(0), fresh.dim(2), cache.dim(2), fresh.dim(3)});
   LAMINA_CHECK(has_dense_rows(cache), kStoreOp, ": the last dimension of ", cache_name, " has stride ",
                cache.strides()[3],
-               "; expected 1, since the cache is written in place; give it or rows of it, not a "
+               "; expected 1, since the cache is written in place; pass the cache or a slice of its rows, not a "
                "transposed view");
   check_cache_scales(kStoreOp, cache_name, cache, scales);
 }
 
 void check_places(const Tensor& places, int64_t seq, int64_t capacity) {
-  if (places.device().kind() != DeviceKind::cpu) return;  // a cuda kernel checks the values itself
+  if (places.device().kind() != DeviceKind::cpu) return;  // the CUDA kernel checks the values
   for (int64_t b = 0; b < places.numel(); ++b) {
     const int64_t place = places.data<int64_t>()[b];
     LAMINA_CHECK(place >= 0 && seq <= capacity && place <= capacity - seq, kStoreOp, ": places[", b, "] is ", place,
@@ -47,7 +47,8 @@ void check_cache_scales(const char* op, const char* name, const Tensor& cache, c
   LAMINA_CHECK(cache.dtype() == DType::u8 || is_floating(cache.dtype()), op, ": ", name, " is ", cache.dtype(),
                "; expected a floating type, or u8 with scales");
   if (cache.dtype() != DType::u8) {
-    LAMINA_CHECK(!scales.defined(), op, ": ", name, " is ", cache.dtype(), " and has scales; only u8 caches have");
+    LAMINA_CHECK(!scales.defined(), op, ": ", name, " is ", cache.dtype(),
+                 " and has scales; only u8 caches take scales");
     return;
   }
   LAMINA_CHECK(scales.defined(), op, ": ", name, " is u8 without scales; give f32 [batch, n_kv_heads, capacity]");
@@ -66,7 +67,7 @@ void cache_store(const Tensor& k_cache, const Tensor& v_cache, const Tensor& k, 
                  const CacheScales& scales) {
   check_pair("k_cache", k_cache, "k", k, scales.k);
   LAMINA_CHECK(v_cache.defined() == v.defined(), kStoreOp, ": ", v.defined() ? "v" : "v_cache", " is given without ",
-               v.defined() ? "v_cache" : "v", "; give both, or neither for a cache that holds one thing per token");
+               v.defined() ? "v_cache" : "v", "; give both, or neither for a cache with one tensor per token");
   if (v.defined()) {
     check_pair("v_cache", v_cache, "v", v, scales.v);
     check_dtype(kStoreOp, "v_cache", v_cache, k_cache.dtype());

@@ -1,6 +1,6 @@
-// A head's tokens lie one behind the other in the cache, so the rows are taken in its order: token by token within a
-// head. A row is converted in vectors (between f64 and the others one by one). To be rounded to 8 bits it is read
-// twice, the first time for its largest magnitude.
+// Tokens of a head are contiguous in the cache, so rows are processed in that order: token by token within a head. Rows
+// are converted with SIMD, except between f64 and other types. Quantizing to 8 bits reads a row twice, first for its
+// largest magnitude.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/attention/cache_store_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -43,7 +43,7 @@ HWY_INLINE float quantize_row(const From* from, uint8_t* to, int64_t width) {
   const hn::ScalableTag<float> d;
   const hn::RebindToSigned<decltype(d)> di;
   const hn::Rebind<uint8_t, decltype(d)> bytes;
-  auto most = hn::Zero(di);  // as bits, in the order of magnitudes, where a NaN is above all
+  auto most = hn::Zero(di);  // bit patterns compare like magnitudes; NaN is the largest
   for_vectors(d, width, [&](int64_t i, size_t n) HWY_ATTR {
     most = hn::Max(most, hn::BitCast(di, hn::Abs(load_as_f32(d, from + i, n))));
   });

@@ -1,9 +1,8 @@
-// Storing is bound by memory, and while decoding by the launch itself, so keys and values share one. A token of a row
-// has a block (several where its heads are many), whose threads each move eight columns of one head, or one column
-// where rows do not lie in whole packs: the keys' columns first, then the values'. For a cache of 8 bits a warp has a
-// head's keys or values, which it reads twice: for their largest magnitude, and then from the first-level cache to
-// round them. Every block reads its row's place from the device and leaves the cache alone where the row's tokens do
-// not fit.
+// Memory-bound, and launch-bound while decoding, so one launch stores both keys and values. Each token has one block
+// (several if it has many heads). A thread moves eight columns of one head, or one column if rows are not 16-byte
+// aligned: keys first, then values. For an 8-bit cache one warp handles a head's keys or values and reads them twice:
+// for the largest magnitude, then, from the L1 cache, to round them. Every block reads its row's position from device
+// memory and writes nothing if the tokens do not fit.
 #include <algorithm>
 #include <initializer_list>
 
@@ -20,16 +19,16 @@ using lamina::cuda::kWarp;
 constexpr const char* kStoreName = "cache_store";
 constexpr int kStoreThreads = 256;
 constexpr int kPackColumns = 8;
-constexpr int kByteColumns = 4;  // of a lane that rounds
+constexpr int kByteColumns = 4;  // per lane when quantizing
 
-/// A cache and what goes into it; strides in elements.
+/// A cache and its new entries; strides in elements.
 struct StorePart {
   const void* from;
   void* to;
-  int units;  ///< of a head: stretches of columns that a thread moves
+  int units;  ///< per head: groups of columns that one thread moves
   int64_t from_row, from_token, from_head;
   int64_t to_row, to_head, to_token;
-  float* scales = nullptr;  ///< of a cache of 8 bits
+  float* scales = nullptr;  ///< for an 8-bit cache
   int64_t scale_row = 0;
   int64_t scale_head = 0;
   int64_t scale_token = 0;
@@ -50,12 +49,12 @@ struct alignas(sizeof(T) * kCount > 16 ? 16 : sizeof(T) * kCount) Columns {
   T values[kCount];
 };
 
-/// Where a block's token comes from and goes to.
+/// Source and destination of a block's token.
 struct StoredToken {
   int b;
   int s;
   int64_t place;
-  bool fits;  ///< the whole row does; one thread reports where not
+  bool fits;  ///< whether all tokens of the row fit; if not, one thread reports it
 
   __device__ explicit StoredToken(const StoreParams& p)
       : b(static_cast<int>(blockIdx.x) / p.seq), s(static_cast<int>(blockIdx.x) % p.seq) {
@@ -112,7 +111,7 @@ __global__ void __launch_bounds__(kStoreThreads) quantize_kernel(const __grid_co
     const auto* from =
         reinterpret_cast<const Columns<From, kCount>*>(static_cast<const From*>(part.from) + token.from(part, head));
     auto* to = reinterpret_cast<Columns<uint8_t, kCount>*>(static_cast<uint8_t*>(part.to) + token.to(part, head));
-    unsigned most = 0;  // as bits, in the order of magnitudes, where a NaN is above all
+    unsigned most = 0;  // bit patterns compare like magnitudes; NaN is the largest
     for (int u = lane; u < part.units; u += kWarp) {
       const Columns<From, kCount> held = from[u];
 #pragma unroll
@@ -135,7 +134,7 @@ __global__ void __launch_bounds__(kStoreThreads) quantize_kernel(const __grid_co
   }
 }
 
-/// Strides of dimensions of one element mean nothing.
+/// The stride of a dimension of size 1 is irrelevant.
 int64_t stride_of(const Tensor& tensor, int axis) { return tensor.dim(axis) == 1 ? 0 : tensor.strides()[axis]; }
 
 StorePart part_of(const Tensor& cache, const Tensor& fresh, const Tensor& scales) {
@@ -158,7 +157,7 @@ StorePart part_of(const Tensor& cache, const Tensor& fresh, const Tensor& scales
   return part;
 }
 
-/// Whether all rows can be moved by stretches of kCount columns.
+/// Whether all rows can be moved in groups of kCount columns.
 template <class From, class To, int kCount>
 bool in_columns(const StorePart& part) {
   constexpr int64_t kFrom = alignof(Columns<From, kCount>);
@@ -178,7 +177,7 @@ StoreParams store_params(const CacheStore& args) {
   const int64_t tokens = args.k.dim(0) * args.k.dim(1);
   const int64_t columns = args.k.dim(2) * (args.k.dim(3) + (args.v.defined() ? args.v.dim(3) : 0));
   LAMINA_CHECK(tokens < (int64_t{1} << 31) && columns < (int64_t{1} << 25), kStoreName, ": ", tokens, " tokens of ",
-               columns, " numbers are more than one launch takes; store fewer at a time");
+               columns, " numbers exceed the limit of one launch; store fewer at a time");
   return {{part_of(args.k_cache, args.k, args.scales.k), part_of(args.v_cache, args.v, args.scales.v)},
           static_cast<int>(args.k.dim(2)),
           static_cast<int>(args.k.dim(1)),
@@ -187,7 +186,7 @@ StoreParams store_params(const CacheStore& args) {
           lamina::cuda::fault_slot(args.k.device())};
 }
 
-/// A block, or some, for each token, whose `items` are a thread's each.
+/// One or more blocks per token; each of its `items` is handled by one thread.
 void launch(void (*kernel)(StoreParams), const StoreParams& p, int items, const CacheStore& args) {
   const int threads = std::min((items + kWarp - 1) / kWarp * kWarp, kStoreThreads);
   const dim3 grid(static_cast<unsigned>(args.k.dim(0) * args.k.dim(1)),

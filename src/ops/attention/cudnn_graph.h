@@ -10,7 +10,7 @@
 
 namespace lamina::ops::cuda {
 
-/// A descriptor of cuDNN's backend, owned.
+/// RAII wrapper of a cuDNN backend descriptor.
 class CudnnDescriptor {
  public:
   explicit CudnnDescriptor(cudnnBackendDescriptorType_t type);
@@ -33,37 +33,37 @@ class CudnnDescriptor {
   cudnnBackendDescriptor_t descriptor_ = nullptr;
 };
 
-/// Thrown where cuDNN refuses something; callers then do without it.
+/// Thrown if cuDNN does not support something; callers then fall back to other kernels.
 class CudnnRefusal : public Error {
  public:
   using Error::Error;
 };
 
-/// Four extents, [batch, heads, rows, columns], or strides.
+/// Four sizes, [batch, heads, rows, columns], or strides.
 using CudnnExtents = std::vector<int64_t>;
 
-/// A graph of tensor operations that cuDNN turns into one kernel or a few. Tensors are named by number, from 0 in the
-/// order of their making; operations are added in the order of the data's flow.
+/// A graph of tensor operations that cuDNN compiles into one or a few kernels. Tensors are numbered from 0 in order of
+/// creation; operations are added in topological order.
 class CudnnGraph {
  public:
-  /// In memory of the caller's, whose address is given when the plan runs.
+  /// A tensor in the caller's memory; its address is bound when the plan runs.
   int64_t tensor(cudnnDataType_t type, const CudnnExtents& extents, const CudnnExtents& strides);
-  /// A number that is given when the plan runs.
+  /// A scalar whose value is bound when the plan runs.
   int64_t number();
-  /// A number that never changes.
+  /// A constant scalar.
   int64_t constant(float value);
-  /// Between two operations only.
+  /// A virtual tensor: an intermediate result that is not stored.
   int64_t between(const CudnnExtents& extents, cudnnDataType_t type = CUDNN_DATA_FLOAT);
   int64_t between(const CudnnExtents& extents, const CudnnExtents& strides, cudnnDataType_t type);
 
   void multiply(int64_t a, int64_t b, int64_t c);
-  /// y = mode(x), mode(x, b) or, for a choice, mode(x, b, t); −1 for what there is not.
+  /// y = mode(x), mode(x, b) or, for a select, mode(x, b, t); −1 for absent operands.
   void pointwise(cudnnPointwiseMode_t mode, int64_t x, int64_t b, int64_t y, int64_t t = -1,
                  cudnnDataType_t precision = CUDNN_DATA_FLOAT);
   /// y = each element's index along an axis of x.
   void index(int64_t x, int64_t axis, int64_t y);
   void reduce(cudnnReduceTensorOp_t mode, int64_t x, int64_t y);
-  /// The same elements under other extents.
+  /// y = x with a different shape.
   void reshape(int64_t x, int64_t y);
 
  private:
@@ -75,7 +75,7 @@ class CudnnGraph {
 
   std::vector<std::unique_ptr<CudnnDescriptor>> tensors_;
   std::vector<std::unique_ptr<CudnnDescriptor>> operations_;
-  std::vector<std::unique_ptr<CudnnDescriptor>> modes_;  // that the operations point to
+  std::vector<std::unique_ptr<CudnnDescriptor>> modes_;  // referenced by the operations
   struct Constant {
     int64_t tensor;
     float value;
@@ -83,7 +83,8 @@ class CudnnGraph {
   std::vector<Constant> constants_;
 };
 
-/// What cuDNN runs for a graph: the first of its proposals that it accepts. Throws CudnnRefusal where it accepts none.
+/// An execution plan: the first engine configuration that cuDNN accepts for the graph. Throws CudnnRefusal if there is
+/// none.
 class CudnnPlan {
  public:
   CudnnPlan(CudnnGraph graph, cudnnHandle_t handle);
@@ -92,12 +93,12 @@ class CudnnPlan {
     int64_t tensor;
     void* address;  ///< on the device, or on the host for a number
   };
-  /// Where the device chooses by measuring, the fastest of the proposals of the first one's engine is found before the
-  /// first run; it is tried on these tensors.
+  /// If the device autotunes, the first run times the configurations of the chosen engine on these tensors and keeps
+  /// the fastest.
   void run(const Device& device, cudnnHandle_t handle, const std::vector<Binding>& bindings);
 
  private:
-  /// An engine with its settings, ready to run.
+  /// An engine configuration, ready to run.
   struct Choice {
     std::unique_ptr<CudnnDescriptor> config;
     std::unique_ptr<CudnnDescriptor> plan;

@@ -19,7 +19,7 @@ CudnnExtents dense(const CudnnExtents& extents) {
   return strides;
 }
 
-/// cuDNN's proposals for a graph, the one it thinks fastest first.
+/// Engine configurations that cuDNN's heuristics propose for a graph, presumably fastest first.
 std::vector<std::unique_ptr<CudnnDescriptor>> proposals(const CudnnDescriptor& operation_graph) {
   CudnnDescriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, operation_graph);
@@ -28,7 +28,7 @@ std::vector<std::unique_ptr<CudnnDescriptor>> proposals(const CudnnDescriptor& o
   int64_t count = 0;
   require(cudnnBackendGetAttribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0,
                                    &count, nullptr),
-          "asking for engines");
+          "querying the engines");
   std::vector<std::unique_ptr<CudnnDescriptor>> configs;
   std::vector<cudnnBackendDescriptor_t> raw;
   for (int64_t i = 0; i < count; ++i) {
@@ -185,10 +185,10 @@ CudnnPlan::CudnnPlan(CudnnGraph graph, cudnnHandle_t handle) : graph_(std::move(
       choice_ = accepted(std::move(config), handle);
       return;
     } catch (const CudnnRefusal&) {
-      continue;  // the next proposal
+      continue;  // try the next configuration
     }
   }
-  throw CudnnRefusal("cuDNN: no engine takes this graph");
+  throw CudnnRefusal("cuDNN: no engine supports this graph");
 }
 
 CudnnPlan::Choice CudnnPlan::accepted(std::unique_ptr<CudnnDescriptor> config, cudnnHandle_t handle) {
@@ -200,14 +200,14 @@ CudnnPlan::Choice CudnnPlan::accepted(std::unique_ptr<CudnnDescriptor> config, c
   int64_t count = 0;
   require(cudnnBackendGetAttribute(choice.plan->get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
                                    &count, &choice.workspace_bytes),
-          "asking for the size of the workspace");
+          "querying the workspace size");
   choice.config = std::move(config);
   return choice;
 }
 
 void CudnnPlan::choose(const Device& device, cudnnHandle_t handle, const std::vector<Binding>& bindings) {
   constexpr int kTrials = 3;
-  constexpr double kWorth = 0.98;  // of the time of one that cuDNN thinks better
+  constexpr double kWorth = 0.98;  // a later proposal must be at least 2 % faster
   measured_ = true;
   const int64_t engine = engine_of(*choice_.config);
   const lamina::cuda::StreamTimer timer(lamina::cuda::stream_of(device));

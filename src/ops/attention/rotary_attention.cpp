@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kJoinedOp = "rotary_attention";
 
-/// Queries, keys and values of a joined tensor, as views.
+/// Queries, keys and values of a packed tensor, as views.
 struct JoinedHeads {
   Tensor q, k, v;
   JoinedHeads(const Tensor& all, int64_t n_heads, int64_t n_kv_heads)
@@ -19,13 +19,13 @@ struct JoinedHeads {
         v(all.slice(2, n_heads + n_kv_heads, n_kv_heads)) {}
 };
 
-/// Rows of a table as kernels read them: one angle per pair, four at a time.
+/// Whether kernels can read the table: f32, one angle per pair, 16-byte aligned.
 bool is_plain_table(const Tensor& table, int64_t rows, int64_t pairs) {
   return table.dtype() == DType::f32 && table.is_contiguous() && table.shape() == Shape{rows, pairs} &&
          reinterpret_cast<uintptr_t>(table.raw()) % 16 == 0;
 }
 
-/// Angles that a kernel can rotate gradients back by; undefined where there are none.
+/// Angles for kernels that apply the inverse rotation to gradients; undefined if unsupported.
 struct PlainAngles {
   Tensor cos;
   Tensor sin;
@@ -69,7 +69,8 @@ void play_rotary_attention(Backward& b, AttentionForward in, const PlainAngles& 
   b.add(0, std::move(dqkv));
 }
 
-/// With gradients that one kernel makes of whole heads; undefined, and nothing done, where there is none.
+/// Attention whose backward is one fused kernel for whole heads; returns an undefined tensor and does nothing if there
+/// is none.
 Tensor attend_with_one_gradient(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const HeadRotation& rotation,
                                 const AttentionOptions& options, const AttentionExtras& extras) {
   const PlainAngles angles(qkv, rotation);
@@ -84,7 +85,7 @@ Tensor attend_with_one_gradient(const Tensor& qkv, int64_t n_heads, int64_t n_kv
   all.device().add_work(attention_work(args, false));
   LAMINA_LAUNCH_CUDA(attention_forward, args);
   Tensor y = args.y;
-  args.q = args.k = args.v = args.y = Tensor();  // the tape holds them
+  args.q = args.k = args.v = args.y = Tensor();  // saved by the tape
   record(kJoinedOp, {qkv}, {y}, {all, y}, [args, angles, n_heads, n_kv_heads](Backward& b) {
     play_rotary_attention(b, args, angles, n_heads, n_kv_heads);
   });
@@ -100,7 +101,8 @@ Tensor rotary_attention(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, 
                ": qkv is ", qkv.shape(), "; expected [batch, seq, ", n_heads, " + 2 · ", n_kv_heads, ", head_dim]");
   checked_rotary_dim(kJoinedOp, rotation.cos, rotation.sin, rotation.options.rotary_dim, qkv.dim(3));
   check_same_device(kJoinedOp, {qkv, rotation.cos, rotation.sin, rotation.options.positions});
-  LAMINA_CHECK(qkv.is_contiguous(), kJoinedOp, ": qkv must be dense; give the projection itself, not a view of more");
+  LAMINA_CHECK(qkv.is_contiguous(), kJoinedOp,
+               ": qkv must be contiguous; pass the projection itself, not a slice of a larger tensor");
   Tensor y = attend_with_one_gradient(qkv, n_heads, n_kv_heads, rotation, options, extras);
   if (y.defined()) return y;
   const Tensor turned = rotary_in_place(qkv, n_heads + n_kv_heads, rotation.cos, rotation.sin, rotation.options);

@@ -5,23 +5,23 @@
 
 namespace lamina::ops {
 
-/// How the queries and keys of a joined projection are rotated; see rotary().
+/// Rotation of the queries and keys of a packed QKV projection; see rotary().
 struct HeadRotation {
   Tensor cos;
   Tensor sin;
   RotaryOptions options;
 };
 
-/// attention() on a joined projection whose queries and keys are rotated first:
-///   qkv  [batch, seq, n_heads + 2 n_kv_heads, head_dim]   queries, keys, values; dense
+/// attention() on a packed QKV projection whose queries and keys are rotated first:
+///   qkv  [batch, seq, n_heads + 2 n_kv_heads, head_dim]   queries, keys, values; contiguous
 ///   returns [batch, seq, n_heads, head_dim]
-/// Composed of rotary_in_place and attention, so that nothing else may need the values of qkv. Where a GPU has a kernel
-/// for all gradients of whole heads, it rotates them back on their way out.
+/// Overwrites qkv (rotary_in_place), so nothing else may need its values. If the GPU has a fused backward for whole
+/// heads, it also applies the inverse rotation to dq and dk.
 Tensor rotary_attention(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const HeadRotation& rotation,
                         const AttentionOptions& options = {}, const AttentionExtras& extras = {});
 
-/// What the kernel is given: q, k and their gradients are rotated and unrotated, cos and sin [seq, head_dim / 2] of
-/// f32.
+/// Kernel arguments: q and k are rotated, dq and dk are with respect to the unrotated ones; cos and sin are f32 [seq,
+/// head_dim / 2].
 struct RotaryAttentionBackward {
   AttentionBackward attention;
   Tensor cos;
@@ -29,7 +29,7 @@ struct RotaryAttentionBackward {
 };
 
 namespace cuda {
-/// Whether there is a kernel for the gradients of q and k before they were rotated, half with half.
+/// Sets `known` if a fused backward can return gradients of the unrotated q and k (half-split pairing).
 void knows_rotated_gradients(const AttentionForward& args, bool& known);
 void rotary_attention_backward(const RotaryAttentionBackward& args);
 }  // namespace cuda

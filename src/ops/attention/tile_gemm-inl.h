@@ -1,9 +1,7 @@
-// Products of small matrices that lie in the first two caches, register-blocked: an accumulator block of some rows by
-// up to kTileVectors vectors stays in registers over the whole depth, each step of which loads a few vectors of B and
-// one broadcast element of A per row. A is read through two strides, so its transpose costs nothing, and nothing is
-// packed. Measured on one core with AVX-512 (FMA limit 179 GFLOP/s) on 64- to 96-sided tiles: blocks of 4×4 give 175,
-// 6×4 174, 8×3 173, 14×2 158, 12×2 113 to 156, 8×2 149; oneDNN's sgemm, called per tile, 81 to 158 and slowest where A
-// is transposed.
+// Products of small matrices that fit the L1 and L2 caches, register-blocked: a block of accumulators, some rows by up
+// to kTileVectors vectors, stays in registers over the whole depth. Each step loads a few vectors of B and one
+// broadcast element of A per row. A is read with two strides, so its transpose is free, and nothing is packed. Blocks
+// of 4 × 4 vectors are the fastest with AVX-512: 175 GFLOP/s on one core, of an FMA limit of 179.
 #if defined(LAMINA_OPS_ATTENTION_TILE_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_ATTENTION_TILE_GEMM_INL_H_
 #undef LAMINA_OPS_ATTENTION_TILE_GEMM_INL_H_
@@ -20,12 +18,12 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Rows are done in steps of this many, the last of them possibly beyond m: buffers are padded to it.
+/// Rows are processed in steps of this many, possibly beyond m, so buffers are padded to it.
 inline constexpr int64_t kRowStep = 4;
 #if HWY_TARGET <= HWY_AVX3
-inline constexpr int kTileVectors = 4;  // 16 of 32 registers accumulate
+inline constexpr int kTileVectors = 4;  // 16 of 32 registers are accumulators
 #else
-inline constexpr int kTileVectors = 2;  // 8 of 16
+inline constexpr int kTileVectors = 2;  // 8 of 16 registers
 #endif
 
 /// C = factor · C + A·B
@@ -44,9 +42,9 @@ struct TileProduct {
   int64_t ldb;
   T* c;
   int64_t ldc;
-  /// 0 ignores what is in C, 1 adds to it.
+  /// 0 overwrites C, 1 adds to it.
   T factor = 0;
-  /// One factor per row instead, where given.
+  /// Optional: one factor per row instead.
   const T* row_factors = nullptr;
 };
 
@@ -85,7 +83,7 @@ HWY_INLINE void tile_block(D d, const TileProduct<T>& p, const T* HWY_RESTRICT a
   }
 }
 
-/// Narrow blocks take eight rows: their few accumulators would wait for each other.
+/// Narrow blocks take eight rows: with fewer accumulators, FMA latency would stall.
 template <int kVectors, class D, class T>
 HWY_NOINLINE void tile_columns(D d, const TileProduct<T>& p, int64_t column) {
   constexpr int kRows = kTileVectors == 4 && kVectors < 4 ? 8 : 4;
