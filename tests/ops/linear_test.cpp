@@ -22,7 +22,7 @@ TEST(Linear, RefusesWhatDoesNotFit) {
   const Tensor x = Tensor::zeros({2, 3}, DType::f32, device);
   const Tensor weight = Tensor::zeros({5, 3}, DType::f32, device);
   expect_error([&] { linear(x, Tensor::zeros({3, 5}, DType::f32, device)); }, "weight is [3,5]; expected [out, 3]");
-  expect_error([&] { linear(x, Tensor::zeros({5, 3}, DType::f64, device)); }, "f64 goes with f64 only");
+  expect_error([&] { linear(x, Tensor::zeros({5, 3}, DType::f64, device)); }, "expected both f64 or neither");
   expect_error([&] { linear(x, weight, x); }, "bias is [2,3]; expected [5]");
   expect_error([&] { linear(Tensor::zeros({2, 3}, DType::i64, device), weight); }, "x is i64");
   expect_error([&] { linear(x, Tensor()); }, "weight is undefined");
@@ -102,7 +102,7 @@ TEST(NormLinear, RefusesWhatDoesNotFit) {
   expect_error([&] { norm_linear(x, zeros({2, 4}), {}, weight); }, "residual is [2,4]");
   expect_error([&] { norm_linear(x, x.to(DType::bf16), {}, weight); }, "residual is bf16");
   expect_error([&] { norm_linear(x, {}, {.weight = zeros({4})}, weight); }, "norm.weight is [4]");
-  expect_error([&] { norm_linear(x, {}, {.bias = zeros({3})}, weight); }, "an RMS norm with a bias");
+  expect_error([&] { norm_linear(x, {}, {.bias = zeros({3})}, weight); }, "an RMS norm has no bias");
   expect_error([&] { norm_linear(x, {}, {.kind = layer, .options = {.weight_offset = 1}}, weight); },
                "a layer norm with group_size 0 and weight_offset 1");
   expect_error([&] { norm_linear(x, {}, {.options = {.eps = -1}}, weight); }, "eps is -1");

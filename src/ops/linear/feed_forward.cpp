@@ -37,7 +37,7 @@ void play_layers(Backward& b, const Shape& x_shape, Activation activation) {
   if (b.needs(kX)) up.dx = Tensor::empty(x.shape(), x.dtype(), device);
   add_layer_gradients(b, kUp, up, std::move(dbias));
   if (!b.needs(kX)) return;
-  Tensor dx = std::exchange(up.dx, Tensor()).reshape(x_shape);  // nobody else's, so not copied
+  Tensor dx = std::exchange(up.dx, Tensor()).reshape(x_shape);  // sole owner, so add() does not copy
   b.add(kX, std::move(dx));
 }
 

@@ -5,7 +5,7 @@
 
 namespace lamina::ops {
 
-/// The two layers of a feed-forward without a gate.
+/// The two layers of an ungated feed-forward network.
 struct FeedForwardWeights {
   Tensor up;         ///< [d_ff, in], any floating type
   Tensor up_bias;    ///< [d_ff], or undefined
@@ -15,12 +15,12 @@ struct FeedForwardWeights {
 
 /// y = linear(linear(x, up, up_bias, activation), down, down_bias)
 ///   x  [..., in]    any floating type
-///   y  [..., out]   x's type
-/// It is these two operators, recorded as one: with h what lies between, z the argument of the activation, and
+///   y  [..., out]   dtype of x
+/// Both operators are recorded as one. With h the hidden activations, z the argument of the activation, and
 /// dz = (dy · down) · act'(z), backward is
 ///   ddown = dyᵀ · h    ddown_bias = Σ_rows dy    dup = dzᵀ · x    dup_bias = Σ_rows dz    dx = dz · up
-/// On a GPU the product that makes dz applies gelu_tanh' itself, in bf16 and f16: dy · down is neither rounded nor
-/// written before.
+/// On a GPU in bf16 and f16, gelu_tanh' is fused into the product that computes dz: dy · down is neither rounded nor
+/// written to memory.
 Tensor feed_forward(const Tensor& x, const FeedForwardWeights& weights, Activation activation);
 
 }  // namespace lamina::ops

@@ -14,7 +14,7 @@ void check_step_weights(const char* op, const Tensor& x, const FeedForwardWeight
   check_shape(op, "weights.down_bias", weights.down_bias, {x.dim(-1)});
 }
 
-/// `args` has the settings; undefined tensors where the kernel does not take them.
+/// `args` has the settings; returns undefined tensors if the kernel does not support the case.
 SublayerStep in_one_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
                          const FeedForwardWeights& weights, FeedForwardStep args) {
   const auto taken = [](const Tensor& weight) { return weight.dtype() == DType::bf16 && weight.numel() > 0; };
@@ -36,7 +36,7 @@ SublayerStep in_one_step(const Tensor& x, const Tensor& residual, const RowNorm&
   return args.stream.finished(x, parts);
 }
 
-/// Weights with gaps are multiplied by other kernels, in another order.
+/// Makes a weight contiguous: kernels for strided weights would sum in another order.
 Tensor without_gaps(const Tensor& weight) { return is_tracked({weight}) ? weight : weight.contiguous(); }
 
 }  // namespace
@@ -89,7 +89,7 @@ SublayerStep gated_feed_forward_step(const Tensor& x, const Tensor& residual, co
   check_linear(op, x, weights.up, weights.up_bias);
   check_row_norm(op, x, residual, norm);
   LAMINA_CHECK(weights.up.dim(0) % 2 == 0, op, ": weights.up is ", weights.up.shape(),
-               "; expected an even number of rows, gate and up joined");
+               "; expected an even number of rows: gate and up stacked");
   check_step_weights(op, x, weights, weights.up.dim(0) / 2);
   check_gate(op, options);
   SublayerStep one = in_one_step(x, residual, norm, weights, {.gated = true, .gate = gate, .options = options});

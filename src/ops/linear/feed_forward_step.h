@@ -5,53 +5,54 @@
 
 namespace lamina::ops {
 
-/// What a sublayer of a residual stream makes of it.
+/// Result of one sublayer on the residual stream.
 struct SublayerStep {
-  Tensor h;      ///< x + residual, as NormLinear has it
-  Tensor parts;  ///< [n, ..., width]: the sublayer's output is the sum of these, in their order
+  Tensor h;      ///< x + residual, as in NormLinear
+  Tensor parts;  ///< [n, ..., width]: the output of the sublayer is their sum, in order
 };
 
-/// h = x + residual, Σ parts = feed_forward(norm(h), weights, activation): a whole sublayer of a step of decoding.
-///   x [..., width], residual, norm   as norm_linear takes them; the output is as wide as x
-/// It is norm_linear and linear, whose one part is the output. Of one row in f32 a GPU with clusters of blocks (compute
-/// capability 9) takes it in one launch, where the weights are of bf16 and lie in the shared memory of all
-/// multiprocessors: the parts are those of groups of them, and are left to be added to whoever reads them. The weights
-/// are read early there: what was launched right before must not have written them.
+/// A whole feed-forward sublayer of a decoding step: h = x + residual, Σ parts = feed_forward(norm(h), weights,
+/// activation).
+///   x [..., width], residual, norm   as in norm_linear; the output is as wide as x
+/// Composed of norm_linear and linear; the output is then a single part. For one f32 row, a GPU with thread block
+/// clusters (compute capability 9) runs it in one launch if the bf16 weights fit the shared memory of all SMs. Each
+/// cluster then yields one part, and the consumer sums them. The weights are prefetched: the kernel launched just
+/// before must not write them.
 SublayerStep feed_forward_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
                                const FeedForwardWeights& weights, Activation activation);
-/// The same with gated_linear instead of the first product; weights.up is gate and up joined, as it takes them.
+/// feed_forward_step() with gated_linear as the first product; weights.up holds gate and up stacked.
 SublayerStep gated_feed_forward_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
                                      const FeedForwardWeights& weights, Gate gate, const GateOptions& options = {});
 
-/// The step whose output is y, h being the stream's value.
+/// Wraps an output y as a single part; h is the value of the residual stream.
 SublayerStep as_one_part(const Tensor& h, const Tensor& y);
 
-/// The stream as kernels of whole sublayers are given it.
+/// The residual stream as kernels of whole sublayers take it.
 struct StepStream {
   Tensor x;           ///< [width], f32
-  Tensor residual;    ///< [n, width], f32, dense, or undefined
-  RowNorm norm;       ///< weight and bias dense, in f32, or undefined; no groups
-  Tensor h;           ///< [width], written where there is a residual
-  bool late = false;  ///< weights were copied just now, and are not read before all that came before is complete
+  Tensor residual;    ///< [n, width], contiguous f32, or undefined
+  RowNorm norm;       ///< weight and bias contiguous f32, or undefined; no groups
+  Tensor h;           ///< [width], written if there is a residual
+  bool late = false;  ///< the weights were just copied: wait for all previous kernels before reading them
 
-  /// For the x that was given: parts [n, width].
+  /// The result for the x that was given: parts [n, width].
   SublayerStep finished(const Tensor& given, const Tensor& parts) const;
 };
-/// Undefined x where kernels do not take it: not one row in f32 on a GPU, something tracked.
+/// x is undefined if the kernels do not support the case: not one f32 row on a GPU, or gradients tracked.
 StepStream step_stream(const Tensor& x, const Tensor& residual, const RowNorm& norm);
 
-/// What the kernel is given.
+/// Kernel arguments.
 struct FeedForwardStep {
   StepStream stream;
-  FeedForwardWeights weights;  ///< weights dense, in bf16; biases dense, in f32, or undefined
+  FeedForwardWeights weights;  ///< weights contiguous bf16; biases contiguous f32, or undefined
   Activation activation = Activation::none;
   bool gated = false;
   Gate gate = Gate::swiglu;
   GateOptions options;
 };
 namespace cuda {
-/// One launch that makes `parts` [n, width]. They stay undefined, and nothing is written, for what its kernel does not
-/// take.
+/// One launch that computes `parts` [n, width]. If the kernel does not support the case, `parts` stays undefined and
+/// nothing is written.
 void feed_forward_step(const FeedForwardStep& args, Tensor& parts);
 }  // namespace cuda
 

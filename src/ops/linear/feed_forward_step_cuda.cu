@@ -1,8 +1,8 @@
-// One launch for a whole feed-forward of one token. A cluster of eight blocks owns a slice of the units, each block
-// some of them and, for the second product, some rows of that slice's columns. All of a block's weights are on their
-// way to its shared memory before it waits for the kernel before it, so that only the residual stream, its norm, two
-// short products from shared memory and one exchange of units among the blocks of the cluster lie between two launches.
-// What a cluster finds is a part of the output; the parts are added by whoever reads them next, in their order.
+// A whole feed-forward sublayer of one token in one launch. A cluster of eight blocks owns a slice of the hidden units.
+// Each block has some of these units and, for the second product, some output rows restricted to the columns of the
+// slice. It prefetches its weights to shared memory before it waits for the previous kernel. So the critical path
+// between two launches is only the residual stream, its norm, two short products from shared memory and one exchange of
+// units within the cluster. Each cluster yields a partial output; the consumer sums the parts in order.
 #include "lamina/ops/activation/gated_activation.cuh"
 #include "lamina/ops/linear/row_step.cuh"
 
@@ -19,11 +19,11 @@ struct FeedForwardStepParams {
   const float* second_bias;  ///< or null
   float* parts;              ///< [clusters, width]
   int d_ff;
-  int slice;     ///< units of a cluster, a multiple of 8
-  int each;      ///< units of a block
-  int next;      ///< rows of the weight from one unit to the next
-  int up;        ///< rows of the weight from a unit's gate to its up
-  int out_each;  ///< rows of the second weight, of a block
+  int slice;     ///< units per cluster, a multiple of 8
+  int each;      ///< units per block
+  int next;      ///< weight rows between consecutive units
+  int up;        ///< weight rows between gate and up of a unit
+  int out_each;  ///< rows of the second weight per block
   int first_lane_bits, second_lane_bits;
   Activation activation;
   Gate gate;
@@ -36,7 +36,7 @@ struct FeedForwardStepParams {
   }
 };
 
-/// kTiles = 2: a gated unit.
+/// kTiles = 2: gated units.
 template <int kTiles>
 __global__ void __launch_bounds__(kStepThreads)
     feed_forward_step_kernel(const __grid_constant__ FeedForwardStepParams p) {
@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(kStepThreads)
   });
 }
 
-/// Few clusters, as every block of the next kernel reads the parts of all, but more where blocks of this kernel and of
-/// attention would not find places on the same multiprocessor.
+/// Uses few clusters, since every block of the next kernel reads all parts; more if blocks of this kernel and of
+/// attention would not fit the same SM together.
 bool share_out(FeedForwardStepParams& p, int tiles, size_t most_bytes) {
   constexpr size_t kBeside = 112 * 1024;
   for (const int clusters : {8, 16}) {

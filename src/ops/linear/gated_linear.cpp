@@ -29,7 +29,7 @@ Tensor gated_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, G
   const char* op = "gated_linear";
   check_linear(op, x, weight, bias);
   LAMINA_CHECK(weight.dim(0) % 2 == 0, op, ": weight is ", weight.shape(),
-               "; expected an even number of rows, gate and up joined");
+               "; expected an even number of rows: gate and up stacked");
   check_gate(op, options);
   const bool one_launch = x.device().kind() == DeviceKind::cuda && x.shape().rows() <= kFewRows &&
                           weight.strides()[1] == 1 && !is_tracked({x, weight, bias});

@@ -5,20 +5,20 @@
 
 namespace lamina::ops {
 
-/// gated_activation(linear(x, weight, bias), gate, options): how a gated feed-forward begins.
+/// gated_activation(linear(x, weight, bias), gate, options): the first half of a gated feed-forward network.
 ///   x       [..., in]     any floating type
-///   weight  [2·n, in]     gate and up joined as gated_activation takes them: halves, or in turns
+///   weight  [2·n, in]     gate and up rows as gated_activation takes them: stacked halves, or interleaved
 ///   bias    [2·n]         or undefined
-///   y       [..., n]      x's type
-/// It is these two operators; where nothing is recorded, few rows on a GPU take one launch, and gate and up are not
-/// rounded between them.
+///   y       [..., n]      dtype of x
+/// Composed of these two operators. Without gradients, few rows on a GPU take one launch, and gate and up are not
+/// rounded in between.
 Tensor gated_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Gate gate,
                     const GateOptions& options = {});
 
-/// What the kernel is given.
+/// Kernel arguments.
 struct GatedLinearForward {
-  Tensor x;       ///< [rows, in], dense, at most kFewRows rows
-  Tensor weight;  ///< [2·n, in], rows or columns dense
+  Tensor x;       ///< [rows, in], contiguous, at most kFewRows rows
+  Tensor weight;  ///< [2·n, in], rows or columns contiguous
   Tensor bias;    ///< [2·n], accumulation type, or undefined
   Gate gate;
   GateOptions options;

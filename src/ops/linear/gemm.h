@@ -8,8 +8,8 @@
 
 namespace lamina::ops {
 
-/// C = alpha · op(A) · op(B) + beta · C, row-major, op the identity or the transpose.
-///   op(A) [m, k]   op(B) [k, n]   C [m, n]; ld* is the distance between rows as stored.
+/// C = alpha · op(A) · op(B) + beta · C, row-major; op is the identity or the transpose.
+///   op(A) [m, k]   op(B) [k, n]   C [m, n]; ld* is the leading dimension (row stride) as stored.
 /// beta = 0 never reads C; k = 0 gives beta · C. The result does not depend on the number of threads.
 template <class T>
 struct Gemm {
@@ -39,11 +39,11 @@ struct GemmBlock {
   int64_t columns = 0;
 };
 
-/// The blocks a product is finished in begin at multiples of this many rows, and have no more.
+/// `finish` gets blocks of C that start at multiples of this many rows, and have at most as many.
 inline constexpr int64_t kGemmBlockRows = 96;
 
-/// A borrowed callable void(T* block, int64_t ld, const GemmBlock& where), given each block of C once, finished and
-/// still in cache. Called from worker threads; must not call gemm itself.
+/// Non-owning reference to an epilogue void(T* block, int64_t ld, const GemmBlock& where). It gets each finished block
+/// of C once, while the block is still in the CPU cache. Called from worker threads; must not call gemm itself.
 template <class T>
 class GemmFinish {
  public:
@@ -62,7 +62,7 @@ class GemmFinish {
   void (*call_)(const void*, T*, int64_t, const GemmBlock&) = nullptr;
 };
 
-/// One side of a product as stored: any floating type, converted to the computing type on the way into cache.
+/// One operand as stored: any floating type, converted to the computing type when packed.
 struct GemmOperand {
   const void* data = nullptr;
   DType dtype = DType::f32;
@@ -70,7 +70,7 @@ struct GemmOperand {
   bool transpose = false;
 };
 
-/// Gemm with operands of other types and a last step fused on. T is float, or double for f64 operands.
+/// Gemm with mixed operand types and a fused epilogue. T is float, or double for f64 operands.
 template <class T>
 struct FusedGemm {
   int64_t m = 0;
@@ -80,7 +80,7 @@ struct FusedGemm {
   GemmOperand a;
   GemmOperand b;
   T beta = 0;
-  /// Null: C is never whole in memory, only `finish` sees it, block by block; beta must be 0.
+  /// Null: C is never stored as a whole; only `finish` sees it, block by block. beta must be 0.
   T* c = nullptr;
   int64_t ldc = 0;
   GemmFinish<T> finish;
@@ -89,7 +89,7 @@ struct FusedGemm {
 void gemm(const Threads& threads, const FusedGemm<float>& product);
 void gemm(const Threads& threads, const FusedGemm<double>& product);
 
-/// The product written to `out` [m, n], rows `ld` apart, in any floating type; product.c and product.finish are unused.
+/// Writes the product to `out` [m, n], rows `ld` apart, in any floating type; product.c and product.finish are unused.
 /// beta must be 0 unless the type is the computing one.
 void gemm_to(const Threads& threads, const FusedGemm<float>& product, void* out, DType dtype, int64_t ld);
 void gemm_to(const Threads& threads, const FusedGemm<double>& product, void* out, DType dtype, int64_t ld);

@@ -1,8 +1,8 @@
-// The product after Goto & van de Geijn 2008: op(B) is packed once into panels that all threads share, each task packs
-// a block of rows of op(A) and multiplies panel by panel, a panel of B staying in the first-level cache, the block of A
-// and the block of C in the second. Every value of C is summed by one task, over k in order, so the bits depend on
-// nothing but the extents. Where C is small and k long, tasks take parts of k instead, which are added in order.
-// Up to 16 rows against rows that lie along k (x·Wᵀ with a short x) are dot products that run at the speed of memory.
+// Blocked GEMM after Goto & van de Geijn 2008. op(B) is packed once into panels that all threads share. Each task packs
+// a block of rows of op(A) and multiplies panel by panel: a panel of B stays in the L1 cache, the blocks of A and C in
+// L2. Every element of C is summed by one task, over k in order, so the bits depend only on the sizes. If C is small
+// and k long, tasks take parts of k instead, which are added in order. Up to 16 rows against K-major columns (x·Wᵀ with
+// few rows of x) use dot products that are bound by memory bandwidth.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/linear/gemm_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -20,7 +20,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-/// C (+)= a tile that is cut at the edge of C.
+/// C (+)= a tile that is clipped at the edge of C.
 template <class T>
 void merge_tile(const T* tile, int64_t rows, int64_t columns, T alpha, T beta, T* c, int64_t ldc) {
   const hn::ScalableTag<T> d;
@@ -36,13 +36,13 @@ void merge_tile(const T* tile, int64_t rows, int64_t columns, T alpha, T beta, T
   }
 }
 
-/// A block of C over one pass of k. Coordinates are the plan's.
+/// A block of C over one pass of k.
 template <class T>
 struct Pass {
   int64_t row, row_end, column, column_end;  // of C
   int64_t chunk_end;                         // the last column of the chunk
   int64_t k0, depth;                         // within k
-  int64_t chunk_depth;                       // how deep the panels were packed
+  int64_t chunk_depth;                       // packed depth of the panels
   int64_t chunk_k0;
   const T* a;  // packed rows from `row`
   const T* b;  // packed columns from `column`
@@ -51,7 +51,7 @@ struct Pass {
   int64_t ldc;
 };
 
-/// Rows read in place that come next, fetched by the tiles before.
+/// Next rows of A that are read in place, prefetched by the preceding tiles.
 template <class T>
 struct NextRows {
   const T* at = nullptr;
@@ -75,7 +75,7 @@ void multiply_block(const Plan<T>& plan, const Pass<T>& pass, NextRows<T>& next)
                           : pass.a + (i - pass.row) * pass.chunk_depth + (pass.k0 - pass.chunk_k0) * height;
       const int64_t down = i - pass.row;
       T* c = pass.c + down * pass.ldc + j - pass.column;
-      // The tiles of this panel fetch the next one, a stretch each.
+      // Each tile of this panel prefetches part of the next one.
       const int64_t stretch = down / kTileRows * (pass.depth / kUnroll) * kCacheLine<T>;
       const bool more = j + columns < pass.column_end && stretch < width * pass.depth;
       const T* ahead = more ? b + width * pass.chunk_depth + stretch : a;
@@ -94,7 +94,7 @@ void multiply_block(const Plan<T>& plan, const Pass<T>& pass, NextRows<T>& next)
   }
 }
 
-/// A block of rows against columns [begin, end) of a chunk, packed at `columns`.
+/// Multiplies a block of rows with columns [begin, end) of a chunk, packed at `columns`.
 template <class T>
 void run_block(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t begin, int64_t end, const T* columns) {
   const FusedGemm<T>& p = *plan.product;
@@ -132,9 +132,9 @@ void run_block(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t 
   }
 }
 
-/// body(task) for all tasks. Each thread begins with a share of neighbouring ones, the same in every product, and then
-/// takes over what others have left: rows that one product wrote are mostly read by the same core in the next, which
-/// counts where cores do not share their caches.
+/// Runs body(task) for all tasks. Each thread starts with a contiguous share, the same in every product, then steals
+/// from others. Rows written by one product are thus mostly read by the same core in the next one, which matters if
+/// cores do not share their caches.
 template <class F>
 void each_task(const Threads& threads, bool serial, int64_t tasks, const F& body) {
   const int64_t shares = serial ? 1 : std::min<int64_t>(threads.count(), tasks);
@@ -154,7 +154,7 @@ void each_task(const Threads& threads, bool serial, int64_t tasks, const F& body
   });
 }
 
-/// A side of a chunk cut into tasks for packing: along k where rows are to be read whole, else across it.
+/// One operand of a chunk split into packing tasks: along k if whole rows should be read, else across it.
 struct PackTasks {
   int64_t extent, step;
   int64_t depth, depth_step;
@@ -170,7 +170,7 @@ inline PackTasks pack_tasks(bool shared, bool across, int64_t extent, int64_t st
   return across ? PackTasks{extent, 4 * step, depth, kPackTaskDepth} : PackTasks{extent, step, depth, depth};
 }
 
-/// Packs what the tasks of a chunk share.
+/// Packs the panels that the tasks of a chunk share.
 template <class T>
 void pack_shared(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chunk, bool serial) {
   const PackTasks columns = pack_tasks(chunk.packed_columns != nullptr, !plan.product->b.transpose,
@@ -216,8 +216,8 @@ template <class T>
 void run_blocked(const Threads& threads, const FusedGemm<T>& p, int64_t chunk_depth) {
   const Plan<T> plan = make_plan(p, chunk_depth);
   Chunk<T> chunk{};
-  // A single block of rows uses each column once, and a single part of the columns each row: their tasks pack for
-  // themselves, but for columns across k, which are read in whole rows.
+  // A single block of rows uses each column once, and a single part of the columns each row: tasks then pack for
+  // themselves, except columns stored across k, which are read in whole rows.
   if (plan.product->m > kBlockRows || !plan.product->b.transpose) {
     chunk.packed_columns = gemm_scratch<T>(GemmScratch::columns, plan.chunk_columns * plan.chunk_depth);
   }
@@ -236,14 +236,14 @@ void run_blocked(const Threads& threads, const FusedGemm<T>& p, int64_t chunk_de
   }
 }
 
-/// C is so small that sums of it for every part of k cost little beside reading A and B: the gradient of a narrow
-/// layer's weight over many positions.
+/// Whether C is so small that partial sums for every part of k cost little compared with reading A and B, e.g. the
+/// weight gradient of a narrow layer over many positions.
 template <class T>
 bool is_deep(const FusedGemm<T>& p) {
   return !p.b.transpose && p.m <= kBlockRows && p.m * p.n <= kDeepSums && p.k >= kDeepParts * kDepth;
 }
 
-/// op(A)[:, begin:end] · op(B)[begin:end, :] to a dense c.
+/// op(A)[:, begin:end] · op(B)[begin:end, :] to a contiguous c.
 template <class T>
 FusedGemm<T> part_of_k(const FusedGemm<T>& p, int64_t begin, int64_t end, T* c) {
   const auto from = [&](const GemmOperand& operand, bool along) {
@@ -264,8 +264,8 @@ FusedGemm<T> part_of_k(const FusedGemm<T>& p, int64_t begin, int64_t end, T* c) 
   return part;
 }
 
-/// A task multiplies a part of k whole, in chunks whose panels stay in the second-level cache: nobody waits for another
-/// before the sums are added.
+/// Split-k: each task multiplies one part of k, in chunks whose panels stay in the L2 cache. Tasks synchronise only
+/// before the final sum.
 template <class T>
 void run_deep(const Threads& threads, const FusedGemm<T>& p) {
   const int64_t size = p.m * p.n;
@@ -296,7 +296,7 @@ void run_deep(const Threads& threads, const FusedGemm<T>& p) {
   });
 }
 
-/// k = 0: nothing is added to beta · C.
+/// k = 0: C = beta · C.
 template <class T>
 void run_scale(const Threads& threads, const FusedGemm<T>& p) {
   threads.ranges(p.m, kBlockRows, [&](int64_t begin, int64_t end) {
@@ -323,8 +323,8 @@ void run_product(const Threads& threads, const FusedGemm<T>& p) {
   }
 }
 
-/// Stores finished blocks in a type narrower than the computing one. Where k takes several chunks, C is held a stripe
-/// of rows at a time.
+/// Stores finished blocks in a type narrower than the computing one. If k takes several chunks, only a stripe of rows
+/// of C is held at a time.
 template <class S>
 void run_narrow(const Threads& threads, FusedGemm<float> p, S* out, int64_t ld_out) {
   if (p.n <= 0) return;
@@ -347,7 +347,7 @@ void run_narrow(const Threads& threads, FusedGemm<float> p, S* out, int64_t ld_o
     p.c = p.k <= kChunkDepth ? nullptr : gemm_scratch<float>(GemmScratch::stripe, p.m * p.n);
     p.ldc = p.n;
     p.finish = narrow;
-    step < rows ? run_blocked(threads, p, kChunkDepth) : run_product(threads, p);  // a stripe's bits are the whole's
+    step < rows ? run_blocked(threads, p, kChunkDepth) : run_product(threads, p);  // bit-identical to the whole product
   }
 }
 

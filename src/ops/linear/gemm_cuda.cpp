@@ -1,6 +1,6 @@
-// Products by cuBLASLt, which is column-major: it is asked for Cᵀ = op(B)ᵀ · op(A)ᵀ, so that rows of ours are columns
-// of its. The library's first choice of algorithm for a shape is kept, so that a repeated call costs a look-up; before
-// work is recorded to be repeated, the fastest of its first choices is found by measuring.
+// Products by cuBLASLt, which is column-major: it computes Cᵀ = op(B)ᵀ · op(A)ᵀ, so our rows are its columns. The first
+// algorithm its heuristics return for a shape is cached, so a repeated call costs a lookup. Before CUDA graph capture,
+// the first few candidates are timed and the fastest is kept.
 
 #include "lamina/ops/linear/gemm_cuda.h"
 
@@ -34,13 +34,13 @@ cudaDataType_t type_of(DType dtype) {
     case DType::f32: return CUDA_R_32F;
     default: break;
   }
-  throw Error(str("product: ", dtype, " on a cuda device; expected f32, bf16 or f16; use the cpu for f64"));
+  throw Error(str("product: ", dtype, " on a CUDA device; expected f32, bf16 or f16; use the CPU for f64"));
 }
 
 /// Everything a plan depends on.
 using Key = std::array<int64_t, 20>;
 
-/// Largest power of two up to 256 that divides the address: what kernels may assume.
+/// Largest power of two up to 256 that divides the address, as an alignment hint.
 int64_t alignment(const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer) | 256;
   return static_cast<int64_t>(address & (~address + 1));
@@ -107,8 +107,8 @@ class Plan {
   bool available = false;
   bool measured = false;
 
-  /// Takes the fastest of the library's first proposals, which are tried on the product's own operands; the results go
-  /// to memory apart. Where that cannot be had, the choice stays.
+  /// Times the first few candidate algorithms on the product's own operands and keeps the fastest; results go to a
+  /// temporary buffer. Keeps the current choice if that cannot be allocated.
   void measure(cublasLtHandle_t handle, const Product& p, void* workspace, cudaStream_t stream) {
     measured = true;
     const int64_t elements = (p.batch - 1) * p.stride_c + p.m * p.ldc;
@@ -138,8 +138,8 @@ class Plan {
   static constexpr int kProposals = 8;
   static constexpr int kTrials = 4;
   static constexpr int kRecordedCalls = 8;
-  static constexpr double kShort = 2e-4;  ///< seconds of a call up to which launches matter
-  static constexpr double kWorth = 0.98;  ///< of the time of one that the library thinks better
+  static constexpr double kShort = 2e-4;  ///< seconds; below this, launch overhead matters
+  static constexpr double kWorth = 0.98;  ///< a later candidate must be at least 2 % faster
 
   void set_epilogue(const Product& p) {
     if (p.gelu_tanh_of != nullptr) {
@@ -159,7 +159,7 @@ class Plan {
     }
     if (p.before != nullptr) set_second_matrix(p, p.before);
   }
-  /// One that an epilogue reads or writes beside the result.
+  /// An auxiliary matrix that the epilogue reads or writes.
   void set_second_matrix(const Product& p, const void* matrix) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(p.c_type));
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ldc);
@@ -180,7 +180,7 @@ class Plan {
         "a batch");
   }
 
-  /// What the library thinks best, best first; none where it has no kernel.
+  /// Candidate algorithms of the library's heuristics, best first; empty if it has no kernel.
   std::vector<cublasLtMatmulHeuristicResult_t> proposals(cublasLtHandle_t handle, const Product& p, int most) const {
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "a preference");
@@ -188,7 +188,7 @@ class Plan {
       check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), "a preference");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspace});
-    // Sums that are split are joined in f32, never in the result's type.
+    // Split-k partial sums are reduced in f32, never in the result's type.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(alignment(p.b)));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(alignment(p.a)));
@@ -204,7 +204,7 @@ class Plan {
   }
 };
 
-/// A second stream of a recording, with the workspace of its products.
+/// A second CUDA stream of a graph capture, with a workspace for its products.
 class Branch {
  public:
   explicit Branch(int /*index*/) {
@@ -224,12 +224,12 @@ class Branch {
   cudaStream_t stream() const { return stream_; }
   void* workspace() const { return workspace_; }
 
-  /// It begins where `trunk` is now.
+  /// Forks from `trunk` at its current point.
   void leave(cudaStream_t trunk) const {
     LAMINA_CUDA(cudaEventRecord(begin_, trunk), "product");
     LAMINA_CUDA(cudaStreamWaitEvent(stream_, begin_, 0), "product");
   }
-  /// From here on `trunk` waits for it.
+  /// Makes `trunk` wait for this stream.
   void join(cudaStream_t trunk) const {
     LAMINA_CUDA(cudaEventRecord(end_, stream_), "product");
     LAMINA_CUDA(cudaStreamWaitEvent(trunk, end_, 0), "product");
@@ -242,14 +242,14 @@ class Branch {
   void* workspace_ = nullptr;
 };
 
-/// Whether the program is ending. A device that lives in a static variable ends after cublasLt has put its own tables
-/// away; its handle is then the system's to free. What was made behind the first handle ends before it.
+/// Whether the process is exiting. A device in a static variable is destroyed after cublasLt has freed its own tables;
+/// its handle is then left to the OS. The atexit handler is registered after the first handle, so it runs before that.
 std::atomic<bool>& is_ending() {
   static std::atomic<bool> ending{false};
   return ending;
 }
 
-/// A device's handle, workspace and plans.
+/// Handle, workspace and plans of a device.
 class Products {
  public:
   explicit Products(int /*index*/) {
@@ -266,7 +266,7 @@ class Products {
   }
 
   bool run(const Device& device, const Product& p) { return run(device, p, stream_of(device), workspace_); }
-  /// Whether there is a kernel for it.
+  /// Returns false if there is no kernel for it.
   bool run(const Device& device, const Product& p, cudaStream_t stream, void* workspace) {
     const std::lock_guard lock(mutex_);
     std::unique_ptr<Plan>& plan = plans_[key_of(p)];
@@ -291,7 +291,7 @@ class Products {
 
 bool is_empty(const Product& args) {
   if (args.m == 0 || args.n == 0 || args.batch == 0) return true;
-  LAMINA_CHECK(args.k > 0, "product: no columns to sum over; the caller fills C");
+  LAMINA_CHECK(args.k > 0, "product: k is 0; the caller must fill C (internal error, please report it)");
   return false;
 }
 

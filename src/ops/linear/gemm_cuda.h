@@ -6,10 +6,10 @@
 
 namespace lamina::ops::cuda {
 
-/// C = alpha · op(A) · op(B) + beta · C (+ bias along each row), row-major, op the identity or the transpose, for
-/// `batch` matrices that lie stride_* elements apart.
-///   op(A) [m, k]   op(B) [k, n]   C [m, n]; ld* is the distance between rows as stored.
-/// A and B are of one type (f32, bf16, f16), C of it or f32. Sums in f32; f32 products are not rounded to tf32.
+/// C = alpha · op(A) · op(B) + beta · C (+ bias on each row), row-major; op is the identity or the transpose. `batch`
+/// matrices are stride_* elements apart.
+///   op(A) [m, k]   op(B) [k, n]   C [m, n]; ld* is the leading dimension (row stride) as stored.
+/// A and B have one type (f32, bf16, f16), C has the same or f32. Accumulates in f32; f32 products do not use TF32.
 /// beta = 0 never reads C.
 struct Product {
   bool transpose_a = false;
@@ -31,23 +31,23 @@ struct Product {
   void* c = nullptr;
   int64_t ldc = 0;
   int64_t stride_c = 0;
-  /// [n] of c_type, added to every row before anything else, or null.
+  /// [n] of c_type, added to every row before any activation, or null.
   const void* bias = nullptr;
-  /// gelu_tanh after the bias, with its argument kept in `before` ([m, n], c_type, ldc); for bf16 and f16 alone.
+  /// Applies gelu_tanh after the bias and stores its argument in `before` ([m, n], c_type, ldc); bf16 and f16 only.
   bool gelu_tanh = false;
   void* before = nullptr;
-  /// [m, n] of c_type, ldc: the result is multiplied by gelu_tanh' of it, in f32; null for nothing of the kind. For
-  /// bf16 and f16 alone, not together with a bias or gelu_tanh.
+  /// [m, n] of c_type, ldc: multiplies the result by gelu_tanh' of it, in f32; null for none. bf16 and f16 only, not
+  /// together with a bias or gelu_tanh.
   const void* gelu_tanh_of = nullptr;
 };
 
 void product(const Device& device, const Product& args);
 
-/// The product, and `work`, which neither needs it nor writes what it reads or writes. In a recording the two are apart
-/// from each other, so that one fills the multiprocessors that the other leaves; what comes later waits for both.
+/// Runs the product and `work`, which must be independent of each other. During CUDA graph capture they are captured as
+/// parallel branches, so one fills the SMs that the other leaves idle; later work waits for both.
 void product_beside(const Device& device, const Product& args, const std::function<void()>& work);
 
-/// A product with gelu_tanh_of; false, and nothing done, where the library has no kernel for that.
+/// A product with gelu_tanh_of; returns false and does nothing if the library has no kernel for it.
 bool product_if_known(const Device& device, const Product& args);
 
 }  // namespace lamina::ops::cuda

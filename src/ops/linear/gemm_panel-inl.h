@@ -1,6 +1,6 @@
-// Panels: the operands of a product in the order the inner kernel reads them, and that kernel.
-// A panel holds `width` rows of op(A), or columns of op(B), as [k][width], converted to the computing type and filled
-// with zeros up to its width.
+// Panels (the operands in the order in which the microkernel reads them) and the microkernel.
+// A panel holds `width` rows of op(A), or columns of op(B), as [k][width], converted to the computing type and
+// zero-padded to its width.
 #if defined(LAMINA_OPS_LINEAR_GEMM_PANEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_LINEAR_GEMM_PANEL_INL_H_
 #undef LAMINA_OPS_LINEAR_GEMM_PANEL_INL_H_
@@ -18,8 +18,8 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
 
-// Rows and vectors of one tile of C: accumulators for nearly all registers, in the shape that loads least per
-// multiplication.
+// Rows and vectors of one tile of C: the accumulators use nearly all registers, in the shape with the fewest loads per
+// FMA.
 #if HWY_TARGET <= HWY_AVX3
 inline constexpr int kTileRows = 8;
 inline constexpr int kTileVectors = 3;
@@ -30,7 +30,7 @@ inline constexpr int kTileVectors = 3;
 inline constexpr int kTileRows = 4;
 inline constexpr int kTileVectors = 2;
 #endif
-inline constexpr int64_t kRowStep = 4;  // narrower row panels at the edge are a multiple of this
+inline constexpr int64_t kRowStep = 4;  // row panels at the edge are a multiple of this
 
 template <class T>
 inline constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<T>()));
@@ -40,9 +40,9 @@ inline constexpr int64_t kTileColumns = kTileVectors* kLanes<T>;
 template <class T>
 inline constexpr int64_t kCacheLine = 64 / static_cast<int64_t>(sizeof(T));
 
-inline constexpr int64_t kFetchAhead = 128;  // elements of each row that is being turned: packing waits for memory
+inline constexpr int64_t kFetchAhead = 128;  // prefetch distance per row, in elements: packing is memory-bound
 
-/// to[l·width + i] = from[i·ld + l] for as many i as d has lanes and l in [0, k), square by square.
+/// to[l·width + i] = from[i·ld + l] for as many i as d has lanes and l in [0, k), transposed in squares.
 template <class D, class S>
 void transpose_rows(D d, const S* from, int64_t ld, int64_t k, float* to, int64_t width) {
   constexpr int kSide = static_cast<int>(hn::MaxLanes(d));
@@ -62,7 +62,7 @@ void transpose_rows(D d, const S* from, int64_t ld, int64_t k, float* to, int64_
   }
 }
 
-/// The leading rows in squares of up to kSide; returns how many there were.
+/// Transposes the leading rows in squares of up to kSide; returns the number of rows done.
 template <int kSide, class S>
 int64_t transpose_squares(const S* from, int64_t ld, int64_t count, int64_t k, float* to, int64_t width) {
   const hn::CappedTag<float, kSide> d;
@@ -75,7 +75,7 @@ int64_t transpose_squares(const S* from, int64_t ld, int64_t count, int64_t k, f
   return i;
 }
 
-/// A panel from rows that lie along k: element (i, l) at from[i·ld + l], `count` of `width` rows given.
+/// Packs a panel from K-major rows: element (i, l) at from[i·ld + l]; `count` of `width` rows are given.
 template <class T, class S>
 void pack_along(const S* from, int64_t ld, int64_t count, int64_t k, T* to, int64_t width) {
   int64_t i = 0;
@@ -89,7 +89,7 @@ void pack_along(const S* from, int64_t ld, int64_t count, int64_t k, T* to, int6
   }
 }
 
-/// A panel from rows that lie across k: element (i, l) at from[l·ld + i].
+/// Packs a panel from rows stored across k: element (i, l) at from[l·ld + i].
 template <class D, class T, class S>
 void pack_across(D d, const S* from, int64_t ld, int64_t count, int64_t k, T* to, int64_t width) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -97,7 +97,7 @@ void pack_across(D d, const S* from, int64_t ld, int64_t count, int64_t k, T* to
   for (int64_t l = 0; l < k; ++l) {
     const S* row = from + l * ld;
     T* out = to + l * width;
-    // Twice, because a CPU drops requests that come faster than memory answers.
+    // Prefetched twice, because CPUs drop prefetches under load.
     for (int64_t i = 0; i < count; i += kCacheLine<S>) {
       __builtin_prefetch(row + 8 * ld + i);
       __builtin_prefetch(row + 16 * ld + i, 0, 2);
@@ -108,7 +108,7 @@ void pack_across(D d, const S* from, int64_t ld, int64_t count, int64_t k, T* to
   }
 }
 
-inline constexpr int kUnroll = 4;  // of the loop over k: address arithmetic competes with the multipliers
+inline constexpr int kUnroll = 4;  // over k: address arithmetic competes with the FMAs
 
 /// sum += (column u of the panel of A) · (row u of the panel of B).
 template <int kRows, int kVectors, bool kDirect, class D, class T>
@@ -125,9 +125,9 @@ HWY_INLINE void add_outer_product(D d, const T* HWY_RESTRICT a, int64_t lda, con
   }
 }
 
-/// C tile = alpha · panel of A · panel of B + beta · C tile. With kDirect, A is not packed: element (i, l) at
-/// a[i·lda + l]. Memory from `ahead` on, which a later tile will read, is fetched into the L2 cache by the way. The sum
-/// over k runs in order, so a value of C does not depend on the tile it falls in.
+/// C tile = alpha · panel of A · panel of B + beta · C tile. With kDirect, A is not packed: element (i, l) is at
+/// a[i·lda + l]. Prefetches memory from `ahead` on, which a later tile reads, into the L2 cache. The sum over k runs in
+/// order, so an element of C does not depend on its tile.
 template <int kRows, int kVectors, bool kDirect, class T>
 HWY_NOINLINE void multiply_tile(int64_t k, const T* HWY_RESTRICT a, int64_t lda, const T* HWY_RESTRICT b, T alpha,
                                 T beta, T* HWY_RESTRICT c, int64_t ldc, const T* ahead) {

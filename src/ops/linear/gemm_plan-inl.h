@@ -1,4 +1,4 @@
-// How a product is cut into chunks, blocks and tasks, and its sides packed accordingly.
+// Splits a product into chunks, blocks and tasks, and packs its operands accordingly.
 #if defined(LAMINA_OPS_LINEAR_GEMM_PLAN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_LINEAR_GEMM_PLAN_INL_H_
 #undef LAMINA_OPS_LINEAR_GEMM_PLAN_INL_H_
@@ -18,18 +18,18 @@ namespace lamina::ops::HWY_NAMESPACE {
 
 inline constexpr int64_t kDepth = 384;           // of k per pass over a block of C
 inline constexpr int64_t kChunkDepth = 1152;     // of k packed at once
-inline constexpr int64_t kPackDepth = 8;         // of k per stretch of packing across it
-inline constexpr int64_t kPackTaskDepth = 192;   // of k per task of such packing
+inline constexpr int64_t kPackDepth = 8;         // of k per step when packing across k
+inline constexpr int64_t kPackTaskDepth = 192;   // of k per task when packing across k
 inline constexpr int64_t kChunkBytes = 6 << 20;  // of packed B
 inline constexpr int64_t kBlockRows = kGemmBlockRows;
-inline constexpr int64_t kBlockColumns = 480;    // of C kept in the L2 cache while k advances
-inline constexpr int64_t kStripeRows = 1536;     // of a narrow C held in the computing type
-inline constexpr int64_t kTaskBlocks = 8;        // of kBlockRows, at most, that one task takes one after the other
-inline constexpr int64_t kMinTasks = 16;         // enough to share out evenly
+inline constexpr int64_t kBlockColumns = 480;    // of C, kept in the L2 cache while k advances
+inline constexpr int64_t kStripeRows = 1536;     // of a narrow C, held in the computing type
+inline constexpr int64_t kTaskBlocks = 8;        // most blocks of kBlockRows per task, processed in order
+inline constexpr int64_t kMinTasks = 16;         // enough for load balance
 inline constexpr int64_t kDirectColumns = 160;   // up to here packing A costs more than it saves
-inline constexpr int64_t kDeepParts = 16;        // of a k so long that each is a task
-inline constexpr int64_t kDeepSums = 1 << 16;    // at most, of each such part
-inline constexpr int64_t kSerialWork = 1 << 15;  // multiplications too few to wake the threads for
+inline constexpr int64_t kDeepParts = 16;        // parts of a long k, one task each
+inline constexpr int64_t kDeepSums = 1 << 16;    // most elements of C for split-k
+inline constexpr int64_t kSerialWork = 1 << 15;  // too few multiplications to wake the threads
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -43,7 +43,7 @@ struct Plan {
   int64_t task_rows;
 };
 
-/// Rows that alias in the L1 cache when a dozen are read side by side.
+/// Rows that alias in the L1 cache when about a dozen are read side by side.
 template <class T>
 bool rows_alias(int64_t ld) {
   return ld * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
@@ -64,7 +64,7 @@ Plan<T> make_plan(const FusedGemm<T>& p, int64_t chunk_depth) {
   return plan;
 }
 
-/// `count` rows of op(A), or columns of op(B), from `first`, over k in [begin, begin + depth), as one panel.
+/// Packs `count` rows of op(A), or columns of op(B), from `first` on, over k in [begin, begin + depth), as one panel.
 template <class T, bool kColumns>
 void pack(const GemmOperand& from, int64_t first, int64_t count, int64_t begin, int64_t depth, T* to, int64_t width) {
   const auto with = [&](auto tag) HWY_ATTR {
@@ -89,8 +89,8 @@ void pack(const GemmOperand& from, int64_t first, int64_t count, int64_t begin, 
   }
 }
 
-/// Columns of the panel of B that starts at `column`: whole tiles, but no panel of a single vector where two of two
-/// can stand instead.
+/// Columns of the panel of B that starts at `column`: whole tiles. A remainder of one vector is avoided by making the
+/// last two panels equally wide.
 template <class T>
 int64_t panel_columns(int64_t column, int64_t end) {
   const int64_t left = end - column;
@@ -101,7 +101,7 @@ inline int64_t panel_rows(int64_t row, int64_t end) {
   return round_up(std::min<int64_t>(kTileRows, end - row), kRowStep);
 }
 
-/// One chunk of k and of columns: where it lies and, where tasks share them, its packed columns and rows.
+/// One chunk of k and of columns: its position and, if tasks share them, its packed columns and rows.
 template <class T>
 struct Chunk {
   int64_t column, column_end, k0, depth;
@@ -109,7 +109,7 @@ struct Chunk {
   T* packed_rows;
 };
 
-/// A cut between tasks at `column`, moved to the end where a panel would be left with a single vector.
+/// A split between tasks at `column`, moved to the end if a panel would be left with a single vector.
 template <class T>
 int64_t cut_columns(const Chunk<T>& chunk, int64_t column) {
   const bool crumb = column > chunk.column && chunk.column_end - column <= kLanes<T>;
@@ -121,8 +121,8 @@ struct Depths {
   int64_t begin, end;
 };
 
-/// Columns [begin, end) of a chunk, as panels: where B lies across k a short stretch of it at a time, so that rows are
-/// read whole, as memory likes it.
+/// Packs columns [begin, end) of a chunk into panels. If B is stored across k, a few rows at a time, so that whole rows
+/// are read sequentially.
 template <class T>
 void pack_columns(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, Depths part, T* to) {
   const int64_t step = plan.product->b.transpose ? chunk.depth : kPackDepth;

@@ -9,12 +9,11 @@
 
 namespace lamina::ops {
 
-/// Buffers a product needs: its packed panels, where C is not whole in memory a block of it, where k is cut into parts
-/// the sums of each.
+/// Buffers of a product: packed panels; a block of C if it is not stored as a whole; partial sums for split-k.
 enum class GemmScratch : uint8_t { rows, shared_rows, columns, block, stripe, parts, count };
 
-/// Memory of the calling thread, aligned for vectors and kept between calls: fresh pages for every product would cost
-/// as much as a small product itself. Valid until the thread asks for the same slot again.
+/// Thread-local memory, aligned for vectors and kept between calls: allocating fresh pages for every product would cost
+/// as much as a small product. Valid until the thread requests the same slot again.
 template <class T>
 T* gemm_scratch(GemmScratch slot, int64_t elements) {
   struct Buffer {

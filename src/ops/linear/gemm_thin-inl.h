@@ -1,4 +1,4 @@
-// Products with few rows: every element of B is used so few times that reading it, once, is most of the work.
+// Products with few rows: bound by reading B, which is read only once.
 #if defined(LAMINA_OPS_LINEAR_GEMM_THIN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_LINEAR_GEMM_THIN_INL_H_
 #undef LAMINA_OPS_LINEAR_GEMM_THIN_INL_H_
@@ -18,24 +18,24 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
 
-/// Most rows where B lies across k, and where it lies along k: there a few columns stay in the first-level cache while
+/// Most rows if B is stored across k, and if it is K-major. If K-major, a few columns stay in the L1 cache while
 /// all rows, four at a time, are multiplied with them.
 inline constexpr int64_t kThinRows = 4;
 inline constexpr int64_t kThinRowsAlong = 16;
 
-inline constexpr int64_t kDotRowBytes = 24576;  // of the rows, over a stretch of k: they stay in the first-level cache
-inline constexpr int64_t kDotRange = 96;        // columns that find them there
-inline constexpr int64_t kNearBytes = 1024;     // fetched ahead where columns are passed over once
-inline constexpr int kOneRowColumns = HWY_TARGET <= HWY_AVX3 ? 8 : 4;  // against a single row, by the registers
+inline constexpr int64_t kDotRowBytes = 24576;  // of the rows, per section of k: they stay in the L1 cache
+inline constexpr int64_t kDotRange = 96;        // columns that reuse them from L1
+inline constexpr int64_t kNearBytes = 1024;     // prefetch distance if columns are read only once
+inline constexpr int kOneRowColumns = HWY_TARGET <= HWY_AVX3 ? 8 : 4;  // for one row, limited by registers
 
-/// The columns behind those at hand, of which a pass over the latter fetches kFetch: machines do not look beyond a page
-/// by themselves, and all passes over the same columns together fetch each of the next ones.
+/// The next columns; each pass over the current ones prefetches kFetch of them. Hardware prefetchers stop at page
+/// boundaries; all passes over the same columns together prefetch every next one.
 template <int kFetch, class S>
 struct Ahead {
   const S* columns[kFetch];
 };
 
-/// The sum of all blocks of 128 bits.
+/// Sum of all 128-bit blocks.
 template <class D>
 HWY_INLINE auto sum_of_blocks(D /*d*/, hn::Vec<D> value) {
   if constexpr (hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) <= 16) {
@@ -46,7 +46,7 @@ HWY_INLINE auto sum_of_blocks(D /*d*/, hn::Vec<D> value) {
   }
 }
 
-/// out[i] += the sum of the lanes of values[i].
+/// out[i] += the horizontal sum of values[i].
 template <int kCount, class D>
 HWY_INLINE void add_sums_of_lanes(D d, const hn::Vec<D>* values, hn::TFromD<D>* out) {
   if constexpr (kCount == 4 && sizeof(hn::TFromD<D>) == 4) {
@@ -66,7 +66,7 @@ void dot_rows(const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* su
               const Ahead<kFetch, S>& ahead) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
-  constexpr int kParts = kRows > 1 && kRows * kColumns > 4 ? 1 : 2;  // sums that hide the latency of an addition
+  constexpr int kParts = kRows > 1 && kRows * kColumns > 4 ? 1 : 2;  // independent sums to hide the FMA latency
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   V sum[kColumns][kParts][kRows];
   for (int i = 0; i < kRows * kColumns * kParts; ++i) (&sum[0][0][0])[i] = hn::Zero(d);
@@ -106,7 +106,7 @@ void dot_rows(const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* su
   }
 }
 
-/// Rows [i, i + count), count at most kRows, against kColumns columns.
+/// Rows [i, i + count), with count at most kRows, against kColumns columns.
 template <int kRows, int kColumns, int kFetch, class T, class S>
 void dot_some_rows(int64_t count, const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* sums, int64_t ld,
                    const Ahead<kFetch, S>& ahead) {
@@ -114,13 +114,13 @@ void dot_some_rows(int64_t count, const T* x, int64_t ldx, const S* w, int64_t l
   if constexpr (kRows > 1) dot_some_rows<kRows - 1, kColumns>(count, x, ldx, w, ldw, k, sums, ld, ahead);
 }
 
-/// How much of k is taken at a time, so that all rows of it stay in the first-level cache.
+/// Section length of k such that all rows of it stay in the L1 cache.
 template <class T>
 int64_t dot_stretch(const FusedGemm<T>& p) {
   return std::max<int64_t>(kDotRowBytes / static_cast<int64_t>(sizeof(T)) / p.m / 64 * 64, 64);
 }
 
-/// The rows of each stretch of k one behind the other: far apart they would fall into the same sets of the cache.
+/// Stores the rows of each section of k contiguously: far apart they would map to the same cache sets.
 template <class T>
 const T* pack_stretches(const FusedGemm<T>& p, const T* x) {
   const int64_t stretch = dot_stretch(p);
@@ -133,10 +133,9 @@ const T* pack_stretches(const FusedGemm<T>& p, const T* x) {
   return packed;
 }
 
-/// Columns [begin, end) as dot products over a stretch of k at a time, kColumns of them side by side to read x less
-/// often. Those are the heads of kColumns streams of consecutive columns, far enough from one another that the machine
-/// fetches ahead in each: one stream leaves a third of the memory's speed unused. The sums stand one column behind the
-/// other.
+/// Columns [begin, end) as dot products, one section of k at a time, kColumns at once to read x less often. These are
+/// the heads of kColumns streams of consecutive columns, far enough apart for the hardware to prefetch each: a single
+/// stream reaches only two thirds of the memory bandwidth. The sums are stored column by column.
 template <int kRows, int kColumns, int kFetch, class T, class S>
 void dot_blocks(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T* sums) {
   const int64_t stretch = dot_stretch(p);
@@ -167,7 +166,7 @@ void dot_blocks(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T
   }
 }
 
-/// Columns [begin, end) as rows of sums, end - begin apart.
+/// Columns [begin, end) as rows of sums, end − begin apart.
 template <class T, class S>
 T* dot_columns(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end) {
   const int64_t columns = end - begin;
@@ -224,7 +223,7 @@ void add_rows(int64_t m, const T* x, int64_t k, const S* b, int64_t ldb, int64_t
   }
 }
 
-/// Columns [begin, end) of C from their finished sums, `ld` apart, and what is fused on.
+/// Writes columns [begin, end) of C from their sums, `ld` apart, and runs the epilogue.
 template <class T>
 void finish_columns(const FusedGemm<T>& p, T* sums, int64_t ld, int64_t begin, int64_t end) {
   T* c = p.c != nullptr ? p.c + begin : sums;
@@ -242,8 +241,8 @@ void finish_columns(const FusedGemm<T>& p, T* sums, int64_t ld, int64_t begin, i
   if (p.finish) p.finish(c, ldc, {0, p.m, begin, end - begin});
 }
 
-/// Columns a task takes for a single row. A column's bits depend on no other, so the cut may follow the threads: two
-/// tasks each, as every one has to set its streams in motion, but none so long that the others wait for it.
+/// Columns per task for a single row. A column does not depend on others, so the split may depend on the threads: two
+/// tasks each, since every task must start its memory streams, but none so long that the others wait for it.
 inline int64_t stream_range(const Threads& threads, int64_t columns, int64_t k) {
   constexpr int64_t kFewest = 8192;
   constexpr int64_t kMost = 262144;
@@ -251,7 +250,7 @@ inline int64_t stream_range(const Threads& threads, int64_t columns, int64_t k) 
   return std::max<int64_t>(2, rows_per_range(k, elements) / kOneRowColumns) * kOneRowColumns;
 }
 
-/// op(B) lies along k: each column is a dot product.
+/// op(B) is K-major: each column is a dot product.
 template <class T, class S>
 void thin_along(const Threads& threads, const FusedGemm<T>& p, const T* x) {
   x = pack_stretches(p, x);
@@ -263,8 +262,8 @@ void thin_along(const Threads& threads, const FusedGemm<T>& p, const T* x) {
   });
 }
 
-/// op(B) lies across k: whole rows are read, k is cut into a number of parts that follows from the extents (short ones,
-/// which round less), and the parts are added in order.
+/// op(B) is stored across k: reads whole rows. k is split into a number of parts that depends only on the sizes (short
+/// ones, which round less); the parts are added in order.
 template <class T, class S>
 void thin_across(const Threads& threads, const FusedGemm<T>& p, const T* x) {
   const S* b = static_cast<const S*>(p.b.data);
@@ -292,7 +291,7 @@ void thin_across(const Threads& threads, const FusedGemm<T>& p, const T* x) {
   });
 }
 
-/// The rows of op(A), dense: where they lie, or converted.
+/// The rows of op(A), contiguous: in place, or converted.
 template <class T>
 const T* thin_rows(const FusedGemm<T>& p) {
   if (!p.a.transpose && p.a.dtype == dtype_of<T>() && (p.a.ld == p.k || p.m == 1)) {

@@ -9,14 +9,15 @@
 namespace lamina::ops {
 namespace {
 
-/// Rows or columns lie one behind the other: products read both without a copy.
+/// Whether rows or columns are contiguous: products read both without a copy.
 bool is_dense_matrix(const Tensor& weight) { return weight.strides()[1] == 1 || weight.strides()[0] == 1; }
 
 Work product_work(const Tensor& a, const Tensor& b, const Tensor& c, int64_t m, int64_t n, int64_t k) {
   return {2 * m * n * k, a.nbytes() + b.nbytes() + c.nbytes()};
 }
 
-/// In the accumulation type, as few rows' kernels take it on a GPU, too; its other products add one of x's type.
+/// The bias in the accumulation type, which the CPU and the few-rows GPU kernels take; other GPU products add it in the
+/// dtype of x.
 Tensor bias_for(const Tensor& x, const Tensor& bias) {
   const bool by_product = x.device().like() == DeviceKind::cuda && x.shape().rows() > kFewRows;
   const bool aligned = reinterpret_cast<uintptr_t>(bias.raw()) % 16 == 0;
@@ -38,7 +39,7 @@ void play_backward(Backward& b, const Shape& x_shape, Activation activation) {
   if (b.needs(0)) back.dx = Tensor::empty(back.x.shape(), back.x.dtype(), device);
   add_layer_gradients(b, 1, back, std::move(dbias));
   if (!b.needs(0)) return;
-  Tensor dx = std::exchange(back.dx, Tensor()).reshape(x_shape);  // nobody else's, so not copied
+  Tensor dx = std::exchange(back.dx, Tensor()).reshape(x_shape);  // sole owner, so add() does not copy
   b.add(0, std::move(dx));
 }
 
@@ -116,7 +117,7 @@ void check_linear(const char* op, const Tensor& x, const Tensor& weight, const T
                "; expected [out, ", x.dim(-1), "] for x ", x.shape(),
                "; store the weight as [out, in] of the same model or fix d_model");
   LAMINA_CHECK((x.dtype() == DType::f64) == (weight.dtype() == DType::f64), op, ": x is ", x.dtype(), " and weight is ",
-               weight.dtype(), "; f64 goes with f64 only; convert one with to(dtype)");
+               weight.dtype(), "; expected both f64 or neither; convert one with to(dtype)");
   if (bias.defined()) {
     check_floating(op, "bias", bias);
     check_shape(op, "bias", bias, {weight.dim(0)});

@@ -1,5 +1,5 @@
-// Bias and activation are applied by the product itself to each finished block. Column sums of the gradient are taken
-// per range of rows and the ranges are added in order.
+// Bias and activation are an epilogue of the product, applied to each finished block. Column sums of the gradient are
+// taken per range of rows, and the ranges are added in order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/linear/linear_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
 
-/// y and, where wanted, z of one block from the product's sums.
+/// Writes y and, if defined, z of one block from the accumulators.
 template <class T, class Function>
 void finish_block(const LinearForward& args, Function /*activation*/, Accumulate<T>* block, int64_t ld,
                   const GemmBlock& at) {
@@ -37,7 +37,7 @@ void finish_block(const LinearForward& args, Function /*activation*/, Accumulate
   }
 }
 
-/// A weight whose rows or columns are dense.
+/// A weight whose rows or columns are contiguous.
 GemmOperand operand(const Tensor& weight, bool transpose) {
   const Shape& strides = weight.strides();
   if (strides[1] == 1) return {weight.raw(), weight.dtype(), strides[0], transpose};

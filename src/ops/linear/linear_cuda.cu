@@ -1,11 +1,10 @@
-// Products by cuBLASLt, but for few rows (linear_few_rows_cuda.cu); the bias goes with the product, and so does
-// gelu_tanh for bf16 and f16. Other activations take one pass of their own over the finished product, and so does the
-// gradient of an activation, which adds up the columns for the bias on the way: 65,536 × 3072 of bf16, two read and
-// one written, are 1.2 GB, 0.29 ms at 4.2 TB/s. A block takes a strip of columns and a range of rows, as many ranges as
-// make one wave of blocks; a thread has several rows under way. The ranges are added in order. Without an activation
-// the columns are added up by themselves (reduce_middle), ahead of the products: cuBLASLt, asked for them together with
-// dweight, runs a kernel of its own that takes twice as long. Where the layer ahead ends with gelu_tanh and its z is
-// known, the product that makes dx makes that layer's dz.
+// Products by cuBLASLt, except for few rows (linear_few_rows_cuda.cu). The bias is fused into the product, and so is
+// gelu_tanh in bf16 and f16. Other activations take a separate pass over the result, and so does the gradient of an
+// activation, which also sums the columns for the bias. That kernel is bound by memory bandwidth: a block takes a strip
+// of columns and a range of rows, with as many ranges as make one wave of blocks; a thread has several rows in flight.
+// The ranges are added in order. Without an activation, reduce_middle sums the columns before the products: cuBLASLt's
+// fused bias gradient uses a kernel that takes twice as long. If the preceding layer ends with gelu_tanh and its z is
+// known, the product that computes dx computes dz of that layer.
 
 #include "lamina/ops/activation/activation.cuh"
 #include "lamina/ops/activation/activation.h"
@@ -21,7 +20,7 @@ namespace {
 
 using namespace lamina::cuda;  // NOLINT: what kernels share
 
-/// A matrix as a product takes it: its rows or its columns are dense.
+/// A matrix operand: its rows or its columns are contiguous.
 struct Operand {
   const void* data;
   int64_t ld;
@@ -45,16 +44,16 @@ void set_b(Product& p, const Operand& b, bool transpose) {
   p.transpose_b = b.transposed != transpose;
 }
 
-constexpr int kLanes = 32;    // of a block along the columns, a stretch of kWidth each
+constexpr int kLanes = 32;    // along the columns of a block, kWidth columns each
 constexpr int kRows = 8;      // of a block at a time
 constexpr int kRanges = 128;  // of rows, at most
 
-/// dz = dy · act'(z), and the sums of the columns over a range of rows. Threads lie [kRows][kLanes].
+/// dz = dy · act'(z), and the column sums over a range of rows. Threads are laid out [kRows][kLanes].
 template <class T, int kWidth, class Function>
 __global__ void __launch_bounds__(kLanes* kRows, 4)
     activation_columns(int64_t rows, int64_t out, int64_t range, const T* z, const T* dy, T* dz, float* partial) {
   using S = Stretch<T, kWidth>;
-  constexpr int kUnderWay = 2;  // rows of a thread
+  constexpr int kUnderWay = 2;  // rows in flight per thread
   __shared__ float sums[kRows][kLanes * kWidth];
   const int64_t column = (blockIdx.x * int64_t{kLanes} + threadIdx.x) * kWidth;
   const int64_t begin = blockIdx.y * range;
@@ -112,7 +111,7 @@ void activation_backward_of(const LinearActivationBackward& args) {
     const int64_t tasks = (rows + 4 * kRows - 1) / (4 * kRows);
     const int64_t ranges = std::clamp<int64_t>(std::min(wave / strips, tasks), 1, kRanges);
     const int64_t range = (rows + ranges - 1) / ranges;
-    // Whole ranges may cover the rows before the last ones begin.
+    // Rounding up may leave the last ranges empty.
     const int64_t used = (rows + range - 1) / range;
     partial = Tensor::empty({used, out}, DType::f32, device);
     const dim3 grid(static_cast<unsigned>(strips), static_cast<unsigned>(used));
@@ -162,7 +161,7 @@ void finish(const LinearForward& args, const Tensor& sums) {
 void linear_forward(const LinearForward& args) {
   if (args.y.numel() == 0 || linear_few_rows(args)) return;
   const Device& device = args.x.device();
-  // The library's kernels for odd widths round a product before they add the bias; a sign must not depend on that.
+  // cuBLASLt kernels for odd widths round a product before they add the bias, which may change a sign.
   const bool wide = args.bias.defined() && args.y.dtype() != DType::f32 && args.y.dim(1) % 8 != 0;
   const bool fused = args.activation == Activation::gelu_tanh && args.y.dtype() != DType::f32 && !wide;
   const bool apart = args.activation != Activation::none && !fused;
@@ -209,7 +208,7 @@ void linear_activation_backward(const LinearActivationBackward& args) {
 
 namespace {
 
-/// dx · gelu_tanh'(z), by the product itself where the library has a kernel that does it.
+/// dx · gelu_tanh'(z), fused into the product if the library has a kernel for it.
 void input_gradient(const Device& device, Product p, const LinearBackward& args) {
   if (p.type != DType::f32 && p.n % 8 == 0) {
     p.gelu_tanh_of = args.z.raw();

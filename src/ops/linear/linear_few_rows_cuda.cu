@@ -1,18 +1,18 @@
-// Decoding: at most eight rows of x, so that the time is that of reading the weight once, or of a launch where it is
-// small. A warp takes eight outputs (for a gated unit eight gates and their eight ups), and each lane 16 bytes of one
-// weight row at a time: four lanes side by side read a step of 64 bytes. Eight such loads of a lane are under way
-// before the first is used; x comes straight from the caches, its whole is read by every block. Where outputs are
-// few, up to eight warps of a block share the steps of the same outputs and join their sums in shared memory, so that
-// small products, too, reach many multiprocessors and end after one round of loads.
+// Decoding with at most eight rows of x: bound by reading the weight once, or by the launch if it is small. A warp
+// takes eight outputs (for gated units eight gates and their eight ups); each lane loads 16 bytes of one weight row at
+// a time, so four adjacent lanes read a step of 64 bytes. A lane has eight such loads in flight before it uses the
+// first; every block reads all of x, from the caches. If there are few outputs, up to eight warps of a block share the
+// steps of the same outputs and combine their sums in shared memory: small products then use many SMs and finish after
+// one round of loads.
 //
-// bf16 and f16 are multiplied by the matrix units with x as the left side, rows 8 to 15 of it zeros: which of a
-// step's columns a lane's elements stand for is the same on both sides, so 16 bytes as they lie are two operands.
-// f32 rows of x (with weights of f32 or bf16), where linear_streamed does not take them, are multiplied by ordinary
-// instructions, four to a block; the blocks of the other four find the weight in the second-level cache. An output's
-// sum does not depend on the number of rows.
+// bf16 and f16 use tensor cores with x as the left operand, rows 8 to 15 of it zero. Both operands assign the same
+// columns of a step to a lane's elements, so 16 bytes as stored form two fragments. f32 rows of x (with f32 or bf16
+// weights) that linear_streamed does not support use FMAs, four rows per block; the blocks of the other four find the
+// weight in the L2 cache. The sum of an output does not depend on the number of rows.
 //
-// The kernel is launched while its predecessor runs and fetches the first part of its weights into the second-level
-// cache before it waits for it. With a norm before the product every block norms its rows by itself (rows_to_norm.cuh).
+// The kernel uses programmatic dependent launch: it prefetches the first part of its weights into the L2 cache while
+// the previous kernel still runs. With a norm before the product, every block normalises its rows itself
+// (rows_to_norm.cuh).
 #include "lamina/ops/linear/linear_few_rows_cuda.h"
 
 #include <algorithm>
@@ -32,13 +32,13 @@ using namespace lamina::cuda;  // NOLINT: what kernels share
 using namespace few_rows;      // NOLINT: the same
 
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kLoads = 8;     // of a lane under way
-constexpr int kOutputs = 8;   // of a warp
+constexpr int kLoads = 8;     // in flight per lane
+constexpr int kOutputs = 8;   // per warp
 constexpr int kStep = 64;     // bytes of a weight row that four lanes read at once
-constexpr int kResident = 3;  // blocks of a multiprocessor
+constexpr int kResident = 3;  // blocks per SM
 constexpr int kSums = kOutputs * static_cast<int>(kFewRows);
 
-constexpr int kWorthChunks = 8;  // beyond, norming them in every block costs more than a launch
+constexpr int kWorthChunks = 8;  // beyond this, normalising in every block costs more than a launch
 
 struct FewRows {
   const char* x;       ///< [rows, in]
@@ -46,11 +46,11 @@ struct FewRows {
   const float* bias;   ///< or null
   void* y;             ///< [rows, out]
   void* z;             ///< [rows, out] or null
-  int64_t row_bytes;   ///< from one row of the weight to the next
-  int bytes;           ///< of a row of the weight
+  int64_t row_bytes;   ///< bytes between consecutive weight rows
+  int bytes;           ///< per weight row
   int rows, out;
-  int next;      ///< rows of the weight from one output to the next
-  int second;    ///< rows of the weight from an output's gate to its up
+  int next;      ///< weight rows between consecutive outputs
+  int second;    ///< weight rows between gate and up of an output
   int halvings;  ///< 2^halvings warps share the steps of the same outputs
   Activation activation;
   Gate gate;
@@ -58,7 +58,7 @@ struct FewRows {
   NormBefore norm;
 
   __host__ __device__ int split() const { return 1 << halvings; }
-  __device__ int groups() const { return kWarps >> halvings; }  ///< of outputs, of a block
+  __device__ int groups() const { return kWarps >> halvings; }  ///< of outputs, per block
 };
 
 template <bool kShared>
@@ -70,11 +70,11 @@ __device__ inline uint4 load_of_x(const char* from, bool there) {
   }
 }
 
-/// Sums of eight rows of x, of the weight's type, with eight rows of the weight.
+/// Products of eight rows of x, in the weight's dtype, with eight weight rows.
 template <class W, class X, int kRows>
 struct Sums {
   static_assert(std::is_same_v<W, X> && kRows == kFewRows);
-  static constexpr bool kHeld = true;  ///< pieces of x are loaded together with those of the weight
+  static constexpr bool kHeld = true;  ///< x is loaded together with the weight
   static constexpr int kBlocks = kResident;
   struct Piece {
     uint4 words;
@@ -99,11 +99,11 @@ struct Sums {
   }
 };
 
-/// Sums of kRows rows of x in f32 with one row of the weight, over a quarter of the columns.
+/// Products of kRows f32 rows of x with one weight row, over a quarter of the columns.
 template <class W, int kRows>
 struct Sums<W, float, kRows> {
   static constexpr int kSize = Pack<W>::kSize;
-  static constexpr int kScale = static_cast<int>(sizeof(float) / sizeof(W));  ///< bytes of x for one of the weight
+  static constexpr int kScale = static_cast<int>(sizeof(float) / sizeof(W));  ///< bytes of x per byte of weight
   static constexpr bool kHeld = kRows * kSize <= 4;
   static constexpr int kBlocks = kHeld ? kResident : 2;
   struct Piece {
@@ -147,9 +147,9 @@ struct Sums<W, float, kRows> {
   }
 };
 
-/// Result `item` of a block: row · outputs + output of one of its groups of outputs.
+/// Position of result `item` of a block: row · outputs + output, in one of its groups of outputs.
 struct Place {
-  int group;  ///< of the block
+  int group;  ///< within the block
   int row;
   int column;
   bool real;
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
     few_rows_kernel(const __grid_constant__ FewRows p) {
   using S = Sums<W, X, kRows>;
   constexpr int kAhead = kLoads / kTiles;
-  constexpr int kItems = kWarps * kSums / kThreads;  // results of a thread, at most
+  constexpr int kItems = kWarps * kSums / kThreads;  // most results per thread
   __shared__ alignas(16) float shares[kWarps][kTiles][kSums];
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarp;
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
     x.data = normed;
     x.stride = p.norm.stride;
   }
-  for (int first = begin; first < p.bytes; first += kAhead * hop) {  // the same for all lanes
+  for (int first = begin; first < p.bytes; first += kAhead * hop) {  // uniform loop bounds
     typename S::Piece of_x[kHeld ? kAhead : 1];
     if (!kNormed || first != begin) {
 #pragma unroll
@@ -272,9 +272,9 @@ __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
   }
 }
 
-/// As many warps for the same outputs as leave all blocks a place at once.
+/// Chooses the most warps per output that still keep all blocks resident at once.
 int halvings_for(const FewRows& p, int64_t groups, int processors) {
-  const int64_t places = int64_t{kWarps} * kResident * processors;  // of warps
+  const int64_t places = int64_t{kWarps} * kResident * processors;  // in warps
   int halvings = 0;
   while ((1 << halvings) < kWarps && kStep << halvings < p.bytes && groups << (halvings + 1) <= places) ++halvings;
   return halvings;
@@ -291,7 +291,7 @@ void launch(const Device& device, FewRows& p) {
   check_launch(kNormed ? "norm_linear" : "linear");
 }
 
-/// Rows of x that a block multiplies.
+/// Rows of x per block.
 int rows_of_block(DType x, int rows) {
   if (x != DType::f32) return static_cast<int>(kFewRows);
   return rows == 1 ? 1 : 4;
@@ -312,7 +312,7 @@ void launch_types(const Device& device, DType weight, DType x, FewRows& p) {
 
 bool is_aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
-/// What the arguments have in common; `out` is 0 where the kernel does not take them.
+/// The shared arguments; `out` is 0 if the kernel does not support the case.
 FewRows few_rows_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& y,
                     const GateOptions& options) {
   FewRows p{.x = static_cast<const char*>(x.raw()),
@@ -336,7 +336,7 @@ FewRows few_rows_of(const Tensor& x, const Tensor& weight, const Tensor& bias, c
   const auto size = static_cast<int64_t>(size_of(weight.dtype()));
   const int64_t bytes = weight.dim(1) * size;
   const auto whole = [](int64_t count) { return count % 16 == 0; };
-  constexpr int64_t kMost = int64_t{1} << 26;  // bytes of x stay within 32 bits
+  constexpr int64_t kMost = int64_t{1} << 26;  // byte offsets into x fit 32 bits
   if (!types || x.dim(0) > kFewRows || weight.strides()[1] != 1 || bytes == 0 || bytes > kMost ||
       weight.dim(0) > kMost || !whole(bytes) || !whole(weight.strides()[0] * size) || !is_aligned(p.x) ||
       !is_aligned(p.weight)) {
@@ -356,7 +356,7 @@ void make_gated(FewRows& p, Gate gate, const GateOptions& options) {
   p.gate = gate;
 }
 
-/// False where blocks do not norm these rows by themselves.
+/// False if the blocks should not normalise these rows themselves.
 bool add_norm(FewRows& p, const NormLinearForward& args) {
   const int row_bytes =
       p.bytes / static_cast<int>(size_of(args.weight.dtype())) * static_cast<int>(size_of(args.x.dtype()));

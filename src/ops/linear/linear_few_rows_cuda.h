@@ -4,13 +4,13 @@
 
 namespace lamina::ops {
 
-/// Rows of x up to which a product on a GPU is a matter of reading the weight.
+/// Up to this many rows of x, a product on a GPU is bound by reading the weight.
 constexpr int64_t kFewRows = 8;
 
 namespace cuda {
-/// linear_forward for at most kFewRows rows, in one launch. False, with nothing done, for what its kernel does not
-/// take: more rows, columns of the weight that are dense rather than its rows, rows that are no multiple of 16 bytes,
-/// types other than one for both sides or x in f32 with a weight in bf16.
+/// linear_forward for at most kFewRows rows, in one launch. Returns false and does nothing for unsupported cases: more
+/// rows, a weight whose rows are not contiguous or not a multiple of 16 bytes, or types other than equal ones or f32 x
+/// with a bf16 weight.
 bool linear_few_rows(const LinearForward& args);
 }  // namespace cuda
 

@@ -5,19 +5,18 @@
 
 namespace lamina::ops {
 
-/// The product and activation of checked arguments over x's rows; z is kept where `keeps_z` and there is an activation.
+/// Runs product and activation on checked arguments; saves z if `keeps_z` and there is an activation.
 LinearForward run_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation,
                          bool keeps_z);
 
-/// Shape of linear's result.
+/// Shape of the result of linear().
 Shape linear_shape(const Tensor& x, const Tensor& weight);
 
-/// dz = dy · act'(z) in the type that the products take.
+/// dz = dy · act'(z) in the dtype that the products take.
 Tensor gradient_of_activation(const Tensor& z, const Tensor& dy, Activation activation, const Tensor& dbias);
 
-/// Backward of a layer from back.x, back.weight and back.dz: adds the gradients of the weight, the node's input
-/// `weight`, and of the bias, the one behind it, and makes back.dx where it is defined. `dbias` is the bias's gradient
-/// where it has been found already.
+/// Backward of a layer from back.x, back.weight and back.dz. Adds the gradients of the node's input `weight` and of the
+/// next input, the bias, and computes back.dx if defined. `dbias` is the gradient of the bias if already known.
 void add_layer_gradients(Backward& b, int weight, LinearBackward& back, Tensor dbias = {});
 
 }  // namespace lamina::ops

@@ -1,22 +1,22 @@
-// Decoding with f32 rows of x: at most eight of them, so that the time is that of reading the weight once. All
-// multiprocessors have equal shares of the outputs, whose rows of the weight lie one behind the other. The warps of a
-// block share the columns: a lane has 16 bytes of every row, at the same columns each time, so that its part of x stays
-// in registers. Some rows of the weight at a time are multiplied, and others are on their way meanwhile; a warp adds up
-// its lanes' sums by exchanging halves, and what the warps found is added in order at the end. The order depends on the
-// width alone, not on the number of rows. Narrow rows are taken by several teams of warps, each with its own.
+// Decoding with at most eight f32 rows of x: bound by reading the weight once. All SMs have equal shares of the
+// outputs, whose weight rows are contiguous. The warps of a block split the columns: a lane has 16 bytes of every row,
+// always at the same columns, so its part of x stays in registers. A few weight rows are multiplied at a time while
+// others are in flight. A warp reduces its lanes by exchanging halves, and the partial sums of the warps are added in
+// order at the end. The order depends only on the width, not on the number of rows. Narrow rows are processed by
+// several teams of warps.
 //
-// A norm before the product is done by every block for itself, in registers. A layer norm's mean and variance are sums
-// across the block; an RMS norm's factor is the same for all columns and applied to the results, so that the product
-// does not wait for it. The first block writes x + residual.
+// A norm before the product is computed by every block in registers. A layer norm needs block-wide sums for mean and
+// variance. An RMS norm's factor is the same for all columns and is applied to the results, so the product need not
+// wait for it. The first block writes x + residual.
 //
-// The kernel is launched while its predecessor runs and has the first of its weights, and the norm's, fetched into the
-// second-level cache before it waits for it. What it waits for then, x, is asked for before the weights are.
+// The kernel uses programmatic dependent launch: it prefetches its first weights and the norm's into the L2 cache while
+// the previous kernel runs. After the wait it loads x first, then the weights.
 //
-// For one row of x there is one kernel, whose instructions stay in the caches from one product to the next, with or
-// without a norm. It leaves registers and shared memory beside it for attention with its output projection
-// (attention_output_step.cuh), which can so be in place before the product of q, k and v has ended, as the next product
-// is before attention has. Weights of wide rows are not kept in the second-level cache: a token reads more of them than
-// it holds, and would push out what it needs again soon, the kernels themselves among it.
+// For one row of x there is a single kernel, with or without a norm, so its instructions stay cached from one product
+// to the next. It leaves registers and shared memory for attention with its output projection
+// (attention_output_step.cuh): each of the two kernels can become resident before the other has finished. Weights of
+// wide rows are read with the L2 evict-first policy: one token reads more weights than L2 holds, and they would evict
+// data that is needed again soon, including kernel code.
 #include <algorithm>
 
 #include "lamina/ops/activation/gated_activation.cuh"
@@ -31,29 +31,29 @@ namespace {
 using namespace lamina::cuda;  // NOLINT: what kernels share
 
 constexpr int kPiece = kWarp * 16;     // bytes of a row that a warp reads at once
-constexpr int kMostParts = 24;         // warps that share a row
-constexpr int kMostNormedParts = 16;   // the same, with a norm
-constexpr int kNormedParts = 8;        // the same for several rows of x
-constexpr int kWarps = 16;             // of a block for one row of x, where parts allow: attention fits beside it
-constexpr int kNormedBytes = 4 << 10;  // of several rows of x: more are normed sooner by a launch of their own
-constexpr int kAddedAtOnce = 4;        // parts of a residual, of one row of x
+constexpr int kMostParts = 24;         // most warps per row
+constexpr int kMostNormedParts = 16;   // most warps per row with a norm
+constexpr int kNormedParts = 8;        // most warps per row with a norm and several rows of x
+constexpr int kWarps = 16;             // per block for one row of x, if `parts` allows: leaves room for attention
+constexpr int kNormedBytes = 4 << 10;  // of several rows of x: beyond, a separate norm kernel is faster
+constexpr int kAddedAtOnce = 4;        // parts of a residual loaded together, for one row of x
 constexpr int kMostAdded = 8;
-constexpr int kAhead = 32 << 10;      // bytes of the weight that a multiprocessor has fetched before the wait
-constexpr int kSumsBytes = 40 << 10;  // of a block, at most
-constexpr int kWideBytes = 2 << 10;   // of a row of the weight, that is not kept in the second-level cache
-constexpr int kSharedPercent = 58;    // of a multiprocessor's memory as shared memory: 132 KB, for attention beside
+constexpr int kAhead = 32 << 10;      // bytes of the weight prefetched per SM before the wait
+constexpr int kSumsBytes = 40 << 10;  // per block, at most
+constexpr int kWideBytes = 2 << 10;   // weight rows at least this wide use the evict-first policy
+constexpr int kSharedPercent = 58;    // shared memory carve-out: 132 KB, for attention on the same SM
 
-/// How rows of up to kParts pieces are taken, `kRows` of x at a time: rows of the weight that a warp multiplies
-/// together, and how many times as many are under way; as many bytes as keep the memory busy, in registers.
+/// Tuning for rows of up to kParts pieces and `kRows` rows of x: weight rows that a warp multiplies together
+/// (kTogether), and how many times as many are in flight in registers (kDepth), enough to saturate memory bandwidth.
 template <int kParts, int kRows>
 struct Shape {
   static constexpr int kThreads = kParts * kWarp;
-  static constexpr int kResident = kParts <= 8 ? 2 : 1;  // blocks of a multiprocessor
+  static constexpr int kResident = kParts <= 8 ? 2 : 1;  // blocks per SM
   static constexpr int kTogether = 4;
   static constexpr int kDepth = kParts > 16 && kRows > 1 ? 1 : 2;
-  static constexpr int kBefore = kRows == 1 ? 1 : kDepth;  // of those, asked for before x has come: registers are short
+  static constexpr int kBefore = kRows == 1 ? 1 : kDepth;  // of those, loaded before x arrives: registers are scarce
 };
-/// Rows of x that a block takes of several.
+/// Rows of x per block, if there are several.
 template <int kParts>
 constexpr int kSeveral = kParts > 16 ? 2 : 4;
 
@@ -62,12 +62,12 @@ struct StreamedNorm {
   bool centred;           ///< a layer norm
   const float* residual;  ///< [added, rows, in]
   int added;              ///< parts of the residual; 0 without one
-  float* h;               ///< [rows, in], where there is a residual
+  float* h;               ///< [rows, in], if there is a residual
   const float* scale;     ///< [in] or null
   const float* bias;      ///< [in] or null
-  float offset;           ///< of the scale
+  float offset;           ///< added to the scale
   float eps;
-  float share;  ///< of a column in a mean
+  float share;  ///< 1 / number of columns
 };
 
 struct Streamed {
@@ -76,16 +76,16 @@ struct Streamed {
   const float* bias;   ///< or null
   float* y;            ///< [rows, out]
   float* z;            ///< [rows, out] or null
-  int row_bytes;       ///< from one row of the weight to the next
-  int bytes;           ///< of a row of the weight
+  int row_bytes;       ///< bytes between consecutive weight rows
+  int bytes;           ///< per weight row
   int in, rows, out;
   int tile_bits;  ///< 1: gate and up
-  int next;       ///< bytes from one output's row to the next
-  int second;     ///< bytes from an output's gate to its up
-  int parts;      ///< warps that share a row
-  int teams;      ///< of so many warps
-  int most_rows;  ///< of the weight, of a block
-  int ahead;      ///< rows of the weight fetched before the wait
+  int next;       ///< bytes between the rows of consecutive outputs
+  int second;     ///< bytes between gate and up of an output
+  int parts;      ///< warps per row
+  int teams;      ///< groups of `parts` warps
+  int most_rows;  ///< most weight rows per block
+  int ahead;      ///< weight rows prefetched before the wait
   Activation activation;
   Gate gate;
   GateUnit unit;
@@ -97,12 +97,12 @@ struct Streamed {
   __device__ int bias_at(int output, int tile) const {
     return output * (next / row_bytes) + tile * (second / row_bytes);
   }
-  /// Bytes from the first of an output's rows of the weight to another one's.
+  /// Byte offset of weight row `row`, counted from the block's first output.
   __device__ int offset(int row) const { return (row >> tile_bits) * next + (row & tile_bits) * second; }
 };
 
-/// Sum n over all lanes of the kCount values, in the lanes whose first bits are n. Halves are exchanged: lanes that
-/// differ in their first bit give each other the half that is the other's.
+/// Reduces kCount values over all lanes: sum n ends up in the lanes whose leading bits are n. Butterfly exchange: lanes
+/// that differ in a bit exchange the half that belongs to the other.
 template <int kCount, int kStep = kWarp / 2>
 __device__ inline float spread_sums(const float (&values)[kCount], int lane) {
   if constexpr (kCount == 1) {
@@ -123,7 +123,7 @@ __device__ inline float spread_sums(const float (&values)[kCount], int lane) {
   }
 }
 
-/// A lane's columns of the block's rows of x. kAdded parts of a residual are asked for together.
+/// A lane's columns of the block's rows of x. kAdded parts of a residual are loaded together.
 template <class W, int kRows>
 struct LaneOfX {
   static constexpr int kAdded = kRows == 1 ? kAddedAtOnce : 1;
@@ -144,7 +144,7 @@ struct LaneOfX {
   __device__ static const float* part_of(const Streamed& p, int part) {
     return p.norm.residual + static_cast<int64_t>(part) * p.rows * p.in;
   }
-  /// Rows from `first` on, of which `count` are there; none of a lane whose columns are not.
+  /// Rows from `first` on, `count` of which exist; count is 0 for a lane without columns.
   __device__ LaneOfX(const Streamed& p, bool normed, int column, int first, int count) {
     const int64_t at = static_cast<int64_t>(first) * p.in + column;
 #pragma unroll
@@ -157,7 +157,7 @@ struct LaneOfX {
     }
     if (p.norm.scale != nullptr) take(p.norm.scale + column, count > 0, scale);
   }
-  /// Behind the residual, since registers are short before.
+  /// Called after the residual is added, since registers are scarce before.
   __device__ void take_bias(const Streamed& p, int column, bool there) {
     if (p.norm.bias != nullptr) take(p.norm.bias + column, there, bias);
   }
@@ -192,8 +192,8 @@ struct LaneOfX {
       }
     }
   }
-  /// All threads must call. A layer norm takes two sums across the block. An RMS norm's factor is left to the results:
-  /// the squares of part and row are left in `sums`, shared, where the end of the product finds them.
+  /// All threads must call it. A layer norm takes two block-wide sums. An RMS norm's factor is applied to the results:
+  /// the sums of squares per part and row are left in `sums` (shared memory) for the epilogue.
   __device__ void normalize(const Streamed& p, int part, int team, int lane, int count, float (*sums)[kRows]) {
     const bool writes = lane == 0 && team == 0;
     const float width = static_cast<float>(p.in);
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(Shape<kParts, kRows>::kThreads, Shape<kParts, 
   using X = LaneOfX<W, kRows>;
   constexpr int kTogether = S::kTogether;
   constexpr int kValues = kTogether * kRows;
-  constexpr int kLanes = kWarp / kValues;  // with the same sum
+  constexpr int kLanes = kWarp / kValues;  // lanes that hold the same sum
   constexpr int kSize = Pack<W>::kSize;
   extern __shared__ float sums[];  // [parts][rows of the weight][rows of x]
   __shared__ float norm_sums[kNormed ? kMostNormedParts : 1][kRows];
@@ -294,7 +294,7 @@ __global__ void __launch_bounds__(Shape<kParts, kRows>::kThreads, Shape<kParts, 
 
   float* own_sums = sums + part * p.most_rows * kRows;
   const int hop = p.teams * kTogether;
-  for (int row = team * kTogether; row < rows; row += S::kDepth * hop) {  // the same for all lanes
+  for (int row = team * kTogether; row < rows; row += S::kDepth * hop) {  // uniform loop bounds
 #pragma unroll
     for (int d = 0; d < S::kDepth; ++d) {
       float found[kValues] = {};
@@ -351,7 +351,7 @@ void launch(const Device& device, Streamed& p) {
   const int per_output = p.parts * kRows * static_cast<int>(sizeof(float)) << p.tile_bits;
   const int turns = (p.rows + kRows - 1) / kRows;
   const int places = S::kResident * processors(device) / turns;
-  const int least = std::max(p.teams * S::kTogether >> p.tile_bits, 1);  // outputs that leave no warp idle
+  const int least = std::max(p.teams * S::kTogether >> p.tile_bits, 1);  // outputs that keep all warps busy
   const int most = kSumsBytes / per_output;
   const auto shares = [&](int each) { return (p.out + each - 1) / each; };
   const int blocks = std::max(std::min(places, shares(least)), shares(most));
@@ -385,7 +385,7 @@ void launch_parts(const Device& device, Streamed& p) {
   p.parts <= 16 ? launch_several<W, 16>(device, p) : launch_several<W, kMostParts>(device, p);
 }
 
-/// Whether every block is to norm x by itself.
+/// Whether every block normalises x itself.
 bool norms(const Streamed& p) {
   if (p.norm.added > (p.rows == 1 ? kMostAdded : 1)) return false;
   if (p.rows == 1) return p.parts <= kMostNormedParts;
@@ -404,7 +404,7 @@ bool linear_streamed(const StreamedLinear& args) {
   const auto size = static_cast<int64_t>(size_of(weight.dtype()));
   const int64_t bytes = weight.dim(1) * size;
   const int64_t row_bytes = weight.strides()[0] * size;
-  constexpr int64_t kMost = int64_t{1} << 30;  // bytes of half a weight, so that offsets stay within 32 bits
+  constexpr int64_t kMost = int64_t{1} << 30;  // bytes; offsets fit 32 bits
   if (!types || !launches_early(device) || given.x.dim(0) > kFewRows || weight.strides()[1] != 1 || bytes == 0 ||
       bytes % 16 != 0 || bytes > kMostParts * kPiece || weight.dim(0) * row_bytes > kMost || row_bytes % 16 != 0 ||
       !is_aligned(given.x.raw()) || !is_aligned(weight.raw())) {

@@ -6,11 +6,11 @@ namespace lamina::ops::cuda {
 
 struct StreamedLinear {
   NormLinearForward product;
-  Tensor z;     ///< [rows, out], written when defined; of a product that is not gated
-  bool normed;  ///< else product.x is multiplied as it is
+  Tensor z;     ///< [rows, out], written if defined; ungated products only
+  bool normed;  ///< else product.x is used unnormalised
 };
-/// One launch, for f32 rows of x on a device whose kernels may begin early. False, with nothing done, for what it does
-/// not take.
+/// One launch, for f32 rows of x on a GPU with programmatic dependent launch. Returns false and does nothing if
+/// unsupported.
 bool linear_streamed(const StreamedLinear& args);
 
 }  // namespace lamina::ops::cuda

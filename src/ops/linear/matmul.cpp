@@ -9,7 +9,7 @@
 namespace lamina::ops {
 namespace {
 
-/// The matrix of b that each batch of a uses, or empty for one each.
+/// Index of the matrix of b for each batch of a; empty if each batch has its own.
 std::vector<int64_t> shared_index(const Tensor& a, const Tensor& b) {
   const int leading = a.rank() - 2;
   const int missing = a.rank() - b.rank();
@@ -45,7 +45,7 @@ Work product_work(const BatchedProduct& p) {
   return {2 * p.batch * p.m * p.n * p.k, p.a.nbytes() + p.b.nbytes() + p.c.nbytes()};
 }
 
-/// d a, stored as a is: alpha · dc · op(b)ᵀ, or its transpose.
+/// da in the layout of a: alpha · dc · op(b)ᵀ, or its transpose.
 Tensor gradient_of_a(const BatchedProduct& forward, const Tensor& dc, const Shape& shape) {
   BatchedProduct p;
   p.batch = forward.batch;
@@ -65,7 +65,7 @@ Tensor gradient_of_a(const BatchedProduct& forward, const Tensor& dc, const Shap
   return p.c;
 }
 
-/// d b, stored as b is: alpha · op(a)ᵀ · dc, or its transpose, summed over the batches that share a matrix.
+/// db in the layout of b: alpha · op(a)ᵀ · dc, or its transpose, summed over the batches that share a matrix.
 Tensor gradient_of_b(const BatchedProduct& forward, const Tensor& dc, const Shape& shape) {
   BatchedProduct p;
   p.batch = forward.batch;
@@ -124,7 +124,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
 
   Tensor c = p.c;
   const std::vector<Tensor> saved{p.a, p.b};
-  p.a = p.b = p.c = {};  // what the record keeps is `saved` alone
+  p.a = p.b = p.c = {};  // the tape keeps only `saved`
   record("matmul", {a, b}, {c}, saved, [forward = p, a_shape = a.shape(), b_shape = b.shape()](Backward& back) mutable {
     forward.a = back.saved(0);
     forward.b = back.saved(1);
@@ -161,7 +161,7 @@ void multiply(const Threads& threads, const BatchedProduct& args, int64_t batch)
 }  // namespace
 
 void batched_product(const BatchedProduct& args) {
-  constexpr int64_t kSmall = 1 << 22;  // multiplications of a matrix that is best left to one thread
+  constexpr int64_t kSmall = 1 << 22;  // multiplications; smaller matrices use one thread each
   const Threads& threads = args.c.device().threads();
   const auto one = [&](int64_t batch) {
     args.c.dtype() == DType::f64 ? multiply<double>(threads, args, batch) : multiply<float>(threads, args, batch);

@@ -7,21 +7,21 @@
 namespace lamina::ops {
 
 struct MatmulOptions {
-  /// The last two dimensions are stored the other way round.
+  /// The last two dimensions are stored transposed.
   bool transpose_a = false;
   bool transpose_b = false;
   double alpha = 1.0;
 };
 
-/// c = alpha · op(a) · op(b), for every batch.
+/// c = alpha · op(a) · op(b), batched.
 ///   op(a) [..., m, k]   any floating type
-///   op(b) [..., k, n]   a's type; its leading dimensions are a's, or 1 where all of a's share one matrix, or left out
-///   c     [..., m, n]   a's type
-/// Summed in f32 (f64 for f64). Backward: d op(a) = alpha · dc · op(b)ᵀ, d op(b) = alpha · Σ op(a)ᵀ · dc over the
+///   op(b) [..., k, n]   dtype of a; leading dimensions equal a's, are 1 (broadcast), or are left out
+///   c     [..., m, n]   dtype of a
+/// Accumulates in f32 (f64 for f64). Backward: d op(a) = alpha · dc · op(b)ᵀ, d op(b) = alpha · Σ op(a)ᵀ · dc over the
 /// batches that share the matrix.
 Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options = {});
 
-/// `batch` products c_i (+)= alpha · op(a_i) · op(b_j), all dense. Batches that name the same c add up in order.
+/// `batch` products c_i (+)= alpha · op(a_i) · op(b_j), all contiguous. Batches with the same c are added in order.
 struct BatchedProduct {
   Tensor a;
   Tensor b;

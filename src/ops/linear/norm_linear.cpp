@@ -20,10 +20,10 @@ void check_row_norm(const char* op, const Tensor& x, const Tensor& residual, con
     check_shape(op, name, vector, {x.dim(-1)});
   }
   const bool layer = norm.kind == RowNorm::Kind::layer;
-  LAMINA_CHECK(layer || !norm.bias.defined(), op, ": an RMS norm with a bias; leave it out, or take a layer norm");
+  LAMINA_CHECK(layer || !norm.bias.defined(), op, ": an RMS norm has no bias; leave it out, or use a layer norm");
   LAMINA_CHECK(!layer || (norm.options.group_size == 0 && norm.options.weight_offset == 0), op, ": a layer norm with ",
                "group_size ", norm.options.group_size, " and weight_offset ", norm.options.weight_offset,
-               "; expected 0; add the offset to the weight, or take an RMS norm");
+               "; expected 0; add the offset to the weight, or use an RMS norm");
   if (residual.defined()) {
     Shape expected;
     if (residual.rank() == x.rank() + 1 && residual.dim(0) > 0) expected.push_back(residual.dim(0));
@@ -49,7 +49,7 @@ ResidualNorm normed(const Tensor& x, const Tensor& parts, const RowNorm& norm) {
   return {x, layer_norm(x, norm.weight, norm.bias, norm.options.eps)};
 }
 
-/// `args` has the product's settings; its tensors are made here. Undefined tensors where the kernel does not take them.
+/// `args` has the settings of the product; returns undefined tensors if the kernel does not support the case.
 NormLinear in_one_launch(const Tensor& x, const Tensor& residual, const RowNorm& norm, const Tensor& weight,
                          const Tensor& bias, NormLinearForward args) {
   const int64_t rows = x.shape().rows();
@@ -105,7 +105,7 @@ NormLinear norm_gated_linear(const Tensor& x, const Tensor& residual, const RowN
   check_linear(op, x, weight, bias);
   check_row_norm(op, x, residual, norm);
   LAMINA_CHECK(weight.dim(0) % 2 == 0, op, ": weight is ", weight.shape(),
-               "; expected an even number of rows, gate and up joined");
+               "; expected an even number of rows: gate and up stacked");
   check_gate(op, options);
   NormLinear one = in_one_launch(x, residual, norm, weight, bias, {.gated = true, .gate = gate, .options = options});
   if (one.y.defined()) return one;

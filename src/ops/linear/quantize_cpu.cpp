@@ -1,4 +1,4 @@
-// Rounding of weights: done once when a model is loaded.
+// Weight quantization, done once when a model is loaded.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kBlock = QuantizedWeight::kBlock;
 constexpr int64_t kRows = QuantizedWeight::kRows;
 
-/// A block's numbers and their scale.
+/// Quantized values of a block and their scale.
 struct Block {
   std::array<int, kBlock> q{};
   f16 scale;
@@ -29,7 +29,7 @@ float extreme(const float* w) {
   return found;
 }
 
-/// Rounds with a given scale; a scale that an f16 cannot hold makes zeros.
+/// Rounds with a given scale; a scale that underflows f16 gives zeros.
 Block rounded(const float* w, float scale, int low, int high) {
   Block block;
   block.scale = f16(scale);
@@ -48,7 +48,8 @@ Block rounded(const float* w, float scale, int low, int high) {
 
 Block rounded_q8(const float* w) { return rounded(w, std::abs(extreme(w)) / 127, -127, 127); }
 
-/// The scale, of some that map the extreme to −9 … −6 or to 7, and their least-squares refinements, that errs least.
+/// Tries scales that map the extreme value to −9 … −6 or to 7, then a least-squares refinement; keeps the smallest
+/// error.
 Block rounded_q4(const float* w) {
   const float most = extreme(w);
   Block best = rounded(w, most / -8, -8, 7);
@@ -71,7 +72,7 @@ Block rounded_q4(const float* w) {
   return best;
 }
 
-/// Where number k of a block of row `row` lies among the block's bytes; q4 has two numbers a byte.
+/// Offset of value k of row `row` within a block's bytes; q4 packs two values per byte.
 int64_t place_of(int64_t row, int64_t k) { return (k / 4 * kRows + row) * 4 + k % 4; }
 
 void put_block(const QuantizedWeight& to, uint8_t* group, int64_t block, int64_t row, const Block& from) {

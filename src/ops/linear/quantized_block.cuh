@@ -1,6 +1,6 @@
 #pragma once
 
-// One block of 32 weights of sixteen rows in the registers of a warp, and how x is rounded to meet it.
+// One block of 32 weights × 16 rows in the registers of a warp, and the matching quantization of x.
 
 #include "lamina/ops/linear/quantized_linear.h"
 #include "lamina/tensor/cuda/kernel.cuh"
@@ -22,8 +22,8 @@ struct QuantizedGroups {
         out(w.out) {}
 };
 
-/// Two rows' numbers of a lane as the matrix units take them; 8 bit: two quarters of a block, 4 bit: the first holds
-/// both in the halves of its bytes.
+/// Two rows of a lane as a tensor-core fragment. q8: two quarters of a block; q4: `first` holds both in the halves of
+/// its bytes.
 template <QuantizedFormat kFormat>
 __device__ inline void unpack_numbers(uint2 first, uint2 second, uint32_t (&w)[4]) {
   constexpr uint32_t kLow = 0x0f0f0f0fU;
@@ -34,7 +34,7 @@ __device__ inline void unpack_numbers(uint2 first, uint2 second, uint32_t (&w)[4
   w[3] = kBytes ? second.y : (first.y >> 4) & kLow;
 }
 
-/// A lane's numbers and scales of one block, for rows 2g and 2g + 1 of its g = lane / 4.
+/// A lane's values and scales of one block, for rows 2g and 2g + 1 with g = lane / 4.
 template <QuantizedFormat kFormat>
 struct HeldBlock {
   uint2 first, second;
@@ -51,9 +51,9 @@ struct HeldBlock {
   __device__ void unpack(uint32_t (&w)[4]) const { unpack_numbers<kFormat>(first, second, w); }
 };
 
-/// total += scales ∘ (w · x) for 16 rows of weights and 8 rows of x over 32 numbers; of a lane, results (2g, 2i),
-/// (2g, 2i + 1), (2g + 1, 2i), (2g + 1, 2i + 1) with i = lane % 4. Sums start from what makes up for the weights'
-/// missing sign.
+/// total += scales ∘ (w · x) for 16 weight rows and 8 rows of x over 32 columns. A lane holds results (2g, 2i), (2g, 2i
+/// + 1), (2g + 1, 2i), (2g + 1, 2i + 1) with i = lane % 4. Sums start from `correct`, which compensates the offset of
+/// the unsigned weights.
 __device__ inline void add_block(const uint32_t (&w)[4], uint32_t x0, uint32_t x1, int2 correct, float2 scale,
                                  float2 by, float (&total)[4]) {
   int sums[4] = {correct.x, correct.y, correct.x, correct.y};
@@ -68,7 +68,7 @@ __device__ inline void add_block(const uint32_t (&w)[4], uint32_t x0, uint32_t x
   total[3] = fmaf(static_cast<float>(sums[3]), scale.y * by.y, total[3]);
 }
 
-/// 32 numbers of x, one a lane, rounded to 8 bits; their scale and sum are the same in all lanes.
+/// 32 values of x, one per lane, quantized to 8 bits; scale and sum are the same in all lanes.
 struct RoundedBlock {
   int8_t number;
   float scale;
@@ -78,14 +78,13 @@ __device__ inline RoundedBlock round_block(float value) {
   float largest = lamina::cuda::warp_max(fabsf(value));
   if (__any_sync(lamina::cuda::kAllLanes, value != value)) largest = NAN;
   const float scale = largest / 127.0F;
-  // What is not finite makes a NaN of every sum through the scale alone; a scale too small to divide by is that of
-  // zeros.
+  // A non-finite scale alone turns every sum into NaN. A scale too small to divide by counts as a block of zeros.
   const bool usable = isfinite(scale) && scale > 1e-37F;
   const int number = usable ? __float2int_rn(value * (127.0F / largest)) : 0;
   return {static_cast<int8_t>(number), scale, __reduce_add_sync(lamina::cuda::kAllLanes, number)};
 }
 
-/// quantized_linear for at most eight rows of x in one launch; false where they are more.
+/// quantized_linear for at most eight rows of x in one launch; false if there are more.
 bool quantized_few_rows(const QuantizedLinear& args);
 
 }  // namespace lamina::ops::cuda

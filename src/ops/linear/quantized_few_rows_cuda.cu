@@ -1,16 +1,15 @@
-// Decoding: at most eight rows of x, so that the time is that of reading the weight once, or of a launch where it is
-// small. A block takes one group of sixteen weight rows (for a gated unit that of the gates and that of the ups, half
-// its warps each), and a warp a stretch of up to eight blocks of 32 columns of it at a time: 256 columns, of q8 4 KiB
-// that lie together, all loaded before the first is used. Stretches are cut shorter where warps are too few to fill the
-// device. The warps' sums meet in shared memory and are added in order.
+// Decoding with at most eight rows of x: bound by reading the weight once, or by the launch if it is small. A block
+// takes one group of 16 weight rows (for gated units one of gates and one of ups, half its warps each). A warp takes up
+// to eight blocks of 32 columns of it at a time (4 KiB contiguous in q8), all loaded before the first is used; fewer if
+// there are too few warps to fill the GPU. The partial sums of the warps are added in order in shared memory.
 //
-// A warp rounds what it needs of x itself, eight columns a lane, so that four lanes and two shuffles know the scale of
-// a block of 32, and no warp waits for another. A single row is rounded while the weights are on their way; several
-// rows are rounded before, four at a time, in the registers that the weights need then, while the weights come as far
-// as the second-level cache.
+// A warp quantizes its part of x itself, eight columns per lane: four lanes and two shuffles find the scale of a block
+// of 32, and no warp waits for another. A single row is quantized while the weights are loading. Several rows are
+// quantized before, four at a time, in registers that the weights need later, while the weights are prefetched into the
+// L2 cache.
 //
-// The kernel is launched while its predecessor runs and fetches its first weights into the second-level cache before
-// it waits for it; later stretches are fetched one ahead.
+// The kernel uses programmatic dependent launch: it prefetches its first weights into the L2 cache while the previous
+// kernel runs; later weights are prefetched one iteration ahead.
 #include <algorithm>
 
 #include "lamina/ops/activation/gated_activation.cuh"
@@ -22,19 +21,19 @@ namespace {
 
 using namespace lamina::cuda;  // NOLINT: what kernels share
 
-constexpr int kMostWarps = 16;  // of a block
-constexpr int kResident = 2;    // blocks of a multiprocessor, or more that are smaller
-constexpr int kStretch = 8;     // blocks of 32 columns that a warp has under way
-constexpr int kOctet = 8;       // columns of x that a lane rounds
+constexpr int kMostWarps = 16;  // per block
+constexpr int kResident = 2;    // blocks per SM, or more smaller ones
+constexpr int kStretch = 8;     // blocks of 32 columns in flight per warp
+constexpr int kOctet = 8;       // columns of x that a lane quantizes
 constexpr int kTogether = 4;    // rows of x loaded at once
 constexpr int kMostRows = static_cast<int>(kFewRows);
-constexpr int kLanes = kQuantizedBlock / kOctet;  // that hold a block of x
+constexpr int kLanes = kQuantizedBlock / kOctet;  // lanes per block of x
 static_assert(kStretch * kLanes == kWarp);
 
 template <QuantizedFormat kFormat>
 constexpr int kBlockBytes = kQuantizedRows* kQuantizedBlock / (kFormat == QuantizedFormat::q8 ? 1 : 2);
-constexpr int kScaleBytes = kQuantizedRows * 2;  // of a block
-constexpr int kSector = 32;                      // bytes that fetch_ahead brings
+constexpr int kScaleBytes = kQuantizedRows * 2;  // per block
+constexpr int kSector = 32;                      // bytes per fetch_ahead
 
 struct FewRows {
   const void* x;          ///< [rows, in]
@@ -45,19 +44,19 @@ struct FewRows {
   int64_t in, out;
   int rows;
   int blocks;  ///< of 32 columns
-  int share;   ///< of them that a warp takes at a time
-  int warps;   ///< that share a group's blocks
+  int share;   ///< blocks per warp and iteration
+  int warps;   ///< warps per group
   int tiles;   ///< 2: gates and ups
-  int second;  ///< groups from the gates' to the ups'
+  int second;  ///< groups between the gates and the ups
   bool packs;  ///< rows of x can be read 16 bytes at a time
   Activation activation;
   Gate gate;
   GateUnit unit;
 };
 
-/// What a warp has in shared memory: scales and corrects of x, later the warp's sums [rows, 16], and x's numbers.
+/// Shared memory of a warp: scales and offset corrections of x, later the warp's sums [rows, 16]; then the quantized x.
 struct Own {
-  static constexpr int kRowBytes = kStretch * kQuantizedBlock + 16;  ///< no two rows begin in the same bank
+  static constexpr int kRowBytes = kStretch * kQuantizedBlock + 16;  ///< padded so that rows start in different banks
   struct Factor {
     float scale;
     int correct;
@@ -77,8 +76,8 @@ struct Own {
   __device__ unsigned char* numbers(int row) const { return memory + kFactorBytes + row * kRowBytes; }
 };
 
-/// Zeros unless index < count: one predicated instruction, so that no branch stands between two loads. Weights, read
-/// once, go past the first-level cache, which is x's.
+/// Zeros unless index < count. One predicated instruction, so that no branch separates two loads. Weights are read once
+/// and bypass the L1 cache, which is left to x.
 __device__ inline uint2 load_pair(const uint8_t* from, int index, int count) {
   uint2 words;
   asm volatile(
@@ -106,12 +105,12 @@ __device__ inline uint4 load_four(const void* from, int index, int count) {
   return words;
 }
 
-/// Blocks of a group that a warp takes at once; in all lanes the same.
+/// The blocks of a group that a warp processes at once; uniform over the warp.
 template <QuantizedFormat kFormat>
 struct Blocks {
   const uint8_t* scales;
   const uint8_t* numbers;
-  int count;  ///< none: 0 or less
+  int count;  ///< <= 0: none
 
   __device__ Blocks(const FewRows& p, const uint8_t* group, int first)
       : scales(group + int64_t{first} * kScaleBytes),
@@ -119,7 +118,7 @@ struct Blocks {
         count(min(p.share, p.blocks - first)) {}
 
   __device__ void fetch(int lane) const {
-    constexpr int kSectors = kBlockBytes<kFormat> / kSector;  // of a block
+    constexpr int kSectors = kBlockBytes<kFormat> / kSector;  // per block
 #pragma unroll
     for (int i = 0; i < kStretch * kSectors / kWarp; ++i) {
       const int sector = i * kWarp + lane;
@@ -129,8 +128,8 @@ struct Blocks {
   }
 };
 
-/// A lane's part of Blocks: of each the numbers of rows 2g and 2g + 1, g = lane / 4, in the columns that the matrix
-/// units want of lane % 4; of blocks lane % 4 and lane % 4 + 4 the scales of these rows.
+/// A lane's part of Blocks: of each block, rows 2g and 2g + 1 with g = lane / 4, in the tensor-core columns of lane %
+/// 4; the scales of these rows for blocks lane % 4 and lane % 4 + 4.
 template <QuantizedFormat kFormat>
 struct HeldBlocks {
   uint2 first[kStretch];
@@ -162,12 +161,12 @@ struct HeldBlocks {
   }
 };
 
-/// Eight columns of a row of x, as they lie: nothing waits for them until they are used.
+/// Eight columns of a row of x, not yet converted, so that nothing waits for the load.
 template <class T>
 struct Octet {
   uint4 packs[kOctet / Pack<T>::kSize];
 
-  /// The first `columns` of them are there: all or none where `whole`.
+  /// The first `columns` of them exist; all or none if `whole`.
   __device__ void load(const T* from, int columns, bool whole) {
     constexpr int kSize = Pack<T>::kSize;
     if (whole) {
@@ -195,8 +194,8 @@ __device__ inline uint32_t four_bytes(int a, int b, int c, int d) {
   return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
 }
 
-/// largest / 127 and 127 / largest. Divisions as written would bring calls for numbers that cannot occur, and these
-/// registers that the weights need: here a quotient's remainder corrects its last digit.
+/// largest / 127 and 127 / largest, by reciprocals with one correction step. Exact division would add calls for special
+/// cases, which cost registers that the weights need.
 struct XScale {
   float value, inverse;
   bool usable;
@@ -204,18 +203,18 @@ struct XScale {
   __device__ explicit XScale(float largest) {
     constexpr float kStep = 1.0F / 127.0F;
     const float about = largest * kStep;
-    value = fmaf(fmaf(-127.0F, about, largest), kStep, about);  // NaN of what is not finite
+    value = fmaf(fmaf(-127.0F, about, largest), kStep, about);  // NaN if not finite
     usable = value > 1e-37F;
     const float near = reciprocal(value);
     inverse = fmaf(fmaf(-largest, near, 127.0F), near * kStep, near);
   }
 };
 
-/// By the rule of round_block, for the eight blocks that a warp's octets are.
+/// Quantizes as round_block does, for the eight blocks that a warp's octets form.
 template <class T>
 __device__ void round_octet(const Octet<T>& x, int offset, int row, int lane, const Own& own) {
   float values[kOctet];
-  uint32_t most = 0;  // of the bits without the sign, so that a NaN is more than all numbers
+  uint32_t most = 0;  // bit patterns without sign: NaN exceeds all numbers
 #pragma unroll
   for (int i = 0; i < kOctet; ++i) {
     values[i] = x.value(i);
@@ -243,7 +242,7 @@ template <class T>
 struct Source {
   const T* x;
   int64_t in;
-  int columns;  ///< of this lane's octet
+  int columns;  ///< in this lane's octet
   bool packs;
 
   __device__ Source(const FewRows& p, int first, int count, int lane)
@@ -275,7 +274,7 @@ __device__ void round_rows(const Source<T>& source, int rows, int offset, int la
 template <QuantizedFormat kFormat>
 __device__ void add_blocks(const HeldBlocks<kFormat>& held, int count, int rows, int lane, const Own& own,
                            float (&total)[4]) {
-  // Columns of a product that stand for no row of x are not used: they may repeat the last.
+  // Right-operand columns without a row of x are not used; they may repeat the last row.
   const auto* numbers = reinterpret_cast<const uint32_t*>(own.numbers(min(lane / 4, rows - 1))) + lane % 4;
   const int pair = min(lane % 4, (rows - 1) / 2);
 #pragma unroll
@@ -289,7 +288,7 @@ __device__ void add_blocks(const HeldBlocks<kFormat>& held, int count, int rows,
   }
 }
 
-/// Sum `item` = row · 16 + column of all warps of a tile.
+/// Sum `item` = row · 16 + column over all warps of a tile.
 __device__ inline float joined(const FewRows& p, unsigned char* memory, int tile, int item) {
   float sum = 0;
 #pragma unroll
@@ -316,7 +315,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, kResident) few_rows_kernel(
 
   if (p.rows % 2 != 0 && lane < kStretch) *own.factor(lane, p.rows) = {0.0F, 0};
   float total[4] = {};
-  if (p.bias != nullptr && begin == 0) {  // the first warp's sums start from it
+  if (p.bias != nullptr && begin == 0) {  // the sums of the first warp start from it
     const int64_t column = int64_t{blockIdx.x} * kQuantizedRows + lane / 4 * 2;
     const float* bias = p.bias + tile * p.out + column;
     if (column < p.out) total[0] = total[1] = bias[0];
@@ -328,7 +327,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, kResident) few_rows_kernel(
     const Blocks<kFormat> blocks(p, group, first);
     const Source<T> source(p, first, blocks.count, lane);
     HeldBlocks<kFormat> held;
-    __syncwarp();  // what the last round left in shared memory has been read
+    __syncwarp();  // the shared memory of the last iteration has been read
     if (p.rows == 1) {
       const Octet<T> octet = source.load(0);
       held.load(blocks, lane);
@@ -357,11 +356,11 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, kResident) few_rows_kernel(
   }
 }
 
-/// How many blocks of 32 columns a warp takes at a time, and how many warps a group has: few blocks and many warps
-/// where all warps have a place at once all the same; never more than half of a block's warps where they have not, so
-/// that other blocks work while one begins or ends.
+/// Chooses the blocks of 32 columns per warp and iteration, and the warps per group. Prefers few blocks and many warps
+/// as long as all warps are resident at once. Otherwise uses at most half of a block's warps, so that other blocks run
+/// while one starts or ends.
 void divide(FewRows& p, int64_t tasks, int processors) {
-  const int64_t places = int64_t{kMostWarps} * kResident * processors;  // of warps
+  const int64_t places = int64_t{kMostWarps} * kResident * processors;  // in warps
   const auto warps = [&](int share) { return (std::max(p.blocks, 1) + share - 1) / share; };
   int most = kMostWarps / p.tiles;
   p.share = kStretch;
@@ -383,7 +382,7 @@ void launch_types(const QuantizedLinear& args, const FewRows& p, unsigned groups
   check_launch("quantized_linear");
 }
 
-/// `gated`: of the weight's rows the first half are gates, and a whole number of groups.
+/// `gated`: the first half of the weight rows are gates and fill whole groups.
 void few_rows(const QuantizedLinear& args, bool gated, Gate gate, const GateOptions& options) {
   const QuantizedWeight& weight = args.weight;
   FewRows p{.x = args.x.raw(),

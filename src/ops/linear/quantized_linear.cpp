@@ -8,7 +8,7 @@ namespace lamina::ops {
 namespace {
 
 void check_arguments(const char* op, const Tensor& x, const QuantizedWeight& weight, const Tensor& bias) {
-  LAMINA_CHECK(weight.defined(), op, ": the weight is undefined; make it with quantize");
+  LAMINA_CHECK(weight.defined(), op, ": the weight is undefined; create it with quantize()");
   check_floating(op, "x", x);
   LAMINA_CHECK(x.dtype() != DType::f64, op, ": x is f64; expected f32, bf16 or f16; convert with to(dtype)");
   check_rank_at_least(op, "x", x, 1);
@@ -19,10 +19,10 @@ void check_arguments(const char* op, const Tensor& x, const QuantizedWeight& wei
     check_shape(op, "bias", bias, {weight.out});
   }
   check_same_device(op, {x, weight.data, bias});
-  LAMINA_CHECK(!is_tracked({x, bias}), op, ": has no gradient; use linear, or turn recording off with NoGrad");
+  LAMINA_CHECK(!is_tracked({x, bias}), op, ": has no gradient; use linear(), or disable recording with NoGrad");
 }
 
-/// What the kernels on all devices are given, but y.
+/// Kernel arguments for all devices, except y.
 QuantizedLinear product_of(const Tensor& x, const QuantizedWeight& weight, const Tensor& bias, DType type) {
   QuantizedLinear args;
   args.x = x.detach().to(type).contiguous().reshape({x.shape().rows(), weight.in});
@@ -52,7 +52,7 @@ QuantizedWeight quantize(const Tensor& weight, QuantizedFormat format) {
 }
 
 Tensor dequantize(const QuantizedWeight& weight) {
-  LAMINA_CHECK(weight.defined(), "dequantize: the weight is undefined; make it with quantize");
+  LAMINA_CHECK(weight.defined(), "dequantize: the weight is undefined; create it with quantize()");
   Tensor to = Tensor::empty({weight.out, weight.in}, DType::f32, weight.data.device());
   LAMINA_LAUNCH(to.device(), (Work{to.numel(), to.nbytes() + weight.data.nbytes()}), dequantize, weight, to);
   return to;
@@ -83,13 +83,13 @@ Tensor quantized_gated_linear(const Tensor& x, const QuantizedWeight& weight, co
   const char* op = "quantized_gated_linear";
   check_arguments(op, x, weight, bias);
   LAMINA_CHECK(weight.out % 2 == 0, op, ": the weight is [", weight.out, ", ", weight.in,
-               "]; expected an even number of rows, gate and up joined");
+               "]; expected an even number of rows: gate and up stacked");
   check_gate(op, options);
   const int64_t n = weight.out / 2;
   const bool one_launch = x.device().kind() == DeviceKind::cuda && x.shape().rows() <= kFewRows &&
                           !options.interleaved && n % QuantizedWeight::kRows == 0;
   if (!one_launch) {
-    // Products on the CPU are in f32 as it is.
+    // CPU products are in f32 anyway.
     const DType between = x.device().kind() == DeviceKind::cuda ? x.dtype() : DType::f32;
     return gated_activation(quantized_linear(x.to(between), weight, bias), gate, options).to(x.dtype());
   }

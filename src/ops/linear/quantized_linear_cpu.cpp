@@ -1,11 +1,10 @@
-// A vector holds one quarter-step of sixteen rows: [16 rows, 4 numbers], multiplied with four numbers of x that all
-// lanes share, so that sums stay in their lanes and a row's result is never added across one. Unsigned weights times
-// signed x is what the processors' 8-bit dot product takes (AVX-512 VNNI); that the weights lack their sign is made up
-// for by −128 · Σ x (−8 · Σ x), known once per block of x, from which each sum starts. With one row of x the weights
-// are read once, in order, at the speed of memory; with many, a pair of groups stays in the first-level cache while
-// tiles of six rows pass by. Sums of whole numbers are exact and blocks are added in order: the bits depend neither on
-// threads nor on tiles.
-#define HWY_WANT_AVX3_DL  // VNNI, where the machine has it
+// A vector holds 16 rows × 4 weights and is multiplied with four values of x broadcast to all lanes, so sums stay in
+// their lanes and need no horizontal add. Unsigned weights times signed x is the operand order of the CPU's 8-bit dot
+// product (AVX-512 VNNI). The offset of the unsigned weights is compensated by −128 · Σ x (−8 · Σ x), computed once per
+// block of x, from which each sum starts. With one row of x the weights are read once, sequentially, at memory
+// bandwidth. With many, a pair of groups stays in the L1 cache while tiles of six rows pass by. Integer sums are exact
+// and blocks are added in order: the result is bit-identical for any number of threads and any tiling.
+#define HWY_WANT_AVX3_DL  // VNNI, if the CPU supports it
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/linear/quantized_linear_cpu.cpp"
 #include <hwy/cache_control.h>
@@ -27,7 +26,7 @@ using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this ta
 inline constexpr int64_t kBlock = QuantizedWeight::kBlock;
 inline constexpr int64_t kGroupRows = QuantizedWeight::kRows;
 
-/// Vectors of at most sixteen lanes of 32 bits, so that a whole number of them holds a group's rows.
+/// Vectors of at most 16 32-bit lanes, so that a whole number of them holds a group's rows.
 using LaneF = hn::CappedTag<float, kGroupRows>;
 using LaneI = hn::RebindToSigned<LaneF>;
 using LaneBytes = hn::Repartition<uint8_t, LaneI>;
@@ -38,10 +37,10 @@ inline constexpr int kLaneCount = static_cast<int>(hn::MaxLanes(LaneF()));
 /// Vectors in a group.
 inline constexpr int kParts = static_cast<int>(kGroupRows) / kLaneCount;
 
-/// sum + Σ_4 w · x in every lane: w unsigned, x four signed numbers that all lanes share.
+/// sum + Σ_4 w · x in every lane: w unsigned, x four signed values broadcast to all lanes.
 HWY_INLINE VecI add_quads(VecI sum, VecBytes w, const int8_t* x) {
 #if HWY_TARGET <= HWY_AVX3_DL || (defined(__AVX512VNNI__) && HWY_TARGET == HWY_AVX3)
-  // By hand: compilers do not grant this target the instruction, although every machine chosen for it has it.
+  // Inline asm: compilers do not enable the instruction for this target, although every CPU dispatched to it has it.
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "m"(*reinterpret_cast<const int32_t*>(x)));
   return sum;
 #else
@@ -58,7 +57,7 @@ HWY_INLINE VecI add_quads(VecI sum, VecBytes w, const int8_t* x) {
 #endif
 }
 
-/// x as blocks of 8-bit numbers.
+/// x in 8-bit blocks.
 struct Rounded {
   const int8_t* numbers;
   const float* scales;
@@ -66,13 +65,13 @@ struct Rounded {
   int64_t blocks;
 };
 
-/// One group of sixteen rows.
+/// One group of 16 weight rows.
 struct Group {
   const f16* scales;
   const uint8_t* numbers;
 };
 
-/// Part `part` of the rows of block numbers: step i of 8 (q8) or, both halves, of 4 (q4).
+/// Adds a block for part `part` of the rows, in 8 steps (q8) or, both halves of a byte at once, in 4 (q4).
 template <QuantizedFormat kFormat, int kX, int kGroups>
 HWY_INLINE void add_block(const uint8_t* const (&numbers)[kGroups], int64_t block, int part,
                           const int8_t* const (&x)[kX], VecI (&sum)[kX][kGroups]) {
@@ -102,7 +101,7 @@ HWY_INLINE void add_block(const uint8_t* const (&numbers)[kGroups], int64_t bloc
   }
 }
 
-/// Fetches what a single row of x reads next: machines do not look beyond a page by themselves.
+/// Prefetches what a single row of x reads next: hardware prefetchers stop at page boundaries.
 template <QuantizedFormat kFormat>
 HWY_INLINE void fetch_ahead(const uint8_t* numbers, int64_t block) {
   constexpr int64_t kAhead = 1024;
@@ -111,7 +110,7 @@ HWY_INLINE void fetch_ahead(const uint8_t* numbers, int64_t block) {
   for (int64_t line = 0; line < kBytes; line += 64) hwy::Prefetch(numbers + block * kBytes + kAhead + line);
 }
 
-/// kX rows of x against kGroups groups: to[i·ld + 16·g + lane].
+/// Multiplies kX rows of x with kGroups groups: to[i·ld + 16·g + lane].
 template <QuantizedFormat kFormat, int kX, int kGroups>
 HWY_NOINLINE void multiply_tile(const Rounded& x, const Group* groups, float* to, int64_t ld) {
   const LaneF df;
@@ -158,10 +157,10 @@ HWY_NOINLINE void multiply_tile(const Rounded& x, const Group* groups, float* to
   }
 }
 
-/// Rows of x in one tile, and groups of weights: as many as registers hold.
+/// Rows of x and groups of weights per tile, as registers allow.
 inline constexpr int kTileX = 6;
 inline constexpr int kTileGroups = 2;
-/// With a single row, whose weights come from memory, several groups at once: more of it is on its way then.
+/// Groups at once for a single row, whose weights come from memory: more loads are in flight.
 inline constexpr int kRowGroups = 4;
 
 template <QuantizedFormat kFormat, int kGroups, int kX = kTileX>
@@ -176,7 +175,7 @@ void multiply_row(int64_t count, const Rounded& x, const Group* groups, float* t
   if constexpr (kGroups > 1) multiply_row<kFormat, kGroups - 1>(count, x, groups, to);
 }
 
-/// A row of x in blocks of 8-bit numbers.
+/// Quantizes a row of x to 8-bit blocks.
 void round_row(const float* x, int64_t in, int64_t blocks, int32_t offset, int8_t* numbers, float* scales,
                int32_t* corrects) {
   const LaneF d;
@@ -194,13 +193,13 @@ void round_row(const float* x, int64_t in, int64_t blocks, int32_t offset, int8_
     }
     const float largest = hn::AllFalse(d, broken) ? hn::GetLane(hn::MaxOfLanes(d, most)) : NAN;
     const float scale = largest / 127.0F;
-    if (!std::isfinite(scale)) {  // the scale alone makes a NaN of every sum
+    if (!std::isfinite(scale)) {  // the scale alone turns every sum into NaN
       std::fill_n(numbers + first, kBlock, int8_t{0});
       scales[block] = scale;
       corrects[block] = 0;
       continue;
     }
-    // A scale too small to divide by is that of a block of zeros.
+    // A scale too small to divide by counts as a block of zeros.
     const auto inverse = hn::Set(d, scale > 1e-37F ? 127.0F / largest : 0.0F);
     const hn::Rebind<int8_t, LaneF> d8;
     auto sum = hn::Zero(LaneI());
@@ -214,7 +213,7 @@ void round_row(const float* x, int64_t in, int64_t blocks, int32_t offset, int8_
   }
 }
 
-/// Bias and activation over rows [0, rows) of columns [column, column + columns), from the sums of a tile.
+/// Applies bias and activation to rows [0, rows) of columns [column, column + columns) of a tile.
 template <class Function>
 void finish_tile(const QuantizedLinear& args, Function /*activation*/, const float* tile, int64_t ld, int64_t row,
                  int64_t rows, int64_t column, int64_t columns) {
@@ -278,9 +277,9 @@ void run_format(const QuantizedLinear& args) {
                 args.scales.data<float>() + row * blocks, args.corrects.data<int32_t>() + row * blocks);
     }
   });
-  // A single row: ranges of 24 to 96 KiB of weights, two for each thread where that lies between, as every range has to
-  // set its streams in motion and no thread shall wait long for the last one. More rows: 24 KiB, or less where many
-  // make each of them work.
+  // A single row: ranges of 24 to 96 KiB of weights, two per thread if that is in between. Every range must start its
+  // memory streams, and no thread should wait long for the last one. More rows: 24 KiB, or less if many rows make each
+  // range long.
   const int64_t bytes = std::max<int64_t>(args.weight.group_bytes() * std::max<int64_t>(rows / 4, 1), 1);
   const int64_t share = rows > 1 ? 0 : args.weight.groups() * bytes / (2 * threads.count());
   const int64_t grain =

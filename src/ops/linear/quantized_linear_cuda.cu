@@ -1,10 +1,9 @@
-// A block of 32 weights of sixteen rows is what the matrix units multiply at once (m16n8k32, unsigned times signed
-// 8 bit): it arrives in their registers by one or two 8-byte loads a lane, with rows 2i and 2i + 1 in the places of
-// rows i and i + 8. That the weights lack their sign is made up for by −128 · Σ x (−8 · Σ x), from which each sum
-// starts; sums within a block are exact, and its scales are applied in f32. x is rounded before, by the same rule as on
-// the CPU. A block of eight warps takes one group of sixteen rows and up to 64 rows of x, each warp every eighth block
-// of weights, so that a weight is read once from memory however many rows there are; the warps' sums are added in
-// order.
+// Tensor cores multiply a block of 32 weights × 16 rows at once (m16n8k32, unsigned × signed 8-bit). One or two 8-byte
+// loads per lane fill the fragment, with rows 2i and 2i + 1 in place of rows i and i + 8. The offset of the unsigned
+// weights is compensated by −128 · Σ x (−8 · Σ x), from which each sum starts. Sums within a block are exact; its
+// scales are applied in f32. x is quantized first, as on the CPU. A thread block of eight warps takes one group of 16
+// weight rows and up to 64 rows of x, each warp every eighth block of weights, so a weight is read once from memory for
+// all these rows. The partial sums of the warps are added in order.
 #include "lamina/ops/linear/quantized_linear.h"
 
 #include "lamina/ops/activation/activation.cuh"
@@ -27,7 +26,7 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kBlock = kQuantizedBlock;
 constexpr int kRows = kQuantizedRows;
 
-/// x as blocks of 8-bit numbers; rows are padded to what the matrix units take.
+/// x in 8-bit blocks; rows are padded to tensor-core tiles.
 struct Rounded {
   int8_t* numbers;    // [padded, blocks · 32]
   float* scales;      // [blocks, padded]
@@ -35,7 +34,7 @@ struct Rounded {
   int64_t rows, padded, blocks;
 };
 
-/// A warp is one block of one row.
+/// One warp per block of a row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) round_kernel(const T* x, int64_t in, int offset, Rounded to) {
   const int64_t item = (blockIdx.x * int64_t{kThreads} + threadIdx.x) / kWarp;
@@ -115,7 +114,7 @@ void launch(const QuantizedLinear& args, const Rounded& x) {
   check_launch(kOp);
 }
 
-/// As few tiles of eight rows as hold all, at most eight.
+/// Uses as few tiles of eight rows as possible, at most eight.
 template <QuantizedFormat kFormat, class T>
 void launch_rows(const QuantizedLinear& args, const Rounded& x) {
   if (x.rows <= 8) return launch<kFormat, 1, T>(args, x);

@@ -1,9 +1,9 @@
 #pragma once
 
-// What the kernels of one token's sublayers share (attention_sublayer, feed_forward_step): clusters of blocks, of which
-// each has a slice of every product, the residual stream's sum and norm as every block makes it for itself, and
-// products of one row in f32 with rows of bf16 weights that are copied to shared memory before the row is there. Such a
-// kernel runs for a few microseconds, in which its instructions have to be fetched, too: loops stay loops.
+// Shared by the kernels of one token's sublayers (attention_sublayer_step, feed_forward_step): thread block clusters,
+// each block with a slice of every product; the sum and norm of the residual stream, computed by every block; and
+// products of one f32 row with bf16 weight rows that are copied to shared memory before the row is available. Such a
+// kernel runs for a few microseconds including instruction fetches, so loops are not unrolled.
 
 #include <algorithm>
 
@@ -16,9 +16,9 @@ namespace lamina::ops::cuda {
 
 constexpr int kStepThreads = 256;
 constexpr int kStepWarps = kStepThreads / lamina::cuda::kWarp;
-constexpr int kStepBlocks = 8;  // of a cluster
+constexpr int kStepBlocks = 8;  // per cluster
 
-/// The blocks of a cluster.
+/// A thread block cluster.
 struct Cluster {
   int rank;
   int id;
@@ -39,7 +39,7 @@ struct Cluster {
     arrive();
     wait();
   }
-  /// Where `at` is in the shared memory of block `block`.
+  /// Address of `at` in the shared memory of block `block`.
   __device__ static uint32_t address_in(int block, const void* at) {
     uint32_t address = lamina::cuda::shared_address(at);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -47,7 +47,7 @@ struct Cluster {
 #endif
     return address;
   }
-  /// Writes there; seen by the others after meet().
+  /// Writes to the shared memory of `block`; visible to the others after meet().
   __device__ static void put(float* to, int block, float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address_in(block, to)), "f"(value) : "memory");
@@ -55,10 +55,10 @@ struct Cluster {
   }
 };
 
-/// A barrier in each block of a cluster, which opens when so many numbers have been sent to the block.
+/// An mbarrier in each block of a cluster that completes when the expected number of floats has arrived.
 class Arrivals {
  public:
-  /// Called by one thread before the cluster meets for the first time.
+  /// Called by one thread before the first cluster barrier.
   __device__ void expect(int numbers) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     const uint32_t own = lamina::cuda::shared_address(&barrier_);
@@ -67,7 +67,7 @@ class Arrivals {
     lamina::cuda::barrier_expect(own, numbers * 4);
 #endif
   }
-  /// Sends a number to where `to` is in block `block`.
+  /// Sends a float to the address of `to` in block `block`.
   __device__ void send(float* to, int block, float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
@@ -89,19 +89,19 @@ class Arrivals {
   uint64_t barrier_;
 };
 
-/// The residual stream's value h = x + Σ parts, and the norm that comes next.
+/// The residual stream h = x + Σ parts, and the parameters of the next norm.
 struct StepInput {
   const float* x;      ///< [width]
   const float* parts;  ///< [n_parts, width]
-  float* h;            ///< [width], written by the first block; null where nothing is to be added
+  float* h;            ///< [width], written by the first block; null if there is nothing to add
   const float* scale;  ///< [width] or null
   const float* bias;   ///< [width] or null
-  float offset;        ///< of the scale
+  float offset;        ///< added to the scale
   float eps;
   int width;  ///< a multiple of 8
   int n_parts;
   bool centred;  ///< a layer norm
-  bool late;     ///< weights may just have been written
+  bool late;     ///< the weights may just have been written: wait first
 };
 
 __device__ inline void add_to(float4& sum, const float4& value) {
@@ -111,9 +111,9 @@ __device__ inline void add_to(float4& sum, const float4& value) {
   sum.w += value.w;
 }
 
-/// The stream to `row` [width], which all threads of the block may read afterwards, normed but for the factor that is
-/// returned: products are linear, so it need not be known before them. `scratch` holds 32 floats. meanwhile() is called
-/// when the stream has been read.
+/// Writes the residual stream to `row` [width], readable by all threads of the block afterwards. It is normalised
+/// except for a factor, which is returned: products are linear, so it can be applied later. `scratch` holds 32 floats.
+/// Calls meanwhile() once the stream has been read.
 template <class F>
 __device__ float take_row(const StepInput& in, float* row, float* scratch, const F& meanwhile) {
   constexpr int kAtOnce = 12;
@@ -131,7 +131,7 @@ __device__ float take_row(const StepInput& in, float* row, float* scratch, const
     float4 v = __ldcg(reinterpret_cast<const float4*>(in.x) + n);
     const float4* parts = reinterpret_cast<const float4*>(in.parts) + n;
 #pragma unroll 1
-    for (int first = 0; first < in.n_parts; first += kAtOnce) {  // added in the order of the parts
+    for (int first = 0; first < in.n_parts; first += kAtOnce) {  // in the order of the parts
       float4 values[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
@@ -177,8 +177,8 @@ __device__ float take_row(const StepInput& in, float* row, float* scratch, const
   return 1.0F;
 }
 
-/// A block's rows of a weight. Groups of 2^lane_bits lanes side by side (8, 16 or 32) have four rows at a time, a lane
-/// every so many-th chunk of eight columns of them. Results are of kTiles rows of the weight: a gate and its up.
+/// A block's rows of a weight. Groups of 2^lane_bits adjacent lanes (8, 16 or 32) process four rows at a time; the
+/// lanes interleave the chunks of eight columns. A result covers kTiles weight rows: a gate and its up.
 template <int kTiles>
 struct RowProduct {
   int results;
@@ -192,7 +192,7 @@ struct RowProduct {
   __device__ int group() const { return static_cast<int>(threadIdx.x) >> lane_bits; }
   __device__ int lane() const { return static_cast<int>(threadIdx.x) & ((1 << lane_bits) - 1); }
 
-  /// Copies the rows to shared memory, [results, kTiles, chunks]; every thread what it will read itself.
+  /// Copies the rows to shared memory, [results, kTiles, chunks]; each thread copies exactly what it reads later.
   template <class F>
   __device__ void stage(uint4* to, const F& row_at) const {
 #pragma unroll 1
@@ -208,8 +208,8 @@ struct RowProduct {
     }
   }
 
-  /// put(result, sums, turn) by several lanes with different turns 0, 1, … put_turns() − 1; x holds 8·chunks numbers.
-  /// Rows that a thread has too few of are its first one again, or nothing: others' copies may not have arrived.
+  /// Calls put(result, sums, turn) in several lanes with different turns 0, 1, … put_turns() − 1; x holds 8·chunks
+  /// floats. A thread with fewer rows repeats its first one, or skips: copies of other threads may not have arrived.
   template <class P>
   __device__ void multiply(const uint4* staged, const float* x, const P& put) const {
     const auto* x_packs = reinterpret_cast<const float4*>(x);
@@ -218,7 +218,7 @@ struct RowProduct {
     const bool odd = (lane() & half / 2) != 0;
     const int begin = group() < results ? lane() : chunks;
 #pragma unroll 1
-    for (int first = 0; first < results; first += groups() * kResults) {  // the same for all threads
+    for (int first = 0; first < results; first += groups() * kResults) {  // uniform loop bounds
       int from[kRows];
       float sums[kRows] = {};
 #pragma unroll
@@ -247,7 +247,7 @@ struct RowProduct {
           sum = fmaf(b.w, __uint_as_float(w.w & 0xffff0000U), sum);
         }
       }
-      // Each lane passes on half of its sums until it has one, of row 2·high + odd.
+      // Butterfly reduction: each lane passes on half of its sums until one is left, of row 2·high + odd.
       using lamina::cuda::kAllLanes;
       const float even_rows = (high ? sums[2] : sums[0]) + __shfl_xor_sync(kAllLanes, high ? sums[0] : sums[2], half);
       const float odd_rows = (high ? sums[3] : sums[1]) + __shfl_xor_sync(kAllLanes, high ? sums[1] : sums[3], half);
@@ -270,10 +270,10 @@ struct RowProduct {
   __device__ int put_turns() const { return (1 << lane_bits) / kResults; }
 };
 
-/// A block's shared memory at most.
+/// Most shared memory per block.
 inline size_t most_step_bytes(const Device& device) {
   constexpr int kMost = 160 * 1024;
-  constexpr int kFixed = 1024;  // what kernels declare themselves
+  constexpr int kFixed = 1024;  // static shared memory of the kernels
   int limit = 0;
   LAMINA_CUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()), "decoding");
   return static_cast<size_t>(std::max(std::min(kMost, limit - kFixed), 0));
@@ -281,7 +281,7 @@ inline size_t most_step_bytes(const Device& device) {
 
 inline int ceil_div(int count, int each) { return (count + each - 1) / each; }
 
-/// Lanes for a row that take the fewest instructions, for so many rows of the weight.
+/// Lanes per row that need the fewest instructions for this many weight rows.
 inline int lane_bits_for(int rows, int chunks) {
   int best = 5;
   int least = 0;
@@ -297,7 +297,7 @@ inline int lane_bits_for(int rows, int chunks) {
 
 inline const uint4* packs_of(const Tensor& weight) { return static_cast<const uint4*>(weight.raw()); }
 
-/// Whether the kernels take the stream and the tensors beside it.
+/// Whether the kernels support the residual stream and the other tensors.
 inline bool takes_step(const StepStream& stream, std::initializer_list<Tensor> others) {
   constexpr int64_t kWidest = 8192;
   const auto aligned = [](const Tensor& tensor) {

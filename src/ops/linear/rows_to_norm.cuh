@@ -1,11 +1,11 @@
 #pragma once
 
-// With a norm before the product every block norms all its rows by itself, which costs reads from the second-level
-// cache but no launch of its own: x and the residual are copied to shared memory while the first part of the weight is
-// under way (further parts of a residual, which one row may have, are added from memory); 512 bytes of a row are a
-// warp's, a lane's 16 bytes stay that lane's until they are normed, rounded to x's type and in place for the product.
-// The first block of them writes x + residual. The squares (for a layer norm around the mean, which takes another
-// barrier) are summed in an order that does not depend on the number of rows.
+// Norm before a product: every block normalises all its rows itself, which costs reads from the L2 cache but no extra
+// launch. x and the residual are copied to shared memory while the first part of the weight is loading; further parts
+// of a residual (one-row case only) are added from global memory. A warp owns 512 bytes of a row; 16 bytes stay with
+// one lane until they are normalised and rounded to x's dtype for the product. The first block writes x + residual. The
+// squares (around the mean for a layer norm, which takes another barrier) are summed in an order that does not depend
+// on the number of rows.
 
 #include "lamina/tensor/cuda/async_copy.cuh"
 #include "lamina/tensor/cuda/load_words.cuh"
@@ -14,43 +14,43 @@ namespace lamina::ops::cuda::few_rows {
 
 using namespace lamina::cuda;  // NOLINT: what kernels share
 
-constexpr int kWarps = 8;           // of a block
-constexpr int kChunk = kWarp * 16;  // bytes of a row that a warp norms at once
-constexpr int kMostChunks = kWarp;  // of a block's rows
+constexpr int kWarps = 8;           // per block
+constexpr int kChunk = kWarp * 16;  // bytes of a row that a warp normalises at once
+constexpr int kMostChunks = kWarp;  // of all rows of a block
 
-/// Rows of x that a block multiplies.
+/// Rows of x per block.
 struct Part {
   const char* data;
-  int bytes;   ///< of a row, were it of the weight's type
-  int stride;  ///< bytes from one row to the next
+  int bytes;   ///< per row, if it had the weight's dtype
+  int stride;  ///< bytes between consecutive rows
   int rows;
 };
 
-/// What comes before the product, where something does.
+/// Parameters of the norm before the product, if any.
 struct NormBefore {
   const char* residual;  ///< [parts, rows, in] or null
-  char* h;               ///< [rows, in], where there is a residual
+  char* h;               ///< [rows, in], if there is a residual
   const float* scale;    ///< [in] or null
   const float* bias;     ///< [in] or null
-  float offset;          ///< of the scale
+  float offset;          ///< added to the scale
   float eps;
   bool centred;  ///< a layer norm
-  int parts;     ///< of the residual; of one row alone where there are several
-  int row_bits;  ///< 2^row_bits >= rows of a block
+  int parts;     ///< of the residual; several only for a single row
+  int row_bits;  ///< 2^row_bits >= rows per block
   int stride;    ///< bytes of a row in shared memory
 
-  /// For rows of so many bytes: steps of two neighbouring rows do not meet in the same banks.
+  /// Row stride in shared memory for rows of `bytes` bytes: adjacent rows use different banks.
   static int stride_of(int bytes) { return (bytes + 127) / 128 * 128 + 64; }
   /// Bytes of shared memory.
   size_t shared() const { return (static_cast<size_t>(stride) << row_bits) * (residual == nullptr ? 1 : 2); }
 };
 
-/// The rows of x that a block multiplies, normed in shared memory. A warp has one row, and of it every so many chunks.
+/// The block's rows of x, normalised in shared memory. A warp has one row and, if warps share it, part of its chunks.
 template <class X>
 class RowsToNorm {
  public:
-  /// `part` of the rows from first_row on; `rows` holds room for them, and as much again for their residuals; `sums`
-  /// for two numbers of each chunk.
+  /// `part` of the rows from first_row on; `rows` has room for them and as much again for their residuals; `sums` for
+  /// two numbers per chunk.
   __device__ RowsToNorm(const NormBefore& norm, const Part& part, int first_row, char* rows, float* sums)
       : norm_(norm), sums_(sums), bytes_(part.stride) {
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -80,7 +80,7 @@ class RowsToNorm {
     const int at = (first_ * kWarp + lane_) * 16;
     if (there_ && at < bytes_) load_parameters(at);
   }
-  /// All threads of the block must call; a barrier must follow before the rows are read.
+  /// All threads of the block must call it; a barrier must follow before the rows are read.
   __device__ void finish() {
     wait_for_copies();
     if (norm_.residual != nullptr) add_residual();
@@ -106,7 +106,7 @@ class RowsToNorm {
  private:
   static constexpr int kSize = Pack<X>::kSize;
 
-  /// fn(bytes into the row) for this lane's packs.
+  /// Calls fn(byte offset in the row) for this lane's packs.
   template <class F>
   __device__ void each(const F& fn) const {
     if (!there_) return;
@@ -137,13 +137,13 @@ class RowsToNorm {
       for (int j = 0; j < kSize; ++j) sum[j] = to_float(other.values[j]);
       if (norm_.parts > 1) add_parts(sum, at);
 #pragma unroll
-      for (int j = 0; j < kSize; ++j) {  // rounded to x's type, as later layers see it
+      for (int j = 0; j < kSize; ++j) {  // rounded to x's dtype, as later layers see it
         pack.values[j] = from_float<X>(to_float(pack.values[j]) + sum[j]);
       }
       if (writes) store_pack(reinterpret_cast<X*>(norm_.h + from_ + row_ * bytes_ + at), pack);
     });
   }
-  /// The other parts of a residual, in their order; there is one row.
+  /// Adds the other parts of a residual, in order; there is one row.
   __device__ void add_parts(float (&sum)[kSize], int at) const {
     constexpr int kAtOnce = 8;
     for (int first = 1; first < norm_.parts; first += kAtOnce) {
@@ -160,7 +160,7 @@ class RowsToNorm {
       }
     }
   }
-  /// Of term(value) over the warp's row: each chunk's sum by itself, then these.
+  /// Sum of term(value) over the warp's row: per chunk first, then over the chunks.
   template <class F>
   __device__ float total(float* sums, const F& term) const {
     const int chunks = (bytes_ + kChunk - 1) / kChunk;
@@ -183,8 +183,8 @@ class RowsToNorm {
   float* sums_;
   const char* x_;  ///< the block's first row
   char* mine_;     ///< the warp's row in shared memory
-  int64_t from_;   ///< bytes before the block's first row
-  int bytes_;      ///< of a row
+  int64_t from_;   ///< byte offset of the block's first row
+  int bytes_;      ///< per row
   int lane_, row_, first_, to_residual_;
   bool there_;
   alignas(16) float scale_[kSize];
