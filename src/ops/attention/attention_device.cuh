@@ -273,8 +273,8 @@ struct AttentionParams {
   bool packs;        // rows of q, k, v, y can be read 16 bytes at a time
   float scale;
   float soft_cap;
-  float unit;         // power of two; tensor-core kernels keep scores as q·k times it, if possible
-  float bias_factor;  // converts the bias to that unit
+  float unit;         // log2 scale of scores in tensor-core kernels: raw q·k if possible; weight = 2^(score · unit)
+  float bias_factor;  // converts the bias to such scores
   DeviceMask mask;
   DropoutOf dropout;
   const float* bias;    // [n_heads, bias_width()], indexed by i − j + seq_k − 1 + kBiasMargin, or null

@@ -1,9 +1,9 @@
 #pragma once
 
-// The convolution itself: y, g and dx are made by it. Lanes run over channels, which are neighbours in memory, four of
-// them a thread where they divide by four; a block is 32 lanes times 8 strips of eight positions, so that what strips
-// have in common comes from the first-level cache and x is read from memory once. A thread keeps its strip's sums while
-// the rows pass by, with a window of taps that moves along.
+// The convolution kernel, which computes y, g and dx. Lanes run over channels, which are contiguous, four per thread if
+// their number is a multiple of four. A block is 32 lanes × 8 strips of eight positions: rows shared by strips come
+// from the L1 cache, and x is read from memory once. A thread keeps the sums of its strip while the rows pass by, with
+// a sliding window of taps.
 
 #include "lamina/ops/ssm/causal_conv1d.h"
 #include "lamina/ops/ssm/scan.cuh"
@@ -18,10 +18,10 @@ using lamina::cuda::kWarp;
 using lamina::cuda::stream_of;
 using lamina::cuda::to_float;
 
-constexpr int kConvStrip = 8;   // positions of a thread
-constexpr int kConvStrips = 8;  // of a block
+constexpr int kConvStrip = 8;   // positions per thread
+constexpr int kConvStrips = 8;  // per block
 
-/// V neighbouring elements as floats.
+/// V adjacent elements as floats.
 template <int V, class T>
 __device__ void load_stretch(const T* from, float (&to)[V]) {
   const auto held = *reinterpret_cast<const lamina::cuda::Stretch<T, V>*>(from);
@@ -36,7 +36,7 @@ __device__ void store_stretch(const float (&from)[V], T* to) {
   *reinterpret_cast<lamina::cuda::Stretch<T, V>*>(to) = held;
 }
 
-/// Rows of one batch entry: those before the first come from the state, or are zeros, as are those behind the last.
+/// Rows of one batch entry. Rows before the first come from the state, or are zeros, like those past the end.
 template <class T>
 struct ConvRows {
   const T* x;
@@ -49,7 +49,7 @@ struct ConvRows {
   }
 };
 
-/// Whether V neighbouring elements can be moved at once in all of these rows.
+/// Whether V adjacent elements can be moved at once in all of these rows.
 template <int V, class... T>
 bool fits_stretches(int64_t channels, const T*... pointers) {
   return channels % V == 0 && ((reinterpret_cast<uintptr_t>(pointers) % (V * sizeof(T)) == 0) && ...);
@@ -67,8 +67,8 @@ struct Convolve {
   Out* y;
   int64_t seq, channels, kernel;
   int64_t first, count;  // positions [first, first + count) are computed; y holds these
-  int64_t shift;         // the first row of position t is t + shift
-  bool reversed;         // taps from the last to the first
+  int64_t shift;         // position t uses rows from t + shift on
+  bool reversed;         // taps from last to first
   ConvFinish finish;
 };
 
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kWarp* kConvStrips) convolve_kernel(Convolve<I
                           a.state != nullptr ? a.state + batch * (a.kernel - 1) * a.channels + channel : nullptr, a.seq,
                           a.channels, a.kernel};
   float sum[kConvStrip][V];
-  float window[kConvStrip][V];  // window[r]: the tap that the row at hand has for position begin + r
+  float window[kConvStrip][V];  // window[r]: tap of the current row for position begin + r
 #pragma unroll
   for (int r = 0; r < kConvStrip; ++r) {
 #pragma unroll
@@ -106,8 +106,7 @@ __global__ void __launch_bounds__(kWarp* kConvStrips) convolve_kernel(Convolve<I
     load_stretch<V>(row, value);
 #pragma unroll
     for (int r = 0; r < kConvStrip; ++r) {
-      if (m - r < 0 || m - r >= a.kernel)
-        continue;  // a row that is not seen must not count, even where it is no number
+      if (m - r < 0 || m - r >= a.kernel) continue;  // a row outside the kernel must not contribute, even if it is NaN
 #pragma unroll
       for (int v = 0; v < V; ++v) sum[r][v] = fmaf(window[r][v], value[v], sum[r][v]);
     }

@@ -6,31 +6,31 @@ namespace lamina::ops {
 
 enum class ConvActivation { none, silu };
 
-/// Depth-wise convolution that sees the past only: y[t, c] = act(bias[c] + Σ_j weight[c, j] · x[t − kernel + 1 + j,
-/// c]). What lies before the first position comes from the initial state, or is zero.
+/// Depthwise causal convolution: y[t, c] = act(bias[c] + Σ_j weight[c, j] · x[t − kernel + 1 + j, c]). Inputs before
+/// the first position come from the initial state, or are zero.
 ///   x              [batch, seq, channels]           any floating type, computed in f32 (f64 for f64)
 ///   weight         [channels, kernel]               any floating type, kernel >= 1
 ///   bias           [channels]                       or undefined
 ///   initial_state  [batch, channels, kernel − 1]    or undefined: the inputs before the first, oldest first
-///   y              [batch, seq, channels]           x's type
+///   y              [batch, seq, channels]           dtype of x
 ///
 /// Backward, with p the sum inside act and g = dy · act'(p):
-///   dx[t] = Σ_j weight[j] · g[t + kernel − 1 − j]  (for t < 0: the state's gradient)
+///   dx[t] = Σ_j weight[j] · g[t + kernel − 1 − j]  (for t < 0: the gradient of the state)
 ///   dweight[j] = Σ g[t] · x[t − kernel + 1 + j]        dbias = Σ g
 Tensor causal_conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, const Tensor& initial_state = {},
                      ConvActivation activation = ConvActivation::none);
 
-/// The last kernel − 1 inputs, oldest first, as the next call's initial_state: [batch, channels, kernel − 1], x's type,
-/// without gradient.
+/// The last kernel − 1 inputs, oldest first, as initial_state of the next call: [batch, channels, kernel − 1], dtype of
+/// x, without gradient.
 Tensor causal_conv1d_state(const Tensor& x, int64_t kernel, const Tensor& initial_state = {});
 
-/// One position: x [batch, channels] → y [batch, channels]; `state` [batch, channels, kernel − 1] of x's type is moved
-/// on in place. For decoding: records no gradient.
+/// One position, for decoding: x [batch, channels] → y [batch, channels]. Updates `state` [batch, channels, kernel − 1]
+/// (dtype of x) in place. Records no gradient.
 Tensor causal_conv1d_step(const Tensor& x, Tensor& state, const Tensor& weight, const Tensor& bias = {},
                           ConvActivation activation = ConvActivation::none);
 
-/// Small tensors are turned so that channels are neighbours: taps [kernel, channels] and bias [channels] in the
-/// accumulation type, state [batch, kernel − 1, channels] in x's type.
+/// Kernel arguments. Small tensors are transposed so that channels are contiguous: taps [kernel, channels] and bias
+/// [channels] in the accumulation type, state [batch, kernel − 1, channels] in the dtype of x.
 struct CausalConv1dForward {
   Tensor x;
   Tensor taps;

@@ -1,7 +1,7 @@
-// For the usual four taps backward is one walk of a thread through a strip of positions: windows of x, of g = dy ·
-// act'(p) and the sums of dweight stay in registers, x and dy are read once and dx is written once. The strips of a
-// block are added in order and leave one partial sum, which a second kernel adds. Other widths take three passes: g
-// into a buffer, dx as a convolution of it, dweight as sums over ranges of positions.
+// For the common kernel size of four, backward is one pass of a thread over a strip of positions: windows of x and of g
+// = dy · act'(p) and the sums of dweight stay in registers; x and dy are read once, dx is written once. The strips of a
+// block are added in order and yield one partial sum, which a second kernel reduces. Other kernel sizes take three
+// passes: g into a buffer, dx as a convolution of g, dweight as sums over ranges of positions.
 #include <algorithm>
 
 #include "lamina/ops/ssm/causal_conv1d.cuh"
@@ -10,9 +10,9 @@
 namespace lamina::ops::cuda {
 namespace {
 
-constexpr int kTaps = 4;        // of the backward walk
-constexpr int kWalk = 64;       // positions a thread walks through
-constexpr int kWalkStrips = 8;  // of a block, whose sums are added before they leave it
+constexpr int kTaps = 4;        // of the one-pass kernel
+constexpr int kWalk = 64;       // positions per thread
+constexpr int kWalkStrips = 8;  // per block; their sums are added within the block
 
 template <class T>
 struct Walk {
@@ -24,7 +24,7 @@ struct Walk {
   bool silu;
 };
 
-/// V channels and one strip of a thread; the strips of a block lie behind one another.
+/// A thread has V channels and one strip; the strips of a block are consecutive.
 template <int V, class T>
 __global__ void __launch_bounds__(kWarp* kWalkStrips) walk_kernel(Walk<T> a) {
   __shared__ float shares[kTaps + 1][V][kWalkStrips][kWarp];
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kWarp* kWalkStrips) walk_kernel(Walk<T> a) {
           for (int j = 0; j < kTaps; ++j) dtaps[j][v] = fmaf(g[kTaps - 1][v], x[j][v], dtaps[j][v]);
         }
       }
-      // All of g that dx[t − 3] needs is in the window now.
+      // The window now holds all g that dx[t − 3] needs.
       const int64_t target = t - kTaps + 1;
       if (target < begin && (target >= 0 || a.dstate == nullptr || begin != 0)) continue;
       float dx[V];
@@ -153,8 +153,8 @@ void backward_walk(const CausalConv1dBackward& args) {
   add_parts("causal_conv1d", parts.data<float>() + kTaps * channels, batch * blocks, stride, args.dbias);
 }
 
-/// Over a range of the positions of all batch entries: parts[range][j][channel] = Σ g[t] · x[t − kernel + 1 + j], and
-/// for j = kernel Σ g[t].
+/// Partial sums over a range of positions of all batch entries: parts[range][j][channel] = Σ g[t] · x[t − kernel + 1 +
+/// j], and Σ g[t] for j = kernel.
 template <class T, class G>
 __global__ void tap_sums_kernel(const T* x, const T* state, const G* g, float* parts, int64_t batch, int64_t seq,
                                 int64_t channels, int64_t kernel, int64_t per_range) {
@@ -181,7 +181,7 @@ __global__ void tap_sums_kernel(const T* x, const T* state, const G* g, float* p
   parts[blockIdx.y * (kernel + 1) * channels + item] = sum;
 }
 
-/// dx, dstate and the sums from g, for any number of taps.
+/// Computes dx, dstate and the sums from g, for any number of taps.
 template <class T, class G>
 void backward_from_g(const CausalConv1dBackward& args, const G* g) {
   using D = DeviceType<T>;

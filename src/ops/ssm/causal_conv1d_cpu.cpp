@@ -1,8 +1,8 @@
-// Vectors run over channels, which are neighbours in memory; four positions are computed together so that a tap is
-// loaded once for them. What lies before the first position is one more row pointer: a row of the state, or zeros.
-// Backward works on blocks of positions times channels: it recomputes the sum inside the activation, keeps g for the
-// block and the kernel − 1 rows behind it, and from g makes dx and its share of dweight and dbias. These shares belong
-// to groups of blocks, at most 64, and are added in order.
+// Vectors run over channels, which are contiguous; four positions are computed together so that a tap is loaded once
+// for all. Rows before the first position are row pointers into the state, or to zeros. Backward works on blocks of
+// positions × channels: it recomputes the sum inside the activation, keeps g of the block and of the kernel − 1 rows
+// after it, and computes dx and partial sums of dweight and dbias from g. Groups of blocks, at most 64, have one
+// partial sum each; these are added in order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/causal_conv1d_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -20,10 +20,10 @@ namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
 
 constexpr int64_t kTile = 4;        // positions computed together
-constexpr int64_t kPositions = 64;  // of a backward block
-constexpr int64_t kChannels = 256;  // of a backward block
+constexpr int64_t kPositions = 64;  // per backward block
+constexpr int64_t kChannels = 256;  // per backward block
 
-/// emit(r, i, count, Σ_j taps[j] · rows[r + j][i…]) for R neighbouring positions.
+/// Calls emit(r, i, count, Σ_j taps[j] · rows[r + j][i…]) for R consecutive positions.
 template <int R, class D, class Row, class A, class Emit>
 HWY_INLINE void convolve(D d, const Row* const* rows, const A* taps, int64_t tap_step, int64_t kernel, const A* bias,
                          int64_t n, const Emit& emit) {
@@ -41,7 +41,7 @@ HWY_INLINE void convolve(D d, const Row* const* rows, const A* taps, int64_t tap
   });
 }
 
-/// As convolve for `positions` <= kTile of them.
+/// convolve() for `positions` <= kTile positions.
 template <class D, class Row, class A, class Emit>
 HWY_INLINE void convolve_tile(D d, int64_t positions, const Row* const* rows, const A* taps, int64_t tap_step,
                               int64_t kernel, const A* bias, int64_t n, const Emit& emit) {
@@ -55,7 +55,7 @@ HWY_INLINE void convolve_tile(D d, int64_t positions, const Row* const* rows, co
   }
 }
 
-/// Rows of x of one batch entry, with those before the first.
+/// Rows of x of one batch entry, including those before the first.
 template <class T>
 struct Rows {
   const T* x;
@@ -109,14 +109,14 @@ void forward(const CausalConv1dForward& args) {
                                    });
 }
 
-/// The part of the backward pass that one task does: blocks of positions at channels [channel, channel + width).
+/// One task of the backward pass: blocks of positions at channels [channel, channel + width).
 template <class T>
 struct BackwardBlock {
   using A = Accumulate<T>;
   const CausalConv1dBackward& args;
   const std::vector<T>& zeros;
   int64_t channel, width;
-  A* dtaps;  // this group's share at `channel`, or null; dbias likewise
+  A* dtaps;  // partial sum of this group at `channel`, or null; dbias likewise
   A* dbias;
   int64_t channels = args.forward.x.dim(2);
   int64_t seq = args.forward.x.dim(1);
@@ -168,7 +168,7 @@ struct BackwardBlock {
     }
   }
 
-  /// dx of positions [t, t + positions) from the g of [begin, end).
+  /// dx of positions [t, t + positions) from g of [begin, end).
   void pull(int64_t begin, int64_t end, int64_t t, int64_t positions, T* dx) {
     const ComputeTag<T> d;
     for (int64_t m = 0; m < kernel + positions - 1; ++m) {

@@ -1,4 +1,4 @@
-// Forward is the convolution of causal_conv1d.cuh; the state is moved and one position is computed by a thread for each
+// Forward uses the convolution of causal_conv1d.cuh. Updating the state and computing one position use one thread per
 // channel.
 #include "lamina/ops/ssm/causal_conv1d.cuh"
 

@@ -6,7 +6,7 @@
 namespace lamina::ops {
 namespace {
 
-/// Pairs (t, s) with s <= t < seq and s < taps.
+/// Number of pairs (t, s) with s <= t < seq and s < taps.
 int64_t pairs(int64_t seq, int64_t taps) {
   const int64_t whole = std::min(seq, taps);
   return whole * (whole + 1) / 2 + (seq - whole) * whole;

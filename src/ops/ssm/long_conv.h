@@ -4,12 +4,11 @@
 
 namespace lamina::ops {
 
-/// A causal convolution per channel with a kernel as long as one likes: y[t] = Σ_{s ≤ t, s < taps} K[s] · u[t − s] + d
-/// · u[t].
+/// Causal convolution per channel with a kernel of any length: y[t] = Σ_{s ≤ t, s < taps} K[s] · u[t − s] + d · u[t].
 ///   u       [batch, seq, channels]   any floating type, computed in f32 (f64 for f64)
 ///   kernel  [channels, taps]         any floating type
 ///   d       [channels]               or undefined
-///   returns [batch, seq, channels], u's type. Direct: seq²/2 products per channel where taps >= seq.
+///   returns [batch, seq, channels], dtype of u. Direct, no FFT: seq²/2 products per channel if taps >= seq.
 /// Backward: du[s] = Σ_t K[t − s] dy[t] + d dy[s],  dK[j] = Σ_t dy[t] u[t − j],  dd = Σ dy u
 Tensor long_conv(const Tensor& u, const Tensor& kernel, const Tensor& d = {});
 
@@ -22,7 +21,7 @@ struct LongConvForward {
 struct LongConvBackward {
   LongConvForward forward;  ///< without y
   Tensor dy;
-  Tensor du, dkernel, dd;  ///< undefined where not wanted; dkernel and dd in the accumulation type
+  Tensor du, dkernel, dd;  ///< undefined if not needed; dkernel and dd in the accumulation type
 };
 
 namespace cpu {

@@ -1,7 +1,7 @@
 // A task is one vector of channels of one batch entry (of a group of entries for the gradients), copied into buffers
-// [positions][lanes] with zeros around. One routine does all three products: eight results are kept in registers while
-// the taps run by, so a tap and a new input are loaded for every eight multiplications. du is the same convolution of
-// the reversed dy with the kernel, and dK, reversed, that of u with the reversed dy.
+// [positions][lanes] with zero padding. One routine computes all three products: eight results stay in registers while
+// the taps pass by, so each tap and new input feeds eight FMAs. du is the same convolution applied to the reversed dy,
+// and the reversed dK is the convolution of u with the reversed dy.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/long_conv_cpu.cpp"
 #include <hwy/aligned_allocator.h>
@@ -62,11 +62,11 @@ void convolve(const Column<Real>& in, const Column<Real>& taps, int64_t begin, c
 #pragma GCC unroll 8
     for (int64_t r = 0; r < kTile; ++r) hn::Store(sum[r], d, out.row(t + r));
   }
-  // The rows behind the last hold what the last tile had to spare.
+  // Clear the padding rows that the last tile may have written.
   for (int64_t t = out.rows(); t < out.rows() + kTile; ++t) hn::Store(hn::Zero(d), d, out.row(t));
 }
 
-/// `count` channels of [seq, channels] into a column, forwards or backwards in time.
+/// Copies `count` channels of [seq, channels] into a column, forwards or backwards in time.
 template <class T>
 void copy_in(const T* from, int64_t channels, size_t count, bool reversed, const Column<Accumulate<T>>& to) {
   const ComputeTag<T> d;
@@ -110,7 +110,7 @@ void forward(const LongConvForward& args) {
   });
 }
 
-/// What a task of the backward pass adds up over its batch entries.
+/// Partial sums of a backward task over its batch entries.
 template <class Real>
 struct Share {
   std::vector<Real> dkernel;  // [used taps][lanes]
@@ -158,7 +158,7 @@ void backward_task(const LongConvBackward& args, int64_t channel, int64_t first,
   for (int64_t j = 0; j < used; ++j) store(d, load(d, dkernel.row(seq - 1 - j)), share.dkernel.data() + j * lanes);
 }
 
-/// Adds the shares of the batch groups in order.
+/// Adds the partial sums of the batch groups in order.
 template <class Real>
 void add_shares(const std::vector<Share<Real>>& shares, int64_t vectors, int64_t lanes, const LongConvBackward& args) {
   const int64_t channels = args.forward.u.dim(2);

@@ -1,8 +1,7 @@
-// Directly, on the ordinary units. Lanes are channels; a thread keeps 16 results of one channel in registers and a
-// window of 31 inputs that moves along 16 taps at a time, so that 32 loads, all coalesced, feed 256 multiplications.
-// One routine does all three products: out[r] = Σ_m p[m] · q[r + m], where q walks up or down in time. The kernel is
-// turned to [taps, channels] before and its gradient after; that gradient is summed over the batch by the thread that
-// owns it.
+// Direct convolution with f32 FMAs. Lanes are channels. A thread keeps 16 results of one channel and a sliding window
+// of 31 inputs in registers, which advances 16 taps at a time: 32 coalesced loads feed 256 FMAs. One routine computes
+// all three products: out[r] = Σ_m p[m] · q[r + m], with q running forwards or backwards in time. The kernel is
+// transposed to [taps, channels] first, and its gradient back at the end. Each thread sums its gradient over the batch.
 #include <algorithm>
 
 #include "lamina/ops/ssm/long_conv.h"
@@ -21,10 +20,10 @@ using lamina::cuda::stream_of;
 using lamina::cuda::to_float;
 
 constexpr const char* kOp = "long_conv";
-constexpr int kOut = 16;   // results of a thread
-constexpr int kWarps = 8;  // of a block
+constexpr int kOut = 16;   // results per thread
+constexpr int kWarps = 8;  // per block
 
-/// A column [rows, channels] of one channel; zeros outside.
+/// One channel of a matrix [rows, channels]; zero outside.
 template <class T>
 struct Column {
   const T* first;
@@ -36,7 +35,7 @@ struct Column {
 template <class P, class Q>
 __device__ void correlate(const Column<P>& p, const Column<Q>& q, int64_t begin, int64_t end, int64_t origin, int sign,
                           float (&out)[kOut]) {
-  float window[2 * kOut - 1];  // q of r + m for m in the block at hand
+  float window[2 * kOut - 1];  // q of r + m for the current block of m
 #pragma unroll
   for (int i = 0; i < kOut - 1; ++i) window[kOut + i] = q.at(origin + sign * (begin + i));
   for (int64_t m0 = begin; m0 < end; m0 += kOut) {
@@ -54,7 +53,7 @@ __device__ void correlate(const Column<P>& p, const Column<Q>& q, int64_t begin,
   }
 }
 
-/// y (forward) or du (backward): results t0 + kOut − 1 − r, or t0 + r.
+/// y (forward): results t0 + kOut − 1 − r; du (backward): results t0 + r.
 template <class T, bool kBackward>
 __global__ void __launch_bounds__(kWarp* kWarps) convolve_kernel(const T* in, const float* kernel, const float* d,
                                                                  T* out, int64_t seq, int64_t channels, int64_t taps) {
@@ -102,7 +101,7 @@ __global__ void __launch_bounds__(kWarp* kWarps) kernel_gradient(const T* u, con
   }
 }
 
-/// Σ dy · u over a range of the rows.
+/// Σ dy · u over a range of rows.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kWarps)
     skip_gradient(const T* u, const T* dy, float* parts, int64_t rows, int64_t channels, int64_t per_part) {
@@ -128,7 +127,7 @@ dim3 grid_of(int64_t channels, int64_t results, int64_t batch) {
               static_cast<unsigned>((results + kOut * kWarps - 1) / (kOut * kWarps)), static_cast<unsigned>(batch));
 }
 
-/// [channels, taps] as [taps, channels].
+/// Transposes [channels, taps] to [taps, channels].
 Tensor turned(const Tensor& kernel) { return kernel.transpose(0, 1).contiguous(); }
 
 template <class T, bool kBackward>

@@ -1,5 +1,5 @@
-// Partial sums that kernels leave behind, added in a fixed order: a thread owns one number and walks through the parts,
-// neighbours read neighbours, and the loads of several parts are under way at once.
+// Adds partial sums in a fixed order: a thread owns one element and loops over the parts. Loads are coalesced, and
+// those of several parts are in flight at once.
 #include "lamina/ops/ssm/parts_cuda.h"
 
 #include "lamina/tensor/cuda/kernel.cuh"

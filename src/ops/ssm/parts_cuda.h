@@ -7,7 +7,7 @@ namespace lamina::ops::cuda {
 /// total[i] = Σ_part parts[part · stride + i] in the order of the parts, all f32. Does nothing for an undefined total.
 void add_parts(const char* op, const float* parts, int64_t count, int64_t stride, const Tensor& total);
 
-/// Zeros in all of a dense tensor; does nothing for an undefined one.
+/// Zeroes a contiguous tensor; does nothing for an undefined one.
 void clear(const char* op, const Tensor& tensor);
 
 }  // namespace lamina::ops::cuda

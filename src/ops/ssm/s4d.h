@@ -4,8 +4,8 @@
 
 namespace lamina::ops {
 
-/// The parameters of a diagonal state space per channel, with n complex modes that stand for n conjugate pairs. All of
-/// any floating type.
+/// Parameters of a diagonal state space model per channel, with n complex modes that represent n conjugate pairs. Any
+/// floating type.
 struct S4dParameters {
   Tensor log_dt;      ///< [channels]       Δ = exp(log_dt)
   Tensor a_real_log;  ///< [channels, n]    a = −exp(a_real_log) + i · a_imag
@@ -13,9 +13,9 @@ struct S4dParameters {
   Tensor c;           ///< [channels, n, 2] real and imaginary part
 };
 
-/// The convolution kernel of the state space, discretised by zero-order hold (b = 1):
+/// Convolution kernel of the state space model, discretised by zero-order hold (b = 1):
 ///   K[l] = 2 Re Σ_n c'_n · z_n^l      z = exp(Δ a)      c' = c · (exp(Δ a) − 1) / a
-///   returns [channels, length] in c's type; parameters are prepared in f64, powers run in f32 (f64 for f64).
+///   returns [channels, length], dtype of c; parameters are discretised in f64, powers run in f32 (f64 for f64).
 /// Gu et al. 2022, arXiv:2206.11893.
 ///
 /// Backward, with complex gradients g(x) = dL/dRe x + i dL/dIm x and f(w) = (exp(w) − 1) / w, w = Δ a:
@@ -24,18 +24,18 @@ struct S4dParameters {
 ///   g(a) = Δ g(w) + g(φ) conj(Δ² f'(w))   dΔ = Re(g(w) conj(a) + g(φ) conj(exp w))
 Tensor s4d_kernel(const S4dParameters& parameters, int64_t length);
 
-/// The same state space position by position: x_t = z · x_{t−1} + u_t,  y_t = 2 Re Σ_n c'_n · x_{t,n} + d · u_t, which
-/// equals long_conv(u, s4d_kernel(…), d) when the state starts at zero.
+/// The same model in recurrent form: x_t = z · x_{t−1} + u_t,  y_t = 2 Re Σ_n c'_n · x_{t,n} + d · u_t. Equals
+/// long_conv(u, s4d_kernel(…), d) if the state starts at zero.
 ///   u              [batch, seq, channels]     any floating type, computed in f32 (f64 for f64)
 ///   d              [channels]                 or undefined
 ///   initial_state  [batch, channels, n, 2]    or undefined for zeros
-///   returns y [batch, seq, channels] in u's type and the last state [batch, channels, n, 2]: decoding is a call with
-///   seq = 1. Backward keeps the state before every 64 positions and recomputes those between:
+///   returns y [batch, seq, channels] in the dtype of u and the last state [batch, channels, n, 2]
+/// For decoding, call it with seq = 1. Backward saves the state before every 64 positions and recomputes the others:
 ///   g_t = 2 conj(c') dy_t + conj(z) g_{t+1},  du_t = Σ_n Re g_t + d dy_t,  g(z) = Σ_t g_t conj(x_{t−1})
 ScanResult s4d_recurrence(const Tensor& u, const S4dParameters& parameters, const Tensor& d = {},
                           const Tensor& initial_state = {});
 
-/// Parameters in f64, dense.
+/// Kernel arguments. Parameters are contiguous f64.
 struct S4dKernelForward {
   S4dParameters parameters;
   Tensor kernel;
@@ -52,13 +52,13 @@ struct S4dScanForward {
   Tensor initial_state;  ///< accumulation type, or undefined
   Tensor y;
   Tensor last_state;
-  Tensor states;  ///< [batch, chunks, 2, n, channels] before each chunk, or undefined where no gradient is wanted
+  Tensor states;  ///< [batch, chunks, 2, n, channels] before each chunk; undefined if no gradient is needed
 };
 struct S4dScanBackward {
   S4dScanForward forward;  ///< without y
   Tensor dy, dlast_state;  ///< dlast_state may be undefined
   Tensor du;
-  Tensor dd, dinitial_state;  ///< undefined where not wanted
+  Tensor dd, dinitial_state;  ///< undefined if not needed
   S4dParameters grads;        ///< f64
 };
 

@@ -1,6 +1,6 @@
-// A task is one channel. Vectors run along the kernel: four vectors of neighbouring powers z^l are carried on by
-// multiplying with z^(4 lanes), and every 32 such steps start anew from a power computed in f64, so that rounding does
-// not pile up over a long kernel. The gradient sums dK·z^l and l·dK·z^l over the same walk.
+// A task is one channel. Vectors run along the kernel: four vectors of consecutive powers z^l are advanced by
+// multiplying with z^(4 lanes). Every 32 steps restart from a power computed in f64, so that rounding errors do not
+// accumulate. The gradient sums dK·z^l and l·dK·z^l in the same loop.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/s4d_kernel_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -21,8 +21,8 @@ using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this ta
 constexpr int kChains = 4;
 constexpr int64_t kSteps = 32;
 
-/// How many powers of a mode matter: behind them |z^l| is below any rounding, and going on would only make denormal
-/// numbers, which are slow.
+/// Number of significant powers of a mode: beyond, |z^l| is below rounding, and continuing would only produce slow
+/// denormals.
 template <class Real>
 int64_t reach(const S4dMode& mode, int64_t length) {
   const double smallest = sizeof(Real) == 4 ? -69.0 : -690.0;  // log of 1e-30 and 1e-300
@@ -59,7 +59,7 @@ struct NearPowers {
   }
 };
 
-/// Powers of one mode from some position on.
+/// Powers of one mode from a given position on.
 template <class Real>
 struct Powers {
   using D = hn::ScalableTag<Real>;

@@ -1,7 +1,7 @@
-// Everything in f64, of which these devices have enough: powers then lose nothing over a long kernel. Forward, a thread
-// owns every 128th position of a run of one channel, 16 in all, and for each mode starts from one exponential and goes
-// on by multiplying with z^128. Backward, a block is one channel and a warp goes through its modes one after the other,
-// the lanes along the kernel.
+// Everything in f64, whose throughput suffices here: powers stay accurate over a long kernel. Forward: a thread owns
+// every 128th position of a run of one channel, 16 in total. For each mode it starts from one exponential and advances
+// by multiplying with z^128. Backward: a block is one channel; a warp loops over modes, with its lanes along the
+// kernel.
 #include "lamina/ops/ssm/s4d.h"
 #include "lamina/ops/ssm/s4d_modes.cuh"
 
@@ -15,7 +15,7 @@ using lamina::cuda::stream_of;
 
 constexpr const char* kOp = "s4d_kernel";
 constexpr int kThreads = 128;
-constexpr int kRun = 16;  // positions of a thread
+constexpr int kRun = 16;  // positions per thread
 constexpr int kModes = 32;
 
 template <class T>

@@ -46,7 +46,7 @@ void s4d_finish_mode(const S4dMode& mode, Complex grad_gain, Complex grad_w, int
                      const S4dParameters& grads) {
   const int64_t n = grads.a_imag.dim(1);
   const Complex grad_c = grad_gain * std::conj(mode.dt * mode.f);
-  const Complex grad_hold = grad_gain * std::conj(mode.c);  // of φ = Δ f(w)
+  const Complex grad_hold = grad_gain * std::conj(mode.c);  // gradient of φ = Δ f(w)
   const Complex bend = mode.dt * mode.dt * slope(mode.w, mode.z, mode.f);
   const Complex grad_a = mode.dt * grad_w + grad_hold * std::conj(bend);
   const double grad_dt = (grad_w * std::conj(mode.a) + grad_hold * std::conj(mode.z)).real();

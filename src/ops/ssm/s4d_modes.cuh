@@ -1,6 +1,6 @@
 #pragma once
 
-// One complex mode of one channel, discretised, in f64: as s4d_modes.h, on the device.
+// One discretised complex mode of one channel, in f64: the device version of s4d_modes.h.
 
 #include "lamina/ops/ssm/s4d.h"
 #include "lamina/tensor/cuda/kernel.cuh"
@@ -35,7 +35,7 @@ __device__ inline Complex complex_expm1(Complex w) {
   return {expm1(w.re) * cos(w.im) - 2 * half * half, exp(w.re) * sin(w.im)};
 }
 
-/// The parameters, or the gradients, as kernels take them.
+/// Pointers to the parameters, or to their gradients.
 struct S4dPointers {
   double *log_dt, *a_real_log, *a_imag, *c;
   int64_t n;
@@ -79,10 +79,11 @@ struct S4dDeviceMode {
     }
     return sum;
   }
-  /// From g(c') and g(w) to the gradients of the parameters of mode `index`; returns its share of that of log_dt.
+  /// Converts g(c') and g(w) to the gradients of the parameters of mode `index`; returns its contribution to that of
+  /// log_dt.
   __device__ double finish(Complex grad_gain, Complex grad_w, int64_t index, const S4dPointers& grads) const {
     const Complex grad_c = grad_gain * conj(dt * f);
-    const Complex grad_hold = grad_gain * conj(c);  // of φ = Δ f(w)
+    const Complex grad_hold = grad_gain * conj(c);  // gradient of φ = Δ f(w)
     const Complex grad_a = dt * grad_w + grad_hold * conj(dt * dt * slope());
     grads.c[2 * index] = grad_c.re;
     grads.c[2 * index + 1] = grad_c.im;

@@ -6,7 +6,7 @@
 
 namespace lamina::ops {
 
-/// One complex mode of one channel, discretised.
+/// One discretised complex mode of one channel.
 struct S4dMode {
   std::complex<double> a, c;
   std::complex<double> w;  ///< Δ a
@@ -21,8 +21,8 @@ struct S4dMode {
 /// Mode `index` of [channels · n].
 S4dMode s4d_mode(const S4dParameters& parameters, int64_t index);
 
-/// From g(c') and g(w) to the gradients of the parameters of mode `index`. dΔ is added to: the modes of a channel
-/// share it.
+/// Converts g(c') and g(w) to the gradients of the parameters of mode `index`. Adds to dΔ, which the modes of a channel
+/// share.
 void s4d_finish_mode(const S4dMode& mode, std::complex<double> grad_gain, std::complex<double> grad_w, int64_t index,
                      const S4dParameters& grads);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The modes of s4d_recurrence as its kernels hold them, and the parts that both directions share.
+// Modes of s4d_recurrence as its kernels hold them, and helpers for both directions.
 
 #include "lamina/ops/ssm/s4d.h"
 #include "lamina/ops/ssm/s4d_modes.cuh"
@@ -18,12 +18,12 @@ using lamina::cuda::to_float;
 
 constexpr const char* kS4dOp = "s4d_recurrence";
 
-/// What a segment multiplies a state with, and the discretised mode: z, 2 c', z^segment_length.
+/// A discretised mode: z, 2 c', and z^segment_length, the decay over a segment.
 struct S4dHeldMode {
   float2 z, gain, whole;
 };
 
-/// The modes and complex numbers of one lane.
+/// A lane's modes and their coefficients.
 struct S4dLane {
   int mine, part;
   int64_t channel;
@@ -56,20 +56,21 @@ struct S4dLane {
   }
 };
 
-/// Number k of a lane in [batch, channels, n, 2].
+/// Element k of a lane in [batch, channels, n, 2].
 __device__ inline float2* outside(const ScanShape& shape, float* state, int64_t batch, const S4dLane& lane, int k) {
   return reinterpret_cast<float2*>(state) + (batch * shape.channels + lane.channel) * shape.n + lane.number(k);
 }
-/// Its real part in [rows, 2, n, channels]; the imaginary part lies n · channels behind.
+/// Real part of element k in [rows, 2, n, channels]; the imaginary part is n · channels elements further.
 __device__ inline float* inside(const ScanShape& shape, float* states, int64_t row, const S4dLane& lane, int k) {
   return states + (row * 2 * shape.n + lane.number(k)) * shape.channels + lane.channel;
 }
 
-/// The discretised modes, [channels · n] of S4dHeldMode in a tensor of numbers.
+/// The discretised modes: [channels · n] of S4dHeldMode, stored in a tensor.
 Tensor s4d_discretise(const S4dParameters& parameters, const ScanShape& shape, const Device& device);
 
-/// Carries states between segments: at[s] holds what segment s adds and gets what it starts from; `from` comes first,
-/// `out` gets what is left; either may be null. Backwards from the last, with the conjugate.
+/// Propagates states across segments: at[s] holds the contribution of segment s on entry and its initial state on
+/// return. `from` is the state before the first, `out` receives the one after the last; either may be null. Backwards:
+/// from the last segment, with conjugated decays.
 void s4d_carry(const Device& device, const ScanShape& shape, const S4dParameters& parameters, const S4dHeldMode* modes,
                const float* from, bool backwards, float* at, float* out);
 

@@ -1,6 +1,6 @@
-// Divided as the forward kernel. A chunk of 64 positions is recomputed from the saved state, keeping every eighth, and
-// then eight at a time into registers. The gradients of z and c' are summed per batch entry and segment, then over
-// these in order and in f64.
+// Work is divided as in the forward kernel. A chunk of 64 positions is recomputed from the saved state, keeping every
+// eighth state, then eight positions at a time into registers. The gradients of z and c' are summed per batch entry and
+// segment, then over these in order, in f64.
 #include "lamina/ops/ssm/parts_cuda.h"
 #include "lamina/ops/ssm/s4d_scan.cuh"
 
@@ -15,7 +15,7 @@ struct Back {
   const T *u, *dy;
   const float* d;  // or null
   float* dlast;    // [batch, channels, n, 2], or null
-  float* start;    // gradient behind each segment, or null for one segment
+  float* start;    // gradient after each segment, or null if there is one segment
   float* states;
   float* ends;
   T* du;
@@ -25,7 +25,8 @@ struct Back {
   float* dinitial;
 };
 
-/// One position backwards: grad = conj(z) (grad + conj(gain) dy); the sum of its real part before that is given back.
+/// One position backwards: grad = conj(z) (grad + conj(gain) dy); returns the sum of the real part of grad + conj(gain)
+/// dy.
 __device__ inline float pull(const S4dLane& lane, float dy, float2 (&grad)[kPerLane], float2 (&here)[kPerLane]) {
   float sum = 0;
 #pragma unroll
@@ -68,7 +69,7 @@ struct Sums {
   float dd;
 };
 
-/// Back through `count` <= kSub positions from t0 on within the chunk; du replaces dy in shared memory.
+/// Backwards through `count` <= kSub positions of the chunk from t0 on; du replaces dy in shared memory.
 __device__ inline void sub_back(const ScanShape& shape, const S4dLane& lane, const float* us, float* dys,
                                 const float2* kept, float skip, int t0, int count, float2 (&grad)[kPerLane],
                                 Sums& sums) {
@@ -186,7 +187,7 @@ __global__ void __launch_bounds__(kScanThreads) back_kernel(ScanShape shape, con
   }
 }
 
-/// A warp is one channel, its lanes the modes: sums over batch entries and segments, then the parameters' gradients.
+/// One warp per channel, its lanes are modes: sums over batch entries and segments, then the parameter gradients.
 __global__ void finish_kernel(S4dPointers parameters, const float* dz, const float* dgain, int64_t rows,
                               int64_t channels, S4dPointers grads) {
   const int64_t channel = (blockIdx.x * int64_t{kScanThreads} + threadIdx.x) / lamina::cuda::kWarp;
@@ -260,7 +261,7 @@ void backward(const S4dScanBackward& args) {
 
 void s4d_scan_backward(const S4dScanBackward& args) {
   check_scan_size(kS4dOp, args.forward.parameters.a_imag.dim(1));
-  if (args.forward.u.numel() == 0) {  // the parameters' gradients are given as zeros
+  if (args.forward.u.numel() == 0) {  // the caller passes parameter gradients as zeros
     clear(kS4dOp, args.dd);
     clear(kS4dOp, args.dinitial_state);
     if (args.dinitial_state.defined() && args.dlast_state.defined()) {

@@ -1,6 +1,6 @@
-// Divided as selective_scan: the modes of a channel lie in a group of lanes, four a lane, and where batch · channels do
-// not fill the device the sequence is cut into segments, between which states (backwards: their gradients) are carried
-// with z^length. Modes are discretised in f64 by a kernel of their own and used in f32.
+// Work is divided as in selective_scan: the modes of a channel are spread over a group of lanes, four per lane. If
+// batch · channels do not fill the GPU, the sequence is split into segments, across which states (backwards: their
+// gradients) are propagated with z^length. A separate kernel discretises the modes in f64; the scan uses them in f32.
 #include "lamina/ops/ssm/s4d_scan.cuh"
 
 namespace lamina::ops::cuda {
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kScanThreads)
         const float value = d != nullptr ? fmaf(d[ch], us[i], sums[i]) : sums[i];
         y[(batch * shape.seq + t0 + i / channels) * shape.channels + ch] = from_float<T>(value);
       }
-      // Each thread loads the next tile's u into the places it has just read.
+      // Each thread loads u of the next tile into the slots it has just read.
     }
   }
 #pragma unroll
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kScanThreads)
   }
 }
 
-/// The last segment has its own length.
+/// The last segment may be shorter than the others.
 __global__ void carry_kernel(ScanShape shape, S4dPointers parameters, const S4dHeldMode* modes, const float* from,
                              bool backwards, float* at, float* out) {
   const int64_t item = blockIdx.x * int64_t{kScanThreads} + threadIdx.x;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the kernels of this family share: the functions of the gates and step sizes in f32.
+// Shared by the scan kernels: gate and step-size functions in f32.
 
 #include "lamina/ops/elementwise/elements.cuh"
 
@@ -8,7 +8,7 @@ namespace lamina::ops::cuda {
 
 __device__ inline float sigmoid(float x) { return lamina::cuda::sigmoid_pair<float>(x).at_x; }
 __device__ inline float silu(float x) { return x * sigmoid(x); }
-/// For a result of type T.
+/// silu, accurate enough for a result of type T.
 template <class T>
 __device__ inline float silu_for(float x) {
   return x * lamina::cuda::sigmoid_pair<T>(x).at_x;
@@ -20,10 +20,10 @@ __device__ inline float silu_slope_for(float x) {
   return s.at_x * fmaf(x, s.at_minus_x, 1.0F);
 }
 __device__ inline float silu_slope(float x) { return silu_slope_for<float>(x); }
-/// log(1 + e^x) = max(x, 0) + log1p(e^-|x|); a NaN stays one.
+/// log(1 + e^x) = max(x, 0) + log1p(e^-|x|); propagates NaN.
 __device__ inline float softplus(float x) { return fmaxf(x, 0.0F) + log1pf(expf(-fabsf(x))); }
 
-/// Sum over the `group` neighbouring lanes (a power of two) that hold parts of one number.
+/// Sum over `group` adjacent lanes (a power of two) that hold parts of one number.
 __device__ inline float group_sum(float value, int group) {
   for (int step = group / 2; step > 0; step /= 2) value += __shfl_xor_sync(lamina::cuda::kAllLanes, value, step);
   return value;

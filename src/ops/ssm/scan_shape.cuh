@@ -1,6 +1,6 @@
 #pragma once
 
-// How the scans divide their work: the state of a channel over lanes, the sequence into segments.
+// Work division of the scans: the state of a channel over lanes, the sequence into segments.
 
 #include <algorithm>
 
@@ -10,19 +10,19 @@
 namespace lamina::ops::cuda {
 
 constexpr int kScanThreads = 128;
-constexpr int kPerLane = 4;        // numbers of a state in one lane
-constexpr int kSmallestGroup = 4;  // lanes of one channel: at most 32 channels are in a block
+constexpr int kPerLane = 4;        // state elements per lane
+constexpr int kSmallestGroup = 4;  // lanes per channel; a block has at most 32 channels
 constexpr int64_t kLargestState = int64_t{kPerLane} * lamina::cuda::kWarp;
 
 inline void check_scan_size(const char* op, int64_t n) {
-  LAMINA_CHECK(n <= kLargestState, op, ": a state of ", n, " numbers a channel on a cuda device; expected at most ",
-               kLargestState, "; use the cpu for larger ones");
+  LAMINA_CHECK(n <= kLargestState, op, ": the state has ", n, " elements per channel; a CUDA device supports at most ",
+               kLargestState, "; use the CPU for larger states");
 }
 
-/// Extents, and the division into groups of lanes, tiles and segments.
+/// Sizes, and the division into lane groups, tiles and segments.
 struct ScanShape {
   int64_t batch, seq, channels, n, chunks;
-  int group = kSmallestGroup;  ///< lanes of one channel
+  int group = kSmallestGroup;  ///< lanes per channel
   int tile = 1;                ///< positions whose inputs are in shared memory
   int64_t segments = 1, segment_length = 0;
 
@@ -31,8 +31,8 @@ struct ScanShape {
       : batch(u.dim(0)), seq(u.dim(1)), channels(u.dim(2)), n(states), chunks((seq + kScanChunk - 1) / kScanChunk) {
     while (padded() < n) group *= 2;
     tile = tile_of(padded());
-    // Segments cost a second pass. Where the channels alone keep too few processors busy: of whole chunks, as many as
-    // give every processor some eight blocks.
+    // Segments cost a second pass, so they are used only if the channels alone keep too few SMs busy. They are whole
+    // chunks, as many as give every SM about eight blocks.
     const int64_t blocks = std::max<int64_t>(batch * channel_blocks(), 1);
     const int64_t wanted = blocks >= 2 * processors ? 1 : (int64_t{8} * processors + blocks - 1) / blocks;
     const int64_t per_segment = std::max<int64_t>((chunks + wanted - 1) / wanted, 1);
@@ -40,7 +40,7 @@ struct ScanShape {
     segments = std::max<int64_t>((chunks + per_segment - 1) / per_segment, 1);
   }
   __host__ __device__ static constexpr int tile_of(int padded) { return padded >= 128 ? 8 : padded >= 64 ? 16 : 32; }
-  /// The same, its group known to the compiler where kGroup is not 0: what is divided by follows from it.
+  /// A copy whose group is a compile-time constant if kGroup is not 0; derived divisors are then constants, too.
   template <int kGroup>
   __device__ ScanShape with_group() const {
     ScanShape shape = *this;
@@ -51,7 +51,7 @@ struct ScanShape {
     return shape;
   }
   __host__ __device__ int block_channels() const { return kScanThreads / group; }
-  /// Numbers of a state with the zeros that fill the group.
+  /// State elements including the zero padding of the group.
   __host__ __device__ int padded() const { return kPerLane * group; }
   int64_t channel_blocks() const { return (channels + block_channels() - 1) / block_channels(); }
   dim3 grid() const {

@@ -1,6 +1,6 @@
 #pragma once
 
-// How the forward and the backward kernel of selective_scan divide the work, and the parts they share.
+// Work division of the forward and backward kernels of selective_scan, and shared helpers.
 
 #include "lamina/ops/ssm/scan.cuh"
 #include "lamina/ops/ssm/scan_shape.cuh"
@@ -33,7 +33,7 @@ ScanInputs<DeviceType<T>> scan_inputs(const SelectiveScanForward& f) {
           device_data<float>(f.d), device_data<float>(f.delta_bias), f.delta_softplus};
 }
 
-/// What a walk through the sequence starts from and leaves.
+/// Inputs and outputs of one pass over the sequence.
 template <class T>
 struct ScanWalk {
   const float* initial = nullptr;  ///< [batch, channels, n], or null for zeros
@@ -45,7 +45,7 @@ struct ScanWalk {
   float* totals = nullptr;  ///< [batch, segments, channels]: ΣΔ
 };
 
-/// b or c of `count` positions into [tile, padded], filled up with zeros.
+/// Loads b or c of `count` positions into [tile, padded], zero-padded.
 __device__ inline void load_mixed(const ScanShape& shape, const float* from, int64_t batch, int64_t t0, int count,
                                   float* to) {
   const int padded = shape.padded();
@@ -55,9 +55,9 @@ __device__ inline void load_mixed(const ScanShape& shape, const float* from, int
   }
 }
 
-/// Carries states (or, backwards, their gradients) from segment to segment: at[s] holds what segment s adds to a start
-/// of zero and gets what it starts from; at first `from` [batch, channels, n] or zeros. What leaves the last one goes
-/// to `out` [batch, channels, n] where it is given.
+/// Propagates states (or, backwards, their gradients) across segments: at[s] holds the contribution of segment s to a
+/// zero state on entry and its initial state on return. The first starts from `from` [batch, channels, n] or zeros. The
+/// state after the last goes to `out` [batch, channels, n], if given.
 void carry(const Device& device, const ScanShape& shape, const float* a, const float* totals, const float* from,
            bool backwards, float* at, float* out);
 

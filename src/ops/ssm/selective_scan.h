@@ -4,10 +4,10 @@
 
 namespace lamina::ops {
 
-/// The optional arguments of a selective scan; undefined where not used.
+/// Optional arguments of a selective scan; undefined if not used.
 struct SelectiveScanExtras {
   Tensor d;              ///< [channels]: y gets d · u
-  Tensor z;              ///< [batch, seq, channels], u's type: y is multiplied by silu(z)
+  Tensor z;              ///< [batch, seq, channels], dtype of u: y is multiplied by silu(z)
   Tensor delta_bias;     ///< [channels], added to delta
   Tensor initial_state;  ///< [batch, channels, n], zeros otherwise
   bool delta_softplus = false;
@@ -15,33 +15,34 @@ struct SelectiveScanExtras {
 
 struct ScanResult {
   Tensor y;
-  Tensor last_state;  ///< accumulation type; the next call's initial_state
+  Tensor last_state;  ///< accumulation type; initial_state of the next call
 };
 
-/// A linear recurrence per channel whose step size, input and output weights depend on the position:
+/// Selective state space model (Mamba): a linear recurrence per channel whose step size, input and output weights
+/// depend on the position:
 ///   Δ_t = softplus(delta_t + delta_bias)      h_t = exp(Δ_t · a) · h_{t−1} + Δ_t · b_t · u_t
 ///   y_t = (c_t · h_t + d · u_t) · silu(z_t)
 ///   u, delta  [batch, seq, channels]   any floating type, both the same; computed in f32 (f64 for f64)
 ///   a         [channels, n]            any floating type
-///   b, c      [batch, seq, n]          u's type
-///   returns y [batch, seq, channels] in u's type and the last state [batch, channels, n].
+///   b, c      [batch, seq, n]          dtype of u
+///   returns y [batch, seq, channels] in the dtype of u and the last state [batch, channels, n].
 /// Gu & Dao 2023, arXiv:2312.00752. Time and memory are linear in seq; no [seq, channels, n] buffer exists.
 ///
-/// Backward keeps the state at the start of every 64 positions, recomputes 64 states at a time and walks them back:
+/// Backward saves the state at the start of every 64 positions, recomputes 64 states at a time and walks them back:
 ///   g_t = c_t · dy'_t + exp(Δ_{t+1} a) · g_{t+1},  dy' = dy · silu(z)
 ///   dΔ_t = Σ_n g_t (a · exp(Δ_t a) · h_{t−1} + b_t u_t)    da = Σ_t g_t Δ_t exp(Δ_t a) h_{t−1}
 ///   db_t = Σ_channels g_t Δ_t u_t    dc_t = Σ_channels dy'_t h_t    du_t = Δ_t Σ_n g_t b_t + d · dy'_t
 ScanResult selective_scan(const Tensor& u, const Tensor& delta, const Tensor& a, const Tensor& b, const Tensor& c,
                           const SelectiveScanExtras& extras = {});
 
-/// One position of the same for decoding: u, delta, z [batch, channels], b, c [batch, n]; `state` [batch, channels, n]
-/// in the accumulation type is moved on in place. Takes no initial_state and records no gradient.
+/// One position of selective_scan, for decoding: u, delta, z [batch, channels], b, c [batch, n]. Updates `state`
+/// [batch, channels, n] (accumulation type) in place. Takes no initial_state and records no gradient.
 Tensor selective_scan_step(const Tensor& u, const Tensor& delta, const Tensor& a, const Tensor& b, const Tensor& c,
                            Tensor& state, const SelectiveScanExtras& extras = {});
 
 constexpr int64_t kScanChunk = 64;  ///< positions between two saved states
 
-/// u, delta, z in their own type; everything else in the accumulation type.
+/// Kernel arguments. u, delta, z keep their dtype; everything else is in the accumulation type.
 struct SelectiveScanForward {
   Tensor u, delta, z;
   Tensor a;  ///< [n, channels]
@@ -49,7 +50,7 @@ struct SelectiveScanForward {
   bool delta_softplus = false;
   Tensor y;
   Tensor last_state;
-  Tensor states;  ///< [batch, chunks, n, channels] before each chunk, or undefined where no gradient is wanted
+  Tensor states;  ///< [batch, chunks, n, channels] before each chunk; undefined if no gradient is needed
 };
 struct SelectiveScanBackward {
   SelectiveScanForward forward;  ///< without y
@@ -57,7 +58,7 @@ struct SelectiveScanBackward {
   Tensor du, ddelta, dz;         ///< dz only with z
   Tensor da;                     ///< [n, channels]
   Tensor db, dc;
-  Tensor dd, ddelta_bias, dinitial_state;  ///< undefined where not wanted
+  Tensor dd, ddelta_bias, dinitial_state;  ///< undefined if not needed
 };
 struct SelectiveScanStep {
   Tensor u, delta, z, a, b, c, d, delta_bias;  ///< a [channels, n]

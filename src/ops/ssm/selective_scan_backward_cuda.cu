@@ -1,10 +1,10 @@
-// Divided as the forward kernel. Gradients of the states are carried back between segments like states forward; then a
-// block takes its channels through its segment, chunk by chunk from the last. Of a chunk's 64 positions it computes
-// step sizes and gated gradients into shared memory, walks forward from the saved state keeping every eighth state, and
-// then goes back through eight positions at a time, whose states and decays it recomputes into registers. db and dc sum
-// over channels: the lanes of a warp exchange halves of what they hold until each has one sum, the warps of a block are
-// added in order, and the blocks leave partial sums that a second kernel adds; da, dd and ddelta_bias likewise over
-// batch entries and segments.
+// Work is divided as in the forward kernel. Gradients of the states are propagated back across segments like states
+// forward; then a block takes its channels through its segment, chunk by chunk from the last. For the 64 positions of a
+// chunk it computes step sizes and gated gradients into shared memory and runs forward from the saved state, keeping
+// every eighth state. Then it goes back through eight positions at a time, recomputing their states and decays into
+// registers. db and dc sum over channels: the lanes of a warp reduce by exchanging halves until each has one sum, the
+// warps of a block are added in order, and the blocks write partial sums that a second kernel adds. da, dd and
+// ddelta_bias are summed the same way over batch entries and segments.
 #include "lamina/ops/ssm/parts_cuda.h"
 #include "lamina/ops/ssm/selective_scan.cuh"
 
@@ -16,16 +16,16 @@ using lamina::cuda::kLog2E;
 using lamina::cuda::power_of_two;
 
 constexpr int kChunk = static_cast<int>(kScanChunk);
-constexpr int kSub = 8;  // positions whose states lie in registers
+constexpr int kSub = 8;  // positions whose states are in registers
 constexpr int kWarps = kScanThreads / lamina::cuda::kWarp;
 
 template <class T>
 struct Back {
   const T* dy;
   const float* dlast;   // [batch, channels, n], or null
-  const float* start;   // [batch, segments, n, channels]: gradient behind each segment, or null for one segment
+  const float* start;   // [batch, segments, n, channels]: gradient after each segment, or null if there is one segment
   const float* states;  // [batch, chunks, n, channels]
-  float* ends;          // of the first walk
+  float* ends;          // written by ends_kernel
   float* totals;
   T *du, *ddelta, *dz;     // dz may be null
   float *da, *dd, *dbias;  // [batch · segments, (n,) channels]
@@ -40,7 +40,7 @@ __device__ float ungated(const ScanInputs<T>& in, const T* dy, int64_t at) {
   return in.z != nullptr ? value * silu_for<T>(to_float(in.z[at])) : value;
 }
 
-/// What a segment adds to a gradient of zero behind it, and the sum of its steps.
+/// Contribution of a segment to a zero gradient after it, and the sum of its steps.
 template <class T, int kGroup>
 __global__ void __launch_bounds__(kScanThreads)
     ends_kernel(const __grid_constant__ ScanShape given, ScanInputs<T> in, Back<T> back) {
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kScanThreads)
 
 /// Shared memory of the main kernel.
 struct BackMemory {
-  float *steps, *us, *dys, *sums;  // [chunk, channels]; steps and dys are replaced by the gradients of Δ and u
+  float *steps, *us, *dys, *sums;  // [chunk, channels]; steps and dys are overwritten by the gradients of Δ and u
   float *b, *c;                    // [chunk, padded]
   float* kept;                     // [chunk / kSub, threads, kPerLane]: every eighth state
   float* warps;                    // [kWarps, kSub, 2, padded]: db and dc of eight positions
@@ -131,7 +131,7 @@ struct BackMemory {
   }
 };
 
-/// The inputs of a chunk; zeros for positions and channels that are none, which change nothing.
+/// Loads the inputs of a chunk; zeros for missing positions and channels, which have no effect.
 template <class T>
 __device__ void load_chunk(const ScanShape& shape, const ScanInputs<T>& in, const Back<T>& back, const BackMemory& m,
                            int64_t batch, int64_t first, int64_t t0, int count) {
@@ -161,8 +161,8 @@ __device__ void load_chunk(const ScanShape& shape, const ScanInputs<T>& in, cons
   }
 }
 
-/// The gradients of a chunk's inputs, from what its walk left in shared memory. A thread sees one channel only; it adds
-/// to that channel's share of ddelta_bias.
+/// Writes the gradients of a chunk's inputs from shared memory. A thread sees only one channel and adds to its part of
+/// ddelta_bias.
 template <class T>
 __device__ void store_chunk(const ScanShape& shape, const ScanInputs<T>& in, const Back<T>& back, const BackMemory& m,
                             int64_t batch, int64_t first, int64_t t0, int count, float& dbias) {
@@ -184,8 +184,8 @@ __device__ void store_chunk(const ScanShape& shape, const ScanInputs<T>& in, con
   }
 }
 
-/// Sums 2 · kPerLane numbers over the lanes of a warp that differ in their channel alone (lane bits from `group` on).
-/// Lanes exchange halves of what they hold; in the end values[0 … held) are the sums of numbers `place` and following.
+/// Sums 2 · kPerLane values over the lanes of a warp that differ only in their channel (lane bits from `group` on).
+/// Lanes exchange halves; in the end values[0 … held) are the sums of values `place` and following.
 __device__ inline void sum_channels(float (&values)[2 * kPerLane], int group, int& place, int& held) {
   const int lane = threadIdx.x % lamina::cuda::kWarp;
   place = 0;
@@ -204,7 +204,7 @@ __device__ inline void sum_channels(float (&values)[2 * kPerLane], int group, in
     if (upper) place += half;
     held = half;
   }
-  // kSmallestGroup lanes a channel leave at most three bits for channels, which the three exchanges have used.
+  // kSmallestGroup lanes per channel leave at most three bits for channels; the three exchanges cover them.
 }
 
 struct Lane {
@@ -214,7 +214,7 @@ struct Lane {
   float dd, skip;
 };
 
-/// The lane's numbers of a position, at once.
+/// A lane's state elements of one position, loaded at once.
 struct LaneNumbers {
   float values[kPerLane];
   __device__ explicit LaneNumbers(const float* from) {
@@ -225,7 +225,7 @@ struct LaneNumbers {
 };
 static_assert(kPerLane == 4);
 
-/// Back through kSub positions from t0 on (within the chunk), from the state before them.
+/// Backwards through kSub positions of the chunk from t0 on, starting from the state before them.
 __device__ inline void sub_back(const ScanShape& shape, const BackMemory& m, int t0, bool with_sums, Lane& lane) {
   const int channels = shape.block_channels();
   const int padded = shape.padded();
@@ -275,7 +275,7 @@ __device__ inline void sub_back(const ScanShape& shape, const BackMemory& m, int
     pushed = group_sum(pushed, shape.group);
     dstep = group_sum(dstep, shape.group);
     if (with_sums) sum = group_sum(sum, shape.group);
-    __syncwarp();  // the other lanes of the group have read what is replaced here
+    __syncwarp();  // the other lanes of the group have read the values overwritten here
     if (lane.part == 0) {
       m.dys[at] = fmaf(step, pushed, lane.skip * dy);
       m.steps[at] = fmaf(u, pushed, dstep * kLn2);
@@ -295,7 +295,7 @@ __device__ inline void sub_back(const ScanShape& shape, const BackMemory& m, int
   }
 }
 
-/// Adds the warps' db and dc of eight positions into this block's share.
+/// Adds db and dc of eight positions over the warps into this block's partial sum.
 template <class T>
 __device__ void store_mixed(const ScanShape& shape, const Back<T>& back, const BackMemory& m, int64_t batch, int64_t t0,
                             int count) {
@@ -362,7 +362,7 @@ __global__ void __launch_bounds__(kScanThreads)
     for (int t0_of_sub = 0; t0_of_sub < count; t0_of_sub += kSub) {
       *reinterpret_cast<float4*>(m.kept + (t0_of_sub / kSub * kScanThreads + threadIdx.x) * kPerLane) =
           make_float4(h[0], h[1], h[2], h[3]);
-      if (t0_of_sub + kSub >= count) break;  // nothing behind needs what follows
+      if (t0_of_sub + kSub >= count) break;  // later positions do not exist
 #pragma unroll
       for (int r = 0; r < kSub; ++r) {
         const int t = t0_of_sub + r;
@@ -383,7 +383,7 @@ __global__ void __launch_bounds__(kScanThreads)
     store_chunk(shape, in, back, m, batch, first, t0, count, dbias);
     __syncthreads();
   }
-  // Threads i, i + channels, … hold shares of one channel's ddelta_bias.
+  // Threads i, i + channels, … hold parts of one channel's ddelta_bias.
   m.steps[threadIdx.x] = dbias;
   __syncthreads();
   const int64_t share = batch * shape.segments + segment;

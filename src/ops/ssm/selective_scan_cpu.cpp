@@ -1,8 +1,8 @@
-// Vectors run over channels, so u, delta, z and y are read and written as they lie; the state of a block of channels
-// stays in the first-level cache while the block walks through the sequence. Blocks and batch entries are independent.
-// Backward walks each block from the last chunk of positions to the first: it recomputes the chunk's states and decays
-// into a buffer of the second-level cache and goes back through them. db and dc sum over channels: groups of blocks, at
-// most 16, have partial sums that are added in order; da, dd and ddelta_bias are summed per batch entry likewise.
+// Vectors run over channels, so u, delta, z and y need no transpose; the state of a block of channels stays in the L1
+// cache during the pass over the sequence. Blocks and batch entries are independent. Backward takes each block from the
+// last chunk of positions to the first: it recomputes the states and decays of the chunk into an L2-sized buffer and
+// goes back through them. db and dc sum over channels: groups of blocks, at most 16, have partial sums that are added
+// in order; da, dd and ddelta_bias are summed the same way per batch entry.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/selective_scan_cpu.cpp"
 #include <hwy/cache_control.h>
@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
 
-/// Vectors of channels that walk together: as many as fill cache lines while a chunk's states stay in cache.
+/// Vectors of channels per block: enough to fill cache lines while the states of a chunk stay in the CPU cache.
 inline int64_t vectors_per_block(int64_t n) { return n <= 16 ? 4 : n <= 32 ? 2 : 1; }
 
 /// A block of channels of one batch entry. Per-channel buffers are [vector][n][lanes], padded with zeros.
@@ -51,7 +51,7 @@ struct Block {
   size_t buffer() const { return static_cast<size_t>(vectors * n * lanes); }
   size_t count(int64_t v) const { return static_cast<size_t>(std::min(lanes, width - v * lanes)); }
 
-  /// [n, channels] of this block into [vector][n][lanes].
+  /// Packs [n, channels] of this block into [vector][n][lanes].
   std::vector<Real> pack(const Real* from) const {
     std::vector<Real> to(buffer(), Real{0});
     each(to.data(), [&](int64_t v, int64_t i, Real* at)
@@ -72,7 +72,7 @@ struct Block {
       for (int64_t i = 0; i < n; ++i) body(v, i, first + (v * n + i) * lanes);
     }
   }
-  /// [batch, channels, n] from and to [vector][n][lanes].
+  /// Converts [batch, channels, n] from and to [vector][n][lanes].
   std::vector<Real> gather(const Tensor& state) const {
     std::vector<Real> to(buffer(), Real{0});
     if (!state.defined()) return to;
@@ -96,7 +96,7 @@ struct Block {
     return args.states.template data<Real>() + (batch * chunks + chunk) * n * channels + channel;
   }
 
-  /// Rows are far apart, which hides them from the hardware's own prefetching.
+  /// Rows are too far apart for the hardware prefetcher.
   void prefetch(int64_t t, int64_t v) const {
     if (t >= seq) return;
     const int64_t at = t * channels + v * lanes;
@@ -160,7 +160,7 @@ void forward(const SelectiveScanForward& args) {
   });
 }
 
-/// What a task of the backward pass owns: buffers for one chunk of one block.
+/// Buffers of a backward task for one chunk of one block.
 template <class T>
 struct Chunk {
   using Real = Accumulate<T>;
@@ -200,7 +200,7 @@ void recompute(const Block<T>& k, int64_t begin, int64_t end, Chunk<T>& chunk) {
   }
 }
 
-/// The gradients that gather over a block's walk.
+/// Gradients accumulated over a block's pass.
 template <class T>
 struct BlockGradients {
   using Real = Accumulate<T>;
@@ -210,7 +210,7 @@ struct BlockGradients {
   Real* dc;
 };
 
-/// dy at one position and vector, before the gate; writes dz where there is one.
+/// dy at one position and vector, before the gate; writes dz if there is a gate.
 template <class T>
 hn::Vec<ComputeTag<T>> ungate(const SelectiveScanBackward& args, const Block<T>& k, int64_t t, int64_t v,
                               const Accumulate<T>* state, hn::Vec<ComputeTag<T>> u) {
@@ -303,7 +303,7 @@ void walk_back(const SelectiveScanBackward& args, const Block<T>& k, Chunk<T>& c
   }
 }
 
-/// Adds `parts` tensors that lie one after the other, in order.
+/// Adds `count` consecutive tensors, in order.
 template <class Real>
 void add_parts(const Threads& threads, const Real* parts, int64_t count, const Tensor& total) {
   if (!total.defined()) return;

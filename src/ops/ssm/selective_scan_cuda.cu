@@ -1,9 +1,9 @@
-// The state of a channel lies in a group of neighbouring lanes, four numbers a lane. A block takes 128 /
-// group channels through a segment of the sequence in tiles: first all threads compute the tile's step sizes into
-// shared memory, reading u and delta once and coalesced, then the groups walk through its positions, then all threads
-// finish and write y. Where batch · channels alone do not fill the device, the sequence is cut into segments: a first
-// launch finds what each adds to a state of zero, a small one carries the states from segment to segment (the decay
-// over a segment is exp(a · ΣΔ)), and a last one computes y from the right starts.
+// The state of a channel is spread over a group of adjacent lanes, four elements per lane. A block takes 128 / group
+// channels through a segment of the sequence in tiles. First all threads compute the step sizes of the tile into shared
+// memory, reading u and delta once, coalesced; then the groups run through its positions; then all threads finish and
+// write y. If batch · channels alone do not fill the GPU, the sequence is split into segments: a first launch computes
+// the contribution of each to a zero state, a small one propagates the states across segments (the decay over a segment
+// is exp(a · ΣΔ)), and a last one computes y from the correct initial states.
 #include <algorithm>
 
 #include "lamina/ops/ssm/parts_cuda.h"
@@ -14,12 +14,12 @@ namespace {
 
 using lamina::cuda::kLog2E;
 using lamina::cuda::power_of_two;
-static_assert(kPerLane == 4);  // numbers of a lane are read at once
+static_assert(kPerLane == 4);  // a lane reads its elements with one load
 
-/// What a thread has of a tile's inputs, asked for while the tile before it is walked through.
+/// A thread's part of a tile's inputs, loaded while the previous tile is processed.
 template <class T, bool kEmit>
 struct TileInputs {
-  static constexpr int kMost = 8;  // of each kind: a tile has at most 1024 numbers
+  static constexpr int kMost = 8;  // of each kind: a tile has at most 1024 elements
   T u[kMost], delta[kMost], z[kEmit ? kMost : 1];
   float b[kMost], c[kEmit ? kMost : 1];
 
@@ -48,7 +48,8 @@ struct TileInputs {
       }
     }
   }
-  /// Step sizes, Δ · u, b and c to shared memory; zeros for positions and channels that are none, which change nothing.
+  /// Writes step sizes, Δ · u, b and c to shared memory; zeros for missing positions and channels, which have no
+  /// effect.
   __device__ void put(const ScanShape& shape, const ScanInputs<T>& in, int64_t first, int64_t t0, int64_t end,
                       float* steps, float* pushes, float* to_b, float* to_c) const {
     const int channels = shape.block_channels();
@@ -93,8 +94,7 @@ struct TileInputs {
   }
 };
 
-/// Four lanes' parts of four sums: afterwards each has the whole of the one that its place among the four names, over a
-/// group of any size.
+/// Reduces four sums over the lanes of a group of any size: each lane ends up with the complete sum number part % 4.
 __device__ inline float share_sums(float (&sums)[4], int part, int group) {
   using lamina::cuda::kAllLanes;
   const bool upper = (part & 2) != 0;
@@ -110,14 +110,14 @@ __device__ inline float share_sums(float (&sums)[4], int part, int group) {
   return sum;
 }
 
-/// A segment of a block's channels. Without kEmit only the last state and the sum of the steps are found.
+/// Processes a segment of a block's channels. Without kEmit it computes only the last state and the sum of the steps.
 template <class T, bool kEmit, int kGroup>
 __global__ void __launch_bounds__(kScanThreads)
     walk_kernel(const __grid_constant__ ScanShape given, ScanInputs<T> in, ScanWalk<T> walk) {
   extern __shared__ __align__(16) float memory[];
   const ScanShape shape = given.with_group<kGroup>();
   constexpr int N = kPerLane;
-  constexpr int kTogether = 4;  // positions whose numbers are read before any is used
+  constexpr int kTogether = 4;  // positions whose inputs are read before any is used
   const int channels = shape.block_channels();
   const int padded = shape.padded();
   const int tile = shape.tile;
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kScanThreads)
       }
     }
     __syncthreads();
-    // Until the next barrier all but the sums is replaced.
+    // Until the next barrier, everything except `sums` may be overwritten.
     if (kEmit) here.store_y(shape, in, batch, first, t0, end, sums, walk.y);
   }
   if (!real) return;

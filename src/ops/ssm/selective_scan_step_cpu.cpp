@@ -1,4 +1,4 @@
-// Decoding reads and writes the state once. Vectors run over n, which is how state and a lie in memory.
+// Decoding reads and writes the state once. Vectors run over n, the contiguous dimension of state and a.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/selective_scan_step_cpu.cpp"
 #include <hwy/foreach_target.h>

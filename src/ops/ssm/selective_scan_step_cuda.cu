@@ -1,5 +1,5 @@
-// What is small beside the scan itself: carrying states between segments, a thread for each number of them, and one
-// position of decoding, where a group of lanes reads and writes the state of a channel once, in order.
+// Small kernels: propagation of states across segments, one thread per element, and one decoding position, where a
+// group of lanes reads and writes the state of a channel once.
 #include "lamina/ops/ssm/selective_scan.cuh"
 
 namespace lamina::ops::cuda {

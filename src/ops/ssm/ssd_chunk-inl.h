@@ -1,4 +1,4 @@
-// One chunk of one head, as the forward and the backward kernel of ssd_scan see it. Included once per target.
+// One chunk of one head, shared by the forward and backward kernels of ssd_scan. Included once per target.
 #if defined(LAMINA_OPS_SSM_SSD_CHUNK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_SSM_SSD_CHUNK_INL_H_
 #undef LAMINA_OPS_SSM_SSD_CHUNK_INL_H_
@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
 
-/// gemm, also where a dimension is zero.
+/// gemm that also handles empty dimensions.
 template <class Real>
 void product(const Threads& threads, const Gemm<Real>& p) {
   if (p.m == 0 || p.n == 0) return;
@@ -31,7 +31,7 @@ void product(const Threads& threads, const Gemm<Real>& p) {
   }
 }
 
-/// Extents and the buffers that every chunk of a head fills anew.
+/// Sizes, and buffers that every chunk of a head overwrites.
 template <class T>
 struct SsdChunk {
   using Real = Accumulate<T>;
@@ -46,12 +46,12 @@ struct SsdChunk {
   int64_t chunks = (seq + size - 1) / size;
   const Threads& threads = args.x.device().threads();
 
-  // Of the chunk at hand: q positions from `first` on.
+  // The current chunk: q positions from `first` on.
   int64_t entry = 0, head = 0, first = 0, q = 0;
   std::vector<Real> raw = reals(size);    // dt + bias
-  std::vector<Real> soft = reals(size);   // softplus of it
+  std::vector<Real> soft = reals(size);   // softplus of raw
   std::vector<Real> steps = reals(size);  // Δ
-  std::vector<Real> high = reals(size);   // running sum of Δ · a, as two numbers: differences lose nothing
+  std::vector<Real> high = reals(size);   // running sum of Δ · a in two parts, so that differences are exact
   std::vector<Real> low = reals(size);
   std::vector<Real> from_start = reals(size);     // exp(s_t)
   std::vector<Real> to_end = reals(size);         // exp(s_end − s_t)
@@ -68,7 +68,7 @@ struct SsdChunk {
   const Real* mixed(const Tensor& tensor) const {
     return tensor.data<Real>() + ((entry * seq + first) * groups + group()) * n;
   }
-  /// Where c·b of this chunk and group lies in a buffer [batch, chunks, groups, size, size].
+  /// Offset of c·b of this chunk and group in a buffer [batch, chunks, groups, size, size].
   int64_t gram_at() const { return ((entry * chunks + first / size) * groups + group()) * size * size; }
 
   void start(int64_t entry_, int64_t head_, int64_t chunk) {
@@ -89,7 +89,7 @@ struct SsdChunk {
       auto step = load_n(d, raw.data() + i, count);
       if (args.options.dt_softplus) step = softplus(d, step);
       store_n(d, step, soft.data() + i, count);
-      // In this order a NaN stays one.
+      // This order propagates NaN.
       store_n(d, hn::Min(high_limit, hn::Max(low_limit, step)), steps.data() + i, count);
     });
     const double a = args.a.template data<Real>()[head];

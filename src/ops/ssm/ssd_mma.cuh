@@ -1,7 +1,7 @@
 #pragma once
 
-// What the scans of bf16 on the matrix units share, forward and back: pieces of 64 positions, what is known of these
-// before any product, and numbers of bf16 in pairs.
+// Shared by the bf16 scans on tensor cores, forward and backward: pieces of 64 positions, quantities that do not depend
+// on any product, and pairs of bf16.
 
 #include "lamina/ops/ssm/ssd_scan.cuh"
 #include "lamina/tensor/cuda/matrix_loads.cuh"
@@ -12,17 +12,17 @@ namespace lamina::ops::cuda::ssd {
 using namespace lamina::cuda;  // NOLINT: what kernels share
 using Half = __nv_bfloat16;
 
-constexpr int kPiece = 64;         // positions at a time
-constexpr int kFeatures = 64;      // of a head in a block
-constexpr int kWalkThreads = 256;  // a warp has 16 positions and half the columns, and 16 features of half the state
+constexpr int kPiece = 64;         // positions per iteration
+constexpr int kFeatures = 64;      // of a head per block
+constexpr int kWalkThreads = 256;  // a warp has 16 positions × half the columns, and 16 features × half of n
 
-/// Of the positions of a piece, in shared memory.
+/// Per-position quantities of a piece, in shared memory.
 struct Numbers {
   static constexpr int kBytes = (3 * kPiece + 4) * 4;
   float* step;    ///< Δ
-  float* sum;     ///< log2 of the decay from the piece's start
-  float* to_end;  ///< decay to the piece's end
-  float* whole;   ///< decay over the piece
+  float* sum;     ///< log2 of the decay from the start of the piece
+  float* to_end;  ///< decay to the end of the piece
+  float* whole;   ///< decay over the whole piece
 
   __device__ explicit Numbers(unsigned char* memory)
       : step(reinterpret_cast<float*>(memory)), sum(step + kPiece), to_end(sum + kPiece), whole(to_end + kPiece) {}
@@ -37,7 +37,7 @@ __device__ inline float inclusive_sum(float value, int lane, bool backwards) {
   return value;
 }
 
-/// A warp's work: steps of positions `lane` and `lane` + 32, zero behind the end.
+/// Called by one warp, with the steps of positions `lane` and `lane` + 32; zero past the end.
 __device__ inline void find_numbers(const Numbers& to, float first, float second, float rate, int lane) {
   const float here = first * rate;
   const float there = second * rate;

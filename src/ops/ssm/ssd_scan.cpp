@@ -47,8 +47,8 @@ void check(const char* op, const Tensor& x, const Tensor& dt, const Tensor& a, c
   check_same_device(op, {x, dt, a, b, c, extras.d, extras.dt_bias, extras.initial_state});
 }
 
-/// The numbers without the tensors, which a record must not keep alive. A GPU computes 64 positions as one product at
-/// most, since what is more would only be more work.
+/// The scalar options without the tensors, which the tape must not keep alive. A GPU uses chunks of at most 64
+/// positions: larger ones would only cost more work.
 SsdExtras numbers(SsdExtras extras, const Device& device) {
   constexpr int64_t kMostOnGpu = 64;
   extras.d = extras.dt_bias = extras.initial_state = Tensor();

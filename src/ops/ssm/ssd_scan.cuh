@@ -1,6 +1,6 @@
 #pragma once
 
-// Extents of an ssd_scan, what is known of its positions before any product, and where things lie.
+// Sizes and memory layout of an ssd_scan, and per-position quantities that do not depend on any product.
 
 #include <algorithm>
 
@@ -37,7 +37,7 @@ struct SsdShape {
         in_group(heads / groups) {}
 
   static int64_t tiles(int64_t extent) { return (extent + kTile - 1) / kTile; }
-  /// Blocks of `count` things in each chunk of each batch entry, with tiles of rows and columns.
+  /// Grid with one block per item (`count` per chunk of each batch entry) and tile of rows and columns.
   dim3 grid(int64_t count, int64_t rows, int64_t columns) const {
     return dim3(static_cast<unsigned>(batch * chunks * count), static_cast<unsigned>(std::max<int64_t>(tiles(rows), 1)),
                 static_cast<unsigned>(std::max<int64_t>(tiles(columns), 1)));
@@ -56,43 +56,43 @@ struct SsdShape {
     at.q = min(size, seq - at.first);
     return at;
   }
-  /// Of the first position of a chunk: in x [batch, seq, heads, p], whose rows lie heads · p apart.
+  /// Offset of the first position of a chunk in x [batch, seq, heads, p]; consecutive positions are heads · p apart.
   __device__ int64_t x_at(const SsdChunkAt& at) const { return ((at.entry * seq + at.first) * heads + at.head) * p; }
   __device__ int64_t x_stride() const { return heads * p; }
-  /// In b and c [batch, seq, groups, n].
+  /// Offset in b and c [batch, seq, groups, n].
   __device__ int64_t mixed_at(const SsdChunkAt& at) const {
     return ((at.entry * seq + at.first) * groups + at.group) * n;
   }
   __device__ int64_t mixed_stride() const { return groups * n; }
-  /// In arrays of positions [batch, heads, seq].
+  /// Offset in per-position arrays [batch, heads, seq].
   __device__ int64_t position_at(const SsdChunkAt& at) const { return (at.entry * heads + at.head) * seq + at.first; }
   int64_t positions() const { return batch * heads * seq; }
-  /// In the states [batch, chunks, heads, p, n].
+  /// Offset in the states [batch, chunks, heads, p, n].
   __device__ int64_t state_at(const SsdChunkAt& at) const {
     return ((at.entry * chunks + at.chunk) * heads + at.head) * p * n;
   }
-  /// In c·b [batch, chunks, groups, size, size].
+  /// Offset in c·b [batch, chunks, groups, size, size].
   __device__ int64_t gram_at(const SsdChunkAt& at) const {
     return ((at.entry * chunks + at.chunk) * groups + at.group) * size * size;
   }
 };
 
-/// Of every position, [batch, heads, seq] each; `whole` is [batch, chunks, heads].
+/// Per-position quantities, [batch, heads, seq] each; `whole` is [batch, chunks, heads].
 struct SsdSteps {
   const float* step;  ///< Δ
-  const float* high;  ///< running sum of Δ · a in the chunk, as two numbers: differences lose nothing
+  const float* high;  ///< running sum of Δ · a in the chunk, in two parts, so that differences are exact
   const float* low;
   const float* from_start;  ///< exp(s_t)
   const float* to_end;      ///< exp(s_end − s_t)
   const float* whole;       ///< exp(s_end)
 
-  /// exp(s_t − s_s) for positions of one chunk; `at` is the place of its first.
+  /// exp(s_t − s_s) for positions of one chunk; `at` is the offset of its first position.
   __device__ float decay(int64_t at, int64_t t, int64_t s) const {
     return expf((high[at + t] - high[at + s]) + (low[at + t] - low[at + s]));
   }
 };
 
-/// The buffers that SsdSteps points to.
+/// Storage of SsdSteps.
 struct SsdStepBuffers {
   Tensor positions;  ///< [5, batch, heads, seq]
   Tensor whole;
@@ -103,7 +103,7 @@ struct SsdStepBuffers {
   }
 };
 
-/// dt + bias, and the step size it gives.
+/// dt + bias, and the resulting step size.
 struct SsdStepSize {
   const float* bias;  ///< or null
   bool with_softplus;
@@ -116,21 +116,21 @@ struct SsdStepSize {
         high(static_cast<float>(options.dt_max)) {}
   __device__ float raw(float dt, int64_t head) const { return bias != nullptr ? dt + bias[head] : dt; }
   __device__ float soft(float raw) const { return with_softplus ? softplus(raw) : raw; }
-  /// A NaN stays one.
+  /// Propagates NaN.
   __device__ float clamped(float soft) const { return soft < low ? low : soft > high ? high : soft; }
 };
 
-/// The whole forward scan in one launch (ssd_walk_cuda.cu); false, and nothing done, where it does not apply.
+/// The whole forward scan in one launch (ssd_walk_cuda.cu); returns false and does nothing if unsupported.
 bool ssd_walk(const SsdForward& args);
-/// Backward likewise (ssd_walk_backward_cuda.cu).
+/// The whole backward scan in one launch (ssd_walk_backward_cuda.cu); returns false and does nothing if unsupported.
 bool ssd_walk_back(const SsdBackward& args);
 
 SsdStepBuffers ssd_steps(const SsdForward& args);
-/// c·b of every chunk and group, f32 [batch, chunks, groups, size, size]; of tiles above the diagonal nothing is
-/// written.
+/// c·b of every chunk and group, f32 [batch, chunks, groups, size, size]; tiles above the diagonal are not written.
 Tensor ssd_gram(const SsdForward& args);
-/// Carries states through the chunks (or their gradients back): at[k] holds what chunk k adds and gets what goes into
-/// it; `state` [batch, heads, p, n] is what comes first and is replaced by what is left last.
+/// Propagates states across chunks (or their gradients backwards): at[k] holds the contribution of chunk k on entry and
+/// its initial state on return. `state` [batch, heads, p, n] is the state before the first chunk and is overwritten by
+/// the one after the last.
 void ssd_carry(const SsdShape& shape, const Device& device, const float* whole, bool backwards, float* at,
                float* state);
 /// total[head] = Σ parts [count, heads] in order; does nothing for an undefined total.

@@ -6,7 +6,7 @@
 
 namespace lamina::ops {
 
-/// The optional arguments of ssd_scan; tensors are undefined where not used.
+/// Optional arguments of ssd_scan; tensors are undefined if not used.
 struct SsdExtras {
   Tensor d;              ///< [heads]: y gets d · x
   Tensor dt_bias;        ///< [heads], added to dt
@@ -15,50 +15,51 @@ struct SsdExtras {
   /// Δ is clamped to [dt_min, dt_max].
   double dt_min = 0.0;
   double dt_max = std::numeric_limits<double>::infinity();
-  /// Positions that are computed as one matrix product. Any size gives the same result up to rounding.
+  /// Chunk length: positions computed as one matrix product. Results are the same for any length, up to rounding.
   int64_t chunk_size = 64;
 };
 
-/// A linear recurrence with one decay per head, computed as matrix products inside chunks and a recurrence across them:
-///   Δ_t = clamp(softplus(dt_t + dt_bias))     H_t = exp(Δ_t · a) · H_{t−1} + Δ_t · x_t ⊗ b_t     y_t = H_t · c_t + d ·
-///   x_t x     [batch, seq, heads, head_dim]   any floating type, computed in f32 (f64 for f64) dt    [batch, seq,
-///   heads]             x's type a     [heads]                         any floating type, negative b, c  [batch, seq,
-///   groups, n]         x's type; heads % groups == 0, neighbouring heads share a group returns y [batch, seq, heads,
-///   head_dim] in x's type and the last state [batch, heads, head_dim, n].
+/// State space duality (Mamba-2): a linear recurrence with one decay per head, computed as matrix products within
+/// chunks and a recurrence across them:
+///   Δ_t = clamp(softplus(dt_t + dt_bias))   H_t = exp(Δ_t · a) · H_{t−1} + Δ_t · x_t ⊗ b_t   y_t = H_t · c_t + d · x_t
+///   x     [batch, seq, heads, head_dim]   any floating type, computed in f32 (f64 for f64)
+///   dt    [batch, seq, heads]             dtype of x
+///   a     [heads]                         any floating type, negative
+///   b, c  [batch, seq, groups, n]         dtype of x; heads % groups == 0, adjacent heads share a group
+///   returns y [batch, seq, heads, head_dim] in the dtype of x and the last state [batch, heads, head_dim, n].
 /// Dao & Gu 2024, arXiv:2405.21060. With s_t the running sum of Δa in a chunk, H the state before it and Δx = Δ · x:
 ///   y_t = Σ_{s≤t} (c_t·b_s) exp(s_t − s_s) Δx_s + exp(s_t) H c_t + d x_t
 ///   H' = exp(s_end) H + Σ_s exp(s_end − s_s) Δx_s ⊗ b_s
 ///
-/// Backward keeps H before every chunk and goes through the chunks from the last, with M = (c bᵀ) ∘ exp(s_t − s_s):
+/// Backward saves H before every chunk and processes the chunks from the last, with M = (c bᵀ) ∘ exp(s_t − s_s):
 ///   dΔx = Mᵀ dy + exp(s_end − s) ∘ (b dH'ᵀ)        dH = exp(s_end) dH' + (exp(s) ∘ dy)ᵀ c
 ///   dc = G b + (exp(s) ∘ dy) H    db = Gᵀ c + exp(s_end − s) ∘ (Δx dH')    G = (dy Δxᵀ) ∘ exp(s_t − s_s)
-/// and the gradient of s, summed from the end, is that of Δ · a.
+/// The gradient of s, summed from the end, is that of Δ · a.
 ScanResult ssd_scan(const Tensor& x, const Tensor& dt, const Tensor& a, const Tensor& b, const Tensor& c,
                     const SsdExtras& extras = {});
 
-/// One position for decoding: x [batch, heads, head_dim], dt [batch, heads], b, c [batch, groups, n]; `state`
-/// [batch, heads, head_dim, n] in the accumulation type is moved on in place. Takes no initial_state and records no
-/// gradient.
+/// One position, for decoding: x [batch, heads, head_dim], dt [batch, heads], b, c [batch, groups, n]. Updates `state`
+/// [batch, heads, head_dim, n] (accumulation type) in place. Takes no initial_state and records no gradient.
 Tensor ssd_step(const Tensor& x, const Tensor& dt, const Tensor& a, const Tensor& b, const Tensor& c, Tensor& state,
                 const SsdExtras& extras = {});
 
-/// x and dt in their own type; everything else in the accumulation type.
+/// Kernel arguments. x and dt keep their dtype; everything else is in the accumulation type.
 struct SsdForward {
   Tensor x, dt;
   Tensor a, b, c, d, dt_bias;
-  SsdExtras options;  ///< the numbers; its tensors are not used
+  SsdExtras options;  ///< scalar options; its tensors are unused
   Tensor y;
-  Tensor state;   ///< [batch, heads, head_dim, n]: the initial one, replaced by the last
-  Tensor states;  ///< [batch, chunks, heads, head_dim, n] before each chunk, or undefined where no gradient is wanted
+  Tensor state;   ///< [batch, heads, head_dim, n]: the initial state, overwritten by the last
+  Tensor states;  ///< [batch, chunks, heads, head_dim, n] before each chunk; undefined if no gradient is needed
 };
 struct SsdBackward {
   SsdForward forward;  ///< without y and state
   Tensor dy;
-  Tensor dstate;  ///< gradient of the last state, replaced by that of the initial one
+  Tensor dstate;  ///< gradient of the last state, overwritten by that of the initial one
   Tensor dx, ddt;
   Tensor da, db, dc, dd, ddt_bias;  ///< dd and ddt_bias may be undefined
 };
-/// Everything in the accumulation type.
+/// Kernel arguments, all in the accumulation type.
 struct SsdStep {
   Tensor x, dt, a, b, c, d, dt_bias;
   SsdExtras options;

@@ -1,4 +1,4 @@
-// A task is a slice of the heads of one group and batch entry, at most eight slices each, and goes through the chunks
+// A task is a slice of the heads of one group and batch entry, at most eight slices per group, and processes the chunks
 // from the last. db and dc sum over the heads of a group: every slice has partial sums, added in order at the end.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/ssd_scan_backward_cpu.cpp"
@@ -50,7 +50,7 @@ struct BackwardSlice {
   std::vector<Real> ddx = k.reals(k.size * k.p);
   std::vector<Real> masked = k.reals(k.size * k.size);  // M, then (dy Δxᵀ) ∘ M
   std::vector<Real> outer = k.reals(k.size * k.size);   // dy Δxᵀ
-  std::vector<Real> dgram = k.reals(k.size * k.size);   // summed over the slice's heads
+  std::vector<Real> dgram = k.reals(k.size * k.size);   // summed over the heads of the slice
   std::vector<Real> mixed = k.reals(k.size * k.n);
   std::vector<double> ds = std::vector<double>(static_cast<size_t>(k.size));  // gradient of the running sum
 
@@ -67,7 +67,7 @@ struct BackwardSlice {
     scale_rows(dy.data(), k.p, k.from_start.data(), k.q, k.p, dy_start.data());
   }
 
-  /// Inside the chunk: Mᵀ dy into ddx (on top of what is there), the shares of dgram and of ds.
+  /// Within the chunk: adds Mᵀ dy to ddx, and computes the contributions to dgram and ds.
   void inner() {
     const ComputeTag<T> d;
     const int64_t q = k.q;
@@ -111,7 +111,7 @@ struct BackwardSlice {
     }
   }
 
-  /// Across the chunk's borders: shares of ddx, db, dc and ds, and dstate moved before the chunk.
+  /// Across chunk boundaries: contributions to ddx, db, dc and ds; moves dstate before the chunk.
   void across(const Real* state, Real* dstate) {
     const int64_t q = k.q;
     const int64_t p = k.p;
@@ -209,7 +209,7 @@ struct BackwardSlice {
     finish_positions(sums);
   }
 
-  /// What the heads of the slice have in common: c and b through their products.
+  /// Adds the products shared by the heads of the slice to db and dc.
   void finish_chunk() {
     const int64_t stride = k.mixed_stride();
     product(k.threads, Gemm<Real>{.m = k.q,

@@ -1,9 +1,9 @@
-// Where ssd_walk_backward_cuda.cu does not take it: all chunks at once, as the forward kernel: gradients of the states
-// are carried back through the chunks by a small kernel, everything else is products of 64 × 64 tiles. db and dc sum
-// over the heads of a group: a block takes a slice of them (at most eight slices), adds its heads in registers and
-// leaves a partial sum. The gradient of the running sum s needs row and column sums of several products, which the
-// blocks that make them leave as numbers for each position; a thread for each chunk and head then walks them back in
-// f64.
+// Fallback for cases that ssd_walk_backward_cuda.cu does not support. All chunks run in parallel, as in forward: a
+// small kernel propagates the gradients of the states back across chunks, everything else is products of 64 × 64 tiles.
+// db and dc sum over the heads of a group: a block takes a slice of them (at most eight slices), adds its heads in
+// registers and writes a partial sum. The gradient of the running sum s needs row and column sums of several products;
+// the blocks that compute these products write them per position, and one thread per chunk and head then accumulates
+// them backwards in f64.
 #include <utility>
 
 #include "lamina/ops/ssm/parts_cuda.h"
@@ -15,11 +15,11 @@ namespace {
 constexpr const char* kOp = "ssd_scan";
 constexpr int kThreads = 128;
 
-/// Sums over tiles of one position each, [tiles, batch, heads, seq]. Row and column sums are in f64: they cancel but
-/// for what lies between two positions, and what rounding left of that would grow with the distance.
+/// Sums over tiles for each position, [tiles, batch, heads, seq]. Row and column sums are f64: they cancel except for
+/// the terms between two positions, and the rounding error left over would grow with the distance.
 struct PositionSums {
   double* rows;     ///< Σ_{s<t} (dy_t · Δx_s) M_ts of a tile of s
-  double* columns;  ///< the same summed over a tile of t
+  double* columns;  ///< the same sum over a tile of t
   float* from_c;    ///< exp(s_t) dy_t · H c_t of a tile of n
   float* from_b;    ///< exp(s_end − s_s) Δx_s · dH' b_s of a tile of n
   float* with_x;    ///< dΔx · x of a tile of p
@@ -35,7 +35,7 @@ struct Back {
   const float *a, *b, *c, *d;  // d may be null
   const float* gram;
   const float* states;   // before each chunk
-  const float* dstates;  // gradient behind each chunk
+  const float* dstates;  // gradient after each chunk
   float* dgram;          // [slices, batch, chunks, groups, size, size]
   float *db, *dc;        // [slices, batch, seq, groups, n]
   PositionSums sums;
@@ -54,7 +54,7 @@ struct Back {
   }
 };
 
-/// What a chunk adds to the gradient of the state before it: Σ_t exp(s_t) dy_t ⊗ c_t.
+/// Contribution of a chunk to the gradient of the state before it: Σ_t exp(s_t) dy_t ⊗ c_t.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads) chunk_dstate_kernel(Back<T> k, float* dstates) {
   __shared__ TileMemory memory;
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kTileThreads) pairs_kernel(Back<T> k) {
         if (t >= at.q || s > t) continue;
         const float bent = acc[r][col] * k.steps.decay(position, t, s);
         dgram[r][col] += bent;
-        if (s == t) continue;  // a position's decay to itself is 1, whatever s is
+        if (s == t) continue;  // the decay of a position to itself is always 1
         const auto share = static_cast<double>(bent * pair[t * shape.size + s]);
         across += share;
         down[col] += share;
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kTileThreads) pairs_kernel(Back<T> k) {
   }
 }
 
-/// dΔx = Mᵀ dy + exp(s_end − s) ∘ (b dH'ᵀ), and from it dx.
+/// dΔx = Mᵀ dy + exp(s_end − s) ∘ (b dH'ᵀ), and dx from it.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads) input_kernel(Back<T> k) {
   __shared__ TileMemory memory;
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(kTileThreads) input_kernel(Back<T> k) {
   }
 }
 
-/// total += acc, and the sums of acc's rows with those of `with` (b or c) to `to`.
+/// total += acc; writes the dot products of the rows of acc and of `with` (b or c) to `to`.
 __device__ inline void take_head(const float (&acc)[4][4], const float* with, int64_t stride, int64_t t0, int64_t n0,
                                  int64_t q, int64_t n, float* to, float (&total)[4][4]) {
 #pragma unroll
@@ -306,7 +306,7 @@ __global__ void __launch_bounds__(kTileThreads) mixed_kernel(Back<T> k) {
   store_mixed(db, stride, t0, n0, at.q, shape.n, k.db + k.mixed_at(at, slice));
 }
 
-/// From the sums of each position to the gradients of dt, a, d and the bias; a thread is a head of a chunk.
+/// From the sums per position to the gradients of dt, a, d and the bias; one thread per head of a chunk.
 template <class T>
 __global__ void finish_kernel(Back<T> k, SsdStepSize size, const T* dt, const float* dots, T* ddt, double* parts) {
   const SsdShape& shape = k.shape;
@@ -350,7 +350,7 @@ __global__ void finish_kernel(Back<T> k, SsdStepSize size, const T* dt, const fl
   parts[2 * count + item] = dbias;
 }
 
-/// Heads' sums over batch entries and chunks, in order.
+/// Sums over batch entries and chunks per head, in order.
 __global__ void head_sums_kernel(const double* parts, int64_t count, int64_t heads, float* total) {
   const int64_t head = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   if (head >= heads) return;

@@ -1,8 +1,8 @@
-// Where ssd_walk_cuda.cu does not take it: all chunks at once, as products of 64 × 64 tiles in f32: the step sizes and
-// their running sums first (in f64: a decay over a chunk is the exponential of a small difference), then c·b, which the
-// heads of a group share, and what each chunk adds to the state; a small kernel carries the states through the chunks;
-// and last y = ((c·b) ∘ decay) · Δx + exp(s) · c · Hᵀ + d · x, whose left side is made while it is loaded. Decoding
-// reads and writes the state once, a warp for each of its rows.
+// Fallback for cases that ssd_walk_cuda.cu does not support. All chunks run in parallel, as f32 products of 64 × 64
+// tiles. First the step sizes and their running sums (in f64: a decay within a chunk is the exponential of a small
+// difference), then c·b, shared by the heads of a group, and the contribution of each chunk to the state. A small
+// kernel propagates the states across chunks. Last y = ((c·b) ∘ decay) · Δx + exp(s) · c · Hᵀ + d · x, whose left
+// operand is computed while it is loaded. Decoding reads and writes the state once, one warp per row.
 #include "lamina/ops/ssm/ssd_scan.cuh"
 
 namespace lamina::ops::cuda {
@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kOp = "ssd_scan";
 constexpr int kThreads = 128;
 
-/// A thread is one head of one chunk; neighbours are neighbouring heads, as dt lies.
+/// One thread per head of a chunk; adjacent threads have adjacent heads, so reads of dt are coalesced.
 template <class T>
 __global__ void steps_kernel(SsdShape shape, SsdStepSize size, const T* dt, const float* a, float* buffers,
                              float* whole) {
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kTileThreads)
   }
 }
 
-/// What a chunk adds to the state: Σ_s exp(s_end − s_s) Δx_s ⊗ b_s.
+/// Contribution of a chunk to the state: Σ_s exp(s_end − s_s) Δx_s ⊗ b_s.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     chunk_state_kernel(SsdShape shape, SsdSteps steps, const T* x, const float* b, float* states) {
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kTileThreads)
 }
 
 __global__ void carry_kernel(SsdShape shape, const float* whole, bool backwards, float* at, float* state) {
-  constexpr int kTogether = 8;  // chunks whose numbers are asked for before the first is replaced
+  constexpr int kTogether = 8;  // chunks loaded before the first is overwritten
   const int64_t extent = shape.p * shape.n;
   const int64_t item = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   if (item >= shape.batch * shape.heads * extent) return;

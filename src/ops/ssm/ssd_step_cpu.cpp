@@ -1,4 +1,4 @@
-// Decoding reads and writes the state once, vectors along n.
+// Decoding reads and writes the state once, with vectors along n.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/ssm/ssd_step_cpu.cpp"
 #include <hwy/foreach_target.h>

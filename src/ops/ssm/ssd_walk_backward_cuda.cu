@@ -1,13 +1,13 @@
-// Backward of the chunked scan of bf16, as ssd_walk_cuda.cu goes forward: a block takes a head back through the
-// sequence, 64 positions at a time, with the gradient of the state in registers, f32; the states before each piece were
-// kept. With L the decays from s to t, all products run on the matrix units from shared memory, whose numbers of bf16
-// are x, dy, b and c as they came, the state and its gradient rounded, and two triangles that are made first:
+// Fused backward of the chunked bf16 scan, the counterpart of ssd_walk_cuda.cu. A block takes a head back through the
+// sequence, 64 positions at a time, with the gradient of the state in f32 registers; forward saved the states before
+// each piece. With L the decays from s to t, all products run on tensor cores from shared memory. Their bf16 operands
+// are x, dy, b and c, the state and its gradient (rounded), and two triangular matrices computed first:
 //   M = (b cᵀ) ∘ L and D = (x dyᵀ) ∘ L · Δ, rows s, columns t
-//   V = M dy + to_end ∘ (b dH'ᵀ): dx = Δ V + d dy      db = D c + Δ to_end ∘ (x dH')      dc = Dᵀ b + from_start ∘ (dy
-//   H)
-// The gradient of the running sum s_t needs sums over D ∘ (b cᵀ), which are c·dc and b·db; a warp adds these up from
-// the end. db and dc of a head are partial sums, added in order by a small kernel; so are the sums for a, d and the
-// bias.
+//   V = M dy + to_end ∘ (b dH'ᵀ), dx = Δ V + d dy
+//   db = D c + Δ to_end ∘ (x dH'), dc = Dᵀ b + from_start ∘ (dy H)
+// The gradient of the running sum s_t needs sums over D ∘ (b cᵀ), which are c·dc and b·db; a warp accumulates these
+// from the end. db and dc of a head are partial sums that a small kernel adds in order, and so are the sums for a, d
+// and the bias.
 #include "lamina/ops/ssm/parts_cuda.h"
 #include "lamina/ops/ssm/ssd_mma.cuh"
 #include "lamina/tensor/cuda/async_copy.cuh"
@@ -20,7 +20,7 @@ using namespace ssd;           // NOLINT: what both directions share
 
 constexpr int kWalkWarps = kWalkThreads / kWarp;
 
-/// Shared memory; rows of 64 or kN elements and 16 bytes.
+/// Shared memory layout; rows of 64 or kN elements plus 16 bytes of padding.
 template <int kN>
 struct BackwardMemory {
   static constexpr int kMixedPitch = (kN + 8) * 2;
@@ -40,13 +40,13 @@ struct BackwardMemory {
   static constexpr int kBytes = kSums + (8 * kPiece + kWalkWarps) * 4;
 };
 
-/// Of each position, a share of each half of the columns.
+/// Partial sums per position, one for each half of the columns.
 struct Shares {
   float (*with_x)[kPiece];   ///< V · x
   float (*with_b)[kPiece];   ///< b · db
-  float (*carried)[kPiece];  ///< the part of it that comes from behind the piece
+  float (*carried)[kPiece];  ///< its part that comes from after the piece
   float (*with_c)[kPiece];   ///< c · dc
-  float* dots;               ///< H · dH', of each warp
+  float* dots;               ///< H · dH' per warp
 
   __device__ explicit Shares(unsigned char* memory)
       : with_x(reinterpret_cast<float (*)[kPiece]>(memory)),
@@ -62,7 +62,7 @@ struct WalkBack {
   const Half *x, *dt, *b, *c, *dy;
   const float *a, *d;  // d may be null
   const float* states;
-  float* dstate;  // [batch, heads, p, n]: behind the last position, then before the first
+  float* dstate;  // [batch, heads, p, n]: after the last position, then before the first
   Half *dx, *ddt;
   float *db, *dc;  // [heads of a group, batch, seq, groups, n]
   double* parts;   // [3, batch, heads]: for a, d and the bias
@@ -72,13 +72,13 @@ template <int kN>
 struct BackWalker {
   using Memory = BackwardMemory<kN>;
   static constexpr int kHalf = kN / 2;
-  using Columns = float[kN / 16][4];  // 16 rows of half of n
+  using Columns = float[kN / 16][4];  // 16 rows × half of n
 
   const WalkBack& args;
   int64_t entry, head, group;
   unsigned char* memory;
   uint32_t shared;
-  int lane, row, side;  ///< `row` and `side`: which sixteen and which half this warp has
+  int lane, row, side;  ///< which 16 rows and which half of the columns this warp has
 
   __device__ Numbers numbers() const { return Numbers(memory + Memory::kNumbers); }
   __device__ Shares shares() const { return Shares(memory + Memory::kSums); }
@@ -91,14 +91,16 @@ struct BackWalker {
   __device__ uint32_t place(int first, int pitch, int r, int column) const {
     return shared + first + r * pitch + column * 2;
   }
-  /// 16 × 16 from row r and column on, as a left side or, turned, as a right side whose rows lie along k.
+  /// Loads 16 × 16 elements from row r and column on: as left operand or, transposed, as right operand whose rows run
+  /// along k.
   __device__ void load_down(uint32_t (&to)[4], int first, int pitch, int r, int column) const {
     load_squares(to, SquareLane::downwards(lane).at(place(first, pitch, r, column), pitch));
   }
   __device__ void load_down_turned(uint32_t (&to)[4], int first, int pitch, int r, int column) const {
     load_squares_turned(to, SquareLane::downwards(lane).at(place(first, pitch, r, column), pitch));
   }
-  /// The same as a right side whose columns lie along k or, turned, as a left side whose rows lie along k.
+  /// Loads the same elements as right operand whose columns run along k or, transposed, as left operand whose rows run
+  /// along k.
   __device__ void load_right(uint32_t (&to)[4], int first, int pitch, int r, int column) const {
     load_squares(to, SquareLane::rightwards(lane).at(place(first, pitch, r, column), pitch));
   }
@@ -133,7 +135,7 @@ struct BackWalker {
     }
     commit_copies();
   }
-  /// The state before the piece, rounded.
+  /// Loads the state before the piece, rounded to bf16.
   __device__ void take_state(int64_t first) const {
     const SsdShape& shape = args.shape;
     const int64_t chunk = (entry * shape.chunks + first / shape.size) * shape.heads + head;
@@ -148,7 +150,7 @@ struct BackWalker {
           make_uint2(rounded_pair(four.x, four.y), rounded_pair(four.z, four.w));
     }
   }
-  /// fn(j, i, feature, column) for the pairs of the state's gradient that this lane has, real or not.
+  /// Calls fn(j, i, feature, column) for this lane's pairs of the state gradient, including padding.
   template <class F>
   __device__ void each_pair(const F& fn) const {
 #pragma unroll
@@ -160,8 +162,8 @@ struct BackWalker {
     }
   }
 
-  /// M and D of rows s and two of the squares of columns t, in shared memory; what lies above the diagonal of squares
-  /// is not written, for nobody reads it.
+  /// Writes M and D of rows s and two 16 × 16 blocks of columns t to shared memory. Blocks on the unused side of the
+  /// diagonal are neither written nor read.
   __device__ void find_triangles() const {
     float pairs[4][4] = {};
     float grads[4][4] = {};
@@ -210,7 +212,7 @@ struct BackWalker {
     }
   }
 
-  /// dx of 16 positions and 32 features; gives this lane's share of dy · x.
+  /// dx of 16 positions and 32 features; returns this lane's part of dy · x.
   __device__ float put_dx(int64_t first) const {
     float v[4][4] = {};
     uint32_t left[4];
@@ -268,7 +270,7 @@ struct BackWalker {
     return dy_x;
   }
 
-  /// Sums over the lane's pairs of 16 rows with those of `with`, complete for the half of the columns.
+  /// Dot products of 16 rows of `sums` and of `with`, complete for this half of the columns.
   __device__ void put_dots(const Columns& sums, int with, float* to) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -297,7 +299,7 @@ struct BackWalker {
       }
     }
   }
-  /// sums += left · half of the columns of `of`, whose rows from k on lie along k.
+  /// sums += left · half of the columns of `of`, whose rows from k on run along k.
   __device__ void add_columns(Columns& sums, const uint32_t (&left)[4], int of, int k) const {
     uint32_t right[4];
 #pragma unroll
@@ -356,7 +358,7 @@ struct BackWalker {
     put_mixed(sums, first, args.dc);
   }
 
-  /// From behind the piece to before it; leaves H · dH'.
+  /// Moves the state gradient from after the piece to before it; writes H · dH'.
   __device__ void move_gradient(Columns& dh) const {
     float dot = 0;
     each_pair([&](int j, int i, int feature, int column) {
@@ -382,7 +384,7 @@ struct BackWalker {
   }
 };
 
-/// What a lane of the first warp has of positions `lane` and `lane` + 32 of a piece, and its sums over all pieces.
+/// Positions `lane` and `lane` + 32 of a piece in a lane of the first warp, and its sums over all pieces.
 struct StepGradients {
   float raw[2], step[2];
   double da = 0, dbias = 0;
@@ -397,7 +399,7 @@ struct StepGradients {
       step[i] = args.size.clamped(args.size.soft(raw[i]));
     }
   }
-  /// The gradients of dt, from what the warps have left of the piece.
+  /// Writes the gradients of dt from the partial sums of the piece.
   __device__ void put(const WalkBack& args, const Shares& of, float whole, int64_t entry, int64_t head, int64_t first,
                       int lane) {
     const auto both = [](float(*shares)[kPiece], int t) { return shares[0][t] + shares[1][t]; };
@@ -428,7 +430,7 @@ struct StepGradients {
       dbias += static_cast<double>(dstep);
       args.ddt[(entry * args.shape.seq + t) * args.shape.heads + head] = from_float<Half>(dstep);
     }
-    __syncwarp();  // all have read what this warp replaces next
+    __syncwarp();  // all lanes have read what this warp overwrites next
   }
 };
 
@@ -456,7 +458,7 @@ __global__ void __launch_bounds__(kWalkThreads, 2) ssd_walk_back_kernel(const __
                               warp % 4,
                               warp / 4};
   for (int i = threadIdx.x; i < Memory::kNumbers / 16; i += kWalkThreads) {
-    reinterpret_cast<uint4*>(back_memory)[i] = make_uint4(0, 0, 0, 0);  // what no copy reaches stays so
+    reinterpret_cast<uint4*>(back_memory)[i] = make_uint4(0, 0, 0, 0);  // padding that no copy overwrites stays zero
   }
   __syncthreads();
   const int lane = walker.lane;
@@ -527,10 +529,10 @@ bool ssd_walk_back(const SsdBackward& args) {
                     shape.n % 8 == 0 && shape.p <= kFeatures && shape.p % 8 == 0 && aligned(f.x) && aligned(args.dy);
   if (!fits || (shape.size != kPiece && shape.seq > kPiece)) return false;
   const Device& device = f.x.device();
-  int most = 0;  // shared memory of a block, of which the kernel declares a little itself
+  int most = 0;  // dynamic shared memory limit; the kernel also declares a little statically
   LAMINA_CUDA(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()), "ssd_scan");
   if ((shape.n <= 64 ? BackwardMemory<64>::kBytes : BackwardMemory<128>::kBytes) > most - 1024) return false;
-  const Tensor b = f.b.detach().to(DType::bf16);  // as they came: nothing is lost
+  const Tensor b = f.b.detach().to(DType::bf16);  // they were bf16 originally: lossless
   const Tensor c = f.c.detach().to(DType::bf16);
   const Tensor db = Tensor::empty({shape.in_group, f.b.numel()}, DType::f32, device);
   const Tensor dc = Tensor::empty(db.shape(), DType::f32, device);

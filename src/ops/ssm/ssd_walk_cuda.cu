@@ -1,10 +1,9 @@
-// The chunked scan of bf16 in one launch: a block takes 32 features of a head through the sequence, 64 positions at a
-// time, with the state [32, n] in registers, f32; three blocks share a multiprocessor, so that one multiplies while
-// another waits. All products run on the matrix units: c·b, whose results stay in registers as the left side of the
-// next product ((c·b) ∘ decay · Δ rounded to bf16, x as it is), c·Hᵀ with the state rounded to bf16, and what is added
-// to the state, where decay · Δ · x is taken apart into three numbers of bf16 so that the state keeps f32's digits. x,
-// b, c and y are read and written once by a head (b and c of a group come from the cache), states only where backward
-// wants them.
+// Fused chunked scan in bf16, one launch: a block takes 32 features of a head through the sequence, 64 positions at a
+// time, with the state [32, n] in f32 registers; three blocks share an SM, so one computes while another waits. All
+// products run on tensor cores. c·b stays in registers as the left operand of the next product: (c·b) ∘ decay · Δ
+// rounded to bf16, times x. c·Hᵀ uses the state rounded to bf16. In the state update, decay · Δ · x is split into three
+// bf16 numbers, so that the state keeps f32 precision. A head reads x, b, c and writes y once (b and c of a group come
+// from the L2 cache); states are written only if backward needs them.
 #include "lamina/ops/ssm/ssd_mma.cuh"
 #include "lamina/tensor/cuda/async_copy.cuh"
 
@@ -14,16 +13,16 @@ namespace {
 using namespace lamina::cuda;  // NOLINT: what kernels share
 using namespace ssd;           // NOLINT: what both directions share
 
-constexpr int kSlice = 32;          // features of a head in a block
-constexpr int kSliceThreads = 128;  // a warp has 16 positions, and 16 features of half the state
+constexpr int kSlice = 32;          // features of a head per block
+constexpr int kSliceThreads = 128;  // a warp has 16 positions, and 16 features × half of n
 
-/// Shared memory; rows of kSlice or kN elements and 16 bytes.
+/// Shared memory layout; rows of kSlice or kN elements plus 16 bytes of padding.
 template <int kN>
 struct WalkMemory {
   static constexpr int kMixedPitch = (kN + 8) * 2;
   static constexpr int kPitch = (kSlice + 8) * 2;
   static constexpr int kMixed = kPiece * kMixedPitch;
-  static constexpr int kX = 2 * kMixed;  // behind b and c
+  static constexpr int kX = 2 * kMixed;  // after b and c
   static constexpr int kState = kX + kPiece * kPitch;
   static constexpr int kNumbers = kState + kSlice * kMixedPitch;
   static constexpr int kBytes = kNumbers + Numbers::kBytes;
@@ -39,7 +38,7 @@ struct Walk {
   float* states;  // or null
 };
 
-/// Takes `pair` ∘ weights apart: parts[0] + parts[1] + parts[2], each rounded to bf16.
+/// Splits `pair` ∘ weights into parts[0] + parts[1] + parts[2], each rounded to bf16.
 __device__ inline void split_pair(uint32_t pair, float2 weights, uint32_t (&parts)[3]) {
   float low = low_of(pair) * weights.x;
   float high = high_of(pair) * weights.y;
@@ -62,10 +61,10 @@ struct Walker {
   unsigned char* memory;
   uint32_t shared;
   int lane, warp;
-  int row, side;  ///< of the state: which sixteen features and which half of n this warp has
+  int row, side;  ///< of the state: which 16 features and which half of n this warp has
 
   __device__ Numbers numbers() const { return Numbers(memory + Memory::kNumbers); }
-  /// First element of this block's features at position t.
+  /// Index of `feature` of this head at position t.
   __device__ int64_t x_at(int64_t t, int64_t feature) const {
     return ((entry * args.shape.seq + t) * args.shape.heads + head) * args.shape.p + feature;
   }
@@ -95,14 +94,14 @@ struct Walker {
     commit_copies();
   }
 
-  /// Nothing moves behind the end.
+  /// Step size; 0 past the end, so that the state does not change.
   __device__ float step_at(int64_t t) const {
     if (t >= args.shape.seq) return 0.0F;
     const float raw = to_float(args.dt[(entry * args.shape.seq + t) * args.shape.heads + head]);
     return args.size.clamped(args.size.soft(args.size.raw(raw, head)));
   }
 
-  /// fn(number, feature of the block, column) for pairs of the state that this lane has.
+  /// Calls fn(j, i, feature of the block, column) for this lane's pairs of the state.
   template <class F>
   __device__ void each_pair(const F& fn) const {
 #pragma unroll
@@ -121,7 +120,7 @@ struct Walker {
     });
   }
 
-  /// y of 16 positions, up to d · x: sums[2 i + h] are columns 16 i + 8 h and following.
+  /// y of 16 positions, without d · x: sums[2 i + h] are columns 16 i + 8 h and following.
   __device__ void find_y(float (&sums)[4][4]) const {
     const uint32_t b = shared;
     const uint32_t c = b + Memory::kMixed;
@@ -263,7 +262,7 @@ __global__ void __launch_bounds__(kSliceThreads, 3) ssd_walk_kernel(const __grid
                     static_cast<int>(threadIdx.x) / kWarp % 2,
                     static_cast<int>(threadIdx.x) / kWarp / 2};
   for (int i = threadIdx.x; i < Memory::kNumbers / 16; i += kSliceThreads) {
-    reinterpret_cast<uint4*>(walk_memory)[i] = make_uint4(0, 0, 0, 0);  // what no copy reaches stays so
+    reinterpret_cast<uint4*>(walk_memory)[i] = make_uint4(0, 0, 0, 0);  // padding that no copy overwrites stays zero
   }
   __syncthreads();
   float h[kN / 16][4] = {};
@@ -299,7 +298,7 @@ __global__ void __launch_bounds__(kSliceThreads, 3) ssd_walk_kernel(const __grid
     walker.find_y(sums);
     walker.put_y(first, feature, sums);
     walker.move_state(h);
-    __syncthreads();  // what lies in shared memory may be replaced
+    __syncthreads();  // shared memory may be overwritten
     if (first + kPiece < shape.seq) walker.copy(first + kPiece, feature);
   }
   walker.put_state(h, state);
@@ -323,7 +322,7 @@ bool ssd_walk(const SsdForward& args) {
                     shape.p % 8 == 0 && reinterpret_cast<uintptr_t>(args.x.raw()) % 16 == 0;
   if (!fits || (args.states.defined() && shape.chunks > 1 && shape.size % kPiece != 0)) return false;
   const Device& device = args.x.device();
-  const Tensor b = args.b.detach().to(DType::bf16);  // as they came: nothing is lost
+  const Tensor b = args.b.detach().to(DType::bf16);  // they were bf16 originally: lossless
   const Tensor c = args.c.detach().to(DType::bf16);
   const Walk walk{shape,
                   SsdStepSize(args.dt_bias, args.options),
