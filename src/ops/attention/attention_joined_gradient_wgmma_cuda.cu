@@ -29,9 +29,8 @@ inline constexpr int kKeys = kGroups * kWalkRows;
 inline constexpr int kThreads = kGroups * kGroupThreads;
 inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kStages = 4;
-inline constexpr int kAhead = 2;  // tiles in flight; the other stages let warpgroups drift apart
-inline constexpr int kSlots =
-    kGroups;  // for score gradients; while slot i fills, warpgroup i multiplies the one before
+inline constexpr int kAhead = 2;        // tiles in flight; the other stages let warpgroups drift apart
+inline constexpr int kSlots = kGroups;  // while slot i fills, warpgroup i multiplies the previous one
 inline constexpr int kSlotBytes = kGroups * kTileBytes;
 inline constexpr int kNumberBytes = kWalkRows * 4;
 inline constexpr int kSharedBytes =

@@ -128,8 +128,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
   T* k = static_cast<T*>(p.k) + static_cast<int64_t>(cluster.id) * p.capacity * d;
   T* v = static_cast<T*>(p.v) + static_cast<int64_t>(cluster.id) * p.capacity * d;
   using Slots = RawColumns<T>[kStepThreads];
-  auto* keys = reinterpret_cast<Slots*>(staged_out +
-                                        p.out_each * (width / 8));  // [kKeysAtOnce]: each thread reads its own copies
+  auto* keys = reinterpret_cast<Slots*>(staged_out + p.out_each * (width / 8));  // [kKeysAtOnce], private per thread
   Slots* values = keys + kKeysAtOnce;
   const int first_of = thread / d;  // head and column of the first element of this thread
   const int first_c = thread % d;
