@@ -150,7 +150,7 @@ TEST_F(AttentionErrors, OfDecoding) {
       [&] {
         attention_decode(q, cache, cache, length, {}, {.document_starts = starts({0, 10})});
       },
-      "document_starts has no meaning");
+      "document_starts is not supported with a KV cache");
   Tape tape;
   Tensor leaf = make({1, 2, 4, 8});
   tape.watch(leaf);
