@@ -5,25 +5,25 @@
 
 namespace lamina::nn {
 
-/// How far each row of a batch is, in the device's memory: where a step that a GPU repeats from its record finds it,
-/// and counts it on.
+/// Position counters of each batch row, kept in device memory. A decode step replayed from a CUDA graph reads and
+/// increments them there, because the host cannot pass new arguments to a captured graph.
 class DeviceClock {
  public:
   DeviceClock(int64_t batch, const Device& device) : counters_(Tensor::zeros({2, batch}, DType::i64, device)) {}
 
-  /// Row b's next token is to go to places[b].
+  /// Row b's next token has position places[b].
   void set(const std::vector<int64_t>& places) {
     std::vector<int64_t> values = places;
     for (const int64_t place : places) values.push_back(place + 1);
     counters_.copy_(Tensor::from(values, counters_.shape(), Device::cpu(1)));
   }
   void advance() { ops::count_on(counters_); }
-  /// What advance() counts, for an operator that does it on its way.
+  /// The tensor that advance() increments, for a kernel that increments it itself.
   Tensor counters() const { return counters_; }
 
-  /// [batch] i64: where the next token of each row goes.
+  /// [batch] i64: position of each row's next token.
   Tensor places() const { return line(0); }
-  /// [batch] i64: tokens of each row, the next one among them.
+  /// [batch] i64: number of tokens in each row, including the next one.
   Tensor lengths() const { return line(1); }
 
  private:

@@ -11,14 +11,14 @@
 namespace lamina::nn {
 namespace {
 
-/// The factor of a resolved spec, where every scale is a constant.
+/// The value of a scale; in a resolved spec every scale is a constant.
 double factor_of(const arch::Scale& scale) {
   const auto* constant = std::get_if<arch::ConstantScale>(&scale);
   LAMINA_CHECK(constant != nullptr, "model: the architecture is not resolved; call arch::resolve first");
   return constant->value;
 }
 
-/// The rows of `table` for the tokens of `pass`, whose position p has row p + shift.
+/// Rows of `table` for the tokens of `pass`: a token at position p uses row p + shift.
 Tensor rows_of(const Tensor& table, const Pass& pass, int64_t shift) {
   if (pass.positions.defined()) {
     return ops::embedding(shift == 0 ? table : table.slice(0, shift, table.dim(0) - shift), pass.positions);
@@ -48,8 +48,8 @@ TokenEmbedding::TokenEmbedding(const arch::ArchSpec& spec, const ParameterFactor
 
 Tensor TokenEmbedding::position_rows(const Pass& pass, const Tensor& like) {
   if (const auto* learned = std::get_if<arch::LearnedPosition>(&position_)) {
-    LAMINA_CHECK(pass.last_position() < *learned->length, "model: a token stands at position ", pass.last_position(),
-                 ", the table of learned positions has ", *learned->length,
+    LAMINA_CHECK(pass.last_position() < *learned->length, "model: the last token has position ", pass.last_position(),
+                 ", but the table of learned positions has ", *learned->length,
                  "; give a shorter sequence, or use an architecture with rope or alibi positions");
     return rows_of(positions_.weight(), pass, learned->offset).to(like.dtype());
   }

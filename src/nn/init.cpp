@@ -23,7 +23,7 @@ void overwrite(const char* what, const Tensor& tensor, const Fill& fill) {
 
 void init_uniform(const Tensor& tensor, double low, double high, uint64_t seed) {
   LAMINA_CHECK(std::isfinite(low) && std::isfinite(high) && low <= high, "init_uniform: the range is [", low, ", ",
-               high, "]; expected two finite numbers, the first not above the second");
+               high, "]; expected finite numbers with low <= high");
   overwrite("init_uniform", tensor, [&](auto values) {
     TorchGenerator generator(seed);
     torch_uniform(generator, values, low, high);
@@ -32,7 +32,7 @@ void init_uniform(const Tensor& tensor, double low, double high, uint64_t seed) 
 
 void init_normal(const Tensor& tensor, double mean, double deviation, uint64_t seed) {
   LAMINA_CHECK(std::isfinite(mean) && std::isfinite(deviation) && deviation >= 0, "init_normal: mean ", mean,
-               " and deviation ", deviation, "; expected finite numbers, the deviation not below 0");
+               " and deviation ", deviation, "; expected finite numbers and a deviation >= 0");
   overwrite("init_normal", tensor, [&](auto values) {
     TorchGenerator generator(seed);
     torch_normal(generator, values, mean, deviation);

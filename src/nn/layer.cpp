@@ -39,8 +39,8 @@ Tensor Layer::branch(Tensor output, Pass& pass) const {
   return residual_scale_ == 1.0 ? output : ops::scale(output, residual_scale_);
 }
 
-/// f(x) with its norms (see arch::Placement) and its residual addition, the last left open in `stream` where it can be;
-/// f_normed(norm) is f of the stream's norm.
+/// One sublayer f(x) with its norms (see arch::Placement). The residual addition is deferred in `stream.branch` so that
+/// the next norm can fuse it. f_normed(norm) computes f(norm(residual stream)).
 template <class F, class Normed>
 void Layer::sublayer(Stream& stream, Pass& pass, NormSlot input, NormSlot output, const F& f, const Normed& f_normed) {
   Tensor out;
@@ -57,7 +57,7 @@ void Layer::sublayer(Stream& stream, Pass& pass, NormSlot input, NormSlot output
   if (placement_ == Placement::post) stream = {stream.normed(*norm(input)), {}};
 }
 
-/// Mixer and feed-forward from the same stream, added together. One norm serves both, or each has its own.
+/// Mixer and feed-forward read the same residual stream; their outputs are added. They may share one norm.
 void Layer::parallel(Stream& stream, Pass& pass, LayerCache* cache) {
   Tensor mixer_in;
   Tensor ffn_in;

@@ -8,7 +8,7 @@
 
 namespace lamina::nn {
 
-/// One block: mixer and feed-forward, wired serially or in parallel, normed where the placement says.
+/// One block: mixer and feed-forward, serial or parallel, with norms as its placement says.
 class Layer final : public Module {
  public:
   Layer(const arch::ArchSpec& spec, const arch::Block& block, const ParameterFactory& make, PositionTables& positions);
@@ -22,7 +22,7 @@ class Layer final : public Module {
   void sublayer(Stream& stream, Pass& pass, arch::NormSlot input, arch::NormSlot output, const F& f,
                 const Normed& f_normed);
   void parallel(Stream& stream, Pass& pass, LayerCache* cache);
-  /// What a branch gives, as it will be added.
+  /// The output of a sublayer after dropout and residual scale, ready to be added to the residual stream.
   Tensor branch(Tensor output, Pass& pass) const;
   const NormLayer* norm(arch::NormSlot slot) const;
   Tensor output_normed(arch::NormSlot slot, const Tensor& x) const;

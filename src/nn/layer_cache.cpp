@@ -8,15 +8,15 @@ void reorder_rows(Tensor& tensor, std::span<const int64_t> sources) {
   const int64_t rows = tensor.dim(0);
   LAMINA_CHECK(static_cast<int64_t>(sources.size()) == rows, "cache: ", sources.size(), " source rows for ", rows,
                " rows; give one for each");
-  // Where no row is both moved and taken from, as when one row takes the place of another, they are copied in place.
+  // If every source row stays in place (one row overwrites another, say), rows can be copied without a temporary.
   const bool apart = std::all_of(sources.begin(), sources.end(), [&](int64_t source) {
     return source >= 0 && source < rows && sources[static_cast<size_t>(source)] == source;
   });
   const Tensor before = apart ? tensor : tensor.clone();
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t source = sources[static_cast<size_t>(row)];
-    LAMINA_CHECK(source >= 0 && source < rows, "cache: row ", row, " is to come from row ", source,
-                 "; expected one in [0, ", rows, ")");
+    LAMINA_CHECK(source >= 0 && source < rows, "cache: row ", row, " has source row ", source, "; expected one in [0, ",
+                 rows, ")");
     if (source != row) tensor.slice(0, row, 1).copy_(before.slice(0, source, 1));
   }
 }

@@ -8,9 +8,9 @@
 
 namespace lamina::nn {
 
-/// What one mixer keeps between calls while generating: keys and values, a latent, or a state. How many tokens each
-/// row holds is known to the model's cache and comes with the Pass; a layer's cache is memory only. Its tensors begin
-/// with the batch dimension and are written in place, so that views of rows stay views.
+/// What one mixer keeps between calls during generation: keys and values, a latent, or a state. It is memory only: the
+/// ModelCache tracks the number of tokens per row and the Pass carries it. Its tensors have a leading batch dimension
+/// and are written in place, so that views of rows stay valid.
 class LayerCache {
  public:
   LayerCache() = default;
@@ -18,19 +18,19 @@ class LayerCache {
   LayerCache(const LayerCache&) = delete;
   LayerCache& operator=(const LayerCache&) = delete;
 
-  /// Bytes held, whatever part of them is in use.
+  /// Bytes allocated, used or not.
   virtual int64_t bytes() const = 0;
-  /// Row `row` starts anew. Keys and values need nothing, because lengths say what counts; states become zero.
+  /// Empties a row: sets states to zero. Keys and values stay, because the row's length says which are valid.
   virtual void reset(int64_t row) = 0;
-  /// Whether tokens at the end can be taken back by a smaller length alone: keys and values yes, states no.
+  /// Whether the last tokens can be dropped by lowering the length: true for keys and values, false for states.
   virtual bool can_truncate() const = 0;
-  /// The fewest tokens that a row can be cut back to, but for none at all: more than 0 where early ones were dropped.
+  /// The smallest nonzero length a row can be truncated to; above 0 if a sliding window has dropped early tokens.
   virtual int64_t shortest(int64_t /*row*/) const { return 0; }
-  /// Before a step on the device's clock (Pass::clock): row b holds lengths[b] tokens and gets one more.
+  /// Prepares a decode step with device positions (Pass::clock): row b holds lengths[b] tokens and gets one more.
   virtual void prepare_step(std::span<const int64_t> /*lengths*/) {}
-  /// Row i becomes what row sources[i] was (beams; copies of a prompt).
+  /// Row i becomes a copy of the former row sources[i] (beam search, copies of a prompt).
   virtual void reorder(std::span<const int64_t> sources) = 0;
-  /// The rows [begin, begin + count) as a cache of their own that shares this one's memory.
+  /// A view of the rows [begin, begin + count) that shares this cache's memory.
   virtual std::unique_ptr<LayerCache> rows(int64_t begin, int64_t count) const = 0;
 };
 

@@ -11,7 +11,7 @@ namespace lamina::nn {
 namespace {
 
 constexpr double kDeviation = 0.02;
-/// Random streams that one layer may draw in a step.
+/// Random streams reserved for each layer per step.
 constexpr uint64_t kStreamsPerLayer = 64;
 
 ParameterFactory factory(const arch::ArchSpec& spec, const Device& device, const ModelOptions& options) {
@@ -30,10 +30,10 @@ ParameterFactory factory(const arch::ArchSpec& spec, const Device& device, const
 void check_ids(const Tensor& ids) {
   LAMINA_CHECK(ids.defined() && ids.rank() == 2 && (ids.dtype() == DType::i64 || ids.dtype() == DType::i32),
                "model: ids must be a tensor [batch, seq] of i64 or i32",
-               ids.defined() ? str("; given is ", ids.dtype(), " ", ids.shape()) : "; given is an undefined one");
+               ids.defined() ? str("; given is ", ids.dtype(), " ", ids.shape()) : "; the given tensor is undefined");
 }
 
-/// Sets the positions of packed documents, which count from each document's start.
+/// Sets positions for packed documents; they restart at 0 with each document.
 void place_documents(const Tensor& starts_in, const Device& device, Pass& pass) {
   LAMINA_CHECK(starts_in.rank() == 1 && (starts_in.dtype() == DType::i64 || starts_in.dtype() == DType::i32),
                "model: document_starts is ", starts_in.dtype(), " ", starts_in.shape(),
@@ -52,7 +52,7 @@ void place_documents(const Tensor& starts_in, const Device& device, Pass& pass) 
   pass.positions = Tensor::from(positions, {pass.seq}, device);
 }
 
-/// Padding gets the position of the row's last real token, so that no table need be longer for it.
+/// Padding gets the position of the row's last real token, so that position tables need not be longer.
 Tensor ragged_positions(const Pass& pass, const Device& device) {
   std::vector<int64_t> positions;
   for (int64_t row = 0; row < pass.batch; ++row) {
@@ -62,7 +62,7 @@ Tensor ragged_positions(const Pass& pass, const Device& device) {
   return Tensor::from(positions, {pass.batch, pass.seq}, device);
 }
 
-/// x [batch, seq, d_model] → [batch, count, d_model]: of each row the tokens from firsts[row] on.
+/// x [batch, seq, d_model] → [batch, count, d_model]: `count` tokens of each row, starting at firsts[row].
 Tensor tokens_from(const Tensor& x, const std::vector<int64_t>& firsts, int64_t count) {
   std::vector<Tensor> rows;
   for (int64_t row = 0; row < x.dim(0); ++row) {
@@ -126,7 +126,7 @@ Pass Model::start(const Tensor& ids, const RunOptions& options) const {
 Pass Model::start_cached(const Tensor& ids, const ModelCache& cache, const CachedOptions& options) const {
   check_ids(ids);
   LAMINA_CHECK(!is_tracked({embedding_.weight()}),
-               "model: a pass with a cache has no gradient; turn recording off with NoGrad");
+               "model: cached forward passes have no gradient; wrap the call in NoGrad");
   Pass pass;
   pass.batch = ids.dim(0);
   pass.seq = ids.dim(1);
@@ -153,7 +153,7 @@ Pass Model::start_cached(const Tensor& ids, const ModelCache& cache, const Cache
 
 Stream Model::checkpointed(Tape& tape, size_t index, const Stream& stream, Pass& pass) {
   const auto segment = [this, index, settings = pass](const std::vector<Tensor>& inputs) {
-    Pass inner = settings;  // its streams are counted anew each time the layer runs
+    Pass inner = settings;  // restarts the random stream counter each time the layer runs
     inner.losses.clear();
     Stream out = layers_.all[index]->forward({inputs[0], inputs[1]}, inner, nullptr);
     std::vector<Tensor> outputs{out.x, out.branch};
@@ -194,8 +194,8 @@ ModelLoss Model::loss(const Tensor& ids, const Tensor& targets, const LossOption
                targets.defined() ? targets.shape() : Shape(), ", ids ", ids.shape(),
                "; give the next token of each position");
   LAMINA_CHECK(!head_.is_rounded(),
-               "model: the loss needs the head's weight, which is stored rounded; keep the head "
-               "as it is, or take the cross entropy of logits()");
+               "model: the loss needs the head's weight, but the head is quantized; keep the head "
+               "unquantized, or compute the cross entropy from logits()");
   const Tensor x = head_.project(forward(ids, pass, nullptr, run.checkpoint));
   ModelLoss loss;
   loss.cross_entropy = ops::linear_cross_entropy(x, head_.weight(), targets,
@@ -220,7 +220,7 @@ ModelCache Model::make_cache(int64_t batch, int64_t capacity, std::optional<DTyp
   const DType dtype = given.value_or(weights);
   LAMINA_CHECK((is_floating(dtype) || dtype == DType::u8) && (dtype == DType::f64) == (weights == DType::f64),
                "model: a cache of ", dtype, " for weights of ", weights,
-               "; expected f64 beside f64, else f32, bf16, f16 or u8 (8 bits)");
+               "; expected f64 for f64 weights, otherwise f32, bf16, f16 or u8 (8 bits)");
   std::vector<std::unique_ptr<LayerCache>> caches;
   for (const auto& layer : layers_.all) {
     const Mixer* mixer = layer->mixer();
@@ -239,7 +239,7 @@ bool Model::is_stale(const ModelCache& cache, const Pass& pass) const {
 
 Tensor Model::refill(const std::vector<int64_t>& ids, const Pass& pass, const Device& device, ModelCache& cache) {
   const int64_t width = pass.end();
-  std::vector<int64_t> all(static_cast<size_t>(pass.batch * width), 0);  // 0 where a row is shorter
+  std::vector<int64_t> all(static_cast<size_t>(pass.batch * width), 0);  // padded with token 0
   std::vector<int64_t> firsts;
   CachedOptions options;
   for (int64_t row = 0; row < pass.batch; ++row) {
@@ -282,7 +282,7 @@ Tensor Model::step_logits(const Tensor& ids, const DeviceClock& clock, ModelCach
   check_ids(ids);
   LAMINA_CHECK(ids.dim(0) == cache.batch() && ids.dim(1) == 1 && can_step(cache), "model: a step with ids ",
                ids.shape(), " and a cache of ", cache.batch(),
-               " rows; expected one token a row, and a model whose steps follow a clock (can_step)");
+               " rows; expected one token a row, and a model that supports such steps (can_step)");
   Pass pass;
   pass.batch = ids.dim(0);
   pass.seq = 1;

@@ -8,7 +8,7 @@ namespace lamina::nn {
 DType cache_dtype_named(std::string_view name) {
   if (name == "q8") return DType::u8;
   const std::optional<DType> dtype = dtype_from_name(name);
-  LAMINA_CHECK(dtype && is_floating(*dtype), "a cache's type is '", name, "'; expected f32, bf16, f16, f64 or q8");
+  LAMINA_CHECK(dtype && is_floating(*dtype), "cache: unknown dtype '", name, "'; expected f32, bf16, f16, f64 or q8");
   return *dtype;
 }
 
@@ -51,13 +51,13 @@ void ModelCache::truncate(int64_t index, int64_t length) {
   LAMINA_CHECK(length >= 0 && length <= cut.length, "cache: row ", index, " holds ", cut.length,
                " tokens and cannot be cut to ", length, "; expected a length in [0, ", cut.length, "]");
   if (length == cut.length) return;
-  LAMINA_CHECK(can_truncate(), "cache: a layer of this model keeps a state that cannot go back from ", cut.length,
-               " to ", length, " tokens; reset the row and feed it again");
+  LAMINA_CHECK(can_truncate(), "cache: a layer of this model keeps a recurrent state, which cannot be rewound from ",
+               cut.length, " to ", length, " tokens; reset the row and feed it again");
   for (const auto& layer : layers_) {
     const int64_t shortest = layer ? layer->shortest(index) : 0;
     LAMINA_CHECK(length == 0 || length >= shortest, "cache: row ", index,
-                 " has dropped tokens that no window reaches "
-                 "any more and can be cut to ",
+                 " has dropped tokens outside the sliding window "
+                 "and can be cut to ",
                  shortest, " tokens or more, not to ", length, "; reset the row and feed it again");
   }
   cut.length = length;

@@ -8,48 +8,48 @@
 
 namespace lamina::nn {
 
-/// "f32", "f64", "bf16", "f16", or "q8" for u8: the type of Model::make_cache as people write it.
+/// Parses the dtype of Model::make_cache: "f32", "f64", "bf16", "f16", or "q8" for u8.
 DType cache_dtype_named(std::string_view name);
 
-/// What a model keeps between calls while generating: how many tokens each row holds, and every layer's memory.
+/// State of a model during generation: the number of tokens in each row, and every layer's cache.
 class ModelCache {
  public:
-  /// With `keeps_ids` the tokens themselves are kept too, for models that must compute them anew (see
+  /// With `keeps_ids` the token ids are kept too, for models that may have to recompute the cache (see
   /// Model::cached_logits).
   ModelCache(std::vector<std::unique_ptr<LayerCache>> layers, int64_t batch, int64_t capacity, bool keeps_ids);
 
   int64_t batch() const { return static_cast<int64_t>(rows_.size()); }
   int64_t capacity() const { return capacity_; }
   std::vector<int64_t> lengths() const;
-  /// Of all layers together.
+  /// Bytes allocated by all layers.
   int64_t bytes() const;
 
-  /// The row is empty again.
+  /// Empties a row.
   void reset(int64_t row);
-  /// The row forgets the tokens from `length` on. An error where a layer keeps a state, which cannot go back; use
-  /// can_truncate to know. Layers with a window go back as far as what they still hold allows.
+  /// Drops the tokens of a row from position `length` on. Throws if a layer keeps a recurrent state, which cannot be
+  /// rewound (see can_truncate), or if a sliding window has already dropped tokens that would be needed.
   void truncate(int64_t row, int64_t length);
   bool can_truncate() const;
-  /// Row i becomes what row sources[i] was.
+  /// Row i becomes a copy of the former row sources[i].
   void reorder(std::span<const int64_t> sources);
-  /// Every row is about to get one more token by Model::step_logits: makes room, and counts it.
+  /// Reserves and counts one more token in every row; call it before each Model::step_logits.
   void prepare_step();
-  /// A view of the rows [begin, begin + count): how one row is filled while the others wait.
+  /// A view of the rows [begin, begin + count), to fill one row while the others wait.
   ModelCache rows(int64_t begin, int64_t count) const;
 
  private:
   friend class Model;
   struct Row {
     int64_t length = 0;
-    /// Length of the sequence when its tokens were last computed; larger than `length` after a truncation.
+    /// Sequence length at which the tokens were last computed; larger than `length` after a truncation.
     int64_t made_at = 0;
     std::vector<int64_t> ids;
   };
   ModelCache() = default;
   Row& row(const char* what, int64_t index) const;
-  /// Null for a layer that keeps nothing.
+  /// Null for a layer without a cache.
   LayerCache* layer(size_t index) const { return layers_.at(index).get(); }
-  /// `ids` came behind the row's tokens.
+  /// Counts `ids` as appended to the row.
   void append(int64_t row, std::span<const int64_t> ids);
 
   std::vector<std::unique_ptr<LayerCache>> layers_;

@@ -19,7 +19,7 @@ std::string nearest(const std::string& name, const std::set<std::string>& known)
   return "";
 }
 
-/// The problems that make loading `value` into `target` impossible, as a line; empty for none.
+/// Why `value` cannot be loaded into `target`, as one line of an error message; empty if it can.
 std::string mismatch(const std::string& name, const Tensor& value, const Tensor& target) {
   if (!value.defined()) return str("\n  '", name, "' is undefined");
   if (value.shape() != target.shape()) {
@@ -223,7 +223,7 @@ void Module::adopt_state_dict(const StateDict& values) {
   for (const auto& [name, value] : given) {
     if (known.count(name) == 0) problems += str("\n  '", name, "' is unexpected", nearest(name, known));
   }
-  LAMINA_CHECK(problems.empty(), "adopt_state_dict: the values do not fit this module; nothing was taken:", problems,
+  LAMINA_CHECK(problems.empty(), "adopt_state_dict: the values do not fit this module; nothing was loaded:", problems,
                "\nload a checkpoint of the same architecture");
   visit_slots("", [&](const std::string& prefix, const Slot& slot) {
     if (slot.role == Role::non_persistent_buffer) return;
@@ -240,7 +240,7 @@ void Module::adopt_state_dict(const StateDict& values) {
 }
 
 void Module::replace(const std::function<Tensor(Role, const Tensor&)>& convert) {
-  std::vector<std::pair<Tensor, Tensor>> done;  // before and after, so that tied tensors stay tied
+  std::vector<std::pair<Tensor, Tensor>> done;  // (old, new) pairs, so that tied tensors stay tied
   visit([&](const std::string& /*name*/, Role role, Tensor& tensor) {
     for (const auto& [before, after] : done) {
       if (!same_tensor(before, tensor)) continue;

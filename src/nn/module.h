@@ -14,37 +14,38 @@ class Tape;
 
 namespace lamina::nn {
 
-/// Tensors by their dotted names, in order of registration.
+/// Tensors with their dotted names, in registration order.
 using StateDict = std::vector<std::pair<std::string, Tensor>>;
 
-/// What load_state_dict did not do; both empty after a strict load.
+/// Names that load_state_dict skipped; both lists are empty after a strict load.
 struct LoadReport {
   std::vector<std::string> missing;     ///< in the module, not in the dictionary: left as they were
   std::vector<std::string> unexpected;  ///< in the dictionary, not in the module: ignored
 };
 
-/// A parameter that is several, one behind the other along the rows of its matrices, so that one product serves all of
-/// them (q, k and v; gate and up; gate and up of every expert). It is `whole`, or, once a checkpoint's tensors were
-/// adopted in place, in `parts`.
+/// A packed parameter: several matrices concatenated along their rows, so that one GEMM computes all of them (q, k, v;
+/// gate and up; gate and up of every expert). The data is in `whole`, or in `parts` if a checkpoint's tensors were
+/// adopted without a copy.
 struct JoinedTensor {
   struct Part {
     std::string name;  ///< dotted path under the owner: "q.weight"
     int64_t rows = 0;
   };
   std::vector<Part> layout;
-  Tensor whole;               ///< [Σ rows, …]; undefined while apart
-  std::vector<Tensor> parts;  ///< [rows, …] each while apart; else empty
-  int axis = 0;               ///< which dimension the rows are; 1 behind a dimension of experts
+  Tensor whole;               ///< [Σ rows, …]; undefined if unpacked
+  std::vector<Tensor> parts;  ///< [rows, …] each if unpacked; else empty
+  int axis = 0;               ///< the row dimension; 1 if a dimension of experts precedes it
 
   bool joined() const { return whole.defined(); }
-  /// Part i: a view of `whole`, or the tensor itself.
+  /// Part i: a view of `whole`, or parts[i].
   Tensor part(size_t i) const;
 };
 
 struct WeightFormats;
 
-/// Something with named tensors. A class derived from it keeps its tensors and child modules as members and registers
-/// them in its constructor; the base reaches them by reference, so a module is neither copied nor moved.
+/// Base class of everything with named tensors, like torch.nn.Module. A derived class keeps its tensors and child
+/// modules as members and registers them in its constructor. The base holds pointers to them, so modules cannot be
+/// copied or moved.
 class Module {
  public:
   Module() = default;
@@ -52,51 +53,50 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  /// Handles of the parameters: watching one on a tape makes the module's own a leaf. A tensor that two names share
-  /// (tied weights) comes twice here and once in parameters(). A joined parameter is one tensor, under its joint name,
-  /// unless it is apart.
+  /// Handles of the parameters; watching one on a tape makes it a leaf. A tensor with two names (tied weights) appears
+  /// twice here and once in parameters(). A packed parameter is one tensor under its packed name, unless it is
+  /// unpacked.
   StateDict named_parameters() const;
-  /// Of every parameter that is joined, by its name there: the rows of its parts.
+  /// For every packed parameter, by its packed name: the number of rows of each part.
   std::map<std::string, std::vector<int64_t>> joined_rows() const;
   std::vector<Tensor> parameters() const;
   /// All buffers, persistent or not.
   StateDict named_buffers() const;
 
-  /// Parameters and persistent buffers: what a checkpoint holds. The parts of joined parameters come as views under
+  /// Parameters and persistent buffers, as stored in a checkpoint. Parts of packed parameters appear as views under
   /// their own names.
   StateDict state_dict() const;
-  /// The gradients of the parameters on `tape` under the names of state_dict(), undefined where none has arrived.
+  /// Gradients of the parameters on `tape`, named as in state_dict(); undefined for parameters without a gradient.
   StateDict named_gradients(const Tape& tape) const;
-  /// Copies values into the parameters and persistent buffers, converting type and device. Every problem is found
-  /// before the first value is written and all are named in one Error: a wrong shape always; missing and unexpected
-  /// names when `strict`.
+  /// Copies values into parameters and persistent buffers, converting dtype and device. All problems are collected
+  /// before anything is written and reported in one Error: wrong shapes always, missing and unexpected names if
+  /// `strict`.
   LoadReport load_state_dict(const StateDict& values, bool strict = true);
-  /// The module's tensors become the given ones, without a copy: how a memory-mapped checkpoint is used in place. Every
-  /// name must be given, shapes must agree; types and device are taken over as they are. Works on a module built on
-  /// meta. Joined parameters are apart afterwards.
+  /// Replaces the module's tensors by the given ones without a copy, to use a memory-mapped checkpoint in place. Every
+  /// name must be given and shapes must match; dtypes and devices are taken from the given tensors. Works on a module
+  /// built on meta. Packed parameters are unpacked afterwards.
   void adopt_state_dict(const StateDict& values);
 
-  /// Moves every tensor, buffers included. Gradients do not flow through: watch the parameters afterwards.
+  /// Moves every tensor, including buffers. Gradients do not flow through the move: watch the parameters afterwards.
   void to(const Device& device);
-  /// Converts the parameters and the persistent floating buffers. Non-persistent buffers are tables computed by the
-  /// module and keep the type it chose.
+  /// Converts the parameters and the persistent floating-point buffers. Non-persistent buffers are tables the module
+  /// computed; they keep their dtype.
   void to(DType dtype);
 
-  /// Gives the parameters their initial values, those of the children included. Constructors of modules with
-  /// parameters call it once.
+  /// Initialises the parameters of this module and its children. Constructors of modules with parameters call it once.
   virtual void reset_parameters();
 
-  /// Weights of projections take the formats given, for generation: rounded ones have no gradient, and their tensors
-  /// stay behind as shapes on meta. `prefix` is this module's name with a dot, empty for the outermost.
+  /// Converts or quantizes the projection weights for generation. Quantized weights have no gradient; their original
+  /// tensors become meta tensors of the same shape. `prefix` is this module's name with a dot, empty for the root.
   virtual void store_weights(const WeightFormats& formats, const std::string& prefix = "");
 
  protected:
   enum class Persistence : uint8_t { persistent, non_persistent };
   void add_parameter(const std::string& name, Tensor& tensor);
   void add_buffer(const std::string& name, Tensor& tensor, Persistence persistence);
-  /// The names of `joined`'s layout are those of the state dictionary; `name` is the joint one.
+  /// `joined.layout` has the names used in the state dict; `name` is the packed parameter's name.
   void add_joined_parameter(const std::string& name, JoinedTensor& joined);
-  /// With an empty name the child's tensors stand directly under this module's own prefix.
+  /// A child with an empty name registers its tensors directly under this module's prefix.
   void add_child(const std::string& name, Module& child);
 
  private:
@@ -104,12 +104,12 @@ class Module {
   struct Slot {
     std::string name;
     Role role;
-    Tensor* tensor;        ///< null for a joined parameter
-    JoinedTensor* joined;  ///< else null
+    Tensor* tensor;        ///< null for a packed parameter
+    JoinedTensor* joined;  ///< null for a plain tensor
   };
-  /// body(prefix, slot) for own slots, then the children's.
+  /// Calls body(prefix, slot) for own slots, then for those of the children.
   void visit_slots(const std::string& prefix, const std::function<void(const std::string&, const Slot&)>& body) const;
-  /// body(dotted name, role, tensor) for every tensor there is: a joined one once, one that is apart by its parts.
+  /// Calls body(dotted name, role, tensor) for every tensor: once for a packed parameter, once per part if unpacked.
   void visit(const std::function<void(const std::string&, Role, Tensor&)>& body) const;
   void check_name(const std::string& name) const;
   void replace(const std::function<Tensor(Role, const Tensor&)>& convert);

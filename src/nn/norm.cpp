@@ -54,7 +54,7 @@ void NormLayer::store_weights(const WeightFormats& /*formats*/, const std::strin
   store_vector(bias_);
 }
 
-/// The layer norm of each head, then every head's own scale and bias.
+/// LayerNorm over each head, then the scale and bias of each head.
 Tensor NormLayer::per_head(const Tensor& x, double eps) const {
   Shape split = x.shape();
   split[-1] = heads_;

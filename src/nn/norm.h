@@ -8,17 +8,17 @@
 namespace lamina::nn {
 
 /// Any of the spec's norms over the last dimension.
-///   "weight" [width], "bias" [width]: where the kind has them; a stored scale starts as 1 − offset
+///   "weight" [width], "bias" [width] if the kind has them; the stored scale is initialised to 1 − offset
 class NormLayer final : public Module {
  public:
-  /// With `heads` > 1 the last dimension holds so many heads, each normed by itself, and every head has its own scale.
+  /// With `heads` > 1 each head of the last dimension is normalized separately and has its own scale.
   NormLayer(const arch::Norm& norm, int64_t width, const ParameterFactory& make, int64_t heads = 1);
 
   /// x [..., width] → the same shape and type.
   Tensor forward(const Tensor& x) const;
-  /// h = x + residual and its norm, in one pass over memory.
+  /// h = x + residual and norm(h), fused into one pass over memory.
   ops::ResidualNorm forward_add(const Tensor& x, const Tensor& residual) const;
-  /// What forward computes, as operators take it that norm by themselves; for one head.
+  /// Parameters of forward() for operators that fuse the norm; for heads = 1 only.
   ops::RowNorm row_norm() const;
   void store_weights(const WeightFormats& formats, const std::string& prefix) override;
 

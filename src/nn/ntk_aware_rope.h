@@ -5,31 +5,31 @@
 
 namespace lamina::nn {
 
-/// x ⊙ cos + rotate_half(x) ⊙ sin (half-split pairs), or the same over neighbouring pairs.
+/// RoPE: x ⊙ cos + rotate_half(x) ⊙ sin for half-split pairs, or its equivalent for interleaved pairs.
 ///   x         [batch, seq, heads, head_dim]
-///   cos, sin  [seq or more, head_dim]; row s belongs to token s
-///   returns x's shape, type and device; f32 inside.
+///   cos, sin  [at least seq, head_dim]; row s belongs to token s
+///   returns x's shape, dtype and device; computed in f32
 Tensor apply_rotary_pos_emb(const Tensor& x, const Tensor& cos, const Tensor& sin,
                             ops::RotaryPairing pairing = ops::RotaryPairing::half_split);
 
 struct NTKAwareRoPEOptions {
   double base = 10000.0;
-  /// How much longer than max_seq_len the sequences may be before new tables are made; 1 is plain RoPE.
+  /// Factor by which sequences may exceed max_seq_len before the tables are rebuilt; 1 is plain RoPE.
   int64_t ratio = 1;
-  /// A sequence beyond the tables keeps the new tables and their ratio; otherwise they serve that call only.
+  /// If a sequence exceeds the tables, keep the rebuilt tables and their ratio; otherwise use them for that call only.
   bool dynamic = false;
   ops::RotaryPairing pairing = ops::RotaryPairing::half_split;
 };
 
-/// Rotary positions whose base grows with the length ratio k, so that the slowest pair is stretched by k and the
-/// fastest stays as it was: angle per position of pair i = (c_k · base^(2/d))^(−i), c_k = k^(2/(d−2)), d = head_dim.
+/// NTK-aware RoPE: the base grows with the length ratio k, so that the lowest frequency is divided by k and the highest
+/// is unchanged. Angle per position of pair i = (c_k · base^(2/d))^(−i), c_k = k^(2/(d−2)), d = head_dim.
 ///   cos, sin  [max_seq_len · k, head_dim] f32: non-persistent buffers that move with the module
 class NTKAwareRoPE final : public Module {
  public:
   NTKAwareRoPE(int64_t head_dim, int64_t max_seq_len, const Device& device, const NTKAwareRoPEOptions& options = {});
 
-  /// x [batch, seq, heads, head_dim], token s at position offset + s. When offset + seq exceeds max_seq_len · k, the
-  /// smallest even k' with max_seq_len · k' ≥ offset + seq takes its place.
+  /// x [batch, seq, heads, head_dim], with token s at position offset + s. If offset + seq exceeds max_seq_len · k, the
+  /// tables are rebuilt for the smallest even k' with max_seq_len · k' ≥ offset + seq.
   Tensor forward(const Tensor& x, int64_t offset = 0);
 
   int64_t ratio() const { return ratio_; }

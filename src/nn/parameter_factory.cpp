@@ -8,17 +8,17 @@
 namespace lamina::nn {
 namespace {
 
-/// FNV-1a: a stream number from a name.
+/// FNV-1a hash of a parameter's name: its random stream number.
 uint64_t hash_of(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325U;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
   return hash;
 }
 
-/// In (0, 1), never an end.
+/// Uniform in the open interval (0, 1).
 float unit(uint32_t word) { return (static_cast<float>(word >> 8U) + 0.5F) * 0x1p-24F; }
 
-constexpr int64_t kGrain = 16384;  // a multiple of Philox's four words
+constexpr int64_t kGrain = 16384;  // a multiple of the four words of one Philox call
 
 }  // namespace
 
@@ -28,7 +28,7 @@ ParameterFactory ParameterFactory::at(const std::string& name) const {
   return inner;
 }
 
-/// value(words, out): four numbers from four words.
+/// value(words, out) turns four random words into four values.
 template <class F>
 void ParameterFactory::fill(const std::string& name, const Tensor& tensor, const F& value) const {
   if (tensor.is_meta()) return;
@@ -53,7 +53,7 @@ void ParameterFactory::fill(const std::string& name, const Tensor& tensor, const
 void ParameterFactory::fill_normal(const std::string& name, const Tensor& tensor, double deviation) const {
   const auto scale = static_cast<float>(deviation);
   fill(name, tensor, [scale](const std::array<uint32_t, 4>& words, float* out) {
-    for (size_t k = 0; k < 4; k += 2) {  // Box and Muller's pairs
+    for (size_t k = 0; k < 4; k += 2) {  // Box-Muller transform
       const float radius = scale * std::sqrt(-2.0F * std::log(unit(words[k])));
       const float angle = 2.0F * std::numbers::pi_v<float> * unit(words[k + 1]);
       out[k] = radius * std::cos(angle);

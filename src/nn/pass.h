@@ -9,64 +9,64 @@
 
 namespace lamina::nn {
 
-/// Probabilities of dropping, each in [0, 1); used while training only.
+/// Dropout probabilities, each in [0, 1); used in training only.
 struct DropoutRates {
   double embedding = 0.0;  ///< the sum of token and position embedding
   double attention = 0.0;  ///< attention weights
-  double residual = 0.0;   ///< every branch, before it is added to the residual stream
+  double residual = 0.0;   ///< output of every sublayer, before it is added to the residual stream
 };
 
-/// What one call of the model tells its layers, and what they tell it back. Made by the model for every call.
+/// State of one forward pass: its settings, and the losses that layers report. The model creates one per call.
 struct Pass {
   int64_t batch = 0;
   int64_t seq = 0;
-  /// Tokens of every row that came before this call and are in the cache: the first new token stands at this position.
+  /// Number of tokens in the cache before this call, equal for all rows: the position of the first new token.
   int64_t offset = 0;
-  /// The same per row where rows differ; empty: `offset` holds for all. Only with a cache.
+  /// Offset of each row, if they differ; empty: `offset` holds for all rows. Only with a cache.
   std::vector<int64_t> offsets;
-  /// How many of the seq tokens of each row are real; those behind are padding whose outputs mean nothing and which
-  /// must not enter a state that later tokens see. Empty: all. Only with a cache.
+  /// Number of real tokens in each row. The rest is padding; its outputs are undefined and it must not enter a
+  /// recurrent state. Empty: all seq tokens are real. Only with a cache.
   std::vector<int64_t> counts;
-  /// [seq] or [batch, seq] i64: the position of each token, where it is not offset + s: ragged rows, packed documents.
+  /// [seq] or [batch, seq] i64: positions of the tokens if they are not offset + s (ragged rows, packed documents).
   Tensor positions;
-  /// Set in a step that a GPU may repeat (Model::step_logits): one token a row, whose place the clock alone knows; the
-  /// host's offset is then that of a full cache, so that tables made from it serve every step.
+  /// Set in a step captured as a CUDA graph (Model::step_logits): one token per row, whose position only device memory
+  /// holds. `offset` is then the cache capacity − 1, so that tables sized by it are large enough for every step.
   const DeviceClock* clock = nullptr;
-  /// The length of the longest document, where there are several; 0 otherwise.
+  /// Length of the longest packed document; 0 if documents are not packed.
   int64_t longest_document = 0;
-  /// [documents + 1] i64, ascending from 0 to seq: documents packed along seq that never see each other, the same in
-  /// every row; positions count from a document's start. Undefined: one document. Not with a cache.
+  /// Packed documents that do not attend to each other, the same in every row: [documents + 1] i64, ascending from 0 to
+  /// seq. Positions restart with each document. Undefined: one document. Not with a cache.
   Tensor document_starts;
 
   bool training = false;
   DropoutRates dropout;
   uint64_t seed = 0;
   uint64_t step = 0;
-  /// Counts the random streams drawn so far. The model gives each layer a range of its own, so that a layer draws the
-  /// same numbers when a checkpoint runs it again.
+  /// Index of the next random stream. The model reserves a range for each layer, so that a layer draws the same numbers
+  /// when activation checkpointing runs it again.
   uint64_t stream = 0;
 
-  /// Losses that layers add to the model's, already multiplied by their coefficients: one number each.
+  /// Auxiliary losses of layers, already multiplied by their coefficients; each is a scalar.
   std::vector<Tensor> losses;
 
   int64_t offset_of(int64_t row) const { return offsets.empty() ? offset : offsets[static_cast<size_t>(row)]; }
   int64_t count_of(int64_t row) const { return counts.empty() ? seq : counts[static_cast<size_t>(row)]; }
-  /// Real tokens of a row after this call, those of the cache included.
+  /// Real tokens of a row after this call, including those in the cache.
   int64_t length_of(int64_t row) const { return offset_of(row) + count_of(row); }
-  /// Rows stand at different positions, or some end in padding.
+  /// Whether rows have different offsets or some end in padding.
   bool ragged() const { return !offsets.empty() || !counts.empty(); }
-  /// Tokens of the longest row after this call, those of the cache and padding included.
+  /// Tokens of the longest row after this call, including those in the cache and padding.
   int64_t end() const;
-  /// The largest position of a real token, counted in its document.
+  /// The largest position of a real token, counted from the start of its document.
   int64_t last_position() const;
 
-  /// A stream of random numbers for the next place that needs one.
+  /// A new random stream, for one use.
   RandomKey draw() { return {seed, (step << 20U) + stream++}; }
-  /// x with elements dropped while training; x itself otherwise.
+  /// Dropout while training; returns x itself otherwise.
   Tensor drop(const Tensor& x, double probability);
 };
 
-/// The pass of one row of the batch, for layers that must treat ragged rows one by one.
+/// The pass of a single batch row, for layers that process ragged rows one at a time.
 Pass row_of(const Pass& pass, int64_t row);
 
 }  // namespace lamina::nn

@@ -9,23 +9,23 @@
 
 namespace lamina::nn {
 
-/// What layers share about positions: the model's "position.…" parameters (as arch::outer_weights lists them) and the
-/// rotations. Layers keep a reference to it.
+/// Position parameters shared by all layers ("position.…", as arch::outer_weights lists them) and the RoPE tables.
+/// Layers keep a reference to it.
 class PositionTables final : public Module {
  public:
   PositionTables(const arch::ArchSpec& spec, const ParameterFactory& make);
 
-  /// "position.weight": learned rows [length + offset, d_model] or the shared T5 table [buckets, n_heads].
+  /// "position.weight": learned positions [length + offset, d_model] or the shared T5 bias table [buckets, n_heads].
   const Tensor& weight() const { return weight_; }
-  /// "position.u" and "position.v" [n_heads, head_dim], where layers of relative attention share them.
+  /// "position.u" and "position.v" [n_heads, head_dim]: biases shared by the layers of relative attention.
   const Tensor& u() const { return u_; }
   const Tensor& v() const { return v_; }
 
-  /// The rotation with these settings, made at the first call.
+  /// RoPE with these settings, created on first use.
   RotaryPosition& rotary(const arch::Rope& rope);
-  /// Some rotation turns otherwise at another length.
+  /// Whether some RoPE's frequencies depend on the sequence length.
   bool depend_on_length() const;
-  /// Some rotation of a sequence of `a` tokens is not that of one of `b` tokens.
+  /// Whether some RoPE has different frequencies at the lengths `a` and `b`.
   bool change_between(int64_t a, int64_t b) const;
 
  private:

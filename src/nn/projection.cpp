@@ -8,8 +8,8 @@
 namespace lamina::nn {
 namespace {
 
-/// Parts that a GPU was given one by one lie better side by side: for one product. On the CPU they may be a file's own
-/// pages, which are not copied.
+/// Packs separately loaded parts on a GPU, so that one GEMM computes all. On the CPU they may be pages of a
+/// memory-mapped file, which should not be copied.
 void join_on_gpu(JoinedTensor& tensor) {
   const std::vector<Tensor>& parts = tensor.parts;
   const bool joins = !parts.empty() && std::all_of(parts.begin(), parts.end(), [&](const Tensor& part) {

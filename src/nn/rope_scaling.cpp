@@ -9,14 +9,14 @@
 namespace lamina::nn {
 namespace {
 
-/// theta stretched so that the slowest pair turns `ratio` times slower and the fastest as before.
+/// theta scaled so that the lowest frequency is divided by `ratio` and the highest is unchanged.
 double ntk_theta(double theta, double ratio, int64_t dim) {
-  if (dim <= 2) return theta;  // one pair, which turns by 1 whatever theta
+  if (dim <= 2) return theta;  // one pair, whose frequency is 1 for every theta
   const auto d = static_cast<double>(dim);
   return theta * std::pow(ratio, d / (d - 2.0));
 }
 
-/// The pair, as a real number, that turns `turns` times within `length` positions.
+/// The (fractional) index of the pair that completes `turns` rotations within `length` positions.
 double pair_turning(double turns, double theta, int64_t dim, int64_t length) {
   const double per_radian = static_cast<double>(length) / (turns * 2.0 * std::numbers::pi);
   return static_cast<double>(dim) * std::log(per_radian) / (2.0 * std::log(theta));
@@ -56,7 +56,7 @@ struct Scale {
     }
     low = std::max(low, 0.0);
     high = std::min(high, static_cast<double>(dim - 1));
-    if (low == high) high += 0.001;  // the published guard against a ramp of no width
+    if (low == high) high += 0.001;  // avoids a ramp of zero width, as in the published code
     RopeFrequencies result{plain(rope.theta), *yarn.attention_factor};
     for (size_t i = 0; i < result.angles.size(); ++i) {
       const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);

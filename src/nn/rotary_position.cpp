@@ -9,7 +9,7 @@
 namespace lamina::nn {
 namespace {
 
-/// Room for some more tokens, so that generation does not make new tables at every step.
+/// Rounds up, so that generation does not rebuild the tables at every step.
 int64_t with_room(int64_t rows) {
   constexpr uint64_t kLeast = 64;
   return static_cast<int64_t>(std::bit_ceil(std::max(static_cast<uint64_t>(rows), kLeast)));
@@ -60,7 +60,8 @@ Tensor RotaryPosition::rotate_normed(const Tensor& x, const ops::RowNorm& norm, 
 ops::NormedHeads RotaryPosition::rotate_normed(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads,
                                                const ops::RowNorm& q_norm, const ops::RowNorm& k_norm,
                                                const Pass& pass) {
-  LAMINA_CHECK(!turns_rows_apart(pass), "rotary: rows that turn apart share no joined projection");
+  LAMINA_CHECK(!turns_rows_apart(pass),
+               "rotary: rows with different frequencies cannot be rotated together (internal error, please report it)");
   const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, qkv.device());
   return ops::norm_rotary_joined(qkv, n_heads, n_kv_heads, q_norm.weight, k_norm.weight, made.cos, made.sin,
                                  q_norm.options, options(pass));
@@ -68,7 +69,8 @@ ops::NormedHeads RotaryPosition::rotate_normed(const Tensor& qkv, int64_t n_head
 
 Tensor RotaryPosition::rotate_joined(const Tensor& x, int64_t heads, const Pass& pass) {
   if (*rope_.rotary_dim == 0) return x;
-  LAMINA_CHECK(!turns_rows_apart(pass), "rotary: rows that turn apart share no joined projection");
+  LAMINA_CHECK(!turns_rows_apart(pass),
+               "rotary: rows with different frequencies cannot be rotated together (internal error, please report it)");
   const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, x.device());
   return ops::rotary_in_place(x, heads, made.cos, made.sin, options(pass));
 }

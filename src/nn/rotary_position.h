@@ -10,35 +10,34 @@
 
 namespace lamina::nn {
 
-/// One way of rotating queries and keys, shared by all layers that have it. The tables are made when needed, where
-/// needed, and grow; no checkpoint holds them.
+/// Rotary positions (RoPE) with one setting, shared by all layers that use it. The tables are computed on demand and
+/// grow; they are not part of a checkpoint.
 class RotaryPosition {
  public:
-  /// A resolved rotation.
+  /// Takes a resolved spec.
   explicit RotaryPosition(const arch::Rope& rope);
 
   const arch::Rope& rope() const { return rope_; }
-  /// The angles of all positions change as the sequence grows. The model then fills its cache anew (see
-  /// Model::cached_logits), so that layers may keep rotated keys.
+  /// Whether the frequencies depend on the sequence length. If so, the model recomputes its cache when they change (see
+  /// Model::cached_logits), so layers may cache rotated keys.
   bool depends_on_length() const { return depends_on_length_; }
 
-  /// x [batch, seq, heads, at least rotary_dim] of the tokens of `pass`; the first rotary_dim elements are rotated.
+  /// Rotates the first rotary_dim elements of each head of x [batch, seq, heads, ≥ rotary_dim], the tokens of `pass`.
   Tensor rotate(const Tensor& x, const Pass& pass);
-  /// The same of x's RMS norm.
+  /// rotate(rms_norm(x)).
   Tensor rotate_normed(const Tensor& x, const ops::RowNorm& norm, const Pass& pass);
-  /// The same of the queries and keys of a joined projection qkv [batch, seq, n_heads + 2 n_kv_heads, head_dim], of
-  /// norms that differ in their weights alone; only where rows turn together.
+  /// rotate(norm(·)) of the queries and keys in a packed projection qkv [batch, seq, n_heads + 2 n_kv_heads, head_dim].
+  /// The norms may differ in their weights only. Requires !turns_rows_apart(pass).
   ops::NormedHeads rotate_normed(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const ops::RowNorm& q_norm,
                                  const ops::RowNorm& k_norm, const Pass& pass);
-  /// The same for the first `heads` heads of a joined projection x [batch, seq, all heads, rotary_dim or more], in its
-  /// own memory.
+  /// Rotates the first `heads` heads of a packed projection x [batch, seq, all heads, ≥ rotary_dim] in place.
   Tensor rotate_joined(const Tensor& x, int64_t heads, const Pass& pass);
-  /// The same for ops::rotary_attention; only where something turns.
+  /// Tables and options for ops::rotary_attention; requires turns().
   ops::HeadRotation rotation(const Pass& pass, const Device& device);
   bool turns() const { return *rope_.rotary_dim != 0; }
-  /// The same for ops::attention_step: one token a row.
+  /// Tables and options for ops::attention_step: one token per row.
   ops::StepRotation step_rotation(const Pass& pass, const Device& device);
-  /// Rows of different lengths turn by angles of their own, one by one.
+  /// Whether each row needs its own frequencies, because they depend on the length and the rows' lengths differ.
   bool turns_rows_apart(const Pass& pass) const { return depends_on_length_ && pass.ragged() && pass.batch > 1; }
 
  private:
@@ -48,7 +47,7 @@ class RotaryPosition {
 
   arch::Rope rope_;
   bool depends_on_length_;
-  int64_t length_ = -1;  ///< which the tables are for, where it matters
+  int64_t length_ = -1;  ///< sequence length the tables were built for, if they depend on it
   ops::RotaryTables tables_;
 };
 

@@ -5,7 +5,7 @@
 namespace lamina::nn {
 namespace {
 
-/// y of project(x, branch), with the stream moved on to its h.
+/// Runs project(x, branch) → (h, y), makes h the new residual stream and returns y.
 template <class F>
 Tensor move_on(Stream& stream, const F& project) {
   auto [h, y] = project(stream.x, stream.branch);

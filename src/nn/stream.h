@@ -5,19 +5,19 @@
 
 namespace lamina::nn {
 
-/// The residual stream between sublayers: its value is x + branch. The addition is left to the norm that follows, which
-/// does both in one pass over memory, and the product behind it, too, where rows are few, or all of the next sublayer.
+/// The residual stream between sublayers; its value is x + branch. The addition is deferred so that the next norm can
+/// fuse it, for few rows together with the following projection or even the whole next sublayer.
 struct Stream {
   Tensor x;       ///< [batch, seq, width]
-  Tensor branch;  ///< the same, or parts of it [n, batch, seq, width]; undefined: nothing is to be added
+  Tensor branch;  ///< same shape, or unsummed parts [n_parts, batch, seq, width]; undefined: nothing to add
 
-  /// Adds the branch, and gives the value.
+  /// Adds the branch and returns the sum.
   const Tensor& value();
-  /// Goes on with what a sublayer has made of the stream, and gives its output, in parts.
+  /// Continues with the residual stream that a fused sublayer returns; returns its output, possibly in unsummed parts.
   Tensor take(const ops::SublayerStep& step);
-  /// Adds the branch, and gives the norm of the value.
+  /// Adds the branch and returns the norm of the sum.
   Tensor normed(const NormLayer& norm);
-  /// ops::linear and ops::gated_linear of normed(norm).
+  /// ops::linear and ops::gated_linear of normed(norm), fused if possible.
   Tensor normed_linear(const NormLayer& norm, const Tensor& weight, const Tensor& bias,
                        ops::Activation activation = ops::Activation::none);
   Tensor normed_gated_linear(const NormLayer& norm, const Tensor& weight, const Tensor& bias, ops::Gate gate,

@@ -5,16 +5,16 @@
 namespace lamina::nn {
 
 struct VocabEmbeddingOptions {
-  /// The table is initialised with normal numbers, as nn.init.normal_ does.
+  /// The table is initialised from a normal distribution, like nn.init.normal_.
   double init_mean = 0.0;
   double init_std = 1.0;
   uint64_t init_seed = 42;
   DType dtype = DType::f32;
 };
 
-/// A vector for each token id.
+/// Embedding lookup: one vector per token id.
 ///   weight  [vocab, width]   parameter
-///   ids     [batch, seq]     i64 (or i32), each in [0, vocab): another is an error that names it; never changed
+///   ids     [batch, seq]     i64 (or i32), each in [0, vocab); any other id is an error that names it; not modified
 ///   returns [batch, seq, width] in the weight's type, on the ids' device
 class VocabEmbedding final : public Module {
  public:

@@ -15,7 +15,7 @@ WeightFormat format_from_name(const std::string& name) {
   for (const auto& [known, format] : kNames) {
     if (name == known) return format;
   }
-  throw Error(str("weights '", name, "': expected f32, bf16, q8, q4 or as-stored"));
+  throw Error(str("weight format '", name, "': expected f32, bf16, q8, q4 or as-stored"));
 }
 
 }  // namespace
@@ -41,8 +41,8 @@ WeightFormats parse_weight_formats(const std::string& text) {
       continue;
     }
     const size_t equals = piece.find('=');
-    LAMINA_CHECK(equals != std::string::npos && equals > 0, "weights '", piece,
-                 "': expected a part of a weight's name and its format, as in head.=q8");
+    LAMINA_CHECK(equals != std::string::npos && equals > 0, "weight format '", piece,
+                 "': expected NAME_PART=FORMAT, for example head.=q8");
     formats.rules.push_back({piece.substr(0, equals), format_from_name(piece.substr(equals + 1))});
   }
   return formats;

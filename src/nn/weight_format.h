@@ -7,31 +7,31 @@
 
 namespace lamina::nn {
 
-/// How a projection's weight is kept for generation.
+/// Storage format of a projection's weight during generation.
 enum class WeightFormat : uint8_t { as_stored, f32, bf16, q8, q4 };
 
 inline bool is_rounded(WeightFormat format) { return format == WeightFormat::q8 || format == WeightFormat::q4; }
 
-/// A format for each weight, by its name.
+/// Maps each weight's name to a format.
 struct WeightFormats {
   struct Rule {
-    std::string pattern;  ///< a part of the name ("head.", "layers.0.mixer"), or all of it
+    std::string pattern;  ///< substring of the weight's name ("head.", "layers.0.mixer")
     WeightFormat format;
   };
   WeightFormat all = WeightFormat::as_stored;
-  std::vector<Rule> rules;  ///< the last that fits decides
+  std::vector<Rule> rules;  ///< the last match wins
 
   WeightFormat of(const std::string& name) const;
 };
 
-/// "q4", or with rules behind: "q4,head.=q8,layers.0.=f32". The head of a q4 model is q8 unless a rule says otherwise:
-/// its errors reach the probabilities undamped.
+/// Parses "q4", optionally followed by rules: "q4,head.=q8,layers.0.=f32". The head of a q4 model is q8 unless a rule
+/// says otherwise, because its rounding errors affect the probabilities directly.
 WeightFormats parse_weight_formats(const std::string& text);
 
-/// Takes a weight [out, in] to its format: converted in place, or into `rounded`, `weight` becoming a shape on meta.
+/// Converts a weight [out, in] in place, or quantizes it into `rounded`; `weight` then becomes a meta tensor.
 void store_weight(Tensor& weight, ops::QuantizedWeight& rounded, WeightFormat format);
 
-/// A scale or a bias: on a GPU in f32, as its kernels take them, which else every call would make of it.
+/// Converts a norm scale or bias to f32 on a GPU, where the kernels expect f32; otherwise every call would convert it.
 void store_vector(Tensor& vector);
 
 }  // namespace lamina::nn

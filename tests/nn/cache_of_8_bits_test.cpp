@@ -134,7 +134,7 @@ TEST(CacheOf8Bits, WeighsAByteANumberAndAScaleAHead) {
   expect_error([&] { nn::cache_dtype_named("u8"); }, "expected f32, bf16, f16, f64 or q8");
   expect_error([&] { model.make_cache(1, 4, DType::i32); }, "a cache of i32 for weights of f32");
   const nn::Model wide(model.spec(), device, {.dtype = DType::f64});
-  expect_error([&] { wide.make_cache(1, 4, DType::u8); }, "expected f64 beside f64");
+  expect_error([&] { wide.make_cache(1, 4, DType::u8); }, "expected f64 for f64 weights");
   const nn::Model biased(changed("falcon-rw-tiny", {}).spec, device);
   expect_error([&] { biased.make_cache(1, 4, DType::u8); }, "rounded ALiBi");
 }

@@ -7,23 +7,23 @@
 
 namespace lamina::nn {
 
-/// The feed-forwards of all experts, plain or gated, each over the rows that were sent to it.
+/// Feed-forward layers of all experts, plain or gated; each processes the rows routed to it.
 ///   gate, up [experts, d_ff, d_model], down [experts, d_model, d_ff]; biases [experts, d_ff], [experts, d_model]
-/// gate and up of an expert are one matrix [2·d_ff, d_model] and one product, unless a checkpoint was adopted in place.
+/// gate and up of an expert are packed into [2·d_ff, d_model] for one GEMM, unless a checkpoint was adopted in place.
 class Experts final : public Module {
  public:
   Experts(int64_t d_model, const arch::Moe& spec, const ParameterFactory& make);
 
-  /// rows [slots, d_model], sorted by expert as `offsets` [experts + 1] says → the same shape.
+  /// rows [slots, d_model], sorted by expert with boundaries `offsets` [experts + 1] → the same shape.
   Tensor forward(const Tensor& rows, const Tensor& offsets) const;
 
  private:
-  /// What goes into the activation: [slots, d_ff], or [slots, 2·d_ff] with the gate first.
+  /// Input of the activation: [slots, d_ff], or [slots, 2·d_ff] with the gate first.
   Tensor inner(const Tensor& rows, const Tensor& offsets) const;
 
   arch::ExpertFfn spec_;
   JoinedTensor in_weight_;  ///< up, or gate and up
-  JoinedTensor in_bias_;    ///< without layout where there are no biases
+  JoinedTensor in_bias_;    ///< empty layout if there are no biases
   WeightAndBias down_;
 };
 

@@ -3,7 +3,7 @@
 namespace lamina::nn {
 
 static_assert(static_cast<int>(arch::Gate::liglu) == static_cast<int>(ops::Gate::liglu),
-              "the two enumerations name the same gates in the same order");
+              "arch::Gate and ops::Gate must list the same gates in the same order");
 
 ops::Gate gate_of(const arch::GatedFfn& spec) { return static_cast<ops::Gate>(spec.gate); }
 

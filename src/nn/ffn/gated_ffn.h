@@ -6,11 +6,11 @@
 
 namespace lamina::nn {
 
-/// The operator's view of a gate's settings.
+/// Converts the architecture's gate settings for ops::gated_activation.
 ops::GateOptions gate_options(const arch::GatedFfn& spec);
 ops::Gate gate_of(const arch::GatedFfn& spec);
 
-/// down(act(gate(x)) · (up(x) + up_offset)), gate and up in one product.
+/// down(act(gate(x)) · (up(x) + up_offset)); gate and up are one GEMM.
 ///   gate, up [d_ff, d_model], down [d_model, d_ff]
 class GatedFfn final : public Ffn {
  public:

@@ -6,7 +6,6 @@
 namespace lamina::nn {
 namespace {
 
-/// One line per kind.
 struct FeedForwardMaker {
   const arch::ArchSpec& spec;
   const ParameterFactory& make;

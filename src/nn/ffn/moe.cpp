@@ -13,7 +13,7 @@ namespace {
 static_assert(static_cast<int>(arch::RouterScore::sigmoid) == static_cast<int>(ops::RouterScore::sigmoid),
               "the two enumerations name the same scores in the same order");
 
-/// The shared experts as one of their joint width; null where there are none.
+/// The shared experts, merged into one feed-forward of their total width; null if there are none.
 std::unique_ptr<Ffn> make_shared_experts(int64_t d_model, const arch::Moe& spec, const ParameterFactory& make) {
   if (spec.shared_experts == 0) return nullptr;
   arch::ExpertFfn joint = spec.expert;
@@ -42,7 +42,7 @@ MoeFfn::MoeFfn(int64_t d_model, const arch::Moe& spec, const ParameterFactory& m
       chosen_(Tensor::zeros({spec.experts}, DType::i64, make.device())),
       dropped_(Tensor::zeros({1}, DType::i64, make.device())) {
   add_child("router", router_);
-  router_.keep_weight();  // a rounding here sends tokens to other experts
+  router_.keep_weight();  // stays unquantized: rounding it would route tokens to other experts
   if (spec.selection_bias) {
     selection_bias_ = make.constant({spec.experts}, 0.0);
     add_buffer("selection_bias", selection_bias_, Persistence::persistent);

@@ -6,14 +6,14 @@
 
 namespace lamina::nn {
 
-/// A router sends each token to top_k of the experts and adds up what they give, weighted by its scores
-/// (arXiv:1701.06538); shared experts see every token (arXiv:2401.06066).
-///   router [experts, d_model], selection_bias [experts] (a buffer: whoever balances the load moves it, no gradient
-///   does), experts as Experts has them, shared one feed-forward of shared_d_ff
-/// The router computes in f32 at least, and its losses go to the pass. While training, an expert with a capacity_factor
-/// drops what it has no room for; otherwise nothing is dropped, so that what a token gives does not depend on the
-/// tokens it is computed with. What the last call did can be read from the buffers "chosen" [experts], how often each
-/// expert was chosen, and "dropped" [1], how many choices were dropped; no checkpoint holds them.
+/// Mixture of experts: a router sends each token to its top_k experts and sums their outputs, weighted by its scores
+/// (arXiv:1701.06538). Shared experts process every token (arXiv:2401.06066).
+///   router [experts, d_model], selection_bias [experts] (a buffer that the load balancer updates; it has no gradient),
+///   experts (see Experts), shared: one feed-forward of width shared_d_ff
+/// The router computes in at least f32 and reports its losses to the pass. In training, experts with a capacity_factor
+/// drop tokens beyond their capacity. In inference nothing is dropped, so a token's output does not depend on the
+/// others in the batch. The non-persistent buffers "chosen" [experts] and "dropped" [1] count, for the last call, how
+/// often each expert was chosen and how many assignments were dropped.
 class MoeFfn final : public Ffn {
  public:
   MoeFfn(int64_t d_model, const arch::Moe& spec, const ParameterFactory& make);

@@ -26,7 +26,7 @@ Tensor PlainFfn::forward_normed(Stream& stream, const NormLayer& norm, Pass& pas
     const ops::FeedForwardWeights weights{up_.weight(), up_.bias(), down_.weight(), down_.bias()};
     return stream.take(ops::feed_forward_step(stream.x, stream.branch, norm.row_norm(), weights, activation_));
   }
-  // What is recorded is recorded as one; else the norm goes with the first product.
+  // With a tape, forward() runs as one fused operator; without one, the norm is fused into the first projection.
   const bool recorded = is_tracked({stream.x, stream.branch, up_.weight(), up_.bias(), down_.weight(), down_.bias()});
   if (recorded && is_plain()) return forward(stream.normed(norm), pass);
   return down_.forward(up_.forward_normed(stream, norm, activation_));

@@ -22,7 +22,7 @@
 namespace lamina::nn {
 namespace {
 
-/// Slopes 2^(−max_bias·h/n) · slope_scale: those of max_bias 8 raised to max_bias/8.
+/// ALiBi slopes 2^(−max_bias·h/n) · slope_scale, computed from the slopes for max_bias 8 by raising them to max_bias/8.
 std::vector<float> slopes_of(const arch::Alibi& alibi, int64_t n_heads) {
   std::vector<float> slopes;
   for (const double slope : ops::alibi_slopes(n_heads)) {
@@ -48,33 +48,33 @@ class AttentionMixer final : public Mixer {
     Tensor k;  ///< [batch, seq, n_kv_heads, head_dim]
     Tensor v;  ///< [batch, seq, n_kv_heads, v_head_dim]
   };
-  /// Heads can stay where the joined projection puts them.
+  /// Whether q, k and v can be used as views of the packed projection.
   bool stay_joined(const Pass& pass) const;
   Heads joined_heads(const Tensor& projected, const Pass& pass);
-  /// The same where norms keep them from staying there.
+  /// q, k and v of a packed projection whose QK norm writes q and k to new memory.
   Heads normed_heads(const Tensor& projected, const Pass& pass);
   Heads separate_heads(std::vector<Tensor> parts, const Pass& pass);
-  /// Queries or keys [batch, seq, heads, head_dim] of their part of the projection.
+  /// Norm and RoPE of queries or keys: their part of the projection → [batch, seq, heads, head_dim].
   Tensor normed_and_turned(const HeadNorm& norm, const Tensor& part, int64_t heads, const Pass& pass);
-  /// All behind the projections.
+  /// Everything after the projections.
   Tensor mix(Heads heads, Pass& pass, LayerCache* cache);
   Tensor mix_joined(const Tensor& projected, Pass& pass, LayerCache* cache);
   /// The output projection of y [batch, seq, n_heads, v_head_dim].
   Tensor merged(const Tensor& y) const;
   ops::AttentionOptions options(Pass& pass) const;
   ops::AttentionExtras extras(const Tensor& q, const Pass& pass);
-  /// Of a joined projection, without a cache.
+  /// Attention on a packed projection, without a cache.
   Tensor attend_rotated(const Tensor& projected, Pass& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
   Tensor attend_sliding(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
-  /// The whole sublayer of one token a row, where the clock alone knows its place.
+  /// The whole sublayer for one token per row, with positions in device memory (pass.clock).
   Tensor step_normed(Stream& stream, const NormLayer& norm, Pass& pass, KeyValueCache& cache);
-  /// All between the joined projection of one token a row and the output's, where the clock alone knows its place.
+  /// Everything between the QKV and output projections, for one token per row with positions in device memory.
   Tensor attend_step(const Tensor& projected, Pass& pass, KeyValueCache& cache);
   ops::StepRotation step_rotation(const Pass& pass, const Device& device);
-  /// Few queries against the tokens that the cache holds, lengths [batch] of them.
+  /// Few queries against the first lengths [batch] tokens of the cache.
   Tensor attend_stored(const Tensor& q, const Tensor& lengths, Pass& pass, const KeyValueCache& cache);
-  /// Queries of rows [row, row + count), which stand at one offset, against the cache.
+  /// Queries of rows [row, row + count), which all have the same offset, against the cache.
   Tensor attend_rows(const Tensor& q, const Pass& pass, KeyValueCache& cache, int64_t row, int64_t count);
 
   arch::Attention spec_;
@@ -86,7 +86,7 @@ class AttentionMixer final : public Mixer {
   Tensor sinks_;
   std::optional<WeightTable> t5_;
   std::vector<float> slopes_;
-  Tensor slopes_tensor_;  ///< on the device where it was last needed
+  Tensor slopes_tensor_;  ///< on the device that used it last
   std::optional<RoundedAlibi> rounded_alibi_;
   Linear o_;
 };
@@ -144,13 +144,13 @@ ops::AttentionExtras AttentionMixer::extras(const Tensor& q, const Pass& pass) {
   }
   if (const auto* t5 = std::get_if<arch::T5Bias>(&*spec_.position)) {
     extras.t5_bias = t5_ ? t5_->weight() : positions_.weight();
-    // Keys never stand behind their query here: of a two-way table the first half serves.
+    // Attention is causal: keys never follow their query, so only the first half of a bidirectional table is used.
     if (t5->bidirectional) extras.t5_bias = extras.t5_bias.slice(0, 0, t5->buckets / 2);
   }
   return extras;
 }
 
-/// Queries, keys and values as views of their joined projection, in whose memory they are rotated; so is its gradient.
+/// Queries, keys and values as views of their packed projection, rotated in place; its gradient is packed, too.
 AttentionMixer::Heads AttentionMixer::joined_heads(const Tensor& projected, const Pass& pass) {
   const int64_t kv_heads = *spec_.n_kv_heads;
   const Shape by_head{projected.dim(0), projected.dim(1), spec_.n_heads + 2 * kv_heads, *spec_.head_dim};
@@ -175,7 +175,7 @@ AttentionMixer::Heads AttentionMixer::separate_heads(std::vector<Tensor> parts, 
   Tensor q = normed_and_turned(q_norm_, parts[0], spec_.n_heads, pass);
   Tensor k = normed_and_turned(k_norm_, parts[1], kv_heads, pass);
   Tensor v = parts[2].reshape({parts[2].dim(0), parts[2].dim(1), kv_heads, *spec_.v_head_dim});
-  // Kept for backward, a view of the joined projection would keep q's and k's unused parts alive too.
+  // Copy v for backward: a view would keep the unused q and k parts of the packed projection alive.
   if (is_tracked({v}) && !k.shares_memory_with(v)) v = v.contiguous();
   return {q, k, v};
 }
@@ -251,7 +251,7 @@ Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Ten
     const Tensor lengths = cache.write_step(k, v, *pass.clock);
     return attend_stored(q, lengths, pass, cache);
   }
-  const bool fresh = pass.end() == pass.seq;  // nothing came before in any row: the new keys are all there are
+  const bool fresh = pass.end() == pass.seq;  // no row has cached tokens: the new keys are all the keys
   if (cache.slides() && !fresh && pass.seq > kDecodeQueries) return attend_sliding(q, k, v, pass, cache);
   cache.write(k, v, pass);
   if (fresh) return ops::attention(q, k, v, options(pass), extras(q, pass));
@@ -299,8 +299,8 @@ Tensor AttentionMixer::attend_stored(const Tensor& q, const Tensor& lengths, Pas
                                cache.scales());
 }
 
-/// Many new tokens, which may push those before them out of the window's room: each row's are read beside them. Within
-/// a window distances alone count, so positions may begin with the first key there is.
+/// Many new tokens may overwrite cached tokens that the first of them attend to, so the cached window is read first.
+/// Within a window only distances matter, so positions may start at the first available key.
 Tensor AttentionMixer::attend_sliding(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass,
                                       KeyValueCache& cache) {
   std::vector<Tensor> rows;
@@ -327,10 +327,9 @@ Tensor AttentionMixer::attend_rows(const Tensor& q, const Pass& pass_in, KeyValu
 
 std::unique_ptr<LayerCache> AttentionMixer::make_cache(int64_t batch, int64_t capacity, DType dtype,
                                                        const Device& device) const {
-  LAMINA_CHECK(
-      !rounded_alibi_ || dtype != DType::u8,
-      "attention: keys with a rounded ALiBi carry its biases, which 8 bits beside them would not hold; keep the "
-      "cache in f32 or bf16");
+  LAMINA_CHECK(!rounded_alibi_ || dtype != DType::u8,
+               "attention: with rounded ALiBi the cached keys contain biases, which 8 bits cannot represent; keep the "
+               "cache in f32 or bf16");
   const int64_t heads = *spec_.n_kv_heads;
   const int64_t width = *spec_.head_dim + (rounded_alibi_ ? rounded_alibi_->width() : 0);
   const auto* window = std::get_if<arch::WindowPattern>(&spec_.pattern);

@@ -7,8 +7,8 @@
 
 namespace lamina::nn {
 
-/// Norm of queries or keys. Heads that share one scale are normed in [..., heads, head_dim], whole projections and
-/// heads with scales of their own in [..., heads · head_dim].
+/// QK norm. Heads that share one scale are normalized as [..., heads, head_dim]; whole projections and heads with
+/// separate scales as [..., heads · head_dim].
 struct HeadNorm {
   HeadNorm(const arch::QkNorm& spec, int64_t heads, int64_t head_dim, const ParameterFactory& make) {
     if (const auto* per_head = std::get_if<arch::PerHeadQkNorm>(&spec)) {
@@ -25,7 +25,7 @@ struct HeadNorm {
     return shared ? layer->forward(x.reshape(shape)) : layer->forward(x).reshape(shape);
   }
 
-  /// An RMS norm of every head by itself, as RotaryPosition takes it.
+  /// Whether this is an RMS norm of each head with a shared scale, which RotaryPosition can fuse.
   bool is_rms_of_heads() const { return layer && shared && layer->row_norm().kind == ops::RowNorm::Kind::rms; }
 
   std::optional<NormLayer> layer;

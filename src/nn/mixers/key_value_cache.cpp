@@ -14,7 +14,7 @@ Tensor places_of(const Pass& pass, const Device& device) {
 
 std::unique_ptr<KeyValueCache> KeyValueCache::make(const Shape& k, const Shape& v, int64_t window, DType dtype,
                                                    const Device& device) {
-  // Half a window more than is needed: one move of the window for that many tokens.
+  // Half a window of slack, so that the window is moved only once per window / 2 tokens.
   const int64_t room = window + std::max(kDecodeQueries, window / 2);
   const bool slides = window > 0 && room < k[2];
   const auto fitted = [&](Shape shape) {
@@ -42,7 +42,7 @@ void KeyValueCache::write(const Tensor& k, const Tensor& v, const Pass& pass) {
 void KeyValueCache::write_row(const Tensor& k, const Tensor& v, int64_t row, int64_t offset, int64_t seq,
                               int64_t count) {
   if (offset == 0) reset(row);
-  // Padding is written only where it is read along: by attention_decode.
+  // Padding is written only for attention_decode, which reads all seq tokens.
   const int64_t fresh = seq <= kDecodeQueries ? seq : count;
   int64_t skipped = 0;
   if (offset - first(row) + fresh > k_.room()) {
@@ -76,7 +76,7 @@ Tensor KeyValueCache::write_step(const Tensor& k, const Tensor& v, const DeviceC
   ops::cache_store(k_.numbers, v_.numbers, k, v, step_places(clock), scales());
   if (!slides()) return clock.lengths();
   count_step();
-  return clock_->places();  // counted on: those before this token, and it
+  return clock_->places();  // after the increment: tokens before this one, plus one
 }
 
 void KeyValueCache::slide(int64_t row, int64_t first_kept, int64_t end) {

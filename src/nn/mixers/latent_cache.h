@@ -5,8 +5,8 @@
 
 namespace lamina::nn {
 
-/// What latent attention keeps of each token, for all heads together: its latent and its rotated key part.
-///   [batch, 1, capacity, kv_lora_rank + qk_rope], as attention_decode reads a single key head
+/// Cache of multi-head latent attention: the latent and the rotated key part of each token, shared by all heads.
+///   [batch, 1, capacity, kv_lora_rank + qk_rope], the layout of attention_decode for a single KV head
 class LatentCache final : public LayerCache {
  public:
   explicit LatentCache(CachedTokens latents) : latents_(std::move(latents)) {}
@@ -19,9 +19,9 @@ class LatentCache final : public LayerCache {
     return std::make_unique<LatentCache>(latents_.rows(begin, count));
   }
 
-  /// fresh [batch, seq, 1, width]: the tokens of `pass`, put behind those already there.
+  /// Appends fresh [batch, seq, 1, width], the tokens of `pass`.
   void write(const Tensor& fresh, const Pass& pass) { store(fresh, places_of(pass, fresh.device())); }
-  /// One token a row, at the clock's places.
+  /// Appends one token per row at the clock's positions.
   void write_step(const Tensor& fresh, const DeviceClock& clock) { store(fresh, clock.places()); }
   const CachedTokens& latents() const { return latents_; }
 

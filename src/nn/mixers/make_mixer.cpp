@@ -9,7 +9,6 @@
 namespace lamina::nn {
 namespace {
 
-/// One line per kind.
 struct MixerMaker {
   const arch::ArchSpec& spec;
   const arch::Block& block;

@@ -4,7 +4,7 @@
 
 namespace lamina::nn {
 
-/// The selective state space (arXiv:2312.00752), with r = dt_rank, n = state:
+/// Mamba: the selective state space model (arXiv:2312.00752), with r = dt_rank, n = state:
 ///   (h, z) = in(x)    u = silu(conv(h))    (t, b, c) = x(u)    Δ = softplus(dt(t))
 ///   y = out(scan(u, Δ, −exp(a_log), b, c, d) · silu(z))
 ///   in [2·d_inner, d_model], conv [d_inner, conv], x [r + 2n, d_inner], dt [d_inner, r] with bias,

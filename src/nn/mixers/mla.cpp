@@ -32,7 +32,7 @@ class MlaMixer final : public Mixer {
     Queries row(int64_t i) const { return {nope.slice(0, i, 1), rope.slice(0, i, 1)}; }
   };
   struct Latents {
-    Tensor latent;  ///< [batch, n, 1, kv_lora_rank], normed
+    Tensor latent;  ///< [batch, n, 1, kv_lora_rank], normalized
     Tensor key;     ///< [batch, n, 1, qk_rope], rotated
   };
 
@@ -40,22 +40,22 @@ class MlaMixer final : public Mixer {
   Latents latents(const Tensor& projected, const Pass& pass);
   Tensor rotated(const Tensor& x, const Pass& pass) { return rotary_ == nullptr ? x : rotary_->rotate(x, pass); }
 
-  /// All four give [batch, seq, n_heads, v_head_dim].
+  /// The attend functions return [batch, seq, n_heads, v_head_dim].
   Tensor attend_expanded(const Queries& q, const Latents& kept, Pass& pass) const;
   Tensor attend_cached(const Queries& q, const Latents& fresh, Pass& pass, LatentCache& cache);
-  /// Few queries against latents as they are, lengths [batch] of them in use.
+  /// Few queries directly against the first lengths [batch] cached latents (weight absorption).
   Tensor attend_absorbed(const Queries& q, const LatentCache& cache, const Tensor& lengths, Pass& pass) const;
-  /// Queries of rows [row, row + count), which stand at one offset, against the cache.
+  /// Queries of rows [row, row + count), which all have the same offset, against the cache.
   Tensor attend_rows(const Queries& q, const Pass& pass, const LatentCache& cache, int64_t row, int64_t count);
 
-  /// Queries as they meet the latents: [batch, seq, n_heads, kv_lora_rank + qk_rope].
+  /// Queries projected into the latent space: [batch, seq, n_heads, kv_lora_rank + qk_rope].
   Tensor absorbed(const Queries& q) const;
-  /// Sums of latents [batch, seq, n_heads, kv_lora_rank] → values.
+  /// Attention-weighted sums of latents [batch, seq, n_heads, kv_lora_rank] → values.
   Tensor values_of(const Tensor& sums) const;
   /// kv_up by heads: [n_heads, qk_nope + v_head_dim, kv_lora_rank].
   Tensor head_weights(DType dtype) const;
-  /// Fewer multiply-adds than expanding every latent. A pair of query and key costs more in the latents' width, by the
-  /// first factor; the expansion costs its own per key, whatever the number of queries.
+  /// Whether weight absorption needs fewer multiply-adds than expanding every latent. It costs more per (query, key)
+  /// pair, because latents are wider than heads; expansion has a fixed cost per key.
   bool absorbs(int64_t seq) const {
     return seq * (2 * spec_.kv_lora_rank - spec_.qk_nope - spec_.v_head_dim) <=
            spec_.kv_lora_rank * (spec_.qk_nope + spec_.v_head_dim);
@@ -72,7 +72,7 @@ class MlaMixer final : public Mixer {
 
   arch::Mla spec_;
   RotaryPosition* rotary_ = nullptr;
-  JoinedLinear down_;  ///< q_down or q, and kv_down
+  JoinedLinear down_;  ///< q_down or q, packed with kv_down
   std::optional<NormLayer> q_norm_;
   std::optional<Linear> q_up_;
   NormLayer kv_norm_;
@@ -102,7 +102,7 @@ MlaMixer::MlaMixer(int64_t d_model, const arch::Mla& spec, const ParameterFactor
   }
   add_child("kv_norm", kv_norm_);
   add_child("kv_up", kv_up_);
-  kv_up_.keep_weight();  // absorbed into queries and values, head by head
+  kv_up_.keep_weight();  // stays unquantized: its heads are multiplied into queries and values
   add_child("o", o_);
 }
 
@@ -146,7 +146,7 @@ Tensor MlaMixer::attend_cached(const Queries& q, const Latents& fresh, Pass& pas
     return attend_absorbed(q, cache, pass.clock->lengths(), pass);
   }
   cache.write(joined, pass);
-  if (pass.end() == pass.seq) return attend_expanded(q, fresh, pass);  // nothing came before in any row
+  if (pass.end() == pass.seq) return attend_expanded(q, fresh, pass);  // no row has cached tokens
   if (pass.seq <= kDecodeQueries && absorbs(pass.seq)) {
     std::vector<int64_t> lengths;
     for (int64_t row = 0; row < pass.batch; ++row) lengths.push_back(pass.offset_of(row) + pass.seq);
@@ -160,7 +160,7 @@ Tensor MlaMixer::attend_cached(const Queries& q, const Latents& fresh, Pass& pas
   return ops::concat(rows, 0);
 }
 
-/// The key parts are summed along and cut off: cheaper than a dense copy of the latents.
+/// The rotated key part is summed along with the latents and cut off afterwards; that is cheaper than a dense copy.
 Tensor MlaMixer::attend_absorbed(const Queries& q, const LatentCache& cache, const Tensor& lengths, Pass& pass) const {
   const CachedTokens& latents = cache.latents();
   const Tensor sums = ops::attention_decode(absorbed(q), latents.numbers, latents.numbers, lengths, options(pass), {},
@@ -181,8 +181,8 @@ Tensor MlaMixer::head_weights(DType dtype) const {
   return kv_up_.weight().to(dtype).reshape({spec_.n_heads, spec_.qk_nope + spec_.v_head_dim, spec_.kv_lora_rank});
 }
 
-// Both products run over whole heads of kv_up, the half that is not wanted multiplied by zeros or cut off: a slice of
-// the weight would have to be copied at every step.
+// Both products use all rows of a head of kv_up and multiply the unused half by zeros or drop it. Slicing the weight
+// instead would copy it at every step.
 Tensor MlaMixer::absorbed(const Queries& q) const {
   const int64_t batch = q.nope.dim(0);
   const int64_t seq = q.nope.dim(1);

@@ -28,15 +28,15 @@ class RelativeAttention final : public Mixer {
                                          const Device& device) const override;
 
  private:
-  /// Distances count alone, so positions are those within `k`, whose last ones are the queries'.
+  /// Only distances matter, so positions are indices into `k`; the last keys belong to the queries.
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
-  /// attend() with the memory of rows [row, row + count), which stand at `offset`, before k and v.
+  /// attend() with the cached memory of rows [row, row + count), all at `offset`, prepended to k and v.
   Tensor attend_memory(const Tensor& q, const Tensor& k, const Tensor& v, int64_t row, int64_t offset, Pass& pass,
                        const KeyValueCache& cache);
-  /// turn(rᵀ(q + v)): [batch, seq, n_heads, d_model]; the first query is at position `offset`.
+  /// turn_i(rᵀ(q + v)) (see relative_attention.h): [batch, seq, n_heads, d_model]; the first query is at `offset`.
   Tensor turned(const Tensor& q, int64_t offset) const;
-  /// ψ of the first `count` positions for every row and key head: [batch, count, n_kv_heads, d_model].
+  /// ψ of the first `count` positions for every row and KV head: [batch, count, n_kv_heads, d_model].
   Tensor waves(int64_t batch, int64_t count, DType dtype) const;
   void make_tables(int64_t count, const Device& device);
   const Tensor& content_bias() const { return u_.defined() ? u_ : positions_.u(); }
@@ -50,11 +50,11 @@ class RelativeAttention final : public Mixer {
   HeadNorm q_norm_;
   HeadNorm k_norm_;
   WeightTable r_;
-  Tensor u_;  ///< undefined where the layers share it; v_ too
+  Tensor u_;  ///< u_ and v_ are undefined if layers share them
   Tensor v_;
   Linear o_;
   ops::RotaryTables tables_;
-  Tensor waves_;  ///< [rows of the tables, d_model] f32: (−sin, cos)
+  Tensor waves_;  ///< ψ: [rows of the tables, d_model] f32, (−sin, cos)
 };
 
 std::vector<ProjectionPart> inputs_of(const arch::Attention& a) {
@@ -74,7 +74,7 @@ RelativeAttention::RelativeAttention(int64_t d_model, const arch::Attention& a, 
       k_norm_(a.qk_norm, *a.n_kv_heads, *a.head_dim, make.at("k_norm")),
       r_({a.n_heads * *a.head_dim, d_model}, make.at("r")),
       o_(d_model, a.n_heads * *a.v_head_dim, a.bias.o, make.at("o"), Linear::Ends::in_residual) {
-  LAMINA_CHECK(d_model % 2 == 0, "model: position 'transformer_xl' needs sines and cosines in pairs, d_model is ",
+  LAMINA_CHECK(d_model % 2 == 0, "model: position 'transformer_xl' needs pairs of sines and cosines, d_model is ",
                d_model, "; use an even one");
   add_child("", qkv_);
   if (q_norm_.layer) add_child("q_norm", *q_norm_.layer);
@@ -91,7 +91,7 @@ RelativeAttention::RelativeAttention(int64_t d_model, const arch::Attention& a, 
 
 void RelativeAttention::make_tables(int64_t count, const Device& device) {
   if (waves_.defined() && waves_.device() == device && waves_.dim(0) >= count) return;
-  constexpr uint64_t kLeast = 64;  // and room for some more tokens, so that generation makes few tables
+  constexpr uint64_t kLeast = 64;  // rounds up, so that generation rarely rebuilds the tables
   const auto rows = static_cast<int64_t>(std::bit_ceil(std::max(static_cast<uint64_t>(count), kLeast)));
   tables_ = ops::rotary_tables(rows, d_model_, {}, device);
   waves_ = ops::concat({ops::scale(tables_.sin, -1.0), tables_.cos}, -1);

@@ -9,14 +9,14 @@ namespace {
 
 float rounded(float value) { return static_cast<float>(bf16(value)); }
 
-/// The position of each token, row after row.
+/// The position of each token, in row-major order of [batch, seq].
 std::vector<int64_t> positions_of(const Pass& pass) {
   std::vector<int64_t> given;
   if (pass.positions.defined() && !pass.positions.is_meta()) given = pass.positions.to_vector<int64_t>();
   std::vector<int64_t> positions;
   for (int64_t row = 0; row < pass.batch; ++row) {
     for (int64_t s = 0; s < pass.seq; ++s) {
-      // One list may serve all rows.
+      // A list of length seq is shared by all rows.
       const auto index = static_cast<size_t>(row * pass.seq + s) % std::max<size_t>(given.size(), 1);
       positions.push_back(given.empty() ? pass.offset_of(row) + s : given[index]);
     }

@@ -5,7 +5,7 @@
 namespace lamina::nn {
 namespace {
 
-/// Overwrites `tensor`; a meta tensor is left alone.
+/// Overwrites the values of `tensor`.
 void put(const Tensor& tensor, const std::vector<double>& values) {
   tensor.detach().copy_(Tensor::from(values, tensor.shape(), Device::cpu()).to(tensor.dtype()).to(tensor.device()));
 }

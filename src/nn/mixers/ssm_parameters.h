@@ -5,15 +5,15 @@
 
 namespace lamina::nn {
 
-/// weight [channels, taps] and bias [channels] of a depth-wise convolution, uniform in ±1/sqrt(taps).
+/// weight [channels, taps] and bias [channels] of a depthwise convolution, uniform in ±1/sqrt(taps).
 WeightAndBias conv_parameters(int64_t channels, int64_t taps, bool bias, const ParameterFactory& make);
 
-/// log(1 … n) along the last dimension of `shape`: every channel has the same decay rates 1 … n to begin with.
+/// log(1 … n) along the last dimension of `shape`: initial decay rates 1 … n for every channel.
 Tensor log_counting(const Shape& shape, const ParameterFactory& make);
 
-/// log of step sizes drawn log-uniformly from [dt_min, dt_max]: [count].
+/// log(dt) of step sizes drawn log-uniformly from [dt_min, dt_max]: [count].
 Tensor log_steps(const std::string& name, int64_t count, double dt_min, double dt_max, const ParameterFactory& make);
-/// The same step sizes as a bias in front of softplus: b with log(1 + exp(b)) = dt.
+/// The same step sizes as the bias before a softplus: b with log(1 + exp(b)) = dt.
 Tensor softplus_steps(const std::string& name, int64_t count, double dt_min, double dt_max,
                       const ParameterFactory& make);
 

@@ -18,7 +18,7 @@ Tensor run_documents(const Tensor& x, const Tensor& starts_in, const Recurrence&
   return ops::concat(documents, 1);
 }
 
-/// One row whose first `count` tokens are real.
+/// Runs one row, of which only the first `count` tokens are real; padding outputs are zeros.
 Tensor run_row(const Tensor& x, int64_t count, StateCache& cache, int64_t width, const Recurrence& recurrence) {
   if (count == x.dim(1)) return recurrence(x, &cache);
   const Tensor padding = Tensor::zeros({1, x.dim(1) - count, width}, x.dtype(), x.device());

@@ -8,8 +8,7 @@
 
 namespace lamina::nn {
 
-/// What a state-space layer keeps between calls: of one size, whatever the number of tokens. Zeros are the state before
-/// the first token.
+/// Cache of a state-space layer. Its size does not depend on the number of tokens; zeros are the initial state.
 ///   conv  [batch, channels, taps − 1]  the last inputs of the convolution, oldest first; undefined without one
 ///   scan  [batch, …]                   the state of the recurrence, f32 or f64
 class StateCache final : public LayerCache {
@@ -22,10 +21,11 @@ class StateCache final : public LayerCache {
   void reorder(std::span<const int64_t> sources) override;
   std::unique_ptr<LayerCache> rows(int64_t begin, int64_t count) const override;
 
-  /// As the operators take them: the convolution's in the type of its input, the recurrence's in its accumulation type.
+  /// The states in the dtypes the operators expect: the convolution's in its input's, the recurrence's in its
+  /// accumulation type.
   Tensor conv(DType dtype) const { return conv_.to(dtype); }
   Tensor scan(DType dtype) const;
-  /// What comes next; nothing is copied where an operator moved the state on in place.
+  /// Stores the new states; copies nothing if an operator updated the state in place.
   void keep_conv(const Tensor& state) { keep(conv_, state); }
   void keep_scan(const Tensor& state) { keep(scan_, state); }
 
@@ -36,19 +36,19 @@ class StateCache final : public LayerCache {
   Tensor scan_;
 };
 
-/// A recurrence over x [batch, seq, d_model] → [batch, seq, width], from the state in the cache and into it, or from
-/// zeros where that is null.
+/// A recurrence x [batch, seq, d_model] → [batch, seq, width] that reads and updates the state in `cache`, or starts
+/// from zeros if it is null.
 using Recurrence = std::function<Tensor(const Tensor& x, StateCache* cache)>;
 
-/// Runs `recurrence` so that no state goes where it must not: documents packed along seq each start from zeros, and the
-/// padding of ragged rows, whose outputs are zeros, enters no state.
+/// Runs `recurrence` with the states kept apart: packed documents each start from zeros, and the padding of ragged rows
+/// gives zeros and enters no state.
 Tensor run_recurrence(const Tensor& x, const Pass& pass, LayerCache* cache, int64_t width,
                       const Recurrence& recurrence);
 
-/// The type of the inputs that a layer keeps: a cache of 8 bits rounds keys and values, never states.
+/// Dtype of the cached convolution inputs. An 8-bit cache quantizes keys and values only, never states.
 inline DType state_dtype(DType cache) { return cache == DType::u8 ? DType::f32 : cache; }
 
-/// A mixer that is a recurrence with a projection behind it.
+/// A mixer made of a recurrence and an output projection.
 class RecurrentMixer : public Mixer {
  public:
   Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) final;
@@ -57,7 +57,7 @@ class RecurrentMixer : public Mixer {
  protected:
   /// [batch, seq, d_model] → [batch, seq, inner_width()].
   virtual Tensor scan(const Tensor& x, StateCache* states) const = 0;
-  /// The same for one position.
+  /// scan() of a single position.
   virtual Tensor step(const Tensor& x, StateCache& states) const = 0;
   virtual int64_t inner_width() const = 0;
   /// [batch, seq, inner_width()] → [batch, seq, d_model].
