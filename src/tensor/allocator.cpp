@@ -30,7 +30,7 @@ class CachingCpu final : public CachingAllocator {
     const size_t alignment = size >= kHugePage ? kHugePage : kAlignment;
     void* block = nullptr;
     if (posix_memalign(&block, alignment, size) != 0) return nullptr;
-    if (size >= kHugePage) madvise(block, size, MADV_HUGEPAGE);  // a refusal costs speed only
+    if (size >= kHugePage) madvise(block, size, MADV_HUGEPAGE);  // best effort: failure only costs speed
     return block;
   }
   void give_back(void* block) noexcept override { std::free(block); }  // NOLINT(cppcoreguidelines-no-malloc)
@@ -64,13 +64,13 @@ class CountingAllocator final : public CountedAllocator {
   }
 
  private:
-  std::map<size_t, int64_t> free_;  // blocks of a class
+  std::map<size_t, int64_t> free_;  // size class → number of free blocks
 };
 
 }  // namespace
 
 size_t size_class(size_t bytes) {
-  LAMINA_CHECK(bytes < kMost, "allocation of ", bytes, " bytes: no machine has that much; check the sizes");
+  LAMINA_CHECK(bytes < kMost, "allocation of ", bytes, " bytes: too large for any machine; check the tensor sizes");
   const size_t rounded = (std::max(bytes, kAlignment) + kAlignment - 1) / kAlignment * kAlignment;
   const size_t step = std::max(kAlignment, std::bit_floor(rounded) / 8);
   return (rounded + step - 1) / step * step;
@@ -89,7 +89,7 @@ void CountedAllocator::reset_peak() {
 void CountedAllocator::count_allocation(size_t bytes) {
   int64_t live = 0;
   LAMINA_CHECK(!__builtin_add_overflow(counters_.live, static_cast<int64_t>(bytes), &live), "allocation of ", bytes,
-               " bytes beside ", counters_.live, ": more than 2^63 bytes; check the sizes");
+               " bytes in addition to ", counters_.live, ": more than 2^63 bytes; check the sizes");
   counters_.live = live;
   counters_.peak = std::max(counters_.peak, counters_.live);
   ++counters_.allocations;
@@ -117,7 +117,7 @@ void CachingAllocator::deallocate(void* block, size_t bytes) noexcept {
   counters_.live -= static_cast<int64_t>(size);
   try {
     free_[size].push_back(block);
-  } catch (const std::bad_alloc&) {  // no memory even for the note: give the block back at once
+  } catch (const std::bad_alloc&) {  // no memory to remember the block: free it
     give_back(block);
     counters_.reserved -= static_cast<int64_t>(size);
   }
@@ -134,8 +134,8 @@ void* CachingAllocator::from_system(size_t size) {
     release_cached();
     block = take(size);
   }
-  LAMINA_CHECK(block != nullptr, "out of ", place(), "memory: ", size, " bytes wanted, ", counters_.live,
-               " bytes live; use a smaller batch or sequence, or checkpoint activations");
+  LAMINA_CHECK(block != nullptr, "out of ", place(), "memory: ", size, " bytes requested, ", counters_.live,
+               " bytes live; use a smaller batch or sequence, or activation checkpointing");
   counters_.reserved += static_cast<int64_t>(size);
   return block;
 }

@@ -8,10 +8,10 @@
 
 namespace lamina {
 
-/// Sizes are rounded up to one of eight steps per power of two: at most 12.5 % is wasted and few classes exist.
+/// Rounds up to one of eight steps per power of two: wastes at most 12.5 % and keeps the number of classes small.
 size_t size_class(size_t bytes);
 
-/// Counts what it hands out.
+/// Maintains the counters.
 class CountedAllocator : public Allocator {
  public:
   MemoryCounters counters() const override;
@@ -24,8 +24,7 @@ class CountedAllocator : public Allocator {
   MemoryCounters counters_;
 };
 
-/// Keeps freed blocks by size class and hands them out again. A subclass says where blocks come from, and calls trim()
-/// in its destructor.
+/// Keeps freed blocks by size class and reuses them. A subclass provides the memory and calls trim() in its destructor.
 class CachingAllocator : public CountedAllocator {
  public:
   void* allocate(size_t bytes) override;
@@ -33,13 +32,13 @@ class CachingAllocator : public CountedAllocator {
   void trim() override;
 
  protected:
-  /// Null when the system has none.
+  /// Null if the system has no memory left.
   virtual void* take(size_t size) = 0;
   virtual void give_back(void* block) noexcept = 0;
-  /// What the memory is called in messages.
+  /// Name of the memory in error messages.
   virtual const char* place() const = 0;
 
-  /// Takes a block from the system, giving cached ones back where it has none.
+  /// Takes a block from the system; if it is out of memory, releases the cached blocks and tries again.
   void* from_system(size_t size);
   void release_cached() noexcept;
 

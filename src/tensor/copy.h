@@ -4,9 +4,9 @@
 
 namespace lamina::cpu {
 
-/// Element-wise conversion between any strides and types of equal shape.
+/// Copies with conversion between tensors of equal shape, of any strides and dtypes.
 void copy(const Tensor& source, Tensor& target);
-/// target += source, element by element, for floating types of any strides.
+/// target += source for floating dtypes and any strides.
 void accumulate(const Tensor& source, Tensor& target);
 void fill(Tensor& target, double value);
 

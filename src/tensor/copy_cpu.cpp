@@ -1,6 +1,6 @@
-// Copies walk the outer dimensions and convert one innermost run at a time (walk.h). Dense runs between f32, bf16 and
-// f16, and dense runs of one type, go in vectors; large f32 and f64 targets are streamed past the caches.
-// Transposing copies of f32 turn squares in registers. Everything else is converted one by one.
+// Copies iterate over the outer dimensions and convert one innermost run at a time (walk.h). Contiguous runs between
+// f32, bf16 and f16, and runs of one type, use SIMD; large f32 and f64 targets use streaming stores. Transposing copies
+// of f32 transpose small squares in registers. All other types are converted one element at a time.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/tensor/copy_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -15,19 +15,19 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::cpu::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// The type both are computed in, as base/dtype.h converts them.
+/// The type of the conversion arithmetic, as in base/dtype.h.
 template <class From, class To>
 using Between = std::conditional_t<std::is_same_v<From, double> || std::is_same_v<To, double>, double, float>;
 
-/// Both can be loaded and stored in vectors of their common type.
+/// Whether both types have SIMD loads and stores of a common type.
 template <class From, class To>
 inline constexpr bool kInVectors = std::is_same_v<Accumulate<From>, Accumulate<To>>;
 
 template <class From, class To>
 struct ConvertRun {
-  bool large;  ///< the target outlives the caches
+  bool large;  ///< the target exceeds the last-level cache: use streaming stores
 
   void operator()(const From* from, int64_t from_stride, To* to, int64_t to_stride, int64_t count) const {
     if (from_stride != 1 || to_stride != 1 || !kInVectors<From, To>) {

@@ -32,10 +32,10 @@ Device Device::cpu(int threads, std::shared_ptr<Allocator> allocator) {
 Device Device::cuda(int index, bool deterministic) {
   const int count = cuda_count();
   LAMINA_CHECK(count > 0, "cuda:", index, ": ",
-               lamina::cuda::kBuilt ? "no GPU was found (nvidia-smi lists those the driver sees)"
-                                    : "this build has no CUDA; rebuild where nvcc is installed",
+               lamina::cuda::kBuilt ? "no GPU found (nvidia-smi lists the GPUs the driver sees)"
+                                    : "this build has no CUDA; rebuild on a machine with nvcc",
                "; or use the cpu");
-  LAMINA_CHECK(index >= 0 && index < count, "cuda:", index, ": not there; the last GPU is cuda:", count - 1);
+  LAMINA_CHECK(index >= 0 && index < count, "cuda:", index, ": no such GPU; the last one is cuda:", count - 1);
   auto state = std::make_shared<State>(DeviceKind::cuda, 0, lamina::cuda::make_allocator(index));
   state->index = index;
   state->deterministic = deterministic;

@@ -13,47 +13,47 @@ namespace lamina {
 
 enum class DeviceKind : uint8_t { cpu, cuda, meta };
 
-/// Arithmetic and memory traffic that operators announce: what a perfect machine would have to do.
+/// FLOPs and memory traffic that operators report: the minimum an ideal machine would need.
 struct Work {
   int64_t flops = 0;
   int64_t bytes = 0;
 };
 
-/// Queue of a device that runs behind the host. The CPU and meta devices run each operator to its end and have none.
+/// An asynchronous queue of a device. CPU and meta devices run operators synchronously and have none.
 class Stream {
  public:
   virtual ~Stream() = default;
   virtual void synchronize() = 0;
 };
 
-/// Everything operators need to run somewhere: memory, threads, a stream, counters. A cheap handle to shared state;
-/// two calls of Device::cpu() give two independent devices, and tensors of both may be mixed.
+/// Everything operators need to run: memory, threads, a queue, counters. A cheap handle to shared state. Two calls of
+/// Device::cpu() give independent devices whose tensors can still be mixed.
 class Device {
  public:
-  /// `threads` 0 means all cores. An allocator of one's own may be given, as the tests do to plant guard bands.
+  /// `threads` 0 means all cores. A custom allocator may be given; tests use one to add guard bands.
   static Device cpu(int threads = 0, std::shared_ptr<Allocator> allocator = nullptr);
-  /// A GPU; an error where this build has no CUDA or the machine no such device. Every call makes a queue and a cache
-  /// of memory of its own. `deterministic`: the same bits in every run, at the price of cuDNN's faster backward.
+  /// A GPU; throws if the build has no CUDA or the machine no such device. Every call creates its own CUDA stream and
+  /// memory cache. `deterministic`: bit-identical results in every run, without cuDNN's faster backward.
   static Device cuda(int index = 0, bool deterministic = false);
-  /// "cpu", "cuda" or "cuda:1", as commands take it; `threads` for what runs on the host.
+  /// Parses "cpu", "cuda" or "cuda:1"; `threads` applies to work on the host.
   static Device named(std::string_view name, int threads = 0, bool deterministic = false);
-  /// GPUs that Device::cuda can open: 0 in a build without CUDA.
+  /// Number of GPUs that Device::cuda can open; 0 in a build without CUDA.
   static int cuda_count();
-  /// Shapes without memory: operators check, allocate and count as they would on a device of kind `like`, and compute
-  /// nothing.
+  /// A device without memory or computation, like PyTorch's meta: operators check shapes, count allocations and work as
+  /// on a device of kind `like`.
   static Device meta(DeviceKind like = DeviceKind::cpu);
 
   DeviceKind kind() const;
-  /// The kind whose choices operators make: its own, or that a meta device stands for.
+  /// The kind whose kernels operators choose: this device's, or the one a meta device stands for.
   DeviceKind like() const;
   int index() const;
   Allocator& allocator() const;
   const Threads& threads() const;
-  /// Operators may only choose kernels that give the same bits in every run. Always so on the CPU.
+  /// Whether operators must choose deterministic kernels. Always true on the CPU.
   bool deterministic() const;
-  /// Bytes of a GPU's own memory that nobody holds, those cached here included; nothing where memory is the host's.
+  /// Free bytes of the GPU's memory, including blocks cached here; empty if the device uses host memory.
   std::optional<int64_t> free_memory() const;
-  /// Null where operators run synchronously.
+  /// Null if operators run synchronously.
   Stream* stream() const;
   void synchronize() const;
 

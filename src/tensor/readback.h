@@ -6,25 +6,25 @@
 
 namespace lamina {
 
-/// Values on their way from a device to the host while the device goes on with what is queued behind them. They are
-/// written as part of work that is repeated (tensor/replay.h), so that nothing has to be launched between two turns.
+/// Asynchronous copies from device to host: the device continues with queued work. The copy is part of the work that a
+/// CUDA graph replays (tensor/replay.h), so nothing extra is launched between two replays.
 class Readback {
  public:
-  static constexpr size_t kMost = 2;  ///< turns under way
+  static constexpr size_t kMost = 2;  ///< maximum number of pending copies
 
-  /// Of dense i64 tensors of `count` elements on the device.
+  /// For contiguous i64 tensors of `count` elements on the device.
   Readback(const Device& device, int64_t count);
   Readback(const Readback&) = delete;
   Readback& operator=(const Readback&) = delete;
   ~Readback();
 
-  /// Within the work: what the tensor holds when the device gets there.
+  /// Call within the replayed work: copies the tensor's values at that point.
   void write(const Tensor& source);
-  /// Called when a turn of the work has been queued, before the next one is.
+  /// Call after queueing one run of the work, before queueing the next.
   void mark();
-  /// The oldest values marked that have not been waited for.
+  /// Waits for the oldest marked run and returns its values.
   std::vector<int64_t> wait();
-  /// Turns marked and not waited for.
+  /// Number of runs marked and not yet waited for.
   size_t underway() const;
 
  private:

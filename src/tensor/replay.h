@@ -7,22 +7,22 @@
 
 namespace lamina {
 
-/// Work that a GPU notes once and then repeats by itself, without the host launching each kernel: a CUDA graph. The
-/// same memory is read and written again, so what goes in is copied into tensors that were there before, and what comes
-/// out is read from tensors the work has left behind. Memory used in between stays reserved for it.
+/// A CUDA graph: captures the kernels of `work` once and replays them without launching each from the host. Replays
+/// read and write the same memory, so inputs are copied into existing tensors and outputs are read from tensors that
+/// the work keeps. Memory used in between stays reserved for the graph.
 class Replay {
  public:
   static bool possible(const Device& device);
 
-  /// `work` must not read values on the host, nor leave anything to it that differs from one run to the next.
+  /// `work` must not read device values on the host or depend on host values that change between runs.
   Replay(const Device& device, std::function<void()> work);
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
   ~Replay();
 
-  /// Runs the work. The first two times it is executed as it stands, so that libraries make their plans; the third time
-  /// it is recorded, and from then on repeated. Random streams are those whose number is higher by `random_offset` than
-  /// the keys say. Returns whether `work` was called, or only its record repeated.
+  /// Runs the work. The first two runs execute it directly (warm-up for libraries), the third captures it, later ones
+  /// replay the graph. `random_offset` is added to the stream numbers of random keys. Returns whether `work` was
+  /// called, that is, not just replayed.
   bool run(uint64_t random_offset = 0);
 
  private:

@@ -9,13 +9,13 @@
 namespace lamina {
 
 struct Tensor::Storage {
-  /// Where empty tensors point, so that kernels may add offsets to any address they are given. Never read or written.
+  /// Address of empty tensors, so that kernels may add offsets to a valid pointer. Never read or written.
   alignas(64) static inline char nothing[64] = {};
 
   Device device;
   void* data;
   size_t bytes;
-  std::shared_ptr<void> owner;  // of borrowed memory, where there is one
+  std::shared_ptr<void> owner;  // owner of borrowed memory, if any
   bool borrowed = false;
   std::atomic<uint64_t> version{0};
 
@@ -147,7 +147,7 @@ void Tensor::follow(const char* what, Tensor& result, std::function<Tensor(const
 
 namespace {
 
-/// Fills in a -1 and checks the count.
+/// Replaces a -1 and checks the number of elements.
 Shape complete_shape(Shape wanted, const Shape& from) {
   int unknown = -1;
   int64_t known = 1;
@@ -170,8 +170,8 @@ Shape complete_shape(Shape wanted, const Shape& from) {
   return wanted;
 }
 
-/// Strides that show the same elements in the same order as `wanted`, or nothing when only a copy can. Source
-/// dimensions that are dense among themselves form a block; every wanted dimension must lie within one block.
+/// Strides that view `source` as shape `wanted`, or nothing if a copy is needed. Source dimensions that are contiguous
+/// among themselves form a block; every wanted dimension must lie within one block.
 std::optional<Shape> strides_for_view(const Tensor& source, const Shape& wanted) {
   if (source.is_contiguous()) return contiguous_strides(wanted);
   Shape strides = wanted;
@@ -276,15 +276,15 @@ Tensor Tensor::detach() const { return impl().link ? view(shape(), strides(), im
 
 namespace {
 
-/// `source` itself, or a copy where writing `target` element by element would change what is still to be read.
+/// `source`, or a copy of it if writing `target` would overwrite elements that are still to be read.
 Tensor apart_from(const Tensor& source, const Tensor& target) {
   if (!source.shares_memory_with(target)) return source;
   const bool same_elements = source.raw() == target.raw() && source.strides() == target.strides();
   return same_elements ? source : source.detach().clone();
 }
 
-/// Where the CPU and a GPU meet, the bytes travel dense and in the target's type, converted before or after on the side
-/// that has the narrower ones to send.
+/// Copies between CPU and GPU. The source side converts to the target's dtype, the transfer is contiguous, and the
+/// target side applies the strides.
 void copy_between(const Tensor& source, Tensor& target) {
   if (source.device().kind() == DeviceKind::cpu) {
     const Tensor dense = source.to(target.dtype()).contiguous();
@@ -339,7 +339,7 @@ Tensor& Tensor::add_(const Tensor& other) {
                "; both must be floating");
   mark_written("add_");
   if (is_meta()) return *this;
-  LAMINA_CHECK(!other.is_meta(), "add_: what is added is a meta tensor and has no values");
+  LAMINA_CHECK(!other.is_meta(), "add_: the other tensor is a meta tensor and has no values");
   LAMINA_CHECK(device() == other.device(), "add_: a tensor on ", other.device(), " is added to one on ", device(),
                "; move them together with to(device)");
   if (device().kind() == DeviceKind::cuda) {

@@ -14,19 +14,19 @@ namespace lamina {
 
 class Tensor;
 
-/// What a tensor asks of whoever follows its gradient, so that views record themselves although this room does not
-/// know the tape.
+/// Hook by which the tape tracks a tensor's gradient. It lets views and copies record themselves, although this library
+/// does not depend on autograd.
 class GradLink {
  public:
   virtual ~GradLink() = default;
-  /// `result` was made from a tensor with this link by rearranging or converting elements; `pullback` maps the
-  /// gradient of the result to that of the source. Attaches a link to `result` while gradients are recorded.
+  /// Records that `result` was made from this tensor by a view, copy or conversion; `pullback` maps the gradient of the
+  /// result to that of the source. Attaches a link to `result` if gradients are being recorded.
   virtual void derive(const char* what, Tensor& result, std::function<Tensor(const Tensor&)> pullback) = 0;
-  /// Throws when writing the tensor's elements now would falsify a gradient.
+  /// Throws if writing to the tensor now would make a gradient wrong.
   virtual void check_writable(const char* what) const = 0;
 };
 
-/// A strided array on a device: a cheap handle, copied by reference. Views share memory with their source.
+/// A strided array on a device. Copying a Tensor copies a reference; views share memory with their source.
 class Tensor {
  public:
   Tensor() = default;
@@ -40,7 +40,7 @@ class Tensor {
   static Tensor from(const std::vector<T>& values, const Shape& shape, const Device& device) {
     return from(std::span<const T>(values), shape, device);
   }
-  /// Memory owned by `owner` (a mapped file, say), not copied; `data` stays valid while `owner` lives.
+  /// Wraps memory owned by `owner` (a mapped file, say) without a copy; `data` must stay valid while `owner` lives.
   static Tensor borrow(void* data, const Shape& shape, DType dtype, const Device& device, std::shared_ptr<void> owner);
 
   bool defined() const { return impl_ != nullptr; }
@@ -53,25 +53,25 @@ class Tensor {
   const Device& device() const;
   bool is_meta() const { return device().kind() == DeviceKind::meta; }
   bool is_contiguous() const;
-  /// Bytes of the elements this tensor shows.
+  /// Size of this tensor's elements in bytes.
   int64_t nbytes() const { return numel() * static_cast<int64_t>(size_of(dtype())); }
 
   /// First element; T must match dtype(). Null for a meta tensor.
   template <class T>
   T* data() const;
   void* raw() const;
-  /// The elements in row-major order, converted, on the host.
+  /// Copies the elements to the host in row-major order, converted to T.
   template <class T>
   std::vector<T> to_vector() const;
-  /// The only element of a one-element tensor.
+  /// The value of a one-element tensor.
   double item() const;
 
   // Views. They share memory, and gradients flow through them.
-  /// One extent may be -1. Copies when the strides allow no view.
+  /// One extent may be -1. Copies if the strides allow no view.
   Tensor reshape(const Shape& shape) const;
   Tensor transpose(int axis_a, int axis_b) const;
   Tensor slice(int axis, int64_t begin, int64_t length) const;
-  /// What slices that lie one behind the other along an axis of one memory show together; undefined where they do not.
+  /// A view of the union of slices that are adjacent along an axis of one tensor; undefined if they are not.
   static Tensor side_by_side(const std::vector<Tensor>& slices, int axis);
 
   // Copies. Gradients flow through them.
@@ -80,21 +80,21 @@ class Tensor {
   Tensor to(DType dtype) const;
   Tensor to(const Device& device) const;
 
-  /// Same memory, without gradient.
+  /// Same memory, not tracked by a tape.
   Tensor detach() const;
 
-  // In place. Refused where a gradient would be falsified.
+  // In-place operations. They throw if they would make a gradient wrong.
   Tensor& copy_(const Tensor& source);
   Tensor& fill_(double value);
-  /// this += other, in this tensor's type with f32 (or f64) arithmetic.
+  /// this += other; computed in f32 (f64 for f64) and rounded to this tensor's dtype.
   Tensor& add_(const Tensor& other);
 
-  /// How often the memory was written in place; operators compare it to find stale saved values.
+  /// Number of in-place writes so far; the tape uses it to detect overwritten saved tensors.
   uint64_t version() const;
-  /// For operators that write through data(): checks that writing is allowed now and counts it.
+  /// For operators that write through data(): throws if writing is not allowed now, else increments version().
   void mark_written(const char* what) const;
   bool shares_memory_with(const Tensor& other) const;
-  /// No other tensor shows this memory.
+  /// Whether no other tensor shares this memory.
   bool owns_memory_alone() const;
 
   const std::shared_ptr<GradLink>& grad_link() const { return impl().link; }
@@ -113,7 +113,7 @@ class Tensor {
   };
 
   Impl& impl() const {
-    LAMINA_CHECK(impl_ != nullptr, "an undefined tensor was used; give it a value first");
+    LAMINA_CHECK(impl_ != nullptr, "an undefined tensor was used; assign a tensor first");
     return *impl_;
   }
   Tensor view(const Shape& shape, const Shape& strides, int64_t offset) const;

@@ -1,5 +1,5 @@
-// Copies of f32 whose source is dense along an outer dimension: squares turned in registers. A source line is read
-// whole, once; a target line is written whole, past the caches where the target is large.
+// Transposing copies of f32: the source is contiguous along an outer dimension. Squares are transposed in registers.
+// Each source cache line is read once; target lines are written whole, with streaming stores if the target is large.
 #if defined(LAMINA_TENSOR_TRANSPOSE_COPY_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_TENSOR_TRANSPOSE_COPY_INL_H_
 #undef LAMINA_TENSOR_TRANSPOSE_COPY_INL_H_
@@ -13,11 +13,11 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::cpu::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 using SquareTag = hn::CappedTag<float, 16>;
 inline constexpr int64_t kSquare = static_cast<int64_t>(hn::MaxLanes(SquareTag()));
-inline constexpr int64_t kTileAlong = 64;    // of a target row per tile: a few lines in one go
+inline constexpr int64_t kTileAlong = 64;    // elements of a target row per tile: a few cache lines
 inline constexpr int64_t kBandAcross = 256;  // target rows per task
 inline constexpr int64_t kSquaresAhead = 4;
 
@@ -37,7 +37,7 @@ HWY_INLINE void copy_square(const float* from, int64_t from_step, float* to, int
   }
 }
 
-/// A part of one square or of several, at the edges.
+/// The remainder at the edges that fills no square.
 inline void copy_corner(const float* from, int64_t from_step, float* to, int64_t to_step, int64_t along,
                         int64_t across) {
   for (int64_t j = 0; j < across; ++j) {
@@ -45,7 +45,7 @@ inline void copy_corner(const float* from, int64_t from_step, float* to, int64_t
   }
 }
 
-/// The walk's innermost dimension is dense in the target and `axis` in the source.
+/// The innermost dimension of the walk is contiguous in the target, and `axis` in the source.
 inline void transpose_copy(const Threads& threads, const Walk& walk, int axis, const float* source, float* target,
                            bool large) {
   const int inner = walk.shape.rank() - 1;

@@ -61,9 +61,9 @@ void* moved(void* to, int64_t elements, size_t size) {
   return static_cast<std::byte*>(to) + elements * static_cast<int64_t>(size);
 }
 
-/// As walk_runs, for a transposing copy. A cache line of the source is read whole and laid into the columns of a tile,
-/// whose rows are then the runs: no line is fetched twice, whatever the strides. Neighbouring tiles follow each other
-/// across the source, so that its pages are looked up once. Word has the size of the source's elements.
+/// walk_runs for a transposing copy. Each source cache line is read once and scattered into the columns of a tile,
+/// whose rows are then the runs. Consecutive tiles move across the source, which limits TLB misses. Word has the size
+/// of a source element.
 template <class Word>
 void walk_tiles(const Threads& threads, const Walk& walk, int axis, const Word* source, void* target,
                 const RunRef& run) {
@@ -89,10 +89,10 @@ void walk_tiles(const Threads& threads, const Walk& walk, int axis, const Word* 
           const Word* from = source + at.source + first + start * source_step;
           for (int64_t i = 0; i < along; ++i) {
             const Word* line = from + i * source_step;
-            __builtin_prefetch(line + kAcross);  // the line of the next tile; past the end it does no harm
+            __builtin_prefetch(line + kAcross);  // next tile's line; prefetching past the end is harmless
             const auto lay = [&](int64_t j) { std::memcpy(tile[j] + i * sizeof(Word), line + j, sizeof(Word)); };
             if (across == kAcross) {
-              for (int64_t j = 0; j < kAcross; ++j) lay(j);  // unrolled
+              for (int64_t j = 0; j < kAcross; ++j) lay(j);  // constant trip count: unrolled
             } else {
               for (int64_t j = 0; j < across; ++j) lay(j);
             }
@@ -108,7 +108,7 @@ void walk_tiles(const Threads& threads, const Walk& walk, int axis, const Word* 
   });
 }
 
-/// The elements themselves are only moved: a word of the same size stands for any of them.
+/// Elements are only moved, so an unsigned integer of the same size stands for any type.
 void walk_tiles(const Threads& threads, const Walk& walk, int axis, const void* source, void* target,
                 const RunRef& run) {
   switch (run.from_size()) {

@@ -4,17 +4,17 @@
 
 namespace lamina::cpu {
 
-/// Two tensors of equal shape, element by element: what is left of their dimensions after merging.
+/// Element-wise iteration over two tensors of equal shape: their dimensions after merging.
 struct Walk {
   Shape shape;
   Shape source_strides;
   Shape target_strides;
 };
 
-/// Drops extents of 1 and merges neighbours that are dense in both tensors.
+/// Drops dimensions of extent 1 and merges neighbours that are contiguous in both tensors.
 Walk merge_dimensions(const Tensor& source, const Tensor& target);
 
-/// The outer dimension along which the source is dense, where the innermost one jumps: the copy transposes. −1 if none.
+/// For a transposing copy: the outer dimension along which the source is contiguous; otherwise −1.
 int transposed_axis(const Walk& walk);
 
 struct Offsets {
@@ -22,11 +22,11 @@ struct Offsets {
   int64_t target = 0;
 };
 
-/// Where the `index`-th position of all dimensions but `skipped` and the innermost lies.
+/// Offsets of the `index`-th position over all dimensions except `skipped` and the innermost.
 Offsets outer_offsets(const Walk& walk, int64_t index, int skipped);
 
-/// Converts `count` elements of one pair of types; strides in elements. Refers to a callable
-/// (const From*, int64_t, To*, int64_t, int64_t) that outlives it.
+/// Converts `count` elements between one pair of dtypes; strides in elements. Refers to a callable (const From*,
+/// int64_t, To*, int64_t, int64_t) that must outlive it.
 class RunRef {
  public:
   template <class From, class To, class F>
@@ -55,7 +55,7 @@ class RunRef {
   Call call_;
 };
 
-/// Calls run(from, from_stride, to, to_stride, count) for every innermost run, on all threads.
+/// Calls run(from, from_stride, to, to_stride, count) for every innermost run, in parallel.
 void walk_runs(const Threads& threads, const Walk& walk, const void* source, void* target, const RunRef& run);
 
 }  // namespace lamina::cpu

@@ -1,8 +1,8 @@
 #pragma once
 
-// Copies to shared memory in the background. A thread that reads only what it has copied itself needs no barrier of its
-// block, only wait_for_copies(); before it copies to where it has read it calls __syncwarp(), which the compiler moves
-// no read across.
+// Asynchronous copies to shared memory (cp.async). A thread that reads only what it copied itself needs
+// wait_for_copies() but no block barrier. Before overwriting memory it has read, it calls __syncwarp(), which also
+// keeps the compiler from moving reads across the copy.
 
 #include <cuda_runtime_api.h>
 
@@ -14,13 +14,13 @@ __device__ inline uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-/// Copies 16 bytes; zeros where there is nothing to copy.
+/// Copies 16 bytes, or writes zeros if `inside` is false.
 __device__ inline void copy_async(uint32_t to, const void* from, bool inside) {
   const int bytes = inside ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes));
 }
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::); }
-/// Until all but the last kOpen commits are complete.
+/// Waits until all but the last kOpen committed groups are complete.
 template <int kOpen = 0>
 __device__ inline void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kOpen) : "memory");

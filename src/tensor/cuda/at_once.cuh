@@ -1,14 +1,13 @@
 #pragma once
 
-// Accesses that stay one instruction. What is assembled from numbers that were computed one by one, or taken apart into
-// such, the compiler may load and store in pieces of two or four bytes, store_whole notwithstanding; a pack written so
-// takes four times as long.
+// The compiler may split a 16-byte access into 2- or 4-byte ones if the elements are computed or used one by one, even
+// with store_whole; that is 4× slower. These helpers force one instruction.
 
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::cuda {
 
-/// Reads a pack or stretch.
+/// Loads a pack or stretch with one instruction.
 template <class P>
 __device__ inline P load_at_once(const void* from) {
   if constexpr (sizeof(P) < 16) return *static_cast<const P*>(from);
@@ -18,8 +17,8 @@ __device__ inline P load_at_once(const void* from) {
   return values;
 }
 
-/// Reads 16 bytes of global memory that nobody writes while the kernel runs: unlike other reads it may pass stores, and
-/// yet stays behind wait_for_previous().
+/// Loads 16 bytes of global memory that stay constant while the kernel runs. The compiler may move it across stores,
+/// but not before wait_for_previous().
 __device__ inline uint4 load_constant(const void* from) {
   uint4 word;
   asm volatile("ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -28,7 +27,7 @@ __device__ inline uint4 load_constant(const void* from) {
   return word;
 }
 
-/// Writes a pack or stretch to global memory.
+/// Stores a pack or stretch to global memory with one instruction.
 template <class P>
 __device__ inline void store_at_once(void* to, const P& values) {
   if constexpr (sizeof(P) < 4) return store_whole(to, values);

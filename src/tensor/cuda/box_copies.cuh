@@ -1,8 +1,8 @@
 #pragma once
 
-// Copies of boxes of a tensor (tensor_map.h) to shared memory by the copy engine of compute capability 9 and above, and
-// the barriers in shared memory by which threads learn of them. A barrier goes through phases: each ends when all that
-// it counts have arrived and all bytes that were announced are there.
+// TMA copies (compute capability 9.0 and above) of boxes of a tensor (tensor_map.h) to shared memory, and the mbarriers
+// that signal their completion. A phase of an mbarrier ends when all expected arrivals have happened and all announced
+// bytes have been written.
 
 #include <cuda.h>
 
@@ -10,7 +10,7 @@
 
 namespace lamina::cuda {
 
-/// A place in a ring of kSize, and the parity of how often it has come round.
+/// Index into a ring of kSize pipeline stages, and the parity of the number of wrap-arounds (the mbarrier phase).
 template <int kSize>
 struct Ring {
   int index = 0;
@@ -20,30 +20,30 @@ struct Ring {
   }
 };
 
-/// For a phase that so many arrive in. Others may use it after publish_barriers() and a barrier of the block.
+/// `count` arrivals complete a phase. Other threads may use the barrier after publish_barriers() and __syncthreads().
 __device__ inline void barrier_init(uint32_t barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 __device__ inline void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-/// Arrives, and announces bytes of copies.
+/// Arrives and announces `bytes` of copies.
 __device__ inline void barrier_expect(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 __device__ inline void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-/// What a barrier counts for a warp that arrives by warp_arrives(): one lane for all, which racecheck does not follow.
+/// Arrivals that warp_arrives() causes per warp: normally one lane arrives for all, but racecheck cannot follow that.
 #ifdef LAMINA_RACECHECK
 inline constexpr int kArrivals = 32;
 #else
 inline constexpr int kArrivals = 1;
 #endif
-/// All lanes are done with what others wait for.
+/// Signals that all lanes of the warp are done.
 __device__ inline void warp_arrives(uint32_t barrier) {
   __syncwarp();
   if (kArrivals > 1 || threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
-/// Until the phase of this parity is over; of a new barrier the first has parity 0, and the one before it is over.
+/// Waits for the phase with this parity. A new barrier is in phase 0, so waiting on parity 1 returns at once.
 __device__ inline void barrier_wait(uint32_t barrier, uint32_t turn) {
   asm volatile(
       "{\n"
@@ -57,13 +57,13 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t turn) {
       "r"(turn)
       : "memory");
 }
-/// Whole 16 bytes, at such addresses.
+/// Copies `bytes`; size and addresses are multiples of 16 bytes.
 __device__ inline void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
                : "memory");
 }
-/// The same, kept by the second-level cache as a policy says (load_words.cuh).
+/// copy_bytes with an L2 eviction policy (load_words.cuh).
 __device__ inline void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
@@ -71,7 +71,7 @@ __device__ inline void copy_bytes(uint32_t to, const void* from, int bytes, uint
       "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
 }
-/// From these indices on, innermost first.
+/// Copies the box that starts at these indices, innermost first.
 __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, uint32_t barrier, int64_t column, int64_t row) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(

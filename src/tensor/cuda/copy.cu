@@ -1,6 +1,6 @@
-// Copies, conversions, sums in place and constants for any strides. Dimensions that are dense in both tensors are
-// merged first; dense copies of one type are left to the copy engine, dense conversions go in packs, and everything
-// else has a thread per element that finds its place by dividing (in 32 bits where the count allows).
+// Copies, conversions, in-place sums and fills for any strides. Dimensions that are contiguous in both tensors are
+// merged first. Contiguous copies of one type use cudaMemcpyAsync and contiguous conversions use 16-byte packs. All
+// others use one thread per element, which finds its offsets by division (32-bit if the count allows).
 
 #include "lamina/tensor/cuda/copy.h"
 #include "lamina/tensor/cuda/kernel.cuh"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// What is left of two tensors' dimensions after merging, as a kernel takes it.
+/// The dimensions of two tensors after merging, as a kernel argument.
 struct Plan {
   int rank = 0;
   int64_t count = 0;
@@ -68,7 +68,7 @@ __device__ Places places(const Plan& plan, Index index) {
   return result;
 }
 
-/// Same type: elements are moved as units of 1, 2, 4, 8 or 16 bytes.
+/// Same dtype: moves elements as units of 1, 2, 4, 8 or 16 bytes.
 template <class Unit, class Index>
 __global__ void move_units(Plan plan, const Unit* source, Unit* target) {
   for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < plan.count; i += int64_t{gridDim.x} * kThreads) {
@@ -90,8 +90,7 @@ void move(const Device& device, const Plan& plan, const void* source, void* targ
   check_launch("copy");
 }
 
-/// The plan in units of 16 bytes, where rows are dense in both tensors and everything is aligned to them; count 0
-/// where not.
+/// The plan in units of 16 bytes; count 0 unless rows are contiguous in both tensors and everything is 16-byte aligned.
 Plan in_packs(Plan plan, const void* source, const void* target, int64_t per_pack) {
   const int last = plan.rank - 1;
   const auto whole = [&](int64_t value) { return value % per_pack == 0; };
@@ -148,7 +147,7 @@ __global__ void convert_dense(int64_t packs, const From* source, To* target) {
   }
 }
 
-/// A number of any element type: whole ones exactly, the others as double.
+/// A value of any dtype: integers exactly, floating values as double.
 struct Number {
   int64_t whole;
   double real;
@@ -167,7 +166,7 @@ __device__ Number read(const void* data, DType dtype, int64_t at) {
   }
 }
 
-/// As convert() of base/dtype.h: fractions are cut off, what lies outside becomes the range's end, NaN becomes 0.
+/// Same rules as convert() in base/dtype.h: truncates fractions, clamps to the range, maps NaN to 0.
 template <class To>
 __device__ To whole_of(const Number& number) {
   if (number.is_whole) return static_cast<To>(number.whole);
@@ -201,7 +200,7 @@ __global__ void convert_any(Plan plan, const void* source, DType from, void* tar
 
 bool converts_in_packs(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
 
-/// Dense, of the types that kernels convert eight at a time, and at whole 16 bytes.
+/// Contiguous, 16-byte aligned, and of dtypes that kernels convert eight at a time.
 bool in_eights(const Plan& plan, const Tensor& source, const Tensor& target) {
   const auto fits = [](const Tensor& tensor) {
     return converts_in_packs(tensor.dtype()) && reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0;
@@ -252,7 +251,7 @@ __global__ void accumulate_any(Plan plan, const void* source, DType from, void* 
     const Places at = places<int64_t>(plan, i);
     const double term = read(source, from, at.source).real;
     const double sum = read(target, to, at.target).real;
-    // One rounding to the type of the arithmetic, as on the CPU.
+    // Round once, in the type of the arithmetic, as the CPU does.
     const double added =
         to == DType::f64 ? sum + term : static_cast<double>(static_cast<float>(sum) + static_cast<float>(term));
     write(target, to, at.target, {0, added, false});
@@ -311,8 +310,8 @@ void fill(Tensor& target, double value) {
 
 void copy_from_host(const void* source, const Tensor& target) {
   if (target.numel() == 0) return;
-  // From pageable memory the call returns when the bytes have been staged. A recording would read the memory again each
-  // time, so it gets a copy of its own.
+  // cudaMemcpyAsync from pageable memory returns once the bytes are staged. A captured graph would read the host memory
+  // at every replay, so it gets its own copy.
   source = kept_by_recording(target.device(), source, static_cast<size_t>(target.nbytes()));
   LAMINA_CUDA(cudaMemcpyAsync(target.raw(), source, static_cast<size_t>(target.nbytes()), cudaMemcpyHostToDevice,
                               stream_of(target.device())),

@@ -4,17 +4,17 @@
 
 namespace lamina::cuda {
 
-/// Element-wise conversion between any strides and types of equal shape, both on this device.
+/// Copies with conversion between tensors of equal shape, of any strides and dtypes, both on this device.
 void copy(const Tensor& source, Tensor& target);
-/// target += source, element by element, for floating types of any strides.
+/// target += source for floating dtypes and any strides.
 void accumulate(const Tensor& source, Tensor& target);
 void fill(Tensor& target, double value);
-/// The bytes of a dense tensor. The host's memory may change as soon as the call returns.
+/// Copies the bytes of a contiguous tensor. The caller may change the host memory as soon as the call returns.
 void copy_from_host(const void* source, const Tensor& target);
-/// Some numbers to pinned memory of the host, by a kernel: the copy engine would have to be waited for by what comes
-/// next. `targets` are two, and taken in turns: the first where `turn` on the device is even, and it is counted on.
+/// Writes a few values to pinned host memory with a kernel, because the next kernel would have to wait for a memcpy.
+/// Alternates between two targets: uses the first if the device counter `turn` is even, and increments `turn`.
 void write_to_host(const Tensor& source, int64_t* targets, const Tensor& turn);
-/// Waits for what was queued before.
+/// Waits for the queued work, then copies.
 void copy_to_host(const Tensor& source, void* target);
 
 }  // namespace lamina::cuda

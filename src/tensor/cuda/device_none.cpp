@@ -1,4 +1,4 @@
-// In place of the CUDA backend, in a build without it: no device, so nothing below is reached but the counting.
+// Stubs for a build without CUDA. device_count() is 0, so the other functions are never reached.
 #include "lamina/base/error.h"
 #include "lamina/tensor/cuda/copy.h"
 #include "lamina/tensor/cuda/device.h"
@@ -8,7 +8,7 @@
 namespace lamina::cuda {
 namespace {
 
-[[noreturn]] void none() { throw Error("this build has no CUDA; rebuild where nvcc is installed"); }
+[[noreturn]] void none() { throw Error("this build has no CUDA; rebuild on a machine with nvcc"); }
 
 }  // namespace
 
@@ -30,7 +30,7 @@ namespace lamina {
 struct Replay::State {};
 
 bool Replay::possible(const Device& /*device*/) { return false; }
-// NOLINTNEXTLINE(performance-unnecessary-value-param): kept where there is a GPU
+// NOLINTNEXTLINE(performance-unnecessary-value-param): stored in a build with CUDA
 Replay::Replay(const Device& /*device*/, std::function<void()> /*work*/) { cuda::none(); }
 Replay::~Replay() = default;
 bool Replay::run(uint64_t /*random_offset*/) { cuda::none(); }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What kernels share: element types on the device, 16-byte packs, sums over warps and blocks, launches that overlap.
+// Shared by kernels: device element types, 16-byte packs, warp and block reductions, overlapping launches.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -12,7 +12,7 @@ namespace lamina::cuda {
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffU;
 
-// The element types of tensors as the device knows them.
+// Maps tensor element types to device types.
 template <class T>
 struct DeviceTypeOf {
   using type = T;
@@ -28,13 +28,13 @@ struct DeviceTypeOf<f16> {
 template <class T>
 using DeviceType = typename DeviceTypeOf<T>::type;
 
-/// First element of a tensor of T, as kernels take it; null for an undefined tensor.
+/// First element of a tensor of T as a device pointer; null for an undefined tensor.
 template <class T>
 DeviceType<T>* device_data(const Tensor& tensor) {
   return tensor.defined() ? reinterpret_cast<DeviceType<T>*>(tensor.data<T>()) : nullptr;
 }
 
-/// Calls fn(TypeTag<T>{}) for f32, bf16 and f16; f64 is computed on the CPU alone.
+/// Calls fn(TypeTag<T>{}) for f32, bf16 and f16; f64 is supported on the CPU only.
 template <class F>
 void visit_floating(const char* op, DType dtype, F&& fn) {
   switch (dtype) {
@@ -43,7 +43,7 @@ void visit_floating(const char* op, DType dtype, F&& fn) {
     case DType::f32: return fn(TypeTag<float>{});
     default: break;
   }
-  throw Error(str(op, ": ", dtype, " on a cuda device; expected f32, bf16 or f16; use the cpu for f64"));
+  throw Error(str(op, ": ", dtype, " is not supported on cuda; expected f32, bf16 or f16; use the cpu for f64"));
 }
 
 __device__ inline float to_float(float value) { return value; }
@@ -68,21 +68,21 @@ __device__ inline __half from_float<__half>(float value) {
 constexpr float kLog2E = 1.4426950408889634F;
 constexpr float kLn2 = 0.6931471805599453F;
 
-/// 2^x to within two units of f32's last place, 0 for −inf.
+/// 2^x with an error of at most 2 ulp; 0 for −inf.
 __device__ inline float power_of_two(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
   return y;
 }
 
-/// 1/x to within a unit of f32's last place, 0 for infinities.
+/// 1/x with an error of at most 1 ulp; 0 for infinities.
 __device__ inline float reciprocal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
   return y;
 }
 
-/// The smaller or larger one; what is not a number stays so.
+/// Minimum and maximum that propagate NaN.
 __device__ inline float smaller_of(float a, float b) {
   float y;
   asm("min.NaN.f32 %0, %1, %2;\n" : "=f"(y) : "f"(a), "f"(b));
@@ -94,15 +94,14 @@ __device__ inline float larger_of(float a, float b) {
   return y;
 }
 
-/// As many elements as one 16-byte access moves.
+/// The elements of one 16-byte access.
 template <class T>
 struct alignas(16) Pack {
   static constexpr int kSize = 16 / sizeof(T);
   T values[kSize];
 };
 
-/// kWidth elements (a power of two, of at most 16 bytes in all) that one access moves: packs, or less where they do not
-/// fit.
+/// kWidth elements of one access; kWidth is a power of two and the size at most 16 bytes.
 template <class T, int kWidth>
 struct alignas(sizeof(T) * kWidth) Stretch {
   T values[kWidth];
@@ -112,7 +111,7 @@ template <class T>
 __device__ inline Pack<T> load_pack(const T* from) {
   return *reinterpret_cast<const Pack<T>*>(from);
 }
-/// Writes a pack or stretch in one access; assigned as it is, the compiler may store its elements one by one.
+/// Stores a pack or stretch in one access; a plain assignment may be split into single elements.
 template <class P>
 __device__ inline void store_whole(void* to, const P& values) {
   using Word = std::conditional_t<
@@ -128,13 +127,13 @@ __device__ inline void store_pack(T* to, const Pack<T>& pack) {
   store_whole(to, pack);
 }
 
-/// Whether rows of `width` elements from `pointer` on can be read in packs.
+/// Whether rows of `width` elements starting at `pointer` can be read in packs.
 template <class T>
 bool fits_packs(const T* pointer, int64_t width) {
   return width % Pack<T>::kSize == 0 && reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
 }
 
-/// The same sum in every lane.
+/// Sum over the warp, in every lane.
 __device__ inline float warp_sum(float value) {
   for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
   return value;
@@ -144,8 +143,8 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-/// The same sum in every thread of a block of whole warps, at most 1024 threads; `scratch` holds 32 floats. May be
-/// called again at once with the same scratch.
+/// Sum over the block, in every thread. The block has whole warps, at most 1024 threads; `scratch` holds 32 floats and
+/// may be reused at once for the next call.
 __device__ inline float block_sum(float value, float* scratch) {
   value = warp_sum(value);
   const int warp = threadIdx.x / kWarp;
@@ -167,14 +166,14 @@ __device__ inline float block_max(float value, float* scratch) {
   return value;
 }
 
-/// Blocks up to which a launch may overlap with its predecessor. With many, each would pay for a wait that only the
-/// first ones could use.
+/// Maximum number of blocks for which a launch may overlap with its predecessor. In larger grids only the first blocks
+/// could overlap, but all would pay for the wait.
 constexpr int64_t kMostEarlyBlocks = 1024;
 
-/// Launches a kernel that begins with wait_for_previous(): its blocks take their places while the kernel before it
-/// still runs, so that a chain of short kernels does not pay for each launch. Any number may follow each other, also
-/// within a recording; between it and a kernel launched otherwise nothing overlaps that could do harm.
-/// `cluster` blocks side by side run at the same time on neighbouring multiprocessors (compute capability 9 or above).
+/// Programmatic dependent launch of a kernel that begins with wait_for_previous(): its blocks are scheduled while the
+/// previous kernel still runs, which hides launch latency in a chain of short kernels. Such launches may follow each
+/// other in any number, also in a captured graph, and may be mixed with ordinary launches.
+/// `cluster` adjacent blocks form a thread block cluster (compute capability 9.0 or above).
 template <class... Params, class... Args>
 void launch_dependent_clusters(void (*kernel)(Params...), int cluster, dim3 grid, dim3 block, size_t shared,
                                const Device& device, Args&&... args) {
@@ -196,7 +195,7 @@ void launch_dependent_clusters(void (*kernel)(Params...), int cluster, dim3 grid
   config.stream = stream_of(device);
   config.attrs = attributes;
   config.numAttrs = count;
-  cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);  // check_launch() finds what went wrong
+  cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);  // check_launch() reports errors
 }
 template <class... Params, class... Args>
 void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, const Device& device,
@@ -204,9 +203,9 @@ void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, size_t s
   launch_dependent_clusters(kernel, 1, grid, block, shared, device, std::forward<Args>(args)...);
 }
 
-/// All that came before in the stream is complete and seen from here on: called by every thread before it reads or
-/// writes anything in memory. Only then may the next kernel's blocks come, so that never more than two kernels are
-/// under way and waiting for one is waiting for all.
+/// Waits until all earlier work of the CUDA stream is complete and visible; every thread calls it before accessing
+/// memory. Only then may the next kernel's blocks start, so at most two kernels overlap, and waiting for one is waiting
+/// for all.
 __device__ inline void wait_for_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if (int64_t{gridDim.x} * gridDim.y * gridDim.z > kMostEarlyBlocks) return;
@@ -215,8 +214,8 @@ __device__ inline void wait_for_previous() {
 #endif
 }
 
-/// A hint that 32 bytes from here on will be read: the one thing about memory that is allowed before
-/// wait_for_previous(), whoever may be writing there.
+/// Prefetches 32 bytes into L2. This is the only memory access allowed before wait_for_previous(), even if the previous
+/// kernel writes there.
 __device__ inline void fetch_ahead(const void* from) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
 }

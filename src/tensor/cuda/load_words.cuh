@@ -4,8 +4,7 @@
 
 namespace lamina::cuda {
 
-/// How the second-level cache is to keep what is read: not at all, as what is not read again before as much as it holds
-/// has been, or as usual.
+/// L2 eviction policies: evict_first for data that is not read again soon, evict_normal otherwise.
 __device__ inline uint64_t read_once_policy() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -17,8 +16,8 @@ __device__ inline uint64_t usual_policy() {
   return policy;
 }
 
-/// 16 bytes, zeros where there are none: one predicated instruction, so that no branch stands between two loads, and
-/// volatile, so that loads are asked for in the order written. What is read `once` goes past the first-level cache.
+/// Loads 16 bytes, or zeros if not `there`, with one predicated instruction, so that no branch separates two loads. It
+/// is volatile, so that loads are issued in program order. Data read `once` bypasses L1.
 #define LAMINA_LOAD_WORDS(instruction, ...)                                                         \
   asm volatile(                                                                                     \
       "{ .reg .pred there; setp.ne.b32 there, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; " \

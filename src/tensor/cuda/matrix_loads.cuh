@@ -1,13 +1,13 @@
 #pragma once
 
-// How a warp brings 16 × 16 squares of a half type from shared memory to where multiply_add (mma.cuh) takes them. Rows
-// lie `pitch` bytes apart; where that is an odd multiple of 16, no two of eight rows meet in a bank.
+// ldmatrix: loads 16 × 16 squares of a 16-bit type from shared memory into the fragment layout of multiply_add
+// (mma.cuh). Rows are `pitch` bytes apart; if that is an odd multiple of 16, eight rows have no bank conflicts.
 
 #include <cstdint>
 
 namespace lamina::cuda {
 
-/// Four 8 × 8 matrices; lanes 8·m and following name the rows of the m-th one.
+/// Loads four 8 × 8 matrices; lanes 8m … 8m + 7 hold the row addresses of matrix m.
 __device__ inline void load_squares(uint32_t (&to)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -21,8 +21,8 @@ __device__ inline void load_squares_turned(uint32_t (&to)[4], uint32_t address) 
                : "memory");
 }
 
-/// The row and column that this lane names: the second matrix lies below the first, the others right of these; or the
-/// second right of the first, the others below.
+/// Row and column whose address this lane provides. downwards: matrix 1 is below matrix 0, matrices 2 and 3 to their
+/// right; rightwards: matrix 1 is to the right of matrix 0, matrices 2 and 3 below them.
 struct SquareLane {
   int row, column;
   static __device__ SquareLane downwards(int lane) { return {lane % 16, lane / 16 * 8}; }

@@ -1,14 +1,14 @@
 #pragma once
 
-// The matrix units' product of two small matrices of a half type.
+// Tensor core product (mma.sync) of two small matrices of a 16-bit type.
 
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::cuda {
 
-/// c += a · b for a warp: a [16, 16], b [16, 8], both of T, sums in f32. Lane 4·g + p has of a the rows g and g + 8 at
-/// columns 2p, 2p + 1 (a[0], a[1]) and 2p + 8, 2p + 9 (a[2], a[3]); of b column g at the same rows (b0, b1); of c the
-/// rows g (c[0], c[1]) and g + 8 at columns 2p, 2p + 1.
+/// c += a · b for a warp: a [16, 16], b [16, 8] of type T, accumulated in f32. Fragments of lane 4·g + p: a[0], a[1]
+/// are rows g and g + 8 at columns 2p, 2p + 1; a[2], a[3] the same rows at columns 2p + 8, 2p + 9; b0, b1 are column g
+/// at the corresponding rows; c[0], c[1] are row g and c[2], c[3] row g + 8 at columns 2p, 2p + 1.
 template <class T>
 __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 template <>

@@ -10,15 +10,15 @@ namespace lamina {
 struct Readback::State {
   Device device;
   int64_t count = 0;
-  Tensor turn;                ///< [1], how many have been written
-  int64_t* values = nullptr;  ///< [kMost, count] in memory that the device writes by itself
+  Tensor turn;                ///< [1], number of writes so far
+  int64_t* values = nullptr;  ///< [kMost, count] in pinned host memory that the device writes
   std::array<cudaEvent_t, kMost> arrived = {};
   size_t marked = 0;
   size_t waited = 0;
 };
 
 Readback::Readback(const Device& device, int64_t count) {
-  LAMINA_CHECK(device.kind() == DeviceKind::cuda, "a readback from ", device, ": only a GPU works on by itself");
+  LAMINA_CHECK(device.kind() == DeviceKind::cuda, "a readback from ", device, ": expected a cuda device");
   state_ = std::make_unique<State>(State{device, count, Tensor::zeros({1}, DType::i64, device)});
   LAMINA_CUDA(
       cudaMallocHost(reinterpret_cast<void**>(&state_->values), kMost * static_cast<size_t>(count) * sizeof(int64_t)),

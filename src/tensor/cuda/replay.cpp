@@ -10,10 +10,10 @@ namespace lamina {
 namespace cuda {
 namespace {
 
-/// Host memory that a recording's copies read.
+/// Host memory read by the copies of a captured graph.
 using Constants = std::vector<std::shared_ptr<void>>;
 
-/// What a device's recording in progress keeps.
+/// State of a device's capture in progress.
 struct Recorder {
   explicit Recorder(int /*index*/) {}
   Constants* constants = nullptr;
@@ -44,7 +44,7 @@ struct Replay::State {
 
 namespace {
 
-/// Libraries choose their kernels by measuring while it lives, where it is on.
+/// While it lives (and `on`), libraries choose their kernels by timing them.
 class Choosing {
  public:
   Choosing(const Device& device, bool on) : device_(device) { cuda::set_choosing_by_measuring(device_, on); }
@@ -56,7 +56,7 @@ class Choosing {
   Device device_;
 };
 
-/// Records until it ends, also where the work throws.
+/// Captures until it is destroyed, also if the work throws.
 class Recording {
  public:
   Recording(const Device& device, cuda::Constants& constants)
@@ -91,7 +91,7 @@ class Recording {
 }  // namespace
 
 void Replay::record(State& state) {
-  state.device.allocator().trim();  // what the trials have left is the recording's to take
+  state.device.allocator().trim();  // release memory of the warm-up runs, so that the graph's pool can use it
   Recording recording(state.device, state.constants);
   state.pool = recording.pool();
   state.work();
@@ -105,7 +105,7 @@ bool Replay::possible(const Device& device) { return device.kind() == DeviceKind
 
 Replay::Replay(const Device& device, std::function<void()> work)
     : state_(std::make_unique<State>(State{device, {}, 2, nullptr, {}, nullptr})) {
-  LAMINA_CHECK(possible(device), "a replay on ", device, ": only a GPU records work");
+  LAMINA_CHECK(possible(device), "a replay on ", device, ": CUDA graphs need a cuda device");
   state_->work = std::move(work);
 }
 

@@ -26,7 +26,7 @@ class MemoryPool {
 
 namespace {
 
-/// Makes a device current for a scope: memory, streams and library handles belong to the current one.
+/// Makes a device current for a scope: CUDA allocations, streams and library handles belong to the current device.
 class Current {
  public:
   explicit Current(int index) {
@@ -43,8 +43,7 @@ class Current {
 
 }  // namespace
 
-/// Blocks are handed out again in the order of the one stream that uses them. Those of a pool are known by their
-/// address.
+/// Blocks are reused in the order of the single CUDA stream that uses them. Blocks of a pool are recognized by address.
 class CachingCuda final : public CachingAllocator {
  public:
   explicit CachingCuda(int index) : index_(index) {}
@@ -59,7 +58,7 @@ class CachingCuda final : public CachingAllocator {
     const std::lock_guard lock(mutex_);
     pool_ = pool;
   }
-  /// The blocks of a pool that ends belong to everybody again.
+  /// Returns the blocks of a destroyed pool to the general cache.
   void dissolve(const MemoryPool& pool);
 
  private:
@@ -67,14 +66,14 @@ class CachingCuda final : public CachingAllocator {
     const Current current(index_);
     void* block = nullptr;
     if (cudaMalloc(&block, size) == cudaSuccess) return block;
-    cudaGetLastError();  // a refusal is answered by giving cached blocks back
+    cudaGetLastError();  // clear the error: the caller frees cached blocks and tries again
     return nullptr;
   }
   void give_back(void* block) noexcept override { cudaFree(block); }
   const char* place() const override { return "GPU "; }
 
   int index_;
-  std::weak_ptr<MemoryPool> pool_;  // in use now
+  std::weak_ptr<MemoryPool> pool_;  // the active pool
   std::unordered_map<void*, MemoryPool*> owner_;
 };
 
@@ -133,17 +132,18 @@ namespace {
 const char* advice(Fault fault) {
   switch (fault) {
     case Fault::token_id: return "embedding: the token id is outside the table; use the tokenizer of this model";
-    case Fault::target: return "cross_entropy: the target is no class of the logits; use the tokenizer of this model";
-    case Fault::expert: return "experts: the index is outside their number";
-    case Fault::cache_length: return "attention_decode: keys in use of a row do not fit the cache and the queries";
-    case Fault::cache_place: return "cache_store: the place of a row's new tokens is outside the cache";
-    case Fault::document_start: return "attention: document_starts do not ascend from 0 to the sequence's length";
-    case Fault::position: return "rotary: the position is outside the tables; make longer ones with rotary_tables";
+    case Fault::target:
+      return "cross_entropy: the target is not a class index of the logits; use the tokenizer of this model";
+    case Fault::expert: return "moe: the expert index is out of range; give indices in [0, experts)";
+    case Fault::cache_length:
+      return "attention_decode: a row's length exceeds the cache or is below the number of queries";
+    case Fault::cache_place: return "cache_store: a row's new tokens do not fit into the cache; make a larger cache";
+    case Fault::document_start: return "attention: document_starts must ascend from 0 to the sequence length";
+    case Fault::position: return "rotary: the position is outside the tables; make longer tables with rotary_tables";
     case Fault::not_finite:
       return "muon: the gradient or momentum of a parameter is not finite; clip with error_if_nonfinite before the "
              "step, or skip it";
-    case Fault::logit:
-      return "sample: a logit of the row is not a number; the model's weights are broken, or its type overflows";
+    case Fault::logit: return "sample: a logit is NaN; check the model's weights, or use a dtype with more range";
     case Fault::none: break;
   }
   return "";
@@ -151,7 +151,7 @@ const char* advice(Fault fault) {
 
 class CudaStream final : public Stream {
  public:
-  /// Leaves the device current for this thread: kernels are launched there.
+  /// Makes the device current for this thread and leaves it so, for later kernel launches.
   explicit CudaStream(int device) : index(device) {
     LAMINA_CUDA(cudaSetDevice(index), "device");
     LAMINA_CUDA(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking), "stream");
@@ -208,7 +208,7 @@ const bool kBuilt = true;
 int device_count() {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
-  cudaGetLastError();  // no driver is no error: there is no device
+  cudaGetLastError();  // without a driver there are no devices; not an error
   return 0;
 }
 
@@ -227,7 +227,7 @@ void check(cudaError_t status, const char* call, const char* what) {
   if (status == cudaSuccess) return;
   cudaGetLastError();
   throw Error(str(what, ": ", call, " failed: ", cudaGetErrorString(status),
-                  "; CUDA_LAUNCH_BLOCKING=1 names the operator that failed first"));
+                  "; run with CUDA_LAUNCH_BLOCKING=1 to find the operator that failed first"));
 }
 
 cudaStream_t stream_of(const Device& device) { return cuda_stream(device).handle; }
@@ -250,7 +250,7 @@ void set_choosing_by_measuring(const Device& device, bool on) {
   cuda_stream(device).measures = on && !device.deterministic();
 }
 
-void check_launch(const char* op) { check(cudaGetLastError(), "a kernel's launch", op); }
+void check_launch(const char* op) { check(cudaGetLastError(), "the kernel launch", op); }
 
 int blocks_for(int64_t count, int threads) {
   constexpr int64_t kMost = 0x7fffffff;

@@ -8,68 +8,67 @@
 
 #include "lamina/tensor/tensor.h"
 
-/// Throws Error naming `what` (an operator or a step of the runtime) when a CUDA call fails.
+/// Throws Error naming `what` (an operator or a step of the runtime) if a CUDA call fails.
 #define LAMINA_CUDA(call, what) ::lamina::cuda::check((call), #call, what)
 
 namespace lamina::cuda {
 
 void check(cudaError_t status, const char* call, const char* what);
 
-/// The queue a device's kernels go to, in order. Memory that was freed is handed out again in that order, so kernels
-/// on it need no waiting.
+/// The CUDA stream of a device; all its kernels run there in order. Freed memory is reused in stream order, so reuse
+/// needs no synchronization.
 cudaStream_t stream_of(const Device& device);
 
-/// Multiprocessors of the device.
+/// Number of streaming multiprocessors.
 int processors(const Device& device);
 
-/// Whether a kernel's blocks may be placed before the kernel ahead of it has ended (kernel.cuh, launch_dependent).
+/// Whether programmatic dependent launch is supported (kernel.cuh, launch_dependent).
 bool launches_early(const Device& device);
 
-/// Right after a kernel's launch: an error of the launch itself, or of an earlier kernel that has come to light, with
-/// the operator's name. With CUDA_LAUNCH_BLOCKING=1 each kernel is waited for, so that the name is the culprit's.
+/// Call right after a kernel launch. Throws, with the operator's name, if the launch failed or an earlier kernel's
+/// error has surfaced. CUDA_LAUNCH_BLOCKING=1 makes kernels synchronous, so that the name is right.
 void check_launch(const char* op);
 
-/// What a kernel found wrong with values it was given; it goes on with something harmless (a row of zeros, say), and
-/// the next wait for the device throws. Values in device memory are never read back only to be checked.
+/// Invalid values that a kernel found. The kernel continues with something harmless (zeros, say) and the next
+/// synchronization throws. Values are thus validated without reading them back to the host.
 enum class Fault : int {
   none,
   token_id,        ///< embedding: an id outside the table
-  target,          ///< cross entropy: a target that is no class and not the ignored one
-  expert,          ///< an expert's index outside their number
-  cache_length,    ///< attention over a cache: more keys than it holds, or fewer than queries
-  cache_place,     ///< storing into a cache: tokens that would lie outside it
-  document_start,  ///< packed documents that do not ascend from 0 to the length
+  target,          ///< cross entropy: a target that is neither a class nor ignore_index
+  expert,          ///< moe: an expert index out of range
+  cache_length,    ///< attention_decode: a length beyond the cache, or below the number of queries
+  cache_place,     ///< cache_store: tokens that do not fit into the cache
+  document_start,  ///< packed documents: starts that do not ascend from 0 to the sequence length
   position,        ///< rotary: a position outside the tables
   not_finite,      ///< muon: a gradient or momentum that is not finite
-  logit            ///< sampling: a logit that is not a number
+  logit            ///< sampling: a NaN logit
 };
-/// Lies in host memory that kernels can write.
+/// Pinned host memory that kernels can write.
 struct FaultSlot {
   int fault = 0;  ///< Fault, the first one reported
   long long value = 0;
 };
 FaultSlot* fault_slot(const Device& device);
-/// Throws where a kernel that is known to have ended has reported something.
+/// Throws if a kernel that has finished reported a fault.
 void check_faults(const Device& device);
 
-/// What kernels that draw random numbers add to the number of their key's stream: 0, but for a replay, which draws anew
-/// each time.
+/// Device counter added to the stream number of a random key: 0, except in CUDA graph replays, where it makes each
+/// replay draw new numbers.
 const unsigned long long* random_offset(const Device& device);
 void set_random_offset(const Device& device, uint64_t offset);
 
-/// Whether libraries should choose their kernels by measuring: while the device tries out work that it is going to
-/// record and repeat, unless it was asked for the same bits every time.
+/// Whether libraries choose kernels by timing them. True in the last warm-up run before CUDA graph capture, unless the
+/// device is deterministic.
 bool chooses_by_measuring(const Device& device);
 void set_choosing_by_measuring(const Device& device, bool on);
 
-/// `bytes` itself, or while the device records a copy of the bytes that lives as long as the recording.
+/// `bytes` itself, or during graph capture a copy that lives as long as the graph.
 const void* kept_by_recording(const Device& device, const void* bytes, size_t count);
 
-/// Work of one launch: enough blocks of `threads` for `count` items, within what a grid may have along x.
+/// Grid size: enough blocks of `threads` for `count` items, within the limit of a grid's x dimension.
 int blocks_for(int64_t count, int threads);
 
-/// An object of the device's own, made on first use and living as long as the device: handles of libraries, caches of
-/// plans. T is made from the device's index.
+/// A T owned by the device, created from its index on first use: library handles, plan caches.
 template <class T>
 T& attached(const Device& device) {
   return *static_cast<T*>(attached_object(device, typeid(T), [](int index) { return std::make_shared<T>(index); }));

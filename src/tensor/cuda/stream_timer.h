@@ -7,7 +7,7 @@
 
 namespace lamina::cuda {
 
-/// Times work on a stream; waits for it.
+/// Times work on a CUDA stream, synchronously.
 class StreamTimer {
  public:
   explicit StreamTimer(cudaStream_t stream) : stream_(stream) {
@@ -21,7 +21,7 @@ class StreamTimer {
   StreamTimer(const StreamTimer&) = delete;
   StreamTimer& operator=(const StreamTimer&) = delete;
 
-  /// The shortest of some rounds, in seconds.
+  /// Shortest time of `rounds` runs, in seconds.
   template <class F>
   double least_of(int rounds, const F& work) const {
     float least = std::numeric_limits<float>::max();
@@ -36,8 +36,8 @@ class StreamTimer {
     }
     return static_cast<double>(least) * 1e-3;
   }
-  /// The same for one of `calls` calls in a recording, as which work is repeated that is launched often: what launches
-  /// cost the host is not in it, what lies between a library's kernels is.
+  /// Shortest time per call if `calls` calls run as a captured CUDA graph. It excludes the host's launch overhead but
+  /// includes gaps between a library's kernels.
   template <class F>
   double recorded_least_of(int rounds, int calls, const F& work) const {
     cudaGraph_t graph = nullptr;

@@ -1,6 +1,6 @@
 #pragma once
 
-// How the copy engine of compute capability 9 and above finds boxes of a tensor in memory (cp.async.bulk.tensor).
+// TMA descriptors (CUtensorMap): how cp.async.bulk.tensor finds boxes of a tensor (compute capability 9.0 and above).
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -10,19 +10,19 @@
 
 namespace lamina::cuda {
 
-/// A tensor of a half type, its innermost extent first, taken in boxes of 64 elements a row whose rows of 128 bytes are
-/// swizzled as the matrix units read them. What lies outside the extents is read as zero.
+/// A tensor of a 16-bit type, innermost extent first, accessed in boxes with rows of 64 elements (128 bytes) in the
+/// 128-byte swizzle that wgmma reads. Elements outside the extents are read as zero.
 template <size_t kRank>
 struct HalfBoxes {
-  const void* data;                    ///< at an address of whole 16 bytes
-  std::array<int64_t, kRank> extents;  ///< the innermost a multiple of 8
-  std::array<int, kRank> box;          ///< the innermost 64, none above 256
-  bool brain;                          ///< bf16 rather than f16
-  /// From one index of an extent to the next, in elements, the innermost's not counted; 0: dense.
+  const void* data;                    ///< 16-byte aligned
+  std::array<int64_t, kRank> extents;  ///< the innermost is a multiple of 8
+  std::array<int, kRank> box;          ///< the innermost is 64, none is above 256
+  bool brain;                          ///< bf16 instead of f16
+  /// Strides in elements; the innermost is ignored (always 1). 0: contiguous.
   std::array<int64_t, kRank> strides = {};
 };
 
-/// False where the driver has no such thing or does not take it.
+/// Returns false if the driver does not support TMA or rejects the map.
 template <size_t kRank>
 bool encode_tensor_map(CUtensorMap& map, const HalfBoxes<kRank>& boxes) {
   using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
@@ -37,7 +37,7 @@ bool encode_tensor_map(CUtensorMap& map, const HalfBoxes<kRank>& boxes) {
   }();
   if (encode == nullptr) return false;
   std::array<cuuint64_t, kRank> extents{};
-  std::array<cuuint64_t, kRank> strides{};  // of the second extent and following, in bytes
+  std::array<cuuint64_t, kRank> strides{};  // of the second and later extents, in bytes
   std::array<cuuint32_t, kRank> box{};
   std::array<cuuint32_t, kRank> every{};
   cuuint64_t bytes = 2;

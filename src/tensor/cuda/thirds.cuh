@@ -1,7 +1,6 @@
 #pragma once
 
-// Numbers of f32 as sums of three of a half type, so that the matrix units multiply them with another of that type
-// without losing any of their digits.
+// An f32 number as the sum of three 16-bit ones, so that tensor cores multiply it with 16-bit numbers at f32 precision.
 
 #include "lamina/tensor/cuda/kernel.cuh"
 
@@ -9,7 +8,7 @@ namespace lamina::cuda {
 
 constexpr int kThirds = 3;
 
-/// Three numbers whose sum x is, but for less than 2^-24 of it.
+/// Three parts that sum to x with a relative error below 2^-24.
 template <class T>
 struct Thirds {
   T parts[kThirds];
@@ -22,7 +21,7 @@ struct Thirds {
     }
   }
 };
-/// Those of two numbers side by side.
+/// Splits two numbers; to[i] packs part i of both.
 template <class T>
 __device__ inline void split_pair(float first, float second, uint32_t (&to)[kThirds]) {
   const Thirds<T> a(first);

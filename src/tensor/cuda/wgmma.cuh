@@ -1,6 +1,6 @@
 #pragma once
 
-// What kernels on Hopper's matrix units share (wgmma: compute capability 9.0, compiled for sm_90a).
+// Helpers for wgmma, the warpgroup tensor core instructions of Hopper (compute capability 9.0, compiled for sm_90a).
 
 #include "lamina/tensor/cuda/kernel.cuh"
 
@@ -14,22 +14,21 @@ inline bool has_wgmma(const Device& device, const char* op) {
   return major == 9 && minor == 0;
 }
 
-/// How wgmma finds an operand in shared memory: rows of 128 bytes whose 16-byte chunks are exchanged by row, groups of
-/// eight rows one behind the other. Where the row is k, boxes of 64 results are `apart` bytes apart; where rows lie
-/// along k, it is not used.
+/// Shared memory descriptor of a wgmma operand with 128-byte swizzle: rows of 128 bytes, in groups of eight. For
+/// MN-major operands, `apart` is the distance in bytes between boxes of 64; for K-major operands it is unused.
 __device__ inline uint64_t operand_at(uint32_t address, int apart = 16) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
   return kSwizzle128 | kEightRows | (static_cast<uint64_t>(apart >> 4) << 16) | ((address & 0x3ffff) >> 4);
 }
 
-/// What was written to shared memory is there for the products and the copies that follow.
+/// Makes writes to shared memory visible to later wgmma and TMA operations.
 __device__ inline void publish_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-/// What was written to registers is there for the products that follow.
+/// Makes register writes visible to later wgmma operations.
 __device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-/// The products since the last call are a group.
+/// Commits the products since the last call as one group.
 __device__ inline void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-/// Waits until all but the newest kPending groups are done.
+/// Waits until all but the newest kPending groups are complete.
 template <int kPending = 0>
 __device__ inline void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
