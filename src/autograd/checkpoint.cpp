@@ -6,7 +6,7 @@ using Segment = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
 
 namespace {
 
-/// Turns recording on for its lifetime, in the middle of a backward pass.
+/// Turns recording on for its lifetime, during a backward pass.
 class Recording {
  public:
   explicit Recording(autograd::State& state) : state_(state) { state_.recording = true; }
@@ -18,15 +18,15 @@ class Recording {
   autograd::State& state_;
 };
 
-/// Runs the segment again on the tape that is being played, plays just that part, and takes it off again. The inputs
-/// stand at their old places in the graph, so that every gradient is added in the order it would have been without the
-/// checkpoint, to the bit.
+/// Recomputes the segment on the tape that is running backward, runs backward through just that part and removes it
+/// again. The inputs keep their original graph entries, so gradients are summed in the same order as without
+/// checkpointing: the result is bit-identical.
 void replay(autograd::State& state, const Segment& segment, const autograd::EntryList& entries, Backward& outer,
             size_t output_count) {
   std::vector<Tensor> inputs;
   for (size_t i = 0; i < entries.size(); ++i) {
     const Tensor& saved = outer.saved(static_cast<int>(i));
-    // A new handle: the saved tensor itself must not be followed.
+    // A new handle: the saved tensor itself must not be tracked.
     Tensor input = saved.defined() ? saved.reshape(saved.shape()) : saved;
     if (entries[i]) input.set_grad_link(entries[i]);
     inputs.push_back(std::move(input));
@@ -38,7 +38,7 @@ void replay(autograd::State& state, const Segment& segment, const autograd::Entr
     outputs = segment(inputs);
   }
   LAMINA_CHECK(outputs.size() == output_count, "checkpoint: the segment returned ", output_count,
-               " tensors the first time and ", outputs.size(), " the second; it must repeat itself");
+               " tensors the first time and ", outputs.size(), " the second; it must be deterministic");
   std::vector<Tensor> tracked;
   std::vector<Tensor> grads;
   for (size_t i = 0; i < output_count; ++i) {
@@ -51,7 +51,7 @@ void replay(autograd::State& state, const Segment& segment, const autograd::Entr
   state.play(begin, false);
 }
 
-/// An output that is an input or a followed tensor from outside must not lose its own place in the graph.
+/// Copies an output that aliases an input or a tracked outside tensor, so that tensor keeps its own graph entry.
 Tensor separate(const Tensor& output, const std::vector<Tensor>& inputs) {
   if (!output.defined()) return output;
   for (const Tensor& input : inputs) {
@@ -65,7 +65,7 @@ Tensor separate(const Tensor& output, const std::vector<Tensor>& inputs) {
 std::vector<Tensor> checkpoint(Tape& tape, const Segment& segment, const std::vector<Tensor>& inputs) {
   if (!tape.recording()) return segment(inputs);
   autograd::State* state = tape.state_.get();
-  const auto recording = autograd::state_of(inputs);  // refuses stale inputs and inputs of two tapes
+  const auto recording = autograd::state_of(inputs);  // rejects stale inputs and inputs of two tapes
   LAMINA_CHECK(!recording || recording.get() == state,
                "checkpoint: the inputs belong to another tape; give the tape that watches the leaves");
   std::vector<Tensor> plain;

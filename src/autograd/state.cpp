@@ -47,7 +47,7 @@ void Entry::derive(const char* what, Tensor& result, std::function<Tensor(const 
 void Entry::check_writable(const char* what) const {
   const auto tape = state();
   LAMINA_CHECK(!tape || !tape->recording || is_stale(*tape), what, " would overwrite ", leaf_ ? "a leaf" : "a tensor",
-               " ", shape_, " that the tape follows; write it inside a NoGrad scope, or compute a new tensor instead");
+               " ", shape_, " that the tape tracks; write it inside a NoGrad scope, or compute a new tensor instead");
 }
 
 void Entry::check_grad(const char* what, const Tensor& grad) const {
@@ -59,7 +59,7 @@ void Entry::check_grad(const char* what, const Tensor& grad) const {
 }
 
 void Entry::set_grad(Tensor grad) {
-  // A gradient that is itself followed, the leaf even, would keep the graph alive in a circle.
+  // A tracked gradient (the leaf itself, even) would keep the graph alive in a reference cycle.
   if (grad.defined()) grad = grad.detach();
   grad_ = std::move(grad);
   owned_ = grad_.defined() && grad_.owns_memory_alone();
@@ -72,7 +72,7 @@ void Entry::add_grad(const char* op, Tensor grad) {
   if (!grad_.defined()) {
     if (grad.dtype() != grad_dtype_) grad = grad.to(grad_dtype_);
     owned_ = grad.owns_memory_alone() && grad.is_contiguous();
-    // A leaf keeps its gradient for the optimizer, which scales it in place: nobody else may see that buffer.
+    // The optimizer scales a leaf's gradient in place, so the buffer must not be shared.
     if (leaf_ && !owned_) {
       grad = grad.clone();
       owned_ = true;
@@ -145,7 +145,7 @@ void State::play(size_t begin, bool retain) {
                      "forward pass; clone it before writing, or write after backward");
       }
       Backward context(*this, index);
-      // A checkpointed segment grows `nodes` while it plays: the function must not move under our feet.
+      // A checkpointed segment appends to `nodes`, which may reallocate them: take the function out first.
       const BackwardFn backward = retain ? nodes[index].backward : std::move(nodes[index].backward);
       backward(context);
     }

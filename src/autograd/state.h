@@ -6,7 +6,7 @@
 
 namespace lamina::autograd {
 
-/// The place of one tensor in the graph: a leaf, or an output of a recorded operator.
+/// Graph entry of one tensor: a leaf, or an output of a recorded operator.
 class Entry final : public GradLink, public std::enable_shared_from_this<Entry> {
  public:
   Entry(std::weak_ptr<State> state, const Tensor& tensor, DType grad_dtype, uint64_t generation, bool leaf)
@@ -23,22 +23,22 @@ class Entry final : public GradLink, public std::enable_shared_from_this<Entry> 
   std::shared_ptr<State> state() const { return state_.lock(); }
   bool is_leaf() const { return leaf_; }
   DType grad_dtype() const { return grad_dtype_; }
-  /// The record this entry belongs to is gone: backward or reset consumed it.
+  /// Whether backward or reset has consumed the tape record this entry belongs to.
   bool is_stale(const State& state) const;
 
   const Tensor& grad() const { return grad_; }
   Tensor zero_grad() const { return Tensor::zeros(shape_, grad_dtype_, device_); }
-  /// Throws unless `grad` can be a gradient of this tensor.
+  /// Throws unless `grad` has this tensor's shape and device and a floating dtype.
   void check_grad(const char* what, const Tensor& grad) const;
-  /// Replaces the gradient; undefined forgets it.
+  /// Replaces the gradient; an undefined tensor clears it.
   void set_grad(Tensor grad);
   void add_grad(const char* op, Tensor grad);
-  /// Hands the gradient over and forgets it.
+  /// Returns the gradient and clears it.
   Tensor take_grad() {
     owned_ = false;
     return std::exchange(grad_, Tensor());
   }
-  /// The gradient buffer when it belongs to this entry alone, else undefined.
+  /// The gradient buffer if no other tensor shares it, else undefined.
   Tensor own_grad() const { return owned_ ? grad_ : Tensor(); }
 
  private:
@@ -61,7 +61,7 @@ struct Saved {
 
 struct Node {
   const char* op = "";
-  EntryList inputs;   // null where no gradient is wanted
+  EntryList inputs;   // null if the input needs no gradient
   EntryList outputs;  // null for undefined or integer outputs
   std::vector<Saved> saved;
   BackwardFn backward;
@@ -78,15 +78,15 @@ struct State : std::enable_shared_from_this<State> {
   void append(const char* op, EntryList inputs, const std::vector<Tensor>& outputs, const std::vector<Tensor>& saved,
               BackwardFn backward);
   void seed(const std::vector<Tensor>& outputs, const std::vector<Tensor>& grads);
-  /// Plays the nodes from the last down to `begin`; each is dropped once played unless `retain`.
+  /// Runs backward through the nodes from the last down to `begin`, dropping each one afterwards unless `retain`.
   void play(size_t begin, bool retain);
 };
 
-/// The entry of a tensor, or null.
+/// The graph entry of a tensor, or null.
 std::shared_ptr<Entry> entry_of(const Tensor& tensor);
-/// The entries of these tensors on this tape, null where there is none.
+/// The entries of these tensors on this tape; null for untracked tensors.
 EntryList entries_of(std::span<const Tensor> inputs, const State& state);
-/// The tape that records what is computed from these inputs now, or null.
+/// The tape that currently records operations on these inputs, or null.
 std::shared_ptr<State> state_of(std::span<const Tensor> inputs);
 
 }  // namespace lamina::autograd

@@ -18,7 +18,7 @@ void Tape::watch(Tensor& leaf, DType grad_dtype) {
   const auto known = autograd::entry_of(leaf);
   LAMINA_CHECK(!known || known->is_leaf(), "watch: the tensor ", leaf.shape(),
                " was computed from other leaves; watch its detach() instead");
-  // Watched already: what was recorded from it keeps its place.
+  // Already watched: keep the entry, because recorded operators refer to it.
   if (known && known->state() == state_ && known->grad_dtype() == grad_dtype) return;
   state_->add_leaf(leaf, grad_dtype);
 }
@@ -44,7 +44,7 @@ void Tape::backward(const std::vector<Tensor>& outputs, const std::vector<Tensor
   try {
     state_->play(0, retain);
   } catch (...) {
-    finish(false);  // gradients are half done: the record cannot be used again
+    finish(false);  // gradients are incomplete: the tape records are unusable
     throw;
   }
   finish(retain);

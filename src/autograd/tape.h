@@ -17,27 +17,27 @@ struct State;
 class Entry;
 }  // namespace autograd
 
-/// What an operator's backward function sees: saved tensors, gradients of its outputs, and where to put those of its
-/// inputs. Runs with recording off.
+/// Interface of an operator's backward function: saved tensors, gradients of its outputs, and where to add the
+/// gradients of its inputs. Recording is off while it runs.
 class Backward {
  public:
-  /// The i-th tensor given to record() as saved.
+  /// The i-th tensor passed to record() as saved.
   const Tensor& saved(int i) const;
-  /// Gradient of the i-th output, contiguous; zeros where nothing used that output.
+  /// Gradient of the i-th output, contiguous; zeros if the output was not used.
   Tensor grad(int i = 0) const;
-  /// The same as it arrived, which may be a view: for operators that walk by strides.
+  /// Gradient of the i-th output as it is, possibly a strided view.
   Tensor strided_grad(int i) const;
-  /// The same, contiguous, to be overwritten: its own memory where nobody else sees it, else a copy.
+  /// Gradient of the i-th output, contiguous and safe to overwrite: its own buffer if nothing shares it, else a copy.
   Tensor grad_to_overwrite(int i = 0) const;
-  /// Something downstream used the i-th output.
+  /// Whether something downstream used the i-th output.
   bool has_grad(int i) const;
-  /// The i-th input's gradient is wanted.
+  /// Whether the i-th input needs a gradient.
   bool needs(int i) const;
-  /// Adds to the gradient of the i-th input; converted to that gradient's type. Moving an otherwise unused tensor in
+  /// Adds to the gradient of the i-th input, converting to that gradient's dtype. Moving in an otherwise unused tensor
   /// saves a copy.
   void add(int i, Tensor grad);
-  /// The buffer that already holds the i-th input's gradient and may be added to in place (a product with beta = 1),
-  /// or undefined: then use add().
+  /// The i-th input's gradient buffer if it already has values and may be added to in place (a GEMM with beta = 1),
+  /// else undefined: then use add().
   Tensor accumulator(int i) const;
 
  private:
@@ -49,33 +49,33 @@ class Backward {
 
 using BackwardFn = std::function<void(Backward&)>;
 
-/// Records operators as they run and plays them backwards. Leaves are the tensors watched; everything computed from
-/// them is followed while recording is on. A tape is used by one thread at a time.
+/// Records operators as they run and computes gradients in reverse order. Leaves are watched tensors; everything
+/// computed from them is tracked while recording is on. Use a tape from one thread at a time.
 class Tape {
  public:
   Tape();
 
-  /// Makes `leaf` a leaf of this tape, and of no other. Its gradient is kept in `grad_dtype`, by default its own type:
-  /// f32 for a bf16 weight lets many micro-batches add up without rounding.
+  /// Makes `leaf` a leaf of this tape only. Its gradient has `grad_dtype`, by default the leaf's dtype; f32 gradients
+  /// for bf16 weights accumulate many micro-batches with little rounding.
   void watch(Tensor& leaf);
   void watch(Tensor& leaf, DType grad_dtype);
 
-  /// Gradient of `loss` (one element) with respect to every leaf, added to what the leaves hold. Consumes the record:
-  /// a second call on the same graph is an error unless `retain` kept it.
+  /// Adds the gradient of `loss` (one element) to the gradients of all leaves. Consumes the tape records: a second call
+  /// on the same graph throws unless `retain` was set.
   void backward(const Tensor& loss, bool retain = false);
-  /// The same for several outputs with given gradients.
+  /// backward() for several outputs with given gradients.
   void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& grads, bool retain = false);
 
-  /// Gradient of a leaf; undefined where none has arrived.
+  /// Gradient of a leaf; undefined if it has none.
   Tensor grad(const Tensor& leaf) const;
   void set_grad(const Tensor& leaf, Tensor grad);
-  /// Forgets the gradients of all leaves.
+  /// Clears the gradients of all leaves.
   void zero_grad();
-  /// Forgets the record without playing it.
+  /// Discards the tape records without running backward.
   void reset();
 
   bool recording() const;
-  /// Operators recorded and not yet played.
+  /// Number of recorded operators not yet consumed.
   size_t size() const;
 
  private:
@@ -86,7 +86,7 @@ class Tape {
   std::shared_ptr<autograd::State> state_;
 };
 
-/// Turns recording off for its lifetime.
+/// Turns recording off for its lifetime, like torch.no_grad().
 class NoGrad {
  public:
   explicit NoGrad(Tape& tape);
@@ -99,18 +99,18 @@ class NoGrad {
   bool before_;
 };
 
-/// A tape records what is computed from at least one of these (undefined tensors are allowed and ignored).
+/// Whether a tape records operations on at least one of these tensors; undefined tensors are ignored.
 bool is_tracked(std::initializer_list<Tensor> inputs);
 bool is_tracked(const std::vector<Tensor>& inputs);
 
-/// Called by operators after the forward computation; does nothing unless is_tracked(inputs). Inputs and outputs may
-/// contain undefined tensors. `saved` is checked at backward: a value overwritten in the meantime is an error.
+/// Records an operator after its forward computation; does nothing unless is_tracked(inputs). Inputs and outputs may be
+/// undefined. Backward throws if a tensor in `saved` was overwritten in the meantime.
 void record(const char* op, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
             const std::vector<Tensor>& saved, BackwardFn backward);
 
-/// Runs `segment` without recording and runs it again, recorded, when its gradient is due: activations inside are not
-/// kept. The segment must compute the same values both times; random operators take their counter as an argument, so
-/// they do. Leaves used inside receive their gradients as usual.
+/// Activation checkpointing: runs `segment` without recording and recomputes it during backward, so that its
+/// activations are not stored. The segment must give the same values both times; random operators do, because they take
+/// a counter as argument. Leaves used inside receive their gradients as usual.
 std::vector<Tensor> checkpoint(Tape& tape,
                                const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& segment,
                                const std::vector<Tensor>& inputs);

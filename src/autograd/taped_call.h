@@ -7,8 +7,8 @@
 
 namespace lamina {
 
-/// A call under a tape that can be repeated, to be timed: its backward pass alone, over a record that is kept, or
-/// forward and backward together.
+/// A repeatable call under a tape, for benchmarks: either the backward pass alone over retained records, or forward and
+/// backward together.
 class TapedCall {
  public:
   struct Leaf {
@@ -19,24 +19,24 @@ class TapedCall {
   };
   using Forward = std::function<std::vector<Tensor>(const std::vector<Tensor>& leaves)>;
 
-  /// `gradient_of` makes the gradient that an output of `forward` is given. The tensors stay unwatched themselves.
+  /// `gradient_of` returns the gradient to use for an output of `forward`. The given tensors themselves stay unwatched.
   TapedCall(const std::vector<Leaf>& leaves, Forward forward, const std::function<Tensor(const Tensor&)>& gradient_of)
       : forward_(std::move(forward)) {
     for (const Leaf& leaf : leaves) {
-      leaves_.push_back(leaf.tensor.detach().reshape(leaf.tensor.shape()));  // a handle of its own
+      leaves_.push_back(leaf.tensor.detach().reshape(leaf.tensor.shape()));  // a separate handle
       tape_.watch(leaves_.back(), leaf.grad_dtype);
     }
     outputs_ = forward_(leaves_);
     for (const Tensor& output : outputs_) grads_.push_back(gradient_of(output));
   }
 
-  /// Plays the record that the constructor has made.
+  /// Runs backward over the records made by the constructor.
   void backward() {
     tape_.zero_grad();
     tape_.backward(outputs_, grads_, true);
   }
 
-  /// From here on the first record is gone.
+  /// Discards the constructor's records; backward() then uses those of the last call.
   void forward_and_backward() {
     tape_.reset();
     tape_.zero_grad();
@@ -44,7 +44,7 @@ class TapedCall {
     tape_.backward(outputs_, grads_);
   }
 
-  /// Of the i-th leaf, from the last backward pass.
+  /// Gradient of the i-th leaf from the last backward pass.
   Tensor grad(size_t i) const { return tape_.grad(leaves_.at(i)); }
 
  private:

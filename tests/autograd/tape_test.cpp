@@ -180,9 +180,9 @@ TEST(tape, WritingAFollowedTensorIsRefused) {
   Tensor x = random_tensor({3}, 1, DType::f64);
   tape.watch(x);
   Tensor y = times(x, 2);
-  expect_error([&] { x.fill_(0); }, "a leaf [3] that the tape follows");
-  expect_error([&] { y.add_(y); }, "a tensor [3] that the tape follows");
-  expect_error([&] { y.slice(0, 0, 1).copy_(random_tensor({1}, 1, DType::f64)); }, "that the tape follows");
+  expect_error([&] { x.fill_(0); }, "a leaf [3] that the tape tracks");
+  expect_error([&] { y.add_(y); }, "a tensor [3] that the tape tracks");
+  expect_error([&] { y.slice(0, 0, 1).copy_(random_tensor({1}, 1, DType::f64)); }, "that the tape tracks");
   Tensor z = random_tensor({3}, 2, DType::f64);
   z.copy_(x);  // reading is fine; z does not follow
   EXPECT_FALSE(is_tracked({z}));
