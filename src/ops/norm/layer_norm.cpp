@@ -79,7 +79,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 
 ResidualNorm add_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
                             double eps) {
-  LAMINA_CHECK(residual.defined(), "add_layer_norm: residual is undefined; use layer_norm where nothing is added");
+  LAMINA_CHECK(residual.defined(), "add_layer_norm: residual is undefined; use layer_norm if there is no residual");
   return run("add_layer_norm", x, residual, weight, bias, eps);
 }
 

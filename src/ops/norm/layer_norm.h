@@ -4,40 +4,39 @@
 
 namespace lamina::ops {
 
-/// y = (x − μ) / sqrt(var + eps) · weight + bias, mean μ and (biased) variance over the last dimension.
+/// y = (x − μ) / sqrt(var + eps) · weight + bias; mean μ and (biased) variance are over the last dimension.
 ///   x             [..., width]  any floating type
-///   weight, bias  [width]       any floating type, each undefined where the model has none
+///   weight, bias  [width]       any floating type, each optional
 ///   y             [..., width]  x's type
-/// Computed in f32 (f64 for f64), the variance around the mean in a pass of its own. Ba et al. 2016, arXiv:1607.06450.
+/// Computed in f32 (f64 for f64), the variance in a second pass around the mean. Ba et al. 2016, arXiv:1607.06450.
 ///
 /// Backward, per row with r = 1/sqrt(var + eps), x̂ = (x − μ)·r, g = dy · weight:
 ///   dx = r · (g − mean(g) − x̂ · mean(g·x̂))        dweight = Σ_rows dy · x̂        dbias = Σ_rows dy
 Tensor layer_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {}, double eps = 1e-5);
 
-/// The residual stream and its norm in one pass: h = x + residual, y = layer_norm(h).
+/// Residual addition and norm, fused: h = x + residual, y = layer_norm(h).
 ResidualNorm add_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight = {}, const Tensor& bias = {},
                             double eps = 1e-5);
 
-/// What the kernels are given. `scale` and `bias` are in the accumulation type (on a
-/// GPU x's will do), or undefined.
+/// Kernel arguments. `scale` and `bias` are in the accumulation type (on a GPU x's dtype is allowed), or undefined.
 struct LayerNormForward {
   Tensor x;
   Tensor residual;  ///< undefined: no addition
   Tensor scale;     ///< [width]
   Tensor bias;      ///< [width]
   double eps;
-  Tensor h;  ///< x + residual, written when residual is given
+  Tensor h;  ///< x + residual, output if residual is defined
   Tensor y;
   Tensor mean;  ///< [rows], accumulation type
   Tensor r;     ///< [rows], 1/σ, accumulation type
 };
 struct LayerNormBackward {
-  Tensor x;  ///< what was normalised
+  Tensor x;  ///< input of the norm
   Tensor scale;
   Tensor mean;
   Tensor r;
   Tensor dy;
-  Tensor dh;  ///< gradient arriving at h directly, or undefined
+  Tensor dh;  ///< additional gradient of h, or undefined
   Tensor dx;
   Tensor dweight;  ///< [width], accumulation type, or undefined
   Tensor dbias;    ///< [width], accumulation type, or undefined

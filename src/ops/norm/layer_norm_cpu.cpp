@@ -1,4 +1,4 @@
-// The strategy stands in norm_rows-inl.h.
+// norm_rows-inl.h explains the strategy.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/norm/layer_norm_cpu.cpp"
 #include <hwy/foreach_target.h>

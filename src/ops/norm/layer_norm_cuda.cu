@@ -1,4 +1,4 @@
-// The strategy stands in norm_rows.cuh.
+// norm_rows.cuh explains the strategy.
 #include "lamina/ops/norm/layer_norm.h"
 #include "lamina/ops/norm/norm_backward.cuh"
 #include "lamina/ops/norm/norm_forward.cuh"

@@ -1,16 +1,15 @@
 #pragma once
 
-// Backward of the norms (norm_rows.cuh says what they share). Two streams are read (three with the residual's gradient)
-// and one is written: 65,536 × 4096 of bf16 are 1.6 GB, 0.38 ms at 4.2 TB/s.
+// Backward of the norms (norm_rows.cuh has the shared parts). Two tensors are read (three with the residual's gradient)
+// and one is written: 65,536 × 4096 in bf16 are 1.6 GB, which take 0.38 ms (4.2 TB/s, H200).
 //
-// A wave of blocks stays: each walks many rows of the same columns and keeps scale and its share of the weight
-// gradients in registers. A thread copies its packs of the rows to come to shared memory in the background, one or two
-// rows ahead, and reads only what it has copied itself, so that memory is busy while a row's sums are shuffled
-// together: for up to 128 packs by some lanes of a warp without any barrier, else by a block with one barrier a row.
+// The kernel is persistent: one wave of blocks, each of which processes many rows of the same columns and keeps the
+// scale and its partial weight gradients in registers. Each thread prefetches its packs of the next one or two rows
+// with cp.async and reads only what it copied itself, so memory stays busy while a row's sums are reduced. Up to 128
+// packs are reduced by lanes of a warp without a barrier, more by a block with one barrier per row.
 //
-// What the blocks have of the weight gradients is written once, [slots, width], and added up by a small kernel that is
-// launched while this one runs (slot_sums.cuh): 2 µs, where the last block to come, looking for what all others have
-// left, took 5.
+// Each block writes its partial weight gradients once, [slots, width]. A small kernel, launched while this one runs,
+// sums them (slot_sums.cuh) in 2 µs; letting the last block sum them took 5 µs.
 
 #include "lamina/ops/elementwise/reduce.h"
 #include "lamina/ops/elementwise/slot_sums.cuh"
@@ -24,20 +23,20 @@ template <class T>
 struct BackwardRows {
   const T* x;
   const T* dy;
-  const T* dh;          ///< or null
-  Parameters<T> scale;  ///< or null
+  const T* dh;          ///< optional
+  Parameters<T> scale;  ///< optional
   const float* mean;
   const float* r;
   T* dx;
-  float* dscale;  ///< [slots, width] or null
-  float* dbias;   ///< [slots, width] or null
+  float* dscale;  ///< [slots, width], optional
+  float* dbias;   ///< [slots, width], optional
   int64_t rows, group, width;
-  int64_t slots;  ///< blocks that share the rows, for each group of a row
+  int64_t slots;  ///< number of blocks that share the rows, per group of a row
 };
 
-/// The rows of a block: its slot of them, at one group's columns.
+/// The rows of a block: those of its slot, at the columns of one group.
 struct Place {
-  int64_t groups;  ///< of a row
+  int64_t groups;  ///< per row
   int64_t slot;
   int64_t in_row;
   int64_t column;
@@ -50,8 +49,8 @@ struct Place {
         column(in_row * args.group) {}
 };
 
-/// dx = r·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·scale and x̂ = (x − μ)·r; for RMS norm μ = 0 and mean(g) is left out.
-/// With c = mean(g·x̂)·r it is r·(g − mean(g) − c·(x − μ)): two numbers to find per group, from Σ g and Σ g·(x − μ).
+/// dx = r·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·scale and x̂ = (x − μ)·r; RMS norm has μ = 0 and no mean(g). With c
+/// = mean(g·x̂)·r it is r·(g − mean(g) − c·(x − μ)): two numbers per group, computed from Σ g and Σ g·(x − μ).
 struct Pull {
   float r = 0.0F;
   float mean = 0.0F;
@@ -61,17 +60,17 @@ struct Pull {
   __device__ float operator()(float x, float g) const { return fmaf(-c, x - mean, g - mean_g) * r; }
 };
 
-/// What forward has kept of group `g`.
+/// The statistics of group `g` saved by forward.
 template <bool kCentred, class T>
 __device__ inline Pull kept_of(const BackwardRows<T>& args, int64_t g) {
   Pull pull;
-  // A single element is its own mean: its gradient is zero, which rounding must not blur.
+  // With one element x = μ, so the gradient is exactly zero; r = 0 keeps rounding errors out.
   pull.r = kCentred && args.group == 1 ? 0.0F : args.r[g];
   if (kCentred) pull.mean = args.mean[g];
   return pull;
 }
 
-/// From Σ g (x) and Σ g·(x − μ) (y) of the whole group.
+/// Computes mean_g and c from the group's sums Σ g (x) and Σ g·(x − μ) (y).
 template <bool kCentred>
 __device__ inline void find_pull(Pull& pull, float2 sums, int64_t group) {
   const float count = static_cast<float>(group);
@@ -79,8 +78,8 @@ __device__ inline void find_pull(Pull& pull, float2 sums, int64_t group) {
   pull.c = sums.y * pull.r * pull.r / count;
 }
 
-/// Sums over the team in every thread; x only for kCentred. `scratch` [2 · kWarp] may be written again after the
-/// barrier of another call with another scratch.
+/// Sums over the team, in every thread; x only for kCentred. `scratch` [2 · kWarp] may be reused after the barrier of
+/// another call with a different scratch.
 template <bool kCentred, bool kBlock>
 __device__ inline float2 add_up(const Team<kBlock>& team, float2 sums, float* scratch) {
   const int most = kBlock ? kWarp : team.lanes;
@@ -103,7 +102,7 @@ __device__ inline float2 add_up(const Team<kBlock>& team, float2 sums, float* sc
   return sums;
 }
 
-/// The weight gradients of the block's teams added in order, one row of `to`. All threads are done with `fold`.
+/// Sums the teams' weight gradients in order into one row of `to`. All threads must be done with `fold`.
 template <bool kBlock, int kPacks, int kSize>
 __device__ inline void put_partial(const Team<kBlock>& team, const float (&sums)[kPacks][kSize], int packs, float* fold,
                                    float* to) {
@@ -123,7 +122,7 @@ __device__ inline void put_partial(const Team<kBlock>& team, const float (&sums)
   }
 }
 
-/// Scale of a thread's packs: kept, or where registers are short read again each time.
+/// Scale of a thread's packs: kept in registers, or reloaded each time if registers are scarce.
 template <class T, int kPacks>
 struct ScaleOf {
   static constexpr int kSize = Pack<T>::kSize;
@@ -156,11 +155,11 @@ struct ScaleOf {
   }
 };
 
-/// Rows of a block in shared memory: the one that is turned and those under way.
+/// Pipeline stages in shared memory: the current row and those in flight.
 template <int kPacks>
 inline constexpr int kStages = kPacks < 3 ? 3 : 2;
 
-/// A thread's packs of x, dy and dh, [kStages][streams][kPacks][threads of the block].
+/// A thread's packs of x, dy and dh, [kStages][tensors][kPacks][threads of the block].
 template <class T, int kPacks>
 struct Staged {
   Pack<T>* room;
@@ -169,7 +168,7 @@ struct Staged {
   __device__ Pack<T>* at(int stage, int stream, int k) const {
     return room + ((stage * streams + stream) * kPacks + k) * blockDim.x + threadIdx.x;
   }
-  /// Copies what the thread has of a row that begins at element `at_row`; none of it for packs = 0.
+  /// Starts copying this thread's packs of the row that begins at element `at_row`; nothing if packs = 0.
   template <bool kBlock>
   __device__ void copy(const BackwardRows<T>& args, const Team<kBlock>& team, int packs, int64_t at_row,
                        int stage) const {
@@ -184,7 +183,7 @@ struct Staged {
   }
 };
 
-/// Registers of a thread: three blocks of 256 threads to a multiprocessor, or two where the sums need them.
+/// Registers per thread: three blocks of 256 threads per SM, or two if the sums need more registers.
 template <bool kCentred, int kPacks>
 inline constexpr int kRegisters = kPacks + (kCentred ? 1 : 0) <= 2 ? 80 : 128;
 
@@ -219,7 +218,7 @@ __global__ void __maxnreg__((kRegisters<kCentred, kPacks>))
   int turn = 0;
   for (int64_t base = begin; base < args.rows; base += step) {
     const int64_t row = base + team.index();
-    const int here = row < args.rows ? packs : 0;  // all lanes stay for the sums
+    const int here = row < args.rows ? packs : 0;  // idle lanes stay for the reductions
     const int64_t at = row * args.width + place.column;
     Pull pull = next;
     next = kept(row + step);
@@ -261,7 +260,7 @@ __global__ void __maxnreg__((kRegisters<kCentred, kPacks>))
     turn = 1 - turn;
   }
   wait_for_copies();
-  __syncthreads();  // what was staged has been used: the teams' sums take its place
+  __syncthreads();  // the staged rows are consumed: their memory is reused for the teams' sums
   const int64_t partial = place.slot * args.width + place.column;
   auto* fold = reinterpret_cast<float*>(room);
   if (args.dscale != nullptr) put_partial(team, dscale, packs, fold, args.dscale + partial);
@@ -288,7 +287,7 @@ __global__ void __launch_bounds__(kLoopThreads) backward_again(const __grid_cons
       const float d = to_float(args.dy[at + i]);
       sums.x += grad(i);
       sums.y = fmaf(grad(i), centred, sums.y);
-      // A thread meets its own columns alone: the partial sums in memory are its registers.
+      // Each thread only visits its own columns, so the partial sums in memory serve as its accumulators.
       float* dscale = args.dscale + partial + i;
       float* dbias = args.dbias + partial + i;
       if (args.dscale != nullptr) *dscale = fmaf(d * centred, pull.r, first ? 0.0F : *dscale);
@@ -303,7 +302,7 @@ __global__ void __launch_bounds__(kLoopThreads) backward_again(const __grid_cons
   }
 }
 
-/// What the partial sums of the weight gradients become.
+/// Destination of the summed weight gradients.
 struct WeightGradients {
   Tensor dscale;  ///< [width], or undefined
   Tensor dbias;
@@ -325,7 +324,7 @@ BackwardKernel<T> backward_kernel(const Layout& layout) {
   }
 }
 
-/// A wave of blocks that stay, as the kernel's registers and shared memory allow, shared by the groups of a row.
+/// Number of blocks: one wave, as registers and shared memory allow, divided among the groups of a row.
 template <class Kernel>
 int64_t slots_for(Kernel kernel, int threads, size_t shared, const Device& device, int64_t groups, int64_t tasks) {
   int resident = 1;
@@ -334,7 +333,7 @@ int64_t slots_for(Kernel kernel, int threads, size_t shared, const Device& devic
   return std::clamp<int64_t>(wave / groups, 1, tasks);
 }
 
-/// Room for the partial sums of `slots` blocks; the total itself where there is one block.
+/// Memory for the partial sums of `slots` blocks; `total` itself if there is only one block.
 inline Tensor partial_sums(const Tensor& total, int64_t slots) {
   if (!total.defined() || slots == 1) return total;
   return Tensor::empty({slots, total.dim(0)}, DType::f32, total.device());

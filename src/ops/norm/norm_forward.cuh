@@ -1,6 +1,6 @@
 #pragma once
 
-// The strategy stands in norm_rows.cuh.
+// norm_rows.cuh explains the strategy.
 
 #include "lamina/ops/norm/norm_rows.cuh"
 
@@ -9,18 +9,18 @@ namespace lamina::ops::cuda::norm {
 template <class T>
 struct ForwardRows {
   const T* x;
-  const T* residual;    ///< or null
-  Parameters<T> scale;  ///< [width] or null
-  Parameters<T> bias;   ///< [width] or null
-  T* h;                 ///< x + residual, or null
+  const T* residual;    ///< optional
+  Parameters<T> scale;  ///< [width], optional
+  Parameters<T> bias;   ///< [width], optional
+  T* h;                 ///< x + residual, optional
   T* y;
-  float* mean;  ///< [groups], for kCentred
+  float* mean;  ///< [groups], if kCentred
   float* r;     ///< [groups]
   int64_t groups, group, width;
   float eps;
 };
 
-/// The group's packs, with the residual added and stored as h where there is one.
+/// Loads the group's packs; adds the residual and stores the sum as h if there is one.
 template <class T, bool kBlock, int kPacks>
 __device__ inline void load_group(const ForwardRows<T>& args, const Team<kBlock>& team, int packs, int64_t at,
                                   Pack<T> (&held)[kPacks]) {
@@ -31,15 +31,15 @@ __device__ inline void load_group(const ForwardRows<T>& args, const Team<kBlock>
   team.template each<kPacks>(packs, [&](int k, int p) { other[k] = load_pack(args.residual + at + p * kSize); });
   team.template each<kPacks>(packs, [&](int k, int p) {
 #pragma unroll
-    for (int j = 0; j < kSize; ++j) {  // rounded to T, as later layers see it
+    for (int j = 0; j < kSize; ++j) {  // rounded to T, the value that later layers see
       held[k].values[j] = from_float<T>(to_float(held[k].values[j]) + to_float(other[k].values[j]));
     }
     store_pack(args.h + at + p * kSize, held[k]);
   });
 }
 
-/// Which parameters there are. Where all of them are, in one type, a kernel asks once instead of for every pack: the
-/// reads for a pack then need not wait until the pack before is written.
+/// Which parameters are present. If all are, in one dtype, a kernel branches once instead of per pack, so that the
+/// loads of a pack need not wait for the stores of the previous one.
 enum class Given { all_f32, all_narrow, any };
 template <bool kCentred, class T>
 __device__ inline Given given(const ForwardRows<T>& args) {
@@ -48,7 +48,7 @@ __device__ inline Given given(const ForwardRows<T>& args) {
   return Given::any;
 }
 
-/// Scale and bias of one pack, where there are any.
+/// Scale and bias of one pack, if present.
 template <class T, bool kCentred>
 struct Affine {
   float scale[Pack<T>::kSize];
@@ -73,7 +73,7 @@ struct Affine {
   }
 };
 
-/// y of one pack, in its place.
+/// Computes y of one pack in place.
 template <Given kGiven, bool kCentred, class T>
 __device__ inline void normalize(const ForwardRows<T>& args, const Affine<T, kCentred>& by, Pack<T>& pack, float mean,
                                  float r) {
@@ -95,7 +95,7 @@ __device__ inline void normalize(const ForwardRows<T>& args, const Affine<T, kCe
   for (int j = 0; j < kSize; ++j) pack.values[j] = from_float<T>(v[j]);
 }
 
-/// kFew: no wave of blocks hides a wait, so scale and bias come together with x, brought near by a hint before.
+/// kFew: few blocks cannot hide latency, so scale and bias are loaded together with x, after a prefetch.
 template <class T, bool kCentred, bool kBlock, int kPacks, bool kFew>
 __global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
     forward_held(const __grid_constant__ ForwardRows<T> args, int lanes) {
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
   __shared__ float scratch[64];
   const Team<kBlock> team(lanes, scratch);
   const int64_t g = static_cast<int64_t>(blockIdx.x) * team.count() + team.index();
-  const bool valid = g < args.groups;  // all lanes stay for the sums
+  const bool valid = g < args.groups;  // idle lanes stay for the reductions
   const int packs = valid ? static_cast<int>(args.group / kSize) : 0;
   const int64_t at = g * args.group;
   const auto first_column = [&] { return args.group == args.width ? 0 : at % args.width; };
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kLoopThreads) forward_again(const __grid_const
       T v = args.x[at + i];
       if (args.residual != nullptr) {
         v = from_float<T>(to_float(v) + to_float(args.residual[at + i]));
-        args.h[at + i] = v;  // read again by this thread alone
+        args.h[at + i] = v;  // read again only by this thread
       }
       sum += to_float(v);
       squares = fmaf(to_float(v), to_float(v), squares);
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kLoopThreads) forward_again(const __grid_const
   }
 }
 
-/// For many groups: shorter blocks than packed_layout_of's, and more packs a thread where the mean is waited for, too.
+/// For many groups: smaller blocks than packed_layout_of, and for layer norm more packs per thread.
 inline Layout many_layout_of(int64_t packs, bool centred) {
   Layout layout = packed_layout_of(packs);
   if (!layout.block) {
@@ -216,7 +216,7 @@ inline Layout many_layout_of(int64_t packs, bool centred) {
 template <class T>
 using ForwardKernel = void (*)(ForwardRows<T>, int);
 
-/// For few groups, whose threads wait for memory: as many of them as have something to hold.
+/// For few groups, which are latency-bound: as many threads as have data to hold.
 template <class T, bool kCentred>
 ForwardKernel<T> kernel_for_few(const Layout& layout) {
   if (!layout.block) return forward_held<T, kCentred, false, 2, true>;

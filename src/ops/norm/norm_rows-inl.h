@@ -1,14 +1,14 @@
-// Row kernels shared by RMS norm (kCentred false: the mean is not taken off) and layer norm (kCentred true). A group is
-// what shares one pair of statistics: a row, or a part of it.
+// Row kernels of RMS norm (kCentred false: the mean is not subtracted) and layer norm (kCentred true). A group is a
+// row, or a part of one, with its own mean and variance.
 //
-// A group is read from memory once; further passes find it in the caches. Memory must not idle during the passes that
-// do not read it, so every pass asks for what comes later. A CPU drops requests that come faster than memory answers
-// (seen on Zen 4: a pass over cached data that asks for one line per line loses half of them), hence each line is asked
-// for twice, a pass apart. The sums use several accumulators, always the same number, so that neither latency nor the
-// number of threads shows. Outputs larger than the caches are streamed past them. Weight gradients are summed over
-// blocks of kBlock rows in registers, then per range of rows, then over the ranges in order.
+// A group is read from memory once; later passes find it in cache. Memory must not idle during those passes, so every
+// pass prefetches. A CPU drops prefetches that arrive faster than memory answers (Zen 4: a pass over cached data with
+// one prefetch per line loses half of them), so each line is prefetched twice, one pass apart. Sums use a fixed number
+// of accumulators, which hides latency and makes results independent of the number of threads. Large outputs use
+// streaming stores. Weight gradients are summed over blocks of kBlock rows in registers, then per range of rows, then
+// over the ranges in order.
 //
-// The loops' bodies are always_inline: left to itself the compiler calls them for every vector.
+// The loop bodies are always_inline; otherwise the compiler emits a call per vector.
 #if defined(LAMINA_OPS_NORM_NORM_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_NORM_NORM_ROWS_INL_H_
 #undef LAMINA_OPS_NORM_NORM_ROWS_INL_H_
@@ -27,18 +27,18 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 template <class T>
 struct NormForwardRows {
   using A = Accumulate<T>;
   const T* x;
-  const T* residual;  ///< or null
-  const A* scale;     ///< [width] or null
-  const A* bias;      ///< [width] or null
-  T* h;               ///< x + residual, or null
+  const T* residual;  ///< optional
+  const A* scale;     ///< [width], optional
+  const A* bias;      ///< [width], optional
+  T* h;               ///< x + residual, optional
   T* y;
-  A* mean;  ///< [groups], for kCentred
+  A* mean;  ///< [groups], if kCentred
   A* r;     ///< [groups]
   int64_t groups, group, width;
   double eps;
@@ -49,13 +49,13 @@ struct NormBackwardRows {
   using A = Accumulate<T>;
   const T* x;
   const T* dy;
-  const T* dh;     ///< or null
-  const A* scale;  ///< or null
+  const T* dh;     ///< optional
+  const A* scale;  ///< optional
   const A* mean;
   const A* r;
   T* dx;
-  A* dscale;  ///< [ranges, width] in steps of `stride`, or null
-  A* dbias;   ///< the same
+  A* dscale;  ///< [ranges, width] with row stride `stride`, optional
+  A* dbias;   ///< like dscale
   int64_t rows, group, width;
   int64_t grain;   ///< rows per range
   int64_t stride;  ///< see PartialSums
@@ -74,39 +74,39 @@ T* at_or_null(T* first, int64_t offset) {
   return first == nullptr ? nullptr : first + offset;
 }
 
-/// How large tensors pass: outputs past the caches, inputs asked for `ahead` elements early (0: they are in the
-/// caches).
+/// How tensors larger than the caches are accessed: streaming stores for outputs, and inputs prefetched `ahead`
+/// elements early (0: no prefetch).
 struct Traffic {
   bool streaming;
   int64_t ahead;
 };
 
-/// For inputs and an output of `total` elements, worked on in pieces of `span`, the output in rows of `row`.
+/// For inputs and an output of `total` elements, processed in pieces of `span`; the output has rows of `row`.
 template <class T>
 Traffic plan_traffic(const T* to, int64_t total, int64_t row, int64_t span) {
-  constexpr int64_t kLeast = 4096;  // elements: shorter pieces pass before memory has answered
-  // Two inputs and an output fill the caches at half the size from which an output alone leaves them.
+  constexpr int64_t kLeast = 4096;  // elements: shorter pieces end before memory answers
+  // Two inputs and an output exceed the caches at half the size at which an output alone does.
   const bool large = outlives_cache(2 * total * static_cast<int64_t>(sizeof(T)));
   return {should_stream(to, total, row), large ? std::max(span, kLeast) : 0};
 }
 
-/// Asks for the cache line `ahead` elements behind p to be brought to the second level. One past the end does no harm.
+/// Prefetches into L2 the cache line `ahead` elements after p. Prefetching past the end is harmless.
 template <class T>
 HWY_INLINE void ask(const T* p, int64_t ahead) {
   if (ahead != 0) __builtin_prefetch(p + ahead, 0, 2);
 }
 
-/// The i-th elements of x, or of h = x + residual, which is stored first.
+/// Elements from i on of x, or of h = x + residual, which is stored first.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_sum(D d, const T* x, const T* residual, T* h, int64_t i, size_t count) {
   const auto v = load_n(d, x + i, count);
   if (residual == nullptr) return v;
   store_n(d, hn::Add(v, load_n(d, residual + i, count)), h + i, count);
-  return load_n(d, h + i, count);  // what later layers see, rounded to T
+  return load_n(d, h + i, count);  // rounded to T, the value that later layers see
 }
 
-/// Mean and 1/σ of one group. The variance is taken around the mean in a second pass: exact where a sum of squares
-/// would cancel. The vectors behind the end of a group must not count, hence the mask.
+/// Mean and 1/σ of one group. The variance is computed around the mean in a second pass, which avoids the cancellation
+/// of a sum of squares. Lanes after the end of a group are masked.
 template <bool kCentred, class T>
 HWY_INLINE void statistics(const NormForwardRows<T>& args, int64_t g, int64_t ahead) {
   using A = Accumulate<T>;
@@ -147,8 +147,8 @@ HWY_INLINE void statistics(const NormForwardRows<T>& args, int64_t g, int64_t ah
   args.r[g] = A{1} / std::sqrt(squares / static_cast<A>(n) + static_cast<A>(args.eps));
 }
 
-/// y of one group whose statistics are known. RMS norm's only other pass waits for memory itself and has few requests
-/// accepted: its lines are asked for once more.
+/// y of one group from its statistics. RMS norm has only one other pass, which is memory-bound itself and has many
+/// prefetches dropped, so lines are prefetched again here.
 template <bool kCentred, class T>
 HWY_INLINE void normalize(const NormForwardRows<T>& args, int64_t g, const Traffic& traffic) {
   const ComputeTag<T> d;
@@ -180,7 +180,7 @@ HWY_INLINE void normalize(const NormForwardRows<T>& args, int64_t g, const Traff
 template <bool kCentred, class T>
 void norm_forward_rows(const Threads& threads, const NormForwardRows<T>& args) {
   const Traffic traffic = plan_traffic(args.y, args.groups * args.group, args.group, args.group);
-  // At most 256 ranges: what is asked for behind the end of one is mostly read by another core.
+  // At most 256 ranges: what is prefetched past the end of a range is mostly read by another core.
   const int64_t grain = std::max(rows_per_range(args.group, 65536), (args.groups + 255) / 256);
   threads.ranges(args.groups, grain, [&](int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t g = begin; g < end; ++g) {
@@ -191,18 +191,18 @@ void norm_forward_rows(const Threads& threads, const NormForwardRows<T>& args) {
   });
 }
 
-/// Rows whose weight gradients are summed in registers before they meet memory. More would not leave room in the caches
-/// for the rows asked for.
+/// Rows whose weight gradients are summed in registers before they are added to memory. More rows would leave too
+/// little cache for the prefetched ones.
 inline constexpr int kBlock = 2;
 
-/// dx = r·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·scale and x̂ = (x − μ)·r; for RMS norm μ = 0 and mean(g) is left out.
-/// With c = mean(g·x̂)·r it is r·(g − mean(g) − c·(x − μ)): two numbers to find per group.
+/// dx = r·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·scale and x̂ = (x − μ)·r; RMS norm has μ = 0 and no mean(g). With c
+/// = mean(g·x̂)·r it is r·(g − mean(g) − c·(x − μ)): two numbers per group.
 template <class V>
 struct Pull {
   V r, mean, c, mean_g;
 };
 
-/// The pulls of `kRows` rows at one group's columns, together because they share the scale.
+/// Computes the Pull of `kRows` rows at one group's columns, together because they share the scale.
 template <bool kCentred, int kRows, class T, class V = hn::Vec<ComputeTag<T>>>
 HWY_INLINE void find_pulls(const NormBackwardRows<T>& args, int64_t row, int64_t in_row, int64_t ahead,
                            Pull<V>* HWY_RESTRICT pulls) {
@@ -244,7 +244,7 @@ HWY_INLINE void find_pulls(const NormBackwardRows<T>& args, int64_t row, int64_t
   }
   for (; i < n; i += lanes) add(i, static_cast<size_t>(std::min(lanes, n - i)), 0);
   for (int k = 0; k < kRows; ++k) {
-    // A single element is its own mean: its gradient is zero, which rounding must not blur.
+    // With one element x = μ, so the gradient is exactly zero; r = 0 keeps rounding errors out.
     const A r = kCentred && n == 1 ? A{0} : args.r[(first + k * width) / n];
     const A c = hn::GetLane(hn::SumOfLanes(d, hn::Add(dot[k][0], dot[k][1]))) * r * r / static_cast<A>(n);
     const A mean_g = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum[k][0], sum[k][1]))) / static_cast<A>(n);
@@ -252,7 +252,7 @@ HWY_INLINE void find_pulls(const NormBackwardRows<T>& args, int64_t row, int64_t
   }
 }
 
-/// dx of `kRows` rows at one group's columns, and their share of the weight gradients.
+/// dx of `kRows` rows at one group's columns, and their contribution to the weight gradients.
 template <bool kCentred, int kRows, class T>
 HWY_INLINE void backward_block(const NormBackwardRows<T>& args, int64_t row, int64_t in_row, int64_t range,
                                const Traffic& traffic) {
@@ -271,8 +271,8 @@ HWY_INLINE void backward_block(const NormBackwardRows<T>& args, int64_t row, int
   auto* dbias = at_or_null(args.dbias, range * args.stride + in_row);
   const bool streaming = traffic.streaming;
   const int64_t ahead = traffic.ahead;
-  // Rows may lie a multiple of 4096 bytes apart, and a load waits for an older store of the same low address bits: all
-  // loads come before the stores.
+  // 4K aliasing: rows may be a multiple of 4096 bytes apart, and a load stalls on an older store with equal low address
+  // bits. So all loads come before the stores.
   for_vectors(
       d, args.group, [&](int64_t i, size_t count) HWY_ATTR __attribute__((always_inline)) {
         V out[kRows];
@@ -323,20 +323,20 @@ void norm_backward_rows(const Threads& threads, const NormBackwardRows<T>& args)
   });
 }
 
-/// Rows per range of a backward pass: at most 64 partial sums of the weight gradients, whatever the batch.
+/// Rows per range in backward: at most 64 partial sums of the weight gradients, for every batch size.
 inline int64_t backward_grain(int64_t rows, int64_t width) {
   const int64_t grain = std::max(rows_per_range(width, 65536), (rows + 63) / 64);
   return (grain + kBlock - 1) / kBlock * kBlock;
 }
 
-/// A row of partial sums of a weight gradient for every range of rows. Addresses a multiple of 4096 bytes apart share a
-/// place of few lines in the first-level cache, which rows of x and dy fill: the sums begin `apart` bytes from it.
+/// One row of partial weight-gradient sums per range of rows. Addresses a multiple of 4096 bytes apart map to the same
+/// L1 set, which rows of x and dy already fill, so the sums start `apart` bytes off.
 template <class A>
 class PartialSums {
  public:
   static constexpr int64_t kPage = 4096 / static_cast<int64_t>(sizeof(A));
 
-  /// None where the gradient is not asked for.
+  /// Empty if the gradient is not needed.
   template <class Rows>
   PartialSums(const Tensor& total, const Rows& rows, size_t apart)
       : total_(total), ranges_((rows.rows + rows.grain - 1) / rows.grain), stride_(stride(rows.width)) {

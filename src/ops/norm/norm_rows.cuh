@@ -1,13 +1,12 @@
 #pragma once
 
-// What the kernels of RMS norm (kCentred false: the mean is not taken off) and layer norm (kCentred true) share. A
-// group is what shares one pair of statistics: a row, or a part of it.
+// Shared by the kernels of RMS norm (kCentred false: the mean is not subtracted) and layer norm (kCentred true). A
+// group is a row, or a part of one, with its own mean and variance.
 //
-// A group is read from memory once, in packs that stay in the registers of a team of threads: some lanes of a warp
-// for short groups, a whole block for long ones. The variance is then taken around the mean without another read, so
-// the traffic is one read and one write (two each with the residual). Backward: norm_backward.cuh. Widths that packs do
-// not fit, odd addresses and groups beyond kMostPacks take a block per group that reads again from the caches, element
-// by element.
+// A group is read from memory once and kept in packs in the registers of a team of threads: some lanes of a warp for
+// short groups, a whole block for long ones. The variance around the mean needs no second read, so the traffic is one
+// read and one write (two each with the residual). norm_backward.cuh explains backward. Unaligned widths or addresses
+// and groups beyond kMostPacks use a block per group that reads again from cache, element by element.
 
 #include <algorithm>
 #include <bit>
@@ -16,13 +15,13 @@
 
 namespace lamina::ops::cuda::norm {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
-constexpr int kTeamThreads = 256;   // of a block that holds several teams
-constexpr int kBlockThreads = 512;  // of a block that is one team, at most
-constexpr int kLoopThreads = 256;   // of a block that reads again
+constexpr int kTeamThreads = 256;   // threads of a block with several teams
+constexpr int kBlockThreads = 512;  // maximum threads of a block that is one team
+constexpr int kLoopThreads = 256;   // threads of a block that reads a group again
 
-/// `lanes` (a power of two) neighbouring threads of a warp, or the block.
+/// A team: `lanes` (a power of two) neighbouring threads of a warp, or the block.
 template <bool kBlock>
 struct Team {
   int lanes;
@@ -34,7 +33,7 @@ struct Team {
   __device__ int index() const { return kBlock ? 0 : threadIdx.x / lanes; }
   __device__ int count() const { return kBlock ? 1 : blockDim.x / lanes; }
 
-  /// The same sum in every thread; all threads of the block must call.
+  /// Sum over the team, in every thread; all threads of the block must call it.
   __device__ float sum(float value) const {
     if constexpr (kBlock) {
       return block_sum(value, scratch);
@@ -43,7 +42,7 @@ struct Team {
       return value;
     }
   }
-  /// Two sums for one pair of barriers.
+  /// Two sums with one pair of barriers.
   __device__ float2 sum(float2 value) const {
     const int most = kBlock ? kWarp : lanes;
     for (int step = most / 2; step > 0; step /= 2) {
@@ -65,7 +64,7 @@ struct Team {
     return value;
   }
 
-  /// fn(k, p) for every pack p < packs of this thread, its k-th; k is known to the compiler.
+  /// Calls fn(k, p) for every pack p < packs of this thread, its k-th; the loop over k is unrolled.
   template <int kPacks, class F>
   __device__ void each(int packs, const F& fn) const {
 #pragma unroll
@@ -76,7 +75,7 @@ struct Team {
   }
 };
 
-/// kCount floats that do not change meanwhile, a multiple of four, from an address of whole 16 bytes.
+/// Loads kCount floats (a multiple of four) that the kernel does not change, from a 16-byte-aligned address.
 template <int kCount>
 __device__ inline void load_floats(const float* from, float (&to)[kCount]) {
 #pragma unroll
@@ -85,7 +84,7 @@ __device__ inline void load_floats(const float* from, float (&to)[kCount]) {
     __builtin_memcpy(to + j, &four, sizeof(four));
   }
 }
-/// The same of kCount elements of T, at most a pack.
+/// Loads kCount elements of T, at most a pack, converted to float.
 template <class T, int kCount>
 __device__ inline void load_floats(const T* from, float (&to)[kCount]) {
   Stretch<T, kCount> some;
@@ -106,13 +105,13 @@ __device__ inline void store_floats(const float (&from)[kCount], float* to) {
   }
 }
 
-/// Weights as they are stored, in f32 or in T, from some element on; read as f32.
+/// A weight or bias stored in f32 or in T, read as f32.
 template <class T>
 struct Parameters {
   const float* wide = nullptr;
   const T* narrow = nullptr;
 
-  // NOLINTNEXTLINE(google-explicit-constructor): as a pointer it is compared with null and asked for its alignment
+  // NOLINTNEXTLINE(google-explicit-constructor): lets callers compare with null and check the alignment
   __host__ __device__ operator const void*() const {
     return narrow != nullptr ? static_cast<const void*>(narrow) : wide;
   }
@@ -121,26 +120,26 @@ struct Parameters {
   }
   __device__ float operator[](int64_t i) const { return narrow != nullptr ? to_float(narrow[i]) : wide[i]; }
 };
-/// kCount of them, at most a pack.
+/// Loads kCount elements, at most a pack.
 template <class T, int kCount>
 __device__ inline void load_floats(const Parameters<T>& from, float (&to)[kCount]) {
   if (from.narrow == nullptr) return load_floats(from.wide, to);
   load_floats(from.narrow, to);
 }
 
-/// A norm's weight or bias, of f32 or of elements E.
+/// A norm's weight or bias, of f32 or of element type E.
 template <class E>
 Parameters<DeviceType<E>> parameters(const Tensor& tensor) {
   if (tensor.defined() && tensor.dtype() != DType::f32) return {nullptr, device_data<E>(tensor)};
   return {device_data<float>(tensor), nullptr};
 }
 
-/// How a group is held: by teams of `lanes` of a block's `threads`, or by all of them.
+/// Which threads hold a group: teams of `lanes` among a block's `threads`, or the whole block.
 struct Layout {
   int threads;
   int lanes;
   bool block;
-  int packs;  ///< per thread, at most
+  int packs;  ///< maximum per thread
 
   int teams() const { return block ? 1 : threads / lanes; }
 };
@@ -156,7 +155,7 @@ inline Layout layout_of(int64_t packs) {
   return {static_cast<int>((threads + kWarp - 1) / kWarp * kWarp), 0, true, most};
 }
 
-/// Teams of lanes for up to 128 packs, of as few packs a thread as leave no lane without; else the block is the team.
+/// Up to 128 packs: teams of lanes, with as few packs per thread as keep all lanes busy; above: the whole block.
 inline Layout packed_layout_of(int64_t packs) {
   Layout best{0, 0, false, 0};
   for (int each = 1; each <= 4; ++each) {

@@ -4,8 +4,8 @@
 
 namespace lamina::ops {
 
-/// weight + offset in the type kernels compute `like` in; undefined for no weight. A GPU's kernels take a weight of
-/// type `like` as it is.
+/// weight + offset in the accumulation type for `like`; undefined if there is no weight. GPU kernels also accept a
+/// weight of dtype `like`.
 inline Tensor norm_scale(const Tensor& weight, double offset, DType like) {
   if (!weight.defined()) return {};
   const bool on_gpu = weight.device().like() == DeviceKind::cuda;

@@ -4,9 +4,9 @@
 
 namespace lamina::ops {
 
-/// What a norm fused with the residual addition gives.
+/// Result of a residual addition fused with a norm.
 struct ResidualNorm {
-  Tensor h;  ///< x + residual, x's type
+  Tensor h;  ///< x + residual, x's dtype
   Tensor y;  ///< the norm of h
 };
 

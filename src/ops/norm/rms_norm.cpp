@@ -79,7 +79,7 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, const RmsNormOptions& opt
 
 ResidualNorm add_rms_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
                           const RmsNormOptions& options) {
-  LAMINA_CHECK(residual.defined(), "add_rms_norm: residual is undefined; use rms_norm where nothing is added");
+  LAMINA_CHECK(residual.defined(), "add_rms_norm: residual is undefined; use rms_norm if there is no residual");
   return run("add_rms_norm", x, residual, weight, options);
 }
 

@@ -6,13 +6,13 @@ namespace lamina::ops {
 
 struct RmsNormOptions {
   double eps = 1e-5;
-  /// Elements that share one RMS; 0 means the whole last dimension. Must divide it.
+  /// Number of elements that share one RMS; 0 means the whole last dimension. Must divide it.
   int64_t group_size = 0;
-  /// The scale is weight + weight_offset: 1 for models that store γ - 1.
+  /// The scale is weight + weight_offset; use 1 for models that store γ − 1.
   double weight_offset = 0.0;
 };
 
-/// y = x / sqrt(mean(x²) + eps) · (weight + weight_offset), the mean over each group of the last dimension.
+/// y = x / sqrt(mean(x²) + eps) · (weight + weight_offset); the mean is over each group of the last dimension.
 ///   x       [..., width]   any floating type
 ///   weight  [width]        any floating type, or undefined for no scale
 ///   y       [..., width]   x's type
@@ -22,28 +22,27 @@ struct RmsNormOptions {
 ///   dx = r · g − x · r³ · Σ(g·x) / n        dweight = Σ_rows dy · x · r
 Tensor rms_norm(const Tensor& x, const Tensor& weight, const RmsNormOptions& options = {});
 
-/// The residual stream and its norm in one pass: h = x + residual, y = rms_norm(h).
+/// Residual addition and norm, fused: h = x + residual, y = rms_norm(h).
 ResidualNorm add_rms_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
                           const RmsNormOptions& options = {});
 
-/// What the kernels are given. `scale` is weight + offset in the accumulation type (on a GPU x's will do),
-/// or undefined.
+/// Kernel arguments. `scale` is weight + offset in the accumulation type (on a GPU x's dtype is allowed), or undefined.
 struct RmsNormForward {
   Tensor x;
   Tensor residual;  ///< undefined: no addition
   Tensor scale;     ///< [width]
   double eps;
   int64_t group_size;
-  Tensor h;  ///< x + residual, written when residual is given
+  Tensor h;  ///< x + residual, output if residual is defined
   Tensor y;
   Tensor r;  ///< [rows · groups], 1/rms, accumulation type
 };
 struct RmsNormBackward {
-  Tensor x;  ///< what was normalised
+  Tensor x;  ///< input of the norm
   Tensor scale;
   Tensor r;
   Tensor dy;
-  Tensor dh;  ///< gradient arriving at h directly, or undefined
+  Tensor dh;  ///< additional gradient of h, or undefined
   int64_t group_size;
   Tensor dx;
   Tensor dweight;  ///< [width], accumulation type, or undefined
