@@ -14,7 +14,7 @@ void check_cross_entropy_options(const char* op, const CrossEntropyOptions& opti
   check_finite(op, "soft_cap", options.soft_cap);
   check_finite(op, "logit_scale", options.logit_scale);
   LAMINA_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1, op, ": label_smoothing is ",
-               options.label_smoothing, "; expected a share between 0 and 1");
+               options.label_smoothing, "; expected a number between 0 and 1");
   LAMINA_CHECK(options.z_loss >= 0, op, ": z_loss is ", options.z_loss, "; expected a weight >= 0");
   LAMINA_CHECK(options.soft_cap >= 0, op, ": soft_cap is ", options.soft_cap, "; expected a bound > 0, or 0 for none");
 }
@@ -54,7 +54,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEnt
            back.dlogits = Tensor::empty(back.logits.shape(), back.logits.dtype(), back.logits.device());
            LAMINA_LAUNCH(back.logits.device(), (Work{6 * back.logits.numel(), 2 * back.logits.nbytes()}),
                          cross_entropy_backward, back);
-           Tensor dlogits = std::exchange(back.dlogits, Tensor()).reshape(shape);  // nobody else's, so not copied
+           Tensor dlogits = std::exchange(back.dlogits, Tensor()).reshape(shape);  // sole owner, so add() does not copy
            b.add(0, std::move(dlogits));
          });
   return loss;

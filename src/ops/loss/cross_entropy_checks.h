@@ -7,10 +7,10 @@
 namespace lamina::ops {
 
 void check_cross_entropy_options(const char* op, const CrossEntropyOptions& options);
-/// targets is i64 with the leading dimensions of `rows_of`.
+/// targets is i64 and has the leading dimensions of `rows_of`.
 void check_targets(const char* op, const Tensor& targets, const Tensor& rows_of);
 
-/// Number of targets that count. One that is neither a class nor ignore_index is an error.
+/// Number of targets that are not ignored. Throws if one is neither a class nor ignore_index.
 inline int64_t count_targets(const char* op, const int64_t* targets, int64_t rows, int64_t classes,
                              int64_t ignore_index) {
   int64_t count = 0;

@@ -1,21 +1,20 @@
-// Rows that neither a warp nor a cluster of blocks holds (cross_entropy_held_cuda.cu): whose losses alone are wanted,
-// or gradients alone, which is one read in any case, and rows beyond two megabytes. A block takes one row in packs,
-// each thread with a maximum and a sum of exponentials of its own that are rescaled only when a batch of packs raises
-// the maximum. Rows may begin at odd addresses (a vocabulary of 50,257): elements before the first and behind the last
-// whole pack are taken singly.
+// Handles rows that cross_entropy_held_cuda.cu does not: losses without gradients or gradients with known lse (the
+// logits are read once anyway), and rows above two megabytes. A block takes one row in packs. Each thread has its own
+// maximum and sum of exponentials, rescaled only when a batch of packs raises the maximum. Rows may be unaligned (a
+// vocabulary of 50,257): elements before the first and after the last whole pack are processed one by one.
 #include "lamina/ops/loss/cross_entropy_device.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 using loss::Rows;
 
 constexpr int kRowThreads = 256;
 constexpr int kCountThreads = 1024;
-constexpr int kAtOnce = 4;  // packs of a thread under way
+constexpr int kAtOnce = 4;  // packs per thread in flight
 
-/// A row cut into single elements, whole packs and single elements again. Unpacked: all are single.
+/// A row split into leading single elements, whole packs and trailing single elements. Unpacked: all single.
 template <class T>
 struct Cut {
   int64_t head, packs, n;
@@ -25,15 +24,15 @@ struct Cut {
     head = packed ? min((kSize - past) % kSize, count) : count;
     packs = (count - head) / kSize;
   }
-  /// one(i) for every single element of this thread.
+  /// Calls one(i) for every single element of this thread.
   template <class F>
   __device__ void singles(const F& one) const {
     const int64_t tail = head + packs * Pack<T>::kSize;
     for (int64_t i = threadIdx.x; i < head; i += blockDim.x) one(i);
     for (int64_t i = tail + threadIdx.x; i < n; i += blockDim.x) one(i);
   }
-  /// batch(base, held) for kAtOnce packs of this thread at a time, blockDim.x apart from base on, all asked for before
-  /// the first is used; those from `packs` on are none.
+  /// Calls batch(base, held) for kAtOnce packs of this thread at a time, spaced blockDim.x apart, all loaded before the
+  /// first is used. Packs with index `packs` or above do not exist.
   template <class F>
   __device__ void batches(const T* row, const F& batch) const {
     for (int64_t base = threadIdx.x; base < packs; base += kAtOnce * blockDim.x) {
@@ -95,8 +94,8 @@ __device__ void write_zeros(T* out, const Cut<T>& cut) {
   }
 }
 
-/// dlogits null: losses alone; losses null: lse is known. dlogits may be logits: a thread writes what it alone has
-/// read. packed: whole packs of logits are whole packs of dlogits too.
+/// dlogits null: only losses; losses null: lse is given. dlogits may alias logits, because each thread writes only what
+/// it has read. packed: packs of logits and dlogits are aligned alike.
 template <class T, bool kPlain>
 __global__ void __launch_bounds__(kRowThreads, 3)
     row_per_block(const T* logits, T* dlogits, const __grid_constant__ Rows args, bool packed) {
@@ -125,7 +124,7 @@ __global__ void __launch_bounds__(kRowThreads, 3)
   }
 }
 
-/// Targets that count, in every thread of the one block.
+/// Number of targets that are not ignored, in every thread of the single block.
 __device__ int64_t count_targets(const int64_t* targets, int64_t rows, int64_t classes, int64_t ignore_index) {
   __shared__ int total;
   int mine = 0;
@@ -135,7 +134,7 @@ __device__ int64_t count_targets(const int64_t* targets, int64_t rows, int64_t c
   }
   if (threadIdx.x == 0) total = 0;
   __syncthreads();
-  atomicAdd(&total, mine);  // of whole numbers: the order does not matter
+  atomicAdd(&total, mine);  // integers: the result does not depend on the order
   __syncthreads();
   return total;
 }
@@ -153,7 +152,7 @@ __global__ void __launch_bounds__(kCountThreads)
   double mine = 0.0;
   for (int64_t i = threadIdx.x; i < rows; i += kCountThreads) mine += static_cast<double>(losses[i]);
   sums[threadIdx.x] = mine;
-  const int64_t count = count_targets(targets, rows, classes, ignore_index);  // its barriers make the sums known
+  const int64_t count = count_targets(targets, rows, classes, ignore_index);  // its barriers publish the sums
   for (int half = kCountThreads / 2; half > 0; half /= 2) {
     if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
     __syncthreads();

@@ -1,11 +1,9 @@
 #pragma once
 
-// What the kernels of cross entropy share, whoever holds a row: what happens to a logit, the sums over a row, its loss
-// and its gradient.
+// Shared by the cross entropy kernels: the transform of a logit, the sums over a row, its loss and its gradient.
 //
-// Where a logit is only scaled (kPlain), an element's share of the sum is 2^(k·x − k·greatest) with k = scale ·
-// log2(e): one multiply-add and one instruction for the power. k·greatest is rounded, and the logarithm of the sum
-// makes good for it.
+// If a logit is only scaled (kPlain), its term is 2^(k·x − k·maximum) with k = scale · log2(e): one FMA and one ex2.
+// k·maximum is rounded; the logarithm of the sum corrects for that.
 
 #include <type_traits>
 
@@ -15,7 +13,7 @@
 
 namespace lamina::ops::cuda::loss {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 struct Rows {
   const int64_t* targets;
@@ -25,13 +23,13 @@ struct Rows {
   float* losses;
   float* lse;
   int64_t rows, classes;
-  int64_t stride, out_stride;  ///< from row to row of logits and dlogits
+  int64_t stride, out_stride;  ///< row strides of logits and dlogits
   int64_t ignore_index;
   float smoothing, z_loss, cap, scale;
   bool grad_per_row;
   FaultSlot* faults;
 
-  /// The greatest logit has the greatest weight, and nothing but the scale comes before it.
+  /// Logits are only scaled, by a positive factor, so the largest logit has the largest probability.
   bool plain() const { return bias == nullptr && cap == 0.0F && smoothing == 0.0F && scale > 0.0F; }
 };
 
@@ -42,8 +40,7 @@ __device__ inline float transformed(const Rows& args, float logit, int64_t i) {
   return args.cap == 0.0F ? u : args.cap * tanhf(u / args.cap);
 }
 
-/// The row's target, or −1 where the row counts for nothing: then its loss is zero, and `first` of the row's threads
-/// writes that.
+/// The row's target, or −1 if the row is ignored; thread `first` then writes a loss of zero.
 __device__ inline int64_t target_of(const Rows& args, int64_t index, bool first) {
   const int64_t target = args.targets[index];
   if (target != args.ignore_index && target >= 0 && target < args.classes) return target;
@@ -55,8 +52,8 @@ __device__ inline int64_t target_of(const Rows& args, int64_t index, bool first)
   return -1;
 }
 
-/// What a thread, a block or a whole row has met: the greatest x (of a plain row the logit, else u), the sum of
-/// exponentials around it and, where labels are smoothed, Σ u. −inf adds nothing; a NaN stays.
+/// Running sums of a thread, a block or a row: the maximum x (the logit if kPlain, else u), the sum of exponentials
+/// relative to it and, with label smoothing, Σ u. −inf adds nothing; NaN propagates.
 template <bool kPlain>
 struct RowSums {
   float most = -INFINITY;
@@ -68,13 +65,13 @@ struct RowSums {
     return transformed(args, logit, i);
   }
   static __device__ float unit(const Rows& args) { return kPlain ? args.scale * kLog2E : 1.0F; }
-  /// What exponents are counted from. Never part of a multiply-add: each use must see the same rounding.
+  /// The exponent offset. Never contracted into an FMA: each use must see the same rounding.
   static __device__ float base(float greatest, float k) { return kPlain ? __fmul_rn(greatest, k) : greatest; }
   static __device__ float power(float x, float k, float base) {
     return kPlain ? power_of_two(fmaf(x, k, -base)) : expf(x - base);
   }
 
-  /// x of kCount elements; −inf for those that are none.
+  /// Adds x of kCount elements; missing ones are −inf.
   template <int kCount>
   __device__ void take(const float (&x)[kCount], float k) {
     float top = most;
@@ -88,7 +85,7 @@ struct RowSums {
 #pragma unroll
     for (int j = 0; j < kCount; ++j) sum += power(x[j], k, from);
   }
-  /// Packs, sixteen elements at a time; first(n) is the n-th one's first element, below 0 where it is none.
+  /// Adds packs, sixteen elements at a time; first(n) is pack n's first element, negative if none.
   template <class T, int kCount, class First>
   __device__ void take_packs(const Rows& args, const Pack<T> (&packs)[kCount], const First& first, float k) {
     constexpr int kSize = Pack<T>::kSize;
@@ -107,13 +104,13 @@ struct RowSums {
       take(x, k);
     }
   }
-  /// The sum around another greatest, not below this one.
+  /// The sum relative to another maximum, which must not be smaller.
   __device__ float sum_around(float greatest, float k) const {
     if (sum == 0.0F) return 0.0F;
     const float step = base(most, k) - base(greatest, k);
     return sum * (kPlain ? power_of_two(step) : expf(step));
   }
-  /// The same for the whole block, in every thread.
+  /// The sums of the whole block, in every thread.
   __device__ RowSums of_block(const Rows& args, float k, float* scratch) const {
     RowSums all;
     all.most = block_max(most, scratch);
@@ -123,7 +120,7 @@ struct RowSums {
   }
   __device__ float lse(const Rows& args, float k) const {
     if constexpr (!kPlain) return most + logf(sum);
-    const float rounded = fmaf(most, k, -base(most, k));  // by so much the sum's base lies below k · most
+    const float rounded = fmaf(most, k, -base(most, k));  // rounding error of base(): k · most minus base
     return fmaf(most, args.scale, kLn2 * (log2f(sum) - rounded));
   }
 };
@@ -138,7 +135,7 @@ __device__ inline void put_loss(const Rows& args, int64_t index, const RowSums<k
   if (args.lse != nullptr) args.lse[index] = lse;
 }
 
-/// Gradients of a row's logits, by stretches.
+/// Gradients of a row's logits, one stretch at a time.
 template <bool kPlain, class T>
 struct RowGradient {
   static constexpr bool kShort = kPlain && !std::is_same_v<T, float>;
@@ -160,7 +157,7 @@ struct RowGradient {
     }
   }
 
-  /// Of kCount logits from element `first` on.
+  /// Gradients of kCount logits starting at element `first`.
   template <int kCount>
   __device__ Stretch<T, kCount> of(const Rows& args, const float (&logits)[kCount], int64_t first) const {
     const int64_t at = target - first;
@@ -202,7 +199,7 @@ __device__ inline Pack<T> zeros() {
   return pack;
 }
 
-/// Losses and gradients of rows that warps or clusters of blocks can hold; false where they cannot.
+/// Losses and gradients of rows that fit into warps or clusters; returns false if they do not.
 template <class T>
 bool take_held_rows(const Device& device, const T* logits, T* dlogits, const Rows& rows);
 

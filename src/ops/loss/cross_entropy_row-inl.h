@@ -1,4 +1,4 @@
-// The loss of one row of logits and its gradient, and what the plain and the fused cross entropy share.
+// The loss of one row of logits and its gradient; shared by cross_entropy and linear_cross_entropy.
 #if defined(LAMINA_OPS_LOSS_CROSS_ENTROPY_ROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_LOSS_CROSS_ENTROPY_ROW_INL_H_
 #undef LAMINA_OPS_LOSS_CROSS_ENTROPY_ROW_INL_H_
@@ -18,14 +18,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-/// What one position's loss is multiplied by in the result.
+/// The factor of one position's loss in the result.
 template <class A>
 A share_of(const CrossEntropyOptions& options, int64_t count) {
   if (count == 0) return A{0};
   return options.reduction == Reduction::mean ? A{1} / static_cast<A>(count) : A{1};
 }
 
-/// Gradient arriving at row i: a number for all of them, one each, or 1.
+/// The incoming gradient of row i: a shared scalar, one per row, or 1.
 template <class A>
 A arriving(const CrossEntropyOptions& options, const Tensor& grad, int64_t i) {
   if (!grad.defined()) return A{1};
@@ -45,7 +45,7 @@ inline bool changes_logits(const CrossEntropyOptions& options) {
   return options.soft_cap != 0.0 || options.logit_scale != 1.0;
 }
 
-/// u = soft_cap(logit_scale · logits); may be done in place.
+/// u = soft_cap(logit_scale · logits); may run in place.
 template <class T>
 void transform_row(const CrossEntropyOptions& options, const T* logits, int64_t n, Accumulate<T>* u) {
   using A = Accumulate<T>;
@@ -66,8 +66,8 @@ struct RowSums {
   A total;  // Σ u
 };
 
-/// One pass over memory: the row is taken in pieces that stay in the L1 cache, the sum rescaled where a piece raises
-/// the maximum.
+/// One pass over memory: the row is processed in pieces that stay in L1, and the sum is rescaled if a piece raises the
+/// maximum: an online softmax.
 template <class A>
 RowSums<A> sum_row(const A* u, int64_t n, bool with_total) {
   constexpr int64_t kPiece = 2048;
@@ -100,7 +100,7 @@ A row_loss(const CrossEntropyOptions& options, A at_target, int64_t n, const Row
   return loss + static_cast<A>(options.z_loss) * sums.lse * sums.lse;
 }
 
-/// dlogits of one row times `weight`; `out` may be `u`.
+/// dlogits of one row times `weight`; `out` may alias `u`.
 template <class T>
 void row_gradient(const CrossEntropyOptions& options, const Accumulate<T>* u, int64_t n, int64_t target,
                   Accumulate<T> lse, Accumulate<T> weight, T* out) {

@@ -18,7 +18,7 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& target
   LAMINA_CHECK(weight.rank() == 2 && weight.dim(1) == x.dim(-1), kName, ": weight is ", weight.shape(),
                "; expected [vocabulary, ", x.dim(-1), "] for x ", x.shape());
   LAMINA_CHECK((x.dtype() == DType::f64) == (weight.dtype() == DType::f64), kName, ": x is ", x.dtype(),
-               " and weight is ", weight.dtype(), "; f64 goes with f64 only; convert one with to(dtype)");
+               " and weight is ", weight.dtype(), "; f64 works only with f64; convert one with to(dtype)");
   check_targets(kName, targets, x);
   if (bias.defined()) {
     check_floating(kName, "bias", bias);
@@ -27,9 +27,9 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& target
   check_same_device(kName, {x, weight, targets, bias});
 }
 
-/// Rows whose logits are held at once: less than an eighth, with room for what the allocator rounds up, in whole tiles
-/// of the product, and enough to use each weight that is read well. What is little memory anyway may be more of them:
-/// each chunk reads the weight twice and adds to its gradient.
+/// Rows of logits held at a time: less than an eighth (with margin for the allocator's rounding), in whole GEMM tiles,
+/// and enough to reuse each weight well. If the logits are small, chunks may be larger, because each chunk reads the
+/// weight twice and updates its gradient.
 int64_t chunk_rows(int64_t rows, int64_t classes) {
   constexpr int64_t kTile = 48;
   constexpr int64_t kLittle = 4 << 20;  // logits
@@ -45,7 +45,7 @@ void run(LinearCrossEntropy& args) {
   const Device& device = args.x.device();
   if (device.like() != DeviceKind::cuda) {
     args.chunk = Tensor::empty({classes, chunk_rows(rows, classes)}, type, device);
-  } else if (device.kind() == DeviceKind::meta) {  // a GPU's kernel lays the logits out by itself
+  } else if (device.kind() == DeviceKind::meta) {  // the CUDA kernel allocates the logits itself
     args.chunk = Tensor::empty({std::min(rows, kLossRowsOnGpu), classes}, args.x.dtype(), device);
   }
   const int64_t products = 1 + (args.dx.defined() ? 1 : 0) + (args.dweight.defined() ? 1 : 0);
@@ -63,7 +63,7 @@ void allocate_gradients(LinearCrossEntropy& args, bool x, bool weight, bool bias
   if (bias) args.dbias = Tensor::empty({args.weight.dim(0)}, type, device);
 }
 
-/// The gradients for an incoming gradient of 1, from the forward pass until backward takes them.
+/// The gradients for an incoming gradient of 1, kept from forward until backward.
 struct Held {
   Tensor dx;
   Tensor dweight;
@@ -102,7 +102,7 @@ void play_backward(Backward& b, const std::shared_ptr<Held>& held, const CrossEn
   Held mine;
   std::swap(mine, *held);
   if (b.needs(0)) {
-    Tensor dx = std::exchange(mine.dx, Tensor()).reshape(x_shape);  // nobody else's, so not copied
+    Tensor dx = std::exchange(mine.dx, Tensor()).reshape(x_shape);  // sole owner, so add() does not copy
     b.add(0, std::move(dx));
   }
   mine.dx = {};

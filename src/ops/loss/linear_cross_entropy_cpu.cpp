@@ -1,9 +1,9 @@
-// A chunk of rows at a time: its logits are multiplied out, turned into their gradient where they lie, and multiplied
-// on. The chunk is stored as [V, rows]: then weight is the left side of its product, whose rows are read once, in
-// order, and the gradient the left side of dweight's, so that no operand as large as the vocabulary has to be turned. A
-// vector holds one class of several positions; threads share out blocks of classes, whose maxima and sums are joined in
-// order. The product that makes a block takes its maximum and sum while the logits are in its own core's cache: fetched
-// from another core's, they come no faster than one thread alone would have read them.
+// Processes a chunk of rows at a time: computes its logits, turns them into gradients in place and multiplies these
+// with weight and x. The chunk is stored as [V, rows]. Then weight is the left operand of its GEMM, read once in order,
+// and the gradient is the left operand of dweight's GEMM, so no vocabulary-sized operand is transposed. A vector holds
+// one class of several positions. Threads take blocks of classes, whose maxima and sums are combined in order. They are
+// computed in the GEMM's epilogue, while the logits are in that core's cache; reading them from another core's cache
+// would be as slow as a single thread.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/loss/linear_cross_entropy_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -21,18 +21,18 @@ namespace lamina::ops::HWY_NAMESPACE {
 
 inline constexpr int64_t kBlockClasses = kGemmBlockRows;
 
-/// Rows [first, first + count) on their way from logits to gradients. What is kept per position has `count` elements.
+/// Rows [first, first + count) from logits to gradients. Per-position vectors have `count` elements.
 template <class A>
 struct LossChunk {
   const LinearCrossEntropy* args;
   int64_t first, count;
   int64_t classes, blocks;
   A* chunk;                         // [classes, count]
-  std::vector<A> most, sum, total;  // [blocks, count]: of one block of classes
+  std::vector<A> most, sum, total;  // [blocks, count]: sums over one block of classes
   std::vector<A> lse;
   std::vector<A> at_target;  // the target's logit
-  std::vector<A> scale;      // of the position's gradient
-  std::vector<A> counted;    // 0 where the target is to be ignored
+  std::vector<A> scale;      // factor of the position's gradient
+  std::vector<A> counted;    // 0 if the target is ignored
 
   LossChunk(const LinearCrossEntropy& a, int64_t first_row, int64_t rows)
       : args(&a),
@@ -55,14 +55,14 @@ struct LossChunk {
     const int64_t offset = first * args->x.dim(1) * static_cast<int64_t>(size_of(args->x.dtype()));
     return args->x.numel() == 0 ? nullptr : static_cast<const char*>(args->x.raw()) + offset;
   }
-  /// body(begin, end) for each block of classes.
+  /// Calls body(begin, end) for each block of classes.
   template <class F>
   void each_block(const F& body) const {
     args->x.device().threads().ranges(classes, kBlockClasses, body);
   }
 };
 
-/// Bias, scale and cap of `count` logits of one class.
+/// Applies bias, scale and cap to `count` logits of one class.
 template <class A>
 void transform_class(const LinearCrossEntropy& args, int64_t label, A* u, int64_t count) {
   if (args.bias.defined()) {
@@ -75,7 +75,7 @@ void transform_class(const LinearCrossEntropy& args, int64_t label, A* u, int64_
   if (changes_logits(args.options)) transform_row(args.options, u, count, u);
 }
 
-/// Maximum, Σ exp(u − maximum) and Σ u over the block's classes (its rows) of each position (its columns).
+/// Maximum, Σ exp(u − maximum) and Σ u over a block's classes (rows), for each position (column).
 template <class A>
 void sum_block(LossChunk<A>& c, const GemmBlock& where) {
   const hn::ScalableTag<A> d;
@@ -104,7 +104,7 @@ void sum_block(LossChunk<A>& c, const GemmBlock& where) {
   });
 }
 
-/// logitsᵀ = weight · xᵀ, and the sums of each block.
+/// logitsᵀ = weight · xᵀ, with the sums of each block.
 template <class A>
 void multiply_logits(LossChunk<A>& c) {
   const LinearCrossEntropy& args = *c.args;
@@ -120,7 +120,7 @@ void multiply_logits(LossChunk<A>& c) {
   gemm(args.x.device().threads(), p);
 }
 
-/// The blocks' sums of position i as those of its whole row, block after block.
+/// Combines the sums of all blocks for position i, in block order.
 template <class A>
 RowSums<A> join_blocks(const LossChunk<A>& c, int64_t i) {
   const auto at = [&](const std::vector<A>& values, int64_t block) {
@@ -155,7 +155,7 @@ void find_losses(LossChunk<A>& c, A share) {
   });
 }
 
-/// One class' logits turned into their gradient, as if it were nobody's target.
+/// Turns one class' logits into gradients, as if it were no position's target.
 template <class A>
 void turn_class(const LossChunk<A>& c, A* u) {
   const hn::ScalableTag<A> d;
@@ -217,7 +217,7 @@ void add_bias_gradient(const LossChunk<A>& c) {
   });
 }
 
-/// dx of the chunk's rows, and its part of dweight and dbias.
+/// dx of the chunk's rows, and the chunk's contribution to dweight and dbias.
 template <class A>
 void multiply_gradients(const LossChunk<A>& c) {
   const LinearCrossEntropy& args = *c.args;

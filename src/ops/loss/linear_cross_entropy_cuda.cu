@@ -1,9 +1,8 @@
-// A chunk of rows at a time: its logits are multiplied out in x's type, turned into their gradient where they lie, and
-// multiplied on. A chunk is large enough that adding to dweight, which is read and written for each, costs little. Rows
-// begin at whole 16 bytes whatever the vocabulary (50,257): products are several times slower otherwise. For types of
-// 16 bits the classes too are filled up to a multiple of eight, with rows of zeros in a copy of the weight, whose
-// logits are zeros and stay so as gradients: a sum or a result of odd extent (65) goes to kernels that read single
-// elements.
+// Processes a chunk of rows at a time: computes its logits in x's dtype, turns them into gradients in place and
+// multiplies these with weight and x. Chunks are large, so that the read-modify-write of dweight per chunk costs
+// little. Rows are 16-byte aligned for every vocabulary size (50,257): unaligned GEMMs are several times slower. For
+// 16-bit types the classes are padded to a multiple of eight with zero rows in a copy of the weight, whose logits and
+// gradients stay zero; otherwise GEMMs with an odd extent (65) would use scalar kernels.
 
 #include "lamina/ops/elementwise/reduce.h"
 #include "lamina/ops/linear/gemm_cuda.h"
@@ -16,7 +15,7 @@ namespace {
 
 struct Chunk {
   Tensor x;       ///< [rows, d]
-  Tensor logits;  ///< [rows, V] of x's type, a slice of wider rows; then their gradient
+  Tensor logits;  ///< [rows, V] in x's dtype, a slice of padded rows; overwritten by their gradient
   int64_t first;
 };
 
@@ -43,7 +42,7 @@ void multiply(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose
   product(c.device(), p);
 }
 
-/// The losses and, with `gradients`, the logits' gradients in their place.
+/// Computes the losses and, with `gradients`, overwrites the logits with their gradients.
 void take_rows(const LinearCrossEntropy& args, const Chunk& chunk, const Tensor& share, bool gradients) {
   const int64_t rows = chunk.x.dim(0);
   CrossEntropyRows work;
@@ -68,7 +67,7 @@ void add_bias_gradient(const LinearCrossEntropy& args, const Chunk& chunk) {
   if (chunk.first != 0) Tensor(args.dbias).add_(sums);
 }
 
-/// The weight in x's type, with rows of zeros behind its own for types of 16 bits.
+/// The weight in x's dtype, padded with zero rows for 16-bit types.
 Tensor filled_up(const Tensor& weight, DType type, int64_t classes) {
   if (type == DType::f32 || classes == weight.dim(0)) return weight.to(type);
   Tensor filled = Tensor::empty({classes, weight.dim(1)}, type, weight.device());
@@ -96,7 +95,7 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
   const int64_t at_a_time = std::min(rows, kLossRowsOnGpu);
   const int64_t width = (classes + 7) / 8 * 8;
   const Tensor weight = filled_up(args.weight, args.x.dtype(), width);
-  const int64_t extent = weight.dim(0);  // of the classes in products
+  const int64_t extent = weight.dim(0);  // classes in GEMMs, including padding
   const Tensor logits = Tensor::empty({at_a_time, width}, args.x.dtype(), device);
   for (int64_t first = 0; first < rows; first += at_a_time) {
     const int64_t count = std::min(at_a_time, rows - first);

@@ -4,8 +4,8 @@
 
 namespace lamina::ops::cuda {
 
-/// The maximum of the numbers a thread has met and Σ exp(x − maximum), in one pass. −inf adds nothing, also where it is
-/// all there is; a NaN stays.
+/// Online softmax of one thread: the maximum and Σ exp(x − maximum) in one pass. −inf adds nothing, even if all values
+/// are −inf; NaN propagates.
 struct OnlineSum {
   float most = -INFINITY;
   float sum = 0.0F;
@@ -14,13 +14,13 @@ struct OnlineSum {
     raise(x);
     if (x != -INFINITY) sum += expf(x - most);
   }
-  /// A larger maximum from here on.
+  /// Raises the maximum to x if x is larger, rescaling the sum.
   __device__ void raise(float x) {
     if (x <= most) return;
     sum = sum == 0.0F ? 0.0F : sum * expf(most - x);
     most = x;
   }
-  /// The sum in terms of a common maximum, not below this one.
+  /// The sum relative to a common maximum, which must not be smaller.
   __device__ float sum_for(float common) const { return sum == 0.0F ? 0.0F : sum * expf(most - common); }
 };
 

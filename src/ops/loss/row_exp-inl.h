@@ -1,4 +1,4 @@
-// Exponentials over one row: the maximum, Σ exp(x − max), and the logarithm of the sum of exponentials.
+// Exponentials over one row: the maximum, Σ exp(x − max), and log Σ exp(x).
 #if defined(LAMINA_OPS_LOSS_ROW_EXP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_LOSS_ROW_EXP_INL_H_
 #undef LAMINA_OPS_LOSS_ROW_EXP_INL_H_
@@ -15,9 +15,9 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// As load_n, with the lowest number in the lanes behind: neutral for a maximum.
+/// load_n with the lowest number in the unused lanes, neutral for a maximum.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_n_low(D d, const T* from, size_t count) {
   const auto value = load_n(d, from, count);
@@ -33,7 +33,7 @@ HWY_INLINE Accumulate<T> row_max(const T* x, int64_t n) {
   return hn::GetLane(hn::MaxOfLanes(d, most));
 }
 
-/// Σ exp(x − shift); a row of nothing but −inf counts as shift 0.
+/// Σ exp(x − shift); for a row of only −inf, shift is taken as 0.
 template <class T>
 HWY_INLINE Accumulate<T> row_exp_sum(const T* x, int64_t n, Accumulate<T> shift) {
   const ComputeTag<T> d;

@@ -6,13 +6,13 @@ namespace lamina::ops {
 
 /// y = exp(x − max) / Σ exp(x − max) over the last dimension.
 ///   x, y  [..., width]   any floating type; computed in f32 (f64 for f64)
-/// Backward: dx = y · (dy − Σ dy·y). A row whose numbers are all −inf gives NaN, as 0/0 does.
+/// Backward: dx = y · (dy − Σ dy·y). A row of only −inf gives NaN (0/0).
 Tensor softmax(const Tensor& x);
 
 /// y = x − max − log Σ exp(x − max) over the last dimension. Backward: dx = dy − exp(y) · Σ dy.
 Tensor log_softmax(const Tensor& x);
 
-/// x or y and what is computed from it, all of one shape; `log` chooses log_softmax.
+/// Arguments of the kernels, all of one shape; `log` selects log_softmax.
 struct SoftmaxForward {
   Tensor x;
   Tensor y;

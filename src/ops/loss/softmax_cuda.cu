@@ -1,7 +1,6 @@
-// A row lies in packs in the registers of a warp, or of a block where it is longer: one read and one write (backward
-// two reads). Rows that packs do not fit and those of more than kMostHeld packs are read again from the caches, element
-// by element, by a warp or a block; there the maximum and the sum of exponentials are found together (a thread rescales
-// its sum when it meets a larger number).
+// A row is kept in packs in the registers of a warp, or of a block if it is longer: one read and one write (backward:
+// two reads). Unaligned rows and rows of more than kMostHeld packs are read again from cache, element by element, by a
+// warp or a block; these use an online softmax (a thread rescales its sum when it finds a larger value).
 #include "lamina/ops/elementwise/elements.cuh"
 #include "lamina/ops/loss/online_sum.cuh"
 #include "lamina/ops/loss/softmax.h"
@@ -10,15 +9,15 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kThreads = 256;
-constexpr int64_t kShort = 1024;   // elements of a row that a warp reads again
-constexpr int kHeldPacks = 4;      // of a thread
-constexpr int kMostThreads = 512;  // of a block that holds a row
+constexpr int64_t kShort = 1024;   // longest row that a warp reads element by element
+constexpr int kHeldPacks = 4;      // packs per thread
+constexpr int kMostThreads = 512;  // threads of a block that keeps a row in registers
 constexpr int kMostHeld = kHeldPacks * kMostThreads;
 
-/// The threads that share a row: a warp or the block.
+/// The threads that share a row: a warp or a block.
 template <bool kBlock>
 struct RowTeam {
   float* scratch;
@@ -36,7 +35,7 @@ struct RowTeam {
     if constexpr (kBlock) return block_max(value, scratch);
     return warp_max(value);
   }
-  /// fn(k, p) for every pack p < packs of this thread, its k-th; k is known to the compiler.
+  /// Calls fn(k, p) for every pack p < packs of this thread, its k-th; the loop over k is unrolled.
   template <int kPacks, class F>
   __device__ void each(int packs, const F& fn) const {
 #pragma unroll
@@ -164,7 +163,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Calls fn(block, packs a thread, grid, threads) with the constants of the team that holds a row of `packs` packs.
+/// Calls fn(block, packs per thread, grid, threads) with the constants for a row of `packs` packs.
 template <class F>
 void visit_team(int64_t rows, int64_t packs, const F& fn) {
   const auto warps = [&](auto each) { fn(std::false_type{}, each, blocks_for(rows, kThreads / kWarp), kThreads); };
