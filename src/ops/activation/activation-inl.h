@@ -1,4 +1,4 @@
-// Chooses the vector function of an activation; for kernels that apply one, alone or fused.
+// Selects the SIMD function of an activation, for kernels that apply one alone or fused.
 #if defined(LAMINA_OPS_ACTIVATION_ACTIVATION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_ACTIVATION_ACTIVATION_INL_H_
 #undef LAMINA_OPS_ACTIVATION_ACTIVATION_INL_H_
@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-/// Calls fn(Function{}) with the type of base/simd_activation-inl.h that computes `activation`.
+/// Calls fn(Function{}) with the type of base/simd_activation-inl.h that implements `activation`.
 template <class F>
 decltype(auto) visit_activation(Activation activation, F&& fn) {
   namespace simd = lamina::HWY_NAMESPACE;

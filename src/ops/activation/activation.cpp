@@ -11,7 +11,7 @@ namespace {
 constexpr std::array<std::string_view, 10> kNames{"none", "relu", "gelu",  "gelu_tanh", "silu",
                                                   "elu",  "selu", "relu2", "sigmoid",   "tanh"};
 
-/// Arithmetic of one element, roughly: an exponential and a division count as what their polynomials need.
+/// Approximate FLOPs per element; an exponential or division counts as its polynomial.
 constexpr int64_t kFlops = 20;
 
 }  // namespace

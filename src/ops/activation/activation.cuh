@@ -1,7 +1,7 @@
 #pragma once
 
-// The activations in f32, for results of type T: each is a type with value(x), the function, and both(x), the function
-// and its derivative from shared parts. Where the derivative jumps it is taken from the left.
+// Activations in f32 for results of type T. Each is a type with value(x), the function, and both(x), the function and
+// its derivative with shared subexpressions. At a jump the derivative is the left one.
 
 #include "lamina/ops/activation/activation.h"
 #include "lamina/ops/elementwise/elements.cuh"
@@ -52,9 +52,9 @@ struct Tanh {
   static __device__ ValueSlope both(float x) { return {tanhf(x), lamina::cuda::tanh_slope<T>(x)}; }
 };
 
-/// x·Φ(x); the derivative is Φ(x) + x·φ(x). With s = |x| and e = exp(−s²/2) the tail is Φ(−s) = e·q(s), where q changes
-/// slowly: a polynomial in t = 1/(1 + 0.36·s), to 2^-20 of itself wherever e is not zero, so that Φ keeps its digits
-/// far below zero and φ comes for nothing.
+/// x·Φ(x), with derivative Φ(x) + x·φ(x). With s = |x| and e = exp(−s²/2), the tail is Φ(−s) = e·q(s). q varies slowly
+/// and is a polynomial in t = 1/(1 + 0.36·s) with relative error 2^-20 wherever e is nonzero. So Φ keeps its relative
+/// precision far below zero, and φ costs nothing extra.
 template <class T>
 struct Gelu {
   static __device__ ValueSlope both(float x) {
@@ -69,16 +69,16 @@ struct Gelu {
     q = fmaf(q, t, 0.14371304F);
     const float tail = e * (q * t);
     const float distribution = x < 0.0F ? tail : 1.0F - tail;
-    const float cut = fminf(fmaxf(x, -16.0F), 16.0F);  // e is 0 long before
+    const float cut = fminf(fmaxf(x, -16.0F), 16.0F);  // e is 0 long before that
     return {x * distribution, fmaf(cut, 0.39894228040143268F * e, distribution)};
   }
 };
-/// Φ(x) = erfc(−x/√2)/2, to all digits.
+/// Φ(x) = erfc(−x/√2)/2, to full f32 precision.
 template <>
 struct Gelu<float> {
   static __device__ ValueSlope both(float x) {
     const float distribution = 0.5F * erfcf(-0.70710678118654752F * x);
-    const float cut = fminf(fmaxf(x, -16.0F), 16.0F);  // φ is 0 long before
+    const float cut = fminf(fmaxf(x, -16.0F), 16.0F);  // φ is 0 long before that
     const float density = 0.39894228040143268F * expf(-0.5F * cut * cut);
     return {x * distribution, fmaf(cut, density, distribution)};
   }
@@ -90,7 +90,7 @@ struct GeluTanh {
   static __device__ ValueSlope both(float x) {
     constexpr float kA = 1.5957691216057307F;  // 2·√(2/π)
     constexpr float kB = 1.5957691216057307F * 0.044715F;
-    const float cut = fminf(fmaxf(x, -64.0F), 64.0F);  // σ(v) is 0 or 1 long before
+    const float cut = fminf(fmaxf(x, -64.0F), 64.0F);  // σ(v) is 0 or 1 long before that
     const float square = cut * cut;
     const lamina::cuda::SigmoidPair s = lamina::cuda::sigmoid_pair<T>(cut * fmaf(kB, square, kA));
     const float dv = fmaf(3.0F * kB, square, kA);
@@ -117,7 +117,7 @@ struct Selu {
   }
 };
 
-/// Calls fn(Function<T>{}) with the type above that computes `activation`.
+/// Calls fn(Function<T>{}) with the type above that implements `activation`.
 template <class T, class F>
 void visit_activation(Activation activation, const F& fn) {
   switch (activation) {
@@ -135,7 +135,7 @@ void visit_activation(Activation activation, const F& fn) {
   return fn(Identity<T>{});
 }
 
-/// The function chosen by a branch that all threads take alike, for kernels that do more than activate.
+/// Selects the activation with a uniform branch, for kernels that do more than the activation.
 __device__ inline ValueSlope activate(Activation activation, float x) {
   switch (activation) {
     case Activation::relu: return Relu<float>::both(x);

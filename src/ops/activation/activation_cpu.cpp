@@ -1,5 +1,5 @@
-// One pass over the elements. The cheap functions run at the speed of memory; the others spend about as long on their
-// exponential and division.
+// One pass over the elements. Cheap functions are memory-bound; the others are limited by their exponential and
+// division as well.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/activation/activation_cpu.cpp"
 #include <hwy/foreach_target.h>

@@ -1,5 +1,5 @@
-// One pass over the elements, as elements.cuh walks them, a kernel for each function. What a pass costs is its bytes:
-// one stream read (two backward) and one written.
+// One pass over the elements (elements.cuh), with a kernel for each function. It is memory-bound: one tensor is read
+// (two in backward) and one is written.
 #include "lamina/ops/activation/activation.cuh"
 
 namespace lamina::ops::cuda {

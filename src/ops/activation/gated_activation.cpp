@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kNames{"glu", "reglu", "geglu", "geglu_tanh", "swiglu", "liglu"};
 
-/// Arithmetic of one output, roughly, forward and backward.
+/// Approximate FLOPs per output, forward and backward.
 constexpr int64_t kFlops = 20;
 
 }  // namespace
@@ -36,7 +36,7 @@ Tensor gated_activation(const Tensor& x_in, Gate gate, const GateOptions& option
   check_floating(op, "x", x_in);
   check_rank_at_least(op, "x", x_in, 1);
   LAMINA_CHECK(x_in.dim(-1) % 2 == 0, op, ": the last dimension of x ", x_in.shape(), " is ", x_in.dim(-1),
-               "; expected an even number, gate and up joined");
+               "; expected an even number, the gate and up halves");
   check_gate(op, options);
   const Tensor x = x_in.contiguous();
   Shape shape = x.shape();

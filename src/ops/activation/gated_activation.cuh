@@ -26,7 +26,7 @@ struct GateUp {
   float up;
 };
 
-/// act(gate) · (up + up_offset) with everything the options say.
+/// act(gate) · (up + up_offset) with all options applied.
 template <class Function>
 __device__ inline float gate_value(const GateUnit& unit, Function function, GateUp in) {
   const float gate = lamina::cuda::smaller_of(in.gate, unit.limit);
@@ -34,7 +34,7 @@ __device__ inline float gate_value(const GateUnit& unit, Function function, Gate
   return function.both(unit.alpha * gate).value * fmaf(up, unit.inverse_alpha, unit.scaled_offset);
 }
 
-/// The gate's function chosen by a branch that all threads take alike.
+/// Selects the gate's function with a uniform branch.
 template <class T>
 struct AnyGate {
   Gate gate;

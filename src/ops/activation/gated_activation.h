@@ -9,7 +9,7 @@
 
 namespace lamina::ops {
 
-/// Gated units by the function of their gate. Shazeer 2020, arXiv:2002.05202.
+/// Gated linear units, named by the function of their gate. Shazeer 2020, arXiv:2002.05202.
 ///   glu σ · reglu relu · geglu gelu (erf) · geglu_tanh gelu (tanh) · swiglu silu · liglu identity (bilinear)
 enum class Gate : uint8_t { glu, reglu, geglu, geglu_tanh, swiglu, liglu };
 
@@ -17,25 +17,25 @@ std::string_view name_of(Gate gate);
 std::optional<Gate> gate_from_name(std::string_view name);
 
 struct GateOptions {
-  /// x holds gate and up in turns (g₀, u₀, g₁, u₁, …) instead of all gates before all ups.
+  /// x interleaves gate and up (g₀, u₀, g₁, u₁, …) instead of storing all gates before all ups.
   bool interleaved = false;
   /// The gate's function becomes act(alpha·g)/alpha: for swiglu, g·σ(alpha·g).
   double alpha = 1.0;
-  /// The gate is cut above at `limit`, up to [−limit, limit]; no gradient passes where it cut.
+  /// The gate is clamped to at most `limit` and up to [−limit, limit]; clamped elements get no gradient.
   double limit = std::numeric_limits<double>::infinity();
   /// Added to up.
   double up_offset = 0.0;
 };
 
-/// out[…, i] = act(g) · (u + up_offset) with g = x[…, i] and u = x[…, n + i]: the first half of a joined projection
-/// goes through the gate's function, the second is multiplied as it is.
+/// out[…, i] = act(g) · (u + up_offset) with g = x[…, i] and u = x[…, n + i]: the first half of a packed projection is
+/// the gate, the second half is multiplied with it.
 ///   x    [..., 2·n]  any floating type
 ///   out  [..., n]    x's type
-/// Computed in f32 (f64 for f64). Backward, from the saved x: dg = dout · (u + up_offset) · act'(g), du = dout ·
-/// act(g).
+/// Computed in f32 (f64 for f64). Backward, from the saved x:
+///   dg = dout · (u + up_offset) · act'(g)    du = dout · act(g)
 Tensor gated_activation(const Tensor& x, Gate gate, const GateOptions& options = {});
 
-/// Throws an Error that names `op` where an option is outside its range.
+/// Throws an Error that names `op` if an option is out of range.
 void check_gate(const char* op, const GateOptions& options);
 
 namespace cpu {

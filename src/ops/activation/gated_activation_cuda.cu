@@ -1,14 +1,13 @@
-// One pass: a thread takes one pack of outputs, that is a pack of gates and one of ups (two neighbouring packs where
-// they are interleaved), and writes one pack (forward) or two (backward). Grids are flat: the row of a pack comes from
-// one division, of 32 bits where the packs can be counted so. Rows that packs do not fit, or odd addresses, are walked
-// element by element.
+// One pass: a thread takes one pack of outputs, i.e. one pack of gates and one of ups (two neighbouring packs if
+// interleaved), and writes one pack (forward) or two (backward). The grid is one-dimensional; a division finds the row
+// of a pack, in 32 bits if the number of packs allows. Unaligned rows are processed element by element.
 #include "lamina/ops/activation/gated_activation.cuh"
 #include "lamina/tensor/cuda/at_once.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kThreads = 256;
 
@@ -21,7 +20,7 @@ __device__ inline GateUp backward_of(const GateUnit& unit, Function function, Ga
           fabsf(in.up) > unit.limit ? 0.0F : dout * (f.value * unit.inverse_alpha)};
 }
 
-/// Where the gates and the ups (or the first and the second half of the turns) of unit `index` lie.
+/// Offsets of the gates and the ups of unit `index` (or of the two halves of an interleaved unit).
 template <int kWidth>
 struct Places {
   int64_t first;
@@ -46,7 +45,7 @@ __device__ inline GateUp pick(const Stretch<T, kWidth>& a, const Stretch<T, kWid
   return {to_float(from.values[at]), to_float(from.values[at + (kWidth > 1 ? 1 : 0)])};
 }
 
-/// Index holds the number of units.
+/// Index can hold the number of units.
 template <class T, int kWidth, class Index, class Function>
 __global__ void __launch_bounds__(kThreads)
     gate_kernel(const T* x, T* out, Index total, Index units, GateUnit unit, Function function) {
@@ -105,7 +104,7 @@ void visit_gate(Gate gate, const F& fn) {
   }
 }
 
-/// Calls fn with the number of units, in 32 bits where they suffice.
+/// Calls fn with the number of units, as a 32-bit integer if it fits.
 template <class F>
 void visit_count(int64_t units, const F& fn) {
   if (units < int64_t{1} << 31) return fn(static_cast<uint32_t>(units));
