@@ -1,4 +1,4 @@
-// The words of a few hundred elements are drawn into the first-level cache, then compared while the elements pass.
+// The random words of a few hundred elements are drawn into L1, then compared while the elements are processed.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/dropout/dropout_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -10,12 +10,12 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-constexpr int64_t kWords = 512;  // a multiple of what one step of philox_words writes
+constexpr int64_t kWords = 512;  // a multiple of the words that one step of philox_words writes
 
-/// The mask of lanes whose word is not below the threshold. Words are compared as signed numbers, so both are shifted
-/// by 2^31; for f64 they are widened first.
+/// The mask of lanes whose word is at least the threshold. Words are compared as signed integers, so both sides are
+/// offset by 2^31; for f64 they are widened first.
 template <class D>
 HWY_INLINE hn::Mask<D> kept_lanes(D d, const uint32_t* words, uint32_t threshold) {
   const hn::Rebind<uint32_t, D> d32;

@@ -1,12 +1,12 @@
-// One pass: a thread takes a pack, draws one block of four words for each four elements (about forty multiplications,
-// hidden behind the pass over memory) and writes the pack. Elements that packs leave over draw their own word.
+// One pass: a thread takes a pack, draws four random words per four elements (about forty multiplications, hidden by
+// memory latency) and writes the pack. Elements outside whole packs draw their own word.
 #include "lamina/ops/dropout/dropout.h"
 #include "lamina/ops/elementwise/elements.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 template <class T>
 __global__ void __launch_bounds__(kElementThreads)
