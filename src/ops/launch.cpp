@@ -10,13 +10,13 @@ void no_cuda(const char* kernel) {
 }
 
 void check_floating(const char* op, const char* name, const Tensor& tensor) {
-  LAMINA_CHECK(tensor.defined(), op, ": ", name, " is undefined; give it a value");
+  LAMINA_CHECK(tensor.defined(), op, ": ", name, " is undefined; pass a tensor");
   LAMINA_CHECK(is_floating(tensor.dtype()), op, ": ", name, " is ", tensor.dtype(),
                "; expected f32, f64, bf16 or f16; convert with to(dtype)");
 }
 
 void check_dtype(const char* op, const char* name, const Tensor& tensor, DType expected) {
-  LAMINA_CHECK(tensor.defined(), op, ": ", name, " is undefined; give it a value");
+  LAMINA_CHECK(tensor.defined(), op, ": ", name, " is undefined; pass a tensor");
   LAMINA_CHECK(tensor.dtype() == expected, op, ": ", name, " is ", tensor.dtype(), "; expected ", expected,
                "; convert with to(dtype)");
 }
@@ -28,7 +28,7 @@ void check_shape(const char* op, const char* name, const Tensor& tensor, const S
 }
 
 void check_rank_at_least(const char* op, const char* name, const Tensor& tensor, int rank) {
-  LAMINA_CHECK(tensor.defined(), op, ": ", name, " is undefined; give it a value");
+  LAMINA_CHECK(tensor.defined(), op, ": ", name, " is undefined; pass a tensor");
   LAMINA_CHECK(tensor.rank() >= rank, op, ": ", name, " ", tensor.shape(), " has rank ", tensor.rank(),
                "; expected at least ", rank);
 }

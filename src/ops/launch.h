@@ -8,8 +8,8 @@
 #define LAMINA_LAUNCH_CUDA(kernel, ...) ::lamina::ops::no_cuda(#kernel)
 #endif
 
-/// Announces an operator's work and runs its kernel where the tensors are: cpu::kernel(args…) or cuda::kernel(args…).
-/// On `meta` only the work is counted. A kernel that does not exist for a device that is built is a link error.
+/// Reports an operator's work and runs its kernel on the device: cpu::kernel(args…) or cuda::kernel(args…). On `meta`
+/// only the work is counted. A missing kernel for a device in the build is a link error.
 #define LAMINA_LAUNCH(device, work, kernel, ...)                                       \
   do {                                                                                 \
     const ::lamina::Device& launch_device = (device);                                  \
@@ -23,23 +23,22 @@
 
 namespace lamina::ops {
 
-/// A count that was estimated in floating point, for Work; held within int64.
+/// Converts an estimated floating-point count for Work to int64, with saturation.
 inline int64_t whole(double count) { return count < 0x1p62 ? static_cast<int64_t>(count) : int64_t{1} << 62; }
 
 [[noreturn]] void no_cuda(const char* kernel);
 
-// Checks that operators share. Each throws Error naming the operator and the argument.
+// Argument checks shared by operators. Each throws an Error that names the operator and the argument.
 
 void check_floating(const char* op, const char* name, const Tensor& tensor);
 void check_dtype(const char* op, const char* name, const Tensor& tensor, DType expected);
 void check_shape(const char* op, const char* name, const Tensor& tensor, const Shape& expected);
 void check_rank_at_least(const char* op, const char* name, const Tensor& tensor, int rank);
-/// All defined tensors are on one device; meta mixes with none.
+/// All defined tensors are on one device; meta cannot be mixed with others.
 void check_same_device(const char* op, std::initializer_list<Tensor> tensors);
 void check_finite(const char* op, const char* name, double value);
 
-/// The elements in the type kernels compute `like` in, dense: how small parameters such as norm weights are handed
-/// over.
+/// The tensor, contiguous, in the accumulation type for `like`: how kernels take small parameters such as norm weights.
 Tensor as_accumulation(const Tensor& tensor, DType like);
 
 }  // namespace lamina::ops
