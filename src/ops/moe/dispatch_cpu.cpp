@@ -1,6 +1,6 @@
-// Row movements: one thread takes a range of result rows, so every sum has one owner and a fixed order. The plan is a
-// counting sort: counts per range of choices, a running sum over experts and ranges, then every range fills its own
-// places.
+// Row movements: each thread takes a range of result rows, so every sum is computed by one thread in a fixed order. The
+// plan is a counting sort: count per range of choices, prefix sums over experts and ranges, then every range fills its
+// slots in order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/moe/dispatch_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -15,7 +15,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 template <class T>
 void gather(const GatherRows& args) {
@@ -128,7 +128,7 @@ void plan_dispatch(const Tensor& indices, int64_t capacity, const DispatchPlan& 
   const int64_t* index = indices.data<int64_t>();
   const int64_t grain = std::max<int64_t>(4096, (n + 63) / 64);
   const int64_t ranges = (n + grain - 1) / grain;
-  // Per range: first how many choices fall on each expert, then the rank of the first of them among all of the expert.
+  // Per range: first the number of choices per expert, then the rank of the range's first choice for that expert.
   std::vector<int64_t> rank(static_cast<size_t>(ranges * experts), 0);
   const Threads& threads = indices.device().threads();
   threads.ranges(n, grain, [&](int64_t begin, int64_t end) {

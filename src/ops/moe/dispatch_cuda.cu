@@ -1,7 +1,7 @@
-// Row movements: a warp takes one result row in packs of 16 bytes, so every sum has one owner and a fixed order. The
-// plan is a counting sort: counts per range of choices; one block turns them into the rank of each range's first choice
-// of each expert and adds up the offsets; then a warp for each range gives out places 32 choices at a time, in order,
-// the lanes with the same expert finding each other by a vote.
+// Row movements: a warp takes one result row in 16-byte packs, so every sum is computed by one warp in a fixed order.
+// The plan is a counting sort. Blocks count per range of choices; one block turns the counts into the rank of each
+// range's first choice per expert and computes the offsets. Then a warp per range assigns slots, 32 choices at a time,
+// in order; lanes with the same expert find each other by a warp vote.
 #include <algorithm>
 
 #include "lamina/ops/moe/dispatch.h"
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(const T* from, const int6
   }
 }
 
-/// A warp is one choice.
+/// One warp per choice.
 template <class T, int V>
 __global__ void __launch_bounds__(kThreads) dot_kernel(const T* from, const T* with, const int64_t* index, int64_t k,
                                                        float* dot, int64_t choices, int64_t width) {
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreads) dot_kernel(const T* from, const T* w
   if (lane_of() == 0) dot[choice] = total;
 }
 
-/// counts[e · ranges + r]: how many choices of range r fall on expert e.
+/// counts[e · ranges + r] = number of choices of range r for expert e.
 __global__ void __launch_bounds__(kThreads)
     range_counts_kernel(const int64_t* indices, int64_t count, int64_t grain, int experts, int* counts,
                         lamina::cuda::FaultSlot* faults) {
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int e = threadIdx.x; e < experts; e += kThreads) counts[e * int64_t{gridDim.x} + blockIdx.x] = found[e];
 }
 
-/// Sum of the lanes before this one; `value` becomes the sum of all.
+/// Sum over the lanes before this one; `value` becomes the sum over all lanes.
 __device__ int64_t exclusive_sum(int64_t& value) {
   int64_t inclusive = value;
   for (int step = 1; step < kWarp; step *= 2) {
@@ -139,8 +139,8 @@ __device__ int64_t exclusive_sum(int64_t& value) {
   return before;
 }
 
-/// One block: a warp turns an expert's counts into the ranks of the ranges' first choices; then the first warp adds up
-/// what the experts take into offsets.
+/// One block: each warp turns an expert's counts into the ranks of the ranges' first choices; then the first warp
+/// computes the offsets as prefix sums.
 __global__ void __launch_bounds__(kThreads) ranks_kernel(int* counts, int64_t ranges, int experts, int64_t count,
                                                          int64_t capacity, int64_t* offsets, int64_t* dropped) {
   for (int e = threadIdx.x / kWarp; e < experts; e += kThreads / kWarp) {
@@ -180,7 +180,7 @@ struct Places {
   uint8_t* kept;
 };
 
-/// A block is one warp and one range.
+/// One block (of one warp) per range.
 __global__ void __launch_bounds__(kWarp) places_kernel(Places p) {
   extern __shared__ int next[];
   for (int e = lane_of(); e < p.experts; e += kWarp) next[e] = p.ranks[e * p.ranges + blockIdx.x];
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kWarp) places_kernel(Places p) {
   }
 }
 
-/// Calls fn(std::integral_constant<int, V>) with 16 bytes of elements where the rows allow it, else with one.
+/// Calls fn(std::integral_constant<int, V>) with V elements of 16 bytes if rows are aligned, else with V = 1.
 template <class T, class F>
 void visit_width(int64_t width, std::initializer_list<const void*> pointers, const F& fn) {
   constexpr int kPack = 16 / sizeof(T);

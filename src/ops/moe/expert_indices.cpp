@@ -5,7 +5,7 @@
 namespace lamina::ops {
 
 Tensor checked_expert_indices(const char* op, const Tensor& indices, int64_t experts) {
-  LAMINA_CHECK(indices.defined(), op, ": indices is undefined; give the choices that route_top_k made");
+  LAMINA_CHECK(indices.defined(), op, ": indices is undefined; pass the indices that route_top_k returns");
   LAMINA_CHECK(indices.dtype() == DType::i32 || indices.dtype() == DType::i64, op, ": indices is ", indices.dtype(),
                "; expected i32 or i64");
   LAMINA_CHECK(indices.rank() == 2 && indices.dim(1) > 0, op, ": indices is ", indices.shape(),

@@ -4,8 +4,8 @@
 
 namespace lamina::ops {
 
-/// Choices [tokens, k] of experts as dense i64, every one in [0, experts); otherwise an Error that names the first that
-/// is not. On a cuda device the error comes with the next wait for it.
+/// Expert indices [tokens, k] as contiguous i64, each in [0, experts); throws an Error that names the first that is
+/// not. On a GPU the error is thrown by the next synchronization.
 Tensor checked_expert_indices(const char* op, const Tensor& indices, int64_t experts);
 
 namespace cpu {
@@ -13,9 +13,9 @@ namespace cpu {
 void find_bad_index(const Tensor& indices, int64_t experts, int64_t& position);
 }  // namespace cpu
 namespace cuda {
-/// Nothing is read back only to be checked: the kernels that take the indices report those that name no expert.
+/// Does nothing: the kernels that use the indices report invalid ones, so that nothing is read back to the host.
 inline void find_bad_index(const Tensor& /*indices*/, int64_t /*experts*/, int64_t& /*position*/) {}
-/// counts[e], i64 [experts], is how often indices (dense i64) name expert e; others are reported and not counted.
+/// counts[e], i64 [experts] = number of indices (contiguous i64) equal to e; invalid ones are only reported.
 void count_experts(const char* op, const Tensor& indices, const Tensor& counts);
 }  // namespace cuda
 

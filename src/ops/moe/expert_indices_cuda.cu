@@ -1,5 +1,5 @@
-// Counting choices: blocks count in shared memory and add what they found with one whole-number addition per expert, so
-// that the order does not matter.
+// Counts choices: blocks count in shared memory and add their counts with one integer atomic per expert, so the result
+// is still deterministic.
 #include "lamina/ops/moe/expert_indices.h"
 
 #include <algorithm>

@@ -23,7 +23,7 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& offsets, const T
   check_same_device(kOp, {x, weight, offsets, bias});
 }
 
-/// The type kernels take x, weight and y in.
+/// The dtype in which kernels take x, weight and y.
 DType operand_type(const Tensor& x) {
   return x.device().like() == DeviceKind::cuda ? x.dtype() : accumulation_type(x.dtype());
 }

@@ -4,18 +4,18 @@
 
 namespace lamina::ops {
 
-/// One linear layer per expert over its slice of the rows: y[r] = weight[e] · x[r] + bias[e] for r in
-/// [offsets[e], offsets[e + 1]). Rows outside every slice give zeros, and so do their gradients.
+/// One linear layer per expert over its rows: y[r] = weight[e] · x[r] + bias[e] for r in [offsets[e], offsets[e + 1]).
+/// Rows outside every slice give zeros and get zero gradients.
 ///   x        [slots, in]           any floating type
 ///   weight   [experts, out, in]    any floating type
 ///   offsets  [experts + 1]         i32 or i64, ascending, from 0 or more to at most slots
 ///   bias     [experts, out]        any floating type, or undefined
-///   returns  [slots, out], x's type; products and sums in f32 (f64 for f64).
+///   returns  [slots, out], x's dtype; accumulated in f32 (f64 for f64).
 /// Backward, over the slice of each expert: dx = dy · weight[e],  dweight[e] = dyᵀ · x,  dbias[e] = Σ_rows dy
 Tensor grouped_linear(const Tensor& x, const Tensor& weight, const Tensor& offsets, const Tensor& bias = {});
 
-/// All floating tensors dense and in the accumulation type; on a cuda device x, weight, y, dy and dx are in x's own
-/// type, which its matrix units take. Offsets are i64.
+/// Kernel arguments. Floating tensors are contiguous and in the accumulation type; on a GPU x, weight, y, dy and dx are
+/// in x's dtype, for the tensor cores. Offsets are i64.
 struct GroupedLinearForward {
   Tensor x;
   Tensor weight;
@@ -28,10 +28,10 @@ struct GroupedLinearBackward {
   Tensor weight;
   Tensor offsets;
   Tensor dy;
-  Tensor dx;                ///< or undefined
-  Tensor dweight;           ///< or undefined
-  Tensor dbias;             ///< or undefined
-  bool accumulate = false;  ///< add to what dweight holds
+  Tensor dx;                ///< optional
+  Tensor dweight;           ///< optional
+  Tensor dbias;             ///< optional
+  bool accumulate = false;  ///< add to dweight instead of overwriting it
 };
 
 namespace cpu {
@@ -40,7 +40,7 @@ void grouped_linear_forward(const GroupedLinearForward& args);
 void grouped_linear_backward(const GroupedLinearBackward& args);
 }  // namespace cpu
 namespace cuda {
-/// Nothing is read back only to be checked: the forward kernel reports offsets that do not ascend within the rows.
+/// Does nothing: the forward kernel reports offsets that do not ascend, so that nothing is read back to the host.
 inline void check_offsets(const Tensor& /*offsets*/, int64_t /*slots*/) {}
 void grouped_linear_forward(const GroupedLinearForward& args);
 void grouped_linear_backward(const GroupedLinearBackward& args);

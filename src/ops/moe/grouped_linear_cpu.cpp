@@ -1,5 +1,5 @@
-// Tasks are blocks of rows of one expert (blocks of output features for the weight gradient), each one product on one
-// thread: experts of any size fill all threads, and where a block is cut depends on the offsets alone.
+// A task is a block of rows of one expert (of output features for the weight gradient), computed as one GEMM by one
+// thread. So experts of any size keep all threads busy, and the blocks depend only on the offsets.
 #include <algorithm>
 #include <vector>
 
@@ -15,7 +15,7 @@ struct Block {
   int64_t expert, begin, end;
 };
 
-/// The slices of all experts cut into blocks of at most kRows rows.
+/// Splits the slices of all experts into blocks of at most kRows rows.
 std::vector<Block> row_blocks(const int64_t* offsets, int64_t experts) {
   std::vector<Block> blocks;
   for (int64_t e = 0; e < experts; ++e) {

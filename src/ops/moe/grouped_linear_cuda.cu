@@ -1,8 +1,8 @@
-// One launch for all experts: a block finds its rows from the offsets on the device, so nothing about the routing is
-// known to the host and a captured step can be replayed. There are as many blocks as the worst division of the rows
-// needs; those without rows return at once. 16-bit operands go through the matrix units (on compute capability 9.0 as
-// in grouped_wgmma.cuh, else and for odd widths as in grouped_mma.cuh), f32 through 64 × 64 tiles of ordinary
-// multiplications. Every result has one owner, which adds in a fixed order.
+// Grouped GEMM: one launch for all experts. A block finds its rows from the offsets on the device, so the host need not
+// know the routing and the step can be captured as a CUDA graph. The grid covers the worst split of the rows; blocks
+// without rows return at once. 16-bit operands use tensor cores (grouped_wgmma.cuh on compute capability 9.0;
+// grouped_mma.cuh otherwise and for unaligned widths), f32 uses 64 × 64 tiles of scalar FMAs. Every result is summed by
+// one block in a fixed order.
 #include <algorithm>
 
 #include "lamina/ops/linear/tile_product.cuh"
@@ -31,7 +31,7 @@ struct Experts {
 template <class T>
 struct RowProduct {
   const T* rows;    // [slots, depth]
-  const T* weight;  // [experts, width, depth], or [experts, depth, width] where the rows are gradients
+  const T* weight;  // [experts, width, depth], or [experts, depth, width] if the rows are gradients
   const float* bias;
   T* result;  // [slots, width]
   int64_t depth, width;
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   mma_block<false, false>(a, b, o, column, count, memory, result);
 }
 
-/// Zeros in the rows outside every expert's. `faults` is null where the offsets were checked before.
+/// Zeroes the rows outside every expert's slice. `faults` is null if the offsets were already checked.
 template <class T>
 __global__ void clear_outside_kernel(Experts e, T* rows, int64_t width, lamina::cuda::FaultSlot* faults) {
   const int64_t tid = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
@@ -151,7 +151,7 @@ __global__ void clear_outside_kernel(Experts e, T* rows, int64_t width, lamina::
   }
 }
 
-/// dbias[e] = Σ_rows dy, a warp for every eighth row and 32 features.
+/// dbias[e] = Σ_rows dy; each warp takes every eighth row of 32 features.
 template <class T>
 __global__ void __launch_bounds__(256) bias_kernel(Experts e, const T* dy, float* dbias, int64_t out) {
   __shared__ float shares[8][kWarp];

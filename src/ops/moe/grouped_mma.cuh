@@ -1,9 +1,8 @@
 #pragma once
 
-// Products of 16-bit operands for the experts, on the matrix units: a block of eight warps makes 128 × 128 results, a
-// warp 64 × 32 of them, summed in f32. Tiles of 32 along k travel to shared memory as they lie in memory, three deep
-// and asynchronously (element by element where rows do not fill packs of 16 bytes); the matrix units read them as rows
-// or as columns, whichever the product needs.
+// Grouped GEMM with 16-bit operands on tensor cores (wmma): a block of eight warps computes a 128 × 128 tile, a warp 64
+// × 32 of it, accumulated in f32. Operand tiles of depth 32 are copied to shared memory with cp.async in three stages,
+// in their memory layout (element by element if rows are not multiples of 16 bytes), and read as row- or column-major.
 
 #include <mma.h>
 
@@ -16,11 +15,11 @@ constexpr int kMmaDepth = 32;
 constexpr int kMmaThreads = 256;
 constexpr int kMmaStages = 3;
 constexpr int kMmaPad = 8;
-/// Elements of one operand's tile with padding; the taller form is the larger one.
+/// Elements of one operand's tile with padding; the taller shape is the larger one.
 constexpr int kMmaElements = kMmaTile * (kMmaDepth + kMmaPad);
 constexpr size_t kMmaBytes = size_t{2} * kMmaStages * kMmaElements * 2;
 
-/// A matrix in memory, rows `stride` apart. With `packed` rows and their ends are whole packs of 16 bytes.
+/// A matrix in memory with row stride `stride`. `packed`: rows are multiples of 16 bytes and aligned.
 template <class T>
 struct MmaOperand {
   const T* first;
@@ -35,7 +34,7 @@ bool in_packs(const void* pointer, int64_t columns) {
 
 __device__ inline void copy_async(void* to, const void* from, bool real) {
   const auto target = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  const int bytes = real ? 16 : 0;  // what is not read becomes zeros
+  const int bytes = real ? 16 : 0;  // cp.async fills the rest with zeros
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(target), "l"(from), "r"(bytes));
 }
 
@@ -68,12 +67,12 @@ __device__ void load_tile(const MmaOperand<T>& from, int64_t row, int64_t column
   }
 }
 
-/// Where a block's sums go.
+/// Destination of a block's results.
 template <class Out>
 struct MmaResult {
   Out* first;                     // row 0, column 0 of the block's tile
-  int64_t rows, columns, stride;  // how many of the tile's are real
-  const float* bias;              // of the tile's columns, or null
+  int64_t rows, columns, stride;  // valid rows and columns of the tile
+  const float* bias;              // of the tile's columns, optional
   bool accumulate;
 };
 
@@ -91,8 +90,8 @@ __device__ void store_eight(const float* from, const MmaResult<Out>& to, int row
   }
 }
 
-/// The block's 128 × 128 results from extent `depth`. kKLastA: rows of A lie along k ([m, k] in memory), else [k, m];
-/// kKLastB: B is [n, k] in memory, else [k, n]. `m` and `n` are the first row and column of the tile in the operands.
+/// Computes the block's 128 × 128 results over `depth`. kKLastA: A is [m, k] in memory, else [k, m]; kKLastB: B is [n,
+/// k] in memory, else [k, n]. `m` and `n` are the tile's first row and column in the operands.
 template <bool kKLastA, bool kKLastB, class T, class Out>
 __device__ void mma_block(const MmaOperand<T>& a, const MmaOperand<T>& b, int64_t m, int64_t n, int64_t depth,
                           unsigned char* memory, const MmaResult<Out>& result) {
@@ -136,7 +135,7 @@ __device__ void mma_block(const MmaOperand<T>& a, const MmaOperand<T>& b, int64_
   for (int step = 0; step < kMmaStages - 1; ++step) load(step);
   for (int64_t step = 0; step < steps; ++step) {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(kMmaStages - 2));
-    __syncthreads();  // the tile has arrived for all, and nobody reads the one that is overwritten next
+    __syncthreads();  // the tile has arrived, and no thread reads the stage that is overwritten next
     load(step + kMmaStages - 1);
     const T* tile_a = tiles_a + step % kMmaStages * kMmaElements;
     const T* tile_b = tiles_b + step % kMmaStages * kMmaElements;
@@ -160,7 +159,7 @@ __device__ void mma_block(const MmaOperand<T>& a, const MmaOperand<T>& b, int64_
   }
   asm volatile("cp.async.wait_group 0;\n");
   __syncthreads();
-  // A warp turns one 16 × 16 square after the other in its own corner of shared memory.
+  // Each warp stages its 16 × 16 accumulators, one after the other, in its own part of shared memory.
   constexpr int kLd = 24;
   float* stage = reinterpret_cast<float*>(memory) + warp * 16 * kLd;
 #pragma unroll

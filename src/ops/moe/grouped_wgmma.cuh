@@ -1,15 +1,14 @@
 #pragma once
 
-// The experts' products on Hopper's matrix units (wgmma, compute capability 9.0). A block stays on its multiprocessor
-// and takes tiles of 128 × 256 results in turns, which it finds from the offsets on the device. One thread copies what
-// the tiles need to shared memory by the copy engine, 64 along k at a time and four stages deep, also across the end of
-// a tile; two warpgroups multiply, 64 rows each, from shared memory into registers, and while they write their results
-// the next tile is on its way. Copies may reach beyond an expert's rows: results of those are not written, and where
-// they lie along k (gradients of weights) they are replaced by zeros before they are multiplied.
+// Grouped GEMM with wgmma (compute capability 9.0). The kernel is persistent: each block processes 128 × 256 result
+// tiles in turn, which it finds from the offsets on the device. A producer thread loads operands with TMA, 64 along k
+// at a time, in four stages and across tile boundaries. Two consumer warpgroups multiply 64 rows each; the next tile is
+// loaded while they write results. Loads may extend past an expert's rows: such results are not written, and if they
+// lie along k (weight gradients) they are zeroed before the multiplication.
 //
-// Tiles lie in shared memory in boxes of 64 elements (128 bytes) a row, swizzled by the copy engine as wgmma reads
-// them: operands that lie along k as one box of 128 or 256 rows, others in boxes of 64 rows along k, one for every 64
-// results. A half type's results go through a corner of shared memory of each warp, so that whole lines are written.
+// Tiles are in shared memory as boxes with rows of 64 elements (128 bytes) in TMA's 128-byte swizzle: K-major operands
+// as one box of 128 or 256 rows, MN-major ones as boxes of 64 rows along k, one per 64 results. 16-bit results are
+// staged in a per-warp part of shared memory, so that whole cache lines are written.
 
 #include "lamina/ops/moe/grouped_wgmma.h"
 #include "lamina/ops/moe/row_tile.cuh"
@@ -19,7 +18,7 @@
 
 namespace lamina::ops::cuda::wgmma {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kHeight = 128;
 constexpr int kWidth = 256;
@@ -30,31 +29,31 @@ constexpr int kBlockSize = 3 * kGroupThreads;
 constexpr int kBoxBytes = 64 * 128;  // 64 rows of 64 elements
 constexpr int kLeftBytes = kHeight * kDepth * 2;
 constexpr int kStageBytes = kLeftBytes + kWidth * kDepth * 2;
-constexpr int kCornerPitch = 144;  // bytes of a row of 64 results; apart so that no two lanes meet in a bank
+constexpr int kCornerPitch = 144;  // row pitch in bytes for 64 results, padded against bank conflicts
 constexpr int kCornerBytes = 16 * kCornerPitch;
 constexpr int kSharedBytes = 1024 + kStageCount * kStageBytes + 8 * kCornerBytes;
 
 struct Tile {
   int expert;
-  int64_t row;    ///< of rows and gradient the first row, of weights the first row along k
-  int64_t count;  ///< of rows and gradient rows to write, of weights rows along k
-  int64_t top;    ///< of weights the first row of the results
+  int64_t row;    ///< rows, gradient: first row; weights: first row along k
+  int64_t count;  ///< rows, gradient: rows to write; weights: rows along k
+  int64_t top;    ///< weights: first row of the results
   int64_t column;
   int steps;
 };
 
-/// Finds tiles in ascending order.
+/// Finds tiles; their indices must be ascending.
 template <Form kForm>
 struct TileWalk {
   const Product& product;
   int64_t columns;
-  int64_t passed = 0;  ///< tiles of the experts before
-  int64_t tiles = 0;   ///< of this one
+  int64_t passed = 0;  ///< tiles of the previous experts
+  int64_t tiles = 0;   ///< tiles of this expert
   RowTile rows{-1, 0, 0};
 
   __device__ explicit TileWalk(const Product& p) : product(p), columns((p.width + kWidth - 1) / kWidth) {}
 
-  /// False behind the last one.
+  /// Returns false after the last tile.
   __device__ bool find(int64_t index, Tile& tile) {
     const Product& p = product;
     while (index >= passed + tiles) {
@@ -82,7 +81,7 @@ struct TileWalk {
   }
 };
 
-/// A stage of the ring and how often it has come round.
+/// A pipeline stage and the parity of its mbarrier phase.
 struct Stage {
   int index = 0;
   uint32_t turn = 0;
@@ -91,7 +90,7 @@ struct Stage {
   }
 };
 
-/// All that a step of a tile needs.
+/// Issues all TMA loads of one k step of a tile.
 template <Form kForm>
 __device__ inline void copy_step(const CUtensorMap& left, const CUtensorMap& right, const Tile& tile, int step,
                                  uint32_t to, uint32_t barrier) {
@@ -119,8 +118,8 @@ __device__ inline void copy_step(const CUtensorMap& left, const CUtensorMap& rig
   }
 }
 
-/// sums [64, 256] (+)= left [64, 16] · right [16, 256] for a warpgroup. Warp w of it has the rows 16 w and following,
-/// lane 4·g + p of these the rows g (sums[4 j], sums[4 j + 1]) and g + 8 at columns 8 j + 2 p and the one behind.
+/// sums [64, 256] (+)= left [64, 16] · right [16, 256] for a warpgroup. Warp w holds rows 16 w to 16 w + 15; its lane
+/// 4·g + p holds rows g (sums[4 j], sums[4 j + 1]) and g + 8 (the next two) at columns 8 j + 2 p and 8 j + 2 p + 1.
 template <class T, bool kAlongLeft, bool kAlongRight>
 __device__ inline void multiply_async(float (&sums)[128], uint64_t left, uint64_t right, int add) {
 #define LAMINA_FOUR(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
@@ -152,9 +151,9 @@ __device__ inline void multiply_async(float (&sums)[128], uint64_t left, uint64_
 #undef LAMINA_FOUR
 }
 
-/// Zeros in the rows from `first` on of what this warpgroup has of a stage; both warpgroups call.
+/// Zeroes the rows from `first` on in this warpgroup's part of a stage; both warpgroups must call it.
 __device__ inline void clear_behind(unsigned char* stage, int group, int first) {
-  constexpr int kShare = kWidth / 64 / 2;  // boxes of the right side
+  constexpr int kShare = kWidth / 64 / 2;  // boxes of the right operand per warpgroup
   const int packs = (64 - first) * 8;
   for (int i = threadIdx.x % kGroupThreads; i < packs * (1 + kShare); i += kGroupThreads) {
     const int box = i / packs;
@@ -167,7 +166,7 @@ __device__ inline void clear_behind(unsigned char* stage, int group, int first) 
   asm volatile("bar.sync 1, %0;" ::"n"(2 * kGroupThreads) : "memory");
 }
 
-/// A warp's 16 rows of T, 64 columns at a time through its corner.
+/// Writes a warp's 16 rows of T, 64 columns at a time, staged in its part of shared memory.
 template <class T>
 __device__ inline void store_rows(const Product& p, const Tile& tile, const float (&sums)[128], int first_row,
                                   unsigned char* corner) {
@@ -206,7 +205,7 @@ __device__ inline void store_rows(const Product& p, const Tile& tile, const floa
   }
 }
 
-/// A warp's 16 rows of f32, from where they are: four lanes write a sector.
+/// Writes a warp's 16 rows of f32 directly from registers: four lanes fill a 32-byte sector.
 __device__ inline void store_weights(const Product& p, const Tile& tile, const float (&sums)[128], int first_row) {
   const int lane = threadIdx.x % kWarp;
   const int64_t row = tile.top + first_row + lane / 4;
@@ -266,7 +265,7 @@ __global__ void __launch_bounds__(kBlockSize, 1)
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     constexpr bool kAlongLeft = kForm != Form::weights;
     constexpr bool kAlongRight = kForm == Form::rows;
-    constexpr int kStepLeft = kAlongLeft ? 32 : 16 * 128;  // bytes of 16 along k
+    constexpr int kStepLeft = kAlongLeft ? 32 : 16 * 128;  // bytes of 16 elements along k
     constexpr int kStepRight = kAlongRight ? 32 : 16 * 128;
     const int group = threadIdx.x / kGroupThreads - 1;
     const int warp = threadIdx.x / kWarp - 4;
@@ -279,13 +278,13 @@ __global__ void __launch_bounds__(kBlockSize, 1)
 #pragma unroll
         for (int i = 0; i < 128; ++i) sums[i] = 0.0F;
       }
-      uint32_t before = 0;  // the stage that the product under way reads
+      uint32_t before = 0;  // the stage that the product in flight reads
       for (int step = 0; step < tile.steps; ++step) {
         barrier_wait(full + stage.index * 8, stage.turn);
         const int behind = kForm == Form::weights ? static_cast<int>(tile.count) - step * kDepth : kDepth;
         if (behind < kDepth) clear_behind(stages + stage.index * kStageBytes, group, behind);
         const uint32_t from = ring + stage.index * kStageBytes;
-        // Boxes of 64 rows, along k or not: the second warpgroup's begins behind the first one's.
+        // Boxes have 64 rows in both layouts, so the second warpgroup's operand starts one box later.
         const uint64_t a = operand_at(from + group * kBoxBytes, 16);
         const uint64_t b = operand_at(from + kLeftBytes, kAlongRight ? 16 : kBoxBytes);
         begin_products();

@@ -1,6 +1,6 @@
 #pragma once
 
-// The experts' products on the matrix units of compute capability 9.0; the strategy stands in grouped_wgmma.cuh.
+// Grouped GEMM with wgmma (compute capability 9.0); grouped_wgmma.cuh explains the strategy.
 
 #include "lamina/tensor/tensor.h"
 
@@ -15,16 +15,16 @@ enum class Form : uint8_t {
 struct Product {
   const int64_t* offsets;
   int64_t experts, slots;
-  int64_t depth;   ///< of rows and gradient
-  int64_t height;  ///< of weights
+  int64_t depth;   ///< for rows and gradient
+  int64_t height;  ///< for weights
   int64_t width;
-  const float* bias;  ///< [experts, width], or null
-  void* result;       ///< [slots, width] of the operands' type, or [experts, height, width] f32
-  bool accumulate;    ///< add to the result
+  const float* bias;  ///< [experts, width], optional
+  void* result;       ///< [slots, width] in the operands' dtype, or [experts, height, width] f32
+  bool accumulate;    ///< add to the result instead of overwriting it
 };
 
-/// False, and nothing done, where the device has no such units or rows are not whole packs of 16 bytes. T is a half
-/// type as the device knows it; nothing is empty.
+/// Returns false without doing anything if the device has no wgmma or rows are not multiples of 16 bytes. T is a 16-bit
+/// device type; no extent is zero.
 template <class T>
 bool multiply(const Device& device, Form form, const T* left, const T* right, const Product& product);
 

@@ -1,4 +1,4 @@
-// Launches what grouped_wgmma.cuh defines; compiled for sm_90a, too, which alone has these instructions.
+// Launches the kernels of grouped_wgmma.cuh; also compiled for sm_90a, the only target with wgmma.
 #include "lamina/ops/moe/grouped_wgmma.cuh"
 #include "lamina/tensor/cuda/tensor_map.h"
 
@@ -11,12 +11,12 @@ bool fits(const void* pointer, int64_t width) {
   return width % 8 == 0 && reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
 }
 
-/// Boxes of both sides; false where they cannot be copied.
+/// Encodes the TMA descriptors of both operands; returns false if that is not possible.
 template <class T>
 bool map_operands(Form form, const T* left, const T* right, const Product& p, CUtensorMap& of_left,
                   CUtensorMap& of_right) {
   constexpr bool kBrain = std::is_same_v<T, __nv_bfloat16>;
-  constexpr int64_t kMost = int64_t{1} << 31;  // coordinates are of 32 bits
+  constexpr int64_t kMost = int64_t{1} << 31;  // coordinates are 32-bit
   if (p.slots >= kMost || p.depth >= kMost || p.height >= kMost || p.width >= kMost) return false;
   if (!fits(p.result, p.width)) return false;
   if (form == Form::weights) {

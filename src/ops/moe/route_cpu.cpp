@@ -1,6 +1,6 @@
-// One thread routes a range of tokens. The scores of a token are computed by vectors into a small buffer; choosing is
-// one pass that keeps a sorted list of the k best, which almost always ends at the first comparison. Choices are made
-// from the logits where that is the same as from the scores: rounding then cannot make two experts equal.
+// Each thread routes a range of tokens. A token's scores are computed with SIMD into a small buffer; the top k are
+// found in one pass with a sorted list, which mostly needs one comparison per expert. Choices use the logits if that
+// gives the same order as the scores, so that rounding cannot create ties.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/moe/route_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -16,10 +16,10 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// The k best of `values`, best first, the lower index first among equals; indices start at `first`. `best` holds
-/// `have` results already and is filled up to k. Returns how many it holds.
+/// Updates the k largest values seen so far (best first, ties to the lower index) with `values`, whose indices start at
+/// `first`. `best` already holds `have` entries. Returns the new number of entries.
 template <class A>
 int64_t keep_best(const A* values, int64_t n, int64_t first, int64_t k, int64_t have, A* best, int64_t* index) {
   for (int64_t i = 0; i < n; ++i) {
@@ -36,7 +36,7 @@ int64_t keep_best(const A* values, int64_t n, int64_t first, int64_t k, int64_t 
   return have;
 }
 
-/// Buffers of one range.
+/// Buffers for one range of tokens.
 template <class A>
 struct Scratch {
   std::vector<A> scores, choice, best, group_score, group_best;
@@ -68,7 +68,7 @@ void choose(const RouteOptions& options, int64_t experts, Scratch<A>& s, int64_t
   }
   keep_best(s.group_score.data(), options.groups, 0, options.chosen_groups, 0, s.group_best.data(),
             s.group_choice.data());
-  // Ascending groups, so that equal scores go to the lower expert.
+  // In ascending order, so that ties go to the lower expert.
   std::sort(s.group_choice.begin(), s.group_choice.begin() + options.chosen_groups);
   int64_t have = 0;
   for (int64_t i = 0; i < options.chosen_groups; ++i) {
@@ -77,7 +77,7 @@ void choose(const RouteOptions& options, int64_t experts, Scratch<A>& s, int64_t
   }
 }
 
-/// Scores of one token's experts into s.scores (the logits themselves for softmax_of_chosen).
+/// Scores of one token into s.scores (for softmax_of_chosen the logits themselves).
 template <class T>
 void score_row(const T* logits, int64_t experts, RouterScore score, Scratch<Accumulate<T>>& s) {
   load_row<T>(logits, experts, s.scores.data());
@@ -85,7 +85,7 @@ void score_row(const T* logits, int64_t experts, RouterScore score, Scratch<Accu
   if (score == RouterScore::sigmoid) sigmoid_in_place(s.scores.data(), experts);
 }
 
-/// Scores of the chosen, in order, into `chosen`.
+/// Scores of the chosen experts, in order, into `chosen`.
 template <class A>
 void gather_chosen(const Scratch<A>& s, const RouteOptions& options, const int64_t* index, A* chosen) {
   for (int64_t j = 0; j < options.k; ++j) chosen[j] = s.scores[static_cast<size_t>(index[j])];
@@ -129,7 +129,7 @@ void forward(const RouteForward& args) {
   for (int64_t i = 0; i < tokens * k; ++i) ++counts[indices[i]];
 }
 
-/// Gradient of the chosen scores from that of the weights, in place.
+/// Turns the gradient of the weights into that of the chosen scores, in place.
 template <class A>
 void unnormalize(const std::vector<A>& chosen, const RouteOptions& options, std::vector<A>& grad) {
   A sum = 0;

@@ -1,6 +1,6 @@
-// A warp routes one token whose scores lie in shared memory. The k best are found one after the other: the next is the
-// best of those that come behind the last in the order (score descending, index ascending), so nothing is marked or
-// moved. Choices are made from the logits where that is the same as from the scores.
+// A warp routes one token, whose scores are in shared memory. The top k are found one at a time: the next is the first
+// after the last pick in the order (score descending, index ascending), so nothing is marked or moved. Choices use the
+// logits if that gives the same order as the scores.
 #include "lamina/ops/moe/expert_indices.h"
 #include "lamina/ops/moe/route.h"
 #include "lamina/ops/moe/router_rows.cuh"
@@ -32,11 +32,11 @@ struct Options {
         score(o.score),
         normalize(o.normalize),
         scale(static_cast<float>(o.scale)) {}
-  /// Words of shared memory for a token: scores, choice, picked, quality and open.
+  /// Shared memory of a token, in words: scores, choice, picked, quality and open.
   int64_t words(int64_t experts) const { return 2 * experts + k + 2 * groups; }
 };
 
-/// A NaN is chosen last.
+/// NaN ranks last.
 __device__ float rank_of(float value) { return value == value ? value : -INFINITY; }
 
 struct Pick {
@@ -49,7 +49,7 @@ struct Pick {
   }
 };
 
-/// The next behind `last` of `values`, for one thread; nobody goes before all.
+/// The first entry of `values` after `last` in that order, among this thread's entries; a default Pick precedes all.
 template <class Open>
 __device__ Pick next_pick(const float* values, int first, int n, int step, const Pick& last, const Open& open) {
   Pick best;
@@ -60,7 +60,7 @@ __device__ Pick next_pick(const float* values, int first, int n, int step, const
   return best;
 }
 
-/// The same for a warp: all lanes get the result.
+/// The same over a whole warp; all lanes get the result.
 template <class Open>
 __device__ Pick next_pick_of_warp(const float* values, int n, const Pick& last, const Open& open) {
   Pick best = next_pick(values, lane_of(), n, kWarp, last, open);
@@ -87,7 +87,7 @@ struct Row {
   }
 };
 
-/// Opens the best groups: those with the largest sum of their `group_best` best.
+/// Opens the best groups: those with the largest sum of their `group_best` highest scores.
 __device__ void open_groups(const Row& row, const Options& o, int experts) {
   const int size = experts / o.groups;
   for (int g = lane_of(); g < o.groups; g += kWarp) {
@@ -116,7 +116,7 @@ __device__ void score_row(const T* logits, int experts, RouterScore score, float
   if (score == RouterScore::sigmoid) sigmoid_in_place(scores, experts);
 }
 
-/// Scores of the picked, in order, into row.choice.
+/// Scores of the picked experts, in order, into row.choice.
 __device__ void gather_chosen(const Row& row, const Options& o) {
   __syncwarp();
   for (int j = lane_of(); j < o.k; j += kWarp) row.choice[j] = row.scores[row.picked[j]];
@@ -176,7 +176,7 @@ __global__ void backward_kernel(Options o, const T* logits, const int64_t* indic
   }
   sum = lamina::cuda::warp_sum(sum);
   dot = lamina::cuda::warp_sum(dot);
-  // Gradient of a chosen score from that of its weight.
+  // Gradient of a chosen score from the gradient of its weight.
   const auto pulled = [&](int j) {
     const float g = to_float(dw[j]);
     return o.normalize ? o.scale * (g - dot / sum) / sum : o.scale * g;
@@ -185,7 +185,7 @@ __global__ void backward_kernel(Options o, const T* logits, const int64_t* indic
   for (int j = lane_of(); j < o.k; j += kWarp) across = fmaf(pulled(j), row.choice[j], across);
   across = lamina::cuda::warp_sum(across);
   T* out = dlogits + token * experts;
-  // In shared memory first: the chosen replace what the softmax gives everybody.
+  // Written to shared memory first: the chosen experts then replace the value that softmax gives all experts.
   for (int e = lane_of(); e < experts; e += kWarp) {
     row.scores[e] = o.score == RouterScore::softmax ? -across * row.scores[e] : 0.0F;
   }

@@ -39,7 +39,7 @@ Tensor run(const char* op, const Tensor& logits, const Tensor& indices) {
 }  // namespace
 
 Tensor balance_loss(const Tensor& logits, const Tensor& indices) {
-  LAMINA_CHECK(indices.defined(), "balance_loss: indices is undefined; give the choices that route_top_k made");
+  LAMINA_CHECK(indices.defined(), "balance_loss: indices is undefined; pass the indices that route_top_k returns");
   return run("balance_loss", logits, indices);
 }
 

@@ -4,31 +4,31 @@
 
 namespace lamina::ops {
 
-/// experts · Σ_e f_e · P_e, which is 1 when the tokens are spread evenly and grows up to `experts` when they are not.
-/// f_e is the share of the tokens · k choices that fell on expert e, P_e the mean over the tokens of softmax(logits)_e.
+/// Load balancing loss experts · Σ_e f_e · P_e: 1 for a balanced load, up to `experts` otherwise. f_e is the fraction
+/// of the tokens · k choices that went to expert e, P_e the mean of softmax(logits)_e over the tokens.
 ///   logits   [tokens, experts]   any floating type
-///   indices  [tokens, k]         i32 or i64, as route_top_k gives them
-///   returns one number [1] in f32 (f64 for f64); 0 for no tokens.
-/// Fedus et al. 2021, arXiv:2101.03961, eq. 4. Gradients go through P alone:
+///   indices  [tokens, k]         i32 or i64, from route_top_k
+///   returns a scalar [1] in f32 (f64 for f64); 0 if there are no tokens.
+/// Fedus et al. 2021, arXiv:2101.03961, eq. 4. Gradients flow only through P:
 ///   dlogits = p · (g − Σ g·p),  g_e = dloss · experts · f_e / tokens
 Tensor balance_loss(const Tensor& logits, const Tensor& indices);
 
-/// mean over the tokens of logsumexp(logits)², which keeps the router's logits small.
+/// Router z-loss: mean over the tokens of logsumexp(logits)², which keeps the router's logits small.
 ///   logits   [tokens, experts]   any floating type
-///   returns one number [1] in f32 (f64 for f64); 0 for no tokens.
+///   returns a scalar [1] in f32 (f64 for f64); 0 if there are no tokens.
 /// Zoph et al. 2022, arXiv:2202.08906, eq. 5. Backward: dlogits = dloss · 2 · logsumexp · softmax(logits) / tokens
 Tensor router_z_loss(const Tensor& logits);
 
-/// The two losses differ in what a row adds and in what its probabilities are pulled with.
+/// Kernel arguments of both losses.
 struct RouterLossForward {
   Tensor logits;
-  Tensor indices;  ///< i64, or undefined for the z loss
-  Tensor shares;   ///< [experts] f_e, written for the balance loss
+  Tensor indices;  ///< i64, or undefined for the z-loss
+  Tensor shares;   ///< [experts] f_e, output for the balance loss
   Tensor loss;     ///< [1]
 };
 struct RouterLossBackward {
   Tensor logits;
-  Tensor shares;  ///< undefined for the z loss
+  Tensor shares;  ///< undefined for the z-loss
   Tensor dloss;
   Tensor dlogits;
 };

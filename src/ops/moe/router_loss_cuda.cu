@@ -1,5 +1,5 @@
-// A warp takes one token after the other and adds the probabilities of its row (balance) or its squared log-sum-exp (z)
-// to sums of its own; those of a block are added in order and leave a partial, and one block adds the partials in f64.
+// Each warp sums over its tokens the probabilities (balance) or the squared log-sum-exp (z). A block adds its warps'
+// sums in order, and one block adds the blocks' sums in f64.
 #include "lamina/ops/moe/expert_indices.h"
 #include "lamina/ops/moe/router_loss.h"
 #include "lamina/ops/moe/router_rows.cuh"
@@ -19,7 +19,7 @@ constexpr int kFinish = 256;
 /// parts is [blocks, experts] for the balance loss, else [blocks].
 template <class T>
 __global__ void sums_kernel(const T* logits, int64_t tokens, int64_t experts, bool balance, double* parts) {
-  extern __shared__ float memory[];  // of every warp: its row, its sums
+  extern __shared__ float memory[];  // per warp: its row and its sums
   __shared__ double squares[8];
   float* row = memory + warp_of() * 2 * experts;
   float* sums = row + experts;

@@ -1,4 +1,4 @@
-// Scores of one token's experts, shared by the routing and its losses. Included once per target.
+// Scores of one token's experts, shared by routing and router losses. Included once per SIMD target.
 #if defined(LAMINA_OPS_MOE_ROUTER_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_MOE_ROUTER_ROWS_INL_H_
 #undef LAMINA_OPS_MOE_ROUTER_ROWS_INL_H_
@@ -13,9 +13,9 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// Softmax of n > 0 values in place; returns the logarithm of the sum of their exponentials.
+/// Softmax of n > 0 values in place; returns their log-sum-exp.
 template <class A>
 A softmax_in_place(A* values, int64_t n) {
   const hn::ScalableTag<A> d;

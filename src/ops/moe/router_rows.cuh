@@ -1,6 +1,6 @@
 #pragma once
 
-// Scores of one token's experts in shared memory, a warp for each token.
+// Scores of one token's experts in shared memory, one warp per token.
 
 #include <algorithm>
 
@@ -10,15 +10,15 @@ namespace lamina::ops::cuda {
 
 using lamina::cuda::kWarp;
 
-/// Warps of a block whose tokens need `words` of shared memory each.
+/// Block size for tokens that need `words` of shared memory each.
 struct RouterBlock {
   int warps;
   size_t bytes;
 
   RouterBlock(const char* op, int64_t experts, int64_t words) {
     constexpr int64_t kShared = 48 * 1024 / 4;
-    LAMINA_CHECK(words <= kShared, op, ": ", experts, " experts on a cuda device; expected some ", kShared / 2,
-                 " at most; use the cpu for more");
+    LAMINA_CHECK(words <= kShared, op, ": ", experts, " experts on a cuda device; expected at most about ", kShared / 2,
+                 "; use the cpu for more");
     warps = static_cast<int>(std::clamp<int64_t>(kShared / std::max<int64_t>(words, 1), 1, 8));
     bytes = static_cast<size_t>(warps) * static_cast<size_t>(words) * 4;
   }
@@ -35,7 +35,7 @@ __device__ void load_row(const T* from, int64_t n, float* to) {
   __syncwarp();
 }
 
-/// Softmax of n > 0 values in place; returns the logarithm of the sum of their exponentials.
+/// Softmax of n > 0 values in place; returns their log-sum-exp.
 __device__ inline float softmax_in_place(float* values, int64_t n) {
   float most = -INFINITY;
   for (int64_t i = lane_of(); i < n; i += kWarp) most = fmaxf(most, values[i]);

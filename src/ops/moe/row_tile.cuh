@@ -1,6 +1,6 @@
 #pragma once
 
-// Which rows of which expert a block works on, found on the device: the offsets never come back to the host.
+// Finds on the device which rows of which expert a block processes, so that offsets are never read back to the host.
 
 #include <cstdint>
 
@@ -8,20 +8,19 @@
 
 namespace lamina::ops::cuda {
 
-/// Rows [begin, end) of an expert; expert −1 is none.
+/// Rows [begin, end) of an expert; expert −1 means none.
 struct RowTile {
   int64_t expert = -1, begin = 0, end = 0;
 };
 
-/// The rows of an expert, within those there are whatever the offsets say.
+/// The rows of an expert, clamped to valid rows even if the offsets are invalid.
 __device__ inline RowTile expert_rows(const int64_t* offsets, int64_t experts, int64_t slots, int64_t expert) {
   if (expert >= experts) return {};
   const int64_t begin = min(max(offsets[expert], int64_t{0}), slots);
   return {expert, begin, min(max(offsets[expert + 1], begin), slots)};
 }
 
-/// Tile number `tile` when the experts' rows, one expert after the other, are cut into tiles of `height`. Every warp
-/// finds it for itself.
+/// Tile number `tile`, if each expert's rows are split into tiles of `height`. Every warp computes it independently.
 __device__ inline RowTile find_row_tile(const int64_t* offsets, int64_t experts, int64_t slots, int64_t tile,
                                         int height) {
   using lamina::cuda::kAllLanes;
@@ -49,7 +48,7 @@ __device__ inline RowTile find_row_tile(const int64_t* offsets, int64_t experts,
   return {};
 }
 
-/// The most tiles there can be.
+/// Upper bound for the number of tiles.
 inline int64_t row_tiles(int64_t slots, int64_t experts, int64_t height) {
   return (slots + height - 1) / height + experts;
 }
