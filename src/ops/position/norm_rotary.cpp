@@ -14,7 +14,7 @@ constexpr int64_t kMostHeadDim = 256;
 
 bool is_aligned(const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; }
 
-/// Whether the kernel takes the shape; x may have to be made dense for it.
+/// Whether the kernel supports the shape; x may have to be made contiguous.
 bool fits_kernel(const Tensor& x, const RotaryArgs& turn, const RmsNormOptions& norm) {
   const int64_t head_dim = x.dim(3);
   if (x.device().like() != DeviceKind::cuda || x.dtype() == DType::f64 || x.numel() == 0) return false;
@@ -24,7 +24,7 @@ bool fits_kernel(const Tensor& x, const RotaryArgs& turn, const RmsNormOptions& 
          is_aligned(turn.cos) && is_aligned(turn.sin) && x.numel() / head_dim < int64_t{1} << 30;
 }
 
-/// Tokens at one distance, heads in whole packs.
+/// Whether tokens have a constant stride and heads are 16-byte aligned, as the kernel needs.
 bool can_be_walked(const Tensor& x) {
   const auto pack = static_cast<int64_t>(16 / size_of(x.dtype()));
   const Shape& strides = x.strides();
@@ -34,11 +34,11 @@ bool can_be_walked(const Tensor& x) {
 
 Tensor walkable(const Tensor& x) { return can_be_walked(x) ? x.detach() : x.detach().contiguous(); }
 
-/// Heads to be normed and turned, where the kernel takes them.
+/// Heads to be normalized and rotated, if the kernel supports them.
 struct Heads {
   Tensor x;
   Tensor weight;
-  RotaryArgs turn;  ///< without x and y
+  RotaryArgs turn;  ///< x and y unset
   bool fit;
 
   Heads(const Tensor& of, const Tensor& by, const Tensor& cos, const Tensor& sin, const RmsNormOptions& norm,
@@ -49,7 +49,7 @@ struct Heads {
   }
 };
 
-/// Writes y; what it returns holds all that backward needs, and not y.
+/// Writes y; returns everything that backward needs, without y.
 NormRotaryForward run_forward(const Heads& heads, const Tensor& y, const RmsNormOptions& norm) {
   const Tensor& x = heads.x;
   NormRotaryForward args{heads.turn, norm_scale(heads.weight, norm.weight_offset, x.dtype()), norm.eps,
@@ -63,12 +63,12 @@ NormRotaryForward run_forward(const Heads& heads, const Tensor& y, const RmsNorm
   return args;
 }
 
-/// Of what backward reads, so that the tape sees it overwritten.
+/// The tensors that backward reads, so that the tape detects if they are overwritten.
 std::vector<Tensor> saved_of(const NormRotaryForward& done) {
   return {done.turn.x, done.scale, done.turn.cos, done.turn.sin, done.turn.positions};
 }
 
-/// Writes dx; returns the weight's gradient where it is wanted.
+/// Writes dx; returns the weight's gradient if requested.
 Tensor run_backward(const NormRotaryForward& done, const Tensor& dy, const Tensor& dx, bool weight_gradient) {
   NormRotaryBackward args{done.turn, done.scale, done.r, walkable(dy), dx, {}};
   if (weight_gradient) args.dweight = Tensor::empty({dx.dim(3)}, DType::f32, dx.device());
@@ -77,7 +77,7 @@ Tensor run_backward(const NormRotaryForward& done, const Tensor& dy, const Tenso
   return args.dweight;
 }
 
-/// The values' gradient, which is the third output's.
+/// Writes the gradient of the values, which are the third output.
 void put_values(Backward& b, Tensor dv) {
   dv.device().add_work({0, 2 * dv.nbytes()});
   b.has_grad(2) ? dv.copy_(b.strided_grad(2)) : dv.fill_(0.0);
@@ -113,7 +113,7 @@ NormedHeads norm_rotary_joined(const Tensor& qkv, int64_t n_heads, int64_t n_kv_
   const Heads keys(all.slice(2, n_heads, n_kv_heads), k_weight, cos, sin, norm, rotation);
   if (!queries.fit || !keys.fit) {
     const std::vector<Tensor> parts = split(qkv, {n_heads, n_kv_heads, n_kv_heads}, 2);
-    // Kept for backward, a view would keep the queries' and keys' parts, which nobody needs then, alive too.
+    // Copy v for backward: a view would keep the unused q and k parts of the packed projection alive.
     return {norm_rotary(parts[0], q_weight, cos, sin, norm, rotation),
             norm_rotary(parts[1], k_weight, cos, sin, norm, rotation),
             is_tracked({qkv}) ? parts[2].contiguous() : parts[2]};

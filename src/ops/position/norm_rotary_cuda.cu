@@ -1,13 +1,12 @@
-// The norm of heads and their rotation while they are in registers. A head belongs to a team of up to 32 lanes of a
-// warp; each has two packs of it, which are whole pairs: the same pack of both halves, or neighbours where pairs are
-// interleaved or nothing turns. A lane's pairs are kSize angles side by side in the tables.
+// Normalizes and rotates heads in registers. A head belongs to a team of up to 32 lanes of a warp. Each lane holds two
+// packs of it that form whole pairs: the same pack of both halves, or neighbouring packs if pairs are interleaved or
+// nothing is rotated. A lane's pairs use kSize consecutive angles of the tables.
 //
-// Forward reads x and writes y: 65,536 × 16 heads of 128 in bf16 are 0.54 GB, 0.13 ms at 4.2 TB/s; backward reads x and
-// dy and writes dx, half as much again. As in norm_backward.cuh a wave of blocks stays, a thread copies its packs of
-// the heads to come to shared memory in the background and reads only what it has copied itself; the scale and its
-// share of the weight's gradient stay in registers, and so do the angles while heads are of one token, for which a team
-// takes some heads side by side. Two blocks to a multiprocessor do: with three, forward takes 8 % longer. What the
-// blocks have of the weight's gradient is added up in a fixed order (slot_sums.cuh).
+// Forward reads x and writes y: 65,536 × 16 heads of 128 in bf16 are 0.54 GB, 0.13 ms at 4.2 TB/s (H200); backward
+// moves 1.5 times as much. As in norm_backward.cuh, the kernel is persistent and each thread prefetches its packs of
+// the next heads with cp.async. The scale and the partial weight gradient stay in registers, and so do the angles while
+// a team processes several heads of one token. Two blocks per SM suffice; three are 8 % slower in forward. The blocks'
+// partial weight gradients are summed in a fixed order (slot_sums.cuh).
 
 #include "lamina/ops/elementwise/slot_sums.cuh"
 #include "lamina/ops/norm/norm_backward.cuh"
@@ -18,17 +17,17 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 using norm::load_floats;
 using norm::Parameters;
 using norm::store_floats;
 
 constexpr int kNormedThreads = 256;
-constexpr int kRun = 4;            // heads side by side that a team takes, where there are many
-constexpr int kForwardStages = 8;  // heads of a team in shared memory, with the one that is turned
+constexpr int kRun = 4;            // consecutive heads that a team takes, if there are many
+constexpr int kForwardStages = 8;  // pipeline stages: heads of a team in shared memory, including the current one
 constexpr int kBackwardStages = 4;
 
-/// A row, which is a head of some token.
+/// A row: one head of one token.
 struct HeadAt {
   int row, token, head;
 
@@ -44,7 +43,7 @@ struct HeadAt {
   }
 };
 
-/// A tensor's heads, perhaps among those of other tensors.
+/// The heads of a tensor, which may be a slice of a packed tensor.
 template <class T>
 struct HeadsIn {
   T* first;
@@ -56,16 +55,16 @@ struct HeadsIn {
 template <class T>
 struct NormedRows {
   HeadsIn<const T> x;
-  Parameters<T> scale;  ///< [head_dim] or null
+  Parameters<T> scale;  ///< [head_dim], optional
   const float* cos;
   const float* sin;
-  const int64_t* positions;  ///< or null
+  const int64_t* positions;  ///< optional
   bool per_batch;            ///< positions are [batch, seq], else [seq]
   int64_t offset, table_rows;
   int rows, heads, seq, head_dim;
-  int turning;  ///< lanes of a team whose packs turn; the tables have kSize angles for each
-  int lanes;    ///< of a team, a power of two
-  int run;      ///< heads side by side that a team takes
+  int turning;  ///< lanes of a team whose packs are rotated; the tables have kSize angles for each
+  int lanes;    ///< lanes of a team, a power of two
+  int run;      ///< consecutive heads that a team takes
   bool interleaved;
   float* r;  ///< [rows]
   FaultSlot* faults;
@@ -81,14 +80,14 @@ struct NormedBackward {
   NormedRows<T> of;
   HeadsIn<const T> dy;
   HeadsIn<T> dx;
-  float* dscale;  ///< [blocks, head_dim] or null
+  float* dscale;  ///< [blocks, head_dim], optional
 };
 
-/// A lane's two packs of a head, as numbers.
+/// A lane's two packs of a head, converted to float.
 template <class T>
 using Numbers = float[2][Pack<T>::kSize];
 
-/// Where a lane's packs begin in a head; those outside are none.
+/// Offsets of a lane's packs in a head; packs outside the head do not exist.
 struct Seat {
   int team, lane;
   int column[2];
@@ -107,8 +106,8 @@ struct Seat {
   }
 };
 
-/// A lane's angles of one token; none where nothing turns. A lane that never has a row turns zeros by zeros: what it
-/// adds to the weight's gradient must be nothing.
+/// A lane's angles of one token; zeros if nothing is rotated. Lanes without a row rotate zeros by zeros, so that they
+/// add nothing to the weight gradient.
 template <class T>
 struct Angles {
   static constexpr int kSize = Pack<T>::kSize;
@@ -134,7 +133,7 @@ struct Angles {
     load_floats(of.cos + from, cos);
     load_floats(of.sin + from, sin);
   }
-  /// Forwards by +1, back by −1.
+  /// Rotates by +angle (direction 1) or −angle (direction −1).
   __device__ void turn(Numbers<T>& v, bool interleaved, float direction) const {
     const auto pair = [&](float& a, float& b, int k) {
       const float s = direction * sin[k];
@@ -185,7 +184,7 @@ struct StagedHeads {
   __device__ Pack<T>* at(int stage, int stream, int i) const {
     return room + ((stage * kStreams + stream) * 2 + i) * kNormedThreads + threadIdx.x;
   }
-  /// Zeros for what is not there.
+  /// Copies zeros for packs that do not exist.
   __device__ void copy(const HeadsIn<const T> (&from)[kStreams], const Seat& seat, const HeadAt& head, bool inside,
                        int stage) const {
     __syncwarp();
@@ -210,12 +209,12 @@ struct StagedHeads {
   }
 };
 
-/// The rows of a team: a run side by side, then as many as all teams have are left out.
+/// The rows of a team: runs of `run` consecutive rows, with a grid-wide stride between runs.
 struct TeamRows {
   HeadAt at;
   int in_run = 0;
   int run;
-  int skip;  ///< from the end of one run to the next
+  int skip;  ///< rows from the end of one run to the start of the next
 
   template <class T>
   __device__ TeamRows(const NormedRows<T>& of, const Seat& seat)
@@ -230,8 +229,8 @@ struct TeamRows {
   }
 };
 
-/// Walks over a team's rows with those to come under way: turn(at, next row, stage) for each, by all lanes of a warp
-/// until none has one; rows of other lanes may be outside then.
+/// Loops over a team's rows with prefetch: calls turn(at, next row, stage) for each. All lanes of a warp loop until
+/// none has a row left, so some rows may be out of range.
 template <class T, int kStreams, int kStages, class F>
 __device__ inline void each_row(const NormedRows<T>& of, const Seat& seat,
                                 const StagedHeads<T, kStreams, kStages>& staged,
@@ -254,7 +253,7 @@ __device__ inline void each_row(const NormedRows<T>& of, const Seat& seat,
   wait_for_copies();
 }
 
-/// The same sum in every lane of a team.
+/// Sum over a team, in every lane.
 __device__ inline float team_sum(float sum, int lanes) {
   for (int step = lanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
   return sum;
@@ -295,7 +294,7 @@ __global__ void __launch_bounds__(kNormedThreads, 2) norm_rotary_kernel(const __
   });
 }
 
-/// The weight's gradient of the block's teams added in order, one row of `to`. `fold` is free in all threads.
+/// Sums the teams' weight gradients in order into one row of `to`. All threads must be done with `fold`.
 template <class T>
 __device__ inline void put_partial(const NormedRows<T>& of, const Seat& seat, const Numbers<T>& sums, float* fold,
                                    float* to) {
@@ -355,7 +354,7 @@ __global__ void __launch_bounds__(kNormedThreads, 2)
     }
     if (inside) store_rounded(seat, g, args.dx.at(at));
   });
-  __syncthreads();  // what was staged has been used: the teams' sums take its place
+  __syncthreads();  // the staged heads are consumed: their memory is reused for the teams' sums
   if (args.dscale == nullptr) return;
   put_partial(of, seat, dscale, reinterpret_cast<float*>(room),
               args.dscale + static_cast<int64_t>(blockIdx.x) * of.head_dim);
@@ -399,7 +398,7 @@ NormedRows<DeviceType<E>> rows_of(const RotaryArgs& turn, const Tensor& scale, c
   return of;
 }
 
-/// A wave of them, or as many as there are heads for.
+/// Number of blocks: one wave, or fewer if there are few heads.
 template <class T, class Kernel>
 int64_t blocks_of(Kernel kernel, int shared, const NormedRows<T>& of, const Device& device) {
   LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "norm_rotary");

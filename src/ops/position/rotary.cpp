@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char* kOp = "rotary";
 
-/// The positions as the kernel wants them; undefined where an offset says it all.
+/// The positions for the kernel; undefined if the offset suffices.
 Tensor checked_positions(const char* op, const Tensor& x, int64_t rows, const RotaryOptions& options) {
   const int64_t seq = x.dim(1);
   if (!options.positions.defined()) {
@@ -69,7 +69,7 @@ Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, const Rotar
   LAMINA_LAUNCH(x.device(), work_of(x), rotary, args);
 
   Tensor y = args.y;
-  args.x = args.y = Tensor();  // the record keeps the tables, not the elements
+  args.x = args.y = Tensor();  // the tape keeps the tables, not x and y
   record(kOp, {x}, {y}, {args.cos, args.sin, args.positions}, [args](Backward& b) mutable {
     args.x = b.grad();
     args.y = Tensor::empty(args.x.shape(), args.x.dtype(), args.x.device());
@@ -85,8 +85,8 @@ Tensor rotary_in_place(const Tensor& x, int64_t heads, const Tensor& cos, const 
                        const RotaryOptions& options) {
   RotaryArgs args = checked_rotary(kOp, x, cos, sin, options);
   LAMINA_CHECK(heads >= 0 && heads <= x.dim(2), kOp, ": the first ", heads, " heads of x ", x.shape(),
-               " are to be rotated; expected at most ", x.dim(2));
-  LAMINA_CHECK(x.is_contiguous(), kOp, ": x is overwritten and must be dense; use rotary() for a view");
+               " were requested; expected at most ", x.dim(2));
+  LAMINA_CHECK(x.is_contiguous(), kOp, ": x is overwritten and must be contiguous; use rotary() for a view");
   Tensor y = x.detach();
   y.mark_written(kOp);
   args.x = args.y = y.slice(2, 0, heads);

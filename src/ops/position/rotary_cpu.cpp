@@ -1,7 +1,6 @@
-// The coefficients of a position are laid out once so that every head is y = x·c + partner(x)·s, forward and backward,
-// for both pairings and both kinds of tables; the heads then run through whole vectors. Where a dimension is shorter
-// than a vector a narrower one is taken, and a last vector that does not fit is moved back over elements already done,
-// which costs less than a short one.
+// The coefficients of a position are arranged once so that every head is y = x·c + partner(x)·s, forward and backward,
+// for both pairings and both kinds of tables; the heads then use full vectors. Dimensions shorter than a vector use a
+// narrower one. A partial last vector is shifted back over elements already done, which is cheaper than a masked one.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/position/rotary_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -16,16 +15,16 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// One position's coefficients, [rotary_dim] each.
+/// Coefficients of one position, [rotary_dim] each.
 template <class A>
 struct Coefficients {
   A* c;
   A* s;
 };
 
-/// From a row of the tables that holds an angle per pair (both halves the same) or per element.
+/// From a table row with one angle per pair (the same for both halves) or per element.
 template <class A>
 void lay_out_split(const A* cos, const A* sin, int64_t half, bool per_pair, bool transposed, Coefficients<A> to) {
   const hn::ScalableTag<A> d;
@@ -133,7 +132,7 @@ void rotate_all(const RotaryArgs& args) {
   const auto rotate_tokens = [&](int64_t begin, int64_t end) HWY_ATTR {
     std::vector<A> room(static_cast<size_t>(2 * n));
     const Coefficients<A> by{room.data(), room.data() + n};
-    std::vector<T> before(static_cast<size_t>(in_place ? n : 0));  // the last vector of a head may come twice
+    std::vector<T> before(static_cast<size_t>(in_place ? n : 0));  // the last vector of a head may overlap
     for (int64_t token = begin; token < end; ++token) {
       const int64_t place = per_batch ? token : token % seq;
       const int64_t at = (positions != nullptr ? positions[place] : args.offset + place) * row;

@@ -1,28 +1,27 @@
-// A thread takes one pack of a head's first half with its partner pack of the second (or one pack that holds whole
-// pairs, where they are interleaved). The coefficients come from the tables, which stay in cache; each element is read
-// and written once, in whole packs. Elements behind the rotary dimension are copied by threads of their own. Where
-// packs do not fit, the same with single pairs.
+// A thread takes one pack of a head's first half and its partner pack of the second half (or one pack of whole pairs if
+// interleaved). The coefficients come from the tables, which stay in cache; each element is read and written once, in
+// packs. Other threads copy the elements after the rotary dimension. Unaligned heads use single pairs instead of packs.
 #include "lamina/ops/position/rotary.h"
 #include "lamina/tensor/cuda/at_once.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kThreads = 256;
 
 struct Turn {
   const float* cos;
   const float* sin;
-  const int64_t* positions;  ///< or null
+  const int64_t* positions;  ///< optional
   bool per_batch;            ///< positions are [batch, seq], else [seq]
   int64_t offset, table_rows;
   int64_t batch, seq, heads, head_dim, n;  ///< n: the rotary dimension
-  int64_t rest;                            ///< behind it, to be copied
+  int64_t rest;                            ///< elements after it, to be copied
   int64_t batch_stride, seq_stride, head_stride;
   int64_t y_batch_stride, y_seq_stride, y_head_stride;
-  int64_t row;  ///< of the tables: n/2 or n numbers
+  int64_t row;  ///< row length of the tables: n/2 or n
   bool transposed;
   FaultSlot* faults;
 };
@@ -32,8 +31,8 @@ struct Pair {
   float ca, cb, sa, sb;
 };
 
-/// Coefficients of the pair whose elements are at `first` and `second` of a head; tables hold an angle per pair
-/// (`pair`) or one per element.
+/// Coefficients of the pair with elements `first` and `second` of a head; tables have one angle per pair (index `pair`)
+/// or one per head element.
 __device__ inline Pair coefficients(const Turn& args, int64_t at, int64_t pair, int64_t first, int64_t second) {
   const bool per_pair = args.row < args.n;
   const int64_t i = at + (per_pair ? pair : first);
@@ -52,8 +51,8 @@ __device__ inline void turn(T& a, T& b, const Pair& by) {
   b = from_float<T>(fmaf(y, by.cb, x * by.sb));
 }
 
-/// kInterleaved with kWidth > 1: a unit is one stretch of kWidth elements, kWidth/2 pairs. Else a unit is two
-/// stretches, a and b of kWidth pairs. kFours: the tables have an angle per pair, in rows of whole float4.
+/// kInterleaved with kWidth > 1: a unit is one stretch of kWidth elements, i.e. kWidth/2 pairs. Otherwise it is two
+/// stretches, a and b of kWidth pairs. kFours: the tables have one angle per pair, in rows of whole float4.
 template <class T, bool kInterleaved, int kWidth, bool kFours>
 __device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t unit, int64_t table) {
   using S = Stretch<T, kWidth>;
@@ -93,7 +92,7 @@ __device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t uni
   if constexpr (!kOne) store_at_once(y + second, b);
 }
 
-/// Index holds the number of units.
+/// Index can hold the number of units.
 template <class T, bool kInterleaved, int kWidth, bool kFours, class Index>
 __global__ void __launch_bounds__(kThreads)
     rotary_kernel(const T* x, T* y, const __grid_constant__ Turn args, int64_t total) {
@@ -101,10 +100,10 @@ __global__ void __launch_bounds__(kThreads)
   constexpr bool kOne = kInterleaved && kWidth > 1;
   wait_for_previous();
   const auto turning = static_cast<Index>(kOne ? args.n / kWidth : args.n / 2 / kWidth);
-  const auto units = turning + static_cast<Index>(args.rest / kWidth);  // of a head
+  const auto units = turning + static_cast<Index>(args.rest / kWidth);  // per head
   const Index at = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= static_cast<Index>(total)) return;
-  const Index row = at / units;  // a head of a token
+  const Index row = at / units;  // one head of one token
   const Index unit = at - row * units;
   const Index token = row / static_cast<Index>(args.heads);
   const Index head = row - token * static_cast<Index>(args.heads);
@@ -161,7 +160,7 @@ void launch(const T* x, T* y, const Turn& turn, const Device& device) {
   const int64_t units = turning + turn.rest / kWidth;
   const int64_t total = turn.batch * turn.seq * turn.heads * units;
   LAMINA_CHECK(total <= kThreads * int64_t{0x7fffffff}, "rotary: ", turn.batch, " rows of ", turn.seq, " tokens and ",
-               turn.heads, " heads are more than one launch takes; use a smaller batch");
+               turn.heads, " heads exceed one kernel launch; use a smaller batch");
   const dim3 blocks(static_cast<unsigned>((total + kThreads - 1) / kThreads));
   const auto start = [&](auto* kernel) {
     launch_dependent(kernel, blocks, dim3(kThreads), 0, device, x, y, turn, total);

@@ -8,7 +8,7 @@
 namespace lamina::ops {
 namespace {
 
-/// Values computed on the host, on `device`; on meta only the shape, and nothing is computed.
+/// A table computed on the host and copied to `device`; on meta only the shape.
 template <class T, class F>
 Tensor host_table(const Shape& shape, const Device& device, const F& fill) {
   if (device.kind() == DeviceKind::meta) return Tensor::empty(shape, dtype_of<T>(), device);
@@ -19,11 +19,11 @@ Tensor host_table(const Shape& shape, const Device& device, const F& fill) {
 }
 
 constexpr int64_t kMostPositions = int64_t{1} << 31;
-constexpr int64_t kMostHeads = 65536;  // also of a head's dimension
+constexpr int64_t kMostHeads = 65536;  // also the maximum head dimension
 
 void check_sizes(const char* op, int64_t length, int64_t width) {
   LAMINA_CHECK(length >= 0 && width >= 0 && length <= kMostPositions && width <= kMostPositions, op, ": a table of ",
-               length, " positions and width ", width, " is asked for; both must be at least 0 and at most ",
+               length, " positions and width ", width, " was requested; both must be at least 0 and at most ",
                kMostPositions);
 }
 
@@ -115,7 +115,7 @@ int64_t t5_bucket(int64_t distance, const T5Buckets& options) {
   LAMINA_CHECK(options.max_distance > exact, "t5_bucket: max_distance is ", options.max_distance,
                "; expected more than the ", exact, " exact distances");
   const int64_t ahead = options.bidirectional && distance > 0 ? buckets : 0;
-  // In the negative range, where the smallest int64 has its magnitude too.
+  // Computed with negative numbers, because −INT64_MIN overflows.
   const int64_t behind = distance > 0 ? (options.bidirectional ? -distance : 0) : distance;
   if (behind > -exact) return ahead - behind;
   const float ratio = -static_cast<float>(behind) / static_cast<float>(exact);

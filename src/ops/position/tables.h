@@ -12,12 +12,12 @@ std::vector<double> rotary_frequencies(int64_t rotary_dim, double theta);
 
 struct RotaryTableOptions {
   double theta = 10000.0;
-  /// Angle per position of each pair, [rotary_dim/2]; empty: rotary_frequencies(rotary_dim, theta). Scaling methods
-  /// (interpolation, NTK-aware, YaRN, frequency bands) are ways to choose these.
+  /// Angle per position of each pair, [rotary_dim/2]; empty: rotary_frequencies(rotary_dim, theta). RoPE scaling
+  /// methods (interpolation, NTK-aware, YaRN, frequency bands) choose these.
   std::vector<double> frequencies;
-  /// Factor on both tables, as YaRN has it.
+  /// Factor on both tables, as in YaRN.
   double attention_factor = 1.0;
-  /// The first row is this position.
+  /// Position of the first row.
   int64_t first_position = 0;
 };
 
@@ -26,17 +26,17 @@ struct RotaryTables {
   Tensor sin;
 };
 
-/// cos and sin of position · frequency, angles in f64. On meta only the shapes.
+/// cos and sin of position · frequency; angles are computed in f64. On meta only the shapes.
 RotaryTables rotary_tables(int64_t length, int64_t rotary_dim, const RotaryTableOptions& options, const Device& device);
 
 /// PE[pos, 2i] = sin(pos / theta^(2i/d)), PE[pos, 2i+1] = cos(…): [length, d_model] f32.
 /// Vaswani et al. 2017, arXiv:1706.03762.
 Tensor sinusoidal_table(int64_t length, int64_t d_model, const Device& device, double theta = 10000.0);
 
-/// Slope of each head, [n_heads]: 2^(−8/n), 2^(−16/n), … for n a power of two. For other n the slopes of the next lower
-/// power of two, then every second one of the power above it. Press et al. 2021, arXiv:2108.12409.
+/// ALiBi slope of each head, [n_heads]: 2^(−8/n), 2^(−16/n), … if n is a power of two. Otherwise the slopes of the next
+/// lower power of two, then every second slope of the next higher one. Press et al. 2021, arXiv:2108.12409.
 std::vector<double> alibi_slopes(int64_t n_heads);
-/// The same as attention takes it, f32.
+/// alibi_slopes() as an f32 tensor for attention.
 Tensor alibi_slopes(int64_t n_heads, const Device& device);
 
 struct T5Buckets {
@@ -45,9 +45,9 @@ struct T5Buckets {
   int64_t max_distance = 128;
 };
 
-/// Bucket of the distance key − query: half of the buckets for exact small distances, the others spaced by logarithm up
-/// to max_distance, one for all beyond. Bidirectional gives keys ahead buckets of their own; otherwise they share
-/// bucket 0. Rounds in f32 as the published code does. Raffel et al. 2019, arXiv:1910.10683.
+/// T5 bucket of the distance key − query: half of the buckets are exact small distances, the others are logarithmic up
+/// to max_distance, the last one includes everything beyond. Bidirectional: later keys have their own buckets;
+/// otherwise they share bucket 0. Rounds in f32 like the published code. Raffel et al. 2019, arXiv:1910.10683.
 int64_t t5_bucket(int64_t distance, const T5Buckets& options = {});
 /// Buckets of the distances −(length − 1) … length − 1: [2·length − 1] i64.
 Tensor t5_bucket_table(int64_t length, const T5Buckets& options, const Device& device);
