@@ -22,8 +22,8 @@ void adamw(std::vector<AdamWSlot> slots, const AdamWOptions& options) {
   if (slots.empty()) return;
   if (options.dynamics.defined()) {
     LAMINA_CHECK(slots[0].param.device().kind() == DeviceKind::cuda,
-                 "adamw: dynamics are given and the parameters are on ", slots[0].param.device(),
-                 "; leave them undefined but for a cuda device");
+                 "adamw: dynamics were given, but the parameters are on ", slots[0].param.device(),
+                 "; dynamics need a cuda device");
     check_dtype("adamw", "dynamics", options.dynamics, DType::f32);
     check_shape("adamw", "dynamics", options.dynamics, {4});
     check_same_device("adamw", {slots[0].param, options.dynamics});

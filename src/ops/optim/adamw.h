@@ -10,20 +10,20 @@ struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  /// What changes from step to step, [4] f32 on the slots' cuda device, so that a step captured as a graph can be
-  /// replayed: a factor on every slot's lr, 1 / (1 − β1^step), 1 / sqrt(1 − β2^step), and a factor on the gradients, as
-  /// clip_factor writes it: where it is negative, nothing is updated. The slots' own step is not looked at then.
-  /// Undefined: lr and step of the slots alone count.
+  /// Per-step values in device memory, [4] f32 on the slots' GPU, so that a step captured as a CUDA graph can be
+  /// replayed: a factor on every slot's lr, 1 / (1 − β1^step), 1 / sqrt(1 − β2^step), and a factor on the gradients as
+  /// clip_factor writes it (if negative, nothing is updated). The slots' `step` is then ignored. Undefined: only lr and
+  /// step of the slots are used.
   Tensor dynamics = {};
 };
 
 struct AdamWSlot : ParamSlot {
-  Tensor m;          ///< first moment, f32 (f64 for f64); written
-  Tensor v;          ///< second moment, the same
-  int64_t step = 1;  ///< number of this update, from 1, for the bias correction
+  Tensor m;          ///< first moment, f32 (f64 for f64); updated
+  Tensor v;          ///< second moment, likewise
+  int64_t step = 1;  ///< 1-based number of this update, for the bias correction
 };
 
-/// One step of Adam with decoupled weight decay for all slots in one pass, in PyTorch's order of operations:
+/// One AdamW step (Adam with decoupled weight decay) for all slots in one pass, in PyTorch's order of operations:
 ///   p ← p · (1 − lr · weight_decay)
 ///   m ← β1·m + (1 − β1)·g        v ← β2·v + (1 − β2)·g²
 ///   p ← p − lr / (1 − β1^step) · m / ( sqrt(v) / sqrt(1 − β2^step) + eps )

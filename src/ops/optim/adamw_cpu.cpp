@@ -1,5 +1,5 @@
-// Bound by memory: four streams are read and three written back to the lines just read, so plain stores cost nothing
-// extra. Every element depends on itself alone; the bits do not depend on how the chunks fall.
+// Memory-bound: four tensors are read and three written back to the lines just read, so plain stores cost nothing
+// extra. Elements are independent, so the result does not depend on the chunks.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/optim/adamw_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -13,14 +13,14 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// The scalars of one slot, computed in f64 and then rounded to the type of the arithmetic, as PyTorch does.
+/// The scalars of one slot, computed in f64 and rounded to the type of the arithmetic, as in PyTorch.
 template <class A>
 struct AdamWScalars {
   A decay;      // 1 - lr · weight_decay
-  A lerp;       // m ← base + lerp · (g - m), base whichever of m and g is nearer
-  bool from_m;  //
+  A lerp;       // m ← base + lerp · (g - m), base is the nearer of m and g
+  bool from_m;  // base is m
   A beta2;
   A rest2;  // 1 - beta2
   A root;   // sqrt(1 - beta2^step)

@@ -1,5 +1,5 @@
-// Bound by memory: four streams are read and three or four written, each once. The slots come in batches as slots.cuh
-// describes; a block updates 2048 elements of one slot.
+// Memory-bound: four tensors are read and three or four written, once each. Slots are batched as in slots.cuh; a block
+// updates 2048 elements of one slot.
 #include <cmath>
 
 #include "lamina/ops/optim/adamw.h"
@@ -8,18 +8,18 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kChunk = kSlotThreads * kSlotWidth * 2;
 
 struct Entry {
   void* param;
   const void* grad;
-  float* master;  ///< or null
+  float* master;  ///< optional
   float* m;
   float* v;
   int64_t n;
-  float lr, weight_decay;  ///< for dynamics, which the three below do not know
+  float lr, weight_decay;  ///< used with dynamics, instead of the next three
   float decay;             ///< 1 − lr · weight_decay
   float root;              ///< 1 / sqrt(1 − beta2^step)
   float minus_step;        ///< −lr / (1 − beta1^step)
@@ -28,13 +28,13 @@ struct Entry {
 };
 
 struct Scalars {
-  float lerp;  ///< m ← base + lerp · (g − m), base whichever of m and g is nearer
+  float lerp;  ///< m ← base + lerp · (g − m), base is the nearer of m and g
   bool from_m;
   float beta2, rest2, eps;
-  const float* dynamics;  ///< or null
+  const float* dynamics;  ///< optional
 };
 
-/// The scalars of one slot at this step.
+/// The scalars of one slot in this step.
 struct Step {
   float decay, minus_step, root, clip;
 };
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kSlotThreads)
       [&](int64_t i) { update<1>(entry, scalars, step, i); });
 }
 
-/// The scalars are computed in f64 and then rounded, as the CPU does.
+/// The scalars are computed in f64 and rounded, as on the CPU.
 Entry entry_for(const AdamWSlot& slot, const AdamWOptions& options) {
   const auto steps = static_cast<double>(slot.step);
   Entry entry{};

@@ -8,7 +8,7 @@
 namespace lamina::ops {
 namespace {
 
-/// The defined tensors and their places in the list.
+/// The defined tensors and their indices in the list.
 struct Defined {
   std::vector<Tensor> tensors;
   std::vector<size_t> places;

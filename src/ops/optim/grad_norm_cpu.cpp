@@ -1,5 +1,5 @@
-// Each chunk adds its squares in f64 in a few vectors; the chunks are added in order. f64 holds the square of any f32,
-// so a finite list of smaller types never overflows. Only a sum that is not finite is searched for its cause.
+// Each chunk sums its squares in f64 with a few vectors; the chunks are added in order. f64 holds the square of any
+// f32, so smaller types never overflow. A bad element is searched only if a sum is not finite.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/optim/grad_norm_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -12,7 +12,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 inline double squares_of_piece(const double* x, int64_t n) {
   const hn::ScalableTag<double> d;
@@ -24,7 +24,7 @@ inline double squares_of_piece(const double* x, int64_t n) {
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-/// f32, bf16 and f16: each f32 vector is squared as two f64 vectors, and two f32 vectors are under way at once.
+/// f32, bf16 and f16: each f32 vector is squared as two f64 vectors; two f32 vectors are in flight.
 template <class T>
 double squares_of_piece(const T* x, int64_t n) {
   const hn::ScalableTag<float> d;
@@ -66,7 +66,7 @@ inline Chunks chunks_of(const std::vector<Tensor>& tensors) {
   return Chunks(sizes);
 }
 
-/// The first element of this chunk that is not finite, if there is one.
+/// The first NaN or infinity of this chunk, if any.
 inline std::optional<BadElement> find_bad(const std::vector<Tensor>& tensors, const Chunks& chunks, int64_t chunk) {
   std::optional<BadElement> bad;
   chunks.each_piece(chunk, [&](size_t index, int64_t begin, int64_t end) {

@@ -1,6 +1,6 @@
-// A block adds the squares of one chunk in f64 (half the rate of f32 on this hardware, hidden behind memory), one block
-// then adds the chunks' sums, always in the same order, and finds the first that is not finite. The sum stays on the
-// device; only what must be known on the host is copied there.
+// A block sums the squares of one chunk in f64 (half the f32 rate on data center GPUs, hidden by memory latency). One
+// block then adds the chunks' sums in a fixed order and finds the first that is not finite. The sum stays on the
+// device; only what the host needs is copied.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kTotalThreads = 1024;
 
@@ -31,7 +31,7 @@ std::vector<Entry> entries_of(const char* op, const std::vector<Tensor>& tensors
   return entries;
 }
 
-/// The same sum in thread 0, for up to 1024 threads; `scratch` holds 32.
+/// Sum over up to 1024 threads, in thread 0; `scratch` holds 32 values.
 __device__ double block_sum_f64(double value, double* scratch) {
   for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
   if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = value;
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kTotalThreads) total_kernel(const double* part
     sum += partial[i];
     if (!isfinite(partial[i])) atomicMin(&first_bad, static_cast<unsigned long long>(i));
   }
-  sum = block_sum_f64(sum, scratch);  // its barrier makes first_bad known
+  sum = block_sum_f64(sum, scratch);  // its barrier publishes first_bad
   if (threadIdx.x != 0) return;
   result[0] = sum;
   result[1] = first_bad == ~0ULL ? -1.0 : static_cast<double>(first_bad);
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kSlotThreads) scale_kernel(const __grid_consta
       [&](int64_t i) { scale_at<kSlotWidth>(entry, factor, i); }, [&](int64_t i) { scale_at<1>(entry, factor, i); });
 }
 
-/// The first element of chunk `bad` that is not finite, searched on the host: it happens once.
+/// The first NaN or infinity of chunk `bad`, searched on the host because it is rare.
 std::optional<BadElement> find_bad(const std::vector<Tensor>& tensors, int64_t bad) {
   for (size_t index = 0; index < tensors.size(); ++index) {
     const int64_t n = tensors[index].numel();

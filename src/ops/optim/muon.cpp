@@ -25,19 +25,19 @@ Work work_of(const Tensor& param, const MuonOptions& options) {
 
 void check_matrices(size_t index, const MuonSlot& slot) {
   LAMINA_CHECK(slot.param.rank() >= 2, "muon: parameter ", index, " is ", slot.param.shape(),
-               "; expected a matrix or several; update other parameters with adamw");
+               "; expected at least two dimensions; update other parameters with adamw");
   if (slot.parts.empty()) return;
   int64_t rows = 0;
   for (const int64_t part : slot.parts) {
     LAMINA_CHECK(part >= 0 && part <= slot.param.dim(-2) - rows, "muon: a part of parameter ", index, " has ", part,
-                 " rows, ", slot.param.dim(-2) - rows, " are left of ", slot.param.shape());
+                 " rows, ", slot.param.dim(-2) - rows, " remain of ", slot.param.shape());
     rows += part;
   }
   LAMINA_CHECK(rows == slot.param.dim(-2), "muon: the parts of parameter ", index, " have ", rows, " rows, it is ",
-               slot.param.shape(), "; give the rows of every matrix in it");
+               slot.param.shape(), "; give the rows of every packed matrix");
 }
 
-/// Each matrix of a parameter that has elements, as a parameter of its own.
+/// Each nonempty matrix of a parameter as a slot of its own.
 std::vector<MuonSlot> matrices_of(const MuonSlot& slot) {
   const Shape all{slot.param.shape().rows(), slot.param.dim(-1)};
   const std::vector<int64_t> parts = slot.parts.empty() ? std::vector<int64_t>{slot.param.dim(-2)} : slot.parts;
@@ -66,8 +66,8 @@ void update_matrix(const MuonSlot& slot, const MuonOptions& options) {
                 slot.lr * scale_of(slot.param, options.scale));
 }
 
-/// Newton–Schulz on x [rows, cols]; A is the smaller of X·Xᵀ and Xᵀ·X. a·X + (b·A + c·A²)·X is computed as one product
-/// with a added to the diagonal of the square, which saves a pass over X.
+/// Newton–Schulz on x [rows, cols]; A is the smaller of X·Xᵀ and Xᵀ·X. a·X + (b·A + c·A²)·X is one GEMM with a added to
+/// the diagonal of the polynomial, which saves a pass over X.
 template <class T>
 void newton_schulz(const Threads& threads, Tensor& x, int steps) {
   const int64_t rows = x.dim(0);

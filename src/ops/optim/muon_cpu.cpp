@@ -1,4 +1,4 @@
-// The element-wise ends of a Muon step; the products between them are in muon.cpp.
+// The element-wise parts of a Muon step; the GEMMs are in muon.cpp.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/optim/muon_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -10,7 +10,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 template <class A, class G>
 void momentum_piece(const MuonMatrix& args, int64_t begin, int64_t end) {

@@ -1,6 +1,6 @@
-// The element-wise ends of a Muon step, one pass each, and between them the products of the Newton–Schulz iteration in
-// f32. The norm never leaves the device: the scaling reads it there. A norm that is not finite is reported and the
-// update becomes zero, so that the parameter survives until somebody waits.
+// The element-wise parts of a Muon step, one pass each, and the GEMMs of the Newton–Schulz iteration in f32. The norm
+// stays on the device. If it is not finite, a Fault is reported and the update becomes zero, so that the parameter
+// stays intact until the next synchronization throws.
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +12,7 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 __device__ inline int64_t first_element() { return static_cast<int64_t>(blockIdx.x) * kSlotThreads + threadIdx.x; }
 __device__ inline int64_t all_threads() { return static_cast<int64_t>(gridDim.x) * kSlotThreads; }
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kSlotThreads)
   }
 }
 
-/// update ← update / max(norm, eps), as it is where the norm is 0.
+/// update ← update / max(norm, eps); unchanged if the norm is 0.
 __global__ void __launch_bounds__(kSlotThreads)
     normalize_kernel(float* update, int64_t n, const double* squares, double eps, FaultSlot* faults) {
   const double norm = sqrt(*squares);
@@ -78,7 +78,7 @@ Product dense(int64_t m, int64_t n, int64_t k, const Tensor& a, const Tensor& b,
   return product;
 }
 
-/// As on the CPU: A is the smaller of X·Xᵀ and Xᵀ·X, and a·X + (b·A + c·A²)·X one product with a on the diagonal.
+/// As on the CPU: A is the smaller of X·Xᵀ and Xᵀ·X, and a·X + (b·A + c·A²)·X is one GEMM with a on the diagonal.
 void newton_schulz(Tensor& x, int steps) {
   const Device device = x.device();
   const int64_t rows = x.dim(0);

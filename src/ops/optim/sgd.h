@@ -12,10 +12,10 @@ struct SgdOptions {
 };
 
 struct SgdSlot : ParamSlot {
-  Tensor momentum;  ///< f32 (f64 for f64), zeros at first; written. Undefined when the option is 0
+  Tensor momentum;  ///< f32 (f64 for f64), initially zeros; updated. Undefined if the option is 0
 };
 
-/// One step of stochastic gradient descent for all slots in one pass, without dampening:
+/// One SGD step for all slots in one pass, without dampening:
 ///   g ← g + weight_decay · p      b ← momentum · b + g      p ← p − lr · (nesterov ? g + momentum · b : b)
 /// With momentum 0: p ← p − lr · g. Parameters must not overlap in memory.
 /// Sutskever et al. 2013, "On the importance of initialization and momentum in deep learning".

@@ -10,7 +10,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 template <class P, class G>
 void sgd_piece(const SgdSlot& slot, const SgdOptions& options, int64_t begin, int64_t end) {

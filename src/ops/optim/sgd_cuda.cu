@@ -1,19 +1,19 @@
-// One pass, as in adamw_cuda.cu, with one state or none.
+// One pass, as in adamw_cuda.cu, with one state tensor or none.
 #include "lamina/ops/optim/sgd.h"
 #include "lamina/ops/optim/slots.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kChunk = kSlotThreads * kSlotWidth * 2;
 
 struct Entry {
   void* param;
   const void* grad;
-  float* master;    ///< or null
-  float* momentum;  ///< or null
+  float* master;    ///< optional
+  float* momentum;  ///< optional
   int64_t n;
   float minus_lr, weight_decay;
   DType param_type, grad_type;

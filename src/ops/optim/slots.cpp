@@ -32,7 +32,7 @@ void check_fraction(const char* op, const char* name, double value) {
 }
 
 void check_slot(const char* op, size_t index, ParamSlot& slot) {
-  LAMINA_CHECK(slot.param.defined(), op, ": parameter ", index, " is undefined; give it a value");
+  LAMINA_CHECK(slot.param.defined(), op, ": parameter ", index, " is undefined; pass a tensor");
   LAMINA_CHECK(slot.grad.defined(), op, ": parameter ", index,
                " has no gradient; run backward first, or leave the parameter out of this step");
   const DType dtype = slot.param.dtype();
@@ -54,7 +54,7 @@ void check_slot(const char* op, size_t index, ParamSlot& slot) {
 }
 
 void check_slot_state(const char* op, size_t index, const char* name, const Tensor& state, const ParamSlot& slot) {
-  LAMINA_CHECK(state.defined(), op, ": ", name, " of parameter ", index, " is undefined; start it with zeros");
+  LAMINA_CHECK(state.defined(), op, ": ", name, " of parameter ", index, " is undefined; initialise it with zeros");
   check_like_param(op, index, name, state, slot.param);
   check_written_in_place(op, index, name, state, accumulation_type(slot.param.dtype()));
 }

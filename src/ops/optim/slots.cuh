@@ -1,10 +1,9 @@
 #pragma once
 
-// Many tensors in few launches: their descriptions travel as kernel parameters, as many as 4 KB hold, so that nothing
-// is copied to the device and a captured graph keeps them. Each tensor is cut into chunks, one for a block; a block
-// finds its tensor by bisection. Elements of all types pass through f32, four at a time where addresses allow, so that
-// a warp reads f32 without gaps: the types are branches that all threads of a block take alike, so one kernel serves
-// every mix.
+// Multi-tensor kernels: descriptions of many tensors are passed as kernel parameters, up to 4 KB per launch, so that
+// nothing is copied to the device and a captured graph keeps them. Each tensor is split into chunks, one per block; a
+// block finds its tensor by binary search. Elements of all dtypes are converted to f32, four at a time if aligned, so
+// that a warp's f32 accesses are contiguous. Dtypes are uniform branches, so one kernel serves every mix.
 
 #include <vector>
 
@@ -13,12 +12,12 @@
 namespace lamina::ops::cuda {
 
 constexpr int kSlotThreads = 256;
-constexpr int kSlotWidth = 4;  // elements of a thread at a time
+constexpr int kSlotWidth = 4;  // elements per thread and access
 
 template <class T>
 using Four = lamina::cuda::Stretch<T, kSlotWidth>;
 
-/// Entry has `int64_t n`, the elements, and `bool packed`, whether all its addresses are whole 16 bytes.
+/// Entry has `int64_t n`, the number of elements, and `bool packed`: all its addresses are 16-byte aligned.
 template <class Entry>
 struct Batch {
   static constexpr int kMost = (4096 - 128) / (sizeof(Entry) + sizeof(int));
@@ -27,8 +26,8 @@ struct Batch {
   Entry entries[kMost];
 };
 
-/// Calls launch(batch, first) for batches that hold all entries; `first` chunks went before. Empty entries are left
-/// out.
+/// Calls launch(batch, first) for batches that cover all entries; `first` is the number of chunks in earlier batches.
+/// Skips empty entries.
 template <class Entry, class F>
 void each_batch(const std::vector<Entry>& entries, int64_t chunk, const F& launch) {
   Batch<Entry> batch;
@@ -52,7 +51,7 @@ void each_batch(const std::vector<Entry>& entries, int64_t chunk, const F& launc
   send();
 }
 
-/// Slots of f64 are updated on the CPU alone.
+/// f64 slots are supported on the CPU only.
 inline void check_slot_type(const char* op, DType type) {
   lamina::cuda::visit_floating(op, type, [](auto) {});
 }
@@ -119,7 +118,7 @@ __device__ inline int entry_of(const Batch<Entry>& batch) {
   return low;
 }
 
-/// Calls four(i) and one(i) for the elements of this block's chunk of `chunk` elements, a multiple of four.
+/// Calls four(i) and one(i) for the elements of this block's chunk; `chunk` is a multiple of four.
 template <class Entry, class FourAt, class One>
 __device__ inline void walk_chunk(const Entry& entry, int in_entry, int chunk, const FourAt& four, const One& one) {
   const int64_t begin = static_cast<int64_t>(in_entry) * chunk;

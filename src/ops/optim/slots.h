@@ -1,8 +1,8 @@
 #pragma once
 
-// Optimizers change their arguments in place and have no gradient, so the case framework does not fit them and they are
-// not in src/ops/op_list.def: tests/ops/*_test.cpp compares each with plain loops in f64. All of them walk many tensors
-// in one pass over equal chunks, so that a thousand small norms cost no more than one matrix of the same size.
+// Optimizers update their arguments in place and have no gradient, so they are not in op_list.def and have no operator
+// test case; tests/ops/*_test.cpp compare them with plain loops in f64. All of them process many tensors in one pass
+// over equal chunks, so that a thousand small norms cost no more than one matrix of the same size.
 
 #include <algorithm>
 #include <vector>
@@ -11,29 +11,29 @@
 
 namespace lamina::ops {
 
-/// One parameter with its gradient. Arithmetic is in f32 (f64 for an f64 parameter).
+/// One parameter with its gradient. Computed in f32 (f64 for an f64 parameter).
 struct ParamSlot {
-  Tensor param;   ///< any floating type, contiguous; written
-  Tensor grad;    ///< param's shape; f32, bf16 or f16, or f64 when param is f64
-  Tensor master;  ///< f32 copy of a bf16 or f16 param that is updated in its stead, or undefined; written
+  Tensor param;   ///< any floating type, contiguous; updated
+  Tensor grad;    ///< param's shape; f32, bf16 or f16, or f64 if param is f64
+  Tensor master;  ///< f32 master copy of a bf16 or f16 param, updated in its place; optional
   double lr = 1e-3;
   double weight_decay = 0.0;
 };
 
-/// Checks shapes, types, device and hyperparameters of slot `index`; makes the gradient contiguous.
+/// Checks shapes, dtypes, device and hyperparameters of slot `index`; makes the gradient contiguous.
 void check_slot(const char* op, size_t index, ParamSlot& slot);
-/// A state tensor of param's shape in the type of its arithmetic, contiguous.
+/// Checks a state tensor: param's shape, in the type of the arithmetic, contiguous.
 void check_slot_state(const char* op, size_t index, const char* name, const Tensor& state, const ParamSlot& slot);
-/// Counts a write to param and master, and refuses where a tape forbids it.
+/// Marks param and master as written; throws if a tape forbids it.
 void mark_slot_written(const char* op, const ParamSlot& slot);
-/// `value` is in [0, 1).
+/// Checks that `value` is in [0, 1).
 void check_fraction(const char* op, const char* name, double value);
 void check_not_negative(const char* op, const char* name, double value);
 
 /// Bytes read and written by an update with `states` state tensors.
 int64_t slot_bytes(const ParamSlot& slot, int64_t states);
 
-/// Lays the elements of many tensors end to end and cuts the line into equal chunks. The cuts depend on the sizes only.
+/// Concatenates the elements of many tensors and splits them into equal chunks, which depend only on the sizes.
 class Chunks {
  public:
   static constexpr int64_t kSize = 65536;
@@ -47,7 +47,7 @@ class Chunks {
 
   int64_t count() const { return (end_ + kSize - 1) / kSize; }
 
-  /// body(tensor, begin, end) for every piece of a tensor within `chunk`, in order.
+  /// Calls body(tensor, begin, end) for every piece of a tensor within `chunk`, in order.
   template <class F>
   void each_piece(int64_t chunk, const F& body) const {
     int64_t at = chunk * kSize;
@@ -67,7 +67,7 @@ class Chunks {
   }
 
  private:
-  static constexpr int64_t kAlign = 64;  // pieces begin at whole cache lines
+  static constexpr int64_t kAlign = 64;  // pieces start at whole cache lines
   std::vector<int64_t> sizes_;
   std::vector<int64_t> starts_;
   int64_t end_ = 0;

@@ -4,7 +4,7 @@
 
 namespace lamina::ops {
 
-/// Calls fn(TypeTag<P>{}, TypeTag<G>{}) for the types of a checked slot's parameter and gradient.
+/// Calls fn(TypeTag<P>{}, TypeTag<G>{}) for the dtypes of a checked slot's parameter and gradient.
 template <class F>
 void visit_slot(const ParamSlot& slot, const F& fn) {
   if (slot.param.dtype() == DType::f64) {
@@ -25,7 +25,7 @@ void visit_slot(const ParamSlot& slot, const F& fn) {
   }
 }
 
-/// fn(param type, grad type, slot, begin, end) over pieces of all slots, by the threads of their device.
+/// Calls fn(param type, grad type, slot, begin, end) for pieces of all slots, in parallel.
 template <class Slot, class F>
 void run_slots(const std::vector<Slot>& slots, const F& fn) {
   std::vector<int64_t> sizes;
