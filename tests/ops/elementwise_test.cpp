@@ -23,7 +23,7 @@ TEST(Elementwise, SaysWhatIsWrong) {
   const Tensor b = Tensor::zeros({2}, DType::f32, device);
   const Tensor none = Tensor::zeros({0, 3}, DType::f32, device);
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  expect_error([&] { add(a, b); }, "add: a [2,3] and b [2] do not fit: extents 3 and 2 meet");
+  expect_error([&] { add(a, b); }, "add: a [2,3] and b [2] do not broadcast: extents 3 and 2 must be equal");
   expect_error([&] { mul(a, b.to(DType::bf16)); }, "mul: b is bf16; expected f32");
   expect_error([&] { sub(a, Tensor()); }, "sub: b is undefined");
   expect_error([&] { add(a, Tensor::zeros({2, 3}, DType::f32, Device::meta())); }, "one argument is on");

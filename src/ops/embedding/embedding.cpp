@@ -8,7 +8,7 @@
 namespace lamina::ops {
 namespace {
 
-/// The gradient that is there already, when the kernel can add to it.
+/// The existing gradient, if the kernel can add to it.
 Tensor usable_accumulator(const Backward& b, DType dtype) {
   const Tensor grad = b.accumulator(0);
   const bool usable =
@@ -26,7 +26,7 @@ void run_backward(Backward& b, const Shape& shape, DType dtype, const EmbeddingO
   back.accumulate = back.dtable.defined();
   const Device& device = back.dy.device();
   if (!back.accumulate) back.dtable = Tensor::empty(shape, accumulation_type(dtype), device);
-  // Rows that are added to are read and written, at most all of them.
+  // Rows that are added to are read and written; at most all of them.
   const int64_t added =
       std::min(back.dy.numel(), back.dtable.numel()) * static_cast<int64_t>(size_of(back.dtable.dtype()));
   const Work work{back.dy.numel(), back.dy.nbytes() + (back.accumulate ? 2 * added : back.dtable.nbytes())};
@@ -60,7 +60,7 @@ Tensor embedding(const Tensor& table, const Tensor& ids, const EmbeddingOptions&
   Shape shape = ids.shape();
   shape.push_back(table.dim(1));
   args.y = Tensor::empty(shape, table.dtype(), table.device());
-  const int64_t read = std::min(args.y.nbytes(), args.table.nbytes());  // a row that comes again is in a cache
+  const int64_t read = std::min(args.y.nbytes(), args.table.nbytes());  // repeated rows are read from cache
   LAMINA_LAUNCH(table.device(), (Work{0, read + args.y.nbytes() + args.ids.nbytes()}), embedding_forward, args);
 
   record(op, {table}, {args.y}, {args.ids}, [table_shape = table.shape(), dtype = table.dtype(), options](Backward& b) {

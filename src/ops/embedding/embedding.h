@@ -5,25 +5,25 @@
 namespace lamina::ops {
 
 struct EmbeddingOptions {
-  /// The table's first row is row `first_row` of a vocabulary of `vocab` rows that is spread over several tables
-  /// (vocab 0: the table is the whole vocabulary). Ids of rows held elsewhere give zeros, so that the sum over the
-  /// tables is the whole embedding.
+  /// For a vocabulary split over several tables: this table holds rows from `first_row` on of a vocabulary of `vocab`
+  /// rows (vocab 0: the table is the whole vocabulary). Ids of other tables give zeros, so the sum over the tables is
+  /// the embedding.
   int64_t first_row = 0;
   int64_t vocab = 0;
-  /// A row of the vocabulary that gets no gradient, as a token that only fills up batches has; negative: none.
+  /// A vocabulary row without gradient, such as the padding token's; negative: none.
   int64_t padding = -1;
 };
 
 /// y[...] = table[ids[...]]
 ///   table  [rows, width]   any floating type
-///   ids    [...]           i64 or i32, each in [0, vocab); another value is an error that names it and its position
+///   ids    [...]           i64 or i32, each in [0, vocab); any other value is an error that names it and its position
 ///   y      [..., width]    table's type, on the device of both
 ///
-/// Backward: dtable[r] = Σ dy at the positions where ids is r, summed in the order of the positions in f32 (f64 for
-/// f64), so that the bits depend on nothing else. The padding row gets none.
+/// Backward: dtable[r] = Σ dy over the positions with id r, summed in position order in f32 (f64 for f64), so it is
+/// deterministic. The padding row gets no gradient.
 Tensor embedding(const Tensor& table, const Tensor& ids, const EmbeddingOptions& options = {});
 
-/// What the kernels are given; `ids` is dense i64.
+/// Kernel arguments; `ids` is contiguous i64.
 struct EmbeddingForward {
   Tensor table;
   Tensor ids;
@@ -34,10 +34,10 @@ struct EmbeddingForward {
 struct EmbeddingBackward {
   Tensor ids;
   int64_t first_row;
-  int64_t padding;  ///< the id that is passed over; negative: none
+  int64_t padding;  ///< id to skip; negative: none
   Tensor dy;
-  Tensor dtable;    ///< [rows, width] in dy's type or its accumulation type
-  bool accumulate;  ///< add to what dtable holds instead of replacing it
+  Tensor dtable;    ///< [rows, width] in dy's dtype or its accumulation type
+  bool accumulate;  ///< add to dtable instead of overwriting it
 };
 
 namespace cpu {

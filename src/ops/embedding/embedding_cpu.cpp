@@ -1,7 +1,7 @@
-// Forward copies rows, past the caches when the result is larger than they are. Backward sorts the positions by id
-// (a stable counting sort), cuts the table into ranges of rows of about equal work and blocks of columns, and sums each
-// row's positions in order, four at once: every element is summed by one thread in one order, whatever the number of
-// threads, and a frequent id is still shared between them by its columns.
+// Forward copies rows, with streaming stores if the result exceeds the caches. Backward sorts the positions by id (a
+// stable counting sort), splits the table into ranges of rows with about equal work and into blocks of columns, and
+// sums each row's positions in order, four at a time. Every element is summed by one thread in a fixed order, for any
+// number of threads; a frequent id is still split by columns.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/embedding/embedding_cpu.cpp"
 #include <hwy/cache_control.h>
@@ -18,10 +18,10 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// Copies a row whose start and length are multiples of 64 bytes without reading what it overwrites, and asks for the
-/// row that comes later: rows lie anywhere, no hardware foresees them.
+/// Copies a row (start and length are multiples of 64 bytes) with streaming stores and prefetches a later row: hardware
+/// prefetchers cannot predict which rows follow.
 HWY_INLINE void stream_row(const uint8_t* from, const uint8_t* later, uint8_t* to, int64_t bytes) {
   const hn::ScalableTag<uint8_t> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -60,7 +60,7 @@ void gather(const EmbeddingForward& args) {
   args.y.device().threads().ranges(args.ids.numel(), rows_per_range(width, 262144), copy_rows);
 }
 
-/// The positions of each row's ids, row after row: those of row r are order[starts[r]] … order[starts[r + 1] - 1].
+/// Positions sorted by row: those of row r are order[starts[r]] … order[starts[r + 1] - 1].
 struct Sorted {
   Tensor starts;
   Tensor order;
@@ -72,8 +72,8 @@ Sorted sort_by_row(const EmbeddingBackward& args) {
   const int64_t* ids = args.ids.data<int64_t>();
   Sorted sorted{Tensor::zeros({rows + 2}, DType::i64, args.dy.device()),
                 Tensor::empty({count}, DType::i64, args.dy.device())};
-  // Counts stand one place ahead, so that next[r] can walk from the first position of row r to that of the row after
-  // it.
+  // Counts are stored one index higher, so that next[r] can advance from the first position of row r to that of row r +
+  // 1.
   int64_t* next = sorted.starts.data<int64_t>() + 1;
   int64_t* order = sorted.order.data<int64_t>();
   const int64_t padding = args.padding < 0 ? -1 : args.padding - args.first_row;
@@ -90,8 +90,8 @@ Sorted sort_by_row(const EmbeddingBackward& args) {
   return sorted;
 }
 
-/// How the table is cut: rows at which ranges of about equal work begin, and the end; columns in blocks, narrow ones
-/// where an id is so frequent that its row alone would keep one thread busy.
+/// How the table is split: first rows of ranges with about equal work, and the end; columns in blocks, narrow ones if
+/// an id is so frequent that its row alone would keep one thread busy.
 struct Cut {
   std::vector<int64_t> rows{0};
   int64_t columns;
@@ -114,7 +114,7 @@ Cut cut_table(const int64_t* starts, int64_t rows) {
   return cut;
 }
 
-/// sum[c] = ((… + rows[0][c]) + rows[1][c]) + …, beginning with rows[0] where `first`; asks for `later` meanwhile.
+/// sum[c] = ((… + rows[0][c]) + rows[1][c]) + …, starting with rows[0] if `first`; prefetches `later` meanwhile.
 template <int kRows, class T>
 HWY_INLINE void add_rows(const T* const* rows, const T* const* later, bool first, int64_t columns, Accumulate<T>* sum) {
   const ComputeTag<T> d;
@@ -127,7 +127,7 @@ HWY_INLINE void add_rows(const T* const* rows, const T* const* later, bool first
   });
 }
 
-/// Sums the rows of dy that `order` names, [begin, end) of `count`, into sum; the range is not empty.
+/// Sums the rows of dy at order[begin, end) of `count` into sum; the range is not empty.
 template <class T>
 HWY_INLINE void sum_positions(const T* dy, int64_t width, const int64_t* order, int64_t begin, int64_t end,
                               int64_t count, int64_t columns, Accumulate<T>* sum) {
@@ -215,7 +215,7 @@ HWY_EXPORT(scatter_add);
 
 namespace {
 
-/// [i, j, …] of the element at `flat` in row-major order.
+/// Multi-dimensional index of the element at `flat` in row-major order.
 Shape index_of(int64_t flat, const Shape& shape) {
   Shape index = shape;
   for (int axis = shape.rank() - 1; axis >= 0; --axis) {

@@ -1,12 +1,12 @@
-// Forward: a warp copies a row, or a block where rows are few, four packs of a thread under way at once.
+// Forward: a warp copies a row, or a block if rows are few, with four packs per thread in flight.
 //
-// Backward: the positions are sorted by row (a stable radix sort over as many bits as the rows need: one pass for a
-// small vocabulary), and the sorted line is cut into chunks of kChunk positions, whatever rows they belong to, so that
-// a frequent id is shared by many blocks. A block sums its chunk's rows of dy, some columns per thread, and writes the
-// sum of each id: into the table where the id lies wholly within the chunk, else as one of at most two partial sums of
-// the chunk (its first id may come from the chunk before, its last go on into the next). A last kernel visits every
-// row: empty ones become zeros, those of several chunks the sum of their partial sums in order. dy is read once, the
-// table written once, and the order of the additions depends on the ids alone.
+// Backward: the positions are sorted by row (a stable radix sort over as many bits as needed: one pass for a small
+// vocabulary) and split into chunks of kChunk sorted positions, regardless of rows, so that a frequent id is shared by
+// many blocks. A block sums its chunk's rows of dy, some columns per thread. If all positions of an id lie within the
+// chunk, it writes the sum to the table; otherwise it writes one of at most two partial sums per chunk (the first id
+// may start in the previous chunk, the last may continue in the next). A final kernel zeroes empty rows and adds the
+// partial sums of the others in order. dy is read once, the table is written once, and the order of additions depends
+// only on the ids.
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
 
@@ -16,28 +16,28 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kThreads = 256;
 constexpr int kChunk = 32;
-constexpr int kAtOnce = 8;  // rows of dy under way
+constexpr int kAtOnce = 8;  // rows of dy in flight
 constexpr int kFinishRows = 8;
 
 struct Gather {
   const int64_t* ids;
   int64_t count, rows, units, first_row, vocab;
-  int lanes;  ///< threads of a row
+  int lanes;  ///< threads per row
   FaultSlot* faults;
 };
 
-/// Units are 16 bytes, or smaller where rows are no multiple of them.
+/// Units are 16 bytes, or smaller if rows are not a multiple of that.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const Unit* table, Unit* y, Gather args) {
   constexpr int kUnroll = 4;
   wait_for_previous();
   const int lanes = args.lanes;
   const int lane = static_cast<int>(threadIdx.x) % lanes;
-  const int at_once = kThreads / lanes;  // rows of a block
+  const int at_once = kThreads / lanes;  // rows per block
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * at_once + threadIdx.x / lanes; i < args.count;
        i += static_cast<int64_t>(gridDim.x) * at_once) {
     const int64_t id = args.ids[i];
@@ -79,7 +79,7 @@ void gather(const EmbeddingForward& args, int64_t row_bytes) {
   check_launch("embedding");
 }
 
-/// The row an id adds to, or `rows` (behind all of them) where it adds to none.
+/// The row an id adds to, or `rows` (past the end) if it adds to none.
 __global__ void __launch_bounds__(kThreads)
     key_kernel(const int64_t* ids, int count, int64_t first_row, int64_t rows, int64_t padding, int* keys, int* order) {
   for (int i = blockIdx.x * kThreads + threadIdx.x; i < count; i += gridDim.x * kThreads) {
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// starts[r] = how many keys are below r, for r = 0 … rows.
+/// starts[r] = number of keys below r, for r = 0 … rows.
 __global__ void __launch_bounds__(kThreads) start_kernel(const int* keys, int count, int rows, int* starts) {
   const int r = blockIdx.x * kThreads + threadIdx.x;
   if (r > rows) return;
@@ -111,7 +111,7 @@ struct Scatter {
   const int* keys;    ///< [count], ascending
   const int* order;   ///< [count], positions
   const int* starts;  ///< [rows + 1]
-  float* partial;     ///< [chunks, 2, width]: of the id that comes from the chunk before, of the one that goes on
+  float* partial;     ///< [chunks, 2, width]: of the id from an earlier chunk, of the one that continues
   void* dtable;
   bool wide;  ///< dtable is f32, else dy's type
   bool accumulate;
@@ -119,7 +119,7 @@ struct Scatter {
   int64_t width;
 };
 
-/// Accesses of at most 16 bytes to kWidth neighbouring numbers.
+/// Floats per access of at most 16 bytes, for kWidth neighbouring values.
 template <int kWidth>
 inline constexpr int kFloats = kWidth < 4 ? kWidth : 4;
 
@@ -154,7 +154,7 @@ __device__ inline void put(const Scatter& args, int64_t at, const float (&sums)[
   *to = values;
 }
 
-/// The sum of one id within the chunk [begin, end) of the sorted line.
+/// Writes the sum of one id within the chunk [begin, end) of the sorted positions.
 template <class T, int kWidth>
 __device__ inline void flush(const Scatter& args, int key, int begin, int end, int64_t column, float (&sums)[kWidth]) {
   const bool from_before = args.starts[key] < begin;
@@ -175,9 +175,9 @@ __global__ void __launch_bounds__(kThreads) scatter_kernel(const T* dy, const __
   __shared__ int keys[kChunk];
   __shared__ int order[kChunk];
   const int begin = blockIdx.x * kChunk;
-  const int total = args.starts[args.rows];  // positions that count
+  const int total = args.starts[args.rows];  // positions that are not ignored
   const int end = min(begin + kChunk, total);
-  if (begin >= end) return;  // the whole block
+  if (begin >= end) return;  // uniform over the block
   for (int i = threadIdx.x; i < end - begin; i += blockDim.x) {
     keys[i] = args.keys[begin + i];
     order[i] = args.order[begin + i];
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kThreads) scatter_kernel(const T* dy, const __
   }
 }
 
-/// The chunks that a row's positions lie in.
+/// The chunks that contain a row's positions.
 struct RowChunks {
   bool empty;
   int first, last;
@@ -215,14 +215,14 @@ struct RowChunks {
     first = begin / kChunk;
     last = empty ? first : (end - 1) / kChunk;
   }
-  /// Where a chunk's partial sum lies.
+  /// Offset of a chunk's partial sum.
   __device__ int64_t at(const Scatter& args, int chunk) const {
     return (static_cast<int64_t>(chunk) * 2 + (chunk == first ? 1 : 0)) * args.width;
   }
 };
 
-/// The sum of a row's partial sums, by a block that is 32 columns wide and adds every eighth in each of its rows of
-/// threads; `begin` and `step` are of columns.
+/// Sums a row's partial sums with a block 32 columns wide, whose eight rows of threads each take every eighth chunk;
+/// `begin` and `step` are columns.
 template <class T>
 __device__ inline void join_chunks(const Scatter& args, int row, const RowChunks& chunks, int64_t begin, int64_t step,
                                    float (&fold)[kFinishRows][kWarp]) {
@@ -248,7 +248,7 @@ __device__ inline void join_chunks(const Scatter& args, int row, const RowChunks
   }
 }
 
-/// Rows without a position, and rows whose positions lie in several chunks; blocks of y share a row's columns.
+/// Handles rows without positions and rows whose positions span several chunks; blocks along y share a row's columns.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kFinishRows) finish_kernel(const __grid_constant__ Scatter args) {
   __shared__ float fold[kFinishRows][kWarp];
@@ -260,17 +260,17 @@ __global__ void __launch_bounds__(kWarp* kFinishRows) finish_kernel(const __grid
         const float zero[1] = {0.0F};
         put<T>(args, row * args.width + i, zero);
       }
-    } else if (chunks.first != chunks.last) {  // else the chunk has written it
+    } else if (chunks.first != chunks.last) {  // otherwise the chunk's block has written it
       join_chunks<T>(args, row, chunks, blockIdx.y * kWarp, gridDim.y * kWarp, fold);
     }
   }
 }
 
-/// The same for many rows, of which most are empty or written: a warp takes a row, kWidth columns a lane, and the block
-/// together those of many chunks.
+/// finish_kernel for many rows, most of which are empty or done: a warp takes a row, kWidth columns per lane; rows of
+/// many chunks are summed by the whole block.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kWarp* kFinishRows) finish_many_kernel(const __grid_constant__ Scatter args) {
-  constexpr int kFew = 8;  // chunks that a warp adds by itself
+  constexpr int kFew = 8;  // chunks that a warp sums by itself
   __shared__ float fold[kFinishRows][kWarp];
   const int lane = threadIdx.x % kWarp;
   const int first_row = blockIdx.x * kFinishRows;
@@ -366,7 +366,7 @@ void scatter(const EmbeddingBackward& args) {
     }
     check_launch("embedding");
   }
-  if (to.rows < 4096) {  // most have many chunks, and blocks share a row's columns
+  if (to.rows < 4096) {  // most rows span many chunks, so blocks share a row's columns
     const auto shares = static_cast<unsigned>(std::min<int64_t>((to.width + kWarp - 1) / kWarp, 1024));
     finish_kernel<T><<<dim3(static_cast<unsigned>(to.rows), shares), kWarp * kFinishRows, 0, stream>>>(to);
   } else {
