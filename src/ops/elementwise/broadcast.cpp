@@ -18,8 +18,8 @@ Shape broadcast_shape(const char* op, const Shape& a, const Shape& b) {
   Shape shape = left;
   for (int axis = 0; axis < rank; ++axis) {
     LAMINA_CHECK(left[axis] == right[axis] || left[axis] == 1 || right[axis] == 1, op, ": a ", a, " and b ", b,
-                 " do not fit: extents ", left[axis], " and ", right[axis],
-                 " meet; they must be equal or one of them 1, counted from the last dimension");
+                 " do not broadcast: extents ", left[axis], " and ", right[axis],
+                 " must be equal or one of them 1, aligned at the last dimension");
     if (left[axis] == 1) shape[axis] = right[axis];
   }
   return shape;
@@ -39,7 +39,7 @@ Tensor sum_to(const Tensor& grad, const Shape& shape) {
   Tensor sum = grad;
   int axis = grad.rank() - 1;
   while (axis >= 0) {
-    // One reduction for each stretch of neighbouring repeated dimensions.
+    // One reduction for each run of neighbouring repeated dimensions.
     int first = axis;
     while (first >= 0 && wanted[first] == 1 && sum.dim(first) != 1) --first;
     if (first < axis) sum = reduce(sum, first + 1, axis, 1.0);

@@ -8,7 +8,7 @@ namespace lamina::ops {
 Tensor clamp(const Tensor& x_in, double low, double high) {
   const char* op = "clamp";
   check_floating(op, "x", x_in);
-  LAMINA_CHECK(low <= high, op, ": the bounds are ", low, " and ", high, "; expected the first not above the second");
+  LAMINA_CHECK(low <= high, op, ": the bounds are ", low, " and ", high, "; expected low <= high");
   const Tensor x = x_in.contiguous();
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   LAMINA_LAUNCH(x.device(), (Work{2 * x.numel(), 2 * x.nbytes()}), clamp_forward, x, low, high, y);

@@ -1,4 +1,4 @@
-// One pass over the elements, as elements.cuh walks them.
+// One pass over the elements (elements.cuh).
 #include "lamina/ops/elementwise/clamp.h"
 #include "lamina/ops/elementwise/elements.cuh"
 
@@ -8,7 +8,7 @@ namespace {
 struct Cut {
   float low, high;
   __device__ float operator()(float x) const {
-    const float raised = x < low ? low : x;  // by comparisons, so that a NaN stays one
+    const float raised = x < low ? low : x;  // comparisons propagate NaN
     return raised > high ? high : raised;
   }
 };

@@ -11,14 +11,14 @@ Shape joined_shape(const std::vector<Tensor>& tensors, int axis) {
   int64_t total = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& tensor = tensors[i];
-    LAMINA_CHECK(tensor.defined(), "concat: tensor ", i, " is undefined; give it a value");
+    LAMINA_CHECK(tensor.defined(), "concat: tensor ", i, " is undefined; pass a tensor");
     LAMINA_CHECK(tensor.dtype() == tensors[0].dtype(), "concat: tensor ", i, " is ", tensor.dtype(), ", tensor 0 is ",
                  tensors[0].dtype(), "; convert with to(dtype)");
     check_same_device("concat", {tensors[0], tensor});
     Shape expected = tensors[0].shape();
     if (tensor.rank() == expected.rank()) expected[axis] = tensor.dim(axis);
     LAMINA_CHECK(tensor.shape() == expected, "concat: tensor ", i, " is ", tensor.shape(), ", tensor 0 is ",
-                 tensors[0].shape(), "; along any axis but ", axis, " they must agree");
+                 tensors[0].shape(), "; along all axes except ", axis, " they must agree");
     LAMINA_CHECK(!__builtin_add_overflow(total, tensor.dim(axis), &total), "concat: the extents along axis ", axis,
                  " add up to more than 2^63");
   }

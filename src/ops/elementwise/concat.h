@@ -6,8 +6,8 @@
 
 namespace lamina::ops {
 
-/// The tensors one behind the other along `axis` (negative counts from the end). One type and device; the other extents
-/// must agree. Backward: each receives its slice of the gradient.
+/// Concatenates tensors of one dtype and device along `axis` (negative counts from the end); the other extents must be
+/// equal. Backward: each input receives its slice of the gradient.
 Tensor concat(const std::vector<Tensor>& tensors, int axis);
 
 }  // namespace lamina::ops

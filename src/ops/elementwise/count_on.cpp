@@ -7,7 +7,8 @@ namespace lamina::ops {
 void count_on(const Tensor& counters) {
   const char* op = "count_on";
   check_dtype(op, "counters", counters, DType::i64);
-  LAMINA_CHECK(counters.is_contiguous(), op, ": counters are written in place and must be dense; give a whole tensor");
+  LAMINA_CHECK(counters.is_contiguous(), op,
+               ": counters are written in place and must be contiguous; pass a whole tensor");
   counters.mark_written(op);
   LAMINA_LAUNCH(counters.device(), (Work{counters.numel(), 2 * counters.nbytes()}), count_on, counters);
 }

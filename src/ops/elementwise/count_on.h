@@ -4,7 +4,7 @@
 
 namespace lamina::ops {
 
-/// Adds one to every element of a dense i64 tensor, in place: what counts on a device that repeats recorded work.
+/// Adds one to every element of a contiguous i64 tensor in place: position counters for CUDA graph replay.
 void count_on(const Tensor& counters);
 
 namespace cpu {

@@ -1,4 +1,4 @@
-// A launch that reads and writes a few numbers: its time is the launch itself, so it overlaps with its predecessor.
+// Writes a few numbers, so launch latency dominates: the kernel overlaps with its predecessor (launch_dependent).
 #include "lamina/ops/elementwise/count_on.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 

@@ -1,5 +1,5 @@
-// Walks the elements of dense tensors in vectors, on all threads. Bodies are always_inline: left to itself the compiler
-// calls them for every vector.
+// Loops over the elements of contiguous tensors with SIMD, on all threads. Bodies are always_inline; otherwise the
+// compiler emits a call per vector.
 #if defined(LAMINA_OPS_ELEMENTWISE_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_OPS_ELEMENTWISE_ELEMENTS_INL_H_
 #undef LAMINA_OPS_ELEMENTWISE_ELEMENTS_INL_H_
@@ -15,13 +15,13 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-/// Elements one thread takes at a time: a multiple of every vector length and of Philox's four words.
+/// Elements per task: a multiple of every vector length and of the four words of one Philox call.
 inline constexpr int64_t kElementGrain = 65536;
 
-/// to[i] = body(i, count) for every i in [0, n) that starts a vector; body loads `count` elements with load_n() and
-/// gives a vector.
+/// to[i …] = body(i, count) for every vector start i in [0, n); body loads `count` elements with load_n() and returns a
+/// vector.
 template <class T, class F>
 void write_elements(const Threads& threads, T* to, int64_t n, const F& body) {
   const bool streaming = should_stream(to, n, kElementGrain);
@@ -35,7 +35,7 @@ void write_elements(const Threads& threads, T* to, int64_t n, const F& body) {
   });
 }
 
-/// y = value(d, x), a vector at a time, for dense tensors of one floating type.
+/// y = value(d, x), one vector at a time, for contiguous tensors of one floating type.
 template <class F>
 void map_elements(const Tensor& x_in, const Tensor& y, const F& value) {
   visit_floating(x_in.dtype(), [&](auto tag) {
@@ -50,7 +50,7 @@ void map_elements(const Tensor& x_in, const Tensor& y, const F& value) {
   });
 }
 
-/// dx = slope(d, x, dy), the same with two inputs.
+/// dx = slope(d, x, dy), one vector at a time.
 template <class F>
 void map_gradients(const Tensor& x_in, const Tensor& dy_in, const Tensor& dx, const F& slope) {
   visit_floating(x_in.dtype(), [&](auto tag) {

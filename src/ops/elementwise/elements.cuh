@@ -1,8 +1,8 @@
 #pragma once
 
-// Walks the elements of dense tensors in packs. Of one input a block takes a stretch of kElementThreads · kElementPacks
-// packs, and every thread asks for all of its packs before it computes the first; of two inputs a thread takes a pack
-// each. What packs leave over (or everything, where a tensor begins at an odd address) is walked element by element.
+// Loops over the elements of contiguous tensors in packs. With one input, a block takes kElementThreads · kElementPacks
+// packs and every thread loads all of its packs before it computes; with two inputs a thread takes one pack of each.
+// Elements outside whole packs (or all, if a tensor is unaligned) are processed one by one.
 
 #include "lamina/tensor/cuda/kernel.cuh"
 
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kElementThreads) map_kernel(const T* x, T* y, 
   }
 }
 
-/// dx = f(x, dy), the same with two inputs.
+/// dx = f(x, dy), in f32.
 template <class T, class F>
 __global__ void __launch_bounds__(kElementThreads)
     map_gradient_kernel(const T* x, const T* dy, T* dx, int64_t n, int64_t packs, F f) {
@@ -57,19 +57,19 @@ __global__ void __launch_bounds__(kElementThreads)
   }
 }
 
-/// Whole packs of n elements, if all pointers allow it.
+/// Number of whole packs in n elements; 0 if a pointer is unaligned.
 template <class T, class... Pointers>
 int64_t whole_packs(int64_t n, const Pointers*... pointers) {
   const bool aligned = (... && (reinterpret_cast<uintptr_t>(pointers) % 16 == 0));
   return aligned ? n / Pack<T>::kSize : 0;
 }
 
-/// Blocks for `packs` packs, `per_block` each, or for n elements where there are none.
+/// Number of blocks for `packs` packs, `per_block` each, or for n elements if there are no packs.
 inline int element_blocks(int64_t n, int64_t packs, int per_block) {
   return packs > 0 ? blocks_for(packs, per_block) : blocks_for(n, kElementThreads);
 }
 
-/// y = f(x) for dense tensors of elements E.
+/// y = f(x) for contiguous tensors of element type E.
 template <class E, class F>
 void map_elements_of(const char* op, const Tensor& x_in, const Tensor& y_in, const F& f) {
   using T = DeviceType<E>;
@@ -97,7 +97,7 @@ void map_gradients_of(const char* op, const Tensor& x_in, const Tensor& dy_in, c
   check_launch(op);
 }
 
-/// The same for any of the floating types; make(TypeTag<T>{}) gives the function for results of the device's type T.
+/// map_elements_of for any floating dtype; make(TypeTag<T>{}) returns the function for device type T.
 template <class Make>
 void map_elements(const char* op, const Tensor& x, const Tensor& y, const Make& make) {
   visit_floating(op, x.dtype(), [&](auto tag) {
@@ -113,8 +113,8 @@ void map_gradients(const char* op, const Tensor& x, const Tensor& dy, const Tens
   });
 }
 
-/// Exponentials and reciprocals for results of type T: exact to a few ulp for f32, by the hardware's short forms (about
-/// 2^-21) where the result is rounded to a half type anyway.
+/// Exponential and reciprocal for results of type T: accurate to a few ulp for f32; for 16-bit types the hardware
+/// approximation (about 2^-21), because the result is rounded anyway.
 template <class T>
 __device__ inline float exp_for(float x) {
   return power_of_two(x * kLog2E);
@@ -132,7 +132,7 @@ __device__ inline float reciprocal_for<float>(float x) {
   return 1.0F / x;
 }
 
-/// σ(x) and σ(−x), neither by a difference that cancels.
+/// σ(x) and σ(−x), both without cancellation.
 struct SigmoidPair {
   float at_x;
   float at_minus_x;

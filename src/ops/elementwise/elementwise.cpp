@@ -7,7 +7,7 @@
 namespace lamina::ops {
 namespace {
 
-/// The kernel over whatever shapes broadcast to `shape`.
+/// Runs the kernel on operands that broadcast to `shape`.
 Tensor launch(Combine kind, const Tensor& a, const Tensor& b, double alpha, const Shape& shape) {
   Combination args;
   args.a = a.contiguous().reshape(pad_rank(a.shape(), shape.rank()));
@@ -41,7 +41,7 @@ Tensor combine_sum(const char* op, const Tensor& a, const Tensor& b, double alph
   return out;
 }
 
-/// sum_to(grad · other, shape); the products are not rounded to a half type before they are summed.
+/// sum_to(grad · other, shape); the products are not rounded to a 16-bit type before they are summed.
 Tensor product_gradient(const Tensor& grad, const Tensor& other, const Shape& shape) {
   if (grad.shape() == shape) return launch(Combine::product, grad, other, 1.0, grad.shape());
   const DType dtype = grad.dtype();

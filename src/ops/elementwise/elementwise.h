@@ -6,9 +6,9 @@
 
 namespace lamina::ops {
 
-// Sums and products of two tensors of one floating type, element by element, computed in f32 (f64 for f64). Shapes are
-// broadcast as NumPy and PyTorch do: aligned at the last dimension, an extent of 1 (or a missing one) is repeated. The
-// gradient of a repeated operand is summed over the repetitions, in the accumulation type.
+// Element-wise sums and products of two tensors of one floating type, computed in f32 (f64 for f64). Shapes broadcast
+// as in NumPy and PyTorch. The gradient of a broadcast operand is summed over the repetitions, in the accumulation
+// type.
 
 /// a + b.              Backward: da = dy, db = dy.
 Tensor add(const Tensor& a, const Tensor& b);
@@ -23,8 +23,8 @@ Tensor scale(const Tensor& x, double alpha);
 
 enum class Combine : uint8_t { sum, product, first };
 
-/// out = a + alpha·b (sum), alpha·a·b (product) or alpha·a (first; b undefined). a and b are dense, have out's rank and
-/// in each dimension out's extent or 1.
+/// out = a + alpha·b (sum), alpha·a·b (product) or alpha·a (first; b undefined). a and b are contiguous, have out's
+/// rank and in each dimension out's extent or 1.
 struct Combination {
   Tensor a;
   Tensor b;

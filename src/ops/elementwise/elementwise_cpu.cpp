@@ -1,6 +1,5 @@
-// Dimensions over which both operands advance (or stand still) alike are merged first, so that equal shapes are one
-// long run and a vector against rows is two dimensions. Along the innermost an operand either advances by one or is one
-// number.
+// Dimensions along which both operands advance alike (or are both broadcast) are merged first: equal shapes become one
+// run, a vector against rows two dimensions. Along the innermost dimension an operand is contiguous or a single value.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/elementwise/elementwise_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -12,11 +11,11 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
 constexpr int64_t kRun = 65536;
 
-/// Extents of out after merging, and by how much a and b advance along each.
+/// Merged extents of out, and the strides of a and b.
 struct Plan {
   Shape shape, a, b;
 };

@@ -1,7 +1,7 @@
-// Dimensions over which both operands advance (or stand still) alike are merged on the host, so that equal shapes are
-// one long run and a vector against rows is two dimensions. A thread computes one pack of the output: along the
-// innermost dimension an operand is a pack or one repeated number, and the outer dimensions cost one division each, in
-// 32 bits where the tensor allows. Where the innermost extent is no multiple of a pack, packs shrink to one element.
+// Dimensions along which both operands advance alike (or are both broadcast) are merged on the host: equal shapes
+// become one run, a vector against rows two dimensions. A thread computes one pack of the output: along the innermost
+// dimension an operand is a pack or one broadcast value. Each outer dimension costs one division (32-bit if possible).
+// If the innermost extent is not a multiple of a pack, threads process single elements.
 #include "lamina/ops/elementwise/broadcast.h"
 #include "lamina/ops/elementwise/elementwise.h"
 #include "lamina/tensor/cuda/kernel.cuh"
@@ -9,11 +9,11 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int kThreads = 256;
 
-/// Extents of out after merging, innermost first, and by how much a and b advance along each.
+/// Merged extents of out, innermost first, and the strides of a and b.
 struct Plan {
   int rank = 0;
   int64_t shape[Shape::kMaxRank];
@@ -46,7 +46,7 @@ Plan make_plan(const Combination& args) {
   return plan;
 }
 
-/// kWidth elements from `from` on, or its first one repeated.
+/// Loads kWidth elements, or one element broadcast to kWidth.
 template <int kWidth, class T>
 __device__ inline Stretch<T, kWidth> load_stretch(const T* from, bool repeated) {
   if (!repeated) return *reinterpret_cast<const Stretch<T, kWidth>*>(from);
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const T* a, const T* 
   }
 }
 
-/// Every stretch of an operand that is not repeated along the innermost dimension begins at a whole pack.
+/// Whether every stretch of an operand that is not broadcast along the innermost dimension is pack-aligned.
 template <class T>
 bool begins_at_packs(const T* first, const Plan& plan, const int64_t* advances) {
   if (advances[0] == 0) return true;

@@ -7,7 +7,7 @@
 namespace lamina::ops {
 namespace {
 
-/// Reduces the axes first … last; `shape` is what remains of x's.
+/// Reduces the axes first … last; `shape` is the shape of the result.
 Tensor run(const char* op, const Tensor& x, int first, int last, const Shape& shape, double factor) {
   const Tensor reduced = reduce(x.detach(), first, last, factor);
   const Shape kept = reduced.shape();
@@ -20,7 +20,7 @@ Tensor run(const char* op, const Tensor& x, int first, int last, const Shape& sh
 
 Tensor over_all(const char* op, const Tensor& x, bool average) {
   check_floating(op, "x", x);
-  LAMINA_CHECK(!average || x.numel() > 0, op, ": x ", x.shape(), " has no elements to average; give it at least one");
+  LAMINA_CHECK(!average || x.numel() > 0, op, ": x ", x.shape(), " has no elements to average; expected at least one");
   const double factor = average ? 1.0 / static_cast<double>(x.numel()) : 1.0;
   if (x.rank() == 0) return run(op, x.reshape({1}), 0, 0, {}, factor);
   return run(op, x, 0, x.rank() - 1, {}, factor);
@@ -31,7 +31,7 @@ Tensor over_axis(const char* op, const Tensor& x, int axis_in, bool average) {
   check_rank_at_least(op, "x", x, 1);
   const int axis = x.shape().normalize(axis_in);
   LAMINA_CHECK(!average || x.dim(axis) > 0, op, ": axis ", axis_in, " of x ", x.shape(),
-               " has no elements to average; give it at least one");
+               " has no elements to average; expected at least one");
   Shape shape;
   for (int i = 0; i < x.rank(); ++i) {
     if (i != axis) shape.push_back(x.dim(i));

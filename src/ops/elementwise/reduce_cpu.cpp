@@ -1,6 +1,5 @@
-// Each level sums blocks of a fixed size into one number (or one row of numbers) per block; the blocks are then summed
-// the same way until one is left. Where the summed elements are neighbours a block is summed in vectors along them,
-// else in vectors across the rows.
+// Each level sums blocks of a fixed size to one number (or one row of numbers) per block, until one block is left. If
+// the summed elements are contiguous, vectors run along them, else across the rows.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/elementwise/reduce_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -12,10 +11,10 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-constexpr int64_t kNeighbours = 4096;  // numbers in a block that lie side by side
-constexpr int64_t kRows = 128;         // rows in a block
+constexpr int64_t kNeighbours = 4096;  // contiguous elements per block
+constexpr int64_t kRows = 128;         // rows per block
 
 /// out[o, block, i] = factor · Σ_{k in block} x[o, k, i].
 template <class T>

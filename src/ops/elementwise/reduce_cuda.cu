@@ -1,11 +1,10 @@
-// Each level sums pieces into one number (or one row of numbers) per piece; the pieces are then summed the same way
-// until one is left: x is read once, the partial sums are less than a hundredth of it, and the order of the additions
-// depends on the shape and the device alone.
+// Each level sums pieces to one number (or one row of numbers) per piece, until one piece is left. x is read once, the
+// partial sums are less than 1 % of it, and the order of additions depends only on the shape and the device.
 //
-// Where the summed elements are neighbours a warp takes up to kNeighbours of them, in packs. Else a block of 32 × 8
-// threads takes a piece of 32 packs of columns, every eighth row to a thread, and adds its eight rows of sums through
-// shared memory. A piece has kRows rows, or more where that many make a wave of blocks: the gradient of a bias,
-// 65,536 × 3072 of bf16, is 0.1 ms at 4.2 TB/s. What a wave has left of one row of sums is added up by slot_sums.cuh.
+// If the summed elements are contiguous, a warp takes up to kNeighbours of them, in packs. Otherwise a block of 32 × 8
+// threads takes 32 packs of columns, every eighth row per thread, and combines its eight rows of sums in shared memory.
+// A piece has kRows rows, or more if that still gives a full wave of blocks: the bias gradient of 65,536 × 3072 in bf16
+// takes 0.1 ms (4.2 TB/s, H200). slot_sums.cuh adds the partial sums of a single wave.
 #include "lamina/ops/elementwise/reduce.h"
 #include "lamina/ops/elementwise/slot_sums.cuh"
 #include "lamina/tensor/cuda/kernel.cuh"
@@ -13,21 +12,21 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 constexpr int64_t kNeighbours = 4096;
-constexpr int64_t kRows = 128;  // of a piece, at least
-constexpr int kWarps = 8;       // of a block
-constexpr int kResident = 4;    // blocks of a multiprocessor that make a wave
+constexpr int64_t kRows = 128;  // minimum rows per piece
+constexpr int kWarps = 8;       // warps per block
+constexpr int kResident = 4;    // blocks per SM in one wave
 
 /// One level: out[o, piece, i] = factor · Σ_{k in piece} x[o, k, i].
 struct Level {
   int64_t outer, count, inner, pieces;
   float factor;
-  int64_t rows = 0;  ///< of a piece, where the summed elements are not neighbours
+  int64_t rows = 0;  ///< rows per piece if the summed elements are not contiguous
 };
 
-/// inner = 1; a warp sums one piece.
+/// For inner = 1: a warp sums one piece.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kWarps) sum_neighbours(const T* x, float* out, Level level, bool packed) {
   constexpr int kSize = Pack<T>::kSize;
@@ -40,7 +39,7 @@ __global__ void __launch_bounds__(kWarp* kWarps) sum_neighbours(const T* x, floa
   const T* from = x + row * level.count + begin;
   float sums[kSize] = {};
   int i = lane * kSize;
-  if (packed) {  // rows are whole packs then
+  if (packed) {  // rows are whole packs
 #pragma unroll 4
     for (; i < n; i += kWarp * kSize) {
       const Pack<T> pack = load_pack(from + i);
@@ -115,7 +114,7 @@ void launch(const T* x, float* out, const Level& level, cudaStream_t stream) {
   }
 }
 
-/// Rows of a piece: kRows, or as many as a wave of blocks leaves for each.
+/// Rows per piece: kRows, or as many as one wave of blocks leaves for each.
 template <class T>
 int64_t rows_of_piece(const Device& device, const T* x, const ReduceMiddle& args, int64_t count) {
   const int64_t columns = kWarp * (fits_packs(x, args.inner) ? Pack<T>::kSize : 1);

@@ -1,9 +1,9 @@
 #pragma once
 
-// What the blocks of a kernel have each left of a sum, [slots, width] of f32, added up in an order that the counts
-// alone decide. A block has 32 columns and shares the slots out to 32 teams of its threads, each with up to eight loads
-// under way: what a wave of blocks has left is asked for at once. It takes its place while the kernel before it still
-// runs, which is most of what a profile shows of it.
+// Sums the partial results of a kernel's blocks, [slots, width] f32, in an order that depends only on the counts. A
+// block takes 32 columns and splits the slots among 32 teams of threads, each with up to eight loads in flight, so that
+// all partial results of a wave are loaded at once. The kernel starts while its predecessor still runs (programmatic
+// dependent launch); that wait is most of its time in a profile.
 
 #include "lamina/tensor/cuda/kernel.cuh"
 
@@ -16,10 +16,10 @@ struct SlotSums {
 };
 
 constexpr int kSlotThreads = 256;
-constexpr int kSlotColumns = 32;                               // of a block, four a thread
-constexpr int kSlotTeams = kSlotThreads / (kSlotColumns / 4);  // that share the slots
+constexpr int kSlotColumns = 32;                               // columns per block, four per thread
+constexpr int kSlotTeams = kSlotThreads / (kSlotColumns / 4);  // teams that share the slots
 
-/// Blocks of y = 1 add up `second`.
+/// Blocks with blockIdx.y = 1 handle `second`.
 static __global__ void __launch_bounds__(kSlotThreads)
     add_slots_kernel(SlotSums first, SlotSums second, int64_t count, int64_t width, float factor) {
   __shared__ float4 sums[kSlotTeams][kSlotColumns / 4];
@@ -47,7 +47,7 @@ static __global__ void __launch_bounds__(kSlotThreads)
       make_float4(factor * sum.x, factor * sum.y, factor * sum.z, factor * sum.w);
 }
 
-/// Both, or the first where the second is none; width in whole fours.
+/// Sums `first`, and `second` if it is set; width is a multiple of four.
 inline void add_slots(const Device& device, const SlotSums& first, const SlotSums& second, int64_t count, int64_t width,
                       float factor) {
   const dim3 blocks(static_cast<unsigned>((width + kSlotColumns - 1) / kSlotColumns), second.total != nullptr ? 2 : 1);

@@ -1,4 +1,3 @@
-// One pass over the elements.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/elementwise/soft_cap_cpu.cpp"
 #include <hwy/foreach_target.h>

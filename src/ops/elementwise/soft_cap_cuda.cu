@@ -1,4 +1,4 @@
-// One pass over the elements, as elements.cuh walks them.
+// One pass over the elements (elements.cuh).
 #include "lamina/ops/elementwise/elements.cuh"
 #include "lamina/ops/elementwise/soft_cap.h"
 

@@ -6,7 +6,7 @@
 namespace lamina::ops {
 namespace {
 
-/// The pieces' gradients where an operator has put them side by side, which need not be copied; else undefined.
+/// The pieces' gradients as one tensor, without a copy, if they are adjacent in memory; else undefined.
 Tensor joined_gradient(const Backward& b, size_t pieces, int axis) {
   std::vector<Tensor> grads;
   for (size_t i = 0; i < pieces; ++i) {
@@ -25,13 +25,14 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& extents, 
   std::vector<Tensor> pieces;
   int64_t begin = 0;
   for (const int64_t extent : extents) {
-    LAMINA_CHECK(extent >= 0 && extent <= x.dim(axis) - begin, "split: a piece of ", extent, " does not fit behind ",
-                 begin, " of the ", x.dim(axis), " along axis ", axis, " of ", x.shape());
+    LAMINA_CHECK(extent >= 0 && extent <= x.dim(axis) - begin, "split: a piece of ", extent,
+                 " does not fit after the first ", begin, " of the ", x.dim(axis), " along axis ", axis, " of ",
+                 x.shape());
     pieces.push_back(x.detach().slice(axis, begin, extent));
     begin += extent;
   }
   LAMINA_CHECK(begin == x.dim(axis), "split: the pieces cover ", begin, " of the ", x.dim(axis), " along axis ", axis,
-               " of ", x.shape(), "; give extents that add up");
+               " of ", x.shape(), "; give extents that add up to it");
   record("split", {x}, pieces, {},
          [shape = x.shape(), dtype = x.dtype(), device = x.device(), extents, axis](Backward& b) {
            if (Tensor made = joined_gradient(b, extents.size(), axis); made.defined()) return b.add(0, std::move(made));
