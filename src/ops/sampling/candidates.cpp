@@ -7,7 +7,7 @@ namespace lamina::ops {
 
 namespace {
 
-/// Probabilities up to a factor, which it returns: 1 for the likeliest, so that equal ones add up exactly.
+/// Sets unnormalized probabilities and returns their sum; the likeliest gets 1, so that equal ones add up exactly.
 double weigh(Candidates& list) {
   double most = -INFINITY;
   for (const Candidate& c : list) most = std::max(most, c.logit);
@@ -32,11 +32,11 @@ void keep_top_k(Candidates& list, int64_t k) {
   std::erase_if(list, [&](const Candidate& c) { return c.logit < least; });
 }
 
-/// Drops the least likely tokens while together they do not exceed 1 − p.
+/// Drops the least likely tokens as long as their total does not exceed 1 − p.
 void keep_top_p(Candidates& list, double p) {
   if (p >= 1) return;
   const double sum = weigh(list);
-  // A token below this cannot survive: all such together are less than 1 − p.
+  // Tokens below this bound are always dropped: all of them together have less than 1 − p.
   const double hopeless = sum * (1 - p) / static_cast<double>(list.size());
   double dropped = 0;
   std::erase_if(list, [&](const Candidate& c) {
@@ -69,14 +69,14 @@ const Candidate& likeliest(const Candidates& list) {
 
 int64_t drawn_from(Candidates list, const std::array<uint32_t, 4>& words) {
   if (list.size() == 1) return list.front().id;
-  // By id, so that the draw does not depend on how the filters happened to order what they left.
+  // Sorted by id, so that the draw does not depend on the order in which the filters left the list.
   std::sort(list.begin(), list.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
   const uint64_t word = (uint64_t{words[0]} << 32U) | words[1];
   double left = static_cast<double>(word >> 11U) * 0x1p-53;
   for (const Candidate& c : list) {
     if ((left -= c.probability) < 0) return c.id;
   }
-  return likeliest(list).id;  // where rounding leaves a rest
+  return likeliest(list).id;  // rounding left a remainder
 }
 
 }  // namespace lamina::ops

@@ -12,7 +12,8 @@ constexpr const char* kOp = "sample";
 
 void check_written(const char* op, const char* name, const Tensor& tensor) {
   check_dtype(op, name, tensor, DType::i64);
-  LAMINA_CHECK(tensor.is_contiguous(), op, ": ", name, " is written in place and must be dense; give a whole tensor");
+  LAMINA_CHECK(tensor.is_contiguous(), op, ": ", name,
+               " is written in place and must be contiguous; pass a whole tensor");
 }
 
 void check_sample_options(const SampleOptions& o) {
@@ -21,7 +22,7 @@ void check_sample_options(const SampleOptions& o) {
   LAMINA_CHECK(o.top_k >= 0, kOp, ": top_k ", o.top_k, "; expected a positive number, or 0 for no limit");
   LAMINA_CHECK(o.top_p > 0 && o.top_p <= 1, kOp, ": top_p ", o.top_p,
                "; expected a probability above 0, 1 for no limit");
-  LAMINA_CHECK(o.min_p >= 0 && o.min_p <= 1, kOp, ": min_p ", o.min_p, "; expected a share from 0 (no limit) to 1");
+  LAMINA_CHECK(o.min_p >= 0 && o.min_p <= 1, kOp, ": min_p ", o.min_p, "; expected a number from 0 (no limit) to 1");
 }
 
 }  // namespace
@@ -39,7 +40,7 @@ void sample(const Tensor& logits, const Tensor& streams, Tensor drawn, Tensor id
   check_shape(kOp, "ids", ids, {logits.dim(0)});
   check_same_device(kOp, {logits, streams, drawn, ids});
   check_sample_options(options);
-  LAMINA_CHECK(!is_tracked({logits}), kOp, ": has no gradient; turn recording off with NoGrad");
+  LAMINA_CHECK(!is_tracked({logits}), kOp, ": has no gradient; wrap the call in NoGrad");
   drawn.mark_written(kOp);
   ids.mark_written(kOp);
   if (clock.defined()) {

@@ -1,4 +1,4 @@
-// Rows are shared out among the threads; a row is sorted only where top_p asks for it.
+// Rows are distributed over the threads; a row is sorted only if top_p needs it.
 #include <cmath>
 
 #include "lamina/base/philox.h"
@@ -15,7 +15,7 @@ int64_t sample_row(const T* logits, int64_t vocab, const RandomKey& key, uint64_
   for (int64_t id = 0; id < vocab; ++id) {
     const auto logit = convert<double>(logits[id]);
     LAMINA_CHECK(!std::isnan(logit), "sample: the logit of token ", id,
-                 " is not a number; the model's weights are broken, or its type overflows");
+                 " is NaN; check the model's weights, or use a dtype with more range");
     list.push_back({id, logit, 0});
   }
   if (o.temperature == 0) return likeliest(list).id;

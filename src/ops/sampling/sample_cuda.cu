@@ -1,9 +1,9 @@
-// A block has one row, which stays in the caches while it is read several times; of few rows the likeliest token is
-// found by a cluster of blocks each, since one block alone would be busy reading. Probabilities are whole numbers of
-// 2^-40, so that their sums are the same in every order. The bounds of top_k and top_p are the same question (the
-// largest key that enough tokens, or enough probability, reach) and are found by halving: two bits of the answer a
-// round, each round one pass over the row. At last each thread adds up a stretch of neighbouring ids, and the one whose
-// stretch holds the number drawn walks through it.
+// One block per row; the row stays in cache while it is read several times. With few rows, greedy sampling uses a
+// cluster of blocks per row, since one block alone could not use the memory bandwidth. Probabilities are integers in
+// units of 2^-40, so sums do not depend on the order. The thresholds of top_k and top_p are the same problem (the
+// largest key that enough tokens, or enough probability, reach), solved by a radix search with two bits per pass over
+// the row. Finally each thread sums a range of consecutive ids, and the one whose range contains the random number
+// walks through it.
 #include <algorithm>
 
 #include "lamina/base/philox.h"
@@ -15,16 +15,16 @@
 namespace lamina::ops::cuda {
 namespace {
 
-using namespace lamina::cuda;  // NOLINT: what kernels share
+using namespace lamina::cuda;  // NOLINT: kernel helpers
 
 using Mass = unsigned long long;
 
 constexpr int kSampleThreads = 1024;
 constexpr int kSampleWarps = kSampleThreads / kWarp;
-constexpr int64_t kFewSampled = 8;  // rows that have a cluster each
-constexpr Mass kBroken = ~Mass{0};  // the rank of what is not a number
+constexpr int64_t kFewSampled = 8;  // up to this many rows use a cluster each
+constexpr Mass kBroken = ~Mass{0};  // rank of NaN
 
-/// Ascends with the value; zeros of both signs are equal.
+/// Maps floats to integers of the same order; both zeros are equal.
 __device__ uint32_t key_of(float value) {
   const uint32_t bits = __float_as_uint(value + 0.0F);
   return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
@@ -42,7 +42,7 @@ struct RowOfLogits {
   __device__ Mass mass(float logit) const { return static_cast<Mass>(weight(logit) * 0x1p40F); }
 };
 
-/// The same sum in every thread; `scratch` holds a number for each warp.
+/// Sum over the block, in every thread; `scratch` holds one value per warp.
 __device__ Mass sum_of_block(Mass value, Mass* scratch) {
   for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
   if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = value;
@@ -54,7 +54,7 @@ __device__ Mass sum_of_block(Mass value, Mass* scratch) {
 }
 static_assert(kSampleWarps == kWarp, "one lane reads each warp's number");
 
-/// What all threads before this one hold together.
+/// Sum over all threads before this one.
 __device__ Mass sum_before(Mass value, Mass* scratch) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   Mass running = value;
@@ -70,7 +70,7 @@ __device__ Mass sum_before(Mass value, Mass* scratch) {
   return before;
 }
 
-/// The largest key k with the worth of all tokens of keys ≥ k at least `enough`; worth(logit, key).
+/// The largest key k such that the tokens with keys ≥ k have a total worth(logit, key) of at least `enough`.
 template <class T, class Worth>
 __device__ uint32_t reached_by(const RowOfLogits<T>& row, Mass enough, Mass* scratch, const Worth& worth) {
   uint32_t bound = 0;
@@ -94,7 +94,7 @@ __device__ uint32_t reached_by(const RowOfLogits<T>& row, Mass enough, Mass* scr
   return bound;
 }
 
-/// Which tokens may come: keys above the bound, and of those on it the first few.
+/// Tokens left by the filters: keys above the bound, and the first few of those equal to it.
 struct Kept {
   uint32_t bound = 0;
   Mass on_bound = ~Mass{0};
@@ -135,7 +135,7 @@ __device__ Kept filtered(const RowOfLogits<T>& row, const SampleOptions& options
   return kept;
 }
 
-/// The first of the largest logits that a thread met, ids ascending.
+/// The largest logit a thread has seen; ids ascend, so the first of ties wins.
 struct Likeliest {
   float most = -INFINITY;
   int id = -1;
@@ -147,7 +147,7 @@ struct Likeliest {
     most = logit;
     id = its_id;
   }
-  /// The key, then what makes the first of equals the largest; 0 where nothing was met.
+  /// Orders by key, then by lowest id; 0 if nothing was seen.
   __device__ Mass rank() const {
     if (strange) return kBroken;
     return id < 0 ? 0 : (Mass{key_of(most)} << 32U) | (0xffffffffU - static_cast<uint32_t>(id));
@@ -160,14 +160,14 @@ __device__ Mass largest_of_warp(Mass value) {
   return value;
 }
 
-/// The highest rank of a block's share of the row.
+/// The highest rank of a block's part of the row.
 template <class T>
 __device__ Mass highest_rank(const RowOfLogits<T>& row, bool packed, int share, int shares, Mass* scratch) {
   Likeliest met;
   const int begin = share * kSampleThreads + static_cast<int>(threadIdx.x);
   const int hop = shares * kSampleThreads;
   if (packed) {
-    constexpr int kAhead = 8;  // packs of a thread under way at once
+    constexpr int kAhead = 8;  // packs per thread in flight
     const int packs = static_cast<int>(row.vocab) / Pack<T>::kSize;
     for (int first = begin; first < packs; first += kAhead * hop) {
       Pack<T> held[kAhead];
@@ -195,7 +195,7 @@ __device__ Mass highest_rank(const RowOfLogits<T>& row, bool packed, int share, 
   return highest;
 }
 
-/// The highest of a cluster's, for its first block.
+/// The highest rank of a cluster, in its first block.
 __device__ Mass highest_of_cluster(Mass rank, int share, Mass (&ranks)[kStepBlocks]) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   Cluster::wait();
@@ -207,8 +207,8 @@ __device__ Mass highest_of_cluster(Mass rank, int share, Mass (&ranks)[kStepBloc
   return largest_of_warp(ranks[threadIdx.x % kStepBlocks]);
 }
 
-/// The token whose running sum of probability exceeds the number drawn; every thread gets it. `otherwise`: where there
-/// is no probability to share out, as with infinite logits.
+/// The token whose cumulative probability exceeds the random number, in every thread. `otherwise` is returned if there
+/// is no probability mass, as with infinite logits.
 template <class T>
 __device__ int64_t drawn_token(const RowOfLogits<T>& row, const Kept& kept, uint64_t word, int64_t otherwise,
                                Mass* scratch) {
@@ -256,12 +256,12 @@ struct Samples {
   const T* logits;  ///< [rows, vocab]
   int64_t vocab;
   bool packed;
-  int shares;  ///< blocks of a row: one, or a cluster
+  int shares;  ///< blocks per row: one, or a cluster
   const int64_t* streams;
   int64_t* drawn;
   int64_t* ids;
   int64_t* clock;
-  int64_t counters;  ///< of the clock
+  int64_t counters;  ///< elements of the clock
   SampleOptions options;
   FaultSlot* faults;
 };
