@@ -120,7 +120,7 @@ HWY_INLINE ExpParts<D> exp_parts(D d, hn::Vec<D> x) {
 
 /// 2^n for n within the exponents of normal numbers.
 template <class D>
-HWY_INLINE hn::Vec<D> power_of_two(D d, hn::Vec<hn::RebindToSigned<D>> n) {
+HWY_INLINE hn::Vec<D> fast_exp2(D d, hn::Vec<hn::RebindToSigned<D>> n) {
   const hn::RebindToSigned<D> di;
   return hn::BitCast(d,
                      hn::ShiftLeft<Constants<D>::kMantissaBits>(hn::Add(n, hn::Set(di, Constants<D>::kExponentBias))));
@@ -134,8 +134,8 @@ HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   using C = Constants<D>;
   const auto parts = exp_parts(d, hn::Min(hn::Set(d, C::kExpHigh), hn::Max(hn::Set(d, C::kExpLow), x)));
   const auto half = hn::ShiftRight<1>(parts.n);  // 2^n itself may lie outside the normal numbers
-  const auto scale = power_of_two(d, half);
-  return hn::Mul(hn::MulAdd(parts.fraction, scale, scale), power_of_two(d, hn::Sub(parts.n, half)));
+  const auto scale = fast_exp2(d, half);
+  return hn::Mul(hn::MulAdd(parts.fraction, scale, scale), fast_exp2(d, hn::Sub(parts.n, half)));
 }
 
 /// 2^x, held within the range of normal numbers; NaN stays NaN. In f32 about half the work of exp: a rounded
@@ -165,7 +165,7 @@ template <class D>
 HWY_INLINE hn::Vec<D> exp_flushed(D d, hn::Vec<D> x) {
   const auto lowest = hn::Set(d, Constants<D>::kExpNormal);
   const auto parts = exp_parts(d, hn::Max(lowest, x));
-  const auto scale = power_of_two(d, parts.n);
+  const auto scale = fast_exp2(d, parts.n);
   return hn::IfThenZeroElse(hn::Lt(x, lowest), hn::MulAdd(parts.fraction, scale, scale));
 }
 
@@ -173,7 +173,7 @@ HWY_INLINE hn::Vec<D> exp_flushed(D d, hn::Vec<D> x) {
 template <class D>
 HWY_INLINE hn::Vec<D> expm1_of_negative(D d, hn::Vec<D> x) {
   const auto parts = exp_parts(d, hn::Max(constant(d, -40.0), x));  // exp(−40) vanishes beside 1
-  const auto scale = power_of_two(d, parts.n);
+  const auto scale = fast_exp2(d, parts.n);
   return hn::MulAdd(parts.fraction, scale, hn::Sub(scale, constant(d, 1.0)));
 }
 

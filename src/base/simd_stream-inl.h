@@ -21,7 +21,7 @@ template <class T>
 bool should_stream(const T* to, int64_t total, int64_t row) {
   if constexpr (sizeof(T) != sizeof(Accumulate<T>)) return false;
   const auto bytes = static_cast<int64_t>(sizeof(T));
-  return outlives_cache(total * bytes) && reinterpret_cast<uintptr_t>(to) % 64 == 0 && row * bytes % 64 == 0;
+  return exceeds_last_level_cache(total * bytes) && reinterpret_cast<uintptr_t>(to) % 64 == 0 && row * bytes % 64 == 0;
 }
 
 /// store_n, past the caches where `streaming`; the thread must call hwy::FlushStream() before others may read.

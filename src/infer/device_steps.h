@@ -44,7 +44,7 @@ class DeviceSteps {
   Tensor drawn_;
   Tensor ids_;     ///< [batch, 1]
   Tensor logits_;  ///< [batch, vocab] of the last step
-  nn::DeviceClock clock_;
+  nn::DevicePositions clock_;
   Readback readback_;
   Replay replay_;
 };

@@ -19,7 +19,7 @@ double factor_of(const arch::Scale& scale) {
 }
 
 /// Rows of `table` for the tokens of `pass`: a token at position p uses row p + shift.
-Tensor rows_of(const Tensor& table, const Pass& pass, int64_t shift) {
+Tensor rows_of(const Tensor& table, const ForwardContext& pass, int64_t shift) {
   if (pass.positions.defined()) {
     return ops::embedding(shift == 0 ? table : table.slice(0, shift, table.dim(0) - shift), pass.positions);
   }
@@ -46,7 +46,7 @@ TokenEmbedding::TokenEmbedding(const arch::ArchSpec& spec, const ParameterFactor
   }
 }
 
-Tensor TokenEmbedding::position_rows(const Pass& pass, const Tensor& like) {
+Tensor TokenEmbedding::position_rows(const ForwardContext& pass, const Tensor& like) {
   if (const auto* learned = std::get_if<arch::LearnedPosition>(&position_)) {
     LAMINA_CHECK(pass.last_position() < *learned->length, "model: the last token has position ", pass.last_position(),
                  ", but the table of learned positions has ", *learned->length,
@@ -63,7 +63,7 @@ Tensor TokenEmbedding::position_rows(const Pass& pass, const Tensor& like) {
   return rows_of(sinusoids_, pass, 0).to(like.dtype());
 }
 
-Tensor TokenEmbedding::forward(const Tensor& ids, Pass& pass) {
+Tensor TokenEmbedding::forward(const Tensor& ids, ForwardContext& pass) {
   Tensor x = ops::embedding(weight_, ids, {.padding = padding_});
   if (scale_ != 1.0) x = ops::scale(x, scale_);
   if (project_in_) x = project_in_->forward(x);
@@ -103,7 +103,7 @@ Tensor OutputHead::logits(const Tensor& x) const {
                                      : ops::linear(project(x), used_weight(), bias_));
 }
 
-Tensor OutputHead::normed_logits(Stream& stream, const NormLayer& norm) const {
+Tensor OutputHead::normed_logits(ResidualStream& stream, const NormLayer& norm) const {
   if (project_out_ || rounded_.defined()) return logits(stream.normed(norm));
   return finished(stream.normed_linear(norm, used_weight(), bias_));
 }

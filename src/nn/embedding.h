@@ -17,13 +17,13 @@ class TokenEmbedding final : public Module {
   TokenEmbedding(const arch::ArchSpec& spec, const ParameterFactory& make, PositionTables& positions);
 
   /// ids [batch, seq] i64 or i32 → [batch, seq, d_model] in the table's type.
-  Tensor forward(const Tensor& ids, Pass& pass);
+  Tensor forward(const Tensor& ids, ForwardContext& pass);
   const Tensor& weight() const { return weight_; }
 
  private:
   /// Rows of the position table for the tokens of `pass`, [seq or batch·seq rows, d_model]; undefined if the layers
   /// handle positions themselves (RoPE, ALiBi).
-  Tensor position_rows(const Pass& pass, const Tensor& like);
+  Tensor position_rows(const ForwardContext& pass, const Tensor& like);
 
   arch::Position position_;
   PositionTables& positions_;
@@ -47,7 +47,7 @@ class OutputHead final : public Module {
   /// x [..., d_model] → [..., vocab].
   Tensor logits(const Tensor& x) const;
   /// logits() of norm(residual stream); fuses the norm into the projection if possible.
-  Tensor normed_logits(Stream& stream, const NormLayer& norm) const;
+  Tensor normed_logits(ResidualStream& stream, const NormLayer& norm) const;
 
   const Tensor& weight() const { return weight_.defined() ? weight_ : embedding_.weight(); }
   const Tensor& bias() const { return bias_; }

@@ -34,7 +34,7 @@ Tensor Layer::output_normed(NormSlot slot, const Tensor& x) const {
   return found == nullptr ? x : found->forward(x);
 }
 
-Tensor Layer::branch(Tensor output, Pass& pass) const {
+Tensor Layer::branch(Tensor output, ForwardContext& pass) const {
   output = pass.drop(output, pass.dropout.residual);
   return residual_scale_ == 1.0 ? output : ops::scale(output, residual_scale_);
 }
@@ -42,7 +42,8 @@ Tensor Layer::branch(Tensor output, Pass& pass) const {
 /// One sublayer f(x) with its norms (see arch::Placement). The residual addition is deferred in `stream.branch` so that
 /// the next norm can fuse it. f_normed(norm) computes f(norm(residual stream)).
 template <class F, class Normed>
-void Layer::sublayer(Stream& stream, Pass& pass, NormSlot input, NormSlot output, const F& f, const Normed& f_normed) {
+void Layer::sublayer(ResidualStream& stream, ForwardContext& pass, NormSlot input, NormSlot output, const F& f,
+                     const Normed& f_normed) {
   Tensor out;
   if (placement_ == Placement::pre || placement_ == Placement::sandwich) {
     out = f_normed(*norm(input));
@@ -58,7 +59,7 @@ void Layer::sublayer(Stream& stream, Pass& pass, NormSlot input, NormSlot output
 }
 
 /// Mixer and feed-forward read the same residual stream; their outputs are added. They may share one norm.
-void Layer::parallel(Stream& stream, Pass& pass, LayerCache* cache) {
+void Layer::parallel(ResidualStream& stream, ForwardContext& pass, LayerCache* cache) {
   Tensor mixer_in;
   Tensor ffn_in;
   if (norm(NormSlot::both) != nullptr && placement_ != Placement::post) {
@@ -76,7 +77,7 @@ void Layer::parallel(Stream& stream, Pass& pass, LayerCache* cache) {
   if (placement_ == Placement::post) stream = {stream.normed(*norm(NormSlot::both)), {}};
 }
 
-Stream Layer::forward(Stream stream, Pass& pass, LayerCache* cache) {
+ResidualStream Layer::forward(ResidualStream stream, ForwardContext& pass, LayerCache* cache) {
   if (parallel_) {
     parallel(stream, pass, cache);
     return stream;

@@ -13,17 +13,17 @@ class Layer final : public Module {
  public:
   Layer(const arch::ArchSpec& spec, const arch::Block& block, const ParameterFactory& make, PositionTables& positions);
 
-  Stream forward(Stream stream, Pass& pass, LayerCache* cache);
+  ResidualStream forward(ResidualStream stream, ForwardContext& pass, LayerCache* cache);
   /// Null for a block without mixer.
   const Mixer* mixer() const { return mixer_.get(); }
 
  private:
   template <class F, class Normed>
-  void sublayer(Stream& stream, Pass& pass, arch::NormSlot input, arch::NormSlot output, const F& f,
+  void sublayer(ResidualStream& stream, ForwardContext& pass, arch::NormSlot input, arch::NormSlot output, const F& f,
                 const Normed& f_normed);
-  void parallel(Stream& stream, Pass& pass, LayerCache* cache);
+  void parallel(ResidualStream& stream, ForwardContext& pass, LayerCache* cache);
   /// The output of a sublayer after dropout and residual scale, ready to be added to the residual stream.
-  Tensor branch(Tensor output, Pass& pass) const;
+  Tensor branch(Tensor output, ForwardContext& pass) const;
   const NormLayer* norm(arch::NormSlot slot) const;
   Tensor output_normed(arch::NormSlot slot, const Tensor& x) const;
 

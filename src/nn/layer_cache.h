@@ -9,8 +9,8 @@
 namespace lamina::nn {
 
 /// What one mixer keeps between calls during generation: keys and values, a latent, or a state. It is memory only: the
-/// ModelCache tracks the number of tokens per row and the Pass carries it. Its tensors have a leading batch dimension
-/// and are written in place, so that views of rows stay valid.
+/// ModelCache tracks the number of tokens per row and the ForwardContext carries it. Its tensors have a leading batch
+/// dimension and are written in place, so that views of rows stay valid.
 class LayerCache {
  public:
   LayerCache() = default;
@@ -26,7 +26,8 @@ class LayerCache {
   virtual bool can_truncate() const = 0;
   /// The smallest nonzero length a row can be truncated to; above 0 if a sliding window has dropped early tokens.
   virtual int64_t shortest(int64_t /*row*/) const { return 0; }
-  /// Prepares a decode step with device positions (Pass::clock): row b holds lengths[b] tokens and gets one more.
+  /// Prepares a decode step with device positions (ForwardContext::clock): row b holds lengths[b] tokens and gets one
+  /// more.
   virtual void prepare_step(std::span<const int64_t> /*lengths*/) {}
   /// Row i becomes a copy of the former row sources[i] (beam search, copies of a prompt).
   virtual void reorder(std::span<const int64_t> sources) = 0;

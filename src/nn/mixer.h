@@ -3,11 +3,11 @@
 #include <memory>
 
 #include "lamina/arch/spec.h"
+#include "lamina/nn/forward_context.h"
 #include "lamina/nn/layer_cache.h"
 #include "lamina/nn/module.h"
 #include "lamina/nn/parameter_factory.h"
-#include "lamina/nn/pass.h"
-#include "lamina/nn/stream.h"
+#include "lamina/nn/residual_stream.h"
 
 namespace lamina::nn {
 
@@ -21,14 +21,16 @@ class Mixer : public Module {
   /// Without a cache the seq tokens are the whole sequence, and gradients are tracked. With a cache they follow the
   /// tokens it holds (pass.offset or pass.offsets), and the mixer appends to it. The result equals a forward pass over
   /// all tokens so far. Gradients are off in that case.
-  virtual Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) = 0;
-  /// forward(norm(residual stream)); may fuse the norm and return unsummed partial outputs (see Stream::branch).
-  virtual Tensor forward_normed(Stream& stream, const NormLayer& norm, Pass& pass, LayerCache* cache) {
+  virtual Tensor forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) = 0;
+  /// forward(norm(residual stream)); may fuse the norm and return unsummed partial outputs (see
+  /// ResidualStream::branch).
+  virtual Tensor forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass,
+                                LayerCache* cache) {
     return forward(stream.normed(norm), pass, cache);
   }
 
-  /// Whether decode steps support CUDA graph capture: positions come from Pass::clock, none from the host.
-  virtual bool follows_clock() const { return false; }
+  /// Whether decode steps support CUDA graph capture: positions come from ForwardContext::clock, none from the host.
+  virtual bool supports_graph_decode() const { return false; }
 
   /// Allocates a cache of `capacity` tokens for each of `batch` rows.
   virtual std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
@@ -39,9 +41,9 @@ class Mixer : public Module {
 class Ffn : public Module {
  public:
   /// x [batch, seq, d_model] → the same shape. Routers append their losses to pass.losses.
-  virtual Tensor forward(const Tensor& x, Pass& pass) = 0;
+  virtual Tensor forward(const Tensor& x, ForwardContext& pass) = 0;
   /// forward(norm(residual stream)); may fuse the norm into its first projection and return unsummed partial outputs.
-  virtual Tensor forward_normed(Stream& stream, const NormLayer& norm, Pass& pass) {
+  virtual Tensor forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass) {
     return forward(stream.normed(norm), pass);
   }
 };

@@ -34,7 +34,7 @@ void check_ids(const Tensor& ids) {
 }
 
 /// Sets positions for packed documents; they restart at 0 with each document.
-void place_documents(const Tensor& starts_in, const Device& device, Pass& pass) {
+void place_documents(const Tensor& starts_in, const Device& device, ForwardContext& pass) {
   LAMINA_CHECK(starts_in.rank() == 1 && (starts_in.dtype() == DType::i64 || starts_in.dtype() == DType::i32),
                "model: document_starts is ", starts_in.dtype(), " ", starts_in.shape(),
                "; expected [documents + 1] of i64 or i32");
@@ -53,7 +53,7 @@ void place_documents(const Tensor& starts_in, const Device& device, Pass& pass) 
 }
 
 /// Padding gets the position of the row's last real token, so that position tables need not be longer.
-Tensor ragged_positions(const Pass& pass, const Device& device) {
+Tensor ragged_positions(const ForwardContext& pass, const Device& device) {
   std::vector<int64_t> positions;
   for (int64_t row = 0; row < pass.batch; ++row) {
     const int64_t last = std::max<int64_t>(pass.length_of(row) - 1, 0);
@@ -72,14 +72,14 @@ Tensor tokens_from(const Tensor& x, const std::vector<int64_t>& firsts, int64_t 
 }
 
 /// The last real token of each row, [batch, 1, d_model].
-Tensor last_tokens(const Tensor& x, const Pass& pass) {
+Tensor last_tokens(const Tensor& x, const ForwardContext& pass) {
   if (pass.counts.empty()) return x.slice(1, pass.seq - 1, 1);
   std::vector<int64_t> lasts;
   for (int64_t row = 0; row < pass.batch; ++row) lasts.push_back(std::max<int64_t>(pass.count_of(row) - 1, 0));
   return tokens_from(x, lasts, 1);
 }
 
-std::span<const int64_t> real_ids(const std::vector<int64_t>& ids, const Pass& pass, int64_t row) {
+std::span<const int64_t> real_ids(const std::vector<int64_t>& ids, const ForwardContext& pass, int64_t row) {
   return std::span(ids).subspan(static_cast<size_t>(row * pass.seq), static_cast<size_t>(pass.count_of(row)));
 }
 
@@ -110,9 +110,9 @@ Model::Model(const arch::ArchSpec& spec, const Device& device, const ModelOption
   add_child("head", head_);
 }
 
-Pass Model::start(const Tensor& ids, const RunOptions& options) const {
+ForwardContext Model::start(const Tensor& ids, const RunOptions& options) const {
   check_ids(ids);
-  Pass pass;
+  ForwardContext pass;
   pass.batch = ids.dim(0);
   pass.seq = ids.dim(1);
   pass.training = options.training;
@@ -123,11 +123,11 @@ Pass Model::start(const Tensor& ids, const RunOptions& options) const {
   return pass;
 }
 
-Pass Model::start_cached(const Tensor& ids, const ModelCache& cache, const CachedOptions& options) const {
+ForwardContext Model::start_cached(const Tensor& ids, const ModelCache& cache, const CachedOptions& options) const {
   check_ids(ids);
   LAMINA_CHECK(!is_tracked({embedding_.weight()}),
                "model: cached forward passes have no gradient; wrap the call in NoGrad");
-  Pass pass;
+  ForwardContext pass;
   pass.batch = ids.dim(0);
   pass.seq = ids.dim(1);
   LAMINA_CHECK(pass.batch == cache.batch() && pass.batch > 0 && pass.seq > 0, "model: ids are ", ids.shape(),
@@ -151,11 +151,11 @@ Pass Model::start_cached(const Tensor& ids, const ModelCache& cache, const Cache
   return pass;
 }
 
-Stream Model::checkpointed(Tape& tape, size_t index, const Stream& stream, Pass& pass) {
+ResidualStream Model::checkpointed(Tape& tape, size_t index, const ResidualStream& stream, ForwardContext& pass) {
   const auto segment = [this, index, settings = pass](const std::vector<Tensor>& inputs) {
-    Pass inner = settings;  // restarts the random stream counter each time the layer runs
+    ForwardContext inner = settings;  // restarts the random stream counter each time the layer runs
     inner.losses.clear();
-    Stream out = layers_.all[index]->forward({inputs[0], inputs[1]}, inner, nullptr);
+    ResidualStream out = layers_.all[index]->forward({inputs[0], inputs[1]}, inner, nullptr);
     std::vector<Tensor> outputs{out.x, out.branch};
     outputs.insert(outputs.end(), inner.losses.begin(), inner.losses.end());
     return outputs;
@@ -165,8 +165,8 @@ Stream Model::checkpointed(Tape& tape, size_t index, const Stream& stream, Pass&
   return {outputs[0], outputs[1]};
 }
 
-Stream Model::run_layers(const Tensor& ids, Pass& pass, ModelCache* cache, Tape* checkpoint) {
-  Stream stream{embedding_.forward(ids, pass), {}};
+ResidualStream Model::run_layers(const Tensor& ids, ForwardContext& pass, ModelCache* cache, Tape* checkpoint) {
+  ResidualStream stream{embedding_.forward(ids, pass), {}};
   for (size_t i = 0; i < layers_.all.size(); ++i) {
     pass.stream = (i + 1) * kStreamsPerLayer;
     stream = checkpoint != nullptr
@@ -176,20 +176,20 @@ Stream Model::run_layers(const Tensor& ids, Pass& pass, ModelCache* cache, Tape*
   return stream;
 }
 
-Tensor Model::forward(const Tensor& ids, Pass& pass, ModelCache* cache, Tape* checkpoint) {
-  Stream stream = run_layers(ids, pass, cache, checkpoint);
+Tensor Model::forward(const Tensor& ids, ForwardContext& pass, ModelCache* cache, Tape* checkpoint) {
+  ResidualStream stream = run_layers(ids, pass, cache, checkpoint);
   return final_norm_ ? stream.normed(*final_norm_) : stream.value();
 }
 
 Tensor Model::hidden(const Tensor& ids, const RunOptions& options) {
-  Pass pass = start(ids, options);
+  ForwardContext pass = start(ids, options);
   return forward(ids, pass, nullptr, options.checkpoint);
 }
 
 Tensor Model::logits(const Tensor& ids, const RunOptions& options) { return head_.logits(hidden(ids, options)); }
 
 ModelLoss Model::loss(const Tensor& ids, const Tensor& targets, const LossOptions& options, const RunOptions& run) {
-  Pass pass = start(ids, run);
+  ForwardContext pass = start(ids, run);
   LAMINA_CHECK(targets.defined() && targets.shape() == ids.shape(), "model: targets are ",
                targets.defined() ? targets.shape() : Shape(), ", ids ", ids.shape(),
                "; give the next token of each position");
@@ -229,7 +229,7 @@ ModelCache Model::make_cache(int64_t batch, int64_t capacity, std::optional<DTyp
   return {std::move(caches), batch, capacity, positions_.depend_on_length()};
 }
 
-bool Model::is_stale(const ModelCache& cache, const Pass& pass) const {
+bool Model::is_stale(const ModelCache& cache, const ForwardContext& pass) const {
   for (int64_t row = 0; cache.keeps_ids_ && row < pass.batch; ++row) {
     if (pass.offset_of(row) == 0) continue;
     if (positions_.change_between(cache.row("pass", row).made_at, pass.length_of(row))) return true;
@@ -237,7 +237,8 @@ bool Model::is_stale(const ModelCache& cache, const Pass& pass) const {
   return false;
 }
 
-Tensor Model::refill(const std::vector<int64_t>& ids, const Pass& pass, const Device& device, ModelCache& cache) {
+Tensor Model::refill(const std::vector<int64_t>& ids, const ForwardContext& pass, const Device& device,
+                     ModelCache& cache) {
   const int64_t width = pass.end();
   std::vector<int64_t> all(static_cast<size_t>(pass.batch * width), 0);  // padded with token 0
   std::vector<int64_t> firsts;
@@ -252,7 +253,7 @@ Tensor Model::refill(const std::vector<int64_t>& ids, const Pass& pass, const De
     cache.reset(row);
   }
   const Tensor whole = Tensor::from(all, {pass.batch, width}, device);
-  Pass again = start_cached(whole, cache, options);
+  ForwardContext again = start_cached(whole, cache, options);
   const Tensor x = forward(whole, again, &cache, nullptr);
   for (int64_t row = 0; row < pass.batch; ++row) {
     cache.append(row, std::span(all).subspan(static_cast<size_t>(row * width),
@@ -262,7 +263,7 @@ Tensor Model::refill(const std::vector<int64_t>& ids, const Pass& pass, const De
 }
 
 Tensor Model::cached_logits(const Tensor& ids, ModelCache& cache, const CachedOptions& options) {
-  Pass pass = start_cached(ids, cache, options);
+  ForwardContext pass = start_cached(ids, cache, options);
   const std::vector<int64_t> fresh =
       cache.keeps_ids_ ? ids.to_vector<int64_t>() : std::vector<int64_t>(static_cast<size_t>(ids.numel()));
   const Tensor x =
@@ -274,22 +275,23 @@ Tensor Model::cached_logits(const Tensor& ids, ModelCache& cache, const CachedOp
 bool Model::can_step(const ModelCache& cache) const {
   const auto* learned = std::get_if<arch::LearnedPosition>(&spec_.position);
   if (cache.keeps_ids_ || (learned != nullptr && cache.capacity() > *learned->length)) return false;
-  return std::all_of(layers_.all.begin(), layers_.all.end(),
-                     [](const auto& layer) { return layer->mixer() == nullptr || layer->mixer()->follows_clock(); });
+  return std::all_of(layers_.all.begin(), layers_.all.end(), [](const auto& layer) {
+    return layer->mixer() == nullptr || layer->mixer()->supports_graph_decode();
+  });
 }
 
-Tensor Model::step_logits(const Tensor& ids, const DeviceClock& clock, ModelCache& cache) {
+Tensor Model::step_logits(const Tensor& ids, const DevicePositions& clock, ModelCache& cache) {
   check_ids(ids);
   LAMINA_CHECK(ids.dim(0) == cache.batch() && ids.dim(1) == 1 && can_step(cache), "model: a step with ids ",
                ids.shape(), " and a cache of ", cache.batch(),
                " rows; expected one token a row, and a model that supports such steps (can_step)");
-  Pass pass;
+  ForwardContext pass;
   pass.batch = ids.dim(0);
   pass.seq = 1;
   pass.offset = cache.capacity() - 1;
   pass.clock = &clock;
   pass.positions = clock.places().reshape({pass.batch, 1});
-  Stream stream = run_layers(ids, pass, &cache, nullptr);
+  ResidualStream stream = run_layers(ids, pass, &cache, nullptr);
   return final_norm_ ? head_.normed_logits(stream, *final_norm_) : head_.logits(stream.value());
 }
 

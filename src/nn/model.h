@@ -90,19 +90,19 @@ class Model final : public Module {
   /// cached_logits() of one token per row, ids [batch, 1] → [batch, 1, vocab], suitable for CUDA graph capture
   /// (tensor/replay.h). All that changes between steps, `ids` and the clock, is in device memory; the caller advances
   /// the clock afterwards. Call cache.prepare_step() before each step, replayed or not.
-  Tensor step_logits(const Tensor& ids, const DeviceClock& clock, ModelCache& cache);
+  Tensor step_logits(const Tensor& ids, const DevicePositions& clock, ModelCache& cache);
 
  private:
-  Pass start(const Tensor& ids, const RunOptions& options) const;
-  Pass start_cached(const Tensor& ids, const ModelCache& cache, const CachedOptions& options) const;
+  ForwardContext start(const Tensor& ids, const RunOptions& options) const;
+  ForwardContext start_cached(const Tensor& ids, const ModelCache& cache, const CachedOptions& options) const;
   /// Whether the cached keys were rotated with frequencies of another length than the one after `pass`.
-  bool is_stale(const ModelCache& cache, const Pass& pass) const;
+  bool is_stale(const ModelCache& cache, const ForwardContext& pass) const;
   /// Recomputes the whole cache and returns the hidden states [batch, seq, d_model] of the new tokens.
-  Tensor refill(const std::vector<int64_t>& ids, const Pass& pass, const Device& device, ModelCache& cache);
-  Tensor forward(const Tensor& ids, Pass& pass, ModelCache* cache, Tape* checkpoint);
+  Tensor refill(const std::vector<int64_t>& ids, const ForwardContext& pass, const Device& device, ModelCache& cache);
+  Tensor forward(const Tensor& ids, ForwardContext& pass, ModelCache* cache, Tape* checkpoint);
   /// Embedding and all layers, without the final norm.
-  Stream run_layers(const Tensor& ids, Pass& pass, ModelCache* cache, Tape* checkpoint);
-  Stream checkpointed(Tape& tape, size_t index, const Stream& stream, Pass& pass);
+  ResidualStream run_layers(const Tensor& ids, ForwardContext& pass, ModelCache* cache, Tape* checkpoint);
+  ResidualStream checkpointed(Tape& tape, size_t index, const ResidualStream& stream, ForwardContext& pass);
 
   /// The numbered layers, registered as "layers".
   class Layers final : public Module {

@@ -109,17 +109,18 @@ Tensor JoinedLinear::forward(const Tensor& x) const {
 
 Tensor JoinedLinear::forward_gated(const Tensor& x, ops::Gate gate, const ops::GateOptions& options) const {
   if (rounded_.defined()) return ops::quantized_gated_linear(x, rounded_, joined_bias(), gate, options);
-  if (is_plain()) return ops::gated_linear(x, weight_.whole, joined_bias(), gate, options);
+  if (has_unquantized_weight()) return ops::gated_linear(x, weight_.whole, joined_bias(), gate, options);
   return ops::gated_activation(forward(x), gate, options);
 }
 
-Tensor JoinedLinear::forward_normed(Stream& stream, const NormLayer& norm) const {
-  return is_plain() ? stream.normed_linear(norm, weight_.whole, joined_bias()) : forward(stream.normed(norm));
+Tensor JoinedLinear::forward_normed(ResidualStream& stream, const NormLayer& norm) const {
+  return has_unquantized_weight() ? stream.normed_linear(norm, weight_.whole, joined_bias())
+                                  : forward(stream.normed(norm));
 }
 
-Tensor JoinedLinear::forward_normed_gated(Stream& stream, const NormLayer& norm, ops::Gate gate,
+Tensor JoinedLinear::forward_normed_gated(ResidualStream& stream, const NormLayer& norm, ops::Gate gate,
                                           const ops::GateOptions& options) const {
-  if (is_plain()) return stream.normed_gated_linear(norm, weight_.whole, joined_bias(), gate, options);
+  if (has_unquantized_weight()) return stream.normed_gated_linear(norm, weight_.whole, joined_bias(), gate, options);
   return forward_gated(stream.normed(norm), gate, options);
 }
 

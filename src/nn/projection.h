@@ -5,7 +5,7 @@
 
 #include "lamina/nn/module.h"
 #include "lamina/nn/parameter_factory.h"
-#include "lamina/nn/stream.h"
+#include "lamina/nn/residual_stream.h"
 #include "lamina/nn/weight_format.h"
 #include "lamina/ops/linear/gated_linear.h"
 #include "lamina/ops/linear/linear.h"
@@ -24,7 +24,7 @@ class Linear final : public Module {
                               : ops::linear(x, weight_, bias_, activation);
   }
   /// forward(norm(residual stream)).
-  Tensor forward_normed(Stream& stream, const NormLayer& norm,
+  Tensor forward_normed(ResidualStream& stream, const NormLayer& norm,
                         ops::Activation activation = ops::Activation::none) const {
     return rounded_.defined() ? forward(stream.normed(norm), activation)
                               : stream.normed_linear(norm, weight_, bias_, activation);
@@ -32,7 +32,7 @@ class Linear final : public Module {
   const Tensor& weight() const { return weight_; }
   const Tensor& bias() const { return bias_; }
   /// Whether the weight is not quantized.
-  bool is_plain() const { return !rounded_.defined(); }
+  bool has_unquantized_weight() const { return !rounded_.defined(); }
   void store_weights(const WeightFormats& formats, const std::string& prefix) override;
   /// Keeps weight() unquantized, for owners that use it directly.
   void keep_weight() { keeps_weight_ = true; }
@@ -64,8 +64,8 @@ class JoinedLinear final : public Module {
   /// gated_activation(forward(x)) for the two parts gate and up.
   Tensor forward_gated(const Tensor& x, ops::Gate gate, const ops::GateOptions& options) const;
   /// forward() and forward_gated() of norm(residual stream).
-  Tensor forward_normed(Stream& stream, const NormLayer& norm) const;
-  Tensor forward_normed_gated(Stream& stream, const NormLayer& norm, ops::Gate gate,
+  Tensor forward_normed(ResidualStream& stream, const NormLayer& norm) const;
+  Tensor forward_normed_gated(ResidualStream& stream, const NormLayer& norm, ops::Gate gate,
                               const ops::GateOptions& options) const;
   /// forward(x) split into its parts, [..., out] each; views of one tensor if the weight is packed.
   std::vector<Tensor> forward_parts(const Tensor& x) const;
@@ -74,7 +74,7 @@ class JoinedLinear final : public Module {
   /// Whether one GEMM computes all parts.
   bool is_joined() const { return weight_.joined() || rounded_.defined(); }
   /// Whether that GEMM uses the unquantized packed weight().
-  bool is_plain() const { return weight_.joined() && !rounded_.defined(); }
+  bool has_unquantized_weight() const { return weight_.joined() && !rounded_.defined(); }
   const Tensor& weight() const { return weight_.whole; }
   /// Bias of all parts, with zeros for parts without a bias; undefined if no part has one.
   Tensor joined_bias() const;

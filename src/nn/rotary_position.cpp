@@ -32,7 +32,7 @@ const ops::RotaryTables& RotaryPosition::tables(int64_t rows, int64_t length, co
   return tables_;
 }
 
-ops::RotaryOptions RotaryPosition::options(const Pass& pass) const {
+ops::RotaryOptions RotaryPosition::options(const ForwardContext& pass) const {
   const bool split = rope_.pairing == arch::Pairing::half_split;
   return {.pairing = split ? ops::RotaryPairing::half_split : ops::RotaryPairing::interleaved,
           .rotary_dim = *rope_.rotary_dim,
@@ -40,7 +40,7 @@ ops::RotaryOptions RotaryPosition::options(const Pass& pass) const {
           .positions = pass.positions};
 }
 
-Tensor RotaryPosition::rotate(const Tensor& x, const Pass& pass) {
+Tensor RotaryPosition::rotate(const Tensor& x, const ForwardContext& pass) {
   if (*rope_.rotary_dim == 0) return x;
   if (turns_rows_apart(pass)) {
     std::vector<Tensor> rows;
@@ -51,7 +51,7 @@ Tensor RotaryPosition::rotate(const Tensor& x, const Pass& pass) {
   return ops::rotary(x, made.cos, made.sin, options(pass));
 }
 
-Tensor RotaryPosition::rotate_normed(const Tensor& x, const ops::RowNorm& norm, const Pass& pass) {
+Tensor RotaryPosition::rotate_normed(const Tensor& x, const ops::RowNorm& norm, const ForwardContext& pass) {
   if (!turns() || turns_rows_apart(pass)) return rotate(ops::rms_norm(x, norm.weight, norm.options), pass);
   const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, x.device());
   return ops::norm_rotary(x, norm.weight, made.cos, made.sin, norm.options, options(pass));
@@ -59,7 +59,7 @@ Tensor RotaryPosition::rotate_normed(const Tensor& x, const ops::RowNorm& norm, 
 
 ops::NormedHeads RotaryPosition::rotate_normed(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads,
                                                const ops::RowNorm& q_norm, const ops::RowNorm& k_norm,
-                                               const Pass& pass) {
+                                               const ForwardContext& pass) {
   LAMINA_CHECK(!turns_rows_apart(pass),
                "rotary: rows with different frequencies cannot be rotated together (internal error, please report it)");
   const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, qkv.device());
@@ -67,7 +67,7 @@ ops::NormedHeads RotaryPosition::rotate_normed(const Tensor& qkv, int64_t n_head
                                  q_norm.options, options(pass));
 }
 
-Tensor RotaryPosition::rotate_joined(const Tensor& x, int64_t heads, const Pass& pass) {
+Tensor RotaryPosition::rotate_joined(const Tensor& x, int64_t heads, const ForwardContext& pass) {
   if (*rope_.rotary_dim == 0) return x;
   LAMINA_CHECK(!turns_rows_apart(pass),
                "rotary: rows with different frequencies cannot be rotated together (internal error, please report it)");
@@ -75,12 +75,12 @@ Tensor RotaryPosition::rotate_joined(const Tensor& x, int64_t heads, const Pass&
   return ops::rotary_in_place(x, heads, made.cos, made.sin, options(pass));
 }
 
-ops::HeadRotation RotaryPosition::rotation(const Pass& pass, const Device& device) {
+ops::HeadRotation RotaryPosition::rotation(const ForwardContext& pass, const Device& device) {
   const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, device);
   return {made.cos, made.sin, options(pass)};
 }
 
-ops::StepRotation RotaryPosition::step_rotation(const Pass& pass, const Device& device) {
+ops::StepRotation RotaryPosition::step_rotation(const ForwardContext& pass, const Device& device) {
   if (*rope_.rotary_dim == 0) return {};
   const ops::RotaryTables& made = tables(pass.end(), pass.last_position() + 1, device);
   return {.cos = made.cos,

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "lamina/arch/position.h"
-#include "lamina/nn/pass.h"
+#include "lamina/nn/forward_context.h"
 #include "lamina/ops/attention/attention_step.h"
 #include "lamina/ops/attention/rotary_attention.h"
 #include "lamina/ops/linear/norm_linear.h"
@@ -23,27 +23,29 @@ class RotaryPosition {
   bool depends_on_length() const { return depends_on_length_; }
 
   /// Rotates the first rotary_dim elements of each head of x [batch, seq, heads, ≥ rotary_dim], the tokens of `pass`.
-  Tensor rotate(const Tensor& x, const Pass& pass);
+  Tensor rotate(const Tensor& x, const ForwardContext& pass);
   /// rotate(rms_norm(x)).
-  Tensor rotate_normed(const Tensor& x, const ops::RowNorm& norm, const Pass& pass);
+  Tensor rotate_normed(const Tensor& x, const ops::RowNorm& norm, const ForwardContext& pass);
   /// rotate(norm(·)) of the queries and keys in a packed projection qkv [batch, seq, n_heads + 2 n_kv_heads, head_dim].
   /// The norms may differ in their weights only. Requires !turns_rows_apart(pass).
   ops::NormedHeads rotate_normed(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const ops::RowNorm& q_norm,
-                                 const ops::RowNorm& k_norm, const Pass& pass);
+                                 const ops::RowNorm& k_norm, const ForwardContext& pass);
   /// Rotates the first `heads` heads of a packed projection x [batch, seq, all heads, ≥ rotary_dim] in place.
-  Tensor rotate_joined(const Tensor& x, int64_t heads, const Pass& pass);
+  Tensor rotate_joined(const Tensor& x, int64_t heads, const ForwardContext& pass);
   /// Tables and options for ops::rotary_attention; requires turns().
-  ops::HeadRotation rotation(const Pass& pass, const Device& device);
+  ops::HeadRotation rotation(const ForwardContext& pass, const Device& device);
   bool turns() const { return *rope_.rotary_dim != 0; }
   /// Tables and options for ops::attention_step: one token per row.
-  ops::StepRotation step_rotation(const Pass& pass, const Device& device);
+  ops::StepRotation step_rotation(const ForwardContext& pass, const Device& device);
   /// Whether each row needs its own frequencies, because they depend on the length and the rows' lengths differ.
-  bool turns_rows_apart(const Pass& pass) const { return depends_on_length_ && pass.ragged() && pass.batch > 1; }
+  bool turns_rows_apart(const ForwardContext& pass) const {
+    return depends_on_length_ && pass.ragged() && pass.batch > 1;
+  }
 
  private:
   /// Tables of at least `rows` positions for a sequence of `length` tokens.
   const ops::RotaryTables& tables(int64_t rows, int64_t length, const Device& device);
-  ops::RotaryOptions options(const Pass& pass) const;
+  ops::RotaryOptions options(const ForwardContext& pass) const;
 
   arch::Rope rope_;
   bool depends_on_length_;

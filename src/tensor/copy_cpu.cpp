@@ -71,7 +71,7 @@ struct AddRun {
 
 void copy_floating(const Tensor& source, Tensor& target) {
   const Walk walk = merge_dimensions(source, target);
-  const bool large = outlives_cache(target.nbytes());
+  const bool large = exceeds_last_level_cache(target.nbytes());
   const int transposed = transposed_axis(walk);
   if (transposed >= 0 && walk.target_strides[walk.shape.rank() - 1] == 1 && source.dtype() == DType::f32 &&
       target.dtype() == DType::f32) {

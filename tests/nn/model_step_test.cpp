@@ -33,7 +33,7 @@ TEST(ModelStep, EqualsCachedLogits) {
     nn::ModelCache cache = filled(model, counts);
     if (!model.can_step(cache)) continue;
     ++stepped;
-    nn::DeviceClock clock(kRows, model.device());
+    nn::DevicePositions clock(kRows, model.device());
     clock.set(cache.lengths());
     for (uint64_t step = 0; step < 24; ++step) {  // further than a window's room
       const Tensor ids = ids_tensor(random_ids(kRows, named.spec.vocab_size, 100 + step), kRows, model.device());

@@ -196,7 +196,7 @@ TEST(MoeFfn, CapacityDropsTheLastTokensWhileTrainingAndCountsThem) {
   const std::vector<double> whole = part.forward(x).to_vector<double>();
   EXPECT_EQ(buffer(*part.ffn, "dropped").item(), 0);
   EXPECT_EQ(buffer(*part.ffn, "chosen").to_vector<int64_t>(), (std::vector<int64_t>{7, 1}));
-  nn::Pass pass = BlockPart::pass_of(x);
+  nn::ForwardContext pass = BlockPart::pass_of(x);
   pass.training = true;
   std::vector<double> expected = whole;
   std::fill(expected.begin() + 4 * kMoeWidth, expected.begin() + 7 * kMoeWidth,
@@ -228,7 +228,7 @@ TEST(MoeFfn, LossesGoToThePassWithTheirCoefficients) {
   for (size_t e = 0; e < 3; ++e) balance += 3 * share[e] * mean[e];
   Tape tape;
   for (Tensor& parameter : part.ffn->parameters()) tape.watch(parameter);
-  nn::Pass pass = BlockPart::pass_of(x);
+  nn::ForwardContext pass = BlockPart::pass_of(x);
   part.ffn->forward(x, pass);
   ASSERT_EQ(pass.losses.size(), 2U);
   EXPECT_NEAR(pass.losses[0].item(), 0.25 * balance, 1e-12);

@@ -110,11 +110,11 @@ TEST(RelativeAttention, GradientsStayInTheSegment) {
   Tape tape;
   tape.watch(x);
   for (Tensor& parameter : part.mixer->parameters()) tape.watch(parameter);
-  nn::Pass first{.batch = 1, .seq = 4};
+  nn::ForwardContext first{.batch = 1, .seq = 4};
   part.mixer->forward(before, first, cache.get());
   tape.reset();
   const auto loss = [&] {
-    nn::Pass second{.batch = 1, .seq = 3, .offset = 4};
+    nn::ForwardContext second{.batch = 1, .seq = 3, .offset = 4};
     return ops::sum(part.mixer->forward(x, second, cache.get()));
   };
   tape.backward(loss());

@@ -10,7 +10,7 @@ Tensor last(const Tensor& x, int64_t width) { return x.slice(3, x.dim(3) - width
 TEST(RoundedAlibi, SlopesPositionsAndProductsAreRoundedEach) {
   // 0.7 is 0.69921875 in bf16, 1001 is 1000 (steps of 4), and their product 699.21875 is 700.
   const nn::RoundedAlibi alibi({0.7F, 0.25F}, 2, 2.0);
-  nn::Pass pass{.batch = 1, .seq = 2, .offset = 1000};
+  nn::ForwardContext pass{.batch = 1, .seq = 2, .offset = 1000};
   const Tensor k = Tensor::full({1, 2, 2, 3}, 5.0, DType::f32, Device::cpu(1));
   const Tensor extended = alibi.extend_keys(k, pass);
   EXPECT_EQ(extended.shape(), (Shape{1, 2, 2, 4}));
@@ -24,7 +24,7 @@ TEST(RoundedAlibi, SlopesPositionsAndProductsAreRoundedEach) {
 TEST(RoundedAlibi, HeadsThatShareAKeyChooseTheirBias) {
   const nn::RoundedAlibi alibi({0.5F, 0.25F, 0.125F, 0.0625F}, 2, 1.0);
   const Device device = Device::cpu(1);
-  const nn::Pass pass{.batch = 1, .seq = 1, .offset = 8};
+  const nn::ForwardContext pass{.batch = 1, .seq = 1, .offset = 8};
   EXPECT_EQ(alibi.width(), 2);
   const Tensor k = alibi.extend_keys(Tensor::zeros({1, 1, 2, 1}, DType::f32, device), pass);
   EXPECT_EQ(last(k, 2).contiguous().to_vector<double>(), (std::vector<double>{4, 2, 1, 0.5}));
@@ -36,9 +36,9 @@ TEST(RoundedAlibi, RaggedRowsAndDocumentsHaveTheirOwnPositions) {
   const nn::RoundedAlibi alibi({1.0F}, 1, 1.0);
   const Device device = Device::cpu(1);
   const Tensor k = Tensor::zeros({2, 2, 1, 1}, DType::bf16, device);
-  const nn::Pass ragged{.batch = 2, .seq = 2, .offsets = {0, 5}};
+  const nn::ForwardContext ragged{.batch = 2, .seq = 2, .offsets = {0, 5}};
   EXPECT_EQ(last(alibi.extend_keys(k, ragged), 1).contiguous().to_vector<double>(), (std::vector<double>{0, 1, 5, 6}));
-  const nn::Pass packed{.batch = 2, .seq = 2, .positions = Tensor::from<int64_t>({0, 0}, {2}, device)};
+  const nn::ForwardContext packed{.batch = 2, .seq = 2, .positions = Tensor::from<int64_t>({0, 0}, {2}, device)};
   EXPECT_EQ(last(alibi.extend_keys(k, packed), 1).contiguous().to_vector<double>(), (std::vector<double>{0, 0, 0, 0}));
 }
 

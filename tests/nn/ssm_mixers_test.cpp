@@ -214,11 +214,11 @@ TEST(SsmMixers, CacheHasOneSizeAndItsRowsCanBeResetAndReordered) {
 
   const Tensor x = part.input({2, 6, kSsmWidth});
   const auto states = part.mixer->make_cache(2, 8, DType::f64, part.device);
-  nn::Pass prompt{.batch = 2, .seq = 5};
+  nn::ForwardContext prompt{.batch = 2, .seq = 5};
   part.mixer->forward(x.slice(1, 0, 5), prompt, states.get());
   states->reorder(std::vector<int64_t>{1, 1});
   states->reset(1);
-  nn::Pass next{.batch = 2, .seq = 1, .offset = 5};
+  nn::ForwardContext next{.batch = 2, .seq = 1, .offset = 5};
   const Tensor y = part.mixer->forward(x.slice(1, 5, 1), next, states.get());
   // Row 0 goes on from what row 1 had seen, row 1 starts anew.
   Tensor mixed = x.slice(0, 1, 1).clone();
@@ -236,7 +236,7 @@ TEST(SsmMixers, CacheMayBeNarrower) {
   const auto cache = part.mixer->make_cache(1, 8, DType::bf16, part.device);
   std::vector<double> all;
   for (int64_t t = 0; t < 6; ++t) {
-    nn::Pass pass{.batch = 1, .seq = 1, .offset = t};
+    nn::ForwardContext pass{.batch = 1, .seq = 1, .offset = t};
     const auto y = part.mixer->forward(x.slice(1, t, 1), pass, cache.get()).to_vector<double>();
     all.insert(all.end(), y.begin(), y.end());
   }

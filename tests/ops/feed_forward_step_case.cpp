@@ -25,7 +25,7 @@ struct StepParams {
     all.push_back(stream.bias ? Input{.shape = {width}} : absent());
     return all;
   }
-  std::vector<Tensor> outputs(const std::vector<Tensor>& in, const ops::SublayerStep& step) const {
+  std::vector<Tensor> outputs(const std::vector<Tensor>& in, const ops::SublayerOutput& step) const {
     return {step.h, ops::sum_of_parts(step.parts, in[0])};
   }
   template <class S>

@@ -91,10 +91,10 @@ struct BlockPart {
     for (double& value : values) value = draw(random);
     return Tensor::from(values, shape, device).to(dtype);
   }
-  static nn::Pass pass_of(const Tensor& x) { return {.batch = x.dim(0), .seq = x.dim(1)}; }
+  static nn::ForwardContext pass_of(const Tensor& x) { return {.batch = x.dim(0), .seq = x.dim(1)}; }
   /// A call without cache.
   Tensor forward(const Tensor& x) const {
-    nn::Pass pass = pass_of(x);
+    nn::ForwardContext pass = pass_of(x);
     return mixer ? mixer->forward(x, pass, nullptr) : ffn->forward(x, pass);
   }
   /// The tokens of x in pieces of the given lengths, through a cache.
@@ -103,7 +103,7 @@ struct BlockPart {
     std::vector<std::vector<double>> rows(static_cast<size_t>(x.dim(0)));
     int64_t at = 0;
     for (const int64_t length : pieces) {
-      nn::Pass pass{.batch = x.dim(0), .seq = length, .offset = at};
+      nn::ForwardContext pass{.batch = x.dim(0), .seq = length, .offset = at};
       const Tensor y = mixer->forward(x.slice(1, at, length), pass, cache.get());
       for (int64_t row = 0; row < x.dim(0); ++row) {
         const std::vector<double> part = y.slice(0, row, 1).to_vector<double>();
@@ -212,12 +212,12 @@ inline void expect_ragged_rows_are_independent(const BlockPart& part, int64_t d_
   const Tensor x = part.input({2, 9, d_model});
   const auto cache = part.mixer->make_cache(2, 16, x.dtype(), part.device);
   // Row 0 has 5 tokens and then 3, row 1 has 2 (padded to 5) and then 4 (row 0 padded to 4).
-  nn::Pass first{.batch = 2, .seq = 5, .counts = {5, 2}};
+  nn::ForwardContext first{.batch = 2, .seq = 5, .counts = {5, 2}};
   part.mixer->forward(x.slice(1, 0, 5), first, cache.get());
   const Tensor longer = Tensor::zeros({2, 4, d_model}, x.dtype(), part.device);
   longer.slice(0, 0, 1).slice(1, 0, 3).copy_(x.slice(0, 0, 1).slice(1, 5, 3));
   longer.slice(0, 1, 1).copy_(x.slice(0, 1, 1).slice(1, 2, 4));
-  nn::Pass second{.batch = 2, .seq = 4, .offsets = {5, 2}, .counts = {3, 4}};
+  nn::ForwardContext second{.batch = 2, .seq = 4, .offsets = {5, 2}, .counts = {3, 4}};
   second.positions = Tensor::from(std::vector<int64_t>{5, 6, 7, 8, 2, 3, 4, 5}, {2, 4}, part.device);
   const Tensor y = part.mixer->forward(longer, second, cache.get());
   const Tensor row0 = part.forward(x.slice(0, 0, 1).slice(1, 0, 8)).slice(1, 5, 3);
@@ -229,7 +229,7 @@ inline void expect_ragged_rows_are_independent(const BlockPart& part, int64_t d_
 /// Packed documents give what each gives alone.
 inline void expect_documents_are_apart(const BlockPart& part, int64_t d_model, double relative = 1e-11) {
   const Tensor x = part.input({2, 9, d_model});
-  nn::Pass pass = BlockPart::pass_of(x);
+  nn::ForwardContext pass = BlockPart::pass_of(x);
   pass.document_starts = Tensor::from(std::vector<int64_t>{0, 4, 9}, {3}, part.device);
   pass.positions = Tensor::from(std::vector<int64_t>{0, 1, 2, 3, 0, 1, 2, 3, 4}, {9}, part.device);
   const Tensor y = part.mixer->forward(x, pass, nullptr);

@@ -116,7 +116,7 @@ TEST(Copy, LargeTransposesAreCopiedWhole) {
   const Device device = Device::cpu(2);
   const int64_t columns = 2051;  // no multiple of anything
   const int64_t rows = (last_level_cache_bytes() / 8 / columns / 16 + 2) * 16;
-  ASSERT_TRUE(outlives_cache(4 * rows * columns));
+  ASSERT_TRUE(exceeds_last_level_cache(4 * rows * columns));
   Tensor source = Tensor::empty({rows, columns}, DType::i32, device);
   for (int64_t i = 0; i < rows * columns; ++i) source.data<int32_t>()[i] = static_cast<int32_t>(i % 16777213);
   source = source.to(DType::f32);
@@ -131,7 +131,7 @@ TEST(Copy, LargeTransposesAreCopiedWhole) {
 TEST(Copy, LargeTargetsAreCopiedWhole) {
   const Device device = Device::cpu(2);
   const int64_t n = last_level_cache_bytes() / 8 + 1029;  // enough to be streamed past the caches
-  ASSERT_TRUE(outlives_cache(4 * n));
+  ASSERT_TRUE(exceeds_last_level_cache(4 * n));
   Tensor source = Tensor::empty({n}, DType::f32, device);
   for (int64_t i = 0; i < n; ++i) source.data<float>()[i] = static_cast<float>(i);
   const Tensor target = source.clone();

@@ -22,12 +22,12 @@ GatedFfn::GatedFfn(int64_t d_model, const arch::GatedFfn& spec, const ParameterF
   add_child("down", down_);
 }
 
-Tensor GatedFfn::forward(const Tensor& x, Pass& /*pass*/) {
+Tensor GatedFfn::forward(const Tensor& x, ForwardContext& /*pass*/) {
   return down_.forward(gate_up_.forward_gated(x, gate_, options_));
 }
 
-Tensor GatedFfn::forward_normed(Stream& stream, const NormLayer& norm, Pass& pass) {
-  if (pass.clock != nullptr && gate_up_.is_plain() && down_.is_plain()) {
+Tensor GatedFfn::forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass) {
+  if (pass.clock != nullptr && gate_up_.has_unquantized_weight() && down_.has_unquantized_weight()) {
     const ops::FeedForwardWeights weights{gate_up_.weight(), gate_up_.joined_bias(), down_.weight(), down_.bias()};
     return stream.take(
         ops::gated_feed_forward_step(stream.x, stream.branch, norm.row_norm(), weights, gate_, options_));

@@ -16,8 +16,8 @@ class GatedFfn final : public Ffn {
  public:
   GatedFfn(int64_t d_model, const arch::GatedFfn& spec, const ParameterFactory& make);
 
-  Tensor forward(const Tensor& x, Pass& pass) override;
-  Tensor forward_normed(Stream& stream, const NormLayer& norm, Pass& pass) override;
+  Tensor forward(const Tensor& x, ForwardContext& pass) override;
+  Tensor forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass) override;
 
  private:
   ops::Gate gate_;

@@ -53,14 +53,14 @@ MoeFfn::MoeFfn(int64_t d_model, const arch::Moe& spec, const ParameterFactory& m
   add_buffer("dropped", dropped_, Persistence::non_persistent);
 }
 
-void MoeFfn::add_losses(const Tensor& logits, const Tensor& indices, Pass& pass) const {
+void MoeFfn::add_losses(const Tensor& logits, const Tensor& indices, ForwardContext& pass) const {
   if (spec_.balance_loss > 0.0) {
     pass.losses.push_back(ops::scale(ops::balance_loss(logits, indices), spec_.balance_loss));
   }
   if (spec_.z_loss > 0.0) pass.losses.push_back(ops::scale(ops::router_z_loss(logits), spec_.z_loss));
 }
 
-Tensor MoeFfn::forward(const Tensor& x_in, Pass& pass) {
+Tensor MoeFfn::forward(const Tensor& x_in, ForwardContext& pass) {
   const int64_t tokens = x_in.dim(0) * x_in.dim(1);
   const Tensor x = x_in.reshape({tokens, x_in.dim(2)});
   const Tensor logits = router_.forward(x.dtype() == DType::f64 ? x : x.to(DType::f32));

@@ -18,10 +18,10 @@ class MoeFfn final : public Ffn {
  public:
   MoeFfn(int64_t d_model, const arch::Moe& spec, const ParameterFactory& make);
 
-  Tensor forward(const Tensor& x, Pass& pass) override;
+  Tensor forward(const Tensor& x, ForwardContext& pass) override;
 
  private:
-  void add_losses(const Tensor& logits, const Tensor& indices, Pass& pass) const;
+  void add_losses(const Tensor& logits, const Tensor& indices, ForwardContext& pass) const;
 
   arch::Moe spec_;
   Linear router_;

@@ -16,19 +16,19 @@ PlainFfn::PlainFfn(int64_t d_model, const arch::PlainFfn& spec, const ParameterF
   add_child("down", down_);
 }
 
-Tensor PlainFfn::forward(const Tensor& x, Pass& /*pass*/) {
-  if (!is_plain()) return down_.forward(up_.forward(x, activation_));
+Tensor PlainFfn::forward(const Tensor& x, ForwardContext& /*pass*/) {
+  if (!has_unquantized_weight()) return down_.forward(up_.forward(x, activation_));
   return ops::feed_forward(x, {up_.weight(), up_.bias(), down_.weight(), down_.bias()}, activation_);
 }
 
-Tensor PlainFfn::forward_normed(Stream& stream, const NormLayer& norm, Pass& pass) {
-  if (pass.clock != nullptr && is_plain()) {
+Tensor PlainFfn::forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass) {
+  if (pass.clock != nullptr && has_unquantized_weight()) {
     const ops::FeedForwardWeights weights{up_.weight(), up_.bias(), down_.weight(), down_.bias()};
     return stream.take(ops::feed_forward_step(stream.x, stream.branch, norm.row_norm(), weights, activation_));
   }
   // With a tape, forward() runs as one fused operator; without one, the norm is fused into the first projection.
   const bool recorded = is_tracked({stream.x, stream.branch, up_.weight(), up_.bias(), down_.weight(), down_.bias()});
-  if (recorded && is_plain()) return forward(stream.normed(norm), pass);
+  if (recorded && has_unquantized_weight()) return forward(stream.normed(norm), pass);
   return down_.forward(up_.forward_normed(stream, norm, activation_));
 }
 

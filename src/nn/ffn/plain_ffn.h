@@ -11,11 +11,11 @@ class PlainFfn final : public Ffn {
  public:
   PlainFfn(int64_t d_model, const arch::PlainFfn& spec, const ParameterFactory& make);
 
-  Tensor forward(const Tensor& x, Pass& pass) override;
-  Tensor forward_normed(Stream& stream, const NormLayer& norm, Pass& pass) override;
+  Tensor forward(const Tensor& x, ForwardContext& pass) override;
+  Tensor forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass) override;
 
  private:
-  bool is_plain() const { return up_.is_plain() && down_.is_plain(); }
+  bool has_unquantized_weight() const { return up_.has_unquantized_weight() && down_.has_unquantized_weight(); }
 
   ops::Activation activation_;
   Linear up_;

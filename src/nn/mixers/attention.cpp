@@ -36,11 +36,12 @@ class AttentionMixer final : public Mixer {
   AttentionMixer(const arch::ArchSpec& spec, const arch::Attention& a, const ParameterFactory& make,
                  PositionTables& positions);
 
-  Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) override;
-  Tensor forward_normed(Stream& stream, const NormLayer& norm, Pass& pass, LayerCache* cache) override;
+  Tensor forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) override;
+  Tensor forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass,
+                        LayerCache* cache) override;
   std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
                                          const Device& device) const override;
-  bool follows_clock() const override { return !rounded_alibi_; }
+  bool supports_graph_decode() const override { return !rounded_alibi_; }
 
  private:
   struct Heads {
@@ -49,33 +50,33 @@ class AttentionMixer final : public Mixer {
     Tensor v;  ///< [batch, seq, n_kv_heads, v_head_dim]
   };
   /// Whether q, k and v can be used as views of the packed projection.
-  bool stay_joined(const Pass& pass) const;
-  Heads joined_heads(const Tensor& projected, const Pass& pass);
+  bool keeps_qkv_packed(const ForwardContext& pass) const;
+  Heads joined_heads(const Tensor& projected, const ForwardContext& pass);
   /// q, k and v of a packed projection whose QK norm writes q and k to new memory.
-  Heads normed_heads(const Tensor& projected, const Pass& pass);
-  Heads separate_heads(std::vector<Tensor> parts, const Pass& pass);
+  Heads normed_heads(const Tensor& projected, const ForwardContext& pass);
+  Heads separate_heads(std::vector<Tensor> parts, const ForwardContext& pass);
   /// Norm and RoPE of queries or keys: their part of the projection → [batch, seq, heads, head_dim].
-  Tensor normed_and_turned(const HeadNorm& norm, const Tensor& part, int64_t heads, const Pass& pass);
+  Tensor normed_and_turned(const HeadNorm& norm, const Tensor& part, int64_t heads, const ForwardContext& pass);
   /// Everything after the projections.
-  Tensor mix(Heads heads, Pass& pass, LayerCache* cache);
-  Tensor mix_joined(const Tensor& projected, Pass& pass, LayerCache* cache);
+  Tensor mix(Heads heads, ForwardContext& pass, LayerCache* cache);
+  Tensor mix_joined(const Tensor& projected, ForwardContext& pass, LayerCache* cache);
   /// The output projection of y [batch, seq, n_heads, v_head_dim].
   Tensor merged(const Tensor& y) const;
-  ops::AttentionOptions options(Pass& pass) const;
-  ops::AttentionExtras extras(const Tensor& q, const Pass& pass);
+  ops::AttentionOptions options(ForwardContext& pass) const;
+  ops::AttentionExtras extras(const Tensor& q, const ForwardContext& pass);
   /// Attention on a packed projection, without a cache.
-  Tensor attend_rotated(const Tensor& projected, Pass& pass);
-  Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
-  Tensor attend_sliding(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
+  Tensor attend_rotated(const Tensor& projected, ForwardContext& pass);
+  Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass, KeyValueCache& cache);
+  Tensor attend_sliding(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass, KeyValueCache& cache);
   /// The whole sublayer for one token per row, with positions in device memory (pass.clock).
-  Tensor step_normed(Stream& stream, const NormLayer& norm, Pass& pass, KeyValueCache& cache);
+  Tensor step_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass, KeyValueCache& cache);
   /// Everything between the QKV and output projections, for one token per row with positions in device memory.
-  Tensor attend_step(const Tensor& projected, Pass& pass, KeyValueCache& cache);
-  ops::StepRotation step_rotation(const Pass& pass, const Device& device);
+  Tensor attend_step(const Tensor& projected, ForwardContext& pass, KeyValueCache& cache);
+  ops::StepRotation step_rotation(const ForwardContext& pass, const Device& device);
   /// Few queries against the first lengths [batch] tokens of the cache.
-  Tensor attend_stored(const Tensor& q, const Tensor& lengths, Pass& pass, const KeyValueCache& cache);
+  Tensor attend_stored(const Tensor& q, const Tensor& lengths, ForwardContext& pass, const KeyValueCache& cache);
   /// Queries of rows [row, row + count), which all have the same offset, against the cache.
-  Tensor attend_rows(const Tensor& q, const Pass& pass, KeyValueCache& cache, int64_t row, int64_t count);
+  Tensor attend_rows(const Tensor& q, const ForwardContext& pass, KeyValueCache& cache, int64_t row, int64_t count);
 
   arch::Attention spec_;
   PositionTables& positions_;
@@ -126,13 +127,13 @@ AttentionMixer::AttentionMixer(const arch::ArchSpec& spec, const arch::Attention
   add_child("o", o_);
 }
 
-ops::AttentionOptions AttentionMixer::options(Pass& pass) const {
+ops::AttentionOptions AttentionMixer::options(ForwardContext& pass) const {
   ops::AttentionOptions options = attention_options(*spec_.scale, spec_.soft_cap, spec_.pattern, pass);
   if (const auto* t5 = std::get_if<arch::T5Bias>(&*spec_.position)) options.t5_max_distance = t5->max_distance;
   return options;
 }
 
-ops::AttentionExtras AttentionMixer::extras(const Tensor& q, const Pass& pass) {
+ops::AttentionExtras AttentionMixer::extras(const Tensor& q, const ForwardContext& pass) {
   ops::AttentionExtras extras;
   extras.sinks = sinks_;
   extras.document_starts = pass.document_starts;
@@ -151,7 +152,7 @@ ops::AttentionExtras AttentionMixer::extras(const Tensor& q, const Pass& pass) {
 }
 
 /// Queries, keys and values as views of their packed projection, rotated in place; its gradient is packed, too.
-AttentionMixer::Heads AttentionMixer::joined_heads(const Tensor& projected, const Pass& pass) {
+AttentionMixer::Heads AttentionMixer::joined_heads(const Tensor& projected, const ForwardContext& pass) {
   const int64_t kv_heads = *spec_.n_kv_heads;
   const Shape by_head{projected.dim(0), projected.dim(1), spec_.n_heads + 2 * kv_heads, *spec_.head_dim};
   Tensor all = projected.reshape(by_head);
@@ -160,14 +161,15 @@ AttentionMixer::Heads AttentionMixer::joined_heads(const Tensor& projected, cons
   return {parts[0], parts[1], parts[2]};
 }
 
-Tensor AttentionMixer::normed_and_turned(const HeadNorm& norm, const Tensor& part, int64_t heads, const Pass& pass) {
+Tensor AttentionMixer::normed_and_turned(const HeadNorm& norm, const Tensor& part, int64_t heads,
+                                         const ForwardContext& pass) {
   if (rotary_ == nullptr) return norm.split(part, heads);
   if (!norm.is_rms_of_heads()) return rotary_->rotate(norm.split(part, heads), pass);
   return rotary_->rotate_normed(part.reshape({part.dim(0), part.dim(1), heads, *spec_.head_dim}),
                                 norm.layer->row_norm(), pass);
 }
 
-AttentionMixer::Heads AttentionMixer::separate_heads(std::vector<Tensor> parts, const Pass& pass) {
+AttentionMixer::Heads AttentionMixer::separate_heads(std::vector<Tensor> parts, const ForwardContext& pass) {
   if (spec_.clip_qkv) {
     for (Tensor& part : parts) part = ops::clamp(part, -*spec_.clip_qkv, *spec_.clip_qkv);
   }
@@ -180,7 +182,7 @@ AttentionMixer::Heads AttentionMixer::separate_heads(std::vector<Tensor> parts, 
   return {q, k, v};
 }
 
-AttentionMixer::Heads AttentionMixer::normed_heads(const Tensor& projected, const Pass& pass) {
+AttentionMixer::Heads AttentionMixer::normed_heads(const Tensor& projected, const ForwardContext& pass) {
   const bool together = *spec_.head_dim == *spec_.v_head_dim && !spec_.clip_qkv && q_norm_.is_rms_of_heads() &&
                         k_norm_.is_rms_of_heads() && rotary_ != nullptr && rotary_->turns() &&
                         !rotary_->turns_rows_apart(pass);
@@ -192,29 +194,30 @@ AttentionMixer::Heads AttentionMixer::normed_heads(const Tensor& projected, cons
   return {heads.q, heads.k, heads.v};
 }
 
-bool AttentionMixer::stay_joined(const Pass& pass) const {
+bool AttentionMixer::keeps_qkv_packed(const ForwardContext& pass) const {
   return qkv_.is_joined() && *spec_.head_dim == *spec_.v_head_dim && !spec_.clip_qkv && !q_norm_.layer &&
          !k_norm_.layer && (rotary_ == nullptr || !rotary_->turns_rows_apart(pass));
 }
 
-Tensor AttentionMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
-  if (stay_joined(pass)) return mix_joined(qkv_.forward(x), pass, cache);
+Tensor AttentionMixer::forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) {
+  if (keeps_qkv_packed(pass)) return mix_joined(qkv_.forward(x), pass, cache);
   if (qkv_.is_joined()) return mix(normed_heads(qkv_.forward(x), pass), pass, cache);
   return mix(separate_heads(qkv_.forward_parts(x), pass), pass, cache);
 }
 
-Tensor AttentionMixer::forward_normed(Stream& stream, const NormLayer& norm, Pass& pass, LayerCache* cache) {
+Tensor AttentionMixer::forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass,
+                                      LayerCache* cache) {
   if (!qkv_.is_joined()) return forward(stream.normed(norm), pass, cache);
   const bool steps = cache != nullptr && pass.clock != nullptr && !rounded_alibi_;
-  if (steps && stay_joined(pass) && qkv_.is_plain() && o_.is_plain()) {
+  if (steps && keeps_qkv_packed(pass) && qkv_.has_unquantized_weight() && o_.has_unquantized_weight()) {
     return step_normed(stream, norm, pass, dynamic_cast<KeyValueCache&>(*cache));
   }
   const Tensor projected = qkv_.forward_normed(stream, norm);
-  if (stay_joined(pass)) return mix_joined(projected, pass, cache);
+  if (keeps_qkv_packed(pass)) return mix_joined(projected, pass, cache);
   return mix(normed_heads(projected, pass), pass, cache);
 }
 
-Tensor AttentionMixer::mix_joined(const Tensor& projected, Pass& pass, LayerCache* cache) {
+Tensor AttentionMixer::mix_joined(const Tensor& projected, ForwardContext& pass, LayerCache* cache) {
   if (cache == nullptr && rotary_ != nullptr && rotary_->turns()) return merged(attend_rotated(projected, pass));
   if (cache == nullptr || pass.clock == nullptr || rounded_alibi_) {
     return mix(joined_heads(projected, pass), pass, cache);
@@ -222,7 +225,7 @@ Tensor AttentionMixer::mix_joined(const Tensor& projected, Pass& pass, LayerCach
   return merged(attend_step(projected, pass, dynamic_cast<KeyValueCache&>(*cache)));
 }
 
-Tensor AttentionMixer::attend_rotated(const Tensor& projected, Pass& pass) {
+Tensor AttentionMixer::attend_rotated(const Tensor& projected, ForwardContext& pass) {
   const int64_t kv_heads = *spec_.n_kv_heads;
   const Shape by_head{projected.dim(0), projected.dim(1), spec_.n_heads + 2 * kv_heads, *spec_.head_dim};
   const Tensor all = projected.reshape(by_head);
@@ -231,7 +234,7 @@ Tensor AttentionMixer::attend_rotated(const Tensor& projected, Pass& pass) {
 }
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): changed by their names below
-Tensor AttentionMixer::mix(Heads heads, Pass& pass, LayerCache* cache) {
+Tensor AttentionMixer::mix(Heads heads, ForwardContext& pass, LayerCache* cache) {
   auto& [q, k, v] = heads;
   if (rounded_alibi_) {
     q = rounded_alibi_->extend_queries(q);
@@ -245,7 +248,7 @@ Tensor AttentionMixer::merged(const Tensor& y) const {
   return o_.forward(y.reshape({y.dim(0), y.dim(1), spec_.n_heads * *spec_.v_head_dim}));
 }
 
-Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass,
+Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass,
                                      KeyValueCache& cache) {
   if (pass.clock != nullptr) {
     const Tensor lengths = cache.write_step(k, v, *pass.clock);
@@ -270,9 +273,10 @@ Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Ten
   return ops::concat(rows, 0);
 }
 
-Tensor AttentionMixer::step_normed(Stream& stream, const NormLayer& norm, Pass& pass, KeyValueCache& cache) {
+Tensor AttentionMixer::step_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass,
+                                   KeyValueCache& cache) {
   const ops::AttentionProjections weights{qkv_.weight(), qkv_.joined_bias(), o_.weight(), o_.bias()};
-  const ops::SublayerStep step = ops::attention_sublayer_step(
+  const ops::SublayerOutput step = ops::attention_sublayer_step(
       stream.x, stream.branch, norm.row_norm(), weights, cache.k().numbers, cache.v().numbers,
       cache.step_places(*pass.clock), step_rotation(pass, stream.x.device()), options(pass), extras(stream.x, pass),
       cache.scales());
@@ -280,11 +284,11 @@ Tensor AttentionMixer::step_normed(Stream& stream, const NormLayer& norm, Pass& 
   return stream.take(step);
 }
 
-ops::StepRotation AttentionMixer::step_rotation(const Pass& pass, const Device& device) {
+ops::StepRotation AttentionMixer::step_rotation(const ForwardContext& pass, const Device& device) {
   return rotary_ == nullptr ? ops::StepRotation{} : rotary_->step_rotation(pass, device);
 }
 
-Tensor AttentionMixer::attend_step(const Tensor& projected, Pass& pass, KeyValueCache& cache) {
+Tensor AttentionMixer::attend_step(const Tensor& projected, ForwardContext& pass, KeyValueCache& cache) {
   const Shape by_head{projected.dim(0), projected.dim(1), spec_.n_heads + 2 * *spec_.n_kv_heads, *spec_.head_dim};
   const Tensor all = projected.reshape(by_head);
   Tensor y =
@@ -294,14 +298,15 @@ Tensor AttentionMixer::attend_step(const Tensor& projected, Pass& pass, KeyValue
   return y;
 }
 
-Tensor AttentionMixer::attend_stored(const Tensor& q, const Tensor& lengths, Pass& pass, const KeyValueCache& cache) {
+Tensor AttentionMixer::attend_stored(const Tensor& q, const Tensor& lengths, ForwardContext& pass,
+                                     const KeyValueCache& cache) {
   return ops::attention_decode(q, cache.k().numbers, cache.v().numbers, lengths, options(pass), extras(q, pass),
                                cache.scales());
 }
 
 /// Many new tokens may overwrite cached tokens that the first of them attend to, so the cached window is read first.
 /// Within a window only distances matter, so positions may start at the first available key.
-Tensor AttentionMixer::attend_sliding(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass,
+Tensor AttentionMixer::attend_sliding(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass,
                                       KeyValueCache& cache) {
   std::vector<Tensor> rows;
   const int64_t step = pass.offsets.empty() ? pass.batch : 1;
@@ -317,9 +322,9 @@ Tensor AttentionMixer::attend_sliding(const Tensor& q, const Tensor& k, const Te
   return ops::concat(rows, 0);
 }
 
-Tensor AttentionMixer::attend_rows(const Tensor& q, const Pass& pass_in, KeyValueCache& cache, int64_t row,
+Tensor AttentionMixer::attend_rows(const Tensor& q, const ForwardContext& pass_in, KeyValueCache& cache, int64_t row,
                                    int64_t count) {
-  Pass pass = pass_in;
+  ForwardContext pass = pass_in;
   const Tensor k = cache.k().rows(row, count).read(0, pass.end(), q.dtype());
   const Tensor v = cache.v().rows(row, count).read(0, pass.end(), q.dtype());
   return ops::attention(q, k, v, options(pass), extras(q, pass));
@@ -360,7 +365,7 @@ struct PatternMaker {
 }  // namespace
 
 ops::AttentionOptions attention_options(double scale, std::optional<double> soft_cap, const arch::Pattern& pattern,
-                                        Pass& pass) {
+                                        ForwardContext& pass) {
   ops::AttentionOptions options{.scale = scale, .pattern = attention_pattern(pattern)};
   options.soft_cap = soft_cap.value_or(0.0);
   if (pass.training && pass.dropout.attention > 0.0) {

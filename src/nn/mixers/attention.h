@@ -14,7 +14,7 @@ constexpr int64_t kDecodeQueries = 16;
 
 /// Operator options common to every kind of attention; dropout comes from the pass.
 ops::AttentionOptions attention_options(double scale, std::optional<double> soft_cap, const arch::Pattern& pattern,
-                                        Pass& pass);
+                                        ForwardContext& pass);
 
 /// Converts an attention pattern (which keys a query sees) for the operator.
 ops::AttentionPattern attention_pattern(const arch::Pattern& pattern);

@@ -6,7 +6,7 @@
 
 namespace lamina::nn {
 
-Tensor places_of(const Pass& pass, const Device& device) {
+Tensor places_of(const ForwardContext& pass, const Device& device) {
   std::vector<int64_t> places;
   for (int64_t row = 0; row < pass.batch; ++row) places.push_back(pass.offset_of(row));
   return Tensor::from(places, {pass.batch}, device);
@@ -29,7 +29,7 @@ std::unique_ptr<KeyValueCache> KeyValueCache::make(const Shape& k, const Shape& 
   return made;
 }
 
-void KeyValueCache::write(const Tensor& k, const Tensor& v, const Pass& pass) {
+void KeyValueCache::write(const Tensor& k, const Tensor& v, const ForwardContext& pass) {
   if (!slides()) {
     ops::cache_store(k_.numbers, v_.numbers, k, v, places_of(pass, k.device()), scales());
     return;
@@ -66,13 +66,13 @@ void KeyValueCache::prepare_step(std::span<const int64_t> lengths) {
     if (lengths[i] - first(row) + 1 > k_.room()) slide(row, lengths[i] - window_ + 1, lengths[i]);
     places.push_back(lengths[i] - first(row));
   }
-  if (!clock_) clock_ = std::make_unique<DeviceClock>(k_.numbers.dim(0), k_.numbers.device());
+  if (!clock_) clock_ = std::make_unique<DevicePositions>(k_.numbers.dim(0), k_.numbers.device());
   if (places != clock_places_) clock_->set(places);
   for (int64_t& place : places) ++place;
   clock_places_ = std::move(places);
 }
 
-Tensor KeyValueCache::write_step(const Tensor& k, const Tensor& v, const DeviceClock& clock) {
+Tensor KeyValueCache::write_step(const Tensor& k, const Tensor& v, const DevicePositions& clock) {
   ops::cache_store(k_.numbers, v_.numbers, k, v, step_places(clock), scales());
   if (!slides()) return clock.lengths();
   count_step();

@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <vector>
 
-#include "lamina/nn/device_clock.h"
+#include "lamina/nn/device_positions.h"
+#include "lamina/nn/forward_context.h"
 #include "lamina/nn/layer_cache.h"
 #include "lamina/nn/mixers/cached_tokens.h"
-#include "lamina/nn/pass.h"
 #include "lamina/ops/attention/cache_scales.h"
 
 namespace lamina::nn {
 
 /// [batch] i64: cache index of each row's first new token.
-Tensor places_of(const Pass& pass, const Device& device);
+Tensor places_of(const ForwardContext& pass, const Device& device);
 
 /// KV cache of one layer.
 ///   k [batch, n_kv_heads, room, d_qk], v [batch, n_kv_heads, room, d_v]
@@ -35,11 +35,11 @@ class KeyValueCache final : public LayerCache {
 
   /// Appends k, v [batch, seq, n_kv_heads, d] of the tokens of `pass`. Afterwards the cache holds all of them and the
   /// window before the first; of more than kDecodeQueries tokens a sliding cache holds only the last window.
-  void write(const Tensor& k, const Tensor& v, const Pass& pass);
+  void write(const Tensor& k, const Tensor& v, const ForwardContext& pass);
   /// Appends one token per row at the positions of the clock. Returns the number of tokens in each row, [batch].
-  Tensor write_step(const Tensor& k, const Tensor& v, const DeviceClock& clock);
+  Tensor write_step(const Tensor& k, const Tensor& v, const DevicePositions& clock);
   /// Cache indices that write_step would use, for a kernel that writes the tokens itself; call count_step() afterwards.
-  Tensor step_places(const DeviceClock& clock) const { return slides() ? clock_->places() : clock.places(); }
+  Tensor step_places(const DevicePositions& clock) const { return slides() ? clock_->places() : clock.places(); }
   void count_step() {
     if (slides()) clock_->advance();
   }
@@ -68,7 +68,7 @@ class KeyValueCache final : public LayerCache {
   int64_t window_ = 0;                            ///< 0: all tokens are kept
   std::shared_ptr<std::vector<int64_t>> firsts_;  ///< first(row) of all rows, shared with views
   int64_t row0_ = 0;                              ///< this view's first row in firsts_
-  std::unique_ptr<DeviceClock> clock_;            ///< cache indices within the window, for CUDA graph replay
+  std::unique_ptr<DevicePositions> clock_;        ///< cache indices within the window, for CUDA graph replay
   std::vector<int64_t> clock_places_;             ///< host copy of the clock's indices
 };
 

@@ -20,10 +20,10 @@ class MlaMixer final : public Mixer {
  public:
   MlaMixer(int64_t d_model, const arch::Mla& spec, const ParameterFactory& make, PositionTables& positions);
 
-  Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) override;
+  Tensor forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) override;
   std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
                                          const Device& device) const override;
-  bool follows_clock() const override { return absorbs(1); }
+  bool supports_graph_decode() const override { return absorbs(1); }
 
  private:
   struct Queries {
@@ -36,17 +36,20 @@ class MlaMixer final : public Mixer {
     Tensor key;     ///< [batch, n, 1, qk_rope], rotated
   };
 
-  Queries queries(const Tensor& projected, const Pass& pass);
-  Latents latents(const Tensor& projected, const Pass& pass);
-  Tensor rotated(const Tensor& x, const Pass& pass) { return rotary_ == nullptr ? x : rotary_->rotate(x, pass); }
+  Queries queries(const Tensor& projected, const ForwardContext& pass);
+  Latents latents(const Tensor& projected, const ForwardContext& pass);
+  Tensor rotated(const Tensor& x, const ForwardContext& pass) {
+    return rotary_ == nullptr ? x : rotary_->rotate(x, pass);
+  }
 
   /// The attend functions return [batch, seq, n_heads, v_head_dim].
-  Tensor attend_expanded(const Queries& q, const Latents& kept, Pass& pass) const;
-  Tensor attend_cached(const Queries& q, const Latents& fresh, Pass& pass, LatentCache& cache);
+  Tensor attend_expanded(const Queries& q, const Latents& kept, ForwardContext& pass) const;
+  Tensor attend_cached(const Queries& q, const Latents& fresh, ForwardContext& pass, LatentCache& cache);
   /// Few queries directly against the first lengths [batch] cached latents (weight absorption).
-  Tensor attend_absorbed(const Queries& q, const LatentCache& cache, const Tensor& lengths, Pass& pass) const;
+  Tensor attend_absorbed(const Queries& q, const LatentCache& cache, const Tensor& lengths, ForwardContext& pass) const;
   /// Queries of rows [row, row + count), which all have the same offset, against the cache.
-  Tensor attend_rows(const Queries& q, const Pass& pass, const LatentCache& cache, int64_t row, int64_t count);
+  Tensor attend_rows(const Queries& q, const ForwardContext& pass, const LatentCache& cache, int64_t row,
+                     int64_t count);
 
   /// Queries projected into the latent space: [batch, seq, n_heads, kv_lora_rank + qk_rope].
   Tensor absorbed(const Queries& q) const;
@@ -61,10 +64,10 @@ class MlaMixer final : public Mixer {
            spec_.kv_lora_rank * (spec_.qk_nope + spec_.v_head_dim);
   }
 
-  ops::AttentionOptions options(Pass& pass) const {
+  ops::AttentionOptions options(ForwardContext& pass) const {
     return attention_options(*spec_.scale, spec_.soft_cap, spec_.pattern, pass);
   }
-  static ops::AttentionExtras extras(const Pass& pass) {
+  static ops::AttentionExtras extras(const ForwardContext& pass) {
     ops::AttentionExtras extras;
     extras.document_starts = pass.document_starts;
     return extras;
@@ -106,14 +109,14 @@ MlaMixer::MlaMixer(int64_t d_model, const arch::Mla& spec, const ParameterFactor
   add_child("o", o_);
 }
 
-MlaMixer::Queries MlaMixer::queries(const Tensor& projected, const Pass& pass) {
+MlaMixer::Queries MlaMixer::queries(const Tensor& projected, const ForwardContext& pass) {
   const Tensor q = q_up_ ? q_up_->forward(q_norm_->forward(projected)) : projected;
   const Shape heads{q.dim(0), q.dim(1), spec_.n_heads, spec_.qk_nope + spec_.qk_rope};
   const std::vector<Tensor> parts = ops::split(q.reshape(heads), {spec_.qk_nope, spec_.qk_rope}, -1);
   return {parts[0], rotated(parts[1], pass)};
 }
 
-MlaMixer::Latents MlaMixer::latents(const Tensor& projected, const Pass& pass) {
+MlaMixer::Latents MlaMixer::latents(const Tensor& projected, const ForwardContext& pass) {
   const int64_t batch = projected.dim(0);
   const int64_t seq = projected.dim(1);
   const std::vector<Tensor> parts = ops::split(projected, {spec_.kv_lora_rank, spec_.qk_rope}, -1);
@@ -121,7 +124,7 @@ MlaMixer::Latents MlaMixer::latents(const Tensor& projected, const Pass& pass) {
           rotated(parts[1].reshape({batch, seq, 1, spec_.qk_rope}), pass)};
 }
 
-Tensor MlaMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
+Tensor MlaMixer::forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) {
   const std::vector<Tensor> parts = down_.forward_parts(x);
   const Queries q = queries(parts[0], pass);
   const Latents fresh = latents(parts[1], pass);
@@ -130,7 +133,7 @@ Tensor MlaMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
   return o_.forward(y.reshape({x.dim(0), x.dim(1), spec_.n_heads * spec_.v_head_dim}));
 }
 
-Tensor MlaMixer::attend_expanded(const Queries& q, const Latents& kept, Pass& pass) const {
+Tensor MlaMixer::attend_expanded(const Queries& q, const Latents& kept, ForwardContext& pass) const {
   const Tensor up = kv_up_.forward(kept.latent);  // [batch, n, 1, n_heads · (qk_nope + v_head_dim)]
   const Shape heads{up.dim(0), up.dim(1), spec_.n_heads, spec_.qk_nope + spec_.v_head_dim};
   const std::vector<Tensor> kv = ops::split(up.reshape(heads), {spec_.qk_nope, spec_.v_head_dim}, -1);
@@ -139,7 +142,7 @@ Tensor MlaMixer::attend_expanded(const Queries& q, const Latents& kept, Pass& pa
   return ops::attention(ops::concat({q.nope, q.rope}, -1), k, kv[1], options(pass), extras(pass));
 }
 
-Tensor MlaMixer::attend_cached(const Queries& q, const Latents& fresh, Pass& pass, LatentCache& cache) {
+Tensor MlaMixer::attend_cached(const Queries& q, const Latents& fresh, ForwardContext& pass, LatentCache& cache) {
   const Tensor joined = ops::concat({fresh.latent, fresh.key}, -1);
   if (pass.clock != nullptr) {
     cache.write_step(joined, *pass.clock);
@@ -161,16 +164,17 @@ Tensor MlaMixer::attend_cached(const Queries& q, const Latents& fresh, Pass& pas
 }
 
 /// The rotated key part is summed along with the latents and cut off afterwards; that is cheaper than a dense copy.
-Tensor MlaMixer::attend_absorbed(const Queries& q, const LatentCache& cache, const Tensor& lengths, Pass& pass) const {
+Tensor MlaMixer::attend_absorbed(const Queries& q, const LatentCache& cache, const Tensor& lengths,
+                                 ForwardContext& pass) const {
   const CachedTokens& latents = cache.latents();
   const Tensor sums = ops::attention_decode(absorbed(q), latents.numbers, latents.numbers, lengths, options(pass), {},
                                             {latents.scales, latents.scales});
   return values_of(sums.slice(-1, 0, spec_.kv_lora_rank));
 }
 
-Tensor MlaMixer::attend_rows(const Queries& q, const Pass& pass_in, const LatentCache& cache, int64_t row,
+Tensor MlaMixer::attend_rows(const Queries& q, const ForwardContext& pass_in, const LatentCache& cache, int64_t row,
                              int64_t count) {
-  Pass pass = pass_in;
+  ForwardContext pass = pass_in;
   const Tensor all = cache.latents().rows(row, count).read(0, pass.end(), q.nope.dtype());
   const Tensor latent = all.slice(-1, 0, spec_.kv_lora_rank);
   if (absorbs(pass.seq)) return values_of(ops::attention(absorbed(q), all, latent, options(pass), extras(pass)));

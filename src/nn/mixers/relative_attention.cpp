@@ -23,17 +23,17 @@ class RelativeAttention final : public Mixer {
  public:
   RelativeAttention(int64_t d_model, const arch::Attention& a, const ParameterFactory& make, PositionTables& positions);
 
-  Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) override;
+  Tensor forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) override;
   std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
                                          const Device& device) const override;
 
  private:
   /// Only distances matter, so positions are indices into `k`; the last keys belong to the queries.
-  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass);
-  Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass, KeyValueCache& cache);
+  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass);
+  Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass, KeyValueCache& cache);
   /// attend() with the cached memory of rows [row, row + count), all at `offset`, prepended to k and v.
-  Tensor attend_memory(const Tensor& q, const Tensor& k, const Tensor& v, int64_t row, int64_t offset, Pass& pass,
-                       const KeyValueCache& cache);
+  Tensor attend_memory(const Tensor& q, const Tensor& k, const Tensor& v, int64_t row, int64_t offset,
+                       ForwardContext& pass, const KeyValueCache& cache);
   /// turn_i(rᵀ(q + v)) (see relative_attention.h): [batch, seq, n_heads, d_model]; the first query is at `offset`.
   Tensor turned(const Tensor& q, int64_t offset) const;
   /// ψ of the first `count` positions for every row and KV head: [batch, count, n_kv_heads, d_model].
@@ -112,7 +112,7 @@ Tensor RelativeAttention::waves(int64_t batch, int64_t count, DType dtype) const
   return ops::add(one, Tensor::zeros({batch, 1, *spec_.n_kv_heads, 1}, dtype, one.device()));
 }
 
-Tensor RelativeAttention::attend(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass) {
+Tensor RelativeAttention::attend(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass) {
   const int64_t keys = k.dim(1);
   make_tables(keys, q.device());
   ops::AttentionExtras extras;
@@ -124,7 +124,7 @@ Tensor RelativeAttention::attend(const Tensor& q, const Tensor& k, const Tensor&
 }
 
 Tensor RelativeAttention::attend_memory(const Tensor& q, const Tensor& k, const Tensor& v, int64_t row, int64_t offset,
-                                        Pass& pass, const KeyValueCache& cache) {
+                                        ForwardContext& pass, const KeyValueCache& cache) {
   const int64_t kept = std::min(offset, memory_);
   if (kept == 0) return attend(q, k, v, pass);
   const auto with_memory = [&](const CachedTokens& stored, const Tensor& fresh) {
@@ -133,7 +133,7 @@ Tensor RelativeAttention::attend_memory(const Tensor& q, const Tensor& k, const 
   return attend(q, with_memory(cache.k(), k), with_memory(cache.v(), v), pass);
 }
 
-Tensor RelativeAttention::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, Pass& pass,
+Tensor RelativeAttention::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass,
                                         KeyValueCache& cache) {
   cache.write(k, v, pass);
   if (pass.offsets.empty()) return attend_memory(q, k, v, 0, pass.offset, pass, cache);
@@ -145,7 +145,7 @@ Tensor RelativeAttention::attend_cached(const Tensor& q, const Tensor& k, const 
   return ops::concat(rows, 0);
 }
 
-Tensor RelativeAttention::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
+Tensor RelativeAttention::forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) {
   std::vector<Tensor> parts = qkv_.forward_parts(x);
   if (spec_.clip_qkv) {
     for (Tensor& part : parts) part = ops::clamp(part, -*spec_.clip_qkv, *spec_.clip_qkv);

@@ -10,7 +10,7 @@ namespace {
 float rounded(float value) { return static_cast<float>(bf16(value)); }
 
 /// The position of each token, in row-major order of [batch, seq].
-std::vector<int64_t> positions_of(const Pass& pass) {
+std::vector<int64_t> positions_of(const ForwardContext& pass) {
   std::vector<int64_t> given;
   if (pass.positions.defined() && !pass.positions.is_meta()) given = pass.positions.to_vector<int64_t>();
   std::vector<int64_t> positions;
@@ -46,7 +46,7 @@ Tensor RoundedAlibi::extend_queries(const Tensor& q) const {
   return with_constants(q, chosen, width());
 }
 
-Tensor RoundedAlibi::extend_keys(const Tensor& k, const Pass& pass) const {
+Tensor RoundedAlibi::extend_keys(const Tensor& k, const ForwardContext& pass) const {
   std::vector<float> biases;
   for (const int64_t position : positions_of(pass)) {
     const float place = rounded(static_cast<float>(position));

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "lamina/nn/pass.h"
+#include "lamina/nn/forward_context.h"
 
 namespace lamina::nn {
 
@@ -23,7 +23,7 @@ class RoundedAlibi {
   /// [batch, seq, n_heads, d] → [batch, seq, n_heads, d + width].
   Tensor extend_queries(const Tensor& q) const;
   /// [batch, seq, n_kv_heads, d] of the tokens of `pass` → [batch, seq, n_kv_heads, d + width].
-  Tensor extend_keys(const Tensor& k, const Pass& pass) const;
+  Tensor extend_keys(const Tensor& k, const ForwardContext& pass) const;
 
  private:
   std::vector<float> slopes_;  ///< rounded to bf16

@@ -17,7 +17,7 @@ class S4dMixer final : public Mixer {
  public:
   S4dMixer(int64_t d_model, const arch::S4d& spec, const ParameterFactory& make);
 
-  Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) override {
+  Tensor forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) override {
     const Tensor y = run_recurrence(
         x, pass, cache, d_model_, [this](const Tensor& part, StateCache* states) { return state_space(part, states); });
     return ops::gated_activation(out_.forward(ops::activation(y, ops::Activation::gelu)), ops::Gate::glu);

@@ -48,7 +48,7 @@ void StateCache::keep(Tensor& own, const Tensor& state) {
   if (!own.shares_memory_with(state)) own.copy_(state.detach());
 }
 
-Tensor run_recurrence(const Tensor& x, const Pass& pass, LayerCache* cache, int64_t width,
+Tensor run_recurrence(const Tensor& x, const ForwardContext& pass, LayerCache* cache, int64_t width,
                       const Recurrence& recurrence) {
   if (cache == nullptr) {
     return pass.document_starts.defined() ? run_documents(x, pass.document_starts, recurrence) : recurrence(x, nullptr);
@@ -65,7 +65,7 @@ Tensor run_recurrence(const Tensor& x, const Pass& pass, LayerCache* cache, int6
   return ops::concat(rows, 0);
 }
 
-Tensor RecurrentMixer::forward(const Tensor& x, Pass& pass, LayerCache* cache) {
+Tensor RecurrentMixer::forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) {
   return project(run_recurrence(x, pass, cache, inner_width(), [this](const Tensor& part, StateCache* states) {
     return states != nullptr && part.dim(1) == 1 ? step(part, *states) : scan(part, states);
   }));

@@ -2,9 +2,9 @@
 
 #include <functional>
 
+#include "lamina/nn/forward_context.h"
 #include "lamina/nn/layer_cache.h"
 #include "lamina/nn/mixer.h"
-#include "lamina/nn/pass.h"
 
 namespace lamina::nn {
 
@@ -42,7 +42,7 @@ using Recurrence = std::function<Tensor(const Tensor& x, StateCache* cache)>;
 
 /// Runs `recurrence` with the states kept apart: packed documents each start from zeros, and the padding of ragged rows
 /// gives zeros and enters no state.
-Tensor run_recurrence(const Tensor& x, const Pass& pass, LayerCache* cache, int64_t width,
+Tensor run_recurrence(const Tensor& x, const ForwardContext& pass, LayerCache* cache, int64_t width,
                       const Recurrence& recurrence);
 
 /// Dtype of the cached convolution inputs. An 8-bit cache quantizes keys and values only, never states.
@@ -51,8 +51,8 @@ inline DType state_dtype(DType cache) { return cache == DType::u8 ? DType::f32 :
 /// A mixer made of a recurrence and an output projection.
 class RecurrentMixer : public Mixer {
  public:
-  Tensor forward(const Tensor& x, Pass& pass, LayerCache* cache) final;
-  bool follows_clock() const final { return true; }
+  Tensor forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) final;
+  bool supports_graph_decode() const final { return true; }
 
  protected:
   /// [batch, seq, d_model] → [batch, seq, inner_width()].

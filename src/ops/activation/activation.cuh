@@ -58,7 +58,7 @@ struct Tanh {
 template <class T>
 struct Gelu {
   static __device__ ValueSlope both(float x) {
-    const float e = lamina::cuda::power_of_two(-0.5F * lamina::cuda::kLog2E * x * x);
+    const float e = lamina::cuda::fast_exp2(-0.5F * lamina::cuda::kLog2E * x * x);
     const float t = lamina::cuda::reciprocal(fmaf(0.36F, fabsf(x), 1.0F));
     float q = 0.047056038F;
     q = fmaf(q, t, -0.17976385F);

@@ -2,7 +2,7 @@
 // interleaved), and writes one pack (forward) or two (backward). The grid is one-dimensional; a division finds the row
 // of a pack, in 32 bits if the number of packs allows. Unaligned rows are processed element by element.
 #include "lamina/ops/activation/gated_activation.cuh"
-#include "lamina/tensor/cuda/at_once.cuh"
+#include "lamina/tensor/cuda/vector_access.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -50,7 +50,7 @@ template <class T, int kWidth, class Index, class Function>
 __global__ void __launch_bounds__(kThreads)
     gate_kernel(const T* x, T* out, Index total, Index units, GateUnit unit, Function function) {
   using S = Stretch<T, kWidth>;
-  wait_for_previous();
+  grid_dependency_wait();
   const Index at = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= total) return;
   const Places<kWidth> places(at, units, unit.interleaved);

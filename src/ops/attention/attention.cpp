@@ -84,8 +84,8 @@ AttentionForward checked_attention(const char* op, const Tensor& q, const Tensor
   args.extras = prepared(extras, q.dtype());
   args.y = Tensor::empty({sizes.batch, sizes.seq_q, sizes.n_heads, sizes.d_v}, q.dtype(), q.device());
   const Shape per_query{sizes.batch, sizes.n_heads, sizes.seq_q};
-  args.greatest = Tensor::empty(per_query, accumulation_type(q.dtype()), q.device());
-  args.inverse = Tensor::empty(per_query, accumulation_type(q.dtype()), q.device());
+  args.row_max = Tensor::empty(per_query, accumulation_type(q.dtype()), q.device());
+  args.row_inv_sum = Tensor::empty(per_query, accumulation_type(q.dtype()), q.device());
   return args;
 }
 

@@ -105,8 +105,8 @@ struct AttentionForward {
   Tensor y;
   /// Softmax statistics, [batch, n_heads, seq_q] each, accumulation type: the row maximum m, and 1 / Σ exp(score − m).
   /// Two numbers rather than one log-sum-exp, so that backward recomputes exactly the weights of forward.
-  Tensor greatest;
-  Tensor inverse;
+  Tensor row_max;
+  Tensor row_inv_sum;
 };
 struct AttentionBackward {
   AttentionForward forward;

@@ -27,8 +27,8 @@ void dot_outputs(const AttentionBackward& args, const AttentionSizes& sizes, A* 
   const T* dy = args.dy.data<T>();
   const T* y = args.forward.y.data<T>();
   const A* sinks = args.dsinks.defined() ? args.forward.extras.sinks.data<A>() : nullptr;
-  const A* greatest = args.forward.greatest.data<A>();
-  const A* inverse = args.forward.inverse.data<A>();
+  const A* row_max = args.forward.row_max.data<A>();
+  const A* row_inv_sum = args.forward.row_inv_sum.data<A>();
   std::vector<A> partial(sinks != nullptr ? static_cast<size_t>(ranges * sizes.n_heads) : 0, A{0});
   args.dy.device().threads().ranges(rows, kGrain, [&](int64_t begin, int64_t end) HWY_ATTR {
     const ComputeTag<T> d;
@@ -42,7 +42,7 @@ void dot_outputs(const AttentionBackward& args, const AttentionSizes& sizes, A* 
         const int64_t index = (row / sizes.seq_q * sizes.n_heads + head) * sizes.seq_q + row % sizes.seq_q;
         delta[index] = hn::GetLane(hn::SumOfLanes(d, sum));
         if (sinks == nullptr) continue;
-        const A weight = std::exp(sinks[head] - greatest[index]) * inverse[index];
+        const A weight = std::exp(sinks[head] - row_max[index]) * row_inv_sum[index];
         partial[static_cast<size_t>(begin / kGrain * sizes.n_heads + head)] -= weight * delta[index];
       }
     }
@@ -97,18 +97,18 @@ void backward(const AttentionBackward& args) {
   const int64_t tasks = sizes.batch * sizes.n_kv_heads * key_blocks;
   const int64_t buckets = args.dt5_bias.defined() ? args.dt5_bias.dim(0) : 0;
   Tensor dq = std::is_same_v<T, A> ? args.dq : Tensor::empty(args.dq.shape(), dtype_of<A>(), device);
-  const Tensor delta = Tensor::empty(in.greatest.shape(), dtype_of<A>(), device);
+  const Tensor delta = Tensor::empty(in.row_max.shape(), dtype_of<A>(), device);
   const Tensor dt5 = Tensor::empty({tasks, sizes.group, buckets}, dtype_of<A>(), device);
   BackwardShared<A> shared{sizes,
                            mask,
                            distance_bias(in.options, in.extras, sizes.n_heads, sizes.seq_q, sizes.seq_k),
-                           AttentionTurns(mask, sizes, kTile, key_tiles * kTile),
+                           OrderedAccumulation(mask, sizes, kTile, key_tiles * kTile),
                            key_tiles,
                            key_blocks,
                            dq.data<A>(),
                            delta.data<A>(),
-                           in.greatest.data<A>(),
-                           in.inverse.data<A>(),
+                           in.row_max.data<A>(),
+                           in.row_inv_sum.data<A>(),
                            buckets > 0 ? dt5.data<A>() : nullptr,
                            buckets};
   dot_outputs<T>(args, sizes, delta.data<A>());
@@ -119,7 +119,7 @@ void backward(const AttentionBackward& args) {
     const int64_t turn = next.fetch_add(1);
     try {
       BackwardTask<T>(args, shared).run(task_in_turn(turn, sizes.batch * sizes.n_kv_heads, key_blocks, side_by_side));
-    } catch (const AttentionTurns::Abandoned&) {
+    } catch (const OrderedAccumulation::Abandoned&) {
       return;  // the task that failed reports the error
     } catch (...) {
       shared.turns.abandon();

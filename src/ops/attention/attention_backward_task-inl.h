@@ -9,7 +9,7 @@
 #include "lamina/ops/attention/attention_bias.h"
 #include "lamina/ops/attention/attention_kernel.h"
 #include "lamina/ops/attention/attention_tile-inl.h"
-#include "lamina/ops/attention/attention_turns.h"
+#include "lamina/ops/attention/ordered_accumulation.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -24,14 +24,14 @@ struct BackwardShared {
   AttentionSizes sizes;
   AttentionMask mask;
   DistanceBias bias;
-  AttentionTurns turns;
+  OrderedAccumulation turns;
   int64_t key_tiles;  // per task
   int64_t key_blocks;
-  A* dq;              // [batch, seq_q, n_heads, d_qk]
-  const A* delta;     // [batch, n_heads, seq_q]: Σ_d dy · y
-  const A* greatest;  // [batch, n_heads, seq_q], from forward
-  const A* inverse;   // [batch, n_heads, seq_q], from forward
-  A* dt5;             // [tasks, group, buckets], or null
+  A* dq;                 // [batch, seq_q, n_heads, d_qk]
+  const A* delta;        // [batch, n_heads, seq_q]: Σ_d dy · y
+  const A* row_max;      // [batch, n_heads, seq_q], from forward
+  const A* row_inv_sum;  // [batch, n_heads, seq_q], from forward
+  A* dt5;                // [tasks, group, buckets], or null
   int64_t buckets;
 };
 
@@ -205,8 +205,8 @@ class BackwardTask {
   /// One query row of a tile. In: p holds the scores, ds = dy·v. Out: p holds the weights, ds the gradients of the
   /// scores.
   struct Row {
-    A greatest;
-    A inverse;
+    A row_max;
+    A row_inv_sum;
     A delta;
     A* p;
     A* ds;
@@ -218,8 +218,8 @@ class BackwardTask {
     const int64_t index = (b_ * sizes_.n_heads + head_) * sizes_.seq_q + q0;
     if (dt5_ != nullptr) std::fill(diagonals_, diagonals_ + 3 * kTile, A{0});
     for (int64_t r = 0; r < rows; ++r) {
-      const Row row{shared_.greatest[index + r], shared_.inverse[index + r], shared_.delta[index + r], p_ + r * kTile,
-                    ds_ + r * kTile};
+      const Row row{shared_.row_max[index + r], shared_.row_inv_sum[index + r], shared_.delta[index + r],
+                    p_ + r * kTile, ds_ + r * kTile};
       if (plain) {
         plain_row(row);
       } else {
@@ -231,11 +231,11 @@ class BackwardTask {
 
   void plain_row(const Row& row) {
     const D d;
-    const auto greatest = hn::Set(d, row.greatest);
-    const auto inverse = hn::Set(d, row.inverse);
+    const auto row_max = hn::Set(d, row.row_max);
+    const auto row_inv_sum = hn::Set(d, row.row_inv_sum);
     const auto delta = hn::Set(d, row.delta);
     for (int64_t c = 0; c < kTile; c += lanes_of<A>()) {
-      const V weight = hn::Mul(exp_of_seen(d, hn::Sub(hn::LoadU(d, row.p + c), greatest)), inverse);
+      const V weight = hn::Mul(exp_of_seen(d, hn::Sub(hn::LoadU(d, row.p + c), row_max)), row_inv_sum);
       hn::StoreU(weight, d, row.p + c);
       hn::StoreU(hn::Mul(weight, hn::Sub(hn::LoadU(d, row.ds + c), delta)), d, row.ds + c);
     }
@@ -263,8 +263,8 @@ class BackwardTask {
       if (biased) s = hn::Add(s, hn::LoadU(d, bias + c));
       auto keep = lanes_between(d, seen.begin - tile.k0 - c, std::min(seen.end - tile.k0, tile.keys) - c);
       if (holes) keep = hn::AndNot(hn::Lt(hn::LoadU(d, holes_ + c), hn::Zero(d)), keep);
-      const V power = exp_flushed(d, hn::Sub(s, hn::Set(d, row.greatest)));
-      const V weight = hn::IfThenElseZero(keep, hn::Mul(power, hn::Set(d, row.inverse)));
+      const V power = exp_flushed(d, hn::Sub(s, hn::Set(d, row.row_max)));
+      const V weight = hn::IfThenElseZero(keep, hn::Mul(power, hn::Set(d, row.row_inv_sum)));
       V dp = hn::LoadU(d, row.ds + c);
       V dropped = weight;
       if (dropout_.active()) {

@@ -44,7 +44,7 @@ class TileSource {
         seq_(seq),
         width_(width),
         packs_(packs) {}
-  /// Loads rows from `position` on; rows past the end are zero. Valid after wait_for_copies() and a barrier.
+  /// Loads rows from `position` on; rows past the end are zero. Valid after cp_async_wait() and a barrier.
   __device__ void fill(const Tile<T, kWalkWidth>& tile, int position) const {
     if (!packs_ || width_ < kWalkWidth || position + kWalkRows > seq_) {
       const T* from = reinterpret_cast<const T*>(own_ + at(position)) - chunk() * 8;
@@ -54,7 +54,7 @@ class TileSource {
     const uint32_t to = tile.at(first(), chunk());
 #pragma unroll
     for (int row = 0; row < kWalkRows; row += kStep) {
-      copy_async(to + row * kWalkWidth * 2, own_ + at(position + first() + row), true);
+      cp_async_16(to + row * kWalkWidth * 2, own_ + at(position + first() + row), true);
     }
   }
 
@@ -156,7 +156,7 @@ struct HalfOperand {
   template <class T>
   __device__ void leave(const Tile<T, kWalkWidth>& tile, int row, int right) const {
 #pragma unroll
-    for (int k = 0; k < kHalfColumns / 16; ++k) put_matrices(parts[k], tile, row, right * kHalfColumns / 8 + 2 * k);
+    for (int k = 0; k < kHalfColumns / 16; ++k) stmatrix_x4(parts[k], tile, row, right * kHalfColumns / 8 + 2 * k);
   }
   __device__ void settle() {
 #pragma unroll
@@ -167,7 +167,7 @@ struct HalfOperand {
 /// Waits for the outstanding products that accumulate into dv and dk.
 __device__ inline void finish_key_sums(WalkSums& dv, HalfOperand (&weights)[2], WalkSums& dk,
                                        HalfOperand (&gradients)[2]) {
-  wait_for_products();
+  wgmma_wait();
   settle<kWalkWidth / 8>(dv);
   settle<kWalkWidth / 8>(dk);
 #pragma unroll
@@ -181,7 +181,7 @@ __device__ inline void finish_key_sums(WalkSums& dv, HalfOperand (&weights)[2], 
 /// must start from zero. `shift` is a constant to add to the scores of each half. `place` is the lane's first score.
 template <bool kByKeys>
 __device__ inline bool begin_scores(const AttentionParams& p, const HeadBias& bias, int q0, int k0,
-                                    const ScorePlace& place, WalkSums& s, float (&shift)[2]) {
+                                    const ScoreIndex& place, WalkSums& s, float (&shift)[2]) {
   if (is_bent(p) || !bias.any()) return false;
   const int distance = q0 + bias.offset - k0;
   if (bias.table != nullptr && (distance - kWalkRows >= bias.flat_from || distance + kWalkRows <= -bias.flat_from)) {
@@ -200,21 +200,21 @@ __device__ inline bool begin_scores(const AttentionParams& p, const HeadBias& bi
 /// Zeroes the weights in the holes of a mask pattern, for a warp's 16 rows and half of the columns of a tile: queries
 /// from q0 and keys from k0 on, all in one cell of the pattern.
 template <bool kByKeys>
-__device__ inline void hide_cell(const DeviceMask& mask, int q0, int k0, const ScorePlace& place, HalfSums& s) {
+__device__ inline void hide_cell(const DeviceMask& mask, int q0, int k0, const ScoreIndex& place, HalfSums& s) {
   if (q0 >= mask.seq_q) return;  // rows past the last query have no weights
   const uint2 cell = mask.cells_of(q0, k0, k0 + 1);
   if (cell.x != 0 && cell.y == 0) return;
   if (cell.x == 0) {
     clear<1, kHalfBlocks>(s);
   } else {
-    hide_holes<kByKeys, 1, kHalfBlocks>(mask, place.query, place.key, 0.0F, s);
+    mask_pattern_holes<kByKeys, 1, kHalfBlocks>(mask, place.query, place.key, 0.0F, s);
   }
 }
 
 /// Returns kernel_of(work, holes), both passed as types. Only the kernels for patterns with holes contain calls to mask
 /// functions; the others need not save registers around calls.
 template <class F>
-auto choose_work(ScoreWork work, bool holes, const F& kernel_of) {
+auto choose_work(ScoreFeatures work, bool holes, const F& kernel_of) {
   return kernel_for(work, [&](auto known) {
     if constexpr (shapes(decltype(known)::value)) {
       if (holes) return kernel_of(known, std::true_type{});

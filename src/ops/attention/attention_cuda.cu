@@ -21,12 +21,12 @@ constexpr int kThreads = 256;
 
 /// Outputs of one row of y [batch, seq_q, n_heads]: delta[b, head, i] = Σ_d dy · y and base[b, head, i] = log2 Σ
 /// exp(score).
-struct RowSums {
+struct RowStatistics {
   int64_t rows;
   int seq_q;
   int n_heads;
-  const float* greatest;
-  const float* inverse;  // or null: `greatest` already holds log Σ exp(score)
+  const float* row_max;
+  const float* row_inv_sum;  // or null: `row_max` already holds log Σ exp(score)
   float* delta;
   float* base;
 
@@ -34,19 +34,19 @@ struct RowSums {
     const int64_t b = row / n_heads / seq_q;
     const int64_t at = (b * n_heads + row % n_heads) * seq_q + row / n_heads % seq_q;
     delta[at] = sum;
-    const float less = inverse == nullptr ? 0.0F : log2f(inverse[at]);
-    base[at] = greatest[at] * kLog2E - less;  // +inf if no key is visible, so that weights are 0
+    const float less = row_inv_sum == nullptr ? 0.0F : log2f(row_inv_sum[at]);
+    base[at] = row_max[at] * kLog2E - less;  // +inf if no key is visible, so that weights are 0
   }
 };
 
-__global__ void log_sum_kernel(const float* greatest, const float* inverse, int64_t count, float* out) {
+__global__ void log_sum_kernel(const float* row_max, const float* row_inv_sum, int64_t count, float* out) {
   const int64_t n = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (n < count) out[n] = greatest[n] - logf(inverse[n]);
+  if (n < count) out[n] = row_max[n] - logf(row_inv_sum[n]);
 }
 
 /// One warp per row of y.
 template <class T>
-__global__ void delta_kernel(const T* y, const T* dy, int d_v, const RowSums out) {
+__global__ void delta_kernel(const T* y, const T* dy, int d_v, const RowStatistics out) {
   const int64_t row = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
   const int lane = threadIdx.x % kWarp;
   if (row >= out.rows) return;
@@ -58,7 +58,7 @@ __global__ void delta_kernel(const T* y, const T* dy, int d_v, const RowSums out
 
 /// delta_kernel with 16-byte loads; `lanes` threads (a power of two) per row.
 template <class T>
-__global__ void delta_packs_kernel(const T* y, const T* dy, int d_v, int lanes, const RowSums out) {
+__global__ void delta_packs_kernel(const T* y, const T* dy, int d_v, int lanes, const RowStatistics out) {
   using lamina::cuda::Pack;
   const int64_t row = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / lanes;
   const int lane = static_cast<int>(threadIdx.x) % lanes;
@@ -82,7 +82,7 @@ __global__ void sink_kernel(const AttentionParams p, float* dsinks) {
   const int64_t count = static_cast<int64_t>(p.batch) * p.seq_q;
   for (int64_t n = threadIdx.x; n < count; n += blockDim.x) {
     const int64_t at = p.statistics_row(static_cast<int>(n / p.seq_q), head) + n % p.seq_q;
-    sum += expf(sink - p.greatest[at]) * p.inverse[at] * p.delta[at];
+    sum += expf(sink - p.row_max[at]) * p.row_inv_sum[at] * p.delta[at];
   }
   sum = lamina::cuda::block_sum(sum, scratch);
   if (threadIdx.x == 0) dsinks[head] = -sum;
@@ -102,10 +102,10 @@ __global__ void bucket_sum_kernel(const float* parts, int batch, int n_heads, in
   if (threadIdx.x == 0) dt5[static_cast<int64_t>(bucket) * n_heads + head] = sum;
 }
 
-/// Whether forward left log Σ exp(score) in `greatest`; `inverse` may then be unwritten.
-bool has_log_sums(const AttentionForward& args) {
+/// Whether forward left log Σ exp(score) in `row_max`; `row_inv_sum` may then be unwritten.
+bool forward_saved_log_sum_exp(const AttentionForward& args) {
 #ifdef LAMINA_CUDNN
-  return leaves_log_sums(args);
+  return forward_saves_log_sum_exp(args);
 #else
   return false;
 #endif
@@ -117,13 +117,13 @@ Tensor make_delta(const AttentionBackward& args, const AttentionSizes& sizes, cu
   using D = DeviceType<T>;
   Tensor result = Tensor::empty({2, sizes.batch, sizes.n_heads, sizes.seq_q}, DType::f32, args.dy.device());
   const int64_t rows = result.numel() / 2;
-  const RowSums out{rows,
-                    narrow(sizes.seq_q),
-                    narrow(sizes.n_heads),
-                    args.forward.greatest.data<float>(),
-                    has_log_sums(args.forward) ? nullptr : args.forward.inverse.data<float>(),
-                    result.data<float>(),
-                    result.data<float>() + rows};
+  const RowStatistics out{rows,
+                          narrow(sizes.seq_q),
+                          narrow(sizes.n_heads),
+                          args.forward.row_max.data<float>(),
+                          forward_saved_log_sum_exp(args.forward) ? nullptr : args.forward.row_inv_sum.data<float>(),
+                          result.data<float>(),
+                          result.data<float>() + rows};
   const D* y = device_data<T>(args.forward.y);
   const D* dy = device_data<T>(args.dy);
   const int d_v = narrow(sizes.d_v);
@@ -143,7 +143,7 @@ Tensor make_delta(const AttentionBackward& args, const AttentionSizes& sizes, cu
 template <class T>
 void run_forward(const AttentionParams& params, const Device& device) {
   if constexpr (!std::is_same_v<T, float>) {
-    if (takes_mma(params)) {
+    if (supports_mma(params)) {
       if (!forward_by_wgmma<T>(params, device)) forward_by_mma<T>(params, stream_of(device));
       return;
     }
@@ -151,32 +151,32 @@ void run_forward(const AttentionParams& params, const Device& device) {
   forward_by_tiles<T>(params, stream_of(device));
 }
 
-enum class GradientKernels { tiles, mma, wgmma };
+enum class BackwardKernels { tiles, mma, wgmma };
 
 /// Only bf16 has tensor-core backward kernels; f16 is for inference and falls back to tiles, to save compile time.
 template <class T>
-GradientKernels gradient_kernels(const AttentionParams& params, const Device& device) {
-  if (!std::is_same_v<T, bf16> || !takes_mma(params)) return GradientKernels::tiles;
-  return takes_wgmma_backward(params, device) ? GradientKernels::wgmma : GradientKernels::mma;
+BackwardKernels gradient_kernels(const AttentionParams& params, const Device& device) {
+  if (!std::is_same_v<T, bf16> || !supports_mma(params)) return BackwardKernels::tiles;
+  return supports_wgmma_backward(params, device) ? BackwardKernels::wgmma : BackwardKernels::mma;
 }
 /// Queries per block of the kernel that computes dt5.
-int query_rows(const AttentionParams& params, GradientKernels kernels) {
+int query_rows(const AttentionParams& params, BackwardKernels kernels) {
   switch (kernels) {
-    case GradientKernels::mma: return mma_query_rows(params);
-    case GradientKernels::wgmma: return kWgmmaQueries;
-    case GradientKernels::tiles: break;
+    case BackwardKernels::mma: return mma_query_rows(params);
+    case BackwardKernels::wgmma: return kWgmmaQueries;
+    case BackwardKernels::tiles: break;
   }
   return kTileQueries;
 }
 template <class T>
-void run_backward(const AttentionParams& params, GradientKernels kernels, cudaStream_t stream) {
+void run_backward(const AttentionParams& params, BackwardKernels kernels, cudaStream_t stream) {
   if constexpr (std::is_same_v<T, bf16>) {
-    if (kernels == GradientKernels::wgmma) {
+    if (kernels == BackwardKernels::wgmma) {
       key_gradients_by_wgmma<T>(params, stream);
       query_gradients_by_wgmma<T>(params, stream);
       return;
     }
-    if (kernels == GradientKernels::mma) {
+    if (kernels == BackwardKernels::mma) {
       key_gradients_by_mma<T>(params, stream);
       query_gradients_by_mma<T>(params, stream);
       return;
@@ -200,19 +200,19 @@ AttentionWorkspace backward_workspace(const AttentionBackward& args) {
 }
 
 /// bf16 without pattern, ALiBi, T5 bias, sinks or packed documents.
-bool may_be_plain(const AttentionForward& args) {
+bool is_plain_bf16_attention(const AttentionForward& args) {
   const AttentionExtras& extras = args.extras;
   return args.q.dtype() == DType::bf16 && args.options.pattern.kind == AttentionPattern::Kind::full &&
          !extras.alibi_slopes.defined() && !extras.t5_bias.defined() && !extras.sinks.defined() &&
          !extras.document_starts.defined() && args.y.numel() > 0;
 }
 
-bool backward_of_short(const AttentionBackward& args, const HeadAngles& angles) {
-  if (!may_be_plain(args.forward)) return false;
+bool try_short_backward(const AttentionBackward& args, const RotaryAngles& angles) {
+  if (!is_plain_bf16_attention(args.forward)) return false;
   const Device& device = args.dy.device();
   AttentionParams params = backward_workspace(args).params;
-  if (!takes_short_backward(params, device)) return false;
-  if (has_log_sums(args.forward)) params.inverse = nullptr;
+  if (!supports_short_backward(params, device)) return false;
+  if (forward_saved_log_sum_exp(args.forward)) params.row_inv_sum = nullptr;
   short_backward<bf16>(params, angles, device);
   return true;
 }
@@ -223,22 +223,23 @@ constexpr int64_t kMostOwnKeys = 1024;
 
 bool is_faster_than_cudnn(const AttentionBackward& args) {
   const AttentionForward& in = args.forward;
-  if (!may_be_plain(in) || !in.options.causal || in.k.dim(1) > kMostOwnKeys) return false;
+  if (!is_plain_bf16_attention(in) || !in.options.causal || in.k.dim(1) > kMostOwnKeys) return false;
   const AttentionParams params = backward_workspace(args).params;
-  return score_work(params) == ScoreWork::plain && takes_mma(params) && takes_wgmma_backward(params, args.dy.device());
+  return score_features(params) == ScoreFeatures::plain && supports_mma(params) &&
+         supports_wgmma_backward(params, args.dy.device());
 }
 #endif
 
 /// One-pass backward; dq accumulates with atomics there, so it is used only if determinism is not requested.
-bool backward_joined(const AttentionBackward& args, const HeadAngles& angles) {
+bool try_one_pass_backward(const AttentionBackward& args, const RotaryAngles& angles) {
   const Device& device = args.dy.device();
-  if (device.deterministic() || !may_be_plain(args.forward)) return false;
+  if (device.deterministic() || !is_plain_bf16_attention(args.forward)) return false;
   AttentionParams params = backward_workspace(args).params;
-  if (!takes_joined_backward(params, device)) return false;
+  if (!supports_one_pass_backward(params, device)) return false;
   const Tensor delta = make_delta<bf16>(args, attention_sizes(args.forward), stream_of(device));
   params.delta = delta.data<float>();
   params.base = params.delta + delta.numel() / 2;
-  joined_backward<bf16>(params, angles, device);
+  one_pass_backward<bf16>(params, angles, device);
   return true;
 }
 
@@ -256,7 +257,7 @@ void backward(const AttentionBackward& args) {
     params.base = params.delta + delta.numel() / 2;
   }
   if (args.dt5_bias.defined()) params.t5_buckets = narrow(args.dt5_bias.dim(0));
-  const GradientKernels kernels = gradient_kernels<T>(params, device);
+  const BackwardKernels kernels = gradient_kernels<T>(params, device);
   const int64_t rows = query_rows(params, kernels);
   const int64_t tiles = (sizes.seq_q + rows - 1) / rows;
   Tensor parts;
@@ -279,17 +280,17 @@ void backward(const AttentionBackward& args) {
 
 }  // namespace
 
-Tensor log_sums(const AttentionForward& args) {
-  const Device& device = args.greatest.device();
-  Tensor sums = Tensor::empty(args.greatest.shape(), DType::f32, device);
+Tensor log_sum_exp(const AttentionForward& args) {
+  const Device& device = args.row_max.device();
+  Tensor sums = Tensor::empty(args.row_max.shape(), DType::f32, device);
   log_sum_kernel<<<blocks_for(sums.numel(), kThreads), kThreads, 0, stream_of(device)>>>(
-      args.greatest.data<float>(), args.inverse.data<float>(), sums.numel(), sums.data<float>());
+      args.row_max.data<float>(), args.row_inv_sum.data<float>(), sums.numel(), sums.data<float>());
   check_launch(kOp);
   return sums;
 }
 
 void attention_forward(const AttentionForward& args) {
-  if (args.greatest.numel() == 0) return;
+  if (args.row_max.numel() == 0) return;
 #ifdef LAMINA_CUDNN
   if (forward_by_cudnn(args)) return;
 #endif
@@ -301,7 +302,7 @@ void attention_forward(const AttentionForward& args) {
 }
 
 void attention_backward(const AttentionBackward& args) {
-  if (args.forward.q.dim(2) == 0 || backward_of_short(args, {}) || backward_joined(args, {})) return;
+  if (args.forward.q.dim(2) == 0 || try_short_backward(args, {}) || try_one_pass_backward(args, {})) return;
 #ifdef LAMINA_CUDNN
   const bool may_change = !args.dy.device().deterministic();  // cuDNN accumulates dq with atomics
   if (may_change && !is_faster_than_cudnn(args) && backward_by_cudnn(args)) return;
@@ -309,19 +310,20 @@ void attention_backward(const AttentionBackward& args) {
   lamina::cuda::visit_floating(kOp, args.dy.dtype(), [&](auto tag) { backward<typename decltype(tag)::type>(args); });
 }
 
-void knows_rotated_gradients(const AttentionForward& args, bool& known) {
+void has_rotary_backward(const AttentionForward& args, bool& known) {
   known = false;
-  if (args.q.dim(3) != HeadAngles::kWidth || !may_be_plain(args)) return;
+  if (args.q.dim(3) != RotaryAngles::kWidth || !is_plain_bf16_attention(args)) return;
   const AttentionParams params = attention_workspace(args).params;
   const Device& device = args.q.device();
-  known = takes_short_backward(params, device) || (!device.deterministic() && takes_joined_backward(params, device));
+  known = supports_short_backward(params, device) ||
+          (!device.deterministic() && supports_one_pass_backward(params, device));
 }
 
 void rotary_attention_backward(const RotaryAttentionBackward& args) {
   AttentionBackward attention = args.attention;
   if (!has_packs(attention.dy)) attention.dy = attention.dy.clone();
-  const HeadAngles angles{args.cos.data<float>(), args.sin.data<float>()};
-  const bool done = backward_of_short(attention, angles) || backward_joined(attention, angles);
+  const RotaryAngles angles{args.cos.data<float>(), args.sin.data<float>()};
+  const bool done = try_short_backward(attention, angles) || try_one_pass_backward(attention, angles);
   LAMINA_CHECK(
       done, "rotary_attention: the fused backward chosen in forward is unavailable (internal error, please report it)");
 }

@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "lamina/ops/attention/attention_kernel.h"
-#include "lamina/ops/attention/cudnn_graph.h"
+#include "lamina/ops/attention/graph_cudnn.h"
 #include "lamina/tensor/cuda/runtime.h"
 
 namespace lamina::ops::cuda {
@@ -67,7 +67,7 @@ class Plans {
     if (is_new) {
       try {
         place->second.emplace(make(handle_));
-      } catch (const CudnnRefusal&) {
+      } catch (const CudnnUnsupported&) {
         place->second.reset();
       }
     }
@@ -86,7 +86,7 @@ bool has_packs(const Tensor& tensor) {
   return fits;
 }
 
-bool is_known(const AttentionForward& args) {
+bool is_supported_by_cudnn(const AttentionForward& args) {
   const AttentionSizes sizes = attention_sizes(args);
   const AttentionOptions& o = args.options;
   const AttentionExtras& e = args.extras;
@@ -304,7 +304,7 @@ BackwardPlan make_backward(const AttentionBackward& args, cudnnHandle_t handle) 
 }
 
 /// ALiBi: slower in cuDNN than our own kernel, which saves m and 1/Σ exp rather than log Σ exp.
-bool slow_forward(const AttentionForward& args) { return args.extras.alibi_slopes.defined(); }
+bool prefers_own_forward(const AttentionForward& args) { return args.extras.alibi_slopes.defined(); }
 
 const ForwardPlan* forward_plan(Plans& plans, const AttentionForward& args) {
   return plans.forward(key_of(args), [&](cudnnHandle_t handle) { return make_forward(args, handle); });
@@ -313,7 +313,7 @@ const ForwardPlan* forward_plan(Plans& plans, const AttentionForward& args) {
 }  // namespace
 
 bool forward_by_cudnn(const AttentionForward& args) {
-  if (!is_known(args) || slow_forward(args)) return false;
+  if (!is_supported_by_cudnn(args) || prefers_own_forward(args)) return false;
   const Device& device = args.q.device();
   Plans& plans = lamina::cuda::attached<Plans>(device);
   const ForwardPlan* found = forward_plan(plans, args);
@@ -321,34 +321,34 @@ bool forward_by_cudnn(const AttentionForward& args) {
   auto scale = static_cast<float>(args.options.scale);
   std::vector<CudnnPlan::Binding> bindings{{found->q, args.q.raw()}, {found->k, args.k.raw()},
                                            {found->v, args.v.raw()}, {found->scale, &scale},
-                                           {found->y, args.y.raw()}, {found->log_sum, args.greatest.raw()}};
+                                           {found->y, args.y.raw()}, {found->log_sum, args.row_max.raw()}};
   if (found->slopes >= 0) bindings.push_back({found->slopes, args.extras.alibi_slopes.raw()});
   found->plan->run(device, plans.handle(lamina::cuda::stream_of(device)), bindings);
-  if (device.deterministic()) Tensor(args.inverse).fill_(1.0);  // read by our deterministic backward
+  if (device.deterministic()) Tensor(args.row_inv_sum).fill_(1.0);  // read by our deterministic backward
   return true;
 }
 
-bool leaves_log_sums(const AttentionForward& args) {
-  return is_known(args) && !slow_forward(args) &&
+bool forward_saves_log_sum_exp(const AttentionForward& args) {
+  return is_supported_by_cudnn(args) && !prefers_own_forward(args) &&
          forward_plan(lamina::cuda::attached<Plans>(args.q.device()), args) != nullptr;
 }
 
 bool backward_by_cudnn(const AttentionBackward& args) {
   const AttentionForward& in = args.forward;
-  if (!is_known(in)) return false;
+  if (!is_supported_by_cudnn(in)) return false;
   const Device& device = in.q.device();
   Plans& plans = lamina::cuda::attached<Plans>(device);
-  if (!slow_forward(in) && forward_plan(plans, in) == nullptr) return false;
+  if (!prefers_own_forward(in) && forward_plan(plans, in) == nullptr) return false;
   const BackwardPlan* found =
       plans.backward(key_of(args), [&](cudnnHandle_t handle) { return make_backward(args, handle); });
   if (found == nullptr) {
-    // Our backward takes over: cuDNN's forward left log Σ exp in `greatest`, so `inverse` must be 1.
-    if (!slow_forward(in)) Tensor(in.inverse).fill_(1.0);
+    // Our backward takes over: cuDNN's forward left log Σ exp in `row_max`, so `row_inv_sum` must be 1.
+    if (!prefers_own_forward(in)) Tensor(in.row_inv_sum).fill_(1.0);
     return false;
   }
   auto scale = static_cast<float>(in.options.scale);
   const AttentionSizes sizes = attention_sizes(in);
-  const Tensor log_sum = slow_forward(in) ? log_sums(in) : in.greatest;
+  const Tensor log_sum = prefers_own_forward(in) ? log_sum_exp(in) : in.row_max;
   const Tensor delta = Tensor::empty({sizes.batch, sizes.n_heads, sizes.seq_q}, DType::f32, device);
   const Tensor dq_sum = Tensor::empty({sizes.batch, sizes.n_heads, sizes.seq_q, sizes.d_qk}, DType::f32, device);
   std::vector<CudnnPlan::Binding> bindings{

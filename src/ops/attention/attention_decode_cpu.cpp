@@ -278,10 +278,10 @@ class DecodeTask {
       sum = hn::Add(sum, p);
       hn::StoreU(p, d, s + c);
     }
-    const A greatest = hn::GetLane(most);
-    shrink_[r] = std::exp(max_[r] - greatest);
+    const A row_max = hn::GetLane(most);
+    shrink_[r] = std::exp(max_[r] - row_max);
     sum_[r] = sum_[r] * shrink_[r] + hn::GetLane(hn::SumOfLanes(d, sum));
-    max_[r] = greatest;
+    max_[r] = row_max;
   }
 
   void finish(A* to) const {
@@ -332,12 +332,12 @@ void combine(const AttentionDecode& args, const DecodeShared& shared, int64_t un
     const auto part = [&](int64_t chunk) {
       return shared.partial.data<A>() + ((unit * shared.chunks + chunk) * shared.rows + r) * width;
     };
-    A greatest = std::max(sink, lowest);
-    for (int64_t chunk = 0; chunk < shared.chunks; ++chunk) greatest = std::max(greatest, part(chunk)[sizes.d_v]);
-    A sum = sink > lowest ? std::exp(sink - greatest) : A{0};
+    A row_max = std::max(sink, lowest);
+    for (int64_t chunk = 0; chunk < shared.chunks; ++chunk) row_max = std::max(row_max, part(chunk)[sizes.d_v]);
+    A sum = sink > lowest ? std::exp(sink - row_max) : A{0};
     for (int64_t chunk = 0; chunk < shared.chunks; ++chunk) {
       const A* from = part(chunk);
-      const A weight = std::exp(from[sizes.d_v] - greatest);
+      const A weight = std::exp(from[sizes.d_v] - row_max);
       sum += weight * from[sizes.d_v + 1];
       for (int64_t c = 0; c < sizes.d_v; ++c) y[c] += weight * from[c];
     }

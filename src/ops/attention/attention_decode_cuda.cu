@@ -50,9 +50,9 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
   const int groups = kDecodeThreads / p.lanes;
   const int column = static_cast<int>(threadIdx.x) % p.lanes * kColumns;
   if (p.clustered) cluster_arrive();
-  if (kStep) fetch_turn_ahead(p, b);
-  if (kStep && first_row == 0) fetch_share_ahead<T>(p, b, kv_head);
-  lamina::cuda::wait_for_previous();
+  if (kStep) prefetch_angles(p, b);
+  if (kStep && first_row == 0) prefetch_share<T>(p, b, kv_head);
+  lamina::cuda::grid_dependency_wait();
   float q[kRows][kColumns];
   float acc[kRows][kColumns] = {};
   float most[kRows];
@@ -143,7 +143,7 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      float greatest = most[r];
+      float row_max = most[r];
 #pragma unroll
       for (int n = 0; n < kKeys; ++n) {
         if constexpr (kScaled) s[r][n] *= key_scales[n];
@@ -155,18 +155,18 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
         }
         if constexpr (kPlain) s[r][n] *= p.scale * kLog2E;
         s[r][n] = n < left ? s[r][n] : -INFINITY;
-        greatest = fmaxf(greatest, s[r][n]);
+        row_max = fmaxf(row_max, s[r][n]);
       }
-      const float shrink = power_of_two(most[r] - greatest);
+      const float shrink = fast_exp2(most[r] - row_max);
       sum[r] *= shrink;
 #pragma unroll
       for (int n = 0; n < kKeys; ++n) {
-        s[r][n] = power_of_two(s[r][n] - greatest);
+        s[r][n] = fast_exp2(s[r][n] - row_max);
         sum[r] += s[r][n];
       }
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) acc[r][c] *= shrink;
-      most[r] = greatest;
+      most[r] = row_max;
     }
 #pragma unroll
     for (int n = 0; n < kKeys; ++n) {
@@ -188,7 +188,7 @@ template <class T>
 __global__ __launch_bounds__(kDecodeThreads) void decode_plain_kernel(const __grid_constant__ DecodeParams p) {
   __shared__ float s[kDecodeThreads];
   __shared__ float scratch[32];
-  lamina::cuda::wait_for_previous();
+  lamina::cuda::grid_dependency_wait();
   const int b = blockIdx.z;
   const int kv_head = static_cast<int>(blockIdx.y) % p.n_kv_heads;
   const int row = static_cast<int>(blockIdx.y) / p.n_kv_heads;
@@ -216,11 +216,11 @@ __global__ __launch_bounds__(kDecodeThreads) void decode_plain_kernel(const __gr
     }
     __syncthreads();
     const float own = t < count ? s[t] : -INFINITY;
-    const float greatest = fmaxf(most, lamina::cuda::block_max(own, scratch));
-    const float weight = power_of_two(own - greatest);
-    const float shrink = power_of_two(most - greatest);
+    const float row_max = fmaxf(most, lamina::cuda::block_max(own, scratch));
+    const float weight = fast_exp2(own - row_max);
+    const float shrink = fast_exp2(most - row_max);
     sum = sum * shrink + lamina::cuda::block_sum(weight, scratch);
-    most = greatest;
+    most = row_max;
     const bool scaled = p.v_scales != nullptr && t < count;
     s[t] = scaled ? weight * p.v_scales[p.cache_at(b, kv_head, first + t, 1)] : weight;
     __syncthreads();
@@ -242,7 +242,7 @@ __global__ __launch_bounds__(kCombineThreads) void combine_kernel(const __grid_c
   __shared__ float found[kCombineThreads];
   __shared__ float scratch[32];
   static_assert(kMostShares <= kCombineThreads);
-  lamina::cuda::wait_for_previous();
+  lamina::cuda::grid_dependency_wait();
   const int b = blockIdx.y;
   const int kv_head = static_cast<int>(blockIdx.x) % p.n_kv_heads;
   const int row = static_cast<int>(blockIdx.x) / p.n_kv_heads;
@@ -251,11 +251,11 @@ __global__ __launch_bounds__(kCombineThreads) void combine_kernel(const __grid_c
   const int64_t first = p.part(b, kv_head, row, 0);
   const float2 own = t < count ? p.part_sums[first + t] : float2{kLowest, 0.0F};
   const float sink = p.sink_of(kv_head, row);
-  const float greatest = fmaxf(lamina::cuda::block_max(own.x, scratch), sink);
-  const float weight = power_of_two(own.x - greatest);
+  const float row_max = fmaxf(lamina::cuda::block_max(own.x, scratch), sink);
+  const float weight = fast_exp2(own.x - row_max);
   if (t < count) weights[t] = weight;
   float sum = lamina::cuda::block_sum(weight * own.y, scratch);  // its barriers also publish `weights`
-  if (sink > kLowest) sum += power_of_two(sink - greatest);
+  if (sink > kLowest) sum += fast_exp2(sink - row_max);
   int columns = kWarp;
   while (columns < p.d_v && columns < kCombineThreads) columns *= 2;
   const int turns = kCombineThreads / columns;
@@ -324,7 +324,7 @@ void add_step(DecodeParams& p, const StepRotation& rotation) {
 }
 
 /// Thread block clusters need sm_90, as programmatic dependent launch does.
-bool has_clusters(const Device& device) { return lamina::cuda::launches_early(device); }
+bool has_clusters(const Device& device) { return lamina::cuda::has_dependent_launch(device); }
 
 /// Number of shares that best fills the SMs, each with `blocks_each` resident blocks: the last wave should be full.
 /// Each share has a small cost to combine. The shares of a cluster are a power of two.

@@ -265,9 +265,9 @@ __device__ void merge_groups(int lanes, float (&acc)[kRows][kColumns], float (&m
   for (int step = lanes; step < kWarp; step *= 2) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const float greatest = fmaxf(most[r], __shfl_xor_sync(kAllLanes, most[r], step));
-      const float weight = power_of_two(most[r] - greatest);
-      most[r] = greatest;
+      const float row_max = fmaxf(most[r], __shfl_xor_sync(kAllLanes, most[r], step));
+      const float weight = fast_exp2(most[r] - row_max);
+      most[r] = row_max;
       sum[r] *= weight;
       sum[r] += __shfl_xor_sync(kAllLanes, sum[r], step);
 #pragma unroll
@@ -305,19 +305,19 @@ __device__ V* in_first_block(V* shared) {
 
 /// One output column of a row, merged from the partial results of several warps or blocks.
 struct Gathered {
-  float greatest;
+  float row_max;
   float sum;
   float value;
 
   /// found: (max score, Σ weight) of each part; its values are `stride` floats apart.
   __device__ Gathered(const float2* found, int count, const float* values, int stride, float sink)
-      : greatest(fmaxf(sink, kLowest)), value(0) {
+      : row_max(fmaxf(sink, kLowest)), value(0) {
 #pragma unroll 8
-    for (int n = 0; n < count; ++n) greatest = fmaxf(greatest, found[n].x);
-    sum = sink > kLowest ? power_of_two(sink - greatest) : 0.0F;
+    for (int n = 0; n < count; ++n) row_max = fmaxf(row_max, found[n].x);
+    sum = sink > kLowest ? fast_exp2(sink - row_max) : 0.0F;
 #pragma unroll 8
     for (int n = 0; n < count; ++n) {
-      const float weight = power_of_two(found[n].x - greatest);
+      const float weight = fast_exp2(found[n].x - row_max);
       sum = fmaf(weight, found[n].y, sum);
       value = fmaf(weight, values[n * stride], value);
     }
@@ -362,11 +362,11 @@ __device__ void finish_share(const DecodeParams& p, int b, int kv_head, int firs
     } else if (p.clustered) {
       const int at = r * p.shares + share;
       *in_first_block(shared_values + at * width + c) = own.value;
-      if (c == 0) *in_first_block(shared_stats + at) = float2{own.greatest, own.sum};
+      if (c == 0) *in_first_block(shared_stats + at) = float2{own.row_max, own.sum};
     } else {
       const int64_t at = p.part(b, kv_head, first_row + r, share);
       p.parts[at * p.d_v + c] = own.value;
-      if (c == 0) p.part_sums[at] = {own.greatest, own.sum};
+      if (c == 0) p.part_sums[at] = {own.row_max, own.sum};
     }
   }
   if (alone || !p.clustered) return;

@@ -282,8 +282,8 @@ struct AttentionParams {
   int flat_from;        // distance from which the bias table is constant
   const float* sinks;   // [n_heads], or null
   void* y;
-  float* greatest;  // [batch, n_heads, seq_q]
-  float* inverse;
+  float* row_max;  // [batch, n_heads, seq_q]
+  float* row_inv_sum;
 
   // Backward
   const void* dy;

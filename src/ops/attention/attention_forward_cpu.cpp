@@ -263,12 +263,12 @@ class ForwardTask {
     const int64_t stride = sizes_.n_heads * sizes_.d_v;
     T* y = args_.y.data<T>() + (b_ * sizes_.seq_q + q0_) * stride + head_ * sizes_.d_v;
     const int64_t index = (b_ * sizes_.n_heads + head_) * sizes_.seq_q + q0_;
-    std::copy(max_, max_ + count_, args_.greatest.data<A>() + index);
-    A* inverses = args_.inverse.data<A>() + index;
+    std::copy(max_, max_ + count_, args_.row_max.data<A>() + index);
+    A* inverses = args_.row_inv_sum.data<A>() + index;
     for (int64_t i = 0; i < count_; ++i) {
-      const A inverse = sum_[i] != 0 ? 1 / sum_[i] : A{0};
-      inverses[i] = inverse;
-      const auto factor = hn::Set(d, inverse);
+      const A row_inv_sum = sum_[i] != 0 ? 1 / sum_[i] : A{0};
+      inverses[i] = row_inv_sum;
+      const auto factor = hn::Set(d, row_inv_sum);
       for_vectors(d, sizes_.d_v, [&](int64_t c, size_t n) HWY_ATTR {
         store_n(d, hn::Mul(hn::LoadU(d, o_ + i * v_ld_ + c), factor), y + i * stride + c, n);
       });

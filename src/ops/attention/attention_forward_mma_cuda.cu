@@ -4,8 +4,8 @@
 // keys, double-buffered in shared memory. Scores, weights, softmax statistics and the output accumulator stay in
 // registers. Weights are computed with exp2. Tiles that no query sees are never loaded; warps skip the parts their own
 // rows cannot see, and only warps at a mask edge test single scores. Blocks of one head are adjacent, so its keys hit
-// the L2 cache; the longest start first. There are four kernels each (ScoreWork), so plain scores do not pay for the
-// instructions and registers of the others.
+// the L2 cache; the longest start first. There are four kernels each (ScoreFeatures), so plain scores do not pay for
+// the instructions and registers of the others.
 #include "lamina/ops/attention/attention_softmax.cuh"
 
 namespace lamina::ops::cuda {
@@ -22,7 +22,7 @@ constexpr int kPartOf = kD == 64 ? kKeys : kKeys / 2;
 
 using Coverage = DeviceMask::Coverage;
 
-template <class T, int kD, ScoreWork kWork>
+template <class T, int kD, ScoreFeatures kWork>
 __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_constant__ AttentionParams p) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const uint32_t base = shared_address(memory);
@@ -45,7 +45,7 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
   const int warp_row = static_cast<int>(threadIdx.x) / 32 * kWarpRows;
   const int query = q0 + warp_row + lane / 4;  // the lane's first row
   const int column = lane % 4 * 2;             // and column
-  const WarpReach reach(p.mask, q0 + warp_row, min(q0 + warp_row + kWarpRows, q1));
+  const WarpKeyRange reach(p.mask, q0 + warp_row, min(q0 + warp_row + kWarpRows, q1));
   constexpr bool kShaped = shapes(kWork);
   const float unit = p.unit;
   const HeadBias bias = kShaped ? p.bias_of(head) : HeadBias{};
@@ -63,24 +63,24 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
     values_of(to).template fill<kKeys, kThreads>(v + k0 * p.v_at.seq, p.v_at.seq, p.seq_k - k0, p.d_v, p.packs);
   };
   queries.template fill<kQueries, kThreads>(q, p.q_at.seq, q1 - q0, p.d_qk, p.packs);
-  commit_copies();
+  cp_async_commit();
   int k0 = next_tile(max(p.mask.keys(q0).begin, 0) / kKeys * kKeys);
   if (k0 < k_end) fill(stage(0), k0);
-  commit_copies();
+  cp_async_commit();
   constexpr bool kLoaded = kD == 64;  // wider heads leave no registers for it
   LeftOperand<T, kD, kRowTiles> loaded;
   if constexpr (kLoaded) {
-    wait_for_copies<1>();
+    cp_async_wait<1>();
     __syncthreads();
     loaded.load(queries, warp_row);
   }
   for (int n = 0; k0 < k_end; ++n) {
     const int next = next_tile(k0 + kKeys);
-    wait_for_copies();
+    cp_async_wait();
     __syncthreads();  // this stage is filled; the other one is no longer read
     if (next < k_end) {
       fill(stage((n + 1) % 2), next);
-      commit_copies();
+      cp_async_commit();
     }
     const Tile<T, kD> keys = stage(n % 2);
     constexpr int kPart = kPartOf<kD>;
@@ -90,7 +90,7 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
       const int first = k0 + part;
       const WarpView view = reach.of<kShaped>(p.mask, first, first + kPart);
       if (view.range == Coverage::none) continue;
-      const ScorePlace place{b, head, query, first + column};
+      const ScoreIndex place{b, head, query, first + column};
       KeptOf<kWork, false, kRowTiles, kBlocks> kept(p, stream, place);
       Sums<kRowTiles, kBlocks> s;
       float shift = 0;
@@ -106,10 +106,10 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
       }
       if constexpr (kShaped) {
         shift +=
-            bend_scores<false, kRowTiles, kBlocks>(p, bias, place.query, place.key, s, [](int, int, int, float) {});
+            apply_soft_cap<false, kRowTiles, kBlocks>(p, bias, place.query, place.key, s, [](int, int, int, float) {});
       }
       if (view.range == Coverage::partial) hide<kRowTiles, kBlocks>(p, place.query, place.key, view.keys, s);
-      if (view.holes) hide_holes<false, kRowTiles, kBlocks>(p.mask, place.query, place.key, -INFINITY, s);
+      if (view.holes) mask_pattern_holes<false, kRowTiles, kBlocks>(p.mask, place.query, place.key, -INFINITY, s);
       const RowValues<kRowTiles> shifts{shift, shift, shift, shift};
       RowValues<kRowTiles> found;
       rows.find_maxima<kBlocks>(shifts, s, found);
@@ -121,7 +121,7 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
     }
     k0 = next;
   }
-  wait_for_copies();  // for the queries, if there were no keys
+  cp_async_wait();  // for the queries, if there were no keys
   __syncthreads();
   rows.finish<kD / 8>(p, p.statistics_row(b, head), query, q1, drops(kWork) ? p.dropout.factor : 1.0F, y);
   T* to = static_cast<T*>(p.y) + p.y_at.at(b, q0 + warp_row, head);
@@ -133,7 +133,7 @@ void launch(const AttentionParams& p, cudaStream_t stream) {
   constexpr int kBytes = (kQueries + 4 * kKeys) * kD * 2;
   const int64_t blocks = static_cast<int64_t>((p.seq_q + kQueries - 1) / kQueries) * p.n_heads * p.batch;
   const auto kernel =
-      kernel_for(score_work(p), [](auto work) { return forward_mma_kernel<T, kD, decltype(work)::value>; });
+      kernel_for(score_features(p), [](auto work) { return forward_mma_kernel<T, kD, decltype(work)::value>; });
   launch_heads(kernel, blocks, kThreads, kBytes, p, stream);
 }
 

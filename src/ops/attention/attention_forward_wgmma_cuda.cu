@@ -8,7 +8,7 @@
 // mma.sync, which is bound by reading operands from shared memory, and on a par with cuDNN.
 #include "lamina/ops/attention/attention_softmax.cuh"
 #include "lamina/ops/attention/attention_wgmma.cuh"
-#include "lamina/tensor/cuda/box_copies.cuh"
+#include "lamina/tensor/cuda/tma.cuh"
 
 namespace lamina::ops::cuda {
 /// A named namespace, all inline: builds for other GPUs then contain no unused functions.
@@ -18,7 +18,7 @@ using lamina::cuda::barrier_arrive;
 using lamina::cuda::barrier_expect;
 using lamina::cuda::barrier_init;
 using lamina::cuda::barrier_wait;
-using lamina::cuda::copy_box;
+using lamina::cuda::tma_load;
 using Coverage = DeviceMask::Coverage;
 
 inline constexpr int kGroupQueries = 64;
@@ -43,7 +43,7 @@ struct Plan {
 };
 
 /// TMA descriptors: [batch, seq, heads, width] in boxes of 64 columns of a head.
-struct HeadBoxes {
+struct TmaDescriptors {
   CUtensorMap q, k, v;
 };
 
@@ -56,7 +56,7 @@ class TileWalk {
  public:
   static constexpr int kBarriers = 2 * P::kStages;
 
-  __device__ TileWalk(const AttentionParams& p, const HeadBoxes& boxes, int b, int kv_head, int q0, int q1,
+  __device__ TileWalk(const AttentionParams& p, const TmaDescriptors& boxes, int b, int kv_head, int q0, int q1,
                       uint32_t tiles, uint32_t barriers)
       : p_(p),
         boxes_(boxes),
@@ -115,15 +115,15 @@ class TileWalk {
       const uint32_t to = tiles_ + loading_.index * P::kStageBytes;
 #pragma unroll
       for (int n = 0; n < kD / kBoxWidth; ++n) {
-        copy_box(to + n * P::kBoxBytes, boxes_.k, filled, n * kBoxWidth, kv_head_, k0, b_);
-        copy_box(to + P::kTileBytes + n * P::kBoxBytes, boxes_.v, filled, n * kBoxWidth, kv_head_, k0, b_);
+        tma_load(to + n * P::kBoxBytes, boxes_.k, filled, n * kBoxWidth, kv_head_, k0, b_);
+        tma_load(to + P::kTileBytes + n * P::kBoxBytes, boxes_.v, filled, n * kBoxWidth, kv_head_, k0, b_);
       }
     }
     loading_.next();
   }
 
   const AttentionParams& p_;
-  const HeadBoxes& boxes_;
+  const TmaDescriptors& boxes_;
   int b_, kv_head_, q0_, q1_, end_;
   uint32_t tiles_;
   uint32_t barriers_;          // one "filled" per stage, then one "free" per stage
@@ -138,7 +138,7 @@ enum class Scoring {
   holed,   // patterns with holes
   sloped,  // ALiBi
   tabled,  // T5 bias
-  shaped   // everything in ScoreWork::shaped
+  shaped   // everything in ScoreFeatures::shaped
 };
 __host__ __device__ constexpr bool has_holes(Scoring scoring) {
   return scoring == Scoring::holed || scoring == Scoring::shaped;
@@ -150,7 +150,7 @@ __host__ __device__ constexpr bool is_biased(Scoring scoring) {
 /// ALiBi for a warp's scores if no key is after its query, or (`before`) no key is before it. The bias is then linear
 /// in the key: a column term is added to s, and the rest is constant per row and returned in `shift`.
 template <int kBlocks>
-__device__ inline void add_slope(const AttentionParams& p, const HeadBias& bias, bool before, const ScorePlace& place,
+__device__ inline void add_slope(const AttentionParams& p, const HeadBias& bias, bool before, const ScoreIndex& place,
                                  Sums<1, kBlocks>& s, RowValues<1>& shift) {
   const float slope = before ? -bias.slope * p.bias_factor : bias.slope * p.bias_factor;
   const auto distance = static_cast<float>(place.key - place.query - bias.offset);
@@ -161,10 +161,10 @@ __device__ inline void add_slope(const AttentionParams& p, const HeadBias& bias,
 
 /// From q·k to scores: soft cap, negative scales, bias.
 template <Scoring kScoring, int kBlocks>
-__device__ inline void shape_scores(const AttentionParams& p, const HeadBias& bias, const ScorePlace& place,
+__device__ inline void shape_scores(const AttentionParams& p, const HeadBias& bias, const ScoreIndex& place,
                                     Sums<1, kBlocks>& s, RowValues<1>& shift) {
   if constexpr (kScoring == Scoring::shaped) {
-    bend_scores<false, 1, kBlocks>(p, HeadBias{}, place.query, place.key, s, [](int, int, int, float) {});
+    apply_soft_cap<false, 1, kBlocks>(p, HeadBias{}, place.query, place.key, s, [](int, int, int, float) {});
   }
   if (!bias.any()) return;
   if (kScoring != Scoring::tabled && bias.table == nullptr) {
@@ -209,23 +209,23 @@ struct Place {
 
 /// Called by one thread: loads the queries of the block to shared memory.
 template <int kD>
-__device__ inline void load_queries(const HeadBoxes& boxes, const Place& at, uint32_t memory, uint32_t barrier) {
+__device__ inline void load_queries(const TmaDescriptors& boxes, const Place& at, uint32_t memory, uint32_t barrier) {
   using P = Plan<kD>;
   constexpr int kBoxes = kD / kBoxWidth;  // per warpgroup
   barrier_expect(barrier, P::kGroups * P::kQueryBytes);
   for (int n = 0; n < P::kGroups * kBoxes; ++n) {
-    copy_box(memory + n * P::kQueryBoxBytes, boxes.q, barrier, n % kBoxes * kBoxWidth, at.head,
+    tma_load(memory + n * P::kQueryBoxBytes, boxes.q, barrier, n % kBoxes * kBoxWidth, at.head,
              at.q0 + n / kBoxes * kGroupQueries, at.b);
   }
 }
 
 /// Adds the bias and sets masked scores to −inf: the last step before softmax.
 template <Scoring kScoring, int kBlocks>
-__device__ inline void finish_scores(const AttentionParams& p, const HeadBias& bias, const ScorePlace& place,
+__device__ inline void finish_scores(const AttentionParams& p, const HeadBias& bias, const ScoreIndex& place,
                                      const WarpView& view, uint64_t allowed, Sums<1, kBlocks>& s, RowValues<1>& shift) {
   if constexpr (is_biased(kScoring)) shape_scores<kScoring, kBlocks>(p, bias, place, s, shift);
   if (view.range == Coverage::partial) hide<1, kBlocks>(p, place.query, place.key, view.keys, s);
-  if (has_holes(kScoring) && view.holes) hide_others<1, kBlocks>(allowed, -INFINITY, s);
+  if (has_holes(kScoring) && view.holes) apply_mask_bits<1, kBlocks>(allowed, -INFINITY, s);
 }
 
 template <Scoring kScoring>
@@ -237,10 +237,9 @@ __device__ inline HeadBias bias_of(const AttentionParams& p, int head) {
   return bias;
 }
 
-template <class T, int kD, Scoring kScoring, ScoreWork kWork>
-__global__ __launch_bounds__(Plan<kD>::kThreads,
-                             Plan<kD>::kResident) void forward_wgmma_kernel(const __grid_constant__ AttentionParams p,
-                                                                            const __grid_constant__ HeadBoxes boxes) {
+template <class T, int kD, Scoring kScoring, ScoreFeatures kWork>
+__global__ __launch_bounds__(Plan<kD>::kThreads, Plan<kD>::kResident) void forward_wgmma_kernel(
+    const __grid_constant__ AttentionParams p, const __grid_constant__ TmaDescriptors boxes) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using P = Plan<kD>;
   constexpr int kBlocks = P::kKeys / 8;
@@ -272,7 +271,7 @@ __global__ __launch_bounds__(Plan<kD>::kThreads,
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const uint32_t queries = memory + warp / 4 * P::kQueryBytes;
   const int row = at.q0 + warp * 16;  // the warp's first
-  const WarpReach reach(p.mask, row, min(row + 16, at.q1));
+  const WarpKeyRange reach(p.mask, row, min(row + 16, at.q1));
   const int query = row + lane / 4;  // the lane's first
   Sums<1, kD / 8> y;
   clear<1, kD / 8>(y);
@@ -284,18 +283,18 @@ __global__ __launch_bounds__(Plan<kD>::kThreads,
 #pragma unroll 1
     do {
       const WarpView view = reach.of<kHoles>(p.mask, walk.key(), walk.key() + P::kKeys);
-      const ScorePlace place{at.b, at.head, query, walk.key() + lane % 4 * 2};
+      const ScoreIndex place{at.b, at.head, query, walk.key() + lane % 4 * 2};
       uint64_t allowed = 0;  // needs a function call, so no wgmma may be in flight
       if (kHoles && view.holes) allowed = allowed_bits<false, 1, kBlocks>(p.mask, place.query, place.key);
       Sums<1, kBlocks> s;
       walk.wait();
-      begin_products();
+      wgmma_fence();
       begin_scores<T, kD, kBlocks>(s, queries, walk.keys());
-      commit_products();
+      wgmma_commit();
       begin_results<T, kD, kSteps>(y, weights, values);
-      commit_products();
+      wgmma_commit();
       walk.load_ahead();
-      wait_for_products<1>();
+      wgmma_wait<1>();
       settle(s);
       RowValues<1> shift{};
       RowValues<1> found;
@@ -303,7 +302,7 @@ __global__ __launch_bounds__(Plan<kD>::kThreads,
         finish_scores<kScoring, kBlocks>(p, bias, place, view, allowed, s, shift);
         rows.find_maxima<kBlocks>(shift, s, found);
       }
-      wait_for_products();
+      wgmma_wait();
       settle(y);
 #pragma unroll
       for (int k = 0; k < kSteps; ++k) settle(weights[k]);
@@ -324,13 +323,13 @@ __global__ __launch_bounds__(Plan<kD>::kThreads,
       free_barrier = walk.free_barrier();
       walk.advance();
     } while (!walk.over());
-    begin_products();
+    wgmma_fence();
     begin_results<T, kD, kSteps>(y, weights, values);
     finish_products();
     settle(y);
   }
   rows.finish<kD / 8>(p, p.statistics_row(at.b, at.head), query, at.q1,
-                      kWork == ScoreWork::dropped ? p.dropout.factor : 1.0F, y);
+                      kWork == ScoreFeatures::dropped ? p.dropout.factor : 1.0F, y);
   // The warpgroup no longer reads the queries; their memory stages the results.
   asm volatile("bar.sync %0, %1;\n" ::"r"(warp / 4 + 1), "n"(kGroupThreads) : "memory");
   store_rows<T, kD / 8>(y, Tile<T, kBoxWidth>{queries}, P::kQueryBoxBytes, warp % 4 * 16,
@@ -346,12 +345,12 @@ using namespace wgmma_forward;  // NOLINT: of this file
 
 template <class T, int kD>
 auto* kernel_of(const AttentionParams& p) {
-  constexpr auto kDropped = ScoreWork::dropped;
-  constexpr auto kShaped = ScoreWork::shaped;
+  constexpr auto kDropped = ScoreFeatures::dropped;
+  constexpr auto kShaped = ScoreFeatures::shaped;
   const bool biased = p.bias != nullptr || p.slopes != nullptr;
   const bool bent = p.soft_cap > 0 || p.scale <= 0;
   const bool holes = !p.mask.ranges_suffice;
-  if (drops(score_work(p))) {
+  if (drops(score_features(p))) {
     return biased || bent || holes ? forward_wgmma_kernel<T, kD, Scoring::shaped, kDropped>
                                    : forward_wgmma_kernel<T, kD, Scoring::plain, kDropped>;
   }
@@ -367,10 +366,10 @@ bool launch(const AttentionParams& p, const Device& device) {
   using P = Plan<kD>;
   constexpr int kMost = 65535;  // limit of gridDim.y and gridDim.z
   if (p.n_heads > kMost || p.batch > kMost) return false;
-  HeadBoxes boxes;
-  if (!map_heads<T>(boxes.q, p, p.q, p.d_qk, p.n_heads, p.seq_q, kGroupQueries, p.q_at) ||
-      !map_heads<T>(boxes.k, p, p.k, p.d_qk, p.n_kv_heads, p.seq_k, P::kKeys, p.k_at) ||
-      !map_heads<T>(boxes.v, p, p.v, p.d_v, p.n_kv_heads, p.seq_k, P::kKeys, p.v_at)) {
+  TmaDescriptors boxes;
+  if (!make_tma_descriptor<T>(boxes.q, p, p.q, p.d_qk, p.n_heads, p.seq_q, kGroupQueries, p.q_at) ||
+      !make_tma_descriptor<T>(boxes.k, p, p.k, p.d_qk, p.n_kv_heads, p.seq_k, P::kKeys, p.k_at) ||
+      !make_tma_descriptor<T>(boxes.v, p, p.v, p.d_v, p.n_kv_heads, p.seq_k, P::kKeys, p.v_at)) {
     return false;
   }
   const auto kernel = kernel_of<T, kD>(p);

@@ -14,7 +14,7 @@ __device__ void copy_number(uint32_t to, const float* from, bool inside) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(bytes));
 }
 
-template <class T, int kD, ScoreWork kWork>
+template <class T, int kD, ScoreFeatures kWork>
 __global__ __launch_bounds__(kGradientThreads,
                              2) void key_gradient_mma_kernel(const __grid_constant__ AttentionParams p) {
   constexpr int kRowTiles = kRowTilesOf<kD>;
@@ -78,14 +78,14 @@ __global__ __launch_bounds__(kGradientThreads,
                                                 k1 - k0, p.d_v, p.packs);
   int n = next_step(0);
   if (n < steps * p.group) fill(0, n);
-  commit_copies();
+  cp_async_commit();
   for (int stage = 0; n < steps * p.group; stage ^= 1) {
     const int next = next_step(n + 1);
-    wait_for_copies();
+    cp_async_wait();
     __syncthreads();  // this stage is filled; the other one is no longer read
     if (next < steps * p.group) {
       fill(stage ^ 1, next);
-      commit_copies();
+      cp_async_commit();
     }
     const int head_index = kv_head * p.group + n / steps;
     const HeadBias bias = kShaped ? p.bias_of(head_index) : HeadBias{};
@@ -97,11 +97,11 @@ __global__ __launch_bounds__(kGradientThreads,
     for (int part = 0; part < kWalk; part += kColumns) {
       const int q0 = q_begin + n % steps * kWalk + part;
       const int warp_key = k0 + warp_row;
-      const WarpReach reach(p.mask, q0, min(q0 + kColumns, p.seq_q));
+      const WarpKeyRange reach(p.mask, q0, min(q0 + kColumns, p.seq_q));
       WarpView view = reach.of<kShaped>(p.mask, warp_key, min(warp_key + 16 * kRowTiles, p.seq_k));
       if (warp_key >= p.seq_k || view.range == Coverage::none) continue;
       if (q0 + kColumns > p.seq_q) view.range = Coverage::partial;
-      const ScorePlace place{b, head_index, q0 + column, key};
+      const ScoreIndex place{b, head_index, q0 + column, key};
       KeptOf<kWork, true, kRowTiles, kBlocks> kept(p, stream, place);
       Sums<kRowTiles, kBlocks> s;
       Sums<kRowTiles, kBlocks> ds;
@@ -117,7 +117,7 @@ __global__ __launch_bounds__(kGradientThreads,
       kept.complete(p, stream, place);
       const auto hide_unseen = [&](Sums<kRowTiles, kBlocks>& weights) {
         if (view.range == Coverage::partial) hide_by_keys<kRowTiles, kBlocks>(p, place, weights);
-        if (view.holes) hide_holes<true, kRowTiles, kBlocks>(p.mask, place.query, place.key, 0.0F, weights);
+        if (view.holes) mask_pattern_holes<true, kRowTiles, kBlocks>(p.mask, place.query, place.key, 0.0F, weights);
       };
       find_gradients_by_keys<kWork, kRowTiles, kBlocks>(p, bias, place, kept, shift, base + part + column,
                                                         delta + part + column, s, ds, hide_unseen);
@@ -126,7 +126,7 @@ __global__ __launch_bounds__(kGradientThreads,
     }
     n = next;
   }
-  wait_for_copies();  // for the keys, if there were no queries
+  cp_async_wait();  // for the keys, if there were no queries
   __syncthreads();
   scale_sums<kRowTiles, kD / 8>(dk, p.scale);
   if (drops(kWork)) scale_sums<kRowTiles, kD / 8>(dv, p.dropout.factor);
@@ -142,7 +142,7 @@ template <class T, int kD>
 void launch(const AttentionParams& p, cudaStream_t stream) {
   const int64_t blocks = static_cast<int64_t>((p.seq_k + kRowsOf<kD> - 1) / kRowsOf<kD>) * p.n_kv_heads * p.batch;
   const auto kernel =
-      kernel_for(score_work(p), [](auto work) { return key_gradient_mma_kernel<T, kD, decltype(work)::value>; });
+      kernel_for(score_features(p), [](auto work) { return key_gradient_mma_kernel<T, kD, decltype(work)::value>; });
   launch_heads(kernel, blocks, kGradientThreads, kGradientBytes<kD> + 4 * kWalk * 4, p, stream);
 }
 

@@ -57,7 +57,7 @@ struct StageSource {
   __device__ static int row() { return static_cast<int>(threadIdx.x) % kWalkRows; }
 };
 
-template <class T, ScoreWork kWork, bool kHoles>
+template <class T, ScoreFeatures kWork, bool kHoles>
 __global__ __launch_bounds__(kGroupThreads,
                              kBlocksAtOnce) void key_gradient_wgmma_kernel(const __grid_constant__ AttentionParams p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -89,7 +89,7 @@ __global__ __launch_bounds__(kGroupThreads,
   QueryTile at = walk.first<kHoles>();
   StageSource<T> source(p, b, at.head);
   if (walk.has(at)) source.fill(Stage<T>(tiles, numbers, 0), at.q0);
-  commit_copies();
+  cp_async_commit();
   const uint64_t own_keys = operand_at(keys.base);
   const uint64_t own_values = operand_at(values.base);
   WalkSums dk;
@@ -99,17 +99,17 @@ __global__ __launch_bounds__(kGroupThreads,
 #pragma unroll 1
   for (int index = 0; walk.has(at); index ^= 1) {
     const QueryTile next = walk.next<kHoles>(at);
-    wait_for_copies();
+    cp_async_wait();
     publish_shared();
     __syncthreads();  // this stage is filled; the other one is no longer read
     if (walk.has(next)) {
       if (next.head != at.head) source = StageSource<T>(p, b, next.head);
       source.fill(Stage<T>(tiles, numbers, index ^ 1), next.q0);
     }
-    commit_copies();
+    cp_async_commit();
     const Stage<T> stage(tiles, numbers, index);
     const HeadBias bias = kShaped ? p.bias_of(at.head) : HeadBias{};
-    const ScorePlace place{b, at.head, at.q0 + column, key};
+    const ScoreIndex place{b, at.head, at.q0 + column, key};
     const uint64_t queries = operand_at(stage.queries.base);
     const uint64_t dys = operand_at(stage.dys.base);
     WalkSums s;
@@ -117,7 +117,7 @@ __global__ __launch_bounds__(kGroupThreads,
     float shift[2] = {};
     bool biased = false;
     if constexpr (kShaped) biased = begin_scores<true>(p, bias, at.q0, k0, place, s, shift);
-    begin_products();
+    wgmma_fence();
     multiply_rows<T>(s, own_keys, queries, biased);
     multiply_rows<T>(ds, own_values, dys, false);
     finish_products();
@@ -129,7 +129,7 @@ __global__ __launch_bounds__(kGroupThreads,
 #pragma unroll
     for (int right = 0; right < 2; ++right) {
       const int further = right * kHalfColumns;
-      const ScorePlace its{b, at.head, place.query + further, key};
+      const ScoreIndex its{b, at.head, place.query + further, key};
       KeptOf<kWork, true, 1, kHalfBlocks> kept(p, stream, its);
       kept.complete(p, stream, its);
       const auto hide = [&](HalfSums& sums) {
@@ -142,15 +142,15 @@ __global__ __launch_bounds__(kGroupThreads,
                                                     stage.delta + further + column, half, half_ds, hide);
       weights[right].pack<T>(half);
       gradients[right].pack<T>(half_ds);
-      begin_products();
+      wgmma_fence();
       weights[right].multiply<T>(dv, dys + right * kHalfColumns / 16 * kStepAcross);
       gradients[right].multiply<T>(dk, queries + right * kHalfColumns / 16 * kStepAcross);
-      commit_products();
+      wgmma_commit();
     }
     finish_key_sums(dv, weights, dk, gradients);
     at = next;
   }
-  wait_for_copies();  // for the keys, if there were no queries
+  cp_async_wait();  // for the keys, if there were no queries
   __syncthreads();
   scale_sums<1, kWalkWidth / 8>(dk, p.scale);
   if (drops(kWork)) scale_sums<1, kWalkWidth / 8>(dv, p.dropout.factor);
@@ -168,7 +168,7 @@ void key_gradients_by_wgmma(const AttentionParams& p, cudaStream_t stream) {
   using key_walk::key_gradient_wgmma_kernel;
   using D = DeviceType<T>;
   const int64_t blocks = static_cast<int64_t>((p.seq_k + kWalkRows - 1) / kWalkRows) * p.n_kv_heads * p.batch;
-  const auto kernel = choose_work(score_work(p), !p.mask.ranges_suffice, [](auto work, auto holes) {
+  const auto kernel = choose_work(score_features(p), !p.mask.ranges_suffice, [](auto work, auto holes) {
     return key_gradient_wgmma_kernel<D, decltype(work)::value, decltype(holes)::value>;
   });
   launch_heads(kernel, blocks, kGroupThreads, kWalkBytes + 4 * kWalkRows * 4, p, stream);

@@ -13,16 +13,16 @@
 
 namespace lamina::ops::cuda {
 
-using lamina::cuda::commit_copies;
-using lamina::cuda::copy_async;
+using lamina::cuda::cp_async_16;
+using lamina::cuda::cp_async_commit;
+using lamina::cuda::cp_async_wait;
+using lamina::cuda::fast_exp2;
 using lamina::cuda::kLn2;
 using lamina::cuda::kLog2E;
-using lamina::cuda::load_squares;
-using lamina::cuda::load_squares_turned;
-using lamina::cuda::power_of_two;
+using lamina::cuda::ldmatrix_x4;
+using lamina::cuda::ldmatrix_x4_trans;
 using lamina::cuda::reciprocal;
 using lamina::cuda::shared_address;
-using lamina::cuda::wait_for_copies;
 
 using lamina::cuda::multiply_add;
 
@@ -45,7 +45,7 @@ __device__ inline uint32_t pack_pair<__half>(float low, float high) {
 
 /// tanh with an absolute error of about 1e-7: enough for the soft cap of 16-bit types.
 __device__ inline float quick_tanh(float x) {
-  return fmaf(-2.0F, reciprocal(1.0F + power_of_two(2.0F * kLog2E * x)), 1.0F);
+  return fmaf(-2.0F, reciprocal(1.0F + fast_exp2(2.0F * kLog2E * x)), 1.0F);
 }
 
 /// Copies up to eight elements one by one and pads with zeros.
@@ -75,7 +75,7 @@ struct Tile {
   }
 
   /// Fills kRows rows from global memory with kThreads threads; zeros beyond `count` rows and `width` columns. Complete
-  /// after wait_for_copies() and a barrier.
+  /// after cp_async_wait() and a barrier.
   template <int kRows, int kThreads>
   __device__ void fill(const T* from, int64_t stride, int count, int width, bool packs) const {
     constexpr int kChunks = kD / 8;
@@ -90,7 +90,7 @@ struct Tile {
     for (int row = 0; row < kRows; row += kStep) {
       const bool inside = row < rows;
       if (packs) {
-        copy_async(to + row * kD * 2, inside ? source : from, inside);
+        cp_async_16(to + row * kD * 2, inside ? source : from, inside);
       } else {
         copy_singly(to + row * kD * 2, source, inside ? min(width - chunk * 8, 8) : 0);
       }
@@ -101,17 +101,17 @@ struct Tile {
   /// Left operand: 16 rows from `row` on, columns 16·step and following.
   __device__ void left(uint32_t (&to)[4], int row, int step) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    load_squares(to, at(row + lane % 16, step * 2 + lane / 16));
+    ldmatrix_x4(to, at(row + lane % 16, step * 2 + lane / 16));
   }
   /// Right operand whose columns are 16 rows of the tile: {b0, b1} of the first eight, then of the others.
   __device__ void right_rows(uint32_t (&to)[4], int row, int step) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    load_squares(to, at(row + lane / 16 * 8 + lane % 8, step * 2 + lane / 8 % 2));
+    ldmatrix_x4(to, at(row + lane / 16 * 8 + lane % 8, step * 2 + lane / 8 % 2));
   }
   /// Right operand whose rows are 16 rows of the tile, and whose columns are columns 16·block and following.
   __device__ void right_columns(uint32_t (&to)[4], int row, int block) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    load_squares_turned(to, at(row + lane % 16, block * 2 + lane / 16));
+    ldmatrix_x4_trans(to, at(row + lane % 16, block * 2 + lane / 16));
   }
 };
 

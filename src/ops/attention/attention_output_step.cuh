@@ -16,10 +16,10 @@
 // and after it to be resident on the same SM, so that launches overlap.
 
 #include "lamina/ops/attention/attention_step_heads.cuh"
-#include "lamina/tensor/cuda/ahead.cuh"
-#include "lamina/tensor/cuda/box_copies.cuh"
-#include "lamina/tensor/cuda/load_words.cuh"
-#include "lamina/tensor/cuda/thirds.cuh"
+#include "lamina/tensor/cuda/l2_policy_loads.cuh"
+#include "lamina/tensor/cuda/prefetch.cuh"
+#include "lamina/tensor/cuda/split_f32.cuh"
+#include "lamina/tensor/cuda/tma.cuh"
 
 namespace lamina::ops::cuda::output_step {
 
@@ -86,8 +86,8 @@ class OutputStep {
 
   /// Reads the cache position of the token first, since everything depends on it. Before the wait it is only a guess.
   __device__ void ask_for_place() {
-    const int64_t place = lamina::cuda::read_early(p_.place);
-    const int64_t position = lamina::cuda::read_early(p_.position);
+    const int64_t place = lamina::cuda::load_relaxed_l2(p_.place);
+    const int64_t position = lamina::cuda::load_relaxed_l2(p_.position);
     place_ = place >= 0 && place < p_.capacity ? static_cast<int>(place) : -1;
     position_ = position >= 0 && position < p_.table_rows ? static_cast<int>(position) : -1;
   }
@@ -98,12 +98,12 @@ class OutputStep {
     const int of = thread_ / (kD / 4);
     const int c = thread_ % (kD / 4) * 4;
     const bool has = of < p_.group + 2;
-    const bool turns = of <= p_.group && c < p_.rotary_dim;
+    const bool is_rotated = of <= p_.group && c < p_.rotary_dim;
     const int head =
         of < p_.group ? key_head_ * p_.group + of : p_.n_heads + (of - p_.group) * p_.n_kv_heads + key_head_;
     const float* from = p_.projected + (has ? head * kD + c : 0);
     const int half = p_.rotary_dim / 2;
-    const int partner = !turns || p_.interleaved ? 0 : c < half ? half : -half;
+    const int partner = !is_rotated || p_.interleaved ? 0 : c < half ? half : -half;
     float4 cosines;
     float4 sines;
     float4 own;
@@ -112,12 +112,12 @@ class OutputStep {
     for (bool waited = false;;) {
       cosines = {1, 1, 1, 1};
       sines = {};
-      if (turns) take_angles(c, cosines, sines);
+      if (is_rotated) take_angles(c, cosines, sines);
 #pragma unroll 1
       for (int tile = 0; tile < kStages && tile * kTileKeys <= place_; ++tile) stage_tile(tile);
       if (waited) break;
       stage_weights();
-      lamina::cuda::wait_for_previous();
+      lamina::cuda::grid_dependency_wait();
       waited = true;
       own = __ldcg(reinterpret_cast<const float4*>(from));
       other = __ldcg(reinterpret_cast<const float4*>(from + partner));
@@ -125,7 +125,7 @@ class OutputStep {
       const int position = position_;
       ask_for_place();
       if (!__syncthreads_or(place != place_ || position != position_)) break;
-      lamina::cuda::wait_for_copies();
+      lamina::cuda::cp_async_wait();
       __syncthreads();
     }
     if (p_.interleaved) other = {own.y, own.x, own.w, own.z};
@@ -138,7 +138,7 @@ class OutputStep {
       *reinterpret_cast<uint2*>(&shared_.fresh[of - p_.group][c]) = *reinterpret_cast<const uint2*>(values);
     }
     if (thread_ == 0) report_faults();
-    lamina::cuda::wait_for_copies();
+    lamina::cuda::cp_async_wait();
     __syncthreads();
   }
   /// Computes the attention output of the heads into shared memory.
@@ -153,7 +153,7 @@ class OutputStep {
     for (int tile = 0; tile < tiles; ++tile) {
       T(&staged)[2][kTileKeys * kD] = shared_.tiles[tile % kStages];
       if (tile >= kStages) {
-        lamina::cuda::wait_for_copies();
+        lamina::cuda::cp_async_wait();
         __syncthreads();
       }
       if (tile == tiles - 1) {
@@ -207,9 +207,9 @@ class OutputStep {
 
   __device__ void report_faults() const {
     if (place_ < 0)
-      lamina::cuda::report(p_.faults, lamina::cuda::Fault::cache_place, lamina::cuda::read_early(p_.place));
+      lamina::cuda::report(p_.faults, lamina::cuda::Fault::cache_place, lamina::cuda::load_relaxed_l2(p_.place));
     if (p_.rotary_dim > 0 && position_ < 0) {
-      lamina::cuda::report(p_.faults, lamina::cuda::Fault::position, lamina::cuda::read_early(p_.position));
+      lamina::cuda::report(p_.faults, lamina::cuda::Fault::position, lamina::cuda::load_relaxed_l2(p_.position));
     }
   }
   /// Number of output projection rows of this block.
@@ -241,11 +241,11 @@ class OutputStep {
     __syncwarp();
     const int64_t row_bytes = static_cast<int64_t>(p_.n_heads) * kD * 2;
     const char* from = reinterpret_cast<const char*>(p_.out) + first_out_ * row_bytes + key_head_ * bytes;
-    const uint64_t policy = lamina::cuda::read_once_policy();
+    const uint64_t policy = lamina::cuda::evict_first_policy();
 #pragma unroll 1
     for (int n = lane_; n < rows(); n += kWarp) {
-      lamina::cuda::copy_bytes(shared_.weights() + n * Shared::weight_pitch(p_), from + n * row_bytes, bytes, barrier,
-                               policy);
+      lamina::cuda::bulk_copy(shared_.weights() + n * Shared::weight_pitch(p_), from + n * row_bytes, bytes, barrier,
+                              policy);
     }
 #endif
   }
@@ -263,10 +263,10 @@ class OutputStep {
       const bool there = key < place_;
       const int at = there ? key * kD + chunk * 8 : 0;
       const uint32_t slot = to + Shared::at(row, chunk) * 2;
-      lamina::cuda::copy_async(slot, k_ + at, there);
-      lamina::cuda::copy_async(slot + kTileKeys * kD * 2, v_ + at, there);
+      lamina::cuda::cp_async_16(slot, k_ + at, there);
+      lamina::cuda::cp_async_16(slot + kTileKeys * kD * 2, v_ + at, there);
     }
-    lamina::cuda::commit_copies();
+    lamina::cuda::cp_async_commit();
   }
   /// Cosines and signed sines of four columns.
   __device__ void take_angles(int c, float4& cosines, float4& sines) const {
@@ -297,7 +297,7 @@ class OutputStep {
     for (int s = 0; s < kD / 16; ++s) {
       uint32_t a[4];
       const int row = first + lane_ % 16;
-      lamina::cuda::load_squares(a, shared_address(staged[0] + Shared::at(row, 2 * s + lane_ / 16)));
+      lamina::cuda::ldmatrix_x4(a, shared_address(staged[0] + Shared::at(row, 2 * s + lane_ / 16)));
 #pragma unroll
       for (int n = 0; n < kThirds; ++n) {
         const auto* q = reinterpret_cast<const uint32_t*>(&shared_.queries[n][lane_ / 4][16 * s + lane_ % 4 * 2]);
@@ -322,7 +322,7 @@ class OutputStep {
     }
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
-    const float shrink = power_of_two(most_ - most);
+    const float shrink = fast_exp2(most_ - most);
     most_ = most;
     sum_ *= shrink;
     const float shrinks[2] = {__shfl_sync(kAllLanes, shrink, lane_ % 4 * 8),
@@ -330,7 +330,7 @@ class OutputStep {
     uint32_t weights[2][kThirds];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      s[i] = power_of_two(s[i] - most);
+      s[i] = fast_exp2(s[i] - most);
       sum_ += s[i];
     }
     split_pair<T>(s[0], s[1], weights[0]);
@@ -341,7 +341,7 @@ class OutputStep {
       for (int i = 0; i < 4; ++i) found_[m][i] *= shrinks[i % 2];
       uint32_t a[4];
       const int row = first + lane_ / 16 * 8 + lane_ % 8;
-      lamina::cuda::load_squares_turned(a, shared_address(staged[1] + Shared::at(row, 2 * m + lane_ / 8 % 2)));
+      lamina::cuda::ldmatrix_x4_trans(a, shared_address(staged[1] + Shared::at(row, 2 * m + lane_ / 8 % 2)));
 #pragma unroll
       for (int n = kThirds - 1; n >= 0; --n) lamina::cuda::multiply_add<T>(found_[m], a, weights[0][n], weights[1][n]);
     }
@@ -372,7 +372,7 @@ class OutputStep {
     float total = 0;
 #pragma unroll
     for (int w = 0; w < kStepWarps; ++w) {
-      const float weight = power_of_two(stats[w].x - most);
+      const float weight = fast_exp2(stats[w].x - most);
       const float2 found = *reinterpret_cast<const float2*>(&shared_.values[w][head][n % kD]);
       total = fmaf(weight, stats[w].y, total);
       value = {fmaf(weight, found.x, value.x), fmaf(weight, found.y, value.y)};
@@ -397,7 +397,7 @@ class OutputStep {
       uint32_t x[kStepsAtOnce][2];
 #pragma unroll
       for (int n = 0; n < kStepsAtOnce; ++n) {
-        lamina::cuda::load_squares(a[n], from + (step + n) * 32);
+        lamina::cuda::ldmatrix_x4(a[n], from + (step + n) * 32);
         x[n][0] = third < kThirds ? thirds[(step + n) * 8] : 0;
         x[n][1] = third < kThirds ? thirds[(step + n) * 8 + 4] : 0;
       }

@@ -13,9 +13,9 @@ __global__ void __launch_bounds__(kStepThreads, 1)
     attention_output_kernel(const __grid_constant__ AttentionOutputParams p) {
   extern __shared__ __align__(128) unsigned char memory[];
   OutputStep<T, kD, kStages> step(p, *reinterpret_cast<OutputShared<T, kD, kStages>*>(memory));
-  if (p.late) lamina::cuda::wait_for_previous();
+  if (p.late) lamina::cuda::grid_dependency_wait();
   step.ask_for_place();
-  lamina::cuda::let_next_begin();
+  lamina::cuda::trigger_dependents();
   step.take_token();
   step.attend();
   step.multiply_out();

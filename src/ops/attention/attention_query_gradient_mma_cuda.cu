@@ -105,7 +105,7 @@ struct BucketSums {
 template <int kRowTiles>
 constexpr int kBucketFloats = kMostMmaBuckets + (2 * kRowTiles + kBlocks - 1) * kDiagonalFloats;
 
-template <class T, int kD, ScoreWork kWork>
+template <class T, int kD, ScoreFeatures kWork>
 __global__ __launch_bounds__(kGradientThreads,
                              2) void query_gradient_mma_kernel(const __grid_constant__ AttentionParams p) {
   constexpr int kRowTiles = kRowTilesOf<kD>;
@@ -135,7 +135,7 @@ __global__ __launch_bounds__(kGradientThreads,
   const int warp_row = warp * 16 * kRowTiles;
   const int query = q0 + warp_row + lane / 4;  // the lane's first row
   const int column = lane % 4 * 2;             // and column
-  const WarpReach reach(p.mask, q0 + warp_row, min(q0 + warp_row + 16 * kRowTiles, q1));
+  const WarpKeyRange reach(p.mask, q0 + warp_row, min(q0 + warp_row + 16 * kRowTiles, q1));
   const HeadBias bias = kShaped ? p.bias_of(head_index) : HeadBias{};
   const uint64_t stream = dropout_stream<kWork>(p);
   const QueryRows<kRowTiles> rows(p, b, head_index, query, q1);
@@ -160,11 +160,11 @@ __global__ __launch_bounds__(kGradientThreads,
                                                  q1 - q0, p.d_qk, p.packs);
   dys.template fill<kRows, kGradientThreads>(static_cast<const T*>(p.dy) + p.y_at.at(b, q0, head_index), p.y_at.seq,
                                              q1 - q0, p.d_v, p.packs);
-  commit_copies();
+  cp_async_commit();
   int k0 = next_tile(max(p.mask.keys(q0).begin, 0) / kWalk * kWalk);
   if (k0 < k_end) fill(0, k0);
-  commit_copies();
-  wait_for_copies<1>();
+  cp_async_commit();
+  cp_async_wait<1>();
   __syncthreads();
   LeftOperand<T, kD, kRowTiles> own_queries;
   LeftOperand<T, kD, kRowTiles> own_dys;
@@ -172,11 +172,11 @@ __global__ __launch_bounds__(kGradientThreads,
   own_dys.load(dys, warp_row);
   for (int stage = 0; k0 < k_end; stage ^= 1) {
     const int next = next_tile(k0 + kWalk);
-    wait_for_copies();
+    cp_async_wait();
     __syncthreads();
     if (next < k_end) {
       fill(stage ^ 1, next);
-      commit_copies();
+      cp_async_commit();
     }
     const Tile<T, kD> keys{stages + stage * kStageBytes};
     const Tile<T, kD> values{keys.base + kWalk * kD * 2};
@@ -185,7 +185,7 @@ __global__ __launch_bounds__(kGradientThreads,
       const int first = k0 + part;
       const WarpView view = reach.of<kShaped>(p.mask, first, first + kPart);
       if (view.range == Coverage::none) continue;
-      const ScorePlace place{b, head_index, query, first + column};
+      const ScoreIndex place{b, head_index, query, first + column};
       KeptOf<kWork, false, kRowTiles, kBlocks> kept(p, stream, place);
       Sums<kRowTiles, kBlocks> s;
       Sums<kRowTiles, kBlocks> ds;
@@ -201,7 +201,7 @@ __global__ __launch_bounds__(kGradientThreads,
       kept.complete(p, stream, place);
       const auto hide_unseen = [&](Sums<kRowTiles, kBlocks>& weights) {
         if (view.range == Coverage::partial) hide_by_queries<kRowTiles, kBlocks>(p, place, weights);
-        if (view.holes) hide_holes<false, kRowTiles, kBlocks>(p.mask, place.query, place.key, 0.0F, weights);
+        if (view.holes) mask_pattern_holes<false, kRowTiles, kBlocks>(p.mask, place.query, place.key, 0.0F, weights);
       };
       find_gradients_by_queries<kWork, kRowTiles, kBlocks>(p, bias, place, kept, shift, rows, s, ds, hide_unseen);
       if constexpr (kShaped) {
@@ -212,7 +212,7 @@ __global__ __launch_bounds__(kGradientThreads,
     k0 = next;
   }
   if (kShaped && p.dt5 != nullptr) buckets.release(p);
-  wait_for_copies();
+  cp_async_wait();
   __syncthreads();
   if (kShaped && p.dt5 != nullptr) {
     float* out = p.dt5 + ((static_cast<int64_t>(b) * p.n_heads + head_index) * tiles + tile) * p.t5_buckets;
@@ -232,7 +232,7 @@ template <class T, int kD>
 void launch(const AttentionParams& p, cudaStream_t stream) {
   const int64_t blocks = static_cast<int64_t>((p.seq_q + kRowsOf<kD> - 1) / kRowsOf<kD>) * p.n_heads * p.batch;
   const auto kernel =
-      kernel_for(score_work(p), [](auto work) { return query_gradient_mma_kernel<T, kD, decltype(work)::value>; });
+      kernel_for(score_features(p), [](auto work) { return query_gradient_mma_kernel<T, kD, decltype(work)::value>; });
   const int bucket_bytes = p.dt5 != nullptr ? kGradientWarps * kBucketFloats<kRowTilesOf<kD>> * 4 : 0;
   launch_heads(kernel, blocks, kGradientThreads, kGradientBytes<kD> + bucket_bytes, p, stream);
 }

@@ -20,7 +20,7 @@ struct Stage {
   __device__ Stage(uint32_t tiles, int index) : keys{tiles + index * kStageBytes}, values{keys.base + kTileBytes} {}
 };
 
-template <class T, ScoreWork kWork, bool kHoles>
+template <class T, ScoreFeatures kWork, bool kHoles>
 __global__ __launch_bounds__(kGroupThreads, kBlocksAtOnce) void query_gradient_wgmma_kernel(
     const __grid_constant__ AttentionParams p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -44,7 +44,7 @@ __global__ __launch_bounds__(kGroupThreads, kBlocksAtOnce) void query_gradient_w
   const int warp_row = warp * 16;
   const int query = q0 + warp_row + lane / 4;  // the lane's first row
   const int column = lane % 4 * 2;             // and column
-  const WarpReach reach(p.mask, q0 + warp_row, min(q0 + warp_row + 16, q1));
+  const WarpKeyRange reach(p.mask, q0 + warp_row, min(q0 + warp_row + 16, q1));
   const HeadBias bias = kShaped ? p.bias_of(head) : HeadBias{};
   const uint64_t stream = dropout_stream<kWork>(p);
   const QueryRows<1> rows(p, b, head, query, q1);
@@ -67,7 +67,7 @@ __global__ __launch_bounds__(kGroupThreads, kBlocksAtOnce) void query_gradient_w
   };
   int k0 = next_tile(max(p.mask.keys(q0).begin, 0) / kWalkRows * kWalkRows);
   if (k0 < k_end) fill(Stage<T>(tiles, 0), k0);
-  commit_copies();
+  cp_async_commit();
   const uint64_t own_queries = operand_at(queries.base);
   const uint64_t own_dys = operand_at(dys.base);
   WalkSums dq;
@@ -75,13 +75,13 @@ __global__ __launch_bounds__(kGroupThreads, kBlocksAtOnce) void query_gradient_w
 #pragma unroll 1
   for (int index = 0; k0 < k_end; index ^= 1) {
     const int next = next_tile(k0 + kWalkRows);
-    wait_for_copies();
+    cp_async_wait();
     publish_shared();
     __syncthreads();  // this stage is filled; the other one is no longer read
     if (next < k_end) fill(Stage<T>(tiles, index ^ 1), next);
-    commit_copies();
+    cp_async_commit();
     const Stage<T> stage(tiles, index);
-    const ScorePlace place{b, head, query, k0 + column};
+    const ScoreIndex place{b, head, query, k0 + column};
     const uint64_t keys = operand_at(stage.keys.base);
     const uint64_t values = operand_at(stage.values.base);
     WalkSums s;
@@ -89,7 +89,7 @@ __global__ __launch_bounds__(kGroupThreads, kBlocksAtOnce) void query_gradient_w
     float shift[2] = {};
     bool biased = false;
     if constexpr (kShaped) biased = begin_scores<false>(p, bias, q0, k0, place, s, shift);
-    begin_products();
+    wgmma_fence();
     multiply_rows<T>(s, own_queries, keys, biased);
     multiply_rows<T>(ds, own_dys, values, false);
     finish_products();
@@ -100,7 +100,7 @@ __global__ __launch_bounds__(kGroupThreads, kBlocksAtOnce) void query_gradient_w
 #pragma unroll
     for (int right = 0; right < 2; ++right) {
       const int further = right * kHalfColumns;
-      const ScorePlace its{b, head, query, place.key + further};
+      const ScoreIndex its{b, head, query, place.key + further};
       KeptOf<kWork, false, 1, kHalfBlocks> kept(p, stream, its);
       kept.complete(p, stream, its);
       const auto hide = [&](HalfSums& sums) {
@@ -111,21 +111,21 @@ __global__ __launch_bounds__(kGroupThreads, kBlocksAtOnce) void query_gradient_w
       find_gradients_by_queries<kWork, 1, kHalfBlocks>(p, bias, its, kept, shift[right], rows, half_of_sums(s, right),
                                                        half_ds, hide);
       gradients[right].pack<T>(half_ds);
-      begin_products();
+      wgmma_fence();
       gradients[right].multiply<T>(dq, keys + right * kHalfColumns / 16 * kStepAcross);
-      commit_products();
+      wgmma_commit();
     }
     if constexpr (kShaped) {
       if (by_distance) distances.add(ds, k0 - (q0 + warp_row + p.mask.offset));
     }
-    wait_for_products();
+    wgmma_wait();
     settle<kWalkWidth / 8>(dq);
     gradients[0].settle();
     gradients[1].settle();
     k0 = next;
   }
   if (by_distance) distances.finish();
-  wait_for_copies();
+  cp_async_wait();
   __syncthreads();
   if (by_distance) {
     float* out = p.dt5 + ((static_cast<int64_t>(b) * p.n_heads + head) * blocks + block) * p.t5_buckets;
@@ -146,7 +146,7 @@ void query_gradients_by_wgmma(const AttentionParams& p, cudaStream_t stream) {
   using query_walk::query_gradient_wgmma_kernel;
   using D = DeviceType<T>;
   const int64_t blocks = static_cast<int64_t>((p.seq_q + kWalkRows - 1) / kWalkRows) * p.n_heads * p.batch;
-  const auto kernel = choose_work(score_work(p), !p.mask.ranges_suffice, [](auto work, auto holes) {
+  const auto kernel = choose_work(score_features(p), !p.mask.ranges_suffice, [](auto work, auto holes) {
     return query_gradient_wgmma_kernel<D, decltype(work)::value, decltype(holes)::value>;
   });
   const int warp_floats = p.dt5 != nullptr ? query_walk::Distances::floats(p.t5_flat_from) : 0;

@@ -9,14 +9,14 @@
 namespace lamina::ops::cuda {
 
 /// Rotary angles of queries and keys kWidth wide, half-split pairing.
-struct HeadAngles {
+struct RotaryAngles {
   static constexpr int kWidth = 64;
   static constexpr int kPairs = kWidth / 2;
   const float* cos;  // [seq, kPairs]; null without rotation
   const float* sin;
 
   /// Rotates accumulator element (n, i) and its partner in the other half by the negative angle.
-  __device__ static void turn_pair(Sums<1, kWidth / 8>& sums, int n, int i, float c, float s) {
+  __device__ static void rotate_pair_back(Sums<1, kWidth / 8>& sums, int n, int i, float c, float s) {
     const float first = sums[0][n][i];
     const float second = sums[0][n + kPairs / 8][i];
     sums[0][n][i] = fmaf(first, c, second * s);
@@ -33,21 +33,22 @@ struct HeadAngles {
       for (int n = 0; n < kPairs / 8; ++n) {
         const auto c = *reinterpret_cast<const float2*>(cos + at + n * 8);
         const auto s = *reinterpret_cast<const float2*>(sin + at + n * 8);
-        turn_pair(sums, n, 2 * half, c.x, s.x);
-        turn_pair(sums, n, 2 * half + 1, c.y, s.y);
+        rotate_pair_back(sums, n, 2 * half, c.x, s.x);
+        rotate_pair_back(sums, n, 2 * half + 1, c.y, s.y);
       }
     }
   }
 };
 
-/// All gradients in one launch. Does not read `delta` and `base`; if `inverse` is null, `greatest` is log Σ exp(score).
-bool takes_short_backward(const AttentionParams& params, const Device& device);
+/// All gradients in one launch. Does not read `delta` and `base`; if `row_inv_sum` is null, `row_max` is log Σ
+/// exp(score).
+bool supports_short_backward(const AttentionParams& params, const Device& device);
 template <class T>
-void short_backward(const AttentionParams& params, const HeadAngles& angles, const Device& device);
+void short_backward(const AttentionParams& params, const RotaryAngles& angles, const Device& device);
 
 /// One-pass backward; dq accumulates with atomics, so it is not deterministic.
-bool takes_joined_backward(const AttentionParams& params, const Device& device);
+bool supports_one_pass_backward(const AttentionParams& params, const Device& device);
 template <class T>
-void joined_backward(const AttentionParams& params, const HeadAngles& angles, const Device& device);
+void one_pass_backward(const AttentionParams& params, const RotaryAngles& angles, const Device& device);
 
 }  // namespace lamina::ops::cuda

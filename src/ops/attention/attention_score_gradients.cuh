@@ -7,12 +7,12 @@
 
 namespace lamina::ops::cuda {
 
-/// bend_scores(), and multiplies the gradients by the derivative of the soft cap.
+/// apply_soft_cap(), and multiplies the gradients by the derivative of the soft cap.
 template <bool kByKeys, int kRowTiles, int kBlocks>
-__device__ inline float bend_gradients(const AttentionParams& p, const HeadBias& bias, const ScorePlace& place,
-                                       Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kBlocks>& ds) {
-  return bend_scores<kByKeys, kRowTiles, kBlocks>(p, bias, place.query, place.key, s,
-                                                  [&](int m, int n, int i, float t) { ds[m][n][i] *= 1.0F - t * t; });
+__device__ inline float apply_soft_cap_backward(const AttentionParams& p, const HeadBias& bias, const ScoreIndex& place,
+                                                Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kBlocks>& ds) {
+  return apply_soft_cap<kByKeys, kRowTiles, kBlocks>(
+      p, bias, place.query, place.key, s, [&](int m, int n, int i, float t) { ds[m][n][i] *= 1.0F - t * t; });
 }
 
 template <int kRowTiles, int kBlocks>
@@ -22,7 +22,7 @@ __device__ inline void scale_sums(Sums<kRowTiles, kBlocks>& sums, float factor) 
 
 /// Rows are keys: zeroes the weights of queries that do not see them.
 template <int kRowTiles, int kBlocks>
-__device__ inline void hide_by_keys(const AttentionParams& p, const ScorePlace& place, Sums<kRowTiles, kBlocks>& s) {
+__device__ inline void hide_by_keys(const AttentionParams& p, const ScoreIndex& place, Sums<kRowTiles, kBlocks>& s) {
   DeviceMask::Range seen[2 * kRowTiles];
 #pragma unroll
   for (int n = 0; n < 2 * kRowTiles; ++n) {
@@ -36,7 +36,7 @@ __device__ inline void hide_by_keys(const AttentionParams& p, const ScorePlace& 
 
 /// Rows are queries: zeroes the weights of keys they do not see.
 template <int kRowTiles, int kBlocks>
-__device__ inline void hide_by_queries(const AttentionParams& p, const ScorePlace& place, Sums<kRowTiles, kBlocks>& s) {
+__device__ inline void hide_by_queries(const AttentionParams& p, const ScoreIndex& place, Sums<kRowTiles, kBlocks>& s) {
   DeviceMask::Range seen[2 * kRowTiles];
 #pragma unroll
   for (int n = 0; n < 2 * kRowTiles; ++n) {
@@ -52,8 +52,8 @@ __device__ inline void hide_by_queries(const AttentionParams& p, const ScorePlac
 /// Rows are keys. In: s = k·q (`shift` still to be added), ds = v·dy. Out: s holds the weights after dropout, without
 /// its scale factor; ds the score gradients. `base` and `delta` start at the lane's first query; hide(s) zeroes masked
 /// weights.
-template <ScoreWork kWork, int kRowTiles, int kBlocks, class Hide>
-__device__ inline void find_gradients_by_keys(const AttentionParams& p, const HeadBias& bias, const ScorePlace& place,
+template <ScoreFeatures kWork, int kRowTiles, int kBlocks, class Hide>
+__device__ inline void find_gradients_by_keys(const AttentionParams& p, const HeadBias& bias, const ScoreIndex& place,
                                               const KeptOf<kWork, true, kRowTiles, kBlocks>& kept, float shift,
                                               const float* base, const float* delta, Sums<kRowTiles, kBlocks>& s,
                                               Sums<kRowTiles, kBlocks>& ds, const Hide& hide) {
@@ -71,7 +71,7 @@ __device__ inline void find_gradients_by_keys(const AttentionParams& p, const He
     }
   }
   if constexpr (shapes(kWork)) {
-    shift += bend_gradients<true, kRowTiles, kBlocks>(p, bias, place, s, ds);
+    shift += apply_soft_cap_backward<true, kRowTiles, kBlocks>(p, bias, place, s, ds);
   }
 #pragma unroll
   for (int n = 0; n < kBlocks; ++n) {
@@ -84,7 +84,7 @@ __device__ inline void find_gradients_by_keys(const AttentionParams& p, const He
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) s[m][n][i] = power_of_two(fmaf(s[m][n][i], p.unit, start[i % 2]));
+      for (int i = 0; i < 4; ++i) s[m][n][i] = fast_exp2(fmaf(s[m][n][i], p.unit, start[i % 2]));
     }
   }
   hide(s);
@@ -115,9 +115,9 @@ struct QueryRows {
 
 /// Rows are queries. In: s = q·k (`shift` still to be added), ds = dy·v. Out: ds holds the score gradients. hide(s)
 /// zeroes masked weights.
-template <ScoreWork kWork, int kRowTiles, int kBlocks, class Hide>
+template <ScoreFeatures kWork, int kRowTiles, int kBlocks, class Hide>
 __device__ inline void find_gradients_by_queries(const AttentionParams& p, const HeadBias& bias,
-                                                 const ScorePlace& place,
+                                                 const ScoreIndex& place,
                                                  const KeptOf<kWork, false, kRowTiles, kBlocks>& kept, float shift,
                                                  const QueryRows<kRowTiles>& rows, Sums<kRowTiles, kBlocks>& s,
                                                  Sums<kRowTiles, kBlocks>& ds, const Hide& hide) {
@@ -127,15 +127,14 @@ __device__ inline void find_gradients_by_queries(const AttentionParams& p, const
     ds[m][n][i] = fmaf(ds[m][n][i], factor, -rows.delta[2 * m + i / 2]);
   });
   if constexpr (shapes(kWork)) {
-    shift += bend_gradients<false, kRowTiles, kBlocks>(p, bias, place, s, ds);
+    shift += apply_soft_cap_backward<false, kRowTiles, kBlocks>(p, bias, place, s, ds);
   }
   float start[2 * kRowTiles];
 #pragma unroll
   for (int n = 0; n < 2 * kRowTiles; ++n) {
     start[n] = !shapes(kWork) ? -rows.base[n] : fmaf(shift, p.unit, -rows.base[n]);
   }
-  for_sums<kRowTiles, kBlocks>(s,
-                               [&](float& x, int row, int) { x = power_of_two(fmaf(x, p.unit, start[half_of(row)])); });
+  for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int) { x = fast_exp2(fmaf(x, p.unit, start[half_of(row)])); });
   hide(s);
   for_places<kRowTiles, kBlocks>([&](int m, int n, int i) { ds[m][n][i] *= s[m][n][i]; });
 }

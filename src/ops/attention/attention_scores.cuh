@@ -9,14 +9,16 @@
 namespace lamina::ops::cuda {
 
 /// Score processing that a kernel is compiled for.
-enum class ScoreWork {
+enum class ScoreFeatures {
   plain,          // scaling and range masks only
   shaped,         // also soft cap, bias and patterns with holes
   dropped,        // shaped, with dropout
   plain_dropped,  // plain, with dropout
 };
-constexpr bool shapes(ScoreWork work) { return work == ScoreWork::shaped || work == ScoreWork::dropped; }
-constexpr bool drops(ScoreWork work) { return work == ScoreWork::dropped || work == ScoreWork::plain_dropped; }
+constexpr bool shapes(ScoreFeatures work) { return work == ScoreFeatures::shaped || work == ScoreFeatures::dropped; }
+constexpr bool drops(ScoreFeatures work) {
+  return work == ScoreFeatures::dropped || work == ScoreFeatures::plain_dropped;
+}
 
 /// Calls fn(m, n, i, bias) for each score of a warp. `query` and `key` belong to the lane's first score; rows are keys
 /// if kByKeys. The bias depends only on query − key, so a lane looks it up once per diagonal of its 8×8 blocks. If it
@@ -69,8 +71,8 @@ __device__ inline float start_scores(const AttentionParams& p, const HeadBias& b
 /// Applies the soft cap and negative scales, then the bias. Calls on_cap(m, n, i, t) with the tanh of the soft cap.
 /// Returns a constant still to be added to all scores.
 template <bool kByKeys, int kRowTiles, int kBlocks, class F>
-__device__ inline float bend_scores(const AttentionParams& p, const HeadBias& bias, int query, int key,
-                                    Sums<kRowTiles, kBlocks>& s, const F& on_cap) {
+__device__ inline float apply_soft_cap(const AttentionParams& p, const HeadBias& bias, int query, int key,
+                                       Sums<kRowTiles, kBlocks>& s, const F& on_cap) {
   if (!is_bent(p)) return 0;
   const float inner = p.soft_cap > 0 ? p.scale / p.soft_cap : p.scale * kLog2E;
   const float outer = p.soft_cap * kLog2E;
@@ -95,13 +97,13 @@ struct WarpView {
 };
 
 /// A warp's queries [q0, q1), all in one row of cells, with the key ranges of the first and the last.
-struct WarpReach {
+struct WarpKeyRange {
   DeviceMask::Range first;
   DeviceMask::Range last;
   int q0;
   int q1;
 
-  __device__ WarpReach(const DeviceMask& mask, int begin, int end)
+  __device__ WarpKeyRange(const DeviceMask& mask, int begin, int end)
       : first(begin < end ? mask.keys(begin) : DeviceMask::Range{0, 0}),
         last(begin < end ? mask.keys(end - 1) : DeviceMask::Range{0, 0}),
         q0(begin),
@@ -142,7 +144,7 @@ __device__ __noinline__ uint64_t allowed_bits(const DeviceMask& mask, int query,
 
 /// Sets scores whose bit of allowed_bits() is clear to `hidden`.
 template <int kRowTiles, int kBlocks>
-__device__ inline void hide_others(uint64_t bits, float hidden, Sums<kRowTiles, kBlocks>& sums) {
+__device__ inline void apply_mask_bits(uint64_t bits, float hidden, Sums<kRowTiles, kBlocks>& sums) {
   for_places<kRowTiles, kBlocks>([&](int m, int n, int i) {
     sums[m][n][i] = (bits >> ((m * kBlocks + n) * 4 + i) & 1) != 0 ? sums[m][n][i] : hidden;
   });
@@ -150,13 +152,13 @@ __device__ inline void hide_others(uint64_t bits, float hidden, Sums<kRowTiles, 
 
 /// Sets scores in holes of the pattern to `hidden`.
 template <bool kByKeys, int kRowTiles, int kBlocks>
-__device__ inline void hide_holes(const DeviceMask& mask, int query, int key, float hidden,
-                                  Sums<kRowTiles, kBlocks>& sums) {
-  hide_others<kRowTiles, kBlocks>(allowed_bits<kByKeys, kRowTiles, kBlocks>(mask, query, key), hidden, sums);
+__device__ inline void mask_pattern_holes(const DeviceMask& mask, int query, int key, float hidden,
+                                          Sums<kRowTiles, kBlocks>& sums) {
+  apply_mask_bits<kRowTiles, kBlocks>(allowed_bits<kByKeys, kRowTiles, kBlocks>(mask, query, key), hidden, sums);
 }
 
 /// Position of a lane's first score in a tile.
-struct ScorePlace {
+struct ScoreIndex {
   int b;
   int head;
   int query;
@@ -170,7 +172,7 @@ template <bool kByKeys, int kRowTiles, int kBlocks>
 class KeptBits {
  public:
   /// `place` is the lane's first weight; rows are keys if kByKeys.
-  __device__ KeptBits(const AttentionParams& p, uint64_t stream, const ScorePlace& place) {
+  __device__ KeptBits(const AttentionParams& p, uint64_t stream, const ScoreIndex& place) {
     const uint32_t row = p.dropout_row(place.b, place.head, place.query);
     const uint32_t column = dropout_patch(static_cast<uint32_t>(place.key));
     const uint32_t own_tile = is_odd() ? 4 : 0;
@@ -185,7 +187,7 @@ class KeptBits {
     }
   }
   /// Call before the first at().
-  __device__ void complete(const AttentionParams&, uint64_t, const ScorePlace&) {
+  __device__ void complete(const AttentionParams&, uint64_t, const ScoreIndex&) {
     const uint32_t own = is_odd() ? ~kEvenLanes : kEvenLanes;
     const int turn = is_odd() ? 32 - kApart : kApart;
 #pragma unroll
@@ -224,17 +226,17 @@ class KeptBits {
 };
 
 /// Replaces KeptBits without dropout.
-struct NothingDropped {
-  __device__ NothingDropped(const AttentionParams&, uint64_t, const ScorePlace&) {}
-  __device__ void complete(const AttentionParams&, uint64_t, const ScorePlace&) {}
+struct NoDropout {
+  __device__ NoDropout(const AttentionParams&, uint64_t, const ScoreIndex&) {}
+  __device__ void complete(const AttentionParams&, uint64_t, const ScoreIndex&) {}
   __device__ bool at(int, int, int) const { return true; }
 };
 
-template <ScoreWork kWork, bool kByKeys, int kRowTiles, int kBlocks>
-using KeptOf = std::conditional_t<drops(kWork), KeptBits<kByKeys, kRowTiles, kBlocks>, NothingDropped>;
+template <ScoreFeatures kWork, bool kByKeys, int kRowTiles, int kBlocks>
+using KeptOf = std::conditional_t<drops(kWork), KeptBits<kByKeys, kRowTiles, kBlocks>, NoDropout>;
 
 /// The random stream of dropout.
-template <ScoreWork kWork>
+template <ScoreFeatures kWork>
 __device__ inline uint64_t dropout_stream(const AttentionParams& p) {
   return drops(kWork) ? p.dropout.stream() : 0;
 }
@@ -244,7 +246,7 @@ __device__ inline uint64_t dropout_stream(const AttentionParams& p) {
 constexpr int kWidestMma = 128;
 constexpr int kMostMmaBuckets = 128;
 
-inline bool takes_mma(const AttentionParams& params) {
+inline bool supports_mma(const AttentionParams& params) {
   // Weights are rounded between products, and with few keys the errors do not average out. Small problems and narrow
   // heads would not be faster either.
   const auto fits = [](int width) { return width >= 16 && width <= kWidestMma; };
@@ -252,20 +254,21 @@ inline bool takes_mma(const AttentionParams& params) {
   return fits(params.d_qk) && fits(params.d_v) && params.t5_buckets <= kMostMmaBuckets && !few &&
          !(params.t5_buckets > 0 && params.soft_cap > 0);  // dt5 and dq would need different score gradients
 }
-inline ScoreWork score_work(const AttentionParams& params) {
+inline ScoreFeatures score_features(const AttentionParams& params) {
   const bool shaped = params.soft_cap > 0 || params.bias != nullptr || params.slopes != nullptr || params.scale <= 0 ||
                       !params.mask.ranges_suffice;
-  if (params.dropout.threshold != 0) return shaped ? ScoreWork::dropped : ScoreWork::plain_dropped;
-  return shaped ? ScoreWork::shaped : ScoreWork::plain;
+  if (params.dropout.threshold != 0) return shaped ? ScoreFeatures::dropped : ScoreFeatures::plain_dropped;
+  return shaped ? ScoreFeatures::shaped : ScoreFeatures::plain;
 }
 /// Returns kernel_of(work), with the work passed as a type.
 template <class F>
-auto kernel_for(ScoreWork work, const F& kernel_of) {
+auto kernel_for(ScoreFeatures work, const F& kernel_of) {
   switch (work) {
-    case ScoreWork::shaped: return kernel_of(std::integral_constant<ScoreWork, ScoreWork::shaped>{});
-    case ScoreWork::dropped: return kernel_of(std::integral_constant<ScoreWork, ScoreWork::dropped>{});
-    case ScoreWork::plain_dropped: return kernel_of(std::integral_constant<ScoreWork, ScoreWork::plain_dropped>{});
-    default: return kernel_of(std::integral_constant<ScoreWork, ScoreWork::plain>{});
+    case ScoreFeatures::shaped: return kernel_of(std::integral_constant<ScoreFeatures, ScoreFeatures::shaped>{});
+    case ScoreFeatures::dropped: return kernel_of(std::integral_constant<ScoreFeatures, ScoreFeatures::dropped>{});
+    case ScoreFeatures::plain_dropped:
+      return kernel_of(std::integral_constant<ScoreFeatures, ScoreFeatures::plain_dropped>{});
+    default: return kernel_of(std::integral_constant<ScoreFeatures, ScoreFeatures::plain>{});
   }
 }
 /// Launches `blocks` blocks, each of which handles one head.
@@ -284,7 +287,7 @@ inline int mma_query_rows(const AttentionParams& params) { return params.d_qk <=
 
 template <class T>
 void forward_by_mma(const AttentionParams& params, cudaStream_t stream);
-/// For cases that takes_mma() accepts, on Hopper's tensor cores; returns false if there is no kernel for it.
+/// For cases that supports_mma() accepts, on Hopper's tensor cores; returns false if there is no kernel for it.
 template <class T>
 bool forward_by_wgmma(const AttentionParams& params, const Device& device);
 template <class T>
@@ -292,12 +295,12 @@ void key_gradients_by_mma(const AttentionParams& params, cudaStream_t stream);
 template <class T>
 void query_gradients_by_mma(const AttentionParams& params, cudaStream_t stream);
 
-// Backward on Hopper's tensor cores for cases that takes_mma() accepts, heads up to 64 wide.
+// Backward on Hopper's tensor cores for cases that supports_mma() accepts, heads up to 64 wide.
 
 constexpr int kWgmmaQueries = 64;        // per block of the kernel that computes dq
 constexpr int kMostWalkDistances = 512;  // with separate sums, as shared memory allows
 
-inline bool takes_wgmma_backward(const AttentionParams& params, const Device& device) {
+inline bool supports_wgmma_backward(const AttentionParams& params, const Device& device) {
   for (const HeadStrides& at : {params.q_at, params.k_at, params.v_at, params.y_at}) {
     if (at.seq < 0 || at.seq >= int64_t{1} << 31) return false;  // row offsets are 32-bit
   }

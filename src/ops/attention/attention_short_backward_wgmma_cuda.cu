@@ -9,13 +9,13 @@
 // dy, writes dq, dk, dv. On an H200, 64 × 6 heads of 256 × 64 take 51 µs, against 87 µs for cuDNN's three kernels.
 #include "lamina/ops/attention/attention_rotated.cuh"
 #include "lamina/ops/attention/attention_wgmma.cuh"
-#include "lamina/tensor/cuda/box_copies.cuh"
+#include "lamina/tensor/cuda/tma.cuh"
 
 namespace lamina::ops::cuda {
 /// A named namespace, all inline: builds for other GPUs then contain no unused functions.
 namespace short_heads {
 
-inline constexpr int kShortWidth = HeadAngles::kWidth;
+inline constexpr int kShortWidth = RotaryAngles::kWidth;
 inline constexpr int kShortSeq = 256;
 inline constexpr int kShortKeys = 64;  // keys, later queries, per warpgroup
 inline constexpr int kShortGroups = kShortSeq / kShortKeys;
@@ -98,8 +98,8 @@ struct ShortStatistics {
     const int64_t statistics = static_cast<int64_t>(blockIdx.x) * p.seq_q;
     const int thread = static_cast<int>(threadIdx.x);
     float least = 0;
-    if (thread < p.seq_q) least = p.greatest[statistics + thread] * kLog2E;
-    if (thread < p.seq_q && p.inverse != nullptr) least -= log2f(p.inverse[statistics + thread]);
+    if (thread < p.seq_q) least = p.row_max[statistics + thread] * kLog2E;
+    if (thread < p.seq_q && p.row_inv_sum != nullptr) least -= log2f(p.row_inv_sum[statistics + thread]);
     if (thread < kShortSeq) base[thread] = least;
 #pragma unroll
     for (int n = 0; n < kShortSeq / kStep; ++n) {
@@ -133,7 +133,7 @@ __device__ inline void find_gradients(float unit, int seq, bool cut, int key, in
     const float2 mean = *reinterpret_cast<const float2*>(delta + query + n * 8);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float weight = power_of_two(fmaf(s[0][n][i], unit, i % 2 == 0 ? -low.x : -low.y));
+      const float weight = fast_exp2(fmaf(s[0][n][i], unit, i % 2 == 0 ? -low.x : -low.y));
       s[0][n][i] = weight;
       ds[0][n][i] = weight * (ds[0][n][i] - (i % 2 == 0 ? mean.x : mean.y));
     }
@@ -146,14 +146,14 @@ __device__ inline void scale_all(HeadSums& sums, float factor) {
 
 /// Rotary angles of a warp's 16 positions, in rows of two tiles owned by the warp.
 struct WarpAngles {
-  static constexpr int kPairs = HeadAngles::kPairs;
+  static constexpr int kPairs = RotaryAngles::kPairs;
   // floats, each in the space of two 16-bit elements
   Tile<__nv_bfloat16, kShortWidth> cos;
   Tile<__nv_bfloat16, kShortWidth> sin;
   int row;
 
-  /// Valid after wait_for_copies() and __syncwarp().
-  __device__ void fetch(const HeadAngles& from, int seq) const {
+  /// Valid after cp_async_wait() and __syncwarp().
+  __device__ void fetch(const RotaryAngles& from, int seq) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int n = 0; n < 16 * kPairs / 4 / 32; ++n) {
@@ -161,10 +161,10 @@ struct WarpAngles {
       const int chunk = lane % 8;
       const int64_t at = static_cast<int64_t>(row + line) * kPairs + chunk * 4;
       const bool inside = row + line < seq;
-      copy_async(cos.at(row + line, chunk), inside ? from.cos + at : from.cos, inside);
-      copy_async(sin.at(row + line, chunk), inside ? from.sin + at : from.sin, inside);
+      cp_async_16(cos.at(row + line, chunk), inside ? from.cos + at : from.cos, inside);
+      cp_async_16(sin.at(row + line, chunk), inside ? from.sin + at : from.sin, inside);
     }
-    commit_copies();
+    cp_async_commit();
   }
   __device__ static float2 read(const Tile<__nv_bfloat16, kShortWidth>& table, int line, int pair) {
     float2 two;
@@ -185,8 +185,8 @@ struct WarpAngles {
         const float2 s = read(sin, row + half * 8 + lane / 4, n * 8 + lane % 4 * 2);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          HeadAngles::turn_pair(a, n, 2 * half + i, i == 0 ? c.x : c.y, i == 0 ? s.x : s.y);
-          HeadAngles::turn_pair(b, n, 2 * half + i, i == 0 ? c.x : c.y, i == 0 ? s.x : s.y);
+          RotaryAngles::rotate_pair_back(a, n, 2 * half + i, i == 0 ? c.x : c.y, i == 0 ? s.x : s.y);
+          RotaryAngles::rotate_pair_back(b, n, 2 * half + i, i == 0 ? c.x : c.y, i == 0 ? s.x : s.y);
         }
       }
     }
@@ -220,7 +220,7 @@ __device__ inline void walk_queries(const AttentionParams& p, const ShortTiles<T
     const uint64_t dys = operand_at(in.dys.at(q0, 0));
     ScoreSums s;
     ScoreSums ds;
-    begin_products();
+    wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kShortWidth / 16; ++k) {
       multiply_shared<T, kAlong, kAlong, kShortBlocks>(s, keys + k * kStepAlong, queries + k * kStepAlong, k > 0);
@@ -238,9 +238,9 @@ __device__ inline void walk_queries(const AttentionParams& p, const ShortTiles<T
     for (int k = 0; k < kShortColumns / 16; ++k) {
       pack_left<T, kShortBlocks>(weights[k], s, k);
       pack_left<T, kShortBlocks>(gradients[k], ds, k);
-      put_matrices(gradients[k], in.gradients.template tile<T>(group, q0 / 64), row % kShortKeys, q0 % 64 / 8 + 2 * k);
+      stmatrix_x4(gradients[k], in.gradients.template tile<T>(group, q0 / 64), row % kShortKeys, q0 % 64 / 8 + 2 * k);
     }
-    begin_products();
+    wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kShortColumns / 16; ++k) {
       multiply_held<T, kAcross, kShortWidth / 8>(dv, weights[k], dys + k * kStepAcross);
@@ -256,11 +256,11 @@ __device__ inline void walk_queries(const AttentionParams& p, const ShortTiles<T
 
 template <class T, bool kTurned>
 __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const __grid_constant__ AttentionParams p,
-                                                                          const HeadAngles rotation) {
+                                                                          const RotaryAngles rotation) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ unsigned char shared[];
   unsigned char* memory = shared + (1024 - shared_address(shared) % 1024) % 1024;
-  lamina::cuda::wait_for_previous();
+  lamina::cuda::grid_dependency_wait();
   const ShortTiles<T> in(shared_address(memory));
   auto* base = reinterpret_cast<float*>(memory + kShortBytes - 1024 - BlocksDone::kBytes) - 2 * kShortSeq;
   float* delta = base + kShortSeq;
@@ -269,17 +269,17 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
   const int seq = p.seq_q;
   const ShortHead<T> head(p, static_cast<int>(blockIdx.x));
   in.dys.template fill<kShortSeq, kShortThreads>(head.dy, p.y_at.seq, seq, p.d_v, true);
-  commit_copies();
+  cp_async_commit();
   in.queries.template fill<kShortSeq, kShortThreads>(head.q, p.q_at.seq, seq, p.d_qk, true);
   in.keys.template fill<kShortSeq, kShortThreads>(head.k, p.k_at.seq, seq, p.d_qk, true);
   in.values.template fill<kShortSeq, kShortThreads>(head.v, p.v_at.seq, seq, p.d_v, true);
-  commit_copies();
+  cp_async_commit();
   ShortStatistics<T> statistics;
   statistics.load(p, head.y);
-  wait_for_copies<1>();
+  cp_async_wait<1>();
   __syncthreads();
   statistics.find(p, in.dys, base, delta);
-  wait_for_copies();
+  cp_async_wait();
   publish_shared();
   __syncthreads();
 
@@ -312,7 +312,7 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
   clear<1, kShortWidth / 8>(dq);
 #pragma unroll 1
   for (int block = 0; block <= group; ++block) {
-    begin_products();
+    wgmma_fence();
     const uint64_t gradients = operand_at(in.gradients.template tile<T>(block, group).base);
     const uint64_t keys = operand_at(in.keys.at(block * kShortKeys, 0));
 #pragma unroll
@@ -322,7 +322,7 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
     finish_products();
   }
   if constexpr (kTurned) {
-    wait_for_copies();
+    cp_async_wait();
     __syncwarp();
     angles.turn_back(dq, dk);
   }
@@ -343,18 +343,18 @@ using namespace short_heads;  // NOLINT: of this file
 
 }  // namespace
 
-bool takes_short_backward(const AttentionParams& p, const Device& device) {
-  const bool plain = score_work(p) == ScoreWork::plain && p.mask.causal &&
+bool supports_short_backward(const AttentionParams& p, const Device& device) {
+  const bool plain = score_features(p) == ScoreFeatures::plain && p.mask.causal &&
                      p.mask.kind == AttentionPattern::Kind::full && p.mask.documents == nullptr && p.sinks == nullptr;
   const bool fits = p.seq_q == p.seq_k && p.seq_q <= kShortSeq && p.group == 1 && p.d_qk <= kShortWidth &&
                     p.d_v <= kShortWidth && p.packs;
   // Shorter sequences would leave most warps without keys.
-  return plain && fits && p.seq_q > kShortSeq / 2 && takes_mma(p) &&
+  return plain && fits && p.seq_q > kShortSeq / 2 && supports_mma(p) &&
          static_cast<int64_t>(p.batch) * p.n_heads < int64_t{1} << 31 && lamina::cuda::has_wgmma(device, "attention");
 }
 
 template <class T>
-void short_backward(const AttentionParams& p, const HeadAngles& angles, const Device& device) {
+void short_backward(const AttentionParams& p, const RotaryAngles& angles, const Device& device) {
   using D = DeviceType<T>;
   const auto kernel = angles.cos != nullptr ? short_backward_kernel<D, true> : short_backward_kernel<D, false>;
   LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShortBytes), "attention");
@@ -363,6 +363,6 @@ void short_backward(const AttentionParams& p, const HeadAngles& angles, const De
   lamina::cuda::check_launch("attention");
 }
 
-template void short_backward<bf16>(const AttentionParams&, const HeadAngles&, const Device&);
+template void short_backward<bf16>(const AttentionParams&, const RotaryAngles&, const Device&);
 
 }  // namespace lamina::ops::cuda

@@ -73,7 +73,7 @@ struct SoftmaxRows {
 #pragma unroll
     for (int row = 0; row < 2 * kRowTiles; ++row) {
       const float greater = fmaxf(found[row], most[row]);
-      const float shrink = power_of_two((most[row] - greater) * unit);
+      const float shrink = fast_exp2((most[row] - greater) * unit);
       most[row] = greater;
       sum[row] *= shrink;
 #pragma unroll
@@ -90,7 +90,7 @@ struct SoftmaxRows {
 #pragma unroll
     for (int row = 0; row < 2 * kRowTiles; ++row) base[row] = (shift[row] - most[row]) * unit;
     for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int) {
-      x = power_of_two(fmaf(x, unit, base[half_of(row)]));
+      x = fast_exp2(fmaf(x, unit, base[half_of(row)]));
       sum[half_of(row)] += x;
     });
   }
@@ -105,16 +105,16 @@ struct SoftmaxRows {
       float all = sum[n];
       all += __shfl_xor_sync(lamina::cuda::kAllLanes, all, 1);
       all += __shfl_xor_sync(lamina::cuda::kAllLanes, all, 2);
-      const float inverse = all != 0 ? 1.0F / all : 0.0F;
+      const float row_inv_sum = all != 0 ? 1.0F / all : 0.0F;
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
-        y[n / 2][c][n % 2 * 2] *= inverse * factor;
-        y[n / 2][c][n % 2 * 2 + 1] *= inverse * factor;
+        y[n / 2][c][n % 2 * 2] *= row_inv_sum * factor;
+        y[n / 2][c][n % 2 * 2 + 1] *= row_inv_sum * factor;
       }
       const int row = query + n / 2 * 16 + n % 2 * 8;
       if (threadIdx.x % 4 == 0 && row < end) {
-        p.greatest[statistics + row] = most[n] * p.unit * kLn2;
-        p.inverse[statistics + row] = inverse;
+        p.row_max[statistics + row] = most[n] * p.unit * kLn2;
+        p.row_inv_sum[statistics + row] = row_inv_sum;
       }
     }
   }

@@ -3,7 +3,7 @@
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/attention/attention_checks.h"
 #include "lamina/ops/attention/cache_store.h"
-#include "lamina/ops/elementwise/count_on.h"
+#include "lamina/ops/elementwise/increment.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {
@@ -89,7 +89,7 @@ Tensor composed(const Tensor& qkv, const AttentionStep& step, const AttentionOpt
   cache_store(decode.k_cache, decode.v_cache, turned.slice(2, n_heads, n_kv_heads),
               qkv.slice(2, n_heads + n_kv_heads, n_kv_heads), decode.lengths, scales);
   Tensor lengths = decode.lengths.clone();
-  count_on(lengths);
+  increment_(lengths);
   return attention_decode(turned.slice(2, 0, n_heads), decode.k_cache, decode.v_cache, lengths, options, extras,
                           scales);
 }

@@ -5,17 +5,17 @@
 
 #include "lamina/ops/attention/attention_decode_device.cuh"
 #include "lamina/ops/attention/cache_scales.h"
-#include "lamina/tensor/cuda/ahead.cuh"
+#include "lamina/tensor/cuda/prefetch.cuh"
 
 namespace lamina::ops::cuda {
 
 /// Prefetches this share's keys and values to the L2 cache while the previous kernel still computes the new token. The
 /// cache position is only a hint here: it is read past the L1 cache, may be stale, and is read again later.
 template <class T>
-__device__ void fetch_share_ahead(const DecodeParams& p, int b, int kv_head) {
+__device__ void prefetch_share(const DecodeParams& p, int b, int kv_head) {
   constexpr int kMostEach = 16;
   if (p.mask.kind != DeviceMask::Kind::full) return;
-  const int64_t place = lamina::cuda::read_early(static_cast<const int64_t*>(p.lengths) + b);
+  const int64_t place = lamina::cuda::load_relaxed_l2(static_cast<const int64_t*>(p.lengths) + b);
   const int keys = static_cast<int>(min(max(place, int64_t{0}), static_cast<int64_t>(p.capacity)));
   const int each = keys_of_share(p, keys + 1);
   const int begin = min(static_cast<int>(blockIdx.x) * each, keys);
@@ -24,18 +24,18 @@ __device__ void fetch_share_ahead(const DecodeParams& p, int b, int kv_head) {
   constexpr int kSector = 32;
   int offset = static_cast<int>(threadIdx.x) * kSector;
   for (int n = 0; n < kMostEach && offset < bytes; ++n, offset += kDecodeThreads * kSector) {
-    lamina::cuda::fetch_ahead(static_cast<const char*>(p.k) + at + offset);
-    lamina::cuda::fetch_ahead(static_cast<const char*>(p.v) + at + offset);
+    lamina::cuda::prefetch_l2(static_cast<const char*>(p.k) + at + offset);
+    lamina::cuda::prefetch_l2(static_cast<const char*>(p.v) + at + offset);
   }
 }
 /// Prefetches the rotary angles of the new token.
-__device__ inline void fetch_turn_ahead(const DecodeParams& p, int b) {
+__device__ inline void prefetch_angles(const DecodeParams& p, int b) {
   const int column = static_cast<int>(threadIdx.x) * kColumns;
   if (p.rotary_dim == 0 || column >= p.table_row) return;
-  const int64_t position = lamina::cuda::read_early(p.positions + b);
+  const int64_t position = lamina::cuda::load_relaxed_l2(p.positions + b);
   const int64_t row = min(max(position, int64_t{0}), static_cast<int64_t>(p.table_rows - 1));
-  lamina::cuda::fetch_ahead(p.cos + row * p.table_row + column);
-  lamina::cuda::fetch_ahead(p.sin + row * p.table_row + column);
+  lamina::cuda::prefetch_l2(p.cos + row * p.table_row + column);
+  lamina::cuda::prefetch_l2(p.sin + row * p.table_row + column);
 }
 
 __device__ inline float rounded_to(DType type, float value) {
@@ -63,8 +63,8 @@ __device__ inline void load_columns(const DecodeParams& p, int64_t at, bool insi
 
 /// Rotation of a lane's columns: y = x·cos + other·sin, with `other` the paired column. With half-split pairing, each
 /// half of the rotary dimension consists of whole lanes.
-struct LaneTurn {
-  bool turns;
+struct LaneRotation {
+  bool is_rotated;
   float cos[kColumns];
   float sin[kColumns];  // signed
 
@@ -74,11 +74,11 @@ struct LaneTurn {
     return column >= half ? column - half : column + half;
   }
 
-  __device__ LaneTurn(const DecodeParams& p, int64_t position, int column) {
-    turns = column < p.rotary_dim;
+  __device__ LaneRotation(const DecodeParams& p, int64_t position, int column) {
+    is_rotated = column < p.rotary_dim;
     const int half = p.rotary_dim / 2;
     const bool second = column >= half;
-    if (!turns) return;
+    if (!is_rotated) return;
     if (position < 0 || position >= p.table_rows) {
       lamina::cuda::report(p.faults, lamina::cuda::Fault::position, position);
       position = 0;
@@ -142,7 +142,7 @@ struct StepLane {
   float token_others[kColumns];
 
   __device__ StepLane(const DecodeParams& p, int b, int kv_head, int first_row, int column) {
-    const int partner = LaneTurn::partner_of(p, column);
+    const int partner = LaneRotation::partner_of(p, column);
     const bool split = column < p.rotary_dim && !p.interleaved;
     load_queries<kRows>(p, b, kv_head, first_row, split ? partner : p.d_qk, others);
     const int part = static_cast<int>(threadIdx.x) / kWarp;
@@ -155,14 +155,14 @@ struct StepLane {
 
 /// Rotates, rounds and publishes the new token; `stores` in the block that also writes the KV caches.
 template <int kRows, class T>
-__device__ void take_token(const DecodeParams& p, int b, int kv_head, int place, int column, const LaneTurn& turn,
+__device__ void take_token(const DecodeParams& p, int b, int kv_head, int place, int column, const LaneRotation& turn,
                            bool stores, StepLane<kRows>& lane_of, StepToken<T>& token) {
   const int part = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   if (part >= 2) return;
   const bool inside = lane < p.lanes && column < p.d_qk;
   float(&x)[kColumns] = lane_of.token;
-  if (part == 0 && turn.turns) turn.apply(p, x, lane_of.token_others);
+  if (part == 0 && turn.is_rotated) turn.apply(p, x, lane_of.token_others);
   __syncwarp();
   if constexpr (std::is_same_v<T, uint8_t>) {
     unsigned most = 0;  // bit patterns compare like magnitudes; NaN is the largest
@@ -190,8 +190,8 @@ template <int kRows, class T>
 __device__ void begin_step(const DecodeParams& p, int b, int kv_head, int first_row, int column, int64_t position,
                            bool owns, int place, StepLane<kRows>& lane, float (&q)[kRows][kColumns],
                            StepToken<T>& token) {
-  const LaneTurn turn(p, position, column);
-  if (turn.turns) {
+  const LaneRotation turn(p, position, column);
+  if (turn.is_rotated) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) turn.apply(p, q[r], lane.others[r]);
   }

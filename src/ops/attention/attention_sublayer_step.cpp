@@ -87,11 +87,11 @@ void count_step(const AttentionSublayerStep& args, int64_t weights, const Tensor
 
 }  // namespace
 
-SublayerStep attention_sublayer_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
-                                     const AttentionProjections& weights, const Tensor& k_cache, const Tensor& v_cache,
-                                     const Tensor& places, const StepRotation& rotation,
-                                     const AttentionOptions& options, const AttentionExtras& extras,
-                                     const CacheScales& scales) {
+SublayerOutput attention_sublayer_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
+                                       const AttentionProjections& weights, const Tensor& k_cache,
+                                       const Tensor& v_cache, const Tensor& places, const StepRotation& rotation,
+                                       const AttentionOptions& options, const AttentionExtras& extras,
+                                       const CacheScales& scales) {
   check_projections(x, weights, k_cache);
   check_row_norm(kSublayerOp, x, residual, norm);
   const int64_t d = k_cache.dim(3);
@@ -119,7 +119,7 @@ SublayerStep attention_sublayer_step(const Tensor& x, const Tensor& residual, co
   }
   const Tensor heads = projected.reshape({x.dim(0), 1, d == 0 ? 2 * k_cache.dim(1) : projected.dim(2) / d, d});
   const Tensor y = attention_step(heads, k_cache, v_cache, places, rotation, options, extras, scales);
-  return as_one_part(h, linear(y.reshape({x.dim(0), 1, weights.out.dim(1)}), weights.out, weights.out_bias));
+  return single_part(h, linear(y.reshape({x.dim(0), 1, weights.out.dim(1)}), weights.out, weights.out_bias));
 }
 
 }  // namespace lamina::ops

@@ -20,15 +20,15 @@ struct AttentionProjections {
 /// SMs, the caches are floating-point, and scores are only scaled. If only `out` fits, it takes two launches:
 /// norm_linear and the rest. Each KV head then yields one part; the consumer sums them. The weights are prefetched: the
 /// kernel launched just before must not write them. No gradient.
-SublayerStep attention_sublayer_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
-                                     const AttentionProjections& weights, const Tensor& k_cache, const Tensor& v_cache,
-                                     const Tensor& places, const StepRotation& rotation = {},
-                                     const AttentionOptions& options = {}, const AttentionExtras& extras = {},
-                                     const CacheScales& scales = {});
+SublayerOutput attention_sublayer_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
+                                       const AttentionProjections& weights, const Tensor& k_cache,
+                                       const Tensor& v_cache, const Tensor& places, const StepRotation& rotation = {},
+                                       const AttentionOptions& options = {}, const AttentionExtras& extras = {},
+                                       const CacheScales& scales = {});
 
 /// Kernel arguments.
 struct AttentionSublayerStep {
-  StepStream stream;
+  ResidualInput stream;
   AttentionProjections weights;  ///< weights contiguous bf16; biases contiguous f32, or undefined
   Tensor k_cache;                ///< [1, n_kv_heads, capacity, d], contiguous f32, bf16 or f16
   Tensor v_cache;

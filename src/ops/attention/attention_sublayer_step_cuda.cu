@@ -7,7 +7,7 @@
 // output of the sublayer; the consumer sums the parts in order.
 #include "lamina/ops/attention/attention_decode_device.cuh"
 #include "lamina/ops/attention/attention_step_heads.cuh"
-#include "lamina/tensor/cuda/ahead.cuh"
+#include "lamina/tensor/cuda/prefetch.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -57,9 +57,9 @@ struct KeyShare {
 /// Prefetches this block's share of the keys and values to the L2 cache. The cache position is a hint here: it may be
 /// stale.
 template <class T>
-__device__ void fetch_keys_ahead(const AttentionSublayerParams& p, const Cluster& cluster) {
+__device__ void prefetch_keys(const AttentionSublayerParams& p, const Cluster& cluster) {
   constexpr int kSector = 32;
-  const int64_t given = lamina::cuda::read_early(p.place);
+  const int64_t given = lamina::cuda::load_relaxed_l2(p.place);
   const KeyShare share(static_cast<int>(min(max(given, int64_t{0}), static_cast<int64_t>(p.capacity))), cluster.rank,
                        true);
   const int row_bytes = p.d * static_cast<int>(sizeof(T));
@@ -67,8 +67,8 @@ __device__ void fetch_keys_ahead(const AttentionSublayerParams& p, const Cluster
   const int bytes = (share.end - share.begin) * row_bytes;
 #pragma unroll 1
   for (int offset = static_cast<int>(threadIdx.x) * kSector; offset < bytes; offset += kStepThreads * kSector) {
-    lamina::cuda::fetch_ahead(static_cast<const char*>(p.k) + at + offset);
-    lamina::cuda::fetch_ahead(static_cast<const char*>(p.v) + at + offset);
+    lamina::cuda::prefetch_l2(static_cast<const char*>(p.k) + at + offset);
+    lamina::cuda::prefetch_l2(static_cast<const char*>(p.v) + at + offset);
   }
 }
 
@@ -105,16 +105,16 @@ __global__ void __launch_bounds__(kStepThreads, 2)
     const int part = local < width + d ? 0 : 1;
     return (p.n_heads + part * p.n_kv_heads + cluster.id) * d + local - width - part * d;
   };
-  if (p.in.late) lamina::cuda::wait_for_previous();
+  if (p.in.late) lamina::cuda::grid_dependency_wait();
   project.stage(staged,
                 [&](int n, int /*tile*/) { return p.qkv + static_cast<int64_t>(global_row(n)) * p.row_chunks(); });
-  lamina::cuda::commit_copies();
+  lamina::cuda::cp_async_commit();
   const int out = cluster.rank * p.out_each;
   const RowProduct<1> merge{min(p.out_each, p.in.width - out), width / 8, p.out_lane_bits};
   merge.stage(staged_out, [&](int n, int /*tile*/) {
     return p.out + (static_cast<int64_t>(out + n) * p.n_heads * d + cluster.id * width) / 8;
   });
-  lamina::cuda::commit_copies();
+  lamina::cuda::cp_async_commit();
   // A lane handles its columns of every `groups`-th key, for one head.
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarp;
@@ -153,9 +153,9 @@ __global__ void __launch_bounds__(kStepThreads, 2)
   int angle = thread;
   if (p.table_row < p.rotary_dim) angle = p.interleaved ? thread / 2 : second ? thread - half : thread;
   float* part = p.parts + cluster.id * p.in.width + out;
-  fetch_keys_ahead<T>(p, cluster);
+  prefetch_keys<T>(p, cluster);
   Cluster::wait();
-  lamina::cuda::wait_for_previous();
+  lamina::cuda::grid_dependency_wait();
   const int64_t given = __ldcg(reinterpret_cast<const long long*>(p.place));
   const int64_t position = __ldcg(reinterpret_cast<const long long*>(p.position));
   int place = 0;
@@ -171,13 +171,13 @@ __global__ void __launch_bounds__(kStepThreads, 2)
       const int64_t at = there ? key * d + column : 0;
 #pragma unroll
       for (int w = 0; w < static_cast<int>(sizeof(RawColumns<T>) / 16); ++w) {
-        lamina::cuda::copy_async(lamina::cuda::shared_address(&keys[n][thread]) + w * 16,
-                                 reinterpret_cast<const uint4*>(k + at) + w, there);
-        lamina::cuda::copy_async(lamina::cuda::shared_address(&values[n][thread]) + w * 16,
-                                 reinterpret_cast<const uint4*>(v + at) + w, there);
+        lamina::cuda::cp_async_16(lamina::cuda::shared_address(&keys[n][thread]) + w * 16,
+                                  reinterpret_cast<const uint4*>(k + at) + w, there);
+        lamina::cuda::cp_async_16(lamina::cuda::shared_address(&values[n][thread]) + w * 16,
+                                  reinterpret_cast<const uint4*>(v + at) + w, there);
       }
     }
-    lamina::cuda::commit_copies();
+    lamina::cuda::cp_async_commit();
   };
   const float r = take_row(p.in, row, scratch, [&] {
     const bool possible = given >= 0 && given < p.capacity;
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
       sine = __ldg(p.sin + at);
     }
   });
-  lamina::cuda::wait_for_copies<2>();
+  lamina::cuda::cp_async_wait<2>();
   project.multiply(staged, row, [&](int n, const float(&sums)[1], int to) {
     const float value = sums[0] * r + (p.qkv_bias != nullptr ? __ldg(p.qkv_bias + global_row(n)) : 0.0F);
 #pragma unroll 1
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
       new_row[n - width] = from_float<T>(x);
     }
   });
-  lamina::cuda::wait_for_copies<0>();
+  lamina::cuda::cp_async_wait<0>();
   __syncthreads();
   if (place >= share.begin && place < share.end && (split || cluster.rank == 0) && thread < 2 * d / kColumns) {
     const int of = thread * kColumns < d ? 0 : 1;
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
   for (int first = share.begin; first < share.end; first += groups * kKeysAtOnce) {  // uniform loop bounds
     if (first != share.begin) {
       fetch(first);
-      lamina::cuda::wait_for_copies<0>();
+      lamina::cuda::cp_async_wait<0>();
     }
     float s[kKeysAtOnce];
 #pragma unroll
@@ -257,20 +257,20 @@ __global__ void __launch_bounds__(kStepThreads, 2)
 #pragma unroll
       for (int n = 0; n < kKeysAtOnce; ++n) s[n] += __shfl_xor_sync(kAllLanes, s[n], step);
     }
-    float greatest = most;
+    float row_max = most;
 #pragma unroll
     for (int n = 0; n < kKeysAtOnce; ++n) {
       s[n] = first + n * groups + own < share.end ? s[n] : -INFINITY;
-      greatest = fmaxf(greatest, s[n]);
+      row_max = fmaxf(row_max, s[n]);
     }
-    const float shrink = power_of_two(most - greatest);
-    most = greatest;
+    const float shrink = fast_exp2(most - row_max);
+    most = row_max;
     sum *= shrink;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) acc[c] *= shrink;
 #pragma unroll
     for (int n = 0; n < kKeysAtOnce; ++n) {
-      const float weight = power_of_two(s[n] - greatest);
+      const float weight = fast_exp2(s[n] - row_max);
       sum += weight;
       const bool is_new = first + n * groups + own == place && inside;
       const T* from = is_new ? new_row + d + column : reinterpret_cast<const T*>(&values[n][thread]);
@@ -282,9 +282,9 @@ __global__ void __launch_bounds__(kStepThreads, 2)
   }
 #pragma unroll 1
   for (int step = p.lanes; step < kWarp; step *= 2) {
-    const float greatest = fmaxf(most, __shfl_xor_sync(kAllLanes, most, step));
-    const float weight = power_of_two(most - greatest);
-    most = greatest;
+    const float row_max = fmaxf(most, __shfl_xor_sync(kAllLanes, most, step));
+    const float weight = fast_exp2(most - row_max);
+    most = row_max;
     sum *= weight;
     sum += __shfl_xor_sync(kAllLanes, sum, step);
 #pragma unroll
@@ -313,17 +313,17 @@ __global__ void __launch_bounds__(kStepThreads, 2)
       const float2* stats_of = stats + of * count;
       const float* values_of = level == 0 ? all_values + of * count * stride + c : all_values + n;
       float2 each[kStepWarps];
-      float greatest = kLowest;
+      float row_max = kLowest;
 #pragma unroll
       for (int i = 0; i < kStepWarps; ++i) {
         each[i] = i < count ? stats_of[i] : float2{kLowest, 0.0F};
-        greatest = fmaxf(greatest, each[i].x);
+        row_max = fmaxf(row_max, each[i].x);
       }
       float value = 0;
       float total = 0;
 #pragma unroll
       for (int i = 0; i < kStepWarps; ++i) {
-        const float weight = power_of_two(each[i].x - greatest);
+        const float weight = fast_exp2(each[i].x - row_max);
         total = fmaf(weight, each[i].y, total);
         if (i < count) value = fmaf(weight, values_of[i * stride], value);
       }
@@ -336,7 +336,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
       for (int block = 0; block < kStepBlocks; ++block) {
         Cluster::put(block_values + cluster.rank * width + n, block, value);
         if (c == 0) {
-          Cluster::put(stats_to, block, greatest);
+          Cluster::put(stats_to, block, row_max);
           Cluster::put(stats_to + 1, block, total);
         }
       }

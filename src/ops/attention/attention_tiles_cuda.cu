@@ -154,7 +154,7 @@ __device__ float row_sum(float value) {
   for (int step = 8; step > 0; step /= 2) value += __shfl_xor_sync(lamina::cuda::kAllLanes, value, step);
   return value;
 }
-__device__ float row_max(float value) {
+__device__ float warp_row_max(float value) {
   for (int step = 8; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(lamina::cuda::kAllLanes, value, step));
   return value;
 }
@@ -240,38 +240,38 @@ __global__ __launch_bounds__(kThreads) void forward_kernel(const __grid_constant
 #pragma unroll
     for (int i = 0; i < kSide; ++i) {
       const int query = q0 + place.row + i;
-      float greatest = most[i];
+      float row_max = most[i];
 #pragma unroll
       for (int j = 0; j < kSide; ++j) {
         const int key = k0 + place.column + 16 * j;
         const bool see =
             query < q1 && key < p.seq_k && (coverage == Coverage::full || p.mask.allows(query, seen[i], key));
         s[i][j] = see ? score_of(p, s[i][j], bias, query, key) : -INFINITY;
-        greatest = fmaxf(greatest, s[i][j]);
+        row_max = fmaxf(row_max, s[i][j]);
       }
-      greatest = row_max(greatest);
-      const float shrink = exp_of(most[i] - greatest);
+      row_max = warp_row_max(row_max);
+      const float shrink = exp_of(most[i] - row_max);
       float part = 0;
 #pragma unroll
       for (int j = 0; j < kSide; ++j) {
-        const float weight = exp_of(s[i][j] - greatest);
+        const float weight = exp_of(s[i][j] - row_max);
         part += weight;
         weights[place.row + i][place.column + 16 * j] = weight * kept.of(i, j);
         y[i][j] *= shrink;
       }
       sum[i] = sum[i] * shrink + row_sum(part);
-      most[i] = greatest;
+      most[i] = row_max;
     }
     add_product<false>(weights, rows_of<T>(p.v, p.v_at, task.b, k0, kv_head, p.seq_k), p.d_v, slice, staging, y);
   }
 #pragma unroll
   for (int i = 0; i < kSide; ++i) {
-    const float inverse = sum[i] != 0 ? 1.0F / sum[i] : 0.0F;
-    for (int j = 0; j < kSide; ++j) y[i][j] *= inverse;
+    const float row_inv_sum = sum[i] != 0 ? 1.0F / sum[i] : 0.0F;
+    for (int j = 0; j < kSide; ++j) y[i][j] *= row_inv_sum;
     if (slice == 0 && place.column == 0 && q0 + place.row + i < q1) {
       const int64_t at = p.statistics_row(task.b, task.head) + q0 + place.row + i;
-      p.greatest[at] = most[i];
-      p.inverse[at] = inverse;
+      p.row_max[at] = most[i];
+      p.row_inv_sum[at] = row_inv_sum;
     }
   }
   store_slice(static_cast<T*>(p.y) + p.y_at.at(task.b, q0, task.head), p.y_at.seq, q1 - q0, p.d_v, slice, y);
@@ -289,8 +289,8 @@ __device__ void find_gradients(const AttentionParams& p, int b, int head, int q0
     const int query = q0 + place.row + i;
     const bool inside = query < q1;
     const int64_t at = p.statistics_row(b, head) + query;
-    const float greatest = inside ? p.greatest[at] : 0.0F;
-    const float inverse = inside ? p.inverse[at] : 0.0F;
+    const float row_max = inside ? p.row_max[at] : 0.0F;
+    const float row_inv_sum = inside ? p.row_inv_sum[at] : 0.0F;
     const float delta = inside ? p.delta[at] : 0.0F;
     const Range seen = inside ? p.mask.keys(query) : Range{0, 0};
 #pragma unroll
@@ -298,7 +298,7 @@ __device__ void find_gradients(const AttentionParams& p, int b, int head, int q0
       const int key = k0 + place.column + 16 * j;
       const bool see = inside && key < p.seq_k && (!partial || p.mask.allows(query, seen, key));
       float slope = 1.0F;
-      const float weight = see ? exp_of(score_of(p, s[i][j], bias, query, key, &slope) - greatest) * inverse : 0.0F;
+      const float weight = see ? exp_of(score_of(p, s[i][j], bias, query, key, &slope) - row_max) * row_inv_sum : 0.0F;
       const float factor = kept.of(i, j);
       const float grad = see ? weight * (dp[i][j] * factor - delta) : 0.0F;
       s[i][j] = weight * factor;

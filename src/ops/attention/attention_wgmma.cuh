@@ -14,11 +14,11 @@
 
 namespace lamina::ops::cuda {
 
-using lamina::cuda::begin_products;
-using lamina::cuda::commit_products;
 using lamina::cuda::operand_at;
 using lamina::cuda::publish_shared;
-using lamina::cuda::wait_for_products;
+using lamina::cuda::wgmma_commit;
+using lamina::cuda::wgmma_fence;
+using lamina::cuda::wgmma_wait;
 
 inline constexpr int kGroupThreads = 128;
 // Offset between consecutive groups of 16 along k, in the unit of operand_at().
@@ -32,8 +32,8 @@ inline constexpr int kBoxWidth = 64;
 
 /// Creates a TMA descriptor with boxes of `rows` positions; false if TMA does not support the layout.
 template <class T>
-bool map_heads(CUtensorMap& map, const AttentionParams& p, const void* data, int width, int heads, int seq, int rows,
-               const HeadStrides& at) {
+bool make_tma_descriptor(CUtensorMap& map, const AttentionParams& p, const void* data, int width, int heads, int seq,
+                         int rows, const HeadStrides& at) {
   // The stride of a dimension of size 1 is irrelevant; other strides must be positive (no broadcasting).
   const auto stride = [](int64_t extent, int64_t given) { return extent == 1 ? 8 : given; };
   if (stride(heads, at.head) <= 0 || stride(seq, at.seq) <= 0 || stride(p.batch, at.batch) <= 0) return false;
@@ -85,7 +85,7 @@ bool map_heads(CUtensorMap& map, const AttentionParams& p, const void* data, int
   }
 
 /// sums [64, 8·kBlocks] = left [64, 16] · right [16, 8·kBlocks], or += if add_to. Complete only after
-/// wait_for_products() and settle().
+/// wgmma_wait() and settle().
 template <class T, bool kLeftAlong, bool kRightAlong, int kBlocks>
 __device__ inline void multiply_shared(Sums<1, kBlocks>& sums, uint64_t left, uint64_t right, bool add_to = true) {
   static_assert(kBlocks == 4 || kBlocks == 8 || kBlocks == 16);
@@ -119,11 +119,11 @@ __device__ inline void multiply_held(Sums<1, kBlocks>& sums, const uint32_t (&le
 #undef LAMINA_BLOCK
 
 __device__ inline void finish_products() {
-  commit_products();
-  wait_for_products();
+  wgmma_commit();
+  wgmma_wait();
 }
 
-/// Compiler fence for the accumulators, to be used after wait_for_products(): the compiler assumes they are complete as
+/// Compiler fence for the accumulators, to be used after wgmma_wait(): the compiler assumes they are complete as
 /// soon as a product is issued, and must not move accesses across this point.
 template <int kBlocks>
 __device__ inline void settle(Sums<1, kBlocks>& sums) {
@@ -149,7 +149,7 @@ __device__ inline void pack_left(uint32_t (&left)[4], const Sums<1, kBlocks>& x,
 /// Stores the four 8 × 8 matrices of a 16 × 16 left operand to 16 rows of a shared-memory tile from `row` on, columns
 /// 8·chunk and following.
 template <class T, int kD>
-__device__ inline void put_matrices(const uint32_t (&left)[4], const Tile<T, kD>& tile, int row, int chunk) {
+__device__ inline void stmatrix_x4(const uint32_t (&left)[4], const Tile<T, kD>& tile, int row, int chunk) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(
                    tile.at(row + lane % 16, chunk + lane / 16)),
@@ -168,7 +168,7 @@ __device__ inline void store_rows(const Sums<1, kBlocks>& sums, const Tile<T, 64
   for (int n = 0; n < kBlocks / 2; ++n) {
     uint32_t left[4];
     pack_left<T, kBlocks>(left, sums, n);
-    put_matrices(left, Tile<T, 64>{tile.base + n / 4 * apart}, row, n % 4 * 2);
+    stmatrix_x4(left, Tile<T, 64>{tile.base + n / 4 * apart}, row, n % 4 * 2);
   }
   __syncwarp();
   constexpr int kChunks = kBlocks;

@@ -196,8 +196,8 @@ AttentionWorkspace attention_workspace(const AttentionForward& args) {
                dropout_planes(threshold)};
   p.sinks = device_data<float>(args.extras.sinks);
   p.y = args.y.raw();
-  p.greatest = args.greatest.data<float>();
-  p.inverse = args.inverse.data<float>();
+  p.row_max = args.row_max.data<float>();
+  p.row_inv_sum = args.row_inv_sum.data<float>();
   if (sizes.batch == 0 || sizes.seq_q == 0 || sizes.seq_k == 0) return workspace;
   workspace.bias = make_bias(args, sizes, workspace.buckets, stream);
   if (workspace.buckets.defined()) p.buckets = workspace.buckets.data<int32_t>();

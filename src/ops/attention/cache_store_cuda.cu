@@ -75,7 +75,7 @@ struct StoredToken {
 
 template <class From, class To, int kCount>
 __global__ void __launch_bounds__(kStoreThreads) store_kernel(const __grid_constant__ StoreParams p) {
-  lamina::cuda::wait_for_previous();
+  lamina::cuda::grid_dependency_wait();
   const StoredToken token(p);
   if (!token.fits) return;
   const int keys = p.heads * p.parts[0].units;
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kStoreThreads) store_kernel(const __grid_const
 
 template <class From, int kCount>
 __global__ void __launch_bounds__(kStoreThreads) quantize_kernel(const __grid_constant__ StoreParams p) {
-  lamina::cuda::wait_for_previous();
+  lamina::cuda::grid_dependency_wait();
   const StoredToken token(p);
   if (!token.fits) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

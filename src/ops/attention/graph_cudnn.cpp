@@ -1,4 +1,4 @@
-#include "lamina/ops/attention/cudnn_graph.h"
+#include "lamina/ops/attention/graph_cudnn.h"
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace {
 
 void require(cudnnStatus_t status, const char* what) {
   if (status == CUDNN_STATUS_SUCCESS) return;
-  throw CudnnRefusal(str("cuDNN: ", what, ": ", cudnnGetErrorString(status)));
+  throw CudnnUnsupported(str("cuDNN: ", what, ": ", cudnnGetErrorString(status)));
 }
 
 CudnnExtents dense(const CudnnExtents& extents) {
@@ -184,11 +184,11 @@ CudnnPlan::CudnnPlan(CudnnGraph graph, cudnnHandle_t handle) : graph_(std::move(
     try {
       choice_ = accepted(std::move(config), handle);
       return;
-    } catch (const CudnnRefusal&) {
+    } catch (const CudnnUnsupported&) {
       continue;  // try the next configuration
     }
   }
-  throw CudnnRefusal("cuDNN: no engine supports this graph");
+  throw CudnnUnsupported("cuDNN: no engine supports this graph");
 }
 
 CudnnPlan::Choice CudnnPlan::accepted(std::unique_ptr<CudnnDescriptor> config, cudnnHandle_t handle) {
@@ -221,14 +221,14 @@ void CudnnPlan::choose(const Device& device, cudnnHandle_t handle, const std::ve
       if (best != 0 && seconds > kWorth * best) continue;
       best = seconds;
       choice_ = std::move(choice);
-    } catch (const CudnnRefusal&) {
+    } catch (const CudnnUnsupported&) {
       continue;
     }
   }
 }
 
 void CudnnPlan::run(const Device& device, cudnnHandle_t handle, const std::vector<Binding>& bindings) {
-  if (!measured_ && lamina::cuda::chooses_by_measuring(device)) choose(device, handle, bindings);
+  if (!measured_ && lamina::cuda::autotunes(device)) choose(device, handle, bindings);
   run(choice_, device, handle, bindings);
 }
 

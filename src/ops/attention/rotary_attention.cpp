@@ -8,12 +8,12 @@
 namespace lamina::ops {
 namespace {
 
-constexpr const char* kJoinedOp = "rotary_attention";
+constexpr const char* kRotaryOp = "rotary_attention";
 
 /// Queries, keys and values of a packed tensor, as views.
-struct JoinedHeads {
+struct PackedHeads {
   Tensor q, k, v;
-  JoinedHeads(const Tensor& all, int64_t n_heads, int64_t n_kv_heads)
+  PackedHeads(const Tensor& all, int64_t n_heads, int64_t n_kv_heads)
       : q(all.slice(2, 0, n_heads)),
         k(all.slice(2, n_heads, n_kv_heads)),
         v(all.slice(2, n_heads + n_kv_heads, n_kv_heads)) {}
@@ -49,13 +49,13 @@ struct PlainAngles {
 void play_rotary_attention(Backward& b, AttentionForward in, const PlainAngles& angles, int64_t n_heads,
                            int64_t n_kv_heads) {
   const Tensor& turned = b.saved(0);
-  const JoinedHeads heads(turned, n_heads, n_kv_heads);
+  const PackedHeads heads(turned, n_heads, n_kv_heads);
   in.q = heads.q;
   in.k = heads.k;
   in.v = heads.v;
   in.y = b.saved(1);
   Tensor dqkv = Tensor::empty(turned.shape(), turned.dtype(), turned.device());
-  const JoinedHeads gradients(dqkv, n_heads, n_kv_heads);
+  const PackedHeads gradients(dqkv, n_heads, n_kv_heads);
   RotaryAttentionBackward args;
   args.attention.forward = in;
   args.attention.dy = b.grad(0);
@@ -71,22 +71,22 @@ void play_rotary_attention(Backward& b, AttentionForward in, const PlainAngles& 
 
 /// Attention whose backward is one fused kernel for whole heads; returns an undefined tensor and does nothing if there
 /// is none.
-Tensor attend_with_one_gradient(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const HeadRotation& rotation,
-                                const AttentionOptions& options, const AttentionExtras& extras) {
+Tensor attend_with_fused_backward(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const HeadRotation& rotation,
+                                  const AttentionOptions& options, const AttentionExtras& extras) {
   const PlainAngles angles(qkv, rotation);
   if (!angles.cos.defined() || !is_tracked({qkv})) return {};
   const Tensor all = qkv.detach();
-  const JoinedHeads heads(all, n_heads, n_kv_heads);
-  [[maybe_unused]] AttentionForward args = checked_attention(kJoinedOp, heads.q, heads.k, heads.v, options, extras);
+  const PackedHeads heads(all, n_heads, n_kv_heads);
+  [[maybe_unused]] AttentionForward args = checked_attention(kRotaryOp, heads.q, heads.k, heads.v, options, extras);
   bool known = false;
-  LAMINA_LAUNCH_CUDA(knows_rotated_gradients, args, known);
+  LAMINA_LAUNCH_CUDA(has_rotary_backward, args, known);
   if (!known) return {};
   rotary_in_place(all, n_heads + n_kv_heads, rotation.cos, rotation.sin, rotation.options);
   all.device().add_work(attention_work(args, false));
   LAMINA_LAUNCH_CUDA(attention_forward, args);
   Tensor y = args.y;
   args.q = args.k = args.v = args.y = Tensor();  // saved by the tape
-  record(kJoinedOp, {qkv}, {y}, {all, y}, [args, angles, n_heads, n_kv_heads](Backward& b) {
+  record(kRotaryOp, {qkv}, {y}, {all, y}, [args, angles, n_heads, n_kv_heads](Backward& b) {
     play_rotary_attention(b, args, angles, n_heads, n_kv_heads);
   });
   return y;
@@ -96,14 +96,14 @@ Tensor attend_with_one_gradient(const Tensor& qkv, int64_t n_heads, int64_t n_kv
 
 Tensor rotary_attention(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const HeadRotation& rotation,
                         const AttentionOptions& options, const AttentionExtras& extras) {
-  check_floating(kJoinedOp, "qkv", qkv);
-  LAMINA_CHECK(n_heads >= 0 && n_kv_heads >= 0 && qkv.rank() == 4 && qkv.dim(2) == n_heads + 2 * n_kv_heads, kJoinedOp,
+  check_floating(kRotaryOp, "qkv", qkv);
+  LAMINA_CHECK(n_heads >= 0 && n_kv_heads >= 0 && qkv.rank() == 4 && qkv.dim(2) == n_heads + 2 * n_kv_heads, kRotaryOp,
                ": qkv is ", qkv.shape(), "; expected [batch, seq, ", n_heads, " + 2 · ", n_kv_heads, ", head_dim]");
-  checked_rotary_dim(kJoinedOp, rotation.cos, rotation.sin, rotation.options.rotary_dim, qkv.dim(3));
-  check_same_device(kJoinedOp, {qkv, rotation.cos, rotation.sin, rotation.options.positions});
-  LAMINA_CHECK(qkv.is_contiguous(), kJoinedOp,
+  checked_rotary_dim(kRotaryOp, rotation.cos, rotation.sin, rotation.options.rotary_dim, qkv.dim(3));
+  check_same_device(kRotaryOp, {qkv, rotation.cos, rotation.sin, rotation.options.positions});
+  LAMINA_CHECK(qkv.is_contiguous(), kRotaryOp,
                ": qkv must be contiguous; pass the projection itself, not a slice of a larger tensor");
-  Tensor y = attend_with_one_gradient(qkv, n_heads, n_kv_heads, rotation, options, extras);
+  Tensor y = attend_with_fused_backward(qkv, n_heads, n_kv_heads, rotation, options, extras);
   if (y.defined()) return y;
   const Tensor turned = rotary_in_place(qkv, n_heads + n_kv_heads, rotation.cos, rotation.sin, rotation.options);
   const std::vector<Tensor> parts = split(turned, {n_heads, n_kv_heads, n_kv_heads}, 2);

@@ -30,7 +30,7 @@ struct RotaryAttentionBackward {
 
 namespace cuda {
 /// Sets `known` if a fused backward can return gradients of the unrotated q and k (half-split pairing).
-void knows_rotated_gradients(const AttentionForward& args, bool& known);
+void has_rotary_backward(const AttentionForward& args, bool& known);
 void rotary_attention_backward(const RotaryAttentionBackward& args);
 }  // namespace cuda
 

@@ -117,7 +117,7 @@ void map_gradients(const char* op, const Tensor& x, const Tensor& dy, const Tens
 /// approximation (about 2^-21), because the result is rounded anyway.
 template <class T>
 __device__ inline float exp_for(float x) {
-  return power_of_two(x * kLog2E);
+  return fast_exp2(x * kLog2E);
 }
 template <>
 __device__ inline float exp_for<float>(float x) {

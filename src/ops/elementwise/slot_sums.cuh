@@ -23,7 +23,7 @@ constexpr int kSlotTeams = kSlotThreads / (kSlotColumns / 4);  // teams that sha
 static __global__ void __launch_bounds__(kSlotThreads)
     add_slots_kernel(SlotSums first, SlotSums second, int64_t count, int64_t width, float factor) {
   __shared__ float4 sums[kSlotTeams][kSlotColumns / 4];
-  lamina::cuda::wait_for_previous();
+  lamina::cuda::grid_dependency_wait();
   const SlotSums& of = blockIdx.y == 0 ? first : second;
   const int lane = threadIdx.x % (kSlotColumns / 4);
   const int team = threadIdx.x / (kSlotColumns / 4);

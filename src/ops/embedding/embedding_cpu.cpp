@@ -38,7 +38,8 @@ void gather(const EmbeddingForward& args) {
   const int64_t* ids = args.ids.data<int64_t>();
   const auto* table = static_cast<const uint8_t*>(args.table.raw());
   auto* y = static_cast<uint8_t*>(args.y.raw());
-  const bool streaming = outlives_cache(args.y.nbytes()) && width % 64 == 0 && reinterpret_cast<uintptr_t>(y) % 64 == 0;
+  const bool streaming =
+      exceeds_last_level_cache(args.y.nbytes()) && width % 64 == 0 && reinterpret_cast<uintptr_t>(y) % 64 == 0;
   const auto source = [&](int64_t i) -> const uint8_t* {
     const int64_t row = ids[i] - args.first_row;
     return row >= 0 && row < rows ? table + row * width : nullptr;

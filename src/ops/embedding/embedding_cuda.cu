@@ -34,7 +34,7 @@ struct Gather {
 template <class Unit>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const Unit* table, Unit* y, Gather args) {
   constexpr int kUnroll = 4;
-  wait_for_previous();
+  grid_dependency_wait();
   const int lanes = args.lanes;
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   const int at_once = kThreads / lanes;  // rows per block

@@ -15,8 +15,8 @@ void check_step_weights(const char* op, const Tensor& x, const FeedForwardWeight
 }
 
 /// `args` has the settings; returns undefined tensors if the kernel does not support the case.
-SublayerStep in_one_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
-                         const FeedForwardWeights& weights, FeedForwardStep args) {
+SublayerOutput in_one_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
+                           const FeedForwardWeights& weights, FeedForwardStep args) {
   const auto taken = [](const Tensor& weight) { return weight.dtype() == DType::bf16 && weight.numel() > 0; };
   if (!taken(weights.up) || !taken(weights.down)) return {};
   if (is_tracked({weights.up, weights.up_bias, weights.down, weights.down_bias})) return {};
@@ -41,25 +41,25 @@ Tensor without_gaps(const Tensor& weight) { return is_tracked({weight}) ? weight
 
 }  // namespace
 
-SublayerStep as_one_part(const Tensor& h, const Tensor& y) {
+SublayerOutput single_part(const Tensor& h, const Tensor& y) {
   Shape shape{1};
   for (const int64_t extent : y.shape()) shape.push_back(extent);
   return {h, y.reshape(shape)};
 }
 
-SublayerStep StepStream::finished(const Tensor& given, const Tensor& parts) const {
+SublayerOutput ResidualInput::finished(const Tensor& given, const Tensor& parts) const {
   Shape shape{parts.dim(0)};
   for (const int64_t extent : given.shape()) shape.push_back(extent);
   return {h.defined() ? h.reshape(given.shape()) : given, parts.reshape(shape)};
 }
 
-StepStream step_stream(const Tensor& x, const Tensor& residual, const RowNorm& norm) {
+ResidualInput step_stream(const Tensor& x, const Tensor& residual, const RowNorm& norm) {
   const int64_t width = x.dim(-1);
   const bool taken = x.device().kind() == DeviceKind::cuda && x.dtype() == DType::f32 && x.shape().rows() == 1 &&
                      (norm.options.group_size == 0 || norm.options.group_size == width) &&
                      !is_tracked({x, residual, norm.weight, norm.bias});
   if (!taken) return {};
-  StepStream stream;
+  ResidualInput stream;
   stream.x = x.contiguous().reshape({width});
   if (residual.defined()) {
     stream.residual = residual.contiguous().reshape({residual.numel() / width, width});
@@ -71,20 +71,20 @@ StepStream step_stream(const Tensor& x, const Tensor& residual, const RowNorm& n
   return stream;
 }
 
-SublayerStep feed_forward_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
-                               const FeedForwardWeights& weights, Activation activation) {
+SublayerOutput feed_forward_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
+                                 const FeedForwardWeights& weights, Activation activation) {
   const char* op = "feed_forward_step";
   check_linear(op, x, weights.up, weights.up_bias);
   check_row_norm(op, x, residual, norm);
   check_step_weights(op, x, weights, weights.up.dim(0));
-  SublayerStep one = in_one_step(x, residual, norm, weights, {.activation = activation});
+  SublayerOutput one = in_one_step(x, residual, norm, weights, {.activation = activation});
   if (one.parts.defined()) return one;
   const auto [h, y] = norm_linear(x, residual, norm, without_gaps(weights.up), weights.up_bias, activation);
-  return as_one_part(h, linear(y, without_gaps(weights.down), weights.down_bias));
+  return single_part(h, linear(y, without_gaps(weights.down), weights.down_bias));
 }
 
-SublayerStep gated_feed_forward_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
-                                     const FeedForwardWeights& weights, Gate gate, const GateOptions& options) {
+SublayerOutput gated_feed_forward_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
+                                       const FeedForwardWeights& weights, Gate gate, const GateOptions& options) {
   const char* op = "gated_feed_forward_step";
   check_linear(op, x, weights.up, weights.up_bias);
   check_row_norm(op, x, residual, norm);
@@ -92,10 +92,10 @@ SublayerStep gated_feed_forward_step(const Tensor& x, const Tensor& residual, co
                "; expected an even number of rows: gate and up stacked");
   check_step_weights(op, x, weights, weights.up.dim(0) / 2);
   check_gate(op, options);
-  SublayerStep one = in_one_step(x, residual, norm, weights, {.gated = true, .gate = gate, .options = options});
+  SublayerOutput one = in_one_step(x, residual, norm, weights, {.gated = true, .gate = gate, .options = options});
   if (one.parts.defined()) return one;
   const auto [h, y] = norm_gated_linear(x, residual, norm, without_gaps(weights.up), weights.up_bias, gate, options);
-  return as_one_part(h, linear(y, without_gaps(weights.down), weights.down_bias));
+  return single_part(h, linear(y, without_gaps(weights.down), weights.down_bias));
 }
 
 }  // namespace lamina::ops

@@ -6,7 +6,7 @@
 namespace lamina::ops {
 
 /// Result of one sublayer on the residual stream.
-struct SublayerStep {
+struct SublayerOutput {
   Tensor h;      ///< x + residual, as in NormLinear
   Tensor parts;  ///< [n, ..., width]: the output of the sublayer is their sum, in order
 };
@@ -18,17 +18,17 @@ struct SublayerStep {
 /// clusters (compute capability 9) runs it in one launch if the bf16 weights fit the shared memory of all SMs. Each
 /// cluster then yields one part, and the consumer sums them. The weights are prefetched: the kernel launched just
 /// before must not write them.
-SublayerStep feed_forward_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
-                               const FeedForwardWeights& weights, Activation activation);
+SublayerOutput feed_forward_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
+                                 const FeedForwardWeights& weights, Activation activation);
 /// feed_forward_step() with gated_linear as the first product; weights.up holds gate and up stacked.
-SublayerStep gated_feed_forward_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
-                                     const FeedForwardWeights& weights, Gate gate, const GateOptions& options = {});
+SublayerOutput gated_feed_forward_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
+                                       const FeedForwardWeights& weights, Gate gate, const GateOptions& options = {});
 
 /// Wraps an output y as a single part; h is the value of the residual stream.
-SublayerStep as_one_part(const Tensor& h, const Tensor& y);
+SublayerOutput single_part(const Tensor& h, const Tensor& y);
 
 /// The residual stream as kernels of whole sublayers take it.
-struct StepStream {
+struct ResidualInput {
   Tensor x;           ///< [width], f32
   Tensor residual;    ///< [n, width], contiguous f32, or undefined
   RowNorm norm;       ///< weight and bias contiguous f32, or undefined; no groups
@@ -36,14 +36,14 @@ struct StepStream {
   bool late = false;  ///< the weights were just copied: wait for all previous kernels before reading them
 
   /// The result for the x that was given: parts [n, width].
-  SublayerStep finished(const Tensor& given, const Tensor& parts) const;
+  SublayerOutput finished(const Tensor& given, const Tensor& parts) const;
 };
 /// x is undefined if the kernels do not support the case: not one f32 row on a GPU, or gradients tracked.
-StepStream step_stream(const Tensor& x, const Tensor& residual, const RowNorm& norm);
+ResidualInput step_stream(const Tensor& x, const Tensor& residual, const RowNorm& norm);
 
 /// Kernel arguments.
 struct FeedForwardStep {
-  StepStream stream;
+  ResidualInput stream;
   FeedForwardWeights weights;  ///< weights contiguous bf16; biases contiguous f32, or undefined
   Activation activation = Activation::none;
   bool gated = false;

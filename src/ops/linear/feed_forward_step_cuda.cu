@@ -55,22 +55,22 @@ __global__ void __launch_bounds__(kStepThreads)
   const int mine = cluster.rank * p.each;
   const RowProduct<kTiles> widen{min(p.each, count - mine), p.row_chunks(), p.first_lane_bits};
   const auto first_row = [&](int unit) { return (begin + mine + unit) * p.next; };
-  if (p.in.late) lamina::cuda::wait_for_previous();
+  if (p.in.late) lamina::cuda::grid_dependency_wait();
   widen.stage(staged, [&](int unit, int tile) {
     return p.first + static_cast<int64_t>(first_row(unit) + tile * p.up) * p.row_chunks();
   });
-  lamina::cuda::commit_copies();
+  lamina::cuda::cp_async_commit();
   const int out = cluster.rank * p.out_each;
   const RowProduct<1> narrow{min(p.out_each, p.in.width - out), count / 8, p.second_lane_bits};
   uint4* staged_second = staged + p.each * kTiles * p.row_chunks();
   narrow.stage(staged_second,
                [&](int n, int /*tile*/) { return p.second + (static_cast<int64_t>(out + n) * p.d_ff + begin) / 8; });
-  lamina::cuda::commit_copies();
+  lamina::cuda::cp_async_commit();
   float* part = p.parts + cluster.id * p.in.width + out;
   Cluster::wait();
-  lamina::cuda::wait_for_previous();
+  lamina::cuda::grid_dependency_wait();
   const float r = take_row(p.in, row, scratch, [] {});
-  lamina::cuda::wait_for_copies<1>();
+  lamina::cuda::cp_async_wait<1>();
   widen.multiply(staged, row, [&](int unit, float(&sums)[kTiles], int to) {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kStepThreads)
     for (; to < kStepBlocks; to += widen.put_turns()) arrivals.send(units + mine + unit, to, result);
   });
   arrivals.wait();
-  lamina::cuda::wait_for_copies<0>();
+  lamina::cuda::cp_async_wait<0>();
   narrow.multiply(staged_second, units, [&](int n, const float(&sums)[1], int to) {
     if (to != 0) return;
     const bool biased = p.second_bias != nullptr && cluster.id == 0;

@@ -45,12 +45,12 @@ inline constexpr int64_t kGemmBlockRows = 96;
 /// Non-owning reference to an epilogue void(T* block, int64_t ld, const GemmBlock& where). It gets each finished block
 /// of C once, while the block is still in the CPU cache. Called from worker threads; must not call gemm itself.
 template <class T>
-class GemmFinish {
+class GemmEpilogue {
  public:
-  GemmFinish() = default;
-  template <class F, class = std::enable_if_t<!std::is_same_v<std::decay_t<F>, GemmFinish>>>
+  GemmEpilogue() = default;
+  template <class F, class = std::enable_if_t<!std::is_same_v<std::decay_t<F>, GemmEpilogue>>>
   // NOLINTNEXTLINE(google-explicit-constructor): a call site passes a lambda
-  GemmFinish(const F& fn)
+  GemmEpilogue(const F& fn)
       : object_(&fn), call_([](const void* object, T* block, int64_t ld, const GemmBlock& where) {
           (*static_cast<const F*>(object))(block, ld, where);
         }) {}
@@ -83,7 +83,7 @@ struct FusedGemm {
   /// Null: C is never stored as a whole; only `finish` sees it, block by block. beta must be 0.
   T* c = nullptr;
   int64_t ldc = 0;
-  GemmFinish<T> finish;
+  GemmEpilogue<T> finish;
 };
 
 void gemm(const Threads& threads, const FusedGemm<float>& product);

@@ -239,8 +239,8 @@ void run_blocked(const Threads& threads, const FusedGemm<T>& p, int64_t chunk_de
 /// Whether C is so small that partial sums for every part of k cost little compared with reading A and B, e.g. the
 /// weight gradient of a narrow layer over many positions.
 template <class T>
-bool is_deep(const FusedGemm<T>& p) {
-  return !p.b.transpose && p.m <= kBlockRows && p.m * p.n <= kDeepSums && p.k >= kDeepParts * kDepth;
+bool prefers_split_k(const FusedGemm<T>& p) {
+  return !p.b.transpose && p.m <= kBlockRows && p.m * p.n <= kDeepSums && p.k >= kSplitKParts * kDepth;
 }
 
 /// op(A)[:, begin:end] · op(B)[begin:end, :] to a contiguous c.
@@ -267,12 +267,12 @@ FusedGemm<T> part_of_k(const FusedGemm<T>& p, int64_t begin, int64_t end, T* c) 
 /// Split-k: each task multiplies one part of k, in chunks whose panels stay in the L2 cache. Tasks synchronise only
 /// before the final sum.
 template <class T>
-void run_deep(const Threads& threads, const FusedGemm<T>& p) {
+void run_split_k(const Threads& threads, const FusedGemm<T>& p) {
   const int64_t size = p.m * p.n;
-  T* sums = gemm_scratch<T>(GemmScratch::parts, kDeepParts * size);
-  threads.tasks(kDeepParts, [&](int64_t part) {
-    const int64_t begin = part * p.k / kDeepParts;
-    const int64_t end = (part + 1) * p.k / kDeepParts;
+  T* sums = gemm_scratch<T>(GemmScratch::parts, kSplitKParts * size);
+  threads.tasks(kSplitKParts, [&](int64_t part) {
+    const int64_t begin = part * p.k / kSplitKParts;
+    const int64_t end = (part + 1) * p.k / kSplitKParts;
     run_blocked(threads, part_of_k(p, begin, end, sums + part * size), kDepth);
   });
   threads.ranges(p.m, rows_per_range(p.n, 4096), [&](int64_t begin, int64_t end) HWY_ATTR {
@@ -284,7 +284,7 @@ void run_deep(const Threads& threads, const FusedGemm<T>& p) {
       const T* first = sums + (begin + i) * p.n;
       for_vectors(d, p.n, [&](int64_t j, size_t count) HWY_ATTR {
         auto value = load_n(d, first + j, count);
-        for (int64_t part = 1; part < kDeepParts; ++part) {
+        for (int64_t part = 1; part < kSplitKParts; ++part) {
           value = hn::Add(value, load_n(d, first + part * size + j, count));
         }
         T* at = c + i * ldc + j;
@@ -316,8 +316,8 @@ void run_product(const Threads& threads, const FusedGemm<T>& p) {
     run_scale(threads, p);
   } else if (p.m <= (p.b.transpose ? kThinRowsAlong : kThinRows)) {
     run_thin(threads, p);
-  } else if (is_deep(p)) {
-    run_deep(threads, p);
+  } else if (prefers_split_k(p)) {
+    run_split_k(threads, p);
   } else {
     run_blocked(threads, p, kChunkDepth);
   }

@@ -275,7 +275,7 @@ class Products {
     if (p.bias != nullptr) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     if (p.before != nullptr) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before);
     if (p.gelu_tanh_of != nullptr) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.gelu_tanh_of);
-    if (!plan->measured && lamina::cuda::chooses_by_measuring(device)) plan->measure(handle_, p, workspace, stream);
+    if (!plan->measured && lamina::cuda::autotunes(device)) plan->measure(handle_, p, workspace, stream);
     check(cublasLtMatmul(handle_, plan->operation, &p.alpha, p.b, plan->first_matrix, p.a, plan->second_matrix, &p.beta,
                          p.c, plan->result, p.c, plan->result, &plan->algorithm, workspace, kWorkspace, stream),
           "cublasLtMatmul");
@@ -307,7 +307,7 @@ void product(const Device& device, const Product& args) {
   require_kernel(lamina::cuda::attached<Products>(device).run(device, args), args);
 }
 
-void product_beside(const Device& device, const Product& args, const std::function<void()>& work) {
+void product_overlapped(const Device& device, const Product& args, const std::function<void()>& work) {
   cudaStream_t trunk = stream_of(device);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   LAMINA_CUDA(cudaStreamIsCapturing(trunk, &status), "product");
@@ -323,7 +323,7 @@ void product_beside(const Device& device, const Product& args, const std::functi
   branch.join(trunk);
 }
 
-bool product_if_known(const Device& device, const Product& args) {
+bool try_product(const Device& device, const Product& args) {
   if (args.m == 0 || args.n == 0 || args.k == 0) return false;
   return lamina::cuda::attached<Products>(device).run(device, args);
 }

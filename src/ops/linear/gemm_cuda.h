@@ -45,9 +45,9 @@ void product(const Device& device, const Product& args);
 
 /// Runs the product and `work`, which must be independent of each other. During CUDA graph capture they are captured as
 /// parallel branches, so one fills the SMs that the other leaves idle; later work waits for both.
-void product_beside(const Device& device, const Product& args, const std::function<void()>& work);
+void product_overlapped(const Device& device, const Product& args, const std::function<void()>& work);
 
 /// A product with gelu_tanh_of; returns false and does nothing if the library has no kernel for it.
-bool product_if_known(const Device& device, const Product& args);
+bool try_product(const Device& device, const Product& args);
 
 }  // namespace lamina::ops::cuda

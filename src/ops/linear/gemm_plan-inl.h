@@ -27,7 +27,7 @@ inline constexpr int64_t kStripeRows = 1536;     // of a narrow C, held in the c
 inline constexpr int64_t kTaskBlocks = 8;        // most blocks of kBlockRows per task, processed in order
 inline constexpr int64_t kMinTasks = 16;         // enough for load balance
 inline constexpr int64_t kDirectColumns = 160;   // up to here packing A costs more than it saves
-inline constexpr int64_t kDeepParts = 16;        // parts of a long k, one task each
+inline constexpr int64_t kSplitKParts = 16;      // parts of a long k, one task each
 inline constexpr int64_t kDeepSums = 1 << 16;    // most elements of C for split-k
 inline constexpr int64_t kSerialWork = 1 << 15;  // too few multiplications to wake the threads
 

@@ -212,7 +212,7 @@ namespace {
 void input_gradient(const Device& device, Product p, const LinearBackward& args) {
   if (p.type != DType::f32 && p.n % 8 == 0) {
     p.gelu_tanh_of = args.z.raw();
-    if (product_if_known(device, p)) return;
+    if (try_product(device, p)) return;
     p.gelu_tanh_of = nullptr;
   }
   product(device, p);
@@ -262,7 +262,7 @@ void linear_backward(const LinearBackward& args) {
   if (!makes_dweight) {
     if (makes_dx) make_input_gradient(args, dz);
   } else if (makes_dx) {
-    product_beside(device, weight_product(args, dz), [&] { make_input_gradient(args, dz); });
+    product_overlapped(device, weight_product(args, dz), [&] { make_input_gradient(args, dz); });
   } else {
     product(device, weight_product(args, dz));
   }

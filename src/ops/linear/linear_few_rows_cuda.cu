@@ -55,7 +55,7 @@ struct FewRows {
   Activation activation;
   Gate gate;
   GateUnit unit;
-  NormBefore norm;
+  FusedNorm norm;
 
   __host__ __device__ int split() const { return 1 << halvings; }
   __device__ int groups() const { return kWarps >> halvings; }  ///< of outputs, per block
@@ -192,13 +192,13 @@ __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
     const int at = begin + a * hop + mine;
     if (lane % 2 != 0 || at >= limit) continue;
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) fetch_ahead(weight[t] + at);
+    for (int t = 0; t < kTiles; ++t) prefetch_l2(weight[t] + at);
   }
   extern __shared__ __align__(16) char normed[];
   __shared__ float chunk_sums[kNormed ? 2 * kMostChunks : 1];
-  RowsToNorm<X> to_norm(p.norm, x, first_row, normed, chunk_sums);
+  BlockRowNorm<X> to_norm(p.norm, x, first_row, normed, chunk_sums);
   if constexpr (kNormed) to_norm.fetch_parameters();
-  wait_for_previous();
+  grid_dependency_wait();
 
   float bias[kItems][kTiles] = {};
   if (p.bias != nullptr) {
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
   uint4 w[kAhead][kTiles];
   const auto load_weight = [&](int a, int at) {
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) w[a][t] = load_words_once(weight[t] + at, at < limit);
+    for (int t = 0; t < kTiles; ++t) w[a][t] = load_evict_first(weight[t] + at, at < limit);
   };
   if constexpr (kNormed) {
     to_norm.start_copies();
@@ -370,7 +370,7 @@ bool add_norm(FewRows& p, const NormLinearForward& args) {
             .centred = args.norm.kind == RowNorm::Kind::layer,
             .parts = args.residual.defined() ? static_cast<int>(args.residual.dim(0)) : 0,
             .row_bits = static_cast<int>(std::bit_width(rows - 1)),
-            .stride = NormBefore::stride_of(row_bytes)};
+            .stride = FusedNorm::stride_of(row_bytes)};
   const int chunks = (row_bytes + kChunk - 1) / kChunk;
   static_assert(kWorthChunks <= kMostChunks);
   return chunks <= kWorthChunks >> p.norm.row_bits && (p.norm.parts <= 1 || p.rows == 1) &&

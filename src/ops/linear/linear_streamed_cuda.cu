@@ -22,8 +22,8 @@
 #include "lamina/ops/activation/gated_activation.cuh"
 #include "lamina/ops/linear/linear_few_rows_cuda.h"
 #include "lamina/ops/linear/linear_streamed_cuda.h"
-#include "lamina/tensor/cuda/ahead.cuh"
-#include "lamina/tensor/cuda/load_words.cuh"
+#include "lamina/tensor/cuda/l2_policy_loads.cuh"
+#include "lamina/tensor/cuda/prefetch.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -164,8 +164,8 @@ struct LaneOfX {
   __device__ static void fetch_parameters(const Streamed& p, int column) {
 #pragma unroll
     for (int i = 0; i < kSize; i += 8) {  // 32 bytes
-      if (p.norm.scale != nullptr) fetch_ahead(p.norm.scale + column + i);
-      if (p.norm.bias != nullptr) fetch_ahead(p.norm.bias + column + i);
+      if (p.norm.scale != nullptr) prefetch_l2(p.norm.scale + column + i);
+      if (p.norm.bias != nullptr) prefetch_l2(p.norm.bias + column + i);
     }
   }
   __device__ void add_residual(const Streamed& p, int column, int first, int count, bool writes) {
@@ -267,18 +267,18 @@ __global__ void __launch_bounds__(Shape<kParts, kRows>::kThreads, Shape<kParts, 
   const int count = min(kRows, p.rows - first_row);
   const int rows = outputs << p.tile_bits;  // of the weight
   const bool normed = kNormed && p.norm.there;
-  const uint64_t policy = p.bytes >= kWideBytes ? read_once_policy() : usual_policy();
+  const uint64_t policy = p.bytes >= kWideBytes ? evict_first_policy() : evict_normal_policy();
   if (blockIdx.y == 0 && thread < min(p.ahead, rows)) fetch_stretch_ahead(weight + p.offset(thread), p.bytes);
-  let_next_begin();
+  trigger_dependents();
   if (normed && there) X::fetch_parameters(p, column);
-  wait_for_previous();
+  grid_dependency_wait();
   X x(p, normed, column, first_row, there ? count : 0);
   uint4 w[S::kDepth][kTogether];
   const char* from = weight + p.offset(team * kTogether) + mine;
   int left = there ? rows - team * kTogether : 0;
   const auto load = [&](int d) {
 #pragma unroll
-    for (int b = 0; b < kTogether; ++b) w[d][b] = load_words_once(from + p.offset(b), b < left, policy);
+    for (int b = 0; b < kTogether; ++b) w[d][b] = load_evict_first(from + p.offset(b), b < left, policy);
     from += p.offset(p.teams * kTogether);
     left -= p.teams * kTogether;
   };
@@ -405,7 +405,7 @@ bool linear_streamed(const StreamedLinear& args) {
   const int64_t bytes = weight.dim(1) * size;
   const int64_t row_bytes = weight.strides()[0] * size;
   constexpr int64_t kMost = int64_t{1} << 30;  // bytes; offsets fit 32 bits
-  if (!types || !launches_early(device) || given.x.dim(0) > kFewRows || weight.strides()[1] != 1 || bytes == 0 ||
+  if (!types || !has_dependent_launch(device) || given.x.dim(0) > kFewRows || weight.strides()[1] != 1 || bytes == 0 ||
       bytes % 16 != 0 || bytes > kMostParts * kPiece || weight.dim(0) * row_bytes > kMost || row_bytes % 16 != 0 ||
       !is_aligned(given.x.raw()) || !is_aligned(weight.raw())) {
     return false;

@@ -33,7 +33,7 @@ static_assert(kStretch * kLanes == kWarp);
 template <QuantizedFormat kFormat>
 constexpr int kBlockBytes = kQuantizedRows* kQuantizedBlock / (kFormat == QuantizedFormat::q8 ? 1 : 2);
 constexpr int kScaleBytes = kQuantizedRows * 2;  // per block
-constexpr int kSector = 32;                      // bytes per fetch_ahead
+constexpr int kSector = 32;                      // bytes per prefetch_l2
 
 struct FewRows {
   const void* x;          ///< [rows, in]
@@ -122,9 +122,9 @@ struct Blocks {
 #pragma unroll
     for (int i = 0; i < kStretch * kSectors / kWarp; ++i) {
       const int sector = i * kWarp + lane;
-      if (sector < count * kSectors) fetch_ahead(numbers + sector * kSector);
+      if (sector < count * kSectors) prefetch_l2(numbers + sector * kSector);
     }
-    if (lane < count) fetch_ahead(scales + lane * kScaleBytes);
+    if (lane < count) prefetch_l2(scales + lane * kScaleBytes);
   }
 };
 
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, kResident) few_rows_kernel(
   const int begin = (warp - tile * p.warps) * p.share;
   const int hop = p.warps * p.share;
   Blocks<kFormat>(p, group, begin).fetch(lane);
-  wait_for_previous();
+  grid_dependency_wait();
 
   if (p.rows % 2 != 0 && lane < kStretch) *own.factor(lane, p.rows) = {0.0F, 0};
   float total[4] = {};

@@ -103,7 +103,7 @@ HWY_INLINE void add_block(const uint8_t* const (&numbers)[kGroups], int64_t bloc
 
 /// Prefetches what a single row of x reads next: hardware prefetchers stop at page boundaries.
 template <QuantizedFormat kFormat>
-HWY_INLINE void fetch_ahead(const uint8_t* numbers, int64_t block) {
+HWY_INLINE void prefetch_l2(const uint8_t* numbers, int64_t block) {
   constexpr int64_t kAhead = 1024;
   constexpr int64_t kBytes = kGroupRows * (kFormat == QuantizedFormat::q8 ? kBlock : kBlock / 2);
 #pragma GCC unroll 8
@@ -136,7 +136,7 @@ HWY_NOINLINE void multiply_tile(const Rounded& x, const Group* groups, float* to
       }
       if constexpr (kX == 1) {
 #pragma GCC unroll 4
-        for (int g = 0; g < kGroups; ++g) fetch_ahead<kFormat>(numbers[g], block);
+        for (int g = 0; g < kGroups; ++g) prefetch_l2<kFormat>(numbers[g], block);
       }
       add_block<kFormat>(numbers, block, part, at, sum);
 #pragma GCC unroll 4

@@ -9,8 +9,8 @@
 
 #include "lamina/ops/linear/feed_forward_step.h"
 #include "lamina/tensor/cuda/async_copy.cuh"
-#include "lamina/tensor/cuda/box_copies.cuh"
 #include "lamina/tensor/cuda/kernel.cuh"
+#include "lamina/tensor/cuda/tma.cuh"
 
 namespace lamina::ops::cuda {
 
@@ -89,7 +89,7 @@ class Arrivals {
   uint64_t barrier_;
 };
 
-/// The residual stream h = x + Σ parts, and the parameters of the next norm.
+/// The residual residual_stream.h = x + Σ parts, and the parameters of the next norm.
 struct StepInput {
   const float* x;      ///< [width]
   const float* parts;  ///< [n_parts, width]
@@ -203,7 +203,7 @@ struct RowProduct {
         const uint32_t address = lamina::cuda::shared_address(to + (row * kTiles + t) * chunks);
 #pragma unroll 1
         for (int c = lane(); c < chunks; c += 1 << lane_bits)
-          lamina::cuda::copy_async(address + c * 16, from + c, true);
+          lamina::cuda::cp_async_16(address + c * 16, from + c, true);
       }
     }
   }
@@ -298,22 +298,22 @@ inline int lane_bits_for(int rows, int chunks) {
 inline const uint4* packs_of(const Tensor& weight) { return static_cast<const uint4*>(weight.raw()); }
 
 /// Whether the kernels support the residual stream and the other tensors.
-inline bool takes_step(const StepStream& stream, std::initializer_list<Tensor> others) {
+inline bool takes_step(const ResidualInput& stream, std::initializer_list<Tensor> others) {
   constexpr int64_t kWidest = 8192;
   const auto aligned = [](const Tensor& tensor) {
     return !tensor.defined() || reinterpret_cast<uintptr_t>(tensor.raw()) % sizeof(uint4) == 0;
   };
   const int64_t width = stream.x.dim(0);
-  return lamina::cuda::launches_early(stream.x.device()) && width % 8 == 0 && width <= kWidest && aligned(stream.x) &&
-         aligned(stream.residual) && aligned(stream.norm.weight) && aligned(stream.norm.bias) &&
+  return lamina::cuda::has_dependent_launch(stream.x.device()) && width % 8 == 0 && width <= kWidest &&
+         aligned(stream.x) && aligned(stream.residual) && aligned(stream.norm.weight) && aligned(stream.norm.bias) &&
          std::all_of(others.begin(), others.end(), aligned);
 }
 
-inline StepInput step_input(const StepStream& stream) {
+inline StepInput step_input(const ResidualInput& stream) {
   using lamina::cuda::device_data;
   return {.x = device_data<float>(stream.x),
           .parts = device_data<float>(stream.residual),
-          .h = device_data<float>(stream.h),
+          .h = device_data<float>(residual_stream.h),
           .scale = device_data<float>(stream.norm.weight),
           .bias = device_data<float>(stream.norm.bias),
           .offset = static_cast<float>(stream.norm.options.weight_offset),

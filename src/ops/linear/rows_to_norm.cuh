@@ -8,7 +8,7 @@
 // on the number of rows.
 
 #include "lamina/tensor/cuda/async_copy.cuh"
-#include "lamina/tensor/cuda/load_words.cuh"
+#include "lamina/tensor/cuda/l2_policy_loads.cuh"
 
 namespace lamina::ops::cuda::few_rows {
 
@@ -27,7 +27,7 @@ struct Part {
 };
 
 /// Parameters of the norm before the product, if any.
-struct NormBefore {
+struct FusedNorm {
   const char* residual;  ///< [parts, rows, in] or null
   char* h;               ///< [rows, in], if there is a residual
   const float* scale;    ///< [in] or null
@@ -47,11 +47,11 @@ struct NormBefore {
 
 /// The block's rows of x, normalised in shared memory. A warp has one row and, if warps share it, part of its chunks.
 template <class X>
-class RowsToNorm {
+class BlockRowNorm {
  public:
   /// `part` of the rows from first_row on; `rows` has room for them and as much again for their residuals; `sums` for
   /// two numbers per chunk.
-  __device__ RowsToNorm(const NormBefore& norm, const Part& part, int first_row, char* rows, float* sums)
+  __device__ BlockRowNorm(const FusedNorm& norm, const Part& part, int first_row, char* rows, float* sums)
       : norm_(norm), sums_(sums), bytes_(part.stride) {
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     lane_ = static_cast<int>(threadIdx.x) % kWarp;
@@ -66,23 +66,23 @@ class RowsToNorm {
 
   __device__ void fetch_parameters() const {
     each([&](int at) {
-      if (norm_.scale != nullptr) fetch_ahead(norm_.scale + column(at));
-      if (norm_.bias != nullptr) fetch_ahead(norm_.bias + column(at));
+      if (norm_.scale != nullptr) prefetch_l2(norm_.scale + column(at));
+      if (norm_.bias != nullptr) prefetch_l2(norm_.bias + column(at));
     });
   }
   __device__ void start_copies() {
     each([&](int at) {
-      copy_async(shared_address(mine_ + at), x_ + row_ * bytes_ + at, true);
+      cp_async_16(shared_address(mine_ + at), x_ + row_ * bytes_ + at, true);
       if (norm_.residual == nullptr) return;
-      copy_async(shared_address(mine_ + to_residual_ + at), norm_.residual + from_ + row_ * bytes_ + at, true);
+      cp_async_16(shared_address(mine_ + to_residual_ + at), norm_.residual + from_ + row_ * bytes_ + at, true);
     });
-    commit_copies();
+    cp_async_commit();
     const int at = (first_ * kWarp + lane_) * 16;
     if (there_ && at < bytes_) load_parameters(at);
   }
   /// All threads of the block must call it; a barrier must follow before the rows are read.
   __device__ void finish() {
-    wait_for_copies();
+    cp_async_wait();
     if (norm_.residual != nullptr) add_residual();
     const float count = static_cast<float>(bytes_ / static_cast<int>(sizeof(X)));
     const float mean = norm_.centred ? total(sums_, [](float value) { return value; }) / count : 0.0F;
@@ -150,7 +150,7 @@ class RowsToNorm {
       uint4 words[kAtOnce];
 #pragma unroll
       for (int n = 0; n < kAtOnce; ++n) {
-        words[n] = load_words_once(norm_.residual + (first + n) * bytes_ + at, first + n < norm_.parts);
+        words[n] = load_evict_first(norm_.residual + (first + n) * bytes_ + at, first + n < norm_.parts);
       }
 #pragma unroll
       for (int n = 0; n < kAtOnce; ++n) {
@@ -179,7 +179,7 @@ class RowsToNorm {
     return warp_sum(lane_ < chunks ? sums[(lane_ << norm_.row_bits) + row_] : 0.0F);
   }
 
-  const NormBefore& norm_;
+  const FusedNorm& norm_;
   float* sums_;
   const char* x_;  ///< the block's first row
   char* mine_;     ///< the warp's row in shared memory

@@ -9,7 +9,7 @@
 
 #include "lamina/ops/elementwise/elements.cuh"
 #include "lamina/ops/loss/cross_entropy_row.cuh"
-#include "lamina/tensor/cuda/at_once.cuh"
+#include "lamina/tensor/cuda/vector_access.cuh"
 
 namespace lamina::ops::cuda::loss {
 
@@ -68,7 +68,7 @@ struct RowSums {
   /// The exponent offset. Never contracted into an FMA: each use must see the same rounding.
   static __device__ float base(float greatest, float k) { return kPlain ? __fmul_rn(greatest, k) : greatest; }
   static __device__ float power(float x, float k, float base) {
-    return kPlain ? power_of_two(fmaf(x, k, -base)) : expf(x - base);
+    return kPlain ? fast_exp2(fmaf(x, k, -base)) : expf(x - base);
   }
 
   /// Adds x of kCount elements; missing ones are −inf.
@@ -108,7 +108,7 @@ struct RowSums {
   __device__ float sum_around(float greatest, float k) const {
     if (sum == 0.0F) return 0.0F;
     const float step = base(most, k) - base(greatest, k);
-    return sum * (kPlain ? power_of_two(step) : expf(step));
+    return sum * (kPlain ? fast_exp2(step) : expf(step));
   }
   /// The sums of the whole block, in every thread.
   __device__ RowSums of_block(const Rows& args, float k, float* scratch) const {
@@ -165,7 +165,7 @@ struct RowGradient {
     float pull[kCount];
     if constexpr (kShort) {
 #pragma unroll
-      for (int j = 0; j < kCount; ++j) pull[j] = power_of_two(fmaf(logits[j], k, -lse)) * rise;
+      for (int j = 0; j < kCount; ++j) pull[j] = fast_exp2(fmaf(logits[j], k, -lse)) * rise;
       if (here) {
 #pragma unroll
         for (int j = 0; j < kCount; ++j) pull[j] -= j == at ? weight : 0.0F;

@@ -102,9 +102,9 @@ __device__ RowSums<kPlain> copy_and_sum(const Rows& args, const T* from, int fir
 #pragma unroll
     for (int n = 0; n < kBatch<T>; ++n) {
       const int p = pack(batch, n);
-      if (p < packs) copy_async(shared_address(held + p), from + p * kSize, true);
+      if (p < packs) cp_async_16(shared_address(held + p), from + p * kSize, true);
     }
-    commit_copies();
+    cp_async_commit();
   };
 #pragma unroll
   for (int batch = 0; batch < kAhead<T>; ++batch) copy(batch);
@@ -112,7 +112,7 @@ __device__ RowSums<kPlain> copy_and_sum(const Rows& args, const T* from, int fir
   const int batches = (packs + kBatch<T> * kPartThreads - 1) / (kBatch<T> * kPartThreads);
   for (int batch = 0; batch < batches; ++batch) {
     copy(batch + kAhead<T>);
-    wait_for_copies<kAhead<T>>();
+    cp_async_wait<kAhead<T>>();
     Pack<T> taken[kBatch<T>];
 #pragma unroll
     for (int n = 0; n < kBatch<T>; ++n) {
@@ -124,7 +124,7 @@ __device__ RowSums<kPlain> copy_and_sum(const Rows& args, const T* from, int fir
     };
     mine.take_packs(args, taken, element, k);
   }
-  wait_for_copies();
+  cp_async_wait();
   return mine;
 }
 
@@ -222,7 +222,7 @@ int parts_for(const Device& device, const T* logits, const T* dlogits, const Row
   constexpr int kSize = Pack<T>::kSize;
   const bool packed = reinterpret_cast<uintptr_t>(logits) % 16 == 0 && rows.stride % kSize == 0 &&
                       reinterpret_cast<uintptr_t>(dlogits) % 16 == 0 && rows.out_stride % kSize == 0;
-  if (!packed || !launches_early(device) || rows.rows > (int64_t{1} << 31) / kMostParts - 1) return 0;
+  if (!packed || !has_dependent_launch(device) || rows.rows > (int64_t{1} << 31) / kMostParts - 1) return 0;
   const int64_t bytes = rows.classes * static_cast<int64_t>(sizeof(T));
   int parts = 1;
   while (parts < kMostParts && parts * kPartBytes < bytes) parts *= 2;

@@ -4,7 +4,7 @@
 #include "lamina/ops/elementwise/elements.cuh"
 #include "lamina/ops/loss/online_sum.cuh"
 #include "lamina/ops/loss/softmax.h"
-#include "lamina/tensor/cuda/at_once.cuh"
+#include "lamina/tensor/cuda/vector_access.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kBlock ? kMostThreads : kThreads)
 #pragma unroll
       for (int j = 0; j < kSize; ++j) {
         const float power =
-            std::is_same_v<T, float> ? expf(held[k][j] - most) : power_of_two(fmaf(held[k][j], kLog2E, -most * kLog2E));
+            std::is_same_v<T, float> ? expf(held[k][j] - most) : fast_exp2(fmaf(held[k][j], kLog2E, -most * kLog2E));
         sum += power;
         if constexpr (!kLog) held[k][j] = power;
       }

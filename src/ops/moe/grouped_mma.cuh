@@ -32,7 +32,7 @@ bool in_packs(const void* pointer, int64_t columns) {
   return columns % 8 == 0 && reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
 }
 
-__device__ inline void copy_async(void* to, const void* from, bool real) {
+__device__ inline void cp_async_16(void* to, const void* from, bool real) {
   const auto target = static_cast<unsigned>(__cvta_generic_to_shared(to));
   const int bytes = real ? 16 : 0;  // cp.async fills the rest with zeros
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(target), "l"(from), "r"(bytes));
@@ -50,7 +50,7 @@ __device__ void load_tile(const MmaOperand<T>& from, int64_t row, int64_t column
     T* target = to + pack / kPacks * (kColumns + kMmaPad) + pack % kPacks * 8;
     if (from.packed) {
       const bool real = r < from.rows && c < from.columns;
-      copy_async(target, real ? from.first + r * from.stride + c : from.first, real);
+      cp_async_16(target, real ? from.first + r * from.stride + c : from.first, real);
       continue;
     }
     union {

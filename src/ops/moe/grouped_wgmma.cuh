@@ -13,7 +13,7 @@
 #include "lamina/ops/moe/grouped_wgmma.h"
 #include "lamina/ops/moe/row_tile.cuh"
 #include "lamina/tensor/cuda/async_copy.cuh"
-#include "lamina/tensor/cuda/box_copies.cuh"
+#include "lamina/tensor/cuda/tma.cuh"
 #include "lamina/tensor/cuda/wgmma.cuh"
 
 namespace lamina::ops::cuda::wgmma {
@@ -99,20 +99,20 @@ __device__ inline void copy_step(const CUtensorMap& left, const CUtensorMap& rig
   if constexpr (kForm == Form::weights) {
 #pragma unroll
     for (int box = 0; box < kHeight / 64; ++box) {
-      copy_box(to + box * kBoxBytes, left, barrier, tile.top + box * 64, tile.row + k);
+      tma_load(to + box * kBoxBytes, left, barrier, tile.top + box * 64, tile.row + k);
     }
 #pragma unroll
     for (int box = 0; box < kWidth / 64; ++box) {
-      copy_box(to_right + box * kBoxBytes, right, barrier, tile.column + box * 64, tile.row + k);
+      tma_load(to_right + box * kBoxBytes, right, barrier, tile.column + box * 64, tile.row + k);
     }
   } else {
-    copy_box(to, left, barrier, k, tile.row);
+    tma_load(to, left, barrier, k, tile.row);
     if constexpr (kForm == Form::rows) {
-      copy_box(to_right, right, barrier, k, tile.column, tile.expert);
+      tma_load(to_right, right, barrier, k, tile.column, tile.expert);
     } else {
 #pragma unroll
       for (int box = 0; box < kWidth / 64; ++box) {
-        copy_box(to_right + box * kBoxBytes, right, barrier, tile.column + box * 64, k, tile.expert);
+        tma_load(to_right + box * kBoxBytes, right, barrier, tile.column + box * 64, k, tile.expert);
       }
     }
   }
@@ -287,19 +287,19 @@ __global__ void __launch_bounds__(kBlockSize, 1)
         // Boxes have 64 rows in both layouts, so the second warpgroup's operand starts one box later.
         const uint64_t a = operand_at(from + group * kBoxBytes, 16);
         const uint64_t b = operand_at(from + kLeftBytes, kAlongRight ? 16 : kBoxBytes);
-        begin_products();
+        wgmma_fence();
 #pragma unroll
         for (int k = 0; k < kDepth / 16; ++k) {
           multiply_async<T, kAlongLeft, kAlongRight>(sums, a + (k * kStepLeft >> 4), b + (k * kStepRight >> 4),
                                                      step > 0 || k > 0);
         }
-        commit_products();
-        wait_for_products<1>();
+        wgmma_commit();
+        wgmma_wait<1>();
         if (speaker && step > 0) barrier_arrive(before);
         before = empty + stage.index * 8;
         stage.next();
       }
-      wait_for_products();
+      wgmma_wait();
       if (speaker && tile.steps > 0) barrier_arrive(before);
       if constexpr (kForm == Form::weights) {
         store_weights(product, tile, sums, first_row);

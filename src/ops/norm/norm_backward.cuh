@@ -175,11 +175,11 @@ struct Staged {
     __syncwarp();
     team.template each<kPacks>(packs, [&](int k, int p) {
       const int64_t from = at_row + p * Pack<T>::kSize;
-      copy_async(shared_address(at(stage, 0, k)), args.x + from, true);
-      copy_async(shared_address(at(stage, 1, k)), args.dy + from, true);
-      if (streams == 3) copy_async(shared_address(at(stage, 2, k)), args.dh + from, true);
+      cp_async_16(shared_address(at(stage, 0, k)), args.x + from, true);
+      cp_async_16(shared_address(at(stage, 1, k)), args.dy + from, true);
+      if (streams == 3) cp_async_16(shared_address(at(stage, 2, k)), args.dh + from, true);
     });
-    commit_copies();
+    cp_async_commit();
   }
 };
 
@@ -194,7 +194,7 @@ __global__ void __maxnreg__((kRegisters<kCentred, kPacks>))
   constexpr int kDepth = kStages<kPacks>;
   extern __shared__ uint4 room[];
   __shared__ float scratch[2][2 * kWarp];
-  wait_for_previous();
+  grid_dependency_wait();
   const Team<kBlock> team(lanes, nullptr);
   const Place place(args);
   const Staged<T, kPacks> staged{reinterpret_cast<Pack<T>*>(room), args.dh != nullptr ? 3 : 2};
@@ -223,7 +223,7 @@ __global__ void __maxnreg__((kRegisters<kCentred, kPacks>))
     Pull pull = next;
     next = kept(row + step);
     copy(row + (kDepth - 1) * step, stage == 0 ? kDepth - 1 : stage - 1);
-    wait_for_copies<kDepth - 1>();
+    cp_async_wait<kDepth - 1>();
     float2 sums = {0.0F, 0.0F};
     team.template each<kPacks>(here, [&](int k, int p) {
       const Pack<T> x = *staged.at(stage, 0, k);
@@ -259,7 +259,7 @@ __global__ void __maxnreg__((kRegisters<kCentred, kPacks>))
     stage = stage == kDepth - 1 ? 0 : stage + 1;
     turn = 1 - turn;
   }
-  wait_for_copies();
+  cp_async_wait();
   __syncthreads();  // the staged rows are consumed: their memory is reused for the teams' sums
   const int64_t partial = place.slot * args.width + place.column;
   auto* fold = reinterpret_cast<float*>(room);

@@ -55,8 +55,8 @@ struct Affine {
   float bias[kCentred ? Pack<T>::kSize : 4];
 
   static __device__ void fetch(const ForwardRows<T>& args, int64_t column) {
-    if (args.scale != nullptr) fetch_ahead(args.scale + column);
-    if (kCentred && args.bias != nullptr) fetch_ahead(args.bias + column);
+    if (args.scale != nullptr) prefetch_l2(args.scale + column);
+    if (kCentred && args.bias != nullptr) prefetch_l2(args.bias + column);
   }
   template <Given kGiven = Given::any>
   __device__ void load(const ForwardRows<T>& args, int64_t column) {
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
     const int64_t column = first_column();
     team.template each<kPacks>(packs, [&](int, int p) { early[0].fetch(args, column + p * kSize); });
   }
-  wait_for_previous();
+  grid_dependency_wait();
   if constexpr (kFew) {
     const int64_t column = first_column();
     team.template each<kPacks>(packs, [&](int k, int p) { early[k].load(args, column + p * kSize); });
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kBlock ? kBlockThreads : kTeamThreads)
 template <class T, bool kCentred>
 __global__ void __launch_bounds__(kLoopThreads) forward_again(const __grid_constant__ ForwardRows<T> args) {
   __shared__ float scratch[kWarp];
-  wait_for_previous();
+  grid_dependency_wait();
   const float count = static_cast<float>(args.group);
   for (int64_t g = blockIdx.x; g < args.groups; g += gridDim.x) {
     const int64_t at = g * args.group;

@@ -86,7 +86,7 @@ template <class T>
 Traffic plan_traffic(const T* to, int64_t total, int64_t row, int64_t span) {
   constexpr int64_t kLeast = 4096;  // elements: shorter pieces end before memory answers
   // Two inputs and an output exceed the caches at half the size at which an output alone does.
-  const bool large = outlives_cache(2 * total * static_cast<int64_t>(sizeof(T)));
+  const bool large = exceeds_last_level_cache(2 * total * static_cast<int64_t>(sizeof(T)));
   return {should_stream(to, total, row), large ? std::max(span, kLeast) : 0};
 }
 

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "lamina/tensor/cuda/at_once.cuh"
+#include "lamina/tensor/cuda/vector_access.cuh"
 
 namespace lamina::ops::cuda::norm {
 

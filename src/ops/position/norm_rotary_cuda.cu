@@ -12,7 +12,7 @@
 #include "lamina/ops/norm/norm_backward.cuh"
 #include "lamina/ops/position/norm_rotary.h"
 #include "lamina/tensor/cuda/async_copy.cuh"
-#include "lamina/tensor/cuda/at_once.cuh"
+#include "lamina/tensor/cuda/vector_access.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -194,10 +194,10 @@ struct StagedHeads {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const bool there = inside && seat.there[i];
-        copy_async(shared_address(at(stage, stream, i)), row + (there ? seat.column[i] : 0), there);
+        cp_async_16(shared_address(at(stage, stream, i)), row + (there ? seat.column[i] : 0), there);
       }
     }
-    commit_copies();
+    cp_async_commit();
   }
   __device__ void read(int stage, int stream, Numbers<T>& to) const {
 #pragma unroll
@@ -250,7 +250,7 @@ __device__ inline void each_row(const NormedRows<T>& of, const Seat& seat,
     turn(at, now.at.row, stage);
     stage = stage == kStages - 1 ? 0 : stage + 1;
   }
-  wait_for_copies();
+  cp_async_wait();
 }
 
 /// Sum over a team, in every lane.
@@ -263,7 +263,7 @@ template <class T>
 __global__ void __launch_bounds__(kNormedThreads, 2) norm_rotary_kernel(const __grid_constant__ NormedForward<T> args) {
   constexpr int kSize = Pack<T>::kSize;
   extern __shared__ uint4 room[];
-  wait_for_previous();
+  grid_dependency_wait();
   const NormedRows<T>& of = args.of;
   const Seat seat(of);
   const StagedHeads<T, 1, kForwardStages> staged{reinterpret_cast<Pack<T>*>(room)};
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(kNormedThreads, 2) norm_rotary_kernel(const __
   each_row(of, seat, staged, {of.x}, [&](const HeadAt& at, int /*next*/, int stage) {
     const bool inside = at.row < of.rows;
     if (inside) angles.load(of, seat, at.token);
-    wait_for_copies<kForwardStages - 1>();
+    cp_async_wait<kForwardStages - 1>();
     Numbers<T> v;
     staged.read(stage, 0, v);
     float squares = 0.0F;
@@ -315,7 +315,7 @@ __global__ void __launch_bounds__(kNormedThreads, 2)
     norm_rotary_gradient_kernel(const __grid_constant__ NormedBackward<T> args) {
   constexpr int kSize = Pack<T>::kSize;
   extern __shared__ uint4 room[];
-  wait_for_previous();
+  grid_dependency_wait();
   const NormedRows<T>& of = args.of;
   const Seat seat(of);
   const StagedHeads<T, 2, kBackwardStages> staged{reinterpret_cast<Pack<T>*>(room)};
@@ -330,7 +330,7 @@ __global__ void __launch_bounds__(kNormedThreads, 2)
     const float r = next_r;
     next_r = kept(next);
     if (inside) angles.load(of, seat, at.token);
-    wait_for_copies<kBackwardStages - 1>();
+    cp_async_wait<kBackwardStages - 1>();
     Numbers<T> x;
     Numbers<T> g;
     staged.read(stage, 0, x);

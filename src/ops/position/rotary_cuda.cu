@@ -2,7 +2,7 @@
 // interleaved). The coefficients come from the tables, which stay in cache; each element is read and written once, in
 // packs. Other threads copy the elements after the rotary dimension. Unaligned heads use single pairs instead of packs.
 #include "lamina/ops/position/rotary.h"
-#include "lamina/tensor/cuda/at_once.cuh"
+#include "lamina/tensor/cuda/vector_access.cuh"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads)
     rotary_kernel(const T* x, T* y, const __grid_constant__ Turn args, int64_t total) {
   using S = Stretch<T, kWidth>;
   constexpr bool kOne = kInterleaved && kWidth > 1;
-  wait_for_previous();
+  grid_dependency_wait();
   const auto turning = static_cast<Index>(kOne ? args.n / kWidth : args.n / 2 / kWidth);
   const auto units = turning + static_cast<Index>(args.rest / kWidth);  // per head
   const Index at = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;

@@ -18,7 +18,7 @@ struct SampleOptions {
 ///   streams  [rows] i64     random stream number of each row
 ///   drawn    [rows] i64     random numbers already drawn by each row; incremented
 ///   ids      [rows] i64     output
-///   clock    any shape, i64 position counters of the decode step, incremented (count_on); optional
+///   clock    any shape, i64 position counters of the decode step, incremented (increment_); optional
 /// Chooses the first token, by id, whose cumulative probability exceeds random number drawn[r] of the row's stream. No
 /// gradient.
 void sample(const Tensor& logits, const Tensor& streams, Tensor drawn, Tensor ids, const SampleOptions& options,

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "lamina/base/philox.h"
-#include "lamina/ops/elementwise/count_on.h"
+#include "lamina/ops/elementwise/increment.h"
 #include "lamina/ops/sampling/candidates.h"
 #include "lamina/ops/sampling/sample.h"
 
@@ -43,7 +43,7 @@ void sample(const SampleArgs& args) {
       ++drawn[row];
     });
   });
-  if (args.clock.defined()) count_on(args.clock);
+  if (args.clock.defined()) increment_(args.clock);
 }
 
 }  // namespace lamina::ops::cpu

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "lamina/base/philox.h"
-#include "lamina/ops/elementwise/count_on.h"
+#include "lamina/ops/elementwise/increment.h"
 #include "lamina/ops/linear/row_step.cuh"
 #include "lamina/ops/sampling/sample.h"
 #include "lamina/tensor/cuda/kernel.cuh"
@@ -273,7 +273,7 @@ __global__ __launch_bounds__(kSampleThreads) void sample_kernel(const __grid_con
   const int r = static_cast<int>(blockIdx.x) / p.shares;
   const int share = static_cast<int>(blockIdx.x) % p.shares;
   if (p.shares > 1) Cluster::arrive();
-  wait_for_previous();
+  grid_dependency_wait();
   RowOfLogits<T> row{p.logits + r * p.vocab, p.vocab, 0, static_cast<float>(p.options.temperature)};
   Mass rank = highest_rank(row, p.packed, share, p.shares, scratch);
   if (p.shares > 1) rank = highest_of_cluster(rank, share, ranks);
@@ -302,7 +302,7 @@ void sample(const SampleArgs& args) {
   const int64_t rows = args.logits.dim(0);
   const int64_t vocab = args.logits.dim(1);
   if (rows == 0) {
-    if (args.clock.defined()) count_on(args.clock);
+    if (args.clock.defined()) increment_(args.clock);
     return;
   }
   LAMINA_CHECK(vocab <= (int64_t{1} << 23), "sample: a vocabulary of ", vocab, " on a cuda device; expected at most ",
@@ -313,7 +313,7 @@ void sample(const SampleArgs& args) {
     const Samples<T> p{.logits = logits,
                        .vocab = vocab,
                        .packed = fits_packs(logits, vocab),
-                       .shares = rows <= kFewSampled && launches_early(device) ? kStepBlocks : 1,
+                       .shares = rows <= kFewSampled && has_dependent_launch(device) ? kStepBlocks : 1,
                        .streams = args.streams.data<int64_t>(),
                        .drawn = args.drawn.data<int64_t>(),
                        .ids = args.ids.data<int64_t>(),

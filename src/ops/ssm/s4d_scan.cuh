@@ -19,7 +19,7 @@ using lamina::cuda::to_float;
 constexpr const char* kS4dOp = "s4d_recurrence";
 
 /// A discretised mode: z, 2 c', and z^segment_length, the decay over a segment.
-struct S4dHeldMode {
+struct S4dDiscreteMode {
   float2 z, gain, whole;
 };
 
@@ -30,7 +30,7 @@ struct S4dLane {
   bool real;
   float2 z[kPerLane], gain[kPerLane];
 
-  __device__ S4dLane(const ScanShape& shape, const S4dHeldMode* modes, int64_t first) {
+  __device__ S4dLane(const ScanShape& shape, const S4dDiscreteMode* modes, int64_t first) {
     mine = threadIdx.x / shape.group;
     part = threadIdx.x % shape.group;
     channel = first + mine;
@@ -39,7 +39,7 @@ struct S4dLane {
     for (int k = 0; k < kPerLane; ++k) {
       z[k] = gain[k] = make_float2(0, 0);
       if (!used(shape, k)) continue;
-      const S4dHeldMode& mode = modes[channel * shape.n + number(k)];
+      const S4dDiscreteMode& mode = modes[channel * shape.n + number(k)];
       z[k] = mode.z;
       gain[k] = mode.gain;
     }
@@ -65,13 +65,13 @@ __device__ inline float* inside(const ScanShape& shape, float* states, int64_t r
   return states + (row * 2 * shape.n + lane.number(k)) * shape.channels + lane.channel;
 }
 
-/// The discretised modes: [channels · n] of S4dHeldMode, stored in a tensor.
+/// The discretised modes: [channels · n] of S4dDiscreteMode, stored in a tensor.
 Tensor s4d_discretise(const S4dParameters& parameters, const ScanShape& shape, const Device& device);
 
 /// Propagates states across segments: at[s] holds the contribution of segment s on entry and its initial state on
 /// return. `from` is the state before the first, `out` receives the one after the last; either may be null. Backwards:
 /// from the last segment, with conjugated decays.
-void s4d_carry(const Device& device, const ScanShape& shape, const S4dParameters& parameters, const S4dHeldMode* modes,
-               const float* from, bool backwards, float* at, float* out);
+void s4d_propagate_states(const Device& device, const ScanShape& shape, const S4dParameters& parameters,
+                          const S4dDiscreteMode* modes, const float* from, bool backwards, float* at, float* out);
 
 }  // namespace lamina::ops::cuda

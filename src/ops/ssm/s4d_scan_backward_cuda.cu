@@ -41,7 +41,8 @@ __device__ inline float pull(const S4dLane& lane, float dy, float2 (&grad)[kPerL
 }
 
 template <class T>
-__global__ void __launch_bounds__(kScanThreads) ends_kernel(ScanShape shape, const S4dHeldMode* modes, Back<T> back) {
+__global__ void __launch_bounds__(kScanThreads)
+    ends_kernel(ScanShape shape, const S4dDiscreteMode* modes, Back<T> back) {
   const int channels = shape.block_channels();
   const int64_t batch = blockIdx.z;
   const int64_t segment = blockIdx.y;
@@ -109,7 +110,8 @@ __device__ inline void sub_back(const ScanShape& shape, const S4dLane& lane, con
 }
 
 template <class T>
-__global__ void __launch_bounds__(kScanThreads) back_kernel(ScanShape shape, const S4dHeldMode* modes, Back<T> back) {
+__global__ void __launch_bounds__(kScanThreads)
+    back_kernel(ScanShape shape, const S4dDiscreteMode* modes, Back<T> back) {
   extern __shared__ float2 kept[];  // [chunk / kSub, threads, kPerLane]
   const int channels = shape.block_channels();
   float* us = reinterpret_cast<float*>(kept + kChunk / kSub * kScanThreads * kPerLane);  // [chunk, channels]
@@ -218,7 +220,7 @@ void backward(const S4dScanBackward& args) {
   const Device& device = f.u.device();
   const ScanShape shape(f.u, f.parameters.a_imag.dim(1), lamina::cuda::processors(device));
   const Tensor held = s4d_discretise(f.parameters, shape, device);
-  const auto* modes = reinterpret_cast<const S4dHeldMode*>(held.data<float>());
+  const auto* modes = reinterpret_cast<const S4dDiscreteMode*>(held.data<float>());
   const int64_t rows = shape.batch * shape.segments;
   const Tensor ends = Tensor::empty({rows, 2, shape.n, shape.channels}, DType::f32, device);
   const Tensor dz = Tensor::empty(ends.shape(), DType::f32, device);
@@ -240,7 +242,7 @@ void backward(const S4dScanBackward& args) {
   if (shape.segments > 1) {
     ends_kernel<D><<<shape.grid(), kScanThreads, 0, stream>>>(shape, modes, back);
     check_launch(kS4dOp);
-    s4d_carry(device, shape, f.parameters, modes, back.dlast, true, back.ends, back.dinitial);
+    s4d_propagate_states(device, shape, f.parameters, modes, back.dlast, true, back.ends, back.dinitial);
     back.start = back.ends;
   }
   const size_t bytes = sizeof(float2) * kChunk / kSub * kScanThreads * kPerLane +

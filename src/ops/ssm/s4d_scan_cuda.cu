@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kTilePositions = 32;
 
-__global__ void modes_kernel(S4dPointers parameters, int64_t count, double length, S4dHeldMode* modes) {
+__global__ void modes_kernel(S4dPointers parameters, int64_t count, double length, S4dDiscreteMode* modes) {
   const int64_t i = blockIdx.x * int64_t{kScanThreads} + threadIdx.x;
   if (i >= count) return;
   const S4dDeviceMode mode(parameters, i);
@@ -30,7 +30,7 @@ struct Walk {
 
 template <class T, bool kEmit>
 __global__ void __launch_bounds__(kScanThreads)
-    walk_kernel(ScanShape shape, const S4dHeldMode* modes, const T* u, const float* d, Walk walk, T* y) {
+    walk_kernel(ScanShape shape, const S4dDiscreteMode* modes, const T* u, const float* d, Walk walk, T* y) {
   __shared__ float us[kTilePositions * kScanThreads / kSmallestGroup];
   __shared__ float sums[kTilePositions * kScanThreads / kSmallestGroup];
   const int channels = shape.block_channels();
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kScanThreads)
 }
 
 /// The last segment may be shorter than the others.
-__global__ void carry_kernel(ScanShape shape, S4dPointers parameters, const S4dHeldMode* modes, const float* from,
+__global__ void carry_kernel(ScanShape shape, S4dPointers parameters, const S4dDiscreteMode* modes, const float* from,
                              bool backwards, float* at, float* out) {
   const int64_t item = blockIdx.x * int64_t{kScanThreads} + threadIdx.x;
   if (item >= shape.batch * shape.n * shape.channels) return;
@@ -140,7 +140,7 @@ void forward(const S4dScanForward& args) {
   const Device& device = args.u.device();
   const ScanShape shape(args.u, args.parameters.a_imag.dim(1), lamina::cuda::processors(device));
   const Tensor held = s4d_discretise(args.parameters, shape, device);
-  const auto* modes = reinterpret_cast<const S4dHeldMode*>(held.data<float>());
+  const auto* modes = reinterpret_cast<const S4dDiscreteMode*>(held.data<float>());
   const D* u = device_data<T>(args.u);
   const float* d = device_data<float>(args.d);
   Walk walk{device_data<float>(args.initial_state), nullptr, device_data<float>(args.states),
@@ -152,7 +152,7 @@ void forward(const S4dScanForward& args) {
     walk.ends = ends.data<float>();
     walk_kernel<D, false><<<shape.grid(), kScanThreads, 0, stream>>>(shape, modes, u, d, walk, device_data<T>(args.y));
     check_launch(kS4dOp);
-    s4d_carry(device, shape, args.parameters, modes, walk.initial, false, walk.ends, nullptr);
+    s4d_propagate_states(device, shape, args.parameters, modes, walk.initial, false, walk.ends, nullptr);
     walk.start = walk.ends;
   }
   walk_kernel<D, true><<<shape.grid(), kScanThreads, 0, stream>>>(shape, modes, u, d, walk, device_data<T>(args.y));
@@ -162,19 +162,19 @@ void forward(const S4dScanForward& args) {
 }  // namespace
 
 Tensor s4d_discretise(const S4dParameters& parameters, const ScanShape& shape, const Device& device) {
-  static_assert(sizeof(S4dHeldMode) == 6 * sizeof(float));
+  static_assert(sizeof(S4dDiscreteMode) == 6 * sizeof(float));
   Tensor modes = Tensor::empty({shape.channels * shape.n, 6}, DType::f32, device);
   if (modes.numel() == 0) return modes;
   const int64_t count = shape.channels * shape.n;
   modes_kernel<<<lamina::cuda::blocks_for(count, kScanThreads), kScanThreads, 0, stream_of(device)>>>(
       S4dPointers(parameters), count, static_cast<double>(shape.segment_length),
-      reinterpret_cast<S4dHeldMode*>(modes.data<float>()));
+      reinterpret_cast<S4dDiscreteMode*>(modes.data<float>()));
   check_launch(kS4dOp);
   return modes;
 }
 
-void s4d_carry(const Device& device, const ScanShape& shape, const S4dParameters& parameters, const S4dHeldMode* modes,
-               const float* from, bool backwards, float* at, float* out) {
+void s4d_propagate_states(const Device& device, const ScanShape& shape, const S4dParameters& parameters,
+                          const S4dDiscreteMode* modes, const float* from, bool backwards, float* at, float* out) {
   const int64_t items = shape.batch * shape.n * shape.channels;
   if (items == 0) return;
   carry_kernel<<<lamina::cuda::blocks_for(items, kScanThreads), kScanThreads, 0, stream_of(device)>>>(

@@ -11,9 +11,9 @@
 namespace lamina::ops::cuda {
 namespace {
 
+using lamina::cuda::fast_exp2;
 using lamina::cuda::kLn2;
 using lamina::cuda::kLog2E;
-using lamina::cuda::power_of_two;
 
 constexpr int kChunk = static_cast<int>(kScanChunk);
 constexpr int kSub = 8;  // positions whose states are in registers
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kScanThreads)
       const float dy = dys[t * channels + mine];
 #pragma unroll
       for (int k = 0; k < kPerLane; ++k) {
-        dh[k] = power_of_two(step * rate[k]) * fmaf(dy, c[t * padded + part * kPerLane + k], dh[k]);
+        dh[k] = fast_exp2(step * rate[k]) * fmaf(dy, c[t * padded + part * kPerLane + k], dh[k]);
       }
       total += step;
     }
@@ -242,7 +242,7 @@ __device__ inline void sub_back(const ScanShape& shape, const BackMemory& m, int
     const LaneNumbers b(m.b + (t0 + r) * padded + lane.part * kPerLane);
 #pragma unroll
     for (int k = 0; k < kPerLane; ++k) {
-      decays[r][k] = power_of_two(step * lane.rate[k]);
+      decays[r][k] = fast_exp2(step * lane.rate[k]);
       before[r + 1][k] = fmaf(decays[r][k], before[r][k], push * b[k]);
     }
   }
@@ -370,7 +370,7 @@ __global__ void __launch_bounds__(kScanThreads)
         const float push = step * m.us[t * channels + lane.mine];
         const LaneNumbers b(m.b + t * padded + lane.part * kPerLane);
 #pragma unroll
-        for (int k = 0; k < kPerLane; ++k) h[k] = fmaf(power_of_two(step * lane.rate[k]), h[k], push * b[k]);
+        for (int k = 0; k < kPerLane; ++k) h[k] = fmaf(fast_exp2(step * lane.rate[k]), h[k], push * b[k]);
       }
     }
     for (int s0 = (count - 1) / kSub * kSub; s0 >= 0; s0 -= kSub) {

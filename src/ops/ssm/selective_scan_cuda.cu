@@ -12,8 +12,8 @@
 namespace lamina::ops::cuda {
 namespace {
 
+using lamina::cuda::fast_exp2;
 using lamina::cuda::kLog2E;
-using lamina::cuda::power_of_two;
 static_assert(kPerLane == 4);  // a lane reads its elements with one load
 
 /// A thread's part of a tile's inputs, loaded while the previous tile is processed.
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kScanThreads)
       for (int r = 0; r < kTogether; ++r) {
         const float in_of[N] = {into[r].x, into[r].y, into[r].z, into[r].w};
 #pragma unroll
-        for (int k = 0; k < N; ++k) h[k] = fmaf(power_of_two(step[r] * rate[k]), h[k], push[r] * in_of[k]);
+        for (int k = 0; k < N; ++k) h[k] = fmaf(fast_exp2(step[r] * rate[k]), h[k], push[r] * in_of[k]);
         if (kEmit) shares[r] = fmaf(h[0], out[r].x, h[1] * out[r].y) + fmaf(h[2], out[r].z, h[3] * out[r].w);
         if (!kEmit) total += step[r];
       }

@@ -120,10 +120,10 @@ struct SsdStepSize {
   __device__ float clamped(float soft) const { return soft < low ? low : soft > high ? high : soft; }
 };
 
-/// The whole forward scan in one launch (ssd_walk_cuda.cu); returns false and does nothing if unsupported.
-bool ssd_walk(const SsdForward& args);
-/// The whole backward scan in one launch (ssd_walk_backward_cuda.cu); returns false and does nothing if unsupported.
-bool ssd_walk_back(const SsdBackward& args);
+/// The whole forward scan in one launch (ssd_fused_cuda.cu); returns false and does nothing if unsupported.
+bool ssd_fused(const SsdForward& args);
+/// The whole backward scan in one launch (ssd_fused_backward_cuda.cu); returns false and does nothing if unsupported.
+bool ssd_fused_backward(const SsdBackward& args);
 
 SsdStepBuffers ssd_steps(const SsdForward& args);
 /// c·b of every chunk and group, f32 [batch, chunks, groups, size, size]; tiles above the diagonal are not written.
@@ -131,8 +131,8 @@ Tensor ssd_gram(const SsdForward& args);
 /// Propagates states across chunks (or their gradients backwards): at[k] holds the contribution of chunk k on entry and
 /// its initial state on return. `state` [batch, heads, p, n] is the state before the first chunk and is overwritten by
 /// the one after the last.
-void ssd_carry(const SsdShape& shape, const Device& device, const float* whole, bool backwards, float* at,
-               float* state);
+void ssd_propagate_states(const SsdShape& shape, const Device& device, const float* whole, bool backwards, float* at,
+                          float* state);
 /// total[head] = Σ parts [count, heads] in order; does nothing for an undefined total.
 void ssd_add_heads(const double* parts, int64_t count, int64_t heads, const Tensor& total);
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // Asynchronous copies to shared memory (cp.async). A thread that reads only what it copied itself needs
-// wait_for_copies() but no block barrier. Before overwriting memory it has read, it calls __syncwarp(), which also
+// cp_async_wait() but no block barrier. Before overwriting memory it has read, it calls __syncwarp(), which also
 // keeps the compiler from moving reads across the copy.
 
 #include <cuda_runtime_api.h>
@@ -15,14 +15,14 @@ __device__ inline uint32_t shared_address(const void* pointer) {
 }
 
 /// Copies 16 bytes, or writes zeros if `inside` is false.
-__device__ inline void copy_async(uint32_t to, const void* from, bool inside) {
+__device__ inline void cp_async_16(uint32_t to, const void* from, bool inside) {
   const int bytes = inside ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes));
 }
-__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::); }
+__device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;\n" ::); }
 /// Waits until all but the last kOpen committed groups are complete.
 template <int kOpen = 0>
-__device__ inline void wait_for_copies() {
+__device__ inline void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kOpen) : "memory");
 }
 

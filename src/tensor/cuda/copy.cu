@@ -21,7 +21,7 @@ struct Plan {
 };
 
 __global__ void write_numbers(const int64_t* source, int64_t* targets, int64_t count, int64_t* turn) {
-  wait_for_previous();
+  grid_dependency_wait();
   int64_t* target = targets + *turn % 2 * count;
   for (int64_t i = threadIdx.x; i < count; i += kThreads) target[i] = source[i];
   __syncthreads();

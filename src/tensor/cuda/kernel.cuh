@@ -69,7 +69,7 @@ constexpr float kLog2E = 1.4426950408889634F;
 constexpr float kLn2 = 0.6931471805599453F;
 
 /// 2^x with an error of at most 2 ulp; 0 for −inf.
-__device__ inline float power_of_two(float x) {
+__device__ inline float fast_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
   return y;
@@ -170,17 +170,17 @@ __device__ inline float block_max(float value, float* scratch) {
 /// could overlap, but all would pay for the wait.
 constexpr int64_t kMostEarlyBlocks = 1024;
 
-/// Programmatic dependent launch of a kernel that begins with wait_for_previous(): its blocks are scheduled while the
-/// previous kernel still runs, which hides launch latency in a chain of short kernels. Such launches may follow each
-/// other in any number, also in a captured graph, and may be mixed with ordinary launches.
-/// `cluster` adjacent blocks form a thread block cluster (compute capability 9.0 or above).
+/// Programmatic dependent launch of a kernel that begins with grid_dependency_wait(): its blocks are scheduled while
+/// the previous kernel still runs, which hides launch latency in a chain of short kernels. Such launches may follow
+/// each other in any number, also in a captured graph, and may be mixed with ordinary launches. `cluster` adjacent
+/// blocks form a thread block cluster (compute capability 9.0 or above).
 template <class... Params, class... Args>
 void launch_dependent_clusters(void (*kernel)(Params...), int cluster, dim3 grid, dim3 block, size_t shared,
                                const Device& device, Args&&... args) {
   cudaLaunchAttribute attributes[2] = {};
   unsigned count = 0;
   const bool few = int64_t{grid.x} * grid.y * grid.z <= kMostEarlyBlocks;
-  if (few && launches_early(device)) {
+  if (few && has_dependent_launch(device)) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }
@@ -206,7 +206,7 @@ void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, size_t s
 /// Waits until all earlier work of the CUDA stream is complete and visible; every thread calls it before accessing
 /// memory. Only then may the next kernel's blocks start, so at most two kernels overlap, and waiting for one is waiting
 /// for all.
-__device__ inline void wait_for_previous() {
+__device__ inline void grid_dependency_wait() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if (int64_t{gridDim.x} * gridDim.y * gridDim.z > kMostEarlyBlocks) return;
   cudaGridDependencySynchronize();
@@ -214,9 +214,9 @@ __device__ inline void wait_for_previous() {
 #endif
 }
 
-/// Prefetches 32 bytes into L2. This is the only memory access allowed before wait_for_previous(), even if the previous
-/// kernel writes there.
-__device__ inline void fetch_ahead(const void* from) {
+/// Prefetches 32 bytes into L2. This is the only memory access allowed before grid_dependency_wait(), even if the
+/// previous kernel writes there.
+__device__ inline void prefetch_l2(const void* from) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
 }
 

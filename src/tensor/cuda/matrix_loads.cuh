@@ -8,13 +8,13 @@
 namespace lamina::cuda {
 
 /// Loads four 8 × 8 matrices; lanes 8m … 8m + 7 hold the row addresses of matrix m.
-__device__ inline void load_squares(uint32_t (&to)[4], uint32_t address) {
+__device__ inline void ldmatrix_x4(uint32_t (&to)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(address)
                : "memory");
 }
-__device__ inline void load_squares_turned(uint32_t (&to)[4], uint32_t address) {
+__device__ inline void ldmatrix_x4_trans(uint32_t (&to)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(address)

@@ -232,7 +232,7 @@ void check(cudaError_t status, const char* call, const char* what) {
 
 cudaStream_t stream_of(const Device& device) { return cuda_stream(device).handle; }
 int processors(const Device& device) { return cuda_stream(device).processors; }
-bool launches_early(const Device& device) { return cuda_stream(device).generation >= 9; }
+bool has_dependent_launch(const Device& device) { return cuda_stream(device).generation >= 9; }
 FaultSlot* fault_slot(const Device& device) { return cuda_stream(device).faults; }
 void check_faults(const Device& device) { cuda_stream(device).check_faults(); }
 
@@ -245,7 +245,7 @@ void set_random_offset(const Device& device, uint64_t offset) {
               "random numbers");
 }
 
-bool chooses_by_measuring(const Device& device) { return cuda_stream(device).measures; }
+bool autotunes(const Device& device) { return cuda_stream(device).measures; }
 void set_choosing_by_measuring(const Device& device, bool on) {
   cuda_stream(device).measures = on && !device.deterministic();
 }

@@ -23,7 +23,7 @@ cudaStream_t stream_of(const Device& device);
 int processors(const Device& device);
 
 /// Whether programmatic dependent launch is supported (kernel.cuh, launch_dependent).
-bool launches_early(const Device& device);
+bool has_dependent_launch(const Device& device);
 
 /// Call right after a kernel launch. Throws, with the operator's name, if the launch failed or an earlier kernel's
 /// error has surfaced. CUDA_LAUNCH_BLOCKING=1 makes kernels synchronous, so that the name is right.
@@ -59,7 +59,7 @@ void set_random_offset(const Device& device, uint64_t offset);
 
 /// Whether libraries choose kernels by timing them. True in the last warm-up run before CUDA graph capture, unless the
 /// device is deterministic.
-bool chooses_by_measuring(const Device& device);
+bool autotunes(const Device& device);
 void set_choosing_by_measuring(const Device& device, bool on);
 
 /// `bytes` itself, or during graph capture a copy that lives as long as the graph.

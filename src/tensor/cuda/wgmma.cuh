@@ -25,12 +25,12 @@ __device__ inline uint64_t operand_at(uint32_t address, int apart = 16) {
 /// Makes writes to shared memory visible to later wgmma and TMA operations.
 __device__ inline void publish_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 /// Makes register writes visible to later wgmma operations.
-__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 /// Commits the products since the last call as one group.
-__device__ inline void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 /// Waits until all but the newest kPending groups are complete.
 template <int kPending = 0>
-__device__ inline void wait_for_products() {
+__device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 

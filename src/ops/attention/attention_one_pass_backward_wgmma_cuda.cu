@@ -8,7 +8,7 @@
 // thread loads queries and dy by TMA into a ring buffer.
 #include "lamina/ops/attention/attention_backward_wgmma.cuh"
 #include "lamina/ops/attention/attention_rotated.cuh"
-#include "lamina/tensor/cuda/box_copies.cuh"
+#include "lamina/tensor/cuda/tma.cuh"
 
 namespace lamina::ops::cuda {
 /// A named namespace, all inline: builds for other GPUs then contain no unused functions.
@@ -18,8 +18,8 @@ using lamina::cuda::barrier_arrive;
 using lamina::cuda::barrier_expect;
 using lamina::cuda::barrier_init;
 using lamina::cuda::barrier_wait;
-using lamina::cuda::copy_box;
-using lamina::cuda::copy_bytes;
+using lamina::cuda::tma_load;
+using lamina::cuda::bulk_copy;
 using lamina::cuda::kArrivals;
 using lamina::cuda::Ring;
 using lamina::cuda::warp_arrives;
@@ -106,7 +106,7 @@ struct GroupKeys {
     for (int n = 0; n < kWalkRows / 8; ++n) {
       const float2 low = *reinterpret_cast<const float2*>(base + n * 8);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) s[0][n][i] = power_of_two(fmaf(s[0][n][i], p.unit, i % 2 == 0 ? -low.x : -low.y));
+      for (int i = 0; i < 4; ++i) s[0][n][i] = fast_exp2(fmaf(s[0][n][i], p.unit, i % 2 == 0 ? -low.x : -low.y));
     }
     if (q0 < seen_from || q0 + kWalkRows > seen_to) hide(p, query, s);
   }
@@ -147,7 +147,7 @@ struct LeftTile {
     const uint64_t gradients = operand_at(slots + slot.index * kSlotBytes);
     const uint64_t rows = operand_at(keys);
     WalkSums dq;
-    begin_products();
+    wgmma_fence();
 #pragma unroll
     for (int n = 0; n < kGroups; ++n) {
 #pragma unroll
@@ -172,7 +172,7 @@ struct LeftTile {
 template <class T>
 __global__ __launch_bounds__(kThreads, 1) void joined_gradient_kernel(const __grid_constant__ AttentionParams p,
                                                                       const __grid_constant__ Boxes boxes,
-                                                                      int heads_beside, const HeadAngles angles,
+                                                                      int heads_beside, const RotaryAngles angles,
                                                                       float* dq) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ unsigned char shared[];
@@ -197,12 +197,12 @@ __global__ __launch_bounds__(kThreads, 1) void joined_gradient_kernel(const __gr
       barrier_wait(barriers.free(loading.index), loading.turn ^ 1);
       barrier_expect(filled, kStageBytes + 2 * kNumberBytes);
       const uint32_t to = stages + loading.index * kStageBytes;
-      copy_box(to, boxes.q, filled, 0, coming.head, coming.q0, block.b);
-      copy_box(to + kTileBytes, boxes.dy, filled, 0, coming.head, coming.q0, block.b);
+      tma_load(to, boxes.q, filled, 0, coming.head, coming.q0, block.b);
+      tma_load(to + kTileBytes, boxes.dy, filled, 0, coming.head, coming.q0, block.b);
       const int64_t row = p.statistics_row(block.b, coming.head) + coming.q0;
       const uint32_t number = shared_address(numbers) + loading.index * 2 * kNumberBytes;
-      copy_bytes(number, p.base + row, kNumberBytes, filled);
-      copy_bytes(number + kNumberBytes, p.delta + row, kNumberBytes, filled);
+      bulk_copy(number, p.base + row, kNumberBytes, filled);
+      bulk_copy(number + kNumberBytes, p.delta + row, kNumberBytes, filled);
     }
     loading.next();
     coming = walk.next(coming);
@@ -212,8 +212,8 @@ __global__ __launch_bounds__(kThreads, 1) void joined_gradient_kernel(const __gr
     publish_shared();
     barrier_expect(barriers.keys(), 2 * kGroups * kTileBytes);
     for (int n = 0; n < kGroups; ++n) {
-      copy_box(keys + n * kTileBytes, boxes.k, barriers.keys(), 0, block.kv_head, block.k0 + n * kWalkRows, block.b);
-      copy_box(values + n * kTileBytes, boxes.v, barriers.keys(), 0, block.kv_head, block.k0 + n * kWalkRows, block.b);
+      tma_load(keys + n * kTileBytes, boxes.k, barriers.keys(), 0, block.kv_head, block.k0 + n * kWalkRows, block.b);
+      tma_load(values + n * kTileBytes, boxes.v, barriers.keys(), 0, block.kv_head, block.k0 + n * kWalkRows, block.b);
     }
   }
   for (int n = 0; n < kAhead; ++n) load();
@@ -252,15 +252,15 @@ __global__ __launch_bounds__(kThreads, 1) void joined_gradient_kernel(const __gr
       const float* delta = base + kWalkRows;
       WalkSums s;
       WalkSums ds;
-      begin_products();
+      wgmma_fence();
       multiply_rows<T>(s, own_keys, queries, false);
-      commit_products();
+      wgmma_commit();
       multiply_rows<T>(ds, own_values, dys, false);
-      commit_products();
-      wait_for_products<1>();
+      wgmma_commit();
+      wgmma_wait<1>();
       settle<kWalkRows / 8>(s);
       own.weigh(p, at.q0, at.q0 + column, base, s);
-      wait_for_products();
+      wgmma_wait();
       settle<kWalkRows / 8>(ds);
       barrier_wait(barriers.slot_free(slot.index), slot.turn ^ 1);
 #pragma unroll
@@ -271,10 +271,10 @@ __global__ __launch_bounds__(kThreads, 1) void joined_gradient_kernel(const __gr
         weights[right].pack<T>(half);
         gradients[right].pack<T>(half_ds);
         gradients[right].leave(left, warp_row, right);
-        begin_products();
+        wgmma_fence();
         weights[right].multiply<T>(dv, dys + right * kHalfColumns / 16 * kStepAcross);
         gradients[right].multiply<T>(dk, queries + right * kHalfColumns / 16 * kStepAcross);
-        commit_products();
+        wgmma_commit();
       }
     } else {
       barrier_wait(barriers.slot_free(slot.index), slot.turn ^ 1);
@@ -308,7 +308,7 @@ __global__ __launch_bounds__(kThreads, 1) void joined_gradient_kernel(const __gr
 /// Converts the accumulators to rows of dq; one block per tile.
 template <class T>
 __global__ __launch_bounds__(kGroupThreads) void finish_queries_kernel(const __grid_constant__ AttentionParams p,
-                                                                       const HeadAngles angles, const float* sums) {
+                                                                       const RotaryAngles angles, const float* sums) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   __shared__ alignas(1024) unsigned char memory[kTileBytes];
   const int tiles = p.seq_q / kWalkRows;
@@ -347,20 +347,20 @@ constexpr int kFewKeys = 512;
 
 }  // namespace
 
-bool takes_joined_backward(const AttentionParams& p, const Device& device) {
+bool supports_one_pass_backward(const AttentionParams& p, const Device& device) {
   const int64_t tiles = static_cast<int64_t>(p.seq_q / kWalkRows) * p.n_heads * p.batch;
-  return score_work(p) == ScoreWork::plain && p.sinks == nullptr && p.packs && p.seq_q % kWalkRows == 0 &&
-         p.seq_k > kFewKeys && tiles < int64_t{1} << 31 && takes_mma(p) && takes_wgmma_backward(p, device);
+  return score_features(p) == ScoreFeatures::plain && p.sinks == nullptr && p.packs && p.seq_q % kWalkRows == 0 &&
+         p.seq_k > kFewKeys && tiles < int64_t{1} << 31 && supports_mma(p) && supports_wgmma_backward(p, device);
 }
 
 template <class T>
-void joined_backward(const AttentionParams& p, const HeadAngles& angles, const Device& device) {
+void one_pass_backward(const AttentionParams& p, const RotaryAngles& angles, const Device& device) {
   using D = DeviceType<T>;
   Boxes boxes;
-  const bool mapped = map_heads<D>(boxes.q, p, p.q, p.d_qk, p.n_heads, p.seq_q, kWalkRows, p.q_at) &&
-                      map_heads<D>(boxes.dy, p, p.dy, p.d_v, p.n_heads, p.seq_q, kWalkRows, p.y_at) &&
-                      map_heads<D>(boxes.k, p, p.k, p.d_qk, p.n_kv_heads, p.seq_k, kWalkRows, p.k_at) &&
-                      map_heads<D>(boxes.v, p, p.v, p.d_v, p.n_kv_heads, p.seq_k, kWalkRows, p.v_at);
+  const bool mapped = make_tma_descriptor<D>(boxes.q, p, p.q, p.d_qk, p.n_heads, p.seq_q, kWalkRows, p.q_at) &&
+                      make_tma_descriptor<D>(boxes.dy, p, p.dy, p.d_v, p.n_heads, p.seq_q, kWalkRows, p.y_at) &&
+                      make_tma_descriptor<D>(boxes.k, p, p.k, p.d_qk, p.n_kv_heads, p.seq_k, kWalkRows, p.k_at) &&
+                      make_tma_descriptor<D>(boxes.v, p, p.v, p.d_v, p.n_kv_heads, p.seq_k, kWalkRows, p.v_at);
   LAMINA_CHECK(mapped,
                "attention: the driver cannot create a TMA descriptor for these heads; update it, or use a "
                "deterministic device, whose kernels do not need TMA");
@@ -379,6 +379,6 @@ void joined_backward(const AttentionParams& p, const HeadAngles& angles, const D
   lamina::cuda::check_launch("attention");
 }
 
-template void joined_backward<bf16>(const AttentionParams&, const HeadAngles&, const Device&);
+template void one_pass_backward<bf16>(const AttentionParams&, const RotaryAngles&, const Device&);
 
 }  // namespace lamina::ops::cuda

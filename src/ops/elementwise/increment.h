@@ -5,13 +5,13 @@
 namespace lamina::ops {
 
 /// Adds one to every element of a contiguous i64 tensor in place: position counters for CUDA graph replay.
-void count_on(const Tensor& counters);
+void increment_(const Tensor& counters);
 
 namespace cpu {
-void count_on(const Tensor& counters);
+void increment_(const Tensor& counters);
 }  // namespace cpu
 namespace cuda {
-void count_on(const Tensor& counters);
+void increment_(const Tensor& counters);
 }  // namespace cuda
 
 }  // namespace lamina::ops

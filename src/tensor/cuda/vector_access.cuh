@@ -18,7 +18,7 @@ __device__ inline P load_at_once(const void* from) {
 }
 
 /// Loads 16 bytes of global memory that stay constant while the kernel runs. The compiler may move it across stores,
-/// but not before wait_for_previous().
+/// but not before grid_dependency_wait().
 __device__ inline uint4 load_constant(const void* from) {
   uint4 word;
   asm volatile("ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];"

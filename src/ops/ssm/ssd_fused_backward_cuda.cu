@@ -1,4 +1,4 @@
-// Fused backward of the chunked bf16 scan, the counterpart of ssd_walk_cuda.cu. A block takes a head back through the
+// Fused backward of the chunked bf16 scan, the counterpart of ssd_fused_cuda.cu. A block takes a head back through the
 // sequence, 64 positions at a time, with the gradient of the state in f32 registers; forward saved the states before
 // each piece. With L the decays from s to t, all products run on tensor cores from shared memory. Their bf16 operands
 // are x, dy, b and c, the state and its gradient (rounded), and two triangular matrices computed first:
@@ -94,18 +94,18 @@ struct BackWalker {
   /// Loads 16 × 16 elements from row r and column on: as left operand or, transposed, as right operand whose rows run
   /// along k.
   __device__ void load_down(uint32_t (&to)[4], int first, int pitch, int r, int column) const {
-    load_squares(to, SquareLane::downwards(lane).at(place(first, pitch, r, column), pitch));
+    ldmatrix_x4(to, SquareLane::downwards(lane).at(place(first, pitch, r, column), pitch));
   }
   __device__ void load_down_turned(uint32_t (&to)[4], int first, int pitch, int r, int column) const {
-    load_squares_turned(to, SquareLane::downwards(lane).at(place(first, pitch, r, column), pitch));
+    ldmatrix_x4_trans(to, SquareLane::downwards(lane).at(place(first, pitch, r, column), pitch));
   }
   /// Loads the same elements as right operand whose columns run along k or, transposed, as left operand whose rows run
   /// along k.
   __device__ void load_right(uint32_t (&to)[4], int first, int pitch, int r, int column) const {
-    load_squares(to, SquareLane::rightwards(lane).at(place(first, pitch, r, column), pitch));
+    ldmatrix_x4(to, SquareLane::rightwards(lane).at(place(first, pitch, r, column), pitch));
   }
   __device__ void load_right_turned(uint32_t (&to)[4], int first, int pitch, int r, int column) const {
-    load_squares_turned(to, SquareLane::rightwards(lane).at(place(first, pitch, r, column), pitch));
+    ldmatrix_x4_trans(to, SquareLane::rightwards(lane).at(place(first, pitch, r, column), pitch));
   }
   __device__ float2 pair_at(int first, int pitch, int r, int column) const {
     const uint32_t pair = *reinterpret_cast<const uint32_t*>(memory + first + r * pitch + column * 2);
@@ -121,8 +121,8 @@ struct BackWalker {
       if (pack * 8 >= shape.n) continue;
       const bool inside = first + r < shape.seq;
       const int64_t from = inside ? mixed_at(first + r) + pack * 8 : 0;
-      copy_async(place(Memory::kB, Memory::kMixedPitch, r, pack * 8), args.b + from, inside);
-      copy_async(place(Memory::kC, Memory::kMixedPitch, r, pack * 8), args.c + from, inside);
+      cp_async_16(place(Memory::kB, Memory::kMixedPitch, r, pack * 8), args.b + from, inside);
+      cp_async_16(place(Memory::kC, Memory::kMixedPitch, r, pack * 8), args.c + from, inside);
     }
     for (int i = threadIdx.x; i < kPiece * (kFeatures / 8); i += kWalkThreads) {
       const int r = i / (kFeatures / 8);
@@ -130,10 +130,10 @@ struct BackWalker {
       if (pack * 8 >= shape.p) continue;
       const bool inside = first + r < shape.seq;
       const int64_t from = inside ? x_at(first + r) + pack * 8 : 0;
-      copy_async(place(Memory::kX, Memory::kPitch, r, pack * 8), args.x + from, inside);
-      copy_async(place(Memory::kDy, Memory::kPitch, r, pack * 8), args.dy + from, inside);
+      cp_async_16(place(Memory::kX, Memory::kPitch, r, pack * 8), args.x + from, inside);
+      cp_async_16(place(Memory::kDy, Memory::kPitch, r, pack * 8), args.dy + from, inside);
     }
-    commit_copies();
+    cp_async_commit();
   }
   /// Loads the state before the piece, rounded to bf16.
   __device__ void take_state(int64_t first) const {
@@ -200,8 +200,8 @@ struct BackWalker {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int s = row * 16 + lane / 4 + r * 8;
-        const float low = t >= s ? power_of_two(sum.x - n.sum[s]) : 0.0F;
-        const float high = t + 1 >= s ? power_of_two(sum.y - n.sum[s]) : 0.0F;
+        const float low = t >= s ? fast_exp2(sum.x - n.sum[s]) : 0.0F;
+        const float high = t + 1 >= s ? fast_exp2(sum.y - n.sum[s]) : 0.0F;
         const float step = n.step[s];
         const int at = s * Memory::kPitch + t * 2;
         *reinterpret_cast<uint32_t*>(memory + Memory::kM + at) =
@@ -349,7 +349,7 @@ struct BackWalker {
     }
     const Numbers n = numbers();
     const int t = row * 16 + lane / 4;
-    scale_rows(sums, [&](int below) { return power_of_two(n.sum[t + below]); });
+    scale_rows(sums, [&](int below) { return fast_exp2(n.sum[t + below]); });
     for (int i = 0; i <= row; ++i) {
       load_right_turned(left, Memory::kD, Memory::kPitch, i * 16, row * 16);
       add_columns(sums, left, Memory::kB, i * 16);
@@ -377,7 +377,7 @@ struct BackWalker {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float2 sum = *reinterpret_cast<const float2*>(n.sum + k + i / 2 * 8 + lane % 4 * 2);
-        left[i] = rounded_pair(low_of(left[i]) * power_of_two(sum.x), high_of(left[i]) * power_of_two(sum.y));
+        left[i] = rounded_pair(low_of(left[i]) * fast_exp2(sum.x), high_of(left[i]) * fast_exp2(sum.y));
       }
       add_columns(dh, left, Memory::kC, k);
     }
@@ -483,7 +483,7 @@ __global__ void __launch_bounds__(kWalkThreads, 2) ssd_walk_back_kernel(const __
       steps.load(args, entry, head, first, lane);
       find_numbers(walker.numbers(), steps.step[0], steps.step[1], args.a[head], lane);
     }
-    wait_for_copies();
+    cp_async_wait();
     __syncthreads();
     walker.find_triangles();
     __syncthreads();
@@ -521,7 +521,7 @@ void launch_walk_back(const Device& device, const WalkBack& walk) {
 
 }  // namespace
 
-bool ssd_walk_back(const SsdBackward& args) {
+bool ssd_fused_backward(const SsdBackward& args) {
   const SsdForward& f = args.forward;
   const SsdShape shape(f);
   const auto aligned = [](const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; };

@@ -34,7 +34,7 @@ class CudnnDescriptor {
 };
 
 /// Thrown if cuDNN does not support something; callers then fall back to other kernels.
-class CudnnRefusal : public Error {
+class CudnnUnsupported : public Error {
  public:
   using Error::Error;
 };
@@ -83,8 +83,8 @@ class CudnnGraph {
   std::vector<Constant> constants_;
 };
 
-/// An execution plan: the first engine configuration that cuDNN accepts for the graph. Throws CudnnRefusal if there is
-/// none.
+/// An execution plan: the first engine configuration that cuDNN accepts for the graph. Throws CudnnUnsupported if there
+/// is none.
 class CudnnPlan {
  public:
   CudnnPlan(CudnnGraph graph, cudnnHandle_t handle);

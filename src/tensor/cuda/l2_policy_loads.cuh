@@ -5,12 +5,12 @@
 namespace lamina::cuda {
 
 /// L2 eviction policies: evict_first for data that is not read again soon, evict_normal otherwise.
-__device__ inline uint64_t read_once_policy() {
+__device__ inline uint64_t evict_first_policy() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-__device__ inline uint64_t usual_policy() {
+__device__ inline uint64_t evict_normal_policy() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
   return policy;
@@ -29,12 +29,12 @@ __device__ inline uint4 load_words(const void* from, bool there) {
   LAMINA_LOAD_WORDS("ld.global.v4.u32 {%0, %1, %2, %3}, [%4]");
   return words;
 }
-__device__ inline uint4 load_words_once(const void* from, bool there) {
+__device__ inline uint4 load_evict_first(const void* from, bool there) {
   uint4 words;
   LAMINA_LOAD_WORDS("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4]");
   return words;
 }
-__device__ inline uint4 load_words_once(const void* from, bool there, uint64_t policy) {
+__device__ inline uint4 load_evict_first(const void* from, bool there, uint64_t policy) {
   uint4 words;
   LAMINA_LOAD_WORDS("ld.global.cg.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %6", "l"(policy));
   return words;

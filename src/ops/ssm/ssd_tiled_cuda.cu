@@ -1,4 +1,4 @@
-// Fallback for cases that ssd_walk_cuda.cu does not support. All chunks run in parallel, as f32 products of 64 × 64
+// Fallback for cases that ssd_fused_cuda.cu does not support. All chunks run in parallel, as f32 products of 64 × 64
 // tiles. First the step sizes and their running sums (in f64: a decay within a chunk is the exponential of a small
 // difference), then c·b, shared by the heads of a group, and the contribution of each chunk to the state. A small
 // kernel propagates the states across chunks. Last y = ((c·b) ∘ decay) · Δx + exp(s) · c · Hᵀ + d · x, whose left
@@ -191,7 +191,7 @@ void forward(const SsdForward& args) {
     chunk_state_kernel<D><<<shape.grid(shape.heads, shape.p, shape.n), kTileThreads, 0, stream>>>(
         shape, steps, x, args.b.data<float>(), states.data<float>());
     check_launch(kOp);
-    ssd_carry(shape, device, steps.whole, false, states.data<float>(), args.state.data<float>());
+    ssd_propagate_states(shape, device, steps.whole, false, states.data<float>(), args.state.data<float>());
   }
   output_kernel<D><<<shape.grid(shape.heads, shape.size, shape.p), kTileThreads, 0, stream>>>(
       shape, steps, x, args.c.data<float>(), gram.data<float>(), states.data<float>(), device_data<float>(args.d),
@@ -250,7 +250,7 @@ Tensor ssd_gram(const SsdForward& args) {
   return gram;
 }
 
-void ssd_carry(const SsdShape& shape, const Device& device, const float* whole, bool backwards, float* at,
+void ssd_propagate_states(const SsdShape& shape, const Device& device, const float* whole, bool backwards, float* at,
                float* state) {
   const int64_t items = shape.batch * shape.heads * shape.p * shape.n;
   if (items == 0) return;
@@ -260,7 +260,7 @@ void ssd_carry(const SsdShape& shape, const Device& device, const float* whole, 
 }
 
 void ssd_forward(const SsdForward& args) {
-  if (args.x.numel() == 0 || ssd_walk(args)) return;
+  if (args.x.numel() == 0 || ssd_fused(args)) return;
   lamina::cuda::visit_floating(kOp, args.x.dtype(), [&](auto tag) { forward<typename decltype(tag)::type>(args); });
 }
 

@@ -1,4 +1,4 @@
-#include "lamina/nn/stream.h"
+#include "lamina/nn/residual_stream.h"
 
 #include "lamina/ops/elementwise/elementwise.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 /// Runs project(x, branch) → (h, y), makes h the new residual stream and returns y.
 template <class F>
-Tensor move_on(Stream& stream, const F& project) {
+Tensor move_on(ResidualStream& stream, const F& project) {
   auto [h, y] = project(stream.x, stream.branch);
   stream = {h, {}};
   return y;
@@ -15,33 +15,33 @@ Tensor move_on(Stream& stream, const F& project) {
 
 }  // namespace
 
-const Tensor& Stream::value() {
+const Tensor& ResidualStream::value() {
   if (branch.defined()) x = ops::add(x, ops::sum_of_parts(branch, x));
   branch = Tensor();
   return x;
 }
 
-Tensor Stream::take(const ops::SublayerStep& step) {
+Tensor ResidualStream::take(const ops::SublayerOutput& step) {
   *this = {step.h, {}};
   return step.parts;
 }
 
-Tensor Stream::normed(const NormLayer& norm) {
+Tensor ResidualStream::normed(const NormLayer& norm) {
   if (!branch.defined()) return norm.forward(x);
   auto [h, y] = norm.forward_add(ops::sum_of_parts(branch, x), x);
   *this = {h, {}};
   return y;
 }
 
-Tensor Stream::normed_linear(const NormLayer& norm, const Tensor& weight, const Tensor& bias,
-                             ops::Activation activation) {
+Tensor ResidualStream::normed_linear(const NormLayer& norm, const Tensor& weight, const Tensor& bias,
+                                     ops::Activation activation) {
   return move_on(*this, [&](const Tensor& from, const Tensor& residual) {
     return ops::norm_linear(from, residual, norm.row_norm(), weight, bias, activation);
   });
 }
 
-Tensor Stream::normed_gated_linear(const NormLayer& norm, const Tensor& weight, const Tensor& bias, ops::Gate gate,
-                                   const ops::GateOptions& options) {
+Tensor ResidualStream::normed_gated_linear(const NormLayer& norm, const Tensor& weight, const Tensor& bias,
+                                           ops::Gate gate, const ops::GateOptions& options) {
   return move_on(*this, [&](const Tensor& from, const Tensor& residual) {
     return ops::norm_gated_linear(from, residual, norm.row_norm(), weight, bias, gate, options);
   });

@@ -10,10 +10,10 @@ constexpr int kThirds = 3;
 
 /// Three parts that sum to x with a relative error below 2^-24.
 template <class T>
-struct Thirds {
+struct SplitF32x3 {
   T parts[kThirds];
 
-  __device__ explicit Thirds(float x) {
+  __device__ explicit SplitF32x3(float x) {
 #pragma unroll
     for (int n = 0; n < kThirds; ++n) {
       parts[n] = from_float<T>(x);
@@ -24,8 +24,8 @@ struct Thirds {
 /// Splits two numbers; to[i] packs part i of both.
 template <class T>
 __device__ inline void split_pair(float first, float second, uint32_t (&to)[kThirds]) {
-  const Thirds<T> a(first);
-  const Thirds<T> b(second);
+  const SplitF32x3<T> a(first);
+  const SplitF32x3<T> b(second);
 #pragma unroll
   for (int n = 0; n < kThirds; ++n) {
     const T pair[2] = {a.parts[n], b.parts[n]};

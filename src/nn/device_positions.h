@@ -1,15 +1,15 @@
 #pragma once
 
-#include "lamina/ops/elementwise/count_on.h"
+#include "lamina/ops/elementwise/increment.h"
 #include "lamina/tensor/tensor.h"
 
 namespace lamina::nn {
 
 /// Position counters of each batch row, kept in device memory. A decode step replayed from a CUDA graph reads and
 /// increments them there, because the host cannot pass new arguments to a captured graph.
-class DeviceClock {
+class DevicePositions {
  public:
-  DeviceClock(int64_t batch, const Device& device) : counters_(Tensor::zeros({2, batch}, DType::i64, device)) {}
+  DevicePositions(int64_t batch, const Device& device) : counters_(Tensor::zeros({2, batch}, DType::i64, device)) {}
 
   /// Row b's next token has position places[b].
   void set(const std::vector<int64_t>& places) {
@@ -17,7 +17,7 @@ class DeviceClock {
     for (const int64_t place : places) values.push_back(place + 1);
     counters_.copy_(Tensor::from(values, counters_.shape(), Device::cpu(1)));
   }
-  void advance() { ops::count_on(counters_); }
+  void advance() { ops::increment_(counters_); }
   /// The tensor that advance() increments, for a kernel that increments it itself.
   Tensor counters() const { return counters_; }
 

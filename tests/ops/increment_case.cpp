@@ -1,4 +1,4 @@
-#include "lamina/ops/elementwise/count_on.h"
+#include "lamina/ops/elementwise/increment.h"
 
 #include "support/op_case.h"
 
@@ -6,7 +6,7 @@ namespace lamina::testing {
 namespace {
 
 struct CountOnCase {
-  static constexpr const char* name = "count_on";
+  static constexpr const char* name = "increment_";
   static constexpr bool kBackward = false;
   static std::vector<DType> dtypes() { return {DType::f32}; }  // of the counters there is one
   struct Params {
@@ -22,7 +22,7 @@ struct CountOnCase {
   }
   static std::vector<Tensor> run(const Params& /*p*/, const std::vector<Tensor>& in) {
     const Tensor counters = in[0].clone();
-    ops::count_on(counters);
+    ops::increment_(counters);
     return {counters};
   }
   template <class S>

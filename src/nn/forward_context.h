@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "lamina/base/philox.h"
-#include "lamina/nn/device_clock.h"
+#include "lamina/nn/device_positions.h"
 #include "lamina/tensor/tensor.h"
 
 namespace lamina::nn {
@@ -17,7 +17,7 @@ struct DropoutRates {
 };
 
 /// State of one forward pass: its settings, and the losses that layers report. The model creates one per call.
-struct Pass {
+struct ForwardContext {
   int64_t batch = 0;
   int64_t seq = 0;
   /// Number of tokens in the cache before this call, equal for all rows: the position of the first new token.
@@ -31,7 +31,7 @@ struct Pass {
   Tensor positions;
   /// Set in a step captured as a CUDA graph (Model::step_logits): one token per row, whose position only device memory
   /// holds. `offset` is then the cache capacity − 1, so that tables sized by it are large enough for every step.
-  const DeviceClock* clock = nullptr;
+  const DevicePositions* clock = nullptr;
   /// Length of the longest packed document; 0 if documents are not packed.
   int64_t longest_document = 0;
   /// Packed documents that do not attend to each other, the same in every row: [documents + 1] i64, ascending from 0 to
@@ -67,6 +67,6 @@ struct Pass {
 };
 
 /// The pass of a single batch row, for layers that process ragged rows one at a time.
-Pass row_of(const Pass& pass, int64_t row);
+ForwardContext row_of(const ForwardContext& pass, int64_t row);
 
 }  // namespace lamina::nn

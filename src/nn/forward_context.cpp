@@ -1,4 +1,4 @@
-#include "lamina/nn/pass.h"
+#include "lamina/nn/forward_context.h"
 
 #include <algorithm>
 
@@ -6,12 +6,12 @@
 
 namespace lamina::nn {
 
-int64_t Pass::end() const {
+int64_t ForwardContext::end() const {
   if (offsets.empty()) return offset + seq;
   return *std::max_element(offsets.begin(), offsets.end()) + seq;
 }
 
-int64_t Pass::last_position() const {
+int64_t ForwardContext::last_position() const {
   if (longest_document > 0) return longest_document - 1;
   int64_t longest = ragged() ? 0 : offset + seq;
   if (ragged()) {
@@ -20,13 +20,13 @@ int64_t Pass::last_position() const {
   return longest - 1;
 }
 
-Tensor Pass::drop(const Tensor& x, double probability) {
+Tensor ForwardContext::drop(const Tensor& x, double probability) {
   if (!training || probability == 0.0) return x;
   return ops::dropout(x, probability, draw());
 }
 
-Pass row_of(const Pass& pass, int64_t row) {
-  Pass one = pass;
+ForwardContext row_of(const ForwardContext& pass, int64_t row) {
+  ForwardContext one = pass;
   one.batch = 1;
   one.offset = pass.offset_of(row);
   one.offsets.clear();

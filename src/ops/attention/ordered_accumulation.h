@@ -12,13 +12,13 @@ namespace lamina::ops {
 
 /// Orders the tasks that add to one block of dq by their key blocks, whichever threads run them, so that dq is
 /// deterministic.
-class AttentionTurns {
+class OrderedAccumulation {
  public:
   /// Thrown by wait() if the awaited turn never comes because another task failed.
   struct Abandoned {};
 
   /// `queries` and `keys` are the sizes of a query block and of a key block.
-  AttentionTurns(const AttentionMask& mask, const AttentionSizes& sizes, int64_t queries, int64_t keys)
+  OrderedAccumulation(const AttentionMask& mask, const AttentionSizes& sizes, int64_t queries, int64_t keys)
       : mask_(mask),
         sizes_(sizes),
         queries_(queries),

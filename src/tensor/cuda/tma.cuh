@@ -58,13 +58,13 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t turn) {
       : "memory");
 }
 /// Copies `bytes`; size and addresses are multiples of 16 bytes.
-__device__ inline void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier) {
+__device__ inline void bulk_copy(uint32_t to, const void* from, int bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
                : "memory");
 }
-/// copy_bytes with an L2 eviction policy (load_words.cuh).
-__device__ inline void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier, uint64_t policy) {
+/// bulk_copy with an L2 eviction policy (l2_policy_loads.cuh).
+__device__ inline void bulk_copy(uint32_t to, const void* from, int bytes, uint32_t barrier, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
           "r"(to),
@@ -72,14 +72,14 @@ __device__ inline void copy_bytes(uint32_t to, const void* from, int bytes, uint
       : "memory");
 }
 /// Copies the box that starts at these indices, innermost first.
-__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, uint32_t barrier, int64_t column, int64_t row) {
+__device__ inline void tma_load(uint32_t to, const CUtensorMap& map, uint32_t barrier, int64_t column, int64_t row) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
           to),
       "l"(&map), "r"(static_cast<int>(column)), "r"(static_cast<int>(row)), "r"(barrier)
       : "memory");
 }
-__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, uint32_t barrier, int64_t column, int64_t row,
+__device__ inline void tma_load(uint32_t to, const CUtensorMap& map, uint32_t barrier, int64_t column, int64_t row,
                                 int64_t third) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::
@@ -87,7 +87,7 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap& map, uint32_t ba
       "l"(&map), "r"(static_cast<int>(column)), "r"(static_cast<int>(row)), "r"(static_cast<int>(third)), "r"(barrier)
       : "memory");
 }
-__device__ inline void copy_box(uint32_t to, const CUtensorMap& map, uint32_t barrier, int64_t column, int64_t row,
+__device__ inline void tma_load(uint32_t to, const CUtensorMap& map, uint32_t barrier, int64_t column, int64_t row,
                                 int64_t third, int64_t fourth) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "

@@ -80,8 +80,8 @@ struct Walker {
       const bool inside = first + r < shape.seq;
       const int64_t from = inside ? ((entry * shape.seq + first + r) * shape.groups + group) * shape.n + pack * 8 : 0;
       const uint32_t place = shared + r * Memory::kMixedPitch + pack * 16;
-      copy_async(place, args.b + from, inside);
-      copy_async(place + Memory::kMixed, args.c + from, inside);
+      cp_async_16(place, args.b + from, inside);
+      cp_async_16(place + Memory::kMixed, args.c + from, inside);
     }
     for (int i = threadIdx.x; i < kPiece * (kSlice / 8); i += kSliceThreads) {
       const int r = i / (kSlice / 8);
@@ -89,9 +89,9 @@ struct Walker {
       if (pack * 8 >= features) continue;
       const bool inside = first + r < shape.seq;
       const int64_t from = inside ? x_at(first + r, feature) + pack * 8 : 0;
-      copy_async(shared + Memory::kX + r * Memory::kPitch + pack * 16, args.x + from, inside);
+      cp_async_16(shared + Memory::kX + r * Memory::kPitch + pack * 16, args.x + from, inside);
     }
-    commit_copies();
+    cp_async_commit();
   }
 
   /// Step size; 0 past the end, so that the state does not change.
@@ -133,17 +133,17 @@ struct Walker {
     for (int k = 0; k < kN; k += 16) {
       uint32_t left[4];
       uint32_t other[4];
-      load_squares(left, down.at(c + warp * 16 * Memory::kMixedPitch + k * 2, Memory::kMixedPitch));
+      ldmatrix_x4(left, down.at(c + warp * 16 * Memory::kMixedPitch + k * 2, Memory::kMixedPitch));
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         if (i > warp) continue;
-        load_squares(other, right.at(b + i * 16 * Memory::kMixedPitch + k * 2, Memory::kMixedPitch));
+        ldmatrix_x4(other, right.at(b + i * 16 * Memory::kMixedPitch + k * 2, Memory::kMixedPitch));
         multiply_add<Half>(pairs[2 * i], left, other[0], other[1]);
         multiply_add<Half>(pairs[2 * i + 1], left, other[2], other[3]);
       }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        load_squares(other,
+        ldmatrix_x4(other,
                      right.at(shared + Memory::kState + i * 16 * Memory::kMixedPitch + k * 2, Memory::kMixedPitch));
         multiply_add<Half>(sums[2 * i], left, other[0], other[1]);
         multiply_add<Half>(sums[2 * i + 1], left, other[2], other[3]);
@@ -151,7 +151,7 @@ struct Walker {
     }
     const int t = warp * 16 + lane / 4;
     const float decayed[2] = {n.sum[t], n.sum[t + 8]};
-    const float from_start[2] = {power_of_two(decayed[0]), power_of_two(decayed[1])};
+    const float from_start[2] = {fast_exp2(decayed[0]), fast_exp2(decayed[1])};
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
 #pragma unroll
@@ -169,15 +169,15 @@ struct Walker {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const float* pair = pairs[2 * i + h] + 2 * r;
-          const float low = s <= t + r * 8 ? pair[0] * (power_of_two(decayed[r] - sum.x) * step.x) : 0.0F;
-          const float high = s < t + r * 8 ? pair[1] * (power_of_two(decayed[r] - sum.y) * step.y) : 0.0F;
+          const float low = s <= t + r * 8 ? pair[0] * (fast_exp2(decayed[r] - sum.x) * step.x) : 0.0F;
+          const float high = s < t + r * 8 ? pair[1] * (fast_exp2(decayed[r] - sum.y) * step.y) : 0.0F;
           left[2 * h + r] = rounded_pair(low, high);
         }
       }
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         uint32_t other[4];
-        load_squares_turned(other, down.at(x + i * 16 * Memory::kPitch + j * 32, Memory::kPitch));
+        ldmatrix_x4_trans(other, down.at(x + i * 16 * Memory::kPitch + j * 32, Memory::kPitch));
         multiply_add<Half>(sums[2 * j], left, other[0], other[1]);
         multiply_add<Half>(sums[2 * j + 1], left, other[2], other[3]);
       }
@@ -219,7 +219,7 @@ struct Walker {
     for (int i = 0; i < kPiece; i += 16) {
       uint32_t taken[4];
       uint32_t left[3][4];
-      load_squares_turned(taken, right.at(x + i * Memory::kPitch + row * 32, Memory::kPitch));
+      ldmatrix_x4_trans(taken, right.at(x + i * Memory::kPitch + row * 32, Memory::kPitch));
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         uint32_t parts[3];
@@ -231,7 +231,7 @@ struct Walker {
 #pragma unroll
       for (int j = 0; j < kN / 2; j += 16) {
         uint32_t other[4];
-        load_squares_turned(other, down.at(b + i * Memory::kMixedPitch + side * kN + j * 2, Memory::kMixedPitch));
+        ldmatrix_x4_trans(other, down.at(b + i * Memory::kMixedPitch + side * kN + j * 2, Memory::kMixedPitch));
 #pragma unroll
         for (int part = 2; part >= 0; --part) {
           multiply_add<Half>(h[j / 8], left[part], other[0], other[1]);
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(kSliceThreads, 3) ssd_walk_kernel(const __grid
       *reinterpret_cast<uint32_t*>(to) = rounded_pair(h[j][0], h[j][1]);
       *reinterpret_cast<uint32_t*>(to + 8 * Memory::kMixedPitch) = rounded_pair(h[j][2], h[j][3]);
     }
-    wait_for_copies();
+    cp_async_wait();
     __syncthreads();
     float sums[4][4] = {};
     walker.find_y(sums);
@@ -316,7 +316,7 @@ void launch_walk(const Device& device, const Walk& walk) {
 
 }  // namespace
 
-bool ssd_walk(const SsdForward& args) {
+bool ssd_fused(const SsdForward& args) {
   const SsdShape shape(args);
   const bool fits = args.x.dtype() == DType::bf16 && shape.n > 0 && shape.n <= 128 && shape.n % 8 == 0 &&
                     shape.p % 8 == 0 && reinterpret_cast<uintptr_t>(args.x.raw()) % 16 == 0;

@@ -1,4 +1,4 @@
-// Fallback for cases that ssd_walk_backward_cuda.cu does not support. All chunks run in parallel, as in forward: a
+// Fallback for cases that ssd_fused_backward_cuda.cu does not support. All chunks run in parallel, as in forward: a
 // small kernel propagates the gradients of the states back across chunks, everything else is products of 64 × 64 tiles.
 // db and dc sum over the heads of a group: a block takes a slice of them (at most eight slices), adds its heads in
 // registers and writes a partial sum. The gradient of the running sum s needs row and column sums of several products;
@@ -414,7 +414,7 @@ void backward(const SsdBackward& args) {
     chunk_dstate_kernel<D>
         <<<shape.grid(shape.heads, shape.p, shape.n), kTileThreads, 0, stream>>>(k, dstates.data<float>());
     check_launch(kOp);
-    ssd_carry(shape, device, k.steps.whole, true, dstates.data<float>(), args.dstate.data<float>());
+    ssd_propagate_states(shape, device, k.steps.whole, true, dstates.data<float>(), args.dstate.data<float>());
     state_dot_kernel<<<static_cast<unsigned>(dots.numel()), kTileThreads, 0, stream>>>(
         shape.p * shape.n, k.steps.whole, k.states, k.dstates, dots.data<float>());
     check_launch(kOp);
@@ -453,7 +453,7 @@ void ssd_backward(const SsdBackward& args) {
     for (const Tensor& grad : {args.ddt, args.da, args.db, args.dc, args.dd, args.ddt_bias}) clear(kOp, grad);
     return;
   }
-  if (ssd_walk_back(args)) return;
+  if (ssd_fused_backward(args)) return;
   lamina::cuda::visit_floating(kOp, args.dy.dtype(), [&](auto tag) { backward<typename decltype(tag)::type>(args); });
 }
 
