@@ -89,7 +89,7 @@ class Arrivals {
   uint64_t barrier_;
 };
 
-/// The residual residual_stream.h = x + Σ parts, and the parameters of the next norm.
+/// The residual stream: h = x + Σ parts, and the parameters of the next norm.
 struct StepInput {
   const float* x;      ///< [width]
   const float* parts;  ///< [n_parts, width]
@@ -313,7 +313,7 @@ inline StepInput step_input(const ResidualInput& stream) {
   using lamina::cuda::device_data;
   return {.x = device_data<float>(stream.x),
           .parts = device_data<float>(stream.residual),
-          .h = device_data<float>(residual_stream.h),
+          .h = device_data<float>(stream.h),
           .scale = device_data<float>(stream.norm.weight),
           .bias = device_data<float>(stream.norm.bias),
           .offset = static_cast<float>(stream.norm.options.weight_offset),
