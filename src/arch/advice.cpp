@@ -22,7 +22,7 @@ Verdict within(double value, double low, double high) {
   return value >= low && value <= high ? Verdict::usual : Verdict::look;
 }
 
-/// The first block of each kind says enough: the others of a pattern share its sizes.
+/// The first block of this kind; the others of a pattern mostly share its sizes.
 template <class T, class V>
 const T* first_of(const ArchSpec& spec, V Block::*part) {
   for (const WrittenBlock& written : written_blocks(spec)) {
@@ -34,7 +34,7 @@ const T* first_of(const ArchSpec& spec, V Block::*part) {
 void feed_forward(const ArchSpec& spec, std::vector<Advice>& list) {
   const auto width = static_cast<double>(spec.d_model);
   const std::string reason =
-      "4 is usual, 8/3 when gated (three matrices instead of two); anything from 1 to 10 trains "
+      "4 is usual, 8/3 if gated (three matrices instead of two); anything from 1 to 10 trains "
       "about as well, T5 once used 64";
   if (const auto* f = first_of<PlainFfn>(spec, &Block::ffn)) {
     const double ratio = static_cast<double>(*f->d_ff) / width;
@@ -48,15 +48,15 @@ void feed_forward(const ArchSpec& spec, std::vector<Advice>& list) {
     const auto d_ff = static_cast<double>(std::visit([](const auto& e) { return *e.d_ff; }, f->expert));
     const double met = static_cast<double>(f->top_k) * d_ff + static_cast<double>(f->shared_d_ff.value_or(0));
     list.push_back({within(met / width, 1, 10), "feed-forward ratio",
-                    str("a token meets ", rounded(met / width), " · d_model"), reason + "; experts count when chosen"});
+                    str("a token uses ", rounded(met / width), " · d_model"), reason + "; experts count if chosen"});
   }
 }
 
 void aspect(const ArchSpec& spec, std::vector<Advice>& list) {
   const double ratio = static_cast<double>(spec.d_model) / static_cast<double>(layer_count(spec));
   list.push_back({within(ratio, 50, 200), "aspect ratio", str("d_model/layers = ", rounded(ratio, 1)),
-                  "near 100 to 200 is good, small models go down to 50: deeper is harder to run in parallel and to "
-                  "train, wider learns less per parameter"});
+                  "near 100 to 200 is good, small models go down to 50: deeper models are harder to parallelize and "
+                  "train, wider ones learn less per parameter"});
 }
 
 void heads(const ArchSpec& spec, std::vector<Advice>& list) {
@@ -65,15 +65,15 @@ void heads(const ArchSpec& spec, std::vector<Advice>& list) {
   const double share = static_cast<double>(a->n_heads * *a->head_dim) / static_cast<double>(spec.d_model);
   list.push_back({share == 1.0 ? Verdict::usual : Verdict::look, "heads against width",
                   str("n_heads·head_dim/d_model = ", rounded(share)),
-                  "1 is usual, not law: more heads of the same size buy quality with parameters"});
+                  "1 is usual but not required: more heads of the same size trade parameters for quality"});
   const bool good = *a->head_dim >= 32 && *a->head_dim <= 256 && *a->head_dim % 8 == 0;
   list.push_back({good ? Verdict::usual : Verdict::look, "head size", str("head_dim = ", *a->head_dim),
-                  "64 to 128 is usual; small heads have low-rank scores, and kernels want a multiple of 8"});
+                  "64 to 128 is usual; small heads have low-rank scores, and kernels need a multiple of 8"});
   const bool shares = *a->n_kv_heads < a->n_heads;
   list.push_back(
       {shares || spec.context <= 2048 ? Verdict::usual : Verdict::look, "key-value heads",
        str(*a->n_kv_heads, " of ", a->n_heads),
-       "sharing key-value heads shrinks the cache by that factor; 4 to 8 queries per head lose next to nothing"});
+       "sharing key-value heads shrinks the KV cache by that factor; 4 to 8 queries per head lose almost no quality"});
 }
 
 void vocabulary(const ArchSpec& spec, const ParameterCount& count, std::vector<Advice>& list) {
@@ -82,12 +82,12 @@ void vocabulary(const ArchSpec& spec, const ParameterCount& count, std::vector<A
       {size, "vocabulary", str(spec.vocab_size, " tokens"), "30k to 50k for one language, 100k to 250k for many"});
   list.push_back({spec.vocab_size % 64 == 0 ? Verdict::usual : Verdict::look, "vocabulary rounding",
                   str(spec.vocab_size, " mod 64 = ", spec.vocab_size % 64),
-                  "a multiple of 64 keeps the last product in whole tiles; padding rows cost nothing else"});
+                  "a multiple of 64 keeps the output GEMM in whole tiles; padding rows cost nothing else"});
   const double share =
       static_cast<double>(count.embedding) * (spec.head.tied ? 1 : 2) / static_cast<double>(count.total);
   list.push_back({share <= 0.35 ? Verdict::usual : Verdict::look, "vocabulary's share",
                   str(rounded(100 * share, 1), " % of the parameters", spec.head.tied ? ", tied" : ""),
-                  "a small model with a large table spends itself on it: tie the head, or use a smaller vocabulary"});
+                  "a large table takes most of a small model's parameters: tie the head, or use a smaller vocabulary"});
 }
 
 void choices(const ArchSpec& spec, std::vector<Advice>& list) {
@@ -95,14 +95,15 @@ void choices(const ArchSpec& spec, std::vector<Advice>& list) {
   const bool post = block.placement == Placement::post;
   list.push_back({post ? Verdict::look : Verdict::usual, "norm placement",
                   std::string(names_of(block.placement)[static_cast<size_t>(block.placement)]),
-                  "pre-norm needs no warm-up and takes larger learning rates; post-norm gets unstable with depth"});
+                  "pre-norm needs no warm-up and allows larger learning rates; post-norm becomes unstable with depth"});
   if (const auto* learned = std::get_if<LearnedPosition>(&spec.position)) {
-    list.push_back({Verdict::look, "position", str("learned, ", *learned->length, " rows"),
-                    "cannot run beyond its table; rope extrapolates a little and scales, alibi extrapolates best"});
+    list.push_back(
+        {Verdict::look, "position", str("learned, ", *learned->length, " rows"),
+         "sequences cannot exceed its table; rope extrapolates a little and can be scaled, alibi extrapolates best"});
   }
   if (std::holds_alternative<PlainFfn>(block.ffn)) {
     list.push_back({Verdict::look, "activation", "plain feed-forward",
-                    "a gated unit of 2/3 the width is the same size and mostly a little better"});
+                    "a gated unit of 2/3 the width has the same size and is mostly a little better"});
   }
 }
 

@@ -7,16 +7,16 @@
 
 namespace lamina::arch {
 
-/// One rule of thumb, held against an architecture.
+/// One rule of thumb applied to an architecture.
 struct Advice {
-  enum class Verdict { usual, look };  ///< look: outside the usual range, which may be meant
+  enum class Verdict { usual, look };  ///< look: outside the usual range, possibly on purpose
   Verdict verdict = Verdict::usual;
   std::string subject;  ///< "feed-forward ratio"
   std::string found;    ///< "d_ff/d_model = 2.67"
-  std::string reason;   ///< the rule, and why
+  std::string reason;   ///< the rule and its reason
 };
 
-/// What experience says about a resolved architecture's shape.
+/// Rules of thumb for the shape of a resolved architecture.
 std::vector<Advice> advise(const ArchSpec& spec);
 
 }  // namespace lamina::arch

@@ -14,7 +14,7 @@ struct FullPattern {
 
 struct WindowPattern {
   static constexpr std::string_view kKind = "window";
-  static constexpr std::string_view kDoc = "the nearest positions, the query's own included";
+  static constexpr std::string_view kDoc = "the nearest positions, including the query's own";
   int64_t size = 4096;
   static void visit_fields(auto& self, auto&& field) { field("size", self.size, "keys with 0 <= i - j < size"); }
   bool operator==(const WindowPattern&) const = default;
@@ -22,19 +22,20 @@ struct WindowPattern {
 
 struct LongformerPattern {
   static constexpr std::string_view kKind = "longformer";
-  static constexpr std::string_view kDoc = "a window, and the first tokens for and from everybody (arXiv:2004.05150)";
+  static constexpr std::string_view kDoc =
+      "a window plus global tokens that attend to all and are seen by all (arXiv:2004.05150)";
   int64_t window = 512;
   int64_t global_tokens = 1;
   static void visit_fields(auto& self, auto&& field) {
     field("window", self.window, "keys with 0 <= i - j < window");
-    field("global_tokens", self.global_tokens, "the first tokens, seen by all and seeing all", kCount);
+    field("global_tokens", self.global_tokens, "number of global tokens, the first ones", kCount);
   }
   bool operator==(const LongformerPattern&) const = default;
 };
 
 struct BigBirdPattern {
   static constexpr std::string_view kKind = "bigbird";
-  static constexpr std::string_view kDoc = "blocks: a window, global ones and random ones (arXiv:2007.14062)";
+  static constexpr std::string_view kDoc = "block-sparse: window, global and random blocks (arXiv:2007.14062)";
   int64_t block = 64;
   int64_t window_blocks = 1;
   int64_t global_blocks = 1;
@@ -42,22 +43,22 @@ struct BigBirdPattern {
   int64_t seed = 0;
   static void visit_fields(auto& self, auto&& field) {
     field("block", self.block, "positions in a block");
-    field("window_blocks", self.window_blocks, "nearest blocks on each side, beside the query's own", kCount);
-    field("global_blocks", self.global_blocks, "first blocks, seen by all and seeing all", kCount);
-    field("random_blocks", self.random_blocks, "blocks drawn for each query block", Limits{0, 1024});
-    field("seed", self.seed, "of the random blocks", kCount);
+    field("window_blocks", self.window_blocks, "nearest blocks on each side, in addition to the query's own", kCount);
+    field("global_blocks", self.global_blocks, "number of global blocks, the first ones", kCount);
+    field("random_blocks", self.random_blocks, "random blocks per query block", Limits{0, 1024});
+    field("seed", self.seed, "seed of the random blocks", kCount);
   }
   bool operator==(const BigBirdPattern&) const = default;
 };
 
 struct StridedPattern {
   static constexpr std::string_view kKind = "strided";
-  static constexpr std::string_view kDoc = "a window, and every stride-th position before it (arXiv:1904.10509)";
+  static constexpr std::string_view kDoc = "a window plus every stride-th position before it (arXiv:1904.10509)";
   int64_t window = 128;
   int64_t stride = 128;
   static void visit_fields(auto& self, auto&& field) {
     field("window", self.window, "keys with 0 <= i - j < window");
-    field("stride", self.stride, "keys before the window at a multiple of this distance are seen too");
+    field("stride", self.stride, "keys before the window at multiples of this distance are seen, too");
   }
   bool operator==(const StridedPattern&) const = default;
 };
@@ -66,28 +67,28 @@ using Pattern = std::variant<FullPattern, WindowPattern, LongformerPattern, BigB
 
 struct NoQkNorm {
   static constexpr std::string_view kKind = "none";
-  static constexpr std::string_view kDoc = "queries and keys as projected";
+  static constexpr std::string_view kDoc = "no norm";
   static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
   bool operator==(const NoQkNorm&) const = default;
 };
 
 struct PerHeadQkNorm {
   static constexpr std::string_view kKind = "per_head";
-  static constexpr std::string_view kDoc = "each head's query and key over head_dim, before the position";
+  static constexpr std::string_view kDoc = "each head's query and key over head_dim, before rope";
   std::optional<Norm> norm;
   bool own_weights = false;
   static void visit_fields(auto& self, auto&& field) {
-    field("norm", self.norm, "default the block's");
-    field("own_weights", self.own_weights, "a scale per head, else all heads share one of head_dim");
+    field("norm", self.norm, "default: the block's norm");
+    field("own_weights", self.own_weights, "a scale per head, else all heads share one scale of head_dim");
   }
   bool operator==(const PerHeadQkNorm&) const = default;
 };
 
 struct WholeQkNorm {
   static constexpr std::string_view kKind = "whole";
-  static constexpr std::string_view kDoc = "the whole projection over heads · head_dim, before the position";
+  static constexpr std::string_view kDoc = "the whole projection over heads · head_dim, before rope";
   std::optional<Norm> norm;
-  static void visit_fields(auto& self, auto&& field) { field("norm", self.norm, "default the block's"); }
+  static void visit_fields(auto& self, auto&& field) { field("norm", self.norm, "default: the block's norm"); }
   bool operator==(const WholeQkNorm&) const = default;
 };
 
@@ -133,16 +134,16 @@ struct Attention {
     field("qk_norm", self.qk_norm, "norm of queries and keys before the product");
     field("scale", self.scale, "factor on q·k; default 1/sqrt(head_dim)");
     field("soft_cap", self.soft_cap, "c·tanh(score/c) on the scaled scores; default none");
-    field("clip_qkv", self.clip_qkv, "projections are cut to [-c, c]; default none");
+    field("clip_qkv", self.clip_qkv, "clamps q, k and v to [-c, c]; default none");
     field("pattern", self.pattern, "which earlier positions are seen");
-    field("sinks", self.sinks, "a learned logit per head in the softmax's denominator that carries no value");
-    field("position", self.position, "of this layer; default the model's");
+    field("sinks", self.sinks, "a learned logit per head in the softmax denominator (attention sink)");
+    field("position", self.position, "position encoding of this layer; default the model's");
   }
   bool operator==(const Attention&) const = default;
 };
 
-/// Keys and values are expanded from a joint latent of kv_lora_rank, which alone is cached, plus one rotated key part
-/// of qk_rope that all heads share (arXiv:2405.04434).
+/// Keys and values are expanded from one latent of width kv_lora_rank. Only it and a rotated key part of width qk_rope,
+/// shared by all heads, are cached (arXiv:2405.04434).
 struct Mla {
   static constexpr std::string_view kKind = "mla";
   static constexpr std::string_view kDoc = "multi-head latent attention (arXiv:2405.04434)";
@@ -160,17 +161,17 @@ struct Mla {
   std::optional<LayerPosition> position;
   static void visit_fields(auto& self, auto&& field) {
     field("n_heads", self.n_heads, "heads; required");
-    field("q_lora_rank", self.q_lora_rank, "latent width of the queries; default none: projected directly");
-    field("kv_lora_rank", self.kv_lora_rank, "latent width of keys and values, which is cached");
-    field("qk_nope", self.qk_nope, "width of a head's unrotated query and key part");
-    field("qk_rope", self.qk_rope, "width of the rotated part; the key's is shared by all heads");
+    field("q_lora_rank", self.q_lora_rank, "latent width of the queries; default none (direct projection)");
+    field("kv_lora_rank", self.kv_lora_rank, "width of the cached latent of keys and values");
+    field("qk_nope", self.qk_nope, "width of a head's query and key part without rope");
+    field("qk_rope", self.qk_rope, "width of the part with rope; all heads share the key's");
     field("v_head_dim", self.v_head_dim, "width of a value head");
     field("bias", self.bias, "biases of the projections into the latents and of the output");
     field("norm_eps", self.norm_eps, "eps of the RMS norms of the latents");
     field("scale", self.scale, "factor on q·k; default 1/sqrt(qk_nope + qk_rope), with yarn's mscale_all_dim · m^2");
     field("soft_cap", self.soft_cap, "c·tanh(score/c) on the scaled scores; default none");
     field("pattern", self.pattern, "which earlier positions are seen");
-    field("position", self.position, "of this layer; default the model's");
+    field("position", self.position, "position encoding of this layer; default the model's");
   }
   bool operator==(const Mla&) const = default;
 };

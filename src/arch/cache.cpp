@@ -7,7 +7,7 @@
 namespace lamina::arch {
 namespace {
 
-/// Tokens a pattern can still look back on; 0 when it never forgets any.
+/// Number of tokens a pattern keeps; 0 if it keeps all of them.
 double reach(const Pattern& pattern) {
   if (const auto* window = std::get_if<WindowPattern>(&pattern)) return static_cast<double>(window->size);
   if (const auto* p = std::get_if<LongformerPattern>(&pattern))

@@ -10,7 +10,7 @@ namespace {
 
 double keys_of(const FullPattern& /*pattern*/, int64_t length) { return (static_cast<double>(length) + 1) / 2; }
 
-/// The first `window` queries see 1, 2, …, the rest `window` each.
+/// The first `window` queries see 1, 2, … keys, the others `window` each.
 double window_keys(int64_t window, int64_t length) {
   const auto n = static_cast<double>(length);
   const auto w = static_cast<double>(std::min(window, length));
@@ -23,7 +23,7 @@ double keys_of(const LongformerPattern& pattern, int64_t length) {
   return window_keys(std::min<int64_t>(pattern.window + pattern.global_tokens, length), length);
 }
 
-/// At most: random blocks may fall on blocks that are seen anyway.
+/// An upper bound: random blocks may coincide with blocks that are visible anyway.
 double keys_of(const BigBirdPattern& pattern, int64_t length) {
   const int64_t blocks = pattern.window_blocks + 1 + pattern.global_blocks + pattern.random_blocks;
   return window_keys(std::min<int64_t>(blocks * pattern.block, length), length);
@@ -57,19 +57,19 @@ double mixing(const Mla& a, int64_t length, int64_t /*d_model*/) {
   return 2 * static_cast<double>(a.n_heads) * width * average_keys(a.pattern, length);
 }
 
-/// Per state number: decay exp(dt·A) 2, input dt·B·x 2, update 2, output 2.
+/// FLOPs per state element: decay exp(dt·A) 2, input dt·B·x 2, update 2, output 2.
 double mixing(const Mamba& m, int64_t /*length*/, int64_t /*d_model*/) {
   return static_cast<double>(*m.d_inner) * (8 * static_cast<double>(m.state) + 2 * static_cast<double>(m.conv) + 2);
 }
 
-/// As above with one decay per head.
+/// As for Mamba, with one decay per head.
 double mixing(const Mamba2& m, int64_t /*length*/, int64_t /*d_model*/) {
   const auto inner = static_cast<double>(*m.d_inner);
   const double joined = inner + 2 * static_cast<double>(m.groups * m.state);
   return inner * (6 * static_cast<double>(m.state) + 2) + 2 * joined * static_cast<double>(m.conv);
 }
 
-/// A complex pair: product 6, addition 2, real output 4.
+/// FLOPs per complex mode: multiplication 6, addition 2, real output 4.
 double mixing(const S4d& m, int64_t /*length*/, int64_t d_model) {
   return static_cast<double>(d_model) * (6 * static_cast<double>(m.state) + 2);
 }

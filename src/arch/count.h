@@ -9,23 +9,23 @@ namespace lamina::arch {
 
 /// One row of the parameter table.
 struct CountRow {
-  std::string where;      ///< "layers[0].pattern[1]", or empty for what stands outside the layers
+  std::string where;      ///< "layers[0].pattern[1]", or empty for weights outside the layers
   std::string component;  ///< "q", "norms", "experts", …
-  int64_t each = 0;       ///< parameters in one layer
-  int64_t layers = 1;     ///< layers that have it
+  int64_t each = 0;       ///< parameters per layer
+  int64_t layers = 1;     ///< number of layers with it
   int64_t total = 0;      ///< each · layers
-  int64_t active = 0;     ///< of total, what one token meets; less only where experts are chosen
-  bool product = false;   ///< holds a matrix that is multiplied with every token
+  int64_t active = 0;     ///< parameters of `total` that one token uses; smaller only for routed experts
+  bool product = false;   ///< has a matrix that multiplies every token
 };
 
 struct ParameterCount {
   std::vector<CountRow> rows;
   int64_t total = 0;
   int64_t active = 0;
-  int64_t embedding = 0;  ///< of total, the token table
+  int64_t embedding = 0;  ///< token table, part of total
 };
 
-/// The exact table of a resolved architecture, by component, in the order of the forward pass.
+/// Exact parameter table of a resolved architecture, by component, in forward order.
 ParameterCount count_parameters(const ArchSpec& spec);
 
 }  // namespace lamina::arch

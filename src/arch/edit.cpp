@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kMaxPath = 512;
 
-/// A key, or an index; -1 stands for [*].
+/// A key or an index; index -1 stands for [*].
 struct Step {
   std::string key;
   int64_t index = 0;
@@ -24,7 +24,7 @@ Step parse_index(const std::string& path, size_t& at) {
   if (inside == "*") return {"", -1, true};
   const bool digits =
       !inside.empty() && inside.size() < 9 && inside.find_first_not_of("0123456789") == std::string::npos;
-  LAMINA_CHECK(digits, "path \"", path, "\": [", inside, "] is no index; write a number or *");
+  LAMINA_CHECK(digits, "path \"", path, "\": [", inside, "] is not an index; write a number or *");
   return {"", std::stoll(inside), true};
 }
 
@@ -69,7 +69,7 @@ class Setter {
     if (!json.is_array()) json = Json::array();
     const int64_t index = steps_[step].index;
     LAMINA_CHECK(index < static_cast<int64_t>(json.size()), where(step), " has ", json.size(), " elements, [", index,
-                 "] is none of them");
+                 "] is out of range");
     for (size_t i = 0; i < json.size(); ++i) {
       if (index < 0 || static_cast<size_t>(index) == i) set(node.element[0], json[i], step + 1);
     }
@@ -78,7 +78,7 @@ class Setter {
   void set_member(const SchemaNode& node, Json& json, size_t step) {
     const Step& here = steps_[step];
     LAMINA_CHECK(!node.options.empty(), where(step), " is a single value and has no \"", here.key, "\" inside");
-    LAMINA_CHECK(!here.is_index, where(step), " is no list; remove the index after it");
+    LAMINA_CHECK(!here.is_index, where(step), " is not a list; remove the index after it");
     const bool variant = node.type == SchemaNode::Type::variant;
     if (variant && json.is_string()) json = Json{{"kind", json.get<std::string>()}};
     if (variant && here.key == "kind") return set_kind(node, json, step);
@@ -118,7 +118,7 @@ class Setter {
     json = std::move(changed);
   }
 
-  /// A value stays when the old kind calls something of the same type by that name, and it was not its default.
+  /// Whether a value survives a change of kind: the old kind has the same field, and the value is not its default.
   static bool keeps(const SchemaNode& node, const Json& old, const SchemaField& field) {
     const bool has_kind = old.contains("kind") && old["kind"].is_string();
     const SchemaOption* before = has_kind ? node.find(old["kind"].get<std::string>()) : nullptr;

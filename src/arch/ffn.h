@@ -10,7 +10,7 @@ constexpr auto names_of(Activation) {
                                           "elu",  "selu", "relu2", "sigmoid",   "tanh"};
 }
 
-/// Gated units by the function of their gate (arXiv:2002.05202): sigmoid, relu, gelu (erf), gelu (tanh), silu, none.
+/// Gated linear units by their gate's function (arXiv:2002.05202): sigmoid, relu, gelu (erf), gelu (tanh), silu, none.
 enum class Gate : uint8_t { glu, reglu, geglu, geglu_tanh, swiglu, liglu };
 constexpr auto names_of(Gate) {
   return std::array<std::string_view, 6>{"glu", "reglu", "geglu", "geglu_tanh", "swiglu", "liglu"};
@@ -31,7 +31,7 @@ struct PlainFfn {
   bool bias = false;
   static void visit_fields(auto& self, auto&& field) {
     field("d_ff", self.d_ff, "inner width; default 4 · d_model");
-    field("activation", self.activation, "between the two products");
+    field("activation", self.activation, "activation between the two projections");
     field("bias", self.bias, "biases of both projections");
   }
   bool operator==(const PlainFfn&) const = default;
@@ -50,10 +50,10 @@ struct GatedFfn {
   static void visit_fields(auto& self, auto&& field) {
     field("d_ff", self.d_ff, "inner width; default 8/3 · d_model, rounded up to a multiple of multiple_of");
     field("multiple_of", self.multiple_of, "rounding of the default d_ff");
-    field("gate", self.gate, "which function the gate goes through");
+    field("gate", self.gate, "activation of the gate");
     field("bias", self.bias, "biases of the three projections");
-    field("alpha", self.alpha, "the gate's function becomes act(alpha·g)/alpha");
-    field("limit", self.limit, "the gate is cut above at this, up to [-limit, limit]; default not");
+    field("alpha", self.alpha, "uses act(alpha·g)/alpha as the gate's function");
+    field("limit", self.limit, "clamps the gate to at most limit, and up to [-limit, limit]; default none");
     field("up_offset", self.up_offset, "added to up", kAnyNumber);
   }
   bool operator==(const GatedFfn&) const = default;
@@ -61,8 +61,8 @@ struct GatedFfn {
 
 using ExpertFfn = std::variant<GatedFfn, PlainFfn>;
 
-/// softmax: over all experts, then choose. softmax_of_chosen: choose by logit, softmax over the chosen. sigmoid: each
-/// expert for itself.
+/// softmax: over all experts, then top k. softmax_of_chosen: top k of the logits, softmax over these. sigmoid: of each
+/// logit, then top k.
 enum class RouterScore : uint8_t { softmax, softmax_of_chosen, sigmoid };
 constexpr auto names_of(RouterScore) {
   return std::array<std::string_view, 3>{"softmax", "softmax_of_chosen", "sigmoid"};
@@ -70,7 +70,8 @@ constexpr auto names_of(RouterScore) {
 
 struct Moe {
   static constexpr std::string_view kKind = "moe";
-  static constexpr std::string_view kDoc = "a router sends each token to top_k of the experts (arXiv:1701.06538)";
+  static constexpr std::string_view kDoc =
+      "mixture of experts: a router sends each token to its top_k experts (arXiv:1701.06538)";
   int64_t experts = 8;
   int64_t top_k = 2;
   ExpertFfn expert;
@@ -90,20 +91,20 @@ struct Moe {
   static void visit_fields(auto& self, auto&& field) {
     field("experts", self.experts, "routed experts");
     field("top_k", self.top_k, "experts per token");
-    field("expert", self.expert, "one expert's feed-forward");
+    field("expert", self.expert, "feed-forward of one expert");
     field("score", self.score, "how the router's logits become weights");
     field("renormalise", self.renormalise, "divide the top_k weights by their sum");
     field("weight_scale", self.weight_scale, "factor on the weights, after renormalising");
     field("router_bias", self.router_bias, "bias of the router's projection");
-    field("selection_bias", self.selection_bias, "a number per expert added for choosing only, without gradient");
-    field("groups", self.groups, "experts come in this many groups of neighbours");
-    field("top_groups", self.top_groups, "only the best groups take part");
-    field("group_best", self.group_best, "a group is as good as the sum of this many of its best scores");
-    field("shared_experts", self.shared_experts, "experts every token goes through, as one of their joint width",
-          kCount);
+    field("selection_bias", self.selection_bias, "a bias per expert, added to choose experts only; no gradient");
+    field("groups", self.groups, "number of groups of consecutive experts");
+    field("top_groups", self.top_groups, "number of best groups that take part");
+    field("group_best", self.group_best, "a group's score is the sum of this many of its highest scores");
+    field("shared_experts", self.shared_experts, "experts that every token uses, merged into one feed-forward", kCount);
     field("shared_d_ff", self.shared_d_ff,
-          "joint width of the shared experts; default shared_experts · the expert's d_ff");
-    field("capacity_factor", self.capacity_factor, "room of an expert over an even share; default nothing is dropped");
+          "total width of the shared experts; default shared_experts · the expert's d_ff");
+    field("capacity_factor", self.capacity_factor,
+          "capacity of an expert relative to a balanced load; default no limit");
     field("balance_loss", self.balance_loss, "coefficient of the load-balancing loss", kNotNegative);
     field("z_loss", self.z_loss, "coefficient of the router's z-loss", kNotNegative);
   }

@@ -11,19 +11,19 @@
 
 namespace lamina::arch {
 
-/// What a number may be; the rule `range` reports the others.
+/// Valid range of a number; the rule `range` reports violations.
 struct Limits {
   double min;
   double max;
 };
-/// Low enough that a product of two sizes and a small factor stays within int64.
+/// Small enough that a product of two sizes and a small factor fits into int64.
 inline constexpr Limits kSize{1, 1073741824};
 inline constexpr Limits kCount{0, 1073741824};
 inline constexpr Limits kPositive{1e-30, 1e30};
 inline constexpr Limits kNotNegative{0, 1e30};
 inline constexpr Limits kAnyNumber{-1e30, 1e30};
 
-/// The limits of a number whose struct names none: sizes for integers, positive for the rest.
+/// Default limits by type: sizes for integers, positive for the others.
 template <class T>
 inline constexpr Limits kLimitsOf = kPositive;
 template <>
@@ -31,7 +31,7 @@ inline constexpr Limits kLimitsOf<int64_t> = kSize;
 template <>
 inline constexpr Limits kLimitsOf<std::optional<int64_t>> = kSize;
 
-/// A struct of an architecture file names each field once, in the order in which files hold them:
+/// A struct of an architecture file declares each field once, in file order:
 ///   static void visit_fields(auto& self, auto&& field) {
 ///     field("theta", self.theta, "base of the rotation angles");          // kLimitsOf its type
 ///     field("offset", self.offset, "rows skipped", kCount);
@@ -46,13 +46,13 @@ concept HasFields = requires(T& value, NoVisitor field) {
   T::visit_fields(value, field);
 };
 
-/// A struct of switches only: files may say true or false for all of them at once.
+/// A struct of switches only: files may write true or false for all of them at once.
 template <class T>
 concept AllOrNone = HasFields<T> && requires {
   T::kAllOrNone;
 };
 
-/// An enumeration has names_of(E) beside it, an array of its enumerators' names in order.
+/// An enumeration has names_of(E), an array of its enumerators' names in order.
 template <class T>
 concept Enumeration = std::is_enum_v<T>;
 
@@ -88,7 +88,7 @@ void for_each_alternative(F&& fn) {
   [&]<class... T>(std::type_identity<std::variant<T...>>) { (fn(TypeOf<T>{}), ...); }(std::type_identity<V>{});
 }
 
-/// The kind of the alternative a variant holds.
+/// The kind of the alternative that a variant holds.
 template <Variant V>
 std::string_view kind_of(const V& value) {
   return std::visit([](const auto& option) { return std::remove_cvref_t<decltype(option)>::kKind; }, value);

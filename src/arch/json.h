@@ -12,17 +12,17 @@ namespace lamina::arch {
 
 using Json = nlohmann::ordered_json;
 
-/// Text to JSON with guards: at most 4 MiB, 64 levels, no key twice in an object. `name` goes into the message.
+/// Parses JSON with limits: at most 4 MiB, 64 levels, no duplicate keys. Messages start with `name`.
 Json parse_json(std::string_view text, const std::string& name);
 
-/// The spec a JSON value says; what is wrong with it is appended to `problems`, all of it, and skipped.
+/// Reads a spec from JSON; appends every problem to `problems` and skips the bad value.
 ArchSpec spec_from_json(const Json& json, std::vector<Problem>& problems);
 
 enum class Defaults { omit, write };
-/// Canonical order. `omit` leaves out what a reader would fill in itself; unset options are left out in both.
+/// Keys in canonical order. `omit` leaves out values equal to their default; both leave out unset options.
 Json spec_to_json(const ArchSpec& spec, Defaults defaults);
 
-/// As above on text. Throws SpecError with every problem.
+/// spec_from_json and spec_to_json on text. Throws SpecError with every problem.
 ArchSpec read_spec(std::string_view text, const std::string& name);
 std::string write_spec(const ArchSpec& spec, Defaults defaults = Defaults::omit);
 

@@ -8,31 +8,31 @@
 
 namespace lamina::arch {
 
-/// One block as the file writes it.
+/// One block as written in the file.
 struct WrittenBlock {
   const Block* block;
   std::string path;  ///< layers[0].pattern[1]
-  int64_t times;     ///< layers made from it
+  int64_t times;     ///< number of layers with this block
 };
 std::vector<WrittenBlock> written_blocks(const ArchSpec& spec);
 
-/// Number of layers; beyond 2^31 it stays there.
+/// Number of layers, saturated at 2^31.
 int64_t layer_count(const ArchSpec& spec);
 
-/// The block of every layer, from the first to the last. The pointers live as long as `spec` does.
+/// The block of every layer, in order. The pointers are valid as long as `spec`.
 std::vector<const Block*> layer_blocks(const ArchSpec& spec);
 
-/// The norms of a block, by what they belong to. mixer, ffn and both stand before the sublayer, or behind the residual
-/// addition when the placement is post; the output norms stand inside the branch, behind the sublayer.
+/// The norms of a block. mixer, ffn and both come before the sublayer, or after the residual addition with placement
+/// post; the output norms come after the sublayer, inside the branch.
 enum class NormSlot : uint8_t { both, mixer, ffn, mixer_output, ffn_output };
 constexpr auto names_of(NormSlot) {
   return std::array<std::string_view, 5>{"norm", "mixer_norm", "ffn_norm", "mixer_output_norm", "ffn_output_norm"};
 }
-/// Which norms the block has, in the order of the forward pass.
+/// The norms of the block, in forward order.
 std::vector<NormSlot> norm_slots(const Block& block);
 
-/// Dimensions by which queries and keys of a resolved mixer are longer than head_dim, because they carry rounded ALiBi
-/// biases: one for each query head that shares a key. 0: none.
+/// Extra dimensions of queries and keys beyond head_dim that hold rounded ALiBi biases: one per query head of a KV
+/// head. 0: none.
 int64_t rounded_bias_width(const Attention& attention);
 
 bool has_mixer(const Block& block);

@@ -26,7 +26,7 @@ struct LayerNorm {
   double offset = 0.0;
   static void visit_fields(auto& self, auto&& field) {
     field("eps", self.eps, "added to the variance");
-    field("bias", self.bias, "whether β is there");
+    field("bias", self.bias, "whether there is a β");
     field("offset", self.offset, "added to the stored scale; 1 for models that store γ - 1", kAnyNumber);
   }
   bool operator==(const LayerNorm&) const = default;
@@ -50,7 +50,7 @@ struct LayerNormNoParams {
 
 using Norm = std::variant<RmsNorm, LayerNorm, RmsNormNoParams, LayerNormNoParams>;
 
-/// Where a sublayer f is normed:
+/// Norm placement for a sublayer f:
 ///   pre                  x + f(norm(x))
 ///   post                 norm(x + f(x))
 ///   sandwich             x + norm'(f(norm(x)))

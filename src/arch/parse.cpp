@@ -8,9 +8,9 @@ namespace {
 
 constexpr size_t kMaxText = size_t{4} << 20;
 constexpr int kMaxDepth = 64;
-constexpr int kMaxLists = 8192;  // the parser looks through all of a list behind each of its objects
+constexpr int kMaxLists = 8192;  // the parser rescans a list after each of its objects
 
-/// Refuses what the DOM would accept silently: too many levels, and a key given twice.
+/// Rejects what the parser would accept silently: deep nesting and duplicate keys.
 class Guard {
  public:
   bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
@@ -42,7 +42,7 @@ Json parse_json(std::string_view text, const std::string& name) {
       return guard(depth, event, parsed);
     });
   } catch (const Json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 3, column 5: …"
+    // Drops the library's prefix "[json.exception.parse_error.101] ".
     const std::string what = error.what();
     const size_t bracket = what.find("] ");
     throw Error(str(name, ": not JSON: ", bracket == std::string::npos ? what : what.substr(bracket + 2)));

@@ -4,10 +4,10 @@
 
 namespace lamina::arch {
 
-/// How RoPE's frequencies θ_i = theta^{-2i/d} change for sequences longer than those of training.
+/// How RoPE's frequencies θ_i = theta^{-2i/d} are scaled for sequences longer than in training.
 struct NoScaling {
   static constexpr std::string_view kKind = "none";
-  static constexpr std::string_view kDoc = "frequencies as they are";
+  static constexpr std::string_view kDoc = "unscaled frequencies";
   static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
   bool operator==(const NoScaling&) const = default;
 };
@@ -16,7 +16,9 @@ struct LinearScaling {
   static constexpr std::string_view kKind = "linear";
   static constexpr std::string_view kDoc = "position interpolation: positions / factor (arXiv:2306.15595)";
   double factor = 1.0;
-  static void visit_fields(auto& self, auto&& field) { field("factor", self.factor, "how much longer"); }
+  static void visit_fields(auto& self, auto&& field) {
+    field("factor", self.factor, "ratio of the new length to the training length");
+  }
   bool operator==(const LinearScaling&) const = default;
 };
 
@@ -24,7 +26,9 @@ struct NtkScaling {
   static constexpr std::string_view kKind = "ntk";
   static constexpr std::string_view kDoc = "NTK-aware: theta · factor^{d/(d-2)}, the same for every length";
   double factor = 1.0;
-  static void visit_fields(auto& self, auto&& field) { field("factor", self.factor, "how much longer"); }
+  static void visit_fields(auto& self, auto&& field) {
+    field("factor", self.factor, "ratio of the new length to the training length");
+  }
   bool operator==(const NtkScaling&) const = default;
 };
 
@@ -36,7 +40,7 @@ struct DynamicNtkScaling {
   std::optional<int64_t> original_length;
   static void visit_fields(auto& self, auto&& field) {
     field("factor", self.factor, "how fast theta grows with the length");
-    field("original_length", self.original_length, "length of training; required");
+    field("original_length", self.original_length, "training length; required");
   }
   bool operator==(const DynamicNtkScaling&) const = default;
 };
@@ -54,15 +58,15 @@ struct YarnScaling {
   std::optional<double> mscale_all_dim;
   bool truncate = true;
   static void visit_fields(auto& self, auto&& field) {
-    field("factor", self.factor, "how much longer");
-    field("original_length", self.original_length, "length of training; required");
-    field("beta_fast", self.beta_fast, "turns within original_length above which a frequency is kept");
-    field("beta_slow", self.beta_slow, "turns within original_length below which a frequency is interpolated");
+    field("factor", self.factor, "ratio of the new length to the training length");
+    field("original_length", self.original_length, "training length; required");
+    field("beta_fast", self.beta_fast, "frequencies with more rotations than this within original_length are kept");
+    field("beta_slow", self.beta_slow, "frequencies with fewer rotations than this are interpolated");
     field("attention_factor", self.attention_factor,
-          "factor on cos and sin; default m(mscale)/m(mscale_all_dim) where both are given, else m(1), with "
+          "factor on cos and sin; default m(mscale)/m(mscale_all_dim) if both are given, else m(1), with "
           "m(s) = 0.1·s·ln(factor) + 1");
-    field("mscale", self.mscale, "s of attention_factor's numerator");
-    field("mscale_all_dim", self.mscale_all_dim, "s of its denominator; a latent mixer's scale gets m(s)^2");
+    field("mscale", self.mscale, "s in the numerator of attention_factor");
+    field("mscale_all_dim", self.mscale_all_dim, "s in its denominator; mla also multiplies its scale by m(s)^2");
     field("truncate", self.truncate, "round the ramp's ends to whole dimensions");
   }
   bool operator==(const YarnScaling&) const = default;
@@ -76,25 +80,26 @@ struct Llama3Scaling {
   double high_freq_factor = 4.0;
   std::optional<int64_t> original_length;
   static void visit_fields(auto& self, auto&& field) {
-    field("factor", self.factor, "how much longer");
+    field("factor", self.factor, "ratio of the new length to the training length");
     field("low_freq_factor", self.low_freq_factor, "wavelengths above original_length / this are interpolated");
     field("high_freq_factor", self.high_freq_factor, "wavelengths below original_length / this are kept");
-    field("original_length", self.original_length, "length of training; required");
+    field("original_length", self.original_length, "training length; required");
   }
   bool operator==(const Llama3Scaling&) const = default;
 };
 
 struct LongRopeScaling {
   static constexpr std::string_view kKind = "longrope";
-  static constexpr std::string_view kDoc = "a factor per frequency, one list up to original_length, one beyond it";
+  static constexpr std::string_view kDoc =
+      "a factor per frequency, with separate lists up to and beyond original_length (arXiv:2402.13753)";
   std::vector<double> short_factor;
   std::vector<double> long_factor;
   std::optional<int64_t> original_length;
   std::optional<double> attention_factor;
   static void visit_fields(auto& self, auto&& field) {
     field("short_factor", self.short_factor, "divisors of the rotary_dim/2 frequencies up to original_length");
-    field("long_factor", self.long_factor, "the same beyond original_length");
-    field("original_length", self.original_length, "length of training; required");
+    field("long_factor", self.long_factor, "divisors beyond original_length");
+    field("original_length", self.original_length, "training length; required");
     field("attention_factor", self.attention_factor,
           "factor on cos and sin; default sqrt(1 + ln(context/original_length)/ln(original_length)), at least 1");
   }
@@ -109,7 +114,7 @@ constexpr auto names_of(Pairing) { return std::array<std::string_view, 2>{"half_
 
 struct NoPosition {
   static constexpr std::string_view kKind = "none";
-  static constexpr std::string_view kDoc = "no position information beside the causal mask";
+  static constexpr std::string_view kDoc = "no position information except the causal mask";
   static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
   bool operator==(const NoPosition&) const = default;
 };
@@ -121,7 +126,7 @@ struct LearnedPosition {
   int64_t offset = 0;
   static void visit_fields(auto& self, auto&& field) {
     field("length", self.length, "longest sequence; default context");
-    field("offset", self.offset, "rows before that of position 0; the table has length + offset rows", kCount);
+    field("offset", self.offset, "unused rows before position 0; the table has length + offset rows", kCount);
   }
   bool operator==(const LearnedPosition&) const = default;
 };
@@ -136,7 +141,8 @@ struct SinusoidalPosition {
 
 struct Rope {
   static constexpr std::string_view kKind = "rope";
-  static constexpr std::string_view kDoc = "queries and keys are rotated by their position (arXiv:2104.09864)";
+  static constexpr std::string_view kDoc =
+      "rotary positions: rotates queries and keys by their position (arXiv:2104.09864)";
   double theta = 10000.0;
   double fraction = 1.0;
   std::optional<int64_t> rotary_dim;
@@ -144,10 +150,10 @@ struct Rope {
   RopeScaling scaling;
   static void visit_fields(auto& self, auto&& field) {
     field("theta", self.theta, "base of the frequencies theta^{-2i/rotary_dim}");
-    field("fraction", self.fraction, "share of a head's dimensions that is rotated, the first ones", Limits{1e-6, 1});
-    field("rotary_dim", self.rotary_dim, "dimensions rotated; default floor(fraction · head_dim)");
+    field("fraction", self.fraction, "fraction of a head's dimensions to rotate, from the first", Limits{1e-6, 1});
+    field("rotary_dim", self.rotary_dim, "number of dimensions to rotate; default floor(fraction · head_dim)");
     field("pairing", self.pairing, "half_split: x_i with x_{i+d/2}; interleaved: x_{2i} with x_{2i+1}");
-    field("scaling", self.scaling, "for sequences longer than those of training");
+    field("scaling", self.scaling, "scaling for sequences longer than in training");
   }
   bool operator==(const Rope&) const = default;
 };
@@ -157,17 +163,16 @@ constexpr auto names_of(BiasRounding) { return std::array<std::string_view, 2>{"
 
 struct Alibi {
   static constexpr std::string_view kKind = "alibi";
-  static constexpr std::string_view kDoc = "scores get - slope_h · distance (arXiv:2108.12409)";
+  static constexpr std::string_view kDoc = "adds -slope_h · distance to the scores (arXiv:2108.12409)";
   double max_bias = 8.0;
   double slope_scale = 1.0;
   BiasRounding rounding = BiasRounding::f32;
   static void visit_fields(auto& self, auto&& field) {
     field("max_bias", self.max_bias, "slopes are 2^{-max_bias·h/n}");
-    field("slope_scale", self.slope_scale, "factor on every slope (models that scale scores after adding the bias)");
-    field(
-        "rounding", self.rounding,
-        "f32: slope · distance as it is; bf16: slopes, the keys' positions counted from the start and slope · position "
-        "are each rounded to bf16, before slope_scale");
+    field("slope_scale", self.slope_scale, "factor on every slope, for models that scale scores after adding the bias");
+    field("rounding", self.rounding,
+          "f32: slope · distance without rounding; bf16: slopes, absolute key positions and slope · position "
+          "are each rounded to bf16, before slope_scale");
   }
   bool operator==(const Alibi&) const = default;
 };
@@ -182,8 +187,8 @@ struct T5Bias {
   bool shared = true;
   static void visit_fields(auto& self, auto&& field) {
     field("buckets", self.buckets, "rows of the table");
-    field("max_distance", self.max_distance, "distances beyond share the last bucket");
-    field("bidirectional", self.bidirectional, "half of the buckets for keys behind the query");
+    field("max_distance", self.max_distance, "larger distances share the last bucket");
+    field("bidirectional", self.bidirectional, "reserves half of the buckets for keys after the query");
     field("shared", self.shared, "one table for all layers, else one per layer");
   }
   bool operator==(const T5Bias&) const = default;
@@ -195,14 +200,14 @@ struct TransformerXl {
   std::optional<int64_t> memory;
   bool shared_bias = true;
   static void visit_fields(auto& self, auto&& field) {
-    field("memory", self.memory, "positions of earlier segments that are kept; default context");
+    field("memory", self.memory, "number of cached positions from earlier segments; default context");
     field("shared_bias", self.shared_bias, "one pair of bias vectors u, v for all layers, else one per layer");
   }
   bool operator==(const TransformerXl&) const = default;
 };
 
 using Position = std::variant<NoPosition, LearnedPosition, SinusoidalPosition, Rope, Alibi, T5Bias, TransformerXl>;
-/// What a layer can do for itself.
+/// The position kinds that act within a layer.
 using LayerPosition = std::variant<NoPosition, Rope, Alibi, T5Bias, TransformerXl>;
 
 }  // namespace lamina::arch

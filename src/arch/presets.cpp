@@ -25,7 +25,8 @@ ArchSpec read_level(std::string_view text, const std::string& name, int bases);
 
 ArchSpec read_derived(const Json& json, const std::string& name, int bases) {
   LAMINA_CHECK(json["base"].is_string(), name, ": base: expected the name of a preset");
-  LAMINA_CHECK(bases < kMaxBases, name, ": more than ", kMaxBases, " files build on each other; is one its own base?");
+  LAMINA_CHECK(bases < kMaxBases, name, ": more than ", kMaxBases,
+               " levels of base; check for a file that is its own base");
   const auto parent = json["base"].get<std::string>();
   const PresetFile& base = find_preset(parent);
   Json whole = spec_to_json(read_level(base.text, std::string(base.name), bases + 1), Defaults::write);
@@ -75,10 +76,10 @@ ArchSpec load_arch(const std::string& preset_or_file) {
   if (!is_file) return load_preset(preset_or_file);
   std::ifstream file(preset_or_file, std::ios::binary);
   LAMINA_CHECK(file.is_open(), "cannot open ", preset_or_file,
-               "; give an architecture file, or a name of `lamina presets`");
+               "; give an architecture file or a preset name (see `lamina presets`)");
   std::ostringstream text;
   text << file.rdbuf();
-  LAMINA_CHECK(file.good() && text.good(), "cannot read ", preset_or_file, "; is it a file?");
+  LAMINA_CHECK(file.good() && text.good(), "cannot read ", preset_or_file, "; expected a regular file");
   return read_arch(text.str(), preset_or_file);
 }
 

@@ -9,16 +9,16 @@ namespace lamina::arch {
 
 /// One thing wrong with an architecture file.
 struct Problem {
-  std::string rule;     ///< id of the rule, or "read" for what could not be read
-  std::string path;     ///< layers[0].pattern[1].ffn.d_ff; empty for the whole
+  std::string rule;     ///< id of the rule, or "read" for syntax and type errors
+  std::string path;     ///< layers[0].pattern[1].ffn.d_ff; empty for the whole file
   std::string message;  ///< what was given and what was expected
   std::string hint;     ///< what to do
 };
 
-/// Every problem found, one line each.
+/// All problems, one per line.
 std::string to_text(const std::vector<Problem>& problems);
 
-/// An architecture that cannot be used, with everything that is wrong with it.
+/// An invalid architecture, with all of its problems.
 class SpecError : public Error {
  public:
   SpecError(const std::string& what_it_is, std::vector<Problem> problems);

@@ -7,8 +7,8 @@
 
 namespace lamina::arch {
 
-/// The longest sequence a resolved architecture can read at all, whatever it is meant for: a table of learned positions
-/// ends. Nothing where there is no such end.
+/// The longest sequence a resolved architecture can process: the length of its table of learned positions; nothing if
+/// there is no limit.
 inline std::optional<int64_t> longest_sequence(const ArchSpec& spec) {
   const auto* learned = std::get_if<LearnedPosition>(&spec.position);
   return learned == nullptr ? std::nullopt : learned->length;

@@ -6,7 +6,8 @@ ArchSpec spec_from_json(const Json& json, std::vector<Problem>& problems) {
   ArchSpec spec;
   ValueReader(problems).read(json, spec, "");
   if (spec.schema > kSchema) {
-    problems.push_back({"read", "schema", str("the file is of version ", spec.schema, ", this program knows ", kSchema),
+    problems.push_back({"read", "schema",
+                        str("the file has version ", spec.schema, ", this program supports ", kSchema),
                         "use a newer lamina"});
   }
   return spec;

@@ -9,7 +9,7 @@
 namespace lamina::arch {
 namespace {
 
-/// Widths beyond this are reported by the rule `range`; here they only must not overflow.
+/// Upper bound of derived widths, to avoid overflow; the rule `range` reports larger ones.
 constexpr auto kLargest = static_cast<int64_t>(kSize.max);
 
 template <class T>
@@ -45,7 +45,7 @@ void fill_rope(Rope& rope, const ArchSpec& spec, std::optional<int64_t> head_dim
   std::visit([&spec](auto& scaling) { fill_scaling(scaling, spec); }, rope.scaling);
 }
 
-/// The model's position as far as a layer has to do with it.
+/// The part of the model's position that layers handle.
 LayerPosition layer_position(const Position& position) {
   return std::visit(
       []<class T>(const T& option) -> LayerPosition {

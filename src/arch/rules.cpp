@@ -13,7 +13,7 @@ void parameters_fit(const ArchSpec& spec, Findings& findings) {
   }
 }
 
-constexpr Rule kParametersFit{"parameters_fit", "the number of parameters fits 63 bits",
+constexpr Rule kParametersFit{"parameters_fit", "the number of parameters fits into 63 bits",
                               "make d_model, d_ff, vocab_size or the number of experts smaller", parameters_fit};
 
 std::vector<Rule> make_table() {

@@ -8,21 +8,21 @@
 
 namespace lamina::arch {
 
-/// Takes down one violation: where, and what was found and expected.
+/// Collects violations of one rule.
 class Findings;
 
-/// Something that must hold in a filled architecture.
+/// A condition that every architecture must meet after fill_defaults().
 struct Rule {
   std::string_view id;
-  std::string_view holds;  ///< what must hold, for the documentation
-  std::string_view hint;   ///< what to do when it does not
+  std::string_view holds;  ///< the condition, for the documentation
+  std::string_view hint;   ///< how to fix a violation
   void (*test)(const ArchSpec& spec, Findings& findings);
 };
 
-/// The whole table.
+/// All rules.
 const std::vector<Rule>& rules();
 
-/// Every violation of every rule. Rules that need all sizes to be there run only when nothing else is wrong.
+/// Every violation of every rule. Rules that need complete sizes run only if nothing else is wrong.
 std::vector<Problem> violations(const ArchSpec& filled);
 
 class Findings {
@@ -37,7 +37,7 @@ class Findings {
   std::vector<Problem>& problems_;
 };
 
-/// The table is written in parts, by subject.
+/// The rules by subject.
 std::vector<Rule> model_rules();
 std::vector<Rule> mixer_rules();
 std::vector<Rule> position_rules();

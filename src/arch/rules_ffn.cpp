@@ -49,8 +49,8 @@ std::vector<Rule> ffn_rules() {
       {"top_k_fits", "a token does not choose more experts than there are", "lower top_k or add experts", top_k_fits},
       {"expert_groups_fit", "groups divide the experts and leave enough to choose from",
        "choose groups, top_groups and group_best that fit", expert_groups_fit},
-      {"shared_width_used", "a width of shared experts comes with shared experts",
-       "set shared_experts=1 or leave the width out", shared_width_used},
+      {"shared_width_used", "shared_d_ff is set only with shared experts", "set shared_experts=1 or remove shared_d_ff",
+       shared_width_used},
   };
 }
 

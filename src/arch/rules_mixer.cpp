@@ -42,7 +42,7 @@ void mla_latent_smaller(const ArchSpec& spec, Findings& findings) {
         static_cast<double>(a.n_heads) * (static_cast<double>(a.qk_nope) + static_cast<double>(a.v_head_dim));
     if (a.n_heads > 0 && static_cast<double>(a.kv_lora_rank) > expanded) {
       findings.note(path + ".kv_lora_rank",
-                    str(a.kv_lora_rank, " is more than the ", expanded, " numbers of keys and values it stands for"));
+                    str(a.kv_lora_rank, " exceeds the ", expanded, " elements of keys and values expanded from it"));
     }
   });
 }
@@ -74,7 +74,8 @@ void ssm_heads_divide(const ArchSpec& spec, Findings& findings) {
 
 void inner_width_known(const ArchSpec& spec, Findings& findings) {
   const auto check = [&](const auto& m, const std::string& path) {
-    if (!m.d_inner) findings.note(path + ".expand", str(m.expand, " · d_model ", spec.d_model, " is no usable width"));
+    if (!m.d_inner)
+      findings.note(path + ".expand", str(m.expand, " · d_model ", spec.d_model, " is not a valid width"));
   };
   for_mixers<Mamba>(spec, check);
   for_mixers<Mamba2>(spec, check);
@@ -104,21 +105,23 @@ void step_sizes_ordered(const ArchSpec& spec, Findings& findings) {
 
 std::vector<Rule> mixer_rules() {
   return {
-      {"head_dim_known", "head_dim is given or n_heads divides d_model", "give head_dim, or another number of heads",
+      {"head_dim_known", "head_dim is given or n_heads divides d_model", "set head_dim, or use another number of heads",
        head_dim_known},
       {"kv_heads_divide", "n_kv_heads divides n_heads", "use n_heads (multi-head), 1 (multi-query) or a divisor",
        kv_heads_divide},
       {"mla_position", "latent attention rotates its rope part or has no position", "use position rope or none",
        mla_position},
-      {"mla_latent_smaller", "the latent is not wider than what is expanded from it", "lower kv_lora_rank",
+      {"mla_latent_smaller", "the latent is not wider than the keys and values expanded from it", "lower kv_lora_rank",
        mla_latent_smaller},
       {"sparse_is_plain", "relative attention over cached segments sees everything and has no sinks",
        "use pattern full without sinks, or another position", sparse_is_plain},
-      {"inner_width_known", "expand · d_model is a width", "give d_inner, or an expand around 2", inner_width_known},
-      {"ssm_heads_divide", "head_dim divides d_inner, groups the heads, norm_groups d_inner", "choose divisors",
+      {"inner_width_known", "expand · d_model is a valid width", "set d_inner, or use an expand of about 2",
+       inner_width_known},
+      {"ssm_heads_divide", "head_dim divides d_inner, groups the heads, norm_groups d_inner", "use divisors",
        ssm_heads_divide},
-      {"state_even", "a diagonal state is made of complex pairs", "use an even state", state_even},
-      {"step_sizes_ordered", "step sizes go from low to high", "swap the two", step_sizes_ordered},
+      {"state_even", "a diagonal state consists of complex pairs", "use an even state", state_even},
+      {"step_sizes_ordered", "step sizes are ordered: dt_min <= dt_max, dt_low <= dt_high", "swap the two values",
+       step_sizes_ordered},
   };
 }
 

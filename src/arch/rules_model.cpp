@@ -94,15 +94,15 @@ std::vector<Rule> model_rules() {
       {"layers_present", "there is a layer, and no pattern is empty",
        "write layers: [{\"repeat\": 12, \"pattern\": [{...}]}]", layers_present},
       {"layers_bounded", "at most 10000 layers", "lower a repeat", layers_bounded},
-      {"block_has_part", "a block has a mixer or a feed-forward", "give it one of the two", block_has_part},
-      {"parallel_needs_both", "parallel wiring joins a mixer and a feed-forward", "use wiring serial",
+      {"block_has_part", "a block has a mixer or a feed-forward", "add a mixer or a feed-forward", block_has_part},
+      {"parallel_needs_both", "parallel wiring needs a mixer and a feed-forward", "use wiring serial",
        parallel_needs_both},
       {"parallel_norms", "two norms in a parallel block need a placement with a norm per branch",
        "set wiring.shared_norm=true or placement pre, sandwich or branch_post", parallel_norms},
-      {"norm_groups_divide", "group_size divides the width that is normed", "choose a divisor, or leave it out",
+      {"norm_groups_divide", "group_size divides the normalized width", "use a divisor, or remove group_size",
        norm_groups_divide},
-      {"padding_token_known", "the padding token is one of the vocabulary",
-       "give a token below vocab_size, or leave it out", padding_token_known},
+      {"padding_token_known", "the padding token is in the vocabulary", "use a token below vocab_size, or remove it",
+       padding_token_known},
   };
 }
 

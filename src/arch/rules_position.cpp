@@ -7,7 +7,7 @@ namespace {
 struct PlacedRope {
   const Rope* rope;
   std::string path;
-  std::optional<int64_t> width;  ///< of the part of a head it may rotate
+  std::optional<int64_t> width;  ///< of the part of a head that may be rotated
 };
 
 std::vector<PlacedRope> ropes(const ArchSpec& spec) {
@@ -29,8 +29,8 @@ void rotary_dim_fits(const ArchSpec& spec, Findings& findings) {
     if (!placed.rope->rotary_dim || !placed.width) continue;
     const int64_t dim = *placed.rope->rotary_dim;
     if (dim < 2 || dim % 2 != 0 || dim > *placed.width) {
-      findings.note(placed.path + ".rotary_dim",
-                    str(dim, " of a head of ", *placed.width, ", expected an even number from 2 to it"));
+      findings.note(placed.path + ".rotary_dim", str(dim, " for a head of ", *placed.width,
+                                                     "; expected an even number from 2 up to the head's width"));
     }
   }
 }
@@ -96,12 +96,12 @@ void buckets_fit(const ArchSpec& spec, Findings& findings) {
     if (t5->buckets < 2 || (t5->bidirectional && (t5->buckets % 2 != 0 || t5->buckets < 4))) {
       findings.note(path, str(t5->buckets, ", expected at least 2, or an even number from 4 when bidirectional"));
     } else if (t5->max_distance <= one_way / 2) {
-      findings.note(path, str(t5->buckets, " leave no logarithmic part below max_distance ", t5->max_distance));
+      findings.note(path, str(t5->buckets, " leave no logarithmic buckets below max_distance ", t5->max_distance));
     }
   }
 }
 
-/// Tables of the model, not of a layer, must mean the same in every layer.
+/// Tables that belong to the model must have the same meaning in every layer.
 void shared_tables_agree(const ArchSpec& spec, Findings& findings) {
   const Attention* first = nullptr;
   for (const WrittenBlock& written : written_blocks(spec)) {
@@ -112,12 +112,13 @@ void shared_tables_agree(const ArchSpec& spec, Findings& findings) {
     if (!(t5 != nullptr && t5->shared) && !(xl != nullptr && xl->shared_bias)) continue;
     if (first == nullptr) first = a;
     if (a->n_heads != first->n_heads || *a->position != *first->position || a->head_dim != first->head_dim) {
-      findings.note(written.path + ".mixer", "shares a position table with a layer of other heads or settings");
+      findings.note(written.path + ".mixer",
+                    "shares a position table with a layer that has different heads or settings");
     }
   }
 }
 
-/// The rounded bias is part of the products of queries and keys, which a soft cap bends.
+/// The rounded bias is part of the q·k product, which a soft cap would distort.
 void rounded_bias_uncapped(const ArchSpec& spec, Findings& findings) {
   for (const WrittenBlock& written : written_blocks(spec)) {
     const auto* a = std::get_if<Attention>(&written.block->mixer);
@@ -133,20 +134,20 @@ std::vector<Rule> position_rules() {
   return {
       {"rotary_dim_fits", "the rotated part is even and not wider than the head",
        "choose an even rotary_dim, or a fraction that gives one", rotary_dim_fits},
-      {"scaling_has_length", "dynamic_ntk, yarn, llama3 and longrope know the length of training",
-       "give scaling.original_length", scaling_has_length},
-      {"scaling_bands_ordered", "the bands of yarn and llama3 go from low to high", "swap the two",
+      {"scaling_has_length", "dynamic_ntk, yarn, llama3 and longrope have original_length set",
+       "set scaling.original_length", scaling_has_length},
+      {"scaling_bands_ordered", "the bands of yarn and llama3 are ordered from low to high", "swap the two values",
        scaling_bands_ordered},
-      {"scaling_lists_fit", "longrope has a factor for each of the rotary_dim/2 frequencies", "give as many factors",
-       scaling_lists_fit},
-      {"learned_length_covers", "the table of learned positions is as long as the context",
+      {"scaling_lists_fit", "longrope has a factor for each of the rotary_dim/2 frequencies",
+       "give rotary_dim/2 factors", scaling_lists_fit},
+      {"learned_length_covers", "the table of learned positions covers the context",
        "raise position.length or lower context", learned_length_covers},
-      {"buckets_fit", "T5's buckets leave room for exact and logarithmic distances",
-       "use 32 buckets with max_distance 128", buckets_fit},
+      {"buckets_fit", "T5's buckets allow exact and logarithmic distances", "use 32 buckets with max_distance 128",
+       buckets_fit},
       {"shared_tables_agree", "layers that share a position table have the same heads and settings",
-       "set position.shared=false (shared_bias=false) or make them equal", shared_tables_agree},
+       "set position.shared=false (shared_bias=false) or use equal settings", shared_tables_agree},
       {"rounded_bias_uncapped", "a mixer whose alibi biases are rounded has no soft cap",
-       "set position.rounding=f32, or leave soft_cap out", rounded_bias_uncapped},
+       "set position.rounding=f32, or remove soft_cap", rounded_bias_uncapped},
   };
 }
 

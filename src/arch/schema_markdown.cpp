@@ -9,11 +9,11 @@ namespace {
 
 constexpr const char* kIntroduction = R"(# The architecture file
 
-Made from the structs in `src/arch` by `lamina presets schema`; a test keeps it current.
+Generated from the structs in `src/arch` by `lamina presets schema`; a test keeps it up to date.
 
-An architecture is a JSON file. A value of several kinds is an object with a `kind` and that kind's own keys,
-`{"kind": "rope", "theta": 500000}`, or the kind alone where its defaults will do, `"rope"`. Keys that are left out have
-the default shown here; where none is shown, `resolve()` derives it as the text says. An unknown key is an error.
+An architecture is a JSON file. A value with several kinds is an object with a `kind` and the keys of that kind,
+`{"kind": "rope", "theta": 500000}`, or just the kind to use its defaults, `"rope"`. Missing keys have the default shown
+here; if none is shown, `resolve()` derives it as described. An unknown key is an error.
 
 ```json
 {
@@ -26,15 +26,15 @@ the default shown here; where none is shown, `resolve()` derives it as the text 
 }
 ```
 
-A file may also build on a preset: `{"base": "llama-7b", "about": "...", "set": {"position.theta": 1e6}}`. The paths are
-those of `--set` and of every message: `layers[0].pattern[1].ffn.d_ff`, with `[*]` for all. Setting a `kind` switches it
-and keeps the keys that the new kind has too.
+A file may also build on a preset: `{"base": "llama-7b", "about": "...", "set": {"position.theta": 1e6}}`. Paths are
+written as in `--set` and in messages: `layers[0].pattern[1].ffn.d_ff`, with `[*]` for all. Setting a `kind` switches
+the variant and keeps the keys that the new kind also has.
 )";
 
-/// Sections in the order in which the file meets them; what was described once is only referred to.
+/// Writes sections in file order; repeated structures refer to the first description.
 class Markdown {
  public:
-  /// Every section but the rules.
+  /// Everything except the rules.
   std::string write(const SchemaNode& whole) {
     waiting_.push_back({"The file", &whole});
     while (!waiting_.empty()) {
@@ -98,7 +98,7 @@ class Markdown {
     return "*" + found->second + "*";
   }
 
-  /// Two sections of one name would be confused: `position` is the model's, then a mixer's.
+  /// Distinguishes sections with the same key: `position` of the model and of a mixer.
   std::string title_for(const std::string& key) {
     const int before = titles_[key]++;
     return before == 0 ? key : key + " (of a mixer)";
@@ -123,7 +123,7 @@ class Markdown {
 
 std::string rule_table() {
   std::string text =
-      "\n## Rules\n\nAll that are broken are reported at once.\n\n| rule | what must hold | hint |\n|---|---|---|\n";
+      "\n## Rules\n\nAll violations are reported at once.\n\n| rule | what must hold | hint |\n|---|---|---|\n";
   for (const Rule& rule : rules()) {
     text += "| `" + std::string(rule.id) + "` | " + std::string(rule.holds) + " | " + std::string(rule.hint) + " |\n";
   }

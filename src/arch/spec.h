@@ -6,22 +6,22 @@
 
 namespace lamina::arch {
 
-/// Version of the file format; raised when an old file would be read otherwise than meant.
+/// Version of the file format; raised if old files would be read differently.
 inline constexpr int64_t kSchema = 1;
 
 struct NoMixer {
   static constexpr std::string_view kKind = "none";
-  static constexpr std::string_view kDoc = "the block is a feed-forward alone";
+  static constexpr std::string_view kDoc = "no mixer: the block is only a feed-forward";
   static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
   bool operator==(const NoMixer&) const = default;
 };
 
-/// What moves information between positions.
+/// A layer that moves information between positions.
 using Mixer = std::variant<Attention, Mla, Mamba, Mamba2, S4d, NoMixer>;
 
 struct SerialWiring {
   static constexpr std::string_view kKind = "serial";
-  static constexpr std::string_view kDoc = "the mixer, then the feed-forward, each with its residual";
+  static constexpr std::string_view kDoc = "the mixer, then the feed-forward, each with a residual connection";
   static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
   bool operator==(const SerialWiring&) const = default;
 };
@@ -47,20 +47,20 @@ struct Block {
   std::optional<Norm> norm;
   double residual_scale = 1.0;
   static void visit_fields(auto& self, auto&& field) {
-    field("repeat", self.repeat, "how often this block stands here in the pattern");
-    field("mixer", self.mixer, "what moves information between positions");
-    field("ffn", self.ffn, "what transforms each position by itself");
-    field("wiring", self.wiring, "how mixer and feed-forward are joined");
+    field("repeat", self.repeat, "how often this block is repeated within the pattern");
+    field("mixer", self.mixer, "moves information between positions: attention or a state space");
+    field("ffn", self.ffn, "feed-forward, applied to each position separately");
+    field("wiring", self.wiring, "how mixer and feed-forward are connected");
     field("placement", self.placement,
-          "where a sublayer f is normed: pre x + f(norm(x)), post norm(x + f(x)), sandwich x + norm(f(norm(x))), "
+          "norm placement of a sublayer f: pre x + f(norm(x)), post norm(x + f(x)), sandwich x + norm(f(norm(x))), "
           "branch_post x + norm(f(x)), residual_after_norm n + f(n) with n = norm(x)");
-    field("norm", self.norm, "of this block; default the model's");
+    field("norm", self.norm, "norm of this block; default the model's");
     field("residual_scale", self.residual_scale, "factor on each branch before it is added");
   }
   bool operator==(const Block&) const = default;
 };
 
-/// pattern[0], pattern[1], …, the whole `repeat` times.
+/// A pattern of blocks, repeated `repeat` times.
 struct LayerGroup {
   int64_t repeat = 1;
   std::vector<Block> pattern;
@@ -71,7 +71,7 @@ struct LayerGroup {
   bool operator==(const LayerGroup&) const = default;
 };
 
-/// A factor that may depend on the width. resolve() makes every one a constant.
+/// A factor that may depend on the width. resolve() turns every scale into a constant.
 struct NoScale {
   static constexpr std::string_view kKind = "none";
   static constexpr std::string_view kDoc = "1";
@@ -80,7 +80,7 @@ struct NoScale {
 };
 struct ConstantScale {
   static constexpr std::string_view kKind = "constant";
-  static constexpr std::string_view kDoc = "the same for every width";
+  static constexpr std::string_view kDoc = "a fixed factor";
   double value = 1.0;
   static void visit_fields(auto& self, auto&& field) { field("value", self.value, "the factor"); }
   bool operator==(const ConstantScale&) const = default;
@@ -105,11 +105,11 @@ struct Embedding {
   std::optional<Norm> norm;
   std::optional<int64_t> padding_token;
   static void visit_fields(auto& self, auto&& field) {
-    field("d_embed", self.d_embed, "width of the table; default d_model. Another width is joined by two projections");
+    field("d_embed", self.d_embed, "width of the table; default d_model. Other widths add two projections");
     field("scale", self.scale, "factor on the token's embedding, before positions are added");
-    field("norm", self.norm, "after the embedding; default none");
+    field("norm", self.norm, "norm after the embedding; default none");
     field("padding_token", self.padding_token,
-          "a token whose row lookups give no gradient (a tied head still does); default none", kCount);
+          "token whose row gets no gradient from lookups (a tied head still gives one); default none", kCount);
   }
   bool operator==(const Embedding&) const = default;
 };
@@ -120,7 +120,7 @@ struct Head {
   Scale scale;
   std::optional<double> soft_cap;
   static void visit_fields(auto& self, auto&& field) {
-    field("tied", self.tied, "the output projection is the embedding table");
+    field("tied", self.tied, "the output projection uses the embedding table");
     field("bias", self.bias, "a bias per token of the vocabulary");
     field("scale", self.scale, "factor on the logits");
     field("soft_cap", self.soft_cap, "c·tanh(logit/c), after the scale; default none");
@@ -128,7 +128,7 @@ struct Head {
   bool operator==(const Head&) const = default;
 };
 
-/// A decoder-only model. Fields left unset are filled by resolve(); nothing else knows a default.
+/// A decoder-only model. resolve() fills unset fields; it is the only place for defaults.
 struct ArchSpec {
   int64_t schema = kSchema;
   std::string about;
@@ -143,16 +143,16 @@ struct ArchSpec {
   Head head;
   static void visit_fields(auto& self, auto&& field) {
     field("schema", self.schema, "version of this format");
-    field("about", self.about, "one line for people; changes nothing");
+    field("about", self.about, "a one-line description; has no effect");
     field("vocab_size", self.vocab_size, "rows of the embedding table; required");
     field("d_model", self.d_model, "width of the residual stream; required");
-    field("context", self.context, "longest sequence the model is meant for");
-    field("embedding", self.embedding, "tokens in");
+    field("context", self.context, "longest sequence the model is designed for");
+    field("embedding", self.embedding, "token embedding");
     field("position", self.position, "where position information comes from");
-    field("norm", self.norm, "of every block and of the end, where a block does not say otherwise");
+    field("norm", self.norm, "default norm of the blocks and the final norm");
     field("layers", self.layers, "groups of blocks, in order; required");
     field("final_norm", self.final_norm, "a norm before the head; default true unless the last block is post-norm");
-    field("head", self.head, "logits out");
+    field("head", self.head, "output head");
   }
   bool operator==(const ArchSpec&) const = default;
 };

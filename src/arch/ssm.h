@@ -17,7 +17,7 @@ struct Mamba {
   double dt_min = 0.001;
   double dt_max = 0.1;
   static void visit_fields(auto& self, auto&& field) {
-    field("state", self.state, "state numbers per channel");
+    field("state", self.state, "state size per channel");
     field("conv", self.conv, "taps of the causal convolution");
     field("expand", self.expand, "d_inner / d_model");
     field("d_inner", self.d_inner, "channels; default expand · d_model");
@@ -49,21 +49,21 @@ struct Mamba2 {
   double dt_low = 0.0;
   std::optional<double> dt_high;
   static void visit_fields(auto& self, auto&& field) {
-    field("state", self.state, "state numbers per channel");
+    field("state", self.state, "state size per channel");
     field("conv", self.conv, "taps of the causal convolution");
     field("expand", self.expand, "d_inner / d_model");
     field("d_inner", self.d_inner, "channels; default expand · d_model");
     field("head_dim", self.head_dim, "channels that share one decay; d_inner / head_dim heads");
     field("groups", self.groups, "groups of heads that share B and C");
-    field("chunk", self.chunk, "positions computed as one product");
+    field("chunk", self.chunk, "positions per chunk of the chunked scan");
     field("bias", self.bias, "biases of the input and output projections");
     field("conv_bias", self.conv_bias, "bias of the convolution");
     field("norm_eps", self.norm_eps, "eps of the gated RMS norm before the output projection");
     field("norm_groups", self.norm_groups, "groups of channels that share one RMS");
     field("dt_min", self.dt_min, "smallest step size at initialisation");
     field("dt_max", self.dt_max, "largest step size at initialisation");
-    field("dt_low", self.dt_low, "step sizes are cut below at this", kNotNegative);
-    field("dt_high", self.dt_high, "step sizes are cut above at this; default not");
+    field("dt_low", self.dt_low, "lower bound of step sizes", kNotNegative);
+    field("dt_high", self.dt_high, "upper bound of step sizes; default none");
   }
   bool operator==(const Mamba2&) const = default;
 };
@@ -77,7 +77,7 @@ struct S4d {
   double dt_min = 0.001;
   double dt_max = 0.1;
   static void visit_fields(auto& self, auto&& field) {
-    field("state", self.state, "state numbers per channel, half as many complex pairs");
+    field("state", self.state, "state size per channel: half as many complex pairs");
     field("bias", self.bias, "bias of the output projection to 2·d_model, which a GLU halves");
     field("dt_min", self.dt_min, "smallest step size at initialisation");
     field("dt_max", self.dt_max, "largest step size at initialisation");

@@ -10,7 +10,7 @@
 
 namespace lamina::arch {
 
-/// Compares every number with the limits its field names; what lies outside goes to `note`.
+/// Checks every number against the limits of its field and reports violations with `note`.
 class RangeCheck {
  public:
   using Note = std::function<void(const std::string& path, const std::string& message)>;
@@ -38,7 +38,7 @@ class RangeCheck {
   }
 
  private:
-  /// Layers hold copies of the model's norm and position; what was said of those is not repeated.
+  /// Layers hold copies of the model's norm and position; a violation there is reported only once.
   void note(const std::string& path, const std::string& message) {
     for (const auto& [earlier, said] : noted_) {
       if (path.ends_with("." + earlier) && message == said) return;

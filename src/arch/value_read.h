@@ -31,8 +31,7 @@ inline std::string below(const std::string& path, std::string_view key) {
 
 }  // namespace detail
 
-/// Reads a value of any type that visit_fields reaches. Never throws on what a file may hold: notes the problem and
-/// goes on.
+/// Reads a value of any type with visit_fields. Never throws for file contents: reports the problem and continues.
 class ValueReader {
  public:
   explicit ValueReader(std::vector<Problem>& problems) : problems_(problems) {}
@@ -63,7 +62,7 @@ class ValueReader {
   }
 
   void read(const Json& json, std::string& value, const std::string& path) {
-    if (!json.is_string()) return wrong(json, path, "a text");
+    if (!json.is_string()) return wrong(json, path, "a string");
     value = json.get<std::string>();
   }
 

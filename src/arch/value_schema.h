@@ -8,7 +8,7 @@
 
 namespace lamina::arch {
 
-/// The type of T in files, from its visit_fields.
+/// The schema of T, derived from its visit_fields.
 template <class T>
 SchemaNode describe();
 

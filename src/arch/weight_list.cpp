@@ -6,13 +6,13 @@ namespace lamina::arch {
 
 int64_t checked_product(int64_t a, int64_t b) {
   int64_t result = 0;
-  LAMINA_CHECK(!__builtin_mul_overflow(a, b, &result), "a size of ", a, " times ", b, " does not fit 63 bits");
+  LAMINA_CHECK(!__builtin_mul_overflow(a, b, &result), "a size of ", a, " times ", b, " does not fit into 63 bits");
   return result;
 }
 
 int64_t checked_sum(int64_t a, int64_t b) {
   int64_t result = 0;
-  LAMINA_CHECK(!__builtin_add_overflow(a, b, &result), "a size of ", a, " plus ", b, " does not fit 63 bits");
+  LAMINA_CHECK(!__builtin_add_overflow(a, b, &result), "a size of ", a, " plus ", b, " does not fit into 63 bits");
   return result;
 }
 

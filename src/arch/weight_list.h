@@ -6,14 +6,14 @@
 
 namespace lamina::arch {
 
-/// Collects the weights of layers and counts them without overflow.
+/// Collects the weights of layers and counts them with overflow checks.
 class WeightList {
  public:
-  /// Until called with 0, every weight added is one of `count` experts of which a token meets `chosen`.
+  /// Until called with 0, every weight added belongs to `count` experts, of which a token uses `chosen`.
   void experts(int64_t count, int64_t chosen);
   void linear(const std::string& name, const std::string& component, int64_t out, int64_t in, bool bias);
   void norm(const std::string& name, const std::string& component, const Norm& norm, int64_t width);
-  /// Any tensor that is no product with the token.
+  /// Any tensor that does not multiply the token.
   void table(const std::string& name, const std::string& component, std::vector<int64_t> shape);
 
   std::vector<Weight> take() { return std::move(weights_); }
@@ -26,7 +26,7 @@ class WeightList {
   int64_t chosen_ = 0;
 };
 
-/// a · b and a + b; beyond int64 an Error.
+/// a · b and a + b; throw an Error on int64 overflow.
 int64_t checked_product(int64_t a, int64_t b);
 int64_t checked_sum(int64_t a, int64_t b);
 
