@@ -1,6 +1,6 @@
 #pragma once
 
-// Everything a user of the library needs.
+// Tensors, autograd, operators, modules, optimizers and file formats. For whole models see model.h and training.h.
 #include "lamina/autograd/tape.h"
 #include "lamina/base/version.h"
 #include "lamina/io/hf.h"

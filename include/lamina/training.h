@@ -1,6 +1,6 @@
 #pragma once
 
-// Training from C++: a recipe, a run in a folder of its own, or a learner without one.
+// Training from C++: recipes, runs that write to a folder, or a bare learner without one.
 #include "lamina/train/memory.h"
 #include "lamina/train/run_data.h"
 #include "lamina/train/trainer.h"
