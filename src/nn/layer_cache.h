@@ -8,7 +8,7 @@
 
 namespace lamina::nn {
 
-/// What one mixer keeps between calls during generation: keys and values, a latent, or a state. It is memory only: the
+/// Cache of one mixer during generation: keys and values, a latent, or a recurrent state. It is memory only: the
 /// ModelCache tracks the number of tokens per row and the ForwardContext carries it. Its tensors have a leading batch
 /// dimension and are written in place, so that views of rows stay valid.
 class LayerCache {
@@ -29,7 +29,7 @@ class LayerCache {
   /// Prepares a decode step with device positions (ForwardContext::clock): row b holds lengths[b] tokens and gets one
   /// more.
   virtual void prepare_step(std::span<const int64_t> /*lengths*/) {}
-  /// Row i becomes a copy of the former row sources[i] (beam search, copies of a prompt).
+  /// Gathers rows: row i becomes a copy of the old row sources[i] (beam search, copies of a prompt).
   virtual void reorder(std::span<const int64_t> sources) = 0;
   /// A view of the rows [begin, begin + count) that shares this cache's memory.
   virtual std::unique_ptr<LayerCache> rows(int64_t begin, int64_t count) const = 0;

@@ -30,7 +30,7 @@ class ModelCache {
   /// rewound (see can_truncate), or if a sliding window has already dropped tokens that would be needed.
   void truncate(int64_t row, int64_t length);
   bool can_truncate() const;
-  /// Row i becomes a copy of the former row sources[i].
+  /// Gathers rows: row i becomes a copy of the old row sources[i].
   void reorder(std::span<const int64_t> sources);
   /// Reserves and counts one more token in every row; call it before each Model::step_logits.
   void prepare_step();

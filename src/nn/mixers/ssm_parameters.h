@@ -13,7 +13,7 @@ Tensor log_counting(const Shape& shape, const ParameterFactory& make);
 
 /// log(dt) of step sizes drawn log-uniformly from [dt_min, dt_max]: [count].
 Tensor log_steps(const std::string& name, int64_t count, double dt_min, double dt_max, const ParameterFactory& make);
-/// The same step sizes as the bias before a softplus: b with log(1 + exp(b)) = dt.
+/// Step sizes as in log_steps, as the bias before a softplus: b with log(1 + exp(b)) = dt.
 Tensor softplus_steps(const std::string& name, int64_t count, double dt_min, double dt_max,
                       const ParameterFactory& make);
 

@@ -60,7 +60,7 @@ __device__ Pick next_pick(const float* values, int first, int n, int step, const
   return best;
 }
 
-/// The same over a whole warp; all lanes get the result.
+/// next_pick() over a whole warp; all lanes get the result.
 template <class Open>
 __device__ Pick next_pick_of_warp(const float* values, int n, const Pick& last, const Open& open) {
   Pick best = next_pick(values, lane_of(), n, kWarp, last, open);

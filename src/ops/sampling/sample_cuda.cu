@@ -1,7 +1,7 @@
-// One block per row; the row stays in cache while it is read several times. With few rows, greedy sampling uses a
-// cluster of blocks per row, since one block alone could not use the memory bandwidth. Probabilities are integers in
-// units of 2^-40, so sums do not depend on the order. The thresholds of top_k and top_p are the same problem (the
-// largest key that enough tokens, or enough probability, reach), solved by a radix search with two bits per pass over
+// One block per row; the row stays in cache while it is read several times. With few rows, a cluster of blocks per row
+// finds the largest logit, since one block alone could not use the memory bandwidth. Probabilities are integers in
+// units of 2^-40, so sums do not depend on the order. The thresholds of top_k and top_p are the same problem: the
+// largest key that enough tokens, or enough probability, reach. A radix search finds it, with two bits per pass over
 // the row. Finally each thread sums a range of consecutive ids, and the one whose range contains the random number
 // walks through it.
 #include <algorithm>

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a kernel launched early (launch_dependent) may do before grid_dependency_wait().
+// Prefetch and other operations that an early launched kernel (launch_dependent) may do before grid_dependency_wait().
 
 #include "lamina/tensor/cuda/kernel.cuh"
 
