@@ -251,7 +251,7 @@ TEST(Model, BadInputIsNamed) {
   const Device device = Device::cpu(1);
   nn::Model learned(changed("gpt2-tiny", {}).spec, device);
   expect_error([&] { learned.logits(ids_tensor(random_ids(65, 96), 1, device)); },
-               "position 64, the table of learned positions has 64");
+               "position 64, but the table of learned positions has 64");
   nn::ModelCache cache = learned.make_cache(1, 80);
   learned.cached_logits(ids_tensor(random_ids(64, 96), 1, device), cache);
   expect_error([&] { learned.cached_logits(ids_tensor({1}, 1, device), cache); }, "table of learned positions has 64");

@@ -494,9 +494,9 @@ TEST(optim, RefusesTensorsThatDoNotFit) {
   refuse([](auto& s) { s.param = s.param.reshape({3, 2}).transpose(0, 1); }, "strided view");
   refuse([](auto& s) { s.grad = s.grad.to(Device::meta()); }, "is on meta");
   ops::MuonSlot slot{{t.reshape({6}), t.reshape({6}), Tensor()}, t.clone().reshape({6})};
-  expect_error([&] { ops::muon({slot}, {}); }, "expected a matrix");
+  expect_error([&] { ops::muon({slot}, {}); }, "expected at least two dimensions");
   expect_error([&] { ops::muon({{{t, t, Tensor()}, t.clone(), {1}}}, {}); }, "have 1 rows, it is [2,3]");
-  expect_error([&] { ops::muon({{{t, t, Tensor()}, t.clone(), {1, 2}}}, {}); }, "has 2 rows, 1 are left");
+  expect_error([&] { ops::muon({{{t, t, Tensor()}, t.clone(), {1, 2}}}, {}); }, "has 2 rows, 1 remain");
   expect_error([&] { ops::muon({{{t, t, Tensor()}, t.clone(), {-1, 3}}}, {}); }, "has -1 rows");
   ops::MuonSlot bad{{t, Tensor::full({2, 3}, NAN, DType::f32, device), Tensor()}, t.clone()};
   expect_error([&] { ops::muon({bad}, {}); }, "not finite");
