@@ -64,6 +64,7 @@ NewFolder::NewFolder(const std::string& target, bool replace) : target_(without_
   const fs::path parent = target_.parent_path();
   LAMINA_CHECK(parent.empty() || fs::is_directory(parent, error), target, ": there is no folder ", parent.string(),
                " to make it in; make that first");
+  clear_leftovers(target_.string());
   for (int attempt = 0; attempt < 1000; ++attempt) {
     temporary_ = target_;
     temporary_ += str(".", ::getpid(), "-", attempt, ".tmp");

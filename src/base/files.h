@@ -7,9 +7,10 @@
 
 namespace lamina {
 
-/// A folder that becomes visible whole: filled under another name beside its final one, then renamed, or exchanged with
-/// the one that is there: a crash at any instant leaves the old folder or the new one under that name. (Where the file
-/// system cannot exchange, the old one may be left beside it: clear_leftovers.) Removed again unless it got that far.
+/// A folder that becomes visible whole. It is filled under a temporary name beside `target` and then renamed, or
+/// exchanged with the folder that is there, so a crash at any point leaves the old folder or the new one under that
+/// name. The destructor removes it unless it was published. The constructor removes what killed processes left beside
+/// `target` (clear_leftovers).
 class NewFolder {
  public:
   /// An existing `target` is an Error unless `replace`.

@@ -10,6 +10,7 @@
 #include "lamina/cli/command_line.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/compare_screen.h"
+#include "lamina/cli/progress_line.h"
 #include "lamina/cli/stop_signal.h"
 #include "lamina/cli/terminal.h"
 #include "lamina/lab/report.h"
@@ -156,8 +157,8 @@ void run(const CompareArguments& arguments) {
                                          .on_run = [&](const lab::RunReport& report) { screen.run(report); },
                                          .on_stage = [&](const std::string& what) { screen.stage(what); },
                                          .stop = stop_asked},
-                             .preparing = {}});
-  screen.clear();
+                             .preparing = progress_of_preparation()});
+  screen.end();
   std::printf("\n%s\n", lab::results_table(results).c_str());
   const std::string file = out + "/results.json";
   const std::string page = lab::write_report(read_text(file), file, out).front();
@@ -167,6 +168,7 @@ void run(const CompareArguments& arguments) {
   } else {
     std::printf("stopped, everything is kept; the results so far are %s/results.json; go on with: lamina compare %s\n",
                 out.c_str(), out.c_str());
+    throw_if_stopped();
   }
 }
 

@@ -35,30 +35,42 @@ std::string outcome_text(const lab::RunOutcome& outcome) {
 
 }  // namespace
 
+CompareScreen::CompareScreen(bool terminal) : terminal_(terminal) {
+  if (terminal_) return;
+  heartbeat_.emplace(stdout);
+  heartbeat_->note("preparing the data");
+}
+
 void CompareScreen::clear() {
   if (terminal_) std::fputs("\r\033[K", stdout);
 }
 
+void CompareScreen::end() {
+  clear();
+  heartbeat_.reset();
+}
+
+void CompareScreen::print(const std::string& line) {
+  if (heartbeat_) return heartbeat_->print(line);
+  clear();
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
 void CompareScreen::progress(const lab::StudyProgress& progress) {
-  if (!terminal_) return;
   std::string line = str(progress.done, "/", progress.all, " runs", left(progress));
   for (const lab::ActiveRun& run : progress.active) line += active(run);
+  if (heartbeat_) return heartbeat_->note(line);
   clear();
   std::fputs(line.substr(0, terminal_width(STDOUT_FILENO) - 1).c_str(), stdout);
   std::fflush(stdout);
 }
 
 void CompareScreen::run(const lab::RunReport& report) {
-  clear();
-  std::printf("%zu/%zu  %s: %s%s\n", report.progress.done, report.progress.all, report.plan.title.c_str(),
-              outcome_text(report.outcome).c_str(), left(report.progress).c_str());
-  std::fflush(stdout);
+  print(str(report.progress.done, "/", report.progress.all, "  ", report.plan.title, ": ", outcome_text(report.outcome),
+            left(report.progress)));
 }
 
-void CompareScreen::stage(const std::string& what) {
-  clear();
-  std::printf("%s\n", what.c_str());
-  std::fflush(stdout);
-}
+void CompareScreen::stage(const std::string& what) { print(what); }
 
 }  // namespace lamina::cli

@@ -7,6 +7,7 @@
 #include "lamina/cli/amounts.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/progress_line.h"
+#include "lamina/cli/stop_signal.h"
 #include "lamina/io/hf.h"
 #include "lamina/io/model_file.h"
 
@@ -33,6 +34,7 @@ void run(const ConvertArguments& arguments) {
   const int64_t max_shard_bytes = bytes_from(arguments.max_shard_size, "--max-shard-size");
   LAMINA_CHECK(arguments.force || !std::filesystem::exists(arguments.target), arguments.target,
                ": is there already; choose another name or give --force");
+  catch_stop_signals("\nstopping: temporary files are removed; once more stops at once\n");
   const io::Checkpoint checkpoint =
       io::read_model(arguments.source, Device::cpu(), {dtype, progress_of("reading", arch::short_bytes)});
   std::string as = "lamina's own format";

@@ -6,6 +6,7 @@
 #include "lamina/base/error.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/progress_line.h"
+#include "lamina/cli/stop_signal.h"
 #include "lamina/data/corpora.h"
 #include "lamina/data/prepare.h"
 #include "lamina/data/tasks/task.h"
@@ -41,6 +42,8 @@ void prepare(const DataArguments& arguments) {
   options.split = data::split_of(arguments.split);
   options.input = &std::cin;
   options.watch = progress_of_preparation();
+  // A read of standard input must not wait on after Ctrl-C.
+  catch_stop_signals("\nstopping: temporary files are removed; once more stops at once\n", WaitingReads::fail);
   const data::Prepared prepared = data::prepare(options);
   show_part(options.folder, "train.bin", prepared.train);
   if (prepared.validation.tokens > 0) show_part(options.folder, "validation.bin", prepared.validation);

@@ -1,7 +1,35 @@
+#include <cstdio>
 #include <iostream>
 
 #include "lamina/base/version.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/stop_signal.h"
+
+namespace {
+
+/// Runs the command and returns its exit code.
+int run(CLI::App& program, int argc, char** argv) {
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return program.exit(error);
+  } catch (const lamina::cli::Stopped& stopped) {
+    return stopped.exit_code;
+  } catch (const std::exception& error) {
+    std::cerr << "lamina: " << error.what() << '\n';
+    return 1;
+  }
+  return 0;
+}
+
+/// False if something that the command printed was lost, as on a full disk. stdio remembers every failed write.
+bool flush_output() {
+  std::cout.flush();
+  const bool flushed = std::fflush(stdout) == 0;
+  return flushed && std::ferror(stdout) == 0 && std::cout.good();
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App program("Transformer language models in which every architecture choice is a switch", "lamina");
@@ -24,13 +52,8 @@ int main(int argc, char** argv) {
   lamina::cli::add_stretch(program);
   lamina::cli::add_tokenizer(program);
   lamina::cli::add_train(program);
-  try {
-    program.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return program.exit(error);
-  } catch (const std::exception& error) {
-    std::cerr << "lamina: " << error.what() << '\n';
-    return 1;
-  }
-  return 0;
+  const int code = run(program, argc, argv);
+  if (flush_output()) return code;
+  std::cerr << "lamina: standard output cannot be written completely; check that its disk is not full\n";
+  return code == 0 ? 1 : code;
 }

@@ -28,7 +28,7 @@ void write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
-  LAMINA_CHECK(file.good(), "cannot write ", path, "; is there a folder of that name, and may you write into it?");
+  LAMINA_CHECK(file.good(), path, ": cannot be written; check that its folder exists and is writable, and its space");
 }
 
 void run(PlanArguments arguments) {

@@ -7,9 +7,12 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "lamina/arch/plan.h"
 #include "lamina/base/error.h"
+#include "lamina/cli/heartbeat.h"
+#include "lamina/cli/stop_signal.h"
 #include "lamina/cli/terminal.h"
 
 namespace lamina::cli {
@@ -17,39 +20,45 @@ namespace {
 
 class ProgressLine {
  public:
-  explicit ProgressLine(Amount amount) : amount_(amount) {}
+  explicit ProgressLine(Amount amount) : amount_(amount) {
+    if (::isatty(STDERR_FILENO) == 0) heartbeat_.emplace(stderr);
+  }
   ~ProgressLine() { clear(); }
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  /// A job begins with another name, or with the same when it was done.
+  /// A new name begins a job, and so does the name of a job that has ended. Throws Stopped after a stop signal.
   void show(const std::string& job, int64_t done, int64_t total) {
+    throw_if_stopped();
     const auto now = Clock::now();
     if (job != job_ || (ended_ && done < total)) {
       job_ = job;
       ended_ = false;
       begun_ = now;
-      next_ = terminal_ ? now : now + kBetweenLines;
+      next_ = now;
     }
     if (ended_) return;
-    ended_ = done >= total;
+    ended_ = total > 0 && done >= total;
     const double seconds = std::chrono::duration<double>(now - begun_).count();
     if (ended_) {
       clear();
-      if (!terminal_)
-        write(job_ + ": " + amount_(static_cast<double>(total)) + (seconds < 1 ? "" : ", " + duration(seconds)));
+      if (heartbeat_) {
+        const std::string took = seconds < 1 ? "" : ", " + duration(seconds);
+        heartbeat_->finish(job_ + ": " + amount_(static_cast<double>(total)) + took);
+      }
     } else if (now >= next_) {
-      next_ = now + (terminal_ ? kBetweenDrawings : kBetweenLines);
-      write(text(static_cast<double>(done), static_cast<double>(total), seconds));
+      next_ = now + kBetweenDrawings;
+      const std::string status = text(static_cast<double>(done), static_cast<double>(total), seconds);
+      heartbeat_ ? heartbeat_->note(status) : draw(status);
     }
   }
 
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr Clock::duration kBetweenDrawings = std::chrono::milliseconds(100);
-  static constexpr Clock::duration kBetweenLines = std::chrono::minutes(1);
 
   std::string text(double done, double total, double seconds) const {
+    if (total <= 0) return str(job_, ": ", amount_(done), " so far");
     const double share = done / total;
     std::string text = str(job_, ": ", static_cast<int>(100 * share), " % of ", amount_(total));
     if (seconds > 0.2 && done > 0) {
@@ -58,9 +67,8 @@ class ProgressLine {
     return text;
   }
 
-  void write(const std::string& text) {
-    if (!terminal_) return static_cast<void>(std::fprintf(stderr, "%s\n", text.c_str()));
-    // One that runs over could not be written over.
+  void draw(const std::string& text) {
+    // A line longer than the terminal could not be overwritten.
     std::fprintf(stderr, "\r\033[K%s", text.substr(0, terminal_width(STDERR_FILENO) - 1).c_str());
     std::fflush(stderr);
     drawn_ = true;
@@ -72,7 +80,7 @@ class ProgressLine {
   }
 
   Amount amount_;
-  bool terminal_ = ::isatty(STDERR_FILENO) != 0;
+  std::optional<Heartbeat> heartbeat_;  ///< none on a terminal
   std::string job_;
   bool ended_ = false;
   bool drawn_ = false;

@@ -3,11 +3,13 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "lamina/base/files.h"
 #include "lamina/cli/command_line.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
+#include "lamina/cli/heartbeat.h"
 #include "lamina/cli/stop_signal.h"
 #include "lamina/cli/terminal.h"
 #include "lamina/lab/report.h"
@@ -22,31 +24,46 @@ struct StretchArguments {
   DeviceChoice device;
 };
 
-/// One line drawn again and again on a terminal; elsewhere a line for each kind that is done.
+/// On a terminal one line that is redrawn; elsewhere a line for each kind that is done, and at least one every ten
+/// seconds.
 class StretchScreen {
  public:
+  StretchScreen() {
+    if (!terminal_) heartbeat_.emplace(stdout);
+  }
   void progress(const lab::StretchProgress& progress) {
     share_ = progress.share;
     left_ = progress.seconds_left;
-    if (!terminal_) return;
     std::string line = progress.what;
     char rest[64];
     std::snprintf(rest, sizeof rest, "  %3.0f %%  ", 100 * progress.share);
     line += rest + (left_ > 0 ? duration(left_) + " left" : std::string());
+    if (heartbeat_) return heartbeat_->note(line);
     std::printf("\r\033[K%s", line.substr(0, terminal_width(STDOUT_FILENO) - 1).c_str());
     std::fflush(stdout);
   }
   void row(const lab::StretchRow& row) {
+    char line[128];
+    std::snprintf(line, sizeof line, "%-30s done; %.0f %% of the work, %s left", row.label.c_str(), 100 * share_,
+                  duration(left_).c_str());
+    if (heartbeat_) return heartbeat_->print(line);
     clear();
-    std::printf("%-30s done; %.0f %% of the work, %s left\n", row.label.c_str(), 100 * share_, duration(left_).c_str());
+    std::printf("%s\n", line);
     std::fflush(stdout);
   }
+  /// Clears the drawn line; prints nothing from now on.
+  void end() {
+    clear();
+    heartbeat_.reset();
+  }
+
+ private:
   void clear() {
     if (terminal_) std::fputs("\r\033[K", stdout);
   }
 
- private:
   bool terminal_ = ::isatty(STDOUT_FILENO) != 0;
+  std::optional<Heartbeat> heartbeat_;  ///< none on a terminal
   double share_ = 0;
   double left_ = 0;
 };
@@ -69,10 +86,10 @@ void run(StretchArguments& arguments) {
                    {.progress = [&](const lab::StretchProgress& progress) { screen.progress(progress); },
                     .row = [&](const lab::StretchRow& row) { screen.row(row); },
                     .stop = stop_asked});
-  screen.clear();
+  screen.end();
   if (!result) {
     std::printf("stopped, everything is kept in %s; the same command goes on\n", options.folder.c_str());
-    return;
+    return throw_if_stopped();
   }
   const std::string file = (std::filesystem::path(options.folder) / "results.json").string();
   const std::string results = lab::stretch_json(*result, options);

@@ -122,6 +122,7 @@ void run(const TrainArguments& arguments) {
                      .stop = stop_asked});
     screen.summary(trainer.time_spent());
     finish(folder, trainer, outcome);
+    if (outcome == train::Outcome::stopped) throw_if_stopped();
   } catch (const train::NotFinite& error) {
     throw Error(str(error.what(), ". This update changed nothing. The last checkpoint is ", folder,
                     "/last; start a new run from it with --set from=", folder, "/last and what is to be different"));

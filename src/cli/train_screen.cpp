@@ -34,7 +34,11 @@ std::string accuracy_text(const train::Progress& progress) {
 }  // namespace
 
 TrainScreen::TrainScreen(const train::Trainer& trainer, double peak, bool terminal)
-    : steps_(trainer.recipe().steps), device_(trainer.device()), peak_(peak), terminal_(terminal) {}
+    : steps_(trainer.recipe().steps), device_(trainer.device()), peak_(peak), terminal_(terminal) {
+  if (terminal_) return;
+  heartbeat_.emplace(stdout);
+  heartbeat_->note("starting: no update is done yet");
+}
 
 std::string TrainScreen::line(const train::UpdateReport& report, size_t width) const {
   const train::Progress& progress = report.progress;
@@ -67,11 +71,9 @@ void TrainScreen::clear() {
 }
 
 void TrainScreen::update(const train::UpdateReport& report) {
-  if (!terminal_) {
-    if (!report.logged) return;
-    std::printf("%s\n", line(report, kAnyWidth).c_str());
-    std::fflush(stdout);
-    return;
+  if (heartbeat_) {
+    const std::string text = line(report, kAnyWidth);
+    return report.logged ? heartbeat_->print(text) : heartbeat_->note(text);
   }
   const bool last = report.progress.step == steps_;
   const double now = report.progress.seconds;
@@ -83,20 +85,22 @@ void TrainScreen::update(const train::UpdateReport& report) {
 }
 
 void TrainScreen::evaluation(const train::EvaluationReport& report) {
-  clear();
   const train::Progress& progress = report.progress;
-  std::printf(
-      "step %lld/%lld  validation %.4f%s%s  (%.1f s)\n", static_cast<long long>(progress.step),
-      static_cast<long long>(steps_), *progress.validation_loss, accuracy_text(progress).c_str(),
-      report.improved
-          ? "  best so far, kept"
-          : format("  best %.4f at step %lld", *progress.best_loss, static_cast<long long>(progress.best_step)).c_str(),
-      report.seconds);
+  const std::string best = report.improved ? "  best so far, kept"
+                                           : format("  best %.4f at step %lld", *progress.best_loss,
+                                                    static_cast<long long>(progress.best_step));
+  const std::string text = format("step %lld/%lld  validation %.4f", static_cast<long long>(progress.step),
+                                  static_cast<long long>(steps_), *progress.validation_loss) +
+                           accuracy_text(progress) + best + format("  (%.1f s)", report.seconds);
+  if (heartbeat_) return heartbeat_->print(text);
+  clear();
+  std::printf("%s\n", text.c_str());
   std::fflush(stdout);
 }
 
 void TrainScreen::summary(const train::TimeSpent& spent) {
   clear();
+  heartbeat_.reset();
   const train::StepTimes& steps = spent.steps;
   const double operators = steps.total() - steps.data;
   const double training = spent.all - spent.evaluations - spent.checkpoints;

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "lamina/cli/heartbeat.h"
 #include "lamina/train/trainer.h"
 
 namespace lamina::cli {
 
-/// What a run shows: one line that is drawn again and again on a terminal, a line per logged update elsewhere.
+/// What a run shows: one line that is redrawn on a terminal. Elsewhere a line per logged update, and at least one every
+/// ten seconds.
 class TrainScreen {
  public:
   /// `peak` is the machine's operations per second; 0 leaves the share of it out.
@@ -26,6 +29,7 @@ class TrainScreen {
   const Device& device_;
   double peak_;
   bool terminal_;
+  std::optional<Heartbeat> heartbeat_;  ///< none on a terminal
   double drawn_at_ = 0;  ///< seconds of the run when the live line was drawn last
 };
 

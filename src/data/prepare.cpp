@@ -40,13 +40,16 @@ void make_parents(const std::string& folder) {
   LAMINA_CHECK(!error, parent.string(), ": cannot be made: ", error.message(), "; check the permissions");
 }
 
-/// Standard input has no length and is read once; sources are read twice and measured first. So it goes to disk.
-void spool(std::istream& input, const std::string& path) {
+/// Standard input is copied to the disk first: sources are read twice, and their length must be known.
+void spool(std::istream& input, const std::string& path, const PrepareWatch& watch) {
   NewFile file(path);
   std::vector<char> buffer(size_t{1} << 20U);
+  int64_t bytes = 0;
   while (input) {
     input.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
     file.write(buffer.data(), static_cast<size_t>(input.gcount()));
+    bytes += input.gcount();
+    if (watch) watch({"reading standard input", bytes, input ? 0 : bytes, 0});
   }
   LAMINA_CHECK(!input.bad(), "standard input cannot be read to its end");
   file.publish();
@@ -88,7 +91,7 @@ Prepared prepare(const PrepareOptions& options) {
     if (path != "-") continue;
     LAMINA_CHECK(options.input != nullptr, "standard input (-) is not to be had here; name files");
     LAMINA_CHECK(!fs::exists(spooled), "standard input (-) was named twice");
-    spool(*options.input, spooled);
+    spool(*options.input, spooled, options.watch);
     LAMINA_CHECK(fs::file_size(spooled) > 0, "standard input was empty; expected text");
     path = spooled;
   }

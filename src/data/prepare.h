@@ -22,11 +22,13 @@ enum class Split : uint8_t {
 Split split_of(const std::string& name);
 
 struct PrepareProgress {
-  const char* stage = "";  ///< what is being done: "collecting characters", "learning pairs", "encoding"
+  /// "reading standard input", "collecting characters", "learning pairs" or "encoding".
+  const char* stage = "";
   int64_t bytes = 0;       ///< of the sources, so far
-  int64_t bytes_total = 0;
+  int64_t bytes_total = 0;  ///< 0: not known yet
   int64_t tokens = 0;
 };
+/// Called about once a megabyte. It may throw: the job then ends and removes its temporary files.
 using PrepareWatch = std::function<void(const PrepareProgress&)>;
 
 struct PrepareOptions {

@@ -167,7 +167,6 @@ Recipe with_token_files(Recipe recipe, const std::string& folder, const data::Pr
   if (recipe.data.task || data::is_token_file(recipe.data.train)) return recipe;
   const fs::path place = fs::absolute(folder).lexically_normal();
   if (!fs::exists(place)) {
-    clear_leftovers(place.string());
     NewFolder made(place.string(), /*replace=*/false);
     from_text(recipe, made.path("data"), watch);
     made.publish();
@@ -187,7 +186,6 @@ void start_run(const std::string& folder, const Recipe& recipe, const StartOptio
   const fs::path parent = fs::path(folder).parent_path();
   std::error_code unmade;  // the new folder says what is missing
   if (!parent.empty()) fs::create_directories(parent, unmade);
-  clear_leftovers(folder);
   NewFolder target(folder, /*replace=*/true);
   const Tokens tokens = settled.data.task ? Tokens{data::task_vocab_size(*settled.data.task), ""}
                         : data::is_token_file(settled.data.train)
