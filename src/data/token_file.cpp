@@ -161,15 +161,26 @@ int64_t TokenFile::document_of(int64_t token) const {
   return low;
 }
 
+uint32_t TokenFile::checked_checksum(const Progress& progress) const {
+  constexpr size_t kPiece = size_t{64} << 20U;
+  const std::span<const std::byte> body(tokens_, file_.bytes.data() + file_.bytes.size());
+  uint32_t checksum = 0;
+  for (size_t at = 0; at < body.size(); at += kPiece) {
+    const size_t count = std::min(kPiece, body.size() - at);
+    checksum = crc32c(body.data() + at, count, checksum);
+    if (progress) progress(static_cast<int64_t>(at + count), static_cast<int64_t>(body.size()));
+  }
+  LAMINA_CHECK(starts_ == nullptr || checksum == checksum_, name_, ": is damaged: its checksum differs", kMakeAgain);
+  return checksum;
+}
+
 void TokenFile::verify() const {
+  checked_checksum();
   std::array<int64_t, 4096> piece;
   for (int64_t begin = 0; begin < size_; begin += static_cast<int64_t>(piece.size())) {
     const auto count = std::min(static_cast<int64_t>(piece.size()), size_ - begin);
     read(begin, {piece.data(), static_cast<size_t>(count)});
   }
-  if (starts_ == nullptr) return;
-  const std::span<std::byte> body = file_.bytes.subspan(sizeof(TokenHeader));
-  LAMINA_CHECK(crc32c(body.data(), body.size()) == checksum_, name_, ": is damaged: its checksum differs", kMakeAgain);
 }
 
 }  // namespace lamina::data

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,8 +48,11 @@ class TokenFile {
   /// The document that holds a token.
   int64_t document_of(int64_t token) const;
 
-  /// Reads everything and holds it against the checksum; damage is an Error. Files without a checksum have their ids
-  /// checked only.
+  using Progress = std::function<void(int64_t done, int64_t total)>;
+  /// Reads all tokens and returns their CRC-32C, with that of the table of documents. An Error if the file's own
+  /// checksum differs; llm.c and raw files have none.
+  uint32_t checked_checksum(const Progress& progress = {}) const;
+  /// checked_checksum(), and every id is below vocab_size().
   void verify() const;
 
  private:
