@@ -7,6 +7,7 @@
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/progress_line.h"
 #include "lamina/data/token_file.h"
+#include "lamina/data/tokenizer_identity.h"
 #include "lamina/infer/evaluate.h"
 #include "lamina/infer/load.h"
 
@@ -40,6 +41,7 @@ struct Row {
 
 Reading read_tokens(const EvalArguments& arguments, const infer::LoadedModel& model) {
   const data::TokenFile file = data::TokenFile::open(arguments.data);
+  if (model.tokenizer) data::check_tokens_of_model(file, model.path, *model.tokenizer, model.tokenizer_path);
   std::vector<int64_t> ids(
       static_cast<size_t>(arguments.tokens > 0 ? std::min(arguments.tokens, file.size()) : file.size()));
   file.read(0, ids);

@@ -2,6 +2,8 @@
 
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "lamina/arch/count.h"
 #include "lamina/arch/plan.h"
@@ -18,15 +20,19 @@ namespace lamina::cli {
 namespace {
 
 constexpr const char* kRuns = "runs";
+constexpr const char* kFinetune = "finetune";  // the recipe of --from
+constexpr int64_t kFinetuneLength = 1024;      // a model's context may be far longer than its texts
 
 struct TrainArguments {
   std::string recipe;
+  std::string from;
   std::vector<std::string> overrides;
   std::string data;
   std::string run;
   std::string resume;
   bool resuming = false;
   bool force = false;
+  bool accept_new_data = false;
   bool list = false;
   bool show = false;
   bool fields = false;
@@ -36,8 +42,8 @@ struct TrainArguments {
 
 void list_recipes() {
   for (const train::RecipeFile& file : train::recipe_files()) {
-    const train::Recipe recipe = train::load_recipe(std::string(file.name));
-    std::printf("%-24s %s\n", std::string(file.name).c_str(), recipe.about.c_str());
+    const std::string about = nlohmann::json::parse(file.text).value("about", "");
+    std::printf("%-24s %s\n", std::string(file.name).c_str(), about.c_str());
   }
 }
 
@@ -50,29 +56,56 @@ std::string default_run(const std::string& recipe) {
 
 train::Recipe load(const TrainArguments& arguments) {
   std::vector<std::string> changes;
+  // The model's tokenizer, whatever the recipe says.
+  if (!arguments.from.empty()) changes = {"from=" + arguments.from, "data.tokenizer="};
   if (!arguments.data.empty()) changes.push_back("data.train=" + arguments.data);
   changes.insert(changes.end(), arguments.overrides.begin(), arguments.overrides.end());
-  return train::load_recipe(arguments.recipe, changes);
+  train::Recipe recipe = train::load_recipe(arguments.recipe, changes);
+  if (!arguments.from.empty() && recipe.length == 0) {
+    recipe.length = std::min(kFinetuneLength, recipe.architecture.context);
+  }
+  return recipe;
 }
 
-/// The folder to train in: a new one, or the one to go on with.
-std::string prepare(const TrainArguments& arguments, const Device& device) {
-  if (arguments.resuming) {
-    LAMINA_CHECK(arguments.recipe.empty() && arguments.overrides.empty() && arguments.data.empty(),
-                 "--resume goes on with the recipe of the run; leave out the recipe, --data and --set, or start a new "
-                 "run from its weights with --set from=RUN");
-    return train::newest_run(arguments.resume.empty() ? kRuns : arguments.resume);
-  }
-  LAMINA_CHECK(!arguments.recipe.empty(), "which recipe? `lamina train --list` lists them; a file ends in .json");
+struct RunPlace {
+  std::string folder;
+  train::RunLock lock;  ///< held for a new run
+};
+
+RunPlace resumed_run(const TrainArguments& arguments) {
+  LAMINA_CHECK(
+      arguments.recipe.empty() && arguments.overrides.empty() && arguments.data.empty() && arguments.from.empty(),
+      "--resume continues with the recipe of the run; leave out the recipe, --from, --data and --set, or start a new "
+      "run from its weights with --from RUN");
+  const std::string place = arguments.resume.empty() ? kRuns : arguments.resume;
+  train::restore_replaced_run(place);
+  std::string folder = train::newest_run(place);
+  train::restore_replaced_run(folder);
+  return {std::move(folder), {}};
+}
+
+RunPlace new_run(const TrainArguments& arguments, const Device& device) {
+  LAMINA_CHECK(!arguments.recipe.empty(),
+               "no recipe was given; `lamina train --list` lists them, a file ends in .json, and --from MODEL has one");
+  LAMINA_CHECK(!arguments.accept_new_data, "--accept-new-data is for --resume; a new run takes any data");
   std::string folder = arguments.run.empty() ? default_run(arguments.recipe) : arguments.run;
-  train::start_run(folder, load(arguments),
-                   {.force = arguments.force,
-                    .approve =
-                        [&](const train::Recipe& recipe) {
-                          if (!arguments.any_memory) train::check_memory(recipe, device);
-                        },
-                    .watch = progress_of_preparation()});
-  return folder;
+  const auto approve = [&](const train::Recipe& recipe) {
+    if (!arguments.any_memory) train::check_memory(recipe, device);
+  };
+  train::RunLock lock = train::start_run(
+      folder, load(arguments), {.force = arguments.force, .approve = approve, .watch = progress_of_preparation()});
+  return {std::move(folder), std::move(lock)};
+}
+
+/// Progress of reading the token files; files of less than a second are not mentioned.
+train::CheckProgress progress_of_check() {
+  return [name = std::string(), watch = std::function<void(int64_t, int64_t)>()](const std::string& file, int64_t done,
+                                                                                 int64_t total) mutable {
+    constexpr int64_t kWorthALine = int64_t{1} << 30U;
+    if (total < kWorthALine) return;
+    if (std::exchange(name, file) != file) watch = progress_of("checking " + file, arch::short_bytes);
+    watch(done, total);
+  };
 }
 
 void print_start(const std::string& folder, const train::Trainer& trainer) {
@@ -100,13 +133,11 @@ void finish(const std::string& folder, const train::Trainer& trainer, train::Out
   }
 }
 
-void run(const TrainArguments& arguments) {
-  if (arguments.list) return list_recipes();
-  if (arguments.fields) return static_cast<void>(std::fputs(train::recipe_markdown().c_str(), stdout));
-  if (arguments.show) return static_cast<void>(std::fputs(train::write_recipe(load(arguments)).c_str(), stdout));
-  const Device device = arguments.device.open();
-  const std::string folder = prepare(arguments, device);
-  train::Trainer trainer(folder, device);
+void train_in(RunPlace place, const TrainArguments& arguments, const Device& device) {
+  const std::string folder = place.folder;
+  train::Trainer trainer(
+      folder, device,
+      {.lock = std::move(place.lock), .accept_new_data = arguments.accept_new_data, .checking = progress_of_check()});
   const bool on_gpu = device.kind() == DeviceKind::cuda;
   const bool narrow = on_gpu && trainer.recipe().dtype == train::Precision::bf16;
   const double peak = product_peak(device, narrow ? DType::bf16 : DType::f32, on_gpu ? 4096 : 1024);
@@ -125,7 +156,26 @@ void run(const TrainArguments& arguments) {
     if (outcome == train::Outcome::stopped) throw_if_stopped();
   } catch (const train::NotFinite& error) {
     throw Error(str(error.what(), ". This update changed nothing. The last checkpoint is ", folder,
-                    "/last; start a new run from it with --set from=", folder, "/last and what is to be different"));
+                    "/last; start a new run from it with --from ", folder, "/last and other settings"));
+  }
+}
+
+void run(const TrainArguments& arguments) {
+  if (arguments.list) return list_recipes();
+  if (arguments.fields) return static_cast<void>(std::fputs(train::recipe_markdown().c_str(), stdout));
+  if (arguments.show) return static_cast<void>(std::fputs(train::write_recipe(load(arguments)).c_str(), stdout));
+  const Device device = arguments.device.open();
+  catch_stop_signals("\nstopping; once more stops at once\n");
+  RunPlace place = arguments.resuming ? resumed_run(arguments) : new_run(arguments, device);
+  const std::string folder = place.folder;
+  try {
+    train_in(std::move(place), arguments, device);
+  } catch (...) {
+    if (train::restore_replaced_run(folder)) {
+      std::fprintf(stderr, "lamina: the new run failed before its first update; the old one is back in %s\n",
+                   folder.c_str());
+    }
+    throw;
   }
 }
 
@@ -136,6 +186,9 @@ void add_train(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "train", "Train a model as a recipe says, into a folder of its own; goes on where it was stopped or killed");
   command->add_option("recipe", arguments->recipe, "A recipe (--list), or a file ending in .json (docs/training.md)");
+  command->add_option("--from", arguments->from,
+                      "Fine-tune this model, a run or a Hugging Face folder: its architecture, weights and tokenizer "
+                      "(default recipe: finetune; docs/finetuning.md)");
   command->add_option("--data", arguments->data, "What to learn from: short for --set data.train=FILE");
   command
       ->add_option("--set", arguments->overrides,
@@ -147,7 +200,10 @@ void add_train(CLI::App& program) {
   CLI::Option* resume = command->add_option("--resume", arguments->resume,
                                             "Go on with this run (default: the one under runs/ written last)");
   resume->expected(0, 1);
-  command->add_flag("--force", arguments->force, "Replace the run that is in the folder");
+  command->add_flag("--force", arguments->force,
+                    "Replace the run that is in the folder; it is deleted after the first update of the new one");
+  command->add_flag("--accept-new-data", arguments->accept_new_data,
+                    "Resume although the run's token files are not those it began with");
   arguments->device.add_to(*command);
   command->add_flag("--ignore-memory", arguments->any_memory, "Start although the memory will not do by the estimate");
   command->add_flag("--list", arguments->list, "List the recipes");
@@ -155,6 +211,7 @@ void add_train(CLI::App& program) {
   command->add_flag("--fields", arguments->fields, "Print every key of a recipe, as in docs/training.md, and stop");
   command->callback([arguments, resume] {
     arguments->resuming = resume->count() > 0;
+    if (arguments->recipe.empty() && !arguments->from.empty()) arguments->recipe = kFinetune;
     run(*arguments);
   });
 }

@@ -5,8 +5,8 @@
 #include "lamina/base/error.h"
 #include "lamina/base/philox.h"
 #include "lamina/data/prepare.h"
-#include "lamina/data/sha256.h"
 #include "lamina/data/token_writer.h"
+#include "lamina/data/tokenizer_identity.h"
 
 namespace lamina::data {
 namespace {
@@ -81,7 +81,7 @@ Prepared encode_sources(const Sources& sources, const text::Tokenizer& tokenizer
                         const PrepareWatch& watch) {
   LAMINA_CHECK(validation_fraction >= 0 && validation_fraction < 1, "a validation part of ", validation_fraction,
                " of the text; expected at least 0 and less than 1");
-  const uint64_t hash = sha256_short(tokenizer.to_json());
+  const uint64_t hash = tokenizer_hash(tokenizer);
   Part train(train_path, tokenizer, hash);
   Part validation(validation_path, tokenizer, hash);
   const Divider divider(validation_fraction, split, sources.bytes());

@@ -24,7 +24,7 @@ Split split_of(const std::string& name);
 struct PrepareProgress {
   /// "reading standard input", "collecting characters", "learning pairs" or "encoding".
   const char* stage = "";
-  int64_t bytes = 0;       ///< of the sources, so far
+  int64_t bytes = 0;        ///< of the sources, so far
   int64_t bytes_total = 0;  ///< 0: not known yet
   int64_t tokens = 0;
 };

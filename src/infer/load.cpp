@@ -2,26 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
 
 #include "lamina/io/model_file.h"
 #include "lamina/text/load.h"
 
 namespace lamina::infer {
 namespace {
-
-namespace fs = std::filesystem;
-
-/// Where the model's tokenizer lies: in its folder; for a model that is one file also under its name. Empty where
-/// nowhere.
-std::string find_tokenizer(const fs::path& model) {
-  if (fs::is_directory(model)) return text::tokenizer_file(model.string());
-  for (const char* ending : {".tokenizer.json", ".tokenizer.bin"}) {
-    const fs::path own = fs::path(model).replace_extension(ending);
-    if (fs::exists(own)) return own.string();
-  }
-  return text::tokenizer_file(fs::absolute(model).parent_path().string());
-}
 
 /// Adds the numbers of a JSON number or list of numbers.
 void add_numbers(const std::string& json, std::vector<text::TokenId>& ids) {
@@ -60,9 +46,10 @@ LoadedModel load_model(const std::string& path, const Device& device, const Load
   loaded.model = std::make_unique<nn::Model>(checkpoint.spec, Device::meta());
   loaded.model->adopt_state_dict(checkpoint.tensors);
   loaded.model->store_weights(options.weights);
-  const std::string tokenizer = options.tokenizer.empty() ? find_tokenizer(loaded.path) : options.tokenizer;
+  const std::string tokenizer = options.tokenizer.empty() ? text::tokenizer_of_model(loaded.path) : options.tokenizer;
   if (!tokenizer.empty()) {
     loaded.tokenizer = text::load_tokenizer(tokenizer);
+    loaded.tokenizer_path = tokenizer;
     LAMINA_CHECK(loaded.tokenizer->vocab_size() <= checkpoint.spec.vocab_size, tokenizer, ": has ",
                  loaded.tokenizer->vocab_size(), " tokens, the model ", loaded.path, " has ",
                  checkpoint.spec.vocab_size, "; give the tokenizer that the model was trained with");

@@ -16,6 +16,7 @@ struct LoadedModel {
   std::string path;  ///< of the weights, with a run's folder resolved
   std::unique_ptr<nn::Model> model;
   std::unique_ptr<text::Tokenizer> tokenizer;  ///< null where none was found
+  std::string tokenizer_path;                  ///< its file or folder
   std::vector<text::TokenId> stop_tokens;      ///< what ends a text, by the tokenizer or the checkpoint
 };
 

@@ -3,6 +3,7 @@
 #include "lamina/arch/cost.h"
 #include "lamina/base/files.h"
 #include "lamina/data/sha256.h"
+#include "lamina/data/tokenizer_identity.h"
 #include "lamina/infer/load.h"
 #include "lamina/lab/stretch_work.h"
 
@@ -12,9 +13,10 @@ namespace {
 namespace fs = std::filesystem;
 
 std::vector<text::TokenId> ids_of(const StretchOptions& options, const infer::LoadedModel& model) {
-  if (!options.data.ends_with(".bin"))
+  if (!data::is_token_file(options.data))
     return infer::prompt_ids(infer::require_tokenizer(model), read_text(options.data));
   const data::TokenFile file = data::TokenFile::open(options.data);
+  if (model.tokenizer) data::check_tokens_of_model(file, model.path, *model.tokenizer, model.tokenizer_path);
   std::vector<int64_t> ids(static_cast<size_t>(file.size()));
   file.read(0, ids);
   return {ids.begin(), ids.end()};

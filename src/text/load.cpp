@@ -96,6 +96,16 @@ std::string tokenizer_file(const std::string& folder) {
   return {};
 }
 
+std::string tokenizer_of_model(const std::string& model) {
+  std::error_code error;
+  if (fs::is_directory(model, error)) return tokenizer_file(model);
+  for (const char* ending : {".tokenizer.json", ".tokenizer.bin"}) {
+    const fs::path own = fs::path(model).replace_extension(ending);
+    if (is_file(own)) return own.string();
+  }
+  return tokenizer_file(fs::absolute(model).parent_path().string());
+}
+
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view text, const std::string& name) {
   return make_tokenizer(read_json(text, name), name);
 }

@@ -24,6 +24,9 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path, const LoadOpt
 
 /// The file that load_tokenizer reads of a folder; empty where it has none.
 std::string tokenizer_file(const std::string& folder);
+/// The tokenizer's file of a model: in the model's folder; for a model that is one file, NAME.tokenizer.json,
+/// NAME.tokenizer.bin or the folder's. Empty where there is none.
+std::string tokenizer_of_model(const std::string& model);
 
 /// A tokenizer.json. `name` stands in messages.
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view text, const std::string& name);

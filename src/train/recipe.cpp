@@ -79,7 +79,9 @@ arch::ArchSpec architecture_of(const Json& source, const std::string& from, cons
     spec = arch::load_arch(source.get<std::string>());
   } else {
     LAMINA_CHECK(source.is_object(), source.is_null() ? "missing" : "given " + source.dump(),
-                 "; expected a preset's name (`lamina presets`), a file's, or an architecture {...}");
+                 "; expected a preset's name (`lamina presets`), a file's, or an architecture {...}; or a model to "
+                 "train further "
+                 "(lamina train --from MODEL)");
     spec = arch::read_arch(source.dump(), kArchitecture);
   }
   return arch::with_overrides(spec, changes);

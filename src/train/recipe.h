@@ -103,7 +103,7 @@ struct DataChoice {
           kBelowOne);
     field("tokenizer", self.tokenizer,
           "char, byte, bpe:N (a vocabulary of N learned from the text) or a tokenizer's file; default: that of the "
-          "token file or of the model trained further, else char");
+          "token file or of the model trained further, which allows no other, else char");
     field("fit_vocab", self.fit_vocab, "a new architecture's vocab_size becomes the tokenizer's");
     field(
         "order", self.order,

@@ -7,6 +7,7 @@
 #include "lamina/data/prepare.h"
 #include "lamina/data/token_file.h"
 #include "lamina/train/learner.h"
+#include "lamina/train/run_lock.h"
 
 namespace lamina::train {
 
@@ -28,13 +29,15 @@ RunData open_run_data(const std::string& run_folder, const Recipe& recipe);
 Recipe with_token_files(Recipe recipe, const std::string& folder, const data::PrepareWatch& watch = {});
 
 struct StartOptions {
-  bool force = false;  ///< a run that is there is replaced; what is no run never is
+  /// Replaces a run that is there; a folder that is no run is never replaced. The old run is kept aside until the new
+  /// one has made its first update (run_lock.h). An Error if another process is training it.
+  bool force = false;
   /// Sees the resolved recipe before the folder appears and may throw.
   std::function<void(const Recipe&)> approve;
   data::PrepareWatch watch;
 };
 /// Makes the folder of a run, whole or not at all: turns a text into token files, resolves the recipe, writes
-/// recipe.json and tokenizer.json.
-void start_run(const std::string& folder, const Recipe& recipe, const StartOptions& options = {});
+/// recipe.json and tokenizer.json. Returns the lock of the new run.
+RunLock start_run(const std::string& folder, const Recipe& recipe, const StartOptions& options = {});
 
 }  // namespace lamina::train

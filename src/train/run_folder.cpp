@@ -1,9 +1,5 @@
 #include "lamina/train/run_folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -86,20 +82,12 @@ Scalars accuracies(const Progress& progress) {
   return scalars;
 }
 
-RunFolder::RunFolder(const std::string& path) : path_(path) {
+RunFolder::RunFolder(const std::string& path, RunLock lock) : path_(path), lock_(std::move(lock)) {
   LAMINA_CHECK(is_run(path), path, ": is not the folder of a run: it has no ", kRecipe,
                "; `lamina train RECIPE` starts one");
-  const std::string recipe = file(kRecipe);
-  lock_ = ::open(recipe.c_str(), O_RDONLY | O_CLOEXEC);
-  LAMINA_CHECK(lock_ >= 0, recipe, ": cannot be read; check the permissions");
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-    ::close(lock_);
-    throw Error(str(path, ": another process is training here; wait for it or stop it first"));
-  }
+  if (!lock_.held()) lock_ = RunLock(path);
   for (const char* name : {"last", "best", "log.jsonl"}) clear_leftovers(file(name));
 }
-
-RunFolder::~RunFolder() { ::close(lock_); }
 
 std::string RunFolder::file(const std::string& name) const { return (fs::path(path_) / name).string(); }
 
@@ -130,7 +118,9 @@ void RunFolder::save(const std::string& name, Learner& learner, const Progress& 
     for (const NamedTensor& entry : learner.training_state()) tensors.emplace_back(entry.name, entry.tensor);
     io::write_safetensors(folder.path(kTensors), tensors);
   }
-  if (fs::exists(file(kTokenizerFile))) write_text(folder.path(kTokenizerFile), read_text(file(kTokenizerFile)));
+  for (const char* tokenizer : {"tokenizer.json", "tokenizer_config.json"}) {
+    if (fs::exists(file(tokenizer))) write_text(folder.path(tokenizer), read_text(file(tokenizer)));
+  }
   write_text(folder.path(kState), write_progress(progress));
   folder.publish();
 }
@@ -141,7 +131,8 @@ std::string newest_run(const std::string& folder) {
   std::string newest;
   fs::file_time_type time;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    if (!entry.is_directory(error) || !is_run(entry.path())) continue;
+    const bool hidden = entry.path().filename().string().starts_with(".");  // a run that is being replaced
+    if (hidden || !entry.is_directory(error) || !is_run(entry.path())) continue;
     const fs::path state = entry.path() / "last" / kState;
     const fs::file_time_type written = fs::last_write_time(fs::exists(state) ? state : entry.path() / kRecipe, error);
     if (!newest.empty() && written <= time) continue;

@@ -6,10 +6,9 @@
 
 #include "lamina/train/event_writer.h"
 #include "lamina/train/learner.h"
+#include "lamina/train/run_lock.h"
 
 namespace lamina::train {
-
-inline constexpr const char* kTokenizerFile = "tokenizer.json";
 
 /// How far a run is; what a checkpoint holds besides tensors.
 struct Progress {
@@ -32,19 +31,17 @@ Scalars accuracies(const Progress& progress);
 
 /// The folder of a run:
 ///   recipe.json      resolved: everything the run is
-///   tokenizer.json   where the tokenizer is known
+///   tokenizer.json   if the tokenizer is known, with tokenizer_config.json (its first and last token)
 ///   data/            token files made from a text for this run
+///   data.json        size, checksum and tokenizer of the run's token files (data_record.h)
 ///   log.jsonl        a line for every logged update and every evaluation
 ///   events.out.…     the same for TensorBoard
-///   last/, best/     checkpoints: a model's files, tokenizer.json and state.json; last/ also training.safetensors
+///   last/, best/     checkpoints: a model's files, its tokenizer and state.json; last/ also training.safetensors
 /// Every file and checkpoint appears whole. One process at a time: the lock goes with the process, however it ends.
 class RunFolder {
  public:
-  /// Opens a folder that is a run, takes its lock and clears up what a killed process left.
-  explicit RunFolder(const std::string& path);
-  ~RunFolder();
-  RunFolder(const RunFolder&) = delete;
-  RunFolder& operator=(const RunFolder&) = delete;
+  /// Opens a folder that is a run, takes its lock unless `lock` is it, and removes what a killed process left.
+  explicit RunFolder(const std::string& path, RunLock lock = {});
 
   const std::string& path() const { return path_; }
   std::string file(const std::string& name) const;
@@ -57,7 +54,7 @@ class RunFolder {
 
  private:
   std::string path_;
-  int lock_ = -1;
+  RunLock lock_;
 };
 
 /// The run under `folder` (or `folder` itself) that was written to last.

@@ -18,11 +18,12 @@ double since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 
 }  // namespace
 
-Trainer::Trainer(const std::string& run_folder, const Device& device)
-    : folder_(run_folder),
+Trainer::Trainer(const std::string& run_folder, const Device& device, TrainerOptions options)
+    : folder_(run_folder, std::move(options.lock)),
       learner_(folder_.recipe(), device),
       flops_per_token_(arch::flops_per_token(recipe().architecture, recipe().length).training()),
       data_(open_run_data(run_folder, learner_.recipe())) {
+  check_run_data(run_folder, data_, options.accept_new_data, options.checking);
   if (const std::optional<Progress> last = folder_.load_last(learner_)) {
     progress_ = *last;
   } else {
@@ -72,6 +73,8 @@ void Trainer::update(const Watcher& watcher) {
   const auto start = Clock::now();
   spent_.steps += result.times;
   ++progress_.step;
+  if (!began_) discard_replaced_run(folder_.path());
+  began_ = true;
   progress_.seconds = elapsed_();
   progress_.loss = result.loss;
   const double weight = std::max(0.02, 1.0 / static_cast<double>(progress_.step));

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "lamina/train/data_record.h"
 #include "lamina/train/log_file.h"
 #include "lamina/train/run_data.h"
 #include "lamina/train/run_folder.h"
@@ -53,11 +54,17 @@ struct TimeSpent {
   double all = 0;
 };
 
+struct TrainerOptions {
+  RunLock lock;                  ///< of a run that was just started; taken otherwise
+  bool accept_new_data = false;  ///< resume although the token files changed (data_record.h)
+  CheckProgress checking;        ///< of the token files, read once at the start
+};
+
 /// Runs the recipe of a run's folder to its end, from its last checkpoint or from the beginning, writing logs and
 /// checkpoints there. Stopped or killed at any time and run again it gives the same weights, bit by bit.
 class Trainer {
  public:
-  Trainer(const std::string& run_folder, const Device& device);
+  Trainer(const std::string& run_folder, const Device& device, TrainerOptions options = {});
 
   const Recipe& recipe() const { return learner_.recipe(); }
   const Progress& progress() const { return progress_; }
@@ -83,6 +90,7 @@ class Trainer {
   RunData data_;
   Progress progress_;
   TimeSpent spent_;
+  bool began_ = false;               ///< this process has made an update
   double update_seconds_ = 0;        ///< smoothed
   std::function<double()> elapsed_;  ///< seconds of the whole run so far
   std::unique_ptr<LogFile> log_;

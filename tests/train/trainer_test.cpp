@@ -155,6 +155,74 @@ TEST_F(TrainerTest, TextsBecomeTokensAndTheirTokenizerStaysWithTheModel) {
   EXPECT_EQ(bytes("run/tokenizer.json"), bytes("further/tokenizer.json"));
 }
 
+/// Two texts of the same characters but one, prepared by characters, and a run on the first.
+class TokenizerMismatch : public TrainerTest {
+ protected:
+  void SetUp() override {
+    TrainerTest::SetUp();
+    std::string text;
+    for (int i = 0; i < 100; ++i) text += "abc cab bac\n";
+    write_text(path("a.txt"), text);
+    write_text(path("b.txt"), text + "d\n");
+    for (const char* name : {"a", "b"}) {
+      data::PrepareOptions options;
+      options.sources = {path(std::string(name) + ".txt")};
+      options.folder = path(name);
+      data::prepare(options);
+    }
+    start_run(path("run"), from_tokens({"data.train=" + path("a"), "steps=1", "schedule=constant"}));
+    run("run");
+  }
+  Recipe from_tokens(std::vector<std::string> changes) const {
+    changes.insert(changes.begin(), "data.validation=");
+    return recipe(changes);
+  }
+  /// The message of starting a run with these changes; it names the tokenizers of both token files.
+  void expect_both(const std::vector<std::string>& changes) const {
+    const std::string message = error_of([&] { start_run(path("x"), from_tokens(changes)); });
+    for (const char* name : {"a", "b"}) {
+      char hash[17];
+      std::snprintf(hash, sizeof hash, "%016llx",
+                    static_cast<unsigned long long>(
+                        data::TokenFile::open(path(std::string(name) + "/train.bin")).tokenizer_hash()));
+      EXPECT_NE(message.find(hash), std::string::npos) << name << " is not named in: " << message;
+    }
+    EXPECT_NE(message.find("; "), std::string::npos) << message;
+    EXPECT_FALSE(fs::exists(path("x")));
+  }
+};
+
+TEST_F(TokenizerMismatch, IsRefusedWithBothNamed) {
+  expect_both({"from=" + path("run"), "data.train=" + path("b")});
+  expect_both({"from=" + path("run"), "data.train=" + path("b/train.bin")});
+  expect_both({"from=" + path("run"), "data.train=" + path("a.txt"), "data.tokenizer=" + path("b")});
+  expect_both({"data.train=" + path("a/train.bin"), "data.validation=" + path("b/validation.bin")});
+  expect_both({"data.train=" + path("a/train.bin"), "data.tokenizer=" + path("b")});
+  fs::copy_file(path("b/tokenizer.json"), path("a/tokenizer.json"), fs::copy_options::overwrite_existing);
+  expect_both({"data.train=" + path("a/train.bin")});
+}
+
+TEST_F(TokenizerMismatch, AModelTrainedFurtherKeepsItsTokenizer) {
+  for (const char* kind : {"char", "bpe:300"}) {
+    const std::string message = error_of([&] {
+      start_run(path("x"), from_tokens({"from=" + path("run"), "data.train=" + path("a.txt"),
+                                        std::string("data.tokenizer=") + kind}));
+    });
+    EXPECT_NE(message.find("learns a new vocabulary"), std::string::npos) << message;
+    EXPECT_NE(message.find("(characters, 5 tokens"), std::string::npos) << message;
+    EXPECT_NE(message.find("leave data.tokenizer empty"), std::string::npos) << message;
+  }
+  start_run(path("same"), from_tokens({"from=" + path("run"), "data.train=" + path("a.txt"), "schedule=constant"}));
+  EXPECT_EQ(bytes("same/tokenizer.json"), bytes("a/tokenizer.json"));
+  EXPECT_EQ(bytes("same/tokenizer_config.json"), bytes("a/tokenizer_config.json"));
+  fs::remove(path("run/best/tokenizer.json"));
+  fs::remove(path("run/last/tokenizer.json"));
+  EXPECT_NE(error_of([&] {
+              start_run(path("x"), from_tokens({"from=" + path("run"), "data.train=" + path("a.txt")}));
+            }).find("has no tokenizer beside it"),
+            std::string::npos);
+}
+
 TEST_F(TrainerTest, EveryOrderOfBatchesTrains) {
   for (const char* order : {"sequential", "shuffled", "packed"}) {
     start_run(path(order), recipe({std::string("data.order=") + order, "steps=3", "eval_every=0", "save_every=0"}));
@@ -178,6 +246,108 @@ TEST_F(TrainerTest, OneProcessAtATime) {
   const RunFolder held(path("run"));
   EXPECT_NE(error_of([&] { Trainer(path("run"), Device::cpu(1)); }).find("another process is training here"),
             std::string::npos);
+}
+
+TEST_F(TrainerTest, ARunThatIsBeingTrainedIsNotReplaced) {
+  start_run(path("run"), recipe());
+  run("run", 4);
+  {
+    const RunFolder held(path("run"));
+    EXPECT_NE(error_of([&] { start_run(path("run"), recipe(), {.force = true}); }).find("another process is training"),
+              std::string::npos);
+  }
+  EXPECT_TRUE(fs::exists(path("run/last/state.json")));
+  const RunLock lock = start_run(path("run"), recipe(), {.force = true});  // from the start, the new run is locked
+  EXPECT_NE(error_of([&] { RunFolder(path("run")); }).find("another process is training"), std::string::npos);
+}
+
+TEST_F(TrainerTest, AReplacedRunIsDeletedAfterTheFirstUpdate) {
+  start_run(path("run"), recipe());
+  run("run", 4);
+  RunLock lock = start_run(path("run"), recipe(), {.force = true});
+  EXPECT_FALSE(fs::exists(path("run/last")));
+  EXPECT_TRUE(fs::exists(path(".run.replaced/last/state.json")));
+  EXPECT_EQ(newest_run(folder_.string()), path("run"));
+  {
+    Trainer trainer(path("run"), Device::cpu(1), {.lock = std::move(lock), .accept_new_data = false, .checking = {}});
+    EXPECT_TRUE(fs::exists(path(".run.replaced")));
+    trainer.run({.on_update = {}, .on_evaluation = {}, .on_save = {}, .stop = [] { return true; }});
+    EXPECT_EQ(trainer.progress().step, 1);
+    EXPECT_FALSE(fs::exists(path(".run.replaced")));
+  }
+  EXPECT_FALSE(restore_replaced_run(path("run")));
+}
+
+TEST_F(TrainerTest, AReplacedRunComesBackIfTheNewOneFailsBeforeItsFirstUpdate) {
+  start_run(path("run"), recipe());
+  run("run", 4);
+  const std::string old = bytes("run/last/training.safetensors");
+  start_run(path("run"), recipe({"seed=7"}), {.force = true});
+  fs::rename(path("train.bin"), path("gone.bin"));
+  EXPECT_NE(error_of([&] { run("run"); }), "");
+  EXPECT_TRUE(restore_replaced_run(path("run")));
+  EXPECT_TRUE(bytes("run/last/training.safetensors") == old);
+  // Recipes that cannot start do not touch it at all.
+  EXPECT_NE(error_of([&] { start_run(path("run"), recipe(), {.force = true}); }), "");
+  EXPECT_TRUE(bytes("run/last/training.safetensors") == old);
+  fs::rename(path("gone.bin"), path("train.bin"));
+  // As after a kill before the first update: the next start finds the old run.
+  start_run(path("run"), recipe({"seed=7"}), {.force = true});
+  EXPECT_NE(error_of([&] { start_run(path("run"), recipe()); }).find("a run is there already"), std::string::npos);
+  EXPECT_TRUE(bytes("run/last/training.safetensors") == old);
+  fs::rename(path("run"), path(".run.replaced"));  // killed between the two renames
+  EXPECT_TRUE(restore_replaced_run(path("run/")));
+  EXPECT_TRUE(bytes("run/last/training.safetensors") == old);
+}
+
+/// Token ids 0, 1, 2, … of `tokenizer`.
+void write_tokens(const std::string& path, int count, uint64_t tokenizer) {
+  data::TokenWriter writer(path, 24, tokenizer);
+  std::vector<int32_t> ids;
+  for (int i = 0; i < count; ++i) ids.push_back(i % 23);
+  writer.write(ids);
+  writer.publish();
+}
+
+TEST_F(TrainerTest, OtherDataIsRefusedWhenARunIsResumed) {
+  write_tokens(path("train.bin"), 400, 5);
+  start_run(path("run"), recipe());
+  run("run", 4);
+  const auto resume = [&](bool accept) {
+    return error_of(
+        [&] { Trainer(path("run"), Device::cpu(1), {.lock = {}, .accept_new_data = accept, .checking = {}}); });
+  };
+  EXPECT_EQ(resume(false), "");
+  const std::string before = bytes("train.bin");
+  write_tokens(path("train.bin"), 300, 5);
+  EXPECT_NE(resume(false).find("--accept-new-data"), std::string::npos) << resume(false);
+  write_text(path("train.bin"), before);
+  EXPECT_EQ(resume(false), "");
+  write_tokens(path("train.bin"), 400, 6);
+  EXPECT_NE(resume(true).find("A run keeps its tokenizer"), std::string::npos) << resume(true);
+  EXPECT_NE(resume(false).find("0000000000000006"), std::string::npos) << resume(false);
+  write_tokens(path("train.bin"), 300, 5);
+  EXPECT_EQ(resume(true), "");
+  EXPECT_EQ(resume(false), "");  // the new data is the run's from now on
+  fs::rename(path("validation.bin"), path("old.bin"));
+  write_tokens(path("validation.bin"), 100, 0);
+  EXPECT_NE(resume(false).find("validation data changed"), std::string::npos) << resume(false);
+}
+
+TEST_F(TrainerTest, ChangedTokensAreFoundAtTheStart) {
+  start_run(path("run"), recipe());
+  run("run", 4);
+  std::string tokens = bytes("train.bin");
+  tokens[200] = static_cast<char>(tokens[200] ^ 1);
+  write_text(path("train.bin"), tokens);
+  EXPECT_NE(error_of([&] { run("run"); }).find("its checksum differs"), std::string::npos);
+  // Files without a checksum are compared with what the run began with.
+  const std::string raw = tokens.substr(64, 800);
+  write_text(path("raw.bin"), raw);
+  start_run(path("raw"), recipe({"data.train=" + path("raw.bin")}));
+  run("raw", 4);
+  write_text(path("raw.bin"), std::string(2, '\1') + raw.substr(2));
+  EXPECT_NE(error_of([&] { run("raw"); }).find("training data changed"), std::string::npos);
 }
 
 TEST_F(TrainerTest, AVanishedDataFileIsNamed) {
