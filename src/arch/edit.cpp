@@ -183,9 +183,7 @@ std::pair<std::string, Json> parse_assignment(const std::string& assignment) {
   LAMINA_CHECK(equals != std::string::npos && equals > 0, "\"", assignment,
                "\": expected path=value, for example position.theta=1e6 or layers[0].pattern[0].ffn.kind=plain");
   const std::string text = assignment.substr(equals + 1);
-  Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (value.is_discarded()) value = text;
-  return {assignment.substr(0, equals), std::move(value)};
+  return {assignment.substr(0, equals), try_parse_json<Json>(text).value_or(text)};
 }
 
 ArchSpec with_overrides(const ArchSpec& spec, const std::vector<std::string>& assignments) {

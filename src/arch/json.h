@@ -7,13 +7,11 @@
 
 #include "lamina/arch/problem.h"
 #include "lamina/arch/spec.h"
+#include "lamina/base/json.h"
 
 namespace lamina::arch {
 
 using Json = nlohmann::ordered_json;
-
-/// Parses JSON with limits: at most 4 MiB, 64 levels, no duplicate keys. Messages start with `name`.
-Json parse_json(std::string_view text, const std::string& name);
 
 /// Reads a spec from JSON; appends every problem to `problems` and skips the bad value.
 ArchSpec spec_from_json(const Json& json, std::vector<Problem>& problems);

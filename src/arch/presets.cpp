@@ -1,10 +1,9 @@
 #include "lamina/arch/presets.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "lamina/arch/edit.h"
+#include "lamina/base/files.h"
 
 namespace lamina::arch {
 namespace {
@@ -51,7 +50,7 @@ ArchSpec read_derived(const Json& json, const std::string& name, int bases) {
 }
 
 ArchSpec read_level(std::string_view text, const std::string& name, int bases) {
-  const Json json = parse_json(text, name);
+  const Json json = parse_json<Json>(text, name);
   if (json.is_object() && json.contains("base")) return read_derived(json, name, bases);
   std::vector<Problem> problems;
   ArchSpec spec = spec_from_json(json, problems);
@@ -74,13 +73,7 @@ ArchSpec load_preset(const std::string& name) { return read_arch(find_preset(nam
 ArchSpec load_arch(const std::string& preset_or_file) {
   const bool is_file = preset_or_file.ends_with(".json") || preset_or_file.find('/') != std::string::npos;
   if (!is_file) return load_preset(preset_or_file);
-  std::ifstream file(preset_or_file, std::ios::binary);
-  LAMINA_CHECK(file.is_open(), "cannot open ", preset_or_file,
-               "; give an architecture file or a preset name (see `lamina presets`)");
-  std::ostringstream text;
-  text << file.rdbuf();
-  LAMINA_CHECK(file.good() && text.good(), "cannot read ", preset_or_file, "; expected a regular file");
-  return read_arch(text.str(), preset_or_file);
+  return read_arch(read_text(preset_or_file), preset_or_file);
 }
 
 }  // namespace lamina::arch

@@ -15,7 +15,7 @@ ArchSpec spec_from_json(const Json& json, std::vector<Problem>& problems) {
 
 ArchSpec read_spec(std::string_view text, const std::string& name) {
   std::vector<Problem> problems;
-  ArchSpec spec = spec_from_json(parse_json(text, name), problems);
+  ArchSpec spec = spec_from_json(parse_json<Json>(text, name), problems);
   if (!problems.empty()) throw SpecError(name, std::move(problems));
   return spec;
 }

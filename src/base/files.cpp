@@ -52,12 +52,32 @@ bool is_leftover(const std::string& file, const std::string& name) {
   return (behind.empty() || behind == ".old") && ::kill(pid, 0) != 0 && errno == ESRCH;
 }
 
+bool is_empty_folder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(fs::symlink_status(path, error)) && fs::is_empty(path, error) && !error;
+}
+
 }  // namespace
+
+bool path_exists(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+bool file_exists(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+bool folder_exists(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
 
 NewFolder::NewFolder(const std::string& target, bool replace) : target_(without_slash(target)), replace_(replace) {
   LAMINA_CHECK(!target_.empty(), "no folder to write to was named");
   std::error_code error;
-  LAMINA_CHECK(replace || !fs::exists(fs::symlink_status(target_, error)), target,
+  LAMINA_CHECK(replace || !fs::exists(fs::symlink_status(target_, error)) || is_empty_folder(target_), target,
                ": is there already; choose another name, or say that it may be replaced (--force)");
   LAMINA_CHECK(!fs::exists(target_, error) || fs::is_directory(target_, error), target,
                ": is a file, expected the name of a folder");
@@ -176,7 +196,12 @@ void NewFile::fail(const char* what) const {
 
 std::string read_text(const std::string& path) {
   std::error_code error;
-  LAMINA_CHECK(fs::is_regular_file(path, error), path, ": is not there; check the folder's name");
+  const fs::file_status status = fs::status(path, error);
+  LAMINA_CHECK(status.type() != fs::file_type::not_found, path, ": is not there; check the name");
+  LAMINA_CHECK(status.type() != fs::file_type::none, path, ": cannot be read: ", error.message(),
+               "; check the name and the permissions");
+  LAMINA_CHECK(fs::is_regular_file(status), path, ": is ", fs::is_directory(status) ? "a folder" : "a pipe or device",
+               "; expected a regular file");
   const uintmax_t size = fs::file_size(path, error);
   LAMINA_CHECK(!error && size <= kLargestText, path, ": has more than ", kLargestText, " bytes; is it the right file?");
   std::ifstream file(path, std::ios::binary);

@@ -7,13 +7,19 @@
 
 namespace lamina {
 
+// What is at a path, following symbolic links. A path that cannot be looked up (name too long, no permission) counts as
+// absent, where std::filesystem would throw.
+bool path_exists(const std::filesystem::path& path);
+bool file_exists(const std::filesystem::path& path);  ///< a regular file
+bool folder_exists(const std::filesystem::path& path);
+
 /// A folder that becomes visible whole. It is filled under a temporary name beside `target` and then renamed, or
 /// exchanged with the folder that is there, so a crash at any point leaves the old folder or the new one under that
 /// name. The destructor removes it unless it was published. The constructor removes what killed processes left beside
 /// `target` (clear_leftovers).
 class NewFolder {
  public:
-  /// An existing `target` is an Error unless `replace`.
+  /// An existing `target` is an Error unless it is an empty folder, or `replace`.
   NewFolder(const std::string& target, bool replace);
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;

@@ -9,6 +9,7 @@
 #include "lamina/arch/plan.h"
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
+#include "lamina/base/files.h"
 #include "lamina/cli/bandwidth.h"
 #include "lamina/cli/cache_option.h"
 #include "lamina/cli/commands.h"
@@ -48,7 +49,7 @@ struct DecodeReport {
 
 std::unique_ptr<nn::Model> load(const DecodeArguments& arguments, const Device& device) {
   const nn::WeightFormats formats = nn::parse_weight_formats(arguments.weights);
-  const bool preset = !std::filesystem::exists(arguments.model);
+  const bool preset = !path_exists(arguments.model);
   LAMINA_CHECK(preset || arguments.overrides.empty(), "--set with ", arguments.model,
                ", which has weights: only a preset's values can be changed");
   if (!preset) {

@@ -8,6 +8,7 @@
 
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
+#include "lamina/base/files.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/seconds_of.h"
 #include "lamina/io/hf.h"
@@ -34,7 +35,7 @@ double resident() {
 }
 
 std::vector<fs::path> weight_files(const std::string& model) {
-  if (!fs::is_directory(model)) return {model};
+  if (!folder_exists(model)) return {model};
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(model)) {
     if (entry.path().extension() == ".safetensors" && entry.path().filename().string().starts_with("model")) {

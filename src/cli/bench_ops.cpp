@@ -1,11 +1,12 @@
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "lamina/base/files.h"
+#include "lamina/base/json.h"
 #include "lamina/cli/bandwidth.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
@@ -57,20 +58,22 @@ std::string key_of(const std::string& name, OpWay way) { return str(name, " ", n
 
 /// The fastest figure of each name in a file of rows {name, way, ms, by}.
 PeerTimes read_peer(const std::string& path) {
-  std::ifstream file(path);
-  LAMINA_CHECK(file.good(), "--peer ", path, ": cannot be read; make it with tools/peers/torch_ops.py");
+  LAMINA_CHECK(path_exists(path), "--peer ", path, ": is not there; make it with tools/peers/torch_ops.py");
+  const auto json = read_json_file<nlohmann::json>(path);
   PeerTimes times;
+  size_t number = 0;
   try {
-    const nlohmann::json json = nlohmann::json::parse(file);
     for (const auto& row : json.at("rows")) {
+      ++number;
       const std::string key = row.at("name").get<std::string>() + " " + row.at("way").get<std::string>();
       const PeerTime time{row.at("ms").get<double>(), row.at("by").get<std::string>()};
       const auto [at, added] = times.try_emplace(key, time);
       if (!added && time.ms < at->second.ms) at->second = time;
     }
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const nlohmann::json::exception&) {
     throw Error(
-        str("--peer ", path, ": ", error.what(), "; expected {\"rows\": [{\"name\", \"way\", \"ms\", \"by\"}]}"));
+        str("--peer ", path, ": row ", number,
+            ": expected {\"rows\": [{\"name\", \"way\", \"ms\", \"by\"}]}; make it with tools/peers/torch_ops.py"));
   }
   return times;
 }

@@ -43,7 +43,7 @@ std::unique_ptr<text::Tokenizer> train(const TrainTokenizerArguments& arguments,
 void save(const text::Tokenizer& tokenizer, const std::string& out, bool force) {
   const bool file = fs::path(out).extension() == ".json";
   const std::string target = file ? out : (fs::path(out) / "tokenizer.json").string();
-  LAMINA_CHECK(force || !fs::exists(target), target, ": is there already; choose another name or give --force");
+  LAMINA_CHECK(force || !path_exists(target), target, ": is there already; choose another name or give --force");
   if (file) {
     write_text(out, tokenizer.to_json());
     return;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lamina/base/error.h"
+#include "lamina/base/json.h"
 #include "lamina/base/mapped_file.h"
 
 namespace lamina::data {
@@ -23,8 +24,9 @@ bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 /// The document in a line of JSON.
 std::string document_of_line(std::string_view line, const std::string& key, const std::string& where) {
-  const auto value = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  LAMINA_CHECK(!value.is_discarded(), where, ": is no JSON; expected an object on every line");
+  const auto parsed = try_parse_json<nlohmann::json>(line);
+  LAMINA_CHECK(parsed, where, ": is no JSON; expected an object on every line");
+  const nlohmann::json& value = *parsed;
   const auto found = value.is_object() ? value.find(key) : value.end();
   LAMINA_CHECK(value.is_object() && found != value.end(), where, ": has no \"", key,
                "\"; expected an object with the text under that key; --text-key names another");

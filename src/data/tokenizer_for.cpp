@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "lamina/base/error.h"
+#include "lamina/base/files.h"
 #include "lamina/data/prepare.h"
 #include "lamina/text/load.h"
 #include "lamina/text/simple.h"
@@ -79,7 +80,7 @@ std::unique_ptr<text::Tokenizer> tokenizer_for(const std::string& name, const So
   if (name == "byte") return text::byte_tokenizer();
   if (name == "char") return text::character_tokenizer(distinct_characters(sources, watch));
   if (const auto pairs = pairs_asked_for(name)) return learned_pairs(*pairs, sources, watch);
-  LAMINA_CHECK(std::filesystem::exists(name), "tokenizer \"", name,
+  LAMINA_CHECK(path_exists(name), "tokenizer \"", name,
                "\": expected char, byte, bpe:N (N the size of the vocabulary, for example bpe:4096), or the path of a "
                "tokenizer's file or folder");
   return text::load_tokenizer(name);

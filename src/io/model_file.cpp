@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 
+#include "lamina/base/files.h"
 #include "lamina/io/hf.h"
 #include "lamina/io/llama2c.h"
 
@@ -13,7 +14,8 @@ namespace fs = std::filesystem;
 std::string model_place(const std::string& path) {
   for (const char* inside : {"best", "last"}) {
     const fs::path folder = fs::path(path) / inside;
-    if (fs::exists(fs::path(path) / "recipe.json") && fs::exists(folder / "architecture.json")) return folder.string();
+    if (path_exists(fs::path(path) / "recipe.json") && path_exists(folder / "architecture.json"))
+      return folder.string();
   }
   return path;
 }
@@ -38,11 +40,11 @@ Checkpoint read_model(const std::string& given, const Device& device, const Read
     move_to(device, checkpoint);
     return checkpoint;
   }
-  LAMINA_CHECK(fs::exists(given), given, ": is not there; give a model's folder, a run's, or a llama2.c file");
+  LAMINA_CHECK(path_exists(given), given, ": is not there; give a model's folder, a run's, or a llama2.c file");
   const std::string path = model_place(given);
-  if (fs::exists(fs::path(path) / "config.json")) return read_hf(path, device, {options.dtype, options.progress});
-  const bool native = fs::exists(fs::path(path) / "architecture.json");
-  LAMINA_CHECK(native || !fs::is_directory(path), path,
+  if (path_exists(fs::path(path) / "config.json")) return read_hf(path, device, {options.dtype, options.progress});
+  const bool native = path_exists(fs::path(path) / "architecture.json");
+  LAMINA_CHECK(native || !folder_exists(path), path,
                ": has neither config.json nor architecture.json; give a model's folder, a run's, or a llama2.c file");
   Checkpoint checkpoint = native ? read_native(path, device) : read_llama2c(path, device);
   return options.dtype ? converted(checkpoint, *options.dtype) : checkpoint;

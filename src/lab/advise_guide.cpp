@@ -82,13 +82,13 @@ std::string Reason::how_sure() const {
 
 bool Rule::holds(const Facts& facts) const {
   return std::all_of(when.begin(), when.end(), [&facts](const auto& condition) {
-    return condition_holds(condition.first, Json::parse(condition.second), facts);
+    return condition_holds(condition.first, parse_json<Json>(condition.second, kName), facts);
   });
 }
 
 Guide read_guide(std::string_view text) {
   try {
-    const Json json = arch::parse_json(text, kName);
+    const Json json = parse_json<Json>(text, kName);
     only_keys(json, {"about", "recipe", "rules", "sizing"}, "the file");
     Guide guide;
     guide.recipe = json.at("recipe").get<std::string>();
@@ -97,8 +97,8 @@ Guide read_guide(std::string_view text) {
       guide.sizing[subject] = read_reason(reason, subject);
     for (const Rule& rule : guide.rules) rule.holds({});  // an unknown condition is found now
     return guide;
-  } catch (const Json::exception& error) {
-    throw Error(str(kName, ": ", error.what()));
+  } catch (const Json::exception&) {
+    throw Error(str(kName, ": a rule has a missing key or a value of the wrong type"));
   }
 }
 

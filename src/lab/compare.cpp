@@ -34,7 +34,7 @@ class StudyFolder {
     LAMINA_CHECK(!path.empty(), "no folder for the study was named");
     std::error_code error;
     const bool there = fs::exists(path, error);
-    LAMINA_CHECK(!there || fs::exists(path_ / "study.json") || nothing_begun(path), path,
+    LAMINA_CHECK(!there || path_exists(path_ / "study.json") || nothing_begun(path), path,
                  ": is there and is no study; choose another folder (--out)");
     fs::create_directories(path_, error);
     LAMINA_CHECK(!error, path, ": cannot be made: ", error.message(), "; check the name, the permissions and space");

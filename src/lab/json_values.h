@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "lamina/base/json.h"
+
 namespace lamina::lab {
 
 using Json = nlohmann::ordered_json;

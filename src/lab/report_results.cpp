@@ -240,14 +240,6 @@ void tell_apart(std::vector<Variant>& variants, const std::string& file) {
   }
 }
 
-Json parsed(const std::string& text, const std::string& name) {
-  try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw Error(str(name, " is not JSON: ", error.what(), "; expected a results file of `lamina compare`"));
-  }
-}
-
 }  // namespace
 
 std::string Study::label_of(const std::string& variant) const {
@@ -264,7 +256,7 @@ size_t Study::most_seeds() const {
 }
 
 Study read_study(const std::string& text, const std::string& name) {
-  const Json json = parsed(text, name);
+  const Json json = parse_json<Json>(text, name);
   const Place file(json, name, ": ");
   if (!json.is_object()) file.fail("an object, a results file of `lamina compare`");
   if (file.at("schema").given_number() != 1) file.at("schema").fail("1, the only one this program knows");

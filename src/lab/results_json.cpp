@@ -118,7 +118,7 @@ std::string results_json(const Results& results) {
                      {"question", study.question},
                      {"mode", std::string(names_of(study.mode)[static_cast<size_t>(study.mode)])},
                      {"complete", results.complete},
-                     {"description", Json::parse(write_study(study))},
+                     {"description", parse_json<Json>(write_study(study), "study")},
                      {"command", results.command},
                      {"version", std::string(kVersion)},
                      {"machine", machine_json(results.machine)},

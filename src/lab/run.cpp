@@ -42,10 +42,12 @@ std::string description(const train::Recipe& recipe, const StudyData& data, cons
       .dump();
 }
 
-bool weights_there(const RunPlan& plan) { return fs::exists(inside(plan, "best")) || fs::exists(inside(plan, "last")); }
+bool weights_there(const RunPlan& plan) {
+  return path_exists(inside(plan, "best")) || path_exists(inside(plan, "last"));
+}
 
 void prepare_folder(const RunPlan& plan, const Device& device) {
-  if (fs::exists(inside(plan, "recipe.json"))) {
+  if (path_exists(inside(plan, "recipe.json"))) {
     // The same run by its hash; but its data may lie elsewhere by now.
     write_text(inside(plan, "recipe.json"), train::write_recipe(plan.recipe));
     return;

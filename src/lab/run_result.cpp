@@ -1,6 +1,5 @@
 #include "lamina/lab/run_result.h"
 
-#include <filesystem>
 #include <fstream>
 
 #include "lamina/base/error.h"
@@ -74,11 +73,10 @@ std::string write_run_result(const RunResult& result) {
 }
 
 std::optional<RunResult> read_run_result(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return {};
+  if (!file_exists(path)) return {};
   RunResult result;
   try {
-    const Json json = Json::parse(read_text(path));
+    const Json json = try_parse_json<Json>(read_text(path)).value_or(Json());
     if (json.at("version") != kResultVersion) return {};
     visit(result, [&](const char* key, auto& value) { from_json(json.at(key), value); });
   } catch (const Json::exception&) {
@@ -88,13 +86,14 @@ std::optional<RunResult> read_run_result(const std::string& path) {
 }
 
 void read_log_into(RunResult& result, const std::string& log_file) {
-  std::ifstream file(log_file);
+  std::ifstream file;
+  if (file_exists(log_file)) file.open(log_file);
   LAMINA_CHECK(file.is_open(), log_file, ": cannot be read; was the run's folder changed? Remove it to run again");
   std::vector<double> norms;
   std::vector<double> rates;
   double seconds = 0;
   for (std::string text; std::getline(file, text);) {
-    const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const Json line = try_parse_json<Json>(text).value_or(Json());
     if (!line.is_object()) continue;
     const std::optional<double> step = number(line, "step");
     if (!step) continue;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "lamina/base/files.h"
 #include "lamina/io/model_file.h"
 #include "lamina/lab/stretch_work.h"
 
@@ -39,7 +40,7 @@ void check_kinds(const std::vector<std::string>& names) {
 void check_options(const StretchOptions& options) {
   LAMINA_CHECK(!options.folder.empty(), "stretch: no folder was given for its runs and results (--out)");
   LAMINA_CHECK(!options.data.empty(), "stretch: no text was given (--data FILE)");
-  LAMINA_CHECK(fs::exists(options.data), options.data, ": is not there; expected a text or a token file (--data)");
+  LAMINA_CHECK(path_exists(options.data), options.data, ": is not there; expected a text or a token file (--data)");
   LAMINA_CHECK(options.times >= 1 && options.times <= 1024, "stretch: up to ", options.times,
                " times the length; expected 1 to 1024");
   LAMINA_CHECK(options.examples >= 1 && options.depths >= 2 && options.depths <= 100, "stretch: ", options.examples,

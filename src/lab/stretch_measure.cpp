@@ -43,9 +43,9 @@ std::string write_measured(const StretchRow& row) {
 
 /// False where nothing was measured yet, or the file is no such file.
 bool read_measured(const std::string& path, StretchRow& row) {
-  if (!std::filesystem::exists(path)) return false;
+  if (!path_exists(path)) return false;
   try {
-    const Json json = Json::parse(read_text(path));
+    const Json json = try_parse_json<Json>(read_text(path)).value_or(Json());
     row.side_by_side = from_json(json.at("side_by_side"));
     row.sliding = from_json(json.at("sliding"));
     for (const Json& numbers : json.at("passkey")) row.passkey.push_back(from_json(numbers));

@@ -168,10 +168,10 @@ Json description_json(const StretchResult& result, const StretchOptions& options
     json["model"] = options.model;
     return json;
   }
-  json["recipe"] = Json::parse(train::write_recipe(train::load_recipe(options.recipe, options.changes)));
+  json["recipe"] = parse_json<Json>(train::write_recipe(train::load_recipe(options.recipe, options.changes)), "recipe");
   if (options.passkey) {
-    json["passkey_recipe"] =
-        Json::parse(train::write_recipe(train::load_recipe(options.passkey_recipe, options.passkey_changes)));
+    json["passkey_recipe"] = parse_json<Json>(
+        train::write_recipe(train::load_recipe(options.passkey_recipe, options.passkey_changes)), "recipe");
   }
   return json;
 }

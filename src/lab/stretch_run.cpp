@@ -3,6 +3,7 @@
 
 #include "lamina/arch/cost.h"
 #include "lamina/arch/resolve.h"
+#include "lamina/base/files.h"
 #include "lamina/base/mapped_file.h"
 #include "lamina/base/version.h"
 #include "lamina/data/sha256.h"
@@ -17,7 +18,7 @@ constexpr size_t kStretchHashDigits = 16;
 
 /// The bytes of a file; of a folder its name, in which files may change unseen.
 std::string data_hash(const std::string& path) {
-  if (path.empty() || !fs::is_regular_file(path)) return path;
+  if (path.empty() || !file_exists(path)) return path;
   const MappedFile file = map_file(path, "a text or a token file");
   return data::sha256_hex({reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size()});
 }
@@ -43,7 +44,7 @@ StretchRun plan_stretch_run(const std::string& name, train::Recipe recipe, const
 }
 
 void start_stretch_run(const StretchRun& run, const Device& device) {
-  if (fs::exists(fs::path(run.folder) / "recipe.json")) return;
+  if (path_exists(fs::path(run.folder) / "recipe.json")) return;
   const auto approve = [&](const train::Recipe& recipe) { train::check_memory(recipe, device); };
   train::start_run(run.folder, run.recipe, {.force = false, .approve = approve, .watch = {}});
 }

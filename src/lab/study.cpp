@@ -249,10 +249,9 @@ std::string file_of(const std::string& name) {
 }  // namespace
 
 Study read_study(std::string_view text, const std::string& name, const std::vector<std::string>& recipe_changes) {
-  // Results are longer than what people write.
-  const Json results = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const bool described = results.is_object() && results.contains("description");
-  Json json = arch::parse_json(described ? results["description"].dump() : text, name);
+  Json json = parse_json<Json>(text, name);
+  // A results file holds its study under this key.
+  if (json.is_object() && json.contains("description")) json = Json(json["description"]);
   LAMINA_CHECK(json.is_object(), name, ": expected an object {...} with the keys of a study");
   std::vector<Problem> problems;
   change_recipe(json, recipe_changes, problems);
@@ -285,7 +284,7 @@ bool names_study(const std::string& argument) {
   }
   std::error_code error;
   if (!std::filesystem::is_regular_file(file, error)) return false;
-  const Json json = Json::parse(read_text(file), nullptr, /*allow_exceptions=*/false);
+  const Json json = try_parse_json<Json>(read_text(file)).value_or(Json());
   return json.is_object() && (json.contains("mode") || json.contains("variants") || json.contains("description"));
 }
 

@@ -45,17 +45,17 @@ std::string hash_of_texts(const train::DataChoice& choice) {
 /// The play, as a text beside the data made from it.
 std::string synthetic_text(const std::string& folder) {
   std::string path = (fs::path(folder) / "synthetic.txt").string();
-  if (!fs::exists(path)) write_text(path, data::synthetic_play(kPlayBytes, kPlaySeed));
+  if (!path_exists(path)) write_text(path, data::synthetic_play(kPlayBytes, kPlaySeed));
   return path;
 }
 
 bool is_text(const std::string& train) {
-  return !train.ends_with(".bin") && !fs::exists(fs::path(train) / "train.bin");
+  return !train.ends_with(".bin") && !path_exists(fs::path(train) / "train.bin");
 }
 
 void count_validation(StudyData& data) {
   const fs::path tokenizer = fs::path(data.choice.train).parent_path() / "tokenizer.json";
-  if (data.choice.validation.empty() || !fs::exists(tokenizer)) return;
+  if (data.choice.validation.empty() || !path_exists(tokenizer)) return;
   const data::TokenFile file = data::TokenFile::open(data.choice.validation);
   if (file.size() < 2) return;
   std::vector<int64_t> ids(static_cast<size_t>(file.size()));

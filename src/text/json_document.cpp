@@ -3,16 +3,12 @@
 #include <algorithm>
 
 #include "lamina/base/error.h"
+#include "lamina/base/json.h"
 
 namespace lamina::text {
 
 json parse_object(std::string_view text, const std::string& name) {
-  json tree;
-  try {
-    tree = json::parse(text);
-  } catch (const json::exception& error) {
-    throw Error(str(name, ": is no JSON: ", error.what()));
-  }
+  json tree = parse_json<json>(text, name);
   LAMINA_CHECK(tree.is_object(), name, ": expected a JSON object");
   return tree;
 }

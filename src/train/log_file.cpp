@@ -8,17 +8,18 @@
 
 #include "lamina/base/error.h"
 #include "lamina/base/files.h"
+#include "lamina/base/json.h"
 
 namespace lamina::train {
 namespace {
 
 /// Rewrites the file without lines of later steps, and without one that was cut off.
 void trim(const std::string& path, int64_t last_step) {
+  if (!file_exists(path)) return;
   std::ifstream file(path, std::ios::binary);
-  if (!file.is_open()) return;
   NewFile kept(path);
   for (std::string line; std::getline(file, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto json = try_parse_json<nlohmann::json>(line).value_or(nlohmann::json());
     const bool whole = json.is_object() && json.contains("step") && json["step"].is_number_integer();
     if (whole && json["step"].get<int64_t>() <= last_step) kept.write(line + "\n");
   }
@@ -28,6 +29,7 @@ void trim(const std::string& path, int64_t last_step) {
 }  // namespace
 
 LogFile::LogFile(const std::string& path, int64_t last_step) : path_(path) {
+  LAMINA_CHECK(!path_exists(path) || file_exists(path), path, ": is not a regular file; remove it");
   trim(path, last_step);
   file_ = std::fopen(path.c_str(), "ae");
   LAMINA_CHECK(file_ != nullptr, path, ": cannot be written (", std::strerror(errno),

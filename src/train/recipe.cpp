@@ -88,7 +88,7 @@ arch::ArchSpec architecture_of(const Json& source, const std::string& from, cons
 }
 
 Recipe read(std::string_view text, const std::string& name, const std::vector<std::string>& assignments, bool of_run) {
-  Json json = arch::parse_json(text, name);
+  Json json = parse_json<Json>(text, name);
   LAMINA_CHECK(json.is_object(), name, ": expected an object {...} with the keys of a recipe");
   std::vector<Problem> problems;
   const Assignments changes = sort_out(assignments, problems);

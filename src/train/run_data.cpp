@@ -14,19 +14,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_run(const std::string& folder) { return fs::exists(fs::path(folder) / "recipe.json"); }
+bool is_run(const std::string& folder) { return path_exists(fs::path(folder) / "recipe.json"); }
 
 void check_target(const std::string& folder, bool force) {
-  if (!fs::exists(folder)) return;
+  if (!path_exists(folder)) return;
   const bool run = is_run(folder);
-  LAMINA_CHECK(run || (fs::is_directory(folder) && fs::is_empty(folder)), folder,
+  LAMINA_CHECK(run || (folder_exists(folder) && fs::is_empty(folder)), folder,
                ": is there and is no run; choose another folder (--run)");
   LAMINA_CHECK(force || !run, folder, ": a run is there already; go on with it (--resume ", folder,
                "), choose another folder (--run), or replace it (--force)");
 }
 
 data::TokenFile open_tokens(const std::string& path, const char* key) {
-  LAMINA_CHECK(fs::exists(path), path, ": the run's ", key, " is not there; put it back, or start a run with another");
+  LAMINA_CHECK(path_exists(path), path, ": the run's ", key, " is not there; put it back, or start a run with another");
   return data::TokenFile::open(path);
 }
 
@@ -37,9 +37,9 @@ void settle_names(Recipe& recipe) {
   }
   if (recipe.data.train.empty()) return;
   const fs::path prepared = recipe.data.train;
-  if (!fs::exists(prepared / kTrainTokens)) return;
+  if (!path_exists(prepared / kTrainTokens)) return;
   recipe.data.train = (prepared / kTrainTokens).string();
-  if (recipe.data.validation.empty() && fs::exists(prepared / kValidationTokens)) {
+  if (recipe.data.validation.empty() && path_exists(prepared / kValidationTokens)) {
     recipe.data.validation = (prepared / kValidationTokens).string();
   }
 }
@@ -92,8 +92,8 @@ RunData open_run_data(const std::string& run_folder, const Recipe& recipe) {
   if (recipe.data.task) return of_task(recipe);
   const fs::path made = fs::path(run_folder) / "data";
   std::optional<data::TokenFile> validation;
-  if (fs::exists(made)) {
-    if (fs::exists(made / kValidationTokens)) validation = data::TokenFile::open((made / kValidationTokens).string());
+  if (path_exists(made)) {
+    if (path_exists(made / kValidationTokens)) validation = data::TokenFile::open((made / kValidationTokens).string());
     return of_tokens(recipe, open_tokens((made / kTrainTokens).string(), "training data"), std::move(validation));
   }
   if (!recipe.data.validation.empty()) validation = open_tokens(recipe.data.validation, "data.validation");
@@ -104,14 +104,14 @@ Recipe with_token_files(Recipe recipe, const std::string& folder, const data::Pr
   settle_names(recipe);
   if (recipe.data.task || data::is_token_file(recipe.data.train)) return recipe;
   const fs::path place = fs::absolute(folder).lexically_normal();
-  if (!fs::exists(place)) {
+  if (!path_exists(place)) {
     NewFolder made(place.string(), /*replace=*/false);
     tokens_of_text(recipe, made.path("data"), watch);
     made.publish();
   }
   const fs::path files = place / "data";
   recipe.data.train = (files / kTrainTokens).string();
-  recipe.data.validation = fs::exists(files / kValidationTokens) ? (files / kValidationTokens).string() : "";
+  recipe.data.validation = path_exists(files / kValidationTokens) ? (files / kValidationTokens).string() : "";
   return recipe;
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lamina/base/files.h"
+#include "lamina/base/json.h"
 #include "lamina/io/checkpoint.h"
 
 namespace lamina::train {
@@ -29,7 +30,7 @@ std::string write_progress(const Progress& progress) {
 }
 
 Progress read_progress(const std::string& path) {
-  const Json json = Json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
+  const Json json = read_json_file<Json>(path);
   const auto number = [&](const char* key) -> std::optional<double> {
     if (!json.is_object() || !json.contains(key) || !json[key].is_number()) return {};
     return json[key].get<double>();
@@ -65,7 +66,7 @@ io::Checkpoint checkpoint_of(const arch::ArchSpec& spec, const nn::StateDict& we
   return checkpoint;
 }
 
-bool is_run(const fs::path& folder) { return fs::exists(folder / kRecipe); }
+bool is_run(const fs::path& folder) { return file_exists(folder / kRecipe); }
 
 }  // namespace
 
@@ -98,7 +99,7 @@ Recipe RunFolder::recipe() const {
 
 std::optional<Progress> RunFolder::load_last(Learner& learner) const {
   const fs::path last = file("last");
-  if (!fs::exists(last)) return {};
+  if (!path_exists(last)) return {};
   const Device host = Device::cpu();
   const io::Checkpoint model = io::read_native(last.string(), host);
   const io::SafetensorsFile tensors = io::SafetensorsFile::open((last / kTensors).string(), host);
@@ -119,7 +120,7 @@ void RunFolder::save(const std::string& name, Learner& learner, const Progress& 
     io::write_safetensors(folder.path(kTensors), tensors);
   }
   for (const char* tokenizer : {"tokenizer.json", "tokenizer_config.json"}) {
-    if (fs::exists(file(tokenizer))) write_text(folder.path(tokenizer), read_text(file(tokenizer)));
+    if (path_exists(file(tokenizer))) write_text(folder.path(tokenizer), read_text(file(tokenizer)));
   }
   write_text(folder.path(kState), write_progress(progress));
   folder.publish();
@@ -134,7 +135,7 @@ std::string newest_run(const std::string& folder) {
     const bool hidden = entry.path().filename().string().starts_with(".");  // a run that is being replaced
     if (hidden || !entry.is_directory(error) || !is_run(entry.path())) continue;
     const fs::path state = entry.path() / "last" / kState;
-    const fs::file_time_type written = fs::last_write_time(fs::exists(state) ? state : entry.path() / kRecipe, error);
+    const fs::file_time_type written = fs::last_write_time(path_exists(state) ? state : entry.path() / kRecipe, error);
     if (!newest.empty() && written <= time) continue;
     newest = entry.path().string();
     time = written;

@@ -7,6 +7,7 @@
 
 #include "lamina/base/error.h"
 #include "lamina/base/files.h"
+#include "lamina/base/json.h"
 
 namespace lamina::train {
 namespace {
@@ -49,7 +50,8 @@ RunLog parse_run_log(const std::string& text, const std::string& name) {
   size_t line = 1;
   for (size_t at = 0; at < text.size(); ++line) {
     const size_t end = text.find('\n', at);
-    const nlohmann::json row = nlohmann::json::parse(text.substr(at, end - at), nullptr, /*allow_exceptions=*/false);
+    const std::string_view row_text = std::string_view(text).substr(at, end - at);
+    const auto row = try_parse_json<nlohmann::json>(row_text).value_or(nlohmann::json());
     const bool whole = row.is_object() && number(row, "step").has_value();
     if (end == std::string::npos && !whole) break;
     LAMINA_CHECK(whole, name, ":", line, ": is no line of a run's log; expected {\"step\": …, \"loss\": …}");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lamina/arch/cost.h"
+#include "lamina/base/files.h"
 #include "lamina/io/model_file.h"
 
 namespace lamina::train {
@@ -34,8 +35,8 @@ Trainer::Trainer(const std::string& run_folder, const Device& device, TrainerOpt
 void Trainer::load_weights_to_start_from() {
   const std::string& from = recipe().from;
   if (from.empty()) return;
-  LAMINA_CHECK(std::filesystem::exists(from), from,
-               ": the model to train further is gone; it is read once, before the ", "first checkpoint");
+  LAMINA_CHECK(path_exists(from), from, ": the model to train further is gone; it is read once, before the ",
+               "first checkpoint");
   learner_.load_weights(io::read_model(from, learner_.device()).tensors);
 }
 

@@ -86,7 +86,7 @@ TEST(ReadSpec, depthAndSizeAreBounded) {
   std::string objects;
   for (int i = 0; i < 100000; ++i) objects += "{\"a\":";
   EXPECT_NE(message_of(objects).find("levels deep"), std::string::npos);
-  EXPECT_NE(message_of(std::string(size_t{5} << 20, ' ')).find("at most"), std::string::npos);
+  EXPECT_NE(message_of(std::string(kMaxJsonBytes + 1, ' ')).find("at most"), std::string::npos);
   std::string list = R"({"layers": [{}])";
   list.pop_back();
   for (int i = 0; i < 20000; ++i) list += ",{}";

@@ -1,5 +1,5 @@
 // Any bytes as a Hugging Face config.json and as an architecture file: an architecture or an Error. What is read is
-// written again where a family can hold it, and then means the same.
+// written again if a family can hold it, and then means the same.
 #include <cstdint>
 #include <string>
 

@@ -181,7 +181,7 @@ TEST(Report, AnIncompleteStudySaysSo) {
 
 TEST(Report, WrongFilesAreNamedWithTheirPlace) {
   const auto error = [](const std::string& text) { return error_of([&] { report_html(text, "r.json"); }); };
-  EXPECT_NE(error("{").find("r.json is not JSON"), std::string::npos);
+  EXPECT_NE(error("{").find("r.json: line 1, column 2: not JSON"), std::string::npos);
   EXPECT_NE(error("[]").find("expected an object"), std::string::npos);
   EXPECT_NE(error("{}").find("r.json has no schema"), std::string::npos) << error("{}");
   EXPECT_NE(error(R"({"schema":2})").find("schema is 2; expected 1"), std::string::npos);

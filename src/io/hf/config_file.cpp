@@ -50,7 +50,7 @@ Json meaning_of(const Json& token, int64_t vocab_size) {
 }  // namespace
 
 Config read_config(std::string_view text, const std::string& name) {
-  const Json json = arch::parse_json(with_quoted_infinities(text), name);
+  const Json json = parse_json<Json>(with_quoted_infinities(text), name);
   LAMINA_CHECK(json.is_object(), name, ": expected an object of settings");
   const auto type = json.find("model_type");
   LAMINA_CHECK(type != json.end() && type->is_string(), name,
@@ -85,9 +85,9 @@ std::string write_config(const Family& family, const arch::ArchSpec& resolved, c
   for (const char* key : kTokens) {
     // Unset rather than absent: a family's default may lie outside of this vocabulary.
     const auto found = tokens.find(key);
-    const Json given = found == tokens.end() ? Json() : Json::parse(found->second, nullptr, false);
+    const Json given = found == tokens.end() ? Json() : try_parse_json<Json>(found->second).value_or(Json());
     const bool said = json.contains(key) && meaning_of(given, resolved.vocab_size) != json[key];
-    if (!said) json[key] = given.is_discarded() ? Json() : given;
+    if (!said) json[key] = given;
   }
   json["torch_dtype"] = torch_name(dtype);
   json["use_cache"] = true;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lamina/base/files.h"
+#include "lamina/base/json.h"
 
 namespace lamina::io::hf {
 namespace {
@@ -13,10 +14,9 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 
 /// tensor -> file
 std::map<std::string, std::string> read_index(const std::string& path) {
-  const std::string text = read_text(path);
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = read_json_file<nlohmann::json>(path);
   LAMINA_CHECK(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(), path,
-               ": is cut short, or not an index of shards: expected an object with a weight_map");
+               ": is not an index of shards: expected an object with a weight_map");
   std::map<std::string, std::string> map;
   for (const auto& [tensor, file] : json["weight_map"].items()) {
     LAMINA_CHECK(file.is_string(), path, ": weight_map: ", tensor.substr(0, 100), ": expected the name of a file");
@@ -43,17 +43,17 @@ void Shards::open(const std::string& file, const Device& device) {
 Shards::Shards(const std::string& folder, const Device& device) : folder_(folder) {
   namespace fs = std::filesystem;
   const std::string index = folder + "/" + kIndex;
-  if (fs::exists(folder + "/" + kWhole)) {
+  if (path_exists(folder + "/" + kWhole)) {
     open(kWhole, device);
     return;
   }
-  LAMINA_CHECK(fs::exists(index), folder, ": has neither ", kWhole, " nor ", kIndex,
+  LAMINA_CHECK(path_exists(index), folder, ": has neither ", kWhole, " nor ", kIndex,
                "; give a folder with weights in the safetensors format",
-               fs::exists(folder + "/pytorch_model.bin") ? " (pytorch_model.bin is not read: it may run code)" : "");
+               path_exists(folder + "/pytorch_model.bin") ? " (pytorch_model.bin is not read: it may run code)" : "");
   const std::map<std::string, std::string> map = read_index(index);
   std::set<std::string> opened;
   for (const auto& [tensor, file] : map) {
-    LAMINA_CHECK(fs::exists(str(folder, "/", file)), index, ": names the file '", file,
+    LAMINA_CHECK(path_exists(str(folder, "/", file)), index, ": names the file '", file,
                  "', which is not there; fetch it too");
     if (opened.insert(file).second) open(file, device);
   }
