@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "lamina/base/error.h"
+#include "lamina/base/json.h"
 #include "lamina/text/utf8.h"
 
 namespace lamina::text {
@@ -30,7 +31,7 @@ class Reader {
     if (!take(c)) fail(str("expected '", c, "'"));
   }
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(str(name_, ": byte ", at_, ": ", what, "; is this a tokenizer.json?"));
+    throw Error(str(name_, ": ", text_position(text_, at_), ": ", what, "; is this a tokenizer.json?"));
   }
 
   std::string string() {
@@ -172,6 +173,9 @@ JsonLists take_lists(std::string_view text, const std::string& name) {
     lists.rest += text.substr(copied, begin - copied);
     lists.rest += "null";
     copied = reader.place();
+    // Errors in the rest name the lines of the file.
+    const std::string_view cut = text.substr(begin, copied - begin);
+    lists.rest.append(static_cast<size_t>(std::ranges::count(cut, '\n')), '\n');
   };
   reader.object([&](const std::string& section) {
     if (section != "model" || reader.peek() != '{') return reader.skip();

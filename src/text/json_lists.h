@@ -13,7 +13,7 @@ namespace lamina::text {
 struct JsonLists {
   std::vector<std::pair<std::string, int64_t>> vocab;
   std::vector<std::pair<std::string, std::string>> merges;
-  std::string rest;  ///< the document with null in their place
+  std::string rest;  ///< the document with null in their place, on the same lines
 };
 /// Errors where the lists are not as they should be; the rest is not looked at beyond finding them.
 JsonLists take_lists(std::string_view text, const std::string& name);

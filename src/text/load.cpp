@@ -13,16 +13,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_file(const fs::path& path) {
-  std::error_code error;
-  return fs::is_regular_file(path, error);
-}
-
 /// The merges that belong to a vocab.json: merges.txt, or for encoder.json vocab.bpe.
 TokenizerSpec read_vocab_and_merges(const fs::path& vocab) {
   for (const char* merges : {"merges.txt", "vocab.bpe"}) {
     const fs::path beside = vocab.parent_path() / merges;
-    if (is_file(beside)) return read_gpt2_files(read_text(vocab.string()), read_text(beside.string()), vocab.string());
+    if (file_exists(beside))
+      return read_gpt2_files(read_text(vocab.string()), read_text(beside.string()), vocab.string());
   }
   throw Error(str(vocab.string(), ": is a vocabulary without merges; expected merges.txt or vocab.bpe beside it"));
 }
@@ -87,7 +83,7 @@ void read_model_config(const std::string& path, TokenizerSpec& spec) {
 std::string tokenizer_file(const std::string& folder) {
   for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model", "tokenizer.bin"}) {
     const fs::path file = fs::path(folder) / name;
-    if (is_file(file)) return file.string();
+    if (file_exists(file)) return file.string();
   }
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
@@ -120,23 +116,27 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path, const LoadOpt
       "or a .tiktoken file");
   TokenizerSpec spec = read_file(file, options);
   const fs::path folder = file.parent_path();
-  if (is_file(folder / "tokenizer_config.json")) {
+  if (file_exists(folder / "tokenizer_config.json")) {
     read_tokenizer_config((folder / "tokenizer_config.json").string(), spec);
   } else if (!spec.eos) {
     for (const char* name : {"config.json", "generation_config.json"}) {
-      if (is_file(folder / name)) read_model_config((folder / name).string(), spec);
+      if (file_exists(folder / name)) read_model_config((folder / name).string(), spec);
     }
   }
   return make_tokenizer(std::move(spec), file.string());
 }
 
 void save_tokenizer(const Tokenizer& tokenizer, const std::string& folder) {
+  write_text((fs::path(folder) / "tokenizer.json").string(), tokenizer.to_json());
+  save_tokenizer_config(tokenizer, folder);
+}
+
+void save_tokenizer_config(const Tokenizer& tokenizer, const std::string& folder) {
   json config = json::object();
   if (const auto bos = tokenizer.bos()) config["bos_token"] = tokenizer.token(*bos);
   if (const auto eos = tokenizer.eos()) config["eos_token"] = tokenizer.token(*eos);
   config["add_bos_token"] = tokenizer.bos().has_value();
   config["tokenizer_class"] = "PreTrainedTokenizerFast";
-  write_text((fs::path(folder) / "tokenizer.json").string(), tokenizer.to_json());
   write_text((fs::path(folder) / "tokenizer_config.json").string(), config.dump(2) + "\n");
 }
 

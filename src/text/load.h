@@ -31,7 +31,9 @@ std::string tokenizer_of_model(const std::string& model);
 /// A tokenizer.json. `name` stands in messages.
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view text, const std::string& name);
 
-/// Writes tokenizer.json, and tokenizer_config.json with the names of bos and eos, into an existing folder.
+/// Writes tokenizer.json and tokenizer_config.json into an existing folder.
 void save_tokenizer(const Tokenizer& tokenizer, const std::string& folder);
+/// Writes tokenizer_config.json alone: the names of bos and eos, and the class that transformers loads it with.
+void save_tokenizer_config(const Tokenizer& tokenizer, const std::string& folder);
 
 }  // namespace lamina::text

@@ -12,8 +12,12 @@
 namespace lamina::text {
 namespace {
 
-void append_replaced(std::string_view text, const NormalizerStep& step, std::string& out) {
-  for (size_t at = 0;;) {
+constexpr size_t kMaxGrowth = 64;
+constexpr size_t kMaxAddedBytes = 4096;
+
+/// Stops once `out` has more than `limit` bytes.
+void append_replaced(std::string_view text, const NormalizerStep& step, size_t limit, std::string& out) {
+  for (size_t at = 0; out.size() <= limit;) {
     const size_t found = text.find(step.pattern, at);
     out += text.substr(at, found - at);
     if (found == std::string_view::npos) return;
@@ -69,16 +73,20 @@ void append_normal_form(std::string_view text, NormalizerStep::Kind kind, std::s
 
 }  // namespace
 
-std::string normalized(std::string_view text, const std::vector<NormalizerStep>& steps) {
+std::string normalized(std::string_view text, const std::vector<NormalizerStep>& steps, const std::string& name) {
+  const size_t limit = kMaxGrowth * text.size() + kMaxAddedBytes;
   std::string now(text);
-  for (const NormalizerStep& step : steps) {
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const NormalizerStep& step = steps[i];
     std::string next;
     next.reserve(now.size() + 8);
     switch (step.kind) {
       case NormalizerStep::Kind::prepend: next = now.empty() ? now : step.content + now; break;
-      case NormalizerStep::Kind::replace: append_replaced(now, step, next); break;
+      case NormalizerStep::Kind::replace: append_replaced(now, step, limit, next); break;
       default: append_normal_form(now, step.kind, next); break;
     }
+    LAMINA_CHECK(next.size() <= limit, name, ": normalizer ", i + 1, " of ", steps.size(), " makes more than ", limit,
+                 " bytes of a text of ", text.size(), "; remove the Replace or Prepend steps that multiply the text");
     now = std::move(next);
   }
   return now;

@@ -20,9 +20,9 @@ std::vector<AddedToken> chosen(const std::vector<AddedToken>& tokens, bool norma
   return result;
 }
 
-std::string with_spaces(std::string text, const std::string& space) {
+std::string with_spaces(std::string text, const std::string& space, const std::string& name) {
   if (space.empty()) return text;
-  return normalized(text, {{NormalizerStep::Kind::replace, space, " "}});
+  return normalized(text, {{NormalizerStep::Kind::replace, space, " "}}, name);
 }
 
 }  // namespace
@@ -45,11 +45,11 @@ Pipeline::Pipeline(TokenizerSpec spec, const std::string& name)
   flags_.resize(size);
   for (size_t i = 0; i < spec_.vocab.size(); ++i) {
     const VocabEntry& entry = spec_.vocab[i];
-    bytes_[i] = entry.kind == VocabEntry::Kind::ordinary ? with_spaces(entry.bytes, spec_.space) : entry.bytes;
+    bytes_[i] = entry.kind == VocabEntry::Kind::ordinary ? with_spaces(entry.bytes, spec_.space, name) : entry.bytes;
   }
   for (const AddedToken& token : spec_.added) {
     const auto at = static_cast<size_t>(token.id);
-    bytes_[at] = token.special ? token.content : with_spaces(token.content, spec_.space);
+    bytes_[at] = token.special ? token.content : with_spaces(token.content, spec_.space, name);
     const bool cut_out = !token.normalized || spec_.prefix.when == Prefix::When::every_segment;
     flags_[at] = (cut_out ? kCutOut : 0) | (token.special ? kSpecial : 0);
     added_ids_.emplace(token.content, token.id);
@@ -73,7 +73,7 @@ void Pipeline::encode(std::string_view text, std::vector<TokenId>& ids, bool spe
 void Pipeline::encode_segment(std::string_view text, bool first, bool special, std::vector<TokenId>& ids) const {
   std::string changed;
   if (!spec_.normalizers.empty()) {
-    changed = normalized(text, spec_.normalizers);
+    changed = normalized(text, spec_.normalizers, name_);
     text = changed;
   }
   const AddedTokens& added = after_[special ? 1 : 0];
@@ -130,7 +130,7 @@ std::optional<TokenId> Pipeline::id_of(std::string_view token) const {
   if (const auto found = added_ids_.find(token); found != added_ids_.end()) return found->second;
   TokenId id = bpe_.find(token);
   if (id == Vocabulary::kNone && !spec_.space.empty()) {
-    id = bpe_.find(normalized(token, {{NormalizerStep::Kind::replace, " ", spec_.space}}));
+    id = bpe_.find(normalized(token, {{NormalizerStep::Kind::replace, " ", spec_.space}}, name_));
   }
   if (id == Vocabulary::kNone) return {};
   return id;

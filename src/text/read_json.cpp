@@ -53,7 +53,7 @@ void read_added(const json& list, TokenizerSpec& spec, const std::string& name) 
     token.rstrip = value_or(node, "rstrip", false, where);
     token.special = value_or(node, "special", false, where);
     token.normalized = value_or(node, "normalized", !token.special, where);
-    if (token.normalized) token.pattern = normalized(token.content, spec.normalizers);
+    if (token.normalized) token.pattern = normalized(token.content, spec.normalizers, name);
     add_token(spec, std::move(token));
   }
 }

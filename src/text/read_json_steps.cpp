@@ -1,6 +1,7 @@
 #include <functional>
 
 #include "lamina/base/error.h"
+#include "lamina/text/normalize.h"
 #include "lamina/text/patterns.h"
 #include "lamina/text/read_json.h"
 
@@ -127,6 +128,8 @@ void read_normalizer(const json& node, TokenizerSpec& spec, const std::string& n
       not_understood(where, type);
     }
   });
+  LAMINA_CHECK(spec.normalizers.size() <= kMaxNormalizers, where, ": has ", spec.normalizers.size(),
+               " steps, expected at most ", kMaxNormalizers);
 }
 
 void read_pre_tokenizer(const json& node, TokenizerSpec& spec, const std::string& name) {

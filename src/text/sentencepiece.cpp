@@ -119,7 +119,7 @@ void read_normalizer_spec(std::string_view bytes, SentencePieces& pieces, const 
 }  // namespace
 
 std::string escaped_spaces(const std::string& text) {
-  return normalized(text, {{NormalizerStep::Kind::replace, " ", kSpaceMark}});
+  return normalized(text, {{NormalizerStep::Kind::replace, " ", kSpaceMark}}, "SentencePiece");
 }
 
 TokenizerSpec spec_of(const SentencePieces& pieces, const std::string& name) {

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "lamina/base/error.h"
 #include "lamina/text/byte_alphabet.h"
 #include "lamina/text/patterns.h"
 #include "lamina/text/spec.h"
@@ -159,7 +160,11 @@ std::string write_json(const TokenizerSpec& spec) {
                       {"post_processor", post_processor(spec)},
                       {"decoder", decoder(spec)},
                       {"model", model(spec)}};
-  return whole.dump(1) + "\n";
+  try {
+    return whole.dump(1) + "\n";
+  } catch (const Json::exception&) {
+    throw Error("a token of this vocabulary is not UTF-8, which a tokenizer.json cannot hold; keep its own file");
+  }
 }
 
 }  // namespace lamina::text

@@ -139,6 +139,10 @@ TEST(HfConfig, UnknownKeysAreErrorsThatNameTheNearest) {
   expect_refused(with(kLlama, {{"hidden_act", "gelu_nwe"}}), {"hidden_act", "did you mean gelu_new?"});
   expect_refused(with(kLlama, {{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}, {"fcator", 3.0}}}}), {"fcator"});
   expect_refused(with(kLlama, {{"rope_scaling", {{"type", "wavy"}}}}), {"wavy", "yarn"});
+  for (const char* type : {"yarn", "linear", "dynamic", "llama3"}) {
+    expect_refused(with(kLlama, {{"rope_scaling", {{"rope_type", type}}}}), {"config.json", "factor", "missing"});
+    expect_refused(with(kLlama, {{"rope_scaling", {{"rope_type", type}, {"factor", nullptr}}}}), {"factor", "missing"});
+  }
   expect_refused(with(kLlama, {{"model_type", "lama"}}), {"lama", "did you mean llama?"});
   expect_refused({{"hidden_size", 4}}, {"model_type"});
 }

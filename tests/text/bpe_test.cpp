@@ -7,6 +7,7 @@
 
 #include "lamina/base/files.h"
 #include "lamina/text/load.h"
+#include "lamina/text/simple.h"
 #include "lamina/text/spec.h"
 #include "lamina/text/stream_decoder.h"
 #include "lamina/text/train_bpe.h"
@@ -156,6 +157,42 @@ TEST(TokenizerJson, WhatIsNotUnderstoodIsNamed) {
   EXPECT_TRUE(names(error_with("/model/vocab/b", 4), "two tokens have the id 4"));
   EXPECT_TRUE(names(error_with("/model/vocab/b", 1000000000), "1000000000"));
   EXPECT_TRUE(names(error_with("/model/unk_token", "<none>"), "<none>"));
+}
+
+/// A file whose normalizer is `count` steps that replace "a" by `content`.
+std::string with_replacements(int count, const std::string& content) {
+  nlohmann::json steps = nlohmann::json::array();
+  for (int i = 0; i < count; ++i) {
+    steps.push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", content}});
+  }
+  auto file = nlohmann::json::parse(byte_tokenizer()->to_json());
+  file["normalizer"] = {{"type", "Sequence"}, {"normalizers", steps}};
+  return file.dump();
+}
+
+TEST(TokenizerJson, NormalizersCannotMultiplyATextWithoutEnd) {
+  EXPECT_EQ(parse_tokenizer(with_replacements(6, "aa"), "t.json")->encode("a").size(), 64U);
+  const auto tokenizer = parse_tokenizer(with_replacements(40, "aa"), "t.json");
+  testing::expect_error([&] { tokenizer->encode("a"); }, "t.json: normalizer 13 of 40 makes more than 4160 bytes");
+  // One step alone may be too much.
+  const auto long_content = parse_tokenizer(with_replacements(1, std::string(100000, 'b')), "t.json");
+  testing::expect_error([&] { long_content->encode(std::string(100000, 'a')); }, "normalizer 1 of 1");
+  // Added tokens are normalized when the file is read.
+  auto file = nlohmann::json::parse(with_replacements(40, "aa"));
+  file["added_tokens"] = {{{"id", 256}, {"content", "a"}, {"special", false}, {"normalized", true}}};
+  testing::expect_error([&] { parse_tokenizer(file.dump(), "t.json"); }, "t.json: normalizer 13");
+  testing::expect_error([] { parse_tokenizer(with_replacements(257, "a"), "t.json"); }, "has 257 steps");
+}
+
+TEST(TokenizerJson, WhatIsNoJsonIsNamedWithItsLine) {
+  testing::expect_error([] { parse_tokenizer("{\n\"version\": x}", "t.json"); }, "t.json: line 2, column");
+  // Lines are those of the file although the long lists are cut out of it first.
+  testing::expect_error([] { parse_tokenizer("{\"model\": {\"vocab\": {\n\"a\": 0\n}\n},\n\"x\": ?}", "t.json"); },
+                        "t.json: line 5, column");
+  testing::expect_error([] { parse_tokenizer("{\n\"model\": {\"merges\": [1]}}", "t.json"); },
+                        "t.json: line 2, column 22");
+  const std::string deep = "{\"added_tokens\": " + std::string(70000, '[') + std::string(70000, ']') + "}";
+  testing::expect_error([&] { parse_tokenizer(deep, "t.json"); }, "levels deep");
 }
 
 TEST(LoadTokenizer, SaysWhatIsMissing) {

@@ -75,9 +75,7 @@ class RopeObject {
 arch::RopeScaling read_yarn(RopeObject& object, int64_t context) {
   arch::YarnScaling yarn;
   yarn.original_length = object.whole(kOriginal).value_or(context);
-  const double stretched =
-      static_cast<double>(context) / static_cast<double>(std::max<int64_t>(*yarn.original_length, 1));
-  yarn.factor = object.number("factor").value_or(stretched);
+  yarn.factor = object.needed("factor");
   yarn.beta_fast = object.number("beta_fast").value_or(32.0);
   yarn.beta_slow = object.number("beta_slow").value_or(1.0);
   yarn.attention_factor = object.number("attention_factor");
