@@ -1,18 +1,24 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <set>
 
 #include "lamina/arch/count.h"
 #include "lamina/arch/plan.h"
+#include "lamina/base/files.h"
 #include "lamina/cli/amounts.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/progress_line.h"
 #include "lamina/cli/stop_signal.h"
+#include "lamina/infer/load.h"
 #include "lamina/io/hf.h"
 #include "lamina/io/model_file.h"
+#include "lamina/text/load.h"
 
 namespace lamina::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct ConvertArguments {
   std::string source;
@@ -24,6 +30,73 @@ struct ConvertArguments {
   bool force = false;
 };
 
+/// What goes with the weights: tokenizer, chat template and generation settings.
+class Companions {
+ public:
+  explicit Companions(const std::string& place) : place_(place) {
+    if (folder_exists(place)) {
+      for (const auto& entry : fs::directory_iterator(place)) {
+        const std::string name = entry.path().filename().string();
+        if (io::is_companion_file(name) && file_exists(entry.path())) files_.insert(name);
+      }
+    }
+    // Folders of Hugging Face say everything themselves; their tokenizer need not be one that we can use.
+    if (!files_.contains(kTokenizerConfig) && !file_exists(fs::path(place) / "config.json")) load();
+  }
+
+  /// Fills in the ids that end and begin a text where the checkpoint has none.
+  void complete(io::Checkpoint& checkpoint) {
+    if (!tokenizer_) return;
+    if (tokenizer_->vocab_size() > checkpoint.spec.vocab_size) {
+      note(str(file_, " has ", tokenizer_->vocab_size(), " tokens, the model ", checkpoint.spec.vocab_size));
+      tokenizer_.reset();
+      return;
+    }
+    const auto fill = [&](const char* key, const std::optional<text::TokenId>& id) {
+      if (id) checkpoint.tokens.emplace(key, str(*id));
+    };
+    fill("bos_token_id", tokenizer_->bos());
+    fill("eos_token_id", tokenizer_->eos());
+  }
+
+  void write(const std::string& folder) const {
+    for (const std::string& name : files_) {
+      write_text((fs::path(folder) / name).string(), read_text((fs::path(place_) / name).string()));
+    }
+    if (!tokenizer_) return;
+    if (files_.contains("tokenizer.json")) {
+      text::save_tokenizer_config(*tokenizer_, folder);
+    } else {
+      text::save_tokenizer(*tokenizer_, folder);
+    }
+  }
+
+  bool has_tokenizer() const {
+    return tokenizer_ || (folder_exists(place_) && !text::tokenizer_file(place_).empty());
+  }
+
+ private:
+  static constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+
+  void load() {
+    file_ = text::tokenizer_of_model(place_);
+    if (file_.empty()) return;
+    try {
+      tokenizer_ = text::load_tokenizer(file_);
+    } catch (const Error& error) {
+      note(error.what());
+    }
+  }
+  static void note(const std::string& why) {
+    std::fprintf(stderr, "note: the tokenizer is not converted: %s\n", why.c_str());
+  }
+
+  std::string place_;
+  std::set<std::string> files_;  ///< in the source's folder, copied as they are
+  std::string file_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;  ///< written as tokenizer.json with tokenizer_config.json; may be null
+};
+
 void run(const ConvertArguments& arguments) {
   LAMINA_CHECK(arguments.to == "hf" || arguments.to == "lamina", "--to ", arguments.to, ": expected hf or lamina");
   std::optional<DType> dtype;
@@ -32,22 +105,27 @@ void run(const ConvertArguments& arguments) {
     LAMINA_CHECK(dtype && is_floating(*dtype), "--dtype ", arguments.dtype, ": expected f32, bf16, f16 or f64");
   }
   const int64_t max_shard_bytes = bytes_from(arguments.max_shard_size, "--max-shard-size");
-  LAMINA_CHECK(arguments.force || !std::filesystem::exists(arguments.target), arguments.target,
-               ": is there already; choose another name or give --force");
+  io::CheckpointFolder::check_target(arguments.target, arguments.force);
   catch_stop_signals("\nstopping: temporary files are removed; once more stops at once\n");
-  const io::Checkpoint checkpoint =
+  io::Checkpoint checkpoint =
       io::read_model(arguments.source, Device::cpu(), {dtype, progress_of("reading", arch::short_bytes)});
+  Companions companions(io::model_place(arguments.source));
+  companions.complete(checkpoint);
+  const auto add_files = [&](const std::string& folder) {
+    companions.write(folder);
+    throw_if_stopped();
+  };
+  const io::Progress progress = progress_of("writing", arch::short_bytes);
   std::string as = "lamina's own format";
   if (arguments.to == "hf") {
-    as = "model_type " +
-         io::write_hf(
-             arguments.target, checkpoint,
-             {arguments.family, {}, max_shard_bytes, arguments.force, progress_of("writing", arch::short_bytes)});
+    as = "model_type " + io::write_hf(arguments.target, checkpoint,
+                                      {arguments.family, {}, max_shard_bytes, arguments.force, progress, add_files});
   } else {
-    io::write_native(arguments.target, checkpoint, arguments.force, progress_of("writing", arch::short_bytes));
+    io::write_native(arguments.target, checkpoint, arguments.force, progress, add_files);
   }
-  std::printf("%s: %s parameters, %s\n", arguments.target.c_str(),
-              arch::with_commas(arch::count_parameters(checkpoint.spec).total).c_str(), as.c_str());
+  std::printf("%s: %s parameters, %s%s\n", arguments.target.c_str(),
+              arch::with_commas(arch::count_parameters(checkpoint.spec).total).c_str(), as.c_str(),
+              companions.has_tokenizer() ? ", with its tokenizer" : "");
 }
 
 }  // namespace
@@ -65,7 +143,7 @@ void add_convert(CLI::App& program) {
       ->capture_default_str();
   command->add_option("--family", arguments->family,
                       "The model_type of an hf folder (default: the source's, or the first whose structure fits)");
-  command->add_flag("--force", arguments->force, "Replace the target if it is there");
+  command->add_flag("--force", arguments->force, "Replace the target if it is a checkpoint that lamina wrote");
   command->callback([arguments] { run(*arguments); });
 }
 

@@ -1,5 +1,7 @@
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "lamina/base/version.h"
 #include "lamina/cli/commands.h"
@@ -15,6 +17,15 @@ int run(CLI::App& program, int argc, char** argv) {
     return program.exit(error);
   } catch (const lamina::cli::Stopped& stopped) {
     return stopped.exit_code;
+  } catch (const nlohmann::json::exception& error) {
+    constexpr int kNotUtf8 = 316;
+    std::cerr << (error.id == kNotUtf8 ? "lamina: a name or text that was given is not UTF-8; use UTF-8\n"
+                                       : "lamina: a JSON value has an unexpected type (internal error, report it)\n");
+    return 1;
+  } catch (const std::filesystem::filesystem_error& error) {
+    std::cerr << "lamina: " << error.path1().string() << ": " << error.code().message()
+              << "; check the name and the permissions\n";
+    return 1;
   } catch (const std::exception& error) {
     std::cerr << "lamina: " << error.what() << '\n';
     return 1;

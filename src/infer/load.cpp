@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "lamina/base/files.h"
 #include "lamina/io/model_file.h"
 #include "lamina/text/load.h"
 

@@ -88,10 +88,12 @@ Checkpoint read_native(const std::string& folder, const Device& device) {
   return checkpoint;
 }
 
-void write_native(const std::string& folder, const Checkpoint& checkpoint, bool replace, const Progress& progress) {
+void write_native(const std::string& folder, const Checkpoint& checkpoint, bool replace, const Progress& progress,
+                  const AddFiles& add_files) {
   check_weights(checkpoint, folder);
-  NewFolder target(folder, replace);
+  CheckpointFolder target(folder, replace);
   write_native_files(target.path(""), checkpoint, progress);
+  if (add_files) add_files(target.path(""));
   target.publish();
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lamina/arch/spec.h"
+#include "lamina/io/checkpoint_folder.h"
 #include "lamina/io/safetensors.h"
 
 namespace lamina::io {
@@ -31,10 +32,9 @@ void check_weights(const Checkpoint& checkpoint, const std::string& name);
 /// Our own layout: a folder with architecture.json and model.safetensors, tensors under our names. Tensors are views of
 /// the mapped file.
 Checkpoint read_native(const std::string& folder, const Device& device);
-/// Writes the folder beside its final name and renames it, so that nobody sees half of it. An existing folder is an
-/// Error unless `replace`, which swaps it for the new one.
+/// Writes a CheckpointFolder: whole or not at all. `add_files` may add files before it appears.
 void write_native(const std::string& folder, const Checkpoint& checkpoint, bool replace = false,
-                  const Progress& progress = {});
+                  const Progress& progress = {}, const AddFiles& add_files = {});
 
 /// The files of that layout alone, into a folder that is there: for one that holds more than a model.
 void write_native_files(const std::string& folder, const Checkpoint& checkpoint, const Progress& progress = {});

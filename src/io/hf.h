@@ -28,8 +28,9 @@ struct HfWriteOptions {
   std::string family;                       ///< a model_type; default the one it was read from, or the first that fits
   std::optional<DType> dtype;               ///< convert weights to this type; default as they are
   int64_t max_shard_bytes = 5'000'000'000;  ///< files are split beyond this
-  bool replace = false;                     ///< an existing folder may be replaced
+  bool replace = false;                     ///< an existing checkpoint may be replaced (CheckpointFolder)
   Progress progress;
+  AddFiles add_files;  ///< called with the folder before it appears, to add files
 };
 /// Writes a folder that Hugging Face transformers loads, whole or not at all. The family must mean exactly this
 /// architecture: where none does, an Error says what differs from the nearest one. Returns the family.

@@ -68,7 +68,7 @@ int64_t bytes_of(const Stored& stored, DType dtype) {
 
 class Writer {
  public:
-  Writer(const Checkpoint& checkpoint, const HfWriteOptions& options, const NewFolder& folder)
+  Writer(const Checkpoint& checkpoint, const HfWriteOptions& options, const CheckpointFolder& folder)
       : options_(options), folder_(folder) {
     for (const auto& [name, tensor] : checkpoint.tensors) weights_.emplace(name, tensor);
   }
@@ -131,14 +131,15 @@ class Writer {
       tensors.emplace_back(stored->name, pack(*stored, parts));
     }
     const int64_t before = done_;
-    write_safetensors(folder_.path(name), tensors, {{"format", "pt"}}, [&](int64_t done, int64_t /*total*/) {
-      done_ = before + done;
-      if (options_.progress) options_.progress(done_, total_);
-    });
+    write_safetensors(folder_.path(name), tensors, {{"format", "pt"}, {kWrittenBy, "lamina"}},
+                      [&](int64_t done, int64_t /*total*/) {
+                        done_ = before + done;
+                        if (options_.progress) options_.progress(done_, total_);
+                      });
   }
 
   const HfWriteOptions& options_;
-  const NewFolder& folder_;
+  const CheckpointFolder& folder_;
   std::map<std::string, Tensor> weights_;
   int64_t total_ = 0;
   int64_t done_ = 0;
@@ -154,10 +155,11 @@ std::string write_hf(const std::string& folder, const Checkpoint& checkpoint, co
                " bytes; give a positive size");
   check_weights(checkpoint, folder);
   const hf::Family& family = hf::choose(checkpoint, options.family);
-  NewFolder target(folder, options.replace);
+  CheckpointFolder target(folder, options.replace);
   const DType dtype = options.dtype.value_or(checkpoint.tensors.front().second.dtype());
   write_text(target.path("config.json"), hf::write_config(family, checkpoint.spec, checkpoint.tokens, dtype));
   hf::Writer(checkpoint, options, target).write(hf::stored_tensors(family.names, checkpoint.spec));
+  if (options.add_files) options.add_files(target.path(""));
   target.publish();
   return std::string(family.model_type);
 }
