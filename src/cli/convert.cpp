@@ -10,7 +10,6 @@
 #include "lamina/cli/commands.h"
 #include "lamina/cli/progress_line.h"
 #include "lamina/cli/stop_signal.h"
-#include "lamina/infer/load.h"
 #include "lamina/io/hf.h"
 #include "lamina/io/model_file.h"
 #include "lamina/text/load.h"
