@@ -22,9 +22,6 @@ foreach(library pcre2-8 utf8proc)
 endforeach()
 find_library(LAMINA_cairo cairo)  # may be missing
 find_path(LAMINA_cairo_include cairo.h PATH_SUFFIXES cairo)
-if(LAMINA_THREADS STREQUAL openmp)
-  find_package(OpenMP REQUIRED COMPONENTS CXX)
-endif()
 
 find_program(CCACHE ccache)
 if(CCACHE)

@@ -21,13 +21,14 @@ class TaskRef {
   void (*call_)(const void*, int64_t);
 };
 
-/// The worker threads of one device. Calls from inside a task run serially, so kernels may nest.
-/// An exception thrown by a task reaches the caller once all tasks have ended.
+/// The worker threads of one device, started by the first call that needs them. Calls from inside a task run serially,
+/// so kernels may nest; so does a call while another thread's call is running. An exception thrown by a task reaches
+/// the caller once all tasks have ended.
 class Threads {
  public:
   static constexpr int kMost = 1024;
 
-  /// `count` 0 means as many as the machine's cores (or OMP_NUM_THREADS) allow; more than kMost is an error.
+  /// `count` 0 means OMP_NUM_THREADS if it is set, else the cores this process may use. More than kMost is an error.
   explicit Threads(int count = 0);
   ~Threads();
   Threads(const Threads&) = delete;

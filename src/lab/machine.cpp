@@ -25,7 +25,7 @@ std::string cpu_name() {
 Machine this_machine() {
   Machine machine;
   machine.cpu = cpu_name();
-  machine.cores = Threads().count();  // OMP_NUM_THREADS counts too
+  machine.cores = Threads().count();  // respects OMP_NUM_THREADS
   machine.memory_bytes = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
   utsname system{};
   if (::uname(&system) == 0) machine.system = str(system.sysname, " ", system.release, " ", system.machine);

@@ -34,7 +34,7 @@ void ParameterFactory::fill(const std::string& name, const Tensor& tensor, const
   if (tensor.is_meta()) return;
   const RandomKey key{options_.seed, hash_of(prefix_ + name)};
   const bool direct = tensor.device().kind() == DeviceKind::cpu && tensor.is_contiguous();
-  Tensor target = direct ? tensor.detach() : Tensor::empty(tensor.shape(), tensor.dtype(), Device::cpu());
+  Tensor target = direct ? tensor.detach() : Tensor::empty(tensor.shape(), tensor.dtype(), host_);
   const int64_t numel = target.numel();
   visit_floating(target.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;

@@ -45,6 +45,7 @@ class ParameterFactory {
   void fill(const std::string& name, const Tensor& tensor, const F& value) const;
 
   Device device_;
+  Device host_ = Device::cpu();  // computes the values of tensors elsewhere
   Options options_;
   std::string prefix_;
 };

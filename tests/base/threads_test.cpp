@@ -1,13 +1,17 @@
 #include "lamina/base/threads.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
+#include "lamina/base/cores.h"
 #include "lamina/base/error.h"
 #include "support/close.h"
 
@@ -131,6 +135,59 @@ TEST(threads, ManyCallersShareOnePool) {
   }
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(sum.load(), 4 * 20 * (49 * 50 / 2));
+}
+
+TEST(threads, ACallDuringAnotherThreadsCallDoesNotWaitForIt) {
+  const Threads threads(2);
+  std::atomic<bool> second_call_is_done{false};
+  std::atomic<int> inside{0};
+  std::thread other([&] {
+    while (inside.load() == 0) std::this_thread::yield();
+    threads.tasks(10, [](int64_t) {});
+    second_call_is_done = true;
+  });
+  threads.tasks(2, [&](int64_t) {
+    ++inside;
+    while (!second_call_is_done.load()) std::this_thread::yield();
+  });
+  other.join();
+  EXPECT_EQ(inside.load(), 2);
+}
+
+TEST(threads, AForkedProcessWithoutWorkersRunsEveryTask) {
+  const Threads threads(3);
+  threads.tasks(10, [](int64_t) {});  // the workers are running
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    std::atomic<int> ran{0};
+    threads.tasks(100, [&](int64_t) { ++ran; });
+    ::_exit(ran.load() == 100 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+}
+
+TEST(threads, ManyShortRoundsRunEveryTask) {
+  const Threads threads(4);
+  std::atomic<int64_t> sum{0};
+  for (int round = 0; round < 5000; ++round) threads.tasks(1 + round % 6, [&](int64_t) { ++sum; });
+  EXPECT_EQ(sum.load(), 5000 / 6 * 21 + 1 + 2);
+}
+
+TEST(threads, TheDefaultCountIsThatOfTheEnvironment) {
+  const char* before = std::getenv("OMP_NUM_THREADS");
+  const std::string kept = before == nullptr ? "" : before;
+  ::setenv("OMP_NUM_THREADS", "5", 1);
+  EXPECT_EQ(Threads().count(), 5);
+  ::setenv("OMP_NUM_THREADS", "3,2", 1);  // OpenMP: a number for each level of nesting
+  EXPECT_EQ(Threads().count(), 3);
+  ::setenv("OMP_NUM_THREADS", "many", 1);
+  EXPECT_EQ(Threads().count(), usable_cores());
+  ::unsetenv("OMP_NUM_THREADS");
+  EXPECT_EQ(Threads().count(), usable_cores());
+  if (before != nullptr) ::setenv("OMP_NUM_THREADS", kept.c_str(), 1);
 }
 
 TEST(threads, RefusesANegativeOrAbsurdCount) {

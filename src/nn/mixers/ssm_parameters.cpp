@@ -7,7 +7,7 @@ namespace {
 
 /// Overwrites the values of `tensor`.
 void put(const Tensor& tensor, const std::vector<double>& values) {
-  tensor.detach().copy_(Tensor::from(values, tensor.shape(), Device::cpu()).to(tensor.dtype()).to(tensor.device()));
+  tensor.detach().copy_(Tensor::from(values, tensor.shape(), Device::cpu(1)).to(tensor.dtype()).to(tensor.device()));
 }
 
 }  // namespace
