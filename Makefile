@@ -1,12 +1,18 @@
 # Thin: every target is one script or one CMake preset.
 BUILD ?= build
 JOBS ?= $(shell nproc)
+# Options of CMakeLists.txt that can be given here, too: make build LAMINA_CUDA=ON. They stay until others are given.
+OPTIONS := $(foreach name,LAMINA_CUDA LAMINA_SIMD,$(if $($(name)),-D$(name)=$($(name))))
+# What quickstart builds: the program alone, for this machine's CPU.
+NATIVE := $(BUILD)/native
+NATIVE_OPTIONS := -DLAMINA_SIMD=native -DLAMINA_CUDA=$(or $(LAMINA_CUDA),OFF) -DLAMINA_TESTS=OFF -DLAMINA_BENCH=OFF \
+  -DLAMINA_EXAMPLES=OFF
 
 .PHONY: help deps build quickstart test bench lint docs stories install clean
 help:
 	@echo "make deps        install what the build needs (Debian packages, by name)"
-	@echo "make build       build/bin/lamina"
-	@echo "make quickstart  build, train a small model on Shakespeare for three minutes, draw its loss, let it write"
+	@echo "make build       build/bin/lamina, for every CPU; GPU kernels if there is a GPU, or with LAMINA_CUDA=ON"
+	@echo "make quickstart  build for this CPU, train a small model on Shakespeare for three minutes, draw its loss, let it write"
 	@echo "make test        everything CI runs: tests, sanitizers, fuzzing, the installed library"
 	@echo "make bench       measure against the machine's limits and other libraries; table and build/bench.json"
 	@echo "make lint        includes between rooms, clang-format, clang-tidy"
@@ -17,16 +23,20 @@ help:
 deps:
 	@tools/deps
 
+ifneq ($(OPTIONS),)
+.PHONY: $(BUILD)/build.ninja
+endif
 $(BUILD)/build.ninja: CMakeLists.txt CMakePresets.json | deps
-	cmake --preset release -B $(BUILD)
+	cmake --preset release -B $(BUILD) $(OPTIONS)
 
 build: deps $(BUILD)/build.ninja
 	cmake --build $(BUILD) -j $(JOBS) --target lamina_program
 
-quickstart: deps $(BUILD)/build.ninja
+quickstart: deps
 	@tools/deps --quickstart
-	cmake --build $(BUILD) -j $(JOBS) --target lamina_program
-	@BUILD=$(BUILD) tools/quickstart
+	cmake --preset release -B $(NATIVE) $(NATIVE_OPTIONS)
+	cmake --build $(NATIVE) -j $(JOBS) --target lamina_program
+	@BUILD=$(BUILD) LAMINA=$(NATIVE)/bin/lamina tools/quickstart
 
 test:
 	@tools/deps --test
@@ -34,7 +44,7 @@ test:
 
 bench:
 	@tools/deps --bench
-	cmake --preset release -B $(BUILD)
+	cmake --preset release -B $(BUILD) $(OPTIONS)
 	cmake --build $(BUILD) -j $(JOBS) --target lamina_bench
 	$(BUILD)/bin/lamina_bench --json $(BUILD)/bench.json
 
