@@ -33,7 +33,7 @@ Device Device::cuda(int index, bool deterministic) {
   const int count = cuda_count();
   LAMINA_CHECK(count > 0, "cuda:", index, ": ",
                lamina::cuda::kBuilt ? "no GPU found (nvidia-smi lists the GPUs the driver sees)"
-                                    : "this build has no CUDA; rebuild on a machine with nvcc",
+                                    : "this build has no CUDA; rebuild with LAMINA_CUDA=ON on a machine with nvcc",
                "; or use the cpu");
   LAMINA_CHECK(index >= 0 && index < count, "cuda:", index, ": no such GPU; the last one is cuda:", count - 1);
   auto state = std::make_shared<State>(DeviceKind::cuda, 0, lamina::cuda::make_allocator(index));

@@ -35,18 +35,18 @@ class Plans {
  public:
   explicit Plans(int index) {
     LAMINA_CUDA(cudaSetDevice(index), "cuDNN");
-    if (cudnnCreate(&handle_) != CUDNN_STATUS_SUCCESS) handle_ = nullptr;
+    if (find_cudnn() == nullptr || cudnn().Create(&handle_) != CUDNN_STATUS_SUCCESS) handle_ = nullptr;
   }
   ~Plans() {
     forward_.clear();
     backward_.clear();
-    if (handle_ != nullptr) cudnnDestroy(handle_);
+    if (handle_ != nullptr) cudnn().Destroy(handle_);
   }
   Plans(const Plans&) = delete;
   Plans& operator=(const Plans&) = delete;
 
   cudnnHandle_t handle(cudaStream_t stream) {
-    cudnnSetStream(handle_, stream);
+    cudnn().SetStream(handle_, stream);
     return handle_;
   }
   template <class Make>

@@ -10,7 +10,7 @@ namespace {
 
 void require(cudnnStatus_t status, const char* what) {
   if (status == CUDNN_STATUS_SUCCESS) return;
-  throw CudnnUnsupported(str("cuDNN: ", what, ": ", cudnnGetErrorString(status)));
+  throw CudnnUnsupported(str("cuDNN: ", what, ": ", cudnn().GetErrorString(status)));
 }
 
 CudnnExtents dense(const CudnnExtents& extents) {
@@ -26,8 +26,8 @@ std::vector<std::unique_ptr<CudnnDescriptor>> proposals(const CudnnDescriptor& o
   heuristic.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, CUDNN_HEUR_MODE_A);
   heuristic.finalize();
   int64_t count = 0;
-  require(cudnnBackendGetAttribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0,
-                                   &count, nullptr),
+  require(cudnn().BackendGetAttribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0,
+                                      &count, nullptr),
           "querying the engines");
   std::vector<std::unique_ptr<CudnnDescriptor>> configs;
   std::vector<cudnnBackendDescriptor_t> raw;
@@ -36,9 +36,9 @@ std::vector<std::unique_ptr<CudnnDescriptor>> proposals(const CudnnDescriptor& o
     raw.push_back(configs.back()->get());
   }
   int64_t given = 0;
-  require(cudnnBackendGetAttribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count,
-                                   &given, raw.data()),
-          "asking for engines");
+  require(cudnn().BackendGetAttribute(heuristic.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                      count, &given, raw.data()),
+          "querying the engines");
   configs.resize(static_cast<size_t>(given));
   return configs;
 }
@@ -48,10 +48,10 @@ int64_t engine_of(const CudnnDescriptor& config) {
   cudnnBackendDescriptor_t raw = engine.get();
   int64_t count = 0;
   int64_t number = -1;
-  require(cudnnBackendGetAttribute(config.get(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
-                                   &raw),
+  require(cudnn().BackendGetAttribute(config.get(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                                      &count, &raw),
           "asking for an engine");
-  require(cudnnBackendGetAttribute(raw, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, &number),
+  require(cudnn().BackendGetAttribute(raw, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, &number),
           "asking for an engine's number");
   return number;
 }
@@ -59,17 +59,17 @@ int64_t engine_of(const CudnnDescriptor& config) {
 }  // namespace
 
 CudnnDescriptor::CudnnDescriptor(cudnnBackendDescriptorType_t type) {
-  require(cudnnBackendCreateDescriptor(type, &descriptor_), "making a descriptor");
+  require(cudnn().BackendCreateDescriptor(type, &descriptor_), "making a descriptor");
 }
 
-CudnnDescriptor::~CudnnDescriptor() { cudnnBackendDestroyDescriptor(descriptor_); }
+CudnnDescriptor::~CudnnDescriptor() { cudnn().BackendDestroyDescriptor(descriptor_); }
 
 void CudnnDescriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
                           const void* values) {
-  require(cudnnBackendSetAttribute(descriptor_, name, type, count, values), "describing an operation");
+  require(cudnn().BackendSetAttribute(descriptor_, name, type, count, values), "describing an operation");
 }
 
-void CudnnDescriptor::finalize() { require(cudnnBackendFinalize(descriptor_), "checking a description"); }
+void CudnnDescriptor::finalize() { require(cudnn().BackendFinalize(descriptor_), "checking a description"); }
 
 int64_t CudnnGraph::add(cudnnDataType_t type, const CudnnExtents& extents, const CudnnExtents& strides, bool is_virtual,
                         bool by_value) {
@@ -198,8 +198,8 @@ CudnnPlan::Choice CudnnPlan::accepted(std::unique_ptr<CudnnDescriptor> config, c
   choice.plan->set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, *config);
   choice.plan->finalize();
   int64_t count = 0;
-  require(cudnnBackendGetAttribute(choice.plan->get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
-                                   &count, &choice.workspace_bytes),
+  require(cudnn().BackendGetAttribute(choice.plan->get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+                                      &count, &choice.workspace_bytes),
           "querying the workspace size");
   choice.config = std::move(config);
   return choice;
@@ -251,7 +251,7 @@ void CudnnPlan::run(const Choice& choice, const Device& device, cudnnHandle_t ha
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, addresses.data());
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, workspace.raw());
   pack.finalize();
-  require(cudnnBackendExecute(handle, choice.plan->get(), pack.get()), "running a plan");
+  require(cudnn().BackendExecute(handle, choice.plan->get(), pack.get()), "running a plan");
 }
 
 }  // namespace lamina::ops::cuda

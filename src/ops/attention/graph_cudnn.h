@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lamina/base/error.h"
+#include "lamina/ops/attention/cudnn_functions.h"
 #include "lamina/tensor/tensor.h"
 
 namespace lamina::ops::cuda {

@@ -4,8 +4,6 @@
 
 #include "lamina/ops/linear/gemm_cuda.h"
 
-#include <cublasLt.h>
-
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -13,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "lamina/ops/linear/cublaslt.h"
 #include "lamina/tensor/cuda/runtime.h"
 #include "lamina/tensor/cuda/stream_timer.h"
 
@@ -24,7 +23,7 @@ using lamina::cuda::stream_of;
 constexpr size_t kWorkspace = size_t{32} << 20;
 
 void check(cublasStatus_t status, const char* call) {
-  LAMINA_CHECK(status == CUBLAS_STATUS_SUCCESS, "product: ", call, " failed: ", cublasLtGetStatusString(status));
+  LAMINA_CHECK(status == CUBLAS_STATUS_SUCCESS, "product: ", call, " failed: ", cublaslt().GetStatusString(status));
 }
 
 cudaDataType_t type_of(DType dtype) {
@@ -72,7 +71,7 @@ Key key_of(const Product& p) {
 class Plan {
  public:
   Plan(cublasLtHandle_t handle, const Product& p) {
-    check(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "a description");
+    check(cublaslt().MatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "a description");
     const cublasOperation_t first = p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t second = p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     set(CUBLASLT_MATMUL_DESC_TRANSA, first);
@@ -89,14 +88,14 @@ class Plan {
   Plan& operator=(const Plan&) = delete;
   ~Plan() {
     for (cublasLtMatrixLayout_t matrix : {first_matrix, second_matrix, result}) {
-      if (matrix != nullptr) cublasLtMatrixLayoutDestroy(matrix);
+      if (matrix != nullptr) cublaslt().MatrixLayoutDestroy(matrix);
     }
-    if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
+    if (operation != nullptr) cublaslt().MatmulDescDestroy(operation);
   }
 
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
-    check(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof(value)), "an attribute");
+    check(cublaslt().MatmulDescSetAttribute(operation, attribute, &value, sizeof(value)), "an attribute");
   }
 
   cublasLtMatmulDesc_t operation = nullptr;
@@ -122,8 +121,9 @@ class Plan {
     double best = 0;
     for (const cublasLtMatmulHeuristicResult_t& proposal : proposals(handle, p, kProposals)) {
       const auto run = [&] {
-        return cublasLtMatmul(handle, operation, &p.alpha, p.b, first_matrix, p.a, second_matrix, &p.beta, apart.get(),
-                              result, apart.get(), result, &proposal.algo, workspace, kWorkspace, stream);
+        return cublaslt().Matmul(handle, operation, &p.alpha, p.b, first_matrix, p.a, second_matrix, &p.beta,
+                                 apart.get(), result, apart.get(), result, &proposal.algo, workspace, kWorkspace,
+                                 stream);
       };
       if (run() != CUBLAS_STATUS_SUCCESS) continue;
       double seconds = timer.least_of(kTrials, run);
@@ -168,24 +168,24 @@ class Plan {
 
   static void layout(cublasLtMatrixLayout_t& matrix, DType type, int64_t rows, int64_t columns, int64_t ld,
                      int64_t batch, int64_t stride) {
-    check(cublasLtMatrixLayoutCreate(&matrix, type_of(type), static_cast<uint64_t>(rows),
-                                     static_cast<uint64_t>(columns), ld),
+    check(cublaslt().MatrixLayoutCreate(&matrix, type_of(type), static_cast<uint64_t>(rows),
+                                        static_cast<uint64_t>(columns), ld),
           "a layout");
     if (batch == 1) return;
     const auto count = static_cast<int32_t>(batch);
-    check(cublasLtMatrixLayoutSetAttribute(matrix, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)),
+    check(cublaslt().MatrixLayoutSetAttribute(matrix, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)),
           "a batch");
-    check(
-        cublasLtMatrixLayoutSetAttribute(matrix, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)),
-        "a batch");
+    check(cublaslt().MatrixLayoutSetAttribute(matrix, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                              sizeof(stride)),
+          "a batch");
   }
 
   /// Candidate algorithms of the library's heuristics, best first; empty if it has no kernel.
   std::vector<cublasLtMatmulHeuristicResult_t> proposals(cublasLtHandle_t handle, const Product& p, int most) const {
     cublasLtMatmulPreference_t preference = nullptr;
-    check(cublasLtMatmulPreferenceCreate(&preference), "a preference");
+    check(cublaslt().MatmulPreferenceCreate(&preference), "a preference");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
-      check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), "a preference");
+      check(cublaslt().MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), "a preference");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspace});
     // Split-k partial sums are reduced in f32, never in the result's type.
@@ -196,9 +196,9 @@ class Plan {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(alignment(p.c)));
     std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<size_t>(most));
     int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, operation, first_matrix, second_matrix, result,
-                                                                 result, preference, most, found.data(), &count);
-    cublasLtMatmulPreferenceDestroy(preference);
+    const cublasStatus_t status = cublaslt().MatmulAlgoGetHeuristic(
+        handle, operation, first_matrix, second_matrix, result, result, preference, most, found.data(), &count);
+    cublaslt().MatmulPreferenceDestroy(preference);
     found.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(count) : 0);
     return found;
   }
@@ -253,7 +253,7 @@ std::atomic<bool>& is_ending() {
 class Products {
  public:
   explicit Products(int /*index*/) {
-    check(cublasLtCreate(&handle_), "cublasLtCreate");
+    check(cublaslt().Create(&handle_), "cublasLtCreate");
     [[maybe_unused]] static const int noted = std::atexit([] { is_ending() = true; });
     LAMINA_CUDA(cudaMalloc(&workspace_, kWorkspace), "product");
   }
@@ -262,7 +262,7 @@ class Products {
   ~Products() {
     plans_.clear();
     cudaFree(workspace_);
-    if (!is_ending()) cublasLtDestroy(handle_);
+    if (!is_ending()) cublaslt().Destroy(handle_);
   }
 
   bool run(const Device& device, const Product& p) { return run(device, p, stream_of(device), workspace_); }
@@ -276,8 +276,9 @@ class Products {
     if (p.before != nullptr) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before);
     if (p.gelu_tanh_of != nullptr) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.gelu_tanh_of);
     if (!plan->measured && lamina::cuda::autotunes(device)) plan->measure(handle_, p, workspace, stream);
-    check(cublasLtMatmul(handle_, plan->operation, &p.alpha, p.b, plan->first_matrix, p.a, plan->second_matrix, &p.beta,
-                         p.c, plan->result, p.c, plan->result, &plan->algorithm, workspace, kWorkspace, stream),
+    check(cublaslt().Matmul(handle_, plan->operation, &p.alpha, p.b, plan->first_matrix, p.a, plan->second_matrix,
+                            &p.beta, p.c, plan->result, p.c, plan->result, &plan->algorithm, workspace, kWorkspace,
+                            stream),
           "cublasLtMatmul");
     return true;
   }

@@ -8,7 +8,7 @@
 namespace lamina::cuda {
 namespace {
 
-[[noreturn]] void none() { throw Error("this build has no CUDA; rebuild on a machine with nvcc"); }
+[[noreturn]] void none() { throw Error("this build has no CUDA; rebuild with LAMINA_CUDA=ON on a machine with nvcc"); }
 
 }  // namespace
 
