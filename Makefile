@@ -8,7 +8,7 @@ NATIVE := $(BUILD)/native
 NATIVE_OPTIONS := -DLAMINA_SIMD=native -DLAMINA_CUDA=$(or $(LAMINA_CUDA),OFF) -DLAMINA_TESTS=OFF -DLAMINA_BENCH=OFF \
   -DLAMINA_EXAMPLES=OFF
 
-.PHONY: help deps build quickstart test bench lint docs stories install clean
+.PHONY: help deps build quickstart test bench lint docs stories install package clean
 help:
 	@echo "make deps        install what the build needs (Debian packages, by name)"
 	@echo "make build       build/bin/lamina, for every CPU; GPU kernels if there is a GPU, or with LAMINA_CUDA=ON"
@@ -19,6 +19,7 @@ help:
 	@echo "make docs        regenerate docs/operators.md, docs/architecture-file.md and the keys in docs/training.md"
 	@echo "make stories     fetch a small trained model into build/stories15M.bin (npm package, 61 MB)"
 	@echo "make install     install the library and program (PREFIX=/usr/local)"
+	@echo "make package     build/packages: a Debian package and a tarball that runs from any folder"
 
 deps:
 	@tools/deps
@@ -64,8 +65,11 @@ stories:
 	@tools/fetch-stories $(BUILD)/stories15M.bin
 
 install: build
-	cmake --build $(BUILD) -j $(JOBS)
 	cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
+
+package: build
+	@tools/deps --package
+	cd $(BUILD) && cpack
 
 clean:
 	rm -rf build build-*
