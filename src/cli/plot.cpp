@@ -6,6 +6,7 @@
 #include "lamina/base/error.h"
 #include "lamina/base/files.h"
 #include "lamina/cli/commands.h"
+#include "lamina/lab/study_logs.h"
 #include "lamina/train/curves.h"
 
 namespace lamina::cli {
@@ -26,7 +27,7 @@ train::CurveX x_of(const std::string& name) {
   return train::CurveX::seconds;
 }
 
-/// As the terminal is; 100 × 24 where there is none.
+/// The terminal's size; 100 × 24 if there is none.
 void fit_terminal(train::CurveOptions& options) {
   struct winsize size {};
   options.colours = ::isatty(STDOUT_FILENO) != 0;
@@ -42,7 +43,9 @@ void plot(const PlotArguments& arguments) {
   options.smoothing = arguments.smoothing;
   options.title = arguments.title;
   std::vector<train::RunLog> runs;
-  for (const std::string& run : arguments.runs) runs.push_back(train::read_run_log(run));
+  for (const std::string& path : arguments.runs) {
+    for (train::RunLog& log : lab::read_logs(path)) runs.push_back(std::move(log));
+  }
   const std::string& out = arguments.out;
   if (out.empty()) {
     fit_terminal(options);
@@ -63,15 +66,19 @@ void plot(const PlotArguments& arguments) {
 
 void add_plot(CLI::App& program) {
   auto arguments = std::make_shared<PlotArguments>();
-  CLI::App* command = program.add_subcommand("plot", "Draw the loss curves of runs: on the terminal, or as SVG or PNG");
-  command->add_option("runs", arguments->runs, "Folders of runs, or their log.jsonl files")->required();
+  CLI::App* command =
+      program.add_subcommand("plot", "Draw the loss curves of runs or of a study: on the terminal, or as SVG or PNG");
+  command
+      ->add_option("runs", arguments->runs,
+                   "Folders of runs (or their log.jsonl), or a study's folder, which stands for all its runs")
+      ->required();
   command->add_option("--out", arguments->out, "A file ending in .svg or .png; without it the terminal");
-  command->add_option("--x", arguments->x, "The loss over what: step, tokens or seconds")->capture_default_str();
+  command->add_option("--x", arguments->x, "The horizontal axis: step, tokens or seconds")->capture_default_str();
   command
       ->add_option("--smooth", arguments->smoothing,
-                   "Smooth the training loss: how much of the mean so far stays at each point; 0.9 is usual")
+                   "Smooth the training loss: the weight of the mean so far at each point; 0.9 is usual")
       ->check(CLI::Range(0.0, 0.9999));
-  command->add_option("--title", arguments->title, "Above the picture");
+  command->add_option("--title", arguments->title, "Title above the picture");
   command->callback([arguments] { plot(*arguments); });
 }
 

@@ -59,12 +59,12 @@ void draw_panel(train::Canvas& canvas, const train::ChartFrame& frame, const Cos
                 const std::vector<std::string>& labels, const std::string& quality) {
   train::draw_frame(canvas, frame, chart.title, quality);
   for (const CostPoint& point : chart.points) {
-    const train::Stroke stroke = stroke_of(labels, point.label, 1.6);
+    const train::ChartStyle style = style_of(labels, point.label);
     const double x = frame.at_x(point.cost);
     const double spread = point.spread.value_or(0);
     canvas.line({{x, frame.at_y(point.quality - spread)}, {x, frame.at_y(point.quality + spread)}},
-                {stroke.colour, stroke.width});
-    canvas.dot(x, frame.at_y(point.quality), 5, stroke.colour);
+                {style.colour, 1.6, 1, {}, 0});
+    canvas.dot(x, frame.at_y(point.quality), 5, style.colour, style.marker);
   }
   draw_labels(canvas, frame, chart.points);
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kHeight = 480;
 
-/// The first losses are far above the rest: up to two per cent of many points may lie outside.
+/// The first losses are far above the rest: of 100 points or more, two per cent may lie outside.
 train::CurveAxis loss_axis(const std::vector<Band>& bands) {
   std::vector<double> means;
   double highest = -1e300;
@@ -28,22 +28,29 @@ train::CurveAxis loss_axis(const std::vector<Band>& bands) {
   return reach.axis(9);
 }
 
-void draw_band(train::Canvas& canvas, const train::ChartFrame& frame, const Band& band, const train::Stroke& stroke) {
-  train::Canvas::Points edge;
+train::Canvas::Points line_of(const Band& band, const train::ChartFrame& frame) {
   train::Canvas::Points line;
-  for (const Band::Point& point : band.points) {
-    edge.emplace_back(frame.at_x(point.x), frame.at_y(point.high));
-    line.emplace_back(frame.at_x(point.x), frame.at_y(point.mean));
-  }
+  for (const Band::Point& point : band.points) line.emplace_back(frame.at_x(point.x), frame.at_y(point.mean));
+  return line;
+}
+
+void draw_spread(train::Canvas& canvas, const train::ChartFrame& frame, const Band& band, train::Colour colour) {
+  const bool spread = std::any_of(band.points.begin(), band.points.end(), [](const auto& p) { return p.seeds > 1; });
+  if (!spread) return;
+  train::Canvas::Points edge;
+  for (const Band::Point& point : band.points) edge.emplace_back(frame.at_x(point.x), frame.at_y(point.high));
   for (auto point = band.points.rbegin(); point != band.points.rend(); ++point) {
     edge.emplace_back(frame.at_x(point->x), frame.at_y(point->low));
   }
-  const bool spread = std::any_of(band.points.begin(), band.points.end(), [](const auto& p) { return p.seeds > 1; });
-  if (spread) canvas.area(edge, stroke.colour, 0.18);
-  canvas.line(line, stroke);
-  if (line.size() <= 40) {
-    for (const auto& [x, y] : line) canvas.dot(x, y, 3, stroke.colour);
-  }
+  canvas.area(edge, colour, 0.14);
+}
+
+/// The line inside the frame, its name in the margin, where no curve can cross it.
+void draw_target(train::Canvas& canvas, const train::ChartFrame& frame, const Number& target) {
+  if (!target || *target < frame.up.low || *target > frame.up.high) return;
+  const double y = frame.at_y(*target);
+  canvas.line({{frame.x, y}, {frame.x + frame.width, y}}, {train::kFaint, 1, 1, {5, 3}, 0});
+  canvas.text(frame.x + frame.width + 12, y + 4, "target", 11, train::Anchor::start, train::kFaint, false, false);
 }
 
 std::string words(const std::vector<Band>& bands, const char* what) {
@@ -74,12 +81,17 @@ Figure curves_figure(const Study& study) {
   }
   const Legend legend = legend_of(shown, kPictureWidth - 20);
   const double top = 12 + legend.height();
-  const train::ChartFrame frame{
-      72, top, kPictureWidth - 92, kHeight - top - 52, train::axis_of(steps.low, steps.high, 9), loss_axis(bands)};
+  const train::ChartFrame frame{72,
+                                top,
+                                kPictureWidth - (study.target ? 132 : 92),
+                                kHeight - top - 52,
+                                train::axis_of(steps.low, steps.high, 9),
+                                loss_axis(bands)};
   Figure figure{"curves",
                 "Loss curves",
                 str(validation ? "Validation" : "Training",
-                    " loss, mean over seeds; the band is one standard deviation to either side."),
+                    " loss, mean over seeds; the band is one standard deviation to either side. Curves that coincide "
+                    "alternate in colour."),
                 validation && !training.empty() ? " Thin lines: training loss." : "",
                 words(bands, validation ? "validation" : "training"),
                 ""};
@@ -87,17 +99,21 @@ Figure curves_figure(const Study& study) {
   canvas.box(0, 0, kPictureWidth, kHeight, train::kPaper, 1);
   draw_legend(canvas, legend, labels, 6);
   train::draw_frame(canvas, frame, "step", validation ? "validation loss" : "training loss");
+  draw_target(canvas, frame, study.target);
   canvas.clip(frame.x, frame.y - 4, frame.width + 8, frame.height + 4);
   if (validation) {
     for (const Band& band : training) {
-      train::Stroke stroke = stroke_of(labels, band.label, 1);
-      stroke.opacity = 0.35;
-      train::Canvas::Points line;
-      for (const Band::Point& point : band.points) line.emplace_back(frame.at_x(point.x), frame.at_y(point.mean));
-      canvas.line(line, stroke);
+      canvas.line(line_of(band, frame), style_of(labels, band.label).stroke(1, 0.3));
     }
   }
-  for (const Band& band : bands) draw_band(canvas, frame, band, stroke_of(labels, band.label, 2));
+  std::vector<train::Canvas::Points> lines;
+  std::vector<train::ChartStyle> styles;
+  for (const Band& band : bands) {
+    lines.push_back(line_of(band, frame));
+    styles.push_back(style_of(labels, band.label));
+    draw_spread(canvas, frame, band, styles.back().colour);
+  }
+  draw_curves(canvas, lines, styles);
   canvas.unclip();
   figure.svg = canvas.finish();
   return figure;

@@ -5,10 +5,8 @@
 
 namespace lamina::lab::report {
 
-train::Stroke stroke_of(const std::vector<std::string>& labels, const std::string& label, double width) {
-  const auto place = static_cast<size_t>(std::find(labels.begin(), labels.end(), label) - labels.begin());
-  const size_t colours = train::kChartColours.size();
-  return {train::kChartColours[place % colours], width, 1, place / colours % 2 == 1};
+train::ChartStyle style_of(const std::vector<std::string>& labels, const std::string& label) {
+  return train::chart_style(static_cast<size_t>(std::find(labels.begin(), labels.end(), label) - labels.begin()));
 }
 
 Legend legend_of(const std::vector<std::string>& shown, double width) {
@@ -30,11 +28,27 @@ void draw_legend(train::Canvas& canvas, const Legend& legend, const std::vector<
   double y = top + 12;
   for (const auto& line : legend.lines) {
     for (const auto& [x, label] : line) {
-      const train::Stroke stroke = stroke_of(labels, label, 2.4);
-      canvas.line({{x + 16, y}, {x + 38, y}}, stroke);
+      const train::ChartStyle style = style_of(labels, label);
+      canvas.line({{x + 10, y}, {x + 38, y}}, style.stroke(2.4));
+      canvas.dot(x + 24, y, 3.5, style.colour, style.marker);
       canvas.text(x + 44, y + 4, label, 12, train::Anchor::start, train::kInk, false, false);
     }
     y += 20;
+  }
+}
+
+void draw_curves(train::Canvas& canvas, const std::vector<train::Canvas::Points>& lines,
+                 const std::vector<train::ChartStyle>& styles) {
+  const std::vector<train::Overlap> overlaps = train::overlaps_of(lines);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    canvas.line(lines[i], train::overlapping(styles[i].stroke(2), overlaps[i]));
+  }
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].size() > 40) continue;
+    for (size_t point = 0; point < lines[i].size(); ++point) {
+      if (point % overlaps[i].count != overlaps[i].index) continue;
+      canvas.dot(lines[i][point].first, lines[i][point].second, 3.2, styles[i].colour, styles[i].marker);
+    }
   }
 }
 

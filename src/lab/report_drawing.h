@@ -10,8 +10,8 @@ namespace lamina::lab::report {
 
 inline constexpr double kPictureWidth = 900;
 
-/// The stroke of the label's place in the list: its colour, dashed from the eighth on.
-train::Stroke stroke_of(const std::vector<std::string>& labels, const std::string& label, double width);
+/// The style of the label's place in the list: a label looks the same in every chart.
+train::ChartStyle style_of(const std::vector<std::string>& labels, const std::string& label);
 
 /// How labels are laid out above a chart: lines of (x, label).
 struct Legend {
@@ -20,6 +20,11 @@ struct Legend {
 };
 Legend legend_of(const std::vector<std::string>& shown, double width);
 void draw_legend(train::Canvas& canvas, const Legend& legend, const std::vector<std::string>& labels, double top);
+
+/// Lines with markers. Those that lie on one another alternate in colour and take turns with markers; more than 40
+/// points have none.
+void draw_curves(train::Canvas& canvas, const std::vector<train::Canvas::Points>& lines,
+                 const std::vector<train::ChartStyle>& styles);
 
 /// Least and greatest of what it was given.
 struct Reach {

@@ -133,6 +133,7 @@ Run read_run(const Place& place) {
   Run run;
   run.seed = place.at("seed").whole_number();
   run.values = number_members(place, {"seed", "diverged", "stopped_early", "curve", "evaluations"});
+  run.folder = place.maybe("run").text();
   run.diverged = place.maybe("diverged").truth();
   run.stopped_early = place.maybe("stopped_early").truth();
   run.curve = read_series(place.maybe("curve"));

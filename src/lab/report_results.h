@@ -20,6 +20,7 @@ struct Series {
 
 struct Run {
   int64_t seed = 0;
+  std::string folder;                    ///< its name in the study's runs/; empty in older files
   std::map<std::string, Number> values;  ///< best_loss, tokens_per_second, …: every number of the run
   bool diverged = false;
   bool stopped_early = false;

@@ -34,20 +34,21 @@ void draw_reading(train::Canvas& canvas, const train::ChartFrame& frame, const S
   const Stretch& stretch = *study.stretch;
   train::draw_frame(canvas, frame, reading + ": tokens in the context", "perplexity");
   const double trained = frame.at_x(stretch.trained_length);
-  canvas.line({{trained, frame.y}, {trained, frame.y + frame.height}}, {train::kFaint, 1, 1, true});
+  canvas.line({{trained, frame.y}, {trained, frame.y + frame.height}}, {train::kFaint, 1, 1, {5, 3}, 0});
   canvas.text(trained + 4, frame.y + 10, "trained", 11, train::Anchor::start, train::kFaint, false, false);
+  std::vector<train::Canvas::Points> lines;
+  std::vector<train::ChartStyle> styles;
   for (const StretchRow& row : stretch.rows) {
     if (row.reading != reading) continue;
-    const train::Stroke stroke = stroke_of(labels, study.label_of(row.variant), 2);
-    train::Canvas::Points line;
+    styles.push_back(style_of(labels, study.label_of(row.variant)));
+    train::Canvas::Points& line = lines.emplace_back();
     for (size_t i = 0; i < stretch.lengths.size(); ++i) {
       if (const Number value = row.perplexity[i]; value && *value > 0) {
         line.emplace_back(frame.at_x(stretch.lengths[i]), frame.at_y(*value));
       }
     }
-    canvas.line(line, stroke);
-    for (const auto& [x, y] : line) canvas.dot(x, y, 3.5, stroke.colour);
   }
+  draw_curves(canvas, lines, styles);
 }
 
 /// "Learned cannot: learned positions end at 256." for each of them, once.

@@ -31,6 +31,7 @@ Json curve_json(const std::vector<double>& steps, const std::vector<double>& los
 Json run_json(const RunResult& run, std::optional<double> target) {
   const auto value = [&](const char* metric) { return or_null(find_metric(metric)->of(run, target)); };
   return {{"seed", run.seed},
+          {"run", or_null(run.folder)},
           {"best_loss", or_null(run.best_loss)},
           {"best_step", run.best_step},
           {"final_loss", or_null(run.final_loss)},

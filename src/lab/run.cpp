@@ -132,6 +132,7 @@ RunOutcome execute_run(const RunPlan& plan, const StudyData& data, bool keep_wei
         drop_weights(plan, keep_weights);
       }
     }
+    if (outcome.result) outcome.result->folder = plan.hash;
   } catch (const std::exception& error) {
     outcome.result.reset();
     outcome.cannot = error.what();

@@ -11,6 +11,7 @@ namespace lamina::lab {
 /// by any study with the same run.
 struct RunResult {
   int64_t seed = 0;
+  std::string folder;               ///< its name in runs/: the run's hash; not written into the folder itself
   std::optional<double> best_loss;  ///< on the validation data
   int64_t best_step = 0;
   std::optional<double> final_loss;     ///< the same at the end

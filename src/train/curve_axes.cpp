@@ -18,6 +18,12 @@ std::string formatted(double value, int decimals) {
 
 int decimals_for(double step) { return std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9))); }
 
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
 /// The value that this share of all does not exceed.
 double quantile(std::vector<double>& values, double share) {
   const auto at = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size() - 1)));
@@ -145,17 +151,47 @@ CurveAxes curve_axes(const std::vector<RunLog>& runs, CurveX x, int x_ticks, int
   return axes;
 }
 
-std::string curve_summary(const RunLog& run) {
-  std::string text = run.name + ":";
-  if (!run.train.empty()) text += " training " + formatted(run.train.back().loss, 3);
-  if (run.validation.empty()) return text;
-  const RunPoint best = *std::min_element(run.validation.begin(), run.validation.end(),
-                                          [](const RunPoint& a, const RunPoint& b) { return a.loss < b.loss; });
-  text += str(run.train.empty() ? " " : ", ", "validation ", formatted(run.validation.back().loss, 3));
-  if (best.step != run.validation.back().step) {
-    text += str(" (best ", formatted(best.loss, 3), " at step ", formatted(best.step, 0), ")");
+std::vector<CurveGroup> curve_groups(const std::vector<RunLog>& runs) {
+  std::vector<CurveGroup> groups;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const std::string& variant = runs[i].variant;
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const CurveGroup& group) {
+      return !variant.empty() && runs[group.runs[0]].variant == variant;
+    });
+    if (same == groups.end()) {
+      groups.push_back({variant.empty() ? runs[i].name : variant, {i}});
+    } else {
+      same->runs.push_back(i);
+    }
   }
-  return text;
+  return groups;
+}
+
+std::string curve_summary(const CurveGroup& group, const std::vector<RunLog>& runs) {
+  std::vector<double> train;
+  std::vector<double> validation;
+  std::vector<double> best;
+  bool best_is_last = true;
+  double best_step = 0;
+  for (const size_t index : group.runs) {
+    const RunLog& run = runs[index];
+    if (!run.train.empty()) train.push_back(run.train.back().loss);
+    if (run.validation.empty()) continue;
+    const RunPoint least = *std::min_element(run.validation.begin(), run.validation.end(),
+                                             [](const RunPoint& a, const RunPoint& b) { return a.loss < b.loss; });
+    validation.push_back(run.validation.back().loss);
+    best.push_back(least.loss);
+    best_step = least.step;
+    best_is_last = best_is_last && least.step == run.validation.back().step;
+  }
+  std::string text = group.name;
+  text += group.runs.size() > 1 ? str(", ", group.runs.size(), " runs:") : ":";
+  if (!train.empty()) text += " training " + formatted(mean_of(train), 3);
+  if (validation.empty()) return text;
+  text += str(train.empty() ? " " : ", ", "validation ", formatted(mean_of(validation), 3));
+  if (best_is_last) return text;
+  const std::string at = group.runs.size() == 1 ? " at step " + formatted(best_step, 0) : "";
+  return text + str(" (best ", formatted(mean_of(best), 3), at, ")");
 }
 
 size_t text_columns(const std::string& text) {

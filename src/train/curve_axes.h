@@ -34,12 +34,19 @@ struct CurveAxes {
 
   double of(const RunPoint& point) const;
 };
-/// For all runs together. The loss of the first steps is far above the rest; the highest two per cent may lie outside,
-/// where there are fifty points or more.
+/// For all runs together. The first losses are far above the rest: if there are fifty points or more, the highest two
+/// per cent may lie outside.
 CurveAxes curve_axes(const std::vector<RunLog>& runs, CurveX x, int x_ticks, int y_ticks);
 
-/// "name: training 1.234, validation 1.456 (best 1.432 at step 1200)".
-std::string curve_summary(const RunLog& run);
+/// Runs that share a style and a line of the legend: one run, or all runs of a variant.
+struct CurveGroup {
+  std::string name;
+  std::vector<size_t> runs;  ///< indices
+};
+std::vector<CurveGroup> curve_groups(const std::vector<RunLog>& runs);
+
+/// "name: training 1.234, validation 1.456 (best 1.432 at step 1200)"; for several runs their means.
+std::string curve_summary(const CurveGroup& group, const std::vector<RunLog>& runs);
 /// Characters of UTF-8.
 size_t text_columns(const std::string& text);
 

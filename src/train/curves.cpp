@@ -14,8 +14,13 @@ namespace {
 constexpr double kLeft = 64;
 constexpr double kRight = 20;
 constexpr double kBottom = 52;
+constexpr double kChartHeight = 520;  // with the axis, without the legend
+constexpr double kLegendLeft = 20;
+constexpr double kLegendSample = 40;  // from an entry's left edge to its text
+constexpr double kLegendRow = 20;
+constexpr double kLetter = 7.1;  // width of a letter of size 12
 
-/// Points as pixels. Where several fall into one column of pixels the least and the greatest stand for them, in order.
+/// Points as pixels. If several fall into one column of pixels, the least and the greatest stand for them, in order.
 Canvas::Points pixels(const std::vector<RunPoint>& points, const ChartFrame& frame, const CurveAxes& axes) {
   const auto at_x = [&](const RunPoint& point) { return frame.at_x(axes.of(point)); };
   Canvas::Points result;
@@ -38,63 +43,118 @@ Canvas::Points pixels(const std::vector<RunPoint>& points, const ChartFrame& fra
   return result;
 }
 
-void draw_run(Canvas& canvas, const ChartFrame& frame, const CurveAxes& axes, const RunLog& run, Colour colour,
-              double smoothing) {
-  const Canvas::Points raw = pixels(run.train, frame, axes);
-  if (smoothing > 0) canvas.line(raw, {colour, 1, 0.25});
-  canvas.line(smoothing > 0 ? pixels(smoothed(run.train, smoothing), frame, axes) : raw, {colour, 1.6});
-  Canvas::Points validation;
-  for (const RunPoint& point : run.validation) {
-    validation.emplace_back(frame.at_x(axes.of(point)), frame.at_y(point.loss));
-  }
-  canvas.line(validation, {colour, 1.2, 0.9, true});
-  // Points so close that they would touch say no more than their line.
-  const size_t every = 1 + validation.size() * 9 / static_cast<size_t>(frame.width);
-  for (size_t i = 0; i < validation.size(); ++i) {
-    const bool last = i + 1 == validation.size();
-    if (i % every == 0 || last) canvas.dot(validation[i].first, validation[i].second, 3.5, colour);
+Canvas::Points every_point(const std::vector<RunPoint>& points, const ChartFrame& frame, const CurveAxes& axes) {
+  Canvas::Points result;
+  for (const RunPoint& point : points) result.emplace_back(frame.at_x(axes.of(point)), frame.at_y(point.loss));
+  return result;
+}
+
+/// Markers that would touch are thinned out. Curves that lie on one another take turns.
+void draw_markers(Canvas& canvas, const Canvas::Points& points, const ChartStyle& style, const Overlap& overlap,
+                  double width) {
+  const size_t every = 1 + points.size() * 9 / static_cast<size_t>(width);
+  for (size_t i = 0; i < points.size(); ++i) {
+    const bool last = i + 1 == points.size();
+    if (i % every != 0 && !last) continue;
+    if (overlap.count > 1 && i / every % overlap.count != overlap.index) continue;
+    canvas.dot(points[i].first, points[i].second, 3.5, style.colour, style.marker);
   }
 }
 
-void draw_legend(Canvas& canvas, const std::vector<RunLog>& runs, double right, double top) {
-  std::vector<std::string> lines;
-  size_t longest = 0;
-  for (const RunLog& run : runs) {
-    lines.push_back(curve_summary(run));
-    longest = std::max(longest, text_columns(lines.back()));
+/// At most `columns` characters of UTF-8, the last an ellipsis if some were cut off.
+std::string shortened(const std::string& text, size_t columns) {
+  if (text_columns(text) <= columns) return text;
+  size_t end = 0;
+  for (size_t seen = 0; end < text.size(); ++end) {
+    if ((static_cast<unsigned char>(text[end]) & 0xC0U) != 0x80U && ++seen == columns) break;
   }
-  const double width = 52 + 6.6 * static_cast<double>(longest);
-  const double left = right - width - 8;
-  canvas.box(left, top + 6, width, 12 + 19 * static_cast<double>(lines.size()), kPaper, 0.85);
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const double y = top + 22 + 19 * static_cast<double>(i);
-    const Colour colour = kChartColours[i % kChartColours.size()];
-    canvas.line({{left + 8, y}, {left + 36, y}}, {colour, 2.2});
-    if (!runs[i].validation.empty()) canvas.dot(left + 22, y, 3.5, colour);
-    canvas.text(left + 44, y + 4, lines[i], 12, Anchor::start, kInk, false, false);
-  }
+  return text.substr(0, end) + "…";
 }
 
 }  // namespace
 
-void draw_curves(Canvas& canvas, const std::vector<RunLog>& runs, const CurveOptions& options) {
+CurvesDrawing::CurvesDrawing(const std::vector<RunLog>& runs, const CurveOptions& options)
+    : runs_(runs), options_(options), axes_(curve_axes(runs, options.x, 9, 11)), groups_(curve_groups(runs)) {
   const double top = options.title.empty() ? 20 : 46;
-  const CurveAxes axes = curve_axes(runs, options.x, 9, 11);
-  const ChartFrame frame{kLeft, top, kCurvesWidth - kLeft - kRight, kCurvesHeight - top - kBottom, axes.x, axes.y};
-  canvas.box(0, 0, kCurvesWidth, kCurvesHeight, kPaper, 1);
-  if (!options.title.empty()) canvas.text(kLeft, 28, options.title, 16, Anchor::start, kInk, true, false);
-  draw_frame(canvas, frame, axes.x_name, "loss");
-  canvas.clip(frame.x, frame.y, frame.width, frame.height);
-  for (size_t i = 0; i < runs.size(); ++i) {
-    draw_run(canvas, frame, axes, runs[i], kChartColours[i % kChartColours.size()], options.smoothing);
+  frame_ = {kLeft, top, kCurvesWidth - kLeft - kRight, kChartHeight - top - kBottom, axes_.x, axes_.y};
+  const auto most = static_cast<size_t>((kCurvesWidth - 2 * kLegendLeft - kLegendSample) / kLetter);
+  for (const CurveGroup& group : groups_) legend_.push_back(shortened(curve_summary(group, runs), most));
+}
+
+size_t CurvesDrawing::legend_columns() const {
+  double widest = 1;
+  for (const std::string& line : legend_) {
+    widest = std::max(widest, kLegendSample + kLetter * static_cast<double>(text_columns(line)) + 16);
   }
+  return std::max<size_t>(1, static_cast<size_t>((kCurvesWidth - 2 * kLegendLeft) / widest));
+}
+
+int CurvesDrawing::height() const {
+  const size_t rows = (legend_.size() + legend_columns() - 1) / legend_columns();
+  return static_cast<int>(kChartHeight + kLegendRow * static_cast<double>(rows) + 12);
+}
+
+void CurvesDrawing::draw(Canvas& canvas) const {
+  canvas.box(0, 0, kCurvesWidth, height(), kPaper, 1);
+  if (!options_.title.empty()) canvas.text(kLeft, 28, options_.title, 16, Anchor::start, kInk, true, false);
+  draw_frame(canvas, frame_, axes_.x_name, "loss");
+  canvas.clip(frame_.x, frame_.y, frame_.width + 6, frame_.height);  // the last markers are whole
+  draw_runs(canvas);
   canvas.unclip();
-  draw_legend(canvas, runs, frame.x + frame.width, frame.y);
+  draw_legend(canvas);
+}
+
+void CurvesDrawing::draw_runs(Canvas& canvas) const {
+  struct Curve {
+    const RunLog* run;
+    ChartStyle style;
+  };
+  std::vector<Curve> curves;
+  std::vector<Canvas::Points> train;
+  std::vector<Canvas::Points> validation;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    for (const size_t run : groups_[i].runs) {
+      curves.push_back({&runs_[run], chart_style(i)});
+      train.push_back(pixels(smoothed(runs_[run].train, options_.smoothing), frame_, axes_));
+      validation.push_back(every_point(runs_[run].validation, frame_, axes_));
+    }
+  }
+  const std::vector<Overlap> over_train = overlaps_of(train);
+  const std::vector<Overlap> over_validation = overlaps_of(validation);
+  for (size_t i = 0; i < curves.size(); ++i) {
+    const ChartStyle& style = curves[i].style;
+    if (options_.smoothing > 0) canvas.line(pixels(curves[i].run->train, frame_, axes_), {style.colour, 1, 0.2, {}, 0});
+    // With a validation curve above it the training curve is the lesser one.
+    const bool alone = validation[i].size() < 2;
+    canvas.line(train[i], overlapping(style.stroke(alone ? 1.8 : 1.1, alone ? 1 : 0.55), over_train[i]));
+  }
+  for (size_t i = 0; i < curves.size(); ++i) {
+    canvas.line(validation[i], overlapping(curves[i].style.stroke(2), over_validation[i]));
+  }
+  for (size_t i = 0; i < curves.size(); ++i) {
+    draw_markers(canvas, validation[i], curves[i].style, over_validation[i], frame_.width);
+  }
+}
+
+void CurvesDrawing::draw_legend(Canvas& canvas) const {
+  const size_t columns = legend_columns();
+  const double width = (kCurvesWidth - 2 * kLegendLeft) / static_cast<double>(columns);
+  for (size_t i = 0; i < legend_.size(); ++i) {
+    const double x = kLegendLeft + width * static_cast<double>(i % columns);
+    const double y = kChartHeight + kLegendRow * (static_cast<double>(i / columns) + 0.5);
+    const ChartStyle style = chart_style(i);
+    canvas.line({{x, y}, {x + 32, y}}, style.stroke(2.2));
+    const bool validation = std::any_of(groups_[i].runs.begin(), groups_[i].runs.end(),
+                                        [this](size_t run) { return !runs_[run].validation.empty(); });
+    if (validation) canvas.dot(x + 16, y, 3.5, style.colour, style.marker);
+    canvas.text(x + kLegendSample, y + 4, legend_[i], 12, Anchor::start, kInk, false, false);
+  }
 }
 
 std::string curves_svg(const std::vector<RunLog>& runs, const CurveOptions& options) {
-  SvgCanvas canvas(kCurvesWidth, kCurvesHeight);
-  draw_curves(canvas, runs, options);
+  const CurvesDrawing drawing(runs, options);
+  SvgCanvas canvas(kCurvesWidth, drawing.height());
+  drawing.draw(canvas);
   return canvas.finish();
 }
 

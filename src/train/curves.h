@@ -11,8 +11,8 @@ enum class CurveX { step, tokens, seconds };
 
 struct CurveOptions {
   CurveX x = CurveX::step;
-  /// 0 … 1: how much of the mean so far stays at every point of the training loss; the curve itself then is a shadow
-  /// behind. 0: none.
+  /// 0 … 1: weight of the mean so far at each point of the training loss. The unsmoothed curve then is drawn faintly.
+  /// 0: no smoothing.
   double smoothing = 0;
   std::string title;
   int columns = 100;    ///< of a terminal
@@ -20,8 +20,8 @@ struct CurveOptions {
   bool colours = true;  ///< of a terminal
 };
 
-/// Losses of several runs in one picture: training as lines, validation as points joined by dashes, a colour for each
-/// run, the best validation loss in the legend. As an SVG file's text:
+/// Losses of several runs in one picture: training as thin lines, validation as lines with markers, a style for each
+/// run or variant, and a legend below with the last losses. The text of an SVG file:
 std::string curves_svg(const std::vector<RunLog>& runs, const CurveOptions& options);
 /// For a terminal, in Braille dots:
 std::string curves_text(const std::vector<RunLog>& runs, const CurveOptions& options);

@@ -48,15 +48,16 @@ class CairoCanvas : public Canvas {
   void line(const Points& points, const Stroke& stroke) override {
     use(stroke.colour, stroke.opacity);
     cairo_set_line_width(cairo_, stroke.width);
-    constexpr double kDashes[] = {5, 3};
-    cairo_set_dash(cairo_, kDashes, stroke.dashed ? 2 : 0, 0);
+    cairo_set_dash(cairo_, stroke.dashes.data(), static_cast<int>(stroke.dashes.size()), stroke.dash_offset);
     cairo_new_path(cairo_);
     for (const auto& [x, y] : points) cairo_line_to(cairo_, x, y);
     cairo_stroke(cairo_);
   }
-  void dot(double x, double y, double radius, Colour fill) override {
+  void dot(double x, double y, double radius, Colour fill, Marker marker) override {
     cairo_new_path(cairo_);
-    cairo_arc(cairo_, x, y, radius, 0, 2 * std::numbers::pi);
+    for (const auto& [px, py] : marker_corners(marker, x, y, radius)) cairo_line_to(cairo_, px, py);
+    if (marker == Marker::circle) cairo_arc(cairo_, x, y, radius, 0, 2 * std::numbers::pi);
+    cairo_close_path(cairo_);
     use(fill, 1);
     cairo_fill_preserve(cairo_);
     use({255, 255, 255}, 1);
@@ -113,8 +114,9 @@ class CairoCanvas : public Canvas {
 }  // namespace
 
 void write_curves_png(const std::vector<RunLog>& runs, const CurveOptions& options, const std::string& path) {
-  CairoCanvas canvas(kCurvesWidth, kCurvesHeight);
-  draw_curves(canvas, runs, options);
+  const CurvesDrawing drawing(runs, options);
+  CairoCanvas canvas(kCurvesWidth, drawing.height());
+  drawing.draw(canvas);
   canvas.write(path);
 }
 

@@ -10,13 +10,24 @@
 namespace lamina::train {
 namespace {
 
-// Foreground colours of terminals: blue, yellow, green, magenta, cyan, red.
-constexpr std::array<int, 6> kColours{94, 93, 92, 95, 96, 91};
+// Foreground colours of terminals: blue, yellow, green, magenta, cyan and red, first bright, then dark.
+constexpr std::array<int, 12> kColours{94, 93, 92, 95, 96, 91, 34, 33, 32, 35, 36, 31};
+constexpr std::array<const char*, 4> kMarks{"●", "■", "▲", "◆"};
+
+/// How a group is drawn. Marks change when the colours repeat, or with every group if there are no colours.
+struct Look {
+  int colour;  ///< 0: none
+  const char* mark;
+};
+Look look_of(size_t group, bool colours) {
+  if (!colours) return {0, kMarks[group % kMarks.size()]};
+  return {kColours[group % kColours.size()], kMarks[group / kColours.size() % kMarks.size()]};
+}
 
 struct Cell {
   uint8_t dots = 0;
   bool point = false;  ///< a validation loss stands here
-  int run = -1;        ///< the last one drawn here
+  int group = -1;      ///< the last one drawn here
 };
 
 std::string braille(uint8_t dots) {
@@ -29,38 +40,38 @@ class DotGrid {
 
   int dots_across() const { return columns_ * 2; }
   int dots_down() const { return rows_ * 4; }
-  void set(int x, int y, int run) {
+  void set(int x, int y, int group) {
     if (x < 0 || y < 0 || x >= dots_across() || y >= dots_down()) return;
     // Dots are numbered down the left column, down the right one, and the fourth row last.
     constexpr std::array<std::array<uint8_t, 2>, 4> kBits{{{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}}};
     Cell& cell = at(x / 2, y / 4);
     cell.dots |= kBits[static_cast<size_t>(y % 4)][static_cast<size_t>(x % 2)];
-    cell.run = run;
+    cell.group = group;
   }
-  void line(double x0, double y0, double x1, double y1, int run) {
+  void line(double x0, double y0, double x1, double y1, int group) {
     const int steps = 1 + static_cast<int>(std::min(std::max(std::abs(x1 - x0), std::abs(y1 - y0)), 1e4));
     for (int i = 0; i <= steps; ++i) {
       const double t = static_cast<double>(i) / steps;
-      set(static_cast<int>(std::lround(x0 + (x1 - x0) * t)), static_cast<int>(std::lround(y0 + (y1 - y0) * t)), run);
+      set(static_cast<int>(std::lround(x0 + (x1 - x0) * t)), static_cast<int>(std::lround(y0 + (y1 - y0) * t)), group);
     }
   }
-  void point(double x, double y, int run) {
+  void point(double x, double y, int group) {
     const int column = static_cast<int>(std::lround(x)) / 2;
     const int row = static_cast<int>(std::lround(y)) / 4;
     if (x < 0 || y < 0 || column >= columns_ || row >= rows_) return;
-    at(column, row) = {0, true, run};
+    at(column, row) = {0, true, group};
   }
   std::string row(int row, bool colours) {
     std::string text;
     int colour = 0;
     for (int column = 0; column < columns_; ++column) {
       const Cell& cell = at(column, row);
-      const int wanted = cell.run < 0 ? 0 : kColours[static_cast<size_t>(cell.run) % kColours.size()];
-      if (colours && wanted != colour) text += str("\033[", wanted, "m");
-      colour = wanted;
-      text += cell.point ? "●" : cell.dots == 0 ? " " : braille(cell.dots);
+      const Look look = cell.group < 0 ? Look{0, ""} : look_of(static_cast<size_t>(cell.group), colours);
+      if (look.colour != colour) text += str("\033[", look.colour, "m");
+      colour = look.colour;
+      text += cell.point ? look.mark : cell.dots == 0 ? " " : braille(cell.dots);
     }
-    if (colours && colour != 0) text += "\033[0m";
+    if (colour != 0) text += "\033[0m";
     return text;
   }
 
@@ -120,7 +131,10 @@ std::string curves_text(const std::vector<RunLog>& runs, const CurveOptions& opt
   }
   const int columns = std::max(options.columns - static_cast<int>(left) - 3, 10);
   DotGrid grid(columns, rows);
-  for (size_t i = 0; i < runs.size(); ++i) draw(grid, axes, runs[i], static_cast<int>(i), options.smoothing);
+  const std::vector<CurveGroup> groups = curve_groups(runs);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    for (const size_t run : groups[i].runs) draw(grid, axes, runs[run], static_cast<int>(i), options.smoothing);
+  }
 
   std::string text;
   if (!options.title.empty()) text += options.title + "\n";
@@ -131,11 +145,13 @@ std::string curves_text(const std::vector<RunLog>& runs, const CurveOptions& opt
   std::string base;
   for (int i = 0; i < columns; ++i) base += "─";
   text += str(std::string(left, ' '), " └", base, "\n", tick_line(axes, left + 2, columns), "  ", axes.x_name, "\n");
-  for (size_t i = 0; i < runs.size(); ++i) {
-    const std::string mark = runs[i].validation.empty() ? "━━━" : "━●━";
-    const std::string shown =
-        options.colours ? str("\033[", kColours[i % kColours.size()], "m", mark, "\033[0m") : mark;
-    text += str(std::string(left + 2, ' '), shown, " ", curve_summary(runs[i]), "\n");
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const Look look = look_of(i, options.colours);
+    const bool validation = std::any_of(groups[i].runs.begin(), groups[i].runs.end(),
+                                        [&](size_t run) { return !runs[run].validation.empty(); });
+    const std::string mark = str("━", validation ? look.mark : "━", "━");
+    const std::string shown = look.colour != 0 ? str("\033[", look.colour, "m", mark, "\033[0m") : mark;
+    text += str(std::string(left + 2, ' '), shown, " ", curve_summary(groups[i], runs), "\n");
   }
   return text;
 }

@@ -12,9 +12,10 @@ struct RunPoint {
   double loss = 0;
 };
 
-/// What a run's log says of its loss.
+/// The losses in a run's log.
 struct RunLog {
   std::string name;
+  std::string variant;  ///< of a study: its runs share a style and a line of the legend; empty: the run stands alone
   std::vector<RunPoint> train;
   std::vector<RunPoint> validation;
 };

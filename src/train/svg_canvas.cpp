@@ -65,11 +65,39 @@ void SvgCanvas::line(const Points& points, const Stroke& stroke) {
   text_ += str("<polyline fill=\"none\" stroke=\"", hex(stroke.colour), "\" stroke-width=\"", stroke.width,
                "\" stroke-linejoin=\"round\"");
   if (stroke.opacity < 1) text_ += str(" stroke-opacity=\"", stroke.opacity, "\"");
-  if (stroke.dashed) text_ += " stroke-dasharray=\"5 3\"";
+  for (size_t i = 0; i < stroke.dashes.size(); ++i) {
+    text_ += str(i == 0 ? " stroke-dasharray=\"" : " ", tenth(stroke.dashes[i]));
+  }
+  if (!stroke.dashes.empty()) text_ += "\"";
+  if (stroke.dash_offset != 0) text_ += str(" stroke-dashoffset=\"", tenth(stroke.dash_offset), "\"");
   text_ += str(" points=\"", list(points), "\"/>\n");
 }
 
-void SvgCanvas::dot(double x, double y, double radius, Colour fill) {
+Canvas::Points marker_corners(Marker marker, double x, double y, double radius) {
+  switch (marker) {
+    case Marker::circle: break;
+    case Marker::square: {
+      const double half = 0.89 * radius;
+      return {{x - half, y - half}, {x + half, y - half}, {x + half, y + half}, {x - half, y + half}};
+    }
+    case Marker::triangle: {
+      const double half = 1.35 * radius;  // of the side
+      return {{x, y - 1.56 * radius}, {x + half, y + 0.78 * radius}, {x - half, y + 0.78 * radius}};
+    }
+    case Marker::diamond: {
+      const double half = 1.25 * radius;
+      return {{x, y - half}, {x + half, y}, {x, y + half}, {x - half, y}};
+    }
+  }
+  return {};
+}
+
+void SvgCanvas::dot(double x, double y, double radius, Colour fill, Marker marker) {
+  if (marker != Marker::circle) {
+    text_ += str("<polygon class=\"marker\" fill=\"", hex(fill), "\" stroke=\"#ffffff\" points=\"",
+                 list(marker_corners(marker, x, y, radius)), "\"/>\n");
+    return;
+  }
   text_ += str("<circle cx=\"", tenth(x), "\" cy=\"", tenth(y), "\" r=\"", radius, "\" fill=\"", hex(fill),
                "\" stroke=\"#ffffff\"/>\n");
 }

@@ -7,6 +7,7 @@
 
 #include "data/data_support.h"
 #include "lamina/base/files.h"
+#include "lamina/train/chart_frame.h"
 #include "lamina/train/curve_axes.h"
 #include "support/error_of.h"
 
@@ -124,6 +125,81 @@ TEST(Curves, SvgShowsEveryRun) {
   EXPECT_LT(svg.size(), 100000U);
   options.x = train::CurveX::seconds;
   EXPECT_NE(train::curves_svg({falling("first", 1.5)}, options).find(">minutes<"), std::string::npos);
+}
+
+std::vector<double> attribute(const std::string& svg, const std::string& element, const std::string& name) {
+  std::vector<double> values;
+  for (size_t at = svg.find("<" + element); at != std::string::npos; at = svg.find("<" + element, at + 1)) {
+    const size_t end = svg.find('>', at);
+    const size_t found = svg.find(" " + name + "=\"", at);
+    if (found < end) values.push_back(std::stod(svg.substr(found + name.size() + 3)));
+  }
+  return values;
+}
+
+// Text starts below the axis' name, and the picture is high enough for all of it.
+TEST(Curves, LegendIsBelowTheChart) {
+  std::vector<RunLog> runs;
+  for (int i = 0; i < 20; ++i) runs.push_back(falling(str("run ", i), 1.5 + 0.01 * i));
+  const std::string svg = train::curves_svg(runs, {});
+  const size_t axis = svg.find(">step<");
+  ASSERT_NE(axis, std::string::npos);
+  const double axis_y = attribute(svg.substr(svg.rfind("<text", axis)), "text", "y")[0];
+  const double height = attribute(svg, "svg", "height")[0];
+  for (int i = 0; i < 20; ++i) {
+    const size_t entry = svg.find(str(">run ", i, ": "));
+    ASSERT_NE(entry, std::string::npos) << i;
+    const double y = attribute(svg.substr(svg.rfind("<text", entry)), "text", "y")[0];
+    EXPECT_GT(y, axis_y) << i;
+    EXPECT_LT(y, height) << i;
+  }
+  EXPECT_NE(svg.find(str("viewBox=\"0 0 900 ", static_cast<int>(height), "\"")), std::string::npos);
+}
+
+TEST(Curves, TwentyEightStylesDiffer) {
+  const auto id = [](size_t place) {
+    const train::ChartStyle style = train::chart_style(place);
+    return std::tuple(style.colour.red, style.colour.green, style.colour.blue, style.dashes, style.marker);
+  };
+  for (size_t i = 0; i < 28; ++i) {
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(id(i), id(j)) << i << " " << j;
+  }
+}
+
+// Three equal curves: a solid one, and two that cover a third of it each, with gaps.
+TEST(Curves, CurvesThatCoincideAlternate) {
+  const train::Canvas::Points line{{0, 0}, {50, 20}, {100, 30}};
+  const train::Canvas::Points other{{0, 9}, {50, 29}, {100, 39}};
+  const std::vector<train::Overlap> overlaps = train::overlaps_of({line, other, line, line});
+  EXPECT_EQ(overlaps[1].count, 1U);
+  EXPECT_EQ(overlaps[0].count, 3U);
+  EXPECT_EQ(overlaps[2].index, 1U);
+  EXPECT_EQ(overlaps[3].index, 2U);
+  const train::Stroke dashed = train::chart_style(7).stroke(2);
+  EXPECT_EQ(train::overlapping(dashed, overlaps[1]).dashes, dashed.dashes);
+  EXPECT_TRUE(train::overlapping(dashed, overlaps[0]).dashes.empty());
+  EXPECT_EQ(train::overlapping(dashed, overlaps[2]).dashes, (std::vector<double>{9, 18}));
+  // A dash begins where the pattern does: the first dashes start 9 and 18 pixels along the line.
+  EXPECT_EQ(train::overlapping(dashed, overlaps[2]).dash_offset, 27 - 9);
+  EXPECT_EQ(train::overlapping(dashed, overlaps[3]).dash_offset, 27 - 18);
+  const std::string svg = train::curves_svg({falling("a", 1.5), falling("b", 1.5)}, {});
+  EXPECT_EQ(count(svg, "stroke-dasharray=\"9 9\""), 2U);  // training and validation of b
+  EXPECT_EQ(count(svg, "<circle"), 10U + 2);              // taken in turns; two in the legend
+}
+
+TEST(Curves, RunsOfAVariantShareAStyleAndALineOfTheLegend) {
+  std::vector<RunLog> runs{falling("rope, seed 1", 1.5), falling("rope, seed 2", 1.7), falling("gelu, seed 1", 2)};
+  runs[0].variant = runs[1].variant = "rope";
+  runs[2].variant = "gelu";
+  runs[0].train.back().loss = 1.5;
+  runs[1].train.back().loss = 1.75;
+  const std::string svg = train::curves_svg(runs, {});
+  EXPECT_EQ(count(svg, ">rope, 2 runs: training 1.625,"), 1U);
+  EXPECT_EQ(count(svg, ">gelu: training"), 1U);
+  EXPECT_EQ(count(svg, "seed"), 0U);
+  train::CurveOptions options;
+  options.colours = false;
+  EXPECT_EQ(count(train::curves_text(runs, options), "\n"), 24U + 2 + 2);  // rows, axis, legend
 }
 
 /// A line that falls from corner to corner has a dot in every column, lower and lower.
