@@ -114,6 +114,21 @@ std::string plain_ascii(const std::string& text) {
 
 }  // namespace
 
+std::vector<Picture> draw_parts(const ArchSpec& resolved) {
+  const Kinds kinds = find_kinds(resolved);
+  std::vector<Picture> pictures;
+  Svg model;
+  draw_model(resolved, kinds, model);
+  pictures.push_back({"model", model.finish()});
+  for (size_t i = 0; i < std::min(kinds.blocks.size(), kMostBlocks); ++i) {
+    const std::string name = str("block ", letter(i));
+    Svg block;
+    draw_block(kinds.blocks[i], name, 0, block);
+    pictures.push_back({name, block.finish()});
+  }
+  return pictures;
+}
+
 std::string draw(const ArchSpec& resolved, const std::string& title) {
   Svg svg;
   const Kinds kinds = find_kinds(resolved);

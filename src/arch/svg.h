@@ -5,10 +5,11 @@
 
 namespace lamina::arch {
 
-/// A drawing of boxes, lines and texts in which y grows upwards, as data flows through a model.
+/// A drawing of boxes, lines and texts in which y grows upwards, as data flows through a model. Viewers that know CSS
+/// show it light or dark, as the reader prefers.
 class Svg {
  public:
-  enum class Tone { plain, norm, mixer, ffn, outer, frame };
+  enum class Tone { plain, norm, mixer, ffn, outer };
 
   /// A box standing on `bottom`, its lines of text centred; the first is the title.
   void box(double centre, double bottom, double width, double height, Tone tone, const std::vector<std::string>& lines);

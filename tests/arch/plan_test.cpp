@@ -169,7 +169,21 @@ TEST(Picture, isWellFormedForEveryPreset) {
     EXPECT_EQ(svg.find("<&"), std::string::npos);
     EXPECT_EQ(svg.find("nan"), std::string::npos);
     EXPECT_EQ(svg.substr(svg.size() - 7), "</svg>\n");
+    // Without a viewBox a smaller picture is cut off instead of scaled.
+    EXPECT_NE(svg.find(" viewBox=\"0 0 "), std::string::npos);
+    EXPECT_NE(svg.find("prefers-color-scheme: dark"), std::string::npos);
   }
+}
+
+TEST(Picture, partsAreTheModelAndEachDifferentBlock) {
+  const std::vector<Picture> parts = draw_parts(preset("gemma-3-tiny"));  // local and global attention
+  ASSERT_EQ(parts.size(), 3U);
+  EXPECT_EQ(parts[0].name, "model");
+  EXPECT_NE(parts[0].svg.find(">logits<"), std::string::npos);
+  EXPECT_EQ(parts[0].svg.find(">block A"), std::string::npos);
+  EXPECT_EQ(parts[2].name, "block B");
+  EXPECT_NE(parts[2].svg.find(">block B"), std::string::npos);
+  for (const Picture& part : parts) EXPECT_NE(part.svg.find(" viewBox=\"0 0 "), std::string::npos);
 }
 
 TEST(Schema, theDocumentationIsCurrent) {
