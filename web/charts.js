@@ -1,13 +1,18 @@
 // The charts of a study's report, drawn with Observable Plot into the figures that src/lab/report_html.cpp writes. Until
-// this runs, and wherever it cannot, a figure shows the same chart as a picture.
+// this runs, and if it cannot, a figure shows the same chart as a picture.
 import {areaY, cell, dot, line, plot, pointer, ruleX, ruleY, text, tip} from "@observablehq/plot";
 
 const data = JSON.parse(document.getElementById("chart-data").textContent);
 const COLOURS = 7;  // --c0 … --c6 in report.css
+// As train::chart_style: after the last colour the dashes and the marker change.
+const DASHES = [undefined, "7 4", "2 3", "9 3 2 3"];
+const MARKERS = ["circle", "square", "triangle", "diamond"];
 
 const placeOf = (label) => Math.max(data.labels.indexOf(label), 0);
+const roundOf = (label) => Math.floor(placeOf(label) / COLOURS) % DASHES.length;
 const colourOf = (label) => `var(--c${placeOf(label) % COLOURS})`;
-const dashOf = (label) => (Math.floor(placeOf(label) / COLOURS) % 2 ? "6 4" : undefined);
+const dashOf = (label) => DASHES[roundOf(label)];
+const markerOf = (label) => MARKERS[roundOf(label)];
 
 const element = (name, attributes = {}, ...children) => {
   const made = document.createElement(name);
@@ -42,12 +47,12 @@ const choice = (name, options, chosen, changed) => {
 };
 
 const sample = (label) => {
-  const holder = element("span");
-  holder.innerHTML = '<svg width="18" height="10" aria-hidden="true"><line x1="0" x2="18" y1="5" y2="5" stroke-width="3"/></svg>';
-  const stroke = holder.querySelector("line");
-  stroke.style.stroke = colourOf(label);
-  if (dashOf(label)) stroke.setAttribute("stroke-dasharray", dashOf(label));
-  return holder.firstChild;
+  const drawn = plot({width: 30, height: 12, margin: 0, axis: null, x: {domain: [0, 30]}, y: {domain: [0, 12]}, marks: [
+    line([[0, 6], [30, 6]], {x: "0", y: "1", stroke: colourOf(label), strokeWidth: 2.4, strokeDasharray: dashOf(label)}),
+    dot([[15, 6]], {x: "0", y: "1", r: 4, fill: colourOf(label), stroke: "var(--paper)", symbol: markerOf(label)}),
+  ]});
+  drawn.setAttribute("aria-hidden", "true");
+  return drawn;
 };
 
 // A button for each label; pressed ones are shown.
@@ -83,6 +88,38 @@ const install = (id, controlsOf, draw) => {
 
 const framed = (options) => plot({className: "plot", marginLeft: 56, marginBottom: 42, style: {background: "none"}, ...options});
 
+// ---- curves
+
+// Which curves lie on one another, as train::overlaps_of: same x, and y to 2.5 pixels at two thirds of the points or more.
+// `curves` are lists of [x, y] with y in pixels. Gives each its place among those on it, and their number.
+const overlapsOf = (curves) => {
+  const groups = [];
+  const coincide = (a, b) => a.length > 0 && a.length === b.length && a.every(([x], i) => x === b[i][0]) &&
+    3 * a.filter(([, y], i) => Math.abs(y - b[i][1]) <= 2.5).length >= 2 * a.length;
+  const found = curves.map((curve) => {
+    const group = groups.find((each) => coincide(each.first, curve)) ?? {first: curve, count: 0};
+    if (group.count === 0) groups.push(group);
+    return {index: group.count++, group};
+  });
+  return found.map(({index, group}) => ({index, count: group.count}));
+};
+
+// Lines with markers. Of those that coincide the first is solid and the others cover their share of it with dashes.
+// `inside`: whether a value lies in the frame.
+const curveMarks = (curves, toPixels, {x, y, radius, inside = () => true}) => {
+  const DASH = 9;
+  const overlaps = overlapsOf(curves.map(({points}) => points.map((p) => [p[x], toPixels(p[y])])));
+  const dashes = (label, {index, count}) => (count === 1 ? {strokeDasharray: dashOf(label)} : index === 0 ? {}
+    : {strokeDasharray: `${DASH} ${DASH * (count - 1)}`, strokeDashoffset: DASH * (count - index)});
+  return [
+    ...curves.map(({label, points}, i) => line(points, {x, y, curve: "linear", clip: true, stroke: colourOf(label),
+      strokeWidth: 2, ...dashes(label, overlaps[i])})),
+    ...curves.map((curve, i) => ({...curve, ...overlaps[i]})).filter(({points}) => points.length <= 40)
+      .map(({label, points, index, count}) => dot(points.filter((p, i) => i % count === index && inside(p[y])),
+        {x, y, r: radius, fill: colourOf(label), symbol: markerOf(label)})),
+  ];
+};
+
 // ---- loss curves
 
 const drawCurves = (width, state) => {
@@ -97,23 +134,24 @@ const drawCurves = (width, state) => {
   const top = sorted.length < 100 ? Math.max(...seen.map((p) => p.high)) : sorted[Math.floor(0.98 * (sorted.length - 1))];
   const bottom = Math.min(...seen.map((p) => p.low));
   const room = 0.04 * Math.max(top - bottom, 1e-6);
-  const at = {x: "0", y: "1", curve: "linear", clip: true};
+  const height = Math.max(320, Math.min(460, width * 0.5));
+  const domain = seen.length ? [bottom - room, top + room] : [0, 1];
+  const toPixels = (loss) => loss * (height - 70) / (domain[1] - domain[0]);
+  const target = data.target !== null && data.target >= domain[0] && data.target <= domain[1];
   return framed({
-    width, height: Math.max(320, Math.min(460, width * 0.5)), insetLeft: 6, insetRight: 6,
+    width, height, insetLeft: 6, insetRight: 6, marginRight: target ? 54 : 20,
     x: {label: "step", type: state.log ? "log" : "linear", tickFormat: (x) => short(x), nice: false},
-    y: {label: `${state.losses} loss`, grid: true, domain: seen.length ? [bottom - room, top + room] : [0, 1]},
+    y: {label: `${state.losses} loss`, grid: true, domain},
     marks: [
       ...bands.map(({label, points}) =>
-        areaY(points, {x: "0", y1: "2", y2: "3", fill: colourOf(label), fillOpacity: 0.18, clip: true})),
-      ...bands.map(({label, points}) =>
-        line(points, {...at, stroke: colourOf(label), strokeWidth: 2, strokeDasharray: dashOf(label)})),
-      ...bands.filter(({points}) => points.length <= 40).map(({label, points}) =>
-        dot(points, {x: "0", y: "1", r: 2.6, fill: colourOf(label), clip: true})),
-      ...(data.target === null ? [] : [
-        ruleY([data.target], {stroke: "var(--faint)", strokeDasharray: "4 4", clip: true}),
-        text([data.target], {y: (y) => y, frameAnchor: "right", textAnchor: "end", dy: -7, text: () => "target",
-          fill: "var(--faint)", clip: true}),
-      ]),
+        areaY(points, {x: "0", y1: "2", y2: "3", fill: colourOf(label), fillOpacity: Math.min(0.18, 1.2 / bands.length), clip: true})),
+      // The target's name stands in the margin, where no curve can cross it.
+      ...(target ? [
+        ruleY([data.target], {stroke: "var(--faint)", strokeDasharray: "4 4"}),
+        text([data.target], {y: (y) => y, frameAnchor: "right", textAnchor: "start", dx: 8, text: () => "target",
+          fill: "var(--faint)"}),
+      ] : []),
+      ...curveMarks(bands, toPixels, {x: "0", y: "1", radius: 3, inside: (loss) => loss >= domain[0] && loss <= domain[1]}),
       tip(every, pointer({x: "x", y: "mean", title: (p) =>
         `${p.label}\nstep ${p.x}\n${p.mean.toFixed(4)} ± ${((p.high - p.low) / 2).toFixed(4)}`})),
     ],
@@ -135,7 +173,13 @@ const curves = () => {
 
 // ---- quality against cost
 
-// Labels beside their points, moved down where they would lie on one another.
+// Few and short enough to stand beside their points; otherwise the legend alone names them.
+const fitBesidePoints = (points, width) => points.length <= 8 && points.every((p) => 6.6 * p.label.length < 0.3 * width);
+
+// Points that coincide become smaller: each leaves a ring of the one below it.
+const radii = (points, apart) => points.map((p, i) => Math.max(2, 6.5 - 2 * points.slice(0, i).filter((q) => apart(p, q) < 3).length));
+
+// Labels beside their points, moved down if they would lie on one another.
 const labelMarks = (points, chart, width) => {
   const [x, y] = [chart.scale("x"), chart.scale("y")];
   const placed = [];
@@ -161,7 +205,9 @@ const labelMarks = (points, chart, width) => {
 };
 
 const drawCost = (width, state) => {
-  const chosen = data.costs.find((cost) => cost.key === state.key);
+  const whole = data.costs.find((cost) => cost.key === state.key);
+  const chosen = {...whole, points: whole.points.filter((p) => !state.hidden.has(p.label))};
+  if (chosen.points.length === 0) return element("p", {class: "note"}, "Every variant is hidden.");
   const spread = (p) => p.spread ?? 0;
   const reach = chosen.points.flatMap((p) => [p.quality - spread(p), p.quality + spread(p)]);
   const [low, high] = [Math.min(...reach), Math.max(...reach)];
@@ -169,9 +215,13 @@ const drawCost = (width, state) => {
   const costs = chosen.points.map((p) => p.cost);
   const [cheap, dear] = [Math.min(...costs), Math.max(...costs)];
   const log = state.log && cheap > 0;
+  const height = Math.max(320, Math.min(440, width * 0.46));
+  const position = (p) => [(width - 84) * (p.cost - cheap) / (dear - cheap || 1), (height - 70) * (p.quality - low) / (high - low || 1)];
+  const apart = (p, q) => Math.max(...position(p).map((at, i) => Math.abs(at - position(q)[i])));
+  const radius = radii(chosen.points, apart);
   const aside = log ? (dear / cheap) ** 0.06 : 0.06 * (dear - cheap);
   const options = {
-    width, height: Math.max(320, Math.min(440, width * 0.46)), marginLeft: 64,
+    width, height, marginLeft: 64,
     x: {label: chosen.title, type: log ? "log" : "linear", tickFormat: formatFor(chosen.style, cheap, dear), ticks: Math.max(3, Math.floor(width / 130)),
       domain: log ? [cheap / aside, dear * aside] : [cheap - aside, dear + aside]},
     y: {label: `${data.quality.title} (${data.quality.lowerIsBetter ? "lower" : "higher"} is better)`, grid: true,
@@ -179,22 +229,25 @@ const drawCost = (width, state) => {
     marks: [
       ...chosen.points.map((p) => ruleX([p], {x: "cost", y1: p.quality - spread(p), y2: p.quality + spread(p),
         stroke: colourOf(p.label), strokeWidth: 1.6})),
-      ...chosen.points.map((p) => dot([p], {x: "cost", y: "quality", r: 5.5, fill: colourOf(p.label), stroke: "var(--paper)"})),
+      ...chosen.points.map((p, i) => dot([p], {x: "cost", y: "quality", r: radius[i], fill: colourOf(p.label), stroke: "var(--paper)",
+        symbol: markerOf(p.label)})),
       tip(chosen.points, pointer({x: "cost", y: "quality", title: (p) =>
         `${p.label}\n${chosen.title}: ${p.costText}\n${data.quality.title}: ${quality(p.quality)}` +
         (p.spread === null ? "" : ` ± ${quality(p.spread)}`)})),
     ],
   };
+  if (!fitBesidePoints(chosen.points, width)) return framed(options);
   return framed({...options, marks: [...labelMarks(chosen.points, framed(options), width), ...options.marks]});
 };
 
 const cost = () => {
   if (data.costs.length === 0) return;
-  const state = {key: data.costs[0].key, log: false};
+  const state = {key: data.costs[0].key, log: false, hidden: new Set()};
   install("cost", (redraw) => [
     choice("Cost", data.costs.map(({key, title}) => [key, title]), state.key, (value) => { state.key = value; redraw(); }),
     choice("Scale", [["linear", "linear"], ["log", "logarithmic"]], "linear",
       (value) => { state.log = value === "log"; redraw(); }),
+    legend(Array.from(new Set(data.costs.flatMap(({points}) => points.map((p) => p.label)))), state.hidden, redraw),
   ], (width) => drawCost(width, state));
 };
 
@@ -216,6 +269,7 @@ const drawExtrapolation = (width, state) => {
   return panelsOf(Array.from(new Set(rows.map((row) => row.reading))), width, (reading, each) => {
     const here = points.filter((p) => p.reading === reading);
     const labels = Array.from(new Set(here.map((p) => p.label)));
+    const toPixels = (value) => 270 * (state.log ? Math.log(value) / Math.log(1.25 * high / low) : value / (1.05 * high));
     return framed({
       width: each, height: 340,
       x: {type: "log", base: 2, label: "tokens in the context", ticks: lengths, tickFormat: (x) => `${x}`,
@@ -225,9 +279,8 @@ const drawExtrapolation = (width, state) => {
       marks: [
         ruleX([trained], {stroke: "var(--faint)", strokeDasharray: "4 4"}),
         text([trained], {x: (x) => x, frameAnchor: "top", textAnchor: "start", dx: 5, dy: 2, text: () => "trained", fill: "var(--faint)"}),
-        ...labels.map((label) => line(here.filter((p) => p.label === label),
-          {x: "length", y: "value", stroke: colourOf(label), strokeWidth: 2, strokeDasharray: dashOf(label)})),
-        ...labels.map((label) => dot(here.filter((p) => p.label === label), {x: "length", y: "value", r: 3.2, fill: colourOf(label)})),
+        ...curveMarks(labels.map((label) => ({label, points: here.filter((p) => p.label === label)})), toPixels,
+          {x: "length", y: "value", radius: 3.2}),
         tip(here, pointer({x: "length", y: "value", title: (p) => `${p.label}\n${p.length} tokens\nperplexity ${Number(p.value.toPrecision(5))}`})),
       ],
     });

@@ -1,8 +1,9 @@
-// What every report has, with or without interactive charts: sorting tables, and the switch between light and dark.
+// Every report has this, with or without interactive charts: sorting, more columns on demand, hints at tables that
+// scroll, and the switch between light and dark.
 (() => {
   "use strict";
 
-  // Rows without a number stay at the end, whichever way the column is sorted.
+  // Rows without a number stay at the end in both directions.
   const sortBy = (table, column, ascending) => {
     const body = table.tBodies[0];
     const valueOf = (row) => row.cells[column].dataset.value;
@@ -25,6 +26,34 @@
         sortBy(table, column, ascending);
       });
     });
+  }
+
+  // Without this script all columns are shown.
+  const columns = document.getElementById("columns");
+  const variants = document.getElementById("variants");
+  if (columns && variants.querySelector(".more")) {
+    const title = columns.textContent;
+    const show = (all) => {
+      variants.classList.toggle("few", !all);
+      columns.setAttribute("aria-expanded", all);
+      columns.textContent = all ? "Show fewer" : title;
+    };
+    columns.hidden = false;
+    show(false);
+    columns.addEventListener("click", () => show(variants.classList.contains("few")));
+  }
+
+  for (const frame of document.querySelectorAll(".scroll-frame")) {
+    const scroll = frame.querySelector(".scroll");
+    const hint = () => {
+      const hidden = scroll.scrollWidth - scroll.clientWidth;
+      frame.classList.toggle("wide", hidden > 1);
+      frame.classList.toggle("more-right", hidden - scroll.scrollLeft > 1);
+    };
+    scroll.addEventListener("scroll", hint, {passive: true});
+    const observer = new ResizeObserver(hint);
+    observer.observe(scroll);
+    observer.observe(scroll.firstElementChild);
   }
 
   // Storage may be forbidden for files: then the choice lasts as long as the page.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "lamina/base/error.h"
 #include "lamina/lab/report_charts.h"
@@ -26,7 +27,7 @@ train::ChartFrame frame_of(const CostChart& chart, double left, double top, doub
   return {left + 72, top + 8, width - 92, kCostPanelHeight - 60, cost.axis(4), quality.axis(5)};
 }
 
-/// Labels stand beside their points, moved down where they would lie on one another.
+/// Labels stand beside their points, moved down if they would lie on one another.
 void draw_labels(train::Canvas& canvas, const train::ChartFrame& frame, std::vector<CostPoint> points) {
   std::sort(points.begin(), points.end(),
             [&frame](const CostPoint& a, const CostPoint& b) { return frame.at_y(a.quality) < frame.at_y(b.quality); });
@@ -55,18 +56,46 @@ void draw_labels(train::Canvas& canvas, const train::ChartFrame& frame, std::vec
   }
 }
 
+/// Few and short enough to stand beside their points; otherwise a legend names them.
+bool fit_beside_points(const std::vector<std::string>& labels) {
+  return labels.size() <= 8 && std::all_of(labels.begin(), labels.end(),
+                                           [](const std::string& label) { return train::text_columns(label) <= 30; });
+}
+
+std::vector<std::string> shown_labels(const std::vector<CostChart>& charts) {
+  std::vector<std::string> labels;
+  for (const CostChart& chart : charts) {
+    for (const CostPoint& point : chart.points) {
+      if (std::find(labels.begin(), labels.end(), point.label) == labels.end()) labels.push_back(point.label);
+    }
+  }
+  return labels;
+}
+
+/// Points that coincide become smaller: each leaves a ring of the one below it.
+double radius_of(const std::vector<CostPoint>& points, size_t index, const train::ChartFrame& frame) {
+  size_t below = 0;
+  for (size_t i = 0; i < index; ++i) {
+    const double across = frame.at_x(points[i].cost) - frame.at_x(points[index].cost);
+    const double up = frame.at_y(points[i].quality) - frame.at_y(points[index].quality);
+    if (std::abs(across) < 3 && std::abs(up) < 3) ++below;
+  }
+  return std::max(2.0, 6 - 1.8 * static_cast<double>(below));
+}
+
 void draw_panel(train::Canvas& canvas, const train::ChartFrame& frame, const CostChart& chart,
-                const std::vector<std::string>& labels, const std::string& quality) {
+                const std::vector<std::string>& labels, const std::string& quality, bool labelled) {
   train::draw_frame(canvas, frame, chart.title, quality);
-  for (const CostPoint& point : chart.points) {
+  for (size_t i = 0; i < chart.points.size(); ++i) {
+    const CostPoint& point = chart.points[i];
     const train::ChartStyle style = style_of(labels, point.label);
     const double x = frame.at_x(point.cost);
     const double spread = point.spread.value_or(0);
     canvas.line({{x, frame.at_y(point.quality - spread)}, {x, frame.at_y(point.quality + spread)}},
                 {style.colour, 1.6, 1, {}, 0});
-    canvas.dot(x, frame.at_y(point.quality), 5, style.colour, style.marker);
+    canvas.dot(x, frame.at_y(point.quality), radius_of(chart.points, i, frame), style.colour, style.marker);
   }
-  draw_labels(canvas, frame, chart.points);
+  if (labelled) draw_labels(canvas, frame, chart.points);
 }
 
 }  // namespace
@@ -78,12 +107,15 @@ Figure cost_figure(const Study& study) {
   const size_t columns = charts.size() == 1 ? 1 : 2;
   const double width = kPictureWidth / static_cast<double>(columns);
   const size_t rows = (charts.size() + columns - 1) / columns;
-  const double height = kCostPanelHeight * static_cast<double>(rows);
+  const std::vector<std::string> shown = shown_labels(charts);
+  const bool labelled = fit_beside_points(shown);
+  const Legend legend = legend_of(labelled ? std::vector<std::string>() : shown, kPictureWidth - 20);
+  const double above = labelled ? 0 : legend.height() + 8;
+  const double height = above + kCostPanelHeight * static_cast<double>(rows);
   Figure figure{
       "cost",
       "Quality against cost",
-      "What quality is bought with; bars are one standard deviation over seeds. Costs that are the same for all "
-      "variants are left out.",
+      "Bars are one standard deviation over seeds. Costs that differ by less than 2 % between variants are left out.",
       "",
       str("Scatter charts of ", quality_name(study), " against "),
       ""};
@@ -91,12 +123,13 @@ Figure cost_figure(const Study& study) {
   figure.alternative += "; the table of results has the numbers.";
   train::SvgCanvas canvas(static_cast<int>(kPictureWidth), static_cast<int>(height), figure.alternative);
   canvas.box(0, 0, kPictureWidth, height, train::kPaper, 1);
+  draw_legend(canvas, legend, labels, 6);
   for (size_t i = 0; i < charts.size(); ++i) {
     const size_t row = i / columns;
     const double left = width * static_cast<double>(i % columns);
-    const double top = kCostPanelHeight * static_cast<double>(row);
+    const double top = above + kCostPanelHeight * static_cast<double>(row);
     draw_panel(canvas, frame_of(charts[i], left, top, width), charts[i], labels,
-               study.lower_is_better() ? "best loss" : "accuracy");
+               study.lower_is_better() ? "best loss" : "accuracy", labelled);
   }
   figure.svg = canvas.finish();
   return figure;

@@ -34,7 +34,8 @@ train::Canvas::Points line_of(const Band& band, const train::ChartFrame& frame) 
   return line;
 }
 
-void draw_spread(train::Canvas& canvas, const train::ChartFrame& frame, const Band& band, train::Colour colour) {
+void draw_spread(train::Canvas& canvas, const train::ChartFrame& frame, const Band& band, train::Colour colour,
+                 double opacity) {
   const bool spread = std::any_of(band.points.begin(), band.points.end(), [](const auto& p) { return p.seeds > 1; });
   if (!spread) return;
   train::Canvas::Points edge;
@@ -42,7 +43,7 @@ void draw_spread(train::Canvas& canvas, const train::ChartFrame& frame, const Ba
   for (auto point = band.points.rbegin(); point != band.points.rend(); ++point) {
     edge.emplace_back(frame.at_x(point->x), frame.at_y(point->low));
   }
-  canvas.area(edge, colour, 0.14);
+  canvas.area(edge, colour, opacity);
 }
 
 /// The line inside the frame, its name in the margin, where no curve can cross it.
@@ -100,7 +101,7 @@ Figure curves_figure(const Study& study) {
   draw_legend(canvas, legend, labels, 6);
   train::draw_frame(canvas, frame, "step", validation ? "validation loss" : "training loss");
   draw_target(canvas, frame, study.target);
-  canvas.clip(frame.x, frame.y - 4, frame.width + 8, frame.height + 4);
+  canvas.clip(frame.x - 4, frame.y - 4, frame.width + 8, frame.height + 4);  // the outer markers are whole
   if (validation) {
     for (const Band& band : training) {
       canvas.line(line_of(band, frame), style_of(labels, band.label).stroke(1, 0.3));
@@ -111,7 +112,7 @@ Figure curves_figure(const Study& study) {
   for (const Band& band : bands) {
     lines.push_back(line_of(band, frame));
     styles.push_back(style_of(labels, band.label));
-    draw_spread(canvas, frame, band, styles.back().colour);
+    draw_spread(canvas, frame, band, styles.back().colour, std::min(0.18, 1.2 / static_cast<double>(bands.size())));
   }
   draw_curves(canvas, lines, styles);
   canvas.unclip();

@@ -1,3 +1,6 @@
+#include "lamina/arch/json.h"
+#include "lamina/arch/picture.h"
+#include "lamina/arch/resolve.h"
 #include "lamina/base/error.h"
 #include "lamina/lab/report.h"
 #include "lamina/lab/report_assets.h"
@@ -77,17 +80,34 @@ std::string figures(const Study& study) {
   return text;
 }
 
-/// As images: nothing inside a drawing of the file can run or reach out.
+std::string diagram_image(const std::string& name, const std::string& svg) {
+  return str("<img alt=\"Block diagram: ", html(name), "\" src=\"", data_address("image/svg+xml", svg), "\">");
+}
+
+/// The architecture drawn in parts, which a narrow screen shows one below the other; the file's own drawing if the
+/// architecture cannot be read. Drawings are images: nothing inside them can run or send requests.
+std::string diagram(const Variant& variant) {
+  std::string images;
+  try {
+    const arch::ArchSpec spec = arch::read_spec(variant.architecture, variant.name);
+    for (const arch::Picture& part : arch::draw_parts(arch::resolve(spec, variant.name))) {
+      images += diagram_image(str(variant.label, ", ", part.name), part.svg);
+    }
+  } catch (const Error&) {
+    images = variant.diagram_svg.empty() ? "" : diagram_image(variant.label, variant.diagram_svg);
+  }
+  return images.empty()
+             ? ""
+             : scrolling("Block diagram of " + variant.label, str("<div class=\"parts\">", images, "</div>"));
+}
+
 std::string diagrams(const Study& study) {
   std::string text;
   for (const Variant& variant : study.variants) {
     if (variant.diagram_svg.empty() && variant.architecture.empty()) continue;
     text +=
         str("<details class=\"diagram\"", text.empty() ? " open" : "", "><summary>", html(variant.label), "</summary>");
-    if (!variant.diagram_svg.empty()) {
-      text += str("<div class=\"scroll\"><img alt=\"Block diagram of ", html(variant.label), "\" src=\"",
-                  data_address("image/svg+xml", variant.diagram_svg), "\"></div>");
-    }
+    text += diagram(variant);
     if (!variant.architecture.empty()) {
       text +=
           str("<details><summary>Architecture as JSON</summary><pre>", html(variant.architecture), "</pre></details>");

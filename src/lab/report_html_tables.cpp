@@ -1,7 +1,9 @@
 #include "lamina/lab/report_html_tables.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <string_view>
 
 #include "lamina/base/error.h"
 #include "lamina/lab/report_escape.h"
@@ -31,11 +33,12 @@ std::string details(const Measure& measure, Style style) {
   return text.empty() ? "" : str(" title=\"", html(text), "\"");
 }
 
-/// `runs`: how many the variant has; a measure of fewer says so.
-std::string cell(const Measure& measure, Style style, size_t runs) {
-  if (!measure.mean) return "<td class=\"none\"><span aria-label=\"not measured\">–</span></td>";
-  std::string text = str("<td data-value=\"", exact(*measure.mean), "\"><span class=\"mean\">",
-                         html(written(*measure.mean, style)), "</span>");
+/// `runs`: how many the variant has; a measure of fewer says so. `main`: is_main of its column.
+std::string cell(const Measure& measure, Style style, size_t runs, bool main) {
+  const char* more = main ? "" : " more";
+  if (!measure.mean) return str("<td class=\"none", more, "\"><span aria-label=\"not measured\">–</span></td>");
+  std::string text = str("<td class=\"number", more, "\" data-value=\"", exact(*measure.mean),
+                         "\"><span class=\"mean\">", html(written(*measure.mean, style)), "</span>");
   if (measure.spread) text += str(" <span class=\"spread\">", html(written_spread(*measure.spread, style)), "</span>");
   if (measure.runs && *measure.runs < static_cast<double>(runs)) {
     text += str(" <span class=\"p\">", *measure.runs, " of ", runs, " runs</span>");
@@ -50,59 +53,110 @@ std::string cell(const Measure& measure, Style style, size_t runs) {
   return text + "</div></td>";
 }
 
-/// "layers[*].pattern[*].ffn.kind=moe" as "…ffn.kind=moe": the whole is in the title.
+/// "layers[*].pattern[*].ffn.kind=moe" as "ffn.kind=moe"; the title has the whole path.
 std::string shortened(const std::string& assignment) {
   const size_t path = assignment.find("].pattern[");
   const size_t end = path == std::string::npos ? path : assignment.find("].", path + 2);
   const bool is_path = assignment.starts_with("layers[") && end != std::string::npos && end < assignment.find('=');
-  return is_path ? "…" + assignment.substr(end + 2) : assignment;
+  return is_path ? assignment.substr(end + 2) : assignment;
+}
+
+/// Escaped, with breaks allowed after the signs that join the words of a path.
+std::string breakable(const std::string& path) {
+  std::string text;
+  std::string word;
+  for (const char c : path) {
+    word += c;
+    if (std::string_view(".=/,").find(c) == std::string_view::npos) continue;
+    text += html(word) + "<wbr>";
+    word.clear();
+  }
+  return text + html(word);
+}
+
+bool is_reset(const std::string& assignment) { return assignment.ends_with("=null"); }
+
+/// The changes that name a variant: without resets to a default ("norm=null"), which only make room for the others, and
+/// in a ladder without those of the steps before.
+std::vector<std::string> own_switches(const Study& study, const Variant& variant) {
+  std::vector<std::string> own = variant.switches;
+  const size_t place = static_cast<size_t>(&variant - study.variants.data());
+  if (study.mode == "ladder" && place > 0) {
+    const std::vector<std::string>& before = study.variants[place - 1].switches;
+    const bool on_top = own.size() >= before.size() && std::equal(before.begin(), before.end(), own.begin());
+    if (on_top) own.erase(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(before.size()));
+  }
+  if (!std::all_of(own.begin(), own.end(), is_reset)) std::erase_if(own, is_reset);
+  return own;
+}
+
+std::string switch_line(const Study& study, const std::string& assignment) {
+  const std::string path = shortened(assignment);
+  const std::string shown =
+      is_reset(assignment) ? breakable(path.substr(0, path.size() - 5)) + " unset" : breakable(path);
+  return str("<code title=\"", html(assignment), "\">", study.mode == "ladder" ? "+ " : "", shown, "</code>");
 }
 
 std::string variant_cell(const Study& study, const Variant& variant) {
   std::string text = str("<th scope=\"row\" data-value=\"", html(variant.label), "\"><span class=\"label\">",
                          html(variant.label), "</span>");
   if (variant.name == study.base) text += " <span class=\"mark base\">base</span>";
-  for (const std::string& item : variant.switches)
-    text += str("<code title=\"", html(item), "\">", html(shortened(item)), "</code>");
+  for (const std::string& item : own_switches(study, variant)) text += switch_line(study, item);
   const std::string adjusted = written_adjustment(study, variant);
   if (!adjusted.empty()) text += str("<small>matched: ", html(adjusted), "</small>");
   if (variant.cannot) text += str("<small class=\"cannot\">cannot run: ", html(*variant.cannot), "</small>");
   return text + "</th>";
 }
 
-std::string sortable_head(const std::string& title, const std::string& about) {
-  return str("<th scope=\"col\"", about.empty() ? "" : str(" title=\"", html(about), "\""), "><button type=\"button\">",
-             html(title), "</button></th>");
+/// Shown at first; a button shows the others.
+bool is_main(const Study& study, const std::string& key) {
+  constexpr std::array<std::string_view, 4> kMain{"perplexity", "tokens_per_second", "peak_memory_bytes", "parameters"};
+  return key == study.quality() || std::find(kMain.begin(), kMain.end(), key) != kMain.end();
+}
+
+std::string sortable_head(const std::string& title, const std::string& about, bool main) {
+  return str("<th scope=\"col\"", main ? "" : " class=\"more\"",
+             about.empty() ? "" : str(" title=\"", html(about), "\""), "><button type=\"button\">", html(title),
+             "</button></th>");
 }
 
 }  // namespace
 
+std::string scrolling(const std::string& name, const std::string& content) {
+  return str("<div class=\"scroll-frame\"><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"",
+             html(name), "\">", content,
+             "</div><p class=\"scroll-hint\" aria-hidden=\"true\">Scroll sideways for more →</p></div>\n");
+}
+
 std::string results_table(const Study& study) {
   const std::vector<Column> columns = columns_of(study);
   std::string text =
-      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table of all variants\"><table "
-      "class=\"sortable\" id=\"variants\"><caption>All variants: mean over seeds ± standard deviation; the difference "
-      "to the base, its mark and p. A column's name sorts by it.</caption><thead><tr>" +
-      sortable_head("Variant", "");
-  for (const Column& column : columns) text += sortable_head(column.title, column.about);
+      "<table class=\"sortable\" id=\"variants\" aria-describedby=\"variants-note\"><caption>All variants</caption>"
+      "<thead><tr>" +
+      sortable_head("Variant", "", true);
+  for (const Column& column : columns) text += sortable_head(column.title, column.about, is_main(study, column.key));
   text += "</tr></thead><tbody>\n";
   for (const Variant& variant : study.variants) {
     text += variant.name == study.base ? "<tr class=\"base-row\">" : "<tr>";
     text += variant_cell(study, variant);
     for (const Column& column : columns) {
-      text += cell(measure_of(variant, column.key), column.style, variant.runs.size());
+      text += cell(measure_of(variant, column.key), column.style, variant.runs.size(), is_main(study, column.key));
     }
     text += "</tr>\n";
   }
-  return text + "</tbody></table></div>\n";
+  return str(
+      "<div class=\"table-head\"><p class=\"note\" id=\"variants-note\">Mean over seeds ± standard deviation; below it "
+      "the "
+      "difference to the base, its mark and p. A column's name sorts by it.</p><button type=\"button\" id=\"columns\" "
+      "aria-controls=\"variants\" aria-expanded=\"true\" hidden>Show all ",
+      columns.size(), " measures</button></div>\n", scrolling("Table of all variants", text + "</tbody></table>"));
 }
 
 std::string stretch_table(const Study& study) {
   const Stretch& stretch = *study.stretch;
   std::string text =
-      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Perplexity by "
-      "length\"><table><caption>Perplexity "
-      "by tokens in the context</caption><thead><tr><th scope=\"col\">Variant</th><th scope=\"col\">Reading</th>";
+      "<table><caption>Perplexity by tokens in the context</caption><thead><tr><th scope=\"col\">Variant</th><th "
+      "scope=\"col\">Reading</th>";
   for (const double length : stretch.lengths) text += str("<th scope=\"col\">", written(length, Style::count), "</th>");
   text += "</tr></thead><tbody>\n";
   for (const StretchRow& row : stretch.rows) {
@@ -114,13 +168,13 @@ std::string stretch_table(const Study& study) {
     }
     text += "</tr>\n";
   }
-  return text + "</tbody></table></div>\n";
+  return scrolling("Perplexity by length", text + "</tbody></table>");
 }
 
 std::string passkey_table(const Study& study) {
   std::string text =
-      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Passkeys found\"><table><caption>Share of "
-      "passkeys found</caption><thead><tr><th scope=\"col\">Variant</th><th scope=\"col\">Length</th><th "
+      "<table><caption>Share of passkeys found</caption><thead><tr><th scope=\"col\">Variant</th><th "
+      "scope=\"col\">Length</th><th "
       "scope=\"col\">Depth: found</th></tr></thead><tbody>\n";
   for (const PasskeyRow& row : study.stretch->passkey) {
     text += str("<tr><th scope=\"row\">", html(study.label_of(row.variant)), "</th><td>",
@@ -131,7 +185,7 @@ std::string passkey_table(const Study& study) {
     }
     text += "</td></tr>\n";
   }
-  return text + "</tbody></table></div>\n";
+  return scrolling("Passkeys found", text + "</tbody></table>");
 }
 
 }  // namespace lamina::lab::report

@@ -6,7 +6,9 @@
 
 namespace lamina::lab::report {
 
-/// The table of all variants, which sorts by every column.
+/// HTML in a region that scrolls sideways. The page's script shows a hint below it while there is more to the right.
+std::string scrolling(const std::string& name, const std::string& content);
+/// The table of all variants, which sorts by every column; the page's script hides all but the main columns at first.
 std::string results_table(const Study& study);
 /// The numbers of the extrapolation chart and of the passkey maps.
 std::string stretch_table(const Study& study);

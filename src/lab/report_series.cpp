@@ -8,8 +8,11 @@
 namespace lamina::lab::report {
 namespace {
 
-// More points than pixels say nothing, and make files long.
+// More points than pixels show nothing more, and make files large.
 constexpr size_t kMostPoints = 400;
+constexpr double kRounding = 1e-9;  // sums in another order are the same cost
+constexpr double kSameCost = 0.02;
+constexpr double kLevel = 0.005;
 
 Band::Point point_of(double x, const std::vector<double>& values) {
   double sum = 0;
@@ -41,12 +44,31 @@ std::vector<Band::Point> thinned(const std::vector<Band::Point>& points) {
   return result;
 }
 
-/// By more than rounding: sums in another order are the same cost.
-bool differs(const std::vector<CostPoint>& points) {
-  const double first = points.front().cost;
-  return std::any_of(points.begin(), points.end(), [first](const CostPoint& point) {
-    return std::abs(point.cost - first) > 1e-9 * std::max(std::abs(point.cost), std::abs(first));
-  });
+/// How far the costs lie apart, as a share of the highest.
+double relative_range(const CostChart& chart) {
+  double low = chart.points.front().cost;
+  double high = low;
+  for (const CostPoint& point : chart.points) {
+    low = std::min(low, point.cost);
+    high = std::max(high, point.cost);
+  }
+  const double largest = std::max(std::abs(low), std::abs(high));
+  return largest == 0 ? 0 : (high - low) / largest;
+}
+
+/// Costs that lie more than half a per cent apart.
+size_t distinct_costs(const CostChart& chart) {
+  std::vector<double> costs;
+  for (const CostPoint& point : chart.points) costs.push_back(point.cost);
+  std::sort(costs.begin(), costs.end());
+  size_t count = 1;
+  double last = costs.front();
+  for (const double cost : costs) {
+    if (cost - last <= kLevel * std::abs(cost)) continue;
+    ++count;
+    last = cost;
+  }
+  return count;
 }
 
 }  // namespace
@@ -79,8 +101,15 @@ std::vector<CostChart> cost_charts(const Study& study) {
       const Measure quality = measure_of(variant, study.quality());
       if (cost.mean && quality.mean) chart.points.push_back({variant.label, *cost.mean, *quality.mean, quality.spread});
     }
-    if (!chart.points.empty() && differs(chart.points)) charts.push_back(std::move(chart));
+    if (!chart.points.empty() && relative_range(chart) > kRounding) charts.push_back(std::move(chart));
   }
+  // Variants of matched size differ by a step of d_ff: that is no cost to compare by, unless there is no other.
+  const auto wide = [](const CostChart& chart) { return relative_range(chart) >= kSameCost; };
+  if (std::any_of(charts.begin(), charts.end(), wide)) {
+    std::erase_if(charts, [&wide](const CostChart& chart) { return !wide(chart); });
+  }
+  std::stable_sort(charts.begin(), charts.end(),
+                   [](const CostChart& a, const CostChart& b) { return distinct_costs(a) > distinct_costs(b); });
   return charts;
 }
 

@@ -36,7 +36,8 @@ struct CostChart {
   std::string title;
   std::vector<CostPoint> points;
 };
-/// What quality is bought with; a chart for each cost that differs between variants.
+/// A chart for each cost that differs between variants by 2 % or more; if none does, for each that differs at all. The
+/// first tells the most variants apart.
 std::vector<CostChart> cost_charts(const Study& study);
 
 /// Every label that a chart of the study may name, in order: a label keeps its colour through the whole page.

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lamina/arch/json.h"
+#include "lamina/arch/presets.h"
 #include "lamina/base/files.h"
 #include "lamina/lab/report_data.h"
 #include "lamina/lab/report_escape.h"
@@ -71,11 +73,53 @@ TEST(Report, DiagramsAreImages) {
   EXPECT_NE(page.find(report::data_address("image/svg+xml", json["variants"][0]["diagram_svg"])), std::string::npos);
 }
 
-TEST(Report, LongPathsOfSwitchesAreShortened) {
+// A drawing made here from the architecture replaces the file's, in parts that a phone shows one below the other.
+TEST(Report, ArchitecturesAreDrawnAnew) {
+  const Json json = {{"schema", 1},
+                     {"name", "n"},
+                     {"metric", "loss"},
+                     {"variants",
+                      {{{"name", "a"},
+                        {"architecture", Json::parse(arch::write_spec(arch::load_preset("gpt2-tiny")))},
+                        {"diagram_svg", "<svg xmlns=\"http://www.w3.org/2000/svg\"/>"}}}}};
+  const std::string page = report_html(json.dump(), "x");
+  EXPECT_EQ(count(page, "<img alt=\"Block diagram: a, model\""), 1U);
+  EXPECT_EQ(count(page, "<img alt=\"Block diagram: a, block A\""), 1U);
+  EXPECT_EQ(count(page, "<img "), 2U);
+}
+
+TEST(Report, SwitchesAreShortenedAndResetsAreLeftOut) {
   const std::string page = report_html(
-      R"({"schema":1,"name":"n","metric":"loss","variants":[{"name":"a","switches":["layers[*].pattern[*].ffn.kind=moe"]}]})",
+      R"({"schema":1,"name":"n","metric":"loss","variants":[
+        {"name":"a","switches":["layers[*].pattern[*].ffn.kind=moe","layers[*].pattern[*].norm=null"]},
+        {"name":"b","switches":["position.scaling=null"]}]})",
       "x");
-  EXPECT_NE(page.find("<code title=\"layers[*].pattern[*].ffn.kind=moe\">…ffn.kind=moe</code>"), std::string::npos);
+  EXPECT_NE(page.find("<code title=\"layers[*].pattern[*].ffn.kind=moe\">ffn.<wbr>kind=<wbr>moe</code>"),
+            std::string::npos);
+  EXPECT_EQ(page.find("norm=null"), std::string::npos);
+  EXPECT_NE(page.find(">position.<wbr>scaling unset</code>"), std::string::npos);
+}
+
+TEST(Report, AStepOfALadderShowsItsOwnSwitches) {
+  const std::string page = report_html(
+      R"({"schema":1,"name":"n","mode":"ladder","metric":"loss","variants":[
+        {"name":"a","switches":["x=1"]},{"name":"b","switches":["x=1","y=2"]}]})",
+      "x");
+  EXPECT_EQ(count(page, ">+ x=<wbr>1</code>"), 1U);
+  EXPECT_EQ(count(page, ">+ y=<wbr>2</code>"), 1U);
+}
+
+TEST(Report, FewColumnsAreShownAtFirst) {
+  const std::string results = read_text(std::string(LAMINA_SOURCE_DIR) + "/docs/studies/ladder/results.json");
+  const std::string head = between(report_html(results, "ladder"), "id=\"variants\"", "</thead>");
+  for (const char* title : {"Best loss", "Perplexity", "Training tokens/s", "Peak memory", "Parameters"}) {
+    const size_t at = head.find(str(">", title, "<"));
+    ASSERT_NE(at, std::string::npos) << title;
+    const size_t begin = head.rfind("<th ", at);
+    EXPECT_EQ(head.substr(begin, at - begin).find("class=\"more\""), std::string::npos) << title;
+  }
+  EXPECT_EQ(count(head, "<th ") - count(head, "class=\"more\""), 6U);  // with the variant's name
+  EXPECT_GT(count(head, "class=\"more\""), 5U);
 }
 
 TEST(Report, WhatTheScriptReadsIsWhatTheResultsSay) {
@@ -159,12 +203,48 @@ TEST(Report, NumbersThatDifferByRoundingAreOneCostAndOneTick) {
     json["variants"].push_back(
         {{"name", str(json["variants"].size())}, {"flops_per_token", flops}, {"runs", Json::array({run})}});
   }
+  json["variants"][0]["peak_memory_bytes"] = 1000;  // differs by half a per cent
+  json["variants"][1]["peak_memory_bytes"] = 1005;
   json["variants"][0]["parameters"] = 100;
   json["variants"][1]["parameters"] = 200;
   const std::vector<report::CostChart> charts = report::cost_charts(report::read_study(json.dump(), "x"));
   ASSERT_EQ(charts.size(), 1U);
   EXPECT_EQ(charts[0].key, "parameters");
   EXPECT_NE(report_html(json.dump(), "x").find("<svg"), std::string::npos);
+}
+
+// Curves that lie on one another alternate, and the target's name stands to the right of the frame.
+TEST(Report, PicturesShowCoincidingCurvesAndTheTarget) {
+  Json json = {{"schema", 1}, {"name", "n"}, {"metric", "loss"}, {"target", 1.5}, {"variants", Json::array()}};
+  for (const char* name : {"a", "b"}) {
+    const Json run = {{"seed", 1}, {"evaluations", {{"step", {10, 20}}, {"loss", {2.0, 1.0}}}}};
+    json["variants"].push_back({{"name", name}, {"runs", Json::array({run})}});
+  }
+  const testing::TemporaryFolder folder;
+  write_report(json.dump(), "x", folder.path());
+  const std::string svg = read_text(folder / "curves.svg");
+  EXPECT_EQ(count(svg, "stroke-dasharray=\"9 9\""), 1U);
+  EXPECT_EQ(count(svg, "<circle"), 2U + 2);  // the curves take turns; two in the legend
+  const size_t label = svg.find(">target<");
+  ASSERT_NE(label, std::string::npos);
+  const std::string frame = between(svg, "<svg x=\"", "\" y=");
+  const std::string width = between(svg.substr(svg.find("<svg x=\"")), "width=\"", "\"");
+  const std::string x = between(svg.substr(svg.rfind("<text", label)), "x=\"", "\"");
+  EXPECT_GE(std::stod(x), std::stod(frame) + std::stod(width));
+}
+
+TEST(Report, TheFirstCostTellsTheMostVariantsApart) {
+  Json json = {{"schema", 1}, {"name", "n"}, {"metric", "loss"}, {"variants", Json::array()}};
+  const std::vector<std::pair<double, double>> costs{{100, 50}, {100, 60}, {80, 70}};  // parameters, tokens/s
+  for (const auto& [parameters, rate] : costs) {
+    const Json run = {{"seed", 1}, {"best_loss", 2.0}, {"tokens_per_second", rate}};
+    json["variants"].push_back(
+        {{"name", str(json["variants"].size())}, {"parameters", parameters}, {"runs", Json::array({run})}});
+  }
+  const std::vector<report::CostChart> charts = report::cost_charts(report::read_study(json.dump(), "x"));
+  ASSERT_EQ(charts.size(), 2U);
+  EXPECT_EQ(charts[0].key, "tokens_per_second");
+  EXPECT_EQ(charts[1].key, "parameters");
 }
 
 TEST(Report, AStudyOfNothingIsStillAPage) {

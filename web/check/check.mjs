@@ -1,25 +1,27 @@
-// node check.mjs CHROMIUM REPORT.html charts|pictures [FOLDER]: opens the report of tests/golden/lab/sample_results.json
-// in a real browser and looks at what a reader would: every chart, sorting, controls, light and dark, a narrow screen,
-// no script. Screenshots go into FOLDER. Exits with 1 and a line for each thing that is wrong.
+// node check.mjs CHROMIUM SAMPLE.html LADDER.html charts|pictures [FOLDER]: opens the reports of
+// tests/golden/lab/sample_results.json and docs/studies/ladder in a browser and checks what a reader sees: every chart,
+// columns, sorting, controls, block diagrams, light and dark, a narrow screen, no script. Screenshots go into FOLDER.
+// Exits with 1 and a line for each failure.
 import {chromium} from "playwright-core";
+import {checkLadder} from "./ladder.mjs";
 
-const [executablePath, file, mode, folder] = process.argv.slice(2);
+const [executablePath, file, ladder, mode, folder] = process.argv.slice(2);
 const failures = [];
 const expect = (holds, message) => { if (!holds) failures.push(message); };
 
 const browser = await chromium.launch({executablePath, args: ["--no-sandbox", "--disable-gpu", "--disable-quic",
   "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]});
 
-const open = async (options, name) => {
+const open = async (options, name, path = file) => {
   const page = await browser.newPage({viewport: {width: 1240, height: 900}, ...options});
   page.on("console", (message) => { if (["error", "warning"].includes(message.type())) failures.push(`${name}: console: ${message.text()}`); });
   page.on("pageerror", (error) => failures.push(`${name}: error: ${error.message}`));
   page.on("dialog", (dialog) => { failures.push(`${name}: a dialog opened: ${dialog.message()}`); dialog.dismiss(); });
   page.on("request", (request) => {
-    const own = request.url() === `file://${file}` || request.url().startsWith("data:");
+    const own = request.url() === `file://${path}` || request.url().startsWith("data:");
     expect(own, `${name}: a request to ${request.url()}`);
   });
-  await page.goto(`file://${file}`);
+  await page.goto(`file://${path}`);
   if (folder) await page.screenshot({path: `${folder}/${name}.png`, fullPage: true});
   return page;
 };
@@ -44,6 +46,7 @@ const checkPage = async (page, name) => {
     expect((await figure.locator(".chart").getAttribute("aria-label") ?? "").length > 20, `${name}: ${chart} has no text alternative`);
     expect((await figure.locator("figcaption").innerText()).length > 20, `${name}: ${chart} has no caption`);
   }
+  expect(await page.locator("svg:not([viewBox])").count() === 0, `${name}: an SVG has no viewBox`);
   for (const selector of ["body", ".question", "thead th", ".spread", ".claim", ".mark.better", ".verdict.does-not", "figcaption", "summary"]) {
     const value = await contrast(page, selector);
     expect(value >= 4.5, `${name}: the contrast of ${selector} is ${value.toFixed(2)}, less than 4.5`);
@@ -58,7 +61,8 @@ const checkPage = async (page, name) => {
 };
 
 const checkSorting = async (page) => {
-  const columns = await page.locator("#variants thead th").count();
+  await page.locator("#columns").click();
+  const columns = await page.locator("#variants thead th:visible").count();
   expect(columns >= 15, `the table has ${columns} columns, fewer than 15`);
   for (let column = 0; column < columns; ++column) {
     const head = page.locator("#variants thead th").nth(column);
@@ -118,12 +122,15 @@ expect(await background(light) === white, "the switch does not make the page lig
 await checkSorting(light);
 if (mode === "charts") await checkControls(light);
 
-const narrow = await open({viewport: {width: 390, height: 800}}, "narrow");
-const wide = await narrow.evaluate(() => document.documentElement.scrollWidth);
-expect(wide <= 390, `a screen of 390 pixels scrolls sideways, the page is ${wide} wide`);
+for (const [path, name] of [[file, "narrow"], [ladder, "ladder-narrow"]]) {
+  const narrow = await open({viewport: {width: 390, height: 800}}, name, path);
+  const wide = await narrow.evaluate(() => document.documentElement.scrollWidth);
+  expect(wide <= 390, `${name}: a screen of 390 pixels scrolls sideways, the page is ${wide} wide`);
+}
 await checkPage(await open({javaScriptEnabled: false}, "no-script"), "no script");
+await checkLadder((options, name) => open(options, name, ladder), expect, mode);
 await browser.close();
 
 for (const failure of failures) console.log(`report: ${failure}`);
-console.log(failures.length === 0 ? `report: ${mode}, sorting, light, dark, narrow and without scripts are right` : `report: ${failures.length} failures`);
+console.log(failures.length === 0 ? `report: ${mode}, columns, sorting, diagrams, light, dark, narrow and without scripts are right` : `report: ${failures.length} failures`);
 process.exit(failures.length === 0 ? 0 : 1);
