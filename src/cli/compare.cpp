@@ -140,6 +140,15 @@ void list() {
   }
 }
 
+/// A variant without a run is a failure of the command. (What a search drops is not.)
+void fail_if_not_run(const lab::Results& results) {
+  if (results.study.mode == lab::Mode::search) return;
+  size_t failed = 0;
+  for (const lab::VariantResult& variant : results.variants) failed += variant.cannot.empty() ? 0 : 1;
+  LAMINA_CHECK(failed == 0, failed, " of ", results.variants.size(),
+               " variants could not be run; the reasons are in the table and in the results");
+}
+
 void run(const CompareArguments& arguments) {
   if (arguments.list) return list();
   if (arguments.fields) return static_cast<void>(std::fputs(lab::study_markdown().c_str(), stdout));
@@ -165,6 +174,7 @@ void run(const CompareArguments& arguments) {
   if (results.complete) {
     std::printf("%s; the report is %s, the results are %s\n", duration(results.seconds).c_str(), page.c_str(),
                 file.c_str());
+    fail_if_not_run(results);
   } else {
     std::printf("stopped, everything is kept; the results so far are %s/results.json; go on with: lamina compare %s\n",
                 out.c_str(), out.c_str());

@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -17,6 +18,9 @@
 
 namespace lamina::cli {
 namespace {
+
+constexpr const char* kResults = "results.json";
+constexpr const char* kPartial = "results-partial.json";
 
 struct StretchArguments {
   lab::StretchOptions options;
@@ -91,12 +95,17 @@ void run(StretchArguments& arguments) {
     std::printf("stopped, everything is kept in %s; the same command goes on\n", options.folder.c_str());
     return throw_if_stopped();
   }
-  const std::string file = (std::filesystem::path(options.folder) / "results.json").string();
+  std::printf("\n%s\n", lab::stretch_table(*result).c_str());
+  const bool failed = std::any_of(result->rows.begin(), result->rows.end(),
+                                  [](const lab::StretchRow& row) { return !row.failed.empty(); });
   const std::string results = lab::stretch_json(*result, options);
-  write_text(file, results);
-  const std::string page = lab::write_report(results, file, options.folder).front();
-  std::printf("\n%s\nthe report is %s, the results are %s\n", lab::stretch_table(*result).c_str(), page.c_str(),
-              file.c_str());
+  const auto file = [&](const char* name) { return (std::filesystem::path(options.folder) / name).string(); };
+  // Results with gaps never take the place of whole ones.
+  write_text(file(failed ? kPartial : kResults), results);
+  LAMINA_CHECK(!failed, "a training or a reading failed (see the table); what was measured is kept in ", file(kPartial),
+               ", ", file(kResults), " was not changed; the same command tries again");
+  const std::string page = lab::write_report(results, file(kResults), options.folder).front();
+  std::printf("the report is %s, the results are %s\n", page.c_str(), file(kResults).c_str());
 }
 
 void add_training(CLI::App& command, lab::StretchOptions& options) {

@@ -8,9 +8,11 @@
 #include <filesystem>
 
 #include "lamina/base/files.h"
+#include "lamina/lab/collect_problems.h"
 #include "lamina/lab/plan.h"
 #include "lamina/lab/search.h"
 #include "lamina/tensor/device.h"
+#include "lamina/train/memory.h"
 
 namespace lamina::lab {
 namespace {
@@ -73,8 +75,10 @@ class Comparison {
     results_.machine.device = study.device;
     results_.data_hash = data_.hash;
     settle(results_.study, hands);
-    write_text(folder_.file("study.json"), write_study(results_.study));
+    check_runs();
     planner_ = std::make_unique<Planner>(results_.study, data_, hands.threads, folder_.file("runs"));
+    check_memory();
+    write_text(folder_.file("study.json"), write_study(results_.study));
     runner_ = std::make_unique<Runner>(data_, Runner::Options{.jobs = hands.jobs, .keep_weights = study.keep_weights},
                                        options_.watcher);
   }
@@ -85,7 +89,6 @@ class Comparison {
       whole = run_search(*planner_, *runner_, results_, [this] { save(); });
     } else {
       for (const Variant& variant : variants_of(results_.study)) results_.variants.push_back(planner_->build(variant));
-      LAMINA_CHECK(results_.variants[0].cannot.empty(), "the base cannot be built: ", results_.variants[0].cannot);
       announce_sweep();
       whole = run_seeds(*planner_, *runner_, results_, all_variants(), [this] { save(); });
     }
@@ -105,6 +108,28 @@ class Comparison {
     for (std::string* path : {&study.recipe.data.train, &study.recipe.data.validation}) {
       if (!path->empty() && *path != "synthetic") *path = fs::absolute(*path).lexically_normal().string();
     }
+  }
+
+  /// Everything that reading the study could not check, because it needs the data's vocabulary. Nothing is trained
+  /// and nothing that was measured is touched before.
+  void check_runs() const {
+    std::vector<arch::Problem> problems;
+    check_variants(results_.study, data_, problems);
+    if (!problems.empty()) throw arch::SpecError(results_.study.name, std::move(problems));
+  }
+
+  /// Runs that are there are read back and need no memory.
+  void check_memory() const {
+    const Study& study = results_.study;
+    if (study.mode == Mode::search) return;
+    const Device device = Device::named(study.device, results_.machine.threads);
+    std::vector<arch::Problem> problems;
+    for (const Variant& variant : variants_of(study)) {
+      const RunPlan plan = planner_->plan(planner_->build(variant), study.seeds[0]);
+      if (fs::exists(plan.folder)) continue;
+      collect_problems(variant.name, Repeats::keep, problems, [&] { train::check_memory(plan.recipe, device); });
+    }
+    if (!problems.empty()) throw arch::SpecError(study.name, std::move(problems));
   }
 
   std::vector<size_t> all_variants() const {

@@ -12,9 +12,9 @@ struct CompareOptions {
   data::PrepareWatch preparing;
 };
 
-/// Runs a study to its end, or until it is asked to stop; what its folder holds of it already is read back.
-/// results.json there is written after every run. A variant that cannot be built, and a run that cannot be trained, are
-/// results. An Error where nothing can be run at all: the folder, the data, the base.
+/// Runs a study to its end, or until it is asked to stop. Runs that its folder holds already are read back.
+/// results.json is written after every run. An Error that lists every problem, before the first update, if the folder,
+/// the data or any variant cannot be used. A run that diverges, or fails while it trains, is a result.
 Results run_study(const Study& study, const CompareOptions& options);
 
 }  // namespace lamina::lab

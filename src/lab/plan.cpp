@@ -6,6 +6,7 @@
 #include "lamina/arch/count.h"
 #include "lamina/arch/edit.h"
 #include "lamina/arch/resolve.h"
+#include "lamina/lab/collect_problems.h"
 
 namespace lamina::lab {
 
@@ -51,24 +52,19 @@ train::Recipe Planner::recipe_for(const Variant& variant, const arch::ArchSpec& 
 VariantResult Planner::build(const Variant& variant) const {
   VariantResult result;
   result.variant = variant;
-  try {
-    const arch::ArchSpec spec =
-        with_vocabulary(arch::with_overrides(variant.architecture.value_or(study_.base), variant.set));
-    const bool base = variant.name == study_.base_name;
-    Matched matched =
-        base || !size_ ? Matched{arch::resolve(spec, variant.name), {}} : match(spec, *size_, study_.matching, length_);
-    const train::Recipe recipe = recipe_for(variant, matched.spec, {});
-    result.architecture = recipe.architecture;
-    result.adjusted = matched.adjusted;
-    result.parameters = arch::count_parameters(result.architecture).total;
-    result.flops_per_token = arch::flops_per_token(result.architecture, recipe.length).forward();
-    const int bytes = recipe.dtype == train::Precision::bf16 ? 2 : 4;
-    for (const arch::CacheRow& row : arch::cache_rows(result.architecture)) {
-      result.kv_bytes_per_token += row.per_token * static_cast<double>(row.layers) * bytes;
-    }
-  } catch (const Error& error) {
-    result.cannot = error.what();
-    result.parameters = 0;
+  const arch::ArchSpec spec =
+      with_vocabulary(arch::with_overrides(variant.architecture.value_or(study_.base), variant.set));
+  const bool base = variant.name == study_.base_name;
+  Matched matched =
+      base || !size_ ? Matched{arch::resolve(spec, variant.name), {}} : match(spec, *size_, study_.matching, length_);
+  const train::Recipe recipe = recipe_for(variant, matched.spec, {});
+  result.architecture = recipe.architecture;
+  result.adjusted = matched.adjusted;
+  result.parameters = arch::count_parameters(result.architecture).total;
+  result.flops_per_token = arch::flops_per_token(result.architecture, recipe.length).forward();
+  const int bytes = recipe.dtype == train::Precision::bf16 ? 2 : 4;
+  for (const arch::CacheRow& row : arch::cache_rows(result.architecture)) {
+    result.kv_bytes_per_token += row.per_token * static_cast<double>(row.layers) * bytes;
   }
   return result;
 }
@@ -78,6 +74,42 @@ RunPlan Planner::plan(const VariantResult& variant, int64_t seed, const std::vec
                           {study_.device, threads_}, runs_);
   plan.title = str(variant.variant.name, ", seed ", seed);
   return plan;
+}
+
+namespace {
+
+void check_choices(const Study& study, std::vector<arch::Problem>& problems) {
+  for (size_t i = 0; i < study.search.space.size(); ++i) {
+    const Axis& axis = study.search.space[i];
+    for (size_t j = 0; j < axis.choices.size(); ++j) {
+      collect_problems(str("search.space[", i, "].choices[", j, "]"), Repeats::keep, problems, [&] {
+        arch::with_overrides(study.base, axis.choices[j].set);
+        train::Recipe recipe = study.recipe;
+        recipe.architecture = study.base;
+        train::read_recipe(train::write_recipe(recipe), axis.choices[j].name, axis.choices[j].recipe);
+      });
+    }
+  }
+}
+
+}  // namespace
+
+void check_variants(const Study& study, const StudyData& data, std::vector<arch::Problem>& problems) {
+  std::optional<Planner> planner;
+  const std::vector<Variant> variants = variants_of(study);
+  const size_t before = problems.size();
+  collect_problems("base", Repeats::keep, problems, [&] {
+    planner.emplace(study, data, /*threads=*/1, /*runs=*/"");
+    planner->build(variants[0]);
+  });
+  if (problems.size() > before) return;  // every variant would fail for the same reason
+  for (size_t i = 1; i < variants.size(); ++i) {
+    // A rung of a ladder has the changes, and the mistakes, of the rungs before it.
+    collect_problems(str("variants[", i - 1, "] (", variants[i].name, ")"),
+                     study.mode == Mode::ladder ? Repeats::drop : Repeats::keep, problems,
+                     [&] { planner->build(variants[i]); });
+  }
+  if (study.mode == Mode::search) check_choices(study, problems);
 }
 
 Distinct distinct(const std::vector<RunPlan>& plans) {

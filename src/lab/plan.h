@@ -18,7 +18,7 @@ class Planner {
   /// `runs`: the folder in which runs have theirs.
   Planner(const Study& study, const StudyData& data, int threads, const std::string& runs);
 
-  /// The variant built, matched and counted; what cannot be is said in `cannot`.
+  /// The variant built, matched and counted. Throws Error if it cannot be built.
   VariantResult build(const Variant& variant) const;
   /// A run of a variant that was built, with changes of the recipe on top of the variant's own.
   RunPlan plan(const VariantResult& variant, int64_t seed, const std::vector<std::string>& changes = {}) const;
@@ -35,6 +35,10 @@ class Planner {
   std::optional<double> size_;  ///< of the base, where variants are matched
   int64_t length_ = 0;          ///< of the base's sequences
 };
+
+/// Builds the base and every variant of the study for this data and adds what fails to `problems`. In a search, whose
+/// combinations may fail, each choice must only be readable.
+void check_variants(const Study& study, const StudyData& data, std::vector<arch::Problem>& problems);
 
 /// The plans with different hashes, each once and in order, and for every plan given which of them it is.
 struct Distinct {

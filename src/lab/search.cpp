@@ -180,15 +180,16 @@ std::vector<Variant> search_candidates(const Search& search) {
 bool run_search(const Planner& planner, Runner& runner, Results& results, const std::function<void()>& saved) {
   const Study& study = results.study;
   results.variants.push_back(planner.build(variants_of(study)[0]));
-  LAMINA_CHECK(results.variants[0].cannot.empty(), "the base cannot be built: ", results.variants[0].cannot);
   std::vector<Candidate> candidates;
   std::vector<VariantResult> dropped;
   for (const Variant& variant : search_candidates(study.search)) {
-    VariantResult built = planner.build(variant);
-    if (built.cannot.empty()) {
-      candidates.push_back({std::move(built)});
-    } else {
-      dropped.push_back(std::move(built));
+    try {
+      candidates.push_back({planner.build(variant)});
+    } catch (const Error& error) {  // choices that do not go together
+      VariantResult failed;
+      failed.variant = variant;
+      failed.cannot = error.what();
+      dropped.push_back(std::move(failed));
     }
   }
   LAMINA_CHECK(!candidates.empty(), "none of the search's combinations can be built; the first: ", dropped[0].cannot);

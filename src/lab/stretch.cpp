@@ -24,28 +24,34 @@ std::vector<double> depths_of(int64_t count) {
   return depths;
 }
 
-void check_kinds(const std::vector<std::string>& names) {
+void check_kinds(const std::vector<std::string>& names, std::vector<arch::Problem>& problems) {
   std::vector<std::string> known;
   for (const PositionKind& kind : position_kinds(4)) known.push_back(kind.name);
   for (const ScalingKind& kind : rope_scalings()) known.emplace_back(kind.name);
   std::string all;
   for (const std::string& one : known) all += (all.empty() ? "" : ", ") + one;
   for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const std::string nearest = nearest_of(name.substr(0, 64), known);
-    LAMINA_CHECK(std::find(known.begin(), known.end(), name) != known.end(), "stretch: no position kind \"", name,
-                 "\"; ", nearest.empty() ? "there are " + all : "did you mean " + nearest + "?");
+    problems.push_back({"read", "--kinds", str("no position kind \"", name, "\""),
+                        nearest.empty() ? "one of " + all : "did you mean " + nearest + "?"});
   }
 }
 
 void check_options(const StretchOptions& options) {
-  LAMINA_CHECK(!options.folder.empty(), "stretch: no folder was given for its runs and results (--out)");
-  LAMINA_CHECK(!options.data.empty(), "stretch: no text was given (--data FILE)");
-  LAMINA_CHECK(path_exists(options.data), options.data, ": is not there; expected a text or a token file (--data)");
-  LAMINA_CHECK(options.times >= 1 && options.times <= 1024, "stretch: up to ", options.times,
-               " times the length; expected 1 to 1024");
-  LAMINA_CHECK(options.examples >= 1 && options.depths >= 2 && options.depths <= 100, "stretch: ", options.examples,
-               " passkeys at ", options.depths, " depths; expected at least 1 at 2 to 100");
-  check_kinds(options.kinds);
+  std::vector<arch::Problem> problems;
+  const auto need = [&](bool fine, const char* option, const std::string& given, const char* expected) {
+    if (!fine) problems.push_back({"range", option, given, expected});
+  };
+  need(!options.folder.empty(), "--out", "missing", "name a folder for runs and results");
+  need(!options.data.empty(), "--data", "missing", "name a text or a token file");
+  need(options.data.empty() || path_exists(options.data), "--data", options.data + ": is not there",
+       "name a text or a token file");
+  need(options.times >= 1 && options.times <= 1024, "--times", str(options.times), "give 1 to 1024");
+  need(options.examples >= 1, "--examples", str(options.examples), "give 1 or more");
+  need(options.depths >= 2 && options.depths <= 100, "--depths", str(options.depths), "give 2 to 100");
+  check_kinds(options.kinds, problems);
+  if (!problems.empty()) throw arch::SpecError("stretch", std::move(problems));
 }
 
 int64_t trained_length(const StretchOptions& options, const Device& device) {

@@ -43,6 +43,7 @@ struct StretchRow {
   std::vector<std::vector<std::optional<double>>> passkey;  ///< [length][depth]; empty: not measured
   std::string cannot;                                       ///< why some of the perplexities are missing
   std::string passkey_cannot;                               ///< why passkeys are
+  std::string failed;                                       ///< a training or a reading threw this; empty: none did
 };
 
 struct StretchResult {
@@ -66,8 +67,9 @@ struct StretchWatch {
   std::function<bool()> stop;
 };
 
-/// Trains what is not trained yet, measures what is not measured yet. Nothing where it was stopped: called again with
-/// the same options it goes on. A kind that cannot be built, trained or read at a length says so in its row.
+/// Trains what is not trained yet, measures what is not measured yet. Everything is checked first: SpecError lists
+/// every problem before the first update. Empty if it was stopped; called again with the same options it resumes. A row
+/// says if its training failed, or at which lengths its kind cannot read.
 std::optional<StretchResult> stretch(const StretchOptions& options, const Device& device, const StretchWatch& watch);
 
 /// results.json of it, as the lab's reports read it.

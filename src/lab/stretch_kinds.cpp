@@ -3,6 +3,7 @@
 
 #include "lamina/arch/cost.h"
 #include "lamina/arch/resolve.h"
+#include "lamina/lab/collect_problems.h"
 #include "lamina/lab/stretch_work.h"
 
 namespace lamina::lab {
@@ -20,40 +21,28 @@ class KindStretcher {
  public:
   KindStretcher(const StretchReading& reading, StretchWork& work) : reading_(reading), work_(work) {
     const StretchOptions& options = reading.options;
+    std::vector<arch::Problem> problems;
     for (const PositionKind& kind : position_kinds(reading.trained_length)) {
       std::vector<const ScalingKind*> scalings;
       for (const ScalingKind& scaling : rope_scalings()) {
         if (kind.name == kScaledKind && wanted(options, scaling.name)) scalings.push_back(&scaling);
       }
       if (!wanted(options, kind.name) && scalings.empty()) continue;
-      plan_kind(kind, scalings);
+      plan_kind(kind, scalings, problems);
     }
+    if (!problems.empty()) throw arch::SpecError("stretch", std::move(problems));
+    prepare();
   }
 
+  /// A training that fails (its loss is not finite, the disk is full) takes away only what is read from its model.
   void run(const StretchWatch& watch, StretchResult& result) {
     for (Kind& kind : kinds_) {
-      std::string failed;
-      try {
-        start_stretch_run(kind.text, reading_.device);
-      } catch (const Error& error) {
-        failed = error.what();
-      }
-      if (failed.empty())
-        read_text_once(kind.text.folder);  // before any training: a text that is too short is an error
-      try {
-        if (failed.empty()) make_stretch_run(kind.text, reading_.device, work_);
-        if (failed.empty() && reading_.options.passkey) make_stretch_run(kind.passkey, reading_.device, work_);
-      } catch (const Error& error) {
-        failed = error.what();
-      }
+      const std::string text_failed = trained(kind.text);
+      const std::string passkey_failed = reading_.options.passkey ? trained(kind.passkey) : "";
       for (StretchPlan& plan : kind.plans) {
-        if (failed.empty()) {
-          measure_row(plan, reading_, text_, passkeys_, measured(), work_);
-        } else {
-          plan.row.cannot = plan.row.passkey_cannot = failed;
-          plan.row.side_by_side.resize(reading_.lengths.size());
-          plan.row.sliding.resize(reading_.lengths.size());
-        }
+        plan.text_failed = text_failed;
+        plan.passkey_failed = passkey_failed;
+        measure_row(plan, reading_, text_, passkeys_, measured(), work_);
         if (watch.row) watch.row(plan.row);
         result.rows.push_back(plan.row);
       }
@@ -67,6 +56,33 @@ class KindStretcher {
     std::vector<StretchPlan> plans;
   };
 
+  /// Makes the folder of every run, with its recipe, data and memory checked, and reads the text. Throws SpecError with
+  /// every problem before anything is trained.
+  void prepare() {
+    std::vector<arch::Problem> problems;
+    for (const Kind& kind : kinds_) {
+      collect_problems(kind.text.name, Repeats::drop, problems, [&] { start_stretch_run(kind.text, reading_.device); });
+      if (!reading_.options.passkey) continue;
+      collect_problems(kind.passkey.name, Repeats::drop, problems,
+                       [&] { start_stretch_run(kind.passkey, reading_.device); });
+    }
+    if (problems.empty()) {
+      collect_problems("data", Repeats::keep, problems, [&] { take_text(kinds_.front().text.folder); });
+    }
+    if (!problems.empty()) throw arch::SpecError("stretch", std::move(problems));
+  }
+
+  /// Why the training failed; empty: it ended.
+  std::string trained(const StretchRun& run) {
+    try {
+      make_stretch_run(run, reading_.device, work_);
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
+
+  std::string runs() const { return (fs::path(reading_.options.folder) / "runs").string(); }
   std::string measured() const { return (fs::path(reading_.options.folder) / "measured").string(); }
 
   train::Recipe recipe(const std::string& name, const std::vector<std::string>& changes, const PositionKind& kind,
@@ -80,23 +96,32 @@ class KindStretcher {
     return train::load_recipe(name, all);
   }
 
-  void plan_kind(const PositionKind& kind, const std::vector<const ScalingKind*>& scalings) {
+  void plan_kind(const PositionKind& kind, const std::vector<const ScalingKind*>& scalings,
+                 std::vector<arch::Problem>& problems) {
     const StretchOptions& options = reading_.options;
-    const std::string runs = (fs::path(options.folder) / "runs").string();
     Kind made;
-    made.text = plan_stretch_run(kind.name, recipe(options.recipe, options.changes, kind, true), runs);
+    // The same option is wrong for every kind: once is enough.
+    collect_problems(kind.name, Repeats::drop, problems, [&] {
+      made.text = plan_stretch_run(kind.name, recipe(options.recipe, options.changes, kind, true), runs());
+    });
     if (options.passkey) {
-      train::Recipe asking = recipe(options.passkey_recipe, options.passkey_changes, kind, false);
-      const auto* task = asking.data.task ? std::get_if<data::Passkey>(&*asking.data.task) : nullptr;
-      LAMINA_CHECK(task != nullptr, options.passkey_recipe, ": its data.task is not passkey");
-      asking.data.longer = 1;
-      passkeys_ = task_passkeys(*task);
-      made.passkey = plan_stretch_run(kind.name + "-passkey", std::move(asking), runs);
+      collect_problems(kind.name + "-passkey", Repeats::drop, problems, [&] { made.passkey = plan_passkey(kind); });
     }
+    if (!problems.empty()) return;
     work_.expect(made.text.work + made.passkey.work);
     if (wanted(options, kind.name)) add_plan(made, kind, nullptr);
     for (const ScalingKind* scaling : scalings) add_plan(made, kind, scaling);
     kinds_.push_back(std::move(made));
+  }
+
+  StretchRun plan_passkey(const PositionKind& kind) {
+    const StretchOptions& options = reading_.options;
+    train::Recipe asking = recipe(options.passkey_recipe, options.passkey_changes, kind, false);
+    const auto* task = asking.data.task ? std::get_if<data::Passkey>(&*asking.data.task) : nullptr;
+    LAMINA_CHECK(task != nullptr, options.passkey_recipe, ": its data.task is not passkey");
+    asking.data.longer = 1;
+    passkeys_ = task_passkeys(*task);
+    return plan_stretch_run(kind.name + "-passkey", std::move(asking), runs());
   }
 
   void add_plan(Kind& kind, const PositionKind& position, const ScalingKind* scaling) {
@@ -118,8 +143,7 @@ class KindStretcher {
   }
 
   /// The validation data, which are the same for every kind.
-  void read_text_once(const std::string& run) {
-    if (!text_.ids.empty()) return;
+  void take_text(const std::string& run) {
     const train::Recipe recipe = train::RunFolder(run).recipe();
     const train::RunData data = train::open_run_data(run, recipe);
     LAMINA_CHECK(data.validation_tokens, run, ": the run has no validation data to read; give data.validation");

@@ -156,23 +156,27 @@ double reading_work(const StretchPlan& plan, const StretchReading& reading) {
 void measure_row(StretchPlan& plan, const StretchReading& reading, const ReadingText& text,
                  const PasskeyMaker& passkeys, const std::string& measured, StretchWork& work) {
   StretchRow& row = plan.row;
-  row.architecture = Stretched(plan.text_model, plan, reading).spec_at(reading.lengths.back());
   const std::string file = (std::filesystem::path(measured) / (row.name + "-" + plan.key + ".json")).string();
+  if (plan.text_failed.empty()) {
+    row.architecture = Stretched(plan.text_model, plan, reading).spec_at(reading.lengths.back());
+  }
   if (read_measured(file, row)) return work.found(reading_work(plan, reading));
   try {
+    LAMINA_CHECK(plan.text_failed.empty(), plan.text_failed);
     read_text_model(plan, reading, text, work);
   } catch (const Error& error) {
-    row.cannot = error.what();
+    row.failed = row.cannot = error.what();
     row.side_by_side.resize(reading.lengths.size());
     row.sliding.resize(reading.lengths.size());
   }
   try {
+    LAMINA_CHECK(plan.passkey_failed.empty(), plan.passkey_failed);
     if (!plan.passkey_model.empty()) read_passkey_model(plan, reading, passkeys, work);
   } catch (const Error& error) {
-    row.passkey_cannot = error.what();
+    row.failed = row.passkey_cannot = error.what();
     row.passkey.clear();
   }
-  write_text(file, write_measured(row));
+  if (row.failed.empty()) write_text(file, write_measured(row));
 }
 
 }  // namespace lamina::lab

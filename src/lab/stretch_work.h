@@ -67,13 +67,16 @@ void make_stretch_run(const StretchRun& run, const Device& device, StretchWork& 
 struct StretchPlan {
   StretchRow row;
   const ScalingKind* scaling = nullptr;
-  std::string text_model;     ///< folder or file; empty: no perplexity
-  std::string passkey_model;  ///< the same; empty: no passkeys
-  std::string key;            ///< of what is measured, unique to everything it depends on
-  double text_flops = 0;      ///< of a token at the trained length, for the time that is left
-  double passkey_flops = 0;   ///< the same; 0: no passkeys
+  std::string text_model;      ///< folder or file; empty: no perplexity
+  std::string passkey_model;   ///< the same; empty: no passkeys
+  std::string text_failed;     ///< why the text's model was not trained; then nothing is read from it
+  std::string passkey_failed;  ///< the same of the passkeys' model
+  std::string key;             ///< of what is measured, unique to everything it depends on
+  double text_flops = 0;       ///< of a token at the trained length, for the time that is left
+  double passkey_flops = 0;    ///< the same; 0: no passkeys
 };
-/// Fills the row, from `measured`/KEY.json where it was measured before.
+/// Fills the row, from `measured`/KEY.json if it was measured before. Only complete rows are kept there: what failed is
+/// tried again next time.
 void measure_row(StretchPlan& plan, const StretchReading& reading, const ReadingText& text,
                  const PasskeyMaker& passkeys, const std::string& measured, StretchWork& work);
 /// Operations of that, roughly.

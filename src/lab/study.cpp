@@ -257,7 +257,7 @@ Study read_study(std::string_view text, const std::string& name, const std::vect
   change_recipe(json, recipe_changes, problems);
   Study study = Unfolding(std::move(json), problems).study();
   if (study.name.empty()) study.name = std::filesystem::path(name).stem().string();
-  if (problems.empty()) check_study(study, problems);
+  check_study(study, problems);
   if (!problems.empty()) throw arch::SpecError(name, std::move(problems));
   return study;
 }

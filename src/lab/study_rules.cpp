@@ -1,16 +1,22 @@
 #include "lamina/lab/study_rules.h"
 
+#include <algorithm>
 #include <set>
 
 #include "lamina/arch/value_range.h"
 #include "lamina/lab/metrics.h"
+#include "lamina/lab/plan.h"
 
 namespace lamina::lab {
 namespace {
 
 class Rules {
  public:
-  explicit Rules(std::vector<arch::Problem>& problems) : problems_(problems) {}
+  explicit Rules(std::vector<arch::Problem>& problems)
+      : problems_(problems),
+        variants_unread_(std::any_of(problems.begin(), problems.end(), [](const arch::Problem& problem) {
+          return problem.path.starts_with("variants") || problem.path == "base";
+        })) {}
 
   void check(const Study& study) {
     arch::RangeCheck([this](const std::string& path, const std::string& message) {
@@ -20,9 +26,16 @@ class Rules {
     check_numbers(study);
     check_search(study);
     for (size_t i = 0; i < study.claims.size(); ++i) check_claim(study, study.claims[i], str("claims[", i, "]"));
+    if (study.base.layers.empty()) return;  // it could not be read
+    StudyData data;
+    data.choice = study.recipe.data;
+    if (study.base.vocab_size == 0) data.vocab_size = kAnyVocabulary;
+    check_variants(study, data, problems_);
   }
 
  private:
+  static constexpr int64_t kAnyVocabulary = 256;  // the data's is not known yet
+
   void check_names(const Study& study) {
     names_ = {study.base_name};
     for (size_t i = 0; i < study.variants.size(); ++i) {
@@ -31,7 +44,7 @@ class Rules {
            "give every variant a name of its own");
     }
     for (size_t i = 0; i < study.variants.size(); ++i) check_recipe(study.variants[i], str("variants[", i, "].recipe"));
-    if (study.variants.empty() && study.mode != Mode::search) {
+    if (study.variants.empty() && study.mode != Mode::search && !variants_unread_) {
       note("variants", "variants", "nothing to compare the base with", "name architectures, or changes");
     }
   }
@@ -74,15 +87,35 @@ class Rules {
   }
 
   void check_claim(const Study& study, const Claim& claim, const std::string& path) {
-    for (const auto& [key, name] : {std::pair("variant", claim.variant), std::pair("against", claim.against)}) {
-      if (study.mode == Mode::search || (name.empty() && std::string(key) == "against") || names_.contains(name))
-        continue;
-      note("claims", path + "." + key, "\"" + name + "\" is no variant", "name one of the study's variants");
+    if (claim.text.empty()) note("claims", path + ".text", "missing", "write the claim as a sentence");
+    check_claimed(study, claim.variant, path + ".variant");
+    if (!claim.against.empty()) check_claimed(study, claim.against, path + ".against");
+    if (claim.variant == (claim.against.empty() ? study.base_name : claim.against)) {
+      note("claims", path, "\"" + claim.variant + "\" is compared with itself", "name two different variants");
     }
-    if (find_metric(claim.metric) == nullptr) {
+    if (claim.to && *claim.to < claim.from) {
+      note("claims", path + ".to", str(*claim.to, " is below from, ", claim.from), "give from ≤ to");
+    }
+    check_metric(study, claim.metric, path + ".metric");
+  }
+
+  void check_claimed(const Study& study, const std::string& name, const std::string& path) {
+    if (study.mode == Mode::search || variants_unread_ || names_.contains(name)) return;
+    const std::string nearest = nearest_of(name.substr(0, 64), {names_.begin(), names_.end()});
+    note("claims", path, "\"" + name + "\" is no variant",
+         nearest.empty() ? "name one of the study's variants" : "did you mean " + nearest + "?");
+  }
+
+  /// A claim about what the study does not measure would never get a verdict.
+  void check_metric(const Study& study, const std::string& name, const std::string& path) {
+    if (find_metric(name) == nullptr) {
       std::string known;
       for (const MetricInfo& metric : metrics()) known += (known.empty() ? "" : ", ") + std::string(metric.name);
-      note("claims", path + ".metric", "\"" + claim.metric + "\" is not known", "one of " + known);
+      note("claims", path, "\"" + name + "\" is not known", "one of " + known);
+    } else if (name.starts_with("accuracy") && !study.recipe.data.task) {
+      note("claims", path, "\"" + name + "\" is measured in tasks only", "give recipe.data.task, or another metric");
+    } else if (name.starts_with("decode") && !study.decode) {
+      note("claims", path, "\"" + name + "\" is not measured with decode false", "set decode, or another metric");
     }
   }
 
@@ -91,6 +124,7 @@ class Rules {
   }
 
   std::vector<arch::Problem>& problems_;
+  bool variants_unread_;  ///< some could not be read: what misses them is not their fault
   std::set<std::string> names_;
 };
 

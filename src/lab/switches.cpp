@@ -131,10 +131,19 @@ Variant variant_of(const Switch& choice, const arch::ArchSpec& base) {
   return variant;
 }
 
-/// Whether the changes mean nothing for this base. What cannot be changed is no such case: that is a result.
+/// Whether the base stays as it is.
 bool leaves_as_is(const Variant& variant, const arch::ArchSpec& base) {
+  return arch::fill_defaults(arch::with_overrides(base, variant.set)) == arch::fill_defaults(base);
+}
+
+/// Whether the switch changes this base into another architecture that can be built. Grouped queries, for example, mean
+/// nothing to a model without attention.
+bool applies(const Variant& variant, arch::ArchSpec base) {
+  if (base.vocab_size == 0) base.vocab_size = 1;  // not known before there is data
   try {
-    return arch::fill_defaults(arch::with_overrides(base, variant.set)) == arch::fill_defaults(base);
+    if (leaves_as_is(variant, base)) return false;
+    arch::resolve(arch::with_overrides(base, variant.set));
+    return true;
   } catch (const Error&) {
     return false;
   }
@@ -160,7 +169,7 @@ std::vector<Variant> switch_variants(const std::string& name_or_group, const arc
     known.emplace_back(choice.name);
     if (group ? choice.group == name_or_group : choice.name == name_or_group) found.push_back(variant_of(choice, base));
   }
-  if (group) std::erase_if(found, [&](const Variant& variant) { return leaves_as_is(variant, base); });
+  if (group) std::erase_if(found, [&](const Variant& variant) { return !applies(variant, base); });
   if (group || !found.empty()) return found;
   const std::string nearest = nearest_of(name_or_group.substr(0, 64), known);
   throw Error(str("no switch \"", name_or_group, "\"; ",
@@ -170,7 +179,7 @@ std::vector<Variant> switch_variants(const std::string& name_or_group, const arc
 std::vector<Variant> all_switch_variants(const arch::ArchSpec& base) {
   std::vector<Variant> all;
   for (const Switch& choice : table()) all.push_back(variant_of(choice, base));
-  std::erase_if(all, [&](const Variant& variant) { return leaves_as_is(variant, base); });
+  std::erase_if(all, [&](const Variant& variant) { return !applies(variant, base); });
   return all;
 }
 
@@ -179,7 +188,7 @@ std::vector<Variant> ladder_steps(const arch::ArchSpec& base) {
   arch::ArchSpec so_far = base;
   for (const char* name : {"pre", "rope", "rms", "swiglu", "gqa"}) {
     const Variant step = switch_variants(name, base)[0];
-    if (leaves_as_is(step, so_far)) continue;
+    if (!applies(step, so_far)) continue;
     so_far = arch::with_overrides(so_far, step.set);
     steps.push_back(step);
   }

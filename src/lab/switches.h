@@ -21,9 +21,10 @@ const std::vector<Switch>& switches();
 /// Names of the groups, in the order of the table.
 std::vector<std::string> switch_groups();
 
-/// The switches of a group, or the one of that name, for this base. An unknown name is an Error that names the nearest.
+/// The switch of that name, or those of a group that this base can take and that change it. An unknown name is an Error
+/// that names the nearest.
 std::vector<Variant> switch_variants(const std::string& name_or_group, const arch::ArchSpec& base);
-/// All of them, without those that leave the base as it is.
+/// All switches that this base can take and that change it.
 std::vector<Variant> all_switch_variants(const arch::ArchSpec& base);
 /// The order of adoption of the decision guide: pre-norm, position, RMS norm, gated feed-forward, grouped queries;
 /// without what the base has already.

@@ -107,28 +107,54 @@ TEST_F(CompareTest, StoppedItGoesOnAndFinishedRunsAreReadBack) {
   EXPECT_EQ(cached, 4u);
 }
 
-TEST_F(CompareTest, WhatCannotBeIsAResultOfItsOwn) {
+TEST_F(CompareTest, EveryVariantIsCheckedBeforeTheFirstUpdate) {
+  const std::string said = lamina::testing::error_of([&] {
+    study(R"("seeds": 1, "variants": [
+      {"name": "broken", "set": ["layers[0].pattern[0].mixer.n_kv_heads=3"]},
+      {"name": "fine", "set": ["norm.kind=layer"]},
+      {"name": "nowhere", "set": ["layers[0].pattern[0].mixer.n_hedas=3"]},
+      {"name": "late", "recipe": ["stps=3"]}],
+      "claims": [{"text": "c", "variant": "fin"}, {"text": "d", "variant": "fine", "metric": "accuracy"}])");
+  });
+  for (const char* part :
+       {"variants[0] (broken)", "n_kv_heads", "variants[2] (nowhere)", "did you mean n_heads?", "variants[3] (late)",
+        "did you mean steps?", "claims[0].variant", "did you mean fine?", "measured in tasks only"}) {
+    EXPECT_NE(said.find(part), std::string::npos) << part << " in: " << said;
+  }
+}
+
+// A vocabulary is known when the data is. Then everything is checked again, and a finished study stays as it is.
+TEST_F(CompareTest, AStudyThatCannotRunLeavesWhatWasMeasured) {
+  const char* rest = R"("seeds": 1, "variants": [{"name": "layer", "set": ["norm.kind=layer"]}])";
+  run(study(rest), "study");
+  const std::string before = read_text(folder_ / "study/results.json");
+  Study wrong = study(rest, {"data.fit_vocab=false"});
+  wrong.base.vocab_size = 3;
+  size_t runs = 0;
+  const std::string said = lamina::testing::error_of([&] {
+    run(wrong, "study", {.on_progress = {}, .on_run = [&](const RunReport&) { ++runs; }, .on_stage = {}, .stop = {}});
+  });
+  EXPECT_NE(said.find("the data has tokens below"), std::string::npos) << said;
+  EXPECT_EQ(runs, 0u);
+  EXPECT_EQ(read_text(folder_ / "study/results.json"), before);
+}
+
+TEST_F(CompareTest, ARunThatDivergesIsAResult) {
   const Results results = run(study(R"("seeds": 1, "variants": [
-    {"name": "broken", "set": ["layers[0].pattern[0].mixer.n_kv_heads=3"]},
-    {"name": "nowhere", "set": ["layers[0].pattern[0].mixer.n_hedas=3"]},
     {"name": "wild", "recipe": ["optimizer.kind=sgd", "optimizer.lr=1e30", "clip=0"]},
     {"name": "fine", "set": ["norm.kind=layer"]}])"),
                               "study");
   EXPECT_TRUE(results.complete);
-  ASSERT_EQ(results.variants.size(), 5u);
-  EXPECT_NE(results.variants[1].cannot.find("n_kv_heads"), std::string::npos) << results.variants[1].cannot;
-  EXPECT_NE(results.variants[2].cannot.find("did you mean n_heads?"), std::string::npos) << results.variants[2].cannot;
-  ASSERT_EQ(results.variants[3].runs.size(), 1u);
-  EXPECT_TRUE(results.variants[3].runs[0].diverged);
-  EXPECT_FALSE(results.variants[3].runs[0].final_loss);
-  EXPECT_TRUE(results.variants[4].runs[0].final_loss);
+  ASSERT_EQ(results.variants.size(), 3u);
+  ASSERT_EQ(results.variants[1].runs.size(), 1u);
+  EXPECT_TRUE(results.variants[1].runs[0].diverged);
+  EXPECT_FALSE(results.variants[1].runs[0].final_loss);
+  EXPECT_TRUE(results.variants[2].runs[0].final_loss);
   const Json json = Json::parse(read_text(folder_ / "study/results.json"));
-  EXPECT_TRUE(json["variants"][1]["runs"].empty());
-  EXPECT_TRUE(json["variants"][1]["parameters"].is_null());
-  EXPECT_TRUE(json["variants"][3]["runs"][0]["diverged"].get<bool>());
+  EXPECT_TRUE(json["variants"][1]["runs"][0]["diverged"].get<bool>());
   // One seed says nothing about chance.
-  EXPECT_EQ(json["variants"][4]["summary"]["best_loss"]["mark"], "cannot tell");
-  EXPECT_TRUE(json["variants"][4]["summary"]["best_loss"]["p"].is_null());
+  EXPECT_EQ(json["variants"][2]["summary"]["best_loss"]["mark"], "cannot tell");
+  EXPECT_TRUE(json["variants"][2]["summary"]["best_loss"]["p"].is_null());
   EXPECT_EQ(json["variants"][0]["summary"]["best_loss"]["mark"], "base");
 }
 

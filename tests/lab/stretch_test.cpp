@@ -160,9 +160,43 @@ TEST_F(StretchStudy, AnExistingModelIsReadWithScalings) {
   EXPECT_NE(result->rows[0].sliding[2], result->rows[1].sliding[2]);
 }
 
+TEST_F(StretchStudy, EverythingIsCheckedBeforeTheFirstUpdate) {
+  int updates = 0;
+  const StretchWatch watch{.progress = [&](const StretchProgress&) { ++updates; }, .row = {}, .stop = {}};
+  options_.passkey_changes.push_back("data.task.digits=20");  // more than a sequence of 8 holds
+  const std::string said = error_of([&] { stretch(options_, Device::cpu(1), watch); });
+  EXPECT_NE(said.find("passkey"), std::string::npos) << said;
+  options_.changes.push_back("architecture.layers[0].pattern[0].mixer.n_hedas=2");
+  options_.passkey_changes.push_back("stps=2");
+  const std::string both = error_of([&] { stretch(options_, Device::cpu(1), watch); });
+  EXPECT_NE(both.find("did you mean n_heads?"), std::string::npos) << both;
+  EXPECT_EQ(both.find("did you mean n_heads?"), both.rfind("did you mean n_heads?")) << both;
+  EXPECT_NE(both.find("did you mean steps?"), std::string::npos) << both;
+  EXPECT_EQ(updates, 0);
+}
+
+TEST_F(StretchStudy, AFailedTrainingTakesNothingElseAway) {
+  options_.kinds = {"rope"};
+  options_.passkey_changes.insert(options_.passkey_changes.end(),
+                                  {"optimizer.kind=sgd", "optimizer.lr=1e30", "clip=0", "steps=5"});
+  for (int time = 0; time < 2; ++time) {  // and the failure is not kept as a measurement
+    const auto result = stretch(options_, Device::cpu(1), {});
+    ASSERT_TRUE(result);
+    const StretchRow& row = result->rows[0];
+    EXPECT_TRUE(row.side_by_side[2] && row.sliding[2]);
+    EXPECT_TRUE(row.cannot.empty());
+    EXPECT_FALSE(row.failed.empty());
+    EXPECT_FALSE(row.passkey_cannot.empty());
+  }
+}
+
 TEST_F(StretchStudy, WhatCannotBeIsSaid) {
   options_.kinds = {"ropes"};
-  EXPECT_NE(error_of([&] { stretch(options_, Device::cpu(1), {}); }).find("did you mean rope?"), std::string::npos);
+  options_.times = 0;
+  const std::string said = error_of([&] { stretch(options_, Device::cpu(1), {}); });
+  EXPECT_NE(said.find("did you mean rope?"), std::string::npos) << said;
+  EXPECT_NE(said.find("--times"), std::string::npos) << said;
+  options_.times = 4;
   options_.kinds = {"rope"};
   options_.tokens = 1000;
   EXPECT_NE(error_of([&] { stretch(options_, Device::cpu(1), {}); }).find("give a longer text"), std::string::npos);

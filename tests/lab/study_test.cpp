@@ -57,6 +57,37 @@ TEST(StudyTest, WhatCannotBeAskedIsRefused) {
   expect_part(error_of([] { load_study("gpt2-vs-lama"); }), "did you mean gpt2-vs-llama?");
 }
 
+TEST(StudyTest, ALaddersMistakeIsSaidOnceAndASearchsChoicesAreRead) {
+  const std::string ladder = problems_of(R"({"mode": "ladder", "base": "gpt2-tiny",
+    "variants": [{"name": "a", "set": ["norm.ep=1"]}, "rope", {"name": "b", "set": ["positon.kind=rope"]}]})");
+  expect_part(ladder, "did you mean eps?");
+  expect_part(ladder, "did you mean position?");
+  EXPECT_EQ(ladder.find("did you mean eps?"), ladder.rfind("did you mean eps?")) << ladder;
+  expect_part(problems_of(R"({"mode": "search", "base": "llama-tiny", "search": {"space": [
+    {"name": "x", "choices": [{"name": "a", "set": ["norm.ep=1"]}]}]}})"),
+              "search.space[0].choices[0]");
+}
+
+TEST(StudyTest, ClaimsAreAboutWhatIsMeasured) {
+  const std::string said = problems_of(R"({"base": "llama-tiny", "variants": ["gpt2-tiny"], "decode": false, "claims": [
+    {"variant": "gpt2-tiny"}, {"text": "c", "variant": "llama-tiny"},
+    {"text": "d", "variant": "gpt2-tiny", "metric": "decode_tokens_per_second"},
+    {"text": "e", "variant": "gpt2-tiny", "from": 0.2, "to": 0.1}]})");
+  expect_part(said, "claims[0].text");
+  expect_part(said, "is compared with itself");
+  expect_part(said, "with decode false");
+  expect_part(said, "below from");
+}
+
+TEST(SwitchesTest, AGroupHoldsWhatTheBaseCanTake) {
+  const arch::ArchSpec mamba = arch::load_preset("mamba-tiny");
+  EXPECT_TRUE(switch_variants("attention", mamba).empty());
+  EXPECT_FALSE(switch_variants("norm", mamba).empty());
+  EXPECT_EQ(problems_of(R"({"mode": "ablate", "base": "mamba-tiny"})"), "");
+  // Named by itself it is a mistake.
+  expect_part(problems_of(R"({"mode": "ablate", "base": "mamba-tiny", "variants": ["gqa"]})"), "variants[0] (gqa)");
+}
+
 TEST(StudyTest, TheFirstOfAVersusIsTheBase) {
   const Study study = read_study(R"({"variants": ["gpt2-tiny", "llama-tiny"], "seeds": 2})", "test");
   EXPECT_EQ(study.base_name, "gpt2-tiny");
