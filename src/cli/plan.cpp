@@ -35,7 +35,11 @@ void run(PlanArguments arguments) {
   const std::optional<DType> dtype = dtype_from_name(arguments.dtype);
   LAMINA_CHECK(dtype && is_floating(*dtype), "--dtype ", arguments.dtype, ": expected f32, f64, bf16 or f16");
   arguments.options.bytes_per_number = static_cast<int>(size_of(*dtype));
-  const arch::ArchSpec given = arch::with_overrides(arch::load_arch(arguments.name), arguments.overrides);
+  arch::ArchSpec given = arch::with_overrides(arch::load_arch(arguments.name), arguments.overrides);
+  if (!arguments.overrides.empty()) {  // it is no longer the preset
+    arguments.name += ", changed";
+    given.about.clear();
+  }
   arch::Plan plan = arch::make_plan(arguments.name, arch::resolve(given, arguments.name), arguments.options);
   if (*dtype == DType::f32 || *dtype == DType::bf16) {  // what is trained in
     train::Recipe recipe;

@@ -16,10 +16,14 @@ namespace {
 constexpr double kShareOfMemory = 0.8;  // the rest is the system's, and estimates are estimates
 constexpr double kTokensPerParameter = 20;
 constexpr double kUsefulRepeats = 4;
+constexpr double kLeastParameters = 2e5;      // the smallest shapes that are tried have about as many
+constexpr double kEmbeddingShare = 0.25;      // of the parameters, at most
+constexpr int64_t kSmallestVocabulary = 256;  // a token for each byte
 
 /// What the rules chose, before there are sizes.
 struct Choices {
   std::string base;
+  std::string style;
   double d_ff_ratio = 4;
   double queries_per_kv_head = 1;
   std::vector<std::string> assignments;
@@ -31,7 +35,10 @@ Choices choose(const Facts& facts) {
   Choices choices;
   for (const Rule& rule : guide().rules) {
     if (!rule.holds(facts)) continue;
-    if (!rule.base.empty()) choices.base = rule.base;
+    if (!rule.base.empty()) {
+      choices.base = rule.base;
+      choices.style = rule.style;
+    }
     choices.d_ff_ratio = rule.d_ff_ratio.value_or(choices.d_ff_ratio);
     choices.queries_per_kv_head = rule.queries_per_kv_head.value_or(choices.queries_per_kv_head);
     choices.assignments.insert(choices.assignments.end(), rule.assignments.begin(), rule.assignments.end());
@@ -109,12 +116,12 @@ arch::ArchSpec built(const Choices& choices, const Shape& shape, int64_t context
   return arch::resolve(spec, choices.base);
 }
 
-/// Bytes: training in f32 with one sequence at a time, or bf16 weights and the cache of one sequence.
-double memory_of(const arch::ArchSpec& spec, const Question& question) {
+/// Bytes: training in f32 with `batch` sequences at a time, or bf16 weights and the KV cache of one sequence.
+double memory_of(const arch::ArchSpec& spec, const Question& question, int64_t batch) {
   if (!question.generate) {
     train::Recipe recipe;
     recipe.architecture = spec;
-    recipe.batch = 1;
+    recipe.batch = batch;
     recipe.length = question.context;
     return train::memory_estimate(recipe);
   }
@@ -123,12 +130,22 @@ double memory_of(const arch::ArchSpec& spec, const Question& question) {
   return 2 * numbers;
 }
 
-/// The largest table of at most a quarter of the parameters.
-int64_t vocabulary_for(const Question& question, double parameters, int64_t d_model) {
+bool fits_memory(const arch::ArchSpec& spec, const Question& question, int64_t batch) {
+  return !question.memory || memory_of(spec, question, batch) <= kShareOfMemory * *question.memory;
+}
+
+/// The largest vocabulary whose embedding takes at most kEmbeddingShare of the model it makes.
+int64_t vocabulary_for(const Choices& choices, const Question& question, const Shape& shape) {
   if (question.vocabulary) return *question.vocabulary;
-  int64_t vocabulary = 256;
+  const auto embedding = [&](int64_t vocabulary) { return static_cast<double>(vocabulary * shape.d_model); };
+  Shape smallest = shape;
+  smallest.vocabulary = kSmallestVocabulary;
+  const auto least = static_cast<double>(arch::count_parameters(built(choices, smallest, question.context)).total);
+  const double tables = choices.start.head.tied ? 1 : 2;
+  int64_t vocabulary = kSmallestVocabulary;
   for (const int64_t larger : {1024, 4096, 8192, 16384, 32768}) {
-    if (static_cast<double>(larger * d_model) <= 0.25 * parameters) vocabulary = larger;
+    const double all = least + tables * (embedding(larger) - embedding(kSmallestVocabulary));
+    if (embedding(larger) <= kEmbeddingShare * all) vocabulary = larger;
   }
   return vocabulary;
 }
@@ -136,15 +153,16 @@ int64_t vocabulary_for(const Question& question, double parameters, int64_t d_mo
 /// The widest model of so many layers within the limits, if there is one.
 std::optional<Shape> widest(const Choices& choices, const Question& question, double parameters, int64_t layers) {
   const auto shape_of = [&](int64_t d_model) {
-    return Shape{layers, d_model, vocabulary_for(question, parameters, d_model)};
+    Shape shape{layers, d_model, 0};
+    shape.vocabulary = vocabulary_for(choices, question, shape);
+    return shape;
   };
   const auto fits = [&](int64_t d_model) {
     const arch::ArchSpec spec = built(choices, shape_of(d_model), question.context);
-    return static_cast<double>(arch::count_parameters(spec).total) <= parameters &&
-           (!question.memory || memory_of(spec, question) <= kShareOfMemory * *question.memory);
+    return static_cast<double>(arch::count_parameters(spec).total) <= parameters && fits_memory(spec, question, 1);
   };
   // Multiples of 64 below 256, of 128 below 1024, of 256 below 2048 and of 512 beyond, for heads that can be shared by
-  // four; found by halving.
+  // four; found by bisection.
   const auto width = [](int64_t step) {
     if (step <= 4) return 64 * step;
     if (step <= 10) return 256 + 128 * (step - 4);
@@ -160,9 +178,14 @@ std::optional<Shape> widest(const Choices& choices, const Question& question, do
   return shape_of(width(low));
 }
 
+/// The d_model / layers to aim for.
+double aspect_for(double parameters) { return std::clamp(64 * std::pow(parameters / 1e8, 0.15), 48.0, 128.0); }
+
+std::string count_text(double count) { return arch::with_commas(std::llround(count)); }
+
 /// Of all depths the one whose widest model has the best shape and leaves least of the parameters unused.
 Shape shape_for(const Choices& choices, const Question& question, double parameters) {
-  const double wanted = std::clamp(64 * std::pow(parameters / 1e8, 0.15), 48.0, 128.0);  // d_model / layers
+  const double wanted = aspect_for(parameters);
   std::optional<Shape> best;
   double least = 0;
   for (const int64_t layers :
@@ -178,7 +201,7 @@ Shape shape_for(const Choices& choices, const Question& question, double paramet
     }
   }
   const std::string memory = question.memory ? arch::short_bytes(*question.memory) : "";
-  LAMINA_CHECK(best, "no model of ", arch::short_number(parameters), "parameters",
+  LAMINA_CHECK(best, "no model of at most ", count_text(parameters), " parameters",
                memory.empty() ? "" : " fits into " + memory, " with a context of ", question.context,
                question.vocabulary ? str(" and a vocabulary of ", *question.vocabulary) : "",
                "; allow more, or a shorter context or a smaller vocabulary");
@@ -199,8 +222,8 @@ double parameters_for(const Question& question, std::vector<Reason>& reasons) {
   // What memory holds at the very most is the weights alone.
   double parameters = question.memory ? *question.memory / 2 : 1e13;
   if (question.data) {
-    const double by_data = std::max(1e5, *question.data * kUsefulRepeats / kTokensPerParameter);
-    if (by_data < parameters) add("data", str("at most ", arch::short_number(by_data), "parameters for this data"));
+    const double by_data = std::max(kLeastParameters, *question.data * kUsefulRepeats / kTokensPerParameter);
+    if (by_data < parameters) add("data", str("at most ", count_text(by_data), " parameters for this data"));
     parameters = std::min(parameters, by_data);
   }
   return parameters;
@@ -255,6 +278,36 @@ Facts facts_of(const Question& question, double parameters) {
   return facts;
 }
 
+/// The numbers of the advised model that the guide's texts name in braces.
+std::map<std::string, std::string> numbers_of(const Choices& choices, const Shape& shape, double limit,
+                                              const arch::ArchSpec& spec) {
+  const Sizes sizes = sizes_of(choices, shape);
+  const double share =
+      static_cast<double>(shape.vocabulary * shape.d_model) / static_cast<double>(arch::count_parameters(spec).total);
+  return {{"queries_per_kv_head", str(sizes.n_heads / sizes.n_kv_heads)},
+          {"aspect", str(std::llround(static_cast<double>(shape.d_model) / static_cast<double>(shape.layers)))},
+          {"aspect_wanted", str(std::llround(aspect_for(limit)))},
+          {"head_dim", str(head_width(shape.d_model))},
+          {"embedding_share", str(std::llround(100 * share))},
+          {"least_parameters", count_text(kLeastParameters)}};
+}
+
+void fill(std::string& text, const std::map<std::string, std::string>& numbers) {
+  for (const auto& [name, value] : numbers) {
+    const std::string place = "{" + name + "}";
+    for (size_t at = text.find(place); at != std::string::npos; at = text.find(place)) {
+      text.replace(at, place.size(), value);
+    }
+  }
+}
+
+/// The recipe's batch, or as much of it as the memory holds.
+int64_t batch_for(const arch::ArchSpec& spec, const Question& question) {
+  int64_t batch = train::load_recipe(guide().recipe).batch;
+  while (batch > 1 && !question.generate && !fits_memory(spec, question, batch)) batch /= 2;
+  return batch;
+}
+
 }  // namespace
 
 Recommendation advise(const Question& question) {
@@ -271,10 +324,12 @@ Recommendation advise(const Question& question) {
     shape = shape_for(choices, question, limit);
   }
   result.base = choices.base;
+  result.name = str(choices.style, ", ", shape.layers, " layers of ", shape.d_model);
   result.assignments = assignments_of(choices, shape, question.context);
   const arch::ArchSpec spec = built(choices, shape, question.context);
-  result.plan = arch::make_plan(choices.base, spec, {1, question.context, question.generate ? 2 : 4});
-  result.memory_needed = memory_of(spec, question);
+  result.plan = arch::make_plan(result.name, spec, {1, question.context, question.generate ? 2 : 4});
+  result.batch = batch_for(spec, question);
+  result.memory_needed = memory_of(spec, question, result.batch);
   Reason size = guide().sizing.at("shape");
   size.advice = str(shape.layers, " layers of ", shape.d_model);
   Reason vocabulary = guide().sizing.at("vocabulary");
@@ -282,6 +337,11 @@ Recommendation advise(const Question& question) {
   result.reasons.push_back(size);
   if (!question.vocabulary) result.reasons.push_back(vocabulary);
   result.reasons.insert(result.reasons.begin(), choices.reasons.begin(), choices.reasons.end());
+  const auto numbers = numbers_of(choices, shape, limit, spec);
+  for (Reason& reason : result.reasons) {
+    fill(reason.advice, numbers);
+    fill(reason.reason, numbers);
+  }
   result.similar = similar_presets(static_cast<double>(result.plan.parameters.total));
   result.recipe = guide().recipe;
   return result;

@@ -40,10 +40,12 @@ struct Reason {
 struct Recommendation {
   Question question;
   std::string base;                      ///< a preset
+  std::string name;                      ///< "LLaMA style, 4 layers of 128": the base's size is not the advised one
   std::vector<std::string> assignments;  ///< "path=value", as --set takes them
   std::vector<Reason> reasons;
   arch::Plan plan;                   ///< of one sequence of the context
-  double memory_needed = 0;          ///< bytes, to train (f32) or to generate (bf16)
+  int64_t batch = 1;                 ///< sequences in a pass of the training command
+  double memory_needed = 0;          ///< bytes, to train with that batch (f32) or to generate (bf16)
   std::vector<std::string> similar;  ///< presets of about this size
   std::string recipe;                ///< one to begin with
   std::string file;                  ///< where architecture_file() will be, for the next commands; may be empty

@@ -41,12 +41,16 @@ Reason read_reason(const Json& json, const std::string& subject) {
 
 Rule read_rule(const Json& json) {
   const std::string id = json.at("id").get<std::string>();
-  only_keys(json, {"id", "when", "base", "set", "d_ff_ratio", "queries_per_kv_head", "advice", "reason", "evidence"},
+  only_keys(json,
+            {"id", "when", "base", "style", "set", "d_ff_ratio", "queries_per_kv_head", "advice", "reason", "evidence"},
             id);
   Rule rule;
   rule.said = read_reason(json, id);
   for (const auto& [key, value] : json.at("when").items()) rule.when.emplace_back(key, value.dump());
   rule.base = json.value("base", "");
+  rule.style = json.value("style", "");
+  LAMINA_CHECK(rule.base.empty() == rule.style.empty(), kName, ": ", id,
+               " has a base or a style without the other; a scaled base needs a name of its own");
   if (json.contains("set")) {
     for (const auto& [path, value] : json["set"].items()) {
       rule.assignments.push_back(path + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));

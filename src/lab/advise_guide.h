@@ -34,6 +34,7 @@ struct Rule {
   Reason said;
   std::vector<std::pair<std::string, std::string>> when;  ///< (name, value as JSON), all must hold
   std::string base;                                       ///< a preset to begin with; may be empty
+  std::string style;                                      ///< what a model of that kind is called at any size
   std::vector<std::string> assignments;
   std::optional<double> d_ff_ratio;           ///< d_ff / d_model
   std::optional<double> queries_per_kv_head;  ///< 0: one key-value head for all

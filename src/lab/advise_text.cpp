@@ -31,12 +31,23 @@ std::string sets(const Recommendation& advised, const std::string& below) {
 
 std::string plan_command(const Recommendation& advised) {
   const std::string what = advised.file.empty() ? advised.base + sets(advised, "") + " \\\n " : quoted(advised.file);
-  return str("lamina plan ", what, " --length ", advised.question.context);
+  return str("lamina plan ", what, " --length ", advised.question.context, " --batch ", advised.batch);
 }
 
+/// A tokenizer with the advised vocabulary: the user's, or one that the training learns from the text.
+std::string tokenizer_of(const Recommendation& advised) {
+  if (advised.question.vocabulary) return "YOUR-TOKENIZER.json";
+  constexpr int64_t kBytes = 256;
+  const int64_t vocabulary = advised.plan.spec.vocab_size;
+  return vocabulary == kBytes ? "byte" : str("bpe:", vocabulary);
+}
+
+/// Trains the advised architecture as it is: a tokenizer that learned fewer tokens does not shrink the vocabulary.
 std::string train_command(const Recommendation& advised) {
   const std::string what = advised.file.empty() ? advised.base + sets(advised, "architecture.") : quoted(advised.file);
-  return str("lamina train ", advised.recipe, " --data YOUR.txt --set architecture=", what);
+  return str("lamina train ", advised.recipe, " --data YOUR.txt --set data.tokenizer=", tokenizer_of(advised),
+             " --set data.fit_vocab=false --set length=", advised.question.context, " --set batch=", advised.batch,
+             " \\\n  --set architecture=", what);
 }
 
 /// Lines of at most 100 columns, each behind `indent`.
@@ -82,7 +93,8 @@ std::string figures(const Recommendation& advised) {
   return "COSTS (`lamina plan` has all)\n" + line("parameters", arch::with_commas(plan.parameters.total)) +
          line("forward, a token of " + length, arch::short_number(plan.flops.forward()) + "FLOP") +
          line("cache of " + length + " tokens", arch::short_bytes(cache_bytes(advised))) +
-         line(advised.question.generate ? "memory to generate, bf16" : "memory to train, f32, batch 1",
+         line(advised.question.generate ? std::string("memory to generate, bf16")
+                                        : str("memory to train, f32, batch ", advised.batch),
               arch::short_bytes(advised.memory_needed));
 }
 
@@ -116,18 +128,18 @@ std::string Recommendation::architecture_file() const {
     const auto [path, value] = arch::parse_assignment(assignment);
     set[path] = value;
   }
-  const Json json = {
-      {"base", base},
-      {"about", str("Advised: ", arch::with_commas(plan.parameters.total), " parameters, context ", question.context,
-                    ", ", question.first, " first", question.extrapolate ? ", reads beyond its context" : "")},
-      {"set", set}};
+  const Json json = {{"base", base},
+                     {"about", str("Advised: ", name, ", ", arch::with_commas(plan.parameters.total),
+                                   " parameters, context ", question.context, ", ", question.first, " first",
+                                   question.extrapolate ? ", reads beyond its context" : "")},
+                     {"set", set}};
   return json.dump(2) + "\n";
 }
 
 std::string to_text(const Recommendation& advised) {
-  std::string text = str("ADVISED: ", advised.base, " with ", arch::with_commas(advised.plan.parameters.total),
-                         " parameters, ", advised.question.first, " first\n");
-  for (const std::string& assignment : advised.assignments) text += "  " + assignment + "\n";
+  std::string text = str("ADVISED: ", advised.name, ", ", arch::with_commas(advised.plan.parameters.total),
+                         " parameters (", advised.question.first, " first)\n  from preset ", advised.base, " with\n");
+  for (const std::string& assignment : advised.assignments) text += "    " + assignment + "\n";
   text += "\n" + reasons(advised) + "\n" + figures(advised) + looks(advised);
   if (!advised.similar.empty()) {
     text += "\nPRESETS OF ABOUT THIS SIZE\n ";
@@ -140,7 +152,8 @@ std::string to_text(const Recommendation& advised) {
 std::string to_json_text(const Recommendation& advised) {
   Json why = Json::array();
   for (const Reason& reason : advised.reasons) why.push_back(reason_json(reason));
-  const Json json = {{"base", advised.base},
+  const Json json = {{"name", advised.name},
+                     {"base", advised.base},
                      {"set", advised.assignments},
                      {"reasons", why},
                      {"parameters", advised.plan.parameters.total},
@@ -148,6 +161,7 @@ std::string to_json_text(const Recommendation& advised) {
                      {"context", advised.question.context},
                      {"flops_per_token", advised.plan.flops.forward()},
                      {"cache_bytes", cache_bytes(advised)},
+                     {"batch", advised.batch},
                      {"memory_bytes", advised.memory_needed},
                      {"memory_is_for", advised.question.generate ? "generating" : "training"},
                      {"similar_presets", advised.similar},

@@ -109,6 +109,37 @@ TEST(Advise, TextAndJsonSayHowSureAndWhatIsNext) {
   EXPECT_EQ(json["reasons"][0]["evidence"][0]["where"], "docs/studies/gpt2-vs-llama");
 }
 
+// Every number in a sentence is the advised model's own.
+TEST(Advise, WordsAgreeWithNumbers) {
+  for (const double wanted : {2e5, 1e6, 3e6, 1e7, 5e7, 1e9}) {
+    const Recommendation advised = advise({.parameters = wanted, .context = 256});
+    const arch::ArchSpec spec = built(advised);
+    const arch::Attention& heads = attention(spec);
+    const std::string text = to_text(advised);
+    EXPECT_EQ(text.find('{'), std::string::npos) << text;
+    const std::string queries = str(heads.n_heads / *heads.n_kv_heads, " queries per key-value head");
+    EXPECT_NE(advised.reasons[0].advice.find(queries), std::string::npos) << advised.reasons[0].advice;
+    const auto count = static_cast<double>(advised.plan.parameters.total);
+    if (spec.vocab_size > 256) EXPECT_LE(static_cast<double>(spec.vocab_size * spec.d_model), 0.25 * count) << text;
+    EXPECT_EQ(advised.name, str("LLaMA style, ", spec.layers[0].repeat, " layers of ", spec.d_model));
+    EXPECT_NE(text.find(str("f32, batch ", advised.batch)), std::string::npos);
+    EXPECT_NE(text.find(str("--set batch=", advised.batch)), std::string::npos);
+  }
+}
+
+TEST(Advise, LittleDataStillGetsAModel) {
+  const Recommendation advised = advise({.data = 1000});
+  EXPECT_LE(advised.plan.parameters.total, 200000);
+  EXPECT_NE(to_text(advised).find("at most 200,000 parameters for this data"), std::string::npos);
+}
+
+TEST(Advise, TheTokenizerIsTheVocabularys) {
+  EXPECT_NE(to_text(advise({.parameters = 2e5, .context = 64})).find("data.tokenizer=byte"), std::string::npos);
+  EXPECT_NE(to_text(advise({.parameters = 1e6, .context = 64})).find("data.tokenizer=bpe:1024"), std::string::npos);
+  EXPECT_NE(to_text(advise({.parameters = 2e6, .vocabulary = 5000})).find("data.tokenizer=YOUR-TOKENIZER.json"),
+            std::string::npos);
+}
+
 TEST(Advise, WhatCannotBeIsSaid) {
   EXPECT_NE(error_of([] { advise({}); }).find("give --parameters, --memory or --data"), std::string::npos);
   EXPECT_NE(error_of([] { advise({.parameters = 1e7, .first = "cheap"}); }).find("expected quality, speed or simple"),
