@@ -104,7 +104,7 @@ const overlapsOf = (curves) => {
   return found.map(({index, group}) => ({index, count: group.count}));
 };
 
-// Lines with markers. Of those that coincide the first is solid and the others cover their share of it with dashes.
+// Lines with markers. If several coincide, the first is solid and each other one covers its share with dashes.
 // `inside`: whether a value lies in the frame.
 const curveMarks = (curves, toPixels, {x, y, radius, inside = () => true}) => {
   const DASH = 9;

@@ -21,8 +21,7 @@ struct CurveAxis {
 };
 /// Ticks at multiples of 1, 2 or 5 times a power of ten, about as many as asked for, inside low … high.
 CurveAxis axis_of(double low, double high, int ticks);
-/// The same for a logarithmic side, 0 < low: ticks at 1, 2 and 5 times powers of ten, or at the powers alone where
-/// those would be too many.
+/// A logarithmic axis, 0 < low: ticks at 1, 2 and 5 times powers of ten, or at the powers alone if those are too many.
 CurveAxis log_axis_of(double low, double high, int ticks);
 
 struct CurveAxes {
