@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lamina/base/files.h"
+#include "lamina/cli/columns_option.h"
 #include "lamina/cli/command_line.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/compare_screen.h"
@@ -39,6 +40,7 @@ struct CompareArguments {
   int64_t threads = -1;
   std::string device;
   std::string out;
+  std::string columns = "standard";
   bool list = false;
   bool show = false;
   bool fields = false;
@@ -86,7 +88,7 @@ lab::Study load(const CompareArguments& arguments) {
   LAMINA_CHECK(
       !arguments.what.empty(),
       "what is to be compared? Name a study (`lamina compare --list`, a file, a study's folder), or architectures: "
-      "lamina compare gpt2-10m llama-10m");
+      "lamina compare gpt2-1m llama-1m");
   std::vector<std::string> changes;
   if (!arguments.data.empty()) changes.push_back("data.train=" + arguments.data);
   if (arguments.steps > 0) changes.push_back(str("steps=", arguments.steps));
@@ -125,11 +127,20 @@ lab::Study changed(lab::Study study, const CompareArguments& arguments) {
   return lab::read_study(lab::write_study(study), study.name);
 }
 
+std::string minutes_text(double minutes) {
+  char text[32];
+  std::snprintf(text, sizeof text, minutes < 90 ? "%.0f min" : "%.1f h", minutes < 90 ? minutes : minutes / 60);
+  return text;
+}
+
 void list() {
-  std::printf("studies\n");
+  std::printf("studies, with the number of runs and the expected duration on 2 cores\n");
   for (const lab::StudyFile& file : lab::study_files()) {
     const std::string name(file.name);
-    std::printf("  %-18s %s\n", name.c_str(), lab::load_study(name).question.c_str());
+    const lab::Study study = lab::load_study(name);
+    const std::string time = study.expected_minutes ? "about " + minutes_text(*study.expected_minutes) : "not measured";
+    std::printf("  %-18s %3zu runs, %-16s %s\n", name.c_str(), lab::run_count(study), time.c_str(),
+                study.question.c_str());
   }
   std::string group;
   std::printf("\nswitches, by group\n");
@@ -157,6 +168,7 @@ void run(const CompareArguments& arguments) {
   // A study's folder, given again, is gone on with.
   const bool folder = arguments.what.size() == 1 && ::access((arguments.what[0] + "/study.json").c_str(), F_OK) == 0;
   const std::string out = !arguments.out.empty() ? arguments.out : folder ? arguments.what[0] : "studies/" + study.name;
+  const lab::Columns columns = columns_from(arguments.columns);
   CompareScreen screen(::isatty(STDOUT_FILENO) != 0);
   catch_stop_signals("\nstopping: every run under way writes a checkpoint; once more stops at once\n");
   const lab::Results results =
@@ -168,9 +180,9 @@ void run(const CompareArguments& arguments) {
                                          .stop = stop_asked},
                              .preparing = progress_of_preparation()});
   screen.end();
-  std::printf("\n%s\n", lab::results_table(results).c_str());
+  std::printf("\n%s\n", lab::results_table(results, columns).c_str());
   const std::string file = out + "/results.json";
-  const std::string page = lab::write_report(read_text(file), file, out).front();
+  const std::string page = lab::write_report(read_text(file), file, out, columns).front();
   if (results.complete) {
     std::printf("%s; the report is %s, the results are %s\n", duration(results.seconds).c_str(), page.c_str(),
                 file.c_str());
@@ -219,7 +231,10 @@ void add_compare(CLI::App& program) {
   command->add_option("--device", arguments->device, "Where runs are trained: cpu (default), cuda or cuda:N");
   command->add_option("--threads", arguments->threads, "Worker threads of each run (default: cores / jobs)");
   command->add_option("--out", arguments->out, "The study's folder (default: studies/NAME)");
-  command->add_flag("--list", arguments->list, "List the studies and switches that are built in");
+  add_columns_option(*command, arguments->columns);
+  command->add_flag(
+      "--list", arguments->list,
+      "List the studies that are built in, with their question, runs and expected duration, and the switches");
   command->add_flag("--show", arguments->show, "Print the study with every key and stop");
   command->add_flag("--fields", arguments->fields, "Print every key of a study, as in docs/lab.md, and stop");
   command->callback([arguments] {

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "lamina/base/files.h"
+#include "lamina/cli/columns_option.h"
 #include "lamina/cli/commands.h"
 
 namespace lamina::cli {
@@ -12,6 +13,7 @@ void add_report(CLI::App& program) {
   struct Arguments {
     std::string results;
     std::string out;
+    std::string columns = "standard";
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand(
@@ -19,11 +21,13 @@ void add_report(CLI::App& program) {
   command->add_option("results", arguments->results, "A results.json of `lamina compare` or `lamina stretch`")
       ->required();
   command->add_option("--out", arguments->out, "The folder to write into (default: where the results are)");
+  add_columns_option(*command, arguments->columns);
   command->callback([arguments] {
     std::string folder = arguments->out;
     if (folder.empty()) folder = std::filesystem::path(arguments->results).parent_path().string();
     if (folder.empty()) folder = ".";
-    for (const std::string& path : lab::write_report(read_text(arguments->results), arguments->results, folder)) {
+    for (const std::string& path : lab::write_report(read_text(arguments->results), arguments->results, folder,
+                                                     columns_from(arguments->columns))) {
       std::printf("%s\n", path.c_str());
     }
     if (!lab::report_is_interactive()) {

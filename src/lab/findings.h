@@ -12,6 +12,11 @@ std::vector<double> paired_differences(const VariantResult& variant, const Varia
 /// equal to the bit; cannot tell otherwise.
 std::string mark_of(const MetricSummary& summary, size_t pairs, const MetricInfo& metric);
 
+/// Before a verdict on a claim that was made at another size than the study's.
+inline constexpr const char* kAtOurSize = "at our size: ";
+/// Whether a size of a claim's setting and ours are the same one: within a factor of two.
+bool same_setting(double claimed, double ours);
+
 /// What the summaries say, in sentences, and the verdicts on the study's claims.
 std::vector<Finding> findings_of(const Results& results);
 

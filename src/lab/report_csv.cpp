@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <set>
 
@@ -39,13 +40,20 @@ std::string switches_of(const Variant& variant) {
 }  // namespace
 }  // namespace report
 
-std::string report_csv(const std::string& results, const std::string& name) {
+std::string report_csv(const std::string& results, const std::string& name, Columns set) {
   using namespace report;
   const report::Study study = read_study(results, name);
-  const std::vector<Column> columns = columns_of(study);
+  const std::vector<Column> columns = columns_of(study, set);
   std::vector<std::string> head{"variant", "label", "base", "seeds", "switches", "cannot"};
+  // "difference_to_base": what the judged measure is compared with.
+  std::string difference = "_difference_to_" + study.compared_with;
+  std::replace(difference.begin(), difference.end(), ' ', '_');
   for (const Column& column : columns) {
-    for (const char* part : {"", "_spread", "_difference", "_p", "_mark"}) head.push_back(column.key + part);
+    for (const char* part : {"", "_spread"}) head.push_back(column.key + part);
+    if (column.key != study.quality()) continue;
+    for (const std::string& part : {difference, std::string("_p"), std::string("_mark")}) {
+      head.push_back(column.key + part);
+    }
   }
   std::string text = joined(head);
   for (const report::Variant& variant : study.variants) {
@@ -57,9 +65,9 @@ std::string report_csv(const std::string& results, const std::string& name) {
                                   variant.cannot.value_or("")};
     for (const Column& column : columns) {
       const Measure measure = measure_of(variant, column.key);
-      for (const Number& value : {measure.mean, measure.spread, measure.difference, measure.p}) {
-        line.push_back(exact(value));
-      }
+      for (const Number& value : {measure.mean, measure.spread}) line.push_back(exact(value));
+      if (column.key != study.quality()) continue;
+      for (const Number& value : {measure.difference, measure.p}) line.push_back(exact(value));
       line.push_back(measure.mark);
     }
     text += joined(line);

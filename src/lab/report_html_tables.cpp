@@ -25,11 +25,10 @@ std::string mark_class(const std::string& mark) {
   return name;
 }
 
-/// "95 % interval of the difference: ±0.0042; p of this comparison alone: 0.004".
+/// "95 % confidence interval of the difference: ±0.0042".
 std::string details(const Measure& measure, Style style) {
   std::string text;
-  if (measure.reach) text = "95 % interval of the difference: " + written_spread(*measure.reach, style);
-  if (measure.p_alone) text += str(text.empty() ? "" : "; ", "for this comparison alone ", written_p(*measure.p_alone));
+  if (measure.reach) text = "95 % confidence interval of the difference: " + written_spread(*measure.reach, style);
   return text.empty() ? "" : str(" title=\"", html(text), "\"");
 }
 
@@ -146,8 +145,9 @@ std::string results_table(const Study& study) {
   }
   return str(
       "<div class=\"table-head\"><p class=\"note\" id=\"variants-note\">Mean over seeds ± standard deviation; below it "
-      "the "
-      "difference to the base, its mark and p. A column's name sorts by it.</p><button type=\"button\" id=\"columns\" "
+      "the difference to the ",
+      html(study.compared_with),
+      ", its mark and p. A column's name sorts by it.</p><button type=\"button\" id=\"columns\" "
       "aria-controls=\"variants\" aria-expanded=\"true\" hidden>Show all ",
       columns.size(), " measures</button></div>\n", scrolling("Table of all variants", text + "</tbody></table>"));
 }

@@ -10,22 +10,26 @@ namespace {
 
 std::string cell(const Measure& measure, Style style) {
   if (!measure.mean) return "–";
-  std::string text = written(*measure.mean, style);
-  if (measure.spread) text += " " + written_spread(*measure.spread, style);
-  if (measure.mark.empty() || measure.mark == "base") return text;
-  text += "<br>**" + measure.mark + "**";
-  if (measure.difference) text += " " + written_difference(*measure.difference, style);
-  if (measure.p) text += ", " + written_p(*measure.p);
-  return text;
+  return written(*measure.mean, style) + (measure.spread ? " " + written_spread(*measure.spread, style) : "");
 }
 
-std::string table(const Study& study) {
-  const std::vector<Column> columns = columns_of(study);
+/// "−0.0310, better, p = 0.004".
+std::string comparison(const Measure& measure, Style style) {
+  if (measure.mark.empty() || measure.mark == "base") return "–";
+  std::string text;
+  if (measure.difference) text = written_difference(*measure.difference, style) + ", ";
+  text += "**" + measure.mark + "**";
+  return measure.p ? text + ", " + written_p(*measure.p) : text;
+}
+
+std::string table(const Study& study, Columns set) {
+  const std::vector<Column> columns = columns_of(study, set);
   std::string text = "| Variant |";
   std::string rule = "|---|";
   for (const Column& column : columns) {
-    text += " " + markdown(column.title) + " |";
-    rule += "---:|";
+    const bool judged = column.key == study.quality();
+    text += " " + markdown(column.title) + " |" + (judged ? " Compared with the " + study.compared_with + " |" : "");
+    rule += judged ? "---:|---:|" : "---:|";
   }
   text += "\n" + rule + "\n";
   for (const Variant& variant : study.variants) {
@@ -34,7 +38,11 @@ std::string table(const Study& study) {
     if (!adjusted.empty()) text += "<br>matched: " + markdown(adjusted);
     if (variant.cannot) text += "<br>cannot run: " + markdown(*variant.cannot);
     text += " |";
-    for (const Column& column : columns) text += " " + cell(measure_of(variant, column.key), column.style) + " |";
+    for (const Column& column : columns) {
+      const Measure measure = measure_of(variant, column.key);
+      text += " " + cell(measure, column.style) + " |";
+      if (column.key == study.quality()) text += " " + comparison(measure, column.style) + " |";
+    }
     text += "\n";
   }
   return text;
@@ -91,14 +99,13 @@ std::string machine(const Study& study) {
 }  // namespace
 }  // namespace report
 
-std::string report_markdown(const std::string& results, const std::string& name) {
+std::string report_markdown(const std::string& results, const std::string& name, Columns columns) {
   using namespace report;
   const report::Study study = read_study(results, name);
   std::string text =
       str("# ", markdown(study.name), "\n\n", markdown(study.question), "\n\n",
           study.complete ? "" : "**This study is not complete: runs are still missing.**\n\n", findings_text(study),
-          "## Results\nMean over seeds ± standard deviation; the difference to the base and its p.\n\n", table(study),
-          "\n");
+          "## Results\nMean over seeds ± standard deviation.\n\n", table(study, columns), "\n");
   for (const Figure& figure : figures_of(study)) {
     text += str("## ", figure.title, "\n![", markdown(figure.title), "](", figure.id, ".svg)\n\n",
                 markdown(figure.caption + figure.picture_caption), "\n\n",

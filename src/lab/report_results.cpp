@@ -165,6 +165,9 @@ Variant read_variant(const Place& place) {
   variant.label = place.maybe("label").text();
   if (variant.label.empty()) variant.label = variant.name;
   for (const Place& item : place.maybe("switches").list()) variant.switches.push_back(item.text());
+  // "norm=null" only gives way to another value.
+  const auto unsets = [](const std::string& assignment) { return assignment.ends_with("=null"); };
+  if (!std::all_of(variant.switches.begin(), variant.switches.end(), unsets)) std::erase_if(variant.switches, unsets);
   variant.diagram_svg = place.maybe("diagram_svg").text();
   const Place architecture = place.maybe("architecture");
   if (!architecture.is_null()) variant.architecture = architecture.value().dump(2);
@@ -241,6 +244,18 @@ void tell_apart(std::vector<Variant>& variants, const std::string& file) {
   }
 }
 
+/// A variant is compared with its reference once, by the judged measure. Loss, perplexity and bits per byte would
+/// otherwise show three p of one comparison.
+void keep_one_comparison(Study& study) {
+  for (Variant& variant : study.variants) {
+    for (auto& [key, measure] : variant.summary) {
+      if (key == study.quality()) continue;
+      measure.mark.clear();
+      measure.p = measure.p_alone = {};
+    }
+  }
+}
+
 }  // namespace
 
 std::string Study::label_of(const std::string& variant) const {
@@ -276,12 +291,17 @@ Study read_study(const std::string& text, const std::string& name) {
   study.target = file.maybe("target").number();
   study.base = file.maybe("base").text();
   study.matching = file.maybe("matching").text();
+  if (const Place reference = file.maybe("compared_with"); !reference.is_null()) {
+    study.compared_with = reference.one_of({"base", "previous rung"});
+  }
   for (const Place& item : file.at("variants").list()) study.variants.push_back(read_variant(item));
+  keep_one_comparison(study);
   tell_apart(study.variants, name);
   for (const Place& item : file.maybe("findings").list()) {
     Finding finding{item.at("text").text(), "", item.maybe("claim").text()};
     if (const Place verdict = item.maybe("verdict"); !verdict.is_null()) {
-      finding.verdict = verdict.one_of({"holds", "does not", "cannot tell"});
+      finding.verdict =
+          verdict.one_of({"holds", "does not", "cannot tell", "at our size: holds", "at our size: does not"});
     }
     study.findings.push_back(std::move(finding));
   }

@@ -31,12 +31,12 @@ struct Run {
 struct Measure {
   Number mean;
   Number spread;      ///< standard deviation over seeds
-  Number difference;  ///< to the base
-  Number p;
-  std::string mark;  ///< better, worse, no difference, cannot tell, base; may be empty
-  Number reach;      ///< half of the 95 % interval of the difference
-  Number p_alone;    ///< as if this were the only comparison
-  Number runs;       ///< that have the number
+  Number difference;  ///< to the reference (Study::compared_with)
+  Number p;           ///< of the judged measure only: one p for one comparison
+  std::string mark;   ///< better, worse, no difference, cannot tell, base; empty but for the judged measure
+  Number reach;       ///< half of the 95 % interval of the difference
+  Number p_alone;     ///< as if this were the only comparison
+  Number runs;        ///< that have the number
 };
 
 struct Adjustment {
@@ -49,7 +49,7 @@ struct Adjustment {
 struct Variant {
   std::string name;
   std::string label;
-  std::vector<std::string> switches;
+  std::vector<std::string> switches;  ///< "path=value" that choose something; those that unset a value are left out
   std::string diagram_svg;
   std::string architecture;             ///< JSON
   std::map<std::string, Number> costs;  ///< parameters, flops_per_token, kv_bytes_per_token, …
@@ -61,7 +61,7 @@ struct Variant {
 
 struct Finding {
   std::string text;
-  std::string verdict;  ///< holds, does not, cannot tell, or empty
+  std::string verdict;  ///< holds, does not, each also after "at our size: ", cannot tell, or empty
   std::string claim;
 };
 
@@ -98,6 +98,7 @@ struct Study {
   std::string metric;                                        ///< loss, accuracy
   Number target;
   std::string base;
+  std::string compared_with = "base";  ///< what differences and p are to: base or previous rung
   std::string matching;
   std::vector<Variant> variants;
   std::vector<Finding> findings;

@@ -16,22 +16,23 @@ struct KnownColumn {
   const char* title;
   Style style;
   const char* about;
+  bool shown = false;
 };
 
 // In the order of the table.
 constexpr KnownColumn kColumns[] = {
-    {"best_loss", "Best loss", Style::loss, "lowest validation loss of a run"},
+    {"best_loss", "Best loss", Style::loss, "lowest validation loss of a run", true},
     {"final_loss", "Final loss", Style::loss, "validation loss at the end"},
-    {"perplexity", "Perplexity", Style::loss, "e to the best validation loss"},
+    {"perplexity", "Perplexity", Style::loss, "e to the best validation loss", true},
     {"bits_per_byte", "Bits per byte", Style::loss, "best validation loss in bits for a byte of text"},
     {"accuracy", "Accuracy", Style::percent, "share of right answers at the trained lengths"},
     {"accuracy_long", "Accuracy, longer", Style::percent, "share of right answers beyond the trained lengths"},
     {"steps_to_target", "Steps to target", Style::count, "steps until the validation loss first reached the target"},
     {"seconds_to_target", "Time to target", Style::seconds, "time until the validation loss first reached the target"},
-    {"tokens_per_second", "Training tokens/s", Style::rate, "tokens trained on in a second"},
+    {"tokens_per_second", "Training tokens/s", Style::rate, "tokens trained on in a second", true},
     {"decode_tokens_per_second", "Decode tokens/s", Style::rate, "tokens written in a second"},
-    {"peak_memory_bytes", "Peak memory", Style::bytes, "most memory held while training"},
-    {"parameters", "Parameters", Style::count, "numbers that are learned"},
+    {"peak_memory_bytes", "Peak memory", Style::bytes, "most memory held while training", true},
+    {"parameters", "Parameters", Style::count, "numbers that are learned", true},
     {"flops_per_token", "FLOPs per token", Style::work, "operations for a token in the forward pass"},
     {"kv_bytes_per_token", "Cache per token", Style::bytes, "bytes that a token adds to the cache while writing"},
     {"spikes", "Loss spikes", Style::plain, "sudden rises of the training loss"},
@@ -93,11 +94,11 @@ Measure over_runs(const Variant& variant, const std::string& key) {
 
 Column column_of(const std::string& key) {
   for (const KnownColumn& known : kColumns) {
-    if (key == known.key) return {key, known.title, known.about, known.style};
+    if (key == known.key) return {key, known.title, known.about, known.style, known.shown};
   }
   std::string title = key;
   std::replace(title.begin(), title.end(), '_', ' ');
-  return {key, title, "", Style::plain};
+  return {key, title, "", Style::plain, false};
 }
 
 std::string written(double value, Style style) {
@@ -148,9 +149,17 @@ std::vector<Column> columns_of(const Study& study) {
     const bool present = std::any_of(study.variants.begin(), study.variants.end(), [&key](const Variant& variant) {
       return measure_of(variant, key).mean.has_value();
     });
-    if (present) columns.push_back(column_of(key));
+    if (!present) continue;
+    columns.push_back(column_of(key));
+    columns.back().shown = columns.back().shown || key == study.quality();
   }
   return columns;
+}
+
+std::vector<Column> columns_of(const Study& study, Columns columns) {
+  std::vector<Column> chosen = columns_of(study);
+  if (columns == Columns::standard) std::erase_if(chosen, [](const Column& column) { return !column.shown; });
+  return chosen;
 }
 
 std::string written_adjustment(const Study& study, const Variant& variant) {

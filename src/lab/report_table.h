@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "lamina/lab/report.h"
 #include "lamina/lab/report_results.h"
 
 namespace lamina::lab::report {
@@ -15,6 +16,7 @@ struct Column {
   std::string title;
   std::string about;  ///< one sentence
   Style style = Style::plain;
+  bool shown = false;  ///< by default; the others on demand
 };
 
 /// What a measure of this key is called and how it is written; a key not known here is its own title.
@@ -31,8 +33,10 @@ std::string written_p(double p);
 /// Of a variant: what the study says, or what its runs or its costs say where it says nothing.
 Measure measure_of(const Variant& variant, const std::string& key);
 
-/// The columns in which at least one variant has a number, the judged one first.
+/// The columns in which at least one variant has a number, the judged one first and always `shown`.
 std::vector<Column> columns_of(const Study& study);
+/// Only those that are `shown`, or all.
+std::vector<Column> columns_of(const Study& study, Columns columns);
 
 /// "d_ff 1536 → 1408 (+0.21 % parameters)"; empty where nothing was changed.
 std::string written_adjustment(const Study& study, const Variant& variant);

@@ -7,10 +7,11 @@
 
 namespace lamina::lab {
 
-std::vector<std::string> write_report(const std::string& results, const std::string& name, const std::string& folder) {
+std::vector<std::string> write_report(const std::string& results, const std::string& name, const std::string& folder,
+                                      Columns columns) {
   std::vector<std::pair<std::string, std::string>> files{{"report.html", report_html(results, name)},
-                                                         {"report.md", report_markdown(results, name)},
-                                                         {"report.csv", report_csv(results, name)},
+                                                         {"report.md", report_markdown(results, name, columns)},
+                                                         {"report.csv", report_csv(results, name, columns)},
                                                          {"runs.csv", runs_csv(results, name)}};
   for (const report::Figure& figure : report::figures_of(report::read_study(results, name))) {
     files.emplace_back(figure.id + ".svg", figure.svg);

@@ -7,15 +7,16 @@
 #include "lamina/lab/machine.h"
 #include "lamina/lab/matching.h"
 #include "lamina/lab/metrics.h"
+#include "lamina/lab/report.h"
 
 namespace lamina::lab {
 
-/// A metric of a variant over its seeds, beside the base's.
+/// A metric of a variant over its seeds, compared with its reference (reference_of).
 struct MetricSummary {
   size_t runs = 0;  ///< that have the number
   std::optional<double> mean;
   std::optional<double> spread;      ///< sample standard deviation
-  std::optional<double> difference;  ///< mean of the pairs' differences to the base
+  std::optional<double> difference;  ///< mean of the pairs' differences to the reference
   std::optional<double> reach;       ///< half of the 95 % interval of the difference
   std::optional<double> p;           ///< corrected for the number of variants
   std::optional<double> p_alone;     ///< as if this were the only comparison
@@ -37,7 +38,9 @@ struct VariantResult {
 
 struct Finding {
   std::string text;
-  std::string verdict;  ///< of a claim: holds, does not, cannot tell; else empty
+  /// Of a claim: holds, does not, cannot tell; "at our size: " before the first two unless the study has the claim's
+  /// setting. Else empty.
+  std::string verdict;
   std::string claim;
 };
 
@@ -55,6 +58,12 @@ struct Results {
   std::vector<Finding> findings;
 };
 
+/// What a variant is compared with, in tables and sentences alike: the base; in a ladder the rung before it that has
+/// runs. Null for the base itself.
+const VariantResult* reference_of(const Results& results, size_t variant);
+/// "base" or "previous rung".
+std::string reference_words(const Study& study);
+
 /// Fills target, summaries and findings from the runs.
 void summarise(Results& results);
 
@@ -64,6 +73,6 @@ void write_results(const Results& results, const std::string& folder);
 std::string results_json(const Results& results);
 
 /// For the terminal.
-std::string results_table(const Results& results);
+std::string results_table(const Results& results, Columns columns = Columns::standard);
 
 }  // namespace lamina::lab

@@ -126,6 +126,7 @@ std::string results_json(const Results& results) {
                      {"metric", std::string(names_of(study.metric)[static_cast<size_t>(study.metric)])},
                      {"target", or_null(results.target)},
                      {"base", study.base_name},
+                     {"compared_with", reference_words(study)},
                      {"matching", std::string(names_of(study.matching)[static_cast<size_t>(study.matching)])},
                      {"data_sha256", results.data_hash},
                      {"seconds", results.seconds},

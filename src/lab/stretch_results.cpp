@@ -8,6 +8,7 @@
 #include "lamina/arch/picture.h"
 #include "lamina/base/files.h"
 #include "lamina/base/version.h"
+#include "lamina/lab/findings.h"
 #include "lamina/lab/json_values.h"
 #include "lamina/lab/machine.h"
 #include "lamina/lab/position_kinds.h"
@@ -136,12 +137,19 @@ Json finding(const StretchRow& row, const StretchResult& result) {
   return {{"text", text}, {"verdict", nullptr}, {"claim", nullptr}};
 }
 
-/// Published growth of perplexity at four times the length of training, side by side.
+/// Published growth of perplexity at four times the length of training, side by side, and the length of training there.
 struct GrowthClaim {
   const char* variant;
   double growth;
+  int64_t trained;
 };
-constexpr GrowthClaim kClaims[] = {{"rope", 0.20}, {"alibi", 0.03}};
+constexpr GrowthClaim kClaims[] = {{"rope", 0.20, 2048}, {"alibi", 0.03, 2048}};
+
+/// A verdict at another length of training is one at our size only.
+std::string growth_verdict(const GrowthClaim& claim, double growth, int64_t trained) {
+  const bool same = same_setting(static_cast<double>(claim.trained), static_cast<double>(trained));
+  return (same ? "" : kAtOurSize) + std::string(growth <= claim.growth + 0.02 ? "holds" : "does not");
+}
 
 void add_claims(const StretchResult& result, Json& findings) {
   const auto at = std::find(result.lengths.begin(), result.lengths.end(), 4 * result.trained_length);
@@ -151,11 +159,12 @@ void add_claims(const StretchResult& result, Json& findings) {
     for (const StretchRow& row : result.rows) {
       if (row.name != claim.variant || !row.side_by_side.front() || !row.side_by_side[index]) continue;
       const double growth = *row.side_by_side[index] / *row.side_by_side.front() - 1;
-      findings.push_back({{"text", str(row.label, ": perplexity grows by ", fixed(100 * growth, 1), " % at four times ",
-                                       "the length (", *at, " tokens, side by side).")},
-                          {"verdict", growth <= claim.growth + 0.02 ? "holds" : "does not"},
-                          {"claim", str(row.label, " grows by ", fixed(100 * claim.growth, 0),
-                                        " % from 2048 to 8192 tokens; holds: no more than 2 points above")}});
+      findings.push_back(
+          {{"text", str(row.label, ": perplexity grows by ", fixed(100 * growth, 1), " % at four times ",
+                        "the length (", result.trained_length, " to ", *at, " tokens, side by side).")},
+           {"verdict", growth_verdict(claim, growth, result.trained_length)},
+           {"claim", str(row.label, " grows by ", fixed(100 * claim.growth, 0), " % from ", claim.trained, " to ",
+                         4 * claim.trained, " tokens; holds: no more than 2 points above")}});
     }
   }
 }

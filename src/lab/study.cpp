@@ -1,6 +1,7 @@
 #include "lamina/lab/study.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -317,6 +318,19 @@ std::vector<Variant> variants_of(const Study& study) {
     if (!variant.architecture) variant.architecture = study.base;
   }
   return all;
+}
+
+size_t run_count(const Study& study) {
+  if (study.mode != Mode::search) {
+    return (study.variants.size() + 1) * (study.seeds.size() + study.learning_rates.size());
+  }
+  double candidates = static_cast<double>(study.search.candidates);
+  double runs = 0;
+  for (int64_t rung = 0; rung + 1 < study.search.rungs; ++rung) {
+    runs += candidates;
+    candidates = std::max(1.0, std::ceil(candidates * study.search.keep));
+  }
+  return static_cast<size_t>(runs + (candidates + 1) * static_cast<double>(study.seeds.size()));
 }
 
 std::string study_markdown() {

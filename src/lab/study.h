@@ -74,7 +74,20 @@ struct Search {
   bool operator==(const Search&) const = default;
 };
 
-/// A sentence from elsewhere that the study's numbers hold or do not hold.
+/// Where a claim was made. What is not given is not compared.
+struct Setting {
+  std::optional<double> parameters;
+  std::optional<double> length;
+  std::optional<double> steps;
+  static void visit_fields(auto& self, auto&& field) {
+    field("parameters", self.parameters, "of the models", arch::kPositive);
+    field("length", self.length, "tokens in a sequence", arch::kPositive);
+    field("steps", self.steps, "updates of the training", arch::kPositive);
+  }
+  bool operator==(const Setting&) const = default;
+};
+
+/// A sentence from elsewhere that the study's numbers confirm or refute.
 struct Claim {
   std::string text;
   std::string variant;
@@ -82,6 +95,7 @@ struct Claim {
   std::string metric = "best_loss";
   double from = 0.0;
   std::optional<double> to;
+  Setting setting;
   static void visit_fields(auto& self, auto&& field) {
     field("text", self.text, "the claim, and where it stands");
     field("variant", self.variant, "whose gain it is about");
@@ -89,6 +103,7 @@ struct Claim {
     field("metric", self.metric, "a key of the summaries; a gain is lower for losses, higher for speeds");
     field("from", self.from, "least relative gain that is claimed; -0.02: at most 2 % worse", arch::kAnyNumber);
     field("to", self.to, "largest relative gain that is claimed; default: any", arch::kAnyNumber);
+    field("setting", self.setting, "where it was made; a verdict at another size says \"at our size\"");
   }
   bool operator==(const Claim&) const = default;
 };
@@ -117,6 +132,7 @@ struct Study {
   int64_t jobs = 0;
   int64_t threads = 0;
   std::string device = "cpu";
+  std::optional<double> expected_minutes;
   static void visit_fields(auto& self, auto&& field) {
     field("schema", self.schema, "version of this format");
     field("name", self.name, "of the study; default: the file's");
@@ -148,6 +164,7 @@ struct Study {
     field("jobs", self.jobs, "runs at the same time; default 0: a core each", arch::kCount);
     field("threads", self.threads, "of one run; default 0: cores / jobs", arch::kCount);
     field("device", self.device, "where runs are trained: cpu, cuda or cuda:N; on a GPU one run at a time by default");
+    field("expected_minutes", self.expected_minutes, "how long it takes on two cores, for --list", arch::kPositive);
   }
   bool operator==(const Study&) const = default;
 };
@@ -172,6 +189,9 @@ std::string write_study(const Study& study);
 
 /// The base and its variants with their whole lists of changes: in a ladder each has those of the steps before it.
 std::vector<Variant> variants_of(const Study& study);
+
+/// How many trainings the study takes, short ones of a sweep and of a search's rounds included.
+size_t run_count(const Study& study);
 
 /// The part of docs/lab.md that lists every key.
 std::string study_markdown();

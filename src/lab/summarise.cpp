@@ -28,18 +28,20 @@ MetricSummary alone(const VariantResult& variant, const MetricInfo& metric, std:
   return summary;
 }
 
-/// Compares every variant with the base in one metric; Holm's correction is over the variants that have a p.
-void compare_with_base(Results& results, const MetricInfo& metric) {
+/// Compares every variant with its reference in one metric. Holm's correction is over the variants that have a p.
+void compare(Results& results, const MetricInfo& metric) {
   std::vector<MetricSummary*> compared;
   std::vector<size_t> pairs;
   std::vector<double> p;
-  for (VariantResult& variant : results.variants) {
+  for (size_t i = 0; i < results.variants.size(); ++i) {
+    VariantResult& variant = results.variants[i];
     MetricSummary summary = alone(variant, metric, results.target);
     if (summary.runs == 0) continue;
-    if (&variant == &results.variants[0]) {
+    const VariantResult* reference = reference_of(results, i);
+    if (reference == nullptr) {
       summary.mark = "base";
     } else {
-      const PairedTest test = paired_test(paired_differences(variant, results.variants[0], metric, results.target));
+      const PairedTest test = paired_test(paired_differences(variant, *reference, metric, results.target));
       if (test.pairs > 0) summary.difference = test.difference;
       summary.reach = test.reach;
       summary.p_alone = test.p;
@@ -69,6 +71,16 @@ std::optional<double> target_of(const Results& results) {
 
 }  // namespace
 
+const VariantResult* reference_of(const Results& results, size_t variant) {
+  if (variant == 0) return nullptr;
+  if (results.study.mode != Mode::ladder) return results.variants.data();
+  size_t before = variant - 1;
+  while (before > 0 && results.variants[before].runs.empty()) --before;
+  return &results.variants[before];
+}
+
+std::string reference_words(const Study& study) { return study.mode == Mode::ladder ? "previous rung" : "base"; }
+
 std::string mark_of(const MetricSummary& summary, size_t pairs, const MetricInfo& metric) {
   if (!summary.p || !summary.difference) return "cannot tell";
   const double difference = *summary.difference;
@@ -97,7 +109,7 @@ void summarise(Results& results) {
   if (results.variants.empty()) return;
   results.target = target_of(results);
   for (VariantResult& variant : results.variants) variant.summary.clear();
-  for (const MetricInfo& metric : metrics()) compare_with_base(results, metric);
+  for (const MetricInfo& metric : metrics()) compare(results, metric);
   results.findings = findings_of(results);
 }
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "lamina/arch/plan.h"
+#include "lamina/lab/report_table.h"
 #include "lamina/lab/results.h"
 
 namespace lamina::lab {
@@ -35,56 +35,50 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-const MetricSummary* summary_of(const VariantResult& variant, const char* metric) {
-  const auto found = variant.summary.find(metric);
-  return found == variant.summary.end() || !found->second.mean ? nullptr : &found->second;
+std::string text_cell(const report::Measure& measure, report::Style style) {
+  if (!measure.mean) return "-";
+  return report::written(*measure.mean, style) +
+         (measure.spread ? " " + report::written_spread(*measure.spread, style) : "");
 }
 
-std::string mean(const VariantResult& variant, const char* metric, const char* pattern) {
-  const MetricSummary* summary = summary_of(variant, metric);
-  return summary == nullptr ? "-" : format(pattern, *summary->mean);
+/// Difference, p and mark, of the judged measure alone.
+std::vector<std::string> text_comparison(const report::Measure& measure, report::Style style) {
+  return {measure.difference ? report::written_difference(*measure.difference, style) : "-",
+          !measure.p           ? "-"
+          : *measure.p < 0.001 ? "<0.001"
+                               : format("%.3f", *measure.p),
+          measure.mark.empty() ? "-" : measure.mark};
 }
 
-std::string mean_and_spread(const VariantResult& variant, const char* metric, const char* pattern) {
-  const MetricSummary* summary = summary_of(variant, metric);
-  if (summary == nullptr) return "-";
-  return format(pattern, *summary->mean) + (summary->spread ? " ±" + format(pattern, *summary->spread) : "");
-}
-
-std::string p_cell(const MetricSummary* summary) {
-  if (summary == nullptr || !summary->p) return "-";
-  return *summary->p < 0.001 ? "<0.001" : format("%.3f", *summary->p);
-}
-
-std::vector<std::string> row_of(const VariantResult& variant, const char* metric, const char* pattern) {
-  const MetricSummary* main = summary_of(variant, metric);
-  const MetricSummary* memory = summary_of(variant, "peak_memory_bytes");
-  return {variant.variant.name,
-          variant.parameters > 0 ? arch::short_number(static_cast<double>(variant.parameters)) : "-",
-          mean_and_spread(variant, metric, pattern),
-          main != nullptr && main->difference ? format("%+.4f", *main->difference) : "-",
-          p_cell(main),
-          main != nullptr ? main->mark : "-",
-          mean(variant, "final_loss", "%.4f"),
-          mean(variant, "bits_per_byte", "%.4f"),
-          mean(variant, "steps_to_target", "%.0f"),
-          mean(variant, "tokens_per_second", "%.0f"),
-          mean(variant, "decode_tokens_per_second", "%.0f"),
-          memory == nullptr ? "-" : arch::short_bytes(*memory->mean),
-          variant.parameters > 0 ? arch::short_bytes(variant.kv_bytes_per_token) : "-",
-          mean(variant, "spikes", "%.1f")};
+std::vector<std::vector<std::string>> rows_of(const report::Study& study, Columns set) {
+  const std::vector<report::Column> columns = report::columns_of(study, set);
+  std::vector<std::vector<std::string>> rows{{"variant"}};
+  for (const report::Column& column : columns) {
+    rows[0].push_back(column.title);
+    if (column.key != study.quality()) continue;
+    for (const std::string& part : {"to " + study.compared_with, std::string("p"), std::string("verdict")}) {
+      rows[0].push_back(part);
+    }
+  }
+  for (const report::Variant& variant : study.variants) {
+    if (variant.cannot) continue;
+    std::vector<std::string> row{variant.name};
+    for (const report::Column& column : columns) {
+      const report::Measure measure = report::measure_of(variant, column.key);
+      row.push_back(text_cell(measure, column.style));
+      if (column.key != study.quality()) continue;
+      for (const std::string& part : text_comparison(measure, column.style)) row.push_back(part);
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 }  // namespace
 
-std::string results_table(const Results& results) {
-  const bool accuracy = results.study.metric == Metric::accuracy;
-  std::vector<std::vector<std::string>> rows = {{"variant", "params", accuracy ? "accuracy" : "best loss", "difference",
-                                                 "p", "mark", "final", "bits/byte", "to target", "tok/s", "decode/s",
-                                                 "memory", "KV/token", "spikes"}};
-  for (const VariantResult& variant : results.variants) {
-    if (variant.cannot.empty()) rows.push_back(row_of(variant, accuracy ? "accuracy" : "best_loss", "%.4f"));
-  }
+std::string results_table(const Results& results, Columns columns) {
+  const std::vector<std::vector<std::string>> rows =
+      rows_of(report::read_study(results_json(results), "results"), columns);
   std::string text = aligned(rows) + "\n";
   for (const VariantResult& variant : results.variants) {
     if (variant.adjusted) {

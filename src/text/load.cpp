@@ -93,11 +93,10 @@ std::string tokenizer_file(const std::string& folder) {
 }
 
 std::string tokenizer_of_model(const std::string& model) {
-  std::error_code error;
-  if (fs::is_directory(model, error)) return tokenizer_file(model);
+  if (folder_exists(model)) return tokenizer_file(model);
   for (const char* ending : {".tokenizer.json", ".tokenizer.bin"}) {
     const fs::path own = fs::path(model).replace_extension(ending);
-    if (is_file(own)) return own.string();
+    if (file_exists(own)) return own.string();
   }
   return tokenizer_file(fs::absolute(model).parent_path().string());
 }

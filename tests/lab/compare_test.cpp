@@ -164,7 +164,7 @@ TEST_F(CompareTest, TheSameWrittenDifferentlyIsNoDifferenceAndADefectIsFound) {
     {"name": "offset", "set": ["norm.offset=1"]},
     {"name": "loud", "set": ["layers[0].pattern[0].residual_scale=30"]}],
     "claims": [{"text": "a claim", "variant": "loud", "metric": "perplexity"},
-               {"text": "another", "variant": "offset", "from": -0.01, "to": 0.01}])"),
+               {"text": "another", "variant": "offset", "from": -0.01, "to": 0.01, "setting": {"steps": 30}}])"),
                               "study");
   const auto mark = [&](size_t variant) { return results.variants[variant].summary.at("best_loss").mark; };
   EXPECT_EQ(mark(1), "no difference");
@@ -174,9 +174,10 @@ TEST_F(CompareTest, TheSameWrittenDifferentlyIsNoDifferenceAndADefectIsFound) {
   EXPECT_LT(*results.variants[3].summary.at("best_loss").p, 0.05);
   EXPECT_GE(*results.variants[3].summary.at("best_loss").p, *results.variants[3].summary.at("best_loss").p_alone);
   ASSERT_EQ(results.findings.size(), 5u);
-  EXPECT_NE(results.findings[2].text.find("higher than base's: worse"), std::string::npos) << results.findings[2].text;
+  EXPECT_NE(results.findings[2].text.find("higher than that of base (base): worse"), std::string::npos)
+      << results.findings[2].text;
   EXPECT_NE(results.findings[2].text.find("Holm"), std::string::npos);
-  EXPECT_EQ(results.findings[3].verdict, "does not");
+  EXPECT_EQ(results.findings[3].verdict, "at our size: does not");
   EXPECT_EQ(results.findings[4].verdict, "holds");
 }
 

@@ -122,6 +122,23 @@ TEST(Report, FewColumnsAreShownAtFirst) {
   EXPECT_GT(count(head, "class=\"more\""), 5U);
 }
 
+TEST(Report, ChangesThatOnlyUnsetAValueAreNotShown) {
+  const std::string page = report_html(
+      R"({"schema":1,"name":"n","metric":"loss","variants":[{"name":"a","switches":["norm.kind=rms",
+        "layers[*].pattern[*].norm=null"]}]})",
+      "x");
+  EXPECT_NE(page.find("norm.kind=rms"), std::string::npos);
+  EXPECT_EQ(page.find("norm=null"), std::string::npos);
+}
+
+TEST(Report, ColumnsSayWhichAreShownByDefault) {
+  std::string shown;
+  for (const report::Column& column : report::columns_of(report::read_study(sample(), "sample"))) {
+    if (column.shown) shown += column.key + " ";
+  }
+  EXPECT_EQ(shown, "best_loss tokens_per_second peak_memory_bytes parameters ");
+}
+
 TEST(Report, WhatTheScriptReadsIsWhatTheResultsSay) {
   const std::string text = report::script_json(report::chart_data(report::read_study(sample(), "sample")));
   EXPECT_EQ(text.find('<'), std::string::npos);

@@ -53,9 +53,9 @@ TEST(ResultsTest, MarksFollowFromPairsNotFromMeans) {
   EXPECT_EQ(loss_of(results, 2).mark, "no difference");
   // Two comparisons: the smaller p counts twice.
   EXPECT_NEAR(*loss_of(results, 1).p, 2 * *loss_of(results, 1).p_alone, 1e-15);
-  EXPECT_NE(
-      results.findings[0].text.find("0.0100 lower than v0's: better (p < 0.001 after Holm's correction, 4 seeds)"),
-      std::string::npos)
+  EXPECT_NE(results.findings[0].text.find(
+                "0.0100 lower than that of v0 (base): better (p < 0.001 after Holm's correction, 4 seeds)"),
+            std::string::npos)
       << results.findings[0].text;
 }
 
@@ -67,10 +67,63 @@ TEST(ResultsTest, TwoSeedsMustAgreeVeryWell) {
   EXPECT_EQ(loss_of(results_of({{2.0}, {1.0}}), 1).mark, "cannot tell");
 }
 
-TEST(ResultsTest, ALaddersSentencesCompareWithTheStepBefore) {
+TEST(ResultsTest, ALaddersTableAndSentencesCompareWithThePreviousRung) {
   const Results results = results_of({{2.0, 2.1, 2.2}, {1.8, 1.9, 2.01}, {1.85, 1.95, 2.061}}, Mode::ladder);
-  EXPECT_EQ(loss_of(results, 2).mark, "better");  // than the base
-  EXPECT_NE(results.findings[1].text.find("higher than v1's: worse"), std::string::npos) << results.findings[1].text;
+  EXPECT_EQ(loss_of(results, 1).mark, "better");  // than the base
+  EXPECT_EQ(loss_of(results, 2).mark, "worse");   // than v1, though better than the base
+  EXPECT_NEAR(*loss_of(results, 2).difference, 0.0503, 1e-3);
+  const std::string& said = results.findings[1].text;
+  EXPECT_NE(said.find("higher than that of v1 (previous rung): worse"), std::string::npos) << said;
+  // The one p of the comparison, in the sentence, the table and the report.
+  char p[32];
+  std::snprintf(p, sizeof p, "%.3f", *loss_of(results, 2).p);
+  EXPECT_NE(said.find(std::string(*loss_of(results, 2).p < 0.001 ? "p < 0.001" : "p = ") +
+                      (*loss_of(results, 2).p < 0.001 ? "" : p)),
+            std::string::npos)
+      << said;
+  EXPECT_NE(results_table(results).find("to previous rung"), std::string::npos);
+  EXPECT_NE(report_markdown(results_json(results), "x").find("Compared with the previous rung"), std::string::npos);
+  EXPECT_NE(report_csv(results_json(results), "x").find("best_loss_difference_to_previous_rung,best_loss_p"),
+            std::string::npos);
+}
+
+TEST(ResultsTest, AVariantHasOnePAndFewColumns) {
+  const Results results = results_of({{2.0, 2.5, 3.0, 2.2}, {1.99, 2.489, 2.991, 2.19}});
+  const std::string standard = report_markdown(results_json(results), "x");
+  const auto count = [](const std::string& text, const std::string& part) {
+    size_t found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_EQ(count(standard.substr(standard.find("## Results")), "p < 0.001"), 1u) << standard;
+  const std::string table = results_table(results);
+  EXPECT_NE(table.find("Perplexity"), std::string::npos) << table;
+  EXPECT_EQ(table.find("Final loss"), std::string::npos) << table;
+  EXPECT_NE(results_table(results, Columns::all).find("Final loss"), std::string::npos);
+  EXPECT_EQ(report_csv(results_json(results), "x").find("final_loss"), std::string::npos);
+  EXPECT_NE(report_csv(results_json(results), "x", Columns::all).find("final_loss"), std::string::npos);
+}
+
+/// One claim that v1 is better, made there, judged in a study of `parameters`.
+std::string verdict_at(const Setting& setting, int64_t parameters) {
+  Results results = results_of({{2.0, 2.5, 3.0, 2.2}, {1.9, 2.4, 2.9, 2.1}});
+  results.variants[1].parameters = parameters;
+  results.study.recipe.length = 32;
+  Claim claim;
+  claim.text = "v1 is better";
+  claim.variant = "v1";
+  claim.setting = setting;
+  results.study.claims = {claim};
+  summarise(results);
+  EXPECT_EQ(results.findings.back().claim, "v1 is better");
+  return results.findings.back().verdict;
+}
+
+TEST(ResultsTest, AVerdictNeedsTheClaimsSetting) {
+  EXPECT_EQ(verdict_at({.parameters = 1e6, .length = {}, .steps = {}}, 800000), "holds");
+  EXPECT_EQ(verdict_at({.parameters = 7e9, .length = {}, .steps = {}}, 800000), "at our size: holds");
+  EXPECT_EQ(verdict_at({.parameters = 1e6, .length = 2048.0, .steps = {}}, 800000), "at our size: holds");
+  EXPECT_EQ(verdict_at({}, 800000), "at our size: holds");
 }
 
 TEST(ResultsTest, ATargetIsReachedOrNot) {

@@ -140,6 +140,11 @@ TEST_F(StretchStudy, TrainsReadsAndGoesOnWhereItWasStopped) {
   EXPECT_EQ(json["stretch"]["passkey"].size(), 9U);
   EXPECT_TRUE(json["stretch"]["rows"][0]["perplexity"][1].is_null());
   EXPECT_EQ(json["variants"][1]["runs"].size(), 1U);
+  // The claim is about 2048 tokens of training.
+  for (const auto& finding : json["findings"]) {
+    if (finding["verdict"].is_null()) continue;
+    EXPECT_TRUE(finding["verdict"].get<std::string>().starts_with("at our size: ")) << finding;
+  }
   EXPECT_NE(stretch_table(*result).find("learned positions end at 8"), std::string::npos);
 }
 

@@ -139,10 +139,26 @@ TEST(StudyTest, ShippedStudiesCanBeRead) {
   for (const StudyFile& file : study_files()) {
     const Study study = load_study(std::string(file.name));
     EXPECT_FALSE(study.question.empty()) << file.name;
+    EXPECT_TRUE(study.expected_minutes) << file.name << ": `lamina compare --list` shows how long it takes";
     for (const Variant& variant : variants_of(study)) {
       EXPECT_EQ(error_of([&] { arch::resolve(arch::with_overrides(*variant.architecture, variant.set)); }), "")
           << file.name << ": " << variant.name;
     }
+  }
+}
+
+TEST(StudyTest, RunsAreCounted) {
+  EXPECT_EQ(run_count(read_study(R"({"variants": ["gpt2-tiny", "llama-tiny"], "seeds": 3,
+    "learning_rates": [0.1, 0.2]})",
+                                 "test")),
+            10u);
+}
+
+// The models that a laptop trains have a million parameters each, within a tenth, and build.
+TEST(StudyTest, PresetsOfAMillionParameters) {
+  for (const char* name : {"gpt2-1m", "llama-1m", "mamba-1m", "hybrid-1m"}) {
+    const auto count = static_cast<double>(arch::count_parameters(arch::resolve(arch::load_preset(name))).total);
+    EXPECT_NEAR(count, 1e6, 1e5) << name;
   }
 }
 
