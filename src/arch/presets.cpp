@@ -4,6 +4,7 @@
 
 #include "lamina/arch/edit.h"
 #include "lamina/base/files.h"
+#include "lamina/base/suggest.h"
 
 namespace lamina::arch {
 namespace {
@@ -14,10 +15,9 @@ const PresetFile& find_preset(const std::string& name) {
   for (const PresetFile& file : preset_files()) {
     if (file.name == name) return file;
   }
-  const std::string nearest = nearest_of(name.substr(0, 64), preset_names());
-  throw Error(
-      str("no preset \"", name, "\"; ",
-          nearest.empty() ? "`lamina presets` lists them, a file ends in .json" : "did you mean " + nearest + "?"));
+  const std::string hint = did_you_mean(name, preset_names());
+  throw Error(str("no preset \"", name, "\"; ", hint, hint.empty() ? "" : " ",
+                  "`lamina presets` lists all; the name of a file ends in .json"));
 }
 
 ArchSpec read_level(std::string_view text, const std::string& name, int bases);

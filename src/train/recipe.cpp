@@ -8,6 +8,7 @@
 #include "lamina/arch/value_read.h"
 #include "lamina/arch/value_schema.h"
 #include "lamina/base/files.h"
+#include "lamina/base/suggest.h"
 #include "lamina/io/model_file.h"
 
 namespace lamina::train {
@@ -124,10 +125,9 @@ Recipe load_recipe(const std::string& name_or_file, const std::vector<std::strin
     if (file.name == name_or_file) return read_recipe(file.text, name_or_file, assignments);
     known.emplace_back(file.name);
   }
-  const std::string nearest = nearest_of(name_or_file.substr(0, 64), known);
-  throw Error(str(
-      "no recipe \"", name_or_file, "\"; ",
-      nearest.empty() ? "`lamina train --list` lists them, a file ends in .json" : "did you mean " + nearest + "?"));
+  const std::string hint = did_you_mean(name_or_file, known);
+  throw Error(str("no recipe \"", name_or_file, "\"; ", hint, hint.empty() ? "" : " ",
+                  "`lamina train --list` lists all; the name of a file ends in .json"));
 }
 
 std::string write_recipe(const Recipe& recipe) {
