@@ -5,6 +5,7 @@
 #include "lamina/base/files.h"
 #include "lamina/cli/amounts.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/usage.h"
 #include "lamina/train/memory.h"
 
 namespace lamina::cli {
@@ -47,8 +48,11 @@ void add_advise(CLI::App& program) {
   command->add_option("--parameters", arguments->parameters, "At most so many: 10M, 1.5B");
   command->add_option("--memory", arguments->memory, "Of the machine that trains: 8GB; `here` for this one's");
   command->add_option("--data", arguments->data, "Tokens to learn from: 300k, 10B");
-  command->add_option("--context", question.context, "Tokens it must see at once")->capture_default_str();
-  command->add_option("--vocabulary", question.vocabulary, "Tokens of a tokenizer you have (default: by the size)");
+  command->add_option("--context", question.context, "Tokens it must see at once")
+      ->capture_default_str()
+      ->check(at_least(1));
+  command->add_option("--vocabulary", question.vocabulary, "Tokens of a tokenizer you have (default: by the size)")
+      ->check(at_least(1));
   command->add_option("--first", question.first, "What matters most: quality, speed or simple")->capture_default_str();
   command->add_flag("--extrapolate", question.extrapolate, "It must read texts longer than those it was trained with");
   command->add_flag("--generate", question.generate, "The memory is that of a machine that generates, not trains");

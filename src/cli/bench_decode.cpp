@@ -15,6 +15,7 @@
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/seconds_of.h"
+#include "lamina/cli/usage.h"
 #include "lamina/infer/decode_speed.h"
 #include "lamina/infer/load.h"
 
@@ -112,8 +113,6 @@ void print_json(const DecodeArguments& arguments, const DecodeReport& report) {
 }
 
 void run(const DecodeArguments& arguments) {
-  LAMINA_CHECK(arguments.batch > 0 && arguments.prefill >= 0 && arguments.tokens > 0 && arguments.repeats > 0,
-               "--batch, --tokens and --repeats want positive numbers, --prefill none below 0");
   const Device device = arguments.device.open();
   DecodeReport report;
   report.device = describe(device);
@@ -135,8 +134,8 @@ void run(const DecodeArguments& arguments) {
 
 void add_bench_decode(CLI::App& bench) {
   auto arguments = std::make_shared<DecodeArguments>();
-  CLI::App* command = bench.add_subcommand(
-      "decode", "Reading a prompt and generating behind one token, against the speed of reading the weights");
+  CLI::App* command =
+      bench.add_subcommand("decode", "Speed of prefill and decoding, compared with the speed of reading the weights");
   command->add_option("model", arguments->model, "A model's folder or file, or a preset with random weights")
       ->required();
   command->add_option("--set", arguments->overrides, "Change a preset's value first: path=value")
@@ -145,11 +144,14 @@ void add_bench_decode(CLI::App& bench) {
   command->add_option("--weights", arguments->weights, "f32, bf16, q8, q4 or as-stored, with rules as in generate")
       ->capture_default_str();
   add_cache_dtype(*command, arguments->cache_dtype);
-  command->add_option("--batch", arguments->batch, "Sequences at once")->capture_default_str();
-  command->add_option("--prefill", arguments->prefill, "Tokens of the prompt (0: none)")->capture_default_str();
-  command->add_option("--tokens", arguments->tokens, "Tokens generated")->capture_default_str();
-  command->add_option("--repeats", arguments->repeats, "Runs, of which the best counts, behind one that warms up")
-      ->capture_default_str();
+  command->add_option("--batch", arguments->batch, "Sequences at once")->capture_default_str()->check(at_least(1));
+  command->add_option("--prefill", arguments->prefill, "Tokens of the prompt (0: none)")
+      ->capture_default_str()
+      ->check(at_least(0));
+  command->add_option("--tokens", arguments->tokens, "Tokens generated")->capture_default_str()->check(at_least(1));
+  command->add_option("--repeats", arguments->repeats, "Runs after a warm-up; the best one counts")
+      ->capture_default_str()
+      ->check(at_least(1));
   arguments->device.add_to(*command);
   command->add_flag("--json", arguments->json, "Print the figures as JSON");
   command->callback([arguments] { run(*arguments); });

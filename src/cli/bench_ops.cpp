@@ -12,6 +12,7 @@
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/op_bench.h"
 #include "lamina/cli/product_peak.h"
+#include "lamina/cli/usage.h"
 
 namespace lamina::cli {
 namespace {
@@ -174,7 +175,6 @@ OpBenchSetting setting_of(const OpsArguments& arguments) {
 }
 
 void run(const OpsArguments& arguments) {
-  LAMINA_CHECK(arguments.seconds > 0, "--seconds ", arguments.seconds, ": expected more than 0");
   const PeerTimes peers = arguments.peer.empty() ? PeerTimes{} : read_peer(arguments.peer);
   const OpBenchSetting setting = setting_of(arguments);
   const std::vector<OpBench> benches = chosen(arguments, setting);
@@ -214,7 +214,9 @@ void add_bench_ops(CLI::App& bench) {
                       "Type of weights and activations: f32, bf16 or f16 (default: bf16 on a GPU, f32 on the CPU)");
   command->add_option("--filter", arguments->filter,
                       "Only operators whose name has this in it, such as 'attention' or 'norm 65536x768 backward'");
-  command->add_option("--seconds", arguments->seconds, "Time spent on each figure, a median")->capture_default_str();
+  command->add_option("--seconds", arguments->seconds, "Time spent on each figure, a median")
+      ->capture_default_str()
+      ->check(between(0, 1e6, true));
   command->add_flag("--quick", arguments->quick, "Tiny sizes, to see that all of them run");
   command->add_option("--peer", arguments->peer,
                       "Figures of another library to show beside ours: a file that tools/peers/torch_ops.py printed");

@@ -7,6 +7,7 @@
 #include "lamina/base/mapped_file.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/seconds_of.h"
+#include "lamina/cli/usage.h"
 #include "lamina/text/load.h"
 
 namespace lamina::cli {
@@ -29,7 +30,6 @@ double best_of(int repeats, const F& body) {
 }
 
 void run(const TokenizerBenchArguments& arguments) {
-  LAMINA_CHECK(arguments.repeats > 0, "--repeats ", arguments.repeats, ": expected 1 or more");
   std::unique_ptr<text::Tokenizer> tokenizer;
   const double loading =
       seconds_of([&] { tokenizer = text::load_tokenizer(arguments.tokenizer, {arguments.pattern}); });
@@ -67,7 +67,7 @@ void add_bench_tokenizer(CLI::App& bench) {
   command->add_option("tokenizer", arguments->tokenizer, "A tokenizer's file or folder")->required();
   command->add_option("file", arguments->file, "The text")->required();
   command->add_option("--pattern", arguments->pattern, "Of a tiktoken file, as in lamina tokenizer");
-  command->add_option("--repeats", arguments->repeats, "Runs")->capture_default_str();
+  command->add_option("--repeats", arguments->repeats, "Runs")->capture_default_str()->check(at_least(1));
   command->add_flag("--json", arguments->json, "As JSON");
   command->callback([arguments] { run(*arguments); });
 }

@@ -13,8 +13,10 @@
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/product_peak.h"
 #include "lamina/cli/seconds_of.h"
+#include "lamina/cli/usage.h"
 #include "lamina/train/learner.h"
 #include "lamina/train/memory.h"
+#include "lamina/train/peak_share.h"
 
 namespace lamina::cli {
 namespace {
@@ -77,32 +79,34 @@ struct TrainReport {
   train::StepTimes median;
   double best = 0;
   double tokens_per_second = 0;
-  double rate = 0;  ///< operations per second
-  double peak = 0;  ///< those of a large product
+  double rate = 0;              ///< operations per second
+  double peak = 0;              ///< operations per second of a large product
+  std::optional<double> share;  ///< rate / peak; nothing if the rate exceeds the peak
   MemoryCounters memory;
   double estimate = 0;  ///< what `lamina plan` says of the memory
 };
 
 std::string to_json(const TrainReport& r) {
-  const nlohmann::ordered_json json{{"architecture", r.arguments.name},
-                                    {"parameters", r.parameters},
-                                    {"batch", r.arguments.batch},
-                                    {"length", r.arguments.length},
-                                    {"device", r.device},
-                                    {"dtype", r.arguments.dtype},
-                                    {"ms", r.median.total() * 1e3},
-                                    {"best_ms", r.best * 1e3},
-                                    {"forward_ms", r.median.forward * 1e3},
-                                    {"backward_ms", r.median.backward * 1e3},
-                                    {"update_ms", r.median.update * 1e3},
-                                    {"device_ms", r.median.device * 1e3},
-                                    {"tokens_per_second", r.tokens_per_second},
-                                    {"gflops", r.rate / 1e9},
-                                    {"product_gflops", r.peak / 1e9},
-                                    {"share_of_product", r.rate / r.peak},
-                                    {"peak_bytes", r.memory.peak},
-                                    {"reserved_bytes", r.memory.reserved},
-                                    {"estimated_bytes", r.estimate}};
+  const nlohmann::ordered_json json{
+      {"architecture", r.arguments.name},
+      {"parameters", r.parameters},
+      {"batch", r.arguments.batch},
+      {"length", r.arguments.length},
+      {"device", r.device},
+      {"dtype", r.arguments.dtype},
+      {"ms", r.median.total() * 1e3},
+      {"best_ms", r.best * 1e3},
+      {"forward_ms", r.median.forward * 1e3},
+      {"backward_ms", r.median.backward * 1e3},
+      {"update_ms", r.median.update * 1e3},
+      {"device_ms", r.median.device * 1e3},
+      {"tokens_per_second", r.tokens_per_second},
+      {"gflops", r.rate / 1e9},
+      {"product_gflops", r.peak / 1e9},
+      {"share_of_product", r.share ? nlohmann::ordered_json(*r.share) : nlohmann::ordered_json()},
+      {"peak_bytes", r.memory.peak},
+      {"reserved_bytes", r.memory.reserved},
+      {"estimated_bytes", r.estimate}};
   return json.dump(2) + "\n";
 }
 
@@ -117,8 +121,9 @@ void print(const TrainReport& r) {
                 r.median.backward * 1e3, r.median.update * 1e3);
   }
   std::printf("  tokens     %9.0f /s\n", r.tokens_per_second);
-  std::printf("  work       %9.1f GFLOP/s, %.0f %% of the %.1f GFLOP/s of a large product\n", r.rate / 1e9,
-              100 * r.rate / r.peak, r.peak / 1e9);
+  std::printf("  work       %9.1f GFLOP/s", r.rate / 1e9);
+  r.share ? std::printf(", %.0f %% of the %.1f GFLOP/s of a large product\n", 100 * *r.share, r.peak / 1e9)
+          : std::printf("; the machine was too busy to measure its peak\n");
   std::printf("  memory     %9.1f MB; estimated %.1f MB; in use at once %.1f MB\n",
               static_cast<double>(r.memory.reserved) / 1e6, r.estimate / 1e6, static_cast<double>(r.memory.peak) / 1e6);
 }
@@ -139,8 +144,6 @@ std::vector<train::StepTimes> measure(Steps& steps, const BenchTrainArguments& a
 void run(BenchTrainArguments arguments) {
   const std::optional<DType> dtype = dtype_from_name(arguments.dtype);
   LAMINA_CHECK(dtype == DType::f32 || dtype == DType::bf16, "--dtype ", arguments.dtype, ": expected f32 or bf16");
-  LAMINA_CHECK(arguments.steps > 0 && arguments.warmup >= 0 && arguments.batch > 0 && arguments.length >= 0,
-               "--steps and --batch want positive numbers, --warmup and --length none below 0");
   const arch::ArchSpec spec =
       arch::resolve(arch::with_overrides(arch::load_arch(arguments.name), arguments.overrides), arguments.name);
   if (arguments.length == 0) arguments.length = std::min<int64_t>(spec.context, 256);
@@ -150,7 +153,7 @@ void run(BenchTrainArguments arguments) {
   const MemoryCounters memory = device.allocator().counters();
   // The CPU multiplies every narrow type in f32.
   const DType peak_type = device.kind() == DeviceKind::cuda ? *dtype : DType::f32;
-  const double peak_before = product_peak(device, peak_type);
+  train::PeakShare share([&] { return product_peak(device, peak_type); });
   const std::vector<train::StepTimes> times = measure(steps, arguments);
   TrainReport report{.arguments = arguments, .device = describe(device)};
   report.parameters = arch::count_parameters(spec).total;
@@ -159,7 +162,8 @@ void run(BenchTrainArguments arguments) {
   const auto tokens = static_cast<double>(arguments.batch * arguments.length);
   report.tokens_per_second = tokens / report.median.total();
   report.rate = arch::flops_per_token(spec, arguments.length).training() * tokens / report.median.total();
-  report.peak = std::max(peak_before, product_peak(device, peak_type));
+  report.share = share.of(report.rate);
+  report.peak = share.peak();
   report.memory = memory;
   report.estimate = train::memory_estimate(steps.recipe(), device.kind());
   arguments.json ? static_cast<void>(std::fputs(to_json(report).c_str(), stdout)) : print(report);
@@ -177,10 +181,11 @@ void add_bench_train(CLI::App& bench) {
   command->add_option("--set", arguments->overrides, "Change a value first: path=value")
       ->allow_extra_args(false)
       ->take_all();
-  command->add_option("--batch", arguments->batch, "Sequences in a step")->capture_default_str();
-  command->add_option("--length", arguments->length, "Tokens in a sequence (default: the context, at most 256)");
-  command->add_option("--steps", arguments->steps, "Steps measured")->capture_default_str();
-  command->add_option("--warmup", arguments->warmup, "Steps before that")->capture_default_str();
+  command->add_option("--batch", arguments->batch, "Sequences in a step")->capture_default_str()->check(at_least(1));
+  command->add_option("--length", arguments->length, "Tokens in a sequence (default: the context, at most 256)")
+      ->check(at_least(1));
+  command->add_option("--steps", arguments->steps, "Steps measured")->capture_default_str()->check(at_least(1));
+  command->add_option("--warmup", arguments->warmup, "Steps before that")->capture_default_str()->check(at_least(0));
   arguments->device.add_to(*command);
   command->add_option("--dtype", arguments->dtype, "Type of weights and activations: f32 or bf16")
       ->capture_default_str();

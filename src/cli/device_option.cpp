@@ -1,12 +1,14 @@
 #include "lamina/cli/device_option.h"
 
 #include "lamina/base/error.h"
+#include "lamina/cli/usage.h"
 
 namespace lamina::cli {
 
 void DeviceChoice::add_to(CLI::App& command) {
   command.add_option("--device", name, "cpu, cuda or cuda:N")->capture_default_str();
-  command.add_option("--threads", threads, "Worker threads on the CPU (default: all cores); changes no result");
+  command.add_option("--threads", threads, "Worker threads on the CPU (default: all cores); changes no result")
+      ->check(at_least(1));
   command.add_flag("--deterministic", deterministic,
                    "On a GPU, the same bits in every run, a little slower (the CPU always gives them)");
 }

@@ -6,31 +6,40 @@
 #include "lamina/base/version.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/stop_signal.h"
+#include "lamina/cli/usage.h"
 
 namespace {
+
+using lamina::cli::ExitCode;
 
 /// Runs the command and returns its exit code.
 int run(CLI::App& program, int argc, char** argv) {
   try {
+    lamina::cli::check_command(program, {argv + 1, argv + argc});
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return program.exit(error);
+    if (error.get_exit_code() == 0) return program.exit(error);
+    std::cerr << "lamina: " << lamina::cli::message_of(program, error) << '\n';
+    return ExitCode::kUsage;
+  } catch (const lamina::cli::UsageError& error) {
+    std::cerr << "lamina: " << error.what() << '\n';
+    return ExitCode::kUsage;
   } catch (const lamina::cli::Stopped& stopped) {
     return stopped.exit_code;
   } catch (const nlohmann::json::exception& error) {
     constexpr int kNotUtf8 = 316;
     std::cerr << (error.id == kNotUtf8 ? "lamina: a name or text that was given is not UTF-8; use UTF-8\n"
                                        : "lamina: a JSON value has an unexpected type (internal error, report it)\n");
-    return 1;
+    return ExitCode::kFailure;
   } catch (const std::filesystem::filesystem_error& error) {
     std::cerr << "lamina: " << error.path1().string() << ": " << error.code().message()
               << "; check the name and the permissions\n";
-    return 1;
+    return ExitCode::kFailure;
   } catch (const std::exception& error) {
     std::cerr << "lamina: " << error.what() << '\n';
-    return 1;
+    return ExitCode::kFailure;
   }
-  return 0;
+  return ExitCode::kSuccess;
 }
 
 /// False if something that the command printed was lost, as on a full disk. stdio remembers every failed write.
@@ -43,28 +52,35 @@ bool flush_output() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  using namespace lamina::cli;
   CLI::App program("Transformer language models in which every architecture choice is a switch", "lamina");
   program.set_version_flag("--version", std::string(lamina::kVersion));
   program.require_subcommand(1);
-  lamina::cli::add_advise(program);
-  lamina::cli::add_bench(program);
-  lamina::cli::add_check(program);
-  lamina::cli::add_compare(program);
-  lamina::cli::add_convert(program);
-  lamina::cli::add_data(program);
-  lamina::cli::add_eval(program);
-  lamina::cli::add_generate(program);
-  lamina::cli::add_info(program);
-  lamina::cli::add_ops(program);
-  lamina::cli::add_plan(program);
-  lamina::cli::add_plot(program);
-  lamina::cli::add_presets(program);
-  lamina::cli::add_report(program);
-  lamina::cli::add_stretch(program);
-  lamina::cli::add_tokenizer(program);
-  lamina::cli::add_train(program);
-  const int code = run(program, argc, argv);
+  add_advise(program);
+  add_bench(program);
+  add_check(program);
+  add_compare(program);
+  add_convert(program);
+  add_data(program);
+  add_eval(program);
+  add_generate(program);
+  add_help(program);
+  add_info(program);
+  add_ops(program);
+  add_plan(program);
+  add_plot(program);
+  add_presets(program);
+  add_report(program);
+  add_stretch(program);
+  add_tokenizer(program);
+  add_train(program);
+  int code = kSuccess;
+  if (argc <= 1) {
+    std::cout << program.help();
+  } else {
+    code = run(program, argc, argv);
+  }
   if (flush_output()) return code;
   std::cerr << "lamina: standard output cannot be written completely; check that its disk is not full\n";
-  return code == 0 ? 1 : code;
+  return code == kSuccess ? kFailure : code;
 }

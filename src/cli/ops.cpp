@@ -1,7 +1,10 @@
 #include <cstdio>
 #include <string>
+#include <vector>
 
+#include "lamina/base/suggest.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/usage.h"
 
 namespace lamina::cli {
 namespace {
@@ -19,9 +22,17 @@ constexpr OpRow kOps[] = {
 };
 
 void run(const std::string& family) {
+  std::vector<std::string> families;
+  bool found = false;
   for (const OpRow& op : kOps) {
-    if (family.empty() || family == op.family) std::printf("%-12s %-24s %s\n", op.family, op.name, op.purpose);
+    families.emplace_back(op.family);
+    if (!family.empty() && family != op.family) continue;
+    found = true;
+    std::printf("%-12s %-24s %s\n", op.family, op.name, op.purpose);
   }
+  if (found) return;
+  const std::string hint = did_you_mean(family, families);
+  throw UsageError(str("no family of operators \"", family, "\"; ", hint.empty() ? "`lamina ops` lists all" : hint));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "lamina/arch/resolve.h"
 #include "lamina/base/dtype.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/usage.h"
 #include "lamina/train/memory.h"
 
 namespace lamina::cli {
@@ -71,9 +72,12 @@ void add_plan(CLI::App& program) {
           "or layers[*].pattern[*].mixer.n_kv_heads=1")
       ->allow_extra_args(false)
       ->take_all();
-  command->add_option("--batch", arguments->options.batch, "Sequences in a training step")->capture_default_str();
-  command->add_option("--length", arguments->options.length,
-                      "Tokens in a sequence (default: the context, at most 4096)");
+  command->add_option("--batch", arguments->options.batch, "Sequences in a training step")
+      ->capture_default_str()
+      ->check(at_least(1));
+  command
+      ->add_option("--length", arguments->options.length, "Tokens in a sequence (default: the context, at most 4096)")
+      ->check(at_least(1));
   command->add_option("--dtype", arguments->dtype, "Type of weights, activations and cache: f32, bf16, f16 or f64")
       ->capture_default_str();
   command->add_flag("--json", arguments->json, "Print everything as JSON");

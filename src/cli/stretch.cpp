@@ -13,6 +13,7 @@
 #include "lamina/cli/heartbeat.h"
 #include "lamina/cli/stop_signal.h"
 #include "lamina/cli/terminal.h"
+#include "lamina/cli/usage.h"
 #include "lamina/lab/report.h"
 #include "lamina/lab/stretch.h"
 
@@ -140,13 +141,18 @@ void add_stretch(CLI::App& program) {
       ->delimiter(',');
   command->add_option("--length", options.length, "Of training (default: the recipe's, or the model's context)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  command->add_option("--times", options.times, "Lengths are doubled up to so many times that")->capture_default_str();
+  command->add_option("--times", options.times, "Lengths are doubled up to so many times that")
+      ->capture_default_str()
+      ->check(at_least(1));
   command->add_option("--tokens", options.tokens, "Predicted in each reading (default: four times the longest length)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   command->add_flag("--no-passkey", arguments->no_passkey, "Perplexity alone");
-  command->add_option("--examples", options.examples, "Passkeys at each length and depth")->capture_default_str();
+  command->add_option("--examples", options.examples, "Passkeys at each length and depth")
+      ->capture_default_str()
+      ->check(at_least(1));
   command->add_option("--depths", options.depths, "Depths of passkeys, from the start to the end")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(at_least(1));
   add_training(*command, options);
   arguments->device.add_to(*command);
   command->callback([arguments] { run(*arguments); });

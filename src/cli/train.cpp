@@ -7,12 +7,14 @@
 
 #include "lamina/arch/count.h"
 #include "lamina/arch/plan.h"
+#include "lamina/base/files.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/product_peak.h"
 #include "lamina/cli/progress_line.h"
 #include "lamina/cli/stop_signal.h"
 #include "lamina/cli/train_screen.h"
+#include "lamina/cli/usage.h"
 #include "lamina/train/memory.h"
 #include "lamina/train/run_data.h"
 
@@ -84,16 +86,31 @@ RunPlace resumed_run(const TrainArguments& arguments) {
   return {std::move(folder), {}};
 }
 
+/// A recipe may name a text that only its author has.
+void check_has_data(const TrainArguments& arguments, const train::Recipe& recipe) {
+  const std::string& text = recipe.data.train;
+  if (recipe.data.task || !arguments.data.empty() || path_exists(text)) return;
+  throw UsageError(
+      str(text.empty() ? "the recipe names no text" : text + ": does not exist",
+          "; name the text to learn from, for example: lamina train ", arguments.recipe,
+          " --data FILE (`lamina data get` lists corpora to fetch, `lamina data get synthetic` makes one)"));
+}
+
 RunPlace new_run(const TrainArguments& arguments, const Device& device) {
-  LAMINA_CHECK(!arguments.recipe.empty(),
-               "no recipe was given; `lamina train --list` lists them, a file ends in .json, and --from MODEL has one");
+  if (arguments.recipe.empty()) {
+    throw UsageError(
+        "no recipe was given; add one, for example: lamina train quickstart --data FILE (`lamina train --list` lists "
+        "the recipes, and --from MODEL has its own)");
+  }
   LAMINA_CHECK(!arguments.accept_new_data, "--accept-new-data is for --resume; a new run takes any data");
   std::string folder = arguments.run.empty() ? default_run(arguments.recipe) : arguments.run;
-  const auto approve = [&](const train::Recipe& recipe) {
-    if (!arguments.any_memory) train::check_memory(recipe, device);
+  const auto approve = [&](const train::Recipe& resolved) {
+    if (!arguments.any_memory) train::check_memory(resolved, device);
   };
+  const train::Recipe recipe = load(arguments);
+  check_has_data(arguments, recipe);
   train::RunLock lock = train::start_run(
-      folder, load(arguments), {.force = arguments.force, .approve = approve, .watch = progress_of_preparation()});
+      folder, recipe, {.force = arguments.force, .approve = approve, .watch = progress_of_preparation()});
   return {std::move(folder), std::move(lock)};
 }
 
@@ -140,10 +157,16 @@ void train_in(RunPlace place, const TrainArguments& arguments, const Device& dev
       {.lock = std::move(place.lock), .accept_new_data = arguments.accept_new_data, .checking = progress_of_check()});
   const bool on_gpu = device.kind() == DeviceKind::cuda;
   const bool narrow = on_gpu && trainer.recipe().dtype == train::Precision::bf16;
-  const double peak = product_peak(device, narrow ? DType::bf16 : DType::f32, on_gpu ? 4096 : 1024);
-  device.allocator().trim();  // its matrices are not the run's
+  // On a GPU once: its peak does not depend on other programs, and captured graphs own the memory during the run.
+  train::PeakShare share(
+      [&] {
+        const double peak = product_peak(device, narrow ? DType::bf16 : DType::f32, on_gpu ? 4096 : 1024);
+        device.allocator().trim();  // the matrices are not part of the run
+        return peak;
+      },
+      on_gpu ? 1 : 4);
   print_start(folder, trainer);
-  TrainScreen screen(trainer, peak, ::isatty(STDOUT_FILENO) != 0);
+  TrainScreen screen(trainer, std::move(share), ::isatty(STDOUT_FILENO) != 0);
   catch_stop_signals("\nstopping after this update; once more stops at once\n");
   try {
     const train::Outcome outcome =

@@ -33,18 +33,18 @@ std::string accuracy_text(const train::Progress& progress) {
 
 }  // namespace
 
-TrainScreen::TrainScreen(const train::Trainer& trainer, double peak, bool terminal)
-    : steps_(trainer.recipe().steps), device_(trainer.device()), peak_(peak), terminal_(terminal) {
+TrainScreen::TrainScreen(const train::Trainer& trainer, train::PeakShare share, bool terminal)
+    : steps_(trainer.recipe().steps), device_(trainer.device()), share_(std::move(share)), terminal_(terminal) {
   if (terminal_) return;
   heartbeat_.emplace(stdout);
   heartbeat_->note("starting: no update is done yet");
 }
 
-std::string TrainScreen::line(const train::UpdateReport& report, size_t width) const {
+std::string TrainScreen::line(const train::UpdateReport& report, size_t width) {
   const train::Progress& progress = report.progress;
   std::string work = format("%.1f GFLOP/s", report.flops_per_second / 1e9);
-  if (peak_ > 0) work += format(" (%.0f %%)", 100 * report.flops_per_second / peak_);
-  // In the order of the line; of a narrow terminal those with the highest number are left out first.
+  if (const auto share = share_.of(report.flops_per_second)) work += format(" (%.0f %%)", 100 * *share);
+  // In the order of the line; a narrow terminal drops the parts with the highest number first.
   const std::pair<int, std::string> parts[] = {
       {0, format("step %lld/%lld", static_cast<long long>(progress.step), static_cast<long long>(steps_))},
       {0, format("loss %.4f", progress.loss)},

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "lamina/cli/heartbeat.h"
+#include "lamina/train/peak_share.h"
 #include "lamina/train/trainer.h"
 
 namespace lamina::cli {
@@ -12,8 +13,7 @@ namespace lamina::cli {
 /// ten seconds.
 class TrainScreen {
  public:
-  /// `peak` is the machine's operations per second; 0 leaves the share of it out.
-  TrainScreen(const train::Trainer& trainer, double peak, bool terminal);
+  TrainScreen(const train::Trainer& trainer, train::PeakShare share, bool terminal);
 
   void update(const train::UpdateReport& report);
   void evaluation(const train::EvaluationReport& report);
@@ -22,15 +22,15 @@ class TrainScreen {
 
  private:
   /// At most `width` characters.
-  std::string line(const train::UpdateReport& report, size_t width) const;
+  std::string line(const train::UpdateReport& report, size_t width);
   void clear();
 
   int64_t steps_;
   const Device& device_;
-  double peak_;
+  train::PeakShare share_;
   bool terminal_;
   std::optional<Heartbeat> heartbeat_;  ///< none on a terminal
-  double drawn_at_ = 0;  ///< seconds of the run when the live line was drawn last
+  double drawn_at_ = 0;                 ///< seconds of the run when the live line was drawn last
 };
 
 }  // namespace lamina::cli
