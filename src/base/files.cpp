@@ -194,6 +194,25 @@ void NewFile::fail(const char* what) const {
   throw Error(str(target_, ": ", what, " (", std::strerror(errno), "); check the folder, its permissions and space"));
 }
 
+bool is_pipe(const std::string& path) {
+  std::error_code error;
+  const fs::file_type type = fs::status(path, error).type();
+  return type == fs::file_type::fifo || type == fs::file_type::character || type == fs::file_type::socket;
+}
+
+std::string read_pipe(const std::string& path) {
+  std::ifstream pipe(path, std::ios::binary);
+  LAMINA_CHECK(pipe.is_open(), path, ": cannot be opened; check the permissions");
+  std::string text;
+  std::vector<char> buffer(size_t{1} << 16);
+  while (pipe.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || pipe.gcount() > 0) {
+    text.append(buffer.data(), static_cast<size_t>(pipe.gcount()));
+    LAMINA_CHECK(text.size() <= kLargestText, path, ": gives more than ", kLargestText,
+                 " bytes; is it the right text?");
+  }
+  return text;
+}
+
 std::string read_text(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);

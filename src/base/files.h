@@ -60,7 +60,11 @@ class NewFile {
   int descriptor_ = -1;
 };
 
-/// A whole small file. Longer than 64 MiB is an Error.
+/// Whether `path` can be read once only and has no length: a FIFO, a terminal, /dev/stdin with a pipe behind it.
+bool is_pipe(const std::string& path);
+/// The whole text of a pipe. More than 64 MiB is an Error.
+std::string read_pipe(const std::string& path);
+/// The whole text of a small regular file. More than 64 MiB, or a pipe, which could block for ever, is an Error.
 std::string read_text(const std::string& path);
 /// Through a NewFile.
 void write_text(const std::string& path, const std::string& text);

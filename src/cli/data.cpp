@@ -1,12 +1,15 @@
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 
 #include "lamina/arch/plan.h"
 #include "lamina/base/error.h"
+#include "lamina/base/suggest.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/progress_line.h"
 #include "lamina/cli/stop_signal.h"
+#include "lamina/cli/usage.h"
 #include "lamina/data/corpora.h"
 #include "lamina/data/prepare.h"
 #include "lamina/data/tasks/task.h"
@@ -40,7 +43,7 @@ void show_part(const std::string& folder, const char* file, const data::Prepared
 void prepare(const DataArguments& arguments) {
   data::PrepareOptions options = arguments.prepare;
   options.split = data::split_of(arguments.split);
-  options.input = &std::cin;
+  options.reading.input = &std::cin;
   options.watch = progress_of_preparation();
   // A read of standard input must not wait on after Ctrl-C.
   catch_stop_signals("\nstopping: temporary files are removed; once more stops at once\n", WaitingReads::fail);
@@ -52,8 +55,30 @@ void prepare(const DataArguments& arguments) {
               static_cast<long long>(prepared.vocab_size), options.tokenizer.c_str());
 }
 
+/// The files themselves, and the token files in each folder.
+std::vector<std::string> token_files(const std::vector<std::string>& paths) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (!fs::is_directory(path, error)) {
+      files.push_back(path);
+      continue;
+    }
+    const size_t before = files.size();
+    for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+      if (data::is_token_file(entry.path().string())) files.push_back(entry.path().string());
+    }
+    LAMINA_CHECK(!error, path, ": cannot be listed: ", error.message(), "; check the permissions");
+    LAMINA_CHECK(files.size() > before, path,
+                 ": has no token file (.bin, .tokens); make some with `lamina data prepare TEXT --out FOLDER`");
+    std::sort(files.begin() + static_cast<ptrdiff_t>(before), files.end());
+  }
+  return files;
+}
+
 void info(const DataArguments& arguments) {
-  for (const std::string& path : arguments.files) {
+  for (const std::string& path : token_files(arguments.files)) {
     const data::TokenFile file = data::TokenFile::open(path);
     std::printf("%s\n  format       %s, %d bytes a token\n  tokens       %lld\n", path.c_str(), file.format(),
                 file.width(), static_cast<long long>(file.size()));
@@ -100,9 +125,8 @@ data::Task task_named(const std::string& name) {
     if (data::task_name(task) == name) return task;
     known.emplace_back(data::task_name(task));
   }
-  const std::string nearest = nearest_of(name.substr(0, 64), known);
-  throw Error(str("no task \"", name, "\"; ",
-                  nearest.empty() ? "`lamina data tasks` lists them" : "did you mean " + nearest + "?"));
+  const std::string hint = did_you_mean(name, known);
+  throw Error(str("no task \"", name, "\"; ", hint.empty() ? "`lamina data tasks` lists them" : hint));
 }
 
 /// Examples in words, what is scored in brackets.
@@ -126,15 +150,18 @@ void show_tasks(const TaskArguments& arguments) {
 
 void add_prepare(CLI::App& command, const std::shared_ptr<DataArguments>& arguments) {
   data::PrepareOptions& options = arguments->prepare;
-  command.add_option("sources", options.sources, "Text files, .jsonl files, folders of them, or - for standard input")
+  command
+      .add_option("sources", options.sources,
+                  "Text files, .jsonl files, folders of them, pipes, or - for standard input")
       ->required();
   command.add_option("--out", options.folder, "A new folder for train.bin, validation.bin and tokenizer.json")
       ->required();
   command
       .add_option(
           "--tokenizer", options.tokenizer,
-          "char: each character; byte: each byte; bpe:N: pairs learned from the text up to a vocabulary of N; or "
-          "the path of a tokenizer's file or folder")
+          "char: each character; char+bytes: the same, with bytes for characters the text does not have; byte: each "
+          "byte; bpe:N: pairs learned from the text up to a vocabulary of N; or the path of a tokenizer's file or "
+          "folder")
       ->capture_default_str();
   command
       .add_option("--val-fraction", options.validation_fraction, "The part of the text kept for validation; 0: none")
@@ -156,8 +183,12 @@ void add_get(CLI::App& command, const std::shared_ptr<DataArguments>& arguments)
   command.add_option("name", options.name, "The corpus; without one, all are listed");
   command.add_option("--out", options.folder, "A new folder for it; data/NAME unless given");
   command.add_option("--from", options.from, "A file or address to take it from, instead of the package registry");
-  command.add_option("--bytes", options.synthetic_bytes, "Of synthetic: how much")->capture_default_str();
-  command.add_option("--seed", options.seed, "Of synthetic: another seed is another play")->capture_default_str();
+  command.add_option("--bytes", options.synthetic_bytes, "Of synthetic: how many bytes")
+      ->capture_default_str()
+      ->check(at_least(1));
+  command.add_option("--seed", options.seed, "Of synthetic: another seed is another play")
+      ->capture_default_str()
+      ->check(at_least(0));
   command.callback([arguments] { get(*arguments); });
 }
 
@@ -167,8 +198,10 @@ void add_tasks(CLI::App& command) {
   command.add_option("--length", arguments->length, "Tokens of a row")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  command.add_option("--examples", arguments->examples, "Rows to show")->capture_default_str();
-  command.add_option("--seed", arguments->seed, "Another seed gives other rows")->capture_default_str();
+  command.add_option("--examples", arguments->examples, "Rows to show")->capture_default_str()->check(at_least(1));
+  command.add_option("--seed", arguments->seed, "Another seed gives other rows")
+      ->capture_default_str()
+      ->check(at_least(0));
   command.callback([arguments] { show_tasks(*arguments); });
 }
 
@@ -183,8 +216,8 @@ void add_data(CLI::App& program) {
   add_get(*command->add_subcommand("get", "Fetch a corpus by name, held against its hash, or make a synthetic one"),
           arguments);
   CLI::App* shown = command->add_subcommand("info", "What is in token files (lamina, llm.c and nanoGPT formats)");
-  shown->add_option("files", arguments->files, "Token files")->required();
-  shown->add_flag("--verify", arguments->verify, "Read everything and hold it against the checksum");
+  shown->add_option("files", arguments->files, "Token files, or folders of them")->required();
+  shown->add_flag("--verify", arguments->verify, "Read everything and compare the checksum");
   shown->callback([arguments] { info(*arguments); });
   add_tasks(*command->add_subcommand("tasks", "Synthetic tasks to train on, and examples of one (docs/tasks.md)"));
 }

@@ -9,6 +9,7 @@
 #include "lamina/base/files.h"
 #include "lamina/base/mapped_file.h"
 #include "lamina/cli/commands.h"
+#include "lamina/cli/text_input.h"
 #include "lamina/text/load.h"
 #include "lamina/text/patterns.h"
 
@@ -31,12 +32,11 @@ std::unique_ptr<text::Tokenizer> tokenizer_of(const TokenizerArguments& argument
   return text::load_tokenizer(arguments.tokenizer, {arguments.pattern});
 }
 
-std::string standard_input() { return {std::istreambuf_iterator<char>(std::cin), {}}; }
-
 std::string text_of(const TokenizerArguments& arguments, bool given) {
   LAMINA_CHECK(!given || arguments.file.empty(), "a text and --file were given; expected one of them");
   if (given) return arguments.text;
-  if (arguments.file.empty()) return standard_input();
+  if (arguments.file.empty()) return read_stdin();
+  if (arguments.file == "-" || is_pipe(arguments.file)) return read_input(arguments.file);
   const MappedFile file = map_file(arguments.file, "a text");
   return {reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size()};
 }
@@ -76,7 +76,7 @@ void decode(const TokenizerArguments& arguments, bool given) {
   const auto tokenizer = tokenizer_of(arguments);
   std::vector<text::TokenId> ids = arguments.ids;
   if (!given) {
-    std::string input = standard_input();
+    std::string input = read_stdin();
     std::ranges::replace_if(
         input, [](char c) { return c == ',' || c == '[' || c == ']'; }, ' ');
     std::istringstream numbers(input);

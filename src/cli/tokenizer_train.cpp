@@ -1,15 +1,15 @@
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <memory>
 
 #include "lamina/base/error.h"
 #include "lamina/base/files.h"
-#include "lamina/base/mapped_file.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/progress_line.h"
+#include "lamina/cli/usage.h"
+#include "lamina/data/prepare.h"
 #include "lamina/text/load.h"
-#include "lamina/text/simple.h"
-#include "lamina/text/train_bpe.h"
 
 namespace lamina::cli {
 namespace {
@@ -17,26 +17,33 @@ namespace {
 namespace fs = std::filesystem;
 
 struct TrainTokenizerArguments {
-  std::vector<std::string> files;
+  std::vector<std::string> sources;
+  data::SourceOptions reading;
   std::string kind = "bpe";
   int64_t vocab_size = 8192;
   std::string pattern = "gpt2";
   std::vector<std::string> specials;
   bool no_special = false;
   std::string unknown;
+  bool byte_fallback = false;
   std::string out;
   bool force = false;
 };
 
-std::unique_ptr<text::Tokenizer> train(const TrainTokenizerArguments& arguments,
-                                       const std::vector<std::string_view>& corpora) {
+std::unique_ptr<text::Tokenizer> train(const TrainTokenizerArguments& arguments) {
   std::vector<std::string> specials = arguments.specials;
   if (specials.empty() && !arguments.no_special && arguments.kind == "bpe") specials = {"<|endoftext|>"};
   if (arguments.kind == "byte") return text::byte_tokenizer(specials);
-  if (arguments.kind == "char") return text::character_tokenizer(corpora, {arguments.unknown, specials});
-  LAMINA_CHECK(arguments.kind == "bpe", "--kind ", arguments.kind, ": expected bpe, char or byte");
-  return text::train_bpe(corpora,
-                         {arguments.vocab_size, arguments.pattern, specials, progress_of("learning", count_of_tokens)});
+  const data::Sources sources(arguments.sources, arguments.reading);
+  if (arguments.kind == "char") {
+    return data::learn_characters(sources, {arguments.unknown, specials, arguments.byte_fallback});
+  }
+  if (sources.bytes() > data::kPairSample) {
+    std::fprintf(stderr, "lamina: learning from the first %lld MiB of the text\n",
+                 static_cast<long long>(data::kPairSample >> 20U));
+  }
+  return data::learn_pairs(
+      sources, {arguments.vocab_size, arguments.pattern, specials, progress_of("learning", count_of_tokens)});
 }
 
 /// A name that ends in .json is that file, another a folder for tokenizer.json and tokenizer_config.json.
@@ -54,21 +61,31 @@ void save(const text::Tokenizer& tokenizer, const std::string& out, bool force) 
   text::save_tokenizer(tokenizer, out);
 }
 
-void run(const TrainTokenizerArguments& arguments) {
-  LAMINA_CHECK(!arguments.files.empty() || arguments.kind == "byte", "no text was given to learn from; name files");
-  LAMINA_CHECK(arguments.unknown.empty() || arguments.kind == "char", "--unknown is for --kind char");
-  std::vector<MappedFile> maps;
-  std::vector<std::string_view> corpora;
-  for (const std::string& path : arguments.files) {
-    maps.push_back(map_file(path, "a text"));
-    corpora.emplace_back(reinterpret_cast<const char*>(maps.back().bytes.data()), maps.back().bytes.size());
+void check_options(const TrainTokenizerArguments& arguments) {
+  const bool characters = arguments.kind == "char";
+  if (!characters && arguments.kind != "bpe" && arguments.kind != "byte") {
+    throw UsageError(str("--kind ", arguments.kind, ": expected bpe, char or byte"));
   }
-  const auto tokenizer = train(arguments, corpora);
+  if (arguments.sources.empty() && arguments.kind != "byte") {
+    throw UsageError(
+        "no text to learn from was given; add files or folders, for example: lamina tokenizer train "
+        "input.txt --out tokenizer.json");
+  }
+  if (!characters && !arguments.unknown.empty()) throw UsageError("--unknown needs --kind char");
+  if (!characters && arguments.byte_fallback) {
+    throw UsageError("--byte-fallback needs --kind char; bpe and byte read any bytes without it");
+  }
+}
+
+void run(TrainTokenizerArguments& arguments) {
+  check_options(arguments);
+  arguments.reading.input = &std::cin;
+  const auto tokenizer = train(arguments);
   save(*tokenizer, arguments.out, arguments.force);
   std::printf("%s: %lld tokens, %s\n", arguments.out.c_str(), static_cast<long long>(tokenizer->vocab_size()),
               tokenizer->describe().kind.c_str());
   if (arguments.kind == "bpe" && tokenizer->vocab_size() < arguments.vocab_size) {
-    std::printf("fewer than the %lld asked for: no further pair of tokens occurs twice in the text\n",
+    std::printf("fewer than the %lld of --vocab-size: no other pair of tokens occurs twice in the text\n",
                 static_cast<long long>(arguments.vocab_size));
   }
 }
@@ -77,20 +94,28 @@ void run(const TrainTokenizerArguments& arguments) {
 
 void add_tokenizer_train(CLI::App& tokenizer) {
   auto arguments = std::make_shared<TrainTokenizerArguments>();
-  CLI::App* command = tokenizer.add_subcommand("train", "Learns a vocabulary from text");
-  command->add_option("files", arguments->files, "The texts, UTF-8");
+  CLI::App* command = tokenizer.add_subcommand("train", "Learn a vocabulary from text");
+  command->add_option("sources", arguments->sources,
+                      "Text files, .jsonl files, folders of them, pipes, or - for standard input");
+  command->add_option("--text-key", arguments->reading.text_key, "In .jsonl files: the key of the text")
+      ->capture_default_str();
+  command->add_flag("--jsonl", arguments->reading.json_lines, "All sources are JSON lines, standard input too");
   command->add_option("--kind", arguments->kind, "bpe: byte-level byte pair encoding; char: characters; byte: bytes")
       ->capture_default_str();
   command->add_option("--vocab-size", arguments->vocab_size, "Tokens of a bpe, with bytes and special tokens")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(at_least(257));
   command->add_option("--pattern", arguments->pattern, "How a bpe cuts text: gpt2, cl100k, one-digit or o200k")
       ->capture_default_str();
   command->add_option("--special", arguments->specials,
                       "Special tokens, which get the last ids (default: <|endoftext|> for a bpe, none otherwise)");
   command->add_flag("--no-special", arguments->no_special, "No special tokens");
-  command->add_option("--unknown", arguments->unknown, "A token for characters that the text has not, such as <unk>");
+  command->add_option("--unknown", arguments->unknown,
+                      "With --kind char: a token for characters that are not in the text, such as <unk>");
+  command->add_flag("--byte-fallback", arguments->byte_fallback,
+                    "With --kind char: 256 more tokens, so that characters that are not in the text become bytes");
   command->add_option("--out", arguments->out, "A folder, or a file that ends in .json")->required();
-  command->add_flag("--force", arguments->force, "Replace a tokenizer that is there");
+  command->add_flag("--force", arguments->force, "Replace an existing tokenizer");
   command->callback([arguments] { run(*arguments); });
 }
 

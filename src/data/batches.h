@@ -31,8 +31,8 @@ struct Batch {
   int64_t length = 0;
   std::vector<int64_t> ids;      ///< [rows, length]
   std::vector<int64_t> targets;  ///< [rows, length]; kIgnored where there is none (evaluation_batch only)
-  /// Packed only: [documents + 1], from 0 to length. The rows of a batch share them in the model (nn::ForwardContext), so packed
-  /// batches are one row of batch × length tokens.
+  /// Packed only: [documents + 1], from 0 to length. The rows of a batch share them in the model (nn::ForwardContext),
+  /// so packed batches are one row of batch × length tokens.
   std::vector<int64_t> document_starts;
 };
 /// ops::CrossEntropyOptions' value for places that count for nothing.

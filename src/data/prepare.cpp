@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <istream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -40,21 +39,6 @@ void make_parents(const std::string& folder) {
   LAMINA_CHECK(!error, parent.string(), ": cannot be made: ", error.message(), "; check the permissions");
 }
 
-/// Standard input is copied to the disk first: sources are read twice, and their length must be known.
-void spool(std::istream& input, const std::string& path, const PrepareWatch& watch) {
-  NewFile file(path);
-  std::vector<char> buffer(size_t{1} << 20U);
-  int64_t bytes = 0;
-  while (input) {
-    input.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
-    file.write(buffer.data(), static_cast<size_t>(input.gcount()));
-    bytes += input.gcount();
-    if (watch) watch({"reading standard input", bytes, input ? 0 : bytes, 0});
-  }
-  LAMINA_CHECK(!input.bad(), "standard input cannot be read to its end");
-  file.publish();
-}
-
 nlohmann::ordered_json part_json(const PreparedPart& part) {
   return {{"tokens", part.tokens}, {"documents", part.documents}, {"bytes", part.bytes}};
 }
@@ -85,24 +69,17 @@ Prepared prepare(const PrepareOptions& options) {
   if (options.replace) check_replaceable(options.folder);
   make_parents(options.folder);
   NewFolder folder(options.folder, options.replace);
-  std::vector<std::string> paths = options.sources;
-  const std::string spooled = folder.path("standard-input.tmp");
-  for (std::string& path : paths) {
-    if (path != "-") continue;
-    LAMINA_CHECK(options.input != nullptr, "standard input (-) is not to be had here; name files");
-    LAMINA_CHECK(!fs::exists(spooled), "standard input (-) was named twice");
-    spool(*options.input, spooled, options.watch);
-    LAMINA_CHECK(fs::file_size(spooled) > 0, "standard input was empty; expected text");
-    path = spooled;
-  }
-  const Sources sources(paths, options.reading);
-  const auto tokenizer = tokenizer_for(options.tokenizer, sources, options.watch);
-  const Prepared prepared = encode_sources(sources, *tokenizer, folder.path("train.bin"), folder.path("validation.bin"),
-                                           options.validation_fraction, options.split, options.watch);
+  SourceOptions reading = options.reading;
+  reading.spool = folder.path("");
+  if (options.watch) reading.on_pipe = [&](int64_t bytes) { options.watch({"reading a pipe", bytes, 0, 0}); };
+  auto sources = std::make_unique<Sources>(options.sources, reading);
+  const auto tokenizer = tokenizer_for(options.tokenizer, *sources, options.watch);
+  const Prepared prepared =
+      encode_sources(*sources, *tokenizer, folder.path("train.bin"), folder.path("validation.bin"),
+                     options.validation_fraction, options.split, options.watch);
   text::save_tokenizer(*tokenizer, folder.path(""));
   write_text(folder.path("data.json"), manifest(options, prepared));
-  std::error_code ignored;
-  fs::remove(spooled, ignored);
+  sources.reset();  // removes copies of pipes from the folder
   folder.publish();
   return prepared;
 }

@@ -2,13 +2,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <iosfwd>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "lamina/data/sources.h"
-#include "lamina/text/tokenizer.h"
+#include "lamina/text/simple.h"
+#include "lamina/text/train_bpe.h"
 
 namespace lamina::data {
 
@@ -22,7 +22,7 @@ enum class Split : uint8_t {
 Split split_of(const std::string& name);
 
 struct PrepareProgress {
-  /// "reading standard input", "collecting characters", "learning pairs" or "encoding".
+  /// "reading a pipe", "collecting characters", "learning pairs" or "encoding".
   const char* stage = "";
   int64_t bytes = 0;        ///< of the sources, so far
   int64_t bytes_total = 0;  ///< 0: not known yet
@@ -32,10 +32,9 @@ struct PrepareProgress {
 using PrepareWatch = std::function<void(const PrepareProgress&)>;
 
 struct PrepareOptions {
-  std::vector<std::string> sources;  ///< files, folders, "-" for `input`
-  std::istream* input = nullptr;     ///< what "-" means
-  std::string folder;                ///< becomes visible whole
-  std::string tokenizer = "char";    ///< char, byte, bpe:N, or a path that text::load_tokenizer reads
+  std::vector<std::string> sources;  ///< of Sources: files, folders, pipes, "-"
+  std::string folder;                ///< appears when it is complete
+  std::string tokenizer = "char";    ///< of tokenizer_for
   double validation_fraction = 0.1;
   Split split = Split::tail;
   SourceOptions reading;
@@ -59,9 +58,19 @@ struct Prepared {
 /// first 256 MiB.
 Prepared prepare(const PrepareOptions& options);
 
-/// The tokenizer that `name` means for these sources.
+/// Whether `name` says how to make a tokenizer: char, char+bytes, byte or bpe:N.
+bool is_tokenizer_kind(const std::string& name);
+/// The tokenizer that `name` means for these sources: a kind (is_tokenizer_kind), or a path for text::load_tokenizer.
 std::unique_ptr<text::Tokenizer> tokenizer_for(const std::string& name, const Sources& sources,
                                                const PrepareWatch& watch = {});
+/// A vocabulary of all characters of the sources.
+std::unique_ptr<text::Tokenizer> learn_characters(const Sources& sources, const text::CharacterOptions& options = {},
+                                                  const PrepareWatch& watch = {});
+/// Bytes of the sources from which pairs are learned: counts hardly change after that.
+constexpr int64_t kPairSample = int64_t{256} << 20U;
+/// A BPE vocabulary learned from the first kPairSample bytes of the sources.
+std::unique_ptr<text::Tokenizer> learn_pairs(const Sources& sources, text::TrainOptions options,
+                                             const PrepareWatch& watch = {});
 
 /// The encoding alone, into files of these names (no validation file for a fraction of 0). Documents end with the
 /// tokenizer's eos where it has one.

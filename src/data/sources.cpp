@@ -1,11 +1,15 @@
 #include "lamina/data/sources.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lamina/base/error.h"
+#include "lamina/base/files.h"
 #include "lamina/base/json.h"
 #include "lamina/base/mapped_file.h"
 
@@ -66,11 +70,24 @@ size_t cut_of(std::string_view text, size_t wanted) {
   return character_start(text, wanted);
 }
 
+struct Sources::Spooled {
+  explicit Spooled(std::string file) : path(std::move(file)) {}
+  ~Spooled() {
+    std::error_code ignored;
+    fs::remove(path, ignored);
+  }
+  Spooled(const Spooled&) = delete;
+  Spooled& operator=(const Spooled&) = delete;
+  std::string path;
+};
+
 Sources::Sources(const std::vector<std::string>& paths, SourceOptions options) : options_(std::move(options)) {
   LAMINA_CHECK(!paths.empty(), "no source of text was named; give files, folders, or - for standard input");
   for (const std::string& path : paths) {
     std::error_code error;
-    if (fs::is_directory(path, error)) {
+    if (path == "-" || is_pipe(path)) {
+      add_pipe(path);
+    } else if (fs::is_directory(path, error)) {
       add_folder(path);
     } else {
       add_file(path);
@@ -91,6 +108,32 @@ void Sources::add_file(const std::string& path) {
   const auto bytes = static_cast<int64_t>(fs::file_size(path, error));
   LAMINA_CHECK(!error, path, ": cannot be examined: ", error.message());
   files_.push_back({path, bytes, options_.json_lines || is_json_lines(extension)});
+  bytes_ += bytes;
+}
+
+void Sources::add_pipe(const std::string& path) {
+  std::ifstream pipe;
+  const bool standard = path == "-";
+  LAMINA_CHECK(!standard || options_.input != nullptr, "standard input (-) cannot be read here; name files");
+  if (!standard) pipe.open(path, std::ios::binary);
+  std::istream& input = standard ? *options_.input : pipe;
+  const std::string name = standard ? "standard input" : path;
+  const fs::path folder = options_.spool.empty() ? fs::temp_directory_path() : fs::path(options_.spool);
+  const fs::path copy = folder / str("lamina-pipe-", ::getpid(), "-", files_.size(), ".tmp");
+  spooled_.push_back(std::make_shared<const Spooled>(copy.string()));
+  NewFile file(copy.string());
+  std::vector<char> buffer(size_t{1} << 20U);
+  int64_t bytes = 0;
+  while (input) {
+    input.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+    file.write(buffer.data(), static_cast<size_t>(input.gcount()));
+    bytes += input.gcount();
+    if (options_.on_pipe) options_.on_pipe(bytes);
+  }
+  LAMINA_CHECK(!input.bad(), name, ": cannot be read to its end");
+  LAMINA_CHECK(bytes > 0, name, ": is empty; expected text");
+  file.publish();
+  files_.push_back({copy.string(), bytes, options_.json_lines});
   bytes_ += bytes;
 }
 

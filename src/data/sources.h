@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,14 +26,20 @@ struct SourceOptions {
   std::string text_key = "text";  ///< in a line of JSON: where the document is
   /// Every source is JSON lines, whatever it is called.
   bool json_lines = false;
+  /// What "-" reads; without it "-" is an Error.
+  std::istream* input = nullptr;
+  /// Folder for temporary copies of pipes, which are read more than once; empty: the system's temporary folder.
+  std::string spool;
+  /// Called with the bytes copied so far of a pipe. May throw to end the reading.
+  std::function<void(int64_t)> on_pipe;
 };
 
-/// Texts on disk as a stream of documents: a text file is one, and every line of a .jsonl or .ndjson file. Read where
-/// they lie, a megabyte at a time; cut at the beginning of a line where there is one, so that tokens reach over no cut.
+/// Texts as a sequence of documents: a text file is one, and every line of a .jsonl or .ndjson file. Files are mapped
+/// and read a megabyte at a time; pieces are cut at the beginning of a line if there is one, so no token crosses a cut.
 class Sources {
  public:
-  /// Files, and folders, in which .txt, .md, .jsonl and .ndjson files are taken, recursively and sorted. What is not
-  /// there, cannot be read as text or holds nothing is an Error.
+  /// Files, pipes, "-" for `options.input`, and folders, in which .txt, .md, .jsonl and .ndjson files are taken,
+  /// recursively and sorted. What does not exist, cannot be read as text or is empty is an Error.
   explicit Sources(const std::vector<std::string>& paths, SourceOptions options = {});
 
   int64_t bytes() const { return bytes_; }
@@ -45,10 +53,14 @@ class Sources {
     int64_t bytes = 0;
     bool json_lines = false;
   };
+  /// The temporary copy of a pipe, removed with the last Sources that uses it.
+  struct Spooled;
   void add_file(const std::string& path);
   void add_folder(const std::string& path);
+  void add_pipe(const std::string& path);
 
   SourceOptions options_;
+  std::vector<std::shared_ptr<const Spooled>> spooled_;
   std::vector<File> files_;
   int64_t bytes_ = 0;
 };

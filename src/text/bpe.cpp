@@ -48,24 +48,24 @@ void Bpe::find_joins(const TokenizerSpec& spec) {
   }
 }
 
-void Bpe::encode(std::string_view piece, std::vector<TokenId>& ids) const {
+void Bpe::encode(std::string_view piece, std::vector<TokenId>& ids, UnknownCharacters* unknown) const {
   if (symbols_ == Symbols::bytes || space_.empty()) {
-    encode_word(piece, ids);
+    encode_word(piece, ids, unknown);
     return;
   }
   size_t begin = 0;
   for (size_t at = 1; (at = piece.find(space_, at)) != std::string_view::npos; at += space_.size()) {
     if (joins_space_[static_cast<unsigned char>(piece[at - 1])]) continue;
-    encode_word(piece.substr(begin, at - begin), ids);
+    encode_word(piece.substr(begin, at - begin), ids, unknown);
     begin = at;
   }
-  encode_word(piece.substr(begin), ids);
+  encode_word(piece.substr(begin), ids, unknown);
 }
 
-void Bpe::encode_word(std::string_view word, std::vector<TokenId>& ids) const {
+void Bpe::encode_word(std::string_view word, std::vector<TokenId>& ids, UnknownCharacters* unknown) const {
   const TokenId id = vocabulary_.find(word);
   if (id == Vocabulary::kNone) {
-    merge_word(word, ids);
+    merge_word(word, ids, unknown);
     return;
   }
   std::atomic<Whole>& whole = whole_[static_cast<size_t>(id)];
@@ -74,14 +74,14 @@ void Bpe::encode_word(std::string_view word, std::vector<TokenId>& ids) const {
     return;
   }
   const size_t from = ids.size();
-  merge_word(word, ids);
+  merge_word(word, ids, unknown);
   const bool is_whole = ids.size() == from + 1 && ids.back() == id;
   whole.store(is_whole ? Whole::yes : Whole::no, std::memory_order_relaxed);
 }
 
-void Bpe::merge_word(std::string_view word, std::vector<TokenId>& ids) const {
+void Bpe::merge_word(std::string_view word, std::vector<TokenId>& ids, UnknownCharacters* unknown) const {
   const size_t from = ids.size();
-  append_symbols(word, ids);
+  append_symbols(word, ids, unknown);
   if (merges_.empty()) return;
   if (ids.size() - from <= 48) {
     merge_short(ids, from);
@@ -90,13 +90,13 @@ void Bpe::merge_word(std::string_view word, std::vector<TokenId>& ids) const {
   }
 }
 
-void Bpe::append_symbols(std::string_view word, std::vector<TokenId>& ids) const {
+void Bpe::append_symbols(std::string_view word, std::vector<TokenId>& ids, UnknownCharacters* unknown) const {
   bool follows_unknown = false;
   if (symbols_ == Symbols::bytes) {
     for (size_t i = 0; i < word.size(); ++i) {
       const TokenId id = byte_ids_[static_cast<unsigned char>(word[i])];
       if (id == Vocabulary::kNone) {
-        append_unknown(word.substr(i, 1), ids, follows_unknown);
+        append_unknown(word.substr(i, 1), ids, follows_unknown, unknown);
         continue;
       }
       ids.push_back(id);
@@ -108,7 +108,7 @@ void Bpe::append_symbols(std::string_view word, std::vector<TokenId>& ids) const
     const size_t length = std::max<size_t>(1, first_code_point(word.substr(0, 4)).length);
     const TokenId id = vocabulary_.find(word.substr(0, length));
     if (id == Vocabulary::kNone) {
-      append_unknown(word.substr(0, length), ids, follows_unknown);
+      append_unknown(word.substr(0, length), ids, follows_unknown, unknown);
     } else {
       ids.push_back(id);
       follows_unknown = false;
@@ -117,16 +117,22 @@ void Bpe::append_symbols(std::string_view word, std::vector<TokenId>& ids) const
   }
 }
 
-void Bpe::append_unknown(std::string_view character, std::vector<TokenId>& ids, bool& follows_unknown) const {
+void Bpe::append_unknown(std::string_view character, std::vector<TokenId>& ids, bool& follows_unknown,
+                         UnknownCharacters* unknown) const {
   const auto byte_id = [&](char byte) { return byte_ids_[static_cast<unsigned char>(byte)]; };
   if (byte_fallback_ && std::ranges::all_of(character, [&](char byte) { return byte_id(byte) != Vocabulary::kNone; })) {
     for (const char byte : character) ids.push_back(byte_id(byte));
     follows_unknown = false;
     return;
   }
-  LAMINA_CHECK(unknown_, name_, ": ", name_of_first(character),
-               " is not in the vocabulary, which has no token for unknown text; train a tokenizer on text that has it, "
-               "or use one of bytes");
+  LAMINA_CHECK(unknown_ || unknown != nullptr, name_, ": ", name_of_first(character),
+               " is not in the vocabulary, which has no unknown token; train a tokenizer on text that contains it, "
+               "one with a byte fallback (char+bytes), or one of bytes (byte, bpe:N)");
+  if (unknown != nullptr) {
+    ++unknown->counts[std::string(character)];
+    unknown->replaced = unknown_.has_value();
+    if (!unknown_) return;
+  }
   if (!fuse_unknown_ || !follows_unknown) ids.push_back(*unknown_);
   follows_unknown = true;
 }

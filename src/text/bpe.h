@@ -25,19 +25,21 @@ class Bpe {
 
   /// Appends the ids of one piece of text. With characters any text is a piece: it is cut before a space (as
   /// `spec.space` writes it) wherever no entry reaches over that place, which changes no result.
-  void encode(std::string_view piece, std::vector<TokenId>& ids) const;
+  /// `unknown` as in Tokenizer::encode.
+  void encode(std::string_view piece, std::vector<TokenId>& ids, UnknownCharacters* unknown = nullptr) const;
   TokenId find(std::string_view entry) const { return vocabulary_.find(entry); }
 
  private:
   struct Symbol;
   enum class Whole : uint8_t { unknown, yes, no };
 
-  void encode_word(std::string_view word, std::vector<TokenId>& ids) const;
-  void merge_word(std::string_view word, std::vector<TokenId>& ids) const;
+  void encode_word(std::string_view word, std::vector<TokenId>& ids, UnknownCharacters* unknown) const;
+  void merge_word(std::string_view word, std::vector<TokenId>& ids, UnknownCharacters* unknown) const;
   void merge_short(std::vector<TokenId>& ids, size_t from) const;
   void merge_long(std::vector<TokenId>& ids, size_t from) const;
-  void append_symbols(std::string_view word, std::vector<TokenId>& ids) const;
-  void append_unknown(std::string_view character, std::vector<TokenId>& ids, bool& follows_unknown) const;
+  void append_symbols(std::string_view word, std::vector<TokenId>& ids, UnknownCharacters* unknown) const;
+  void append_unknown(std::string_view character, std::vector<TokenId>& ids, bool& follows_unknown,
+                      UnknownCharacters* unknown) const;
   void find_joins(const TokenizerSpec& spec);
 
   std::string name_;

@@ -28,7 +28,7 @@ Description Pipeline::describe() const {
   result.kind = spec_.merges.empty() ? (bytes ? "bytes" : "characters")
                 : bytes              ? "byte-level BPE"
                                      : "BPE of characters";
-  if (spec_.byte_fallback) result.kind += " with bytes for the rest";
+  if (spec_.byte_fallback) result.kind += " with byte fallback";
   for (const SplitStep& step : spec_.splits) {
     const std::string name = step.literal ? "\"" + step.pattern + "\"" : name_of_pattern(step.pattern);
     result.pattern = joined(result.pattern, name.empty() ? step.pattern : name);

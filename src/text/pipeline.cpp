@@ -56,21 +56,23 @@ Pipeline::Pipeline(TokenizerSpec spec, const std::string& name)
   }
 }
 
-void Pipeline::encode(std::string_view text, std::vector<TokenId>& ids, bool special) const {
+void Pipeline::encode(std::string_view text, std::vector<TokenId>& ids, bool special,
+                      UnknownCharacters* unknown) const {
   const AddedTokens& added = before_[special ? 1 : 0];
   if (added.empty()) {
-    encode_segment(text, true, special, ids);
+    encode_segment(text, true, special, ids, unknown);
     return;
   }
   for (size_t at = 0; at < text.size();) {
     const AddedTokens::Match match = added.find(text, at);
-    encode_segment(text.substr(at, match.begin - at), at == 0, special, ids);
+    encode_segment(text.substr(at, match.begin - at), at == 0, special, ids, unknown);
     if (match.token != nullptr) ids.push_back(match.token->id);
     at = match.end;
   }
 }
 
-void Pipeline::encode_segment(std::string_view text, bool first, bool special, std::vector<TokenId>& ids) const {
+void Pipeline::encode_segment(std::string_view text, bool first, bool special, std::vector<TokenId>& ids,
+                              UnknownCharacters* unknown) const {
   std::string changed;
   if (!spec_.normalizers.empty()) {
     changed = normalized(text, spec_.normalizers, name_);
@@ -80,13 +82,14 @@ void Pipeline::encode_segment(std::string_view text, bool first, bool special, s
   for (size_t at = 0; at < text.size();) {
     const AddedTokens::Match match =
         added.empty() ? AddedTokens::Match{nullptr, text.size(), text.size()} : added.find(text, at);
-    encode_plain(text.substr(at, match.begin - at), first && at == 0, ids);
+    encode_plain(text.substr(at, match.begin - at), first && at == 0, ids, unknown);
     if (match.token != nullptr) ids.push_back(match.token->id);
     at = match.end;
   }
 }
 
-void Pipeline::encode_plain(std::string_view text, bool first, std::vector<TokenId>& ids) const {
+void Pipeline::encode_plain(std::string_view text, bool first, std::vector<TokenId>& ids,
+                            UnknownCharacters* unknown) const {
   if (text.empty()) return;
   const Prefix& prefix = spec_.prefix;
   std::string longer;
@@ -98,7 +101,7 @@ void Pipeline::encode_plain(std::string_view text, bool first, std::vector<Token
   }
   std::vector<std::string_view> pieces;
   for (Splitter::Pieces stream(splitter_, text); stream.next(pieces);) {
-    for (const std::string_view piece : pieces) bpe_.encode(piece, ids);
+    for (const std::string_view piece : pieces) bpe_.encode(piece, ids, unknown);
   }
 }
 

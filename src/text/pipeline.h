@@ -19,7 +19,8 @@ class Pipeline : public Tokenizer {
 
   int64_t vocab_size() const override { return static_cast<int64_t>(bytes_.size()); }
   using Tokenizer::encode;
-  void encode(std::string_view text, std::vector<TokenId>& ids, bool special) const override;
+  void encode(std::string_view text, std::vector<TokenId>& ids, bool special,
+              UnknownCharacters* unknown) const override;
   std::string decode(std::span<const TokenId> ids) const override;
   std::string token(TokenId id) const override;
   bool is_special(TokenId id) const override;
@@ -30,8 +31,9 @@ class Pipeline : public Tokenizer {
   Description describe() const override;
 
  private:
-  void encode_segment(std::string_view text, bool first, bool special, std::vector<TokenId>& ids) const;
-  void encode_plain(std::string_view text, bool first, std::vector<TokenId>& ids) const;
+  void encode_segment(std::string_view text, bool first, bool special, std::vector<TokenId>& ids,
+                      UnknownCharacters* unknown) const;
+  void encode_plain(std::string_view text, bool first, std::vector<TokenId>& ids, UnknownCharacters* unknown) const;
   size_t checked(TokenId id) const;
 
   TokenizerSpec spec_;

@@ -13,11 +13,14 @@ namespace lamina::text {
 std::unique_ptr<Tokenizer> byte_tokenizer(const std::vector<std::string>& specials = {});
 
 struct CharacterOptions {
-  std::string unknown;  ///< stands for characters that the corpus has not, "<unk>"; empty: those are an Error
+  /// Replaces characters that are not in the corpus, for example "<unk>". Empty: such characters are an Error.
+  std::string unknown;
   std::vector<std::string> specials;
+  /// 256 more tokens, "<0x00>" to "<0xFF>": a character that is not in the corpus becomes its UTF-8 bytes.
+  bool byte_fallback = false;
 };
-/// The distinct code points of the corpus, in order; then unknown, then special tokens. Text that is no UTF-8 is an
-/// Error.
+/// The distinct code points of the corpus, in order; then the bytes of the fallback, the unknown token and the special
+/// tokens. A corpus that is not UTF-8 is an Error without a byte fallback.
 std::unique_ptr<Tokenizer> character_tokenizer(std::string_view corpus, const CharacterOptions& options = {});
 std::unique_ptr<Tokenizer> character_tokenizer(const std::vector<std::string_view>& corpora,
                                                const CharacterOptions& options = {});

@@ -9,8 +9,17 @@ namespace lamina::text {
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool special) : tokenizer_(tokenizer), special_(special) {}
 
+void StreamDecoder::follow(TokenId id) {
+  if (id < tokenizer_.vocab_size()) last_ = id;
+}
+
 std::string StreamDecoder::push(TokenId id) {
-  // What a token decodes to depends on the one before it at most: there a leading space may be taken away.
+  if (id >= tokenizer_.vocab_size()) {
+    std::string text = std::exchange(held_, {});
+    if (special_) text += "<" + std::to_string(id) + ">";
+    return text;
+  }
+  // The text of a token depends at most on the token before it, which decides whether a leading space is stripped.
   const std::array<TokenId, 2> pair = {last_.value_or(id), id};
   const size_t before = last_ ? tokenizer_.decode({pair.data(), 1}).size() : 0;
   const std::string bytes = last_ ? tokenizer_.decode(pair) : tokenizer_.decode({pair.data(), 1});

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,10 +14,22 @@ using TokenId = int32_t;
 
 /// What a tokenizer is, for people.
 struct Description {
-  std::string kind;  ///< "bytes", "characters", "byte-level BPE" or "BPE of characters"
+  std::string kind;  ///< "bytes", "characters", "byte-level BPE" or "BPE of characters", with or without byte fallback
   int64_t merges = 0;
   std::string pattern;     ///< how text is cut: a known name, or the expressions; empty: not at all
   std::string normalizer;  ///< what is done to the text before; empty: nothing
+};
+
+/// Characters of a text that a vocabulary has no token for.
+struct UnknownCharacters {
+  std::map<std::string, int64_t> counts;  ///< by the character's bytes
+  bool replaced = false;  ///< the vocabulary's unknown token stands for them; otherwise they are skipped
+
+  int64_t total() const {
+    int64_t sum = 0;
+    for (const auto& [character, count] : counts) sum += count;
+    return sum;
+  }
 };
 
 /// Text as numbers, and back. Immutable once made: any number of threads may use one.
@@ -30,8 +43,11 @@ class Tokenizer {
   /// Ids are 0 … vocab_size() − 1.
   virtual int64_t vocab_size() const = 0;
   /// Appends the ids of `text`, any bytes. Special tokens written out in the text ("<|endoftext|>") become their id
-  /// only with `special`, so that text from strangers cannot forge them. Nothing is put before or behind the text.
-  virtual void encode(std::string_view text, std::vector<TokenId>& ids, bool special = false) const = 0;
+  /// only with `special`, so that untrusted text cannot forge them. Nothing is put before or after the text.
+  /// A character outside the vocabulary is an Error if there is no unknown token. With `unknown` it is counted there
+  /// and skipped, or replaced by the unknown token.
+  virtual void encode(std::string_view text, std::vector<TokenId>& ids, bool special = false,
+                      UnknownCharacters* unknown = nullptr) const = 0;
   /// The bytes that a sequence stands for. encode, then decode, gives back any text that the vocabulary covers.
   virtual std::string decode(std::span<const TokenId> ids) const = 0;
   /// The vocabulary's entry as people read it, for listings: the token's text, or its name for a special one.

@@ -102,8 +102,9 @@ struct DataChoice {
     field("validation_share", self.validation_share, "how much of a text is kept back where validation is not given",
           kBelowOne);
     field("tokenizer", self.tokenizer,
-          "char, byte, bpe:N (a vocabulary of N learned from the text) or a tokenizer's file; default: that of the "
-          "token file or of the model trained further, which allows no other, else char");
+          "char (characters), char+bytes (characters, and bytes for any other text), byte, bpe:N (a vocabulary of N "
+          "learned from the text) or a tokenizer's file; default: that of the token file or of the model trained "
+          "further, which allows no other, else char");
     field("fit_vocab", self.fit_vocab, "a new architecture's vocab_size becomes the tokenizer's");
     field(
         "order", self.order,

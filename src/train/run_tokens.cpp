@@ -15,10 +15,9 @@ namespace {
 namespace fs = std::filesystem;
 using data::TokenizerUse;
 
-bool learns_vocabulary(const std::string& tokenizer) { return tokenizer == "char" || tokenizer.starts_with("bpe:"); }
-
-/// char, byte and bpe:N say how text is tokenized; they mean nothing for token files.
-bool is_kind(const std::string& tokenizer) { return tokenizer == "byte" || learns_vocabulary(tokenizer); }
+bool learns_vocabulary(const std::string& tokenizer) {
+  return data::is_tokenizer_kind(tokenizer) && tokenizer != "byte";
+}
 
 /// A tokenizer and the file it was read from; empty where there is none.
 struct LoadedTokenizer {
@@ -82,7 +81,7 @@ RunTokens tokens_of_files(const Recipe& recipe) {
                                "prepare both with one tokenizer (lamina data prepare --tokenizer PATH)");
     tokens.vocab_size = std::max(tokens.vocab_size, validation.vocab_size());
   }
-  const bool named = !recipe.data.tokenizer.empty() && !is_kind(recipe.data.tokenizer);
+  const bool named = !recipe.data.tokenizer.empty() && !data::is_tokenizer_kind(recipe.data.tokenizer);
   const fs::path beside = fs::path(recipe.data.train).parent_path() / "tokenizer.json";
   LoadedTokenizer own = load(named ? recipe.data.tokenizer : fs::exists(beside) ? beside.string() : "");
   data::check_same_tokenizer(of_train, own.use(named ? "data.tokenizer" : "the tokenizer beside it"),

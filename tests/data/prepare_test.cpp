@@ -1,11 +1,13 @@
 #include "lamina/data/prepare.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <numeric>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "data/data_support.h"
 #include "lamina/base/files.h"
@@ -28,7 +30,7 @@ using data::TokenFile;
 class ByteFake : public text::Tokenizer {
  public:
   int64_t vocab_size() const override { return 257; }
-  void encode(std::string_view text, std::vector<text::TokenId>& ids, bool) const override {
+  void encode(std::string_view text, std::vector<text::TokenId>& ids, bool, text::UnknownCharacters*) const override {
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
   }
   std::string decode(std::span<const text::TokenId>) const override { return ""; }
@@ -153,7 +155,7 @@ TEST_F(Prepare, AFolderWithEverything) {
   std::istringstream input("to be or not to be\n");
   PrepareOptions options;
   options.sources = {"-"};
-  options.input = &input;
+  options.reading.input = &input;
   options.folder = folder_ / "deep/out";
   options.tokenizer = "char";
   std::vector<std::string> stages;
@@ -165,7 +167,7 @@ TEST_F(Prepare, AFolderWithEverything) {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(options.folder)) names.insert(entry.path().filename());
   EXPECT_TRUE(names.contains("train.bin") && names.contains("validation.bin") && names.contains("tokenizer.json"));
-  EXPECT_FALSE(names.contains("standard-input.tmp"));
+  EXPECT_EQ(names.size(), 5U);  // with data.json and tokenizer_config.json; no copy of the input
   const auto file = TokenFile::open(folder_ / "deep/out/train.bin");
   EXPECT_EQ(file.tokenizer_hash(), data::sha256_short(read_text(folder_ / "deep/out/tokenizer.json")));
 
@@ -179,6 +181,38 @@ TEST_F(Prepare, AFolderWithEverything) {
   write_text(folder_ / "deep/out/thesis.txt", "years of work");
   EXPECT_NE(error_of([&] { data::prepare(options); }).find("thesis.txt"), std::string::npos);
   EXPECT_TRUE(std::filesystem::exists(folder_ / "deep/out/thesis.txt"));
+}
+
+TEST_F(Prepare, CharactersWithAByteFallback) {
+  write_text(folder_ / "a.txt", "to be or not to be\n\xff");  // a stray byte is no obstacle either
+  PrepareOptions options;
+  options.sources = {folder_ / "a.txt"};
+  options.folder = folder_ / "out";
+  options.tokenizer = "char+bytes";
+  options.validation_fraction = 0;
+  const Prepared prepared = data::prepare(options);
+  EXPECT_EQ(prepared.vocab_size, 8 + 256);
+  EXPECT_EQ(prepared.train.tokens, 20);
+  const auto tokenizer = text::load_tokenizer(options.folder);
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("été")), "été");
+}
+
+TEST_F(Prepare, PipesAreReadLikeFiles) {
+  const std::string text = data::synthetic_play(3000000, 1);  // more than a piece, and than a pipe holds
+  write_text(folder_ / "a.txt", text);
+  const std::string fifo = folder_ / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(fifo, std::ios::binary) << text; });
+  const Sources piped({fifo}, {.spool = folder_ / ""});
+  writer.join();
+  EXPECT_EQ(piped.bytes(), static_cast<int64_t>(text.size()));
+  const Sources file({folder_ / "a.txt"});
+  for (int again = 0; again < 2; ++again) {
+    std::string read;
+    piped.each([&](const data::Piece& piece) { read += piece.text; });
+    EXPECT_EQ(read, text);
+  }
+  EXPECT_EQ(data::tokenizer_for("bpe:300", piped)->to_json(), data::tokenizer_for("bpe:300", file)->to_json());
 }
 
 TEST_F(Prepare, PairsAreLearnedAndDocumentsEnd) {

@@ -109,6 +109,20 @@ TEST(StreamDecoder, NeverHalfACharacter) {
   EXPECT_EQ(decoder.finish(), "");
 }
 
+TEST(StreamDecoder, IdsBeyondTheVocabularyGiveNoText) {
+  const auto tokenizer = train_bpe({"abc"}, {257, "gpt2", {"<|endoftext|>"}, {}});
+  const TokenId beyond = 300;  // of a model with a padded vocabulary
+  const auto shown = [&](bool special) {
+    StreamDecoder decoder(*tokenizer, special);
+    decoder.follow(beyond);
+    std::string text = decoder.push(beyond);
+    for (const TokenId id : tokenizer->encode("ab")) text += decoder.push(id) + decoder.push(beyond);
+    return text + decoder.finish();
+  };
+  EXPECT_EQ(shown(false), "ab");
+  EXPECT_EQ(shown(true), "<300>a<300>b<300>");
+}
+
 const char* const kCharacters = R"({"added_tokens": [{"id": 1, "content": "<s>", "special": true, "normalized": false}],
   "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
     {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},

@@ -63,6 +63,42 @@ TEST(CharacterTokenizer, UnknownCharactersAreNamed) {
   EXPECT_NE(testing::error_of([] { character_tokenizer("ab\xC3"); }).find("offset 2"), std::string::npos);
 }
 
+TEST(CharacterTokenizer, ByteFallbackReadsAnyText) {
+  const auto tokenizer = character_tokenizer("abc", {.byte_fallback = true});
+  EXPECT_EQ(tokenizer->vocab_size(), 3 + 256);
+  EXPECT_EQ(tokenizer->encode("aéc"), (std::vector<TokenId>{0, 3 + 0xC3, 3 + 0xA9, 2}));
+  for (const std::string& text : {std::string("cab 🙂\n"), all_bytes()}) {
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+    const auto again = parse_tokenizer(tokenizer->to_json(), "characters.json");
+    EXPECT_EQ(again->encode(text), tokenizer->encode(text));
+    EXPECT_EQ(again->decode(again->encode(text)), text);
+    EXPECT_EQ(again->describe().kind, "characters with byte fallback");
+  }
+  // A corpus that is not UTF-8 is no obstacle: its stray bytes have tokens.
+  EXPECT_EQ(character_tokenizer("ab\xFF", {.byte_fallback = true})->encode("\xFF"), (std::vector<TokenId>{2 + 0xFF}));
+}
+
+TEST(CharacterTokenizer, UnknownCharactersAreCountedAndSkipped) {
+  const auto tokenizer = character_tokenizer("abc");
+  std::vector<TokenId> ids;
+  UnknownCharacters unknown;
+  tokenizer->encode("aéb€éc\xFF", ids, false, &unknown);
+  EXPECT_EQ(ids, (std::vector<TokenId>{0, 1, 2}));
+  EXPECT_EQ(unknown.counts, (std::map<std::string, int64_t>{{"é", 2}, {"€", 1}, {"\xFF", 1}}));
+  EXPECT_EQ(unknown.total(), 4);
+  EXPECT_FALSE(unknown.replaced);
+}
+
+TEST(CharacterTokenizer, UnknownCharactersAreCountedAndReplaced) {
+  const auto tokenizer = character_tokenizer("abc", {"<unk>", {}});
+  std::vector<TokenId> ids;
+  UnknownCharacters unknown;
+  tokenizer->encode("aéc", ids, false, &unknown);
+  EXPECT_EQ(ids, (std::vector<TokenId>{0, 3, 2}));
+  EXPECT_EQ(unknown.total(), 1);
+  EXPECT_TRUE(unknown.replaced);
+}
+
 TEST(CharacterTokenizer, UnknownCharactersAsAToken) {
   const auto tokenizer = character_tokenizer("abc", {"<unk>", {}});
   EXPECT_EQ(tokenizer->encode("aéc"), (std::vector<TokenId>{0, 3, 2}));
