@@ -1,11 +1,13 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
-#include "lamina/base/files.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/progress_line.h"
+#include "lamina/cli/text_input.h"
+#include "lamina/cli/usage.h"
 #include "lamina/data/token_file.h"
 #include "lamina/data/tokenizer_identity.h"
 #include "lamina/infer/evaluate.h"
@@ -26,10 +28,11 @@ struct EvalArguments {
   bool json = false;
 };
 
-/// What is predicted, as one model reads it.
+/// The predicted tokens, as one model reads them.
 struct Reading {
   std::vector<text::TokenId> ids;
-  int64_t bytes = 0;  ///< of the text that is predicted; 0 where it is not known
+  int64_t bytes = 0;  ///< of the predicted text; 0 if unknown
+  text::UnknownCharacters unknown;
 };
 
 struct Row {
@@ -37,7 +40,16 @@ struct Row {
   std::string weights;
   infer::Evaluation result;
   int64_t bytes = 0;
+  int64_t unknown = 0;  ///< characters that are not in the vocabulary
 };
+
+/// Bytes of all tokens but the first. Ids beyond the tokenizer's vocabulary (padding) have none.
+int64_t predicted_bytes(const text::Tokenizer& tokenizer, std::vector<text::TokenId> ids) {
+  if (ids.empty()) return 0;
+  ids.erase(ids.begin());
+  std::erase_if(ids, [&](text::TokenId id) { return id >= tokenizer.vocab_size(); });
+  return static_cast<int64_t>(tokenizer.decode(ids).size());
+}
 
 Reading read_tokens(const EvalArguments& arguments, const infer::LoadedModel& model) {
   const data::TokenFile file = data::TokenFile::open(arguments.data);
@@ -47,22 +59,22 @@ Reading read_tokens(const EvalArguments& arguments, const infer::LoadedModel& mo
   file.read(0, ids);
   Reading reading;
   reading.ids.assign(ids.begin(), ids.end());
-  if (model.tokenizer && !ids.empty()) {
-    reading.bytes = static_cast<int64_t>(model.tokenizer->decode(std::span(reading.ids).subspan(1)).size());
-  }
+  if (model.tokenizer) reading.bytes = predicted_bytes(*model.tokenizer, reading.ids);
   return reading;
 }
 
-Reading read_data(const EvalArguments& arguments, const infer::LoadedModel& model) {
-  if (data::is_token_file(arguments.data)) return read_tokens(arguments, model);
+/// `text` is that of --data, unless that is a token file.
+Reading read_data(const EvalArguments& arguments, const std::optional<std::string>& text,
+                  const infer::LoadedModel& model) {
+  if (!text) return read_tokens(arguments, model);
   const text::Tokenizer& tokenizer = infer::require_tokenizer(model);
   Reading reading;
-  reading.ids = infer::prompt_ids(tokenizer, read_text(arguments.data));
-  LAMINA_CHECK(!reading.ids.empty(), arguments.data, ": is empty; give a text");
+  reading.ids = infer::prompt_ids(tokenizer, *text, &reading.unknown);
+  LAMINA_CHECK(!reading.ids.empty(), arguments.data, ": has no character of the vocabulary; give another text");
   if (arguments.tokens > 0 && static_cast<int64_t>(reading.ids.size()) > arguments.tokens) {
     reading.ids.resize(static_cast<size_t>(arguments.tokens));
   }
-  reading.bytes = static_cast<int64_t>(tokenizer.decode(std::span(reading.ids).subspan(1)).size());
+  reading.bytes = predicted_bytes(tokenizer, reading.ids);
   return reading;
 }
 
@@ -77,15 +89,16 @@ std::vector<int64_t> bounds_of(const EvalArguments& arguments, int64_t context) 
   return bounds;
 }
 
-Row evaluate(const EvalArguments& arguments, const std::string& path, const std::string& weights,
-             const Device& device) {
+Row evaluate(const EvalArguments& arguments, const std::optional<std::string>& text, const std::string& path,
+             const std::string& weights, const Device& device) {
   const infer::LoadedModel model =
       infer::load_model(path, device, {arguments.tokenizer, nn::parse_weight_formats(weights)});
-  const Reading reading = read_data(arguments, model);
+  const Reading reading = read_data(arguments, text, model);
+  report_unknown(arguments.data, reading.unknown);
   infer::EvaluateOptions options = arguments.options;
   options.lengths = bounds_of(arguments, options.context > 0 ? options.context : model.model->spec().context);
   options.progress = progress_of(str(path, " ", weights), count_of_tokens);
-  return {path, weights, infer::evaluate(*model.model, reading.ids, options), reading.bytes};
+  return {path, weights, infer::evaluate(*model.model, reading.ids, options), reading.bytes, reading.unknown.total()};
 }
 
 nlohmann::ordered_json as_json(const Row& row) {
@@ -98,6 +111,7 @@ nlohmann::ordered_json as_json(const Row& row) {
     json["bytes"] = row.bytes;
     json["bits_per_byte"] = row.result.bits_per_byte(row.bytes);
   }
+  if (row.unknown > 0) json["unknown_characters"] = row.unknown;
   for (const infer::LengthLoss& bucket : row.result.by_length) {
     json["by_length"].push_back(
         {{"begin", bucket.begin}, {"end", bucket.end}, {"tokens", bucket.tokens}, {"loss", bucket.loss}});
@@ -132,9 +146,16 @@ void run(EvalArguments& arguments) {
   if (arguments.weights.empty() || arguments.weights.front() != "as-stored") {
     arguments.weights.insert(arguments.weights.begin(), "as-stored");
   }
+  std::optional<std::string> text;  // read once: a pipe has no second time
+  if (!data::is_token_file(arguments.data)) {
+    text = read_input(arguments.data);
+    LAMINA_CHECK(!text->empty(), arguments.data, ": is empty; give a text");
+  }
   std::vector<Row> rows;
   for (const std::string& model : arguments.models) {
-    for (const std::string& weights : arguments.weights) rows.push_back(evaluate(arguments, model, weights, device));
+    for (const std::string& weights : arguments.weights) {
+      rows.push_back(evaluate(arguments, text, model, weights, device));
+    }
   }
   if (!arguments.json) {
     print_table(rows);
@@ -153,19 +174,26 @@ void add_eval(CLI::App& program) {
   CLI::App* command = program.add_subcommand("eval", "How well models predict a text: loss, perplexity, bits per byte");
   command->add_option("models", arguments->models, "Models as in generate; each becomes a row of the table")
       ->required();
-  command->add_option("--data", arguments->data, "A text, or a token file (.bin, .tokens)")->required();
+  command
+      ->add_option("--data", arguments->data,
+                   "A text file or pipe, - for standard input, or a token file (.bin, .tokens)")
+      ->required();
   command->add_option("--tokenizer", arguments->tokenizer, "Its file or folder (default: what lies beside each model)");
   command
       ->add_option("--weights", arguments->weights,
                    "Formats to compare with the weights as stored: q8, q4, bf16, or with rules; several times")
       ->allow_extra_args(false)
       ->take_all();
-  command->add_option("--context", arguments->options.context, "Tokens read at once (default: the model's context)");
-  command->add_option("--stride", arguments->options.stride,
-                      "Distance of windows; below the context they overlap (default: side by side)");
+  command->add_option("--context", arguments->options.context, "Tokens of a window (default: the model's context)")
+      ->check(at_least(1));
+  command
+      ->add_option("--stride", arguments->options.stride,
+                   "Distance of windows; below the context they overlap (default: no overlap)")
+      ->check(at_least(1));
   command->add_option("--lengths", arguments->lengths, "Bounds of the table by context length: 16,64,256")
-      ->delimiter(',');
-  command->add_option("--tokens", arguments->tokens, "Only the first tokens of the data");
+      ->delimiter(',')
+      ->check(at_least(1));
+  command->add_option("--tokens", arguments->tokens, "Only the first N tokens of the data")->check(at_least(1));
   arguments->device.add_to(*command);
   command->add_flag("--json", arguments->json, "Print the figures as JSON");
   command->callback([arguments] { run(*arguments); });

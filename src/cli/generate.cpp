@@ -3,14 +3,15 @@
 #include <chrono>
 #include <cstdio>
 #include <iostream>
-#include <iterator>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "lamina/base/files.h"
 #include "lamina/cli/cache_option.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
+#include "lamina/cli/text_input.h"
+#include "lamina/cli/usage.h"
 #include "lamina/infer/generator.h"
 #include "lamina/infer/load.h"
 #include "lamina/infer/text_stream.h"
@@ -34,11 +35,13 @@ struct GenerateArguments {
   bool stream = true;
   bool interactive = false;
   bool no_cache = false;
+  bool show_special = false;
+  bool sample_padding = false;
   bool json = false;
   bool time = false;
 };
 
-/// When what happened, in seconds since the program began.
+/// Times of events, in seconds since the program started.
 struct Moments {
   double loaded = 0;
   double first_token = 0;
@@ -47,11 +50,12 @@ struct Moments {
 
 double since_start() { return std::chrono::duration<double>(Clock::now() - kStarted).count(); }
 
-/// A prompt and what became of it.
+/// A prompt and its continuation.
 struct Answer {
-  std::string prompt;
-  std::vector<text::TokenId> ids;
-  std::string text;
+  std::string prompt;              ///< as given
+  std::string shown;               ///< the prompt as it is printed before the answer
+  std::vector<text::TokenId> ids;  ///< of the prompt
+  std::string text;                ///< of the answer
   infer::Generation generation;
 };
 
@@ -71,19 +75,49 @@ std::vector<text::TokenId> parse_ids(const std::string& text) {
   return ids;
 }
 
-std::string read_stdin() { return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()}; }
+/// Token numbers as they are printed without a tokenizer.
+std::string list_of(const std::vector<text::TokenId>& ids) {
+  std::string list;
+  for (const text::TokenId id : ids) list += str(list.empty() ? "" : ",", id);
+  return list;
+}
 
-/// Every prompt the arguments name, or standard input where they name none.
+Answer answer_to_text(const infer::LoadedModel& model, const std::string& text) {
+  const text::Tokenizer& tokenizer = infer::require_tokenizer(model);
+  text::UnknownCharacters unknown;
+  std::vector<text::TokenId> ids = infer::prompt_ids(tokenizer, text, &unknown);
+  report_unknown("prompt", unknown);
+  return {text, text, std::move(ids), {}, {}};
+}
+
+Answer answer_to_ids(const GenerateArguments& arguments, const infer::LoadedModel& model, const std::string& given) {
+  Answer answer{given, {}, parse_ids(given), {}, {}};
+  if (!model.tokenizer) {
+    answer.shown = list_of(answer.ids);
+    return answer;
+  }
+  infer::TextStream stream(*model.tokenizer, {}, arguments.show_special);
+  for (const text::TokenId id : answer.ids) answer.shown += stream.push(id);
+  answer.shown += stream.finish();
+  return answer;
+}
+
+/// All prompts of the arguments. Without any: standard input, or an empty text if a BOS token can begin it.
 std::vector<Answer> collect_prompts(const GenerateArguments& arguments, const infer::LoadedModel& model) {
   std::vector<std::string> texts = arguments.prompts;
-  for (const std::string& file : arguments.files) texts.push_back(read_text(file));
-  if (texts.empty() && arguments.ids.empty()) texts.push_back(::isatty(STDIN_FILENO) != 0 ? "" : read_stdin());
+  for (const std::string& file : arguments.files) texts.push_back(read_input(file));
+  if (texts.empty() && arguments.ids.empty()) {
+    texts.push_back(::isatty(STDIN_FILENO) != 0 ? "" : read_stdin());
+    if (texts[0].empty() && !infer::require_tokenizer(model).bos()) {
+      throw UsageError(str("no prompt was given; add one, for example: lamina generate ", arguments.model,
+                           " --prompt \"Once upon a time\" (or --prompt-file FILE, --ids 1,2,3, --interactive, or text "
+                           "on standard input)"));
+    }
+  }
   std::vector<Answer> answers;
   answers.reserve(texts.size() + arguments.ids.size());
-  for (const std::string& text : texts) {
-    answers.push_back({text, infer::prompt_ids(infer::require_tokenizer(model), text), {}, {}});
-  }
-  for (const std::string& ids : arguments.ids) answers.push_back({ids, parse_ids(ids), {}, {}});
+  for (const std::string& text : texts) answers.push_back(answer_to_text(model, text));
+  for (const std::string& ids : arguments.ids) answers.push_back(answer_to_ids(arguments, model, ids));
   return answers;
 }
 
@@ -92,13 +126,14 @@ void show(const std::string& text) {
   std::fflush(stdout);
 }
 
-/// Why a row ended, as people read it; empty where nothing need be said.
+/// A message if the context was full; otherwise empty.
 std::string remark(const infer::Generation& generation, int64_t context) {
   if (generation.finish != infer::Finish::context) return {};
-  return str("lamina: the context of ", context, " tokens is full; --context N allows more where positions do\n");
+  return str("lamina: the context of ", context,
+             " tokens is full; --context N allows more if the position encoding does\n");
 }
 
-/// The answers' texts while tokens come.
+/// Collects the answers' texts while tokens are generated, and prints a single one.
 class Writer {
  public:
   Writer(const GenerateArguments& arguments, const infer::LoadedModel& model, std::vector<Answer>& answers,
@@ -106,7 +141,7 @@ class Writer {
       : answers_(answers), moments_(moments), live_(arguments.stream && !arguments.json && answers.size() == 1) {
     if (!model.tokenizer) return;
     for (const Answer& answer : answers) {
-      streams_.emplace_back(*model.tokenizer, arguments.stops);
+      streams_.emplace_back(*model.tokenizer, arguments.stops, arguments.show_special);
       streams_.back().see_prompt(answer.ids);
     }
   }
@@ -121,19 +156,28 @@ class Writer {
     return !streams_[row].stopped();
   }
   void finish(size_t row) {
-    if (!streams_.empty()) put(row, streams_[row].finish());
+    put(row, streams_.empty() ? "" : streams_[row].finish());
     if (live_) show("\n");
+  }
+  /// Prompt and answer as one text; token numbers have a comma between them.
+  std::string whole(size_t row) const {
+    const Answer& answer = answers_[row];
+    return answer.shown + (streams_.empty() && !answer.text.empty() ? "," : "") + answer.text;
   }
 
  private:
+  /// Prints the prompt together with the first piece, so that a refused prompt prints nothing.
   void put(size_t row, const std::string& text) {
     answers_[row].text += text;
-    if (live_) show(text);
+    if (!live_) return;
+    show(begun_ ? text : whole(row));
+    begun_ = true;
   }
 
   std::vector<Answer>& answers_;
   Moments& moments_;
   bool live_;
+  bool begun_ = false;  ///< the prompt is printed
   std::vector<infer::TextStream> streams_;
 };
 
@@ -165,7 +209,7 @@ void print_times(const std::vector<Answer>& answers, const Moments& moments) {
   std::fprintf(stderr, "lamina: loaded after %.0f ms, first token after %.0f ms; %zu prompt tokens, %zu generated",
                moments.loaded * 1e3, moments.first_token * 1e3, prompt, tokens);
   if (tokens > answers.size() && moments.done > moments.first_token) {
-    std::fprintf(stderr, ", %.1f tokens/s behind the first",
+    std::fprintf(stderr, ", %.1f tokens/s after the first",
                  static_cast<double>(tokens - answers.size()) / (moments.done - moments.first_token));
   }
   std::fputs("\n", stderr);
@@ -177,7 +221,6 @@ void run_prompts(const GenerateArguments& arguments, const infer::LoadedModel& m
   prompts.reserve(answers.size());
   for (const Answer& answer : answers) prompts.push_back(answer.ids);
   Writer writer(arguments, model, answers, moments);
-  if (answers.size() == 1 && arguments.stream && !arguments.json) show(answers[0].prompt);
   const auto generations = infer::generate(*model.model, prompts, arguments.options,
                                            [&](size_t row, text::TokenId id) { return writer.token(row, id); });
   moments.done = since_start();
@@ -187,7 +230,7 @@ void run_prompts(const GenerateArguments& arguments, const infer::LoadedModel& m
     answers[i].generation = generations[i];
     if (arguments.json) continue;
     if (answers.size() > 1) std::printf("== prompt %zu\n", i + 1);
-    if (answers.size() > 1 || !arguments.stream) show(answers[i].prompt + answers[i].text + "\n");
+    if (answers.size() > 1 || !arguments.stream) show(writer.whole(i) + "\n");
     std::fputs(remark(generations[i], context).c_str(), stderr);
   }
   if (arguments.json) print_json(answers, moments);
@@ -196,11 +239,11 @@ void run_prompts(const GenerateArguments& arguments, const infer::LoadedModel& m
 
 void run_interactive(const GenerateArguments& arguments, const infer::LoadedModel& model) {
   const text::Tokenizer& tokenizer = infer::require_tokenizer(model);
-  LAMINA_CHECK(arguments.options.cache, "--interactive keeps its cache; leave --no-cache out");
+  LAMINA_CHECK(arguments.options.cache, "--interactive needs the KV cache; leave out --no-cache");
   infer::Session session(*model.model, arguments.options.context, arguments.options.cache_dtype);
   const bool person = ::isatty(STDIN_FILENO) != 0;
   if (person)
-    std::fputs("A line goes in, the text goes on. /clear forgets everything, /quit or Ctrl-D ends.\n", stderr);
+    std::fputs("Enter a line; the model continues it. /clear empties the context, /quit or Ctrl-D ends.\n", stderr);
   std::string line;
   while (true) {
     if (person) std::fputs("> ", stderr);
@@ -211,8 +254,10 @@ void run_interactive(const GenerateArguments& arguments, const infer::LoadedMode
     }
     std::vector<text::TokenId> ids;
     if (session.length() == 0 && tokenizer.bos()) ids.push_back(*tokenizer.bos());
-    tokenizer.encode(line, ids);
-    infer::TextStream stream(tokenizer, arguments.stops);
+    text::UnknownCharacters unknown;
+    tokenizer.encode(line, ids, /*special=*/false, &unknown);
+    report_unknown("line", unknown);
+    infer::TextStream stream(tokenizer, arguments.stops, arguments.show_special);
     stream.see_prompt(ids);
     try {
       const infer::Generation answer = session.turn(ids, arguments.options, [&](size_t /*row*/, text::TokenId id) {
@@ -233,30 +278,43 @@ void run(GenerateArguments& arguments) {
   const infer::LoadedModel model =
       infer::load_model(arguments.model, device, {arguments.tokenizer, nn::parse_weight_formats(arguments.weights)});
   arguments.options.stop_tokens = model.stop_tokens;
-  LAMINA_CHECK(arguments.stops.empty() || model.tokenizer, "--stop wants a tokenizer; give one with --tokenizer PATH");
+  LAMINA_CHECK(arguments.stops.empty() || model.tokenizer, "--stop needs a tokenizer; give one with --tokenizer PATH");
+  if (model.tokenizer && !arguments.sample_padding)
+    arguments.options.sampler.vocab_size = model.tokenizer->vocab_size();
   Moments moments;
   moments.loaded = since_start();
   arguments.interactive ? run_interactive(arguments, model) : run_prompts(arguments, model, moments);
 }
 
 void add_sampling(CLI::App& command, infer::SamplerOptions& sampler) {
-  command.add_option("--temperature", sampler.temperature, "0 takes the likeliest token")->capture_default_str();
-  command.add_option("--top-k", sampler.top_k, "Only the k likeliest tokens (0: all)")->capture_default_str();
-  command.add_option("--top-p", sampler.top_p, "Only the likeliest that together reach this probability")
-      ->capture_default_str();
+  constexpr double kAny = std::numeric_limits<double>::max();
+  command.add_option("--temperature", sampler.temperature, "Divides the logits; 0 takes the likeliest token")
+      ->capture_default_str()
+      ->check(between(0, kAny));
+  command.add_option("--top-k", sampler.top_k, "Only the k likeliest tokens (0: all)")
+      ->capture_default_str()
+      ->check(at_least(0));
+  command.add_option("--top-p", sampler.top_p, "Only the likeliest tokens that together reach this probability")
+      ->capture_default_str()
+      ->check(between(0, 1, true));
   command.add_option("--min-p", sampler.min_p, "Only tokens this likely, relative to the likeliest")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(between(0, 1));
   command.add_option("--typical", sampler.typical_p, "Only tokens as surprising as expected, up to this probability")
-      ->capture_default_str();
-  command.add_option("--repetition-penalty", sampler.repetition_penalty, "Above 1 makes tokens that came before rarer")
-      ->capture_default_str();
-  command.add_option("--presence-penalty", sampler.presence_penalty, "Taken from logits of tokens already answered")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(between(0, 1, true));
+  command.add_option("--repetition-penalty", sampler.repetition_penalty, "Above 1 makes earlier tokens less likely")
+      ->capture_default_str()
+      ->check(between(0, kAny, true));
+  command.add_option("--presence-penalty", sampler.presence_penalty, "Subtracted from logits of tokens in the answer")
+      ->capture_default_str()
+      ->check(between(-kAny, kAny));
   command
       .add_option("--frequency-penalty", sampler.frequency_penalty,
-                  "The same for every time that the token was answered")
-      ->capture_default_str();
-  command.add_option("--seed", sampler.seed, "Of the random draws")->capture_default_str();
+                  "Subtracted from a token's logit for each time it is in the answer")
+      ->capture_default_str()
+      ->check(between(-kAny, kAny));
+  command.add_option("--seed", sampler.seed, "Seed of the random numbers")->capture_default_str()->check(at_least(0));
 }
 
 }  // namespace
@@ -271,19 +329,27 @@ void add_generate(CLI::App& program) {
   command->add_option("--prompt,-p", arguments->prompts, "A text to continue; may be given several times")
       ->allow_extra_args(false)
       ->take_all();
-  command->add_option("--prompt-file", arguments->files, "A file whose text is to be continued; several times")
+  command
+      ->add_option("--prompt-file", arguments->files,
+                   "A file or pipe with a text to continue, - for standard input; may be given several times")
       ->allow_extra_args(false)
       ->take_all();
   command->add_option("--ids", arguments->ids, "A prompt as token numbers, 1,9038,2501: needs no tokenizer")
       ->allow_extra_args(false)
       ->take_all();
-  command->add_option("--tokens,-n", arguments->options.max_tokens, "Most tokens of an answer")->capture_default_str();
+  command->add_option("--tokens,-n", arguments->options.max_tokens, "Most tokens of an answer")
+      ->capture_default_str()
+      ->check(at_least(1));
   add_sampling(*command, arguments->options.sampler);
-  command->add_option("--stop", arguments->stops, "Ends the answer and is not printed; may be given several times")
+  command
+      ->add_option("--stop", arguments->stops,
+                   "A text that ends the answer and is not printed; may be given several times")
       ->allow_extra_args(false)
       ->take_all();
-  command->add_option("--context", arguments->options.context,
-                      "Most tokens of prompt and answer (default: the model's context)");
+  command
+      ->add_option("--context", arguments->options.context,
+                   "Most tokens of prompt and answer (default: the model's context)")
+      ->check(at_least(1));
   command->add_option("--tokenizer", arguments->tokenizer, "Its file or folder (default: what lies beside the model)");
   command
       ->add_option("--weights", arguments->weights,
@@ -293,10 +359,16 @@ void add_generate(CLI::App& program) {
   arguments->device.add_to(*command);
   command->add_flag("--stream,!--no-stream", arguments->stream, "Print a single answer as it comes (default)");
   command->add_flag("--interactive,-i", arguments->interactive,
-                    "Read lines and answer each, everything before in mind");
-  command->add_flag("--no-cache", arguments->no_cache, "Compute all tokens anew for each: slow, for comparison");
+                    "Read lines and continue each, with all earlier lines as context");
+  command->add_flag("--show-special", arguments->show_special,
+                    "Print special tokens by name, and ids beyond the tokenizer's vocabulary as <ID>");
+  command->add_flag("--sample-padding", arguments->sample_padding,
+                    "Also sample ids beyond the tokenizer's vocabulary, which models with padded vocabularies have");
+  command->add_flag("--no-cache", arguments->no_cache,
+                    "Recompute all tokens for every new one, without a KV cache: slow, for comparison");
   command->add_flag("--json", arguments->json, "Print answers, token numbers and times as JSON");
   command->add_flag("--time", arguments->time, "Print times to standard error");
+  command->footer("Example: lamina generate runs/quickstart --prompt \"ROMEO:\" --tokens 200 --temperature 0.8");
   command->callback([arguments] { run(*arguments); });
 }
 

@@ -13,6 +13,7 @@ DeviceSteps::DeviceSteps(nn::Model& model, nn::ModelCache& cache, const std::vec
   LAMINA_CHECK(static_cast<int64_t>(samplers.size()) == cache.batch(), "generate: ", samplers.size(), " samplers for ",
                cache.batch(), " rows; give one for each, or none");
   const SamplerOptions& given = samplers[0]->options();
+  vocab_size_ = given.vocab_size;
   options_ = {given.temperature, given.top_k, given.top_p, given.min_p, given.seed};
   std::vector<int64_t> streams;
   std::vector<int64_t> drawn;
@@ -28,7 +29,9 @@ void DeviceSteps::step() {
   const Tensor logits = model_.step_logits(ids_, clock_, cache_);
   logits_ = logits.reshape({cache_.batch(), logits.dim(2)});
   if (!drawn_.defined()) return clock_.advance();
-  ops::sample(logits_, streams_, drawn_, ids_.reshape({cache_.batch()}), options_, clock_.counters());
+  const bool padded = vocab_size_ > 0 && vocab_size_ < logits_.dim(1);
+  ops::sample(padded ? logits_.slice(1, 0, vocab_size_) : logits_, streams_, drawn_, ids_.reshape({cache_.batch()}),
+              options_, clock_.counters());
   readback_.write(ids_);
 }
 

@@ -40,7 +40,8 @@ class DeviceSteps {
   nn::Model& model_;
   nn::ModelCache& cache_;
   ops::SampleOptions options_;
-  Tensor streams_;  ///< undefined without samplers; drawn_ too
+  int64_t vocab_size_ = 0;  ///< of SamplerOptions
+  Tensor streams_;          ///< undefined without samplers; drawn_ too
   Tensor drawn_;
   Tensor ids_;     ///< [batch, 1]
   Tensor logits_;  ///< [batch, vocab] of the last step

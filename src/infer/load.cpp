@@ -65,10 +65,11 @@ const text::Tokenizer& require_tokenizer(const LoadedModel& model) {
   return *model.tokenizer;
 }
 
-std::vector<text::TokenId> prompt_ids(const text::Tokenizer& tokenizer, const std::string& text) {
+std::vector<text::TokenId> prompt_ids(const text::Tokenizer& tokenizer, const std::string& text,
+                                      text::UnknownCharacters* unknown) {
   std::vector<text::TokenId> ids;
   if (tokenizer.bos()) ids.push_back(*tokenizer.bos());
-  tokenizer.encode(text, ids);
+  tokenizer.encode(text, ids, /*special=*/false, unknown);
   return ids;
 }
 

@@ -33,7 +33,8 @@ LoadedModel load_model(const std::string& path, const Device& device, const Load
 /// The tokenizer, or an Error that says what to give.
 const text::Tokenizer& require_tokenizer(const LoadedModel& model);
 
-/// `text` as the model reads it, with the token that begins a text where the tokenizer has one.
-std::vector<text::TokenId> prompt_ids(const text::Tokenizer& tokenizer, const std::string& text);
+/// The ids of `text`, after the BOS token if the tokenizer has one. `unknown` as in text::Tokenizer::encode.
+std::vector<text::TokenId> prompt_ids(const text::Tokenizer& tokenizer, const std::string& text,
+                                      text::UnknownCharacters* unknown = nullptr);
 
 }  // namespace lamina::infer

@@ -20,6 +20,7 @@ void check(const SamplerOptions& o) {
   LAMINA_CHECK(o.top_k >= 0, "top-k ", o.top_k, ": expected a positive number, or 0 for no limit");
   LAMINA_CHECK(o.top_p > 0 && o.top_p <= 1, "top-p ", o.top_p, ": expected a probability above 0, 1 for no limit");
   LAMINA_CHECK(o.min_p >= 0 && o.min_p <= 1, "min-p ", o.min_p, ": expected a share from 0 (no limit) to 1");
+  LAMINA_CHECK(o.vocab_size >= 0, "vocabulary of ", o.vocab_size, " ids: expected a positive number, or 0 for all ids");
   LAMINA_CHECK(o.typical_p > 0 && o.typical_p <= 1, "typical ", o.typical_p,
                ": expected a probability above 0, 1 for no limit");
 }
@@ -92,7 +93,13 @@ void Sampler::penalise(Candidates& list) const {
   }
 }
 
+std::span<const float> Sampler::allowed(std::span<const float> logits) const {
+  const auto limit = static_cast<size_t>(options_.vocab_size);
+  return limit > 0 && limit < logits.size() ? logits.first(limit) : logits;
+}
+
 std::vector<Candidate> Sampler::candidates(std::span<const float> logits) const {
+  logits = allowed(logits);
   LAMINA_CHECK(!logits.empty(), kNoLogits);
   Candidates list(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
@@ -115,7 +122,7 @@ std::vector<Candidate> Sampler::candidates(std::span<const float> logits) const 
 }
 
 text::TokenId Sampler::next(std::span<const float> logits) {
-  if (options_.temperature == 0 && !penalises()) return first_of_largest(logits);
+  if (options_.temperature == 0 && !penalises()) return first_of_largest(allowed(logits));
   const auto chosen = static_cast<text::TokenId>(ops::drawn_from(candidates(logits), philox(key_, drawn_++)));
   ++counts_[chosen];
   return chosen;

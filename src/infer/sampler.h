@@ -25,13 +25,15 @@ struct SamplerOptions {
   double top_p = 1.0;      ///< keep the likeliest tokens that together reach this probability
   double min_p = 0.0;      ///< keep tokens at least this likely, relative to the likeliest
   double typical_p = 1.0;  ///< keep tokens whose surprise is nearest the entropy, up to this probability (Meister 2022)
+  /// Only ids below this are sampled; 0: all. Set it to the tokenizer's size for a model with a padded vocabulary.
+  int64_t vocab_size = 0;
   uint64_t seed = 0;
 };
 
 using ops::Candidate;
 
-/// Chooses the tokens of one row. The n-th choice draws the n-th number of a stream of the seed's, so that it depends
-/// on nothing but seed, stream, logits and history.
+/// Samples the tokens of one row. The n-th choice draws the n-th number of a random stream of the seed, so it depends
+/// only on seed, random stream, logits and history.
 class Sampler {
  public:
   /// Rows of one run differ in `stream`. Throws where an option is out of its range.
@@ -39,7 +41,7 @@ class Sampler {
 
   /// Tokens that the row begins with.
   void see_prompt(std::span<const text::TokenId> ids);
-  /// The next token from logits [vocab]. An Error where they hold a NaN.
+  /// The next token from logits [vocab]. A NaN among them is an Error.
   text::TokenId next(std::span<const float> logits);
 
   /// Whether ops::sample on the logits' own device chooses as `next` does: nothing depends on what came before.
@@ -54,6 +56,7 @@ class Sampler {
   std::vector<Candidate> candidates(std::span<const float> logits) const;
 
  private:
+  std::span<const float> allowed(std::span<const float> logits) const;
   bool penalises() const;
   void penalise(std::vector<Candidate>& list) const;
 

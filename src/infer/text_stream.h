@@ -8,20 +8,20 @@
 
 namespace lamina::infer {
 
-/// The text of tokens as they come: whole characters only, and nothing of a stop string.
+/// Text of tokens while they are generated: complete characters only, and no part of a stop string.
 class TextStream {
  public:
-  /// `tokenizer` must outlive the stream.
-  explicit TextStream(const text::Tokenizer& tokenizer, std::vector<std::string> stops = {})
-      : decoder_(tokenizer), stops_(std::move(stops)) {}
+  /// `tokenizer` must outlive the stream. `special` as in text::StreamDecoder.
+  explicit TextStream(const text::Tokenizer& tokenizer, std::vector<std::string> stops = {}, bool special = false)
+      : decoder_(tokenizer, special), stops_(std::move(stops)) {}
 
-  /// What stands before the text, on which its first space may depend.
+  /// Sets the tokens before the text: the last one may decide whether the text begins with a space.
   void see_prompt(std::span<const text::TokenId> ids);
-  /// What may be shown now that `id` has come.
+  /// Adds a token and returns the text that is certain now.
   std::string push(text::TokenId id);
-  /// Nothing more comes: what was held back, a broken character included.
+  /// Ends the stream and returns the text held back, including an incomplete character.
   std::string finish();
-  /// A stop string came.
+  /// Whether a stop string was generated.
   bool stopped() const { return stops_.stopped(); }
 
  private:

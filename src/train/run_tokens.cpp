@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "lamina/data/prepare.h"
 #include "lamina/data/token_file.h"
 #include "lamina/data/tokenizer_identity.h"
 #include "lamina/io/model_file.h"

@@ -82,6 +82,19 @@ TEST(Generator, RowsOfABatchAreTheirOwn) {
   }
 }
 
+TEST(Generator, SamplesOnlyTheTokenizersIds) {
+  nn::Model model(arch::resolve(arch::load_preset("llama-tiny")), Device::cpu(2));
+  scramble(model);
+  GenerateOptions options{.max_tokens = 24, .sampler = {.temperature = 2, .seed = 1}};
+  const auto largest = [&] {
+    const Generation answer = generate(model, {prompt_of(4, 96, 1)}, options)[0];
+    return *std::max_element(answer.ids.begin(), answer.ids.end());
+  };
+  EXPECT_GE(largest(), 10);
+  options.sampler.vocab_size = 10;
+  EXPECT_LT(largest(), 10);
+}
+
 TEST(Generator, EndsForAReasonThatItTells) {
   const Device device = Device::cpu(2);
   nn::Model model(arch::resolve(arch::load_preset("llama-tiny")), device);
