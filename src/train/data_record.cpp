@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lamina/base/files.h"
+#include "lamina/base/json.h"
 
 namespace lamina::train {
 namespace {
@@ -61,7 +62,7 @@ void check_run_data(const std::string& run_folder, const RunData& data, bool acc
   if (data.validation_tokens) now["validation"] = record_of(*data.validation_tokens, progress);
   const std::string path = (std::filesystem::path(run_folder) / "data.json").string();
   if (std::filesystem::exists(path)) {
-    const Json before = Json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
+    const Json before = try_parse_json<Json>(read_text(path)).value_or(Json());
     LAMINA_CHECK(before.is_object(), path, ": is damaged; delete it if the run's data is unchanged");
     if (before == now) return;
     compare(run_folder, "training", before.value("train", Json()), now["train"], accept_new);
