@@ -163,7 +163,7 @@ TEST_F(Prepare, AFolderWithEverything) {
   const Prepared prepared = data::prepare(options);
   EXPECT_EQ(prepared.vocab_size, 8);  // "\n bento" and r
   EXPECT_EQ(prepared.train.tokens + prepared.validation.tokens, 19);
-  EXPECT_EQ(stages, (Texts{"reading standard input", "collecting characters", "encoding"}));
+  EXPECT_EQ(stages, (Texts{"reading a pipe", "collecting characters", "encoding"}));
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(options.folder)) names.insert(entry.path().filename());
   EXPECT_TRUE(names.contains("train.bin") && names.contains("validation.bin") && names.contains("tokenizer.json"));
