@@ -82,8 +82,7 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
     const size_t column = message.find(", column ");
     if (column != std::string::npos) message = message.substr(message.find(": ", column) + 2);
     if (message.size() > kShownMessage) message = message.substr(0, kShownMessage) + "…";
-    read_ = text_.data() + std::min(position, text_.size());
-    fail("not JSON: " + message);
+    fail_at(position, "not JSON: " + message);
     return false;
   }
 
@@ -127,7 +126,10 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   }
 
   [[noreturn]] void fail(const std::string& message) const {
-    const size_t read = static_cast<size_t>(read_ - text_.data());
+    fail_at(static_cast<size_t>(read_ - text_.data()), message);
+  }
+  /// `read`: bytes read so far. The last of them is where the error is.
+  [[noreturn]] void fail_at(size_t read, const std::string& message) const {
     throw Error(str(name_, ": ", text_position(text_, read == 0 ? 0 : read - 1), ": ", message));
   }
 

@@ -13,13 +13,13 @@ inline constexpr size_t kMaxJsonBytes = size_t{64} << 20;
 inline constexpr size_t kMaxJsonDepth = 64;
 inline constexpr size_t kMaxJsonValues = size_t{4} << 20;
 
-/// Parses `text`. Invalid JSON, a key given twice in one object, and text beyond the limits above are an Error that
-/// names the file, the line and the column: "NAME: line 3, column 5: …". The depth limit keeps recursive users of the
-/// tree (copying, writing) within the stack.
+/// Parses `text`. Invalid JSON, a repeated key in one object, and text beyond the limits above are an Error. It names
+/// the place: "NAME: line 3, column 5: …". The depth limit keeps recursion over the tree (copying, writing) within the
+/// stack.
 template <class Json>
 Json parse_json(std::string_view text, const std::string& name);
 
-/// The same; nullopt instead of an Error. For lines of a log, of which the last may be cut off.
+/// parse_json with nullopt instead of an Error, for lines of a log, of which the last may be cut off.
 template <class Json>
 std::optional<Json> try_parse_json(std::string_view text);
 

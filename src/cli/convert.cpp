@@ -29,7 +29,7 @@ struct ConvertArguments {
   bool force = false;
 };
 
-/// What goes with the weights: tokenizer, chat template and generation settings.
+/// The files that go with the weights: tokenizer, chat template and generation settings.
 class Companions {
  public:
   explicit Companions(const std::string& place) : place_(place) {
@@ -70,9 +70,7 @@ class Companions {
     }
   }
 
-  bool has_tokenizer() const {
-    return tokenizer_ || (folder_exists(place_) && !text::tokenizer_file(place_).empty());
-  }
+  bool has_tokenizer() const { return tokenizer_ || (folder_exists(place_) && !text::tokenizer_file(place_).empty()); }
 
  private:
   static constexpr const char* kTokenizerConfig = "tokenizer_config.json";

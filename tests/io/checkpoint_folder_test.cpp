@@ -9,12 +9,12 @@ namespace lamina::testing {
 namespace {
 
 namespace fs = std::filesystem;
-const std::string kGolden = LAMINA_GOLDEN_DIR "/hf/";
+const std::string kModels = LAMINA_GOLDEN_DIR "/hf/";
 
 class ReplacedFolder : public ::testing::Test {
  protected:
   void write(bool replace, bool native = false, const io::AddFiles& add_files = {}) {
-    const io::Checkpoint checkpoint = io::read_hf(kGolden + "llama_gqa", Device::cpu(1));
+    const io::Checkpoint checkpoint = io::read_hf(kModels + "llama_gqa", Device::cpu(1));
     if (native) return io::write_native(target_, checkpoint, replace, {}, add_files);
     io::HfWriteOptions options;
     options.max_shard_bytes = 50'000;
@@ -74,7 +74,7 @@ TEST_F(ReplacedFolder, OtherFilesAreKept) {
 }
 
 TEST_F(ReplacedFolder, ModelsOfOthersAreKept) {
-  fs::copy(kGolden + "llama_gqa", target_);
+  fs::copy(kModels + "llama_gqa", target_);
   fs::remove(target_ + "/golden.safetensors");
   for (const auto& entry : fs::directory_iterator(target_)) {
     const std::string name = entry.path().filename().string();
@@ -120,7 +120,7 @@ TEST_F(ReplacedFolder, AFailureLeavesNothing) {
 TEST(ModelFiles, OnlyRegularFilesAreRead) {
   const TemporaryFolder temporary;
   const auto pipe = [&](const std::string& name) { ASSERT_EQ(::mkfifo((temporary / name).c_str(), 0600), 0); };
-  write_all(temporary / "config.json", read_all(kGolden + "llama_gqa/config.json"));
+  write_all(temporary / "config.json", read_all(kModels + "llama_gqa/config.json"));
   write_all(temporary / "model.safetensors.index.json", R"({"weight_map": {"lm_head.weight": "model-1.safetensors"}})");
   pipe("model-1.safetensors");
   const auto read = [&] { io::read_model(temporary.path(), Device::cpu(1)); };
@@ -135,7 +135,7 @@ TEST(ModelFiles, OnlyRegularFilesAreRead) {
 
 TEST(ModelFiles, AnIndexThatIsNoJsonSaysWhere) {
   const TemporaryFolder temporary;
-  write_all(temporary / "config.json", read_all(kGolden + "llama_gqa/config.json"));
+  write_all(temporary / "config.json", read_all(kModels + "llama_gqa/config.json"));
   write_all(temporary / "model.safetensors.index.json", "{\n\"weight_map\": {]");
   expect_error([&] { io::read_model(temporary.path(), Device::cpu(1)); }, "index.json: line 2, column 16: not JSON");
   write_all(temporary / "model.safetensors.index.json", std::string(70000, '['));
