@@ -1,4 +1,4 @@
-// Values and derivatives of every activation as PyTorch computes them in f64.
+// Activation values and derivatives against f64 golden values from PyTorch.
 #include <gtest/gtest.h>
 
 #include "lamina/autograd/tape.h"
@@ -22,7 +22,7 @@ TEST(activation_golden, EqualsPyTorchInValueAndDerivative) {
     Tensor x = file.tensor("act.x").clone();
     tape.watch(x);
     const Tensor y = ops::activation(x, *function);
-    // Where a sum cancels, the rounding of its terms remains: they reach 1 in the value and 2 in the derivative.
+    // If a sum cancels, the rounding errors of its terms remain. Terms reach 1 in the value and 2 in the derivative.
     EXPECT_LE(testing::worst_ulps(y.detach(), file.tensor(key + ".y"), 1.0), 4.0) << name;
     tape.backward({y}, {Tensor::full(x.shape(), 1.0, DType::f64, device)});
     EXPECT_LE(testing::worst_ulps(tape.grad(x), file.tensor(key + ".dy"), 2.0), 4.0) << name;

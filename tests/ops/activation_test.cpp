@@ -16,7 +16,7 @@ using testing::largest_magnitude;
 
 using testing::expect_error;
 
-/// The function from its formula, each step rounded to S.
+/// The activation's formula; each step is rounded to S.
 template <class S>
 S plain(Activation function, S x) {
   switch (function) {
@@ -36,7 +36,7 @@ S plain(Activation function, S x) {
   }
 }
 
-/// |ours − truth| in units of the last place of a float at truth.
+/// |ours − truth| in ulps of a float near `truth`.
 double units(double ours, double truth) {
   if (ours == truth) return 0;
   const auto at = std::max(std::abs(static_cast<float>(truth)), std::numeric_limits<float>::min());
@@ -47,7 +47,7 @@ double units(double ours, double truth) {
 TEST(Activation, IsAsAccurateInEveryBinadeAsTheStandardFunctions) {
   const Device device = Device::cpu(2);
   std::vector<float> x;
-  // Every 4099th pattern of both signs up to 40: all binades, odd steps.
+  // Every 4099th bit pattern up to 40, with both signs: covers all binades.
   for (uint32_t bits = 0; bits < std::bit_cast<uint32_t>(40.0F); bits += 4099) {
     x.push_back(std::bit_cast<float>(bits));
     x.push_back(-x.back());

@@ -14,15 +14,15 @@ struct AttentionCase {
     all.push_back({2, 7, 7, 4, 2, 5, 3});
     all.push_back({1, 1, 1, 1, 1, 1, 1});
     all.push_back({2, 9, 9, 3, 3, 16, 16, open});
-    all.push_back({1, 5, 9, 6, 1, 8, 17});       // the last queries of a longer text
+    all.push_back({1, 5, 9, 6, 1, 8, 17});       // the last queries of a longer sequence
     all.push_back({1, 9, 5, 2, 2, 3, 4});        // the first queries see no key
-    all.push_back({1, 9, 5, 2, 1, 3, 4, open});  // across sequences
+    all.push_back({1, 9, 5, 2, 1, 3, 4, open});  // cross-attention
     all.push_back({0, 5, 5, 2, 1, 4, 4});
     all.push_back({1, 0, 5, 2, 1, 4, 4, open});
     all.push_back({1, 4, 0, 2, 1, 4, 4, open});
     all.push_back({1, 4, 4, 2, 1, 4, 0});
     all.push_back({1, 4, 4, 2, 1, 0, 4});
-    all.push_back({1, 203, 203, 1, 1, 5, 2});  // more than a tile of keys and queries
+    all.push_back({1, 203, 203, 1, 1, 5, 2});  // more than one tile of keys and of queries
     all.push_back({1, 131, 131, 2, 1, 3, 5, open});
     all.push_back({1, 33, 40, 1, 1, 80, 33, open});
     all.push_back({1, 40, 170, 2, 2, 3, 2, {.scale = 0.5}});
@@ -37,7 +37,7 @@ struct AttentionCase {
     all.push_back({1, 9, 9, 2, 1, 4, 4, {.scale = 3.0, .soft_cap = 1.5}});
     all.push_back({1, 9, 12, 2, 2, 4, 4, {.causal = false, .scale = -2.0, .soft_cap = 30.0}, true, 6});
     all.push_back({2, 9, 9, 4, 2, 4, 4, {}, false, 0, true});
-    all.push_back({1, 7, 3, 2, 2, 4, 4, {}, false, 0, true});  // queries that see the sink only
+    all.push_back({1, 7, 3, 2, 2, 4, 4, {}, false, 0, true});  // some queries see only the sink
     all.push_back({2, 13, 13, 2, 1, 4, 4, {.dropout = 0.3, .dropout_key = {7, 9}}});
     all.push_back({1, 12, 16, 2, 2, 4, 4, {.causal = false, .dropout = 0.5, .dropout_key = {1, 2}}});
     all.push_back({1, 132, 140, 1, 1, 2, 3, {.dropout = 0.1, .dropout_key = {3, 4}}});
@@ -105,7 +105,7 @@ struct AttentionCase {
                    8,
                    true});
   }
-  /// Heads as wide as tensor cores want them.
+  /// Head widths that tensor core kernels support.
   static void add_wide(std::vector<Params>& all) {
     const ops::AttentionPattern window{.kind = Kind::window, .window = 30};
     const ops::AttentionPattern blocks{.kind = Kind::blocks, .block = 16, .random_blocks = 1, .seed = 3};
@@ -113,7 +113,7 @@ struct AttentionCase {
     all.push_back({1, 70, 70, 2, 1, 16, 24});
     all.push_back({1, 33, 90, 1, 1, 40, 16, {.causal = false}});
     all.push_back({1, 50, 50, 1, 1, 72, 80});
-    all.push_back({1, 137, 137, 2, 2, 16, 24});  // heads that fit a block whole
+    all.push_back({1, 137, 137, 2, 2, 16, 24});  // a whole head fits one thread block
     all.push_back({1, 200, 200, 1, 1, 40, 32, {.scale = 0.3}});
     all.push_back({1, 40, 40, 1, 1, 136, 16});
     all.push_back({1, 90, 90, 2, 2, 16, 16, {.pattern = window}, true, 0, true, {0, 40, 90}});
@@ -130,14 +130,14 @@ struct AttentionCase {
     all.push_back({1, 60, 75, 1, 1, 72, 72, {.causal = false, .t5_max_distance = 12}, false, 8});
     all.push_back({1, 68, 136, 2, 1, 16, 16, {.dropout = 0.3, .dropout_key = key}});
     all.push_back({1, 60, 72, 1, 1, 72, 72, {.dropout = 0.3, .dropout_key = key, .t5_max_distance = 12}, false, 8});
-    // Patches of dropout across tiles, heads and rows, of which the last are not whole.
+    // Dropout patches that span tiles, heads and rows; the last patches are partial.
     all.push_back({2, 75, 75, 4, 2, 16, 16, {.pattern = window, .dropout = 0.2, .dropout_key = key}});
     all.push_back({2, 41, 99, 2, 1, 80, 72, {.causal = false, .dropout = 0.5, .dropout_key = {1ULL << 40, ~0ULL}}});
     all.push_back({1, 90, 90, 1, 1, 24, 16, {.dropout = 0.1, .dropout_key = key}, true, 0, true, {0, 21, 21, 90}});
     all.push_back({1, 170, 170, 1, 1, 16, 16, {.pattern = wide_blocks}});
     all.push_back({1, 80, 80, 1, 1, 72, 72, {.causal = false, .pattern = strided}});
   }
-  /// More tiles of keys than shared memory holds at once, some of which no query or not every query of a block sees.
+  /// More key tiles than shared memory holds at once. Some are visible to no query, or only to some queries of a block.
   static void add_many_tiles(std::vector<Params>& all) {
     const ops::AttentionPattern window{.kind = Kind::window, .window = 130};
     const ops::AttentionPattern blocks{.kind = Kind::blocks, .block = 32, .window_blocks = 0, .random_blocks = 2};
@@ -155,7 +155,7 @@ struct AttentionCase {
     all.push_back({1, 70, 500, 1, 1, 16, 16, {.causal = false, .pattern = strided}});
     all.push_back({2, 200, 200, 1, 1, 16, 16, {}, true, 0, false, {0, 100, 101, 200}});
   }
-  /// Several blocks of both gradient kernels on tensor cores, in heads that fit Hopper's matrix units.
+  /// Several thread blocks of both tensor core backward kernels, with head widths that fit Hopper's wgmma.
   static void add_long(std::vector<Params>& all) {
     const std::vector<double> documents = {0, 60, 70, 206};
     const ops::AttentionPattern window{.kind = Kind::window, .window = 70};
@@ -170,7 +170,7 @@ struct AttentionCase {
     all.push_back({1, 190, 190, 2, 1, 17, 19, {.scale = -0.2}});
     all.push_back({2, 270, 270, 2, 1, 16, 32, {.t5_max_distance = 40}, false, 16});
     all.push_back({1, 190, 260, 2, 2, 32, 16, {.causal = false, .t5_max_distance = 32}, false, 16});
-    all.push_back({1, 150, 150, 1, 1, 16, 16, {.t5_max_distance = 1000}, false, 12});  // no distance is beyond it
+    all.push_back({1, 150, 150, 1, 1, 16, 16, {.t5_max_distance = 1000}, false, 12});  // no distance reaches it
     all.push_back({1, 206, 206, 2, 1, 16, 16, {.t5_max_distance = 30}, true, 8, true, documents});
     all.push_back({1, 206, 206, 2, 2, 16, 16, {.pattern = window}, false, 0, true, documents});
     all.push_back({1, 260, 260, 2, 1, 16, 16, {.pattern = blocks}, false, 0, true});
@@ -181,14 +181,14 @@ struct AttentionCase {
     all.push_back(
         {1, 203, 203, 2, 1, 16, 16, {.dropout = 0.1, .dropout_key = key, .t5_max_distance = 24}, false, 8, true});
   }
-  /// Several blocks of the kernel that makes all gradients in one walk, of which the last is not whole.
+  /// Several thread blocks of the one-pass backward; the last one is partial.
   static void add_joined(std::vector<Params>& all) {
     all.push_back({1, 576, 576, 2, 1, 64, 64});
     all.push_back({1, 128, 600, 2, 2, 40, 64, {.causal = false}});
     all.push_back({2, 64, 700, 4, 2, 64, 48});
     all.push_back({1, 640, 530, 1, 1, 24, 40});  // the first queries see no key
   }
-  /// What cuDNN takes besides plain attention.
+  /// Options that cuDNN supports besides plain attention.
   static void add_known(std::vector<Params>& all) {
     all.push_back({1, 70, 70, 2, 1, 16, 16, {.scale = 2.0, .soft_cap = 3.0}});
     all.push_back({2, 65, 65, 2, 2, 32, 32, {}, true});
@@ -236,7 +236,7 @@ struct AttentionCase {
     return {ops::attention(in[0], in[1], in[2], p.options, {in[3], in[4], in[5], in[6]})};
   }
 
-  /// First position of the document that position i lies in, and the position behind it.
+  /// Bounds [first, end) of the document that contains position i.
   static std::pair<int64_t, int64_t> document(const Params& p, int64_t i) {
     if (p.documents.empty()) return {0, p.seq_k};
     size_t n = 0;

@@ -11,7 +11,7 @@ struct AttentionDecodeCase {
   static constexpr const char* name = "attention_decode";
   static constexpr bool kBackward = false;
   struct Params {
-    AttentionParams attention;  ///< seq_k is the caches' capacity
+    AttentionParams attention;  ///< seq_k is the capacity of the KV caches
     std::vector<double> lengths;
   };
 
@@ -24,14 +24,14 @@ struct AttentionDecodeCase {
     return {{{2, 1, 9, 4, 2, 5, 3}, {9, 4}},
             {{1, 1, 1, 1, 1, 1, 1}, {1}},
             {{3, 1, 70, 8, 1, 16, 17}, {70, 0, 33}},
-            {{1, 1, 1300, 3, 3, 8, 4}, {1207}},    // several chunks
-            {{1, 3, 1100, 2, 1, 16, 16}, {1030}},  // a few queries
+            {{1, 1, 1300, 3, 3, 8, 4}, {1207}},    // several KV chunks
+            {{1, 3, 1100, 2, 1, 16, 16}, {1030}},  // several queries
             {{2, 16, 140, 4, 2, 5, 7}, {140, 17}},
             {
                 {1, 2, 600, 6, 2, 32, 64},
                 {600},
             },
-            {{2, 1, 700, 6, 2, 16, 24}, {650, 33}},  // whole packs of columns
+            {{2, 1, 700, 6, 2, 16, 24}, {650, 33}},  // widths are multiples of a 16-byte vector
             {{1, 1, 4300, 2, 1, 16, 16}, {4170}},
             {{2, 1, 300, 9, 1, 72, 128}, {299, 1}},
             {{1, 1, 140, 2, 2, 256, 8}, {140}},
@@ -102,7 +102,7 @@ struct AttentionDecodeCase {
 };
 LAMINA_OP_CASE(AttentionDecodeCase);
 
-/// The same over caches of 8 bits: the oracle multiplies numbers and scales before anything else.
+/// attention_decode over 8-bit KV caches. The oracle dequantizes the caches first.
 struct AttentionDecodeOf8BitsCase {
   static constexpr const char* name = "attention_decode";
   static constexpr const char* form = "of_8_bits";
@@ -111,7 +111,7 @@ struct AttentionDecodeOf8BitsCase {
   static std::vector<DType> dtypes() { return {DType::f32, DType::bf16, DType::f16}; }
   static std::vector<Params> sweep() {
     std::vector<Params> all = AttentionDecodeCase::sweep();
-    all.push_back({{2, 1, 70, 16, 2, 64, 64}, {70, 33}});  // eight queries a key head
+    all.push_back({{2, 1, 70, 16, 2, 64, 64}, {70, 33}});  // eight query heads per KV head
     all.push_back({{1, 1, 530, 4, 1, 128, 128}, {517}});
     all.push_back({{1, 1, 130, 4, 4, 128, 72}, {129}});
     all.push_back({{1, 1, 40, 4, 1, 576, 576}, {37}});

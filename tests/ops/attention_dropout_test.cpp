@@ -1,5 +1,5 @@
-// What dropout of attention weights leaves: how many, and that neighbours, heads, rows and streams do not depend on
-// each other. Which ones in particular is what the operator's case looks at.
+// Statistics of attention dropout: the rate of kept weights, and independence between neighbours, heads, rows and
+// random streams. The operator's case (attention_case.cpp) checks the exact mask.
 #include "lamina/ops/attention/attention_dropout.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ constexpr int64_t kBatch = 2;
 constexpr int64_t kHeads = 3;
 constexpr int64_t kSeq = 131;
 
-/// What became of every weight: queries that see all keys alike, and values that tell one key from the others.
+/// Makes each attention weight visible: q and k are zero, so weights are uniform, and values are one-hot per key.
 class Weights {
  public:
   Weights(double dropout, const RandomKey& key) {
@@ -30,7 +30,7 @@ class Weights {
     values_.assign(y.data<float>(), y.data<float>() + y.numel());
   }
   static int64_t count() { return kBatch * kHeads * kSeq * kSeq; }
-  /// Times the number of keys: 0 or dropout's factor.
+  /// The weight times the number of keys: 0 if dropped, else dropout's scale.
   double at(int64_t b, int64_t head, int64_t query, int64_t key) const {
     const int64_t index = ((b * kSeq + query) * kHeads + head) * kSeq + key;
     return static_cast<double>(values_[static_cast<size_t>(index)]) * kSeq;
@@ -52,7 +52,7 @@ void for_all(const F& fn) {
   }
 }
 
-/// Five standard deviations of a count of `of` trials.
+/// Five standard deviations of a binomial count with `of` trials.
 double five_sigma(double share, double of) { return 5 * std::sqrt(of * share * (1 - share)); }
 
 TEST(AttentionDropout, KeepsItsShareAndTheExpectation) {
@@ -89,10 +89,10 @@ TEST(AttentionDropout, RoundsProbabilities) {
     ASSERT_TRUE(std::isfinite(few.at(b, head, query, key)));
     kept += few.kept(b, head, query, key) ? 1 : 0;
   });
-  EXPECT_LE(kept, 14);  // of 1.6 expected, once in 10^9 times more
+  EXPECT_LE(kept, 14);  // 1.6 are expected; more than 14 has probability 1e-9
 }
 
-/// Two weights that are told apart by any of these are kept together as often as chance has it.
+/// Two weights that differ in any of these coordinates are kept independently of each other.
 TEST(AttentionDropout, NeighboursAreIndependent) {
   constexpr double kShare = 0.7;
   const RandomKey key{3, 8};
@@ -106,7 +106,7 @@ TEST(AttentionDropout, NeighboursAreIndependent) {
       ++pairs;
       both += weights.kept(b, head, query, k) && other.kept(b + b1, head + heads, query + queries, k + keys) ? 1 : 0;
     });
-    // Pairs overlap, each weight is in two of them: their count varies by up to √3 times as much.
+    // Each weight is in two overlapping pairs, which raises the standard deviation by up to √3.
     EXPECT_NEAR(both, share * share * pairs, std::sqrt(3.0) * five_sigma(share * share, pairs))
         << b1 << " rows, " << heads << " heads, " << queries << " queries, " << keys << " keys apart";
   };
@@ -122,7 +122,7 @@ TEST(AttentionDropout, NeighboursAreIndependent) {
   expect_independent(Weights(1 - kShare, {3, 8 + (uint64_t{1} << 32)}), 0, 0, 0, 0);
 }
 
-/// What kernels elsewhere draw by is what the vectors here do.
+/// kept_of_patch(), which the GPU kernels use, gives the mask of the vectorized CPU kernel.
 TEST(AttentionDropout, PatchesHoldTheSameWeights) {
   const RandomKey key{uint64_t{1} << 40 | 5, ~uint64_t{0} - 3};
   const Weights weights(0.3, key);
@@ -136,12 +136,12 @@ TEST(AttentionDropout, PatchesHoldTheSameWeights) {
   });
 }
 
-/// More heads and keys than 32 bits of a counter's words hold side by side do not meet in one counter.
+/// Philox counters stay distinct even for row and column numbers that exceed 32 bits when packed together.
 TEST(AttentionDropout, RowsAndColumnsDoNotMeet) {
   const PhiloxKeys keys = philox_keys(1);
   const DropoutPlanes half = dropout_planes(attention_dropout_threshold(0.5));
   const auto at = [&](uint32_t row, uint32_t column) { return kept_of_patch(keys, 2, row, column, half) & 0xffff; };
-  const uint32_t last = (uint32_t{1} << 29) - 1;  // column of the last of 2³¹ keys
+  const uint32_t last = (uint32_t{1} << 29) - 1;  // patch column of the last of 2³¹ keys
   EXPECT_NE(at(0, last), at(0, 0));
   EXPECT_NE(at(1, 0), at(0, last + 1));
   EXPECT_NE(at(0xffffffff, last), at(0xfffffffe, last));

@@ -9,7 +9,7 @@
 
 namespace lamina::testing {
 
-/// One attention call: its extents, options and which extras it has.
+/// One attention call: sizes, options and optional inputs.
 struct AttentionParams {
   int64_t batch = 1;
   int64_t seq_q = 5;
@@ -38,8 +38,8 @@ inline std::string describe_attention(const AttentionParams& p) {
              p.documents.empty() ? "" : str(" ", p.documents.size() - 1, " documents"));
 }
 
-/// May the query at position i see key j, in a document of n positions that both are counted in? From the definitions
-/// of the patterns.
+/// Whether the query at position i sees key j, by the definition of the patterns. Both positions count from the start
+/// of a document of n tokens.
 inline bool oracle_sees(const ops::AttentionOptions& o, int64_t i, int64_t j, int64_t n) {
   if (o.causal && j > i) return false;
   const ops::AttentionPattern& p = o.pattern;
@@ -63,7 +63,7 @@ inline bool oracle_sees(const ops::AttentionOptions& o, int64_t i, int64_t j, in
   return false;
 }
 
-/// T5's buckets by their boundaries: bucket b of the logarithmic half begins at exact · (max / exact)^(b / half).
+/// T5 bucket from the bucket boundaries: logarithmic bucket b begins at exact · (max / exact)^(b / half).
 inline int64_t oracle_bucket(int64_t key_minus_query, bool causal, int64_t buckets, int64_t max_distance) {
   const int64_t per_side = causal ? buckets : buckets / 2;
   const int64_t side = !causal && key_minus_query > 0 ? per_side : 0;
@@ -82,7 +82,7 @@ inline int64_t oracle_bucket(int64_t key_minus_query, bool causal, int64_t bucke
   return side + bucket;
 }
 
-/// What dropout multiplies a weight by, number by number as AttentionOptions has it.
+/// Dropout's factor for one weight, computed per element as AttentionOptions defines it.
 inline double oracle_dropout(const AttentionParams& p, int64_t b, int64_t head, int64_t query, int64_t key) {
   if (p.options.dropout == 0) return 1;
   const double below = std::min(std::floor(p.options.dropout * 65536 + 0.5), 65535.0);
@@ -108,7 +108,7 @@ inline double oracle_dropout(const AttentionParams& p, int64_t b, int64_t head, 
   return number < below ? 0 : 1 / (1 - below / 65536);
 }
 
-/// Softmax over the scores a query sees, `sink` one more of them where given.
+/// Softmax over the visible scores of a query. `sink`, if given, is one more logit.
 template <class S>
 std::vector<S> oracle_weights(const std::vector<S>& scores, const S* sink) {
   using std::exp;
@@ -124,7 +124,7 @@ std::vector<S> oracle_weights(const std::vector<S>& scores, const S* sink) {
   return weights;
 }
 
-/// The inputs after q, k, v: slopes, T5 table, sinks.
+/// The optional inputs after q, k, v: ALiBi slopes, T5 table, sinks.
 template <class S>
 struct OracleExtras {
   const Array<S>& alibi;
@@ -132,7 +132,7 @@ struct OracleExtras {
   const Array<S>& sinks;
 };
 
-/// Score of a query at position i and the key at j, before the softmax.
+/// Score of the query at position i and the key at j, before the softmax.
 template <class S>
 S oracle_score(const AttentionParams& p, const OracleExtras<S>& extras, S dot, int64_t head, int64_t i, int64_t j) {
   using std::tanh;

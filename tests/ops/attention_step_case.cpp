@@ -14,7 +14,7 @@ namespace {
 using Kind = ops::AttentionPattern::Kind;
 using ops::RotaryPairing;
 
-/// Numbers are rounded where the definition does: rotated ones to the type under test, stored ones to the caches'.
+/// Types for rounding in the oracle: rotated values round to the type under test, stored ones to the cache type.
 struct StepTypes {
   DType type = DType::f64;
   DType cache = DType::f64;
@@ -23,10 +23,10 @@ struct StepTypes {
 struct AttentionStepParams {
   int64_t batch, heads, kv_heads, capacity, d;
   std::vector<double> places;
-  int64_t rotary_dim = 0;  ///< −1: not rotated
+  int64_t rotary_dim = 0;  ///< −1: no rotation
   RotaryPairing pairing = RotaryPairing::half_split;
   bool per_element = false;
-  std::vector<double> positions = {};  ///< empty: the places
+  std::vector<double> positions = {};  ///< empty: equal to places
   ops::AttentionOptions options = {};
   bool alibi = false;
   int64_t t5_buckets = 0;
@@ -47,19 +47,19 @@ std::vector<AttentionStepParams> step_sweep() {
   return {{2, 4, 2, 9, 16, {8, 0}},
           {1, 1, 1, 1, 2, {0}},
           {1, 1, 1, 1, 8, {0}, -1},
-          {1, 6, 6, 300, 48, {255}},  // two shares
+          {1, 6, 6, 300, 48, {255}},  // two KV chunks
           {1, 12, 12, 260, 64, {127}},
           {1, 3, 3, 260, 64, {128}, 0, interleaved},
-          {3, 4, 1, 1100, 32, {1099, 0, 640}},  // several shares, some empty
-          {2, 16, 2, 140, 64, {139, 33}, 32},   // eight queries a key head, half of a head turned
+          {3, 4, 1, 1100, 32, {1099, 0, 640}},  // several KV chunks, some empty
+          {2, 16, 2, 140, 64, {139, 33}, 32},   // eight query heads per KV head; half of each head is rotated
           {2, 6, 2, 140, 24, {70, 1}, 8, interleaved, true},
           {2, 6, 2, 140, 32, {70, 1}, 16, split, true},
-          {2, 2, 1, 40, 128, {7, 39}, 0, split, false, {90, 4}},  // positions of their own
+          {2, 2, 1, 40, 128, {7, 39}, 0, split, false, {90, 4}},  // positions that differ from places
           {1, 2, 2, 30, 256, {29}, 0, interleaved, true},
-          {1, 1, 1, 4300, 16, {4200}},         // more shares than a cluster has
+          {1, 1, 1, 4300, 16, {4200}},         // more KV chunks than a cluster has blocks
           {2, 4, 2, 20, 7, {19, 3}, 6},        // odd widths
-          {2, 4, 2, 20, 40, {19, 3}, 12},      // halves that are no packs
-          {1, 2, 1, 20, 264, {11}, 0, split},  // wider than a warp
+          {2, 4, 2, 20, 40, {19, 3}, 12},      // rotated halves are no multiple of a 16-byte vector
+          {1, 2, 1, 20, 264, {11}, 0, split},  // a head is wider than a warp handles
           {2, 4, 2, 500, 16, {490, 0}, 0, split, false, {}, {.pattern = window}, false, 0, true},
           {1, 4, 2, 500, 16, {490}, -1, split, false, {}, {.soft_cap = 3.0}, true},
           {2, 4, 4, 90, 8, {80, 33}, -1, split, false, {}, {.t5_max_distance = 64}, false, 16},
@@ -126,7 +126,7 @@ S step_rounded(const S& value, DType type) {
   return static_cast<S>(round_to(static_cast<double>(value), type));
 }
 
-/// A head of row b, rotated.
+/// Head `head` of row b, rotated.
 template <class S>
 std::vector<S> turned_head(const AttentionStepParams& p, const Arrays<S>& in, int64_t b, int64_t head, DType type) {
   std::vector<S> x;
@@ -150,7 +150,7 @@ std::vector<S> turned_head(const AttentionStepParams& p, const Arrays<S>& in, in
   return y;
 }
 
-/// y, the caches and their scales.
+/// The expected y, KV caches and their scales.
 template <class S>
 Arrays<S> step_oracle(const AttentionStepParams& p, const Arrays<S>& in, const StepTypes& types) {
   const bool bytes = types.cache == DType::u8;
@@ -247,21 +247,21 @@ struct AttentionStepInto8Bits : AttentionStepBase<DType::f32, DType::u8> {
   static constexpr const char* form = "into_8_bits";
   static std::vector<Params> sweep() {
     std::vector<Params> all = AttentionStepBase::sweep();
-    std::erase_if(all, [](const Params& p) { return p.d == 0; });  // numbers that are not there have no scale
+    std::erase_if(all, [](const Params& p) { return p.d == 0; });  // an empty head has no scale
     return all;
   }
 };
 LAMINA_OP_CASE(AttentionStepInto8Bits);
 
 struct AttentionSublayerParams {
-  NormedStream stream;  ///< [batch, 1, width]; `bias` of both projections
+  NormedStream stream;  ///< [batch, 1, width]; `bias` applies to both projections
   AttentionStepParams step;
 
   int64_t heads_width() const { return step.heads * step.d; }
   int64_t rows() const { return heads_width() + 2 * step.kv_heads * step.d; }
 };
 
-/// Behind the stream's inputs: the projections, and the step's inputs but for qkv.
+/// Input order: first the residual stream's inputs, then both projections, then the step's inputs without qkv.
 constexpr size_t kProjections = 4;
 constexpr size_t kStepInputs = 8;
 
@@ -289,7 +289,7 @@ struct AttentionSublayerBase {
             {{{1, 1, 32}, 0, kRms}, {1, 4, 2, 20, 7, {19}, 6}},
             {{{2, 1, 64}, 0, kRms, true, true, true, 0.0, 0, 3}, {2, 4, 2, 20, 16, {19, 3}}}};
   }
-  /// Too wide for one launch: the projection is one of its own.
+  /// Too wide for one launch: the QKV projection is a launch of its own.
   static std::vector<Params> gpu_sweep() {
     const auto interleaved = RotaryPairing::interleaved;
     return {{{{1, 1, 1024}, 0, kRms, true, true, false, 0.0, 0, 4}, {1, 8, 1, 300, 64, {201}}},
@@ -313,7 +313,7 @@ struct AttentionSublayerBase {
     return all;
   }
   static std::vector<Tensor> run(const Params& p, const std::vector<Tensor>& in) {
-    const Tensor* step = in.data() + kStepInputs - 1;  // its qkv is not there
+    const Tensor* step = in.data() + kStepInputs - 1;  // minus 1: the step's first input, qkv, is missing
     const Tensor k_cache = step[1].clone();
     const Tensor v_cache = step[2].clone();
     const ops::StepRotation rotation{step[4], step[5], p.step.pairing, std::max<int64_t>(p.step.rotary_dim, 0),

@@ -27,7 +27,7 @@ Tensor random_tensor(const Shape& shape, const Device& device, uint64_t seed = 1
   return Tensor::from(values, shape, device);
 }
 
-/// Refuses one request, the n-th.
+/// An allocator that fails the n-th request.
 class ScarceMemory final : public Allocator {
  public:
   void* allocate(size_t bytes) override {
@@ -177,7 +177,7 @@ std::vector<AttentionPattern> patterns() {
           {.kind = Kind::blocks, .block = 5, .random_blocks = 1, .seed = 4},
           {.kind = Kind::blocks, .block = 7, .window_blocks = 0, .global_blocks = 0, .random_blocks = 2},
           {.kind = Kind::blocks, .block = 1, .random_blocks = 2},
-          {.kind = Kind::blocks, .window = std::numeric_limits<int64_t>::min(), .block = 4}};  // which blocks ignore
+          {.kind = Kind::blocks, .window = std::numeric_limits<int64_t>::min(), .block = 4}};  // `window` is unused
 }
 
 void check_tiles(const AttentionOptions& options, int64_t seq_q, int64_t seq_k,
@@ -222,7 +222,7 @@ TEST(AttentionMask, TilesAgreeWithPairs) {
       SCOPED_TRACE(str("kind ", static_cast<int>(pattern.kind), causal ? " causal" : ""));
       check_tiles(options, 40, 40);
       check_tiles(options, 17, 40);
-      check_tiles(options, 3, 0);  // a row of a cache that holds nothing
+      check_tiles(options, 3, 0);  // an empty KV cache
       check_tiles(options, 40, 40, {0, 3, 3, 21, 40});
     }
   }
@@ -257,7 +257,6 @@ TEST(Attention, SeeingOnlyItselfAQueryGetsItsValue) {
   EXPECT_EQ(y.to_vector<float>(), v.to_vector<float>());
 }
 
-/// The cache of [batch, seq, n_kv_heads, d] keys or values.
 /// Output and gradients of q, k, v for a fixed output gradient.
 std::vector<std::vector<float>> attend(Tensor q, Tensor k, Tensor v) {
   Tape tape;
@@ -270,8 +269,8 @@ std::vector<std::vector<float>> attend(Tensor q, Tensor k, Tensor v) {
           tape.grad(v).to_vector<float>()};
 }
 
-// Pieces of one projection [batch, seq, 6·16 + 2·16 + 2·5], and a cache's layout [batch, heads, seq, d], are read by
-// their strides.
+// Slices of one packed projection [batch, seq, 6·16 + 2·16 + 2·5], and the KV cache layout [batch, heads, seq, d], are
+// read through their strides.
 TEST(Attention, ViewsGiveTheBitsOfCopies) {
   const Device device = Device::cpu(2);
   const Tensor joined = random_tensor({2, 150, 138}, device);
@@ -315,7 +314,7 @@ TEST(Attention, DecodingReadsNarrowCaches) {
   EXPECT_EQ(y.to_vector<float>(), attention_decode(q, k.to(DType::f32), v.to(DType::f32), lengths).to_vector<float>());
 }
 
-/// Most bytes that were live beyond inputs, output and gradients.
+/// Peak bytes allocated beyond inputs, output and gradients.
 int64_t extra_memory(int64_t seq, int64_t head_dim, bool backward, const AttentionOptions& options = {},
                      int threads = 2) {
   const Device device = Device::cpu(threads);
@@ -332,7 +331,7 @@ int64_t extra_memory(int64_t seq, int64_t head_dim, bool backward, const Attenti
   int64_t wanted = y.nbytes();
   if (backward) {
     tape.backward({y}, {q.clone()});
-    wanted += 4 * y.nbytes();  // dy and three gradients
+    wanted += 4 * y.nbytes();  // dy and the gradients of q, k, v
   }
   return device.allocator().counters().peak - before - wanted;
 }
@@ -344,7 +343,7 @@ TEST(Attention, MemoryStaysSmallAtSixteenThousand) {
 
 TEST(Attention, MemoryIsLinearInLength) {
   const AttentionOptions window{.pattern = {.kind = Kind::window, .window = 64}};
-  // One thread: how many tasks hold their tiles at the same moment is then no matter of chance.
+  // With one thread, the number of tasks that hold tiles at the same time is deterministic.
   const int64_t at_8k = extra_memory(8192, 8, true, window, 1);
   const int64_t at_16k = extra_memory(16384, 8, true, window, 1);
   EXPECT_LT(at_16k, 2 * at_8k + (1 << 16));

@@ -14,10 +14,10 @@ struct CacheStoreCase {
   struct Params {
     int64_t batch, seq, heads, capacity, d_qk, d_v;  ///< d_v < 0: no values
     std::vector<double> places;
-    bool joined = false;  ///< k and v are slices of one projection
-    bool rows = false;    ///< the caches are rows of larger ones
+    bool joined = false;  ///< k and v are slices of one packed projection
+    bool rows = false;    ///< the caches are row slices of larger ones
     std::optional<DType> fresh;
-    bool bytes = false;  ///< caches of 8 bits with scales
+    bool bytes = false;  ///< 8-bit caches with scales
   };
 
   static std::vector<Params> sweep() {
@@ -25,7 +25,7 @@ struct CacheStoreCase {
             {1, 1, 1, 1, 1, 1, {0}},
             {2, 5, 2, 11, 5, 3, {6, 1}},
             {3, 4, 2, 40, 64, 128, {36, 0, 17}},
-            {2, 3, 40, 8, 64, 64, {5, 2}},  // more than a block's threads
+            {2, 3, 40, 8, 64, 64, {5, 2}},  // more elements than a thread block has threads
             {2, 7, 1, 30, 576, -1, {3, 23}},
             {2, 7, 1, 30, 33, -1, {3, 23}},
             {2, 3, 2, 12, 16, 8, {7, 9}, true},
@@ -37,7 +37,7 @@ struct CacheStoreCase {
             {1, 9, 2, 12, 32, 32, {3}, true, true, DType::f16},
             {2, 3, 2, 12, 8, 16, {7, 9}, false, false, {}, true},
             {1, 1, 1, 1, 1, 1, {0}, false, false, {}, true},
-            // More than a block's warps; in f32, since among so many numbers of f16 some lie half between two.
+            // More rows than a thread block has warps. In f32, because so many f16 values would include rounding ties.
             {3, 4, 20, 40, 64, 128, {36, 0, 17}, true, false, DType::f32, true},
             {2, 3, 3, 12, 33, 7, {7, 9}, true, true, {}, true},
             {2, 3, 2, 12, 130, 260, {7, 9}, false, true, DType::f32, true},
@@ -60,7 +60,7 @@ struct CacheStoreCase {
 
   static int64_t width(const Params& p) { return p.heads * (p.d_qk + p.d_v); }
   static std::vector<Input> inputs(const Params& p) {
-    // Behind a row of the larger cache come those that are shown, and behind them one more.
+    // A row slice has one row of the larger cache before it and one after it.
     const int64_t held = p.batch + (p.rows ? 2 : 0);
     const bool values = p.d_v >= 0;
     const auto fresh = [&](int64_t d) {
@@ -104,7 +104,7 @@ struct CacheStoreCase {
     return written;
   }
 
-  /// The number that column c of a token and head becomes, and its scale.
+  /// The 8-bit code of column c of a token's head; sets the head's scale.
   template <class S>
   static S rounded(const std::vector<S>& row, size_t c, S& scale) {
     S most = 0;

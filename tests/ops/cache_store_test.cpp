@@ -114,8 +114,8 @@ TEST(CacheStore, EightBitsOfZerosTinyAndNonFiniteNumbers) {
   }
 }
 
-/// With every key and value kept to half its step, a score errs by at most δ = scale · ‖q‖₁ · half a step, a weight by
-/// a factor within e^±2δ, and so y by half a step of the values and (e^2δ − 1) times the largest of them.
+/// Every key and value errs by at most half a quantization step. So a score errs by at most δ = scale · ‖q‖₁ · half a
+/// step, a weight by a factor within e^±2δ, and y by half a step plus (e^2δ − 1) times the largest value.
 TEST(CacheStore, AttentionOverEightBitsErrsByTheSteps) {
   constexpr int64_t kKeys = 70;
   constexpr int64_t kWidth = 24;
@@ -147,7 +147,7 @@ TEST(CacheStore, AttentionOverEightBitsErrsByTheSteps) {
       sum += std::exp(score);
       for (size_t c = 0; c < kWidth; ++c) y[c] += std::exp(score) * vs[at + c];
     }
-    const double half_step = 1.0 / 254;  // of numbers below 1
+    const double half_step = 1.0 / 254;  // for values below 1
     const double delta = factor * length_of_q * half_step;
     for (size_t c = 0; c < kWidth; ++c) {
       EXPECT_NEAR(ours[head * kWidth + c], y[c] / sum, half_step + std::exp(2 * delta) - 1 + 1e-6);

@@ -22,7 +22,7 @@ struct Conv {
   Input state_input() const { return state ? Input{.shape = {batch, channels, kernel - 1}} : absent(); }
   Input bias_input() const { return bias ? Input{.shape = {channels}} : absent(); }
 
-  /// The input at position t of a batch entry, also before the first.
+  /// Input of batch entry b at position t; negative t reads `before`.
   template <class S>
   S input_at(const Array<S>& x, const Array<S>& before, int64_t b, int64_t t, int64_t c) const {
     if (t >= 0) return x[(b * seq + t) * channels + c];

@@ -8,7 +8,7 @@ namespace {
 using ops::CrossEntropyOptions;
 using ops::Reduction;
 
-/// The formula of cross_entropy.h, position by position.
+/// The formula in cross_entropy.h, computed per position.
 template <class S>
 Array<S> loss_oracle(const CrossEntropyOptions& o, const Array<S>& logits, int64_t classes, const Shape& positions,
                      const Array<S>& targets) {
@@ -60,7 +60,7 @@ std::vector<double> make_targets(int64_t count, int64_t classes, int64_t ignore_
 
 struct LossParams {
   Shape positions;
-  int64_t width;  // of x; 1 for plain cross entropy
+  int64_t width;  // width of x; 1 for plain cross entropy
   int64_t classes;
   CrossEntropyOptions options;
   int64_t ignore_every = 0;
@@ -92,7 +92,7 @@ std::vector<LossParams> loss_sweep(int64_t width) {
           {{70}, width, 37, {.label_smoothing = 1.0}},
           {{3}, width, 301, {.soft_cap = 5.0}, 2},
           {{2}, width, 2300, {}},
-          {{3}, width, 16411, {.label_smoothing = 0.1, .z_loss = 0.01}, 3},  // on a GPU several blocks have a row
+          {{3}, width, 16411, {.label_smoothing = 0.1, .z_loss = 0.01}, 3},  // several GPU blocks per row
           {{2}, width, 40003, {.z_loss = 0.01, .logit_scale = 1.5}}};
 }
 
@@ -119,7 +119,7 @@ struct CrossEntropyCase {
 };
 LAMINA_OP_CASE(CrossEntropyCase);
 
-/// Of logits that are kept in `kKept` between the product and the loss; the exact oracle rounds nothing.
+/// Rounds a logit to `kKept`, the type between product and loss. The f64 oracle does not round.
 template <DType kKept, class S>
 S kept(const S& logit) {
   if constexpr (std::is_same_v<S, float>) return static_cast<float>(round_to(logit, kKept));
@@ -128,8 +128,7 @@ S kept(const S& logit) {
   return rounded;
 }
 
-/// A plain implementation for types of 16 bits keeps its logits in that type, which decides what its loss, an f32, is
-/// worth.
+/// A naive 16-bit implementation stores its logits in that type. This determines the accuracy of its f32 loss.
 template <DType kKept>
 struct LinearCrossEntropyOf {
   static constexpr const char* name = "linear_cross_entropy";

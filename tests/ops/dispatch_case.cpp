@@ -16,7 +16,7 @@ struct Choices {
   std::string describe() const {
     return str(tokens, " tokens x ", width, ", ", k, " of ", experts, capacity > 0 ? str(", capacity ", capacity) : "");
   }
-  /// Distinct experts per token, uneven over the experts.
+  /// Distinct experts per token, with uneven load.
   Input input() const {
     std::vector<double> values;
     for (int64_t t = 0; t < tokens; ++t) {
@@ -26,7 +26,7 @@ struct Choices {
   }
   int64_t slots() const { return capacity > 0 ? std::min(tokens * k, experts * capacity) : tokens * k; }
 
-  /// Slot of every choice, expert by expert, -1 where dropped.
+  /// Slot of every choice, ordered by expert; -1 if dropped.
   template <class S>
   std::vector<int64_t> slot_of(const Array<S>& indices, std::vector<int64_t>* offsets = nullptr) const {
     std::vector<int64_t> slots(static_cast<size_t>(tokens * k), -1);

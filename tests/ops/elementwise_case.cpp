@@ -7,7 +7,7 @@
 namespace lamina::testing {
 namespace {
 
-/// Position in an operand of `shape` of the element that meets flat position `at` of `out`.
+/// Index into an operand of `shape` that broadcasts to flat index `at` of `out`.
 int64_t source_position(const Shape& shape, const Shape& out, int64_t at) {
   int64_t position = 0;
   int64_t stride = 1;

@@ -16,7 +16,7 @@ struct EmbeddingCase {
     int64_t first_row = 0;
     int64_t vocab = 0;
     DType id_type = DType::i64;
-    /// Ids are drawn from the first `used` rows only, to make them frequent; 0 means all.
+    /// Ids are drawn from the first `used` rows only, so that they repeat often; 0 means all rows.
     int64_t used = 0;
   };
 

@@ -33,7 +33,7 @@ TEST(Embedding, BadArgumentsAreNamed) {
 }
 
 TEST(Embedding, ALargeResultIsTheSameRows) {
-  // Beyond the size from which rows are written past the caches.
+  // Large enough for streaming stores.
   const Device device = Device::cpu(2);
   std::mt19937 random(1);
   std::vector<float> rows(8 * 1024);
@@ -91,13 +91,13 @@ TEST(Embedding, ThePaddingRowIsReadButGetsNoGradient) {
     Tape tape;
     Tensor table = Tensor::full({3, 2}, 1.0, dtype, device);
     tape.watch(table);
-    // Rows 1 to 3 of a vocabulary of four.
+    // The table holds rows 1 to 3 of a vocabulary of four.
     const Tensor dy = Tensor::full({5, 2}, 0.25, dtype, device);
     const Tensor padded = ops::embedding(table, ids, {.first_row = 1, .vocab = 4, .padding = 2});
     EXPECT_EQ(padded.to_vector<double>(), (std::vector<double>{1, 1, 0, 0, 1, 1, 1, 1, 1, 1})) << dtype;
     tape.backward({padded}, {dy});
     EXPECT_EQ(tape.grad(table).to_vector<double>(), (std::vector<double>{0.25, 0.25, 0, 0, 0.25, 0.25})) << dtype;
-    // Beside a lookup without padding, whichever adds to the other.
+    // A padded and an unpadded lookup of one table: their gradients add up.
     Tape both;
     both.watch(table);
     const Tensor first = ops::embedding(table, ids, {.first_row = 1, .vocab = 4, .padding = 2});

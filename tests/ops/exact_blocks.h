@@ -6,8 +6,8 @@
 
 namespace lamina::testing {
 
-/// Numbers that rounding in blocks leaves as they are: whole multiples, up to `most`, of a power of two, one of each
-/// block being `extreme`. What is left to err is the product itself; what rounding costs, quantized_linear_test says.
+/// Values that block quantization represents exactly: integers in [low, high] times a power of two; each block contains
+/// `extreme`. So only the product can err. quantized_linear_test covers the quantization error.
 inline std::vector<double> exact_values(int64_t rows, int64_t width, int64_t low, int64_t high, int64_t extreme) {
   std::vector<double> values;
   uint64_t random = 12345 + static_cast<uint64_t>(rows * 31 + width);

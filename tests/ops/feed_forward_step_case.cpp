@@ -11,7 +11,7 @@ using ops::Activation;
 using ops::Gate;
 
 struct StepParams {
-  NormedStream stream;  ///< `out`: units of the feed-forward; `bias`: of both products
+  NormedStream stream;  ///< `out`: hidden width of the feed-forward; `bias`: of both products
   Activation activation = Activation::none;
   Gate gate = Gate::swiglu;
   ops::GateOptions options = {};
@@ -34,7 +34,7 @@ struct StepParams {
   }
 };
 
-/// Streams of one row of some packs are those that a GPU takes in one launch, with weights of bf16.
+/// A GPU runs one row in a single launch if the width is a multiple of 8 and the weights are bf16.
 std::vector<NormedStream> step_streams() {
   return {{{1, 288}, 768, kRms, true, true, false, 0.0, 0, 6},
           {{1, 64}, 40, kLayer, true, true, true, 0.0, 0, 17},
@@ -42,15 +42,15 @@ std::vector<NormedStream> step_streams() {
           {{1, 40}, 8, kRms, true, true, true, 1.0},
           {{1, 8}, 8, kLayer, false},
           {{1, 1040}, 200, kLayer, true, true, false, 0.0, 0, 3},
-          {{1, 36}, 24, kRms, true, true, true, 0.0, 0, 2},  // no whole packs
+          {{1, 36}, 24, kRms, true, true, true, 0.0, 0, 2},  // the width is no multiple of 8
           {{1, 24}, 12, kRms},
-          {{1, 32}, 16, kRms, true, true, false, 0.0, 16},  // a norm of groups
+          {{1, 32}, 16, kRms, true, true, false, 0.0, 16},  // grouped RMS norm
           {{3, 40}, 16, kRms, true, true, true, 0.0, 0, 2},
           {{9, 16}, 24, kLayer},
           {{0, 8}, 16}};
 }
 
-/// As large as a model's; for the forms without gradients, whose oracles take long.
+/// The size of a real model. Only for the forms without gradients, because their oracles are slow.
 NormedStream large_stream() { return {{1, 1, 768}, 2048, kRms, true, true, false, 0.0, 0, 12}; }
 
 std::vector<StepParams> step_benches() {

@@ -13,7 +13,7 @@ struct GatedLinearCase {
   static constexpr const char* name = "gated_linear";
   struct Params {
     Shape shape;
-    int64_t n = 1;  ///< the weight has 2·n rows
+    int64_t n = 1;  ///< the weight has 2·n rows: gate and up
     Gate gate = Gate::swiglu;
     bool bias = false;
     ops::GateOptions options = {};

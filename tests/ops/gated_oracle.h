@@ -19,7 +19,7 @@ inline ops::Activation activation_of(ops::Gate gate) {
   }
 }
 
-/// act(gate) · (up + up_offset) over the last dimension of x.
+/// act(gate) · (up + up_offset); x holds gate and up in its last dimension.
 template <class S>
 Array<S> gated_oracle(const Array<S>& x, ops::Gate gate_kind, const ops::GateOptions& options) {
   Shape shape = x.shape;

@@ -20,7 +20,7 @@ struct Extents {
   int64_t m, n, k;
 };
 
-/// Around every edge of the tiles, blocks and passes: thin, read in place, several chunks.
+/// Sizes around every edge of tiles and blocks: thin matrices, operands read in place, several chunks of k.
 const std::vector<Extents> kSweep = {
     {1, 1, 1},     {1, 5, 3},     {2, 33, 70},    {3, 17, 0},     {4, 100, 300},  {5, 1, 9},       {5, 65, 31},
     {12, 32, 16},  {13, 33, 257}, {0, 3, 4},      {3, 0, 4},      {64, 48, 1024}, {97, 65, 130},   {130, 161, 37},
@@ -35,7 +35,7 @@ std::vector<T> random_values(size_t count, uint64_t seed) {
   return values;
 }
 
-/// op(A)·op(B) from the formula, summed in S.
+/// op(A)·op(B) by the formula, accumulated in S.
 template <class S, class A, class B, class T>
 std::vector<double> plain(const Extents& e, bool ta, bool tb, const std::vector<A>& a, int64_t lda,
                           const std::vector<B>& b, int64_t ldb, T alpha, T beta, const std::vector<T>& c, int64_t ldc) {
@@ -65,7 +65,7 @@ void check(const Extents& e, bool ta, bool tb, T alpha, T beta, bool whole) {
   const auto b = random_values<B>(static_cast<size_t>(ldb * (tb ? e.n : e.k)), 2);
   auto c = random_values<T>(static_cast<size_t>(ldc * e.m), 3);
   if (beta == 0) {
-    for (int64_t i = 0; i < e.m; ++i) {  // beta = 0 must not read these
+    for (int64_t i = 0; i < e.m; ++i) {  // beta = 0 must not read the old C
       for (int64_t j = 0; j < e.n; ++j) c[static_cast<size_t>(i * ldc + j)] = std::numeric_limits<T>::quiet_NaN();
     }
   }
@@ -126,7 +126,7 @@ TEST(Gemm, SeveralChunksOfDepthAndColumns) {
   check<float>({200, 60, 1200}, true, false, 1, 0, false);
 }
 
-/// A narrow result is the single-precision one, rounded.
+/// A 16-bit result equals the f32 result, rounded once.
 TEST(Gemm, NarrowResults) {
   for (const Extents& e : {Extents{7, 9, 11}, Extents{1600, 3, 1160}, Extents{40, 50, 1500}, Extents{40, 50, 6300},
                            Extents{1600, 3, 6200}}) {

@@ -39,7 +39,7 @@ TEST(global_norm, EqualsThePlainSum) {
     const auto grads = make_gradients(dtype, Device::cpu());
     const double truth = static_cast<double>(plain_norm(grads));
     const ops::GradNorm ours = ops::global_norm(grads);
-    // Blocked sums in f64: far fewer roundings than a plain f64 loop over n elements, whose bound is n/2 of them.
+    // Blocked f64 sums round far less often than a plain f64 loop over n elements, whose bound is n/2 roundings.
     EXPECT_NEAR(ours.norm, truth, truth * 0x1p-53 * 64) << dtype;
     EXPECT_FALSE(ours.bad);
   }
@@ -82,7 +82,7 @@ TEST(global_norm, NamesTheFirstBadElement) {
   }
 }
 
-/// The CPU, and a GPU where there is one.
+/// The CPU, and a GPU if there is one.
 std::vector<Device> all_devices() {
   std::vector<Device> devices{Device::cpu(2)};
   if (Device::cuda_count() > 0) devices.push_back(Device::cuda());

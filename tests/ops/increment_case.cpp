@@ -8,7 +8,7 @@ namespace {
 struct CountOnCase {
   static constexpr const char* name = "increment_";
   static constexpr bool kBackward = false;
-  static std::vector<DType> dtypes() { return {DType::f32}; }  // of the counters there is one
+  static std::vector<DType> dtypes() { return {DType::f32}; }  // runs once; counters are i64
   struct Params {
     int64_t count;
   };

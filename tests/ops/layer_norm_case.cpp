@@ -12,7 +12,7 @@ struct LayerNormCase {
     bool weight = true;
     bool bias = true;
     double eps = 1e-5;
-    double low = -1.0;  // the mean lies off zero where this is not -1
+    double low = -1.0;  // any value other than -1 shifts the mean away from zero
   };
 
   static std::vector<Params> sweep() {

@@ -26,8 +26,8 @@ TEST(LayerNorm, SaysWhatIsWrong) {
   expect_error([&] { add_layer_norm(x, five); }, "residual is [5]; expected [2,8]");
 }
 
-/// The variance is taken around the mean: numbers whose sums are exact give the same bits however far off zero they
-/// lie, where a mean of squares would have lost everything.
+/// The variance is computed around the mean, so a shift leaves the result bit-identical as long as all sums are exact.
+/// E[x²] − E[x]² would cancel catastrophically.
 TEST(LayerNorm, AShiftOfAllElementsChangesNothing) {
   const Device device = Device::cpu(1);
   std::vector<float> near(64);

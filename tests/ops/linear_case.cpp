@@ -37,7 +37,7 @@ struct LinearCase {
       all.push_back({{6, 10}, 19, kind != Activation::elu, kind});
       all.push_back({{2, 32}, 12, kind != Activation::tanh, kind});
     }
-    // Few rows: one and several steps of a weight's row, whole and cut off; outputs that fill no group, one, several.
+    // The few-rows kernels: one or several steps along k, full or partial; zero, one or several full groups of outputs.
     all.insert(all.end(), {{{1, 1}, 3, true},
                            {{2, 7}, 288},
                            {{8, 7}, 3, true},

@@ -62,7 +62,7 @@ TEST(FeedForward, RefusesWhatDoesNotFit) {
   expect_error([&] { feed_forward(x, {zeros({4, 3}), {}, Tensor(), {}}, Activation::gelu); }, "down is undefined");
 }
 
-/// On the CPU it is the operators it is made of, to the bit, forward and backward.
+/// On the CPU, feed_forward is bit-identical to the operators it is composed of, forward and backward.
 TEST(FeedForward, IsTwoLinears) {
   const Device device = Device::cpu(2);
   const auto wave = [&](const Shape& shape, double step) {
@@ -113,7 +113,7 @@ TEST(NormLinear, RefusesWhatDoesNotFit) {
       "norm_gated_linear: weight is [5,3]; expected an even");
 }
 
-/// On the CPU it is the operators it is made of, to the bit.
+/// On the CPU, norm_linear is bit-identical to the operators it is composed of.
 TEST(NormLinear, IsNormThenProduct) {
   const Device device = Device::cpu(2);
   std::vector<float> values;

@@ -92,7 +92,7 @@ TEST(GroupedLinear, AddsToTheGradientOfAWeightUsedTwice) {
   EXPECT_EQ(tape.grad(weight).to_vector<double>(), std::vector<double>(4, 3.0));
 }
 
-/// One expert that everybody goes to is the plain layer: the same outputs and the same gradients.
+/// A single expert that receives every token is a plain feed-forward: same outputs, same gradients.
 TEST(Experts, OneExpertIsThePlainLayer) {
   const int64_t tokens = 37;
   const auto draw = [](const Shape& shape, uint64_t seed) {

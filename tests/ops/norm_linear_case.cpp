@@ -25,11 +25,11 @@ struct NormLinearCase {
             {{{5, 264}, 9, kLayer, false, false}},
             {{{8, 520}, 24, kRms, false, true, false, 1.0}},
             {{{8, 520}, 24, kLayer, true, true, true}},
-            {{{8, 1032}, 5}},  // the first width that eight rows do not norm in one launch
+            {{{8, 1032}, 5}},  // the smallest width at which eight rows need a separate norm launch
             {{{3, 1536}, 5, kLayer}},
             {{{1, 2048}, 300, kRms, true, true, true, 1.0}, Activation::silu},
             {{{5, 2048}, 9, kLayer, true, true, true}},
-            {{{1, 2056}, 9}},  // the first width that f32 does not norm in one launch
+            {{{1, 2056}, 9}},  // the smallest width at which f32 needs a separate norm launch
             {{{9, 64}, 12, kLayer}},
             {{{9, 24}, 12, kRms, true, false, true}},
             {{{4, 64}, 12, kRms, true, true, false, 0.0, 16}},
@@ -52,7 +52,7 @@ struct NormLinearCase {
 };
 LAMINA_OP_CASE(NormLinearCase);
 
-/// Sums of parts are rounded once more in narrow types.
+/// Residual in parts. Not for 16-bit types: the sum of the parts adds a rounding that the tolerance does not allow.
 struct NormLinearOfParts : NormLinearCase {
   static constexpr const char* form = "of_parts";
   static std::vector<DType> dtypes() { return {DType::f32, DType::f64}; }
@@ -73,8 +73,8 @@ struct NormGatedLinearCase {
     Gate gate = Gate::swiglu;
     ops::GateOptions options = {};
   };
-  /// Narrow types round behind the norm, the product and the gate, more often than the tolerance has room for; there it
-  /// is compared with the three operators (NormLinear.IsNormThenProduct, CudaFewRows.NormsWithinProducts).
+  /// 16-bit types round after the norm, the product and the gate, which exceeds the tolerance. For them other tests
+  /// compare with the three operators (NormLinear.IsNormThenProduct, CudaFewRows.NormsWithinProducts).
   static std::vector<DType> dtypes() { return {DType::f32, DType::f64}; }
 
   static std::vector<Params> sweep() {

@@ -19,9 +19,9 @@ struct NormRotaryCase {
     double weight_offset = 0.0;
     double eps = 1e-5;
     int64_t offset = 0;
-    int positions_rank = 0;    // 0: by offset
-    int64_t more_heads = 0;    // behind those of x, in one projection
-    bool per_element = false;  // tables
+    int positions_rank = 0;    // 0: position = offset + index
+    int64_t more_heads = 0;    // heads after those of x in the packed projection
+    bool per_element = false;  // one table entry per element, not per pair
     int64_t group = 0;
   };
 
@@ -29,17 +29,17 @@ struct NormRotaryCase {
     const auto interleaved = RotaryPairing::interleaved;
     const auto split = RotaryPairing::half_split;
     return {{{2, 3, 2, 16}},
-            {{1, 1, 1, 2}},  // no packs
+            {{1, 1, 1, 2}},  // narrower than a 16-byte vector
             {{2, 5, 3, 64}, split, 0, true, 1.0, 1e-6, 7},
             {{2, 5, 3, 64}, interleaved, 0, true, 1.0, 1e-6, 7},
             {{2, 3, 4, 128}, split, 0, false},
             {{1, 4, 2, 128}, interleaved, 0, false, 0.0, 1e-2},
-            {{2, 3, 3, 48}, split, 32, true, 0.0, 1e-5, 1},  // some of a head turn
+            {{2, 3, 3, 48}, split, 32, true, 0.0, 1e-5, 1},  // partial rotation of a head
             {{2, 3, 3, 48}, interleaved, 16, true, 0.0, 1e-5, 1},
-            {{1, 3, 2, 56}, split, 16},  // an odd number of packs
+            {{1, 3, 2, 56}, split, 16},  // an odd number of 16-byte vectors
             {{1, 2, 3, 256}, split, 0, true, 0.0, 1e-5, 3},
             {{1, 2, 1, 256}, interleaved, 64},
-            {{1, 2, 2, 264}, split, 0},  // more than a team takes
+            {{1, 2, 2, 264}, split, 0},  // wider than a group of lanes handles
             {{3, 4, 1, 32}, split, 0, true, 0.0, 1e-5, 0, 1},
             {{3, 4, 2, 32}, interleaved, 32, true, 0.0, 1e-5, 0, 2},
             {{2, 5, 4, 16}, split, 0, true, 0.5, 1e-5, 2, 0, 3},
@@ -111,7 +111,7 @@ struct NormRotaryCase {
 };
 LAMINA_OP_CASE(NormRotaryCase);
 
-/// Queries and keys of one projection, with weights of their own.
+/// Queries and keys of one packed projection, each with its own norm weight.
 struct NormRotaryJoinedCase {
   static constexpr const char* name = "norm_rotary";
   static constexpr const char* form = "joined";
@@ -138,7 +138,7 @@ struct NormRotaryJoinedCase {
                p.rotary_dim != 0 ? str(" of ", p.rotary_dim) : "", p.weights ? "" : " no weights",
                p.offset != 0 ? str(" offset ", p.offset) : "");
   }
-  /// Of queries (part 0) or keys (part 1).
+  /// The parameters of the queries (part 0) or keys (part 1) alone.
   static NormRotaryCase::Params part_of(const Params& p, int part) {
     NormRotaryCase::Params one{{p.batch, p.seq, part == 0 ? p.n_heads : p.n_kv_heads, p.head_dim}, p.pairing};
     one.rotary_dim = p.rotary_dim;

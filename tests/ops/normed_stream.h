@@ -10,17 +10,17 @@ namespace lamina::testing {
 
 using ops::RowNorm;
 
-/// A residual stream and its norm, as norm_linear and the steps of whole sublayers take them. Inputs 0 to 3.
+/// Residual stream and norm: inputs 0 to 3 of norm_linear and of the fused sublayer steps.
 struct NormedStream {
   Shape shape;
   int64_t out = 1;
   RowNorm::Kind kind = RowNorm::Kind::rms;
   bool residual = true;
-  bool scale = true;       ///< and for a layer norm a bias
-  bool bias = false;       ///< of the product
-  double offset = 0.0;     ///< of an RMS norm's scale
-  int64_t group_size = 0;  ///< of an RMS norm
-  int64_t parts = 0;       ///< of the residual; 0: it is whole
+  bool scale = true;       ///< a layer norm then also has a bias
+  bool bias = false;       ///< bias of the product
+  double offset = 0.0;     ///< added to an RMS norm's scale
+  int64_t group_size = 0;  ///< group size of an RMS norm
+  int64_t parts = 0;       ///< number of residual parts to add up; 0: one plain tensor
 
   bool layer() const { return kind == RowNorm::Kind::layer; }
   std::string describe() const {

@@ -1,4 +1,4 @@
-// Every check that follows from an operator's case alone, registered for each case that is linked in.
+// Registers all generic checks of an operator (parity, gradients, strides, determinism) for every linked case.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,9 +17,9 @@
 namespace lamina::testing {
 namespace {
 
-/// Three times the error of plain loops in the same precision plus one rounding of the largest value. Three, because
-/// plain loops over few numbers may be right by luck, and our exponential may be off by two ulps. For f64 the f32 error
-/// is scaled by the ratio of the two precisions, times four: the f64 truth has rounding errors of its own.
+/// Three times the error of plain loops in the same precision, plus one rounding of the largest value. Three, because
+/// plain loops over few numbers can be exact by luck, and our exp may err by two ulps. For f64 the f32 error is scaled
+/// by the ratio of the precisions, times four: the f64 truth itself has rounding errors.
 double tolerance(const std::vector<double>& truth, const std::vector<std::vector<double>>& naive, DType dtype) {
   double error = 0;
   for (std::vector<double> values : naive) {
@@ -39,7 +39,7 @@ void expect_close(const std::vector<double>& ours, const std::vector<double>& tr
   EXPECT_LE(largest_error(ours, truth), allowed) << what << ": the largest value is " << largest_magnitude(truth);
 }
 
-/// For programs that watch the operators run: which of a case's variants run, and whether results are compared.
+/// For runs under memory checkers: which of a case's variants run, and whether results are compared.
 struct Watched {
   uint64_t share = 0;
   uint64_t shares = 1;
@@ -69,8 +69,8 @@ struct Variants {
   }
 };
 
-/// The oracle in f32: on the inputs as they are, and with each moved by one f32 rounding, which shows what
-/// cancellation does to any implementation of that precision and keeps one lucky run from setting the tolerance.
+/// The oracle in f32, on the given inputs and on inputs perturbed by one f32 rounding. The perturbed runs show the
+/// effect of cancellation on any f32 implementation, so one lucky run does not set the tolerance.
 std::vector<Outcome> naive_outcomes(const OpVariant& variant, const std::vector<std::vector<double>>& values,
                                     const std::vector<DType>& dtypes, uint64_t seed, bool backward) {
   std::vector<Outcome> outcomes{run_oracle<float>(variant, values, dtypes, seed, backward)};
@@ -119,7 +119,7 @@ void check_parity(const OpCase& op, DType dtype, bool backward, const Device& de
 
 struct WeightedSum {
   double value = 0;
-  double magnitude = 0;  ///< sum of the terms' absolute values: what rounding is relative to
+  double magnitude = 0;  ///< sum of the terms' absolute values; rounding errors are relative to it
 };
 
 WeightedSum weighted_sum(const Outcome& outcome, uint64_t seed) {
@@ -135,8 +135,8 @@ WeightedSum weighted_sum(const Outcome& outcome, uint64_t seed) {
   return sum;
 }
 
-/// Central differences of the operator's own f64 forward along a random direction; what halving the step changes tells
-/// how far the differences themselves can be trusted.
+/// Central differences of the operator's own f64 forward along a random direction. The change when the step is halved
+/// estimates the error of the differences themselves.
 void check_finite_differences(const OpCase& op) {
   const Device device = Device::cpu(2);
   Variants{&op}.each([&](const OpVariant& variant, uint64_t seed) {
@@ -216,7 +216,7 @@ void check_strided_inputs(const OpCase& op, const Device& device) {
   });
 }
 
-/// On a deterministic GPU: the same bits again, and no memory that outlives its last handle.
+/// On a deterministic GPU device: a second run is bit-identical, and no memory leaks.
 void check_repeats(const OpCase& op, DType dtype, const Device& device) {
   Variants{&op, device.kind()}.each([&](const OpVariant& variant, uint64_t seed) {
     const auto values = make_values(variant, dtype, seed);
@@ -265,7 +265,7 @@ void add_parity_tests(const OpCase& op, const std::string& suite, DType dtype, c
   add_test(suite, str("backward_", dtype), [&op, dtype, device] { check_parity(op, dtype, true, device); });
 }
 
-/// The same cases on a GPU, where there is one; f64 is for the CPU alone.
+/// Registers the cases on a GPU, if there is one. f64 is only for the CPU.
 void register_cuda_checks() {
   if (Device::cuda_count() == 0) {
     std::cout << "no GPU, or a build without CUDA: the cases run on the CPU alone\n";
@@ -319,7 +319,7 @@ TEST(OpList, EveryOperatorHasACaseAndEveryCaseAnOperator) {
   EXPECT_EQ(listed, tested);
 }
 
-/// docs/operators.md: what is listed, and what its case proves.
+/// Prints docs/operators.md: the listed operators and the coverage of their cases.
 void print_support_table() {
   std::cout << "# Operators\n\nMade by `make docs` from `src/ops/op_list.def` and the cases in `tests/ops`. Every type "
                "named is tested forward and, where there\nis a gradient, backward against an oracle written from the "
@@ -337,7 +337,7 @@ void print_support_table() {
   }
 }
 
-/// What GoogleTest has left of the arguments.
+/// Parses the arguments that GoogleTest left.
 bool take_options(int argc, char** argv) {
   for (int n = 1; n < argc; ++n) {
     const std::string given = argv[n];

@@ -9,7 +9,7 @@
 
 namespace lamina::testing {
 
-/// One parameter of a plain-loop optimizer. S is double for the truth, float for what a naive loop gets.
+/// One parameter of a plain-loop optimizer. S is double for the truth, float for the naive error.
 template <class S>
 struct PlainParam {
   std::vector<S> p, g, m, v;
@@ -63,8 +63,8 @@ std::vector<S> plain_transpose(const std::vector<S>& a, int64_t rows, int64_t co
   return t;
 }
 
-/// X ← a·X + b·(X·Xᵀ)·X + c·(X·Xᵀ)²·X, straight from the formula and without choosing the smaller side: the
-/// polynomial is odd, so the result is the same.
+/// X ← a·X + b·(X·Xᵀ)·X + c·(X·Xᵀ)²·X, by the formula. It does not transpose to the smaller side: the polynomial is
+/// odd, so the result is the same.
 template <class S>
 std::vector<S> plain_newton_schulz(std::vector<S> x, int64_t rows, int64_t cols, int steps) {
   S norm{0};

@@ -1,5 +1,5 @@
-// Optimizers against plain loops in f64: every pair of types, with and without master copies, odd and empty sizes and
-// sizes beyond a chunk, several steps, any number of threads.
+// Optimizers against plain loops in f64: all combinations of types, with and without master weights, odd and empty
+// sizes, sizes above a chunk, several steps, any number of threads.
 #include <gtest/gtest.h>
 
 #include "cuda/on_gpu.h"
@@ -39,7 +39,7 @@ const std::vector<Shape> kParameterShapes{{1},  {7, 5}, {0},      {}, {3, 0, 2},
                                           {64}, {129},  {2, 3, 5}};
 const std::vector<Shape> kMatrices{{1, 1}, {7, 5}, {5, 7}, {0, 3}, {3, 0}, {1, 9}, {40, 40}, {33, 65}, {90, 130}};
 
-/// Our tensors of one parameter and its plain twins in double (the truth) and in float (a naive loop).
+/// The tensors of one parameter and its plain-loop twins in double (truth) and float (naive).
 struct Subject {
   ops::ParamSlot slot;
   Tensor m, v;
@@ -87,17 +87,17 @@ void new_gradients(std::vector<Subject>& subjects, const Types& types, int step)
 
 std::vector<double> widen(const std::vector<float>& values) { return {values.begin(), values.end()}; }
 
-/// A parameter without master is rounded after every step, and so are its twins.
+/// Without a master copy, a parameter is rounded after every step, so its twins are rounded, too.
 void round_twins(std::vector<Subject>& subjects, const Types& types) {
   if (types.master || size_of(types.param) != 2) return;
   for (Subject& s : subjects) {
-    // Both twins continue from our own rounded values: one step is compared at a time.
+    // Both twins continue from our rounded values, so that each comparison covers one step.
     s.truth.p = s.slot.param.to_vector<double>();
     s.naive.p = cast_all<float>(s.truth.p);
   }
 }
 
-/// In f64 the naive error is that of f32, scaled by the ratio of the precisions.
+/// For f64, the naive error is the f32 error scaled by the ratio of the precisions.
 std::vector<double> naive_of(const std::vector<double>& truth, const std::vector<float>& naive, DType dtype) {
   std::vector<double> result = widen(naive);
   if (dtype != DType::f64) return result;
@@ -109,8 +109,8 @@ void append(std::vector<double>& all, const std::vector<double>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-/// Ours, the truth and the naive values of one kind of tensor, of all parameters together: a single element that
-/// happens to end near zero has no scale of its own.
+/// Our, true and naive values of one kind of tensor, concatenated over all parameters. A single element near zero gives
+/// no scale for the tolerance.
 struct Joined {
   std::vector<double> ours, truth, naive;
   void add(const Tensor& tensor, const std::vector<double>& right, const std::vector<float>& plain) {
@@ -169,7 +169,7 @@ TEST(adamw, EqualsThePlainLoopForAllTypes) {
   }
 }
 
-/// What a step captured as a graph would leave to the device's memory: factors on lr and gradients, and corrections.
+/// `dynamics` holds the values that change between replays of a captured step: lr factor, bias corrections, clipping.
 TEST_F(OptimOnGpu, DynamicsOfAdamWStandForWhatChanges) {
   const Device device = Device::cuda();
   const Types types{DType::bf16, DType::bf16, true};
@@ -214,7 +214,7 @@ const bool kFused = __builtin_cpu_supports("fma") != 0;
 const bool kFused = true;
 #endif
 
-/// To the bit where the machine multiplies and adds in one rounding, as the one that made the golden file did.
+/// Bit-identical if the CPU has fused multiply-add, as the machine that made the golden file did.
 TEST(adamw, ReproducesPyTorch) {
   const auto file = golden_tensors(Device::cpu(1));
   const Device device = Device::cpu();
@@ -313,7 +313,7 @@ TEST(muon, EqualsThePlainLoopForAllTypes) {
   for (const Types& types : all_types()) check_muon(types, Device::cpu(2));
 }
 
-/// The same on a GPU; f64 is for the CPU alone.
+/// Optimizers on a GPU against plain loops; f64 is only for the CPU.
 TEST_F(OptimOnGpu, EqualsThePlainLoop) {
   const Device device = Device::cuda();
   for (const Types& types : all_types()) {
@@ -338,13 +338,13 @@ TEST(muon, UpdateIsNearlyOrthogonal) {
   const auto x = slot.param.to_vector<double>();
   const auto gram = plain_product(x, plain_transpose(x, rows, cols), rows, cols, rows);
   for (int64_t i = 0; i < rows; ++i) {
-    // Singular values lie in [0.7, 1.2] by the iteration's design, so their squares, and the diagonal, in [0.49, 1.44].
+    // The iteration is designed for singular values in [0.7, 1.2], so the diagonal holds squares in [0.49, 1.44].
     EXPECT_GT(gram[static_cast<size_t>(i * rows + i)], 0.49);
     EXPECT_LT(gram[static_cast<size_t>(i * rows + i)], 1.44);
   }
 }
 
-/// A parameter of several matrices moves as they would apart, to the bit.
+/// A parameter of several stacked matrices is updated bit-identically to the separate matrices.
 TEST(muon, PartsMoveAsIfTheyWereApart) {
   const Device device = Device::cpu(2);
   struct Case {
@@ -396,7 +396,7 @@ TEST(muon, AZeroGradientMovesNothing) {
   }
 }
 
-/// Bits of params, masters and moments after a few steps with `threads` threads.
+/// Parameters, master weights and moments after a few steps with `threads` threads, for bitwise comparison.
 std::vector<std::vector<double>> bits_after(int threads, const std::string& which, const Types& types) {
   const std::vector<Shape> shapes = which == "muon" ? std::vector<Shape>{{130, 70}, {5, 9}} : kParameterShapes;
   std::vector<Subject> subjects = make_subjects(shapes, types, Device::cpu(threads));

@@ -15,7 +15,7 @@ namespace lamina::testing {
 namespace {
 
 TEST(Alibi, SlopesOfThePaper) {
-  // Section 3 of the paper: 8 heads give 1/2, 1/4 … 1/256; 16 heads start at 1/sqrt(2).
+  // Section 3 of the ALiBi paper: 8 heads give 1/2, 1/4 … 1/256; 16 heads start at 1/sqrt(2).
   const auto eight = ops::alibi_slopes(8);
   for (int h = 0; h < 8; ++h) EXPECT_EQ(eight[static_cast<size_t>(h)], std::ldexp(1.0, -1 - h));
   EXPECT_DOUBLE_EQ(ops::alibi_slopes(16)[0], std::sqrt(0.5));
@@ -24,7 +24,7 @@ TEST(Alibi, SlopesOfThePaper) {
 }
 
 TEST(Alibi, OtherNumbersOfHeadsTakeEverySecondSlopeOfTheNextPower) {
-  // The published get_slopes(12): the 8 of eight heads, then the 1st, 3rd, 5th and 7th of sixteen.
+  // The published get_slopes(12): the 8 slopes of eight heads, then the 1st, 3rd, 5th and 7th of sixteen.
   auto expected = ops::alibi_slopes(8);
   const auto sixteen = ops::alibi_slopes(16);
   for (size_t h = 0; h < 8; h += 2) expected.push_back(sixteen[h]);
@@ -38,7 +38,7 @@ TEST(Alibi, OtherNumbersOfHeadsTakeEverySecondSlopeOfTheNextPower) {
 }
 
 TEST(T5, BucketsOfThePublishedCode) {
-  // relative_position_bucket of the reference code with 32 buckets and max_distance 128.
+  // Values of relative_position_bucket in the T5 reference code with 32 buckets and max_distance 128.
   const ops::T5Buckets both;
   const std::vector<std::pair<int64_t, int64_t>> published{
       {0, 0},     {-1, 1},    {-7, 7},     {-8, 8},   {-11, 8},  {-12, 9},  {-15, 9},  {-16, 10}, {-22, 10},
@@ -149,7 +149,7 @@ TEST(Rotary, InPlaceHasTheGradientsOfACopyHoweverTheyArrive) {
     const Tensor all = x.clone();
     Tensor y = in_place ? ops::rotary_in_place(all, 2, tables.cos, tables.sin)
                         : ops::concat({ops::rotary(all.slice(2, 0, 2), tables.cos, tables.sin), all.slice(2, 2, 1)}, 2);
-    // Once the gradient comes as pieces of the result, once as a sum of two.
+    // The gradient arrives once as slices of the result, once as a sum of two tensors.
     const std::vector<Tensor> parts = ops::split(y, {1, 2}, 2);
     Tensor out = ops::add(ops::sum(ops::mul(parts[0], parts[0])), ops::sum(parts[1]));
     if (twice) out = ops::add(out, ops::sum(ops::mul(y, y)));
@@ -160,7 +160,7 @@ TEST(Rotary, InPlaceHasTheGradientsOfACopyHoweverTheyArrive) {
 }
 
 TEST(Rotary, ALargeResultIsThatOfItsParts) {
-  // Beyond the size from which results are written past the caches.
+  // Large enough for streaming stores.
   const Device device = Device::cpu(2);
   constexpr int64_t kSeq = 8192;
   Tensor x = Tensor::empty({1, kSeq, 8, 128}, DType::f32, device);

@@ -16,7 +16,7 @@ struct QuantizedGatedLinearCase {
   static std::vector<DType> dtypes() { return {DType::f32, DType::bf16, DType::f16}; }
   struct Params {
     Shape shape;
-    int64_t n = 1;  ///< the weight has 2·n rows
+    int64_t n = 1;  ///< the weight has 2·n rows: gate and up
     QuantizedFormat format = QuantizedFormat::q8;
     Gate gate = Gate::swiglu;
     bool bias = false;

@@ -1,4 +1,4 @@
-// What rounding weights and activations costs, held against plain loops and against bounds from the definitions.
+// Quantization error of weights and activations, against plain loops and bounds derived from the formats.
 #include "lamina/ops/linear/quantized_linear.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(Quantize, EightBitsErrByHalfAStepAtMost) {
     for (int64_t first = 0; first < in; first += 32) {
       const int64_t count = std::min<int64_t>(32, in - first);
       const float* block = weight.data() + row * in + first;
-      // Half a step, and what an f16 scale rounds off the largest number.
+      // Half a quantization step, plus the rounding of the f16 scale at the largest value.
       const double step = largest_of(block, count) / 127;
       for (int64_t i = 0; i < count; ++i) {
         const double error = std::abs(static_cast<double>(block[i]) -
@@ -51,7 +51,7 @@ TEST(Quantize, EightBitsErrByHalfAStepAtMost) {
   }
 }
 
-/// Σ (w − ŵ)² of a block with the extreme at −8, in double.
+/// Σ (w − ŵ)² of a block whose extreme maps to −8, in double.
 double plain_q4_error(const float* block, int64_t count) {
   double extreme = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -118,7 +118,7 @@ TEST(QuantizedLinear, ActivationsErrByHalfAStepOfTheirBlock) {
             bound += half * std::abs(static_cast<double>(held[static_cast<size_t>(j * in + l)]));
           }
         }
-        // Six blocks are added in f32.
+        // The sum over six blocks is in f32.
         EXPECT_LE(std::abs(static_cast<double>(y[static_cast<size_t>(i * out + j)]) - truth),
                   bound + 8 * 0x1p-24 * sizes);
       }

@@ -7,7 +7,7 @@ namespace {
 
 struct ReduceParams {
   Shape shape;
-  std::optional<int> axis = std::nullopt;  // none: over all
+  std::optional<int> axis = std::nullopt;  // none: reduce over all elements
 };
 
 template <class Self>

@@ -23,7 +23,7 @@ struct RotaryAttentionCase {
   };
 
   static std::vector<Params> sweep() {
-    return {{1, 200, 1, 1, 64},  // whole heads of a block
+    return {{1, 200, 1, 1, 64},  // a whole head fits one thread block
             {1, 256, 1, 1, 64},
             {1, 129, 2, 2, 64, {.scale = 0.2}, RotaryPairing::half_split, 64, 5},
             {1, 130, 2, 1, 16},
@@ -38,7 +38,7 @@ struct RotaryAttentionCase {
             {0, 5, 2, 1, 4},
             {2, 0, 2, 1, 4}};
   }
-  /// Heads that one walk over the scores makes all gradients of.
+  /// Shapes that use the one-pass backward.
   static std::vector<Params> gpu_sweep() {
     return {{1, 576, 2, 1, 64}, {1, 640, 1, 1, 64, {}, RotaryPairing::half_split, 64, 5}};
   }
@@ -69,7 +69,7 @@ struct RotaryAttentionCase {
     return {ops::rotary_attention(in[0].clone(), p.heads, p.kv_heads, rotation, p.options, extras)};
   }
 
-  /// Element c of a head whose first element is `at`, rotated.
+  /// Element c of the head that starts at index `at`, rotated.
   template <class S>
   static S turned(const Params& p, const Arrays<S>& in, int64_t at, int64_t position, int64_t c) {
     const OracleTurn turn{p.pairing, dim(p), p.per_element};

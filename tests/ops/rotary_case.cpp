@@ -13,9 +13,9 @@ struct RotaryCase {
     int64_t rotary_dim = 0;
     bool per_element = false;
     int64_t offset = 0;
-    int positions_rank = 0;  // 0: by offset
+    int positions_rank = 0;  // 0: position = offset + index
     DType position_type = DType::i64;
-    int64_t in_place = -1;  // the first so many heads, in x's memory
+    int64_t in_place = -1;  // if >= 0: rotate the first `in_place` heads in place
   };
 
   static std::vector<Params> sweep() {
@@ -40,7 +40,7 @@ struct RotaryCase {
             {{1, 130, 7, 48}, interleaved, 20, false, 0, 1},
             {{2, 5, 6, 64}, split, 0, false, 7, 0, DType::i64, 4},
             {{2, 5, 6, 64}, interleaved, 0, false, 0, 2, DType::i64, 4},
-            {{2, 3, 5, 80}, split, 54, true, 0, 0, DType::i64, 2},  // no whole vectors
+            {{2, 3, 5, 80}, split, 54, true, 0, 0, DType::i64, 2},  // the rotated halves are no multiple of a vector
             {{2, 3, 5, 34}, interleaved, 22, false, 0, 1, DType::i64, 5},
             {{2, 3, 5, 8}, split, 0, false, 0, 0, DType::i64, 0}};
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the cases of operators that rotate heads share: where tokens stand, and what an element becomes.
+// Shared by the cases of operators that rotate heads: token positions and the rotation formula.
 
 #include <random>
 
@@ -11,10 +11,10 @@ namespace lamina::testing {
 
 struct OracleTurn {
   ops::RotaryPairing pairing;
-  int64_t dim;       // the first so many elements of a head turn
-  bool per_element;  // tables
+  int64_t dim;       // number of leading elements of a head that are rotated
+  bool per_element;  // one table entry per element, not per pair
 
-  /// Element c of a head at a position; element(i) is the head's i-th before.
+  /// Rotated element c of a head at `position`; element(i) is the head's i-th element before rotation.
   template <class S, class F>
   S of(const Array<S>& cos, const Array<S>& sin, int64_t position, int64_t c, const F& element) const {
     if (c >= dim) return element(c);
@@ -37,7 +37,7 @@ inline Input oracle_positions(int rank, int64_t batch, int64_t seq, int64_t rows
   for (double& value : values) value = static_cast<double>(random() % static_cast<uint64_t>(rows));
   return integers(shape, values, dtype);
 }
-/// Where token `token`, counted through all rows, stands.
+/// Position of token `token`, a flat index over all rows.
 template <class S>
 int64_t oracle_position(int rank, const Array<S>& positions, int64_t offset, int64_t token, int64_t seq) {
   if (rank == 0) return offset + token % seq;

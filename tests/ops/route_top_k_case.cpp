@@ -52,7 +52,7 @@ struct RouteTopKCase {
     return {out.weights, out.indices, out.counts};
   }
 
-  /// Indices of the `k` largest, by repeated search.
+  /// Indices of the `k` largest values, by repeated search.
   static std::vector<int64_t> largest(const std::vector<double>& values, int64_t k) {
     std::vector<int64_t> chosen;
     while (static_cast<int64_t>(chosen.size()) < k) {

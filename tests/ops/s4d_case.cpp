@@ -7,7 +7,7 @@
 namespace lamina::testing {
 namespace {
 
-/// A complex number that also works with numbers that carry their history.
+/// A complex number whose S may be a differentiable scalar (Rev).
 template <class S>
 struct Pair {
   S re, im;
@@ -23,7 +23,7 @@ Pair<S> complex_exp(const Pair<S>& w) {
   return {size * cos(w.im), size * sin(w.im)};
 }
 
-/// z and c' of mode i from inputs log_dt, a_real_log, a_imag, c starting at `first`.
+/// z and c' of mode i. Inputs log_dt, a_real_log, a_imag, c start at index `first`.
 template <class S>
 void discretise(const Arrays<S>& in, size_t first, int64_t n, int64_t i, Pair<S>& z, Pair<S>& gain) {
   using std::exp;

@@ -17,7 +17,7 @@ struct SampleCase {
     int64_t vocab;
     ops::SampleOptions options;
     double spread = 4.0;
-    int64_t clock = 0;  ///< numbers to count on beside
+    int64_t clock = 0;  ///< size of the counter tensor that sample() increments
   };
 
   static std::vector<Params> sweep() {
@@ -79,7 +79,7 @@ struct SampleCase {
     return {ids, drawn, clock};
   }
 
-  /// By definition: tokens in the order of their probability, each filter cutting the list's end.
+  /// By definition: sort tokens by probability, then let each filter truncate the list.
   template <class S>
   static int64_t choice(const Params& p, const S* logits, uint64_t stream, uint64_t drawn) {
     std::vector<int64_t> order;

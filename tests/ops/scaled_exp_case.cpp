@@ -13,7 +13,7 @@ struct ScaledExpCase {
   static std::vector<Params> sweep() {
     return {{{3, 17}, -1.0}, {{1}, 1.0}, {{0, 4}, 2.0}, {{5, 41}, 0.25}, {{9, 303}, -3.0}};
   }
-  static std::vector<Params> bench() { return {}; }  // only small parameters go through it
+  static std::vector<Params> bench() { return {}; }  // used for small parameters only
   static std::string describe(const Params& p) { return str(p.shape, " factor ", p.factor); }
   static std::vector<Input> inputs(const Params& p) { return {{.shape = p.shape, .low = -4.0, .high = 4.0}}; }
   static std::vector<Tensor> run(const Params& p, const std::vector<Tensor>& in) {

@@ -73,7 +73,7 @@ struct SsdScanCase {
     return {out.y, out.last_state};
   }
 
-  /// The plain recurrence, position by position.
+  /// The plain recurrence over positions.
   template <class S>
   static Arrays<S> oracle(const Params& p, const Arrays<S>& in) {
     using std::exp;

@@ -17,14 +17,14 @@ namespace {
 
 const Device kCpu = Device::cpu(2);
 
-/// Reproducible numbers in [low, high].
+/// Reproducible values in [low, high].
 Tensor draw(const Shape& shape, uint64_t seed, double low = -1, double high = 1) {
   std::vector<double> values = output_gradient(seed, 0, static_cast<size_t>(shape.numel()), DType::f64);
   for (double& value : values) value = low + (value + 1) / 2 * (high - low);
   return make_tensor(values, shape, DType::f64, kCpu);
 }
 
-/// Position t of [batch, seq, …] as [batch, …].
+/// Slice of [batch, seq, …] at position t, as [batch, …].
 Tensor position(const Tensor& tensor, int64_t t) {
   Shape shape;
   for (int axis = 0; axis < tensor.rank(); ++axis) {
@@ -33,7 +33,7 @@ Tensor position(const Tensor& tensor, int64_t t) {
   return tensor.slice(1, t, 1).reshape(shape).contiguous();
 }
 
-/// Two ways of computing the same: each rounds at most once per operation that feeds an element, relative to the
+/// Compares two ways to compute one value. Each may round once per operation that feeds an element, relative to the
 /// largest value.
 void expect_equal(const Tensor& a, const Tensor& b, int64_t operations) {
   ASSERT_EQ(a.shape(), b.shape());
@@ -109,7 +109,7 @@ TEST(SsdScan, StepsAndEveryChunkSizeEqualTheSequence) {
   expect_equal(state, whole.last_state, operations);
 }
 
-/// With one channel per head and the same decay for all n, both scans are one.
+/// With one channel per head and the same decay for all n, both scans compute the same.
 TEST(SsdScan, IsASelectiveScanWithOneDecayPerHead) {
   const int64_t seq = 33;
   const Tensor u = draw({2, seq, 4}, 1);
@@ -168,7 +168,7 @@ TEST(S4d, DecodingEqualsTheSequence) {
   expect_equal(state, whole.last_state, operations);
 }
 
-/// Causality: what comes later never changes what was.
+/// Causality: later inputs never change earlier outputs.
 TEST(StateSpaces, TheFutureNeverMatters) {
   const int64_t seq = 80;
   const auto outputs = [&](double later) {

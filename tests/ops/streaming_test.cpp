@@ -1,5 +1,5 @@
-// Outputs beyond the caches take another store instruction than the shapes the cases sweep: row by row they must be the
-// same bits as a few rows computed alone.
+// Outputs larger than the CPU caches use streaming stores, unlike the shapes of the op cases. Each row must be
+// bit-identical to the same row computed in a small tensor.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -22,7 +22,7 @@ struct Passes {
   Tensor y, dx;
 };
 
-/// The gradient handed in is the input itself, so that parts agree with the whole.
+/// The output gradient is a slice of the input, so that a part of the rows gets the same gradient as in the whole.
 Passes run(const Tensor& x, const std::function<Tensor(const Tensor&)>& op) {
   Tape tape;
   Tensor leaf = x.slice(0, 0, x.dim(0));
@@ -35,7 +35,7 @@ Passes run(const Tensor& x, const std::function<Tensor(const Tensor&)>& op) {
 class Streaming : public ::testing::Test {
  protected:
   void SetUp() override {
-    rows_ = last_level_cache_bytes() / (4 * kWidth) + 5;  // half of it, as gated units give, still outlives the cache
+    rows_ = last_level_cache_bytes() / (4 * kWidth) + 5;  // half of it (gated units) still exceeds the cache
     x_ = Tensor::empty({rows_, kWidth}, DType::f32, device_);
     for (int64_t i = 0; i < x_.numel(); ++i) x_.data<float>()[i] = static_cast<float>(i * 7919 % 2003) / 500.0F - 2.0F;
     scale_ = x_.slice(0, 3, 1).clone().reshape({kWidth});
