@@ -1,5 +1,5 @@
-// Caches of 8 bits. A number is kept to half a step, 1/254 of the largest beside it; bf16 keeps it to 1/512 of itself.
-// So the logits may err some times as much as with a cache of bf16, however the tokens are cut, moved and read back.
+// 8-bit KV caches. A value errs by up to 1/254 of the largest in its head; bf16 errs by 1/512 of the value itself. So
+// logits may err several times as much as with bf16, however the tokens are split, moved and read back.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,8 +14,8 @@ using text::TokenId;
 
 constexpr int64_t kKept = 60;
 
-/// The deviation of a rounding: that of numbers spread over a step of 1/127 of the largest, against those over steps of
-/// 2^-8 to 2^-7 of each number, half as large on average as bf16 allows. With the largest four times a typical one:
+/// Bound on the error ratio between 8-bit and bf16 caches. An 8-bit step is 1/127 of the largest value; a bf16 step is
+/// 2^-8 to 2^-7 of each value. The largest value is assumed to be four times a typical one.
 constexpr double kMoreThanBf16 = 4.0 * 256 / 127 * 1.5;
 
 double deviation(const std::vector<double>& a, const std::vector<double>& b) {
@@ -24,7 +24,7 @@ double deviation(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(sum / static_cast<double>(a.size()));
 }
 
-/// What a use of caches of one type gives, against f32 and bf16 ones used the same way.
+/// Compares the error of use(u8) with that of use(bf16); use(f32) is the truth.
 template <class Use>
 void expect_near_f32(const std::string& what, const Use& use) {
   const std::vector<double> truth = use(DType::f32);
@@ -41,7 +41,7 @@ void append(std::vector<double>& all, const Tensor& logits) {
 
 TEST(CacheOf8Bits, AnyPiecesBehindACachedStart) {
   const Device device = Device::cpu(2);
-  // No experts: a choice among them may turn on the least difference.
+  // No MoE models: a tiny difference can change the choice of experts.
   std::vector<NamedSpec> all;
   for (const char* preset : {"llama-tiny", "gpt2-tiny", "bloom-tiny", "t5-tiny", "gemma-2-tiny", "gemma-3-tiny",
                              "transformer-xl-tiny", "hybrid-tiny"}) {
@@ -61,7 +61,7 @@ TEST(CacheOf8Bits, AnyPiecesBehindACachedStart) {
       int64_t at = 0;
       for (const int64_t size : {7, 1, 1, 4, 20, 1, 18, 1, 3, 1, 1, 1, 1}) {
         const Tensor piece = model.cached_logits(ids.slice(1, at, size).contiguous(), cache);
-        if (at > 0) append(logits, piece);  // the first ones are computed from unrounded keys
+        if (at > 0) append(logits, piece);  // the first logits come from unrounded keys
         at += size;
       }
       EXPECT_EQ(at, kKept);
@@ -92,7 +92,7 @@ TEST(CacheOf8Bits, RowsAreFilledApartCutBackAndReordered) {
       for (const int64_t id : {3, 50, 11, 70}) {
         append(logits, model.cached_logits(ids_tensor({id, id + 1}, 2, device), cache));
       }
-      // Twenty more for one of them, whose keys are read back.
+      // Twenty more tokens for one row, which reads its keys back from the cache.
       nn::ModelCache one = cache.rows(1, 1);
       append(logits, model.cached_logits(ids_tensor({a.begin(), a.begin() + 20}, 1, device), one));
       append(logits, model.cached_logits(ids_tensor({5, 6}, 2, device), cache));
@@ -101,7 +101,7 @@ TEST(CacheOf8Bits, RowsAreFilledApartCutBackAndReordered) {
   }
 }
 
-// A row's tokens are rounded by themselves: what else is in the batch does not matter.
+// Each row is quantized by itself, so its results do not depend on the rest of the batch.
 TEST(CacheOf8Bits, RaggedRowsAnswerAsTheyDoAlone) {
   const Device device = Device::cpu(2);
   for (const char* preset : {"llama-tiny", "mistral-tiny", "hybrid-tiny"}) {

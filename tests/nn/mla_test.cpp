@@ -1,4 +1,4 @@
-// Latent attention against the expanded formula in plain loops, and its cache of latents.
+// Multi-head latent attention (MLA) and its latent cache, against the expanded formula in plain loops.
 #include "support/block_oracle.h"
 
 namespace lamina::testing {
@@ -60,10 +60,10 @@ struct MlaOracle {
 arch::Mla small() {
   return {.n_heads = 3, .q_lora_rank = 5, .kv_lora_rank = 6, .qk_nope = 4, .qk_rope = 2, .v_head_dim = 3};
 }
-/// A latent so wide that expanding it is less work for all but the fewest queries.
+/// A latent so wide that expanding it is cheaper for all but a few queries.
 arch::Mla wide() { return {.n_heads = 5, .kv_lora_rank = 12, .qk_nope = 2, .qk_rope = 4, .v_head_dim = 1}; }
 
-/// So narrow that even long pieces are brought to the latents.
+/// A latent so narrow that even long pieces use the absorbed form, attention over the latents.
 arch::Mla narrow() { return {.n_heads = 2, .kv_lora_rank = 8, .qk_nope = 8, .qk_rope = 2, .v_head_dim = 6}; }
 
 BlockPart mla_part(const arch::Mla& m, const arch::Position& position = arch::Rope{}) {
@@ -99,8 +99,7 @@ TEST(Mla, CachedLatentsGiveTheFullForward) {
   for (const arch::Mla& m : {small(), wide(), narrow()}) {
     for (const auto pairing : {arch::Pairing::half_split, arch::Pairing::interleaved}) {
       const BlockPart part = mla_part(m, arch::Rope{.pairing = pairing});
-      // Pieces up to 8, 1 and 56 tokens are brought to the latents; those of 40 tokens are too long for
-      // attention_decode.
+      // Pieces of up to 8, 1 and 56 tokens use the absorbed form; 40 tokens are too many for attention_decode.
       expect_cached_equals_full(part, part.input({2, 11, kMlaWidth}));
       expect_cached_equals_full(part, part.input({1, 40, kMlaWidth}));
       expect_ragged_rows_are_independent(part, kMlaWidth);

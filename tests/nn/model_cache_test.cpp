@@ -1,4 +1,4 @@
-// Decoding with a cache equals the forward over all tokens, for every switch, however the tokens are cut.
+// Decoding with a KV cache equals the full forward for every switch, however the tokens are split into calls.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -35,12 +35,12 @@ bool changes_with_length(const arch::ArchSpec& spec) {
   return false;
 }
 
-/// Rows [first, first + count) of each of `batch` sequences in [batch, seq, vocab].
+/// Positions [first, first + count) of every sequence in [batch, seq, vocab].
 std::vector<double> some_rows(const Tensor& logits, int64_t first, int64_t count) {
   return logits.slice(1, first, count).to_vector<double>();
 }
 
-/// Feeds ids [batch, seq] in pieces of the given sizes and collects all logits.
+/// Feeds ids [batch, seq] in pieces of the given sizes and returns the logits of each.
 std::vector<std::vector<double>> decode(nn::Model& model, const Tensor& ids, const std::vector<int64_t>& pieces) {
   nn::ModelCache cache = model.make_cache(ids.dim(0), kTokens + 3);
   std::vector<std::vector<double>> found;
@@ -91,7 +91,7 @@ TEST(ModelCache, LongPiecesBehindACachedStart) {
   }
 }
 
-/// Prompts of different lengths, padded; then three steps of one token each.
+/// Prompts of different lengths, padded, then three one-token steps.
 void expect_ragged(const NamedSpec& named) {
   const Device device = Device::cpu(2);
   nn::Model model(named.spec, device);
@@ -139,7 +139,7 @@ TEST(ModelCache, RaggedRowsEqualEachRowAlone) {
   expect_ragged(changed("llama-tiny", kLongRope));
 }
 
-/// The rotation of every key changes while the sequence grows past the length of training.
+/// Dynamic RoPE scaling changes the rotation of every key once the sequence exceeds the training length.
 TEST(ModelCache, RotationsThatChangeWithTheLengthAreNeverStale) {
   const Device device = Device::cpu(2);
   for (const auto& sets : {kDynamic, kLongRope}) {
@@ -157,14 +157,14 @@ TEST(ModelCache, RotationsThatChangeWithTheLengthAreNeverStale) {
       expect_within(ours.to_vector<double>(), some_rows(wide->logits(so_far), at - 1, 1),
                     naive_error(model, *wide, ids), str(named.name, " at ", at));
     }
-    // The test could not fail if the length did not matter.
+    // Ensures that the length matters; otherwise the test could not fail.
     const Tensor short_logits = model.logits(ids.slice(1, 0, 4).contiguous());
     const Tensor long_logits = model.logits(ids);
     EXPECT_GT(largest_error(some_rows(short_logits, 3, 1), some_rows(long_logits, 3, 1)), 1e-3) << named.name;
   }
 }
 
-// A row without real tokens stands still while the others go on, even at the end of a table of positions.
+// A row with zero new tokens stays unchanged while others advance, even at the end of the position table.
 TEST(ModelCache, ARowMayRest) {
   const Device device = Device::cpu(2);
   for (const char* preset : {"gpt2-tiny", "llama-tiny"}) {
@@ -200,7 +200,7 @@ TEST(ModelCache, RowsCanBeFilledApartCutBackAndReordered) {
     return some_rows(model.logits(ids_tensor(ids, 1, device)), static_cast<int64_t>(ids.size()) - 1, 1);
   };
   nn::ModelCache cache = model.make_cache(2, 12);
-  EXPECT_EQ(cache.bytes(), 2 * 2 * 2 * 12 * 2 * 8 * 4);  // layers, k and v, rows, tokens, heads, width, bytes
+  EXPECT_EQ(cache.bytes(), 2 * 2 * 2 * 12 * 2 * 8 * 4);  // layers, k and v, rows, tokens, heads, width, bytes per value
   for (int64_t row = 0; row < 2; ++row) {
     nn::ModelCache one = cache.rows(row, 1);
     model.cached_logits(ids_tensor(row == 0 ? a : b, 1, device), one);

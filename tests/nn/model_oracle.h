@@ -1,5 +1,5 @@
-// A dense decoder from its formulas, in plain loops over one sequence, for any number type: the truth in double, the
-// naive error in float. Shares with the library the description of the architecture and the weights' names only.
+// A dense decoder from its formulas, in plain loops over one sequence, for any scalar type: double gives the truth,
+// float the naive error. It shares only the architecture description and the weight names with the library.
 #pragma once
 
 #include <cmath>
@@ -22,7 +22,7 @@ class ModelOracle {
 
   ModelOracle(const arch::ArchSpec& spec, const OracleWeights& weights) : spec_(spec), weights_(weights) {}
 
-  /// Logits [seq, vocab] of one row of ids.
+  /// Logits [seq, vocab] of one sequence of ids.
   Rows logits(const std::vector<int64_t>& ids) const {
     Rows x = embed(ids);
     size_t index = 0;
@@ -66,7 +66,7 @@ class ModelOracle {
     return product(x, at(name + ".weight"), has(name + ".bias") ? at(name + ".bias") : Row{});
   }
 
-  /// The first `width` of every `stride`… elements are one group after the other: statistics per group.
+  /// Norm with statistics per group of `group` consecutive elements; 0: one group per row.
   Rows norm(const Rows& x, const arch::Norm& spec, const std::string& name, size_t group = 0) const {
     const bool centred =
         std::holds_alternative<arch::LayerNorm>(spec) || std::holds_alternative<arch::LayerNormNoParams>(spec);
@@ -91,7 +91,7 @@ class ModelOracle {
         const S inverse = S(1) / std::sqrt(square / S(n) + eps);
         for (size_t i = first; i < first + n; ++i) {
           row[i] = (row[i] - mean) * inverse;
-          // A scale narrower than the row serves every head.
+          // A scale narrower than the row is shared by all heads.
           if (!weight.empty()) row[i] *= weight[i % weight.size()] + offset;
           if (!bias.empty()) row[i] += bias[i % bias.size()];
         }
@@ -238,7 +238,7 @@ class ModelOracle {
     }
     if (const auto* p = std::get_if<arch::StridedPattern>(&pattern))
       return i - j < p->window || (i - j) % p->stride == 0;
-    if (const auto* p = std::get_if<arch::BigBirdPattern>(&pattern)) {  // without random blocks
+    if (const auto* p = std::get_if<arch::BigBirdPattern>(&pattern)) {  // random blocks are not supported here
       return i / p->block - j / p->block <= p->window_blocks || j / p->block < p->global_blocks ||
              i / p->block < p->global_blocks;
     }
@@ -255,8 +255,8 @@ class ModelOracle {
         std::min(buckets - 1, exact + static_cast<int64_t>(share * static_cast<double>(buckets - exact))));
   }
 
-  /// Slopes of ALiBi's reference for any number of heads: 2^(−max_bias·h/n) over the power of two below n, the rest
-  /// from every second of twice as many.
+  /// ALiBi slopes of the reference code for any number of heads: 2^(−max_bias·h/n) with n the largest power of two up
+  /// to `heads`; the other heads take every second slope of 2n heads.
   static double slope(const arch::Alibi& alibi, int64_t heads, int64_t h) {
     int64_t power = 1;
     while (2 * power <= heads) power *= 2;
@@ -265,7 +265,7 @@ class ModelOracle {
     return std::pow(2.0, -alibi.max_bias * exponent);
   }
 
-  /// To the eight leading bits.
+  /// Rounds to bf16: eight significant bits.
   static double to_bf16(double value) {
     int exponent = 0;
     const double mantissa = std::frexp(value, &exponent);
@@ -278,7 +278,7 @@ class ModelOracle {
     return alibi.slope_scale * to_bf16(to_bf16(steep) * to_bf16(static_cast<double>(key)));
   }
 
-  /// Rotates each head of x in place; scalings other than none and linear are not known here.
+  /// Rotates each head of x in place; supports only unscaled RoPE and linear scaling.
   static void rotate(const arch::Rope& rope, size_t heads, Rows& x) {
     const auto* linear = std::get_if<arch::LinearScaling>(&rope.scaling);
     const auto dim = static_cast<size_t>(*rope.rotary_dim);

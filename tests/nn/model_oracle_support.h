@@ -30,7 +30,7 @@ inline void expect_oracle(const NamedSpec& named) {
   expect_as_close(ours, oracle_logits<double>(model, ids), oracle_logits<float>(model, ids), DType::f32, named.name);
 }
 
-/// The oracle's loops know plain and interpolated rotations; rope_scaling_test has the others.
+/// Whether the oracle supports the spec: it has only unscaled RoPE and linear scaling. rope_scaling_test covers others.
 inline bool oracle_knows(const arch::ArchSpec& spec) {
   for (const arch::Block* block : arch::layer_blocks(spec)) {
     const auto* attention = std::get_if<arch::Attention>(&block->mixer);

@@ -1,4 +1,4 @@
-// A step on a device's clock, which a GPU repeats from its record, gives what a cached pass gives.
+// A step with positions in device memory, as CUDA graphs replay it, equals cached_logits().
 #include <gtest/gtest.h>
 
 #include "nn/model_support.h"
@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kRows = 3;
 constexpr int64_t kRoom = 48;
 
-/// Rows of different lengths.
+/// A cache whose rows have different lengths.
 nn::ModelCache filled(nn::Model& model, const std::vector<int64_t>& counts) {
   nn::ModelCache cache = model.make_cache(kRows, kRoom);
   const std::vector<int64_t> ids = random_ids(kRows * 7, model.spec().vocab_size, 3);
@@ -35,7 +35,7 @@ TEST(ModelStep, EqualsCachedLogits) {
     ++stepped;
     nn::DevicePositions clock(kRows, model.device());
     clock.set(cache.lengths());
-    for (uint64_t step = 0; step < 24; ++step) {  // further than a window's room
+    for (uint64_t step = 0; step < 24; ++step) {  // more steps than the window size
       const Tensor ids = ids_tensor(random_ids(kRows, named.spec.vocab_size, 100 + step), kRows, model.device());
       const auto truth = model.cached_logits(ids, expected).to_vector<float>();
       cache.prepare_step();

@@ -1,4 +1,4 @@
-// Small architectures for tests of the model: every tiny preset that is dense, and one per switch.
+// Small architectures for model tests: every dense tiny preset, and one per architecture switch.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct NamedSpec {
   arch::ArchSpec spec;
 };
 
-/// Attention with any position but transformer_xl's, and no experts.
+/// Attention without transformer_xl positions, and no experts.
 inline bool is_dense(const arch::ArchSpec& spec) {
   const auto blocks = arch::layer_blocks(spec);
   return std::all_of(blocks.begin(), blocks.end(), [](const arch::Block* block) {
@@ -49,7 +49,7 @@ inline NamedSpec changed(const std::string& base, const std::vector<std::string>
   return {name, arch::resolve(arch::with_overrides(arch::load_preset(base), sets), name)};
 }
 
-/// Every placement in every wiring that the rules allow, and blocks that miss one part.
+/// Every norm placement in every wiring that the rules allow, and blocks without mixer or feed-forward.
 inline std::vector<NamedSpec> wirings() {
   std::vector<NamedSpec> all;
   for (const char* placement : {"pre", "post", "sandwich", "branch_post", "residual_after_norm"}) {
@@ -67,7 +67,7 @@ inline std::vector<NamedSpec> wirings() {
   return all;
 }
 
-/// One per switch of norms, positions, attention, feed-forward, embedding and head that oracle loops know.
+/// One spec per switch of norms, positions, attention, feed-forward, embedding and head that the oracle supports.
 inline std::vector<NamedSpec> switches() {
   const std::string mixer = "layers[0].pattern[0].mixer.";
   const std::string ffn = "layers[0].pattern[0].ffn.";
@@ -128,7 +128,7 @@ inline std::vector<NamedSpec> switches() {
   return all;
 }
 
-/// Parameters far from their initial values, so that every one matters.
+/// Moves parameters far from their initial values, so that each one matters.
 inline void scramble(nn::Model& model, uint64_t seed = 7) {
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<float> uniform(-0.4F, 0.4F);
@@ -151,25 +151,25 @@ inline Tensor ids_tensor(const std::vector<int64_t>& ids, int64_t batch, const D
   return Tensor::from(ids, {batch, static_cast<int64_t>(ids.size()) / batch}, device);
 }
 
-/// What rounding alone does to the logits of `ids`: the largest error of a forward over all tokens.
+/// Error from rounding alone: the largest error of a full forward over `ids`.
 inline double naive_error(nn::Model& model, nn::Model& wide, const Tensor& ids) {
   return largest_error(model.logits(ids).to_vector<double>(), wide.logits(ids).to_vector<double>());
 }
 
-/// Within twice the naive error of the truth, plus one rounding of the largest value.
+/// Expects an error of at most twice the naive error plus one rounding of the largest value.
 inline void expect_within(const std::vector<double>& ours, const std::vector<double>& truth, double naive,
                           const std::string& what) {
   EXPECT_LE(largest_error(ours, truth), 2 * naive + epsilon(DType::f32) * largest_magnitude(truth)) << what;
 }
 
-/// The same weights in double precision.
+/// A copy of the model in f64.
 inline std::unique_ptr<nn::Model> in_double(const nn::Model& model, const Device& device) {
   auto wide = std::make_unique<nn::Model>(model.spec(), device, nn::ModelOptions{.dtype = DType::f64});
   wide->load_state_dict(model.state_dict());
   return wide;
 }
 
-/// Loss and gradients by name of one step, everything followed.
+/// Loss and named gradients of one step; the tape tracks every parameter.
 struct Step {
   double loss = 0;
   nn::StateDict grads;
@@ -186,8 +186,8 @@ inline Step step(nn::Model& model, const Device& device, const nn::RunOptions& r
   return {loss.total.item(), model.named_gradients(tape)};
 }
 
-/// The gradient along a random direction v, and (f(w + h·v) − f(w − h·v)) / 2h, in double precision. Leaves the weights
-/// moved.
+/// The gradient along a random direction v, and the central difference (f(w + h·v) − f(w − h·v)) / 2h, in f64. Leaves
+/// the weights changed.
 struct Slopes {
   double gradient = 0;
   double differences = 0;
@@ -199,7 +199,7 @@ inline Slopes slopes(nn::Model& model, const Device& device, uint64_t seed) {
   std::uniform_real_distribution<double> uniform(-1.0, 1.0);
   Slopes result;
   std::vector<std::pair<Tensor, std::vector<double>>> moves;
-  std::map<std::string, Tensor> weights;  // and buffers, which have no gradient and stay
+  std::map<std::string, Tensor> weights;  // includes buffers, which have no gradient and do not move
   for (auto& [name, tensor] : model.state_dict()) weights.emplace(name, tensor);
   for (const auto& [name, gradient] : done.grads) {
     std::vector<double> direction(static_cast<size_t>(gradient.numel()));
@@ -222,8 +222,8 @@ inline Slopes slopes(nn::Model& model, const Device& device, uint64_t seed) {
   return result;
 }
 
-/// A number may cross a kink (a clip, relu, a choice of experts) on the way in one direction; a wrong gradient shows in
-/// every one.
+/// Tries several directions: a kink (clip, relu, expert choice) may disturb one of them, but a wrong gradient shows in
+/// all.
 inline void expect_slope(nn::Model& model, const Device& device, const std::string& what) {
   Slopes found;
   for (uint64_t seed = 5; seed < 8; ++seed) {

@@ -1,4 +1,4 @@
-// What a model promises beside its numbers: names, gradients, causality, checkpoints, repeatability, errors.
+// Model properties besides the values: names, gradients, causality, activation checkpointing, determinism, errors.
 #include "lamina/nn/model.h"
 
 #include <gtest/gtest.h>
@@ -196,7 +196,7 @@ TEST(Model, InitialValuesDependOnSeedAndNameAlone) {
     double square = 0;
     for (const double value : numbers) square += value * value;
     const bool residual = name.ends_with("mixer.o.weight") || name.ends_with("ffn.down.weight");
-    const double expected = residual ? 0.02 / 4 : 0.02;  // 16 branches
+    const double expected = residual ? 0.02 / 4 : 0.02;  // 16 residual branches
     EXPECT_NEAR(std::sqrt(square / static_cast<double>(numbers.size())), expected, 0.05 * expected) << name;
   }
 }

@@ -1,6 +1,6 @@
-// The named modules against values made with PyTorch. Both sides compute in f32: where the output type is shorter, its
-// one rounding may fall on either side, one unit in the last place; in f32 itself each side makes some five roundings
-// of half a unit. Sums of many terms (gradients) are measured at the size of the terms.
+// The named modules against golden values from PyTorch. Both sides compute in f32. For 16-bit outputs, the final
+// rounding may differ by one ulp; in f32, each side makes about five roundings of half an ulp. Errors of long sums
+// (gradients) are relative to the size of the terms.
 #include <gtest/gtest.h>
 
 #include "lamina/autograd/tape.h"

@@ -1,4 +1,4 @@
-// What the named modules promise beside their values: errors, devices, types and properties.
+// Properties of the named modules besides their values: errors, devices, types, invariants.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -152,7 +152,7 @@ TEST(NTKAwareRoPE, ScoresDependOnTheDistanceOnly) {
     for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
     return sum;
   };
-  EXPECT_NEAR(score(7, 2), score(107, 102), 16 * 16 * 0x1p-24);  // the tables are f32
+  EXPECT_NEAR(score(7, 2), score(107, 102), 16 * 16 * 0x1p-24);  // the rotary tables are f32
 }
 
 TEST(NTKAwareRoPE, ArgumentsAreChecked) {

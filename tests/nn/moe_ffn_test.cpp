@@ -1,4 +1,4 @@
-// Experts against plain loops over tokens and choices.
+// Mixture of experts against plain loops over tokens and their chosen experts.
 #include <algorithm>
 #include <numeric>
 
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kMoeWidth = 5;
 
-/// One expert's (or the shared experts') feed-forward of one token.
+/// The feed-forward of one expert, or of the shared experts, for one token.
 template <class S>
 std::vector<S> feed_forward(const Weights<S>& w, const std::string& name, int64_t expert, const arch::ExpertFfn& spec,
                             int64_t d_ff, const S* x) {
@@ -44,7 +44,7 @@ std::vector<S> feed_forward(const Weights<S>& w, const std::string& name, int64_
   return product("down", inner.data(), kMoeWidth, d_ff);
 }
 
-/// The experts of one token, best first, as the options say.
+/// The chosen experts of one token, best first.
 std::vector<int64_t> choose(const arch::Moe& m, const std::vector<double>& scores) {
   std::vector<bool> open(scores.size(), m.groups == 1);
   const auto size = static_cast<size_t>(m.experts / m.groups);
@@ -166,7 +166,7 @@ TEST(MoeFfn, OneExpertIsTheFeedForward) {
   expect_near(one.forward(x).to_vector<double>(), dense.forward(x).to_vector<double>(), 1e-12, "one expert");
 }
 
-/// A checkpoint adopted in place keeps gate and up apart.
+/// A checkpoint loaded without a copy keeps separate gate and up weights.
 TEST(MoeFfn, AdoptedWeightsGiveTheSame) {
   for (const arch::Moe& m : variants()) {
     const BlockPart part = moe_part(m);
@@ -189,7 +189,7 @@ Tensor buffer(const nn::Module& module, const std::string& wanted) {
 TEST(MoeFfn, CapacityDropsTheLastTokensWhileTrainingAndCountsThem) {
   const BlockPart part =
       moe_part({.experts = 2, .top_k = 1, .expert = arch::GatedFfn{.d_ff = 3}, .capacity_factor = 1.0});
-  // A positive first input sends a token to expert 0.
+  // A token whose first input is positive goes to expert 0.
   part.set("ffn.router.weight", {9, 0, 0, 0, 0, -9, 0, 0, 0, 0});
   Tensor x = part.input({1, 8, kMoeWidth});
   for (int64_t t = 0; t < 8; ++t) x.slice(1, t, 1).slice(2, 0, 1).fill_(t < 7 ? 1.0 : -1.0);
@@ -200,7 +200,7 @@ TEST(MoeFfn, CapacityDropsTheLastTokensWhileTrainingAndCountsThem) {
   pass.training = true;
   std::vector<double> expected = whole;
   std::fill(expected.begin() + 4 * kMoeWidth, expected.begin() + 7 * kMoeWidth,
-            0.0);  // room for ceil(8 / 2) tokens each
+            0.0);  // capacity: ceil(8 / 2) tokens per expert
   expect_near(part.ffn->forward(x, pass).to_vector<double>(), expected, 1e-12, "training");
   EXPECT_EQ(buffer(*part.ffn, "dropped").item(), 3);
 }
@@ -239,14 +239,14 @@ TEST(MoeFfn, LossesGoToThePassWithTheirCoefficients) {
   }
 }
 
-/// bf16 experts, f32 router: which experts are chosen must not hang on a rounding of the logits.
+/// bf16 experts with an f32 router: rounding of the logits must not change the choice of experts.
 TEST(MoeFfn, RoutesInF32) {
   const arch::ArchSpec spec =
       one_block(kMoeWidth, arch::NoMixer{}, arch::Moe{.experts = 2, .top_k = 1, .expert = arch::GatedFfn{.d_ff = 3}});
   const BlockPart part(spec, 0.6, DType::bf16);
   part.set("ffn.router.weight", {1, 0, 0, 0, 0, 1, 0x1p-9, 0, 0, 0});
   const Tensor x = Tensor::full({1, 1, kMoeWidth}, 1.0, DType::bf16, part.device);
-  part.forward(x);  // the logits are 1 and 1 + 2^-9, equal in bf16
+  part.forward(x);  // the logits are 1 and 1 + 2^-9: equal in bf16
   EXPECT_EQ(buffer(*part.ffn, "chosen").to_vector<int64_t>(), (std::vector<int64_t>{0, 1}));
 }
 

@@ -1,4 +1,4 @@
-// Joined projections: one tensor for products and optimizers, several by name; or several after adopting a file's.
+// Packed projections: one tensor with several named parts, or separate tensors when adopted from a checkpoint.
 #include "lamina/nn/projection.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ const std::vector<std::vector<nn::ProjectionPart>> kLayouts{
     {{"q", 3, false}, {"k", 2, true}, {"v", 5, false}},
 };
 
-/// Every value one of a kind, the biases too.
+/// Gives every weight and bias a distinct value.
 void number(nn::Module& module) {
   float next = 0.1F;
   for (auto& [name, tensor] : module.state_dict()) {
@@ -92,7 +92,7 @@ TEST(JoinedLinear, JoinedAndApartAgreeInValuesAndGradients) {
   }
 }
 
-// y = x · Wᵀ + b by hand, for the part in the middle with a bias of its own.
+// y = x · Wᵀ + b by hand, for the middle part, which has its own bias.
 TEST(JoinedLinear, PartsAreTheirOwnProducts) {
   const Device device = Device::cpu(1);
   Owner owner(kLayouts[2], device);

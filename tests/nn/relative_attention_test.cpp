@@ -1,4 +1,4 @@
-// Relative attention against its formula, every pair of positions spelled out, and its memory of earlier segments.
+// Transformer-XL attention and its memory of earlier segments, against the formula for every pair of positions.
 #include "support/block_oracle.h"
 #include "support/error_of.h"
 
@@ -10,7 +10,7 @@ constexpr int64_t kRelativeWidth = 8;
 struct RelativeOracle {
   arch::Attention a;
   bool shared;
-  /// Calls of this many tokens that see `memory` tokens before them; by default one call.
+  /// Tokens per call; each call also sees the `memory` tokens before it. Default: one call.
   int64_t segment = 1000;
   int64_t memory = 0;
 
@@ -26,7 +26,7 @@ struct RelativeOracle {
     const Array<S> v = plain::linear(w, "mixer.v", x);
     const Array<S>& u_bias = w.at(shared ? "position.u" : "mixer.u");
     const Array<S>& v_bias = w.at(shared ? "position.v" : "mixer.v_bias");
-    Array<S> waves(Shape{seq, kRelativeWidth});  // φ of each distance
+    Array<S> waves(Shape{seq, kRelativeWidth});  // sinusoidal embedding of each distance
     for (int64_t t = 0; t < seq; ++t) {
       for (int64_t c = 0; c < kRelativeWidth / 2; ++c) {
         const double angle = static_cast<double>(t) * std::pow(10000.0, -2.0 * static_cast<double>(c) / kRelativeWidth);
@@ -59,7 +59,7 @@ struct RelativeOracle {
   }
 };
 
-// The library's tables are f32 and its angles are added where the oracle's are subtracted.
+// Tolerance: the library's tables are f32, and it adds angles where the oracle subtracts positions.
 constexpr double kTables = 1e-6;
 
 BlockPart relative_part(const arch::Attention& a, const arch::TransformerXl& position) {
@@ -101,7 +101,7 @@ TEST(RelativeAttention, MemoryIsAsLongAsSaid) {
   expect_near(part.cached(x, {3, 3, 3}), oracle(part.weights(), plain_x).values, kTables, "segments of three");
 }
 
-/// Training over segments: what came before counts, and gets no gradient.
+/// Training over segments: earlier segments affect the output but get no gradient.
 TEST(RelativeAttention, GradientsStayInTheSegment) {
   const BlockPart part = relative_part({.n_heads = 2}, {});
   const Tensor before = part.input({1, 4, kRelativeWidth});

@@ -1,4 +1,4 @@
-// Frequencies of scaled rotations: numbers derived by hand from the papers' formulas.
+// Frequencies of scaled RoPE, against values derived by hand from the papers' formulas.
 #include "lamina/nn/rope_scaling.h"
 
 #include <gtest/gtest.h>
@@ -26,13 +26,13 @@ void expect_angles(const nn::RopeFrequencies& found, const std::vector<double>& 
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found.angles[i], expected[i], 1e-12 * expected[i]) << i;
 }
 
-// theta = 10000 and 8 dimensions: 1, 0.1, 0.01, 0.001 per position.
+// theta = 10000 and 8 dimensions: frequencies 1, 0.1, 0.01, 0.001.
 TEST(RopeScaling, PlainAndInterpolated) {
   expect_angles(nn::rope_frequencies(rope(8, arch::NoScaling{}), 99), {1, 0.1, 0.01, 0.001});
   expect_angles(nn::rope_frequencies(rope(8, arch::LinearScaling{4.0}), 99), {0.25, 0.025, 0.0025, 0.00025});
 }
 
-// theta · s^(8/6): pair i is slowed by s^(i/3), so the last by s itself.
+// NTK scaling raises theta by s^(8/6): pair i slows down by s^(i/3), the last pair by s itself.
 TEST(RopeScaling, NtkSlowsTheLastPairByTheFactor) {
   const double third = std::cbrt(4.0);
   expect_angles(nn::rope_frequencies(rope(8, arch::NtkScaling{4.0}), 99),
@@ -51,15 +51,15 @@ TEST(RopeScaling, DynamicNtkGrowsWithTheLengthBeyondTraining) {
   EXPECT_FALSE(nn::depends_on_length(arch::YarnScaling{}));
 }
 
-// theta = 2^16 and 8 dimensions: pair i turns by 2^(-4i) and 2π·2^(4i)/… times within the length. With the length 2π·64
-// the pairs turn 64, 4, 1/4, 1/64 times: the pair turning b times is log2(64/b)/4, 0.25 for 32 and 1.5 for 1.
+// theta = 2^16 and 8 dimensions: pair i has frequency 2^(-4i). Within 2π·64 positions the pairs rotate 64, 4, 1/4, 1/64
+// times, so b rotations belong to pair log2(64/b)/4: 0.25 for b = 32, 1.5 for b = 1.
 TEST(RopeScaling, YarnRampsBetweenTheTwoTurnCounts) {
   arch::YarnScaling yarn{.factor = 4.0, .original_length = 402, .attention_factor = 1.3};
-  const double low = std::log(402 / (32 * 2 * std::numbers::pi)) / std::log(16.0);  // 2π·64 is not whole: 402
+  const double low = std::log(402 / (32 * 2 * std::numbers::pi)) / std::log(16.0);  // 402 ≈ 2π·64
   const double high = std::log(402 / (1 * 2 * std::numbers::pi)) / std::log(16.0);
   EXPECT_NEAR(low, 0.25, 1e-3);
   EXPECT_NEAR(high, 1.5, 1e-3);
-  // Truncated: from pair 0 to pair 2, so half way at pair 1.
+  // With truncation the ramp goes from pair 0 to pair 2 and is 1/2 at pair 1.
   const auto rounded = nn::rope_frequencies(rope(8, yarn, 65536.0), 9);
   expect_angles(rounded, {1, 0.0625 * (0.5 + 0.5 / 4), 0.00390625 / 4, 0.000244140625 / 4});
   EXPECT_EQ(rounded.attention_factor, 1.3);
@@ -84,7 +84,7 @@ TEST(RopeScaling, YarnsAttentionFactorIsResolvedFromItsMagnitudes) {
   EXPECT_EQ(factor({"position.scaling.attention_factor=0.5"}), 0.5);
 }
 
-// Wavelengths 2π/f: 6.28, 62.8, 628, 6283; the bands end at 64/4 = 16 and 64/1 = 64.
+// Wavelengths 2π/f: 6.28, 62.8, 628, 6283. The bands end at 64/4 = 16 and 64/1 = 64.
 TEST(RopeScaling, BandsKeepBlendOrInterpolate) {
   const arch::Llama3Scaling bands{.factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_length = 64};
   const double kept = (64 / (20 * std::numbers::pi) - 1) / 3;

@@ -8,7 +8,7 @@ namespace {
 Tensor last(const Tensor& x, int64_t width) { return x.slice(3, x.dim(3) - width, width); }
 
 TEST(RoundedAlibi, SlopesPositionsAndProductsAreRoundedEach) {
-  // 0.7 is 0.69921875 in bf16, 1001 is 1000 (steps of 4), and their product 699.21875 is 700.
+  // In bf16, 0.7 rounds to 0.69921875, 1001 to 1000 (step 4), and their product 699.21875 to 700.
   const nn::RoundedAlibi alibi({0.7F, 0.25F}, 2, 2.0);
   nn::ForwardContext pass{.batch = 1, .seq = 2, .offset = 1000};
   const Tensor k = Tensor::full({1, 2, 2, 3}, 5.0, DType::f32, Device::cpu(1));

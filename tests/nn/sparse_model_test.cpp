@@ -1,4 +1,4 @@
-// Whole models whose blocks are not plain attention with a dense feed-forward: experts, latents, states, segments.
+// Whole models with blocks other than attention plus dense feed-forward: MoE, MLA, state spaces, segment memory.
 #include <gtest/gtest.h>
 
 #include "lamina/arch/weights.h"
@@ -34,7 +34,7 @@ std::unique_ptr<nn::Model> model_of(const NamedSpec& named) {
   return model;
 }
 
-/// Everything is in f64, so that no choice of an expert hangs on a rounding and what remains is far below this.
+/// Runs in f64, so that rounding does not change the choice of experts and errors stay far below the bound.
 void expect_equal(const Tensor& ours, const Tensor& truth, const std::string& what) {
   EXPECT_LE(largest_error(ours, truth), 1e-10 * largest_magnitude(truth)) << what;
 }
@@ -98,8 +98,8 @@ TEST(SparseModel, CheckpointedLayersGiveTheSameGradients) {
   }
 }
 
-/// In 16 bits nothing refuses a type, whole or cached, and the answers stay near. Experts are chosen by scores, which
-/// may tip at a rounding, so they only have to be finite.
+/// 16-bit models run, with and without cache, and their logits stay close to f32. MoE logits only have to be finite,
+/// because rounding may change the choice of experts.
 TEST(SparseModel, RunsInSixteenBits) {
   for (const NamedSpec& named : sparse_specs()) {
     const auto wide = model_of(named);
@@ -129,7 +129,7 @@ TEST(SparseModel, RunsInSixteenBits) {
   }
 }
 
-/// What a report needs of the experts is found under the model's buffers.
+/// The model's buffers report choices and drops of the experts.
 TEST(SparseModel, ChoicesAndDropsOfEveryLayerAreReachable) {
   const NamedSpec named = sparse_specs().back();
   const auto model = model_of(named);
@@ -151,7 +151,7 @@ TEST(SparseModel, ChoicesAndDropsOfEveryLayerAreReachable) {
   EXPECT_GT(dropped, 0);
 }
 
-/// Building costs nothing on meta, whatever the size, and the counts are those of the architecture.
+/// Building on the meta device allocates nothing, whatever the size; parameter counts match the architecture.
 TEST(SparseModel, BuildsOnMeta) {
   for (const char* name : {"deepseek-v3", "mixtral-8x7b", "mamba-2.8b", "mamba2-2.7b", "gpt-oss-120b", "hybrid-2b"}) {
     const arch::ArchSpec spec = arch::resolve(arch::load_preset(name), name);

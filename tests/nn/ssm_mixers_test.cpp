@@ -86,7 +86,7 @@ struct Mamba2Oracle {
   }
 };
 
-/// The recurrence, complex numbers written out as pairs so that the loops also run on differentiable scalars.
+/// The S4D recurrence. Complex numbers are written as pairs, so that the loops also run on differentiable scalars.
 struct S4dOracle {
   arch::S4d m;
 
@@ -185,8 +185,8 @@ TEST(SsmMixers, ForwardAndGradientsAreThoseOfTheRecurrence) {
   }
   for (const auto& m : s4ds()) {
     const BlockPart part = ssm_part(m);
-    expect_as_oracle(part, {3, 7, kSsmWidth}, S4dOracle{m});  // convolved
-    expect_as_oracle(part, {1, 7, kSsmWidth}, S4dOracle{m});  // walked through
+    expect_as_oracle(part, {3, 7, kSsmWidth}, S4dOracle{m});  // convolution mode
+    expect_as_oracle(part, {1, 7, kSsmWidth}, S4dOracle{m});  // recurrent mode
   }
 }
 
@@ -220,7 +220,7 @@ TEST(SsmMixers, CacheHasOneSizeAndItsRowsCanBeResetAndReordered) {
   states->reset(1);
   nn::ForwardContext next{.batch = 2, .seq = 1, .offset = 5};
   const Tensor y = part.mixer->forward(x.slice(1, 5, 1), next, states.get());
-  // Row 0 goes on from what row 1 had seen, row 1 starts anew.
+  // Row 0 continues from row 1's state; row 1 starts from an empty state.
   Tensor mixed = x.slice(0, 1, 1).clone();
   mixed.slice(1, 5, 1).copy_(x.slice(0, 0, 1).slice(1, 5, 1));
   expect_near(y.slice(0, 0, 1).to_vector<double>(), part.forward(mixed).slice(1, 5, 1).to_vector<double>(), 1e-11,
@@ -229,7 +229,7 @@ TEST(SsmMixers, CacheHasOneSizeAndItsRowsCanBeResetAndReordered) {
               1e-11, "row 1");
 }
 
-/// A cache in another type than the model's rounds what it keeps and no more.
+/// A cache in a narrower type than the model's rounds only the cached values.
 TEST(SsmMixers, CacheMayBeNarrower) {
   const BlockPart part(one_block(kSsmWidth, mambas()[0], arch::NoFfn{}), 0.6, DType::f32);
   const Tensor x = part.input({1, 6, kSsmWidth}, DType::f32);
@@ -271,7 +271,7 @@ TEST(SsmMixers, InitialValuesAreThePapers) {
     }
     EXPECT_GE(low, 0.01 * (1 - 1e-5));
     EXPECT_LE(high, 0.1 * (1 + 1e-5));
-    EXPECT_NEAR(mean, 0.5 * (std::log(0.01) + std::log(0.1)), 0.25);  // 128 draws of deviation 0.66
+    EXPECT_NEAR(mean, 0.5 * (std::log(0.01) + std::log(0.1)), 0.25);  // 128 draws with standard deviation 0.66
   }
   const auto first = mixer->state_dict();
   const auto second = again->state_dict();
