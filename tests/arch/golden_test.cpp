@@ -20,7 +20,7 @@ nlohmann::json read_file(const std::filesystem::path& path) {
   return nlohmann::json::parse(file);
 }
 
-/// The first of several keys that a model's own configuration has.
+/// The number under the first of `keys` that the model's config.json has.
 int64_t config_number(const nlohmann::json& config, std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
     if (config.contains(key) && config[key].is_number()) return config[key].get<int64_t>();
@@ -28,7 +28,7 @@ int64_t config_number(const nlohmann::json& config, std::initializer_list<const 
   return -1;
 }
 
-/// golden_parameters.json holds the sum over the tensors' shapes in each checkpoint's header.
+/// golden_parameters.json holds the parameter count of each checkpoint, summed over the shapes in its header.
 TEST(Golden, parametersEqualTheCheckpoints) {
   const nlohmann::json totals = read_file(kHere / "golden_parameters.json");
   ASSERT_EQ(totals.size(), 28U);

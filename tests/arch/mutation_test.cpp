@@ -12,11 +12,11 @@
 namespace lamina::arch {
 namespace {
 
-/// Numbers for one mutation, the same on every machine.
+/// Reproducible random numbers for one mutation.
 class Dice {
  public:
   explicit Dice(uint64_t stream) : key_{1, stream} {}
-  /// In [0, n); 0 for n = 0.
+  /// A number in [0, n); 0 for n = 0.
   uint64_t below(uint64_t n) { return philox_word(key_, next_++) % std::max<uint64_t>(n, 1); }
 
  private:
@@ -24,7 +24,7 @@ class Dice {
   uint64_t next_ = 0;
 };
 
-/// Whatever is read must end in a spec that can be used or in an Error.
+/// Reading any text must give a usable spec or an Error.
 void read_and_use(const std::string& text) {
   try {
     const ArchSpec spec = resolve(read_arch(text, "mutated"));
@@ -91,7 +91,7 @@ const std::vector<Json>& odd_values() {
   return values;
 }
 
-/// Puts an odd value at a random place of a JSON tree.
+/// Replaces a random element of a JSON tree with an odd value.
 void disturb(Json& json, Dice& dice, int depth) {
   const bool descend = !json.empty() && (json.is_object() || json.is_array()) && dice.below(6) != 0 && depth < 12;
   if (!descend) {

@@ -21,7 +21,7 @@ namespace {
 ArchSpec preset(const std::string& name) { return resolve(load_preset(name), name); }
 
 TEST(Count, theTableOfASmallModel) {
-  // Width 256, 4 layers, 8 heads, 4 of them for keys and values, 8192 tokens.
+  // Width 256, 4 layers, 8 query heads, 4 KV heads, vocabulary of 8192.
   const ArchSpec spec = resolve(with_overrides(
       load_preset("llama-7b"),
       {"vocab_size=8192", "d_model=256", "context=256", "layers[0].repeat=4", "layers[0].pattern[0].mixer.n_heads=8",
@@ -72,7 +72,7 @@ TEST(Count, weightsHaveDistinctNames) {
 }
 
 TEST(Cost, productsAreTwiceTheMatrices) {
-  // All of GPT-2's parameters but norms, biases and positions are in products; the tied table is the head.
+  // All of GPT-2's parameters except norms, biases and positions are in matrix products; the tied table is the head.
   const ArchSpec spec = preset("gpt2");
   const int64_t in_block = 12 * 768 * 768;
   EXPECT_DOUBLE_EQ(flops_per_token(spec, 1024).products, 2.0 * (12 * in_block + 50257 * 768));
@@ -80,7 +80,7 @@ TEST(Cost, productsAreTwiceTheMatrices) {
   EXPECT_DOUBLE_EQ(flops_per_token(spec, 1024).training(), 3 * flops_per_token(spec, 1024).forward());
 }
 
-/// Counted pair by pair.
+/// Number of visible (query, key) pairs, counted one by one.
 template <class F>
 double counted(int64_t length, const F& sees) {
   double sum = 0;

@@ -29,7 +29,7 @@ TEST(Presets, everyOneResolvesAndSurvivesARoundTrip) {
   }
 }
 
-/// Totals as the published checkpoints have them.
+/// Parameter counts of the published checkpoints.
 TEST(Presets, parametersAreThePublishedNumbers) {
   const std::map<std::string, int64_t> published = {
       {"gpt2", 124439808},

@@ -1,4 +1,4 @@
-// A checkpointed segment must give the gradients of the plain one to the bit, in every way it can be used.
+// Activation checkpointing gives bit-identical gradients to the plain segment, in every way it can be used.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -16,14 +16,14 @@ using testing::random_tensor;
 using Tensors = std::vector<Tensor>;
 using Segment = std::function<Tensors(const Tensors&)>;
 
-/// Leaves of one model; `gain` is used by capture, never passed as an input.
+/// Leaves of one model; segments capture `gain` instead of taking it as an input.
 struct Leaves {
   Tensor x = random_tensor({5, 8}, 1, DType::f32);
   Tensor y = random_tensor({5, 8}, 2, DType::f32);
   Tensor gain = random_tensor({8}, 3, DType::f32);
 };
 
-/// Runs `forward` twice, with and without checkpointing, and compares all gradients.
+/// Runs `forward` with and without checkpointing and compares all gradients.
 using Wrap = std::function<Tensors(const Segment&, const Tensors&)>;
 using Forward = std::function<Tensors(const Leaves&, const Wrap&)>;
 
@@ -86,7 +86,7 @@ TEST(checkpoint, NoInputIsTrackedButACapturedLeafIs) {
 }
 
 TEST(checkpoint, InputsUsedInsideAndOutside) {
-  // Three contributions to x: their order of addition must not change.
+  // x gets three gradient contributions; their order of addition must not change.
   expect_identical([](const Leaves& l, const Wrap& wrap) {
     const Tensors inner = wrap([gain = l.gain](const Tensors& in) { return norm_twice(in[0], in[0], gain); }, {l.x});
     return norm_twice(inner[0], l.x, l.gain);
@@ -142,7 +142,7 @@ TEST(checkpoint, OnlyOneOutputIsUsed) {
 }
 
 TEST(checkpoint, AnUnusedOutputContributesNothingEvenWhereItsSlopeIsInfinite) {
-  // The norm of zeros with eps 0 has no finite slope; 0 · inf would be NaN.
+  // The norm of zeros with eps 0 has an infinite derivative; 0 · inf would be NaN.
   const Forward forward = [](const Leaves& l, const Wrap& wrap) {
     const Tensor zeros = Tensor::zeros({5, 8}, DType::f32, l.x.device());
     const Tensors all = wrap(

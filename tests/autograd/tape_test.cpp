@@ -16,7 +16,7 @@ using testing::random_tensor;
 
 std::vector<double> values_of(const Tensor& tensor) { return tensor.to_vector<double>(); }
 
-/// y = a · x, the smallest operator there is; saves nothing but the factor.
+/// y = a · x, a minimal operator that saves only the factor.
 Tensor times(const Tensor& x, double a) {
   std::vector<double> values = values_of(x);
   for (double& value : values) value *= a;
@@ -25,7 +25,7 @@ Tensor times(const Tensor& x, double a) {
   return y;
 }
 
-/// y = x², saving x.
+/// y = x²; saves x.
 Tensor square(const Tensor& x) {
   std::vector<double> values = values_of(x);
   for (double& value : values) value *= value;
@@ -96,7 +96,7 @@ TEST(tape, NoGradRecordsNothing) {
     { const NoGrad inner(tape); }
     EXPECT_FALSE(tape.recording());
     inside = square(x);
-    x.fill_(2.0);  // writing a leaf is allowed here
+    x.fill_(2.0);  // writing to a leaf is allowed here
     EXPECT_FALSE(is_tracked({x}));
   }
   EXPECT_TRUE(tape.recording());
@@ -156,7 +156,7 @@ TEST(tape, OverwritingASavedTensorIsNoticed) {
   const Tensor loss = sum(square(x));
   x.detach().fill_(5);
   expect_error([&] { tape.backward(loss); }, "overwritten in place");
-  // The tape is usable again.
+  // The tape is usable again after the error.
   tape.zero_grad();
   tape.backward(sum(square(x)));
   EXPECT_EQ(values_of(tape.grad(x)), std::vector<double>(3, 10.0));
@@ -168,7 +168,7 @@ TEST(tape, OverwritingThroughAViewIsNoticed) {
   tape.watch(x);
   Tensor plain = random_tensor({4}, 2, DType::f64);
   const Tensor loss = sum(plus(square(x), square(plain)));
-  plain.slice(0, 1, 1).fill_(0);  // saved by nobody: plain is not followed
+  plain.slice(0, 1, 1).fill_(0);  // plain is not tracked, so no backward needs it
   tape.backward(loss);
   const Tensor again = sum(square(x));
   x.detach().slice(0, 1, 1).fill_(0);
@@ -184,7 +184,7 @@ TEST(tape, WritingAFollowedTensorIsRefused) {
   expect_error([&] { y.add_(y); }, "a tensor [3] that the tape tracks");
   expect_error([&] { y.slice(0, 0, 1).copy_(random_tensor({1}, 1, DType::f64)); }, "that the tape tracks");
   Tensor z = random_tensor({3}, 2, DType::f64);
-  z.copy_(x);  // reading is fine; z does not follow
+  z.copy_(x);  // reading x is allowed; z is not tracked
   EXPECT_FALSE(is_tracked({z}));
 }
 
@@ -270,7 +270,7 @@ TEST(tape, BackwardChecksItsArgumentsBeforeItStarts) {
   expect_error([&] { tape.backward({y, y}, {good, good.to(DType::i32)}); }, "i32");
   expect_error([&] { tape.backward({y, y}, {good, good.to(Device::meta())}); }, "meta");
   EXPECT_FALSE(tape.grad(x).defined());
-  // None of the refused calls left a trace behind.
+  // The rejected calls left the tape unchanged.
   tape.backward({y}, {good});
   EXPECT_EQ(values_of(tape.grad(x)), std::vector<double>(3, 2.0));
 }
@@ -359,7 +359,7 @@ TEST(tape, UndefinedAndIntegerOutputs) {
     EXPECT_FALSE(b.saved(0).defined());
     expect_error([&] { b.grad(0); }, "output 0");
     expect_error([&] { b.grad(1); }, "output 1");
-    b.add(1, b.grad(2));  // not wanted: ignored
+    b.add(1, b.grad(2));  // this gradient is not wanted, so it is ignored
     b.add(0, b.grad(2));
   });
   EXPECT_FALSE(is_tracked({ids}));
@@ -424,7 +424,7 @@ TEST(tape, AccumulatorNeverAliasesAnotherTensorsGradient) {
   Tensor y = random_tensor({3}, 2, DType::f64);
   tape.watch(x);
   tape.watch(y);
-  const Tensor shared = plus(times(x, 1), times(y, 1));  // both inputs are handed the same gradient tensor
+  const Tensor shared = plus(times(x, 1), times(y, 1));  // both inputs receive the same gradient tensor
   const Tensor x_again = times(x, 1);
   tape.backward(sum(plus(shared, plus(x_again, shared))));
   EXPECT_EQ(values_of(tape.grad(x)), std::vector<double>(3, 3.0));
@@ -448,7 +448,7 @@ void check_gradient(const std::function<Tensor(const Tensor&)>& f, const Shape& 
     return total;
   };
   std::vector<double> at = values_of(x);
-  const double step = 0x1p-10;  // the functions are linear: exact but for rounding
+  const double step = 0x1p-10;  // f is linear: exact except for rounding
   for (size_t i = 0; i < at.size(); ++i) {
     const double middle = at[i];
     at[i] = middle + step;

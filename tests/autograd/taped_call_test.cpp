@@ -9,7 +9,7 @@ namespace {
 
 using Values = std::vector<float>;
 
-// The product x·y has the gradients y·g and x·g, however often it is played.
+// The product x·y has the gradients y·g and x·g, however often backward() runs.
 TEST(TapedCall, RepeatsBackwardAlone) {
   const Device device = Device::cpu(1);
   const Tensor x = Tensor::from(Values{1, 2, 3}, {3}, device);

@@ -22,7 +22,7 @@ TEST(cores, ThreadsOfOneCoreCountOnce) {
   EXPECT_EQ(distinct_cores({0, 1, 2, 3, 4, 5, 6, 7}, system.string()), 4);
   EXPECT_EQ(distinct_cores({0, 4}, system.string()), 1);
   EXPECT_EQ(distinct_cores({4, 5, 6}, system.string()), 3);
-  EXPECT_EQ(distinct_cores({0, 1, 100, 101}, system.string()), 4);  // the last two say nothing
+  EXPECT_EQ(distinct_cores({0, 1, 100, 101}, system.string()), 4);  // the last two have no topology files
   EXPECT_EQ(distinct_cores({0, 1, 2}, (system / "missing").string()), 3);
   fs::remove_all(system);
 }

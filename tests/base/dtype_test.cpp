@@ -12,7 +12,7 @@
 namespace lamina {
 namespace {
 
-/// The value of a 16-bit float with the given field widths, from the definition of the format.
+/// Value of a 16-bit float with the given field widths, by the format's definition.
 double value_from_fields(uint16_t bits, int exponent_bits, int mantissa_bits) {
   const int sign = bits >> 15;
   const int exponent = (bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
@@ -85,7 +85,7 @@ TYPED_TEST(HalfTypes, LargeValuesBecomeInfinite) {
   const uint32_t infinity = kFormat<TypeParam>.mantissa_bits == 7 ? 0x7f80 : 0x7c00;
   const double top = value_of_bits<TypeParam>(infinity - 1);
   const double step = top - value_of_bits<TypeParam>(infinity - 2);
-  const auto limit = static_cast<float>(top + step / 2);  // the tie goes to the even neighbour, which is infinity
+  const auto limit = static_cast<float>(top + step / 2);  // the tie rounds to even, which is infinity
   EXPECT_EQ(TypeParam(limit).bits, infinity);
   EXPECT_EQ(TypeParam(std::nextafter(limit, 0.0F)).bits, infinity - 1);
   EXPECT_EQ(TypeParam(std::numeric_limits<float>::max()).bits, infinity);
@@ -99,7 +99,7 @@ TYPED_TEST(HalfTypes, TinyValuesAndZerosKeepTheirSign) {
   EXPECT_EQ(TypeParam(-std::numeric_limits<float>::denorm_min()).bits, 0x8000);
 }
 
-/// Vector loads and stores agree with the scalar conversions on every value, whatever the position in the vector.
+/// Vector loads and stores convert every value as the scalar conversions do, at any position in the vector.
 TYPED_TEST(HalfTypes, VectorsConvertAsScalarsDo) {
   namespace hn = hwy::HWY_NAMESPACE;
   using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target

@@ -9,8 +9,7 @@ namespace {
 
 using Words = std::array<uint32_t, 4>;
 
-/// Random123 names counter words c0..c3 and key words k0, k1; here c0,c1 is the counter, c2,c3 the stream, k0,k1 the
-/// seed.
+/// In Random123's names, words c0, c1 are the counter, c2, c3 the random stream, and k0, k1 the seed.
 template <int kRounds = kPhiloxRounds>
 Words philox_words(const Words& counter, uint32_t k0, uint32_t k1) {
   const uint64_t seed = uint64_t{k1} << 32 | k0;

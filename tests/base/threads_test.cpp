@@ -116,7 +116,7 @@ TEST(threads, AnExceptionInANestedCallReachesTheOutermostCaller) {
   const Threads threads(2);
   testing::expect_error(
       [&] { threads.tasks(8, [&](int64_t) { threads.tasks(8, [](int64_t) { throw Error("inner"); }); }); }, "inner");
-  // Afterwards the threads run in parallel again, from the top.
+  // Top-level calls run in parallel again afterwards.
   std::atomic<int> ran{0};
   threads.tasks(8, [&](int64_t) { ++ran; });
   EXPECT_EQ(ran.load(), 8);

@@ -39,7 +39,7 @@ TEST(TorchRandom, NormalEqualsPyTorchToAFewUlp) {
   int checked = 0;
   for (const auto& entry : golden_cases("init")) {
     if (entry.at("dist") != "normal") continue;
-    // Values near zero are differences of mean and a multiple of the deviation: rounded like the larger of the two.
+    // A value near zero is the difference of the mean and a multiple of the deviation; its rounding error is theirs.
     const double floor = std::max(entry.at("a").get<double>(), entry.at("b").get<double>());
     EXPECT_LE(worst_ulps(draw(entry, device), file.tensor(entry.at("key")), floor), 4.0) << entry;
     ++checked;

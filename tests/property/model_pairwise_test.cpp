@@ -1,6 +1,5 @@
-// Every pair of options that may stand together meets in some small model, and each such model has the gradient that
-// differences show, decodes with a cache what a forward over all tokens gives, and, where it is dense, agrees with
-// plain loops.
+// Pairwise coverage: every allowed pair of options occurs in some small model. For each model, gradients match finite
+// differences, cached decoding matches the full forward, and dense models match plain loops.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -12,7 +11,7 @@ namespace {
 
 using Settings = std::vector<std::string>;
 
-/// A choice and what each of its options sets.
+/// One choice of the architecture, and the settings of each option.
 struct Factor {
   std::string name;
   std::vector<std::pair<std::string, Settings>> options;
@@ -56,7 +55,7 @@ Factor positions() {
             {"position.kind=t5", "position.buckets=8", "position.max_distance=10", "position.shared=false"}}}};
 }
 
-/// First of all factors: the others change what it leaves.
+/// Must be the first factor: the others change parts of what it sets.
 Factor mixers() {
   const std::string mixer = kBlock + "mixer=";
   return {"mixer",
@@ -137,9 +136,9 @@ std::vector<Factor> factors() {
 }
 
 constexpr size_t kUnset = ~size_t{0};
-using Row = std::vector<size_t>;  ///< an option of every factor, or kUnset
+using Row = std::vector<size_t>;  ///< one option per factor, or kUnset
 
-/// Greedy covering rows: every allowed pair of options stands in at least one.
+/// Greedy covering array: every allowed pair of options is in at least one row.
 class Pairs {
  public:
   explicit Pairs(std::vector<Factor> factors) : factors_(std::move(factors)) {
@@ -207,7 +206,7 @@ class Pairs {
     throw Error("no factor is called " + factor);
   }
 
-  /// Mixers other than attention have few of its options, and positions of their own.
+  /// Mixers other than attention support few of its options and only some positions.
   bool fits_mixer(const Row& row, const std::string& mixer, const std::string& position) const {
     for (const char* factor : {"heads", "values", "bias", "qk norm", "clip", "sinks"}) {
       if (!is_default(row, factor)) return false;
@@ -219,7 +218,7 @@ class Pairs {
     return is_default(row, "scores") && is_default(row, "pattern") && among({"none", "learned", "sinusoidal"});
   }
 
-  /// What the rules of architectures forbid.
+  /// Whether the architecture rules allow the row.
   bool allowed(const Row& row) const {
     const std::string& wiring = option(row, "wiring");
     const std::string& placement = option(row, "placement");
@@ -233,7 +232,7 @@ class Pairs {
     return !(wiring == "parallel, two norms" && (placement == "post" || placement == "residual_after_norm"));
   }
 
-  /// The option of factor f that covers most open pairs with those chosen.
+  /// The option of factor f that covers the most open pairs with the options chosen so far.
   size_t best(Row row, size_t f) const {
     size_t found = 0;
     int most = -1;
@@ -257,10 +256,10 @@ class Pairs {
   std::set<Pair> open_;
 };
 
-/// After each piece the last token's logits are those of a forward over the tokens so far.
+/// After each piece, the last token's logits equal those of a full forward over the tokens so far.
 void expect_cached(const NamedSpec& named, nn::Model& model, nn::Model& wide, const Device& device) {
   const Tensor ids = ids_tensor(random_ids(22, named.spec.vocab_size), 2, device);
-  // Of hundreds of models some have, by chance, a plain forward that errs less than half as much as its like.
+  // Among hundreds of models, a few have an unusually small naive error by chance; the factor 2 allows for that.
   const double naive = 2 * naive_error(model, wide, ids);
   nn::ModelCache cache = model.make_cache(2, 11);
   int64_t at = 0;
@@ -276,7 +275,7 @@ TEST(ModelPairs, EveryPairOfOptions) {
   const Device device = Device::cpu(2);
   Pairs pairs(factors());
   const std::vector<Row> rows = pairs.cover();
-  EXPECT_GE(rows.size(), 112U);  // 16 positions meet 7 norms
+  EXPECT_GE(rows.size(), 112U);  // 16 positions × 7 norms
   int compared = 0;
   for (const Row& row : rows) {
     const NamedSpec named = pairs.spec_of(row);

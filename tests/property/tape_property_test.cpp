@@ -1,4 +1,4 @@
-// What must hold for any graph: shown on random chains of operators and views.
+// Tape invariants that hold for any graph, tested on random chains of operators and views.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct Draw {
   }
 };
 
-/// A random chain from [rows, 8]; some links are views, some operators, some join the stream with an earlier value.
+/// A random chain from [rows, 8]: links are views, operators, or sums with an earlier value.
 Tensor random_chain(Draw draw, const Tensor& x, const Tensor& gain, int length) {
   Tensors stream{x};
   for (int i = 0; i < length; ++i) {
@@ -78,7 +78,7 @@ std::vector<double> combine(double a, const std::vector<double>& u, double b, co
 }
 
 void expect_near(const std::vector<double>& a, const std::vector<double>& b) {
-  // A dozen operators in f64: a few hundred roundings. Intermediate values reach 1 even if the result is smaller.
+  // A dozen f64 operators make a few hundred roundings. Intermediate values reach 1 even if the result is smaller.
   EXPECT_LE(largest_error(a, b), 512 * epsilon(DType::f64) * std::max(1.0, largest_magnitude(b)));
 }
 

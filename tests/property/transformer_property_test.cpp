@@ -1,5 +1,5 @@
-// What must hold whatever the sizes and options. Bits are compared where the arithmetic is the same; elsewhere both
-// sides are computed in f64 and must agree a million times better than f32 agrees with f64.
+// Invariants for all sizes and options. Results of identical arithmetic must be bit-identical; otherwise both sides are
+// in f64 and must agree a million times more closely than f32 with f64.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -146,7 +146,7 @@ TEST(rotary_property, ScoresDependOnTheDistanceOnly) {
         };
         return ops::sum(ops::mul(rotated(q, at_q), rotated(k, at_k)));
       };
-      // The tables are f32: their rounding, not the rotation's, is what may differ along the sequence.
+      // The tables are f32, so their rounding, not the rotation's, may differ along the sequence.
       const double near = score(DType::f64, 37, 20).item();
       const double far = score(DType::f64, 1037, 1020).item();
       const double other_distance = score(DType::f64, 1037, 1000).item();

@@ -11,7 +11,7 @@
 namespace lamina {
 namespace {
 
-/// Equal bits, or both NaN.
+/// Bit-identical, or both NaN.
 template <class T>
 bool same(const T& a, const T& b) {
   if (std::isnan(convert<float>(a)) && std::isnan(convert<float>(b))) return true;
@@ -25,7 +25,7 @@ void check_casts(const std::vector<From>& values) {
   const Device device = Device::cpu(2);
   const Tensor source = Tensor::from(values, {n}, device);
   const Tensor dense = source.to(dtype_of<To>());
-  // An offset of one element leaves no vector aligned, and the tail is of another length.
+  // An offset of one element misaligns every vector and changes the length of the tail.
   const Tensor shifted = source.slice(0, 1, n - 1).to(dtype_of<To>());
   Tensor sum = Tensor::full({n}, 0.75, dtype_of<To>(), device);
   sum.add_(source);
@@ -51,7 +51,7 @@ std::vector<Half> all_halves() {
   return values;
 }
 
-/// Every half pattern widened, its neighbours halfway to the next and one bit beside that, and random patterns.
+/// Every bf16 and f16 value, f32 values at and next to their rounding midpoints, and random bit patterns.
 std::vector<float> many_floats() {
   std::vector<float> values;
   for (uint32_t high = 0; high < 65536; ++high) {
@@ -114,7 +114,7 @@ TEST(Copy, TransposesAnyShape) {
 
 TEST(Copy, LargeTransposesAreCopiedWhole) {
   const Device device = Device::cpu(2);
-  const int64_t columns = 2051;  // no multiple of anything
+  const int64_t columns = 2051;  // not a multiple of any vector or block
   const int64_t rows = (last_level_cache_bytes() / 8 / columns / 16 + 2) * 16;
   ASSERT_TRUE(exceeds_last_level_cache(4 * rows * columns));
   Tensor source = Tensor::empty({rows, columns}, DType::i32, device);
@@ -130,7 +130,7 @@ TEST(Copy, LargeTransposesAreCopiedWhole) {
 
 TEST(Copy, LargeTargetsAreCopiedWhole) {
   const Device device = Device::cpu(2);
-  const int64_t n = last_level_cache_bytes() / 8 + 1029;  // enough to be streamed past the caches
+  const int64_t n = last_level_cache_bytes() / 8 + 1029;  // large enough for streaming stores
   ASSERT_TRUE(exceeds_last_level_cache(4 * n));
   Tensor source = Tensor::empty({n}, DType::f32, device);
   for (int64_t i = 0; i < n; ++i) source.data<float>()[i] = static_cast<float>(i);

@@ -98,7 +98,7 @@ TEST(tensor, ViewsShareMemory) {
   EXPECT_FALSE(transposed.contiguous().shares_memory_with(t));
 }
 
-/// A plain walk over indices, to compare every view with.
+/// Elements in index order, read one by one: the reference for views.
 std::vector<double> by_index(const Tensor& t) {
   std::vector<double> result;
   std::vector<int64_t> index(static_cast<size_t>(t.rank()), 0);
