@@ -8,7 +8,7 @@
 
 namespace lamina::testing {
 
-/// A plain row-major array: what oracles compute with. Shares nothing with Tensor but the shape.
+/// A plain row-major array for oracles. It shares only Shape with Tensor.
 template <class S>
 struct Array {
   Shape shape;

@@ -5,16 +5,16 @@
 
 #include "support/block_part.h"
 
-/// The pieces that oracles of blocks are made of: plain loops over rows.
+/// Building blocks for oracles of mixers and feed-forwards: plain loops over rows.
 namespace lamina::testing::plain {
 
-/// Rows of the last dimension.
+/// Number of rows: product of all dimensions but the last.
 template <class S>
 int64_t rows_of(const Array<S>& x) {
   return x.numel() / x.dim(-1);
 }
 
-/// y[r, o] = Σ_i weight[o, i] · x[r, i] + bias[o], with "<name>.weight" and "<name>.bias" where that is there.
+/// y[r, o] = Σ_i weight[o, i] · x[r, i] + bias[o], with "<name>.weight" and, if it exists, "<name>.bias".
 template <class S>
 Array<S> linear(const Weights<S>& weights, const std::string& name, const Array<S>& x) {
   const Array<S>& weight = weights.at(name + ".weight");
@@ -34,7 +34,7 @@ Array<S> linear(const Weights<S>& weights, const std::string& name, const Array<
   return y;
 }
 
-/// The columns [begin, begin + width) of the last dimension.
+/// Columns [begin, begin + width) of the last dimension.
 template <class S>
 Array<S> columns(const Array<S>& x, int64_t begin, int64_t width) {
   Shape shape = x.shape;
@@ -67,7 +67,7 @@ S softplus(const S& x) {
   return log1p(exp(x));
 }
 
-/// Each row's groups over their root mean square, times "<name>.weight".
+/// Each group of a row divided by its root mean square, times "<name>.weight".
 template <class S>
 Array<S> rms_norm(const Weights<S>& weights, const std::string& name, const Array<S>& x, double eps,
                   int64_t groups = 1) {
@@ -85,7 +85,7 @@ Array<S> rms_norm(const Weights<S>& weights, const std::string& name, const Arra
   return y;
 }
 
-/// silu of the causal depth-wise convolution: bias[c] + Σ_j weight[c, j] · x[t − taps + 1 + j, c].
+/// silu of the causal depthwise convolution: bias[c] + Σ_j weight[c, j] · x[t − taps + 1 + j, c].
 template <class S>
 Array<S> conv_silu(const Weights<S>& weights, const std::string& name, const Array<S>& x) {
   const Array<S>& weight = weights.at(name + ".weight");
@@ -106,8 +106,8 @@ Array<S> conv_silu(const Weights<S>& weights, const std::string& name, const Arr
   return y;
 }
 
-/// x [..., heads, width] at positions 0, 1, … of the second dimension, the first `rotary` elements of each head
-/// rotated; cos and sin in f32 as the library's tables are.
+/// RoPE of x [..., heads, width] at positions 0, 1, … of the second dimension: rotates the first `rotary` elements of
+/// each head. cos and sin are f32, as in the library's tables.
 template <class S>
 Array<S> rotate(const Array<S>& x, int64_t rotary, double theta, bool interleaved) {
   const int64_t seq = x.dim(1);
@@ -129,8 +129,8 @@ Array<S> rotate(const Array<S>& x, int64_t rotary, double theta, bool interleave
   return y;
 }
 
-/// softmax over the keys j <= i of one query's scores, weighting v(j, c): the outputs of one query and head.
-/// score(j) and v(j, c) are called for the keys that seen(j) admits.
+/// Attention output of one query and head: softmax over the scores of keys j <= i, weighting v(j, c). score(j) and v(j,
+/// c) are called only for keys with seen(j).
 template <class S, class Seen, class Score, class Value>
 std::vector<S> attend(int64_t i, int64_t width, const Seen& seen, const Score& score, const Value& v) {
   using std::exp;

@@ -23,7 +23,7 @@
 
 namespace lamina::testing {
 
-/// The weights of a mixer or feed-forward as an oracle takes them, by the names of arch::block_weights.
+/// Weights of a mixer or feed-forward for an oracle, under the names of arch::block_weights.
 template <class S>
 using Weights = std::map<std::string, Array<S>>;
 
@@ -38,7 +38,7 @@ inline arch::ArchSpec one_block(int64_t d_model, const arch::Mixer& mixer, const
   return arch::resolve(spec, "test");
 }
 
-/// One mixer or feed-forward alone, in f64 unless told otherwise, with weights drawn uniformly in ±`spread`.
+/// A single mixer or feed-forward, in f64 by default, with weights uniform in ±`spread`.
 struct BlockPart {
   explicit BlockPart(const arch::ArchSpec& resolved, double spread = 0.6, DType dtype = DType::f64)
       : spec(resolved),
@@ -57,7 +57,7 @@ struct BlockPart {
 
   const arch::Block& block() const { return spec.layers[0].pattern[0]; }
 
-  /// body(prefix, module) for what is there.
+  /// Calls body(prefix, module) for each module that exists.
   template <class F>
   void modules(const F& body) const {
     body("position.", positions);
@@ -92,12 +92,12 @@ struct BlockPart {
     return Tensor::from(values, shape, device).to(dtype);
   }
   static nn::ForwardContext pass_of(const Tensor& x) { return {.batch = x.dim(0), .seq = x.dim(1)}; }
-  /// A call without cache.
+  /// A forward call without cache.
   Tensor forward(const Tensor& x) const {
     nn::ForwardContext pass = pass_of(x);
     return mixer ? mixer->forward(x, pass, nullptr) : ffn->forward(x, pass);
   }
-  /// The tokens of x in pieces of the given lengths, through a cache.
+  /// Feeds the tokens of x through a cache in pieces of the given lengths.
   std::vector<double> cached(const Tensor& x, const std::vector<int64_t>& pieces) const {
     const auto cache = mixer->make_cache(x.dim(0), x.dim(1), x.dtype(), device);
     std::vector<std::vector<double>> rows(static_cast<size_t>(x.dim(0)));
@@ -130,7 +130,7 @@ inline void expect_near(const std::vector<double>& ours, const std::vector<doubl
   EXPECT_LE(largest_error(ours, truth), relative * std::max(largest, 1e-3)) << what << ", largest " << largest;
 }
 
-/// Names and shapes are those that the architecture lists.
+/// Expects the weight names and shapes that the architecture lists.
 inline void expect_listed_weights(const BlockPart& part) {
   std::map<std::string, std::vector<int64_t>> listed;
   for (const arch::Weight& weight : arch::block_weights(part.spec, part.block())) {
@@ -145,8 +145,8 @@ inline void expect_listed_weights(const BlockPart& part) {
   for (const auto& [name, shape] : listed) ADD_FAILURE() << name << " is missing";
 }
 
-/// Forward, and the gradients of x and every weight, of the loss Σ y·w with fixed w, against an oracle
-/// f(Weights<S>, Array<S> x) → Array<S> in plain loops. The tolerance is relative to the largest value.
+/// Compares the output and the gradients of x and every weight (loss Σ y·w, fixed w) with a plain-loop oracle
+/// f(Weights<S>, Array<S> x) → Array<S>. The tolerance is relative to the largest value.
 template <class Oracle>
 void expect_as_oracle(const BlockPart& part, const Shape& shape, const Oracle& oracle, double relative = 1e-9) {
   Tensor x = part.input(shape);
@@ -195,7 +195,7 @@ void expect_as_oracle(const BlockPart& part, const Shape& shape, const Oracle& o
   });
 }
 
-/// However the tokens come, the outputs are those of one call over all of them.
+/// Expects the outputs of one full call, however the tokens are split into cached calls.
 inline void expect_cached_equals_full(const BlockPart& part, const Tensor& x, double relative = 1e-11) {
   const std::vector<double> full = part.forward(x).to_vector<double>();
   const int64_t seq = x.dim(1);
@@ -207,11 +207,11 @@ inline void expect_cached_equals_full(const BlockPart& part, const Tensor& x, do
   expect_near(part.cached(x, {seq / 3, 2, seq - seq / 3 - 2}), full, relative, "in pieces");
 }
 
-/// Rows of different lengths, with padding behind the shorter ones: as if each row were alone.
+/// Rows of different lengths, padded at the end, give what each row gives alone.
 inline void expect_ragged_rows_are_independent(const BlockPart& part, int64_t d_model, double relative = 1e-11) {
   const Tensor x = part.input({2, 9, d_model});
   const auto cache = part.mixer->make_cache(2, 16, x.dtype(), part.device);
-  // Row 0 has 5 tokens and then 3, row 1 has 2 (padded to 5) and then 4 (row 0 padded to 4).
+  // Row 0 has 5 tokens and then 3; row 1 has 2 (padded to 5) and then 4, for which row 0 is padded.
   nn::ForwardContext first{.batch = 2, .seq = 5, .counts = {5, 2}};
   part.mixer->forward(x.slice(1, 0, 5), first, cache.get());
   const Tensor longer = Tensor::zeros({2, 4, d_model}, x.dtype(), part.device);
@@ -226,7 +226,7 @@ inline void expect_ragged_rows_are_independent(const BlockPart& part, int64_t d_
   expect_near(y.slice(0, 1, 1).to_vector<double>(), row1.to_vector<double>(), relative, "row 1");
 }
 
-/// Packed documents give what each gives alone.
+/// Packed documents give what each document gives alone.
 inline void expect_documents_are_apart(const BlockPart& part, int64_t d_model, double relative = 1e-11) {
   const Tensor x = part.input({2, 9, d_model});
   nn::ForwardContext pass = BlockPart::pass_of(x);

@@ -11,11 +11,11 @@
 #include "support/error_of.h"
 #include "support/op_run.h"
 
-/// The one comparator of the tests. NaN never passes: a NaN in the results makes the error infinite, a NaN in the
-/// expected values makes every tolerance derived from them NaN, and `error <= NaN` is false.
+/// Comparison of results in all tests. NaN never passes: a NaN result makes the error infinite, and a NaN in the
+/// expected values makes every derived tolerance NaN, for which `error <= NaN` is false.
 namespace lamina::testing {
 
-/// Spacing of numbers just above 1, relative to the value.
+/// Machine epsilon: the spacing of values just above 1.
 inline double epsilon(DType dtype) {
   switch (dtype) {
     case DType::f64: return 0x1p-52;
@@ -37,7 +37,7 @@ inline double largest_magnitude(const std::vector<double>& values) {
 
 inline double largest_magnitude(const Tensor& tensor) { return largest_magnitude(tensor.to_vector<double>()); }
 
-/// Largest |a[i] - b[i]|; infinite if the sizes differ or a difference is NaN. Equal infinities do not differ.
+/// Largest |a[i] - b[i]|; infinite if the sizes differ or a difference is NaN. Equal infinities have difference 0.
 inline double largest_error(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
   double most = 0;
@@ -54,15 +54,15 @@ inline double largest_error(const Tensor& a, const Tensor& b) {
   return largest_error(a.to_vector<double>(), b.to_vector<double>());
 }
 
-/// Tolerance for two implementations of one formula in the same types. Each may round every one of the `operations`
-/// that feed an element in the accumulation type (f64 for f64, else f32), and its result once in `dtype`.
+/// Tolerance for two implementations of one formula in the same types. Each may round all `operations` that feed an
+/// element in the accumulation type (f64 for f64, else f32), and the result once in `dtype`.
 inline double rounding_tolerance(const std::vector<double>& truth, int64_t operations, DType dtype) {
   const double accumulated = epsilon(dtype == DType::f64 ? DType::f64 : DType::f32) * static_cast<double>(operations);
   return 2 * (accumulated + epsilon(dtype)) * largest_magnitude(truth);
 }
 
-/// Our error against the f64 truth is at most twice that of a plain loop in the same precision, plus one rounding of
-/// the largest value.
+/// Expects an error against the f64 truth of at most twice that of a plain loop in the same precision, plus one
+/// rounding of the largest value.
 inline void expect_as_close(const std::vector<double>& ours, const std::vector<double>& truth,
                             std::vector<double> naive, DType dtype, const std::string& what) {
   for (double& value : naive) value = round_to(value, dtype);

@@ -8,7 +8,7 @@
 
 namespace lamina::testing {
 
-/// The message of the Error that body() throws; empty when it throws none.
+/// Message of the Error that body() throws; empty if it throws none.
 template <class F>
 std::string error_of(const F& body) {
   try {
@@ -19,7 +19,7 @@ std::string error_of(const F& body) {
   return "";
 }
 
-/// body() throws an Error whose message has `part` in it.
+/// Expects body() to throw an Error whose message contains `part`.
 template <class F>
 void expect_error(const F& body, const std::string& part) {
   const std::string message = error_of(body);

@@ -8,10 +8,10 @@
 
 namespace lamina::testing {
 
-/// Puts a pattern before and behind every block and looks at it when the block comes back.
+/// Writes a guard pattern before and after every block and checks it on deallocation.
 class GuardAllocator : public Allocator {
  public:
-  /// Describes the first overrun seen, empty when there was none.
+  /// Describes the first overrun; empty if there was none.
   virtual std::string overrun() const = 0;
 };
 

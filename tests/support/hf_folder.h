@@ -39,15 +39,15 @@ inline Contents contents_of(const std::string& file) {
   return contents_of(io::SafetensorsFile::open(file, Device::cpu(1)).tensors());
 }
 
-/// A tensor of consecutive numbers from `first` on, so that every element can be told.
+/// A tensor of consecutive numbers that start at `first`, so that every element is distinct.
 inline Tensor numbered(const Shape& shape, float first = 0, DType dtype = DType::f32) {
   std::vector<float> values(static_cast<size_t>(shape.numel()));
   for (size_t i = 0; i < values.size(); ++i) values[i] = first + static_cast<float>(i);
   return Tensor::from(values, shape, Device::cpu(1)).to(dtype);
 }
 
-/// Writes a folder for the configuration with every tensor its family stores: those in `given` as they are, others
-/// numbered.
+/// Writes a folder for the configuration with every tensor that its family stores. Tensors in `given` are used as they
+/// are; others are numbered.
 inline void write_folder(const std::string& folder, const std::string& config, const io::NamedTensors& given = {}) {
   std::filesystem::create_directory(folder);
   write_all(folder + "/config.json", config);
@@ -71,7 +71,7 @@ inline Tensor tensor_of(const io::Checkpoint& checkpoint, const std::string& nam
   throw Error("no tensor " + name);
 }
 
-/// The first number of each row of a matrix.
+/// The first element of each row of a matrix.
 inline std::vector<float> first_column(const Tensor& matrix) {
   return matrix.slice(1, 0, 1).contiguous().to_vector<float>();
 }

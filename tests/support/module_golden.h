@@ -12,7 +12,7 @@
 
 namespace lamina::testing {
 
-/// The cases of one kind in tests/golden/modules.json, made with PyTorch.
+/// Golden cases of one kind from tests/golden/modules.json, made with PyTorch.
 inline std::vector<nlohmann::json> golden_cases(const std::string& kind) {
   std::ifstream file(LAMINA_GOLDEN_DIR "/modules.json");
   std::vector<nlohmann::json> chosen;
@@ -26,7 +26,7 @@ inline io::SafetensorsFile golden_tensors(const Device& device) {
   return io::SafetensorsFile::open(LAMINA_GOLDEN_DIR "/modules.safetensors", device);
 }
 
-/// Distance of two neighbouring numbers of `dtype` around `value`.
+/// Distance between neighbouring `dtype` values around `value`.
 inline double ulp(double value, DType dtype) {
   const int digits = dtype == DType::f64 ? 53 : dtype == DType::f32 ? 24 : dtype == DType::f16 ? 11 : 8;
   const int smallest = dtype == DType::f16 ? -24 : dtype == DType::f64 ? -1074 : dtype == DType::f32 ? -149 : -133;
@@ -34,8 +34,8 @@ inline double ulp(double value, DType dtype) {
   return std::ldexp(1.0, std::max(std::ilogb(value) - digits + 1, smallest));
 }
 
-/// The largest |ours − golden| in units of ulp(max(|golden|, floor)); infinite where shapes, types or a NaN differ.
-/// `floor` is the size of the terms that were added up: where they cancel, the rounding of the terms remains.
+/// Largest |ours − golden| in units of ulp(max(|golden|, floor)); infinite if shapes, types or NaNs differ. `floor` is
+/// the size of the summed terms: if they cancel, their rounding errors remain.
 inline double worst_ulps(const Tensor& ours, const Tensor& golden, double floor = 0.0) {
   if (ours.shape() != golden.shape() || ours.dtype() != golden.dtype()) return std::numeric_limits<double>::infinity();
   const auto a = ours.to_vector<double>();

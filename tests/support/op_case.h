@@ -15,14 +15,14 @@ namespace lamina::testing {
 /// One argument of an operator under test.
 struct Input {
   Shape shape;
-  /// Uniform in [low, high] unless `values` are given.
+  /// Drawn uniformly from [low, high] unless `values` are given.
   double low = -1.0;
   double high = 1.0;
   std::vector<double> values;
-  /// Floating inputs take the type under test unless one is fixed here; integer inputs must fix theirs.
+  /// Floating-point inputs have the type under test unless it is fixed here; integer inputs must fix theirs.
   std::optional<DType> dtype;
   bool differentiable = true;
-  /// The argument is left out: an undefined tensor.
+  /// Passes an undefined tensor: the argument is left out.
   bool absent = false;
 };
 
@@ -32,8 +32,7 @@ inline Input integers(const Shape& shape, std::vector<double> values, DType dtyp
 
 inline Input absent() { return {.absent = true}; }
 
-/// One operator with one set of options: everything the tests, the benchmark and the support table need to know.
-/// `Case` is a struct with
+/// One operator with one set of options, as tests, benchmark and support table need it. `Case` is a struct with
 ///   static constexpr const char* name;                    as in src/ops/op_list.def
 ///   struct Params;                                        shapes and options
 ///   static std::vector<Params> sweep();                   odd, 1, empty, larger than a tile
@@ -43,9 +42,9 @@ inline Input absent() { return {.absent = true}; }
 ///   static std::vector<Tensor> run(const Params&, const std::vector<Tensor>&);
 ///   template <class S> static Arrays<S> oracle(const Params&, const Arrays<S>&);   plain loops from the formula
 /// Integer inputs reach the oracle as numbers of type S. Optional members: `static constexpr bool kBackward = false`
-/// for operators without a gradient, `static std::vector<DType> dtypes()` where not all four floating types apply,
-/// `static constexpr const char* form` where an operator has a case of its own for one way to use it, and
-/// `static std::vector<Params> gpu_sweep()` for what a GPU runs besides: sizes that only its kernels tell apart.
+/// for operators without a gradient; `static std::vector<DType> dtypes()` if not all four floating-point types apply;
+/// `static constexpr const char* form` to name a second case of the same operator; `static std::vector<Params>
+/// gpu_sweep()` for extra sizes that matter only to GPU kernels.
 class OpVariant {
  public:
   virtual ~OpVariant() = default;
@@ -68,7 +67,7 @@ struct OpCase {
   std::vector<std::unique_ptr<OpVariant>> bench;
 };
 
-/// Every case linked into this program, in order of registration.
+/// All cases linked into this program, in order of registration.
 std::vector<OpCase>& op_cases();
 
 template <class Case>

@@ -8,7 +8,7 @@
 namespace lamina::testing {
 namespace {
 
-/// Before a GPU runs what is tested.
+/// Poisons the GPU before an operator under test runs.
 void poison_device_of([[maybe_unused]] const std::vector<Tensor>& tensors) {
 #ifdef LAMINA_HAS_CUDA
   for (const Tensor& tensor : tensors) {
@@ -86,7 +86,7 @@ Outcome run_variant(const OpVariant& variant, const std::vector<Tensor>& given, 
   for (size_t i = 0; i < given.size(); ++i) {
     Tensor input = given[i];
     if (backward && specs[i].differentiable && !specs[i].absent) {
-      input = given[i].slice(0, 0, given[i].dim(0));  // a handle of its own
+      input = given[i].slice(0, 0, given[i].dim(0));  // a separate handle for the tape
       tape.watch(input);
     }
     inputs.push_back(input);

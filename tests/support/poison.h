@@ -4,9 +4,8 @@
 
 namespace lamina::testing {
 
-/// Leaves what is not a number in the registers and the shared memory of a GPU, and in memory that is free to be handed
-/// out again: a kernel that reads what nobody has written shows it. Does nothing on other devices; only in builds with
-/// CUDA.
+/// Fills a GPU's registers, shared memory and free memory with NaNs, so that a kernel that reads uninitialized data
+/// gives NaN. Does nothing on other devices; only in CUDA builds.
 void poison(const Device& device);
 
 }  // namespace lamina::testing

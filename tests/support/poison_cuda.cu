@@ -1,5 +1,4 @@
-// One block on every multiprocessor takes all of its shared memory and, by what each thread holds at once, all of its
-// registers.
+// One thread block per SM occupies all shared memory and, with kHeld registers per thread, all registers.
 #include <vector>
 
 #include "lamina/tensor/cuda/kernel.cuh"
@@ -10,10 +9,10 @@ namespace lamina::testing {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kHeld = 240;   // registers of a thread; it may have 255
-constexpr int kBits = 0xff;  // of every byte: a NaN in all types
+constexpr int kHeld = 240;   // registers per thread; the limit is 255
+constexpr int kBits = 0xff;  // fill byte: gives NaN in all floating-point types
 
-/// `from` has kHeld such words, `never` is zero.
+/// `from` holds kHeld words of NaN. `never` is zero; the compiler cannot know that, so it keeps `held` in registers.
 __global__ void __launch_bounds__(kThreads, 1)
     poison_kernel(const volatile uint32_t* from, const int* never, int shared_words, volatile uint32_t* to) {
   extern __shared__ uint32_t memory[];
@@ -27,7 +26,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   for (int n = 0; n < kHeld; ++n) to[n] = held[n] ^ memory[n];
 }
 
-/// Free memory of every size that the cases' tensors have.
+/// Fills free memory blocks of every size that the cases' tensors use.
 void poison_free_memory(const Device& device) {
   constexpr int kOfEach = 4;
   std::vector<Tensor> taken;

@@ -7,7 +7,7 @@
 
 namespace lamina::testing {
 
-/// Values in [-1, 1) on two threads of the CPU.
+/// Random values in [-1, 1), on a CPU device with two threads.
 inline Tensor random_tensor(const Shape& shape, uint64_t seed, DType dtype) {
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<double> uniform(-1.0, 1.0);

@@ -7,8 +7,8 @@
 
 namespace lamina::testing {
 
-/// Scalar reverse-mode differentiation, so that an oracle written once as plain loops also yields its exact gradient
-/// (S = double) and the gradient a naive implementation in S = float would give.
+/// Scalar reverse-mode differentiation. An oracle written once as plain loops also gives its exact gradient (S =
+/// double) and the gradient of a naive f32 implementation (S = float).
 template <class S>
 class ScalarTape {
  public:
@@ -36,7 +36,7 @@ class ScalarTape {
   void clear() { steps_.clear(); }
 
   static ScalarTape& current() {
-    static ScalarTape tape;  // tests run their oracles one at a time
+    static ScalarTape tape;  // oracles run one at a time
     return tape;
   }
 
@@ -105,7 +105,7 @@ struct Rev {
   friend Rev abs(const Rev& a) { return result(std::abs(a.value), a, a.value < 0 ? S{-1} : S{1}); }
 };
 
-/// The number inside, without its history: for comparisons, maxima and index decisions in oracles.
+/// The plain number, without its derivative: for comparisons, maxima and index decisions in oracles.
 inline double value_of(float v) { return v; }
 inline double value_of(double v) { return v; }
 template <class S>

@@ -8,7 +8,7 @@
 
 namespace lamina::testing {
 
-/// A folder of one test, removed with it.
+/// A temporary folder for one test; the destructor removes it.
 class TemporaryFolder {
  public:
   TemporaryFolder()
