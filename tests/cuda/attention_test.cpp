@@ -1,5 +1,5 @@
-// Attention over more queries and keys than blocks and their shared memory hold at once, with several rows and heads:
-// the operator's own case is too small for that; the CPU's kernels, which that case proves, are the truth in f64.
+// Attention with more queries and keys than thread blocks and shared memory hold at once, and several rows and heads.
+// The op case is too small for that. The truth is the CPU kernel in f64, which the op case verifies.
 #include <algorithm>
 #include <cmath>
 
@@ -72,7 +72,7 @@ TEST_F(CudaAttention, EveryFeatureEqualsTheCpus) {
       for (const DType dtype : {DType::bf16, DType::f16}) {
         const std::vector<double> ours = attend(heads, feature, dtype, Device::cuda());
         EXPECT_EQ(ours, attend(heads, feature, dtype, Device::cuda())) << feature.name << ", a second time";
-        // Scores, weights and the result are rounded in `dtype`.
+        // Scores, weights and the result are each rounded to `dtype`.
         EXPECT_LE(largest_error(ours, truth), 3 * epsilon(dtype) * largest_magnitude(truth))
             << feature.name << ", " << width << " wide";
       }
@@ -80,7 +80,7 @@ TEST_F(CudaAttention, EveryFeatureEqualsTheCpus) {
   }
 }
 
-// Pieces of one projection, and a cache's layout [batch, heads, seq, d], are read by their strides.
+// Slices of one packed projection, and the KV cache layout [batch, heads, seq, d], are read through their strides.
 TEST_F(CudaAttention, ViewsGiveTheBitsOfCopies) {
   const Device gpu = Device::cuda();
   constexpr int64_t kWidth = 64;

@@ -1,4 +1,4 @@
-// Products of few rows at the sizes of real models, weights that are slices, and launches that overlap.
+// Matrix products of few rows at real model sizes, sliced weights, and overlapping launches.
 #include "cuda/on_gpu.h"
 #include "lamina/ops/linear/gated_linear.h"
 #include "lamina/ops/linear/linear.h"
@@ -77,10 +77,10 @@ TEST_F(CudaFewRows, SlicesAndTransposesOfWeights) {
       // Three roundings in `type`: gate, up and their product.
       EXPECT_LE(largest_error(gated, gated_dense), 3 * rounding_tolerance(gated_dense, 64, type));
     };
-    expect_same(wide.slice(1, 0, 64));                                      // rows 80 apart
-    expect_same(wide.slice(1, 8, 64));                                      // at whole 16 bytes
-    expect_same(wide.slice(1, 3, 64));                                      // at odd addresses
-    expect_same(random_tensor({64, 40}, 5, type).to(gpu).transpose(0, 1));  // columns dense
+    expect_same(wide.slice(1, 0, 64));                                      // row stride 80
+    expect_same(wide.slice(1, 8, 64));                                      // 16-byte aligned
+    expect_same(wide.slice(1, 3, 64));                                      // unaligned
+    expect_same(random_tensor({64, 40}, 5, type).to(gpu).transpose(0, 1));  // column-major
   }
 }
 
@@ -90,7 +90,7 @@ TEST_F(CudaFewRows, ARowDoesNotDependOnTheOthers) {
     const Tensor x = random_tensor({8, 288}, 6, type).to(gpu);
     const Tensor weight = random_tensor({864, 288}, 7, type).to(gpu);
     const std::vector<double> all = ops::linear(x, weight).to_vector<double>();
-    // So narrow that the norm is part of the product for any number of rows.
+    // So narrow that the norm is fused into the product for any number of rows.
     const Tensor narrow = random_tensor({8, 128}, 8, type).to(gpu);
     const Tensor narrow_weight = random_tensor({864, 128}, 9, type).to(gpu);
     const std::vector<double> normed = ops::norm_linear(narrow, narrow, {}, narrow_weight).y.to_vector<double>();
@@ -110,8 +110,8 @@ TEST_F(CudaFewRows, ARowDoesNotDependOnTheOthers) {
   }
 }
 
-/// The norm within the product against the norm before it, at the sizes of real models and at those where the one gives
-/// way to the other.
+/// The norm fused into the product against a separate norm, at real model sizes and around the sizes where the kernel
+/// switches between the two.
 TEST_F(CudaFewRows, NormsWithinProducts) {
   const Device gpu = Device::cuda();
   for (const auto& [type, weight_type] : {std::pair{DType::bf16, DType::bf16},
@@ -159,8 +159,8 @@ TEST_F(CudaFewRows, NormsWithinProducts) {
   }
 }
 
-/// A chain of short kernels, each begun while the one before it runs, gives the same bits every time, recorded or not:
-/// none reads what is not yet written, none writes what is still read.
+/// Short kernels that each start while the previous one still runs (programmatic dependent launch) give bit-identical
+/// results, with and without CUDA graphs: no kernel reads data too early or overwrites data still in use.
 TEST_F(CudaFewRows, ChainsOfOverlappingLaunches) {
   const Device gpu = Device::cuda();
   for (const DType type : {DType::bf16, DType::f32}) {

@@ -1,5 +1,5 @@
-// Every tiny preset and every switch on a GPU: what the CPU computes in f32, and as near to it in bf16 as the CPU's own
-// bf16. The operators are proven against oracles of their own; this is about everything between them.
+// Every tiny preset and switch on a GPU: equal to the CPU in f32, and in bf16 as close to it as the CPU's own bf16.
+// Operators have their own oracle tests; this one covers the code between them.
 #include "cuda/on_gpu.h"
 #include "lamina/infer/generator.h"
 #include "nn/model_support.h"
@@ -112,7 +112,7 @@ TEST_F(CudaModel, ARecordedForwardSeesWhatIsPutIn) {
   EXPECT_EQ(loss.item(), expected);
 }
 
-/// Greedy tokens of three ragged prompts.
+/// Greedy tokens for three prompts of different lengths.
 std::vector<infer::Generation> generated(nn::Model& model, const infer::GenerateOptions& options) {
   std::vector<std::vector<text::TokenId>> prompts;
   for (const int64_t length : {5, 9, 6}) {
@@ -139,7 +139,7 @@ TEST_F(CudaModel, RecordedStepsChooseWhatTheCpuChooses) {
   EXPECT_GT(stepped, 30);
 }
 
-/// One row with weights of bf16: attention and feed-forward take one launch each where their kernels take them.
+/// One row with bf16 weights: attention and feed-forward are one launch each if the fused kernels support them.
 TEST_F(CudaModel, StepsOfWholeSublayersChooseWhatTheCpuChooses) {
   const Device gpu = Device::cuda();
   for (const NamedSpec& named : all_specs()) {
@@ -157,8 +157,7 @@ TEST_F(CudaModel, StepsOfWholeSublayersChooseWhatTheCpuChooses) {
   }
 }
 
-/// A number that lies half between two may be rounded either way, where the devices' own rounding differs: far less
-/// than what 8 bits cost.
+/// CPU and GPU may round a tie differently. The bound is far below the error of 8-bit caches.
 TEST_F(CudaModel, CachesOf8BitsEqualTheCpus) {
   const Device gpu = Device::cuda();
   for (const char* name : {"llama-tiny", "gpt2-tiny", "gemma-3-tiny", "mistral-tiny", "hybrid-tiny"}) {
@@ -196,7 +195,7 @@ TEST_F(CudaModel, SamplingOnTheDeviceDrawsWhatTheHostDraws) {
        {infer::SamplerOptions{.temperature = 0.9, .seed = 3}, infer::SamplerOptions{.top_k = 8, .seed = 4},
         infer::SamplerOptions{.top_p = 0.7, .min_p = 0.01, .seed = 5},
         infer::SamplerOptions{.repetition_penalty = 1.3, .typical_p = 0.8, .seed = 6}}) {
-    // A row that stops early leaves the others; steps queued ahead are taken back.
+    // A row that stops early does not affect the others; steps that were queued ahead are discarded.
     infer::GenerateOptions options{.max_tokens = 20, .sampler = sampler, .stop_tokens = {3, 17, 40}};
     const auto ours = generated(*there, options);
     const auto truth = generated(model, options);

@@ -1,6 +1,6 @@
-// Gradients of norms over many more rows than a GPU has blocks, for every way its kernel lays out a row: blocks that
-// walk several rows, with rows to come under way, and weight gradients put together from all of them. The operators'
-// own cases are too small for that; the CPU's kernels, which those cases prove, are the truth in f64.
+// Gradients of norms over far more rows than a GPU runs thread blocks, for every row layout of the kernel: blocks that
+// process several rows with prefetch, and weight gradients reduced over all blocks. The op cases are too small for
+// that. The truth is the CPU kernel in f64, which the op cases verify.
 #include <algorithm>
 #include <cmath>
 
@@ -43,7 +43,7 @@ std::vector<std::vector<double>> gradients(const NormSize& size, bool centred, D
   return all;
 }
 
-/// The first `rounded` results are of `dtype`, the others are sums of f32.
+/// The first `rounded` results are in `dtype`, the others are f32 sums.
 void expect_near(const std::vector<std::vector<double>>& ours, const std::vector<std::vector<double>>& truth,
                  DType dtype, size_t rounded) {
   for (size_t i = 0; i < truth.size(); ++i) {
@@ -60,13 +60,13 @@ void expect_gradients(const NormSize& size, bool centred, DType dtype) {
   expect_near(ours, truth, dtype, 1);
 }
 
-/// Queries and keys of a joined projection that are normed and rotated.
+/// Queries and keys of a packed projection, normed and rotated.
 struct TurnedSize {
   int64_t batch, seq, n_heads, n_kv_heads, head_dim;
   ops::RotaryOptions rotation;
 };
 
-/// Queries, keys, the gradients of the projection and of both weights.
+/// Queries, keys, and the gradients of the projection and both norm weights.
 std::vector<std::vector<double>> turned(const TurnedSize& size, DType dtype, const Device& device) {
   const auto draw = [&](const Shape& of, uint64_t seed) {
     return random_tensor(of, seed, DType::bf16).to(dtype).to(device);
@@ -119,14 +119,14 @@ TEST_F(CudaNormRotary, OfManyHeads) {
   }
 }
 
-// bf16 has eight elements to a pack: 8, 48, 60, 96 and 128 packs by lanes, 192 and 512 by blocks, 1100 by blocks with
-// four packs a thread; f32 twice as many; 1001 fits no packs.
+// In 16-byte vectors per bf16 row: 8, 48, 60, 96 and 128 use lanes of a warp, 192 and 512 a thread block, 1100 a block
+// with four vectors per thread. f32 rows have twice as many. Width 1001 is not vectorized.
 INSTANTIATE_TEST_SUITE_P(Sizes, CudaNorm,
                          ::testing::Values(NormSize{100000, 64, 0}, NormSize{12000, 384, 0}, NormSize{10001, 480, 0},
                                            NormSize{7000, 768, 0}, NormSize{5000, 1024, 0}, NormSize{4000, 1536, 0},
                                            NormSize{2000, 4096, 0}, NormSize{700, 8800, 0}, NormSize{5, 768, 0},
                                            NormSize{3000, 1001, 0}));
-// 8 packs of 16, and 64 of 256.
+// Groups of 8 vectors in rows of 16, and groups of 64 in rows of 256.
 INSTANTIATE_TEST_SUITE_P(Sizes, CudaGroupedNorm,
                          ::testing::Values(NormSize{20000, 128, 64}, NormSize{3000, 2048, 512}));
 

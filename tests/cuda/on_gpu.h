@@ -1,4 +1,4 @@
-// What tests that need a GPU share.
+// Helpers for tests that need a GPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace lamina::testing {
 
-/// A fixture, or one with parameters, whose tests are skipped where there is no GPU.
+/// A fixture, optionally with parameters, whose tests are skipped if there is no GPU.
 template <class Base = ::testing::Test>
 class OnGpu : public Base {
  protected:
@@ -19,7 +19,7 @@ class OnGpu : public Base {
   }
 };
 
-/// `work`, executed once and then recorded and repeated, gives the same bits each time.
+/// Expects bit-identical results from `work`, run once and then captured and replayed as a CUDA graph.
 inline void expect_same_repeated(const Device& gpu, const std::function<Tensor()>& work) {
   Tensor result;
   Replay replay(gpu, [&] { result = work(); });

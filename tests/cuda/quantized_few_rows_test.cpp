@@ -1,4 +1,4 @@
-// Products of few rows with weights of 8 and 4 bits, at the sizes of real models, against the CPU's.
+// Matrix products of few rows with 8- and 4-bit weights at real model sizes, against the CPU.
 #include <algorithm>
 #include <cmath>
 
@@ -19,7 +19,7 @@ ops::QuantizedWeight on(const Device& device, ops::QuantizedWeight weight) {
   return weight;
 }
 
-/// The largest difference, of the largest number.
+/// Largest difference relative to the largest expected value.
 double relative_error(const Tensor& ours, const Tensor& expected) {
   return largest_error(ours, expected) / largest_magnitude(expected);
 }
@@ -80,7 +80,7 @@ TEST_F(CudaQuantizedFewRows, BrokenRowsAreSeenAlone) {
   }
 }
 
-/// As CudaFewRows has it for plain weights.
+/// Overlapping launches with quantized weights; see CudaFewRows.ChainsOfOverlappingLaunches.
 TEST_F(CudaQuantizedFewRows, ChainsOfOverlappingLaunches) {
   const Device gpu = Device::cuda();
   for (const QuantizedFormat format : {QuantizedFormat::q8, QuantizedFormat::q4}) {

@@ -1,5 +1,5 @@
-// Training on a GPU: the recorded update against the CPU's, with dropout, accumulation, clipping and activations
-// computed again, and its repetition.
+// Training on a GPU: the captured update against the CPU, with dropout, gradient accumulation, clipping and activation
+// checkpointing, and its replay.
 #include "cuda/on_gpu.h"
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
