@@ -1,5 +1,5 @@
-// Any bytes as a Hugging Face config.json and as an architecture file: an architecture or an Error. What is read is
-// written again if a family can hold it, and then means the same.
+// Reads any bytes as a Hugging Face config.json and as an architecture file: gives an architecture or an Error. If a
+// family can express the result, it is written and read back unchanged.
 #include <cstdint>
 #include <string>
 

@@ -9,7 +9,7 @@
 
 namespace lamina::fuzz {
 
-/// Reads decisions from the fuzzer's input; an exhausted input reads as zeros.
+/// Reads decisions from the fuzzer's input; past its end it reads zeros.
 class Bytes {
  public:
   Bytes(const uint8_t* data, size_t size) : at_(data), end_(data + size) {}
@@ -20,7 +20,7 @@ class Bytes {
   /// A number in [0, n).
   int below(int n) { return byte() % n; }
 
-  /// Mostly ordinary, sometimes what no caller should give.
+  /// Mostly ordinary numbers, sometimes invalid ones.
   double number() {
     static constexpr double kOdd[] = {0.0,
                                       -0.0,
@@ -36,7 +36,7 @@ class Bytes {
     return choice < 10 ? kOdd[choice] : (static_cast<double>(choice) - 64.0) / 64.0;
   }
 
-  /// Mostly small, sometimes negative or absurd.
+  /// Mostly small, sometimes negative or huge.
   int64_t integer() {
     static constexpr int64_t kOdd[] = {-1,
                                        -2,
@@ -52,7 +52,7 @@ class Bytes {
 
   int axis() { return static_cast<int8_t>(byte()) % 10; }
 
-  /// Rank 0 to 8; a fuzzer cannot afford many elements, so extents of higher ranks are smaller.
+  /// Rank 0 to 8. Higher ranks get smaller extents to keep the element count low.
   Shape shape() {
     const int rank = below(9);
     Shape result;
@@ -64,7 +64,7 @@ class Bytes {
   }
 
   DType dtype() { return static_cast<DType>(below(7)); }
-  /// Floating more often than not.
+  /// Mostly floating-point types.
   DType mostly_floating() {
     static constexpr DType kTypes[] = {DType::f32, DType::f64, DType::bf16, DType::f16, DType::f32,
                                        DType::f32, DType::i64, DType::i32,  DType::u8};

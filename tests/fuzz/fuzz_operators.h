@@ -3,16 +3,16 @@
 #include "fuzz_world.h"
 #include "lamina/ops.h"
 
-// One entry per operator. Shapes are drawn to fit one another more often than not, so that calls get beyond their first
-// check, and options are whatever the bytes say.
+// One entry per operator. Shapes mostly fit together, so that calls pass the first checks; options come from the
+// fuzzer's bytes.
 namespace lamina::fuzz {
 
 using Call = void (*)(World&);
 
-/// A small extent, seldom one that no caller should give; small enough that entries may add and multiply them.
+/// Mostly a small extent, rarely an invalid one; small enough that entries may add and multiply extents.
 inline int64_t extent(Bytes& b) {
   if (b.below(32) != 0) return b.below(6);
-  return b.flag() ? -1 : 1024;  // more, and attention of many heads takes minutes under a sanitizer
+  return b.flag() ? -1 : 1024;  // with more, attention of many heads takes minutes under a sanitizer
 }
 
 inline ops::RmsNormOptions norm_options(Bytes& b) { return {b.number(), b.flag() ? 0 : b.integer(), b.number()}; }

@@ -7,8 +7,7 @@
 
 namespace lamina::fuzz {
 
-/// No block above 256 KB: quick, and absurd sizes fail as they would on a real one, without taking the fuzzer with
-/// them.
+/// Rejects blocks above 256 KB: keeps runs fast, and huge sizes fail as on a real device without killing the fuzzer.
 class SmallMemory final : public Allocator {
  public:
   void* allocate(size_t bytes) override {
@@ -26,7 +25,7 @@ class SmallMemory final : public Allocator {
   static constexpr size_t kMost = size_t{256} << 10;
 };
 
-/// What the calls of one input share: a few tensors, the newest replacing the oldest, and a tape.
+/// State shared by the calls of one input: a few tensors (the newest replaces the oldest) and a tape.
 class World {
  public:
   World(Bytes& bytes, const Device& cpu, const Device& meta) : bytes_(bytes), cpu_(cpu), meta_(meta) {
@@ -37,14 +36,14 @@ class World {
   Tape& tape() { return tape_; }
   const Device& device() { return bytes_.below(8) == 0 ? meta_ : cpu_; }
 
-  /// An existing tensor, a fresh one, or (rarely) none.
+  /// An existing tensor, a new one, or (rarely) an undefined one.
   Tensor tensor() {
     const int choice = bytes_.below(16);
     if (choice == 0) return {};
     if (choice < 10) return kept_[static_cast<size_t>(choice) % kKept];
     return fresh(bytes_.shape(), bytes_.mostly_floating());
   }
-  /// One that fits `like` more often than not, so that calls get beyond their first check.
+  /// A tensor that mostly fits `like`, so that calls pass the first checks.
   Tensor like(const Tensor& like) {
     if (!like.defined() || bytes_.below(4) == 0) return tensor();
     return fresh(like.shape(), bytes_.below(4) == 0 ? bytes_.dtype() : like.dtype(), like.device());
@@ -53,7 +52,7 @@ class World {
     if (!like.defined() || like.rank() == 0 || bytes_.below(4) == 0) return tensor();
     return fresh({like.dim(-1)}, bytes_.mostly_floating(), like.device());
   }
-  /// A tensor of the given shape and type on the device with memory, unless the bytes want it otherwise.
+  /// Mostly a new tensor of the given shape and type on the CPU.
   Tensor fits(const Shape& shape, DType dtype = DType::f32) {
     return bytes_.below(12) == 0 ? tensor() : fresh(shape, dtype, cpu_);
   }

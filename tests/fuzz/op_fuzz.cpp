@@ -1,5 +1,5 @@
-// Calls operators with whatever the bytes say: any shape, type, device, options, undefined tensors, views of views, in
-// any order, on tensors that earlier calls made. Only lamina::Error may come out. A new operator is one entry in
+// Calls operators as the fuzzer's bytes say: any shape, type, device and options, undefined tensors, nested views, in
+// any order, on tensors from earlier calls. Only lamina::Error may be thrown. A new operator is one entry in
 // fuzz_operators.h.
 #include <memory>
 
@@ -79,7 +79,7 @@ void borrow(World& w) {
   auto memory = std::make_shared<std::vector<char>>(4096);
   const Shape shape = w.bytes().shape();
   const DType dtype = w.bytes().dtype();
-  if (shape.numel() > 500) return;  // the caller answers for the length
+  if (shape.numel() > 500) return;  // Tensor::borrow trusts the caller about the length
   char* data = w.bytes().below(8) == 0 ? nullptr : memory->data() + w.bytes().below(8);
   w.keep(Tensor::borrow(data, shape, dtype, w.device(), memory));
 }
@@ -148,7 +148,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       index < std::size(fuzz::kCalls) ? fuzz::kCalls[index](world)
                                       : fuzz::kOperators[index - std::size(fuzz::kCalls)](world);
     } catch (const Error&) {
-      // Refused with a message: what is wanted.
+      // An Error is the expected answer to invalid calls.
     }
   }
   return 0;

@@ -1,4 +1,4 @@
-// Any bytes: either an Error or tensors whose every element can be read.
+// Reads any bytes as a safetensors file: gives an Error, or tensors whose elements can all be read.
 #include <cstdint>
 #include <cstring>
 
@@ -6,7 +6,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const lamina::Device device = lamina::Device::cpu(1);
-  // A buffer of its own, exactly as long, so that AddressSanitizer sees a read beyond its end.
+  // An exact-size copy, so that AddressSanitizer detects reads beyond its end.
   const std::shared_ptr<std::byte[]> bytes(new std::byte[size]);
   if (size > 0) std::memcpy(bytes.get(), data, size);
   try {

@@ -1,4 +1,4 @@
-// Any bytes: either an Error or a token file of which every token and document can be read.
+// Reads any bytes as a token file: gives an Error, or a file whose tokens and documents can all be read.
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -9,11 +9,11 @@
 #include "lamina/data/token_format.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  // A buffer of its own, exactly as long, so that AddressSanitizer sees a read beyond its end.
+  // An exact-size copy, so that AddressSanitizer detects reads beyond its end.
   const std::shared_ptr<std::byte[]> bytes(new std::byte[size]);
   if (size > 0) std::memcpy(bytes.get(), data, size);
   if (size >= sizeof(lamina::data::TokenHeader)) {
-    // A fuzzer does not guess checksums: what is behind them is what it should reach.
+    // A fuzzer cannot guess checksums. A valid one is inserted, so that it reaches the code after the check.
     const size_t checked = lamina::data::kCheckedHeaderBytes;
     const uint32_t checksum = lamina::crc32c(bytes.get(), checked);
     if (std::memcmp(bytes.get(), lamina::data::kTokenMagic, 8) == 0) std::memcpy(&bytes[checked], &checksum, 4);

@@ -1,5 +1,5 @@
-// Any bytes as a tokenizer.json, as a SentencePiece model and as tiktoken ranks: a tokenizer or an Error. And any bytes
-// as text: what the tokenizers that cover every byte encode, they decode to the same bytes.
+// Reads any bytes as tokenizer.json, SentencePiece model and tiktoken ranks: gives a tokenizer or an Error. Encodes any
+// bytes as text: tokenizers that cover every byte decode to the same bytes.
 #include <cstdint>
 #include <memory>
 #include <string>
