@@ -1,15 +1,15 @@
-// A whole language model in one file, to read from top to bottom.
+// A complete language model in one file, to read from top to bottom.
 //
-// This is the design most models of today share: token embedding, RMS norm, rotary positions (RoPE), grouped-query
-// attention (GQA), a gated feed-forward (SwiGLU), residual connections. Only the C++ standard library is used, every
-// product is a loop, and every step says why it is there. The library computes the same numbers many times faster;
-// a test holds both against each other.
+// This is the design of most current models: token embedding, RMS norm, rotary position embedding (RoPE), grouped-query
+// attention (GQA), a gated feed-forward (SwiGLU) and residual connections. It uses only the C++ standard library,
+// writes every matrix product as a loop, and explains why each step is there. The library computes the same values much
+// faster; a test compares the two.
 //
-//   one_file_model                              random weights: shows shapes, loss and generation at work
-//   one_file_model MODEL.bin [STEPS [TOKEN …]]  a model in llama2.c's format, continued from the given token ids
+//   one_file_model                              random weights: prints the model's size, its loss and generated tokens
+//   one_file_model MODEL.bin [STEPS [TOKEN …]]  loads a model in llama2.c's format and continues the given token ids
 //
-// Shapes are written beside every array, outermost dimension first: [seq, d_model] means that the d_model numbers of
-// one position lie one behind the other in memory.
+// Comments give the shape of every array, outermost dimension first. [seq, d_model] is row-major: the d_model numbers
+// of one position are adjacent in memory.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -27,31 +27,31 @@ namespace one_file {
 using Floats = std::vector<float>;
 
 // ---------------------------------------------------------------------------------------------------------------------
-// 1. What must be decided before there is a model
+// 1. Configuration and weights
 // ---------------------------------------------------------------------------------------------------------------------
 
 struct Config {
-  int vocab_size = 64;     // how many different tokens there are
-  int d_model = 32;        // numbers that describe one position: the width of the "residual stream"
-  int n_layers = 2;        // blocks, one behind the other
-  int n_heads = 4;         // attention looks at the past in this many ways at once
-  int n_kv_heads = 2;      // … but only this many sets of keys and values exist; query heads share them (GQA)
-  int d_ff = 96;           // inner width of the feed-forward
-  int context = 64;        // longest sequence
-  float theta = 10000;     // RoPE: how slowly the slowest pair of numbers turns
-  float norm_eps = 1e-5F;  // keeps the norm from dividing by zero
+  int vocab_size = 64;     // number of different tokens
+  int d_model = 32;        // width of the residual stream: how many numbers represent one position
+  int n_layers = 2;        // number of blocks, applied one after the other
+  int n_heads = 4;         // number of attention heads; each computes its own attention weights
+  int n_kv_heads = 2;      // number of key/value heads; n_heads / n_kv_heads query heads share each one (GQA)
+  int d_ff = 96;           // hidden width of the feed-forward
+  int context = 64;        // maximum sequence length
+  float theta = 10000;     // base of the RoPE frequencies; a larger value means slower rotation
+  float norm_eps = 1e-5F;  // avoids division by zero in the norm
 
   int head_dim() const { return d_model / n_heads; }
   int kv_width() const { return n_kv_heads * head_dim(); }
 };
 
-// The numbers that training finds. A matrix is [out, in]: row o holds the factors that make output number o.
+// The weights that training learns. A matrix is [out, in]: output o is the dot product of row o with the input.
 struct Layer {
   Floats attention_norm;  // [d_model]
-  Floats q;               // [n_heads · head_dim, d_model]     what am I looking for?
-  Floats k;               // [n_kv_heads · head_dim, d_model]  what do I offer?
-  Floats v;               // [n_kv_heads · head_dim, d_model]  what do I hand over when chosen?
-  Floats o;               // [d_model, n_heads · head_dim]     what the heads found, mixed together
+  Floats q;               // [n_heads · head_dim, d_model]     query: what this position looks for
+  Floats k;               // [n_kv_heads · head_dim, d_model]  key: what this position offers to be found by
+  Floats v;               // [n_kv_heads · head_dim, d_model]  value: what it passes on when attended to
+  Floats o;               // [d_model, n_heads · head_dim]     output projection: combines the heads
   Floats ffn_norm;        // [d_model]
   Floats gate;            // [d_ff, d_model]
   Floats up;              // [d_ff, d_model]
@@ -60,17 +60,17 @@ struct Layer {
 
 struct Model {
   Config config;
-  Floats embedding;  // [vocab_size, d_model]  a row per token
+  Floats embedding;  // [vocab_size, d_model]  one row per token
   std::vector<Layer> layers;
   Floats final_norm;  // [d_model]
-  Floats head;        // [vocab_size, d_model]  often the same numbers as the embedding ("tied")
+  Floats head;        // [vocab_size, d_model]  often equal to the embedding ("tied weights")
 };
 
 // ---------------------------------------------------------------------------------------------------------------------
-// 2. The pieces
+// 2. Building blocks
 // ---------------------------------------------------------------------------------------------------------------------
 
-// y = W x: nearly all of a model's work is this.
+// y = W x. Nearly all of a model's computation is matrix products.
 Floats multiply(const Floats& weight, const Floats& x) {
   const size_t in = x.size();
   const size_t out = weight.size() / in;
@@ -83,9 +83,9 @@ Floats multiply(const Floats& weight, const Floats& x) {
   return y;
 }
 
-// RMS norm: divide by the root of the mean square, then scale each number by a learned factor. After many additions the
-// residual stream has grown; each sublayer gets an input of known size. LayerNorm also subtracts the mean and adds a
-// bias, and measurements say that this buys little.
+// RMS norm: divides x by its root mean square, then multiplies each element by a learned weight. The residual stream
+// grows as layers add to it; the norm gives each sublayer an input of fixed scale. LayerNorm also subtracts the mean
+// and adds a bias; in practice that helps little.
 Floats rms_norm(const Floats& x, const Floats& weight, float eps) {
   float square = 0;
   for (const float value : x) square += value * value;
@@ -95,10 +95,9 @@ Floats rms_norm(const Floats& x, const Floats& weight, float eps) {
   return y;
 }
 
-// RoPE: attention itself does not know the order of its inputs. Number i and number i + head_dim/2 of a head are taken
-// as a point in the plane and turned by position · theta^(-2i/head_dim): fast for small i, slowly for large. The
-// product of a turned query with a turned key depends only on the difference of their angles, that is on the distance
-// of the two positions.
+// RoPE: attention by itself ignores the order of its inputs. RoPE treats elements i and i + head_dim/2 of a head as a
+// 2-D point and rotates it by the angle position · theta^(-2i/head_dim): fast for small i, slow for large i. The dot
+// product of a rotated query and a rotated key then depends only on the distance between their positions.
 void rotate(float* head, int head_dim, int position, float theta) {
   const int half = head_dim / 2;
   for (int i = 0; i < half; ++i) {
@@ -112,8 +111,8 @@ void rotate(float* head, int head_dim, int position, float theta) {
   }
 }
 
-// From any numbers to probabilities: positive, sum 1, the largest wins most. The largest is subtracted first, which
-// changes nothing but keeps exp() finite.
+// Softmax turns scores into probabilities: positive, with sum 1, larger for larger scores. Subtracting the maximum
+// first does not change the result, but keeps exp() from overflowing.
 void softmax(Floats& scores) {
   const float largest = *std::max_element(scores.begin(), scores.end());
   float sum = 0;
@@ -121,27 +120,26 @@ void softmax(Floats& scores) {
   for (float& score : scores) score /= sum;
 }
 
-// Swish, the gate's function: about 0 for negative numbers, about x for positive ones, smooth between.
+// SiLU (Swish), the gate's activation: close to 0 for very negative x, close to x for large x, smooth in between.
 float silu(float x) { return x / (1 + std::exp(-x)); }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // 3. The two sublayers
 // ---------------------------------------------------------------------------------------------------------------------
 
-// Keys and values of the positions already seen, one entry per layer. A model that writes text adds one position at a
-// time; the past does not change, so it is kept instead of computed again. This is the "KV cache", and sharing key and
-// value heads (GQA) is what makes it small.
+// KV cache: keys and values of all earlier positions, per layer. Generation adds one position at a time. Keys and
+// values of earlier positions do not change, so they are stored instead of computed again. GQA makes the cache smaller.
 struct Cache {
-  std::vector<Floats> keys;    // per layer [positions, n_kv_heads · head_dim], already turned
+  std::vector<Floats> keys;    // per layer [positions, n_kv_heads · head_dim], after RoPE
   std::vector<Floats> values;  // per layer [positions, n_kv_heads · head_dim]
   int positions = 0;
   explicit Cache(const Config& config)
       : keys(static_cast<size_t>(config.n_layers)), values(static_cast<size_t>(config.n_layers)) {}
 };
 
-// Attention for one position x [d_model]: every head compares its query with the keys of all positions up to this one,
-// and takes the average of their values, weighted by how well the keys fit. Later positions are not in the cache yet:
-// that is the causal mask.
+// Attention for one position x [d_model]. Each head computes the dot products of its query with the keys of all
+// positions up to this one. Softmax turns them into weights, and the output is the weighted sum of the values. Later
+// positions are not in the cache yet, which has the effect of a causal mask.
 Floats attention(const Floats& x, const Layer& layer, const Config& config, Floats& keys, Floats& values,
                  int position) {
   const int dim = config.head_dim();
@@ -153,12 +151,12 @@ Floats attention(const Floats& x, const Layer& layer, const Config& config, Floa
   keys.insert(keys.end(), key.begin(), key.end());
   values.insert(values.end(), value.begin(), value.end());
 
-  // Without this factor the sum of head_dim products would grow with head_dim and the softmax would see one key only.
+  // A dot product of head_dim terms grows with head_dim. Unscaled, softmax would put nearly all weight on one key.
   const float scale = 1 / std::sqrt(static_cast<float>(dim));
   const int heads_per_kv = config.n_heads / config.n_kv_heads;
   Floats mixed(static_cast<size_t>(config.n_heads * dim), 0.0F);
   for (int h = 0; h < config.n_heads; ++h) {
-    const int shared = h / heads_per_kv * dim;  // where this head's key and value lie in a position's row
+    const int shared = h / heads_per_kv * dim;  // offset of this head's KV head within a position's row
     Floats weights(static_cast<size_t>(position + 1));
     for (int past = 0; past <= position; ++past) {
       const float* k = keys.data() + past * config.kv_width() + shared;
@@ -176,8 +174,8 @@ Floats attention(const Floats& x, const Layer& layer, const Config& config, Floa
   return multiply(layer.o, mixed);
 }
 
-// SwiGLU: two projections up, one of them through silu as a gate on the other, then back down. Each position for
-// itself: attention moves information between positions, the feed-forward works on what arrived.
+// SwiGLU: projects up twice, multiplies one result by silu of the other (the gate), and projects down. It treats each
+// position separately: attention moves information between positions, the feed-forward processes it.
 Floats feed_forward(const Floats& x, const Layer& layer) {
   const Floats gate = multiply(layer.gate, x);  // [d_ff]
   Floats hidden = multiply(layer.up, x);        // [d_ff]
@@ -186,7 +184,7 @@ Floats feed_forward(const Floats& x, const Layer& layer) {
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// 4. The model: one token in, a score for every possible next token out
+// 4. The model: takes one token, returns a score (logit) for every possible next token
 // ---------------------------------------------------------------------------------------------------------------------
 
 Floats forward(const Model& model, Cache& cache, int token) {
@@ -200,8 +198,8 @@ Floats forward(const Model& model, Cache& cache, int token) {
   }
   const int position = cache.positions++;
 
-  // The token's row of the table. From here on x is the residual stream: sublayers read it through a norm and add to
-  // it, so a gradient finds a straight way from the loss down to the embedding.
+  // x starts as the token's embedding and becomes the residual stream: each sublayer reads it through a norm and adds
+  // its output. The additions give gradients a direct path from the loss to the embedding.
   const auto row = model.embedding.begin() + static_cast<std::ptrdiff_t>(token) * config.d_model;
   Floats x(row, row + config.d_model);
   for (size_t l = 0; l < model.layers.size(); ++l) {
@@ -215,8 +213,8 @@ Floats forward(const Model& model, Cache& cache, int token) {
   return multiply(model.head, rms_norm(x, model.final_norm, config.norm_eps));  // logits, [vocab_size]
 }
 
-// How surprised the model is, on average, by each next token: -log of the probability it gave to what really came.
-// log(vocab_size) is what guessing costs; training makes it smaller. exp(loss) is the perplexity.
+// Cross-entropy loss: the average of -log(probability that the model gave to the actual next token). A uniform guess
+// has a loss of log(vocab_size); training lowers it. exp(loss) is the perplexity.
 double loss(const Model& model, const std::vector<int>& tokens) {
   Cache cache(model.config);
   double total = 0;
@@ -228,8 +226,8 @@ double loss(const Model& model, const std::vector<int>& tokens) {
   return total / static_cast<double>(tokens.size() - 1);
 }
 
-// Writing: read the prompt, then again and again take a next token and feed it back. Temperature 0 takes the likeliest;
-// higher temperatures flatten the probabilities before drawing.
+// Generation: feeds in the prompt, then repeatedly chooses the next token and feeds it back. Temperature 0 takes the
+// most likely token (greedy); otherwise it samples, and a higher temperature flattens the distribution.
 std::vector<int> generate(const Model& model, std::vector<int> tokens, int count, float temperature, unsigned seed) {
   Cache cache(model.config);
   std::mt19937 random(seed);
@@ -249,10 +247,10 @@ std::vector<int> generate(const Model& model, std::vector<int> tokens, int count
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// 5. Where the numbers come from
+// 5. Initialization and loading
 // ---------------------------------------------------------------------------------------------------------------------
 
-// Before training: small random matrices, norms that do nothing.
+// An untrained model: small random matrices, and norm weights of 1.
 Model random_model(const Config& config, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0.0F, 0.05F);
@@ -273,8 +271,9 @@ Model random_model(const Config& config, unsigned seed) {
   return model;
 }
 
-// llama2.c's file: seven integers, then all weights, kind by kind. Its rotary pairs are neighbours (x0,x1), (x2,x3), …;
-// moving the rows of q and k once puts them half a head apart, as rotate() has them, and changes no score.
+// llama2.c's format: a header of seven integers, then all weights of all layers, one kind after the other. It rotates
+// adjacent pairs (x0,x1), (x2,x3), …; rotate() pairs elements half a head apart. Permuting the rows of q and k converts
+// between the two and leaves every attention score unchanged.
 Model read_llama2c(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   int32_t header[7];
@@ -331,7 +330,7 @@ Model read_llama2c(const std::string& path) {
   for (Layer& layer : model.layers) layer.down = read(d, config.d_ff);
   for (Layer& layer : model.layers) layer.up = read(config.d_ff, d);
   model.final_norm = read(1, d);
-  read(config.context, config.head_dim());  // tables of cosines and sines, which rotate() computes
+  read(config.context, config.head_dim());  // skip the cos/sin tables: rotate() computes them
   model.head = header[5] < 0 ? read(config.vocab_size, d) : model.embedding;
   return model;
 }
@@ -345,7 +344,7 @@ int main(int argc, char** argv) {
       const one_file::Model model = one_file::read_llama2c(argv[1]);
       std::vector<int> tokens;
       for (int i = 3; i < argc; ++i) tokens.push_back(std::atoi(argv[i]));
-      if (tokens.empty()) tokens.push_back(1);  // "begin of text" in that format's vocabulary
+      if (tokens.empty()) tokens.push_back(1);  // begin-of-sequence token of llama2.c's vocabulary
       const int steps = argc > 2 ? std::atoi(argv[2]) : 32;
       for (const int token : one_file::generate(model, tokens, steps, 0.0F, 0)) std::printf("%d ", token);
       std::printf("\n");

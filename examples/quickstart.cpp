@@ -1,6 +1,6 @@
 // A first look at the library: a small decoder-only Transformer learns to sort digits, in under a minute on a laptop.
 //   quickstart [--steps N] [--threads N] [--svg FILE]
-// Everything is here: parameters, forward pass, loss, backward, clipping, AdamW, and generation by the trained model.
+// This file has all steps: parameters, forward, loss, backward, gradient clipping, AdamW, and generation.
 #include <lamina/lamina.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ using lamina::Tape;
 using lamina::Tensor;
 namespace ops = lamina::ops;
 
-// The task: ten digits, a mark, then the same digits in order. Only what follows the mark is predicted.
+// The task: ten digits, a separator, then the same digits sorted. The loss covers only the tokens after the separator.
 constexpr int64_t kDigits = 10;
 constexpr int64_t kMark = 10;
 constexpr int64_t kVocab = 11;
@@ -41,12 +41,12 @@ constexpr int64_t kBatch = 64;
 constexpr double kLearningRate = 3e-3;
 
 struct Layer {
-  Tensor attention_norm, qkv, out;  // [d], [(heads + 2·kv)·head_dim, d], [d, d]
+  Tensor attention_norm, qkv, out;  // [d], [(heads + 2·kv_heads)·head_dim, d], [d, d]
   Tensor ffn_norm, gate_up, down;   // [d], [2·ff, d], [d, ff]
 };
 
 struct Model {
-  Tensor embedding;  // [vocab, d], also the output head
+  Tensor embedding;  // [vocab, d]; also the output head (tied weights)
   std::vector<Layer> layers;
   Tensor final_norm;
   ops::RotaryTables rotary;
@@ -83,7 +83,7 @@ struct Model {
     return all;
   }
 
-  /// ids [batch, seq] → hidden states [batch·seq, d], ready for the output head.
+  /// ids [batch, seq] → hidden states [batch·seq, d]; multiply by the output head to get logits.
   Tensor forward(const Tensor& ids) const {
     const int64_t batch = ids.dim(0);
     const int64_t seq = ids.dim(1);
@@ -96,7 +96,7 @@ struct Model {
       const Tensor k = ops::rotary(qkv.slice(2, kHeads, kKvHeads), rotary.cos, rotary.sin);
       const Tensor v = qkv.slice(2, kHeads + kKvHeads, kKvHeads);
       const Tensor mixed = ops::attention(q, k, v, {.causal = true}).reshape({batch, seq, kModel});
-      // Adding to the residual stream and normalising it for the next reader is one operator.
+      // One fused operator adds to the residual stream and normalizes it for the next sublayer.
       auto stream = ops::add_rms_norm(ops::linear(mixed, l.out), h, l.ffn_norm);
       const Tensor hidden = ops::gated_activation(ops::linear(stream.y, l.gate_up), ops::Gate::swiglu);
       const Tensor& next_norm = i + 1 < layers.size() ? layers[i + 1].attention_norm : final_norm;
@@ -110,7 +110,7 @@ struct Model {
 
 struct Batch {
   Tensor ids;      // [batch, seq]
-  Tensor targets;  // [batch·seq], ignored before the mark
+  Tensor targets;  // [batch·seq]; −100 (ignored by the loss) before the separator
 };
 
 Batch make_batch(std::mt19937& random, int64_t batch, const Device& device) {
@@ -129,7 +129,7 @@ Batch make_batch(std::mt19937& random, int64_t batch, const Device& device) {
   return {Tensor::from(ids, {batch, kSeq}, device), Tensor::from(targets, {batch * kSeq}, device)};
 }
 
-/// Completes lines one token at a time and tells how many of `count` came out sorted.
+/// Completes lines one token at a time; returns how many of `count` lines were sorted correctly.
 int sort_with(const Model& model, std::mt19937& random, int count, const Device& device) {
   int right = 0;
   for (int example = 0; example < count; ++example) {

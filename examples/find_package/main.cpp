@@ -1,4 +1,4 @@
-// The smallest project that uses an installed Lamina: one operator, its gradient, and a check of both.
+// A minimal project that uses an installed Lamina: runs one operator and its gradient, and checks both.
 #include <lamina/lamina.h>
 
 #include <cmath>
