@@ -1,5 +1,5 @@
-// Attention beside the GEMM library's peak in the same run (the work counted is that of the pairs that may meet), a
-// window against all keys, decoding beside the speed of reading memory, and one thread against all.
+// Attention against the GEMM library's peak of the same run (only visible query-key pairs count as work), windowed
+// against full attention, decoding against memory read bandwidth, and one thread against all.
 #include "lamina/ops/attention/attention.h"
 
 #include "lamina/autograd/taped_call.h"
@@ -19,7 +19,7 @@ struct Shapes {
   ops::AttentionOptions options = {};
 };
 
-/// One attention call and its gradient, repeatable.
+/// One attention call and its gradient, for repeated timing.
 class Call {
  public:
   Call(const Shapes& s, const Device& device)
@@ -91,7 +91,7 @@ void add_window(Context& context) {
       "backward", [&] { window.backward(); }, [&] { full.backward(); });
 }
 
-/// Sums a block of memory with all threads.
+/// Sums a block of memory with all threads, to measure read bandwidth.
 void read_all(const Tensor& block) {
   constexpr int64_t kPart = 1 << 18;
   const int64_t parts = block.numel() / kPart;

@@ -1,6 +1,6 @@
-// Embedding and rotary positions, which memory limits, as shares of the bandwidth a triad reaches in the same run, and
-// one thread against all. The bytes are those that must move: each row read and written once forward; the gradient of
-// the output read and the table's written backward.
+// Embedding and RoPE, which are memory-bound, as a share of the triad bandwidth in the same run, and one thread against
+// all. Bytes are the minimum traffic: forward reads and writes each row once; backward reads the output gradient and
+// writes that of the table.
 #include "lamina/ops/embedding/embedding.h"
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/position/rotary.h"
@@ -25,7 +25,7 @@ void add_share(Context& context, const std::string& what, int64_t bytes, double 
   context.add({what, static_cast<double>(bytes) / seconds * 1e-9, context.bandwidth(), "GB/s", "memory bandwidth"});
 }
 
-/// Seconds with all threads; adds the row that compares them with one.
+/// Returns the seconds with all threads and adds a row that compares them with one thread.
 double time_threads(Context& context, const std::string& what,
                     const std::function<std::function<void()>(const Device&)>& prepare) {
   const auto all = prepare(context.device());
@@ -46,7 +46,7 @@ void add_embedding(Context& context, const Sizes& sizes, DType dtype) {
   });
   add_share(context, "embedding forward" + at, 2 * rows, forward);
 
-  // The gradient of a tied table has usually arrived at the head already: then only rows in use are touched.
+  // The gradient of a tied table usually exists already, from the head; then only the rows in use are touched.
   for (const bool accumulate : {false, true}) {
     const std::string what = str("embedding backward", accumulate ? " into a gradient" : "", at);
     const double backward = time_threads(context, what, [&](const Device& device) {

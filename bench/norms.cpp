@@ -1,5 +1,5 @@
-// Operators that memory limits, as shares of the bandwidth a triad reaches in the same run. The bytes are those of the
-// tensors that must be read and written once: x and y forward; x, dy and dx backward.
+// Memory-bound operators as a share of the triad bandwidth in the same run. Bytes are the minimum traffic: x and y
+// forward; x, dy and dx backward.
 #include "lamina/autograd/taped_call.h"
 #include "lamina/ops/activation/activation.h"
 #include "lamina/ops/activation/gated_activation.h"
@@ -44,7 +44,7 @@ void add_norms(Context& context, int64_t rows, int64_t width, bool must_reach) {
       {x, weight}, [](const Tensors& in) { return Tensors{ops::rms_norm(in[0], in[1])}; }, ramp_like);
   TapedCall layer_back(
       {x, weight, bias}, [](const Tensors& in) { return Tensors{ops::layer_norm(in[0], in[1], in[2])}; }, ramp_like);
-  // Small ones stay in the caches, which the triad would empty.
+  // Small tensors stay in the CPU caches; interleaved triad runs would evict them.
   const std::vector<std::function<void()>> calls{[&] { rms(x); }, [&] { layer(x); }, [&] { rms_back.backward(); },
                                                  [&] { layer_back.backward(); }};
   const auto [seconds, bandwidth] =
@@ -57,13 +57,13 @@ void add_norms(Context& context, int64_t rows, int64_t width, bool must_reach) {
   add_share(context, "layer_norm forward" + at, 2 * x.nbytes(), layer_forward, bandwidth, forward);
   add_share(context, "rms_norm backward" + at, 3 * x.nbytes(), rms_backward, bandwidth, backward);
   add_share(context, "layer_norm backward" + at, 3 * x.nbytes(), layer_backward, bandwidth, backward);
-  // Where memory limits both they are equal, but for what is measured wrong.
+  // If both are memory-bound, they take the same time up to measurement noise.
   const double at_most = must_reach ? 1.05 : 1.0;
   context.add({"rms_norm forward" + at, 1e3 * rms_forward, 1e3 * layer_forward, "ms", "layer_norm", {}, at_most});
   context.add({"rms_norm backward" + at, 1e3 * rms_backward, 1e3 * layer_backward, "ms", "layer_norm", {}, at_most});
 }
 
-/// An operator whose output has x's type: forward and backward beside bandwidth.
+/// Forward and backward of an operator whose output has x's type, against memory bandwidth.
 void add_operator(Context& context, const std::string& name, const Tensor& x, const Operator& op) {
   const int64_t out = op(x).nbytes();
   const std::string at = str(" ", x.shape());
@@ -79,7 +79,7 @@ void add_cast(Context& context, DType from, DType to) {
   add_share(context, str("cast ", from, " to ", to), bytes, context.seconds([&] { x.to(to); }));
 }
 
-/// The same call with one thread and with all, in turns.
+/// One call with one thread and with all threads, interleaved.
 void add_threads(Context& context, const std::string& name, const Shape& shape, const Operator& op) {
   const Tensor x = ramp(shape, DType::f32, context.device());
   const Tensor alone = ramp(shape, DType::f32, context.one_thread());

@@ -1,5 +1,5 @@
-// Every operator case with bench shapes: forward, and forward with backward, as rates against the machine's limits. The
-// counts of operations and bytes come from the operators themselves, through a meta device.
+// Every operator case with bench shapes: forward, and forward with backward, as rates against the machine's limits.
+// Operation and byte counts come from the operators themselves, through a meta device.
 #include "lamina/autograd/tape.h"
 #include "support/op_run.h"
 #include "support/suite.h"

@@ -1,5 +1,5 @@
-// Optimizers. The element-wise ones and clipping are held against memory bandwidth over the bytes they must move, Muon
-// against the GEMM library's peak over the products of its iteration.
+// Optimizers. Element-wise ones and clipping are compared with memory bandwidth over their minimum traffic, Muon with
+// the GEMM library's peak over the products of its iteration.
 #include "lamina/ops/optim/adamw.h"
 #include "lamina/ops/optim/grad_norm.h"
 #include "lamina/ops/optim/muon.h"
@@ -10,7 +10,7 @@
 namespace lamina::bench {
 namespace {
 
-/// About 50 million parameters as a model has them: an embedding, layers of matrices, and many small gains.
+/// About 50 million parameters in model-like shapes: an embedding, layers of matrices, and many small norm weights.
 std::vector<Shape> model_shapes() {
   std::vector<Shape> shapes{{32000, 512}};
   for (int layer = 0; layer < 11; ++layer) {
@@ -58,7 +58,7 @@ void adamw_types(Context& context, DType param, DType grad) {
   context.add({what, rate, bandwidth, "GB/s", "memory bandwidth", 0.7});
 }
 
-/// Memory is what limits an update: more threads speed it up about as much as the triad, no goal of their own.
+/// An update is memory-bound, so more threads gain about as much as in the triad; no separate goal.
 void thread_gain(Context& context) {
   if (context.device().threads().count() < 2) return;
   const auto many = adamw_slots(context.device(), DType::f32, DType::f32);
@@ -81,7 +81,7 @@ void sgd_and_clipping(Context& context) {
     bytes += static_cast<double>(slot.grad.nbytes());
   }
   const auto clip = [&] {
-    grads[0].data<float>()[0] = 1e6F;  // keeps the norm above the limit
+    grads[0].data<float>()[0] = 1e6F;  // keeps the norm above the clipping limit
     ops::clip_grad_norm_(grads, {.max_norm = 1.0});
   };
   const auto [seconds, bandwidth] =
@@ -91,7 +91,7 @@ void sgd_and_clipping(Context& context) {
   };
   add("sgd momentum 50M f32", bytes_of(slots, 1), seconds[0], 0.7);
   add("global_norm 50M f32", bytes, seconds[1], std::nullopt);
-  add("clip_grad_norm_ 50M f32", 3 * bytes, seconds[2], 0.7);  // read for the norm, read and written to scale
+  add("clip_grad_norm_ 50M f32", 3 * bytes, seconds[2], 0.7);  // one read for the norm; one read and one write to scale
 }
 
 void muon(Context& context, const Shape& shape) {

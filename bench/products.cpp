@@ -1,5 +1,5 @@
-// The shared product against the libraries at the shapes of language models. OpenBLAS and BLIS take part where they are
-// installed; they are opened at run time and are no dependency.
+// The library's GEMM against other libraries at language model shapes. OpenBLAS and BLIS take part if installed; they
+// are loaded at run time and are no dependency.
 #include <dlfcn.h>
 #include <dnnl.h>
 
@@ -21,7 +21,7 @@ struct Peer {
 };
 
 std::vector<Peer> open_peers() {
-  setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);  // Debian's build mistakes new processors for old ones
+  setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);  // Debian's build does not recognize new CPUs
   std::vector<Peer> peers;
   const std::pair<const char*, const char*> libraries[] = {{"OpenBLAS", "libopenblas.so.0"}, {"BLIS", "libblis.so.4"}};
   for (const auto& [name, file] : libraries) {
@@ -36,7 +36,7 @@ struct Product {
   const char* what;
   int64_t m, k, n;
   bool ta, tb;
-  int64_t copies;  ///< of B, taken in turn so that it comes from memory
+  int64_t copies;  ///< copies of B, used in rotation so that B comes from memory
 };
 
 constexpr Product kProducts[] = {

@@ -1,5 +1,5 @@
-// linear, forward and with its gradients, against the same products by oneDNN; the products that a training step is
-// made of against the sgemm peak, which is measured in turns with them.
+// linear, forward and with gradients, against the same products in oneDNN; and the products of a training step against
+// the sgemm peak, measured interleaved.
 #include <array>
 
 #include "lamina/autograd/tape.h"
@@ -10,7 +10,7 @@
 namespace lamina::bench {
 namespace {
 
-/// linear with x, weight and the incoming gradient of one shape.
+/// linear with x, weight and output gradient of one shape.
 class Linear {
  public:
   Linear(int64_t rows, int64_t in, int64_t out, const Device& device)
@@ -50,7 +50,7 @@ void add_linear(Context& context, int64_t rows, int64_t in, int64_t out) {
   context.add({what + " fwd+bwd", both.first * 1e3, both.second * 1e3, "ms", "its products", std::nullopt, 1.1});
 }
 
-/// Forward and backward of a layer of the 6-layer, 384-wide model, 12 x 256 positions.
+/// Forward and backward of one layer of the 6-layer model of width 384, with 12 x 256 positions.
 void add_step(Context& context, int64_t in, int64_t out) {
   constexpr int64_t kRows = 3072;
   PlainProducts plain(kRows, in, out);
@@ -75,11 +75,11 @@ void add_scaling(Context& context, int64_t rows, int64_t in, int64_t out) {
   context.add({name_of(rows, in, out) + " fwd+bwd, all threads", 1 / all, 1 / one, "calls/s", "one thread", 1.8});
 }
 
-/// A few rows, as in decoding several texts at once: what they cost where one row costs what reading the weights does.
+/// A few rows, as in batched decoding, against one row, whose time is that of reading the weights.
 void add_few_rows(Context& context) {
   constexpr int64_t kIn = 768;
   constexpr int64_t kOut = 2048;
-  std::vector<Tensor> weights;  // together far larger than the caches
+  std::vector<Tensor> weights;  // together far larger than the CPU caches
   for (int i = 0; i < 40; ++i) weights.push_back(random_tensor({kOut, kIn}, context.device(), 5));
   const auto with = [&](int64_t rows) {
     const Tensor x = random_tensor({rows, kIn}, context.device(), 6);

@@ -1,4 +1,4 @@
-// Cross entropy fused with the output projection against its three products alone, by oneDNN and without chunks.
+// Cross entropy fused with the output projection, against its three products alone in oneDNN, unchunked.
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/loss/cross_entropy.h"
 #include "support/products.h"
@@ -21,7 +21,7 @@ class Loss {
     tape_.zero_grad();
     tape_.backward(ops::linear_cross_entropy(x_, weight_, targets_));
   }
-  /// Bytes that the first step holds for a while beyond its inputs and gradients.
+  /// Peak bytes that the first step allocates beyond inputs and gradients.
   int64_t extra_bytes() {
     Allocator& allocator = x_.device().allocator();
     allocator.reset_peak();

@@ -1,5 +1,4 @@
-// How the scans grow with the length, and what a second thread brings. Rates against the machine's limits are in the
-// operator suite.
+// Scaling of the scans with length and threads. The operator suite has rates against the machine's limits.
 #include "lamina/autograd/taped_call.h"
 #include "lamina/ops/ssm/selective_scan.h"
 #include "lamina/ops/ssm/ssd_scan.h"

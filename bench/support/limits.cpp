@@ -1,5 +1,5 @@
-// The machine's two limits. The triad uses streaming stores: plain stores fetch each line before overwriting it, which
-// would make the limit a third lower than what a kernel can reach.
+// The machine's two limits. The triad uses streaming stores: plain stores read each cache line before overwriting it,
+// which would put the limit a third too low.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "support/limits.cpp"
 #include <hwy/foreach_target.h>

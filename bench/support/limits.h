@@ -6,12 +6,12 @@
 namespace lamina::bench {
 
 double measure_gemm_peak(const Context& context);
-/// a = b + s·c over 256 MiB each.
+/// The STREAM triad a = b + s·c over arrays of 256 MiB.
 class Triad {
  public:
   explicit Triad(const Device& device);
   void operator()() const;
-  /// Two reads and a write.
+  /// Bytes per run: two reads and a write.
   static double bytes();
 
  private:

@@ -9,14 +9,14 @@
 
 namespace lamina::bench {
 
-/// One measured figure beside what it is held against, both from the same run.
+/// One measured figure and its reference, both from the same run.
 struct Row {
   std::string what;
   double ours = 0;
   double reference = 0;
-  std::string unit;            ///< of both numbers
+  std::string unit;            ///< unit of both numbers
   std::string reference_name;  ///< "sgemm peak", "memory bandwidth", a library
-  /// ours / reference must be at least (or, for times, at most) this; nothing where the figure only informs.
+  /// Goal: ours / reference must be at least (for times: at most) this; empty if there is no goal.
   std::optional<double> at_least = std::nullopt;
   std::optional<double> at_most = std::nullopt;
 
@@ -24,7 +24,7 @@ struct Row {
   bool reached() const { return (!at_least || ratio() >= *at_least) && (!at_most || ratio() <= *at_most); }
 };
 
-/// What suites are handed: the device to use, the machine's limits, and where rows go.
+/// Passed to suites: the device, the machine's limits, and the table of results.
 class Context {
  public:
   Context(int threads, double seconds);
@@ -32,20 +32,20 @@ class Context {
   const Device& device() const { return device_; }
   Device one_thread() const { return Device::cpu(1); }
 
-  /// Best time of one call, in seconds: repeats for the configured time after a warm-up. The best of many short runs is
-  /// what survives on a machine that others use too.
+  /// Best time of one call in seconds, repeated for the configured time after a warm-up. The minimum of many short runs
+  /// is robust against load from other programs.
   double seconds(const std::function<void()>& call) const;
-  /// The same for two calls taken in turns, so that noise meets both.
+  /// Best times of several calls, run interleaved so that noise affects all of them alike.
   std::pair<double, double> seconds(const std::function<void()>& ours, const std::function<void()>& peer) const;
   std::vector<double> seconds(const std::vector<std::function<void()>>& calls) const;
 
-  /// GFLOP/s of a 2048³ product by the GEMM library itself, on as many threads as device() has; measured once.
+  /// GFLOP/s of a 2048³ product in the GEMM library, with as many threads as device(); measured once.
   double gemm_peak();
-  /// GB/s of a = b + s·c over arrays far larger than the caches, counting two reads and a write, with streaming stores;
-  /// measured once.
+  /// GB/s of the triad with streaming stores, over arrays far larger than the caches; counts two reads and a write.
+  /// Measured once.
   double bandwidth();
-  /// The best times of calls that memory limits, and its bandwidth, all taken in turns: what others leave of it
-  /// changes.
+  /// Best times of memory-bound calls and the memory bandwidth, measured interleaved because other programs' use of
+  /// bandwidth varies.
   struct BesideMemory {
     std::vector<double> seconds;
     double bandwidth;  ///< GB/s
