@@ -1,9 +1,9 @@
-"""Do folders that `lamina convert --to hf` wrote mean the same to Hugging Face transformers?
+"""Checks that Hugging Face transformers loads folders written by `lamina convert --to hf` and computes the golden logits.
 
   python3 check_hf_folders.py WRITTEN GOLDENS      (needs torch and transformers)
 
-For every folder of WRITTEN: transformers loads it without complaint and computes the logits of the golden.safetensors in
-the folder of the same name under GOLDENS.
+Every folder in WRITTEN must load without warnings and give the logits in golden.safetensors of the folder with the same
+name under GOLDENS.
 """
 import os
 import sys

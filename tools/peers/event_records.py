@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Prints the bytes of two TensorBoard records in hexadecimal, for tests/train/event_writer_test.cpp.
 
-Written from the formats' descriptions alone (protocol buffers' wire format, TFRecord), with a checksum that takes one
-bit after the other.
+Independent of any library: written from the specifications of the protobuf wire format and TFRecord, with a bitwise
+CRC-32C.
 """
 import struct
 

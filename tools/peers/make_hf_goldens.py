@@ -1,10 +1,10 @@
-"""Tiny random models as Hugging Face transformers saves them, with what it computes from them: what `lamina check` reads.
+"""Makes tiny random models with Hugging Face transformers, and the golden values that `lamina check` compares with.
 
   python3 make_hf_goldens.py OUT [CASE …]      (needs torch and transformers)
 
 Each case is a folder with config.json, model.safetensors and golden.safetensors: input_ids, logits, loss, grad.<name>,
-prompt and greedy, all computed in f32 on the CPU with eager attention and without a cache. Falcon with ALiBi is the exception:
-its eager attention adds the bias twice (once with the mask), its default, sdpa, once.
+prompt and greedy, all computed in f32 on the CPU with eager attention and without a KV cache. Exception: Falcon with ALiBi
+uses sdpa, because its eager attention adds the bias twice (once with the mask).
 """
 import os
 import sys
@@ -151,7 +151,7 @@ def make(name, folder):
     if name.endswith("bf16"):
         model = model.bfloat16()
     model.save_pretrained(folder, max_shard_size="20KB" if name.endswith("shards") else "5GB")
-    if name.endswith("bf16"):  # casting also rounded the buffers of the rotation
+    if name.endswith("bf16"):  # reload: the cast also rounded the RoPE buffers
         model = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation=attention).eval()
     length = LENGTHS.get(name, 24)
@@ -176,5 +176,5 @@ for case in sys.argv[2:] or CASES:
     try:
         make(case, os.path.join(sys.argv[1], case))
         print("made", case, flush=True)
-    except Exception as error:  # a case that this version of transformers cannot make is reported, the others go on
+    except Exception as error:  # report a case that this version of transformers does not support; continue
         print("FAILED", case, type(error).__name__, str(error)[:300], flush=True)

@@ -1,4 +1,4 @@
-"""A small SentencePiece model learned from tests/golden/tokenizers/corpus.txt, and its ids of texts.json beside it.
+"""Trains a small SentencePiece model on tests/golden/tokenizers/corpus.txt and writes its ids of texts.json next to it.
 Needs Debian's python3-sentencepiece."""
 import json
 import os

@@ -1,6 +1,6 @@
-// node make_tokenizer_vectors.js: what other implementations make of tests/golden/tokenizers/texts.json.
-// Writes, beside it: NAME.ids.json for each vocabulary in build/tokenizers (tools/fetch-tokenizers) and for the tokenizers
-// that lamina wrote into build/tokenizers/ours-NAME/tokenizer.json; and hf_trained.json, learned from corpus.txt.
+// node make_tokenizer_vectors.js: encodes tests/golden/tokenizers/texts.json with other tokenizer libraries. Writes to the
+// same folder NAME.ids.json for each vocabulary in build/tokenizers (tools/fetch-tokenizers) and for each tokenizer that
+// lamina wrote to build/tokenizers/ours-NAME/tokenizer.json, and hf_trained.json, a tokenizer trained on corpus.txt.
 // Needs: npm install --prefix build/peers tokenizers@0.23.2 tiktoken@1.0.22
 'use strict';
 const fs = require('fs');
@@ -18,7 +18,7 @@ function write(name, ids) {
   fs.writeFileSync(path.join(golden, name + '.ids.json'), '[\n' + lines + '\n]\n');
 }
 
-// Special tokens written in a text become their ids; none are put around it.
+// Special tokens in a text become their ids; no BOS or EOS is added.
 async function with_hf(name, file) {
   const tokenizer = hf.Tokenizer.fromFile(file);
   const ids = [];

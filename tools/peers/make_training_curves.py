@@ -1,9 +1,9 @@
-"""Fifty updates of two tiny models as PyTorch makes them: what the training loop is held against.
+"""Trains two tiny models for fifty updates in PyTorch: the golden curves for tests of the training loop.
 
   python3 make_training_curves.py OUT      (needs torch; OUT is tests/golden/training)
 
 For each of gpt2 and llama: CASE.json, a recipe with the loss and gradient norm of every update, and CASE.safetensors, the
-first weights and the batches. The models, the schedule and the groups are written here from their formulae, in f32 on the
+initial weights and the batches. Models, schedule and parameter groups are written here from their formulas, in f32 on the
 CPU, with torch.optim.AdamW and torch.nn.utils.clip_grad_norm_.
 """
 import json
@@ -34,7 +34,7 @@ CASES = {
 
 
 def weights(case, name):
-    """Random values under the names of the toolkit's checkpoints."""
+    """Random weights, named as in the toolkit's checkpoints."""
     out = {"embedding.weight": (VOCAB, WIDTH)}
     bias = name == "gpt2"
     if bias:
@@ -66,7 +66,7 @@ def weights(case, name):
 
 
 def rotate(x):
-    """RoPE over [batch, heads, length, head]: the first half of a head with the second."""
+    """RoPE of [batch, heads, length, head]; pairs the first half of a head with the second."""
     angles = torch.outer(torch.arange(x.shape[2]).float(), 10000.0 ** (-torch.arange(0, HEAD, 2).float() / HEAD))
     a, b = x[..., : HEAD // 2], x[..., HEAD // 2:]
     return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
@@ -120,7 +120,7 @@ def factor(schedule, step):
 
 
 def batches():
-    """Sequences that can be learned: each token is followed by one of two that depend on it."""
+    """Learnable sequences: each token is followed by one of two tokens that depend on it."""
     rows = torch.zeros(BATCHES, BATCH, CONTEXT + 1, dtype=torch.int64)
     rows[..., 0] = torch.randint(VOCAB, rows.shape[:2])
     for t in range(CONTEXT):

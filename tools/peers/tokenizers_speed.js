@@ -1,5 +1,5 @@
-// node tokenizers_speed.js TOKENIZER.json TEXT: MB/s of the Hugging Face library on one thread, as JSON. The text is handed
-// over in pieces of about 100 kB cut at line ends, as it would be in batches: with one long text the library is slower.
+// node tokenizers_speed.js TOKENIZER.json TEXT: prints the throughput (MB/s) of Hugging Face tokenizers on one thread, as
+// JSON. The text is split at line ends into pieces of about 100 kB, because the library is slower on one long text.
 'use strict';
 const fs = require('fs');
 const path = require('path');

@@ -2,8 +2,8 @@
 
   python3 torch_decode.py --layers 12 --heads 12 --width 768 --ff 2048 [--kv-heads 4] [--vocab 32000] [--batch 1] [--tokens 128]
 
-The whole step (layers, cache, the best token) is compiled and recorded as a CUDA graph, weights and cache are bf16. The time
-is of one step, the best of some runs of --tokens behind a single token; the first ones warm up.
+The whole step (layers, KV cache, argmax) is compiled and captured as a CUDA graph; weights and KV cache are bf16. Prints the
+time per step, the best of several runs of --tokens steps after a one-token prompt. The first run is a warm-up.
 """
 import argparse
 import json
@@ -17,7 +17,7 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 for key, value in dict(layers=12, heads=12, width=768, ff=2048, vocab=32000, batch=1, tokens=128, rounds=4).items():
     parser.add_argument("--" + key, type=int, default=value)
 parser.add_argument("--kv-heads", type=int, default=0)
-parser.add_argument("--eager", action="store_true", help="neither compiled nor recorded")
+parser.add_argument("--eager", action="store_true", help="without torch.compile and CUDA graph")
 args = parser.parse_args()
 kv_heads = args.kv_heads or args.heads
 head_dim = args.width // args.heads

@@ -1,9 +1,9 @@
-"""PyTorch's times (2.4 or later, CUDA, bf16) for what `lamina bench ops` measures, under the same names. Prints JSON.
+"""Times the operators of `lamina bench ops` in PyTorch (2.4 or later, CUDA, bf16), under the same names. Prints JSON.
 
   python3 torch_ops.py > torch.json; lamina bench ops --device cuda --peer torch.json
 
-Calls are queued and waited for once; the time is the median of some such rounds, backward alone. `by` says which of PyTorch's
-ways it is: eager, compile, or the library that does the attention; where one refuses, the others stand.
+Each round queues many calls and synchronizes once; the time is the median of several rounds. Backward is timed without the
+forward. `by` names the implementation: eager, compile, or the attention library. Unsupported ones are left out.
 """
 import argparse
 import json
@@ -14,10 +14,10 @@ import torch.nn.attention
 import torch.nn.functional as F
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--filter", default="", help="only names that have this in them")
+parser.add_argument("--filter", default="", help="only names that contain this")
 args = parser.parse_args()
 torch.set_float32_matmul_precision("high")
-try:  # a record that is played again may not lose its buffers
+try:  # backward runs repeatedly, so it must not donate its buffers
     import torch._functorch.config
 
     torch._functorch.config.donated_buffer = False
@@ -52,7 +52,7 @@ def leaf(*shape):
 
 
 def measure(name, by, leaves, call, ways=("forward", "backward")):
-    """`call` of the leaves; backward gives the gradients of all of them."""
+    """Times call(*leaves) and the gradients of all leaves."""
     if args.filter not in name:
         return
     try:
@@ -68,7 +68,7 @@ def measure(name, by, leaves, call, ways=("forward", "backward")):
         if "forward+backward" in ways:
             both = lambda: torch.autograd.grad(call(*leaves), leaves, grads[0])
             rows.append(dict(name=name, way="forward+backward", ms=median_ms(both), by=by))
-    except Exception as error:  # a way that this version or this GPU lacks
+    except Exception as error:  # not supported by this version or GPU
         print(f"{name}, {by}: {str(error).splitlines()[0][:150]}", file=sys.stderr)
     torch.cuda.empty_cache()
 

@@ -1,9 +1,9 @@
-"""A training step of the same two models in PyTorch (1.13 or later): forward, backward, clipping, AdamW. Prints JSON.
+"""Times a training step of the two benchmark models in PyTorch (1.13 or later): forward, backward, clipping, AdamW.
 
   python3 torch_train.py gpt2|llama [--batch 12] [--length 256] [--steps 10] [--threads 2]
   python3 torch_train.py gpt2|llama --device cuda --compile [--layers 12 --heads 12 --kv-heads 4 --width 768 --vocab 50304]
 
-On a GPU: bf16 autocast with f32 weights, PyTorch's fused attention and AdamW, torch.compile where asked for.
+Prints JSON. On a GPU: bf16 autocast with f32 weights, PyTorch's fused attention and AdamW, optionally torch.compile.
 """
 import argparse
 import json
