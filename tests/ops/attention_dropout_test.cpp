@@ -89,7 +89,7 @@ TEST(AttentionDropout, RoundsProbabilities) {
     ASSERT_TRUE(std::isfinite(few.at(b, head, query, key)));
     kept += few.kept(b, head, query, key) ? 1 : 0;
   });
-  EXPECT_LE(kept, 14);  // 1.6 are expected; more than 14 has probability 1e-9
+  EXPECT_LE(kept, 14);  // 1.6 are expected; P(more than 14) < 1e-9
 }
 
 /// Two weights that differ in any of these coordinates are kept independently of each other.
