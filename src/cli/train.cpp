@@ -91,7 +91,7 @@ void check_has_data(const TrainArguments& arguments, const train::Recipe& recipe
   const std::string& text = recipe.data.train;
   if (recipe.data.task || !arguments.data.empty() || path_exists(text)) return;
   throw UsageError(
-      str(text.empty() ? "the recipe names no text" : text + ": does not exist",
+      str(text.empty() ? "the recipe names no text" : text + ": is not there",
           "; name the text to learn from, for example: lamina train ", arguments.recipe,
           " --data FILE (`lamina data get` lists corpora to fetch, `lamina data get synthetic` makes one)"));
 }

@@ -260,7 +260,7 @@ TEST_F(Prepare, ErrorsSayWhatToDo) {
   expect(folder_ / "a.jsonl", "a.jsonl:2: has no \"text\"");
   expect(folder_ / "b.jsonl", "is number");
   expect(folder_ / "c.jsonl", "c.jsonl:1: is no JSON");
-  expect(folder_ / "latin.txt", "no UTF-8 at byte 3", "char");
+  expect(folder_ / "latin.txt", "not UTF-8 at byte 3", "char");
   expect(folder_ / "a.txt", "bpe:N", "bpf:400");
   expect(folder_ / "a.txt", "for example bpe:4096", "bpe:many");
   EXPECT_THROW(data::split_of("middle"), Error);
