@@ -7,7 +7,7 @@
 namespace lamina {
 namespace {
 
-/// What the cores around the first one share, as Linux tells it ("32768K"); 0 where it does not.
+/// Size of the L3 cache of the first core, which Linux reports as "32768K"; 0 if it reports none.
 int64_t shared_cache_bytes() {
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
   int64_t size = 0;
@@ -21,7 +21,7 @@ int64_t last_level_cache_bytes() {
   static const int64_t kBytes = [] {
     if (const int64_t shared = shared_cache_bytes(); shared > 0) return shared;
 #ifdef _SC_LEVEL3_CACHE_SIZE
-    // Of CPUs with several such caches the C library tells the sum, of which a core reaches one part.
+    // glibc reports the sum of all L3 caches; one core can use only its own.
     const int64_t told = sysconf(_SC_LEVEL3_CACHE_SIZE);
     if (told > 0) return told;
 #endif

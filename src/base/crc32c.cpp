@@ -13,7 +13,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "words are read in the byte order of the checksum");
 
-// Slicing by eight: kTables[k][b] is the remainder of byte b followed by k zero bytes (Kounavis & Berry 2005).
+// Slicing-by-8 (Kounavis & Berry 2005): kTables[k][b] is the remainder of byte b followed by k zero bytes.
 constexpr auto kTables = [] {
   std::array<std::array<uint32_t, 256>, 8> tables{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -53,7 +53,7 @@ uint32_t by_tables(const unsigned char* next, size_t size, uint32_t rest) {
 #if defined(__x86_64__)
 constexpr size_t kLane = 8192;
 
-/// The remainder after kLane more zero bytes. A remainder is linear over bits, so four tables by byte give it.
+/// Computes the remainder after kLane more zero bytes. It is linear over bits, so four tables, one per byte, suffice.
 class LaneShift {
  public:
   LaneShift() {
@@ -79,7 +79,7 @@ class LaneShift {
   std::array<std::array<uint32_t, 256>, 4> tables_{};
 };
 
-/// The crc32 instruction takes three cycles but starts every cycle, so three lanes are summed at the same time.
+/// The crc32 instruction has a latency of three cycles and starts every cycle, so three lanes run interleaved.
 __attribute__((target("sse4.2"))) uint32_t by_instruction(const unsigned char* next, size_t size, uint32_t rest) {
   static const LaneShift shift;
   for (; size >= 3 * kLane; size -= 3 * kLane, next += 3 * kLane) {

@@ -5,8 +5,8 @@
 
 namespace lamina {
 
-/// CRC-32C (Castagnoli), as TFRecord, iSCSI and ext4 use it. `before` is the checksum of the bytes in front of these,
-/// so that a long text may be summed in pieces.
+/// CRC-32C (Castagnoli), the checksum of TFRecord, iSCSI and ext4. To checksum data in pieces, pass the checksum of the
+/// preceding bytes as `before`.
 uint32_t crc32c(const void* bytes, size_t size, uint32_t before = 0);
 
 }  // namespace lamina

@@ -31,7 +31,7 @@ f16::f16(float value) {
     bits = static_cast<uint16_t>(sign | 0x7e00U);
   } else if (magnitude >= 0x477ff000U) {  // rounds to 65536 or more
     bits = static_cast<uint16_t>(sign | 0x7c00U);
-  } else if (magnitude < 0x38800000U) {  // subnormal: let the FPU round at the right bit
+  } else if (magnitude < 0x38800000U) {  // subnormal: the FPU rounds at the right bit
     const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
     bits = static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000U));
   } else {

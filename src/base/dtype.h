@@ -20,7 +20,7 @@ struct bf16 {
   explicit bf16(float value) {
     const auto u = std::bit_cast<uint32_t>(value);
     if ((u & 0x7fffffffU) > 0x7f800000U) {
-      bits = static_cast<uint16_t>((u >> 16) | 0x40U);  // keep a NaN a NaN
+      bits = static_cast<uint16_t>((u >> 16) | 0x40U);  // keeps a NaN a NaN
     } else {
       bits = static_cast<uint16_t>((u + 0x7fffU + ((u >> 16) & 1U)) >> 16);
     }
@@ -66,8 +66,8 @@ constexpr DType dtype_of() {
 template <class T>
 using Accumulate = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// A floating number as an integer: the fraction is cut off, what lies beyond the integer's range becomes its end, and
-/// a NaN becomes 0.
+/// Converts a floating-point number to an integer: truncates toward zero, saturates at the integer's limits, maps NaN
+/// to 0.
 template <class To, class From>
 To to_integer(From value) {
   constexpr auto kLow = static_cast<From>(std::numeric_limits<To>::min());
@@ -91,7 +91,7 @@ To convert(From value) {
   }
 }
 
-/// A value of type T, for passing an element type to a generic lambda.
+/// Carries an element type as a value, to pass it to a generic lambda.
 template <class T>
 struct TypeTag {
   using type = T;
@@ -112,7 +112,7 @@ decltype(auto) visit_dtype(DType dtype, F&& fn) {
   return fn(TypeTag<uint8_t>{});
 }
 
-/// As visit_dtype, for the four floating types; the caller has checked that `dtype` is one of them.
+/// Like visit_dtype, but only for the four floating types. The caller checks that `dtype` is one of them.
 template <class F>
 decltype(auto) visit_floating(DType dtype, F&& fn) {
   switch (dtype) {

@@ -27,7 +27,7 @@ fs::path without_slash(const std::string& folder) {
   return path.has_filename() ? path : path.parent_path();
 }
 
-/// Renames reach the disk with their folder; a file system that cannot flush folders is left at that.
+/// Flushes a folder, which makes renames in it durable. Errors are ignored: some file systems cannot flush folders.
 void flush_folder(const fs::path& folder) {
   const int handle = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (handle < 0) return;
@@ -35,12 +35,12 @@ void flush_folder(const fs::path& folder) {
   ::close(handle);
 }
 
-/// Swaps two folders in one step; false where one of them or the file system's help is missing.
+/// Swaps two folders atomically; false if one is missing or the file system does not support it.
 bool exchange(const fs::path& a, const fs::path& b) {
   return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
 }
 
-/// NAME.PID-N.tmp or NAME.PID-N.tmp.old, of a process that is gone.
+/// Whether `file` is NAME.PID-N.tmp or NAME.PID-N.tmp.old and that process no longer runs.
 bool is_leftover(const std::string& file, const std::string& name) {
   int pid = 0;
   int number = 0;
@@ -136,7 +136,7 @@ void clear_leftovers(const std::string& target) {
     if (is_leftover(entry.path().filename().string(), place.filename().string())) leftovers.push_back(entry.path());
   }
   for (const fs::path& leftover : leftovers) {
-    // Only the two renames of a file system that cannot exchange leave a whole folder under the name .old.
+    // A complete folder has the name .old only after an interrupted replacement on a file system without exchange.
     if (leftover.extension() == ".old" && !fs::exists(place, error)) {
       fs::rename(leftover, place, error);
     } else {

@@ -7,19 +7,18 @@
 
 namespace lamina {
 
-// What is at a path, following symbolic links. A path that cannot be looked up (name too long, no permission) counts as
-// absent, where std::filesystem would throw.
+// These follow symbolic links. A path that cannot be looked up (name too long, no permission) counts as absent;
+// std::filesystem would throw.
 bool path_exists(const std::filesystem::path& path);
-bool file_exists(const std::filesystem::path& path);  ///< a regular file
+bool file_exists(const std::filesystem::path& path);  ///< true for a regular file only
 bool folder_exists(const std::filesystem::path& path);
 
-/// A folder that becomes visible whole. It is filled under a temporary name beside `target` and then renamed, or
-/// exchanged with the folder that is there, so a crash at any point leaves the old folder or the new one under that
-/// name. The destructor removes it unless it was published. The constructor removes what killed processes left beside
-/// `target` (clear_leftovers).
+/// Creates a folder atomically. It is filled under a temporary name beside `target`, then renamed, or exchanged with an
+/// existing folder. A crash at any point leaves either the old or the new folder under that name. The destructor
+/// removes an unpublished folder. The constructor removes leftovers of killed processes (clear_leftovers).
 class NewFolder {
  public:
-  /// An existing `target` is an Error unless it is an empty folder, or `replace`.
+  /// Throws Error if `target` exists, unless it is an empty folder or `replace` is set.
   NewFolder(const std::string& target, bool replace);
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
@@ -34,11 +33,11 @@ class NewFolder {
   bool replace_;
 };
 
-/// Clears up what processes that were killed while they wrote the folder or file `target` left beside it.
+/// Removes temporary files and folders that killed writers of `target` left beside it.
 void clear_leftovers(const std::string& target);
 
-/// A file that becomes visible whole: written under another name beside its final one, flushed to the disk and renamed,
-/// so that a reader or a crash sees the old file or the new one and nothing between. Removed again unless published.
+/// Writes a file atomically: under a temporary name beside `target`, flushed to disk, then renamed. A reader, also
+/// after a crash, sees the old or the new file, never a partial one. The destructor removes an unpublished file.
 class NewFile {
  public:
   explicit NewFile(const std::string& target);
@@ -48,7 +47,7 @@ class NewFile {
 
   void write(const void* from, size_t bytes);
   void write(const std::string& text) { write(text.data(), text.size()); }
-  /// Over bytes already written, for headers that are known last.
+  /// Overwrites bytes already written, for headers whose content is known last.
   void write_at(uint64_t offset, const void* from, size_t bytes);
   void publish();
 
@@ -60,13 +59,13 @@ class NewFile {
   int descriptor_ = -1;
 };
 
-/// Whether `path` can be read once only and has no length: a FIFO, a terminal, /dev/stdin with a pipe behind it.
+/// Whether `path` has no length and can be read only once: a FIFO, a terminal, or /dev/stdin connected to a pipe.
 bool is_pipe(const std::string& path);
-/// The whole text of a pipe. More than 64 MiB is an Error.
+/// Reads a pipe to its end. More than 64 MiB is an Error.
 std::string read_pipe(const std::string& path);
-/// The whole text of a small regular file. More than 64 MiB, or a pipe, which could block for ever, is an Error.
+/// Reads a small regular file. More than 64 MiB is an Error; so is a pipe, which could block forever.
 std::string read_text(const std::string& path);
-/// Through a NewFile.
+/// Writes the file atomically, through a NewFile.
 void write_text(const std::string& path, const std::string& text);
 
 }  // namespace lamina

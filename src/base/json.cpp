@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kShownMessage = 200;
 
-/// An iterator over the text that tells how far the parser has read.
+/// A text iterator that counts how far the parser has read.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -37,7 +37,7 @@ class CountingIterator {
   const char** read_;
 };
 
-/// Builds the tree from the parser's events. The library's own builder accepts any depth and repeated keys.
+/// Builds the tree from SAX events, because nlohmann's own builder accepts any depth and duplicate keys.
 template <class Json>
 class TreeBuilder final : public nlohmann::json_sax<Json> {
  public:
@@ -61,7 +61,7 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   bool number_unsigned(number_unsigned_t value) override { return add(value) != nullptr; }
   bool number_float(number_float_t value, const string_t& /*text*/) override { return add(value) != nullptr; }
   bool string(string_t& value) override { return add(std::move(value)) != nullptr; }
-  bool binary(binary_t& /*value*/) override { return false; }  // not in text
+  bool binary(binary_t& /*value*/) override { return false; }  // does not occur in JSON text
 
   bool start_object(size_t /*count*/) override { return open(Json::object()); }
   bool end_object() override { return close(); }
@@ -76,7 +76,7 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   }
 
   bool parse_error(size_t position, const std::string& /*token*/, const nlohmann::json::exception& error) override {
-    // "[json.exception.parse_error.101] parse error at line 3, column 5: syntax error while …"
+    // Keeps only the end of "[json.exception.parse_error.101] parse error at line 3, column 5: syntax error while …".
     std::string message = error.what();
     message = message.substr(std::min(message.find("] ") + 2, message.size()));
     const size_t column = message.find(", column ");
@@ -106,7 +106,7 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
     }
     auto& object = parent.template get_ref<typename Json::object_t&>();
     if constexpr (std::is_same_v<Json, nlohmann::ordered_json>) {
-      // Its own emplace searches the whole object.
+      // ordered_json::emplace would search the whole object: quadratic.
       object.push_back({std::move(key_), Json(std::forward<Value>(value))});
       return &object.back().second;
     } else {

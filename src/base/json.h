@@ -7,27 +7,27 @@
 
 namespace lamina {
 
-// The one reader of JSON text, for files that others wrote. Json is nlohmann::json or nlohmann::ordered_json.
+// The only JSON parser for files from outside. Json is nlohmann::json or nlohmann::ordered_json.
 
 inline constexpr size_t kMaxJsonBytes = size_t{64} << 20;
 inline constexpr size_t kMaxJsonDepth = 64;
 inline constexpr size_t kMaxJsonValues = size_t{4} << 20;
 
-/// Parses `text`. Invalid JSON, a repeated key in one object, and text beyond the limits above are an Error. It names
-/// the place: "NAME: line 3, column 5: …". The depth limit keeps recursion over the tree (copying, writing) within the
-/// stack.
+/// Parses `text`. Invalid JSON, a duplicate key in an object, or text beyond the limits above is an Error that names
+/// the file, line and column: "NAME: line 3, column 5: …". The depth limit keeps recursive functions over the tree
+/// (copy, write) from overflowing the stack.
 template <class Json>
 Json parse_json(std::string_view text, const std::string& name);
 
-/// parse_json with nullopt instead of an Error, for lines of a log, of which the last may be cut off.
+/// Like parse_json, but returns nullopt on an error. For log lines: the last one may be truncated.
 template <class Json>
 std::optional<Json> try_parse_json(std::string_view text);
 
-/// parse_json of the file at `path`.
+/// Parses the file at `path` with parse_json.
 template <class Json>
 Json read_json_file(const std::string& path);
 
-/// "line 3, column 5" of the byte at `offset`.
+/// Position of the byte at `offset`, written as "line 3, column 5".
 std::string text_position(std::string_view text, size_t offset);
 
 }  // namespace lamina

@@ -7,13 +7,13 @@
 
 namespace lamina {
 
-/// A file in memory: nothing is read until its bytes are. Private and writable: an operator that writes into a tensor
-/// over it changes its own copy of the page, never the file.
+/// A memory-mapped file; pages are read on first access. The mapping is private and writable (copy-on-write): an
+/// operator that writes into a tensor over it never changes the file.
 struct MappedFile {
   std::span<std::byte> bytes;
   std::shared_ptr<void> owner;  ///< keeps the bytes valid
 };
-/// What is not a regular file that may be read is an Error. `expected` says in messages what it should be.
+/// Throws Error unless `path` is a readable regular file. `expected` names the expected kind in messages.
 MappedFile map_file(const std::string& path, const char* expected);
 
 }  // namespace lamina

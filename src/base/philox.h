@@ -6,8 +6,8 @@
 
 namespace lamina {
 
-/// Names one stream of random numbers. Operators that draw take a key as an argument and keep no state, so a segment
-/// that is run twice draws the same numbers. Use one stream per place and step.
+/// Identifies one random stream. Random operators take a key as an argument and keep no state, so activation
+/// checkpointing redraws the same numbers when it recomputes a segment. Use one stream per call site and step.
 struct RandomKey {
   uint64_t seed = 0;
   uint64_t stream = 0;
@@ -15,7 +15,7 @@ struct RandomKey {
 
 constexpr int kPhiloxRounds = 10;
 using PhiloxWords = std::array<uint32_t, 4>;
-/// The keys of the rounds, which the seed alone decides.
+/// The round keys. They depend only on the seed.
 using PhiloxKeys = std::array<std::array<uint32_t, 2>, kPhiloxRounds>;
 
 constexpr PhiloxKeys philox_keys(uint64_t seed) {
@@ -27,7 +27,7 @@ constexpr PhiloxKeys philox_keys(uint64_t seed) {
   return keys;
 }
 
-/// Rounds kFirst up to kLast of Philox4x32, from zero on.
+/// Rounds [kFirst, kLast) of Philox4x32.
 template <int kFirst, int kLast>
 constexpr PhiloxWords philox_rounds(const PhiloxKeys& keys, PhiloxWords x) {
   static_assert(kFirst <= kLast && kLast <= kPhiloxRounds);
@@ -39,8 +39,8 @@ constexpr PhiloxWords philox_rounds(const PhiloxKeys& keys, PhiloxWords x) {
   }
   return x;
 }
-/// Philox4x32 (Salmon et al. 2011): four words for each counter, the same on every device. Ten rounds are the authors'
-/// choice, seven the fewest that passed all of their tests: for places where drawing is what takes the time.
+/// Philox4x32 (Salmon et al. 2011): four words per counter, bit-identical on every device. Ten rounds are the authors'
+/// default. Seven, the fewest that passed all their tests, are for kernels bound by random number generation.
 template <int kRounds = kPhiloxRounds>
 constexpr PhiloxWords philox(const PhiloxKeys& keys, uint64_t stream, uint64_t counter) {
   return philox_rounds<0, kRounds>(keys, {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32),
@@ -50,10 +50,10 @@ constexpr PhiloxWords philox(const RandomKey& key, uint64_t counter) {
   return philox(philox_keys(key.seed), key.stream, counter);
 }
 
-/// The word belonging to element `index` of a stream: word index % 4 of counter index / 4.
+/// The random word of element `index` of a stream: word index % 4 of counter index / 4.
 constexpr uint32_t philox_word(const RandomKey& key, uint64_t index) { return philox(key, index / 4)[index % 4]; }
 
-/// Dropout keeps an element when its word is not below this threshold.
+/// Dropout keeps an element if its word is at least this threshold.
 constexpr uint32_t dropout_threshold(double probability) {
   return probability >= 1.0 ? 0xffffffffU : static_cast<uint32_t>(probability * 4294967296.0);
 }

@@ -21,7 +21,7 @@ int Shape::normalize(int axis) const {
 }
 
 int64_t Shape::numel() const {
-  // A zero extent counts as one for the overflow, so that strides of empty tensors stay in range too.
+  // The overflow check counts a zero extent as one, so that strides of empty tensors stay in range, too.
   int64_t product = 1;
   bool empty = false;
   for (const int64_t extent : *this) {
@@ -47,7 +47,7 @@ void Shape::push_back(int64_t extent) {
 bool operator==(const Shape& a, const Shape& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
 
 Shape contiguous_strides(const Shape& shape) {
-  shape.numel();  // refuses sizes whose strides would overflow
+  shape.numel();  // throws if strides would overflow
   Shape strides = shape;
   int64_t step = 1;
   for (int axis = shape.rank() - 1; axis >= 0; --axis) {

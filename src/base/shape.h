@@ -8,7 +8,7 @@
 
 namespace lamina {
 
-/// The extents of a tensor, or its strides. Holds up to kMaxRank numbers in place.
+/// Extents or strides of a tensor: up to kMaxRank numbers, stored inline.
 class Shape {
  public:
   static constexpr int kMaxRank = 8;
@@ -18,14 +18,14 @@ class Shape {
   explicit Shape(std::span<const int64_t> extents);
 
   int rank() const { return rank_; }
-  /// Extent at `axis`; negative axes count from the end. Out of range is an error.
+  /// Extent at `axis`; negative axes count from the end. An axis out of range is an Error.
   int64_t operator[](int axis) const { return extents_[static_cast<size_t>(normalize(axis))]; }
   int64_t& operator[](int axis) { return extents_[static_cast<size_t>(normalize(axis))]; }
-  /// The axis counted from the front, checked.
+  /// Converts a negative axis to one counted from the front. An axis out of range is an Error.
   int normalize(int axis) const;
-  /// Product of the extents; a negative extent or a product of the non-zero ones beyond int64 is an error.
+  /// Product of the extents. A negative extent is an Error; so is an int64 overflow of the product of non-zero extents.
   int64_t numel() const;
-  /// Product of all extents but the last: the number of rows.
+  /// Number of rows: the product of all extents except the last.
   int64_t rows() const;
   void push_back(int64_t extent);
 

@@ -5,19 +5,19 @@
 
 namespace lamina {
 
-/// A shared library that is loaded at run time, so that a program starts on machines without it. It is never unloaded:
-/// what it started may still run when the process ends.
+/// A shared library loaded at run time, so that the program also starts on machines without it. It is never unloaded,
+/// because its threads may still run when the process ends.
 class SharedLibrary {
  public:
-  /// Loads the first of `names` that the dynamic linker finds; names with a slash are paths. `what` is the library's
-  /// name for messages, e.g. "cuBLASLt".
+  /// Loads the first of `names` that the dynamic linker finds; a name with a slash is a path. `what` names the library
+  /// in messages, e.g. "cuBLASLt".
   SharedLibrary(std::string what, const std::vector<std::string>& names);
 
   bool is_loaded() const { return handle_ != nullptr; }
-  /// Why none of the names could be loaded.
+  /// Why none of the names was loaded.
   const std::string& problem() const { return problem_; }
 
-  /// The function `name`, of type F (a function pointer). Throws Error if the library or the function is missing.
+  /// The function `name` as a pointer of type F. Throws Error if the library or the function is missing.
   template <class F>
   F function(const char* name) const {
     return reinterpret_cast<F>(address(name));

@@ -1,5 +1,5 @@
-// Vector loads and stores of every floating element type, computed in f32 (f64 for f64). Included once per target by
-// kernels that use Highway's foreach_target.
+// SIMD loads and stores for every floating element type; values are computed in f32 (f64 for f64). Included once per
+// target by kernels that use Highway's foreach_target.
 #if defined(LAMINA_BASE_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_BASE_SIMD_INL_H_
 #undef LAMINA_BASE_SIMD_INL_H_
@@ -19,7 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Vector tag of the type in which T is computed.
+/// Vector tag of the type in which values of T are computed.
 template <class T>
 using ComputeTag = hn::ScalableTag<Accumulate<T>>;
 
@@ -48,7 +48,7 @@ HWY_INLINE hn::Vec<D> load(D d, const f16* from) {
 #endif
 }
 
-/// Numbers of 8 bits, stored without a sign: q + 128 a byte.
+/// Loads 8-bit integers stored with an offset: the byte q + 128 stands for q.
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const uint8_t* from) {
   const hn::Rebind<uint8_t, D> bytes;
@@ -61,7 +61,7 @@ HWY_INLINE void store(D d, hn::Vec<D> value, hn::TFromD<D>* to) {
   hn::StoreU(value, d, to);
 }
 
-/// Rounds to nearest, ties to even; a NaN stays one.
+/// Rounds to nearest, ties to even. A NaN stays a NaN.
 template <class D>
 HWY_INLINE void store(D /*d*/, hn::Vec<D> value, bf16* to) {
   const hn::Rebind<uint16_t, D> half;
@@ -87,7 +87,7 @@ HWY_INLINE void store([[maybe_unused]] D d, hn::Vec<D> value, f16* to) {
 #endif
 }
 
-/// The first `count` < Lanes(d) elements, zeros behind them; reads nothing beyond.
+/// Loads the first `count` < Lanes(d) elements, followed by zeros. Reads nothing past them.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_some(D d, const T* from, size_t count) {
   T lanes[hn::MaxLanes(d)] = {};
@@ -96,7 +96,7 @@ HWY_INLINE hn::Vec<D> load_some(D d, const T* from, size_t count) {
   return load(d, lanes);
 }
 
-/// Writes the first `count` < Lanes(d) elements and nothing beyond.
+/// Stores the first `count` < Lanes(d) elements. Writes nothing past them.
 template <class D, class T>
 HWY_INLINE void store_some(D d, hn::Vec<D> value, T* to, size_t count) {
   T lanes[hn::MaxLanes(d)];
@@ -104,7 +104,7 @@ HWY_INLINE void store_some(D d, hn::Vec<D> value, T* to, size_t count) {
   for (size_t i = 0; i < count; ++i) to[i] = lanes[i];
 }
 
-/// Calls body(i, count) over [0, n) in steps of one vector; `count` is Lanes(d) but for a shorter last step. Use with
+/// Calls body(i, count) over [0, n), one vector per step. `count` is Lanes(d), except in a shorter last step. Use with
 /// load_n() and store_n(). Lambdas need HWY_ATTR.
 template <class D, class F>
 HWY_INLINE void for_vectors(D d, int64_t n, const F& body) {
@@ -114,7 +114,7 @@ HWY_INLINE void for_vectors(D d, int64_t n, const F& body) {
   if (i < n) body(i, static_cast<size_t>(n - i));
 }
 
-/// Load or store `count` elements, a whole vector when count is Lanes(d).
+/// Loads or stores `count` elements: a whole vector if count is Lanes(d).
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_n(D d, const T* from, size_t count) {
   return HWY_LIKELY(count == hn::Lanes(d)) ? load(d, from) : load_some(d, from, count);

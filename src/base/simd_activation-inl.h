@@ -1,5 +1,5 @@
-// The activations on vectors of f32 and f64: each is a type with value(d, x), the function, and both(d, x), the
-// function and its derivative from shared parts. Where the derivative jumps it is taken from the left, as PyTorch does.
+// Activations for f32 and f64 vectors. Each is a type with value(d, x), the function, and both(d, x), the function and
+// its derivative. At a jump the derivative is the one from the left, as in PyTorch.
 #if defined(LAMINA_BASE_SIMD_ACTIVATION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_BASE_SIMD_ACTIVATION_INL_H_
 #undef LAMINA_BASE_SIMD_ACTIVATION_INL_H_
@@ -20,7 +20,7 @@ struct ValueSlope {
   V slope;
 };
 
-/// Gives a type that defines both() the value() beside it; what only the slope needs is dropped by the compiler.
+/// Derives value() from both(). The compiler drops the computation of the unused derivative.
 template <class Self>
 struct FromBoth {
   template <class D>
@@ -86,11 +86,11 @@ struct Gelu : FromBoth<Gelu> {
   }
 };
 
-/// (1 + tanh u)/2 = σ(2u): x·σ(v), v = 2·√(2/π)·(x + 0.044715·x³).
+/// x·σ(v) with v = 2·√(2/π)·(x + 0.044715·x³), because (1 + tanh u)/2 = σ(2u).
 struct GeluTanh : FromBoth<GeluTanh> {
   template <class D>
   static HWY_INLINE ValueSlope<hn::Vec<D>> both(D d, hn::Vec<D> x) {
-    const auto limit = constant(d, 64.0);  // σ(v) is 0 or 1 long before
+    const auto limit = constant(d, 64.0);  // beyond this limit σ(v) is exactly 0 or 1
     const auto cut = hn::Min(limit, hn::Max(hn::Neg(limit), x));
     const auto square = hn::Mul(cut, cut);
     const auto a = constant(d, 1.5957691216057307117);  // 2·√(2/π)

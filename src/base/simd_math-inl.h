@@ -1,5 +1,5 @@
-// exp, expm1, tanh, sigmoid and the normal distribution for vectors of f32 and f64, each right to a few units in the
-// last place. A NaN stays one. The polynomials interpolate at Chebyshev nodes; their errors stand beside them.
+// exp, expm1, tanh, sigmoid and the normal CDF for f32 and f64 vectors, each accurate to a few ulp. A NaN stays a NaN.
+// The polynomials interpolate at Chebyshev nodes; the comment above each gives its error.
 #if defined(LAMINA_BASE_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_BASE_SIMD_MATH_INL_H_
 #undef LAMINA_BASE_SIMD_MATH_INL_H_
@@ -24,16 +24,16 @@ template <>
 struct MathConstants<float> {
   static constexpr int kMantissaBits = 23;
   static constexpr int kExponentBias = 127;
-  static constexpr float kRounder = 12582912.0F;  // 1.5 · 2^23: adding it rounds to an integer in the low bits
+  static constexpr float kRounder = 12582912.0F;  // 1.5 · 2^23: adding it rounds x to an integer, held in the low bits
   static constexpr float kLn2High = 0.693359375F;
   static constexpr float kLn2Low = -2.12194440e-4F;
-  static constexpr float kExpLow = -104.0F;    // exp is zero below
-  static constexpr float kExpHigh = 89.0F;     // and infinite above
-  static constexpr float kExpNormal = -87.0F;  // and normal from here
-  /// (exp(r) − 1 − r) / r² for |r| ≤ ln2/2; exp(r) − 1 is right to 2^-30.
+  static constexpr float kExpLow = -104.0F;    // exp(x) is 0 below
+  static constexpr float kExpHigh = 89.0F;     // exp(x) is infinite above
+  static constexpr float kExpNormal = -87.0F;  // exp(x) is a normal number from here on
+  /// (exp(r) − 1 − r) / r² for |r| ≤ ln2/2. The error of exp(r) − 1 is 2^-30.
   static constexpr std::array<double, 6> kExpm1{0.500000001353872989,   0.16666666681704215,    0.0416664641974056923,
                                                 0.00833331084464786256, 0.00139337307157920825, 0.00019891080463998842};
-  /// Φ(−a)·exp(a²/2)·(a + k)/k as a polynomial of (a − k)/(a + k), for 0 ≤ a ≤ kTailEnd, to 2^-29.
+  /// Φ(−a)·exp(a²/2)·(a + k)/k as a polynomial in (a − k)/(a + k), k = kTailCentre, 0 ≤ a ≤ kTailEnd. Error 2^-29.
   static constexpr double kTailCentre = 3.0;
   static constexpr float kTailEnd = 15.0F;  // Φ(−15) is zero in f32
   static constexpr std::array<double, 11> kTail{
@@ -52,7 +52,7 @@ struct MathConstants<double> {
   static constexpr double kExpLow = -746.0;
   static constexpr double kExpHigh = 710.0;
   static constexpr double kExpNormal = -708.0;
-  /// To 2^-60.
+  /// Error 2^-60.
   static constexpr std::array<double, 11> kExpm1{0.5,
                                                  0.16666666666666671,
                                                  0.0416666666666666698,
@@ -64,7 +64,7 @@ struct MathConstants<double> {
                                                  2.75572734787185805e-7,
                                                  2.51053127296221018e-8,
                                                  2.09147553258932022e-9};
-  /// To 2^-56.
+  /// Error 2^-56.
   static constexpr double kTailCentre = 5.0;
   static constexpr double kTailEnd = 40.0;
   static constexpr std::array<double, 23> kTail{
@@ -79,7 +79,7 @@ struct MathConstants<double> {
 template <class D>
 using Constants = MathConstants<hn::TFromD<D>>;
 
-/// The constant in every lane.
+/// Broadcasts `value` to every lane.
 template <class D>
 HWY_INLINE hn::Vec<D> constant(D d, double value) {
   return hn::Set(d, static_cast<hn::TFromD<D>>(value));
@@ -118,7 +118,7 @@ HWY_INLINE ExpParts<D> exp_parts(D d, hn::Vec<D> x) {
   return {hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, rounder)), fraction};
 }
 
-/// 2^n for n within the exponents of normal numbers.
+/// 2^n for n in the exponent range of normal numbers.
 template <class D>
 HWY_INLINE hn::Vec<D> fast_exp2(D d, hn::Vec<hn::RebindToSigned<D>> n) {
   const hn::RebindToSigned<D> di;
@@ -126,24 +126,24 @@ HWY_INLINE hn::Vec<D> fast_exp2(D d, hn::Vec<hn::RebindToSigned<D>> n) {
                      hn::ShiftLeft<Constants<D>::kMantissaBits>(hn::Add(n, hn::Set(di, Constants<D>::kExponentBias))));
 }
 
-// The argument stands second in Min and Max below because x86 returns the second operand when one is NaN.
+// x is the second argument of Min and Max below, because on x86 they return the second operand if one is NaN.
 
-/// exp(x), with subnormal results, zero and infinity where they are due.
+/// exp(x), with correct subnormal, zero and infinite results.
 template <class D>
 HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   using C = Constants<D>;
   const auto parts = exp_parts(d, hn::Min(hn::Set(d, C::kExpHigh), hn::Max(hn::Set(d, C::kExpLow), x)));
-  const auto half = hn::ShiftRight<1>(parts.n);  // 2^n itself may lie outside the normal numbers
+  const auto half = hn::ShiftRight<1>(parts.n);  // 2^n may be outside the normal range, so scale by two halves
   const auto scale = fast_exp2(d, half);
   return hn::Mul(hn::MulAdd(parts.fraction, scale, scale), fast_exp2(d, hn::Sub(parts.n, half)));
 }
 
-/// 2^x, held within the range of normal numbers; NaN stays NaN. In f32 about half the work of exp: a rounded
-/// integer goes into the exponent, and the rest, in [-1/2, 1/2], into a polynomial through the Chebyshev points
+/// 2^x, clamped to the range of normal numbers. A NaN stays a NaN. In f32 it takes about half the work of exp: the
+/// rounded x becomes the exponent, and a polynomial through Chebyshev points handles the remainder in [-1/2, 1/2]
 /// (relative error 2e-9).
 HWY_INLINE hn::Vec<hn::ScalableTag<float>> exp2(hn::ScalableTag<float> d, hn::Vec<hn::ScalableTag<float>> x) {
   const hn::RebindToSigned<decltype(d)> di;
-  x = hn::Min(hn::Set(d, 127.0F), hn::Max(hn::Set(d, -126.0F), x));  // in this order a NaN stays one
+  x = hn::Min(hn::Set(d, 127.0F), hn::Max(hn::Set(d, -126.0F), x));  // this argument order keeps a NaN a NaN
   const auto whole = hn::Round(x);
   const auto r = hn::Sub(x, whole);
   auto p = hn::Set(d, 0.000154614447F);
@@ -159,8 +159,8 @@ HWY_INLINE hn::Vec<hn::ScalableTag<double>> exp2(hn::ScalableTag<double> d, hn::
   return exp(d, hn::Mul(x, hn::Set(d, 0.69314718055994530942)));
 }
 
-/// exp(x) for x below the overflow threshold, zero where the result is no normal number. Cheaper than exp(): what a
-/// softmax needs.
+/// exp(x) for x below the overflow threshold; subnormal results become zero. Cheaper than exp() and sufficient for
+/// softmax.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_flushed(D d, hn::Vec<D> x) {
   const auto lowest = hn::Set(d, Constants<D>::kExpNormal);
@@ -172,7 +172,7 @@ HWY_INLINE hn::Vec<D> exp_flushed(D d, hn::Vec<D> x) {
 /// exp(x) − 1 for x ≤ 0.
 template <class D>
 HWY_INLINE hn::Vec<D> expm1_of_negative(D d, hn::Vec<D> x) {
-  const auto parts = exp_parts(d, hn::Max(constant(d, -40.0), x));  // exp(−40) vanishes beside 1
+  const auto parts = exp_parts(d, hn::Max(constant(d, -40.0), x));  // exp(−40) is negligible beside 1
   const auto scale = fast_exp2(d, parts.n);
   return hn::MulAdd(parts.fraction, scale, hn::Sub(scale, constant(d, 1.0)));
 }
@@ -206,8 +206,8 @@ HWY_INLINE hn::Vec<D> silu_slope(D d, hn::Vec<D> x, hn::Vec<D> s) {
   return hn::Mul(s, hn::MulAdd(x, hn::Sub(one, s), one));
 }
 
-/// tanh(x) and its derivative 1 − tanh²(x) without cancellation. With m = exp(−2|x|) − 1 they are −m/(m + 2), with the
-/// sign of x, and (m + 1)·(2/(m + 2))².
+/// tanh(x) and its derivative 1 − tanh²(x), without cancellation. With m = exp(−2|x|) − 1, tanh(x) is −m/(m + 2) with
+/// the sign of x, and the derivative is (m + 1)·(2/(m + 2))².
 template <class V>
 struct TanhPair {
   V value;
@@ -223,7 +223,7 @@ HWY_INLINE TanhPair<hn::Vec<D>> tanh_pair(D d, hn::Vec<D> x) {
   return {hn::CopySign(hn::Div(m, below), x), hn::Mul(hn::Add(m, constant(d, 1.0)), hn::Mul(root, root))};
 }
 
-/// Φ(x), the normal distribution, and exp(−x²/2); x cut to where both are 0 or 1.
+/// The normal CDF Φ(x) and exp(−x²/2), with x clamped to ±kTailEnd, beyond which both are constant.
 template <class V>
 struct NormalParts {
   V distribution;
@@ -237,7 +237,7 @@ HWY_INLINE NormalParts<hn::Vec<D>> normal_parts(D d, hn::Vec<D> x) {
   const auto a = hn::Min(hn::Set(d, C::kTailEnd), hn::Abs(x));
   const auto half = constant(d, 0.5);
   const auto square = hn::Mul(a, a);
-  const auto square_error = hn::MulSub(a, a, square);  // what rounding took from a²: the exponential magnifies it
+  const auto square_error = hn::MulSub(a, a, square);  // rounding error of a², which exp would magnify
   auto e = exp(d, hn::Mul(hn::Neg(half), square));
   e = hn::NegMulAdd(e, hn::Mul(half, square_error), e);
   const auto centre = constant(d, C::kTailCentre);

@@ -1,4 +1,4 @@
-// Philox4x32 in vectors: the very words of base/philox.h.
+// SIMD version of Philox4x32, bit-identical to base/philox.h.
 #if defined(LAMINA_BASE_SIMD_PHILOX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_BASE_SIMD_PHILOX_INL_H_
 #undef LAMINA_BASE_SIMD_PHILOX_INL_H_
@@ -14,8 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Rounds kFirst up to kLast on counters' words: each 64-bit lane holds one counter's state in its lower halves. What
-/// gathers in the upper halves never matters: the product reads lower halves only.
+/// Applies rounds [kFirst, kLast). Each 64-bit lane holds the state of one counter in its lower half. The upper half
+/// may hold anything: the multiplication reads only lower halves.
 template <int kFirst, int kLast, class D, class V = hn::Vec<D>>
 HWY_INLINE void philox_rounds(D d, uint64_t seed, V& x0, V& x1, V& x2, V& x3) {
   const hn::Repartition<uint32_t, D> d32;
@@ -37,14 +37,14 @@ HWY_INLINE void philox_rounds(D d, uint64_t seed, V& x0, V& x1, V& x2, V& x3) {
   }
 }
 
-/// Words written by one step of philox_words.
+/// Number of words that one step of philox_words writes.
 HWY_INLINE int64_t philox_step() {
   const hn::ScalableTag<uint64_t> d;
   return 4 * static_cast<int64_t>(hn::Lanes(d));
 }
 
-/// words[i] = philox_word(key, first + i) for i < count, and up to philox_step() − 1 more behind them; `first` is a
-/// multiple of 4.
+/// Writes words[i] = philox_word(key, first + i) for i < count, plus up to philox_step() − 1 words after them. `first`
+/// must be a multiple of 4.
 inline void philox_words(const RandomKey& key, int64_t first, int64_t count, uint32_t* words) {
   const hn::ScalableTag<uint64_t> d;
   const hn::Repartition<uint32_t, decltype(d)> d32;

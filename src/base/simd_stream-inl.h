@@ -1,4 +1,4 @@
-// Stores that pass the caches by, for outputs that would leave them before being read. See base/cache.h for when.
+// Streaming (non-temporal) stores, for outputs larger than the caches. base/cache.h decides when to use them.
 #if defined(LAMINA_BASE_SIMD_STREAM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_BASE_SIMD_STREAM_INL_H_
 #undef LAMINA_BASE_SIMD_STREAM_INL_H_
@@ -15,8 +15,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace lamina::HWY_NAMESPACE {
 
-/// The output at `to`, of `total` elements in rows of `row`, may be written with put_n(…, true): it is large, and every
-/// row starts where a vector may be streamed. Half types are always stored plainly.
+/// Whether put_n may use streaming stores for an output of `total` elements in rows of `row` elements. The output must
+/// be large and every row aligned to a vector. bf16 and f16 are never streamed.
 template <class T>
 bool should_stream(const T* to, int64_t total, int64_t row) {
   if constexpr (sizeof(T) != sizeof(Accumulate<T>)) return false;
@@ -24,7 +24,7 @@ bool should_stream(const T* to, int64_t total, int64_t row) {
   return exceeds_last_level_cache(total * bytes) && reinterpret_cast<uintptr_t>(to) % 64 == 0 && row * bytes % 64 == 0;
 }
 
-/// store_n, past the caches where `streaming`; the thread must call hwy::FlushStream() before others may read.
+/// Like store_n; non-temporal if `streaming`. Call hwy::FlushStream() before other threads read the output.
 template <class D, class T>
 HWY_INLINE void put_n(D d, hn::Vec<D> value, T* to, size_t count, [[maybe_unused]] bool streaming) {
   if constexpr (std::is_same_v<T, hn::TFromD<D>>) {

@@ -1,4 +1,4 @@
-// Sums over runs of memory whose order is fixed, so that their bits are.
+// Sums in a fixed order, so that results are bit-identical between runs.
 #if defined(LAMINA_BASE_SIMD_SUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAMINA_BASE_SIMD_SUM_INL_H_
 #undef LAMINA_BASE_SIMD_SUM_INL_H_
@@ -17,7 +17,7 @@ namespace lamina::HWY_NAMESPACE {
 
 inline constexpr int kSums = 4;
 
-/// Σ term(i, count, k) over [0, n) in kSums accumulators; k, known when compiling, tells which of them the term joins.
+/// Sums term(i, count, k) over [0, n) in kSums accumulators. k, a compile-time constant, is the accumulator's index.
 template <class D, class F>
 HWY_INLINE hn::TFromD<D> sum_vectors(D d, int64_t n, const F& term) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));

@@ -5,8 +5,8 @@
 
 namespace lamina {
 
-/// "did you mean generate?" with the nearest candidate, or else with the first few that begin with `given`; empty if
-/// there are none.
+/// "did you mean generate?" with the nearest candidate. If none is near: the first few candidates that begin with
+/// `given`. Empty if there are none.
 std::string did_you_mean(const std::string& given, const std::vector<std::string>& candidates);
 
 }  // namespace lamina

@@ -1,10 +1,10 @@
-// A pool of workers per Threads object. A parallel region is a round: the caller opens the gate, takes tasks together
-// with the workers that join, closes the gate when no task is left, and waits only for the workers inside. A worker
-// that the system has not scheduled yet costs nothing: the caller runs its tasks.
+// A worker pool per Threads object. A parallel region is a round: the caller opens the gate, runs tasks together with
+// the workers that enter, closes the gate when no task is left, and waits only for workers inside. A worker that the OS
+// has not scheduled yet costs nothing, because the caller runs its tasks.
 //
 // Waiting is a bounded spin, then a futex wait. The spin covers the gaps between the operators of a training step, so
-// on an idle machine workers start at once. On a busy machine a spinning thread takes the core from the thread it waits
-// for; sleeping after kSpin gives it back. tools/bench-threads measures both.
+// workers start at once on an idle machine. On a busy machine a spinning thread can occupy the core of the thread it
+// waits for; sleeping after kSpin releases it. tools/bench-threads measures both.
 #include "lamina/base/threads.h"
 
 #include <atomic>
@@ -36,7 +36,7 @@ void pause() {
 #endif
 }
 
-/// Waits until `ready(value)` holds for the value of `word`, and returns that value.
+/// Waits until `ready(value)` holds for the value of `word`, then returns that value.
 template <class Ready>
 uint32_t await(const std::atomic<uint32_t>& word, const Ready& ready) {
   const auto begin = std::chrono::steady_clock::now();
@@ -53,14 +53,14 @@ int default_count() {
   const char* text = std::getenv("OMP_NUM_THREADS");
   int count = 0;
   if (text != nullptr)
-    std::from_chars(text, text + std::strlen(text), count);  // "4,2": the outermost level is the first
+    std::from_chars(text, text + std::strlen(text), count);  // "4,2" lists nesting levels; the outermost comes first
   return count > 0 ? std::min(count, Threads::kMost) : usable_cores();
 }
 
 }  // namespace
 
 struct Threads::Pool {
-  // The gate's word: the round in the upper bits, whether it is open, and how many workers are inside.
+  // Bits of the gate: round number in the upper bits, an open flag, and the number of workers inside.
   static constexpr uint32_t kInside = 0x7FF;
   static constexpr uint32_t kOpen = 0x800;
   static constexpr uint32_t kRound = 0x1000;

@@ -7,7 +7,7 @@
 
 namespace lamina {
 
-/// A borrowed callable void(int64_t), cheaper than std::function. Must not outlive what it was made from.
+/// A non-owning reference to a callable void(int64_t), cheaper than std::function. It must not outlive the callable.
 class TaskRef {
  public:
   template <class F, class = std::enable_if_t<!std::is_same_v<std::decay_t<F>, TaskRef>>>
@@ -21,14 +21,14 @@ class TaskRef {
   void (*call_)(const void*, int64_t);
 };
 
-/// The worker threads of one device, started by the first call that needs them. Calls from inside a task run serially,
-/// so kernels may nest; so does a call while another thread's call is running. An exception thrown by a task reaches
-/// the caller once all tasks have ended.
+/// The worker threads of one device, started on first use. A call from inside a task runs serially, so kernels may
+/// nest. A call also runs serially while another thread's call is running. An exception thrown by a task reaches the
+/// caller after all tasks have ended.
 class Threads {
  public:
   static constexpr int kMost = 1024;
 
-  /// `count` 0 means OMP_NUM_THREADS if it is set, else the cores this process may use. More than kMost is an error.
+  /// `count` 0 means OMP_NUM_THREADS if set, else usable_cores(). More than kMost is an Error.
   explicit Threads(int count = 0);
   ~Threads();
   Threads(const Threads&) = delete;
@@ -36,12 +36,12 @@ class Threads {
 
   int count() const { return count_; }
 
-  /// body(task) for every task in [0, tasks), started in order, one by one: for tasks of uneven size, or tasks that
-  /// wait for earlier ones.
+  /// Calls body(task) for every task in [0, tasks). Tasks start one by one, in order: for tasks of uneven size, or
+  /// tasks that wait for earlier ones.
   void tasks(int64_t tasks, TaskRef body) const;
 
-  /// body(begin, end) over consecutive ranges of [0, n). Where the ranges are cut depends on n and grain only,
-  /// never on the number of threads, so that a reduction per range gives the same bits on any machine.
+  /// Calls body(begin, end) over consecutive ranges of [0, n). The boundaries depend only on n and grain, never on the
+  /// number of threads, so a reduction per range is bit-identical on any machine.
   template <class F>
   void ranges(int64_t n, int64_t grain, const F& body) const {
     if (n <= 0) return;
@@ -59,7 +59,7 @@ class Threads {
   std::unique_ptr<Pool> pool_;
 };
 
-/// Grain for rows of `width` elements so that a range holds about `elements` of them.
+/// Rows of `width` elements per range, so that a range holds about `elements` elements.
 inline int64_t rows_per_range(int64_t width, int64_t elements = 16384) {
   return std::max<int64_t>(1, elements / std::max<int64_t>(width, 1));
 }

@@ -6,14 +6,14 @@
 namespace lamina {
 namespace {
 
-/// Bits of the significand, the leading one included: how many random bits a uniform number takes.
+/// Significand bits, including the leading one: the number of random bits in a uniform number.
 template <class T>
 constexpr int kDigits = std::is_same_v<T, double>  ? 53
                         : std::is_same_v<T, float> ? 24
                         : std::is_same_v<T, f16>   ? 11
                                                    : 8;
 
-/// One number in [0, 1) with kDigits<T> bits; exact.
+/// One uniform number in [0, 1) with kDigits<T> random bits; exact.
 template <class T>
 Accumulate<T> unit(TorchGenerator& generator) {
   constexpr uint64_t kMask = (uint64_t{1} << kDigits<T>)-1;
@@ -21,14 +21,14 @@ Accumulate<T> unit(TorchGenerator& generator) {
   return static_cast<Accumulate<T>>(bits & kMask) / static_cast<Accumulate<T>>(kMask + 1);
 }
 
-/// A value of T in the type it is computed in: every intermediate of a half type is rounded, as PyTorch's are.
+/// Rounds a value to T: PyTorch rounds every intermediate of a half type.
 template <class T>
 Accumulate<T> rounded(Accumulate<T> value) {
   return convert<Accumulate<T>>(convert<T>(value));
 }
 
-/// 2π·u. PyTorch's f32 kernel is written in vectors and multiplies in f32, the general one in f64; near a zero of the
-/// cosine the difference is many ulp.
+/// 2π·u. PyTorch's vectorized f32 kernel multiplies in f32, the general one in f64. Near a zero of the cosine the
+/// results differ by many ulp.
 template <class T>
 Accumulate<T> angle(Accumulate<T> u) {
   constexpr double kTurn = 2.0 * std::numbers::pi;
@@ -36,12 +36,12 @@ Accumulate<T> angle(Accumulate<T> u) {
   return rounded<T>(static_cast<Accumulate<T>>(kTurn * static_cast<double>(u)));
 }
 
-/// Box and Muller on 16 uniforms: elements j and j + 8 make a pair.
+/// Box-Muller transform of 16 uniforms: elements j and j + 8 form a pair.
 template <class T>
 void box_muller_16(T* values, Accumulate<T> mean, Accumulate<T> deviation) {
   using A = Accumulate<T>;
   for (int j = 0; j < 8; ++j) {
-    const A u1 = rounded<T>(A{1} - convert<A>(values[j]));  // (0, 1], for the logarithm
+    const A u1 = rounded<T>(A{1} - convert<A>(values[j]));  // in (0, 1], so that the logarithm is finite
     const A u2 = convert<A>(values[j + 8]);
     const A logarithm = rounded<T>(std::log(u1));
     const A radius = rounded<T>(std::sqrt(rounded<T>(A{-2} * logarithm)));
@@ -78,7 +78,7 @@ void torch_uniform(TorchGenerator& generator, std::span<T> values, double low, d
   const A from = rounded<T>(static_cast<A>(low));
   const A width = rounded<T>(rounded<T>(static_cast<A>(high)) - from);
   for (T& value : values) {
-    const A scaled = unit<T>(generator) * width;  // a statement of its own: no fused multiply-add
+    const A scaled = unit<T>(generator) * width;  // a separate statement prevents a fused multiply-add
     value = convert<T>(scaled + from);
   }
 }

@@ -9,19 +9,19 @@
 
 namespace lamina {
 
-/// PyTorch's CPU generator after torch.manual_seed(seed): the same words in the same order, so that a seeded
-/// initialisation gives the values it gives there.
+/// PyTorch's CPU generator after torch.manual_seed(seed): the same words in the same order, so that seeded
+/// initialization gives the same values as in PyTorch.
 class TorchGenerator {
  public:
   explicit TorchGenerator(uint64_t seed) : engine_(static_cast<uint32_t>(seed)) {}
 
   uint32_t random32() { return static_cast<uint32_t>(engine_()); }
-  /// Two words, the first one above the second.
+  /// Two 32-bit words; the first drawn is the high half.
   uint64_t random64() {
     const uint64_t high = random32();
     return high << 32 | random32();
   }
-  /// A standard normal number; the pair of Box and Muller is used up before another is drawn.
+  /// A standard normal number (Box-Muller). Every second call returns the stored second number of the pair.
   double normal();
 
  private:
@@ -29,13 +29,13 @@ class TorchGenerator {
   std::optional<double> next_normal_;
 };
 
-/// nn.init.uniform_(values, low, high), to the bit.
+/// nn.init.uniform_(values, low, high), bit-identical.
 template <class T>
 void torch_uniform(TorchGenerator& generator, std::span<T> values, double low, double high);
 
-/// nn.init.normal_(values, mean, deviation), to a few ulp (its vector library rounds logarithm, sine and cosine
-/// differently on different processors). From 16 values on it fills all with uniforms and turns groups of 16 into
-/// normals, drawing the last 16 again when the count is no multiple of 16; below, it draws one by one in double.
+/// nn.init.normal_(values, mean, deviation), to a few ulp: PyTorch's vector library rounds log, sin and cos differently
+/// on different CPUs. For 16 values or more PyTorch draws uniforms and converts groups of 16, redrawing the last 16 if
+/// the count is not a multiple of 16. For fewer it draws one by one in double.
 template <class T>
 void torch_normal(TorchGenerator& generator, std::span<T> values, double mean, double deviation);
 
