@@ -8,7 +8,7 @@
 namespace lamina::text {
 namespace {
 
-/// Unicode's White_Space.
+/// Unicode property White_Space.
 bool is_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
@@ -22,7 +22,7 @@ size_t skip_spaces(std::string_view text, size_t at) {
   }
 }
 
-/// Where the white space that ends at `at` begins, `from` at the earliest.
+/// Start of the white space that ends at `at`, not before `from`.
 size_t spaces_before(std::string_view text, size_t from, size_t at) {
   for (size_t begin = at;;) {
     size_t length = 0;

@@ -9,11 +9,11 @@
 
 namespace lamina::text {
 
-/// Finds added tokens in text: the leftmost first, of those that begin at one place the longest.
+/// Finds added tokens in text: the leftmost match, and among matches at one position the longest.
 class AddedTokens {
  public:
   struct Match {
-    const AddedToken* token = nullptr;  ///< none where nothing was found
+    const AddedToken* token = nullptr;  ///< null if nothing was found
     size_t begin = 0;
     size_t end = 0;
   };
@@ -21,13 +21,13 @@ class AddedTokens {
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
   bool empty() const { return tokens_.empty(); }
-  /// The first at or behind `from`, with the white space that it takes along.
+  /// The first match at or after `from`, including the white space that it strips.
   Match find(std::string_view text, size_t from) const;
 
  private:
   std::vector<AddedToken> tokens_;
-  Vocabulary index_;                              // content to the place in tokens_
-  std::array<std::vector<size_t>, 256> lengths_;  // of those that begin with a byte, the longest first
+  Vocabulary index_;                              // content → index in tokens_
+  std::array<std::vector<size_t>, 256> lengths_;  // by first byte: the lengths of the tokens, longest first
 };
 
 }  // namespace lamina::text

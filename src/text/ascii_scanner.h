@@ -6,15 +6,15 @@
 
 namespace lamina::text {
 
-/// The known patterns by hand, for ASCII: most text is, and a regular expression costs more than all the rest of
-/// encoding. Wherever a character beyond ASCII could matter the scanner declines, and PCRE2 decides.
+/// Hand-written scanners for the known patterns, for ASCII text only. Most text is ASCII, and regular expressions would
+/// dominate encoding time. If a non-ASCII character could matter, the scanner returns 0 and PCRE2 decides.
 class AsciiScanner {
  public:
-  /// The scanner for this expression, which may be none.
+  /// The scanner for this regular expression; false in a boolean context if there is none.
   static AsciiScanner of(const std::string& regex);
 
   explicit operator bool() const { return scan_ != nullptr; }
-  /// The length of the piece at the front of `text`, which reaches to where matching ends; 0: not decided.
+  /// Length of the first piece of `text`, which must extend to the end of the subject; 0 if undecided.
   size_t operator()(std::string_view text) const { return scan_(text, digits_); }
 
  private:

@@ -8,11 +8,11 @@
 
 namespace lamina::text {
 
-/// Of a long piece: a list, so that a merge moves nothing.
+/// A symbol of a long piece. A linked list, so that a merge moves no elements.
 struct Bpe::Symbol {
   TokenId id;
   int64_t before;
-  int64_t behind;  // the next symbol, or −1
+  int64_t behind;  // index of the next symbol, or −1
   bool alive = true;
 };
 
@@ -141,7 +141,7 @@ void Bpe::merge_short(std::vector<TokenId>& ids, size_t from) const {
   size_t n = ids.size() - from;
   if (n < 2) return;
   TokenId* symbol = ids.data() + from;
-  std::array<Merge, 48> merge;  // of symbol i with i + 1
+  std::array<Merge, 48> merge;  // merge[i] merges symbols i and i + 1
   for (size_t i = 0; i + 1 < n; ++i) merge[i] = merges_.find(symbol[i], symbol[i + 1]);
   while (n > 1) {
     size_t best = 0;
@@ -155,7 +155,7 @@ void Bpe::merge_short(std::vector<TokenId>& ids, size_t from) const {
       symbol[i] = symbol[i + 1];
       merge[i - 1] = merge[i];
     }
-    // Index best is now the merged symbol with its new neighbour behind, best − 1 the one before with it.
+    // merge[best] now starts at the merged symbol; merge[best − 1] ends at it.
     if (best + 1 < n) merge[best] = merges_.find(symbol[best], symbol[best + 1]);
     if (best > 0) merge[best - 1] = merges_.find(symbol[best - 1], symbol[best]);
   }
@@ -168,7 +168,7 @@ void Bpe::merge_long(std::vector<TokenId>& ids, size_t from) const {
     int64_t at;
     TokenId left;
     TokenId right;
-    bool operator<(const Candidate& other) const {  // the queue gives the greatest first
+    bool operator<(const Candidate& other) const {  // std::priority_queue returns the greatest first
       return merge.rank != other.merge.rank ? merge.rank > other.merge.rank : at > other.at;
     }
   };

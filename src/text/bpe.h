@@ -13,19 +13,19 @@
 
 namespace lamina::text {
 
-/// Byte pair encoding (Sennrich, Haddow & Birch 2016): a piece starts as bytes or characters, and the neighbours whose
-/// merge has the lowest rank become one, until no pair has a merge.
+/// Byte pair encoding (Sennrich, Haddow & Birch 2016): a piece starts as bytes or characters. The neighbors whose merge
+/// has the lowest rank are merged, until no pair has a merge.
 ///
-/// Most pieces of a text are entries of the vocabulary, and merging would give just that entry. Whether it would is
-/// found out when an entry is first met and remembered, so those pieces cost one lookup. The others are merged anew
-/// each time: there is no cache that threads would share or that would grow with the text.
+/// Most pieces are vocabulary entries, and merging would give exactly that entry. The first lookup of an entry checks
+/// this and stores the answer, so later such pieces cost one lookup. All other pieces are merged each time: there is no
+/// cache to share between threads or to grow with the text.
 class Bpe {
  public:
   Bpe(const TokenizerSpec& spec, const std::string& name);
 
-  /// Appends the ids of one piece of text. With characters any text is a piece: it is cut before a space (as
-  /// `spec.space` writes it) wherever no entry reaches over that place, which changes no result.
-  /// `unknown` as in Tokenizer::encode.
+  /// Appends the ids of one piece. A character-level vocabulary accepts any text as a piece: it is cut before a space
+  /// (`spec.space`) unless an entry could span the cut, so the result does not change. `unknown` as in
+  /// Tokenizer::encode.
   void encode(std::string_view piece, std::vector<TokenId>& ids, UnknownCharacters* unknown = nullptr) const;
   TokenId find(std::string_view entry) const { return vocabulary_.find(entry); }
 
@@ -51,8 +51,8 @@ class Bpe {
   Vocabulary vocabulary_;
   MergeTable merges_;
   std::array<TokenId, 256> byte_ids_;
-  std::array<bool, 256> joins_space_{};                  // some entry holds this byte and then a space
-  mutable std::unique_ptr<std::atomic<Whole>[]> whole_;  // by id: a piece that is this entry is just this entry
+  std::array<bool, 256> joins_space_{};                  // some entry holds this byte followed by a space
+  mutable std::unique_ptr<std::atomic<Whole>[]> whole_;  // by id: merging its bytes gives this entry
 };
 
 }  // namespace lamina::text

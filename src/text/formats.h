@@ -7,18 +7,17 @@
 
 namespace lamina::text {
 
-// Vocabularies in other files than tokenizer.json. `name` stands in messages.
+// Readers of vocabulary formats other than tokenizer.json. `name` names the file in messages.
 
-/// GPT-2's: a JSON object of tokens and ids (vocab.json, encoder.json), and lines of two tokens (merges.txt,
-/// vocab.bpe).
+/// GPT-2: a JSON object of tokens and ids (vocab.json, encoder.json), and lines of two tokens (merges.txt, vocab.bpe).
 TokenizerSpec read_gpt2_files(std::string_view vocab, std::string_view merges, const std::string& name);
 
-/// tiktoken's: lines of a token in base64 and its rank. How text is cut and which special tokens there are the file
-/// does not say: `pattern` does (patterns.h), or where that is empty a known name within `name`.
+/// tiktoken: lines of a base64 token and its rank. The file does not contain the split pattern and the special tokens.
+/// `pattern` names them (patterns.h); if it is empty, a known name within `name` does.
 TokenizerSpec read_tiktoken(std::string_view text, const std::string& pattern, const std::string& name);
 bool is_tiktoken(std::string_view text);
 
-/// SentencePiece's tokenizer.model, of type BPE, with its text unchanged but for spaces.
+/// SentencePiece's tokenizer.model of type BPE, without normalization other than of spaces.
 TokenizerSpec read_sentencepiece(std::string_view bytes, const std::string& name);
 bool is_sentencepiece(std::string_view bytes);
 

@@ -28,7 +28,7 @@ TokenizerSpec read_gpt2_files(std::string_view vocab, std::string_view merges, c
   spec.splits.push_back({pattern_named("gpt2").regex});
   add_lists(spec, lists, name);
   for (const auto& [token, id] : lists.vocab) {
-    // The one special token of these files; nothing in them says so.
+    // GPT-2's only special token; the files do not mark it as special.
     if (token == "<|endoftext|>") add_token(spec, {static_cast<TokenId>(id), token});
   }
   guess_eos(spec);

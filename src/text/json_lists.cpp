@@ -56,7 +56,7 @@ class Reader {
     return value;
   }
 
-  /// Passes over any value. Brackets are counted, not paired: the parser of the rest sees to that.
+  /// Skips any value. Brackets are counted, not matched: the parser of the remaining document checks them.
   void skip() {
     size_t depth = 0;
     do {
@@ -73,7 +73,7 @@ class Reader {
     } while (depth > 0);
   }
 
-  /// Calls body(key) for each member of an object; body must pass over the value.
+  /// Calls body(key) for each member of an object; body must consume the value.
   template <class Body>
   void object(const Body& body) {
     expect('{');
@@ -146,7 +146,7 @@ void read_vocab(Reader& reader, JsonLists& lists) {
   reader.object([&](const std::string& token) { lists.vocab.emplace_back(token, reader.integer()); });
 }
 
-/// "a b", or as newer files write it, ["a", "b"].
+/// A merge is written "a b", or ["a", "b"] in newer files.
 void read_merge(Reader& reader, JsonLists& lists) {
   if (reader.take('[')) {
     std::string left = reader.string();
@@ -173,7 +173,7 @@ JsonLists take_lists(std::string_view text, const std::string& name) {
     lists.rest += text.substr(copied, begin - copied);
     lists.rest += "null";
     copied = reader.place();
-    // Errors in the rest name the lines of the file.
+    // Keep the line breaks, so that errors in the remaining document name the right line.
     const std::string_view cut = text.substr(begin, copied - begin);
     lists.rest.append(static_cast<size_t>(std::ranges::count(cut, '\n')), '\n');
   };

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The merges that belong to a vocab.json: merges.txt, or for encoder.json vocab.bpe.
+/// Reads a vocab.json or encoder.json with the merges beside it, in merges.txt or vocab.bpe.
 TokenizerSpec read_vocab_and_merges(const fs::path& vocab) {
   for (const char* merges : {"merges.txt", "vocab.bpe"}) {
     const fs::path beside = vocab.parent_path() / merges;
@@ -23,7 +23,7 @@ TokenizerSpec read_vocab_and_merges(const fs::path& vocab) {
   throw Error(str(vocab.string(), ": is a vocabulary without merges; expected merges.txt or vocab.bpe beside it"));
 }
 
-/// A file of any known format, which its first bytes tell.
+/// Reads a file of any known format, detected by its first bytes.
 TokenizerSpec read_file(const fs::path& path, const LoadOptions& options) {
   const std::string name = path.string();
   const std::string text = read_text(name);
@@ -49,15 +49,15 @@ std::optional<TokenId> id_of(const TokenizerSpec& spec, const std::string& conte
   return {};
 }
 
-/// A token's name, which stands alone or in an object as its "content".
+/// The name of a token, given as a string or as the "content" of an object.
 std::string token_in(const json& config, const char* key, const std::string& name) {
   const json value = config.value(key, json());
   if (value.is_object()) return value_or(value, "content", std::string(), name);
   return value.is_string() ? value.get<std::string>() : "";
 }
 
-/// bos is what a text begins with. A token that is also the end is none (GPT-2's files name one token as both, and put
-/// nothing before a text), unless the file says to add it.
+/// Sets BOS and EOS. A BOS that equals EOS is ignored unless the file says to add it: GPT-2's files name one token as
+/// both and put nothing before a text.
 void read_tokenizer_config(const std::string& path, TokenizerSpec& spec) {
   const json config = parse_object(read_text(path), path);
   const std::string bos = token_in(config, "bos_token", path);

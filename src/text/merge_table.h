@@ -8,14 +8,14 @@
 
 namespace lamina::text {
 
-/// What a pair of neighbours becomes.
+/// The result of merging a pair of neighbors.
 struct Merge {
   static constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
   int32_t rank = kNever;
   TokenId result = 0;
 };
 
-/// Pairs of ids to their merges, in a flat table: one probe each.
+/// Hash table from pairs of ids to merges; flat, one probe per lookup in most cases.
 class MergeTable {
  public:
   explicit MergeTable(const std::vector<MergeRule>& rules);
@@ -40,7 +40,7 @@ class MergeTable {
     return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
   }
   size_t place_of(uint64_t key) const {
-    key ^= key >> 32;  // both halves must reach the product's upper bits
+    key ^= key >> 32;  // mixes both halves into the upper bits of the product
     return (key * 0x9E3779B97F4A7C15U) >> shift_;
   }
 

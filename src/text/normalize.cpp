@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kMaxGrowth = 64;
 constexpr size_t kMaxAddedBytes = 4096;
 
-/// Stops once `out` has more than `limit` bytes.
+/// Appends the text with replacements. Stops if `out` exceeds `limit` bytes.
 void append_replaced(std::string_view text, const NormalizerStep& step, size_t limit, std::string& out) {
   for (size_t at = 0; out.size() <= limit;) {
     const size_t found = text.find(step.pattern, at);
@@ -35,7 +35,7 @@ int form_of(NormalizerStep::Kind kind) {
   }
 }
 
-/// Well-formed text in a normal form.
+/// Appends valid UTF-8 text in a Unicode normal form.
 void append_form(std::string_view text, NormalizerStep::Kind kind, std::string& out) {
   if (text.empty()) return;
   utf8proc_uint8_t* result = nullptr;
@@ -47,8 +47,8 @@ void append_form(std::string_view text, NormalizerStep::Kind kind, std::string& 
   out.append(reinterpret_cast<const char*>(result), static_cast<size_t>(length));
 }
 
-/// Where something other than ASCII, which every form leaves alone, first stands; 0 where the character before it could
-/// join it.
+/// Length of the leading ASCII, which no normal form changes; 0 if its last character could combine with the non-ASCII
+/// character after it.
 size_t ascii_prefix(std::string_view text) {
   size_t at = 0;
   while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) ++at;

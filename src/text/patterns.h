@@ -7,16 +7,16 @@
 
 namespace lamina::text {
 
-/// A way of cutting text that vocabularies share, and the special tokens that go with it in tiktoken's files.
+/// A split pattern that vocabularies share, with the special tokens it implies for tiktoken files.
 struct Pattern {
   std::string name;
   std::string regex;
   std::vector<AddedToken> specials;
 };
 const std::vector<Pattern>& patterns();
-/// An unknown name is an Error that lists them.
+/// An unknown name is an Error that lists the known ones.
 const Pattern& pattern_named(const std::string& name);
-/// The name of the pattern with this expression, or empty.
+/// The name of the pattern with this regular expression, or an empty string.
 std::string name_of_pattern(const std::string& regex);
 
 }  // namespace lamina::text

@@ -10,7 +10,7 @@ namespace lamina::text {
 namespace {
 
 constexpr uint8_t kSpecial = 1;
-constexpr uint8_t kCutOut = 2;  // an added token that has no prefix, and what follows it has one of its own
+constexpr uint8_t kCutOut = 2;  // an added token: decoding strips no prefix from it, but may from the next token
 
 std::vector<AddedToken> chosen(const std::vector<AddedToken>& tokens, bool normalized, bool special) {
   std::vector<AddedToken> result;

@@ -12,7 +12,7 @@
 
 namespace lamina::text {
 
-/// The tokenizer that a TokenizerSpec describes.
+/// Implements the tokenizer that a TokenizerSpec describes.
 class Pipeline : public Tokenizer {
  public:
   Pipeline(TokenizerSpec spec, const std::string& name);
@@ -40,9 +40,9 @@ class Pipeline : public Tokenizer {
   std::string name_;
   Bpe bpe_;
   Splitter splitter_;
-  std::array<AddedTokens, 2> before_;  // looked for before normalising: those that are not special, and all
-  std::array<AddedTokens, 2> after_;   // looked for in normalised text
-  std::vector<std::string> bytes_;     // by id: what it decodes to
+  std::array<AddedTokens, 2> before_;  // searched before normalization: [0] without special tokens, [1] with them
+  std::array<AddedTokens, 2> after_;   // searched in normalized text, indexed alike
+  std::vector<std::string> bytes_;     // by id: the bytes it decodes to
   std::vector<uint8_t> flags_;         // by id
   std::map<std::string, TokenId, std::less<>> added_ids_;
 };

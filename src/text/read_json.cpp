@@ -63,14 +63,14 @@ void read_added(const json& list, TokenizerSpec& spec, const std::string& name) 
 TokenizerSpec read_json(std::string_view text, const std::string& name) {
   const JsonLists lists = take_lists(text, name);
   const json tree = parse_object(lists.rest, name);
-  // Truncation and padding are settings of a call and no part of what tokens a text has.
+  // Truncation and padding are settings of a call; they do not change the tokens of a text.
   check_keys(tree,
              {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
               "decoder", "model"},
              name);
   const auto part = [&](const char* key) { return tree.value(key, json()); };
   TokenizerSpec spec;
-  spec.symbols = Symbols::characters;  // unless the pre-tokenizer turns text into bytes
+  spec.symbols = Symbols::characters;  // a ByteLevel pre-tokenizer changes this to bytes
   read_normalizer(part("normalizer"), spec, name);
   read_pre_tokenizer(part("pre_tokenizer"), spec, name);
   read_model(tree, lists, spec, name);

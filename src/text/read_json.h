@@ -8,10 +8,10 @@
 
 namespace lamina::text {
 
-/// A Hugging Face tokenizer.json. What would change its tokens and is not understood is an Error that names it.
+/// Reads a Hugging Face tokenizer.json. Unknown content that could change the tokens is an Error that names it.
 TokenizerSpec read_json(std::string_view text, const std::string& name);
 
-// The parts of a tokenizer.json around its model.
+// Readers of the sections of a tokenizer.json other than the model.
 void read_normalizer(const json& node, TokenizerSpec& spec, const std::string& name);
 void read_pre_tokenizer(const json& node, TokenizerSpec& spec, const std::string& name);
 void read_decoder(const json& node, TokenizerSpec& spec, const std::string& name);

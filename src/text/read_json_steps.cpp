@@ -8,7 +8,7 @@
 namespace lamina::text {
 namespace {
 
-/// Calls body for the node, or for each within a "Sequence".
+/// Calls body for the node, or for each node of a "Sequence".
 void for_each_step(const json& node, const char* list, const std::string& name,
                    const std::function<void(const json&, const std::string& type)>& body) {
   if (node.is_null()) return;

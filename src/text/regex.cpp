@@ -11,10 +11,10 @@
 namespace lamina::text {
 namespace {
 
-/// Unicode's White_Space, which \s means in the tokenizers' dialects; PCRE2's \s has U+180E too.
+/// Unicode White_Space: the meaning of \s in the dialects of tokenizers. PCRE2's \s also matches U+180E.
 constexpr const char* kSpaces = R"(\p{Z}\x{9}-\x{d}\x{85})";
 
-/// The expression as PCRE2 writes it.
+/// Translates the expression to PCRE2 syntax.
 std::string translated(const std::string& pattern, const std::string& name) {
   std::string out;
   bool in_class = false;
@@ -43,7 +43,7 @@ std::string translated(const std::string& pattern, const std::string& name) {
       LAMINA_CHECK(!opens && pattern.compare(i, 2, "&&") != 0, name, ": the pattern ", pattern,
                    " has a set within a set, which is not understood");
       const bool first = i == class_begin + 1 || (i == class_begin + 2 && pattern[class_begin + 1] == '^');
-      if (c == '[') {  // [:alpha:], whose bracket does not end the set
+      if (c == '[') {  // [:alpha:]: its bracket does not end the set
         const size_t end = pattern.find(":]", i);
         LAMINA_CHECK(end != std::string::npos, name, ": the pattern ", pattern, " has [: without :]");
         out += pattern.substr(i, end + 2 - i);
@@ -84,7 +84,7 @@ Regex::Regex(const std::string& pattern, bool literal, const std::string& name) 
     pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(message), sizeof message);
     throw Error(str(name, ": the pattern ", pattern, " is no regular expression: ", message, " at ", offset));
   }
-  // Without the compiler (a machine it does not know) matching is slower and otherwise the same.
+  // If the JIT does not support this CPU, matching is slower but gives the same result.
   code_->jit = pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE) == 0;
 }
 
@@ -112,7 +112,7 @@ Regex::Span Regex::Search::next(size_t from) {
     if (code.jit) {
       found = pcre2_jit_match(code.code, subject, text_.size(), from, PCRE2_NO_UTF_CHECK, data_->match, nullptr);
     }
-    if (found == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter takes memory as it needs
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter allocates memory as needed
       found =
           pcre2_match(code.code, subject, text_.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data_->match, nullptr);
     }

@@ -6,8 +6,8 @@
 
 namespace lamina::text {
 
-/// A regular expression over UTF-8 as tokenizers' files write it (the dialect of Oniguruma and Rust's regex), run by
-/// PCRE2's just-in-time compiler. What PCRE2 would read differently is translated, or an Error.
+/// A regular expression over UTF-8, compiled with PCRE2's JIT. Tokenizer files use the dialect of Oniguruma and Rust's
+/// regex. Syntax that PCRE2 would read differently is translated, or is an Error.
 class Regex {
  public:
   struct Span {
@@ -15,21 +15,21 @@ class Regex {
     size_t end = 0;
   };
 
-  /// `literal`: the text itself instead of an expression. `name` stands in messages.
+  /// `literal`: match the pattern as plain text. `name` names the file in messages.
   Regex(const std::string& pattern, bool literal, const std::string& name);
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
-  /// Searches one text, which must be well-formed UTF-8 and outlive it. Not shared between threads; the Regex is.
+  /// Searches one text, which must be valid UTF-8 and outlive the Search. Threads may share a Regex but not a Search.
   class Search {
    public:
     Search(const Regex& regex, std::string_view text);
     ~Search();
     Search(const Search&) = delete;
     Search& operator=(const Search&) = delete;
-    /// The next match at or behind `from`, which is where a character begins; an empty span at the text's end when
-    /// there is none. Matches of nothing are passed over.
+    /// The next match at or after `from`, which must be the start of a character. Empty matches are skipped. Without a
+    /// match, returns an empty span at the end of the text.
     Span next(size_t from);
 
    private:

@@ -34,7 +34,7 @@ std::vector<int32_t> ranks_of_scores(const std::vector<float>& scores) {
   std::vector<int32_t> ranks(scores.size());
   int32_t rank = 0;
   for (size_t i = 0; i < order.size(); ++i) {
-    if (i > 0 && scores[order[i]] < scores[order[i - 1]]) ++rank;  // equal scores: the leftmost pair goes first
+    if (i > 0 && scores[order[i]] < scores[order[i - 1]]) ++rank;  // equal scores share a rank
     ranks[order[i]] = rank;
   }
   return ranks;

@@ -6,12 +6,12 @@
 
 namespace lamina::text {
 
-/// Files that list no merges but a rank for every entry: two neighbours merge where together they are an entry, the
-/// better rank first. So each way to cut an entry into two others is a rule of its rank. `ranks` by id, the lowest
-/// best. With characters, cuts are between them.
+/// Adds merges for files that list ranks of entries instead of merges. Two neighbors merge if together they are an
+/// entry; the lowest rank goes first. So each cut of an entry into two other entries is a rule with its rank. `ranks`
+/// is indexed by id. In a character-level vocabulary, cuts are between characters.
 void add_merges_by_rank(TokenizerSpec& spec, const std::vector<int32_t>& ranks);
 
-/// Ranks from scores, of which the highest is best.
+/// Converts scores (highest is best) to ranks (lowest is best).
 std::vector<int32_t> ranks_of_scores(const std::vector<float>& scores);
 
 }  // namespace lamina::text

@@ -17,11 +17,11 @@ namespace {
 
 constexpr const char* kSpaceMark = "▁";
 
-/// One field of a protocol buffers message.
+/// One field of a Protocol Buffers message.
 struct Field {
   uint32_t number = 0;
-  uint64_t value = 0;      // of a varint, or the bits of a fixed number
-  std::string_view bytes;  // of a string or message
+  uint64_t value = 0;      // varint, or the bits of a fixed-size number
+  std::string_view bytes;  // string or nested message
 };
 
 class Message {
@@ -165,7 +165,7 @@ TokenizerSpec spec_of(const SentencePieces& pieces, const std::string& name) {
 }
 
 bool is_sentencepiece(std::string_view bytes) {
-  // The first field is a piece whose first field is its text.
+  // A model begins with a piece, and a piece begins with its text.
   return bytes.size() > 4 && bytes[0] == '\x0A' && bytes[2] == '\x0A' &&
          static_cast<unsigned char>(bytes[3]) < static_cast<unsigned char>(bytes[1]);
 }

@@ -8,7 +8,7 @@
 
 namespace lamina::text {
 
-/// What a SentencePiece model says of its vocabulary and text.
+/// Vocabulary and settings of a SentencePiece model.
 struct SentencePieces {
   enum class Type { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
   struct Piece {
@@ -25,7 +25,7 @@ struct SentencePieces {
 };
 TokenizerSpec spec_of(const SentencePieces& pieces, const std::string& name);
 
-/// Spaces as "▁".
+/// Replaces spaces by "▁".
 std::string escaped_spaces(const std::string& text);
 
 }  // namespace lamina::text

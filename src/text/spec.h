@@ -9,25 +9,25 @@
 
 namespace lamina::text {
 
-/// A tokenizer as data: every file format is read into this, the one implementation is made from it, and tokenizer.json
-/// is written from it. Text goes through it in this order: added tokens are cut out, the rest is normalised, given its
-/// prefix, split into pieces, and each piece is merged.
+/// A tokenizer as data. Every file format is read into this, the one implementation is built from it, and
+/// tokenizer.json is written from it. Encoding extracts added tokens, normalizes the remaining text, adds the prefix,
+/// splits it into pieces, and merges each piece.
 
-/// What merging starts from.
+/// The units from which merging starts.
 enum class Symbols { bytes, characters };
 
 struct VocabEntry {
   enum class Kind {
     absent,    ///< no token has this id
-    ordinary,  ///< text can become this
-    byte,      ///< one byte of a character that is in no other entry, "<0x0A>"
-    opaque,    ///< listed, but no text becomes this: a control token, or no bytes' name in a byte-level vocabulary
+    ordinary,  ///< text can encode to this token
+    byte,      ///< one byte, "<0x0A>", of a character that has no entry
+    opaque,    ///< listed, but no text encodes to it: a control token, or an invalid byte-level name
   };
   Kind kind = Kind::absent;
-  std::string bytes;  ///< a byte-level entry as the bytes it stands for; otherwise as it is listed, with "▁"
+  std::string bytes;  ///< the bytes of a byte-level entry; otherwise the entry as listed, with "▁"
 };
 
-/// Lower ranks first; of equal ranks the leftmost pair.
+/// The lowest rank merges first; among equal ranks the leftmost pair.
 struct MergeRule {
   TokenId left = 0;
   TokenId right = 0;
@@ -35,45 +35,45 @@ struct MergeRule {
   int32_t rank = 0;
 };
 
-/// Found in the text before anything else is done to it.
+/// A token that is searched in the text before any other step.
 struct AddedToken {
   TokenId id = 0;
   std::string content;
-  bool special = true;      ///< only where the caller allows special tokens
-  bool lstrip = false;      ///< takes the white space before it along
-  bool rstrip = false;      ///< and behind it
-  bool normalized = false;  ///< looked for after normalising instead
-  std::string pattern;      ///< what is looked for, where that is not the content
+  bool special = true;      ///< matches only if the caller allows special tokens
+  bool lstrip = false;      ///< includes the white space before it
+  bool rstrip = false;      ///< includes the white space after it
+  bool normalized = false;  ///< searched in the normalized text instead
+  std::string pattern;      ///< the text to search; empty: the content
 };
 
 struct NormalizerStep {
   enum class Kind { prepend, replace, nfc, nfd, nfkc, nfkd };
   Kind kind = Kind::nfc;
-  std::string pattern;  ///< replace: this text …
-  std::string content;  ///< … by this; prepend: this, before what is not empty
+  std::string pattern;  ///< replace: the text to replace
+  std::string content;  ///< replace: the replacement; prepend: the text to add before a non-empty text
 };
 
-/// A space, or what stands for it, put before a text.
+/// A space, or the character that stands for it, added before a text.
 struct Prefix {
   enum class When { never, first, every_segment };
-  When when = When::never;  ///< first: before the text alone; every_segment: also behind each added token
-  std::string text;         ///< unless it is there already
+  When when = When::never;  ///< first: at the start only; every_segment: also after each added token
+  std::string text;         ///< added unless it is already there
 };
 
-/// Cuts pieces where the pattern matches.
+/// Splits pieces at the matches of the pattern.
 struct SplitStep {
   enum class Behavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
   std::string pattern;
-  bool literal = false;  ///< the pattern is the text itself, no regular expression
+  bool literal = false;  ///< the pattern is plain text, not a regular expression
   Behavior behavior = Behavior::isolated;
-  bool invert = false;  ///< the pattern is what lies between the matches
+  bool invert = false;  ///< the text between the matches counts as the match
 };
 
 struct TokenizerSpec {
   Symbols symbols = Symbols::bytes;
   std::vector<VocabEntry> vocab;  ///< by id
   std::vector<MergeRule> merges;
-  bool ignore_merges = false;  ///< a piece that is an entry is that entry, whatever merging would give
+  bool ignore_merges = false;  ///< a piece that is an entry becomes that entry, without merging
   bool byte_fallback = false;
   bool fuse_unknown = false;
   std::optional<TokenId> unknown;
@@ -81,16 +81,16 @@ struct TokenizerSpec {
   std::vector<NormalizerStep> normalizers;
   Prefix prefix;
   std::vector<SplitStep> splits;
-  std::string space;          ///< what entries hold for a space, "▁"; empty: a space
-  bool strip_prefix = false;  ///< decoding takes the prefix away again
+  std::string space;          ///< stands for a space in entries, "▁"; empty: a plain space
+  bool strip_prefix = false;  ///< decoding removes the prefix
   std::optional<TokenId> bos;
   std::optional<TokenId> eos;
 };
 
-/// `name` stands in messages: the file it came from.
+/// `name` names the file in messages.
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerSpec spec, const std::string& name);
 
-/// The tokenizer.json of it.
+/// Writes the spec as a tokenizer.json.
 std::string write_json(const TokenizerSpec& spec);
 
 }  // namespace lamina::text

@@ -8,20 +8,20 @@
 
 namespace lamina::text {
 
-// Steps that the readers of several formats share. `name` stands in messages.
+// Steps shared by the readers of several formats. `name` names the file in messages.
 
-/// Ids as files give them: far more than a vocabulary has is an Error rather than a huge table.
+/// Checks an id from a file. An id far beyond any vocabulary is an Error, because it would need a huge table.
 TokenId checked_id(int64_t id, const std::string& token, const std::string& name);
 
-/// Puts entries and merges, as byte-level or other files list them, into a spec whose symbols and fallback are set.
+/// Adds entries and merges, as the file lists them, to a spec whose symbols and fallback are already set.
 void add_lists(TokenizerSpec& spec, const JsonLists& lists, const std::string& name);
-/// Adds a token to be cut out of text. A special one's entry becomes one that ordinary text cannot reach.
+/// Adds an added token. If it is special, ordinary text can no longer encode to its entry.
 void add_token(TokenizerSpec& spec, AddedToken token);
 
-/// Special tokens behind all others; "<|endoftext|>" and its like become eos.
+/// Appends special tokens after all others; "<|endoftext|>" and similar names become eos.
 void add_specials(TokenizerSpec& spec, const std::vector<std::string>& specials);
 
-/// What the end of a text is called by convention, where nothing says which token it is.
+/// Sets eos by its conventional names if the file does not name it.
 void guess_eos(TokenizerSpec& spec);
 
 }  // namespace lamina::text

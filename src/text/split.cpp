@@ -10,7 +10,7 @@ struct Part {
   bool match;
 };
 
-/// Matches and what lies between them, in order; nothing is empty.
+/// The matches and the text between them, in order; no part is empty.
 std::vector<Part> parts_of(std::string_view text, const Regex& regex) {
   std::vector<Part> parts;
   Regex::Search search(regex, text);
@@ -27,11 +27,11 @@ std::string_view joined(std::string_view left, std::string_view right) {
   return {left.data(), left.size() + right.size()};
 }
 
-/// The parts as the behaviour joins or drops them: "delimiters" are the matches, or with invert the others.
+/// Joins or drops parts according to the behavior. Delimiters are the matches, or with `invert` the other parts.
 void apply(std::vector<Part> parts, const SplitStep& step, std::vector<std::string_view>& pieces) {
   using Behavior = SplitStep::Behavior;
   const size_t first = pieces.size();
-  bool before = false;  // the part before was a delimiter
+  bool before = false;  // whether the previous part was a delimiter
   for (size_t i = 0; i < parts.size(); ++i) {
     const bool delimiter = parts[i].match != step.invert;
     const bool joins =
@@ -52,7 +52,7 @@ void apply(std::vector<Part> parts, const SplitStep& step, std::vector<std::stri
 Splitter::Splitter(const std::vector<SplitStep>& steps, const std::string& name, bool by_hand) {
   for (const SplitStep& step : steps) steps_.push_back({step, Regex(step.pattern, step.literal, name)});
   if (steps.size() != 1 || steps[0].literal || !by_hand) return;
-  // The known patterns leave nothing between their matches, so both of these keep every match as it is.
+  // The known patterns match everything, so both of these settings keep every match as a piece.
   const SplitStep& only = steps[0];
   const bool keeps_matches =
       only.invert ? only.behavior == SplitStep::Behavior::removed : only.behavior == SplitStep::Behavior::isolated;
@@ -92,7 +92,7 @@ bool Splitter::Pieces::next(std::vector<std::string_view>& pieces) {
 }
 
 void Splitter::Pieces::next_scanned(std::vector<std::string_view>& pieces) {
-  constexpr size_t kBatch = 512;  // stays in the nearest cache
+  constexpr size_t kBatch = 512;  // small enough for the L1 cache
   while (at_ < valid_.size() && pieces.size() < kBatch) {
     size_t length = splitter_.scanner_(valid_.substr(at_));
     if (length == 0) {

@@ -11,27 +11,27 @@
 
 namespace lamina::text {
 
-/// Cuts text into the pieces that are merged apart, by one pattern after the other.
+/// Splits text into the pieces that are merged separately, applying one pattern after the other.
 class Splitter {
  public:
-  /// `by_hand`: known patterns are scanned without their regular expression where that gives the same.
+  /// `by_hand`: use the hand-written scanner for known patterns if it gives the same result.
   Splitter(const std::vector<SplitStep>& steps, const std::string& name, bool by_hand = true);
 
-  /// The pieces of a text, in order, some at a time. Bytes that are no UTF-8 match no pattern: each run of them is a
+  /// Iterates over the pieces of a text in batches, in order. Invalid UTF-8 matches no pattern: each run of it is one
   /// piece.
   class Pieces {
    public:
     Pieces(const Splitter& splitter, std::string_view text);
-    /// Replaces `pieces` by the next ones; false when there are none.
+    /// Replaces `pieces` by the next batch; false at the end.
     bool next(std::vector<std::string_view>& pieces);
 
    private:
     void next_scanned(std::vector<std::string_view>& pieces);
 
     const Splitter& splitter_;
-    std::string_view text_;  // what is left behind the well-formed part in work
+    std::string_view text_;  // the text after valid_
     std::string_view valid_;
-    size_t at_ = 0;  // in valid_
+    size_t at_ = 0;  // position in valid_
     std::optional<Regex::Search> search_;
   };
 
@@ -43,7 +43,7 @@ class Splitter {
   void split_valid(std::string_view text, size_t step, std::vector<std::string_view>& pieces) const;
 
   std::vector<Step> steps_;
-  AsciiScanner scanner_;  // of the only step
+  AsciiScanner scanner_;  // scanner of the only step
 };
 
 }  // namespace lamina::text

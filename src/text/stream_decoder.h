@@ -7,20 +7,19 @@
 
 namespace lamina::text {
 
-/// Decodes tokens one by one, for text that appears while it is generated. The concatenated results of push() and
-/// finish() are decode() of the tokens, without the special ones unless they are asked for.
-/// Models with a padded vocabulary have ids that no tokenizer entry stands for. They give no text, or "<ID>" with
-/// `special`.
+/// Decodes tokens one by one, for text that is shown while it is generated. The concatenated results of push() and
+/// finish() equal decode() of the tokens, without special tokens unless `special`. Models with a padded vocabulary have
+/// ids without a tokenizer entry. They give no text, or "<ID>" with `special`.
 class StreamDecoder {
  public:
   /// The tokenizer must outlive the decoder. With `special`, special tokens appear by name; otherwise they give no
   /// text.
   explicit StreamDecoder(const Tokenizer& tokenizer, bool special = false);
 
-  /// Sets the token before the first one: it may decide whether the first word begins with a space.
+  /// Sets the token before the first one, which may decide whether the first word begins with a space.
   void follow(TokenId id);
-  /// The text that no later token can change: a character whose bytes come in several tokens is held back until it is
-  /// whole. May be empty.
+  /// Returns the text that no later token can change; may be empty. A character whose bytes span several tokens is held
+  /// back until it is complete.
   std::string push(TokenId id);
   /// Returns the bytes held back, complete or not, and resets the decoder.
   std::string finish();

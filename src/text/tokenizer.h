@@ -12,18 +12,18 @@ namespace lamina::text {
 
 using TokenId = int32_t;
 
-/// What a tokenizer is, for people.
+/// A readable description of a tokenizer.
 struct Description {
   std::string kind;  ///< "bytes", "characters", "byte-level BPE" or "BPE of characters", with or without byte fallback
   int64_t merges = 0;
-  std::string pattern;     ///< how text is cut: a known name, or the expressions; empty: not at all
-  std::string normalizer;  ///< what is done to the text before; empty: nothing
+  std::string pattern;     ///< split pattern: a known name, or the expressions; empty: no split
+  std::string normalizer;  ///< normalizer steps; empty: none
 };
 
 /// Characters of a text that a vocabulary has no token for.
 struct UnknownCharacters {
   std::map<std::string, int64_t> counts;  ///< by the character's bytes
-  bool replaced = false;  ///< the vocabulary's unknown token stands for them; otherwise they are skipped
+  bool replaced = false;                  ///< true: replaced by the vocabulary's unknown token; false: skipped
 
   int64_t total() const {
     int64_t sum = 0;
@@ -32,7 +32,7 @@ struct UnknownCharacters {
   }
 };
 
-/// Text as numbers, and back. Immutable once made: any number of threads may use one.
+/// Converts text to token ids and back. Immutable: any number of threads may share one.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -42,25 +42,25 @@ class Tokenizer {
 
   /// Ids are 0 … vocab_size() − 1.
   virtual int64_t vocab_size() const = 0;
-  /// Appends the ids of `text`, any bytes. Special tokens written out in the text ("<|endoftext|>") become their id
-  /// only with `special`, so that untrusted text cannot forge them. Nothing is put before or after the text.
-  /// A character outside the vocabulary is an Error if there is no unknown token. With `unknown` it is counted there
-  /// and skipped, or replaced by the unknown token.
+  /// Appends the ids of `text`, which may be any bytes. Special tokens spelled out in the text ("<|endoftext|>") become
+  /// their id only with `special`, so that untrusted text cannot forge them. No BOS or EOS is added. A character
+  /// outside the vocabulary is an Error if there is no unknown token. With `unknown` it is counted there and skipped,
+  /// or replaced by the unknown token.
   virtual void encode(std::string_view text, std::vector<TokenId>& ids, bool special = false,
                       UnknownCharacters* unknown = nullptr) const = 0;
-  /// The bytes that a sequence stands for. encode, then decode, gives back any text that the vocabulary covers.
+  /// The bytes of a token sequence. decode(encode(text)) returns any text that the vocabulary covers.
   virtual std::string decode(std::span<const TokenId> ids) const = 0;
-  /// The vocabulary's entry as people read it, for listings: the token's text, or its name for a special one.
+  /// The readable form of an entry, for listings: the token's text, or the name of a special token.
   virtual std::string token(TokenId id) const = 0;
   virtual bool is_special(TokenId id) const = 0;
   /// The id of exactly this vocabulary entry or special token.
   virtual std::optional<TokenId> id_of(std::string_view token) const = 0;
 
-  /// Put before every text, and between documents, where the tokenizer says so.
+  /// The BOS token, if the tokenizer puts one before every text and between documents.
   virtual std::optional<TokenId> bos() const { return {}; }
   virtual std::optional<TokenId> eos() const { return {}; }
 
-  /// A tokenizer.json that parse_tokenizer reads back, and that Hugging Face's tokenizers library understands.
+  /// A tokenizer.json that parse_tokenizer reads back and Hugging Face's tokenizers library accepts.
   virtual std::string to_json() const = 0;
 
   virtual Description describe() const { return {}; }

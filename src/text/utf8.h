@@ -6,8 +6,8 @@
 
 namespace lamina::text {
 
-/// One code point at the front of some bytes. `length` is 0 where they are no well-formed UTF-8 (nothing there, a stray
-/// or missing continuation, an overlong form, a surrogate, beyond U+10FFFF).
+/// The first code point of some bytes. `length` is 0 if they do not begin with valid UTF-8 (empty, stray or missing
+/// continuation byte, overlong form, surrogate, beyond U+10FFFF).
 struct CodePoint {
   char32_t value = 0;
   size_t length = 0;
@@ -16,13 +16,13 @@ CodePoint first_code_point(std::string_view bytes);
 
 void append_utf8(std::string& text, char32_t value);
 
-/// Bytes from the front that are well-formed UTF-8.
+/// Length of the longest valid UTF-8 prefix.
 size_t valid_prefix(std::string_view bytes);
 
-/// How many bytes at the end are the beginning of a sequence that more bytes could complete; 0 to 3.
+/// Number of bytes (0 to 3) at the end that begin a sequence which more bytes could complete.
 size_t incomplete_suffix(std::string_view bytes);
 
-/// "U+00E9 'é'", or "byte 0xE9" where the bytes are no UTF-8: how messages name what stands at the front.
+/// Names the first character in messages: "U+00E9 'é'", or "byte 0xE9" if the bytes are not UTF-8.
 std::string name_of_first(std::string_view bytes);
 
 }  // namespace lamina::text

@@ -12,13 +12,13 @@ uint64_t load(const char* from, size_t bytes) {
   return value;
 }
 
-/// The product's halves folded: every bit of the input reaches every bit of the result.
+/// Multiplies and folds the halves of the product: every input bit affects every output bit.
 uint64_t mixed(uint64_t a, uint64_t b) {
   const auto product = static_cast<unsigned __int128>(a) * b;
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 
-constexpr uint64_t kOdd = 0x9E3779B97F4A7C15U;  // 2⁶⁴ over the golden ratio
+constexpr uint64_t kOdd = 0x9E3779B97F4A7C15U;  // 2⁶⁴ / golden ratio
 constexpr uint64_t kOtherMultiplier = 0xD1B54A32D192ED03U;
 
 }  // namespace

@@ -9,15 +9,15 @@
 
 namespace lamina::text {
 
-/// Byte strings to ids, for many lookups of short strings: one probe into a flat table of (hash, id), then the bytes.
+/// Hash table from short byte strings to ids: one probe into a flat table of (hash, id), then a comparison.
 class Vocabulary {
  public:
   static constexpr TokenId kNone = -1;
 
-  /// Room for so many entries, which must not be exceeded.
+  /// Reserves space for `entries`, which must not be exceeded.
   explicit Vocabulary(size_t entries = 0);
 
-  /// False, and nothing done, where the bytes are there already.
+  /// Returns false, without a change, if the bytes are already there.
   bool add(std::string_view bytes, TokenId id);
   TokenId find(std::string_view bytes) const {
     const uint64_t hash = hash_of(bytes);

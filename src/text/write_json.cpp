@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// One step as it is, several as a Sequence, none as null.
+/// null for no step, the step itself for one, a Sequence for several.
 Json sequence(const char* list, const Json& steps) {
   if (steps.empty()) return nullptr;
   if (steps.size() == 1) return steps[0];
@@ -50,7 +50,7 @@ Json pre_tokenizer(const TokenizerSpec& spec) {
   Json steps = Json::array();
   const bool bytes = spec.symbols == Symbols::bytes;
   const bool prefixed = spec.prefix.when != Prefix::When::never;
-  // A prefix in front of bytes belongs to ByteLevel, which has to come first then: it does the GPT-2 split itself.
+  // A prefix before bytes belongs to ByteLevel. It must then come first and do the GPT-2 split itself.
   const bool own_split = bytes && spec.splits.size() == 1 && !spec.splits[0].literal &&
                          spec.splits[0].behavior == SplitStep::Behavior::isolated && !spec.splits[0].invert &&
                          spec.splits[0].pattern == pattern_named("gpt2").regex;
@@ -115,7 +115,7 @@ std::string listed(const VocabEntry& entry, Symbols symbols) {
 }
 
 Json model(const TokenizerSpec& spec) {
-  // Ordered, so that the file lists tokens by id. Pushed without a search for the key, which would be quadratic.
+  // Ordered, so that the file lists tokens by id. push_back, because a search for the key would be quadratic.
   Json::object_t vocab;
   for (size_t i = 0; i < spec.vocab.size(); ++i) {
     if (spec.vocab[i].kind == VocabEntry::Kind::absent) continue;
