@@ -10,16 +10,16 @@
 namespace lamina::data {
 namespace {
 
-// Streams of random numbers, apart from those of dropout and initial values.
+// Random streams, distinct from those of dropout and weight initialization.
 constexpr uint64_t kWindowStream = 0x64617461'00000000;   // "data"
-constexpr uint64_t kShuffleStream = 0x65706f63'00000000;  // "epoc", plus the epoch
+constexpr uint64_t kShuffleStream = 0x65706f63'00000000;  // "epoc" + epoch
 
 Batch empty_batch(int64_t rows, int64_t length) {
   const auto count = static_cast<size_t>(rows * length);
   return {rows, length, std::vector<int64_t>(count), std::vector<int64_t>(count), {}};
 }
 
-/// count pairs (token, the next one) from `begin` on, into place `at` of the batch.
+/// Reads `count` pairs (token, next token) that start at `begin` into position `at` of the batch.
 void read_pairs(const TokenFile& file, int64_t begin, int64_t count, Batch& batch, int64_t at) {
   const auto from = static_cast<size_t>(at);
   const auto length = static_cast<size_t>(count);
@@ -28,10 +28,10 @@ void read_pairs(const TokenFile& file, int64_t begin, int64_t count, Batch& batc
   file.read(begin + count, std::span(batch.targets).subspan(from + length - 1, 1));
 }
 
-/// Places before document d, where a document of n tokens has n − 1 (token and next token).
+/// Number of (token, next token) pairs before `document`. A document of n tokens has n − 1 pairs.
 int64_t places_before(const TokenFile& file, int64_t document) { return file.document_start(document) - document; }
 
-/// The last document that begins at or before a place and has it.
+/// The last document whose first pair is at or before `place`.
 int64_t document_of_place(const TokenFile& file, int64_t place) {
   int64_t low = 0;
   int64_t high = file.document_count();
@@ -109,8 +109,8 @@ Batch Batches::at(int64_t step) const {
   return batch;
 }
 
-/// Places are numbered through all documents. Batch b of an epoch takes length places, beginning at b·length plus a
-/// shift that differs between epochs, round and round, so that what is left over at the end is not always the same.
+/// Pairs (token, next token) are numbered across all documents. Each batch of an epoch takes `length` consecutive
+/// pairs, wrapping around. A random shift per epoch varies which pairs the epoch leaves out.
 Batch Batches::packed_at(int64_t step) const {
   const int64_t length = options_.batch * options_.length;
   const int64_t places = file_.size() - file_.document_count();
@@ -121,9 +121,9 @@ Batch Batches::packed_at(int64_t step) const {
   int64_t document = document_of_place(file_, place);
   for (int64_t filled = 0; filled < length; ++document) {
     if (document == file_.document_count()) document = place = 0;
-    const int64_t first = place + document;  // the token: one place less than tokens for each document before
+    const int64_t first = place + document;  // token index: each earlier document has one token more than pairs
     const int64_t count = std::min(file_.document_start(document + 1) - 1 - first, length - filled);
-    if (count <= 0) continue;  // a document of one token
+    if (count <= 0) continue;  // document of one token
     batch.document_starts.push_back(filled);
     read_pairs(file_, first, count, batch, filled);
     filled += count;

@@ -1,4 +1,4 @@
-// Where corpora come from, as a table.
+// Table of the corpora and their sources.
 #include "lamina/data/corpora.h"
 
 namespace lamina::data {

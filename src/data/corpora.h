@@ -8,31 +8,31 @@
 namespace lamina::data {
 
 struct CorpusFile {
-  const char* name;  ///< in the package's folder, and in ours
+  const char* name;  ///< in the package's folder, and in the output folder
   const char* sha256;
 };
 
-/// A text that can be asked for by name. Where it comes from is data; what came is held against its hash.
+/// A corpus that can be downloaded by name. Its files are verified against their hashes.
 struct Corpus {
   const char* name;
   const char* about;
-  const char* package;  ///< of npm, with its version; null: from a file or address that the user gives
-  const char* folder;   ///< in the package
+  const char* package;  ///< npm package with version; null: the user gives a file or URL
+  const char* folder;   ///< folder inside the package
   std::vector<CorpusFile> files;
 };
-/// Without "synthetic", which is made here.
+/// All corpora except "synthetic", which is generated.
 const std::vector<Corpus>& corpora();
 
 struct GetOptions {
   std::string name;
   std::string folder;
-  /// A file or address instead of the package registry: the package's .tgz, or the text itself.
+  /// A file or URL to use instead of the package registry: the package's .tgz, or the text itself.
   std::string from;
   int64_t synthetic_bytes = 1 << 20;
   uint64_t seed = 1;
 };
-/// Puts the corpus into a new folder and gives the paths of its texts: UTF-8, lines ending in a newline. An unknown
-/// name, a registry out of reach and a hash that differs are Errors.
+/// Writes the corpus into a new folder and returns the paths of its texts: UTF-8, with "\n" line endings. An unknown
+/// name, an unreachable registry or a wrong hash is an Error.
 std::vector<std::string> get_corpus(const GetOptions& options);
 
 }  // namespace lamina::data

@@ -9,11 +9,11 @@
 
 namespace lamina::data {
 
-/// Draws one number behind another from a stream.
+/// Draws consecutive numbers from a random stream.
 class Dice {
  public:
   explicit Dice(const RandomKey& key) : key_(key) {}
-  /// 0 … count − 1.
+  /// Uniform in 0 … count − 1.
   template <std::integral T>
   T below(T count) {
     return static_cast<T>(drawn_below(static_cast<int64_t>(count), key_, counter_++));
@@ -23,7 +23,7 @@ class Dice {
   const auto& of(const List& list) {
     return list[below(list.size())];
   }
-  /// `count` different numbers below `size`, in the order in which they are drawn (Fisher & Yates).
+  /// `count` distinct numbers below `size`, in random order (Fisher-Yates shuffle).
   std::vector<int64_t> different(int64_t count, int64_t size) {
     std::vector<int64_t> all(static_cast<size_t>(size));
     for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
@@ -33,7 +33,7 @@ class Dice {
     all.resize(static_cast<size_t>(count));
     return all;
   }
-  /// For each of `size` places whether it is one of `count` drawn ones.
+  /// A mask of `size` elements, of which `count` random ones are true.
   std::vector<bool> places(int64_t count, int64_t size) {
     std::vector<bool> chosen(static_cast<size_t>(size));
     for (const int64_t place : different(count, size)) chosen[static_cast<size_t>(place)] = true;

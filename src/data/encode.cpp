@@ -1,4 +1,4 @@
-// Sources through a tokenizer into two token files.
+// Encodes sources with a tokenizer into two token files.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@
 namespace lamina::data {
 namespace {
 
-/// One of the two files, and what has gone into it.
+/// One of the two output files and its counts.
 class Part {
  public:
   Part(const std::string& path, const text::Tokenizer& tokenizer, uint64_t hash)
@@ -24,7 +24,7 @@ class Part {
     writer_.write(ids_);
     bytes_ += static_cast<int64_t>(text.size());
   }
-  /// The document ends here, or (`whole` false) what this part has of it.
+  /// Ends the document, or if `whole` is false, this file's part of it.
   void end(bool whole) {
     const auto eos = tokenizer_.eos();
     if (whole && eos) writer_.write({&*eos, 1});
@@ -40,7 +40,7 @@ class Part {
   int64_t bytes_ = 0;
 };
 
-/// How many bytes of a piece belong to the training data; the rest is validation.
+/// Decides how many bytes of a piece are training data; the remaining bytes are validation data.
 class Divider {
  public:
   Divider(double validation_fraction, Split split, int64_t bytes)
@@ -53,7 +53,7 @@ class Divider {
                             : (piece.source_begin < cut_ ? piece.text.size() : 0);
       case Split::each: return until(piece, share(piece.document_bytes) - piece.at);
       default: {
-        // The same documents whatever comes behind them.
+        // The choice depends only on the document's number, not on later documents.
         const uint32_t word = philox_word({0, 0x73706c69'74000000}, static_cast<uint64_t>(piece.document));  // "split"
         return word < dropout_threshold(fraction_) ? 0 : piece.text.size();
       }

@@ -12,40 +12,40 @@
 
 namespace lamina::data {
 
-/// What becomes validation data.
+/// Which text becomes validation data.
 enum class Split : uint8_t {
-  tail,       ///< the end of all text: the last part of a single text, or the last documents
+  tail,       ///< the end of the whole text: the last part of a single text, or the last documents
   each,       ///< the end of every document
-  documents,  ///< whole documents, chosen by chance but the same each time
+  documents,  ///< whole documents, chosen pseudorandomly but identically each time
 };
-/// "tail", …; anything else is an Error that names them.
+/// Parses "tail", "each" or "documents"; anything else is an Error that lists them.
 Split split_of(const std::string& name);
 
 struct PrepareProgress {
   /// "reading a pipe", "collecting characters", "learning pairs" or "encoding".
   const char* stage = "";
-  int64_t bytes = 0;        ///< of the sources, so far
-  int64_t bytes_total = 0;  ///< 0: not known yet
+  int64_t bytes = 0;        ///< source bytes processed so far
+  int64_t bytes_total = 0;  ///< 0: not yet known
   int64_t tokens = 0;
 };
-/// Called about once a megabyte. It may throw: the job then ends and removes its temporary files.
+/// Called about once per megabyte. It may throw: the job then ends and removes its temporary files.
 using PrepareWatch = std::function<void(const PrepareProgress&)>;
 
 struct PrepareOptions {
-  std::vector<std::string> sources;  ///< of Sources: files, folders, pipes, "-"
-  std::string folder;                ///< appears when it is complete
-  std::string tokenizer = "char";    ///< of tokenizer_for
+  std::vector<std::string> sources;  ///< see Sources: files, folders, pipes, "-"
+  std::string folder;                ///< output folder; appears when it is complete
+  std::string tokenizer = "char";    ///< see tokenizer_for
   double validation_fraction = 0.1;
   Split split = Split::tail;
   SourceOptions reading;
-  bool replace = false;  ///< an earlier result may be replaced
+  bool replace = false;  ///< allow replacing an earlier result
   PrepareWatch watch;
 };
 
 struct PreparedPart {
   int64_t tokens = 0;
-  int64_t documents = 0;  ///< or parts of them
-  int64_t bytes = 0;      ///< of text
+  int64_t documents = 0;  ///< counts a part of a document as one
+  int64_t bytes = 0;      ///< bytes of text
 };
 struct Prepared {
   PreparedPart train;
@@ -53,27 +53,26 @@ struct Prepared {
   int64_t vocab_size = 0;
 };
 
-/// Text to a folder with train.bin, validation.bin (token files), tokenizer.json and data.json, which says what was
-/// done. Nothing but the present piece of text is in memory, but for a new BPE vocabulary, which is learned from the
-/// first 256 MiB.
+/// Encodes text into a folder with train.bin, validation.bin (token files), tokenizer.json and data.json, which records
+/// the settings. Memory holds only the current piece of text. Learning a BPE vocabulary also holds the first 256 MiB.
 Prepared prepare(const PrepareOptions& options);
 
-/// Whether `name` says how to make a tokenizer: char, char+bytes, byte or bpe:N.
+/// Whether `name` describes a tokenizer to create: char, char+bytes, byte or bpe:N.
 bool is_tokenizer_kind(const std::string& name);
-/// The tokenizer that `name` means for these sources: a kind (is_tokenizer_kind), or a path for text::load_tokenizer.
+/// Creates the tokenizer of this kind (is_tokenizer_kind) for the sources, or loads it from the path `name`.
 std::unique_ptr<text::Tokenizer> tokenizer_for(const std::string& name, const Sources& sources,
                                                const PrepareWatch& watch = {});
-/// A vocabulary of all characters of the sources.
+/// Creates a character tokenizer with all characters of the sources.
 std::unique_ptr<text::Tokenizer> learn_characters(const Sources& sources, const text::CharacterOptions& options = {},
                                                   const PrepareWatch& watch = {});
-/// Bytes of the sources from which pairs are learned: counts hardly change after that.
+/// Maximum number of source bytes for learning BPE merges: more text hardly changes the counts.
 constexpr int64_t kPairSample = int64_t{256} << 20U;
-/// A BPE vocabulary learned from the first kPairSample bytes of the sources.
+/// Learns a BPE vocabulary from the first kPairSample bytes of the sources.
 std::unique_ptr<text::Tokenizer> learn_pairs(const Sources& sources, text::TrainOptions options,
                                              const PrepareWatch& watch = {});
 
-/// The encoding alone, into files of these names (no validation file for a fraction of 0). Documents end with the
-/// tokenizer's eos where it has one.
+/// Encodes the sources into these two files (no validation file for a fraction of 0). Each document ends with the
+/// tokenizer's EOS token if there is one.
 Prepared encode_sources(const Sources& sources, const text::Tokenizer& tokenizer, const std::string& train_path,
                         const std::string& validation_path, double validation_fraction, Split split,
                         const PrepareWatch& watch = {});

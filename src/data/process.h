@@ -6,10 +6,10 @@
 namespace lamina::data {
 
 struct ProcessResult {
-  int status = 0;      ///< the exit status; 127 where there is no such program, 128 + the signal where one ended it
-  std::string output;  ///< what it printed, errors too; the first MiB
+  int status = 0;      ///< exit status; 127: no such program; 128 + N: ended by signal N
+  std::string output;  ///< stdout and stderr together; the first MiB
 };
-/// Runs a program of the PATH to its end, without a shell. It reads nothing.
+/// Runs a program from the PATH to completion, without a shell. Its standard input is empty.
 ProcessResult run_process(const std::vector<std::string>& arguments);
 
 }  // namespace lamina::data

@@ -8,11 +8,11 @@
 
 namespace lamina::data {
 
-/// SHA-256 (FIPS 180-4), in pieces.
+/// Incremental SHA-256 (FIPS 180-4).
 class Sha256 {
  public:
   void add(std::string_view bytes);
-  /// Of everything added; call it once, at the end.
+  /// The hash of everything added. Call it once, at the end.
   std::array<uint8_t, 32> finish();
 
  private:
@@ -25,9 +25,9 @@ class Sha256 {
   uint64_t size_ = 0;
 };
 
-/// 64 hexadecimal digits, as `sha256sum` prints them.
+/// 64 hexadecimal digits, as from `sha256sum`.
 std::string sha256_hex(std::string_view bytes);
-/// The first eight bytes as a number: how a token file names its tokenizer.
+/// The first eight bytes as a number: the tokenizer hash in token files.
 uint64_t sha256_short(std::string_view bytes);
 
 }  // namespace lamina::data

@@ -26,7 +26,7 @@ bool is_taken(const std::string& extension) {
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-/// The document in a line of JSON.
+/// The text of the document in a JSON line.
 std::string document_of_line(std::string_view line, const std::string& key, const std::string& where) {
   const auto parsed = try_parse_json<nlohmann::json>(line);
   LAMINA_CHECK(parsed, where, ": is no JSON; expected an object on every line");
@@ -38,7 +38,7 @@ std::string document_of_line(std::string_view line, const std::string& key, cons
   return found->get<std::string>();
 }
 
-/// Cuts one document into pieces. `next` has the document's number and place.
+/// Cuts one document into pieces. `next` holds the document's number and source range.
 void each_piece(std::string_view text, Piece next, const std::function<void(const Piece&)>& take) {
   next.document_bytes = static_cast<int64_t>(text.size());
   const int64_t source_begin = next.source_begin;

@@ -64,7 +64,7 @@ void TokenFile::parse_own() {
                ": its header is damaged: the checksum differs", kMakeAgain);
   LAMINA_CHECK(header.token_width == 2 || header.token_width == 4, name_, ": tokens of ", header.token_width,
                " bytes, expected 2 or 4", kMakeAgain);
-  // Every count below the bytes there are: nothing that follows overflows.
+  // Checks every count against the number of bytes, so that the arithmetic below cannot overflow.
   const uint64_t body = length - sizeof(TokenHeader);
   const bool plausible = header.token_count <= body / header.token_width && header.document_count <= body / 8;
   const uint64_t token_bytes = plausible ? (header.token_count * header.token_width + 7) / 8 * 8 : 0;

@@ -8,8 +8,8 @@ namespace lamina::data {
 
 static_assert(std::endian::native == std::endian::little, "token files are read and written as they lie in memory");
 
-/// How our own token files begin; all numbers little-endian. Behind it come token_count ids of token_width bytes, zeros
-/// up to a multiple of 8 bytes, and document_count starts (u64, in tokens, the first 0, ascending).
+/// Header of Lamina's token files; all numbers little-endian. After it come token_count ids of token_width bytes, zeros
+/// up to a multiple of 8 bytes, and document_count starts (u64, in tokens, ascending from 0).
 struct TokenHeader {
   char magic[8];
   uint32_t version;
@@ -19,8 +19,8 @@ struct TokenHeader {
   uint64_t document_count;
   uint64_t tokenizer_hash;   ///< 0: unknown
   uint64_t reserved;         ///< 0
-  uint32_t body_checksum;    ///< CRC-32C of everything behind the header
-  uint32_t header_checksum;  ///< CRC-32C of the 60 bytes before
+  uint32_t body_checksum;    ///< CRC-32C of everything after the header
+  uint32_t header_checksum;  ///< CRC-32C of the preceding 60 bytes
 };
 static_assert(sizeof(TokenHeader) == 64);
 

@@ -9,16 +9,16 @@
 
 namespace lamina::data {
 
-/// Writes a token file (token_format.h) as the tokens come: only the documents' starts are kept in memory. The file
-/// appears whole with publish(), or not at all.
+/// Writes a token file (token_format.h) incrementally: only the starts of documents stay in memory. publish() makes the
+/// complete file visible; without it no file appears.
 class TokenWriter {
  public:
-  /// Tokens take 2 bytes where the vocabulary allows it. `tokenizer_hash` 0: unknown.
+  /// Tokens take 2 bytes if the vocabulary is small enough. `tokenizer_hash` 0: unknown.
   TokenWriter(const std::string& path, int64_t vocab_size, uint64_t tokenizer_hash);
 
-  /// Appends to the present document. An id outside the vocabulary is an Error.
+  /// Appends to the current document. An id outside the vocabulary is an Error.
   void write(std::span<const int32_t> ids);
-  /// What is written from here on belongs to the next document. Nothing happens where the present one is empty.
+  /// Starts the next document. Does nothing if the current one is empty.
   void end_document();
   int64_t size() const { return static_cast<int64_t>(size_); }
   int64_t document_count() const { return static_cast<int64_t>(starts_.size()); }

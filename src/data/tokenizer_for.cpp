@@ -17,8 +17,8 @@ constexpr const char* kCharactersAndBytes = "char+bytes";
 constexpr const char* kBytes = "byte";
 constexpr const char* kPairs = "bpe:";
 
-/// Every character of the sources once. A file is UTF-8 from its start, and pieces end between characters. Bytes that
-/// are not UTF-8 are an Error, or skipped with `any_bytes`.
+/// Every distinct character of the sources. Pieces end between characters. Bytes that are not UTF-8 are an Error, or
+/// skipped with `any_bytes`.
 std::string distinct_characters(const Sources& sources, bool any_bytes, const PrepareWatch& watch) {
   std::bitset<0x110000> seen;
   sources.each([&](const Piece& piece) {
@@ -40,7 +40,7 @@ std::string distinct_characters(const Sources& sources, bool any_bytes, const Pr
   return characters;
 }
 
-/// The N of "bpe:N"; nothing for another name.
+/// The N of "bpe:N"; nullopt for any other name.
 std::optional<int64_t> pairs_asked_for(const std::string& name) {
   if (!name.starts_with(kPairs)) return {};
   int64_t size = 0;

@@ -10,10 +10,10 @@ void Dyck::check() const {
 }
 int64_t Dyck::vocab_size() const { return 2 * kinds; }
 int64_t Dyck::answers() const { return kinds; }
-/// One more token than brackets that can be open: one closes.
+/// A row of `depth` has depth + 1 tokens, so at least one bracket closes.
 int64_t Dyck::shortest() const { return depth; }
 
-/// Bracket `kind` opens as token 2·kind and closes as 2·kind + 1.
+/// Bracket `kind` opens with token 2·kind and closes with 2·kind + 1.
 Example Dyck::make(Dice& dice, int64_t length) const {
   Example example;
   std::vector<int64_t> open;

@@ -7,8 +7,8 @@
 
 namespace lamina::data {
 
-/// ( [ ] { ( ) } …: a walk that opens or closes a bracket with equal chance, never deeper than `depth`. Closing
-/// brackets are scored: which of the kinds it is follows from the stack. Longer rows are longer walks.
+/// ( [ ] { ( ) } …: a random walk that opens or closes a bracket with equal probability, never deeper than `depth`.
+/// Closing brackets are scored: the stack of open ones determines the kind. Longer rows are longer walks.
 struct Dyck {
   static constexpr std::string_view kKind = "dyck";
   static constexpr std::string_view kDoc = "which bracket closes: nested brackets of several kinds (arXiv:2010.07515)";

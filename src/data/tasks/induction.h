@@ -7,8 +7,8 @@
 
 namespace lamina::data {
 
-/// a f ! c b … ! c: among random symbols a trigger stands at drawn places, always followed by the one symbol that the
-/// row drew for it; every time but the first is scored, and the row ends with one. Longer rows have more between them.
+/// a f ! c b … ! c: a trigger at random positions among random symbols, always followed by the same symbol, drawn per
+/// row. Every occurrence except the first is scored, and the row ends with one. Longer rows have more fillers.
 struct Induction {
   static constexpr std::string_view kKind = "induction";
   static constexpr std::string_view kDoc = "what followed the trigger when it stood there first (arXiv:2212.14052)";

@@ -7,8 +7,8 @@
 
 namespace lamina::data {
 
-/// 3 + 4 - 1 = 1, one behind another: what stands behind = is scored. The longest ones are as long as the row divided
-/// by `expressions`, so that longer rows hold longer ones; each has a drawn number of terms from 2 to theirs.
+/// 3 + 4 - 1 = 1, one expression after another; results are scored. An expression takes at most 1/`expressions` of the
+/// row, so longer rows hold longer expressions. Each has a random number of terms, from 2 to that maximum.
 struct Modular {
   static constexpr std::string_view kKind = "modular";
   static constexpr std::string_view kDoc = "sums and differences of digits modulo a number (arXiv:2207.02098)";

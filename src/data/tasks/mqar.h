@@ -7,8 +7,8 @@
 
 namespace lamina::data {
 
-/// k₁ v₁ k₂ v₂ … . . k₂ v₂ . k₁ v₁ …: `pairs` pairs drawn for the row, then `questions` of their keys at drawn places
-/// among fillers, each answered by its value, which is scored. Each key is asked once before one is asked again.
+/// k₁ v₁ k₂ v₂ … . . k₂ v₂ . k₁ v₁ …: `pairs` random pairs, then `questions` of their keys at random positions among
+/// fillers, each followed by its value, which is scored. No key is asked twice before every key was asked once.
 struct Mqar {
   static constexpr std::string_view kKind = "mqar";
   static constexpr std::string_view kDoc =

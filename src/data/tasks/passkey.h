@@ -7,8 +7,8 @@
 
 namespace lamina::data {
 
-/// … words … ? 5 8 2 1 3 … words … ? 5 8 2 1 3: a mark and a number at a drawn depth of random words; at the end the
-/// mark again, and the digits are scored. Longer rows have more words.
+/// … words … ? 5 8 2 1 3 … words … ? 5 8 2 1 3: a mark and a number at a random depth among random words. The mark
+/// appears again at the end, and the digits after it are scored. Longer rows have more words.
 struct Passkey {
   static constexpr std::string_view kKind = "passkey";
   static constexpr std::string_view kDoc = "a number hidden in noise and asked for at the end (arXiv:2305.16300)";
@@ -25,9 +25,9 @@ struct Passkey {
   int64_t answers() const;
   int64_t shortest() const;
   Example make(Dice& dice, int64_t length) const;
-  /// The same with `before` of the room() words before the number.
+  /// Like make(), with `before` of the room() words before the number.
   Example make_at(Dice& dice, int64_t length, int64_t before) const;
-  /// Words of a row.
+  /// Number of words in a row.
   int64_t room(int64_t length) const { return length + 1 - 2 * (1 + digits); }
   std::string spell(int64_t token) const;
 };

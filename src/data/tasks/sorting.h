@@ -7,8 +7,8 @@
 
 namespace lamina::data {
 
-/// s₁ … sₙ | the same in ascending order, n half of the row; the second half is scored. Symbols repeat. A place's
-/// answers are not equally likely: the first are small.
+/// s₁ … sₙ | the same symbols in ascending order, with n half of the row. The second half is scored. Symbols may
+/// repeat. Answers are not equally likely: the first ones are small.
 struct Sorting {
   static constexpr std::string_view kKind = "sorting";
   static constexpr std::string_view kDoc = "a row of symbols, then the same in order";

@@ -14,29 +14,29 @@
 
 namespace lamina::data {
 
-/// A synthetic task: what a model can be taught in minutes, and what tells architectures apart.
+/// A synthetic task: trains in minutes and shows differences between architectures.
 using Task = std::variant<Copy, SelectiveCopy, Induction, Mqar, Sorting, Modular, Passkey, Dyck>;
 
-/// One of each kind, as it is by default.
+/// One task of each kind, with default parameters.
 std::vector<Task> all_tasks();
 
 std::string_view task_name(const Task& task);
 std::string_view task_about(const Task& task);
 int64_t task_vocab_size(const Task& task);
-/// The accuracy of guessing.
+/// Chance accuracy.
 double task_chance(const Task& task);
 std::string spelled(const Task& task, int64_t token);
 
-/// An Error where the task's parameters cannot be, or rows of this length are too short for it.
+/// Throws Error if the task's parameters are invalid or rows of this length are too short.
 void check_task(const Task& task, int64_t length);
-/// The example that `key` names: a function of its arguments alone.
+/// The example of `key`, a pure function of the arguments.
 Example make_example(const Task& task, const RandomKey& key, int64_t length);
 
-/// Examples that never meet: those learned from differ by seed, those measured on are the same for every run.
+/// Disjoint sets of examples. Training examples depend on the run's seed; the others are the same for every run.
 enum class TaskPart : uint8_t { train, validation, longer };
-/// Examples first … first + rows − 1 of a part, as a model is given them. Targets that are not scored are kIgnored.
+/// Examples first … first + rows − 1 of a part as a batch. Targets that are not scored are kIgnored.
 Batch task_batch(const Task& task, TaskPart part, uint64_t seed, int64_t first, int64_t rows, int64_t length);
-/// The same of examples at hand, all of one length.
+/// A batch of the given examples, which must have the same length.
 Batch batch_of(const std::vector<Example>& examples);
 
 }  // namespace lamina::data
