@@ -19,7 +19,7 @@ void add_slots(const std::vector<arch::Weight>& weights, const std::string& pref
   }
 }
 
-/// What stands before the layers in the forward pass.
+/// Whether the forward pass uses the weight before the layers.
 bool comes_first(const arch::Weight& weight) {
   return weight.name.starts_with("embedding.") || weight.name.starts_with("position.");
 }
@@ -75,7 +75,7 @@ Checkpoint read_native(const std::string& folder, const Device& device) {
   for (const auto& [name, tensor] : file.tensors()) given.emplace(name, tensor);
   for (const WeightSlot& slot : weight_slots(checkpoint.spec)) {
     const auto found = given.find(slot.name);
-    if (found == given.end()) continue;  // check_weights says so
+    if (found == given.end()) continue;  // check_weights reports it
     checkpoint.tensors.emplace_back(*found);
     given.erase(found);
   }

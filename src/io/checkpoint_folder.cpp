@@ -43,13 +43,13 @@ bool holds_our_weights(const fs::path& file) {
       const auto found = metadata.find(key);
       return found != metadata.end() && found->second == "lamina";
     };
-    return has(kWrittenBy) || has("format");  // the second in our own layout
+    return has(kWrittenBy) || has("format");  // "format" marks Lamina's own layout
   } catch (const Error&) {
     return false;
   }
 }
 
-/// In the order of names, so that the message does not depend on the file system.
+/// Sorted, so that messages do not depend on the file system.
 std::set<fs::path> entries_of(const fs::path& folder) {
   std::set<fs::path> entries;
   std::error_code error;
@@ -60,7 +60,7 @@ std::set<fs::path> entries_of(const fs::path& folder) {
   return entries;
 }
 
-/// The first file that is not part of a checkpoint we wrote; empty if there is none.
+/// The first file that is not part of a checkpoint of this program; empty if there is none.
 std::string first_foreign_file(const std::set<fs::path>& entries) {
   bool ours = false;
   for (const fs::path& entry : entries) {
@@ -73,7 +73,7 @@ std::string first_foreign_file(const std::set<fs::path>& entries) {
   return ours ? "" : entries.begin()->filename().string();
 }
 
-/// Replacing a link to a folder replaces the folder.
+/// Checks the target and resolves links: replacing a link to a folder replaces the folder.
 std::string checked_target(const std::string& target, bool replace) {
   CheckpointFolder::check_target(target, replace);
   std::error_code error;
@@ -105,7 +105,7 @@ CheckpointFolder::CheckpointFolder(const std::string& target, bool replace)
     : target_(checked_target(target, replace)), replace_(replace), folder_(target_, replace) {}
 
 void CheckpointFolder::publish() {
-  check_target(target_, replace_);  // files may have come while the weights were written
+  check_target(target_, replace_);  // files may have been added while the weights were written
   folder_.publish();
 }
 

@@ -11,7 +11,7 @@ namespace lamina::io {
 namespace {
 
 constexpr size_t kHeaderBytes = 28;
-/// First number of the newer formats, which have versions and quantised weights.
+/// Magic number of the newer formats, which have versions and quantized weights.
 constexpr int32_t kNewerMagic = 0x616b3432;
 
 struct Header {
@@ -40,7 +40,7 @@ arch::ArchSpec spec_of(const Header& header, const std::string& path) {
   return arch::resolve(spec, path);
 }
 
-/// Takes tensors from the file one after the other.
+/// Reads consecutive tensors from the file.
 class Weights {
  public:
   Weights(MappedFile file, std::string path, const Device& device)
@@ -69,7 +69,7 @@ class Weights {
   size_t at_ = kHeaderBytes;
 };
 
-/// Rows of each head from x0 y0 x1 y1 … to x0 x1 … y0 y1 …
+/// Reorders the rows of each head from x0 y0 x1 y1 … to x0 x1 … y0 y1 …
 Tensor halves(const Tensor& weight, int64_t heads) {
   const int64_t pairs = weight.dim(0) / heads / 2;
   return weight.reshape({heads, pairs, 2, weight.dim(1)}).transpose(1, 2).contiguous().reshape(weight.shape());
@@ -101,7 +101,7 @@ Checkpoint read_llama2c(const std::string& path, const Device& device) {
     for (int32_t layer = 0; layer < header.n_layers; ++layer) take(str("layers.", layer, ".", kind, ".weight"));
   }
   take("final_norm.weight");
-  // Tables of cosines and sines, [seq_len, head_dim / 2] each.
+  // Skip the RoPE tables of cosines and sines, [seq_len, head_dim / 2] each.
   weights.skip(int64_t{header.seq_len} * (header.dim / header.n_heads / 2) * int64_t{2 * sizeof(float)});
   if (!checkpoint.spec.head.tied) take("head.weight");
   weights.finish();

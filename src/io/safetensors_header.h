@@ -12,10 +12,10 @@ struct SafetensorsHeader {
   Metadata metadata;
 };
 
-/// Reads and checks the JSON header of a file whose data has `data_bytes` bytes. `path` stands in messages.
+/// Parses and validates the JSON header of a file with `data_bytes` bytes of data. `path` names it in messages.
 SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes, const std::string& path);
 
-/// The format's name of an element type.
+/// The name of an element type in safetensors files.
 std::string_view safetensors_name(DType dtype);
 
 }  // namespace lamina::io

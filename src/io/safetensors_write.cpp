@@ -8,7 +8,7 @@
 namespace lamina::io {
 namespace {
 
-/// Largest elements first keeps every tensor aligned to its element size.
+/// Sorts by descending element size, which keeps every tensor aligned.
 NamedTensors in_file_order(const std::string& path, NamedTensors tensors) {
   for (const auto& [name, tensor] : tensors) {
     LAMINA_CHECK(tensor.defined(), path, ": tensor '", name, "' is undefined; leave it out or give it a value");

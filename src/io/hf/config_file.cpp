@@ -13,7 +13,7 @@ using arch::Json;
 
 constexpr const char* kTokens[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
 
-/// Python writes infinite numbers as bare words, which JSON has not; they become texts.
+/// Quotes the literal Infinity, which Python writes but JSON does not allow.
 std::string with_quoted_infinities(std::string_view text) {
   std::string result;
   bool inside = false;
@@ -40,7 +40,7 @@ std::string torch_name(DType dtype) {
   }
 }
 
-/// What a family that trains no padding row makes of a token id: the row, or null.
+/// The row that pad_token_id refers to in families without a gradient for that row; null if there is none.
 Json meaning_of(const Json& token, int64_t vocab_size) {
   if (!token.is_number_integer()) return {};
   const int64_t row = token.get<int64_t>() + (token.get<int64_t>() < 0 ? vocab_size : 0);
@@ -83,7 +83,7 @@ std::string write_config(const Family& family, const arch::ArchSpec& resolved, c
   Json json = {{"architectures", {std::string(family.architecture)}}, {"model_type", std::string(family.model_type)}};
   json.update(map.written());
   for (const char* key : kTokens) {
-    // Unset rather than absent: a family's default may lie outside of this vocabulary.
+    // Written as null rather than omitted: the family's default may be outside this vocabulary.
     const auto found = tokens.find(key);
     const Json given = found == tokens.end() ? Json() : try_parse_json<Json>(found->second).value_or(Json());
     const bool said = json.contains(key) && meaning_of(given, resolved.vocab_size) != json[key];

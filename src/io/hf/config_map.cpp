@@ -11,7 +11,7 @@ using arch::Activation;
 using arch::Gate;
 using arch::Json;
 
-/// The first name of each is the one that is written unless the family's own default means the same.
+/// The first name of each activation is written, unless the family's default name means the same.
 constexpr std::pair<std::string_view, Activation> kActivations[] = {
     {"relu", Activation::relu},          {"gelu", Activation::gelu},
     {"gelu_python", Activation::gelu},   {"gelu_pytorch_tanh", Activation::gelu_tanh},
@@ -25,7 +25,7 @@ constexpr std::pair<Activation, Gate> kGates[] = {
     {Activation::gelu_tanh, Gate::geglu_tanh}, {Activation::silu, Gate::swiglu}, {Activation::none, Gate::liglu},
 };
 
-/// What every config.json may hold beside the architecture: tokens, training, generation, bookkeeping.
+/// Keys that any config.json may hold besides the architecture: tokens, training, generation, bookkeeping.
 constexpr std::string_view kHousekeeping[] = {
     "model_type",
     "architectures",

@@ -12,24 +12,24 @@
 
 namespace lamina::io::hf {
 
-/// How a family spells its rotation.
+/// How a family writes its RoPE settings.
 struct RopeKeys {
-  double theta = 10000.0;                     ///< where the file does not say
-  std::optional<double> fraction;             ///< of a head that is rotated, by default; unset: always the whole head
-  std::string_view theta_key = "rope_theta";  ///< old spelling, beside rope_scaling
+  double theta = 10000.0;                     ///< default
+  std::optional<double> fraction;             ///< default rotated fraction of a head; unset: always the whole head
+  std::string_view theta_key = "rope_theta";  ///< old key, beside rope_scaling
   std::string_view fraction_key = "partial_rotary_factor";
-  bool longrope_only = false;                  ///< other scalings are refused; the length of training may stand outside
-  const arch::RopeScaling* scaling = nullptr;  ///< where the file says nothing of it
+  bool longrope_only = false;  ///< rejects other scalings; the original context length may be a top-level key
+  const arch::RopeScaling* scaling = nullptr;  ///< default scaling if the file has none
 };
 
-/// The keys of a config.json, each named once for both directions: an entry reads the key into a field of the draft, or
-/// writes the field under the key. What a file says beside the entries is an error, because it may change the maths.
-/// Keys may be given as "name|other|old": the first is written, any is read, two that disagree are an error.
+/// The keys of a config.json, each listed once for reading and writing: an entry reads the key into a field of the
+/// draft, or writes the field under the key. Any other key is an Error, because it may change the computation. Aliases
+/// are given as "name|other|old": the first is written, any is read, and two that disagree are an Error.
 class ConfigMap {
  public:
-  /// Reads `config`, which must outlive the map; `name` begins messages.
+  /// Creates a map that reads `config`, which must outlive the map. `name` begins messages.
   ConfigMap(const arch::Json& config, std::string name);
-  /// Writes.
+  /// Creates a map that writes.
   ConfigMap();
   ~ConfigMap();
   ConfigMap(const ConfigMap&) = delete;
@@ -37,41 +37,41 @@ class ConfigMap {
 
   bool reading() const { return given_ != nullptr; }
 
-  // `otherwise` is what the family's own configuration means by a missing key. null is an option that is unset.
+  // `otherwise` is the family's default for a missing key. null means that an option is unset.
   void entry(std::string_view keys, int64_t& field, int64_t otherwise);
   void entry(std::string_view keys, double& field, double otherwise);
   void entry(std::string_view keys, bool& field, bool otherwise);
   void entry(std::string_view keys, std::optional<int64_t>& field, std::optional<int64_t> otherwise);
   void entry(std::string_view keys, std::optional<double>& field, std::optional<double> otherwise);
-  /// By the names of the activation table: gelu, gelu_new, silu, …
+  /// Values are the names of the activation table: gelu, gelu_new, silu, …
   void entry(std::string_view keys, arch::Activation& field, std::string_view otherwise);
   void entry(std::string_view keys, arch::Gate& field, std::string_view otherwise);
-  /// One switch for several fields.
+  /// One key for several fields.
   void flags(std::string_view keys, std::initializer_list<bool*> fields, bool otherwise);
-  /// A number, or "auto" for unset.
+  /// A number, or "auto" if unset.
   void number_or_auto(std::string_view keys, std::optional<int64_t>& field);
-  /// [low, high], an infinite high being unset.
+  /// [low, high]; an infinite high means unset.
   void limits(std::string_view keys, double& low, std::optional<double>& high);
 
-  /// "layer_types": which layers have a window; a missing list means `otherwise(layer)`.
+  /// "layer_types": which layers have a sliding window. Without the list, `otherwise(layer)` decides.
   void layer_types(Draft& draft, const std::function<bool(int64_t)>& otherwise);
-  /// A list of 0 and 1, one per layer: the layers where it is 0.
+  /// A list of 0 and 1, one per layer; sets `zeros` for the layers with 0.
   void zero_layers(std::string_view keys, Draft& draft, std::vector<bool>& zeros,
                    const std::function<bool(int64_t)>& otherwise);
-  /// A list of layer numbers.
+  /// A list of layer indices.
   void layer_numbers(std::string_view keys, Draft& draft, std::vector<bool>& chosen);
-  /// The model's rotation, in the old spelling (rope_theta, rope_scaling) and the new (rope_parameters). Both are
-  /// written, so that every version of the reader finds its own.
+  /// The model's RoPE, in the old form (rope_theta, rope_scaling) and the new one (rope_parameters). Both are written,
+  /// for old and new versions of transformers.
   void rope(Draft& draft, const RopeKeys& keys);
-  /// As rope(), with another one for the layers that have a window.
+  /// Like rope(), with separate settings for the layers with a sliding window.
   void local_and_global_rope(Draft& draft, double local_theta, double global_theta);
 
-  /// What the family does not leave to its file: set when reading. When writing, comparing what is read back shows it.
+  /// A value that the family fixes; set when reading. When writing, comparing what is read back reveals a difference.
   template <class T>
   void constant(T& field, const std::type_identity_t<T>& value) const {
     if (reading()) field = value;
   }
-  /// The alternative the family has.
+  /// The variant alternative that the family uses; sets it if necessary.
   template <class A, class V>
   A& as(V& variant) const {
     if (!std::holds_alternative<A>(variant)) variant = A{};
@@ -82,21 +82,21 @@ class ConfigMap {
     return option ? *option : option.emplace();
   }
 
-  /// A key that may only have one of these values (as JSON), the first of which is the default.
+  /// A key that may only have one of these values (as JSON); the first is the default.
   void only(std::string_view keys, std::initializer_list<std::string_view> values, std::string_view why);
-  /// Keys that change nothing a model computes.
+  /// Keys that do not affect the computation.
   void ignore(std::initializer_list<std::string_view> keys);
-  /// An object inside the file, with entries of its own.
+  /// A nested object with its own entries.
   ConfigMap& nested(std::string_view key);
 
-  /// After the last entry: anything else the file says is an Error that names the nearest key.
+  /// Call after the last entry: any other key in the file is an Error that suggests the nearest one.
   void finish();
-  /// What was written.
+  /// The JSON written so far.
   const arch::Json& written() const { return *written_; }
   [[noreturn]] void fail(std::string_view key, const std::string& message) const;
 
  private:
-  /// The value under the first of the keys that is there, or null. Marks all as known.
+  /// The value of the first of the keys that exists, or null. Marks all of them as known.
   const arch::Json* find(std::string_view keys);
   arch::Json& slot(std::string_view keys);
   template <class T, class F>

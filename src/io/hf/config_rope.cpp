@@ -10,7 +10,7 @@ using arch::Json;
 
 constexpr const char* kOriginal = "original_max_position_embeddings";
 
-/// The keys of a rope_parameters object, read one by one; whatever is left is an error.
+/// Reads the keys of a rope_parameters object one by one; a key that remains is an Error.
 class RopeObject {
  public:
   using Fail = std::function<void(const std::string& key, const std::string& message)>;
@@ -94,7 +94,7 @@ arch::RopeScaling read_llama3(RopeObject& object, int64_t context) {
   return bands;
 }
 
-/// `outside`: the length of training where the file gives it beside the object; it goes before.
+/// `outside`: the original context length as a top-level key of the file; it takes precedence.
 arch::RopeScaling read_longrope(RopeObject& object, int64_t context, std::optional<int64_t> outside) {
   arch::LongRopeScaling scaling;
   scaling.short_factor = object.numbers("short_factor");
@@ -128,7 +128,7 @@ void write_scaling(const arch::LinearScaling& scaling, Json& object) {
   object["rope_type"] = "linear";
   object["factor"] = scaling.factor;
 }
-/// Has no name in config.json; reading back shows the difference.
+/// config.json has no name for this scaling; reading the file back reveals the difference.
 void write_scaling(const arch::NtkScaling& /*scaling*/, Json& object) { object["rope_type"] = "default"; }
 void write_scaling(const arch::DynamicNtkScaling& scaling, Json& object) {
   object["rope_type"] = "dynamic";
@@ -179,7 +179,7 @@ void ConfigMap::read_rope(const Json* object, arch::Rope& rope, const Draft& dra
   std::optional<double> fraction;
   if (!keys.theta_key.empty()) entry(keys.theta_key, theta, {});
   if (!keys.fraction_key.empty()) entry(keys.fraction_key, fraction, {});
-  // transformers leaves its class's default outside although another number inside is what counts.
+  // The inner value takes precedence: transformers may write its class default at the top level.
   const auto inner = [&](const std::string& key, std::optional<double> outside, double otherwise) {
     const std::optional<double> given = inside.number(key);
     return given ? *given : outside.value_or(otherwise);
@@ -203,7 +203,7 @@ void ConfigMap::read_rope(const Json* object, arch::Rope& rope, const Draft& dra
     wrong("rope_type", "\"" + type + "\" is not for this family, only default and longrope");
   }
   rope.scaling = read_scaling(inside, type, draft.spec.context, outside, wrong);
-  // Without effect here, but files give it.
+  // Some files contain this key, although it has no effect here.
   if (type == "default" || type == "linear" || type == "dynamic") inside.number(kOriginal);
   inside.finish(type);
 }

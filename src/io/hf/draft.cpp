@@ -8,12 +8,12 @@
 namespace lamina::io::hf {
 namespace {
 
-using namespace arch;  // NOLINT: this file speaks of little else
+using namespace arch;  // NOLINT: almost all names here are from arch
 
-/// Longest pattern that is looked for.
+/// Maximum length of a repeated pattern.
 constexpr size_t kLongestPattern = 64;
 
-/// Neighbours that are equal become one block that repeats.
+/// Merges equal neighbors into one block with a repeat count.
 std::vector<Block> run_lengths(const std::vector<Block>& blocks) {
   std::vector<Block> runs;
   for (Block block : blocks) {
@@ -28,7 +28,7 @@ std::vector<Block> run_lengths(const std::vector<Block>& blocks) {
   return runs;
 }
 
-/// How often runs[begin, begin + period) follows itself from `begin` on.
+/// Number of consecutive repetitions of runs[begin, begin + period).
 size_t repetitions(const std::vector<Block>& runs, size_t begin, size_t period) {
   size_t matching = 0;
   while (begin + period + matching < runs.size() && runs[begin + matching] == runs[begin + period + matching]) {
@@ -37,7 +37,7 @@ size_t repetitions(const std::vector<Block>& runs, size_t begin, size_t period) 
   return 1 + matching / period;
 }
 
-/// Layers as groups of repeat × pattern: always the pattern that covers most, the shortest of several.
+/// Groups layers as repeat × pattern. Greedy: takes the pattern that covers most layers, then the shortest.
 std::vector<LayerGroup> grouped(const std::vector<Block>& blocks) {
   const std::vector<Block> runs = run_lengths(blocks);
   std::vector<LayerGroup> groups;
@@ -82,7 +82,7 @@ Block layer_of(const Draft& draft, int64_t layer) {
   return block;
 }
 
-/// The rotation of a layer, or null; `block` may be const.
+/// The RoPE of a layer, or null; `block` may be const.
 template <class B>
 auto rope_of(B& block) {
   auto* a = std::get_if<Attention>(&block.mixer);
@@ -91,7 +91,7 @@ auto rope_of(B& block) {
   return position == nullptr || !*position ? nullptr : std::get_if<Rope>(&**position);
 }
 
-/// The share of a head that is rotated, such that floor(share · head_dim) is rotary_dim again.
+/// Sets the rotated fraction of a head so that floor(fraction · head_dim) equals rotary_dim.
 void write_fraction(std::optional<Rope>& rope, const Block& block) {
   const auto* a = std::get_if<Attention>(&block.mixer);
   if (!rope || a == nullptr || !rope->rotary_dim || !a->head_dim) return;
@@ -167,7 +167,7 @@ ArchSpec canonical(ArchSpec resolved) {
   std::vector<Block> blocks;
   for (const Block* block : layer_blocks(resolved)) blocks.push_back(*block);
   for (Block& block : blocks) {
-    if (Rope* rope = rope_of(block)) rope->fraction = 1.0;  // rotary_dim says it
+    if (Rope* rope = rope_of(block)) rope->fraction = 1.0;  // rotary_dim holds the same information
     if (auto* gated = std::get_if<GatedFfn>(&block.ffn)) gated->multiple_of = GatedFfn{}.multiple_of;
     auto* moe = std::get_if<Moe>(&block.ffn);
     if (moe == nullptr) continue;

@@ -1,12 +1,12 @@
 #include "lamina/io/hf/family.h"
 
-/// Families whose feed-forwards are chosen from many.
+/// Mixture-of-experts families.
 namespace lamina::io::hf {
 namespace {
 
-using namespace arch;  // NOLINT: this file speaks of little else
+using namespace arch;  // NOLINT: almost all names here are from arch
 
-/// What a file says of the experts, and what a missing key means.
+/// Keys of the experts and their defaults.
 struct ExpertKeys {
   std::string_view count_keys;
   int64_t count;
@@ -24,9 +24,9 @@ Moe& gated_experts(ConfigMap& m, Draft& d, const ExpertKeys& keys) {
   return moe;
 }
 
-/// The feed-forwards of layers without experts, which have the experts' activation.
+/// The feed-forward of layers without experts; it has the experts' activation.
 void dense_layers(ConfigMap& m, Draft& d, const Moe& moe, int64_t d_ff) {
-  if (!d.dense_ffn.d_ff) d.dense_ffn.d_ff = d_ff;  // a number must stand there, dense layers or not
+  if (!d.dense_ffn.d_ff) d.dense_ffn.d_ff = d_ff;  // the key needs a number even without dense layers
   m.entry("intermediate_size", d.dense_ffn.d_ff, d_ff);
   m.constant(d.dense_ffn.gate, std::get<GatedFfn>(moe.expert).gate);
 }
@@ -54,7 +54,7 @@ NameMap mixtral_names() {
                   {"model.layers.{l}.block_sparse_moe.experts.{e}.w2.weight", "ffn.experts.down.weight"}}});
 }
 
-/// Experts with one tensor each, beside the dense feed-forwards of other layers.
+/// One tensor per expert, and dense feed-forwards in other layers.
 NameMap expert_names() {
   return joined({decoder_names(),
                  attention_names(),
@@ -70,7 +70,7 @@ NameMap expert_names() {
                   {"model.layers.{l}.mlp.shared_experts.down_proj.weight", "ffn.shared.down.weight"}}});
 }
 
-/// In memory all experts are one tensor.
+/// transformers holds all experts in one tensor in memory.
 NameMap joined_expert_names() {
   return {{"model.layers.{l}.mlp.gate.weight", "ffn.router.weight"},
           {"model.layers.{l}.mlp.experts.gate_up_proj", "ffn.experts.gate.weight ffn.experts.up.weight"},
@@ -146,7 +146,7 @@ void deepseek_v3(ConfigMap& m, Draft& d) {
   bool interleaved = rope.pairing == Pairing::interleaved;
   m.entry("rope_interleave", interleaved, true);
   m.constant(rope.pairing, interleaved ? Pairing::interleaved : Pairing::half_split);
-  int64_t keys_heads = a.n_heads;  // no shared keys: every head expands its own
+  int64_t keys_heads = a.n_heads;  // every head has its own keys
   m.entry("num_key_value_heads", keys_heads, a.n_heads);
   m.ignore({"head_dim", "qk_head_dim"});
   deepseek_experts(m, d);
@@ -163,7 +163,7 @@ NameMap deepseek_names() {
                  expert_names()});
 }
 
-/// The rotation of a file that says nothing of it.
+/// The default scaling if the file has none.
 const RopeScaling& gpt_oss_scaling() {
   static const RopeScaling kScaling = YarnScaling{.factor = 32.0, .original_length = 4096, .truncate = false};
   return kScaling;

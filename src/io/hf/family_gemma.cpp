@@ -2,11 +2,11 @@
 
 #include "lamina/io/hf/family.h"
 
-/// Families that alternate windows, norm around each branch, or join both branches of a block.
+/// Families with alternating windows, norms before and after each branch, or parallel branches.
 namespace lamina::io::hf {
 namespace {
 
-using namespace arch;  // NOLINT: this file speaks of little else
+using namespace arch;  // NOLINT: almost all names here are from arch
 
 NameMap sandwich_names() {
   return joined({decoder_names(),
@@ -18,7 +18,7 @@ NameMap sandwich_names() {
                   {"model.layers.{l}.post_feedforward_layernorm.*", "ffn_output_norm.*"}}});
 }
 
-/// What all versions have.
+/// Entries common to all versions.
 Attention& gemma_base(ConfigMap& m, Draft& d, const DecoderSizes& sizes, int64_t d_ff, std::string_view act_key) {
   Attention& a = decoder(m, d, sizes);
   m.entry("head_dim", a.head_dim, 256);
@@ -44,7 +44,7 @@ void query_scalar(ConfigMap& m, Attention& a) {
   if (std::abs(scalar - std::round(scalar)) < 1e-9 * scalar) scalar = std::round(scalar);
   int64_t whole = static_cast<int64_t>(scalar);
   if (!m.reading() && static_cast<double>(whole) == scalar) {
-    m.entry("query_pre_attn_scalar", whole, 256);  // readers want it without a point
+    m.entry("query_pre_attn_scalar", whole, 256);  // transformers expects an integer
   } else {
     m.entry("query_pre_attn_scalar", scalar, 256.0);
   }
@@ -70,7 +70,7 @@ void gemma3(ConfigMap& m, Draft& d) {
   m.constant(a.qk_norm, PerHeadQkNorm{});
   m.constant(d.block.placement, Placement::sandwich);
   m.entry("final_logit_softcapping", d.spec.head.soft_cap, {});
-  m.ignore({"attn_logit_softcapping"});  // stands in files, but transformers does not apply it here
+  m.ignore({"attn_logit_softcapping"});  // in files, but transformers does not apply it here
   m.entry("sliding_window", d.window, 4096);
   int64_t pattern = 6;
   if (m.reading()) m.entry("sliding_window_pattern|_sliding_window_pattern", pattern, 6);
@@ -79,7 +79,7 @@ void gemma3(ConfigMap& m, Draft& d) {
   m.ignore({"cache_implementation"});
 }
 
-/// Both branches from one norm without bias, logits scaled.
+/// Parallel branches after one norm without bias; scaled logits.
 Attention& cohere_base(ConfigMap& m, Draft& d, double theta) {
   Attention& a = decoder(m, d, {256000, 8192, 40, 64, {}, 8192});
   gated(m, d.block.ffn, 22528);
@@ -103,11 +103,11 @@ void cohere(ConfigMap& m, Draft& d) {
   m.ignore({"model_max_length"});
 }
 
-/// Layers with a window are rotated, the others have no position.
+/// Layers with a sliding window use RoPE; the others have no position encoding.
 void cohere2(ConfigMap& m, Draft& d) {
   Attention& a = cohere_base(m, d, 10000.0);
   if (m.reading()) {
-    // The family always has hidden_size / heads; a file may repeat it.
+    // head_dim is always hidden_size / heads in this family; files may repeat it.
     m.entry("head_dim", a.head_dim, {});
     const int64_t width = a.n_heads > 0 ? d.spec.d_model / a.n_heads : 0;
     if (a.head_dim && *a.head_dim != width) m.fail("head_dim", str(*a.head_dim, ", expected hidden_size / heads"));

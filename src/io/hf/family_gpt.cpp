@@ -2,15 +2,15 @@
 
 #include "lamina/io/hf/family.h"
 
-/// Plain feed-forwards, fused projections, positions of every kind.
+/// Families with plain feed-forwards, fused QKV projections and all kinds of positions.
 namespace lamina::io::hf {
 namespace {
 
-using namespace arch;  // NOLINT: this file speaks of little else
+using namespace arch;  // NOLINT: almost all names here are from arch
 
 constexpr AttentionBias kAllBiases{true, true, true, true};
 
-/// n_embd, n_layer, n_head, n_positions, n_inner, activation_function, layer_norm_epsilon.
+/// Maps n_embd, n_layer, n_head, n_positions, n_inner, activation_function, layer_norm_epsilon.
 Attention& gpt_base(ConfigMap& m, Draft& d, const DecoderSizes& sizes, std::string_view activation, bool tie) {
   auto& a = m.as<Attention>(d.block.mixer);
   m.entry("vocab_size", d.spec.vocab_size, sizes.vocab_size);
@@ -93,7 +93,7 @@ NameMap gptj_names() {
           {"lm_head.*", "head.*"}};
 }
 
-/// Trained on four devices: each one's queries, values and keys follow each other.
+/// Was trained on four devices: the tensor holds queries, values and keys of each device in turn.
 NameMap codegen_names() {
   return joined(
       {{{"transformer.h.{l}.attn.qkv_proj.weight", "mixer.q.weight mixer.v.weight mixer.k.weight", Rows::four}},
@@ -167,7 +167,7 @@ NameMap bloom_names() {
           {"lm_head.*", "head.*"}};
 }
 
-/// Three styles: one key head and one norm; grouped keys (new_decoder_architecture) and one or two norms; serial.
+/// Three styles: multi-query with one norm; grouped-query (new_decoder_architecture) with one or two norms; serial.
 void falcon_block(ConfigMap& m, Draft& d, Attention& a) {
   const auto* wiring = std::get_if<ParallelWiring>(&d.block.wiring);
   bool parallel = wiring != nullptr;
@@ -214,7 +214,7 @@ void falcon(ConfigMap& m, Draft& d) {
   keys.fraction_key = "";
   if (!alibi || m.reading()) m.rope(d, keys);
   if (m.reading() && alibi) {
-    // Scores are scaled after the bias is added, which the family computes in bf16.
+    // The family adds the ALiBi bias, computed in bf16, before it scales the scores.
     const int64_t width = a.n_heads > 0 ? d.spec.d_model / a.n_heads : 1;
     d.rope.reset();
     d.spec.position = Alibi{.slope_scale = 1.0 / std::sqrt(static_cast<double>(width)), .rounding = BiasRounding::bf16};

@@ -2,15 +2,15 @@
 
 #include "lamina/io/hf/family.h"
 
-/// Serial blocks of rotated attention and a gated feed-forward.
+/// Families of serial blocks with RoPE attention and a gated feed-forward.
 namespace lamina::io::hf {
 namespace {
 
-using namespace arch;  // NOLINT: this file speaks of little else
+using namespace arch;  // NOLINT: almost all names here are from arch
 
 NameMap llama_names() { return joined({decoder_names(), attention_names(), gated_names(), pre_norm_names()}); }
 
-/// How a family of gated, RMS-normed decoders begins: what its keys mean where they are missing.
+/// Default values of a family of gated decoders with RMSNorm.
 struct Beginning {
   DecoderSizes sizes;
   std::optional<int64_t> head_dim;
@@ -46,7 +46,7 @@ void mistral(ConfigMap& m, Draft& d) {
   window_everywhere(m, d, 4096);
 }
 
-/// use_sliding_window switches sliding_window, which layers from max_window_layers on have.
+/// use_sliding_window enables sliding_window, which applies to layers from max_window_layers on.
 void qwen_windows(ConfigMap& m, Draft& d) {
   switched_window(m, d, 4096);
   int64_t first = 28;
@@ -94,7 +94,7 @@ NameMap olmo2_names() {
                   {"model.layers.{l}.post_feedforward_layernorm.*", "ffn_output_norm.*"}}});
 }
 
-/// The number whose reciprocal is `value`, where there is one.
+/// A number whose reciprocal is exactly `value`, if there is one; otherwise the nearest.
 double reciprocal(double value) {
   const double near = 1.0 / value;
   for (const double candidate : {std::nextafter(near, 0.0), std::nextafter(near, 1e300)}) {

@@ -3,7 +3,7 @@
 namespace lamina::io::hf {
 namespace {
 
-using namespace arch;  // NOLINT: this file speaks of little else
+using namespace arch;  // NOLINT: almost all names here are from arch
 
 void phi(ConfigMap& m, Draft& d) {
   Attention& a = decoder(m, d, {51200, 2048, 24, 32, {}, 2048});

@@ -3,9 +3,9 @@
 namespace lamina::io::hf {
 namespace {
 
-using namespace arch;  // NOLINT: this file speaks of little else
+using namespace arch;  // NOLINT: almost all names here are from arch
 
-/// What both generations have; M is the mixer.
+/// Entries common to both generations; M is the mixer.
 template <class M>
 M& state_space(ConfigMap& m, Draft& d, const DecoderSizes& sizes, int64_t state, bool tie) {
   auto& mixer = m.as<M>(d.block.mixer);

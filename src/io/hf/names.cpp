@@ -30,11 +30,11 @@ std::vector<std::string_view> words(std::string_view text) {
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
-/// The weights of one layer, or of what stands outside the layers (layer -1).
+/// The weights of one layer, or those outside the layers (layer -1).
 struct Place {
   int64_t layer = -1;
   const arch::Block* block = nullptr;
-  std::vector<WeightSlot> slots;  ///< names without the layer
+  std::vector<WeightSlot> slots;  ///< names without the layer prefix
 
   const WeightSlot* find(const std::string& name) const {
     for (const WeightSlot& slot : slots) {
@@ -68,7 +68,7 @@ int64_t groups_of(const NameEntry& entry, const Place& place, int64_t rows) {
   return 1;
 }
 
-/// A weight's shape, or that of one piece of it: an expert's, or a head's of a norm's vector.
+/// Shape of a weight, or of one piece: one expert, or one head of a per-head norm.
 Shape piece_shape(const Shape& shape, const Stored& stored) {
   if (stored.piece < 0) return shape;
   if (shape.rank() == 1) return {shape[0] / stored.pieces};
@@ -122,7 +122,7 @@ void add_stored(const NameEntry& entry, const std::string& end, const Place& pla
   }
 }
 
-/// Finds the entry that holds the weight; `end` becomes what its "*" stands for.
+/// Finds the entry that holds the weight; sets `end` to the value of its "*".
 const NameEntry* entry_for(const NameMap& names, const Place& place, const std::string& weight, std::string& end) {
   for (const NameEntry& entry : names) {
     if (!applies(entry, place)) continue;
@@ -152,7 +152,7 @@ std::vector<Place> places_of(const arch::ArchSpec& resolved) {
   return places;
 }
 
-/// [lead, groups, rows per group, …]: the stored tensor, or a weight, with its groups as a dimension.
+/// Reshapes a stored tensor or a weight to [lead, groups, rows per group, …].
 Tensor by_groups(const Tensor& tensor, const Stored& stored) {
   Shape shape;
   const int row_axis = stored.batched ? 1 : 0;
@@ -170,7 +170,7 @@ Tensor piece_of(const Tensor& weight, const Stored& stored) {
   return weight.reshape(shape).slice(0, stored.piece, 1).reshape(piece_shape(weight.shape(), stored));
 }
 
-/// Copies between a stored tensor and whole weights, either way.
+/// Copies between a stored tensor and whole weights, in either direction.
 void move(const Stored& stored, const Tensor& tensor, const std::vector<Tensor>& weights, bool into_weights) {
   const bool simple = stored.form == Form::transposed && stored.groups == 1 && !stored.batched;
   Tensor rows = tensor;
@@ -184,7 +184,7 @@ void move(const Stored& stored, const Tensor& tensor, const std::vector<Tensor>&
     if (!simple) ours = by_groups(ours, stored);
     const int64_t length = simple ? ours.dim(0) : ours.dim(axis);
     Tensor theirs = rows.slice(axis, begin, length);
-    // A weight that is itself a transposed view (of the file it was read from) lies as the stored tensor does.
+    // A weight that is a transposed view of its file already has the layout of the stored tensor.
     const bool turned = simple && ours.strides()[1] != 1;
     if (turned) ours = ours.transpose(0, 1);
     Tensor& to = into_weights ? ours : theirs;

@@ -8,15 +8,15 @@
 
 namespace lamina::io::hf {
 
-/// How a stored tensor's rows are made of ours. With g groups and parts a, b, …: a's first 1/g of rows, b's first 1/g,
-/// …, a's second, and so on.
+/// How the rows of a stored tensor interleave the rows of Lamina's weights a, b, …: with g groups, the first 1/g of a's
+/// rows, the first 1/g of b's, …, the second 1/g of a's, and so on.
 enum class Rows : uint8_t {
   whole,     ///< one group: a, then b, …
-  kv_heads,  ///< a group for each key head: its queries, its key, its value
-  four,      ///< four groups, as four devices once trained them
-  single,    ///< row by row in turn
+  kv_heads,  ///< one group per KV head: its queries, its key, its value
+  four,      ///< four groups, from training on four devices
+  single,    ///< one row per group
 };
-/// How the stored numbers lie.
+/// Memory layout of the stored tensor.
 enum class Form : uint8_t {
   same,
   transposed,  ///< matrices are [in, out]
@@ -25,9 +25,9 @@ enum class Form : uint8_t {
 };
 enum class When : uint8_t { always, serial, parallel };
 
-/// One tensor of a family's files and the weights of ours it holds.
-///   hf    "{l}" is the layer; "{e}" the expert, or the head of a norm with own weights; "*" weight and bias alike
-///   ours  one name or several with a space between; without the layer
+/// One tensor in a family's files and the Lamina weights it holds.
+///   hf    "{l}" is the layer; "{e}" the expert, or the head of a per-head norm; "*" matches weight and bias
+///   ours  one name, or several separated by spaces, without the layer
 struct NameEntry {
   std::string_view hf;
   std::string_view ours;
@@ -37,29 +37,29 @@ struct NameEntry {
 };
 using NameMap = std::vector<NameEntry>;
 
-/// One tensor that a file of the family has for a given architecture.
+/// One tensor of a family's file for a given architecture.
 struct Stored {
   std::string name;
   Shape shape;                      ///< as stored
-  std::vector<WeightSlot> weights;  ///< ours that it holds, whole
+  std::vector<WeightSlot> weights;  ///< the Lamina weights that it holds, whole
   int64_t groups = 1;
   Form form = Form::same;
-  int64_t piece = -1;    ///< of an expert or a head: which; of all where -1
-  int64_t pieces = 1;    ///< how many of them make up the weight
-  bool batched = false;  ///< experts are the first dimension of the stored tensor
+  int64_t piece = -1;    ///< index of the expert or head; -1: all of them
+  int64_t pieces = 1;    ///< number of pieces that make up the weight
+  bool batched = false;  ///< the first dimension of the stored tensor is the expert
 };
 
-/// Every tensor of a checkpoint of this architecture. An Error names the first weight that has no place in the family's
-/// files.
+/// All tensors of a checkpoint of this architecture. Throws an Error that names the first weight which the family
+/// cannot store.
 std::vector<Stored> stored_tensors(const NameMap& names, const arch::ArchSpec& resolved);
 
-/// Stored as a plain copy of ours, or of rows of ours that lie together: can be shown as it is.
+/// Whether each weight is a (possibly transposed) view of the stored tensor, so that no copy is needed.
 bool is_view(const Stored& stored);
-/// The stored tensor seen as the weights it holds. Only where is_view().
+/// The weights as views of the stored tensor. Requires is_view().
 std::vector<Tensor> views_of(const Stored& stored, const Tensor& tensor);
-/// Copies a stored tensor into the weights it holds a part of, which have their whole shapes.
+/// Copies a stored tensor into its part of the weights, which have their full shapes.
 void unpack(const Stored& stored, const Tensor& tensor, std::vector<Tensor>& weights);
-/// The other way: the tensor as it is stored, made of whole weights; a view where it can be one.
+/// The inverse of unpack(): builds the stored tensor from whole weights; a view if possible.
 Tensor pack(const Stored& stored, const std::vector<Tensor>& weights);
 
 }  // namespace lamina::io::hf

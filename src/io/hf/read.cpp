@@ -10,11 +10,11 @@ namespace lamina::io {
 namespace hf {
 namespace {
 
-/// Masks and tables that older files hold although they follow from the configuration.
+/// Masks and tables in older files. They follow from the configuration and are ignored.
 constexpr std::string_view kDerived[] = {".attn.bias",        ".attn.masked_bias",      ".attention.bias",
                                          ".attn.causal_mask", ".attention.masked_bias", ".rotary_emb.inv_freq"};
 
-/// Collects our weights from the stored tensors.
+/// Assembles the weights from the stored tensors.
 class Loader {
  public:
   Loader(const Family& family, const arch::ArchSpec& spec, Shards& shards, const HfReadOptions& options,
@@ -41,7 +41,7 @@ class Loader {
   }
 
  private:
-  /// In the files; 0 where it is not there, which load() refuses.
+  /// Bytes in the files; 0 if the tensor is missing, which load() reports.
   int64_t bytes_of(const Stored& stored) const {
     const std::string name = shards_.find(stored.name);
     return name.empty() ? 0 : stored.shape.numel() * static_cast<int64_t>(size_of(shards_.dtype(name)));
@@ -75,7 +75,7 @@ class Loader {
     shards_.release(name);
   }
 
-  /// A weight that is put together of copies.
+  /// The weight to copy stored tensors into; allocated on first use.
   Tensor target(const WeightSlot& weight, DType stored_dtype, const std::string& name) {
     const DType dtype = options_.dtype.value_or(stored_dtype);
     Tensor& tensor = weights_[weight.name];
@@ -147,7 +147,7 @@ class Loader {
   Shards& shards_;
   const HfReadOptions& options_;
   Device device_;
-  /// Copies wait for memory, not for arithmetic: more threads would not be done sooner, but spin where cores are busy.
+  /// One thread: copies are bound by memory bandwidth, and more threads would only spin if cores are busy.
   Device copier_ = Device::cpu(1);
   std::set<std::string> expected_;
   std::map<std::string, Tensor> weights_;

@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kWhole = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
-/// tensor -> file
+/// Returns the map from tensor to file.
 std::map<std::string, std::string> read_index(const std::string& path) {
   const auto json = read_json_file<nlohmann::json>(path);
   LAMINA_CHECK(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(), path,

@@ -9,19 +9,19 @@
 
 namespace lamina::io::hf {
 
-/// The tensors of a folder: model.safetensors, or the files that model.safetensors.index.json names.
+/// The tensors of a folder: from model.safetensors, or from the files that model.safetensors.index.json lists.
 class Shards {
  public:
   Shards(const std::string& folder, const Device& device);
 
-  /// The name under which a tensor is stored, with or without the family's first word ("model.", "transformer."); empty
-  /// where it is not there.
+  /// The stored name of a tensor, with or without the family's prefix ("model.", "transformer."); empty if it is
+  /// missing.
   std::string find(const std::string& name) const;
-  /// Marks it as used.
+  /// Returns the tensor and marks it as used.
   Tensor take(const std::string& stored_name);
   const Shape& shape(const std::string& stored_name) const { return file(stored_name).shape(stored_name); }
   DType dtype(const std::string& stored_name) const { return file(stored_name).dtype(stored_name); }
-  /// For one that was copied.
+  /// Releases the mapped pages of a tensor that was copied.
   void release(const std::string& stored_name) const { file(stored_name).release(stored_name); }
   std::vector<std::string> unused() const;
   const std::string& folder() const { return folder_; }

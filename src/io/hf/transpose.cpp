@@ -5,13 +5,13 @@
 namespace lamina::io::hf {
 namespace {
 
-/// A tile is read by rows into a buffer that stays in the first cache, then written by rows: no line is fetched twice,
-/// and few pages are open at a time.
+/// Tile size. A tile is read by rows into a buffer that fits the L1 cache, then written by rows: no cache line is
+/// fetched twice, and few pages are active at a time.
 constexpr int64_t kTile = 64;
-/// Rows of the source lie in pages of their own, which the processor does not foresee.
+/// Prefetch distance in source rows. They are on different pages, which the hardware prefetcher does not follow.
 constexpr int64_t kRowsAhead = 12;
 
-/// One band of rows of `to`.
+/// Transposes into rows [begin, end) of `to`.
 template <class T>
 void transpose_band(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t begin, int64_t end,
                     int64_t columns) {

@@ -4,8 +4,8 @@
 
 namespace lamina::io::hf {
 
-/// to[i, j] = from[j, i] for two matrices of one type on a cpu whose rows are dense. In tiles, so that both sides are
-/// read and written by the cache line: checkpoints that store matrices transposed are read at the memory's speed.
+/// to[i, j] = from[j, i] for two CPU matrices of one type with dense rows. Works in tiles, so that both sides are
+/// accessed by whole cache lines, at memory bandwidth.
 void copy_transposed(const Tensor& from, Tensor& to);
 
 }  // namespace lamina::io::hf

@@ -12,10 +12,10 @@ namespace {
 
 constexpr size_t kShownDifferences = 8;
 
-/// How far a family is from meaning an architecture.
+/// How well a family represents an architecture.
 struct Fit {
   const Family* family = nullptr;
-  std::vector<std::string> differences;  ///< none: it means exactly that
+  std::vector<std::string> differences;  ///< empty: exactly
 };
 
 Fit fit_of(const Family& family, const arch::ArchSpec& spec) {
@@ -29,7 +29,7 @@ Fit fit_of(const Family& family, const arch::ArchSpec& spec) {
     }
     if (fit.differences.empty()) stored_tensors(family.names, spec);
   } catch (const Error& error) {
-    // Its files cannot say this at all: further away than any that can.
+    // The family cannot represent it at all: rank it after any family that can.
     fit.differences.assign(1000, std::string(error.what()));
   }
   return fit;
@@ -61,7 +61,7 @@ const Family& choose(const Checkpoint& checkpoint, const std::string& wanted) {
   return *best->family;
 }
 
-/// Bytes of the tensor as it will be written.
+/// Size of the tensor as written.
 int64_t bytes_of(const Stored& stored, DType dtype) {
   return stored.shape.numel() * static_cast<int64_t>(size_of(dtype));
 }
@@ -100,7 +100,7 @@ class Writer {
     return options_.dtype.value_or(weights_.at(stored.weights.front().name).dtype());
   }
 
-  /// In order, a new file whenever the next tensor would make the last too large.
+  /// Splits the list in order; a new file starts if the next tensor would exceed the maximum size.
   std::vector<std::vector<const Stored*>> split(const std::vector<Stored>& list) const {
     std::vector<std::vector<const Stored*>> files(1);
     int64_t filled = 0;
@@ -116,7 +116,7 @@ class Writer {
     return files;
   }
 
-  /// Tensors are put together for one file at a time.
+  /// Assembles the tensors of one file at a time, to limit memory.
   void write_file(const std::string& name, const std::vector<const Stored*>& list) {
     NamedTensors tensors;
     for (const Stored* stored : list) {
