@@ -10,7 +10,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Behind which a step is repeated from its record.
+/// Steps before the timed ones. CUDA graph capture happens within them.
 constexpr int64_t kUntimedSteps = 4;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -44,7 +44,7 @@ DecodeSpeed measure_on_host(nn::Model& model, int64_t batch, int64_t tokens, int
   return speed;
 }
 
-/// Each step's tokens are read while the next one runs, as generate() does; the steps that record are not timed.
+/// Reads the tokens of each step while the next one runs, as generate() does.
 DecodeSpeed measure_on_device(nn::Model& model, nn::ModelCache& cache, int64_t tokens, int rounds) {
   const Sampler sampler({.temperature = 0});
   DeviceSteps steps(model, cache, std::vector<const Sampler*>(static_cast<size_t>(cache.batch()), &sampler));

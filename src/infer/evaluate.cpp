@@ -8,12 +8,12 @@
 namespace lamina::infer {
 namespace {
 
-/// Positions whose logits are whole in memory at a time.
+/// Number of positions whose logits are in memory at a time.
 constexpr int64_t kRowsAtOnce = 256;
-/// Tokens of windows that are read as one batch.
+/// Maximum number of tokens in a batch of windows.
 constexpr int64_t kBatchTokens = 2048;
 
-/// Reads ids[begin, begin + length), of whose predictions those from `first` on count.
+/// Reads ids[begin, begin + length). Only predictions at positions ≥ `first` count.
 struct Window {
   int64_t begin;
   int64_t length;
@@ -22,7 +22,7 @@ struct Window {
 
 std::vector<Window> windows_of(int64_t tokens, int64_t context, int64_t stride) {
   std::vector<Window> windows;
-  int64_t counted = 1;  // the first token is predicted by nobody
+  int64_t counted = 1;  // the first token is never predicted
   for (int64_t begin = 0; counted < tokens; begin += stride) {
     const int64_t length = std::min(context, tokens - 1 - begin);
     windows.push_back({begin, length, counted - begin - 1});
@@ -42,7 +42,7 @@ class Evaluator {
     }
   }
 
-  /// Windows of one length.
+  /// Evaluates windows of equal length.
   void read(std::span<const Window> windows) {
     const auto batch = static_cast<int64_t>(windows.size());
     const int64_t length = windows[0].length;

@@ -10,15 +10,15 @@ namespace {
 
 using text::TokenId;
 
-/// A prompt on its way.
+/// A prompt in progress.
 struct Row {
-  size_t index;              ///< among the prompts
-  std::vector<TokenId> ids;  ///< all so far
+  size_t index;              ///< index of the prompt
+  std::vector<TokenId> ids;  ///< prompt and answer so far
   Sampler sampler;
   Generation answer;
 };
 
-/// Where padding would make the batch this much larger, prompts are read one by one.
+/// If padding would enlarge the batch by more than this factor, prompts are read one by one.
 constexpr double kPaddingWorth = 1.25;
 
 void check_prompt(const std::vector<TokenId>& ids, size_t index, int64_t vocab, int64_t context) {
@@ -32,14 +32,14 @@ void check_prompt(const std::vector<TokenId>& ids, size_t index, int64_t vocab, 
                " tokens, the context is ", context, "; shorten the prompt, or give a longer context");
 }
 
-/// Rows that advance together.
+/// The rows that advance together.
 class Batch {
  public:
   Batch(nn::Model& model, std::vector<Row> rows, const GenerateOptions& options, const OnToken& on_token,
         int64_t context)
       : model_(model), rows_(std::move(rows)), options_(options), on_token_(on_token), context_(context) {}
 
-  /// Every row's ids from its length in the cache on are read, then rows answer until all have ended.
+  /// Reads the ids of each row that are not yet in the KV cache, then generates until all rows have ended.
   std::vector<Row> run(nn::ModelCache* cache) {
     if (cache != nullptr) active_.emplace(cache->rows(0, cache->batch()));
     choose(read_prompts());
@@ -71,7 +71,7 @@ class Batch {
     return logits;
   }
 
-  /// The last counts[i] ids of rows [first, first + n), padded to `width` → logits of each row's last, [n, vocab].
+  /// Reads the last counts[i] ids of rows [first, first + n), padded to `width`. Returns the last logits [n, vocab].
   std::vector<float> read(nn::ModelCache& cache, int64_t first, int64_t n, const std::vector<int64_t>& counts,
                           int64_t width) {
     std::vector<int64_t> ids(static_cast<size_t>(n * width), 0);
@@ -121,8 +121,8 @@ class Batch {
     }
   }
 
-  /// Whether the step after the next may be queued before the next one's tokens are known: it can be taken back, and
-  /// no row is sure to have ended by then.
+  /// Whether one more step may be queued before the next tokens are known. The KV cache must support truncation, to
+  /// undo that step, and no row may be certain to end with the next token.
   bool can_run_ahead() const {
     return active_->can_truncate() && std::all_of(rows_.begin(), rows_.end(), [&](const Row& row) {
              return static_cast<int64_t>(row.answer.ids.size()) + 1 < options_.max_tokens &&
@@ -130,7 +130,7 @@ class Batch {
            });
   }
 
-  /// One more token for every row, or its end. logits [rows, vocab].
+  /// Samples one token for every row from logits [rows, vocab], or ends the row.
   void choose(const std::vector<float>& logits) {
     const size_t vocab = logits.size() / rows_.size();
     done_.assign(rows_.size(), false);
@@ -160,7 +160,7 @@ class Batch {
     done_[row] = true;
   }
 
-  /// The recorded step serves these rows alone; a step that was queued ahead is taken back.
+  /// Drops the CUDA graph, which is valid only for the current rows, and undoes a step that was queued ahead.
   void forget_steps() {
     if (!steps_) return;
     const auto ahead = static_cast<int64_t>(steps_->queued());
@@ -169,7 +169,7 @@ class Batch {
     steps_.reset();
   }
 
-  /// Rows that ended make room: the last one takes the place of each, so that a single row is moved.
+  /// Removes finished rows. The last row takes the place of each, so that only one row moves.
   void leave() {
     if (std::find(done_.begin(), done_.end(), true) != done_.end()) forget_steps();
     for (size_t i = rows_.size(); i-- > 0;) {
@@ -195,8 +195,8 @@ class Batch {
   const GenerateOptions& options_;
   const OnToken& on_token_;
   int64_t context_;
-  std::optional<nn::ModelCache> active_;  ///< of rows_, in their order
-  std::optional<DeviceSteps> steps_;      ///< of active_, where a GPU repeats them
+  std::optional<nn::ModelCache> active_;  ///< the KV cache of rows_, in their order
+  std::optional<DeviceSteps> steps_;      ///< graph decoding over active_, on a GPU that supports it
   std::vector<bool> done_;
   std::vector<Row> ended_;
 };

@@ -11,14 +11,14 @@
 namespace lamina::infer {
 
 struct GenerateOptions {
-  int64_t max_tokens = 256;  ///< of each row's answer
+  int64_t max_tokens = 256;  ///< per row
   SamplerOptions sampler;
-  std::vector<text::TokenId> stop_tokens;  ///< end a row and are not part of its answer
-  /// Most tokens of prompt and answer together; 0: the architecture's context.
+  std::vector<text::TokenId> stop_tokens;  ///< end a row; not part of its answer
+  /// Maximum number of tokens of prompt and answer together; 0: the architecture's context.
   int64_t context = 0;
-  /// Off: every token from a forward over all before it, for comparison.
+  /// Whether to use a KV cache. Without it, each token takes a forward over all tokens before it (for comparison).
   bool cache = true;
-  /// Of Model::make_cache; nothing: the weights' type. A session has its own.
+  /// Type of the KV cache (Model::make_cache); default: the weights' type. Ignored by Session, which sets its own.
   std::optional<DType> cache_dtype;
 };
 
@@ -31,25 +31,25 @@ struct Generation {
   Finish finish = Finish::max_tokens;
 };
 
-/// Called with each token of an answer as it is chosen; false ends that row, the token being its last.
+/// Called with each sampled token. Returning false ends that row after this token.
 using OnToken = std::function<bool(size_t row, text::TokenId id)>;
 
-/// Continues every prompt. All rows advance together, whatever their lengths: the prompts are read in one pass (row by
-/// row where padding would cost more than it saves), and a row that has ended leaves the batch. Row i draws from stream
-/// i of the seed, so its answer is the same whatever else is in the batch (up to rounding of the products).
-/// An Error where a prompt is empty, holds a token beyond the vocabulary, or leaves no room within the context.
+/// Continues every prompt. All rows advance together, whatever their lengths. The prompts are read as one padded batch,
+/// or row by row if padding costs too much. Finished rows leave the batch. Row i samples from random stream i of the
+/// seed, so its answer does not depend on the other rows (except for rounding in matrix products). Throws Error if a
+/// prompt is empty, has a token outside the vocabulary, or leaves no room in the context.
 std::vector<Generation> generate(nn::Model& model, const std::vector<std::vector<text::TokenId>>& prompts,
                                  const GenerateOptions& options, const OnToken& on_token = {});
 
-/// A single row whose cache is kept between turns.
+/// A conversation of one row that keeps its KV cache between turns.
 class Session {
  public:
-  /// `options.cache` must be on. `context` 0: the architecture's. `cache_dtype` as in GenerateOptions.
+  /// `context` 0: the architecture's. `cache_dtype` as in GenerateOptions.
   explicit Session(nn::Model& model, int64_t context = 0, std::optional<DType> cache_dtype = {});
 
-  /// Reads `ids` behind everything so far and answers.
+  /// Appends `ids` to the conversation and generates the answer.
   Generation turn(std::span<const text::TokenId> ids, const GenerateOptions& options, const OnToken& on_token = {});
-  /// Tokens so far, answers included.
+  /// Number of tokens so far, including answers.
   int64_t length() const { return static_cast<int64_t>(ids_.size()); }
   int64_t context() const { return cache_.capacity(); }
   void clear();

@@ -22,7 +22,7 @@ double largest(const std::vector<double>& values) {
   return most;
 }
 
-/// NaN on either side is infinitely far.
+/// NaN on either side counts as an infinite difference.
 Comparison compare(const std::string& name, const Tensor& ours, const Tensor& golden, double tolerance,
                    double least_magnitude = 0.0) {
   Comparison result{name, 0, 0, tolerance, {}};
@@ -41,7 +41,7 @@ Comparison compare(const std::string& name, const Tensor& ours, const Tensor& go
   return result;
 }
 
-/// Each token's successor; the last position predicts nothing.
+/// The next token of each position; the last position has no target.
 Tensor targets_of(const Tensor& ids) {
   const int64_t seq = ids.rank() == 2 ? ids.dim(1) : 0;
   LAMINA_CHECK(seq >= 2, "input_ids of the golden file is ", ids.shape(),
@@ -94,13 +94,13 @@ Comparison compare_greedy(nn::Model& model, const io::SafetensorsFile& golden, d
                  expected[i], "; the model has ", logits.size());
     const double ahead = logits[static_cast<size_t>(token)] - logits[static_cast<size_t>(expected[i])];
     if (token != expected[i] && !(ahead <= tie * largest(logits))) ++different;
-    // Goes on with the golden's token: one slip is then one difference.
+    // Continue with the golden token, so that one wrong token counts once.
     ids = Tensor::from(std::vector<int64_t>{expected[i]}, {1, 1}, prompt.device());
   }
   return {kGreedy, different, different, 0, {}};
 }
 
-/// A model's parameters moved by a rounding of bf16, while this lives.
+/// Shifts a model's parameters by the largest bf16 rounding error, until destruction.
 class MovedParameters {
  public:
   MovedParameters(nn::Model& model, std::mt19937_64& random) : parameters_(model.named_parameters()) {
@@ -153,7 +153,7 @@ std::vector<Comparison> compare_with_golden(nn::Model& model, const io::Safetens
 
 GoldenOptions bf16_tolerances(nn::Model& model, const io::SafetensorsFile& golden,
                               const NameGradients& name_gradients) {
-  // Of experts others may be chosen by a hair, which is all or nothing: many ways of rounding show whether they are.
+  // Rounding may change the choice of experts, which has a large effect. More trials cover this case.
   const arch::ParameterCount count = arch::count_parameters(model.spec());
   const int ways = count.active < count.total ? 32 : 4;
   constexpr GoldenOptions kNone{.logits_tolerance = 0, .gradient_tolerance = 0, .smallest_share = 1e-2};
@@ -167,7 +167,7 @@ GoldenOptions bf16_tolerances(nn::Model& model, const io::SafetensorsFile& golde
       tolerance = std::max(tolerance, 2 * row.relative);
     }
   }
-  options.tie = 2 * options.logits_tolerance;  // each of two logits may be off
+  options.tie = 2 * options.logits_tolerance;  // both logits may deviate
   return options;
 }
 

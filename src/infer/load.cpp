@@ -10,7 +10,7 @@
 namespace lamina::infer {
 namespace {
 
-/// Adds the numbers of a JSON number or list of numbers.
+/// Adds the numbers of a JSON number or of a list of numbers.
 void add_numbers(const std::string& json, std::vector<text::TokenId>& ids) {
   for (size_t i = 0; i < json.size();) {
     if (std::isdigit(static_cast<unsigned char>(json[i])) == 0) {
@@ -30,7 +30,7 @@ std::vector<text::TokenId> stop_tokens(const io::Checkpoint& checkpoint, const t
   }
   if (tokenizer != nullptr) {
     if (tokenizer->eos()) ids.push_back(*tokenizer->eos());
-    // A new text begins: this one is over.
+    // BOS starts a new text, so it ends this one.
     if (tokenizer->bos()) ids.push_back(*tokenizer->bos());
   }
   std::sort(ids.begin(), ids.end());

@@ -11,26 +11,26 @@
 
 namespace lamina::infer {
 
-/// A model ready to be asked.
+/// A model ready for inference.
 struct LoadedModel {
-  std::string path;  ///< of the weights, with a run's folder resolved
+  std::string path;  ///< of the weights; the folder of a run is resolved to its checkpoint
   std::unique_ptr<nn::Model> model;
-  std::unique_ptr<text::Tokenizer> tokenizer;  ///< null where none was found
+  std::unique_ptr<text::Tokenizer> tokenizer;  ///< null if none was found
   std::string tokenizer_path;                  ///< its file or folder
-  std::vector<text::TokenId> stop_tokens;      ///< what ends a text, by the tokenizer or the checkpoint
+  std::vector<text::TokenId> stop_tokens;      ///< tokens that end a text, from the tokenizer and the checkpoint
 };
 
 struct LoadOptions {
-  std::string tokenizer;  ///< a file or folder; empty: looked for beside the weights
+  std::string tokenizer;  ///< a file or folder; empty: search beside the weights
   nn::WeightFormats weights;
 };
 
-/// A model in any format io::read_model knows, or the folder of a training run, of which `best` or else `last` is
-/// taken. Weights stay in the mapped file where their format is not changed. The tokenizer is sought in the model's
-/// folder, or beside a model that is one file.
+/// Loads a model in any format of io::read_model, or from the folder of a training run (`best`, else `last`). Weights
+/// remain in the mapped file unless their format changes. The tokenizer is searched in the model's folder, or beside a
+/// model that is one file.
 LoadedModel load_model(const std::string& path, const Device& device, const LoadOptions& options = {});
 
-/// The tokenizer, or an Error that says what to give.
+/// Returns the tokenizer. If there is none, throws an Error that says what to give.
 const text::Tokenizer& require_tokenizer(const LoadedModel& model);
 
 /// The ids of `text`, after the BOS token if the tokenizer has one. `unknown` as in text::Tokenizer::encode.

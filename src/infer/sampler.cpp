@@ -32,7 +32,7 @@ void check_number(float logit, size_t token) {
                " is not a number; the model's weights are broken, or its type overflows");
 }
 
-/// The tokens whose −log p is nearest the entropy, until they hold the mass.
+/// Keeps the tokens whose −log p is closest to the entropy, until their probabilities reach `mass`.
 void keep_typical(Candidates& list, double mass) {
   if (mass >= 1) return;
   ops::normalise(list);
@@ -51,7 +51,7 @@ void keep_typical(Candidates& list, double mass) {
   std::erase_if(list, [&](const Candidate& c) { return distance(c) > farthest; });
 }
 
-/// What candidates() gives at temperature 0, without a list of them.
+/// Greedy sampling: equals candidates() at temperature 0, without allocating the list.
 text::TokenId first_of_largest(std::span<const float> logits) {
   LAMINA_CHECK(!logits.empty(), kNoLogits);
   size_t best = 0;

@@ -11,20 +11,20 @@
 
 namespace lamina::infer {
 
-/// How the next token is chosen from logits. Filters act in the order of the fields, each on what the one before left,
-/// renormalised; definitions and ties are those of Hugging Face's transformers.
+/// How the next token is sampled from logits. Filters apply in the order of the fields, each to the renormalized result
+/// of the one before. Definitions and ties follow Hugging Face's transformers.
 struct SamplerOptions {
-  /// Logits of tokens that came before, in prompt or answer, are divided by this where positive, else multiplied.
+  /// Divides positive logits, and multiplies negative ones, of tokens that occur in the prompt or the answer.
   double repetition_penalty = 1.0;
-  /// Taken from the logit of every token of the answer so far, once, or once for every time it came.
+  /// Subtracted from the logits of tokens in the answer: presence once, frequency once per occurrence.
   double presence_penalty = 0.0;
   double frequency_penalty = 0.0;
-  /// Logits are divided by it; 0 takes the likeliest token, the first of equals.
+  /// Divides the logits. 0 means greedy: the most likely token, the first of equals.
   double temperature = 1.0;
-  int64_t top_k = 0;       ///< keep the k largest logits and their equals; 0: all
-  double top_p = 1.0;      ///< keep the likeliest tokens that together reach this probability
-  double min_p = 0.0;      ///< keep tokens at least this likely, relative to the likeliest
-  double typical_p = 1.0;  ///< keep tokens whose surprise is nearest the entropy, up to this probability (Meister 2022)
+  int64_t top_k = 0;       ///< keep the k largest logits, including ties with the last; 0: all
+  double top_p = 1.0;      ///< keep the most likely tokens that together reach this probability
+  double min_p = 0.0;      ///< keep tokens with at least this probability relative to the most likely one
+  double typical_p = 1.0;  ///< keep tokens whose surprisal is closest to the entropy, up to this mass (Meister 2022)
   /// Only ids below this are sampled; 0: all. Set it to the tokenizer's size for a model with a padded vocabulary.
   int64_t vocab_size = 0;
   uint64_t seed = 0;
@@ -32,27 +32,27 @@ struct SamplerOptions {
 
 using ops::Candidate;
 
-/// Samples the tokens of one row. The n-th choice draws the n-th number of a random stream of the seed, so it depends
-/// only on seed, random stream, logits and history.
+/// Samples the tokens of one row. The n-th token uses the n-th number of a random stream, so it depends only on seed,
+/// random stream, logits and history.
 class Sampler {
  public:
-  /// Rows of one run differ in `stream`. Throws where an option is out of its range.
+  /// Rows of one run use different values of `stream`. Throws Error if an option is out of range.
   explicit Sampler(const SamplerOptions& options, uint64_t stream = 0);
 
-  /// Tokens that the row begins with.
+  /// Sets the tokens of the prompt, for the repetition penalty.
   void see_prompt(std::span<const text::TokenId> ids);
   /// The next token from logits [vocab]. A NaN among them is an Error.
   text::TokenId next(std::span<const float> logits);
 
-  /// Whether ops::sample on the logits' own device chooses as `next` does: nothing depends on what came before.
+  /// Whether ops::sample on the GPU gives the same tokens as next(): only without penalties and typical_p.
   bool works_on_device() const { return !penalises() && options_.typical_p >= 1; }
   const SamplerOptions& options() const { return options_; }
   uint64_t stream() const { return key_.stream; }
   uint64_t drawn() const { return drawn_; }
-  /// A device has chosen `id` in place of `next`.
+  /// Records that the GPU sampled `id` instead of next().
   void took(text::TokenId id);
 
-  /// What `next` draws from: what the filters left, likeliest not necessarily first, probabilities adding up to 1.
+  /// The distribution that next() samples from: the tokens after all filters, unsorted, with normalized probabilities.
   std::vector<Candidate> candidates(std::span<const float> logits) const;
 
  private:
@@ -63,7 +63,7 @@ class Sampler {
   SamplerOptions options_;
   RandomKey key_;
   uint64_t drawn_ = 0;
-  /// Every token seen, and how often it came in the answer.
+  /// Every token seen, with its count in the answer.
   std::unordered_map<text::TokenId, int64_t> counts_;
 };
 

@@ -23,7 +23,7 @@ std::string StopStrings::push(std::string_view text) {
     held_.resize(first);
     return std::exchange(held_, {});
   }
-  // The longest end of the text that begins a stop string stays.
+  // Hold back the longest suffix that is a prefix of a stop string.
   size_t keep = 0;
   for (const std::string& stop : stops_) {
     for (size_t length = std::min(stop.size() - 1, held_.size()); length > keep; --length) {

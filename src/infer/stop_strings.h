@@ -6,18 +6,18 @@
 
 namespace lamina::infer {
 
-/// Lets text through up to the first of some stop strings, which come in pieces of any size. What could be the
-/// beginning of one is held back until it is known, so that no part of a stop string is ever shown.
+/// Passes text through, in pieces of any size, up to the first stop string. Text that could begin a stop string is held
+/// back, so that no part of a stop string is ever shown.
 class StopStrings {
  public:
   /// An empty stop string is an Error.
   explicit StopStrings(std::vector<std::string> stops = {});
 
-  /// More text → what of it, and of what was held back, may be shown.
+  /// Adds text and returns the text that may be shown now.
   std::string push(std::string_view text);
-  /// Nothing more comes: what was held back after all.
+  /// Ends the text and returns what was held back.
   std::string finish();
-  /// A stop string came; nothing behind it is shown.
+  /// Whether a stop string was found. Nothing after it is shown.
   bool stopped() const { return stopped_; }
 
  private:

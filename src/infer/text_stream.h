@@ -8,7 +8,7 @@
 
 namespace lamina::infer {
 
-/// Text of tokens while they are generated: complete characters only, and no part of a stop string.
+/// Converts tokens to text during generation: complete characters only, and no part of a stop string.
 class TextStream {
  public:
   /// `tokenizer` must outlive the stream. `special` as in text::StreamDecoder.
@@ -17,7 +17,7 @@ class TextStream {
 
   /// Sets the tokens before the text: the last one may decide whether the text begins with a space.
   void see_prompt(std::span<const text::TokenId> ids);
-  /// Adds a token and returns the text that is certain now.
+  /// Adds a token and returns the text that is final now.
   std::string push(text::TokenId id);
   /// Ends the stream and returns the text held back, including an incomplete character.
   std::string finish();
