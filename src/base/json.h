@@ -7,7 +7,7 @@
 
 namespace lamina {
 
-// The only JSON parser for files from outside. Json is nlohmann::json or nlohmann::ordered_json.
+// JSON parser with limits, for untrusted files. Json is nlohmann::json or nlohmann::ordered_json.
 
 inline constexpr size_t kMaxJsonBytes = size_t{64} << 20;
 inline constexpr size_t kMaxJsonDepth = 64;

@@ -16,9 +16,9 @@ struct HfReadOptions {
   Progress progress;
 };
 /// Reads a folder with config.json and model.safetensors, or with shards listed in model.safetensors.index.json.
-/// Weights in Lamina's layout, also concatenated by rows, are views of the mapped files. Others (transposed,
-/// interleaved, one tensor per expert) are copied, and their mapped pages are released. An unknown key of config.json
-/// is an Error that names it; so is a tensor that is missing, has a wrong shape, or does not belong to the model.
+/// Weights stored whole, concatenated or transposed are views of the mapped files. Others (interleaved rows, one tensor
+/// per expert) are copied, and their mapped pages are released. An unknown key of config.json is an Error that names
+/// it; so is a tensor that is missing, has a wrong shape, or does not belong to the model.
 Checkpoint read_hf(const std::string& folder, const Device& device, const HfReadOptions& options = {});
 
 /// Reads only the architecture, resolved, from the text of a config.json. `name` begins messages.

@@ -37,7 +37,7 @@ size_t repetitions(const std::vector<Block>& runs, size_t begin, size_t period) 
   return 1 + matching / period;
 }
 
-/// Groups layers as repeat × pattern. Greedy: takes the pattern that covers most layers, then the shortest.
+/// Groups layers as repeat × pattern. Greedy: takes the pattern that covers the most, the shortest of equals.
 std::vector<LayerGroup> grouped(const std::vector<Block>& blocks) {
   const std::vector<Block> runs = run_lengths(blocks);
   std::vector<LayerGroup> groups;

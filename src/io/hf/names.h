@@ -14,7 +14,7 @@ enum class Rows : uint8_t {
   whole,     ///< one group: a, then b, …
   kv_heads,  ///< one group per KV head: its queries, its key, its value
   four,      ///< four groups, from training on four devices
-  single,    ///< one row per group
+  single,    ///< one group per row: rows of a, b, … alternate
 };
 /// Memory layout of the stored tensor.
 enum class Form : uint8_t {
