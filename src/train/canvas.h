@@ -17,39 +17,39 @@ struct Stroke {
   Colour colour;
   double width = 1;
   double opacity = 1;
-  std::vector<double> dashes;  ///< lengths of dash and gap in turn, in pixels; empty: a solid line
-  double dash_offset = 0;      ///< where in the pattern the line begins, in pixels
+  std::vector<double> dashes;  ///< alternating dash and gap lengths in pixels; empty: a solid line
+  double dash_offset = 0;      ///< start position in the dash pattern, in pixels
 };
 
 enum class Marker { circle, square, triangle, diamond };
 enum class Anchor { start, middle, end };
 
-/// What a picture is drawn on; y grows downwards, from the upper left corner, in pixels.
+/// Drawing surface. Coordinates are in pixels; the origin is the upper left corner and y grows downwards.
 class Canvas {
  public:
   using Points = std::vector<std::pair<double, double>>;
 
   virtual ~Canvas() = default;
   virtual void box(double x, double y, double width, double height, Colour fill, double opacity) = 0;
-  /// A filled polygon.
+  /// Draws a filled polygon.
   virtual void area(const Points& points, Colour fill, double opacity) = 0;
   virtual void line(const Points& points, const Stroke& stroke) = 0;
   virtual void dot(double x, double y, double radius, Colour fill, Marker marker = Marker::circle) = 0;
-  /// `size` of the letters; `upwards`: turned by a quarter.
+  /// Draws text. `size` is the font size; `upwards` rotates the text by 90° so that it reads from bottom to top.
   virtual void text(double x, double y, const std::string& text, double size, Anchor anchor, Colour colour, bool bold,
                     bool upwards) = 0;
-  /// Until `unclip` lines and dots are seen in this box only.
+  /// Restricts lines and dots to this box until `unclip` is called.
   virtual void clip(double x, double y, double width, double height) = 0;
   virtual void unclip() = 0;
 };
 
-/// The corners of a marker with the area of a circle of this radius; empty for the circle itself.
+/// Corners of a marker with the same area as a circle of this radius; empty for Marker::circle.
 Canvas::Points marker_corners(Marker marker, double x, double y, double radius);
 
-/// Collects an SVG file.
+/// Draws into the text of an SVG file.
 class SvgCanvas : public Canvas {
  public:
-  /// Screen readers read the title.
+  /// `title` is what screen readers announce.
   SvgCanvas(int width, int height, const std::string& title = {});
   void box(double x, double y, double width, double height, Colour fill, double opacity) override;
   void area(const Points& points, Colour fill, double opacity) override;
@@ -59,7 +59,7 @@ class SvgCanvas : public Canvas {
             bool upwards) override;
   void clip(double x, double y, double width, double height) override;
   void unclip() override;
-  /// The whole file.
+  /// Returns the complete file.
   std::string finish() const { return text_ + "</svg>\n"; }
 
  private:

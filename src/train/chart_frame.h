@@ -16,8 +16,8 @@ inline constexpr Colour kFaint{110, 110, 110};
 inline constexpr Colour kGrid{228, 228, 228};
 inline constexpr Colour kPaper{255, 255, 255};
 
-/// How the curve at this place of a list is drawn. Colours repeat after seven places; the dashes and the marker then
-/// change, so that 28 places differ.
+/// Style of the curve at an index of a list. The seven colours repeat; with each repeat the dashes and the marker
+/// change, so that 28 indices have distinct styles.
 struct ChartStyle {
   Colour colour;
   std::vector<double> dashes;
@@ -27,18 +27,18 @@ struct ChartStyle {
 };
 ChartStyle chart_style(size_t place);
 
-/// Where a curve stands among those that lie on it: the `index`-th of `count`.
+/// Position of a curve among the curves that overlap it: the `index`-th of `count`.
 struct Overlap {
   size_t index = 0;
   size_t count = 1;
 };
-/// Curves overlap if they have the same x and, at two thirds of their points or more, the same y to 2.5 pixels.
+/// Curves overlap if their x are equal and, at two thirds of the points or more, their y differ by ≤ 2.5 pixels.
 std::vector<Overlap> overlaps_of(const std::vector<Canvas::Points>& curves);
-/// The stroke of a curve among those that lie on it. The first is solid; each other one covers its own share of it with
-/// dashes, so that the colours alternate.
+/// Stroke of a curve that overlaps others. The first curve is solid. Each other curve is dashed and covers its own
+/// share of the line, so that the colours alternate.
 Stroke overlapping(Stroke stroke, const Overlap& overlap);
 
-/// The frame that a chart's lines and points lie in, in pixels, and what its sides mean.
+/// Plot area of a chart in pixels, with its x and y axes.
 struct ChartFrame {
   double x = 0;
   double y = 0;
@@ -51,7 +51,7 @@ struct ChartFrame {
   double at_y(double value) const { return y + height * (1 - up.share(value)); }
 };
 
-/// Lines across at the ticks, labels on both sides, and the names of both.
+/// Draws grid lines at the ticks, tick labels on both axes, and the axis names.
 void draw_frame(Canvas& canvas, const ChartFrame& frame, const std::string& x_name, const std::string& y_name);
 
 }  // namespace lamina::train

@@ -24,7 +24,7 @@ double mean_of(const std::vector<double>& values) {
   return sum / static_cast<double>(values.size());
 }
 
-/// The value that this share of all does not exceed.
+/// The smallest value that at least this share of the values does not exceed. Reorders `values`.
 double quantile(std::vector<double>& values, double share) {
   const auto at = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size() - 1)));
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
@@ -43,11 +43,11 @@ std::string CurveAxis::label(double tick) const {
     const char* name;
   };
   constexpr std::array<Unit, 4> kUnits{{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}}};
-  // Where there is no common step each tick has a size of its own.
+  // Ticks without a common step are formatted by their own magnitude.
   const double largest = tick_step > 0 ? std::max(std::abs(low), std::abs(high)) : tick;
   const double step = tick_step > 0 ? tick_step : std::pow(10.0, std::floor(std::log10(tick) + 1e-9));
   for (const Unit& unit : kUnits) {
-    // 5,000 reads better than 5k.
+    // "5,000" is easier to read than "5k".
     if (largest < (unit.size == 1e3 ? 2e4 : unit.size)) continue;
     return tick == 0 ? "0" : formatted(tick / unit.size, decimals_for(step / unit.size)) + unit.name;
   }
@@ -55,7 +55,7 @@ std::string CurveAxis::label(double tick) const {
 }
 
 CurveAxis axis_of(double low, double high, int ticks) {
-  if (!(high > low)) {  // one value: room around it
+  if (!(high > low)) {  // a single value: add a margin
     const double room = std::max(std::abs(low) * 0.1, 0.5);
     high = low + room;
     low -= room;
@@ -67,7 +67,7 @@ CurveAxis axis_of(double low, double high, int ticks) {
   for (const double factor : {5.0, 2.0, 1.0}) {
     if (factor * power >= rough) axis.tick_step = factor * power;
   }
-  const double first = std::ceil(low / axis.tick_step - 1e-9) + 0.0;  // no −0
+  const double first = std::ceil(low / axis.tick_step - 1e-9) + 0.0;  // + 0.0 turns −0 into 0
   for (double n = first; n * axis.tick_step <= high + axis.tick_step * 1e-9; ++n)
     axis.ticks.push_back(n * axis.tick_step);
   return axis;
@@ -93,7 +93,7 @@ CurveAxis log_axis_of(double low, double high, int ticks) {
     }
     if (axis.ticks.size() <= static_cast<size_t>(ticks)) break;
   }
-  // Less than a factor of two or so: the usual ticks say more.
+  // The range spans less than a factor of about two, so linear ticks are more useful.
   if (axis.ticks.size() < 2) {
     const CurveAxis usual = axis_of(low, high, ticks);
     axis.ticks = usual.ticks;

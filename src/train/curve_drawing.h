@@ -7,10 +7,10 @@ namespace lamina::train {
 
 inline constexpr int kCurvesWidth = 900;
 
-/// Loss curves with the legend below them, laid out before there is a canvas: the height depends on the legend.
+/// Chart of loss curves with a legend below. Laid out before drawing, because the height depends on the legend.
 class CurvesDrawing {
  public:
-  /// Both must outlive the drawing.
+  /// `runs` and `options` must outlive the drawing.
   CurvesDrawing(const std::vector<RunLog>& runs, const CurveOptions& options);
 
   int height() const;
@@ -26,7 +26,7 @@ class CurvesDrawing {
   CurveAxes axes_;
   ChartFrame frame_;
   std::vector<CurveGroup> groups_;
-  std::vector<std::string> legend_;  ///< a line for each group
+  std::vector<std::string> legend_;  ///< one line per group
 };
 
 }  // namespace lamina::train

@@ -14,13 +14,13 @@ namespace {
 constexpr double kLeft = 64;
 constexpr double kRight = 20;
 constexpr double kBottom = 52;
-constexpr double kChartHeight = 520;  // with the axis, without the legend
+constexpr double kChartHeight = 520;  // includes the axis, not the legend
 constexpr double kLegendLeft = 20;
-constexpr double kLegendSample = 40;  // from an entry's left edge to its text
+constexpr double kLegendSample = 40;  // distance from the left edge of an entry to its text
 constexpr double kLegendRow = 20;
-constexpr double kLetter = 7.1;  // width of a letter of size 12
+constexpr double kLetter = 7.1;  // average width of a letter at font size 12
 
-/// Points as pixels. If several fall into one column of pixels, the least and the greatest stand for them, in order.
+/// Converts points to pixels. Several points in one pixel column become their minimum and maximum, in order.
 Canvas::Points pixels(const std::vector<RunPoint>& points, const ChartFrame& frame, const CurveAxes& axes) {
   const auto at_x = [&](const RunPoint& point) { return frame.at_x(axes.of(point)); };
   Canvas::Points result;
@@ -49,7 +49,7 @@ Canvas::Points every_point(const std::vector<RunPoint>& points, const ChartFrame
   return result;
 }
 
-/// Markers that would touch are thinned out. Curves that lie on one another take turns.
+/// Draws fewer markers if they would touch. Overlapping curves take turns with their markers.
 void draw_markers(Canvas& canvas, const Canvas::Points& points, const ChartStyle& style, const Overlap& overlap,
                   double width) {
   const size_t every = 1 + points.size() * 9 / static_cast<size_t>(width);
@@ -61,7 +61,7 @@ void draw_markers(Canvas& canvas, const Canvas::Points& points, const ChartStyle
   }
 }
 
-/// At most `columns` characters of UTF-8, the last an ellipsis if some were cut off.
+/// Cuts text to `columns` UTF-8 characters, with an ellipsis at the end.
 std::string shortened(const std::string& text, size_t columns) {
   if (text_columns(text) <= columns) return text;
   size_t end = 0;
@@ -98,7 +98,7 @@ void CurvesDrawing::draw(Canvas& canvas) const {
   canvas.box(0, 0, kCurvesWidth, height(), kPaper, 1);
   if (!options_.title.empty()) canvas.text(kLeft, 28, options_.title, 16, Anchor::start, kInk, true, false);
   draw_frame(canvas, frame_, axes_.x_name, "loss");
-  canvas.clip(frame_.x, frame_.y, frame_.width + 6, frame_.height);  // the last markers are whole
+  canvas.clip(frame_.x, frame_.y, frame_.width + 6, frame_.height);  // 6 pixels of margin keep the last markers whole
   draw_runs(canvas);
   canvas.unclip();
   draw_legend(canvas);
@@ -124,7 +124,7 @@ void CurvesDrawing::draw_runs(Canvas& canvas) const {
   for (size_t i = 0; i < curves.size(); ++i) {
     const ChartStyle& style = curves[i].style;
     if (options_.smoothing > 0) canvas.line(pixels(curves[i].run->train, frame_, axes_), {style.colour, 1, 0.2, {}, 0});
-    // With a validation curve above it the training curve is the lesser one.
+    // If there is a validation curve, the training curve is thinner and paler.
     const bool alone = validation[i].size() < 2;
     canvas.line(train[i], overlapping(style.stroke(alone ? 1.8 : 1.1, alone ? 1 : 0.55), over_train[i]));
   }

@@ -11,25 +11,25 @@ enum class CurveX { step, tokens, seconds };
 
 struct CurveOptions {
   CurveX x = CurveX::step;
-  /// 0 … 1: weight of the mean so far at each point of the training loss. The unsmoothed curve then is drawn faintly.
-  /// 0: no smoothing.
+  /// Weight of the running mean at each point of the training loss, in [0, 1). 0 disables smoothing; otherwise the
+  /// unsmoothed curve is also drawn, faintly.
   double smoothing = 0;
   std::string title;
-  int columns = 100;    ///< of a terminal
-  int rows = 24;        ///< of a terminal
-  bool colours = true;  ///< of a terminal
+  int columns = 100;    ///< terminal only
+  int rows = 24;        ///< terminal only
+  bool colours = true;  ///< terminal only
 };
 
-/// Losses of several runs in one picture: training as thin lines, validation as lines with markers, a style for each
-/// run or variant, and a legend below with the last losses. The text of an SVG file:
+/// Charts of the losses of several runs: training as thin lines, validation as lines with markers, one style per run or
+/// variant, and a legend with the last losses.
+/// Returns the text of an SVG file.
 std::string curves_svg(const std::vector<RunLog>& runs, const CurveOptions& options);
-/// For a terminal, in Braille dots:
+/// Returns the chart for a terminal, drawn with Braille dots.
 std::string curves_text(const std::vector<RunLog>& runs, const CurveOptions& options);
-/// A PNG file, twice as large; an Error where the program was built without cairo.
+/// Writes a PNG file at twice the resolution. Throws Error if the program was built without cairo.
 void write_curves_png(const std::vector<RunLog>& runs, const CurveOptions& options, const std::string& path);
 
-/// The mean so far with weights that fall by `smoothing` a point: s_t = (Σ smoothing^(t−i) · loss_i) / Σ
-/// smoothing^(t−i).
+/// Exponentially weighted mean with bias correction: s_t = (Σ smoothing^(t−i) · loss_i) / Σ smoothing^(t−i).
 std::vector<RunPoint> smoothed(const std::vector<RunPoint>& points, double smoothing);
 
 }  // namespace lamina::train

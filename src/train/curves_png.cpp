@@ -15,7 +15,7 @@ namespace lamina::train {
 #ifdef LAMINA_CAIRO
 namespace {
 
-// Two pixels for one: letters and thin lines stay sharp.
+// Draws at twice the resolution, so that text and thin lines stay sharp.
 constexpr double kScale = 2;
 
 class CairoCanvas : public Canvas {
@@ -93,7 +93,7 @@ class CairoCanvas : public Canvas {
       try {
         static_cast<NewFile*>(to)->write(bytes, count);
         return CAIRO_STATUS_SUCCESS;
-      } catch (const Error&) {  // must not pass through C
+      } catch (const Error&) {  // must not propagate through C code
         return CAIRO_STATUS_WRITE_ERROR;
       }
     };

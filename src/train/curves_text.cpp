@@ -1,4 +1,4 @@
-// Curves for a terminal: a character is 2 × 4 dots of Braille (U+2800 … U+28FF).
+// Curves for a terminal. Each character is a Braille cell of 2 × 4 dots (U+2800 … U+28FF).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,11 +10,11 @@
 namespace lamina::train {
 namespace {
 
-// Foreground colours of terminals: blue, yellow, green, magenta, cyan and red, first bright, then dark.
+// ANSI foreground colours: blue, yellow, green, magenta, cyan and red, first bright, then normal.
 constexpr std::array<int, 12> kColours{94, 93, 92, 95, 96, 91, 34, 33, 32, 35, 36, 31};
 constexpr std::array<const char*, 4> kMarks{"●", "■", "▲", "◆"};
 
-/// How a group is drawn. Marks change when the colours repeat, or with every group if there are no colours.
+/// Style of a group. The marker changes when the colours repeat, or with every group if colours are off.
 struct Look {
   int colour;  ///< 0: none
   const char* mark;
@@ -26,8 +26,8 @@ Look look_of(size_t group, bool colours) {
 
 struct Cell {
   uint8_t dots = 0;
-  bool point = false;  ///< a validation loss stands here
-  int group = -1;      ///< the last one drawn here
+  bool point = false;  ///< the cell shows a validation point
+  int group = -1;      ///< group that was drawn here last
 };
 
 std::string braille(uint8_t dots) {
@@ -42,7 +42,7 @@ class DotGrid {
   int dots_down() const { return rows_ * 4; }
   void set(int x, int y, int group) {
     if (x < 0 || y < 0 || x >= dots_across() || y >= dots_down()) return;
-    // Dots are numbered down the left column, down the right one, and the fourth row last.
+    // Braille numbers its dots down the left column, down the right column, then the fourth row.
     constexpr std::array<std::array<uint8_t, 2>, 4> kBits{{{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}}};
     Cell& cell = at(x / 2, y / 4);
     cell.dots |= kBits[static_cast<size_t>(y % 4)][static_cast<size_t>(x % 2)];
@@ -100,7 +100,7 @@ std::string padded(const std::string& text, size_t columns) {
   return std::string(columns - std::min(columns, text_columns(text)), ' ') + text;
 }
 
-/// The labels below, each centred under its tick, left out where it would touch the one before.
+/// Tick labels of the x axis, each centred under its tick. A label that would touch the previous one is skipped.
 std::string tick_line(const CurveAxes& axes, size_t left, int columns) {
   std::string line(left, ' ');
   for (const double tick : axes.x.ticks) {
@@ -120,7 +120,7 @@ std::string tick_line(const CurveAxes& axes, size_t left, int columns) {
 std::string curves_text(const std::vector<RunLog>& runs, const CurveOptions& options) {
   const int rows = std::max(options.rows, 4);
   const CurveAxes axes = curve_axes(runs, options.x, std::max(2, options.columns / 14), std::max(2, rows / 3));
-  // The label of each row that a tick falls into.
+  // Label of each row that contains a tick.
   std::vector<std::string> labels(static_cast<size_t>(rows));
   size_t left = 4;
   for (const double tick : axes.y.ticks) {

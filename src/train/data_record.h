@@ -7,12 +7,12 @@
 
 namespace lamina::train {
 
-/// Reports how many bytes of a token file were checked.
+/// Receives how many bytes of a token file have been checked.
 using CheckProgress = std::function<void(const std::string& file, int64_t done, int64_t total)>;
 
-/// Reads the token files of a run once and compares them with their checksums. Then compares size, checksum and
-/// tokenizer with data.json in the run's folder, which the first call writes. Other data than the run began with is an
-/// Error, unless `accept_new`; another tokenizer always is: the model's weights know only the first one.
+/// Verifies the checksums of a run's token files, then compares size, checksum and tokenizer with data.json in the
+/// run's folder. The first call writes data.json. Throws Error if the data changed, unless `accept_new`. A changed
+/// tokenizer is always an Error, because the weights only fit the first one.
 void check_run_data(const std::string& run_folder, const RunData& data, bool accept_new, const CheckProgress& progress);
 
 }  // namespace lamina::train

@@ -53,7 +53,7 @@ void DeviceUpdate::start(int64_t step, const std::vector<data::Batch>& batches, 
                                static_cast<float>(1.0 / (1.0 - std::pow(options.beta1, update))),
                                static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(options.beta2, update)))};
   dynamics_.slice(0, 0, 3).copy_(Tensor::from(now, {3}, host));
-  // The numbering of nn::ForwardContext::draw: a pass has 2^20 streams.
+  // Must match nn::ForwardContext::draw: each pass has 2^20 random streams.
   const uint64_t random_offset = static_cast<uint64_t>(step * recipe_.accumulation) << 20U;
   if (!replay_.run(random_offset)) optimizer_.count_repeated_update();
 }

@@ -11,24 +11,24 @@
 
 namespace lamina::train {
 
-/// One update of AdamW with everything on the GPU: the host puts batches and a few numbers in, launches one record of
-/// the whole step and reads the loss and the norm. What changes from step to step (learning rate, bias corrections,
-/// random streams) lies in device memory, so that the first updates, which are not yet replayed, have the same bits.
+/// One AdamW update on the GPU. The host copies in the batches and a few scalars, replays the CUDA graph of the whole
+/// step, and reads back the loss and the norm. Per-step values (learning rate, bias corrections, random streams) live
+/// in device memory, so the first updates, which are not replayed yet, are bit-identical to replayed ones.
 class DeviceUpdate {
  public:
-  /// Whether a recipe's updates can be made so: on a GPU, by AdamW, on rows that are one document each.
+  /// Whether a recipe supports this: a GPU, AdamW, and rows of one document each.
   static bool possible(const Recipe& recipe, const Device& device, const Optimizer& optimizer);
 
-  /// `rates` are the groups' learning rates before the schedule.
+  /// `rates` are the learning rates of the parameter groups before the schedule is applied.
   DeviceUpdate(nn::Model& model, Tape& tape, AdamW& optimizer, const Recipe& recipe, const std::vector<double>& rates);
 
   struct Result {
     double loss = 0;
-    double grad_norm = 0;  ///< before clipping; not finite where nothing was updated
+    double grad_norm = 0;  ///< before clipping; if it is not finite, nothing was updated
   };
-  /// Starts update `step` on its passes' batches, which all have the recipe's shape.
+  /// Starts update `step`. `batches` holds one batch per pass, all with the recipe's shape.
   void start(int64_t step, const std::vector<data::Batch>& batches, double lr_factor);
-  /// Waits for it.
+  /// Waits for the started update.
   Result finish();
 
  private:
@@ -40,8 +40,8 @@ class DeviceUpdate {
   const Recipe& recipe_;
   std::vector<Tensor> ids_;
   std::vector<Tensor> targets_;
-  Tensor dynamics_;  ///< [4], as ops::AdamWOptions says
-  Tensor report_;    ///< [passes + 1]: losses, then the norm
+  Tensor dynamics_;  ///< [4], layout in ops::AdamWOptions
+  Tensor report_;    ///< [passes + 1]: losses, then the gradient norm
   Replay replay_;
 };
 

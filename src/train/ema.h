@@ -6,20 +6,20 @@
 
 namespace lamina::train {
 
-/// Exponential moving average of the weights, in f32: e ← d·e + (1 − d)·p with d = min(decay, (1 + n) / (10 + n)) at
-/// update n, so that the initial weights soon lose their influence.
+/// Exponential moving average (EMA) of the weights in f32: e ← d·e + (1 − d)·p, with d = min(decay, (1 + n) / (10 + n))
+/// at update n. The small d of the first updates lets the initial weights fade quickly.
 class Ema {
  public:
   Ema(const std::vector<NamedTensor>& parameters, double decay);
 
-  /// After update `updates` (from 1), with the parameters as they are now.
+  /// Call after update number `updates` (from 1). Reads the current parameters.
   void update(int64_t updates);
 
-  /// The average under the parameters' names; the tensors are the average's own.
+  /// Averaged weights under the parameters' names. The tensors are not copies.
   const std::vector<NamedTensor>& average() const { return average_; }
 
-  /// Puts the averages in place of the parameters for the lifetime of this object, even if an exception ends it.
-  /// Narrower parameters hold the rounded average meanwhile and get their own bits back. Null: does nothing.
+  /// RAII: replaces the parameters with the averages and restores the original bits on destruction. Parameters narrower
+  /// than f32 hold the rounded average meanwhile. A null `ema` does nothing.
   class InPlace {
    public:
     explicit InPlace(Ema* ema);
@@ -29,7 +29,7 @@ class Ema {
 
    private:
     Ema* ema_;
-    std::vector<Tensor> kept_;  ///< the parameters' own values
+    std::vector<Tensor> kept_;  ///< original values of the parameters
   };
 
  private:

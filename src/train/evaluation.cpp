@@ -18,7 +18,7 @@ EvaluationData evaluation_of(const data::Task& task, data::TaskPart part, int64_
           .at =
               [=](int64_t index) {
                 const int64_t first = index * rows;
-                // The same examples for every run, whatever its seed.
+                // Seed 0: every run is evaluated on the same examples.
                 return data::task_batch(task, part, 0, first, std::min(rows, examples - first), length);
               },
           .accuracy = true};

@@ -8,34 +8,34 @@
 
 namespace lamina::train {
 
-/// What a model is measured on: batches, each a function of its number.
+/// Evaluation data: `batches` batches, each a function of its index.
 struct EvaluationData {
   int64_t batches = 0;
   std::function<data::Batch(int64_t index)> at;
-  bool accuracy = false;  ///< whether answers are right counts, beside the loss
+  bool accuracy = false;  ///< also measure accuracy, not only the loss
 };
 
-/// A whole file in windows (data::evaluation_batch).
+/// Splits a whole file into windows (data::evaluation_batch).
 EvaluationData evaluation_of(const data::TokenFile& file, int64_t rows, int64_t length);
-/// The first `examples` of a part of a task.
+/// Uses the first `examples` examples of one part of a task.
 EvaluationData evaluation_of(const data::Task& task, data::TaskPart part, int64_t examples, int64_t rows,
                              int64_t length);
 
-/// Shares of what was asked for.
+/// Accuracies in [0, 1].
 struct Accuracy {
-  double tokens = 0;    ///< of the scored tokens, those that the model holds for the most likely
-  double examples = 0;  ///< of the rows, those in which every scored token is right
+  double tokens = 0;    ///< share of scored tokens whose logit is the largest
+  double examples = 0;  ///< share of rows in which every scored token is right
 };
 
 struct Measured {
-  double loss = 0;  ///< mean cross entropy of the targets that count
+  double loss = 0;  ///< mean cross entropy over the scored targets
   std::optional<Accuracy> accuracy;
 };
 
-/// Adds up batches.
+/// Accumulates loss and accuracy over batches.
 class Tally {
  public:
-  /// `accuracy`: logits of the scored places are compared too; needs no more than those.
+  /// With `accuracy`, computes logits at the scored positions only and compares their argmax with the targets.
   void add(nn::Model& model, const data::Batch& batch, bool accuracy);
   Measured result() const;
 

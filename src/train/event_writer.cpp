@@ -17,7 +17,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");
 
-// Wire types of protocol buffers.
+// Wire types of Protocol Buffers.
 constexpr unsigned kVarint = 0;
 constexpr unsigned kFixed64 = 1;
 constexpr unsigned kLength = 2;
@@ -86,7 +86,7 @@ EventWriter::EventWriter(const std::string& folder) {
   std::array<char, 256> name_of_host{};
   const bool named = ::gethostname(name_of_host.data(), name_of_host.size() - 1) == 0;
   const std::string host = named ? name_of_host.data() : "localhost";
-  // Names sort by time, as TensorBoard reads them; two writers in one second differ in the last number.
+  // TensorBoard reads files in name order, so the time comes first. The last number separates concurrent writers.
   for (int attempt = 0; file_ == nullptr && attempt < 1000; ++attempt) {
     const std::string name =
         str("events.out.tfevents.", static_cast<int64_t>(now()), ".", host, ".", ::getpid(), ".", attempt);

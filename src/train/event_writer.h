@@ -10,8 +10,8 @@ namespace lamina::train {
 
 using Scalars = std::vector<std::pair<std::string, double>>;
 
-/// Numbers over steps in TensorBoard's format: a new events file in the folder, records of TFRecord framing around
-/// tensorflow.Event messages, flushed as they are written.
+/// Writes scalars in TensorBoard's format: TFRecord records that hold tensorflow.Event messages. Creates a new events
+/// file in the folder and flushes after every write.
 class EventWriter {
  public:
   explicit EventWriter(const std::string& folder);
@@ -19,7 +19,7 @@ class EventWriter {
   EventWriter(const EventWriter&) = delete;
   EventWriter& operator=(const EventWriter&) = delete;
 
-  /// Under these names, at the present time.
+  /// Writes the scalars with the current time.
   void write(int64_t step, const Scalars& scalars);
   const std::string& path() const { return path_; }
 
@@ -30,10 +30,10 @@ class EventWriter {
   std::FILE* file_ = nullptr;
 };
 
-/// The bytes of one record: length, its checksum, the message, its checksum (CRC-32C, rotated and shifted, because a
-/// checksum over data that holds checksums is weak).
+/// Bytes of one TFRecord: length, masked CRC of the length, message, masked CRC of the message. The CRC-32C is masked
+/// (rotated, plus a constant) because a CRC over data that contains CRCs is weak.
 std::string event_record(const std::string& message);
-/// tensorflow.Event { wall_time, step, summary { value { tag, simple_value } … } }.
+/// Encodes tensorflow.Event { wall_time, step, summary { value { tag, simple_value } … } }.
 std::string scalar_event(double wall_time, int64_t step, const Scalars& scalars);
 /// The first message of every file: tensorflow.Event { wall_time, file_version: "brain.Event:2" }.
 std::string version_event(double wall_time);

@@ -13,7 +13,7 @@ namespace {
 
 DType dtype_of(const Recipe& recipe) { return recipe.dtype == Precision::bf16 ? DType::bf16 : DType::f32; }
 
-/// Adds the seconds since it was made, or asked last, to what it is given.
+/// Stopwatch: lap() adds the seconds since the last lap, or since construction, to its argument.
 class Watch {
  public:
   void lap(double& seconds) {
@@ -32,8 +32,8 @@ Learner::Learner(const Recipe& recipe, const Device& device)
     : recipe_(recipe),
       device_(device),
       model_(recipe.architecture, device, {.dtype = dtype_of(recipe), .seed = static_cast<uint64_t>(recipe.seed)}) {
-  // Gradients of many passes add up in f32; one pass's can stay as narrow as its weights. A GPU's products write f32 at
-  // no cost.
+  // Accumulate gradients in f32 if there are several passes. A single pass keeps the weights' dtype on the CPU. The GPU
+  // always uses f32, because its GEMMs write f32 at no extra cost.
   const bool wide = recipe.accumulation > 1 || device.like() == DeviceKind::cuda;
   for (auto& [name, parameter] : model_.named_parameters()) {
     tape_.watch(parameter, wide ? DType::f32 : parameter.dtype());
@@ -81,7 +81,7 @@ StepResult Learner::step(int64_t step, const BatchAt& batch_at) {
 
 int64_t Learner::rehearse_update() {
   LAMINA_CHECK(device_.kind() == DeviceKind::meta, "rehearsal on ", device_, "; expected a meta device");
-  constexpr int64_t kTwoAddUp = 2;  // passes, as well as more would
+  constexpr int64_t kTwoAddUp = 2;  // two passes show the peak memory of any accumulation
   for (int64_t i = 0; i < std::min(recipe_.accumulation, kTwoAddUp); ++i) {
     const auto ids = [&] { return Tensor::empty({recipe_.batch, recipe_.length}, DType::i64, device_); };
     pass_backward(tape_, recipe_, pass_loss(model_, tape_, recipe_, {ids(), ids(), Tensor(), 0}));
@@ -136,7 +136,7 @@ StepResult Learner::device_step(int64_t step, const BatchAt& batch_at) {
   return result;
 }
 
-/// The update was not made; its passes once more, with gradients that can be looked at.
+/// Repeats the passes of the failed update with readable gradients, to report which one is not finite.
 void Learner::explain_not_finite(int64_t step, const std::vector<data::Batch>& batches) {
   const int64_t first = step * recipe_.accumulation;
   const auto batch_at = [&](int64_t index) { return batches[static_cast<size_t>(index - first)]; };

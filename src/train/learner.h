@@ -14,19 +14,19 @@
 
 namespace lamina::train {
 
-/// A number that is not finite turned up: training cannot go on from here.
+/// Thrown if the loss or a gradient is NaN or infinite. Training cannot continue.
 class NotFinite : public Error {
  public:
   using Error::Error;
 };
 
-/// Where the time of an update went, in seconds.
+/// Time of one update by phase, in seconds.
 struct StepTimes {
   double data = 0;
   double forward = 0;
   double backward = 0;
-  double update = 0;  ///< norm, clipping, optimizer, average
-  double device = 0;  ///< all of these where a GPU makes them as one piece
+  double update = 0;  ///< gradient norm, clipping, optimizer, EMA
+  double device = 0;  ///< the whole update if the GPU runs it as one CUDA graph
   double total() const { return data + forward + backward + update + device; }
   StepTimes& operator+=(const StepTimes& other) {
     data += other.data;
@@ -38,49 +38,49 @@ struct StepTimes {
   }
 };
 
-/// What one update did.
+/// Result of one update.
 struct StepResult {
-  double loss = 0;       ///< mean over the update's passes, everything that was minimised included
+  double loss = 0;       ///< mean total loss over the update's passes, auxiliary terms included
   double grad_norm = 0;  ///< before clipping
-  double lr = 0;         ///< of the first group, the layers' matrices
+  double lr = 0;         ///< learning rate of the first group (the layers' matrices)
   StepTimes times;
 };
 
-/// A model that learns as a recipe says: weights, gradients, optimizer and average, and nothing of files or screens.
-/// What an update does depends on the recipe, the weights and state before it, its number and its batches alone.
+/// Trains a model by a recipe: owns weights, gradients, optimizer and EMA. It does no file or terminal I/O. An update
+/// depends only on the recipe, the current weights and state, the step number and the batches.
 class Learner {
  public:
-  /// `recipe` is resolved. Weights are drawn from its seed.
+  /// `recipe` must be resolved. Its seed initialises the weights.
   Learner(const Recipe& recipe, const Device& device);
 
   nn::Model& model() { return model_; }
   const Recipe& recipe() const { return recipe_; }
   const Device& device() const { return device_; }
 
-  /// Gives the batch of pass `pass`: update s makes the passes s · accumulation, …
+  /// Returns the batch of pass `pass`. Update s runs the passes s · accumulation … (s + 1) · accumulation − 1.
   using BatchAt = std::function<data::Batch(int64_t pass)>;
-  /// Update number `step`, from 0. Throws NotFinite, before anything is changed, where the loss or a gradient is not a
-  /// finite number.
+  /// Runs update number `step` (from 0). Throws NotFinite before it changes anything if the loss or a gradient is not
+  /// finite.
   StepResult step(int64_t step, const BatchAt& batch_at);
-  /// On a meta device, whose allocator counts: goes through an update and gives the bytes that live behind its passes,
-  /// gradients among them.
+  /// Runs an update on a meta device, whose allocator only counts. Returns the bytes that are live after the backward
+  /// passes, gradients included.
   int64_t rehearse_update();
-  /// The same with an evaluation, where the recipe has such.
+  /// Runs an evaluation on a meta device, if the recipe has one.
   void rehearse_evaluation();
 
-  /// How well the weights that are kept do on all of `data`: the average where there is one. `stop`, asked between
-  /// passes, ends it early with nothing.
+  /// Measures the kept weights on all of `data`. The kept weights are the EMA if there is one, else the parameters.
+  /// `stop` is polled between batches; if it returns true, the result is empty.
   std::optional<Measured> evaluate(const EvaluationData& data, const std::function<bool()>& stop = {});
 
-  /// The weights that are kept, as checkpoints name them, handed to `use`; the tensors are the model's own.
+  /// Calls `use` with the kept weights under their checkpoint names. The tensors are not copies.
   void with_kept_weights(const std::function<void(const nn::StateDict&)>& use);
-  /// Values for the model, converted to its type, from a checkpoint of the same shapes; the optimizer's copies and the
-  /// average start from them.
+  /// Loads weights from a checkpoint with the same shapes, converted to the model's dtype. The optimizer's master
+  /// copies and the EMA start from them.
   void load_weights(const nn::StateDict& weights);
 
-  /// Everything besides the kept weights that going on to the bit needs.
+  /// State that a bit-identical resume needs besides the kept weights.
   std::vector<NamedTensor> training_state() const;
-  /// The kept weights and that state, as they were written.
+  /// Restores the kept weights and the result of training_state().
   void load(const nn::StateDict& kept_weights, const std::vector<NamedTensor>& state);
 
  private:
@@ -104,7 +104,7 @@ class Learner {
   std::vector<double> rates_;
   std::unique_ptr<Ema> ema_;
   std::unique_ptr<DeviceUpdate> device_update_;
-  /// The batches of the update that comes next, drawn while the GPU was at the one before.
+  /// Batches of the next update, prefetched while the GPU runs the current one.
   struct Ahead {
     int64_t step = -1;
     std::vector<data::Batch> batches;

@@ -6,16 +6,16 @@
 
 namespace lamina::train {
 
-/// Lines of JSON, each with a "step", in ascending order, on the disk as soon as they are written.
+/// JSON lines file. Each line has a "step"; steps ascend. Every line is flushed to disk when it is written.
 class LogFile {
  public:
-  /// Goes on behind what is there, without the lines of steps after `last_step`: they are run again.
+  /// Appends to an existing file. Lines of steps after `last_step` are removed first, because those steps run again.
   LogFile(const std::string& path, int64_t last_step);
   ~LogFile();
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
 
-  /// `line` without its end.
+  /// `line` has no trailing newline.
   void write(const std::string& line);
 
  private:

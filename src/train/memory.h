@@ -9,22 +9,22 @@
 
 namespace lamina::train {
 
-/// Bytes a run of this resolved recipe takes on a kind of device, cached ones included, found by going through an
-/// update and an evaluation without memory and arithmetic. What kernels take for themselves while they run is not seen.
+/// Memory in bytes that a run of this resolved recipe needs on a kind of device, cached allocations included. Runs an
+/// update and an evaluation on a meta device. Workspaces that kernels allocate internally are not counted.
 arch::TrainingMemory training_memory(const Recipe& recipe, DeviceKind device = DeviceKind::cpu);
-/// All of it.
+/// Sum of all parts of training_memory().
 double memory_estimate(const Recipe& recipe, DeviceKind device = DeviceKind::cpu);
 
-/// Bytes this process may still take: what the system and the control groups around it leave; nothing where neither
-/// says. The files' places are arguments for tests.
+/// Bytes that this process can still allocate: the smaller of the system's free memory and the cgroup's limit minus its
+/// use. Empty if neither is known. The paths are parameters for tests.
 std::optional<double> available_memory(const std::string& proc = "/proc", const std::string& cgroup = "/sys/fs/cgroup");
 
-/// The same of a device's memory, its own or the host's.
+/// Bytes available on a device: GPU memory, or host memory for a CPU.
 std::optional<double> available_memory(const Device& device);
 
-/// An Error with what would help when the estimate is more than `available`.
+/// Throws Error with suggestions if the memory estimate exceeds `available`.
 void check_memory(const Recipe& recipe, std::optional<double> available, DeviceKind device = DeviceKind::cpu);
-/// The same for what the device has now.
+/// Checks the estimate against the memory that is available on the device now.
 void check_memory(const Recipe& recipe, const Device& device);
 
 }  // namespace lamina::train

@@ -9,7 +9,7 @@ namespace {
 constexpr const char* kUpdates = ".updates";
 constexpr const char* kMaster = ".master";
 
-/// The entries by name; a name given twice is an error.
+/// Maps names to tensors. Throws Error if a name occurs twice.
 std::map<std::string, Tensor> by_name(const std::vector<NamedTensor>& state) {
   std::map<std::string, Tensor> result;
   for (const NamedTensor& entry : state) {
@@ -86,7 +86,7 @@ void Optimizer::step(const std::vector<Tensor>& grads) {
     if (!grads[i].defined()) continue;
     const Parameter& parameter = parameters_[i];
     const ParamGroup& group = groups_[parameter.group];
-    // Detached: a tape may follow the parameter. A value it has saved and that changes here is noticed by its version.
+    // Detached, so that the tape does not record this. The version counter reveals a change of a saved tensor.
     updates.push_back(
         {&parameter, {parameter.param.detach(), grads[i], parameter.master, group.lr, group.weight_decay}});
   }
@@ -157,7 +157,7 @@ std::vector<std::string> muon_moments(const Tensor& param, const ParamGroup& gro
 
 AdamW::AdamW(std::vector<ParamGroup> groups, const ops::AdamWOptions& options)
     : Optimizer(std::move(groups), adamw_moments), options_(options) {
-  ops::adamw({}, options);  // refuses bad options now rather than at the first step
+  ops::adamw({}, options);  // throws now on invalid options, not at the first step
 }
 
 void AdamW::apply(const std::vector<Update>& updates) {

@@ -17,48 +17,48 @@ struct NamedTensor {
   Tensor tensor;
 };
 
-/// Parameters that share their settings.
+/// Parameters with the same hyperparameters.
 struct ParamGroup {
   std::vector<NamedTensor> params;
   double lr = 1e-3;
   double weight_decay = 0.0;
-  /// Muon only: false sends matrices that are no linear maps, such as embeddings, to AdamW.
+  /// Muon only: false sends matrices that are not linear maps, such as embeddings, to AdamW.
   bool orthogonalize = true;
-  /// Muon only: the rows of the matrices joined in a parameter, by its name (nn::Module::joined_rows()).
+  /// Muon only: for a parameter that packs several matrices, the row count of each (nn::Module::joined_rows()).
   std::map<std::string, std::vector<int64_t>> parts = {};
 };
 
-/// Owns the state of every parameter: moments, update counts, and an f32 master copy for bf16 and f16 parameters.
-/// A parameter without a gradient is left alone, and its update count with it.
+/// Holds the state of every parameter: moments, update counts, and f32 master weights for bf16 and f16 parameters. A
+/// parameter without a gradient is skipped; its update count stays the same.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// The parameters' gradients on `tape`, in the order of names(), undefined where there is none: also what
-  /// clip_grad_norm_ takes.
+  /// Gradients on `tape` in the order of names(), also the input of clip_grad_norm_. A parameter without a gradient
+  /// gives an undefined tensor.
   std::vector<Tensor> gradients(const Tape& tape) const;
   std::vector<std::string> names() const;
 
-  /// One update from the gradients on `tape`, which stay there.
+  /// Runs one update from the gradients on `tape`. The gradients stay there.
   void step(const Tape& tape) { step(gradients(tape)); }
-  /// One update from given gradients, in the order of names().
+  /// Runs one update from these gradients, in the order of names().
   void step(const std::vector<Tensor>& grads);
 
-  /// Counts an update that a device repeated from a record of the last step().
+  /// Counts an update that a CUDA graph replayed from the last captured step().
   void count_repeated_update();
-  /// Updates made so far, of the parameter that has had most.
+  /// Number of updates so far; the maximum over parameters.
   int64_t updates() const;
 
   size_t group_count() const { return groups_.size(); }
   double lr(size_t group = 0) const { return groups_.at(group).lr; }
   void set_lr(size_t group, double lr);
 
-  /// Everything a checkpoint must hold besides the parameters, named <parameter>.<state>. The tensors are the
-  /// optimizer's own, but for the update counts.
+  /// State that a checkpoint holds besides the parameters, named <parameter>.<state>. Except for the update counts, the
+  /// tensors are not copies.
   std::vector<NamedTensor> state() const;
-  /// Copies the values back. A missing, unknown or misshapen entry is an error, and nothing is changed then.
+  /// Copies the values back. Throws Error on a missing, unknown or misshapen entry; then nothing changes.
   void load_state(const std::vector<NamedTensor>& state);
 
  protected:
@@ -72,7 +72,7 @@ class Optimizer {
     std::vector<NamedTensor> moments;
     std::vector<int64_t> parts;
   };
-  /// A parameter to update now; `slot` is filled in.
+  /// A parameter to update in this step; `slot` is filled in.
   struct Update {
     const Parameter* parameter;
     ops::ParamSlot slot;
@@ -92,7 +92,7 @@ class Optimizer {
 class AdamW final : public Optimizer {
  public:
   explicit AdamW(std::vector<ParamGroup> groups, const ops::AdamWOptions& options = {});
-  /// What changes from step to step is read on the device, as ops::AdamWOptions says.
+  /// Per-step values are read from device memory; see ops::AdamWOptions for the layout.
   void set_dynamics(const Tensor& dynamics) { options_.dynamics = dynamics; }
   const ops::AdamWOptions& options() const { return options_; }
 
@@ -110,7 +110,7 @@ class Sgd final : public Optimizer {
   ops::SgdOptions options_;
 };
 
-/// Muon for matrices, each of those that are joined in one parameter by itself; AdamW for everything else.
+/// Muon for matrices, AdamW for everything else. Matrices packed into one parameter are orthogonalised one by one.
 class Muon final : public Optimizer {
  public:
   explicit Muon(std::vector<ParamGroup> groups, const ops::MuonOptions& options = {},

@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kGroups = 3;
 
-/// Tables of rank 2 that are no products: a_log, conv.weight, sinks, relative positions.
+/// Rank-2 parameters that are not linear maps: a_log, conv.weight, sinks, relative positions.
 bool is_table(const std::string& name) {
   return !name.ends_with(".weight") || name.ends_with("conv.weight") || name.ends_with("position.weight");
 }

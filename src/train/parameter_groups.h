@@ -8,22 +8,22 @@
 
 namespace lamina::train {
 
-/// What a parameter is to an optimizer.
+/// Role of a parameter, which decides its optimizer settings.
 enum class ParameterKind {
-  matrix,     ///< a product inside a layer: [out, in], or [experts, out, in]
-  embedding,  ///< tables of tokens and positions, and the head
-  vector,     ///< norms, biases, and what state-space layers hold besides their products
+  matrix,     ///< weight of a linear map inside a layer: [out, in], or [experts, out, in]
+  embedding,  ///< token and position tables, and the output head
+  vector,     ///< norms, biases, and state-space parameters that are not linear maps
 };
 ParameterKind parameter_kind(const std::string& name, const Tensor& parameter);
 
-/// The model's parameters; those that share their memory once, under their first name.
+/// Parameters of the model. Tied parameters appear once, under their first name.
 std::vector<NamedTensor> distinct_parameters(const nn::Model& model);
 
-/// The optimizer a recipe asks for, over the model's distinct parameters. Its groups, whose rates are group_rates():
-/// matrices, embeddings, vectors; what decays follows the recipe's switches.
+/// Builds the recipe's optimizer over distinct_parameters(). Its groups are matrices, embeddings and vectors, with the
+/// learning rates of group_rates(). The recipe decides which groups have weight decay.
 std::unique_ptr<Optimizer> make_optimizer(const nn::Model& model, const Recipe& recipe);
 
-/// The highest learning rate of each group of that optimizer.
+/// Peak learning rate of each group of make_optimizer().
 std::vector<double> group_rates(const Recipe& recipe);
 
 }  // namespace lamina::train

@@ -6,17 +6,17 @@
 
 namespace lamina::train {
 
-/// What one pass of an update learns from.
+/// Inputs of one pass. An update consists of `accumulation` passes.
 struct PassInput {
   Tensor ids;              ///< [rows, length] i64
-  Tensor targets;          ///< the same
-  Tensor document_starts;  ///< undefined: a row is one document
-  uint64_t index = 0;      ///< names the pass's random streams
+  Tensor targets;          ///< [rows, length] i64
+  Tensor document_starts;  ///< undefined: each row is one document
+  uint64_t index = 0;      ///< selects the random streams of the pass
 };
 
-/// The loss that a recipe has minimised, one number, recorded on `tape`.
+/// Scalar total loss of the recipe, recorded on `tape`.
 Tensor pass_loss(nn::Model& model, Tape& tape, const Recipe& recipe, const PassInput& input);
-/// Adds its gradients, as one of the update's passes.
+/// Adds the gradients of `loss` / accumulation.
 void pass_backward(Tape& tape, const Recipe& recipe, const Tensor& loss);
 
 }  // namespace lamina::train

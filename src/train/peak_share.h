@@ -5,21 +5,21 @@
 
 namespace lamina::train {
 
-/// Rates as shares of a device's peak, which is measured at once. A machine that was busy during the measurement gives
-/// too low a peak, and later rates exceed it: then the peak is measured again, up to a limit.
+/// Converts rates to shares of a device's peak. The constructor measures the peak. If the machine was busy then, the
+/// peak is too low and later rates exceed it; the peak is then measured again, up to a limit.
 class PeakShare {
  public:
-  /// `measure` returns operations per second and is called at most `most` times in all, at least once.
+  /// `measure` returns operations per second. It is called at least once and at most `most` times.
   explicit PeakShare(std::function<double()> measure, int most = 4);
 
-  /// In (0, 1]; nothing if no measurement reaches `rate`.
+  /// Share in (0, 1]; empty if `rate` exceeds every measurement or is not positive.
   std::optional<double> of(double rate);
-  /// The best measurement so far.
+  /// Highest measurement so far.
   double peak() const { return peak_; }
 
  private:
   std::function<double()> measure_;
-  int left_;  ///< measurements
+  int left_;  ///< remaining measurements
   double peak_;
 };
 

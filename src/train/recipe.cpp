@@ -26,7 +26,7 @@ const arch::SchemaNode& recipe_schema() {
 
 bool is_path(const std::string& name) { return name.ends_with(".json") || name.find('/') != std::string::npos; }
 
-/// "architecture=…" and "architecture.…=…" apart from what is the recipe's own.
+/// Assignments by target: the recipe's own keys, keys under `architecture.`, and a whole `architecture`.
 struct Assignments {
   std::vector<std::pair<std::string, Json>> own;
   std::vector<std::string> below_architecture;
@@ -53,7 +53,7 @@ Assignments sort_out(const std::vector<std::string>& assignments, std::vector<Pr
   return sorted;
 }
 
-/// The recipe's own keys, with changes.
+/// Reads the recipe's own keys and applies `changes`.
 Recipe read_own(const Json& json, const std::vector<std::pair<std::string, Json>>& changes,
                 std::vector<Problem>& problems) {
   Recipe given;

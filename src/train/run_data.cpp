@@ -30,7 +30,7 @@ data::TokenFile open_tokens(const std::string& path, const char* key) {
   return data::TokenFile::open(path);
 }
 
-/// Names become absolute, so that the run goes on from anywhere; what `lamina data prepare` made becomes its files.
+/// Makes paths absolute, so that the run can resume from any folder. Expands a folder of `lamina data prepare`.
 void settle_names(Recipe& recipe) {
   for (std::string* path : {&recipe.data.train, &recipe.data.validation, &recipe.from}) {
     if (!path->empty()) *path = fs::absolute(*path).lexically_normal().string();
@@ -79,7 +79,7 @@ RunData of_task(const Recipe& recipe) {
     data.about += str(", none of ", length, " tokens: the learned positions end at ", *longest);
     return data;
   }
-  // As many tokens in a pass.
+  // Fewer rows, so that a batch has as many tokens as in the validation.
   const int64_t rows = std::clamp<int64_t>(recipe.eval_batch / recipe.data.longer, 1, examples);
   data.longer = evaluation_of(task, data::TaskPart::longer, examples, rows, length);
   data.about += str(", as many of ", length, " tokens");
@@ -116,7 +116,7 @@ Recipe with_token_files(Recipe recipe, const std::string& folder, const data::Pr
 }
 
 RunLock start_run(const std::string& folder, const Recipe& recipe, const StartOptions& options) {
-  restore_replaced_run(folder);  // left by a process that was killed before its first update
+  restore_replaced_run(folder);  // a process may have been killed before its first update
   check_target(folder, options.force);
   const RunLock old = is_run(folder) ? RunLock(folder) : RunLock();
   Recipe settled = recipe;
@@ -124,7 +124,7 @@ RunLock start_run(const std::string& folder, const Recipe& recipe, const StartOp
   // Validate everything that does not need the data first, with a placeholder vocabulary size.
   resolve_recipe(settled, settled.architecture.vocab_size == 0 ? 1 : 0, "recipe");
   const fs::path parent = fs::path(folder).parent_path();
-  std::error_code unmade;  // the new folder says what is missing
+  std::error_code unmade;  // ignored: creating the new folder reports the error
   if (!parent.empty()) fs::create_directories(parent, unmade);
   NewFolder target(folder, /*replace=*/true);
   const RunTokens tokens = settled.data.task ? RunTokens{data::task_vocab_size(*settled.data.task), nullptr}

@@ -11,33 +11,33 @@
 
 namespace lamina::train {
 
-/// What a run learns from and is measured on.
+/// Training and evaluation data of a run.
 struct RunData {
   Learner::BatchAt batch_at;
   std::optional<EvaluationData> validation;
-  std::optional<EvaluationData> longer;  ///< of a task: examples longer than those learned from
-  std::string about;                     ///< for people, a few words
-  // Of a text only.
+  std::optional<EvaluationData> longer;  ///< tasks only: examples longer than the training examples
+  std::string about;                     ///< short description for people
+  // Text only.
   std::optional<data::TokenFile> train_tokens;
   std::optional<data::TokenFile> validation_tokens;
 };
-/// The token files made for the run, in its folder, those its recipe names, or its task.
+/// Opens the recipe's task, the token files in the run's folder, or the token files that the recipe names.
 RunData open_run_data(const std::string& run_folder, const Recipe& recipe);
 
-/// The recipe with its data as token files under absolute names. A text is turned into them below `folder`, unless that
-/// is there already; tokenizer.json lies beside them.
+/// Returns the recipe with its data as absolute paths of token files. If the data is a text, creates token files and
+/// tokenizer.json under `folder`, unless they exist.
 Recipe with_token_files(Recipe recipe, const std::string& folder, const data::PrepareWatch& watch = {});
 
 struct StartOptions {
-  /// Replaces a run that is there; a folder that is no run is never replaced. The old run is kept aside until the new
-  /// one has made its first update (run_lock.h). An Error if another process is training it.
+  /// Replaces an existing run, but never a folder that is not a run. The old run is kept aside until the new one
+  /// completes its first update (run_lock.h). Throws Error if another process is training the old run.
   bool force = false;
-  /// Sees the resolved recipe before the folder appears and may throw.
+  /// Called with the resolved recipe before the folder is created. May throw to cancel.
   std::function<void(const Recipe&)> approve;
   data::PrepareWatch watch;
 };
-/// Makes the folder of a run, whole or not at all: turns a text into token files, resolves the recipe, writes
-/// recipe.json and tokenizer.json. Returns the lock of the new run.
+/// Creates the folder of a run atomically: tokenizes a text, resolves the recipe, writes recipe.json and
+/// tokenizer.json. Returns the lock of the new run.
 RunLock start_run(const std::string& folder, const Recipe& recipe, const StartOptions& options = {});
 
 }  // namespace lamina::train

@@ -61,7 +61,7 @@ io::Checkpoint checkpoint_of(const arch::ArchSpec& spec, const nn::StateDict& we
   for (const io::WeightSlot& slot : io::weight_slots(spec)) known.insert(slot.name);
   io::Checkpoint checkpoint{.spec = spec, .tensors = {}, .family = {}, .tokens = {}};
   for (const auto& [name, tensor] : weights) {
-    if (known.erase(name) > 0) checkpoint.tensors.emplace_back(name, tensor.detach());  // a tied head is left out
+    if (known.erase(name) > 0) checkpoint.tensors.emplace_back(name, tensor.detach());  // tied heads are stored once
   }
   return checkpoint;
 }

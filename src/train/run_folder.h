@@ -10,23 +10,23 @@
 
 namespace lamina::train {
 
-/// How far a run is; what a checkpoint holds besides tensors.
+/// Progress of a run. Checkpoints store it beside the tensors.
 struct Progress {
-  int64_t step = 0;  ///< updates made
+  int64_t step = 0;  ///< completed updates
   double smoothed_loss = 0;
-  double loss = 0;                        ///< of the last update
-  std::optional<double> validation_loss;  ///< the last one measured
+  double loss = 0;                        ///< loss of the last update
+  std::optional<double> validation_loss;  ///< last measured
   std::optional<double> best_loss;        ///< on the validation data
   int64_t best_step = 0;
-  std::optional<Accuracy> accuracy;   ///< of a task, with validation_loss
-  std::optional<double> longer_loss;  ///< of its longer examples
+  std::optional<Accuracy> accuracy;   ///< tasks only, measured with validation_loss
+  std::optional<double> longer_loss;  ///< on the task's longer examples
   std::optional<Accuracy> longer_accuracy;
-  int64_t evaluated_step = 0;  ///< of the last evaluation that was not cut short
-  double seconds = 0;          ///< spent training, evaluations and checkpoints included
+  int64_t evaluated_step = 0;  ///< step of the last complete evaluation
+  double seconds = 0;          ///< training time, evaluations and checkpoints included
 };
 
-/// What a task's evaluation found, as logs and checkpoints name it: accuracy, accuracy_exact, and for longer examples
-/// loss_long, accuracy_long, accuracy_long_exact. Empty for a text.
+/// Evaluation results of a task under their log names: accuracy, accuracy_exact, and for longer examples loss_long,
+/// accuracy_long, accuracy_long_exact. Empty for text data.
 Scalars accuracies(const Progress& progress);
 
 /// The folder of a run:
@@ -37,19 +37,19 @@ Scalars accuracies(const Progress& progress);
 ///   log.jsonl        a line for every logged update and every evaluation
 ///   events.out.…     the same for TensorBoard
 ///   last/, best/     checkpoints: a model's files, its tokenizer and state.json; last/ also training.safetensors
-/// Every file and checkpoint appears whole. One process at a time: the lock goes with the process, however it ends.
+/// Files and checkpoints are written atomically. One process at a time can train in the folder (run_lock.h).
 class RunFolder {
  public:
-  /// Opens a folder that is a run, takes its lock unless `lock` is it, and removes what a killed process left.
+  /// Opens an existing run, takes its lock unless `lock` already holds it, and deletes leftovers of killed processes.
   explicit RunFolder(const std::string& path, RunLock lock = {});
 
   const std::string& path() const { return path_; }
   std::string file(const std::string& name) const;
   Recipe recipe() const;
 
-  /// The last checkpoint into `learner`; nothing where none was written yet.
+  /// Loads the last checkpoint into `learner`. Returns nothing if there is no checkpoint yet.
   std::optional<Progress> load_last(Learner& learner) const;
-  /// `with_state`: everything that going on needs, not the model alone.
+  /// `with_state` also saves the optimizer and EMA state that a resume needs.
   void save(const std::string& name, Learner& learner, const Progress& progress, bool with_state);
 
  private:
@@ -57,7 +57,7 @@ class RunFolder {
   RunLock lock_;
 };
 
-/// The run under `folder` (or `folder` itself) that was written to last.
+/// The most recently written run in `folder`; `folder` may also be a run itself.
 std::string newest_run(const std::string& folder);
 
 }  // namespace lamina::train

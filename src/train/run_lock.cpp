@@ -18,11 +18,11 @@ namespace fs = std::filesystem;
 fs::path locked_file(const std::string& folder) { return fs::path(folder) / "recipe.json"; }
 
 fs::path replaced_place(const std::string& folder) {
-  const fs::path path = (fs::path(folder) / ".").lexically_normal().parent_path();  // without a slash at the end
+  const fs::path path = (fs::path(folder) / ".").lexically_normal().parent_path();  // removes a trailing slash
   return path.parent_path() / ("." + path.filename().string() + ".replaced");
 }
 
-/// Whether the path still names the open file: it does not if the run was replaced in between.
+/// Whether the path still names the open file. It does not if the run was replaced after the file was opened.
 bool is_current(int descriptor, const fs::path& path) {
   struct stat opened {};
   struct stat named {};

@@ -4,12 +4,12 @@
 
 namespace lamina::train {
 
-/// The right to write to a run's folder. One process at a time holds it; the kernel releases it when the process ends,
-/// however it ends.
+/// Exclusive lock on a run's folder. One process at a time can hold it. The kernel releases it when the process ends,
+/// even after a crash.
 class RunLock {
  public:
   RunLock() = default;
-  /// Locks the run in `folder`. An Error if another process is training there.
+  /// Locks the run in `folder`. Throws Error if another process is training there.
   explicit RunLock(const std::string& folder);
   ~RunLock();
   RunLock(RunLock&& other) noexcept;
@@ -21,13 +21,13 @@ class RunLock {
   int descriptor_ = -1;
 };
 
-/// The run that a new one replaces in `folder` stays beside it, as .NAME.replaced, until the new run has made its first
-/// update. Whoever finds it there later puts it back: the new run never began.
+/// A run that is being replaced moves to .NAME.replaced next to `folder` until the new run completes its first update.
+/// If a process finds it there later, the new run never began, and the old run is restored.
 void set_run_aside(const std::string& folder);
-/// Puts the replaced run back and deletes the new one; false if none is there. An Error if another process is training
-/// the new one.
+/// Restores the replaced run and deletes the new one. Returns false if there is none. Throws Error if another process
+/// is training the new run.
 bool restore_replaced_run(const std::string& folder);
-/// Deletes the replaced run, if one is there.
+/// Deletes the replaced run, if there is one.
 void discard_replaced_run(const std::string& folder);
 
 }  // namespace lamina::train

@@ -12,21 +12,21 @@ struct RunPoint {
   double loss = 0;
 };
 
-/// The losses in a run's log.
+/// Losses from a run's log.
 struct RunLog {
   std::string name;
-  std::string variant;  ///< of a study: its runs share a style and a line of the legend; empty: the run stands alone
+  std::string variant;  ///< runs of one variant share a style and a legend entry; empty: not part of a study
   std::vector<RunPoint> train;
   std::vector<RunPoint> validation;
 };
 
-/// From a run's folder (its log.jsonl) or such a file: lines {"step": …, "loss": …, "tokens": …, "seconds": …} and
-/// {"step": …, "validation_loss": …}, in one line or apart. Where a line has no tokens or seconds they are those of the
-/// line before. A last line that is cut off is left out: the run may be going on. Where steps go back, because a run
-/// was taken up again, what was there of later steps is forgotten.
+/// Reads log.jsonl, given its path or the run's folder. Lines are {"step": …, "loss": …, "tokens": …, "seconds": …} and
+/// {"step": …, "validation_loss": …}, or both in one. A line without tokens or seconds takes them from the previous
+/// line. A truncated last line is ignored, because the run may still be writing. If a run was resumed from an earlier
+/// step, the old lines of later steps are dropped.
 RunLog read_run_log(const std::string& path);
 
-/// The same from text; `name` stands in messages.
+/// Parses log text; `name` appears in messages.
 RunLog parse_run_log(const std::string& text, const std::string& name);
 
 }  // namespace lamina::train

@@ -20,7 +20,7 @@ bool learns_vocabulary(const std::string& tokenizer) {
   return data::is_tokenizer_kind(tokenizer) && tokenizer != "byte";
 }
 
-/// A tokenizer and the file it was read from; empty where there is none.
+/// A tokenizer and the path it was read from. Both are empty if there is none.
 struct LoadedTokenizer {
   std::string path;
   std::unique_ptr<text::Tokenizer> tokenizer;
@@ -34,7 +34,7 @@ LoadedTokenizer load(const std::string& path) {
   return {path, text::load_tokenizer(path)};
 }
 
-/// Of the model that is trained further.
+/// Tokenizer of the base model (`from`).
 LoadedTokenizer model_tokenizer(const Recipe& recipe) {
   if (recipe.from.empty()) return {};
   return load(text::tokenizer_of_model(io::model_place(recipe.from)));
@@ -47,7 +47,7 @@ std::string prepare_with(const std::string& tokenizer) {
       tokenizer);
 }
 
-/// The tokenizer for the text: the model's, if one is trained further.
+/// Tokenizer for the text: in fine-tuning the base model's, otherwise data.tokenizer.
 std::string tokenizer_for_text(const Recipe& recipe) {
   const std::string& given = recipe.data.tokenizer;
   if (recipe.from.empty()) return given.empty() ? "char" : given;

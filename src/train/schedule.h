@@ -8,8 +8,8 @@
 
 namespace lamina::train {
 
-// How the learning rate moves. Every schedule rises linearly over its warm-up: update s (from 0) of `warmup` has the
-// factor (s + 1) / warmup. What follows goes from 1 to min_lr_ratio, the share of the learning rate left at the end.
+// Learning rate schedules. Every schedule has a linear warm-up: update s (from 0) of `warmup` has the factor (s + 1) /
+// warmup. After it the factor falls from 1 to min_lr_ratio.
 
 inline constexpr arch::Limits kShare{0, 1};
 
@@ -65,8 +65,8 @@ struct WsdSchedule {
 
 using Schedule = std::variant<CosineSchedule, LinearSchedule, ConstantSchedule, WsdSchedule>;
 
-/// By what the learning rate of update `step` (from 0) of `steps` is multiplied. For a falling part of n updates that
-/// begins at b, update s stands at (s − b) / n of it, so that only the update after the last would have the last rate.
+/// Factor on the learning rate at update `step` (from 0) of `steps`. In a decay of n updates that starts at b, update s
+/// has progress (s − b) / n. Progress 1 would be the update after the last one.
 double lr_factor(const Schedule& schedule, int64_t step, int64_t steps);
 
 }  // namespace lamina::train

@@ -7,7 +7,7 @@
 namespace lamina::train {
 namespace {
 
-/// A tenth of a pixel is enough, and files stay small.
+/// Formats with one decimal, which is precise enough and keeps files small.
 std::string tenth(double value) {
   std::array<char, 32> text;
   std::snprintf(text.data(), text.size(), "%.1f", value);
@@ -35,7 +35,7 @@ std::string escaped(const std::string& text) {
       case '&': result += "&amp;"; break;
       case '<': result += "&lt;"; break;
       case '>': result += "&gt;"; break;
-      default: result += static_cast<unsigned char>(c) < ' ' ? ' ' : c;  // control characters are not allowed in XML
+      default: result += static_cast<unsigned char>(c) < ' ' ? ' ' : c;  // XML does not allow control characters
     }
   }
   return result;
@@ -81,7 +81,7 @@ Canvas::Points marker_corners(Marker marker, double x, double y, double radius) 
       return {{x - half, y - half}, {x + half, y - half}, {x + half, y + half}, {x - half, y + half}};
     }
     case Marker::triangle: {
-      const double half = 1.35 * radius;  // of the side
+      const double half = 1.35 * radius;  // half of a side
       return {{x, y - 1.56 * radius}, {x + half, y + 0.78 * radius}, {x - half, y + 0.78 * radius}};
     }
     case Marker::diamond: {

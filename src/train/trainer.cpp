@@ -52,7 +52,7 @@ Outcome Trainer::run(const Watcher& watcher) {
   log_ = std::make_unique<LogFile>(folder_.file("log.jsonl"), progress_.step);
   events_ = std::make_unique<EventWriter>(folder_.path());
   bool stopped = false;
-  // Where a checkpoint was written because its evaluation was cut short, that comes first.
+  // If the last checkpoint was written during an interrupted evaluation, that evaluation runs first.
   while (!stopped && (progress_.step < recipe().steps || evaluation_due())) {
     if (!evaluation_due()) update(watcher);
     if (evaluation_due()) evaluate(watcher);

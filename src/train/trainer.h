@@ -12,19 +12,19 @@
 
 namespace lamina::train {
 
-/// After every update.
+/// Passed to on_update after every update.
 struct UpdateReport {
   const Progress& progress;
   const StepResult& result;
-  double tokens_per_second;  ///< of late
+  double tokens_per_second;  ///< smoothed
   double flops_per_second;
-  double seconds_left;  ///< at that speed, evaluations not counted
-  bool logged;          ///< a line of the log was written
+  double seconds_left;  ///< at the current speed, without evaluations
+  bool logged;          ///< a log line was written
 };
 
 struct EvaluationReport {
   const Progress& progress;
-  bool improved;  ///< the best so far
+  bool improved;  ///< lowest validation loss so far
   double seconds;
 };
 
@@ -34,34 +34,34 @@ struct SaveReport {
   double seconds;
 };
 
-/// Who watches a run; any may be empty.
+/// Callbacks of a run; each may be empty.
 struct Watcher {
   std::function<void(const UpdateReport&)> on_update;
   std::function<void(const EvaluationReport&)> on_evaluation;
   std::function<void(const SaveReport&)> on_save;
-  /// Asked after every update and between the passes of an evaluation: true saves and returns.
+  /// Polled after every update and between evaluation batches. True saves a checkpoint and ends the run.
   std::function<bool()> stop;
 };
 
 enum class Outcome { finished, stopped };
 
-/// Where the time of this process went, in seconds.
+/// Time that this process spent by activity, in seconds.
 struct TimeSpent {
   StepTimes steps;
   double evaluations = 0;
   double checkpoints = 0;
-  double logging = 0;  ///< logs, and what the watcher does with reports
+  double logging = 0;  ///< writing logs and running the callbacks
   double all = 0;
 };
 
 struct TrainerOptions {
-  RunLock lock;                  ///< of a run that was just started; taken otherwise
-  bool accept_new_data = false;  ///< resume although the token files changed (data_record.h)
-  CheckProgress checking;        ///< of the token files, read once at the start
+  RunLock lock;                  ///< lock of a newly started run; otherwise the trainer takes it
+  bool accept_new_data = false;  ///< resume even if the token files changed (data_record.h)
+  CheckProgress checking;        ///< progress of the token file check at the start
 };
 
-/// Runs the recipe of a run's folder to its end, from its last checkpoint or from the beginning, writing logs and
-/// checkpoints there. Stopped or killed at any time and run again it gives the same weights, bit by bit.
+/// Runs the recipe of a run's folder to its end, from the last checkpoint or from the start. Writes logs and
+/// checkpoints to the folder. A run stopped or killed at any point resumes bit-identically.
 class Trainer {
  public:
   Trainer(const std::string& run_folder, const Device& device, TrainerOptions options = {});
@@ -86,11 +86,11 @@ class Trainer {
 
   RunFolder folder_;
   Learner learner_;
-  double flops_per_token_;  ///< of an update
+  double flops_per_token_;  ///< per token of an update
   RunData data_;
   Progress progress_;
   TimeSpent spent_;
-  bool began_ = false;               ///< this process has made an update
+  bool began_ = false;               ///< this process has completed an update
   double update_seconds_ = 0;        ///< smoothed
   std::function<double()> elapsed_;  ///< seconds of the whole run so far
   std::unique_ptr<LogFile> log_;
