@@ -13,14 +13,14 @@
 namespace lamina::lab {
 namespace {
 
-constexpr double kShareOfMemory = 0.8;  // the rest is the system's, and estimates are estimates
+constexpr double kShareOfMemory = 0.8;  // leaves room for the system and for estimation errors
 constexpr double kTokensPerParameter = 20;
 constexpr double kUsefulRepeats = 4;
-constexpr double kLeastParameters = 2e5;      // the smallest shapes that are tried have about as many
-constexpr double kEmbeddingShare = 0.25;      // of the parameters, at most
-constexpr int64_t kSmallestVocabulary = 256;  // a token for each byte
+constexpr double kLeastParameters = 2e5;      // about the size of the smallest shape that is tried
+constexpr double kEmbeddingShare = 0.25;      // upper limit, as a share of all parameters
+constexpr int64_t kSmallestVocabulary = 256;  // one token per byte
 
-/// What the rules chose, before there are sizes.
+/// Choices of the rules, before sizing.
 struct Choices {
   std::string base;
   std::string style;
@@ -56,7 +56,7 @@ struct Shape {
 
 int64_t head_width(int64_t d_model) { return d_model < 256 ? 32 : d_model < 2048 ? 64 : 128; }
 
-/// The divisor of n_heads that comes nearest to so many queries each.
+/// Divisor of n_heads that comes closest to this many queries per KV head.
 int64_t kv_heads(int64_t n_heads, double queries) {
   if (queries == 0) return 1;
   int64_t best = n_heads;
@@ -69,7 +69,7 @@ int64_t kv_heads(int64_t n_heads, double queries) {
   return best;
 }
 
-/// What a shape sets, by the names of its fields.
+/// Sizes that a shape implies, named after the architecture's fields.
 struct Sizes {
   int64_t n_heads = 0;
   int64_t n_kv_heads = 0;
@@ -95,8 +95,8 @@ std::vector<std::string> assignments_of(const Choices& choices, const Shape& sha
   return list;
 }
 
-/// The same without going through texts, for the many shapes that are tried. `start` is the base with the rules'
-/// assignments: one group of one block, attention and a dense feed-forward.
+/// Builds the shape directly, without parsing assignments, because many shapes are tried. `start` is the base with the
+/// rules' assignments: one group of one block with attention and a dense FFN.
 arch::ArchSpec built(const Choices& choices, const Shape& shape, int64_t context) {
   const Sizes sizes = sizes_of(choices, shape);
   arch::ArchSpec spec = choices.start;
@@ -116,7 +116,7 @@ arch::ArchSpec built(const Choices& choices, const Shape& shape, int64_t context
   return arch::resolve(spec, choices.base);
 }
 
-/// Bytes: training in f32 with `batch` sequences at a time, or bf16 weights and the KV cache of one sequence.
+/// Bytes for training in f32 with `batch` sequences, or for bf16 weights and the KV cache of one sequence.
 double memory_of(const arch::ArchSpec& spec, const Question& question, int64_t batch) {
   if (!question.generate) {
     train::Recipe recipe;
@@ -134,7 +134,7 @@ bool fits_memory(const arch::ArchSpec& spec, const Question& question, int64_t b
   return !question.memory || memory_of(spec, question, batch) <= kShareOfMemory * *question.memory;
 }
 
-/// The largest vocabulary whose embedding takes at most kEmbeddingShare of the model it makes.
+/// Largest vocabulary whose embedding takes at most kEmbeddingShare of the resulting model.
 int64_t vocabulary_for(const Choices& choices, const Question& question, const Shape& shape) {
   if (question.vocabulary) return *question.vocabulary;
   const auto embedding = [&](int64_t vocabulary) { return static_cast<double>(vocabulary * shape.d_model); };
@@ -150,7 +150,7 @@ int64_t vocabulary_for(const Choices& choices, const Question& question, const S
   return vocabulary;
 }
 
-/// The widest model of so many layers within the limits, if there is one.
+/// Widest model with this many layers within the limits, if there is one.
 std::optional<Shape> widest(const Choices& choices, const Question& question, double parameters, int64_t layers) {
   const auto shape_of = [&](int64_t d_model) {
     Shape shape{layers, d_model, 0};
@@ -161,8 +161,8 @@ std::optional<Shape> widest(const Choices& choices, const Question& question, do
     const arch::ArchSpec spec = built(choices, shape_of(d_model), question.context);
     return static_cast<double>(arch::count_parameters(spec).total) <= parameters && fits_memory(spec, question, 1);
   };
-  // Multiples of 64 below 256, of 128 below 1024, of 256 below 2048 and of 512 beyond, for heads that can be shared by
-  // four; found by bisection.
+  // Candidate widths: multiples of 64 up to 256, of 128 up to 1024, of 256 up to 2048, then of 512, so that groups of
+  // four heads can share KV heads. A bisection finds the widest.
   const auto width = [](int64_t step) {
     if (step <= 4) return 64 * step;
     if (step <= 10) return 256 + 128 * (step - 4);
@@ -178,12 +178,12 @@ std::optional<Shape> widest(const Choices& choices, const Question& question, do
   return shape_of(width(low));
 }
 
-/// The d_model / layers to aim for.
+/// Target ratio d_model / layers.
 double aspect_for(double parameters) { return std::clamp(64 * std::pow(parameters / 1e8, 0.15), 48.0, 128.0); }
 
 std::string count_text(double count) { return arch::with_commas(std::llround(count)); }
 
-/// Of all depths the one whose widest model has the best shape and leaves least of the parameters unused.
+/// Tries all depths. Chooses the one whose widest model is closest to the target ratio and to the parameter limit.
 Shape shape_for(const Choices& choices, const Question& question, double parameters) {
   const double wanted = aspect_for(parameters);
   std::optional<Shape> best;
@@ -191,7 +191,7 @@ Shape shape_for(const Choices& choices, const Question& question, double paramet
   for (const int64_t layers :
        {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 40, 48, 56, 64, 80, 96}) {
     const std::optional<Shape> shape = widest(choices, question, parameters, layers);
-    if (!shape) break;  // deeper ones are larger still
+    if (!shape) break;  // deeper models are even larger
     const double count = static_cast<double>(arch::count_parameters(built(choices, *shape, question.context)).total);
     const double aspect = static_cast<double>(shape->d_model) / static_cast<double>(layers);
     const double badness = std::abs(std::log(aspect / wanted)) + 3 * (1 - count / parameters);
@@ -208,7 +208,7 @@ Shape shape_for(const Choices& choices, const Question& question, double paramet
   return *best;
 }
 
-/// How many parameters to aim for; what decided is added to the reasons.
+/// Parameter count to aim for. Adds the deciding limits to the reasons.
 double parameters_for(const Question& question, std::vector<Reason>& reasons) {
   const auto add = [&reasons](const char* subject, const std::string& advice) {
     Reason reason = guide().sizing.at(subject);
@@ -219,7 +219,7 @@ double parameters_for(const Question& question, std::vector<Reason>& reasons) {
   if (question.parameters) return *question.parameters;
   LAMINA_CHECK(question.memory || question.data,
                "nothing says how large the model may be; give --parameters, --memory or --data");
-  // What memory holds at the very most is the weights alone.
+  // Upper bound: the memory holds only bf16 weights.
   double parameters = question.memory ? *question.memory / 2 : 1e13;
   if (question.data) {
     const double by_data = std::max(kLeastParameters, *question.data * kUsefulRepeats / kTokensPerParameter);
@@ -244,7 +244,7 @@ void check(const Question& question) {
                question.first, ": expected quality, speed or simple");
 }
 
-/// The presets that are not for tests, and their parameters; counted once.
+/// Presets with their parameter counts, without the test presets. Counted once.
 const std::vector<std::pair<std::string, double>>& preset_sizes() {
   static const auto sizes = [] {
     std::vector<std::pair<std::string, double>> list;
@@ -258,7 +258,7 @@ const std::vector<std::pair<std::string, double>>& preset_sizes() {
   return sizes;
 }
 
-/// Presets within a quarter of the size, nearest first.
+/// Presets within a factor of 1.25 of this size, nearest first.
 std::vector<std::string> similar_presets(double parameters) {
   std::vector<std::pair<double, std::string>> near;
   for (const auto& [name, count] : preset_sizes()) {
@@ -278,7 +278,7 @@ Facts facts_of(const Question& question, double parameters) {
   return facts;
 }
 
-/// The numbers of the advised model that the guide's texts name in braces.
+/// Values of the placeholders {…} in the guide's texts.
 std::map<std::string, std::string> numbers_of(const Choices& choices, const Shape& shape, double limit,
                                               const arch::ArchSpec& spec) {
   const Sizes sizes = sizes_of(choices, shape);
@@ -301,7 +301,7 @@ void fill(std::string& text, const std::map<std::string, std::string>& numbers) 
   }
 }
 
-/// The recipe's batch, or as much of it as the memory holds.
+/// The recipe's batch, halved until it fits the memory.
 int64_t batch_for(const arch::ArchSpec& spec, const Question& question) {
   int64_t batch = train::load_recipe(guide().recipe).batch;
   while (batch > 1 && !question.generate && !fits_memory(spec, question, batch)) batch /= 2;
@@ -318,7 +318,7 @@ Recommendation advise(const Question& question) {
   Choices choices = choose(facts_of(question, limit));
   Shape shape = shape_for(choices, question, limit);
   const auto count = static_cast<double>(arch::count_parameters(built(choices, shape, question.context)).total);
-  if (count < 0.7 * limit) {  // the memory allows less than was thought: the rules are asked again
+  if (count < 0.7 * limit) {  // the memory limit made the model smaller than assumed: apply the rules again
     limit = 1.1 * count;
     choices = choose(facts_of(question, count));
     shape = shape_for(choices, question, limit);

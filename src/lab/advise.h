@@ -8,53 +8,53 @@
 
 namespace lamina::lab {
 
-/// What a user knows before choosing an architecture. What is not said stays open.
+/// Requirements of a user who chooses an architecture. Empty fields are open.
 struct Question {
-  std::optional<double> parameters;   ///< at most
-  std::optional<double> memory;       ///< bytes of the machine that trains, or that generates
-  std::optional<double> data;         ///< tokens to learn from
-  std::optional<int64_t> vocabulary;  ///< given by a tokenizer
+  std::optional<double> parameters;   ///< upper limit
+  std::optional<double> memory;       ///< bytes on the machine that trains or generates
+  std::optional<double> data;         ///< training tokens
+  std::optional<int64_t> vocabulary;  ///< size of a given tokenizer
   int64_t context = 1024;             ///< tokens
-  std::string first = "quality";      ///< quality, speed, simple
-  bool extrapolate = false;           ///< read beyond the context it was trained with
-  bool generate = false;              ///< the memory must hold a model that only generates
+  std::string first = "quality";      ///< priority: quality, speed or simple
+  bool extrapolate = false;           ///< must handle sequences longer than the training context
+  bool generate = false;              ///< the memory limit is for inference, not for training
 };
 
 struct Evidence {
-  std::string kind;     ///< measured here, published
-  std::string text;     ///< what was found, or who says so
-  std::string where;    ///< a study under docs/studies, or a page; may be empty
-  std::string verdict;  ///< holds, does not, cannot tell; may be empty
+  std::string kind;     ///< "measured here" or "published"
+  std::string text;     ///< the result, or the source
+  std::string where;    ///< a study under docs/studies, or a URL; may be empty
+  std::string verdict;  ///< "holds", "does not" or "cannot tell"; may be empty
 };
 
-/// One choice, and why.
+/// One decision with its justification.
 struct Reason {
-  std::string subject;  ///< the rule's name
+  std::string subject;  ///< name of the rule
   std::string advice;
   std::string reason;
   std::vector<Evidence> evidence;
-  /// The strongest kind among the evidence; "rule of thumb" where there is none.
+  /// Strongest kind of evidence; "rule of thumb" if there is none.
   std::string how_sure() const;
 };
 
 struct Recommendation {
   Question question;
-  std::string base;                      ///< a preset
-  std::string name;                      ///< "LLaMA style, 4 layers of 128": the base's size is not the advised one
-  std::vector<std::string> assignments;  ///< "path=value", as --set takes them
+  std::string base;                      ///< preset name
+  std::string name;                      ///< such as "LLaMA style, 4 layers of 128"
+  std::vector<std::string> assignments;  ///< "path=value", as for --set
   std::vector<Reason> reasons;
-  arch::Plan plan;                   ///< of one sequence of the context
-  int64_t batch = 1;                 ///< sequences in a pass of the training command
-  double memory_needed = 0;          ///< bytes, to train with that batch (f32) or to generate (bf16)
-  std::vector<std::string> similar;  ///< presets of about this size
-  std::string recipe;                ///< one to begin with
-  std::string file;                  ///< where architecture_file() will be, for the next commands; may be empty
+  arch::Plan plan;                   ///< for one sequence of the context length
+  int64_t batch = 1;                 ///< sequences per pass in the training command
+  double memory_needed = 0;          ///< bytes to train with that batch (f32) or to generate (bf16)
+  std::vector<std::string> similar;  ///< presets of similar size
+  std::string recipe;                ///< recipe to start with
+  std::string file;                  ///< path for architecture_file() in the suggested commands; may be empty
 
-  /// {"base": …, "about": …, "set": …}: a file that every command takes for an architecture.
+  /// {"base": …, "about": …, "set": …}: an architecture file that every command accepts.
   std::string architecture_file() const;
 };
 
-/// Throws Error where the question cannot be met; the message says what would help.
+/// Throws Error if no architecture meets the requirements; the message suggests what to change.
 Recommendation advise(const Question& question);
 
 std::string to_text(const Recommendation& recommendation);

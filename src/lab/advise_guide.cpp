@@ -99,7 +99,7 @@ Guide read_guide(std::string_view text) {
     for (const Json& rule : json.at("rules")) guide.rules.push_back(read_rule(rule));
     for (const auto& [subject, reason] : json.at("sizing").items())
       guide.sizing[subject] = read_reason(reason, subject);
-    for (const Rule& rule : guide.rules) rule.holds({});  // an unknown condition is found now
+    for (const Rule& rule : guide.rules) rule.holds({});  // throws on an unknown condition
     return guide;
   } catch (const Json::exception&) {
     throw Error(str(kName, ": a rule has a missing key or a value of the wrong type"));

@@ -12,14 +12,14 @@
 
 namespace lamina::lab {
 
-/// A file of presets/advice, held inside the library; made by cmake/EmbedPresets.cmake.
+/// A file of presets/advice, embedded in the library by cmake/EmbedPresets.cmake.
 struct AdviceFile {
   std::string_view name;
   std::string_view text;
 };
 std::span<const AdviceFile> advice_files();
 
-/// What rules may ask for.
+/// Values that rule conditions can test.
 struct Facts {
   std::string first;
   bool extrapolate = false;
@@ -29,25 +29,25 @@ struct Facts {
   std::optional<double> tokens_per_parameter;
 };
 
-/// A rule of the decision guide: what must hold, and what it changes then.
+/// A rule of the decision guide: its conditions and the changes it makes.
 struct Rule {
   Reason said;
-  std::vector<std::pair<std::string, std::string>> when;  ///< (name, value as JSON), all must hold
-  std::string base;                                       ///< a preset to begin with; may be empty
-  std::string style;                                      ///< what a model of that kind is called at any size
+  std::vector<std::pair<std::string, std::string>> when;  ///< (name, value as JSON); all conditions must hold
+  std::string base;                                       ///< preset to start from; may be empty
+  std::string style;                                      ///< name of this model style, independent of size
   std::vector<std::string> assignments;
   std::optional<double> d_ff_ratio;           ///< d_ff / d_model
-  std::optional<double> queries_per_kv_head;  ///< 0: one key-value head for all
+  std::optional<double> queries_per_kv_head;  ///< 0: one KV head for all queries
   bool holds(const Facts& facts) const;
 };
 
 struct Guide {
   std::vector<Rule> rules;
-  std::map<std::string, Reason> sizing;  ///< shape, vocabulary, data, memory
+  std::map<std::string, Reason> sizing;  ///< keys: shape, vocabulary, data, memory
   std::string recipe;
 };
 
-/// presets/advice/guide.json; an Error names what is wrong in it.
+/// Parses presets/advice/guide.json. Throws Error with the problem.
 Guide read_guide(std::string_view text);
 const Guide& guide();
 

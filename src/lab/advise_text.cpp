@@ -16,7 +16,7 @@ double cache_bytes(const Recommendation& advised) {
   return numbers * advised.plan.options.bytes_per_number;
 }
 
-/// For a shell: in quotes where it holds more than letters, digits and signs that mean nothing.
+/// Quotes text for a shell if it has characters that may be special.
 std::string quoted(const std::string& text) {
   const bool plain = text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._=-/+") ==
                      std::string::npos;
@@ -34,7 +34,7 @@ std::string plan_command(const Recommendation& advised) {
   return str("lamina plan ", what, " --length ", advised.question.context, " --batch ", advised.batch);
 }
 
-/// A tokenizer with the advised vocabulary: the user's, or one that the training learns from the text.
+/// Tokenizer with the advised vocabulary: the user's, or one that training builds from the text.
 std::string tokenizer_of(const Recommendation& advised) {
   if (advised.question.vocabulary) return "YOUR-TOKENIZER.json";
   constexpr int64_t kBytes = 256;
@@ -42,7 +42,7 @@ std::string tokenizer_of(const Recommendation& advised) {
   return vocabulary == kBytes ? "byte" : str("bpe:", vocabulary);
 }
 
-/// Trains the advised architecture as it is: a tokenizer that learned fewer tokens does not shrink the vocabulary.
+/// Trains the advised architecture exactly. A tokenizer with fewer tokens does not shrink the vocabulary.
 std::string train_command(const Recommendation& advised) {
   const std::string what = advised.file.empty() ? advised.base + sets(advised, "architecture.") : quoted(advised.file);
   return str("lamina train ", advised.recipe, " --data YOUR.txt --set data.tokenizer=", tokenizer_of(advised),
@@ -50,7 +50,7 @@ std::string train_command(const Recommendation& advised) {
              " \\\n  --set architecture=", what);
 }
 
-/// Lines of at most 100 columns, each behind `indent`.
+/// Wraps text to 100 columns, each line starting with `indent`.
 std::string wrapped(const std::string& text, const std::string& indent) {
   std::string result;
   std::string line;
@@ -98,7 +98,7 @@ std::string figures(const Recommendation& advised) {
               arch::short_bytes(advised.memory_needed));
 }
 
-/// What `lamina plan` would say a look should be taken at.
+/// Remarks of `lamina plan` that need a look.
 std::string looks(const Recommendation& advised) {
   std::string text;
   for (const arch::Advice& advice : advised.plan.advice) {

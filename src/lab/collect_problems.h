@@ -8,10 +8,10 @@
 
 namespace lamina::lab {
 
-/// Whether a message that is in the list already, for another path, is added again.
+/// Whether to add a message that is already in the list for another path.
 enum class Repeats : uint8_t { keep, drop };
 
-/// Calls `body`. What it throws is added to `problems` with `path` in front, so that all mistakes can be shown at once.
+/// Calls `body`. Adds any error it throws to `problems`, with `path` as prefix, so that all mistakes are shown at once.
 template <class F>
 void collect_problems(const std::string& path, Repeats repeats, std::vector<arch::Problem>& problems, const F& body) {
   const auto add = [&](arch::Problem problem) {

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// Nothing is there but what a study leaves that ended before it began.
+/// Whether the folder has only what an aborted study leaves before its first run.
 bool nothing_begun(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
@@ -29,7 +29,7 @@ bool nothing_begun(const std::string& folder) {
   return !error;
 }
 
-/// The folder, and that no other process works in it.
+/// The study's folder, locked against other processes.
 class StudyFolder {
  public:
   explicit StudyFolder(const std::string& path) : path_(path) {
@@ -101,7 +101,7 @@ class Comparison {
   }
 
  private:
-  /// What the description needs to be repeated on the same machine: names become whole, numbers definite.
+  /// Makes the description reproducible on the same machine: absolute paths, and explicit jobs and threads.
   static void settle(Study& study, const Hands& hands) {
     study.jobs = hands.jobs;
     study.threads = hands.threads;
@@ -110,15 +110,15 @@ class Comparison {
     }
   }
 
-  /// Everything that reading the study could not check, because it needs the data's vocabulary. Nothing is trained
-  /// and nothing that was measured is touched before.
+  /// Checks what needs the data's vocabulary and could not be checked when the study was read. Runs before any training
+  /// and before existing results change.
   void check_runs() const {
     std::vector<arch::Problem> problems;
     check_variants(results_.study, data_, problems);
     if (!problems.empty()) throw arch::SpecError(results_.study.name, std::move(problems));
   }
 
-  /// Runs that are there are read back and need no memory.
+  /// Cached runs need no memory and are not checked.
   void check_memory() const {
     const Study& study = results_.study;
     if (study.mode == Mode::search) return;
@@ -138,7 +138,7 @@ class Comparison {
     return all;
   }
 
-  /// Not more often than every few seconds: a study may have many short runs.
+  /// Saves at most once every 5 seconds, because a study may have many short runs.
   void save() {
     const auto now = Clock::now();
     if (saved_ && now - *saved_ < std::chrono::seconds(5)) return;
@@ -175,8 +175,8 @@ class Comparison {
     for (const RunPlan& plan : distinct(sweep_plans(places)).plans) runner_->expect(1, plan.work);
   }
 
-  /// Short runs at every rate, from the lowest: a variant's highest stable rate is the last before the first that is
-  /// not.
+  /// Short runs at all learning rates, in ascending order. The highest stable rate is the last one before the first
+  /// unstable one.
   bool sweep() {
     if (results_.study.learning_rates.empty()) return true;
     std::vector<std::pair<size_t, double>> places;
@@ -196,12 +196,12 @@ class Comparison {
     return true;
   }
 
-  /// With nothing else on the machine; what has been measured before is left as it is.
+  /// Measures generation speed while no run is active. Keeps earlier measurements.
   void measure_generation() {
     if (!results_.study.decode) return;
     if (options_.watcher.on_stage) options_.watcher.on_stage("measuring generation");
     const Device device = Device::named(results_.study.device, results_.machine.cores);
-    std::map<std::string, double> measured;  // equal runs of different variants are one
+    std::map<std::string, double> measured;  // by run hash: variants can share a run
     for (VariantResult& variant : results_.variants) {
       for (RunResult& run : variant.runs) {
         if (run.decode_tokens_per_second || run.diverged) continue;
@@ -216,7 +216,7 @@ class Comparison {
           measure_run_decode(plan, run, device);
           measured[plan.hash] = *run.decode_tokens_per_second;
         } catch (const Error&) {
-          break;  // a model that cannot generate has no speed of generating; the others' are measured
+          break;  // this model cannot generate; continue with the other variants
         }
       }
     }
@@ -235,7 +235,7 @@ class Comparison {
 }  // namespace
 
 Results run_study(const Study& study, const CompareOptions& options) {
-  Device::named(study.device, 1);  // an error here, where it is not: before anything is made, and once
+  Device::named(study.device, 1);  // throws if the device is missing, before anything is created
   return Comparison(study, options).run();
 }
 

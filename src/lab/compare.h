@@ -6,15 +6,15 @@
 namespace lamina::lab {
 
 struct CompareOptions {
-  std::string folder;   ///< of the study: study.json, data/, runs/, results.json
-  std::string command;  ///< how it was called, for the results
+  std::string folder;   ///< study folder: study.json, data/, runs/, results.json
+  std::string command;  ///< command line, stored in the results
   StudyWatcher watcher;
   data::PrepareWatch preparing;
 };
 
-/// Runs a study to its end, or until it is asked to stop. Runs that its folder holds already are read back.
-/// results.json is written after every run. An Error that lists every problem, before the first update, if the folder,
-/// the data or any variant cannot be used. A run that diverges, or fails while it trains, is a result.
+/// Runs a study until it ends or is asked to stop. Finished runs in the folder are reused. Writes results.json as runs
+/// end. Before the first update, throws an Error with all problems of the folder, the data and the variants. A run that
+/// diverges or fails during training is a result, not an Error.
 Results run_study(const Study& study, const CompareOptions& options);
 
 }  // namespace lamina::lab

@@ -15,7 +15,7 @@ std::string number(const char* pattern, double value) {
   return buffer;
 }
 
-/// Four decimals, unless nothing would be left.
+/// Four decimals, or scientific notation for values that would round to zero.
 std::string loss_text(double value) { return number(value < 5e-5 ? "%.1e" : "%.4f", value); }
 std::string signed_loss(double value) { return (value < 0 ? "−" : "+") + loss_text(std::abs(value)); }
 
@@ -33,7 +33,7 @@ const VariantResult* find_variant(const Results& results, const std::string& nam
   return nullptr;
 }
 
-/// "RoPE: best validation loss 0.0310 lower than learned positions', the base: better (p = 0.004, 3 seeds)".
+/// "RoPE: best validation loss 0.0310 lower than that of Learned (base): better (p = 0.004, 3 seeds)."
 std::string sentence(const Results& results, const VariantResult& variant, const VariantResult& other,
                      const MetricSummary& summary, bool corrected) {
   const MetricInfo& metric = main_metric(results);
@@ -55,7 +55,7 @@ std::string sentence(const Results& results, const VariantResult& variant, const
   return text + ").";
 }
 
-/// Each variant against its reference, with the numbers of the table.
+/// Adds a sentence per variant, comparing it with its reference.
 void add_comparisons(const Results& results, std::vector<Finding>& findings) {
   const char* metric = main_metric(results).name;
   size_t compared = 0;
@@ -81,7 +81,7 @@ void add_divergences(const Results& results, std::vector<Finding>& findings) {
   }
 }
 
-/// Why the study says nothing about the claim at its own setting; empty: it has that setting.
+/// How the claim's setting differs from the study's; empty if it is the same.
 std::string other_setting(const Results& results, const Claim& claim, const VariantResult& variant) {
   const Setting& setting = claim.setting;
   if (setting == Setting{}) return "the claim states no setting";
@@ -99,8 +99,8 @@ std::string other_setting(const Results& results, const Claim& claim, const Vari
   return text;
 }
 
-/// The claim holds if the whole 95 % confidence interval of the relative gain lies in what is claimed, and does not if
-/// the whole interval lies outside. Without the claim's setting that is a verdict at our size only.
+/// Verdict: "holds" if the whole 95 % confidence interval of the relative gain lies in the claimed range, "does not" if
+/// all of it lies outside. If the settings differ, the verdict gets the prefix kAtOurSize.
 Finding judge(const Results& results, const Claim& claim) {
   Finding finding{"", "cannot tell", claim.text};
   const VariantResult* variant = find_variant(results, claim.variant);

@@ -11,7 +11,7 @@ namespace lamina::lab {
 
 using Json = nlohmann::ordered_json;
 
-/// null where there is nothing, or nothing that JSON can hold.
+/// null if the value is missing or not finite, which JSON cannot represent.
 inline Json or_null(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? Json(*value) : Json();
 }

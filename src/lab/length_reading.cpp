@@ -11,7 +11,7 @@
 namespace lamina::lab {
 namespace {
 
-/// Tokens of passkey rows that are read as one batch.
+/// Tokens per batch of passkey examples.
 constexpr int64_t kBatchTokens = 2048;
 constexpr uint64_t kPasskeyStream = 0x64657074'00000000;  // "dept"
 
@@ -19,7 +19,7 @@ std::span<const text::TokenId> part(const ReadingText& text, int64_t begin, int6
   return std::span(text.ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
 }
 
-/// `tokens` as a row's, the last `answer` of them scored.
+/// Makes an example from `tokens` that scores the last `answer` tokens.
 data::Example scored_at_the_end(std::vector<int64_t> tokens, size_t answer) {
   data::Example example;
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -82,7 +82,7 @@ double side_by_side_perplexity(nn::Model& model, const ReadingText& text, int64_
 double sliding_perplexity(nn::Model& model, const ReadingText& text, int64_t length) {
   const int64_t stride = std::max<int64_t>(1, length / 4);
   const int64_t before = length - stride;
-  // Predicted are the tokens with `before` or more in front of them: those from `first` on, and no others.
+  // Scores only tokens with at least `before` tokens of context: exactly those from `first` on.
   const infer::Evaluation result =
       infer::evaluate(model, part(text, text.first - before, before + text.count),
                       {.context = length, .stride = stride, .lengths = {before, length + 1}});

@@ -9,29 +9,29 @@
 
 namespace lamina::lab {
 
-/// A text in which the same tokens are predicted at every length and in both readings: ids[first … first + count).
-/// Before `first` there is room for the longest context.
+/// Text for perplexity at several lengths. Every length and method predicts the same tokens, ids[first … first +
+/// count). Enough tokens precede `first` for the longest context.
 struct ReadingText {
   std::vector<text::TokenId> ids;
   int64_t first = 0;
   int64_t count = 0;
 };
-/// The text's beginning, with room for `longest`; `count` becomes a multiple of it. Too short a text is an Error.
+/// Cuts the text and rounds `count` to a multiple of `longest`. Throws Error if the text is too short.
 ReadingText reading_text(std::vector<text::TokenId> ids, int64_t longest, int64_t count);
 
-/// Windows of `length` side by side: a token in the middle of a window has half of it before it, the first none.
+/// Perplexity over non-overlapping windows. The first token of a window has no context, a middle one half a window.
 double side_by_side_perplexity(nn::Model& model, const ReadingText& text, int64_t length);
-/// Windows that move on by a quarter, of which the last quarter counts: each token has three quarters of the length
-/// before it or more.
+/// Perplexity over windows with a stride of a quarter length. Only the last quarter is scored, so each token has at
+/// least three quarters of the length as context.
 double sliding_perplexity(nn::Model& model, const ReadingText& text, int64_t length);
 
-/// Makes the passkey row number `index` with the key at a depth of 0 (at the start) … 1.
+/// Makes passkey example `index` with the key at relative depth 0 (start) to 1 (end).
 using PasskeyMaker = std::function<data::Example(int64_t length, double depth, uint64_t index)>;
 PasskeyMaker task_passkeys(const data::Passkey& task);
-/// In words, for models that read text: sentences that say nothing, one with the key, the question at the end.
+/// Passkeys as text, for models with a tokenizer: filler sentences, one sentence with the key, the question at the end.
 PasskeyMaker text_passkeys(const text::Tokenizer& tokenizer);
 
-/// The share of `examples` in which every token of the key is the likeliest: greedy generation would give it.
+/// Share of `examples` in which every token of the key is the argmax, so that greedy decoding would produce it.
 double passkey_accuracy(nn::Model& model, const PasskeyMaker& make, int64_t length, double depth, int64_t examples);
 
 }  // namespace lamina::lab

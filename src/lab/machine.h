@@ -5,18 +5,18 @@
 
 namespace lamina::lab {
 
-/// What measured speeds hang on.
+/// Machine properties that measured speeds depend on.
 struct Machine {
   std::string cpu;
-  int cores = 0;    ///< that may be used
-  int jobs = 1;     ///< runs at the same time
-  int threads = 1;  ///< of each
+  int cores = 0;    ///< usable cores
+  int jobs = 1;     ///< concurrent runs
+  int threads = 1;  ///< threads per run
   std::string device = "cpu";
   int64_t memory_bytes = 0;
   std::string system;
 };
 
-/// Of this process; jobs and threads are the caller's.
+/// Describes the current machine. The caller sets jobs and threads.
 Machine this_machine();
 
 }  // namespace lamina::lab

@@ -15,7 +15,7 @@ constexpr double kClose = 0.02;
 
 int64_t in_steps(double width) { return std::max<int64_t>(kStep, std::llround(width / kStep) * kStep); }
 
-/// Calls use(d_ff) for the width of every feed-forward and expert that has one.
+/// Calls use(d_ff) for every FFN and expert that has a d_ff.
 template <class F>
 void each_d_ff(arch::ArchSpec& spec, const F& use) {
   for (arch::LayerGroup& group : spec.layers) {
@@ -64,7 +64,7 @@ class Matcher {
     return spec;
   }
 
-  /// Sizes are straight lines in d_ff, but for the rounding: where the line meets the size wanted, and around it.
+  /// The size is linear in d_ff, except for rounding. Solves for the target size and tries the widths around it.
   void by_d_ff(Matched& result) {
     int64_t first = 0;
     arch::ArchSpec copy = resolved_;
@@ -82,7 +82,7 @@ class Matcher {
     }
   }
 
-  /// Steps of d_model that leave every mixer's heads whole; their widths, where they follow from it, even.
+  /// Step of d_model that keeps every mixer's heads whole, with an even head_dim if it follows from d_model.
   int64_t d_model_step() const {
     int64_t step = kStep;
     for (const arch::LayerGroup& group : resolved_.layers) {
@@ -121,7 +121,7 @@ class Matcher {
       try {
         offer(arch::resolve(with_d_model(width)), "d_model", resolved_.d_model, width, result);
       } catch (const arch::SpecError&) {
-        continue;  // a width that breaks a rule is none of the choices
+        continue;  // skip widths that break a rule
       }
     }
   }

@@ -7,15 +7,15 @@
 
 namespace lamina::lab {
 
-/// A number of a run that summaries, claims and tables speak of.
+/// A metric of a run, for summaries, claims and tables.
 struct MetricInfo {
-  const char* name;   ///< the key in results
-  const char* words;  ///< in sentences
+  const char* name;   ///< key in the results
+  const char* words;  ///< name in sentences
   bool higher_better;
   std::optional<double> (*of)(const RunResult& run, std::optional<double> target);
 };
 const std::vector<MetricInfo>& metrics();
-/// Null for an unknown name.
+/// Returns null for an unknown name.
 const MetricInfo* find_metric(const std::string& name);
 
 }  // namespace lamina::lab

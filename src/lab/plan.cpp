@@ -104,7 +104,7 @@ void check_variants(const Study& study, const StudyData& data, std::vector<arch:
   });
   if (problems.size() > before) return;  // every variant would fail for the same reason
   for (size_t i = 1; i < variants.size(); ++i) {
-    // A rung of a ladder has the changes, and the mistakes, of the rungs before it.
+    // A rung includes the changes, and so the mistakes, of all rungs before it.
     collect_problems(str("variants[", i - 1, "] (", variants[i].name, ")"),
                      study.mode == Mode::ladder ? Repeats::drop : Repeats::keep, problems,
                      [&] { planner->build(variants[i]); });

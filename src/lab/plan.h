@@ -5,22 +5,22 @@
 
 namespace lamina::lab {
 
-/// Jobs and threads as they will be: a core for each run, unless the study says otherwise.
+/// Effective jobs and threads. Default: one core per run.
 struct Hands {
   int jobs = 1;
   int threads = 1;
 };
 Hands hands_of(const Study& study, int cores);
 
-/// Turns variants into recipes of runs.
+/// Turns variants into run plans.
 class Planner {
  public:
-  /// `runs`: the folder in which runs have theirs.
+  /// `runs` is the parent folder of all run folders.
   Planner(const Study& study, const StudyData& data, int threads, const std::string& runs);
 
-  /// The variant built, matched and counted. Throws Error if it cannot be built.
+  /// Resolves, matches and counts the variant. Throws Error if it cannot be built.
   VariantResult build(const Variant& variant) const;
-  /// A run of a variant that was built, with changes of the recipe on top of the variant's own.
+  /// Plans a run of a built variant. `changes` apply to the recipe after the variant's own changes.
   RunPlan plan(const VariantResult& variant, int64_t seed, const std::vector<std::string>& changes = {}) const;
 
  private:
@@ -32,15 +32,15 @@ class Planner {
   const StudyData& data_;
   int threads_;
   std::string runs_;
-  std::optional<double> size_;  ///< of the base, where variants are matched
-  int64_t length_ = 0;          ///< of the base's sequences
+  std::optional<double> size_;  ///< size of the base, if variants are matched
+  int64_t length_ = 0;          ///< sequence length of the base
 };
 
-/// Builds the base and every variant of the study for this data and adds what fails to `problems`. In a search, whose
-/// combinations may fail, each choice must only be readable.
+/// Builds the base and every variant for this data and adds failures to `problems`. A search may contain combinations
+/// that fail, so there each choice only has to parse.
 void check_variants(const Study& study, const StudyData& data, std::vector<arch::Problem>& problems);
 
-/// The plans with different hashes, each once and in order, and for every plan given which of them it is.
+/// Plans with distinct hashes, in order, and for each given plan its index among them.
 struct Distinct {
   std::vector<RunPlan> plans;
   std::vector<size_t> index;

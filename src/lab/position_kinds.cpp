@@ -14,7 +14,7 @@ void set_scaling(Position& position, const arch::RopeScaling& scaling) {
   if (auto* rope = std::get_if<arch::Rope>(&position)) rope->scaling = scaling;
 }
 
-/// Of attention in either form; null for other mixers.
+/// Position field of Attention and Mla; null for other mixers.
 std::optional<arch::LayerPosition>* position_of(arch::Mixer& mixer) {
   if (auto* attention = std::get_if<arch::Attention>(&mixer)) return &attention->position;
   if (auto* latent = std::get_if<arch::Mla>(&mixer)) return &latent->position;
@@ -26,7 +26,7 @@ std::optional<arch::LayerPosition>* position_of(arch::Mixer& mixer) {
 std::vector<PositionKind> position_kinds(int64_t trained_length) {
   return {
       {"learned", "learned", {"position=learned"}},
-      // Rows of length about 1 would drown embeddings that start at 0.02: they are scaled up, as in arXiv:1706.03762.
+      // Sinusoids are much larger than embeddings initialised at 0.02, so these are scaled up, as in arXiv:1706.03762.
       {"sinusoidal", "sinusoidal", {"position=sinusoidal", "embedding.scale=sqrt_d_model"}},
       {"t5", "T5 buckets", {"position=t5"}},
       {kScaledKind, "RoPE", {"position=rope"}},

@@ -6,31 +6,29 @@
 
 namespace lamina::lab {
 
-/// Of the tables in texts, Markdown and CSV: the judged measure with its comparison, perplexity, speed, memory and
-/// parameters, or everything that was measured.
+/// Columns of text, Markdown and CSV tables. `standard`: the judged measure with its comparison, perplexity, speed,
+/// memory and parameters. `all`: every measure.
 enum class Columns : uint8_t { standard, all };
 
-/// The pages of a study, made from the text of its results file (docs/report.md describes it). Everything is checked
-/// first: an Error says what is missing or wrong, and where. `name` goes into messages.
-///
-/// report.html is one file that needs nothing else: tables sort, charts answer the pointer and follow light and dark.
-/// Where the library was built without the chart library, or where scripts are off, it shows the same charts as
-/// pictures.
+/// Builds report pages from the text of a results file (docs/report.md describes it). The text is validated first; an
+/// Error says what is wrong and where. `name` appears in messages.
+/// | report_html returns a self-contained file with sortable tables and interactive charts in light and dark themes.
+/// Without the chart library or JavaScript, it shows the same charts as images.
 std::string report_html(const std::string& results, const std::string& name);
-/// Tables and findings for a repository's page; the pictures are the files that write_report puts beside it.
+/// Tables and findings as Markdown. The images are the files that write_report writes next to it.
 std::string report_markdown(const std::string& results, const std::string& name, Columns columns = Columns::standard);
-/// A line for each variant: the mean and spread of each measure, and of the judged one the difference to the reference,
+/// One line per variant: mean and spread of each measure. The judged measure also has the difference to the reference,
 /// p and mark.
 std::string report_csv(const std::string& results, const std::string& name, Columns columns = Columns::standard);
-/// A line for each run of each variant.
+/// One line per run of each variant.
 std::string runs_csv(const std::string& results, const std::string& name);
 
-/// report.html, report.md, report.csv, runs.csv and the charts as SVG files into `folder`, which is made where it is
-/// missing. Returns the paths, report.html first.
+/// Writes report.html, report.md, report.csv, runs.csv and the charts as SVG files into `folder`, which is created if
+/// needed. Returns the paths, report.html first.
 std::vector<std::string> write_report(const std::string& results, const std::string& name, const std::string& folder,
                                       Columns columns = Columns::standard);
 
-/// Whether the charts of report_html answer the pointer, or are pictures.
+/// Whether report_html has interactive charts (otherwise images).
 bool report_is_interactive();
 
 }  // namespace lamina::lab

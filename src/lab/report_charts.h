@@ -7,17 +7,17 @@
 
 namespace lamina::lab::report {
 
-/// A chart as a picture, with the words that stand for it.
+/// A chart as an SVG image with its texts.
 struct Figure {
-  std::string id;  ///< curves, cost, extrapolation, passkey: also the name of its file
+  std::string id;  ///< curves, cost, extrapolation or passkey; also the file name
   std::string title;
   std::string caption;
-  std::string picture_caption;  ///< added where the picture is shown, not the page's own chart
-  std::string alternative;      ///< what it shows, for those who do not see it
+  std::string picture_caption;  ///< added if the image is shown instead of the interactive chart
+  std::string alternative;      ///< alt text
   std::string svg;
 };
 
-/// Those that the study has numbers for.
+/// All figures that the study has data for.
 std::vector<Figure> figures_of(const Study& study);
 
 Figure curves_figure(const Study& study);

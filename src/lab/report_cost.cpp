@@ -27,7 +27,7 @@ train::ChartFrame frame_of(const CostChart& chart, double left, double top, doub
   return {left + 72, top + 8, width - 92, kCostPanelHeight - 60, cost.axis(4), quality.axis(5)};
 }
 
-/// Labels stand beside their points, moved down if they would lie on one another.
+/// Draws labels next to their points and moves them down if they would overlap.
 void draw_labels(train::Canvas& canvas, const train::ChartFrame& frame, std::vector<CostPoint> points) {
   std::sort(points.begin(), points.end(),
             [&frame](const CostPoint& a, const CostPoint& b) { return frame.at_y(a.quality) < frame.at_y(b.quality); });
@@ -56,7 +56,7 @@ void draw_labels(train::Canvas& canvas, const train::ChartFrame& frame, std::vec
   }
 }
 
-/// Few and short enough to stand beside their points; otherwise a legend names them.
+/// Whether the labels are few and short enough to be next to their points. Otherwise a legend names them.
 bool fit_beside_points(const std::vector<std::string>& labels) {
   return labels.size() <= 8 && std::all_of(labels.begin(), labels.end(),
                                            [](const std::string& label) { return train::text_columns(label) <= 30; });
@@ -72,7 +72,7 @@ std::vector<std::string> shown_labels(const std::vector<CostChart>& charts) {
   return labels;
 }
 
-/// Points that coincide become smaller: each leaves a ring of the one below it.
+/// Coincident points get smaller radii, so that a ring of each point below stays visible.
 double radius_of(const std::vector<CostPoint>& points, size_t index, const train::ChartFrame& frame) {
   size_t below = 0;
   for (size_t i = 0; i < index; ++i) {

@@ -11,12 +11,12 @@ namespace lamina::lab {
 namespace report {
 namespace {
 
-/// All digits; empty where it was not measured.
+/// All digits; empty if not measured.
 std::string exact(const Number& value) {
   if (!value) return "";
   char text[40];
   std::snprintf(text, sizeof text, "%.17g", *value);
-  // The shortest that reads back as the same number.
+  // Uses the shortest text that parses to the same number.
   for (int digits = 1; digits < 17; ++digits) {
     char shorter[40];
     std::snprintf(shorter, sizeof shorter, "%.*g", digits, *value);
@@ -45,7 +45,7 @@ std::string report_csv(const std::string& results, const std::string& name, Colu
   const report::Study study = read_study(results, name);
   const std::vector<Column> columns = columns_of(study, set);
   std::vector<std::string> head{"variant", "label", "base", "seeds", "switches", "cannot"};
-  // "difference_to_base": what the judged measure is compared with.
+  // Column name such as "_difference_to_base", after the reference of the judged measure.
   std::string difference = "_difference_to_" + study.compared_with;
   std::replace(difference.begin(), difference.end(), ' ', '_');
   for (const Column& column : columns) {

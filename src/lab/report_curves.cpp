@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kHeight = 480;
 
-/// The first losses are far above the rest: of 100 points or more, two per cent may lie outside.
+/// The first losses are far above the rest, so with 100 points or more the highest 2 % may lie outside the chart.
 train::CurveAxis loss_axis(const std::vector<Band>& bands) {
   std::vector<double> means;
   double highest = -1e300;
@@ -46,7 +46,7 @@ void draw_spread(train::Canvas& canvas, const train::ChartFrame& frame, const Ba
   canvas.area(edge, colour, opacity);
 }
 
-/// The line inside the frame, its name in the margin, where no curve can cross it.
+/// Draws the line inside the frame and its name in the margin, where no curve can cross it.
 void draw_target(train::Canvas& canvas, const train::ChartFrame& frame, const Number& target) {
   if (!target || *target < frame.up.low || *target > frame.up.high) return;
   const double y = frame.at_y(*target);
@@ -101,7 +101,7 @@ Figure curves_figure(const Study& study) {
   draw_legend(canvas, legend, labels, 6);
   train::draw_frame(canvas, frame, "step", validation ? "validation loss" : "training loss");
   draw_target(canvas, frame, study.target);
-  canvas.clip(frame.x - 4, frame.y - 4, frame.width + 8, frame.height + 4);  // the outer markers are whole
+  canvas.clip(frame.x - 4, frame.y - 4, frame.width + 8, frame.height + 4);  // keeps the outermost markers whole
   if (validation) {
     for (const Band& band : training) {
       canvas.line(line_of(band, frame), style_of(labels, band.label).stroke(1, 0.3));

@@ -11,7 +11,7 @@ namespace {
 
 Json json_of(const Number& value) { return value ? Json(*value) : Json(nullptr); }
 
-/// Six digits are more than a screen shows; files stay small.
+/// Rounds to six significant digits, which is enough for a screen and keeps files small.
 double rounded(double value) {
   if (value == 0 || !std::isfinite(value)) return value;
   const double scale = std::pow(10.0, 5 - std::floor(std::log10(std::abs(value))));

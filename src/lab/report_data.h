@@ -6,7 +6,7 @@
 
 namespace lamina::lab::report {
 
-/// What web/charts.js draws, as JSON: the same series that the pictures show.
+/// Data for web/charts.js as JSON: the same series as in the SVG images.
 std::string chart_data(const Study& study);
 
 }  // namespace lamina::lab::report

@@ -54,7 +54,7 @@ void draw_curves(train::Canvas& canvas, const std::vector<train::Canvas::Points>
 
 train::CurveAxis Reach::axis(int ticks) const {
   const double room = 0.05 * (high - low);
-  // What differs by rounding alone is one value: ticks between would be the same numbers.
+  // Values that differ only by rounding count as one; ticks between them would have equal labels.
   const bool apart = high - low > 1e-9 * std::max(std::abs(low), std::abs(high));
   return apart ? train::axis_of(low - room, high + room, ticks) : train::axis_of(low, low, ticks);
 }

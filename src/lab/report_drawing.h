@@ -10,10 +10,10 @@ namespace lamina::lab::report {
 
 inline constexpr double kPictureWidth = 900;
 
-/// The style of the label's place in the list: a label looks the same in every chart.
+/// Style by the label's index in the list, so that a label looks the same in every chart.
 train::ChartStyle style_of(const std::vector<std::string>& labels, const std::string& label);
 
-/// How labels are laid out above a chart: lines of (x, label).
+/// Legend layout above a chart: lines of (x, label).
 struct Legend {
   std::vector<std::vector<std::pair<double, std::string>>> lines;
   double height() const { return 20 * static_cast<double>(lines.size()) + 8; }
@@ -21,12 +21,12 @@ struct Legend {
 Legend legend_of(const std::vector<std::string>& shown, double width);
 void draw_legend(train::Canvas& canvas, const Legend& legend, const std::vector<std::string>& labels, double top);
 
-/// Lines with markers. Those that lie on one another alternate in colour and take turns with markers; more than 40
-/// points have none.
+/// Draws lines with markers (no markers above 40 points). Overlapping lines alternate in colour and take turns with
+/// markers.
 void draw_curves(train::Canvas& canvas, const std::vector<train::Canvas::Points>& lines,
                  const std::vector<train::ChartStyle>& styles);
 
-/// Least and greatest of what it was given.
+/// Minimum and maximum of the added values.
 struct Reach {
   double low = 1e300;
   double high = -1e300;
@@ -35,7 +35,7 @@ struct Reach {
     high = value > high ? value : high;
   }
   bool empty() const { return low > high; }
-  /// Five per cent more on either side.
+  /// Axis with a margin of 5 % on either side.
   train::CurveAxis axis(int ticks) const;
 };
 

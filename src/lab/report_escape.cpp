@@ -16,7 +16,7 @@ std::string html(const std::string& text) {
       case '\'': out += "&#39;"; break;
       case '\n':
       case '\t': out += c; break;
-      default: out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;  // control characters are not allowed
+      default: out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;  // HTML does not allow control characters
     }
   }
   return out;
@@ -25,7 +25,7 @@ std::string html(const std::string& text) {
 std::string script_json(const std::string& json) {
   std::string out;
   for (const char c : json) {
-    switch (c) {  // inside strings only, where an escape says the same
+    switch (c) {  // these characters occur only in JSON strings, where \u escapes are equivalent
       case '<': out += "\\u003c"; break;
       case '>': out += "\\u003e"; break;
       case '&': out += "\\u0026"; break;

@@ -4,17 +4,17 @@
 
 namespace lamina::lab::report {
 
-// Everything in a results file may hold any character: these make texts harmless where they come to stand.
+// A results file may contain any character. These functions escape text for its output format.
 
-/// For the text and the quoted attributes of HTML.
+/// Escapes for HTML text and quoted attributes.
 std::string html(const std::string& text);
-/// JSON inside a <script> element, which would end at "</script" even within a JSON string.
+/// Escapes JSON for a <script> element, which "</script" would end even inside a JSON string.
 std::string script_json(const std::string& json);
-/// A cell of a Markdown table, or a line of text.
+/// Escapes for a Markdown table cell or a line of text.
 std::string markdown(const std::string& text);
-/// A field of CSV (RFC 4180).
+/// Escapes a CSV field (RFC 4180).
 std::string csv(const std::string& text);
-/// An address that holds the bytes themselves.
+/// Encodes bytes as a data: URL.
 std::string data_address(const std::string& type, const std::string& bytes);
 
 }  // namespace lamina::lab::report

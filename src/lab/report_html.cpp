@@ -84,8 +84,8 @@ std::string diagram_image(const std::string& name, const std::string& svg) {
   return str("<img alt=\"Block diagram: ", html(name), "\" src=\"", data_address("image/svg+xml", svg), "\">");
 }
 
-/// The architecture drawn in parts, which a narrow screen shows one below the other; the file's own drawing if the
-/// architecture cannot be read. Drawings are images: nothing inside them can run or send requests.
+/// Draws the architecture in parts, which a narrow screen stacks. Falls back to the file's own drawing if the
+/// architecture cannot be read. Drawings are <img> elements, so they cannot run scripts or send requests.
 std::string diagram(const Variant& variant) {
   std::string images;
   try {

@@ -12,7 +12,7 @@
 namespace lamina::lab::report {
 namespace {
 
-/// For sorting: all digits, whatever is shown.
+/// All digits, as the sort key of a cell.
 std::string exact(double value) {
   char text[40];
   std::snprintf(text, sizeof text, "%.17g", value);
@@ -25,14 +25,14 @@ std::string mark_class(const std::string& mark) {
   return name;
 }
 
-/// "95 % confidence interval of the difference: ±0.0042".
+/// Tooltip: "95 % confidence interval of the difference: ±0.0042".
 std::string details(const Measure& measure, Style style) {
   std::string text;
   if (measure.reach) text = "95 % confidence interval of the difference: " + written_spread(*measure.reach, style);
   return text.empty() ? "" : str(" title=\"", html(text), "\"");
 }
 
-/// `runs`: how many the variant has; a measure of fewer says so. `main`: is_main of its column.
+/// `runs` is the variant's number of runs; a measure with fewer values says so. `main` is is_main of the column.
 std::string cell(const Measure& measure, Style style, size_t runs, bool main) {
   const char* more = main ? "" : " more";
   if (!measure.mean) return str("<td class=\"none", more, "\"><span aria-label=\"not measured\">–</span></td>");
@@ -42,7 +42,7 @@ std::string cell(const Measure& measure, Style style, size_t runs, bool main) {
   if (measure.runs && *measure.runs < static_cast<double>(runs)) {
     text += str(" <span class=\"p\">", *measure.runs, " of ", runs, " runs</span>");
   }
-  if (measure.mark.empty() || measure.mark == "base") return text + "</td>";  // the row says which is the base
+  if (measure.mark.empty() || measure.mark == "base") return text + "</td>";  // the row already names the base
   text += str("<div class=\"against\"", details(measure, style), ">");
   if (measure.difference) {
     text += str("<span>", html(written_difference(*measure.difference, style)), "</span> ");
@@ -52,7 +52,7 @@ std::string cell(const Measure& measure, Style style, size_t runs, bool main) {
   return text + "</div></td>";
 }
 
-/// "layers[*].pattern[*].ffn.kind=moe" as "ffn.kind=moe"; the title has the whole path.
+/// Shortens "layers[*].pattern[*].ffn.kind=moe" to "ffn.kind=moe". The tooltip has the full path.
 std::string shortened(const std::string& assignment) {
   const size_t path = assignment.find("].pattern[");
   const size_t end = path == std::string::npos ? path : assignment.find("].", path + 2);
@@ -60,7 +60,7 @@ std::string shortened(const std::string& assignment) {
   return is_path ? assignment.substr(end + 2) : assignment;
 }
 
-/// Escaped, with breaks allowed after the signs that join the words of a path.
+/// Escapes a path and allows line breaks after its separators.
 std::string breakable(const std::string& path) {
   std::string text;
   std::string word;
@@ -75,8 +75,8 @@ std::string breakable(const std::string& path) {
 
 bool is_reset(const std::string& assignment) { return assignment.ends_with("=null"); }
 
-/// The changes that name a variant: without resets to a default ("norm=null"), which only make room for the others, and
-/// in a ladder without those of the steps before.
+/// Changes that characterise a variant. Omits resets to a default ("norm=null"), which only make room for other
+/// changes, and in a ladder the changes of earlier steps.
 std::vector<std::string> own_switches(const Study& study, const Variant& variant) {
   std::vector<std::string> own = variant.switches;
   const size_t place = static_cast<size_t>(&variant - study.variants.data());
@@ -107,7 +107,7 @@ std::string variant_cell(const Study& study, const Variant& variant) {
   return text + "</th>";
 }
 
-/// Shown at first; a button shows the others.
+/// Whether the column is visible initially; a button shows the others.
 bool is_main(const Study& study, const std::string& key) {
   constexpr std::array<std::string_view, 4> kMain{"perplexity", "tokens_per_second", "peak_memory_bytes", "parameters"};
   return key == study.quality() || std::find(kMain.begin(), kMain.end(), key) != kMain.end();

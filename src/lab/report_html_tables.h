@@ -6,11 +6,11 @@
 
 namespace lamina::lab::report {
 
-/// HTML in a region that scrolls sideways. The page's script shows a hint below it while there is more to the right.
+/// Wraps HTML in a horizontally scrolling region. page.js shows a hint below it while there is more to the right.
 std::string scrolling(const std::string& name, const std::string& content);
-/// The table of all variants, which sorts by every column; the page's script hides all but the main columns at first.
+/// Table of all variants, sortable by every column. page.js initially hides all but the main columns.
 std::string results_table(const Study& study);
-/// The numbers of the extrapolation chart and of the passkey maps.
+/// Tables of the data in the extrapolation chart and the passkey heat maps.
 std::string stretch_table(const Study& study);
 std::string passkey_table(const Study& study);
 

@@ -60,7 +60,7 @@ std::string findings_text(const Study& study) {
   return text.empty() ? "" : "## Findings\n" + text + "\n";
 }
 
-/// The longest run of backticks inside, and one more: no text can end its fence.
+/// Code block with a fence longer than any run of backticks in the text, so that the text cannot close it.
 std::string fenced(const std::string& text, const std::string& language) {
   size_t longest = 2;
   size_t now = 0;

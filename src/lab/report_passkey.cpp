@@ -9,7 +9,7 @@
 namespace lamina::lab::report {
 namespace {
 
-// Cividis (Nuñez, Anderton & Renslow 2018): the same order of brightness for people who see colours differently.
+// Cividis colour map (Nuñez, Anderton & Renslow 2018): its brightness order is safe for colour-blind readers.
 train::Colour heat(double share) {
   constexpr std::array<train::Colour, 6> kStops{
       {{0, 32, 77}, {59, 72, 108}, {105, 105, 112}, {149, 143, 120}, {202, 186, 106}, {255, 234, 70}}};
@@ -26,10 +26,10 @@ train::Colour heat(double share) {
 
 constexpr double kCellWidth = 52;
 constexpr double kCellHeight = 26;
-constexpr train::Colour kLight{255, 255, 254};  // not quite the paper's, so that it stays as it is in the dark
+constexpr train::Colour kLight{255, 255, 254};  // not the page's white, so that the dark theme keeps it
 constexpr train::Colour kDark{1, 1, 1};
 
-/// A variant's map: depth down, length across.
+/// Heat map of a variant: depth is vertical, length horizontal.
 struct HeatMap {
   std::string label;
   std::vector<double> lengths;

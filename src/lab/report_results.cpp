@@ -10,7 +10,7 @@
 namespace lamina::lab::report {
 namespace {
 
-/// A value of the file and where it stands, for messages: "results.json: variants[2].runs[0].seed".
+/// A JSON value with its path for messages: "results.json: variants[2].runs[0].seed".
 class Place {
  public:
   Place(const Json& value, std::string path, const char* joint = ".")
@@ -31,7 +31,7 @@ class Place {
                  "; make the results file anew, or see docs/report.md for what it holds");
     return {*found, path_ + joint_ + key};
   }
-  /// Null where it is missing.
+  /// Returns null if the key is missing.
   Place maybe(const std::string& key) const {
     static const Json kNull;
     object();
@@ -53,7 +53,7 @@ class Place {
     if (!value_->is_string()) fail("a text");
     return value_->get<std::string>();
   }
-  /// What is too large to be drawn counts as not measured.
+  /// Values too large to draw count as not measured.
   Number number() const {
     if (is_null()) return {};
     if (!value_->is_number()) fail("a number or null");
@@ -90,7 +90,7 @@ class Place {
  private:
   const Json* value_;
   std::string path_;
-  const char* joint_;  ///< before a key
+  const char* joint_;  ///< separator between path and key
 };
 
 std::vector<Number> numbers(const Place& place) {
@@ -118,7 +118,7 @@ Series read_series(const Place& place) {
   return series;
 }
 
-/// Every member that is a number or null, but those in `not_these`.
+/// All members that are numbers or null, except `not_these`.
 std::map<std::string, Number> number_members(const Place& place, const std::vector<std::string>& not_these) {
   std::map<std::string, Number> values;
   for (const auto& [key, value] : place.value().items()) {
@@ -165,7 +165,7 @@ Variant read_variant(const Place& place) {
   variant.label = place.maybe("label").text();
   if (variant.label.empty()) variant.label = variant.name;
   for (const Place& item : place.maybe("switches").list()) variant.switches.push_back(item.text());
-  // "norm=null" only gives way to another value.
+  // "norm=null" only makes room for another value.
   const auto unsets = [](const std::string& assignment) { return assignment.ends_with("=null"); };
   if (!std::all_of(variant.switches.begin(), variant.switches.end(), unsets)) std::erase_if(variant.switches, unsets);
   variant.diagram_svg = place.maybe("diagram_svg").text();
@@ -185,7 +185,7 @@ Variant read_variant(const Place& place) {
   return variant;
 }
 
-/// A passkey's depth, or the share of those found.
+/// Depths of passkeys, or shares of passkeys found.
 std::vector<Number> shares(const Place& place) {
   std::vector<Number> values;
   for (const Place& item : place.list()) values.push_back(item.is_null() ? Number() : item.number_within(0, 1));
@@ -214,7 +214,7 @@ Stretch read_stretch(const Place& place) {
   return stretch;
 }
 
-/// The machine as people read it; a key that is not known here is shown as it is.
+/// The machine with display names; unknown keys are shown as they are.
 std::vector<std::pair<std::string, std::string>> read_machine(const Place& place) {
   std::vector<std::pair<std::string, std::string>> shown;
   if (place.is_null()) return shown;
@@ -230,7 +230,7 @@ std::vector<std::pair<std::string, std::string>> read_machine(const Place& place
   return shown;
 }
 
-/// Names must differ; where labels do not, the name tells them apart.
+/// Variant names must be unique. Equal labels are made unique with the name.
 void tell_apart(std::vector<Variant>& variants, const std::string& file) {
   std::map<std::string, int> names;
   std::map<std::string, int> labels;
@@ -244,8 +244,8 @@ void tell_apart(std::vector<Variant>& variants, const std::string& file) {
   }
 }
 
-/// A variant is compared with its reference once, by the judged measure. Loss, perplexity and bits per byte would
-/// otherwise show three p of one comparison.
+/// Keeps the comparison with the reference for the judged measure only. Otherwise loss, perplexity and bits per byte
+/// would show three p values for one comparison.
 void keep_one_comparison(Study& study) {
   for (Variant& variant : study.variants) {
     for (auto& [key, measure] : variant.summary) {

@@ -8,9 +8,9 @@
 namespace lamina::lab::report {
 namespace {
 
-// More points than pixels show nothing more, and make files large.
+// More points than pixels are not visible and make files large.
 constexpr size_t kMostPoints = 400;
-constexpr double kRounding = 1e-9;  // sums in another order are the same cost
+constexpr double kRounding = 1e-9;  // sums in another order may differ by this much
 constexpr double kSameCost = 0.02;
 constexpr double kLevel = 0.005;
 
@@ -24,7 +24,7 @@ Band::Point point_of(double x, const std::vector<double>& values) {
   return {x, mean, mean - spread, mean + spread, values.size()};
 }
 
-/// Neighbours joined: the mean of their means and bounds, at the last one's step, so that the end is kept.
+/// Averages neighbouring points and their bounds, at the last step of each group, so that the final step is kept.
 std::vector<Band::Point> thinned(const std::vector<Band::Point>& points) {
   const size_t together = (points.size() + kMostPoints - 1) / kMostPoints;
   if (together <= 1) return points;
@@ -44,7 +44,7 @@ std::vector<Band::Point> thinned(const std::vector<Band::Point>& points) {
   return result;
 }
 
-/// How far the costs lie apart, as a share of the highest.
+/// Range of the costs, relative to the highest.
 double relative_range(const CostChart& chart) {
   double low = chart.points.front().cost;
   double high = low;
@@ -56,7 +56,7 @@ double relative_range(const CostChart& chart) {
   return largest == 0 ? 0 : (high - low) / largest;
 }
 
-/// Costs that lie more than half a per cent apart.
+/// Number of costs that differ by more than half a percent.
 size_t distinct_costs(const CostChart& chart) {
   std::vector<double> costs;
   for (const CostPoint& point : chart.points) costs.push_back(point.cost);
@@ -103,7 +103,7 @@ std::vector<CostChart> cost_charts(const Study& study) {
     }
     if (!chart.points.empty() && relative_range(chart) > kRounding) charts.push_back(std::move(chart));
   }
-  // Variants of matched size differ by a step of d_ff: that is no cost to compare by, unless there is no other.
+  // Variants of matched size differ slightly, by a step of d_ff. Chart such costs only if there are no others.
   const auto wide = [](const CostChart& chart) { return relative_range(chart) >= kSameCost; };
   if (std::any_of(charts.begin(), charts.end(), wide)) {
     std::erase_if(charts, [&wide](const CostChart& chart) { return !wide(chart); });

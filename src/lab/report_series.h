@@ -7,9 +7,9 @@
 
 namespace lamina::lab::report {
 
-// What the charts show, for the pictures and for the page's script alike.
+// Data series of the charts, shared by the SVG images and web/charts.js.
 
-/// A variant's mean over seeds and one standard deviation to either side, at the steps where a run has a number.
+/// A variant's mean over seeds ± one standard deviation, at the steps where a run has a value.
 struct Band {
   std::string label;
   struct Point {
@@ -22,7 +22,7 @@ struct Band {
   std::vector<Point> points;
 };
 enum class Losses { validation, training };
-/// Variants without a number are left out.
+/// Skips variants without data.
 std::vector<Band> bands_of(const Study& study, Losses losses);
 
 struct CostPoint {
@@ -36,11 +36,11 @@ struct CostChart {
   std::string title;
   std::vector<CostPoint> points;
 };
-/// A chart for each cost that differs between variants by 2 % or more; if none does, for each that differs at all. The
-/// first tells the most variants apart.
+/// One chart per cost that differs by 2 % or more between variants; if there is none, per cost that differs at all. The
+/// first chart separates the most variants.
 std::vector<CostChart> cost_charts(const Study& study);
 
-/// Every label that a chart of the study may name, in order: a label keeps its colour through the whole page.
+/// All labels in the study's charts, in a fixed order, so that a label has the same colour in the whole report.
 std::vector<std::string> labels_of(const Study& study);
 
 }  // namespace lamina::lab::report

@@ -25,7 +25,7 @@ train::CurveAxis length_axis(const Stretch& stretch) {
   reach.add(stretch.trained_length);
   train::CurveAxis axis = train::log_axis_of(reach.low / 1.1, reach.high * 1.1, 99);
   axis.ticks = stretch.lengths;
-  axis.tick_step = 1;  // whole tokens
+  axis.tick_step = 1;  // integer labels
   return axis;
 }
 
@@ -51,7 +51,7 @@ void draw_reading(train::Canvas& canvas, const train::ChartFrame& frame, const S
   draw_curves(canvas, lines, styles);
 }
 
-/// "Learned cannot: learned positions end at 256." for each of them, once.
+/// One sentence per row that cannot read all lengths: "Learned cannot: learned positions end at 256."
 std::string those_that_cannot(const Study& study) {
   std::vector<std::string> sentences;
   for (const StretchRow& row : study.stretch->rows) {

@@ -47,7 +47,7 @@ std::string printed(const char* format, int digits, double value) {
   return text.data();
 }
 
-/// A real minus sign, as wide as a plus.
+/// Uses a real minus sign, which is as wide as a plus.
 std::string with_minus(std::string text) {
   if (text.starts_with("-")) text.replace(0, 1, "−");
   return text;
@@ -68,7 +68,7 @@ std::string trimmed(std::string text) {
   return text;
 }
 
-/// Mean and standard deviation (n − 1) over the runs that have the number.
+/// Mean and sample standard deviation (n − 1) over the runs that have the value.
 Measure over_runs(const Variant& variant, const std::string& key) {
   std::vector<double> values;
   for (const Run& run : variant.runs) {
@@ -120,7 +120,7 @@ std::string written_spread(double value, Style style) { return "±" + written(va
 
 std::string written_difference(double value, Style style) {
   const std::string size = written(std::abs(value), style);
-  const bool nothing = size.find_first_of("123456789") == std::string::npos;  // to the digits shown
+  const bool nothing = size.find_first_of("123456789") == std::string::npos;  // rounds to zero at the shown precision
   return (nothing ? "" : value < 0 ? "−" : "+") + size;
 }
 

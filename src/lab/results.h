@@ -11,68 +11,68 @@
 
 namespace lamina::lab {
 
-/// A metric of a variant over its seeds, compared with its reference (reference_of).
+/// Summary of a metric over a variant's seeds, compared with its reference (reference_of).
 struct MetricSummary {
-  size_t runs = 0;  ///< that have the number
+  size_t runs = 0;  ///< number of runs with this metric
   std::optional<double> mean;
   std::optional<double> spread;      ///< sample standard deviation
-  std::optional<double> difference;  ///< mean of the pairs' differences to the reference
-  std::optional<double> reach;       ///< half of the 95 % interval of the difference
-  std::optional<double> p;           ///< corrected for the number of variants
-  std::optional<double> p_alone;     ///< as if this were the only comparison
-  std::string mark;                  ///< better, worse, no difference, cannot tell, base
+  std::optional<double> difference;  ///< mean paired difference to the reference
+  std::optional<double> reach;       ///< half-width of the 95 % confidence interval of the difference
+  std::optional<double> p;           ///< corrected for multiple comparisons (Holm)
+  std::optional<double> p_alone;     ///< without correction
+  std::string mark;                  ///< better, worse, no difference, cannot tell or base
 };
 
 struct VariantResult {
-  Variant variant;              ///< with its whole list of changes
-  arch::ArchSpec architecture;  ///< resolved and matched; empty where it cannot be
+  Variant variant;              ///< with its complete list of changes
+  arch::ArchSpec architecture;  ///< resolved and matched; empty if the variant cannot be built
   int64_t parameters = 0;
-  double flops_per_token = 0;  ///< of a forward pass
+  double flops_per_token = 0;  ///< forward pass
   double kv_bytes_per_token = 0;
   std::optional<Adjustment> adjusted;
-  std::string cannot;  ///< why it has no runs
+  std::string cannot;  ///< reason why it has no runs
   std::optional<double> highest_stable_learning_rate;
-  std::vector<RunResult> runs;  ///< by the study's order of seeds
+  std::vector<RunResult> runs;  ///< in the order of the study's seeds
   std::map<std::string, MetricSummary> summary;
 };
 
 struct Finding {
   std::string text;
-  /// Of a claim: holds, does not, cannot tell; "at our size: " before the first two unless the study has the claim's
-  /// setting. Else empty.
+  /// For a claim: "holds", "does not" or "cannot tell". The first two have the prefix "at our size: " unless the study
+  /// has the claim's setting. Otherwise empty.
   std::string verdict;
   std::string claim;
 };
 
-/// Everything a study gave.
+/// All results of a study.
 struct Results {
   Study study;
   std::string command;
   Machine machine;
-  bool complete = false;         ///< nothing is left to run
-  std::optional<double> target;  ///< the study's, or the one found
+  bool complete = false;         ///< all runs are finished
+  std::optional<double> target;  ///< given by the study, or derived from the base
   std::string data_hash;
-  double seconds = 0;                   ///< that this process spent on the study
-  double seconds_of_runs = 0;           ///< that its runs took of it, added up
-  std::vector<VariantResult> variants;  ///< the base first
+  double seconds = 0;                   ///< wall time of this process
+  double seconds_of_runs = 0;           ///< sum over the runs of this process
+  std::vector<VariantResult> variants;  ///< the base is first
   std::vector<Finding> findings;
 };
 
-/// What a variant is compared with, in tables and sentences alike: the base; in a ladder the rung before it that has
-/// runs. Null for the base itself.
+/// Reference that a variant is compared with: the base, or in a ladder the nearest earlier rung with runs. Null for the
+/// base itself.
 const VariantResult* reference_of(const Results& results, size_t variant);
 /// "base" or "previous rung".
 std::string reference_words(const Study& study);
 
-/// Fills target, summaries and findings from the runs.
+/// Computes target, summaries and findings from the runs.
 void summarise(Results& results);
 
-/// results.json, whole or not at all. The one place through which results leave the lab: reports begin here.
+/// Writes results.json atomically. Reports are built from this file only.
 void write_results(const Results& results, const std::string& folder);
-/// The same as text.
+/// The contents of results.json.
 std::string results_json(const Results& results);
 
-/// For the terminal.
+/// Table for the terminal.
 std::string results_table(const Results& results, Columns columns = Columns::standard);
 
 }  // namespace lamina::lab

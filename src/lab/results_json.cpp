@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kCurvePoints = 400;
 
-/// At most kCurvePoints, means of neighbours where there are more.
+/// At most kCurvePoints points; longer curves are averaged over neighbours.
 Json curve_json(const std::vector<double>& steps, const std::vector<double>& losses) {
   const size_t each = (steps.size() + kCurvePoints - 1) / kCurvePoints;
   Json step = Json::array();
@@ -55,7 +55,7 @@ Json run_json(const RunResult& run, std::optional<double> target) {
 
 Json summary_json(const std::map<std::string, MetricSummary>& summaries) {
   Json json = Json::object();
-  for (const MetricInfo& metric : metrics()) {  // in the metrics' order
+  for (const MetricInfo& metric : metrics()) {  // keeps the order of metrics()
     const auto found = summaries.find(metric.name);
     if (found == summaries.end()) continue;
     const MetricSummary& summary = found->second;

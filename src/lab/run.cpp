@@ -48,7 +48,7 @@ bool weights_there(const RunPlan& plan) {
 
 void prepare_folder(const RunPlan& plan, const Device& device) {
   if (path_exists(inside(plan, "recipe.json"))) {
-    // The same run by its hash; but its data may lie elsewhere by now.
+    // The hash is the same, but the data may have moved.
     write_text(inside(plan, "recipe.json"), train::write_recipe(plan.recipe));
     return;
   }
@@ -82,7 +82,7 @@ RunResult collect(const RunPlan& plan, const StudyData& data, const train::Train
   return result;
 }
 
-/// Nothing where it was stopped.
+/// Returns nothing if the run was stopped.
 std::optional<RunResult> train_run(const RunPlan& plan, const StudyData& data, const RunHooks& hooks) {
   const Device device = Device::named(plan.place.device, plan.place.threads, /*deterministic=*/true);
   prepare_folder(plan, device);

@@ -10,24 +10,24 @@
 
 namespace lamina::lab {
 
-/// Where a run is computed.
+/// Device and threads of a run.
 struct Place {
   std::string device = "cpu";
   int threads = 1;
 };
 
-/// One training: everything that decides its numbers.
+/// One training run: everything that determines its numbers.
 struct RunPlan {
   Place place;
   train::Recipe recipe;  ///< resolved, with its seed and token files
-  std::string hash;      ///< of its exact description
-  std::string folder;    ///< named after it
-  std::string title;     ///< for people: "rope, seed 2"
-  double work = 0;       ///< operations, roughly
+  std::string hash;      ///< of the run's exact description
+  std::string folder;    ///< named after the hash
+  std::string title;     ///< for display: "rope, seed 2"
+  double work = 0;       ///< estimated FLOPs
 };
 
-/// `recipe` is resolved and names the data's token files. What names files and what is only said to people is no part
-/// of the hash; the files' bytes, the device, its threads and the versions of program and description are.
+/// `recipe` is resolved and names the data's token files. The hash covers the bytes of the token files, the device, its
+/// threads, and the versions of program and schema. It does not cover file names and descriptions.
 RunPlan plan_run(train::Recipe recipe, int64_t seed, const StudyData& data, const Place& place,
                  const std::string& runs);
 
@@ -36,17 +36,17 @@ struct RunHooks {
   std::function<bool()> stop;
 };
 struct RunOutcome {
-  std::optional<RunResult> result;  ///< nothing: stopped, or it cannot be run
-  std::string cannot;               ///< the reason
-  bool cached = false;              ///< read back
-  double seconds = 0;               ///< that making it took here and now
+  std::optional<RunResult> result;  ///< empty: stopped, or it cannot run
+  std::string cannot;               ///< reason why it cannot run
+  bool cached = false;              ///< result was read from the folder
+  double seconds = 0;               ///< time spent on it in this process
 };
-/// Trains, or goes on where it was stopped, or reads back what is there. What fails is told in `cannot`; a loss that is
-/// not finite is a result. `keep_weights`: the models stay in the folder.
+/// Trains, resumes, or reads a finished run from its folder. Errors are reported in `cannot`; a loss that is not finite
+/// is a result. `keep_weights` keeps the checkpoints in the folder.
 RunOutcome execute_run(const RunPlan& plan, const StudyData& data, bool keep_weights, const RunHooks& hooks);
 
-/// Measures generation, for which the machine should have nothing else to do, and keeps it with the run. Its speed does
-/// not hang on the weights' values: fresh ones are drawn.
+/// Measures generation speed and stores it with the run. The machine should be idle. Uses randomly initialised weights,
+/// because the speed does not depend on their values.
 void measure_run_decode(const RunPlan& plan, RunResult& result, const Device& device);
 
 }  // namespace lamina::lab

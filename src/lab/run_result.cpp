@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kResultVersion = 1;
 
-/// The one list of what is kept, for writing and reading.
+/// All stored fields, shared by writing and reading.
 template <class Result, class F>
 void visit(Result& result, const F& field) {
   field("seed", result.seed);
@@ -115,7 +115,7 @@ void read_log_into(RunResult& result, const std::string& log_file) {
   const Stability stability = stability_of(result.curve_loss, norms);
   result.spikes = stability.spikes;
   result.gradient_outliers = stability.gradient_outliers;
-  // The rate is smoothed as it is logged; its median is not moved by what else the machine did for a moment.
+  // Logged rates are smoothed. Their median is robust to short disturbances of the machine.
   if (!rates.empty()) result.tokens_per_second = median_of(std::move(rates));
 }
 

@@ -17,34 +17,33 @@ struct ActiveRun {
   double loss = 0;
 };
 
-/// Where a study stands.
+/// Progress of a study.
 struct StudyProgress {
-  size_t done = 0;  ///< runs that ended, read back or not
+  size_t done = 0;  ///< finished runs, including cached ones
   size_t all = 0;
-  std::optional<double> seconds_left;  ///< nothing before the first updates
+  std::optional<double> seconds_left;  ///< empty before the first update
   std::vector<ActiveRun> active;
 };
 
-/// A run ended.
+/// Passed to on_run when a run ends.
 struct RunReport {
   const RunPlan& plan;
   const RunOutcome& outcome;
   StudyProgress progress;
 };
 
-/// Who watches a study; any may be empty. Calls come from several threads, but for `stop` one at a time.
+/// Callbacks of a study; each may be empty. They are called from several threads, one at a time except `stop`.
 struct StudyWatcher {
   std::function<void(const StudyProgress&)> on_progress;
   std::function<void(const RunReport&)> on_run;
-  /// What is done besides training, before it begins.
+  /// Announces work before training, such as data preparation.
   std::function<void(const std::string&)> on_stage;
-  /// Asked after every update, by several runs at once: true makes every run write a checkpoint and stop.
+  /// Polled after every update, concurrently by several runs. True makes every run save a checkpoint and stop.
   std::function<bool()> stop;
 };
 
-/// Makes runs, several at a time. Each has a thread and a device of its own: a run's bits do not depend on what runs
-/// beside it, and what one throws is its result and nobody else's. A process that is killed loses no more than each
-/// run's updates since its last checkpoint.
+/// Executes runs, several at a time. Each has its own thread and device, so its bits do not depend on concurrent runs
+/// and its errors affect only itself. A killed process loses at most each run's updates since its last checkpoint.
 class Runner {
  public:
   struct Options {
@@ -53,13 +52,13 @@ class Runner {
   };
   Runner(const StudyData& data, const Options& options, const StudyWatcher& watcher);
 
-  /// Tells of runs to come, for the time left.
+  /// Announces future runs, for the estimate of the time left.
   void expect(size_t runs, double work);
-  /// Makes these runs, whose hashes differ, in order, and calls `ended` with each outcome, one at a time. False where
-  /// it was stopped before the last.
+  /// Executes these runs in order and calls `ended` with each outcome, one at a time. Their hashes must differ. Returns
+  /// false if it was stopped early.
   bool run(const std::vector<RunPlan>& plans, const std::function<void(size_t, const RunOutcome&)>& ended);
 
-  /// Seconds that runs took in this process, all together.
+  /// Sum of the runs' wall times in this process.
   double seconds_of_runs() const { return seconds_of_runs_; }
 
  private:
@@ -78,12 +77,12 @@ class Runner {
   size_t next_ = 0;
   size_t done_ = 0;
   size_t expected_ = 0;
-  double work_left_ = 0;     ///< of runs that have not begun or are under way, as if they had not
-  double work_trained_ = 0;  ///< of runs that were trained here
+  double work_left_ = 0;     ///< FLOPs of waiting and active runs; active runs count in full
+  double work_trained_ = 0;  ///< FLOPs trained in this process by runs that ended
   double seconds_of_runs_ = 0;
   std::map<size_t, ActiveRun> active_;
-  std::map<size_t, double> active_work_;  ///< done so far
-  std::map<size_t, double> active_from_;  ///< done before this process
+  std::map<size_t, double> active_work_;  ///< FLOPs completed so far, by run
+  std::map<size_t, double> active_from_;  ///< FLOPs completed before this process, by run
   std::exception_ptr failure_;
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point shown_;

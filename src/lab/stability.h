@@ -5,12 +5,12 @@
 
 namespace lamina::lab {
 
-/// What a run's losses and gradient norms, one for each logged update in order, say about its stability. Each is judged
-/// by the kStabilityWindow values before it, whose median m and robust deviation s = 1.4826 · median |x − m| (the
-/// standard deviation, were they normal) single values cannot move:
-///   loss spike        loss > m + 6 s and loss > 1.02 m; neighbours are one spike
+/// Stability of a run from the losses and gradient norms of its logged updates. Each value is compared with the
+/// kStabilityWindow values before it. Their median m and deviation s = 1.4826 · median |x − m| (an estimate of the
+/// standard deviation) are robust to outliers:
+/// loss spike        loss > m + 6 s and loss > 1.02 m; adjacent spikes count once
 ///   gradient outlier  norm > m + 6 s and norm > 3 m
-/// The first kStabilityWarm values are judged by nothing.
+/// The first kStabilityWarm values are not judged.
 struct Stability {
   int64_t spikes = 0;
   int64_t gradient_outliers = 0;

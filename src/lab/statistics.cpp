@@ -9,7 +9,7 @@
 namespace lamina::lab {
 namespace {
 
-/// Numerical value of the continued fraction of I_x(a, b) (Abramowitz & Stegun 26.5.8): 1/(1+ d1/(1+ d2/(1+ …
+/// Evaluates the continued fraction of I_x(a, b) (Abramowitz & Stegun 26.5.8): 1/(1+ d1/(1+ d2/(1+ …
 ///   d_{2m}   =  m(b−m)x / ((a+2m−1)(a+2m))
 ///   d_{2m+1} = −(a+m)(a+b+m)x / ((a+2m)(a+2m+1))
 double beta_fraction(double a, double b, double x) {
@@ -41,7 +41,7 @@ double incomplete_beta(double a, double b, double x) {
   if (x == 0 || x == 1) return x;
   const double front =
       std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) + a * std::log(x) + b * std::log1p(-x));
-  // The fraction converges fast below the mean; beyond it the mirror image does.
+  // The fraction converges fast for x below this bound; above it, use I_x(a, b) = 1 − I_{1−x}(b, a).
   if (x < (a + 1) / (a + b + 2)) return front * beta_fraction(a, b, x) / a;
   return 1.0 - front * beta_fraction(b, a, 1.0 - x) / b;
 }

@@ -34,7 +34,7 @@ class KindStretcher {
     prepare();
   }
 
-  /// A training that fails (its loss is not finite, the disk is full) takes away only what is read from its model.
+  /// A failed training (loss not finite, disk full) affects only the rows that read its model.
   void run(const StretchWatch& watch, StretchResult& result) {
     for (Kind& kind : kinds_) {
       const std::string text_failed = trained(kind.text);
@@ -56,8 +56,8 @@ class KindStretcher {
     std::vector<StretchPlan> plans;
   };
 
-  /// Makes the folder of every run, with its recipe, data and memory checked, and reads the text. Throws SpecError with
-  /// every problem before anything is trained.
+  /// Creates the folder of every run, checks recipe, data and memory, and reads the text. Throws SpecError with all
+  /// problems before any training.
   void prepare() {
     std::vector<arch::Problem> problems;
     for (const Kind& kind : kinds_) {
@@ -72,7 +72,7 @@ class KindStretcher {
     if (!problems.empty()) throw arch::SpecError("stretch", std::move(problems));
   }
 
-  /// Why the training failed; empty: it ended.
+  /// Trains a run. Returns the error, or an empty text on success.
   std::string trained(const StretchRun& run) {
     try {
       make_stretch_run(run, reading_.device, work_);
@@ -100,7 +100,7 @@ class KindStretcher {
                  std::vector<arch::Problem>& problems) {
     const StretchOptions& options = reading_.options;
     Kind made;
-    // The same option is wrong for every kind: once is enough.
+    // A wrong option fails for every kind; report it once.
     collect_problems(kind.name, Repeats::drop, problems, [&] {
       made.text = plan_stretch_run(kind.name, recipe(options.recipe, options.changes, kind, true), runs());
     });
@@ -142,7 +142,7 @@ class KindStretcher {
     kind.plans.push_back(std::move(plan));
   }
 
-  /// The validation data, which are the same for every kind.
+  /// Reads the validation data, which is the same for every kind.
   void take_text(const std::string& run) {
     const train::Recipe recipe = train::RunFolder(run).recipe();
     const train::RunData data = train::open_run_data(run, recipe);

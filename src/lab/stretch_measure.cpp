@@ -41,7 +41,7 @@ std::string write_measured(const StretchRow& row) {
          "\n";
 }
 
-/// False where nothing was measured yet, or the file is no such file.
+/// Returns false if the file is missing or invalid.
 bool read_measured(const std::string& path, StretchRow& row) {
   if (!path_exists(path)) return false;
   try {
@@ -57,13 +57,13 @@ bool read_measured(const std::string& path, StretchRow& row) {
   return true;
 }
 
-/// A checkpoint, and the models that read it at each length.
+/// A checkpoint and the models that read it at each length.
 class Stretched {
  public:
   Stretched(const std::string& path, const StretchPlan& plan, const StretchReading& reading)
       : checkpoint_(io::read_model(path, reading.device)), plan_(plan), reading_(reading) {}
 
-  /// Why a length cannot be read; empty: it can.
+  /// Why this length cannot be read; empty if it can.
   std::string cannot(int64_t length) const {
     const std::optional<int64_t> longest = arch::longest_sequence(checkpoint_.spec);
     return longest && *longest < length ? str("learned positions end at ", *longest) : "";
@@ -86,7 +86,7 @@ class Stretched {
 };
 
 double text_work(const StretchPlan& plan, const StretchReading& reading) {
-  constexpr double kReadings = 1 + 4;  // the sliding one goes over every token four times
+  constexpr double kReadings = 1 + 4;  // sliding windows process each token four times
   return kReadings * plan.text_flops * static_cast<double>(reading.options.tokens);
 }
 double passkey_work(const StretchPlan& plan, int64_t length, const StretchReading& reading) {

@@ -42,7 +42,7 @@ Json curve_json(const std::vector<train::RunPoint>& points) {
   return {{"step", step}, {"loss", loss}};
 }
 
-/// A finished training, from its folder.
+/// Summary of a finished training, from its folder.
 Json run_json(const std::string& folder) {
   const train::RunLog log = train::read_run_log(folder);
   const train::Recipe recipe = train::RunFolder(folder).recipe();
@@ -120,7 +120,7 @@ Json stretch_part(const StretchResult& result) {
           {"passkey", passkey}};
 }
 
-/// What a reader would say of a row, at the longest length.
+/// Sentence about a row at the longest length.
 Json finding(const StretchRow& row, const StretchResult& result) {
   const std::optional<double> near = row.side_by_side.front();
   const std::optional<double> far = row.side_by_side.back();
@@ -137,7 +137,7 @@ Json finding(const StretchRow& row, const StretchResult& result) {
   return {{"text", text}, {"verdict", nullptr}, {"claim", nullptr}};
 }
 
-/// Published growth of perplexity at four times the length of training, side by side, and the length of training there.
+/// Published perplexity growth at four times the training length (non-overlapping windows), and that training length.
 struct GrowthClaim {
   const char* variant;
   double growth;
@@ -145,7 +145,7 @@ struct GrowthClaim {
 };
 constexpr GrowthClaim kClaims[] = {{"rope", 0.20, 2048}, {"alibi", 0.03, 2048}};
 
-/// A verdict at another length of training is one at our size only.
+/// The verdict gets the prefix kAtOurSize if the training lengths differ.
 std::string growth_verdict(const GrowthClaim& claim, double growth, int64_t trained) {
   const bool same = same_setting(static_cast<double>(claim.trained), static_cast<double>(trained));
   return (same ? "" : kAtOurSize) + std::string(growth <= claim.growth + 0.02 ? "holds" : "does not");

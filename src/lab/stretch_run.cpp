@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr size_t kStretchHashDigits = 16;
 
-/// The bytes of a file; of a folder its name, in which files may change unseen.
+/// Hash of a file's bytes. A folder is identified by its name only, so changes inside it go unnoticed.
 std::string data_hash(const std::string& path) {
   if (path.empty() || !file_exists(path)) return path;
   const MappedFile file = map_file(path, "a text or a token file");

@@ -27,7 +27,7 @@ std::string head(const std::string& title, const StretchResult& result) {
   return text + "\n";
 }
 
-/// The mean over depths.
+/// Mean over depths; empty if any is missing.
 std::optional<double> mean_of_known(const std::vector<std::optional<double>>& numbers) {
   double sum = 0;
   for (const auto& number : numbers) {

@@ -8,14 +8,14 @@
 
 namespace lamina::lab {
 
-/// Knows how much of the work is done and how long the rest will take. Work is counted in operations; what is found
-/// done takes no time and says nothing about the speed.
+/// Tracks progress and estimates the time left. Work is counted in FLOPs. Work that was already done is not counted in
+/// the speed.
 class StretchWork {
  public:
   explicit StretchWork(const StretchWatch& watch) : watch_(watch) {}
 
   void expect(double work) { total_ += work; }
-  /// Was there already.
+  /// Removes work that an earlier process did.
   void found(double work) { total_ -= work; }
   void did(double work) { done_ += work; }
   void say(const std::string& what) const {
@@ -33,10 +33,10 @@ class StretchWork {
   double done_ = 0;
 };
 
-/// Where it was asked to stop; caught by stretch().
+/// Thrown on a stop request; caught by stretch().
 struct StretchStopped {};
 
-/// What all models are read with.
+/// Settings that all measurements share.
 struct StretchReading {
   const StretchOptions& options;
   int64_t trained_length = 0;
@@ -45,46 +45,46 @@ struct StretchReading {
   const Device& device;
 };
 
-/// Whether a kind or scaling of this name was asked for.
+/// Whether the options select the kind or scaling with this name.
 bool wanted(const StretchOptions& options, const std::string& name);
-/// Names what is measured of this model: a hash of everything it depends on.
+/// Cache key for the measurements of this model: a hash of everything they depend on.
 std::string reading_key(const StretchReading& reading, const std::string& model);
 
-/// A training in a folder that is named after the hash of recipe and data.
+/// A training run. Its folder is named after the hash of recipe and data.
 struct StretchRun {
   std::string name;
   train::Recipe recipe;
   std::string folder;
-  double work = 0;  ///< operations
+  double work = 0;  ///< FLOPs
 };
 StretchRun plan_stretch_run(const std::string& name, train::Recipe recipe, const std::string& runs);
-/// Its folder, with recipe and data, where it is not there yet.
+/// Creates the run's folder with recipe and data, unless it exists.
 void start_stretch_run(const StretchRun& run, const Device& device);
-/// Trains to the end, or goes on; a finished one is left as it is.
+/// Trains to the end, or resumes. Does nothing if the run is finished.
 void make_stretch_run(const StretchRun& run, const Device& device, StretchWork& work);
 
-/// A row and the checkpoints it reads; `scaling` null: as they are.
+/// A row and the checkpoints it reads. A null `scaling` reads them unchanged.
 struct StretchPlan {
   StretchRow row;
   const ScalingKind* scaling = nullptr;
-  std::string text_model;      ///< folder or file; empty: no perplexity
-  std::string passkey_model;   ///< the same; empty: no passkeys
-  std::string text_failed;     ///< why the text's model was not trained; then nothing is read from it
-  std::string passkey_failed;  ///< the same of the passkeys' model
-  std::string key;             ///< of what is measured, unique to everything it depends on
-  double text_flops = 0;       ///< of a token at the trained length, for the time that is left
-  double passkey_flops = 0;    ///< the same; 0: no passkeys
+  std::string text_model;      ///< checkpoint folder or file; empty: no perplexity
+  std::string passkey_model;   ///< checkpoint folder or file; empty: no passkeys
+  std::string text_failed;     ///< why the text model's training failed; then no perplexity is measured
+  std::string passkey_failed;  ///< why the passkey model's training failed
+  std::string key;             ///< cache key of the measurements (reading_key)
+  double text_flops = 0;       ///< FLOPs per token at the training length, for the time estimate
+  double passkey_flops = 0;    ///< FLOPs per token of the passkey model; 0: no passkeys
 };
-/// Fills the row, from `measured`/KEY.json if it was measured before. Only complete rows are kept there: what failed is
+/// Fills the row, from `measured`/KEY.json if that exists. Only complete rows are stored there, so that failed ones are
 /// tried again next time.
 void measure_row(StretchPlan& plan, const StretchReading& reading, const ReadingText& text,
                  const PasskeyMaker& passkeys, const std::string& measured, StretchWork& work);
-/// Operations of that, roughly.
+/// Estimated FLOPs of measure_row.
 double reading_work(const StretchPlan& plan, const StretchReading& reading);
 
-/// Trains kinds and reads them.
+/// Trains every selected kind and measures it.
 void stretch_kinds(const StretchReading& reading, StretchWork& work, const StretchWatch& watch, StretchResult& result);
-/// Reads an existing model as it is and with scalings.
+/// Measures an existing model, unchanged and with scalings.
 void stretch_model(const StretchReading& reading, StretchWork& work, const StretchWatch& watch, StretchResult& result);
 
 }  // namespace lamina::lab

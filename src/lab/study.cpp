@@ -32,7 +32,7 @@ const arch::SchemaNode& recipe_schema() {
   return node;
 }
 
-/// A preset's name, a file's, or an architecture written out, whole or in its short form.
+/// Accepts a preset name, a file name, or an inline architecture in full or short form.
 arch::ArchSpec architecture_of(const Json& source, const std::string& path) {
   if (source.is_string()) return arch::load_arch(source.get<std::string>());
   LAMINA_CHECK(source.is_object(), path, ": ", source.is_null() ? "missing" : "given " + arch::detail::shown(source),
@@ -40,13 +40,13 @@ arch::ArchSpec architecture_of(const Json& source, const std::string& path) {
   return arch::read_arch(source.dump(), path);
 }
 
-/// "llama-10m" of "some/llama-10m.json".
+/// "some/llama-10m.json" → "llama-10m".
 std::string name_of_source(const Json& source) {
   if (!source.is_string()) return "";
   return std::filesystem::path(source.get<std::string>()).stem().string();
 }
 
-/// Turns the file as people may write it into what the fields say: names into objects, a count of seeds into a list.
+/// Expands the shorthand of a study file: names become objects, and a number of seeds becomes a list.
 class Unfolding {
  public:
   Unfolding(Json json, std::vector<Problem>& problems) : json_(std::move(json)), problems_(problems) {}
@@ -84,7 +84,7 @@ class Unfolding {
     json_["seeds"] = list;
   }
 
-  /// Defaults of a study that are not those of a recipe: every update is logged, for spikes, and evaluations are ten.
+  /// Study defaults that differ from recipe defaults: logs every update, to find loss spikes, and evaluates ten times.
   void unfold_recipe() {
     if (!json_.contains("recipe")) json_["recipe"] = Json::object();
     Json& recipe = json_["recipe"];
@@ -121,7 +121,7 @@ class Unfolding {
     if (!json_.contains("base_name") && source.is_string()) json_["base_name"] = name_of_source(source);
   }
 
-  /// A versus without a base: the others are compared with the first.
+  /// A `versus` study without a base uses its first variant as the base.
   void promote_first_variant() {
     const Json first = json_["variants"][0];
     json_["variants"].erase(0);
@@ -211,10 +211,10 @@ class Unfolding {
   std::vector<Problem>& problems_;
   arch::ArchSpec base_;
   std::vector<std::optional<arch::ArchSpec>> own_;
-  bool by_name_ = true;  ///< variants that are texts are architectures
+  bool by_name_ = true;  ///< string variants are architectures
 };
 
-/// Changes go on top of what a reader would fill in; the number of steps first, on which defaults depend.
+/// Applies changes on top of the defaults. `steps` comes first, because other defaults depend on it.
 void change_recipe(Json& json, std::vector<std::string> changes, std::vector<Problem>& problems) {
   if (changes.empty()) return;
   if (!json.contains("recipe") || !json["recipe"].is_object()) json["recipe"] = Json::object();
@@ -240,7 +240,7 @@ void change_recipe(Json& json, std::vector<std::string> changes, std::vector<Pro
 
 bool is_path(const std::string& name) { return name.ends_with(".json") || name.find('/') != std::string::npos; }
 
-/// A study's folder holds study.json.
+/// Path of study.json if `name` is a study's folder.
 std::string file_of(const std::string& name) {
   const std::filesystem::path inside = std::filesystem::path(name) / "study.json";
   std::error_code error;
@@ -251,7 +251,7 @@ std::string file_of(const std::string& name) {
 
 Study read_study(std::string_view text, const std::string& name, const std::vector<std::string>& recipe_changes) {
   Json json = parse_json<Json>(text, name);
-  // A results file holds its study under this key.
+  // A results file contains its study under this key.
   if (json.is_object() && json.contains("description")) json = Json(json["description"]);
   LAMINA_CHECK(json.is_object(), name, ": expected an object {...} with the keys of a study");
   std::vector<Problem> problems;
@@ -335,7 +335,7 @@ size_t run_count(const Study& study) {
 
 std::string study_markdown() {
   arch::SchemaNode whole = arch::describe<Study>();
-  // A recipe's keys stand in docs/training.md.
+  // docs/training.md documents the recipe's keys.
   std::erase_if(whole.options[0].fields, [](const arch::SchemaField& field) { return field.key == "recipe"; });
   return arch::fields_markdown(whole);
 }

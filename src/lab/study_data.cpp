@@ -24,7 +24,7 @@ std::string hash_of_file(const std::string& path) {
   return data::sha256_hex({reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size()});
 }
 
-/// Of everything the token files are made from.
+/// Hash of everything that the token files are made from.
 std::string hash_of_texts(const train::DataChoice& choice) {
   data::Sha256 hash;
   const auto add_text = [&](const std::string& source) {
@@ -42,7 +42,7 @@ std::string hash_of_texts(const train::DataChoice& choice) {
   return data::sha256_hex({reinterpret_cast<const char*>(digest.data()), digest.size()}).substr(0, kDataHashDigits);
 }
 
-/// The play, as a text beside the data made from it.
+/// Writes the synthetic play as a text file, unless it exists.
 std::string synthetic_text(const std::string& folder) {
   std::string path = (fs::path(folder) / "synthetic.txt").string();
   if (!path_exists(path)) write_text(path, data::synthetic_play(kPlayBytes, kPlaySeed));
@@ -70,14 +70,14 @@ void count_validation(StudyData& data) {
 
 StudyData prepare_study_data(const train::Recipe& recipe, const std::string& folder, const data::PrepareWatch& watch) {
   if (recipe.data.task) {
-    // Made by the run itself, from its seed; what it is stands in the run's description.
+    // Runs generate task data from their seed; the run's description identifies it.
     StudyData data;
     data.choice = recipe.data;
     data.vocab_size = data::task_vocab_size(*recipe.data.task);
     return data;
   }
   train::Recipe settled = recipe;
-  std::error_code unmade;  // what is missing is said by what is written there
+  std::error_code unmade;  // ignored: writing into the folder reports the error
   fs::create_directories(folder, unmade);
   if (settled.data.train == "synthetic") settled.data.train = synthetic_text(folder);
   if (is_text(settled.data.train)) {

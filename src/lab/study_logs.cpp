@@ -27,7 +27,7 @@ std::vector<train::RunPoint> points_of(const report::Series& series) {
 train::RunLog log_of(const fs::path& study, const report::Variant& variant, const report::Run& run) {
   train::RunLog log;
   const fs::path folder = study / "runs" / run.folder;
-  const bool is_name = run.folder == fs::path(run.folder).filename();  // no path that leads elsewhere
+  const bool is_name = run.folder == fs::path(run.folder).filename();  // rejects paths to other folders
   if (!run.folder.empty() && is_name && is_file(folder / "log.jsonl")) {
     log = train::read_run_log(folder.string());
   } else {
@@ -52,7 +52,7 @@ std::vector<train::RunLog> study_logs(const fs::path& results) {
   return logs;
 }
 
-/// The name of a run given by its own folder, STUDY/runs/HASH: "variant, seed 2". The hash if no study knows it.
+/// Names a run given by its own folder, STUDY/runs/HASH, "variant, seed 2". Keeps the hash if no study lists it.
 void name_after_variant(train::RunLog& log, const fs::path& folder) {
   const fs::path results = folder.parent_path().parent_path() / "results.json";
   if (folder.parent_path().filename() != "runs" || !is_file(results)) return;

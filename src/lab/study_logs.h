@@ -7,10 +7,9 @@
 
 namespace lamina::lab {
 
-/// The logs that a path of `lamina plot` names: a run's folder or log.jsonl, or a study's folder or results.json, which
-/// stands for all its finished runs. Runs of a study are named after their variant and seed, also if one of them is
-/// given by its own folder. If a study's runs/ folder is gone, the curves in its results.json serve instead; they have
-/// steps but neither tokens nor seconds.
+/// Reads the logs that a path of `lamina plot` names: a run's folder or log.jsonl, or a study's folder or results.json
+/// for all its finished runs. Runs of a study are named after variant and seed, even if given by their own folder. If
+/// the study's runs/ folder is gone, the curves in results.json are used; they have steps but no tokens or seconds.
 std::vector<train::RunLog> read_logs(const std::string& path);
 
 }  // namespace lamina::lab

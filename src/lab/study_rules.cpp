@@ -26,7 +26,7 @@ class Rules {
     check_numbers(study);
     check_search(study);
     for (size_t i = 0; i < study.claims.size(); ++i) check_claim(study, study.claims[i], str("claims[", i, "]"));
-    if (study.base.layers.empty()) return;  // it could not be read
+    if (study.base.layers.empty()) return;  // reading the base failed
     StudyData data;
     data.choice = study.recipe.data;
     if (study.base.vocab_size == 0) data.vocab_size = kAnyVocabulary;
@@ -34,7 +34,7 @@ class Rules {
   }
 
  private:
-  static constexpr int64_t kAnyVocabulary = 256;  // the data's is not known yet
+  static constexpr int64_t kAnyVocabulary = 256;  // the data's vocabulary is not known yet
 
   void check_names(const Study& study) {
     names_ = {study.base_name};
@@ -49,7 +49,7 @@ class Rules {
     }
   }
 
-  /// All runs share their data and seeds: that is what makes them comparable.
+  /// All runs share data and seeds, so that they are comparable.
   void check_recipe(const Variant& variant, const std::string& path) {
     for (const std::string& change : variant.recipe) {
       for (const char* shared : {"data", "seed", "from", "architecture"}) {
@@ -106,7 +106,7 @@ class Rules {
          nearest.empty() ? "name one of the study's variants" : "did you mean " + nearest + "?");
   }
 
-  /// A claim about what the study does not measure would never get a verdict.
+  /// A claim about a metric that the study does not measure would never get a verdict.
   void check_metric(const Study& study, const std::string& name, const std::string& path) {
     if (find_metric(name) == nullptr) {
       std::string known;
@@ -124,7 +124,7 @@ class Rules {
   }
 
   std::vector<arch::Problem>& problems_;
-  bool variants_unread_;  ///< some could not be read: what misses them is not their fault
+  bool variants_unread_;  ///< some variants failed to parse, so do not report references to them
   std::set<std::string> names_;
 };
 

@@ -6,8 +6,8 @@
 
 namespace lamina::lab {
 
-/// Everything that can be wrong with a study before its data is read: every variant is built, with a placeholder
-/// vocabulary if the base has none. `problems` holds what reading it has found.
+/// Checks everything about a study that does not need its data. Builds every variant, with a placeholder vocabulary if
+/// the base has none. Adds to the problems that reading has found.
 void check_study(const Study& study, std::vector<arch::Problem>& problems);
 
 }  // namespace lamina::lab

@@ -28,7 +28,7 @@ MetricSummary alone(const VariantResult& variant, const MetricInfo& metric, std:
   return summary;
 }
 
-/// Compares every variant with its reference in one metric. Holm's correction is over the variants that have a p.
+/// Compares every variant with its reference in one metric. Holm's correction covers the variants that have a p.
 void compare(Results& results, const MetricInfo& metric) {
   std::vector<MetricSummary*> compared;
   std::vector<size_t> pairs;
@@ -59,7 +59,7 @@ void compare(Results& results, const MetricInfo& metric) {
   }
 }
 
-/// A loss that every run of the base reaches: the worst of their best.
+/// Loss that every run of the base reaches: the maximum of their best losses.
 std::optional<double> target_of(const Results& results) {
   if (results.study.target) return results.study.target;
   std::optional<double> worst;

@@ -11,10 +11,10 @@
 namespace lamina::lab {
 namespace {
 
-/// A block's own norm gives way to the model's.
+/// Removes a block's own norm, so that the model's norm applies.
 constexpr const char* kOwnNorms = "layers[*].pattern[*].norm=null";
 
-/// Unsetting d_ff gives each kind of feed-forward its usual width, which keeps the parameters about equal.
+/// Unsets d_ff, so that each kind of FFN gets its default width, with about equal parameters.
 std::vector<std::string> ffn(const char* kind, const char* choice) {
   const std::string path = "layers[*].pattern[*].ffn.";
   return {path + "kind=" + kind, path + "d_ff=null", path + choice};
@@ -77,7 +77,7 @@ const std::vector<Switch>& table() {
   return switches;
 }
 
-/// Sizes that placeholders name, of the base's first block that has them.
+/// Size that a placeholder names, from the first block of the base that has it.
 int64_t size_of(const arch::ArchSpec& base, const std::string& name) {
   if (name == "context") return base.context;
   if (name == "d_model") return base.d_model;
@@ -93,7 +93,7 @@ int64_t size_of(const arch::ArchSpec& base, const std::string& name) {
   return 0;
 }
 
-/// The layers one by one, Mamba in all but the middle one, which keeps its mixer.
+/// Lists all layers with Mamba mixers, except the middle layer, which keeps its mixer.
 std::string hybrid_layers(const arch::ArchSpec& base) {
   arch::ArchSpec spec;
   spec.layers.emplace_back();
@@ -108,7 +108,7 @@ std::string hybrid_layers(const arch::ArchSpec& base) {
   return arch::spec_to_json(spec, arch::Defaults::omit)["layers"].dump();
 }
 
-/// {name/number} becomes the base's size over the number, at least 1.
+/// Replaces {name/number} with the base's size divided by the number, at least 1.
 std::string filled(std::string edit, const arch::ArchSpec& base) {
   const size_t open = edit.find('{');
   const size_t close = edit.find('}');
@@ -131,15 +131,15 @@ Variant variant_of(const Switch& choice, const arch::ArchSpec& base) {
   return variant;
 }
 
-/// Whether the base stays as it is.
+/// Whether the variant leaves the base unchanged.
 bool leaves_as_is(const Variant& variant, const arch::ArchSpec& base) {
   return arch::fill_defaults(arch::with_overrides(base, variant.set)) == arch::fill_defaults(base);
 }
 
-/// Whether the switch changes this base into another architecture that can be built. Grouped queries, for example, mean
-/// nothing to a model without attention.
+/// Whether the switch gives a different architecture that can be built. Grouped queries, for example, do not apply to a
+/// model without attention.
 bool applies(const Variant& variant, arch::ArchSpec base) {
-  if (base.vocab_size == 0) base.vocab_size = 1;  // not known before there is data
+  if (base.vocab_size == 0) base.vocab_size = 1;  // unknown before there is data; any value works
   try {
     if (leaves_as_is(variant, base)) return false;
     arch::resolve(arch::with_overrides(base, variant.set));

@@ -7,27 +7,27 @@
 
 namespace lamina::lab {
 
-/// One choice that a base can be given by itself.
+/// A single architecture choice that can be applied to a base.
 struct Switch {
   const char* group;
   const char* name;
   const char* label;
-  /// "path=value" each. {context/4} and the like stand for a size of the base divided by a number: context, d_model,
-  /// d_ff, n_heads.
+  /// "path=value" changes. A placeholder such as {context/4} is a size of the base divided by a number. Sizes: context,
+  /// d_model, d_ff, n_heads.
   std::vector<std::string> set;
 };
 const std::vector<Switch>& switches();
 
-/// Names of the groups, in the order of the table.
+/// Group names, in table order.
 std::vector<std::string> switch_groups();
 
-/// The switch of that name, or those of a group that this base can take and that change it. An unknown name is an Error
-/// that names the nearest.
+/// The switch with this name, or all switches of this group that apply to the base and change it. Throws Error with the
+/// nearest name if the name is unknown.
 std::vector<Variant> switch_variants(const std::string& name_or_group, const arch::ArchSpec& base);
-/// All switches that this base can take and that change it.
+/// All switches that apply to this base and change it.
 std::vector<Variant> all_switch_variants(const arch::ArchSpec& base);
-/// The order of adoption of the decision guide: pre-norm, position, RMS norm, gated feed-forward, grouped queries;
-/// without what the base has already.
+/// Steps of the decision guide, in order of adoption: pre-norm, position, RMSNorm, gated FFN, grouped queries. Skips
+/// what the base already has.
 std::vector<Variant> ladder_steps(const arch::ArchSpec& base);
 
 }  // namespace lamina::lab

@@ -13,7 +13,7 @@ std::string format(const char* pattern, double value) {
   return buffer;
 }
 
-/// Columns as wide as their widest cell; the first to the left, the others to the right.
+/// Pads columns to their widest cell. The first column is left-aligned, the others right-aligned.
 std::string aligned(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths(rows[0].size(), 0);
   const auto columns = [](const std::string& text) {
@@ -41,7 +41,7 @@ std::string text_cell(const report::Measure& measure, report::Style style) {
          (measure.spread ? " " + report::written_spread(*measure.spread, style) : "");
 }
 
-/// Difference, p and mark, of the judged measure alone.
+/// Difference, p and mark, for the judged measure only.
 std::vector<std::string> text_comparison(const report::Measure& measure, report::Style style) {
   return {measure.difference ? report::written_difference(*measure.difference, style) : "-",
           !measure.p           ? "-"
