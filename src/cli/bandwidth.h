@@ -4,10 +4,10 @@
 
 namespace lamina::cli {
 
-/// Bytes read and written a second by copying, `bytes` of both together at a time: the best of some rounds.
+/// Copy bandwidth in bytes/s, reads plus writes, best of several rounds. `bytes` covers source and target.
 double copy_bandwidth(const Device& device, int64_t bytes);
-/// Bytes a second of reading a buffer of `bytes` with all threads, the best of some rounds; on a GPU, whose memory
-/// serves reading and writing alike, copy_bandwidth.
+/// Read bandwidth in bytes/s of all threads over a buffer of `bytes`, best of several rounds. On a GPU it is
+/// copy_bandwidth, because reads and writes share the memory bandwidth.
 double read_bandwidth(const Device& device, int64_t bytes);
 
 }  // namespace lamina::cli

@@ -39,13 +39,13 @@ struct DecodeReport {
   int64_t parameters = 0;
   std::string device;
   double load = 0;              ///< seconds
-  double prefill = 0;           ///< tokens a second
-  double decode = 0;            ///< tokens a second, all rows together
-  double bytes = 0;             ///< read for one step of the batch, on average, as the operators announce them
-  double bandwidth = 0;         ///< of reading as many bytes again and again, a second
-  double memory_bandwidth = 0;  ///< of reading more than any cache holds
+  double prefill = 0;           ///< tokens/s
+  double decode = 0;            ///< tokens/s over all rows
+  double bytes = 0;             ///< mean bytes read per decode step, as reported by the operators
+  double bandwidth = 0;         ///< bytes/s when reading a buffer of that size repeatedly
+  double memory_bandwidth = 0;  ///< bytes/s when reading more than the caches hold
   double share() const { return decode_seconds > 0 ? bytes / decode_seconds / bandwidth : 0; }
-  double decode_seconds = 0;  ///< of one step
+  double decode_seconds = 0;  ///< per decode step
 };
 
 std::unique_ptr<nn::Model> load(const DecodeArguments& arguments, const Device& device) {
@@ -76,7 +76,7 @@ double measure_prefill(nn::Model& model, const DecodeArguments& arguments) {
     nn::ModelCache cache = model.make_cache(arguments.batch, arguments.prefill, arguments.cache_dtype);
     const double seconds =
         seconds_of(model.device(), [&] { model.cached_logits(ids, cache, {.counts = {}, .last_only = true}); });
-    if (round > 0) best = std::min(best, seconds);  // the first one touches fresh memory
+    if (round > 0) best = std::min(best, seconds);  // the first round is a warm-up
   }
   return static_cast<double>(arguments.batch * arguments.prefill) / best;
 }

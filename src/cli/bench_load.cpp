@@ -25,7 +25,7 @@ struct LoadArguments {
   std::string preset;
 };
 
-/// Bytes of this process that are in memory.
+/// Resident memory of this process in bytes.
 double resident() {
   std::ifstream file("/proc/self/statm");
   int64_t size = 0;
@@ -45,7 +45,7 @@ std::vector<fs::path> weight_files(const std::string& model) {
   return files;
 }
 
-/// Reads everything once, a piece at a time.
+/// Reads all files once.
 int64_t read_through(const std::vector<fs::path>& files) {
   std::vector<char> piece(size_t{4} << 20);
   int64_t bytes = 0;
@@ -59,7 +59,7 @@ int64_t read_through(const std::vector<fs::path>& files) {
   return bytes;
 }
 
-/// Looks at every page of a tensor whose last or last but one dimension is dense.
+/// Touches every page of a tensor whose last or second-to-last dimension is contiguous.
 unsigned touch(const Tensor& tensor) {
   constexpr int64_t kPage = 4096;
   const bool turned = tensor.rank() == 2 && tensor.strides()[1] != 1;

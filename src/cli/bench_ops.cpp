@@ -27,17 +27,17 @@ struct OpsArguments {
   bool json = false;
 };
 
-/// What the device can do, measured in the same run.
+/// Measured limits of the device.
 struct OpLimits {
-  double copy = 0;     ///< bytes a second
-  double product = 0;  ///< operations a second
+  double copy = 0;     ///< bytes/s
+  double product = 0;  ///< FLOP/s
 };
 
 struct PeerTime {
   double ms = 0;
   std::string by;
 };
-/// By "name way".
+/// Keys are "name way".
 using PeerTimes = std::map<std::string, PeerTime>;
 
 struct OpRow {
@@ -57,7 +57,7 @@ struct OpRow {
 
 std::string key_of(const std::string& name, OpWay way) { return str(name, " ", name_of(way)); }
 
-/// The fastest figure of each name in a file of rows {name, way, ms, by}.
+/// Fastest time per name and way in a file of rows {name, way, ms, by}.
 PeerTimes read_peer(const std::string& path) {
   LAMINA_CHECK(path_exists(path), "--peer ", path, ": is not there; make it with tools/peers/torch_ops.py");
   const auto json = read_json_file<nlohmann::json>(path);
@@ -134,8 +134,8 @@ void check_meets(const PeerTimes& peers, const std::vector<OpBench>& benches, co
                   benches[0].name, "'"));
 }
 
-/// Runs everything chosen; `show` sees each row as it is there. Gives what failed, so that one operator does not hide
-/// the others.
+/// Runs the selected benchmarks and calls `show` with each row. Returns the failures, so that one failing operator does
+/// not stop the others.
 std::vector<std::string> run_benches(const std::vector<OpBench>& benches, const OpBenchSetting& setting,
                                      const OpLimits& limits, const PeerTimes& peers, double seconds,
                                      const std::function<void(const OpRow&)>& show) {
@@ -158,7 +158,7 @@ std::vector<std::string> run_benches(const std::vector<OpBench>& benches, const 
 
 OpLimits measure_limits(const OpBenchSetting& setting) {
   const bool gpu = setting.device.kind() == DeviceKind::cuda;
-  // The CPU multiplies every narrow type in f32.
+  // The CPU computes products of bf16 and f16 in f32.
   return {copy_bandwidth(setting.device, setting.pick(int64_t{4} << 30, int64_t{512} << 20, 1 << 20)),
           product_peak(setting.device, gpu ? setting.dtype : DType::f32, setting.pick(8192, 2048, 128))};
 }

@@ -21,7 +21,7 @@ struct TokenizerBenchArguments {
   bool json = false;
 };
 
-/// The best of several runs, in seconds.
+/// Minimum time in seconds over `repeats` runs.
 template <class F>
 double best_of(int repeats, const F& body) {
   double best = 1e30;

@@ -34,7 +34,7 @@ struct BenchTrainArguments {
   bool json = false;
 };
 
-/// Updates on random tokens, as a training run makes them.
+/// Training updates on random tokens.
 class Steps {
  public:
   Steps(const arch::ArchSpec& spec, const Device& device, const BenchTrainArguments& arguments)
@@ -71,7 +71,7 @@ class Steps {
   int64_t step_ = 0;
 };
 
-/// The figures of a run.
+/// Results of the benchmark.
 struct TrainReport {
   BenchTrainArguments arguments;
   std::string device;
@@ -79,11 +79,11 @@ struct TrainReport {
   train::StepTimes median;
   double best = 0;
   double tokens_per_second = 0;
-  double rate = 0;              ///< operations per second
-  double peak = 0;              ///< operations per second of a large product
-  std::optional<double> share;  ///< rate / peak; nothing if the rate exceeds the peak
+  double rate = 0;              ///< FLOP/s
+  double peak = 0;              ///< FLOP/s of a large matrix product
+  std::optional<double> share;  ///< rate / peak; empty if the rate exceeds the peak
   MemoryCounters memory;
-  double estimate = 0;  ///< what `lamina plan` says of the memory
+  double estimate = 0;  ///< memory estimate of `lamina plan`
 };
 
 std::string to_json(const TrainReport& r) {
@@ -151,7 +151,7 @@ void run(BenchTrainArguments arguments) {
   Steps steps(spec, device, arguments);
   for (int i = 0; i < arguments.warmup; ++i) steps.run();
   const MemoryCounters memory = device.allocator().counters();
-  // The CPU multiplies every narrow type in f32.
+  // The CPU computes products of bf16 and f16 in f32.
   const DType peak_type = device.kind() == DeviceKind::cuda ? *dtype : DType::f32;
   train::PeakShare share([&] { return product_peak(device, peak_type); });
   const std::vector<train::StepTimes> times = measure(steps, arguments);

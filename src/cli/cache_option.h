@@ -7,7 +7,7 @@
 
 namespace lamina::cli {
 
-/// --cache-dtype: the type that Model::make_cache is given; nothing for the weights'.
+/// --cache-dtype: the KV cache type for Model::make_cache. Empty: the weights' type.
 inline void add_cache_dtype(CLI::App& command, std::optional<DType>& dtype) {
   command.add_option_function<std::string>(
       "--cache-dtype", [&dtype](const std::string& name) { dtype = nn::cache_dtype_named(name); },

@@ -6,7 +6,7 @@
 
 namespace lamina::cli {
 
-/// --columns of commands that print a study's table.
+/// --columns, for commands that print a study's table.
 inline void add_columns_option(CLI::App& command, std::string& columns) {
   command
       .add_option("--columns", columns,

@@ -4,7 +4,7 @@
 
 namespace lamina::cli {
 
-/// The command line again, for results, words quoted where a shell wants it.
+/// The command line with shell quoting, to store in results.
 std::string command_line();
 
 }  // namespace lamina::cli

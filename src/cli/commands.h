@@ -23,14 +23,14 @@ void add_stretch(CLI::App& program);
 void add_tokenizer(CLI::App& program);
 void add_train(CLI::App& program);
 
-// Those of `lamina bench`.
+// Subcommands of `lamina bench`.
 void add_bench_decode(CLI::App& bench);
 void add_bench_load(CLI::App& bench);
 void add_bench_ops(CLI::App& bench);
 void add_bench_tokenizer(CLI::App& bench);
 void add_bench_train(CLI::App& bench);
 
-// Those of `lamina tokenizer` in files of their own.
+// Subcommands of `lamina tokenizer` that have their own files.
 void add_tokenizer_train(CLI::App& tokenizer);
 
 }  // namespace lamina::cli

@@ -47,7 +47,7 @@ struct CompareArguments {
   std::string command;
 };
 
-/// "name: path=value; path=value".
+/// Parses "name: path=value; path=value".
 Json variant_of(const std::string& text) {
   const size_t colon = text.find(':');
   LAMINA_CHECK(colon != std::string::npos && colon > 0, "--variant \"", text,
@@ -62,7 +62,7 @@ Json variant_of(const std::string& text) {
   return {{"name", text.substr(0, colon)}, {"set", set}};
 }
 
-/// A study from architectures and flags alone.
+/// Builds a study from architectures and flags, without a file.
 Json study_of_flags(const CompareArguments& arguments) {
   const std::string mode = !arguments.mode.empty()                                    ? arguments.mode
                            : arguments.what.size() > 1 || !arguments.variants.empty() ? "versus"
@@ -101,7 +101,7 @@ lab::Study load(const CompareArguments& arguments) {
   return study;
 }
 
-/// What flags change of a study, whoever wrote it.
+/// Applies the flags to a study from a file or from flags.
 lab::Study changed(lab::Study study, const CompareArguments& arguments) {
   if (arguments.seeds.size() == 1) {
     LAMINA_CHECK(arguments.seeds[0] >= 1 && arguments.seeds[0] <= 1000, "--seeds ", arguments.seeds[0],
@@ -123,7 +123,7 @@ lab::Study changed(lab::Study study, const CompareArguments& arguments) {
   if (arguments.jobs >= 0) study.jobs = arguments.jobs;
   if (arguments.threads >= 0) study.threads = arguments.threads;
   if (!arguments.device.empty()) study.device = arguments.device;
-  // Written and read again: every rule is checked on what will run.
+  // Writes and reads the study again, so that every rule is checked on the final version.
   return lab::read_study(lab::write_study(study), study.name);
 }
 
@@ -151,7 +151,7 @@ void list() {
   }
 }
 
-/// A variant without a run is a failure of the command. (What a search drops is not.)
+/// Throws Error if a variant has no runs. Variants that a search drops are fine.
 void fail_if_not_run(const lab::Results& results) {
   if (results.study.mode == lab::Mode::search) return;
   size_t failed = 0;
@@ -165,7 +165,7 @@ void run(const CompareArguments& arguments) {
   if (arguments.fields) return static_cast<void>(std::fputs(lab::study_markdown().c_str(), stdout));
   const lab::Study study = changed(load(arguments), arguments);
   if (arguments.show) return static_cast<void>(std::fputs(lab::write_study(study).c_str(), stdout));
-  // A study's folder, given again, is gone on with.
+  // The folder of an existing study is resumed.
   const bool folder = arguments.what.size() == 1 && ::access((arguments.what[0] + "/study.json").c_str(), F_OK) == 0;
   const std::string out = !arguments.out.empty() ? arguments.out : folder ? arguments.what[0] : "studies/" + study.name;
   const lab::Columns columns = columns_from(arguments.columns);

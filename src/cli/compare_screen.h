@@ -8,8 +8,8 @@
 
 namespace lamina::cli {
 
-/// A study on the screen: on a terminal one line that is redrawn; elsewhere a line for each run that ends, and at least
-/// one every ten seconds.
+/// Shows the progress of a study. A terminal has one line that is redrawn. Other outputs get a line per finished run,
+/// and at least one every ten seconds.
 class CompareScreen {
  public:
   explicit CompareScreen(bool terminal);
@@ -19,14 +19,14 @@ class CompareScreen {
   void stage(const std::string& what);
   /// Clears the drawn line.
   void clear();
-  /// Prints nothing from now on.
+  /// Stops all output.
   void end();
 
  private:
   void print(const std::string& line);
 
   bool terminal_;
-  std::optional<Heartbeat> heartbeat_;  ///< none on a terminal
+  std::optional<Heartbeat> heartbeat_;  ///< empty on a terminal
 };
 
 }  // namespace lamina::cli

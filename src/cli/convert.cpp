@@ -29,7 +29,7 @@ struct ConvertArguments {
   bool force = false;
 };
 
-/// The files that go with the weights: tokenizer, chat template and generation settings.
+/// Files that accompany the weights: tokenizer, chat template and generation settings.
 class Companions {
  public:
   explicit Companions(const std::string& place) : place_(place) {
@@ -39,11 +39,11 @@ class Companions {
         if (io::is_companion_file(name) && file_exists(entry.path())) files_.insert(name);
       }
     }
-    // Folders of Hugging Face say everything themselves; their tokenizer need not be one that we can use.
+    // Hugging Face folders are complete. Their tokenizer may be one that we cannot load.
     if (!files_.contains(kTokenizerConfig) && !file_exists(fs::path(place) / "config.json")) load();
   }
 
-  /// Fills in the ids that end and begin a text where the checkpoint has none.
+  /// Fills in missing BOS and EOS ids of the checkpoint.
   void complete(io::Checkpoint& checkpoint) {
     if (!tokenizer_) return;
     if (tokenizer_->vocab_size() > checkpoint.spec.vocab_size) {
@@ -89,9 +89,9 @@ class Companions {
   }
 
   std::string place_;
-  std::set<std::string> files_;  ///< in the source's folder, copied as they are
+  std::set<std::string> files_;  ///< files in the source folder that are copied unchanged
   std::string file_;
-  std::unique_ptr<text::Tokenizer> tokenizer_;  ///< written as tokenizer.json with tokenizer_config.json; may be null
+  std::unique_ptr<text::Tokenizer> tokenizer_;  ///< written as tokenizer.json and tokenizer_config.json; may be null
 };
 
 void run(const ConvertArguments& arguments) {

@@ -45,7 +45,7 @@ void prepare(const DataArguments& arguments) {
   options.split = data::split_of(arguments.split);
   options.reading.input = &std::cin;
   options.watch = progress_of_preparation();
-  // A read of standard input must not wait on after Ctrl-C.
+  // Ctrl-C must also interrupt a blocking read of standard input.
   catch_stop_signals("\nstopping: temporary files are removed; once more stops at once\n", WaitingReads::fail);
   const data::Prepared prepared = data::prepare(options);
   show_part(options.folder, "train.bin", prepared.train);
@@ -55,7 +55,7 @@ void prepare(const DataArguments& arguments) {
               static_cast<long long>(prepared.vocab_size), options.tokenizer.c_str());
 }
 
-/// The files themselves, and the token files in each folder.
+/// Expands folders to the token files in them.
 std::vector<std::string> token_files(const std::vector<std::string>& paths) {
   namespace fs = std::filesystem;
   std::vector<std::string> files;
@@ -129,7 +129,7 @@ data::Task task_named(const std::string& name) {
   throw Error(str("no task \"", name, "\"; ", hint.empty() ? "`lamina data tasks` lists them" : hint));
 }
 
-/// Examples in words, what is scored in brackets.
+/// Prints examples as words, with the scored tokens in brackets.
 void show_tasks(const TaskArguments& arguments) {
   if (arguments.name.empty()) return list_tasks();
   const data::Task task = task_named(arguments.name);

@@ -7,7 +7,7 @@
 
 namespace lamina::cli {
 
-/// Where a command computes: --device, --threads and --deterministic.
+/// Device options of a command: --device, --threads and --deterministic.
 struct DeviceChoice {
   std::string name = "cpu";
   int threads = 0;

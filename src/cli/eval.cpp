@@ -28,10 +28,10 @@ struct EvalArguments {
   bool json = false;
 };
 
-/// The predicted tokens, as one model reads them.
+/// The text as token ids of one model's tokenizer.
 struct Reading {
   std::vector<text::TokenId> ids;
-  int64_t bytes = 0;  ///< of the predicted text; 0 if unknown
+  int64_t bytes = 0;  ///< size of the predicted text; 0 if unknown
   text::UnknownCharacters unknown;
 };
 
@@ -40,10 +40,10 @@ struct Row {
   std::string weights;
   infer::Evaluation result;
   int64_t bytes = 0;
-  int64_t unknown = 0;  ///< characters that are not in the vocabulary
+  int64_t unknown = 0;  ///< number of characters that are not in the vocabulary
 };
 
-/// Bytes of all tokens but the first. Ids beyond the tokenizer's vocabulary (padding) have none.
+/// Bytes of all tokens except the first. Padding ids beyond the tokenizer's vocabulary count as 0 bytes.
 int64_t predicted_bytes(const text::Tokenizer& tokenizer, std::vector<text::TokenId> ids) {
   if (ids.empty()) return 0;
   ids.erase(ids.begin());
@@ -63,7 +63,7 @@ Reading read_tokens(const EvalArguments& arguments, const infer::LoadedModel& mo
   return reading;
 }
 
-/// `text` is that of --data, unless that is a token file.
+/// `text` is the content of --data; empty if that is a token file.
 Reading read_data(const EvalArguments& arguments, const std::optional<std::string>& text,
                   const infer::LoadedModel& model) {
   if (!text) return read_tokens(arguments, model);
@@ -78,7 +78,7 @@ Reading read_data(const EvalArguments& arguments, const std::optional<std::strin
   return reading;
 }
 
-/// Bounds 0, 16, 64, 256, … below the context, unless they are given.
+/// Context length bounds: the given ones, or 0, 16, 64, 256, … below the context.
 std::vector<int64_t> bounds_of(const EvalArguments& arguments, int64_t context) {
   std::vector<int64_t> bounds = arguments.lengths;
   for (int64_t bound = 16; bounds.size() < 64 && arguments.lengths.empty() && bound < context; bound *= 4) {
@@ -146,7 +146,7 @@ void run(EvalArguments& arguments) {
   if (arguments.weights.empty() || arguments.weights.front() != "as-stored") {
     arguments.weights.insert(arguments.weights.begin(), "as-stored");
   }
-  std::optional<std::string> text;  // read once: a pipe has no second time
+  std::optional<std::string> text;  // read once: a pipe cannot be read again
   if (!data::is_token_file(arguments.data)) {
     text = read_input(arguments.data);
     LAMINA_CHECK(!text->empty(), arguments.data, ": is empty; give a text");

@@ -52,10 +52,10 @@ double since_start() { return std::chrono::duration<double>(Clock::now() - kStar
 
 /// A prompt and its continuation.
 struct Answer {
-  std::string prompt;              ///< as given
-  std::string shown;               ///< the prompt as it is printed before the answer
-  std::vector<text::TokenId> ids;  ///< of the prompt
-  std::string text;                ///< of the answer
+  std::string prompt;              ///< as given by the user
+  std::string shown;               ///< prompt as printed before the answer
+  std::vector<text::TokenId> ids;  ///< prompt tokens
+  std::string text;                ///< answer text
   infer::Generation generation;
 };
 
@@ -75,7 +75,7 @@ std::vector<text::TokenId> parse_ids(const std::string& text) {
   return ids;
 }
 
-/// Token numbers as they are printed without a tokenizer.
+/// Comma-separated token ids, for output without a tokenizer.
 std::string list_of(const std::vector<text::TokenId>& ids) {
   std::string list;
   for (const text::TokenId id : ids) list += str(list.empty() ? "" : ",", id);
@@ -102,7 +102,7 @@ Answer answer_to_ids(const GenerateArguments& arguments, const infer::LoadedMode
   return answer;
 }
 
-/// All prompts of the arguments. Without any: standard input, or an empty text if a BOS token can begin it.
+/// Collects all prompts. Without any, uses standard input, or an empty text if there is a BOS token.
 std::vector<Answer> collect_prompts(const GenerateArguments& arguments, const infer::LoadedModel& model) {
   std::vector<std::string> texts = arguments.prompts;
   for (const std::string& file : arguments.files) texts.push_back(read_input(file));
@@ -126,14 +126,14 @@ void show(const std::string& text) {
   std::fflush(stdout);
 }
 
-/// A message if the context was full; otherwise empty.
+/// Message if the context is full; otherwise empty.
 std::string remark(const infer::Generation& generation, int64_t context) {
   if (generation.finish != infer::Finish::context) return {};
   return str("lamina: the context of ", context,
              " tokens is full; --context N allows more if the position encoding does\n");
 }
 
-/// Collects the answers' texts while tokens are generated, and prints a single one.
+/// Collects the text of each answer during generation. A single answer is printed as it is generated.
 class Writer {
  public:
   Writer(const GenerateArguments& arguments, const infer::LoadedModel& model, std::vector<Answer>& answers,
@@ -159,14 +159,14 @@ class Writer {
     put(row, streams_.empty() ? "" : streams_[row].finish());
     if (live_) show("\n");
   }
-  /// Prompt and answer as one text; token numbers have a comma between them.
+  /// Prompt and answer as one text. Token ids are separated by a comma.
   std::string whole(size_t row) const {
     const Answer& answer = answers_[row];
     return answer.shown + (streams_.empty() && !answer.text.empty() ? "," : "") + answer.text;
   }
 
  private:
-  /// Prints the prompt together with the first piece, so that a refused prompt prints nothing.
+  /// Prints the prompt together with the first piece of the answer, so that a rejected prompt prints nothing.
   void put(size_t row, const std::string& text) {
     answers_[row].text += text;
     if (!live_) return;
@@ -177,7 +177,7 @@ class Writer {
   std::vector<Answer>& answers_;
   Moments& moments_;
   bool live_;
-  bool begun_ = false;  ///< the prompt is printed
+  bool begun_ = false;  ///< the prompt has been printed
   std::vector<infer::TextStream> streams_;
 };
 

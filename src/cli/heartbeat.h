@@ -9,9 +9,9 @@
 
 namespace lamina::cli {
 
-/// Progress of a long job where the output is no terminal: a log file or a pipe. A thread repeats the last status if
-/// nothing was printed for ten seconds, even if the job itself reports nothing in that time. The environment variable
-/// LAMINA_PROGRESS_SECONDS changes the ten seconds. All functions may be called from any thread.
+/// Progress of a long job if the output is not a terminal but a log file or a pipe. A thread repeats the last status
+/// after ten seconds without output, even if the job reports nothing. LAMINA_PROGRESS_SECONDS changes the ten seconds.
+/// All functions are thread-safe.
 class Heartbeat {
  public:
   explicit Heartbeat(std::FILE* out);
@@ -23,7 +23,7 @@ class Heartbeat {
   void note(const std::string& status);
   /// Prints a line; it becomes the status.
   void print(const std::string& line);
-  /// Prints the last line of a job. There is no status until the next call of note or print.
+  /// Prints the last line of a job and clears the status.
   void finish(const std::string& line);
 
  private:
@@ -37,7 +37,7 @@ class Heartbeat {
   std::condition_variable changed_;
   std::string status_;
   Clock::time_point noted_;    ///< when the status was set
-  Clock::time_point printed_;  ///< when a line was printed last
+  Clock::time_point printed_;  ///< when the last line was printed
   bool ending_ = false;
   std::thread thread_;
 };

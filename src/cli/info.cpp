@@ -11,14 +11,14 @@ namespace lamina::cli {
 namespace {
 
 void print_info() {
-  const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;  // of this machine and of this build
+  const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;  // supported by CPU and build
   std::printf("lamina        %s\n", std::string(kVersion).c_str());
   std::printf("devices       cpu, meta");
   for (int i = 0; i < Device::cuda_count(); ++i) std::printf(", cuda:%d", i);
   std::printf("\n");
   std::printf("threads       %d of %u processors\n", Device::cpu().threads().count(),
               std::thread::hardware_concurrency());
-  // The best target is the one with the lowest bit.
+  // The best SIMD target has the lowest bit.
   std::printf("vectors       %s\n", hwy::TargetName(targets & -targets));
 }
 

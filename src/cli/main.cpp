@@ -42,7 +42,7 @@ int run(CLI::App& program, int argc, char** argv) {
   return ExitCode::kSuccess;
 }
 
-/// False if something that the command printed was lost, as on a full disk. stdio remembers every failed write.
+/// Returns false if any output of the command was lost, for example on a full disk. stdio remembers failed writes.
 bool flush_output() {
   std::cout.flush();
   const bool flushed = std::fflush(stdout) == 0;

@@ -1,5 +1,5 @@
-// How operators are timed. Calls are queued and waited for once, so that the host's time is hidden behind the device's;
-// where a GPU is done before the host has launched the next call, some calls are recorded and the record is repeated.
+// Timing of operators. Calls are queued and synchronized once, which hides the host's time. If the GPU finishes before
+// the host launches the next call, several calls are captured as a CUDA graph and replayed.
 #include "lamina/cli/op_bench.h"
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 namespace lamina::cli {
 namespace {
 
-constexpr double kHostBound = 200e-6;  ///< calls shorter than this may be the host's time rather than the GPU's
+constexpr double kHostBound = 200e-6;  ///< below this time per call, the host may be the bottleneck
 
-/// One way of a call, ready to be repeated.
+/// Returns a function that runs one direction of the call.
 std::function<void()> repeatable(const OpCall& call, OpWay way, const OpBenchSetting& setting) {
   if (way == OpWay::forward) {
     std::vector<Tensor> arguments;
@@ -29,7 +29,7 @@ std::function<void()> repeatable(const OpCall& call, OpWay way, const OpBenchSet
   return [taped] { taped->forward_and_backward(); };
 }
 
-/// Median of one of the `calls` that `round` makes.
+/// Median time per call. `round` makes `calls` calls.
 double median_of_rounds(const Device& device, int64_t calls, double seconds, const std::function<void()>& round) {
   constexpr size_t kLeast = 3;
   constexpr size_t kMost = 100;
@@ -61,7 +61,7 @@ Tensor OpBenchSetting::random(const Shape& shape, float low, float high) const {
 }
 
 Tensor OpBenchSetting::random_f32(const Shape& shape, float low, float high) const {
-  // Some drawn on the host, and those again and again.
+  // Draws some numbers on the host and repeats them to fill the tensor.
   constexpr int64_t kDrawn = (int64_t{1} << 18) + 3;
   const Tensor all = Tensor::empty({shape.numel()}, DType::f32, device);
   if (device.kind() == DeviceKind::meta) return all.reshape(shape);
@@ -108,12 +108,12 @@ double median_seconds(const OpCall& call, OpWay way, const OpBenchSetting& setti
     for (int64_t i = 0; i < count; ++i) once();
   };
   const bool gpu = Replay::possible(device);
-  if (gpu) {  // libraries choose their kernels, as they do for training
+  if (gpu) {  // lets libraries autotune their kernels, as in training
     Replay trials(device, once);
     for (int i = 0; i < 2; ++i) trials.run();
   }
   const int64_t few = gpu ? 3 : 1;
-  times(few);  // libraries make their plans, memory is touched
+  times(few);  // warm-up: libraries plan, and memory is touched
   const double first = seconds_of(device, [&] { times(few); }) / static_cast<double>(few);
   if (!gpu || first > kHostBound) {
     const int64_t calls = calls_for(gpu ? 5e-3 : 1e-3, first);

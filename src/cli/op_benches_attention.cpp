@@ -1,4 +1,4 @@
-// Attention for `lamina bench ops`: the plain causal form, each of its features at the same shape, and decoding.
+// Attention benchmarks: plain causal attention, each feature at the same shape, and decoding.
 #include "lamina/cli/op_bench.h"
 #include "lamina/ops/attention/attention.h"
 #include "lamina/ops/attention/attention_decode.h"
@@ -11,10 +11,10 @@ namespace {
 using Setting = OpBenchSetting;
 using Tensors = std::vector<Tensor>;
 
-/// Names begin with "batch x heads x seq x head_dim".
+/// text() is "batch x heads x seq x head_dim", the start of a benchmark's name.
 struct AttentionSize {
   int64_t batch, heads, seq, head_dim, kv_heads;
-  bool heads_outermost = false;  ///< in memory; else positions are
+  bool heads_outermost = false;  ///< memory order [batch, heads, seq, head_dim]; else [batch, seq, heads, head_dim]
   std::string text() const { return str(batch, "x", heads, "x", seq, "x", head_dim); }
 };
 
@@ -23,7 +23,7 @@ AttentionSize size_of_features(const Setting& s) {
   return {s.pick(64, 4, 1), heads, s.pick(1024, 512, 32), s.pick(64, 64, 16), heads};
 }
 
-/// `extras` makes the additional tensors; those with a gradient are leaves of their own.
+/// `extras` makes additional tensors. Those that need gradients become leaves.
 struct Feature {
   std::string name;
   ops::AttentionOptions options = {};
@@ -76,7 +76,7 @@ std::vector<Feature> features(const Setting& s) {
   return all;
 }
 
-/// Queries and keys with a norm of their own, at 65,536 tokens.
+/// RMSNorm and RoPE of queries and keys, at 65,536 tokens.
 void add_normed_rotation(const Setting& s, const std::vector<OpWay>& ways, std::vector<OpBench>& list) {
   const Shape shape{s.pick(16, 2, 1), s.pick(4096, 512, 16), s.pick(16, 16, 2), s.pick(128, 128, 16)};
   list.push_back(
@@ -88,8 +88,8 @@ void add_normed_rotation(const Setting& s, const std::vector<OpWay>& ways, std::
        }});
 }
 
-/// Four documents of one length in every row. A GPU's operator does not read where they begin, and announces the work
-/// of one: counted are as many more rows of that length.
+/// Four documents of equal length per row. The GPU operator does not read the document boundaries on the host, so it
+/// reports the work of one document per row. The work is counted on four times as many rows of a quarter of the length.
 OpBench packed_documents(const AttentionSize& size, const std::vector<OpWay>& ways) {
   constexpr int64_t kDocuments = 4;
   const auto extras = [](const Setting& at, const AttentionSize& of) {
@@ -140,7 +140,7 @@ void add_attention_benches(const OpBenchSetting& setting, std::vector<OpBench>& 
   grouped.kv_heads = setting.pick(4, 4, 2);
   list.push_back({"attention " + size.text() + ", positions outermost", ways, maker(size, {""})});
   AttentionSize plain = size;
-  plain.heads_outermost = longer.heads_outermost = grouped.heads_outermost = true;  // as peers have them
+  plain.heads_outermost = longer.heads_outermost = grouped.heads_outermost = true;  // the layout of the PyTorch peers
   list.push_back({"attention " + plain.text(), ways, maker(plain, {""})});
   list.push_back({"attention " + longer.text(), ways, maker(longer, {""})});
   list.push_back({str("attention ", size.text(), ", ", grouped.kv_heads, " kv heads"), ways, maker(grouped, {""})});

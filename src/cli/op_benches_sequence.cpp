@@ -1,4 +1,4 @@
-// State-space scans and experts for `lamina bench ops`.
+// Benchmarks of state-space scans and mixture-of-experts operators.
 #include "lamina/cli/op_bench.h"
 #include "lamina/ops/moe/dispatch.h"
 #include "lamina/ops/moe/grouped_linear.h"

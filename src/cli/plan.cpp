@@ -37,12 +37,12 @@ void run(PlanArguments arguments) {
   LAMINA_CHECK(dtype && is_floating(*dtype), "--dtype ", arguments.dtype, ": expected f32, f64, bf16 or f16");
   arguments.options.bytes_per_number = static_cast<int>(size_of(*dtype));
   arch::ArchSpec given = arch::with_overrides(arch::load_arch(arguments.name), arguments.overrides);
-  if (!arguments.overrides.empty()) {  // it is no longer the preset
+  if (!arguments.overrides.empty()) {  // no longer the unchanged preset
     arguments.name += ", changed";
     given.about.clear();
   }
   arch::Plan plan = arch::make_plan(arguments.name, arch::resolve(given, arguments.name), arguments.options);
-  if (*dtype == DType::f32 || *dtype == DType::bf16) {  // what is trained in
+  if (*dtype == DType::f32 || *dtype == DType::bf16) {  // dtypes that training supports
     train::Recipe recipe;
     recipe.architecture = plan.spec;
     recipe.batch = plan.options.batch;

@@ -4,8 +4,8 @@
 
 namespace lamina::cli {
 
-/// Operations per second of a square product, the best of a few: what training is held against. `size` 0: one that
-/// fills the device.
+/// FLOP/s of a square matrix product, best of several. Training speed is compared with it. A `size` of 0 chooses one
+/// that saturates the device.
 double product_peak(const Device& device, DType dtype = DType::f32, int64_t size = 0);
 
 }  // namespace lamina::cli

@@ -27,7 +27,7 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  /// A new name begins a job, and so does the name of a job that has ended. Throws Stopped after a stop signal.
+  /// A new job starts if the name changes or the last job has ended. Throws Stopped after a stop signal.
   void show(const std::string& job, int64_t done, int64_t total) {
     throw_if_stopped();
     const auto now = Clock::now();
@@ -68,7 +68,7 @@ class ProgressLine {
   }
 
   void draw(const std::string& text) {
-    // A line longer than the terminal could not be overwritten.
+    // Truncated, because a line wider than the terminal could not be overwritten.
     std::fprintf(stderr, "\r\033[K%s", text.substr(0, terminal_width(STDERR_FILENO) - 1).c_str());
     std::fflush(stderr);
     drawn_ = true;
@@ -80,7 +80,7 @@ class ProgressLine {
   }
 
   Amount amount_;
-  std::optional<Heartbeat> heartbeat_;  ///< none on a terminal
+  std::optional<Heartbeat> heartbeat_;  ///< empty on a terminal
   std::string job_;
   bool ended_ = false;
   bool drawn_ = false;

@@ -10,8 +10,8 @@
 namespace lamina::cli {
 namespace {
 
-// A signal handler has no object to write to: its state is global.
-std::atomic<int> caught{0};  ///< the first signal's number; 0: none
+// State of the signal handler. It must be global, because a handler receives no context.
+std::atomic<int> caught{0};  ///< number of the first signal; 0: none
 std::atomic<const char*> words{""};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<const char*>::is_always_lock_free);
 
@@ -32,7 +32,7 @@ void catch_stop_signals(const char* message, WaitingReads reads) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
     ::sigaction(number, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) ::sigaction(number, &action, nullptr);  // nohup ignores SIGHUP on purpose
+    if (before.sa_handler != SIG_IGN) ::sigaction(number, &action, nullptr);  // nohup ignores SIGHUP; keep it so
   }
 }
 

@@ -2,22 +2,22 @@
 
 namespace lamina::cli {
 
-/// What reads that wait for input do on a stop signal.
+/// What a blocking read does on a stop signal.
 enum class WaitingReads { restart, fail };
 
-/// From now on the first stop signal (SIGINT from Ctrl-C, SIGTERM, SIGHUP from a closed terminal) prints `message` and
-/// sets a flag that the command polls with stop_asked(). A second one ends the process at once. Signals that are
-/// ignored, as under nohup, stay ignored. `message` must be a literal: the handler reads it at any time.
+/// After this call, the first stop signal (SIGINT from Ctrl-C, SIGTERM, SIGHUP from a closed terminal) prints `message`
+/// and sets a flag that commands poll with stop_asked(). A second one ends the process at once. Ignored signals, as
+/// under nohup, stay ignored. `message` must be a string literal, because the handler may read it at any time.
 void catch_stop_signals(const char* message, WaitingReads reads = WaitingReads::restart);
-/// Whether a stop signal came.
+/// Whether a stop signal arrived.
 bool stop_asked();
 
-/// Thrown to end a command after a stop signal. main() exits with this code, 128 + the signal's number as shells do
-/// (130 for Ctrl-C), so that `lamina … && next` does not go on.
+/// Thrown to end a command after a stop signal. main() exits with this code: 128 + the signal number (130 for Ctrl-C),
+/// as shells do, so that `lamina … && next` stops.
 struct Stopped {
   int exit_code;
 };
-/// Throws Stopped if a stop signal came.
+/// Throws Stopped if a stop signal arrived.
 void throw_if_stopped();
 
 }  // namespace lamina::cli

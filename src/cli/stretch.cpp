@@ -29,8 +29,8 @@ struct StretchArguments {
   DeviceChoice device;
 };
 
-/// On a terminal one line that is redrawn; elsewhere a line for each kind that is done, and at least one every ten
-/// seconds.
+/// Shows progress. A terminal has one line that is redrawn. Other outputs get a line per finished kind, and at least
+/// one every ten seconds.
 class StretchScreen {
  public:
   StretchScreen() {
@@ -56,7 +56,7 @@ class StretchScreen {
     std::printf("%s\n", line);
     std::fflush(stdout);
   }
-  /// Clears the drawn line; prints nothing from now on.
+  /// Clears the drawn line and stops all output.
   void end() {
     clear();
     heartbeat_.reset();
@@ -68,7 +68,7 @@ class StretchScreen {
   }
 
   bool terminal_ = ::isatty(STDOUT_FILENO) != 0;
-  std::optional<Heartbeat> heartbeat_;  ///< none on a terminal
+  std::optional<Heartbeat> heartbeat_;  ///< empty on a terminal
   double share_ = 0;
   double left_ = 0;
 };
@@ -101,7 +101,7 @@ void run(StretchArguments& arguments) {
                                   [](const lab::StretchRow& row) { return !row.failed.empty(); });
   const std::string results = lab::stretch_json(*result, options);
   const auto file = [&](const char* name) { return (std::filesystem::path(options.folder) / name).string(); };
-  // Results with gaps never take the place of whole ones.
+  // Incomplete results never replace complete ones.
   write_text(file(failed ? kPartial : kResults), results);
   LAMINA_CHECK(!failed, "a training or a reading failed (see the table); what was measured is kept in ", file(kPartial),
                ", ", file(kResults), " was not changed; the same command tries again");

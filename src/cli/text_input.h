@@ -6,13 +6,13 @@
 
 namespace lamina::cli {
 
-/// All of standard input.
+/// Reads all of standard input.
 std::string read_stdin();
-/// The text of a file or pipe; "-" is standard input.
+/// Reads a file or pipe; "-" is standard input.
 std::string read_input(const std::string& path);
 
-/// Prints to standard error which characters of `source` the vocabulary does not have, and how often; nothing if it
-/// has all of them.
+/// Prints to standard error which characters of `source` are not in the vocabulary, and how often. Prints nothing if
+/// there are none.
 void report_unknown(const std::string& source, const text::UnknownCharacters& unknown);
 
 }  // namespace lamina::cli

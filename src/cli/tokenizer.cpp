@@ -41,7 +41,7 @@ std::string text_of(const TokenizerArguments& arguments, bool given) {
   return {reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size()};
 }
 
-/// As JSON writes it, in quotes; what is no UTF-8 shows as a replacement character.
+/// Quotes text as JSON. Invalid UTF-8 becomes a replacement character.
 std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -88,7 +88,7 @@ void decode(const TokenizerArguments& arguments, bool given) {
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
-/// How well a vocabulary fits a text.
+/// Compression of a text by the tokenizer.
 nlohmann::json compression(const text::Tokenizer& tokenizer, const std::string& path) {
   const MappedFile file = map_file(path, "a text");
   const std::string_view bytes(reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size());

@@ -46,7 +46,7 @@ std::unique_ptr<text::Tokenizer> train(const TrainTokenizerArguments& arguments)
       sources, {arguments.vocab_size, arguments.pattern, specials, progress_of("learning", count_of_tokens)});
 }
 
-/// A name that ends in .json is that file, another a folder for tokenizer.json and tokenizer_config.json.
+/// `out` is a file if it ends in .json, otherwise a folder for tokenizer.json and tokenizer_config.json.
 void save(const text::Tokenizer& tokenizer, const std::string& out, bool force) {
   const bool file = fs::path(out).extension() == ".json";
   const std::string target = file ? out : (fs::path(out) / "tokenizer.json").string();

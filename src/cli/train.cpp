@@ -22,8 +22,8 @@ namespace lamina::cli {
 namespace {
 
 constexpr const char* kRuns = "runs";
-constexpr const char* kFinetune = "finetune";  // the recipe of --from
-constexpr int64_t kFinetuneLength = 1024;      // a model's context may be far longer than its texts
+constexpr const char* kFinetune = "finetune";  // default recipe of --from
+constexpr int64_t kFinetuneLength = 1024;      // a model's context may be much longer than the texts
 
 struct TrainArguments {
   std::string recipe;
@@ -49,7 +49,7 @@ void list_recipes() {
   }
 }
 
-/// runs/NAME, the name of the recipe's file.
+/// runs/NAME, after the name of the recipe file.
 std::string default_run(const std::string& recipe) {
   std::string name = recipe.substr(recipe.find_last_of('/') + 1);
   if (name.ends_with(".json")) name.resize(name.size() - 5);
@@ -58,7 +58,7 @@ std::string default_run(const std::string& recipe) {
 
 train::Recipe load(const TrainArguments& arguments) {
   std::vector<std::string> changes;
-  // The model's tokenizer, whatever the recipe says.
+  // Fine-tuning uses the model's tokenizer, not the recipe's.
   if (!arguments.from.empty()) changes = {"from=" + arguments.from, "data.tokenizer="};
   if (!arguments.data.empty()) changes.push_back("data.train=" + arguments.data);
   changes.insert(changes.end(), arguments.overrides.begin(), arguments.overrides.end());
@@ -86,7 +86,7 @@ RunPlace resumed_run(const TrainArguments& arguments) {
   return {std::move(folder), {}};
 }
 
-/// A recipe may name a text that only its author has.
+/// Throws UsageError if the recipe's text does not exist; it may be on its author's machine only.
 void check_has_data(const TrainArguments& arguments, const train::Recipe& recipe) {
   const std::string& text = recipe.data.train;
   if (recipe.data.task || !arguments.data.empty() || path_exists(text)) return;
@@ -114,7 +114,7 @@ RunPlace new_run(const TrainArguments& arguments, const Device& device) {
   return {std::move(folder), std::move(lock)};
 }
 
-/// Progress of reading the token files; files of less than a second are not mentioned.
+/// Progress of checking the token files. Small files are not shown.
 train::CheckProgress progress_of_check() {
   return [name = std::string(), watch = std::function<void(int64_t, int64_t)>()](const std::string& file, int64_t done,
                                                                                  int64_t total) mutable {
@@ -157,11 +157,11 @@ void train_in(RunPlace place, const TrainArguments& arguments, const Device& dev
       {.lock = std::move(place.lock), .accept_new_data = arguments.accept_new_data, .checking = progress_of_check()});
   const bool on_gpu = device.kind() == DeviceKind::cuda;
   const bool narrow = on_gpu && trainer.recipe().dtype == train::Precision::bf16;
-  // On a GPU once: its peak does not depend on other programs, and captured graphs own the memory during the run.
+  // A GPU is measured once: other programs do not change its peak, and captured graphs own the memory in the run.
   train::PeakShare share(
       [&] {
         const double peak = product_peak(device, narrow ? DType::bf16 : DType::f32, on_gpu ? 4096 : 1024);
-        device.allocator().trim();  // the matrices are not part of the run
+        device.allocator().trim();  // frees the matrices of the measurement
         return peak;
       },
       on_gpu ? 1 : 4);

@@ -9,15 +9,15 @@
 
 namespace lamina::cli {
 
-/// What a run shows: one line that is redrawn on a terminal. Elsewhere a line per logged update, and at least one every
-/// ten seconds.
+/// Shows the progress of a run. A terminal has one line that is redrawn. Other outputs get a line per logged update,
+/// and at least one every ten seconds.
 class TrainScreen {
  public:
   TrainScreen(const train::Trainer& trainer, train::PeakShare share, bool terminal);
 
   void update(const train::UpdateReport& report);
   void evaluation(const train::EvaluationReport& report);
-  /// Where the time went.
+  /// Prints how the time was spent.
   void summary(const train::TimeSpent& spent);
 
  private:
@@ -29,8 +29,8 @@ class TrainScreen {
   const Device& device_;
   train::PeakShare share_;
   bool terminal_;
-  std::optional<Heartbeat> heartbeat_;  ///< none on a terminal
-  double drawn_at_ = 0;                 ///< seconds of the run when the live line was drawn last
+  std::optional<Heartbeat> heartbeat_;  ///< empty on a terminal
+  double drawn_at_ = 0;                 ///< run time in seconds when the line was last drawn
 };
 
 }  // namespace lamina::cli

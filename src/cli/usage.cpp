@@ -17,7 +17,7 @@ bool parse(const std::string& text, T& value) {
   return error == std::errc() && last == end;
 }
 
-/// did_you_mean with the name in quotes, as commands and options are written in messages.
+/// did_you_mean() with the name in quotes, for commands and options.
 std::string hint_for(const std::string& given, const std::vector<std::string>& candidates) {
   const std::string nearest = nearest_of(given.substr(0, 64), candidates);
   return nearest.empty() ? did_you_mean(given, candidates) : "did you mean '" + nearest + "'?";
@@ -45,7 +45,7 @@ bool takes_words(const CLI::App& app) {
   return false;
 }
 
-/// "lamina bench" of the app for `lamina bench`.
+/// Full name of a command, such as "lamina bench".
 std::string full_name(const CLI::App& app) {
   return app.get_parent() == nullptr ? app.get_name() : full_name(*app.get_parent()) + " " + app.get_name();
 }
@@ -57,7 +57,7 @@ std::string full_name(const CLI::App& app) {
                        hint.empty() ? "`" + full_name(app) + " --help` lists the commands" : hint));
 }
 
-/// The innermost command that was read.
+/// The innermost command on the command line.
 const CLI::App& command_read(const CLI::App& app) {
   const auto commands = app.get_subcommands();
   return commands.empty() ? app : command_read(*commands.front());
@@ -70,7 +70,7 @@ void print_help(const CLI::App& program, const std::vector<std::string>& path) {
     if (next == nullptr) refuse_command(*app, name);
     app = next;
   }
-  // Not program.help(), which is the help of the command that was read: `help` itself.
+  // program.help() would print the help of the `help` command itself.
   std::cout << app->get_formatter()->make_help(app, full_name(*app), CLI::AppFormatMode::Normal);
 }
 
