@@ -1,10 +1,10 @@
-// The charts of a study's report, drawn with Observable Plot into the figures that src/lab/report_html.cpp writes. Until
-// this runs, and if it cannot, a figure shows the same chart as a picture.
+// Interactive charts of a study's report. Draws with Observable Plot into the figures of src/lab/report_html.cpp.
+// Before this script runs, or if it cannot run, a figure shows the same chart as an SVG image.
 import {areaY, cell, dot, line, plot, pointer, ruleX, ruleY, text, tip} from "@observablehq/plot";
 
 const data = JSON.parse(document.getElementById("chart-data").textContent);
 const COLOURS = 7;  // --c0 … --c6 in report.css
-// As train::chart_style: after the last colour the dashes and the marker change.
+// Same as train::chart_style: when the colours repeat, the dashes and the marker change.
 const DASHES = [undefined, "7 4", "2 3", "9 3 2 3"];
 const MARKERS = ["circle", "square", "triangle", "diamond"];
 
@@ -27,7 +27,7 @@ const short = (value, digits = 4) => {
   }
   return `${Number(value.toPrecision(digits))}`;
 };
-// With as many digits as tell the ends of a scale apart.
+// Formats with enough digits to distinguish the two ends of a scale.
 const formatFor = (style, low, high) => {
   const digits = Math.min(12, 3 + Math.max(0, Math.ceil(Math.log10(Math.abs(high) / (high - low || Math.abs(high) || 1)))));
   return (value) => `${short(value, digits)}${style === "bytes" ? "B" : ""}`;
@@ -55,7 +55,7 @@ const sample = (label) => {
   return drawn;
 };
 
-// A button for each label; pressed ones are shown.
+// One toggle button per label; pressed labels are shown.
 const legend = (labels, hidden, changed) => {
   const buttons = labels.map((label) => {
     const button = element("button", {type: "button", "aria-pressed": !hidden.has(label)}, sample(label), label);
@@ -69,7 +69,7 @@ const legend = (labels, hidden, changed) => {
   return element("div", {class: "legend", role: "group", "aria-label": "Shown variants"}, ...buttons);
 };
 
-// Draws now and whenever the figure's width changes.
+// Draws the chart now and again whenever the figure's width changes.
 const install = (id, controlsOf, draw) => {
   const figure = document.querySelector(`figure[data-chart="${id}"]`);
   if (!figure) return;
@@ -90,8 +90,8 @@ const framed = (options) => plot({className: "plot", marginLeft: 56, marginBotto
 
 // ---- curves
 
-// Which curves lie on one another, as train::overlaps_of: same x, and y to 2.5 pixels at two thirds of the points or more.
-// `curves` are lists of [x, y] with y in pixels. Gives each its place among those on it, and their number.
+// Finds overlapping curves, as train::overlaps_of: equal x, and y within 2.5 pixels at two thirds of the points or more.
+// `curves` are lists of [x, y] with y in pixels. Returns each curve's index among those that overlap, and their count.
 const overlapsOf = (curves) => {
   const groups = [];
   const coincide = (a, b) => a.length > 0 && a.length === b.length && a.every(([x], i) => x === b[i][0]) &&
@@ -104,8 +104,8 @@ const overlapsOf = (curves) => {
   return found.map(({index, group}) => ({index, count: group.count}));
 };
 
-// Lines with markers. If several coincide, the first is solid and each other one covers its share with dashes.
-// `inside`: whether a value lies in the frame.
+// Lines with markers. Of overlapping curves the first is solid; each other one is dashed and covers its own share.
+// `inside` tells whether a value lies in the frame.
 const curveMarks = (curves, toPixels, {x, y, radius, inside = () => true}) => {
   const DASH = 9;
   const overlaps = overlapsOf(curves.map(({points}) => points.map((p) => [p[x], toPixels(p[y])])));
@@ -127,7 +127,7 @@ const drawCurves = (width, state) => {
     .map(({label, points}) => ({label, points: state.log ? points.filter(([x]) => x > 0) : points}))
     .filter((band) => band.points.length > 0);
   const every = bands.flatMap(({label, points}) => points.map(([x, mean, low, high]) => ({label, x, mean, low, high})));
-  // The first losses are far above the rest: up to two per cent of many points may lie outside.
+  // The first losses are far above the rest, so with 100 points or more the highest 2 % may lie outside the chart.
   const from = state.end ? 0.4 * Math.max(...every.map((p) => p.x)) : 0;
   const seen = every.filter((p) => p.x >= from);
   const sorted = seen.map((p) => p.mean).sort((a, b) => a - b);
@@ -145,7 +145,7 @@ const drawCurves = (width, state) => {
     marks: [
       ...bands.map(({label, points}) =>
         areaY(points, {x: "0", y1: "2", y2: "3", fill: colourOf(label), fillOpacity: Math.min(0.18, 1.2 / bands.length), clip: true})),
-      // The target's name stands in the margin, where no curve can cross it.
+      // The target's name is in the margin, where no curve can cross it.
       ...(target ? [
         ruleY([data.target], {stroke: "var(--faint)", strokeDasharray: "4 4"}),
         text([data.target], {y: (y) => y, frameAnchor: "right", textAnchor: "start", dx: 8, text: () => "target",
@@ -173,13 +173,13 @@ const curves = () => {
 
 // ---- quality against cost
 
-// Few and short enough to stand beside their points; otherwise the legend alone names them.
+// Whether the labels are few and short enough to be next to their points. Otherwise only the legend names them.
 const fitBesidePoints = (points, width) => points.length <= 8 && points.every((p) => 6.6 * p.label.length < 0.3 * width);
 
-// Points that coincide become smaller: each leaves a ring of the one below it.
+// Coincident points get smaller radii, so that a ring of each point below stays visible.
 const radii = (points, apart) => points.map((p, i) => Math.max(2, 6.5 - 2 * points.slice(0, i).filter((q) => apart(p, q) < 3).length));
 
-// Labels beside their points, moved down if they would lie on one another.
+// Places labels next to their points and moves them down if they would overlap.
 const labelMarks = (points, chart, width) => {
   const [x, y] = [chart.scale("x"), chart.scale("y")];
   const placed = [];

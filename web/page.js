@@ -1,9 +1,9 @@
-// Every report has this, with or without interactive charts: sorting, more columns on demand, hints at tables that
-// scroll, and the switch between light and dark.
+// Script of every report, with or without interactive charts: sorts tables, shows hidden columns, hints at tables that
+// scroll, and switches between light and dark.
 (() => {
   "use strict";
 
-  // Rows without a number stay at the end in both directions.
+  // Rows without a value stay at the end in both sort orders.
   const sortBy = (table, column, ascending) => {
     const body = table.tBodies[0];
     const valueOf = (row) => row.cells[column].dataset.value;
@@ -28,7 +28,7 @@
     });
   }
 
-  // Without this script all columns are shown.
+  // Hides columns only if this script runs, so that without it all columns are visible.
   const columns = document.getElementById("columns");
   const variants = document.getElementById("variants");
   if (columns && variants.querySelector(".more")) {
@@ -56,7 +56,7 @@
     observer.observe(scroll.firstElementChild);
   }
 
-  // Storage may be forbidden for files: then the choice lasts as long as the page.
+  // Browsers may block localStorage in local files. The choice then lasts until the page closes.
   const remembered = () => { try { return localStorage.getItem("lamina-theme"); } catch { return null; } };
   const remember = (theme) => { try { localStorage.setItem("lamina-theme", theme); } catch { /* see above */ } };
   const root = document.documentElement;

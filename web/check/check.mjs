@@ -1,7 +1,7 @@
 // node check.mjs CHROMIUM SAMPLE.html LADDER.html charts|pictures [FOLDER]: opens the reports of
-// tests/golden/lab/sample_results.json and docs/studies/ladder in a browser and checks what a reader sees: every chart,
-// columns, sorting, controls, block diagrams, light and dark, a narrow screen, no script. Screenshots go into FOLDER.
-// Exits with 1 and a line for each failure.
+// tests/golden/lab/sample_results.json and docs/studies/ladder in a browser. Checks what a reader sees: charts,
+// columns, sorting, controls, block diagrams, light and dark themes, a narrow screen, and the page without scripts.
+// Writes screenshots to FOLDER. Prints a line per failure and then exits with 1.
 import {chromium} from "playwright-core";
 import {checkLadder} from "./ladder.mjs";
 
@@ -26,7 +26,7 @@ const open = async (options, name, path = file) => {
   return page;
 };
 
-// Contrast as WCAG counts it, of an element's text against the first background behind it.
+// WCAG contrast of an element's text against its nearest background.
 const contrast = (page, selector) => page.evaluate((wanted) => {
   const luminance = ([r, g, b]) => [r, g, b].map((c) => c / 255)
     .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
@@ -56,7 +56,7 @@ const checkPage = async (page, name) => {
   expect(await page.locator("img:not([alt])").count() === 0, `${name}: an image has no text alternative`);
   expect(await page.locator("img").evaluateAll((images) => images.every((image) => image.complete && image.naturalWidth > 0)),
     `${name}: a block diagram is not drawn`);
-  // What is only a name in the sample must not have become an element.
+  // Markup in the sample's names must be escaped, not become elements.
   expect(await page.locator("main b, img[src='x']").count() === 0, `${name}: a text of the results became an element`);
 };
 

@@ -1,7 +1,7 @@
-// Checks on the report of docs/studies/ladder, a real study: a target, curves that coincide, switches that reset a value,
-// architectures that are drawn.
+// Checks the report of docs/studies/ladder, a real study with a target, overlapping curves, switches that reset a
+// value, and architecture diagrams.
 
-// Words that are cut in two by the end of a line, outside of code blocks and charts.
+// Finds words that are split at the end of a line, outside of code blocks and charts.
 const brokenWords = (page) => page.evaluate(() => {
   const broken = [];
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -39,7 +39,7 @@ const checkColumns = async (page, expect) => {
   expect(!labels.some((label) => label.includes("null")), `a label shows a reset value: ${labels.join(" | ")}`);
 };
 
-// `line`: what curves are drawn with.
+// `line` is the CSS selector of the curves.
 const checkTarget = async (page, line, name, expect) => {
   const chart = page.locator("figure[data-chart=curves] .chart");
   const label = await chart.locator("text", {hasText: /^target$/}).boundingBox();
@@ -59,7 +59,7 @@ const checkCharts = async (page, expect) => {
   expect(levels >= 4, `the cost chart opens on ${chosen}, which has ${levels} values for ${values.length} variants`);
 };
 
-// The colour of an element's corner as it is on the screen.
+// Rendered colour of an element's corner.
 const corner = async (page, locator) => {
   const picture = (await locator.screenshot()).toString("base64");
   return page.evaluate(async (bytes) => {
