@@ -13,7 +13,7 @@ namespace {
 
 /// Tokens per batch of passkey examples.
 constexpr int64_t kBatchTokens = 2048;
-constexpr uint64_t kPasskeyStream = 0x64657074'00000000;  // "dept"
+constexpr uint64_t kPasskeyStream = 0x64657074'00000000;  // ASCII "dept"
 
 std::span<const text::TokenId> part(const ReadingText& text, int64_t begin, int64_t count) {
   return std::span(text.ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));

@@ -12,7 +12,8 @@ enum class Columns : uint8_t { standard, all };
 
 /// Builds report pages from the text of a results file (docs/report.md describes it). The text is validated first; an
 /// Error says what is wrong and where. `name` appears in messages.
-/// | report_html returns a self-contained file with sortable tables and interactive charts in light and dark themes.
+///
+/// report_html returns a self-contained file with sortable tables and interactive charts in light and dark themes.
 /// Without the chart library or JavaScript, it shows the same charts as images.
 std::string report_html(const std::string& results, const std::string& name);
 /// Tables and findings as Markdown. The images are the files that write_report writes next to it.

@@ -26,8 +26,8 @@ struct RunPlan {
   double work = 0;       ///< estimated FLOPs
 };
 
-/// `recipe` is resolved and names the data's token files. The hash covers the bytes of the token files, the device, its
-/// threads, and the versions of program and schema. It does not cover file names and descriptions.
+/// `recipe` is resolved and names the data's token files. The hash covers the recipe, the architecture, the bytes of
+/// the token files, the device, its threads, and the program and schema versions, but no file names and descriptions.
 RunPlan plan_run(train::Recipe recipe, int64_t seed, const StudyData& data, const Place& place,
                  const std::string& runs);
 

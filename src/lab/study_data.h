@@ -11,7 +11,7 @@ namespace lamina::lab {
 struct StudyData {
   train::DataChoice choice;  ///< names the token files
   int64_t vocab_size = 0;    ///< 0: unknown
-  std::string hash;          ///< of the token files' bytes
+  std::string hash;          ///< hash of the token files' bytes
   /// For bits per byte: the number of validation tokens except the first, and their size in bytes of text. Both are 0
   /// without validation data or a tokenizer.
   int64_t validation_bytes = 0;

@@ -10,7 +10,7 @@
 
 namespace lamina::train {
 
-/// Progress of a run. Checkpoints store it beside the tensors.
+/// Progress of a run. Checkpoints store it with the tensors.
 struct Progress {
   int64_t step = 0;  ///< completed updates
   double smoothed_loss = 0;
@@ -29,13 +29,13 @@ struct Progress {
 /// accuracy_long, accuracy_long_exact. Empty for text data.
 Scalars accuracies(const Progress& progress);
 
-/// The folder of a run:
-///   recipe.json      resolved: everything the run is
-///   tokenizer.json   if the tokenizer is known, with tokenizer_config.json (its first and last token)
-///   data/            token files made from a text for this run
+/// Folder of a run:
+///   recipe.json      the resolved recipe, which defines the run
+///   tokenizer.json   if the tokenizer is known; tokenizer_config.json has its BOS and EOS tokens
+///   data/            token files, if the run's data is a text
 ///   data.json        size, checksum and tokenizer of the run's token files (data_record.h)
-///   log.jsonl        a line for every logged update and every evaluation
-///   events.out.…     the same for TensorBoard
+///   log.jsonl        one line per logged update and per evaluation
+///   events.out.…     the log in TensorBoard's format
 ///   last/, best/     checkpoints: a model's files, its tokenizer and state.json; last/ also training.safetensors
 /// Files and checkpoints are written atomically. One process at a time can train in the folder (run_lock.h).
 class RunFolder {
