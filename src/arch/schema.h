@@ -41,7 +41,7 @@ const SchemaNode& schema();
 /// Markdown sections for a file's keys and each of its parts, with every key's type, default and meaning.
 std::string fields_markdown(const SchemaNode& whole);
 
-/// The text of docs/architecture-file.md: every key with its type, default and meaning, and every rule.
+/// The text of docs/reference/architecture-file.md: every key with its type, default and meaning, and every rule.
 std::string schema_markdown();
 
 }  // namespace lamina::arch

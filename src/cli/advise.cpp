@@ -44,7 +44,8 @@ void add_advise(CLI::App& program) {
   auto arguments = std::make_shared<AdviseArguments>();
   lab::Question& question = arguments->question;
   CLI::App* command = program.add_subcommand(
-      "advise", "From what you need to an architecture, with the reasons and how sure they are (docs/report.md)");
+      "advise",
+      "From what you need to an architecture, with the reasons and how sure they are (docs/guides/report.md)");
   command->add_option("--parameters", arguments->parameters, "At most so many: 10M, 1.5B");
   command->add_option("--memory", arguments->memory, "Of the machine that trains: 8GB; `here` for this one's");
   command->add_option("--data", arguments->data, "Tokens to learn from: 300k, 10B");

@@ -236,7 +236,7 @@ void add_compare(CLI::App& program) {
       "--list", arguments->list,
       "List the studies that are built in, with their question, runs and expected duration, and the switches");
   command->add_flag("--show", arguments->show, "Print the study with every key and stop");
-  command->add_flag("--fields", arguments->fields, "Print every key of a study, as in docs/lab.md, and stop");
+  command->add_flag("--fields", arguments->fields, "Print every key of a study, as in docs/guides/lab.md, and stop");
   command->callback([arguments] {
     arguments->command = command_line();
     run(*arguments);

@@ -219,7 +219,8 @@ void add_data(CLI::App& program) {
   shown->add_option("files", arguments->files, "Token files, or folders of them")->required();
   shown->add_flag("--verify", arguments->verify, "Read everything and compare the checksum");
   shown->callback([arguments] { info(*arguments); });
-  add_tasks(*command->add_subcommand("tasks", "Synthetic tasks to train on, and examples of one (docs/tasks.md)"));
+  add_tasks(
+      *command->add_subcommand("tasks", "Synthetic tasks to train on, and examples of one (docs/reference/tasks.md)"));
 }
 
 }  // namespace lamina::cli

@@ -80,8 +80,8 @@ void add_presets(CLI::App& program) {
   diffed->add_option("b", arguments->b, "Another")->required();
   diffed->add_flag("--resolved", arguments->resolved, "Compare what they mean: with everything derived filled in");
 
-  CLI::App* schema =
-      command->add_subcommand("schema", "Print every key of an architecture file, as docs/architecture-file.md");
+  CLI::App* schema = command->add_subcommand(
+      "schema", "Print every key of an architecture file, as docs/reference/architecture-file.md");
 
   command->callback([=] {
     if (schema->parsed()) {

@@ -31,7 +31,7 @@ void add_report(CLI::App& program) {
       std::printf("%s\n", path.c_str());
     }
     if (!lab::report_is_interactive()) {
-      std::printf("charts are pictures: this program was built without npm (docs/dependencies.md)\n");
+      std::printf("charts are pictures: this program was built without npm (docs/reference/dependencies.md)\n");
     }
   });
 }

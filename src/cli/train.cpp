@@ -208,10 +208,11 @@ void add_train(CLI::App& program) {
   auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command = program.add_subcommand(
       "train", "Train a model as a recipe says, into a folder of its own; goes on where it was stopped or killed");
-  command->add_option("recipe", arguments->recipe, "A recipe (--list), or a file ending in .json (docs/training.md)");
+  command->add_option("recipe", arguments->recipe,
+                      "A recipe (--list), or a file ending in .json (docs/guides/training.md)");
   command->add_option("--from", arguments->from,
                       "Fine-tune this model, a run or a Hugging Face folder: its architecture, weights and tokenizer "
-                      "(default recipe: finetune; docs/finetuning.md)");
+                      "(default recipe: finetune; docs/guides/finetuning.md)");
   command->add_option("--data", arguments->data, "What to learn from: short for --set data.train=FILE");
   command
       ->add_option("--set", arguments->overrides,
@@ -231,7 +232,8 @@ void add_train(CLI::App& program) {
   command->add_flag("--ignore-memory", arguments->any_memory, "Start although the memory will not do by the estimate");
   command->add_flag("--list", arguments->list, "List the recipes");
   command->add_flag("--show", arguments->show, "Print the recipe, with changes and every key, and stop");
-  command->add_flag("--fields", arguments->fields, "Print every key of a recipe, as in docs/training.md, and stop");
+  command->add_flag("--fields", arguments->fields,
+                    "Print every key of a recipe, as in docs/guides/training.md, and stop");
   command->callback([arguments, resume] {
     arguments->resuming = resume->count() > 0;
     if (arguments->recipe.empty() && !arguments->from.empty()) arguments->recipe = kFinetune;

@@ -10,8 +10,8 @@ namespace lamina::lab {
 /// memory and parameters. `all`: every measure.
 enum class Columns : uint8_t { standard, all };
 
-/// Builds report pages from the text of a results file (docs/report.md describes it). The text is validated first; an
-/// Error says what is wrong and where. `name` appears in messages.
+/// Builds report pages from the text of a results file (docs/guides/report.md describes it). The text is validated
+/// first; an Error says what is wrong and where. `name` appears in messages.
 ///
 /// report_html returns a self-contained file with sortable tables and interactive charts in light and dark themes.
 /// Without the chart library or JavaScript, it shows the same charts as images.

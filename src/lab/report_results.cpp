@@ -21,14 +21,14 @@ class Place {
   [[noreturn]] void fail(const std::string& expected) const {
     std::string given = value_->dump(-1, ' ', false, Json::error_handler_t::replace);
     if (given.size() > 60) given = given.substr(0, 57) + "...";
-    throw Error(str(path_, " is ", given, "; expected ", expected, " (docs/report.md describes results files)"));
+    throw Error(str(path_, " is ", given, "; expected ", expected, " (docs/guides/report.md describes results files)"));
   }
 
   Place at(const std::string& key) const {
     object();
     const auto found = value_->find(key);
     LAMINA_CHECK(found != value_->end(), path_, " has no ", key,
-                 "; make the results file anew, or see docs/report.md for what it holds");
+                 "; make the results file anew, or see docs/guides/report.md for what it holds");
     return {*found, path_ + joint_ + key};
   }
   /// Returns null if the key is missing.

@@ -335,7 +335,7 @@ size_t run_count(const Study& study) {
 
 std::string study_markdown() {
   arch::SchemaNode whole = arch::describe<Study>();
-  // docs/training.md documents the recipe's keys.
+  // docs/guides/training.md documents the recipe's keys.
   std::erase_if(whole.options[0].fields, [](const arch::SchemaField& field) { return field.key == "recipe"; });
   return arch::fields_markdown(whole);
 }

@@ -147,7 +147,7 @@ struct Study {
           "Default: every switch in ablate, the order of adoption in ladder");
     field("seeds", self.seeds, "a list, or how many: 3 means 1, 2, 3", arch::kCount);
     field("recipe", self.recipe,
-          "how every run is trained; keys as in docs/training.md, without architecture, from, seed");
+          "how every run is trained; keys as in docs/guides/training.md, without architecture, from, seed");
     field("matching", self.matching,
           "widths of variants are adjusted until they have the base's parameters, or its operations per token");
     field("metric", self.metric, "what decides: loss on the validation data, or accuracy in a task");
@@ -193,7 +193,7 @@ std::vector<Variant> variants_of(const Study& study);
 /// Number of training runs, including the short runs of a sweep and of a search's rounds.
 size_t run_count(const Study& study);
 
-/// Generates the list of all study keys in docs/lab.md.
+/// Generates the list of all study keys in docs/guides/lab.md.
 std::string study_markdown();
 
 }  // namespace lamina::lab

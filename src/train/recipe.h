@@ -110,7 +110,7 @@ struct DataChoice {
         "order", self.order,
         "random windows; sequential, one behind another; shuffled, each once in an epoch; packed documents that do not "
         "see each other");
-    field("task", self.task, "a synthetic task to learn instead of a text (docs/tasks.md); default none");
+    field("task", self.task, "a synthetic task to learn instead of a text (docs/reference/tasks.md); default none");
     field("examples", self.examples, "of a task: examples to measure on, and as many longer ones");
     field("longer", self.longer, "of a task: how many times as long those are; 1: none are measured",
           arch::Limits{1, 1024});
@@ -221,7 +221,7 @@ Recipe read_run_recipe(std::string_view text, const std::string& name);
 /// Throws arch::SpecError with all violations.
 Recipe resolve_recipe(Recipe recipe, int64_t vocab_size, const std::string& name);
 
-/// Generates the list of all recipe keys in docs/training.md.
+/// Generates the list of all recipe keys in docs/guides/training.md.
 std::string recipe_markdown();
 
 }  // namespace lamina::train

@@ -187,10 +187,10 @@ TEST(Picture, partsAreTheModelAndEachDifferentBlock) {
 }
 
 TEST(Schema, theDocumentationIsCurrent) {
-  std::ifstream file(std::string(LAMINA_SOURCE_DIR) + "/docs/architecture-file.md");
+  std::ifstream file(std::string(LAMINA_SOURCE_DIR) + "/docs/reference/architecture-file.md");
   std::ostringstream text;
   text << file.rdbuf();
-  EXPECT_TRUE(text.str() == schema_markdown()) << "run: lamina presets schema > docs/architecture-file.md";
+  EXPECT_TRUE(text.str() == schema_markdown()) << "run: lamina presets schema > docs/reference/architecture-file.md";
 }
 
 void expect_documented(const SchemaNode& node, const std::string& path) {

@@ -163,9 +163,9 @@ TEST(StudyTest, PresetsOfAMillionParameters) {
 }
 
 TEST(StudyTest, TheDocumentationListsEveryKey) {
-  const std::string docs = read_text(std::string(LAMINA_SOURCE_DIR) + "/docs/lab.md");
+  const std::string docs = read_text(std::string(LAMINA_SOURCE_DIR) + "/docs/guides/lab.md");
   EXPECT_NE(docs.find(study_markdown()), std::string::npos)
-      << "put what `lamina compare --fields` prints at the end of docs/lab.md";
+      << "put what `lamina compare --fields` prints at the end of docs/guides/lab.md";
 }
 
 TEST(SwitchesTest, EachBuildsAndChangesSomething) {

@@ -319,7 +319,7 @@ TEST(OpList, EveryOperatorHasACaseAndEveryCaseAnOperator) {
   EXPECT_EQ(listed, tested);
 }
 
-/// Prints docs/operators.md: the listed operators and the coverage of their cases.
+/// Prints docs/reference/operators.md: the listed operators and the coverage of their cases.
 void print_support_table() {
   std::cout << "# Operators\n\nMade by `make docs` from `src/ops/op_list.def` and the cases in `tests/ops`. Every type "
                "named is tested forward and, where there\nis a gradient, backward against an oracle written from the "

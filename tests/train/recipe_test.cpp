@@ -182,9 +182,9 @@ TEST(Memory, TheTighterOfSystemAndControlGroupCounts) {
 }
 
 TEST(Recipe, TheDocumentationListsEveryKey) {
-  const std::string docs = read_text(std::string(LAMINA_SOURCE_DIR) + "/docs/training.md");
+  const std::string docs = read_text(std::string(LAMINA_SOURCE_DIR) + "/docs/guides/training.md");
   EXPECT_NE(docs.find(recipe_markdown()), std::string::npos)
-      << "put the output of `lamina train --fields` into docs/training.md";
+      << "put the output of `lamina train --fields` into docs/guides/training.md";
 }
 
 }  // namespace
