@@ -136,7 +136,9 @@ struct OracleExtras {
 template <class S>
 S oracle_score(const AttentionParams& p, const OracleExtras<S>& extras, S dot, int64_t head, int64_t i, int64_t j) {
   using std::tanh;
-  const double scale = p.options.scale == 0 ? 1 / std::sqrt(static_cast<double>(p.d_qk)) : p.options.scale;
+  // With d_qk = 0 every q·k is an empty sum, 0, and the scale does not matter.
+  const double default_scale = p.d_qk == 0 ? 1 : 1 / std::sqrt(static_cast<double>(p.d_qk));
+  const double scale = p.options.scale == 0 ? default_scale : p.options.scale;
   S score = dot * S(scale);
   if (p.options.soft_cap > 0) score = S(p.options.soft_cap) * tanh(score / S(p.options.soft_cap));
   if (p.alibi) score = score - extras.alibi[head] * S(std::abs(i - j));
