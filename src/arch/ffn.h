@@ -1,20 +1,13 @@
 #pragma once
 
 #include "lamina/arch/fields.h"
+#include "lamina/base/function_kinds.h"
 
 namespace lamina::arch {
 
-enum class Activation : uint8_t { none, relu, gelu, gelu_tanh, silu, elu, selu, relu2, sigmoid, tanh };
-constexpr auto names_of(Activation) {
-  return std::array<std::string_view, 10>{"none", "relu", "gelu",  "gelu_tanh", "silu",
-                                          "elu",  "selu", "relu2", "sigmoid",   "tanh"};
-}
-
-/// Gated linear units by their gate's function (arXiv:2002.05202): sigmoid, relu, gelu (erf), gelu (tanh), silu, none.
-enum class Gate : uint8_t { glu, reglu, geglu, geglu_tanh, swiglu, liglu };
-constexpr auto names_of(Gate) {
-  return std::array<std::string_view, 6>{"glu", "reglu", "geglu", "geglu_tanh", "swiglu", "liglu"};
-}
+using lamina::Activation;
+using lamina::Gate;
+using lamina::RouterScore;
 
 struct NoFfn {
   static constexpr std::string_view kKind = "none";
@@ -60,13 +53,6 @@ struct GatedFfn {
 };
 
 using ExpertFfn = std::variant<GatedFfn, PlainFfn>;
-
-/// softmax: over all experts, then top k. softmax_of_chosen: top k of the logits, softmax over these. sigmoid: of each
-/// logit, then top k.
-enum class RouterScore : uint8_t { softmax, softmax_of_chosen, sigmoid };
-constexpr auto names_of(RouterScore) {
-  return std::array<std::string_view, 3>{"softmax", "softmax_of_chosen", "sigmoid"};
-}
 
 struct Moe {
   static constexpr std::string_view kKind = "moe";

@@ -16,7 +16,7 @@ TEST(activation_golden, EqualsPyTorchInValueAndDerivative) {
   for (const auto& entry : cases) {
     const auto name = entry.at("name").get<std::string>();
     const auto key = entry.at("key").get<std::string>();
-    const auto function = ops::activation_from_name(name);
+    const auto function = kind_from_name<Activation>(name);
     ASSERT_TRUE(function.has_value()) << name;
     Tape tape;
     Tensor x = file.tensor("act.x").clone();

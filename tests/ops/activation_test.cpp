@@ -87,12 +87,12 @@ TEST(Activation, HandlesZeroInfinityAndNan) {
 TEST(Activation, NamesAreFoundAgain) {
   for (int i = 0; i <= static_cast<int>(Activation::tanh); ++i) {
     const auto function = static_cast<Activation>(i);
-    EXPECT_EQ(activation_from_name(name_of(function)), function);
+    EXPECT_EQ(kind_from_name<Activation>(name_of(function)), function);
   }
-  EXPECT_FALSE(activation_from_name("swish").has_value());
+  EXPECT_FALSE(kind_from_name<Activation>("swish").has_value());
   for (int i = 0; i <= static_cast<int>(Gate::liglu); ++i) {
     const auto gate = static_cast<Gate>(i);
-    EXPECT_EQ(gate_from_name(name_of(gate)), gate);
+    EXPECT_EQ(kind_from_name<Gate>(name_of(gate)), gate);
   }
 }
 

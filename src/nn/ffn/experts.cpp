@@ -52,9 +52,9 @@ Tensor Experts::inner(const Tensor& rows, const Tensor& offsets) const {
 Tensor Experts::forward(const Tensor& rows, const Tensor& offsets) const {
   Tensor x = inner(rows, offsets);
   if (const auto* gated = std::get_if<arch::GatedFfn>(&spec_)) {
-    x = ops::gated_activation(x, gate_of(*gated), gate_options(*gated));
+    x = ops::gated_activation(x, gated->gate, gate_options(*gated));
   } else {
-    x = ops::activation(x, static_cast<ops::Activation>(std::get<arch::PlainFfn>(spec_).activation));
+    x = ops::activation(x, std::get<arch::PlainFfn>(spec_).activation);
   }
   return ops::grouped_linear(x, down_.weight(), offsets, down_.bias());
 }

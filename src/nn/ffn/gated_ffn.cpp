@@ -2,11 +2,6 @@
 
 namespace lamina::nn {
 
-static_assert(static_cast<int>(arch::Gate::liglu) == static_cast<int>(ops::Gate::liglu),
-              "arch::Gate and ops::Gate must list the same gates in the same order");
-
-ops::Gate gate_of(const arch::GatedFfn& spec) { return static_cast<ops::Gate>(spec.gate); }
-
 ops::GateOptions gate_options(const arch::GatedFfn& spec) {
   ops::GateOptions options{.alpha = spec.alpha, .up_offset = spec.up_offset};
   if (spec.limit) options.limit = *spec.limit;
@@ -14,7 +9,7 @@ ops::GateOptions gate_options(const arch::GatedFfn& spec) {
 }
 
 GatedFfn::GatedFfn(int64_t d_model, const arch::GatedFfn& spec, const ParameterFactory& make)
-    : gate_(gate_of(spec)),
+    : gate_(spec.gate),
       options_(gate_options(spec)),
       gate_up_("gate_up", {{"gate", *spec.d_ff, spec.bias}, {"up", *spec.d_ff, spec.bias}}, d_model, make),
       down_(d_model, *spec.d_ff, spec.bias, make.at("down"), Linear::Ends::in_residual) {

@@ -8,7 +8,6 @@ namespace lamina::nn {
 
 /// Converts the architecture's gate settings for ops::gated_activation.
 ops::GateOptions gate_options(const arch::GatedFfn& spec);
-ops::Gate gate_of(const arch::GatedFfn& spec);
 
 /// down(act(gate(x)) · (up(x) + up_offset)); gate and up are one GEMM.
 ///   gate, up [d_ff, d_model], down [d_model, d_ff]

@@ -10,9 +10,6 @@
 namespace lamina::nn {
 namespace {
 
-static_assert(static_cast<int>(arch::RouterScore::sigmoid) == static_cast<int>(ops::RouterScore::sigmoid),
-              "the two enumerations name the same scores in the same order");
-
 /// The shared experts, merged into one feed-forward of their total width; null if there are none.
 std::unique_ptr<Ffn> make_shared_experts(int64_t d_model, const arch::Moe& spec, const ParameterFactory& make) {
   if (spec.shared_experts == 0) return nullptr;
@@ -24,7 +21,7 @@ std::unique_ptr<Ffn> make_shared_experts(int64_t d_model, const arch::Moe& spec,
 
 ops::RouteOptions route_options(const arch::Moe& spec) {
   return {.k = spec.top_k,
-          .score = static_cast<ops::RouterScore>(spec.score),
+          .score = spec.score,
           .normalize = spec.renormalise,
           .scale = spec.weight_scale,
           .groups = spec.groups,

@@ -5,11 +5,8 @@
 
 namespace lamina::nn {
 
-static_assert(static_cast<int>(arch::Activation::tanh) == static_cast<int>(ops::Activation::tanh),
-              "the two enumerations name the same functions in the same order");
-
 PlainFfn::PlainFfn(int64_t d_model, const arch::PlainFfn& spec, const ParameterFactory& make)
-    : activation_(static_cast<ops::Activation>(spec.activation)),
+    : activation_(spec.activation),
       up_(*spec.d_ff, d_model, spec.bias, make.at("up")),
       down_(d_model, *spec.d_ff, spec.bias, make.at("down"), Linear::Ends::in_residual) {
   add_child("up", up_);

@@ -1,29 +1,15 @@
 #include "lamina/ops/activation/activation.h"
 
-#include <array>
-
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {
 namespace {
 
-constexpr std::array<std::string_view, 10> kNames{"none", "relu", "gelu",  "gelu_tanh", "silu",
-                                                  "elu",  "selu", "relu2", "sigmoid",   "tanh"};
-
 /// Approximate FLOPs per element; an exponential or division counts as its polynomial.
 constexpr int64_t kFlops = 20;
 
 }  // namespace
-
-std::string_view name_of(Activation activation) { return kNames.at(static_cast<size_t>(activation)); }
-
-std::optional<Activation> activation_from_name(std::string_view name) {
-  for (size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == name) return static_cast<Activation>(i);
-  }
-  return std::nullopt;
-}
 
 Tensor activation(const Tensor& x_in, Activation function) {
   const char* op = "activation";

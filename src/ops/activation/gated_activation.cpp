@@ -1,28 +1,15 @@
 #include "lamina/ops/activation/gated_activation.h"
 
-#include <array>
-
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {
 namespace {
 
-constexpr std::array<std::string_view, 6> kNames{"glu", "reglu", "geglu", "geglu_tanh", "swiglu", "liglu"};
-
 /// Approximate FLOPs per output, forward and backward.
 constexpr int64_t kFlops = 20;
 
 }  // namespace
-
-std::string_view name_of(Gate gate) { return kNames.at(static_cast<size_t>(gate)); }
-
-std::optional<Gate> gate_from_name(std::string_view name) {
-  for (size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == name) return static_cast<Gate>(i);
-  }
-  return std::nullopt;
-}
 
 void check_gate(const char* op, const GateOptions& options) {
   check_finite(op, "alpha", options.alpha);

@@ -1,20 +1,13 @@
 #pragma once
 
-#include <cstdint>
 #include <limits>
-#include <optional>
-#include <string_view>
 
+#include "lamina/base/function_kinds.h"
 #include "lamina/tensor/tensor.h"
 
 namespace lamina::ops {
 
-/// Gated linear units, named by the function of their gate. Shazeer 2020, arXiv:2002.05202.
-///   glu σ · reglu relu · geglu gelu (erf) · geglu_tanh gelu (tanh) · swiglu silu · liglu identity (bilinear)
-enum class Gate : uint8_t { glu, reglu, geglu, geglu_tanh, swiglu, liglu };
-
-std::string_view name_of(Gate gate);
-std::optional<Gate> gate_from_name(std::string_view name);
+using lamina::Gate;
 
 struct GateOptions {
   /// x interleaves gate and up (g₀, u₀, g₁, u₁, …) instead of storing all gates before all ups.

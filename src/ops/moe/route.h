@@ -1,15 +1,11 @@
 #pragma once
 
+#include "lamina/base/function_kinds.h"
 #include "lamina/tensor/tensor.h"
 
 namespace lamina::ops {
 
-/// How a router's logits become the weights of the chosen experts.
-enum class RouterScore {
-  softmax,            ///< softmax over all experts, then top k (Switch)
-  softmax_of_chosen,  ///< top k of the logits, then softmax over the k chosen
-  sigmoid,            ///< sigmoid of each logit, then top k
-};
+using lamina::RouterScore;
 
 struct RouteOptions {
   int64_t k = 2;
