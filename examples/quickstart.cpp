@@ -68,8 +68,8 @@ struct Model {
     rotary = ops::rotary_tables(kSeq, kHeadDim, {}, device);
   }
 
-  std::vector<lamina::train::NamedTensor> parameters() {
-    std::vector<lamina::train::NamedTensor> all{{"embedding", embedding}, {"final_norm", final_norm}};
+  lamina::NamedTensors parameters() {
+    lamina::NamedTensors all{{"embedding", embedding}, {"final_norm", final_norm}};
     for (size_t i = 0; i < layers.size(); ++i) {
       const std::string prefix = "layers." + std::to_string(i) + ".";
       Layer& l = layers[i];

@@ -53,9 +53,9 @@ struct Checked {
         model(checkpoint.spec, Device::meta()) {
     model.adopt_state_dict(checkpoint.tensors);
   }
-  io::NamedTensors named(const nn::StateDict& gradients) const {
+  NamedTensors named(const nn::StateDict& gradients) const {
     nn::StateDict here;
-    for (const auto& [name, gradient] : gradients) here.emplace_back(name, gradient.to(Device::cpu()));
+    for (const auto& [name, gradient] : gradients) here.push_back({name, gradient.to(Device::cpu())});
     return checkpoint.family.empty() ? here : io::hf_parameters(checkpoint.family, checkpoint.spec, here);
   }
 

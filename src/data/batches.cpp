@@ -142,7 +142,7 @@ Batch evaluation_batch(const TokenFile& file, int64_t batch, int64_t length, int
   LAMINA_CHECK(index >= 0 && index < count, "evaluation batch ", index, " of ", count);
   const int64_t first = index * rows * length;
   Batch result = empty_batch(rows, length);
-  std::fill(result.targets.begin(), result.targets.end(), kIgnored);
+  std::fill(result.targets.begin(), result.targets.end(), kIgnoreIndex);
   read_pairs(file, first, std::min(file.size() - 1 - first, rows * length), result, 0);
   return result;
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lamina/base/ignore_index.h"
 #include "lamina/data/token_file.h"
 
 namespace lamina::data {
@@ -30,13 +31,11 @@ struct Batch {
   int64_t rows = 0;
   int64_t length = 0;
   std::vector<int64_t> ids;      ///< [rows, length]
-  std::vector<int64_t> targets;  ///< [rows, length]; kIgnored: no target (evaluation_batch only)
+  std::vector<int64_t> targets;  ///< [rows, length]; kIgnoreIndex: no target (evaluation_batch only)
   /// Only for packed: [documents + 1], from 0 to length. All rows of a batch share it in the model
   /// (nn::ForwardContext), so a packed batch is one row of batch × length tokens.
   std::vector<int64_t> document_starts;
 };
-/// The ignored target value of ops::CrossEntropyOptions.
-inline constexpr int64_t kIgnored = -100;
 
 /// The batches of a file. A batch depends only on the seed and the step: there is no position to save, and any number
 /// of workers may request batches in any order.
@@ -64,7 +63,7 @@ class Batches {
 
 /// Batch `index` of evaluation_batches(…) over the whole file, in consecutive windows of which the last may be shorter.
 /// Every token except the first is a target exactly once. All batches have the same number of rows, at most `batch`, so
-/// a model allocates one shape only. The last is padded with targets kIgnored.
+/// a model allocates one shape only. The last is padded with targets kIgnoreIndex.
 Batch evaluation_batch(const TokenFile& file, int64_t batch, int64_t length, int64_t index);
 int64_t evaluation_batches(const TokenFile& file, int64_t batch, int64_t length);
 

@@ -46,7 +46,7 @@ Tensor targets_of(const Tensor& ids) {
   const int64_t seq = ids.rank() == 2 ? ids.dim(1) : 0;
   LAMINA_CHECK(seq >= 2, "input_ids of the golden file is ", ids.shape(),
                "; expected [batch, seq] with at least two tokens");
-  Tensor targets = Tensor::full(ids.shape(), -100.0, DType::i64, ids.device());
+  Tensor targets = Tensor::full(ids.shape(), static_cast<double>(kIgnoreIndex), DType::i64, ids.device());
   targets.slice(1, 0, seq - 1).copy_(ids.slice(1, 1, seq - 1));
   return targets;
 }
@@ -60,9 +60,8 @@ void compare_gradients(nn::Model& model, Tape& tape, const io::SafetensorsFile& 
     if (name.starts_with(kGradient)) most = std::max(most, largest(numbers(golden.tensor(name))));
   }
   nn::StateDict gradients = model.named_gradients(tape);
-  std::erase_if(gradients, [](const auto& entry) { return !entry.second.defined(); });
-  std::map<std::string, Tensor> ours;
-  for (auto& [name, tensor] : name_gradients(gradients)) ours.emplace(name, std::move(tensor));
+  std::erase_if(gradients, [](const auto& entry) { return !entry.tensor.defined(); });
+  const std::map<std::string, Tensor> ours = by_name(name_gradients(gradients));
   for (const std::string& name : golden.names()) {
     if (!name.starts_with(kGradient)) continue;
     const auto found = ours.find(name.substr(kGradient.size()));
@@ -113,7 +112,7 @@ class MovedParameters {
     }
   }
   ~MovedParameters() {
-    for (size_t i = 0; i < before_.size(); ++i) parameters_[i].second.copy_(before_[i]);
+    for (size_t i = 0; i < before_.size(); ++i) parameters_[i].tensor.copy_(before_[i]);
   }
   MovedParameters(const MovedParameters&) = delete;
   MovedParameters& operator=(const MovedParameters&) = delete;

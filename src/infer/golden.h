@@ -29,7 +29,7 @@ struct GoldenOptions {
 };
 
 /// Converts gradients from the names of state_dict() to the names in the golden file.
-using NameGradients = std::function<io::NamedTensors(const nn::StateDict& gradients)>;
+using NameGradients = std::function<NamedTensors(const nn::StateDict& gradients)>;
 
 /// Compares a model with the results of another implementation for the same weights, for each of these golden tensors:
 ///   input_ids [batch, seq], logits [batch, seq, vocab]

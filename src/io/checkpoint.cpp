@@ -71,15 +71,14 @@ Checkpoint read_native(const std::string& folder, const Device& device) {
   Checkpoint checkpoint;
   checkpoint.spec = arch::resolve(arch::read_arch(read_text(arch_path), arch_path), arch_path);
   const SafetensorsFile file = SafetensorsFile::open(folder + "/model.safetensors", device);
-  std::map<std::string, Tensor> given;
-  for (const auto& [name, tensor] : file.tensors()) given.emplace(name, tensor);
+  std::map<std::string, Tensor> given = by_name(file.tensors());
   for (const WeightSlot& slot : weight_slots(checkpoint.spec)) {
     const auto found = given.find(slot.name);
     if (found == given.end()) continue;  // check_weights reports it
-    checkpoint.tensors.emplace_back(*found);
+    checkpoint.tensors.push_back({found->first, found->second});
     given.erase(found);
   }
-  checkpoint.tensors.insert(checkpoint.tensors.end(), given.begin(), given.end());
+  for (const auto& [name, tensor] : given) checkpoint.tensors.push_back({name, tensor});
   for (const auto& [key, value] : file.metadata()) {
     if (key == "family") checkpoint.family = value;
     if (key.ends_with("_token_id")) checkpoint.tokens[key] = value;
@@ -111,7 +110,7 @@ Checkpoint converted(const Checkpoint& checkpoint, DType dtype) {
   LAMINA_CHECK(is_floating(dtype), "weights cannot be converted to ", dtype, "; use f32, bf16, f16 or f64");
   Checkpoint result{checkpoint.spec, {}, checkpoint.family, checkpoint.tokens};
   for (const auto& [name, tensor] : checkpoint.tensors) {
-    result.tensors.emplace_back(name, tensor.dtype() == dtype ? tensor : tensor.to(dtype));
+    result.tensors.push_back({name, tensor.dtype() == dtype ? tensor : tensor.to(dtype)});
   }
   return result;
 }

@@ -110,7 +110,7 @@ Checkpoint read_llama2c(const std::string& path, const Device& device) {
     Tensor tensor = taken.at(slot.name);
     if (slot.name.ends_with("mixer.q.weight")) tensor = halves(tensor, header.n_heads);
     if (slot.name.ends_with("mixer.k.weight")) tensor = halves(tensor, header.n_kv_heads);
-    checkpoint.tensors.emplace_back(slot.name, tensor);
+    checkpoint.tensors.push_back({slot.name, tensor});
   }
   return checkpoint;
 }

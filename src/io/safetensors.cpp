@@ -83,7 +83,7 @@ void SafetensorsFile::release(const std::string& name) const {
 
 NamedTensors SafetensorsFile::tensors() const {
   NamedTensors all;
-  for (const std::string& name : names_) all.emplace_back(name, tensor(name));
+  for (const std::string& name : names_) all.push_back({name, tensor(name)});
   return all;
 }
 

@@ -9,11 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "lamina/tensor/tensor.h"
+#include "lamina/tensor/named_tensor.h"
 
 namespace lamina::io {
 
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 using Metadata = std::map<std::string, std::string>;
 /// Called with the bytes done so far and in total; may be empty.
 using Progress = std::function<void(int64_t done, int64_t total)>;

@@ -16,9 +16,9 @@ NamedTensors in_file_order(const std::string& path, NamedTensors tensors) {
     LAMINA_CHECK(name != "__metadata__", path, ": a tensor cannot be called __metadata__; rename it");
   }
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
-    const size_t size_a = size_of(a.second.dtype());
-    const size_t size_b = size_of(b.second.dtype());
-    return size_a != size_b ? size_a > size_b : a.first < b.first;
+    const size_t size_a = size_of(a.tensor.dtype());
+    const size_t size_b = size_of(b.tensor.dtype());
+    return size_a != size_b ? size_a > size_b : a.name < b.name;
   });
   return tensors;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lamina/arch/spec.h"
+#include "lamina/base/ignore_index.h"
 #include "lamina/nn/embedding.h"
 #include "lamina/nn/layer.h"
 #include "lamina/nn/model_cache.h"
@@ -34,7 +35,7 @@ struct RunOptions {
 };
 
 struct LossOptions {
-  int64_t ignore_index = -100;
+  int64_t ignore_index = kIgnoreIndex;
   double label_smoothing = 0.0;
   double z_loss = 0.0;
 };

@@ -97,7 +97,7 @@ void Module::add_child(const std::string& name, Module& child) {
 StateDict Module::named_parameters() const {
   StateDict found;
   visit([&](const std::string& name, Role role, Tensor& tensor) {
-    if (role == Role::parameter) found.emplace_back(name, tensor);
+    if (role == Role::parameter) found.push_back({name, tensor});
   });
   return found;
 }
@@ -126,7 +126,7 @@ std::vector<Tensor> Module::parameters() const {
 StateDict Module::named_buffers() const {
   StateDict found;
   visit([&](const std::string& name, Role role, Tensor& tensor) {
-    if (role != Role::parameter) found.emplace_back(name, tensor);
+    if (role != Role::parameter) found.push_back({name, tensor});
   });
   return found;
 }
@@ -136,13 +136,13 @@ StateDict Module::state_dict() const {
   visit_slots("", [&](const std::string& prefix, const Slot& slot) {
     if (slot.role == Role::non_persistent_buffer) return;
     if (slot.tensor != nullptr) {
-      found.emplace_back(prefix + slot.name, slot.tensor->detach());
+      found.push_back({prefix + slot.name, slot.tensor->detach()});
       return;
     }
     JoinedTensor plain = *slot.joined;
     if (plain.joined()) plain.whole = plain.whole.detach();
     for (size_t i = 0; i < plain.layout.size(); ++i) {
-      found.emplace_back(prefix + plain.layout[i].name, plain.part(i).detach());
+      found.push_back({prefix + plain.layout[i].name, plain.part(i).detach()});
     }
   });
   return found;
@@ -153,7 +153,7 @@ StateDict Module::named_gradients(const Tape& tape) const {
   visit_slots("", [&](const std::string& prefix, const Slot& slot) {
     if (slot.role != Role::parameter) return;
     if (slot.tensor != nullptr) {
-      found.emplace_back(prefix + slot.name, tape.grad(*slot.tensor));
+      found.push_back({prefix + slot.name, tape.grad(*slot.tensor)});
       return;
     }
     JoinedTensor grads = *slot.joined;
@@ -161,7 +161,7 @@ StateDict Module::named_gradients(const Tape& tape) const {
     for (Tensor& part : grads.parts) part = tape.grad(part);
     for (size_t i = 0; i < grads.layout.size(); ++i) {
       const bool known = grads.joined() || !grads.parts.empty();
-      found.emplace_back(prefix + grads.layout[i].name, known ? grads.part(i) : Tensor());
+      found.push_back({prefix + grads.layout[i].name, known ? grads.part(i) : Tensor()});
     }
   });
   return found;
@@ -204,7 +204,7 @@ LoadReport Module::load_state_dict(const StateDict& values, bool strict) {
 }
 
 void Module::adopt_state_dict(const StateDict& values) {
-  std::map<std::string, Tensor> given(values.begin(), values.end());
+  std::map<std::string, Tensor> given = by_name(values);
   LAMINA_CHECK(given.size() == values.size(), "adopt_state_dict: a name is given twice; names must differ");
   std::string problems;
   std::set<std::string> known;

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "lamina/tensor/tensor.h"
+#include "lamina/tensor/named_tensor.h"
 
 namespace lamina {
 class Tape;
@@ -15,7 +15,7 @@ class Tape;
 namespace lamina::nn {
 
 /// Tensors with their dotted names, in registration order.
-using StateDict = std::vector<std::pair<std::string, Tensor>>;
+using StateDict = NamedTensors;
 
 /// Names that load_state_dict skipped; both lists are empty after a strict load.
 struct LoadReport {

@@ -28,12 +28,14 @@ DeviceUpdate::DeviceUpdate(nn::Model& model, Tape& tape, AdamW& optimizer, const
 }
 
 void DeviceUpdate::work() {
-  tape_.zero_grad();
-  for (size_t i = 0; i < ids_.size(); ++i) {
-    const Tensor loss = pass_loss(model_, tape_, recipe_, {ids_[i], targets_[i], Tensor(), i});
-    report_.slice(0, static_cast<int64_t>(i), 1).copy_(loss.detach().reshape({1}));
-    pass_backward(tape_, recipe_, loss);
-  }
+  const auto input_at = [&](int64_t i) {
+    const auto pass = static_cast<size_t>(i);
+    return PassInput{ids_[pass], targets_[pass], Tensor(), static_cast<uint64_t>(i)};
+  };
+  run_passes(model_, tape_, recipe_, recipe_.accumulation, input_at, [&](int64_t i, const Tensor& loss) {
+    report_.slice(0, i, 1).copy_(loss.detach().reshape({1}));
+    return true;
+  });
   const std::vector<Tensor> grads = optimizer_.gradients(tape_);
   const double most = recipe_.clip > 0 ? recipe_.clip : std::numeric_limits<double>::infinity();
   ops::clip_factor(grads, most, report_.slice(0, recipe_.accumulation, 1), dynamics_.slice(0, 3, 1));

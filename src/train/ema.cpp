@@ -7,7 +7,7 @@
 
 namespace lamina::train {
 
-Ema::Ema(const std::vector<NamedTensor>& parameters, double decay) : decay_(decay) {
+Ema::Ema(const NamedTensors& parameters, double decay) : decay_(decay) {
   LAMINA_CHECK(decay > 0.0 && decay < 1.0, "ema: the decay ", decay, " is not between 0 and 1; 0.999 is usual");
   for (const NamedTensor& parameter : parameters) {
     const Tensor value = parameter.tensor.detach();

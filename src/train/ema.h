@@ -10,13 +10,13 @@ namespace lamina::train {
 /// at update n. The small d of the first updates lets the initial weights fade quickly.
 class Ema {
  public:
-  Ema(const std::vector<NamedTensor>& parameters, double decay);
+  Ema(const NamedTensors& parameters, double decay);
 
   /// Call after update number `updates` (from 1). Reads the current parameters.
   void update(int64_t updates);
 
   /// Averaged weights under the parameters' names. The tensors are not copies.
-  const std::vector<NamedTensor>& average() const { return average_; }
+  const NamedTensors& average() const { return average_; }
 
   /// RAII: replaces the parameters with the averages and restores the original bits on destruction. Parameters narrower
   /// than f32 hold the rounded average meanwhile. A null `ema` does nothing.
@@ -33,8 +33,8 @@ class Ema {
   };
 
  private:
-  std::vector<NamedTensor> parameters_;
-  std::vector<NamedTensor> average_;
+  NamedTensors parameters_;
+  NamedTensors average_;
   double decay_;
 };
 

@@ -28,8 +28,8 @@ void Tally::add(nn::Model& model, const data::Batch& batch, bool accuracy) {
   const Tensor ids = Tensor::from(batch.ids, {batch.rows, batch.length}, model.device());
   if (accuracy) return add_answers(model, batch, ids);
   const Tensor next = Tensor::from(batch.targets, {batch.rows, batch.length}, model.device());
-  const auto targets = static_cast<int64_t>(batch.targets.size()) -
-                       std::count(batch.targets.begin(), batch.targets.end(), data::kIgnored);
+  const auto targets =
+      static_cast<int64_t>(batch.targets.size()) - std::count(batch.targets.begin(), batch.targets.end(), kIgnoreIndex);
   loss_ += model.loss(ids, next).cross_entropy.item() * static_cast<double>(targets);
   targets_ += targets;
 }
@@ -38,7 +38,7 @@ void Tally::add_answers(nn::Model& model, const data::Batch& batch, const Tensor
   std::vector<int64_t> places;
   std::vector<int64_t> answers;
   for (size_t i = 0; i < batch.targets.size(); ++i) {
-    if (batch.targets[i] == data::kIgnored) continue;
+    if (batch.targets[i] == kIgnoreIndex) continue;
     places.push_back(static_cast<int64_t>(i));
     answers.push_back(batch.targets[i]);
   }

@@ -51,26 +51,29 @@ void Learner::start_optimizer() {
   if (recipe_.ema > 0) ema_ = std::make_unique<Ema>(distinct_parameters(model_), recipe_.ema);
 }
 
-Learner::PassResult Learner::pass(int64_t index, const BatchAt& batch_at) {
-  PassResult result{};
+StepResult Learner::host_passes(int64_t step, const BatchAt& batch_at) {
+  StepResult result;
   Watch watch;
-  const data::Batch batch = batch_at(index);
-  PassInput input{Tensor::from(batch.ids, {batch.rows, batch.length}, device_),
-                  Tensor::from(batch.targets, {batch.rows, batch.length}, device_), Tensor(),
-                  static_cast<uint64_t>(index)};
-  if (!batch.document_starts.empty()) {
-    input.document_starts =
-        Tensor::from(batch.document_starts, {static_cast<int64_t>(batch.document_starts.size())}, device_);
-  }
-  watch.lap(result.times.data);
-  const Tensor loss = pass_loss(model_, tape_, recipe_, input);
-  result.loss = loss.item();
-  watch.lap(result.times.forward);
-  if (std::isfinite(result.loss)) {
-    pass_backward(tape_, recipe_, loss);
-  } else {
-    tape_.reset();
-  }
+  const auto input_at = [&](int64_t i) {
+    watch.lap(result.times.backward);  // of the pass before; nothing before the first
+    const int64_t index = step * recipe_.accumulation + i;
+    const data::Batch batch = batch_at(index);
+    PassInput input{Tensor::from(batch.ids, {batch.rows, batch.length}, device_),
+                    Tensor::from(batch.targets, {batch.rows, batch.length}, device_), Tensor(),
+                    static_cast<uint64_t>(index)};
+    if (!batch.document_starts.empty()) {
+      input.document_starts =
+          Tensor::from(batch.document_starts, {static_cast<int64_t>(batch.document_starts.size())}, device_);
+    }
+    watch.lap(result.times.data);
+    return input;
+  };
+  run_passes(model_, tape_, recipe_, recipe_.accumulation, input_at, [&](int64_t /*i*/, const Tensor& loss) {
+    const double value = loss.item();
+    result.loss += value / static_cast<double>(recipe_.accumulation);
+    watch.lap(result.times.forward);
+    return std::isfinite(value);
+  });
   watch.lap(result.times.backward);
   return result;
 }
@@ -82,10 +85,10 @@ StepResult Learner::step(int64_t step, const BatchAt& batch_at) {
 int64_t Learner::rehearse_update() {
   LAMINA_CHECK(device_.kind() == DeviceKind::meta, "rehearsal on ", device_, "; expected a meta device");
   constexpr int64_t kTwoAddUp = 2;  // two passes show the peak memory of any accumulation
-  for (int64_t i = 0; i < std::min(recipe_.accumulation, kTwoAddUp); ++i) {
-    const auto ids = [&] { return Tensor::empty({recipe_.batch, recipe_.length}, DType::i64, device_); };
-    pass_backward(tape_, recipe_, pass_loss(model_, tape_, recipe_, {ids(), ids(), Tensor(), 0}));
-  }
+  const auto ids = [&] { return Tensor::empty({recipe_.batch, recipe_.length}, DType::i64, device_); };
+  run_passes(model_, tape_, recipe_, std::min(recipe_.accumulation, kTwoAddUp), [&](int64_t /*i*/) {
+    return PassInput{ids(), ids(), Tensor(), 0};
+  });
   const int64_t live = device_.allocator().counters().live;
   optimizer_->step(optimizer_->gradients(tape_));
   tape_.zero_grad();
@@ -140,22 +143,14 @@ StepResult Learner::device_step(int64_t step, const BatchAt& batch_at) {
 void Learner::explain_not_finite(int64_t step, const std::vector<data::Batch>& batches) {
   const int64_t first = step * recipe_.accumulation;
   const auto batch_at = [&](int64_t index) { return batches[static_cast<size_t>(index - first)]; };
-  double loss = 0;
-  tape_.zero_grad();
-  for (int64_t i = 0; i < recipe_.accumulation; ++i) loss += pass(first + i, batch_at).loss;
-  check_finite(step, loss / static_cast<double>(recipe_.accumulation), optimizer_->gradients(tape_), true);
+  const double loss = host_passes(step, batch_at).loss;
+  check_finite(step, loss, optimizer_->gradients(tape_), true);
   throw NotFinite(str("update ", step + 1, ": the loss or the norm of the gradients was not finite"));
 }
 
 StepResult Learner::host_step(int64_t step, const BatchAt& batch_at) {
-  StepResult result;
-  tape_.zero_grad();
-  for (int64_t i = 0; i < recipe_.accumulation; ++i) {
-    const PassResult one = pass(step * recipe_.accumulation + i, batch_at);
-    result.loss += one.loss / static_cast<double>(recipe_.accumulation);
-    result.times += one.times;
-    if (!std::isfinite(one.loss)) check_finite(step, one.loss, {}, false);
-  }
+  StepResult result = host_passes(step, batch_at);
+  if (!std::isfinite(result.loss)) check_finite(step, result.loss, {}, false);
   Watch watch;
   const std::vector<Tensor> grads = optimizer_->gradients(tape_);
   const ops::GradNorm norm =
@@ -225,8 +220,8 @@ constexpr const char* kAverage = "average.";
 constexpr const char* kWeights = "weights.";
 }  // namespace
 
-std::vector<NamedTensor> Learner::training_state() const {
-  std::vector<NamedTensor> state;
+NamedTensors Learner::training_state() const {
+  NamedTensors state;
   for (const NamedTensor& entry : optimizer_->state()) state.push_back({kOptimizer + entry.name, entry.tensor});
   if (!ema_) return state;
   for (const NamedTensor& entry : ema_->average()) state.push_back({kAverage + entry.name, entry.tensor});
@@ -236,10 +231,10 @@ std::vector<NamedTensor> Learner::training_state() const {
   return state;
 }
 
-void Learner::load(const nn::StateDict& kept_weights, const std::vector<NamedTensor>& state) {
+void Learner::load(const nn::StateDict& kept_weights, const NamedTensors& state) {
   load_weights(kept_weights);
-  std::vector<NamedTensor> own;
-  const std::vector<NamedTensor> ours = training_state();
+  NamedTensors own;
+  const NamedTensors ours = training_state();
   for (const NamedTensor& entry : state) {
     if (entry.name.starts_with(kOptimizer))
       own.push_back({entry.name.substr(std::string(kOptimizer).size()), entry.tensor});

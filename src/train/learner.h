@@ -79,16 +79,13 @@ class Learner {
   void load_weights(const nn::StateDict& weights);
 
   /// State that a bit-identical resume needs besides the kept weights.
-  std::vector<NamedTensor> training_state() const;
+  NamedTensors training_state() const;
   /// Restores the kept weights and the result of training_state().
-  void load(const nn::StateDict& kept_weights, const std::vector<NamedTensor>& state);
+  void load(const nn::StateDict& kept_weights, const NamedTensors& state);
 
  private:
-  struct PassResult {
-    double loss;
-    StepTimes times;
-  };
-  PassResult pass(int64_t index, const BatchAt& batch_at);
+  /// The passes of update `step`: their mean loss and times. A pass with a loss that is not finite has no backward.
+  StepResult host_passes(int64_t step, const BatchAt& batch_at);
   StepResult host_step(int64_t step, const BatchAt& batch_at);
   StepResult device_step(int64_t step, const BatchAt& batch_at);
   std::vector<data::Batch> take_batches(int64_t step, const BatchAt& batch_at);

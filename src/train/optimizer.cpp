@@ -10,7 +10,7 @@ constexpr const char* kUpdates = ".updates";
 constexpr const char* kMaster = ".master";
 
 /// Maps names to tensors. Throws Error if a name occurs twice.
-std::map<std::string, Tensor> by_name(const std::vector<NamedTensor>& state) {
+std::map<std::string, Tensor> by_unique_name(const NamedTensors& state) {
   std::map<std::string, Tensor> result;
   for (const NamedTensor& entry : state) {
     LAMINA_CHECK(entry.tensor.defined(), "optimizer state: ", entry.name, " is undefined");
@@ -107,8 +107,8 @@ int64_t Optimizer::updates() const {
   return most;
 }
 
-std::vector<NamedTensor> Optimizer::state() const {
-  std::vector<NamedTensor> result;
+NamedTensors Optimizer::state() const {
+  NamedTensors result;
   for (const Parameter& parameter : parameters_) {
     const std::vector<int64_t> updates{parameter.updates};
     result.push_back({parameter.name + kUpdates, Tensor::from(updates, {1}, parameter.param.device())});
@@ -118,9 +118,9 @@ std::vector<NamedTensor> Optimizer::state() const {
   return result;
 }
 
-void Optimizer::load_state(const std::vector<NamedTensor>& state) {
-  const std::map<std::string, Tensor> given = by_name(state);
-  const std::vector<NamedTensor> ours = this->state();
+void Optimizer::load_state(const NamedTensors& state) {
+  const std::map<std::string, Tensor> given = by_unique_name(state);
+  const NamedTensors ours = this->state();
   std::set<std::string> known;
   for (const NamedTensor& entry : ours) {
     check_entry(entry, given);
@@ -175,7 +175,7 @@ Sgd::Sgd(std::vector<ParamGroup> groups, const ops::SgdOptions& options)
 void Sgd::apply(const std::vector<Update>& updates) {
   std::vector<ops::SgdSlot> slots;
   for (const Update& update : updates) {
-    const std::vector<NamedTensor>& moments = update.parameter->moments;
+    const NamedTensors& moments = update.parameter->moments;
     slots.push_back({update.slot, moments.empty() ? Tensor() : moments[0].tensor});
   }
   ops::sgd(std::move(slots), options_);

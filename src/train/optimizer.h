@@ -9,17 +9,13 @@
 #include "lamina/ops/optim/adamw.h"
 #include "lamina/ops/optim/muon.h"
 #include "lamina/ops/optim/sgd.h"
+#include "lamina/tensor/named_tensor.h"
 
 namespace lamina::train {
 
-struct NamedTensor {
-  std::string name;
-  Tensor tensor;
-};
-
 /// Parameters with the same hyperparameters.
 struct ParamGroup {
-  std::vector<NamedTensor> params;
+  NamedTensors params;
   double lr = 1e-3;
   double weight_decay = 0.0;
   /// Muon only: false sends matrices that are not linear maps, such as embeddings, to AdamW.
@@ -57,9 +53,9 @@ class Optimizer {
 
   /// State that a checkpoint holds besides the parameters, named <parameter>.<state>. Except for the update counts, the
   /// tensors are not copies.
-  std::vector<NamedTensor> state() const;
+  NamedTensors state() const;
   /// Copies the values back. Throws Error on a missing, unknown or misshapen entry; then nothing changes.
-  void load_state(const std::vector<NamedTensor>& state);
+  void load_state(const NamedTensors& state);
 
  protected:
   struct Parameter {
@@ -69,7 +65,7 @@ class Optimizer {
     size_t group = 0;
     int64_t updates = 0;
     bool updated = false;  ///< in the last step
-    std::vector<NamedTensor> moments;
+    NamedTensors moments;
     std::vector<int64_t> parts;
   };
   /// A parameter to update in this step; `slot` is filled in.

@@ -54,8 +54,8 @@ ParameterKind parameter_kind(const std::string& name, const Tensor& parameter) {
   return ParameterKind::embedding;
 }
 
-std::vector<NamedTensor> distinct_parameters(const nn::Model& model) {
-  std::vector<NamedTensor> result;
+NamedTensors distinct_parameters(const nn::Model& model) {
+  NamedTensors result;
   std::set<const void*> seen;
   const auto is_new = [&](const Tensor& parameter) {
     if (!parameter.is_meta()) return seen.insert(parameter.raw()).second;

@@ -17,7 +17,7 @@ enum class ParameterKind {
 ParameterKind parameter_kind(const std::string& name, const Tensor& parameter);
 
 /// Parameters of the model. Tied parameters appear once, under their first name.
-std::vector<NamedTensor> distinct_parameters(const nn::Model& model);
+NamedTensors distinct_parameters(const nn::Model& model);
 
 /// Builds the recipe's optimizer over distinct_parameters(). Its groups are matrices, embeddings and vectors, with the
 /// learning rates of group_rates(). The recipe decides which groups have weight decay.

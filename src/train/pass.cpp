@@ -1,7 +1,9 @@
 #include "lamina/train/pass.h"
 
 namespace lamina::train {
+namespace {
 
+/// Scalar total loss of the recipe, recorded on `tape`.
 Tensor pass_loss(nn::Model& model, Tape& tape, const Recipe& recipe, const PassInput& input) {
   nn::RunOptions run{.training = true,
                      .dropout = {recipe.dropout.embedding, recipe.dropout.attention, recipe.dropout.residual},
@@ -13,9 +15,20 @@ Tensor pass_loss(nn::Model& model, Tape& tape, const Recipe& recipe, const PassI
       .total;
 }
 
-void pass_backward(Tape& tape, const Recipe& recipe, const Tensor& loss) {
+}  // namespace
+
+void run_passes(nn::Model& model, Tape& tape, const Recipe& recipe, int64_t count, const PassInputAt& input_at,
+                const OnPassLoss& on_loss) {
   const double share = 1.0 / static_cast<double>(recipe.accumulation);
-  tape.backward({loss}, {Tensor::full(loss.shape(), share, loss.dtype(), loss.device())});
+  tape.zero_grad();
+  for (int64_t i = 0; i < count; ++i) {
+    const Tensor loss = pass_loss(model, tape, recipe, input_at(i));
+    if (!on_loss || on_loss(i, loss)) {
+      tape.backward({loss}, {Tensor::full(loss.shape(), share, loss.dtype(), loss.device())});
+    } else {
+      tape.reset();
+    }
+  }
 }
 
 }  // namespace lamina::train

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "lamina/autograd/tape.h"
 #include "lamina/nn/model.h"
 #include "lamina/train/recipe.h"
@@ -14,9 +16,14 @@ struct PassInput {
   uint64_t index = 0;      ///< selects the random streams of the pass
 };
 
-/// Scalar total loss of the recipe, recorded on `tape`.
-Tensor pass_loss(nn::Model& model, Tape& tape, const Recipe& recipe, const PassInput& input);
-/// Adds the gradients of `loss` / accumulation.
-void pass_backward(Tape& tape, const Recipe& recipe, const Tensor& loss);
+/// Input of pass i of an update.
+using PassInputAt = std::function<PassInput(int64_t i)>;
+/// Called with the scalar loss of pass i before its backward. Returning false skips that backward.
+using OnPassLoss = std::function<bool(int64_t i, const Tensor& loss)>;
+
+/// Clears the gradients, then runs forward and backward of `count` passes, which add their gradients / accumulation.
+/// Updates on the host, in a CUDA graph and on a meta device all run their passes here.
+void run_passes(nn::Model& model, Tape& tape, const Recipe& recipe, int64_t count, const PassInputAt& input_at,
+                const OnPassLoss& on_loss = {});
 
 }  // namespace lamina::train

@@ -61,7 +61,7 @@ io::Checkpoint checkpoint_of(const arch::ArchSpec& spec, const nn::StateDict& we
   for (const io::WeightSlot& slot : io::weight_slots(spec)) known.insert(slot.name);
   io::Checkpoint checkpoint{.spec = spec, .tensors = {}, .family = {}, .tokens = {}};
   for (const auto& [name, tensor] : weights) {
-    if (known.erase(name) > 0) checkpoint.tensors.emplace_back(name, tensor.detach());  // tied heads are stored once
+    if (known.erase(name) > 0) checkpoint.tensors.push_back({name, tensor.detach()});  // tied heads are stored once
   }
   return checkpoint;
 }
@@ -103,9 +103,7 @@ std::optional<Progress> RunFolder::load_last(Learner& learner) const {
   const Device host = Device::cpu();
   const io::Checkpoint model = io::read_native(last.string(), host);
   const io::SafetensorsFile tensors = io::SafetensorsFile::open((last / kTensors).string(), host);
-  std::vector<NamedTensor> state;
-  for (const auto& [name, tensor] : tensors.tensors()) state.push_back({name, tensor});
-  learner.load(model.tensors, state);
+  learner.load(model.tensors, tensors.tensors());
   return read_progress((last / kState).string());
 }
 
@@ -115,9 +113,7 @@ void RunFolder::save(const std::string& name, Learner& learner, const Progress& 
     io::write_native_files(folder.path(""), checkpoint_of(learner.recipe().architecture, weights));
   });
   if (with_state) {
-    io::NamedTensors tensors;
-    for (const NamedTensor& entry : learner.training_state()) tensors.emplace_back(entry.name, entry.tensor);
-    io::write_safetensors(folder.path(kTensors), tensors);
+    io::write_safetensors(folder.path(kTensors), learner.training_state());
   }
   for (const char* tokenizer : {"tokenizer.json", "tokenizer_config.json"}) {
     if (path_exists(file(tokenizer))) write_text(folder.path(tokenizer), read_text(file(tokenizer)));

@@ -67,7 +67,7 @@ TEST_F(CudaTraining, GoingOnHasTheBitsOfNotStopping) {
   const std::vector<StepResult> whole = train(recipe, device);
   Learner first(recipe, device);
   for (int64_t step = 0; step < 5; ++step) first.step(step, [&](int64_t pass) { return batch_at(recipe, pass); });
-  std::vector<NamedTensor> state = first.training_state();
+  NamedTensors state = first.training_state();
   for (NamedTensor& entry : state) entry.tensor = entry.tensor.clone();
   Learner second(recipe, device);
   first.with_kept_weights([&](const nn::StateDict& kept) { second.load(kept, state); });
@@ -84,7 +84,7 @@ TEST_F(CudaTraining, WhatIsNotFiniteIsNamedAndChangesNothing) {
   Learner learner(recipe, Device::cuda());
   const auto give = [&](int64_t pass) { return batch_at(recipe, pass); };
   for (int64_t step = 0; step < 5; ++step) learner.step(step, give);
-  Tensor weight = learner.model().state_dict().front().second;
+  Tensor weight = learner.model().state_dict().front().tensor;
   weight.slice(0, 1, 1).fill_(std::numeric_limits<double>::quiet_NaN());
   try {
     for (int64_t step = 5; step < 8; ++step) learner.step(step, give);

@@ -170,7 +170,7 @@ TEST(Batches, AnEvaluationSeesEveryTargetOnce) {
       EXPECT_EQ(batch.rows, rows) << tokens;
       ASSERT_EQ(batch.targets.size(), static_cast<size_t>(batch.rows * 4));
       for (size_t i = 0; i < batch.targets.size(); ++i) {
-        if (batch.targets[i] == data::kIgnored) continue;
+        if (batch.targets[i] == kIgnoreIndex) continue;
         ASSERT_EQ(batch.targets[i], batch.ids[i] + 1);
         targets.push_back(batch.targets[i]);
       }

@@ -177,7 +177,7 @@ TEST(Tasks, AnExampleIsAFunctionOfItsKey) {
       ASSERT_GE(whole.ids[i], 0);
       ASSERT_LT(whole.ids[i], task_vocab_size(task));
       const bool last = i % 48 == 47;
-      if (whole.targets[i] != kIgnored && !last) {
+      if (whole.targets[i] != kIgnoreIndex && !last) {
         EXPECT_EQ(whole.targets[i], whole.ids[i + 1]);
       }
     }

@@ -12,8 +12,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const auto file = lamina::io::SafetensorsFile::parse({bytes.get(), size}, "fuzz", device, bytes);
     for (const auto& entry : file.tensors()) {
-      lamina::visit_dtype(entry.second.dtype(),
-                          [&](auto tag) { (void)entry.second.template to_vector<typename decltype(tag)::type>(); });
+      lamina::visit_dtype(entry.tensor.dtype(),
+                          [&](auto tag) { (void)entry.tensor.template to_vector<typename decltype(tag)::type>(); });
     }
   } catch (const lamina::Error&) {
   }

@@ -102,7 +102,7 @@ TEST(Golden, SaysWhatItCannotCompare) {
   const std::string folder = folder_of("gpt2");
   Loaded loaded(folder, device);
   const io::SafetensorsFile golden = io::SafetensorsFile::open(folder_of("llama_gqa") + "/golden.safetensors", device);
-  const auto unchanged = [](const nn::StateDict& gradients) { return io::NamedTensors(gradients); };
+  const auto unchanged = [](const nn::StateDict& gradients) { return NamedTensors(gradients); };
   int unknown = 0;
   for (const Comparison& row : compare_with_golden(loaded.model, golden, unchanged)) {
     EXPECT_FALSE(row.ok() && row.name == "logits");

@@ -32,7 +32,7 @@ class HfFiles : public ::testing::Test {
 
   TemporaryFolder temporary_;
   std::string folder_ = temporary_ / "in";
-  io::NamedTensors tensors_;
+  NamedTensors tensors_;
 };
 
 TEST_F(HfFiles, ProgressCountsBytes) {
@@ -54,7 +54,7 @@ TEST_F(HfFiles, ProgressCountsBytes) {
 
 TEST_F(HfFiles, AMissingTensorIsNamed) {
   copy("llama_gqa");
-  std::erase_if(tensors_, [](const auto& entry) { return entry.first == "model.layers.1.mlp.up_proj.weight"; });
+  std::erase_if(tensors_, [](const auto& entry) { return entry.name == "model.layers.1.mlp.up_proj.weight"; });
   expect_refused({"has no tensor 'model.layers.1.mlp.up_proj.weight' [56,32]", "different models"});
 }
 
@@ -66,41 +66,41 @@ TEST_F(HfFiles, AWrongShapeIsNamed) {
 
 TEST_F(HfFiles, ATensorWithoutPlaceIsNamed) {
   copy("llama_gqa");
-  tensors_.emplace_back("model.layers.0.self_attn.q_proj.bias", numbered({32}));
+  tensors_.push_back({"model.layers.0.self_attn.q_proj.bias", numbered({32})});
   expect_refused({"'model.layers.0.self_attn.q_proj.bias' [32] has no place"});
 }
 
 TEST_F(HfFiles, ALayerTooManyIsNamed) {
   copy("llama_gqa");
-  tensors_.emplace_back("model.layers.2.input_layernorm.weight", numbered({32}));
+  tensors_.push_back({"model.layers.2.input_layernorm.weight", numbered({32})});
   expect_refused({"'model.layers.2.input_layernorm.weight'", "has no place"});
 }
 
 TEST_F(HfFiles, LayersForTrainingOnlyAreLeftOut) {
   copy("deepseek_v3_mla");
-  tensors_.emplace_back("model.layers.2.eh_proj.weight", numbered({32, 64}));
+  tensors_.push_back({"model.layers.2.eh_proj.weight", numbered({32, 64})});
   write();
   EXPECT_NO_THROW(read());
 }
 
 TEST_F(HfFiles, MasksAndTablesOfOldFilesAreLeftOut) {
   copy("gpt2");
-  tensors_.emplace_back("transformer.h.0.attn.bias", numbered({1, 1, 4, 4}));
-  tensors_.emplace_back("transformer.h.0.attn.masked_bias", numbered({}));
+  tensors_.push_back({"transformer.h.0.attn.bias", numbered({1, 1, 4, 4})});
+  tensors_.push_back({"transformer.h.0.attn.masked_bias", numbered({})});
   write();
   EXPECT_NO_THROW(read());
 }
 
 TEST_F(HfFiles, NamesMayLackTheirFirstWord) {
   copy("gpt2");
-  for (auto& entry : tensors_) entry.first = entry.first.substr(std::string("transformer.").size());
+  for (auto& entry : tensors_) entry.name = entry.name.substr(std::string("transformer.").size());
   write();
   EXPECT_EQ(contents_of(read().tensors), contents_of(io::read_hf(kGolden + "gpt2", Device::cpu(1)).tensors));
 }
 
 TEST_F(HfFiles, ATiedHeadMayBeStoredTwiceIfItIsTheSame) {
   copy("llama_mqa_tied");
-  tensors_.emplace_back("lm_head.weight", tensor("model.embed_tokens.weight").clone());
+  tensors_.push_back({"lm_head.weight", tensor("model.embed_tokens.weight").clone()});
   write();
   EXPECT_EQ(contents_of(read().tensors), contents_of(io::read_hf(kGolden + "llama_mqa_tied", Device::cpu(1)).tensors));
   tensor("lm_head.weight").fill_(1.0);

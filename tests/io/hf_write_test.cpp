@@ -16,7 +16,7 @@ io::Checkpoint random_checkpoint(const arch::ArchSpec& spec, DType dtype = DType
   for (const io::WeightSlot& slot : io::weight_slots(checkpoint.spec)) {
     std::vector<float> values(static_cast<size_t>(slot.shape.numel()));
     for (float& value : values) value = normal(random);
-    checkpoint.tensors.emplace_back(slot.name, Tensor::from(values, slot.shape, Device::cpu(1)).to(dtype));
+    checkpoint.tensors.push_back({slot.name, Tensor::from(values, slot.shape, Device::cpu(1)).to(dtype)});
   }
   return checkpoint;
 }

@@ -66,16 +66,16 @@ TEST_F(SafetensorsFolder, ReleasedTensorsAreReadFromTheFileAgain) {
 
 TEST_F(SafetensorsFolder, WhatIsWrittenIsRead) {
   const Device device = Device::cpu(1);
-  io::NamedTensors tensors;
+  NamedTensors tensors;
   std::mt19937 random(1);
   for (const DType dtype : {DType::u8, DType::f64, DType::bf16, DType::i32, DType::f32, DType::f16, DType::i64}) {
     for (const Shape& shape : {Shape{}, Shape{3}, Shape{0, 5}, Shape{2, 3, 1, 5}}) {
       std::vector<double> values(static_cast<size_t>(shape.numel()));
       for (double& value : values) value = static_cast<double>(random() % 200);
-      tensors.emplace_back(str(dtype, shape), Tensor::from(values, shape, device).to(dtype));
+      tensors.push_back({str(dtype, shape), Tensor::from(values, shape, device).to(dtype)});
     }
   }
-  tensors.emplace_back("transposed", Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3}, device).transpose(0, 1));
+  tensors.push_back({"transposed", Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3}, device).transpose(0, 1)});
   io::write_safetensors(path("all.safetensors"), tensors, {{"format", "pt"}, {"note", "ä\"\n"}});
   const auto file = SafetensorsFile::open(path("all.safetensors"), device);
   EXPECT_EQ(file.names().size(), tensors.size());

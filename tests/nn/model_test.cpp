@@ -81,7 +81,7 @@ void expect_same_step(const Step& a, const Step& b, const std::string& what) {
   EXPECT_EQ(a.loss, b.loss) << what;
   ASSERT_EQ(a.grads.size(), b.grads.size());
   for (size_t i = 0; i < a.grads.size(); ++i) {
-    EXPECT_EQ(a.grads[i].second.to_vector<float>(), b.grads[i].second.to_vector<float>()) << what << a.grads[i].first;
+    EXPECT_EQ(a.grads[i].tensor.to_vector<float>(), b.grads[i].tensor.to_vector<float>()) << what << a.grads[i].name;
   }
 }
 
@@ -187,12 +187,12 @@ TEST(Model, InitialValuesDependOnSeedAndNameAlone) {
   for (size_t i = 0; i < values.size(); ++i) {
     const auto& [name, tensor] = values[i];
     const auto numbers = tensor.to_vector<double>();
-    EXPECT_EQ(numbers, same[i].second.to_vector<double>()) << name;
+    EXPECT_EQ(numbers, same[i].tensor.to_vector<double>()) << name;
     if (name.find("norm") != std::string::npos) {
       EXPECT_EQ(numbers, std::vector<double>(numbers.size(), 1.0)) << name;
       continue;
     }
-    EXPECT_NE(numbers, others[i].second.to_vector<double>()) << name;
+    EXPECT_NE(numbers, others[i].tensor.to_vector<double>()) << name;
     double square = 0;
     for (const double value : numbers) square += value * value;
     const bool residual = name.ends_with("mixer.o.weight") || name.ends_with("ffn.down.weight");
@@ -208,24 +208,23 @@ TEST(Model, AdoptedTensorsAreUsedInPlaceAndGiveTheSame) {
     nn::Model model(spec, device);
     scramble(model);
     nn::StateDict values;
-    for (const auto& [name, tensor] : model.state_dict()) values.emplace_back(name, tensor.clone());
+    for (const auto& [name, tensor] : model.state_dict()) values.push_back({name, tensor.clone()});
     nn::Model adopted(spec, Device::meta());
     adopted.adopt_state_dict(values);
     const nn::StateDict taken = adopted.state_dict();
     ASSERT_EQ(taken.size(), values.size());
-    for (size_t i = 0; i < taken.size(); ++i)
-      EXPECT_EQ(taken[i].second.raw(), values[i].second.raw()) << taken[i].first;
+    for (size_t i = 0; i < taken.size(); ++i) EXPECT_EQ(taken[i].tensor.raw(), values[i].tensor.raw()) << taken[i].name;
     const Tensor ids = ids_tensor(random_ids(9, 96), 1, device);
     EXPECT_LT(largest_error(adopted.logits(ids).to_vector<double>(), model.logits(ids).to_vector<double>()), 1e-5);
     const Step ours = step(adopted, device, {});
     const Step other = step(model, device, {});
     for (size_t i = 0; i < ours.grads.size(); ++i) {
-      EXPECT_LT(largest_error(ours.grads[i].second.to_vector<double>(), other.grads[i].second.to_vector<double>()),
+      EXPECT_LT(largest_error(ours.grads[i].tensor.to_vector<double>(), other.grads[i].tensor.to_vector<double>()),
                 1e-5)
-          << ours.grads[i].first;
+          << ours.grads[i].name;
     }
     values.pop_back();
-    values.front().second = Tensor::zeros({3}, DType::f32, device);
+    values.front().tensor = Tensor::zeros({3}, DType::f32, device);
     const std::string message = error_of([&] { adopted.adopt_state_dict(values); });
     EXPECT_NE(message.find("is missing"), std::string::npos) << message;
     EXPECT_NE(message.find("is [3], the module has"), std::string::npos) << message;

@@ -78,8 +78,8 @@ TEST(Module, StrictLoadingNamesEveryProblemAndWritesNothing) {
   Net net(device);
   auto state = net.state_dict();
   state[1] = {"first.weigth", Tensor::full({2, 3}, 5.0, DType::f32, device)};
-  state[3].second = Tensor::full({3, 2}, 5.0, DType::f32, device);
-  state[0].second = Tensor::full({2, 3}, 5.0, DType::f32, device);
+  state[3].tensor = Tensor::full({3, 2}, 5.0, DType::f32, device);
+  state[0].tensor = Tensor::full({2, 3}, 5.0, DType::f32, device);
   const std::string message = error_of([&] { net.load_state_dict(state); });
   EXPECT_NE(message.find("'first.weight' is missing"), std::string::npos) << message;
   EXPECT_NE(message.find("'first.weigth' is unexpected (did you mean 'first.weight'?)"), std::string::npos) << message;

@@ -173,7 +173,7 @@ TEST(MoeFfn, AdoptedWeightsGiveTheSame) {
     const Tensor x = part.input({1, 6, kMoeWidth});
     const std::vector<double> before = part.forward(x).to_vector<double>();
     nn::StateDict apart;
-    for (const auto& [name, tensor] : part.ffn->state_dict()) apart.emplace_back(name, tensor.clone());
+    for (const auto& [name, tensor] : part.ffn->state_dict()) apart.push_back({name, tensor.clone()});
     part.ffn->adopt_state_dict(apart);
     expect_near(part.forward(x).to_vector<double>(), before, 1e-12, "apart");
   }

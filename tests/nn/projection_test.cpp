@@ -65,8 +65,8 @@ TEST(JoinedLinear, HasOneTensorForOptimizersAndOnePerNameForFiles) {
   const Owner plain(kLayouts[0], device);
   EXPECT_EQ(names_of(plain.named_parameters()), std::vector<std::string>{"qkv.weight"});
   EXPECT_EQ(names_of(plain.state_dict()), (std::vector<std::string>{"q.weight", "k.weight", "v.weight"}));
-  EXPECT_TRUE(plain.state_dict()[1].second.shares_memory_with(plain.named_parameters()[0].second));
-  EXPECT_EQ(plain.state_dict()[2].second.shape(), (Shape{5, 4}));
+  EXPECT_TRUE(plain.state_dict()[1].tensor.shares_memory_with(plain.named_parameters()[0].tensor));
+  EXPECT_EQ(plain.state_dict()[2].tensor.shape(), (Shape{5, 4}));
   const Owner biased(kLayouts[1], device);
   EXPECT_EQ(names_of(biased.named_parameters()), (std::vector<std::string>{"qkv.weight", "qkv.bias"}));
   const Owner mixed(kLayouts[2], device);
@@ -80,7 +80,7 @@ TEST(JoinedLinear, JoinedAndApartAgreeInValuesAndGradients) {
     number(joined);
     Owner apart(layout, Device::meta());
     nn::StateDict values;
-    for (const auto& [name, tensor] : joined.state_dict()) values.emplace_back(name, tensor.clone());
+    for (const auto& [name, tensor] : joined.state_dict()) values.push_back({name, tensor.clone()});
     apart.adopt_state_dict(values);
     EXPECT_EQ(names_of(apart.named_parameters()), names_of(joined.state_dict()));
     const Outputs a = outputs_of(joined, device);
@@ -97,8 +97,8 @@ TEST(JoinedLinear, PartsAreTheirOwnProducts) {
   const Device device = Device::cpu(1);
   Owner owner(kLayouts[2], device);
   number(owner);
-  const auto weight = owner.state_dict()[1].second.to_vector<double>();
-  const auto bias = owner.state_dict()[3].second.to_vector<double>();
+  const auto weight = owner.state_dict()[1].tensor.to_vector<double>();
+  const auto bias = owner.state_dict()[3].tensor.to_vector<double>();
   const Tensor x = Tensor::from(std::vector<float>{1, -2, 0.5F, 3}, {1, 4}, device);
   const auto y = owner.joined.forward_parts(x)[1].to_vector<double>();
   for (size_t o = 0; o < 2; ++o) {
@@ -117,10 +117,10 @@ TEST(JoinedLinear, ConversionsKeepItWhole) {
   Owner other(kLayouts[1], device);
   number(other);
   owner.load_state_dict(other.state_dict());
-  EXPECT_NEAR(owner.state_dict()[2].second.to_vector<double>()[7], other.state_dict()[2].second.to_vector<double>()[7],
+  EXPECT_NEAR(owner.state_dict()[2].tensor.to_vector<double>()[7], other.state_dict()[2].tensor.to_vector<double>()[7],
               0x1p-8);
   nn::StateDict wrong = other.state_dict();
-  wrong[1].first = "kk.weight";
+  wrong[1].name = "kk.weight";
   expect_error([&] { owner.load_state_dict(wrong); }, "'k.weight' is missing");
 }
 

@@ -89,9 +89,9 @@ TEST(SparseModel, CheckpointedLayersGiveTheSameGradients) {
     }
     for (size_t i = 0; i < found[0].size(); ++i) {
       const auto& [name, gradient] = found[0][i];
-      ASSERT_TRUE(gradient.defined() && found[1][i].second.defined()) << named.name << " " << name;
+      ASSERT_TRUE(gradient.defined() && found[1][i].tensor.defined()) << named.name << " " << name;
       const auto values = gradient.to_vector<double>();
-      EXPECT_EQ(values, found[1][i].second.to_vector<double>()) << named.name << " " << name;
+      EXPECT_EQ(values, found[1][i].tensor.to_vector<double>()) << named.name << " " << name;
       EXPECT_TRUE(std::any_of(values.begin(), values.end(), [](double v) { return v != 0.0; }))
           << named.name << " " << name << " gets no gradient";
     }

@@ -276,7 +276,7 @@ TEST(SsmMixers, InitialValuesAreThePapers) {
   const auto first = mixer->state_dict();
   const auto second = again->state_dict();
   for (size_t i = 0; i < first.size(); ++i) {
-    EXPECT_EQ(first[i].second.to_vector<double>(), second[i].second.to_vector<double>()) << first[i].first;
+    EXPECT_EQ(first[i].tensor.to_vector<double>(), second[i].tensor.to_vector<double>()) << first[i].name;
   }
 }
 

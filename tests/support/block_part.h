@@ -67,7 +67,7 @@ struct BlockPart {
   nn::StateDict state() const {
     nn::StateDict all;
     modules([&](const std::string& prefix, const nn::Module& module) {
-      for (const auto& [name, tensor] : module.state_dict()) all.emplace_back(prefix + name, tensor);
+      for (const auto& [name, tensor] : module.state_dict()) all.push_back({prefix + name, tensor});
     });
     return all;
   }
@@ -187,10 +187,10 @@ void expect_as_oracle(const BlockPart& part, const Shape& shape, const Oracle& o
   tape.backward(loss);
   expect_near(tape.grad(x).to_vector<double>(), wanted(leaf_x), relative, "gradient of x");
   part.modules([&](const std::string& prefix, const nn::Module& module) {
-    for (const std::pair<std::string, Tensor>& entry : module.named_gradients(tape)) {
-      const auto& [name, gradient] = entry;
-      ASSERT_TRUE(gradient.defined()) << prefix + name;
-      expect_near(entry.second.to_vector<double>(), wanted(leaves.at(prefix + name)), relative, prefix + name);
+    for (const NamedTensor& entry : module.named_gradients(tape)) {
+      const std::string name = prefix + entry.name;
+      ASSERT_TRUE(entry.tensor.defined()) << name;
+      expect_near(entry.tensor.to_vector<double>(), wanted(leaves.at(name)), relative, name);
     }
   });
 }

@@ -25,7 +25,7 @@ inline void write_all(const std::string& path, const std::string& text) {
 
 /// Type, shape and bytes of every tensor.
 using Contents = std::map<std::string, std::string>;
-inline Contents contents_of(const io::NamedTensors& tensors) {
+inline Contents contents_of(const NamedTensors& tensors) {
   Contents contents;
   for (const auto& [name, tensor] : tensors) {
     const Tensor dense = tensor.contiguous();
@@ -48,18 +48,18 @@ inline Tensor numbered(const Shape& shape, float first = 0, DType dtype = DType:
 
 /// Writes a folder for the configuration with every tensor that its family stores. Tensors in `given` are used as they
 /// are; others are numbered.
-inline void write_folder(const std::string& folder, const std::string& config, const io::NamedTensors& given = {}) {
+inline void write_folder(const std::string& folder, const std::string& config, const NamedTensors& given = {}) {
   std::filesystem::create_directory(folder);
   write_all(folder + "/config.json", config);
   const io::hf::Config read = io::hf::read_config(config, "config.json");
-  io::NamedTensors tensors;
+  NamedTensors tensors;
   float first = 0;
   for (const io::hf::Stored& stored : io::hf::stored_tensors(read.family->names, read.spec)) {
     Tensor tensor = numbered(stored.shape, first += 1000);
     for (const auto& [name, values] : given) {
       if (name == stored.name) tensor = values;
     }
-    tensors.emplace_back(stored.name, tensor);
+    tensors.push_back({stored.name, tensor});
   }
   io::write_safetensors(folder + "/model.safetensors", tensors);
 }

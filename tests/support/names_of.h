@@ -9,7 +9,7 @@ namespace lamina::testing {
 
 inline std::vector<std::string> names_of(const nn::StateDict& tensors) {
   std::vector<std::string> names;
-  for (const auto& entry : tensors) names.push_back(entry.first);
+  for (const auto& entry : tensors) names.push_back(entry.name);
   return names;
 }
 

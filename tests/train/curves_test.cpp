@@ -23,7 +23,7 @@ struct Curve {
   nn::StateDict weights(const std::string& when) const {
     nn::StateDict dict;
     for (const auto& [name, tensor] : tensors.tensors()) {
-      if (name.starts_with(when)) dict.emplace_back(name.substr(when.size()), tensor);
+      if (name.starts_with(when)) dict.push_back({name.substr(when.size()), tensor});
     }
     return dict;
   }
@@ -67,9 +67,9 @@ TEST(TrainingCurves, EqualPyTorchs) {
       const nn::StateDict expected = curve.weights("after.");
       for (const auto& [key, tensor] : expected) {
         const auto ours =
-            std::find_if(weights.begin(), weights.end(), [&key = key](const auto& w) { return w.first == key; });
+            std::find_if(weights.begin(), weights.end(), [&key = key](const auto& w) { return w.name == key; });
         ASSERT_NE(ours, weights.end()) << key;
-        const std::vector<float> a = ours->second.detach().contiguous().to_vector<float>();
+        const std::vector<float> a = ours->tensor.detach().contiguous().to_vector<float>();
         const std::vector<float> b = tensor.to_vector<float>();
         for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 5e-3) << name << " " << key << " " << i;
       }

@@ -51,8 +51,8 @@ std::vector<std::pair<std::string, Maker>> makers() {
           {"muon", [](const Model& m) { return std::make_unique<Muon>(m.groups()); }}};
 }
 
-std::vector<NamedTensor> copy_of(const std::vector<NamedTensor>& state) {
-  std::vector<NamedTensor> result;
+NamedTensors copy_of(const NamedTensors& state) {
+  NamedTensors result;
   for (const NamedTensor& entry : state) result.push_back({entry.name, entry.tensor.clone()});
   return result;
 }
@@ -64,7 +64,7 @@ TEST(optimizer, ResumedEqualsUninterruptedToTheBit) {
     for (uint64_t step = 0; step < 6; ++step) straight->step(whole.gradients(step));
 
     const Model resumed;
-    std::vector<NamedTensor> saved;
+    NamedTensors saved;
     {
       const auto before = make(resumed);
       for (uint64_t step = 0; step < 3; ++step) before->step(resumed.gradients(step));

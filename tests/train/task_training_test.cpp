@@ -87,7 +87,7 @@ TEST(TaskTraining, AccuracyAndLossAreThoseOfTheScoredPlaces) {
       bool all = true;
       for (int64_t i = 0; i < batch.length; ++i) {
         const int64_t target = batch.targets[static_cast<size_t>(row * batch.length + i)];
-        if (target == data::kIgnored) continue;
+        if (target == kIgnoreIndex) continue;
         const float* z = logits.data() + (row * batch.length + i) * 10;
         double sum = 0;
         bool largest = true;

@@ -125,7 +125,7 @@ TEST_F(TrainerTest, ARunIsAModelAndCanBeTrainedFurther) {
                   "further", {"from=" + path("run"), "data.train=" + path("train.bin")}));
   Trainer trainer(path("further"), Device::cpu(1));
   const nn::StateDict weights = trainer.learner().model().state_dict();
-  EXPECT_EQ(weights[0].second.to_vector<float>(), model.tensors[0].second.to_vector<float>());
+  EXPECT_EQ(weights[0].tensor.to_vector<float>(), model.tensors[0].tensor.to_vector<float>());
   EXPECT_EQ(trainer.run({}), Outcome::finished);
 }
 

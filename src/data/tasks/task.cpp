@@ -58,7 +58,7 @@ Batch batch_of(const std::vector<Example>& examples) {
     batch.length = example.size() - 1;
     batch.ids.insert(batch.ids.end(), example.tokens.begin(), example.tokens.end() - 1);
     for (size_t i = 1; i < example.tokens.size(); ++i) {
-      batch.targets.push_back(example.scored[i] ? example.tokens[i] : kIgnored);
+      batch.targets.push_back(example.scored[i] ? example.tokens[i] : kIgnoreIndex);
     }
   }
   return batch;

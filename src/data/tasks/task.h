@@ -34,7 +34,7 @@ Example make_example(const Task& task, const RandomKey& key, int64_t length);
 
 /// Disjoint sets of examples. Training examples depend on the run's seed; the others are the same for every run.
 enum class TaskPart : uint8_t { train, validation, longer };
-/// Examples first … first + rows − 1 of a part as a batch. Targets that are not scored are kIgnored.
+/// Examples first … first + rows − 1 of a part as a batch. Targets that are not scored are kIgnoreIndex.
 Batch task_batch(const Task& task, TaskPart part, uint64_t seed, int64_t first, int64_t rows, int64_t length);
 /// A batch of the given examples, which must have the same length.
 Batch batch_of(const std::vector<Example>& examples);

@@ -36,7 +36,7 @@ class Loader {
     }
     refuse_leftovers(list);
     NamedTensors tensors;
-    for (const WeightSlot& slot : weight_slots(spec_)) tensors.emplace_back(slot.name, weights_.at(slot.name));
+    for (const WeightSlot& slot : weight_slots(spec_)) tensors.push_back({slot.name, weights_.at(slot.name)});
     return tensors;
   }
 

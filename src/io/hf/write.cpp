@@ -128,7 +128,7 @@ class Writer {
                      stored->weights.front().name, "' ", parts.front().dtype(),
                      "; this family stores them as one tensor: choose one type (--dtype)");
       }
-      tensors.emplace_back(stored->name, pack(*stored, parts));
+      tensors.push_back({stored->name, pack(*stored, parts)});
     }
     const int64_t before = done_;
     write_safetensors(folder_.path(name), tensors, {{"format", "pt"}, {kWrittenBy, "lamina"}},
@@ -156,7 +156,7 @@ std::string write_hf(const std::string& folder, const Checkpoint& checkpoint, co
   check_weights(checkpoint, folder);
   const hf::Family& family = hf::choose(checkpoint, options.family);
   CheckpointFolder target(folder, options.replace);
-  const DType dtype = options.dtype.value_or(checkpoint.tensors.front().second.dtype());
+  const DType dtype = options.dtype.value_or(checkpoint.tensors.front().tensor.dtype());
   write_text(target.path("config.json"), hf::write_config(family, checkpoint.spec, checkpoint.tokens, dtype));
   hf::Writer(checkpoint, options, target).write(hf::stored_tensors(family.names, checkpoint.spec));
   if (options.add_files) options.add_files(target.path(""));

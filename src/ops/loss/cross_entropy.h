@@ -1,5 +1,6 @@
 #pragma once
 
+#include "lamina/base/ignore_index.h"
 #include "lamina/tensor/tensor.h"
 
 namespace lamina::ops {
@@ -8,7 +9,7 @@ enum class Reduction : uint8_t { mean, sum, none };
 
 struct CrossEntropyOptions {
   /// Positions with this target are ignored: no loss, no gradient, not part of the mean.
-  int64_t ignore_index = -100;
+  int64_t ignore_index = kIgnoreIndex;
   /// ε: the part of the target's probability spread evenly over all classes.
   double label_smoothing = 0.0;
   /// Weight of (log Σ exp u)², which keeps the logits from drifting (PaLM, arXiv:2204.02311).
