@@ -1,4 +1,4 @@
-#include "lamina/lab/advise.h"
+#include "lamina/lab/advise/advise.h"
 
 #include <cstdio>
 

@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "lamina/lab/report.h"
+#include "lamina/lab/report/report.h"
 
 namespace lamina::cli {
 

@@ -1,4 +1,4 @@
-#include "lamina/lab/compare.h"
+#include "lamina/lab/run/run_study.h"
 
 #include <unistd.h>
 
@@ -14,8 +14,8 @@
 #include "lamina/cli/progress_line.h"
 #include "lamina/cli/stop_signal.h"
 #include "lamina/cli/terminal.h"
-#include "lamina/lab/report.h"
-#include "lamina/lab/switches.h"
+#include "lamina/lab/report/report.h"
+#include "lamina/lab/study/switches.h"
 
 namespace lamina::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "lamina/cli/heartbeat.h"
-#include "lamina/lab/runner.h"
+#include "lamina/lab/run/runner.h"
 
 namespace lamina::cli {
 

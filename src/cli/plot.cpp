@@ -6,7 +6,7 @@
 #include "lamina/base/error.h"
 #include "lamina/base/files.h"
 #include "lamina/cli/commands.h"
-#include "lamina/lab/study_logs.h"
+#include "lamina/lab/report/study_logs.h"
 #include "lamina/train/curves.h"
 
 namespace lamina::cli {

@@ -1,4 +1,4 @@
-#include "lamina/lab/report.h"
+#include "lamina/lab/report/report.h"
 
 #include <cstdio>
 #include <filesystem>

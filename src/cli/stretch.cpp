@@ -14,8 +14,8 @@
 #include "lamina/cli/stop_signal.h"
 #include "lamina/cli/terminal.h"
 #include "lamina/cli/usage.h"
-#include "lamina/lab/report.h"
-#include "lamina/lab/stretch.h"
+#include "lamina/lab/report/report.h"
+#include "lamina/lab/stretch/stretch.h"
 
 namespace lamina::cli {
 namespace {

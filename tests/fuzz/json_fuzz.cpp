@@ -6,7 +6,7 @@
 
 #include "lamina/base/error.h"
 #include "lamina/base/json.h"
-#include "lamina/lab/report.h"
+#include "lamina/lab/report/report.h"
 #include "lamina/train/run_log.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // What `lamina advise` answers must hold what was asked for, and be buildable as it is printed.
-#include "lamina/lab/advise.h"
+#include "lamina/lab/advise/advise.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "lamina/arch/layers.h"
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
-#include "lamina/lab/advise_guide.h"
+#include "lamina/lab/advise/guide.h"
 #include "support/error_of.h"
 
 namespace lamina::lab {

@@ -1,5 +1,5 @@
 // Whole studies of tiny models: repeated, interrupted, with what cannot be, and with what must be found.
-#include "lamina/lab/compare.h"
+#include "lamina/lab/run/run_study.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "lamina/base/files.h"
 #include "lamina/data/synthetic.h"
-#include "lamina/lab/search.h"
+#include "lamina/lab/run/search.h"
 #include "support/error_of.h"
 #include "support/temporary_folder.h"
 

@@ -1,12 +1,12 @@
 // Summaries, marks and sentences from runs that were never run.
-#include "lamina/lab/results.h"
+#include "lamina/lab/run/results.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "lamina/arch/presets.h"
-#include "lamina/lab/search.h"
+#include "lamina/lab/run/search.h"
 
 namespace lamina::lab {
 namespace {

@@ -1,12 +1,12 @@
 // Against closed forms and tables.
-#include "lamina/lab/statistics.h"
+#include "lamina/lab/run/statistics.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numbers>
 
-#include "lamina/lab/stability.h"
+#include "lamina/lab/run/stability.h"
 
 namespace lamina::lab {
 namespace {

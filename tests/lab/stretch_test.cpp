@@ -1,5 +1,5 @@
 // Reading beyond the length of training: both readings against plain loops, caching, and what cannot be.
-#include "lamina/lab/stretch.h"
+#include "lamina/lab/stretch/stretch.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
 #include "lamina/base/files.h"
-#include "lamina/lab/position_kinds.h"
+#include "lamina/lab/stretch/position_kinds.h"
 #include "support/error_of.h"
 #include "support/temporary_folder.h"
 

@@ -1,5 +1,5 @@
 // Study files: what they may say, and what is said about what they may not.
-#include "lamina/lab/study.h"
+#include "lamina/lab/study/study.h"
 
 #include <gtest/gtest.h>
 
@@ -10,10 +10,10 @@
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
 #include "lamina/base/files.h"
-#include "lamina/lab/matching.h"
-#include "lamina/lab/plan.h"
-#include "lamina/lab/search.h"
-#include "lamina/lab/switches.h"
+#include "lamina/lab/run/plan.h"
+#include "lamina/lab/run/search.h"
+#include "lamina/lab/study/matching.h"
+#include "lamina/lab/study/switches.h"
 #include "support/error_of.h"
 
 namespace lamina::lab {
