@@ -3,7 +3,6 @@
 
 #include "lamina/base/error.h"
 #include "lamina/lab/report/columns.h"
-#include "lamina/lab/report/drawing.h"
 #include "lamina/lab/report/figures.h"
 #include "lamina/lab/report/series.h"
 
@@ -16,9 +15,9 @@ std::string quality_name(const Study& study) {
   return study.lower_is_better() ? "best validation loss (lower is better)" : "accuracy (higher is better)";
 }
 
-train::ChartFrame frame_of(const CostChart& chart, double left, double top, double width) {
-  Reach cost;
-  Reach quality;
+plot::ChartFrame frame_of(const CostChart& chart, double left, double top, double width) {
+  plot::Range cost;
+  plot::Range quality;
   for (const CostPoint& point : chart.points) {
     cost.add(point.cost);
     quality.add(point.quality - point.spread.value_or(0));
@@ -28,7 +27,7 @@ train::ChartFrame frame_of(const CostChart& chart, double left, double top, doub
 }
 
 /// Draws labels next to their points and moves them down if they would overlap.
-void draw_labels(train::Canvas& canvas, const train::ChartFrame& frame, std::vector<CostPoint> points) {
+void draw_labels(plot::Canvas& canvas, const plot::ChartFrame& frame, std::vector<CostPoint> points) {
   std::sort(points.begin(), points.end(),
             [&frame](const CostPoint& a, const CostPoint& b) { return frame.at_y(a.quality) < frame.at_y(b.quality); });
   struct Box {
@@ -37,7 +36,7 @@ void draw_labels(train::Canvas& canvas, const train::ChartFrame& frame, std::vec
   std::vector<Box> placed;
   for (const CostPoint& point : points) {
     const double x = frame.at_x(point.cost);
-    const double wide = 6.4 * static_cast<double>(train::text_columns(point.label));
+    const double wide = 6.4 * static_cast<double>(plot::text_columns(point.label));
     const bool before = x + 9 + wide > frame.x + frame.width + 16;
     const double left = before ? x - 9 - wide : x + 9;
     double y = frame.at_y(point.quality) + 4;
@@ -51,15 +50,15 @@ void draw_labels(train::Canvas& canvas, const train::ChartFrame& frame, std::vec
       }
     }
     placed.push_back({left, left + wide, y});
-    canvas.text(before ? x - 9 : x + 9, y, point.label, 11, before ? train::Anchor::end : train::Anchor::start,
-                train::kInk, false, false);
+    canvas.text(before ? x - 9 : x + 9, y, point.label,
+                {.size = 11, .anchor = before ? plot::Anchor::end : plot::Anchor::start});
   }
 }
 
 /// Whether the labels are few and short enough to be next to their points. Otherwise a legend names them.
 bool fit_beside_points(const std::vector<std::string>& labels) {
   return labels.size() <= 8 && std::all_of(labels.begin(), labels.end(),
-                                           [](const std::string& label) { return train::text_columns(label) <= 30; });
+                                           [](const std::string& label) { return plot::text_columns(label) <= 30; });
 }
 
 std::vector<std::string> shown_labels(const std::vector<CostChart>& charts) {
@@ -73,7 +72,7 @@ std::vector<std::string> shown_labels(const std::vector<CostChart>& charts) {
 }
 
 /// Coincident points get smaller radii, so that a ring of each point below stays visible.
-double radius_of(const std::vector<CostPoint>& points, size_t index, const train::ChartFrame& frame) {
+double radius_of(const std::vector<CostPoint>& points, size_t index, const plot::ChartFrame& frame) {
   size_t below = 0;
   for (size_t i = 0; i < index; ++i) {
     const double across = frame.at_x(points[i].cost) - frame.at_x(points[index].cost);
@@ -83,12 +82,12 @@ double radius_of(const std::vector<CostPoint>& points, size_t index, const train
   return std::max(2.0, 6 - 1.8 * static_cast<double>(below));
 }
 
-void draw_panel(train::Canvas& canvas, const train::ChartFrame& frame, const CostChart& chart,
+void draw_panel(plot::Canvas& canvas, const plot::ChartFrame& frame, const CostChart& chart,
                 const std::vector<std::string>& labels, const std::string& quality, bool labelled) {
-  train::draw_frame(canvas, frame, chart.title, quality);
+  plot::draw_frame(canvas, frame, chart.title, quality);
   for (size_t i = 0; i < chart.points.size(); ++i) {
     const CostPoint& point = chart.points[i];
-    const train::ChartStyle style = style_of(labels, point.label);
+    const plot::CurveStyle style = plot::style_of(labels, point.label);
     const double x = frame.at_x(point.cost);
     const double spread = point.spread.value_or(0);
     canvas.line({{x, frame.at_y(point.quality - spread)}, {x, frame.at_y(point.quality + spread)}},
@@ -109,7 +108,7 @@ Figure cost_figure(const Study& study) {
   const size_t rows = (charts.size() + columns - 1) / columns;
   const std::vector<std::string> shown = shown_labels(charts);
   const bool labelled = fit_beside_points(shown);
-  const Legend legend = legend_of(labelled ? std::vector<std::string>() : shown, kPictureWidth - 20);
+  const plot::Legend legend = plot::layout_legend(labelled ? std::vector<std::string>() : shown, kPictureWidth - 20);
   const double above = labelled ? 0 : legend.height() + 8;
   const double height = above + kCostPanelHeight * static_cast<double>(rows);
   Figure figure{
@@ -121,9 +120,9 @@ Figure cost_figure(const Study& study) {
       ""};
   for (const CostChart& chart : charts) figure.alternative += str(&chart == charts.data() ? "" : ", ", chart.title);
   figure.alternative += "; the table of results has the numbers.";
-  train::SvgCanvas canvas(static_cast<int>(kPictureWidth), static_cast<int>(height), figure.alternative);
-  canvas.box(0, 0, kPictureWidth, height, train::kPaper, 1);
-  draw_legend(canvas, legend, labels, 6);
+  plot::SvgCanvas canvas(kPictureWidth, height, {.title = figure.alternative});
+  canvas.box(0, 0, kPictureWidth, height, plot::kPaper);
+  plot::draw_legend(canvas, legend, labels, 6);
   for (size_t i = 0; i < charts.size(); ++i) {
     const size_t row = i / columns;
     const double left = width * static_cast<double>(i % columns);

@@ -2,7 +2,6 @@
 
 #include "lamina/base/error.h"
 #include "lamina/lab/report/columns.h"
-#include "lamina/lab/report/drawing.h"
 #include "lamina/lab/report/figures.h"
 #include "lamina/lab/report/series.h"
 
@@ -19,36 +18,36 @@ std::vector<std::string> readings_of(const Stretch& stretch) {
   return readings;
 }
 
-train::CurveAxis length_axis(const Stretch& stretch) {
-  Reach reach;
-  for (const double length : stretch.lengths) reach.add(length);
-  reach.add(stretch.trained_length);
-  train::CurveAxis axis = train::log_axis_of(reach.low / 1.1, reach.high * 1.1, 99);
+plot::Axis length_axis(const Stretch& stretch) {
+  plot::Range range;
+  for (const double length : stretch.lengths) range.add(length);
+  range.add(stretch.trained_length);
+  plot::Axis axis = plot::log_axis(range.low / 1.1, range.high * 1.1, 99);
   axis.ticks = stretch.lengths;
   axis.tick_step = 1;  // integer labels
   return axis;
 }
 
-void draw_reading(train::Canvas& canvas, const train::ChartFrame& frame, const Study& study, const std::string& reading,
+void draw_reading(plot::Canvas& canvas, const plot::ChartFrame& frame, const Study& study, const std::string& reading,
                   const std::vector<std::string>& labels) {
   const Stretch& stretch = *study.stretch;
-  train::draw_frame(canvas, frame, reading + ": tokens in the context", "perplexity");
+  plot::draw_frame(canvas, frame, reading + ": tokens in the context", "perplexity");
   const double trained = frame.at_x(stretch.trained_length);
-  canvas.line({{trained, frame.y}, {trained, frame.y + frame.height}}, {train::kFaint, 1, 1, {5, 3}, 0});
-  canvas.text(trained + 4, frame.y + 10, "trained", 11, train::Anchor::start, train::kFaint, false, false);
-  std::vector<train::Canvas::Points> lines;
-  std::vector<train::ChartStyle> styles;
+  canvas.line({{trained, frame.y}, {trained, frame.y + frame.height}}, {plot::kFaint, 1, 1, {5, 3}, 0});
+  canvas.text(trained + 4, frame.y + 10, "trained", {.size = 11, .colour = plot::kFaint});
+  std::vector<plot::Canvas::Points> lines;
+  std::vector<plot::CurveStyle> styles;
   for (const StretchRow& row : stretch.rows) {
     if (row.reading != reading) continue;
-    styles.push_back(style_of(labels, study.label_of(row.variant)));
-    train::Canvas::Points& line = lines.emplace_back();
+    styles.push_back(plot::style_of(labels, study.label_of(row.variant)));
+    plot::Canvas::Points& line = lines.emplace_back();
     for (size_t i = 0; i < stretch.lengths.size(); ++i) {
       if (const Number value = row.perplexity[i]; value && *value > 0) {
         line.emplace_back(frame.at_x(stretch.lengths[i]), frame.at_y(*value));
       }
     }
   }
-  draw_curves(canvas, lines, styles);
+  plot::draw_curves(canvas, lines, styles);
 }
 
 /// One sentence per row that cannot read all lengths: "Learned cannot: learned positions end at 256."
@@ -68,19 +67,19 @@ std::string those_that_cannot(const Study& study) {
 
 Figure extrapolation_figure(const Study& study) {
   if (!study.stretch || study.stretch->rows.empty()) return {};
-  Reach reach;
+  plot::Range range;
   std::vector<std::string> shown;
   for (const StretchRow& row : study.stretch->rows) {
     for (const Number value : row.perplexity) {
-      if (value && *value > 0) reach.add(*value);
+      if (value && *value > 0) range.add(*value);
     }
     const std::string label = study.label_of(row.variant);
     if (std::find(shown.begin(), shown.end(), label) == shown.end()) shown.push_back(label);
   }
-  if (reach.empty()) return {};
+  if (range.empty()) return {};
   const std::vector<std::string> labels = labels_of(study);
   const std::vector<std::string> readings = readings_of(*study.stretch);
-  const Legend legend = legend_of(shown, kPictureWidth - 20);
+  const plot::Legend legend = plot::layout_legend(shown, kPictureWidth - 20);
   const double height = legend.height() + kStretchPanelHeight;
   const double width = kPictureWidth / static_cast<double>(readings.size());
   Figure figure{"extrapolation",
@@ -93,16 +92,16 @@ Figure extrapolation_figure(const Study& study) {
                 "",
                 str("Perplexity by context length; the table below has the numbers.", those_that_cannot(study)),
                 ""};
-  train::SvgCanvas canvas(static_cast<int>(kPictureWidth), static_cast<int>(height), figure.alternative);
-  canvas.box(0, 0, kPictureWidth, height, train::kPaper, 1);
-  draw_legend(canvas, legend, labels, 6);
+  plot::SvgCanvas canvas(kPictureWidth, height, {.title = figure.alternative});
+  canvas.box(0, 0, kPictureWidth, height, plot::kPaper);
+  plot::draw_legend(canvas, legend, labels, 6);
   for (size_t i = 0; i < readings.size(); ++i) {
-    const train::ChartFrame frame{width * static_cast<double>(i) + 72,
-                                  legend.height() + 12,
-                                  width - 96,
-                                  kStretchPanelHeight - 64,
-                                  length_axis(*study.stretch),
-                                  train::log_axis_of(reach.low / 1.1, reach.high * 1.1, 9)};
+    const plot::ChartFrame frame{width * static_cast<double>(i) + 72,
+                                 legend.height() + 12,
+                                 width - 96,
+                                 kStretchPanelHeight - 64,
+                                 length_axis(*study.stretch),
+                                 plot::log_axis(range.low / 1.1, range.high * 1.1, 9)};
     draw_reading(canvas, frame, study, readings[i], labels);
   }
   figure.svg = canvas.finish();

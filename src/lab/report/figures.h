@@ -4,8 +4,12 @@
 #include <vector>
 
 #include "lamina/lab/report/results_file.h"
+#include "lamina/plot/chart.h"
+#include "lamina/plot/svg_canvas.h"
 
 namespace lamina::lab::report {
+
+inline constexpr double kPictureWidth = 900;
 
 /// A chart as an SVG image with its texts.
 struct Figure {

@@ -3,15 +3,14 @@
 #include <cmath>
 
 #include "lamina/base/error.h"
-#include "lamina/lab/report/drawing.h"
 #include "lamina/lab/report/figures.h"
 
 namespace lamina::lab::report {
 namespace {
 
 // Cividis colour map (Nuñez, Anderton & Renslow 2018): its brightness order is safe for colour-blind readers.
-train::Colour heat(double share) {
-  constexpr std::array<train::Colour, 6> kStops{
+plot::Colour heat(double share) {
+  constexpr std::array<plot::Colour, 6> kStops{
       {{0, 32, 77}, {59, 72, 108}, {105, 105, 112}, {149, 143, 120}, {202, 186, 106}, {255, 234, 70}}};
   const double at = std::clamp(share, 0.0, 1.0) * (kStops.size() - 1);
   const auto below = std::min(static_cast<size_t>(at), kStops.size() - 2);
@@ -19,15 +18,15 @@ train::Colour heat(double share) {
   const auto mix = [rest](unsigned char a, unsigned char b) {
     return static_cast<unsigned char>(std::lround(a + rest * (b - a)));
   };
-  const train::Colour a = kStops[below];
-  const train::Colour b = kStops[below + 1];
+  const plot::Colour a = kStops[below];
+  const plot::Colour b = kStops[below + 1];
   return {mix(a.red, b.red), mix(a.green, b.green), mix(a.blue, b.blue)};
 }
 
 constexpr double kCellWidth = 52;
 constexpr double kCellHeight = 26;
-constexpr train::Colour kLight{255, 255, 254};  // not the page's white, so that the dark theme keeps it
-constexpr train::Colour kDark{1, 1, 1};
+constexpr plot::Colour kLight{255, 255, 254};  // not the page's white, so that the dark theme keeps it
+constexpr plot::Colour kDark{1, 1, 1};
 
 /// Heat map of a variant: depth is vertical, length horizontal.
 struct HeatMap {
@@ -60,31 +59,33 @@ std::vector<HeatMap> heat_maps(const Study& study) {
   return maps;
 }
 
-void draw_map(train::Canvas& canvas, const HeatMap& map, double left, double top) {
+void draw_map(plot::Canvas& canvas, const HeatMap& map, double left, double top) {
   const double cells = left + 52;
-  canvas.text(cells, top + 18, map.label, 13, train::Anchor::start, train::kInk, true, false);
+  canvas.text(cells, top + 18, map.label, {.size = 13, .bold = true});
   for (size_t row = 0; row < map.depths.size(); ++row) {
     const double y = top + 28 + kCellHeight * static_cast<double>(row);
-    canvas.text(cells - 6, y + 17, str(std::lround(100 * map.depths[row]), " %"), 11, train::Anchor::end, train::kFaint,
-                false, false);
+    canvas.text(cells - 6, y + 17, str(std::lround(100 * map.depths[row]), " %"),
+                {.size = 11, .anchor = plot::Anchor::end, .colour = plot::kFaint});
     for (size_t column = 0; column < map.lengths.size(); ++column) {
       const double x = cells + kCellWidth * static_cast<double>(column);
       const auto found = map.cells.find({map.lengths[column], map.depths[row]});
       const Number value = found == map.cells.end() ? Number{} : found->second;
-      const train::Colour fill = value ? heat(*value) : train::kGrid;
-      canvas.box(x + 1, y + 1, kCellWidth - 2, kCellHeight - 2, fill, 1);
+      const plot::Colour fill = value ? heat(*value) : plot::kGrid;
+      canvas.box(x + 1, y + 1, kCellWidth - 2, kCellHeight - 2, fill);
       const std::string text = value ? str(std::lround(100 * *value)) : "–";
-      canvas.text(x + kCellWidth / 2, y + 17, text, 11, train::Anchor::middle,
-                  !value         ? train::kFaint
-                  : *value < 0.6 ? kLight
-                                 : kDark,
-                  false, false);
+      canvas.text(x + kCellWidth / 2, y + 17, text,
+                  {.size = 11,
+                   .anchor = plot::Anchor::middle,
+                   .colour = !value         ? plot::kFaint
+                             : *value < 0.6 ? kLight
+                                            : kDark});
     }
   }
   const double bottom = top + 28 + kCellHeight * static_cast<double>(map.depths.size());
   for (size_t column = 0; column < map.lengths.size(); ++column) {
     canvas.text(cells + kCellWidth * (static_cast<double>(column) + 0.5), bottom + 15,
-                str(static_cast<int64_t>(map.lengths[column])), 11, train::Anchor::middle, train::kFaint, false, false);
+                str(static_cast<int64_t>(map.lengths[column])),
+                {.size = 11, .anchor = plot::Anchor::middle, .colour = plot::kFaint});
   }
 }
 
@@ -115,8 +116,8 @@ Figure passkey_figure(const Study& study) {
                 "",
                 "Share of passkeys found by context length and depth; the table below has the numbers.",
                 ""};
-  train::SvgCanvas canvas(static_cast<int>(kPictureWidth), static_cast<int>(height), figure.alternative);
-  canvas.box(0, 0, kPictureWidth, height, train::kPaper, 1);
+  plot::SvgCanvas canvas(kPictureWidth, height, {.title = figure.alternative});
+  canvas.box(0, 0, kPictureWidth, height, plot::kPaper);
   for (size_t i = 0; i < maps.size(); ++i) draw_map(canvas, maps[i], places[i].first, places[i].second);
   figure.svg = canvas.finish();
   return figure;

@@ -1,5 +1,6 @@
+#include "lamina/plot/png.h"
+
 #include "lamina/base/error.h"
-#include "lamina/train/curve_drawing.h"
 
 #ifdef LAMINA_CAIRO
 #include <cairo.h>
@@ -10,7 +11,7 @@
 #include "lamina/base/files.h"
 #endif
 
-namespace lamina::train {
+namespace lamina::plot {
 
 #ifdef LAMINA_CAIRO
 namespace {
@@ -34,8 +35,8 @@ class CairoCanvas : public Canvas {
   CairoCanvas(const CairoCanvas&) = delete;
   CairoCanvas& operator=(const CairoCanvas&) = delete;
 
-  void box(double x, double y, double width, double height, Colour fill, double opacity) override {
-    use(fill, opacity);
+  void box(double x, double y, double width, double height, Colour fill) override {
+    use(fill, 1);
     cairo_rectangle(cairo_, x, y, width, height);
     cairo_fill(cairo_);
   }
@@ -65,18 +66,17 @@ class CairoCanvas : public Canvas {
     cairo_set_dash(cairo_, nullptr, 0, 0);
     cairo_stroke(cairo_);
   }
-  void text(double x, double y, const std::string& text, double size, Anchor anchor, Colour colour, bool bold,
-            bool upwards) override {
-    use(colour, 1);
+  void text(double x, double y, const std::string& text, const TextStyle& style) override {
+    use(style.colour, 1);
     cairo_select_font_face(cairo_, "DejaVu Sans", CAIRO_FONT_SLANT_NORMAL,
-                           bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
-    cairo_set_font_size(cairo_, size);
+                           style.bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
+    cairo_set_font_size(cairo_, style.size);
     cairo_text_extents_t extents;
     cairo_text_extents(cairo_, text.c_str(), &extents);
-    const double shift = anchor == Anchor::start ? 0 : anchor == Anchor::middle ? 0.5 : 1;
+    const double shift = style.anchor == Anchor::start ? 0 : style.anchor == Anchor::middle ? 0.5 : 1;
     cairo_save(cairo_);
     cairo_translate(cairo_, x, y);
-    if (upwards) cairo_rotate(cairo_, -std::numbers::pi / 2);
+    if (style.upwards) cairo_rotate(cairo_, -std::numbers::pi / 2);
     cairo_move_to(cairo_, -shift * extents.x_advance, 0);
     cairo_show_text(cairo_, text.c_str());
     cairo_restore(cairo_);
@@ -113,16 +113,15 @@ class CairoCanvas : public Canvas {
 
 }  // namespace
 
-void write_curves_png(const std::vector<RunLog>& runs, const CurveOptions& options, const std::string& path) {
-  const CurvesDrawing drawing(runs, options);
-  CairoCanvas canvas(kCurvesWidth, drawing.height());
-  drawing.draw(canvas);
+void write_png(const std::string& path, int width, int height, const std::function<void(Canvas&)>& draw) {
+  CairoCanvas canvas(width, height);
+  draw(canvas);
   canvas.write(path);
 }
 
 #else
 
-void write_curves_png(const std::vector<RunLog>&, const CurveOptions&, const std::string& path) {
+void write_png(const std::string& path, int, int, const std::function<void(Canvas&)>&) {
   throw Error(str(path,
                   ": this program was built without cairo, which draws PNG files; name an .svg file instead, or "
                   "install Debian's libcairo2-dev and build again"));
@@ -130,4 +129,4 @@ void write_curves_png(const std::vector<RunLog>&, const CurveOptions&, const std
 
 #endif
 
-}  // namespace lamina::train
+}  // namespace lamina::plot
