@@ -231,7 +231,7 @@ TEST_F(CompareTest, AFolderThatIsNoStudyIsLeftAlone) {
   const Study asked = study(R"("variants": ["gpt2-tiny"])");
   std::filesystem::create_directory(folder_ / "mine");
   write_text(folder_ / "mine/letter.txt", "dear");
-  EXPECT_NE(lamina::testing::error_of([&] { run(asked, "mine"); }).find("is no study"), std::string::npos);
+  EXPECT_NE(lamina::testing::error_of([&] { run(asked, "mine"); }).find("is not a study"), std::string::npos);
 }
 
 }  // namespace

@@ -204,7 +204,7 @@ Shape shape_for(const Choices& choices, const Question& question, double paramet
   LAMINA_CHECK(best, "no model of at most ", count_text(parameters), " parameters",
                memory.empty() ? "" : " fits into " + memory, " with a context of ", question.context,
                question.vocabulary ? str(" and a vocabulary of ", *question.vocabulary) : "",
-               "; allow more, or a shorter context or a smaller vocabulary");
+               "; raise the limit, or reduce the context or the vocabulary");
   return *best;
 }
 
@@ -215,10 +215,10 @@ double parameters_for(const Question& question, std::vector<Reason>& reasons) {
     reason.advice = advice;
     reasons.push_back(reason);
   };
-  if (question.memory) add("memory", "at most what " + arch::short_bytes(*question.memory) + " hold");
+  if (question.memory) add("memory", "at most what fits into " + arch::short_bytes(*question.memory));
   if (question.parameters) return *question.parameters;
   LAMINA_CHECK(question.memory || question.data,
-               "nothing says how large the model may be; give --parameters, --memory or --data");
+               "the model size is not limited; give --parameters, --memory or --data");
   // Upper bound: the memory holds only bf16 weights.
   double parameters = question.memory ? *question.memory / 2 : 1e13;
   if (question.data) {

@@ -29,7 +29,7 @@ Evidence read_evidence(const Json& json, const std::string& where) {
   LAMINA_CHECK(evidence.kind == "published" || evidence.kind == "measured here", kName, ": ", where,
                " has evidence of kind ", evidence.kind, "; expected published or measured here");
   LAMINA_CHECK(evidence.kind == "published" || !evidence.where.empty(), kName, ": ", where,
-               " says measured here, but not where; name a study or a page");
+               " has evidence \"measured here\" without a source; add study or page");
   return evidence;
 }
 
@@ -50,7 +50,7 @@ Rule read_rule(const Json& json) {
   rule.base = json.value("base", "");
   rule.style = json.value("style", "");
   LAMINA_CHECK(rule.base.empty() == rule.style.empty(), kName, ": ", id,
-               " has a base or a style without the other; a scaled base needs a name of its own");
+               " has a base without a style or a style without a base; set both");
   if (json.contains("set")) {
     for (const auto& [path, value] : json["set"].items()) {
       rule.assignments.push_back(path + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
@@ -72,7 +72,7 @@ bool condition_holds(const std::string& name, const Json& value, const Facts& fa
   const std::optional<double> share = facts.tokens_per_parameter;
   if (name == "tokens_per_parameter_below") return share && *share < value.get<double>();
   if (name == "tokens_per_parameter_above") return share && *share > value.get<double>();
-  throw Error(str(kName, ": ", name, " is no condition; its `about` lists them"));
+  throw Error(str(kName, ": ", name, " is not a condition; the file's `about` lists all"));
 }
 
 }  // namespace

@@ -90,9 +90,9 @@ std::string figures(const Recommendation& advised) {
     std::snprintf(text, sizeof text, "  %-34s %s\n", name.c_str(), value.c_str());
     return std::string(text);
   };
-  return "COSTS (`lamina plan` has all)\n" + line("parameters", arch::with_commas(plan.parameters.total)) +
-         line("forward, a token of " + length, arch::short_number(plan.flops.forward()) + "FLOP") +
-         line("cache of " + length + " tokens", arch::short_bytes(cache_bytes(advised))) +
+  return "COSTS (details: `lamina plan`)\n" + line("parameters", arch::with_commas(plan.parameters.total)) +
+         line("forward pass per token at " + length, arch::short_number(plan.flops.forward()) + "FLOP") +
+         line("KV cache of " + length + " tokens", arch::short_bytes(cache_bytes(advised))) +
          line(advised.question.generate ? std::string("memory to generate, bf16")
                                         : str("memory to train, f32, batch ", advised.batch),
               arch::short_bytes(advised.memory_needed));
@@ -105,7 +105,7 @@ std::string looks(const Recommendation& advised) {
     if (advice.verdict != arch::Advice::Verdict::look) continue;
     text += wrapped(str(advice.subject, ": ", advice.found, "; ", advice.reason), "  ");
   }
-  return text.empty() ? "" : "\nUNUSUAL IN IT\n" + text;
+  return text.empty() ? "" : "\nUNUSUAL\n" + text;
 }
 
 Json reason_json(const Reason& reason) {
@@ -131,7 +131,7 @@ std::string Recommendation::architecture_file() const {
   const Json json = {{"base", base},
                      {"about", str("Advised: ", name, ", ", arch::with_commas(plan.parameters.total),
                                    " parameters, context ", question.context, ", ", question.first, " first",
-                                   question.extrapolate ? ", reads beyond its context" : "")},
+                                   question.extrapolate ? ", extrapolates beyond its context" : "")},
                      {"set", set}};
   return json.dump(2) + "\n";
 }
@@ -142,7 +142,7 @@ std::string to_text(const Recommendation& advised) {
   for (const std::string& assignment : advised.assignments) text += "    " + assignment + "\n";
   text += "\n" + reasons(advised) + "\n" + figures(advised) + looks(advised);
   if (!advised.similar.empty()) {
-    text += "\nPRESETS OF ABOUT THIS SIZE\n ";
+    text += "\nPRESETS OF SIMILAR SIZE\n ";
     for (const std::string& name : advised.similar) text += " " + name;
     text += "\n";
   }
@@ -163,7 +163,7 @@ std::string to_json_text(const Recommendation& advised) {
                      {"cache_bytes", cache_bytes(advised)},
                      {"batch", advised.batch},
                      {"memory_bytes", advised.memory_needed},
-                     {"memory_is_for", advised.question.generate ? "generating" : "training"},
+                     {"memory_is_for", advised.question.generate ? "generation" : "training"},
                      {"similar_presets", advised.similar},
                      {"next", {plan_command(advised), train_command(advised)}}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

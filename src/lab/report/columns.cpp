@@ -1,12 +1,13 @@
 #include "lamina/lab/report/columns.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
+#include <numeric>
 
 #include "lamina/arch/plan.h"
 #include "lamina/base/error.h"
+#include "lamina/lab/run/format.h"
+#include "lamina/lab/run/statistics.h"
 
 namespace lamina::lab::report {
 namespace {
@@ -24,28 +25,23 @@ constexpr KnownColumn kColumns[] = {
     {"best_loss", "Best loss", Style::loss, "lowest validation loss of a run", true},
     {"final_loss", "Final loss", Style::loss, "validation loss at the end"},
     {"perplexity", "Perplexity", Style::loss, "e to the best validation loss", true},
-    {"bits_per_byte", "Bits per byte", Style::loss, "best validation loss in bits for a byte of text"},
-    {"accuracy", "Accuracy", Style::percent, "share of right answers at the trained lengths"},
-    {"accuracy_long", "Accuracy, longer", Style::percent, "share of right answers beyond the trained lengths"},
+    {"bits_per_byte", "Bits per byte", Style::loss, "best validation loss in bits per byte of text"},
+    {"accuracy", "Accuracy", Style::percent, "share of correct answers at training lengths"},
+    {"accuracy_long", "Accuracy, longer", Style::percent, "share of correct answers beyond training lengths"},
     {"steps_to_target", "Steps to target", Style::count, "steps until the validation loss first reached the target"},
     {"seconds_to_target", "Time to target", Style::seconds, "time until the validation loss first reached the target"},
-    {"tokens_per_second", "Training tokens/s", Style::rate, "tokens trained on in a second", true},
-    {"decode_tokens_per_second", "Decode tokens/s", Style::rate, "tokens written in a second"},
-    {"peak_memory_bytes", "Peak memory", Style::bytes, "most memory held while training", true},
-    {"parameters", "Parameters", Style::count, "numbers that are learned", true},
-    {"flops_per_token", "FLOPs per token", Style::work, "operations for a token in the forward pass"},
-    {"kv_bytes_per_token", "Cache per token", Style::bytes, "bytes that a token adds to the cache while writing"},
+    {"tokens_per_second", "Training tokens/s", Style::rate, "training tokens per second", true},
+    {"decode_tokens_per_second", "Decode tokens/s", Style::rate, "generated tokens per second"},
+    {"peak_memory_bytes", "Peak memory", Style::bytes, "peak memory during training", true},
+    {"parameters", "Parameters", Style::count, "number of trained weights", true},
+    {"flops_per_token", "FLOPs per token", Style::work, "FLOPs per token of the forward pass"},
+    {"kv_bytes_per_token", "Cache per token", Style::bytes, "bytes that a token adds to the KV cache"},
     {"spikes", "Loss spikes", Style::plain, "sudden rises of the training loss"},
-    {"gradient_outliers", "Gradient outliers", Style::plain, "gradients far longer than those around them"},
-    {"diverged", "Diverged runs", Style::plain, "runs whose loss was lost"},
+    {"gradient_outliers", "Gradient outliers", Style::plain,
+     "updates with a gradient norm far above the recent median"},
+    {"diverged", "Diverged runs", Style::plain, "runs whose loss became infinite or NaN"},
     {"highest_stable_learning_rate", "Highest stable rate", Style::plain, "highest learning rate that did not diverge"},
 };
-
-std::string printed(const char* format, int digits, double value) {
-  std::array<char, 64> text;
-  std::snprintf(text.data(), text.size(), format, digits, value);
-  return text.data();
-}
 
 /// Uses a real minus sign, which is as wide as a plus.
 std::string with_minus(std::string text) {
@@ -77,16 +73,13 @@ Measure over_runs(const Variant& variant, const std::string& key) {
     if (key == "diverged") values.push_back(run.diverged ? 1 : 0);
   }
   if (values.empty()) return {};
-  double sum = 0;
-  for (const double value : values) sum += value;
   Measure measure;
-  measure.mean = sum;
-  if (key == "diverged") return measure;
-  const double mean = sum / static_cast<double>(values.size());
-  double squares = 0;
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  measure.mean = mean;
-  if (values.size() > 1) measure.spread = std::sqrt(squares / static_cast<double>(values.size() - 1));
+  if (key == "diverged") {
+    measure.mean = std::accumulate(values.begin(), values.end(), 0.0);
+    return measure;
+  }
+  measure.mean = mean_of(values);
+  measure.spread = deviation_of(values);
   return measure;
 }
 
@@ -103,11 +96,10 @@ Column column_of(const std::string& key) {
 
 std::string written(double value, Style style) {
   switch (style) {
-    case Style::loss: return with_minus(printed("%.*f", 4, value));
+    case Style::loss: return with_minus(fixed(value, 4));
     case Style::percent: return with_minus(printed("%.*f %%", 1, 100 * value));
     case Style::count: return with_minus(grouped(value));
-    case Style::rate:
-      return std::abs(value) >= 100 ? with_minus(grouped(value)) : with_minus(printed("%.*f", 1, value));
+    case Style::rate: return std::abs(value) >= 100 ? with_minus(grouped(value)) : with_minus(fixed(value, 1));
     case Style::bytes: return trimmed(arch::short_bytes(value));
     case Style::work: return trimmed(arch::short_number(value));
     case Style::seconds: return time_of(value);
@@ -124,7 +116,7 @@ std::string written_difference(double value, Style style) {
   return (nothing ? "" : value < 0 ? "−" : "+") + size;
 }
 
-std::string written_p(double p) { return p < 0.001 ? "p < 0.001" : "p = " + printed("%.*f", p < 0.1 ? 3 : 2, p); }
+std::string written_p(double p) { return p < 0.001 ? "p < 0.001" : "p = " + fixed(p, p < 0.1 ? 3 : 2); }
 
 Measure measure_of(const Variant& variant, const std::string& key) {
   if (const auto found = variant.summary.find(key); found != variant.summary.end()) return found->second;
@@ -167,7 +159,7 @@ std::string written_adjustment(const Study& study, const Variant& variant) {
   const Adjustment& adjusted = *variant.adjusted;
   std::string text = str(adjusted.field, " ", adjusted.from, " → ", adjusted.to);
   if (adjusted.difference) {
-    const std::string what = study.matching == "compute" ? " % work" : " % parameters";
+    const std::string what = study.matching == "compute" ? " % FLOPs" : " % parameters";
     text += str(" (", with_minus(printed("%+.*f", 2, 100 * *adjusted.difference)), what, ")");
   }
   return text;

@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <cstdio>
 #include <set>
 
 #include "lamina/base/error.h"
 #include "lamina/lab/report/columns.h"
 #include "lamina/lab/report/escape.h"
 #include "lamina/lab/report/report.h"
+#include "lamina/lab/run/format.h"
 
 namespace lamina::lab {
 namespace report {
@@ -14,15 +14,12 @@ namespace {
 /// All digits; empty if not measured.
 std::string exact(const Number& value) {
   if (!value) return "";
-  char text[40];
-  std::snprintf(text, sizeof text, "%.17g", *value);
   // Uses the shortest text that parses to the same number.
   for (int digits = 1; digits < 17; ++digits) {
-    char shorter[40];
-    std::snprintf(shorter, sizeof shorter, "%.*g", digits, *value);
+    const std::string shorter = printed("%.*g", digits, *value);
     if (std::stod(shorter) == *value) return shorter;
   }
-  return text;
+  return printed("%.17g", *value);
 }
 
 std::string joined(const std::vector<std::string>& fields) {

@@ -82,16 +82,17 @@ Figure extrapolation_figure(const Study& study) {
   const plot::Legend legend = plot::layout_legend(shown, kPictureWidth - 20);
   const double height = legend.height() + kStretchPanelHeight;
   const double width = kPictureWidth / static_cast<double>(readings.size());
-  Figure figure{"extrapolation",
-                "Beyond the trained length",
-                str("Perplexity against the length of the context, trained at ",
-                    written(study.stretch->trained_length, Style::count),
-                    "; both sides logarithmic. In non-overlapping windows the first tokens see little context, which a "
-                    "sliding window makes up for.",
-                    those_that_cannot(study)),
-                "",
-                str("Perplexity by context length; the table below has the numbers.", those_that_cannot(study)),
-                ""};
+  Figure figure{
+      "extrapolation",
+      "Beyond the trained length",
+      str("Perplexity against the length of the context, trained at ",
+          written(study.stretch->trained_length, Style::count),
+          "; both axes logarithmic. In non-overlapping windows the first tokens have little context; sliding windows "
+          "avoid that.",
+          those_that_cannot(study)),
+      "",
+      str("Perplexity by context length; the table below has the numbers.", those_that_cannot(study)),
+      ""};
   plot::SvgCanvas canvas(kPictureWidth, height, {.title = figure.alternative});
   canvas.box(0, 0, kPictureWidth, height, plot::kPaper);
   plot::draw_legend(canvas, legend, labels, 6);

@@ -50,7 +50,7 @@ std::string verdict(const std::string& verdict) {
 
 std::string findings_section(const Study& study) {
   std::string text = "<section id=\"findings\"><h2>Findings</h2>\n";
-  if (study.findings.empty()) return text + "<p>The study states none.</p></section>\n";
+  if (study.findings.empty()) return text + "<p>None.</p></section>\n";
   text += "<ul class=\"findings\">\n";
   for (const Finding& finding : study.findings) {
     text += str(finding.verdict.empty() ? "<li class=\"noted\">" : "<li>", verdict(finding.verdict), "<div><p>",
@@ -121,8 +121,8 @@ std::string repeat(const Study& study) {
   std::string text = "<section id=\"repeat\"><h2>Repeat it</h2>\n";
   if (!study.command.empty()) text += str("<pre class=\"command\">", html(study.command), "</pre>\n");
   text +=
-      "<p>On the same machine, with the same version and number of threads, the numbers come out the same to the bit; "
-      "times do not.</p>\n<dl class=\"facts\">";
+      "<p>On the same machine, with the same version and number of threads, all numbers except times are "
+      "bit-identical.</p>\n<dl class=\"facts\">";
   text += fact("Lamina", study.version);
   for (const auto& [name, value] : study.machine) text += fact(name, value);
   text += "</dl>\n";

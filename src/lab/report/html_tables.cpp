@@ -2,22 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <string_view>
 
 #include "lamina/base/error.h"
 #include "lamina/lab/report/columns.h"
 #include "lamina/lab/report/escape.h"
+#include "lamina/lab/run/format.h"
 
 namespace lamina::lab::report {
 namespace {
-
-/// All digits, as the sort key of a cell.
-std::string exact(double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.17g", value);
-  return text;
-}
 
 std::string mark_class(const std::string& mark) {
   std::string name = mark;
@@ -28,7 +21,8 @@ std::string mark_class(const std::string& mark) {
 /// Tooltip: "95 % confidence interval of the difference: ±0.0042".
 std::string details(const Measure& measure, Style style) {
   std::string text;
-  if (measure.reach) text = "95 % confidence interval of the difference: " + written_spread(*measure.reach, style);
+  if (measure.ci95_half_width)
+    text = "95 % confidence interval of the difference: " + written_spread(*measure.ci95_half_width, style);
   return text.empty() ? "" : str(" title=\"", html(text), "\"");
 }
 
@@ -36,7 +30,7 @@ std::string details(const Measure& measure, Style style) {
 std::string cell(const Measure& measure, Style style, size_t runs, bool main) {
   const char* more = main ? "" : " more";
   if (!measure.mean) return str("<td class=\"none", more, "\"><span aria-label=\"not measured\">–</span></td>");
-  std::string text = str("<td class=\"number", more, "\" data-value=\"", exact(*measure.mean),
+  std::string text = str("<td class=\"number", more, "\" data-value=\"", printed("%.17g", *measure.mean),
                          "\"><span class=\"mean\">", html(written(*measure.mean, style)), "</span>");
   if (measure.spread) text += str(" <span class=\"spread\">", html(written_spread(*measure.spread, style)), "</span>");
   if (measure.runs && *measure.runs < static_cast<double>(runs)) {
@@ -147,7 +141,7 @@ std::string results_table(const Study& study) {
       "<div class=\"table-head\"><p class=\"note\" id=\"variants-note\">Mean over seeds ± standard deviation; below it "
       "the difference to the ",
       html(study.compared_with),
-      ", its mark and p. A column's name sorts by it.</p><button type=\"button\" id=\"columns\" "
+      ", its mark and p. Click a column head to sort.</p><button type=\"button\" id=\"columns\" "
       "aria-controls=\"variants\" aria-expanded=\"true\" hidden>Show all ",
       columns.size(), " measures</button></div>\n", scrolling("Table of all variants", text + "</tbody></table>"));
 }

@@ -21,6 +21,8 @@ std::string report_markdown(const std::string& results, const std::string& name,
 /// One line per variant: mean and spread of each measure. The judged measure also has the difference to the reference,
 /// p and mark.
 std::string report_csv(const std::string& results, const std::string& name, Columns columns = Columns::standard);
+/// Tables and findings for a terminal. A study of mode stretch gets its tables by length.
+std::string report_text(const std::string& results, const std::string& name, Columns columns = Columns::standard);
 /// One line per run of each variant.
 std::string runs_csv(const std::string& results, const std::string& name);
 

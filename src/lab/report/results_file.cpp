@@ -21,14 +21,14 @@ class Place {
   [[noreturn]] void fail(const std::string& expected) const {
     std::string given = value_->dump(-1, ' ', false, Json::error_handler_t::replace);
     if (given.size() > 60) given = given.substr(0, 57) + "...";
-    throw Error(str(path_, " is ", given, "; expected ", expected, " (docs/guides/report.md describes results files)"));
+    throw Error(str(path_, " is ", given, "; expected ", expected, " (format: docs/guides/report.md)"));
   }
 
   Place at(const std::string& key) const {
     object();
     const auto found = value_->find(key);
     LAMINA_CHECK(found != value_->end(), path_, " has no ", key,
-                 "; make the results file anew, or see docs/guides/report.md for what it holds");
+                 "; write the results file again, or see its format in docs/guides/report.md");
     return {*found, path_ + joint_ + key};
   }
   /// Returns null if the key is missing.
@@ -50,7 +50,7 @@ class Place {
   }
   std::string text() const {
     if (is_null()) return "";
-    if (!value_->is_string()) fail("a text");
+    if (!value_->is_string()) fail("a string");
     return value_->get<std::string>();
   }
   /// Values too large to draw count as not measured.
@@ -152,7 +152,7 @@ Measure read_measure(const Place& place) {
   measure.mark = place.maybe("mark").is_null()
                      ? ""
                      : place.at("mark").one_of({"", "better", "worse", "no difference", "cannot tell", "base"});
-  measure.reach = place.maybe("reach").number();
+  measure.ci95_half_width = place.maybe("reach").number();
   measure.p_alone = place.maybe("p_alone").number();
   measure.runs = place.maybe("runs").number();
   return measure;
@@ -236,7 +236,7 @@ void tell_apart(std::vector<Variant>& variants, const std::string& file) {
   std::map<std::string, int> labels;
   for (const Variant& variant : variants) {
     LAMINA_CHECK(++names[variant.name] == 1, file, ": two variants are named ", variant.name,
-                 "; give each a name of its own");
+                 "; give each a unique name");
     ++labels[variant.label];
   }
   for (Variant& variant : variants) {
@@ -274,8 +274,8 @@ size_t Study::most_seeds() const {
 Study read_study(const std::string& text, const std::string& name) {
   const Json json = parse_json<Json>(text, name);
   const Place file(json, name, ": ");
-  if (!json.is_object()) file.fail("an object, a results file of `lamina compare`");
-  if (file.at("schema").given_number() != 1) file.at("schema").fail("1, the only one this program knows");
+  if (!json.is_object()) file.fail("an object, the results of `lamina compare` or `lamina stretch`");
+  if (file.at("schema").given_number() != 1) file.at("schema").fail("1, the only version this program reads");
   Study study;
   study.name = file.at("name").text();
   study.question = file.maybe("question").text();

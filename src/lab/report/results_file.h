@@ -30,13 +30,13 @@ struct Run {
 
 struct Measure {
   Number mean;
-  Number spread;      ///< standard deviation over seeds
-  Number difference;  ///< to the reference (Study::compared_with)
-  Number p;           ///< judged measure only, so that each comparison has one p
-  std::string mark;   ///< judged measure only: better, worse, no difference, cannot tell, base
-  Number reach;       ///< half-width of the 95 % confidence interval of the difference
-  Number p_alone;     ///< p without correction for multiple comparisons
-  Number runs;        ///< number of runs with this measure
+  Number spread;           ///< standard deviation over seeds
+  Number difference;       ///< to the reference (Study::compared_with)
+  Number p;                ///< judged measure only, so that each comparison has one p
+  std::string mark;        ///< judged measure only: better, worse, no difference, cannot tell, base
+  Number ci95_half_width;  ///< half-width of the 95 % confidence interval of the difference
+  Number p_alone;          ///< p without correction for multiple comparisons
+  Number runs;             ///< number of runs with this measure
 };
 
 struct Adjustment {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lamina/lab/report/columns.h"
+#include "lamina/lab/run/statistics.h"
 
 namespace lamina::lab::report {
 namespace {
@@ -15,12 +16,8 @@ constexpr double kSameCost = 0.02;
 constexpr double kLevel = 0.005;
 
 Band::Point point_of(double x, const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  const double mean = sum / static_cast<double>(values.size());
-  double squares = 0;
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  const double spread = values.size() > 1 ? std::sqrt(squares / static_cast<double>(values.size() - 1)) : 0;
+  const double mean = mean_of(values);
+  const double spread = deviation_of(values).value_or(0);
   return {x, mean, mean - spread, mean + spread, values.size()};
 }
 

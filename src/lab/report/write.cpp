@@ -19,7 +19,7 @@ std::vector<std::string> write_report(const std::string& results, const std::str
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   LAMINA_CHECK(folder_exists(folder), folder,
-               " cannot be made: ", error ? error.message() : "something else has that name",
+               ": cannot create the folder: ", error ? error.message() : "a file has that name",
                "; choose another folder with --out");
   std::vector<std::string> paths;
   for (const auto& [file, text] : files) {

@@ -1,25 +1,19 @@
 #include "lamina/lab/run/findings.h"
 
 #include <cmath>
-#include <cstdio>
 
 #include "lamina/arch/plan.h"
+#include "lamina/lab/run/format.h"
 #include "lamina/lab/run/statistics.h"
 
 namespace lamina::lab {
 namespace {
 
-std::string number(const char* pattern, double value) {
-  char buffer[64];
-  std::snprintf(buffer, sizeof buffer, pattern, value);
-  return buffer;
-}
-
 /// Four decimals, or scientific notation for values that would round to zero.
-std::string loss_text(double value) { return number(value < 5e-5 ? "%.1e" : "%.4f", value); }
+std::string loss_text(double value) { return printed(value < 5e-5 ? "%.1e" : "%.4f", value); }
 std::string signed_loss(double value) { return (value < 0 ? "−" : "+") + loss_text(std::abs(value)); }
 
-std::string p_text(double p) { return p < 0.001 ? "p < 0.001" : number("p = %.3f", p); }
+std::string p_text(double p) { return p < 0.001 ? "p < 0.001" : printed("p = %.3f", p); }
 std::string seeds_text(size_t seeds) { return str(seeds, seeds == 1 ? " seed" : " seeds"); }
 
 const MetricInfo& main_metric(const Results& results) {
@@ -45,12 +39,12 @@ std::string sentence(const Results& results, const VariantResult& variant, const
   text += difference == 0 ? "equal to that of " + reference
                           : loss_text(std::abs(difference)) + (difference < 0 ? " lower" : " higher") +
                                 " than that of " + reference;
-  if (!summary.p) return text + " (" + seeds_text(pairs) + ": cannot tell whether that is chance).";
+  if (!summary.p) return text + " (" + seeds_text(pairs) + ": too few for a test).";
   text += ": " + summary.mark + " (" + p_text(*summary.p) + (corrected ? " after Holm's correction, " : ", ") +
           seeds_text(pairs);
-  if (summary.mark != "better" && summary.mark != "worse" && summary.reach.value_or(0) > 0) {
-    text += str("; 95 % confidence interval ", signed_loss(difference - *summary.reach), " to ",
-                signed_loss(difference + *summary.reach));
+  if (summary.mark != "better" && summary.mark != "worse" && summary.ci95_half_width.value_or(0) > 0) {
+    text += str("; 95 % confidence interval ", signed_loss(difference - *summary.ci95_half_width), " to ",
+                signed_loss(difference + *summary.ci95_half_width));
   }
   return text + ").";
 }
@@ -84,7 +78,7 @@ void add_divergences(const Results& results, std::vector<Finding>& findings) {
 /// How the claim's setting differs from the study's; empty if it is the same.
 std::string other_setting(const Results& results, const Claim& claim, const VariantResult& variant) {
   const Setting& setting = claim.setting;
-  if (setting == Setting{}) return "the claim states no setting";
+  if (setting == Setting{}) return "the claim has no setting";
   const train::Recipe& recipe = results.study.recipe;
   const double length = static_cast<double>(recipe.length > 0 ? recipe.length : results.study.base.context);
   std::string text;
@@ -119,18 +113,18 @@ Finding judge(const Results& results, const Claim& claim) {
   const double scale = (metric.higher_better ? 1 : -1) / std::abs(*base->second.mean);
   const double gain = test.difference * scale;
   finding.text = str(variant->variant.label, " against ", other->variant.label, ": ", metric.words, " ",
-                     number("%.2f %% ", 100 * std::abs(gain)), gain >= 0 ? "better" : "worse");
-  if (!test.reach) {
-    finding.text += " (" + seeds_text(test.pairs) + ": cannot tell whether that is chance).";
+                     printed("%.2f %% ", 100 * std::abs(gain)), gain >= 0 ? "better" : "worse");
+  if (!test.ci95_half_width) {
+    finding.text += " (" + seeds_text(test.pairs) + ": too few for a test).";
     return finding;
   }
-  const double reach = *test.reach * std::abs(scale);
-  finding.text += str(" (95 %: ", number("%+.2f", 100 * (gain - reach)), " to ",
-                      number("%+.2f %%", 100 * (gain + reach)), ", ", seeds_text(test.pairs), ").");
+  const double half_width = *test.ci95_half_width * std::abs(scale);
+  finding.text += str(" (95 %: ", printed("%+.2f", 100 * (gain - half_width)), " to ",
+                      printed("%+.2f %%", 100 * (gain + half_width)), ", ", seeds_text(test.pairs), ").");
   const double to = claim.to.value_or(1e30);
-  const bool enough = claim.from == 0 ? gain - reach > 0 : gain - reach >= claim.from;
-  if (enough && gain + reach <= to) finding.verdict = "holds";
-  if (gain + reach < claim.from || gain - reach > to) finding.verdict = "does not";
+  const bool enough = claim.from == 0 ? gain - half_width > 0 : gain - half_width >= claim.from;
+  if (enough && gain + half_width <= to) finding.verdict = "holds";
+  if (gain + half_width < claim.from || gain - half_width > to) finding.verdict = "does not";
   const std::string other_size = other_setting(results, claim, *variant);
   if (other_size.empty() || finding.verdict == "cannot tell") return finding;
   finding.verdict = kAtOurSize + finding.verdict;
@@ -147,7 +141,8 @@ bool same_setting(double claimed, double ours) {
 
 std::vector<Finding> findings_of(const Results& results) {
   std::vector<Finding> findings;
-  add_comparisons(results, findings);
+  if (results.stretch) findings = stretch_findings(results);
+  if (results.study.mode != Mode::stretch) add_comparisons(results, findings);
   add_divergences(results, findings);
   for (const Claim& claim : results.study.claims) findings.push_back(judge(results, claim));
   return findings;

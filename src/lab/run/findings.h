@@ -17,6 +17,8 @@ inline constexpr const char* kAtOurSize = "at our size: ";
 /// Whether two sizes count as the same setting: they differ by at most a factor of two.
 bool same_setting(double claimed, double ours);
 
+/// Mode stretch: a sentence about each row at the longest length, and verdicts on published claims.
+std::vector<Finding> stretch_findings(const Results& results);
 /// Sentences about the summaries, and verdicts on the study's claims.
 std::vector<Finding> findings_of(const Results& results);
 

@@ -10,20 +10,20 @@
 
 namespace lamina::lab {
 
-Hands hands_of(const Study& study, int cores) {
-  Hands hands;
-  const int most = std::max(1, cores);
+Parallelism parallelism_of(const Study& study, int cores) {
+  Parallelism result;
+  const int available = std::max(1, cores);
   if (study.device != "cpu") {
-    hands.jobs = study.jobs > 0 ? static_cast<int>(study.jobs) : 1;
-    hands.threads = study.threads > 0 ? static_cast<int>(study.threads) : std::max(1, most / hands.jobs);
+    result.jobs = study.jobs > 0 ? static_cast<int>(study.jobs) : 1;
+    result.threads = study.threads > 0 ? static_cast<int>(study.threads) : std::max(1, available / result.jobs);
   } else if (study.threads > 0) {
-    hands.threads = static_cast<int>(study.threads);
-    hands.jobs = study.jobs > 0 ? static_cast<int>(study.jobs) : std::max(1, most / hands.threads);
+    result.threads = static_cast<int>(study.threads);
+    result.jobs = study.jobs > 0 ? static_cast<int>(study.jobs) : std::max(1, available / result.threads);
   } else {
-    hands.jobs = study.jobs > 0 ? static_cast<int>(study.jobs) : most;
-    hands.threads = std::max(1, most / hands.jobs);
+    result.jobs = study.jobs > 0 ? static_cast<int>(study.jobs) : available;
+    result.threads = std::max(1, available / result.jobs);
   }
-  return hands;
+  return result;
 }
 
 Planner::Planner(const Study& study, const StudyData& data, int threads, const std::string& runs)

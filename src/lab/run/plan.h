@@ -5,12 +5,12 @@
 
 namespace lamina::lab {
 
-/// Effective jobs and threads. Default: one core per run.
-struct Hands {
-  int jobs = 1;
-  int threads = 1;
+struct Parallelism {
+  int jobs = 1;     ///< concurrent runs
+  int threads = 1;  ///< per run
 };
-Hands hands_of(const Study& study, int cores);
+/// Jobs and threads of the study, or by default one core per run (on a GPU one run at a time).
+Parallelism parallelism_of(const Study& study, int cores);
 
 /// Turns variants into run plans.
 class Planner {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "lamina/lab/report/report.h"
 #include "lamina/lab/run/machine.h"
 #include "lamina/lab/run/metrics.h"
+#include "lamina/lab/stretch/result.h"
 #include "lamina/lab/study/matching.h"
 
 namespace lamina::lab {
@@ -15,12 +15,12 @@ namespace lamina::lab {
 struct MetricSummary {
   size_t runs = 0;  ///< number of runs with this metric
   std::optional<double> mean;
-  std::optional<double> spread;      ///< sample standard deviation
-  std::optional<double> difference;  ///< mean paired difference to the reference
-  std::optional<double> reach;       ///< half-width of the 95 % confidence interval of the difference
-  std::optional<double> p;           ///< corrected for multiple comparisons (Holm)
-  std::optional<double> p_alone;     ///< without correction
-  std::string mark;                  ///< better, worse, no difference, cannot tell or base
+  std::optional<double> spread;           ///< sample standard deviation
+  std::optional<double> difference;       ///< mean paired difference to the reference
+  std::optional<double> ci95_half_width;  ///< half-width of the 95 % confidence interval of the difference
+  std::optional<double> p;                ///< corrected for multiple comparisons (Holm)
+  std::optional<double> p_alone;          ///< without correction
+  std::string mark;                       ///< better, worse, no difference, cannot tell or base
 };
 
 struct VariantResult {
@@ -30,7 +30,8 @@ struct VariantResult {
   double flops_per_token = 0;  ///< forward pass
   double kv_bytes_per_token = 0;
   std::optional<Adjustment> adjusted;
-  std::string cannot;  ///< reason why it has no runs
+  bool trained = true;  ///< false: existing weights are measured (mode stretch), so it has no runs
+  std::string cannot;   ///< reason why it has no runs
   std::optional<double> highest_stable_learning_rate;
   std::vector<RunResult> runs;  ///< in the order of the study's seeds
   std::map<std::string, MetricSummary> summary;
@@ -56,6 +57,7 @@ struct Results {
   double seconds_of_runs = 0;           ///< sum over the runs of this process
   std::vector<VariantResult> variants;  ///< the base is first
   std::vector<Finding> findings;
+  std::optional<StretchResult> stretch;  ///< mode stretch, once everything is measured
 };
 
 /// Reference that a variant is compared with: the base, or in a ladder the nearest earlier rung with runs. Null for the
@@ -71,8 +73,5 @@ void summarise(Results& results);
 void write_results(const Results& results, const std::string& folder);
 /// The contents of results.json.
 std::string results_json(const Results& results);
-
-/// Table for the terminal.
-std::string results_table(const Results& results, Columns columns = Columns::standard);
 
 }  // namespace lamina::lab

@@ -3,6 +3,7 @@
 
 #include "lamina/arch/json.h"
 #include "lamina/arch/picture.h"
+#include "lamina/arch/value_json.h"
 #include "lamina/base/files.h"
 #include "lamina/base/version.h"
 #include "lamina/lab/run/json_values.h"
@@ -63,7 +64,7 @@ Json summary_json(const std::map<std::string, MetricSummary>& summaries) {
                          {"spread", or_null(summary.spread)},
                          {"runs", summary.runs},
                          {"difference", or_null(summary.difference)},
-                         {"reach", or_null(summary.reach)},
+                         {"reach", or_null(summary.ci95_half_width)},
                          {"p", or_null(summary.p)},
                          {"p_alone", or_null(summary.p_alone)},
                          {"mark", summary.mark}};
@@ -97,6 +98,32 @@ Json variant_json(const VariantResult& variant, std::optional<double> target) {
           {"summary", summary_json(variant.summary)}};
 }
 
+Json stretch_json(const StretchResult& result) {
+  Json rows = Json::array();
+  Json passkey = Json::array();
+  for (const StretchRow& row : result.rows) {
+    const auto add = [&](const char* reading, const std::vector<std::optional<double>>& perplexity) {
+      rows.push_back({{"variant", row.variant},
+                      {"reading", reading},
+                      {"perplexity", list_json(perplexity)},
+                      {"cannot", or_null(row.cannot)}});
+    };
+    add("non-overlapping", row.non_overlapping);
+    add("sliding", row.sliding);
+    for (size_t i = 0; i < row.passkey.size(); ++i) {
+      passkey.push_back({{"variant", row.variant},
+                         {"length", result.lengths[i]},
+                         {"depths", result.depths},
+                         {"accuracy", list_json(row.passkey[i])}});
+    }
+  }
+  return {{"trained_length", result.trained_length},
+          {"lengths", result.lengths},
+          {"tokens", result.tokens},
+          {"rows", rows},
+          {"passkey", passkey}};
+}
+
 Json machine_json(const Machine& machine) {
   return {{"cpu", machine.cpu},         {"cores", machine.cores},   {"jobs", machine.jobs},
           {"threads", machine.threads}, {"device", machine.device}, {"memory_bytes", machine.memory_bytes},
@@ -114,25 +141,26 @@ std::string results_json(const Results& results) {
     findings.push_back(
         {{"text", finding.text}, {"verdict", or_null(finding.verdict)}, {"claim", or_null(finding.claim)}});
   }
-  const Json json = {{"schema", 1},
-                     {"name", study.name},
-                     {"question", study.question},
-                     {"mode", std::string(names_of(study.mode)[static_cast<size_t>(study.mode)])},
-                     {"complete", results.complete},
-                     {"description", parse_json<Json>(write_study(study), "study")},
-                     {"command", results.command},
-                     {"version", std::string(kVersion)},
-                     {"machine", machine_json(results.machine)},
-                     {"metric", std::string(names_of(study.metric)[static_cast<size_t>(study.metric)])},
-                     {"target", or_null(results.target)},
-                     {"base", study.base_name},
-                     {"compared_with", reference_words(study)},
-                     {"matching", std::string(names_of(study.matching)[static_cast<size_t>(study.matching)])},
-                     {"data_sha256", results.data_hash},
-                     {"seconds", results.seconds},
-                     {"seconds_of_runs", results.seconds_of_runs},
-                     {"variants", variants},
-                     {"findings", findings}};
+  Json json = {{"schema", 1},
+               {"name", study.name},
+               {"question", study.question},
+               {"mode", arch::value_to_json(study.mode, arch::Defaults::write)},
+               {"complete", results.complete},
+               {"description", parse_json<Json>(write_study(study), "study")},
+               {"command", results.command},
+               {"version", std::string(kVersion)},
+               {"machine", machine_json(results.machine)},
+               {"metric", arch::value_to_json(study.metric, arch::Defaults::write)},
+               {"target", or_null(results.target)},
+               {"base", study.base_name},
+               {"compared_with", reference_words(study)},
+               {"matching", arch::value_to_json(study.matching, arch::Defaults::write)},
+               {"data_sha256", results.data_hash},
+               {"seconds", results.seconds},
+               {"seconds_of_runs", results.seconds_of_runs},
+               {"variants", variants},
+               {"findings", findings}};
+  if (results.stretch) json["stretch"] = stretch_json(*results.stretch);
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

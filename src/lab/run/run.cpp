@@ -65,7 +65,7 @@ void drop_weights(const RunPlan& plan, bool keep) {
   for (const char* name : {"last", "best"}) fs::remove_all(inside(plan, name), ignored);
 }
 
-RunResult collect(const RunPlan& plan, const StudyData& data, const train::Trainer& trainer) {
+RunResult collect(const RunPlan& plan, const train::Trainer& trainer) {
   RunResult result;
   result.seed = plan.recipe.seed;
   read_log_into(result, inside(plan, "log.jsonl"));
@@ -75,15 +75,15 @@ RunResult collect(const RunPlan& plan, const StudyData& data, const train::Train
   result.final_loss = progress.validation_loss;
   result.seconds = progress.seconds;
   result.peak_memory_bytes = trainer.device().allocator().counters().peak;
-  if (result.best_loss && data.validation_bytes > 0) {
-    result.bits_per_byte = *result.best_loss * static_cast<double>(data.validation_targets) / std::log(2.0) /
-                           static_cast<double>(data.validation_bytes);
+  if (result.best_loss && plan.validation_bytes > 0) {
+    result.bits_per_byte = *result.best_loss * static_cast<double>(plan.validation_targets) / std::log(2.0) /
+                           static_cast<double>(plan.validation_bytes);
   }
   return result;
 }
 
 /// Returns nothing if the run was stopped.
-std::optional<RunResult> train_run(const RunPlan& plan, const StudyData& data, const RunHooks& hooks) {
+std::optional<RunResult> train_run(const RunPlan& plan, const RunHooks& hooks) {
   const Device device = Device::named(plan.place.device, plan.place.threads, /*deterministic=*/true);
   prepare_folder(plan, device);
   train::Trainer trainer(plan.folder, device);
@@ -95,7 +95,7 @@ std::optional<RunResult> train_run(const RunPlan& plan, const StudyData& data, c
   } catch (const train::NotFinite& error) {
     divergence = error.what();
   }
-  RunResult result = collect(plan, data, trainer);
+  RunResult result = collect(plan, trainer);
   if (!divergence.empty()) {
     result.diverged = true;
     result.divergence = divergence;
@@ -115,18 +115,20 @@ RunPlan plan_run(train::Recipe recipe, int64_t seed, const StudyData& data, cons
   plan.folder = (fs::path(runs) / plan.hash).string();
   plan.work = arch::flops_per_token(recipe.architecture, recipe.length).training() *
               static_cast<double>(recipe.tokens_per_step()) * static_cast<double>(recipe.steps);
+  plan.validation_bytes = data.validation_bytes;
+  plan.validation_targets = data.validation_targets;
   plan.recipe = std::move(recipe);
   return plan;
 }
 
-RunOutcome execute_run(const RunPlan& plan, const StudyData& data, bool keep_weights, const RunHooks& hooks) {
+RunOutcome execute_run(const RunPlan& plan, bool keep_weights, const RunHooks& hooks) {
   RunOutcome outcome;
   const auto start = Clock::now();
   try {
     outcome.result = read_run_result(inside(plan, kResult));
     outcome.cached = outcome.result.has_value() && (!keep_weights || weights_there(plan));
     if (!outcome.cached) {
-      outcome.result = train_run(plan, data, hooks);
+      outcome.result = train_run(plan, hooks);
       if (outcome.result) {
         write_text(inside(plan, kResult), write_run_result(*outcome.result));
         drop_weights(plan, keep_weights);

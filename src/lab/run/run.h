@@ -19,11 +19,13 @@ struct Place {
 /// One training run: everything that determines its numbers.
 struct RunPlan {
   Place place;
-  train::Recipe recipe;  ///< resolved, with its seed and token files
-  std::string hash;      ///< of the run's exact description
-  std::string folder;    ///< named after the hash
-  std::string title;     ///< for display: "rope, seed 2"
-  double work = 0;       ///< estimated FLOPs
+  train::Recipe recipe;          ///< resolved, with its seed and token files
+  std::string hash;              ///< of the run's exact description
+  std::string folder;            ///< named after the hash
+  std::string title;             ///< for display: "rope, seed 2"
+  double work = 0;               ///< estimated FLOPs
+  int64_t validation_bytes = 0;  ///< as in StudyData, for bits per byte
+  int64_t validation_targets = 0;
 };
 
 /// `recipe` is resolved and names the data's token files. The hash covers the recipe, the architecture, the bytes of
@@ -43,7 +45,7 @@ struct RunOutcome {
 };
 /// Trains, resumes, or reads a finished run from its folder. Errors are reported in `cannot`; a loss that is not finite
 /// is a result. `keep_weights` keeps the checkpoints in the folder.
-RunOutcome execute_run(const RunPlan& plan, const StudyData& data, bool keep_weights, const RunHooks& hooks);
+RunOutcome execute_run(const RunPlan& plan, bool keep_weights, const RunHooks& hooks);
 
 /// Measures generation speed and stores it with the run. The machine should be idle. Uses randomly initialised weights,
 /// because the speed does not depend on their values.

@@ -88,7 +88,7 @@ std::optional<RunResult> read_run_result(const std::string& path) {
 void read_log_into(RunResult& result, const std::string& log_file) {
   std::ifstream file;
   if (file_exists(log_file)) file.open(log_file);
-  LAMINA_CHECK(file.is_open(), log_file, ": cannot be read; was the run's folder changed? Remove it to run again");
+  LAMINA_CHECK(file.is_open(), log_file, ": cannot be read; delete the run's folder to repeat the run");
   std::vector<double> norms;
   std::vector<double> rates;
   double seconds = 0;

@@ -1,15 +1,13 @@
 #include "lamina/lab/run/run_study.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 
 #include "lamina/base/files.h"
 #include "lamina/lab/run/plan.h"
 #include "lamina/lab/run/search.h"
+#include "lamina/lab/run/study_folder.h"
+#include "lamina/lab/stretch/stretch.h"
 #include "lamina/lab/study/collect_problems.h"
 #include "lamina/tensor/device.h"
 #include "lamina/train/memory.h"
@@ -20,66 +18,29 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// Whether the folder has only what an aborted study leaves before its first run.
-bool nothing_begun(const std::string& folder) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().filename() != "lock" && entry.path().filename() != "data") return false;
-  }
-  return !error;
-}
-
-/// The study's folder, locked against other processes.
-class StudyFolder {
+/// Runs one study.
+class StudyRun {
  public:
-  explicit StudyFolder(const std::string& path) : path_(path) {
-    LAMINA_CHECK(!path.empty(), "no folder for the study was named");
-    std::error_code error;
-    const bool there = fs::exists(path, error);
-    LAMINA_CHECK(!there || path_exists(path_ / "study.json") || nothing_begun(path), path,
-                 ": is there and is no study; choose another folder (--out)");
-    fs::create_directories(path_, error);
-    LAMINA_CHECK(!error, path, ": cannot be made: ", error.message(), "; check the name, the permissions and space");
-    const std::string lock = file("lock");
-    lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    LAMINA_CHECK(lock_ >= 0, lock, ": cannot be written; check the permissions");
-    if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
-    ::close(lock_);
-    throw Error(
-        str(path, ": another process runs a study here; wait for it, stop it, or choose another folder (--out)"));
-  }
-  ~StudyFolder() { ::close(lock_); }
-  StudyFolder(const StudyFolder&) = delete;
-  StudyFolder& operator=(const StudyFolder&) = delete;
-
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-  int lock_ = -1;
-};
-
-class Comparison {
- public:
-  Comparison(const Study& study, const CompareOptions& options)
-      : options_(options),
-        folder_(options.folder),
-        start_(Clock::now()),
-        data_(prepare_study_data(study.recipe, folder_.file("data"), options.preparing)) {
+  StudyRun(const Study& study, const StudyOptions& options)
+      : options_(options), folder_(options.folder), start_(Clock::now()), data_(data_of(study)) {
     results_.study = study;
     results_.command = options.command;
     results_.machine = this_machine();
-    const Hands hands = hands_of(study, results_.machine.cores);
-    results_.machine.jobs = hands.jobs;
-    results_.machine.threads = hands.threads;
+    const Parallelism parallelism = parallelism_of(study, results_.machine.cores);
+    results_.machine.jobs = parallelism.jobs;
+    results_.machine.threads = parallelism.threads;
     results_.machine.device = study.device;
     results_.data_hash = data_.hash;
-    settle(results_.study, hands);
+    make_reproducible(results_.study, parallelism);
     check_runs();
-    planner_ = std::make_unique<Planner>(results_.study, data_, hands.threads, folder_.file("runs"));
+    planner_ = std::make_unique<Planner>(results_.study, data_, parallelism.threads, folder_.file("runs"));
     check_memory();
+    if (study.mode == Mode::stretch) {
+      stretch_ =
+          std::make_unique<Stretch>(results_.study, data_, options.folder, Place{study.device, parallelism.threads});
+    }
     write_text(folder_.file("study.json"), write_study(results_.study));
-    runner_ = std::make_unique<Runner>(data_, Runner::Options{.jobs = hands.jobs, .keep_weights = study.keep_weights},
+    runner_ = std::make_unique<Runner>(Runner::Options{.jobs = parallelism.jobs, .keep_weights = study.keep_weights},
                                        options_.watcher);
   }
 
@@ -89,10 +50,13 @@ class Comparison {
       whole = run_search(*planner_, *runner_, results_, [this] { save(); });
     } else {
       for (const Variant& variant : variants_of(results_.study)) results_.variants.push_back(planner_->build(variant));
+      if (stretch_) stretch_->add_scaled_variants(results_);
+      if (stretch_) stretch_->announce(*runner_);
       announce_sweep();
-      whole = run_seeds(*planner_, *runner_, results_, all_variants(), [this] { save(); });
+      whole = run_seeds(*planner_, *runner_, results_, trained_variants(), [this] { save(); });
     }
     whole = whole && sweep();
+    if (whole && stretch_) whole = stretch_->run(results_, *runner_, options_.watcher);
     if (whole) measure_generation();
     results_.complete = whole;
     saved_ = {};
@@ -101,11 +65,24 @@ class Comparison {
   }
 
  private:
+  StudyData data_of(const Study& study) const {
+    if (trains(study)) return prepare_study_data(study.recipe, folder_.file("data"), options_.preparing);
+    StudyData data;
+    data.choice = study.recipe.data;
+    return data;
+  }
+
+  /// Whether the study has runs; mode stretch may also measure an existing model.
+  static bool trains(const Study& study) { return study.mode != Mode::stretch || study.stretch->model.empty(); }
+
   /// Makes the description reproducible on the same machine: absolute paths, and explicit jobs and threads.
-  static void settle(Study& study, const Hands& hands) {
-    study.jobs = hands.jobs;
-    study.threads = hands.threads;
-    for (std::string* path : {&study.recipe.data.train, &study.recipe.data.validation}) {
+  static void make_reproducible(Study& study, const Parallelism& parallelism) {
+    study.jobs = parallelism.jobs;
+    study.threads = parallelism.threads;
+    std::vector<std::string*> paths{&study.recipe.data.train, &study.recipe.data.validation};
+    if (study.stretch) paths.insert(paths.end(), {&study.stretch->model, &study.stretch->tokenizer});
+    if (study.stretch && file_exists(study.stretch->passkey_recipe)) paths.push_back(&study.stretch->passkey_recipe);
+    for (std::string* path : paths) {
       if (!path->empty() && *path != "synthetic") *path = fs::absolute(*path).lexically_normal().string();
     }
   }
@@ -121,7 +98,7 @@ class Comparison {
   /// Cached runs need no memory and are not checked.
   void check_memory() const {
     const Study& study = results_.study;
-    if (study.mode == Mode::search) return;
+    if (study.mode == Mode::search || !trains(study)) return;
     const Device device = Device::named(study.device, results_.machine.threads);
     std::vector<arch::Problem> problems;
     for (const Variant& variant : variants_of(study)) {
@@ -132,10 +109,12 @@ class Comparison {
     if (!problems.empty()) throw arch::SpecError(study.name, std::move(problems));
   }
 
-  std::vector<size_t> all_variants() const {
-    std::vector<size_t> all;
-    for (size_t i = 0; i < results_.variants.size(); ++i) all.push_back(i);
-    return all;
+  std::vector<size_t> trained_variants() const {
+    std::vector<size_t> trained;
+    for (size_t i = 0; i < results_.variants.size(); ++i) {
+      if (results_.variants[i].trained) trained.push_back(i);
+    }
+    return trained;
   }
 
   /// Saves at most once every 5 seconds, because a study may have many short runs.
@@ -154,7 +133,7 @@ class Comparison {
     const Study& study = results_.study;
     for (const double rate : study.learning_rates) {
       for (size_t i = 0; i < results_.variants.size(); ++i) {
-        if (!results_.variants[i].cannot.empty()) continue;
+        if (!results_.variants[i].cannot.empty() || !results_.variants[i].trained) continue;
         plans.push_back(planner_->plan(results_.variants[i], study.seeds[0], sweep_changes(study, rate)));
         plans.back().title = str(results_.variants[i].variant.name, ", learning rate ", rate);
         places.emplace_back(i, rate);
@@ -180,16 +159,13 @@ class Comparison {
   bool sweep() {
     if (results_.study.learning_rates.empty()) return true;
     std::vector<std::pair<size_t, double>> places;
-    const Distinct plans = distinct(sweep_plans(places));
     if (results_.study.mode == Mode::search) announce_sweep();
-    std::vector<RunOutcome> outcomes(plans.plans.size());
-    const bool whole =
-        runner_->run(plans.plans, [&](size_t index, const RunOutcome& outcome) { outcomes[index] = outcome; });
-    if (!whole) return false;
+    const auto outcomes = run_all(*runner_, sweep_plans(places));
+    if (!outcomes) return false;
     for (size_t i = 0; i < results_.variants.size(); ++i) {
       std::vector<std::pair<double, RunOutcome>> rates;
       for (size_t j = 0; j < places.size(); ++j) {
-        if (places[j].first == i) rates.emplace_back(places[j].second, outcomes[plans.index[j]]);
+        if (places[j].first == i) rates.emplace_back(places[j].second, (*outcomes)[j]);
       }
       results_.variants[i].highest_stable_learning_rate = highest_stable(rates);
     }
@@ -199,7 +175,7 @@ class Comparison {
   /// Measures generation speed while no run is active. Keeps earlier measurements.
   void measure_generation() {
     if (!results_.study.decode) return;
-    if (options_.watcher.on_stage) options_.watcher.on_stage("measuring generation");
+    if (options_.watcher.on_stage) options_.watcher.on_stage("measuring generation speed");
     const Device device = Device::named(results_.study.device, results_.machine.cores);
     std::map<std::string, double> measured;  // by run hash: variants can share a run
     for (VariantResult& variant : results_.variants) {
@@ -222,21 +198,23 @@ class Comparison {
     }
   }
 
-  const CompareOptions& options_;
+  const StudyOptions& options_;
   StudyFolder folder_;
   Clock::time_point start_;
   StudyData data_;
   Results results_;
   std::unique_ptr<Planner> planner_;
+  std::unique_ptr<Stretch> stretch_;  ///< mode stretch only
   std::unique_ptr<Runner> runner_;
   std::optional<Clock::time_point> saved_;
 };
 
 }  // namespace
 
-Results run_study(const Study& study, const CompareOptions& options) {
+Results run_study(const Study& study, const StudyOptions& options) {
+  LAMINA_CHECK(study.mode != Mode::stretch || study.stretch, study.name, ": mode stretch needs Study::stretch; set it");
   Device::named(study.device, 1);  // throws if the device is missing, before anything is created
-  return Comparison(study, options).run();
+  return StudyRun(study, options).run();
 }
 
 }  // namespace lamina::lab

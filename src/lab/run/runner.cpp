@@ -11,8 +11,8 @@ constexpr auto kBetweenReports = std::chrono::milliseconds(100);
 
 }  // namespace
 
-Runner::Runner(const StudyData& data, const Options& options, const StudyWatcher& watcher)
-    : data_(data), options_(options), watcher_(watcher), start_(Clock::now()) {}
+Runner::Runner(const Options& options, const StudyWatcher& watcher)
+    : options_(options), watcher_(watcher), start_(Clock::now()) {}
 
 void Runner::expect(size_t runs, double work) {
   const std::lock_guard lock(mutex_);
@@ -99,7 +99,7 @@ void Runner::work(const std::vector<RunPlan>& plans, const std::function<void(si
                                const std::lock_guard lock(mutex_);
                                return failure_ != nullptr;
                              }};
-    end(plans, *index, execute_run(plan, data_, options_.keep_weights, hooks), ended);
+    end(plans, *index, execute_run(plan, options_.keep_weights, hooks), ended);
   }
 }
 

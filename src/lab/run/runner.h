@@ -10,10 +10,11 @@
 
 namespace lamina::lab {
 
+/// A run or a measurement in progress.
 struct ActiveRun {
   std::string title;
   int64_t step = 0;
-  int64_t steps = 0;
+  int64_t steps = 0;  ///< 0: a measurement
   double loss = 0;
 };
 
@@ -36,7 +37,7 @@ struct RunReport {
 struct StudyWatcher {
   std::function<void(const StudyProgress&)> on_progress;
   std::function<void(const RunReport&)> on_run;
-  /// Announces work before training, such as data preparation.
+  /// Announces other work: data preparation, a finished measurement.
   std::function<void(const std::string&)> on_stage;
   /// Polled after every update, concurrently by several runs. True makes every run save a checkpoint and stop.
   std::function<bool()> stop;
@@ -50,7 +51,7 @@ class Runner {
     int jobs = 1;
     bool keep_weights = false;
   };
-  Runner(const StudyData& data, const Options& options, const StudyWatcher& watcher);
+  Runner(const Options& options, const StudyWatcher& watcher);
 
   /// Announces future runs, for the estimate of the time left.
   void expect(size_t runs, double work);
@@ -70,7 +71,6 @@ class Runner {
   StudyProgress progress() const;
   bool stopping() const;
 
-  const StudyData& data_;
   Options options_;
   const StudyWatcher& watcher_;
   mutable std::mutex mutex_;

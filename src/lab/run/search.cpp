@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <random>
 #include <set>
 
+#include "lamina/lab/run/format.h"
 #include "lamina/lab/run/statistics.h"
 
 namespace lamina::lab {
@@ -53,12 +53,6 @@ std::vector<std::string> rung_changes(const Study& study, int64_t rung) {
           str("schedule.warmup=", warmup * steps / std::max<int64_t>(study.recipe.steps, 1))};
 }
 
-std::string four_digits(double value) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.4f", value);
-  return buffer;
-}
-
 size_t kept_of(size_t candidates, double share) {
   return std::max<size_t>(1, static_cast<size_t>(std::ceil(static_cast<double>(candidates) * share - 1e-9)));
 }
@@ -71,12 +65,10 @@ bool run_rung(const Planner& planner, Runner& runner, const Study& study, int64_
     plans.push_back(planner.plan(candidate.built, study.seeds[0], rung_changes(study, rung)));
     plans.back().title = str(candidate.built.variant.name, ", round ", rung + 1);
   }
-  const Distinct unique = distinct(plans);
-  std::vector<RunOutcome> outcomes(unique.plans.size());
-  if (!runner.run(unique.plans, [&](size_t index, const RunOutcome& outcome) { outcomes[index] = outcome; }))
-    return false;
+  const auto outcomes = run_all(runner, plans);
+  if (!outcomes) return false;
   for (size_t i = 0; i < candidates.size(); ++i) {
-    const RunOutcome& outcome = outcomes[unique.index[i]];
+    const RunOutcome& outcome = (*outcomes)[i];
     const bool fine = outcome.result && !outcome.result->diverged && outcome.result->final_loss;
     candidates[i].loss = fine ? *outcome.result->final_loss : INFINITY;
     if (!outcome.cannot.empty()) candidates[i].built.cannot = outcome.cannot;
@@ -95,8 +87,8 @@ void drop(const Study& study, int64_t rung, std::vector<Candidate>& candidates, 
     if (built.cannot.empty()) {
       built.cannot =
           str("dropped after round ", rung + 1, " of ", study.search.rungs, " (", steps_of_rung(study, rung),
-              " steps): ", std::isfinite(candidates[i].loss) ? "loss " + four_digits(candidates[i].loss) : "diverged",
-              ", the worst that went on had ", four_digits(worst_kept));
+              " steps): ", std::isfinite(candidates[i].loss) ? "loss " + fixed(candidates[i].loss, 4) : "diverged",
+              ", the highest kept was ", fixed(worst_kept, 4));
     }
     dropped.push_back(std::move(built));
   }
@@ -115,6 +107,16 @@ void announce(const Planner& planner, Runner& runner, const Study& study, const 
 }
 
 }  // namespace
+
+std::optional<std::vector<RunOutcome>> run_all(Runner& runner, const std::vector<RunPlan>& plans) {
+  const Distinct unique = distinct(plans);
+  std::vector<RunOutcome> found(unique.plans.size());
+  const bool whole = runner.run(unique.plans, [&](size_t index, const RunOutcome& outcome) { found[index] = outcome; });
+  if (!whole) return {};
+  std::vector<RunOutcome> outcomes;
+  for (const size_t index : unique.index) outcomes.push_back(found[index]);
+  return outcomes;
+}
 
 bool run_seeds(const Planner& planner, Runner& runner, Results& results, const std::vector<size_t>& variants,
                const std::function<void()>& saved) {
@@ -162,7 +164,7 @@ std::vector<Variant> search_candidates(const Search& search) {
   uint64_t all = 1;
   for (const Axis& axis : search.space) {
     all *= axis.choices.size() + 1;
-    LAMINA_CHECK(all <= kMost, "the space of the search has more than ", kMost, " combinations; leave out axes");
+    LAMINA_CHECK(all <= kMost, "search.space has more than ", kMost, " combinations; remove axes or choices");
   }
   std::set<uint64_t> chosen;
   if (search.strategy == Strategy::product || all - 1 <= static_cast<uint64_t>(search.candidates)) {
@@ -192,7 +194,8 @@ bool run_search(const Planner& planner, Runner& runner, Results& results, const 
       dropped.push_back(std::move(failed));
     }
   }
-  LAMINA_CHECK(!candidates.empty(), "none of the search's combinations can be built; the first: ", dropped[0].cannot);
+  LAMINA_CHECK(!candidates.empty(),
+               "no combination of search.space can be built; the first fails with: ", dropped[0].cannot);
   announce(planner, runner, study, candidates);
   bool whole = true;
   for (int64_t rung = 0; whole && rung + 1 < study.search.rungs; ++rung) {

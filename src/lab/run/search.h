@@ -8,6 +8,9 @@
 
 namespace lamina::lab {
 
+/// Executes these plans, equal ones once. Returns their outcomes, or nothing if it was stopped.
+std::optional<std::vector<RunOutcome>> run_all(Runner& runner, const std::vector<RunPlan>& plans);
+
 /// Runs these variants with every seed of the study, one seed after the other, and stores the results in the variants.
 /// Calls `saved` after each run. If none of a variant's runs could start, its `cannot` says why. Returns false if it
 /// was stopped.

@@ -94,12 +94,12 @@ PairedTest paired_test(std::span<const double> differences) {
   if (equal) {
     if (differences[0] == 0) test.p = 1.0;
     if (differences[0] != 0 && differences.size() > 2) test.p = 0.0;
-    test.reach = 0.0;
+    test.ci95_half_width = 0.0;
     return test;
   }
   const double error = *deviation_of(differences) / std::sqrt(n);
   test.p = student_two_sided(test.difference / error, n - 1);
-  test.reach = student_critical(0.05, n - 1) * error;
+  test.ci95_half_width = student_critical(0.05, n - 1) * error;
   return test;
 }
 

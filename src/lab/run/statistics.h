@@ -24,9 +24,9 @@ double median_of(std::vector<double> values);
 /// Result of a paired test.
 struct PairedTest {
   size_t pairs = 0;
-  double difference = 0;        ///< mean
-  std::optional<double> p;      ///< two-sided; empty for fewer than two pairs
-  std::optional<double> reach;  ///< half-width of the 95 % confidence interval of the difference
+  double difference = 0;                  ///< mean
+  std::optional<double> p;                ///< two-sided; empty for fewer than two pairs
+  std::optional<double> ci95_half_width;  ///< half-width of the 95 % confidence interval of the difference
 };
 /// Student's paired t-test. If all differences are equal, there is no variance: p is 1 if they are 0. Otherwise p is 0
 /// for three pairs or more and empty for fewer.

@@ -43,7 +43,7 @@ void compare(Results& results, const MetricInfo& metric) {
     } else {
       const PairedTest test = paired_test(paired_differences(variant, *reference, metric, results.target));
       if (test.pairs > 0) summary.difference = test.difference;
-      summary.reach = test.reach;
+      summary.ci95_half_width = test.ci95_half_width;
       summary.p_alone = test.p;
       pairs.push_back(test.pairs);
     }
@@ -86,7 +86,7 @@ std::string mark_of(const MetricSummary& summary, size_t pairs, const MetricInfo
   const double difference = *summary.difference;
   if (*summary.p < kSignificant && difference != 0)
     return (difference > 0) == metric.higher_better ? "better" : "worse";
-  const bool same_bits = difference == 0 && summary.reach == 0.0;
+  const bool same_bits = difference == 0 && summary.ci95_half_width == 0.0;
   if (*summary.p > kFarFrom && (pairs >= kEnoughPairs || same_bits)) return "no difference";
   return "cannot tell";
 }

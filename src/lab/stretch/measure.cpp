@@ -1,5 +1,6 @@
+#include "lamina/lab/stretch/measure.h"
+
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 
@@ -8,32 +9,18 @@
 #include "lamina/data/sha256.h"
 #include "lamina/io/model_file.h"
 #include "lamina/lab/run/json_values.h"
-#include "lamina/lab/stretch/stretch_work.h"
 
 namespace lamina::lab {
 namespace {
 
-using Numbers = std::vector<std::optional<double>>;
+using Clock = std::chrono::steady_clock;
 constexpr size_t kKeyDigits = 16;
 
-Json to_json(const Numbers& numbers) {
-  Json list = Json::array();
-  for (const auto& number : numbers) list.push_back(or_null(number));
-  return list;
-}
-Numbers from_json(const Json& list) {
-  Numbers numbers;
-  for (const Json& number : list) {
-    numbers.push_back(number.is_null() ? std::nullopt : std::optional(number.get<double>()));
-  }
-  return numbers;
-}
-
-std::string write_measured(const StretchRow& row) {
+std::string row_json(const StretchRow& row) {
   Json passkey = Json::array();
-  for (const Numbers& numbers : row.passkey) passkey.push_back(to_json(numbers));
-  return Json{{"side_by_side", to_json(row.side_by_side)},
-              {"sliding", to_json(row.sliding)},
+  for (const auto& numbers : row.passkey) passkey.push_back(list_json(numbers));
+  return Json{{"side_by_side", list_json(row.non_overlapping)},
+              {"sliding", list_json(row.sliding)},
               {"passkey", passkey},
               {"cannot", row.cannot},
               {"passkey_cannot", row.passkey_cannot}}
@@ -41,14 +28,22 @@ std::string write_measured(const StretchRow& row) {
          "\n";
 }
 
+std::vector<std::optional<double>> numbers_of(const Json& list) {
+  std::vector<std::optional<double>> numbers;
+  for (const Json& number : list) {
+    numbers.push_back(number.is_null() ? std::nullopt : std::optional(number.get<double>()));
+  }
+  return numbers;
+}
+
 /// Returns false if the file is missing or invalid.
-bool read_measured(const std::string& path, StretchRow& row) {
+bool read_row(const std::string& path, StretchRow& row) {
   if (!path_exists(path)) return false;
   try {
     const Json json = try_parse_json<Json>(read_text(path)).value_or(Json());
-    row.side_by_side = from_json(json.at("side_by_side"));
-    row.sliding = from_json(json.at("sliding"));
-    for (const Json& numbers : json.at("passkey")) row.passkey.push_back(from_json(numbers));
+    row.non_overlapping = numbers_of(json.at("side_by_side"));
+    row.sliding = numbers_of(json.at("sliding"));
+    for (const Json& numbers : json.at("passkey")) row.passkey.push_back(numbers_of(numbers));
     row.cannot = json.at("cannot").get<std::string>();
     row.passkey_cannot = json.at("passkey_cannot").get<std::string>();
   } catch (const Json::exception&) {
@@ -58,10 +53,10 @@ bool read_measured(const std::string& path, StretchRow& row) {
 }
 
 /// A checkpoint and the models that read it at each length.
-class Stretched {
+class Checkpoint {
  public:
-  Stretched(const std::string& path, const StretchPlan& plan, const StretchReading& reading)
-      : checkpoint_(io::read_model(path, reading.device)), plan_(plan), reading_(reading) {}
+  Checkpoint(const std::string& path, const ScalingKind* scaling, int64_t trained_length, const Device& device)
+      : checkpoint_(io::read_model(path, device)), scaling_(scaling), trained_length_(trained_length) {}
 
   /// Why this length cannot be read; empty if it can.
   std::string cannot(int64_t length) const {
@@ -69,114 +64,182 @@ class Stretched {
     return longest && *longest < length ? str("learned positions end at ", *longest) : "";
   }
   std::unique_ptr<nn::Model> at(int64_t length) const {
-    auto model = std::make_unique<nn::Model>(spec_at(length), Device::meta());
+    const double factor = static_cast<double>(length) / static_cast<double>(trained_length_);
+    auto model = std::make_unique<nn::Model>(
+        scaling_ == nullptr ? checkpoint_.spec : with_scaling(checkpoint_.spec, scaling_->at(factor, trained_length_)),
+        Device::meta());
     model->adopt_state_dict(checkpoint_.tensors);
     return model;
-  }
-  arch::ArchSpec spec_at(int64_t length) const {
-    if (plan_.scaling == nullptr) return checkpoint_.spec;
-    const double factor = static_cast<double>(length) / static_cast<double>(reading_.trained_length);
-    return with_scaling(checkpoint_.spec, plan_.scaling->at(factor, reading_.trained_length));
   }
 
  private:
   io::Checkpoint checkpoint_;
-  const StretchPlan& plan_;
-  const StretchReading& reading_;
+  const ScalingKind* scaling_;
+  int64_t trained_length_;
 };
 
-double text_work(const StretchPlan& plan, const StretchReading& reading) {
-  constexpr double kReadings = 1 + 4;  // sliding windows process each token four times
-  return kReadings * plan.text_flops * static_cast<double>(reading.options.tokens);
-}
-double passkey_work(const StretchPlan& plan, int64_t length, const StretchReading& reading) {
-  return plan.passkey_flops * static_cast<double>(length * reading.options.examples * reading.options.depths);
-}
-
-void read_text_model(StretchPlan& plan, const StretchReading& reading, const ReadingText& text, StretchWork& work) {
-  StretchRow& row = plan.row;
-  const Stretched stretched(plan.text_model, plan, reading);
-  for (const int64_t length : reading.lengths) {
-    const std::string why = stretched.cannot(length);
-    row.side_by_side.emplace_back();
-    row.sliding.emplace_back();
-    if (why.empty()) {
-      work.say(str("reading ", row.name, " at ", length));
-      const std::unique_ptr<nn::Model> model = stretched.at(length);
-      row.side_by_side.back() = side_by_side_perplexity(*model, text, length);
-      row.sliding.back() = sliding_perplexity(*model, text, length);
-    } else {
-      row.cannot = why;
-    }
-    work.did(text_work(plan, reading));
-    if (work.stopped()) throw StretchStopped{};
+class LengthMeter {
+ public:
+  LengthMeter(const std::vector<MeasuredModel>& models, const MeasureContext& context, StretchResult& result)
+      : models_(models), context_(context), result_(result) {
+    for (const MeasuredModel& model : models) work_left_ += work_of(model);
   }
-}
 
-void read_passkey_model(StretchPlan& plan, const StretchReading& reading, const PasskeyMaker& passkeys,
-                        StretchWork& work) {
-  StretchRow& row = plan.row;
-  const Stretched stretched(plan.passkey_model, plan, reading);
-  for (const int64_t length : reading.lengths) {
-    const std::string why = stretched.cannot(length);
-    row.passkey.emplace_back(reading.depths.size());
-    if (why.empty()) {
-      work.say(str("asking ", row.name, " for passkeys at ", length));
-      const std::unique_ptr<nn::Model> model = stretched.at(length);
-      for (size_t i = 0; i < reading.depths.size(); ++i) {
-        row.passkey.back()[i] = passkey_accuracy(*model, passkeys, length, reading.depths[i], reading.options.examples);
-        if (work.stopped()) throw StretchStopped{};
+  bool run() {
+    for (const MeasuredModel& model : models_) {
+      StretchRow row;
+      row.variant = model.variant;
+      const std::string file = cache_file(model);
+      if (read_row(file, row)) {
+        work_left_ -= work_of(model);
+      } else {
+        if (!measure(model, row)) return false;
+        if (!row.failed) write_text(file, row_json(row));
+        if (context_.watcher.on_stage) context_.watcher.on_stage(summary(model, row));
       }
-    } else {
-      row.passkey_cannot = why;
+      result_.rows.push_back(std::move(row));
     }
-    work.did(passkey_work(plan, length, reading));
+    return true;
   }
-}
+
+ private:
+  double text_work(const MeasuredModel& model) const {
+    constexpr double kReadings = 1 + 4;  // sliding windows process each token four times
+    return kReadings * model.text_flops * static_cast<double>(result_.tokens);
+  }
+  double passkey_work(const MeasuredModel& model, int64_t length) const {
+    return model.passkey_flops * static_cast<double>(length * context_.settings.examples * context_.settings.depths);
+  }
+  double work_of(const MeasuredModel& model) const {
+    double work = 0;
+    for (const int64_t length : result_.lengths) work += text_work(model) + passkey_work(model, length);
+    return work;
+  }
+
+  std::string cache_file(const MeasuredModel& model) const {
+    const StretchSettings& settings = context_.settings;
+    const std::string key =
+        data::sha256_hex(str(model.id, " ", result_.trained_length, " ", settings.times, " ", result_.tokens, " ",
+                             settings.passkey, " ", settings.examples, " ", settings.depths));
+    return (std::filesystem::path(context_.cache) / (model.variant + "-" + key.substr(0, kKeyDigits) + ".json"))
+        .string();
+  }
+
+  bool stopped() const { return context_.watcher.stop && context_.watcher.stop(); }
+
+  void report(const std::string& title) const {
+    if (!context_.watcher.on_progress) return;
+    StudyProgress progress{.done = result_.rows.size(), .all = models_.size(), .seconds_left = {}, .active = {}};
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    if (work_done_ > 0) progress.seconds_left = seconds * work_left_ / work_done_;
+    progress.active.push_back({.title = title, .step = {}, .steps = {}, .loss = {}});
+    context_.watcher.on_progress(progress);
+  }
+  void did(double work) {
+    work_done_ += work;
+    work_left_ -= work;
+  }
+
+  /// Returns false if stopped. An Error of a training or a measurement goes into the row.
+  bool measure(const MeasuredModel& model, StretchRow& row) {
+    bool whole = true;
+    try {
+      LAMINA_CHECK(model.text_failed.empty(), model.text_failed);
+      whole = measure_text(model, row);
+    } catch (const Error& error) {
+      row.failed = true;
+      row.cannot = error.what();
+      row.non_overlapping.resize(result_.lengths.size());
+      row.sliding.resize(result_.lengths.size());
+    }
+    try {
+      LAMINA_CHECK(model.passkey_failed.empty(), model.passkey_failed);
+      if (whole && !model.passkey_model.empty()) whole = measure_passkeys(model, row);
+    } catch (const Error& error) {
+      row.failed = true;
+      row.passkey_cannot = error.what();
+      row.passkey.clear();
+    }
+    return whole;
+  }
+
+  bool measure_text(const MeasuredModel& model, StretchRow& row) {
+    const Checkpoint checkpoint(model.text_model, model.scaling, result_.trained_length, context_.device);
+    for (const int64_t length : result_.lengths) {
+      const std::string why = checkpoint.cannot(length);
+      row.non_overlapping.emplace_back();
+      row.sliding.emplace_back();
+      if (why.empty()) {
+        report(str(model.label, ", perplexity at ", length, " tokens"));
+        const std::unique_ptr<nn::Model> read = checkpoint.at(length);
+        row.non_overlapping.back() = non_overlapping_perplexity(*read, context_.text, length);
+        row.sliding.back() = sliding_perplexity(*read, context_.text, length);
+      } else {
+        row.cannot = why;
+      }
+      did(text_work(model));
+      if (stopped()) return false;
+    }
+    return true;
+  }
+
+  bool measure_passkeys(const MeasuredModel& model, StretchRow& row) {
+    const Checkpoint checkpoint(model.passkey_model, model.scaling, result_.trained_length, context_.device);
+    for (const int64_t length : result_.lengths) {
+      row.passkey.emplace_back(result_.depths.size());
+      row.passkey_cannot = checkpoint.cannot(length);
+      if (row.passkey_cannot.empty()) {
+        report(str(model.label, ", passkeys at ", length, " tokens"));
+        const std::unique_ptr<nn::Model> read = checkpoint.at(length);
+        for (size_t i = 0; i < result_.depths.size(); ++i) {
+          row.passkey.back()[i] =
+              passkey_accuracy(*read, context_.passkeys, length, result_.depths[i], context_.settings.examples);
+          if (stopped()) return false;
+        }
+      }
+      did(passkey_work(model, length));
+    }
+    return true;
+  }
+
+  /// "3/11  RoPE, YaRN: perplexity 4.29 at 256 tokens, 6.30 at 4096"
+  std::string summary(const MeasuredModel& model, const StretchRow& row) const {
+    std::string text = str(result_.rows.size() + 1, "/", models_.size(), "  ", model.label, ":");
+    if (!row.cannot.empty()) text += " " + row.cannot + ";";
+    if (row.failed && row.cannot.empty()) text += " passkeys failed;";
+    size_t longest = result_.lengths.size();
+    while (longest > 0 && !row.sliding[longest - 1]) --longest;
+    if (longest == 0) return text + " not measured";
+    text += str(" perplexity ", fixed(*row.sliding[0], 2), " at ", result_.lengths[0], " tokens");
+    if (longest == 1) return text;
+    return str(text, ", ", fixed(*row.sliding[longest - 1], 2), " at ", result_.lengths[longest - 1]);
+  }
+
+  const std::vector<MeasuredModel>& models_;
+  const MeasureContext& context_;
+  StretchResult& result_;
+  Clock::time_point start_ = Clock::now();
+  double work_left_ = 0;  ///< FLOPs
+  double work_done_ = 0;  ///< FLOPs in this process
+};
 
 }  // namespace
 
-bool wanted(const StretchOptions& options, const std::string& name) {
-  return options.kinds.empty() || std::find(options.kinds.begin(), options.kinds.end(), name) != options.kinds.end();
+StretchResult stretch_grid(const StretchSettings& settings, int64_t trained_length) {
+  StretchResult grid;
+  grid.trained_length = trained_length;
+  for (int64_t factor = 1; factor <= settings.times; factor *= 2) grid.lengths.push_back(trained_length * factor);
+  for (int64_t i = 0; i < settings.depths; ++i) {
+    grid.depths.push_back(static_cast<double>(i) / static_cast<double>(settings.depths - 1));
+  }
+  const int64_t longest = grid.lengths.back();
+  const int64_t wanted = settings.tokens > 0 ? settings.tokens : 4 * longest;
+  grid.tokens = std::max<int64_t>(1, wanted / longest) * longest;
+  return grid;
 }
 
-std::string reading_key(const StretchReading& reading, const std::string& model) {
-  const StretchOptions& options = reading.options;
-  return data::sha256_hex(str(model, " ", reading.trained_length, " ", options.times, " ", options.tokens, " ",
-                              options.passkey, " ", options.examples, " ", options.depths))
-      .substr(0, kKeyDigits);
-}
-
-double reading_work(const StretchPlan& plan, const StretchReading& reading) {
-  double work = 0;
-  for (const int64_t length : reading.lengths) work += text_work(plan, reading) + passkey_work(plan, length, reading);
-  return work;
-}
-
-void measure_row(StretchPlan& plan, const StretchReading& reading, const ReadingText& text,
-                 const PasskeyMaker& passkeys, const std::string& measured, StretchWork& work) {
-  StretchRow& row = plan.row;
-  const std::string file = (std::filesystem::path(measured) / (row.name + "-" + plan.key + ".json")).string();
-  if (plan.text_failed.empty()) {
-    row.architecture = Stretched(plan.text_model, plan, reading).spec_at(reading.lengths.back());
-  }
-  if (read_measured(file, row)) return work.found(reading_work(plan, reading));
-  try {
-    LAMINA_CHECK(plan.text_failed.empty(), plan.text_failed);
-    read_text_model(plan, reading, text, work);
-  } catch (const Error& error) {
-    row.failed = row.cannot = error.what();
-    row.side_by_side.resize(reading.lengths.size());
-    row.sliding.resize(reading.lengths.size());
-  }
-  try {
-    LAMINA_CHECK(plan.passkey_failed.empty(), plan.passkey_failed);
-    if (!plan.passkey_model.empty()) read_passkey_model(plan, reading, passkeys, work);
-  } catch (const Error& error) {
-    row.failed = row.passkey_cannot = error.what();
-    row.passkey.clear();
-  }
-  if (row.failed.empty()) write_text(file, write_measured(row));
+bool measure_lengths(const std::vector<MeasuredModel>& models, const MeasureContext& context, StretchResult& result) {
+  return LengthMeter(models, context, result).run();
 }
 
 }  // namespace lamina::lab

@@ -67,15 +67,15 @@ ReadingText reading_text(std::vector<text::TokenId> ids, int64_t longest, int64_
   text.first = longest;
   text.count = std::max<int64_t>(1, count / longest) * longest;
   const auto needed = static_cast<size_t>(text.first + text.count);
-  LAMINA_CHECK(ids.size() >= needed, "the text to measure on has ", ids.size(), " tokens; reading ", text.count,
-               " of them with up to ", longest, " before each needs ", needed,
-               ": give a longer text, fewer tokens or shorter lengths");
+  LAMINA_CHECK(ids.size() >= needed, "the text to measure on has ", ids.size(), " tokens; predicting ", text.count,
+               " with a context of ", longest, " needs ", needed,
+               "; give a longer text, fewer tokens (--tokens) or shorter lengths (--times)");
   ids.resize(needed);
   text.ids = std::move(ids);
   return text;
 }
 
-double side_by_side_perplexity(nn::Model& model, const ReadingText& text, int64_t length) {
+double non_overlapping_perplexity(nn::Model& model, const ReadingText& text, int64_t length) {
   return infer::evaluate(model, part(text, text.first - 1, text.count + 1), {.context = length}).perplexity();
 }
 

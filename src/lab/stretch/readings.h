@@ -20,7 +20,7 @@ struct ReadingText {
 ReadingText reading_text(std::vector<text::TokenId> ids, int64_t longest, int64_t count);
 
 /// Perplexity over non-overlapping windows. The first token of a window has no context, a middle one half a window.
-double side_by_side_perplexity(nn::Model& model, const ReadingText& text, int64_t length);
+double non_overlapping_perplexity(nn::Model& model, const ReadingText& text, int64_t length);
 /// Perplexity over windows with a stride of a quarter length. Only the last quarter is scored, so each token has at
 /// least three quarters of the length as context.
 double sliding_perplexity(nn::Model& model, const ReadingText& text, int64_t length);

@@ -1,89 +1,158 @@
 #include "lamina/lab/stretch/stretch.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "lamina/base/files.h"
-#include "lamina/io/model_file.h"
-#include "lamina/lab/stretch/stretch_work.h"
+#include "lamina/data/sha256.h"
+#include "lamina/data/tokenizer_identity.h"
+#include "lamina/lab/run/search.h"
+#include "lamina/lab/stretch/options.h"
+#include "lamina/lab/study/collect_problems.h"
+#include "lamina/train/memory.h"
 
 namespace lamina::lab {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<int64_t> lengths_of(int64_t trained, int64_t times) {
-  std::vector<int64_t> lengths;
-  for (int64_t factor = 1; factor <= times; factor *= 2) lengths.push_back(trained * factor);
-  return lengths;
+std::vector<text::TokenId> tokens_of(const data::TokenFile& file, int64_t most) {
+  std::vector<int64_t> ids(static_cast<size_t>(std::min(file.size(), most)));
+  file.read(0, ids);
+  return {ids.begin(), ids.end()};
 }
 
-std::vector<double> depths_of(int64_t count) {
-  std::vector<double> depths;
-  for (int64_t i = 0; i < count; ++i) depths.push_back(static_cast<double>(i) / static_cast<double>(count - 1));
-  return depths;
+/// Text or tokens of the study's data, for a model that brings its own tokenizer.
+std::vector<text::TokenId> ids_for_model(const std::string& data, const infer::LoadedModel& model) {
+  if (!data::is_token_file(data)) return infer::prompt_ids(infer::require_tokenizer(model), read_text(data));
+  const data::TokenFile file = data::TokenFile::open(data);
+  if (model.tokenizer) data::check_tokens_of_model(file, model.path, *model.tokenizer, model.tokenizer_path);
+  return tokens_of(file, file.size());
 }
 
-void check_kinds(const std::vector<std::string>& names, std::vector<arch::Problem>& problems) {
-  std::vector<std::string> known;
-  for (const PositionKind& kind : position_kinds(4)) known.push_back(kind.name);
-  for (const ScalingKind& kind : rope_scalings()) known.emplace_back(kind.name);
-  std::string all;
-  for (const std::string& one : known) all += (all.empty() ? "" : ", ") + one;
-  for (const std::string& name : names) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    const std::string nearest = nearest_of(name.substr(0, 64), known);
-    problems.push_back({"read", "--kinds", str("no position kind \"", name, "\""),
-                        nearest.empty() ? "one of " + all : "did you mean " + nearest + "?"});
+const ScalingKind* scaling_named(const std::string& name) {
+  for (const ScalingKind& kind : rope_scalings()) {
+    if (kind.name == name) return &kind;
   }
+  return nullptr;
 }
 
-void check_options(const StretchOptions& options) {
-  std::vector<arch::Problem> problems;
-  const auto need = [&](bool fine, const char* option, const std::string& given, const char* expected) {
-    if (!fine) problems.push_back({"range", option, given, expected});
-  };
-  need(!options.folder.empty(), "--out", "missing", "name a folder for runs and results");
-  need(!options.data.empty(), "--data", "missing", "name a text or a token file");
-  need(options.data.empty() || path_exists(options.data), "--data", options.data + ": is not there",
-       "name a text or a token file");
-  need(options.times >= 1 && options.times <= 1024, "--times", str(options.times), "give 1 to 1024");
-  need(options.examples >= 1, "--examples", str(options.examples), "give 1 or more");
-  need(options.depths >= 2 && options.depths <= 100, "--depths", str(options.depths), "give 2 to 100");
-  check_kinds(options.kinds, problems);
-  if (!problems.empty()) throw arch::SpecError("stretch", std::move(problems));
-}
-
-int64_t trained_length(const StretchOptions& options, const Device& device) {
-  if (options.length > 0) return options.length;
-  if (!options.model.empty()) return io::read_model(options.model, device).spec.context;
-  const train::Recipe recipe = train::load_recipe(options.recipe, options.changes);
-  return recipe.length > 0 ? recipe.length : recipe.architecture.context;
+/// Why a training gave no usable model; empty if it did.
+std::string failure_of(const std::string& cannot, const RunResult* run) {
+  if (run == nullptr) return cannot.empty() ? "was not trained" : cannot;
+  return run->diverged ? run->divergence : "";
 }
 
 }  // namespace
 
-std::optional<StretchResult> stretch(const StretchOptions& given, const Device& device, const StretchWatch& watch) {
-  check_options(given);
-  StretchOptions options = given;
-  const int64_t trained = trained_length(options, device);
-  const std::vector<int64_t> lengths = lengths_of(trained, options.times);
-  options.tokens = std::max<int64_t>(1, (options.tokens > 0 ? options.tokens : 4 * lengths.back()) / lengths.back()) *
-                   lengths.back();
-  fs::create_directories(fs::path(options.folder) / "measured");
-  StretchReading reading{options, trained, lengths, depths_of(options.depths), device};
-  StretchResult result{trained, lengths, reading.depths, options.tokens, device.threads().count(), {}};
-  StretchWork work(watch);
-  try {
-    if (options.model.empty()) {
-      stretch_kinds(reading, work, watch, result);
-    } else {
-      stretch_model(reading, work, watch, result);
-    }
-  } catch (const StretchStopped&) {
-    return {};
+Stretch::Stretch(const Study& study, const StudyData& data, const std::string& folder, const Place& place)
+    : study_(study),
+      folder_(folder),
+      grid_(stretch_grid(*study.stretch, study.recipe.length)),
+      device_(Device::named(place.device)) {
+  fs::create_directories(fs::path(folder) / "measured");
+  if (!study.stretch->model.empty()) {
+    load_model();
+    return;
   }
-  return result;
+  LAMINA_CHECK(!data.choice.validation.empty(), data.choice.train,
+               ": there is no validation data to measure on; set data.validation");
+  const int64_t longest = grid_.lengths.back();
+  text_ = reading_text(tokens_of(data::TokenFile::open(data.choice.validation), longest + grid_.tokens), longest,
+                       grid_.tokens);
+  if (study.stretch->passkey) plan_passkeys((fs::path(folder) / "runs").string(), place);
+}
+
+void Stretch::plan_passkeys(const std::string& runs, const Place& place) {
+  const Study passkey = passkey_study(study_);
+  const StudyData data = prepare_study_data(passkey.recipe, "");
+  const Planner planner(passkey, data, place.threads, runs);
+  passkeys_ = task_passkeys(std::get<data::Passkey>(*passkey.recipe.data.task));
+  std::vector<arch::Problem> problems;
+  for (const Variant& variant : variants_of(passkey)) {
+    collect_problems(variant.name + " passkeys", Repeats::drop, problems, [&] {
+      const VariantResult built = planner.build(variant);
+      passkey_plans_.push_back(planner.plan(built, passkey.seeds[0]));
+      passkey_plans_.back().title = variant.name + ", passkeys";
+      passkey_flops_.push_back(built.flops_per_token);
+      if (!path_exists(passkey_plans_.back().folder)) train::check_memory(passkey_plans_.back().recipe, device_);
+    });
+  }
+  if (!problems.empty()) throw arch::SpecError(study_.name, std::move(problems));
+}
+
+void Stretch::load_model() {
+  const StretchSettings& settings = *study_.stretch;
+  model_ = infer::load_model(settings.model, device_, {settings.tokenizer, {}});
+  std::vector<text::TokenId> ids = ids_for_model(study_.recipe.data.train, model_);
+  model_id_ = str(fs::absolute(model_.path).string(), " ", fs::last_write_time(model_.path).time_since_epoch().count(),
+                  " ", data::sha256_hex({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof ids[0]}));
+  text_ = reading_text(std::move(ids), grid_.lengths.back(), grid_.tokens);
+  if (settings.passkey && model_.tokenizer) passkeys_ = text_passkeys(*model_.tokenizer);
+}
+
+void Stretch::add_scaled_variants(Results& results) const {
+  VariantResult& base = results.variants.front();
+  base.trained = study_.stretch->model.empty();
+  if (!has_rope(base.architecture)) return;
+  std::vector<VariantResult> scaled;
+  for (const std::string& name : study_.stretch->scalings) {
+    const ScalingKind& kind = *scaling_named(name);
+    const double factor = static_cast<double>(grid_.lengths.back()) / static_cast<double>(grid_.trained_length);
+    VariantResult variant = base;
+    variant.variant.name = name;
+    variant.variant.label = base.trained ? str(base.variant.label, ", ", kind.label) : kind.label;
+    variant.architecture = with_scaling(base.architecture, kind.at(factor, grid_.trained_length));
+    variant.trained = false;
+    scaled.push_back(std::move(variant));
+  }
+  results.variants.insert(results.variants.begin() + 1, scaled.begin(), scaled.end());
+}
+
+void Stretch::announce(Runner& runner) const {
+  for (const RunPlan& plan : distinct(passkey_plans_).plans) runner.expect(1, plan.work);
+}
+
+MeasuredModel Stretch::measured_model(const VariantResult& variant, const VariantResult& source, size_t index) const {
+  MeasuredModel model{.variant = variant.variant.name, .label = variant.variant.label};
+  if (&variant != &source) model.scaling = scaling_named(model.variant);
+  model.text_flops = variant.flops_per_token;
+  if (!study_.stretch->model.empty()) {
+    model.text_model = study_.stretch->model;
+    model.id = model_id_;
+    if (!passkeys_) return model;
+    model.passkey_model = model.text_model;
+    model.passkey_flops = model.text_flops;
+    return model;
+  }
+  const RunResult* run = source.runs.empty() ? nullptr : &source.runs.front();
+  model.text_failed = failure_of(source.cannot, run);
+  if (run != nullptr) model.id = run->folder;
+  model.text_model = (fs::path(folder_) / "runs" / model.id).string();
+  if (passkey_plans_.empty()) return model;
+  const RunOutcome& outcome = passkey_outcomes_[index];
+  model.passkey_failed = failure_of(outcome.cannot, outcome.result ? &*outcome.result : nullptr);
+  model.passkey_model = passkey_plans_[index].folder;
+  model.passkey_flops = passkey_flops_[index];
+  model.id += " " + passkey_plans_[index].hash;
+  return model;
+}
+
+bool Stretch::run(Results& results, Runner& runner, const StudyWatcher& watcher) {
+  const auto passkeys = run_all(runner, passkey_plans_);
+  if (!passkeys) return false;
+  passkey_outcomes_ = *passkeys;
+  std::vector<MeasuredModel> models;
+  size_t trained = 0;
+  for (const VariantResult& variant : results.variants) {
+    const bool scaled = !variant.trained && &variant != results.variants.data();
+    models.push_back(measured_model(variant, scaled ? results.variants.front() : variant, scaled ? 0 : trained++));
+  }
+  StretchResult measured = grid_;
+  const MeasureContext context{*study_.stretch, text_,  passkeys_, (fs::path(folder_) / "measured").string(),
+                               device_,         watcher};
+  if (!measure_lengths(models, context, measured)) return false;
+  results.stretch = std::move(measured);
+  return true;
 }
 
 }  // namespace lamina::lab

@@ -1,11 +1,13 @@
-#include "lamina/lab/study/rules.h"
-
 #include <algorithm>
 #include <set>
 
 #include "lamina/arch/value_range.h"
 #include "lamina/lab/run/metrics.h"
 #include "lamina/lab/run/plan.h"
+#include "lamina/lab/stretch/options.h"
+#include "lamina/lab/stretch/position_kinds.h"
+#include "lamina/lab/study/collect_problems.h"
+#include "lamina/lab/study/study.h"
 
 namespace lamina::lab {
 namespace {
@@ -20,7 +22,7 @@ class Rules {
 
   void check(const Study& study) {
     arch::RangeCheck([this](const std::string& path, const std::string& message) {
-      note("range", path, message, "give a number in that range");
+      note("range", path, message, "set a number in that range");
     }).check(study, arch::kAnyNumber, "");
     check_names(study);
     check_numbers(study);
@@ -31,6 +33,7 @@ class Rules {
     data.choice = study.recipe.data;
     if (study.base.vocab_size == 0) data.vocab_size = kAnyVocabulary;
     check_variants(study, data, problems_);
+    if (study.mode == Mode::stretch) check_stretch(study);
   }
 
  private:
@@ -40,12 +43,13 @@ class Rules {
     names_ = {study.base_name};
     for (size_t i = 0; i < study.variants.size(); ++i) {
       if (names_.insert(study.variants[i].name).second) continue;
-      note("names", str("variants[", i, "].name"), "\"" + study.variants[i].name + "\" is there already",
-           "give every variant a name of its own");
+      note("names", str("variants[", i, "].name"), "\"" + study.variants[i].name + "\" is used twice",
+           "give every variant a unique name");
     }
     for (size_t i = 0; i < study.variants.size(); ++i) check_recipe(study.variants[i], str("variants[", i, "].recipe"));
-    if (study.variants.empty() && study.mode != Mode::search && !variants_unread_) {
-      note("variants", "variants", "nothing to compare the base with", "name architectures, or changes");
+    if (study.variants.empty() && study.mode != Mode::search && study.mode != Mode::stretch && !variants_unread_) {
+      note("variants", "variants", "none, so there is nothing to compare the base with",
+           "list architectures or changes");
     }
   }
 
@@ -54,24 +58,24 @@ class Rules {
     for (const std::string& change : variant.recipe) {
       for (const char* shared : {"data", "seed", "from", "architecture"}) {
         if (!change.starts_with(shared)) continue;
-        note("recipe", path, "\"" + change + "\" is the same for all variants",
-             "change it in the study's recipe, or the architecture in set");
+        note("recipe", path, "\"" + change + "\" must be the same for all variants",
+             "change it in the study's recipe; change the architecture with set");
       }
     }
   }
 
   void check_numbers(const Study& study) {
     if (study.schema > kStudySchema) {
-      note("read", "schema", str("the file is of version ", study.schema, ", this program knows ", kStudySchema),
+      note("read", "schema", str("the file has version ", study.schema, ", this program reads up to ", kStudySchema),
            "use a newer lamina");
     }
-    if (study.seeds.empty()) note("seeds", "seeds", "none", "give at least one; three or more for a verdict");
+    if (study.seeds.empty()) note("seeds", "seeds", "none", "list at least one; three or more for a verdict");
     if (std::set<int64_t>(study.seeds.begin(), study.seeds.end()).size() != study.seeds.size()) {
-      note("seeds", "seeds", "one is there twice", "give different seeds: the same one gives the same numbers");
+      note("seeds", "seeds", "one is listed twice", "list different seeds; equal seeds give equal numbers");
     }
     for (size_t i = 1; i < study.learning_rates.size(); ++i) {
       if (study.learning_rates[i] > study.learning_rates[i - 1]) continue;
-      note("learning_rates", "learning_rates", "do not ascend", "give them from the lowest to the highest");
+      note("learning_rates", "learning_rates", "not ascending", "list them from the lowest to the highest");
       break;
     }
   }
@@ -81,9 +85,27 @@ class Rules {
     size_t choices = 0;
     for (const Axis& axis : study.search.space) choices += axis.choices.size();
     if (choices == 0) {
-      note("search", "search.space", "holds no choice",
-           "name groups of switches (`lamina compare --list`) or write axes");
+      note("search", "search.space", "has no choice", "name switch groups (`lamina compare --list`) or write axes");
     }
+  }
+
+  void check_stretch(const Study& study) {
+    const StretchSettings& settings = *study.stretch;
+    std::vector<std::string> known;
+    for (const ScalingKind& kind : rope_scalings()) known.emplace_back(kind.name);
+    for (const std::string& name : settings.scalings) {
+      if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+      const std::string nearest = nearest_of(name.substr(0, 64), known);
+      note("stretch", "stretch.scalings", "\"" + name + "\" is not a RoPE scaling",
+           nearest.empty() ? "use pi, ntk, dynamic_ntk or yarn" : "did you mean " + nearest + "?");
+    }
+    if (!settings.passkey || !settings.model.empty()) return;
+    collect_problems("stretch.passkey_recipe", Repeats::drop, problems_, [&] {
+      const Study passkey = passkey_study(study);
+      std::vector<arch::Problem> problems;
+      check_variants(passkey, prepare_study_data(passkey.recipe, ""), problems);
+      if (!problems.empty()) throw arch::SpecError(settings.passkey_recipe, std::move(problems));
+    });
   }
 
   void check_claim(const Study& study, const Claim& claim, const std::string& path) {
@@ -94,7 +116,7 @@ class Rules {
       note("claims", path, "\"" + claim.variant + "\" is compared with itself", "name two different variants");
     }
     if (claim.to && *claim.to < claim.from) {
-      note("claims", path + ".to", str(*claim.to, " is below from, ", claim.from), "give from ≤ to");
+      note("claims", path + ".to", str(*claim.to, " is below from (", claim.from, ")"), "set from ≤ to");
     }
     check_metric(study, claim.metric, path + ".metric");
   }
@@ -102,7 +124,7 @@ class Rules {
   void check_claimed(const Study& study, const std::string& name, const std::string& path) {
     if (study.mode == Mode::search || variants_unread_ || names_.contains(name)) return;
     const std::string nearest = nearest_of(name.substr(0, 64), {names_.begin(), names_.end()});
-    note("claims", path, "\"" + name + "\" is no variant",
+    note("claims", path, "\"" + name + "\" is not a variant",
          nearest.empty() ? "name one of the study's variants" : "did you mean " + nearest + "?");
   }
 
@@ -111,11 +133,11 @@ class Rules {
     if (find_metric(name) == nullptr) {
       std::string known;
       for (const MetricInfo& metric : metrics()) known += (known.empty() ? "" : ", ") + std::string(metric.name);
-      note("claims", path, "\"" + name + "\" is not known", "one of " + known);
+      note("claims", path, "\"" + name + "\" is unknown", "one of " + known);
     } else if (name.starts_with("accuracy") && !study.recipe.data.task) {
-      note("claims", path, "\"" + name + "\" is measured in tasks only", "give recipe.data.task, or another metric");
+      note("claims", path, "\"" + name + "\" is measured in tasks only", "set recipe.data.task, or another metric");
     } else if (name.starts_with("decode") && !study.decode) {
-      note("claims", path, "\"" + name + "\" is not measured with decode false", "set decode, or another metric");
+      note("claims", path, "\"" + name + "\" is not measured if decode is false", "set decode, or another metric");
     }
   }
 

@@ -12,7 +12,6 @@
 #include "lamina/arch/value_read.h"
 #include "lamina/arch/value_schema.h"
 #include "lamina/base/files.h"
-#include "lamina/lab/study/rules.h"
 #include "lamina/lab/study/switches.h"
 
 namespace lamina::lab {
@@ -36,7 +35,7 @@ const arch::SchemaNode& recipe_schema() {
 arch::ArchSpec architecture_of(const Json& source, const std::string& path) {
   if (source.is_string()) return arch::load_arch(source.get<std::string>());
   LAMINA_CHECK(source.is_object(), path, ": ", source.is_null() ? "missing" : "given " + arch::detail::shown(source),
-               "; expected a preset's name (`lamina presets`), a file's, or an architecture {...}");
+               "; expected a preset (`lamina presets`), a file, or an architecture {...}");
   return arch::read_arch(source.dump(), path);
 }
 
@@ -92,8 +91,8 @@ class Unfolding {
     for (const auto& [key, instead] :
          {std::pair("seed", "seeds"), std::pair("architecture", "base and variants"), std::pair("from", "base")}) {
       if (!recipe.contains(key)) continue;
-      problems_.push_back({"read", std::string("recipe.") + key, "is not the recipe's in a study",
-                           std::string("give the study's ") + instead});
+      problems_.push_back({"read", std::string("recipe.") + key, "a study sets it, not its recipe",
+                           std::string("set the study's ") + instead});
       recipe.erase(key);
     }
     const auto fill = [&](const char* key, const Json& value) {
@@ -130,9 +129,9 @@ class Unfolding {
       return;
     }
     LAMINA_CHECK(first.is_object() && first.contains(kBase),
-                 "missing; give the study's base, or the first variant a base of its own");
+                 "missing; set the study's base, or the first variant's own base");
     LAMINA_CHECK(!first.contains("set") && !first.contains("recipe"),
-                 "the first variant is the base and has no set and no recipe; give the study's base");
+                 "the first variant is used as the base, which cannot have set or recipe; set the study's base");
     json_[kBase] = first[kBase];
     for (const auto& [from, to] : {std::pair("name", "base_name"), std::pair("label", "base_label")}) {
       if (first.contains(from)) json_[to] = first[from];
@@ -194,6 +193,10 @@ class Unfolding {
     for (size_t i = 0; i < std::min(study.variants.size(), own_.size()); ++i) study.variants[i].architecture = own_[i];
     if (study.variants.empty() && study.mode == Mode::ablate) study.variants = all_switch_variants(base_);
     if (study.variants.empty() && study.mode == Mode::ladder && problems_.empty()) study.variants = ladder_steps(base_);
+    if (study.mode == Mode::stretch) {
+      if (!study.stretch) study.stretch.emplace();
+      study.keep_weights = true;  // they are what is measured
+    }
     if (study.base_name.empty()) study.base_name = kBase;
     if (study.base_label.empty()) study.base_label = study.base_name;
     const auto fill = [](Variant& variant, size_t number) {
@@ -243,8 +246,7 @@ bool is_path(const std::string& name) { return name.ends_with(".json") || name.f
 /// Path of study.json if `name` is a study's folder.
 std::string file_of(const std::string& name) {
   const std::filesystem::path inside = std::filesystem::path(name) / "study.json";
-  std::error_code error;
-  return std::filesystem::is_regular_file(inside, error) ? inside.string() : name;
+  return file_exists(inside) ? inside.string() : name;
 }
 
 }  // namespace
@@ -253,7 +255,7 @@ Study read_study(std::string_view text, const std::string& name, const std::vect
   Json json = parse_json<Json>(text, name);
   // A results file contains its study under this key.
   if (json.is_object() && json.contains("description")) json = Json(json["description"]);
-  LAMINA_CHECK(json.is_object(), name, ": expected an object {...} with the keys of a study");
+  LAMINA_CHECK(json.is_object(), name, ": expected an object {...} with the keys of a study (docs/guides/lab.md)");
   std::vector<Problem> problems;
   change_recipe(json, recipe_changes, problems);
   Study study = Unfolding(std::move(json), problems).study();
@@ -272,9 +274,9 @@ Study load_study(const std::string& name_or_file, const std::vector<std::string>
     known.emplace_back(shipped.name);
   }
   const std::string nearest = nearest_of(file.substr(0, 64), known);
-  throw Error(str(
-      "no study \"", file, "\"; ",
-      nearest.empty() ? "`lamina compare --list` lists them, a file ends in .json" : "did you mean " + nearest + "?"));
+  throw Error(str("no study \"", file, "\"; ",
+                  nearest.empty() ? "`lamina compare --list` lists all; the name of a file ends in .json"
+                                  : "did you mean " + nearest + "?"));
 }
 
 bool names_study(const std::string& argument) {
@@ -283,8 +285,7 @@ bool names_study(const std::string& argument) {
     const auto shipped = study_files();
     return std::any_of(shipped.begin(), shipped.end(), [&](const StudyFile& s) { return s.name == argument; });
   }
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error)) return false;
+  if (!file_exists(file)) return false;
   const Json json = try_parse_json<Json>(read_text(file)).value_or(Json());
   return json.is_object() && (json.contains("mode") || json.contains("variants") || json.contains("description"));
 }
@@ -321,8 +322,10 @@ std::vector<Variant> variants_of(const Study& study) {
 }
 
 size_t run_count(const Study& study) {
+  if (study.mode == Mode::stretch && !study.stretch->model.empty()) return 0;
   if (study.mode != Mode::search) {
-    return (study.variants.size() + 1) * (study.seeds.size() + study.learning_rates.size());
+    const size_t passkeys = study.mode == Mode::stretch && study.stretch->passkey ? 1 : 0;
+    return (study.variants.size() + 1) * (study.seeds.size() + study.learning_rates.size() + passkeys);
   }
   double candidates = static_cast<double>(study.search.candidates);
   double runs = 0;

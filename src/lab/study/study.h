@@ -13,8 +13,8 @@ namespace lamina::lab {
 /// Version of the study file format; also part of a run's hash.
 inline constexpr int64_t kStudySchema = 1;
 
-enum class Mode : uint8_t { versus, ablate, ladder, search };
-constexpr std::array<std::string_view, 4> names_of(Mode) { return {"versus", "ablate", "ladder", "search"}; }
+enum class Mode : uint8_t { versus, ablate, ladder, search, stretch };
+constexpr std::array<std::string_view, 5> names_of(Mode) { return {"versus", "ablate", "ladder", "search", "stretch"}; }
 
 enum class Matching : uint8_t { none, parameters, compute };
 constexpr std::array<std::string_view, 3> names_of(Matching) { return {"none", "parameters", "compute"}; }
@@ -35,10 +35,10 @@ struct Variant {
   /// field.
   std::optional<arch::ArchSpec> architecture;
   static void visit_fields(auto& self, auto&& field) {
-    field("name", self.name, "short, of its own; default: from the changes");
-    field("label", self.label, "for people; default: the name");
-    field("set", self.set, "changes of the architecture, path=value each");
-    field("recipe", self.recipe, "changes of the recipe for this variant alone, path=value each");
+    field("name", self.name, "short and unique; default: from the changes");
+    field("label", self.label, "display name; default: the name");
+    field("set", self.set, "architecture changes, path=value each");
+    field("recipe", self.recipe, "recipe changes for this variant only, path=value each");
   }
   bool operator==(const Variant&) const = default;
 };
@@ -48,8 +48,9 @@ struct Axis {
   std::string name;
   std::vector<Variant> choices;
   static void visit_fields(auto& self, auto&& field) {
-    field("name", self.name, "for people");
-    field("choices", self.choices, "each with name, label and set; leaving the base as it is always is one more");
+    field("name", self.name, "display name");
+    field("choices", self.choices,
+          "variants with name, label and set; keeping the base's value is always one more choice");
   }
   bool operator==(const Axis&) const = default;
 };
@@ -62,16 +63,44 @@ struct Search {
   double keep = 1.0 / 3.0;
   int64_t seed = 1;
   static void visit_fields(auto& self, auto&& field) {
-    field("space", self.space, "axes, or names of groups of switches");
-    field("strategy", self.strategy, "random: some combinations; product: all");
-    field("candidates", self.candidates, "combinations drawn at random");
+    field("space", self.space, "axes, or names of switch groups");
+    field("strategy", self.strategy, "random: a sample of the combinations; product: all");
+    field("candidates", self.candidates, "number of random combinations");
     field("rungs", self.rungs,
-          "rounds; the last has the recipe's steps, each one before `keep` times those of the next",
+          "rounds; the last uses the recipe's steps, each earlier one `keep` times the steps of the next",
           arch::Limits{1, 16});
-    field("keep", self.keep, "share of the candidates that go on to the next round", arch::Limits{0.01, 0.99});
-    field("seed", self.seed, "of the draw", arch::kCount);
+    field("keep", self.keep, "share of the candidates kept for the next round", arch::Limits{0.01, 0.99});
+    field("seed", self.seed, "seed of the random sample", arch::kCount);
   }
   bool operator==(const Search&) const = default;
+};
+
+/// Mode stretch: how variants are measured at multiples of their training length.
+struct StretchSettings {
+  std::vector<std::string> scalings = {"pi", "ntk", "dynamic_ntk", "yarn"};
+  int64_t times = 16;
+  int64_t tokens = 0;
+  bool passkey = true;
+  int64_t examples = 16;
+  int64_t depths = 5;
+  std::string passkey_recipe = "stretch-passkey";
+  std::vector<std::string> passkey_set;
+  std::string model;
+  std::string tokenizer;
+  static void visit_fields(auto& self, auto&& field) {
+    field("scalings", self.scalings, "RoPE scalings that the base is also measured with: pi, ntk, dynamic_ntk, yarn");
+    field("times", self.times, "lengths double up to this multiple of the training length", arch::Limits{1, 1024});
+    field("tokens", self.tokens, "tokens to predict at each length; default 0: four times the longest length",
+          arch::kCount);
+    field("passkey", self.passkey, "also measure passkey retrieval");
+    field("examples", self.examples, "passkeys per length and depth");
+    field("depths", self.depths, "passkey depths, from the start to the end of the context", arch::Limits{2, 100});
+    field("passkey_recipe", self.passkey_recipe, "recipe of the passkey models: a name or a file");
+    field("passkey_set", self.passkey_set, "changes of that recipe, path=value each");
+    field("model", self.model, "measure this model (a folder or a file) and train nothing");
+    field("tokenizer", self.tokenizer, "tokenizer of that model; default: the one next to it");
+  }
+  bool operator==(const StretchSettings&) const = default;
 };
 
 /// Setting in which a claim was made. Missing values are not compared.
@@ -80,9 +109,9 @@ struct Setting {
   std::optional<double> length;
   std::optional<double> steps;
   static void visit_fields(auto& self, auto&& field) {
-    field("parameters", self.parameters, "of the models", arch::kPositive);
-    field("length", self.length, "tokens in a sequence", arch::kPositive);
-    field("steps", self.steps, "updates of the training", arch::kPositive);
+    field("parameters", self.parameters, "parameters of the models", arch::kPositive);
+    field("length", self.length, "tokens per sequence", arch::kPositive);
+    field("steps", self.steps, "training updates", arch::kPositive);
   }
   bool operator==(const Setting&) const = default;
 };
@@ -97,13 +126,13 @@ struct Claim {
   std::optional<double> to;
   Setting setting;
   static void visit_fields(auto& self, auto&& field) {
-    field("text", self.text, "the claim, and where it stands");
-    field("variant", self.variant, "whose gain it is about");
-    field("against", self.against, "over which variant; default: the base");
-    field("metric", self.metric, "a key of the summaries; a gain is lower for losses, higher for speeds");
-    field("from", self.from, "least relative gain that is claimed; -0.02: at most 2 % worse", arch::kAnyNumber);
-    field("to", self.to, "largest relative gain that is claimed; default: any", arch::kAnyNumber);
-    field("setting", self.setting, "where it was made; a verdict at another size says \"at our size\"");
+    field("text", self.text, "the claim and its source");
+    field("variant", self.variant, "variant that the claim is about");
+    field("against", self.against, "variant it is compared with; default: the base");
+    field("metric", self.metric, "key of a summary; lower is a gain for losses, higher for speeds");
+    field("from", self.from, "smallest claimed relative gain; -0.02: at most 2 % worse", arch::kAnyNumber);
+    field("to", self.to, "largest claimed relative gain; default: any", arch::kAnyNumber);
+    field("setting", self.setting, "sizes at which it was made; a verdict at another size says \"at our size\"");
   }
   bool operator==(const Claim&) const = default;
 };
@@ -128,6 +157,7 @@ struct Study {
   std::vector<double> learning_rates;
   int64_t sweep_steps = 0;
   Search search;
+  std::optional<StretchSettings> stretch;
   std::vector<Claim> claims;
   int64_t jobs = 0;
   int64_t threads = 0;
@@ -135,36 +165,39 @@ struct Study {
   std::optional<double> expected_minutes;
   static void visit_fields(auto& self, auto&& field) {
     field("schema", self.schema, "version of this format");
-    field("name", self.name, "of the study; default: the file's");
-    field("question", self.question, "what is asked, in a sentence");
+    field("name", self.name, "study name; default: the file name");
+    field("question", self.question, "the question, in one sentence");
     field("mode", self.mode,
-          "versus: each variant against the base; ablate: the base with each switch changed alone; ladder: one change "
-          "on top of another; search: the best of a space of switches by successive halving");
-    field("base_name", self.base_name, "short name of the base; default: the preset's, else base");
-    field("base_label", self.base_label, "for people; default: the name");
+          "versus: each variant against the base; ablate: the base with one switch changed at a time; ladder: each "
+          "change on top of the previous ones; search: the best of a space of switches by successive halving; "
+          "stretch: perplexity and passkeys beyond the training length");
+    field("base_name", self.base_name, "short name of the base; default: the preset's name, or base");
+    field("base_label", self.base_label, "display name; default: the name");
     field("variants", self.variants,
-          "what is compared; beside objects also names: architectures in versus, switches or groups of them elsewhere. "
-          "Default: every switch in ablate, the order of adoption in ladder");
-    field("seeds", self.seeds, "a list, or how many: 3 means 1, 2, 3", arch::kCount);
+          "what is compared: objects or names (architectures in versus, switches or switch groups elsewhere). "
+          "Default: every switch in ablate, the usual order of adoption in ladder");
+    field("seeds", self.seeds, "a list, or a count: 3 means 1, 2, 3", arch::kCount);
     field("recipe", self.recipe,
-          "how every run is trained; keys as in docs/guides/training.md, without architecture, from, seed");
+          "recipe of every run; keys as in docs/guides/training.md, without architecture, from, seed");
     field("matching", self.matching,
-          "widths of variants are adjusted until they have the base's parameters, or its operations per token");
-    field("metric", self.metric, "what decides: loss on the validation data, or accuracy in a task");
+          "adjust the widths of variants to the base's parameters, or to its FLOPs per token");
+    field("metric", self.metric, "what variants are judged by: validation loss, or accuracy of a task");
     field("target", self.target,
-          "validation loss for steps and seconds to target; default: the worst of the base's best", arch::kPositive);
-    field("decode", self.decode, "measure the speed of generating, after the training");
-    field("keep_weights", self.keep_weights, "leave the models in the runs' folders");
+          "validation loss for steps and seconds to target; default: the highest best loss of the base's runs",
+          arch::kPositive);
+    field("decode", self.decode, "measure generation speed after training");
+    field("keep_weights", self.keep_weights, "keep checkpoints in the run folders");
     field("learning_rates", self.learning_rates,
-          "rates of a short sweep for the highest stable one; default: no sweep");
-    field("sweep_steps", self.sweep_steps, "updates of a run of that sweep; default 0: a fifth of the recipe's",
+          "learning rates of a short sweep for the highest stable one, ascending; default: no sweep");
+    field("sweep_steps", self.sweep_steps, "updates per run of that sweep; default 0: a fifth of the recipe's",
           arch::kCount);
-    field("search", self.search, "of mode search");
-    field("claims", self.claims, "sentences to be held against the results");
-    field("jobs", self.jobs, "runs at the same time; default 0: a core each", arch::kCount);
-    field("threads", self.threads, "of one run; default 0: cores / jobs", arch::kCount);
-    field("device", self.device, "where runs are trained: cpu, cuda or cuda:N; on a GPU one run at a time by default");
-    field("expected_minutes", self.expected_minutes, "how long it takes on two cores, for --list", arch::kPositive);
+    field("search", self.search, "settings of mode search");
+    field("stretch", self.stretch, "settings of mode stretch");
+    field("claims", self.claims, "published claims to check against the results");
+    field("jobs", self.jobs, "concurrent runs; default 0: one per core", arch::kCount);
+    field("threads", self.threads, "threads per run; default 0: cores / jobs", arch::kCount);
+    field("device", self.device, "training device: cpu, cuda or cuda:N; on a GPU one run at a time by default");
+    field("expected_minutes", self.expected_minutes, "expected duration on two cores, for --list", arch::kPositive);
   }
   bool operator==(const Study&) const = default;
 };
@@ -180,6 +213,9 @@ std::span<const StudyFile> study_files();
 /// Reads a study and fills in everything: names become architectures and changes, and defaults become numbers. Also
 /// accepts a results file and reads the study in it. Throws arch::SpecError with all problems.
 Study read_study(std::string_view text, const std::string& name, const std::vector<std::string>& recipe_changes = {});
+/// Checks everything about a study that does not need its data and adds to `problems`. Builds every variant, with a
+/// placeholder vocabulary if the base has none.
+void check_study(const Study& study, std::vector<arch::Problem>& problems);
 /// Loads a file (the argument ends in .json or has a slash), a study's folder, or one of study_files().
 Study load_study(const std::string& name_or_file, const std::vector<std::string>& recipe_changes = {});
 /// Whether the argument is a study for load_study, not an architecture for arch::load_arch.

@@ -30,7 +30,7 @@ const std::vector<Switch>& table() {
       {"placement", "pre", "pre-norm", {"layers[*].pattern[*].placement=pre"}},
       {"placement", "post", "post-norm", {"layers[*].pattern[*].placement=post"}},
       {"placement", "sandwich", "sandwich norm", {"layers[*].pattern[*].placement=sandwich"}},
-      {"placement", "branch-post", "norm behind the branch", {"layers[*].pattern[*].placement=branch_post"}},
+      {"placement", "branch-post", "norm after the branch", {"layers[*].pattern[*].placement=branch_post"}},
       {"placement", "after-norm", "residual after the norm", {"layers[*].pattern[*].placement=residual_after_norm"}},
       {"position", "learned", "learned positions", {"position.kind=learned"}},
       {"position", "sinusoidal", "sinusoidal positions", {"position.kind=sinusoidal"}},
@@ -48,7 +48,7 @@ const std::vector<Switch>& table() {
       {"ffn", "swiglu", "SwiGLU", ffn("gated", "gate=swiglu")},
       {"ffn", "liglu", "LiGLU (bilinear)", ffn("gated", "gate=liglu")},
       {"attention", "mha", "multi-head", {"layers[*].pattern[*].mixer.n_kv_heads={n_heads/1}"}},
-      {"attention", "gqa", "grouped queries, 2 to a key", {"layers[*].pattern[*].mixer.n_kv_heads={n_heads/2}"}},
+      {"attention", "gqa", "grouped queries, 2 per KV head", {"layers[*].pattern[*].mixer.n_kv_heads={n_heads/2}"}},
       {"attention", "mqa", "multi-query", {"layers[*].pattern[*].mixer.n_kv_heads=1"}},
       {"qk", "qk-norm", "QK-norm per head", {"layers[*].pattern[*].mixer.qk_norm.kind=per_head"}},
       {"qk", "qk-norm-whole", "QK-norm of the whole projection", {"layers[*].pattern[*].mixer.qk_norm.kind=whole"}},
@@ -62,16 +62,16 @@ const std::vector<Switch>& table() {
        {"layers[*].pattern[*].mixer.pattern.kind=window", "layers[*].pattern[*].mixer.pattern.size={context/4}"}},
       {"pattern",
        "strided",
-       "window of an eighth and strides",
+       "window of an eighth of the context, strided",
        {"layers[*].pattern[*].mixer.pattern.kind=strided", "layers[*].pattern[*].mixer.pattern.window={context/8}",
         "layers[*].pattern[*].mixer.pattern.stride={context/8}"}},
       {"experts",
        "moe",
-       "4 experts of half width, 2 for a token",
+       "4 experts of half width, 2 per token",
        {"layers[*].pattern[*].ffn.kind=moe", "layers[*].pattern[*].ffn.experts=4", "layers[*].pattern[*].ffn.top_k=2",
         "layers[*].pattern[*].ffn.renormalise=true", "layers[*].pattern[*].ffn.expert.kind=gated",
         "layers[*].pattern[*].ffn.expert.d_ff={d_ff/2}", "layers[*].pattern[*].ffn.balance_loss=0.01"}},
-      {"ssm", "mamba", "Mamba in the place of attention", {"layers[*].pattern[*].mixer=mamba"}},
+      {"ssm", "mamba", "Mamba instead of attention", {"layers[*].pattern[*].mixer=mamba"}},
       {"ssm", "hybrid", "Mamba, one attention in the middle", {"layers={hybrid}"}},
   };
   return switches;
@@ -173,7 +173,7 @@ std::vector<Variant> switch_variants(const std::string& name_or_group, const arc
   if (group || !found.empty()) return found;
   const std::string nearest = nearest_of(name_or_group.substr(0, 64), known);
   throw Error(str("no switch \"", name_or_group, "\"; ",
-                  nearest.empty() ? "`lamina compare --list` lists them" : "did you mean " + nearest + "?"));
+                  nearest.empty() ? "`lamina compare --list` lists all" : "did you mean " + nearest + "?"));
 }
 
 std::vector<Variant> all_switch_variants(const arch::ArchSpec& base) {

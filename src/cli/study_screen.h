@@ -10,9 +10,9 @@ namespace lamina::cli {
 
 /// Shows the progress of a study. A terminal has one line that is redrawn. Other outputs get a line per finished run,
 /// and at least one every ten seconds.
-class CompareScreen {
+class StudyScreen {
  public:
-  explicit CompareScreen(bool terminal);
+  explicit StudyScreen(bool terminal);
 
   void progress(const lab::StudyProgress& progress);
   void run(const lab::RunReport& report);

@@ -1,4 +1,4 @@
-#include "lamina/cli/compare_screen.h"
+#include "lamina/cli/study_screen.h"
 
 #include <unistd.h>
 
@@ -13,14 +13,19 @@ std::string left(const lab::StudyProgress& progress) {
   return progress.seconds_left ? ", " + duration(*progress.seconds_left) + " left" : "";
 }
 
+bool is_measuring(const lab::StudyProgress& progress) {
+  return !progress.active.empty() && progress.active[0].steps == 0;
+}
+
 std::string active(const lab::ActiveRun& run) {
+  if (run.steps == 0) return "  [" + run.title + "]";
   char loss[32];
   std::snprintf(loss, sizeof loss, "%.3f", run.loss);
   return str("  [", run.title, ": ", run.step, "/", run.steps, run.step > 0 ? str(" loss ", loss) : "", "]");
 }
 
 std::string outcome_text(const lab::RunOutcome& outcome) {
-  if (!outcome.cannot.empty()) return "cannot: " + outcome.cannot;
+  if (!outcome.cannot.empty()) return "cannot run: " + outcome.cannot;
   const lab::RunResult& result = *outcome.result;
   if (result.diverged) return "diverged: " + result.divergence;
   char text[96];
@@ -30,35 +35,36 @@ std::string outcome_text(const lab::RunOutcome& outcome) {
   } else {
     std::snprintf(text, sizeof text, "loss %.4f", result.curve_loss.empty() ? 0.0 : result.curve_loss.back());
   }
-  return str(text, outcome.cached ? " (read back)" : ", " + duration(outcome.seconds));
+  return str(text, outcome.cached ? " (cached)" : ", " + duration(outcome.seconds));
 }
 
 }  // namespace
 
-CompareScreen::CompareScreen(bool terminal) : terminal_(terminal) {
+StudyScreen::StudyScreen(bool terminal) : terminal_(terminal) {
   if (terminal_) return;
   heartbeat_.emplace(stdout);
   heartbeat_->note("preparing the data");
 }
 
-void CompareScreen::clear() {
+void StudyScreen::clear() {
   if (terminal_) std::fputs("\r\033[K", stdout);
 }
 
-void CompareScreen::end() {
+void StudyScreen::end() {
   clear();
   heartbeat_.reset();
 }
 
-void CompareScreen::print(const std::string& line) {
+void StudyScreen::print(const std::string& line) {
   if (heartbeat_) return heartbeat_->print(line);
   clear();
   std::printf("%s\n", line.c_str());
   std::fflush(stdout);
 }
 
-void CompareScreen::progress(const lab::StudyProgress& progress) {
-  std::string line = str(progress.done, "/", progress.all, " runs", left(progress));
+void StudyScreen::progress(const lab::StudyProgress& progress) {
+  std::string line =
+      str(progress.done, "/", progress.all, is_measuring(progress) ? " variants measured" : " runs", left(progress));
   for (const lab::ActiveRun& run : progress.active) line += active(run);
   if (heartbeat_) return heartbeat_->note(line);
   clear();
@@ -66,11 +72,11 @@ void CompareScreen::progress(const lab::StudyProgress& progress) {
   std::fflush(stdout);
 }
 
-void CompareScreen::run(const lab::RunReport& report) {
+void StudyScreen::run(const lab::RunReport& report) {
   print(str(report.progress.done, "/", report.progress.all, "  ", report.plan.title, ": ", outcome_text(report.outcome),
             left(report.progress)));
 }
 
-void CompareScreen::stage(const std::string& what) { print(what); }
+void StudyScreen::stage(const std::string& what) { print(what); }
 
 }  // namespace lamina::cli
