@@ -19,7 +19,7 @@ add_custom_command(OUTPUT ${output}
   COMMAND ${CMAKE_COMMAND} -DWEB=${web} -DWORK=${CMAKE_CURRENT_BINARY_DIR}/web -DNPM=${npm}
     -P ${PROJECT_SOURCE_DIR}/cmake/BundleCharts.cmake
   COMMAND ${CMAKE_COMMAND} -DINPUT_DIR=${CMAKE_CURRENT_BINARY_DIR}/web/assets -DOUTPUT=${output} -DROOM=lab
-    -DHEADER=report_assets.h -DSTRUCT=ReportAsset -DFUNCTION=report_assets
+    -DHEADER=report/assets.h -DSTRUCT=ReportAsset -DFUNCTION=report_assets
     -P ${PROJECT_SOURCE_DIR}/cmake/EmbedPresets.cmake
   COMMENT "Assets of reports" VERBATIM)
 target_sources(lamina_lab PRIVATE ${output})

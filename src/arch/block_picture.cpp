@@ -16,7 +16,7 @@ constexpr double kTitle = 22;
 
 /// A sublayer with the norms of its branch.
 struct Branch {
-  Svg::Tone tone;
+  Diagram::Tone tone;
   std::vector<std::string> lines;
   bool norm_before;
   bool norm_after;
@@ -24,12 +24,13 @@ struct Branch {
 
 class BlockDrawing {
  public:
-  BlockDrawing(const Block& block, Svg& svg) : block_(block), svg_(svg), norm_(norm_label(*block.norm)) {}
+  BlockDrawing(const Block& block, Diagram& diagram)
+      : block_(block), diagram_(diagram), norm_(norm_label(*block.norm)) {}
 
   double serial(double centre) {
     double y = 0;
-    if (has_mixer(block_)) y = sublayer(centre, y, branch(Svg::Tone::mixer, mixer_labels(block_.mixer)));
-    if (has_ffn(block_)) y = sublayer(centre, y, branch(Svg::Tone::ffn, ffn_labels(block_.ffn)));
+    if (has_mixer(block_)) y = sublayer(centre, y, branch(Diagram::Tone::mixer, mixer_labels(block_.mixer)));
+    if (has_ffn(block_)) y = sublayer(centre, y, branch(Diagram::Tone::ffn, ffn_labels(block_.ffn)));
     return leave(centre, y);
   }
 
@@ -40,29 +41,29 @@ class BlockDrawing {
     const double middle = (left_centre + right_centre) / 2;
     const double residual = left_centre - kBox / 2 - kSide;
     double y = kGap;
-    svg_.line({{middle, 0}, {middle, y}});
+    diagram_.line({{middle, 0}, {middle, y}});
     double fork = y;
     if (shared && before) {
-      y = box(middle, y + kGap, Svg::Tone::norm, {norm_});
-      svg_.arrow({{middle, fork}, {middle, fork + kGap}});
+      y = box(middle, y + kGap, Diagram::Tone::norm, {norm_});
+      diagram_.arrow({{middle, fork}, {middle, fork + kGap}});
       if (block_.placement == Placement::residual_after_norm) fork = y + 4;
     }
     const double split = y + 10;
-    svg_.line({{middle, y}, {middle, split}});
+    diagram_.line({{middle, y}, {middle, split}});
     const bool own = !shared && before;
-    const Branch mixer{Svg::Tone::mixer, mixer_labels(block_.mixer), own, output_norm()};
-    const Branch ffn{Svg::Tone::ffn, ffn_labels(block_.ffn), own, output_norm()};
+    const Branch mixer{Diagram::Tone::mixer, mixer_labels(block_.mixer), own, output_norm()};
+    const Branch ffn{Diagram::Tone::ffn, ffn_labels(block_.ffn), own, output_norm()};
     const double tops[] = {climb(middle, left_centre, split, mixer), climb(middle, right_centre, split, ffn)};
     const double join = std::max(tops[0], tops[1]) + kGap + 9;
-    svg_.arrow({{left_centre, tops[0]}, {left_centre, join}, {middle - 9, join}});
-    svg_.arrow({{right_centre, tops[1]}, {right_centre, join}, {middle + 9, join}});
-    svg_.plus(middle, join);
+    diagram_.arrow({{left_centre, tops[0]}, {left_centre, join}, {middle - 9, join}});
+    diagram_.arrow({{right_centre, tops[1]}, {right_centre, join}, {middle + 9, join}});
+    diagram_.plus(middle, join);
     const double sum = join + 36;
-    svg_.arrow({{middle, join + 9}, {middle, sum - 9}});
-    svg_.arrow({{middle, fork}, {residual, fork}, {residual, sum}, {middle - 9, sum}});
-    svg_.plus(middle, sum);
+    diagram_.arrow({{middle, join + 9}, {middle, sum - 9}});
+    diagram_.arrow({{middle, fork}, {residual, fork}, {residual, sum}, {middle - 9, sum}});
+    diagram_.plus(middle, sum);
     if (block_.placement != Placement::post) return leave(middle, sum + 9);
-    return leave(middle, step(middle, sum + 9, Svg::Tone::norm, {norm_}));
+    return leave(middle, step(middle, sum + 9, Diagram::Tone::norm, {norm_}));
   }
 
  private:
@@ -70,73 +71,73 @@ class BlockDrawing {
     return block_.placement == Placement::sandwich || block_.placement == Placement::branch_post;
   }
 
-  Branch branch(Svg::Tone tone, std::vector<std::string> lines) const {
+  Branch branch(Diagram::Tone tone, std::vector<std::string> lines) const {
     const bool before = block_.placement == Placement::pre || block_.placement == Placement::sandwich;
     return {tone, std::move(lines), before, output_norm()};
   }
 
-  double box(double centre, double bottom, Svg::Tone tone, const std::vector<std::string>& lines) {
-    const double height = Svg::box_height(lines.size());
-    svg_.box(centre, bottom, kBox, height, tone, lines);
+  double box(double centre, double bottom, Diagram::Tone tone, const std::vector<std::string>& lines) {
+    const double height = Diagram::box_height(lines.size());
+    diagram_.box(centre, bottom, kBox, height, tone, lines);
     return bottom + height;
   }
 
-  double step(double centre, double y, Svg::Tone tone, const std::vector<std::string>& lines) {
-    svg_.arrow({{centre, y}, {centre, y + kGap}});
+  double step(double centre, double y, Diagram::Tone tone, const std::vector<std::string>& lines) {
+    diagram_.arrow({{centre, y}, {centre, y + kGap}});
     return box(centre, y + kGap, tone, lines);
   }
 
   double inside(double centre, double y, const Branch& branch) {
-    if (branch.norm_before) y = step(centre, y, Svg::Tone::norm, {norm_});
+    if (branch.norm_before) y = step(centre, y, Diagram::Tone::norm, {norm_});
     std::vector<std::string> lines = branch.lines;
     if (block_.residual_scale != 1.0) lines.push_back(str("x ", block_.residual_scale));
     y = step(centre, y, branch.tone, lines);
-    if (branch.norm_after) y = step(centre, y, Svg::Tone::norm, {norm_});
+    if (branch.norm_after) y = step(centre, y, Diagram::Tone::norm, {norm_});
     return y;
   }
 
   /// From the fork of a parallel block into one branch; returns the branch's top.
   double climb(double from, double centre, double y, const Branch& branch) {
-    svg_.line({{from, y}, {centre, y}});
+    diagram_.line({{from, y}, {centre, y}});
     return inside(centre, y, branch);
   }
 
   /// One residual unit of a serial block, standing on y; returns its top.
   double sublayer(double centre, double y, const Branch& branch) {
     const double residual = centre - kBox / 2 - kSide;
-    if (block_.placement == Placement::residual_after_norm) y = step(centre, y, Svg::Tone::norm, {norm_});
+    if (block_.placement == Placement::residual_after_norm) y = step(centre, y, Diagram::Tone::norm, {norm_});
     const double fork = y + 8;
-    svg_.line({{centre, y}, {centre, fork}});
+    diagram_.line({{centre, y}, {centre, fork}});
     y = inside(centre, fork, branch);
     const double join = y + kGap + 9;
-    svg_.arrow({{centre, y}, {centre, join - 9}});
-    svg_.arrow({{centre, fork}, {residual, fork}, {residual, join}, {centre - 9, join}});
-    svg_.plus(centre, join);
+    diagram_.arrow({{centre, y}, {centre, join - 9}});
+    diagram_.arrow({{centre, fork}, {residual, fork}, {residual, join}, {centre - 9, join}});
+    diagram_.plus(centre, join);
     y = join + 9;
-    return block_.placement == Placement::post ? step(centre, y, Svg::Tone::norm, {norm_}) : y;
+    return block_.placement == Placement::post ? step(centre, y, Diagram::Tone::norm, {norm_}) : y;
   }
 
   double leave(double centre, double y) {
-    svg_.arrow({{centre, y}, {centre, y + kGap}});
+    diagram_.arrow({{centre, y}, {centre, y + kGap}});
     return y + kGap;
   }
 
   const Block& block_;
-  Svg& svg_;
+  Diagram& diagram_;
   std::string norm_;
 };
 
 }  // namespace
 
-BlockSize draw_block(const Block& block, const std::string& title, double left, Svg& svg) {
+BlockSize draw_block(const Block& block, const std::string& title, double left, Diagram& diagram) {
   const bool parallel = std::holds_alternative<ParallelWiring>(block.wiring);
   const double first = left + kSide + 14 + kBox / 2;
   const double second = first + kBox + 24;
-  BlockDrawing drawing(block, svg);
+  BlockDrawing drawing(block, diagram);
   const double top = parallel ? drawing.parallel(first, second) : drawing.serial(first);
   const double right = (parallel ? second : first) + kBox / 2 + 14;
   const auto placement = names_of(block.placement)[static_cast<size_t>(block.placement)];
-  svg.text((left + right) / 2, top + 6, str(title, ": ", kind_of(block.wiring), ", ", placement), true);
+  diagram.text((left + right) / 2, top + 6, str(title, ": ", kind_of(block.wiring), ", ", placement), true);
   return {right - left, top + kTitle};
 }
 

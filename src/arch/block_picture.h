@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "lamina/arch/diagram.h"
 #include "lamina/arch/spec.h"
-#include "lamina/arch/svg.h"
 
 namespace lamina::arch {
 
@@ -14,6 +14,6 @@ struct BlockSize {
 
 /// Draws one block with its left edge at `left`, standing on 0: norms, sublayers, residual lines and additions, in the
 /// order in which data passes them from bottom to top.
-BlockSize draw_block(const Block& block, const std::string& title, double left, Svg& svg);
+BlockSize draw_block(const Block& block, const std::string& title, double left, Diagram& diagram);
 
 }  // namespace lamina::arch

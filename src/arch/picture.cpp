@@ -68,41 +68,41 @@ std::vector<std::string> head_lines(const ArchSpec& spec) {
 /// A column of boxes with arrows between them; returns its top.
 class Column {
  public:
-  Column(Svg& svg, double centre) : svg_(svg), centre_(centre) {}
-  void add(Svg::Tone tone, const std::vector<std::string>& lines) {
+  Column(Diagram& diagram, double centre) : diagram_(diagram), centre_(centre) {}
+  void add(Diagram::Tone tone, const std::vector<std::string>& lines) {
     if (top_ > 0) {
-      svg_.arrow({{centre_, top_}, {centre_, top_ + 18}});
+      diagram_.arrow({{centre_, top_}, {centre_, top_ + 18}});
       top_ += 18;
     }
-    const double height = Svg::box_height(lines.size());
-    svg_.box(centre_, top_, kModelWidth, height, tone, lines);
+    const double height = Diagram::box_height(lines.size());
+    diagram_.box(centre_, top_, kModelWidth, height, tone, lines);
     top_ += height;
   }
   double top() const { return top_; }
 
  private:
-  Svg& svg_;
+  Diagram& diagram_;
   double centre_;
   double top_ = 0;
 };
 
-double draw_model(const ArchSpec& spec, const Kinds& kinds, Svg& svg) {
-  Column column(svg, kModelWidth / 2);
+double draw_model(const ArchSpec& spec, const Kinds& kinds, Diagram& diagram) {
+  Column column(diagram, kModelWidth / 2);
   std::vector<std::string> embedding{"embedding", str(spec.vocab_size, " x ", *spec.embedding.d_embed)};
   if (*spec.embedding.d_embed != spec.d_model) embedding.push_back(str("projected to ", spec.d_model));
   if (constant_of(spec.embedding.scale) != 1.0) embedding.push_back(str("x ", constant_of(spec.embedding.scale)));
   const bool added = std::holds_alternative<LearnedPosition>(spec.position) ||
                      std::holds_alternative<SinusoidalPosition>(spec.position);
-  column.add(Svg::Tone::plain, {"tokens"});
-  column.add(Svg::Tone::outer, embedding);
-  if (spec.embedding.norm) column.add(Svg::Tone::norm, {norm_label(*spec.embedding.norm)});
-  if (added) column.add(Svg::Tone::outer, {"+ " + position_label(spec.position)});
+  column.add(Diagram::Tone::plain, {"tokens"});
+  column.add(Diagram::Tone::outer, embedding);
+  if (spec.embedding.norm) column.add(Diagram::Tone::norm, {norm_label(*spec.embedding.norm)});
+  if (added) column.add(Diagram::Tone::outer, {"+ " + position_label(spec.position)});
   std::vector<std::string> layers{str(layer_count(spec), " layers, width ", spec.d_model)};
   for (const std::string& line : group_lines(spec, kinds)) layers.push_back(line);
-  column.add(Svg::Tone::plain, layers);
-  if (*spec.final_norm) column.add(Svg::Tone::norm, {norm_label(spec.norm)});
-  column.add(Svg::Tone::outer, head_lines(spec));
-  column.add(Svg::Tone::plain, {"logits"});
+  column.add(Diagram::Tone::plain, layers);
+  if (*spec.final_norm) column.add(Diagram::Tone::norm, {norm_label(spec.norm)});
+  column.add(Diagram::Tone::outer, head_lines(spec));
+  column.add(Diagram::Tone::plain, {"logits"});
   return column.top();
 }
 
@@ -117,12 +117,12 @@ std::string plain_ascii(const std::string& text) {
 std::vector<Picture> draw_parts(const ArchSpec& resolved) {
   const Kinds kinds = find_kinds(resolved);
   std::vector<Picture> pictures;
-  Svg model;
+  Diagram model;
   draw_model(resolved, kinds, model);
   pictures.push_back({"model", model.finish()});
   for (size_t i = 0; i < std::min(kinds.blocks.size(), kMostBlocks); ++i) {
     const std::string name = str("block ", letter(i));
-    Svg block;
+    Diagram block;
     draw_block(kinds.blocks[i], name, 0, block);
     pictures.push_back({name, block.finish()});
   }
@@ -130,17 +130,17 @@ std::vector<Picture> draw_parts(const ArchSpec& resolved) {
 }
 
 std::string draw(const ArchSpec& resolved, const std::string& title) {
-  Svg svg;
+  Diagram diagram;
   const Kinds kinds = find_kinds(resolved);
-  double top = draw_model(resolved, kinds, svg);
+  double top = draw_model(resolved, kinds, diagram);
   double left = kModelWidth + 40;
   for (size_t i = 0; i < std::min(kinds.blocks.size(), kMostBlocks); ++i) {
-    const BlockSize size = draw_block(kinds.blocks[i], str("block ", letter(i)), left, svg);
+    const BlockSize size = draw_block(kinds.blocks[i], str("block ", letter(i)), left, diagram);
     left += size.width + 24;
     top = std::max(top, size.height);
   }
-  svg.text(0, top + 18, plain_ascii(title), true, "start");
-  return svg.finish();
+  diagram.text(0, top + 18, plain_ascii(title), true, plot::Anchor::start);
+  return diagram.finish();
 }
 
 }  // namespace lamina::arch

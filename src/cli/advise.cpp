@@ -1,4 +1,4 @@
-#include "lamina/lab/advise.h"
+#include "lamina/lab/advise/advise.h"
 
 #include <cstdio>
 
@@ -26,12 +26,12 @@ void run(AdviseArguments arguments) {
   if (!arguments.data.empty()) question.data = count_from(arguments.data, "--data");
   if (arguments.memory == "here") {
     question.memory = train::available_memory();
-    LAMINA_CHECK(question.memory, "--memory here: this system does not say what it has; give a size such as 8GB");
+    LAMINA_CHECK(question.memory, "--memory here: cannot determine this machine's memory; give a size such as 8GB");
   } else if (!arguments.memory.empty()) {
     question.memory = static_cast<double>(bytes_from(arguments.memory, "--memory"));
   }
   LAMINA_CHECK(arguments.out.empty() || arguments.out.ends_with(".json"), "--out ", arguments.out,
-               ": expected a name ending in .json");
+               ": expected a file name ending in .json");
   lab::Recommendation advised = lab::advise(question);
   advised.file = arguments.out;
   if (!advised.file.empty()) write_text(advised.file, advised.architecture_file());
@@ -44,20 +44,21 @@ void add_advise(CLI::App& program) {
   auto arguments = std::make_shared<AdviseArguments>();
   lab::Question& question = arguments->question;
   CLI::App* command = program.add_subcommand(
-      "advise",
-      "From what you need to an architecture, with the reasons and how sure they are (docs/guides/report.md)");
-  command->add_option("--parameters", arguments->parameters, "At most so many: 10M, 1.5B");
-  command->add_option("--memory", arguments->memory, "Of the machine that trains: 8GB; `here` for this one's");
-  command->add_option("--data", arguments->data, "Tokens to learn from: 300k, 10B");
-  command->add_option("--context", question.context, "Tokens it must see at once")
+      "advise", "Recommend an architecture for your requirements, with reasons and evidence (docs/guides/report.md)");
+  command->add_option("--parameters", arguments->parameters, "Parameter limit: 10M, 1.5B");
+  command->add_option("--memory", arguments->memory, "Memory of the training machine: 8GB; `here` for this machine");
+  command->add_option("--data", arguments->data, "Training tokens: 300k, 10B");
+  command->add_option("--context", question.context, "Context length in tokens")
       ->capture_default_str()
       ->check(at_least(1));
-  command->add_option("--vocabulary", question.vocabulary, "Tokens of a tokenizer you have (default: by the size)")
+  command
+      ->add_option("--vocabulary", question.vocabulary, "Vocabulary of your tokenizer (default: chosen by model size)")
       ->check(at_least(1));
-  command->add_option("--first", question.first, "What matters most: quality, speed or simple")->capture_default_str();
-  command->add_flag("--extrapolate", question.extrapolate, "It must read texts longer than those it was trained with");
-  command->add_flag("--generate", question.generate, "The memory is that of a machine that generates, not trains");
-  command->add_option("--out", arguments->out, "Also write the architecture into this .json file, for every command");
+  command->add_option("--first", question.first, "Priority: quality, speed or simple")->capture_default_str();
+  command->add_flag("--extrapolate", question.extrapolate, "The model must read texts longer than its training length");
+  command->add_flag("--generate", question.generate, "The memory limit is for generation, not for training");
+  command->add_option("--out", arguments->out,
+                      "Also write the architecture to this .json file, which every command accepts");
   command->add_flag("--json", arguments->json, "Print everything as JSON");
   command->callback([arguments] { run(*arguments); });
 }

@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "lamina/lab/report.h"
+#include "lamina/lab/report/report.h"
 
 namespace lamina::cli {
 
@@ -10,7 +10,7 @@ namespace lamina::cli {
 inline void add_columns_option(CLI::App& command, std::string& columns) {
   command
       .add_option("--columns", columns,
-                  "Of the tables: standard (loss, perplexity, tokens/s, memory, parameters) or all that was measured")
+                  "Table columns: standard (loss, perplexity, tokens/s, memory, parameters) or all")
       ->check(CLI::IsMember({"standard", "all"}))
       ->capture_default_str();
 }

@@ -1,21 +1,13 @@
-#include "lamina/lab/compare.h"
-
 #include <unistd.h>
 
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "lamina/base/files.h"
 #include "lamina/cli/columns_option.h"
-#include "lamina/cli/command_line.h"
 #include "lamina/cli/commands.h"
-#include "lamina/cli/compare_screen.h"
-#include "lamina/cli/progress_line.h"
-#include "lamina/cli/stop_signal.h"
-#include "lamina/cli/terminal.h"
-#include "lamina/lab/report.h"
-#include "lamina/lab/switches.h"
+#include "lamina/cli/study_command.h"
+#include "lamina/lab/study/switches.h"
 
 namespace lamina::cli {
 namespace {
@@ -44,7 +36,6 @@ struct CompareArguments {
   bool list = false;
   bool show = false;
   bool fields = false;
-  std::string command;
 };
 
 /// Parses "name: path=value; path=value".
@@ -68,7 +59,7 @@ Json study_of_flags(const CompareArguments& arguments) {
                            : arguments.what.size() > 1 || !arguments.variants.empty() ? "versus"
                                                                                       : "ablate";
   LAMINA_CHECK(mode == "versus" || arguments.what.size() == 1, "--mode ", mode,
-               " has one base; the architectures given are ", arguments.what.size());
+               " takes one architecture, the base; given: ", arguments.what.size());
   Json study{{"name", mode}, {"mode", mode}, {"base", arguments.what[0]}};
   Json variants = Json::array();
   for (size_t i = 1; i < arguments.what.size(); ++i) variants.push_back(arguments.what[i]);
@@ -87,15 +78,16 @@ Json study_of_flags(const CompareArguments& arguments) {
 lab::Study load(const CompareArguments& arguments) {
   LAMINA_CHECK(
       !arguments.what.empty(),
-      "what is to be compared? Name a study (`lamina compare --list`, a file, a study's folder), or architectures: "
+      "nothing to compare; name a study (`lamina compare --list`, a file, a study's folder), or architectures: "
       "lamina compare gpt2-1m llama-1m");
   std::vector<std::string> changes;
   if (!arguments.data.empty()) changes.push_back("data.train=" + arguments.data);
   if (arguments.steps > 0) changes.push_back(str("steps=", arguments.steps));
   changes.insert(changes.end(), arguments.overrides.begin(), arguments.overrides.end());
   const bool named = arguments.what.size() == 1 && lab::names_study(arguments.what[0]);
-  LAMINA_CHECK(!named || (arguments.mode.empty() && arguments.switches.empty() && arguments.variants.empty()),
-               arguments.what[0], " is a study: it says its mode and variants itself; change its file instead");
+  LAMINA_CHECK(
+      !named || (arguments.mode.empty() && arguments.switches.empty() && arguments.variants.empty()), arguments.what[0],
+      " is a study and sets mode and variants itself; remove --mode, --switch and --variant, or edit its file");
   lab::Study study = named ? lab::load_study(arguments.what[0], changes)
                            : lab::read_study(study_of_flags(arguments).dump(), "the study", changes);
   return study;
@@ -105,7 +97,7 @@ lab::Study load(const CompareArguments& arguments) {
 lab::Study changed(lab::Study study, const CompareArguments& arguments) {
   if (arguments.seeds.size() == 1) {
     LAMINA_CHECK(arguments.seeds[0] >= 1 && arguments.seeds[0] <= 1000, "--seeds ", arguments.seeds[0],
-                 ": expected how many (1 to 1000), or a list as 1,2,7");
+                 ": expected a count (1 to 1000), or a list such as 1,2,7");
     study.seeds.clear();
     for (int64_t seed = 1; seed <= arguments.seeds[0]; ++seed) study.seeds.push_back(seed);
   } else if (!arguments.seeds.empty()) {
@@ -151,15 +143,6 @@ void list() {
   }
 }
 
-/// Throws Error if a variant has no runs. Variants that a search drops are fine.
-void fail_if_not_run(const lab::Results& results) {
-  if (results.study.mode == lab::Mode::search) return;
-  size_t failed = 0;
-  for (const lab::VariantResult& variant : results.variants) failed += variant.cannot.empty() ? 0 : 1;
-  LAMINA_CHECK(failed == 0, failed, " of ", results.variants.size(),
-               " variants could not be run; the reasons are in the table and in the results");
-}
-
 void run(const CompareArguments& arguments) {
   if (arguments.list) return list();
   if (arguments.fields) return static_cast<void>(std::fputs(lab::study_markdown().c_str(), stdout));
@@ -168,30 +151,7 @@ void run(const CompareArguments& arguments) {
   // The folder of an existing study is resumed.
   const bool folder = arguments.what.size() == 1 && ::access((arguments.what[0] + "/study.json").c_str(), F_OK) == 0;
   const std::string out = !arguments.out.empty() ? arguments.out : folder ? arguments.what[0] : "studies/" + study.name;
-  const lab::Columns columns = columns_from(arguments.columns);
-  CompareScreen screen(::isatty(STDOUT_FILENO) != 0);
-  catch_stop_signals("\nstopping: every run under way writes a checkpoint; once more stops at once\n");
-  const lab::Results results =
-      lab::run_study(study, {.folder = out,
-                             .command = arguments.command,
-                             .watcher = {.on_progress = [&](const lab::StudyProgress& p) { screen.progress(p); },
-                                         .on_run = [&](const lab::RunReport& report) { screen.run(report); },
-                                         .on_stage = [&](const std::string& what) { screen.stage(what); },
-                                         .stop = stop_asked},
-                             .preparing = progress_of_preparation()});
-  screen.end();
-  std::printf("\n%s\n", lab::results_table(results, columns).c_str());
-  const std::string file = out + "/results.json";
-  const std::string page = lab::write_report(read_text(file), file, out, columns).front();
-  if (results.complete) {
-    std::printf("%s; the report is %s, the results are %s\n", duration(results.seconds).c_str(), page.c_str(),
-                file.c_str());
-    fail_if_not_run(results);
-  } else {
-    std::printf("stopped, everything is kept; the results so far are %s/results.json; go on with: lamina compare %s\n",
-                out.c_str(), out.c_str());
-    throw_if_stopped();
-  }
+  run_study_command(study, out, columns_from(arguments.columns));
 }
 
 }  // namespace
@@ -199,48 +159,47 @@ void run(const CompareArguments& arguments) {
 void add_compare(CLI::App& program) {
   auto arguments = std::make_shared<CompareArguments>();
   CLI::App* command = program.add_subcommand(
-      "compare", "Which choice helps? Trains architectures over seeds and says what is better, and how sure that is");
+      "compare", "Compare architectures: train each with several seeds and test the differences for significance");
   command->add_option("what", arguments->what,
-                      "A study (--list, a .json file, results, or a study's folder to go on with), or architectures, "
-                      "which are compared with the first");
+                      "A study (--list, a .json file, a results.json, or a study's folder to resume), or architectures "
+                      "to compare with the first one");
   command->add_option("--mode", arguments->mode,
                       "versus, ablate, ladder or search (default: versus for several architectures, ablate for one)");
-  command->add_option("--switch", arguments->switches, "A switch or a group of them (--list) to change in the base")
+  command
+      ->add_option("--switch", arguments->switches, "Switch or switch group (--list) to change in the base; repeatable")
       ->allow_extra_args(false)
       ->take_all();
-  command->add_option("--variant", arguments->variants, "The base with changes: \"name: path=value; path=value\"")
+  command
+      ->add_option("--variant", arguments->variants,
+                   "The base with changes: \"name: path=value; path=value\"; repeatable")
       ->allow_extra_args(false)
       ->take_all();
   command->add_option("--data", arguments->data,
-                      "What to learn from: short for --set data.train=FILE (default: a synthetic play)");
-  command->add_option("--steps", arguments->steps, "Updates of every run: short for --set steps=N");
-  command->add_option("--seeds", arguments->seeds, "How many seeds, or a list of them: 3 or 1,2,7")->delimiter(',');
-  command->add_option("--set", arguments->overrides, "Change a value of the recipe: path=value, as in lamina train")
+                      "Training text: short for --set data.train=FILE (default: a synthetic play)");
+  command->add_option("--steps", arguments->steps, "Updates per run: short for --set steps=N");
+  command->add_option("--seeds", arguments->seeds, "Number of seeds, or a list: 3 or 1,2,7")->delimiter(',');
+  command->add_option("--set", arguments->overrides, "Change the recipe: path=value, as in lamina train; repeatable")
       ->allow_extra_args(false)
       ->take_all();
-  command->add_option("--match", arguments->matching, "none, parameters or compute: adjust widths to the base's size")
+  command->add_option("--match", arguments->matching, "Adjust widths to the base's size: none, parameters or compute")
       ->check(CLI::IsMember({"none", "parameters", "compute"}));
-  command->add_option("--target", arguments->target, "Loss for steps and seconds to target");
+  command->add_option("--target", arguments->target, "Target loss of the columns steps and seconds to target");
   command
       ->add_option("--learning-rates", arguments->learning_rates,
-                   "A short sweep for the highest stable rate: 1e-3,3e-3,1e-2, ascending")
+                   "Learning rates of a short sweep for the highest stable one, ascending: 1e-3,3e-3,1e-2")
       ->delimiter(',');
-  command->add_flag("--no-decode", arguments->no_decode, "Do not measure the speed of generating");
-  command->add_flag("--keep-weights", arguments->keep_weights, "Leave the models in the runs' folders");
-  command->add_option("--jobs", arguments->jobs, "Runs at the same time (default: a core each)");
-  command->add_option("--device", arguments->device, "Where runs are trained: cpu (default), cuda or cuda:N");
-  command->add_option("--threads", arguments->threads, "Worker threads of each run (default: cores / jobs)");
+  command->add_flag("--no-decode", arguments->no_decode, "Do not measure generation speed");
+  command->add_flag("--keep-weights", arguments->keep_weights, "Keep checkpoints in the run folders");
+  command->add_option("--jobs", arguments->jobs, "Concurrent runs (default: one per core)");
+  command->add_option("--device", arguments->device, "Training device: cpu (default), cuda or cuda:N");
+  command->add_option("--threads", arguments->threads, "Threads per run (default: cores / jobs)");
   command->add_option("--out", arguments->out, "The study's folder (default: studies/NAME)");
   add_columns_option(*command, arguments->columns);
-  command->add_flag(
-      "--list", arguments->list,
-      "List the studies that are built in, with their question, runs and expected duration, and the switches");
-  command->add_flag("--show", arguments->show, "Print the study with every key and stop");
-  command->add_flag("--fields", arguments->fields, "Print every key of a study, as in docs/guides/lab.md, and stop");
-  command->callback([arguments] {
-    arguments->command = command_line();
-    run(*arguments);
-  });
+  command->add_flag("--list", arguments->list,
+                    "List the built-in studies with question, runs and expected duration, and the switches");
+  command->add_flag("--show", arguments->show, "Print the study with every key and exit");
+  command->add_flag("--fields", arguments->fields, "Print every key of a study, as in docs/guides/lab.md, and exit");
+  command->callback([arguments] { run(*arguments); });
 }
 
 }  // namespace lamina::cli

@@ -6,7 +6,7 @@
 #include "lamina/base/error.h"
 #include "lamina/base/files.h"
 #include "lamina/cli/commands.h"
-#include "lamina/lab/study_logs.h"
+#include "lamina/lab/report/study_logs.h"
 #include "lamina/train/curves.h"
 
 namespace lamina::cli {
@@ -53,7 +53,7 @@ void plot(const PlotArguments& arguments) {
     return;
   }
   LAMINA_CHECK(out.ends_with(".svg") || out.ends_with(".png"), "--out ", out,
-               ": expected a name ending in .svg or .png");
+               ": expected a file name ending in .svg or .png");
   if (out.ends_with(".png")) {
     train::write_curves_png(runs, options, out);
   } else {
@@ -67,18 +67,16 @@ void plot(const PlotArguments& arguments) {
 void add_plot(CLI::App& program) {
   auto arguments = std::make_shared<PlotArguments>();
   CLI::App* command =
-      program.add_subcommand("plot", "Draw the loss curves of runs or of a study: on the terminal, or as SVG or PNG");
-  command
-      ->add_option("runs", arguments->runs,
-                   "Folders of runs (or their log.jsonl), or a study's folder, which stands for all its runs")
+      program.add_subcommand("plot", "Plot the loss curves of runs or of a study: in the terminal, or as SVG or PNG");
+  command->add_option("runs", arguments->runs, "Run folders (or their log.jsonl), or a study's folder for all its runs")
       ->required();
-  command->add_option("--out", arguments->out, "A file ending in .svg or .png; without it the terminal");
-  command->add_option("--x", arguments->x, "The horizontal axis: step, tokens or seconds")->capture_default_str();
+  command->add_option("--out", arguments->out, "File ending in .svg or .png (default: the terminal)");
+  command->add_option("--x", arguments->x, "x axis: step, tokens or seconds")->capture_default_str();
   command
       ->add_option("--smooth", arguments->smoothing,
-                   "Smooth the training loss: the weight of the mean so far at each point; 0.9 is usual")
+                   "Smooth the training loss: weight of the running mean at each point; 0.9 is usual")
       ->check(CLI::Range(0.0, 0.9999));
-  command->add_option("--title", arguments->title, "Title above the picture");
+  command->add_option("--title", arguments->title, "Title above the chart");
   command->callback([arguments] { plot(*arguments); });
 }
 

@@ -1,4 +1,4 @@
-#include "lamina/lab/report.h"
+#include "lamina/lab/report/report.h"
 
 #include <cstdio>
 #include <filesystem>
@@ -17,10 +17,10 @@ void add_report(CLI::App& program) {
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand(
-      "report", "Make a study's pages anew from its results: report.html, report.md, report.csv, runs.csv and charts");
-  command->add_option("results", arguments->results, "A results.json of `lamina compare` or `lamina stretch`")
+      "report", "Write a study's report from its results: report.html, report.md, report.csv, runs.csv and charts");
+  command->add_option("results", arguments->results, "results.json of `lamina compare` or `lamina stretch`")
       ->required();
-  command->add_option("--out", arguments->out, "The folder to write into (default: where the results are)");
+  command->add_option("--out", arguments->out, "Output folder (default: the folder of the results)");
   add_columns_option(*command, arguments->columns);
   command->callback([arguments] {
     std::string folder = arguments->out;

@@ -4,13 +4,20 @@
 #include <cmath>
 
 #include "lamina/base/error.h"
-#include "lamina/base/files.h"
-#include "lamina/train/chart_frame.h"
-#include "lamina/train/curve_drawing.h"
+#include "lamina/plot/chart.h"
+#include "lamina/plot/png.h"
+#include "lamina/plot/svg_canvas.h"
+#include "lamina/train/curve_axes.h"
 
 namespace lamina::train {
 namespace {
 
+using plot::Canvas;
+using plot::ChartFrame;
+using plot::CurveStyle;
+using plot::Overlap;
+
+constexpr int kCurvesWidth = 900;
 constexpr double kLeft = 64;
 constexpr double kRight = 20;
 constexpr double kBottom = 52;
@@ -22,7 +29,7 @@ constexpr double kLetter = 7.1;  // average width of a letter at font size 12
 
 /// Converts points to pixels. Several points in one pixel column become their minimum and maximum, in order.
 Canvas::Points pixels(const std::vector<RunPoint>& points, const ChartFrame& frame, const CurveAxes& axes) {
-  const auto at_x = [&](const RunPoint& point) { return frame.at_x(axes.of(point)); };
+  const auto at_x = [&](const RunPoint& point) { return frame.at_x(axes.x_of(point)); };
   Canvas::Points result;
   size_t begin = 0;
   while (begin < points.size()) {
@@ -45,12 +52,12 @@ Canvas::Points pixels(const std::vector<RunPoint>& points, const ChartFrame& fra
 
 Canvas::Points every_point(const std::vector<RunPoint>& points, const ChartFrame& frame, const CurveAxes& axes) {
   Canvas::Points result;
-  for (const RunPoint& point : points) result.emplace_back(frame.at_x(axes.of(point)), frame.at_y(point.loss));
+  for (const RunPoint& point : points) result.emplace_back(frame.at_x(axes.x_of(point)), frame.at_y(point.loss));
   return result;
 }
 
 /// Draws fewer markers if they would touch. Overlapping curves take turns with their markers.
-void draw_markers(Canvas& canvas, const Canvas::Points& points, const ChartStyle& style, const Overlap& overlap,
+void draw_markers(Canvas& canvas, const Canvas::Points& points, const CurveStyle& style, const Overlap& overlap,
                   double width) {
   const size_t every = 1 + points.size() * 9 / static_cast<size_t>(width);
   for (size_t i = 0; i < points.size(); ++i) {
@@ -63,7 +70,7 @@ void draw_markers(Canvas& canvas, const Canvas::Points& points, const ChartStyle
 
 /// Cuts text to `columns` UTF-8 characters, with an ellipsis at the end.
 std::string shortened(const std::string& text, size_t columns) {
-  if (text_columns(text) <= columns) return text;
+  if (plot::text_columns(text) <= columns) return text;
   size_t end = 0;
   for (size_t seen = 0; end < text.size(); ++end) {
     if ((static_cast<unsigned char>(text[end]) & 0xC0U) != 0x80U && ++seen == columns) break;
@@ -71,7 +78,27 @@ std::string shortened(const std::string& text, size_t columns) {
   return text.substr(0, end) + "…";
 }
 
-}  // namespace
+/// Chart of loss curves with a legend below. Laid out before drawing, because the height depends on the legend.
+class CurvesDrawing {
+ public:
+  /// `runs` and `options` must outlive the drawing.
+  CurvesDrawing(const std::vector<RunLog>& runs, const CurveOptions& options);
+
+  int height() const;
+  void draw(Canvas& canvas) const;
+
+ private:
+  size_t legend_columns() const;
+  void draw_runs(Canvas& canvas) const;
+  void draw_legend(Canvas& canvas) const;
+
+  const std::vector<RunLog>& runs_;
+  const CurveOptions& options_;
+  CurveAxes axes_;
+  ChartFrame frame_;
+  std::vector<CurveGroup> groups_;
+  std::vector<std::string> legend_;  ///< one line per group
+};
 
 CurvesDrawing::CurvesDrawing(const std::vector<RunLog>& runs, const CurveOptions& options)
     : runs_(runs), options_(options), axes_(curve_axes(runs, options.x, 9, 11)), groups_(curve_groups(runs)) {
@@ -84,7 +111,7 @@ CurvesDrawing::CurvesDrawing(const std::vector<RunLog>& runs, const CurveOptions
 size_t CurvesDrawing::legend_columns() const {
   double widest = 1;
   for (const std::string& line : legend_) {
-    widest = std::max(widest, kLegendSample + kLetter * static_cast<double>(text_columns(line)) + 16);
+    widest = std::max(widest, kLegendSample + kLetter * static_cast<double>(plot::text_columns(line)) + 16);
   }
   return std::max<size_t>(1, static_cast<size_t>((kCurvesWidth - 2 * kLegendLeft) / widest));
 }
@@ -95,9 +122,9 @@ int CurvesDrawing::height() const {
 }
 
 void CurvesDrawing::draw(Canvas& canvas) const {
-  canvas.box(0, 0, kCurvesWidth, height(), kPaper, 1);
-  if (!options_.title.empty()) canvas.text(kLeft, 28, options_.title, 16, Anchor::start, kInk, true, false);
-  draw_frame(canvas, frame_, axes_.x_name, "loss");
+  canvas.box(0, 0, kCurvesWidth, height(), plot::kPaper);
+  if (!options_.title.empty()) canvas.text(kLeft, 28, options_.title, {.size = 16, .bold = true});
+  plot::draw_frame(canvas, frame_, axes_.x_name, "loss");
   canvas.clip(frame_.x, frame_.y, frame_.width + 6, frame_.height);  // 6 pixels of margin keep the last markers whole
   draw_runs(canvas);
   canvas.unclip();
@@ -107,29 +134,29 @@ void CurvesDrawing::draw(Canvas& canvas) const {
 void CurvesDrawing::draw_runs(Canvas& canvas) const {
   struct Curve {
     const RunLog* run;
-    ChartStyle style;
+    CurveStyle style;
   };
   std::vector<Curve> curves;
   std::vector<Canvas::Points> train;
   std::vector<Canvas::Points> validation;
   for (size_t i = 0; i < groups_.size(); ++i) {
     for (const size_t run : groups_[i].runs) {
-      curves.push_back({&runs_[run], chart_style(i)});
+      curves.push_back({&runs_[run], plot::curve_style(i)});
       train.push_back(pixels(smoothed(runs_[run].train, options_.smoothing), frame_, axes_));
       validation.push_back(every_point(runs_[run].validation, frame_, axes_));
     }
   }
-  const std::vector<Overlap> over_train = overlaps_of(train);
-  const std::vector<Overlap> over_validation = overlaps_of(validation);
+  const std::vector<Overlap> over_train = plot::overlaps_of(train);
+  const std::vector<Overlap> over_validation = plot::overlaps_of(validation);
   for (size_t i = 0; i < curves.size(); ++i) {
-    const ChartStyle& style = curves[i].style;
+    const CurveStyle& style = curves[i].style;
     if (options_.smoothing > 0) canvas.line(pixels(curves[i].run->train, frame_, axes_), {style.colour, 1, 0.2, {}, 0});
     // If there is a validation curve, the training curve is thinner and paler.
     const bool alone = validation[i].size() < 2;
-    canvas.line(train[i], overlapping(style.stroke(alone ? 1.8 : 1.1, alone ? 1 : 0.55), over_train[i]));
+    canvas.line(train[i], plot::overlapping(style.stroke(alone ? 1.8 : 1.1, alone ? 1 : 0.55), over_train[i]));
   }
   for (size_t i = 0; i < curves.size(); ++i) {
-    canvas.line(validation[i], overlapping(curves[i].style.stroke(2), over_validation[i]));
+    canvas.line(validation[i], plot::overlapping(curves[i].style.stroke(2), over_validation[i]));
   }
   for (size_t i = 0; i < curves.size(); ++i) {
     draw_markers(canvas, validation[i], curves[i].style, over_validation[i], frame_.width);
@@ -142,20 +169,27 @@ void CurvesDrawing::draw_legend(Canvas& canvas) const {
   for (size_t i = 0; i < legend_.size(); ++i) {
     const double x = kLegendLeft + width * static_cast<double>(i % columns);
     const double y = kChartHeight + kLegendRow * (static_cast<double>(i / columns) + 0.5);
-    const ChartStyle style = chart_style(i);
+    const CurveStyle style = plot::curve_style(i);
     canvas.line({{x, y}, {x + 32, y}}, style.stroke(2.2));
     const bool validation = std::any_of(groups_[i].runs.begin(), groups_[i].runs.end(),
                                         [this](size_t run) { return !runs_[run].validation.empty(); });
     if (validation) canvas.dot(x + 16, y, 3.5, style.colour, style.marker);
-    canvas.text(x + kLegendSample, y + 4, legend_[i], 12, Anchor::start, kInk, false, false);
+    canvas.text(x + kLegendSample, y + 4, legend_[i], {});
   }
 }
 
+}  // namespace
+
 std::string curves_svg(const std::vector<RunLog>& runs, const CurveOptions& options) {
   const CurvesDrawing drawing(runs, options);
-  SvgCanvas canvas(kCurvesWidth, drawing.height());
+  plot::SvgCanvas canvas(kCurvesWidth, drawing.height());
   drawing.draw(canvas);
   return canvas.finish();
+}
+
+void write_curves_png(const std::vector<RunLog>& runs, const CurveOptions& options, const std::string& path) {
+  const CurvesDrawing drawing(runs, options);
+  plot::write_png(path, kCurvesWidth, drawing.height(), [&](Canvas& canvas) { drawing.draw(canvas); });
 }
 
 std::vector<RunPoint> smoothed(const std::vector<RunPoint>& points, double smoothing) {

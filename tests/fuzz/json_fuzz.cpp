@@ -6,7 +6,7 @@
 
 #include "lamina/base/error.h"
 #include "lamina/base/json.h"
-#include "lamina/lab/report.h"
+#include "lamina/lab/report/report.h"
 #include "lamina/train/run_log.h"
 
 namespace {
@@ -35,6 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check_tree<nlohmann::json>(text);
   check_tree<nlohmann::ordered_json>(text);
   read_with([&] { lamina::lab::report_csv(text, "fuzz"); });
+  read_with([&] { lamina::lab::report_text(text, "fuzz"); });
   read_with([&] { lamina::train::parse_run_log(text, "fuzz"); });
   return 0;
 }

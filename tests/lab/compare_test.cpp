@@ -1,5 +1,5 @@
 // Whole studies of tiny models: repeated, interrupted, with what cannot be, and with what must be found.
-#include "lamina/lab/compare.h"
+#include "lamina/lab/run/run_study.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "lamina/base/files.h"
 #include "lamina/data/synthetic.h"
-#include "lamina/lab/search.h"
+#include "lamina/lab/run/search.h"
 #include "support/error_of.h"
 #include "support/temporary_folder.h"
 
@@ -231,7 +231,7 @@ TEST_F(CompareTest, AFolderThatIsNoStudyIsLeftAlone) {
   const Study asked = study(R"("variants": ["gpt2-tiny"])");
   std::filesystem::create_directory(folder_ / "mine");
   write_text(folder_ / "mine/letter.txt", "dear");
-  EXPECT_NE(lamina::testing::error_of([&] { run(asked, "mine"); }).find("is no study"), std::string::npos);
+  EXPECT_NE(lamina::testing::error_of([&] { run(asked, "mine"); }).find("is not a study"), std::string::npos);
 }
 
 }  // namespace

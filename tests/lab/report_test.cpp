@@ -1,5 +1,5 @@
 // Reports from the made-up results of golden/lab. The page's own behaviour is tools/check-report's.
-#include "lamina/lab/report.h"
+#include "lamina/lab/report/report.h"
 
 #include <gtest/gtest.h>
 
@@ -9,10 +9,10 @@
 #include "lamina/arch/json.h"
 #include "lamina/arch/presets.h"
 #include "lamina/base/files.h"
-#include "lamina/lab/report_data.h"
-#include "lamina/lab/report_escape.h"
-#include "lamina/lab/report_series.h"
-#include "lamina/lab/report_table.h"
+#include "lamina/lab/report/chart_data.h"
+#include "lamina/lab/report/columns.h"
+#include "lamina/lab/report/escape.h"
+#include "lamina/lab/report/series.h"
 #include "support/error_of.h"
 #include "support/temporary_folder.h"
 

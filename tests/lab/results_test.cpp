@@ -1,12 +1,13 @@
 // Summaries, marks and sentences from runs that were never run.
-#include "lamina/lab/results.h"
+#include "lamina/lab/run/results.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "lamina/arch/presets.h"
-#include "lamina/lab/search.h"
+#include "lamina/lab/report/report.h"
+#include "lamina/lab/run/search.h"
 
 namespace lamina::lab {
 namespace {
@@ -81,7 +82,7 @@ TEST(ResultsTest, ALaddersTableAndSentencesCompareWithThePreviousRung) {
                       (*loss_of(results, 2).p < 0.001 ? "" : p)),
             std::string::npos)
       << said;
-  EXPECT_NE(results_table(results).find("to previous rung"), std::string::npos);
+  EXPECT_NE(report_text(results_json(results), "x").find("to previous rung"), std::string::npos);
   EXPECT_NE(report_markdown(results_json(results), "x").find("Compared with the previous rung"), std::string::npos);
   EXPECT_NE(report_csv(results_json(results), "x").find("best_loss_difference_to_previous_rung,best_loss_p"),
             std::string::npos);
@@ -96,10 +97,10 @@ TEST(ResultsTest, AVariantHasOnePAndFewColumns) {
     return found;
   };
   EXPECT_EQ(count(standard.substr(standard.find("## Results")), "p < 0.001"), 1u) << standard;
-  const std::string table = results_table(results);
+  const std::string table = report_text(results_json(results), "x");
   EXPECT_NE(table.find("Perplexity"), std::string::npos) << table;
   EXPECT_EQ(table.find("Final loss"), std::string::npos) << table;
-  EXPECT_NE(results_table(results, Columns::all).find("Final loss"), std::string::npos);
+  EXPECT_NE(report_text(results_json(results), "x", Columns::all).find("Final loss"), std::string::npos);
   EXPECT_EQ(report_csv(results_json(results), "x").find("final_loss"), std::string::npos);
   EXPECT_NE(report_csv(results_json(results), "x", Columns::all).find("final_loss"), std::string::npos);
 }
@@ -137,7 +138,7 @@ TEST(ResultsTest, ATargetIsReachedOrNot) {
   EXPECT_EQ(json["variants"][1]["runs"][0]["steps_to_target"], 100);
   EXPECT_TRUE(json["variants"][1]["runs"][1]["steps_to_target"].is_null());
   EXPECT_EQ(json["base"], "v0");
-  EXPECT_NE(results_table(results).find("v1"), std::string::npos);
+  EXPECT_NE(report_text(results_json(results), "x").find("v1"), std::string::npos);
 }
 
 TEST(SweepTest, TheHighestStableRateIsBelowTheFirstThatIsNot) {

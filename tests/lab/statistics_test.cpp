@@ -1,12 +1,12 @@
 // Against closed forms and tables.
-#include "lamina/lab/statistics.h"
+#include "lamina/lab/run/statistics.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numbers>
 
-#include "lamina/lab/stability.h"
+#include "lamina/lab/run/stability.h"
 
 namespace lamina::lab {
 namespace {
@@ -41,8 +41,8 @@ TEST(PairedTest, GivesWhatStudentFoundAboutSleep) {
   EXPECT_NEAR(test.difference, 1.58, 1e-12);
   EXPECT_NEAR(*test.p, 0.002833, 5e-7);
   // The interval printed with it: 0.7001 to 2.4599.
-  EXPECT_NEAR(test.difference - *test.reach, 0.7001, 5e-5);
-  EXPECT_NEAR(test.difference + *test.reach, 2.4599, 5e-5);
+  EXPECT_NEAR(test.difference - *test.ci95_half_width, 0.7001, 5e-5);
+  EXPECT_NEAR(test.difference + *test.ci95_half_width, 2.4599, 5e-5);
 }
 
 TEST(PairedTest, KnowsWhenItCannotKnow) {

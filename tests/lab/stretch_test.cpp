@@ -1,5 +1,5 @@
-// Reading beyond the length of training: both readings against plain loops, caching, and what cannot be.
-#include "lamina/lab/stretch.h"
+// Measurements beyond the training length: both readings against plain loops, studies, caching and errors.
+#include "lamina/lab/stretch/stretch.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,9 @@
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
 #include "lamina/base/files.h"
-#include "lamina/lab/position_kinds.h"
+#include "lamina/lab/report/report.h"
+#include "lamina/lab/run/run_study.h"
+#include "lamina/lab/stretch/options.h"
 #include "support/error_of.h"
 #include "support/temporary_folder.h"
 
@@ -32,7 +34,7 @@ double loss_of(nn::Model& model, const std::vector<text::TokenId>& ids, int64_t 
   return std::log(sum) - static_cast<double>(z[last + static_cast<size_t>(ids[static_cast<size_t>(at)])]);
 }
 
-TEST(Stretch, BothReadingsPredictTheSameTokensFromWhatTheySayStandsBefore) {
+TEST(Stretch, BothReadingsPredictTheSameTokensWithTheirOwnContext) {
   nn::Model model = tiny_model();
   std::vector<text::TokenId> ids;
   for (int i = 0; i < 80; ++i) ids.push_back((i * i * 7 + i) % 96);
@@ -44,13 +46,13 @@ TEST(Stretch, BothReadingsPredictTheSameTokensFromWhatTheySayStandsBefore) {
     double slide = 0;
     for (int64_t at = 16; at < 48; ++at) {
       side += loss_of(model, ids, 15 + (at - 16) / length * length, at);
-      // The first window that ends behind the token: windows begin a quarter apart.
+      // The first window that ends after the token: windows begin a quarter apart.
       int64_t begin = 16 - length * 3 / 4;
       while (at - begin > length) begin += length / 4;
       EXPECT_GE(at - begin, length * 3 / 4);
       slide += loss_of(model, ids, begin, at);
     }
-    EXPECT_NEAR(std::log(side_by_side_perplexity(model, text, length)), side / 32, 1e-5) << length;
+    EXPECT_NEAR(std::log(non_overlapping_perplexity(model, text, length)), side / 32, 1e-5) << length;
     EXPECT_NEAR(std::log(sliding_perplexity(model, text, length)), slide / 32, 1e-5) << length;
   }
   EXPECT_NE(error_of([&] { reading_text(ids, 64, 64); }).find("needs 128"), std::string::npos);
@@ -86,13 +88,8 @@ class StretchStudy : public ::testing::Test {
     std::string text;
     for (int i = 0; i < 900; ++i) text += "ab cd ef"[(i * i + i / 3) % 8];
     write_text(folder_ / "text.txt", text);
-    options_.folder = folder_ / "study";
     options_.data = folder_ / "text.txt";
     options_.length = 8;
-    options_.times = 4;
-    options_.tokens = 32;
-    options_.examples = 2;
-    options_.depths = 2;
     options_.kinds = {"learned", "rope", "pi"};
     options_.changes = {"steps=3",
                         "batch=2",
@@ -100,115 +97,157 @@ class StretchStudy : public ::testing::Test {
                         "architecture.d_model=16",
                         "architecture.layers[0].repeat=1",
                         "architecture.layers[0].pattern[0].ffn.d_ff=16"};
-    options_.passkey_changes = options_.changes;
-    options_.passkey_changes.push_back("data.task.digits=2");
-    options_.passkey_changes.push_back("data.examples=4");
+    StretchSettings& settings = options_.settings;
+    settings.times = 4;
+    settings.tokens = 32;
+    settings.examples = 2;
+    settings.depths = 2;
+    settings.passkey_set = options_.changes;
+    settings.passkey_set.insert(settings.passkey_set.end(), {"data.task.digits=2", "data.examples=4"});
   }
+
+  /// What `lamina stretch` does: every rule is checked on the study as it is written.
+  Study study() const { return read_study(write_study(stretch_study(options_)), "stretch"); }
+  Results run(const Study& study, const StudyWatcher& watcher = {}, const std::string& name = "study") const {
+    return run_study(study, {.folder = folder_ / name, .command = "test", .watcher = watcher, .preparing = {}});
+  }
+  Results run(const StudyWatcher& watcher = {}, const std::string& name = "study") const {
+    return run(study(), watcher, name);
+  }
+
   TemporaryFolder folder_;
   StretchOptions options_;
 };
 
-TEST_F(StretchStudy, TrainsReadsAndGoesOnWhereItWasStopped) {
-  int updates = 0;
-  StretchWatch stopping{
-      .progress = [&](const StretchProgress&) { ++updates; }, .row = {}, .stop = [&] { return updates >= 2; }};
-  EXPECT_FALSE(stretch(options_, Device::cpu(1), stopping));
-  const std::optional<StretchResult> result = stretch(options_, Device::cpu(1), {});
-  ASSERT_TRUE(result);
-  EXPECT_EQ(result->lengths, (std::vector<int64_t>{8, 16, 32}));
-  ASSERT_EQ(result->rows.size(), 3U);
-  const StretchRow& learned = result->rows[0];
-  EXPECT_TRUE(learned.side_by_side[0] && learned.sliding[0] && learned.passkey[0][1]);
-  EXPECT_FALSE(learned.side_by_side[1] || learned.sliding[2] || learned.passkey[1][0]);
+TEST_F(StretchStudy, TrainsMeasuresAndResumes) {
+  int runs = 0;
+  const Results stopped = run({.on_progress = {},
+                               .on_run = [&](const RunReport&) { ++runs; },
+                               .on_stage = {},
+                               .stop = [&] { return runs >= 3; }});
+  EXPECT_FALSE(stopped.complete);
+  EXPECT_FALSE(stopped.stretch);
+  const Results results = run();
+  EXPECT_TRUE(results.complete);
+  ASSERT_TRUE(results.stretch);
+  EXPECT_EQ(results.stretch->lengths, (std::vector<int64_t>{8, 16, 32}));
+  ASSERT_EQ(results.stretch->rows.size(), 3U);
+  const StretchRow& rope = results.stretch->rows[0];
+  const StretchRow& interpolated = results.stretch->rows[1];
+  const StretchRow& learned = results.stretch->rows[2];
+  EXPECT_EQ(learned.variant, "learned");
+  EXPECT_TRUE(learned.non_overlapping[0] && learned.sliding[0] && learned.passkey[0][1]);
+  EXPECT_FALSE(learned.non_overlapping[1] || learned.sliding[2] || learned.passkey[1][0]);
   EXPECT_EQ(learned.cannot, "learned positions end at 8");
-  const StretchRow& rope = result->rows[1];
-  const StretchRow& interpolated = result->rows[2];
-  EXPECT_EQ(rope.side_by_side[0], interpolated.side_by_side[0]);  // nothing to scale at the length of training
-  EXPECT_NE(rope.side_by_side[2], interpolated.side_by_side[2]);
+  EXPECT_FALSE(learned.failed);
+  EXPECT_EQ(rope.non_overlapping[0], interpolated.non_overlapping[0]);  // a factor of 1 changes nothing
+  EXPECT_NE(rope.non_overlapping[2], interpolated.non_overlapping[2]);
 
-  // Everything is there: nothing is said to be done, and the numbers are the same.
-  int said = 0;
-  const auto again =
-      stretch(options_, Device::cpu(1), {.progress = [&](const StretchProgress&) { ++said; }, .row = {}, .stop = {}});
-  ASSERT_TRUE(again);
-  EXPECT_EQ(said, 0);
-  EXPECT_EQ(again->rows[2].sliding, interpolated.sliding);
-  EXPECT_EQ(again->rows[1].passkey, rope.passkey);
-
-  const auto json = nlohmann::json::parse(stretch_json(*result, options_));
+  // The results have the schema of every study, with the scaling as a variant without runs.
+  const auto json = nlohmann::json::parse(read_text(folder_ / "study/results.json"));
+  EXPECT_EQ(json["mode"], "stretch");
   EXPECT_EQ(json["stretch"]["rows"].size(), 6U);
   EXPECT_EQ(json["stretch"]["passkey"].size(), 9U);
-  EXPECT_TRUE(json["stretch"]["rows"][0]["perplexity"][1].is_null());
-  EXPECT_EQ(json["variants"][1]["runs"].size(), 1U);
+  EXPECT_TRUE(json["stretch"]["rows"][4]["perplexity"][1].is_null());
+  EXPECT_EQ(json["variants"][0]["runs"].size(), 1U);
+  EXPECT_EQ(json["variants"][0]["summary"]["best_loss"]["mark"], "base");
+  EXPECT_EQ(json["variants"][1]["name"], "pi");
+  EXPECT_EQ(json["variants"][1]["runs"].size(), 0U);
+  EXPECT_EQ(json["variants"][1]["architecture"]["position"]["scaling"]["kind"], "linear");
   // The claim is about 2048 tokens of training.
   for (const auto& finding : json["findings"]) {
     if (finding["verdict"].is_null()) continue;
     EXPECT_TRUE(finding["verdict"].get<std::string>().starts_with("at our size: ")) << finding;
   }
-  EXPECT_NE(stretch_table(*result).find("learned positions end at 8"), std::string::npos);
+  EXPECT_NE(report_text(json.dump(), "x").find("learned positions end at 8"), std::string::npos);
 }
 
-TEST_F(StretchStudy, AnExistingModelIsReadWithScalings) {
+TEST_F(StretchStudy, FinishedMeasurementsAreReadFromTheFolder) {
+  const Results first = run();
+  size_t trained = 0;
+  size_t measured = 0;
+  const Results again = run(load_study(folder_ / "study"),  // as `lamina compare FOLDER` does
+                            {.on_progress = {},
+                             .on_run = [&](const RunReport& report) { trained += report.outcome.cached ? 0 : 1; },
+                             .on_stage = [&](const std::string&) { ++measured; },
+                             .stop = {}});
+  EXPECT_EQ(trained + measured, 0U);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(again.stretch->rows[i].sliding, first.stretch->rows[i].sliding);
+    EXPECT_EQ(again.stretch->rows[i].passkey, first.stretch->rows[i].passkey);
+  }
+}
+
+TEST_F(StretchStudy, AnExistingModelIsMeasuredWithScalings) {
   options_.kinds = {"rope"};
-  options_.passkey = false;
-  const auto trained = stretch(options_, Device::cpu(1), {});
-  ASSERT_TRUE(trained);
-  options_.model = trained->rows[0].run;
-  options_.folder = folder_ / "model";
+  options_.settings.passkey = false;
+  const Results trained = run();
+  options_.settings.model = folder_ / ("study/runs/" + trained.variants[0].runs[0].folder);
   options_.kinds = {"yarn"};
-  const auto result = stretch(options_, Device::cpu(1), {});
-  ASSERT_TRUE(result);
-  ASSERT_EQ(result->rows.size(), 2U);
-  EXPECT_EQ(result->rows[0].name, "as_it_is");
-  EXPECT_EQ(result->rows[1].name, "yarn");
-  EXPECT_EQ(result->rows[0].sliding[0], result->rows[1].sliding[0]);
-  EXPECT_NE(result->rows[0].sliding[2], result->rows[1].sliding[2]);
+  const Results results = run({}, "model");
+  ASSERT_TRUE(results.stretch);
+  ASSERT_EQ(results.stretch->rows.size(), 2U);
+  EXPECT_EQ(results.stretch->rows[0].variant, "unscaled");
+  EXPECT_EQ(results.stretch->rows[1].variant, "yarn");
+  EXPECT_TRUE(results.variants[0].runs.empty());
+  EXPECT_EQ(results.stretch->rows[0].sliding[0], results.stretch->rows[1].sliding[0]);
+  EXPECT_NE(results.stretch->rows[0].sliding[2], results.stretch->rows[1].sliding[2]);
 }
 
 TEST_F(StretchStudy, EverythingIsCheckedBeforeTheFirstUpdate) {
-  int updates = 0;
-  const StretchWatch watch{.progress = [&](const StretchProgress&) { ++updates; }, .row = {}, .stop = {}};
-  options_.passkey_changes.push_back("data.task.digits=20");  // more than a sequence of 8 holds
-  const std::string said = error_of([&] { stretch(options_, Device::cpu(1), watch); });
+  options_.settings.passkey_set.push_back("data.task.digits=20");  // more than a sequence of 8 holds
+  const std::string said = error_of([&] { study(); });
   EXPECT_NE(said.find("passkey"), std::string::npos) << said;
   options_.changes.push_back("architecture.layers[0].pattern[0].mixer.n_hedas=2");
-  options_.passkey_changes.push_back("stps=2");
-  const std::string both = error_of([&] { stretch(options_, Device::cpu(1), watch); });
+  options_.settings.passkey_set.push_back("stps=2");
+  const std::string both = error_of([&] { study(); });
   EXPECT_NE(both.find("did you mean n_heads?"), std::string::npos) << both;
   EXPECT_EQ(both.find("did you mean n_heads?"), both.rfind("did you mean n_heads?")) << both;
   EXPECT_NE(both.find("did you mean steps?"), std::string::npos) << both;
-  EXPECT_EQ(updates, 0);
 }
 
-TEST_F(StretchStudy, AFailedTrainingTakesNothingElseAway) {
+TEST_F(StretchStudy, AFailedTrainingLeavesTheOtherResults) {
   options_.kinds = {"rope"};
-  options_.passkey_changes.insert(options_.passkey_changes.end(),
-                                  {"optimizer.kind=sgd", "optimizer.lr=1e30", "clip=0", "steps=5"});
-  for (int time = 0; time < 2; ++time) {  // and the failure is not kept as a measurement
-    const auto result = stretch(options_, Device::cpu(1), {});
-    ASSERT_TRUE(result);
-    const StretchRow& row = result->rows[0];
-    EXPECT_TRUE(row.side_by_side[2] && row.sliding[2]);
+  options_.settings.passkey_set.insert(options_.settings.passkey_set.end(),
+                                       {"optimizer.kind=sgd", "optimizer.lr=1e30", "clip=0", "steps=5"});
+  for (int time = 0; time < 2; ++time) {  // a failure is not cached as a measurement
+    const Results results = run();
+    ASSERT_TRUE(results.stretch);
+    const StretchRow& row = results.stretch->rows[0];
+    EXPECT_TRUE(row.non_overlapping[2] && row.sliding[2]);
     EXPECT_TRUE(row.cannot.empty());
-    EXPECT_FALSE(row.failed.empty());
+    EXPECT_TRUE(row.failed);
     EXPECT_FALSE(row.passkey_cannot.empty());
   }
 }
 
-TEST_F(StretchStudy, WhatCannotBeIsSaid) {
+TEST_F(StretchStudy, BaseIsRopeUnlessOnlyOtherKindsAreNamed) {
+  EXPECT_EQ(study().base_name, "rope");
+  options_.kinds = {"window", "yarn"};
+  EXPECT_EQ(study().base_name, "rope");
+  options_.kinds = {"window", "alibi", "none"};
+  const Study other = study();
+  EXPECT_EQ(other.base_name, "alibi");
+  ASSERT_EQ(other.variants.size(), 2U);
+  EXPECT_TRUE(std::holds_alternative<arch::Alibi>(passkey_study(other).base.position));
+}
+
+TEST_F(StretchStudy, InvalidOptionsAreErrors) {
   options_.kinds = {"ropes"};
-  options_.times = 0;
-  const std::string said = error_of([&] { stretch(options_, Device::cpu(1), {}); });
-  EXPECT_NE(said.find("did you mean rope?"), std::string::npos) << said;
-  EXPECT_NE(said.find("--times"), std::string::npos) << said;
-  options_.times = 4;
+  EXPECT_NE(error_of([&] { study(); }).find("did you mean rope?"), std::string::npos);
   options_.kinds = {"rope"};
-  options_.tokens = 1000;
-  EXPECT_NE(error_of([&] { stretch(options_, Device::cpu(1), {}); }).find("give a longer text"), std::string::npos);
+  options_.settings.times = 0;
+  EXPECT_NE(error_of([&] { study(); }).find("stretch.times"), std::string::npos);
+  options_.settings.times = 4;
+  Study wrong = study();
+  wrong.stretch->scalings = {"yarm"};
+  EXPECT_NE(error_of([&] { read_study(write_study(wrong), "x"); }).find("did you mean yarn?"), std::string::npos);
+  options_.settings.tokens = 1000;
+  EXPECT_NE(error_of([&] { run(); }).find("give a longer text"), std::string::npos);
   options_.data = folder_ / "none.txt";
-  EXPECT_NE(error_of([&] { stretch(options_, Device::cpu(1), {}); }).find("none.txt: is not there"), std::string::npos);
+  EXPECT_NE(error_of([&] { run(); }).find("none.txt: is not there"), std::string::npos);
   options_.data.clear();
-  EXPECT_NE(error_of([&] { stretch(options_, Device::cpu(1), {}); }).find("--data"), std::string::npos);
+  EXPECT_NE(error_of([&] { run(); }).find("data.train"), std::string::npos);
 }
 
 }  // namespace

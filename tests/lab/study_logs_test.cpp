@@ -1,4 +1,4 @@
-#include "lamina/lab/study_logs.h"
+#include "lamina/lab/report/study_logs.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,9 @@
-// Study files: what they may say, and what is said about what they may not.
-#include "lamina/lab/study.h"
+// Study files: reading, defaults and errors.
+#include "lamina/lab/study/study.h"
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "lamina/arch/count.h"
@@ -10,10 +11,11 @@
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
 #include "lamina/base/files.h"
-#include "lamina/lab/matching.h"
-#include "lamina/lab/plan.h"
-#include "lamina/lab/search.h"
-#include "lamina/lab/switches.h"
+#include "lamina/lab/report/report.h"
+#include "lamina/lab/run/plan.h"
+#include "lamina/lab/run/search.h"
+#include "lamina/lab/study/matching.h"
+#include "lamina/lab/study/switches.h"
 #include "support/error_of.h"
 
 namespace lamina::lab {
@@ -37,23 +39,23 @@ TEST(StudyTest, EveryMistakeIsSaidAtOnceWithTheNearestName) {
   expect_part(said, "did you mean steps?");
   expect_part(said, "did you mean adamw?");
   expect_part(said, "did you mean matching?");
-  expect_part(said, "give the study's seeds");
+  expect_part(said, "set the study's seeds");
 }
 
 TEST(StudyTest, WhatCannotBeAskedIsRefused) {
   expect_part(problems_of(R"({"base": "llama-tiny"})"), "nothing to compare the base with");
-  expect_part(problems_of(R"({"variants": [{"set": ["norm.kind=layer"]}]})"), "give the study's base");
+  expect_part(problems_of(R"({"variants": [{"set": ["norm.kind=layer"]}]})"), "set the study's base");
   expect_part(problems_of(R"({"mode": "ablate", "base": "llama-tiny", "variants": ["rns"]})"), "did you mean rms?");
   expect_part(problems_of(R"({"base": "llama-tiny", "variants": ["gpt2-tiny"], "seeds": [1, 1]})"),
-              "one is there twice");
+              "one is listed twice");
   expect_part(problems_of(R"({"base": "llama-tiny", "variants": ["gpt2-tiny"], "seeds": 0})"), "expected 1 to 1000");
-  expect_part(problems_of(R"({"base": "llama-tiny", "variants": ["gpt2-tiny", "gpt2-tiny"]})"), "is there already");
+  expect_part(problems_of(R"({"base": "llama-tiny", "variants": ["gpt2-tiny", "gpt2-tiny"]})"), "is used twice");
   expect_part(problems_of(R"({"base": "llama-tiny", "variants": ["gpt2-tiny"], "learning_rates": [1, 0.1]})"),
               "ascend");
-  expect_part(problems_of(R"({"mode": "search", "base": "llama-tiny"})"), "holds no choice");
+  expect_part(problems_of(R"({"mode": "search", "base": "llama-tiny"})"), "has no choice");
   expect_part(problems_of(R"({"base": "llama-tiny", "variants": ["gpt2-tiny"],
     "claims": [{"text": "c", "variant": "no", "metric": "speed"}]})"),
-              "is no variant");
+              "is not a variant");
   expect_part(error_of([] { load_study("gpt2-vs-lama"); }), "did you mean gpt2-vs-llama?");
 }
 
@@ -75,7 +77,7 @@ TEST(StudyTest, ClaimsAreAboutWhatIsMeasured) {
     {"text": "e", "variant": "gpt2-tiny", "from": 0.2, "to": 0.1}]})");
   expect_part(said, "claims[0].text");
   expect_part(said, "is compared with itself");
-  expect_part(said, "with decode false");
+  expect_part(said, "if decode is false");
   expect_part(said, "below from");
 }
 
@@ -162,6 +164,20 @@ TEST(StudyTest, PresetsOfAMillionParameters) {
   }
 }
 
+// Results in the repository can be repeated and reported, also those of older versions.
+TEST(StudyTest, ResultsInTheDocumentationAreReadable) {
+  size_t studies = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(LAMINA_SOURCE_DIR) + "/docs/studies")) {
+    const std::string file = (entry.path() / "results.json").string();
+    if (!file_exists(file)) continue;
+    ++studies;
+    const Study study = load_study(file);
+    EXPECT_EQ(load_study((entry.path() / "study.json").string()).variants.size(), study.variants.size()) << file;
+    EXPECT_FALSE(report_csv(read_text(file), file).empty());
+  }
+  EXPECT_GE(studies, 11U);
+}
+
 TEST(StudyTest, TheDocumentationListsEveryKey) {
   const std::string docs = read_text(std::string(LAMINA_SOURCE_DIR) + "/docs/guides/lab.md");
   EXPECT_NE(docs.find(study_markdown()), std::string::npos)
@@ -178,7 +194,7 @@ TEST(SwitchesTest, EachBuildsAndChangesSomething) {
           << name << ": " << variant.name;
     }
   }
-  // Grouped by what they are about; the base's own choice is no variant.
+  // Grouped by what they are about; the base's own choice is not a variant.
   for (const Variant& variant : switch_variants("norm", arch::load_preset("llama-tiny")))
     EXPECT_NE(variant.name, "rms");
 }
@@ -228,15 +244,15 @@ TEST(SearchTest, CandidatesAreDifferentAndTheSameForTheSameSeed) {
   EXPECT_EQ(search_candidates(study.search).size(), study.search.space[0].choices.size());
 }
 
-TEST(HandsTest, JobsAndThreadsShareTheCores) {
+TEST(ParallelismTest, JobsAndThreadsShareTheCores) {
   Study study;
-  EXPECT_EQ(hands_of(study, 8).jobs, 8);
+  EXPECT_EQ(parallelism_of(study, 8).jobs, 8);
   study.jobs = 2;
-  EXPECT_EQ(hands_of(study, 8).threads, 4);
+  EXPECT_EQ(parallelism_of(study, 8).threads, 4);
   study.jobs = 0;
   study.threads = 3;
-  EXPECT_EQ(hands_of(study, 8).jobs, 2);
-  EXPECT_EQ(hands_of(study, 1).jobs, 1);
+  EXPECT_EQ(parallelism_of(study, 8).jobs, 2);
+  EXPECT_EQ(parallelism_of(study, 1).jobs, 1);
 }
 
 }  // namespace

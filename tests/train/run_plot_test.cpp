@@ -7,7 +7,7 @@
 
 #include "data/data_support.h"
 #include "lamina/base/files.h"
-#include "lamina/train/chart_frame.h"
+#include "lamina/plot/chart.h"
 #include "lamina/train/curve_axes.h"
 #include "support/error_of.h"
 
@@ -60,13 +60,13 @@ TEST(RunLog, Errors) {
   EXPECT_EQ(train::read_run_log(folder / "run").name, "run");
 }
 
-TEST(CurveAxis, TicksAreRoundNumbersInside) {
-  const auto ticks = [](double low, double high, int n) { return train::axis_of(low, high, n).ticks; };
+TEST(Axis, TicksAreRoundNumbersInside) {
+  const auto ticks = [](double low, double high, int n) { return plot::linear_axis(low, high, n).ticks; };
   EXPECT_EQ(ticks(0, 5000, 9), (std::vector<double>{0, 1000, 2000, 3000, 4000, 5000}));
   EXPECT_EQ(ticks(1.3, 4.4, 7), (std::vector<double>{1.5, 2, 2.5, 3, 3.5, 4}));
   for (const double size : {1e-7, 0.3, 7.0, 12345.0, 3e12}) {
     for (const int wanted : {2, 5, 9}) {
-      const train::CurveAxis axis = train::axis_of(size, 2.3 * size, wanted);
+      const plot::Axis axis = plot::linear_axis(size, 2.3 * size, wanted);
       EXPECT_GE(static_cast<int>(axis.ticks.size()), wanted / 3);
       EXPECT_LE(static_cast<int>(axis.ticks.size()), wanted + 1);
       for (const double tick : axis.ticks) {
@@ -75,12 +75,12 @@ TEST(CurveAxis, TicksAreRoundNumbersInside) {
       }
     }
   }
-  EXPECT_EQ(train::axis_of(0, 5000, 5).label(train::axis_of(0, 5000, 5).ticks[0]), "0");
-  EXPECT_EQ(train::axis_of(0, 5000, 5).label(2000), "2000");
-  EXPECT_EQ(train::axis_of(0, 50000, 5).label(20000), "20k");
-  EXPECT_EQ(train::axis_of(0, 3e6, 6).label(1.5e6), "1.5M");
-  EXPECT_EQ(train::axis_of(1.4, 1.9, 6).label(1.5), "1.5");
-  EXPECT_FALSE(train::axis_of(3, 3, 5).ticks.empty());
+  EXPECT_EQ(plot::linear_axis(0, 5000, 5).label(plot::linear_axis(0, 5000, 5).ticks[0]), "0");
+  EXPECT_EQ(plot::linear_axis(0, 5000, 5).label(2000), "2000");
+  EXPECT_EQ(plot::linear_axis(0, 50000, 5).label(20000), "20k");
+  EXPECT_EQ(plot::linear_axis(0, 3e6, 6).label(1.5e6), "1.5M");
+  EXPECT_EQ(plot::linear_axis(1.4, 1.9, 6).label(1.5), "1.5");
+  EXPECT_FALSE(plot::linear_axis(3, 3, 5).ticks.empty());
 }
 
 TEST(CurveAxes, FewPointsLieInsideAndManyWithoutTheFirst) {
@@ -158,7 +158,7 @@ TEST(Curves, LegendIsBelowTheChart) {
 
 TEST(Curves, TwentyEightStylesDiffer) {
   const auto id = [](size_t place) {
-    const train::ChartStyle style = train::chart_style(place);
+    const plot::CurveStyle style = plot::curve_style(place);
     return std::tuple(style.colour.red, style.colour.green, style.colour.blue, style.dashes, style.marker);
   };
   for (size_t i = 0; i < 28; ++i) {
@@ -168,20 +168,20 @@ TEST(Curves, TwentyEightStylesDiffer) {
 
 // Three equal curves: a solid one, and two that cover a third of it each, with gaps.
 TEST(Curves, CurvesThatCoincideAlternate) {
-  const train::Canvas::Points line{{0, 0}, {50, 20}, {100, 30}};
-  const train::Canvas::Points other{{0, 9}, {50, 29}, {100, 39}};
-  const std::vector<train::Overlap> overlaps = train::overlaps_of({line, other, line, line});
+  const plot::Canvas::Points line{{0, 0}, {50, 20}, {100, 30}};
+  const plot::Canvas::Points other{{0, 9}, {50, 29}, {100, 39}};
+  const std::vector<plot::Overlap> overlaps = plot::overlaps_of({line, other, line, line});
   EXPECT_EQ(overlaps[1].count, 1U);
   EXPECT_EQ(overlaps[0].count, 3U);
   EXPECT_EQ(overlaps[2].index, 1U);
   EXPECT_EQ(overlaps[3].index, 2U);
-  const train::Stroke dashed = train::chart_style(7).stroke(2);
-  EXPECT_EQ(train::overlapping(dashed, overlaps[1]).dashes, dashed.dashes);
-  EXPECT_TRUE(train::overlapping(dashed, overlaps[0]).dashes.empty());
-  EXPECT_EQ(train::overlapping(dashed, overlaps[2]).dashes, (std::vector<double>{9, 18}));
+  const plot::Stroke dashed = plot::curve_style(7).stroke(2);
+  EXPECT_EQ(plot::overlapping(dashed, overlaps[1]).dashes, dashed.dashes);
+  EXPECT_TRUE(plot::overlapping(dashed, overlaps[0]).dashes.empty());
+  EXPECT_EQ(plot::overlapping(dashed, overlaps[2]).dashes, (std::vector<double>{9, 18}));
   // A dash begins where the pattern does: the first dashes start 9 and 18 pixels along the line.
-  EXPECT_EQ(train::overlapping(dashed, overlaps[2]).dash_offset, 27 - 9);
-  EXPECT_EQ(train::overlapping(dashed, overlaps[3]).dash_offset, 27 - 18);
+  EXPECT_EQ(plot::overlapping(dashed, overlaps[2]).dash_offset, 27 - 9);
+  EXPECT_EQ(plot::overlapping(dashed, overlaps[3]).dash_offset, 27 - 18);
   const std::string svg = train::curves_svg({falling("a", 1.5), falling("b", 1.5)}, {});
   EXPECT_EQ(count(svg, "stroke-dasharray=\"9 9\""), 2U);  // training and validation of b
   EXPECT_EQ(count(svg, "<circle"), 10U + 2);              // taken in turns; two in the legend
@@ -217,7 +217,7 @@ TEST(Curves, TerminalDotsFollowTheLoss) {
     const size_t end = text.find('\n', at);
     const std::string line = text.substr(at, end - at);
     at = end + 1;
-    ASSERT_EQ(train::text_columns(line), 40U - 1) << line;
+    ASSERT_EQ(plot::text_columns(line), 40U - 1) << line;
     const size_t bar = std::min(line.find("│"), line.find("┤"));
     size_t column = 0;
     for (size_t i = bar + 3; i < line.size() && line[i] == ' '; ++i) ++column;

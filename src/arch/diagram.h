@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lamina/plot/svg_canvas.h"
+
+namespace lamina::arch {
+
+/// A drawing of boxes, lines and text in which y grows upwards, as data flows through a model. Its SVG file follows the
+/// reader's preference for light or dark colours.
+class Diagram {
+ public:
+  enum class Tone { plain, norm, mixer, ffn, outer };
+
+  Diagram();
+  /// A box standing on `bottom` with centred lines of text; the first is the title.
+  void box(double centre, double bottom, double width, double height, Tone tone, const std::vector<std::string>& lines);
+  void text(double x, double y, const std::string& text, bool bold, plot::Anchor anchor = plot::Anchor::middle);
+  /// A line through all points.
+  void line(plot::Canvas::Points points);
+  /// A line with an arrowhead at its last point.
+  void arrow(const plot::Canvas::Points& points);
+  /// A residual addition.
+  void plus(double x, double y);
+
+  /// Returns the complete SVG file.
+  std::string finish();
+
+  static constexpr double kTextHeight = 14;
+  /// Height of a box that holds this many lines.
+  static double box_height(size_t lines) { return 10 + kTextHeight * static_cast<double>(lines); }
+
+ private:
+  void extend(double x, double y);
+
+  plot::SvgCanvas canvas_;
+  double width_ = 0;
+  double height_ = 0;
+};
+
+}  // namespace lamina::arch

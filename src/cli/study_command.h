@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+#include "lamina/lab/report/report.h"
+#include "lamina/lab/study/study.h"
+
+namespace lamina::cli {
+
+/// Runs or resumes a study in the folder `out`: shows progress, prints its table and writes its report. Throws Error if
+/// a variant could not be run or measured.
+void run_study_command(const lab::Study& study, const std::string& out, lab::Columns columns);
+
+}  // namespace lamina::cli

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+
+#include "lamina/lab/report/results_file.h"
+
+namespace lamina::lab::report {
+
+/// Data for web/charts.js as JSON: the same series as in the SVG images.
+std::string chart_data(const Study& study);
+
+}  // namespace lamina::lab::report

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lamina/lab/report/report.h"
+#include "lamina/lab/report/results_file.h"
+
+namespace lamina::lab::report {
+
+/// Number format of a measure.
+enum class Style { loss, percent, count, rate, bytes, work, seconds, plain };
+
+struct Column {
+  std::string key;
+  std::string title;
+  std::string about;  ///< one sentence
+  Style style = Style::plain;
+  bool shown = false;  ///< shown by default; other columns on demand
+};
+
+/// Title and format of a measure. An unknown key is its own title.
+Column column_of(const std::string& key);
+
+std::string written(double value, Style style);
+/// "±0.0042", with the measure's number of decimals.
+std::string written_spread(double value, Style style);
+/// "−0.0310", always with a sign.
+std::string written_difference(double value, Style style);
+/// "p = 0.004", "p < 0.001".
+std::string written_p(double p);
+
+/// A variant's measure: from the study's summary, else from its runs or costs.
+Measure measure_of(const Variant& variant, const std::string& key);
+
+/// Columns with a value for at least one variant. The judged measure is first and always `shown`.
+std::vector<Column> columns_of(const Study& study);
+/// Only the `shown` columns, or all.
+std::vector<Column> columns_of(const Study& study, Columns columns);
+
+/// "d_ff 1536 → 1408 (+0.21 % parameters)"; empty if matching changed nothing.
+std::string written_adjustment(const Study& study, const Variant& variant);
+
+}  // namespace lamina::lab::report

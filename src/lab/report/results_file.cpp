@@ -1,0 +1,312 @@
+#include "lamina/lab/report/results_file.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lamina/arch/plan.h"
+#include "lamina/base/error.h"
+#include "lamina/lab/run/json_values.h"
+
+namespace lamina::lab::report {
+namespace {
+
+/// A JSON value with its path for messages: "results.json: variants[2].runs[0].seed".
+class Place {
+ public:
+  Place(const Json& value, std::string path, const char* joint = ".")
+      : value_(&value), path_(std::move(path)), joint_(joint) {}
+
+  const Json& value() const { return *value_; }
+  bool is_null() const { return value_->is_null(); }
+  [[noreturn]] void fail(const std::string& expected) const {
+    std::string given = value_->dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (given.size() > 60) given = given.substr(0, 57) + "...";
+    throw Error(str(path_, " is ", given, "; expected ", expected, " (format: docs/guides/report.md)"));
+  }
+
+  Place at(const std::string& key) const {
+    object();
+    const auto found = value_->find(key);
+    LAMINA_CHECK(found != value_->end(), path_, " has no ", key,
+                 "; write the results file again, or see its format in docs/guides/report.md");
+    return {*found, path_ + joint_ + key};
+  }
+  /// Returns null if the key is missing.
+  Place maybe(const std::string& key) const {
+    static const Json kNull;
+    object();
+    const auto found = value_->find(key);
+    return {found == value_->end() ? kNull : *found, path_ + joint_ + key};
+  }
+  void object() const {
+    if (!value_->is_object()) fail("an object");
+  }
+  std::vector<Place> list() const {
+    std::vector<Place> places;
+    if (is_null()) return places;
+    if (!value_->is_array()) fail("a list");
+    for (size_t i = 0; i < value_->size(); ++i) places.emplace_back((*value_)[i], str(path_, "[", i, "]"));
+    return places;
+  }
+  std::string text() const {
+    if (is_null()) return "";
+    if (!value_->is_string()) fail("a string");
+    return value_->get<std::string>();
+  }
+  /// Values too large to draw count as not measured.
+  Number number() const {
+    if (is_null()) return {};
+    if (!value_->is_number()) fail("a number or null");
+    const double value = value_->get<double>();
+    return std::abs(value) <= 1e100 ? Number(value) : Number();
+  }
+  double given_number() const {
+    const Number value = number();
+    if (!value) fail("a number");
+    return *value;
+  }
+  double number_within(double low, double high) const {
+    const double value = given_number();
+    if (value < low || value > high) fail(str("a number from ", low, " to ", high));
+    return value;
+  }
+  int64_t whole_number() const {
+    if (!value_->is_number_integer()) fail("a whole number");
+    return value_->get<int64_t>();
+  }
+  bool truth() const {
+    if (is_null()) return false;
+    if (!value_->is_boolean()) fail("true or false");
+    return value_->get<bool>();
+  }
+  std::string one_of(const std::vector<std::string>& names) const {
+    std::string given = text();
+    if (std::find(names.begin(), names.end(), given) != names.end()) return given;
+    std::string all;
+    for (const std::string& name : names) all += (all.empty() ? "\"" : ", \"") + name + "\"";
+    fail("one of " + all);
+  }
+
+ private:
+  const Json* value_;
+  std::string path_;
+  const char* joint_;  ///< separator between path and key
+};
+
+std::vector<Number> numbers(const Place& place) {
+  std::vector<Number> values;
+  for (const Place& item : place.list()) values.push_back(item.number());
+  return values;
+}
+
+std::vector<double> given_numbers(const Place& place) {
+  std::vector<double> values;
+  for (const Place& item : place.list()) values.push_back(item.given_number());
+  return values;
+}
+
+void same_length(const Place& place, size_t given, size_t expected) {
+  if (given != expected) place.fail(str(expected, " values, not ", given));
+}
+
+Series read_series(const Place& place) {
+  Series series;
+  if (place.is_null()) return series;
+  series.step = given_numbers(place.at("step"));
+  series.loss = numbers(place.at("loss"));
+  same_length(place.at("loss"), series.loss.size(), series.step.size());
+  return series;
+}
+
+/// All members that are numbers or null, except `not_these`.
+std::map<std::string, Number> number_members(const Place& place, const std::vector<std::string>& not_these) {
+  std::map<std::string, Number> values;
+  for (const auto& [key, value] : place.value().items()) {
+    if (std::find(not_these.begin(), not_these.end(), key) != not_these.end()) continue;
+    if (value.is_number() || value.is_null()) values[key] = place.at(key).number();
+  }
+  return values;
+}
+
+Run read_run(const Place& place) {
+  place.object();
+  Run run;
+  run.seed = place.at("seed").whole_number();
+  run.values = number_members(place, {"seed", "diverged", "stopped_early", "curve", "evaluations"});
+  run.folder = place.maybe("run").text();
+  run.diverged = place.maybe("diverged").truth();
+  run.stopped_early = place.maybe("stopped_early").truth();
+  run.curve = read_series(place.maybe("curve"));
+  run.evaluations = read_series(place.maybe("evaluations"));
+  return run;
+}
+
+Measure read_measure(const Place& place) {
+  if (place.is_null()) return {};
+  place.object();
+  Measure measure;
+  measure.mean = place.maybe("mean").number();
+  measure.spread = place.maybe("spread").number();
+  measure.difference = place.maybe("difference").number();
+  measure.p = place.maybe("p").number();
+  measure.mark = place.maybe("mark").is_null()
+                     ? ""
+                     : place.at("mark").one_of({"", "better", "worse", "no difference", "cannot tell", "base"});
+  measure.ci95_half_width = place.maybe("reach").number();
+  measure.p_alone = place.maybe("p_alone").number();
+  measure.runs = place.maybe("runs").number();
+  return measure;
+}
+
+Variant read_variant(const Place& place) {
+  place.object();
+  Variant variant;
+  variant.name = place.at("name").text();
+  variant.label = place.maybe("label").text();
+  if (variant.label.empty()) variant.label = variant.name;
+  for (const Place& item : place.maybe("switches").list()) variant.switches.push_back(item.text());
+  // "norm=null" only makes room for another value.
+  const auto unsets = [](const std::string& assignment) { return assignment.ends_with("=null"); };
+  if (!std::all_of(variant.switches.begin(), variant.switches.end(), unsets)) std::erase_if(variant.switches, unsets);
+  variant.diagram_svg = place.maybe("diagram_svg").text();
+  const Place architecture = place.maybe("architecture");
+  if (!architecture.is_null()) variant.architecture = architecture.value().dump(2);
+  variant.costs = number_members(place, {"adjusted", "cannot"});
+  if (const Place adjusted = place.maybe("adjusted"); !adjusted.is_null()) {
+    variant.adjusted = {adjusted.at("field").text(), adjusted.at("from").given_number(),
+                        adjusted.at("to").given_number(), adjusted.maybe("difference").number()};
+  }
+  if (const Place cannot = place.maybe("cannot"); !cannot.is_null()) variant.cannot = cannot.text();
+  for (const Place& item : place.maybe("runs").list()) variant.runs.push_back(read_run(item));
+  if (const Place summary = place.maybe("summary"); !summary.is_null()) {
+    summary.object();
+    for (const auto& [key, value] : summary.value().items()) variant.summary[key] = read_measure(summary.at(key));
+  }
+  return variant;
+}
+
+/// Depths of passkeys, or shares of passkeys found.
+std::vector<Number> shares(const Place& place) {
+  std::vector<Number> values;
+  for (const Place& item : place.list()) values.push_back(item.is_null() ? Number() : item.number_within(0, 1));
+  return values;
+}
+
+Stretch read_stretch(const Place& place) {
+  constexpr double kLongest = 1e12;
+  Stretch stretch;
+  stretch.trained_length = place.at("trained_length").number_within(1, kLongest);
+  for (const Place& item : place.at("lengths").list()) stretch.lengths.push_back(item.number_within(1, kLongest));
+  for (const Place& item : place.maybe("rows").list()) {
+    StretchRow row{item.at("variant").text(), item.at("reading").text(), numbers(item.maybe("perplexity")),
+                   item.maybe("cannot").text()};
+    row.perplexity.resize(row.perplexity.empty() ? stretch.lengths.size() : row.perplexity.size());
+    same_length(item.maybe("perplexity"), row.perplexity.size(), stretch.lengths.size());
+    stretch.rows.push_back(std::move(row));
+  }
+  for (const Place& item : place.maybe("passkey").list()) {
+    PasskeyRow row{
+        item.at("variant").text(), item.at("length").number_within(1, kLongest), {}, shares(item.at("accuracy"))};
+    for (const Place& depth : item.at("depths").list()) row.depths.push_back(depth.number_within(0, 1));
+    same_length(item.at("accuracy"), row.accuracy.size(), row.depths.size());
+    stretch.passkey.push_back(std::move(row));
+  }
+  return stretch;
+}
+
+/// The machine with display names; unknown keys are shown as they are.
+std::vector<std::pair<std::string, std::string>> read_machine(const Place& place) {
+  std::vector<std::pair<std::string, std::string>> shown;
+  if (place.is_null()) return shown;
+  place.object();
+  for (const auto& [key, value] : place.value().items()) {
+    if (value.is_null()) continue;
+    if (key == "memory_bytes" && value.is_number()) {
+      shown.emplace_back("memory", arch::short_bytes(value.get<double>()));
+    } else {
+      shown.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+  }
+  return shown;
+}
+
+/// Variant names must be unique. Equal labels are made unique with the name.
+void tell_apart(std::vector<Variant>& variants, const std::string& file) {
+  std::map<std::string, int> names;
+  std::map<std::string, int> labels;
+  for (const Variant& variant : variants) {
+    LAMINA_CHECK(++names[variant.name] == 1, file, ": two variants are named ", variant.name,
+                 "; give each a unique name");
+    ++labels[variant.label];
+  }
+  for (Variant& variant : variants) {
+    if (labels[variant.label] > 1) variant.label += " (" + variant.name + ")";
+  }
+}
+
+/// Keeps the comparison with the reference for the judged measure only. Otherwise loss, perplexity and bits per byte
+/// would show three p values for one comparison.
+void keep_one_comparison(Study& study) {
+  for (Variant& variant : study.variants) {
+    for (auto& [key, measure] : variant.summary) {
+      if (key == study.quality()) continue;
+      measure.mark.clear();
+      measure.p = measure.p_alone = {};
+    }
+  }
+}
+
+}  // namespace
+
+std::string Study::label_of(const std::string& variant) const {
+  for (const Variant& each : variants) {
+    if (each.name == variant) return each.label;
+  }
+  return variant;
+}
+
+size_t Study::most_seeds() const {
+  size_t most = 0;
+  for (const Variant& variant : variants) most = std::max(most, variant.runs.size());
+  return most;
+}
+
+Study read_study(const std::string& text, const std::string& name) {
+  const Json json = parse_json<Json>(text, name);
+  const Place file(json, name, ": ");
+  if (!json.is_object()) file.fail("an object, the results of `lamina compare` or `lamina stretch`");
+  if (file.at("schema").given_number() != 1) file.at("schema").fail("1, the only version this program reads");
+  Study study;
+  study.name = file.at("name").text();
+  study.question = file.maybe("question").text();
+  study.mode = file.maybe("mode").text();
+  if (const Place description = file.maybe("description"); !description.is_null()) {
+    study.description = description.value().dump(2);
+  }
+  study.command = file.maybe("command").text();
+  study.version = file.maybe("version").text();
+  study.complete = file.maybe("complete").is_null() || file.maybe("complete").truth();
+  study.machine = read_machine(file.maybe("machine"));
+  study.metric = file.at("metric").one_of({"loss", "accuracy"});
+  study.target = file.maybe("target").number();
+  study.base = file.maybe("base").text();
+  study.matching = file.maybe("matching").text();
+  if (const Place reference = file.maybe("compared_with"); !reference.is_null()) {
+    study.compared_with = reference.one_of({"base", "previous rung"});
+  }
+  for (const Place& item : file.at("variants").list()) study.variants.push_back(read_variant(item));
+  keep_one_comparison(study);
+  tell_apart(study.variants, name);
+  for (const Place& item : file.maybe("findings").list()) {
+    Finding finding{item.at("text").text(), "", item.maybe("claim").text()};
+    if (const Place verdict = item.maybe("verdict"); !verdict.is_null()) {
+      finding.verdict =
+          verdict.one_of({"holds", "does not", "cannot tell", "at our size: holds", "at our size: does not"});
+    }
+    study.findings.push_back(std::move(finding));
+  }
+  if (const Place stretch = file.maybe("stretch"); !stretch.is_null()) study.stretch = read_stretch(stretch);
+  return study;
+}
+
+}  // namespace lamina::lab::report

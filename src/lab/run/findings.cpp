@@ -1,0 +1,151 @@
+#include "lamina/lab/run/findings.h"
+
+#include <cmath>
+
+#include "lamina/arch/plan.h"
+#include "lamina/lab/run/format.h"
+#include "lamina/lab/run/statistics.h"
+
+namespace lamina::lab {
+namespace {
+
+/// Four decimals, or scientific notation for values that would round to zero.
+std::string loss_text(double value) { return printed(value < 5e-5 ? "%.1e" : "%.4f", value); }
+std::string signed_loss(double value) { return (value < 0 ? "−" : "+") + loss_text(std::abs(value)); }
+
+std::string p_text(double p) { return p < 0.001 ? "p < 0.001" : printed("p = %.3f", p); }
+std::string seeds_text(size_t seeds) { return str(seeds, seeds == 1 ? " seed" : " seeds"); }
+
+const MetricInfo& main_metric(const Results& results) {
+  return *find_metric(results.study.metric == Metric::accuracy ? "accuracy" : "best_loss");
+}
+
+const VariantResult* find_variant(const Results& results, const std::string& name) {
+  for (const VariantResult& variant : results.variants) {
+    if (variant.variant.name == name) return &variant;
+  }
+  return nullptr;
+}
+
+/// "RoPE: best validation loss 0.0310 lower than that of Learned (base): better (p = 0.004, 3 seeds)."
+std::string sentence(const Results& results, const VariantResult& variant, const VariantResult& other,
+                     const MetricSummary& summary, bool corrected) {
+  const MetricInfo& metric = main_metric(results);
+  const size_t pairs = paired_differences(variant, other, metric, results.target).size();
+  const std::string reference = other.variant.label + " (" + reference_words(results.study) + ")";
+  std::string text = str(variant.variant.label, ": ", metric.words, " ");
+  if (!summary.difference) return text + "cannot be compared with that of " + reference + ".";
+  const double difference = *summary.difference;
+  text += difference == 0 ? "equal to that of " + reference
+                          : loss_text(std::abs(difference)) + (difference < 0 ? " lower" : " higher") +
+                                " than that of " + reference;
+  if (!summary.p) return text + " (" + seeds_text(pairs) + ": too few for a test).";
+  text += ": " + summary.mark + " (" + p_text(*summary.p) + (corrected ? " after Holm's correction, " : ", ") +
+          seeds_text(pairs);
+  if (summary.mark != "better" && summary.mark != "worse" && summary.ci95_half_width.value_or(0) > 0) {
+    text += str("; 95 % confidence interval ", signed_loss(difference - *summary.ci95_half_width), " to ",
+                signed_loss(difference + *summary.ci95_half_width));
+  }
+  return text + ").";
+}
+
+/// Adds a sentence per variant, comparing it with its reference.
+void add_comparisons(const Results& results, std::vector<Finding>& findings) {
+  const char* metric = main_metric(results).name;
+  size_t compared = 0;
+  for (const VariantResult& variant : results.variants) compared += variant.summary.contains(metric) ? 1 : 0;
+  for (size_t i = 1; i < results.variants.size(); ++i) {
+    const VariantResult& variant = results.variants[i];
+    const auto found = variant.summary.find(metric);
+    if (!variant.cannot.empty()) {
+      findings.push_back({variant.variant.label + ": " + variant.cannot, "", ""});
+    } else if (found != variant.summary.end()) {
+      findings.push_back({sentence(results, variant, *reference_of(results, i), found->second, compared > 2), "", ""});
+    }
+  }
+}
+
+void add_divergences(const Results& results, std::vector<Finding>& findings) {
+  for (const VariantResult& variant : results.variants) {
+    size_t diverged = 0;
+    for (const RunResult& run : variant.runs) diverged += run.diverged ? 1 : 0;
+    if (diverged == 0) continue;
+    findings.push_back(
+        {str(variant.variant.label, ": ", diverged, " of ", variant.runs.size(), " runs diverged."), "", ""});
+  }
+}
+
+/// How the claim's setting differs from the study's; empty if it is the same.
+std::string other_setting(const Results& results, const Claim& claim, const VariantResult& variant) {
+  const Setting& setting = claim.setting;
+  if (setting == Setting{}) return "the claim has no setting";
+  const train::Recipe& recipe = results.study.recipe;
+  const double length = static_cast<double>(recipe.length > 0 ? recipe.length : results.study.base.context);
+  std::string text;
+  const auto compare = [&](std::optional<double> claimed, double ours, const char* unit) {
+    if (!claimed || same_setting(*claimed, ours)) return;
+    text += str(text.empty() ? "the claim is about " : " and ", arch::with_commas(std::llround(*claimed)), unit,
+                ", this is ", arch::with_commas(std::llround(ours)));
+  };
+  compare(setting.parameters, static_cast<double>(variant.parameters), " parameters");
+  compare(setting.length, length, " tokens in a sequence");
+  compare(setting.steps, static_cast<double>(recipe.steps), " updates");
+  return text;
+}
+
+/// Verdict: "holds" if the whole 95 % confidence interval of the relative gain lies in the claimed range, "does not" if
+/// all of it lies outside. If the settings differ, the verdict gets the prefix kAtOurSize.
+Finding judge(const Results& results, const Claim& claim) {
+  Finding finding{"", "cannot tell", claim.text};
+  const VariantResult* variant = find_variant(results, claim.variant);
+  const VariantResult* other = claim.against.empty() ? results.variants.data() : find_variant(results, claim.against);
+  const MetricInfo& metric = *find_metric(claim.metric);
+  if (variant == nullptr || other == nullptr) {
+    finding.text = claim.text + ": was not run.";
+    return finding;
+  }
+  const PairedTest test = paired_test(paired_differences(*variant, *other, metric, results.target));
+  const auto base = other->summary.find(metric.name);
+  if (test.pairs == 0 || base == other->summary.end() || !base->second.mean || *base->second.mean == 0) {
+    finding.text = str(claim.text, ": ", metric.words, " was not measured for both.");
+    return finding;
+  }
+  const double scale = (metric.higher_better ? 1 : -1) / std::abs(*base->second.mean);
+  const double gain = test.difference * scale;
+  finding.text = str(variant->variant.label, " against ", other->variant.label, ": ", metric.words, " ",
+                     printed("%.2f %% ", 100 * std::abs(gain)), gain >= 0 ? "better" : "worse");
+  if (!test.ci95_half_width) {
+    finding.text += " (" + seeds_text(test.pairs) + ": too few for a test).";
+    return finding;
+  }
+  const double half_width = *test.ci95_half_width * std::abs(scale);
+  finding.text += str(" (95 %: ", printed("%+.2f", 100 * (gain - half_width)), " to ",
+                      printed("%+.2f %%", 100 * (gain + half_width)), ", ", seeds_text(test.pairs), ").");
+  const double to = claim.to.value_or(1e30);
+  const bool enough = claim.from == 0 ? gain - half_width > 0 : gain - half_width >= claim.from;
+  if (enough && gain + half_width <= to) finding.verdict = "holds";
+  if (gain + half_width < claim.from || gain - half_width > to) finding.verdict = "does not";
+  const std::string other_size = other_setting(results, claim, *variant);
+  if (other_size.empty() || finding.verdict == "cannot tell") return finding;
+  finding.verdict = kAtOurSize + finding.verdict;
+  finding.text += " At our size: " + other_size + ".";
+  return finding;
+}
+
+}  // namespace
+
+bool same_setting(double claimed, double ours) {
+  constexpr double kFactor = 2;
+  return ours > 0 && claimed > 0 && ours <= kFactor * claimed && claimed <= kFactor * ours;
+}
+
+std::vector<Finding> findings_of(const Results& results) {
+  std::vector<Finding> findings;
+  if (results.stretch) findings = stretch_findings(results);
+  if (results.study.mode != Mode::stretch) add_comparisons(results, findings);
+  add_divergences(results, findings);
+  for (const Claim& claim : results.study.claims) findings.push_back(judge(results, claim));
+  return findings;
+}
+
+}  // namespace lamina::lab

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "lamina/lab/run/results.h"
+
+namespace lamina::lab {
+
+/// Differences variant − other, one per seed that both have.
+std::vector<double> paired_differences(const VariantResult& variant, const VariantResult& other,
+                                       const MetricInfo& metric, std::optional<double> target);
+
+/// "better" or "worse" if p < 0.05. "no difference" if p > 0.1 with three pairs or more, or if all pairs are
+/// bit-identical. Otherwise "cannot tell".
+std::string mark_of(const MetricSummary& summary, size_t pairs, const MetricInfo& metric);
+
+/// Prefix of a verdict if the claim was made at another size than the study's.
+inline constexpr const char* kAtOurSize = "at our size: ";
+/// Whether two sizes count as the same setting: they differ by at most a factor of two.
+bool same_setting(double claimed, double ours);
+
+/// Mode stretch: a sentence about each row at the longest length, and verdicts on published claims.
+std::vector<Finding> stretch_findings(const Results& results);
+/// Sentences about the summaries, and verdicts on the study's claims.
+std::vector<Finding> findings_of(const Results& results);
+
+}  // namespace lamina::lab

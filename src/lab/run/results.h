@@ -1,0 +1,77 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lamina/lab/run/machine.h"
+#include "lamina/lab/run/metrics.h"
+#include "lamina/lab/stretch/result.h"
+#include "lamina/lab/study/matching.h"
+
+namespace lamina::lab {
+
+/// Summary of a metric over a variant's seeds, compared with its reference (reference_of).
+struct MetricSummary {
+  size_t runs = 0;  ///< number of runs with this metric
+  std::optional<double> mean;
+  std::optional<double> spread;           ///< sample standard deviation
+  std::optional<double> difference;       ///< mean paired difference to the reference
+  std::optional<double> ci95_half_width;  ///< half-width of the 95 % confidence interval of the difference
+  std::optional<double> p;                ///< corrected for multiple comparisons (Holm)
+  std::optional<double> p_alone;          ///< without correction
+  std::string mark;                       ///< better, worse, no difference, cannot tell or base
+};
+
+struct VariantResult {
+  Variant variant;              ///< with its complete list of changes
+  arch::ArchSpec architecture;  ///< resolved and matched; empty if the variant cannot be built
+  int64_t parameters = 0;
+  double flops_per_token = 0;  ///< forward pass
+  double kv_bytes_per_token = 0;
+  std::optional<Adjustment> adjusted;
+  bool trained = true;  ///< false: existing weights are measured (mode stretch), so it has no runs
+  std::string cannot;   ///< reason why it has no runs
+  std::optional<double> highest_stable_learning_rate;
+  std::vector<RunResult> runs;  ///< in the order of the study's seeds
+  std::map<std::string, MetricSummary> summary;
+};
+
+struct Finding {
+  std::string text;
+  /// For a claim: "holds", "does not" or "cannot tell". The first two have the prefix "at our size: " unless the study
+  /// has the claim's setting. Otherwise empty.
+  std::string verdict;
+  std::string claim;
+};
+
+/// All results of a study.
+struct Results {
+  Study study;
+  std::string command;
+  Machine machine;
+  bool complete = false;         ///< all runs are finished
+  std::optional<double> target;  ///< given by the study, or derived from the base
+  std::string data_hash;
+  double seconds = 0;                   ///< wall time of this process
+  double seconds_of_runs = 0;           ///< sum over the runs of this process
+  std::vector<VariantResult> variants;  ///< the base is first
+  std::vector<Finding> findings;
+  std::optional<StretchResult> stretch;  ///< mode stretch, once everything is measured
+};
+
+/// Reference that a variant is compared with: the base, or in a ladder the nearest earlier rung with runs. Null for the
+/// base itself.
+const VariantResult* reference_of(const Results& results, size_t variant);
+/// "base" or "previous rung".
+std::string reference_words(const Study& study);
+
+/// Computes target, summaries and findings from the runs.
+void summarise(Results& results);
+
+/// Writes results.json atomically. Reports are built from this file only.
+void write_results(const Results& results, const std::string& folder);
+/// The contents of results.json.
+std::string results_json(const Results& results);
+
+}  // namespace lamina::lab

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace lamina::lab {
+
+/// Regularised incomplete beta function I_x(a, b) for a, b > 0 and 0 ≤ x ≤ 1. Uses the continued fraction with the
+/// modified Lentz method; accurate to about 1e-14.
+double incomplete_beta(double a, double b, double x);
+
+/// P(|T| ≥ |t|) for Student's t distribution with this many degrees of freedom.
+double student_two_sided(double t, double degrees);
+/// Critical value: the t with P(|T| ≥ t) = `p`.
+double student_critical(double p, double degrees);
+
+double mean_of(std::span<const double> values);
+/// Sample standard deviation (n − 1); empty for fewer than two values.
+std::optional<double> deviation_of(std::span<const double> values);
+double median_of(std::vector<double> values);
+
+/// Result of a paired test.
+struct PairedTest {
+  size_t pairs = 0;
+  double difference = 0;                  ///< mean
+  std::optional<double> p;                ///< two-sided; empty for fewer than two pairs
+  std::optional<double> ci95_half_width;  ///< half-width of the 95 % confidence interval of the difference
+};
+/// Student's paired t-test. If all differences are equal, there is no variance: p is 1 if they are 0. Otherwise p is 0
+/// for three pairs or more and empty for fewer.
+PairedTest paired_test(std::span<const double> differences);
+
+/// Holm's step-down correction of these p values, in their order.
+std::vector<double> holm(std::span<const double> p);
+
+}  // namespace lamina::lab

@@ -1,0 +1,235 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lamina/train/recipe.h"
+
+namespace lamina::lab {
+
+/// Version of the study file format; also part of a run's hash.
+inline constexpr int64_t kStudySchema = 1;
+
+enum class Mode : uint8_t { versus, ablate, ladder, search, stretch };
+constexpr std::array<std::string_view, 5> names_of(Mode) { return {"versus", "ablate", "ladder", "search", "stretch"}; }
+
+enum class Matching : uint8_t { none, parameters, compute };
+constexpr std::array<std::string_view, 3> names_of(Matching) { return {"none", "parameters", "compute"}; }
+
+enum class Metric : uint8_t { loss, accuracy };
+constexpr std::array<std::string_view, 2> names_of(Metric) { return {"loss", "accuracy"}; }
+
+enum class Strategy : uint8_t { random, product };
+constexpr std::array<std::string_view, 2> names_of(Strategy) { return {"random", "product"}; }
+
+/// A change of the base that a study compares.
+struct Variant {
+  std::string name;
+  std::string label;
+  std::vector<std::string> set;
+  std::vector<std::string> recipe;
+  /// In files `base`: a preset name, a file name, or an inline architecture. Default: the study's base. Not a visited
+  /// field.
+  std::optional<arch::ArchSpec> architecture;
+  static void visit_fields(auto& self, auto&& field) {
+    field("name", self.name, "short and unique; default: from the changes");
+    field("label", self.label, "display name; default: the name");
+    field("set", self.set, "architecture changes, path=value each");
+    field("recipe", self.recipe, "recipe changes for this variant only, path=value each");
+  }
+  bool operator==(const Variant&) const = default;
+};
+
+/// One dimension of a search space: a candidate takes one of the choices or keeps the base's value.
+struct Axis {
+  std::string name;
+  std::vector<Variant> choices;
+  static void visit_fields(auto& self, auto&& field) {
+    field("name", self.name, "display name");
+    field("choices", self.choices,
+          "variants with name, label and set; keeping the base's value is always one more choice");
+  }
+  bool operator==(const Axis&) const = default;
+};
+
+struct Search {
+  std::vector<Axis> space;
+  Strategy strategy = Strategy::random;
+  int64_t candidates = 12;
+  int64_t rungs = 3;
+  double keep = 1.0 / 3.0;
+  int64_t seed = 1;
+  static void visit_fields(auto& self, auto&& field) {
+    field("space", self.space, "axes, or names of switch groups");
+    field("strategy", self.strategy, "random: a sample of the combinations; product: all");
+    field("candidates", self.candidates, "number of random combinations");
+    field("rungs", self.rungs,
+          "rounds; the last uses the recipe's steps, each earlier one `keep` times the steps of the next",
+          arch::Limits{1, 16});
+    field("keep", self.keep, "share of the candidates kept for the next round", arch::Limits{0.01, 0.99});
+    field("seed", self.seed, "seed of the random sample", arch::kCount);
+  }
+  bool operator==(const Search&) const = default;
+};
+
+/// Mode stretch: how variants are measured at multiples of their training length.
+struct StretchSettings {
+  std::vector<std::string> scalings = {"pi", "ntk", "dynamic_ntk", "yarn"};
+  int64_t times = 16;
+  int64_t tokens = 0;
+  bool passkey = true;
+  int64_t examples = 16;
+  int64_t depths = 5;
+  std::string passkey_recipe = "stretch-passkey";
+  std::vector<std::string> passkey_set;
+  std::string model;
+  std::string tokenizer;
+  static void visit_fields(auto& self, auto&& field) {
+    field("scalings", self.scalings, "RoPE scalings that the base is also measured with: pi, ntk, dynamic_ntk, yarn");
+    field("times", self.times, "lengths double up to this multiple of the training length", arch::Limits{1, 1024});
+    field("tokens", self.tokens, "tokens to predict at each length; default 0: four times the longest length",
+          arch::kCount);
+    field("passkey", self.passkey, "also measure passkey retrieval");
+    field("examples", self.examples, "passkeys per length and depth");
+    field("depths", self.depths, "passkey depths, from the start to the end of the context", arch::Limits{2, 100});
+    field("passkey_recipe", self.passkey_recipe, "recipe of the passkey models: a name or a file");
+    field("passkey_set", self.passkey_set, "changes of that recipe, path=value each");
+    field("model", self.model, "measure this model (a folder or a file) and train nothing");
+    field("tokenizer", self.tokenizer, "tokenizer of that model; default: the one next to it");
+  }
+  bool operator==(const StretchSettings&) const = default;
+};
+
+/// Setting in which a claim was made. Missing values are not compared.
+struct Setting {
+  std::optional<double> parameters;
+  std::optional<double> length;
+  std::optional<double> steps;
+  static void visit_fields(auto& self, auto&& field) {
+    field("parameters", self.parameters, "parameters of the models", arch::kPositive);
+    field("length", self.length, "tokens per sequence", arch::kPositive);
+    field("steps", self.steps, "training updates", arch::kPositive);
+  }
+  bool operator==(const Setting&) const = default;
+};
+
+/// A published statement that the study's numbers confirm or refute.
+struct Claim {
+  std::string text;
+  std::string variant;
+  std::string against;
+  std::string metric = "best_loss";
+  double from = 0.0;
+  std::optional<double> to;
+  Setting setting;
+  static void visit_fields(auto& self, auto&& field) {
+    field("text", self.text, "the claim and its source");
+    field("variant", self.variant, "variant that the claim is about");
+    field("against", self.against, "variant it is compared with; default: the base");
+    field("metric", self.metric, "key of a summary; lower is a gain for losses, higher for speeds");
+    field("from", self.from, "smallest claimed relative gain; -0.02: at most 2 % worse", arch::kAnyNumber);
+    field("to", self.to, "largest claimed relative gain; default: any", arch::kAnyNumber);
+    field("setting", self.setting, "sizes at which it was made; a verdict at another size says \"at our size\"");
+  }
+  bool operator==(const Claim&) const = default;
+};
+
+struct Study {
+  int64_t schema = kStudySchema;
+  std::string name;
+  std::string question;
+  Mode mode = Mode::versus;
+  std::string base_name;
+  std::string base_label;
+  /// In files `base`. Not a visited field.
+  arch::ArchSpec base;
+  std::vector<Variant> variants;
+  std::vector<int64_t> seeds = {1, 2, 3};
+  train::Recipe recipe;
+  Matching matching = Matching::none;
+  Metric metric = Metric::loss;
+  std::optional<double> target;
+  bool decode = true;
+  bool keep_weights = false;
+  std::vector<double> learning_rates;
+  int64_t sweep_steps = 0;
+  Search search;
+  std::optional<StretchSettings> stretch;
+  std::vector<Claim> claims;
+  int64_t jobs = 0;
+  int64_t threads = 0;
+  std::string device = "cpu";
+  std::optional<double> expected_minutes;
+  static void visit_fields(auto& self, auto&& field) {
+    field("schema", self.schema, "version of this format");
+    field("name", self.name, "study name; default: the file name");
+    field("question", self.question, "the question, in one sentence");
+    field("mode", self.mode,
+          "versus: each variant against the base; ablate: the base with one switch changed at a time; ladder: each "
+          "change on top of the previous ones; search: the best of a space of switches by successive halving; "
+          "stretch: perplexity and passkeys beyond the training length");
+    field("base_name", self.base_name, "short name of the base; default: the preset's name, or base");
+    field("base_label", self.base_label, "display name; default: the name");
+    field("variants", self.variants,
+          "what is compared: objects or names (architectures in versus, switches or switch groups elsewhere). "
+          "Default: every switch in ablate, the usual order of adoption in ladder");
+    field("seeds", self.seeds, "a list, or a count: 3 means 1, 2, 3", arch::kCount);
+    field("recipe", self.recipe,
+          "recipe of every run; keys as in docs/guides/training.md, without architecture, from, seed");
+    field("matching", self.matching,
+          "adjust the widths of variants to the base's parameters, or to its FLOPs per token");
+    field("metric", self.metric, "what variants are judged by: validation loss, or accuracy of a task");
+    field("target", self.target,
+          "validation loss for steps and seconds to target; default: the highest best loss of the base's runs",
+          arch::kPositive);
+    field("decode", self.decode, "measure generation speed after training");
+    field("keep_weights", self.keep_weights, "keep checkpoints in the run folders");
+    field("learning_rates", self.learning_rates,
+          "learning rates of a short sweep for the highest stable one, ascending; default: no sweep");
+    field("sweep_steps", self.sweep_steps, "updates per run of that sweep; default 0: a fifth of the recipe's",
+          arch::kCount);
+    field("search", self.search, "settings of mode search");
+    field("stretch", self.stretch, "settings of mode stretch");
+    field("claims", self.claims, "published claims to check against the results");
+    field("jobs", self.jobs, "concurrent runs; default 0: one per core", arch::kCount);
+    field("threads", self.threads, "threads per run; default 0: cores / jobs", arch::kCount);
+    field("device", self.device, "training device: cpu, cuda or cuda:N; on a GPU one run at a time by default");
+    field("expected_minutes", self.expected_minutes, "expected duration on two cores, for --list", arch::kPositive);
+  }
+  bool operator==(const Study&) const = default;
+};
+
+/// A file of presets/studies, embedded in the library.
+struct StudyFile {
+  std::string_view name;
+  std::string_view text;
+};
+/// Sorted by name. Generated by cmake/EmbedPresets.cmake.
+std::span<const StudyFile> study_files();
+
+/// Reads a study and fills in everything: names become architectures and changes, and defaults become numbers. Also
+/// accepts a results file and reads the study in it. Throws arch::SpecError with all problems.
+Study read_study(std::string_view text, const std::string& name, const std::vector<std::string>& recipe_changes = {});
+/// Checks everything about a study that does not need its data and adds to `problems`. Builds every variant, with a
+/// placeholder vocabulary if the base has none.
+void check_study(const Study& study, std::vector<arch::Problem>& problems);
+/// Loads a file (the argument ends in .json or has a slash), a study's folder, or one of study_files().
+Study load_study(const std::string& name_or_file, const std::vector<std::string>& recipe_changes = {});
+/// Whether the argument is a study for load_study, not an architecture for arch::load_arch.
+bool names_study(const std::string& argument);
+/// Writes JSON with every key; read_study reads it back.
+std::string write_study(const Study& study);
+
+/// The base and its variants with complete lists of changes; a ladder step includes the steps before it.
+std::vector<Variant> variants_of(const Study& study);
+
+/// Number of training runs, including the short runs of a sweep and of a search's rounds.
+size_t run_count(const Study& study);
+
+/// Generates the list of all study keys in docs/guides/lab.md.
+std::string study_markdown();
+
+}  // namespace lamina::lab
