@@ -1,7 +1,7 @@
 #pragma once
 
 #include "lamina/ops/attention/attention.h"
-#include "lamina/ops/attention/tile_scratch.h"
+#include "lamina/ops/attention/cpu/tile_scratch.h"
 
 namespace lamina::ops {
 

@@ -2,7 +2,7 @@
 
 #include "lamina/ops/attention/attention.h"
 #include "lamina/ops/attention/attention_mask.h"
-#include "lamina/ops/attention/tile_scratch.h"
+#include "lamina/ops/attention/cpu/tile_scratch.h"
 
 namespace lamina::ops {
 

@@ -14,9 +14,9 @@
 //
 // For one row of x there is a single kernel, with or without a norm, so its instructions stay cached from one product
 // to the next. It leaves registers and shared memory for attention with its output projection
-// (attention_output_step.cuh): each of the two kernels can become resident before the other has finished. Weights of
-// wide rows are read with the L2 evict-first policy: one token reads more weights than L2 holds, and they would evict
-// data that is needed again soon, including kernel code.
+// (attention/decode/output_step.cuh): each of the two kernels can become resident before the other has finished.
+// Weights of wide rows are read with the L2 evict-first policy: one token reads more weights than L2 holds, and they
+// would evict data that is needed again soon, including kernel code.
 #include <algorithm>
 
 #include "lamina/ops/activation/gated_activation.cuh"
