@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "lamina/ops/launch.h"
-#include "lamina/ops/linear/linear_few_rows_cuda.h"
+#include "lamina/ops/linear/fused/few_rows_cuda.h"
 #include "lamina/ops/linear/linear_layer.h"
 
 namespace lamina::ops {

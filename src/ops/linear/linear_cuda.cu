@@ -1,4 +1,4 @@
-// Products by cuBLASLt, except for few rows (linear_few_rows_cuda.cu). The bias is fused into the product, and so is
+// Products by cuBLASLt, except for few rows (fused/few_rows_cuda.cu). The bias is fused into the product, and so is
 // gelu_tanh in bf16 and f16. Other activations take a separate pass over the result, and so does the gradient of an
 // activation, which also sums the columns for the bias. That kernel is bound by memory bandwidth: a block takes a strip
 // of columns and a range of rows, with as many ranges as make one wave of blocks; a thread has several rows in flight.
@@ -9,9 +9,9 @@
 #include "lamina/ops/activation/activation.cuh"
 #include "lamina/ops/activation/activation.h"
 #include "lamina/ops/elementwise/reduce.h"
-#include "lamina/ops/linear/gemm_cuda.h"
+#include "lamina/ops/linear/fused/few_rows_cuda.h"
+#include "lamina/ops/linear/gemm/gemm_cuda.h"
 #include "lamina/ops/linear/linear.h"
-#include "lamina/ops/linear/linear_few_rows_cuda.h"
 #include "lamina/ops/linear/matmul.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 

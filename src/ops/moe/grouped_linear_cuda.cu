@@ -5,7 +5,7 @@
 // one block in a fixed order.
 #include <algorithm>
 
-#include "lamina/ops/linear/tile_product.cuh"
+#include "lamina/ops/linear/fused/tile_product.cuh"
 #include "lamina/ops/moe/grouped_linear.h"
 #include "lamina/ops/moe/grouped_mma.cuh"
 #include "lamina/ops/moe/grouped_wgmma.h"

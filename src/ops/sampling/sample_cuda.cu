@@ -8,7 +8,7 @@
 
 #include "lamina/base/philox.h"
 #include "lamina/ops/elementwise/increment.h"
-#include "lamina/ops/linear/row_step.cuh"
+#include "lamina/ops/linear/fused/row_step.cuh"
 #include "lamina/ops/sampling/sample.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 

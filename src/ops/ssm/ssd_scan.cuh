@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "lamina/ops/linear/tile_product.cuh"
+#include "lamina/ops/linear/fused/tile_product.cuh"
 #include "lamina/ops/ssm/scan.cuh"
 #include "lamina/ops/ssm/ssd_scan.h"
 

@@ -12,8 +12,8 @@
 // Keys and values of earlier tokens do not depend on the previous kernel, so they are copied before the wait, too, up
 // to the cache position known by then. If the position has changed after the wait, they are copied again.
 //
-// The kernel leaves enough shared memory and registers for the one-row linear kernels (linear_streamed_cuda.cu) before
-// and after it to be resident on the same SM, so that launches overlap.
+// The kernel leaves enough shared memory and registers for the one-row linear kernels (linear/fused/row_stream_cuda.cu)
+// before and after it to be resident on the same SM, so that launches overlap.
 
 #include "lamina/ops/attention/decode/step_heads.cuh"
 #include "lamina/tensor/cuda/l2_policy_loads.cuh"

@@ -6,7 +6,7 @@
 
 #include "lamina/ops/attention/attention_sublayer_step.h"
 #include "lamina/ops/attention/cuda/mma/mma.cuh"
-#include "lamina/ops/linear/row_step.cuh"
+#include "lamina/ops/linear/fused/row_step.cuh"
 
 namespace lamina::ops::cuda {
 

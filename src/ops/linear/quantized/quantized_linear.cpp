@@ -2,7 +2,7 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"
-#include "lamina/ops/linear/linear_few_rows_cuda.h"
+#include "lamina/ops/linear/fused/few_rows_cuda.h"
 
 namespace lamina::ops {
 namespace {

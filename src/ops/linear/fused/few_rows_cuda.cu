@@ -13,16 +13,16 @@
 // The kernel uses programmatic dependent launch: it prefetches the first part of its weights into the L2 cache while
 // the previous kernel still runs. With a norm before the product, every block normalises its rows itself
 // (rows_to_norm.cuh).
-#include "lamina/ops/linear/linear_few_rows_cuda.h"
+#include "lamina/ops/linear/fused/few_rows_cuda.h"
 
 #include <algorithm>
 #include <bit>
 
 #include "lamina/ops/activation/gated_activation.cuh"
+#include "lamina/ops/linear/fused/row_stream_cuda.h"
+#include "lamina/ops/linear/fused/rows_to_norm.cuh"
 #include "lamina/ops/linear/gated_linear.h"
-#include "lamina/ops/linear/linear_streamed_cuda.h"
 #include "lamina/ops/linear/norm_linear.h"
-#include "lamina/ops/linear/rows_to_norm.cuh"
 #include "lamina/tensor/cuda/mma.cuh"
 
 namespace lamina::ops::cuda {

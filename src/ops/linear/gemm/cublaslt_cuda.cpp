@@ -1,4 +1,4 @@
-#include "lamina/ops/linear/cublaslt.h"
+#include "lamina/ops/linear/gemm/cublaslt.h"
 
 #include "lamina/base/error.h"
 

@@ -6,7 +6,7 @@
 // and blocks are added in order: the result is bit-identical for any number of threads and any tiling.
 #define HWY_WANT_AVX3_DL  // VNNI, if the CPU supports it
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "lamina/ops/linear/quantized_linear_cpu.cpp"
+#define HWY_TARGET_INCLUDE "lamina/ops/linear/quantized/quantized_linear_cpu.cpp"
 #include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>

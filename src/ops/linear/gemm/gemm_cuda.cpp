@@ -2,7 +2,7 @@
 // algorithm its heuristics return for a shape is cached, so a repeated call costs a lookup. Before CUDA graph capture,
 // the first few candidates are timed and the fastest is kept.
 
-#include "lamina/ops/linear/gemm_cuda.h"
+#include "lamina/ops/linear/gemm/gemm_cuda.h"
 
 #include <array>
 #include <atomic>
@@ -11,7 +11,7 @@
 #include <mutex>
 #include <vector>
 
-#include "lamina/ops/linear/cublaslt.h"
+#include "lamina/ops/linear/gemm/cublaslt.h"
 #include "lamina/tensor/cuda/runtime.h"
 #include "lamina/tensor/cuda/stream_timer.h"
 

@@ -13,8 +13,8 @@
 #include <algorithm>
 
 #include "lamina/ops/activation/gated_activation.cuh"
-#include "lamina/ops/linear/linear_few_rows_cuda.h"
-#include "lamina/ops/linear/quantized_block.cuh"
+#include "lamina/ops/linear/fused/few_rows_cuda.h"
+#include "lamina/ops/linear/quantized/quantized_block.cuh"
 
 namespace lamina::ops::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include "lamina/ops/linear/quantized_linear.h"
 
 #include "lamina/ops/activation/activation.cuh"
-#include "lamina/ops/linear/quantized_block.cuh"
+#include "lamina/ops/linear/quantized/quantized_block.cuh"
 
 namespace lamina::ops::cuda {
 namespace {

@@ -4,7 +4,7 @@
 // and k long, tasks take parts of k instead, which are added in order. Up to 16 rows against K-major columns (x·Wᵀ with
 // few rows of x) use dot products that are bound by memory bandwidth.
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "lamina/ops/linear/gemm_cpu.cpp"
+#define HWY_TARGET_INCLUDE "lamina/ops/linear/gemm/gemm_cpu.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "lamina/ops/linear/gemm.h"
-#include "lamina/ops/linear/gemm_plan-inl.h"
-#include "lamina/ops/linear/gemm_scratch.h"
-#include "lamina/ops/linear/gemm_thin-inl.h"
+#include "lamina/ops/linear/gemm/gemm_plan-inl.h"
+#include "lamina/ops/linear/gemm/gemm_scratch.h"
+#include "lamina/ops/linear/gemm/gemm_thin-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

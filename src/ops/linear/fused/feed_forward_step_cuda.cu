@@ -4,7 +4,7 @@
 // between two launches is only the residual stream, its norm, two short products from shared memory and one exchange of
 // units within the cluster. Each cluster yields a partial output; the consumer sums the parts in order.
 #include "lamina/ops/activation/gated_activation.cuh"
-#include "lamina/ops/linear/row_step.cuh"
+#include "lamina/ops/linear/fused/row_step.cuh"
 
 namespace lamina::ops::cuda {
 namespace {

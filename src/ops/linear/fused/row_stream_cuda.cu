@@ -20,8 +20,8 @@
 #include <algorithm>
 
 #include "lamina/ops/activation/gated_activation.cuh"
-#include "lamina/ops/linear/linear_few_rows_cuda.h"
-#include "lamina/ops/linear/linear_streamed_cuda.h"
+#include "lamina/ops/linear/fused/few_rows_cuda.h"
+#include "lamina/ops/linear/fused/row_stream_cuda.h"
 #include "lamina/tensor/cuda/l2_policy_loads.cuh"
 #include "lamina/tensor/cuda/prefetch.cuh"
 

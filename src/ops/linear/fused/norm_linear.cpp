@@ -3,8 +3,8 @@
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/elementwise/reduce.h"
 #include "lamina/ops/launch.h"
+#include "lamina/ops/linear/fused/few_rows_cuda.h"
 #include "lamina/ops/linear/gated_linear.h"
-#include "lamina/ops/linear/linear_few_rows_cuda.h"
 #include "lamina/ops/norm/layer_norm.h"
 
 namespace lamina::ops {

@@ -11,7 +11,7 @@
 #include <algorithm>
 
 #include "lamina/ops/linear/gemm.h"
-#include "lamina/ops/linear/gemm_panel-inl.h"
+#include "lamina/ops/linear/gemm/gemm_panel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

@@ -12,7 +12,7 @@
 #include "lamina/base/simd-inl.h"
 #include "lamina/base/transpose-inl.h"
 #include "lamina/ops/linear/gemm.h"
-#include "lamina/ops/linear/gemm_scratch.h"
+#include "lamina/ops/linear/gemm/gemm_scratch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
