@@ -141,8 +141,8 @@ Tensor Tensor::view(const Shape& shape, const Shape& strides, int64_t offset) co
   return result;
 }
 
-void Tensor::follow(const char* what, Tensor& result, std::function<Tensor(const Tensor&)> pullback) const {
-  if (impl().link) impl().link->derive(what, result, std::move(pullback));
+void Tensor::record_view(const char* what, Tensor& result, std::function<Tensor(const Tensor&)> pullback) const {
+  if (impl().link) impl().link->record_view(what, result, std::move(pullback));
 }
 
 namespace {
@@ -201,7 +201,7 @@ Tensor Tensor::reshape(const Shape& shape) const {
   const std::optional<Shape> strides = strides_for_view(*this, wanted);
   const Tensor source = strides ? *this : clone();
   Tensor result = source.view(wanted, strides.value_or(contiguous_strides(wanted)), source.impl().offset);
-  source.follow("reshape", result, [from = this->shape()](const Tensor& grad) { return grad.reshape(from); });
+  source.record_view("reshape", result, [from = this->shape()](const Tensor& grad) { return grad.reshape(from); });
   return result;
 }
 
@@ -211,7 +211,7 @@ Tensor Tensor::transpose(int axis_a, int axis_b) const {
   std::swap(shape[axis_a], shape[axis_b]);
   std::swap(strides[axis_a], strides[axis_b]);
   Tensor result = view(shape, strides, impl().offset);
-  follow("transpose", result, [axis_a, axis_b](const Tensor& grad) { return grad.transpose(axis_a, axis_b); });
+  record_view("transpose", result, [axis_a, axis_b](const Tensor& grad) { return grad.transpose(axis_a, axis_b); });
   return result;
 }
 
@@ -222,7 +222,7 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t length) const {
   Shape shape = this->shape();
   shape[axis] = length;
   Tensor result = view(shape, strides(), impl().offset + begin * strides()[axis]);
-  follow("slice", result, [from = this->shape(), axis, begin, length](const Tensor& grad) {
+  record_view("slice", result, [from = this->shape(), axis, begin, length](const Tensor& grad) {
     Tensor whole = zeros(from, grad.dtype(), grad.device());
     whole.slice(axis, begin, length).copy_(grad);
     return whole;
@@ -230,7 +230,7 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t length) const {
   return result;
 }
 
-Tensor Tensor::side_by_side(const std::vector<Tensor>& slices, int axis) {
+Tensor Tensor::adjacent_view(const std::vector<Tensor>& slices, int axis) {
   if (slices.empty()) return {};
   const Tensor& first = slices[0];
   Shape shape = first.shape();
@@ -252,7 +252,7 @@ Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
 Tensor Tensor::clone() const {
   Tensor result = empty(shape(), dtype(), device());
   result.copy_(*this);
-  follow("clone", result, [](const Tensor& grad) { return grad; });
+  record_view("clone", result, [](const Tensor& grad) { return grad; });
   return result;
 }
 
@@ -260,7 +260,7 @@ Tensor Tensor::to(DType dtype) const {
   if (dtype == this->dtype()) return *this;
   Tensor result = empty(shape(), dtype, device());
   result.copy_(*this);
-  follow("to", result, [from = this->dtype()](const Tensor& grad) { return grad.to(from); });
+  record_view("to", result, [from = this->dtype()](const Tensor& grad) { return grad.to(from); });
   return result;
 }
 
@@ -268,7 +268,7 @@ Tensor Tensor::to(const Device& device) const {
   if (device == this->device()) return *this;
   Tensor result = empty(shape(), dtype(), device);
   result.copy_(*this);
-  follow("to", result, [from = this->device()](const Tensor& grad) { return grad.to(from); });
+  record_view("to", result, [from = this->device()](const Tensor& grad) { return grad.to(from); });
   return result;
 }
 
