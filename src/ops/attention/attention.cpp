@@ -101,7 +101,7 @@ Work attention_work(const AttentionForward& args, bool backward) {
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                  const AttentionExtras& extras) {
-  const AttentionForward args = checked_attention(kOp, q, k, v, options, extras);
+  AttentionForward args = checked_attention(kOp, q, k, v, options, extras);
   LAMINA_LAUNCH(q.device(), attention_work(args, false), attention_forward, args);
 
   AttentionForward kept = args;  // the tape saves q, k, v, y; run_backward restores them

@@ -1,4 +1,4 @@
-#include "lamina/ops/linear/linear.h"
+#include "lamina/ops/linear/linear_kernel.h"
 
 #include <utility>
 

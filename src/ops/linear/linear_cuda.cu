@@ -9,10 +9,9 @@
 #include "lamina/ops/activation/activation.cuh"
 #include "lamina/ops/activation/activation.h"
 #include "lamina/ops/elementwise/reduce.h"
-#include "lamina/ops/linear/fused/few_rows_cuda.h"
 #include "lamina/ops/linear/gemm/gemm_cuda.h"
-#include "lamina/ops/linear/linear.h"
-#include "lamina/ops/linear/matmul.h"
+#include "lamina/ops/linear/linear_kernel.h"
+#include "lamina/ops/linear/matmul_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda {
@@ -158,8 +157,7 @@ void finish(const LinearForward& args, const Tensor& sums) {
 
 }  // namespace
 
-void linear_forward(const LinearForward& args) {
-  if (args.y.numel() == 0 || linear_few_rows(args)) return;
+void linear_by_gemm(const LinearForward& args) {
   const Device& device = args.x.device();
   // cuBLASLt kernels for odd widths round a product before they add the bias, which may change a sign.
   const bool wide = args.bias.defined() && args.y.dtype() != DType::f32 && args.y.dim(1) % 8 != 0;

@@ -9,7 +9,7 @@
 #include "lamina/base/philox.h"
 #include "lamina/ops/elementwise/increment.h"
 #include "lamina/ops/linear/fused/row_step.cuh"
-#include "lamina/ops/sampling/sample.h"
+#include "lamina/ops/sampling/sample_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda {

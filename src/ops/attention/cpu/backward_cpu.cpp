@@ -14,6 +14,7 @@
 #include <cmath>
 
 #include "lamina/ops/attention/cpu/backward_task-inl.h"
+#include "lamina/ops/dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -141,7 +142,10 @@ HWY_AFTER_NAMESPACE();
 namespace lamina::ops {
 HWY_EXPORT(attention_backward);
 namespace cpu {
-void attention_backward(const AttentionBackward& args) { HWY_DYNAMIC_DISPATCH(attention_backward)(args); }
+void attention_backward(const AttentionBackward& args) {
+  require_kernel(args.dy.device(), "attention_backward", "cpu");
+  HWY_DYNAMIC_DISPATCH(attention_backward)(args);
+}
 }  // namespace cpu
 }  // namespace lamina::ops
 #endif

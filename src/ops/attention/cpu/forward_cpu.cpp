@@ -10,6 +10,7 @@
 #include "lamina/ops/attention/attention_bias.h"
 #include "lamina/ops/attention/attention_kernel.h"
 #include "lamina/ops/attention/cpu/score_tile-inl.h"
+#include "lamina/ops/dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -328,7 +329,10 @@ HWY_AFTER_NAMESPACE();
 namespace lamina::ops {
 HWY_EXPORT(attention_forward);
 namespace cpu {
-void attention_forward(const AttentionForward& args) { HWY_DYNAMIC_DISPATCH(attention_forward)(args); }
+void attention_forward(const AttentionForward& args) {
+  require_kernel(args.q.device(), "attention_forward", "cpu");
+  HWY_DYNAMIC_DISPATCH(attention_forward)(args);
+}
 }  // namespace cpu
 }  // namespace lamina::ops
 #endif

@@ -5,8 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "lamina/ops/attention/attention_mask.h"
-#include "lamina/ops/attention/cpu/tile_scratch.h"
+#include "lamina/ops/attention/attention_kernel.h"
 
 namespace lamina::ops {
 

@@ -6,18 +6,6 @@ namespace lamina::ops {
 
 constexpr int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-/// Sizes of one attention call.
-struct AttentionSizes {
-  int64_t batch;
-  int64_t seq_q;
-  int64_t seq_k;
-  int64_t n_heads;
-  int64_t n_kv_heads;
-  int64_t group;  ///< query heads per KV head
-  int64_t d_qk;
-  int64_t d_v;
-};
-
 /// Scratch memory of one task, from the device's allocator, in pieces aligned to 64 bytes. Call take() for all pieces
 /// twice in the same order: first to add up the sizes, then, after allocate(), for the addresses.
 template <class A>

@@ -2,9 +2,8 @@
 
 // Shared by the CUDA attention kernels: arguments, masks, and the transformation of scores between q·k and softmax.
 
-#include "lamina/ops/attention/attention.h"
 #include "lamina/ops/attention/attention_dropout.h"
-#include "lamina/ops/attention/cpu/tile_scratch.h"
+#include "lamina/ops/attention/attention_kernel.h"
 #include "lamina/tensor/cuda/async_copy.cuh"
 #include "lamina/tensor/cuda/kernel.cuh"
 

@@ -1,4 +1,4 @@
-#include "lamina/ops/attention/attention_decode.h"
+#include "lamina/ops/attention/attention_decode_kernel.h"
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/attention/attention_checks.h"

@@ -11,8 +11,10 @@
 #include <cmath>
 
 #include "lamina/ops/attention/attention_bias.h"
-#include "lamina/ops/attention/attention_decode.h"
+#include "lamina/ops/attention/attention_decode_kernel.h"
+#include "lamina/ops/attention/attention_kernel.h"
 #include "lamina/ops/attention/cpu/score_tile-inl.h"
+#include "lamina/ops/dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -378,7 +380,10 @@ HWY_AFTER_NAMESPACE();
 namespace lamina::ops {
 HWY_EXPORT(attention_decode);
 namespace cpu {
-void attention_decode(const AttentionDecode& args) { HWY_DYNAMIC_DISPATCH(attention_decode)(args); }
+void attention_decode(const AttentionDecode& args) {
+  require_kernel(args.q.device(), "attention_decode", "cpu");
+  HWY_DYNAMIC_DISPATCH(attention_decode)(args);
+}
 }  // namespace cpu
 }  // namespace lamina::ops
 #endif

@@ -12,8 +12,7 @@
 // queries, and the block with the last share keeps the new key and value in shared memory for the lanes that need them.
 #include <cmath>
 
-#include "lamina/ops/attention/attention_decode.h"
-#include "lamina/ops/attention/attention_step.h"
+#include "lamina/ops/attention/decode/decode_cuda.h"
 #include "lamina/ops/attention/decode/step_device.cuh"
 
 namespace lamina::ops::cuda {
@@ -380,17 +379,18 @@ DecodeKernel kernel_for(const DecodeParams& p, bool packs, int processors) {
   return p.rows <= 4 ? kernel_of<4, true, false, D>() : kernel_of<8, true, false, D>();
 }
 
-/// `step`: the rotation of a step's new token, or null.
 template <class T>
-void decode(const AttentionDecode& args, const StepRotation* step) {
+bool decode(DecodeForm form, const DecodeCall& call) {
   using D = DeviceType<T>;
-  const Device& device = args.q.device();
-  DecodeParams p = params_of(args);
-  if (step != nullptr) add_step(p, *step);
+  const Device& device = call.args.q.device();
+  DecodeParams p = params_of(call.args);
+  if (call.step != nullptr) add_step(p, *call.step);
   const int widest = std::max(p.d_qk, p.d_v);
   const auto whole = [](const void* cache) { return reinterpret_cast<uintptr_t>(cache) % alignof(RawColumns<D>) == 0; };
-  const bool packs = widest <= kWarp * kColumns && p.d_qk % kColumns == 0 && p.d_v % kColumns == 0 && p.d_qk > 0 &&
-                     whole(p.k) && whole(p.v) && reinterpret_cast<uintptr_t>(p.q) % 16 == 0;
+  const bool packs = form != DecodeForm::any_width;
+  const bool has_vectors = widest <= kWarp * kColumns && p.d_qk % kColumns == 0 && p.d_v % kColumns == 0 &&
+                           p.d_qk > 0 && whole(p.k) && whole(p.v) && reinterpret_cast<uintptr_t>(p.q) % 16 == 0;
+  if (packs ? !has_vectors : p.step) return false;
   const DecodeKernel chosen = kernel_for<D>(p, packs, lamina::cuda::processors(device));
   const int row_blocks = (p.rows + chosen.rows - 1) / chosen.rows;
   LAMINA_CHECK(static_cast<int64_t>(p.n_kv_heads) * row_blocks < 65536 && p.batch < 65536, kOp, ": batch ", p.batch,
@@ -398,7 +398,8 @@ void decode(const AttentionDecode& args, const StepRotation* step) {
                " KV heads exceed the CUDA grid limit; use attention() or a smaller batch");
   for (p.lanes = 8; p.lanes * kColumns < widest;) p.lanes *= 2;
   p.shares = shares_of(p, row_blocks, chosen.blocks, device);
-  p.clustered = packs && p.shares > 1 && p.shares <= kFewShares && has_clusters(device);
+  p.clustered = form == DecodeForm::clusters && p.shares > 1 && p.shares <= kFewShares && has_clusters(device);
+  if (form == DecodeForm::clusters && !p.clustered) return false;
   Tensor parts;
   if (!packs || (p.shares > 1 && !p.clustered)) {
     const int64_t count = int64_t{p.batch} * p.n_kv_heads * p.rows * p.shares;
@@ -413,24 +414,22 @@ void decode(const AttentionDecode& args, const StepRotation* step) {
   lamina::cuda::launch_dependent_clusters(chosen.kernel, p.clustered ? p.shares : 1, grid, dim3(kDecodeThreads),
                                           static_cast<size_t>(bytes), device, p);
   lamina::cuda::check_launch(kOp);
-  if (!parts.defined()) return;
+  if (!parts.defined()) return true;
   lamina::cuda::launch_dependent(combine_kernel,
                                  dim3(static_cast<unsigned>(p.n_kv_heads * p.rows), static_cast<unsigned>(p.batch)),
                                  dim3(kCombineThreads), 0, device, p);
   lamina::cuda::check_launch(kOp);
-}
-
-void decode_any(const AttentionDecode& args, const StepRotation* step) {
-  if (args.y.numel() == 0) return;
-  if (args.k_cache.dtype() == DType::u8) return decode<uint8_t>(args, step);
-  lamina::cuda::visit_floating(kOp, args.k_cache.dtype(),
-                               [&](auto tag) { decode<typename decltype(tag)::type>(args, step); });
+  return true;
 }
 
 }  // namespace
 
-void attention_decode(const AttentionDecode& args) { decode_any(args, nullptr); }
-
-void attention_step(const AttentionStep& args) { decode_any(args.decode, &args.rotation); }
+bool decode_in(DecodeForm form, const DecodeCall& call) {
+  bool done = false;
+  if (call.args.k_cache.dtype() == DType::u8) return decode<uint8_t>(form, call);
+  lamina::cuda::visit_floating(kOp, call.args.k_cache.dtype(),
+                               [&](auto tag) { done = decode<typename decltype(tag)::type>(form, call); });
+  return done;
+}
 
 }  // namespace lamina::ops::cuda

@@ -1,8 +1,9 @@
-#include "lamina/ops/attention/attention_step.h"
+#include "lamina/ops/attention/attention_step_kernel.h"
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/attention/attention_checks.h"
-#include "lamina/ops/attention/cache_store.h"
+#include "lamina/ops/attention/cache_store_kernel.h"
+#include "lamina/ops/dispatch.h"
 #include "lamina/ops/elementwise/increment.h"
 #include "lamina/ops/launch.h"
 
@@ -117,7 +118,10 @@ Tensor attention_step(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_
     step.rotation.sin = as_accumulation(rotation.sin, qkv.dtype());
     step.rotation.positions = rotation.positions.defined() ? rotation.positions.contiguous() : step.decode.lengths;
   }
-  if (!one_launch(step, scales)) return composed(dense, step, options, extras, scales);
+  if (!allows_kernel(qkv.device(), kStepOp, "one_launch") || !one_launch(step, scales)) {
+    require_kernel(qkv.device(), kStepOp, "composed");
+    return composed(dense, step, options, extras, scales);
+  }
 
   step.decode.options = resolved(options, sizes.d_qk);
   step.decode.extras = prepared(extras, qkv.dtype());

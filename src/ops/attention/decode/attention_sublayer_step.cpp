@@ -1,7 +1,8 @@
-#include "lamina/ops/attention/attention_sublayer_step.h"
+#include "lamina/ops/attention/attention_sublayer_step_kernel.h"
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/attention/attention_checks.h"
+#include "lamina/ops/dispatch.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {
@@ -106,17 +107,21 @@ SublayerOutput attention_sublayer_step(const Tensor& x, const Tensor& residual, 
                            .scale = resolved(options, d).scale});
   }
   Tensor parts;
-  if (args.stream.x.defined()) LAMINA_LAUNCH_CUDA(attention_sublayer_step, args, parts);
+  const auto tries = [&](const char* kernel) {
+    return args.stream.x.defined() && allows_kernel(x.device(), kSublayerOp, kernel);
+  };
+  if (tries("one_launch")) LAMINA_LAUNCH_CUDA(attention_sublayer_step, args, parts);
   if (parts.defined()) {
     count_step(args, weights.qkv.numel() + weights.out.numel(), parts);
     return args.stream.finished(x, parts);
   }
   const auto [h, projected] = norm_linear(x, residual, norm, weights.qkv.contiguous(), weights.qkv_bias);
-  if (args.stream.x.defined()) LAMINA_LAUNCH_CUDA(attention_output_step, args, projected, parts);
+  if (tries("two_launches")) LAMINA_LAUNCH_CUDA(attention_output_step, args, projected, parts);
   if (parts.defined()) {
     count_step(args, weights.out.numel(), parts);
     return {h, args.stream.finished(x, parts).parts};
   }
+  require_kernel(x.device(), kSublayerOp, "composed");
   const Tensor heads = projected.reshape({x.dim(0), 1, d == 0 ? 2 * k_cache.dim(1) : projected.dim(2) / d, d});
   const Tensor y = attention_step(heads, k_cache, v_cache, places, rotation, options, extras, scales);
   return single_part(h, linear(y.reshape({x.dim(0), 1, weights.out.dim(1)}), weights.out, weights.out_bias));

@@ -1,4 +1,4 @@
-#include "lamina/ops/attention/cache_store.h"
+#include "lamina/ops/attention/cache_store_kernel.h"
 
 #include "lamina/ops/elementwise/elementwise.h"
 #include "lamina/ops/launch.h"

@@ -10,7 +10,7 @@
 #include <bit>
 
 #include "lamina/base/simd-inl.h"
-#include "lamina/ops/attention/cache_store.h"
+#include "lamina/ops/attention/cache_store_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "lamina/ops/attention/cache_store.h"
+#include "lamina/ops/attention/cache_store_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda {

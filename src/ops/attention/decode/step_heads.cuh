@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "lamina/ops/attention/attention_sublayer_step.h"
+#include "lamina/ops/attention/attention_sublayer_step_kernel.h"
 #include "lamina/ops/attention/cuda/mma/mma.cuh"
 #include "lamina/ops/linear/fused/row_step.cuh"
 

@@ -1,10 +1,13 @@
-#include "lamina/ops/linear/feed_forward_step.h"
+#include "lamina/ops/linear/feed_forward_step_kernel.h"
 
 #include "lamina/autograd/tape.h"
+#include "lamina/ops/dispatch.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {
 namespace {
+
+constexpr const char* kStepTable = "feed_forward_step";
 
 void check_step_weights(const char* op, const Tensor& x, const FeedForwardWeights& weights, int64_t units) {
   check_floating(op, "weights.down", weights.down);
@@ -18,6 +21,7 @@ void check_step_weights(const char* op, const Tensor& x, const FeedForwardWeight
 SublayerOutput in_one_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
                            const FeedForwardWeights& weights, FeedForwardStep args) {
   const auto taken = [](const Tensor& weight) { return weight.dtype() == DType::bf16 && weight.numel() > 0; };
+  if (!allows_kernel(x.device(), kStepTable, "one_launch")) return {};
   if (!taken(weights.up) || !taken(weights.down)) return {};
   if (is_tracked({weights.up, weights.up_bias, weights.down, weights.down_bias})) return {};
   args.stream = step_stream(x, residual, norm);
@@ -79,6 +83,7 @@ SublayerOutput feed_forward_step(const Tensor& x, const Tensor& residual, const 
   check_step_weights(op, x, weights, weights.up.dim(0));
   SublayerOutput one = in_one_step(x, residual, norm, weights, {.activation = activation});
   if (one.parts.defined()) return one;
+  require_kernel(x.device(), kStepTable, "composed");
   const auto [h, y] = norm_linear(x, residual, norm, without_gaps(weights.up), weights.up_bias, activation);
   return single_part(h, linear(y, without_gaps(weights.down), weights.down_bias));
 }
@@ -94,6 +99,7 @@ SublayerOutput gated_feed_forward_step(const Tensor& x, const Tensor& residual, 
   check_gate(op, options);
   SublayerOutput one = in_one_step(x, residual, norm, weights, {.gated = true, .gate = gate, .options = options});
   if (one.parts.defined()) return one;
+  require_kernel(x.device(), kStepTable, "composed");
   const auto [h, y] = norm_gated_linear(x, residual, norm, without_gaps(weights.up), weights.up_bias, gate, options);
   return single_part(h, linear(y, without_gaps(weights.down), weights.down_bias));
 }

@@ -7,7 +7,7 @@
 //
 // bf16 and f16 use tensor cores with x as the left operand, rows 8 to 15 of it zero. Both operands assign the same
 // columns of a step to a lane's elements, so 16 bytes as stored form two fragments. f32 rows of x (with f32 or bf16
-// weights) that linear_streamed does not support use FMAs, four rows per block; the blocks of the other four find the
+// weights) that linear_row_stream does not support use FMAs, four rows per block; the blocks of the other four find the
 // weight in the L2 cache. The sum of an output does not depend on the number of rows.
 //
 // The kernel uses programmatic dependent launch: it prefetches the first part of its weights into the L2 cache while
@@ -21,8 +21,8 @@
 #include "lamina/ops/activation/gated_activation.cuh"
 #include "lamina/ops/linear/fused/row_stream_cuda.h"
 #include "lamina/ops/linear/fused/rows_to_norm.cuh"
-#include "lamina/ops/linear/gated_linear.h"
-#include "lamina/ops/linear/norm_linear.h"
+#include "lamina/ops/linear/gated_linear_kernel.h"
+#include "lamina/ops/linear/norm_linear_kernel.h"
 #include "lamina/tensor/cuda/mma.cuh"
 
 namespace lamina::ops::cuda {
@@ -380,16 +380,6 @@ bool add_norm(FewRows& p, const NormLinearForward& args) {
 }  // namespace
 
 bool linear_few_rows(const LinearForward& args) {
-  const NormLinearForward product{.x = args.x,
-                                  .residual = {},
-                                  .norm = {},
-                                  .weight = args.weight,
-                                  .bias = args.bias,
-                                  .activation = args.activation,
-                                  .options = {},
-                                  .h = {},
-                                  .y = args.y};
-  if (linear_streamed({product, args.z, false})) return true;
   FewRows p = few_rows_of(args.x, args.weight, args.bias, args.y, {});
   if (p.out == 0) return false;
   p.z = args.z.defined() ? args.z.raw() : nullptr;
@@ -398,39 +388,22 @@ bool linear_few_rows(const LinearForward& args) {
   return true;
 }
 
-void gated_linear_forward(const GatedLinearForward& args) {
-  if (args.y.numel() == 0) return;
-  const NormLinearForward product{.x = args.x,
-                                  .residual = {},
-                                  .norm = {},
-                                  .weight = args.weight,
-                                  .bias = args.bias,
-                                  .gated = true,
-                                  .gate = args.gate,
-                                  .options = args.options,
-                                  .h = {},
-                                  .y = args.y};
-  if (linear_streamed({product, {}, false})) return;
+bool gated_linear_few_rows(const GatedLinearForward& args) {
   FewRows p = few_rows_of(args.x, args.weight, args.bias, args.y, args.options);
-  if (p.out == 0) {
-    const Tensor joined = Tensor::empty({args.x.dim(0), args.weight.dim(0)}, args.x.dtype(), args.x.device());
-    linear_forward({args.x, args.weight, args.bias, Activation::none, joined, Tensor()});
-    return gated_activation_forward(joined, args.gate, args.options, args.y);
-  }
+  if (p.out == 0) return false;
   make_gated(p, args.gate, args.options);
   launch_types<2>(args.x.device(), args.weight.dtype(), args.x.dtype(), p);
+  return true;
 }
 
-void norm_linear_few_rows(const NormLinearForward& args, bool& done) {
-  done = linear_streamed({args, {}, true});
-  if (done) return;
+bool norm_linear_few_rows(const NormLinearForward& args) {
   FewRows p = few_rows_of(args.x, args.weight, args.bias, args.y, args.options);
-  done = p.out != 0 && add_norm(p, args);
-  if (!done) return;
+  if (p.out == 0 || !add_norm(p, args)) return false;
   p.activation = args.activation;
-  if (!args.gated) return launch_types<1, true>(args.x.device(), args.weight.dtype(), args.x.dtype(), p);
-  make_gated(p, args.gate, args.options);
-  launch_types<2, true>(args.x.device(), args.weight.dtype(), args.x.dtype(), p);
+  if (args.gated) make_gated(p, args.gate, args.options);
+  args.gated ? launch_types<2, true>(args.x.device(), args.weight.dtype(), args.x.dtype(), p)
+             : launch_types<1, true>(args.x.device(), args.weight.dtype(), args.x.dtype(), p);
+  return true;
 }
 
 }  // namespace lamina::ops::cuda

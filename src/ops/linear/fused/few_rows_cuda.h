@@ -1,6 +1,7 @@
 #pragma once
 
-#include "lamina/ops/linear/linear.h"
+#include "lamina/ops/linear/gated_linear_kernel.h"
+#include "lamina/ops/linear/norm_linear_kernel.h"
 
 namespace lamina::ops {
 
@@ -8,10 +9,13 @@ namespace lamina::ops {
 constexpr int64_t kFewRows = 8;
 
 namespace cuda {
-/// linear_forward for at most kFewRows rows, in one launch. Returns false and does nothing for unsupported cases: more
-/// rows, a weight whose rows are not contiguous or not a multiple of 16 bytes, or types other than equal ones or f32 x
-/// with a bf16 weight.
+// Products of at most kFewRows rows in one launch. Each returns false and does nothing for unsupported cases: more
+// rows, a weight whose rows are not contiguous or not a multiple of 16 bytes, or types other than equal ones or f32 x
+// with a bf16 weight.
 bool linear_few_rows(const LinearForward& args);
+bool gated_linear_few_rows(const GatedLinearForward& args);
+/// Does not support unaligned addresses and rows too long for every block to normalise, either.
+bool norm_linear_few_rows(const NormLinearForward& args);
 }  // namespace cuda
 
 }  // namespace lamina::ops

@@ -1,6 +1,7 @@
-#include "lamina/ops/linear/gated_linear.h"
+#include "lamina/ops/linear/gated_linear_kernel.h"
 
 #include "lamina/autograd/tape.h"
+#include "lamina/ops/dispatch.h"
 #include "lamina/ops/launch.h"
 #include "lamina/ops/linear/fused/few_rows_cuda.h"
 
@@ -33,7 +34,10 @@ Tensor gated_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, G
   check_gate(op, options);
   const bool one_launch = x.device().kind() == DeviceKind::cuda && x.shape().rows() <= kFewRows &&
                           weight.strides()[1] == 1 && !is_tracked({x, weight, bias});
-  if (!one_launch) return gated_activation(linear(x, weight, bias), gate, options);
+  if (!one_launch) {
+    require_kernel(x.device(), op, "composed");
+    return gated_activation(linear(x, weight, bias), gate, options);
+  }
   return few_rows(x, weight, bias, gate, options);
 }
 

@@ -1,10 +1,11 @@
-#include "lamina/ops/linear/norm_linear.h"
+#include "lamina/ops/linear/norm_linear_kernel.h"
 
 #include "lamina/autograd/tape.h"
+#include "lamina/ops/dispatch.h"
 #include "lamina/ops/elementwise/reduce.h"
 #include "lamina/ops/launch.h"
 #include "lamina/ops/linear/fused/few_rows_cuda.h"
-#include "lamina/ops/linear/gated_linear.h"
+#include "lamina/ops/linear/gated_linear_kernel.h"
 #include "lamina/ops/norm/layer_norm.h"
 
 namespace lamina::ops {
@@ -76,7 +77,7 @@ NormLinear in_one_launch(const Tensor& x, const Tensor& residual, const RowNorm&
   const int64_t out = args.gated ? weight.dim(0) / 2 : weight.dim(0);
   args.y = Tensor::empty({rows, out}, x.dtype(), x.device());
   bool done = false;
-  LAMINA_LAUNCH_CUDA(norm_linear_few_rows, args, done);
+  LAMINA_LAUNCH_CUDA(norm_linear_forward, args, done);
   if (!done) return {};
   x.device().add_work({2 * rows * weight.numel() + 4 * args.x.numel(),
                        (residual.defined() ? 2 : 1) * args.x.nbytes() + (residual.defined() ? residual.nbytes() : 0) +
@@ -95,6 +96,7 @@ NormLinear norm_linear(const Tensor& x, const Tensor& residual, const RowNorm& n
   check_row_norm(op, x, residual, norm);
   NormLinear one = in_one_launch(x, residual, norm, weight, bias, {.activation = activation});
   if (one.y.defined()) return one;
+  require_kernel(x.device(), "norm_linear", "composed");
   const auto [h, y] = normed(x, residual, norm);
   return {h, linear(y, weight, bias, activation)};
 }
@@ -109,6 +111,7 @@ NormLinear norm_gated_linear(const Tensor& x, const Tensor& residual, const RowN
   check_gate(op, options);
   NormLinear one = in_one_launch(x, residual, norm, weight, bias, {.gated = true, .gate = gate, .options = options});
   if (one.y.defined()) return one;
+  require_kernel(x.device(), "norm_linear", "composed");
   const auto [h, y] = normed(x, residual, norm);
   return {h, gated_linear(y, weight, bias, gate, options)};
 }

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "lamina/ops/linear/feed_forward_step.h"
+#include "lamina/ops/linear/feed_forward_step_kernel.h"
 #include "lamina/tensor/cuda/async_copy.cuh"
 #include "lamina/tensor/cuda/kernel.cuh"
 #include "lamina/tensor/cuda/tma.cuh"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "lamina/ops/linear/quantized_linear.h"
+#include "lamina/ops/linear/quantized_linear_kernel.h"
 
 namespace lamina::ops {
 namespace {

@@ -2,7 +2,7 @@
 
 // One block of 32 weights × 16 rows in the registers of a warp, and the matching quantization of x.
 
-#include "lamina/ops/linear/quantized_linear.h"
+#include "lamina/ops/linear/quantized_linear_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda {
@@ -83,8 +83,5 @@ __device__ inline RoundedBlock round_block(float value) {
   const int number = usable ? __float2int_rn(value * (127.0F / largest)) : 0;
   return {static_cast<int8_t>(number), scale, __reduce_add_sync(lamina::cuda::kAllLanes, number)};
 }
-
-/// quantized_linear for at most eight rows of x in one launch; false if there are more.
-bool quantized_few_rows(const QuantizedLinear& args);
 
 }  // namespace lamina::ops::cuda

@@ -411,11 +411,7 @@ void few_rows(const QuantizedLinear& args, bool gated, Gate gate, const GateOpti
 
 }  // namespace
 
-bool quantized_few_rows(const QuantizedLinear& args) {
-  if (args.x.dim(0) > kFewRows) return false;
-  few_rows(args, false, Gate::liglu, {});
-  return true;
-}
+void quantized_few_rows(const QuantizedLinear& args) { few_rows(args, false, Gate::liglu, {}); }
 
 void quantized_gated_linear(const QuantizedGatedLinear& args) {
   if (args.product.y.numel() > 0) few_rows(args.product, true, args.gate, args.options);

@@ -1,4 +1,4 @@
-#include "lamina/ops/linear/quantized_linear.h"
+#include "lamina/ops/linear/quantized_linear_kernel.h"
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"

@@ -17,7 +17,8 @@
 
 #include "lamina/base/simd-inl.h"
 #include "lamina/ops/activation/activation-inl.h"
-#include "lamina/ops/linear/quantized_linear.h"
+#include "lamina/ops/dispatch.h"
+#include "lamina/ops/linear/quantized_linear_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -303,7 +304,10 @@ HWY_AFTER_NAMESPACE();
 namespace lamina::ops {
 HWY_EXPORT(quantized_linear);
 namespace cpu {
-void quantized_linear(const QuantizedLinear& args) { HWY_DYNAMIC_DISPATCH(quantized_linear)(args); }
+void quantized_linear(const QuantizedLinear& args) {
+  require_kernel(args.x.device(), "quantized_linear", "cpu");
+  HWY_DYNAMIC_DISPATCH(quantized_linear)(args);
+}
 }  // namespace cpu
 }  // namespace lamina::ops
 #endif

@@ -4,7 +4,7 @@
 // scales are applied in f32. x is quantized first, as on the CPU. A thread block of eight warps takes one group of 16
 // weight rows and up to 64 rows of x, each warp every eighth block of weights, so a weight is read once from memory for
 // all these rows. The partial sums of the warps are added in order.
-#include "lamina/ops/linear/quantized_linear.h"
+#include "lamina/ops/linear/quantized_linear_kernel.h"
 
 #include "lamina/ops/activation/activation.cuh"
 #include "lamina/ops/linear/quantized/quantized_block.cuh"
@@ -170,8 +170,7 @@ __global__ void dequantize_kernel(QuantizedGroups weights, bool bytes, int64_t i
 
 }  // namespace
 
-void quantized_linear(const QuantizedLinear& args) {
-  if (args.y.numel() == 0 || quantized_few_rows(args)) return;
+void quantized_linear_by_mma(const QuantizedLinear& args) {
   lamina::cuda::visit_floating(kOp, args.x.dtype(), [&](auto tag) { run<typename decltype(tag)::type>(args); });
 }
 

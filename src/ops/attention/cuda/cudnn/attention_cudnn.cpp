@@ -86,21 +86,6 @@ bool has_packs(const Tensor& tensor) {
   return fits;
 }
 
-bool is_supported_by_cudnn(const AttentionForward& args) {
-  const AttentionSizes sizes = attention_sizes(args);
-  const AttentionOptions& o = args.options;
-  const AttentionExtras& e = args.extras;
-  const bool type = args.q.dtype() == DType::bf16 || args.q.dtype() == DType::f16;
-  const bool options = o.pattern.kind == AttentionPattern::Kind::full && o.dropout == 0 &&
-                       o.scale > 0;  // cuDNN takes the row maximum before scaling
-  const bool extras = (e.alibi_slopes.defined() && !o.causal) || e.t5_bias.defined() || e.sinks.defined() ||
-                      (e.document_starts.defined() && e.document_starts.numel() > 2);
-  const auto width = [](int64_t d) { return d % 8 == 0 && d >= 16 && d <= 256; };
-  return type && options && !extras && width(sizes.d_qk) && width(sizes.d_v) && args.y.numel() > 0 &&
-         sizes.seq_k >= 64 && (sizes.seq_q == sizes.seq_k || (!o.causal && sizes.seq_q >= 64)) && has_packs(args.q) &&
-         has_packs(args.k) && has_packs(args.v);
-}
-
 void append(Key& key, std::initializer_list<Tensor> tensors) {
   for (const Tensor& tensor : tensors) {
     key.insert(key.end(), tensor.shape().begin(), tensor.shape().end());
@@ -303,20 +288,28 @@ BackwardPlan make_backward(const AttentionBackward& args, cudnnHandle_t handle) 
   return result;
 }
 
-/// ALiBi: slower in cuDNN than our own kernel, which saves m and 1/Σ exp rather than log Σ exp.
-bool prefers_own_forward(const AttentionForward& args) { return args.extras.alibi_slopes.defined(); }
-
-const ForwardPlan* forward_plan(Plans& plans, const AttentionForward& args) {
-  return plans.forward(key_of(args), [&](cudnnHandle_t handle) { return make_forward(args, handle); });
-}
-
 }  // namespace
 
+bool supports_cudnn(const AttentionForward& args) {
+  const AttentionSizes sizes = attention_sizes(args);
+  const AttentionOptions& o = args.options;
+  const AttentionExtras& e = args.extras;
+  const bool type = args.q.dtype() == DType::bf16 || args.q.dtype() == DType::f16;
+  const bool options = o.pattern.kind == AttentionPattern::Kind::full && o.dropout == 0 &&
+                       o.scale > 0;  // cuDNN takes the row maximum before scaling
+  const bool extras = (e.alibi_slopes.defined() && !o.causal) || e.t5_bias.defined() || e.sinks.defined() ||
+                      (e.document_starts.defined() && e.document_starts.numel() > 2);
+  const auto width = [](int64_t d) { return d % 8 == 0 && d >= 16 && d <= 256; };
+  return type && options && !extras && width(sizes.d_qk) && width(sizes.d_v) && args.y.numel() > 0 &&
+         sizes.seq_k >= 64 && (sizes.seq_q == sizes.seq_k || (!o.causal && sizes.seq_q >= 64)) && has_packs(args.q) &&
+         has_packs(args.k) && has_packs(args.v);
+}
+
 bool forward_by_cudnn(const AttentionForward& args) {
-  if (!is_supported_by_cudnn(args) || prefers_own_forward(args)) return false;
   const Device& device = args.q.device();
   Plans& plans = lamina::cuda::attached<Plans>(device);
-  const ForwardPlan* found = forward_plan(plans, args);
+  const ForwardPlan* found =
+      plans.forward(key_of(args), [&](cudnnHandle_t handle) { return make_forward(args, handle); });
   if (found == nullptr) return false;
   auto scale = static_cast<float>(args.options.scale);
   std::vector<CudnnPlan::Binding> bindings{{found->q, args.q.raw()}, {found->k, args.k.raw()},
@@ -324,31 +317,19 @@ bool forward_by_cudnn(const AttentionForward& args) {
                                            {found->y, args.y.raw()}, {found->log_sum, args.row_max.raw()}};
   if (found->slopes >= 0) bindings.push_back({found->slopes, args.extras.alibi_slopes.raw()});
   found->plan->run(device, plans.handle(lamina::cuda::stream_of(device)), bindings);
-  if (device.deterministic()) Tensor(args.row_inv_sum).fill_(1.0);  // read by our deterministic backward
   return true;
-}
-
-bool forward_saves_log_sum_exp(const AttentionForward& args) {
-  return is_supported_by_cudnn(args) && !prefers_own_forward(args) &&
-         forward_plan(lamina::cuda::attached<Plans>(args.q.device()), args) != nullptr;
 }
 
 bool backward_by_cudnn(const AttentionBackward& args) {
   const AttentionForward& in = args.forward;
-  if (!is_supported_by_cudnn(in)) return false;
   const Device& device = in.q.device();
   Plans& plans = lamina::cuda::attached<Plans>(device);
-  if (!prefers_own_forward(in) && forward_plan(plans, in) == nullptr) return false;
   const BackwardPlan* found =
       plans.backward(key_of(args), [&](cudnnHandle_t handle) { return make_backward(args, handle); });
-  if (found == nullptr) {
-    // Our backward takes over: cuDNN's forward left log Σ exp in `row_max`, so `row_inv_sum` must be 1.
-    if (!prefers_own_forward(in)) Tensor(in.row_inv_sum).fill_(1.0);
-    return false;
-  }
+  if (found == nullptr) return false;
   auto scale = static_cast<float>(in.options.scale);
   const AttentionSizes sizes = attention_sizes(in);
-  const Tensor log_sum = prefers_own_forward(in) ? log_sum_exp(in) : in.row_max;
+  const Tensor log_sum = in.saved_log_sum_exp ? in.row_max : log_sum_exp(in);
   const Tensor delta = Tensor::empty({sizes.batch, sizes.n_heads, sizes.seq_q}, DType::f32, device);
   const Tensor dq_sum = Tensor::empty({sizes.batch, sizes.n_heads, sizes.seq_q, sizes.d_qk}, DType::f32, device);
   std::vector<CudnnPlan::Binding> bindings{
