@@ -13,7 +13,7 @@
 #include "lamina/cli/op_bench.h"
 #include "lamina/cli/product_peak.h"
 #include "lamina/cli/usage.h"
-#include "lamina/ops/dispatch.h"
+#include "lamina/ops/kernel_dispatch.h"
 
 namespace lamina::cli {
 namespace {

@@ -57,8 +57,8 @@ class Device {
   Stream* stream() const;
   void synchronize() const;
 
-  /// Forces the kernel of an operator, for tests and benchmarks (ops/dispatch.h); "" restores the automatic choice. Not
-  /// synchronized with operators that run in other threads.
+  /// Forces the kernel of an operator, for tests and benchmarks (ops/kernel_dispatch.h); "" restores the automatic
+  /// choice. Not synchronized with operators that run in other threads.
   void force_kernel(std::string_view op, std::string_view kernel) const;
   /// The forced kernel, or "".
   std::string_view forced_kernel(std::string_view op) const;

@@ -277,7 +277,7 @@ Tensor Tensor::detach() const { return impl().link ? view(shape(), strides(), im
 namespace {
 
 /// `source`, or a copy of it if writing `target` would overwrite elements that are still to be read.
-Tensor apart_from(const Tensor& source, const Tensor& target) {
+Tensor without_alias(const Tensor& source, const Tensor& target) {
   if (!source.shares_memory_with(target)) return source;
   const bool same_elements = source.raw() == target.raw() && source.strides() == target.strides();
   return same_elements ? source : source.detach().clone();
@@ -313,10 +313,10 @@ Tensor& Tensor::copy_(const Tensor& source) {
   } else if (device().kind() == DeviceKind::cuda) {
     const bool two_streams = device() != source.device();  // their work is not ordered
     if (two_streams) source.device().synchronize();
-    cuda::copy(apart_from(source, *this), *this);
+    cuda::copy(without_alias(source, *this), *this);
     if (two_streams) device().synchronize();
   } else {
-    cpu::copy(apart_from(source, *this), *this);
+    cpu::copy(without_alias(source, *this), *this);
   }
   return *this;
 }
@@ -343,9 +343,9 @@ Tensor& Tensor::add_(const Tensor& other) {
   LAMINA_CHECK(device() == other.device(), "add_: a tensor on ", other.device(), " is added to one on ", device(),
                "; move them together with to(device)");
   if (device().kind() == DeviceKind::cuda) {
-    cuda::accumulate(apart_from(other, *this), *this);
+    cuda::accumulate(without_alias(other, *this), *this);
   } else {
-    cpu::accumulate(apart_from(other, *this), *this);
+    cpu::accumulate(without_alias(other, *this), *this);
   }
   return *this;
 }

@@ -11,7 +11,7 @@
 #include <random>
 #include <set>
 
-#include "lamina/ops/dispatch.h"
+#include "lamina/ops/kernel_dispatch.h"
 #include "lamina/tensor/tensor.h"
 #include "support/close.h"
 #include "support/guard_allocator.h"

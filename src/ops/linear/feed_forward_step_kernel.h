@@ -10,11 +10,12 @@ SublayerOutput single_part(const Tensor& h, const Tensor& y);
 
 /// The residual stream as kernels of whole sublayers take it.
 struct ResidualInput {
-  Tensor x;           ///< [width], f32
-  Tensor residual;    ///< [n, width], contiguous f32, or undefined
-  RowNorm norm;       ///< weight and bias contiguous f32, or undefined; no groups
-  Tensor h;           ///< [width], written if there is a residual
-  bool late = false;  ///< the weights were just copied: wait for all previous kernels before reading them
+  Tensor x;         ///< [width], f32
+  Tensor residual;  ///< [n, width], contiguous f32, or undefined
+  RowNorm norm;     ///< weight and bias contiguous f32, or undefined; no groups
+  Tensor h;         ///< [width], written if there is a residual
+  bool weights_just_written =
+      false;  ///< the weights were just copied: wait for all previous kernels before reading them
 
   /// The result for the x that was given: parts [n, width].
   SublayerOutput finished(const Tensor& given, const Tensor& parts) const;

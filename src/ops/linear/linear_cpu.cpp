@@ -9,7 +9,7 @@
 
 #include "lamina/base/simd-inl.h"
 #include "lamina/ops/activation/activation-inl.h"
-#include "lamina/ops/dispatch.h"
+#include "lamina/ops/kernel_dispatch.h"
 #include "lamina/ops/linear/gemm.h"
 #include "lamina/ops/linear/linear_kernel.h"
 

@@ -51,7 +51,7 @@ constexpr int kRanges = 128;  // of rows, at most
 template <class T, int kWidth, class Function>
 __global__ void __launch_bounds__(kLanes* kRows, 4)
     activation_columns(int64_t rows, int64_t out, int64_t range, const T* z, const T* dy, T* dz, float* partial) {
-  using S = Stretch<T, kWidth>;
+  using S = Vec<T, kWidth>;
   constexpr int kUnderWay = 2;  // rows in flight per thread
   __shared__ float sums[kRows][kLanes * kWidth];
   const int64_t column = (blockIdx.x * int64_t{kLanes} + threadIdx.x) * kWidth;
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kLanes* kRows, 4)
           in[n].values[j] = from_float<T>(value);
           sum[j] += value;
         }
-        store_whole(dz + at, in[n]);
+        store_vector_plain(dz + at, in[n]);
       }
     }
   }
@@ -106,7 +106,7 @@ void activation_backward_of(const LinearActivationBackward& args) {
     const int64_t strips = (out + kLanes * width - 1) / (kLanes * width);
     int resident = 1;
     LAMINA_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kLanes * kRows, 0), "linear");
-    const int64_t wave = static_cast<int64_t>(std::max(resident, 1)) * processors(device);
+    const int64_t wave = static_cast<int64_t>(std::max(resident, 1)) * sm_count(device);
     const int64_t tasks = (rows + 4 * kRows - 1) / (4 * kRows);
     const int64_t ranges = std::clamp<int64_t>(std::min(wave / strips, tasks), 1, kRanges);
     const int64_t range = (rows + ranges - 1) / ranges;
@@ -119,7 +119,9 @@ void activation_backward_of(const LinearActivationBackward& args) {
                                                                 device_data<float>(partial));
   };
   constexpr int kPack = Pack<DeviceType<T>>::kSize;
-  const auto packs = [&](const Tensor& tensor) { return !tensor.defined() || fits_packs(device_data<T>(tensor), out); };
+  const auto packs = [&](const Tensor& tensor) {
+    return !tensor.defined() || is_pack_aligned(device_data<T>(tensor), out);
+  };
   visit_activation<DeviceType<T>>(args.activation, [&](auto function) {
     using F = decltype(function);
     if (packs(args.z) && packs(args.dy) && packs(args.dz)) {
@@ -184,7 +186,7 @@ void linear_by_gemm(const LinearForward& args) {
   p.ldc = p.n;
   p.bias = bias.defined() ? bias.raw() : nullptr;
   p.gelu_tanh = fused;
-  p.before = fused && args.z.defined() ? args.z.raw() : nullptr;
+  p.pre_activation = fused && args.z.defined() ? args.z.raw() : nullptr;
   product(device, p);
   if (wide) return finish_from(target);
   if (apart) activation_forward(target, args.activation, args.y);

@@ -14,10 +14,10 @@ struct QuantizedLinear {
   QuantizedWeight weight;
   Tensor bias;  ///< f32 [out], or undefined
   Activation activation;
-  Tensor y;         ///< [rows, out]
-  Tensor numbers;   ///< scratch i8 [rows, blocks · 32]; unused on CUDA
-  Tensor scales;    ///< scratch f32 [rows, blocks]
-  Tensor corrects;  ///< scratch i32 [rows, blocks]: compensates the offset of the unsigned weights
+  Tensor y;                   ///< [rows, out]
+  Tensor numbers;             ///< scratch i8 [rows, blocks · 32]; unused on CUDA
+  Tensor scales;              ///< scratch f32 [rows, blocks]
+  Tensor offset_corrections;  ///< scratch i32 [rows, blocks]: compensates the offset of the unsigned weights
 };
 /// At most kFewRows rows; each half of the weight is a whole number of groups.
 struct QuantizedGatedLinear {

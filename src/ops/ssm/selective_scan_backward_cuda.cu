@@ -178,7 +178,7 @@ void backward(const SelectiveScanBackward& args) {
   using D = DeviceType<T>;
   constexpr const char* kOp = "selective_scan";
   const Device& device = args.forward.u.device();
-  const ScanShape shape(args.forward.u, args.forward.a.dim(0), lamina::cuda::processors(device));
+  const ScanShape shape(args.forward.u, args.forward.a.dim(0), lamina::cuda::sm_count(device));
   const ScanInputs<D> in = scan_inputs<T>(args.forward);
   const auto floats = [&](const Shape& extents) { return Tensor::empty(extents, DType::f32, device); };
   const int64_t shares = shape.batch * shape.segments;

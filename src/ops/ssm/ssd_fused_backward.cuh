@@ -86,18 +86,18 @@ struct BackWalker {
   /// Loads 16 × 16 elements from row r and column on: as left operand or, transposed, as right operand whose rows run
   /// along k.
   __device__ void load_down(uint32_t (&to)[4], int first, int pitch, int r, int column) const {
-    ldmatrix_x4(to, SquareLane::downwards(lane).at(place(first, pitch, r, column), pitch));
+    ldmatrix_x4(to, LdmatrixLane::downwards(lane).at(place(first, pitch, r, column), pitch));
   }
   __device__ void load_down_turned(uint32_t (&to)[4], int first, int pitch, int r, int column) const {
-    ldmatrix_x4_trans(to, SquareLane::downwards(lane).at(place(first, pitch, r, column), pitch));
+    ldmatrix_x4_trans(to, LdmatrixLane::downwards(lane).at(place(first, pitch, r, column), pitch));
   }
   /// Loads the same elements as right operand whose columns run along k or, transposed, as left operand whose rows run
   /// along k.
   __device__ void load_right(uint32_t (&to)[4], int first, int pitch, int r, int column) const {
-    ldmatrix_x4(to, SquareLane::rightwards(lane).at(place(first, pitch, r, column), pitch));
+    ldmatrix_x4(to, LdmatrixLane::rightwards(lane).at(place(first, pitch, r, column), pitch));
   }
   __device__ void load_right_turned(uint32_t (&to)[4], int first, int pitch, int r, int column) const {
-    ldmatrix_x4_trans(to, SquareLane::rightwards(lane).at(place(first, pitch, r, column), pitch));
+    ldmatrix_x4_trans(to, LdmatrixLane::rightwards(lane).at(place(first, pitch, r, column), pitch));
   }
   __device__ float2 pair_at(int first, int pitch, int r, int column) const {
     const uint32_t pair = *reinterpret_cast<const uint32_t*>(memory + first + r * pitch + column * 2);
@@ -168,8 +168,8 @@ struct BackWalker {
       for (int i = 0; i < 2; ++i) {
         if (side * 2 + i < row) continue;
         load_right(right, Memory::kC, Memory::kMixedPitch, (side * 2 + i) * 16, k);
-        multiply_add<Half>(pairs[2 * i], left, right[0], right[1]);
-        multiply_add<Half>(pairs[2 * i + 1], left, right[2], right[3]);
+        mma_m16n8k16<Half>(pairs[2 * i], left, right[0], right[1]);
+        mma_m16n8k16<Half>(pairs[2 * i + 1], left, right[2], right[3]);
       }
     }
 #pragma unroll
@@ -179,8 +179,8 @@ struct BackWalker {
       for (int i = 0; i < 2; ++i) {
         if (side * 2 + i < row) continue;
         load_right(right, Memory::kDy, Memory::kPitch, (side * 2 + i) * 16, k);
-        multiply_add<Half>(grads[2 * i], left, right[0], right[1]);
-        multiply_add<Half>(grads[2 * i + 1], left, right[2], right[3]);
+        mma_m16n8k16<Half>(grads[2 * i], left, right[0], right[1]);
+        mma_m16n8k16<Half>(grads[2 * i + 1], left, right[2], right[3]);
       }
     }
     const Numbers n = numbers();
@@ -215,8 +215,8 @@ struct BackWalker {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         load_right(right, Memory::kDstate, Memory::kMixedPitch, side * 32 + j * 16, k);
-        multiply_add<Half>(v[2 * j], left, right[0], right[1]);
-        multiply_add<Half>(v[2 * j + 1], left, right[2], right[3]);
+        mma_m16n8k16<Half>(v[2 * j], left, right[0], right[1]);
+        mma_m16n8k16<Half>(v[2 * j + 1], left, right[2], right[3]);
       }
     }
     const Numbers n = numbers();
@@ -230,8 +230,8 @@ struct BackWalker {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         load_down_turned(right, Memory::kDy, Memory::kPitch, i * 16, side * 32 + j * 16);
-        multiply_add<Half>(v[2 * j], left, right[0], right[1]);
-        multiply_add<Half>(v[2 * j + 1], left, right[2], right[3]);
+        mma_m16n8k16<Half>(v[2 * j], left, right[0], right[1]);
+        mma_m16n8k16<Half>(v[2 * j + 1], left, right[2], right[3]);
       }
     }
     const float skip = args.d != nullptr ? args.d[head] : 0.0F;
@@ -297,8 +297,8 @@ struct BackWalker {
 #pragma unroll
     for (int j = 0; j < kHalf; j += 16) {
       load_down_turned(right, of, Memory::kMixedPitch, k, side * kHalf + j);
-      multiply_add<Half>(sums[j / 8], left, right[0], right[1]);
-      multiply_add<Half>(sums[j / 8 + 1], left, right[2], right[3]);
+      mma_m16n8k16<Half>(sums[j / 8], left, right[0], right[1]);
+      mma_m16n8k16<Half>(sums[j / 8 + 1], left, right[2], right[3]);
     }
   }
   template <class F>

@@ -14,7 +14,7 @@
 #include <cmath>
 
 #include "lamina/ops/attention/cpu/backward_task-inl.h"
-#include "lamina/ops/dispatch.h"
+#include "lamina/ops/kernel_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -79,7 +79,7 @@ int64_t key_tiles_per_task(const AttentionSizes& sizes) {
 
 /// Maps a start position to a task. Tasks are numbered KV head by KV head, but `side_by_side` KV heads run
 /// concurrently, each with its key blocks in order.
-int64_t task_in_turn(int64_t turn, int64_t heads, int64_t key_blocks, int64_t side_by_side) {
+int64_t task_at(int64_t turn, int64_t heads, int64_t key_blocks, int64_t side_by_side) {
   const int64_t first = turn / (side_by_side * key_blocks) * side_by_side;
   const int64_t within = turn - first * key_blocks;
   const int64_t width = std::min(side_by_side, heads - first);
@@ -119,7 +119,7 @@ void backward(const AttentionBackward& args) {
   device.threads().tasks(tasks, [&](int64_t /*any*/) {
     const int64_t turn = next.fetch_add(1);
     try {
-      BackwardTask<T>(args, shared).run(task_in_turn(turn, sizes.batch * sizes.n_kv_heads, key_blocks, side_by_side));
+      BackwardTask<T>(args, shared).run(task_at(turn, sizes.batch * sizes.n_kv_heads, key_blocks, side_by_side));
     } catch (const OrderedAccumulation::Abandoned&) {
       return;  // the task that failed reports the error
     } catch (...) {

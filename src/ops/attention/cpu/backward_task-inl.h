@@ -235,7 +235,7 @@ class BackwardTask {
     const auto row_inv_sum = hn::Set(d, row.row_inv_sum);
     const auto delta = hn::Set(d, row.delta);
     for (int64_t c = 0; c < kTile; c += lanes_of<A>()) {
-      const V weight = hn::Mul(exp_of_seen(d, hn::Sub(hn::LoadU(d, row.p + c), row_max)), row_inv_sum);
+      const V weight = hn::Mul(exp_nonpositive(d, hn::Sub(hn::LoadU(d, row.p + c), row_max)), row_inv_sum);
       hn::StoreU(weight, d, row.p + c);
       hn::StoreU(hn::Mul(weight, hn::Sub(hn::LoadU(d, row.ds + c), delta)), d, row.ds + c);
     }
@@ -245,7 +245,7 @@ class BackwardTask {
   void general_row(const KeyTile& tile, const Row& row, int64_t query, int64_t r, Range columns) {
     const D d;
     const A cap = static_cast<A>(in_.options.soft_cap);
-    const bool holes = !shared_.mask.ranges_suffice();
+    const bool holes = !shared_.mask.is_contiguous_range();
     const auto seen = shared_.mask.keys(query);
     if (holes) shared_.mask.fill_keys(query, tile.k0, tile.keys, holes_);
     const bool biased = shared_.bias.by_key.defined();

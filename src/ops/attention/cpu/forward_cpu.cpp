@@ -10,7 +10,7 @@
 #include "lamina/ops/attention/attention_bias.h"
 #include "lamina/ops/attention/attention_kernel.h"
 #include "lamina/ops/attention/cpu/score_tile-inl.h"
-#include "lamina/ops/dispatch.h"
+#include "lamina/ops/kernel_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -135,7 +135,7 @@ class ForwardTask {
       if (partial) {
         softmax(column, [](D d, V x) HWY_ATTR { return exp_flushed(d, x); });
       } else {
-        softmax(column, [](D d, V x) HWY_ATTR { return exp_of_seen(d, x); });
+        softmax(column, [](D d, V x) HWY_ATTR { return exp_nonpositive(d, x); });
       }
       if (dropout_.active()) drop(column);
       tile_gemm<A>({.m = std::min(lanes, count_ - column.query),
@@ -191,7 +191,7 @@ class ForwardTask {
     const A cap = static_cast<A>(args_.options.soft_cap);
     const auto never = hn::Set(d, -std::numeric_limits<A>::infinity());
     const bool biased = bias_.by_query.defined();
-    const bool holes = partial && !mask_.ranges_suffice();
+    const bool holes = partial && !mask_.is_contiguous_range();
     // Keys visible to all queries of this vector.
     const int64_t last = std::min(column.query + lanes_of<A>(), count_) - 1;
     const int64_t open_begin = holes ? 0 : mask_.keys(q0_ + last).begin - column.key;

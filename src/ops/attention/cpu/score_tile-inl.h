@@ -88,7 +88,7 @@ HWY_INLINE V tanh_of(D d, V x) {
 /// e^x for finite x <= 0 (or slightly above by rounding), at least the smallest normal number. Faster than exp_flushed:
 /// no handling of −inf, and in f32 a shorter range reduction whose error grows as the result vanishes.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V exp_of_seen(D d, V x) {
+HWY_INLINE V exp_nonpositive(D d, V x) {
   if constexpr (std::is_same_v<hn::TFromD<D>, float>) {
     const hn::RebindToUnsigned<D> du;
     const V round = hn::Set(d, 12582912.0F);  // 1.5 · 2^23: adding it leaves the integer in the low bits
@@ -115,9 +115,10 @@ HWY_INLINE hn::Mask<D> lanes_between(D d, int64_t begin, int64_t end) {
   return hn::AndNot(hn::FirstN(d, clamp(begin)), hn::FirstN(d, clamp(end)));
 }
 
-/// kept_of_patch() of consecutive patches of a row from `column` on, one per 64-bit lane, in its lowest 16 bits.
+/// dropout_patch_mask() of consecutive patches of a row from `column` on, one per 64-bit lane, in its lowest 16 bits.
 template <class D>
-HWY_INLINE hn::Vec<D> kept_of_patches(D d, const RandomKey& key, uint32_t threshold, uint32_t row, uint32_t column) {
+HWY_INLINE hn::Vec<D> dropout_patch_masks(D d, const RandomKey& key, uint32_t threshold, uint32_t row,
+                                          uint32_t column) {
   using V = hn::Vec<D>;
   V kept = hn::Set(d, ~uint64_t{0});
   V x0 = hn::Iota(d, uint64_t{column});
@@ -191,7 +192,7 @@ class Dropout {
     V q8 = q0;
     V q9 = q0;
     for (int64_t c = 0; c < kColumns; c += static_cast<int64_t>(hn::Lanes(d))) {
-      const V kept = kept_of_patches(d, key_, threshold_, row, static_cast<uint32_t>(dropout_patch(first_) + c));
+      const V kept = dropout_patch_masks(d, key_, threshold_, row, static_cast<uint32_t>(dropout_patch(first_) + c));
       const V column = hn::Iota(d, static_cast<uint64_t>(c));
       const V first_of_16 = hn::ShiftLeft<4>(hn::ShiftRight<2>(column));
       const V place = hn::Add(first_of_16, hn::ShiftLeft<1>(hn::And(column, hn::Set(d, uint64_t{3}))));

@@ -17,7 +17,7 @@ using lamina::cuda::to_float;
 constexpr int64_t kMostDevicePositions = int64_t{1} << 30;
 
 /// Below every score but finite, so that the difference of two such values is not NaN.
-constexpr float kLowest = -1e30F;
+constexpr float kMinusLarge = -1e30F;
 
 /// t5_bucket() of attention_bias.h; needs no logarithm from max_distance on.
 __device__ __noinline__ inline int t5_bucket_of(int distance, bool bidirectional, int buckets, int max_distance) {
@@ -48,7 +48,7 @@ struct DeviceMask {
 
   Kind kind;
   bool causal;
-  bool ranges_suffice;  // keys() describes the mask exactly
+  bool is_contiguous_range;  // keys() describes the mask exactly
   int seq_q;
   int seq_k;
   int offset;  // position of query 0
@@ -100,7 +100,7 @@ struct DeviceMask {
     const int position = query + offset;
     Range range = document(position);
     if (causal) range.end = min(range.end, max(position + 1, 0));
-    if (ranges_suffice && kind == Kind::window) {
+    if (is_contiguous_range && kind == Kind::window) {
       range.begin = max(range.begin, position - window + 1);
       range.end = min(range.end, position + window);
     }
@@ -111,7 +111,7 @@ struct DeviceMask {
   __device__ Range queries(int key) const {
     Range range = documents == nullptr ? Range{0, seq_q} : documents[key];
     if (causal) range.begin = max(range.begin, key - offset);
-    if (ranges_suffice && kind == Kind::window) {
+    if (is_contiguous_range && kind == Kind::window) {
       range.begin = max(range.begin, key - window + 1 - offset);
       range.end = min(range.end, key + window - offset);
     }
@@ -153,7 +153,7 @@ struct DeviceMask {
   }
 
   __device__ bool allows(int query, Range keys_of_query, int key) const {
-    return key >= keys_of_query.begin && key < keys_of_query.end && (ranges_suffice || pattern_allows(query, key));
+    return key >= keys_of_query.begin && key < keys_of_query.end && (is_contiguous_range || pattern_allows(query, key));
   }
 
   /// Visibility of the tile of queries [q0, q1) × keys [k0, k1), neither empty. `none` and `full` are exact.
@@ -162,14 +162,14 @@ struct DeviceMask {
     const Range last = keys(q1 - 1);
     if (first.begin >= k1 || last.end <= k0) return Coverage::none;
     const bool within = last.begin <= k0 && first.end >= k1;
-    if (ranges_suffice) return within ? Coverage::full : Coverage::partial;
+    if (is_contiguous_range) return within ? Coverage::full : Coverage::partial;
     const Coverage found = holes(q0, q1, k0, k1);
     return found == Coverage::full && !within ? Coverage::partial : found;
   }
 
   /// Coverage by the pattern alone: `full` if keys() describes the mask exactly.
   __device__ Coverage holes(int q0, int q1, int k0, int k1) const {
-    if (ranges_suffice) return Coverage::full;
+    if (is_contiguous_range) return Coverage::full;
     const Range text = document(q0 + offset);
     if (q1 + offset > text.end) return Coverage::partial;  // several documents
     const int k_begin = max(k0, text.begin);
@@ -232,9 +232,9 @@ struct DropoutOf {
 
   __device__ bool active() const { return threshold != 0; }
   __device__ uint64_t stream() const { return key_stream + *stream_offset; }
-  /// kept_of_patch() for a row and a column of patches.
+  /// dropout_patch_mask() for a row and a column of patches.
   __device__ uint32_t kept(uint64_t stream, uint32_t row, uint32_t column) const {
-    return kept_of_patch(round_keys, stream, row, column, planes);
+    return dropout_patch_mask(round_keys, stream, row, column, planes);
   }
 };
 
@@ -269,7 +269,7 @@ struct AttentionParams {
   HeadStrides k_at;
   HeadStrides v_at;
   HeadStrides y_at;  // of y and dy
-  bool packs;        // rows of q, k, v, y can be read 16 bytes at a time
+  bool vectorized;   // rows of q, k, v, y can be read 16 bytes at a time
   float scale;
   float soft_cap;
   float unit;         // log2 scale of scores in tensor-core kernels: raw q·k if possible; weight = 2^(score · unit)
@@ -319,8 +319,8 @@ struct AttentionParams {
 };
 
 /// The score of q·k. `slope` receives its derivative with respect to scale · q·k.
-__device__ inline float score_of(const AttentionParams& p, float dot, const HeadBias& bias, int query, int key,
-                                 float* slope = nullptr) {
+__device__ inline float biased_score(const AttentionParams& p, float dot, const HeadBias& bias, int query, int key,
+                                     float* slope = nullptr) {
   float s = dot * p.scale;
   if (p.soft_cap > 0) {
     const float t = tanhf(s / p.soft_cap);
@@ -364,7 +364,7 @@ inline HeadStrides strides_of(const Tensor& tensor) {
 }
 
 /// Whether the rows of a tensor [batch, seq, heads, d] can be read 16 bytes at a time.
-inline bool has_packs(const Tensor& tensor) {
+inline bool is_16_byte_aligned(const Tensor& tensor) {
   const auto size = static_cast<int64_t>(size_of(tensor.dtype()));
   bool fits = reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0 && tensor.dim(3) * size % 16 == 0;
   for (int axis = 0; axis < 3; ++axis) fits &= tensor.dim(axis) <= 1 || tensor.strides()[axis] * size % 16 == 0;

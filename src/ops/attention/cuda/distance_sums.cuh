@@ -45,7 +45,7 @@ struct DistanceSums {
     __syncwarp();
   }
   /// Adds a tile of gradients; `distance` is key − query of its first row and column.
-  __device__ void add(const Sums<1, kBlocks>& grads, int distance) {
+  __device__ void add(const AccumulatorTile<1, kBlocks>& grads, int distance) {
     const bool far_behind = distance - (kRows - 1) >= flat_from;
     if (!far_behind && distance + kColumns - 1 > -flat_from) return add_diagonals(grads, distance);
     float four[4] = {};
@@ -62,7 +62,7 @@ struct DistanceSums {
   }
 
  private:
-  __device__ void add_diagonals(const Sums<1, kBlocks>& grads, int distance) {
+  __device__ void add_diagonals(const AccumulatorTile<1, kBlocks>& grads, int distance) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     float2 along[kDiagonals] = {};
 #pragma unroll

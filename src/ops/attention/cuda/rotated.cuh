@@ -16,14 +16,14 @@ struct RotaryAngles {
   const float* sin;
 
   /// Rotates accumulator element (n, i) and its partner in the other half by the negative angle.
-  __device__ static void rotate_pair_back(Sums<1, kWidth / 8>& sums, int n, int i, float c, float s) {
+  __device__ static void rotate_pair_back(AccumulatorTile<1, kWidth / 8>& sums, int n, int i, float c, float s) {
     const float first = sums[0][n][i];
     const float second = sums[0][n + kPairs / 8][i];
     sums[0][n][i] = fmaf(first, c, second * s);
     sums[0][n + kPairs / 8][i] = fmaf(second, c, -first * s);
   }
   /// Rotates a warp's rows back, if they were rotated; `row` is the lane's first position, of `seq`.
-  __device__ void turn_back(Sums<1, kWidth / 8>& sums, int row, int seq) const {
+  __device__ void rotate_back(AccumulatorTile<1, kWidth / 8>& sums, int row, int seq) const {
     if (cos == nullptr) return;
     const int column = static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll

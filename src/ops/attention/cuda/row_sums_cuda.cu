@@ -118,7 +118,8 @@ Tensor make_delta_of(const AttentionBackward& args) {
   const D* dy = device_data<T>(args.dy);
   const int d_v = narrow(sizes.d_v);
   constexpr int kSize = lamina::cuda::Pack<D>::kSize;
-  if (d_v > 0 && d_v <= kWarp * kSize && lamina::cuda::fits_packs(y, d_v) && lamina::cuda::fits_packs(dy, d_v)) {
+  if (d_v > 0 && d_v <= kWarp * kSize && lamina::cuda::is_pack_aligned(y, d_v) &&
+      lamina::cuda::is_pack_aligned(dy, d_v)) {
     int lanes = 1;
     while (lanes * kSize < d_v) lanes *= 2;
     delta_packs_kernel<<<blocks_for(rows * lanes, kThreads), kThreads, 0, stream>>>(y, dy, d_v, lanes, out);

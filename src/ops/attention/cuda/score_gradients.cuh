@@ -10,19 +10,21 @@ namespace lamina::ops::cuda {
 /// apply_soft_cap(), and multiplies the gradients by the derivative of the soft cap.
 template <bool kByKeys, int kRowTiles, int kBlocks>
 __device__ inline float apply_soft_cap_backward(const AttentionParams& p, const HeadBias& bias, const ScoreIndex& place,
-                                                Sums<kRowTiles, kBlocks>& s, Sums<kRowTiles, kBlocks>& ds) {
+                                                AccumulatorTile<kRowTiles, kBlocks>& s,
+                                                AccumulatorTile<kRowTiles, kBlocks>& ds) {
   return apply_soft_cap<kByKeys, kRowTiles, kBlocks>(
       p, bias, place.query, place.key, s, [&](int m, int n, int i, float t) { ds[m][n][i] *= 1.0F - t * t; });
 }
 
 template <int kRowTiles, int kBlocks>
-__device__ inline void scale_sums(Sums<kRowTiles, kBlocks>& sums, float factor) {
+__device__ inline void scale_sums(AccumulatorTile<kRowTiles, kBlocks>& sums, float factor) {
   for_places<kRowTiles, kBlocks>([&](int m, int n, int i) { sums[m][n][i] *= factor; });
 }
 
 /// Rows are keys: zeroes the weights of queries that do not see them.
 template <int kRowTiles, int kBlocks>
-__device__ inline void hide_by_keys(const AttentionParams& p, const ScoreIndex& place, Sums<kRowTiles, kBlocks>& s) {
+__device__ inline void hide_by_keys(const AttentionParams& p, const ScoreIndex& place,
+                                    AccumulatorTile<kRowTiles, kBlocks>& s) {
   DeviceMask::Range seen[2 * kRowTiles];
 #pragma unroll
   for (int n = 0; n < 2 * kRowTiles; ++n) {
@@ -36,7 +38,8 @@ __device__ inline void hide_by_keys(const AttentionParams& p, const ScoreIndex& 
 
 /// Rows are queries: zeroes the weights of keys they do not see.
 template <int kRowTiles, int kBlocks>
-__device__ inline void hide_by_queries(const AttentionParams& p, const ScoreIndex& place, Sums<kRowTiles, kBlocks>& s) {
+__device__ inline void hide_by_queries(const AttentionParams& p, const ScoreIndex& place,
+                                       AccumulatorTile<kRowTiles, kBlocks>& s) {
   DeviceMask::Range seen[2 * kRowTiles];
 #pragma unroll
   for (int n = 0; n < 2 * kRowTiles; ++n) {
@@ -55,9 +58,10 @@ __device__ inline void hide_by_queries(const AttentionParams& p, const ScoreInde
 template <ScoreFeatures kWork, int kRowTiles, int kBlocks, class Hide>
 __device__ inline void find_gradients_by_keys(const AttentionParams& p, const HeadBias& bias, const ScoreIndex& place,
                                               const KeptOf<kWork, true, kRowTiles, kBlocks>& kept, float shift,
-                                              const float* base, const float* delta, Sums<kRowTiles, kBlocks>& s,
-                                              Sums<kRowTiles, kBlocks>& ds, const Hide& hide) {
-  constexpr bool kDropped = drops(kWork);
+                                              const float* base, const float* delta,
+                                              AccumulatorTile<kRowTiles, kBlocks>& s,
+                                              AccumulatorTile<kRowTiles, kBlocks>& ds, const Hide& hide) {
+  constexpr bool kDropped = has_dropout(kWork);
 #pragma unroll
   for (int n = 0; n < kBlocks; ++n) {
     const float2 mean = *reinterpret_cast<const float2*>(delta + n * 8);
@@ -70,14 +74,14 @@ __device__ inline void find_gradients_by_keys(const AttentionParams& p, const He
       }
     }
   }
-  if constexpr (shapes(kWork)) {
+  if constexpr (has_general_scores(kWork)) {
     shift += apply_soft_cap_backward<true, kRowTiles, kBlocks>(p, bias, place, s, ds);
   }
 #pragma unroll
   for (int n = 0; n < kBlocks; ++n) {
     const float2 low = *reinterpret_cast<const float2*>(base + n * 8);
     float start[2] = {-low.x, -low.y};
-    if constexpr (shapes(kWork)) {
+    if constexpr (has_general_scores(kWork)) {
       start[0] = fmaf(shift, p.unit, -low.x);
       start[1] = fmaf(shift, p.unit, -low.y);
     }
@@ -119,20 +123,21 @@ template <ScoreFeatures kWork, int kRowTiles, int kBlocks, class Hide>
 __device__ inline void find_gradients_by_queries(const AttentionParams& p, const HeadBias& bias,
                                                  const ScoreIndex& place,
                                                  const KeptOf<kWork, false, kRowTiles, kBlocks>& kept, float shift,
-                                                 const QueryRows<kRowTiles>& rows, Sums<kRowTiles, kBlocks>& s,
-                                                 Sums<kRowTiles, kBlocks>& ds, const Hide& hide) {
-  constexpr bool kDropped = drops(kWork);
+                                                 const QueryRows<kRowTiles>& rows,
+                                                 AccumulatorTile<kRowTiles, kBlocks>& s,
+                                                 AccumulatorTile<kRowTiles, kBlocks>& ds, const Hide& hide) {
+  constexpr bool kDropped = has_dropout(kWork);
   for_places<kRowTiles, kBlocks>([&](int m, int n, int i) {
     const float factor = !kDropped ? 1.0F : kept.at(m, n, i) ? p.dropout.factor : 0.0F;
     ds[m][n][i] = fmaf(ds[m][n][i], factor, -rows.delta[2 * m + i / 2]);
   });
-  if constexpr (shapes(kWork)) {
+  if constexpr (has_general_scores(kWork)) {
     shift += apply_soft_cap_backward<false, kRowTiles, kBlocks>(p, bias, place, s, ds);
   }
   float start[2 * kRowTiles];
 #pragma unroll
   for (int n = 0; n < 2 * kRowTiles; ++n) {
-    start[n] = !shapes(kWork) ? -rows.base[n] : fmaf(shift, p.unit, -rows.base[n]);
+    start[n] = !has_general_scores(kWork) ? -rows.base[n] : fmaf(shift, p.unit, -rows.base[n]);
   }
   for_sums<kRowTiles, kBlocks>(s, [&](float& x, int row, int) { x = fast_exp2(fmaf(x, p.unit, start[half_of(row)])); });
   hide(s);

@@ -10,14 +10,16 @@ namespace lamina::ops::cuda {
 
 /// Score processing that a kernel is compiled for.
 enum class ScoreFeatures {
-  plain,          // scaling and range masks only
-  shaped,         // also soft cap, bias and patterns with holes
-  dropped,        // shaped, with dropout
-  plain_dropped,  // plain, with dropout
+  plain,            // scaling and range masks only
+  general,          // also soft cap, bias and patterns with holes
+  general_dropout,  // general, with dropout
+  plain_dropout,    // plain, with dropout
 };
-constexpr bool shapes(ScoreFeatures work) { return work == ScoreFeatures::shaped || work == ScoreFeatures::dropped; }
-constexpr bool drops(ScoreFeatures work) {
-  return work == ScoreFeatures::dropped || work == ScoreFeatures::plain_dropped;
+constexpr bool has_general_scores(ScoreFeatures work) {
+  return work == ScoreFeatures::general || work == ScoreFeatures::general_dropout;
+}
+constexpr bool has_dropout(ScoreFeatures work) {
+  return work == ScoreFeatures::general_dropout || work == ScoreFeatures::plain_dropout;
 }
 
 /// Calls fn(m, n, i, bias) for each score of a warp. `query` and `key` belong to the lane's first score; rows are keys
@@ -55,15 +57,15 @@ __device__ inline float for_biases(const AttentionParams& p, const HeadBias& bia
 }
 
 /// Whether q·k needs a soft cap or a negative scale before the bias is added.
-__device__ inline bool is_bent(const AttentionParams& p) { return p.soft_cap > 0 || p.scale <= 0; }
+__device__ inline bool needs_score_transform(const AttentionParams& p) { return p.soft_cap > 0 || p.scale <= 0; }
 
 /// Initialises a warp's accumulators of q·k with the bias, if possible. Returns a constant still to be added to all
 /// scores.
 template <bool kByKeys, int kRowTiles, int kBlocks>
 __device__ inline float start_scores(const AttentionParams& p, const HeadBias& bias, int query, int key,
-                                     Sums<kRowTiles, kBlocks>& s) {
+                                     AccumulatorTile<kRowTiles, kBlocks>& s) {
   clear<kRowTiles, kBlocks>(s);
-  if (is_bent(p) || !bias.any()) return 0;
+  if (needs_score_transform(p) || !bias.any()) return 0;
   return for_biases<kByKeys, kRowTiles, kBlocks>(p, bias, query, key,
                                                  [&](int m, int n, int i, float value) { s[m][n][i] = value; });
 }
@@ -72,8 +74,8 @@ __device__ inline float start_scores(const AttentionParams& p, const HeadBias& b
 /// Returns a constant still to be added to all scores.
 template <bool kByKeys, int kRowTiles, int kBlocks, class F>
 __device__ inline float apply_soft_cap(const AttentionParams& p, const HeadBias& bias, int query, int key,
-                                       Sums<kRowTiles, kBlocks>& s, const F& on_cap) {
-  if (!is_bent(p)) return 0;
+                                       AccumulatorTile<kRowTiles, kBlocks>& s, const F& on_cap) {
+  if (!needs_score_transform(p)) return 0;
   const float inner = p.soft_cap > 0 ? p.scale / p.soft_cap : p.scale * kLog2E;
   const float outer = p.soft_cap * kLog2E;
   for_places<kRowTiles, kBlocks>([&](int m, int n, int i) { s[m][n][i] *= inner; });
@@ -90,7 +92,7 @@ __device__ inline float apply_soft_cap(const AttentionParams& p, const HeadBias&
 }
 
 /// Visibility of a tile for a warp: by range, restricted to `keys`, and whether the pattern has holes in it.
-struct WarpView {
+struct WarpVisibility {
   DeviceMask::Coverage range;
   bool holes;
   DeviceMask::Range keys;
@@ -111,12 +113,12 @@ struct WarpKeyRange {
   /// Visibility of keys [k0, k1), at most two cells, which may extend past the last key. Without kHoles, ranges
   /// describe the mask exactly.
   template <bool kHoles>
-  __device__ WarpView of(const DeviceMask& mask, int k0, int k1) const {
+  __device__ WarpVisibility of(const DeviceMask& mask, int k0, int k1) const {
     using Coverage = DeviceMask::Coverage;
     constexpr int kCell = DeviceMask::kCell;
     if (q0 >= q1 || first.begin >= k1 || last.end <= k0) return {Coverage::none, false, {k0, k1}};
     const Coverage range = last.begin <= k0 && first.end >= k1 ? Coverage::full : Coverage::partial;
-    if (!kHoles || mask.ranges_suffice) return {range, false, {k0, k1}};
+    if (!kHoles || mask.is_contiguous_range) return {range, false, {k0, k1}};
     const uint2 cells = mask.cells_of(q0, k0, k1);
     if (cells.x == 0) return {Coverage::none, false, {k0, k1}};
     const int begin = k0 + (__ffs(static_cast<int>(cells.x)) - 1) * kCell;
@@ -144,7 +146,7 @@ __device__ __noinline__ uint64_t allowed_bits(const DeviceMask& mask, int query,
 
 /// Sets scores whose bit of allowed_bits() is clear to `hidden`.
 template <int kRowTiles, int kBlocks>
-__device__ inline void apply_mask_bits(uint64_t bits, float hidden, Sums<kRowTiles, kBlocks>& sums) {
+__device__ inline void apply_mask_bits(uint64_t bits, float hidden, AccumulatorTile<kRowTiles, kBlocks>& sums) {
   for_places<kRowTiles, kBlocks>([&](int m, int n, int i) {
     sums[m][n][i] = (bits >> ((m * kBlocks + n) * 4 + i) & 1) != 0 ? sums[m][n][i] : hidden;
   });
@@ -153,7 +155,7 @@ __device__ inline void apply_mask_bits(uint64_t bits, float hidden, Sums<kRowTil
 /// Sets scores in holes of the pattern to `hidden`.
 template <bool kByKeys, int kRowTiles, int kBlocks>
 __device__ inline void mask_pattern_holes(const DeviceMask& mask, int query, int key, float hidden,
-                                          Sums<kRowTiles, kBlocks>& sums) {
+                                          AccumulatorTile<kRowTiles, kBlocks>& sums) {
   apply_mask_bits<kRowTiles, kBlocks>(allowed_bits<kByKeys, kRowTiles, kBlocks>(mask, query, key), hidden, sums);
 }
 
@@ -169,10 +171,10 @@ struct ScoreIndex {
 /// tiles each lane draws its patch of one. The constructor draws without branches, so that its instructions interleave
 /// with those of a product; complete() exchanges the bits.
 template <bool kByKeys, int kRowTiles, int kBlocks>
-class KeptBits {
+class DropoutMask {
  public:
   /// `place` is the lane's first weight; rows are keys if kByKeys.
-  __device__ KeptBits(const AttentionParams& p, uint64_t stream, const ScoreIndex& place) {
+  __device__ DropoutMask(const AttentionParams& p, uint64_t stream, const ScoreIndex& place) {
     const uint32_t row = p.dropout_row(place.b, place.head, place.query);
     const uint32_t column = dropout_patch(static_cast<uint32_t>(place.key));
     const uint32_t own_tile = is_odd() ? 4 : 0;
@@ -225,7 +227,7 @@ class KeptBits {
   uint32_t bits_[(kPairs + 1) / 2];  // 16 bits per pair of tiles
 };
 
-/// Replaces KeptBits without dropout.
+/// Replaces DropoutMask without dropout.
 struct NoDropout {
   __device__ NoDropout(const AttentionParams&, uint64_t, const ScoreIndex&) {}
   __device__ void complete(const AttentionParams&, uint64_t, const ScoreIndex&) {}
@@ -233,12 +235,12 @@ struct NoDropout {
 };
 
 template <ScoreFeatures kWork, bool kByKeys, int kRowTiles, int kBlocks>
-using KeptOf = std::conditional_t<drops(kWork), KeptBits<kByKeys, kRowTiles, kBlocks>, NoDropout>;
+using KeptOf = std::conditional_t<has_dropout(kWork), DropoutMask<kByKeys, kRowTiles, kBlocks>, NoDropout>;
 
 /// The random stream of dropout.
 template <ScoreFeatures kWork>
 __device__ inline uint64_t dropout_stream(const AttentionParams& p) {
-  return drops(kWork) ? p.dropout.stream() : 0;
+  return has_dropout(kWork) ? p.dropout.stream() : 0;
 }
 
 // Tensor-core kernels (mma.sync) for heads up to kWidestMma wide; T is bf16, or also f16 in forward.
@@ -255,19 +257,20 @@ inline bool supports_mma(const AttentionParams& params) {
          !(params.t5_buckets > 0 && params.soft_cap > 0);  // dt5 and dq would need different score gradients
 }
 inline ScoreFeatures score_features(const AttentionParams& params) {
-  const bool shaped = params.soft_cap > 0 || params.bias != nullptr || params.slopes != nullptr || params.scale <= 0 ||
-                      !params.mask.ranges_suffice;
-  if (params.dropout.threshold != 0) return shaped ? ScoreFeatures::dropped : ScoreFeatures::plain_dropped;
-  return shaped ? ScoreFeatures::shaped : ScoreFeatures::plain;
+  const bool general = params.soft_cap > 0 || params.bias != nullptr || params.slopes != nullptr || params.scale <= 0 ||
+                       !params.mask.is_contiguous_range;
+  if (params.dropout.threshold != 0) return general ? ScoreFeatures::general_dropout : ScoreFeatures::plain_dropout;
+  return general ? ScoreFeatures::general : ScoreFeatures::plain;
 }
 /// Returns kernel_of(work), with the work passed as a type.
 template <class F>
 auto kernel_for(ScoreFeatures work, const F& kernel_of) {
   switch (work) {
-    case ScoreFeatures::shaped: return kernel_of(std::integral_constant<ScoreFeatures, ScoreFeatures::shaped>{});
-    case ScoreFeatures::dropped: return kernel_of(std::integral_constant<ScoreFeatures, ScoreFeatures::dropped>{});
-    case ScoreFeatures::plain_dropped:
-      return kernel_of(std::integral_constant<ScoreFeatures, ScoreFeatures::plain_dropped>{});
+    case ScoreFeatures::general: return kernel_of(std::integral_constant<ScoreFeatures, ScoreFeatures::general>{});
+    case ScoreFeatures::general_dropout:
+      return kernel_of(std::integral_constant<ScoreFeatures, ScoreFeatures::general_dropout>{});
+    case ScoreFeatures::plain_dropout:
+      return kernel_of(std::integral_constant<ScoreFeatures, ScoreFeatures::plain_dropout>{});
     default: return kernel_of(std::integral_constant<ScoreFeatures, ScoreFeatures::plain>{});
   }
 }
@@ -297,15 +300,14 @@ void query_gradients_by_mma(const AttentionParams& params, cudaStream_t stream);
 
 // Backward on Hopper's tensor cores for cases that supports_mma() accepts, heads up to 64 wide.
 
-constexpr int kWgmmaQueries = 64;        // per block of the kernel that computes dq
-constexpr int kMostWalkDistances = 512;  // with separate sums, as shared memory allows
+constexpr int kWgmmaQueries = 64;   // per block of the kernel that computes dq
+constexpr int kMaxDistances = 512;  // with separate sums, as shared memory allows
 
 inline bool supports_wgmma_backward(const AttentionParams& params, const Device& device) {
   for (const HeadStrides& at : {params.q_at, params.k_at, params.v_at, params.y_at}) {
     if (at.seq < 0 || at.seq >= int64_t{1} << 31) return false;  // row offsets are 32-bit
   }
-  return params.d_qk <= 64 && params.d_v <= 64 &&
-         (params.t5_buckets == 0 || params.t5_flat_from <= kMostWalkDistances) &&
+  return params.d_qk <= 64 && params.d_v <= 64 && (params.t5_buckets == 0 || params.t5_flat_from <= kMaxDistances) &&
          lamina::cuda::has_wgmma(device, "attention");
 }
 template <class T>

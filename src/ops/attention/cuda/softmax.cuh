@@ -12,8 +12,8 @@ using RowValues = float[2 * kRowTiles];
 
 /// Sets scores outside the rows' ranges or `keys` to −inf; `query` and `key` belong to the lane's first score.
 template <int kRowTiles, int kBlocks>
-__device__ inline void hide(const AttentionParams& p, int query, int key, const DeviceMask::Range& keys,
-                            Sums<kRowTiles, kBlocks>& s) {
+__device__ inline void mask_scores(const AttentionParams& p, int query, int key, const DeviceMask::Range& keys,
+                                   AccumulatorTile<kRowTiles, kBlocks>& s) {
   DeviceMask::Range seen[2 * kRowTiles];
 #pragma unroll
   for (int n = 0; n < 2 * kRowTiles; ++n) {
@@ -40,17 +40,17 @@ struct SoftmaxRows {
   Values sum;   // of this lane's columns only
 
   __device__ SoftmaxRows(const AttentionParams& p, int head) {
-    const float sink = p.sinks == nullptr ? kLowest : p.sinks[head];
-    const bool counts = sink > kLowest && threadIdx.x % 4 == 0;
+    const float sink = p.sinks == nullptr ? kMinusLarge : p.sinks[head];
+    const bool counts = sink > kMinusLarge && threadIdx.x % 4 == 0;
 #pragma unroll
     for (int n = 0; n < 2 * kRowTiles; ++n) {
-      most[n] = fmaxf(sink * kLog2E / p.unit, kLowest);
+      most[n] = fmaxf(sink * kLog2E / p.unit, kMinusLarge);
       sum[n] = counts ? 1.0F : 0.0F;
     }
   }
 
   template <int kBlocks>
-  __device__ static void find_maxima(const Values& shift, const Sums<kRowTiles, kBlocks>& s, Values& found) {
+  __device__ static void find_maxima(const Values& shift, const AccumulatorTile<kRowTiles, kBlocks>& s, Values& found) {
 #pragma unroll
     for (int row = 0; row < 2 * kRowTiles; ++row) {
       const int m = row / 2;
@@ -65,7 +65,7 @@ struct SoftmaxRows {
   }
   /// Updates maxima that have grown by more than kSlack and rescales the sums and the output y.
   template <int kColumns>
-  __device__ void raise(float unit, const Values& found, Sums<kRowTiles, kColumns>& y) {
+  __device__ void raise(float unit, const Values& found, AccumulatorTile<kRowTiles, kColumns>& y) {
     bool grown = false;
 #pragma unroll
     for (int row = 0; row < 2 * kRowTiles; ++row) grown |= (found[row] - most[row]) * unit > kSlack;
@@ -85,7 +85,7 @@ struct SoftmaxRows {
   }
   /// Replaces scores by weights.
   template <int kBlocks>
-  __device__ void weigh(float unit, const Values& shift, Sums<kRowTiles, kBlocks>& s) {
+  __device__ void weigh(float unit, const Values& shift, AccumulatorTile<kRowTiles, kBlocks>& s) {
     Values base;
 #pragma unroll
     for (int row = 0; row < 2 * kRowTiles; ++row) base[row] = (shift[row] - most[row]) * unit;
@@ -99,7 +99,7 @@ struct SoftmaxRows {
   /// is the lane's first row.
   template <int kColumns>
   __device__ void finish(const AttentionParams& p, int64_t statistics, int query, int end, float factor,
-                         Sums<kRowTiles, kColumns>& y) const {
+                         AccumulatorTile<kRowTiles, kColumns>& y) const {
 #pragma unroll
     for (int n = 0; n < 2 * kRowTiles; ++n) {
       float all = sum[n];

@@ -125,7 +125,7 @@ Tensor make_random_words(const AttentionForward& args, cudaStream_t stream) {
 }
 
 Tensor make_cells(DeviceMask& mask, const Device& device, cudaStream_t stream) {
-  if (mask.ranges_suffice) return {};
+  if (mask.is_contiguous_range) return {};
   mask.cell_words = (mask.seq_k + DeviceMask::kCellWord - 1) / DeviceMask::kCellWord;
   const int64_t rows = (mask.seq_q + DeviceMask::kCell - 1) / DeviceMask::kCell;
   Tensor cells = Tensor::empty({rows, mask.cell_words, 2}, DType::i32, device);
@@ -145,8 +145,8 @@ DeviceMask device_mask(const AttentionOptions& options, int64_t seq_q, int64_t s
   DeviceMask mask{};
   mask.kind = pattern.kind;
   mask.causal = options.causal;
-  mask.ranges_suffice = pattern.kind == AttentionPattern::Kind::full ||
-                        (pattern.kind == AttentionPattern::Kind::window && pattern.global_tokens == 0);
+  mask.is_contiguous_range = pattern.kind == AttentionPattern::Kind::full ||
+                             (pattern.kind == AttentionPattern::Kind::window && pattern.global_tokens == 0);
   mask.seq_q = narrow(seq_q);
   mask.seq_k = narrow(seq_k);
   mask.offset = static_cast<int>(seq_k - seq_q);
@@ -181,7 +181,8 @@ AttentionWorkspace attention_workspace(const AttentionForward& args) {
   p.k_at = strides_of(args.k);
   p.v_at = strides_of(args.v);
   p.y_at = strides_of(args.y);
-  p.packs = has_packs(args.q) && has_packs(args.k) && has_packs(args.v) && has_packs(args.y);
+  p.vectorized = is_16_byte_aligned(args.q) && is_16_byte_aligned(args.k) && is_16_byte_aligned(args.v) &&
+                 is_16_byte_aligned(args.y);
   p.scale = static_cast<float>(args.options.scale);
   p.soft_cap = static_cast<float>(args.options.soft_cap);
   p.unit = p.soft_cap == 0 && p.scale > 0 ? p.scale * kLog2E : 1.0F;

@@ -14,7 +14,7 @@
 #include "lamina/ops/attention/attention_decode_kernel.h"
 #include "lamina/ops/attention/attention_kernel.h"
 #include "lamina/ops/attention/cpu/score_tile-inl.h"
-#include "lamina/ops/dispatch.h"
+#include "lamina/ops/kernel_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -253,7 +253,7 @@ class DecodeTask {
     const bool biased = shared_.bias.by_key.defined();
     if (!partial && cap == 0 && !biased && keys == kDecodeTile) return;
     const A* bias = biased ? shared_.bias.template keys<A>(head_of(r), query, k0 + sizes_.seq_k - length_) : nullptr;
-    const bool holes = partial && !mask.ranges_suffice();
+    const bool holes = partial && !mask.is_contiguous_range();
     if (holes) mask.fill_keys(query, k0, keys, holes_);
     const auto seen = mask.keys(query);
     A* s = s_ + r * kDecodeTile;

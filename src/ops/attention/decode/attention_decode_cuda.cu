@@ -1,15 +1,15 @@
-// Flash decoding on CUDA, bound by the bandwidth of reading the KV cache once. A block processes a share of the keys of
+// Flash decoding on CUDA, bound by the bandwidth of reading the KV cache once. A block processes a split of the keys of
 // one batch row and KV head for up to eight of its queries (all heads of the group, all positions). Further queries use
 // blocks of their own, which find the keys in the L2 cache. Each group of 8, 16 or 32 lanes holds eight columns per
 // lane of q and of the output in registers, loads a few keys and values at a time straight from global memory, and runs
 // its own online softmax: the loop needs neither shared memory nor barriers. At the end the groups of a block are
-// merged. A few shares form a thread block cluster, whose first block gathers the results in its shared memory: a short
-// cache costs one launch and no round trip through global memory. Many shares are combined by a second kernel.
+// merged. A few splits form a thread block cluster, whose first block gathers the results in its shared memory: a short
+// cache costs one launch and no round trip through global memory. Many splits are combined by a second kernel.
 // The grid depends only on the capacity. The kernels read the lengths and split the keys in use evenly, so a captured
 // CUDA graph stays valid while the lengths grow. Bias, soft cap and masks use a separate kernel; widths that are not a
 // multiple of 8, or above 256, use a simple one. 8-bit caches load more keys at a time if registers allow; every lane
 // of a group reads the scales. A step (attention_step) adds a prologue that overlaps the first loads: it rotates the
-// queries, and the block with the last share keeps the new key and value in shared memory for the lanes that need them.
+// queries, and the block with the last split keeps the new key and value in shared memory for the lanes that need them.
 #include <cmath>
 
 #include "lamina/ops/attention/decode/decode_cuda.h"
@@ -21,8 +21,8 @@ namespace {
 using lamina::cuda::device_data;
 
 constexpr const char* kOp = "attention_decode";
-constexpr int kShortShare = 512;
-constexpr int kMostShares = 128;
+constexpr int kShortSplit = 512;
+constexpr int kMaxSplits = 128;
 constexpr int kCombineThreads = 256;
 
 /// Minimum resident blocks per SM, as registers allow. A step holds its first keys in registers while it rotates.
@@ -34,7 +34,7 @@ constexpr int kBlocksOf = !kPlain || kRows == 8 || (kStep && kRows > 1) ? 1
 template <int kRows, class T>
 constexpr int kKeysOf = sizeof(T) == 1 && kRows <= 2 ? 8 : 4;
 
-/// grid: shares, KV heads · row blocks, batch. kPlain: one query position with scaling only, which sees all keys.
+/// grid: splits, KV heads · row blocks, batch. kPlain: one query position with scaling only, which sees all keys.
 template <int kRows, bool kPlain, bool kStep, class T>
 __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>) void decode_kernel(
     const __grid_constant__ DecodeParams p) {
@@ -50,26 +50,26 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
   const int column = static_cast<int>(threadIdx.x) % p.lanes * kColumns;
   if (p.clustered) cluster_arrive();
   if (kStep) prefetch_angles(p, b);
-  if (kStep && first_row == 0) prefetch_share<T>(p, b, kv_head);
+  if (kStep && first_row == 0) prefetch_split<T>(p, b, kv_head);
   lamina::cuda::grid_dependency_wait();
   float q[kRows][kColumns];
   float acc[kRows][kColumns] = {};
   float most[kRows];
   float sum[kRows] = {};
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) most[r] = kLowest;
+  for (int r = 0; r < kRows; ++r) most[r] = kMinusLarge;
   load_queries<kRows>(p, b, kv_head, first_row, column, q);  // loads overlap the read of the lengths
   std::conditional_t<kStep, StepLane<kRows>, NoStep> lane_of(p, b, kv_head, first_row, column);
   const int64_t position = kStep && p.rotary_dim > 0 ? p.positions[b] : 0;
-  const Shares shares(p, b);
-  // If no other block writes y, the first share does so even without keys.
-  const int count = max(shares.count, p.shares == 1 || p.clustered ? 1 : 0);
+  const KeySplits splits(p, b);
+  // If no other block writes y, the first split does so even without keys.
+  const int count = max(splits.count, p.splits == 1 || p.clustered ? 1 : 0);
   if (static_cast<int>(blockIdx.x) >= count) return;
-  const int begin = shares.begin + static_cast<int>(blockIdx.x) * shares.each;
-  const int end = min(begin + shares.each, shares.end);
-  const bool owns = kStep && begin < end && end == shares.end;  // the new token
+  const int begin = splits.begin + static_cast<int>(blockIdx.x) * splits.each;
+  const int end = min(begin + splits.each, splits.end);
+  const bool owns = kStep && begin < end && end == splits.end;  // the new token
   const int stored = owns ? end - 1 : end;
-  const DeviceMask& mask = shares.mask;
+  const DeviceMask& mask = splits.mask;
   const T* k = static_cast<const T*>(p.k) + p.cache_at(b, kv_head, 0, p.d_qk) + column;
   const T* v = static_cast<const T*>(p.v) + p.cache_at(b, kv_head, 0, p.d_v) + column;
   RawColumns<T> keys[kKeys];
@@ -103,7 +103,7 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
   for (int first = begin; first < end; first += groups * kKeys) {  // uniform loop bounds: the body shuffles
     if constexpr (!kPlain) {
       const int last = min(first + groups * kKeys, end);
-      if (!mask.ranges_suffice && mask.coverage(0, p.seq_q, first, last) == DeviceMask::Coverage::none) continue;
+      if (!mask.is_contiguous_range && mask.coverage(0, p.seq_q, first, last) == DeviceMask::Coverage::none) continue;
     }
     const int key = first + group * kKeys;
     const int left = end - key;
@@ -179,7 +179,7 @@ __global__ __launch_bounds__(kDecodeThreads, kBlocksOf<kRows, kPlain, kStep, T>)
       }
     }
   }
-  finish_share<kRows>(p, b, kv_head, first_row, count, acc, most, sum, sums, stats);
+  merge_split<kRows>(p, b, kv_head, first_row, count, acc, most, sum, sums, stats);
 }
 
 /// Any width: one warp per key for the scores, one thread per column for the sums, which accumulate in `parts` itself.
@@ -191,17 +191,17 @@ __global__ __launch_bounds__(kDecodeThreads) void decode_plain_kernel(const __gr
   const int b = blockIdx.z;
   const int kv_head = static_cast<int>(blockIdx.y) % p.n_kv_heads;
   const int row = static_cast<int>(blockIdx.y) / p.n_kv_heads;
-  const Shares shares(p, b);
-  if (static_cast<int>(blockIdx.x) >= shares.count) return;
-  const int begin = shares.begin + static_cast<int>(blockIdx.x) * shares.each;
-  const int end = min(begin + shares.each, shares.end);
+  const KeySplits splits(p, b);
+  if (static_cast<int>(blockIdx.x) >= splits.count) return;
+  const int begin = splits.begin + static_cast<int>(blockIdx.x) * splits.each;
+  const int end = min(begin + splits.each, splits.end);
   const int64_t q_at = p.q_at(b, kv_head, row);
   const int head = p.head_of(kv_head, row);
   const int query = row % p.seq_q;
   const int t = threadIdx.x;
   const int64_t place = p.part(b, kv_head, row, static_cast<int>(blockIdx.x));
   float* part = p.parts + place * p.d_v;
-  float most = kLowest;
+  float most = kMinusLarge;
   float sum = 0;
   for (int first = begin; first < end; first += kDecodeThreads) {
     const int count = min(kDecodeThreads, end - first);
@@ -211,7 +211,7 @@ __global__ __launch_bounds__(kDecodeThreads) void decode_plain_kernel(const __gr
       for (int c = t % kWarp; c < p.d_qk; c += kWarp) dot = fmaf(load_as(p.q, p.q_type, q_at + c), cached(k[c]), dot);
       dot = lamina::cuda::warp_sum(dot);
       if (p.k_scales != nullptr) dot *= p.k_scales[p.cache_at(b, kv_head, first + n, 1)];
-      if (t % kWarp == 0) s[n] = decode_score(p, shares.mask, dot, head, query, first + n);
+      if (t % kWarp == 0) s[n] = decode_score(p, splits.mask, dot, head, query, first + n);
     }
     __syncthreads();
     const float own = t < count ? s[t] : -INFINITY;
@@ -234,27 +234,27 @@ __global__ __launch_bounds__(kDecodeThreads) void decode_plain_kernel(const __gr
   if (t == 0) p.part_sums[place] = {most, sum};
 }
 
-/// Combines the shares in order; one block per query and head. Thread t computes the weight of share t. Then each of
-/// `turns` groups of `columns` threads sums every turns-th share, and the first group adds up the groups.
+/// Combines the splits in order; one block per query and head. Thread t computes the weight of split t. Then each of
+/// `turns` groups of `columns` threads sums every turns-th split, and the first group adds up the groups.
 __global__ __launch_bounds__(kCombineThreads) void combine_kernel(const __grid_constant__ DecodeParams p) {
-  __shared__ float weights[kMostShares];
+  __shared__ float weights[kMaxSplits];
   __shared__ float found[kCombineThreads];
   __shared__ float scratch[32];
-  static_assert(kMostShares <= kCombineThreads);
+  static_assert(kMaxSplits <= kCombineThreads);
   lamina::cuda::grid_dependency_wait();
   const int b = blockIdx.y;
   const int kv_head = static_cast<int>(blockIdx.x) % p.n_kv_heads;
   const int row = static_cast<int>(blockIdx.x) / p.n_kv_heads;
-  const int count = Shares(p, b).count;
+  const int count = KeySplits(p, b).count;
   const int t = threadIdx.x;
   const int64_t first = p.part(b, kv_head, row, 0);
-  const float2 own = t < count ? p.part_sums[first + t] : float2{kLowest, 0.0F};
+  const float2 own = t < count ? p.part_sums[first + t] : float2{kMinusLarge, 0.0F};
   const float sink = p.sink_of(kv_head, row);
   const float row_max = fmaxf(lamina::cuda::block_max(own.x, scratch), sink);
   const float weight = fast_exp2(own.x - row_max);
   if (t < count) weights[t] = weight;
   float sum = lamina::cuda::block_sum(weight * own.y, scratch);  // its barriers also publish `weights`
-  if (sink > kLowest) sum += fast_exp2(sink - row_max);
+  if (sink > kMinusLarge) sum += fast_exp2(sink - row_max);
   int columns = kWarp;
   while (columns < p.d_v && columns < kCombineThreads) columns *= 2;
   const int turns = kCombineThreads / columns;
@@ -325,22 +325,22 @@ void add_step(DecodeParams& p, const StepRotation& rotation) {
 /// Thread block clusters need sm_90, as programmatic dependent launch does.
 bool has_clusters(const Device& device) { return lamina::cuda::has_dependent_launch(device); }
 
-/// Number of shares that best fills the SMs, each with `blocks_each` resident blocks: the last wave should be full.
-/// Each share has a small cost to combine. The shares of a cluster are a power of two.
-int shares_of(const DecodeParams& p, int row_blocks, int blocks_each, const Device& device) {
+/// Number of splits that best fills the SMs, each with `blocks_each` resident blocks: the last wave should be full.
+/// Each split has a small cost to combine. The splits of a cluster are a power of two.
+int splits_for(const DecodeParams& p, int row_blocks, int blocks_each, const Device& device) {
   const double units = static_cast<double>(p.batch) * p.n_kv_heads * row_blocks;
-  const double places = static_cast<double>(blocks_each) * lamina::cuda::processors(device);
-  const int most = std::clamp((p.capacity + kLeastShare - 1) / kLeastShare, 1, kMostShares);
+  const double places = static_cast<double>(blocks_each) * lamina::cuda::sm_count(device);
+  const int most = std::clamp((p.capacity + kLeastSplit - 1) / kLeastSplit, 1, kMaxSplits);
   int best = 1;
   double best_use = 0;
   // For short caches one launch is worth more than filling all SMs.
-  const bool few = p.capacity <= kFewShares * kShortShare && has_clusters(device);
-  const int up_to = few ? std::min(most, kFewShares) : most;
-  for (int shares = 1; shares <= up_to; shares += shares < kFewShares ? shares : 1) {
-    const double rounds = units * shares / places;
-    const double use = rounds / std::ceil(rounds) - 0.002 * shares;
+  const bool few = p.capacity <= kMaxClusterSplits * kShortSplit && has_clusters(device);
+  const int up_to = few ? std::min(most, kMaxClusterSplits) : most;
+  for (int splits = 1; splits <= up_to; splits += splits < kMaxClusterSplits ? splits : 1) {
+    const double rounds = units * splits / places;
+    const double use = rounds / std::ceil(rounds) - 0.002 * splits;
     if (use > best_use) {
-      best = shares;
+      best = splits;
       best_use = use;
     }
   }
@@ -354,7 +354,7 @@ struct DecodeKernel {
   int blocks;  // per SM
   int bytes(const DecodeParams& p) const {
     const int width = p.lanes * kColumns;
-    const int gathered = p.clustered ? p.shares * (width + 2) : 0;
+    const int gathered = p.clustered ? p.splits * (width + 2) : 0;
     return rows * (kDecodeWarps * width + gathered) * static_cast<int>(sizeof(float));
   }
 };
@@ -365,15 +365,15 @@ DecodeKernel kernel_of() {
 }
 
 template <class D>
-DecodeKernel kernel_for(const DecodeParams& p, bool packs, int processors) {
+DecodeKernel kernel_for(const DecodeParams& p, bool packs, int sm_count) {
   const bool plain =
-      p.seq_q == 1 && p.mask.ranges_suffice && p.soft_cap == 0 && p.slopes == nullptr && p.t5_bias == nullptr;
+      p.seq_q == 1 && p.mask.is_contiguous_range && p.soft_cap == 0 && p.slopes == nullptr && p.t5_bias == nullptr;
   if (!packs) return {decode_plain_kernel<D>, 1, 2};
   if (!plain) return p.step ? kernel_of<4, false, true, D>() : kernel_of<4, false, false, D>();
   if (p.rows == 1) return p.step ? kernel_of<1, true, true, D>() : kernel_of<1, true, false, D>();
   // If even the fewest blocks leave SMs idle, use fewer rows per block: the total time is that of one block.
-  const int64_t fewest = int64_t{p.batch} * p.n_kv_heads * ((p.rows + 7) / 8) * kFewShares;
-  const bool idle = p.capacity <= kFewShares * kShortShare && fewest <= processors;
+  const int64_t fewest = int64_t{p.batch} * p.n_kv_heads * ((p.rows + 7) / 8) * kMaxClusterSplits;
+  const bool idle = p.capacity <= kMaxClusterSplits * kShortSplit && fewest <= sm_count;
   if (p.rows == 2 || idle) return p.step ? kernel_of<2, true, true, D>() : kernel_of<2, true, false, D>();
   if (p.step) return kernel_of<4, true, true, D>();
   return p.rows <= 4 ? kernel_of<4, true, false, D>() : kernel_of<8, true, false, D>();
@@ -391,27 +391,27 @@ bool decode(DecodeForm form, const DecodeCall& call) {
   const bool has_vectors = widest <= kWarp * kColumns && p.d_qk % kColumns == 0 && p.d_v % kColumns == 0 &&
                            p.d_qk > 0 && whole(p.k) && whole(p.v) && reinterpret_cast<uintptr_t>(p.q) % 16 == 0;
   if (packs ? !has_vectors : p.step) return false;
-  const DecodeKernel chosen = kernel_for<D>(p, packs, lamina::cuda::processors(device));
+  const DecodeKernel chosen = kernel_for<D>(p, packs, lamina::cuda::sm_count(device));
   const int row_blocks = (p.rows + chosen.rows - 1) / chosen.rows;
   LAMINA_CHECK(static_cast<int64_t>(p.n_kv_heads) * row_blocks < 65536 && p.batch < 65536, kOp, ": batch ", p.batch,
                " and ", p.rows, " queries for each of ", p.n_kv_heads,
                " KV heads exceed the CUDA grid limit; use attention() or a smaller batch");
   for (p.lanes = 8; p.lanes * kColumns < widest;) p.lanes *= 2;
-  p.shares = shares_of(p, row_blocks, chosen.blocks, device);
-  p.clustered = form == DecodeForm::clusters && p.shares > 1 && p.shares <= kFewShares && has_clusters(device);
+  p.splits = splits_for(p, row_blocks, chosen.blocks, device);
+  p.clustered = form == DecodeForm::clusters && p.splits > 1 && p.splits <= kMaxClusterSplits && has_clusters(device);
   if (form == DecodeForm::clusters && !p.clustered) return false;
   Tensor parts;
-  if (!packs || (p.shares > 1 && !p.clustered)) {
-    const int64_t count = int64_t{p.batch} * p.n_kv_heads * p.rows * p.shares;
+  if (!packs || (p.splits > 1 && !p.clustered)) {
+    const int64_t count = int64_t{p.batch} * p.n_kv_heads * p.rows * p.splits;
     parts = Tensor::empty({count * (p.d_v + 2)}, DType::f32, device);
     p.part_sums = reinterpret_cast<float2*>(parts.data<float>());
     p.parts = parts.data<float>() + 2 * count;
   }
-  const dim3 grid(static_cast<unsigned>(p.shares), static_cast<unsigned>(p.n_kv_heads * row_blocks),
+  const dim3 grid(static_cast<unsigned>(p.splits), static_cast<unsigned>(p.n_kv_heads * row_blocks),
                   static_cast<unsigned>(p.batch));
   const int bytes = packs ? chosen.bytes(p) : 0;
   LAMINA_CUDA(cudaFuncSetAttribute(chosen.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), kOp);
-  lamina::cuda::launch_dependent_clusters(chosen.kernel, p.clustered ? p.shares : 1, grid, dim3(kDecodeThreads),
+  lamina::cuda::launch_dependent_clusters(chosen.kernel, p.clustered ? p.splits : 1, grid, dim3(kDecodeThreads),
                                           static_cast<size_t>(bytes), device, p);
   lamina::cuda::check_launch(kOp);
   if (!parts.defined()) return true;

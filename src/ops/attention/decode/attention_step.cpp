@@ -3,8 +3,8 @@
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/attention/attention_checks.h"
 #include "lamina/ops/attention/cache_store_kernel.h"
-#include "lamina/ops/dispatch.h"
 #include "lamina/ops/elementwise/increment.h"
+#include "lamina/ops/kernel_dispatch.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {

@@ -2,7 +2,7 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/attention/attention_checks.h"
-#include "lamina/ops/dispatch.h"
+#include "lamina/ops/kernel_dispatch.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {
@@ -74,7 +74,7 @@ AttentionSublayerStep step_arguments(const Tensor& x, const Tensor& residual, co
   }
   args.weights = {weights.qkv.contiguous(), vector(weights.qkv_bias), weights.out.contiguous(),
                   vector(weights.out_bias)};
-  args.stream.late = !weights.qkv.is_contiguous() || !weights.out.is_contiguous();
+  args.stream.weights_just_written = !weights.qkv.is_contiguous() || !weights.out.is_contiguous();
   return args;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Shared by the decoding kernels: arguments, the split of the keys into shares, KV cache access, and merging of partial
+// Shared by the decoding kernels: arguments, the splits of the keys, KV cache access, and merging of partial
 // softmax results across lanes, warps and blocks.
 
 #include <type_traits>
@@ -15,9 +15,9 @@ using lamina::cuda::kWarp;
 
 constexpr int kDecodeThreads = 256;
 constexpr int kDecodeWarps = kDecodeThreads / kWarp;
-constexpr int kColumns = 8;       // per lane
-constexpr int kLeastShare = 128;  // keys
-constexpr int kFewShares = 8;     // combined within a cluster of blocks
+constexpr int kColumns = 8;           // per lane
+constexpr int kLeastSplit = 128;      // keys
+constexpr int kMaxClusterSplits = 8;  // combined within a cluster of blocks
 
 struct DecodeParams {
   int batch;
@@ -29,7 +29,7 @@ struct DecodeParams {
   int d_qk;
   int d_v;
   int rows;  // queries per KV head: group · seq_q, the queries of a head adjacent
-  int shares;
+  int splits;
   int lanes;  // per key
   DType q_type;
   bool long_lengths;  // i64 rather than i32
@@ -56,17 +56,17 @@ struct DecodeParams {
   int t5_buckets;
   int t5_max_distance;
   const float* sinks;  // [n_heads], or null
-  float* parts;        // [batch, n_kv_heads, rows, shares, d_v]: Σ weight · v
-  float2* part_sums;   // [batch, n_kv_heads, rows, shares]: max score, Σ weight
-  bool clustered;      // the shares form a cluster; else a second kernel combines them
+  float* parts;        // [batch, n_kv_heads, rows, splits, d_v]: Σ weight · v
+  float2* part_sums;   // [batch, n_kv_heads, rows, splits]: max score, Σ weight
+  bool clustered;      // the splits form a cluster; else a second kernel combines them
   void* y;
   FaultSlot* faults;
 
   // Integer division is slow on the critical path; a single position needs none.
   __device__ int head_of(int kv_head, int row) const { return kv_head * group + (seq_q == 1 ? row : row / seq_q); }
   __device__ int position_of(int row) const { return seq_q == 1 ? 0 : row % seq_q; }
-  __device__ int64_t part(int b, int kv_head, int row, int share) const {
-    return ((static_cast<int64_t>(b) * n_kv_heads + kv_head) * rows + row) * shares + share;
+  __device__ int64_t part(int b, int kv_head, int row, int split) const {
+    return ((static_cast<int64_t>(b) * n_kv_heads + kv_head) * rows + row) * splits + split;
   }
   /// Index of the first element of a row of q.
   __device__ int64_t q_at(int b, int kv_head, int row) const {
@@ -77,7 +77,7 @@ struct DecodeParams {
     return ((static_cast<int64_t>(b) * seq_q + position_of(row)) * n_heads + head_of(kv_head, row)) * d_v;
   }
   __device__ float sink_of(int kv_head, int row) const {
-    return sinks == nullptr ? kLowest : sinks[head_of(kv_head, row)] * kLog2E;
+    return sinks == nullptr ? kMinusLarge : sinks[head_of(kv_head, row)] * kLog2E;
   }
   __device__ int64_t cache_at(int b, int kv_head, int key, int width) const {
     return ((static_cast<int64_t>(b) * n_kv_heads + kv_head) * capacity + key) * width;
@@ -99,22 +99,22 @@ __device__ inline void store_as(void* to, DType type, int64_t at, float value) {
   }
 }
 
-/// Number of keys per share.
+/// Number of keys per split.
 __device__ inline int keys_of_share(const DecodeParams& p, int keys) {
-  const int each = max(p.shares == 1 ? keys : (keys + p.shares - 1) / p.shares, 1);
-  return (each + kLeastShare - 1) / kLeastShare * kLeastShare;
+  const int each = max(p.splits == 1 ? keys : (keys + p.splits - 1) / p.splits, 1);
+  return (each + kLeastSplit - 1) / kLeastSplit * kLeastSplit;
 }
 
-/// The visible keys of a batch row and their split into shares.
-struct Shares {
+/// The visible keys of a batch row and their splits.
+struct KeySplits {
   DeviceMask mask;
   int begin;  // first key visible to any query
   int end;
-  int each;   // keys per share
-  int count;  // shares that have keys
+  int each;   // keys per split
+  int count;  // splits that have keys
 
   /// Reports an invalid length or position; the row then counts as empty.
-  __device__ Shares(const DecodeParams& p, int b) : mask(p.mask) {
+  __device__ KeySplits(const DecodeParams& p, int b) : mask(p.mask) {
     const int64_t given =
         p.long_lengths ? static_cast<const int64_t*>(p.lengths)[b] : static_cast<const int32_t*>(p.lengths)[b];
     const bool possible =
@@ -304,17 +304,17 @@ __device__ V* in_first_block(V* shared) {
 }
 
 /// One output column of a row, merged from the partial results of several warps or blocks.
-struct Gathered {
+struct MergedSoftmax {
   float row_max;
   float sum;
   float value;
 
   /// found: (max score, Σ weight) of each part; its values are `stride` floats apart.
-  __device__ Gathered(const float2* found, int count, const float* values, int stride, float sink)
-      : row_max(fmaxf(sink, kLowest)), value(0) {
+  __device__ MergedSoftmax(const float2* found, int count, const float* values, int stride, float sink)
+      : row_max(fmaxf(sink, kMinusLarge)), value(0) {
 #pragma unroll 8
     for (int n = 0; n < count; ++n) row_max = fmaxf(row_max, found[n].x);
-    sum = sink > kLowest ? fast_exp2(sink - row_max) : 0.0F;
+    sum = sink > kMinusLarge ? fast_exp2(sink - row_max) : 0.0F;
 #pragma unroll 8
     for (int n = 0; n < count; ++n) {
       const float weight = fast_exp2(found[n].x - row_max);
@@ -326,12 +326,12 @@ struct Gathered {
 };
 
 /// Merges the warps of a block, and the blocks of a cluster in the shared memory of its first block (`sums` then holds
-/// kRows · (kDecodeWarps + shares) · lanes · kColumns floats and kRows · shares pairs). Writes y, or a part for the
+/// kRows · (kDecodeWarps + splits) · lanes · kColumns floats and kRows · splits pairs). Writes y, or a part for the
 /// combine kernel.
 template <int kRows>
-__device__ void finish_share(const DecodeParams& p, int b, int kv_head, int first_row, int count,
-                             float (&acc)[kRows][kColumns], float (&most)[kRows], float (&sum)[kRows], float* sums,
-                             float2 (*stats)[kDecodeWarps]) {
+__device__ void merge_split(const DecodeParams& p, int b, int kv_head, int first_row, int count,
+                            float (&acc)[kRows][kColumns], float (&most)[kRows], float (&sum)[kRows], float* sums,
+                            float2 (*stats)[kDecodeWarps]) {
   merge_groups<kRows>(p.lanes, acc, most, sum);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -346,39 +346,39 @@ __device__ void finish_share(const DecodeParams& p, int b, int kv_head, int firs
   }
   __syncthreads();
   const int rows = min(kRows, p.rows - first_row);
-  const int share = static_cast<int>(blockIdx.x);
-  const bool alone = count == 1 && (p.shares == 1 || p.clustered);
-  float* shared_values = sums + kRows * kDecodeWarps * width;  // [kRows, shares, width] of the first block
-  auto* shared_stats = reinterpret_cast<float2*>(shared_values + kRows * p.shares * width);
+  const int split = static_cast<int>(blockIdx.x);
+  const bool alone = count == 1 && (p.splits == 1 || p.clustered);
+  float* shared_values = sums + kRows * kDecodeWarps * width;  // [kRows, splits, width] of the first block
+  auto* shared_stats = reinterpret_cast<float2*>(shared_values + kRows * p.splits * width);
   if (p.clustered && !alone) cluster_wait();  // the first block has started
   for (int n = threadIdx.x; n < rows * width; n += kDecodeThreads) {
     const int r = n >> width_bits;
     const int c = n & (width - 1);
     if (c >= p.d_v) continue;
-    const Gathered own(stats[r], kDecodeWarps, sums + r * kDecodeWarps * width + c, width,
-                       alone ? p.sink_of(kv_head, first_row + r) : kLowest);
+    const MergedSoftmax own(stats[r], kDecodeWarps, sums + r * kDecodeWarps * width + c, width,
+                            alone ? p.sink_of(kv_head, first_row + r) : kMinusLarge);
     if (alone) {
       store_as(p.y, p.q_type, p.y_at(b, kv_head, first_row + r) + c, own.result());
     } else if (p.clustered) {
-      const int at = r * p.shares + share;
+      const int at = r * p.splits + split;
       *in_first_block(shared_values + at * width + c) = own.value;
       if (c == 0) *in_first_block(shared_stats + at) = float2{own.row_max, own.sum};
     } else {
-      const int64_t at = p.part(b, kv_head, first_row + r, share);
+      const int64_t at = p.part(b, kv_head, first_row + r, split);
       p.parts[at * p.d_v + c] = own.value;
       if (c == 0) p.part_sums[at] = {own.row_max, own.sum};
     }
   }
   if (alone || !p.clustered) return;
   cluster_arrive();
-  if (share > 0) return;
+  if (split > 0) return;
   cluster_wait();
   for (int n = threadIdx.x; n < rows * width; n += kDecodeThreads) {
     const int r = n >> width_bits;
     const int c = n & (width - 1);
     if (c >= p.d_v) continue;
-    const Gathered all(shared_stats + r * p.shares, count, shared_values + r * p.shares * width + c, width,
-                       p.sink_of(kv_head, first_row + r));
+    const MergedSoftmax all(shared_stats + r * p.splits, count, shared_values + r * p.splits * width + c, width,
+                            p.sink_of(kv_head, first_row + r));
     store_as(p.y, p.q_type, p.y_at(b, kv_head, first_row + r) + c, all.result());
   }
 }

@@ -38,13 +38,13 @@ constexpr int kTileRows = 16;                                              // of
 constexpr int kMostTiles = kStepWarps * kHeads * kScorePitch / kTileRows;  // sums reuse the memory of the scores
 
 struct AttentionOutputParams : StepHeads {
-  const float* projected;  ///< [(n_heads + 2 n_kv_heads)·d]
-  int width;               ///< of the residual stream
-  int out_each;            ///< rows of the output projection per block
-  int tiles;               ///< of 16 rows each
-  int split_bits;          ///< a warp has 1 / 2^split_bits of the columns of a tile:
-  int steps_each;          ///< 16 · steps_each columns
-  bool late;               ///< the weights may just have been written: wait first
+  const float* projected;     ///< [(n_heads + 2 n_kv_heads)·d]
+  int width;                  ///< of the residual stream
+  int out_each;               ///< rows of the output projection per block
+  int tiles;                  ///< of 16 rows each
+  int split_bits;             ///< a warp has 1 / 2^split_bits of the columns of a tile:
+  int steps_each;             ///< 16 · steps_each columns
+  bool weights_just_written;  ///< the weights may just have been written: wait first
 };
 
 /// Shared memory of a block, with kStages tiles of keys and values.
@@ -85,7 +85,7 @@ class OutputStep {
         v_(static_cast<T*>(p.v) + static_cast<int64_t>(key_head_) * p.capacity * kD) {}
 
   /// Reads the cache position of the token first, since everything depends on it. Before the wait it is only a guess.
-  __device__ void ask_for_place() {
+  __device__ void read_position_early() {
     const int64_t place = lamina::cuda::load_relaxed_l2(p_.place);
     const int64_t position = lamina::cuda::load_relaxed_l2(p_.position);
     place_ = place >= 0 && place < p_.capacity ? static_cast<int>(place) : -1;
@@ -123,7 +123,7 @@ class OutputStep {
       other = __ldcg(reinterpret_cast<const float4*>(from + partner));
       const int place = place_;
       const int position = position_;
-      ask_for_place();
+      read_position_early();
       if (!__syncthreads_or(place != place_ || position != position_)) break;
       lamina::cuda::cp_async_wait();
       __syncthreads();
@@ -163,7 +163,7 @@ class OutputStep {
         }
         __syncthreads();
       }
-      see_keys(staged, keys - tile * kTileKeys);
+      process_keys(staged, keys - tile * kTileKeys);
       if (tile + kStages < tiles) {
         __syncthreads();
         stage_tile(tile + kStages);
@@ -234,7 +234,7 @@ class OutputStep {
     const uint32_t barrier = shared_address(&shared_.barrier);
     if (lane_ == 0) {
       lamina::cuda::barrier_init(barrier, 1);
-      lamina::cuda::publish_barriers();
+      lamina::cuda::fence_barrier_init();
     }
     __syncwarp();
     if (lane_ == 0) lamina::cuda::barrier_expect(barrier, rows() * bytes);
@@ -289,7 +289,7 @@ class OutputStep {
     sines = {sines.x * even, sines.y * odd, sines.z * even, sines.w * odd};
   }
   /// Processes this warp's keys of a tile, of which `count` are visible.
-  __device__ void see_keys(const T (&staged)[2][kTileKeys * kD], int count) {
+  __device__ void process_keys(const T (&staged)[2][kTileKeys * kD], int count) {
     const int first = warp_ * kWarpKeys;
     if (first >= count) return;
     float sums[kThirds][4] = {};
@@ -301,7 +301,7 @@ class OutputStep {
 #pragma unroll
       for (int n = 0; n < kThirds; ++n) {
         const auto* q = reinterpret_cast<const uint32_t*>(&shared_.queries[n][lane_ / 4][16 * s + lane_ % 4 * 2]);
-        lamina::cuda::multiply_add<T>(sums[n], a, q[0], q[4]);
+        lamina::cuda::mma_m16n8k16<T>(sums[n], a, q[0], q[4]);
       }
     }
     // Transposes the scores from keys × queries to queries × keys.
@@ -343,7 +343,7 @@ class OutputStep {
       const int row = first + lane_ / 16 * 8 + lane_ % 8;
       lamina::cuda::ldmatrix_x4_trans(a, shared_address(staged[1] + Shared::at(row, 2 * m + lane_ / 8 % 2)));
 #pragma unroll
-      for (int n = kThirds - 1; n >= 0; --n) lamina::cuda::multiply_add<T>(found_[m], a, weights[0][n], weights[1][n]);
+      for (int n = kThirds - 1; n >= 0; --n) lamina::cuda::mma_m16n8k16<T>(found_[m], a, weights[0][n], weights[1][n]);
     }
   }
   __device__ void leave_found() {
@@ -362,7 +362,7 @@ class OutputStep {
   __device__ void join(int n) const {
     const int head = n / kD;
     float2 stats[kStepWarps];
-    float most = kLowest;
+    float most = kMinusLarge;
 #pragma unroll
     for (int w = 0; w < kStepWarps; ++w) {
       stats[w] = shared_.stats[w][head];
@@ -403,7 +403,7 @@ class OutputStep {
       }
 #pragma unroll
       for (int n = 0; n < kStepsAtOnce; ++n) {
-        lamina::cuda::multiply_add<__nv_bfloat16>(sums[n % 2], a[n], x[n][0], x[n][1]);
+        lamina::cuda::mma_m16n8k16<__nv_bfloat16>(sums[n % 2], a[n], x[n][0], x[n][1]);
       }
     }
     float upper = sums[0][0] + sums[0][1] + (sums[1][0] + sums[1][1]);
@@ -424,7 +424,7 @@ class OutputStep {
   T* v_;
   int place_ = -1;     // −1 if invalid
   int position_ = -1;  // −1 if invalid
-  float most_ = kLowest;
+  float most_ = kMinusLarge;
   float sum_ = 0;  // of this lane's keys
   float found_[kD / 16][4] = {};
 };

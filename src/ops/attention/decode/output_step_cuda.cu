@@ -13,8 +13,8 @@ __global__ void __launch_bounds__(kStepThreads, 1)
     attention_output_kernel(const __grid_constant__ AttentionOutputParams p) {
   extern __shared__ __align__(128) unsigned char memory[];
   OutputStep<T, kD, kStages> step(p, *reinterpret_cast<OutputShared<T, kD, kStages>*>(memory));
-  if (p.late) lamina::cuda::grid_dependency_wait();
-  step.ask_for_place();
+  if (p.weights_just_written) lamina::cuda::grid_dependency_wait();
+  step.read_position_early();
   lamina::cuda::trigger_dependents();
   step.take_token();
   step.attend();
@@ -26,13 +26,13 @@ AttentionOutputParams params_of(const AttentionSublayerStep& args, const Tensor&
   static_cast<StepHeads&>(p) = step_heads(args);
   p.projected = projected.data<float>();
   p.width = static_cast<int>(args.weights.out.dim(0));
-  p.out_each = ceil_div(p.width, std::max(lamina::cuda::processors(projected.device()) / p.n_kv_heads, 1));
+  p.out_each = ceil_div(p.width, std::max(lamina::cuda::sm_count(projected.device()) / p.n_kv_heads, 1));
   p.tiles = ceil_div(p.out_each, kTileRows);
   while (p.tiles << p.split_bits < kStepWarps && p.group * p.d / 16 % (2 * kStepsAtOnce << p.split_bits) == 0) {
     ++p.split_bits;
   }
   p.steps_each = p.group * p.d / 16 >> p.split_bits;
-  p.late = args.stream.late;
+  p.weights_just_written = args.stream.weights_just_written;
   return p;
 }
 
@@ -72,10 +72,10 @@ void attention_output_step(const AttentionSublayerStep& args, const Tensor& proj
   const StepRotation& rotation = args.rotation;
   const bool turned_in_packs =
       !rotation.cos.defined() || (rotation.rotary_dim % 8 == 0 && rotation.cos.dim(1) % 4 == 0);
-  const bool taken =
-      takes_step(args.stream,
-                 {projected, weights.out, weights.out_bias, args.k_cache, args.v_cache, rotation.cos, rotation.sin}) &&
-      group <= kHeads && (group + 2) * d <= 4 * kStepThreads && args.k_cache.dim(2) <= kMostKeys && turned_in_packs;
+  const bool taken = supports_sublayer_step(args.stream, {projected, weights.out, weights.out_bias, args.k_cache,
+                                                          args.v_cache, rotation.cos, rotation.sin}) &&
+                     group <= kHeads && (group + 2) * d <= 4 * kStepThreads && args.k_cache.dim(2) <= kMostKeys &&
+                     turned_in_packs;
   const DType type = args.k_cache.dtype();
   if (!taken || (d != 64 && d != 128)) return;
   if (type == DType::bf16) launch<__nv_bfloat16>(args, projected, parts);

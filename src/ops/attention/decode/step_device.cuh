@@ -1,7 +1,7 @@
 #pragma once
 
 // Additions of a step to decoding: prefetch of cached keys and values, rotation of the queries, and the key and value
-// of the new token, which the block of the last share rotates, rounds, stores and uses.
+// of the new token, which the block of the last split rotates, rounds, stores and uses.
 
 #include "lamina/ops/attention/cache_scales.h"
 #include "lamina/ops/attention/decode/decode_device.cuh"
@@ -9,10 +9,10 @@
 
 namespace lamina::ops::cuda {
 
-/// Prefetches this share's keys and values to the L2 cache while the previous kernel still computes the new token. The
+/// Prefetches this split's keys and values to the L2 cache while the previous kernel still computes the new token. The
 /// cache position is only a hint here: it is read past the L1 cache, may be stale, and is read again later.
 template <class T>
-__device__ void prefetch_share(const DecodeParams& p, int b, int kv_head) {
+__device__ void prefetch_split(const DecodeParams& p, int b, int kv_head) {
   constexpr int kMostEach = 16;
   if (p.mask.kind != DeviceMask::Kind::full) return;
   const int64_t place = lamina::cuda::load_relaxed_l2(static_cast<const int64_t*>(p.lengths) + b);
@@ -185,7 +185,7 @@ __device__ void take_token(const DecodeParams& p, int b, int kv_head, int place,
   if (stores) packed.store(cache + p.cache_at(b, kv_head, place, p.d_qk) + column);
 }
 
-/// Rotates the queries; adds the new token if this block's share ends with it (`owns`, uniform over the block).
+/// Rotates the queries; adds the new token if this block's split ends with it (`owns`, uniform over the block).
 template <int kRows, class T>
 __device__ void begin_step(const DecodeParams& p, int b, int kv_head, int first_row, int column, int64_t position,
                            bool owns, int place, StepLane<kRows>& lane, float (&q)[kRows][kColumns],

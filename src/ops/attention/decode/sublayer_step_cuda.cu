@@ -43,10 +43,10 @@ struct AttentionSublayerParams : StepHeads {
 };
 
 /// A block's share of the keys of one head.
-struct KeyShare {
+struct KeySplit {
   int begin, end;
 
-  __device__ KeyShare(int keys, int rank, bool split) {
+  __device__ KeySplit(int keys, int rank, bool split) {
     const int each = split ? (keys + kStepBlocks - 1) / kStepBlocks : keys;
     if (!split) rank = 0;
     begin = min(rank * each, keys);
@@ -60,7 +60,7 @@ template <class T>
 __device__ void prefetch_keys(const AttentionSublayerParams& p, const Cluster& cluster) {
   constexpr int kSector = 32;
   const int64_t given = lamina::cuda::load_relaxed_l2(p.place);
-  const KeyShare share(static_cast<int>(min(max(given, int64_t{0}), static_cast<int64_t>(p.capacity))), cluster.rank,
+  const KeySplit share(static_cast<int>(min(max(given, int64_t{0}), static_cast<int64_t>(p.capacity))), cluster.rank,
                        true);
   const int row_bytes = p.d * static_cast<int>(sizeof(T));
   const int64_t at = (static_cast<int64_t>(cluster.id) * p.capacity + share.begin) * row_bytes;
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
     attention_sublayer_kernel(const __grid_constant__ AttentionSublayerParams p) {
   extern __shared__ __align__(16) float shared_floats[];
   __shared__ float scratch[32];
-  __shared__ Arrivals arrivals;
+  __shared__ ClusterMailbox arrivals;
   const Cluster cluster;
   if (threadIdx.x == 0) arrivals.expect(p.rows());
   __syncwarp();
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
     const int part = local < width + d ? 0 : 1;
     return (p.n_heads + part * p.n_kv_heads + cluster.id) * d + local - width - part * d;
   };
-  if (p.in.late) lamina::cuda::grid_dependency_wait();
+  if (p.in.weights_just_written) lamina::cuda::grid_dependency_wait();
   project.stage(staged,
                 [&](int n, int /*tile*/) { return p.qkv + static_cast<int64_t>(global_row(n)) * p.row_chunks(); });
   lamina::cuda::cp_async_commit();
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
   const int64_t position = __ldcg(reinterpret_cast<const long long*>(p.position));
   int place = 0;
   bool split = false;
-  KeyShare share(0, 0, false);
+  KeySplit share(0, 0, false);
   float cosine = 1;
   float sine = 0;
   const auto fetch = [&](int first) {
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
     }
     lamina::cuda::cp_async_commit();
   };
-  const float r = take_row(p.in, row, scratch, [&] {
+  const float r = load_normalized_row(p.in, row, scratch, [&] {
     const bool possible = given >= 0 && given < p.capacity;
     if (!possible && thread == 0) {
       lamina::cuda::report(p.faults, lamina::cuda::Fault::cache_place, given);
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
     place = possible ? static_cast<int>(given) : -1;
     const int few = 2 * groups * kKeysAtOnce;  // every block attends to all keys up to this many
     split = place >= few;
-    share = KeyShare(min(place + 1, split ? p.capacity : few), cluster.rank, split);
+    share = KeySplit(min(place + 1, split ? p.capacity : few), cluster.rank, split);
     fetch(share.begin);
     if (thread < p.rotary_dim) {
       const bool known = position >= 0 && position < p.table_rows;
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) q[c] = inside ? turned[head * d + column + c] : 0.0F;
   float acc[kColumns] = {};
-  float most = kLowest;
+  float most = kMinusLarge;
   float sum = 0;
 #pragma unroll 1
   for (int first = share.begin; first < share.end; first += groups * kKeysAtOnce) {  // uniform loop bounds
@@ -313,10 +313,10 @@ __global__ void __launch_bounds__(kStepThreads, 2)
       const float2* stats_of = stats + of * count;
       const float* values_of = level == 0 ? all_values + of * count * stride + c : all_values + n;
       float2 each[kStepWarps];
-      float row_max = kLowest;
+      float row_max = kMinusLarge;
 #pragma unroll
       for (int i = 0; i < kStepWarps; ++i) {
-        each[i] = i < count ? stats_of[i] : float2{kLowest, 0.0F};
+        each[i] = i < count ? stats_of[i] : float2{kMinusLarge, 0.0F};
         row_max = fmaxf(row_max, each[i].x);
       }
       float value = 0;
@@ -356,7 +356,7 @@ void attention_sublayer_step(const AttentionSublayerStep& args, Tensor& parts) {
   const char* op = "attention_sublayer_step";
   const Device& device = args.stream.x.device();
   const AttentionProjections& weights = args.weights;
-  const bool taken = takes_step(
+  const bool taken = supports_sublayer_step(
       args.stream, {weights.qkv, weights.qkv_bias, weights.out, weights.out_bias, args.k_cache, args.v_cache});
   constexpr int64_t kMostKeys = 2048;  // beyond this, the shares of eight blocks per KV head are too long
   const int64_t group = weights.out.dim(1) / args.k_cache.dim(3) / args.k_cache.dim(1);

@@ -1,7 +1,7 @@
 #include "lamina/ops/linear/feed_forward_step_kernel.h"
 
 #include "lamina/autograd/tape.h"
-#include "lamina/ops/dispatch.h"
+#include "lamina/ops/kernel_dispatch.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {
@@ -31,7 +31,7 @@ SublayerOutput in_one_step(const Tensor& x, const Tensor& residual, const RowNor
   };
   args.weights = {weights.up.contiguous(), vector(weights.up_bias), weights.down.contiguous(),
                   vector(weights.down_bias)};
-  args.stream.late = !weights.up.is_contiguous() || !weights.down.is_contiguous();
+  args.stream.weights_just_written = !weights.up.is_contiguous() || !weights.down.is_contiguous();
   Tensor parts;
   LAMINA_LAUNCH_CUDA(feed_forward_step, args, parts);
   if (!parts.defined()) return {};

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kStepThreads)
     feed_forward_step_kernel(const __grid_constant__ FeedForwardStepParams p) {
   extern __shared__ __align__(16) float shared_floats[];
   __shared__ float scratch[32];
-  __shared__ Arrivals arrivals;
+  __shared__ ClusterMailbox arrivals;
   const Cluster cluster;
   const int begin = cluster.id * p.slice;
   const int count = min(p.slice, p.d_ff - begin);  // of the cluster
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kStepThreads)
   const int mine = cluster.rank * p.each;
   const RowProduct<kTiles> widen{min(p.each, count - mine), p.row_chunks(), p.first_lane_bits};
   const auto first_row = [&](int unit) { return (begin + mine + unit) * p.next; };
-  if (p.in.late) lamina::cuda::grid_dependency_wait();
+  if (p.in.weights_just_written) lamina::cuda::grid_dependency_wait();
   widen.stage(staged, [&](int unit, int tile) {
     return p.first + static_cast<int64_t>(first_row(unit) + tile * p.up) * p.row_chunks();
   });
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kStepThreads)
   float* part = p.parts + cluster.id * p.in.width + out;
   Cluster::wait();
   lamina::cuda::grid_dependency_wait();
-  const float r = take_row(p.in, row, scratch, [] {});
+  const float r = load_normalized_row(p.in, row, scratch, [] {});
   lamina::cuda::cp_async_wait<1>();
   widen.multiply(staged, row, [&](int unit, float(&sums)[kTiles], int to) {
 #pragma unroll
@@ -115,7 +115,7 @@ void feed_forward_step(const FeedForwardStep& args, Tensor& parts) {
   const Device& device = args.stream.x.device();
   const Tensor& up = args.weights.up;
   const Tensor& down = args.weights.down;
-  if (!takes_step(args.stream, {up, down, args.weights.up_bias, args.weights.down_bias})) return;
+  if (!supports_sublayer_step(args.stream, {up, down, args.weights.up_bias, args.weights.down_bias})) return;
   const auto units = static_cast<int>(down.dim(1));
   if (units % 8 != 0) return;
   FeedForwardStepParams p{.in = step_input(args.stream),

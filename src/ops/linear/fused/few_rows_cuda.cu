@@ -32,10 +32,10 @@ using namespace lamina::cuda;  // NOLINT: what kernels share
 using namespace few_rows;      // NOLINT: the same
 
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kLoads = 8;     // in flight per lane
-constexpr int kOutputs = 8;   // per warp
-constexpr int kStep = 64;     // bytes of a weight row that four lanes read at once
-constexpr int kResident = 3;  // blocks per SM
+constexpr int kLoads = 8;        // in flight per lane
+constexpr int kOutputs = 8;      // per warp
+constexpr int kStep = 64;        // bytes of a weight row that four lanes read at once
+constexpr int kBlocksPerSm = 3;  // blocks per SM
 constexpr int kSums = kOutputs * static_cast<int>(kFewRows);
 
 constexpr int kWorthChunks = 8;  // beyond this, normalising in every block costs more than a launch
@@ -49,16 +49,16 @@ struct FewRows {
   int64_t row_bytes;   ///< bytes between consecutive weight rows
   int bytes;           ///< per weight row
   int rows, out;
-  int next;      ///< weight rows between consecutive outputs
-  int second;    ///< weight rows between gate and up of an output
-  int halvings;  ///< 2^halvings warps share the steps of the same outputs
+  int next;        ///< weight rows between consecutive outputs
+  int second;      ///< weight rows between gate and up of an output
+  int split_bits;  ///< 2^split_bits warps share the steps of the same outputs
   Activation activation;
   Gate gate;
   GateUnit unit;
   FusedNorm norm;
 
-  __host__ __device__ int split() const { return 1 << halvings; }
-  __device__ int groups() const { return kWarps >> halvings; }  ///< of outputs, per block
+  __host__ __device__ int split() const { return 1 << split_bits; }
+  __device__ int groups() const { return kWarps >> split_bits; }  ///< of outputs, per block
 };
 
 template <bool kShared>
@@ -75,7 +75,7 @@ template <class W, class X, int kRows>
 struct Sums {
   static_assert(std::is_same_v<W, X> && kRows == kFewRows);
   static constexpr bool kHeld = true;  ///< x is loaded together with the weight
-  static constexpr int kBlocks = kResident;
+  static constexpr int kBlocks = kBlocksPerSm;
   struct Piece {
     uint4 words;
   };
@@ -90,8 +90,8 @@ struct Sums {
   __device__ void add(const uint4& w, const Piece& x) {
     const uint32_t first[4] = {x.words.x, 0, x.words.y, 0};
     const uint32_t second[4] = {x.words.z, 0, x.words.w, 0};
-    multiply_add<W>(even, first, w.x, w.y);
-    multiply_add<W>(odd, second, w.z, w.w);
+    mma_m16n8k16<W>(even, first, w.x, w.y);
+    mma_m16n8k16<W>(odd, second, w.z, w.w);
   }
   /// to [rows of x][outputs].
   __device__ void put(float* to, int lane) const {
@@ -105,7 +105,7 @@ struct Sums<W, float, kRows> {
   static constexpr int kSize = Pack<W>::kSize;
   static constexpr int kScale = static_cast<int>(sizeof(float) / sizeof(W));  ///< bytes of x per byte of weight
   static constexpr bool kHeld = kRows * kSize <= 4;
-  static constexpr int kBlocks = kHeld ? kResident : 2;
+  static constexpr int kBlocks = kHeld ? kBlocksPerSm : 2;
   struct Piece {
     uint4 words[kRows][kSize / 4];  ///< floats
   };
@@ -167,13 +167,13 @@ template <class W, class X, int kRows, int kTiles, bool kNormed>
 __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
     few_rows_kernel(const __grid_constant__ FewRows p) {
   using S = Sums<W, X, kRows>;
-  constexpr int kAhead = kLoads / kTiles;
+  constexpr int kInFlight = kLoads / kTiles;
   constexpr int kItems = kWarps * kSums / kThreads;  // most results per thread
   __shared__ alignas(16) float shares[kWarps][kTiles][kSums];
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarp;
   const int lane = thread % kWarp;
-  const int group = static_cast<int>(blockIdx.x) * p.groups() + (warp >> p.halvings);
+  const int group = static_cast<int>(blockIdx.x) * p.groups() + (warp >> p.split_bits);
   const int output = group * kOutputs + lane / 4;
   const int limit = output < p.out ? p.bytes : 0;
   const char* weight[kTiles];
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
   const int hop = p.split() * kStep;
   const int mine = lane % 4 * 16;
 #pragma unroll
-  for (int a = 0; a < kAhead; ++a) {
+  for (int a = 0; a < kInFlight; ++a) {
     const int at = begin + a * hop + mine;
     if (lane % 2 != 0 || at >= limit) continue;
 #pragma unroll
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
   }
   S sums[kTiles];
   constexpr bool kHeld = S::kHeld && !kNormed;
-  uint4 w[kAhead][kTiles];
+  uint4 w[kInFlight][kTiles];
   const auto load_weight = [&](int a, int at) {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) w[a][t] = load_evict_first(weight[t] + at, at < limit);
@@ -221,24 +221,24 @@ __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
   if constexpr (kNormed) {
     to_norm.start_copies();
 #pragma unroll
-    for (int a = 0; a < kAhead; ++a) load_weight(a, begin + a * hop + mine);
+    for (int a = 0; a < kInFlight; ++a) load_weight(a, begin + a * hop + mine);
     to_norm.finish();
     __syncthreads();
     x.data = normed;
     x.stride = p.norm.stride;
   }
-  for (int first = begin; first < p.bytes; first += kAhead * hop) {  // uniform loop bounds
-    typename S::Piece of_x[kHeld ? kAhead : 1];
+  for (int first = begin; first < p.bytes; first += kInFlight * hop) {  // uniform loop bounds
+    typename S::Piece of_x[kHeld ? kInFlight : 1];
     if (!kNormed || first != begin) {
 #pragma unroll
-      for (int a = 0; a < kAhead; ++a) {
+      for (int a = 0; a < kInFlight; ++a) {
         const int at = first + a * hop + mine;
         load_weight(a, at);
         if constexpr (kHeld) of_x[a] = S::template load<false>(x, lane, at);
       }
     }
 #pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
+    for (int a = 0; a < kInFlight; ++a) {
       if constexpr (!kHeld) of_x[0] = S::template load<kNormed>(x, lane, first + a * hop + mine);
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) sums[t].add(w[a][t], of_x[kHeld ? a : 0]);
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
       float sum = 0;
 #pragma unroll
       for (int part = 0; part < kWarps; ++part) {
-        if (part < p.split()) sum += shares[(place.group << p.halvings) + part][t][item % kSums];
+        if (part < p.split()) sum += shares[(place.group << p.split_bits) + part][t][item % kSums];
       }
       total[t] = sum + bias[i][t];
     }
@@ -273,17 +273,18 @@ __global__ void __launch_bounds__(kThreads, Sums<W, X, kRows>::kBlocks)
 }
 
 /// Chooses the most warps per output that still keep all blocks resident at once.
-int halvings_for(const FewRows& p, int64_t groups, int processors) {
-  const int64_t places = int64_t{kWarps} * kResident * processors;  // in warps
-  int halvings = 0;
-  while ((1 << halvings) < kWarps && kStep << halvings < p.bytes && groups << (halvings + 1) <= places) ++halvings;
-  return halvings;
+int halvings_for(const FewRows& p, int64_t groups, int sm_count) {
+  const int64_t places = int64_t{kWarps} * kBlocksPerSm * sm_count;  // in warps
+  int split_bits = 0;
+  while ((1 << split_bits) < kWarps && kStep << split_bits < p.bytes && groups << (split_bits + 1) <= places)
+    ++split_bits;
+  return split_bits;
 }
 
 template <class W, class X, int kRows, int kTiles, bool kNormed>
 void launch(const Device& device, FewRows& p) {
   const int64_t groups = (int64_t{p.out} + kOutputs - 1) / kOutputs;
-  p.halvings = halvings_for(p, groups, processors(device));
+  p.split_bits = halvings_for(p, groups, sm_count(device));
   const dim3 grid(static_cast<unsigned>(blocks_for(groups * p.split(), kWarps)),
                   static_cast<unsigned>((p.rows + kRows - 1) / kRows));
   launch_dependent(few_rows_kernel<W, X, kRows, kTiles, kNormed>, grid, dim3(kThreads), kNormed ? p.norm.shared() : 0,
@@ -326,7 +327,7 @@ FewRows few_rows_of(const Tensor& x, const Tensor& weight, const Tensor& bias, c
             .out = 0,
             .next = 1,
             .second = 0,
-            .halvings = 0,
+            .split_bits = 0,
             .activation = Activation::none,
             .gate = Gate::liglu,
             .unit = GateUnit(options),
@@ -367,7 +368,7 @@ bool add_norm(FewRows& p, const NormLinearForward& args) {
             .bias = device_data<float>(args.norm.bias),
             .offset = static_cast<float>(args.norm.options.weight_offset),
             .eps = static_cast<float>(args.norm.options.eps),
-            .centred = args.norm.kind == RowNorm::Kind::layer,
+            .is_layer_norm = args.norm.kind == RowNorm::Kind::layer,
             .parts = args.residual.defined() ? static_cast<int>(args.residual.dim(0)) : 0,
             .row_bits = static_cast<int>(std::bit_width(rows - 1)),
             .stride = FusedNorm::stride_of(row_bytes)};

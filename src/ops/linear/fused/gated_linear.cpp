@@ -1,7 +1,7 @@
 #include "lamina/ops/linear/gated_linear_kernel.h"
 
 #include "lamina/autograd/tape.h"
-#include "lamina/ops/dispatch.h"
+#include "lamina/ops/kernel_dispatch.h"
 #include "lamina/ops/launch.h"
 #include "lamina/ops/linear/fused/few_rows_cuda.h"
 

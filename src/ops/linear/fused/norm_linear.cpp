@@ -1,8 +1,8 @@
 #include "lamina/ops/linear/norm_linear_kernel.h"
 
 #include "lamina/autograd/tape.h"
-#include "lamina/ops/dispatch.h"
 #include "lamina/ops/elementwise/reduce.h"
+#include "lamina/ops/kernel_dispatch.h"
 #include "lamina/ops/launch.h"
 #include "lamina/ops/linear/fused/few_rows_cuda.h"
 #include "lamina/ops/linear/gated_linear_kernel.h"

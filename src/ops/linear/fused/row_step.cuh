@@ -56,14 +56,14 @@ struct Cluster {
 };
 
 /// An mbarrier in each block of a cluster that completes when the expected number of floats has arrived.
-class Arrivals {
+class ClusterMailbox {
  public:
   /// Called by one thread before the first cluster barrier.
   __device__ void expect(int numbers) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     const uint32_t own = lamina::cuda::shared_address(&barrier_);
     lamina::cuda::barrier_init(own, 1);
-    lamina::cuda::publish_barriers();
+    lamina::cuda::fence_barrier_init();
     lamina::cuda::barrier_expect(own, numbers * 4);
 #endif
   }
@@ -100,8 +100,8 @@ struct StepInput {
   float eps;
   int width;  ///< a multiple of 8
   int n_parts;
-  bool centred;  ///< a layer norm
-  bool late;     ///< the weights may just have been written: wait first
+  bool is_layer_norm;         ///< a layer norm
+  bool weights_just_written;  ///< the weights may just have been written: wait first
 };
 
 __device__ inline void add_to(float4& sum, const float4& value) {
@@ -115,8 +115,8 @@ __device__ inline void add_to(float4& sum, const float4& value) {
 /// except for a factor, which is returned: products are linear, so it can be applied later. `scratch` holds 32 floats.
 /// Calls meanwhile() once the stream has been read.
 template <class F>
-__device__ float take_row(const StepInput& in, float* row, float* scratch, const F& meanwhile) {
-  constexpr int kAtOnce = 12;
+__device__ float load_normalized_row(const StepInput& in, float* row, float* scratch, const F& meanwhile) {
+  constexpr int kInFlight = 12;
   const int packs = in.width / 4;
   auto* row_packs = reinterpret_cast<float4*>(row);
   const auto scaled = [&](float4 v, int n) {
@@ -131,23 +131,23 @@ __device__ float take_row(const StepInput& in, float* row, float* scratch, const
     float4 v = __ldcg(reinterpret_cast<const float4*>(in.x) + n);
     const float4* parts = reinterpret_cast<const float4*>(in.parts) + n;
 #pragma unroll 1
-    for (int first = 0; first < in.n_parts; first += kAtOnce) {  // in the order of the parts
-      float4 values[kAtOnce];
+    for (int first = 0; first < in.n_parts; first += kInFlight) {  // in the order of the parts
+      float4 values[kInFlight];
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
+      for (int i = 0; i < kInFlight; ++i) {
         values[i] = first + i < in.n_parts ? __ldcg(parts + (first + i) * packs) : float4{};
       }
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) add_to(v, values[i]);
+      for (int i = 0; i < kInFlight; ++i) add_to(v, values[i]);
     }
     if (in.h != nullptr && blockIdx.x == 0) reinterpret_cast<float4*>(in.h)[n] = v;
     sum += v.x + v.y + v.z + v.w;
     squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-    row_packs[n] = in.centred ? v : scaled(v, n);
+    row_packs[n] = in.is_layer_norm ? v : scaled(v, n);
   }
   meanwhile();
   const float count = static_cast<float>(in.width);
-  if (in.centred) {
+  if (in.is_layer_norm) {
     const float mean = lamina::cuda::block_sum(sum, scratch) / count;
     squares = 0;
 #pragma unroll 1
@@ -165,7 +165,7 @@ __device__ float take_row(const StepInput& in, float* row, float* scratch, const
 #pragma unroll
   for (int n = 0; n < kStepWarps; ++n) squares += scratch[n];
   const float r = rsqrtf(squares / count + in.eps);
-  if (!in.centred) return r;
+  if (!in.is_layer_norm) return r;
 #pragma unroll 1
   for (int n = threadIdx.x; n < packs; n += kStepThreads) {
     float4 v = row_packs[n];
@@ -298,7 +298,7 @@ inline int lane_bits_for(int rows, int chunks) {
 inline const uint4* packs_of(const Tensor& weight) { return static_cast<const uint4*>(weight.raw()); }
 
 /// Whether the kernels support the residual stream and the other tensors.
-inline bool takes_step(const ResidualInput& stream, std::initializer_list<Tensor> others) {
+inline bool supports_sublayer_step(const ResidualInput& stream, std::initializer_list<Tensor> others) {
   constexpr int64_t kWidest = 8192;
   const auto aligned = [](const Tensor& tensor) {
     return !tensor.defined() || reinterpret_cast<uintptr_t>(tensor.raw()) % sizeof(uint4) == 0;
@@ -320,8 +320,8 @@ inline StepInput step_input(const ResidualInput& stream) {
           .eps = static_cast<float>(stream.norm.options.eps),
           .width = static_cast<int>(stream.x.dim(0)),
           .n_parts = stream.residual.defined() ? static_cast<int>(stream.residual.dim(0)) : 0,
-          .centred = stream.norm.kind == RowNorm::Kind::layer,
-          .late = stream.late};
+          .is_layer_norm = stream.norm.kind == RowNorm::Kind::layer,
+          .weights_just_written = stream.weights_just_written};
 }
 
 template <class Params>

@@ -20,17 +20,17 @@ constexpr int kWarps = 16;             // per block for one row of x, if `parts`
 constexpr int kNormedBytes = 4 << 10;  // of several rows of x: beyond, a separate norm kernel is faster
 constexpr int kAddedAtOnce = 4;        // parts of a residual loaded together, for one row of x
 constexpr int kMostAdded = 8;
-constexpr int kAhead = 32 << 10;      // bytes of the weight prefetched per SM before the wait
-constexpr int kSumsBytes = 40 << 10;  // per block, at most
-constexpr int kWideBytes = 2 << 10;   // weight rows at least this wide use the evict-first policy
-constexpr int kSharedPercent = 58;    // shared memory carve-out: 132 KB, for attention on the same SM
+constexpr int kPrefetchBytes = 32 << 10;  // bytes of the weight prefetched per SM before the wait
+constexpr int kSumsBytes = 40 << 10;      // per block, at most
+constexpr int kWideBytes = 2 << 10;       // weight rows at least this wide use the evict-first policy
+constexpr int kSharedPercent = 58;        // shared memory carve-out: 132 KB, for attention on the same SM
 
 /// Tuning for rows of up to kParts pieces and `kRows` rows of x: weight rows that a warp multiplies together
 /// (kTogether), and how many times as many are in flight in registers (kDepth), enough to saturate memory bandwidth.
 template <int kParts, int kRows>
 struct Shape {
   static constexpr int kThreads = kParts * kWarp;
-  static constexpr int kResident = kParts <= 8 ? 2 : 1;  // blocks per SM
+  static constexpr int kBlocksPerSm = kParts <= 8 ? 2 : 1;  // blocks per SM
   static constexpr int kTogether = 4;
   static constexpr int kDepth = kParts > 16 && kRows > 1 ? 1 : 2;
   static constexpr int kBefore = kRows == 1 ? 1 : kDepth;  // of those, loaded before x arrives: registers are scarce
@@ -41,7 +41,7 @@ constexpr int kSeveral = kParts > 16 ? 2 : 4;
 
 struct StreamedNorm {
   bool there;
-  bool centred;           ///< a layer norm
+  bool is_layer_norm;     ///< a layer norm
   const float* residual;  ///< [added, rows, in]
   int added;              ///< parts of the residual; 0 without one
   float* h;               ///< [rows, in], if there is a residual
@@ -180,7 +180,7 @@ struct LaneOfX {
     const bool writes = lane == 0 && team == 0;
     const float width = static_cast<float>(p.in);
     float by[kRows];
-    if (p.norm.centred) {
+    if (p.norm.is_layer_norm) {
 #pragma unroll 1
       for (int turn = 0; turn < 2; ++turn) {
 #pragma unroll

@@ -27,7 +27,7 @@ namespace {
 using namespace row_stream;  // NOLINT: all of it is this kernel's
 
 template <class W, int kParts, int kRows, bool kNormed>
-__global__ void __launch_bounds__(Shape<kParts, kRows>::kThreads, Shape<kParts, kRows>::kResident)
+__global__ void __launch_bounds__(Shape<kParts, kRows>::kThreads, Shape<kParts, kRows>::kBlocksPerSm)
     streamed_kernel(const __grid_constant__ Streamed p) {
   using S = Shape<kParts, kRows>;
   using X = LaneOfX<W, kRows>;
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(Shape<kParts, kRows>::kThreads, Shape<kParts, 
   const int rows = outputs << p.tile_bits;  // of the weight
   const bool normed = kNormed && p.norm.there;
   const uint64_t policy = p.bytes >= kWideBytes ? evict_first_policy() : evict_normal_policy();
-  if (blockIdx.y == 0 && thread < min(p.ahead, rows)) fetch_stretch_ahead(weight + p.offset(thread), p.bytes);
+  if (blockIdx.y == 0 && thread < min(p.ahead, rows)) prefetch_l2_bulk(weight + p.offset(thread), p.bytes);
   trigger_dependents();
   if (normed && there) X::fetch_parameters(p, column);
   grid_dependency_wait();
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(Shape<kParts, kRows>::kThreads, Shape<kParts, 
     const int r = kRows == 1 ? 0 : item / outputs;
     const int output = item - r * outputs;
     float factor = 1.0F;
-    if (normed && !p.norm.centred) {
+    if (normed && !p.norm.is_layer_norm) {
       float squares = 0.0F;
 #pragma unroll 4
       for (int q = 0; q < p.parts; ++q) squares += norm_sums[q][r];
@@ -134,14 +134,14 @@ void launch(const Device& device, Streamed& p) {
   p.teams = std::max((kRows == 1 ? kWarps : kParts) / p.parts, 1);
   const int per_output = p.parts * kRows * static_cast<int>(sizeof(float)) << p.tile_bits;
   const int turns = (p.rows + kRows - 1) / kRows;
-  const int places = S::kResident * processors(device) / turns;
+  const int places = S::kBlocksPerSm * sm_count(device) / turns;
   const int least = std::max(p.teams * S::kTogether >> p.tile_bits, 1);  // outputs that keep all warps busy
   const int most = kSumsBytes / per_output;
   const auto shares = [&](int each) { return (p.out + each - 1) / each; };
   const int blocks = std::max(std::min(places, shares(least)), shares(most));
   const int outputs = shares(blocks);
   p.most_rows = outputs << p.tile_bits;
-  p.ahead = kAhead / S::kResident / p.bytes;
+  p.ahead = kPrefetchBytes / S::kBlocksPerSm / p.bytes;
   const auto kernel = streamed_kernel<W, kParts, kRows, kNormed>;
   const char* op = p.norm.there ? "norm_linear" : "linear";
   if (kRows == 1) {
@@ -218,7 +218,7 @@ bool linear_row_stream(const RowStreamLinear& args) {
              .norm = {}};
   if (args.normed) {
     p.norm = {.there = true,
-              .centred = given.norm.kind == RowNorm::Kind::layer,
+              .is_layer_norm = given.norm.kind == RowNorm::Kind::layer,
               .residual = device_data<float>(given.residual),
               .added = given.residual.defined() ? static_cast<int>(given.residual.dim(0)) : 0,
               .h = device_data<float>(given.h),

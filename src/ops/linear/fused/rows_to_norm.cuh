@@ -34,10 +34,10 @@ struct FusedNorm {
   const float* bias;     ///< [in] or null
   float offset;          ///< added to the scale
   float eps;
-  bool centred;  ///< a layer norm
-  int parts;     ///< of the residual; several only for a single row
-  int row_bits;  ///< 2^row_bits >= rows per block
-  int stride;    ///< bytes of a row in shared memory
+  bool is_layer_norm;  ///< a layer norm
+  int parts;           ///< of the residual; several only for a single row
+  int row_bits;        ///< 2^row_bits >= rows per block
+  int stride;          ///< bytes of a row in shared memory
 
   /// Row stride in shared memory for rows of `bytes` bytes: adjacent rows use different banks.
   static int stride_of(int bytes) { return (bytes + 127) / 128 * 128 + 64; }
@@ -85,7 +85,7 @@ class BlockRowNorm {
     cp_async_wait();
     if (norm_.residual != nullptr) add_residual();
     const float count = static_cast<float>(bytes_ / static_cast<int>(sizeof(X)));
-    const float mean = norm_.centred ? total(sums_, [](float value) { return value; }) / count : 0.0F;
+    const float mean = norm_.is_layer_norm ? total(sums_, [](float value) { return value; }) / count : 0.0F;
     const float squares = total(sums_ + kMostChunks, [mean](float value) { return (value - mean) * (value - mean); });
     const float r = 1.0F / sqrtf(squares / count + norm_.eps);
     bool loaded = true;
@@ -145,15 +145,15 @@ class BlockRowNorm {
   }
   /// Adds the other parts of a residual, in order; there is one row.
   __device__ void add_parts(float (&sum)[kSize], int at) const {
-    constexpr int kAtOnce = 8;
-    for (int first = 1; first < norm_.parts; first += kAtOnce) {
-      uint4 words[kAtOnce];
+    constexpr int kInFlight = 8;
+    for (int first = 1; first < norm_.parts; first += kInFlight) {
+      uint4 words[kInFlight];
 #pragma unroll
-      for (int n = 0; n < kAtOnce; ++n) {
+      for (int n = 0; n < kInFlight; ++n) {
         words[n] = load_evict_first(norm_.residual + (first + n) * bytes_ + at, first + n < norm_.parts);
       }
 #pragma unroll
-      for (int n = 0; n < kAtOnce; ++n) {
+      for (int n = 0; n < kInFlight; ++n) {
         const Pack<X> part = *reinterpret_cast<const Pack<X>*>(&words[n]);
 #pragma unroll
         for (int j = 0; j < kSize; ++j) sum[j] += to_float(part.values[j]);

@@ -62,7 +62,7 @@ Key key_of(const Product& p) {
           static_cast<int64_t>(p.c_type),
           p.beta != 0,
           p.bias != nullptr,
-          p.gelu_tanh + 2 * (p.before != nullptr) + 4 * (p.gelu_tanh_of != nullptr),
+          p.gelu_tanh + 2 * (p.pre_activation != nullptr) + 4 * (p.gelu_tanh_of != nullptr),
           alignment(p.a),
           alignment(p.b),
           alignment(p.c)};
@@ -104,12 +104,12 @@ class Plan {
   cublasLtMatrixLayout_t result = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
   bool available = false;
-  bool measured = false;
+  bool autotuned = false;
 
   /// Times the first few candidate algorithms on the product's own operands and keeps the fastest; results go to a
   /// temporary buffer. Keeps the current choice if that cannot be allocated.
-  void measure(cublasLtHandle_t handle, const Product& p, void* workspace, cudaStream_t stream) {
-    measured = true;
+  void autotune(cublasLtHandle_t handle, const Product& p, void* workspace, cudaStream_t stream) {
+    autotuned = true;
     const int64_t elements = (p.batch - 1) * p.stride_c + p.m * p.ldc;
     void* memory = nullptr;
     if (cudaMalloc(&memory, static_cast<size_t>(elements) * size_of(p.c_type)) != cudaSuccess) {
@@ -126,8 +126,8 @@ class Plan {
                                  stream);
       };
       if (run() != CUBLAS_STATUS_SUCCESS) continue;
-      double seconds = timer.least_of(kTrials, run);
-      if (seconds < kShort) seconds = timer.recorded_least_of(kTrials, kRecordedCalls, run);
+      double seconds = timer.min_seconds(kTrials, run);
+      if (seconds < kShort) seconds = timer.min_graph_seconds(kTrials, kRecordedCalls, run);
       if (best != 0 && seconds > kWorth * best) continue;
       best = seconds;
       algorithm = proposal.algo;
@@ -148,7 +148,7 @@ class Plan {
     }
     if (p.bias == nullptr && !p.gelu_tanh) return;
     const cublasLtEpilogue_t epilogue = !p.gelu_tanh ? CUBLASLT_EPILOGUE_BIAS
-                                        : p.before == nullptr
+                                        : p.pre_activation == nullptr
                                             ? (p.bias == nullptr ? CUBLASLT_EPILOGUE_GELU : CUBLASLT_EPILOGUE_GELU_BIAS)
                                         : p.bias == nullptr ? CUBLASLT_EPILOGUE_GELU_AUX
                                                             : CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
@@ -157,7 +157,7 @@ class Plan {
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.c_type));
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     }
-    if (p.before != nullptr) set_second_matrix(p, p.before);
+    if (p.pre_activation != nullptr) set_second_matrix(p, p.pre_activation);
   }
   /// An auxiliary matrix that the epilogue reads or writes.
   void set_second_matrix(const Product& p, const void* matrix) {
@@ -205,17 +205,17 @@ class Plan {
 };
 
 /// A second CUDA stream of a graph capture, with a workspace for its products.
-class Branch {
+class CaptureBranch {
  public:
-  explicit Branch(int /*index*/) {
+  explicit CaptureBranch(int /*index*/) {
     LAMINA_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "product");
     LAMINA_CUDA(cudaEventCreateWithFlags(&begin_, cudaEventDisableTiming), "product");
     LAMINA_CUDA(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming), "product");
     LAMINA_CUDA(cudaMalloc(&workspace_, kWorkspace), "product");
   }
-  Branch(const Branch&) = delete;
-  Branch& operator=(const Branch&) = delete;
-  ~Branch() {
+  CaptureBranch(const CaptureBranch&) = delete;
+  CaptureBranch& operator=(const CaptureBranch&) = delete;
+  ~CaptureBranch() {
     cudaFree(workspace_);
     cudaEventDestroy(begin_);
     cudaEventDestroy(end_);
@@ -273,9 +273,9 @@ class Products {
     if (!plan) plan = std::make_unique<Plan>(handle_, p);
     if (!plan->available) return false;
     if (p.bias != nullptr) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
-    if (p.before != nullptr) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before);
+    if (p.pre_activation != nullptr) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.pre_activation);
     if (p.gelu_tanh_of != nullptr) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.gelu_tanh_of);
-    if (!plan->measured && lamina::cuda::autotunes(device)) plan->measure(handle_, p, workspace, stream);
+    if (!plan->autotuned && lamina::cuda::autotunes(device)) plan->autotune(handle_, p, workspace, stream);
     check(cublaslt().Matmul(handle_, plan->operation, &p.alpha, p.b, plan->first_matrix, p.a, plan->second_matrix,
                             &p.beta, p.c, plan->result, p.c, plan->result, &plan->algorithm, workspace, kWorkspace,
                             stream),
@@ -316,7 +316,7 @@ void product_overlapped(const Device& device, const Product& args, const std::fu
     work();
     return product(device, args);
   }
-  const auto& branch = lamina::cuda::attached<Branch>(device);
+  const auto& branch = lamina::cuda::attached<CaptureBranch>(device);
   branch.leave(trunk);
   work();
   auto& products = lamina::cuda::attached<Products>(device);

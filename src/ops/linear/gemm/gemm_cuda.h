@@ -33,9 +33,10 @@ struct Product {
   int64_t stride_c = 0;
   /// [n] of c_type, added to every row before any activation, or null.
   const void* bias = nullptr;
-  /// Applies gelu_tanh after the bias and stores its argument in `before` ([m, n], c_type, ldc); bf16 and f16 only.
+  /// Applies gelu_tanh after the bias and stores its argument in `pre_activation` ([m, n], c_type, ldc); bf16 and f16
+  /// only.
   bool gelu_tanh = false;
-  void* before = nullptr;
+  void* pre_activation = nullptr;
   /// [m, n] of c_type, ldc: multiplies the result by gelu_tanh' of it, in f32; null for none. bf16 and f16 only, not
   /// together with a bias or gelu_tanh.
   const void* gelu_tanh_of = nullptr;

@@ -77,7 +77,7 @@ int64_t transpose_squares(const S* from, int64_t ld, int64_t count, int64_t k, f
 
 /// Packs a panel from K-major rows: element (i, l) at from[i·ld + l]; `count` of `width` rows are given.
 template <class T, class S>
-void pack_along(const S* from, int64_t ld, int64_t count, int64_t k, T* to, int64_t width) {
+void pack_k_major(const S* from, int64_t ld, int64_t count, int64_t k, T* to, int64_t width) {
   int64_t i = 0;
   if constexpr (std::is_same_v<T, float>) i = transpose_squares<16>(from, ld, count, k, to, width);
   for (; i < count; ++i) {
@@ -91,7 +91,7 @@ void pack_along(const S* from, int64_t ld, int64_t count, int64_t k, T* to, int6
 
 /// Packs a panel from rows stored across k: element (i, l) at from[l·ld + i].
 template <class D, class T, class S>
-void pack_across(D d, const S* from, int64_t ld, int64_t count, int64_t k, T* to, int64_t width) {
+void pack_mn_major(D d, const S* from, int64_t ld, int64_t count, int64_t k, T* to, int64_t width) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t whole = count / lanes * lanes;
   for (int64_t l = 0; l < k; ++l) {

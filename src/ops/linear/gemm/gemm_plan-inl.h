@@ -71,11 +71,11 @@ void pack(const GemmOperand& from, int64_t first, int64_t count, int64_t begin, 
     using S = typename decltype(tag)::type;
     const S* data = static_cast<const S*>(from.data);
     if (from.transpose == kColumns) {
-      pack_along(data + first * from.ld + begin, from.ld, count, depth, to, width);
+      pack_k_major(data + first * from.ld + begin, from.ld, count, depth, to, width);
     } else if constexpr (kColumns) {
-      pack_across(hn::ScalableTag<T>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
+      pack_mn_major(hn::ScalableTag<T>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
     } else {
-      pack_across(hn::CappedTag<T, kTileRows>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
+      pack_mn_major(hn::CappedTag<T, kTileRows>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
     }
   };
   if constexpr (std::is_same_v<T, double>) {

@@ -31,7 +31,7 @@ inline constexpr int kOneRowColumns = HWY_TARGET <= HWY_AVX3 ? 8 : 4;  // for on
 /// The next columns; each pass over the current ones prefetches kFetch of them. Hardware prefetchers stop at page
 /// boundaries; all passes over the same columns together prefetch every next one.
 template <int kFetch, class S>
-struct Ahead {
+struct PrefetchColumns {
   const S* columns[kFetch];
 };
 
@@ -63,7 +63,7 @@ HWY_INLINE void add_sums_of_lanes(D d, const hn::Vec<D>* values, hn::TFromD<D>* 
 /// sums[j·ld + i] += x_i · w_j for kRows vectors x_i, ldx apart, and kColumns vectors w_j, ldw apart.
 template <int kRows, int kColumns, int kFetch, class T, class S>
 void dot_rows(const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* sums, int64_t ld,
-              const Ahead<kFetch, S>& ahead) {
+              const PrefetchColumns<kFetch, S>& ahead) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   constexpr int kParts = kRows > 1 && kRows * kColumns > 4 ? 1 : 2;  // independent sums to hide the FMA latency
@@ -109,21 +109,21 @@ void dot_rows(const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* su
 /// Rows [i, i + count), with count at most kRows, against kColumns columns.
 template <int kRows, int kColumns, int kFetch, class T, class S>
 void dot_some_rows(int64_t count, const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* sums, int64_t ld,
-                   const Ahead<kFetch, S>& ahead) {
+                   const PrefetchColumns<kFetch, S>& ahead) {
   if (count >= kRows) return dot_rows<kRows, kColumns>(x, ldx, w, ldw, k, sums, ld, ahead);
   if constexpr (kRows > 1) dot_some_rows<kRows - 1, kColumns>(count, x, ldx, w, ldw, k, sums, ld, ahead);
 }
 
 /// Section length of k such that all rows of it stay in the L1 cache.
 template <class T>
-int64_t dot_stretch(const FusedGemm<T>& p) {
+int64_t section_depth(const FusedGemm<T>& p) {
   return std::max<int64_t>(kDotRowBytes / static_cast<int64_t>(sizeof(T)) / p.m / 64 * 64, 64);
 }
 
 /// Stores the rows of each section of k contiguously: far apart they would map to the same cache sets.
 template <class T>
 const T* pack_stretches(const FusedGemm<T>& p, const T* x) {
-  const int64_t stretch = dot_stretch(p);
+  const int64_t stretch = section_depth(p);
   if (p.m == 1 || p.k <= stretch) return x;
   T* packed = gemm_scratch<T>(GemmScratch::shared_rows, p.m * p.k);
   for (int64_t k0 = 0; k0 < p.k; k0 += stretch) {
@@ -138,7 +138,7 @@ const T* pack_stretches(const FusedGemm<T>& p, const T* x) {
 /// stream reaches only two thirds of the memory bandwidth. The sums are stored column by column.
 template <int kRows, int kColumns, int kFetch, class T, class S>
 void dot_blocks(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T* sums) {
-  const int64_t stretch = dot_stretch(p);
+  const int64_t stretch = section_depth(p);
   const int64_t length = (end - begin) / kColumns;
   const int64_t near = std::min(p.b.ld, kNearBytes / static_cast<int64_t>(sizeof(S)));
   std::fill(sums, sums + (end - begin) * p.m, T{0});
@@ -147,7 +147,7 @@ void dot_blocks(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T
     const S* b = static_cast<const S*>(p.b.data) + begin * p.b.ld + k0;
     for (int64_t j = 0; j < length; ++j) {
       for (int64_t i = 0; i < p.m; i += kRows) {
-        Ahead<kFetch, S> ahead;
+        PrefetchColumns<kFetch, S> ahead;
         for (int f = 0; f < kFetch; ++f) {
           const int64_t column = j + (i / kRows * kFetch + f) % kColumns * length;
           ahead.columns[f] = b + column * p.b.ld + (p.m <= kRows ? near : p.b.ld);
@@ -157,7 +157,7 @@ void dot_blocks(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T
       }
     }
     for (int64_t j = length * kColumns; j < end - begin; ++j) {
-      const Ahead<1, S> ahead{{b + (j + 1) * p.b.ld}};
+      const PrefetchColumns<1, S> ahead{{b + (j + 1) * p.b.ld}};
       for (int64_t i = 0; i < p.m; i += kRows) {
         dot_some_rows<kRows, 1>(p.m - i, x + k0 * p.m + i * depth, depth, b + j * p.b.ld, p.b.ld, depth,
                                 sums + j * p.m + i, p.m, ahead);
@@ -252,7 +252,7 @@ inline int64_t stream_range(const Threads& threads, int64_t columns, int64_t k) 
 
 /// op(B) is K-major: each column is a dot product.
 template <class T, class S>
-void thin_along(const Threads& threads, const FusedGemm<T>& p, const T* x) {
+void thin_k_major(const Threads& threads, const FusedGemm<T>& p, const T* x) {
   x = pack_stretches(p, x);
   const int64_t grain = p.m > kThinRows ? kDotRange
                         : p.m > 1       ? std::max<int64_t>(16, rows_per_range(p.k) / 4 * 4)
@@ -265,7 +265,7 @@ void thin_along(const Threads& threads, const FusedGemm<T>& p, const T* x) {
 /// op(B) is stored across k: reads whole rows. k is split into a number of parts that depends only on the sizes (short
 /// ones, which round less); the parts are added in order.
 template <class T, class S>
-void thin_across(const Threads& threads, const FusedGemm<T>& p, const T* x) {
+void thin_mn_major(const Threads& threads, const FusedGemm<T>& p, const T* x) {
   const S* b = static_cast<const S*>(p.b.data);
   const int64_t parts = std::clamp<int64_t>(std::max(p.k * p.n / 65536, p.k / 256), 1, std::min<int64_t>(16, p.k));
   T* partial = gemm_scratch<T>(GemmScratch::columns, parts * p.m * p.n);
@@ -328,7 +328,7 @@ void run_thin(const Threads& threads, const FusedGemm<T>& p) {
   const T* x = thin_rows(p);
   const auto with = [&](auto tag) {
     using S = typename decltype(tag)::type;
-    p.b.transpose ? thin_along<T, S>(threads, p, x) : thin_across<T, S>(threads, p, x);
+    p.b.transpose ? thin_k_major<T, S>(threads, p, x) : thin_mn_major<T, S>(threads, p, x);
   };
   if constexpr (std::is_same_v<T, double>) {
     with(TypeTag<double>{});

@@ -21,14 +21,14 @@ namespace {
 
 using namespace lamina::cuda;  // NOLINT: what kernels share
 
-constexpr int kMostWarps = 16;  // per block
-constexpr int kResident = 2;    // blocks per SM, or more smaller ones
-constexpr int kStretch = 8;     // blocks of 32 columns in flight per warp
-constexpr int kOctet = 8;       // columns of x that a lane quantizes
-constexpr int kTogether = 4;    // rows of x loaded at once
+constexpr int kMostWarps = 16;      // per block
+constexpr int kBlocksPerSm = 2;     // blocks per SM, or more smaller ones
+constexpr int kBlocksInFlight = 8;  // blocks of 32 columns in flight per warp
+constexpr int kEightColumns = 8;    // columns of x that a lane quantizes
+constexpr int kTogether = 4;        // rows of x loaded at once
 constexpr int kMostRows = static_cast<int>(kFewRows);
-constexpr int kLanes = kQuantizedBlock / kOctet;  // lanes per block of x
-static_assert(kStretch * kLanes == kWarp);
+constexpr int kLanes = kQuantizedBlock / kEightColumns;  // lanes per block of x
+static_assert(kBlocksInFlight * kLanes == kWarp);
 
 template <QuantizedFormat kFormat>
 constexpr int kBlockBytes = kQuantizedRows* kQuantizedBlock / (kFormat == QuantizedFormat::q8 ? 1 : 2);
@@ -55,13 +55,14 @@ struct FewRows {
 };
 
 /// Shared memory of a warp: scales and offset corrections of x, later the warp's sums [rows, 16]; then the quantized x.
-struct Own {
-  static constexpr int kRowBytes = kStretch * kQuantizedBlock + 16;  ///< padded so that rows start in different banks
+struct WarpScratch {
+  static constexpr int kRowBytes =
+      kBlocksInFlight * kQuantizedBlock + 16;  ///< padded so that rows start in different banks
   struct Factor {
     float scale;
     int correct;
   };
-  static constexpr int kFactorBytes = kStretch * kMostRows * static_cast<int>(sizeof(Factor));
+  static constexpr int kFactorBytes = kBlocksInFlight * kMostRows * static_cast<int>(sizeof(Factor));
   static_assert(kFactorBytes >= kMostRows * kQuantizedRows * static_cast<int>(sizeof(float)));
 
   unsigned char* memory;
@@ -120,7 +121,7 @@ struct Blocks {
   __device__ void fetch(int lane) const {
     constexpr int kSectors = kBlockBytes<kFormat> / kSector;  // per block
 #pragma unroll
-    for (int i = 0; i < kStretch * kSectors / kWarp; ++i) {
+    for (int i = 0; i < kBlocksInFlight * kSectors / kWarp; ++i) {
       const int sector = i * kWarp + lane;
       if (sector < count * kSectors) prefetch_l2(numbers + sector * kSector);
     }
@@ -132,8 +133,8 @@ struct Blocks {
 /// 4; the scales of these rows for blocks lane % 4 and lane % 4 + 4.
 template <QuantizedFormat kFormat>
 struct HeldBlocks {
-  uint2 first[kStretch];
-  uint2 second[kStretch];
+  uint2 first[kBlocksInFlight];
+  uint2 second[kBlocksInFlight];
   uint32_t scales[2];
 
   __device__ void load(const Blocks<kFormat>& from, int lane) {
@@ -142,7 +143,7 @@ struct HeldBlocks {
     const int pair = lane % 4;
     const uint8_t* numbers = from.numbers + pair * kQuantizedRows * 4 + g * 8;
 #pragma unroll
-    for (int i = 0; i < kStretch; ++i) {
+    for (int i = 0; i < kBlocksInFlight; ++i) {
       first[i] = load_pair(numbers + i * kBytes, i, from.count);
       second[i] = make_uint2(0, 0);
       if constexpr (kFormat == QuantizedFormat::q8) {
@@ -163,19 +164,19 @@ struct HeldBlocks {
 
 /// Eight columns of a row of x, not yet converted, so that nothing waits for the load.
 template <class T>
-struct Octet {
-  uint4 packs[kOctet / Pack<T>::kSize];
+struct EightColumns {
+  uint4 packs[kEightColumns / Pack<T>::kSize];
 
   /// The first `columns` of them exist; all or none if `whole`.
   __device__ void load(const T* from, int columns, bool whole) {
     constexpr int kSize = Pack<T>::kSize;
     if (whole) {
 #pragma unroll
-      for (int i = 0; i < kOctet / kSize; ++i) packs[i] = load_four(from + i * kSize, 0, columns);
+      for (int i = 0; i < kEightColumns / kSize; ++i) packs[i] = load_four(from + i * kSize, 0, columns);
       return;
     }
 #pragma unroll
-    for (int i = 0; i < kOctet / kSize; ++i) {
+    for (int i = 0; i < kEightColumns / kSize; ++i) {
       Pack<T> pack;
 #pragma unroll
       for (int j = 0; j < kSize; ++j) {
@@ -212,11 +213,11 @@ struct XScale {
 
 /// Quantizes as round_block does, for the eight blocks that a warp's octets form.
 template <class T>
-__device__ void round_octet(const Octet<T>& x, int offset, int row, int lane, const Own& own) {
-  float values[kOctet];
+__device__ void round_octet(const EightColumns<T>& x, int offset, int row, int lane, const WarpScratch& own) {
+  float values[kEightColumns];
   uint32_t most = 0;  // bit patterns without sign: NaN exceeds all numbers
 #pragma unroll
-  for (int i = 0; i < kOctet; ++i) {
+  for (int i = 0; i < kEightColumns; ++i) {
     values[i] = x.value(i);
     most = max(most, __float_as_uint(values[i]) & 0x7fffffffU);
   }
@@ -224,9 +225,9 @@ __device__ void round_octet(const Octet<T>& x, int offset, int row, int lane, co
   for (int step = 1; step < kLanes; step *= 2) most = max(most, __shfl_xor_sync(kAllLanes, most, step));
   const float largest = __uint_as_float(most);
   const XScale scale(largest);
-  int numbers[kOctet];
+  int numbers[kEightColumns];
 #pragma unroll
-  for (int i = 0; i < kOctet; ++i) numbers[i] = scale.usable ? __float2int_rn(values[i] * scale.inverse) : 0;
+  for (int i = 0; i < kEightColumns; ++i) numbers[i] = scale.usable ? __float2int_rn(values[i] * scale.inverse) : 0;
   const uint2 words = make_uint2(four_bytes(numbers[0], numbers[1], numbers[2], numbers[3]),
                                  four_bytes(numbers[4], numbers[5], numbers[6], numbers[7]));
   constexpr int kOnes = 0x01010101;
@@ -246,22 +247,24 @@ struct Source {
   bool packs;
 
   __device__ Source(const FewRows& p, int first, int count, int lane)
-      : x(static_cast<const T*>(p.x) + int64_t{first} * kQuantizedBlock + lane * kOctet), in(p.in), packs(p.packs) {
-    const int64_t left = p.in - int64_t{first} * kQuantizedBlock - lane * kOctet;
-    columns = lane / kLanes < count ? static_cast<int>(min(left, int64_t{kOctet})) : 0;
+      : x(static_cast<const T*>(p.x) + int64_t{first} * kQuantizedBlock + lane * kEightColumns),
+        in(p.in),
+        packs(p.packs) {
+    const int64_t left = p.in - int64_t{first} * kQuantizedBlock - lane * kEightColumns;
+    columns = lane / kLanes < count ? static_cast<int>(min(left, int64_t{kEightColumns})) : 0;
   }
-  __device__ Octet<T> load(int row) const {
-    Octet<T> octet;
+  __device__ EightColumns<T> load(int row) const {
+    EightColumns<T> octet;
     octet.load(x + row * in, columns, packs);
     return octet;
   }
 };
 
 template <class T>
-__device__ void round_rows(const Source<T>& source, int rows, int offset, int lane, const Own& own) {
+__device__ void round_rows(const Source<T>& source, int rows, int offset, int lane, const WarpScratch& own) {
 #pragma unroll 1
   for (int row = 0; row < rows; row += kTogether) {
-    Octet<T> octets[kTogether];
+    EightColumns<T> octets[kTogether];
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) octets[i] = source.load(min(row + i, rows - 1));
 #pragma unroll
@@ -272,13 +275,13 @@ __device__ void round_rows(const Source<T>& source, int rows, int offset, int la
 }
 
 template <QuantizedFormat kFormat>
-__device__ void add_blocks(const HeldBlocks<kFormat>& held, int count, int rows, int lane, const Own& own,
+__device__ void add_blocks(const HeldBlocks<kFormat>& held, int count, int rows, int lane, const WarpScratch& own,
                            float (&total)[4]) {
   // Right-operand columns without a row of x are not used; they may repeat the last row.
   const auto* numbers = reinterpret_cast<const uint32_t*>(own.numbers(min(lane / 4, rows - 1))) + lane % 4;
   const int pair = min(lane % 4, (rows - 1) / 2);
 #pragma unroll
-  for (int i = 0; i < kStretch; ++i) {
+  for (int i = 0; i < kBlocksInFlight; ++i) {
     if (i >= count) break;
     uint32_t w[4];
     unpack_numbers<kFormat>(held.first[i], held.second[i], w);
@@ -293,27 +296,27 @@ __device__ inline float joined(const FewRows& p, unsigned char* memory, int tile
   float sum = 0;
 #pragma unroll
   for (int part = 0; part < kMostWarps; ++part) {
-    if (part < p.warps) sum += *Own{memory + (tile * p.warps + part) * Own::bytes(p.rows)}.sum(0, item);
+    if (part < p.warps) sum += *WarpScratch{memory + (tile * p.warps + part) * WarpScratch::bytes(p.rows)}.sum(0, item);
   }
   return sum;
 }
 
 template <QuantizedFormat kFormat, class T>
-__global__ void __launch_bounds__(kMostWarps* kWarp, kResident) few_rows_kernel(const __grid_constant__ FewRows p) {
+__global__ void __launch_bounds__(kMostWarps* kWarp, kBlocksPerSm) few_rows_kernel(const __grid_constant__ FewRows p) {
   constexpr int kOffset = kFormat == QuantizedFormat::q8 ? 128 : 8;
   extern __shared__ __align__(16) unsigned char memory[];
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarp;
   const int lane = thread % kWarp;
   const int tile = warp < p.warps ? 0 : 1;
-  const Own own{memory + warp * Own::bytes(p.rows)};
+  const WarpScratch own{memory + warp * WarpScratch::bytes(p.rows)};
   const uint8_t* group = p.weight + (int64_t{blockIdx.x} + tile * p.second) * p.group_bytes;
   const int begin = (warp - tile * p.warps) * p.share;
   const int hop = p.warps * p.share;
   Blocks<kFormat>(p, group, begin).fetch(lane);
   grid_dependency_wait();
 
-  if (p.rows % 2 != 0 && lane < kStretch) *own.factor(lane, p.rows) = {0.0F, 0};
+  if (p.rows % 2 != 0 && lane < kBlocksInFlight) *own.factor(lane, p.rows) = {0.0F, 0};
   float total[4] = {};
   if (p.bias != nullptr && begin == 0) {  // the sums of the first warp start from it
     const int64_t column = int64_t{blockIdx.x} * kQuantizedRows + lane / 4 * 2;
@@ -329,7 +332,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, kResident) few_rows_kernel(
     HeldBlocks<kFormat> held;
     __syncwarp();  // the shared memory of the last iteration has been read
     if (p.rows == 1) {
-      const Octet<T> octet = source.load(0);
+      const EightColumns<T> octet = source.load(0);
       held.load(blocks, lane);
       round_octet(octet, kOffset, 0, lane, own);
     } else {
@@ -359,11 +362,11 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, kResident) few_rows_kernel(
 /// Chooses the blocks of 32 columns per warp and iteration, and the warps per group. Prefers few blocks and many warps
 /// as long as all warps are resident at once. Otherwise uses at most half of a block's warps, so that other blocks run
 /// while one starts or ends.
-void divide(FewRows& p, int64_t tasks, int processors) {
-  const int64_t places = int64_t{kMostWarps} * kResident * processors;  // in warps
+void divide(FewRows& p, int64_t tasks, int sm_count) {
+  const int64_t places = int64_t{kMostWarps} * kBlocksPerSm * sm_count;  // in warps
   const auto warps = [&](int share) { return (std::max(p.blocks, 1) + share - 1) / share; };
   int most = kMostWarps / p.tiles;
-  p.share = kStretch;
+  p.share = kBlocksInFlight;
   while (p.share > 2 && warps(p.share / 2) <= most && tasks * warps(p.share / 2) <= places) p.share /= 2;
   if (tasks * std::min(warps(p.share), most) > places) most /= 2;
   const int rounds = (warps(p.share) + most - 1) / most;
@@ -375,7 +378,7 @@ void launch_types(const QuantizedLinear& args, const FewRows& p, unsigned groups
   const auto launch = [&](auto* kernel) {
     const int warps = p.warps * p.tiles;
     launch_dependent(kernel, dim3(groups), dim3(static_cast<unsigned>(warps * kWarp)),
-                     static_cast<size_t>(warps * Own::bytes(p.rows)), args.x.device(), p);
+                     static_cast<size_t>(warps * WarpScratch::bytes(p.rows)), args.x.device(), p);
   };
   visit_floating("quantized_linear", args.x.dtype(),
                  [&](auto tag) { launch(few_rows_kernel<kFormat, DeviceType<typename decltype(tag)::type>>); });
@@ -399,11 +402,11 @@ void few_rows(const QuantizedLinear& args, bool gated, Gate gate, const GateOpti
             .warps = 0,
             .tiles = gated ? 2 : 1,
             .second = static_cast<int>(gated ? weight.groups() / 2 : 0),
-            .packs = weight.in % kOctet == 0 && reinterpret_cast<uintptr_t>(args.x.raw()) % 16 == 0,
+            .packs = weight.in % kEightColumns == 0 && reinterpret_cast<uintptr_t>(args.x.raw()) % 16 == 0,
             .activation = args.activation,
             .gate = gate,
             .unit = GateUnit(options)};
-  divide(p, weight.groups(), processors(args.x.device()));
+  divide(p, weight.groups(), sm_count(args.x.device()));
   const auto groups = static_cast<unsigned>(weight.groups() / p.tiles);
   weight.format == QuantizedFormat::q8 ? launch_types<QuantizedFormat::q8>(args, p, groups)
                                        : launch_types<QuantizedFormat::q4>(args, p, groups);

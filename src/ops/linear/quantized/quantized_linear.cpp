@@ -70,7 +70,7 @@ Tensor quantized_linear(const Tensor& x, const QuantizedWeight& weight, const Te
   if (!on_cuda) {
     args.numbers = Tensor::empty({rows, weight.blocks() * QuantizedWeight::kBlock}, DType::u8, device);
     args.scales = Tensor::empty({rows, weight.blocks()}, DType::f32, device);
-    args.corrects = Tensor::empty({rows, weight.blocks()}, DType::i32, device);
+    args.offset_corrections = Tensor::empty({rows, weight.blocks()}, DType::i32, device);
   }
   LAMINA_LAUNCH(device, work_of(args), quantized_linear, args);
   Shape shape = x.shape();

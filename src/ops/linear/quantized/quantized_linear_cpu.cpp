@@ -17,7 +17,7 @@
 
 #include "lamina/base/simd-inl.h"
 #include "lamina/ops/activation/activation-inl.h"
-#include "lamina/ops/dispatch.h"
+#include "lamina/ops/kernel_dispatch.h"
 #include "lamina/ops/linear/quantized_linear_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -62,7 +62,7 @@ HWY_INLINE VecI add_quads(VecI sum, VecBytes w, const int8_t* x) {
 struct Rounded {
   const int8_t* numbers;
   const float* scales;
-  const int32_t* corrects;
+  const int32_t* offset_corrections;
   int64_t blocks;
 };
 
@@ -131,7 +131,7 @@ HWY_NOINLINE void multiply_tile(const Rounded& x, const Group* groups, float* to
 #pragma GCC unroll 8
       for (int i = 0; i < kX; ++i) {
         at[i] = x.numbers + (i * x.blocks + block) * kBlock;
-        const VecI start = hn::Set(di, x.corrects[i * x.blocks + block]);
+        const VecI start = hn::Set(di, x.offset_corrections[i * x.blocks + block]);
 #pragma GCC unroll 4
         for (int g = 0; g < kGroups; ++g) sum[i][g] = start;
       }
@@ -178,7 +178,7 @@ void multiply_row(int64_t count, const Rounded& x, const Group* groups, float* t
 
 /// Quantizes a row of x to 8-bit blocks.
 void round_row(const float* x, int64_t in, int64_t blocks, int32_t offset, int8_t* numbers, float* scales,
-               int32_t* corrects) {
+               int32_t* offset_corrections) {
   const LaneF d;
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t first = block * kBlock;
@@ -197,7 +197,7 @@ void round_row(const float* x, int64_t in, int64_t blocks, int32_t offset, int8_
     if (!std::isfinite(scale)) {  // the scale alone turns every sum into NaN
       std::fill_n(numbers + first, kBlock, int8_t{0});
       scales[block] = scale;
-      corrects[block] = 0;
+      offset_corrections[block] = 0;
       continue;
     }
     // A scale too small to divide by counts as a block of zeros.
@@ -210,7 +210,7 @@ void round_row(const float* x, int64_t in, int64_t blocks, int32_t offset, int8_
       hn::StoreU(hn::DemoteTo(d8, whole), d8, numbers + first + i);
     }
     scales[block] = scale;
-    corrects[block] = -offset * hn::GetLane(hn::SumOfLanes(LaneI(), sum));
+    offset_corrections[block] = -offset * hn::GetLane(hn::SumOfLanes(LaneI(), sum));
   }
 }
 
@@ -251,7 +251,7 @@ void run_groups(const QuantizedLinear& args, Function activation, int64_t begin,
     for (int64_t row = 0; row < rows; row += kTileX) {
       const int64_t height = std::min<int64_t>(kTileX, rows - row);
       const Rounded x{numbers + row * blocks * kBlock, args.scales.data<float>() + row * blocks,
-                      args.corrects.data<int32_t>() + row * blocks, blocks};
+                      args.offset_corrections.data<int32_t>() + row * blocks, blocks};
       const int64_t ld = kTileGroups * kGroupRows;
       if (rows == 1) {
         multiply_row<kFormat>(count, x, groups, tile);
@@ -275,7 +275,7 @@ void run_format(const QuantizedLinear& args) {
     for (int64_t row = begin; row < end; ++row) {
       round_row(args.x.data<float>() + row * in, in, blocks, kFormat == QuantizedFormat::q8 ? 128 : 8,
                 reinterpret_cast<int8_t*>(args.numbers.data<uint8_t>()) + row * blocks * kBlock,
-                args.scales.data<float>() + row * blocks, args.corrects.data<int32_t>() + row * blocks);
+                args.scales.data<float>() + row * blocks, args.offset_corrections.data<int32_t>() + row * blocks);
     }
   });
   // A single row: ranges of 24 to 96 KiB of weights, two per thread if that is in between. Every range must start its

@@ -28,9 +28,9 @@ constexpr int kRows = kQuantizedRows;
 
 /// x in 8-bit blocks; rows are padded to tensor-core tiles.
 struct Rounded {
-  int8_t* numbers;    // [padded, blocks · 32]
-  float* scales;      // [blocks, padded]
-  int32_t* corrects;  // [blocks, padded]
+  int8_t* numbers;              // [padded, blocks · 32]
+  float* scales;                // [blocks, padded]
+  int32_t* offset_corrections;  // [blocks, padded]
   int64_t rows, padded, blocks;
 };
 
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads) round_kernel(const T* x, int64_t in,
   to.numbers[row * to.blocks * kBlock + column] = block_of_x.number;
   if (lane != 0) return;
   to.scales[block * to.padded + row] = block_of_x.scale;
-  to.corrects[block * to.padded + row] = -offset * block_of_x.sum;
+  to.offset_corrections[block * to.padded + row] = -offset * block_of_x.sum;
 }
 
 /// kTiles · 8 rows of x against one group of weights.
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kThreads)
         x1 = __ldg(from + 4);
       }
       const int64_t at = block * x.padded + row + pair * 2;
-      const int2 correct = *reinterpret_cast<const int2*>(x.corrects + at);
+      const int2 correct = *reinterpret_cast<const int2*>(x.offset_corrections + at);
       const float2 by = *reinterpret_cast<const float2*>(x.scales + at);
       add_block(w, x0, x1, correct, scale, by, total[tile]);
     }
@@ -131,10 +131,10 @@ void run(const QuantizedLinear& args) {
   const int64_t padded = (rows + 63) / 64 * 64;
   const Tensor numbers = Tensor::empty({padded, blocks * kBlock}, DType::u8, device);
   const Tensor scales = Tensor::empty({blocks, padded}, DType::f32, device);
-  const Tensor corrects = Tensor::empty({blocks, padded}, DType::i32, device);
+  const Tensor offset_corrections = Tensor::empty({blocks, padded}, DType::i32, device);
   const Rounded x{reinterpret_cast<int8_t*>(numbers.data<uint8_t>()),
                   scales.data<float>(),
-                  corrects.data<int32_t>(),
+                  offset_corrections.data<int32_t>(),
                   rows,
                   padded,
                   blocks};

@@ -80,7 +80,7 @@ class Plans {
   std::map<Key, std::optional<BackwardPlan>> backward_;
 };
 
-bool has_packs(const Tensor& tensor) {
+bool is_16_byte_aligned(const Tensor& tensor) {
   bool fits = reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0;
   for (int axis = 0; axis < 3; ++axis) fits &= tensor.strides()[axis] % 8 == 0;
   return fits;
@@ -138,7 +138,7 @@ struct Builder {
     return graph.tensor(CUDNN_DATA_FLOAT, columns, {sizes.n_heads * sizes.seq_q, sizes.seq_q, 1, 1});
   }
   int64_t apply(cudnnPointwiseMode_t mode, int64_t x, int64_t b, const CudnnExtents& extents) {
-    const int64_t y = graph.between(extents);
+    const int64_t y = graph.virtual_tensor(extents);
     graph.pointwise(mode, x, b, y);
     return y;
   }
@@ -150,21 +150,21 @@ struct Builder {
   int64_t slopes() { return graph.tensor(CUDNN_DATA_FLOAT, {1, sizes.n_heads, 1, 1}, {sizes.n_heads, 1, 1, 1}); }
   /// scores + slope · (key − query): ALiBi, valid for causal masks only (key <= query).
   int64_t with_alibi(int64_t scores, int64_t slopes_of_heads) {
-    const int64_t row = graph.between(square, CUDNN_DATA_INT32);
-    const int64_t column = graph.between(square, CUDNN_DATA_INT32);
+    const int64_t row = graph.virtual_tensor(square, CUDNN_DATA_INT32);
+    const int64_t column = graph.virtual_tensor(square, CUDNN_DATA_INT32);
     graph.index(scores, 2, row);
     graph.index(scores, 3, column);
-    const int64_t distance = graph.between(square, CUDNN_DATA_INT32);
+    const int64_t distance = graph.virtual_tensor(square, CUDNN_DATA_INT32);
     graph.pointwise(CUDNN_POINTWISE_SUB, column, row, distance, -1, CUDNN_DATA_INT32);
     const int64_t bias = apply(CUDNN_POINTWISE_MUL, distance, slopes_of_heads, square);
     return apply(CUDNN_POINTWISE_ADD, scores, bias, square);
   }
   /// Sets the scores of keys after the query to −inf.
   int64_t causal(int64_t scores) {
-    const int64_t row = graph.between(square, CUDNN_DATA_INT32);
-    const int64_t column = graph.between(square, CUDNN_DATA_INT32);
-    const int64_t seen = graph.between(square, CUDNN_DATA_BOOLEAN);
-    const int64_t result = graph.between(square);
+    const int64_t row = graph.virtual_tensor(square, CUDNN_DATA_INT32);
+    const int64_t column = graph.virtual_tensor(square, CUDNN_DATA_INT32);
+    const int64_t seen = graph.virtual_tensor(square, CUDNN_DATA_BOOLEAN);
+    const int64_t result = graph.virtual_tensor(square);
     const int64_t never = graph.constant(-std::numeric_limits<float>::infinity());
     graph.index(scores, 2, row);
     graph.index(scores, 3, column);
@@ -175,8 +175,8 @@ struct Builder {
   /// A [seq_q, seq_k] matrix per head, transposed, in the tensors' dtype.
   int64_t transposed(int64_t from) {
     const int64_t n = sizes.seq_q * sizes.seq_k;
-    const int64_t to = graph.between({sizes.batch, sizes.n_heads, sizes.seq_k, sizes.seq_q},
-                                     {sizes.n_heads * n, n, 1, sizes.seq_k}, type);
+    const int64_t to = graph.virtual_tensor({sizes.batch, sizes.n_heads, sizes.seq_k, sizes.seq_q},
+                                            {sizes.n_heads * n, n, 1, sizes.seq_k}, type);
     graph.reshape(from, to);
     return to;
   }
@@ -186,7 +186,7 @@ struct Builder {
       graph.multiply(a, b, c);
       return;
     }
-    const int64_t all = graph.between({sizes.batch, sizes.n_heads, sizes.seq_k, width}, type);
+    const int64_t all = graph.virtual_tensor({sizes.batch, sizes.n_heads, sizes.seq_k, width}, type);
     graph.multiply(a, b, all);
     graph.reduce(CUDNN_REDUCE_TENSOR_ADD, all, c);
   }
@@ -199,11 +199,11 @@ ForwardPlan make_forward(const AttentionForward& args, cudnnHandle_t handle) {
   result.q = b.heads(args.q);
   result.k = b.heads(args.k, true);
   result.v = b.heads(args.v);
-  result.scale = g.number();
+  result.scale = g.scalar();
   result.slopes = args.extras.alibi_slopes.defined() ? b.slopes() : -1;
   result.y = b.heads(args.y);
   result.log_sum = b.statistics();
-  const int64_t product = g.between(b.square);
+  const int64_t product = g.virtual_tensor(b.square);
   g.multiply(result.q, result.k, product);
   int64_t scores = b.apply(CUDNN_POINTWISE_MUL, product, result.scale, b.square);
   if (const double cap = args.options.soft_cap; cap != 0) {
@@ -211,15 +211,15 @@ ForwardPlan make_forward(const AttentionForward& args, cudnnHandle_t handle) {
   }
   if (result.slopes >= 0) scores = b.with_alibi(scores, result.slopes);
   if (args.options.causal) scores = b.causal(scores);
-  const int64_t most = g.between(b.columns);
+  const int64_t most = g.virtual_tensor(b.columns);
   g.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, most);
   const int64_t below = b.apply(CUDNN_POINTWISE_SUB, scores, most, b.square);
   const int64_t power = b.apply(CUDNN_POINTWISE_EXP, below, -1, b.square);
-  const int64_t sum = g.between(b.columns);
+  const int64_t sum = g.virtual_tensor(b.columns);
   g.reduce(CUDNN_REDUCE_TENSOR_ADD, power, sum);
   const int64_t log = b.apply(CUDNN_POINTWISE_LOG, sum, -1, b.columns);
   g.pointwise(CUDNN_POINTWISE_ADD, most, log, result.log_sum);
-  const int64_t weights = g.between(b.square, b.type);
+  const int64_t weights = g.virtual_tensor(b.square, b.type);
   g.pointwise(CUDNN_POINTWISE_DIV, power, sum, weights);
   g.multiply(weights, result.v, result.y);
   result.plan = std::make_unique<CudnnPlan>(std::move(g), handle);
@@ -238,7 +238,7 @@ BackwardPlan make_backward(const AttentionBackward& args, cudnnHandle_t handle) 
   result.y = b.heads(in.y);
   result.dy = b.heads(args.dy);
   result.log_sum = b.statistics();
-  result.scale = g.number();
+  result.scale = g.scalar();
   result.slopes = in.extras.alibi_slopes.defined() ? b.slopes() : -1;
   result.dq = b.heads(args.dq);
   result.dk = b.heads(args.dk);
@@ -248,11 +248,11 @@ BackwardPlan make_backward(const AttentionBackward& args, cudnnHandle_t handle) 
   result.dq_sum = g.tensor(CUDNN_DATA_FLOAT, queries, {s.n_heads * s.seq_q * s.d_qk, s.seq_q * s.d_qk, s.d_qk, 1});
   // delta = Σ_d dy · y
   const int64_t dots = b.apply(CUDNN_POINTWISE_MUL, result.dy, result.y, {s.batch, s.n_heads, s.seq_q, s.d_v});
-  const int64_t dot = g.between(b.columns);
+  const int64_t dot = g.virtual_tensor(b.columns);
   g.reduce(CUDNN_REDUCE_TENSOR_ADD, dots, dot);
   g.pointwise(CUDNN_POINTWISE_MUL, dot, g.constant(1.0F), result.delta);
   // dv = pᵀ dy
-  const int64_t product = g.between(b.square);
+  const int64_t product = g.virtual_tensor(b.square);
   g.multiply(result.q, result.k, product);
   int64_t scores = b.apply(CUDNN_POINTWISE_MUL, product, result.scale, b.square);
   int64_t tanh = -1;
@@ -266,10 +266,10 @@ BackwardPlan make_backward(const AttentionBackward& args, cudnnHandle_t handle) 
   const int64_t weights = b.apply(CUDNN_POINTWISE_EXP, below, -1, b.square);
   b.multiply_grouped(b.transposed(weights), result.dy, s.d_v, result.dv);
   // ds = scale · p · (dy vᵀ − delta), times 1 − tanh² if capped; dk = dsᵀ q
-  const int64_t dp = g.between(b.square);
+  const int64_t dp = g.virtual_tensor(b.square);
   g.multiply(result.dy, result.v, dp);
-  const int64_t centred = b.apply(CUDNN_POINTWISE_SUB, dp, result.delta, b.square);
-  int64_t weighted = b.apply(CUDNN_POINTWISE_MUL, centred, weights, b.square);
+  const int64_t centered = b.apply(CUDNN_POINTWISE_SUB, dp, result.delta, b.square);
+  int64_t weighted = b.apply(CUDNN_POINTWISE_MUL, centered, weights, b.square);
   if (tanh >= 0) {
     const int64_t squared = b.apply(CUDNN_POINTWISE_MUL, tanh, tanh, b.square);
     const int64_t minus = b.apply(CUDNN_POINTWISE_MUL, squared, g.constant(-1.0F), b.square);
@@ -280,7 +280,8 @@ BackwardPlan make_backward(const AttentionBackward& args, cudnnHandle_t handle) 
   b.multiply_grouped(b.transposed(ds), result.q, s.d_qk, result.dk);
   // dq = ds k
   const Shape& steps = in.k.strides();
-  const int64_t keys = g.between({s.batch, s.n_kv_heads, s.seq_k, s.d_qk}, {steps[0], steps[2], steps[1], 1}, b.type);
+  const int64_t keys =
+      g.virtual_tensor({s.batch, s.n_kv_heads, s.seq_k, s.d_qk}, {steps[0], steps[2], steps[1], 1}, b.type);
   g.reshape(result.k, keys);
   g.multiply(ds, keys, result.dq_sum);
   g.pointwise(CUDNN_POINTWISE_IDENTITY, result.dq_sum, -1, result.dq);
@@ -301,8 +302,8 @@ bool supports_cudnn(const AttentionForward& args) {
                       (e.document_starts.defined() && e.document_starts.numel() > 2);
   const auto width = [](int64_t d) { return d % 8 == 0 && d >= 16 && d <= 256; };
   return type && options && !extras && width(sizes.d_qk) && width(sizes.d_v) && args.y.numel() > 0 &&
-         sizes.seq_k >= 64 && (sizes.seq_q == sizes.seq_k || (!o.causal && sizes.seq_q >= 64)) && has_packs(args.q) &&
-         has_packs(args.k) && has_packs(args.v);
+         sizes.seq_k >= 64 && (sizes.seq_q == sizes.seq_k || (!o.causal && sizes.seq_q >= 64)) &&
+         is_16_byte_aligned(args.q) && is_16_byte_aligned(args.k) && is_16_byte_aligned(args.v);
 }
 
 bool forward_by_cudnn(const AttentionForward& args) {

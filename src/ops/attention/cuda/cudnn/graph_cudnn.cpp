@@ -92,15 +92,15 @@ int64_t CudnnGraph::add(cudnnDataType_t type, const CudnnExtents& extents, const
 int64_t CudnnGraph::tensor(cudnnDataType_t type, const CudnnExtents& extents, const CudnnExtents& strides) {
   return add(type, extents, strides, false, false);
 }
-int64_t CudnnGraph::number() { return add(CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true); }
+int64_t CudnnGraph::scalar() { return add(CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true); }
 int64_t CudnnGraph::constant(float value) {
-  constants_.push_back({number(), value});
+  constants_.push_back({scalar(), value});
   return constants_.back().tensor;
 }
-int64_t CudnnGraph::between(const CudnnExtents& extents, cudnnDataType_t type) {
+int64_t CudnnGraph::virtual_tensor(const CudnnExtents& extents, cudnnDataType_t type) {
   return add(type, extents, dense(extents), true, false);
 }
-int64_t CudnnGraph::between(const CudnnExtents& extents, const CudnnExtents& strides, cudnnDataType_t type) {
+int64_t CudnnGraph::virtual_tensor(const CudnnExtents& extents, const CudnnExtents& strides, cudnnDataType_t type) {
   return add(type, extents, strides, true, false);
 }
 
@@ -205,7 +205,7 @@ CudnnPlan::Choice CudnnPlan::accepted(std::unique_ptr<CudnnDescriptor> config, c
   return choice;
 }
 
-void CudnnPlan::choose(const Device& device, cudnnHandle_t handle, const std::vector<Binding>& bindings) {
+void CudnnPlan::autotune(const Device& device, cudnnHandle_t handle, const std::vector<Binding>& bindings) {
   constexpr int kTrials = 3;
   constexpr double kWorth = 0.98;  // a later proposal must be at least 2 % faster
   measured_ = true;
@@ -217,7 +217,7 @@ void CudnnPlan::choose(const Device& device, cudnnHandle_t handle, const std::ve
     try {
       Choice choice = accepted(std::move(config), handle);
       run(choice, device, handle, bindings);
-      const double seconds = timer.least_of(kTrials, [&] { run(choice, device, handle, bindings); });
+      const double seconds = timer.min_seconds(kTrials, [&] { run(choice, device, handle, bindings); });
       if (best != 0 && seconds > kWorth * best) continue;
       best = seconds;
       choice_ = std::move(choice);
@@ -228,7 +228,7 @@ void CudnnPlan::choose(const Device& device, cudnnHandle_t handle, const std::ve
 }
 
 void CudnnPlan::run(const Device& device, cudnnHandle_t handle, const std::vector<Binding>& bindings) {
-  if (!measured_ && lamina::cuda::autotunes(device)) choose(device, handle, bindings);
+  if (!measured_ && lamina::cuda::autotunes(device)) autotune(device, handle, bindings);
   run(choice_, device, handle, bindings);
 }
 

@@ -50,12 +50,12 @@ class CudnnGraph {
   /// A tensor in the caller's memory; its address is bound when the plan runs.
   int64_t tensor(cudnnDataType_t type, const CudnnExtents& extents, const CudnnExtents& strides);
   /// A scalar whose value is bound when the plan runs.
-  int64_t number();
+  int64_t scalar();
   /// A constant scalar.
   int64_t constant(float value);
   /// A virtual tensor: an intermediate result that is not stored.
-  int64_t between(const CudnnExtents& extents, cudnnDataType_t type = CUDNN_DATA_FLOAT);
-  int64_t between(const CudnnExtents& extents, const CudnnExtents& strides, cudnnDataType_t type);
+  int64_t virtual_tensor(const CudnnExtents& extents, cudnnDataType_t type = CUDNN_DATA_FLOAT);
+  int64_t virtual_tensor(const CudnnExtents& extents, const CudnnExtents& strides, cudnnDataType_t type);
 
   void multiply(int64_t a, int64_t b, int64_t c);
   /// y = mode(x), mode(x, b) or, for a select, mode(x, b, t); −1 for absent operands.
@@ -106,7 +106,7 @@ class CudnnPlan {
     int64_t workspace_bytes = 0;
   };
   static Choice accepted(std::unique_ptr<CudnnDescriptor> config, cudnnHandle_t handle);
-  void choose(const Device& device, cudnnHandle_t handle, const std::vector<Binding>& bindings);
+  void autotune(const Device& device, cudnnHandle_t handle, const std::vector<Binding>& bindings);
   void run(const Choice& choice, const Device& device, cudnnHandle_t handle,
            const std::vector<Binding>& bindings) const;
 

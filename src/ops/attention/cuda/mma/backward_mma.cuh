@@ -12,7 +12,7 @@ namespace lamina::ops::cuda {
 
 constexpr int kGradientThreads = 128;
 constexpr int kGradientWarps = kGradientThreads / 32;
-constexpr int kWalk = 64;  // queries (or keys) per step
+constexpr int kStreamedRows = 64;  // queries (or keys) per step
 
 template <int kD>
 constexpr int kRowTilesOf = kD == 64 ? 2 : 1;
@@ -20,6 +20,6 @@ template <int kD>
 constexpr int kRowsOf = kGradientWarps * 16 * kRowTilesOf<kD>;
 /// Shared memory of both kernels: two resident tiles and two stages of two streamed tiles.
 template <int kD>
-constexpr int kGradientBytes = (2 * kRowsOf<kD> + 4 * kWalk) * kD * 2;
+constexpr int kGradientBytes = (2 * kRowsOf<kD> + 4 * kStreamedRows) * kD * 2;
 
 }  // namespace lamina::ops::cuda

@@ -46,23 +46,23 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
   const int query = q0 + warp_row + lane / 4;  // the lane's first row
   const int column = lane % 4 * 2;             // and column
   const WarpKeyRange reach(p.mask, q0 + warp_row, min(q0 + warp_row + kWarpRows, q1));
-  constexpr bool kShaped = shapes(kWork);
+  constexpr bool kGeneral = has_general_scores(kWork);
   const float unit = p.unit;
-  const HeadBias bias = kShaped ? p.bias_of(head) : HeadBias{};
+  const HeadBias bias = kGeneral ? p.bias_of(head) : HeadBias{};
   const uint64_t stream = dropout_stream<kWork>(p);
   SoftmaxRows<kRowTiles> rows(p, head);
-  Sums<kRowTiles, kD / 8> y;
+  AccumulatorTile<kRowTiles, kD / 8> y;
   clear<kRowTiles, kD / 8>(y);
 
   const int k_end = min(p.mask.keys(q1 - 1).end, p.seq_k);
   const auto next_tile = [&](int k0) {
-    return !kShaped || p.mask.ranges_suffice ? k0 : p.mask.next_keys(q0, q1, k0, k_end, kKeys);
+    return !kGeneral || p.mask.is_contiguous_range ? k0 : p.mask.next_keys(q0, q1, k0, k_end, kKeys);
   };
   const auto fill = [&](const Tile<T, kD>& to, int k0) {
-    to.template fill<kKeys, kThreads>(k + k0 * p.k_at.seq, p.k_at.seq, p.seq_k - k0, p.d_qk, p.packs);
-    values_of(to).template fill<kKeys, kThreads>(v + k0 * p.v_at.seq, p.v_at.seq, p.seq_k - k0, p.d_v, p.packs);
+    to.template fill<kKeys, kThreads>(k + k0 * p.k_at.seq, p.k_at.seq, p.seq_k - k0, p.d_qk, p.vectorized);
+    values_of(to).template fill<kKeys, kThreads>(v + k0 * p.v_at.seq, p.v_at.seq, p.seq_k - k0, p.d_v, p.vectorized);
   };
-  queries.template fill<kQueries, kThreads>(q, p.q_at.seq, q1 - q0, p.d_qk, p.packs);
+  queries.template fill<kQueries, kThreads>(q, p.q_at.seq, q1 - q0, p.d_qk, p.vectorized);
   cp_async_commit();
   int k0 = next_tile(max(p.mask.keys(q0).begin, 0) / kKeys * kKeys);
   if (k0 < k_end) fill(stage(0), k0);
@@ -88,13 +88,13 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
 #pragma unroll 1
     for (int part = 0; part < kKeys; part += kPart) {
       const int first = k0 + part;
-      const WarpView view = reach.of<kShaped>(p.mask, first, first + kPart);
+      const WarpVisibility view = reach.of<kGeneral>(p.mask, first, first + kPart);
       if (view.range == Coverage::none) continue;
       const ScoreIndex place{b, head, query, first + column};
       KeptOf<kWork, false, kRowTiles, kBlocks> kept(p, stream, place);
-      Sums<kRowTiles, kBlocks> s;
+      AccumulatorTile<kRowTiles, kBlocks> s;
       float shift = 0;
-      if constexpr (kShaped) {
+      if constexpr (kGeneral) {
         shift = start_scores<false, kRowTiles, kBlocks>(p, bias, place.query, place.key, s);
       } else {
         clear<kRowTiles, kBlocks>(s);
@@ -104,11 +104,11 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
       } else {
         multiply_tiles<T, kD, kRowTiles, kBlocks>(s, queries, warp_row, keys, part);
       }
-      if constexpr (kShaped) {
+      if constexpr (kGeneral) {
         shift +=
             apply_soft_cap<false, kRowTiles, kBlocks>(p, bias, place.query, place.key, s, [](int, int, int, float) {});
       }
-      if (view.range == Coverage::partial) hide<kRowTiles, kBlocks>(p, place.query, place.key, view.keys, s);
+      if (view.range == Coverage::partial) mask_scores<kRowTiles, kBlocks>(p, place.query, place.key, view.keys, s);
       if (view.holes) mask_pattern_holes<false, kRowTiles, kBlocks>(p.mask, place.query, place.key, -INFINITY, s);
       const RowValues<kRowTiles> shifts{shift, shift, shift, shift};
       RowValues<kRowTiles> found;
@@ -123,9 +123,9 @@ __global__ __launch_bounds__(kThreads, 2) void forward_mma_kernel(const __grid_c
   }
   cp_async_wait();  // for the queries, if there were no keys
   __syncthreads();
-  rows.finish<kD / 8>(p, p.statistics_row(b, head), query, q1, drops(kWork) ? p.dropout.factor : 1.0F, y);
+  rows.finish<kD / 8>(p, p.statistics_row(b, head), query, q1, has_dropout(kWork) ? p.dropout.factor : 1.0F, y);
   T* to = static_cast<T*>(p.y) + p.y_at.at(b, q0 + warp_row, head);
-  store_sums<T, kD, kRowTiles>(y, queries, warp_row, to, p.y_at.seq, q1 - q0 - warp_row, p.d_v, p.packs);
+  store_sums<T, kD, kRowTiles>(y, queries, warp_row, to, p.y_at.seq, q1 - q0 - warp_row, p.d_v, p.vectorized);
 }
 
 template <class T, int kD>

@@ -24,7 +24,7 @@ using lamina::cuda::ldmatrix_x4_trans;
 using lamina::cuda::reciprocal;
 using lamina::cuda::shared_address;
 
-using lamina::cuda::multiply_add;
+using lamina::cuda::mma_m16n8k16;
 
 /// Index of a row (counted from the lane's first) among the lane's own rows, two per 16.
 __device__ constexpr int half_of(int row) { return row / 16 * 2 + row / 8 % 2; }
@@ -77,7 +77,7 @@ struct Tile {
   /// Fills kRows rows from global memory with kThreads threads; zeros beyond `count` rows and `width` columns. Complete
   /// after cp_async_wait() and a barrier.
   template <int kRows, int kThreads>
-  __device__ void fill(const T* from, int64_t stride, int count, int width, bool packs) const {
+  __device__ void fill(const T* from, int64_t stride, int count, int width, bool vectorized) const {
     constexpr int kChunks = kD / 8;
     constexpr int kStep = kThreads / kChunks;  // rows that all threads fill at once
     static_assert(kStep % 8 == 0 && kRows % kStep == 0);
@@ -89,7 +89,7 @@ struct Tile {
 #pragma unroll
     for (int row = 0; row < kRows; row += kStep) {
       const bool inside = row < rows;
-      if (packs) {
+      if (vectorized) {
         cp_async_16(to + row * kD * 2, inside ? source : from, inside);
       } else {
         copy_singly(to + row * kD * 2, source, inside ? min(width - chunk * 8, 8) : 0);
@@ -117,10 +117,10 @@ struct Tile {
 
 /// Accumulators of a warp: kRowTiles times 16 rows, kBlocks times 8 columns.
 template <int kRowTiles, int kBlocks>
-using Sums = float[kRowTiles][kBlocks][4];
+using AccumulatorTile = float[kRowTiles][kBlocks][4];
 
 template <int kRowTiles, int kBlocks>
-__device__ inline void clear(Sums<kRowTiles, kBlocks>& sums) {
+__device__ inline void clear(AccumulatorTile<kRowTiles, kBlocks>& sums) {
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -133,7 +133,7 @@ __device__ inline void clear(Sums<kRowTiles, kBlocks>& sums) {
 
 /// sums += a bᵀ: rows `a_row` and following of tile a, rows `b_row` and following of tile b.
 template <class T, int kD, int kRowTiles, int kBlocks>
-__device__ inline void multiply_tiles(Sums<kRowTiles, kBlocks>& sums, const Tile<T, kD>& a, int a_row,
+__device__ inline void multiply_tiles(AccumulatorTile<kRowTiles, kBlocks>& sums, const Tile<T, kD>& a, int a_row,
                                       const Tile<T, kD>& b, int b_row) {
 #pragma unroll
   for (int step = 0; step < kD / 16; ++step) {
@@ -146,8 +146,8 @@ __device__ inline void multiply_tiles(Sums<kRowTiles, kBlocks>& sums, const Tile
       b.right_rows(right, b_row + n * 16, step);
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
-        multiply_add<T>(sums[m][2 * n], left[m], right[0], right[1]);
-        multiply_add<T>(sums[m][2 * n + 1], left[m], right[2], right[3]);
+        mma_m16n8k16<T>(sums[m][2 * n], left[m], right[0], right[1]);
+        mma_m16n8k16<T>(sums[m][2 * n + 1], left[m], right[2], right[3]);
       }
     }
   }
@@ -169,8 +169,8 @@ struct LeftOperand {
 
 /// multiply_tiles with the left operand in registers.
 template <class T, int kD, int kRowTiles, int kBlocks>
-__device__ inline void multiply_loaded(Sums<kRowTiles, kBlocks>& sums, const LeftOperand<T, kD, kRowTiles>& left,
-                                       const Tile<T, kD>& b, int b_row) {
+__device__ inline void multiply_loaded(AccumulatorTile<kRowTiles, kBlocks>& sums,
+                                       const LeftOperand<T, kD, kRowTiles>& left, const Tile<T, kD>& b, int b_row) {
 #pragma unroll
   for (int step = 0; step < kD / 16; ++step) {
 #pragma unroll
@@ -179,8 +179,8 @@ __device__ inline void multiply_loaded(Sums<kRowTiles, kBlocks>& sums, const Lef
       b.right_rows(right, b_row + n * 16, step);
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
-        multiply_add<T>(sums[m][2 * n], left.parts[step][m], right[0], right[1]);
-        multiply_add<T>(sums[m][2 * n + 1], left.parts[step][m], right[2], right[3]);
+        mma_m16n8k16<T>(sums[m][2 * n], left.parts[step][m], right[0], right[1]);
+        mma_m16n8k16<T>(sums[m][2 * n + 1], left.parts[step][m], right[2], right[3]);
       }
     }
   }
@@ -202,7 +202,7 @@ __device__ inline void for_places(const F& fn) {
 /// Calls fn(sum, row, column) for each accumulator element, with `sum` by reference; row and column are relative to the
 /// lane's first. Test uniform conditions outside: a branch per element costs more than the work.
 template <int kRowTiles, int kBlocks, class F>
-__device__ inline void for_sums(Sums<kRowTiles, kBlocks>& sums, const F& fn) {
+__device__ inline void for_sums(AccumulatorTile<kRowTiles, kBlocks>& sums, const F& fn) {
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -216,8 +216,8 @@ __device__ inline void for_sums(Sums<kRowTiles, kBlocks>& sums, const F& fn) {
 /// sums += x b, with x the rounded accumulators of a previous product; its columns match rows `b_row` and following of
 /// tile b.
 template <class T, int kD, int kRowTiles, int kBlocks>
-__device__ inline void add_product_of(Sums<kRowTiles, kD / 8>& sums, const Sums<kRowTiles, kBlocks>& x,
-                                      const Tile<T, kD>& b, int b_row) {
+__device__ inline void add_product_of(AccumulatorTile<kRowTiles, kD / 8>& sums,
+                                      const AccumulatorTile<kRowTiles, kBlocks>& x, const Tile<T, kD>& b, int b_row) {
 #pragma unroll
   for (int step = 0; step < kBlocks / 2; ++step) {
     uint32_t left[kRowTiles][4];
@@ -234,8 +234,8 @@ __device__ inline void add_product_of(Sums<kRowTiles, kD / 8>& sums, const Sums<
       b.right_columns(right, b_row + step * 16, n);
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
-        multiply_add<T>(sums[m][2 * n], left[m], right[0], right[1]);
-        multiply_add<T>(sums[m][2 * n + 1], left[m], right[2], right[3]);
+        mma_m16n8k16<T>(sums[m][2 * n], left[m], right[0], right[1]);
+        mma_m16n8k16<T>(sums[m][2 * n + 1], left[m], right[2], right[3]);
       }
     }
   }
@@ -244,8 +244,8 @@ __device__ inline void add_product_of(Sums<kRowTiles, kD / 8>& sums, const Sums<
 /// Writes a warp's accumulators to rows `stride` apart, staged in the warp's own rows of a tile so that global stores
 /// are 16 bytes wide. All lanes must call it.
 template <class T, int kD, int kRowTiles>
-__device__ inline void store_sums(const Sums<kRowTiles, kD / 8>& sums, const Tile<T, kD>& tile, int tile_row, T* to,
-                                  int64_t stride, int count, int width, bool packs) {
+__device__ inline void store_sums(const AccumulatorTile<kRowTiles, kD / 8>& sums, const Tile<T, kD>& tile, int tile_row,
+                                  T* to, int64_t stride, int count, int width, bool vectorized) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   __syncwarp();
 #pragma unroll
@@ -272,7 +272,7 @@ __device__ inline void store_sums(const Sums<kRowTiles, kD / 8>& sums, const Til
                  : "r"(tile.at(tile_row + row, chunk))
                  : "memory");
     T* out = to + row * stride + chunk * 8;
-    if (packs) {
+    if (vectorized) {
       *reinterpret_cast<uint4*>(out) = words;
     } else {
       const auto* parts = reinterpret_cast<const T*>(&words);

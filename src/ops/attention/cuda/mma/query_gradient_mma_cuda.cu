@@ -31,7 +31,8 @@ struct BucketSums {
 
   /// Adds the gradients of 16·kRowTiles queries at positions from `position` on and kPart keys from k0 on.
   template <int kRowTiles>
-  __device__ void add(const AttentionParams& p, const Sums<kRowTiles, kBlocks>& grads, int position, int k0) {
+  __device__ void add(const AttentionParams& p, const AccumulatorTile<kRowTiles, kBlocks>& grads, int position,
+                      int k0) {
     const int low = k0 - (position + 16 * kRowTiles - 1);
     const int high = k0 + kPart - 1 - position;
     const int side = low >= p.t5_flat_from ? 1 : high <= -p.t5_flat_from ? -1 : 0;
@@ -46,7 +47,8 @@ struct BucketSums {
  private:
   /// `distance` is key − query of the tile's first row and column.
   template <int kRowTiles>
-  __device__ void add_diagonals(const AttentionParams& p, const Sums<kRowTiles, kBlocks>& grads, int distance) {
+  __device__ void add_diagonals(const AttentionParams& p, const AccumulatorTile<kRowTiles, kBlocks>& grads,
+                                int distance) {
     constexpr int kDiagonals = 2 * kRowTiles + kBlocks - 1;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     float2 along[kDiagonals] = {};
@@ -110,8 +112,8 @@ __global__ __launch_bounds__(kGradientThreads,
                              2) void query_gradient_mma_kernel(const __grid_constant__ AttentionParams p) {
   constexpr int kRowTiles = kRowTilesOf<kD>;
   constexpr int kRows = kRowsOf<kD>;
-  constexpr bool kShaped = shapes(kWork);
-  constexpr int kStageBytes = 2 * kWalk * kD * 2;
+  constexpr bool kGeneral = has_general_scores(kWork);
+  constexpr int kStageBytes = 2 * kStreamedRows * kD * 2;
   extern __shared__ __align__(1024) unsigned char memory[];
   const uint32_t start = shared_address(memory);
   const Tile<T, kD> queries{start};
@@ -136,32 +138,34 @@ __global__ __launch_bounds__(kGradientThreads,
   const int query = q0 + warp_row + lane / 4;  // the lane's first row
   const int column = lane % 4 * 2;             // and column
   const WarpKeyRange reach(p.mask, q0 + warp_row, min(q0 + warp_row + 16 * kRowTiles, q1));
-  const HeadBias bias = kShaped ? p.bias_of(head_index) : HeadBias{};
+  const HeadBias bias = kGeneral ? p.bias_of(head_index) : HeadBias{};
   const uint64_t stream = dropout_stream<kWork>(p);
   const QueryRows<kRowTiles> rows(p, b, head_index, query, q1);
-  if (kShaped && p.dt5 != nullptr) {
+  if (kGeneral && p.dt5 != nullptr) {
     for (int n = lane; n < kMostMmaBuckets; n += 32) buckets.sums[n] = 0;
     __syncwarp();
   }
-  Sums<kRowTiles, kD / 8> dq;
+  AccumulatorTile<kRowTiles, kD / 8> dq;
   clear<kRowTiles, kD / 8>(dq);
 
   const int k_end = min(p.mask.keys(q1 - 1).end, p.seq_k);
   const auto next_tile = [&](int k0) {
-    return !kShaped || p.mask.ranges_suffice ? k0 : p.mask.next_keys(q0, q1, k0, k_end, kWalk);
+    return !kGeneral || p.mask.is_contiguous_range ? k0 : p.mask.next_keys(q0, q1, k0, k_end, kStreamedRows);
   };
   const auto fill = [&](int stage, int k0) {
     const Tile<T, kD> keys{stages + stage * kStageBytes};
-    const Tile<T, kD> values{keys.base + kWalk * kD * 2};
-    keys.template fill<kWalk, kGradientThreads>(k + k0 * p.k_at.seq, p.k_at.seq, p.seq_k - k0, p.d_qk, p.packs);
-    values.template fill<kWalk, kGradientThreads>(v + k0 * p.v_at.seq, p.v_at.seq, p.seq_k - k0, p.d_v, p.packs);
+    const Tile<T, kD> values{keys.base + kStreamedRows * kD * 2};
+    keys.template fill<kStreamedRows, kGradientThreads>(k + k0 * p.k_at.seq, p.k_at.seq, p.seq_k - k0, p.d_qk,
+                                                        p.vectorized);
+    values.template fill<kStreamedRows, kGradientThreads>(v + k0 * p.v_at.seq, p.v_at.seq, p.seq_k - k0, p.d_v,
+                                                          p.vectorized);
   };
   queries.template fill<kRows, kGradientThreads>(static_cast<const T*>(p.q) + p.q_at.at(b, q0, head_index), p.q_at.seq,
-                                                 q1 - q0, p.d_qk, p.packs);
+                                                 q1 - q0, p.d_qk, p.vectorized);
   dys.template fill<kRows, kGradientThreads>(static_cast<const T*>(p.dy) + p.y_at.at(b, q0, head_index), p.y_at.seq,
-                                             q1 - q0, p.d_v, p.packs);
+                                             q1 - q0, p.d_v, p.vectorized);
   cp_async_commit();
-  int k0 = next_tile(max(p.mask.keys(q0).begin, 0) / kWalk * kWalk);
+  int k0 = next_tile(max(p.mask.keys(q0).begin, 0) / kStreamedRows * kStreamedRows);
   if (k0 < k_end) fill(0, k0);
   cp_async_commit();
   cp_async_wait<1>();
@@ -171,7 +175,7 @@ __global__ __launch_bounds__(kGradientThreads,
   own_queries.load(queries, warp_row);
   own_dys.load(dys, warp_row);
   for (int stage = 0; k0 < k_end; stage ^= 1) {
-    const int next = next_tile(k0 + kWalk);
+    const int next = next_tile(k0 + kStreamedRows);
     cp_async_wait();
     __syncthreads();
     if (next < k_end) {
@@ -179,18 +183,18 @@ __global__ __launch_bounds__(kGradientThreads,
       cp_async_commit();
     }
     const Tile<T, kD> keys{stages + stage * kStageBytes};
-    const Tile<T, kD> values{keys.base + kWalk * kD * 2};
+    const Tile<T, kD> values{keys.base + kStreamedRows * kD * 2};
 #pragma unroll 1
-    for (int part = 0; part < kWalk; part += kPart) {
+    for (int part = 0; part < kStreamedRows; part += kPart) {
       const int first = k0 + part;
-      const WarpView view = reach.of<kShaped>(p.mask, first, first + kPart);
+      const WarpVisibility view = reach.of<kGeneral>(p.mask, first, first + kPart);
       if (view.range == Coverage::none) continue;
       const ScoreIndex place{b, head_index, query, first + column};
       KeptOf<kWork, false, kRowTiles, kBlocks> kept(p, stream, place);
-      Sums<kRowTiles, kBlocks> s;
-      Sums<kRowTiles, kBlocks> ds;
+      AccumulatorTile<kRowTiles, kBlocks> s;
+      AccumulatorTile<kRowTiles, kBlocks> ds;
       float shift = 0;
-      if constexpr (kShaped) {
+      if constexpr (kGeneral) {
         shift = start_scores<false, kRowTiles, kBlocks>(p, bias, place.query, place.key, s);
       } else {
         clear<kRowTiles, kBlocks>(s);
@@ -199,22 +203,22 @@ __global__ __launch_bounds__(kGradientThreads,
       multiply_loaded<T, kD, kRowTiles, kBlocks>(s, own_queries, keys, part);
       multiply_loaded<T, kD, kRowTiles, kBlocks>(ds, own_dys, values, part);
       kept.complete(p, stream, place);
-      const auto hide_unseen = [&](Sums<kRowTiles, kBlocks>& weights) {
+      const auto hide_unseen = [&](AccumulatorTile<kRowTiles, kBlocks>& weights) {
         if (view.range == Coverage::partial) hide_by_queries<kRowTiles, kBlocks>(p, place, weights);
         if (view.holes) mask_pattern_holes<false, kRowTiles, kBlocks>(p.mask, place.query, place.key, 0.0F, weights);
       };
       find_gradients_by_queries<kWork, kRowTiles, kBlocks>(p, bias, place, kept, shift, rows, s, ds, hide_unseen);
-      if constexpr (kShaped) {
+      if constexpr (kGeneral) {
         if (p.dt5 != nullptr) buckets.template add<kRowTiles>(p, ds, q0 + warp_row + p.mask.offset, first);
       }
       add_product_of<T, kD, kRowTiles, kBlocks>(dq, ds, keys, part);
     }
     k0 = next;
   }
-  if (kShaped && p.dt5 != nullptr) buckets.release(p);
+  if (kGeneral && p.dt5 != nullptr) buckets.release(p);
   cp_async_wait();
   __syncthreads();
-  if (kShaped && p.dt5 != nullptr) {
+  if (kGeneral && p.dt5 != nullptr) {
     float* out = p.dt5 + ((static_cast<int64_t>(b) * p.n_heads + head_index) * tiles + tile) * p.t5_buckets;
     for (int n = threadIdx.x; n < p.t5_buckets; n += kGradientThreads) {
       float sum = 0;
@@ -225,7 +229,7 @@ __global__ __launch_bounds__(kGradientThreads,
   scale_sums<kRowTiles, kD / 8>(dq, p.scale);
   const int row = q0 + warp_row;
   store_sums<T, kD, kRowTiles>(dq, queries, warp_row, static_cast<T*>(p.dq) + p.dq_at.at(b, row, head_index),
-                               p.dq_at.seq, q1 - row, p.d_qk, p.packs);
+                               p.dq_at.seq, q1 - row, p.d_qk, p.vectorized);
 }
 
 template <class T, int kD>

@@ -27,7 +27,8 @@ __device__ void find_gradients(const AttentionParams& p, int b, int head, int q0
       const int key = k0 + place.column + 16 * j;
       const bool see = inside && key < p.seq_k && (!partial || p.mask.allows(query, seen, key));
       float slope = 1.0F;
-      const float weight = see ? exp_of(score_of(p, s[i][j], bias, query, key, &slope) - row_max) * row_inv_sum : 0.0F;
+      const float weight =
+          see ? exp_of(biased_score(p, s[i][j], bias, query, key, &slope) - row_max) * row_inv_sum : 0.0F;
       const float factor = kept.of(i, j);
       const float grad = see ? weight * (dp[i][j] * factor - delta) : 0.0F;
       s[i][j] = weight * factor;

@@ -19,15 +19,15 @@ __global__ __launch_bounds__(kThreads) void forward_kernel(const __grid_constant
   const Place place;
   const Rows<T> q = rows_of<T>(p.q, p.q_at, task.b, q0, task.head, p.seq_q);
   const HeadBias bias = p.bias_of(task.head);
-  const float sink = p.sinks == nullptr ? kLowest : p.sinks[task.head];
+  const float sink = p.sinks == nullptr ? kMinusLarge : p.sinks[task.head];
   float most[kSide];
   float sum[kSide];
   float y[kSide][kSide] = {};
   Range seen[kSide];
 #pragma unroll
   for (int i = 0; i < kSide; ++i) {
-    most[i] = fmaxf(sink, kLowest);
-    sum[i] = sink > kLowest ? 1.0F : 0.0F;
+    most[i] = fmaxf(sink, kMinusLarge);
+    sum[i] = sink > kMinusLarge ? 1.0F : 0.0F;
     seen[i] = q0 + place.row + i < q1 ? p.mask.keys(q0 + place.row + i) : Range{0, 0};
   }
   const int k_begin = max(p.mask.keys(q0).begin, 0) / kTile * kTile;
@@ -48,7 +48,7 @@ __global__ __launch_bounds__(kThreads) void forward_kernel(const __grid_constant
         const int key = k0 + place.column + 16 * j;
         const bool see =
             query < q1 && key < p.seq_k && (coverage == Coverage::full || p.mask.allows(query, seen[i], key));
-        s[i][j] = see ? score_of(p, s[i][j], bias, query, key) : -INFINITY;
+        s[i][j] = see ? biased_score(p, s[i][j], bias, query, key) : -INFINITY;
         row_max = fmaxf(row_max, s[i][j]);
       }
       row_max = warp_row_max(row_max);

@@ -14,22 +14,22 @@
 
 namespace lamina::ops::cuda {
 
-inline constexpr int kWalkWidth = 64;    // head width, padded
-inline constexpr int kWalkRows = 64;     // rows per block, and per step
-inline constexpr int kBlocksAtOnce = 3;  // per SM
-inline constexpr int kTileBytes = kWalkRows * kWalkWidth * 2;
+inline constexpr int kHeadWidth = 64;   // head width, padded
+inline constexpr int kTileRows = 64;    // rows per block, and per step
+inline constexpr int kBlocksPerSm = 3;  // per SM
+inline constexpr int kTileBytes = kTileRows * kHeadWidth * 2;
 inline constexpr int kStageBytes = 2 * kTileBytes;
 /// Shared memory of both kernels: two resident tiles, two stages of two streamed tiles, and slack for 1024-byte
 /// alignment.
-inline constexpr int kWalkBytes = 1024 + 2 * kTileBytes + 2 * kStageBytes;
+inline constexpr int kTwoPassBytes = 1024 + 2 * kTileBytes + 2 * kStageBytes;
 
-inline constexpr int kHalfColumns = kWalkRows / 2;
+inline constexpr int kHalfColumns = kTileRows / 2;
 inline constexpr int kHalfBlocks = kHalfColumns / 8;
-using WalkSums = Sums<1, kWalkRows / 8>;
-using HalfSums = Sums<1, kHalfBlocks>;
+using Accumulator64 = AccumulatorTile<1, kTileRows / 8>;
+using HalfSums = AccumulatorTile<1, kHalfBlocks>;
 
 /// The left or the right half of the columns.
-__device__ inline HalfSums& half_of_sums(WalkSums& sums, int right) {
+__device__ inline HalfSums& half_of_sums(Accumulator64& sums, int right) {
   return *reinterpret_cast<HalfSums*>(&sums[0][right * kHalfBlocks]);
 }
 
@@ -38,28 +38,28 @@ template <class T>
 class TileSource {
  public:
   /// `head` points to position 0 of the head.
-  __device__ TileSource(const T* head, int64_t stride, int seq, int width, bool packs)
+  __device__ TileSource(const T* head, int64_t stride, int seq, int width, bool vectorized)
       : own_(reinterpret_cast<const char*>(head + chunk() * 8)),
         row_bytes_(static_cast<uint32_t>(stride) * 2),
         seq_(seq),
         width_(width),
-        packs_(packs) {}
+        vectorized_(vectorized) {}
   /// Loads rows from `position` on; rows past the end are zero. Valid after cp_async_wait() and a barrier.
-  __device__ void fill(const Tile<T, kWalkWidth>& tile, int position) const {
-    if (!packs_ || width_ < kWalkWidth || position + kWalkRows > seq_) {
+  __device__ void fill(const Tile<T, kHeadWidth>& tile, int position) const {
+    if (!vectorized_ || width_ < kHeadWidth || position + kTileRows > seq_) {
       const T* from = reinterpret_cast<const T*>(own_ + at(position)) - chunk() * 8;
-      tile.template fill<kWalkRows, kGroupThreads>(from, row_bytes_ / 2, seq_ - position, width_, packs_);
+      tile.template fill<kTileRows, kGroupThreads>(from, row_bytes_ / 2, seq_ - position, width_, vectorized_);
       return;
     }
     const uint32_t to = tile.at(first(), chunk());
 #pragma unroll
-    for (int row = 0; row < kWalkRows; row += kStep) {
-      cp_async_16(to + row * kWalkWidth * 2, own_ + at(position + first() + row), true);
+    for (int row = 0; row < kTileRows; row += kStep) {
+      cp_async_16(to + row * kHeadWidth * 2, own_ + at(position + first() + row), true);
     }
   }
 
  private:
-  static constexpr int kChunks = kWalkWidth / 8;
+  static constexpr int kChunks = kHeadWidth / 8;
   static constexpr int kStep = kGroupThreads / kChunks;
   __device__ static int chunk() { return static_cast<int>(threadIdx.x) % kChunks; }
   __device__ static int first() { return static_cast<int>(threadIdx.x) / kChunks; }
@@ -69,7 +69,7 @@ class TileSource {
   uint32_t row_bytes_;
   int seq_;
   int width_;
-  bool packs_;
+  bool vectorized_;
 };
 
 /// A tile of queries of a head.
@@ -79,7 +79,7 @@ struct QueryTile {
 };
 
 /// Iterates over the tiles of queries that see any of the keys [k0, k1), head by head.
-struct QueryWalk {
+struct QueryTileIterator {
   const AttentionParams& p;
   int k0;
   int k1;
@@ -89,11 +89,11 @@ struct QueryWalk {
   int head_end;
   DeviceMask::Range whole;  // queries that see all of these keys
 
-  __device__ QueryWalk(const AttentionParams& params, int kv_head, int first, int last)
+  __device__ QueryTileIterator(const AttentionParams& params, int kv_head, int first, int last)
       : p(params),
         k0(first),
         k1(last),
-        q_begin(max(params.mask.queries(first).begin, 0) / kWalkRows * kWalkRows),
+        q_begin(max(params.mask.queries(first).begin, 0) / kTileRows * kTileRows),
         q_end(min(params.mask.queries(last - 1).end, params.seq_q)),
         head_begin(kv_head * params.group),
         head_end((kv_head + 1) * params.group),
@@ -105,7 +105,7 @@ struct QueryWalk {
   }
   template <bool kHoles = false>
   __device__ QueryTile next(const QueryTile& tile) const {
-    return seen<kHoles>({tile.head, tile.q0 + kWalkRows});
+    return seen<kHoles>({tile.head, tile.q0 + kTileRows});
   }
 
  private:
@@ -115,8 +115,8 @@ struct QueryWalk {
     while (has(tile)) {
       if (tile.q0 >= q_end) {
         tile = {q_begin < q_end ? tile.head + 1 : head_end, q_begin};
-      } else if (kHoles && p.mask.next_keys(tile.q0, min(tile.q0 + kWalkRows, p.seq_q), k0, k1, kWalkRows) >= k1) {
-        tile.q0 += kWalkRows;
+      } else if (kHoles && p.mask.next_keys(tile.q0, min(tile.q0 + kTileRows, p.seq_q), k0, k1, kTileRows) >= k1) {
+        tile.q0 += kTileRows;
       } else {
         break;
       }
@@ -127,11 +127,11 @@ struct QueryWalk {
 
 /// sums = left · rightᵀ, or sums += if `add_to`; the rows of both tiles run along k.
 template <class T>
-__device__ inline void multiply_rows(WalkSums& sums, uint64_t left, uint64_t right, bool add_to) {
+__device__ inline void multiply_rows(Accumulator64& sums, uint64_t left, uint64_t right, bool add_to) {
 #pragma unroll
-  for (int k = 0; k < kWalkWidth / 16; ++k) {
-    multiply_shared<T, kAlong, kAlong, kWalkRows / 8>(sums, left + k * kStepAlong, right + k * kStepAlong,
-                                                      add_to || k > 0);
+  for (int k = 0; k < kHeadWidth / 16; ++k) {
+    multiply_shared<T, kKMajor, kKMajor, kTileRows / 8>(sums, left + k * kStepKMajor, right + k * kStepKMajor,
+                                                        add_to || k > 0);
   }
 }
 
@@ -146,34 +146,34 @@ struct HalfOperand {
   }
   /// sums += this · right; k indexes the rows of `right`.
   template <class T>
-  __device__ void multiply(WalkSums& sums, uint64_t right) const {
+  __device__ void multiply(Accumulator64& sums, uint64_t right) const {
 #pragma unroll
     for (int k = 0; k < kHalfColumns / 16; ++k) {
-      multiply_held<T, kAcross, kWalkWidth / 8>(sums, parts[k], right + k * kStepAcross);
+      multiply_held<T, kMnMajor, kHeadWidth / 8>(sums, parts[k], right + k * kStepMnMajor);
     }
   }
   /// Stores it into 16 rows of a shared-memory tile from `row` on, in the left or the right columns.
   template <class T>
-  __device__ void leave(const Tile<T, kWalkWidth>& tile, int row, int right) const {
+  __device__ void store_shared(const Tile<T, kHeadWidth>& tile, int row, int right) const {
 #pragma unroll
     for (int k = 0; k < kHalfColumns / 16; ++k) stmatrix_x4(parts[k], tile, row, right * kHalfColumns / 8 + 2 * k);
   }
-  __device__ void settle() {
+  __device__ void fence_registers() {
 #pragma unroll
-    for (int k = 0; k < kHalfColumns / 16; ++k) cuda::settle(parts[k]);
+    for (int k = 0; k < kHalfColumns / 16; ++k) cuda::fence_registers(parts[k]);
   }
 };
 
 /// Waits for the outstanding products that accumulate into dv and dk.
-__device__ inline void finish_key_sums(WalkSums& dv, HalfOperand (&weights)[2], WalkSums& dk,
+__device__ inline void finish_key_sums(Accumulator64& dv, HalfOperand (&weights)[2], Accumulator64& dk,
                                        HalfOperand (&gradients)[2]) {
   wgmma_wait();
-  settle<kWalkWidth / 8>(dv);
-  settle<kWalkWidth / 8>(dk);
+  fence_registers<kHeadWidth / 8>(dv);
+  fence_registers<kHeadWidth / 8>(dk);
 #pragma unroll
   for (int right = 0; right < 2; ++right) {
-    weights[right].settle();
-    gradients[right].settle();
+    weights[right].fence_registers();
+    gradients[right].fence_registers();
   }
 }
 
@@ -181,10 +181,10 @@ __device__ inline void finish_key_sums(WalkSums& dv, HalfOperand (&weights)[2], 
 /// must start from zero. `shift` is a constant to add to the scores of each half. `place` is the lane's first score.
 template <bool kByKeys>
 __device__ inline bool begin_scores(const AttentionParams& p, const HeadBias& bias, int q0, int k0,
-                                    const ScoreIndex& place, WalkSums& s, float (&shift)[2]) {
-  if (is_bent(p) || !bias.any()) return false;
+                                    const ScoreIndex& place, Accumulator64& s, float (&shift)[2]) {
+  if (needs_score_transform(p) || !bias.any()) return false;
   const int distance = q0 + bias.offset - k0;
-  if (bias.table != nullptr && (distance - kWalkRows >= bias.flat_from || distance + kWalkRows <= -bias.flat_from)) {
+  if (bias.table != nullptr && (distance - kTileRows >= bias.flat_from || distance + kTileRows <= -bias.flat_from)) {
     shift[0] = shift[1] = bias.table[q0 - k0] * p.bias_factor;
     return false;
   }
@@ -216,7 +216,7 @@ __device__ inline void hide_cell(const DeviceMask& mask, int q0, int k0, const S
 template <class F>
 auto choose_work(ScoreFeatures work, bool holes, const F& kernel_of) {
   return kernel_for(work, [&](auto known) {
-    if constexpr (shapes(decltype(known)::value)) {
+    if constexpr (has_general_scores(decltype(known)::value)) {
       if (holes) return kernel_of(known, std::true_type{});
     }
     return kernel_of(known, std::false_type{});

@@ -49,15 +49,15 @@ struct TmaDescriptors {
 
 /// Iterates over the visible tiles of keys and values in the ring buffer. Every thread iterates; one issues the loads.
 template <int kD, bool kHoles>
-class TileWalk {
+class KvTilePipeline {
   using P = Plan<kD>;
   using Stage = lamina::cuda::Ring<P::kStages>;
 
  public:
   static constexpr int kBarriers = 2 * P::kStages;
 
-  __device__ TileWalk(const AttentionParams& p, const TmaDescriptors& boxes, int b, int kv_head, int q0, int q1,
-                      uint32_t tiles, uint32_t barriers)
+  __device__ KvTilePipeline(const AttentionParams& p, const TmaDescriptors& boxes, int b, int kv_head, int q0, int q1,
+                            uint32_t tiles, uint32_t barriers)
       : p_(p),
         boxes_(boxes),
         b_(b),
@@ -90,7 +90,7 @@ class TileWalk {
   __device__ uint32_t keys() const { return tiles_ + now_.index * P::kStageBytes; }
   __device__ uint32_t values() const { return keys() + P::kTileBytes; }
   __device__ uint32_t free_barrier() const { return barriers_ + (P::kStages + now_.index) * 8; }
-  __device__ void wait() const { barrier_wait(barriers_ + now_.index * 8, now_.turn); }
+  __device__ void wait() const { barrier_wait(barriers_ + now_.index * 8, now_.parity); }
   /// Issues the load of the tile kAhead after the current one; call once per tile.
   __device__ void load_ahead() { load(coming_[P::kAhead]); }
   __device__ void advance() {
@@ -105,12 +105,12 @@ class TileWalk {
 
  private:
   __device__ int next_tile(int k0) const {
-    return kHoles && !p_.mask.ranges_suffice ? p_.mask.next_keys(q0_, q1_, k0, end_, P::kKeys) : k0;
+    return kHoles && !p_.mask.is_contiguous_range ? p_.mask.next_keys(q0_, q1_, k0, end_, P::kKeys) : k0;
   }
   __device__ void load(int k0) {
     if (loads() && k0 < end_) {
       const uint32_t filled = barriers_ + loading_.index * 8;
-      barrier_wait(filled + P::kStages * 8, loading_.turn ^ 1);
+      barrier_wait(filled + P::kStages * 8, loading_.parity ^ 1);
       barrier_expect(filled, P::kStageBytes);
       const uint32_t to = tiles_ + loading_.index * P::kStageBytes;
 #pragma unroll
@@ -135,23 +135,23 @@ class TileWalk {
 /// Score processing that a kernel is compiled for; features left out cost no registers.
 enum class Scoring {
   plain,
-  holed,   // patterns with holes
-  sloped,  // ALiBi
-  tabled,  // T5 bias
-  shaped   // everything in ScoreFeatures::shaped
+  with_holes,   // patterns with holes
+  with_slopes,  // ALiBi
+  with_table,   // T5 bias
+  general       // everything in ScoreFeatures::general
 };
 __host__ __device__ constexpr bool has_holes(Scoring scoring) {
-  return scoring == Scoring::holed || scoring == Scoring::shaped;
+  return scoring == Scoring::with_holes || scoring == Scoring::general;
 }
 __host__ __device__ constexpr bool is_biased(Scoring scoring) {
-  return scoring != Scoring::plain && scoring != Scoring::holed;
+  return scoring != Scoring::plain && scoring != Scoring::with_holes;
 }
 
 /// ALiBi for a warp's scores if no key is after its query, or (`before`) no key is before it. The bias is then linear
 /// in the key: a column term is added to s, and the rest is constant per row and returned in `shift`.
 template <int kBlocks>
 __device__ inline void add_slope(const AttentionParams& p, const HeadBias& bias, bool before, const ScoreIndex& place,
-                                 Sums<1, kBlocks>& s, RowValues<1>& shift) {
+                                 AccumulatorTile<1, kBlocks>& s, RowValues<1>& shift) {
   const float slope = before ? -bias.slope * p.bias_factor : bias.slope * p.bias_factor;
   const auto distance = static_cast<float>(place.key - place.query - bias.offset);
   shift[0] = slope * distance;
@@ -162,12 +162,12 @@ __device__ inline void add_slope(const AttentionParams& p, const HeadBias& bias,
 /// From q·k to scores: soft cap, negative scales, bias.
 template <Scoring kScoring, int kBlocks>
 __device__ inline void shape_scores(const AttentionParams& p, const HeadBias& bias, const ScoreIndex& place,
-                                    Sums<1, kBlocks>& s, RowValues<1>& shift) {
-  if constexpr (kScoring == Scoring::shaped) {
+                                    AccumulatorTile<1, kBlocks>& s, RowValues<1>& shift) {
+  if constexpr (kScoring == Scoring::general) {
     apply_soft_cap<false, 1, kBlocks>(p, HeadBias{}, place.query, place.key, s, [](int, int, int, float) {});
   }
   if (!bias.any()) return;
-  if (kScoring != Scoring::tabled && bias.table == nullptr) {
+  if (kScoring != Scoring::with_table && bias.table == nullptr) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     // From the warp's first key to its first query.
     const int distance = place.query - lane / 4 + bias.offset - (place.key - lane % 4 * 2);
@@ -179,21 +179,22 @@ __device__ inline void shape_scores(const AttentionParams& p, const HeadBias& bi
 }
 
 template <class T, int kD, int kBlocks>
-__device__ inline void begin_scores(Sums<1, kBlocks>& s, uint32_t queries, uint32_t keys) {
+__device__ inline void begin_scores(AccumulatorTile<1, kBlocks>& s, uint32_t queries, uint32_t keys) {
   using P = Plan<kD>;
 #pragma unroll
   for (int k = 0; k < kD / 16; ++k) {
-    const uint64_t left = operand_at(queries + k / 4 * P::kQueryBoxBytes);
-    const uint64_t right = operand_at(keys + k / 4 * P::kBoxBytes);
-    multiply_shared<T, kAlong, kAlong, kBlocks>(s, left + k % 4 * kStepAlong, right + k % 4 * kStepAlong, k > 0);
+    const uint64_t left = smem_descriptor(queries + k / 4 * P::kQueryBoxBytes);
+    const uint64_t right = smem_descriptor(keys + k / 4 * P::kBoxBytes);
+    multiply_shared<T, kKMajor, kKMajor, kBlocks>(s, left + k % 4 * kStepKMajor, right + k % 4 * kStepKMajor, k > 0);
   }
 }
 
 template <class T, int kD, int kSteps>
-__device__ inline void begin_results(Sums<1, kD / 8>& y, const uint32_t (&weights)[kSteps][4], uint32_t values) {
-  const uint64_t right = operand_at(values, Plan<kD>::kBoxBytes);
+__device__ inline void begin_results(AccumulatorTile<1, kD / 8>& y, const uint32_t (&weights)[kSteps][4],
+                                     uint32_t values) {
+  const uint64_t right = smem_descriptor(values, Plan<kD>::kBoxBytes);
 #pragma unroll
-  for (int k = 0; k < kSteps; ++k) multiply_held<T, kAcross, kD / 8>(y, weights[k], right + k * kStepAcross);
+  for (int k = 0; k < kSteps; ++k) multiply_held<T, kMnMajor, kD / 8>(y, weights[k], right + k * kStepMnMajor);
 }
 
 /// The queries and head of a block.
@@ -222,9 +223,10 @@ __device__ inline void load_queries(const TmaDescriptors& boxes, const Place& at
 /// Adds the bias and sets masked scores to −inf: the last step before softmax.
 template <Scoring kScoring, int kBlocks>
 __device__ inline void finish_scores(const AttentionParams& p, const HeadBias& bias, const ScoreIndex& place,
-                                     const WarpView& view, uint64_t allowed, Sums<1, kBlocks>& s, RowValues<1>& shift) {
+                                     const WarpVisibility& view, uint64_t allowed, AccumulatorTile<1, kBlocks>& s,
+                                     RowValues<1>& shift) {
   if constexpr (is_biased(kScoring)) shape_scores<kScoring, kBlocks>(p, bias, place, s, shift);
-  if (view.range == Coverage::partial) hide<1, kBlocks>(p, place.query, place.key, view.keys, s);
+  if (view.range == Coverage::partial) mask_scores<1, kBlocks>(p, place.query, place.key, view.keys, s);
   if (has_holes(kScoring) && view.holes) apply_mask_bits<1, kBlocks>(allowed, -INFINITY, s);
 }
 
@@ -232,8 +234,8 @@ template <Scoring kScoring>
 __device__ inline HeadBias bias_of(const AttentionParams& p, int head) {
   if constexpr (!is_biased(kScoring)) return {};
   HeadBias bias = p.bias_of(head);
-  if constexpr (kScoring == Scoring::sloped) bias.table = nullptr;
-  if constexpr (kScoring == Scoring::tabled) __builtin_assume(bias.table != nullptr);
+  if constexpr (kScoring == Scoring::with_slopes) bias.table = nullptr;
+  if constexpr (kScoring == Scoring::with_table) __builtin_assume(bias.table != nullptr);
   return bias;
 }
 
@@ -245,22 +247,22 @@ __global__ __launch_bounds__(Plan<kD>::kThreads, Plan<kD>::kResident) void forwa
   constexpr int kBlocks = P::kKeys / 8;
   constexpr int kSteps = P::kKeys / 16;
   constexpr bool kHoles = has_holes(kScoring);
-  using Walk = TileWalk<kD, kHoles>;
+  using Pipeline = KvTilePipeline<kD, kHoles>;
   extern __shared__ unsigned char shared[];
-  __shared__ alignas(8) uint64_t barriers[Walk::kBarriers + 1];
+  __shared__ alignas(8) uint64_t barriers[Pipeline::kBarriers + 1];
   const uint32_t memory = (shared_address(shared) + 1023) / 1024 * 1024;
-  const uint32_t query_barrier = shared_address(barriers + Walk::kBarriers);
+  const uint32_t query_barrier = shared_address(barriers + Pipeline::kBarriers);
   const Place at(p, P::kQueries);
-  if (Walk::loads()) {
-    Walk::begin_barriers(shared_address(barriers));
+  if (Pipeline::loads()) {
+    Pipeline::begin_barriers(shared_address(barriers));
     barrier_init(query_barrier, 1);
-    lamina::cuda::publish_barriers();
-    publish_shared();
+    lamina::cuda::fence_barrier_init();
+    fence_async_proxy();
     load_queries<kD>(boxes, at, memory, query_barrier);
   }
-  Walk walk(p, boxes, at.b, at.head / p.group, at.q0, at.q1, memory + P::kGroups * P::kQueryBytes,
-            shared_address(barriers));
-  walk.begin();
+  Pipeline pipeline(p, boxes, at.b, at.head / p.group, at.q0, at.q1, memory + P::kGroups * P::kQueryBytes,
+                    shared_address(barriers));
+  pipeline.begin();
   const HeadBias bias = bias_of<kScoring>(p, at.head);
   const uint64_t stream = dropout_stream<kWork>(p);
   SoftmaxRows<1> rows(p, at.head);
@@ -273,29 +275,29 @@ __global__ __launch_bounds__(Plan<kD>::kThreads, Plan<kD>::kResident) void forwa
   const int row = at.q0 + warp * 16;  // the warp's first
   const WarpKeyRange reach(p.mask, row, min(row + 16, at.q1));
   const int query = row + lane / 4;  // the lane's first
-  Sums<1, kD / 8> y;
+  AccumulatorTile<1, kD / 8> y;
   clear<1, kD / 8>(y);
-  uint32_t weights[kSteps][4] = {};  // of the previous tile
-  uint32_t values = walk.values();   // of the previous tile; of the first one initially, with weights 0
-  uint32_t free_barrier = 0;         // of the previous tile
+  uint32_t weights[kSteps][4] = {};     // of the previous tile
+  uint32_t values = pipeline.values();  // of the previous tile; of the first one initially, with weights 0
+  uint32_t free_barrier = 0;            // of the previous tile
   barrier_wait(query_barrier, 0);
-  if (!walk.over()) {
+  if (!pipeline.over()) {
 #pragma unroll 1
     do {
-      const WarpView view = reach.of<kHoles>(p.mask, walk.key(), walk.key() + P::kKeys);
-      const ScoreIndex place{at.b, at.head, query, walk.key() + lane % 4 * 2};
+      const WarpVisibility view = reach.of<kHoles>(p.mask, pipeline.key(), pipeline.key() + P::kKeys);
+      const ScoreIndex place{at.b, at.head, query, pipeline.key() + lane % 4 * 2};
       uint64_t allowed = 0;  // needs a function call, so no wgmma may be in flight
       if (kHoles && view.holes) allowed = allowed_bits<false, 1, kBlocks>(p.mask, place.query, place.key);
-      Sums<1, kBlocks> s;
-      walk.wait();
+      AccumulatorTile<1, kBlocks> s;
+      pipeline.wait();
       wgmma_fence();
-      begin_scores<T, kD, kBlocks>(s, queries, walk.keys());
+      begin_scores<T, kD, kBlocks>(s, queries, pipeline.keys());
       wgmma_commit();
       begin_results<T, kD, kSteps>(y, weights, values);
       wgmma_commit();
-      walk.load_ahead();
+      pipeline.load_ahead();
       wgmma_wait<1>();
-      settle(s);
+      fence_registers(s);
       RowValues<1> shift{};
       RowValues<1> found;
       if (view.range != Coverage::none) {
@@ -303,9 +305,9 @@ __global__ __launch_bounds__(Plan<kD>::kThreads, Plan<kD>::kResident) void forwa
         rows.find_maxima<kBlocks>(shift, s, found);
       }
       wgmma_wait();
-      settle(y);
+      fence_registers(y);
 #pragma unroll
-      for (int k = 0; k < kSteps; ++k) settle(weights[k]);
+      for (int k = 0; k < kSteps; ++k) fence_registers(weights[k]);
       if (free_barrier != 0 && lane == 0) barrier_arrive(free_barrier);
       if (view.range != Coverage::none) {
         rows.raise<kD / 8>(p.unit, found, y);
@@ -319,17 +321,17 @@ __global__ __launch_bounds__(Plan<kD>::kThreads, Plan<kD>::kResident) void forwa
 #pragma unroll
         for (int k = 0; k < kSteps; ++k) weights[k][0] = weights[k][1] = weights[k][2] = weights[k][3] = 0;
       }
-      values = walk.values();
-      free_barrier = walk.free_barrier();
-      walk.advance();
-    } while (!walk.over());
+      values = pipeline.values();
+      free_barrier = pipeline.free_barrier();
+      pipeline.advance();
+    } while (!pipeline.over());
     wgmma_fence();
     begin_results<T, kD, kSteps>(y, weights, values);
     finish_products();
-    settle(y);
+    fence_registers(y);
   }
   rows.finish<kD / 8>(p, p.statistics_row(at.b, at.head), query, at.q1,
-                      kWork == ScoreFeatures::dropped ? p.dropout.factor : 1.0F, y);
+                      kWork == ScoreFeatures::general_dropout ? p.dropout.factor : 1.0F, y);
   // The warpgroup no longer reads the queries; their memory stages the results.
   asm volatile("bar.sync %0, %1;\n" ::"r"(warp / 4 + 1), "n"(kGroupThreads) : "memory");
   store_rows<T, kD / 8>(y, Tile<T, kBoxWidth>{queries}, P::kQueryBoxBytes, warp % 4 * 16,
@@ -345,20 +347,20 @@ using namespace wgmma_forward;  // NOLINT: of this file
 
 template <class T, int kD>
 auto* kernel_of(const AttentionParams& p) {
-  constexpr auto kDropped = ScoreFeatures::dropped;
-  constexpr auto kShaped = ScoreFeatures::shaped;
+  constexpr auto kDropped = ScoreFeatures::general_dropout;
+  constexpr auto kGeneral = ScoreFeatures::general;
   const bool biased = p.bias != nullptr || p.slopes != nullptr;
-  const bool bent = p.soft_cap > 0 || p.scale <= 0;
-  const bool holes = !p.mask.ranges_suffice;
-  if (drops(score_features(p))) {
-    return biased || bent || holes ? forward_wgmma_kernel<T, kD, Scoring::shaped, kDropped>
-                                   : forward_wgmma_kernel<T, kD, Scoring::plain, kDropped>;
+  const bool transformed = p.soft_cap > 0 || p.scale <= 0;
+  const bool holes = !p.mask.is_contiguous_range;
+  if (has_dropout(score_features(p))) {
+    return biased || transformed || holes ? forward_wgmma_kernel<T, kD, Scoring::general, kDropped>
+                                          : forward_wgmma_kernel<T, kD, Scoring::plain, kDropped>;
   }
-  if (bent || (biased && holes)) return forward_wgmma_kernel<T, kD, Scoring::shaped, kShaped>;
-  if (holes) return forward_wgmma_kernel<T, kD, Scoring::holed, kShaped>;
-  if (!biased) return forward_wgmma_kernel<T, kD, Scoring::plain, kShaped>;
-  return p.bias != nullptr ? forward_wgmma_kernel<T, kD, Scoring::tabled, kShaped>
-                           : forward_wgmma_kernel<T, kD, Scoring::sloped, kShaped>;
+  if (transformed || (biased && holes)) return forward_wgmma_kernel<T, kD, Scoring::general, kGeneral>;
+  if (holes) return forward_wgmma_kernel<T, kD, Scoring::with_holes, kGeneral>;
+  if (!biased) return forward_wgmma_kernel<T, kD, Scoring::plain, kGeneral>;
+  return p.bias != nullptr ? forward_wgmma_kernel<T, kD, Scoring::with_table, kGeneral>
+                           : forward_wgmma_kernel<T, kD, Scoring::with_slopes, kGeneral>;
 }
 
 template <class T, int kD>
@@ -385,7 +387,7 @@ bool launch(const AttentionParams& p, const Device& device) {
 template <class T>
 bool forward_by_wgmma(const AttentionParams& p, const Device& device) {
   using D = DeviceType<T>;
-  if (!p.packs || p.seq_q == 0 || p.seq_k == 0 || !lamina::cuda::has_wgmma(device, "attention")) return false;
+  if (!p.vectorized || p.seq_q == 0 || p.seq_k == 0 || !lamina::cuda::has_wgmma(device, "attention")) return false;
   if (p.d_qk <= 64 && p.d_v <= 64) return launch<D, 64>(p, device);
   // With fewer queries a third of each block would be idle, and only one block fits an SM.
   return p.seq_q > 128 && launch<D, 128>(p, device);

@@ -24,8 +24,8 @@ inline constexpr int kShortColumns = 32;  // queries per iteration
 inline constexpr int kShortBlocks = kShortColumns / 8;
 inline constexpr int kOperandBytes = kShortSeq * kShortWidth * 2;
 
-using HeadSums = Sums<1, kShortWidth / 8>;  // a warp's 16 rows
-using ScoreSums = Sums<1, kShortBlocks>;
+using HeadSums = AccumulatorTile<1, kShortWidth / 8>;  // a warp's 16 rows
+using ScoreSums = AccumulatorTile<1, kShortBlocks>;
 
 /// Score gradients in tiles of 64 keys × 64 queries: keys of warpgroup `group` and queries from 64·block on, for blocks
 /// from `group` on.
@@ -175,7 +175,7 @@ struct WarpAngles {
     return two;
   }
   /// Rotates gradients of the warp's rows back, by the negative angles.
-  __device__ void turn_back(HeadSums& a, HeadSums& b) const {
+  __device__ void rotate_back(HeadSums& a, HeadSums& b) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -207,27 +207,27 @@ struct ShortTiles {
 
 /// dk and dv of a warpgroup's keys, called by all its threads; leaves the score gradients in shared memory.
 template <class T>
-__device__ inline void walk_queries(const AttentionParams& p, const ShortTiles<T>& in, const BlocksDone& done,
-                                    int group, int row, const float* base, const float* delta, HeadSums& dk,
-                                    HeadSums& dv) {
+__device__ inline void process_queries(const AttentionParams& p, const ShortTiles<T>& in, const BlocksDone& done,
+                                       int group, int row, const float* base, const float* delta, HeadSums& dk,
+                                       HeadSums& dv) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const uint64_t keys = operand_at(in.keys.at(group * kShortKeys, 0));
-  const uint64_t values = operand_at(in.values.at(group * kShortKeys, 0));
+  const uint64_t keys = smem_descriptor(in.keys.at(group * kShortKeys, 0));
+  const uint64_t values = smem_descriptor(in.values.at(group * kShortKeys, 0));
 #pragma unroll 1
   for (int n = (p.seq_q - 1) / kShortKeys * 2 + 1; n >= 2 * group; --n) {
     const int q0 = n * kShortColumns;
-    const uint64_t queries = operand_at(in.queries.at(q0, 0));
-    const uint64_t dys = operand_at(in.dys.at(q0, 0));
+    const uint64_t queries = smem_descriptor(in.queries.at(q0, 0));
+    const uint64_t dys = smem_descriptor(in.dys.at(q0, 0));
     ScoreSums s;
     ScoreSums ds;
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kShortWidth / 16; ++k) {
-      multiply_shared<T, kAlong, kAlong, kShortBlocks>(s, keys + k * kStepAlong, queries + k * kStepAlong, k > 0);
+      multiply_shared<T, kKMajor, kKMajor, kShortBlocks>(s, keys + k * kStepKMajor, queries + k * kStepKMajor, k > 0);
     }
 #pragma unroll
     for (int k = 0; k < kShortWidth / 16; ++k) {
-      multiply_shared<T, kAlong, kAlong, kShortBlocks>(ds, values + k * kStepAlong, dys + k * kStepAlong, k > 0);
+      multiply_shared<T, kKMajor, kKMajor, kShortBlocks>(ds, values + k * kStepKMajor, dys + k * kStepKMajor, k > 0);
     }
     finish_products();
     find_gradients(p.scale * kLog2E, p.seq_q, q0 <= row || q0 + kShortColumns > p.seq_q, row + lane / 4,
@@ -243,18 +243,18 @@ __device__ inline void walk_queries(const AttentionParams& p, const ShortTiles<T
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kShortColumns / 16; ++k) {
-      multiply_held<T, kAcross, kShortWidth / 8>(dv, weights[k], dys + k * kStepAcross);
-      multiply_held<T, kAcross, kShortWidth / 8>(dk, gradients[k], queries + k * kStepAcross);
+      multiply_held<T, kMnMajor, kShortWidth / 8>(dv, weights[k], dys + k * kStepMnMajor);
+      multiply_held<T, kMnMajor, kShortWidth / 8>(dk, gradients[k], queries + k * kStepMnMajor);
     }
     finish_products();
     if (n % 2 == 0) {
-      publish_shared();
+      fence_async_proxy();
       done.arrive(n / 2);
     }
   }
 }
 
-template <class T, bool kTurned>
+template <class T, bool kRotated>
 __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const __grid_constant__ AttentionParams p,
                                                                           const RotaryAngles rotation) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -280,7 +280,7 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
   __syncthreads();
   statistics.find(p, in.dys, base, delta);
   cp_async_wait();
-  publish_shared();
+  fence_async_proxy();
   __syncthreads();
 
   // Broadcast, so that the compiler knows it is warp-uniform.
@@ -295,7 +295,7 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
   {
     HeadSums dv;
     clear<1, kShortWidth / 8>(dv);
-    walk_queries<T>(p, in, done, group, row, base, delta, dk, dv);
+    process_queries<T>(p, in, done, group, row, base, delta, dk, dv);
     // Only this warpgroup uses the values of its keys, so their memory can be reused; all warpgroups read the keys
     // again.
     asm volatile("bar.sync %0, %1;\n" ::"r"(group + 1), "n"(kGroupThreads) : "memory");
@@ -304,7 +304,7 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
   }
   done.wait(group);  // the queries and dy of these rows are no longer needed
   const WarpAngles angles{{in.dys.base}, {in.values.base}, row};
-  if constexpr (kTurned) {
+  if constexpr (kRotated) {
     __syncwarp();
     angles.fetch(rotation, seq);
   }
@@ -313,18 +313,19 @@ __global__ __launch_bounds__(kShortThreads, 1) void short_backward_kernel(const 
 #pragma unroll 1
   for (int block = 0; block <= group; ++block) {
     wgmma_fence();
-    const uint64_t gradients = operand_at(in.gradients.template tile<T>(block, group).base);
-    const uint64_t keys = operand_at(in.keys.at(block * kShortKeys, 0));
+    const uint64_t gradients = smem_descriptor(in.gradients.template tile<T>(block, group).base);
+    const uint64_t keys = smem_descriptor(in.keys.at(block * kShortKeys, 0));
 #pragma unroll
     for (int k = 0; k < kShortKeys / 16; ++k) {
-      multiply_shared<T, kAcross, kAcross, kShortWidth / 8>(dq, gradients + k * kStepAcross, keys + k * kStepAcross);
+      multiply_shared<T, kMnMajor, kMnMajor, kShortWidth / 8>(dq, gradients + k * kStepMnMajor,
+                                                              keys + k * kStepMnMajor);
     }
     finish_products();
   }
-  if constexpr (kTurned) {
+  if constexpr (kRotated) {
     cp_async_wait();
     __syncwarp();
-    angles.turn_back(dq, dk);
+    angles.rotate_back(dq, dk);
   }
   scale_all(dk, p.scale);
   store_rows<T, kShortWidth / 8>(dk, in.queries, 0, row, static_cast<T*>(p.dk) + p.dk_at.at(b, row, h), p.dk_at.seq,
@@ -347,7 +348,7 @@ bool supports_short_backward(const AttentionParams& p, const Device& device) {
   const bool plain = score_features(p) == ScoreFeatures::plain && p.mask.causal &&
                      p.mask.kind == AttentionPattern::Kind::full && p.mask.documents == nullptr && p.sinks == nullptr;
   const bool fits = p.seq_q == p.seq_k && p.seq_q <= kShortSeq && p.group == 1 && p.d_qk <= kShortWidth &&
-                    p.d_v <= kShortWidth && p.packs;
+                    p.d_v <= kShortWidth && p.vectorized;
   // Shorter sequences would leave most warps without keys.
   return plain && fits && p.seq_q > kShortSeq / 2 && supports_mma(p) &&
          static_cast<int64_t>(p.batch) * p.n_heads < int64_t{1} << 31 && lamina::cuda::has_wgmma(device, "attention");

@@ -1,10 +1,10 @@
 #pragma once
 
 // wgmma products for attention (sm_90a only): 64 rows per warpgroup, 32, 64 or 128 columns, 16 along k. Warp w has rows
-// 16 w and following; its lanes hold them as Sums<1, columns / 8> of mma.cuh. So the accumulators of one
+// 16 w and following; its lanes hold them as AccumulatorTile<1, columns / 8> of mma.cuh. So the accumulators of one
 // product, rounded, are the left operand of the next. Operands in shared memory are tiles of 128 bytes per row (Tile<T,
-// 64>, or written by TMA with 128-byte swizzle), described by operand_at(). `along` means K-major: rows run along k;
-// otherwise k indexes the rows (MN-major).
+// 64>, or written by TMA with 128-byte swizzle), described by smem_descriptor(). `along` means K-major: rows run along
+// k; otherwise k indexes the rows (MN-major).
 //
 // All of it is inline, so builds for other GPUs contain no unused functions.
 
@@ -14,19 +14,19 @@
 
 namespace lamina::ops::cuda {
 
-using lamina::cuda::operand_at;
-using lamina::cuda::publish_shared;
+using lamina::cuda::fence_async_proxy;
+using lamina::cuda::smem_descriptor;
 using lamina::cuda::wgmma_commit;
 using lamina::cuda::wgmma_fence;
 using lamina::cuda::wgmma_wait;
 
 inline constexpr int kGroupThreads = 128;
-// Offset between consecutive groups of 16 along k, in the unit of operand_at().
-inline constexpr int kStepAlong = 32 >> 4;
-inline constexpr int kStepAcross = 16 * 128 >> 4;
+// Offset between consecutive groups of 16 along k, in the unit of smem_descriptor().
+inline constexpr int kStepKMajor = 32 >> 4;
+inline constexpr int kStepMnMajor = 16 * 128 >> 4;
 
-inline constexpr bool kAlong = true;
-inline constexpr bool kAcross = false;
+inline constexpr bool kKMajor = true;
+inline constexpr bool kMnMajor = false;
 
 inline constexpr int kBoxWidth = 64;
 
@@ -58,13 +58,13 @@ bool make_tma_descriptor(CUtensorMap& map, const AttentionParams& p, const void*
 #define LAMINA_SHARED(type, width, list, a, b, add, turn_a, turn_b, ...)                                             \
   asm volatile(LAMINA_PRODUCT(type, width, add) " {" list "}, " a ", " b ", add, 1, 1, " turn_a ", " turn_b ";\n}\n" \
                : __VA_ARGS__                                                                                         \
-               : "l"(left), "l"(right), "r"(static_cast<int>(add_to)), "n"(kLeftAlong ? 0 : 1),                      \
-                 "n"(kRightAlong ? 0 : 1))
+               : "l"(left), "l"(right), "r"(static_cast<int>(add_to)), "n"(kLeftKMajor ? 0 : 1),                     \
+                 "n"(kRightKMajor ? 0 : 1))
 #define LAMINA_HELD(type, width, list, a, b, add, turn_b, ...)                                                      \
   asm volatile(LAMINA_PRODUCT(type, width, add) " {" list "}, {" a "}, " b ", add, 1, 1, " turn_b ";\n}\n"          \
                : __VA_ARGS__                                                                                        \
                : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right), "r"(static_cast<int>(add_to)), \
-                 "n"(kRightAlong ? 0 : 1))
+                 "n"(kRightKMajor ? 0 : 1))
 #define LAMINA_SHARED_OF(type)                                                                                   \
   if constexpr (kBlocks == 4) {                                                                                  \
     LAMINA_SHARED(type, "32", LAMINA_16, "%16", "%17", "%18", "%19", "%20", LAMINA_BLOCKS(0));                   \
@@ -85,9 +85,10 @@ bool make_tma_descriptor(CUtensorMap& map, const AttentionParams& p, const void*
   }
 
 /// sums [64, 8·kBlocks] = left [64, 16] · right [16, 8·kBlocks], or += if add_to. Complete only after
-/// wgmma_wait() and settle().
-template <class T, bool kLeftAlong, bool kRightAlong, int kBlocks>
-__device__ inline void multiply_shared(Sums<1, kBlocks>& sums, uint64_t left, uint64_t right, bool add_to = true) {
+/// wgmma_wait() and fence_registers().
+template <class T, bool kLeftKMajor, bool kRightKMajor, int kBlocks>
+__device__ inline void multiply_shared(AccumulatorTile<1, kBlocks>& sums, uint64_t left, uint64_t right,
+                                       bool add_to = true) {
   static_assert(kBlocks == 4 || kBlocks == 8 || kBlocks == 16);
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     LAMINA_SHARED_OF("bf16")
@@ -96,8 +97,8 @@ __device__ inline void multiply_shared(Sums<1, kBlocks>& sums, uint64_t left, ui
   }
 }
 /// multiply_shared with the left operand in registers, which must not change before the product is complete.
-template <class T, bool kRightAlong, int kBlocks>
-__device__ inline void multiply_held(Sums<1, kBlocks>& sums, const uint32_t (&left)[4], uint64_t right,
+template <class T, bool kRightKMajor, int kBlocks>
+__device__ inline void multiply_held(AccumulatorTile<1, kBlocks>& sums, const uint32_t (&left)[4], uint64_t right,
                                      bool add_to = true) {
   static_assert(kBlocks == 4 || kBlocks == 8 || kBlocks == 16);
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
@@ -126,20 +127,20 @@ __device__ inline void finish_products() {
 /// Compiler fence for the accumulators, to be used after wgmma_wait(): the compiler assumes they are complete as
 /// soon as a product is issued, and must not move accesses across this point.
 template <int kBlocks>
-__device__ inline void settle(Sums<1, kBlocks>& sums) {
+__device__ inline void fence_registers(AccumulatorTile<1, kBlocks>& sums) {
 #pragma unroll
   for (int n = 0; n < kBlocks; ++n) {
     asm volatile("" : "+f"(sums[0][n][0]), "+f"(sums[0][n][1]), "+f"(sums[0][n][2]), "+f"(sums[0][n][3])::"memory");
   }
 }
 /// Keeps the registers of a left operand alive until here.
-__device__ inline void settle(uint32_t (&left)[4]) {
+__device__ inline void fence_registers(uint32_t (&left)[4]) {
   asm volatile("" : "+r"(left[0]), "+r"(left[1]), "+r"(left[2]), "+r"(left[3])::"memory");
 }
 
 /// The left operand made from the rounded accumulators of a previous product: columns 16·step and following.
 template <class T, int kBlocks>
-__device__ inline void pack_left(uint32_t (&left)[4], const Sums<1, kBlocks>& x, int step) {
+__device__ inline void pack_left(uint32_t (&left)[4], const AccumulatorTile<1, kBlocks>& x, int step) {
   left[0] = pack_pair<T>(x[0][2 * step][0], x[0][2 * step][1]);
   left[1] = pack_pair<T>(x[0][2 * step][2], x[0][2 * step][3]);
   left[2] = pack_pair<T>(x[0][2 * step + 1][0], x[0][2 * step + 1][1]);
@@ -160,8 +161,8 @@ __device__ inline void stmatrix_x4(const uint32_t (&left)[4], const Tile<T, kD>&
 /// Writes a warp's 16 rows to rows `stride` apart in 16-byte chunks. They are staged in rows `row` and following of
 /// tiles, one per 64 columns, `apart` bytes apart. All lanes must call it.
 template <class T, int kBlocks>
-__device__ inline void store_rows(const Sums<1, kBlocks>& sums, const Tile<T, 64>& tile, int apart, int row, T* to,
-                                  int64_t stride, int count, int width) {
+__device__ inline void store_rows(const AccumulatorTile<1, kBlocks>& sums, const Tile<T, 64>& tile, int apart, int row,
+                                  T* to, int64_t stride, int count, int width) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   __syncwarp();
 #pragma unroll

@@ -1,5 +1,5 @@
 // Forcing kernels. On a GPU the operators' cases run every kernel (op_checks.cpp); here the mechanism itself.
-#include "lamina/ops/dispatch.h"
+#include "lamina/ops/kernel_dispatch.h"
 
 #include <gtest/gtest.h>
 

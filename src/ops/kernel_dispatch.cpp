@@ -1,4 +1,4 @@
-#include "lamina/ops/dispatch.h"
+#include "lamina/ops/kernel_dispatch.h"
 
 #include <algorithm>
 

@@ -5,17 +5,17 @@
 namespace lamina::cpu {
 
 /// Element-wise iteration over two tensors of equal shape: their dimensions after merging.
-struct Walk {
+struct MergedDims {
   Shape shape;
   Shape source_strides;
   Shape target_strides;
 };
 
 /// Drops dimensions of extent 1 and merges neighbours that are contiguous in both tensors.
-Walk merge_dimensions(const Tensor& source, const Tensor& target);
+MergedDims merge_dimensions(const Tensor& source, const Tensor& target);
 
 /// For a transposing copy: the outer dimension along which the source is contiguous; otherwise −1.
-int transposed_axis(const Walk& walk);
+int transposed_axis(const MergedDims& dims);
 
 struct Offsets {
   int64_t source = 0;
@@ -23,7 +23,7 @@ struct Offsets {
 };
 
 /// Offsets of the `index`-th position over all dimensions except `skipped` and the innermost.
-Offsets outer_offsets(const Walk& walk, int64_t index, int skipped);
+Offsets outer_offsets(const MergedDims& dims, int64_t index, int skipped);
 
 /// Converts `count` elements between one pair of dtypes; strides in elements. Refers to a callable (const From*,
 /// int64_t, To*, int64_t, int64_t) that must outlive it.
@@ -56,6 +56,6 @@ class RunRef {
 };
 
 /// Calls run(from, from_stride, to, to_stride, count) for every innermost run, in parallel.
-void walk_runs(const Threads& threads, const Walk& walk, const void* source, void* target, const RunRef& run);
+void for_each_run(const Threads& threads, const MergedDims& dims, const void* source, void* target, const RunRef& run);
 
 }  // namespace lamina::cpu

@@ -1,9 +1,9 @@
 // The dispatch tables of products on CUDA. The first row that supports a call runs; the comment on a row says why it
-// has this place. ForcedKernel (ops/dispatch.h) forces a row. Sublayer steps (attention_sublayer_step,
+// has this place. ForcedKernel (ops/kernel_dispatch.h) forces a row. Sublayer steps (attention_sublayer_step,
 // feed_forward_step) try their one launch first, because it saves launches and the round trip of activations through
 // memory.
 #include "lamina/ops/activation/gated_activation.h"
-#include "lamina/ops/dispatch.h"
+#include "lamina/ops/kernel_dispatch.h"
 #include "lamina/ops/linear/fused/few_rows_cuda.h"
 #include "lamina/ops/linear/fused/row_stream_cuda.h"
 #include "lamina/ops/linear/quantized_linear_kernel.h"

@@ -1,5 +1,6 @@
 // The dispatch tables of attention on CUDA: forward, backward and decode. The first row that supports a call and is
-// preferred for it runs; the comment on a row says why it has this place. ForcedKernel (ops/dispatch.h) forces a row.
+// preferred for it runs; the comment on a row says why it has this place. ForcedKernel (ops/kernel_dispatch.h) forces a
+// row.
 #include <optional>
 
 #ifdef LAMINA_CUDNN
@@ -10,7 +11,7 @@
 #include "lamina/ops/attention/cuda/row_sums.cuh"
 #include "lamina/ops/attention/decode/decode_cuda.h"
 #include "lamina/ops/attention/rotary_attention_kernel.h"
-#include "lamina/ops/dispatch.h"
+#include "lamina/ops/kernel_dispatch.h"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -99,7 +100,8 @@ struct BackwardCall {
     params.dq_at = strides_of(args.dq);
     params.dk_at = strides_of(args.dk);
     params.dv_at = strides_of(args.dv);
-    params.packs &= has_packs(args.dy) && has_packs(args.dq) && has_packs(args.dk) && has_packs(args.dv);
+    params.vectorized &= is_16_byte_aligned(args.dy) && is_16_byte_aligned(args.dq) && is_16_byte_aligned(args.dk) &&
+                         is_16_byte_aligned(args.dv);
     if (args.dt5_bias.defined()) params.t5_buckets = narrow(args.dt5_bias.dim(0));
     return params;
   }
@@ -241,7 +243,7 @@ void has_rotary_backward(const AttentionForward& args, bool& known) {
 
 void rotary_attention_backward(const RotaryAttentionBackward& args) {
   AttentionBackward attention = args.attention;
-  if (!has_packs(attention.dy)) attention.dy = attention.dy.clone();
+  if (!is_16_byte_aligned(attention.dy)) attention.dy = attention.dy.clone();
   BackwardCall call{attention, {args.cos.data<float>(), args.sin.data<float>()}};
   dispatch("attention_backward", kBackwardTable, attention.dy.device(), call);
 }
