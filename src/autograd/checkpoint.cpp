@@ -48,7 +48,7 @@ void replay(autograd::State& state, const Segment& segment, const autograd::Entr
     grads.push_back(outer.grad(index));
   }
   state.seed(tracked, grads);
-  state.play(begin, false);
+  state.run_backward(begin, false);
 }
 
 /// Copies an output that aliases an input or a tracked outside tensor, so that tensor keeps its own graph entry.

@@ -34,7 +34,7 @@ std::shared_ptr<State> state_of(std::span<const Tensor> inputs) {
 
 bool Entry::is_stale(const State& state) const { return !leaf_ && generation_ != state.generation; }
 
-void Entry::derive(const char* what, Tensor& result, std::function<Tensor(const Tensor&)> pullback) {
+void Entry::record_view(const char* what, Tensor& result, std::function<Tensor(const Tensor&)> pullback) {
   const auto tape = state();
   if (!tape || !tape->recording) return;
   LAMINA_CHECK(!is_stale(*tape), what, ": the tensor ", shape_,
@@ -134,7 +134,7 @@ void State::seed(const std::vector<Tensor>& outputs, const std::vector<Tensor>& 
   for (size_t i = 0; i < outputs.size(); ++i) entry_of(outputs[i])->add_grad("backward", grads[i].detach());
 }
 
-void State::play(size_t begin, bool retain) {
+void State::run_backward(size_t begin, bool retain) {
   for (size_t index = nodes.size(); index-- > begin;) {
     bool wanted = false;
     for (const auto& output : nodes[index].outputs) wanted = wanted || (output && output->grad().defined());

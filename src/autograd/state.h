@@ -17,7 +17,7 @@ class Entry final : public GradLink, public std::enable_shared_from_this<Entry> 
         generation_(generation),
         leaf_(leaf) {}
 
-  void derive(const char* what, Tensor& result, std::function<Tensor(const Tensor&)> pullback) override;
+  void record_view(const char* what, Tensor& result, std::function<Tensor(const Tensor&)> pullback) override;
   void check_writable(const char* what) const override;
 
   std::shared_ptr<State> state() const { return state_.lock(); }
@@ -71,7 +71,7 @@ struct State : std::enable_shared_from_this<State> {
   std::vector<Node> nodes;
   std::vector<std::weak_ptr<Entry>> leaves;
   bool recording = true;
-  bool playing = false;
+  bool in_backward = false;
   uint64_t generation = 1;
 
   std::shared_ptr<Entry> add_leaf(Tensor& leaf, DType grad_dtype);
@@ -79,7 +79,7 @@ struct State : std::enable_shared_from_this<State> {
               BackwardFn backward);
   void seed(const std::vector<Tensor>& outputs, const std::vector<Tensor>& grads);
   /// Runs backward through the nodes from the last down to `begin`, dropping each one afterwards unless `retain`.
-  void play(size_t begin, bool retain);
+  void run_backward(size_t begin, bool retain);
 };
 
 /// The graph entry of a tensor, or null.

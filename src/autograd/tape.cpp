@@ -30,19 +30,19 @@ void Tape::backward(const Tensor& loss, bool retain) {
 }
 
 void Tape::backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& grads, bool retain) {
-  LAMINA_CHECK(!state_->playing, "backward was called from inside a backward function");
+  LAMINA_CHECK(!state_->in_backward, "backward was called from inside a backward function");
   state_->seed(outputs, grads);
   const bool before = std::exchange(state_->recording, false);
-  state_->playing = true;
+  state_->in_backward = true;
   const auto finish = [&](bool keep) {
     state_->recording = before;
-    state_->playing = false;
+    state_->in_backward = false;
     if (keep) return;
     state_->nodes.clear();
     ++state_->generation;
   };
   try {
-    state_->play(0, retain);
+    state_->run_backward(0, retain);
   } catch (...) {
     finish(false);  // gradients are incomplete: the tape records are unusable
     throw;
@@ -76,7 +76,7 @@ void Tape::zero_grad() {
 }
 
 void Tape::reset() {
-  LAMINA_CHECK(!state_->playing, "reset was called from inside a backward function");
+  LAMINA_CHECK(!state_->in_backward, "reset was called from inside a backward function");
   state_->nodes.clear();
   ++state_->generation;
 }

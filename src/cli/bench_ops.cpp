@@ -13,6 +13,7 @@
 #include "lamina/cli/op_bench.h"
 #include "lamina/cli/product_peak.h"
 #include "lamina/cli/usage.h"
+#include "lamina/ops/kernel_dispatch.h"
 
 namespace lamina::cli {
 namespace {
@@ -24,6 +25,7 @@ struct OpsArguments {
   std::string peer;
   double seconds = 0.2;
   bool quick = false;
+  bool kernels = false;
   bool json = false;
 };
 
@@ -43,6 +45,7 @@ using PeerTimes = std::map<std::string, PeerTime>;
 struct OpRow {
   std::string name;
   OpWay way = OpWay::forward;
+  std::string kernel;  ///< forced; "" for the automatic choice
   Work work;
   double seconds = 0;
   double memory_floor = 0;   ///< seconds
@@ -104,7 +107,8 @@ OpRow measure(const OpBench& bench, OpWay way, const OpCall& call, const OpBench
 }
 
 void print(const OpRow& row) {
-  std::printf("%-55s %-16s %10.4f %10.4f %6.2f  %-8s", row.name.c_str(), std::string(name_of(row.way)).c_str(),
+  const std::string name = row.kernel.empty() ? row.name : "  by " + row.kernel;
+  std::printf("%-55s %-16s %10.4f %10.4f %6.2f  %-8s", name.c_str(), std::string(name_of(row.way)).c_str(),
               row.seconds * 1e3, row.floor() * 1e3, row.share(), row.limit());
   if (row.peer) std::printf(" %10.4f %6.2f  %s", row.peer->ms, row.ratio(), row.peer->by.c_str());
   std::printf("\n");
@@ -115,6 +119,7 @@ nlohmann::ordered_json to_json(const OpRow& row) {
   nlohmann::ordered_json json{
       {"name", row.name},     {"way", name_of(row.way)}, {"ms", row.seconds * 1e3}, {"floor_ms", row.floor() * 1e3},
       {"share", row.share()}, {"limit", row.limit()},    {"flops", row.work.flops}, {"bytes", row.work.bytes}};
+  if (!row.kernel.empty()) json["kernel"] = row.kernel;
   if (row.peer) {
     json["peer"] = row.peer->by;
     json["peer_ms"] = row.peer->ms;
@@ -134,19 +139,36 @@ void check_meets(const PeerTimes& peers, const std::vector<OpBench>& benches, co
                   benches[0].name, "'"));
 }
 
+/// Times each kernel that supports the call.
+void run_kernels(const OpBench& bench, OpWay way, const OpCall& call, const OpBenchSetting& setting,
+                 const OpLimits& limits, double seconds, const std::function<void(const OpRow&)>& show) {
+  const std::string& op = way == OpWay::backward ? bench.backward_choice : bench.forward_choice;
+  for (const std::string& kernel : ops::kernels_of(op)) {
+    const ops::ForcedKernel forced(setting.device, op, kernel);
+    try {
+      OpRow row = measure(bench, way, call, setting, limits, seconds);
+      row.kernel = kernel;
+      show(row);
+    } catch (const ops::UnsupportedKernel&) {
+      continue;
+    }
+  }
+}
+
 /// Runs the selected benchmarks and calls `show` with each row. Returns the failures, so that one failing operator does
 /// not stop the others.
 std::vector<std::string> run_benches(const std::vector<OpBench>& benches, const OpBenchSetting& setting,
-                                     const OpLimits& limits, const PeerTimes& peers, double seconds,
+                                     const OpLimits& limits, const PeerTimes& peers, const OpsArguments& arguments,
                                      const std::function<void(const OpRow&)>& show) {
   std::vector<std::string> failed;
   for (const OpBench& bench : benches) {
     try {
       const OpCall call = bench.make(setting);
       for (const OpWay way : bench.ways) {
-        OpRow row = measure(bench, way, call, setting, limits, seconds);
+        OpRow row = measure(bench, way, call, setting, limits, arguments.seconds);
         if (const auto peer = peers.find(key_of(bench.name, way)); peer != peers.end()) row.peer = peer->second;
         show(row);
+        if (arguments.kernels) run_kernels(bench, way, call, setting, limits, arguments.seconds, show);
       }
     } catch (const Error& error) {
       failed.push_back(str(bench.name, ": ", error.what()));
@@ -192,7 +214,7 @@ void run(const OpsArguments& arguments) {
     std::printf("%-55s %-16s %10s %10s %6s  %-8s%s\n", "operator", "", "ms", "floor ms", "share", "limit",
                 peers.empty() ? "" : "    peer ms  ratio  by");
   }
-  const auto failed = run_benches(benches, setting, limits, peers, arguments.seconds, [&](const OpRow& row) {
+  const auto failed = run_benches(benches, setting, limits, peers, arguments, [&](const OpRow& row) {
     arguments.json ? json["rows"].push_back(to_json(row)) : print(row);
   });
   if (arguments.json) std::printf("%s\n", json.dump(2).c_str());
@@ -218,6 +240,8 @@ void add_bench_ops(CLI::App& bench) {
       ->capture_default_str()
       ->check(between(0, 1e6, true));
   command->add_flag("--quick", arguments->quick, "Tiny sizes, to see that all of them run");
+  command->add_flag("--kernels", arguments->kernels,
+                    "After each operator that has several kernels, time each kernel that supports the call");
   command->add_option("--peer", arguments->peer,
                       "Figures of another library to show beside ours: a file that tools/peers/torch_ops.py printed");
   command->add_flag("--json", arguments->json, "Print the figures as JSON");

@@ -46,6 +46,9 @@ struct OpBench {
   std::function<OpCall(const OpBenchSetting&)> make;
   /// Counts FLOPs and bytes on a meta device if the device cannot know them. Empty: counts the call itself.
   std::function<OpCall(const OpBenchSetting&)> counted = {};
+  /// The operator in ops/kernels.def whose kernels forward and backward choose from; "" if there is one kernel.
+  std::string forward_choice = {};
+  std::string backward_choice = {};
 };
 
 /// All benchmarks, in table order.

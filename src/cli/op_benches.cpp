@@ -185,6 +185,10 @@ std::vector<OpBench> op_benches(const OpBenchSetting& setting) {
   add_ends(setting, list);
   add_adamw(setting, list);
   add_sequence_benches(setting, list);
+  for (OpBench& bench : list) {
+    if (bench.name.starts_with("linear 1x")) bench.forward_choice = "linear";
+    if (bench.name.starts_with("quantized linear")) bench.forward_choice = "quantized_linear";
+  }
   return list;
 }
 

@@ -156,6 +156,14 @@ void add_attention_benches(const OpBenchSetting& setting, std::vector<OpBench>& 
                         [tables](const Tensors& t) { return Tensors{ops::rotary(t[0], tables.cos, tables.sin)}; }};
                   }});
   add_normed_rotation(setting, ways, list);
+  for (OpBench& bench : list) {
+    if (bench.name.starts_with("attention decode")) {
+      bench.forward_choice = "attention_decode";
+    } else if (bench.name.starts_with("attention")) {
+      bench.forward_choice = "attention_forward";
+      bench.backward_choice = "attention_backward";
+    }
+  }
 }
 
 }  // namespace lamina::cli

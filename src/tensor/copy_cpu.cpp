@@ -1,6 +1,6 @@
-// Copies iterate over the outer dimensions and convert one innermost run at a time (walk.h). Contiguous runs between
-// f32, bf16 and f16, and runs of one type, use SIMD; large f32 and f64 targets use streaming stores. Transposing copies
-// of f32 transpose small squares in registers. All other types are converted one element at a time.
+// Copies iterate over the outer dimensions and convert one innermost run at a time (merged_dims.h). Contiguous runs
+// between f32, bf16 and f16, and runs of one type, use SIMD; large f32 and f64 targets use streaming stores.
+// Transposing copies of f32 transpose small squares in registers. All other types are converted one element at a time.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/tensor/copy_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -10,8 +10,8 @@
 
 #include "lamina/base/simd_stream-inl.h"
 #include "lamina/tensor/copy.h"
+#include "lamina/tensor/merged_dims.h"
 #include "lamina/tensor/transpose_copy-inl.h"
-#include "lamina/tensor/walk.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::cpu::HWY_NAMESPACE {
@@ -70,12 +70,12 @@ struct AddRun {
 };
 
 void copy_floating(const Tensor& source, Tensor& target) {
-  const Walk walk = merge_dimensions(source, target);
+  const MergedDims dims = merge_dimensions(source, target);
   const bool large = exceeds_last_level_cache(target.nbytes());
-  const int transposed = transposed_axis(walk);
-  if (transposed >= 0 && walk.target_strides[walk.shape.rank() - 1] == 1 && source.dtype() == DType::f32 &&
+  const int transposed = transposed_axis(dims);
+  if (transposed >= 0 && dims.target_strides[dims.shape.rank() - 1] == 1 && source.dtype() == DType::f32 &&
       target.dtype() == DType::f32) {
-    transpose_copy(target.device().threads(), walk, transposed, source.data<float>(), target.data<float>(), large);
+    transpose_copy(target.device().threads(), dims, transposed, source.data<float>(), target.data<float>(), large);
     return;
   }
   visit_floating(source.dtype(), [&](auto from) {
@@ -83,19 +83,19 @@ void copy_floating(const Tensor& source, Tensor& target) {
       using From = typename decltype(from)::type;
       using To = typename decltype(to)::type;
       const ConvertRun<From, To> run{large};
-      walk_runs(target.device().threads(), walk, source.raw(), target.raw(), RunRef::of<From, To>(run));
+      for_each_run(target.device().threads(), dims, source.raw(), target.raw(), RunRef::of<From, To>(run));
     });
   });
 }
 
 void accumulate_floating(const Tensor& source, Tensor& target) {
-  const Walk walk = merge_dimensions(source, target);
+  const MergedDims dims = merge_dimensions(source, target);
   visit_floating(source.dtype(), [&](auto from) {
     visit_floating(target.dtype(), [&](auto to) {
       using From = typename decltype(from)::type;
       using To = typename decltype(to)::type;
       const AddRun<From, To> run;
-      walk_runs(target.device().threads(), walk, source.raw(), target.raw(), RunRef::of<From, To>(run));
+      for_each_run(target.device().threads(), dims, source.raw(), target.raw(), RunRef::of<From, To>(run));
     });
   });
 }
@@ -131,13 +131,14 @@ void copy(const Tensor& source, Tensor& target) {
     HWY_DYNAMIC_DISPATCH(copy_floating)(source, target);
     return;
   }
-  const Walk walk = merge_dimensions(source, target);
+  const MergedDims dims = merge_dimensions(source, target);
   visit_dtype(source.dtype(), [&](auto from) {
     visit_dtype(target.dtype(), [&](auto to) {
       using From = typename decltype(from)::type;
       using To = typename decltype(to)::type;
       if constexpr (std::is_integral_v<From> || std::is_integral_v<To>) {
-        walk_runs(target.device().threads(), walk, source.raw(), target.raw(), RunRef::of<From, To>(ConvertOneByOne{}));
+        for_each_run(target.device().threads(), dims, source.raw(), target.raw(),
+                     RunRef::of<From, To>(ConvertOneByOne{}));
       }
     });
   });
@@ -158,9 +159,9 @@ void fill(Tensor& target, double value) {
           target.numel(), 65536, [&](int64_t begin, int64_t end) { std::fill(first + begin, first + end, element); });
       return;
     }
-    Walk walk = merge_dimensions(target, target);
-    for (int axis = 0; axis < walk.shape.rank(); ++axis) walk.source_strides[axis] = 0;
-    walk_runs(target.device().threads(), walk, &element, first, RunRef::of<T, T>(ConvertOneByOne{}));
+    MergedDims dims = merge_dimensions(target, target);
+    for (int axis = 0; axis < dims.shape.rank(); ++axis) dims.source_strides[axis] = 0;
+    for_each_run(target.device().threads(), dims, &element, first, RunRef::of<T, T>(ConvertOneByOne{}));
   });
 }
 

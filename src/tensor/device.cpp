@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <charconv>
+#include <map>
 #include <ostream>
 
 #include "lamina/base/error.h"
@@ -17,6 +18,7 @@ struct Device::State {
   Threads threads;
   std::unique_ptr<Stream> stream;
   bool deterministic = true;
+  std::map<std::string, std::string, std::less<>> forced_kernels;  // by operator
   std::atomic<int64_t> flops{0};
   std::atomic<int64_t> bytes{0};
 
@@ -78,6 +80,16 @@ Stream* Device::stream() const { return state_->stream.get(); }
 
 void Device::synchronize() const {
   if (state_->stream) state_->stream->synchronize();
+}
+
+void Device::force_kernel(std::string_view op, std::string_view kernel) const {
+  state_->forced_kernels[std::string(op)] = kernel;
+  if (kernel.empty()) state_->forced_kernels.erase(std::string(op));
+}
+
+std::string_view Device::forced_kernel(std::string_view op) const {
+  const auto found = state_->forced_kernels.find(op);
+  return found == state_->forced_kernels.end() ? std::string_view() : found->second;
 }
 
 void Device::add_work(const Work& work) const {

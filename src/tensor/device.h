@@ -57,6 +57,12 @@ class Device {
   Stream* stream() const;
   void synchronize() const;
 
+  /// Forces the kernel of an operator, for tests and benchmarks (ops/kernel_dispatch.h); "" restores the automatic
+  /// choice. Not synchronized with operators that run in other threads.
+  void force_kernel(std::string_view op, std::string_view kernel) const;
+  /// The forced kernel, or "".
+  std::string_view forced_kernel(std::string_view op) const;
+
   void add_work(const Work& work) const;
   Work work() const;
   void reset_work() const;

@@ -141,8 +141,8 @@ Tensor Tensor::view(const Shape& shape, const Shape& strides, int64_t offset) co
   return result;
 }
 
-void Tensor::follow(const char* what, Tensor& result, std::function<Tensor(const Tensor&)> pullback) const {
-  if (impl().link) impl().link->derive(what, result, std::move(pullback));
+void Tensor::record_view(const char* what, Tensor& result, std::function<Tensor(const Tensor&)> pullback) const {
+  if (impl().link) impl().link->record_view(what, result, std::move(pullback));
 }
 
 namespace {
@@ -201,7 +201,7 @@ Tensor Tensor::reshape(const Shape& shape) const {
   const std::optional<Shape> strides = strides_for_view(*this, wanted);
   const Tensor source = strides ? *this : clone();
   Tensor result = source.view(wanted, strides.value_or(contiguous_strides(wanted)), source.impl().offset);
-  source.follow("reshape", result, [from = this->shape()](const Tensor& grad) { return grad.reshape(from); });
+  source.record_view("reshape", result, [from = this->shape()](const Tensor& grad) { return grad.reshape(from); });
   return result;
 }
 
@@ -211,7 +211,7 @@ Tensor Tensor::transpose(int axis_a, int axis_b) const {
   std::swap(shape[axis_a], shape[axis_b]);
   std::swap(strides[axis_a], strides[axis_b]);
   Tensor result = view(shape, strides, impl().offset);
-  follow("transpose", result, [axis_a, axis_b](const Tensor& grad) { return grad.transpose(axis_a, axis_b); });
+  record_view("transpose", result, [axis_a, axis_b](const Tensor& grad) { return grad.transpose(axis_a, axis_b); });
   return result;
 }
 
@@ -222,7 +222,7 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t length) const {
   Shape shape = this->shape();
   shape[axis] = length;
   Tensor result = view(shape, strides(), impl().offset + begin * strides()[axis]);
-  follow("slice", result, [from = this->shape(), axis, begin, length](const Tensor& grad) {
+  record_view("slice", result, [from = this->shape(), axis, begin, length](const Tensor& grad) {
     Tensor whole = zeros(from, grad.dtype(), grad.device());
     whole.slice(axis, begin, length).copy_(grad);
     return whole;
@@ -230,7 +230,7 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t length) const {
   return result;
 }
 
-Tensor Tensor::side_by_side(const std::vector<Tensor>& slices, int axis) {
+Tensor Tensor::adjacent_view(const std::vector<Tensor>& slices, int axis) {
   if (slices.empty()) return {};
   const Tensor& first = slices[0];
   Shape shape = first.shape();
@@ -252,7 +252,7 @@ Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
 Tensor Tensor::clone() const {
   Tensor result = empty(shape(), dtype(), device());
   result.copy_(*this);
-  follow("clone", result, [](const Tensor& grad) { return grad; });
+  record_view("clone", result, [](const Tensor& grad) { return grad; });
   return result;
 }
 
@@ -260,7 +260,7 @@ Tensor Tensor::to(DType dtype) const {
   if (dtype == this->dtype()) return *this;
   Tensor result = empty(shape(), dtype, device());
   result.copy_(*this);
-  follow("to", result, [from = this->dtype()](const Tensor& grad) { return grad.to(from); });
+  record_view("to", result, [from = this->dtype()](const Tensor& grad) { return grad.to(from); });
   return result;
 }
 
@@ -268,7 +268,7 @@ Tensor Tensor::to(const Device& device) const {
   if (device == this->device()) return *this;
   Tensor result = empty(shape(), dtype(), device);
   result.copy_(*this);
-  follow("to", result, [from = this->device()](const Tensor& grad) { return grad.to(from); });
+  record_view("to", result, [from = this->device()](const Tensor& grad) { return grad.to(from); });
   return result;
 }
 
@@ -277,7 +277,7 @@ Tensor Tensor::detach() const { return impl().link ? view(shape(), strides(), im
 namespace {
 
 /// `source`, or a copy of it if writing `target` would overwrite elements that are still to be read.
-Tensor apart_from(const Tensor& source, const Tensor& target) {
+Tensor without_alias(const Tensor& source, const Tensor& target) {
   if (!source.shares_memory_with(target)) return source;
   const bool same_elements = source.raw() == target.raw() && source.strides() == target.strides();
   return same_elements ? source : source.detach().clone();
@@ -313,10 +313,10 @@ Tensor& Tensor::copy_(const Tensor& source) {
   } else if (device().kind() == DeviceKind::cuda) {
     const bool two_streams = device() != source.device();  // their work is not ordered
     if (two_streams) source.device().synchronize();
-    cuda::copy(apart_from(source, *this), *this);
+    cuda::copy(without_alias(source, *this), *this);
     if (two_streams) device().synchronize();
   } else {
-    cpu::copy(apart_from(source, *this), *this);
+    cpu::copy(without_alias(source, *this), *this);
   }
   return *this;
 }
@@ -343,9 +343,9 @@ Tensor& Tensor::add_(const Tensor& other) {
   LAMINA_CHECK(device() == other.device(), "add_: a tensor on ", other.device(), " is added to one on ", device(),
                "; move them together with to(device)");
   if (device().kind() == DeviceKind::cuda) {
-    cuda::accumulate(apart_from(other, *this), *this);
+    cuda::accumulate(without_alias(other, *this), *this);
   } else {
-    cpu::accumulate(apart_from(other, *this), *this);
+    cpu::accumulate(without_alias(other, *this), *this);
   }
   return *this;
 }

@@ -21,7 +21,7 @@ class GradLink {
   virtual ~GradLink() = default;
   /// Records that `result` was made from this tensor by a view, copy or conversion; `pullback` maps the gradient of the
   /// result to that of the source. Attaches a link to `result` if gradients are being recorded.
-  virtual void derive(const char* what, Tensor& result, std::function<Tensor(const Tensor&)> pullback) = 0;
+  virtual void record_view(const char* what, Tensor& result, std::function<Tensor(const Tensor&)> pullback) = 0;
   /// Throws if writing to the tensor now would make a gradient wrong.
   virtual void check_writable(const char* what) const = 0;
 };
@@ -72,7 +72,7 @@ class Tensor {
   Tensor transpose(int axis_a, int axis_b) const;
   Tensor slice(int axis, int64_t begin, int64_t length) const;
   /// A view of the union of slices that are adjacent along an axis of one tensor; undefined if they are not.
-  static Tensor side_by_side(const std::vector<Tensor>& slices, int axis);
+  static Tensor adjacent_view(const std::vector<Tensor>& slices, int axis);
 
   // Copies. Gradients flow through them.
   Tensor contiguous() const;
@@ -117,7 +117,7 @@ class Tensor {
     return *impl_;
   }
   Tensor view(const Shape& shape, const Shape& strides, int64_t offset) const;
-  void follow(const char* what, Tensor& result, std::function<Tensor(const Tensor&)> pullback) const;
+  void record_view(const char* what, Tensor& result, std::function<Tensor(const Tensor&)> pullback) const;
 
   std::shared_ptr<Impl> impl_;
 };

@@ -9,7 +9,7 @@
 
 #include "lamina/base/simd_stream-inl.h"
 #include "lamina/base/transpose-inl.h"
-#include "lamina/tensor/walk.h"
+#include "lamina/tensor/merged_dims.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::cpu::HWY_NAMESPACE {
@@ -45,19 +45,19 @@ inline void copy_corner(const float* from, int64_t from_step, float* to, int64_t
   }
 }
 
-/// The innermost dimension of the walk is contiguous in the target, and `axis` in the source.
-inline void transpose_copy(const Threads& threads, const Walk& walk, int axis, const float* source, float* target,
+/// The innermost dimension of `dims` is contiguous in the target, and `axis` in the source.
+inline void transpose_copy(const Threads& threads, const MergedDims& dims, int axis, const float* source, float* target,
                            bool large) {
-  const int inner = walk.shape.rank() - 1;
-  const int64_t length = walk.shape[inner];
-  const int64_t width = walk.shape[axis];
+  const int inner = dims.shape.rank() - 1;
+  const int64_t length = dims.shape[inner];
+  const int64_t width = dims.shape[axis];
   const int64_t bands = (width + kBandAcross - 1) / kBandAcross;
-  const int64_t from_step = walk.source_strides[inner];
-  const int64_t to_step = walk.target_strides[axis];
-  threads.ranges(walk.shape.numel() / (length * width) * bands, rows_per_range(length * kBandAcross, 65536),
+  const int64_t from_step = dims.source_strides[inner];
+  const int64_t to_step = dims.target_strides[axis];
+  threads.ranges(dims.shape.numel() / (length * width) * bands, rows_per_range(length * kBandAcross, 65536),
                  [&](int64_t begin, int64_t end) HWY_ATTR {
                    for (int64_t task = begin; task < end; ++task) {
-                     const Offsets at = outer_offsets(walk, task / bands, axis);
+                     const Offsets at = outer_offsets(dims, task / bands, axis);
                      const int64_t first = task % bands * kBandAcross;
                      const int64_t stop = std::min(width, first + kBandAcross);
                      const bool streaming =

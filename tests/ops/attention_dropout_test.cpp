@@ -122,7 +122,7 @@ TEST(AttentionDropout, NeighboursAreIndependent) {
   expect_independent(Weights(1 - kShare, {3, 8 + (uint64_t{1} << 32)}), 0, 0, 0, 0);
 }
 
-/// kept_of_patch(), which the GPU kernels use, gives the mask of the vectorized CPU kernel.
+/// dropout_patch_mask(), which the GPU kernels use, gives the mask of the vectorized CPU kernel.
 TEST(AttentionDropout, PatchesHoldTheSameWeights) {
   const RandomKey key{uint64_t{1} << 40 | 5, ~uint64_t{0} - 3};
   const Weights weights(0.3, key);
@@ -130,8 +130,8 @@ TEST(AttentionDropout, PatchesHoldTheSameWeights) {
   const DropoutPlanes planes = dropout_planes(attention_dropout_threshold(0.3));
   for_all([&](int64_t b, int64_t head, int64_t query, int64_t k) {
     const int64_t row = (b * kHeads + head) * dropout_patches(kSeq) + dropout_patch(query);
-    const uint32_t kept =
-        kept_of_patch(keys, key.stream, static_cast<uint32_t>(row), static_cast<uint32_t>(dropout_patch(k)), planes);
+    const uint32_t kept = dropout_patch_mask(keys, key.stream, static_cast<uint32_t>(row),
+                                             static_cast<uint32_t>(dropout_patch(k)), planes);
     ASSERT_EQ((kept >> weight_in_patch(query, k) & 1) != 0, weights.kept(b, head, query, k));
   });
 }
@@ -140,7 +140,9 @@ TEST(AttentionDropout, PatchesHoldTheSameWeights) {
 TEST(AttentionDropout, RowsAndColumnsDoNotMeet) {
   const PhiloxKeys keys = philox_keys(1);
   const DropoutPlanes half = dropout_planes(attention_dropout_threshold(0.5));
-  const auto at = [&](uint32_t row, uint32_t column) { return kept_of_patch(keys, 2, row, column, half) & 0xffff; };
+  const auto at = [&](uint32_t row, uint32_t column) {
+    return dropout_patch_mask(keys, 2, row, column, half) & 0xffff;
+  };
   const uint32_t last = (uint32_t{1} << 29) - 1;  // patch column of the last of 2³¹ keys
   EXPECT_NE(at(0, last), at(0, 0));
   EXPECT_NE(at(1, 0), at(0, last + 1));

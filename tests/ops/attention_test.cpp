@@ -210,7 +210,7 @@ void check_tiles(const AttentionOptions& options, int64_t seq_q, int64_t seq_k,
   }
   const double pairs = AttentionMask::pairs(options, seq_q, seq_k, document_starts);
   EXPECT_GE(pairs, allowed);
-  if (mask.ranges_suffice()) {
+  if (mask.is_contiguous_range()) {
     EXPECT_EQ(pairs, allowed);
   }
 }
@@ -237,7 +237,7 @@ TEST(AttentionMask, RangesHoldEveryPair) {
           const bool by_query = k >= mask.keys(q).begin && k < mask.keys(q).end;
           const bool by_key = q >= mask.queries(k).begin && q < mask.queries(k).end;
           EXPECT_EQ(by_query, by_key);
-          if (mask.ranges_suffice()) {
+          if (mask.is_contiguous_range()) {
             EXPECT_EQ(mask.allows(q, k), by_query);
           }
           if (mask.allows(q, k)) {

@@ -6,9 +6,12 @@
 #include <cstdio>
 #include <iostream>
 #include <limits>
+#include <map>
+#include <optional>
 #include <random>
 #include <set>
 
+#include "lamina/ops/kernel_dispatch.h"
 #include "lamina/tensor/tensor.h"
 #include "support/close.h"
 #include "support/guard_allocator.h"
@@ -87,13 +90,44 @@ std::vector<Outcome> naive_outcomes(const OpVariant& variant, const std::vector<
   return outcomes;
 }
 
-void check_parity(const OpCase& op, DType dtype, bool backward, const Device& device) {
-  Variants{&op, device.kind()}.each([&](const OpVariant& variant, uint64_t seed) {
-    const auto values = make_values(variant, dtype, seed);
-    const Outcome ours = run_variant(variant, make_inputs(variant, values, dtype, device), seed, backward);
-    if (!watched().compare) return;
-    const Outcome truth = run_oracle<double>(variant, values, ours.dtypes, seed, backward);
-    const std::vector<Outcome> naive = naive_outcomes(variant, values, ours.dtypes, seed, backward);
+/// A kernel that a case can be forced to, of an operator in kernels.def.
+struct KernelChoice {
+  std::string op;
+  std::string kernel;
+  friend auto operator<=>(const KernelChoice&, const KernelChoice&) = default;
+};
+
+/// How often each kernel was forced and supported the call.
+std::map<KernelChoice, int>& forced_runs() {
+  static std::map<KernelChoice, int> runs;
+  return runs;
+}
+
+/// The kernels among which an operator under test chooses: its own, and those of operators that it is made of.
+std::vector<KernelChoice> kernel_choices(const std::string& op, bool backward) {
+  static const std::map<std::string, std::vector<std::string>> made_of = {
+      {"attention", {"attention_forward", "attention_backward"}},
+      {"rotary_attention", {"attention_backward"}},
+      {"attention_step", {"attention_step", "attention_decode"}},
+      {"norm_gated_linear", {"norm_linear"}},
+      {"gated_feed_forward_step", {"feed_forward_step"}}};
+  const auto found = made_of.find(op);
+  std::vector<KernelChoice> choices;
+  for (const std::string& part : found == made_of.end() ? std::vector<std::string>{op} : found->second) {
+    if (part == "attention_backward" && !backward) continue;
+    for (const std::string& kernel : ops::kernels_of(part)) choices.push_back({part, kernel});
+  }
+  return choices;
+}
+
+/// The oracle's results on the inputs of a variant, with the tolerance that they allow.
+struct Expected {
+  Outcome truth;
+  std::vector<Outcome> naive;
+  std::vector<Input> inputs;
+  DType dtype;
+
+  void check(const Outcome& ours) const {
     const auto naive_of = [&](auto member, size_t i) {
       std::vector<std::vector<double>> all;
       for (const Outcome& outcome : naive) all.push_back((outcome.*member)[i]);
@@ -109,12 +143,55 @@ void check_parity(const OpCase& op, DType dtype, bool backward, const Device& de
                      str("output ", i));
       }
     }
-    const std::vector<Input> specs = variant.inputs();
     for (size_t i = 0; i < ours.grads.size(); ++i) {
-      expect_close(ours.grads[i], truth.grads[i], naive_of(&Outcome::grads, i), specs[i].dtype.value_or(dtype),
+      expect_close(ours.grads[i], truth.grads[i], naive_of(&Outcome::grads, i), inputs[i].dtype.value_or(dtype),
                    str("gradient of input ", i));
     }
+  }
+};
+
+/// Checks the kernel that the operator chooses and, on a GPU, every other kernel that supports the call.
+void check_parity(const OpCase& op, DType dtype, bool backward, const Device& device) {
+  Variants{&op, device.kind()}.each([&](const OpVariant& variant, uint64_t seed) {
+    const auto values = make_values(variant, dtype, seed);
+    const auto run = [&] { return run_variant(variant, make_inputs(variant, values, dtype, device), seed, backward); };
+    const Outcome ours = run();
+    std::optional<Expected> expected;
+    if (watched().compare) {
+      expected = Expected{run_oracle<double>(variant, values, ours.dtypes, seed, backward),
+                          naive_outcomes(variant, values, ours.dtypes, seed, backward), variant.inputs(), dtype};
+      expected->check(ours);
+    }
+    if (device.kind() != DeviceKind::cuda) return;
+    for (const KernelChoice& choice : kernel_choices(op.name, backward)) {
+      const ::testing::ScopedTrace trace(__FILE__, __LINE__, choice.op + " by " + choice.kernel);
+      const ops::ForcedKernel forced(device, choice.op, choice.kernel);
+      try {
+        const Outcome outcome = run();
+        ++forced_runs()[choice];
+        if (expected) expected->check(outcome);
+      } catch (const ops::UnsupportedKernel&) {
+        continue;
+      }
+    }
   });
+}
+
+/// Runs after all cases: each kernel must have supported some call of them.
+void check_forced_runs() {
+  for (const auto& [choice, count] : forced_runs()) {
+    std::cout << choice.op << " by " << choice.kernel << ": " << count << " calls\n";
+  }
+  if (!forced_runs().contains({"attention_forward", "wgmma"})) {
+    GTEST_SKIP() << "needs the tests of all operators, on a GPU with compute capability 9";
+  }
+  for (const OpCase& op : op_cases()) {
+    for (const KernelChoice& choice : kernel_choices(op.name, op.backward)) {
+      if (choice.kernel == "cpu" || choice.kernel == "cudnn") continue;  // cuDNN may be missing
+      EXPECT_GT(forced_runs()[choice], 0)
+          << choice.op << " by " << choice.kernel << " supported no case of " << op.name;
+    }
+  }
 }
 
 struct WeightedSum {
@@ -283,6 +360,7 @@ void register_cuda_checks() {
     if (op.dtypes.front() == DType::f64) continue;
     add_test(suite, "strided_inputs", [&op, device] { check_strided_inputs(op, device); });
   }
+  add_test("cuda_kernels", "each_supports_a_case", check_forced_runs);
 }
 
 void register_checks() {

@@ -53,7 +53,7 @@ void poison(const Device& device) {
   LAMINA_CUDA(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()), "poison");
   LAMINA_CUDA(cudaFuncSetAttribute(poison_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "poison");
   auto* held = static_cast<uint32_t*>(words.raw());
-  poison_kernel<<<static_cast<unsigned>(lamina::cuda::processors(device)), kThreads, static_cast<size_t>(shared),
+  poison_kernel<<<static_cast<unsigned>(lamina::cuda::sm_count(device)), kThreads, static_cast<size_t>(shared),
                   stream>>>(held, static_cast<const int*>(never.raw()), shared / 4, held);
   lamina::cuda::check_launch("poison");
 }

@@ -122,17 +122,17 @@ TEST(tensor, SlicesSideBySideAreOneView) {
   const Tensor a = whole.slice(1, 0, 2);
   const Tensor b = whole.slice(1, 2, 3);
   const Tensor c = whole.slice(1, 5, 1);
-  const Tensor joined = Tensor::side_by_side({a, b, c}, 1);
+  const Tensor joined = Tensor::adjacent_view({a, b, c}, 1);
   ASSERT_TRUE(joined.defined());
   EXPECT_TRUE(joined.shares_memory_with(whole));
   EXPECT_EQ(joined.shape(), whole.shape());
   EXPECT_EQ(joined.to_vector<float>(), numbers);
-  EXPECT_EQ(Tensor::side_by_side({b, c}, 1).to_vector<float>(), whole.slice(1, 2, 4).to_vector<float>());
-  EXPECT_FALSE(Tensor::side_by_side({}, 0).defined());
-  EXPECT_FALSE(Tensor::side_by_side({b, a}, 1).defined()) << "not in their order";
-  EXPECT_FALSE(Tensor::side_by_side({a, c}, 1).defined()) << "a gap";
-  EXPECT_FALSE(Tensor::side_by_side({a, b.clone()}, 1).defined()) << "two memories";
-  EXPECT_FALSE(Tensor::side_by_side({a, b.slice(2, 0, 2)}, 1).defined()) << "other extents";
+  EXPECT_EQ(Tensor::adjacent_view({b, c}, 1).to_vector<float>(), whole.slice(1, 2, 4).to_vector<float>());
+  EXPECT_FALSE(Tensor::adjacent_view({}, 0).defined());
+  EXPECT_FALSE(Tensor::adjacent_view({b, a}, 1).defined()) << "not in their order";
+  EXPECT_FALSE(Tensor::adjacent_view({a, c}, 1).defined()) << "a gap";
+  EXPECT_FALSE(Tensor::adjacent_view({a, b.clone()}, 1).defined()) << "two memories";
+  EXPECT_FALSE(Tensor::adjacent_view({a, b.slice(2, 0, 2)}, 1).defined()) << "other extents";
 }
 
 TEST(tensor, ReshapeOfStridedViewsCopiesOnlyWhenItMust) {

@@ -152,6 +152,5 @@ __device__ inline ValueSlope activate(Activation activation, float x) {
   return Identity<float>::both(x);
 }
 __device__ inline float activation_value(Activation activation, float x) { return activate(activation, x).value; }
-__device__ inline float activation_slope(Activation activation, float x) { return activate(activation, x).slope; }
 
 }  // namespace lamina::ops::cuda

@@ -29,8 +29,8 @@ struct GateUp {
 /// act(gate) · (up + up_offset) with all options applied.
 template <class Function>
 __device__ inline float gate_value(const GateUnit& unit, Function function, GateUp in) {
-  const float gate = lamina::cuda::smaller_of(in.gate, unit.limit);
-  const float up = lamina::cuda::larger_of(lamina::cuda::smaller_of(in.up, unit.limit), -unit.limit);
+  const float gate = lamina::cuda::min_nan(in.gate, unit.limit);
+  const float up = lamina::cuda::max_nan(lamina::cuda::min_nan(in.up, unit.limit), -unit.limit);
   return function.both(unit.alpha * gate).value * fmaf(up, unit.inverse_alpha, unit.scaled_offset);
 }
 

@@ -13,8 +13,8 @@ constexpr int kThreads = 256;
 
 template <class Function>
 __device__ inline GateUp backward_of(const GateUnit& unit, Function function, GateUp in, float dout) {
-  const float gate = smaller_of(in.gate, unit.limit);
-  const float up = larger_of(smaller_of(in.up, unit.limit), -unit.limit);
+  const float gate = min_nan(in.gate, unit.limit);
+  const float up = max_nan(min_nan(in.up, unit.limit), -unit.limit);
   const ValueSlope f = function.both(unit.alpha * gate);
   return {in.gate > unit.limit ? 0.0F : dout * (up + unit.offset) * f.slope,
           fabsf(in.up) > unit.limit ? 0.0F : dout * (f.value * unit.inverse_alpha)};
@@ -37,11 +37,11 @@ struct Places {
 
 /// The j-th gate and up of two stretches.
 template <class T, int kWidth>
-__device__ inline GateUp pick(const Stretch<T, kWidth>& a, const Stretch<T, kWidth>& b, int j, bool interleaved) {
+__device__ inline GateUp pick(const Vec<T, kWidth>& a, const Vec<T, kWidth>& b, int j, bool interleaved) {
   if (!interleaved) return {to_float(a.values[j]), to_float(b.values[j])};
   if constexpr (kWidth == 1) return {to_float(a.values[0]), to_float(b.values[0])};
   const int at = 2 * j % kWidth;
-  const Stretch<T, kWidth>& from = 2 * j < kWidth ? a : b;
+  const Vec<T, kWidth>& from = 2 * j < kWidth ? a : b;
   return {to_float(from.values[at]), to_float(from.values[at + (kWidth > 1 ? 1 : 0)])};
 }
 
@@ -49,31 +49,31 @@ __device__ inline GateUp pick(const Stretch<T, kWidth>& a, const Stretch<T, kWid
 template <class T, int kWidth, class Index, class Function>
 __global__ void __launch_bounds__(kThreads)
     gate_kernel(const T* x, T* out, Index total, Index units, GateUnit unit, Function function) {
-  using S = Stretch<T, kWidth>;
+  using S = Vec<T, kWidth>;
   grid_dependency_wait();
   const Index at = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= total) return;
   const Places<kWidth> places(at, units, unit.interleaved);
-  const S a = load_at_once<S>(x + places.first);
-  const S b = load_at_once<S>(x + places.second);
+  const S a = load_vector<S>(x + places.first);
+  const S b = load_vector<S>(x + places.second);
   S result;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
     result.values[j] = from_float<T>(gate_value(unit, function, pick(a, b, j, unit.interleaved)));
   }
-  store_at_once(out + static_cast<int64_t>(at) * kWidth, result);
+  store_vector(out + static_cast<int64_t>(at) * kWidth, result);
 }
 
 template <class T, int kWidth, class Index, class Function>
 __global__ void __launch_bounds__(kThreads)
     gate_gradient_kernel(const T* x, const T* dout, T* dx, Index total, Index units, GateUnit unit, Function function) {
-  using S = Stretch<T, kWidth>;
+  using S = Vec<T, kWidth>;
   const Index at = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= total) return;
   const Places<kWidth> places(at, units, unit.interleaved);
-  const S a = load_at_once<S>(x + places.first);
-  const S b = load_at_once<S>(x + places.second);
-  const S grad = load_at_once<S>(dout + static_cast<int64_t>(at) * kWidth);
+  const S a = load_vector<S>(x + places.first);
+  const S b = load_vector<S>(x + places.second);
+  const S grad = load_vector<S>(dout + static_cast<int64_t>(at) * kWidth);
   S first;
   S second;
 #pragma unroll
@@ -88,8 +88,8 @@ __global__ void __launch_bounds__(kThreads)
       into.values[(2 * j + 1) % kWidth] = from_float<T>(d.up);
     }
   }
-  store_at_once(dx + places.first, first);
-  store_at_once(dx + places.second, second);
+  store_vector(dx + places.first, first);
+  store_vector(dx + places.second, second);
 }
 
 template <class T, class F>
@@ -125,7 +125,7 @@ void gated_activation_forward(const Tensor& x_in, Gate gate, const GateOptions& 
     constexpr int kSize = Pack<T>::kSize;
     const T* x = device_data<E>(x_in);
     T* out = device_data<E>(out_in);
-    if (fits_packs(x, n) && fits_packs(out, n)) {
+    if (is_pack_aligned(x, n) && is_pack_aligned(out, n)) {
       const auto blocks = static_cast<unsigned>(blocks_for(total / kSize, kThreads));
       visit_gate<T>(gate, [&](auto f) {
         visit_count(total / kSize, [&](auto count) {
@@ -157,7 +157,7 @@ void gated_activation_backward(const Tensor& x_in, const Tensor& dout_in, Gate g
     const T* x = device_data<E>(x_in);
     const T* dout = device_data<E>(dout_in);
     T* dx = device_data<E>(dx_in);
-    if (fits_packs(x, n) && fits_packs(dout, n) && fits_packs(dx, n)) {
+    if (is_pack_aligned(x, n) && is_pack_aligned(dout, n) && is_pack_aligned(dx, n)) {
       const int blocks = blocks_for(total / kSize, kThreads);
       visit_gate<T>(gate, [&](auto f) {
         visit_count(total / kSize, [&](auto count) {

@@ -25,7 +25,7 @@ void check_tensors(const char* op, const Tensor& q, const Tensor& k, const Tenso
 }
 
 /// Kernels take strides for positions and heads, so slices of a packed QKV projection need no copy.
-Tensor with_dense_heads(const Tensor& x) { return x.strides()[3] == 1 ? x.detach() : x.detach().contiguous(); }
+Tensor with_contiguous_last_dim(const Tensor& x) { return x.strides()[3] == 1 ? x.detach() : x.detach().contiguous(); }
 
 /// Allocates dq, dk and dv. If q, k, v are slices of one packed tensor, the GPU writes dq, dk, dv into one packed
 /// buffer: the gradient of the QKV projection, without a copy.
@@ -74,9 +74,9 @@ AttentionForward checked_attention(const char* op, const Tensor& q, const Tensor
                                    const AttentionOptions& options, const AttentionExtras& extras) {
   check_tensors(op, q, k, v, extras);
   AttentionForward args;
-  args.q = with_dense_heads(q);
-  args.k = with_dense_heads(k);
-  args.v = with_dense_heads(v);
+  args.q = with_contiguous_last_dim(q);
+  args.k = with_contiguous_last_dim(k);
+  args.v = with_contiguous_last_dim(v);
   const AttentionSizes sizes = attention_sizes(args);
   check_attention_options(op, options, sizes);
   check_attention_extras(op, options, extras, sizes);
@@ -101,7 +101,7 @@ Work attention_work(const AttentionForward& args, bool backward) {
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                  const AttentionExtras& extras) {
-  const AttentionForward args = checked_attention(kOp, q, k, v, options, extras);
+  AttentionForward args = checked_attention(kOp, q, k, v, options, extras);
   LAMINA_LAUNCH(q.device(), attention_work(args, false), attention_forward, args);
 
   AttentionForward kept = args;  // the tape saves q, k, v, y; run_backward restores them

@@ -94,37 +94,4 @@ struct AttentionExtras {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {},
                  const AttentionExtras& extras = {});
 
-/// Kernel arguments. The last dimension of q, k and v is contiguous; all other tensors are fully contiguous. Extras are
-/// in the accumulation type, document_starts in i64, unused ones undefined. `options.scale` is resolved (not 0).
-struct AttentionForward {
-  Tensor q;
-  Tensor k;
-  Tensor v;
-  AttentionOptions options;
-  AttentionExtras extras;
-  Tensor y;
-  /// Softmax statistics, [batch, n_heads, seq_q] each, accumulation type: the row maximum m, and 1 / Σ exp(score − m).
-  /// Two numbers rather than one log-sum-exp, so that backward recomputes exactly the weights of forward.
-  Tensor row_max;
-  Tensor row_inv_sum;
-};
-struct AttentionBackward {
-  AttentionForward forward;
-  Tensor dy;
-  Tensor dq;
-  Tensor dk;
-  Tensor dv;
-  Tensor dt5_bias;  ///< accumulation type, or undefined
-  Tensor dsinks;    ///< accumulation type, or undefined
-};
-
-namespace cpu {
-void attention_forward(const AttentionForward& args);
-void attention_backward(const AttentionBackward& args);
-}  // namespace cpu
-namespace cuda {
-void attention_forward(const AttentionForward& args);
-void attention_backward(const AttentionBackward& args);
-}  // namespace cuda
-
 }  // namespace lamina::ops

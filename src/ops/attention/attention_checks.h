@@ -1,7 +1,6 @@
 #pragma once
 
-#include "lamina/ops/attention/attention.h"
-#include "lamina/ops/attention/tile_scratch.h"
+#include "lamina/ops/attention/attention_kernel.h"
 
 namespace lamina::ops {
 

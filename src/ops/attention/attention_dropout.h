@@ -46,8 +46,8 @@ constexpr DropoutPlanes dropout_planes(uint32_t threshold) {
 /// Which weights of a patch are kept: bit e for weight e; bits above 16 are undefined. Compares all numbers with the
 /// threshold bit-sliced, from the lowest bit: if the threshold bit is 1, a number stays >= only with a 1; if it is 0, a
 /// 1 makes the number greater. `row` counts the rows of all heads modulo 2³², as the counter does.
-constexpr uint32_t kept_of_patch(const PhiloxKeys& keys, uint64_t stream, uint32_t row, uint32_t column,
-                                 const DropoutPlanes& planes) {
+constexpr uint32_t dropout_patch_mask(const PhiloxKeys& keys, uint64_t stream, uint32_t row, uint32_t column,
+                                      const DropoutPlanes& planes) {
   const PhiloxWords high = philox<kDropoutRounds>(keys, stream, uint64_t{row} << 32 | column);
   const PhiloxWords low = philox_rounds<kDropoutRounds, kDropoutLowRounds>(keys, high);
   uint32_t kept = ~0U;

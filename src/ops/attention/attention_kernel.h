@@ -2,9 +2,55 @@
 
 #include "lamina/ops/attention/attention.h"
 #include "lamina/ops/attention/attention_mask.h"
-#include "lamina/ops/attention/tile_scratch.h"
 
 namespace lamina::ops {
+
+/// Kernel arguments. The last dimension of q, k and v is contiguous; all other tensors are fully contiguous. Extras are
+/// in the accumulation type, document_starts in i64, unused ones undefined. `options.scale` is resolved (not 0).
+struct AttentionForward {
+  Tensor q;
+  Tensor k;
+  Tensor v;
+  AttentionOptions options;
+  AttentionExtras extras;
+  Tensor y;
+  /// Softmax statistics, [batch, n_heads, seq_q] each, accumulation type: the row maximum m, and 1 / Σ exp(score − m).
+  /// Two numbers rather than one log-sum-exp, so that backward recomputes exactly the weights of forward.
+  Tensor row_max;
+  Tensor row_inv_sum;
+  /// Set by the launch: the kernel left log Σ exp(score) in row_max and did not write row_inv_sum (cuDNN).
+  bool saved_log_sum_exp = false;
+};
+struct AttentionBackward {
+  AttentionForward forward;
+  Tensor dy;
+  Tensor dq;
+  Tensor dk;
+  Tensor dv;
+  Tensor dt5_bias;  ///< accumulation type, or undefined
+  Tensor dsinks;    ///< accumulation type, or undefined
+};
+
+namespace cpu {
+void attention_forward(const AttentionForward& args);
+void attention_backward(const AttentionBackward& args);
+}  // namespace cpu
+namespace cuda {
+void attention_forward(AttentionForward& args);
+void attention_backward(const AttentionBackward& args);
+}  // namespace cuda
+
+/// Sizes of one attention call.
+struct AttentionSizes {
+  int64_t batch;
+  int64_t seq_q;
+  int64_t seq_k;
+  int64_t n_heads;
+  int64_t n_kv_heads;
+  int64_t group;  ///< query heads per KV head
+  int64_t d_qk;
+  int64_t d_v;
+};
 
 inline AttentionSizes attention_sizes(const AttentionForward& args) {
   AttentionSizes sizes{};

@@ -36,7 +36,8 @@ AttentionMask::AttentionMask(RangesAlone /*tag*/, const AttentionOptions& option
                              const std::vector<int64_t>& document_starts)
     : pattern_(options.pattern),
       causal_(options.causal),
-      ranges_suffice_(pattern_.kind == Kind::full || (pattern_.kind == Kind::window && pattern_.global_tokens == 0)),
+      is_contiguous_range_(pattern_.kind == Kind::full ||
+                           (pattern_.kind == Kind::window && pattern_.global_tokens == 0)),
       seq_q_(seq_q),
       seq_k_(seq_k),
       offset_(seq_k - seq_q),
@@ -84,7 +85,7 @@ AttentionMask::Range AttentionMask::keys(int64_t query) const {
   const int64_t position = query + offset_;
   Range range = document(position);
   if (causal_) range.end = std::min(range.end, std::max<int64_t>(position + 1, 0));
-  if (ranges_suffice_ && pattern_.kind == Kind::window) {
+  if (is_contiguous_range_ && pattern_.kind == Kind::window) {
     range.begin = std::max(range.begin, position - pattern_.window + 1);
     range.end = std::min(range.end, position + pattern_.window);
   }
@@ -94,7 +95,7 @@ AttentionMask::Range AttentionMask::keys(int64_t query) const {
 AttentionMask::Range AttentionMask::queries(int64_t key) const {
   Range range = document_index_.empty() ? Range{0, seq_q_} : document(key);
   if (causal_) range.begin = std::max(range.begin, key - offset_);
-  if (ranges_suffice_ && pattern_.kind == Kind::window) {
+  if (is_contiguous_range_ && pattern_.kind == Kind::window) {
     range.begin = std::max(range.begin, key - pattern_.window + 1 - offset_);
     range.end = std::min(range.end, key + pattern_.window - offset_);
   }
@@ -104,7 +105,7 @@ AttentionMask::Range AttentionMask::queries(int64_t key) const {
 bool AttentionMask::allows(int64_t query, int64_t key) const {
   const Range range = keys(query);
   if (key < range.begin || key >= range.end) return false;
-  if (ranges_suffice_) return true;
+  if (is_contiguous_range_) return true;
   const int64_t position = query + offset_;
   const size_t index = document_of(position);
   const int64_t from = position - starts_[index];
@@ -131,7 +132,7 @@ bool AttentionMask::allows_blocks(size_t document, int64_t query_block, int64_t 
 Coverage AttentionMask::coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
   if (keys(q0).begin >= k1 || keys(q1 - 1).end <= k0) return Coverage::none;
   const bool within = keys(q1 - 1).begin <= k0 && keys(q0).end >= k1;
-  if (ranges_suffice_) return coverage_of(true, within);
+  if (is_contiguous_range_) return coverage_of(true, within);
   bool some = false;
   bool all = within;
   for (int64_t q = q0; q < q1;) {  // one document at a time
@@ -186,7 +187,7 @@ Coverage AttentionMask::block_coverage(size_t document, int64_t q0, int64_t q1, 
 double AttentionMask::pairs_of(int64_t query) const {
   const Range range = keys(query);
   const auto length = static_cast<double>(std::max<int64_t>(range.end - range.begin, 0));
-  if (ranges_suffice_) return length;
+  if (is_contiguous_range_) return length;
   const int64_t position = query + offset_ - range.begin;
   const double sides = causal_ ? 1 : 2;
   const auto& p = pattern_;

@@ -28,7 +28,7 @@ class AttentionMask {
   /// Range that contains all queries that may see a key.
   Range queries(int64_t key) const;
   /// keys() describes the mask exactly: the pattern has no holes.
-  bool ranges_suffice() const { return ranges_suffice_; }
+  bool is_contiguous_range() const { return is_contiguous_range_; }
   /// Visibility of the tile of queries [q0, q1) × keys [k0, k1), neither empty. `none` and `full` are exact.
   Coverage coverage(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const;
   /// Number of visible (query, key) pairs; an upper bound for block patterns. Long sequences are sampled at regular
@@ -63,7 +63,7 @@ class AttentionMask {
 
   AttentionPattern pattern_;
   bool causal_;
-  bool ranges_suffice_;
+  bool is_contiguous_range_;
   int64_t seq_q_;
   int64_t seq_k_;
   int64_t offset_;                       // position of query 0

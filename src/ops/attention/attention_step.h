@@ -28,15 +28,4 @@ Tensor attention_step(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_
                       const StepRotation& rotation = {}, const AttentionOptions& options = {},
                       const AttentionExtras& extras = {}, const CacheScales& scales = {});
 
-/// Kernel arguments: those of attention_decode, with q the first heads of the packed projection and `lengths` the
-/// places in i64. Tables are contiguous f32; positions are defined if there are tables.
-struct AttentionStep {
-  AttentionDecode decode;
-  StepRotation rotation;
-};
-
-namespace cuda {
-void attention_step(const AttentionStep& args);
-}  // namespace cuda
-
 }  // namespace lamina::ops

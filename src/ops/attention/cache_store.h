@@ -17,21 +17,4 @@ namespace lamina::ops {
 void cache_store(const Tensor& k_cache, const Tensor& v_cache, const Tensor& k, const Tensor& v, const Tensor& places,
                  const CacheScales& scales = {});
 
-/// Kernel arguments: k and v with a contiguous last dimension, places contiguous.
-struct CacheStore {
-  Tensor k_cache;
-  Tensor v_cache;
-  Tensor k;
-  Tensor v;
-  Tensor places;
-  CacheScales scales;
-};
-
-namespace cpu {
-void cache_store(const CacheStore& args);
-}  // namespace cpu
-namespace cuda {
-void cache_store(const CacheStore& args);
-}  // namespace cuda
-
 }  // namespace lamina::ops

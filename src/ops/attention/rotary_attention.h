@@ -20,18 +20,4 @@ struct HeadRotation {
 Tensor rotary_attention(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const HeadRotation& rotation,
                         const AttentionOptions& options = {}, const AttentionExtras& extras = {});
 
-/// Kernel arguments: q and k are rotated, dq and dk are with respect to the unrotated ones; cos and sin are f32 [seq,
-/// head_dim / 2].
-struct RotaryAttentionBackward {
-  AttentionBackward attention;
-  Tensor cos;
-  Tensor sin;
-};
-
-namespace cuda {
-/// Sets `known` if a fused backward can return gradients of the unrotated q and k (half-split pairing).
-void has_rotary_backward(const AttentionForward& args, bool& known);
-void rotary_attention_backward(const RotaryAttentionBackward& args);
-}  // namespace cuda
-
 }  // namespace lamina::ops

@@ -48,9 +48,9 @@ Plan make_plan(const Combination& args) {
 
 /// Loads kWidth elements, or one element broadcast to kWidth.
 template <int kWidth, class T>
-__device__ inline Stretch<T, kWidth> load_stretch(const T* from, bool repeated) {
-  if (!repeated) return *reinterpret_cast<const Stretch<T, kWidth>*>(from);
-  Stretch<T, kWidth> result;
+__device__ inline Vec<T, kWidth> load_stretch(const T* from, bool repeated) {
+  if (!repeated) return *reinterpret_cast<const Vec<T, kWidth>*>(from);
+  Vec<T, kWidth> result;
   const T value = *from;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) result.values[j] = value;
@@ -60,7 +60,7 @@ __device__ inline Stretch<T, kWidth> load_stretch(const T* from, bool repeated) 
 template <class T, int kWidth, class Index>
 __global__ void __launch_bounds__(kThreads) combine_kernel(const T* a, const T* b, T* out, Index total, Combine kind,
                                                            float alpha, const __grid_constant__ Plan plan) {
-  using S = Stretch<T, kWidth>;
+  using S = Vec<T, kWidth>;
   const Index step = static_cast<Index>(gridDim.x) * kThreads;
   for (Index at = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x; at < total; at += step) {
     Index rest = at;
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const T* a, const T* 
       if (kind == Combine::product) value *= to_float(second.values[j]);
       result.values[j] = from_float<T>(value);
     }
-    store_whole(out + static_cast<int64_t>(at) * kWidth, result);
+    store_vector_plain(out + static_cast<int64_t>(at) * kWidth, result);
   }
 }
 
@@ -131,7 +131,7 @@ void combine(const Combination& args) {
     const T* b = args.b.defined() ? device_data<E>(args.b) : a;
     T* out = device_data<E>(args.out);
     const bool packed =
-        fits_packs(out, plan.shape[0]) && begins_at_packs(a, plan, plan.a) && begins_at_packs(b, plan, plan.b);
+        is_pack_aligned(out, plan.shape[0]) && begins_at_packs(a, plan, plan.a) && begins_at_packs(b, plan, plan.b);
     packed ? launch<T, Pack<T>::kSize>(args, a, b, out, plan) : launch<T, 1>(args, a, b, out, plan);
   });
 }

@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kWarp* kWarps) sum_neighbours(const T* x, floa
 /// A block sums a piece of 32 · kWidth columns.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kWarp* kWarps) sum_rows(const T* x, float* out, Level level, int64_t column_blocks) {
-  using S = Stretch<T, kWidth>;
+  using S = Vec<T, kWidth>;
   __shared__ float partial[kWarps][kWidth][kWarp + 1];
   const int lane = threadIdx.x % kWarp;
   const int warp = threadIdx.x / kWarp;
@@ -102,8 +102,8 @@ void launch(const T* x, float* out, const Level& level, cudaStream_t stream) {
   constexpr int kThreads = kWarp * kWarps;
   if (level.inner == 1) {
     const int blocks = blocks_for(level.outer * level.pieces, kWarps);
-    sum_neighbours<T><<<blocks, kThreads, 0, stream>>>(x, out, level, fits_packs(x, level.count));
-  } else if (fits_packs(x, level.inner)) {
+    sum_neighbours<T><<<blocks, kThreads, 0, stream>>>(x, out, level, is_pack_aligned(x, level.count));
+  } else if (is_pack_aligned(x, level.inner)) {
     const int64_t column_blocks = (level.inner + kWarp * kSize - 1) / (kWarp * kSize);
     const int blocks = blocks_for(level.outer * level.pieces * column_blocks, 1);
     sum_rows<T, kSize><<<blocks, kThreads, 0, stream>>>(x, out, level, column_blocks);
@@ -117,9 +117,9 @@ void launch(const T* x, float* out, const Level& level, cudaStream_t stream) {
 /// Rows per piece: kRows, or as many as one wave of blocks leaves for each.
 template <class T>
 int64_t rows_of_piece(const Device& device, const T* x, const ReduceMiddle& args, int64_t count) {
-  const int64_t columns = kWarp * (fits_packs(x, args.inner) ? Pack<T>::kSize : 1);
+  const int64_t columns = kWarp * (is_pack_aligned(x, args.inner) ? Pack<T>::kSize : 1);
   const int64_t across = args.outer * ((args.inner + columns - 1) / columns);
-  const int64_t pieces = std::max<int64_t>(1, int64_t{kResident} * processors(device) / across);
+  const int64_t pieces = std::max<int64_t>(1, int64_t{kResident} * sm_count(device) / across);
   return std::max(kRows, (count + pieces - 1) / pieces);
 }
 
@@ -133,7 +133,7 @@ void reduce_as(const Device& device, const T* x, const ReduceMiddle& args, int64
   if (pieces == 1) return launch(x, out, {args.outer, count, args.inner, 1, factor, size}, stream);
   const Tensor partial = Tensor::empty({args.outer, pieces, args.inner}, DType::f32, device);
   launch(x, partial.data<float>(), {args.outer, count, args.inner, pieces, 1.0F, size}, stream);
-  if (args.outer == 1 && fits_packs(out, args.inner)) {
+  if (args.outer == 1 && is_pack_aligned(out, args.inner)) {
     return add_slots(device, {partial.data<float>(), out}, {}, pieces, args.inner, factor);
   }
   reduce_as<float>(device, partial.data<float>(), args, pieces);

@@ -13,7 +13,7 @@ Tensor joined_gradient(const Backward& b, size_t pieces, int axis) {
     if (!b.has_grad(static_cast<int>(i))) return {};
     grads.push_back(b.strided_grad(static_cast<int>(i)));
   }
-  const Tensor joined = Tensor::side_by_side(grads, axis);
+  const Tensor joined = Tensor::adjacent_view(grads, axis);
   return joined.defined() && joined.is_contiguous() ? joined : Tensor();
 }
 

@@ -125,7 +125,7 @@ inline constexpr int kFloats = kWidth < 4 ? kWidth : 4;
 
 template <int kWidth>
 __device__ inline void put_floats(float* to, const float (&sums)[kWidth], bool accumulate) {
-  using S = Stretch<float, kFloats<kWidth>>;
+  using S = Vec<float, kFloats<kWidth>>;
 #pragma unroll
   for (int first = 0; first < kWidth; first += kFloats<kWidth>) {
     S* at = reinterpret_cast<S*>(to + first);
@@ -143,7 +143,7 @@ __device__ inline void put(const Scatter& args, int64_t at, const float (&sums)[
     put_floats(static_cast<float*>(args.dtable) + at, sums, args.accumulate);
     return;
   }
-  using S = Stretch<T, kWidth>;
+  using S = Vec<T, kWidth>;
   S* to = reinterpret_cast<S*>(static_cast<T*>(args.dtable) + at);
   S values{};
   if (args.accumulate) values = *to;
@@ -171,7 +171,7 @@ __device__ inline void flush(const Scatter& args, int key, int begin, int end, i
 
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads) scatter_kernel(const T* dy, const __grid_constant__ Scatter args) {
-  using S = Stretch<T, kWidth>;
+  using S = Vec<T, kWidth>;
   __shared__ int keys[kChunk];
   __shared__ int order[kChunk];
   const int begin = blockIdx.x * kChunk;
@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(kWarp* kFinishRows) finish_many_kernel(const _
     for (int64_t column = lane * kWidth; mine && column < args.width; column += kWarp * kWidth) {
       float sums[kWidth] = {};
       for (int chunk = chunks.first; !chunks.empty && chunk <= chunks.last; ++chunk) {
-        using S = Stretch<float, kWidth>;
+        using S = Vec<float, kWidth>;
         const S more = *reinterpret_cast<const S*>(args.partial + chunks.at(args, chunk) + column);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) sums[j] += more.values[j];
@@ -355,7 +355,7 @@ void scatter(const EmbeddingBackward& args) {
   to.width = args.dtable.dim(1);
   const T* dy = device_data<E>(args.dy);
   if (chunks > 0) {
-    const bool packed = fits_packs(dy, to.width) && reinterpret_cast<uintptr_t>(to.dtable) % 16 == 0;
+    const bool packed = is_pack_aligned(dy, to.width) && reinterpret_cast<uintptr_t>(to.dtable) % 16 == 0;
     const int64_t units = to.width / (packed ? kSize : 1);
     const int threads = static_cast<int>(std::min<int64_t>(kThreads, (units + kWarp - 1) / kWarp * kWarp));
     const dim3 blocks(static_cast<unsigned>(chunks), static_cast<unsigned>((units + threads - 1) / threads));

@@ -15,17 +15,4 @@ namespace lamina::ops {
 Tensor gated_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Gate gate,
                     const GateOptions& options = {});
 
-/// Kernel arguments.
-struct GatedLinearForward {
-  Tensor x;       ///< [rows, in], contiguous, at most kFewRows rows
-  Tensor weight;  ///< [2·n, in], rows or columns contiguous
-  Tensor bias;    ///< [2·n], accumulation type, or undefined
-  Gate gate;
-  GateOptions options;
-  Tensor y;  ///< [rows, n]
-};
-namespace cuda {
-void gated_linear_forward(const GatedLinearForward& args);
-}  // namespace cuda
-
 }  // namespace lamina::ops

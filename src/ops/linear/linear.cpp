@@ -1,9 +1,9 @@
-#include "lamina/ops/linear/linear.h"
+#include "lamina/ops/linear/linear_kernel.h"
 
 #include <utility>
 
 #include "lamina/ops/launch.h"
-#include "lamina/ops/linear/linear_few_rows_cuda.h"
+#include "lamina/ops/linear/fused/few_rows_cuda.h"
 #include "lamina/ops/linear/linear_layer.h"
 
 namespace lamina::ops {

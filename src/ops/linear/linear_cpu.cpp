@@ -9,8 +9,9 @@
 
 #include "lamina/base/simd-inl.h"
 #include "lamina/ops/activation/activation-inl.h"
+#include "lamina/ops/kernel_dispatch.h"
 #include "lamina/ops/linear/gemm.h"
-#include "lamina/ops/linear/linear.h"
+#include "lamina/ops/linear/linear_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -162,7 +163,10 @@ HWY_EXPORT(linear_activation_backward);
 HWY_EXPORT(linear_backward);
 
 namespace cpu {
-void linear_forward(const LinearForward& args) { HWY_DYNAMIC_DISPATCH(linear_forward)(args); }
+void linear_forward(const LinearForward& args) {
+  require_kernel(args.x.device(), "linear", "cpu");
+  HWY_DYNAMIC_DISPATCH(linear_forward)(args);
+}
 void linear_activation_backward(const LinearActivationBackward& args) {
   HWY_DYNAMIC_DISPATCH(linear_activation_backward)(args);
 }

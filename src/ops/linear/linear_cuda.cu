@@ -1,4 +1,4 @@
-// Products by cuBLASLt, except for few rows (linear_few_rows_cuda.cu). The bias is fused into the product, and so is
+// Products by cuBLASLt, except for few rows (fused/few_rows_cuda.cu). The bias is fused into the product, and so is
 // gelu_tanh in bf16 and f16. Other activations take a separate pass over the result, and so does the gradient of an
 // activation, which also sums the columns for the bias. That kernel is bound by memory bandwidth: a block takes a strip
 // of columns and a range of rows, with as many ranges as make one wave of blocks; a thread has several rows in flight.
@@ -9,10 +9,9 @@
 #include "lamina/ops/activation/activation.cuh"
 #include "lamina/ops/activation/activation.h"
 #include "lamina/ops/elementwise/reduce.h"
-#include "lamina/ops/linear/gemm_cuda.h"
-#include "lamina/ops/linear/linear.h"
-#include "lamina/ops/linear/linear_few_rows_cuda.h"
-#include "lamina/ops/linear/matmul.h"
+#include "lamina/ops/linear/gemm/gemm_cuda.h"
+#include "lamina/ops/linear/linear_kernel.h"
+#include "lamina/ops/linear/matmul_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda {
@@ -52,7 +51,7 @@ constexpr int kRanges = 128;  // of rows, at most
 template <class T, int kWidth, class Function>
 __global__ void __launch_bounds__(kLanes* kRows, 4)
     activation_columns(int64_t rows, int64_t out, int64_t range, const T* z, const T* dy, T* dz, float* partial) {
-  using S = Stretch<T, kWidth>;
+  using S = Vec<T, kWidth>;
   constexpr int kUnderWay = 2;  // rows in flight per thread
   __shared__ float sums[kRows][kLanes * kWidth];
   const int64_t column = (blockIdx.x * int64_t{kLanes} + threadIdx.x) * kWidth;
@@ -81,7 +80,7 @@ __global__ void __launch_bounds__(kLanes* kRows, 4)
           in[n].values[j] = from_float<T>(value);
           sum[j] += value;
         }
-        store_whole(dz + at, in[n]);
+        store_vector_plain(dz + at, in[n]);
       }
     }
   }
@@ -107,7 +106,7 @@ void activation_backward_of(const LinearActivationBackward& args) {
     const int64_t strips = (out + kLanes * width - 1) / (kLanes * width);
     int resident = 1;
     LAMINA_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kLanes * kRows, 0), "linear");
-    const int64_t wave = static_cast<int64_t>(std::max(resident, 1)) * processors(device);
+    const int64_t wave = static_cast<int64_t>(std::max(resident, 1)) * sm_count(device);
     const int64_t tasks = (rows + 4 * kRows - 1) / (4 * kRows);
     const int64_t ranges = std::clamp<int64_t>(std::min(wave / strips, tasks), 1, kRanges);
     const int64_t range = (rows + ranges - 1) / ranges;
@@ -120,7 +119,9 @@ void activation_backward_of(const LinearActivationBackward& args) {
                                                                 device_data<float>(partial));
   };
   constexpr int kPack = Pack<DeviceType<T>>::kSize;
-  const auto packs = [&](const Tensor& tensor) { return !tensor.defined() || fits_packs(device_data<T>(tensor), out); };
+  const auto packs = [&](const Tensor& tensor) {
+    return !tensor.defined() || is_pack_aligned(device_data<T>(tensor), out);
+  };
   visit_activation<DeviceType<T>>(args.activation, [&](auto function) {
     using F = decltype(function);
     if (packs(args.z) && packs(args.dy) && packs(args.dz)) {
@@ -158,8 +159,7 @@ void finish(const LinearForward& args, const Tensor& sums) {
 
 }  // namespace
 
-void linear_forward(const LinearForward& args) {
-  if (args.y.numel() == 0 || linear_few_rows(args)) return;
+void linear_by_gemm(const LinearForward& args) {
   const Device& device = args.x.device();
   // cuBLASLt kernels for odd widths round a product before they add the bias, which may change a sign.
   const bool wide = args.bias.defined() && args.y.dtype() != DType::f32 && args.y.dim(1) % 8 != 0;
@@ -186,7 +186,7 @@ void linear_forward(const LinearForward& args) {
   p.ldc = p.n;
   p.bias = bias.defined() ? bias.raw() : nullptr;
   p.gelu_tanh = fused;
-  p.before = fused && args.z.defined() ? args.z.raw() : nullptr;
+  p.pre_activation = fused && args.z.defined() ? args.z.raw() : nullptr;
   product(device, p);
   if (wide) return finish_from(target);
   if (apart) activation_forward(target, args.activation, args.y);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "lamina/autograd/tape.h"
-#include "lamina/ops/linear/linear.h"
+#include "lamina/ops/linear/linear_kernel.h"
 
 namespace lamina::ops {
 

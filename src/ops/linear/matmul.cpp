@@ -1,4 +1,4 @@
-#include "lamina/ops/linear/matmul.h"
+#include "lamina/ops/linear/matmul_kernel.h"
 
 #include <cmath>
 

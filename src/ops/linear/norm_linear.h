@@ -18,8 +18,6 @@ struct RowNorm {
 /// Sums the parts [n, ..., in] of a residual for x [..., in]; a residual of x's rank is returned as it is.
 Tensor sum_of_parts(const Tensor& residual, const Tensor& x);
 
-void check_row_norm(const char* op, const Tensor& x, const Tensor& residual, const RowNorm& norm);
-
 struct NormLinear {
   Tensor h;  ///< x + residual, dtype of x; x itself without a residual
   Tensor y;
@@ -37,25 +35,5 @@ NormLinear norm_linear(const Tensor& x, const Tensor& residual, const RowNorm& n
 /// norm_linear() with y = gated_linear(norm(h), weight, bias, gate, options).
 NormLinear norm_gated_linear(const Tensor& x, const Tensor& residual, const RowNorm& norm, const Tensor& weight,
                              const Tensor& bias, Gate gate, const GateOptions& options = {});
-
-/// Kernel arguments.
-struct NormLinearForward {
-  Tensor x;         ///< [rows, in], contiguous, at most kFewRows rows
-  Tensor residual;  ///< [n, rows, in], contiguous, or undefined
-  RowNorm norm;     ///< weight and bias contiguous, accumulation type, or undefined; no groups
-  Tensor weight;    ///< [out, in], for gated units [2·out, in]
-  Tensor bias;      ///< accumulation type, or undefined
-  Activation activation = Activation::none;
-  bool gated = false;
-  Gate gate = Gate::swiglu;
-  GateOptions options;
-  Tensor h;  ///< [rows, in], written if there is a residual
-  Tensor y;  ///< [rows, out]
-};
-namespace cuda {
-/// One launch. Leaves `done` false and writes nothing if unsupported: cases that linear_few_rows does not support,
-/// unaligned addresses, or rows too long for every block to normalise.
-void norm_linear_few_rows(const NormLinearForward& args, bool& done);
-}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -56,38 +56,4 @@ Tensor quantized_linear(const Tensor& x, const QuantizedWeight& weight, const Te
 Tensor quantized_gated_linear(const Tensor& x, const QuantizedWeight& weight, const Tensor& bias, Gate gate,
                               const GateOptions& options = {});
 
-/// Kernel arguments.
-struct Quantize {
-  Tensor weight;  ///< f32 [out, in], contiguous
-  QuantizedWeight to;
-};
-struct QuantizedLinear {
-  Tensor x;  ///< [rows, in], contiguous; f32, on CUDA the dtype of x; y likewise
-  QuantizedWeight weight;
-  Tensor bias;  ///< f32 [out], or undefined
-  Activation activation;
-  Tensor y;         ///< [rows, out]
-  Tensor numbers;   ///< scratch i8 [rows, blocks · 32]; unused on CUDA
-  Tensor scales;    ///< scratch f32 [rows, blocks]
-  Tensor corrects;  ///< scratch i32 [rows, blocks]: compensates the offset of the unsigned weights
-};
-/// At most kFewRows rows; each half of the weight is a whole number of groups.
-struct QuantizedGatedLinear {
-  QuantizedLinear product;  ///< except that y is [rows, n], without activation
-  Gate gate;
-  GateOptions options;
-};
-
-namespace cpu {
-void quantize(const Quantize& args);
-void dequantize(const QuantizedWeight& weight, const Tensor& to);
-void quantized_linear(const QuantizedLinear& args);
-}  // namespace cpu
-namespace cuda {
-void quantize(const Quantize& args);
-void dequantize(const QuantizedWeight& weight, const Tensor& to);
-void quantized_linear(const QuantizedLinear& args);
-void quantized_gated_linear(const QuantizedGatedLinear& args);
-}  // namespace cuda
-
 }  // namespace lamina::ops

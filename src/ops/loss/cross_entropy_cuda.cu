@@ -81,7 +81,7 @@ __device__ void write_gradient(const Rows& args, const T* row, T* out, const Cut
       float x[kSize];
 #pragma unroll
       for (int j = 0; j < kSize; ++j) x[j] = to_float(held[k].values[j]);
-      store_at_once(out + first, gradient.of(args, x, first));
+      store_vector(out + first, gradient.of(args, x, first));
     }
   });
 }
@@ -90,7 +90,7 @@ template <class T>
 __device__ void write_zeros(T* out, const Cut<T>& cut) {
   cut.singles([&](int64_t i) { out[i] = from_float<T>(0.0F); });
   for (int64_t p = threadIdx.x; p < cut.packs; p += blockDim.x) {
-    store_at_once(out + cut.head + p * Pack<T>::kSize, loss::zeros<T>());
+    store_vector(out + cut.head + p * Pack<T>::kSize, loss::zeros<T>());
   }
 }
 

@@ -159,7 +159,7 @@ struct RowGradient {
 
   /// Gradients of kCount logits starting at element `first`.
   template <int kCount>
-  __device__ Stretch<T, kCount> of(const Rows& args, const float (&logits)[kCount], int64_t first) const {
+  __device__ Vec<T, kCount> of(const Rows& args, const float (&logits)[kCount], int64_t first) const {
     const int64_t at = target - first;
     const bool here = static_cast<uint64_t>(at) < static_cast<uint64_t>(kCount);
     float pull[kCount];
@@ -180,7 +180,7 @@ struct RowGradient {
         if constexpr (!kPlain) pull[j] *= fmaf(-u * narrow, u * narrow, 1.0F);
       }
     }
-    Stretch<T, kCount> out;
+    Vec<T, kCount> out;
 #pragma unroll
     for (int j = 0; j < kCount; ++j) out.values[j] = from_float<T>(pull[j]);
     return out;

@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kPartThreads, kResident)
   const int64_t target = target_of(args, index, rank == 0 && threadIdx.x == 0);
   if (target < 0) {  // uniform over the cluster: no block waits for another
     for (int p = threadIdx.x; p < part.packs; p += kPartThreads) {
-      store_at_once(out + first + p * kSize, zeros<T>());
+      store_vector(out + first + p * kSize, zeros<T>());
     }
     if (single >= 0) out[single] = from_float<T>(0.0F);
     return;
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kPartThreads, kResident)
     float x[kSize];
 #pragma unroll
     for (int j = 0; j < kSize; ++j) x[j] = to_float(pack.values[j]);
-    store_at_once(out + first + p * kSize, gradient.of(args, x, first + p * kSize));
+    store_vector(out + first + p * kSize, gradient.of(args, x, first + p * kSize));
   }
   if (single >= 0) out[single] = gradient.of_one(args, tail, single);
   cluster.barrier_wait();  // keeps this block's sums alive until all blocks have read them

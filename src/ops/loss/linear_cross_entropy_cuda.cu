@@ -5,7 +5,7 @@
 // gradients stay zero; otherwise GEMMs with an odd extent (65) would use scalar kernels.
 
 #include "lamina/ops/elementwise/reduce.h"
-#include "lamina/ops/linear/gemm_cuda.h"
+#include "lamina/ops/linear/gemm/gemm_cuda.h"
 #include "lamina/ops/loss/cross_entropy.h"
 #include "lamina/ops/loss/cross_entropy_row.cuh"
 #include "lamina/tensor/cuda/runtime.h"

@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kBlock ? kMostThreads : kThreads)
       Pack<T> pack;
 #pragma unroll
       for (int j = 0; j < kSize; ++j) pack.values[j] = from_float<T>(kLog ? held[k][j] - shift : held[k][j] * factor);
-      store_at_once(y + at + p * kSize, pack);
+      store_vector(y + at + p * kSize, pack);
     });
   }
 }
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kBlock ? kMostThreads : kThreads)
         const float value = to_float(values[k].values[j]);
         pack.values[j] = from_float<T>(log ? fmaf(-exp_for<T>(value), total, grad) : value * (grad - total));
       }
-      store_at_once(dx + at + p * kSize, pack);
+      store_vector(dx + at + p * kSize, pack);
     });
   }
 }
@@ -187,7 +187,7 @@ void softmax_forward(const SoftmaxForward& args) {
     const T* x = device_data<E>(args.x);
     T* y = device_data<E>(args.y);
     const int64_t packs = width / Pack<T>::kSize;
-    if (fits_packs(x, width) && fits_packs(y, width) && packs <= kMostHeld) {
+    if (is_pack_aligned(x, width) && is_pack_aligned(y, width) && packs <= kMostHeld) {
       visit_team(rows, packs, [&](auto block, auto each, int blocks, int threads) {
         constexpr bool kBlock = decltype(block)::value;
         constexpr int kPacks = decltype(each)::value;
@@ -215,7 +215,7 @@ void softmax_backward(const SoftmaxBackward& args) {
     const T* dy = device_data<E>(args.dy);
     T* dx = device_data<E>(args.dx);
     const int64_t packs = width / Pack<T>::kSize;
-    if (fits_packs(y, width) && fits_packs(dy, width) && fits_packs(dx, width) && packs <= kMostHeld) {
+    if (is_pack_aligned(y, width) && is_pack_aligned(dy, width) && is_pack_aligned(dx, width) && packs <= kMostHeld) {
       visit_team(rows, packs, [&](auto block, auto each, int blocks, int threads) {
         backward_held<T, decltype(block)::value, decltype(each)::value>
             <<<blocks, threads, 0, stream>>>(y, dy, dx, rows, static_cast<int>(packs), args.log);

@@ -28,7 +28,7 @@ int warp_blocks(int64_t rows) { return lamina::cuda::blocks_for(rows, kThreads /
 template <class T, int V>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const T* from, const int64_t* index, const float* factor,
                                                           int64_t divisor, T* to, int64_t rows, int64_t width) {
-  using Pack = lamina::cuda::Stretch<T, V>;
+  using Pack = lamina::cuda::Vec<T, V>;
   const int64_t row = row_of_warp();
   if (row >= rows) return;
   const int64_t source = index[row];
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const T* from, const i
 template <class T, int V>
 __global__ void __launch_bounds__(kThreads) sum_kernel(const T* from, const int64_t* index, const float* factor,
                                                        int64_t k, T* to, int64_t rows, int64_t width) {
-  using Pack = lamina::cuda::Stretch<T, V>;
+  using Pack = lamina::cuda::Vec<T, V>;
   const int64_t row = row_of_warp();
   if (row >= rows) return;
   const int64_t packs = width / V;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(const T* from, const int6
 template <class T, int V>
 __global__ void __launch_bounds__(kThreads) dot_kernel(const T* from, const T* with, const int64_t* index, int64_t k,
                                                        float* dot, int64_t choices, int64_t width) {
-  using Pack = lamina::cuda::Stretch<T, V>;
+  using Pack = lamina::cuda::Vec<T, V>;
   const int64_t choice = row_of_warp();
   if (choice >= choices) return;
   float total = 0;

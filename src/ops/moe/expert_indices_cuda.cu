@@ -43,8 +43,7 @@ void count_experts(const char* op, const Tensor& indices, const Tensor& counts) 
   if (experts == 0) return;
   LAMINA_CUDA(cudaMemsetAsync(counts.raw(), 0, static_cast<size_t>(counts.nbytes()), stream), op);
   if (indices.numel() == 0) return;
-  const int blocks =
-      std::min(lamina::cuda::blocks_for(indices.numel(), 4 * kThreads), lamina::cuda::processors(device));
+  const int blocks = std::min(lamina::cuda::blocks_for(indices.numel(), 4 * kThreads), lamina::cuda::sm_count(device));
   const size_t bytes = experts <= kInShared ? static_cast<size_t>(experts) * sizeof(unsigned) : 0;
   count_kernel<<<blocks, kThreads, bytes, stream>>>(indices.data<int64_t>(), indices.numel(), experts,
                                                     reinterpret_cast<unsigned long long*>(counts.data<int64_t>()),

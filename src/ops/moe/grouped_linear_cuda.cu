@@ -5,7 +5,7 @@
 // one block in a fixed order.
 #include <algorithm>
 
-#include "lamina/ops/linear/tile_product.cuh"
+#include "lamina/ops/linear/fused/tile_product.cuh"
 #include "lamina/ops/moe/grouped_linear.h"
 #include "lamina/ops/moe/grouped_mma.cuh"
 #include "lamina/ops/moe/grouped_wgmma.h"
@@ -176,8 +176,7 @@ __global__ void __launch_bounds__(256) bias_kernel(Experts e, const T* dy, float
 template <class T>
 void clear_outside(const Device& device, const Experts& e, T* rows, int64_t width, bool check) {
   constexpr int kThreads = 256;
-  const int blocks =
-      std::min(lamina::cuda::blocks_for(e.slots * width, 8 * kThreads), lamina::cuda::processors(device));
+  const int blocks = std::min(lamina::cuda::blocks_for(e.slots * width, 8 * kThreads), lamina::cuda::sm_count(device));
   clear_outside_kernel<<<blocks, kThreads, 0, stream_of(device)>>>(e, rows, width,
                                                                    check ? lamina::cuda::fault_slot(device) : nullptr);
   check_launch(kOp);

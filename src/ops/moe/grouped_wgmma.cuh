@@ -84,9 +84,9 @@ struct TileWalk {
 /// A pipeline stage and the parity of its mbarrier phase.
 struct Stage {
   int index = 0;
-  uint32_t turn = 0;
+  uint32_t parity = 0;
   __device__ void next() {
-    if (++index == kStageCount) index = 0, turn ^= 1;
+    if (++index == kStageCount) index = 0, parity ^= 1;
   }
 };
 
@@ -162,7 +162,7 @@ __device__ inline void clear_behind(unsigned char* stage, int group, int first) 
         box == 0 ? stage + group * kBoxBytes : stage + kLeftBytes + (group * kShare + box - 1) * kBoxBytes;
     *reinterpret_cast<uint4*>(from + at) = make_uint4(0, 0, 0, 0);
   }
-  publish_shared();
+  fence_async_proxy();
   asm volatile("bar.sync 1, %0;" ::"n"(2 * kGroupThreads) : "memory");
 }
 
@@ -183,13 +183,13 @@ __device__ inline void store_rows(const Product& p, const Tile& tile, const floa
       const int64_t column = tile.column + part * 64 + j * 8 + pair;
       float2 added = {0.0F, 0.0F};
       if (bias != nullptr && column < p.width) added = *reinterpret_cast<const float2*>(bias + column);
-      Stretch<T, 2> two;
+      Vec<T, 2> two;
       two.values[0] = from_float<T>(from[0] + added.x);
       two.values[1] = from_float<T>(from[1] + added.y);
-      *reinterpret_cast<Stretch<T, 2>*>(corner + g * kCornerPitch + (j * 8 + pair) * 2) = two;
+      *reinterpret_cast<Vec<T, 2>*>(corner + g * kCornerPitch + (j * 8 + pair) * 2) = two;
       two.values[0] = from_float<T>(from[2] + added.x);
       two.values[1] = from_float<T>(from[3] + added.y);
-      *reinterpret_cast<Stretch<T, 2>*>(corner + (g + 8) * kCornerPitch + (j * 8 + pair) * 2) = two;
+      *reinterpret_cast<Vec<T, 2>*>(corner + (g + 8) * kCornerPitch + (j * 8 + pair) * 2) = two;
     }
     __syncwarp();
 #pragma unroll
@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(kBlockSize, 1)
       barrier_init(full + i * 8, 1);
       barrier_init(empty + i * 8, 2);
     }
-    publish_barriers();
+    fence_barrier_init();
   }
   __syncthreads();
   TileWalk<kForm> walk(product);
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(kBlockSize, 1)
     if (threadIdx.x != 0) return;
     for (int64_t index = blockIdx.x; walk.find(index, tile); index += gridDim.x) {
       for (int step = 0; step < tile.steps; ++step) {
-        barrier_wait(empty + stage.index * 8, stage.turn ^ 1);
+        barrier_wait(empty + stage.index * 8, stage.parity ^ 1);
         barrier_expect(full + stage.index * 8, kStageBytes);
         copy_step<kForm>(left, right, tile, step, ring + stage.index * kStageBytes, full + stage.index * 8);
         stage.next();
@@ -280,13 +280,13 @@ __global__ void __launch_bounds__(kBlockSize, 1)
       }
       uint32_t before = 0;  // the stage that the product in flight reads
       for (int step = 0; step < tile.steps; ++step) {
-        barrier_wait(full + stage.index * 8, stage.turn);
+        barrier_wait(full + stage.index * 8, stage.parity);
         const int behind = kForm == Form::weights ? static_cast<int>(tile.count) - step * kDepth : kDepth;
         if (behind < kDepth) clear_behind(stages + stage.index * kStageBytes, group, behind);
         const uint32_t from = ring + stage.index * kStageBytes;
         // Boxes have 64 rows in both layouts, so the second warpgroup's operand starts one box later.
-        const uint64_t a = operand_at(from + group * kBoxBytes, 16);
-        const uint64_t b = operand_at(from + kLeftBytes, kAlongRight ? 16 : kBoxBytes);
+        const uint64_t a = smem_descriptor(from + group * kBoxBytes, 16);
+        const uint64_t b = smem_descriptor(from + kLeftBytes, kAlongRight ? 16 : kBoxBytes);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < kDepth / 16; ++k) {

@@ -53,7 +53,7 @@ bool multiply(const Device& device, Form form, const T* left, const T* right, co
   const int64_t columns = (product.width + kWidth - 1) / kWidth;
   const int64_t most = form == Form::weights ? product.experts * ((product.height + kHeight - 1) / kHeight) * columns
                                              : row_tiles(product.slots, product.experts, kHeight) * columns;
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>(most, processors(device)));
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(most, sm_count(device)));
   kernel<<<blocks, kBlockSize, kSharedBytes, stream_of(device)>>>(of_left, of_right, product);
   check_launch(kOp);
   return true;

@@ -106,7 +106,7 @@ void router_loss_forward(const RouterLossForward& args) {
     return;
   }
   const RouterBlock block(kOp, experts, 2 * experts);
-  const int blocks = std::min(block.blocks(tokens), 2 * lamina::cuda::processors(device));
+  const int blocks = std::min(block.blocks(tokens), 2 * lamina::cuda::sm_count(device));
   const Tensor parts = Tensor::empty({blocks, balance ? experts : 1}, DType::f64, device);
   Tensor counts;
   if (balance) {

@@ -329,7 +329,7 @@ template <class Kernel>
 int64_t slots_for(Kernel kernel, int threads, size_t shared, const Device& device, int64_t groups, int64_t tasks) {
   int resident = 1;
   LAMINA_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared), "norm");
-  const int64_t wave = static_cast<int64_t>(std::max(resident, 1)) * processors(device);
+  const int64_t wave = static_cast<int64_t>(std::max(resident, 1)) * sm_count(device);
   return std::clamp<int64_t>(wave / groups, 1, tasks);
 }
 

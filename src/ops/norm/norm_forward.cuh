@@ -247,7 +247,7 @@ void run_forward(const char* op, const Device& device, const ForwardRows<T>& arg
   } else {
     const int64_t packs = args.group / Pack<T>::kSize;
     const Layout spread = layout_of(packs);
-    const bool few = blocks_for(args.groups, spread.teams()) <= processors(device);
+    const bool few = blocks_for(args.groups, spread.teams()) <= sm_count(device);
     const Layout layout = few ? spread : many_layout_of(packs, kCentred);
     const auto kernel = few ? kernel_for_few<T, kCentred>(layout) : kernel_for_many<T, kCentred>(layout);
     launch(kernel, blocks_for(args.groups, layout.teams()), layout.threads, layout.lanes);

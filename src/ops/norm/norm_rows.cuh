@@ -87,12 +87,12 @@ __device__ inline void load_floats(const float* from, float (&to)[kCount]) {
 /// Loads kCount elements of T, at most a pack, converted to float.
 template <class T, int kCount>
 __device__ inline void load_floats(const T* from, float (&to)[kCount]) {
-  Stretch<T, kCount> some;
+  Vec<T, kCount> some;
   if constexpr (sizeof(some) == 16) {
     const uint4 word = load_constant(from);
     __builtin_memcpy(&some, &word, sizeof(some));
   } else {
-    some = *reinterpret_cast<const Stretch<T, kCount>*>(from);
+    some = *reinterpret_cast<const Vec<T, kCount>*>(from);
   }
 #pragma unroll
   for (int j = 0; j < kCount; ++j) to[j] = to_float(some.values[j]);

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "lamina/ops/linear/gemm_cuda.h"
+#include "lamina/ops/linear/gemm/gemm_cuda.h"
 #include "lamina/ops/optim/muon.h"
 #include "lamina/ops/optim/slots.cuh"
 #include "lamina/ops/optim/squares.cuh"

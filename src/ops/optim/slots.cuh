@@ -15,7 +15,7 @@ constexpr int kSlotThreads = 256;
 constexpr int kSlotWidth = 4;  // elements per thread and access
 
 template <class T>
-using Four = lamina::cuda::Stretch<T, kSlotWidth>;
+using Four = lamina::cuda::Vec<T, kSlotWidth>;
 
 /// Entry has `int64_t n`, the number of elements, and `bool packed`: all its addresses are 16-byte aligned.
 template <class Entry>

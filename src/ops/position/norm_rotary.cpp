@@ -3,7 +3,7 @@
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/elementwise/split.h"
 #include "lamina/ops/launch.h"
-#include "lamina/ops/linear/norm_linear.h"
+#include "lamina/ops/linear/norm_linear_kernel.h"
 #include "lamina/ops/norm/norm_scale.h"
 
 namespace lamina::ops {

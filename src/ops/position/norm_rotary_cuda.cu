@@ -171,7 +171,7 @@ __device__ inline void store_rounded(const Seat& seat, const Numbers<T>& v, T* r
     Pack<T> pack;
 #pragma unroll
     for (int j = 0; j < Pack<T>::kSize; ++j) pack.values[j] = from_float<T>(v[i][j]);
-    if (seat.there[i]) store_at_once(row + seat.column[i], pack);
+    if (seat.there[i]) store_vector(row + seat.column[i], pack);
   }
 }
 
@@ -202,7 +202,7 @@ struct StagedHeads {
   __device__ void read(int stage, int stream, Numbers<T>& to) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const auto pack = load_at_once<Pack<T>>(at(stage, stream, i));
+      const auto pack = load_vector<Pack<T>>(at(stage, stream, i));
 #pragma unroll
       for (int j = 0; j < Pack<T>::kSize; ++j) to[i][j] = to_float(pack.values[j]);
     }
@@ -390,7 +390,7 @@ NormedRows<DeviceType<E>> rows_of(const RotaryArgs& turn, const Tensor& scale, c
   of.turning = static_cast<int>(turn.rotary_dim) / (2 * kSize);
   const unsigned packs = static_cast<unsigned>(of.head_dim / kSize);
   of.lanes = static_cast<int>(std::bit_ceil((packs + 1) / 2));
-  const int teams = kNormedThreads / of.lanes * processors(x.device());
+  const int teams = kNormedThreads / of.lanes * sm_count(x.device());
   of.run = of.rows < 2 * kRun * teams ? 1 : kRun;
   of.interleaved = turn.pairing == RotaryPairing::interleaved;
   of.r = r.data<float>();

@@ -55,14 +55,14 @@ __device__ inline void turn(T& a, T& b, const Pair& by) {
 /// stretches, a and b of kWidth pairs. kFours: the tables have one angle per pair, in rows of whole float4.
 template <class T, bool kInterleaved, int kWidth, bool kFours>
 __device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t unit, int64_t table) {
-  using S = Stretch<T, kWidth>;
+  using S = Vec<T, kWidth>;
   constexpr bool kOne = kInterleaved && kWidth > 1;
   constexpr int kPairs = kOne ? kWidth / 2 : kWidth;
   const int64_t first = kInterleaved ? unit * (kOne ? kWidth : 2) : unit * kWidth;
   const int64_t second = kInterleaved ? first + 1 : first + args.n / 2;
-  S a = load_at_once<S>(x + first);
+  S a = load_vector<S>(x + first);
   S b{};
-  if constexpr (!kOne) b = load_at_once<S>(x + second);
+  if constexpr (!kOne) b = load_vector<S>(x + second);
   const auto turn_pair = [&](int k, const Pair& by) {
     if constexpr (kOne) {
       turn(a.values[2 * k], a.values[2 * k + 1], by);
@@ -88,15 +88,15 @@ __device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t uni
       turn_pair(k, coefficients(args, table, unit * kPairs + k, first + step, second + step));
     }
   }
-  store_at_once(y + first, a);
-  if constexpr (!kOne) store_at_once(y + second, b);
+  store_vector(y + first, a);
+  if constexpr (!kOne) store_vector(y + second, b);
 }
 
 /// Index can hold the number of units.
 template <class T, bool kInterleaved, int kWidth, bool kFours, class Index>
 __global__ void __launch_bounds__(kThreads)
     rotary_kernel(const T* x, T* y, const __grid_constant__ Turn args, int64_t total) {
-  using S = Stretch<T, kWidth>;
+  using S = Vec<T, kWidth>;
   constexpr bool kOne = kInterleaved && kWidth > 1;
   grid_dependency_wait();
   const auto turning = static_cast<Index>(kOne ? args.n / kWidth : args.n / 2 / kWidth);
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kThreads)
   T* to = y + in_batch * args.y_batch_stride + in_seq * args.y_seq_stride + head * args.y_head_stride;
   if (unit >= turning) {
     const int64_t column = args.n + static_cast<int64_t>(unit - turning) * kWidth;
-    store_at_once(to + column, load_at_once<S>(from + column));
+    store_vector(to + column, load_vector<S>(from + column));
     return;
   }
   const int64_t place = args.per_batch ? token : in_seq;
@@ -188,8 +188,8 @@ void rotary(const RotaryArgs& args) {
     const Turn turn = turn_of(args);
     const bool interleaved = args.pairing == RotaryPairing::interleaved;
     const auto whole = [](int64_t count) { return count % kSize == 0; };
-    const bool packed = whole(interleaved ? turn.n : turn.n / 2) && fits_packs(x, turn.head_dim) &&
-                        fits_packs(y, turn.head_dim) && whole(turn.batch_stride) && whole(turn.seq_stride) &&
+    const bool packed = whole(interleaved ? turn.n : turn.n / 2) && is_pack_aligned(x, turn.head_dim) &&
+                        is_pack_aligned(y, turn.head_dim) && whole(turn.batch_stride) && whole(turn.seq_stride) &&
                         whole(turn.head_stride) && whole(turn.y_batch_stride) && whole(turn.y_seq_stride) &&
                         whole(turn.y_head_stride);
     const Device& device = args.y.device();

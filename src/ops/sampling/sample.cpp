@@ -1,4 +1,4 @@
-#include "lamina/ops/sampling/sample.h"
+#include "lamina/ops/sampling/sample_kernel.h"
 
 #include <cmath>
 

@@ -24,20 +24,4 @@ struct SampleOptions {
 void sample(const Tensor& logits, const Tensor& streams, Tensor drawn, Tensor ids, const SampleOptions& options,
             Tensor clock = {});
 
-struct SampleArgs {
-  Tensor logits;  ///< contiguous
-  Tensor streams;
-  Tensor drawn;
-  SampleOptions options;
-  Tensor ids;
-  Tensor clock;
-};
-
-namespace cpu {
-void sample(const SampleArgs& args);
-}  // namespace cpu
-namespace cuda {
-void sample(const SampleArgs& args);
-}  // namespace cuda
-
 }  // namespace lamina::ops

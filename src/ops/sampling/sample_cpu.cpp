@@ -4,7 +4,7 @@
 #include "lamina/base/philox.h"
 #include "lamina/ops/elementwise/increment.h"
 #include "lamina/ops/sampling/candidates.h"
-#include "lamina/ops/sampling/sample.h"
+#include "lamina/ops/sampling/sample_kernel.h"
 
 namespace lamina::ops::cpu {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "lamina/base/philox.h"
 #include "lamina/ops/elementwise/increment.h"
-#include "lamina/ops/linear/row_step.cuh"
-#include "lamina/ops/sampling/sample.h"
+#include "lamina/ops/linear/fused/row_step.cuh"
+#include "lamina/ops/sampling/sample_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda {
@@ -72,7 +72,7 @@ __device__ Mass sum_before(Mass value, Mass* scratch) {
 
 /// The largest key k such that the tokens with keys ≥ k have a total worth(logit, key) of at least `enough`.
 template <class T, class Worth>
-__device__ uint32_t reached_by(const RowOfLogits<T>& row, Mass enough, Mass* scratch, const Worth& worth) {
+__device__ uint32_t radix_threshold(const RowOfLogits<T>& row, Mass enough, Mass* scratch, const Worth& worth) {
   uint32_t bound = 0;
   for (int shift = 30; shift >= 0; shift -= 2) {
     Mass sums[3] = {};
@@ -106,7 +106,8 @@ __device__ Kept filtered(const RowOfLogits<T>& row, const SampleOptions& options
   Kept kept;
   kept.least_weight = static_cast<float>(options.min_p);
   if (options.top_k > 0 && options.top_k < row.vocab) {
-    kept.bound = reached_by(row, static_cast<Mass>(options.top_k), scratch, [](float, uint32_t) { return Mass{1}; });
+    kept.bound =
+        radix_threshold(row, static_cast<Mass>(options.top_k), scratch, [](float, uint32_t) { return Mass{1}; });
   }
   if (options.top_p >= 1) return kept;
   const uint32_t floor = kept.bound;
@@ -118,7 +119,7 @@ __device__ Kept filtered(const RowOfLogits<T>& row, const SampleOptions& options
   const Mass all = sum_of_block(own, scratch);
   const Mass to_drop = min(static_cast<Mass>((1 - options.top_p) * static_cast<double>(all)), all - 1);
   const auto mass = [&](float logit, uint32_t key) { return key >= floor ? row.mass(logit) : Mass{0}; };
-  kept.bound = max(reached_by(row, all - to_drop, scratch, mass), floor);
+  kept.bound = max(radix_threshold(row, all - to_drop, scratch, mass), floor);
   Mass below = 0;
   Mass equals = 0;
   for (int64_t id = threadIdx.x; id < row.vocab; id += kSampleThreads) {
@@ -136,7 +137,7 @@ __device__ Kept filtered(const RowOfLogits<T>& row, const SampleOptions& options
 }
 
 /// The largest logit a thread has seen; ids ascend, so the first of ties wins.
-struct Likeliest {
+struct Argmax {
   float most = -INFINITY;
   int id = -1;
   bool strange = false;
@@ -163,7 +164,7 @@ __device__ Mass largest_of_warp(Mass value) {
 /// The highest rank of a block's part of the row.
 template <class T>
 __device__ Mass highest_rank(const RowOfLogits<T>& row, bool packed, int share, int shares, Mass* scratch) {
-  Likeliest met;
+  Argmax met;
   const int begin = share * kSampleThreads + static_cast<int>(threadIdx.x);
   const int hop = shares * kSampleThreads;
   if (packed) {
@@ -278,7 +279,7 @@ __global__ __launch_bounds__(kSampleThreads) void sample_kernel(const __grid_con
   Mass rank = highest_rank(row, p.packed, share, p.shares, scratch);
   if (p.shares > 1) rank = highest_of_cluster(rank, share, ranks);
   if (share != 0) return;
-  int64_t id = Likeliest::id_of(rank);
+  int64_t id = Argmax::id_of(rank);
   if (rank == kBroken && threadIdx.x == 0) report(p.faults, Fault::logit, r);
   if (rank != kBroken && p.options.temperature > 0) {
     row.most = row.at(id);
@@ -312,7 +313,7 @@ void sample(const SampleArgs& args) {
     const auto* logits = static_cast<const T*>(args.logits.raw());
     const Samples<T> p{.logits = logits,
                        .vocab = vocab,
-                       .packed = fits_packs(logits, vocab),
+                       .packed = is_pack_aligned(logits, vocab),
                        .shares = rows <= kFewSampled && has_dependent_launch(device) ? kStepBlocks : 1,
                        .streams = args.streams.data<int64_t>(),
                        .drawn = args.drawn.data<int64_t>(),

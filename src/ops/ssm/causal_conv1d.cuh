@@ -24,16 +24,16 @@ constexpr int kConvStrips = 8;  // per block
 /// V adjacent elements as floats.
 template <int V, class T>
 __device__ void load_stretch(const T* from, float (&to)[V]) {
-  const auto held = *reinterpret_cast<const lamina::cuda::Stretch<T, V>*>(from);
+  const auto held = *reinterpret_cast<const lamina::cuda::Vec<T, V>*>(from);
 #pragma unroll
   for (int v = 0; v < V; ++v) to[v] = to_float(held.values[v]);
 }
 template <int V, class T>
 __device__ void store_stretch(const float (&from)[V], T* to) {
-  lamina::cuda::Stretch<T, V> held;
+  lamina::cuda::Vec<T, V> held;
 #pragma unroll
   for (int v = 0; v < V; ++v) held.values[v] = from_float<T>(from[v]);
-  *reinterpret_cast<lamina::cuda::Stretch<T, V>*>(to) = held;
+  *reinterpret_cast<lamina::cuda::Vec<T, V>*>(to) = held;
 }
 
 /// Rows of one batch entry. Rows before the first come from the state, or are zeros, like those past the end.

@@ -218,7 +218,7 @@ void backward(const S4dScanBackward& args) {
   using D = DeviceType<T>;
   const S4dScanForward& f = args.forward;
   const Device& device = f.u.device();
-  const ScanShape shape(f.u, f.parameters.a_imag.dim(1), lamina::cuda::processors(device));
+  const ScanShape shape(f.u, f.parameters.a_imag.dim(1), lamina::cuda::sm_count(device));
   const Tensor held = s4d_discretise(f.parameters, shape, device);
   const auto* modes = reinterpret_cast<const S4dDiscreteMode*>(held.data<float>());
   const int64_t rows = shape.batch * shape.segments;

@@ -138,7 +138,7 @@ template <class T>
 void forward(const S4dScanForward& args) {
   using D = DeviceType<T>;
   const Device& device = args.u.device();
-  const ScanShape shape(args.u, args.parameters.a_imag.dim(1), lamina::cuda::processors(device));
+  const ScanShape shape(args.u, args.parameters.a_imag.dim(1), lamina::cuda::sm_count(device));
   const Tensor held = s4d_discretise(args.parameters, shape, device);
   const auto* modes = reinterpret_cast<const S4dDiscreteMode*>(held.data<float>());
   const D* u = device_data<T>(args.u);

@@ -27,14 +27,14 @@ struct ScanShape {
   int64_t segments = 1, segment_length = 0;
 
   /// `u` is [batch, seq, channels].
-  ScanShape(const Tensor& u, int64_t states, int processors)
+  ScanShape(const Tensor& u, int64_t states, int sm_count)
       : batch(u.dim(0)), seq(u.dim(1)), channels(u.dim(2)), n(states), chunks((seq + kScanChunk - 1) / kScanChunk) {
     while (padded() < n) group *= 2;
     tile = tile_of(padded());
     // Segments cost a second pass, so they are used only if the channels alone keep too few SMs busy. They are whole
     // chunks, as many as give every SM about eight blocks.
     const int64_t blocks = std::max<int64_t>(batch * channel_blocks(), 1);
-    const int64_t wanted = blocks >= 2 * processors ? 1 : (int64_t{8} * processors + blocks - 1) / blocks;
+    const int64_t wanted = blocks >= 2 * sm_count ? 1 : (int64_t{8} * sm_count + blocks - 1) / blocks;
     const int64_t per_segment = std::max<int64_t>((chunks + wanted - 1) / wanted, 1);
     segment_length = per_segment * kScanChunk;
     segments = std::max<int64_t>((chunks + per_segment - 1) / per_segment, 1);

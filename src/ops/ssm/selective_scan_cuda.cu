@@ -226,7 +226,7 @@ template <class T>
 void forward(const SelectiveScanForward& args) {
   using D = DeviceType<T>;
   const Device& device = args.u.device();
-  const ScanShape shape(args.u, args.a.dim(0), lamina::cuda::processors(device));
+  const ScanShape shape(args.u, args.a.dim(0), lamina::cuda::sm_count(device));
   const ScanInputs<D> in = scan_inputs<T>(args);
   ScanWalk<D> w;
   w.initial = device_data<float>(args.initial_state);

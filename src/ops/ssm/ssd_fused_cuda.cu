@@ -125,8 +125,8 @@ struct Walker {
     const uint32_t b = shared;
     const uint32_t c = b + Memory::kMixed;
     const uint32_t x = shared + Memory::kX;
-    const SquareLane down = SquareLane::downwards(lane);
-    const SquareLane right = SquareLane::rightwards(lane);
+    const LdmatrixLane down = LdmatrixLane::downwards(lane);
+    const LdmatrixLane right = LdmatrixLane::rightwards(lane);
     const Numbers n = numbers();
     float pairs[8][4] = {};
 #pragma unroll
@@ -138,15 +138,15 @@ struct Walker {
       for (int i = 0; i < 4; ++i) {
         if (i > warp) continue;
         ldmatrix_x4(other, right.at(b + i * 16 * Memory::kMixedPitch + k * 2, Memory::kMixedPitch));
-        multiply_add<Half>(pairs[2 * i], left, other[0], other[1]);
-        multiply_add<Half>(pairs[2 * i + 1], left, other[2], other[3]);
+        mma_m16n8k16<Half>(pairs[2 * i], left, other[0], other[1]);
+        mma_m16n8k16<Half>(pairs[2 * i + 1], left, other[2], other[3]);
       }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         ldmatrix_x4(other,
-                     right.at(shared + Memory::kState + i * 16 * Memory::kMixedPitch + k * 2, Memory::kMixedPitch));
-        multiply_add<Half>(sums[2 * i], left, other[0], other[1]);
-        multiply_add<Half>(sums[2 * i + 1], left, other[2], other[3]);
+                    right.at(shared + Memory::kState + i * 16 * Memory::kMixedPitch + k * 2, Memory::kMixedPitch));
+        mma_m16n8k16<Half>(sums[2 * i], left, other[0], other[1]);
+        mma_m16n8k16<Half>(sums[2 * i + 1], left, other[2], other[3]);
       }
     }
     const int t = warp * 16 + lane / 4;
@@ -178,8 +178,8 @@ struct Walker {
       for (int j = 0; j < 2; ++j) {
         uint32_t other[4];
         ldmatrix_x4_trans(other, down.at(x + i * 16 * Memory::kPitch + j * 32, Memory::kPitch));
-        multiply_add<Half>(sums[2 * j], left, other[0], other[1]);
-        multiply_add<Half>(sums[2 * j + 1], left, other[2], other[3]);
+        mma_m16n8k16<Half>(sums[2 * j], left, other[0], other[1]);
+        mma_m16n8k16<Half>(sums[2 * j + 1], left, other[2], other[3]);
       }
     }
   }
@@ -206,8 +206,8 @@ struct Walker {
   __device__ void move_state(float (&h)[kN / 16][4]) const {
     const uint32_t b = shared;
     const uint32_t x = shared + Memory::kX;
-    const SquareLane down = SquareLane::downwards(lane);
-    const SquareLane right = SquareLane::rightwards(lane);
+    const LdmatrixLane down = LdmatrixLane::downwards(lane);
+    const LdmatrixLane right = LdmatrixLane::rightwards(lane);
     const Numbers n = numbers();
     const float whole = *n.whole;
 #pragma unroll
@@ -234,8 +234,8 @@ struct Walker {
         ldmatrix_x4_trans(other, down.at(b + i * Memory::kMixedPitch + side * kN + j * 2, Memory::kMixedPitch));
 #pragma unroll
         for (int part = 2; part >= 0; --part) {
-          multiply_add<Half>(h[j / 8], left[part], other[0], other[1]);
-          multiply_add<Half>(h[j / 8 + 1], left[part], other[2], other[3]);
+          mma_m16n8k16<Half>(h[j / 8], left[part], other[0], other[1]);
+          mma_m16n8k16<Half>(h[j / 8 + 1], left[part], other[2], other[3]);
         }
       }
     }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "lamina/ops/linear/tile_product.cuh"
+#include "lamina/ops/linear/fused/tile_product.cuh"
 #include "lamina/ops/ssm/scan.cuh"
 #include "lamina/ops/ssm/ssd_scan.h"
 
@@ -133,7 +133,5 @@ Tensor ssd_gram(const SsdForward& args);
 /// the one after the last.
 void ssd_propagate_states(const SsdShape& shape, const Device& device, const float* whole, bool backwards, float* at,
                           float* state);
-/// total[head] = Σ parts [count, heads] in order; does nothing for an undefined total.
-void ssd_add_heads(const double* parts, int64_t count, int64_t heads, const Tensor& total);
 
 }  // namespace lamina::ops::cuda

@@ -350,16 +350,6 @@ __global__ void finish_kernel(Back<T> k, SsdStepSize size, const T* dt, const fl
   parts[2 * count + item] = dbias;
 }
 
-/// Sums over batch entries and chunks per head, in order.
-__global__ void head_sums_kernel(const double* parts, int64_t count, int64_t heads, float* total) {
-  const int64_t head = blockIdx.x * int64_t{kThreads} + threadIdx.x;
-  if (head >= heads) return;
-  double sum = 0;
-#pragma unroll 4
-  for (int64_t i = 0; i < count; ++i) sum += parts[i * heads + head];
-  total[head] = static_cast<float>(sum);
-}
-
 template <class T>
 void backward(const SsdBackward& args) {
   using D = DeviceType<T>;
@@ -434,19 +424,12 @@ void backward(const SsdBackward& args) {
   add_parts(kOp, db.data<float>(), slices, args.db.numel(), args.db);
   add_parts(kOp, dc.data<float>(), slices, args.dc.numel(), args.dc);
   const int64_t chunks = shape.batch * shape.chunks;
-  ssd_add_heads(parts.data<double>(), chunks, shape.heads, args.da);
-  ssd_add_heads(parts.data<double>() + dots.numel(), chunks, shape.heads, args.dd);
-  ssd_add_heads(parts.data<double>() + 2 * dots.numel(), chunks, shape.heads, args.ddt_bias);
+  add_parts(kOp, parts.data<double>(), chunks, shape.heads, args.da);
+  add_parts(kOp, parts.data<double>() + dots.numel(), chunks, shape.heads, args.dd);
+  add_parts(kOp, parts.data<double>() + 2 * dots.numel(), chunks, shape.heads, args.ddt_bias);
 }
 
 }  // namespace
-
-void ssd_add_heads(const double* parts, int64_t count, int64_t heads, const Tensor& total) {
-  if (!total.defined()) return;
-  head_sums_kernel<<<lamina::cuda::blocks_for(heads, kThreads), kThreads, 0, stream_of(total.device())>>>(
-      parts, count, heads, total.data<float>());
-  check_launch(kOp);
-}
 
 void ssd_backward(const SsdBackward& args) {
   if (args.forward.x.numel() == 0) {

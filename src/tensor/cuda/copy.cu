@@ -4,7 +4,7 @@
 
 #include "lamina/tensor/cuda/copy.h"
 #include "lamina/tensor/cuda/kernel.cuh"
-#include "lamina/tensor/walk.h"
+#include "lamina/tensor/merged_dims.h"
 
 namespace lamina::cuda {
 namespace {
@@ -29,14 +29,14 @@ __global__ void write_numbers(const int64_t* source, int64_t* targets, int64_t c
 }
 
 Plan plan_of(const Tensor& source, const Tensor& target) {
-  const cpu::Walk walk = cpu::merge_dimensions(source, target);
+  const cpu::MergedDims dims = cpu::merge_dimensions(source, target);
   Plan plan;
-  plan.rank = walk.shape.rank();
+  plan.rank = dims.shape.rank();
   plan.count = target.numel();
   for (int axis = 0; axis < plan.rank; ++axis) {
-    plan.extents[axis] = walk.shape[axis];
-    plan.source[axis] = walk.source_strides[axis];
-    plan.target[axis] = walk.target_strides[axis];
+    plan.extents[axis] = dims.shape[axis];
+    plan.source[axis] = dims.source_strides[axis];
+    plan.target[axis] = dims.target_strides[axis];
   }
   return plan;
 }
@@ -201,7 +201,7 @@ __global__ void convert_any(Plan plan, const void* source, DType from, void* tar
 bool converts_in_packs(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
 
 /// Contiguous, 16-byte aligned, and of dtypes that kernels convert eight at a time.
-bool in_eights(const Plan& plan, const Tensor& source, const Tensor& target) {
+bool converts_in_packs_of_8(const Plan& plan, const Tensor& source, const Tensor& target) {
   const auto fits = [](const Tensor& tensor) {
     return converts_in_packs(tensor.dtype()) && reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0;
   };
@@ -210,7 +210,7 @@ bool in_eights(const Plan& plan, const Tensor& source, const Tensor& target) {
 
 void convert(const Tensor& source, Tensor& target, const Plan& plan) {
   const Device& device = target.device();
-  if (in_eights(plan, source, target)) {
+  if (converts_in_packs_of_8(plan, source, target)) {
     visit_floating("copy", source.dtype(), [&](auto from) {
       visit_floating("copy", target.dtype(), [&](auto to) {
         using From = typename decltype(from)::type;
@@ -280,7 +280,7 @@ void accumulate(const Tensor& source, Tensor& target) {
   if (target.numel() == 0) return;
   const Plan plan = plan_of(source, target);
   const Device& device = target.device();
-  if (in_eights(plan, source, target)) {
+  if (converts_in_packs_of_8(plan, source, target)) {
     visit_floating("add_", source.dtype(), [&](auto from) {
       visit_floating("add_", target.dtype(), [&](auto to) {
         accumulate_dense<<<blocks_for(plan.count / 8, kThreads), kThreads, 0, stream_of(device)>>>(
@@ -312,7 +312,7 @@ void copy_from_host(const void* source, const Tensor& target) {
   if (target.numel() == 0) return;
   // cudaMemcpyAsync from pageable memory returns once the bytes are staged. A captured graph would read the host memory
   // at every replay, so it gets its own copy.
-  source = kept_by_recording(target.device(), source, static_cast<size_t>(target.nbytes()));
+  source = captured_copy(target.device(), source, static_cast<size_t>(target.nbytes()));
   LAMINA_CUDA(cudaMemcpyAsync(target.raw(), source, static_cast<size_t>(target.nbytes()), cudaMemcpyHostToDevice,
                               stream_of(target.device())),
               "copy to the GPU");

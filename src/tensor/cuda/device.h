@@ -15,8 +15,8 @@ std::shared_ptr<Allocator> make_allocator(int index);
 std::unique_ptr<Stream> make_stream(int index);
 
 /// Memory owned by a captured CUDA graph: while the pool is active, blocks are allocated from it and freed to it.
-class MemoryPool;
-std::shared_ptr<MemoryPool> begin_pool(Allocator& allocator);
+class GraphMemoryPool;
+std::shared_ptr<GraphMemoryPool> begin_pool(Allocator& allocator);
 void end_pool(Allocator& allocator);
 
 }  // namespace lamina::cuda

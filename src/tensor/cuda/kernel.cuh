@@ -83,12 +83,12 @@ __device__ inline float reciprocal(float x) {
 }
 
 /// Minimum and maximum that propagate NaN.
-__device__ inline float smaller_of(float a, float b) {
+__device__ inline float min_nan(float a, float b) {
   float y;
   asm("min.NaN.f32 %0, %1, %2;\n" : "=f"(y) : "f"(a), "f"(b));
   return y;
 }
-__device__ inline float larger_of(float a, float b) {
+__device__ inline float max_nan(float a, float b) {
   float y;
   asm("max.NaN.f32 %0, %1, %2;\n" : "=f"(y) : "f"(a), "f"(b));
   return y;
@@ -103,7 +103,7 @@ struct alignas(16) Pack {
 
 /// kWidth elements of one access; kWidth is a power of two and the size at most 16 bytes.
 template <class T, int kWidth>
-struct alignas(sizeof(T) * kWidth) Stretch {
+struct alignas(sizeof(T) * kWidth) Vec {
   T values[kWidth];
 };
 
@@ -113,7 +113,7 @@ __device__ inline Pack<T> load_pack(const T* from) {
 }
 /// Stores a pack or stretch in one access; a plain assignment may be split into single elements.
 template <class P>
-__device__ inline void store_whole(void* to, const P& values) {
+__device__ inline void store_vector_plain(void* to, const P& values) {
   using Word = std::conditional_t<
       sizeof(P) == 16, uint4,
       std::conditional_t<sizeof(P) == 8, uint2, std::conditional_t<sizeof(P) == 4, uint32_t, uint16_t>>>;
@@ -124,12 +124,12 @@ __device__ inline void store_whole(void* to, const P& values) {
 }
 template <class T>
 __device__ inline void store_pack(T* to, const Pack<T>& pack) {
-  store_whole(to, pack);
+  store_vector_plain(to, pack);
 }
 
 /// Whether rows of `width` elements starting at `pointer` can be read in packs.
 template <class T>
-bool fits_packs(const T* pointer, int64_t width) {
+bool is_pack_aligned(const T* pointer, int64_t width) {
   return width % Pack<T>::kSize == 0 && reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
 }
 
@@ -168,7 +168,7 @@ __device__ inline float block_max(float value, float* scratch) {
 
 /// Maximum number of blocks for which a launch may overlap with its predecessor. In larger grids only the first blocks
 /// could overlap, but all would pay for the wait.
-constexpr int64_t kMostEarlyBlocks = 1024;
+constexpr int64_t kMaxDependentLaunchBlocks = 1024;
 
 /// Programmatic dependent launch of a kernel that begins with grid_dependency_wait(): its blocks are scheduled while
 /// the previous kernel still runs, which hides launch latency in a chain of short kernels. Such launches may follow
@@ -179,7 +179,7 @@ void launch_dependent_clusters(void (*kernel)(Params...), int cluster, dim3 grid
                                const Device& device, Args&&... args) {
   cudaLaunchAttribute attributes[2] = {};
   unsigned count = 0;
-  const bool few = int64_t{grid.x} * grid.y * grid.z <= kMostEarlyBlocks;
+  const bool few = int64_t{grid.x} * grid.y * grid.z <= kMaxDependentLaunchBlocks;
   if (few && has_dependent_launch(device)) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
@@ -208,7 +208,7 @@ void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, size_t s
 /// for all.
 __device__ inline void grid_dependency_wait() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (int64_t{gridDim.x} * gridDim.y * gridDim.z > kMostEarlyBlocks) return;
+  if (int64_t{gridDim.x} * gridDim.y * gridDim.z > kMaxDependentLaunchBlocks) return;
   cudaGridDependencySynchronize();
   cudaTriggerProgrammaticLaunchCompletion();
 #endif

@@ -1,6 +1,6 @@
 #pragma once
 
-// ldmatrix: loads 16 × 16 squares of a 16-bit type from shared memory into the fragment layout of multiply_add
+// ldmatrix: loads 16 × 16 squares of a 16-bit type from shared memory into the fragment layout of mma_m16n8k16
 // (mma.cuh). Rows are `pitch` bytes apart; if that is an odd multiple of 16, eight rows have no bank conflicts.
 
 #include <cstdint>
@@ -23,10 +23,10 @@ __device__ inline void ldmatrix_x4_trans(uint32_t (&to)[4], uint32_t address) {
 
 /// Row and column whose address this lane provides. downwards: matrix 1 is below matrix 0, matrices 2 and 3 to their
 /// right; rightwards: matrix 1 is to the right of matrix 0, matrices 2 and 3 below them.
-struct SquareLane {
+struct LdmatrixLane {
   int row, column;
-  static __device__ SquareLane downwards(int lane) { return {lane % 16, lane / 16 * 8}; }
-  static __device__ SquareLane rightwards(int lane) { return {lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8}; }
+  static __device__ LdmatrixLane downwards(int lane) { return {lane % 16, lane / 16 * 8}; }
+  static __device__ LdmatrixLane rightwards(int lane) { return {lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8}; }
   __device__ uint32_t at(uint32_t first, int pitch) const { return first + row * pitch + column * 2; }
 };
 

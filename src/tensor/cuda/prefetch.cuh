@@ -7,7 +7,7 @@
 namespace lamina::cuda {
 
 /// Prefetches a range into L2; a hint like prefetch_l2. Size and address must be multiples of 16 bytes.
-__device__ inline void fetch_stretch_ahead(const void* from, int bytes) {
+__device__ inline void prefetch_l2_bulk(const void* from, int bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)), "r"(bytes)
                : "memory");
@@ -27,7 +27,8 @@ __device__ inline int64_t load_relaxed_l2(const int64_t* from) {
 /// means waiting for all.
 __device__ inline void trigger_dependents() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (int64_t{gridDim.x} * gridDim.y * gridDim.z <= kMostEarlyBlocks) cudaTriggerProgrammaticLaunchCompletion();
+  if (int64_t{gridDim.x} * gridDim.y * gridDim.z <= kMaxDependentLaunchBlocks)
+    cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 

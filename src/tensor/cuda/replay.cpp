@@ -14,15 +14,15 @@ namespace {
 using Constants = std::vector<std::shared_ptr<void>>;
 
 /// State of a device's capture in progress.
-struct Recorder {
-  explicit Recorder(int /*index*/) {}
+struct CaptureState {
+  explicit CaptureState(int /*index*/) {}
   Constants* constants = nullptr;
 };
 
 }  // namespace
 
-const void* kept_by_recording(const Device& device, const void* bytes, size_t count) {
-  Constants* constants = attached<Recorder>(device).constants;
+const void* captured_copy(const Device& device, const void* bytes, size_t count) {
+  Constants* constants = attached<CaptureState>(device).constants;
   if (constants == nullptr) return bytes;
   void* copy = nullptr;
   LAMINA_CUDA(cudaMallocHost(&copy, count), "recording");
@@ -37,7 +37,7 @@ struct Replay::State {
   Device device;
   std::function<void()> work;
   int trials = 2;
-  std::shared_ptr<cuda::MemoryPool> pool;
+  std::shared_ptr<cuda::GraphMemoryPool> pool;
   cuda::Constants constants;
   cudaGraphExec_t graph = nullptr;
 };
@@ -45,46 +45,46 @@ struct Replay::State {
 namespace {
 
 /// While it lives (and `on`), libraries choose their kernels by timing them.
-class Choosing {
+class Autotune {
  public:
-  Choosing(const Device& device, bool on) : device_(device) { cuda::set_choosing_by_measuring(device_, on); }
-  Choosing(const Choosing&) = delete;
-  Choosing& operator=(const Choosing&) = delete;
-  ~Choosing() { cuda::set_choosing_by_measuring(device_, false); }
+  Autotune(const Device& device, bool on) : device_(device) { cuda::set_autotune(device_, on); }
+  Autotune(const Autotune&) = delete;
+  Autotune& operator=(const Autotune&) = delete;
+  ~Autotune() { cuda::set_autotune(device_, false); }
 
  private:
   Device device_;
 };
 
 /// Captures until it is destroyed, also if the work throws.
-class Recording {
+class GraphCapture {
  public:
-  Recording(const Device& device, cuda::Constants& constants)
+  GraphCapture(const Device& device, cuda::Constants& constants)
       : device_(device), pool_(cuda::begin_pool(device.allocator())) {
-    cuda::attached<cuda::Recorder>(device).constants = &constants;
+    cuda::attached<cuda::CaptureState>(device).constants = &constants;
     LAMINA_CUDA(cudaStreamBeginCapture(cuda::stream_of(device), cudaStreamCaptureModeRelaxed), "recording");
   }
-  Recording(const Recording&) = delete;
-  Recording& operator=(const Recording&) = delete;
-  ~Recording() {
+  GraphCapture(const GraphCapture&) = delete;
+  GraphCapture& operator=(const GraphCapture&) = delete;
+  ~GraphCapture() {
     if (!ended_) cudaGraphDestroy(end());
     cudaGetLastError();
   }
 
-  const std::shared_ptr<cuda::MemoryPool>& pool() const { return pool_; }
+  const std::shared_ptr<cuda::GraphMemoryPool>& pool() const { return pool_; }
 
   cudaGraph_t end() {
     ended_ = true;
     cudaGraph_t graph = nullptr;
     cudaStreamEndCapture(cuda::stream_of(device_), &graph);
-    cuda::attached<cuda::Recorder>(device_).constants = nullptr;
+    cuda::attached<cuda::CaptureState>(device_).constants = nullptr;
     cuda::end_pool(device_.allocator());
     return graph;
   }
 
  private:
   Device device_;
-  std::shared_ptr<cuda::MemoryPool> pool_;
+  std::shared_ptr<cuda::GraphMemoryPool> pool_;
   bool ended_ = false;
 };
 
@@ -92,7 +92,7 @@ class Recording {
 
 void Replay::record(State& state) {
   state.device.allocator().trim();  // release memory of the warm-up runs, so that the graph's pool can use it
-  Recording recording(state.device, state.constants);
+  GraphCapture recording(state.device, state.constants);
   state.pool = recording.pool();
   state.work();
   cudaGraph_t graph = recording.end();
@@ -119,7 +119,7 @@ bool Replay::run(uint64_t random_offset) {
   if (random_offset != 0) cuda::set_random_offset(state_->device, random_offset);
   bool called = true;
   if (state_->trials > 0) {
-    const Choosing choosing(state_->device, --state_->trials == 0);
+    const Autotune choosing(state_->device, --state_->trials == 0);
     state_->work();
   } else {
     called = state_->graph == nullptr;

@@ -13,12 +13,12 @@ namespace lamina::cuda {
 
 class CachingCuda;
 
-class MemoryPool {
+class GraphMemoryPool {
  public:
-  explicit MemoryPool(CachingCuda& from) : allocator(from) {}
-  MemoryPool(const MemoryPool&) = delete;
-  MemoryPool& operator=(const MemoryPool&) = delete;
-  ~MemoryPool();
+  explicit GraphMemoryPool(CachingCuda& from) : allocator(from) {}
+  GraphMemoryPool(const GraphMemoryPool&) = delete;
+  GraphMemoryPool& operator=(const GraphMemoryPool&) = delete;
+  ~GraphMemoryPool();
 
   CachingCuda& allocator;
   std::map<size_t, std::vector<void*>> free;
@@ -54,12 +54,12 @@ class CachingCuda final : public CachingAllocator {
   void* allocate(size_t bytes) override;
   void deallocate(void* block, size_t bytes) noexcept override;
 
-  void use_pool(const std::shared_ptr<MemoryPool>& pool) {
+  void use_pool(const std::shared_ptr<GraphMemoryPool>& pool) {
     const std::lock_guard lock(mutex_);
     pool_ = pool;
   }
   /// Returns the blocks of a destroyed pool to the general cache.
-  void dissolve(const MemoryPool& pool);
+  void dissolve(const GraphMemoryPool& pool);
 
  private:
   void* take(size_t size) override {
@@ -73,12 +73,12 @@ class CachingCuda final : public CachingAllocator {
   const char* place() const override { return "GPU "; }
 
   int index_;
-  std::weak_ptr<MemoryPool> pool_;  // the active pool
-  std::unordered_map<void*, MemoryPool*> owner_;
+  std::weak_ptr<GraphMemoryPool> pool_;  // the active pool
+  std::unordered_map<void*, GraphMemoryPool*> owner_;
 };
 
 void* CachingCuda::allocate(size_t bytes) {
-  const std::shared_ptr<MemoryPool> pool = pool_.lock();
+  const std::shared_ptr<GraphMemoryPool> pool = pool_.lock();
   if (!pool) return CachingAllocator::allocate(bytes);
   const size_t size = size_class(bytes);
   const std::lock_guard lock(mutex_);
@@ -110,17 +110,17 @@ void CachingCuda::deallocate(void* block, size_t bytes) noexcept {
   CachingAllocator::deallocate(block, bytes);
 }
 
-void CachingCuda::dissolve(const MemoryPool& pool) {
+void CachingCuda::dissolve(const GraphMemoryPool& pool) {
   const std::lock_guard lock(mutex_);
   std::erase_if(owner_, [&](const auto& entry) { return entry.second == &pool; });
   for (const auto& [size, blocks] : pool.free) free_[size].insert(free_[size].end(), blocks.begin(), blocks.end());
 }
 
-MemoryPool::~MemoryPool() { allocator.dissolve(*this); }
+GraphMemoryPool::~GraphMemoryPool() { allocator.dissolve(*this); }
 
-std::shared_ptr<MemoryPool> begin_pool(Allocator& allocator) {
+std::shared_ptr<GraphMemoryPool> begin_pool(Allocator& allocator) {
   auto& from = dynamic_cast<CachingCuda&>(allocator);
-  auto pool = std::make_shared<MemoryPool>(from);
+  auto pool = std::make_shared<GraphMemoryPool>(from);
   from.use_pool(pool);
   return pool;
 }
@@ -160,7 +160,7 @@ class CudaStream final : public Stream {
     faults = new (memory) FaultSlot;
     LAMINA_CUDA(cudaMalloc(reinterpret_cast<void**>(&random_offset), sizeof(*random_offset)), "stream");
     LAMINA_CUDA(cudaMemset(random_offset, 0, sizeof(*random_offset)), "stream");
-    LAMINA_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, index), "stream");
+    LAMINA_CUDA(cudaDeviceGetAttribute(&sm_count, cudaDevAttrMultiProcessorCount, index), "stream");
     LAMINA_CUDA(cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, index), "stream");
   }
   CudaStream(const CudaStream&) = delete;
@@ -186,7 +186,7 @@ class CudaStream final : public Stream {
   }
 
   int index;
-  int processors = 0;
+  int sm_count = 0;
   int generation = 0;
   bool measures = false;
   cudaStream_t handle = nullptr;
@@ -231,7 +231,7 @@ void check(cudaError_t status, const char* call, const char* what) {
 }
 
 cudaStream_t stream_of(const Device& device) { return cuda_stream(device).handle; }
-int processors(const Device& device) { return cuda_stream(device).processors; }
+int sm_count(const Device& device) { return cuda_stream(device).sm_count; }
 bool has_dependent_launch(const Device& device) { return cuda_stream(device).generation >= 9; }
 FaultSlot* fault_slot(const Device& device) { return cuda_stream(device).faults; }
 void check_faults(const Device& device) { cuda_stream(device).check_faults(); }
@@ -246,9 +246,7 @@ void set_random_offset(const Device& device, uint64_t offset) {
 }
 
 bool autotunes(const Device& device) { return cuda_stream(device).measures; }
-void set_choosing_by_measuring(const Device& device, bool on) {
-  cuda_stream(device).measures = on && !device.deterministic();
-}
+void set_autotune(const Device& device, bool on) { cuda_stream(device).measures = on && !device.deterministic(); }
 
 void check_launch(const char* op) { check(cudaGetLastError(), "the kernel launch", op); }
 

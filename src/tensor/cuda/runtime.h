@@ -20,7 +20,7 @@ void check(cudaError_t status, const char* call, const char* what);
 cudaStream_t stream_of(const Device& device);
 
 /// Number of streaming multiprocessors.
-int processors(const Device& device);
+int sm_count(const Device& device);
 
 /// Whether programmatic dependent launch is supported (kernel.cuh, launch_dependent).
 bool has_dependent_launch(const Device& device);
@@ -60,10 +60,10 @@ void set_random_offset(const Device& device, uint64_t offset);
 /// Whether libraries choose kernels by timing them. True in the last warm-up run before CUDA graph capture, unless the
 /// device is deterministic.
 bool autotunes(const Device& device);
-void set_choosing_by_measuring(const Device& device, bool on);
+void set_autotune(const Device& device, bool on);
 
 /// `bytes` itself, or during graph capture a copy that lives as long as the graph.
-const void* kept_by_recording(const Device& device, const void* bytes, size_t count);
+const void* captured_copy(const Device& device, const void* bytes, size_t count);
 
 /// Grid size: enough blocks of `threads` for `count` items, within the limit of a grid's x dimension.
 int blocks_for(int64_t count, int threads);

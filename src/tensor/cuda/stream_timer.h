@@ -23,7 +23,7 @@ class StreamTimer {
 
   /// Shortest time of `rounds` runs, in seconds.
   template <class F>
-  double least_of(int rounds, const F& work) const {
+  double min_seconds(int rounds, const F& work) const {
     float least = std::numeric_limits<float>::max();
     for (int round = 0; round < rounds; ++round) {
       cudaEventRecord(begin_, stream_);
@@ -39,7 +39,7 @@ class StreamTimer {
   /// Shortest time per call if `calls` calls run as a captured CUDA graph. It excludes the host's launch overhead but
   /// includes gaps between a library's kernels.
   template <class F>
-  double recorded_least_of(int rounds, int calls, const F& work) const {
+  double min_graph_seconds(int rounds, int calls, const F& work) const {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t recording = nullptr;
     LAMINA_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "timing");
@@ -48,7 +48,7 @@ class StreamTimer {
     const cudaError_t status = cudaGraphInstantiate(&recording, graph, 0);
     cudaGraphDestroy(graph);
     LAMINA_CUDA(status, "timing");
-    const double seconds = least_of(rounds, [&] { cudaGraphLaunch(recording, stream_); });
+    const double seconds = min_seconds(rounds, [&] { cudaGraphLaunch(recording, stream_); });
     cudaGraphExecDestroy(recording);
     return seconds / calls;
   }

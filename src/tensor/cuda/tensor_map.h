@@ -13,7 +13,7 @@ namespace lamina::cuda {
 /// A tensor of a 16-bit type, innermost extent first, accessed in boxes with rows of 64 elements (128 bytes) in the
 /// 128-byte swizzle that wgmma reads. Elements outside the extents are read as zero.
 template <size_t kRank>
-struct HalfBoxes {
+struct TmaTensor16 {
   const void* data;                    ///< 16-byte aligned
   std::array<int64_t, kRank> extents;  ///< the innermost is a multiple of 8
   std::array<int, kRank> box;          ///< the innermost is 64, none is above 256
@@ -24,7 +24,7 @@ struct HalfBoxes {
 
 /// Returns false if the driver does not support TMA or rejects the map.
 template <size_t kRank>
-bool encode_tensor_map(CUtensorMap& map, const HalfBoxes<kRank>& boxes) {
+bool encode_tensor_map(CUtensorMap& map, const TmaTensor16<kRank>& boxes) {
   using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
                               const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
                               CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);

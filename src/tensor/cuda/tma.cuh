@@ -14,17 +14,17 @@ namespace lamina::cuda {
 template <int kSize>
 struct Ring {
   int index = 0;
-  uint32_t turn = 0;
+  uint32_t parity = 0;
   __device__ void next() {
-    if (++index == kSize) index = 0, turn ^= 1;
+    if (++index == kSize) index = 0, parity ^= 1;
   }
 };
 
-/// `count` arrivals complete a phase. Other threads may use the barrier after publish_barriers() and __syncthreads().
+/// `count` arrivals complete a phase. Other threads may use the barrier after fence_barrier_init() and __syncthreads().
 __device__ inline void barrier_init(uint32_t barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
-__device__ inline void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ inline void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 /// Arrives and announces `bytes` of copies.
 __device__ inline void barrier_expect(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -32,19 +32,20 @@ __device__ inline void barrier_expect(uint32_t barrier, int bytes) {
 __device__ inline void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-/// Arrivals that warp_arrives() causes per warp: normally one lane arrives for all, but racecheck cannot follow that.
+/// Arrivals that barrier_arrive_warp() causes per warp: normally one lane arrives for all, but racecheck cannot follow
+/// that.
 #ifdef LAMINA_RACECHECK
 inline constexpr int kArrivals = 32;
 #else
 inline constexpr int kArrivals = 1;
 #endif
 /// Signals that all lanes of the warp are done.
-__device__ inline void warp_arrives(uint32_t barrier) {
+__device__ inline void barrier_arrive_warp(uint32_t barrier) {
   __syncwarp();
   if (kArrivals > 1 || threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
 /// Waits for the phase with this parity. A new barrier is in phase 0, so waiting on parity 1 returns at once.
-__device__ inline void barrier_wait(uint32_t barrier, uint32_t turn) {
+__device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
@@ -54,7 +55,7 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t turn) {
       "bra again;\n"
       "over:\n"
       "}\n" ::"r"(barrier),
-      "r"(turn)
+      "r"(parity)
       : "memory");
 }
 /// Copies `bytes`; size and addresses are multiples of 16 bytes.

@@ -1,7 +1,7 @@
 #pragma once
 
 // The compiler may split a 16-byte access into 2- or 4-byte ones if the elements are computed or used one by one, even
-// with store_whole; that is 4× slower. These helpers force one instruction.
+// with store_vector_plain; that is 4× slower. These helpers force one instruction.
 
 #include "lamina/tensor/cuda/kernel.cuh"
 
@@ -9,7 +9,7 @@ namespace lamina::cuda {
 
 /// Loads a pack or stretch with one instruction.
 template <class P>
-__device__ inline P load_at_once(const void* from) {
+__device__ inline P load_vector(const void* from) {
   if constexpr (sizeof(P) < 16) return *static_cast<const P*>(from);
   const uint4 word = *static_cast<const uint4*>(from);
   P values;
@@ -29,8 +29,8 @@ __device__ inline uint4 load_constant(const void* from) {
 
 /// Stores a pack or stretch to global memory with one instruction.
 template <class P>
-__device__ inline void store_at_once(void* to, const P& values) {
-  if constexpr (sizeof(P) < 4) return store_whole(to, values);
+__device__ inline void store_vector(void* to, const P& values) {
+  if constexpr (sizeof(P) < 4) return store_vector_plain(to, values);
   uint32_t words[(sizeof(P) + 3) / 4];
   __builtin_memcpy(words, &values, sizeof(P));
   const auto at = static_cast<uint64_t>(__cvta_generic_to_global(to));

@@ -16,14 +16,14 @@ inline bool has_wgmma(const Device& device, const char* op) {
 
 /// Shared memory descriptor of a wgmma operand with 128-byte swizzle: rows of 128 bytes, in groups of eight. For
 /// MN-major operands, `apart` is the distance in bytes between boxes of 64; for K-major operands it is unused.
-__device__ inline uint64_t operand_at(uint32_t address, int apart = 16) {
+__device__ inline uint64_t smem_descriptor(uint32_t address, int apart = 16) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
   return kSwizzle128 | kEightRows | (static_cast<uint64_t>(apart >> 4) << 16) | ((address & 0x3ffff) >> 4);
 }
 
 /// Makes writes to shared memory visible to later wgmma and TMA operations.
-__device__ inline void publish_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ inline void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 /// Makes register writes visible to later wgmma operations.
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 /// Commits the products since the last call as one group.

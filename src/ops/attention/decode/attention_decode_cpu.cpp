@@ -1,0 +1,389 @@
+// Flash decoding on the CPU. The KV cache of each batch row and KV head is split into chunks of a fixed number of keys,
+// one task each. A chunk yields the maximum, the sum of weights and the weighted sum of values per query; the chunks
+// are combined in order. Within a chunk, keys pass through the L1 cache in tiles: used in place if dtype and width
+// allow, else converted. Up to kDotRows queries use dot products row by row; more use a matrix product with Qᵀ. 8-bit
+// caches are multiplied unscaled; the scales of keys and values then multiply scores and weights.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lamina/ops/attention/decode/attention_decode_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <cmath>
+
+#include "lamina/ops/attention/attention_bias.h"
+#include "lamina/ops/attention/attention_decode_kernel.h"
+#include "lamina/ops/attention/attention_kernel.h"
+#include "lamina/ops/attention/cpu/score_tile-inl.h"
+#include "lamina/ops/kernel_dispatch.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lamina::ops::HWY_NAMESPACE {
+
+constexpr int64_t kChunk = 512;
+constexpr int64_t kDecodeTile = 64;
+constexpr int64_t kDotRows = 16;
+constexpr int64_t kConvertingRows = 8;  // with few queries, converting keys repeatedly beats storing them
+
+/// Adds the 128-bit blocks of a vector and stores the sum.
+template <class D>
+HWY_INLINE void store_block_sum(D d, hn::Vec<D> v, hn::TFromD<D>* out) {
+  if constexpr (hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) > 16) {
+    const hn::Half<D> half;
+    store_block_sum(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), out);
+  } else {
+    hn::StoreU(v, d, out);
+  }
+}
+
+/// Stores the horizontal sum of each of four vectors.
+template <class D>
+HWY_INLINE void store_four_sums(D d, const hn::Vec<D>* v, hn::TFromD<D>* out) {
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {
+    const hn::Repartition<double, D> pairs;
+    const auto v01 =
+        hn::BitCast(pairs, hn::Add(hn::InterleaveLower(d, v[0], v[1]), hn::InterleaveUpper(d, v[0], v[1])));
+    const auto v23 =
+        hn::BitCast(pairs, hn::Add(hn::InterleaveLower(d, v[2], v[3]), hn::InterleaveUpper(d, v[2], v[3])));
+    const auto low = hn::BitCast(d, hn::InterleaveLower(pairs, v01, v23));
+    const auto high = hn::BitCast(d, hn::InterleaveUpper(pairs, v01, v23));
+    store_block_sum(d, hn::Add(low, high), out);
+  } else {
+    for (int i = 0; i < 4; ++i) out[i] = hn::GetLane(hn::SumOfLanes(d, v[i]));
+  }
+}
+
+/// State shared by the chunks of a call, and their partial results.
+struct DecodeShared {
+  AttentionSizes sizes;  // seq_k is the largest length
+  int64_t capacity;
+  int64_t rows;    // queries per KV head: group · seq_q, the queries of a head adjacent
+  int64_t chunks;  // of the longest row
+  DistanceBias bias;
+  Tensor partial;  // [batch · n_kv_heads · chunks, rows, d_v + 2]: Σ weight · v, max score, Σ weight
+};
+
+template <class T>
+class DecodeTask {
+  using A = Accumulate<T>;
+  using D = hn::ScalableTag<A>;
+  using V = hn::Vec<D>;
+  static constexpr bool kScaled = std::is_same_v<T, uint8_t>;
+
+ public:
+  DecodeTask(const AttentionDecode& args, const DecodeShared& shared)
+      : args_(args), shared_(shared), sizes_(shared.sizes), rows_(shared.rows) {
+    take();
+    scratch_.allocate(args.q.device());
+    take();
+  }
+
+  void run(int64_t task) {
+    kv_head_ = task / shared_.chunks % sizes_.n_kv_heads;
+    b_ = task / shared_.chunks / sizes_.n_kv_heads;
+    length_ = args_.lengths.data<int64_t>()[b_];
+    const AttentionMask mask(args_.options, sizes_.seq_q, length_);
+    const int64_t begin = task % shared_.chunks * kChunk;
+    const int64_t end = std::min(begin + kChunk, length_);
+    start();
+    for (int64_t k0 = begin; k0 < end; k0 += kDecodeTile) {
+      const int64_t k1 = std::min(k0 + kDecodeTile, end);
+      const auto coverage = mask.coverage(0, sizes_.seq_q, k0, k1);
+      if (coverage == AttentionMask::Coverage::none) continue;
+      add_keys(mask, k0, k1 - k0, coverage == AttentionMask::Coverage::partial);
+    }
+    finish(shared_.partial.data<A>() + task * rows_ * (sizes_.d_v + 2));
+  }
+
+ private:
+  void take() {
+    const int64_t lanes = lanes_of<A>();
+    const int64_t padded = round_up(rows_, lanes);
+    k_ld_ = round_up(sizes_.d_qk, lanes);
+    v_ld_ = round_up(sizes_.d_v, lanes);
+    q_ld_ = padded;
+    q_rows_ = scratch_.take(padded * k_ld_);
+    q_ = scratch_.take(k_ld_ * padded);
+    k_ = scratch_.take(kDecodeTile * k_ld_);
+    v_ = scratch_.take(kDecodeTile * v_ld_);
+    st_ = scratch_.take(kDecodeTile * padded);
+    s_ = scratch_.take(padded * kDecodeTile);
+    o_ = scratch_.take(padded * v_ld_);
+    max_ = scratch_.take(padded);
+    sum_ = scratch_.take(padded);
+    shrink_ = scratch_.take(padded);
+    holes_ = scratch_.take(kDecodeTile);
+  }
+
+  int64_t head_of(int64_t row) const { return kv_head_ * sizes_.group + row / sizes_.seq_q; }
+
+  void start() {
+    const int64_t padded = q_ld_;
+    std::fill(q_rows_, q_rows_ + padded * k_ld_, A{0});
+    for (int64_t r = 0; r < rows_; ++r) {
+      const int64_t row = (b_ * sizes_.seq_q + r % sizes_.seq_q) * sizes_.n_heads + head_of(r);
+      load_rows<A>(args_.q.data<A>() + row * sizes_.d_qk, sizes_.d_qk, 1, sizes_.d_qk,
+                   static_cast<A>(args_.options.scale), q_rows_ + r * k_ld_, k_ld_);
+    }
+    if (rows_ > kDotRows) transpose_rows(q_rows_, k_ld_, padded, sizes_.d_qk, q_, q_ld_);
+    std::fill(s_, s_ + padded * kDecodeTile, A{0});
+    std::fill(o_, o_ + padded * v_ld_, A{0});
+    std::fill(max_, max_ + padded, A(-1e30));
+    std::fill(sum_, sum_ + padded, A{0});
+    std::fill(shrink_, shrink_ + padded, A{1});
+  }
+
+  /// Address of key k0 in a cache.
+  const T* rows_of(const Tensor& cache, int64_t k0, int64_t width) const {
+    return cache.data<T>() + ((b_ * sizes_.n_kv_heads + kv_head_) * shared_.capacity + k0) * width;
+  }
+
+  /// Whether `keys` rows of a cache can be used in place: no padding needed in either dimension.
+  static bool usable(int64_t keys, int64_t width, int64_t ld) { return width == ld && keys % kRowStep == 0; }
+
+  /// Rows of a cache with leading dimension `ld`, in the accumulation type.
+  const A* tile_of(const T* from, int64_t keys, int64_t width, A* buffer, int64_t ld) const {
+    if constexpr (std::is_same_v<T, A>) {
+      if (usable(keys, width, ld)) return from;
+    }
+    load_rows<T>(from, width, keys, width, A{1}, buffer, ld);
+    return buffer;
+  }
+
+  void add_keys(const AttentionMask& mask, int64_t k0, int64_t keys, bool partial) {
+    score(rows_of(args_.k_cache, k0, sizes_.d_qk), keys);
+    if constexpr (kScaled) multiply(args_.scales.k, k0, keys);
+    const A* v = tile_of(rows_of(args_.v_cache, k0, sizes_.d_v), keys, sizes_.d_v, v_, v_ld_);
+    for (int64_t r = 0; r < rows_; ++r) {
+      adjust_scores(mask, r, k0, keys, partial);
+      softmax(r, keys);
+    }
+    if constexpr (kScaled) multiply(args_.scales.v, k0, keys);
+    tile_gemm<A>({.m = rows_,
+                  .n = v_ld_,
+                  .depth = keys,
+                  .a = s_,
+                  .a_row = kDecodeTile,
+                  .a_depth = 1,
+                  .b = v,
+                  .ldb = v_ld_,
+                  .c = o_,
+                  .ldc = v_ld_,
+                  .row_factors = shrink_});
+  }
+
+  /// Multiplies the column of s_ of each key from k0 on by its scale.
+  void multiply(const Tensor& scales, int64_t k0, int64_t keys) {
+    const D d;
+    const A* factors = scales.data<A>() + (b_ * sizes_.n_kv_heads + kv_head_) * shared_.capacity + k0;
+    for (int64_t r = 0; r < rows_; ++r) {
+      A* s = s_ + r * kDecodeTile;
+      for_vectors(d, keys, [&](int64_t i, size_t n) HWY_ATTR {
+        store_n(d, hn::Mul(load_n(d, s + i, n), load_n(d, factors + i, n)), s + i, n);
+      });
+    }
+  }
+
+  /// s_ = q kᵀ
+  void score(const T* from, int64_t keys) {
+    if (rows_ <= kConvertingRows && usable(keys, sizes_.d_qk, k_ld_)) {
+      dot_all(from, keys);
+      return;
+    }
+    const A* k = tile_of(from, keys, sizes_.d_qk, k_, k_ld_);
+    if (rows_ <= kDotRows) {
+      dot_all(k, keys);
+      return;
+    }
+    tile_gemm<A>({.m = keys,
+                  .n = q_ld_,
+                  .depth = sizes_.d_qk,
+                  .a = k,
+                  .a_row = k_ld_,
+                  .a_depth = 1,
+                  .b = q_,
+                  .ldb = q_ld_,
+                  .c = st_,
+                  .ldc = q_ld_});
+    transpose_rows(st_, q_ld_, round_up(keys, kRowStep), q_ld_, s_, kDecodeTile);
+  }
+
+  template <class K>
+  void dot_all(const K* k, int64_t keys) {
+    int64_t r = 0;
+    for (; r + 4 <= rows_; r += 4) dot_rows<4>(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
+    for (; r + 2 <= rows_; r += 2) dot_rows<2>(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
+    for (; r < rows_; ++r) dot_rows<1>(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
+  }
+
+  /// Scores of kQueries queries against four keys at a time, so each loaded vector is used several times. The number of
+  /// readable key rows is rounded up to a multiple of four.
+  template <int kQueries, class K>
+  void dot_rows(const K* k, int64_t keys, const A* q, A* out) const {
+    const D d;
+    const int64_t ld = k_ld_;
+    for (int64_t j = 0; j < keys; j += 4) {
+      V sums[kQueries][4];
+#pragma GCC unroll 4
+      for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 4
+        for (int l = 0; l < 4; ++l) sums[i][l] = hn::Zero(d);
+      }
+      const K* row = k + j * ld;
+      for (int64_t c = 0; c < ld; c += lanes_of<A>()) {
+        V key[4];
+#pragma GCC unroll 4
+        for (int l = 0; l < 4; ++l) key[l] = load(d, row + l * ld + c);
+#pragma GCC unroll 4
+        for (int i = 0; i < kQueries; ++i) {
+          const V query = hn::LoadU(d, q + i * ld + c);
+#pragma GCC unroll 4
+          for (int l = 0; l < 4; ++l) sums[i][l] = hn::MulAdd(query, key[l], sums[i][l]);
+        }
+      }
+#pragma GCC unroll 4
+      for (int i = 0; i < kQueries; ++i) store_four_sums(d, sums[i], out + i * kDecodeTile + j);
+    }
+  }
+
+  /// Soft cap, bias and mask; columns past the last key of the tile are masked, too.
+  void adjust_scores(const AttentionMask& mask, int64_t r, int64_t k0, int64_t keys, bool partial) {
+    const D d;
+    const int64_t query = r % sizes_.seq_q;
+    const A cap = static_cast<A>(args_.options.soft_cap);
+    const bool biased = shared_.bias.by_key.defined();
+    if (!partial && cap == 0 && !biased && keys == kDecodeTile) return;
+    const A* bias = biased ? shared_.bias.template keys<A>(head_of(r), query, k0 + sizes_.seq_k - length_) : nullptr;
+    const bool holes = partial && !mask.is_contiguous_range();
+    if (holes) mask.fill_keys(query, k0, keys, holes_);
+    const auto seen = mask.keys(query);
+    A* s = s_ + r * kDecodeTile;
+    for (int64_t c = 0; c < kDecodeTile; c += lanes_of<A>()) {
+      V v = hn::LoadU(d, s + c);
+      if (cap > 0) v = hn::Mul(hn::Set(d, cap), tanh_of(d, hn::Mul(v, hn::Set(d, 1 / cap))));
+      if (biased) v = hn::Add(v, hn::LoadU(d, bias + c));
+      auto keep = lanes_between(d, seen.begin - k0 - c, std::min(seen.end - k0, keys) - c);
+      if (holes) keep = hn::AndNot(hn::Lt(hn::LoadU(d, holes_ + c), hn::Zero(d)), keep);
+      hn::StoreU(hn::IfThenElse(keep, v, hn::Set(d, -std::numeric_limits<A>::infinity())), d, s + c);
+    }
+  }
+
+  void softmax(int64_t r, int64_t keys) {
+    const D d;
+    const int64_t lanes = lanes_of<A>();
+    A* s = s_ + r * kDecodeTile;
+    V most = hn::Set(d, max_[r]);
+    for (int64_t c = 0; c < keys; c += lanes) most = hn::Max(most, hn::LoadU(d, s + c));
+    most = hn::MaxOfLanes(d, most);
+    V sum = hn::Zero(d);
+    for (int64_t c = 0; c < keys; c += lanes) {
+      const V p = exp_flushed(d, hn::Sub(hn::LoadU(d, s + c), most));
+      sum = hn::Add(sum, p);
+      hn::StoreU(p, d, s + c);
+    }
+    const A row_max = hn::GetLane(most);
+    shrink_[r] = std::exp(max_[r] - row_max);
+    sum_[r] = sum_[r] * shrink_[r] + hn::GetLane(hn::SumOfLanes(d, sum));
+    max_[r] = row_max;
+  }
+
+  void finish(A* to) const {
+    for (int64_t r = 0; r < rows_; ++r) {
+      std::copy(o_ + r * v_ld_, o_ + r * v_ld_ + sizes_.d_v, to);
+      to += sizes_.d_v;
+      *to++ = max_[r];
+      *to++ = sum_[r];
+    }
+  }
+
+  const AttentionDecode& args_;
+  const DecodeShared& shared_;
+  const AttentionSizes& sizes_;
+  const int64_t rows_;
+  TileScratch<A> scratch_;
+  int64_t b_ = 0;
+  int64_t kv_head_ = 0;
+  int64_t length_ = 0;
+  int64_t k_ld_ = 0;
+  int64_t v_ld_ = 0;
+  int64_t q_ld_ = 0;
+  A* q_rows_ = nullptr;  // [rows, d_qk], scaled
+  A* q_ = nullptr;       // [d_qk, rows]
+  A* k_ = nullptr;       // [kDecodeTile, d_qk]
+  A* v_ = nullptr;       // [kDecodeTile, d_v]
+  A* st_ = nullptr;      // [kDecodeTile, rows]
+  A* s_ = nullptr;       // [rows, kDecodeTile]
+  A* o_ = nullptr;       // [rows, d_v]
+  A* max_ = nullptr;
+  A* sum_ = nullptr;
+  A* shrink_ = nullptr;
+  A* holes_ = nullptr;
+};
+
+/// Combines the chunks of one batch row and KV head, in order.
+template <class A>
+void combine(const AttentionDecode& args, const DecodeShared& shared, int64_t unit) {
+  const AttentionSizes& sizes = shared.sizes;
+  const int64_t width = sizes.d_v + 2;
+  const A lowest = A(-1e30);
+  for (int64_t r = 0; r < shared.rows; ++r) {
+    const int64_t head = unit % sizes.n_kv_heads * sizes.group + r / sizes.seq_q;
+    const int64_t row = (unit / sizes.n_kv_heads * sizes.seq_q + r % sizes.seq_q) * sizes.n_heads + head;
+    A* y = args.y.data<A>() + row * sizes.d_v;
+    std::fill(y, y + sizes.d_v, A{0});
+    const A sink = args.extras.sinks.defined() ? args.extras.sinks.data<A>()[head] : lowest;
+    const auto part = [&](int64_t chunk) {
+      return shared.partial.data<A>() + ((unit * shared.chunks + chunk) * shared.rows + r) * width;
+    };
+    A row_max = std::max(sink, lowest);
+    for (int64_t chunk = 0; chunk < shared.chunks; ++chunk) row_max = std::max(row_max, part(chunk)[sizes.d_v]);
+    A sum = sink > lowest ? std::exp(sink - row_max) : A{0};
+    for (int64_t chunk = 0; chunk < shared.chunks; ++chunk) {
+      const A* from = part(chunk);
+      const A weight = std::exp(from[sizes.d_v] - row_max);
+      sum += weight * from[sizes.d_v + 1];
+      for (int64_t c = 0; c < sizes.d_v; ++c) y[c] += weight * from[c];
+    }
+    for (int64_t c = 0; sum != 0 && c < sizes.d_v; ++c) y[c] /= sum;
+  }
+}
+
+template <class T>
+void decode(const AttentionDecode& args) {
+  using A = Accumulate<T>;
+  const Device& device = args.q.device();
+  int64_t longest = 0;
+  for (int64_t b = 0; b < args.lengths.numel(); ++b) longest = std::max(longest, args.lengths.data<int64_t>()[b]);
+  DecodeShared shared;
+  const int64_t n_kv_heads = args.k_cache.dim(1);
+  const int64_t group = n_kv_heads == 0 ? 0 : args.q.dim(2) / n_kv_heads;
+  shared.sizes = {args.q.dim(0), args.q.dim(1), longest,       args.q.dim(2),
+                  n_kv_heads,    group,         args.q.dim(3), args.v_cache.dim(3)};
+  shared.capacity = args.k_cache.dim(2);
+  shared.rows = group * args.q.dim(1);
+  shared.chunks = (longest + kChunk - 1) / kChunk;
+  shared.bias = distance_bias(args.options, args.extras, args.q.dim(2), args.q.dim(1), longest);
+  const int64_t units = shared.rows == 0 ? 0 : shared.sizes.batch * n_kv_heads;
+  shared.partial = Tensor::empty({units * shared.chunks, shared.rows, shared.sizes.d_v + 2}, dtype_of<A>(), device);
+  device.threads().tasks(units * shared.chunks, [&](int64_t task) { DecodeTask<T>(args, shared).run(task); });
+  device.threads().tasks(units, [&](int64_t unit) { combine<A>(args, shared, unit); });
+}
+
+void attention_decode(const AttentionDecode& args) {
+  if (args.k_cache.dtype() == DType::u8) return decode<uint8_t>(args);
+  visit_floating(args.k_cache.dtype(), [&](auto tag) { decode<typename decltype(tag)::type>(args); });
+}
+
+}  // namespace lamina::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lamina::ops {
+HWY_EXPORT(attention_decode);
+namespace cpu {
+void attention_decode(const AttentionDecode& args) {
+  require_kernel(args.q.device(), "attention_decode", "cpu");
+  HWY_DYNAMIC_DISPATCH(attention_decode)(args);
+}
+}  // namespace cpu
+}  // namespace lamina::ops
+#endif

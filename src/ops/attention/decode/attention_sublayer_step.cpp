@@ -1,0 +1,130 @@
+#include "lamina/ops/attention/attention_sublayer_step_kernel.h"
+
+#include "lamina/autograd/tape.h"
+#include "lamina/ops/attention/attention_checks.h"
+#include "lamina/ops/kernel_dispatch.h"
+#include "lamina/ops/launch.h"
+
+namespace lamina::ops {
+namespace {
+
+constexpr const char* kSublayerOp = "attention_sublayer_step";
+
+void check_projections(const Tensor& x, const AttentionProjections& weights, const Tensor& k_cache) {
+  LAMINA_CHECK(x.defined() && x.rank() == 3 && x.dim(1) == 1, kSublayerOp, ": x is ",
+               x.defined() ? str(x.shape()) : "undefined", "; expected one token per row: [batch, 1, width]");
+  LAMINA_CHECK(k_cache.defined() && k_cache.rank() == 4, kSublayerOp, ": k_cache is ",
+               k_cache.defined() ? str(k_cache.shape()) : "undefined", "; expected [batch, n_kv_heads, capacity, d]");
+  check_linear(kSublayerOp, x, weights.qkv, weights.qkv_bias);
+  const int64_t d = k_cache.dim(3);
+  const int64_t beside = 2 * k_cache.dim(1) * d;  // rows of keys and values
+  LAMINA_CHECK(weights.qkv.dim(0) >= beside && (d == 0 || weights.qkv.dim(0) % d == 0), kSublayerOp,
+               ": weights.qkv is ", weights.qkv.shape(), ", the caches have ", k_cache.dim(1), " heads of ", d,
+               "; expected the rows of n_heads + 2 n_kv_heads such heads");
+  check_floating(kSublayerOp, "weights.out", weights.out);
+  check_shape(kSublayerOp, "weights.out", weights.out, {x.dim(2), weights.qkv.dim(0) - beside});
+  if (!weights.out_bias.defined()) return;
+  check_floating(kSublayerOp, "weights.out_bias", weights.out_bias);
+  check_shape(kSublayerOp, "weights.out_bias", weights.out_bias, {x.dim(2)});
+}
+
+bool only_scales(const AttentionOptions& options, const AttentionExtras& extras) {
+  return options.pattern.kind == AttentionPattern::Kind::full && options.soft_cap == 0.0 && options.dropout == 0.0 &&
+         !extras.alibi_slopes.defined() && !extras.t5_bias.defined() && !extras.sinks.defined() &&
+         !extras.document_starts.defined();
+}
+
+/// Whether this is one token, in layouts that the kernel can read 16 bytes at a time; attention_step checks shapes
+/// otherwise.
+bool fits_step(const AttentionSublayerStep& args, const Tensor& qkv, int64_t out_columns) {
+  constexpr int64_t kColumns = 8;
+  constexpr int64_t kWidest = 256;
+  const Tensor& k = args.k_cache;
+  const int64_t d = k.dim(3);
+  const bool caches = is_floating(k.dtype()) && k.dtype() != DType::f64 && k.is_contiguous() &&
+                      args.v_cache.is_contiguous() && k.dtype() == args.v_cache.dtype() &&
+                      k.shape() == args.v_cache.shape() && k.dim(0) == 1 && k.numel() > 0;
+  if (!caches || d % kColumns != 0 || d > kWidest || out_columns <= 0) return false;
+  const int64_t heads = qkv.dim(0) / d - 2 * k.dim(1);
+  const bool places = args.places.defined() && args.places.dtype() == DType::i64 && args.places.numel() == 1;
+  return places && heads % k.dim(1) == 0;
+}
+
+/// Kernel arguments; stream.x is undefined if the kernels do not support the case.
+AttentionSublayerStep step_arguments(const Tensor& x, const Tensor& residual, const RowNorm& norm,
+                                     const AttentionProjections& weights, AttentionSublayerStep args) {
+  const auto taken = [](const Tensor& weight) { return weight.dtype() == DType::bf16 && weight.numel() > 0; };
+  if (!taken(weights.qkv) || !taken(weights.out) || !fits_step(args, weights.qkv, weights.out.dim(1))) return {};
+  if (is_tracked({weights.qkv, weights.qkv_bias, weights.out, weights.out_bias, args.k_cache, args.v_cache})) return {};
+  args.stream = step_stream(x, residual, norm);
+  if (!args.stream.x.defined()) return {};
+  const auto vector = [&](const Tensor& tensor) {
+    return tensor.defined() ? as_accumulation(tensor, x.dtype()) : Tensor();
+  };
+  if (args.rotation.cos.defined()) {
+    const int64_t d = args.k_cache.dim(3);
+    StepRotation& rotation = args.rotation;
+    rotation.rotary_dim = checked_rotary_dim(kSublayerOp, rotation.cos, rotation.sin, rotation.rotary_dim, d);
+    if (rotation.cos.dim(0) == 0) return {};
+    rotation.cos = vector(rotation.cos);
+    rotation.sin = vector(rotation.sin);
+    if (!rotation.positions.defined()) rotation.positions = args.places.contiguous();
+    check_dtype(kSublayerOp, "positions", rotation.positions, DType::i64);
+    check_shape(kSublayerOp, "positions", rotation.positions, {1});
+  }
+  args.weights = {weights.qkv.contiguous(), vector(weights.qkv_bias), weights.out.contiguous(),
+                  vector(weights.out_bias)};
+  args.stream.weights_just_written = !weights.qkv.is_contiguous() || !weights.out.is_contiguous();
+  return args;
+}
+
+/// Accounts for a kernel that multiplied with this many bf16 weights and wrote the KV caches.
+void count_step(const AttentionSublayerStep& args, int64_t weights, const Tensor& parts) {
+  args.k_cache.mark_written(kSublayerOp);
+  args.v_cache.mark_written(kSublayerOp);
+  parts.device().add_work({2 * weights + 4 * args.k_cache.dim(2) * args.weights.out.dim(1),
+                           2 * weights + parts.nbytes() + args.k_cache.nbytes() + args.v_cache.nbytes()});
+}
+
+}  // namespace
+
+SublayerOutput attention_sublayer_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
+                                       const AttentionProjections& weights, const Tensor& k_cache,
+                                       const Tensor& v_cache, const Tensor& places, const StepRotation& rotation,
+                                       const AttentionOptions& options, const AttentionExtras& extras,
+                                       const CacheScales& scales) {
+  check_projections(x, weights, k_cache);
+  check_row_norm(kSublayerOp, x, residual, norm);
+  const int64_t d = k_cache.dim(3);
+  check_same_device(kSublayerOp, {x, weights.qkv, weights.out, k_cache, v_cache, places, rotation.cos});
+  AttentionSublayerStep args;
+  if (only_scales(options, extras) && v_cache.defined()) {
+    args = step_arguments(x, residual, norm, weights,
+                          {.k_cache = k_cache,
+                           .v_cache = v_cache,
+                           .places = places,
+                           .rotation = rotation,
+                           .scale = resolved(options, d).scale});
+  }
+  Tensor parts;
+  const auto tries = [&](const char* kernel) {
+    return args.stream.x.defined() && allows_kernel(x.device(), kSublayerOp, kernel);
+  };
+  if (tries("one_launch")) LAMINA_LAUNCH_CUDA(attention_sublayer_step, args, parts);
+  if (parts.defined()) {
+    count_step(args, weights.qkv.numel() + weights.out.numel(), parts);
+    return args.stream.finished(x, parts);
+  }
+  const auto [h, projected] = norm_linear(x, residual, norm, weights.qkv.contiguous(), weights.qkv_bias);
+  if (tries("two_launches")) LAMINA_LAUNCH_CUDA(attention_output_step, args, projected, parts);
+  if (parts.defined()) {
+    count_step(args, weights.out.numel(), parts);
+    return {h, args.stream.finished(x, parts).parts};
+  }
+  require_kernel(x.device(), kSublayerOp, "composed");
+  const Tensor heads = projected.reshape({x.dim(0), 1, d == 0 ? 2 * k_cache.dim(1) : projected.dim(2) / d, d});
+  const Tensor y = attention_step(heads, k_cache, v_cache, places, rotation, options, extras, scales);
+  return single_part(h, linear(y.reshape({x.dim(0), 1, weights.out.dim(1)}), weights.out, weights.out_bias));
+}
+
+}  // namespace lamina::ops

@@ -1,0 +1,119 @@
+#include "lamina/ops/linear/norm_linear_kernel.h"
+
+#include "lamina/autograd/tape.h"
+#include "lamina/ops/elementwise/reduce.h"
+#include "lamina/ops/kernel_dispatch.h"
+#include "lamina/ops/launch.h"
+#include "lamina/ops/linear/fused/few_rows_cuda.h"
+#include "lamina/ops/linear/gated_linear_kernel.h"
+#include "lamina/ops/norm/layer_norm.h"
+
+namespace lamina::ops {
+Tensor sum_of_parts(const Tensor& residual, const Tensor& x) {
+  if (!residual.defined() || residual.rank() == x.rank()) return residual;
+  return residual.dim(0) == 1 ? residual.reshape(x.shape()) : sum(residual, 0);
+}
+
+void check_row_norm(const char* op, const Tensor& x, const Tensor& residual, const RowNorm& norm) {
+  for (const auto& [name, vector] : {std::pair{"norm.weight", norm.weight}, {"norm.bias", norm.bias}}) {
+    if (!vector.defined()) continue;
+    check_floating(op, name, vector);
+    check_shape(op, name, vector, {x.dim(-1)});
+  }
+  const bool layer = norm.kind == RowNorm::Kind::layer;
+  LAMINA_CHECK(layer || !norm.bias.defined(), op, ": an RMS norm has no bias; leave it out, or use a layer norm");
+  LAMINA_CHECK(!layer || (norm.options.group_size == 0 && norm.options.weight_offset == 0), op, ": a layer norm with ",
+               "group_size ", norm.options.group_size, " and weight_offset ", norm.options.weight_offset,
+               "; expected 0; add the offset to the weight, or use an RMS norm");
+  if (residual.defined()) {
+    Shape expected;
+    if (residual.rank() == x.rank() + 1 && residual.dim(0) > 0) expected.push_back(residual.dim(0));
+    for (const int64_t extent : x.shape()) expected.push_back(extent);
+    check_shape(op, "residual", residual, expected);
+    check_dtype(op, "residual", residual, x.dtype());
+  }
+  check_same_device(op, {x, residual, norm.weight, norm.bias});
+  check_finite(op, "eps", norm.options.eps);
+  check_finite(op, "weight_offset", norm.options.weight_offset);
+  LAMINA_CHECK(norm.options.eps >= 0, op, ": eps is ", norm.options.eps, "; expected a number >= 0");
+}
+
+namespace {
+
+ResidualNorm normed(const Tensor& x, const Tensor& parts, const RowNorm& norm) {
+  const Tensor residual = sum_of_parts(parts, x);
+  if (norm.kind == RowNorm::Kind::rms) {
+    if (residual.defined()) return add_rms_norm(x, residual, norm.weight, norm.options);
+    return {x, rms_norm(x, norm.weight, norm.options)};
+  }
+  if (residual.defined()) return add_layer_norm(x, residual, norm.weight, norm.bias, norm.options.eps);
+  return {x, layer_norm(x, norm.weight, norm.bias, norm.options.eps)};
+}
+
+/// `args` has the settings of the product; returns undefined tensors if the kernel does not support the case.
+NormLinear in_one_launch(const Tensor& x, const Tensor& residual, const RowNorm& norm, const Tensor& weight,
+                         const Tensor& bias, NormLinearForward args) {
+  const int64_t rows = x.shape().rows();
+  const int64_t in = x.dim(-1);
+  const bool whole_rows = norm.options.group_size == 0 || norm.options.group_size == in;
+  const bool candidate = x.device().kind() == DeviceKind::cuda && rows > 0 && rows <= kFewRows && whole_rows &&
+                         weight.numel() > 0 && weight.strides()[1] == 1 &&
+                         !is_tracked({x, residual, norm.weight, norm.bias, weight, bias});
+  if (!candidate) return {};
+  const auto vector = [&](const Tensor& tensor) {
+    return tensor.defined() ? as_accumulation(tensor, x.dtype()) : Tensor();
+  };
+  args.x = x.detach().contiguous().reshape({rows, in});
+  if (residual.defined()) {
+    const int64_t parts = residual.rank() == x.rank() ? 1 : residual.dim(0);
+    args.residual = residual.detach().contiguous().reshape({parts, rows, in});
+    args.h = Tensor::empty({rows, in}, x.dtype(), x.device());
+  }
+  args.norm = norm;
+  args.norm.weight = vector(norm.weight);
+  args.norm.bias = vector(norm.bias);
+  args.weight = weight.detach();
+  args.bias = vector(bias);
+  const int64_t out = args.gated ? weight.dim(0) / 2 : weight.dim(0);
+  args.y = Tensor::empty({rows, out}, x.dtype(), x.device());
+  bool done = false;
+  LAMINA_LAUNCH_CUDA(norm_linear_forward, args, done);
+  if (!done) return {};
+  x.device().add_work({2 * rows * weight.numel() + 4 * args.x.numel(),
+                       (residual.defined() ? 2 : 1) * args.x.nbytes() + (residual.defined() ? residual.nbytes() : 0) +
+                           weight.nbytes() + args.y.nbytes()});
+  Shape shape = x.shape();
+  shape[-1] = out;
+  return {residual.defined() ? args.h.reshape(x.shape()) : x, args.y.reshape(shape)};
+}
+
+}  // namespace
+
+NormLinear norm_linear(const Tensor& x, const Tensor& residual, const RowNorm& norm, const Tensor& weight,
+                       const Tensor& bias, Activation activation) {
+  const char* op = "norm_linear";
+  check_linear(op, x, weight, bias);
+  check_row_norm(op, x, residual, norm);
+  NormLinear one = in_one_launch(x, residual, norm, weight, bias, {.activation = activation});
+  if (one.y.defined()) return one;
+  require_kernel(x.device(), "norm_linear", "composed");
+  const auto [h, y] = normed(x, residual, norm);
+  return {h, linear(y, weight, bias, activation)};
+}
+
+NormLinear norm_gated_linear(const Tensor& x, const Tensor& residual, const RowNorm& norm, const Tensor& weight,
+                             const Tensor& bias, Gate gate, const GateOptions& options) {
+  const char* op = "norm_gated_linear";
+  check_linear(op, x, weight, bias);
+  check_row_norm(op, x, residual, norm);
+  LAMINA_CHECK(weight.dim(0) % 2 == 0, op, ": weight is ", weight.shape(),
+               "; expected an even number of rows: gate and up stacked");
+  check_gate(op, options);
+  NormLinear one = in_one_launch(x, residual, norm, weight, bias, {.gated = true, .gate = gate, .options = options});
+  if (one.y.defined()) return one;
+  require_kernel(x.device(), "norm_linear", "composed");
+  const auto [h, y] = normed(x, residual, norm);
+  return {h, gated_linear(y, weight, bias, gate, options)};
+}
+
+}  // namespace lamina::ops

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cublasLt.h>
+
+#include "lamina/base/shared_library.h"
+
+namespace lamina::ops::cuda {
+
+/// The functions of cuBLASLt that products call, loaded at run time. Throws Error if the library is missing.
+struct CublasLt {
+  explicit CublasLt(const SharedLibrary& library);
+
+#define LAMINA_CUBLASLT_FUNCTIONS(F)                                                                             \
+  F(Create)                                                                                                      \
+  F(Destroy)                                                                                                     \
+  F(GetStatusString)                                                                                             \
+  F(Matmul) F(MatmulAlgoGetHeuristic) F(MatmulDescCreate) F(MatmulDescDestroy) F(MatmulDescSetAttribute)         \
+      F(MatmulPreferenceCreate) F(MatmulPreferenceDestroy) F(MatmulPreferenceSetAttribute) F(MatrixLayoutCreate) \
+          F(MatrixLayoutDestroy) F(MatrixLayoutSetAttribute)
+#define LAMINA_DECLARE(name) decltype(&::cublasLt##name) name;
+  LAMINA_CUBLASLT_FUNCTIONS(LAMINA_DECLARE)
+#undef LAMINA_DECLARE
+};
+
+/// Loaded by the first call.
+const CublasLt& cublaslt();
+
+}  // namespace lamina::ops::cuda

@@ -1,0 +1,416 @@
+// Blocked GEMM after Goto & van de Geijn 2008. op(B) is packed once into panels that all threads share. Each task packs
+// a block of rows of op(A) and multiplies panel by panel: a panel of B stays in the L1 cache, the blocks of A and C in
+// L2. Every element of C is summed by one task, over k in order, so the bits depend only on the sizes. If C is small
+// and k long, tasks take parts of k instead, which are added in order. Up to 16 rows against K-major columns (x·Wᵀ with
+// few rows of x) use dot products that are bound by memory bandwidth.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lamina/ops/linear/gemm/gemm_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "lamina/ops/linear/gemm.h"
+#include "lamina/ops/linear/gemm/gemm_plan-inl.h"
+#include "lamina/ops/linear/gemm/gemm_scratch.h"
+#include "lamina/ops/linear/gemm/gemm_thin-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lamina::ops::HWY_NAMESPACE {
+
+/// C (+)= a tile that is clipped at the edge of C.
+template <class T>
+void merge_tile(const T* tile, int64_t rows, int64_t columns, T alpha, T beta, T* c, int64_t ldc) {
+  const hn::ScalableTag<T> d;
+  const auto scale = hn::Set(d, alpha);
+  const auto keep = hn::Set(d, beta);
+  for (int64_t i = 0; i < rows; ++i) {
+    for_vectors(d, columns, [&](int64_t j, size_t count) HWY_ATTR {
+      T* at = c + i * ldc + j;
+      auto value = hn::Mul(load_n(d, tile + i * kTileColumns<T> + j, count), scale);
+      if (beta != T{0}) value = hn::MulAdd(keep, load_n(d, at, count), value);
+      store_n(d, value, at, count);
+    });
+  }
+}
+
+/// A block of C over one pass of k.
+template <class T>
+struct Pass {
+  int64_t row, row_end, column, column_end;  // of C
+  int64_t chunk_end;                         // the last column of the chunk
+  int64_t k0, depth;                         // within k
+  int64_t chunk_depth;                       // packed depth of the panels
+  int64_t chunk_k0;
+  const T* a;  // packed rows from `row`
+  const T* b;  // packed columns from `column`
+  T beta;
+  T* c;  // element (row, column)
+  int64_t ldc;
+};
+
+/// Next rows of A that are read in place, prefetched by the preceding tiles.
+template <class T>
+struct NextRows {
+  const T* at = nullptr;
+  const T* end = nullptr;
+};
+
+template <class T>
+void multiply_block(const Plan<T>& plan, const Pass<T>& pass, NextRows<T>& next) {
+  const T alpha = plan.product->alpha;
+  HWY_ALIGN T tile[kTileRows * kTileColumns<T>];
+  int64_t columns = 0;
+  for (int64_t j = pass.column; j < pass.column_end; j += columns) {
+    columns = panel_columns<T>(j, pass.chunk_end);
+    const int64_t width = round_up(columns, kLanes<T>);
+    const T* b = pass.b + (j - pass.column) * pass.chunk_depth + (pass.k0 - pass.chunk_k0) * width;
+    for (int64_t i = pass.row; i < pass.row_end; i += kTileRows) {
+      const int64_t rows = std::min<int64_t>(kTileRows, pass.row_end - i);
+      const int64_t height = panel_rows(i, pass.row_end);
+      const bool direct = plan.direct && rows == kTileRows;
+      const T* a = direct ? static_cast<const T*>(plan.product->a.data) + i * plan.product->a.ld + pass.k0
+                          : pass.a + (i - pass.row) * pass.chunk_depth + (pass.k0 - pass.chunk_k0) * height;
+      const int64_t down = i - pass.row;
+      T* c = pass.c + down * pass.ldc + j - pass.column;
+      // Each tile of this panel prefetches part of the next one.
+      const int64_t stretch = down / kTileRows * (pass.depth / kUnroll) * kCacheLine<T>;
+      const bool more = j + columns < pass.column_end && stretch < width * pass.depth;
+      const T* ahead = more ? b + width * pass.chunk_depth + stretch : a;
+      if (next.at < next.end) {
+        ahead = next.at;
+        next.at += pass.depth / kUnroll * kCacheLine<T>;
+      }
+      const TileFn<T> multiply = tile_kernel<T>(height, width / kLanes<T>, direct);
+      if (rows == height && columns == width) {
+        multiply(pass.depth, a, plan.product->a.ld, b, alpha, pass.beta, c, pass.ldc, ahead);
+      } else {
+        multiply(pass.depth, a, plan.product->a.ld, b, T{1}, T{0}, tile, kTileColumns<T>, ahead);
+        merge_tile(tile, rows, columns, alpha, pass.beta, c, pass.ldc);
+      }
+    }
+  }
+}
+
+/// Multiplies a block of rows with columns [begin, end) of a chunk, packed at `columns`.
+template <class T>
+void run_block(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t begin, int64_t end, const T* columns) {
+  const FusedGemm<T>& p = *plan.product;
+  const int64_t row_end = std::min(plan.product->m, row + kBlockRows);
+  T* packed_rows = chunk.packed_rows != nullptr ? chunk.packed_rows + row * chunk.depth
+                                                : gemm_scratch<T>(GemmScratch::rows, kBlockRows * chunk.depth);
+  if (chunk.packed_rows == nullptr) pack_rows(plan, chunk, row, row_end, {0, chunk.depth}, packed_rows);
+  NextRows<T> next;
+  if (plan.direct) {
+    const T* rows = static_cast<const T*>(plan.product->a.data);
+    next = {rows + row_end * plan.product->a.ld,
+            rows + std::min(plan.product->m, row_end + kBlockRows) * plan.product->a.ld};
+  }
+  const int64_t step = kBlockColumns / kTileColumns<T> * kTileColumns<T>;
+  for (int64_t j = begin; j < end;) {
+    Pass<T> pass;
+    pass.row = row, pass.row_end = row_end;
+    pass.column = j, pass.column_end = std::min(end, cut_columns(chunk, j + step));
+    pass.chunk_end = chunk.column_end;
+    pass.chunk_k0 = chunk.k0, pass.chunk_depth = chunk.depth;
+    pass.a = packed_rows;
+    pass.b = columns + (j - begin) * chunk.depth;
+    const GemmBlock block{row, row_end - row, j, pass.column_end - j};
+    pass.ldc = p.c != nullptr ? p.ldc : round_up(block.columns, kLanes<T>);
+    pass.c = p.c != nullptr ? p.c + block.row * p.ldc + block.column
+                            : gemm_scratch<T>(GemmScratch::block, block.rows * pass.ldc);
+    for (int64_t l = 0; l < chunk.depth; l += kDepth) {
+      pass.k0 = chunk.k0 + l;
+      pass.depth = std::min(kDepth, chunk.depth - l);
+      pass.beta = pass.k0 == 0 ? p.beta : T{1};
+      multiply_block(plan, pass, next);
+    }
+    if (p.finish && chunk.k0 + chunk.depth == plan.product->k) p.finish(pass.c, pass.ldc, block);
+    j = pass.column_end;
+  }
+}
+
+/// Runs body(task) for all tasks. Each thread starts with a contiguous share, the same in every product, then steals
+/// from others. Rows written by one product are thus mostly read by the same core in the next one, which matters if
+/// cores do not share their caches.
+template <class F>
+void each_task(const Threads& threads, bool serial, int64_t tasks, const F& body) {
+  const int64_t shares = serial ? 1 : std::min<int64_t>(threads.count(), tasks);
+  if (shares <= 1) {
+    for (int64_t task = 0; task < tasks; ++task) body(task);
+    return;
+  }
+  std::vector<std::atomic<int64_t>> taken(static_cast<size_t>(shares));
+  threads.tasks(shares, [&](int64_t own) {
+    for (int64_t i = 0; i < shares; ++i) {
+      const int64_t share = (own + i) % shares;
+      const int64_t begin = share * tasks / shares;
+      const int64_t end = (share + 1) * tasks / shares;
+      auto& count = taken[static_cast<size_t>(share)];
+      for (int64_t task = begin + count++; task < end; task = begin + count++) body(task);
+    }
+  });
+}
+
+/// One operand of a chunk split into packing tasks: along k if whole rows should be read, else across it.
+struct PackTasks {
+  int64_t extent, step;
+  int64_t depth, depth_step;
+  int64_t count() const { return ceil_div(extent, step) * ceil_div(depth, depth_step); }
+  int64_t first(int64_t task) const { return task / ceil_div(depth, depth_step) * step; }
+  Depths part(int64_t task) const {
+    const int64_t begin = task % ceil_div(depth, depth_step) * depth_step;
+    return {begin, std::min(depth, begin + depth_step)};
+  }
+};
+inline PackTasks pack_tasks(bool shared, bool across, int64_t extent, int64_t step, int64_t depth) {
+  if (!shared) return {0, 1, 0, 1};
+  return across ? PackTasks{extent, 4 * step, depth, kPackTaskDepth} : PackTasks{extent, step, depth, depth};
+}
+
+/// Packs the panels that the tasks of a chunk share.
+template <class T>
+void pack_shared(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chunk, bool serial) {
+  const PackTasks columns = pack_tasks(chunk.packed_columns != nullptr, !plan.product->b.transpose,
+                                       chunk.column_end - chunk.column, 8 * kTileColumns<T>, chunk.depth);
+  const PackTasks rows =
+      pack_tasks(chunk.packed_rows != nullptr, plan.product->a.transpose, plan.product->m, kBlockRows, chunk.depth);
+  each_task(threads, serial, columns.count() + rows.count(), [&](int64_t task) HWY_ATTR {
+    if (task < columns.count()) {
+      const int64_t begin = cut_columns(chunk, chunk.column + columns.first(task));
+      pack_columns(plan, chunk, begin, cut_columns(chunk, begin + columns.step), columns.part(task),
+                   chunk.packed_columns + (begin - chunk.column) * chunk.depth);
+    } else {
+      const int64_t row = rows.first(task - columns.count());
+      pack_rows(plan, chunk, row, std::min(plan.product->m, row + rows.step), rows.part(task - columns.count()),
+                chunk.packed_rows + row * chunk.depth);
+    }
+  });
+}
+
+template <class T>
+void run_chunk(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chunk) {
+  const bool serial = plan.product->m * plan.product->n * plan.product->k < kSerialWork;
+  pack_shared(threads, plan, chunk, serial);
+  const int64_t parts = ceil_div(chunk.column_end - chunk.column, plan.task_columns);
+  each_task(threads, serial, ceil_div(plan.product->m, plan.task_rows) * parts, [&](int64_t task) HWY_ATTR {
+    const int64_t begin = cut_columns(chunk, chunk.column + task % parts * plan.task_columns);
+    const int64_t end = cut_columns(chunk, begin + plan.task_columns);
+    T* columns = nullptr;
+    if (chunk.packed_columns != nullptr) {
+      columns = chunk.packed_columns + (begin - chunk.column) * chunk.depth;
+    } else {
+      columns = gemm_scratch<T>(GemmScratch::columns, (plan.task_columns + kTileColumns<T>)*chunk.depth);
+      pack_columns(plan, chunk, begin, end, {0, chunk.depth}, columns);
+    }
+    const int64_t first = task / parts * plan.task_rows;
+    for (int64_t row = first; row < std::min(plan.product->m, first + plan.task_rows); row += kBlockRows) {
+      run_block(plan, chunk, row, begin, end, columns);
+    }
+  });
+}
+
+template <class T>
+void run_blocked(const Threads& threads, const FusedGemm<T>& p, int64_t chunk_depth) {
+  const Plan<T> plan = make_plan(p, chunk_depth);
+  Chunk<T> chunk{};
+  // A single block of rows uses each column once, and a single part of the columns each row: tasks then pack for
+  // themselves, except columns stored across k, which are read in whole rows.
+  if (plan.product->m > kBlockRows || !plan.product->b.transpose) {
+    chunk.packed_columns = gemm_scratch<T>(GemmScratch::columns, plan.chunk_columns * plan.chunk_depth);
+  }
+  if (plan.task_columns < plan.chunk_columns) {
+    chunk.packed_rows =
+        gemm_scratch<T>(GemmScratch::shared_rows, round_up(plan.product->m, kRowStep) * plan.chunk_depth);
+  }
+  for (int64_t j = 0; j < plan.product->n; j += plan.chunk_columns) {
+    for (int64_t k0 = 0; k0 < plan.product->k; k0 += plan.chunk_depth) {
+      chunk.column = j;
+      chunk.column_end = std::min(plan.product->n, j + plan.chunk_columns);
+      chunk.k0 = k0;
+      chunk.depth = std::min(plan.chunk_depth, plan.product->k - k0);
+      run_chunk(threads, plan, chunk);
+    }
+  }
+}
+
+/// Whether C is so small that partial sums for every part of k cost little compared with reading A and B, e.g. the
+/// weight gradient of a narrow layer over many positions.
+template <class T>
+bool prefers_split_k(const FusedGemm<T>& p) {
+  return !p.b.transpose && p.m <= kBlockRows && p.m * p.n <= kDeepSums && p.k >= kSplitKParts * kDepth;
+}
+
+/// op(A)[:, begin:end] · op(B)[begin:end, :] to a contiguous c.
+template <class T>
+FusedGemm<T> part_of_k(const FusedGemm<T>& p, int64_t begin, int64_t end, T* c) {
+  const auto from = [&](const GemmOperand& operand, bool along) {
+    const int64_t elements = along ? begin : begin * operand.ld;
+    GemmOperand part = operand;
+    part.data = static_cast<const char*>(operand.data) + elements * static_cast<int64_t>(size_of(operand.dtype));
+    return part;
+  };
+  FusedGemm<T> part;
+  part.m = p.m;
+  part.n = p.n;
+  part.k = end - begin;
+  part.alpha = p.alpha;
+  part.a = from(p.a, !p.a.transpose);
+  part.b = from(p.b, p.b.transpose);
+  part.c = c;
+  part.ldc = p.n;
+  return part;
+}
+
+/// Split-k: each task multiplies one part of k, in chunks whose panels stay in the L2 cache. Tasks synchronise only
+/// before the final sum.
+template <class T>
+void run_split_k(const Threads& threads, const FusedGemm<T>& p) {
+  const int64_t size = p.m * p.n;
+  T* sums = gemm_scratch<T>(GemmScratch::parts, kSplitKParts * size);
+  threads.tasks(kSplitKParts, [&](int64_t part) {
+    const int64_t begin = part * p.k / kSplitKParts;
+    const int64_t end = (part + 1) * p.k / kSplitKParts;
+    run_blocked(threads, part_of_k(p, begin, end, sums + part * size), kDepth);
+  });
+  threads.ranges(p.m, rows_per_range(p.n, 4096), [&](int64_t begin, int64_t end) HWY_ATTR {
+    const hn::ScalableTag<T> d;
+    const auto keep = hn::Set(d, p.beta);
+    T* c = p.c != nullptr ? p.c + begin * p.ldc : sums + begin * p.n;
+    const int64_t ldc = p.c != nullptr ? p.ldc : p.n;
+    for (int64_t i = 0; i < end - begin; ++i) {
+      const T* first = sums + (begin + i) * p.n;
+      for_vectors(d, p.n, [&](int64_t j, size_t count) HWY_ATTR {
+        auto value = load_n(d, first + j, count);
+        for (int64_t part = 1; part < kSplitKParts; ++part) {
+          value = hn::Add(value, load_n(d, first + part * size + j, count));
+        }
+        T* at = c + i * ldc + j;
+        if (p.beta != T{0}) value = hn::MulAdd(keep, load_n(d, at, count), value);
+        store_n(d, value, at, count);
+      });
+    }
+    if (p.finish) p.finish(c, ldc, {begin, end - begin, 0, p.n});
+  });
+}
+
+/// k = 0: C = beta · C.
+template <class T>
+void run_scale(const Threads& threads, const FusedGemm<T>& p) {
+  threads.ranges(p.m, kBlockRows, [&](int64_t begin, int64_t end) {
+    const int64_t ld = p.c != nullptr ? p.ldc : p.n;
+    T* c = p.c != nullptr ? p.c + begin * ld : gemm_scratch<T>(GemmScratch::block, (end - begin) * ld);
+    for (int64_t i = 0; i < end - begin; ++i) {
+      for (int64_t j = 0; j < p.n; ++j) c[i * ld + j] = p.beta == T{0} ? T{0} : p.beta * c[i * ld + j];
+    }
+    if (p.finish) p.finish(c, ld, {begin, end - begin, 0, p.n});
+  });
+}
+
+template <class T>
+void run_product(const Threads& threads, const FusedGemm<T>& p) {
+  if (p.m <= 0 || p.n <= 0) return;
+  if (p.k <= 0) {
+    run_scale(threads, p);
+  } else if (p.m <= (p.b.transpose ? kThinRowsAlong : kThinRows)) {
+    run_thin(threads, p);
+  } else if (prefers_split_k(p)) {
+    run_split_k(threads, p);
+  } else {
+    run_blocked(threads, p, kChunkDepth);
+  }
+}
+
+/// Stores finished blocks in a type narrower than the computing one. If k takes several chunks, only a stripe of rows
+/// of C is held at a time.
+template <class S>
+void run_narrow(const Threads& threads, FusedGemm<float> p, S* out, int64_t ld_out) {
+  if (p.n <= 0) return;
+  const int64_t rows = p.m;
+  const int64_t step = p.k <= kChunkDepth ? std::max<int64_t>(rows, 1) : kStripeRows;
+  const auto* a = static_cast<const char*>(p.a.data);
+  const int64_t row_bytes = (p.a.transpose ? 1 : p.a.ld) * static_cast<int64_t>(size_of(p.a.dtype));
+  for (int64_t first = 0; first < rows; first += step) {
+    const auto narrow = [&](float* block, int64_t ld, const GemmBlock& at) HWY_ATTR {
+      const hn::ScalableTag<float> d;
+      for (int64_t i = 0; i < at.rows; ++i) {
+        S* to = out + (first + at.row + i) * ld_out + at.column;
+        for_vectors(d, at.columns, [&](int64_t j, size_t count) HWY_ATTR {
+          store_n(d, load_n(d, block + i * ld + j, count), to + j, count);
+        });
+      }
+    };
+    p.m = std::min(step, rows - first);
+    p.a.data = a == nullptr ? nullptr : a + first * row_bytes;
+    p.c = p.k <= kChunkDepth ? nullptr : gemm_scratch<float>(GemmScratch::stripe, p.m * p.n);
+    p.ldc = p.n;
+    p.finish = narrow;
+    step < rows ? run_blocked(threads, p, kChunkDepth) : run_product(threads, p);  // bit-identical to the whole product
+  }
+}
+
+void gemm_narrow(const Threads& threads, const FusedGemm<float>& p, void* out, DType dtype, int64_t ld) {
+  if (dtype == DType::bf16) {
+    run_narrow(threads, p, static_cast<bf16*>(out), ld);
+  } else {
+    run_narrow(threads, p, static_cast<f16*>(out), ld);
+  }
+}
+
+void gemm_f32(const Threads& threads, const FusedGemm<float>& p) { run_product(threads, p); }
+void gemm_f64(const Threads& threads, const FusedGemm<double>& p) { run_product(threads, p); }
+
+}  // namespace lamina::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lamina::ops {
+namespace {
+
+template <class T>
+FusedGemm<T> fused(const Gemm<T>& p) {
+  FusedGemm<T> product;
+  product.m = p.m;
+  product.n = p.n;
+  product.k = p.k;
+  product.alpha = p.alpha;
+  product.a = {p.a, dtype_of<T>(), p.lda, p.transpose_a};
+  product.b = {p.b, dtype_of<T>(), p.ldb, p.transpose_b};
+  product.beta = p.beta;
+  product.c = p.c;
+  product.ldc = p.ldc;
+  return product;
+}
+
+}  // namespace
+
+HWY_EXPORT(gemm_narrow);
+HWY_EXPORT(gemm_f32);
+HWY_EXPORT(gemm_f64);
+
+void gemm(const Threads& threads, const FusedGemm<float>& p) { HWY_DYNAMIC_DISPATCH(gemm_f32)(threads, p); }
+void gemm(const Threads& threads, const FusedGemm<double>& p) { HWY_DYNAMIC_DISPATCH(gemm_f64)(threads, p); }
+void gemm(const Threads& threads, const Gemm<float>& p) { gemm(threads, fused(p)); }
+void gemm(const Threads& threads, const Gemm<double>& p) { gemm(threads, fused(p)); }
+
+void gemm_to(const Threads& threads, const FusedGemm<float>& product, void* out, DType dtype, int64_t ld) {
+  if (dtype != DType::f32) {
+    HWY_DYNAMIC_DISPATCH(gemm_narrow)(threads, product, out, dtype, ld);
+    return;
+  }
+  FusedGemm<float> p = product;
+  p.c = static_cast<float*>(out);
+  p.ldc = ld;
+  gemm(threads, p);
+}
+void gemm_to(const Threads& threads, const FusedGemm<double>& product, void* out, DType /*dtype*/, int64_t ld) {
+  FusedGemm<double> p = product;
+  p.c = static_cast<double*>(out);
+  p.ldc = ld;
+  gemm(threads, p);
+}
+
+}  // namespace lamina::ops
+#endif

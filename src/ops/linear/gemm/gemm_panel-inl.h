@@ -1,0 +1,195 @@
+// Panels (the operands in the order in which the microkernel reads them) and the microkernel.
+// A panel holds `width` rows of op(A), or columns of op(B), as [k][width], converted to the computing type and
+// zero-padded to its width.
+#if defined(LAMINA_OPS_LINEAR_GEMM_PANEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LAMINA_OPS_LINEAR_GEMM_PANEL_INL_H_
+#undef LAMINA_OPS_LINEAR_GEMM_PANEL_INL_H_
+#else
+#define LAMINA_OPS_LINEAR_GEMM_PANEL_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "lamina/base/simd-inl.h"
+#include "lamina/base/transpose-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lamina::ops::HWY_NAMESPACE {
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
+
+// Rows and vectors of one tile of C: the accumulators use nearly all registers, in the shape with the fewest loads per
+// FMA.
+#if HWY_TARGET <= HWY_AVX3
+inline constexpr int kTileRows = 8;
+inline constexpr int kTileVectors = 3;
+#elif HWY_TARGET <= HWY_AVX2
+inline constexpr int kTileRows = 4;
+inline constexpr int kTileVectors = 3;
+#else
+inline constexpr int kTileRows = 4;
+inline constexpr int kTileVectors = 2;
+#endif
+inline constexpr int64_t kRowStep = 4;  // row panels at the edge are a multiple of this
+
+template <class T>
+inline constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<T>()));
+template <class T>
+inline constexpr int64_t kTileColumns = kTileVectors* kLanes<T>;
+
+template <class T>
+inline constexpr int64_t kCacheLine = 64 / static_cast<int64_t>(sizeof(T));
+
+inline constexpr int64_t kFetchAhead = 128;  // prefetch distance per row, in elements: packing is memory-bound
+
+/// to[l·width + i] = from[i·ld + l] for as many i as d has lanes and l in [0, k), transposed in squares.
+template <class D, class S>
+void transpose_rows(D d, const S* from, int64_t ld, int64_t k, float* to, int64_t width) {
+  constexpr int kSide = static_cast<int>(hn::MaxLanes(d));
+  int64_t l = 0;
+  for (; l + kSide <= k; l += kSide) {
+    hn::Vec<D> row[kSide];
+#pragma GCC unroll 16
+    for (int i = 0; i < kSide; ++i) row[i] = load(d, from + i * ld + l);
+#pragma GCC unroll 16
+    for (int i = 0; i < kSide; ++i) __builtin_prefetch(from + i * ld + l + kFetchAhead);
+    transpose_square(d, row);
+#pragma GCC unroll 16
+    for (int i = 0; i < kSide; ++i) hn::StoreU(row[i], d, to + (l + i) * width);
+  }
+  for (; l < k; ++l) {
+    for (int64_t i = 0; i < kSide; ++i) to[l * width + i] = convert<float>(from[i * ld + l]);
+  }
+}
+
+/// Transposes the leading rows in squares of up to kSide; returns the number of rows done.
+template <int kSide, class S>
+int64_t transpose_squares(const S* from, int64_t ld, int64_t count, int64_t k, float* to, int64_t width) {
+  const hn::CappedTag<float, kSide> d;
+  constexpr int kRows = static_cast<int>(hn::MaxLanes(d));
+  int64_t i = 0;
+  for (; i + kRows <= count; i += kRows) transpose_rows(d, from + i * ld, ld, k, to + i, width);
+  if constexpr (kRows > 4) {
+    i += transpose_squares<kRows / 2>(from + i * ld, ld, count - i, k, to + i, width);
+  }
+  return i;
+}
+
+/// Packs a panel from K-major rows: element (i, l) at from[i·ld + l]; `count` of `width` rows are given.
+template <class T, class S>
+void pack_k_major(const S* from, int64_t ld, int64_t count, int64_t k, T* to, int64_t width) {
+  int64_t i = 0;
+  if constexpr (std::is_same_v<T, float>) i = transpose_squares<16>(from, ld, count, k, to, width);
+  for (; i < count; ++i) {
+    const S* row = from + i * ld;
+    for (int64_t l = 0; l < k; ++l) to[l * width + i] = convert<T>(row[l]);
+  }
+  for (; i < width; ++i) {
+    for (int64_t l = 0; l < k; ++l) to[l * width + i] = T{0};
+  }
+}
+
+/// Packs a panel from rows stored across k: element (i, l) at from[l·ld + i].
+template <class D, class T, class S>
+void pack_mn_major(D d, const S* from, int64_t ld, int64_t count, int64_t k, T* to, int64_t width) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t whole = count / lanes * lanes;
+  for (int64_t l = 0; l < k; ++l) {
+    const S* row = from + l * ld;
+    T* out = to + l * width;
+    // Prefetched twice, because CPUs drop prefetches under load.
+    for (int64_t i = 0; i < count; i += kCacheLine<S>) {
+      __builtin_prefetch(row + 8 * ld + i);
+      __builtin_prefetch(row + 16 * ld + i, 0, 2);
+    }
+    for (int64_t i = 0; i < whole; i += lanes) hn::StoreU(load(d, row + i), d, out + i);
+    for (int64_t i = whole; i < count; ++i) out[i] = convert<T>(row[i]);
+    for (int64_t i = count; i < width; ++i) out[i] = T{0};
+  }
+}
+
+inline constexpr int kUnroll = 4;  // over k: address arithmetic competes with the FMAs
+
+/// sum += (column u of the panel of A) · (row u of the panel of B).
+template <int kRows, int kVectors, bool kDirect, class D, class T>
+HWY_INLINE void add_outer_product(D d, const T* HWY_RESTRICT a, int64_t lda, const T* HWY_RESTRICT b, int u,
+                                  hn::Vec<D> (&sum)[kRows][kVectors]) {
+  hn::Vec<D> row[kVectors];
+#pragma GCC unroll 3
+  for (int v = 0; v < kVectors; ++v) row[v] = hn::Load(d, b + (u * kVectors + v) * kLanes<T>);
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+    const auto element = hn::Set(d, kDirect ? a[i * lda + u] : a[u * kRows + i]);
+#pragma GCC unroll 3
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::MulAdd(element, row[v], sum[i][v]);
+  }
+}
+
+/// C tile = alpha · panel of A · panel of B + beta · C tile. With kDirect, A is not packed: element (i, l) is at
+/// a[i·lda + l]. Prefetches memory from `ahead` on, which a later tile reads, into the L2 cache. The sum over k runs in
+/// order, so an element of C does not depend on its tile.
+template <int kRows, int kVectors, bool kDirect, class T>
+HWY_NOINLINE void multiply_tile(int64_t k, const T* HWY_RESTRICT a, int64_t lda, const T* HWY_RESTRICT b, T alpha,
+                                T beta, T* HWY_RESTRICT c, int64_t ldc, const T* ahead) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  V sum[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 3
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::Zero(d);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+    for (int v = 0; v < kVectors; ++v) hwy::Prefetch(c + i * ldc + v * kLanes<T>);
+  }
+  int64_t l = 0;
+  for (; l + kUnroll <= k; l += kUnroll) {
+#pragma GCC unroll 4
+    for (int u = 0; u < kUnroll; ++u) add_outer_product<kRows, kVectors, kDirect>(d, a, lda, b, u, sum);
+    __builtin_prefetch(ahead, 0, 2);
+    ahead += kCacheLine<T>;
+    a += kUnroll * (kDirect ? 1 : kRows);
+    b += kUnroll * kVectors * kLanes<T>;
+  }
+  for (; l < k; ++l) {
+    add_outer_product<kRows, kVectors, kDirect>(d, a, lda, b, 0, sum);
+    a += kDirect ? 1 : kRows;
+    b += kVectors * kLanes<T>;
+  }
+  const V scale = hn::Set(d, alpha);
+  const V keep = hn::Set(d, beta);
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 3
+    for (int v = 0; v < kVectors; ++v) {
+      T* at = c + i * ldc + v * kLanes<T>;
+      V value = hn::Mul(sum[i][v], scale);
+      if (beta != T{0}) value = hn::MulAdd(keep, hn::LoadU(d, at), value);
+      hn::StoreU(value, d, at);
+    }
+  }
+}
+
+template <class T>
+using TileFn = void (*)(int64_t, const T*, int64_t, const T*, T, T, T*, int64_t, const T*);
+
+/// The kernel for a tile of `rows` (a multiple of kRowStep) by `vectors`.
+template <class T, int kRows = kTileRows, int kVectors = kTileVectors>
+TileFn<T> tile_kernel(int64_t rows, int64_t vectors, bool direct) {
+  if (vectors < kVectors) {
+    if constexpr (kVectors > 1) return tile_kernel<T, kRows, kVectors - 1>(rows, vectors, direct);
+  }
+  if (rows < kRows) {
+    if constexpr (kRows > kRowStep) return tile_kernel<T, kRows - kRowStep, kVectors>(rows, vectors, direct);
+  }
+  if constexpr (kRows == kTileRows) {
+    if (direct) return multiply_tile<kRows, kVectors, true, T>;
+  }
+  return multiply_tile<kRows, kVectors, false, T>;
+}
+
+}  // namespace lamina::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,157 @@
+// Splits a product into chunks, blocks and tasks, and packs its operands accordingly.
+#if defined(LAMINA_OPS_LINEAR_GEMM_PLAN_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LAMINA_OPS_LINEAR_GEMM_PLAN_INL_H_
+#undef LAMINA_OPS_LINEAR_GEMM_PLAN_INL_H_
+#else
+#define LAMINA_OPS_LINEAR_GEMM_PLAN_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+
+#include "lamina/ops/linear/gemm.h"
+#include "lamina/ops/linear/gemm/gemm_panel-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lamina::ops::HWY_NAMESPACE {
+
+inline constexpr int64_t kDepth = 384;           // of k per pass over a block of C
+inline constexpr int64_t kChunkDepth = 1152;     // of k packed at once
+inline constexpr int64_t kPackDepth = 8;         // of k per step when packing across k
+inline constexpr int64_t kPackTaskDepth = 192;   // of k per task when packing across k
+inline constexpr int64_t kChunkBytes = 6 << 20;  // of packed B
+inline constexpr int64_t kBlockRows = kGemmBlockRows;
+inline constexpr int64_t kBlockColumns = 480;    // of C, kept in the L2 cache while k advances
+inline constexpr int64_t kStripeRows = 1536;     // of a narrow C, held in the computing type
+inline constexpr int64_t kTaskBlocks = 8;        // most blocks of kBlockRows per task, processed in order
+inline constexpr int64_t kMinTasks = 16;         // enough for load balance
+inline constexpr int64_t kDirectColumns = 160;   // up to here packing A costs more than it saves
+inline constexpr int64_t kSplitKParts = 16;      // parts of a long k, one task each
+inline constexpr int64_t kDeepSums = 1 << 16;    // most elements of C for split-k
+inline constexpr int64_t kSerialWork = 1 << 15;  // too few multiplications to wake the threads
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+/// One product as the tiles see it: rows from A, columns from B.
+template <class T>
+struct Plan {
+  const FusedGemm<T>* product;
+  bool direct;  // A is read in place
+  int64_t chunk_depth, chunk_columns, task_columns;
+  int64_t task_rows;
+};
+
+/// Rows that alias in the L1 cache when about a dozen are read side by side.
+template <class T>
+bool rows_alias(int64_t ld) {
+  return ld * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
+}
+
+template <class T>
+Plan<T> make_plan(const FusedGemm<T>& p, int64_t chunk_depth) {
+  Plan<T> plan{&p, false, 0, 0, 0, 0};
+  plan.direct = !p.a.transpose && p.a.dtype == dtype_of<T>() && p.n <= kDirectColumns && !rows_alias<T>(p.a.ld);
+  plan.chunk_depth = p.c == nullptr ? p.k : std::min(p.k, chunk_depth);
+  const int64_t bytes_per_column = plan.chunk_depth * static_cast<int64_t>(sizeof(T));
+  const int64_t fitting = kChunkBytes / bytes_per_column / kTileColumns<T> * kTileColumns<T>;
+  plan.chunk_columns = std::min(round_up(p.n, kTileColumns<T>), std::max(fitting, kTileColumns<T>));
+  const int64_t row_blocks = ceil_div(p.m, kBlockRows);
+  const int64_t parts = std::max<int64_t>(1, kMinTasks / row_blocks);
+  plan.task_columns = round_up(ceil_div(plan.chunk_columns, parts), kTileColumns<T>);
+  plan.task_rows = std::clamp<int64_t>(row_blocks / (2 * kMinTasks), 1, kTaskBlocks) * kBlockRows;
+  return plan;
+}
+
+/// Packs `count` rows of op(A), or columns of op(B), from `first` on, over k in [begin, begin + depth), as one panel.
+template <class T, bool kColumns>
+void pack(const GemmOperand& from, int64_t first, int64_t count, int64_t begin, int64_t depth, T* to, int64_t width) {
+  const auto with = [&](auto tag) HWY_ATTR {
+    using S = typename decltype(tag)::type;
+    const S* data = static_cast<const S*>(from.data);
+    if (from.transpose == kColumns) {
+      pack_k_major(data + first * from.ld + begin, from.ld, count, depth, to, width);
+    } else if constexpr (kColumns) {
+      pack_mn_major(hn::ScalableTag<T>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
+    } else {
+      pack_mn_major(hn::CappedTag<T, kTileRows>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
+    }
+  };
+  if constexpr (std::is_same_v<T, double>) {
+    with(TypeTag<double>{});
+  } else {
+    switch (from.dtype) {
+      case DType::bf16: with(TypeTag<bf16>{}); break;
+      case DType::f16: with(TypeTag<f16>{}); break;
+      default: with(TypeTag<float>{});
+    }
+  }
+}
+
+/// Columns of the panel of B that starts at `column`: whole tiles. A remainder of one vector is avoided by making the
+/// last two panels equally wide.
+template <class T>
+int64_t panel_columns(int64_t column, int64_t end) {
+  const int64_t left = end - column;
+  if (left > kTileColumns<T> && left <= kTileColumns<T> + kLanes<T>) return (kTileVectors + 2) / 2 * kLanes<T>;
+  return std::min(kTileColumns<T>, left);
+}
+inline int64_t panel_rows(int64_t row, int64_t end) {
+  return round_up(std::min<int64_t>(kTileRows, end - row), kRowStep);
+}
+
+/// One chunk of k and of columns: its position and, if tasks share them, its packed columns and rows.
+template <class T>
+struct Chunk {
+  int64_t column, column_end, k0, depth;
+  T* packed_columns;
+  T* packed_rows;
+};
+
+/// A split between tasks at `column`, moved to the end if a panel would be left with a single vector.
+template <class T>
+int64_t cut_columns(const Chunk<T>& chunk, int64_t column) {
+  const bool crumb = column > chunk.column && chunk.column_end - column <= kLanes<T>;
+  return crumb ? chunk.column_end : std::min(column, chunk.column_end);
+}
+
+/// Part of k within a chunk.
+struct Depths {
+  int64_t begin, end;
+};
+
+/// Packs columns [begin, end) of a chunk into panels. If B is stored across k, a few rows at a time, so that whole rows
+/// are read sequentially.
+template <class T>
+void pack_columns(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, Depths part, T* to) {
+  const int64_t step = plan.product->b.transpose ? chunk.depth : kPackDepth;
+  for (int64_t l = part.begin; l < part.end; l += step) {
+    const int64_t depth = std::min(step, part.end - l);
+    for (int64_t j = begin; j < end;) {
+      const int64_t count = panel_columns<T>(j, chunk.column_end);
+      const int64_t width = round_up(count, kLanes<T>);
+      pack<T, true>(plan.product->b, j, count, chunk.k0 + l, depth, to + (j - begin) * chunk.depth + l * width, width);
+      j += count;
+    }
+  }
+}
+
+template <class T>
+void pack_rows(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, Depths part, T* to) {
+  const int64_t step = plan.product->a.transpose ? kPackDepth : chunk.depth;
+  for (int64_t l = part.begin; l < part.end; l += step) {
+    const int64_t depth = std::min(step, part.end - l);
+    for (int64_t i = begin; i < end; i += kTileRows) {
+      const int64_t count = std::min<int64_t>(kTileRows, end - i);
+      if (plan.direct && count == kTileRows) continue;
+      const int64_t width = panel_rows(i, end);
+      pack<T, false>(plan.product->a, i, count, chunk.k0 + l, depth, to + (i - begin) * chunk.depth + l * width, width);
+    }
+  }
+}
+
+}  // namespace lamina::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,116 @@
+// The dispatch tables of products on CUDA. The first row that supports a call runs; the comment on a row says why it
+// has this place. ForcedKernel (ops/kernel_dispatch.h) forces a row. Sublayer steps (attention_sublayer_step,
+// feed_forward_step) try their one launch first, because it saves launches and the round trip of activations through
+// memory.
+#include "lamina/ops/activation/gated_activation.h"
+#include "lamina/ops/kernel_dispatch.h"
+#include "lamina/ops/linear/fused/few_rows_cuda.h"
+#include "lamina/ops/linear/fused/row_stream_cuda.h"
+#include "lamina/ops/linear/quantized_linear_kernel.h"
+
+namespace lamina::ops::cuda {
+namespace {
+
+template <class Call>
+bool always(Call& /*call*/) {
+  return true;
+}
+
+/// A product without a norm, as linear_row_stream takes it.
+template <class Forward>
+NormLinearForward without_norm(const Forward& args) {
+  NormLinearForward product;
+  product.x = args.x;
+  product.weight = args.weight;
+  product.bias = args.bias;
+  product.y = args.y;
+  return product;
+}
+
+const KernelRow<const LinearForward> kLinearTable[] = {
+    // Up to eight f32 rows: reads the weight at the speed of memory, and overlaps the previous kernel.
+    {"row_stream", always, always,
+     [](const LinearForward& args) {
+       NormLinearForward product = without_norm(args);
+       product.activation = args.activation;
+       return linear_row_stream({product, args.z, false});
+     }},
+    // Up to eight rows of every type, and GPUs without programmatic dependent launch.
+    {"few_rows", always, always, linear_few_rows},
+    // Every case.
+    {"cublaslt", always, always,
+     [](const LinearForward& args) {
+       linear_by_gemm(args);
+       return true;
+     }},
+};
+
+const KernelRow<const GatedLinearForward> kGatedTable[] = {
+    {"row_stream", always, always,
+     [](const GatedLinearForward& args) {
+       NormLinearForward product = without_norm(args);
+       product.gated = true;
+       product.gate = args.gate;
+       product.options = args.options;
+       return linear_row_stream({product, {}, false});
+     }},
+    {"few_rows", always, always, gated_linear_few_rows},
+    {"composed", always, always,
+     [](const GatedLinearForward& args) {
+       const Tensor joined = Tensor::empty({args.x.dim(0), args.weight.dim(0)}, args.x.dtype(), args.x.device());
+       linear_forward({args.x, args.weight, args.bias, Activation::none, joined, Tensor()});
+       gated_activation_forward(joined, args.gate, args.options, args.y);
+       return true;
+     }},
+};
+
+struct NormCall {
+  const NormLinearForward& args;
+  bool& done;
+};
+const KernelRow<NormCall> kNormTable[] = {
+    {"row_stream", always, always,
+     [](NormCall& call) {
+       return call.done = linear_row_stream({call.args, {}, true});
+     }},
+    {"few_rows", always, always, [](NormCall& call) { return call.done = norm_linear_few_rows(call.args); }},
+    // Long rows: every block would normalise them again. The caller composes norm and product.
+    {"composed", always, always, [](NormCall& /*call*/) { return true; }},
+};
+
+const KernelRow<const QuantizedLinear> kQuantizedTable[] = {
+    // Up to eight rows: bound by reading the weight; rounds x in the same launch.
+    {"few_rows", [](const QuantizedLinear& args) { return args.x.dim(0) <= kFewRows; }, always,
+     [](const QuantizedLinear& args) {
+       quantized_few_rows(args);
+       return true;
+     }},
+    // Every case: rounds x first, then multiplies on tensor cores.
+    {"mma", always, always,
+     [](const QuantizedLinear& args) {
+       quantized_linear_by_mma(args);
+       return true;
+     }},
+};
+
+}  // namespace
+
+void linear_forward(const LinearForward& args) {
+  if (args.y.numel() > 0) dispatch("linear", kLinearTable, args.x.device(), args);
+}
+
+void gated_linear_forward(const GatedLinearForward& args) {
+  if (args.y.numel() > 0) dispatch("gated_linear", kGatedTable, args.x.device(), args);
+}
+
+void norm_linear_forward(const NormLinearForward& args, bool& done) {
+  done = false;
+  NormCall call{args, done};
+  dispatch("norm_linear", kNormTable, args.x.device(), call);
+}
+
+void quantized_linear(const QuantizedLinear& args) {
+  if (args.y.numel() > 0) dispatch("quantized_linear", kQuantizedTable, args.x.device(), args);
+}
+
+}  // namespace lamina::ops::cuda

@@ -1,0 +1,87 @@
+#pragma once
+
+// One block of 32 weights × 16 rows in the registers of a warp, and the matching quantization of x.
+
+#include "lamina/ops/linear/quantized_linear_kernel.h"
+#include "lamina/tensor/cuda/kernel.cuh"
+
+namespace lamina::ops::cuda {
+
+constexpr int kQuantizedBlock = static_cast<int>(QuantizedWeight::kBlock);
+constexpr int kQuantizedRows = static_cast<int>(QuantizedWeight::kRows);
+
+struct QuantizedGroups {
+  const uint8_t* data;
+  int64_t groups, group_bytes, scale_bytes, out;
+
+  explicit QuantizedGroups(const QuantizedWeight& w)
+      : data(w.data.data<uint8_t>()),
+        groups(w.groups()),
+        group_bytes(w.group_bytes()),
+        scale_bytes(w.scale_bytes()),
+        out(w.out) {}
+};
+
+/// Two rows of a lane as a tensor-core fragment. q8: two quarters of a block; q4: `first` holds both in the halves of
+/// its bytes.
+template <QuantizedFormat kFormat>
+__device__ inline void unpack_numbers(uint2 first, uint2 second, uint32_t (&w)[4]) {
+  constexpr uint32_t kLow = 0x0f0f0f0fU;
+  constexpr bool kBytes = kFormat == QuantizedFormat::q8;
+  w[0] = kBytes ? first.x : first.x & kLow;
+  w[1] = kBytes ? first.y : first.y & kLow;
+  w[2] = kBytes ? second.x : (first.x >> 4) & kLow;
+  w[3] = kBytes ? second.y : (first.y >> 4) & kLow;
+}
+
+/// A lane's values and scales of one block, for rows 2g and 2g + 1 with g = lane / 4.
+template <QuantizedFormat kFormat>
+struct HeldBlock {
+  uint2 first, second;
+  __half2 scale;
+
+  __device__ HeldBlock(const uint8_t* group, const uint8_t* numbers, int64_t block, int lane) {
+    constexpr int kWords = kQuantizedRows * kQuantizedBlock / (kFormat == QuantizedFormat::q8 ? 4 : 8);
+    const auto* from =
+        reinterpret_cast<const uint2*>(numbers) + (block * kWords + lane % 4 * kQuantizedRows + lane / 4 * 2) / 2;
+    first = __ldg(from);
+    second = kFormat == QuantizedFormat::q8 ? __ldg(from + 4 * kQuantizedRows / 2) : make_uint2(0, 0);
+    scale = __ldg(reinterpret_cast<const __half2*>(group) + block * (kQuantizedRows / 2) + lane / 4);
+  }
+  __device__ void unpack(uint32_t (&w)[4]) const { unpack_numbers<kFormat>(first, second, w); }
+};
+
+/// total += scales ∘ (w · x) for 16 weight rows and 8 rows of x over 32 columns. A lane holds results (2g, 2i), (2g, 2i
+/// + 1), (2g + 1, 2i), (2g + 1, 2i + 1) with i = lane % 4. Sums start from `correct`, which compensates the offset of
+/// the unsigned weights.
+__device__ inline void add_block(const uint32_t (&w)[4], uint32_t x0, uint32_t x1, int2 correct, float2 scale,
+                                 float2 by, float (&total)[4]) {
+  int sums[4] = {correct.x, correct.y, correct.x, correct.y};
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};\n"
+      : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
+      : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x0), "r"(x1));
+  total[0] = fmaf(static_cast<float>(sums[0]), scale.x * by.x, total[0]);
+  total[1] = fmaf(static_cast<float>(sums[1]), scale.x * by.y, total[1]);
+  total[2] = fmaf(static_cast<float>(sums[2]), scale.y * by.x, total[2]);
+  total[3] = fmaf(static_cast<float>(sums[3]), scale.y * by.y, total[3]);
+}
+
+/// 32 values of x, one per lane, quantized to 8 bits; scale and sum are the same in all lanes.
+struct RoundedBlock {
+  int8_t number;
+  float scale;
+  int sum;
+};
+__device__ inline RoundedBlock round_block(float value) {
+  float largest = lamina::cuda::warp_max(fabsf(value));
+  if (__any_sync(lamina::cuda::kAllLanes, value != value)) largest = NAN;
+  const float scale = largest / 127.0F;
+  // A non-finite scale alone turns every sum into NaN. A scale too small to divide by counts as a block of zeros.
+  const bool usable = isfinite(scale) && scale > 1e-37F;
+  const int number = usable ? __float2int_rn(value * (127.0F / largest)) : 0;
+  return {static_cast<int8_t>(number), scale, __reduce_add_sync(lamina::cuda::kAllLanes, number)};
+}
+
+}  // namespace lamina::ops::cuda
