@@ -96,7 +96,8 @@ TEST(Gbnf, HasLimits) {
   const Grammar ambiguous = Grammar::gbnf("root ::= \"x\" root \"b\" | \"x\" root \"c\" | \"\"\n");
   EXPECT_TRUE(ambiguous.matches("xxxbcb"));
   // Stacks of both kinds of rules double with every "x": an Error, not endless work.
-  const Grammar doubling = Grammar::gbnf("root ::= a | b\na ::= \"x\" root \"1\" | \"y\"\nb ::= \"x\" root \"2\" | \"y\"\n");
+  const Grammar doubling =
+      Grammar::gbnf("root ::= a | b\na ::= \"x\" root \"1\" | \"y\"\nb ::= \"x\" root \"2\" | \"y\"\n");
   EXPECT_TRUE(doubling.matches("xxy12"));
   EXPECT_THROW(doubling.matches(std::string(100, 'x')), Error);
 }

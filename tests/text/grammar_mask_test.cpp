@@ -39,7 +39,9 @@ const Tokenizer& small_tokenizer() {
   return *tokenizer;
 }
 
-bool bit(const std::vector<uint32_t>& words, TokenId id) { return (words[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0; }
+bool bit(const std::vector<uint32_t>& words, TokenId id) {
+  return (words[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
+}
 
 /// Walks at random through the masks; in every state compares the mask with trying each token.
 void compare_masks(const Grammar& grammar, const Tokenizer& tokenizer, uint32_t seed, int steps) {
@@ -75,7 +77,8 @@ TEST(GrammarMask, EqualsTryingEveryToken) {
   compare_masks(Grammar::json_schema(kPerson, {JsonOptions::Whitespace::none, false}), tokenizer, 2, 400);
   compare_masks(Grammar::json(true), tokenizer, 3, 300);
   compare_masks(Grammar::regex("(ab|\"[^\"]{2,40}\"|é+){3,60}"), tokenizer, 4, 300);
-  compare_masks(Grammar::gbnf("root ::= item{2,90} \"!\"\nitem ::= [a-z]{1,40} | \"(\" root \")\" | [^a-z()!]\n"), tokenizer, 5, 300);
+  compare_masks(Grammar::gbnf("root ::= item{2,90} \"!\"\nitem ::= [a-z]{1,40} | \"(\" root \")\" | [^a-z()!]\n"),
+                tokenizer, 5, 300);
   compare_masks(Grammar::gbnf("root ::= (\"a\" [^b]){70,} \"b\"?\n"), tokenizer, 6, 300);
 }
 
@@ -101,7 +104,8 @@ TEST(GrammarMask, WorksOnBytesAndCharacters) {
 
 TEST(GrammarMask, NeverAllowsSpecialTokensButTheEnd) {
   const Tokenizer& tokenizer = small_tokenizer();
-  const auto vocabulary = std::make_shared<const VocabularyIndex>(tokenizer, std::vector<TokenId>{}, tokenizer.vocab_size() + 37);
+  const auto vocabulary =
+      std::make_shared<const VocabularyIndex>(tokenizer, std::vector<TokenId>{}, tokenizer.vocab_size() + 37);
   GrammarState state(std::make_shared<TokenGrammar>(Grammar::regex("[\\s\\S]*"), vocabulary));
   std::vector<uint32_t> words(vocabulary->words());
   state.mask(words);
@@ -117,7 +121,9 @@ TEST(GrammarMask, ForcedTokensAreCanonicalAndAllowed) {
   const Tokenizer& tokenizer = small_tokenizer();
   const auto tokens = std::make_shared<TokenGrammar>(
       Grammar::json_schema(R"({"type":"object","properties":{"name":{"type":"string"},"extra":{"type":"integer"}},
-      "required":["name","extra"],"additionalProperties":false})", {JsonOptions::Whitespace::none, false}), index_of(tokenizer));
+      "required":["name","extra"],"additionalProperties":false})",
+                           {JsonOptions::Whitespace::none, false}),
+      index_of(tokenizer));
   GrammarState state(tokens);
   EXPECT_EQ(state.forced_bytes(), R"({"name":")");
   const std::vector<TokenId> forced = state.forced_tokens(tokenizer);
@@ -144,7 +150,8 @@ TEST(GrammarMask, RandomWalksGiveValidDocuments) {
   const Tokenizer& tokenizer = real ? *real : small_tokenizer();
   const auto vocabulary = index_of(tokenizer);
   const std::vector<std::string> schemas = {
-      kPerson, R"({"type":"array","items":{"type":"number","multipleOf":0.25},"minItems":2,"maxItems":5})",
+      kPerson,
+      R"({"type":"array","items":{"type":"number","multipleOf":0.25,"minimum":-9e9,"maximum":1e6},"minItems":2,"maxItems":5})",
       R"({"type":"object","patternProperties":{"^a":{"type":"integer"},"b$":{"minimum":3}},"additionalProperties":{"type":"null"},"propertyNames":{"maxLength":4}})",
       R"({"anyOf":[{"type":"string","pattern":"(ab|c)+\\s"},{"const":[1,{"a":"b"}]},{"type":"integer","multipleOf":12,"minimum":100}]})",
       R"({"type":"object","properties":{"when":{"type":"string","format":"date"},"id":{"type":"string","format":"uuid"}},"minProperties":0})"};

@@ -90,7 +90,8 @@ class RandomRegex {
       case 6: return "(" + make(depth - 1) + "|" + make(depth - 1) + "|)";
       case 7: return "(?:" + make(depth - 1) + ")*";
       case 8: return "(?:" + make(depth - 1) + ")" + (below(2) == 0 ? "+" : "+?");
-      case 9: return "(?:" + make(depth - 1) + "){" + std::to_string(below(3)) + "," + std::to_string(2 + below(3)) + "}";
+      case 9:
+        return "(?:" + make(depth - 1) + "){" + std::to_string(below(3)) + "," + std::to_string(2 + below(3)) + "}";
       case 10: return below(6) == 0 ? (below(2) == 0 ? "^" : "$") : make(depth - 1);
       default: return make(depth - 1) + make(depth - 1);
     }
@@ -126,12 +127,13 @@ TEST(GrammarRegex, AgreesWithPcre2) {
     try {
       grammar = std::make_unique<Grammar>(Grammar::regex(pattern));
     } catch (const Error& error) {  // an anchor in the middle may leave nothing
-      EXPECT_NE(std::string(error.what()).find("matches no text"), std::string::npos) << pattern << ": " << error.what();
+      EXPECT_NE(std::string(error.what()).find("matches no text"), std::string::npos)
+          << pattern << ": " << error.what();
     }
     for (int t = 0; t < 12; ++t) {
       const std::string text = random.text();
-      const int found = pcre2_match(regex.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, 0, data.get(),
-                                    nullptr);
+      const int found =
+          pcre2_match(regex.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, 0, data.get(), nullptr);
       if (found < PCRE2_ERROR_NOMATCH) continue;  // its limit on backtracking
       const bool ours = grammar != nullptr && grammar->matches(text);
       ASSERT_EQ(ours, found >= 0) << pattern << " on \"" << text << '"';

@@ -63,10 +63,12 @@ TEST(JsonSchemaGrammar, OpenAndClosedObjects) {
   EXPECT_TRUE(valid(schema, R"({"ab":"x","":1})"));
   EXPECT_FALSE(valid(schema, R"({"z":1,"a":"not an integer"})"));  // "a" cannot come back as another property
   EXPECT_FALSE(Grammar::json_schema(schema, {JsonOptions::Whitespace::none, true}).matches(R"({"a":1,"z":[]})"));
-  EXPECT_TRUE(valid(R"({"type":"object","additionalProperties":{"type":"integer"},"minProperties":1,"maxProperties":2})",
-                    R"({"x":1,"y":2})"));
-  EXPECT_FALSE(valid(R"({"type":"object","additionalProperties":{"type":"integer"},"minProperties":1,"maxProperties":2})",
-                     R"({"x":1,"y":2,"z":3})"));
+  EXPECT_TRUE(
+      valid(R"({"type":"object","additionalProperties":{"type":"integer"},"minProperties":1,"maxProperties":2})",
+            R"({"x":1,"y":2})"));
+  EXPECT_FALSE(
+      valid(R"({"type":"object","additionalProperties":{"type":"integer"},"minProperties":1,"maxProperties":2})",
+            R"({"x":1,"y":2,"z":3})"));
 }
 
 TEST(JsonSchemaGrammar, NumbersStayWithinTheirBounds) {
@@ -83,7 +85,8 @@ TEST(JsonSchemaGrammar, NumbersStayWithinTheirBounds) {
       ASSERT_EQ(grammar.matches(std::to_string(value)), expected) << schema << " " << value;
     }
   }
-  const Grammar price = Grammar::json_schema(R"({"type":"number","minimum":-0.75,"exclusiveMaximum":12.5,"multipleOf":0.05})", kCompact);
+  const Grammar price =
+      Grammar::json_schema(R"({"type":"number","minimum":-0.75,"exclusiveMaximum":12.5,"multipleOf":0.05})", kCompact);
   for (int hundredths = -300; hundredths <= 2000; ++hundredths) {
     const int magnitude = std::abs(hundredths);
     std::string text = (hundredths < 0 ? "-" : "") + std::to_string(magnitude / 100) + "." +
@@ -149,9 +152,11 @@ TEST(JsonSchemaGrammar, FollowsReferencesAndRecursion) {
   EXPECT_TRUE(valid(list, "[1,[2,[3,null]]]"));
   EXPECT_FALSE(valid(list, "[1,[2,[3]]]"));
   expect_named(R"({"$ref":"#"})", "leads back to itself");
-  expect_named(R"({"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"allOf":[{"$ref":"#/$defs/a"}]}}})", "leads back");
+  expect_named(R"({"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"allOf":[{"$ref":"#/$defs/a"}]}}})",
+               "leads back");
   // A value that would have to contain itself.
-  expect_named(R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"],"additionalProperties":false})", "matches no text");
+  expect_named(R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"],"additionalProperties":false})",
+               "matches no text");
   expect_named(R"({"$ref":"#/$defs/nowhere"})", "points to nothing");
   expect_named(R"({"$ref":"other.json"})", "other.json");
 }
@@ -205,8 +210,10 @@ TEST(JsonSchemaGrammar, HasLimits) {
   }
   expect_named(R"({"allOf":[)" + choices + "]}", "combine to more than");
   std::string properties;
-  for (int i = 0; i < 1000; ++i) properties += std::string(i > 0 ? "," : "") + "\"key" + std::to_string(i) + R"(":{"type":"integer"})";
-  EXPECT_TRUE(valid(R"({"type":"object","properties":{)" + properties + "},\"additionalProperties\":false}", R"({"key7":1,"key999":2})"));
+  for (int i = 0; i < 1000; ++i)
+    properties += std::string(i > 0 ? "," : "") + "\"key" + std::to_string(i) + R"(":{"type":"integer"})";
+  EXPECT_TRUE(valid(R"({"type":"object","properties":{)" + properties + "},\"additionalProperties\":false}",
+                    R"({"key7":1,"key999":2})"));
 }
 
 }  // namespace

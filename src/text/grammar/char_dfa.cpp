@@ -169,7 +169,8 @@ CharDfa determinize(const CharNfa& nfa, const std::string& name) {
         }
       }
       work += set.size() + targets.size();
-      LAMINA_CHECK(work <= kMaxDfaWork, name, ": the constraints on this string take too long to combine; simplify them");
+      LAMINA_CHECK(work <= kMaxDfaWork, name,
+                   ": the constraints on this string take too long to combine; simplify them");
       std::sort(targets.begin(), targets.end());
       targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
       if (!targets.empty()) append_dfa_edge(state, cuts[c], cuts[c + 1] - 1, id_of(std::move(targets)));
@@ -180,7 +181,9 @@ CharDfa determinize(const CharNfa& nfa, const std::string& name) {
   return result;
 }
 
-CharDfa intersect(const CharDfa& a, const CharDfa& b, const std::string& name) { return dfa_product(a, b, false, name); }
+CharDfa intersect(const CharDfa& a, const CharDfa& b, const std::string& name) {
+  return dfa_product(a, b, false, name);
+}
 CharDfa subtract(const CharDfa& a, const CharDfa& b, const std::string& name) { return dfa_product(a, b, true, name); }
 
 CharDfa any_of(const std::vector<std::string>& texts, const std::string& name) {

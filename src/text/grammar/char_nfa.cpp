@@ -30,7 +30,8 @@ class Thompson {
 
   uint32_t build(const RegexNode& node, uint32_t from) {
     switch (node.kind) {
-      case RegexNode::Kind::set: return step(from, [&](AnchoredState& s, uint32_t to) { s.edges.push_back({node.set, to}); });
+      case RegexNode::Kind::set:
+        return step(from, [&](AnchoredState& s, uint32_t to) { s.edges.push_back({node.set, to}); });
       case RegexNode::Kind::begin: return step(from, [](AnchoredState& s, uint32_t to) { s.begin.push_back(to); });
       case RegexNode::Kind::end: return step(from, [](AnchoredState& s, uint32_t to) { s.end.push_back(to); });
       case RegexNode::Kind::sequence: {

@@ -72,7 +72,8 @@ class GbnfParser {
   RuleId rule_name() {
     const size_t begin = at_;
     while (is_name(peek())) ++at_;
-    if (at_ == begin) fail(str("expected a rule's name, found ", done() ? "the end" : name_of_first(text_.substr(at_))));
+    if (at_ == begin)
+      fail(str("expected a rule's name, found ", done() ? "the end" : name_of_first(text_.substr(at_))));
     const std::string found(text_.substr(begin, at_ - begin));
     const auto known = ids_.find(found);
     if (known != ids_.end()) return known->second.id;
@@ -93,7 +94,8 @@ class GbnfParser {
     at_ += 3;
     skip_space(true);
     rules_.define(id, alternatives(0));
-    if (!done() && peek() != '\n' && peek() != '\r') fail(str("unexpected ", name_of_first(text_.substr(at_)), " in a rule"));
+    if (!done() && peek() != '\n' && peek() != '\r')
+      fail(str("unexpected ", name_of_first(text_.substr(at_)), " in a rule"));
     skip_space(true);
   }
 
@@ -148,7 +150,8 @@ class GbnfParser {
       if (!take(')')) fail("a group is not closed; expected ')'");
       return group;
     }
-    if (peek() == '<' || peek() == '!') fail("tokens, as in <think> or <[1000]>, are not supported; write a literal in quotes");
+    if (peek() == '<' || peek() == '!')
+      fail("tokens, as in <think> or <[1000]>, are not supported; write a literal in quotes");
     return rules_.rule(rule_name());
   }
 
@@ -181,7 +184,8 @@ class GbnfParser {
   uint32_t count() {
     if (peek() < '0' || peek() > '9') fail("expected a number in the repetition");
     uint64_t value = 0;
-    while (peek() >= '0' && peek() <= '9') value = std::min<uint64_t>(value * 10 + (text_[at_++] - '0'), kUnbounded - 1);
+    while (peek() >= '0' && peek() <= '9')
+      value = std::min<uint64_t>(value * 10 + (text_[at_++] - '0'), kUnbounded - 1);
     return static_cast<uint32_t>(value);
   }
 
@@ -227,7 +231,12 @@ class GbnfParser {
       case 'n': return '\n';
       case 'r': return '\r';
       case 't': return '\t';
-      case '\\': case '"': case '[': case ']': case '-': case '^': return static_cast<char32_t>(c);
+      case '\\':
+      case '"':
+      case '[':
+      case ']':
+      case '-':
+      case '^': return static_cast<char32_t>(c);
       case 'x': return hex(2);
       case 'u': return hex(4);
       case 'U': return hex(8);

@@ -11,8 +11,7 @@
 
 namespace lamina::text {
 
-Grammar::Grammar(grammar::Program program)
-    : program_(std::make_shared<const grammar::Program>(std::move(program))) {}
+Grammar::Grammar(grammar::Program program) : program_(std::make_shared<const grammar::Program>(std::move(program))) {}
 
 Grammar Grammar::json_schema(std::string_view schema, const JsonOptions& options, const std::string& name) {
   return Grammar(grammar::compile_json_schema(schema, options, name));

@@ -17,18 +17,20 @@ struct JsonOptions {
     none,      ///< compact
   };
   Whitespace whitespace = Whitespace::flexible;
-  /// An object schema without `additionalProperties` allows only the properties it lists. By the standard it allows any.
+  /// An object schema without `additionalProperties` allows only the properties it lists. By the standard it allows
+  /// any.
   bool closed_objects = false;
 };
 
 /// A set of texts: the constraint on generated output. Compiled once, immutable, cheap to copy; threads may share it.
-/// Every factory throws an Error for invalid input, for anything it does not support (it names the construct and where it
-/// stands), for a grammar that no text matches, and beyond the limits on size and nesting.
+/// Every factory throws an Error for invalid input, for anything it does not support (it names the construct and where
+/// it stands), for a grammar that no text matches, and beyond the limits on size and nesting.
 class Grammar {
  public:
   /// The JSON documents that are valid under a JSON Schema (draft 2020-12; see docs/reference/structured-output.md for
   /// the keywords). Properties come in the schema's order. `name` names the source in messages.
-  static Grammar json_schema(std::string_view schema, const JsonOptions& options = {}, const std::string& name = "schema");
+  static Grammar json_schema(std::string_view schema, const JsonOptions& options = {},
+                             const std::string& name = "schema");
   /// Any JSON object, or with `any_value` any JSON value.
   static Grammar json(bool any_value = false, const JsonOptions& options = {});
   /// Texts that a regular expression matches as a whole. Dialect: grammar/regex_syntax.h.

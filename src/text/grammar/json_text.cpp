@@ -17,7 +17,7 @@ std::string quoted(const std::string& text) { return Json(text).dump(); }
 std::string number_text(const Json& number) {
   if (number.is_number_float()) {
     const double value = number.get<double>();
-    if (std::floor(value) == value && std::abs(value) < 1e15) return std::to_string(static_cast<int64_t>(value));
+    if (std::floor(value) == value && std::abs(value) < 9e18) return std::to_string(static_cast<int64_t>(value));
   }
   return number.dump();
 }
@@ -44,19 +44,18 @@ ExprId JsonText::boolean() { return rules_.choice({rules_.literal("true"), rules
 ExprId JsonText::make_space() {
   CodeSet blank(' ', ' ');
   blank.add('\t');
-  return rules_.choice({rules_.literal(" "), rules_.sequence({rules_.optional(rules_.literal("\r")), rules_.literal("\n"),
-                                                              rules_.repeat(rules_.chars(blank), 0, kMaxIndent)})});
+  return rules_.choice(
+      {rules_.literal(" "), rules_.sequence({rules_.optional(rules_.literal("\r")), rules_.literal("\n"),
+                                             rules_.repeat(rules_.chars(blank), 0, kMaxIndent)})});
 }
 
 ExprId JsonText::make_value() {
   const ExprId value = any_value();
-  return rules_.choice({any_object(), array({}, value, 0, kUnbounded), any_string(), any_number(), boolean(),
-                        rules_.literal("null")});
+  return rules_.choice(
+      {any_object(), array({}, value, 0, kUnbounded), any_string(), any_number(), boolean(), rules_.literal("null")});
 }
 
-ExprId JsonText::make_object() {
-  return object({{member(any_string(), any_value()), false, true}});
-}
+ExprId JsonText::make_object() { return object({{member(any_string(), any_value()), false, true}}); }
 
 ExprId JsonText::string_character() {
   CodeSet plain(0x20, kLastCodePoint);
@@ -69,13 +68,15 @@ ExprId JsonText::string_character() {
     return rules_.chars(result);
   };
   const ExprId digit = set("0123456789abcdefABCDEF");
-  const ExprId not_surrogate = rules_.choice({rules_.sequence({set("0123456789abcefABCEF"), rules_.repeat(digit, 3, 3)}),
-                                              rules_.sequence({set("dD"), set("01234567"), digit, digit})});
-  const ExprId pair = rules_.sequence({set("dD"), set("89abAB"), digit, digit, rules_.literal("\\u"), set("dD"),
-                                       set("cdefCDEF"), digit, digit});
-  const ExprId escape = rules_.sequence(
-      {rules_.literal("\\"),
-       rules_.choice({set("\"\\/bfnrt"), rules_.sequence({rules_.literal("u"), rules_.choice({not_surrogate, pair})})})});
+  const ExprId not_surrogate =
+      rules_.choice({rules_.sequence({set("0123456789abcefABCEF"), rules_.repeat(digit, 3, 3)}),
+                     rules_.sequence({set("dD"), set("01234567"), digit, digit})});
+  const ExprId pair = rules_.sequence(
+      {set("dD"), set("89abAB"), digit, digit, rules_.literal("\\u"), set("dD"), set("cdefCDEF"), digit, digit});
+  const ExprId escape =
+      rules_.sequence({rules_.literal("\\"),
+                       rules_.choice({set("\"\\/bfnrt"),
+                                      rules_.sequence({rules_.literal("u"), rules_.choice({not_surrogate, pair})})})});
   return rules_.choice({rules_.chars(plain), escape});
 }
 
@@ -146,7 +147,8 @@ ExprId JsonText::array(const std::vector<ExprId>& prefix, ExprId rest, uint32_t 
 ExprId JsonText::constant(const Json& value) {
   if (value.is_object()) {
     std::vector<ListItem> members;
-    for (const auto& [name, member_value] : value.items()) members.push_back({member(key(name), constant(member_value))});
+    for (const auto& [name, member_value] : value.items())
+      members.push_back({member(key(name), constant(member_value))});
     return members.empty() ? rules_.literal("{}") : object(std::move(members));
   }
   if (value.is_array()) {

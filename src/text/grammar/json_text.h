@@ -17,9 +17,9 @@ class JsonText {
  public:
   JsonText(Rules& rules, const JsonOptions& options) : rules_(rules), options_(options) {}
 
-  ExprId space();          ///< optional white space
-  ExprId separator();      ///< the comma between elements
-  ExprId any_value();      ///< any JSON value
+  ExprId space();      ///< optional white space
+  ExprId separator();  ///< the comma between elements
+  ExprId any_value();  ///< any JSON value
   ExprId any_object();
   ExprId any_string();
   ExprId any_number();

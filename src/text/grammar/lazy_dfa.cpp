@@ -79,8 +79,8 @@ uint32_t LazyDfa::intern(const std::vector<uint32_t>& seeds) {
     if (sets_[found->second] == set) return found->second;
   }
   set_elements_ += set.size();
-  LAMINA_CHECK(sets_.size() < kMaxLazyStates && set_elements_ < kMaxLazySetElements,
-               "the grammar needs more than ", kMaxLazyStates, " states while it is matched; simplify its expressions");
+  LAMINA_CHECK(sets_.size() < kMaxLazyStates && set_elements_ < kMaxLazySetElements, "the grammar needs more than ",
+               kMaxLazyStates, " states while it is matched; simplify its expressions");
   const auto id = static_cast<uint32_t>(sets_.size());
   rules_.push_back(rule_of_[set[0]]);
   sets_.push_back(std::move(set));

@@ -45,8 +45,9 @@ void Frames::truncate(size_t size) {
 
 void Machine::add(Config config, std::vector<Config>& set, size_t base) {
   if (std::find(set.begin() + static_cast<std::ptrdiff_t>(base), set.end(), config) != set.end()) return;
-  LAMINA_CHECK(set.size() - base < kMaxConfigs, "the grammar is too ambiguous: the text so far can be derived in more than ",
-               kMaxConfigs, " ways; rewrite rules with equal beginnings as one rule");
+  LAMINA_CHECK(set.size() - base < kMaxConfigs,
+               "the grammar is too ambiguous: the text so far can be derived in more than ", kMaxConfigs,
+               " ways; rewrite rules with equal beginnings as one rule");
   set.push_back(config);
 }
 
@@ -94,28 +95,26 @@ void Machine::leave(uint32_t id) {
 }
 
 void Machine::closure(Config config, std::vector<Config>& set, size_t base) {
-  const size_t first = visited_.size();
+  visited_.clear();
   visit(config);
-  for (size_t i = first; i < visited_.size(); ++i) {
+  for (size_t i = 0; i < visited_.size(); ++i) {
     const Config current = visited_[i];
     const uint8_t flags = dfa_.flags(current.state);
     if ((flags & LazyDfa::reads) != 0) add(current, set, base);
     if ((flags & LazyDfa::calls) != 0) enter_calls(current);
     if ((flags & LazyDfa::accepts) != 0) leave(current.frame);
   }
-  work += visited_.size() - first;
-  visited_.resize(first);
+  work += visited_.size();
 }
 
 void Machine::pop(uint32_t frame, std::vector<Config>& set, size_t base) {
-  const size_t first = visited_.size();
+  visited_.clear();
   leave(frame);
-  const std::vector<Config> reached(visited_.begin() + static_cast<std::ptrdiff_t>(first), visited_.end());
-  visited_.resize(first);
+  const std::vector<Config> reached = visited_;
   for (const Config config : reached) closure(config, set, base);
 }
 
-bool Machine::step(std::vector<Config>& set, size_t begin, size_t end, uint8_t byte) {
+bool Machine::step_all(std::vector<Config>& set, size_t begin, size_t end, uint8_t byte) {
   const size_t base = set.size();
   returns.clear();
   work += end - begin;

@@ -13,10 +13,10 @@ inline constexpr size_t kMaxConfigs = 512;  ///< stacks of one state
 /// A call that has not returned. Frames form stacks that share their lower parts.
 struct Frame {
   uint32_t parent = 0;
-  uint32_t after = 0;       ///< state to return to; LazyDfa::kDead: the bottom of a stack
-  uint32_t count = 0;       ///< counted repetitions: bodies begun; of a bottom frame: bodies begun above the first
-  RuleId counted = 0;       ///< 1 + the counted rule; 0: an ordinary call
-  uint32_t same_hash = 0;   ///< next frame in the hash bucket
+  uint32_t after = 0;      ///< state to return to; LazyDfa::kDead: the bottom of a stack
+  uint32_t count = 0;      ///< counted repetitions: bodies begun; of a bottom frame: bodies begun above the first
+  RuleId counted = 0;      ///< 1 + the counted rule; 0: an ordinary call
+  uint32_t same_hash = 0;  ///< next frame in the hash bucket
   bool operator==(const Frame& other) const {
     return parent == other.parent && after == other.after && count == other.count && counted == other.counted;
   }
@@ -62,15 +62,28 @@ class Machine {
   /// Appends to `set`, whose new part begins at `base`, the configurations that are reached from `config` without
   /// reading, and that read.
   void closure(Config config, std::vector<Config>& set, size_t base);
-  /// Appends the configurations after set[begin, end) read `byte`. Returns whether there is one, or the bottom returned.
-  bool step(std::vector<Config>& set, size_t begin, size_t end, uint8_t byte);
-  /// Appends the configurations after the innermost call of `config` returns. `completed`: see `returns`.
+  /// Appends the configurations after set[begin, end) read `byte`. Returns whether there is one, or the bottom
+  /// returned.
+  bool step(std::vector<Config>& set, size_t begin, size_t end, uint8_t byte) {
+    if (end - begin != 1) return step_all(set, begin, end, byte);
+    // Most sets have one configuration, and most bytes neither call nor return.
+    const Config from = set[begin];
+    const uint32_t next = dfa_.next(from.state, byte);
+    ++work;
+    if (next != LazyDfa::kDead && dfa_.flags(next) != LazyDfa::reads) return step_all(set, begin, end, byte);
+    returns.clear();
+    if (next == LazyDfa::kDead) return false;
+    set.push_back({next, from.frame});
+    return true;
+  }
+  /// Appends the configurations after the call of `frame` returns.
   void pop(uint32_t frame, std::vector<Config>& set, size_t base);
 
   LazyDfa& dfa() { return dfa_; }
   Frames& frames() { return frames_; }
 
  private:
+  bool step_all(std::vector<Config>& set, size_t begin, size_t end, uint8_t byte);
   void add(Config config, std::vector<Config>& set, size_t base);
   void visit(Config config);
   void enter_calls(Config config);

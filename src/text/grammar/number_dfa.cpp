@@ -45,9 +45,7 @@ class MagnitudeBuilder {
   uint32_t fraction_id(size_t read) const {
     return static_cast<uint32_t>((bound_.whole.size() + 2) * 3 + std::min(read, bound_.fraction.size()));
   }
-  uint32_t decided_id(int order) const {
-    return fraction_id(bound_.fraction.size()) + (order < 0 ? 1 : 2);
-  }
+  uint32_t decided_id(int order) const { return fraction_id(bound_.fraction.size()) + (order < 0 ? 1 : 2); }
   static int order_of(char digit, char bound) { return digit < bound ? -1 : (digit > bound ? 1 : 0); }
 
   void add_whole(size_t read, int order) {
@@ -139,8 +137,8 @@ Decimal parse_decimal(const std::string& number, const std::string& name) {
   if (point < 0) point = static_cast<int64_t>(digits.size());
   if (at < number.size()) point += std::strtoll(number.c_str() + at + 1, nullptr, 10);
   const auto limit = static_cast<int64_t>(kMaxDigits);
-  LAMINA_CHECK(point > -limit && point < limit && digits.size() < kMaxDigits, name, ": the number ", number.substr(0, 40),
-               " has too many digits; at most ", kMaxDigits, " are allowed");
+  LAMINA_CHECK(point > -limit && point < limit && digits.size() < kMaxDigits, name, ": the number ",
+               number.substr(0, 40), " has too many digits; at most ", kMaxDigits, " are allowed");
   if (point < 0) digits.insert(0, static_cast<size_t>(-point), '0');
   point = std::max<int64_t>(point, 0);
   if (static_cast<size_t>(point) > digits.size()) digits.append(static_cast<size_t>(point) - digits.size(), '0');

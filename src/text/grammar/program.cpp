@@ -50,7 +50,8 @@ class Compiler {
       const uint32_t final = build(rule.body, start, 0);
       program_.rules[id].final = final;
     }
-    LAMINA_CHECK(remove_dead_ends(program_), name_, ": matches no text at all, not even an empty one; check its constraints");
+    LAMINA_CHECK(remove_dead_ends(program_), name_,
+                 ": matches no text at all, not even an empty one; check its constraints");
     check_left_recursion(program_, name_);
     find_byte_classes(program_);
     return std::move(program_);
@@ -82,7 +83,8 @@ class Compiler {
     switch (expression.kind) {
       case Expr::Kind::literal: {
         uint32_t at = from;
-        for (const char c : expression.bytes) at = byte_step(at, static_cast<uint8_t>(c), static_cast<uint8_t>(c), add_state());
+        for (const char c : expression.bytes)
+          at = byte_step(at, static_cast<uint8_t>(c), static_cast<uint8_t>(c), add_state());
         return at;
       }
       case Expr::Kind::chars: {
@@ -259,6 +261,8 @@ class Compiler {
 
 }  // namespace
 
-Program compile(const Rules& rules, RuleId root, const std::string& name) { return Compiler(rules, name).compile(root); }
+Program compile(const Rules& rules, RuleId root, const std::string& name) {
+  return Compiler(rules, name).compile(root);
+}
 
 }  // namespace lamina::text::grammar

@@ -46,8 +46,8 @@ struct Program {
   int n_classes = 0;
 };
 
-/// Compiles the rules that `root` needs. Left recursion, an undefined rule, a grammar that matches no text or one beyond
-/// the limits is an Error. `name` names the source.
+/// Compiles the rules that `root` needs. Left recursion, an undefined rule, a grammar that matches no text or one
+/// beyond the limits is an Error. `name` names the source.
 Program compile(const Rules& rules, RuleId root, const std::string& name);
 
 }  // namespace lamina::text::grammar

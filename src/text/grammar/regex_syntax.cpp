@@ -122,7 +122,8 @@ class RegexParser {
 
   uint32_t number() {
     uint64_t value = 0;
-    while (peek() >= '0' && peek() <= '9') value = std::min<uint64_t>(value * 10 + (text_[at_++] - '0'), kUnbounded - 1);
+    while (peek() >= '0' && peek() <= '9')
+      value = std::min<uint64_t>(value * 10 + (text_[at_++] - '0'), kUnbounded - 1);
     return static_cast<uint32_t>(value);
   }
 
@@ -174,16 +175,21 @@ class RegexParser {
   bool class_escape(CodeSet& set) {
     const char c = peek();
     switch (c) {
-      case 'd': case 'D': set.add('0', '9'); break;
-      case 'w': case 'W':
+      case 'd':
+      case 'D': set.add('0', '9'); break;
+      case 'w':
+      case 'W':
         set.add('0', '9');
         set.add('A', 'Z');
         set.add('_');
         set.add('a', 'z');
         break;
-      case 's': case 'S': set = white_space(); break;
-      case 'h': case 'H': set.add('\t'), set.add(' '); break;
-      case 'p': case 'P': set = category(); return true;
+      case 's':
+      case 'S': set = white_space(); break;
+      case 'h':
+      case 'H': set.add('\t'), set.add(' '); break;
+      case 'p':
+      case 'P': set = category(); return true;
       default: return false;
     }
     ++at_;
@@ -200,9 +206,15 @@ class RegexParser {
     for (const std::string_view prefix : {"General_Category=", "gc="}) {
       if (category.starts_with(prefix)) category.remove_prefix(prefix.size());
     }
-    static constexpr std::pair<std::string_view, std::string_view> kLong[] = {
-        {"Letter", "L"}, {"Uppercase_Letter", "Lu"}, {"Lowercase_Letter", "Ll"}, {"Number", "N"},
-        {"Decimal_Number", "Nd"}, {"digit", "Nd"}, {"Punctuation", "P"}, {"Symbol", "S"}, {"Mark", "M"}};
+    static constexpr std::pair<std::string_view, std::string_view> kLong[] = {{"Letter", "L"},
+                                                                              {"Uppercase_Letter", "Lu"},
+                                                                              {"Lowercase_Letter", "Ll"},
+                                                                              {"Number", "N"},
+                                                                              {"Decimal_Number", "Nd"},
+                                                                              {"digit", "Nd"},
+                                                                              {"Punctuation", "P"},
+                                                                              {"Symbol", "S"},
+                                                                              {"Mark", "M"}};
     for (const auto& [longer, shorter] : kLong) {
       if (category == longer) category = shorter;
     }

@@ -115,10 +115,11 @@ std::vector<uint8_t> nullable_expressions(const Rules& rules) {
     for (const ExprId child : expression.children) parents[child].push_back(id);
     if (expression.kind == Expr::Kind::rule) uses[expression.index].push_back(id);
     if (expression.kind == Expr::Kind::sequence) missing[id] = expression.children.size();
-    const bool is_empty = (expression.kind == Expr::Kind::literal && expression.bytes.empty()) ||
-                          (expression.kind == Expr::Kind::sequence && expression.children.empty()) ||
-                          (expression.kind == Expr::Kind::repeat && expression.min == 0) || expression.kind == Expr::Kind::list ||
-                          (expression.kind == Expr::Kind::automaton && accepts_empty(rules.automata()[expression.index]));
+    const bool is_empty =
+        (expression.kind == Expr::Kind::literal && expression.bytes.empty()) ||
+        (expression.kind == Expr::Kind::sequence && expression.children.empty()) ||
+        (expression.kind == Expr::Kind::repeat && expression.min == 0) || expression.kind == Expr::Kind::list ||
+        (expression.kind == Expr::Kind::automaton && accepts_empty(rules.automata()[expression.index]));
     if (is_empty) set(id);
   }
   while (!todo.empty()) {

@@ -15,8 +15,8 @@ using RuleId = uint32_t;
 
 inline constexpr size_t kMaxExpressions = 1'000'000;
 
-/// How the characters of an expression are written: as they are, or inside a JSON string (quotes, backslashes and control
-/// characters escaped, in one fixed spelling).
+/// How the characters of an expression are written: as they are, or inside a JSON string (quotes, backslashes and
+/// control characters escaped, in one fixed spelling).
 enum class Spelling { plain, json_string };
 
 /// An element of a separated list.

@@ -66,7 +66,8 @@ void SchemaReader::apply_reference(const Json& value, const std::string& path, S
                step.find_first_not_of("0123456789") == std::string::npos && std::stoul(step) < target->size()) {
       next = &target->at(std::stoul(step));
     }
-    if (next == nullptr) fail(path, str("the reference \"", reference.substr(0, 200), "\" points to nothing in this schema"));
+    if (next == nullptr)
+      fail(path, str("the reference \"", reference.substr(0, 200), "\" points to nothing in this schema"));
     target = next;
     at = end;
   }
@@ -130,7 +131,8 @@ bool SchemaReader::fits(const Json& value, const Shape& shape, const std::string
     return std::all_of(shape.divisors.begin(), shape.divisors.end(),
                        [&](const Decimal& divisor) { return is_multiple(number, divisor, where(path)); });
   }
-  const bool constrained = (value.is_array() && shape.constrains_arrays()) || (value.is_object() && shape.constrains_objects());
+  const bool constrained =
+      (value.is_array() && shape.constrains_arrays()) || (value.is_object() && shape.constrains_objects());
   if (constrained) {
     fail(path, str("enum or const has the value ", value.dump().substr(0, 80),
                    " beside constraints on its elements, which is not supported; give one of the two"));
@@ -145,7 +147,8 @@ bool SchemaReader::disjoint(const Shape& a, const Shape& b, int depth) {
     const auto& values = a.values ? *a.values : *b.values;
     const Shape& other = a.values ? b : a;
     return std::none_of(values.begin(), values.end(), [&](const Json& value) {
-      if (other.values && std::find(other.values->begin(), other.values->end(), value) == other.values->end()) return false;
+      if (other.values && std::find(other.values->begin(), other.values->end(), value) == other.values->end())
+        return false;
       const bool nested = value.is_structured() && (other.constrains_arrays() || other.constrains_objects());
       return nested || fits(value, other, "");
     });

@@ -63,8 +63,8 @@ class SchemaCompiler {
       for (const Json& constant : *shape.values) alternatives.push_back(text_.constant(constant));
       return rules_.choice(std::move(alternatives));
     }
-    const bool unconstrained = !shape.constrains_strings() && !shape.constrains_numbers() && !shape.constrains_arrays() &&
-                               !shape.constrains_objects();
+    const bool unconstrained = !shape.constrains_strings() && !shape.constrains_numbers() &&
+                               !shape.constrains_arrays() && !shape.constrains_objects();
     if (shape.types == Shape::kAnyType && unconstrained) return text_.any_value();
     if ((shape.types & Shape::null) != 0) alternatives.push_back(rules_.literal("null"));
     if ((shape.types & Shape::boolean) != 0) alternatives.push_back(text_.boolean());
@@ -96,7 +96,8 @@ class SchemaCompiler {
   ExprId array(const Shape& shape, const std::string& path) {
     size_t n_prefix = 0;
     for (const SubSchema& group : shape.array_groups) n_prefix = std::max(n_prefix, prefix_of(group).size());
-    if (n_prefix > kMaxPrefixItems) reader_.fail(path, str("prefixItems lists more than ", kMaxPrefixItems, " schemas"));
+    if (n_prefix > kMaxPrefixItems)
+      reader_.fail(path, str("prefixItems lists more than ", kMaxPrefixItems, " schemas"));
     std::vector<ExprId> prefix;
     for (size_t i = 0; i < n_prefix; ++i) prefix.push_back(value(element_schemas(shape, i)));
     const ExprId rest = value(element_schemas(shape, n_prefix));
@@ -110,7 +111,8 @@ class SchemaCompiler {
     if (!schema.contains(keyword)) return {};
     const Json& list = schema[keyword];
     if (!list.is_array()) {
-      if (std::string_view(keyword) == "prefixItems") reader_.fail(group.path + "/prefixItems", "expected a list of schemas");
+      if (std::string_view(keyword) == "prefixItems")
+        reader_.fail(group.path + "/prefixItems", "expected a list of schemas");
       return {};
     }
     AllOf result;
@@ -126,7 +128,8 @@ class SchemaCompiler {
       const AllOf prefix = prefix_of(group);
       const Json& schema = *group.schema;
       const bool listed = schema.contains("items") && schema["items"].is_array();
-      if (listed && schema.contains("prefixItems")) reader_.fail(group.path + "/items", "expected one schema beside prefixItems");
+      if (listed && schema.contains("prefixItems"))
+        reader_.fail(group.path + "/items", "expected one schema beside prefixItems");
       const char* rest = listed ? "additionalItems" : "items";
       if (index < prefix.size()) {
         result.push_back(prefix[index]);
@@ -211,7 +214,8 @@ class SchemaCompiler {
   static bool counts_hold(const Shape& shape, const std::vector<ListItem>& members, bool closed) {
     const auto required = static_cast<uint64_t>(
         std::count_if(members.begin(), members.end(), [](const ListItem& item) { return item.required; }));
-    return required >= shape.min_properties && (shape.max_properties == kUnbounded || (closed && members.size() <= shape.max_properties));
+    return required >= shape.min_properties &&
+           (shape.max_properties == kUnbounded || (closed && members.size() <= shape.max_properties));
   }
 
   ExprId counted_object(ExprId member, const Shape& shape) {

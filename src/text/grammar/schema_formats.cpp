@@ -7,9 +7,8 @@ namespace lamina::text::grammar {
 namespace {
 
 // RFC 3339. February has 29 days only in leap years.
-#define LAMINA_LEAP_YEAR \
-  "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
-#define LAMINA_DATE                                                                               \
+#define LAMINA_LEAP_YEAR "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+#define LAMINA_DATE                                                                                     \
   "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|" \
   "02-(?:0[1-9]|1[0-9]|2[0-8]))|" LAMINA_LEAP_YEAR "-02-29)"
 #define LAMINA_CLOCK "(?:[01][0-9]|2[0-3]):[0-5][0-9]"

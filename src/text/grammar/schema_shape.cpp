@@ -16,19 +16,53 @@ constexpr size_t kMaxEnumValues = 10'000;
 
 // Keywords that do not constrain a value.
 constexpr std::array<std::string_view, 16> kAnnotations = {
-    "title",    "description", "default",     "examples",    "deprecated",       "readOnly",        "writeOnly",     "$comment",
-    "$schema",  "$id",         "$defs",       "definitions", "contentMediaType", "contentEncoding", "contentSchema", "id"};
+    "title",         "description", "default", "examples", "deprecated",  "readOnly",         "writeOnly",
+    "$comment",      "$schema",     "$id",     "$defs",    "definitions", "contentMediaType", "contentEncoding",
+    "contentSchema", "id"};
 // Keywords that other parts read together.
-constexpr std::array<std::string_view, 7> kGrouped = {"items",      "prefixItems",       "additionalItems",     "nullable",
-                                                      "properties", "patternProperties", "additionalProperties"};
-constexpr std::array<std::string_view, 19> kUnsupported = {
-    "not",          "if",         "then",        "else",           "contains",    "minContains",
-    "maxContains",  "uniqueItems", "dependencies", "dependentSchemas", "dependentRequired", "unevaluatedItems",
-    "unevaluatedProperties", "$dynamicRef", "$dynamicAnchor", "$anchor", "$recursiveRef", "$recursiveAnchor", "$vocabulary"};
-constexpr std::array<std::string_view, 22> kSupported = {
-    "type", "enum", "const", "minLength", "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum",
-    "exclusiveMaximum", "multipleOf", "minItems", "maxItems", "required", "propertyNames", "minProperties", "maxProperties",
-    "anyOf", "oneOf", "allOf", "$ref"};
+constexpr std::array<std::string_view, 7> kGrouped = {
+    "items", "prefixItems", "additionalItems", "nullable", "properties", "patternProperties", "additionalProperties"};
+constexpr std::array<std::string_view, 19> kUnsupported = {"not",
+                                                           "if",
+                                                           "then",
+                                                           "else",
+                                                           "contains",
+                                                           "minContains",
+                                                           "maxContains",
+                                                           "uniqueItems",
+                                                           "dependencies",
+                                                           "dependentSchemas",
+                                                           "dependentRequired",
+                                                           "unevaluatedItems",
+                                                           "unevaluatedProperties",
+                                                           "$dynamicRef",
+                                                           "$dynamicAnchor",
+                                                           "$anchor",
+                                                           "$recursiveRef",
+                                                           "$recursiveAnchor",
+                                                           "$vocabulary"};
+constexpr std::array<std::string_view, 22> kSupported = {"type",
+                                                         "enum",
+                                                         "const",
+                                                         "minLength",
+                                                         "maxLength",
+                                                         "pattern",
+                                                         "format",
+                                                         "minimum",
+                                                         "maximum",
+                                                         "exclusiveMinimum",
+                                                         "exclusiveMaximum",
+                                                         "multipleOf",
+                                                         "minItems",
+                                                         "maxItems",
+                                                         "required",
+                                                         "propertyNames",
+                                                         "minProperties",
+                                                         "maxProperties",
+                                                         "anyOf",
+                                                         "oneOf",
+                                                         "allOf",
+                                                         "$ref"};
 
 template <class List, class Item>
 bool is_in(const List& list, const Item& item) {
@@ -46,9 +80,7 @@ uint8_t type_named(const std::string& type) {
   return 0;
 }
 
-bool possible(const Shape& shape) {
-  return shape.types != 0 && (!shape.values || !shape.values->empty());
-}
+bool possible(const Shape& shape) { return shape.types != 0 && (!shape.values || !shape.values->empty()); }
 
 /// A count that no value can have removes the type.
 void drop_impossible_types(Shape& shape) {
@@ -101,24 +133,29 @@ void SchemaReader::apply(const SubSchema& schema, Shapes& shapes) {
   if (!schema.schema->is_object()) {
     fail(schema.path, str("a schema is an object, true or false; found ", schema.schema->type_name()));
   }
-  if (++depth_ > kMaxSchemaDepth) fail(schema.path, str("references and combinations are nested more than ", kMaxSchemaDepth, " deep"));
+  if (++depth_ > kMaxSchemaDepth)
+    fail(schema.path, str("references and combinations are nested more than ", kMaxSchemaDepth, " deep"));
   for (const auto& [keyword, value] : schema.schema->items()) apply_keyword(keyword, value, schema, shapes);
   // Alternatives last: they multiply what is there.
   for (const auto& [keyword, value] : schema.schema->items()) apply_combination(keyword, value, schema, shapes);
   --depth_;
 }
 
-void SchemaReader::apply_keyword(const std::string& keyword, const Json& value, const SubSchema& schema, Shapes& shapes) {
+void SchemaReader::apply_keyword(const std::string& keyword, const Json& value, const SubSchema& schema,
+                                 Shapes& shapes) {
   const std::string path = schema.path + "/" + keyword;
   if (is_in(kAnnotations, keyword)) {
     if ((keyword == "$id" || keyword == "id") && schema.schema != &root_) {
       fail(path, "an $id below the root is not supported; use $ref with a JSON pointer (#/…)");
     }
+    const bool standard = value.is_string() && value.get<std::string>().find("://json-schema.org/") < 6;
+    if (keyword == "$schema" && !standard) fail(path, "a custom metaschema is not supported; remove $schema");
     return;
   }
   if (keyword.starts_with("x-")) return;
   const bool groups_array = keyword == "items" || keyword == "prefixItems" || keyword == "additionalItems";
-  const bool groups_object = keyword == "properties" || keyword == "patternProperties" || keyword == "additionalProperties";
+  const bool groups_object =
+      keyword == "properties" || keyword == "patternProperties" || keyword == "additionalProperties";
   if (groups_array || groups_object) {
     for (Shape& shape : shapes) {
       AllOf& groups = groups_array ? shape.array_groups : shape.object_groups;
@@ -146,7 +183,8 @@ void SchemaReader::check_unused(const std::string& keyword, const Json& value, c
                  near.empty() ? "; remove it, or write it as x-…" : str("; did you mean ", near, "?")));
 }
 
-bool SchemaReader::apply_assertion(const std::string& keyword, const Json& value, const SubSchema& schema, Shapes& shapes) {
+bool SchemaReader::apply_assertion(const std::string& keyword, const Json& value, const SubSchema& schema,
+                                   Shapes& shapes) {
   const std::string path = schema.path + "/" + keyword;
   if (keyword == "type") {
     const bool nullable = schema.schema->contains("nullable") && (*schema.schema)["nullable"] == Json(true);
@@ -185,7 +223,8 @@ bool SchemaReader::apply_assertion(const std::string& keyword, const Json& value
   return true;
 }
 
-bool SchemaReader::apply_number(const std::string& keyword, const Json& value, const std::string& path, Shapes& shapes) {
+bool SchemaReader::apply_number(const std::string& keyword, const Json& value, const std::string& path,
+                                Shapes& shapes) {
   const bool exclusive = keyword == "exclusiveMinimum" || keyword == "exclusiveMaximum";
   const bool upper = keyword == "maximum" || keyword == "exclusiveMaximum";
   if (!exclusive && !upper && keyword != "minimum" && keyword != "multipleOf") return false;
@@ -258,7 +297,8 @@ void SchemaReader::restrict_values(const std::vector<Json>& values, Shapes& shap
   }
 }
 
-bool SchemaReader::apply_combination(const std::string& keyword, const Json& value, const SubSchema& schema, Shapes& shapes) {
+bool SchemaReader::apply_combination(const std::string& keyword, const Json& value, const SubSchema& schema,
+                                     Shapes& shapes) {
   const std::string path = schema.path + "/" + keyword;
   if (keyword == "$ref") {
     apply_reference(value, path, shapes);
@@ -293,7 +333,8 @@ void SchemaReader::apply_alternatives(const Json& value, const std::string& path
       for (const Shape& a : branches[i]) {
         for (const Shape& b : branches[j]) {
           if (disjoint(a, b, 0)) continue;
-          fail(path, str("the alternatives ", i, " and ", j, " of oneOf are not provably exclusive; use anyOf, or give them "
+          fail(path, str("the alternatives ", i, " and ", j,
+                         " of oneOf are not provably exclusive; use anyOf, or give them "
                          "different types or a required property with different const values"));
         }
       }

@@ -76,7 +76,8 @@ class SchemaReader {
 
   /// What constrains an object's property: its schema, those of matching patterns, or the rest's.
   AllOf property_schemas(const Shape& shape, const std::string& property, bool closed_objects);
-  /// The automaton of `pattern` (a substring match), and of a shape's strings. The latter is nullopt if any string fits.
+  /// The automaton of `pattern` (a substring match), and of a shape's strings. The latter is nullopt if any string
+  /// fits.
   const CharDfa& pattern_dfa(const std::string& pattern, const std::string& path);
   std::optional<CharDfa> string_dfa(const Shape& shape);
   /// The automaton of a shape's numbers, nullopt if any number fits.

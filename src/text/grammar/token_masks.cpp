@@ -99,7 +99,9 @@ StateMask TokenMasks::compute(uint32_t state) {
       }
       for (uint32_t t = nodes[node].token; t < nodes[node + 1].token; ++t) {
         mask.ids.push_back(vocabulary_.tokens()[t]);
-        if (begun > 0) mask.begun.emplace_back(begun, vocabulary_.tokens()[t]);
+        if (begun == 0) continue;
+        if (mask.begun.size() <= begun) mask.begun.resize(begun + 1);
+        mask.begun[begun].push_back(vocabulary_.tokens()[t]);
       }
     }
     if (!machine.returns.empty() && nodes[node].end > node + 1 && can_go_on(node)) {
@@ -107,7 +109,6 @@ StateMask TokenMasks::compute(uint32_t state) {
     }
   });
   computed_ += machine.work;
-  std::sort(mask.begun.begin(), mask.begun.end(), std::greater<>());
   if (mask.ids.size() > vocabulary_.words()) {  // a bit mask is smaller than the list
     mask.words.assign(vocabulary_.words(), 0);
     for (const TokenId id : mask.ids) set_bit(mask.words, id);
@@ -125,8 +126,9 @@ const StateMask& TokenMasks::of_state(uint32_t state) {
     bytes_ = 0;
   }
   auto mask = std::make_unique<StateMask>(compute(state));
-  bytes_ += sizeof(StateMask) + mask->words.size() * 4 + mask->ids.size() * sizeof(TokenId) + mask->begun.size() * 8 +
+  bytes_ += sizeof(StateMask) + mask->words.size() * 4 + mask->ids.size() * sizeof(TokenId) +
             mask->returns.size() * sizeof(StateMask::Return);
+  for (const auto& tokens : mask->begun) bytes_ += tokens.size() * sizeof(TokenId);
   return *masks_.emplace(state, std::move(mask)).first->second;
 }
 
@@ -136,16 +138,15 @@ void TokenMasks::add(Config config, Frames& frames, std::span<uint32_t> words) {
   // Bodies that may still begin after the current one.
   const Frame frame = frames[config.frame];
   const uint32_t left = rule.counted && rule.max != kUnbounded ? rule.max - 1 - frame.count : UINT32_MAX;
-  if (mask.begun.empty() || mask.begun.front().first <= left) {
+  if (mask.begun.size() <= uint64_t{left} + 1) {
     for (size_t i = 0; i < mask.words.size(); ++i) words[i] |= mask.words[i];
     for (const TokenId id : mask.ids) set_bit(words, id);
   } else {
     scratch_.assign(mask.words.begin(), mask.words.end());
     scratch_.resize(words.size(), 0);
     for (const TokenId id : mask.ids) set_bit(scratch_, id);
-    for (const auto& [begun, id] : mask.begun) {
-      if (begun <= left) break;
-      clear_bit(scratch_, id);
+    for (size_t begun = size_t{left} + 1; begun < mask.begun.size(); ++begun) {
+      for (const TokenId id : mask.begun[begun]) clear_bit(scratch_, id);
     }
     for (size_t i = 0; i < words.size(); ++i) words[i] |= scratch_[i];
   }

@@ -4,7 +4,6 @@
 #include <memory>
 #include <span>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "lamina/text/grammar/machine.h"
@@ -19,8 +18,8 @@ inline constexpr uint64_t kMaxMaskWork = 100'000'000;  ///< configurations looke
 struct StateMask {
   std::vector<uint32_t> words;  ///< tokens that are allowed by every caller; empty if `ids` lists them
   std::vector<TokenId> ids;
-  /// Counted rules: tokens that begin `first` more bodies, most first.
-  std::vector<std::pair<uint32_t, TokenId>> begun;
+  /// Counted rules: begun[n] lists the tokens that begin n more bodies; n = 0 is empty.
+  std::vector<std::vector<TokenId>> begun;
   /// Trie nodes below which the caller decides, and the bodies completed there.
   struct Return {
     uint32_t node = 0;
@@ -36,8 +35,8 @@ class TokenMasks {
 
   /// Sets the bits of the tokens that a configuration allows.
   void add(Config config, Frames& frames, std::span<uint32_t> words);
-  /// Sets the bits of the tokens below a trie node that the configurations allow after the node's bytes. Returns whether
-  /// there is one.
+  /// Sets the bits of the tokens below a trie node that the configurations allow after the node's bytes. Returns
+  /// whether there is one.
   bool add_below(uint32_t node, Machine& machine, const std::vector<Config>& configs, std::span<uint32_t> words);
   /// Computes the masks of the states that can be reached from the root first, up to `work` configurations.
   void prepare(uint64_t work);

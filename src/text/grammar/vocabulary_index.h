@@ -9,12 +9,12 @@
 
 namespace lamina::text {
 
-/// The vocabulary of a tokenizer as a trie over bytes, for masks. Built once per tokenizer (a few milliseconds per 10,000
-/// tokens); immutable.
+/// The vocabulary of a tokenizer as a trie over bytes, for masks. Built once per tokenizer (a few milliseconds per
+/// 10,000 tokens); immutable.
 class VocabularyIndex {
  public:
-  /// Special tokens other than `end_tokens` are never allowed. `end_tokens` empty: the tokenizer's EOS. `size`: number of
-  /// logits, if the model's vocabulary is padded; 0: the tokenizer's size.
+  /// Special tokens other than `end_tokens` are never allowed. `end_tokens` empty: the tokenizer's EOS. `size`: number
+  /// of logits, if the model's vocabulary is padded; 0: the tokenizer's size.
   explicit VocabularyIndex(const Tokenizer& tokenizer, std::vector<TokenId> end_tokens = {}, int64_t size = 0);
   /// `bytes[id]` are the bytes of a token. A token without bytes is never allowed.
   VocabularyIndex(std::vector<std::string> bytes, std::vector<TokenId> end_tokens);
