@@ -10,11 +10,10 @@
 namespace lamina::text::grammar {
 namespace {
 
-constexpr size_t kMaxDfaWork = 20'000'000;  // edges looked at in one construction
 constexpr uint32_t kDeadState = UINT32_MAX;
 
-void check_dfa_size(size_t states, const std::string& name) {
-  LAMINA_CHECK(states <= kMaxCharDfaStates, name, ": the combined constraints on this string need more than ",
+void check_dfa_size(size_t states, const DfaWork& work) {
+  LAMINA_CHECK(states <= kMaxCharDfaStates, work.name, ": the combined constraints on this string need more than ",
                kMaxCharDfaStates, " automaton states; simplify the patterns or lower the lengths and counts");
 }
 
@@ -55,7 +54,7 @@ void append_dfa_edge(CharDfa::State& state, char32_t first, char32_t last, uint3
 }
 
 /// Runs both automata at once. `b` may be in no state; with `subtracting` that accepts, otherwise it rejects.
-CharDfa dfa_product(const CharDfa& a, const CharDfa& b, bool subtracting, const std::string& name) {
+CharDfa dfa_product(const CharDfa& a, const CharDfa& b, bool subtracting, DfaWork& work) {
   CharDfa result;
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> ids;
   std::vector<std::pair<uint32_t, uint32_t>> pairs;
@@ -67,11 +66,12 @@ CharDfa dfa_product(const CharDfa& a, const CharDfa& b, bool subtracting, const 
   id_of(0, 0);
   static const CharDfa::State kNone;
   for (size_t i = 0; i < pairs.size(); ++i) {
-    check_dfa_size(pairs.size(), name);
+    check_dfa_size(pairs.size(), work);
     const auto [x, y] = pairs[i];
     const CharDfa::State& left = a.states[x];
     const CharDfa::State& right = y == kDeadState ? kNone : b.states[y];
     CharDfa::State state;
+    work.add(left.edges.size() + right.edges.size() + 1);
     state.accepts = left.accepts && (subtracting ? !right.accepts : right.accepts);
     size_t j = 0;
     for (const CharDfa::Edge& edge : left.edges) {
@@ -99,6 +99,12 @@ CharDfa dfa_product(const CharDfa& a, const CharDfa& b, bool subtracting, const 
 }
 
 }  // namespace
+
+void DfaWork::add(uint64_t steps) {
+  done += steps;
+  LAMINA_CHECK(done <= kMaxDfaWork, name,
+               ": the constraints on strings and numbers take too long to combine; simplify them");
+}
 
 bool CharDfa::matches(std::string_view text) const {
   uint32_t state = 0;
@@ -142,12 +148,11 @@ CharNfa CharDfa::to_nfa() const {
   return nfa;
 }
 
-CharDfa determinize(const CharNfa& nfa, const std::string& name) {
+CharDfa determinize(const CharNfa& nfa, DfaWork& work) {
   CharDfa result;
   std::map<std::vector<uint32_t>, uint32_t> ids;
   std::vector<std::vector<uint32_t>> sets;
   std::vector<uint8_t> in(nfa.states.size(), 0);
-  size_t work = 0;
   const auto id_of = [&](std::vector<uint32_t> set) {
     for (const uint32_t state : set) in[state] = 1;
     add_empty_closure(nfa, set, in);
@@ -157,7 +162,7 @@ CharDfa determinize(const CharNfa& nfa, const std::string& name) {
   };
   id_of({0});
   for (size_t i = 0; i < sets.size(); ++i) {
-    check_dfa_size(sets.size(), name);
+    check_dfa_size(sets.size(), work);
     const std::vector<uint32_t> set = sets[i];
     CharDfa::State state;
     const std::vector<char32_t> cuts = boundaries(nfa, set);
@@ -168,9 +173,7 @@ CharDfa determinize(const CharNfa& nfa, const std::string& name) {
           if (edge.set.contains(cuts[c])) targets.push_back(edge.to);
         }
       }
-      work += set.size() + targets.size();
-      LAMINA_CHECK(work <= kMaxDfaWork, name,
-                   ": the constraints on this string take too long to combine; simplify them");
+      work.add(set.size() + targets.size());
       std::sort(targets.begin(), targets.end());
       targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
       if (!targets.empty()) append_dfa_edge(state, cuts[c], cuts[c + 1] - 1, id_of(std::move(targets)));
@@ -181,19 +184,17 @@ CharDfa determinize(const CharNfa& nfa, const std::string& name) {
   return result;
 }
 
-CharDfa intersect(const CharDfa& a, const CharDfa& b, const std::string& name) {
-  return dfa_product(a, b, false, name);
-}
-CharDfa subtract(const CharDfa& a, const CharDfa& b, const std::string& name) { return dfa_product(a, b, true, name); }
+CharDfa intersect(const CharDfa& a, const CharDfa& b, DfaWork& work) { return dfa_product(a, b, false, work); }
+CharDfa subtract(const CharDfa& a, const CharDfa& b, DfaWork& work) { return dfa_product(a, b, true, work); }
 
-CharDfa any_of(const std::vector<std::string>& texts, const std::string& name) {
+CharDfa any_of(const std::vector<std::string>& texts, DfaWork& work) {
   CharNfa nfa;
   nfa.states.emplace_back();
   for (const std::string& text : texts) {
     uint32_t at = 0;
     for (size_t i = 0; i < text.size();) {
       const CodePoint point = first_code_point(std::string_view(text).substr(i, 4));
-      LAMINA_CHECK(point.length > 0, name, ": a string is not valid UTF-8");
+      LAMINA_CHECK(point.length > 0, work.name, ": a string is not valid UTF-8");
       nfa.states.emplace_back();
       const auto to = static_cast<uint32_t>(nfa.states.size() - 1);
       nfa.states[at].edges.push_back({{point.value, point.value}, to});
@@ -202,12 +203,12 @@ CharDfa any_of(const std::vector<std::string>& texts, const std::string& name) {
     }
     nfa.states[at].accepts = true;
   }
-  return determinize(nfa, name);
+  return determinize(nfa, work);
 }
 
-CharDfa of_length(uint64_t min, uint64_t max, const std::string& name) {
+CharDfa of_length(uint64_t min, uint64_t max, DfaWork& work) {
   const uint64_t last = max == kUnbounded ? min : max;
-  check_dfa_size(std::min<uint64_t>(last, kMaxCharDfaStates) + (last >= kMaxCharDfaStates ? 1 : 0) + 1, name);
+  check_dfa_size(std::min<uint64_t>(last, kMaxCharDfaStates) + (last >= kMaxCharDfaStates ? 1 : 0) + 1, work);
   CharDfa result;
   for (uint64_t i = 0; i <= last; ++i) {
     CharDfa::State state;

@@ -9,7 +9,15 @@
 
 namespace lamina::text::grammar {
 
-inline constexpr size_t kMaxCharDfaStates = 20'000;
+inline constexpr size_t kMaxCharDfaStates = 50'000;
+inline constexpr uint64_t kMaxDfaWork = 30'000'000;
+
+/// The effort spent on deterministic automata for one grammar. Beyond kMaxDfaWork steps, further work is an Error.
+struct DfaWork {
+  std::string name;  ///< of the source, for messages
+  uint64_t done = 0;
+  void add(uint64_t steps);
+};
 
 /// A deterministic automaton over code points, for what a nondeterministic one cannot do: intersection and difference.
 /// State 0 is the start. A code point without an edge is rejected.
@@ -33,13 +41,13 @@ struct CharDfa {
 };
 
 /// Subset construction. More than kMaxCharDfaStates states are an Error.
-CharDfa determinize(const CharNfa& nfa, const std::string& name);
-CharDfa intersect(const CharDfa& a, const CharDfa& b, const std::string& name);
-/// What `a` accepts and `b` does not.
-CharDfa subtract(const CharDfa& a, const CharDfa& b, const std::string& name);
+CharDfa determinize(const CharNfa& nfa, DfaWork& work);
+CharDfa intersect(const CharDfa& a, const CharDfa& b, DfaWork& work);
+/// Accepts the texts that `a` accepts and `b` rejects.
+CharDfa subtract(const CharDfa& a, const CharDfa& b, DfaWork& work);
 /// Accepts exactly these UTF-8 texts.
-CharDfa any_of(const std::vector<std::string>& texts, const std::string& name);
+CharDfa any_of(const std::vector<std::string>& texts, DfaWork& work);
 /// Accepts every text of `min` to `max` (may be kUnbounded) code points.
-CharDfa of_length(uint64_t min, uint64_t max, const std::string& name);
+CharDfa of_length(uint64_t min, uint64_t max, DfaWork& work);
 
 }  // namespace lamina::text::grammar

@@ -9,6 +9,8 @@
 namespace lamina::text::grammar {
 namespace {
 
+constexpr size_t kMaxCharNfaRanges = 1'000'000;
+
 struct AnchoredState {
   std::vector<CharNfa::Edge> edges;
   std::vector<uint32_t> empty;
@@ -28,9 +30,16 @@ class Thompson {
     return static_cast<uint32_t>(states.size() - 1);
   }
 
+  void count_ranges(const CodeSet& set) {
+    ranges_ += set.ranges().size();
+    LAMINA_CHECK(ranges_ <= kMaxCharNfaRanges, name_, ": the classes of the regular expression have more than ",
+                 kMaxCharNfaRanges, " ranges; use fewer or simpler classes");
+  }
+
   uint32_t build(const RegexNode& node, uint32_t from) {
     switch (node.kind) {
       case RegexNode::Kind::set:
+        count_ranges(node.set);
         return step(from, [&](AnchoredState& s, uint32_t to) { s.edges.push_back({node.set, to}); });
       case RegexNode::Kind::begin: return step(from, [](AnchoredState& s, uint32_t to) { s.begin.push_back(to); });
       case RegexNode::Kind::end: return step(from, [](AnchoredState& s, uint32_t to) { s.end.push_back(to); });
@@ -81,6 +90,7 @@ class Thompson {
   }
 
   const std::string& name_;
+  size_t ranges_ = 0;
 };
 
 /// Copies the automaton for each of four situations (a character was read; the end was asserted) and keeps what can be

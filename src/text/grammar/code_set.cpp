@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <map>
 
 #include "lamina/text/utf8.h"
 
@@ -62,26 +63,25 @@ bool CodeSet::contains(char32_t value) const {
 }
 
 std::optional<CodeSet> unicode_category(std::string_view name) {
-  constexpr std::string_view kGroups = "LMNPSZC";
-  static constexpr std::array<std::string_view, 29> kNames = {
-      "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe",
-      "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Co", "Cn"};
-  const bool group = name.size() == 1 && kGroups.find(name[0]) != std::string_view::npos;
-  if (!group && std::find(kNames.begin(), kNames.end(), name) == kNames.end()) return {};
-  CodeSet result;
-  for (char32_t first = 0; first <= kLastCodePoint;) {
-    const auto matches = [&](char32_t value) {
-      const std::string_view category = utf8proc_category_string(static_cast<utf8proc_int32_t>(value));
-      return group ? category[0] == name[0] : category == name;
-    };
-    char32_t last = first;
-    if (matches(first)) {
-      while (last < kLastCodePoint && matches(last + 1)) ++last;
-      result.add(first, last);
+  static const std::map<std::string, CodeSet, std::less<>> kCategories = [] {
+    std::map<std::string, CodeSet, std::less<>> sets;
+    char32_t first = 0;
+    std::string_view current = utf8proc_category_string(0);
+    for (char32_t value = 1; value <= kLastCodePoint + 1; ++value) {
+      const std::string_view next =
+          value > kLastCodePoint ? "" : utf8proc_category_string(static_cast<utf8proc_int32_t>(value));
+      if (next == current) continue;
+      sets[std::string(current)].add(first, value - 1);
+      sets[std::string(current.substr(0, 1))].add(first, value - 1);
+      first = value;
+      current = next;
     }
-    first = last + 1;
-  }
-  return result;
+    sets.erase("Cs");  // surrogates: not characters
+    return sets;
+  }();
+  const auto found = kCategories.find(name);
+  if (found == kCategories.end()) return {};
+  return found->second;
 }
 
 void append_utf8_sequences(char32_t first, char32_t last, std::vector<Utf8Sequence>& sequences) {

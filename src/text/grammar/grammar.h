@@ -23,8 +23,8 @@ struct JsonOptions {
 };
 
 /// A set of texts: the constraint on generated output. Compiled once, immutable, cheap to copy; threads may share it.
-/// Every factory throws an Error for invalid input, for anything it does not support (it names the construct and where
-/// it stands), for a grammar that no text matches, and beyond the limits on size and nesting.
+/// Every factory throws an Error for invalid input, for a construct it does not support, for a grammar that no text
+/// matches, and beyond the limits on size and nesting. The message names the construct and its place.
 class Grammar {
  public:
   /// The JSON documents that are valid under a JSON Schema (draft 2020-12; see docs/reference/structured-output.md for

@@ -58,6 +58,11 @@ ExprId JsonText::make_value() {
 ExprId JsonText::make_object() { return object({{member(any_string(), any_value()), false, true}}); }
 
 ExprId JsonText::string_character() {
+  if (!character_) character_ = make_character();
+  return *character_;
+}
+
+ExprId JsonText::make_character() {
   CodeSet plain(0x20, kLastCodePoint);
   CodeSet special('"', '"');
   special.add('\\');

@@ -39,6 +39,7 @@ class JsonText {
 
  private:
   ExprId string_character();
+  ExprId make_character();
   ExprId shared(std::optional<RuleId>& rule, const char* name, ExprId (JsonText::*make)());
   ExprId make_space();
   ExprId make_value();
@@ -51,6 +52,7 @@ class JsonText {
   Rules& rules_;
   const JsonOptions& options_;
   std::optional<RuleId> space_, value_, object_, string_, number_, integer_;
+  std::optional<ExprId> character_;
 };
 
 /// A JSON string with its quotes, in the one spelling that constants and keys have.

@@ -12,7 +12,7 @@ LazyDfa::LazyDfa(const Program& program)
     : program_(program),
       n_classes_(static_cast<size_t>(program.n_classes)),
       starts_(program.rules.size(), kUnknown),
-      afters_(program.rules.size(), kUnknown),
+      afters_(program.repetitions.size(), kUnknown),
       is_final_(program.states.size(), 0),
       in_closure_(program.states.size(), 0) {
   for (const Program::Rule& rule : program.rules) is_final_[rule.final] = 1;
@@ -48,9 +48,9 @@ uint32_t LazyDfa::start(RuleId rule) {
   return starts_[rule];
 }
 
-uint32_t LazyDfa::after(RuleId rule) {
-  if (afters_[rule] == kUnknown) afters_[rule] = intern({program_.rules[rule].after});
-  return afters_[rule];
+uint32_t LazyDfa::after(size_t repetition) {
+  if (afters_[repetition] == kUnknown) afters_[repetition] = intern({program_.repetitions[repetition].after});
+  return afters_[repetition];
 }
 
 uint32_t LazyDfa::intern(const std::vector<uint32_t>& seeds) {
@@ -106,12 +106,12 @@ uint32_t LazyDfa::make_next(uint32_t state, uint8_t byte) {
 
 const std::vector<LazyDfa::Call>& LazyDfa::calls_of(uint32_t state) {
   if (calls_known_[state] == 0) {
-    std::map<RuleId, std::vector<uint32_t>> grouped;
+    std::map<std::pair<RuleId, uint32_t>, std::vector<uint32_t>> grouped;
     for (const uint32_t from : sets_[state]) {
-      for (const Program::Call& call : program_.states[from].calls) grouped[call.rule].push_back(call.to);
+      for (const Program::Call& call : program_.states[from].calls) grouped[{call.rule, call.site}].push_back(call.to);
     }
     std::vector<Call> made;
-    for (auto& [rule, targets] : grouped) made.push_back({rule, intern(targets)});
+    for (const auto& [callee, targets] : grouped) made.push_back({callee.first, intern(targets), callee.second});
     calls_[state] = std::move(made);
     calls_known_[state] = 1;
   }

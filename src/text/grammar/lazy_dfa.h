@@ -9,8 +9,8 @@
 
 namespace lamina::text::grammar {
 
-inline constexpr size_t kMaxLazyStates = 100'000;
-inline constexpr size_t kMaxLazySetElements = 16'000'000;
+inline constexpr size_t kMaxLazyStates = 50'000;
+inline constexpr size_t kMaxLazySetElements = 8'000'000;
 
 using ByteSet = std::bitset<256>;
 
@@ -23,6 +23,7 @@ class LazyDfa {
   struct Call {
     RuleId rule = 0;
     uint32_t after = 0;  ///< state after the call
+    uint32_t site = 0;   ///< as Program::Call
   };
 
   explicit LazyDfa(const Program& program);
@@ -30,7 +31,7 @@ class LazyDfa {
   const Program& program() const { return program_; }
   uint32_t start(RuleId rule);
   /// The state after a counted repetition.
-  uint32_t after(RuleId rule);
+  uint32_t after(size_t repetition);
   uint32_t next(uint32_t state, uint8_t byte) {
     const uint32_t found = next_[size_t{state} * n_classes_ + program_.byte_class[byte]];
     return found != kUnknown ? found : make_next(state, byte);

@@ -44,6 +44,7 @@ void Frames::truncate(size_t size) {
 }
 
 void Machine::add(Config config, std::vector<Config>& set, size_t base) {
+  work += (set.size() - base) / 8;
   if (std::find(set.begin() + static_cast<std::ptrdiff_t>(base), set.end(), config) != set.end()) return;
   LAMINA_CHECK(set.size() - base < kMaxConfigs,
                "the grammar is too ambiguous: the text so far can be derived in more than ", kMaxConfigs,
@@ -61,9 +62,8 @@ void Machine::visit(Config config) {
 
 void Machine::enter_calls(Config config) {
   for (const LazyDfa::Call& call : dfa_.calls_of(config.state)) {
-    const Program::Rule& rule = dfa_.program().rules[call.rule];
-    if (rule.counted) {
-      visit({dfa_.start(call.rule), frames_.intern({config.frame, call.after, 0, call.rule + 1})});
+    if (call.site != 0) {
+      visit({dfa_.start(call.rule), frames_.intern({config.frame, call.after, 0, call.site})});
     } else if (dfa_.flags(call.after) == LazyDfa::accepts) {
       visit({dfa_.start(call.rule), config.frame});  // a tail call: returns to where this rule returns
     } else {
@@ -84,14 +84,14 @@ void Machine::leave(uint32_t id) {
     visit({frame.after, frame.parent});
     return;
   }
-  const Program::Rule& rule = dfa_.program().rules[frame.counted - 1];
+  const Program::Repetition& repetition = dfa_.program().repetitions[frame.counted - 1];
   const uint32_t completed = frame.count + 1;
-  if (completed < rule.max) {
+  if (completed < repetition.max) {
     // Without a maximum the count matters only until the minimum is reached.
-    const uint32_t count = rule.max == kUnbounded ? std::min(completed, rule.min) : completed;
-    visit({dfa_.start(frame.counted - 1), frames_.intern({frame.parent, frame.after, count, frame.counted})});
+    const uint32_t count = repetition.max == kUnbounded ? std::min(completed, repetition.min) : completed;
+    visit({dfa_.start(repetition.rule), frames_.intern({frame.parent, frame.after, count, frame.counted})});
   }
-  if (completed >= rule.min) visit({frame.after, frame.parent});
+  if (completed >= repetition.min) visit({frame.after, frame.parent});
 }
 
 void Machine::closure(Config config, std::vector<Config>& set, size_t base) {

@@ -15,7 +15,7 @@ struct Frame {
   uint32_t parent = 0;
   uint32_t after = 0;      ///< state to return to; LazyDfa::kDead: the bottom of a stack
   uint32_t count = 0;      ///< counted repetitions: bodies begun; of a bottom frame: bodies begun above the first
-  RuleId counted = 0;      ///< 1 + the counted rule; 0: an ordinary call
+  uint32_t counted = 0;    ///< 1 + the repetition; 0: an ordinary call
   uint32_t same_hash = 0;  ///< next frame in the hash bucket
   bool operator==(const Frame& other) const {
     return parent == other.parent && after == other.after && count == other.count && counted == other.counted;

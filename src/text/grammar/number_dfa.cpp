@@ -98,14 +98,14 @@ uint32_t append_nfa(CharNfa& nfa, const CharNfa& part) {
 }
 
 /// Numbers without a sign from `positive`, and with one from `negative`.
-CharDfa with_sign(const CharDfa& positive, const CharDfa& negative, const std::string& name) {
+CharDfa with_sign(const CharDfa& positive, const CharDfa& negative, DfaWork& work) {
   CharNfa nfa;
   nfa.states.emplace_back();
   const uint32_t plus = append_nfa(nfa, positive.to_nfa());
   const uint32_t minus = append_nfa(nfa, negative.to_nfa());
   nfa.states[0].empty.push_back(plus);
   nfa.states[0].edges.push_back({{'-', '-'}, minus});
-  return determinize(nfa, name);
+  return determinize(nfa, work);
 }
 
 /// The digits of a decimal as an integer, and the number of digits after the point.
@@ -174,12 +174,12 @@ bool is_multiple(const Decimal& value, const Decimal& divisor, const std::string
   return remainder == 0;
 }
 
-CharDfa plain_numbers(bool integers) {
+CharDfa plain_numbers(bool integers, DfaWork& work) {
   const char* pattern = integers ? "-?(0|[1-9][0-9]*)" : "-?(0|[1-9][0-9]*)([.][0-9]+)?";
-  return determinize(pattern_nfa(pattern, Matching::whole, "number"), "number");
+  return determinize(pattern_nfa(pattern, Matching::whole, "number"), work);
 }
 
-CharDfa numbers_within(const Decimal& bound, bool upper, bool exclusive, const std::string& name) {
+CharDfa numbers_within(const Decimal& bound, bool upper, bool exclusive, DfaWork& work) {
   const bool inclusive = !exclusive;
   const Comparison all{true, true, true};
   Comparison positive;
@@ -193,11 +193,11 @@ CharDfa numbers_within(const Decimal& bound, bool upper, bool exclusive, const s
     if (bound.negative) negative = {true, inclusive, false};
     if (bound.is_zero()) negative = {false, inclusive, false};
   }
-  return with_sign(MagnitudeBuilder(bound, positive).build(), MagnitudeBuilder(bound, negative).build(), name);
+  return with_sign(MagnitudeBuilder(bound, positive).build(), MagnitudeBuilder(bound, negative).build(), work);
 }
 
-CharDfa multiples_of(const Decimal& divisor, const std::string& name) {
-  const auto [p, decimals] = scaled(divisor, name);
+CharDfa multiples_of(const Decimal& divisor, DfaWork& work) {
+  const auto [p, decimals] = scaled(divisor, work.name);
   CharDfa dfa;
   const auto id = [&, p = p](uint64_t remainder, size_t read) { return static_cast<uint32_t>(read * p + remainder); };
   // Whole part: states [0, p); fraction with j digits read (j from 0): states [(1 + j) p, (2 + j) p).
@@ -223,7 +223,7 @@ CharDfa multiples_of(const Decimal& divisor, const std::string& name) {
       dfa.states.push_back(std::move(state));
     }
   }
-  return with_sign(dfa, dfa, name);
+  return with_sign(dfa, dfa, work);
 }
 
 }  // namespace lamina::text::grammar

@@ -22,10 +22,10 @@ int compare(const Decimal& a, const Decimal& b);
 bool is_multiple(const Decimal& value, const Decimal& divisor, const std::string& name);
 
 /// Plain decimal notation, without an exponent.
-CharDfa plain_numbers(bool integers);
+CharDfa plain_numbers(bool integers, DfaWork& work);
 /// Plain numbers on one side of a bound.
-CharDfa numbers_within(const Decimal& bound, bool upper, bool exclusive, const std::string& name);
+CharDfa numbers_within(const Decimal& bound, bool upper, bool exclusive, DfaWork& work);
 /// Plain numbers that are a multiple of `divisor`.
-CharDfa multiples_of(const Decimal& divisor, const std::string& name);
+CharDfa multiples_of(const Decimal& divisor, DfaWork& work);
 
 }  // namespace lamina::text::grammar

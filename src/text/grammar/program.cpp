@@ -205,6 +205,8 @@ class Compiler {
     const bool unbounded = expression.max == kUnbounded;
     const uint64_t copies = unbounded ? uint64_t{expression.min} + 1 : expression.max;
     if (copies == 0) return from;
+    const auto known = counted_.find(body);
+    if (known != counted_.end() && copies > 1) return count(known->second, expression, from);
     // The size of one copy is known only after it is built: the first copy decides, and may become the counter's body.
     const size_t before = program_.states.size();
     const uint32_t start = add_state();
@@ -216,10 +218,17 @@ class Compiler {
                    " times; at most ", kMaxCopies, " are allowed");
       return repeat_copied(expression, from, {start, final}, depth);
     }
-    const uint32_t to = add_state();
     const auto id = static_cast<RuleId>(program_.rules.size());
-    program_.rules.push_back({"repetition", start, final, true, expression.min, expression.max, to});
-    program_.states[from].calls.push_back({id, to});
+    program_.rules.push_back({"repetition", start, final, true});
+    counted_.emplace(body, id);
+    return count(id, expression, from);
+  }
+
+  /// Repetitions of one body share its states, and with them its masks.
+  uint32_t count(RuleId rule, const Expr& expression, uint32_t from) {
+    const uint32_t to = add_state();
+    program_.repetitions.push_back({rule, expression.min, expression.max, to});
+    program_.states[from].calls.push_back({rule, to, static_cast<uint32_t>(program_.repetitions.size())});
     if (expression.min == 0) add_empty(from, to);
     return to;
   }
@@ -256,6 +265,7 @@ class Compiler {
   std::vector<uint8_t> nullable_;
   std::vector<RuleId> ids_;  // by rule of `rules_`: its number in the program
   std::vector<std::pair<RuleId, RuleId>> pending_;
+  std::map<ExprId, RuleId> counted_;  // by body
   Program program_;
 };
 

@@ -9,7 +9,7 @@
 
 namespace lamina::text::grammar {
 
-inline constexpr size_t kMaxProgramStates = 600'000;
+inline constexpr size_t kMaxProgramStates = 400'000;
 
 /// A grammar as a recursive transition network: one nondeterministic automaton over bytes per rule, whose edges read a
 /// byte, read nothing, or call another rule. Every state can reach the end of its rule.
@@ -22,25 +22,31 @@ struct Program {
   struct Call {
     RuleId rule = 0;
     uint32_t to = 0;
+    uint32_t site = 0;  ///< of a counted rule: 1 + index in `repetitions`; 0: an ordinary call
   };
   struct State {
     std::vector<ByteEdge> bytes;
     std::vector<Call> calls;
     std::vector<uint32_t> empty;
   };
-  /// A rule, or the body of a counted repetition, which the machine enters again until its counter is in [min, max].
+  /// A rule, or the body of counted repetitions.
   struct Rule {
     std::string name;
     uint32_t start = 0;
     uint32_t final = 0;
     bool counted = false;
+  };
+  /// A place where a counted rule is repeated `min` to `max` times.
+  struct Repetition {
+    RuleId rule = 0;
     uint32_t min = 0;
-    uint32_t max = 0;
-    uint32_t after = 0;  ///< counted: the state after the repetition
+    uint32_t max = 0;    ///< may be kUnbounded
+    uint32_t after = 0;  ///< the state after the repetition
   };
 
   std::vector<State> states;
   std::vector<Rule> rules;  ///< rule 0 is the root
+  std::vector<Repetition> repetitions;
   /// Bytes that no edge distinguishes have one class.
   std::array<uint8_t, 256> byte_class{};
   int n_classes = 0;

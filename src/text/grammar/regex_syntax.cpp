@@ -336,8 +336,9 @@ class RegexParser {
 }  // namespace
 
 CodeSet white_space() {
-  CodeSet set = *unicode_category("Zs");
-  set.add('\t', '\r');
+  CodeSet set('\t', '\r');
+  for (const char32_t space : {0x20, 0xA0, 0x1680, 0x202F, 0x205F, 0x3000}) set.add(space);
+  set.add(0x2000, 0x200A);
   set.add(0x2028, 0x2029);
   set.add(0xFEFF);
   return set;

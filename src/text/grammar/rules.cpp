@@ -27,6 +27,9 @@ ExprId Rules::chars(CodeSet set, Spelling spelling) {
 
 ExprId Rules::automaton(CharNfa nfa, Spelling spelling) {
   Expr expression{Expr::Kind::automaton, spelling};
+  automaton_states_ += nfa.states.size();
+  LAMINA_CHECK(automaton_states_ <= kMaxExpressions, "the grammar's patterns have more than ", kMaxExpressions,
+               " states; make them smaller");
   expression.index = static_cast<uint32_t>(automata_.size());
   automata_.push_back(std::move(nfa));
   return add(std::move(expression));

@@ -13,7 +13,7 @@ namespace lamina::text::grammar {
 using ExprId = uint32_t;
 using RuleId = uint32_t;
 
-inline constexpr size_t kMaxExpressions = 1'000'000;
+inline constexpr size_t kMaxExpressions = 500'000;
 
 /// How the characters of an expression are written: as they are, or inside a JSON string (quotes, backslashes and
 /// control characters escaped, in one fixed spelling).
@@ -75,6 +75,7 @@ class Rules {
   std::vector<Expr> expressions_;
   std::vector<Rule> rules_;
   std::vector<CharNfa> automata_;
+  size_t automaton_states_ = 0;
 };
 
 /// By expression: whether it can match the empty text.

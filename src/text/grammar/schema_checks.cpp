@@ -82,33 +82,32 @@ void SchemaReader::apply_reference(const Json& value, const std::string& path, S
 const CharDfa& SchemaReader::pattern_dfa(const std::string& pattern, const std::string& path) {
   const auto found = pattern_dfas_.find(pattern);
   if (found != pattern_dfas_.end()) return found->second;
-  CharDfa dfa = determinize(pattern_nfa(pattern, Matching::search, where(path)), where(path));
+  CharDfa dfa = determinize(pattern_nfa(pattern, Matching::search, where(path)), work_);
   return pattern_dfas_.emplace(pattern, std::move(dfa)).first->second;
 }
 
 std::optional<CharDfa> SchemaReader::string_dfa(const Shape& shape) {
   std::optional<CharDfa> result;
   if (shape.min_length > 0 || shape.max_length != kUnbounded) {
-    if (shape.patterns.empty()) return of_length(shape.min_length, shape.max_length, name_);
+    if (shape.patterns.empty()) return of_length(shape.min_length, shape.max_length, work_);
   }
   for (const auto& [pattern, path] : shape.patterns) {
     const CharDfa& dfa = pattern_dfa(pattern, path);
-    result = result ? intersect(*result, dfa, where(path)) : dfa;
+    result = result ? intersect(*result, dfa, work_) : dfa;
   }
   if (result && (shape.min_length > 0 || shape.max_length != kUnbounded)) {
-    const std::string path = where(shape.patterns[0].second);
-    result = intersect(*result, of_length(shape.min_length, shape.max_length, path), path);
+    result = intersect(*result, of_length(shape.min_length, shape.max_length, work_), work_);
   }
   return result;
 }
 
-std::optional<CharDfa> SchemaReader::number_dfa(const Shape& shape, bool integers) const {
+std::optional<CharDfa> SchemaReader::number_dfa(const Shape& shape, bool integers) {
   if (!shape.constrains_numbers()) return {};
-  CharDfa result = plain_numbers(integers);
+  CharDfa result = plain_numbers(integers, work_);
   for (const Shape::Bound& bound : shape.bounds) {
-    result = intersect(result, numbers_within(bound.value, bound.upper, bound.exclusive, name_), name_);
+    result = intersect(result, numbers_within(bound.value, bound.upper, bound.exclusive, work_), work_);
   }
-  for (const Decimal& divisor : shape.divisors) result = intersect(result, multiples_of(divisor, name_), name_);
+  for (const Decimal& divisor : shape.divisors) result = intersect(result, multiples_of(divisor, work_), work_);
   return result;
 }
 
@@ -158,7 +157,7 @@ bool SchemaReader::disjoint(const Shape& a, const Shape& b, int depth) {
   if ((common & Shape::string) != 0) {
     const auto left = string_dfa(a);
     const auto right = string_dfa(b);
-    if (!left || !right || !intersect(*left, *right, name_).empty()) return false;
+    if (!left || !right || !intersect(*left, *right, work_).empty()) return false;
   }
   if ((common & Shape::array) != 0 && a.min_items <= b.max_items && b.min_items <= a.max_items) return false;
   if ((common & Shape::object) == 0) return true;
@@ -168,9 +167,10 @@ bool SchemaReader::disjoint(const Shape& a, const Shape& b, int depth) {
       // A property that one requires and the other forbids.
       return shapes(property_schemas(b, property, false)).empty();
     }
+    const std::vector<Shape> right = shapes(property_schemas(b, property, false));
     for (const Shape& left : shapes(property_schemas(a, property, false))) {
-      for (const Shape& right : shapes(property_schemas(b, property, false))) {
-        if (!disjoint(left, right, depth + 1)) return false;
+      for (const Shape& other : right) {
+        if (!disjoint(left, other, depth + 1)) return false;
       }
     }
     return true;
@@ -182,6 +182,7 @@ AllOf SchemaReader::property_schemas(const Shape& shape, const std::string& prop
   AllOf result;
   for (const SubSchema& group : shape.object_groups) {
     const Json& schema = *group.schema;
+    count_work(1 + (schema.contains("properties") ? schema["properties"].size() / 16 : 0));
     bool listed = false;
     if (schema.contains("properties") && schema["properties"].contains(property)) {
       result.push_back({&schema["properties"][property], group.path + "/properties/" + property});

@@ -169,7 +169,7 @@ class SchemaCompiler {
     return names;
   }
 
-  /// What property names may be; nullopt: anything.
+  /// The property names that `propertyNames` allows; nullopt if it allows all.
   std::optional<CharDfa> name_dfa(const Shape& shape, const std::string& path) {
     if (shape.names.empty()) return {};
     std::vector<Shape> possible = reader_.shapes(shape.names);
@@ -181,7 +181,7 @@ class SchemaCompiler {
       for (const Json& name : *possible[0].values) {
         if (name.is_string()) names.push_back(name.get<std::string>());
       }
-      return any_of(names, reader_.where(path));
+      return any_of(names, reader_.work());
     }
     return reader_.string_dfa(possible[0]);
   }
@@ -257,8 +257,8 @@ class SchemaCompiler {
       if (impossible(schemas)) return {};
       return {text_.member(text_.any_string(), value(schemas))};
     }
-    CharDfa free = names ? *names : of_length(0, kUnbounded, name_);
-    if (!named.empty()) free = subtract(free, any_of(named, reader_.where(path)), reader_.where(path));
+    CharDfa free = names ? *names : of_length(0, kUnbounded, reader_.work());
+    if (!named.empty()) free = subtract(free, any_of(named, reader_.work()), reader_.work());
     std::vector<ExprId> members;
     for (size_t subset = 0; subset < size_t{1} << patterns.size(); ++subset) {
       CharDfa keys = free;
@@ -266,8 +266,8 @@ class SchemaCompiler {
       std::set<size_t> matched;
       for (size_t i = 0; i < patterns.size(); ++i) {
         const bool matches = (subset >> i & 1) != 0;
-        keys = matches ? intersect(keys, *patterns[i].dfa, reader_.where(path))
-                       : subtract(keys, *patterns[i].dfa, reader_.where(path));
+        keys = matches ? intersect(keys, *patterns[i].dfa, reader_.work())
+                       : subtract(keys, *patterns[i].dfa, reader_.work());
         if (!matches) continue;
         schemas.push_back(patterns[i].schema);
         matched.insert(patterns[i].group);
@@ -286,7 +286,7 @@ class SchemaCompiler {
                        [](const SubSchema& s) { return s.schema->is_boolean() && !s.schema->get<bool>(); });
   }
 
-  /// What `additionalProperties` of the groups without a matching pattern asks.
+  /// `additionalProperties` of the groups in which no pattern matched.
   AllOf rest_schemas(const Shape& shape, const std::set<size_t>& matched) const {
     static const Json kClosed = false;
     AllOf result;

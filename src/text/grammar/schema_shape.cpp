@@ -12,6 +12,7 @@ namespace lamina::text::grammar {
 namespace {
 
 constexpr int kMaxSchemaDepth = 100;
+constexpr uint64_t kMaxApplied = 2'000'000;
 constexpr size_t kMaxEnumValues = 10'000;
 
 // Keywords that do not constrain a value.
@@ -125,7 +126,14 @@ std::vector<Shape> SchemaReader::shapes(const AllOf& schemas) {
   return result;
 }
 
+void SchemaReader::count_work(uint64_t steps) {
+  applied_ += steps;
+  LAMINA_CHECK(applied_ <= kMaxApplied, name_,
+               ": the schema's references and combinations take too long to expand; simplify them");
+}
+
 void SchemaReader::apply(const SubSchema& schema, Shapes& shapes) {
+  count_work((1 + schema.schema->size()) * (1 + shapes.size()));
   if (schema.schema->is_boolean()) {
     if (!schema.schema->get<bool>()) shapes.clear();
     return;

@@ -68,25 +68,27 @@ struct Shape {
 /// Reads schemas of one document into shapes.
 class SchemaReader {
  public:
-  SchemaReader(const Json& root, const std::string& name) : root_(root), name_(name) {}
+  SchemaReader(const Json& root, const std::string& name) : root_(root), name_(name), work_{name} {}
 
   /// The shapes of which a value must have one. Empty: no value is valid.
   std::vector<Shape> shapes(const AllOf& schemas);
   [[noreturn]] void fail(const std::string& path, const std::string& message) const;
 
-  /// What constrains an object's property: its schema, those of matching patterns, or the rest's.
+  /// The schemas of a property: its own and those of matching patterns, or else `additionalProperties`.
   AllOf property_schemas(const Shape& shape, const std::string& property, bool closed_objects);
-  /// The automaton of `pattern` (a substring match), and of a shape's strings. The latter is nullopt if any string
+  /// The automaton of `pattern` (a substring match), and of a shape's strings. string_dfa is nullopt if any string
   /// fits.
   const CharDfa& pattern_dfa(const std::string& pattern, const std::string& path);
   std::optional<CharDfa> string_dfa(const Shape& shape);
   /// The automaton of a shape's numbers, nullopt if any number fits.
-  std::optional<CharDfa> number_dfa(const Shape& shape, bool integers) const;
+  std::optional<CharDfa> number_dfa(const Shape& shape, bool integers);
   /// Where a message about these schemas points to.
+  DfaWork& work() { return work_; }
   std::string where(const std::string& path) const { return name_ + ": " + (path.empty() ? "#" : path); }
 
  private:
   using Shapes = std::vector<Shape>;
+  void count_work(uint64_t steps);
   void apply(const SubSchema& schema, Shapes& shapes);
   void apply_keyword(const std::string& keyword, const Json& value, const SubSchema& schema, Shapes& shapes);
   bool apply_assertion(const std::string& keyword, const Json& value, const SubSchema& schema, Shapes& shapes);
@@ -105,6 +107,8 @@ class SchemaReader {
   const std::string& name_;
   std::vector<const Json*> references_;  // being followed
   std::map<std::string, CharDfa> pattern_dfas_;
+  DfaWork work_;
+  uint64_t applied_ = 0;  // keywords read, times shapes
   int depth_ = 0;
 };
 

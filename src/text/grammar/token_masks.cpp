@@ -7,7 +7,7 @@
 namespace lamina::text::grammar {
 namespace {
 
-constexpr size_t kMaxMaskBytes = size_t{256} << 20;  // of all states; then the masks are computed anew
+constexpr size_t kMaxMaskBytes = size_t{64} << 20;  // of all states; then the masks are computed anew
 
 void set_bit(std::span<uint32_t> words, TokenId id) { words[static_cast<size_t>(id) / 32] |= 1U << (id % 32); }
 void clear_bit(std::span<uint32_t> words, TokenId id) { words[static_cast<size_t>(id) / 32] &= ~(1U << (id % 32)); }
@@ -68,18 +68,33 @@ uint32_t TokenMasks::bodies_begun(const Frames& frames, std::span<const Config> 
   return least;
 }
 
+ByteSet TokenMasks::bytes_after(RuleId rule) {
+  ByteSet bytes;
+  const auto& repetitions = dfa_.program().repetitions;
+  for (size_t i = 0; i < repetitions.size(); ++i) {
+    if (repetitions[i].rule != rule) continue;
+    const uint32_t next = dfa_.after(i);
+    if (dfa_.flags(next) == LazyDfa::reads) {
+      bytes |= dfa_.first_bytes(next);
+    } else {
+      bytes.set();  // what it calls or returns to may read anything
+    }
+  }
+  return bytes;
+}
+
 StateMask TokenMasks::compute(uint32_t state) {
   StateMask mask;
   Frames frames;
   Machine machine(dfa_, frames);
   const RuleId rule = dfa_.rule(state);
   const bool counted = dfa_.program().rules[rule].counted;
-  ByteSet after;  // bytes that can follow a counted repetition
-  after.set();
+  ByteSet after;  // bytes that can follow the rule
   if (counted) {
     machine.open_repetition = rule;
-    const uint32_t next = dfa_.after(rule);
-    if (dfa_.flags(next) == LazyDfa::reads) after = dfa_.first_bytes(next);
+    after = bytes_after(rule);
+  } else {
+    after.set();
   }
   const auto& nodes = vocabulary_.nodes();
   const auto can_go_on = [&](uint32_t node) {
@@ -134,10 +149,12 @@ const StateMask& TokenMasks::of_state(uint32_t state) {
 
 void TokenMasks::add(Config config, Frames& frames, std::span<uint32_t> words) {
   const StateMask& mask = of_state(config.state);
-  const Program::Rule& rule = dfa_.program().rules[dfa_.rule(config.state)];
-  // Bodies that may still begin after the current one.
+  const bool counted = dfa_.program().rules[dfa_.rule(config.state)].counted;
   const Frame frame = frames[config.frame];
-  const uint32_t left = rule.counted && rule.max != kUnbounded ? rule.max - 1 - frame.count : UINT32_MAX;
+  Program::Repetition repetition{0, 0, kUnbounded, 0};
+  if (counted) repetition = dfa_.program().repetitions[frame.counted - 1];
+  // Bodies that may still begin after the current one.
+  const uint32_t left = repetition.max == kUnbounded ? UINT32_MAX : repetition.max - 1 - frame.count;
   if (mask.begun.size() <= uint64_t{left} + 1) {
     for (size_t i = 0; i < mask.words.size(); ++i) words[i] |= mask.words[i];
     for (const TokenId id : mask.ids) set_bit(words, id);
@@ -154,7 +171,7 @@ void TokenMasks::add(Config config, Frames& frames, std::span<uint32_t> words) {
   const size_t size = frames.size();
   Machine machine(dfa_, frames);
   std::vector<Config> callers;
-  if (rule.counted) {
+  if (counted) {
     machine.closure({frame.after, frame.parent}, callers, 0);
   } else {
     machine.pop(config.frame, callers, 0);
@@ -162,7 +179,8 @@ void TokenMasks::add(Config config, Frames& frames, std::span<uint32_t> words) {
   if (!callers.empty()) {
     for (const StateMask::Return& at : mask.returns) {
       const uint64_t completed = uint64_t{frame.count} + at.completed;
-      const bool fits = !rule.counted || (completed >= rule.min && (rule.max == kUnbounded || completed <= rule.max));
+      const bool fits =
+          !counted || (completed >= repetition.min && (repetition.max == kUnbounded || completed <= repetition.max));
       if (fits) add_below(at.node, machine, callers, words);
     }
   }

@@ -11,10 +11,10 @@
 
 namespace lamina::text::grammar {
 
-inline constexpr uint64_t kMaxMaskWork = 100'000'000;  ///< configurations looked at for one mask
+inline constexpr uint64_t kMaxMaskWork = 20'000'000;  ///< configurations looked at for one mask
 
-/// What is known of the tokens in a state whatever called its rule. Computed once per state of the automaton and kept,
-/// so that most of a mask is a copy (the idea of XGrammar, Dong et al. 2024).
+/// The part of a state's mask that does not depend on the caller of its rule. Computed once per state of the automaton
+/// and kept, so that most of a mask is a copy (the idea of XGrammar, Dong et al. 2024).
 struct StateMask {
   std::vector<uint32_t> words;  ///< tokens that are allowed by every caller; empty if `ids` lists them
   std::vector<TokenId> ids;
@@ -45,6 +45,7 @@ class TokenMasks {
  private:
   const StateMask& of_state(uint32_t state);
   StateMask compute(uint32_t state);
+  ByteSet bytes_after(RuleId rule);
   uint32_t bodies_begun(const Frames& frames, std::span<const Config> set) const;
 
   LazyDfa& dfa_;
