@@ -184,7 +184,7 @@ TEST(GrammarMask, RandomWalksGiveValidDocuments) {
             if (bytes == "\"" || bytes == "}" || bytes == "]" || bytes == "null") chosen = id;
           }
         }
-        if (step > 400) break;
+        if (step > 200) break;
         ASSERT_TRUE(state.accept(chosen)) << text;
         text += vocabulary->bytes(chosen);
       }

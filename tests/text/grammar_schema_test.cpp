@@ -172,6 +172,11 @@ TEST(JsonSchemaGrammar, CombinesSchemas) {
   EXPECT_TRUE(valid(tagged, R"({"kind":"x","n":1})"));
   EXPECT_TRUE(valid(tagged, R"({"kind":"y"})"));
   EXPECT_FALSE(valid(tagged, R"({"kind":"y","n":1})"));
+  const std::string recursive = R"({"oneOf":[{"type":"object","properties":{"next":{"$ref":"#"},"kind":{"const":"a"}},
+      "required":["next","kind"],"additionalProperties":false},{"type":"object","properties":{"next":{"type":"null"},
+      "kind":{"const":"b"}},"required":["next","kind"],"additionalProperties":false}]})";
+  EXPECT_TRUE(valid(recursive, R"({"next":{"next":null,"kind":"b"},"kind":"a"})"));
+  EXPECT_FALSE(valid(recursive, R"({"next":{"next":null,"kind":"a"},"kind":"a"})"));
   expect_named(R"({"oneOf":[{"type":"integer"},{"minimum":2}]})", "not provably exclusive");
   EXPECT_TRUE(valid(R"({"type":["string","null"],"enum":["a",null,3]})", "null"));
   EXPECT_FALSE(valid(R"({"type":["string","null"],"enum":["a",null,3]})", "3"));

@@ -1,5 +1,6 @@
 // References, and what decides whether values and shapes exclude each other.
 #include <algorithm>
+#include <utility>
 
 #include "lamina/base/error.h"
 #include "lamina/text/grammar/schema_shape.h"
@@ -162,6 +163,16 @@ bool SchemaReader::disjoint(const Shape& a, const Shape& b, int depth) {
   if ((common & Shape::array) != 0 && a.min_items <= b.max_items && b.min_items <= a.max_items) return false;
   if ((common & Shape::object) == 0) return true;
   if (depth >= 4) return false;
+  // Properties may refer to the schema that is being read: that is no cycle, and its own oneOf is checked elsewhere.
+  const auto references = std::exchange(references_, {});
+  const bool was_comparing = std::exchange(comparing_, true);
+  const bool result = properties_disjoint(a, b, depth);
+  references_ = references;
+  comparing_ = was_comparing;
+  return result;
+}
+
+bool SchemaReader::properties_disjoint(const Shape& a, const Shape& b, int depth) {
   return std::any_of(a.required.begin(), a.required.end(), [&](const std::string& property) {
     if (std::find(b.required.begin(), b.required.end(), property) == b.required.end()) {
       // A property that one requires and the other forbids.

@@ -336,7 +336,7 @@ void SchemaReader::apply_alternatives(const Json& value, const std::string& path
     }
     branches.push_back(std::move(branch));
   }
-  for (size_t i = 0; exclusive && i < branches.size(); ++i) {
+  for (size_t i = 0; exclusive && !comparing_ && i < branches.size(); ++i) {
     for (size_t j = i + 1; j < branches.size(); ++j) {
       for (const Shape& a : branches[i]) {
         for (const Shape& b : branches[j]) {

@@ -101,6 +101,7 @@ class SchemaReader {
   void restrict_values(const std::vector<Json>& values, Shapes& shapes);
   bool fits(const Json& value, const Shape& shape, const std::string& path);
   bool disjoint(const Shape& a, const Shape& b, int depth);
+  bool properties_disjoint(const Shape& a, const Shape& b, int depth);
   void check_unused(const std::string& keyword, const Json& value, const SubSchema& schema) const;
 
   const Json& root_;
@@ -108,7 +109,8 @@ class SchemaReader {
   std::vector<const Json*> references_;  // being followed
   std::map<std::string, CharDfa> pattern_dfas_;
   DfaWork work_;
-  uint64_t applied_ = 0;  // keywords read, times shapes
+  uint64_t applied_ = 0;    // keywords read, times shapes
+  bool comparing_ = false;  // within disjoint()
   int depth_ = 0;
 };
 
