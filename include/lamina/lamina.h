@@ -9,4 +9,5 @@
 #include "lamina/modules.h"
 #include "lamina/ops.h"
 #include "lamina/tensor/tensor.h"
+#include "lamina/text/grammar/grammar_state.h"
 #include "lamina/train/optimizer.h"

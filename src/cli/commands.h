@@ -27,6 +27,7 @@ void add_train(CLI::App& program);
 void add_bench_decode(CLI::App& bench);
 void add_bench_load(CLI::App& bench);
 void add_bench_ops(CLI::App& bench);
+void add_bench_grammar(CLI::App& bench);
 void add_bench_tokenizer(CLI::App& bench);
 void add_bench_train(CLI::App& bench);
 

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "lamina/text/grammar/program.h"
+
+namespace lamina::text::grammar {
+
+inline constexpr size_t kMaxGbnfBytes = size_t{1} << 20;
+
+/// Compiles GBNF: `name ::= …` with "literals", [classes], `.`, groups, `|`, `* + ? {m} {m,} {m,n}` and # comments. A
+/// rule ends at a line break outside parentheses that no `|` precedes or follows.
+Program compile_gbnf(std::string_view text, const std::string& name);
+
+}  // namespace lamina::text::grammar

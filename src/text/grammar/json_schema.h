@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "lamina/text/grammar/grammar.h"
+#include "lamina/text/grammar/program.h"
+
+namespace lamina::text::grammar {
+
+inline constexpr size_t kMaxSchemaBytes = size_t{1} << 20;
+
+Program compile_json_schema(std::string_view schema, const JsonOptions& options, const std::string& name);
+
+/// The regular expression of a `format`; nullptr if it is not supported. Every text it matches has the format; unusual
+/// spellings (leap seconds, quoted local parts of addresses) are left out.
+const char* format_pattern(std::string_view format);
+/// The supported formats, separated by commas.
+std::string format_names();
+
+}  // namespace lamina::text::grammar

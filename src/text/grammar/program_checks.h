@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include "lamina/text/grammar/program.h"
+
+namespace lamina::text::grammar {
+
+/// Removes the edges into states that cannot reach the end of their rule. Returns false if the root cannot.
+bool remove_dead_ends(Program& program);
+
+/// Throws an Error that names the cycle if a rule can call itself before it reads a byte.
+void check_left_recursion(const Program& program, const std::string& name);
+
+/// Fills byte_class and n_classes.
+void find_byte_classes(Program& program);
+
+}  // namespace lamina::text::grammar
