@@ -18,8 +18,9 @@ const FilterTable& selection_filters();  ///< map, select, reject, …
 /// The filter `name`, or null.
 Filter find_filter(std::string_view name);
 
-/// item.a.b or item.0 for the path "a.b" or "0", as filters take it in `attribute`.
-Value attribute_path(Interpreter& run, const Value& item, const Value& path);
+/// item.a.b or item.0 for the path "a.b" or "0", as filters take it in `attribute`. `fallback`, unless it is None,
+/// replaces an undefined value after each step.
+Value attribute_path(Interpreter& run, const Value& item, const Value& path, const Value& fallback = {});
 /// Lower case of a text; other values as they are: what filters compare unless they are case sensitive.
 Value ignore_case(const Value& value);
 

@@ -11,13 +11,15 @@
 namespace lamina::text::jinja {
 namespace {
 
-/// Generators are lazy in Python: what fails, fails when they are used. Here they are computed at once, and the failure
-/// is kept for that moment.
+/// Calls visit(item, result) for every item of `input`, none if it is false, and returns the result. Generators are
+/// lazy in Python: what fails, fails when they are used. Here they are computed at once, and the failure is kept for
+/// then.
 template <class F>
-Value lazily(Interpreter& run, const F& fill) {
+Value lazily(Interpreter& run, const Value& input, const F& visit) {
   std::vector<Value> items;
+  if (!input.truth()) return run.generator({});
   try {
-    fill(items);
+    for (const Value& item : run.iterate(input)) visit(item, items);
   } catch (const Raised&) {
     throw;
   } catch (const Failure& failure) {
@@ -31,18 +33,15 @@ Value map_filter(Interpreter& run, const Value& input, const Arguments& given) {
     const BoundArguments arguments("map", given, {"attribute", "default"});
     const Value path = arguments.value(0);
     const Value fallback = arguments.value_or(1, {});
-    return lazily(run, [&](std::vector<Value>& mapped) {
-      for (const Value& item : run.iterate(input)) {
-        Value value = attribute_path(run, item, path);
-        mapped.push_back(value.is_undefined() && !fallback.is_none() ? fallback : std::move(value));
-      }
+    return lazily(run, input, [&](const Value& item, std::vector<Value>& mapped) {
+      mapped.push_back(attribute_path(run, item, path, fallback));
     });
   }
   Arguments rest = given;
   rest.positional.erase(rest.positional.begin());
   const std::string name = to_text(given.positional[0]);
-  return lazily(run, [&](std::vector<Value>& mapped) {
-    for (const Value& item : run.iterate(input)) mapped.push_back(run.call_filter(name, item, rest));
+  return lazily(run, input, [&](const Value& item, std::vector<Value>& mapped) {
+    mapped.push_back(run.call_filter(name, item, rest));
   });
 }
 
@@ -56,12 +55,10 @@ Value select_if(Interpreter& run, const Value& input, const Arguments& given, bo
   for (size_t i = test + 1; i < given.positional.size(); ++i) rest.positional.push_back(given.positional[i]);
   const bool has_test = given.positional.size() > test;
   const std::string name = has_test ? to_text(given.positional[test]) : "";
-  return lazily(run, [&](std::vector<Value>& chosen) {
-    for (const Value& item : run.iterate(input)) {
-      const Value value = by_attribute ? attribute_path(run, item, given.positional[0]) : item;
-      const bool holds = has_test ? run.call_test(name, value, rest) : value.truth();
-      if (holds == wanted) chosen.push_back(item);
-    }
+  return lazily(run, input, [&](const Value& item, std::vector<Value>& chosen) {
+    const Value value = by_attribute ? attribute_path(run, item, given.positional[0]) : item;
+    const bool holds = has_test ? run.call_test(name, value, rest) : value.truth();
+    if (holds == wanted) chosen.push_back(item);
   });
 }
 
@@ -72,9 +69,13 @@ Value selection_filter(Interpreter& run, const Value& input, const Arguments& gi
 
 }  // namespace
 
-Value attribute_path(Interpreter& run, const Value& item, const Value& path) {
+Value attribute_path(Interpreter& run, const Value& item, const Value& path, const Value& fallback) {
+  const auto step = [&](const Value& from, const Value& key) {
+    Value value = run.item(from, key);
+    return value.is_undefined() && !fallback.is_none() ? fallback : value;
+  };
   if (path.is_none()) return item;
-  if (!path.is_string()) return run.item(item, path);
+  if (!path.is_string()) return step(item, path);
   Value value = item;
   std::string_view rest = path.text();
   for (;;) {
@@ -84,7 +85,7 @@ Value attribute_path(Interpreter& run, const Value& item, const Value& path) {
     const auto parsed = std::from_chars(part.data(), part.data() + part.size(), index);
     const bool number =
         !part.empty() && part[0] != '-' && parsed.ec == std::errc() && parsed.ptr == part.data() + part.size();
-    value = run.item(value, number ? Value(index) : Value(part));
+    value = step(value, number ? Value(index) : Value(part));
     if (dot == std::string_view::npos) return value;
     rest.remove_prefix(dot + 1);
   }

@@ -213,9 +213,9 @@ Value groupby_filter(Interpreter& run, const Value& input, const Arguments& give
   const BoundArguments arguments("groupby", given, {"attribute", "default", "case_sensitive"});
   const bool sensitive = arguments.truth_or(2, false);
   const auto value_of = [&](const Value& item) {
-    const Value value = attribute_path(run, item, arguments.value(0));
+    Value value = attribute_path(run, item, arguments.value(0), arguments.value_or(1, {}));
     run.charge(value.size());
-    return value.is_undefined() && arguments.has(1) ? arguments.value(1) : value;
+    return value;
   };
   std::vector<Keyed> all;
   for (const Value& item : run.iterate(input)) {

@@ -34,7 +34,7 @@ Value tojson_filter(Interpreter& run, const Value& input, const Arguments& given
   const Value indent = arguments.value_or(1, {});
   if (!indent.is_none()) {
     style.indented = true;
-    style.item_separator = ",";
+    style.item_separator.assign(1, ',');
     style.indent = indent.is_string()
                        ? indent.text()
                        : std::string(static_cast<size_t>(std::clamp<int64_t>(arguments.integer(1), 0, 1000)), ' ');

@@ -106,7 +106,7 @@ ArgumentSyntax Parser::parse_arguments() {
 
 std::string Parser::parse_dotted_name() {
   std::string name = expect_identifier();
-  while (skip_symbol(".")) name += "." + expect_identifier();
+  while (skip_symbol(".")) name.append(".").append(expect_identifier());
   return name;
 }
 
