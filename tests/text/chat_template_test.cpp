@@ -1,4 +1,4 @@
-// Chat templates. What jinja2 gives for tests/golden/templates/cases.json is recorded there; tests/text/check_templates
+// Chat templates. tests/golden/templates/cases.json records the output of jinja2; tests/text/check_templates
 // compares with jinja2 itself, also on published templates.
 #include "lamina/text/template/chat_template.h"
 

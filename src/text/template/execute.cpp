@@ -67,7 +67,7 @@ Interpreter::Flow Interpreter::run_block(const Block& block) {
   return Flow::next;
 }
 
-/// What a block writes, as text. It has its own scope.
+/// The output of a block, as text. The block has its own scope.
 std::string Interpreter::captured(const Block& block, Scope* parent) {
   std::string outer = std::exchange(output_, {});
   {

@@ -1,4 +1,4 @@
-// What can follow a value: attributes, items, slices, calls, filters and tests.
+// Postfix syntax: attributes, items, slices, calls, filters and tests.
 #include "lamina/base/error.h"
 #include "lamina/text/template/parser.h"
 

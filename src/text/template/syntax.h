@@ -56,7 +56,7 @@ struct Expression {
   ArgumentSyntax arguments;
 };
 
-/// What can stand left of `=` or after `for`: a name, namespace.member, or several of them.
+/// Assignment target, left of `=` or after `for`: a name, namespace.member, or several of them.
 struct Target {
   std::string name;
   std::string member;         ///< empty unless it is a namespace's

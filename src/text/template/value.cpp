@@ -43,6 +43,30 @@ const char* sequence_name(SequenceKind kind) {
   return "";
 }
 
+Value value_of(const nlohmann::ordered_json& tree, size_t depth) {
+  if (depth > kMaxValueDepth) throw Failure(str("JSON is nested more than ", kMaxValueDepth, " levels deep"));
+  if (tree.is_boolean()) return tree.get<bool>();
+  if (tree.is_number_unsigned() && tree.get<uint64_t>() > INT64_MAX) {
+    throw Failure(str("the number ", tree.get<uint64_t>(), " does not fit into 64 bits; give it as text"));
+  }
+  if (tree.is_number_integer()) return tree.get<int64_t>();
+  if (tree.is_number_float()) return tree.get<double>();
+  if (tree.is_string()) return tree.get_ref<const std::string&>();
+  if (tree.is_array()) {
+    std::vector<Value> items;
+    items.reserve(tree.size());
+    for (const auto& item : tree) items.push_back(value_of(item, depth + 1));
+    return Value::list(std::move(items));
+  }
+  if (tree.is_object()) {
+    std::vector<std::pair<Value, Value>> entries;
+    entries.reserve(tree.size());
+    for (const auto& [key, value] : tree.items()) entries.emplace_back(key, value_of(value, depth + 1));
+    return Value::dict(std::move(entries));
+  }
+  return {};
+}
+
 }  // namespace
 
 Value Value::undefined(std::string message) {
@@ -83,28 +107,7 @@ Value Value::dict(std::vector<std::pair<Value, Value>> entries) {
   return Value(std::shared_ptr<const Dict>(std::move(dict)));
 }
 
-Value Value::from_json(const nlohmann::ordered_json& tree) {
-  if (tree.is_boolean()) return tree.get<bool>();
-  if (tree.is_number_unsigned() && tree.get<uint64_t>() > INT64_MAX) {
-    throw Failure(str("the number ", tree.get<uint64_t>(), " does not fit into 64 bits; give it as text"));
-  }
-  if (tree.is_number_integer()) return tree.get<int64_t>();
-  if (tree.is_number_float()) return tree.get<double>();
-  if (tree.is_string()) return tree.get_ref<const std::string&>();
-  if (tree.is_array()) {
-    std::vector<Value> items;
-    items.reserve(tree.size());
-    for (const auto& item : tree) items.push_back(from_json(item));
-    return list(std::move(items));
-  }
-  if (tree.is_object()) {
-    std::vector<std::pair<Value, Value>> entries;
-    entries.reserve(tree.size());
-    for (const auto& [key, value] : tree.items()) entries.emplace_back(key, from_json(value));
-    return dict(std::move(entries));
-  }
-  return {};
-}
+Value Value::from_json(const nlohmann::ordered_json& tree) { return value_of(tree, 0); }
 
 bool Value::is_sequence(SequenceKind kind) const { return is_sequence() && items().kind == kind; }
 

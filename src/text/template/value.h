@@ -14,7 +14,7 @@
 
 namespace lamina::text::jinja {
 
-/// What goes wrong while a template runs. Template::render catches it and adds the line.
+/// An error while a template runs. Template::render catches it and adds the line.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -39,7 +39,7 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-/// What Python calls the sequence. It decides how it prints, compares and whether it has a length.
+/// The Python type of a sequence. It decides how it prints, compares and whether it has a length.
 enum class SequenceKind { list, tuple, range, view, generator };
 
 /// A Python value as templates see it. Copies are cheap: text and containers are shared and never change, so that
