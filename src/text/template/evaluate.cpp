@@ -133,7 +133,8 @@ Value Interpreter::evaluate_slice(const Expression& node) {
     const std::vector<std::string_view> all = characters(object.text());
     std::string chosen;
     for (const size_t index : indices) chosen += all[index];
-    return text(std::move(chosen));
+    const Value result = text(std::move(chosen));
+    return object.is_markup() ? result.as_markup() : result;
   }
   std::vector<Value> chosen;
   for (const size_t index : indices) chosen.push_back(object.items().items[index]);

@@ -21,7 +21,8 @@ std::string text_of(Interpreter& run, const Value& value) {
 template <std::string (*filter)(std::string_view)>
 Value simple_text_filter(Interpreter& run, const Value& input, const Arguments& given) {
   const BoundArguments none("this filter", given, {});
-  return run.text(filter(text_of(run, input)));
+  const Value result = run.text(filter(text_of(run, input)));
+  return input.is_markup() ? result.as_markup() : result;
 }
 
 /// The form of transformers: json.dumps(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False).
@@ -53,9 +54,11 @@ Value tojson_filter(Interpreter& run, const Value& input, const Arguments& given
 Value trim_filter(Interpreter& run, const Value& input, const Arguments& given) {
   const BoundArguments arguments("trim", given, {"chars"});
   const std::string text = text_of(run, input);
-  if (arguments.value_or(0, {}).is_none()) return run.text(std::string(strip(text, Side::both)));
-  run.charge(text.size() * arguments.text(0).size());
-  return run.text(std::string(strip(text, Side::both, arguments.text(0))));
+  const bool spaces = arguments.value_or(0, {}).is_none();
+  run.charge(spaces ? 0 : text.size() * (1 + arguments.text(0).size() / 16));
+  const std::string_view trimmed = spaces ? strip(text, Side::both) : strip(text, Side::both, arguments.text(0));
+  const Value result = run.text(std::string(trimmed));
+  return input.is_markup() ? result.as_markup() : result;
 }
 
 Value default_filter(Interpreter& /*run*/, const Value& input, const Arguments& given) {
@@ -107,25 +110,28 @@ std::string title_words(std::string_view text) {
   return out;
 }
 
-std::string escape_html(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '\'': out += "&#39;"; break;
-      case '"': out += "&#34;"; break;
-      default: out += c;
-    }
-  }
-  return out;
+Value title_filter(Interpreter& run, const Value& input, const Arguments& given) {
+  const BoundArguments none("title", given, {});
+  return run.text(title_words(text_of(run, input)));
 }
 
-std::string same_text(std::string_view text) { return std::string(text); }
-
 Value string_filter(Interpreter& run, const Value& input, const Arguments& given) {
-  return input.is_string() ? input : simple_text_filter<same_text>(run, input, given);
+  const BoundArguments none("string", given, {});
+  return input.is_string() ? input : run.text(text_of(run, input));
+}
+
+Value safe_filter(Interpreter& run, const Value& input, const Arguments& given) {
+  return string_filter(run, input, given).as_markup();
+}
+
+Value escape_filter(Interpreter& run, const Value& input, const Arguments& given) {
+  const BoundArguments none("escape", given, {});
+  return input.is_markup() ? input : run.text(escape_html(text_of(run, input))).as_markup();
+}
+
+Value forceescape_filter(Interpreter& run, const Value& input, const Arguments& given) {
+  const BoundArguments none("forceescape", given, {});
+  return run.text(escape_html(text_of(run, input))).as_markup();
 }
 
 Value format_filter(Interpreter& run, const Value& input, const Arguments& given) {
@@ -186,12 +192,12 @@ const FilterTable& text_filters() {
       {"upper", simple_text_filter<to_upper>},
       {"lower", simple_text_filter<to_lower>},
       {"capitalize", simple_text_filter<capitalized>},
-      {"title", simple_text_filter<title_words>},
-      {"escape", simple_text_filter<escape_html>},
-      {"e", simple_text_filter<escape_html>},
-      {"forceescape", simple_text_filter<escape_html>},
+      {"title", title_filter},
+      {"escape", escape_filter},
+      {"e", escape_filter},
+      {"forceescape", forceescape_filter},
       {"string", string_filter},
-      {"safe", string_filter},
+      {"safe", safe_filter},
       {"format", format_filter},
       {"truncate", truncate_filter},
       {"wordcount", wordcount_filter},

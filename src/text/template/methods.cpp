@@ -99,7 +99,8 @@ std::optional<Value> bound_method(const Value& self, const std::string& name) {
   callable->name = name;
   callable->depth = self.depth() + 1;
   callable->call = [self, method = found->second](Interpreter& run, const Arguments& arguments) {
-    return method(run, self, arguments);
+    const Value result = method(run, self, arguments);
+    return self.is_markup() && result.is_string() ? result.as_markup() : result;
   };
   return Value(std::shared_ptr<const Callable>(std::move(callable)));
 }

@@ -132,7 +132,13 @@ Value Interpreter::binary(const std::string& symbol, const Value& left, const Va
     if (left.is_real() || right.is_real()) return real_arithmetic(symbol, left.real(), right.real());
     return integer_arithmetic(symbol, left.integer(), right.integer());
   }
-  if (symbol == "+" && left.is_string() && right.is_string()) return text(left.text() + right.text());
+  if (symbol == "+" && left.is_string() && right.is_string()) {
+    if (!left.is_markup() && !right.is_markup()) return text(left.text() + right.text());
+    const auto escaped = [](const Value& value) {
+      return value.is_markup() ? value.text() : escape_html(value.text());
+    };
+    return text(escaped(left) + escaped(right)).as_markup();
+  }
   if (symbol == "+" && left.is_string()) {
     throw Failure(str("can only concatenate str (not \"", right.type_name(), "\") to str; convert it with `| string`"));
   }

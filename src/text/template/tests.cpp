@@ -80,7 +80,7 @@ const std::unordered_map<std::string_view, PlainTest>& plain_tests() {
       {"iterable", [](const Value& v) { return v.is_iterable() || v.loop() != nullptr; }},
       {"sequence", has_items},
       {"callable", [](const Value& v) { return v.is_callable() || v.is_undefined() || v.loop() != nullptr; }},
-      {"escaped", [](const Value&) { return false; }},
+      {"escaped", [](const Value& v) { return v.is_markup(); }},
       {"odd", [](const Value& v) { return integer_operand(v) % 2 != 0; }},
       {"even", [](const Value& v) { return integer_operand(v) % 2 == 0; }},
       {"lower", [](const Value& v) { return is_cased(v, is_lower, is_upper); }},

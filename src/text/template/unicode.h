@@ -34,6 +34,9 @@ enum class Side { left, right, both };
 std::string_view strip(std::string_view text, Side side);
 std::string_view strip(std::string_view text, Side side, std::string_view set);
 
+/// & < > ' " as HTML entities.
+std::string escape_html(std::string_view text);
+
 /// str.splitlines without line ends.
 std::vector<std::string_view> split_lines(std::string_view text);
 

@@ -125,6 +125,12 @@ std::shared_ptr<Loop> Value::loop() const {
 
 void Value::fail_undefined() const { throw Failure(*std::get<Undefined>(data_).message); }
 
+Value Value::as_markup() const {
+  Value marked = *this;
+  marked.markup_ = is_string();
+  return marked;
+}
+
 bool Value::truth() const {
   if (is_undefined() || is_none()) return false;
   if (is_bool() || is_integer()) return integer() != 0;

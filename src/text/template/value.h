@@ -76,6 +76,7 @@ class Value {
   bool is_real() const { return std::holds_alternative<double>(data_); }
   bool is_number() const { return is_bool() || is_integer() || is_real(); }
   bool is_string() const { return std::holds_alternative<std::shared_ptr<const std::string>>(data_); }
+  bool is_markup() const { return markup_; }  ///< text marked by `safe` or `escape`
   bool is_sequence() const { return std::holds_alternative<std::shared_ptr<const Sequence>>(data_); }
   bool is_sequence(SequenceKind kind) const;
   bool is_dict() const { return std::holds_alternative<std::shared_ptr<const Dict>>(data_); }
@@ -90,6 +91,9 @@ class Value {
   Namespace* name_space() const;  ///< null if it is none
   std::shared_ptr<Loop> loop() const;
   [[noreturn]] void fail_undefined() const;  ///< throws the message of an Undefined
+
+  /// The text as Markup: `+` then escapes the other operand for HTML, although templates render plain text.
+  Value as_markup() const;
 
   bool truth() const;
   bool has_length() const;
@@ -109,6 +113,7 @@ class Value {
                std::shared_ptr<const Sequence>, std::shared_ptr<const Dict>, std::shared_ptr<const Callable>,
                std::shared_ptr<Loop>, Namespace*>
       data_;
+  bool markup_ = false;
 };
 
 inline constexpr size_t kMaxValueDepth = 100;
