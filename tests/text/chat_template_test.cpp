@@ -49,8 +49,8 @@ TEST(ChatTemplateCases, RenderAsJinja2) {
     const auto source = one["source"].get<std::string>();
     try {
       const std::string text = rendered(source, one["variables"], in_july_2025());
-      EXPECT_TRUE(one.contains("text")) << source << " gave " << text;
-      if (one.contains("text")) EXPECT_EQ(text, one["text"].get<std::string>()) << source;
+      ASSERT_TRUE(one.contains("text")) << source << " gave " << text;
+      EXPECT_EQ(text, one["text"].get<std::string>()) << source;
     } catch (const TemplateError& error) {
       EXPECT_FALSE(one.contains("text")) << source << ": " << error.what();
       EXPECT_EQ(error.raised(), one.value("raised", false)) << source;
