@@ -68,6 +68,7 @@ __global__ void __launch_bounds__(kSurveyThreads) survey_kernel(const __grid_con
     const int id = segment * kSegment + at;
     const bool allowed = at < count && (!adjusts || row.allows(id));
     if (adjusts && allowed) z[n] = row.adjusted(id, z[n]);
+    nan = nan || (adjusts && allowed && isnan(z[n]));
     if (!allowed) z[n] = -INFINITY;
     if (allowed) rank = max(rank, rank_of(z[n], id));
     most = fmaxf(most, z[n]);

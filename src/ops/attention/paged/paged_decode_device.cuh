@@ -18,7 +18,7 @@ using lamina::cuda::kAllLanes;
 using lamina::cuda::kWarp;
 
 constexpr int kTileKeys = 16;    // per warp; a tile never crosses a page
-constexpr int kLeastSplit = 16;  // tiles
+constexpr int kLeastSplit = 32;  // tiles
 constexpr int kFixedSplit = 64;  // tiles, if results must not depend on the rest of the batch
 constexpr int kMostRows = 4096;
 

@@ -19,6 +19,7 @@ class SplitCounters {
     constexpr const char* kOwner = "paged_attention";
     LAMINA_CUDA(cudaMalloc(reinterpret_cast<void**>(&counters_), kMostUnits * sizeof(int)), kOwner);
     LAMINA_CUDA(cudaMemset(counters_, 0, kMostUnits * sizeof(int)), kOwner);
+    LAMINA_CUDA(cudaStreamSynchronize(nullptr), kOwner);  // kernels run on another CUDA stream
   }
   ~SplitCounters() { cudaFree(counters_); }
   SplitCounters(const SplitCounters&) = delete;
