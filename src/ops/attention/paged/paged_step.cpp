@@ -79,7 +79,10 @@ Tensor paged_attention_step(const Tensor& qkv, const PagedCache& cache, const Pa
   check_cached_attention(kPagedStepOp, options, extras,
                          {rows.rows(), 0, rows.capacity(cache.page_size()), n_heads, n_kv_heads,
                           n_kv_heads == 0 ? 0 : n_heads / n_kv_heads, qkv.dim(2), qkv.dim(2)});
-  PagedStep step{{.cache = cache, .rows = rows}, checked_rotation(rotation, qkv)};
+  PagedStep step;
+  step.rotation = checked_rotation(rotation, qkv);
+  step.decode.cache = cache;
+  step.decode.rows = rows;
   const Tensor dense = qkv.detach().contiguous();
   if (qkv.device().kind() != DeviceKind::cuda || qkv.numel() == 0 || n_heads == 0) {
     return composed(dense, step, options, extras);
