@@ -139,6 +139,11 @@ void add_attention_benches(const OpBenchSetting& setting, std::vector<OpBench>& 
   AttentionSize grouped = size;
   grouped.kv_heads = setting.pick(4, 4, 2);
   list.push_back({"attention " + size.text() + ", positions outermost", ways, maker(size, {""})});
+  // The shape of the recipe shakespeare-char.
+  const int64_t few_heads = setting.pick(6, 6, 2);
+  const AttentionSize shorter{setting.pick(64, 12, 1), few_heads, setting.pick(256, 256, 16), setting.pick(64, 64, 16),
+                              few_heads};
+  list.push_back({"attention " + shorter.text() + ", positions outermost", ways, maker(shorter, {""})});
   AttentionSize plain = size;
   plain.heads_outermost = longer.heads_outermost = grouped.heads_outermost = true;  // the layout of the PyTorch peers
   list.push_back({"attention " + plain.text(), ways, maker(plain, {""})});
