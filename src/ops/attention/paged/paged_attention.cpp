@@ -2,6 +2,7 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/attention/attention_checks.h"
+#include "lamina/ops/attention/attention_decode_kernel.h"
 #include "lamina/ops/attention/attention_kernel.h"
 #include "lamina/ops/launch.h"
 

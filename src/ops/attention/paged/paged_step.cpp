@@ -2,7 +2,10 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/attention/attention_checks.h"
+#include "lamina/ops/attention/attention_sublayer_step_kernel.h"
 #include "lamina/ops/launch.h"
+#include "lamina/ops/linear/linear_kernel.h"
+#include "lamina/ops/linear/norm_linear_kernel.h"
 
 namespace lamina::ops {
 namespace {
