@@ -238,9 +238,10 @@ void Scheduler::add_row(PlannedStep& step, const std::shared_ptr<Answer>& answer
   answer->computed = end;  // drafted tokens count once they are accepted
   if (samples) ++answer->unknown;
   answer->last_index = static_cast<int32_t>(step.rows.size());
-  if (const int64_t fresh = end - answer->charged; fresh > 0) {
-    queue_.charge(answer->request().client, fresh);
-    answer->charged = end;
+  const int64_t served = end + (samples ? 1 : 0);  // with the sampled token
+  if (served > answer->charged) {
+    queue_.charge(answer->request().client, served - answer->charged);
+    answer->charged = served;
   }
   step.rows.push_back(std::move(row));
 }
