@@ -264,6 +264,7 @@ TEST(engine, prompts_are_scored_in_chunks) {
     Harness h({fake_shape({{0, 100, 1}}, states ? 9 : 0)}, {.step_tokens = 7});
     for (const int64_t from : {1, 12}) {
       Request request = some_request(30, 0);
+      request.context = 29;  // the last token is only predicted
       request.prompt_logprobs = 2;
       request.prompt_logprobs_from = from;
       const RequestId id = h.submit(request);

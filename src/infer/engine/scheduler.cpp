@@ -219,7 +219,7 @@ void Scheduler::add_row(PlannedStep& step, const std::shared_ptr<Answer>& answer
   row.answer = answer;
   row.row_id = answer->row_id;
   row.offset = answer->computed;
-  const bool samples = end == answer->length() && answer->request().max_tokens > 0;
+  const bool samples = end == answer->length() && !answer->scores_only();
   if (samples && !fill_masks(row, draft)) {
     stuck_.push_back(answer);
     return;

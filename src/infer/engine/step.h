@@ -31,6 +31,8 @@ struct CacheShape {
   bool pipelined = false;
   /// Whether a step may sample after more than one token of a row.
   bool speculates = true;
+  /// Whether sequences may share pages. False if cached keys depend on the sequence's length.
+  bool shares_pages = true;
 };
 
 /// How a row is sampled. Constant while `StepRow::row_id` stays the same.
