@@ -195,7 +195,8 @@ bool Scheduler::fill_masks(PlannedRow& row, std::vector<TokenId>& draft) const {
     const bool any =
         answer.allowed(*state, answer.answered() + static_cast<int64_t>(sample), std::span(row.mask).last(words));
     if (!any && sample == 0) return false;
-    if (!any || (sample < draft.size() && !state->accept(draft[sample]))) {
+    // Nothing is drafted past tokens that the grammar forces: they are inserted after this sample.
+    if (!any || (sample < draft.size() && (!state->accept(draft[sample]) || !state->forced().empty()))) {
       draft.resize(any ? sample : sample - 1);
       row.mask.resize((draft.size() + 1) * words);
       break;
