@@ -211,16 +211,6 @@ int64_t context_of(const nn::Model& model, int64_t given) { return given > 0 ? g
 
 }  // namespace
 
-std::string_view name_of(Finish finish) {
-  switch (finish) {
-    case Finish::max_tokens: return "max_tokens";
-    case Finish::stop_token: return "stop_token";
-    case Finish::context: return "context";
-    case Finish::asked: break;
-  }
-  return "asked";
-}
-
 std::vector<Generation> generate(nn::Model& model, const std::vector<std::vector<TokenId>>& prompts,
                                  const GenerateOptions& options, const OnToken& on_token) {
   check_options(options);

@@ -2,9 +2,9 @@
 
 #include <functional>
 #include <optional>
-#include <string_view>
 #include <vector>
 
+#include "lamina/infer/engine/request.h"
 #include "lamina/infer/sampler.h"
 #include "lamina/nn/model.h"
 
@@ -21,10 +21,6 @@ struct GenerateOptions {
   /// Type of the KV cache (Model::make_cache); default: the weights' type. Ignored by Session, which sets its own.
   std::optional<DType> cache_dtype;
 };
-
-/// Why a row ended.
-enum class Finish : uint8_t { max_tokens, stop_token, context, asked };
-std::string_view name_of(Finish finish);
 
 struct Generation {
   std::vector<text::TokenId> ids;  ///< the answer
