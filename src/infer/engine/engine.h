@@ -19,7 +19,7 @@ struct EngineOptions {
   /// For stop strings and text. Must outlive the engine.
   const text::Tokenizer* tokenizer = nullptr;
   /// Time in seconds, for deadlines and statistics; default: a steady clock.
-  std::function<double()> now;
+  std::function<double()> now = {};
 };
 
 /// Counters since the start, and the present state.
@@ -34,7 +34,8 @@ struct EngineStats {
   int64_t drafted = 0, accepted = 0;                    ///< tokens of speculative decoding
   int64_t forced = 0;                                   ///< tokens inserted without sampling
   int64_t pages = 0, pages_used = 0, pages_cached = 0;  ///< used: held by running answers; cached: reusable prefixes
-  int64_t cache_bytes = 0;                              ///< of everything: pages of all groups and states
+  int64_t states_used = 0, states_cached = 0;
+  int64_t cache_bytes = 0;  ///< of everything: pages of all groups and states
   int64_t evictions = 0;
   double step_seconds = 0;  ///< sum over steps, from planning to results
   double longest_step = 0;
@@ -57,10 +58,12 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Queues a request. Throws Error if it cannot be served, and QueueFull if too many answers wait.
-  RequestId submit(Request request, Listener listener);
+  /// Queues a request. Throws Error if it cannot be served, and QueueFull if too many answers wait. `id` 0: the engine
+  /// picks one.
+  RequestId submit(Request request, Listener listener, RequestId id = 0);
   /// Ends all answers of a request with Finish::cancelled. Unknown and finished requests are ignored.
   void cancel(RequestId id);
+  void cancel_all();
   /// Runs one step. Returns false if there was nothing to do. Throws Error if the runner failed; every answer that was
   /// running has then ended with Finish::error.
   bool step();

@@ -43,12 +43,25 @@ class EngineThread {
   const CacheShape& shape() const { return shape_; }
 
  private:
-  void run();
+  struct Submission {
+    RequestId id;
+    Request request;
+    Listener listener;
+  };
 
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  Engine engine_;
+  void run();
+  bool take_inbox(bool idle);
+
+  const EngineOptions options_;
+  Engine engine_;  ///< used by the thread alone
   const CacheShape shape_;
+  mutable std::mutex mutex_;  ///< guards what follows
+  std::condition_variable wake_;
+  std::vector<Submission> inbox_;
+  std::vector<RequestId> cancels_;
+  EngineStats stats_;
+  int64_t rejected_ = 0;
+  RequestId last_id_ = 0;
   bool stop_ = false;
   std::thread thread_;
 };

@@ -72,13 +72,14 @@ struct StepRow {
   int32_t samples = 0;
   const SamplingState* sampling = nullptr;
   int64_t drawn = 0;  ///< position in the answer of the first sampled token
-  /// The tokens before the first sampled one that the host knows (prompt and answer), for the penalties. One token is
-  /// missing if `previous` is set.
+  /// All tokens before the first sampled one (prompt and answer), for the penalties. Rows with penalties are never
+  /// planned ahead, so it is complete if sampling->penalises().
   std::span<const TokenId> history;
   /// Allowed tokens of each sample, [samples, ceil(vocab / 32)], bit 1 = allowed; empty: all.
   std::span<const uint32_t> mask;
-  /// Tokens to score: scored[i] is what followed tokens[i] in the prompt. Empty or at most one per token of the row.
+  /// Prompt tokens to score: scored[i] is what follows tokens[scored_begin + i].
   std::span<const TokenId> scored;
+  int64_t scored_begin = 0;
   int64_t scored_top = 0;  ///< likeliest tokens to report with each scored token
 };
 
