@@ -32,25 +32,6 @@ void check_number(float logit, size_t token) {
                " is not a number; the model's weights are broken, or its type overflows");
 }
 
-/// Keeps the tokens whose −log p is closest to the entropy, until their probabilities reach `mass`.
-void keep_typical(Candidates& list, double mass) {
-  if (mass >= 1) return;
-  ops::normalise(list);
-  double entropy = 0;
-  for (const Candidate& c : list) {
-    if (c.probability > 0) entropy -= c.probability * std::log(c.probability);
-  }
-  const auto distance = [&](const Candidate& c) { return std::abs(-std::log(c.probability) - entropy); };
-  std::vector<std::pair<double, double>> nearest;  // distance, probability
-  for (const Candidate& c : list) nearest.emplace_back(distance(c), c.probability);
-  std::stable_sort(nearest.begin(), nearest.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  double held = 0;
-  size_t last = 0;
-  while (last + 1 < nearest.size() && (held += nearest[last].second) < mass) ++last;
-  const double farthest = nearest[last].first;
-  std::erase_if(list, [&](const Candidate& c) { return distance(c) > farthest; });
-}
-
 /// Greedy sampling: equals candidates() at temperature 0, without allocating the list.
 text::TokenId first_of_largest(std::span<const float> logits) {
   LAMINA_CHECK(!logits.empty(), kNoLogits);
@@ -116,7 +97,7 @@ std::vector<Candidate> Sampler::candidates(std::span<const float> logits) const 
   ops::keep_top_k(list, options_.top_k);
   ops::keep_top_p(list, options_.top_p);
   ops::keep_min_p(list, options_.min_p);
-  keep_typical(list, options_.typical_p);
+  ops::keep_typical(list, options_.typical_p);
   ops::normalise(list);
   return list;
 }

@@ -22,7 +22,8 @@ Tensor attention_decode(const Tensor& q, const Tensor& k_cache, const Tensor& v_
                         const CacheScales& scales = {});
 
 /// Kernel arguments, all contiguous. On the CPU q and y are in the accumulation type and lengths in i64; on CUDA they
-/// keep the caller's dtypes.
+/// keep the caller's dtypes. With `tables` (CPU only, i32 [batch, any]) the caches are pages [pages, n_kv_heads,
+/// page_size, width] and `v_cache` may be `k_cache`: the values are then the first columns of the keys.
 struct AttentionDecode {
   Tensor q;
   Tensor k_cache;
@@ -32,6 +33,7 @@ struct AttentionDecode {
   AttentionExtras extras;
   CacheScales scales;
   Tensor y;
+  Tensor tables;  ///< page tables, or undefined
 };
 
 namespace cpu {

@@ -2,7 +2,8 @@
 // one task each. A chunk yields the maximum, the sum of weights and the weighted sum of values per query; the chunks
 // are combined in order. Within a chunk, keys pass through the L1 cache in tiles: used in place if dtype and width
 // allow, else converted. Up to kDotRows queries use dot products row by row; more use a matrix product with Qᵀ. 8-bit
-// caches are multiplied unscaled; the scales of keys and values then multiply scores and weights.
+// caches are multiplied unscaled; the scales of keys and values then multiply scores and weights. In a paged cache no
+// tile crosses a page.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/attention/attention_decode_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -53,9 +54,10 @@ HWY_INLINE void store_four_sums(D d, const hn::Vec<D>* v, hn::TFromD<D>* out) {
 /// State shared by the chunks of a call, and their partial results.
 struct DecodeShared {
   AttentionSizes sizes;  // seq_k is the largest length
-  int64_t capacity;
-  int64_t rows;    // queries per KV head: group · seq_q, the queries of a head adjacent
-  int64_t chunks;  // of the longest row
+  int64_t capacity;      // or the tokens of a page
+  int64_t tile;          // keys per tile
+  int64_t rows;          // queries per KV head: group · seq_q, the queries of a head adjacent
+  int64_t chunks;        // of the longest row
   DistanceBias bias;
   Tensor partial;  // [batch · n_kv_heads · chunks, rows, d_v + 2]: Σ weight · v, max score, Σ weight
 };
@@ -83,8 +85,8 @@ class DecodeTask {
     const int64_t begin = task % shared_.chunks * kChunk;
     const int64_t end = std::min(begin + kChunk, length_);
     start();
-    for (int64_t k0 = begin; k0 < end; k0 += kDecodeTile) {
-      const int64_t k1 = std::min(k0 + kDecodeTile, end);
+    for (int64_t k0 = begin; k0 < end; k0 += shared_.tile) {
+      const int64_t k1 = std::min(k0 + shared_.tile, end);
       const auto coverage = mask.coverage(0, sizes_.seq_q, k0, k1);
       if (coverage == AttentionMask::Coverage::none) continue;
       add_keys(mask, k0, k1 - k0, coverage == AttentionMask::Coverage::partial);
@@ -130,27 +132,30 @@ class DecodeTask {
     std::fill(shrink_, shrink_ + padded, A{1});
   }
 
-  /// Address of key k0 in a cache.
-  const T* rows_of(const Tensor& cache, int64_t k0, int64_t width) const {
-    return cache.data<T>() + ((b_ * sizes_.n_kv_heads + kv_head_) * shared_.capacity + k0) * width;
+  /// Index of key k0 in a cache: of its batch row, or of its page.
+  int64_t index_of(int64_t k0) const {
+    if (!args_.tables.defined()) return (b_ * sizes_.n_kv_heads + kv_head_) * shared_.capacity + k0;
+    const int64_t page = args_.tables.template data<int32_t>()[b_ * args_.tables.strides()[0] + k0 / shared_.capacity];
+    return (page * sizes_.n_kv_heads + kv_head_) * shared_.capacity + k0 % shared_.capacity;
   }
+  const T* rows_of(const Tensor& cache, int64_t k0) const { return cache.data<T>() + index_of(k0) * cache.dim(3); }
 
   /// Whether `keys` rows of a cache can be used in place: no padding needed in either dimension.
   static bool usable(int64_t keys, int64_t width, int64_t ld) { return width == ld && keys % kRowStep == 0; }
 
-  /// Rows of a cache with leading dimension `ld`, in the accumulation type.
-  const A* tile_of(const T* from, int64_t keys, int64_t width, A* buffer, int64_t ld) const {
+  /// Rows of a cache, `stride` apart, with leading dimension `ld`, in the accumulation type.
+  const A* tile_of(const T* from, int64_t stride, int64_t keys, int64_t width, A* buffer, int64_t ld) const {
     if constexpr (std::is_same_v<T, A>) {
-      if (usable(keys, width, ld)) return from;
+      if (stride == width && usable(keys, width, ld)) return from;
     }
-    load_rows<T>(from, width, keys, width, A{1}, buffer, ld);
+    load_rows<T>(from, stride, keys, width, A{1}, buffer, ld);
     return buffer;
   }
 
   void add_keys(const AttentionMask& mask, int64_t k0, int64_t keys, bool partial) {
-    score(rows_of(args_.k_cache, k0, sizes_.d_qk), keys);
+    score(rows_of(args_.k_cache, k0), keys);
     if constexpr (kScaled) multiply(args_.scales.k, k0, keys);
-    const A* v = tile_of(rows_of(args_.v_cache, k0, sizes_.d_v), keys, sizes_.d_v, v_, v_ld_);
+    const A* v = tile_of(rows_of(args_.v_cache, k0), args_.v_cache.dim(3), keys, sizes_.d_v, v_, v_ld_);
     for (int64_t r = 0; r < rows_; ++r) {
       adjust_scores(mask, r, k0, keys, partial);
       softmax(r, keys);
@@ -172,7 +177,7 @@ class DecodeTask {
   /// Multiplies the column of s_ of each key from k0 on by its scale.
   void multiply(const Tensor& scales, int64_t k0, int64_t keys) {
     const D d;
-    const A* factors = scales.data<A>() + (b_ * sizes_.n_kv_heads + kv_head_) * shared_.capacity + k0;
+    const A* factors = scales.data<A>() + index_of(k0);
     for (int64_t r = 0; r < rows_; ++r) {
       A* s = s_ + r * kDecodeTile;
       for_vectors(d, keys, [&](int64_t i, size_t n) HWY_ATTR {
@@ -187,7 +192,7 @@ class DecodeTask {
       dot_all(from, keys);
       return;
     }
-    const A* k = tile_of(from, keys, sizes_.d_qk, k_, k_ld_);
+    const A* k = tile_of(from, sizes_.d_qk, keys, sizes_.d_qk, k_, k_ld_);
     if (rows_ <= kDotRows) {
       dot_all(k, keys);
       return;
@@ -249,7 +254,7 @@ class DecodeTask {
     const int64_t query = r % sizes_.seq_q;
     const A cap = static_cast<A>(args_.options.soft_cap);
     const bool biased = shared_.bias.by_key.defined();
-    if (!partial && cap == 0 && !biased && keys == kDecodeTile) return;
+    if (!partial && cap == 0 && !biased && keys % lanes_of<A>() == 0) return;
     const A* bias = biased ? shared_.bias.template keys<A>(head_of(r), query, k0 + sizes_.seq_k - length_) : nullptr;
     const bool holes = partial && !mask.ranges_suffice();
     if (holes) mask.fill_keys(query, k0, keys, holes_);
@@ -355,8 +360,9 @@ void decode(const AttentionDecode& args) {
   const int64_t n_kv_heads = args.k_cache.dim(1);
   const int64_t group = n_kv_heads == 0 ? 0 : args.q.dim(2) / n_kv_heads;
   shared.sizes = {args.q.dim(0), args.q.dim(1), longest,       args.q.dim(2),
-                  n_kv_heads,    group,         args.q.dim(3), args.v_cache.dim(3)};
+                  n_kv_heads,    group,         args.q.dim(3), args.y.dim(3)};
   shared.capacity = args.k_cache.dim(2);
+  shared.tile = args.tables.defined() ? std::min(kDecodeTile, shared.capacity) : kDecodeTile;
   shared.rows = group * args.q.dim(1);
   shared.chunks = (longest + kChunk - 1) / kChunk;
   shared.bias = distance_bias(args.options, args.extras, args.q.dim(2), args.q.dim(1), longest);

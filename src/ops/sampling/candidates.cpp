@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace lamina::ops {
 
@@ -59,6 +60,24 @@ void keep_min_p(Candidates& list, double share) {
   double most = 0;
   for (const Candidate& c : list) most = std::max(most, c.probability);
   std::erase_if(list, [&](const Candidate& c) { return c.probability < share * most; });
+}
+
+void keep_typical(Candidates& list, double mass) {
+  if (mass >= 1) return;
+  normalise(list);
+  double entropy = 0;
+  for (const Candidate& c : list) {
+    if (c.probability > 0) entropy -= c.probability * std::log(c.probability);
+  }
+  const auto distance = [&](const Candidate& c) { return std::abs(-std::log(c.probability) - entropy); };
+  std::vector<std::pair<double, double>> nearest;  // distance, probability
+  for (const Candidate& c : list) nearest.emplace_back(distance(c), c.probability);
+  std::stable_sort(nearest.begin(), nearest.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  double held = 0;
+  size_t last = 0;
+  while (last + 1 < nearest.size() && (held += nearest[last].second) < mass) ++last;
+  const double farthest = nearest[last].first;
+  std::erase_if(list, [&](const Candidate& c) { return distance(c) > farthest; });
 }
 
 const Candidate& likeliest(const Candidates& list) {

@@ -21,6 +21,9 @@ void normalise(Candidates& list);
 void keep_top_k(Candidates& list, int64_t k);
 void keep_top_p(Candidates& list, double p);
 void keep_min_p(Candidates& list, double share);
+/// Keeps the tokens whose −log p is closest to the entropy, until their probabilities reach `mass` (Meister et al.
+/// 2022, arXiv:2202.00666).
+void keep_typical(Candidates& list, double mass);
 
 /// The candidate with the highest probability; ties go to the lowest id.
 const Candidate& likeliest(const Candidates& list);

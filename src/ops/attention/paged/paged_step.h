@@ -1,0 +1,38 @@
+#pragma once
+
+#include "lamina/ops/attention/attention_sublayer_step.h"
+#include "lamina/ops/attention/paged/paged_attention.h"
+
+namespace lamina::ops {
+
+/// attention_step() with a paged KV cache: one new token per row. Rotates queries and keys of the packed QKV
+/// projection, stores key and value at index length − 1 of the row, and attends to everything stored by then.
+///   qkv      [rows, n_heads + 2 n_kv_heads, d]: queries, keys, values; not modified
+///   cache    with values as wide as keys; written
+///   rows     lengths include the new token; starts must be 0, 1, 2, ... (it is not read)
+///   rotation positions [rows] i64 are required with tables; any valid position for unused rows
+///   returns  [rows, n_heads, d], dtype of qkv; zeros for rows of length 0
+/// Equivalent to rotary() of queries and keys, paged_store() and paged_attention(). On a GPU it is one launch for
+/// 16-bit and 8-bit caches with a head width up to 256 that is a multiple of 16. No gradient.
+Tensor paged_attention_step(const Tensor& qkv, const PagedCache& cache, const PagedRows& rows,
+                            const StepRotation& rotation = {}, const AttentionOptions& options = {},
+                            const AttentionExtras& extras = {});
+
+/// attention_sublayer_step() with a paged KV cache: x [rows, 1, width], one new token per row.
+SublayerOutput paged_attention_sublayer_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
+                                             const AttentionProjections& weights, const PagedCache& cache,
+                                             const PagedRows& rows, const StepRotation& rotation = {},
+                                             const AttentionOptions& options = {}, const AttentionExtras& extras = {});
+
+/// Kernel arguments: `decode.q` is the first n_heads heads of the packed projection [rows, n_heads + 2 n_kv_heads, d].
+/// Rotary tables are contiguous f32, or undefined.
+struct PagedStep {
+  PagedDecode decode;
+  StepRotation rotation;
+};
+namespace cuda {
+/// One launch. If the kernel does not support the case, `done` stays false and nothing is written.
+void paged_attention_step(const PagedStep& args, bool& done);
+}  // namespace cuda
+
+}  // namespace lamina::ops

@@ -1,0 +1,159 @@
+// Rows are distributed over the threads. A row is copied to a list of candidates only if its options need one.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "lamina/base/philox.h"
+#include "lamina/ops/sampling/candidates.h"
+#include "lamina/ops/sampling/sample_rows.h"
+
+namespace lamina::ops::cpu {
+namespace {
+
+/// Options of one row, as numbers.
+class RowOptions {
+ public:
+  RowOptions(const SampleRows& args, int64_t row) : row_(row) {
+    const RowSampling& o = args.options;
+    temperature = number(o.temperature, 1);
+    top_p = number(o.top_p, 1);
+    min_p = number(o.min_p, 0);
+    typical_p = number(o.typical_p, 1);
+    repetition = number(o.repetition, 1);
+    presence = number(o.presence, 0);
+    frequency = number(o.frequency, 0);
+    if (o.top_k.defined()) top_k = o.top_k.data<int32_t>()[row];
+    if (o.seed.defined()) seed = static_cast<uint64_t>(o.seed.data<int64_t>()[row]);
+    if (o.drawn.defined()) drawn = static_cast<uint64_t>(o.drawn.data<int64_t>()[row]);
+    const int64_t vocab = args.logits.dim(1);
+    if (o.counts.defined()) counts = o.counts.data<int32_t>() + row * vocab;
+    if (o.bias.defined()) bias = o.bias.data<float>() + row * vocab;
+    if (o.mask.defined()) mask = o.mask.data<int32_t>() + row * o.mask.dim(1);
+    check();
+  }
+
+  bool allows(int64_t id) const {
+    return mask == nullptr || (static_cast<uint32_t>(mask[id / 32]) >> (id % 32) & 1U) != 0;
+  }
+  /// The logit with bias and penalties.
+  double adjusted(int64_t id, double logit) const {
+    if (bias != nullptr) logit += static_cast<double>(bias[id]);
+    if (counts == nullptr || counts[id] == 0) return logit;
+    logit = logit < 0 ? logit * repetition : logit / repetition;
+    const auto occurrences = static_cast<double>(static_cast<uint32_t>(counts[id]) & 0x7fffffffU);
+    return occurrences > 0 ? logit - presence - frequency * occurrences : logit;
+  }
+
+  double temperature, top_p, min_p, typical_p, repetition, presence, frequency;
+  int64_t top_k = 0;
+  uint64_t seed = 0;
+  uint64_t drawn = 0;
+
+ private:
+  double number(const Tensor& option, double otherwise) const {
+    return option.defined() ? static_cast<double>(option.data<float>()[row_]) : otherwise;
+  }
+  void check() const {
+    LAMINA_CHECK(temperature >= 0 && std::isfinite(temperature), "sample_rows: temperature[", row_, "] is ",
+                 temperature, "; expected 0 (the likeliest token) or a positive number");
+    LAMINA_CHECK(top_k >= 0, "sample_rows: top_k[", row_, "] is ", top_k, "; expected 0 (no limit) or more");
+    LAMINA_CHECK(top_p > 0 && typical_p > 0, "sample_rows: top_p[", row_, "] is ", top_p, ", typical_p ", typical_p,
+                 "; expected probabilities above 0, 1 for no limit");
+    LAMINA_CHECK(min_p >= 0 && min_p <= 1, "sample_rows: min_p[", row_, "] is ", min_p,
+                 "; expected a number from 0 (no limit) to 1");
+    LAMINA_CHECK(repetition > 0, "sample_rows: repetition[", row_, "] is ", repetition,
+                 "; expected a positive number, 1 for none");
+  }
+
+  int64_t row_;
+  const int32_t* counts = nullptr;
+  const float* bias = nullptr;
+  const int32_t* mask = nullptr;
+};
+
+/// The token with the largest adjusted logit, first of equals; −1 if none is allowed.
+template <class T>
+int64_t greedy(const T* logits, int64_t vocab, const RowOptions& o) {
+  int64_t best = -1;
+  double most = 0;
+  for (int64_t id = 0; id < vocab; ++id) {
+    if (!o.allows(id)) continue;
+    const double logit = o.adjusted(id, convert<double>(logits[id]));
+    if (best >= 0 && !(logit > most)) continue;
+    best = id;
+    most = logit;
+  }
+  return best;
+}
+
+template <class T>
+int64_t draw(const T* logits, int64_t vocab, const RowOptions& o) {
+  if (o.temperature == 0) return greedy(logits, vocab, o);
+  Candidates list;
+  for (int64_t id = 0; id < vocab; ++id) {
+    if (o.allows(id)) list.push_back({id, o.adjusted(id, convert<double>(logits[id])) / o.temperature, 0});
+  }
+  if (list.empty()) return -1;
+  keep_top_k(list, o.top_k);
+  keep_top_p(list, o.top_p);
+  keep_min_p(list, o.min_p);
+  keep_typical(list, o.typical_p);
+  normalise(list);
+  return drawn_from(std::move(list), philox({o.seed, 0}, o.drawn));
+}
+
+/// Log-probabilities of the chosen token and of the likeliest ones.
+template <class T>
+void write_logprobs(const SampleRows& args, const T* logits, int64_t row) {
+  const int64_t k = args.top_logprobs;
+  const auto value = [&](int64_t id) { return convert<double>(logits[id]); };
+  double most = -std::numeric_limits<double>::infinity();
+  for (int64_t id = 0; id < args.vocab_size; ++id) most = std::max(most, value(id));
+  double sum = 0;
+  for (int64_t id = 0; id < args.vocab_size; ++id) sum += std::exp(value(id) - most);
+  const double total = most + std::log(sum);
+  float* out = args.logprobs.data<float>() + row * (1 + k);
+  const int64_t chosen = args.ids.data<int64_t>()[row];
+  out[0] = chosen < 0 ? -std::numeric_limits<float>::infinity() : static_cast<float>(value(chosen) - total);
+  if (k == 0) return;
+  std::vector<int64_t> order(static_cast<size_t>(args.vocab_size));
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
+  std::partial_sort(order.begin(), order.begin() + k, order.end(),
+                    [&](int64_t a, int64_t b) { return value(a) != value(b) ? value(a) > value(b) : a < b; });
+  for (int64_t i = 0; i < k; ++i) {
+    args.top_ids.data<int64_t>()[row * k + i] = order[static_cast<size_t>(i)];
+    out[1 + i] = static_cast<float>(value(order[static_cast<size_t>(i)]) - total);
+  }
+}
+
+}  // namespace
+
+void sample_rows(const SampleRows& args) {
+  const int64_t vocab = args.logits.dim(1);
+  visit_floating(args.logits.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    args.logits.device().threads().tasks(args.logits.dim(0), [&](int64_t row) {
+      const T* logits = args.logits.data<T>() + row * vocab;
+      for (int64_t id = 0; id < args.vocab_size; ++id) {
+        LAMINA_CHECK(!std::isnan(convert<double>(logits[id])), "sample_rows: the logit of token ", id, " in row ", row,
+                     " is NaN; check the model's weights, or use a dtype with more range");
+      }
+      args.ids.data<int64_t>()[row] = draw(logits, args.vocab_size, RowOptions(args, row));
+      if (args.logprobs.defined()) write_logprobs(args, logits, row);
+    });
+  });
+}
+
+void count_tokens(const CountTokens& args) {
+  auto* counts = args.counts.data<int32_t>();
+  for (int64_t i = 0; i < args.ids.numel(); ++i) {
+    const int64_t row = args.rows.data<int32_t>()[i];
+    const int64_t id = args.ids.data<int64_t>()[i];
+    if (row < 0) continue;
+    LAMINA_CHECK(row < args.counts.dim(0) && id >= 0 && id < args.counts.dim(1), "count_tokens: rows[", i, "] is ", row,
+                 " and ids[", i, "] is ", id, "; expected an entry of counts ", args.counts.shape());
+    ++counts[row * args.counts.dim(1) + id];
+  }
+}
+
+}  // namespace lamina::ops::cpu
