@@ -27,7 +27,7 @@ struct ActiveRequest {
 
 /// One sequence: a prompt and the answer that follows it.
 struct Answer {
-  Answer(std::shared_ptr<ActiveRequest> owner, int64_t index, const text::Tokenizer* tokenizer);
+  Answer(std::shared_ptr<ActiveRequest> owner, int64_t number, const text::Tokenizer* tokenizer);
 
   const Request& request() const { return active->request; }
   /// Number of tokens, including those that steps in flight are sampling. The last token of a prompt that is only

@@ -21,7 +21,8 @@ EngineOptions checked(EngineOptions options, const CacheShape& shape) {
                options.max_waiting, ", quantum ", options.quantum, "; expected positive numbers");
   options.rows = std::min({options.rows, shape.rows, options.step_tokens});
   for (const CacheGroup& group : shape.groups) {
-    const int64_t least = group.window > 0 ? group.window / shape.page_size + 2 : 1;
+    const int64_t whole = (shape.context + shape.page_size - 1) / shape.page_size;
+    const int64_t least = group.window > 0 ? std::min(whole, group.window / shape.page_size + 2) : 1;
     LAMINA_CHECK(group.pages >= least, "engine: a cache of ", group.pages, " pages for layers with a window of ",
                  group.window, " tokens; expected at least ", least, " pages: raise the memory limit");
   }

@@ -138,7 +138,7 @@ bool Scheduler::admit_one(const std::shared_ptr<Answer>& answer) {
   int64_t limit = request.prefix_cache || request.n > 1 ? answer->length() - 1 : 0;
   if (answer->scores_prompt()) limit = std::min(limit, request.prompt_logprobs_from - 1);
   // Answers of a request without prefix cache share their prompt under a salt of their own.
-  const std::string salt = request.prefix_cache ? "s" + request.cache_salt : "r" + std::to_string(answer->active->id);
+  const std::string salt = request.prefix_cache ? str("s", request.cache_salt) : str("r", answer->active->id);
   const int64_t cached = memory_.attach(answer->lease, salt, answer->tokens, limit);
   if (cached < 0) return false;
   answer->computed = cached;

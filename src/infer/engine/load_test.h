@@ -8,7 +8,7 @@
 namespace lamina::infer {
 
 /// Requests of a load test.
-struct LoadOptions {
+struct LoadTestOptions {
   int64_t requests = 64;
   double rate = 0;       ///< requests per second, at random times (a Poisson process); 0: all at once
   int64_t prompt = 256;  ///< tokens per prompt
@@ -27,7 +27,7 @@ struct Latencies {
   double percentile(double share) const;
 };
 
-struct LoadReport {
+struct LoadTestReport {
   double seconds = 0;         ///< from the first arrival to the last token
   int64_t prompt_tokens = 0;  ///< of all prompts, cached or not
   int64_t answer_tokens = 0;
@@ -42,7 +42,7 @@ struct LoadReport {
 
 /// Runs a load test, open loop: requests arrive at their times whether or not earlier ones are done. `now` is the clock
 /// in seconds; `sleep` waits for the given seconds when nothing runs.
-LoadReport run_load(Engine& engine, const LoadOptions& options, const std::function<double()>& now,
-                    const std::function<void(double)>& sleep);
+LoadTestReport run_load_test(Engine& engine, const LoadTestOptions& options, const std::function<double()>& now,
+                             const std::function<void(double)>& sleep);
 
 }  // namespace lamina::infer

@@ -1,4 +1,4 @@
-#include "lamina/infer/engine/load_run.h"
+#include "lamina/infer/engine/load_test.h"
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +27,7 @@ class LoadRandom {
   uint64_t drawn_ = 0;
 };
 
-std::vector<LoadRequest> make_requests(const LoadOptions& options, int64_t vocab) {
+std::vector<LoadRequest> make_requests(const LoadTestOptions& options, int64_t vocab) {
   LoadRandom random(options.seed);
   const auto token = [&] { return static_cast<TokenId>(random.next() * static_cast<double>(vocab)); };
   const auto length = [&](int64_t mean) {
@@ -50,7 +50,7 @@ std::vector<LoadRequest> make_requests(const LoadOptions& options, int64_t vocab
   return requests;
 }
 
-void check_load(const LoadOptions& o) {
+void check_load(const LoadTestOptions& o) {
   LAMINA_CHECK(
       o.requests > 0 && o.prompt > 0 && o.answer > 0 && o.rate >= 0 && o.spread >= 0 && o.spread < 1 && o.shared >= 0 &&
           o.shared < o.prompt,
@@ -59,7 +59,7 @@ void check_load(const LoadOptions& o) {
       " shared tokens; expected positive numbers, a spread below 1 and fewer shared tokens than prompt tokens");
 }
 
-void add_latencies(const LoadRequest& one, LoadReport& report) {
+void add_latencies(const LoadRequest& one, LoadTestReport& report) {
   const auto prompt = static_cast<double>(one.request.prompt.size());
   const auto answer = static_cast<double>(one.tokens);
   report.prompt_tokens += static_cast<int64_t>(prompt);
@@ -97,11 +97,11 @@ double Latencies::percentile(double share) const {
   return values[static_cast<size_t>(std::clamp(rank, 1.0, static_cast<double>(values.size()))) - 1];
 }
 
-LoadReport run_load(Engine& engine, const LoadOptions& options, const std::function<double()>& now,
-                    const std::function<void(double)>& sleep) {
+LoadTestReport run_load_test(Engine& engine, const LoadTestOptions& options, const std::function<double()>& now,
+                             const std::function<void(double)>& sleep) {
   check_load(options);
   std::vector<LoadRequest> requests = make_requests(options, engine.shape().vocab_size);
-  LoadReport report;
+  LoadTestReport report;
   const EngineStats before = engine.stats();
   const double start = now();
   for (size_t next = 0;;) {

@@ -1,4 +1,4 @@
-#include "lamina/infer/engine/load_run.h"
+#include "lamina/infer/engine/load_test.h"
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ class TimedRunner : public FakeRunner {
   double& clock_;
 };
 
-FakeModel load_model() {
+FakeModel load_test_model() {
   FakeModel model;
   model.shape.groups = {{0, 4000, 1}};
   model.shape.page_size = 4;
@@ -29,11 +29,11 @@ FakeModel load_model() {
   return model;
 }
 
-TEST(load_run, one_request_has_the_latencies_of_its_steps) {
+TEST(load_test, one_request_has_the_latencies_of_its_steps) {
   double clock = 5;
   const auto now = [&] { return clock; };
-  Engine engine(std::make_unique<TimedRunner>(load_model(), clock), {.now = now});
-  const LoadReport report = run_load(engine, {.requests = 1, .prompt = 20, .answer = 11}, now, [](double) {});
+  Engine engine(std::make_unique<TimedRunner>(load_test_model(), clock), {.now = now});
+  const LoadTestReport report = run_load_test(engine, {.requests = 1, .prompt = 20, .answer = 11}, now, [](double) {});
   EXPECT_EQ(report.prompt_tokens, 20);
   EXPECT_EQ(report.answer_tokens, 11);
   EXPECT_NEAR(report.first_token.mean(), 0.020, 1e-9);
@@ -43,12 +43,12 @@ TEST(load_run, one_request_has_the_latencies_of_its_steps) {
   EXPECT_EQ(report.stats.steps, 11);
 }
 
-TEST(load_run, arrivals_are_open_loop_at_the_given_rate) {
+TEST(load_test, arrivals_are_open_loop_at_the_given_rate) {
   double clock = 0, slept = 0;
   const auto now = [&] { return clock; };
-  Engine engine(std::make_unique<TimedRunner>(load_model(), clock), {.now = now});
-  const LoadOptions options{.requests = 400, .rate = 10, .prompt = 10, .answer = 5, .spread = 0.5, .shared = 4};
-  const LoadReport report = run_load(engine, options, now, [&](double seconds) {
+  Engine engine(std::make_unique<TimedRunner>(load_test_model(), clock), {.now = now});
+  const LoadTestOptions options{.requests = 400, .rate = 10, .prompt = 10, .answer = 5, .spread = 0.5, .shared = 4};
+  const LoadTestReport report = run_load_test(engine, options, now, [&](double seconds) {
     clock += seconds;
     slept += seconds;
   });
@@ -60,7 +60,7 @@ TEST(load_run, arrivals_are_open_loop_at_the_given_rate) {
   EXPECT_EQ(engine.stats().pages_used, 0);
 }
 
-TEST(load_run, percentiles_are_ranks) {
+TEST(load_test, percentiles_are_ranks) {
   const Latencies latencies{{1, 2, 3, 4}};
   EXPECT_EQ(latencies.percentile(0.5), 2);
   EXPECT_EQ(latencies.percentile(0.99), 4);
@@ -69,15 +69,15 @@ TEST(load_run, percentiles_are_ranks) {
   EXPECT_EQ(Latencies{}.percentile(0.5), 0);
 }
 
-TEST(load_run, refuses_what_makes_no_sense) {
-  Engine engine(std::make_unique<FakeRunner>(load_model()));
-  EXPECT_THROW(run_load(
+TEST(load_test, refuses_what_makes_no_sense) {
+  Engine engine(std::make_unique<FakeRunner>(load_test_model()));
+  EXPECT_THROW(run_load_test(
                    engine, {.requests = 0}, [] { return 0.0; }, [](double) {}),
                Error);
-  EXPECT_THROW(run_load(
+  EXPECT_THROW(run_load_test(
                    engine, {.spread = 1}, [] { return 0.0; }, [](double) {}),
                Error);
-  EXPECT_THROW(run_load(
+  EXPECT_THROW(run_load_test(
                    engine, {.shared = 256}, [] { return 0.0; }, [](double) {}),
                Error);
 }
