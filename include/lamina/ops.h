@@ -12,6 +12,7 @@
 #include "lamina/ops/elementwise/concat.h"
 #include "lamina/ops/elementwise/elementwise.h"
 #include "lamina/ops/elementwise/reduce.h"
+#include "lamina/ops/elementwise/scatter_rows.h"
 #include "lamina/ops/elementwise/soft_cap.h"
 #include "lamina/ops/elementwise/split.h"
 #include "lamina/ops/embedding/embedding.h"

@@ -7,11 +7,13 @@
 namespace lamina::nn {
 
 int64_t ForwardContext::end() const {
+  if (rows != nullptr) return longest_row;
   if (offsets.empty()) return offset + seq;
   return *std::max_element(offsets.begin(), offsets.end()) + seq;
 }
 
 int64_t ForwardContext::last_position() const {
+  if (rows != nullptr) return longest_row - 1;
   if (longest_document > 0) return longest_document - 1;
   int64_t longest = ragged() ? 0 : offset + seq;
   if (ragged()) {

@@ -9,6 +9,9 @@
 
 namespace lamina::nn {
 
+struct LayerMemory;
+struct RowBatch;
+
 /// Dropout probabilities, each in [0, 1); used in training only.
 struct DropoutRates {
   double embedding = 0.0;  ///< the sum of token and position embedding
@@ -32,6 +35,13 @@ struct ForwardContext {
   /// Set in a step captured as a CUDA graph (Model::step_logits): one token per row, whose position only device memory
   /// holds. `offset` is then the cache capacity − 1, so that tables sized by it are large enough for every step.
   const DevicePositions* clock = nullptr;
+  /// Set in Model::row_logits: the `seq` tokens of the single batch row belong to several sequences. Only attention and
+  /// state-space layers look at it; to everything else the tokens are one row with `positions`.
+  const RowBatch* rows = nullptr;
+  /// With `rows`: the cache of the layer that runs.
+  LayerMemory* memory = nullptr;
+  /// With `rows`: tokens of the longest sequence, or the most it may have if only device memory holds the lengths.
+  int64_t longest_row = 0;
   /// Length of the longest packed document; 0 if documents are not packed.
   int64_t longest_document = 0;
   /// Packed documents that do not attend to each other, the same in every row: [documents + 1] i64, ascending from 0 to

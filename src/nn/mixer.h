@@ -8,6 +8,7 @@
 #include "lamina/nn/module.h"
 #include "lamina/nn/parameter_factory.h"
 #include "lamina/nn/residual_stream.h"
+#include "lamina/nn/sequence_cache.h"
 
 namespace lamina::nn {
 
@@ -21,6 +22,7 @@ class Mixer : public Module {
   /// Without a cache the seq tokens are the whole sequence, and gradients are tracked. With a cache they follow the
   /// tokens it holds (pass.offset or pass.offsets), and the mixer appends to it. The result equals a forward pass over
   /// all tokens so far. Gradients are off in that case.
+  /// With pass.rows, x [1, tokens, d_model] holds the new tokens of several sequences, whose caches are in pass.memory.
   virtual Tensor forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) = 0;
   /// forward(norm(residual stream)); may fuse the norm and return unsummed partial outputs (see
   /// ResidualStream::branch).
@@ -31,6 +33,9 @@ class Mixer : public Module {
 
   /// Whether decode steps support CUDA graph capture: positions come from ForwardContext::clock, none from the host.
   virtual bool supports_graph_decode() const { return false; }
+
+  /// What this mixer keeps in pass.memory.
+  virtual CacheLayout cache_layout() const = 0;
 
   /// Allocates a cache of `capacity` tokens for each of `batch` rows.
   virtual std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,

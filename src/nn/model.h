@@ -8,6 +8,8 @@
 #include "lamina/nn/embedding.h"
 #include "lamina/nn/layer.h"
 #include "lamina/nn/model_cache.h"
+#include "lamina/nn/row_batch.h"
+#include "lamina/nn/sequence_cache.h"
 #include "lamina/ops/loss/cross_entropy.h"
 
 namespace lamina {
@@ -65,6 +67,8 @@ class Model final : public Module {
 
   const arch::ArchSpec& spec() const { return spec_; }
   const Device& device() const { return embedding_.weight().device(); }
+  /// Type of the embedding table.
+  DType dtype() const { return embedding_.weight().dtype(); }
 
   /// ids [batch, seq] i64 or i32 → [batch, seq, d_model], after the final norm.
   Tensor hidden(const Tensor& ids, const RunOptions& options = {});
@@ -85,6 +89,23 @@ class Model final : public Module {
   /// their keys from hidden states that depend on the old rotations.
   Tensor cached_logits(const Tensor& ids, ModelCache& cache, const CachedOptions& options = {});
 
+  /// What each layer keeps of a sequence, in the order of the layers; the default for a layer without mixer.
+  std::vector<CacheLayout> cache_layouts() const;
+  /// Allocates cache memory for row_logits().
+  std::unique_ptr<SequenceCache> make_sequence_cache(const SequenceCacheOptions& options) const;
+  /// Logits of a ragged step: ids [tokens] holds the new tokens of all rows, which follow the tokens in the rows'
+  /// caches and are appended there. Returns [n, vocab] for the tokens whose indices into ids are in `wanted` [n] i64,
+  /// or for all tokens if it is undefined. Equal to forward passes over the whole sequences. No gradient. A decode step
+  /// without host counts can be captured as a CUDA graph if supports_row_graphs(). If lengths_differ(old, new) for a
+  /// row's length when its cache was computed and its length after this step, its cached keys were rotated with other
+  /// frequencies (dynamic_ntk, longrope). The caller must then give all tokens of the row again, from offset 0.
+  Tensor row_logits(const Tensor& ids, const RowBatch& rows, SequenceCache& cache, const Tensor& wanted = {});
+  bool supports_row_graphs() const;
+  /// Whether RoPE frequencies differ between sequences of these lengths.
+  bool lengths_differ(int64_t a, int64_t b) const { return positions_.change_between(a, b); }
+  /// Whether lengths_differ() can be true.
+  bool depends_on_length() const { return positions_.depend_on_length(); }
+
   /// Whether step_logits supports this cache. It does not if the host must know a row's length, for example when RoPE
   /// frequencies depend on it.
   bool can_step(const ModelCache& cache) const;
@@ -95,6 +116,7 @@ class Model final : public Module {
 
  private:
   ForwardContext start(const Tensor& ids, const RunOptions& options) const;
+  ForwardContext start_rows(const Tensor& ids, const RowBatch& rows, const SequenceCache& cache) const;
   ForwardContext start_cached(const Tensor& ids, const ModelCache& cache, const CachedOptions& options) const;
   /// Whether the cached keys were rotated with frequencies of another length than the one after `pass`.
   bool is_stale(const ModelCache& cache, const ForwardContext& pass) const;

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "lamina/nn/rope_scaling.h"
+#include "lamina/nn/row_batch.h"
 #include "lamina/ops/elementwise/concat.h"
 
 namespace lamina::nn {
@@ -19,6 +20,11 @@ int64_t with_room(int64_t rows) {
 
 RotaryPosition::RotaryPosition(const arch::Rope& rope)
     : rope_(rope), depends_on_length_(nn::depends_on_length(rope.scaling)) {}
+
+bool RotaryPosition::turns_rows_apart(const ForwardContext& pass) const {
+  if (!depends_on_length_) return false;
+  return pass.rows != nullptr ? pass.rows->host_counts.size() > 1 : pass.ragged() && pass.batch > 1;
+}
 
 const ops::RotaryTables& RotaryPosition::tables(int64_t rows, int64_t length, const Device& device) {
   const bool fits = tables_.cos.defined() && tables_.cos.device() == device && tables_.cos.dim(0) >= rows &&
@@ -44,6 +50,13 @@ Tensor RotaryPosition::rotate(const Tensor& x, const ForwardContext& pass) {
   if (*rope_.rotary_dim == 0) return x;
   if (turns_rows_apart(pass)) {
     std::vector<Tensor> rows;
+    if (pass.rows != nullptr) {
+      for (const RowRange& range : row_ranges(*pass.rows, [](int64_t row) { return row; })) {
+        if (range.tokens == 0) continue;
+        rows.push_back(rotate(x.slice(1, range.token, range.tokens), sequence_of(pass, range.first)));
+      }
+      return ops::concat(rows, 1);
+    }
     for (int64_t row = 0; row < pass.batch; ++row) rows.push_back(rotate(x.slice(0, row, 1), row_of(pass, row)));
     return ops::concat(rows, 0);
   }
@@ -87,7 +100,7 @@ ops::StepRotation RotaryPosition::step_rotation(const ForwardContext& pass, cons
           .sin = made.sin,
           .pairing = options(pass).pairing,
           .rotary_dim = *rope_.rotary_dim,
-          .positions = pass.positions.defined() ? pass.positions.reshape({pass.batch}) : Tensor()};
+          .positions = pass.positions.defined() ? pass.positions.reshape({pass.positions.numel()}) : Tensor()};
 }
 
 }  // namespace lamina::nn

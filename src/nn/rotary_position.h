@@ -38,9 +38,7 @@ class RotaryPosition {
   /// Tables and options for ops::attention_step: one token per row.
   ops::StepRotation step_rotation(const ForwardContext& pass, const Device& device);
   /// Whether each row needs its own frequencies, because they depend on the length and the rows' lengths differ.
-  bool turns_rows_apart(const ForwardContext& pass) const {
-    return depends_on_length_ && pass.ragged() && pass.batch > 1;
-  }
+  bool turns_rows_apart(const ForwardContext& pass) const;
 
  private:
   /// Tables of at least `rows` positions for a sequence of `length` tokens.

@@ -289,6 +289,11 @@ const Call kOperators[] = {
                               : ops::embedding(table, ids, {w.bytes().integer(), w.bytes().integer()}));
     },
     [](World& w) {
+      const Tensor table = w.fits({extent(w.bytes()), extent(w.bytes())}).clone();
+      const Tensor slots = w.fits({extent(w.bytes())}, w.bytes().flag() ? DType::i64 : DType::i32);
+      ops::scatter_rows_(table, slots, w.fits({slots.defined() ? slots.numel() : 1, extent(w.bytes())}));
+    },
+    [](World& w) {
       const int64_t in = extent(w.bytes());
       const int64_t out = extent(w.bytes());
       w.keep(ops::linear(w.fits({extent(w.bytes()), in}), w.fits({out, in}), w.fits_or_none({out}),

@@ -1,10 +1,11 @@
 // Pairwise coverage: every allowed pair of options occurs in some small model. For each model, gradients match finite
-// differences, cached decoding matches the full forward, and dense models match plain loops.
+// differences, cached decoding and ragged steps match the full forward, and dense models match plain loops.
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "nn/model_oracle_support.h"
+#include "nn/row_driver.h"
 
 namespace lamina::testing {
 namespace {
@@ -287,6 +288,7 @@ TEST(ModelPairs, EveryPairOfOptions) {
     scramble(model);
     const auto wide = in_double(model, device);
     expect_cached(named, model, *wide, device);
+    expect_rows(model, *wide, 24, static_cast<uint64_t>(&row - rows.data()), named.name);
     expect_slope(*wide, device, named.name);
   }
   EXPECT_GE(compared, 50);

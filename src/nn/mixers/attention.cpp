@@ -10,10 +10,13 @@
 #include "lamina/nn/mixers/rounded_alibi.h"
 #include "lamina/nn/position_tables.h"
 #include "lamina/nn/projection.h"
+#include "lamina/nn/row_batch.h"
 #include "lamina/nn/weight_table.h"
 #include "lamina/ops/attention/attention_decode.h"
 #include "lamina/ops/attention/attention_step.h"
 #include "lamina/ops/attention/attention_sublayer_step.h"
+#include "lamina/ops/attention/paged/paged_attention.h"
+#include "lamina/ops/attention/paged/paged_step.h"
 #include "lamina/ops/elementwise/clamp.h"
 #include "lamina/ops/elementwise/concat.h"
 #include "lamina/ops/elementwise/split.h"
@@ -42,6 +45,7 @@ class AttentionMixer final : public Mixer {
   std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
                                          const Device& device) const override;
   bool supports_graph_decode() const override { return !rounded_alibi_; }
+  CacheLayout cache_layout() const override;
 
  private:
   struct Heads {
@@ -57,6 +61,15 @@ class AttentionMixer final : public Mixer {
   Heads separate_heads(std::vector<Tensor> parts, const ForwardContext& pass);
   /// Norm and RoPE of queries or keys: their part of the projection → [batch, seq, heads, head_dim].
   Tensor normed_and_turned(const HeadNorm& norm, const Tensor& part, int64_t heads, const ForwardContext& pass);
+  /// Attention of the rows of a ragged step over their pages (pass.rows), after the new keys and values are stored.
+  Tensor attend_paged(const Heads& heads, ForwardContext& pass);
+  /// attend_paged() of a packed projection, if every row has one new token.
+  Tensor attend_paged_step(const Tensor& projected, ForwardContext& pass);
+  /// The whole sublayer, if every row has one new token.
+  Tensor paged_step_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass);
+  const ops::PagedRows& page_tables(const ForwardContext& pass) const {
+    return pass.rows->groups[static_cast<size_t>(pass.memory->group)];
+  }
   /// Everything after the projections.
   Tensor mix(Heads heads, ForwardContext& pass, LayerCache* cache);
   Tensor mix_joined(const Tensor& projected, ForwardContext& pass, LayerCache* cache);
@@ -208,6 +221,10 @@ Tensor AttentionMixer::forward(const Tensor& x, ForwardContext& pass, LayerCache
 Tensor AttentionMixer::forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass,
                                       LayerCache* cache) {
   if (!qkv_.is_joined()) return forward(stream.normed(norm), pass, cache);
+  const bool paged_step = pass.rows != nullptr && pass.rows->is_decode() && !rounded_alibi_;
+  if (paged_step && keeps_qkv_packed(pass) && qkv_.has_unquantized_weight() && o_.has_unquantized_weight()) {
+    return paged_step_normed(stream, norm, pass);
+  }
   const bool steps = cache != nullptr && pass.clock != nullptr && !rounded_alibi_;
   if (steps && keeps_qkv_packed(pass) && qkv_.has_unquantized_weight() && o_.has_unquantized_weight()) {
     return step_normed(stream, norm, pass, dynamic_cast<KeyValueCache&>(*cache));
@@ -218,6 +235,10 @@ Tensor AttentionMixer::forward_normed(ResidualStream& stream, const NormLayer& n
 }
 
 Tensor AttentionMixer::mix_joined(const Tensor& projected, ForwardContext& pass, LayerCache* cache) {
+  if (pass.rows != nullptr) {
+    if (!pass.rows->is_decode() || rounded_alibi_) return mix(joined_heads(projected, pass), pass, nullptr);
+    return merged(attend_paged_step(projected, pass));
+  }
   if (cache == nullptr && rotary_ != nullptr && rotary_->turns()) return merged(attend_rotated(projected, pass));
   if (cache == nullptr || pass.clock == nullptr || rounded_alibi_) {
     return mix(joined_heads(projected, pass), pass, cache);
@@ -240,12 +261,56 @@ Tensor AttentionMixer::mix(Heads heads, ForwardContext& pass, LayerCache* cache)
     q = rounded_alibi_->extend_queries(q);
     k = rounded_alibi_->extend_keys(k, pass);
   }
+  if (pass.rows != nullptr) return merged(attend_paged(heads, pass));
   return merged(cache == nullptr ? ops::attention(q, k, v, options(pass), extras(q, pass))
                                  : attend_cached(q, k, v, pass, dynamic_cast<KeyValueCache&>(*cache)));
 }
 
 Tensor AttentionMixer::merged(const Tensor& y) const {
   return o_.forward(y.reshape({y.dim(0), y.dim(1), spec_.n_heads * *spec_.v_head_dim}));
+}
+
+Tensor AttentionMixer::attend_paged(const Heads& heads, ForwardContext& pass) {
+  const auto flat = [](const Tensor& x) { return x.reshape({x.dim(1), x.dim(2), x.dim(3)}); };
+  const Tensor q = flat(heads.q);
+  const Tensor k = flat(heads.k);
+  const Tensor v = flat(heads.v);
+  ops::paged_store(pass.memory->pages, page_tables(pass), k, v);
+  const Tensor y = ops::paged_attention(q, k, v, pass.memory->pages, page_tables(pass), *spec_.v_head_dim,
+                                        options(pass), extras(q, pass));
+  return y.reshape({1, y.dim(0), y.dim(1), y.dim(2)});
+}
+
+Tensor AttentionMixer::attend_paged_step(const Tensor& projected, ForwardContext& pass) {
+  const Tensor all = projected.reshape({pass.seq, spec_.n_heads + 2 * *spec_.n_kv_heads, *spec_.head_dim});
+  const Tensor y = ops::paged_attention_step(all, pass.memory->pages, page_tables(pass),
+                                             step_rotation(pass, all.device()), options(pass), extras(all, pass));
+  return y.reshape({1, pass.seq, spec_.n_heads, *spec_.v_head_dim});
+}
+
+Tensor AttentionMixer::paged_step_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass) {
+  const ops::AttentionProjections weights{qkv_.weight(), qkv_.joined_bias(), o_.weight(), o_.bias()};
+  // The operator takes x [rows, 1, width] and parts [n, rows, 1, width].
+  const Shape shape = stream.x.shape();
+  const auto by_row = [&](const Tensor& x) {
+    if (!x.defined()) return x;
+    return x.rank() == 3 ? x.reshape({pass.seq, 1, x.dim(2)}) : x.reshape({x.dim(0), pass.seq, 1, x.dim(3)});
+  };
+  const ops::SublayerOutput step = ops::paged_attention_sublayer_step(
+      by_row(stream.x), by_row(stream.branch), norm.row_norm(), weights, pass.memory->pages, page_tables(pass),
+      step_rotation(pass, stream.x.device()), options(pass), extras(stream.x, pass));
+  return stream.take({step.h.reshape(shape), step.parts.reshape({step.parts.dim(0), 1, pass.seq, shape[2]})});
+}
+
+CacheLayout AttentionMixer::cache_layout() const {
+  const auto* window = std::get_if<arch::WindowPattern>(&spec_.pattern);
+  CacheLayout layout;
+  layout.n_kv_heads = *spec_.n_kv_heads;
+  layout.d_qk = *spec_.head_dim + (rounded_alibi_ ? rounded_alibi_->width() : 0);
+  layout.d_v = *spec_.v_head_dim;
+  layout.window = window == nullptr ? 0 : window->size;
+  layout.allows_8_bits = !rounded_alibi_;
+  return layout;
 }
 
 Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass,

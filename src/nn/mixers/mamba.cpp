@@ -17,6 +17,12 @@ class MambaMixer final : public RecurrentMixer {
  public:
   MambaMixer(int64_t d_model, const arch::Mamba& spec, const ParameterFactory& make);
 
+  CacheLayout cache_layout() const override {
+    CacheLayout layout;
+    layout.conv = Shape{*spec_.d_inner, spec_.conv - 1};
+    layout.scan = Shape{*spec_.d_inner, spec_.state};
+    return layout;
+  }
   std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
                                          const Device& device) const override;
 

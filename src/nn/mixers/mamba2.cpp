@@ -20,6 +20,12 @@ class Mamba2Mixer final : public RecurrentMixer {
  public:
   Mamba2Mixer(int64_t d_model, const arch::Mamba2& spec, const ParameterFactory& make);
 
+  CacheLayout cache_layout() const override {
+    CacheLayout layout;
+    layout.conv = Shape{conv_width(), spec_.conv - 1};
+    layout.scan = Shape{heads(), spec_.head_dim, spec_.state};
+    return layout;
+  }
   std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
                                          const Device& device) const override;
 

@@ -7,7 +7,9 @@
 #include "lamina/nn/norm.h"
 #include "lamina/nn/position_tables.h"
 #include "lamina/nn/projection.h"
+#include "lamina/nn/row_batch.h"
 #include "lamina/ops/attention/attention_decode.h"
+#include "lamina/ops/attention/paged/paged_attention.h"
 #include "lamina/ops/elementwise/concat.h"
 #include "lamina/ops/elementwise/elementwise.h"
 #include "lamina/ops/elementwise/split.h"
@@ -24,16 +26,23 @@ class MlaMixer final : public Mixer {
   std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
                                          const Device& device) const override;
   bool supports_graph_decode() const override { return absorbs(1); }
+  CacheLayout cache_layout() const override;
 
  private:
   struct Queries {
     Tensor nope;  ///< [batch, seq, n_heads, qk_nope]
     Tensor rope;  ///< [batch, seq, n_heads, qk_rope], rotated
     Queries row(int64_t i) const { return {nope.slice(0, i, 1), rope.slice(0, i, 1)}; }
+    Queries tokens(int64_t begin, int64_t count) const {
+      return {nope.slice(1, begin, count), rope.slice(1, begin, count)};
+    }
   };
   struct Latents {
     Tensor latent;  ///< [batch, n, 1, kv_lora_rank], normalized
     Tensor key;     ///< [batch, n, 1, qk_rope], rotated
+    Latents tokens(int64_t begin, int64_t count) const {
+      return {latent.slice(1, begin, count), key.slice(1, begin, count)};
+    }
   };
 
   Queries queries(const Tensor& projected, const ForwardContext& pass);
@@ -50,6 +59,11 @@ class MlaMixer final : public Mixer {
   /// Queries of rows [row, row + count), which all have the same offset, against the cache.
   Tensor attend_rows(const Queries& q, const ForwardContext& pass, const LatentCache& cache, int64_t row,
                      int64_t count);
+
+  /// The rows of a ragged step over their pages (pass.rows), after the new latents are stored.
+  Tensor attend_paged(const Queries& q, const Latents& fresh, ForwardContext& pass);
+  /// Rows without cached tokens, packed into one pass.
+  Tensor attend_fresh(const Queries& q, const Latents& fresh, const RowBatch& rows, const RowRange& range) const;
 
   /// Queries projected into the latent space: [batch, seq, n_heads, kv_lora_rank + qk_rope].
   Tensor absorbed(const Queries& q) const;
@@ -128,8 +142,13 @@ Tensor MlaMixer::forward(const Tensor& x, ForwardContext& pass, LayerCache* cach
   const std::vector<Tensor> parts = down_.forward_parts(x);
   const Queries q = queries(parts[0], pass);
   const Latents fresh = latents(parts[1], pass);
-  const Tensor y = cache == nullptr ? attend_expanded(q, fresh, pass)
-                                    : attend_cached(q, fresh, pass, dynamic_cast<LatentCache&>(*cache));
+  Tensor y;
+  if (pass.rows != nullptr) {
+    y = attend_paged(q, fresh, pass);
+  } else {
+    y = cache == nullptr ? attend_expanded(q, fresh, pass)
+                         : attend_cached(q, fresh, pass, dynamic_cast<LatentCache&>(*cache));
+  }
   return o_.forward(y.reshape({x.dim(0), x.dim(1), spec_.n_heads * spec_.v_head_dim}));
 }
 
@@ -140,6 +159,57 @@ Tensor MlaMixer::attend_expanded(const Queries& q, const Latents& kept, ForwardC
   const Tensor every_head = Tensor::zeros({1, 1, spec_.n_heads, 1}, kept.key.dtype(), kept.key.device());
   const Tensor k = ops::concat({kv[0], ops::add(kept.key, every_head)}, -1);
   return ops::attention(ops::concat({q.nope, q.rope}, -1), k, kv[1], options(pass), extras(pass));
+}
+
+Tensor MlaMixer::attend_fresh(const Queries& q, const Latents& fresh, const RowBatch& rows,
+                              const RowRange& range) const {
+  std::vector<int64_t> starts{0};
+  for (int64_t row = range.first; row < range.first + range.count; ++row) {
+    const int64_t count = rows.host_counts[static_cast<size_t>(row)];
+    if (count > 0) starts.push_back(starts.back() + count);
+  }
+  ForwardContext alone;
+  alone.batch = 1;
+  alone.seq = range.tokens;
+  if (starts.size() > 2) {
+    alone.document_starts = Tensor::from(starts, {static_cast<int64_t>(starts.size())}, q.nope.device());
+  }
+  return attend_expanded(q.tokens(range.token, range.tokens), fresh.tokens(range.token, range.tokens), alone);
+}
+
+/// Rows without cached tokens expand their own latents; all others use weight absorption over the cached ones.
+Tensor MlaMixer::attend_paged(const Queries& q, const Latents& fresh, ForwardContext& pass) {
+  const int64_t width = spec_.kv_lora_rank + spec_.qk_rope;
+  const Tensor stored = ops::concat({fresh.latent, fresh.key}, -1).reshape({pass.seq, 1, width});
+  const ops::PagedRows& tables = pass.rows->groups[static_cast<size_t>(pass.memory->group)];
+  ops::paged_store(pass.memory->pages, tables, stored, {});
+  const auto expands = [&](int64_t row) {
+    const auto i = static_cast<size_t>(row);
+    return pass.rows->host_offsets[i] == 0 && !absorbs(pass.rows->host_counts[i]);
+  };
+  std::vector<Tensor> parts;
+  for (const RowRange& range : row_ranges(*pass.rows, expands)) {
+    if (range.tokens == 0) continue;
+    if (!pass.rows->host_counts.empty() && expands(range.first)) {
+      parts.push_back(attend_fresh(q, fresh, *pass.rows, range));
+      continue;
+    }
+    const Tensor queries = absorbed(q.tokens(range.token, range.tokens));
+    const Tensor sums = ops::paged_attention(queries.reshape({range.tokens, spec_.n_heads, width}),
+                                             stored.slice(0, range.token, range.tokens), {}, pass.memory->pages,
+                                             slice_rows(tables, range), spec_.kv_lora_rank, options(pass));
+    parts.push_back(values_of(sums.reshape({1, range.tokens, spec_.n_heads, spec_.kv_lora_rank})));
+  }
+  return ops::concat(parts, 1);
+}
+
+CacheLayout MlaMixer::cache_layout() const {
+  const auto* window = std::get_if<arch::WindowPattern>(&spec_.pattern);
+  CacheLayout layout;
+  layout.n_kv_heads = 1;
+  layout.d_qk = spec_.kv_lora_rank + spec_.qk_rope;
+  layout.window = window == nullptr ? 0 : window->size;
+  return layout;
 }
 
 Tensor MlaMixer::attend_cached(const Queries& q, const Latents& fresh, ForwardContext& pass, LatentCache& cache) {

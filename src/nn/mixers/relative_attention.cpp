@@ -8,10 +8,13 @@
 #include "lamina/nn/mixers/key_value_cache.h"
 #include "lamina/nn/position_tables.h"
 #include "lamina/nn/projection.h"
+#include "lamina/nn/row_batch.h"
 #include "lamina/nn/weight_table.h"
+#include "lamina/ops/attention/paged/paged_attention.h"
 #include "lamina/ops/elementwise/clamp.h"
 #include "lamina/ops/elementwise/concat.h"
 #include "lamina/ops/elementwise/elementwise.h"
+#include "lamina/ops/embedding/embedding.h"
 #include "lamina/ops/linear/matmul.h"
 #include "lamina/ops/position/rotary.h"
 #include "lamina/ops/position/tables.h"
@@ -26,16 +29,20 @@ class RelativeAttention final : public Mixer {
   Tensor forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) override;
   std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
                                          const Device& device) const override;
+  CacheLayout cache_layout() const override;
 
  private:
+  /// The rows of a ragged step (pass.rows). Cached keys contain ψ of their absolute position.
+  Tensor attend_paged(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass);
   /// Only distances matter, so positions are indices into `k`; the last keys belong to the queries.
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass, KeyValueCache& cache);
   /// attend() with the cached memory of rows [row, row + count), all at `offset`, prepended to k and v.
   Tensor attend_memory(const Tensor& q, const Tensor& k, const Tensor& v, int64_t row, int64_t offset,
                        ForwardContext& pass, const KeyValueCache& cache);
-  /// turn_i(rᵀ(q + v)) (see relative_attention.h): [batch, seq, n_heads, d_model]; the first query is at `offset`.
-  Tensor turned(const Tensor& q, int64_t offset) const;
+  /// turn_i(rᵀ(q + v)) (see relative_attention.h): [batch, seq, n_heads, d_model]; queries are at `positions` [seq], or
+  /// from `offset` on if those are undefined.
+  Tensor turned(const Tensor& q, int64_t offset, const Tensor& positions = {}) const;
   /// ψ of the first `count` positions for every row and KV head: [batch, count, n_kv_heads, d_model].
   Tensor waves(int64_t batch, int64_t count, DType dtype) const;
   void make_tables(int64_t count, const Device& device);
@@ -97,14 +104,14 @@ void RelativeAttention::make_tables(int64_t count, const Device& device) {
   waves_ = ops::concat({ops::scale(tables_.sin, -1.0), tables_.cos}, -1);
 }
 
-Tensor RelativeAttention::turned(const Tensor& q, int64_t offset) const {
+Tensor RelativeAttention::turned(const Tensor& q, int64_t offset, const Tensor& positions) const {
   const int64_t rows = q.dim(0) * q.dim(1);
   const Tensor biased = ops::add(q, position_bias().to(q.dtype()));
   const Tensor by_head = biased.reshape({rows, spec_.n_heads, *spec_.head_dim}).transpose(0, 1);
   const Tensor weight = r_.weight().to(q.dtype()).reshape({spec_.n_heads, *spec_.head_dim, d_model_});
   const Tensor g = ops::matmul(by_head, weight).transpose(0, 1);  // [batch · seq, n_heads, d_model]
   return ops::rotary(g.reshape({q.dim(0), q.dim(1), spec_.n_heads, d_model_}), tables_.cos, tables_.sin,
-                     {.pairing = ops::RotaryPairing::half_split, .offset = offset});
+                     {.pairing = ops::RotaryPairing::half_split, .offset = offset, .positions = positions});
 }
 
 Tensor RelativeAttention::waves(int64_t batch, int64_t count, DType dtype) const {
@@ -121,6 +128,33 @@ Tensor RelativeAttention::attend(const Tensor& q, const Tensor& k, const Tensor&
   return ops::attention(ops::concat({content, turned(q, keys - q.dim(1))}, -1),
                         ops::concat({k, waves(k.dim(0), keys, k.dtype())}, -1), v,
                         attention_options(*spec_.scale, spec_.soft_cap, spec_.pattern, pass), extras);
+}
+
+/// Every token sees at most `memory_` tokens before it, however the sequence was divided into steps.
+Tensor RelativeAttention::attend_paged(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass) {
+  make_tables(pass.end(), q.device());
+  const auto flat = [](const Tensor& x) { return x.reshape({x.dim(1), x.dim(2), x.dim(3)}); };
+  const Tensor content = ops::add(q, content_bias().to(q.dtype()));
+  const Tensor queries = flat(ops::concat({content, turned(q, 0, pass.positions)}, -1));
+  const Tensor own = ops::embedding(waves_, pass.positions).to(k.dtype()).reshape({1, pass.seq, 1, d_model_});
+  const Tensor every_head = Tensor::zeros({1, 1, *spec_.n_kv_heads, 1}, k.dtype(), k.device());
+  const Tensor keys = flat(ops::concat({k, ops::add(own, every_head)}, -1));
+  const ops::PagedRows& tables = pass.rows->groups[static_cast<size_t>(pass.memory->group)];
+  ops::paged_store(pass.memory->pages, tables, keys, flat(v));
+  ops::AttentionOptions options = attention_options(*spec_.scale, spec_.soft_cap, spec_.pattern, pass);
+  options.pattern = {.kind = ops::AttentionPattern::Kind::window, .window = memory_ + 1};
+  const Tensor y = ops::paged_attention(queries, keys, flat(v), pass.memory->pages, tables, *spec_.v_head_dim, options);
+  return y.reshape({1, y.dim(0), y.dim(1), y.dim(2)});
+}
+
+CacheLayout RelativeAttention::cache_layout() const {
+  CacheLayout layout;
+  layout.n_kv_heads = *spec_.n_kv_heads;
+  layout.d_qk = *spec_.head_dim + d_model_;
+  layout.d_v = *spec_.v_head_dim;
+  layout.window = memory_ + 1;
+  layout.allows_8_bits = false;
+  return layout;
 }
 
 Tensor RelativeAttention::attend_memory(const Tensor& q, const Tensor& k, const Tensor& v, int64_t row, int64_t offset,
@@ -154,8 +188,12 @@ Tensor RelativeAttention::forward(const Tensor& x, ForwardContext& pass, LayerCa
   const Tensor q = q_norm_.split(parts[0], spec_.n_heads);
   const Tensor k = k_norm_.split(parts[1], kv_heads);
   const Tensor v = parts[2].reshape({x.dim(0), x.dim(1), kv_heads, *spec_.v_head_dim});
-  const Tensor y =
-      cache == nullptr ? attend(q, k, v, pass) : attend_cached(q, k, v, pass, dynamic_cast<KeyValueCache&>(*cache));
+  Tensor y;
+  if (pass.rows != nullptr) {
+    y = attend_paged(q, k, v, pass);
+  } else {
+    y = cache == nullptr ? attend(q, k, v, pass) : attend_cached(q, k, v, pass, dynamic_cast<KeyValueCache&>(*cache));
+  }
   return o_.forward(y.reshape({x.dim(0), x.dim(1), spec_.n_heads * *spec_.v_head_dim}));
 }
 

@@ -21,14 +21,19 @@ class RoundedAlibi {
 
   int64_t width() const { return static_cast<int64_t>(slopes_.size()) / n_kv_heads_; }
   /// [batch, seq, n_heads, d] → [batch, seq, n_heads, d + width].
-  Tensor extend_queries(const Tensor& q) const;
+  Tensor extend_queries(const Tensor& q);
   /// [batch, seq, n_kv_heads, d] of the tokens of `pass` → [batch, seq, n_kv_heads, d + width].
-  Tensor extend_keys(const Tensor& k, const ForwardContext& pass) const;
+  Tensor extend_keys(const Tensor& k, const ForwardContext& pass);
 
  private:
+  /// Biases of at least `rows` positions, [positions, n_heads] f32.
+  const Tensor& table(int64_t rows, const Device& device);
+
   std::vector<float> slopes_;  ///< rounded to bf16
   int64_t n_kv_heads_;
   double factor_;
+  Tensor one_hot_;  ///< [1, 1, n_heads, width] on the device that used it last
+  Tensor table_;    ///< biases by position; built on demand and grown as needed
 };
 
 }  // namespace lamina::nn

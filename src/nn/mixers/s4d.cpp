@@ -22,6 +22,11 @@ class S4dMixer final : public Mixer {
         x, pass, cache, d_model_, [this](const Tensor& part, StateCache* states) { return state_space(part, states); });
     return ops::gated_activation(out_.forward(ops::activation(y, ops::Activation::gelu)), ops::Gate::glu);
   }
+  CacheLayout cache_layout() const override {
+    CacheLayout layout;
+    layout.scan = Shape{d_model_, modes_, 2};
+    return layout;
+  }
   std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
                                          const Device& device) const override;
 

@@ -1,7 +1,11 @@
 #include "lamina/nn/mixers/state_cache.h"
 
+#include "lamina/nn/row_batch.h"
+#include "lamina/nn/sequence_cache.h"
 #include "lamina/ops/elementwise/concat.h"
+#include "lamina/ops/elementwise/scatter_rows.h"
 #include "lamina/ops/elementwise/split.h"
+#include "lamina/ops/embedding/embedding.h"
 
 namespace lamina::nn {
 namespace {
@@ -16,6 +20,32 @@ Tensor run_documents(const Tensor& x, const Tensor& starts_in, const Recurrence&
   std::vector<Tensor> documents = ops::split(x, lengths, 1);
   for (Tensor& document : documents) document = recurrence(document, nullptr);
   return ops::concat(documents, 1);
+}
+
+/// Copies of the states in `slots`; undefined if the layer has no such state.
+Tensor gather_states(const Tensor& states, const Tensor& slots) {
+  if (!states.defined()) return {};
+  const int64_t width = states.numel() / states.dim(0);
+  Shape shape = states.shape();
+  shape[0] = slots.dim(0);
+  return ops::embedding(states.reshape({states.dim(0), width}), slots).reshape(shape);
+}
+
+/// Rows with one token run together as a batch of sequences of length 1; every other row runs alone.
+Tensor run_rows(const Tensor& x, const RowBatch& rows, const LayerMemory& memory, const Recurrence& recurrence) {
+  const auto kind = [&](int64_t row) { return rows.host_counts[static_cast<size_t>(row)] == 1 ? -1 : row; };
+  std::vector<Tensor> outputs;
+  for (const RowRange& range : row_ranges(rows, kind)) {
+    if (range.tokens == 0) continue;
+    const Tensor slots = rows.slots.slice(0, range.first, range.count);
+    const Tensor part = x.slice(1, range.token, range.tokens);
+    StateCache states(gather_states(memory.conv, slots), gather_states(memory.scan, slots));
+    const Tensor y = recurrence(part.reshape({range.count, range.tokens / range.count, x.dim(2)}), &states);
+    if (memory.conv.defined()) ops::scatter_rows_(memory.conv, slots, states.conv(memory.conv.dtype()));
+    ops::scatter_rows_(memory.scan, slots, states.scan(memory.scan.dtype()));
+    outputs.push_back(y.reshape({1, range.tokens, y.dim(2)}));
+  }
+  return ops::concat(outputs, 1);
 }
 
 /// Runs one row, of which only the first `count` tokens are real; padding outputs are zeros.
@@ -50,6 +80,7 @@ void StateCache::keep(Tensor& own, const Tensor& state) {
 
 Tensor run_recurrence(const Tensor& x, const ForwardContext& pass, LayerCache* cache, int64_t width,
                       const Recurrence& recurrence) {
+  if (pass.rows != nullptr) return run_rows(x, *pass.rows, *pass.memory, recurrence);
   if (cache == nullptr) {
     return pass.document_starts.defined() ? run_documents(x, pass.document_starts, recurrence) : recurrence(x, nullptr);
   }

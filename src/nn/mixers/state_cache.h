@@ -40,8 +40,8 @@ class StateCache final : public LayerCache {
 /// from zeros if it is null.
 using Recurrence = std::function<Tensor(const Tensor& x, StateCache* cache)>;
 
-/// Runs `recurrence` with the states kept apart: packed documents each start from zeros, and the padding of ragged rows
-/// gives zeros and enters no state.
+/// Runs `recurrence` with the states kept apart: packed documents each start from zeros, the padding of ragged rows
+/// gives zeros and enters no state, and the rows of pass.rows use the states in their slots of pass.memory.
 Tensor run_recurrence(const Tensor& x, const ForwardContext& pass, LayerCache* cache, int64_t width,
                       const Recurrence& recurrence);
 

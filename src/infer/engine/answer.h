@@ -1,0 +1,77 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lamina/infer/engine/cache_memory.h"
+#include "lamina/infer/engine/prompt_lookup.h"
+#include "lamina/infer/engine/request.h"
+#include "lamina/infer/text_stream.h"
+
+namespace lamina::infer {
+
+struct Answer;
+
+/// A submitted request and its answers that have not ended.
+struct ActiveRequest {
+  RequestId id = 0;
+  Request request;
+  Listener listener;
+  std::optional<double> deadline;
+  int64_t max_length = 0;                        ///< limit of prompt and answer
+  std::vector<std::shared_ptr<Answer>> answers;  ///< not ended
+  /// Answers 1 … n − 1 wait until the prompt is computed once.
+  std::vector<std::shared_ptr<Answer>> held_back;
+};
+
+/// One sequence: a prompt and the answer that follows it.
+struct Answer {
+  Answer(std::shared_ptr<ActiveRequest> owner, int64_t number, const text::Tokenizer* tokenizer);
+
+  const Request& request() const { return active->request; }
+  /// Number of tokens, including those that steps in flight are sampling. The last token of a prompt that is only
+  /// scored is predicted, but never computed.
+  int64_t length() const { return static_cast<int64_t>(tokens.size()) + unknown - (scores_only() ? 1 : 0); }
+  bool scores_only() const { return request().max_tokens == 0; }
+  /// Number of tokens that must be computed before the next one can be sampled.
+  int64_t pending() const { return length() - computed; }
+  int64_t answered() const { return length() - prompt_length; }
+  bool in_prompt() const { return computed < prompt_length; }
+  /// No more tokens can be sampled; the results of steps in flight decide how the answer ends.
+  bool is_full() const { return answered() >= request().max_tokens || length() >= active->max_length; }
+  bool scores_prompt() const { return request().prompt_logprobs >= 0 && index == 0 && !prompt_scored; }
+
+  /// Adds a sampled or forced token, and what its text becomes, to `update`. Returns the reason if the answer ends.
+  std::optional<Finish> accept(ScoredToken token, Update& update);
+  /// Adds the text held back at the end.
+  void finish_text(Update& update);
+  /// Fills `bits` with the tokens allowed at a position of the answer; false if there are none.
+  bool allowed(const TokenMask& state, int64_t position, std::span<uint32_t> bits) const;
+
+  std::shared_ptr<ActiveRequest> active;
+  int64_t index;
+  int64_t prompt_length;
+  std::vector<TokenId> tokens;  ///< prompt and the known part of the answer
+  SamplingState sampling;
+  std::unique_ptr<TokenMask> mask;
+  std::optional<TextStream> text;
+  std::optional<PromptLookup> lookup;
+  std::vector<ScoredToken> prompt_scores;
+  bool prompt_scored = false;
+  bool ended = false;
+
+  // While admitted.
+  int64_t row_id = -1;  ///< −1: waiting or ended
+  int32_t slot = -1;
+  CacheLease lease;
+  int64_t computed = 0;     ///< tokens in the cache, once the steps in flight are done
+  int64_t unknown = 0;      ///< tokens that steps in flight are sampling
+  int32_t last_index = -1;  ///< index of this answer in the last plan
+
+  uint64_t order = 0;          ///< order of submission
+  int64_t cached_tokens = -1;  ///< prompt tokens found in the prefix cache at the first admission
+  int64_t charged = 0;         ///< tokens charged to the client
+};
+
+}  // namespace lamina::infer

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lamina/base/error.h"
+#include "lamina/infer/engine/step.h"
+#include "lamina/infer/engine/token_mask.h"
+
+namespace lamina::infer {
+
+using RequestId = uint64_t;
+
+/// Why an answer ended.
+enum class Finish : uint8_t { max_tokens, stop_token, context, asked, stop_string, cancelled, deadline, error };
+std::string_view name_of(Finish finish);
+
+/// A prompt and how to continue it.
+struct Request {
+  std::vector<TokenId> prompt;
+  int64_t max_tokens = 256;  ///< per answer; 0: only score the prompt (needs prompt_logprobs)
+  int64_t min_tokens = 0;    ///< stop tokens are not sampled before this many tokens
+  int64_t context = 0;       ///< maximum number of tokens of prompt and answer; 0: what the runner allows
+  int64_t n = 1;             ///< number of answers; answer i samples from random stream `stream` + i
+  uint64_t stream = 0;
+  SamplerOptions sampler;
+  double softcap = 0;                           ///< soft-cap of the final logits; 0: none
+  std::vector<std::pair<TokenId, float>> bias;  ///< added to logits
+  std::vector<TokenId> stop_tokens;             ///< end an answer and are not part of it
+  std::vector<std::string> stop_strings;        ///< end an answer; need EngineOptions::tokenizer
+  bool ignore_eos = false;                      ///< generate past stop_tokens
+  bool text = false;                            ///< also deliver the answer as text
+  int64_t logprobs = -1;                        ///< likeliest tokens reported per answer token; −1: none
+  int64_t prompt_logprobs = -1;                 ///< the same for the prompt's tokens
+  int64_t prompt_logprobs_from = 1;             ///< first prompt position that is scored
+  std::shared_ptr<const TokenMask> mask;        ///< state at the start of the answer; empty: no limits
+  bool speculate = true;                        ///< prompt lookup, if the engine has it enabled; exact either way
+
+  std::string client;             ///< clients of equal priority share the engine fairly
+  int priority = 0;               ///< higher runs first
+  std::optional<double> timeout;  ///< seconds from submission; then the answer ends with Finish::deadline
+  std::string cache_salt;         ///< only requests with the same salt share cached prefixes
+  bool prefix_cache = true;       ///< read and fill the prefix cache
+};
+
+/// What is new about an answer. Delivered in order; the last one has `finish`.
+struct Update {
+  RequestId request = 0;
+  int64_t answer = 0;               ///< in [0, n)
+  std::vector<ScoredToken> tokens;  ///< new tokens; log-probabilities only if asked for
+  std::string text;                 ///< text that is final now, if asked for
+  std::vector<ScoredToken> prompt;  ///< scores of the prompt, once, with answer 0
+  std::optional<Finish> finish;     ///< set if the answer ended
+  std::string error;                ///< message, if finish is Finish::error
+  int64_t cached_tokens = 0;        ///< prompt tokens found in the prefix cache, with `finish`
+  bool request_done = false;        ///< the last answer of the request ended
+};
+
+/// Called with every update. Returning false cancels the answer. It runs on the engine's thread and must not block.
+using Listener = std::function<bool(const Update&)>;
+
+/// The waiting queue is full. A server answers 429.
+class QueueFull : public Error {
+ public:
+  using Error::Error;
+};
+
+}  // namespace lamina::infer

@@ -1,0 +1,68 @@
+#include "lamina/infer/runner/cache_size.h"
+
+#include <algorithm>
+
+namespace lamina::infer {
+namespace {
+
+/// New tokens of a step that a window's pages must hold besides the window.
+constexpr int64_t kChunk = 2048;
+
+int64_t limit_of(const nn::Model& model, const ModelRunnerOptions& options) {
+  if (options.cache_bytes > 0) return options.cache_bytes;
+  const std::optional<int64_t> free = model.device().free_memory();
+  return free ? *free / 10 * 9 : kDefaultCacheBytes;
+}
+
+/// Pages of each group for sequences of `tokens` tokens in total.
+std::vector<int64_t> pages_for(const nn::SequenceCache& one, int64_t tokens, int64_t rows) {
+  const int64_t size = one.page_size();
+  std::vector<int64_t> pages;
+  for (int64_t group = 0; group < one.groups(); ++group) {
+    const int64_t window = one.window(group);
+    const int64_t all = tokens / size;
+    const int64_t most = rows * ((window + kChunk) / size + 2);
+    pages.push_back(std::max<int64_t>(window == 0 ? all : std::min(all, most), 1));
+  }
+  return pages;
+}
+
+int64_t bytes_of(const nn::SequenceCache& one, const std::vector<int64_t>& pages, int64_t slots) {
+  int64_t bytes = one.has_states() ? (slots + 1) * one.bytes_per_state() : 0;
+  for (size_t group = 0; group < pages.size(); ++group) {
+    bytes += pages[group] * one.bytes_per_page(static_cast<int64_t>(group));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+nn::SequenceCacheOptions size_caches(const nn::Model& model, const ModelRunnerOptions& options, int64_t context) {
+  nn::SequenceCacheOptions sized{.pages = {1}, .page_size = options.page_size, .dtype = options.cache_dtype};
+  sized.state_slots = 1;
+  const nn::SequenceCache one(model.cache_layouts(), sized, model.dtype(), Device::meta());
+  const int64_t limit = limit_of(model, options);
+  // Every row needs a state; as many again are for snapshots of prefixes.
+  sized.state_slots = one.has_states() ? 2 * options.rows : 0;
+  const auto fits = [&](int64_t tokens) {
+    return bytes_of(one, pages_for(one, tokens, options.rows), sized.state_slots) <= limit;
+  };
+  while (sized.state_slots > 1 && !fits(options.page_size)) sized.state_slots /= 2;
+  LAMINA_CHECK(fits(options.page_size), "runner: ", limit, " bytes for caches; one page and one state take ",
+               bytes_of(one, pages_for(one, options.page_size, options.rows), sized.state_slots),
+               "; give more memory, or a cache of fewer bits");
+  int64_t low = 1;  // in pages
+  int64_t high = options.rows * ((context + options.page_size - 1) / options.page_size);
+  while (low < high) {
+    const int64_t middle = low + (high - low + 1) / 2;
+    if (fits(middle * options.page_size)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  sized.pages = pages_for(one, low * options.page_size, options.rows);
+  return sized;
+}
+
+}  // namespace lamina::infer

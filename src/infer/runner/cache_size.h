@@ -1,0 +1,12 @@
+#pragma once
+
+#include "lamina/infer/runner/model_runner.h"
+
+namespace lamina::infer {
+
+/// Divides options.cache_bytes among the page groups and states of a model. Every group that sees all tokens holds the
+/// same number of tokens; a window's group holds no more than all rows can use. Throws Error if not even one sequence
+/// of one page fits.
+nn::SequenceCacheOptions size_caches(const nn::Model& model, const ModelRunnerOptions& options, int64_t context);
+
+}  // namespace lamina::infer

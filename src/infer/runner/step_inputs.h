@@ -1,0 +1,48 @@
+#pragma once
+
+#include "lamina/infer/engine/step.h"
+#include "lamina/infer/runner/step_results.h"
+#include "lamina/nn/model.h"
+
+namespace lamina::infer {
+
+/// Where the token of StepRow::previous is: index of that row's query in the previous step, by its row in that plan.
+using PreviousQueries = std::vector<int64_t>;
+
+/// The tokens of each row that a step computes: those of its plan, or the whole sequence if its cached keys became
+/// invalid because RoPE frequencies depend on the length.
+class RowTokens {
+ public:
+  RowTokens(const nn::Model& model, int64_t rows) : model_(model), computed_(static_cast<size_t>(rows), {-1, 0}) {}
+
+  struct Part {
+    std::vector<TokenId> whole;  ///< all tokens, if the row is recomputed
+    std::span<const TokenId> tokens;
+    int64_t offset = 0;
+    int64_t repeated = 0;  ///< tokens before those of the plan
+  };
+  Part part_of(const StepRow& row);
+
+ private:
+  const nn::Model& model_;
+  /// By StepRow::slot: row_id, and the sequence length when its cache was last computed.
+  std::vector<std::pair<int64_t, int64_t>> computed_;
+};
+
+/// A plan as tensors on the model's device.
+struct StepInputs {
+  Tensor ids;  ///< [tokens] i64
+  nn::RowBatch rows;
+  Tensor wanted;  ///< [queries] i64: tokens whose logits are needed
+  std::vector<SampleQuery> queries;
+  StepInFlight flight;
+};
+
+/// `previous` and `sampled` [n] are of the previous step, for rows whose first token only the device knows.
+StepInputs make_inputs(const StepPlan& plan, RowTokens& tokens, const nn::SequenceCache& cache,
+                       const PreviousQueries& previous, const Tensor& sampled, const Device& device);
+
+/// Query of each row's first sample in a step, by row; −1 if it has none.
+PreviousQueries first_samples(const StepInFlight& flight);
+
+}  // namespace lamina::infer

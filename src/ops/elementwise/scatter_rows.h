@@ -1,0 +1,27 @@
+#pragma once
+
+#include "lamina/tensor/tensor.h"
+
+namespace lamina::ops {
+
+/// table[indices[i]] = rows[i], in place; the inverse of embedding() as a gather. Used for recurrent states in slots.
+///   table    [slots, ...]   any type, contiguous
+///   indices  [n] i32 or i64 in [0, slots); if one occurs twice, either row may be kept
+///   rows     [n, ...]       the table's type and row shape
+/// No gradient.
+void scatter_rows_(const Tensor& table, const Tensor& indices, const Tensor& rows);
+
+/// Kernel arguments, all contiguous; indices in i64.
+struct ScatterRows {
+  Tensor table;
+  Tensor indices;
+  Tensor rows;
+};
+namespace cpu {
+void scatter_rows_(const ScatterRows& args);
+}  // namespace cpu
+namespace cuda {
+void scatter_rows_(const ScatterRows& args);
+}  // namespace cuda
+
+}  // namespace lamina::ops
