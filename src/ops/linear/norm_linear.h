@@ -20,6 +20,9 @@ Tensor sum_of_parts(const Tensor& residual, const Tensor& x);
 
 void check_row_norm(const char* op, const Tensor& x, const Tensor& residual, const RowNorm& norm);
 
+/// h = x + residual, which may be in parts, and norm(h). Without a residual h is x.
+ResidualNorm residual_norm(const Tensor& x, const Tensor& residual, const RowNorm& norm);
+
 struct NormLinear {
   Tensor h;  ///< x + residual, dtype of x; x itself without a residual
   Tensor y;
