@@ -66,6 +66,64 @@ inline void attention_decode(World& w) {
                                attention_options(b), attention_extras(w, heads)));
 }
 
+inline ops::PagedRows paged_rows(World& w, int64_t count, int64_t tokens) {
+  Bytes& b = w.bytes();
+  ops::PagedRows rows{
+      w.fits({count, extent(b)}, DType::i32), w.fits({count}, DType::i32), w.fits({count + 1}, DType::i32), {}, {}};
+  if (b.flag() || count < 0 || count > 64) return rows;
+  // Mostly valid rows: one page each, tokens evenly divided.
+  std::vector<int32_t> tables, lengths, starts{0};
+  for (int64_t r = 0; r < count; ++r) {
+    tables.push_back(static_cast<int32_t>(b.below(4)) - 1);
+    starts.push_back(static_cast<int32_t>((r + 1) * tokens / count));
+    lengths.push_back(b.below(8) == 0 ? b.below(40) : starts.back() - starts[static_cast<size_t>(r)]);
+  }
+  const Device& device = rows.lengths.defined() ? rows.lengths.device() : w.device();
+  rows.tables = Tensor::from(tables, {count, 1}, device);
+  rows.lengths = Tensor::from(lengths, {count}, device);
+  rows.starts = Tensor::from(starts, {count + 1}, device);
+  return rows;
+}
+
+inline void paged_attention(World& w) {
+  Bytes& b = w.bytes();
+  const int64_t rows = extent(b), tokens = extent(b), kv = extent(b), dim = extent(b), d_v = extent(b);
+  const int64_t heads = kv * b.below(3), pages = extent(b), page_size = b.below(8) == 0 ? extent(b) : 16;
+  const ops::PagedCache cache{
+      w.fits({pages, kv, page_size, dim}), b.below(4) == 0 ? Tensor() : w.fits({pages, kv, page_size, d_v}), {}};
+  const ops::PagedRows paged = paged_rows(w, rows, tokens);
+  const Tensor k = w.fits({tokens, kv, dim});
+  const Tensor v = cache.v.defined() ? w.fits({tokens, kv, d_v}) : Tensor();
+  if (b.flag()) ops::paged_store(cache, paged, k, v);
+  w.keep(ops::paged_attention(w.fits({tokens, heads, dim}), k, v, cache, paged, d_v, attention_options(b),
+                              attention_extras(w, heads)));
+  w.keep(ops::paged_attention_step(w.fits({rows, heads + 2 * kv, dim}), cache, paged, {}, attention_options(b),
+                                   attention_extras(w, heads)));
+}
+
+inline void sample_rows(World& w) {
+  Bytes& b = w.bytes();
+  const int64_t rows = extent(b), vocab = extent(b), top = b.below(3);
+  const auto option = [&] { return w.fits_or_none({rows}); };
+  const ops::RowSampling options{.temperature = option(),
+                                 .top_k = w.fits_or_none({rows}, DType::i32),
+                                 .top_p = option(),
+                                 .min_p = option(),
+                                 .typical_p = option(),
+                                 .repetition = option(),
+                                 .presence = option(),
+                                 .frequency = option(),
+                                 .seed = w.fits_or_none({rows}, DType::i64),
+                                 .drawn = w.fits_or_none({rows}, DType::i64),
+                                 .counts = w.fits_or_none({rows, vocab}, DType::i32),
+                                 .bias = w.fits_or_none({rows, vocab}),
+                                 .mask = w.fits_or_none({rows, (vocab + 31) / 32}, DType::i32)};
+  const Tensor ids = w.fits({rows}, DType::i64);
+  ops::sample_rows(w.fits({rows, vocab}), options, b.flag() ? 0 : b.integer(), top, ids,
+                   w.fits_or_none({rows, 1 + top}), w.fits_or_none({rows, top}, DType::i64));
+  ops::count_tokens(w.fits({rows, vocab}, DType::i32), w.fits({rows}, DType::i32), ids);
+}
+
 inline void experts(World& w) {
   Bytes& b = w.bytes();
   const int64_t tokens = extent(b), count = extent(b), k = extent(b), width = extent(b);
@@ -262,6 +320,8 @@ const Call kOperators[] = {
     },
     attention,
     attention_decode,
+    paged_attention,
+    sample_rows,
     experts,
     grouped_linear,
     conv,

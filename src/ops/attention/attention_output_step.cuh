@@ -81,13 +81,13 @@ class OutputStep {
         shared_(shared),
         key_head_(static_cast<int>(blockIdx.y)),
         first_out_(static_cast<int>(blockIdx.x) * p.out_each),
-        k_(static_cast<T*>(p.k) + static_cast<int64_t>(key_head_) * p.capacity * kD),
-        v_(static_cast<T*>(p.v) + static_cast<int64_t>(key_head_) * p.capacity * kD) {}
+        k_(static_cast<T*>(p.k)),
+        v_(static_cast<T*>(p.v)) {}
 
   /// Reads the cache position of the token first, since everything depends on it. Before the wait it is only a guess.
   __device__ void ask_for_place() {
-    const int64_t place = lamina::cuda::load_relaxed_l2(p_.place);
-    const int64_t position = lamina::cuda::load_relaxed_l2(p_.position);
+    const int64_t place = p_.given_place();
+    const int64_t position = p_.given_position();
     place_ = place >= 0 && place < p_.capacity ? static_cast<int>(place) : -1;
     position_ = position >= 0 && position < p_.table_rows ? static_cast<int>(position) : -1;
   }
@@ -146,7 +146,7 @@ class OutputStep {
     const int keys = place_ + 1;
     const int tiles = (keys + kTileKeys - 1) / kTileKeys;
     if (keys > 0 && blockIdx.x == 0 && thread_ < 2 * kChunks) {
-      T* to = (thread_ < kChunks ? k_ : v_) + static_cast<int64_t>(place_) * kD;
+      T* to = (thread_ < kChunks ? k_ : v_) + p_.key_index(key_head_, place_) * kD;
       reinterpret_cast<uint4*>(to)[thread_ % kChunks] = fresh_chunk(thread_);
     }
 #pragma unroll 1
@@ -206,10 +206,9 @@ class OutputStep {
   static constexpr int kChunks = kD / 8;
 
   __device__ void report_faults() const {
-    if (place_ < 0)
-      lamina::cuda::report(p_.faults, lamina::cuda::Fault::cache_place, lamina::cuda::load_relaxed_l2(p_.place));
+    if (place_ < 0) lamina::cuda::report(p_.faults, lamina::cuda::Fault::cache_place, p_.given_place());
     if (p_.rotary_dim > 0 && position_ < 0) {
-      lamina::cuda::report(p_.faults, lamina::cuda::Fault::position, lamina::cuda::load_relaxed_l2(p_.position));
+      lamina::cuda::report(p_.faults, lamina::cuda::Fault::position, p_.given_position());
     }
   }
   /// Number of output projection rows of this block.
@@ -261,7 +260,7 @@ class OutputStep {
       const int key = tile * kTileKeys + row;
       if (key == place_) continue;
       const bool there = key < place_;
-      const int at = there ? key * kD + chunk * 8 : 0;
+      const int64_t at = there ? p_.key_index(key_head_, key) * kD + chunk * 8 : 0;
       const uint32_t slot = to + Shared::at(row, chunk) * 2;
       lamina::cuda::cp_async_16(slot, k_ + at, there);
       lamina::cuda::cp_async_16(slot + kTileKeys * kD * 2, v_ + at, there);

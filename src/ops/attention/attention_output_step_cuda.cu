@@ -59,7 +59,7 @@ template <class T>
 void launch(const AttentionSublayerStep& args, const Tensor& projected, Tensor& parts) {
   constexpr int64_t kFewKeys = 2 * kTileKeys;  // too few for a second tile to be worth its memory
   if (args.k_cache.dim(3) == 128) return launch<T, 128, 1>(args, projected, parts);
-  args.k_cache.dim(2) <= kFewKeys ? launch<T, 64, 1>(args, projected, parts) : launch<T, 64, 2>(args, projected, parts);
+  args.capacity() <= kFewKeys ? launch<T, 64, 1>(args, projected, parts) : launch<T, 64, 2>(args, projected, parts);
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ void attention_output_step(const AttentionSublayerStep& args, const Tensor& proj
   const bool taken =
       takes_step(args.stream,
                  {projected, weights.out, weights.out_bias, args.k_cache, args.v_cache, rotation.cos, rotation.sin}) &&
-      group <= kHeads && (group + 2) * d <= 4 * kStepThreads && args.k_cache.dim(2) <= kMostKeys && turned_in_packs;
+      group <= kHeads && (group + 2) * d <= 4 * kStepThreads && args.capacity() <= kMostKeys && turned_in_packs;
   const DType type = args.k_cache.dtype();
   if (!taken || (d != 64 && d != 128)) return;
   if (type == DType::bf16) launch<__nv_bfloat16>(args, projected, parts);

@@ -3,10 +3,12 @@
 // Parameters shared by the kernels that fuse one token's attention with its output projection.
 
 #include <algorithm>
+#include <bit>
 
 #include "lamina/ops/attention/attention_mma.cuh"
 #include "lamina/ops/attention/attention_sublayer_step.h"
 #include "lamina/ops/linear/row_step.cuh"
+#include "lamina/tensor/cuda/prefetch.cuh"
 
 namespace lamina::ops::cuda {
 
@@ -14,11 +16,13 @@ struct StepHeads {
   const uint4* out;       ///< [width, n_heads·d]
   const float* out_bias;  ///< or null
   float* parts;           ///< [n_kv_heads, width]
-  void* k;                ///< [n_kv_heads, capacity, d]
+  void* k;                ///< [n_kv_heads, capacity, d], or pages [pages, n_kv_heads, 2^page_bits, d]
   void* v;
-  const int64_t* place;
-  const int64_t* position;
-  const float* cos;  ///< [table_rows, table_row]
+  const int64_t* place;     ///< cache index of the token; null in a paged cache
+  const int32_t* table;     ///< page table of the row, or null
+  const int32_t* length;    ///< of the row with the token, in a paged cache
+  const int64_t* position;  ///< null: no rotation
+  const float* cos;         ///< [table_rows, table_row]
   const float* sin;
   lamina::cuda::FaultSlot* faults;
   float scale;  ///< of scores, times log2(e)
@@ -26,6 +30,24 @@ struct StepHeads {
   int group;  ///< query heads per KV head
   int rotary_dim, table_row, table_rows;
   bool interleaved;
+  int page_bits;
+
+  /// Index of a key among those of all heads. A page that is not held counts as page 0; no key of it is visible.
+  __device__ int64_t key_index(int kv_head, int key) const {
+    if (table == nullptr) return static_cast<int64_t>(kv_head) * capacity + key;
+    const int64_t page = max(table[key >> page_bits], 0);
+    return ((page * n_kv_heads + kv_head) << page_bits) + (key & ((1 << page_bits) - 1));
+  }
+  /// Cache index of the token; before the wait for the previous kernel only a guess (load_relaxed_l2).
+  __device__ int64_t given_place() const {
+    if (table == nullptr) return lamina::cuda::load_relaxed_l2(place);
+    int value;
+    asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(__cvta_generic_to_global(length)));
+    return value - 1;
+  }
+  __device__ int64_t given_position() const {
+    return position == nullptr ? 0 : lamina::cuda::load_relaxed_l2(position);
+  }
 };
 
 /// Leaves `parts` unset.
@@ -35,12 +57,17 @@ inline StepHeads step_heads(const AttentionSublayerStep& args) {
   p.out_bias = lamina::cuda::device_data<float>(args.weights.out_bias);
   p.k = args.k_cache.raw();
   p.v = args.v_cache.raw();
-  p.place = args.places.data<int64_t>();
-  p.position = p.place;
+  if (args.tables.defined()) {
+    p.table = args.tables.data<int32_t>();
+    p.length = args.lengths.data<int32_t>();
+    p.page_bits = std::countr_zero(static_cast<uint64_t>(args.k_cache.dim(2)));
+  } else {
+    p.place = args.places.data<int64_t>();
+  }
   p.faults = lamina::cuda::fault_slot(args.k_cache.device());
   p.scale = static_cast<float>(args.scale) * kLog2E;
   p.n_kv_heads = static_cast<int>(args.k_cache.dim(1));
-  p.capacity = static_cast<int>(args.k_cache.dim(2));
+  p.capacity = static_cast<int>(args.capacity());
   p.d = static_cast<int>(args.k_cache.dim(3));
   p.n_heads = static_cast<int>(args.weights.out.dim(1)) / p.d;
   p.group = p.n_heads / p.n_kv_heads;

@@ -27,12 +27,6 @@ void check_projections(const Tensor& x, const AttentionProjections& weights, con
   check_shape(kSublayerOp, "weights.out_bias", weights.out_bias, {x.dim(2)});
 }
 
-bool only_scales(const AttentionOptions& options, const AttentionExtras& extras) {
-  return options.pattern.kind == AttentionPattern::Kind::full && options.soft_cap == 0.0 && options.dropout == 0.0 &&
-         !extras.alibi_slopes.defined() && !extras.t5_bias.defined() && !extras.sinks.defined() &&
-         !extras.document_starts.defined();
-}
-
 /// Whether this is one token, in layouts that the kernel can read 16 bytes at a time; attention_step checks shapes
 /// otherwise.
 bool fits_step(const AttentionSublayerStep& args, const Tensor& qkv, int64_t out_columns) {
@@ -42,10 +36,11 @@ bool fits_step(const AttentionSublayerStep& args, const Tensor& qkv, int64_t out
   const int64_t d = k.dim(3);
   const bool caches = is_floating(k.dtype()) && k.dtype() != DType::f64 && k.is_contiguous() &&
                       args.v_cache.is_contiguous() && k.dtype() == args.v_cache.dtype() &&
-                      k.shape() == args.v_cache.shape() && k.dim(0) == 1 && k.numel() > 0;
+                      k.shape() == args.v_cache.shape() && (args.tables.defined() || k.dim(0) == 1) && k.numel() > 0;
   if (!caches || d % kColumns != 0 || d > kWidest || out_columns <= 0) return false;
   const int64_t heads = qkv.dim(0) / d - 2 * k.dim(1);
-  const bool places = args.places.defined() && args.places.dtype() == DType::i64 && args.places.numel() == 1;
+  const bool places =
+      args.tables.defined() || (args.places.defined() && args.places.dtype() == DType::i64 && args.places.numel() == 1);
   return places && heads % k.dim(1) == 0;
 }
 
@@ -81,11 +76,37 @@ AttentionSublayerStep step_arguments(const Tensor& x, const Tensor& residual, co
 void count_step(const AttentionSublayerStep& args, int64_t weights, const Tensor& parts) {
   args.k_cache.mark_written(kSublayerOp);
   args.v_cache.mark_written(kSublayerOp);
-  parts.device().add_work({2 * weights + 4 * args.k_cache.dim(2) * args.weights.out.dim(1),
-                           2 * weights + parts.nbytes() + args.k_cache.nbytes() + args.v_cache.nbytes()});
+  const int64_t keys = args.capacity();
+  const int64_t key = args.k_cache.dim(1) * args.k_cache.dim(3) * static_cast<int64_t>(size_of(args.k_cache.dtype()));
+  parts.device().add_work(
+      {2 * weights + 4 * keys * args.weights.out.dim(1), 2 * weights + parts.nbytes() + 2 * keys * key});
 }
 
 }  // namespace
+
+bool only_scales(const AttentionOptions& options, const AttentionExtras& extras) {
+  return options.pattern.kind == AttentionPattern::Kind::full && options.soft_cap == 0.0 && options.dropout == 0.0 &&
+         !extras.alibi_slopes.defined() && !extras.t5_bias.defined() && !extras.sinks.defined() &&
+         !extras.document_starts.defined();
+}
+
+FusedSublayer try_fused_sublayer(const Tensor& x, const Tensor& residual, const RowNorm& norm,
+                                 const AttentionProjections& weights, const AttentionSublayerStep& caches,
+                                 bool may_fuse) {
+  AttentionSublayerStep args;
+  if (may_fuse) args = step_arguments(x, residual, norm, weights, caches);
+  Tensor parts;
+  if (args.stream.x.defined()) LAMINA_LAUNCH_CUDA(attention_sublayer_step, args, parts);
+  if (parts.defined()) {
+    count_step(args, weights.qkv.numel() + weights.out.numel(), parts);
+    return {args.stream.finished(x, parts), {}, {}};
+  }
+  const auto [h, projected] = norm_linear(x, residual, norm, weights.qkv.contiguous(), weights.qkv_bias);
+  if (args.stream.x.defined()) LAMINA_LAUNCH_CUDA(attention_output_step, args, projected, parts);
+  if (!parts.defined()) return {{}, h, projected};
+  count_step(args, weights.out.numel(), parts);
+  return {{h, args.stream.finished(x, parts).parts}, h, projected};
+}
 
 SublayerOutput attention_sublayer_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
                                        const AttentionProjections& weights, const Tensor& k_cache,
@@ -96,30 +117,18 @@ SublayerOutput attention_sublayer_step(const Tensor& x, const Tensor& residual, 
   check_row_norm(kSublayerOp, x, residual, norm);
   const int64_t d = k_cache.dim(3);
   check_same_device(kSublayerOp, {x, weights.qkv, weights.out, k_cache, v_cache, places, rotation.cos});
-  AttentionSublayerStep args;
-  if (only_scales(options, extras) && v_cache.defined()) {
-    args = step_arguments(x, residual, norm, weights,
-                          {.k_cache = k_cache,
-                           .v_cache = v_cache,
-                           .places = places,
-                           .rotation = rotation,
-                           .scale = resolved(options, d).scale});
-  }
-  Tensor parts;
-  if (args.stream.x.defined()) LAMINA_LAUNCH_CUDA(attention_sublayer_step, args, parts);
-  if (parts.defined()) {
-    count_step(args, weights.qkv.numel() + weights.out.numel(), parts);
-    return args.stream.finished(x, parts);
-  }
-  const auto [h, projected] = norm_linear(x, residual, norm, weights.qkv.contiguous(), weights.qkv_bias);
-  if (args.stream.x.defined()) LAMINA_LAUNCH_CUDA(attention_output_step, args, projected, parts);
-  if (parts.defined()) {
-    count_step(args, weights.out.numel(), parts);
-    return {h, args.stream.finished(x, parts).parts};
-  }
+  const FusedSublayer fused = try_fused_sublayer(x, residual, norm, weights,
+                                                 {.k_cache = k_cache,
+                                                  .v_cache = v_cache,
+                                                  .places = places,
+                                                  .rotation = rotation,
+                                                  .scale = resolved(options, d).scale},
+                                                 only_scales(options, extras) && v_cache.defined());
+  if (fused.output.parts.defined()) return fused.output;
+  const Tensor& projected = fused.projected;
   const Tensor heads = projected.reshape({x.dim(0), 1, d == 0 ? 2 * k_cache.dim(1) : projected.dim(2) / d, d});
   const Tensor y = attention_step(heads, k_cache, v_cache, places, rotation, options, extras, scales);
-  return single_part(h, linear(y.reshape({x.dim(0), 1, weights.out.dim(1)}), weights.out, weights.out_bias));
+  return single_part(fused.h, linear(y.reshape({x.dim(0), 1, weights.out.dim(1)}), weights.out, weights.out_bias));
 }
 
 }  // namespace lamina::ops

@@ -30,12 +30,33 @@ SublayerOutput attention_sublayer_step(const Tensor& x, const Tensor& residual, 
 struct AttentionSublayerStep {
   ResidualInput stream;
   AttentionProjections weights;  ///< weights contiguous bf16; biases contiguous f32, or undefined
-  Tensor k_cache;                ///< [1, n_kv_heads, capacity, d], contiguous f32, bf16 or f16
+  Tensor k_cache;                ///< [1, n_kv_heads, capacity, d], contiguous f32, bf16 or f16; or pages
   Tensor v_cache;
-  Tensor places;          ///< [1] i64
+  Tensor places;          ///< [1] i64; undefined in a paged cache
+  Tensor tables;          ///< [1, width] i32: page table of a paged cache [pages, n_kv_heads, page_size, d]
+  Tensor lengths;         ///< [1] i32, in a paged cache: tokens including the new one
   StepRotation rotation;  ///< tables contiguous f32, or undefined; positions defined if they are
   double scale = 1.0;     ///< of scores
+
+  /// Keys that the cache can hold for the row.
+  int64_t capacity() const { return tables.defined() ? tables.dim(1) * k_cache.dim(2) : k_cache.dim(2); }
 };
+
+/// Tries the kernels that fuse the sublayer of one row. If `output.parts` is undefined, none supports the case; `h` and
+/// `projected`, the QKV projection, are then computed.
+struct FusedSublayer {
+  SublayerOutput output;
+  Tensor h;
+  Tensor projected;
+};
+/// `caches` has caches, places or tables and lengths, rotation and scale as given by the user; scores must only be
+/// scaled if `may_fuse`.
+FusedSublayer try_fused_sublayer(const Tensor& x, const Tensor& residual, const RowNorm& norm,
+                                 const AttentionProjections& weights, const AttentionSublayerStep& caches,
+                                 bool may_fuse);
+/// Whether scores are only scaled: no pattern, soft cap, bias or sinks.
+bool only_scales(const AttentionOptions& options, const AttentionExtras& extras);
+
 namespace cuda {
 /// One launch that computes `parts` [n, width]. If the kernel does not support the case, `parts` stays undefined and
 /// nothing is written.

@@ -59,16 +59,17 @@ struct KeyShare {
 template <class T>
 __device__ void prefetch_keys(const AttentionSublayerParams& p, const Cluster& cluster) {
   constexpr int kSector = 32;
-  const int64_t given = lamina::cuda::load_relaxed_l2(p.place);
+  const int64_t given = p.given_place();
   const KeyShare share(static_cast<int>(min(max(given, int64_t{0}), static_cast<int64_t>(p.capacity))), cluster.rank,
                        true);
   const int row_bytes = p.d * static_cast<int>(sizeof(T));
-  const int64_t at = (static_cast<int64_t>(cluster.id) * p.capacity + share.begin) * row_bytes;
   const int bytes = (share.end - share.begin) * row_bytes;
 #pragma unroll 1
   for (int offset = static_cast<int>(threadIdx.x) * kSector; offset < bytes; offset += kStepThreads * kSector) {
-    lamina::cuda::prefetch_l2(static_cast<const char*>(p.k) + at + offset);
-    lamina::cuda::prefetch_l2(static_cast<const char*>(p.v) + at + offset);
+    const int key = offset / row_bytes;
+    const int64_t at = p.key_index(cluster.id, share.begin + key) * row_bytes + offset - key * row_bytes;
+    lamina::cuda::prefetch_l2(static_cast<const char*>(p.k) + at);
+    lamina::cuda::prefetch_l2(static_cast<const char*>(p.v) + at);
   }
 }
 
@@ -125,8 +126,8 @@ __global__ void __launch_bounds__(kStepThreads, 2)
   const int groups = warps_each * (kWarp / p.lanes);
   const int own = warp % warps_each * (kWarp / p.lanes) + lane / p.lanes;
   const bool inside = column < d;
-  T* k = static_cast<T*>(p.k) + static_cast<int64_t>(cluster.id) * p.capacity * d;
-  T* v = static_cast<T*>(p.v) + static_cast<int64_t>(cluster.id) * p.capacity * d;
+  T* k = static_cast<T*>(p.k);
+  T* v = static_cast<T*>(p.v);
   using Slots = RawColumns<T>[kStepThreads];
   auto* keys = reinterpret_cast<Slots*>(staged_out + p.out_each * (width / 8));  // [kKeysAtOnce], private per thread
   Slots* values = keys + kKeysAtOnce;
@@ -156,8 +157,8 @@ __global__ void __launch_bounds__(kStepThreads, 2)
   prefetch_keys<T>(p, cluster);
   Cluster::wait();
   lamina::cuda::grid_dependency_wait();
-  const int64_t given = __ldcg(reinterpret_cast<const long long*>(p.place));
-  const int64_t position = __ldcg(reinterpret_cast<const long long*>(p.position));
+  const int64_t given = p.given_place();
+  const int64_t position = p.given_position();
   int place = 0;
   bool split = false;
   KeyShare share(0, 0, false);
@@ -168,7 +169,7 @@ __global__ void __launch_bounds__(kStepThreads, 2)
     for (int n = 0; n < kKeysAtOnce; ++n) {
       const int key = first + n * groups + own;
       const bool there = inside && key < share.end && key < place;
-      const int64_t at = there ? key * d + column : 0;
+      const int64_t at = there ? p.key_index(cluster.id, key) * d + column : 0;
 #pragma unroll
       for (int w = 0; w < static_cast<int>(sizeof(RawColumns<T>) / 16); ++w) {
         lamina::cuda::cp_async_16(lamina::cuda::shared_address(&keys[n][thread]) + w * 16,
@@ -226,7 +227,8 @@ __global__ void __launch_bounds__(kStepThreads, 2)
   __syncthreads();
   if (place >= share.begin && place < share.end && (split || cluster.rank == 0) && thread < 2 * d / kColumns) {
     const int of = thread * kColumns < d ? 0 : 1;
-    reinterpret_cast<RawColumns<T>*>((of == 0 ? k : v) + static_cast<int64_t>(place) * d)[thread - of * d / kColumns] =
+    reinterpret_cast<RawColumns<T>*>((of == 0 ? k : v) +
+                                     p.key_index(cluster.id, place) * d)[thread - of * d / kColumns] =
         reinterpret_cast<const RawColumns<T>*>(new_row)[thread];
   }
   float q[kColumns];
@@ -360,7 +362,7 @@ void attention_sublayer_step(const AttentionSublayerStep& args, Tensor& parts) {
       args.stream, {weights.qkv, weights.qkv_bias, weights.out, weights.out_bias, args.k_cache, args.v_cache});
   constexpr int64_t kMostKeys = 2048;  // beyond this, the shares of eight blocks per KV head are too long
   const int64_t group = weights.out.dim(1) / args.k_cache.dim(3) / args.k_cache.dim(1);
-  if (!taken || group > kStepWarps || args.k_cache.dim(2) > kMostKeys) return;
+  if (!taken || group > kStepWarps || args.capacity() > kMostKeys) return;
   AttentionSublayerParams p{};
   static_cast<StepHeads&>(p) = step_heads(args);
   p.in = step_input(args.stream);

@@ -11,7 +11,7 @@ constexpr const char* kCountOp = "count_tokens";
 constexpr int64_t kMostTopLogprobs = 64;
 
 /// An option tensor as kernels take it, or undefined.
-Tensor checked(const char* name, const Tensor& option, DType dtype, const Shape& shape, const Tensor& logits) {
+Tensor checked_option(const char* name, const Tensor& option, DType dtype, const Shape& shape, const Tensor& logits) {
   if (!option.defined()) return option;
   check_dtype(kRowsOp, name, option, dtype);
   check_shape(kRowsOp, name, option, shape);
@@ -23,22 +23,22 @@ RowSampling checked_options(const RowSampling& o, const Tensor& logits) {
   const Shape rows{logits.dim(0)};
   const Shape tokens = logits.shape();
   const auto number = [&](const char* name, const Tensor& option) {
-    return checked(name, option, DType::f32, rows, logits);
+    return checked_option(name, option, DType::f32, rows, logits);
   };
   RowSampling result;
   result.temperature = number("temperature", o.temperature);
-  result.top_k = checked("top_k", o.top_k, DType::i32, rows, logits);
+  result.top_k = checked_option("top_k", o.top_k, DType::i32, rows, logits);
   result.top_p = number("top_p", o.top_p);
   result.min_p = number("min_p", o.min_p);
   result.typical_p = number("typical_p", o.typical_p);
   result.repetition = number("repetition", o.repetition);
   result.presence = number("presence", o.presence);
   result.frequency = number("frequency", o.frequency);
-  result.seed = checked("seed", o.seed, DType::i64, rows, logits);
-  result.drawn = checked("drawn", o.drawn, DType::i64, rows, logits);
-  result.counts = checked("counts", o.counts, DType::i32, tokens, logits);
-  result.bias = checked("bias", o.bias, DType::f32, tokens, logits);
-  result.mask = checked("mask", o.mask, DType::i32, {logits.dim(0), (logits.dim(1) + 31) / 32}, logits);
+  result.seed = checked_option("seed", o.seed, DType::i64, rows, logits);
+  result.drawn = checked_option("drawn", o.drawn, DType::i64, rows, logits);
+  result.counts = checked_option("counts", o.counts, DType::i32, tokens, logits);
+  result.bias = checked_option("bias", o.bias, DType::f32, tokens, logits);
+  result.mask = checked_option("mask", o.mask, DType::i32, {logits.dim(0), (logits.dim(1) + 31) / 32}, logits);
   const bool penalises = o.repetition.defined() || o.presence.defined() || o.frequency.defined();
   LAMINA_CHECK(!o.counts.defined() || penalises, kRowsOp,
                ": counts without penalties; give repetition, presence or frequency, or leave counts undefined");
@@ -67,8 +67,7 @@ void sample_rows(const Tensor& logits, const RowSampling& options, int64_t vocab
   LAMINA_CHECK(top_logprobs >= 0 && top_logprobs <= kMostTopLogprobs && (top_logprobs <= vocab || logits.dim(0) == 0),
                kRowsOp, ": top_logprobs is ", top_logprobs, "; expected 0 to ", std::min(kMostTopLogprobs, vocab));
   LAMINA_CHECK(!is_tracked({logits}), kRowsOp, ": has no gradient; wrap the call in NoGrad");
-  const SampleRows args{
-      logits.detach().contiguous(), checked_options(options, logits), vocab, top_logprobs, ids, logprobs, top_ids};
+  const RowSampling checked = checked_options(options, logits);
   check_output(kRowsOp, "ids", ids, DType::i64, {logits.dim(0)});
   LAMINA_CHECK(logprobs.defined() || top_logprobs == 0, kRowsOp, ": ", top_logprobs,
                " top_logprobs without logprobs; give f32 [rows, 1 + top_logprobs]");
@@ -76,6 +75,7 @@ void sample_rows(const Tensor& logits, const RowSampling& options, int64_t vocab
   if (top_logprobs > 0) check_output(kRowsOp, "top_ids", top_ids, DType::i64, {logits.dim(0), top_logprobs});
   check_same_device(kRowsOp, {logits, ids, logprobs, top_logprobs > 0 ? top_ids : Tensor()});
   if (logits.dim(0) == 0) return;
+  const SampleRows args{logits.detach().contiguous(), checked, vocab, top_logprobs, ids, logprobs, top_ids};
   LAMINA_LAUNCH(logits.device(), (Work{4 * logits.numel(), logits.nbytes()}), sample_rows, args);
 }
 

@@ -43,6 +43,13 @@ class RowOptions {
     const auto occurrences = static_cast<double>(static_cast<uint32_t>(counts[id]) & 0x7fffffffU);
     return occurrences > 0 ? logit - presence - frequency * occurrences : logit;
   }
+  /// adjusted() divided by `divisor`, checked.
+  double checked(int64_t id, double logit, double divisor = 1) const {
+    const double result = adjusted(id, logit) / divisor;
+    LAMINA_CHECK(!std::isnan(result), "sample_rows: the logit of token ", id, " in row ", row_,
+                 " is NaN after bias and penalties; give finite ones");
+    return result;
+  }
 
   double temperature, top_p, min_p, typical_p, repetition, presence, frequency;
   int64_t top_k = 0;
@@ -78,7 +85,7 @@ int64_t greedy(const T* logits, int64_t vocab, const RowOptions& o) {
   double most = 0;
   for (int64_t id = 0; id < vocab; ++id) {
     if (!o.allows(id)) continue;
-    const double logit = o.adjusted(id, convert<double>(logits[id]));
+    const double logit = o.checked(id, convert<double>(logits[id]));
     if (best >= 0 && !(logit > most)) continue;
     best = id;
     most = logit;
@@ -91,7 +98,7 @@ int64_t draw(const T* logits, int64_t vocab, const RowOptions& o) {
   if (o.temperature == 0) return greedy(logits, vocab, o);
   Candidates list;
   for (int64_t id = 0; id < vocab; ++id) {
-    if (o.allows(id)) list.push_back({id, o.adjusted(id, convert<double>(logits[id])) / o.temperature, 0});
+    if (o.allows(id)) list.push_back({id, o.checked(id, convert<double>(logits[id]), o.temperature), 0});
   }
   if (list.empty()) return -1;
   keep_top_k(list, o.top_k);

@@ -217,11 +217,17 @@ Tensor paged_attention(const Tensor& q, const Tensor& fresh_k, const Tensor& fre
   check_cached_attention(kPagedOp, options, extras,
                          {rows.rows(), 0, rows.capacity(cache.page_size()), q.dim(1), n_kv_heads,
                           n_kv_heads == 0 ? 0 : q.dim(1) / n_kv_heads, q.dim(2), d_v});
-  PagedCall call{{q.detach().contiguous(), cache, rows, resolved(options, q.dim(2)), prepared(extras, q.dtype()), {}},
-                 fresh_k.detach(),
-                 fresh_v.defined() ? fresh_v.detach() : Tensor(),
-                 host_rows(kPagedOp, cache, rows, q.dim(0)),
-                 d_v};
+  // Member by member: if an initializer of a nested aggregate throws, GCC destroys the members before it twice.
+  PagedCall call;
+  call.host = host_rows(kPagedOp, cache, rows, q.dim(0));
+  call.decode.q = q.detach().contiguous();
+  call.decode.cache = cache;
+  call.decode.rows = rows;
+  call.decode.options = resolved(options, q.dim(2));
+  call.decode.extras = prepared(extras, q.dtype());
+  call.fresh_k = fresh_k.detach();
+  if (fresh_v.defined()) call.fresh_v = fresh_v.detach();
+  call.d_v = d_v;
   // Rows that no kernel writes are zero.
   int64_t written = 0;
   for (int64_t row = 0; row < call.host.rows(); ++row) written += call.host.count(row);

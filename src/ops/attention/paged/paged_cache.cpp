@@ -155,7 +155,9 @@ void paged_store(const PagedCache& cache, const PagedRows& rows, const Tensor& k
   }
   check_same_device(kPagedStoreOp, {cache.k, k, v});
   const HostRows host = host_rows(kPagedStoreOp, cache, rows, k.dim(0));
-  const PagedStore args{cache, rows, with_dense_heads(k), with_dense_heads(v)};
+  const Tensor dense_k = with_dense_heads(k);
+  const Tensor dense_v = with_dense_heads(v);
+  const PagedStore args{cache, rows, dense_k, dense_v};
   for (const Tensor& written : {cache.k, cache.v, cache.scales.k, cache.scales.v}) {
     if (written.defined()) written.mark_written(kPagedStoreOp);
   }

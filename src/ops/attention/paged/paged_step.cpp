@@ -79,7 +79,10 @@ Tensor paged_attention_step(const Tensor& qkv, const PagedCache& cache, const Pa
   check_cached_attention(kPagedStepOp, options, extras,
                          {rows.rows(), 0, rows.capacity(cache.page_size()), n_heads, n_kv_heads,
                           n_kv_heads == 0 ? 0 : n_heads / n_kv_heads, qkv.dim(2), qkv.dim(2)});
-  PagedStep step{{.cache = cache, .rows = rows}, checked_rotation(rotation, qkv)};
+  PagedStep step;
+  step.rotation = checked_rotation(rotation, qkv);
+  step.decode.cache = cache;
+  step.decode.rows = rows;
   const Tensor dense = qkv.detach().contiguous();
   if (qkv.device().kind() != DeviceKind::cuda || qkv.numel() == 0 || n_heads == 0) {
     return composed(dense, step, options, extras);
@@ -120,10 +123,29 @@ SublayerOutput paged_attention_sublayer_step(const Tensor& x, const Tensor& resi
   const int64_t d = cache.k.dim(3);
   LAMINA_CHECK(d > 0 && weights.qkv.dim(0) % d == 0, kPagedSublayerOp, ": weights.qkv is ", weights.qkv.shape(),
                ", the cache has heads of ", d, "; expected the rows of n_heads + 2 n_kv_heads such heads");
-  const auto [h, projected] = norm_linear(x, residual, norm, weights.qkv.contiguous(), weights.qkv_bias);
+  const int64_t beside = 2 * cache.k.dim(1) * d;  // rows of keys and values
+  LAMINA_CHECK(weights.qkv.dim(0) >= beside, kPagedSublayerOp, ": weights.qkv is ", weights.qkv.shape(),
+               ", the cache has ", cache.k.dim(1), " heads of ", d,
+               "; expected the rows of n_heads + 2 n_kv_heads heads");
+  check_floating(kPagedSublayerOp, "weights.out", weights.out);
+  check_shape(kPagedSublayerOp, "weights.out", weights.out, {x.dim(2), weights.qkv.dim(0) - beside});
+  if (weights.out_bias.defined()) check_shape(kPagedSublayerOp, "weights.out_bias", weights.out_bias, {x.dim(2)});
+  check_same_device(kPagedSublayerOp, {x, weights.qkv, weights.out, cache.k, cache.v, rows.tables, rotation.cos});
+  const bool one = x.dim(0) == 1 && rows.rows() == 1 && rotation.positions.defined() == rotation.cos.defined();
+  if (one) check_paged(kPagedSublayerOp, cache, rows, 1);
+  const FusedSublayer fused = try_fused_sublayer(x, residual, norm, weights,
+                                                 {.k_cache = cache.k,
+                                                  .v_cache = cache.v,
+                                                  .tables = rows.tables,
+                                                  .lengths = rows.lengths,
+                                                  .rotation = rotation,
+                                                  .scale = resolved(options, d).scale},
+                                                 one && only_scales(options, extras) && cache.v.defined());
+  if (fused.output.parts.defined()) return fused.output;
+  const Tensor& projected = fused.projected;
   const Tensor y = paged_attention_step(projected.reshape({x.dim(0), projected.dim(2) / d, d}), cache, rows, rotation,
                                         options, extras);
-  return single_part(h, linear(y.reshape({x.dim(0), 1, y.dim(1) * d}), weights.out, weights.out_bias));
+  return single_part(fused.h, linear(y.reshape({x.dim(0), 1, y.dim(1) * d}), weights.out, weights.out_bias));
 }
 
 }  // namespace lamina::ops

@@ -18,7 +18,9 @@ Tensor paged_attention_step(const Tensor& qkv, const PagedCache& cache, const Pa
                             const StepRotation& rotation = {}, const AttentionOptions& options = {},
                             const AttentionExtras& extras = {});
 
-/// attention_sublayer_step() with a paged KV cache: x [rows, 1, width], one new token per row.
+/// attention_sublayer_step() with a paged KV cache: x [rows, 1, width], one new token per row. One row with a table of
+/// at most 2048 tokens (1536 if the QKV projection is a launch of its own) takes the fused kernels; slice rows.tables
+/// to the pages in use. The kernel launched just before must write neither weights nor tables.
 SublayerOutput paged_attention_sublayer_step(const Tensor& x, const Tensor& residual, const RowNorm& norm,
                                              const AttentionProjections& weights, const PagedCache& cache,
                                              const PagedRows& rows, const StepRotation& rotation = {},
