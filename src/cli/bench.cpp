@@ -6,6 +6,7 @@ void add_bench(CLI::App& program) {
   CLI::App* bench = program.add_subcommand("bench", "How fast this machine is at a model's work");
   bench->require_subcommand(1);
   add_bench_decode(*bench);
+  add_bench_engine(*bench);
   add_bench_load(*bench);
   add_bench_ops(*bench);
   add_bench_tokenizer(*bench);

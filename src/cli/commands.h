@@ -25,6 +25,7 @@ void add_train(CLI::App& program);
 
 // Subcommands of `lamina bench`.
 void add_bench_decode(CLI::App& bench);
+void add_bench_engine(CLI::App& bench);
 void add_bench_load(CLI::App& bench);
 void add_bench_ops(CLI::App& bench);
 void add_bench_tokenizer(CLI::App& bench);

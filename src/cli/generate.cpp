@@ -240,7 +240,8 @@ void run_prompts(const GenerateArguments& arguments, const infer::LoadedModel& m
 void run_interactive(const GenerateArguments& arguments, const infer::LoadedModel& model) {
   const text::Tokenizer& tokenizer = infer::require_tokenizer(model);
   LAMINA_CHECK(arguments.options.cache, "--interactive needs the KV cache; leave out --no-cache");
-  infer::Session session(*model.model, arguments.options.context, arguments.options.cache_dtype);
+  infer::Session session(*model.model, arguments.options.context, arguments.options.cache_dtype,
+                         arguments.options.draft_tokens);
   const bool person = ::isatty(STDIN_FILENO) != 0;
   if (person)
     std::fputs("Enter a line; the model continues it. /clear empties the context, /quit or Ctrl-D ends.\n", stderr);
@@ -356,6 +357,11 @@ void add_generate(CLI::App& program) {
                    "f32, bf16, q8, q4 or as-stored; rules may follow: q4,head.=q8,layers.0.=f32")
       ->capture_default_str();
   add_cache_dtype(*command, arguments->options.cache_dtype);
+  command
+      ->add_option("--draft-tokens", arguments->options.draft_tokens,
+                   "Most tokens drafted at once from earlier text (speculative decoding; same answers, 0: none)")
+      ->capture_default_str()
+      ->check(at_least(0));
   arguments->device.add_to(*command);
   command->add_flag("--stream,!--no-stream", arguments->stream, "Print a single answer as it comes (default)");
   command->add_flag("--interactive,-i", arguments->interactive,

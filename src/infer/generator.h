@@ -1,10 +1,11 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
-#include "lamina/infer/engine/request.h"
+#include "lamina/infer/engine/engine.h"
 #include "lamina/infer/sampler.h"
 #include "lamina/nn/model.h"
 
@@ -18,8 +19,10 @@ struct GenerateOptions {
   int64_t context = 0;
   /// Whether to use a KV cache. Without it, each token takes a forward over all tokens before it (for comparison).
   bool cache = true;
-  /// Type of the KV cache (Model::make_cache); default: the weights' type. Ignored by Session, which sets its own.
+  /// Type of the KV cache; default: the weights' type. Ignored by Session, which sets its own.
   std::optional<DType> cache_dtype;
+  /// Maximum number of tokens drafted by prompt lookup; 0: no speculation. The answers are the same.
+  int64_t draft_tokens = 0;
 };
 
 struct Generation {
@@ -30,29 +33,32 @@ struct Generation {
 /// Called with each sampled token. Returning false ends that row after this token.
 using OnToken = std::function<bool(size_t row, text::TokenId id)>;
 
-/// Continues every prompt. All rows advance together, whatever their lengths. The prompts are read as one padded batch,
-/// or row by row if padding costs too much. Finished rows leave the batch. Row i samples from random stream i of the
-/// seed, so its answer does not depend on the other rows (except for rounding in matrix products). Throws Error if a
-/// prompt is empty, has a token outside the vocabulary, or leaves no room in the context.
+/// Continues every prompt, many at once (infer::Engine): prompts are computed in packed chunks, prompts with a common
+/// beginning share it, and rows that end make room. Row i samples from random stream i of the seed (seed_of_stream), so
+/// its answer does not depend on the other rows (except for rounding in matrix products). Throws Error if a prompt is
+/// empty, has a token outside the vocabulary, or leaves no room in the context.
 std::vector<Generation> generate(nn::Model& model, const std::vector<std::vector<text::TokenId>>& prompts,
                                  const GenerateOptions& options, const OnToken& on_token = {});
 
-/// A conversation of one row that keeps its KV cache between turns.
+/// A conversation that keeps its KV cache between turns.
 class Session {
  public:
-  /// `context` 0: the architecture's. `cache_dtype` as in GenerateOptions.
-  explicit Session(nn::Model& model, int64_t context = 0, std::optional<DType> cache_dtype = {});
+  /// `context` 0: the architecture's. `cache_dtype` and `draft_tokens` as in GenerateOptions.
+  explicit Session(nn::Model& model, int64_t context = 0, std::optional<DType> cache_dtype = {},
+                   int64_t draft_tokens = 0);
+  ~Session();
 
   /// Appends `ids` to the conversation and generates the answer.
   Generation turn(std::span<const text::TokenId> ids, const GenerateOptions& options, const OnToken& on_token = {});
   /// Number of tokens so far, including answers.
   int64_t length() const { return static_cast<int64_t>(ids_.size()); }
-  int64_t context() const { return cache_.capacity(); }
+  int64_t context() const { return context_; }
   void clear();
 
  private:
   nn::Model& model_;
-  nn::ModelCache cache_;
+  int64_t context_;
+  std::unique_ptr<Engine> engine_;
   std::vector<text::TokenId> ids_;
   uint64_t turns_ = 0;
 };

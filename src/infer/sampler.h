@@ -30,6 +30,15 @@ struct SamplerOptions {
   uint64_t seed = 0;
 };
 
+/// The seed of a random stream: `seed` itself for stream 0, mixed with the stream's number (splitmix64) for others.
+/// Rows of a batch and answers to one prompt use different streams.
+constexpr uint64_t seed_of_stream(uint64_t seed, uint64_t stream) {
+  uint64_t z = stream * 0x9E3779B97F4A7C15U;
+  z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
+  z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
+  return seed ^ (z ^ (z >> 31U));
+}
+
 using ops::Candidate;
 
 /// Samples the tokens of one row. The n-th token uses the n-th number of a random stream, so it depends only on seed,

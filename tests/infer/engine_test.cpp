@@ -4,6 +4,7 @@
 #include <map>
 
 #include "infer/fake_runner.h"
+#include "lamina/text/simple.h"
 
 namespace lamina::infer {
 namespace {
@@ -264,6 +265,7 @@ TEST(engine, prompts_are_scored_in_chunks) {
     Harness h({fake_shape({{0, 100, 1}}, states ? 9 : 0)}, {.step_tokens = 7});
     for (const int64_t from : {1, 12}) {
       Request request = some_request(30, 0);
+      request.context = 29;  // the last token is only predicted
       request.prompt_logprobs = 2;
       request.prompt_logprobs_from = from;
       const RequestId id = h.submit(request);
@@ -313,6 +315,28 @@ TEST(engine, answers_end_as_asked) {
   EXPECT_EQ(asked, Finish::asked);
   EXPECT_EQ(seen, 3);
   h.expect_no_leak();
+}
+
+TEST(engine, text_ends_before_a_stop_string) {
+  FakeModel model{fake_shape({{0, 100, 1}})};
+  model.shape.vocab_size = 256;
+  const auto tokenizer = text::byte_tokenizer();
+  Harness h(model, {.tokenizer = tokenizer.get()});
+  Request request = some_request(5, 30);
+  request.text = true;
+  const std::vector<ScoredToken> all = model.answer(request, 0);
+  std::vector<TokenId> ids;
+  for (const ScoredToken& token : all) ids.push_back(token.id);
+  const std::string whole = tokenizer->decode(ids);
+  ASSERT_EQ(whole.find(whole.substr(12, 3)), 12U);
+  const RequestId plain = h.submit(request);
+  request.stop_strings = {whole.substr(12, 3)};
+  const RequestId stopped = h.submit(request);
+  h.engine->run_until_idle();
+  EXPECT_EQ((h.answers[{plain, 0}].text), whole);
+  EXPECT_EQ((h.answers[{stopped, 0}].text), whole.substr(0, 12));
+  EXPECT_EQ((h.answers[{stopped, 0}].finish), Finish::stop_string);
+  EXPECT_LT((h.answers[{stopped, 0}].ids.size()), 20U);  // an incomplete character may be pending
 }
 
 TEST(engine, cancels_and_deadlines_end_answers_and_free_memory) {

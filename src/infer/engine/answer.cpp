@@ -4,8 +4,8 @@
 
 namespace lamina::infer {
 
-Answer::Answer(std::shared_ptr<ActiveRequest> owner, int64_t index, const text::Tokenizer* tokenizer)
-    : active(std::move(owner)), index(index), prompt_length(static_cast<int64_t>(active->request.prompt.size())) {
+Answer::Answer(std::shared_ptr<ActiveRequest> owner, int64_t number, const text::Tokenizer* tokenizer)
+    : active(std::move(owner)), index(number), prompt_length(static_cast<int64_t>(active->request.prompt.size())) {
   const Request& r = active->request;
   tokens = r.prompt;
   sampling.options = r.sampler;

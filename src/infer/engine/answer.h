@@ -27,11 +27,13 @@ struct ActiveRequest {
 
 /// One sequence: a prompt and the answer that follows it.
 struct Answer {
-  Answer(std::shared_ptr<ActiveRequest> owner, int64_t index, const text::Tokenizer* tokenizer);
+  Answer(std::shared_ptr<ActiveRequest> owner, int64_t number, const text::Tokenizer* tokenizer);
 
   const Request& request() const { return active->request; }
-  /// Number of tokens, including those that steps in flight are sampling.
-  int64_t length() const { return static_cast<int64_t>(tokens.size()) + unknown; }
+  /// Number of tokens, including those that steps in flight are sampling. The last token of a prompt that is only
+  /// scored is predicted, but never computed.
+  int64_t length() const { return static_cast<int64_t>(tokens.size()) + unknown - (scores_only() ? 1 : 0); }
+  bool scores_only() const { return request().max_tokens == 0; }
   /// Number of tokens that must be computed before the next one can be sampled.
   int64_t pending() const { return length() - computed; }
   int64_t answered() const { return length() - prompt_length; }

@@ -61,7 +61,9 @@ int64_t check_request(const Request& request, const CacheShape& shape, const Eng
     if (group.window == 0) limit = std::min(limit, group.pages * shape.page_size);
   }
   const auto length = static_cast<int64_t>(request.prompt.size());
-  const int64_t least = length + (request.max_tokens > 0 ? 1 : 0);
+  LAMINA_CHECK(request.max_tokens > 0 || length > 1, "generate: a prompt of one token has nothing to score");
+  // Of a prompt that is only scored the last token is predicted, not computed.
+  const int64_t least = request.max_tokens > 0 ? length + 1 : length - 1;
   LAMINA_CHECK(least <= context, "generate: the prompt has ", length, " tokens, the context ", context,
                "; shorten it or raise the context");
   LAMINA_CHECK(least <= limit, "generate: the prompt has ", length, " tokens, the cache memory holds ", limit,

@@ -21,11 +21,13 @@ EngineOptions checked(EngineOptions options, const CacheShape& shape) {
                options.max_waiting, ", quantum ", options.quantum, "; expected positive numbers");
   options.rows = std::min({options.rows, shape.rows, options.step_tokens});
   for (const CacheGroup& group : shape.groups) {
-    const int64_t least = group.window > 0 ? group.window / shape.page_size + 2 : 1;
+    const int64_t whole = (shape.context + shape.page_size - 1) / shape.page_size;
+    const int64_t least = group.window > 0 ? std::min(whole, group.window / shape.page_size + 2) : 1;
     LAMINA_CHECK(group.pages >= least, "engine: a cache of ", group.pages, " pages for layers with a window of ",
                  group.window, " tokens; expected at least ", least, " pages: raise the memory limit");
   }
   if (shape.state_slots > 0) options.rows = std::min(options.rows, shape.state_slots);
+  options.prefix_cache = options.prefix_cache && shape.shares_pages;
   if (!options.now) options.now = steady_seconds;
   return options;
 }
@@ -35,6 +37,12 @@ EngineOptions checked(EngineOptions options, const CacheShape& shape) {
 struct Engine::Impl {
   Impl(std::unique_ptr<StepRunner> given, EngineOptions wanted)
       : runner(std::move(given)), options(checked(std::move(wanted), runner->shape())), scheduler(*runner, options) {}
+  ~Impl() {  // a request and its answers refer to each other
+    for (auto& [id, active] : requests) {
+      active->answers.clear();
+      active->held_back.clear();
+    }
+  }
 
   RequestId submit(Request request, Listener listener, RequestId id);
   void cancel(RequestId id, Finish finish);
@@ -211,8 +219,8 @@ void Engine::Impl::apply_row(const PlannedRow& row, const RowResult& result) {
   counts.prompt_tokens += std::max<int64_t>(
       0, std::min(answer.prompt_length, row.offset + static_cast<int64_t>(row.tokens.size())) - row.offset);
   Update update = update_for(answer);
-  const bool prompt_ends =
-      row.offset < answer.prompt_length && row.offset + static_cast<int64_t>(row.tokens.size()) >= answer.prompt_length;
+  const int64_t prompt = answer.prompt_length - (answer.scores_only() ? 1 : 0);
+  const bool prompt_ends = row.offset < prompt && row.offset + static_cast<int64_t>(row.tokens.size()) >= prompt;
   if (answer.scores_prompt()) {
     answer.prompt_scores.insert(answer.prompt_scores.end(), result.scored.begin(), result.scored.end());
     if (prompt_ends) {
@@ -220,7 +228,7 @@ void Engine::Impl::apply_row(const PlannedRow& row, const RowResult& result) {
       update.prompt = std::move(answer.prompt_scores);
     }
   }
-  if (prompt_ends && answer.request().max_tokens == 0) {
+  if (prompt_ends && answer.scores_only()) {
     end(row.answer, Finish::max_tokens, std::move(update), true);
     return;
   }

@@ -138,7 +138,7 @@ bool Scheduler::admit_one(const std::shared_ptr<Answer>& answer) {
   int64_t limit = request.prefix_cache || request.n > 1 ? answer->length() - 1 : 0;
   if (answer->scores_prompt()) limit = std::min(limit, request.prompt_logprobs_from - 1);
   // Answers of a request without prefix cache share their prompt under a salt of their own.
-  const std::string salt = request.prefix_cache ? "s" + request.cache_salt : "r" + std::to_string(answer->active->id);
+  const std::string salt = request.prefix_cache ? str("s", request.cache_salt) : str("r", answer->active->id);
   const int64_t cached = memory_.attach(answer->lease, salt, answer->tokens, limit);
   if (cached < 0) return false;
   answer->computed = cached;
@@ -195,7 +195,8 @@ bool Scheduler::fill_masks(PlannedRow& row, std::vector<TokenId>& draft) const {
     const bool any =
         answer.allowed(*state, answer.answered() + static_cast<int64_t>(sample), std::span(row.mask).last(words));
     if (!any && sample == 0) return false;
-    if (!any || (sample < draft.size() && !state->accept(draft[sample]))) {
+    // Nothing is drafted past tokens that the grammar forces: they are inserted after this sample.
+    if (!any || (sample < draft.size() && (!state->accept(draft[sample]) || !state->forced().empty()))) {
       draft.resize(any ? sample : sample - 1);
       row.mask.resize((draft.size() + 1) * words);
       break;
@@ -219,7 +220,7 @@ void Scheduler::add_row(PlannedStep& step, const std::shared_ptr<Answer>& answer
   row.answer = answer;
   row.row_id = answer->row_id;
   row.offset = answer->computed;
-  const bool samples = end == answer->length() && answer->request().max_tokens > 0;
+  const bool samples = end == answer->length() && !answer->scores_only();
   if (samples && !fill_masks(row, draft)) {
     stuck_.push_back(answer);
     return;

@@ -31,12 +31,15 @@ struct CacheShape {
   bool pipelined = false;
   /// Whether a step may sample after more than one token of a row.
   bool speculates = true;
+  /// Whether sequences may share pages. False if cached keys depend on the sequence's length.
+  bool shares_pages = true;
 };
 
 /// How a row is sampled. Constant while `StepRow::row_id` stays the same.
 struct SamplingState {
   SamplerOptions options;
-  /// Random stream of options.seed. The token at position i of the answer uses draw i of it, whatever else runs.
+  /// Random numbers come from seed_of_stream(options.seed, stream). The token at position i of the answer uses number
+  /// i, whatever else runs.
   uint64_t stream = 0;
   /// Caps the logits first: softcap * tanh(logit / softcap); 0: no cap.
   double softcap = 0;

@@ -180,7 +180,7 @@ void DecodeGraphs::step(const Key& key) {
     options.counts = gather_counts(counts_, line(ints_, kCountSources, bucket));
   }
   const SampledTokens out = results_.buffers(bucket, top);
-  ops::sample_rows(logits, options, 0, std::max<int64_t>(top, 0), out.ids, out.logprobs, out.top_ids);
+  ops::sample_rows(logits, options, sampling_.limit(), std::max<int64_t>(top, 0), out.ids, out.logprobs, out.top_ids);
   results_.write(top);
 }
 
@@ -200,7 +200,7 @@ StepInFlight DecodeGraphs::run(const StepPlan& plan, const PreviousQueries& prev
     queries[static_cast<size_t>(place_of_row_[i])] = {&row, 0, 0};
     flight.queries.push_back({i, true, place_of_row_[i], row.sampling->top_logprobs});
     flight.top = std::max(flight.top, row.sampling->top_logprobs);
-    masked = masked || has_mask(row, 0);
+    masked = masked || has_mask(row, 0, sampling_.limit());
     penalised = penalised || row.sampling->penalises();
   }
   sampling_.upload(queries);

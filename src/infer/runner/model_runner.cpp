@@ -34,7 +34,7 @@ struct ModelRunner::Impl {
         device(given.device()),
         context(options.context > 0 ? options.context : given.spec().context),
         cache(given.make_sequence_cache(size_caches(given, options, context))),
-        sampling(options.rows, given.spec().vocab_size, device),
+        sampling(options.rows, given.spec().vocab_size, options.vocab_size, device),
         results(options.rows, device),
         tokens(given, options.rows) {
     LAMINA_CHECK(options.rows > 0 && context > 0, "runner: ", options.rows, " rows with a context of ", context,
@@ -52,6 +52,7 @@ struct ModelRunner::Impl {
     shape.rows = options.rows;
     shape.pipelined = on_gpu && !model.depends_on_length();
     shape.speculates = !cache->has_states();
+    shape.shares_pages = !model.depends_on_length();
     if (!on_gpu || !options.graphs || !model.supports_row_graphs()) return;
     std::optional<DType> single = asked.activations;
     if (!single && activations) single = DType::f32;  // the fused kernels for one row use f32 activations
@@ -85,7 +86,7 @@ struct ModelRunner::Impl {
     const auto queries = std::span(inputs.queries).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
     bool masked = false;
     for (const SampleQuery& query : queries) {
-      masked = masked || query.sample < 0 || has_mask(*query.row, query.sample);
+      masked = masked || query.sample < 0 || has_mask(*query.row, query.sample, sampling.limit());
     }
     sampling.upload(queries);
     ops::RowSampling options = sampling.options(count, masked);
@@ -93,8 +94,8 @@ struct ModelRunner::Impl {
     options.bias = host_bias(queries, shape.vocab_size, device);
     const auto part = [&](const Tensor& all) { return all.defined() ? all.slice(0, first, count) : all; };
     const SampledTokens& out = inputs.flight.tokens;
-    ops::sample_rows(soft_capped(part(logits), queries), options, 0, std::max<int64_t>(inputs.flight.top, 0),
-                     part(out.ids), part(out.logprobs), part(out.top_ids));
+    ops::sample_rows(soft_capped(part(logits), queries), options, sampling.limit(),
+                     std::max<int64_t>(inputs.flight.top, 0), part(out.ids), part(out.logprobs), part(out.top_ids));
   }
 
   nn::Model& model;

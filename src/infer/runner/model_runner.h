@@ -20,6 +20,9 @@ struct ModelRunnerOptions {
   /// Type of activations. Default: on a GPU the 16-bit type of the weights (bf16 for quantized weights), so that tensor
   /// cores are used; otherwise, and for a single decoding row, what the embedding table has or f32.
   std::optional<DType> activations;
+  /// Only ids below this are sampled, and log-probabilities are over them; 0: all. Set it to the tokenizer's size for a
+  /// model with a padded vocabulary. Rows with a smaller SamplerOptions::vocab_size cost a mask.
+  int64_t vocab_size = 0;
   /// Replays decoding steps as CUDA graphs, on devices that support it.
   bool graphs = true;
 };

@@ -9,15 +9,6 @@ namespace {
 
 constexpr int64_t kBits = 32;
 
-/// The seed of a row's random numbers. Stream 0 keeps the seed itself; others are mixed into it (splitmix64).
-int64_t row_seed(const SamplingState& state) {
-  if (state.stream == 0) return static_cast<int64_t>(state.options.seed);
-  uint64_t z = state.stream * 0x9E3779B97F4A7C15U;
-  z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
-  return static_cast<int64_t>(state.options.seed ^ (z ^ (z >> 31U)));
-}
-
 bool waits_for_end(const StepRow& row, int64_t sample) {
   return row.drawn + sample < row.sampling->min_tokens && !row.sampling->end_tokens.empty();
 }
@@ -29,11 +20,15 @@ void clear_bit(int32_t* words, int64_t vocab, TokenId id) {
 
 }  // namespace
 
-bool has_mask(const StepRow& row, int64_t sample) { return !row.mask.empty() || waits_for_end(row, sample); }
+bool has_mask(const StepRow& row, int64_t sample, int64_t limit) {
+  const int64_t own = row.sampling->options.vocab_size;
+  return !row.mask.empty() || waits_for_end(row, sample) || (own > 0 && own < limit);
+}
 
-SamplingInputs::SamplingInputs(int64_t capacity, int64_t vocab, const Device& device)
+SamplingInputs::SamplingInputs(int64_t capacity, int64_t vocab, int64_t limit, const Device& device)
     : capacity_(capacity),
       vocab_(vocab),
+      limit_(limit > 0 ? std::min(limit, vocab) : vocab),
       words_((vocab + kBits - 1) / kBits),
       floats_(Tensor::zeros({kFields, capacity}, DType::f32, device)),
       longs_(Tensor::zeros({2, capacity}, DType::i64, device)),
@@ -53,7 +48,8 @@ void SamplingInputs::set(size_t index, const SampleQuery& query) {
   at(presence, index) = static_cast<float>(options.presence_penalty);
   at(frequency, index) = static_cast<float>(options.frequency_penalty);
   host_top_k_[index] = static_cast<int32_t>(std::min<int64_t>(options.top_k, vocab_));
-  host_longs_[index] = query.sample < 0 ? 0 : row_seed(*query.row->sampling);
+  const SamplingState* sampling = query.sample < 0 ? nullptr : query.row->sampling;
+  host_longs_[index] = sampling ? static_cast<int64_t>(seed_of_stream(sampling->options.seed, sampling->stream)) : 0;
   host_longs_[static_cast<size_t>(capacity_) + index] = query.sample < 0 ? 0 : query.row->drawn + query.sample;
 }
 
@@ -70,6 +66,8 @@ void SamplingInputs::set_mask(size_t index, const SampleQuery& query) {
     const auto own = row.mask.subspan(static_cast<size_t>(query.sample * words_), static_cast<size_t>(words_));
     std::copy(own.begin(), own.end(), words);
   }
+  const int64_t own = row.sampling->options.vocab_size;
+  for (int64_t id = own; own > 0 && id < limit_; ++id) clear_bit(words, vocab_, static_cast<TokenId>(id));
   if (!waits_for_end(row, query.sample)) return;
   for (const TokenId id : row.sampling->end_tokens) clear_bit(words, vocab_, id);
 }
@@ -79,7 +77,7 @@ void SamplingInputs::upload(std::span<const SampleQuery> queries) {
   bool masked = false;
   for (size_t i = 0; i < queries.size(); ++i) {
     set(i, queries[i]);
-    masked = masked || queries[i].sample < 0 || has_mask(*queries[i].row, queries[i].sample);
+    masked = masked || queries[i].sample < 0 || has_mask(*queries[i].row, queries[i].sample, limit_);
   }
   floats_.copy_(Tensor::from(host_floats_, floats_.shape(), host));
   longs_.copy_(Tensor::from(host_longs_, longs_.shape(), host));

@@ -12,16 +12,18 @@ struct SampleQuery {
   TokenId scored = 0;
 };
 
-/// Whether the row's token at this position of the answer is limited to some of the vocabulary.
-bool has_mask(const StepRow& row, int64_t sample);
+/// Whether the row's token at this position of the answer is limited to some of the first `limit` ids.
+bool has_mask(const StepRow& row, int64_t sample, int64_t limit);
 
 /// Options of up to `capacity` queries in device memory, at addresses that never change: a captured CUDA graph reads
 /// them.
 class SamplingInputs {
  public:
-  SamplingInputs(int64_t capacity, int64_t vocab, const Device& device);
+  /// Only ids below `limit` are sampled; 0: all.
+  SamplingInputs(int64_t capacity, int64_t vocab, int64_t limit, const Device& device);
 
   int64_t capacity() const { return capacity_; }
+  int64_t limit() const { return limit_; }
   /// Uploads the options of these queries, at most `capacity`; the options of others stay valid but meaningless.
   void upload(std::span<const SampleQuery> queries);
   /// Options of the first `count` queries, without counts and bias. With `masked`, their masks.
@@ -37,6 +39,7 @@ class SamplingInputs {
 
   int64_t capacity_;
   int64_t vocab_;
+  int64_t limit_;
   int64_t words_;  ///< of a mask
   Tensor floats_;  ///< [kFields, capacity] f32
   Tensor longs_;   ///< [2, capacity] i64: seed, drawn
