@@ -14,10 +14,12 @@
 #include "lamina/cli/cache_option.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
+#include "lamina/cli/product_peak.h"
 #include "lamina/cli/seconds_of.h"
 #include "lamina/cli/usage.h"
 #include "lamina/infer/decode_speed.h"
 #include "lamina/infer/load.h"
+#include "lamina/infer/runner/model_runner.h"
 
 namespace lamina::cli {
 namespace {
@@ -28,7 +30,9 @@ struct DecodeArguments {
   std::string weights = "as-stored";
   std::optional<DType> cache_dtype;
   int64_t batch = 1;
+  int64_t context = 1;
   int64_t prefill = 512;
+  int64_t step_tokens = 8192;
   int64_t tokens = 128;
   int repeats = 3;
   DeviceChoice device;
@@ -40,10 +44,13 @@ struct DecodeReport {
   std::string device;
   double load = 0;              ///< seconds
   double prefill = 0;           ///< tokens/s
+  double prefill_flops = 0;     ///< per token
+  double peak_flops = 0;        ///< FLOP/s of a large matrix product in the type of the activations
   double decode = 0;            ///< tokens/s over all rows
   double bytes = 0;             ///< mean bytes read per decode step, as reported by the operators
   double bandwidth = 0;         ///< bytes/s when reading a buffer of that size repeatedly
   double memory_bandwidth = 0;  ///< bytes/s when reading more than the caches hold
+  double prefill_share() const { return peak_flops > 0 ? prefill * prefill_flops / peak_flops : 0; }
   double share() const { return decode_seconds > 0 ? bytes / decode_seconds / bandwidth : 0; }
   double decode_seconds = 0;  ///< per decode step
 };
@@ -63,31 +70,31 @@ std::unique_ptr<nn::Model> load(const DecodeArguments& arguments, const Device& 
   return model;
 }
 
-Tensor some_ids(int64_t batch, int64_t seq, int64_t vocab, const Device& device) {
-  std::vector<int64_t> ids;
-  for (int64_t i = 0; i < batch * seq; ++i) ids.push_back((i * 7919 + 13) % vocab);
-  return Tensor::from(ids, {batch, seq}, device);
-}
-
-double measure_prefill(nn::Model& model, const DecodeArguments& arguments) {
-  const Tensor ids = some_ids(arguments.batch, arguments.prefill, model.spec().vocab_size, model.device());
-  double best = 1e30;
-  for (int round = 0; round <= arguments.repeats; ++round) {
-    nn::ModelCache cache = model.make_cache(arguments.batch, arguments.prefill, arguments.cache_dtype);
-    const double seconds =
-        seconds_of(model.device(), [&] { model.cached_logits(ids, cache, {.counts = {}, .last_only = true}); });
-    if (round > 0) best = std::min(best, seconds);  // the first round is a warm-up
-  }
-  return static_cast<double>(arguments.batch * arguments.prefill) / best;
+void measure_prompts(nn::Model& model, const DecodeArguments& arguments, DecodeReport& report) {
+  const infer::PrefillSpeed speed = infer::measure_prefill(model, {.prompts = arguments.batch,
+                                                                   .length = arguments.prefill,
+                                                                   .step_tokens = arguments.step_tokens,
+                                                                   .rounds = arguments.repeats,
+                                                                   .cache_dtype = arguments.cache_dtype});
+  report.prefill = speed.tokens_per_second;
+  report.prefill_flops = speed.flops_per_token;
+  const std::optional<DType> half = infer::half_type_of(model);
+  const bool tensor_cores = model.device().kind() == DeviceKind::cuda && half;
+  report.peak_flops = product_peak(model.device(), tensor_cores ? *half : DType::f32);
 }
 
 void print(const DecodeArguments& arguments, const DecodeReport& report) {
   std::printf("%s: %s parameters, weights %s, batch %lld, %s\n", arguments.model.c_str(),
               arch::with_commas(report.parameters).c_str(), arguments.weights.c_str(),
               static_cast<long long>(arguments.batch), report.device.c_str());
-  std::printf("  prefill of %-5lld    %9.1f tokens/s\n", static_cast<long long>(arguments.prefill), report.prefill);
-  std::printf("  decode of %-5lld     %9.1f tokens/s, %.3f ms a step\n", static_cast<long long>(arguments.tokens),
-              report.decode, report.decode_seconds * 1e3);
+  if (arguments.prefill > 0) {
+    std::printf("  prefill of %-5lld    %9.1f tokens/s, %.1f of %.1f TFLOP/s: %.0f %% of the limit reached\n",
+                static_cast<long long>(arguments.prefill), report.prefill, report.prefill * report.prefill_flops / 1e12,
+                report.peak_flops / 1e12, report.prefill_share() * 100);
+  }
+  std::printf("  decode of %-5lld     %9.1f tokens/s, %.3f ms a step, after %lld tokens\n",
+              static_cast<long long>(arguments.tokens), report.decode, report.decode_seconds * 1e3,
+              static_cast<long long>(arguments.context));
   std::printf("  bytes for a step   %9.2f MB, %.1f GB/s\n", report.bytes / 1e6,
               report.bytes / report.decode_seconds / 1e9);
   std::printf("  reading as many    %9.1f GB/s (from memory %.1f): %.0f %% of the limit reached\n",
@@ -103,6 +110,10 @@ void print_json(const DecodeArguments& arguments, const DecodeReport& report) {
                                     {"load_seconds", report.load},
                                     {"prefill_tokens", arguments.prefill},
                                     {"prefill_tokens_per_second", report.prefill},
+                                    {"prefill_flops_per_token", report.prefill_flops},
+                                    {"peak_flops", report.peak_flops},
+                                    {"prefill_share_of_limit", report.prefill_share()},
+                                    {"context", arguments.context},
                                     {"decode_tokens", arguments.tokens},
                                     {"decode_tokens_per_second", report.decode},
                                     {"bytes_per_step", report.bytes},
@@ -119,9 +130,12 @@ void run(const DecodeArguments& arguments) {
   std::unique_ptr<nn::Model> model;
   report.load = seconds_of([&] { model = load(arguments, device); });
   report.parameters = arch::count_parameters(model->spec()).total;
-  if (arguments.prefill > 0) report.prefill = measure_prefill(*model, arguments);
-  const infer::DecodeSpeed speed =
-      infer::measure_decode(*model, arguments.batch, arguments.tokens, arguments.repeats, arguments.cache_dtype);
+  if (arguments.prefill > 0) measure_prompts(*model, arguments, report);
+  const infer::DecodeSpeed speed = infer::measure_decode(*model, {.batch = arguments.batch,
+                                                                  .context = arguments.context,
+                                                                  .tokens = arguments.tokens,
+                                                                  .rounds = arguments.repeats,
+                                                                  .cache_dtype = arguments.cache_dtype});
   report.decode = speed.tokens_per_second;
   report.decode_seconds = speed.seconds_per_step;
   report.bytes = speed.bytes_per_step;
@@ -145,9 +159,15 @@ void add_bench_decode(CLI::App& bench) {
       ->capture_default_str();
   add_cache_dtype(*command, arguments->cache_dtype);
   command->add_option("--batch", arguments->batch, "Sequences at once")->capture_default_str()->check(at_least(1));
-  command->add_option("--prefill", arguments->prefill, "Tokens of the prompt (0: none)")
+  command->add_option("--context", arguments->context, "Tokens in every sequence's cache before decoding")
+      ->capture_default_str()
+      ->check(at_least(1));
+  command->add_option("--prefill", arguments->prefill, "Tokens of every prompt (0: do not measure prompts)")
       ->capture_default_str()
       ->check(at_least(0));
+  command->add_option("--step-tokens", arguments->step_tokens, "Prompt tokens in one step; prompts are packed into it")
+      ->capture_default_str()
+      ->check(at_least(1));
   command->add_option("--tokens", arguments->tokens, "Tokens generated")->capture_default_str()->check(at_least(1));
   command->add_option("--repeats", arguments->repeats, "Runs after a warm-up; the best one counts")
       ->capture_default_str()

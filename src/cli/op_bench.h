@@ -54,6 +54,7 @@ struct OpBench {
 /// All benchmarks, in table order.
 std::vector<OpBench> op_benches(const OpBenchSetting& setting);
 void add_attention_benches(const OpBenchSetting& setting, std::vector<OpBench>& list);
+void add_paged_benches(const OpBenchSetting& setting, std::vector<OpBench>& list);
 void add_sequence_benches(const OpBenchSetting& setting, std::vector<OpBench>& list);
 
 /// FLOPs and bytes of one call, as reported by the operators.

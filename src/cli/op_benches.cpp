@@ -181,6 +181,7 @@ std::vector<OpBench> op_benches(const OpBenchSetting& setting) {
   add_quantized(setting, list);
   add_norms(setting, list);
   add_attention_benches(setting, list);
+  add_paged_benches(setting, list);
   add_elementwise(setting, list);
   add_ends(setting, list);
   add_adamw(setting, list);

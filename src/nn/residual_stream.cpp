@@ -23,7 +23,7 @@ const Tensor& ResidualStream::value() {
 
 Tensor ResidualStream::take(const ops::SublayerOutput& step) {
   *this = {step.h, {}};
-  return step.parts;
+  return step.parts.dim(0) == 1 ? step.parts.reshape(x.shape()) : step.parts;
 }
 
 Tensor ResidualStream::normed(const NormLayer& norm) {

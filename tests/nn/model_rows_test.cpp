@@ -36,6 +36,34 @@ TEST(ModelRows, EveryWiringEqualsAFullForward) {
   for (const NamedSpec& named : wirings()) expect_rows_of(named, ++seed);
 }
 
+/// With 16-bit weights, a GPU runs everything in 16 bits. The error may be that of a model of bf16 weights, except that
+/// a router may choose another expert.
+TEST(ModelRows, ActivationsOf16Bits) {
+  const Device device = Device::cpu(2);
+  for (const std::string& name : arch::preset_names()) {
+    if (!name.ends_with("-tiny")) continue;
+    const arch::ArchSpec spec = arch::resolve(arch::load_preset(name), name);
+    nn::Model model(spec, device);
+    const auto wide = in_double(model, device);
+    nn::Model half(spec, device, {.dtype = DType::bf16});
+    half.load_state_dict(model.state_dict());
+    model.store_weights(nn::parse_weight_formats("bf16"));
+    const int64_t length = length_for(spec);
+    const Tensor ids = ids_tensor(random_ids(4 * length, spec.vocab_size, 3), 4, device);
+    const double naive = largest_error(half.logits(ids), wide->logits(ids));
+    RowSchedule schedule(model, *wide, length, 3);
+    schedule.driver().set_activations(DType::bf16);
+    double most = 0;
+    const double error = schedule.run(most);
+    const auto blocks = arch::layer_blocks(spec);
+    const bool routes = std::any_of(blocks.begin(), blocks.end(), [](const arch::Block* block) {
+      return std::holds_alternative<arch::Moe>(block->ffn);
+    });
+    EXPECT_LE(error, routes ? most : 2 * naive + epsilon(DType::bf16) * most) << name;
+    EXPECT_GT(error, epsilon(DType::f32) * most) << name << ": activations were not rounded";
+  }
+}
+
 TEST(ModelRows, PagesThatLeftTheWindowAreFreed) {
   const NamedSpec named =
       changed("llama-tiny", {"layers[0].pattern[0].mixer.pattern={\"kind\":\"window\",\"size\":4}"});

@@ -45,6 +45,8 @@ class RowDriver {
     return logits.slice(0, 0, tokens);
   }
 
+  /// Type of the activations in later steps.
+  void set_activations(DType dtype) { activations_ = dtype; }
   int64_t length(int64_t row) const { return at(row).length; }
   /// Empties a row, whose pages go back to the free list.
   void restart(int64_t row) {
@@ -99,6 +101,7 @@ class RowDriver {
 
   nn::RowBatch batch_of(const std::vector<RowChunk>& chunks, bool on_host) {
     nn::RowBatch rows;
+    rows.activations = activations_;
     std::vector<int32_t> lengths;
     std::vector<int32_t> starts{0};
     std::vector<int32_t> slots;
@@ -153,6 +156,7 @@ class RowDriver {
   std::vector<int64_t> slots_;
   std::vector<std::vector<int32_t>> free_;  ///< per group
   int64_t freed_ = 0;
+  std::optional<DType> activations_;
 };
 
 /// A random schedule over several sequences: chunks, single tokens, rows in any order. Every logit equals that of a
@@ -189,6 +193,7 @@ class RowSchedule {
     }
   }
   int64_t freed() const { return driver_.freed(); }
+  RowDriver& driver() { return driver_; }
 
  private:
   static constexpr int64_t kRows = 4;

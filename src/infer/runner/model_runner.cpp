@@ -14,8 +14,22 @@ std::optional<DType> half_type_of(const nn::Model& model) {
   return {};
 }
 
+namespace {
+
+/// Fills in the types that a GPU's tensor cores need.
+ModelRunnerOptions with_types(ModelRunnerOptions options, const nn::Model& model) {
+  if (!Replay::possible(model.device())) return options;
+  const std::optional<DType> half = half_type_of(model);
+  if (!options.activations) options.activations = half;
+  if (!options.cache_dtype) options.cache_dtype = half;
+  return options;
+}
+
+}  // namespace
+
 struct ModelRunner::Impl {
-  Impl(nn::Model& given, const ModelRunnerOptions& options)
+  /// `options` with types, `asked` without.
+  Impl(nn::Model& given, const ModelRunnerOptions& options, const ModelRunnerOptions& asked)
       : model(given),
         device(given.device()),
         context(options.context > 0 ? options.context : given.spec().context),
@@ -27,7 +41,6 @@ struct ModelRunner::Impl {
                  " tokens; expected positive numbers");
     const bool on_gpu = Replay::possible(device);
     activations = options.activations;
-    if (on_gpu && !activations) activations = half_type_of(model);
     for (int64_t group = 0; group < cache->groups(); ++group) {
       shape.groups.push_back({cache->window(group), cache->pages(group), cache->bytes_per_page(group)});
     }
@@ -41,7 +54,7 @@ struct ModelRunner::Impl {
     shape.speculates = !cache->has_states();
     shape.shares_pages = !model.depends_on_length();
     if (!on_gpu || !options.graphs || !model.supports_row_graphs()) return;
-    std::optional<DType> single = options.activations;
+    std::optional<DType> single = asked.activations;
     if (!single && activations) single = DType::f32;  // the fused kernels for one row use f32 activations
     graphs.emplace(model, *cache, sampling, results,
                    DecodeGraphs::Settings{options.rows, context, activations, single});
@@ -101,7 +114,7 @@ struct ModelRunner::Impl {
 };
 
 ModelRunner::ModelRunner(nn::Model& model, const ModelRunnerOptions& options)
-    : impl_(std::make_unique<Impl>(model, options)) {}
+    : impl_(std::make_unique<Impl>(model, with_types(options, model), options)) {}
 
 ModelRunner::~ModelRunner() = default;
 

@@ -15,7 +15,8 @@ struct ModelRunnerOptions {
   /// at full context, at most kDefaultCacheBytes.
   int64_t cache_bytes = 0;
   int64_t page_size = 32;
-  std::optional<DType> cache_dtype;  ///< as SequenceCacheOptions::dtype
+  /// As SequenceCacheOptions::dtype. Default on a GPU: the 16-bit type of the weights, as for activations.
+  std::optional<DType> cache_dtype;
   /// Type of activations. Default: on a GPU the 16-bit type of the weights (bf16 for quantized weights), so that tensor
   /// cores are used; otherwise, and for a single decoding row, what the embedding table has or f32.
   std::optional<DType> activations;

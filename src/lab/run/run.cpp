@@ -147,8 +147,9 @@ void measure_run_decode(const RunPlan& plan, RunResult& result, const Device& de
   const train::Recipe& recipe = plan.recipe;
   const DType dtype = recipe.dtype == train::Precision::bf16 ? DType::bf16 : DType::f32;
   nn::Model model(recipe.architecture, device, {.dtype = dtype, .seed = static_cast<uint64_t>(recipe.seed)});
-  const int64_t tokens = std::min(recipe.length, kDecodeTokens);
-  result.decode_tokens_per_second = infer::measure_decode(model, 1, tokens, kDecodeRounds).tokens_per_second;
+  const int64_t tokens = std::max<int64_t>(std::min(recipe.length, kDecodeTokens) - 1, 1);  // after one token
+  result.decode_tokens_per_second =
+      infer::measure_decode(model, {.tokens = tokens, .rounds = kDecodeRounds}).tokens_per_second;
   write_text(inside(plan, kResult), write_run_result(result));
 }
 

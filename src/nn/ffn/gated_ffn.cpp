@@ -21,8 +21,8 @@ Tensor GatedFfn::forward(const Tensor& x, ForwardContext& /*pass*/) {
   return down_.forward(gate_up_.forward_gated(x, gate_, options_));
 }
 
-Tensor GatedFfn::forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass) {
-  if (pass.clock != nullptr && gate_up_.has_unquantized_weight() && down_.has_unquantized_weight()) {
+Tensor GatedFfn::forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& /*pass*/) {
+  if (gate_up_.has_unquantized_weight() && down_.has_unquantized_weight()) {
     const ops::FeedForwardWeights weights{gate_up_.weight(), gate_up_.joined_bias(), down_.weight(), down_.bias()};
     return stream.take(
         ops::gated_feed_forward_step(stream.x, stream.branch, norm.row_norm(), weights, gate_, options_));

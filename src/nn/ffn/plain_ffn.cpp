@@ -1,7 +1,6 @@
 #include "lamina/nn/ffn/plain_ffn.h"
 
-#include "lamina/autograd/tape.h"
-#include "lamina/ops/linear/feed_forward.h"
+#include "lamina/ops/linear/feed_forward_step.h"
 
 namespace lamina::nn {
 
@@ -18,15 +17,10 @@ Tensor PlainFfn::forward(const Tensor& x, ForwardContext& /*pass*/) {
   return ops::feed_forward(x, {up_.weight(), up_.bias(), down_.weight(), down_.bias()}, activation_);
 }
 
-Tensor PlainFfn::forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass) {
-  if (pass.clock != nullptr && has_unquantized_weight()) {
-    const ops::FeedForwardWeights weights{up_.weight(), up_.bias(), down_.weight(), down_.bias()};
-    return stream.take(ops::feed_forward_step(stream.x, stream.branch, norm.row_norm(), weights, activation_));
-  }
-  // With a tape, forward() runs as one fused operator; without one, the norm is fused into the first projection.
-  const bool recorded = is_tracked({stream.x, stream.branch, up_.weight(), up_.bias(), down_.weight(), down_.bias()});
-  if (recorded && has_unquantized_weight()) return forward(stream.normed(norm), pass);
-  return down_.forward(up_.forward_normed(stream, norm, activation_));
+Tensor PlainFfn::forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& /*pass*/) {
+  if (!has_unquantized_weight()) return down_.forward(up_.forward_normed(stream, norm, activation_));
+  const ops::FeedForwardWeights weights{up_.weight(), up_.bias(), down_.weight(), down_.bias()};
+  return stream.take(ops::feed_forward_step(stream.x, stream.branch, norm.row_norm(), weights, activation_));
 }
 
 }  // namespace lamina::nn

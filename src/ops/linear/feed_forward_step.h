@@ -11,10 +11,10 @@ struct SublayerOutput {
   Tensor parts;  ///< [n, ..., width]: the output of the sublayer is their sum, in order
 };
 
-/// A whole feed-forward sublayer of a decoding step: h = x + residual, Σ parts = feed_forward(norm(h), weights,
-/// activation).
+/// A whole feed-forward sublayer: h = x + residual, Σ parts = feed_forward(norm(h), weights, activation).
 ///   x [..., width], residual, norm   as in norm_linear; the output is as wide as x
-/// Composed of norm_linear and linear; the output is then a single part. For one f32 row, a GPU with thread block
+/// Composed of norm_linear and linear, or of the norm and feed_forward if a gradient is tracked; the output is then a
+/// single part. For one f32 row without gradient, a GPU with thread block
 /// clusters (compute capability 9) runs it in one launch if the bf16 weights fit the shared memory of all SMs. Each
 /// cluster then yields one part, and the consumer sums them. The weights are prefetched: the kernel launched just
 /// before must not write them.

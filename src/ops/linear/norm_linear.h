@@ -18,6 +18,9 @@ struct RowNorm {
 /// Sums the parts [n, ..., in] of a residual for x [..., in]; a residual of x's rank is returned as it is.
 Tensor sum_of_parts(const Tensor& residual, const Tensor& x);
 
+/// h = x + residual, which may be in parts, and norm(h). Without a residual h is x.
+ResidualNorm residual_norm(const Tensor& x, const Tensor& residual, const RowNorm& norm);
+
 struct NormLinear {
   Tensor h;  ///< x + residual, dtype of x; x itself without a residual
   Tensor y;

@@ -17,7 +17,7 @@ constexpr int kSegment = 1024;  // ids that one warp surveys
 constexpr int kChooseThreads = 1024;
 constexpr Mass kNanRank = ~Mass{0};
 
-/// What the first kernel finds out about a segment of a row.
+/// Statistics of a segment of a row, from the first kernel.
 struct Segment {
   Mass rank;      ///< largest adjusted logit of an allowed token, then lowest id; 0: none allowed; kNanRank: NaN found
   float raw_max;  ///< of the model's logits

@@ -62,7 +62,7 @@ class RowFilter {
     if (row_.weight(logit) < row_.min_p) return false;
     return distance(logit) <= farthest_;
   }
-  /// Of a token's surprisal to the entropy; 0 without typical_p.
+  /// Distance of a token's surprisal from the entropy; 0 without typical_p.
   __device__ float distance(float logit) const {
     return typical_ ? fabsf(__fsub_rn(row_.log2_weight(logit), mean_log2_)) : 0.0F;
   }

@@ -84,6 +84,12 @@ SublayerOutput feed_forward_step(const Tensor& x, const Tensor& residual, const 
   SublayerOutput one = in_one_step(x, residual, norm, weights, {.activation = activation});
   if (one.parts.defined()) return one;
   require_kernel(x.device(), kStepTable, "composed");
+  const bool tracked =
+      is_tracked({x, residual, norm.weight, norm.bias, weights.up, weights.up_bias, weights.down, weights.down_bias});
+  if (tracked) {  // feed_forward has a fused backward
+    const auto [h, y] = residual_norm(x, residual, norm);
+    return single_part(h, feed_forward(y, weights, activation));
+  }
   const auto [h, y] = norm_linear(x, residual, norm, without_gaps(weights.up), weights.up_bias, activation);
   return single_part(h, linear(y, without_gaps(weights.down), weights.down_bias));
 }

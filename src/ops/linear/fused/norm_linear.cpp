@@ -38,9 +38,7 @@ void check_row_norm(const char* op, const Tensor& x, const Tensor& residual, con
   LAMINA_CHECK(norm.options.eps >= 0, op, ": eps is ", norm.options.eps, "; expected a number >= 0");
 }
 
-namespace {
-
-ResidualNorm normed(const Tensor& x, const Tensor& parts, const RowNorm& norm) {
+ResidualNorm residual_norm(const Tensor& x, const Tensor& parts, const RowNorm& norm) {
   const Tensor residual = sum_of_parts(parts, x);
   if (norm.kind == RowNorm::Kind::rms) {
     if (residual.defined()) return add_rms_norm(x, residual, norm.weight, norm.options);
@@ -49,6 +47,8 @@ ResidualNorm normed(const Tensor& x, const Tensor& parts, const RowNorm& norm) {
   if (residual.defined()) return add_layer_norm(x, residual, norm.weight, norm.bias, norm.options.eps);
   return {x, layer_norm(x, norm.weight, norm.bias, norm.options.eps)};
 }
+
+namespace {
 
 /// `args` has the settings of the product; returns undefined tensors if the kernel does not support the case.
 NormLinear in_one_launch(const Tensor& x, const Tensor& residual, const RowNorm& norm, const Tensor& weight,
@@ -97,7 +97,7 @@ NormLinear norm_linear(const Tensor& x, const Tensor& residual, const RowNorm& n
   NormLinear one = in_one_launch(x, residual, norm, weight, bias, {.activation = activation});
   if (one.y.defined()) return one;
   require_kernel(x.device(), "norm_linear", "composed");
-  const auto [h, y] = normed(x, residual, norm);
+  const auto [h, y] = residual_norm(x, residual, norm);
   return {h, linear(y, weight, bias, activation)};
 }
 
@@ -112,7 +112,7 @@ NormLinear norm_gated_linear(const Tensor& x, const Tensor& residual, const RowN
   NormLinear one = in_one_launch(x, residual, norm, weight, bias, {.gated = true, .gate = gate, .options = options});
   if (one.y.defined()) return one;
   require_kernel(x.device(), "norm_linear", "composed");
-  const auto [h, y] = normed(x, residual, norm);
+  const auto [h, y] = residual_norm(x, residual, norm);
   return {h, gated_linear(y, weight, bias, gate, options)};
 }
 
