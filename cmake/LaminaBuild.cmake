@@ -14,6 +14,8 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 find_package(Threads REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(hwy CONFIG REQUIRED)
+find_package(Boost 1.74 REQUIRED)  # headers only: Asio and Beast of `lamina serve`
+find_package(OpenSSL REQUIRED)
 foreach(library pcre2-8 utf8proc)
   find_library(LAMINA_${library} ${library})
   if(NOT LAMINA_${library})

@@ -15,7 +15,7 @@ set(CPACK_THREADS 0)
 
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libhwy-dev, nlohmann-json3-dev, libpcre2-dev, libutf8proc-dev, libcairo2-dev, npm, curl")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libhwy-dev, nlohmann-json3-dev, libpcre2-dev, libutf8proc-dev, libssl-dev, libcairo2-dev, npm, curl")
 find_program(LAMINA_SHLIBDEPS dpkg-shlibdeps)
 if(LAMINA_SHLIBDEPS)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # the packages of the shared libraries that the program loads

@@ -1,0 +1,116 @@
+#pragma once
+
+// Internal: includes Boost. Everything here runs on the network thread.
+#include <boost/asio.hpp>
+#include <boost/asio/ssl.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <deque>
+#include <optional>
+#include <set>
+
+#include "lamina/serve/http/server.h"
+
+namespace lamina::serve {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using Tcp = asio::ip::tcp;
+using TlsStream = asio::ssl::stream<Tcp::socket>;
+
+class ConnectionBase {
+ public:
+  ConnectionBase() = default;
+  virtual ~ConnectionBase() = default;
+  ConnectionBase(const ConnectionBase&) = delete;
+  ConnectionBase& operator=(const ConnectionBase&) = delete;
+  virtual void start() = 0;
+  /// Closes the connection as soon as no response is in progress.
+  virtual void drain() = 0;
+  /// Closes the connection now.
+  virtual void abort() = 0;
+};
+
+/// What all connections of a server share.
+struct ServerCore {
+  ServerOptions options;
+  const Policy* policy = nullptr;
+  Handler handler;
+  ServerHooks hooks;
+  asio::io_context io;
+  bool draining = false;
+  std::set<std::shared_ptr<ConnectionBase>> connections;
+  std::string id_prefix;  ///< random, so that request ids of two servers differ
+  uint64_t last_id = 0;
+
+  void problem(const std::string& message) const {
+    if (hooks.on_problem) hooks.on_problem(message);
+  }
+  void remove(const std::shared_ptr<ConnectionBase>& connection);
+};
+
+/// One client: reads a request, hands it to the handler, writes the response, and waits for the next request. While a
+/// response is computed a read stays pending, so a disconnect is noticed at once.
+template <class Stream>
+class Connection final : public ConnectionBase, public std::enable_shared_from_this<Connection<Stream>> {
+ public:
+  Connection(ServerCore& core, Stream stream);
+  void start() override;
+  void drain() override;
+  void abort() override;
+
+  // The response to request `serial`; calls with an old number are ignored.
+  void send(uint64_t serial, HttpResponse response);
+  void start_response(uint64_t serial, HttpResponse head);
+  void write(uint64_t serial, std::string chunk);
+  void finish(uint64_t serial);
+  void on_close(uint64_t serial, std::function<void()> task);
+  ServerCore& core() { return core_; }
+
+ private:
+  enum class Phase { idle, reading, answering, lingering, closed };
+  using Error = boost::system::error_code;
+
+  bool is_answering(uint64_t serial) const { return phase_ == Phase::answering && serial == serial_; }
+  void arm(asio::steady_timer& timer, double seconds, void (Connection::*action)());
+  void wait_readable();
+  void read_header();
+  void on_header(const Error& error);
+  void read_body();
+  void dispatch();
+  void refuse(const Error& error);
+  void describe_request();
+  std::string head_text(const HttpResponse& response, bool chunked);
+  void enqueue(std::string bytes);
+  void write_queued();
+  void complete();
+  void linger();
+  void ping();
+  void log_access(bool complete);
+  auto& socket() { return stream_.lowest_layer(); }
+
+  ServerCore& core_;
+  Stream stream_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<http::request_parser<http::string_body>> parser_;
+  std::shared_ptr<HttpRequest> request_;
+  asio::steady_timer deadline_;
+  asio::steady_timer write_deadline_;
+  asio::steady_timer ping_timer_;
+  Phase phase_ = Phase::idle;
+  bool watching_ = false;  ///< a read is pending
+  uint64_t serial_ = 0;
+  bool keep_alive_ = true;
+  bool body_read_ = false;
+  bool chunked_ = false;
+  bool streaming_ = false;  ///< start_response was called
+  bool final_ = false;      ///< the whole response is in the queue
+  std::deque<std::string> queue_;
+  std::string in_flight_;  ///< bytes that are being written
+  size_t unsent_ = 0;
+  int status_ = 0;
+  int64_t body_bytes_ = 0;
+  std::function<void()> close_task_;
+};
+
+}  // namespace lamina::serve

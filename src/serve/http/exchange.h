@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lamina::serve {
+
+using Headers = std::vector<std::pair<std::string, std::string>>;
+
+/// Value of a header, whose name is matched without regard to case; empty if it is missing.
+std::string_view header_of(const Headers& headers, std::string_view name);
+
+struct HttpRequest {
+  std::string id;      ///< x-request-id: the client's, if it is short and plain; otherwise a new one
+  std::string method;  ///< "GET", "POST", …
+  std::string path;    ///< target without the query
+  Headers headers;
+  std::string body;
+  std::string peer;  ///< address of the client
+  std::chrono::steady_clock::time_point received;
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string body;
+  std::string type = "application/json";
+  Headers headers;
+};
+
+/// One request and the way to answer it. A response is either one send(), or start(), any number of write() and one
+/// finish(). All functions may be called from any thread; they take effect in the order of the calls. After the client
+/// has disconnected they do nothing.
+class Exchange {
+ public:
+  Exchange() = default;
+  virtual ~Exchange() = default;
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  virtual const HttpRequest& request() const = 0;
+  virtual void send(HttpResponse response) = 0;
+  /// Begins a chunked response; the body of `head` is ignored.
+  virtual void start(HttpResponse head) = 0;
+  virtual void write(std::string chunk) = 0;
+  virtual void finish() = 0;
+  /// Runs a task on the network thread.
+  virtual void post(std::function<void()> task) = 0;
+  /// Sets the function that is called on the network thread if the client disconnects or reads too slowly before the
+  /// response is complete. Called at once if that has happened already.
+  virtual void on_close(std::function<void()> task) = 0;
+};
+
+using Handler = std::function<void(std::shared_ptr<Exchange>)>;
+
+}  // namespace lamina::serve
