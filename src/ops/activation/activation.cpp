@@ -3,6 +3,7 @@
 #include <array>
 
 #include "lamina/autograd/tape.h"
+#include "lamina/ops/activation/activation_kernel.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {

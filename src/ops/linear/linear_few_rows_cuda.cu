@@ -19,6 +19,7 @@
 #include <bit>
 
 #include "lamina/ops/activation/gated_activation.cuh"
+#include "lamina/ops/activation/gated_activation_kernel.h"
 #include "lamina/ops/linear/gated_linear.h"
 #include "lamina/ops/linear/linear_streamed_cuda.h"
 #include "lamina/ops/linear/norm_linear.h"
