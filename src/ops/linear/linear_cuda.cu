@@ -8,7 +8,7 @@
 
 #include "lamina/ops/activation/activation.cuh"
 #include "lamina/ops/activation/activation_kernel.h"
-#include "lamina/ops/elementwise/reduce.h"
+#include "lamina/ops/elementwise/reduce_kernel.h"
 #include "lamina/ops/linear/gemm_cuda.h"
 #include "lamina/ops/linear/linear.h"
 #include "lamina/ops/linear/linear_few_rows_cuda.h"
