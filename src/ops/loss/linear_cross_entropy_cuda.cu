@@ -6,7 +6,7 @@
 
 #include "lamina/ops/elementwise/reduce_kernel.h"
 #include "lamina/ops/linear/gemm_cuda.h"
-#include "lamina/ops/loss/cross_entropy.h"
+#include "lamina/ops/loss/cross_entropy_kernel.h"
 #include "lamina/ops/loss/cross_entropy_row.cuh"
 #include "lamina/tensor/cuda/runtime.h"
 
