@@ -43,29 +43,4 @@ struct Routing {
 /// The choice itself has no gradient.
 Routing route_top_k(const Tensor& logits, const RouteOptions& options, const Tensor& bias = {});
 
-struct RouteForward {
-  Tensor logits;
-  Tensor bias;  ///< [experts], accumulation type, or undefined
-  RouteOptions options;
-  Tensor weights;
-  Tensor indices;
-  Tensor counts;
-};
-struct RouteBackward {
-  Tensor logits;
-  Tensor indices;
-  Tensor dweights;
-  RouteOptions options;
-  Tensor dlogits;
-};
-
-namespace cpu {
-void route_forward(const RouteForward& args);
-void route_backward(const RouteBackward& args);
-}  // namespace cpu
-namespace cuda {
-void route_forward(const RouteForward& args);
-void route_backward(const RouteBackward& args);
-}  // namespace cuda
-
 }  // namespace lamina::ops
