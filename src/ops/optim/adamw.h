@@ -30,11 +30,4 @@ struct AdamWSlot : ParamSlot {
 /// Loshchilov & Hutter 2019, arXiv:1711.05101. Parameters must not overlap in memory.
 void adamw(std::vector<AdamWSlot> slots, const AdamWOptions& options = {});
 
-namespace cpu {
-void adamw_update(const std::vector<AdamWSlot>& slots, const AdamWOptions& options);
-}  // namespace cpu
-namespace cuda {
-void adamw_update(const std::vector<AdamWSlot>& slots, const AdamWOptions& options);
-}  // namespace cuda
-
 }  // namespace lamina::ops

@@ -48,23 +48,4 @@ void scale_(const std::vector<Tensor>& tensors, double factor);
 ///   norm, factor  one f32 each, on the gradients' device; may be slices of a larger tensor
 void clip_factor(const std::vector<Tensor>& grads, double max_norm, const Tensor& norm, const Tensor& factor);
 
-/// Kernel arguments of clip_factor.
-struct ClipFactor {
-  std::vector<Tensor> grads;
-  double max_norm;
-  Tensor norm;
-  Tensor factor;
-};
-
-namespace cpu {
-void clip_factor(const ClipFactor& args);
-void sum_of_squares(const std::vector<Tensor>& tensors, GradNorm& result);
-void scale_tensors(const std::vector<Tensor>& tensors, double factor);
-}  // namespace cpu
-namespace cuda {
-void clip_factor(const ClipFactor& args);
-void sum_of_squares(const std::vector<Tensor>& tensors, GradNorm& result);
-void scale_tensors(const std::vector<Tensor>& tensors, double factor);
-}  // namespace cuda
-
 }  // namespace lamina::ops

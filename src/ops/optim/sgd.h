@@ -21,11 +21,4 @@ struct SgdSlot : ParamSlot {
 /// Sutskever et al. 2013, "On the importance of initialization and momentum in deep learning".
 void sgd(std::vector<SgdSlot> slots, const SgdOptions& options = {});
 
-namespace cpu {
-void sgd_update(const std::vector<SgdSlot>& slots, const SgdOptions& options);
-}  // namespace cpu
-namespace cuda {
-void sgd_update(const std::vector<SgdSlot>& slots, const SgdOptions& options);
-}  // namespace cuda
-
 }  // namespace lamina::ops
