@@ -7,6 +7,7 @@
 // ddelta_bias are summed the same way over batch entries and segments.
 #include "lamina/ops/ssm/parts_cuda.h"
 #include "lamina/ops/ssm/selective_scan.cuh"
+#include "lamina/ops/ssm/selective_scan_kernel.h"
 
 namespace lamina::ops::cuda {
 namespace {

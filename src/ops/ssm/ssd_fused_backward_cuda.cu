@@ -10,6 +10,7 @@
 // and the bias.
 #include "lamina/ops/ssm/parts_cuda.h"
 #include "lamina/ops/ssm/ssd_mma.cuh"
+#include "lamina/ops/ssm/ssd_scan_kernel.h"
 #include "lamina/tensor/cuda/async_copy.cuh"
 
 namespace lamina::ops::cuda {

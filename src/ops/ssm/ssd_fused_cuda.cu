@@ -5,6 +5,7 @@
 // bf16 numbers, so that the state keeps f32 precision. A head reads x, b, c and writes y once (b and c of a group come
 // from the L2 cache); states are written only if backward needs them.
 #include "lamina/ops/ssm/ssd_mma.cuh"
+#include "lamina/ops/ssm/ssd_scan_kernel.h"
 #include "lamina/tensor/cuda/async_copy.cuh"
 
 namespace lamina::ops::cuda {
@@ -144,7 +145,7 @@ struct Walker {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         ldmatrix_x4(other,
-                     right.at(shared + Memory::kState + i * 16 * Memory::kMixedPitch + k * 2, Memory::kMixedPitch));
+                    right.at(shared + Memory::kState + i * 16 * Memory::kMixedPitch + k * 2, Memory::kMixedPitch));
         multiply_add<Half>(sums[2 * i], left, other[0], other[1]);
         multiply_add<Half>(sums[2 * i + 1], left, other[2], other[3]);
       }
