@@ -4,6 +4,7 @@
 
 namespace lamina::arch {
 
+/// Activation of a plain feed-forward; the formulas are those of ops::Activation.
 enum class Activation : uint8_t { none, relu, gelu, gelu_tanh, silu, elu, selu, relu2, sigmoid, tanh };
 constexpr auto names_of(Activation) {
   return std::array<std::string_view, 10>{"none", "relu", "gelu",  "gelu_tanh", "silu",
@@ -59,7 +60,7 @@ struct GatedFfn {
   bool operator==(const GatedFfn&) const = default;
 };
 
-using ExpertFfn = std::variant<GatedFfn, PlainFfn>;
+using ExpertFfn = std::variant<GatedFfn, PlainFfn>;  ///< Feed-forward of one expert.
 
 /// softmax: over all experts, then top k. softmax_of_chosen: top k of the logits, softmax over these. sigmoid: of each
 /// logit, then top k.
@@ -111,6 +112,6 @@ struct Moe {
   bool operator==(const Moe&) const = default;
 };
 
-using Ffn = std::variant<GatedFfn, PlainFfn, Moe, NoFfn>;
+using Ffn = std::variant<GatedFfn, PlainFfn, Moe, NoFfn>;  ///< A layer applied to each position separately.
 
 }  // namespace lamina::arch

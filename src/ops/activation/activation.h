@@ -22,6 +22,7 @@ enum class Activation : uint8_t { none, relu, gelu, gelu_tanh, silu, elu, selu, 
 
 /// The enumerator's name, as used in configuration files.
 std::string_view name_of(Activation activation);
+/// The function of this name; empty if there is none.
 std::optional<Activation> activation_from_name(std::string_view name);
 
 /// y = f(x), element-wise; `none` returns x itself.

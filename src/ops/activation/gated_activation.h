@@ -13,9 +13,10 @@ namespace lamina::ops {
 ///   glu σ · reglu relu · geglu gelu (erf) · geglu_tanh gelu (tanh) · swiglu silu · liglu identity (bilinear)
 enum class Gate : uint8_t { glu, reglu, geglu, geglu_tanh, swiglu, liglu };
 
-std::string_view name_of(Gate gate);
-std::optional<Gate> gate_from_name(std::string_view name);
+std::string_view name_of(Gate gate);                        ///< The enumerator's name, as used in configuration files.
+std::optional<Gate> gate_from_name(std::string_view name);  ///< The gate of this name; empty if there is none.
 
+/// Variations of a gated activation.
 struct GateOptions {
   /// x interleaves gate and up (g₀, u₀, g₁, u₁, …) instead of storing all gates before all ups.
   bool interleaved = false;

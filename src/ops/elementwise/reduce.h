@@ -14,7 +14,7 @@ Tensor sum(const Tensor& x);
 Tensor sum(const Tensor& x, int axis);
 /// sum() divided by the number of elements, which must be at least one.
 Tensor mean(const Tensor& x);
-Tensor mean(const Tensor& x, int axis);
+Tensor mean(const Tensor& x, int axis);  ///< mean along `axis`, as in sum()
 
 /// factor · Σ x over the axes first … last, kept with extent 1, in the accumulation type. Not recorded on a tape.
 Tensor reduce(const Tensor& x, int first, int last, double factor);

@@ -4,12 +4,13 @@
 
 namespace lamina::ops {
 
+/// Options of embedding().
 struct EmbeddingOptions {
   /// For a vocabulary split over several tables: this table holds rows from `first_row` on of a vocabulary of `vocab`
   /// rows (vocab 0: the table is the whole vocabulary). Ids of other tables give zeros, so the sum over the tables is
   /// the embedding.
   int64_t first_row = 0;
-  int64_t vocab = 0;
+  int64_t vocab = 0;  ///< see first_row
   /// A vocabulary row without gradient, such as the padding token's; negative: none.
   int64_t padding = -1;
 };

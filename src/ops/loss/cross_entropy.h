@@ -4,8 +4,10 @@
 
 namespace lamina::ops {
 
+/// How the losses of all positions become the result: their mean, their sum, or each.
 enum class Reduction : uint8_t { mean, sum, none };
 
+/// Options of cross_entropy() and linear_cross_entropy().
 struct CrossEntropyOptions {
   /// Positions with this target are ignored: no loss, no gradient, not part of the mean.
   int64_t ignore_index = -100;
@@ -17,7 +19,7 @@ struct CrossEntropyOptions {
   double soft_cap = 0.0;
   /// Multiplies the logits before anything else.
   double logit_scale = 1.0;
-  Reduction reduction = Reduction::mean;
+  Reduction reduction = Reduction::mean;  ///< how positions are combined
 };
 
 /// Per position, with u = soft_cap(logit_scale · logits), V classes and lse = log Σ exp u:

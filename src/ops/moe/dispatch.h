@@ -9,14 +9,14 @@ namespace lamina::ops {
 /// rest are dropped. The number of slots depends only on shapes and options, min(tokens · k, experts · capacity); slots
 /// from offsets[experts] on are unused and hold zeros.
 struct DispatchPlan {
-  int64_t tokens = 0;
-  int64_t k = 0;
-  int64_t slots = 0;
-  Tensor offsets;  ///< [experts + 1] i64
-  Tensor slot_of;  ///< [tokens, k] i64, -1 if dropped
-  Tensor choice;   ///< [slots] i64: token · k + choice, -1 if unused
-  Tensor kept;     ///< [tokens, k] u8: 0 if dropped
-  Tensor dropped;  ///< [1] i64: number of dropped choices
+  int64_t tokens = 0;  ///< number of tokens
+  int64_t k = 0;       ///< choices per token
+  int64_t slots = 0;   ///< rows of the sorted buffer
+  Tensor offsets;      ///< [experts + 1] i64
+  Tensor slot_of;      ///< [tokens, k] i64, -1 if dropped
+  Tensor choice;       ///< [slots] i64: token · k + choice, -1 if unused
+  Tensor kept;         ///< [tokens, k] u8: 0 if dropped
+  Tensor dropped;      ///< [1] i64: number of dropped choices
 };
 
 /// ceil(factor · tokens · k / experts): `factor` times the slots an expert gets if load is balanced.

@@ -11,9 +11,10 @@ enum class RouterScore {
   sigmoid,            ///< sigmoid of each logit, then top k
 };
 
+/// Options of route_top_k().
 struct RouteOptions {
-  int64_t k = 2;
-  RouterScore score = RouterScore::softmax;
+  int64_t k = 2;                             ///< experts per token
+  RouterScore score = RouterScore::softmax;  ///< how logits become weights
   /// Divide the k weights by their sum.
   bool normalize = false;
   /// Multiplies the weights after normalization.
@@ -21,10 +22,11 @@ struct RouteOptions {
   /// Experts form this many groups of consecutive experts; only the `chosen_groups` best groups take part. A group's
   /// score is the sum of its `group_best` highest scores.
   int64_t groups = 1;
-  int64_t chosen_groups = 1;
-  int64_t group_best = 2;
+  int64_t chosen_groups = 1;  ///< see groups
+  int64_t group_best = 2;     ///< see groups
 };
 
+/// Result of route_top_k().
 struct Routing {
   Tensor weights;  ///< [tokens, k], logits' dtype, highest score first
   Tensor indices;  ///< [tokens, k] i64; ties go to the lower index

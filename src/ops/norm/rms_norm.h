@@ -4,8 +4,9 @@
 
 namespace lamina::ops {
 
+/// Options of rms_norm().
 struct RmsNormOptions {
-  double eps = 1e-5;
+  double eps = 1e-5;  ///< added to the mean square
   /// Number of elements that share one RMS; 0 means the whole last dimension. Must divide it.
   int64_t group_size = 0;
   /// The scale is weight + weight_offset; use 1 for models that store γ − 1.

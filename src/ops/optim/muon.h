@@ -12,14 +12,16 @@ enum class MuonScale : uint8_t {
   match_adamw,  ///< 0.2 · sqrt(max(rows, cols)): updates as large as AdamW's, so AdamW's learning rate can be reused
 };
 
+/// Options of muon().
 struct MuonOptions {
-  double momentum = 0.95;
-  bool nesterov = true;
-  int steps = 5;  ///< Newton–Schulz iterations
-  double eps = 1e-7;
-  MuonScale scale = MuonScale::aspect;
+  double momentum = 0.95;               ///< decay of the momentum
+  bool nesterov = true;                 ///< use the momentum of the next step
+  int steps = 5;                        ///< Newton–Schulz iterations
+  double eps = 1e-7;                    ///< smallest norm that the update is divided by
+  MuonScale scale = MuonScale::aspect;  ///< factor on the learning rate
 };
 
+/// One parameter of muon() with its state.
 struct MuonSlot : ParamSlot {
   Tensor momentum;  ///< f32 (f64 for f64), initially zeros; updated
   /// Rows of the matrices packed into each [rows, cols] of param; empty: a single matrix.

@@ -6,11 +6,13 @@
 
 namespace lamina::ops {
 
+/// Options of sgd().
 struct SgdOptions {
-  double momentum = 0.0;
-  bool nesterov = false;
+  double momentum = 0.0;  ///< decay of the momentum; 0: none
+  bool nesterov = false;  ///< use the momentum of the next step
 };
 
+/// One parameter of sgd() with its state.
 struct SgdSlot : ParamSlot {
   Tensor momentum;  ///< f32 (f64 for f64), initially zeros; updated. Undefined if the option is 0
 };

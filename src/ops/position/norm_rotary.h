@@ -18,6 +18,7 @@ namespace lamina::ops {
 Tensor norm_rotary(const Tensor& x, const Tensor& weight, const Tensor& cos, const Tensor& sin,
                    const RmsNormOptions& norm = {}, const RotaryOptions& rotation = {});
 
+/// Result of norm_rotary_joined().
 struct NormedHeads {
   Tensor q;  ///< [batch, seq, n_heads, head_dim], normalized and rotated
   Tensor k;  ///< [batch, seq, n_kv_heads, head_dim], likewise

@@ -10,8 +10,9 @@ enum class RotaryPairing : uint8_t {
   interleaved,  ///< x_{2i} with x_{2i + 1}
 };
 
+/// Options of rotary().
 struct RotaryOptions {
-  RotaryPairing pairing = RotaryPairing::half_split;
+  RotaryPairing pairing = RotaryPairing::half_split;  ///< which elements form a pair
   /// The first `rotary_dim` elements of each head are rotated, the others copied; 0 means all. Even.
   int64_t rotary_dim = 0;
   /// Position of the first token: token s has position offset + s.

@@ -4,6 +4,7 @@
 
 namespace lamina::ops {
 
+/// Activation after a causal convolution.
 enum class ConvActivation { none, silu };
 
 /// Depthwise causal convolution: y[t, c] = act(bias[c] + Σ_j weight[c, j] · x[t − kernel + 1 + j, c]). Inputs before

@@ -6,15 +6,16 @@ namespace lamina::ops {
 
 /// Optional arguments of a selective scan; undefined if not used.
 struct SelectiveScanExtras {
-  Tensor d;              ///< [channels]: y gets d · u
-  Tensor z;              ///< [batch, seq, channels], dtype of u: y is multiplied by silu(z)
-  Tensor delta_bias;     ///< [channels], added to delta
-  Tensor initial_state;  ///< [batch, channels, n], zeros otherwise
-  bool delta_softplus = false;
+  Tensor d;                     ///< [channels]: y gets d · u
+  Tensor z;                     ///< [batch, seq, channels], dtype of u: y is multiplied by silu(z)
+  Tensor delta_bias;            ///< [channels], added to delta
+  Tensor initial_state;         ///< [batch, channels, n], zeros otherwise
+  bool delta_softplus = false;  ///< apply softplus to delta + delta_bias
 };
 
+/// Result of a scan.
 struct ScanResult {
-  Tensor y;
+  Tensor y;           ///< the output
   Tensor last_state;  ///< accumulation type; initial_state of the next call
 };
 

@@ -8,13 +8,13 @@ namespace lamina::ops {
 
 /// Optional arguments of ssd_scan; tensors are undefined if not used.
 struct SsdExtras {
-  Tensor d;              ///< [heads]: y gets d · x
-  Tensor dt_bias;        ///< [heads], added to dt
-  Tensor initial_state;  ///< [batch, heads, head_dim, n], zeros otherwise
-  bool dt_softplus = false;
+  Tensor d;                  ///< [heads]: y gets d · x
+  Tensor dt_bias;            ///< [heads], added to dt
+  Tensor initial_state;      ///< [batch, heads, head_dim, n], zeros otherwise
+  bool dt_softplus = false;  ///< apply softplus to dt + dt_bias
   /// Δ is clamped to [dt_min, dt_max].
   double dt_min = 0.0;
-  double dt_max = std::numeric_limits<double>::infinity();
+  double dt_max = std::numeric_limits<double>::infinity();  ///< see dt_min
   /// Chunk length: positions computed as one matrix product. Results are the same for any length, up to rounding.
   int64_t chunk_size = 64;
 };
