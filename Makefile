@@ -16,7 +16,7 @@ help:
 	@echo "make test        everything CI runs: tests, sanitizers, fuzzing, the installed library"
 	@echo "make bench       measure against the machine's limits and other libraries; table and build/bench.json"
 	@echo "make lint        includes between rooms, clang-format, clang-tidy"
-	@echo "make docs        regenerate docs/reference/operators.md, docs/reference/architecture-file.md and the keys in docs/guides/training.md"
+	@echo "make docs        regenerate the generated pages of docs/, and build the API reference in build/api (Doxygen)"
 	@echo "make stories     fetch a small trained model into build/stories15M.bin (npm package, 61 MB)"
 	@echo "make install     install the library and program (PREFIX=/usr/local)"
 	@echo "make package     build/packages: a Debian package and a tarball that runs from any folder"
@@ -54,12 +54,14 @@ lint:
 	@tools/lint
 
 docs: deps $(BUILD)/build.ninja
-	@tools/deps --test
+	@tools/deps --test --docs
 	cmake --build $(BUILD) -j $(JOBS) --target op_test lamina_program
 	$(BUILD)/bin/op_test --support-table > docs/reference/operators.md
 	$(BUILD)/bin/lamina presets schema > docs/reference/architecture-file.md
+	$(BUILD)/bin/lamina presets options docs/options
 	$(BUILD)/bin/lamina train --fields | sed -i -e '/<!-- fields -->/,/<!-- end of fields -->/{//!d}' \
 	  -e '/<!-- fields -->/r /dev/stdin' docs/guides/training.md
+	tools/api-docs $(BUILD)/api
 
 stories:
 	@tools/fetch-stories $(BUILD)/stories15M.bin

@@ -4,6 +4,7 @@
 #include "lamina/ops/optim/grad_norm.h"
 #include "lamina/ops/optim/muon.h"
 #include "lamina/ops/optim/sgd.h"
+#include "lamina/ops/optim/slots_kernel.h"
 #include "support/limits.h"
 #include "support/suite.h"
 

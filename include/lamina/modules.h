@@ -1,5 +1,7 @@
 #pragma once
 
+/// \file
+/// The base class of modules and the named modules with PyTorch's seeded initialisation.
 #include "lamina/nn/group_rms_norm.h"
 #include "lamina/nn/init.h"
 #include "lamina/nn/module.h"

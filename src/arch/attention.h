@@ -63,6 +63,7 @@ struct StridedPattern {
   bool operator==(const StridedPattern&) const = default;
 };
 
+/// Which earlier positions a query sees.
 using Pattern = std::variant<FullPattern, WindowPattern, LongformerPattern, BigBirdPattern, StridedPattern>;
 
 struct NoQkNorm {
@@ -92,8 +93,9 @@ struct WholeQkNorm {
   bool operator==(const WholeQkNorm&) const = default;
 };
 
-using QkNorm = std::variant<NoQkNorm, PerHeadQkNorm, WholeQkNorm>;
+using QkNorm = std::variant<NoQkNorm, PerHeadQkNorm, WholeQkNorm>;  ///< Norm of queries and keys before the product.
 
+/// Which projections of attention have a bias.
 struct AttentionBias {
   static constexpr bool kAllOrNone = true;
   bool q = false;

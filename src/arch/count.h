@@ -18,11 +18,12 @@ struct CountRow {
   bool product = false;   ///< has a matrix that multiplies every token
 };
 
+/// The parameter table of a model.
 struct ParameterCount {
-  std::vector<CountRow> rows;
-  int64_t total = 0;
-  int64_t active = 0;
-  int64_t embedding = 0;  ///< token table, part of total
+  std::vector<CountRow> rows;  ///< by component, in forward order
+  int64_t total = 0;           ///< all parameters
+  int64_t active = 0;          ///< parameters that one token uses; smaller than total only for routed experts
+  int64_t embedding = 0;       ///< token table, part of total
 };
 
 /// Exact parameter table of a resolved architecture, by component, in forward order.

@@ -22,10 +22,11 @@ std::pair<std::string, Json> parse_assignment(const std::string& assignment);
 /// The spec with the "path=value" assignments applied in order. Throws SpecError with every problem.
 ArchSpec with_overrides(const ArchSpec& spec, const std::vector<std::string>& assignments);
 
+/// One value in which two architectures differ.
 struct Difference {
-  std::string path;
-  std::string a;  ///< as JSON; empty if missing
-  std::string b;
+  std::string path;  ///< as in --set
+  std::string a;     ///< as JSON; empty if missing
+  std::string b;     ///< like a
 };
 /// All values that differ, by path. Resolve both specs first to compare effective values instead of the files.
 std::vector<Difference> diff(const ArchSpec& a, const ArchSpec& b);

@@ -52,7 +52,7 @@ struct GatedFfn {
   bool operator==(const GatedFfn&) const = default;
 };
 
-using ExpertFfn = std::variant<GatedFfn, PlainFfn>;
+using ExpertFfn = std::variant<GatedFfn, PlainFfn>;  ///< Feed-forward of one expert.
 
 struct Moe {
   static constexpr std::string_view kKind = "moe";
@@ -97,6 +97,6 @@ struct Moe {
   bool operator==(const Moe&) const = default;
 };
 
-using Ffn = std::variant<GatedFfn, PlainFfn, Moe, NoFfn>;
+using Ffn = std::variant<GatedFfn, PlainFfn, Moe, NoFfn>;  ///< A layer applied to each position separately.
 
 }  // namespace lamina::arch

@@ -48,6 +48,7 @@ struct LayerNormNoParams {
   bool operator==(const LayerNormNoParams&) const = default;
 };
 
+/// Normalization of the residual stream, of an embedding, or of queries and keys.
 using Norm = std::variant<RmsNorm, LayerNorm, RmsNormNoParams, LayerNormNoParams>;
 
 /// Norm placement for a sublayer f:

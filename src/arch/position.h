@@ -106,9 +106,11 @@ struct LongRopeScaling {
   bool operator==(const LongRopeScaling&) const = default;
 };
 
+/// Scaling of RoPE's frequencies.
 using RopeScaling =
     std::variant<NoScaling, LinearScaling, NtkScaling, DynamicNtkScaling, YarnScaling, Llama3Scaling, LongRopeScaling>;
 
+/// Which dimensions of a head RoPE rotates together: x_i with x_{i+d/2}, or x_{2i} with x_{2i+1}.
 enum class Pairing : uint8_t { half_split, interleaved };
 constexpr auto names_of(Pairing) { return std::array<std::string_view, 2>{"half_split", "interleaved"}; }
 
@@ -158,6 +160,7 @@ struct Rope {
   bool operator==(const Rope&) const = default;
 };
 
+/// Precision of ALiBi's biases; bf16 reproduces models that were trained with rounded ones.
 enum class BiasRounding : uint8_t { f32, bf16 };
 constexpr auto names_of(BiasRounding) { return std::array<std::string_view, 2>{"f32", "bf16"}; }
 
@@ -206,6 +209,7 @@ struct TransformerXl {
   bool operator==(const TransformerXl&) const = default;
 };
 
+/// Where position information comes from.
 using Position = std::variant<NoPosition, LearnedPosition, SinusoidalPosition, Rope, Alibi, T5Bias, TransformerXl>;
 /// The position kinds that act within a layer.
 using LayerPosition = std::variant<NoPosition, Rope, Alibi, T5Bias, TransformerXl>;

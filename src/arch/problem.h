@@ -21,8 +21,9 @@ std::string to_text(const std::vector<Problem>& problems);
 /// An invalid architecture, with all of its problems.
 class SpecError : public Error {
  public:
+  /// The message begins with `what_it_is` and lists all problems.
   SpecError(const std::string& what_it_is, std::vector<Problem> problems);
-  const std::vector<Problem>& problems() const { return problems_; }
+  const std::vector<Problem>& problems() const { return problems_; }  ///< all of them, in the order of the file
 
  private:
   std::vector<Problem> problems_;

@@ -36,8 +36,10 @@ struct ParallelWiring {
   bool operator==(const ParallelWiring&) const = default;
 };
 
+/// How mixer and feed-forward of a block are connected.
 using Wiring = std::variant<SerialWiring, ParallelWiring>;
 
+/// A layer: mixer and feed-forward with their norms.
 struct Block {
   int64_t repeat = 1;
   Mixer mixer;
@@ -97,8 +99,10 @@ struct InverseSqrtWidthScale {
   static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
   bool operator==(const InverseSqrtWidthScale&) const = default;
 };
+/// Factor on embeddings or logits.
 using Scale = std::variant<NoScale, ConstantScale, SqrtWidthScale, InverseSqrtWidthScale>;
 
+/// The token embedding.
 struct Embedding {
   std::optional<int64_t> d_embed;
   Scale scale;
@@ -114,6 +118,7 @@ struct Embedding {
   bool operator==(const Embedding&) const = default;
 };
 
+/// The output head.
 struct Head {
   bool tied = false;
   bool bias = false;

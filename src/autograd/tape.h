@@ -47,6 +47,7 @@ class Backward {
   size_t node_;
 };
 
+/// Computes the gradients of an operator's inputs from those of its outputs.
 using BackwardFn = std::function<void(Backward&)>;
 
 /// Records operators as they run and computes gradients in reverse order. Leaves are watched tensors; everything
@@ -58,7 +59,7 @@ class Tape {
   /// Makes `leaf` a leaf of this tape only. Its gradient has `grad_dtype`, by default the leaf's dtype; f32 gradients
   /// for bf16 weights accumulate many micro-batches with little rounding.
   void watch(Tensor& leaf);
-  void watch(Tensor& leaf, DType grad_dtype);
+  void watch(Tensor& leaf, DType grad_dtype);  ///< watch() with another dtype for the gradient
 
   /// Adds the gradient of `loss` (one element) to the gradients of all leaves. Consumes the tape records: a second call
   /// on the same graph throws unless `retain` was set.
@@ -68,13 +69,13 @@ class Tape {
 
   /// Gradient of a leaf; undefined if it has none.
   Tensor grad(const Tensor& leaf) const;
-  void set_grad(const Tensor& leaf, Tensor grad);
+  void set_grad(const Tensor& leaf, Tensor grad);  ///< Replaces the gradient of a leaf; an undefined tensor clears it.
   /// Clears the gradients of all leaves.
   void zero_grad();
   /// Discards the tape records without running backward.
   void reset();
 
-  bool recording() const;
+  bool recording() const;  ///< whether operators are recorded now
   /// Number of recorded operators not yet consumed.
   size_t size() const;
 
@@ -89,7 +90,7 @@ class Tape {
 /// Turns recording off for its lifetime, like torch.no_grad().
 class NoGrad {
  public:
-  explicit NoGrad(Tape& tape);
+  explicit NoGrad(Tape& tape);  ///< recording is restored by the destructor
   ~NoGrad();
   NoGrad(const NoGrad&) = delete;
   NoGrad& operator=(const NoGrad&) = delete;
@@ -101,7 +102,7 @@ class NoGrad {
 
 /// Whether a tape records operations on at least one of these tensors; undefined tensors are ignored.
 bool is_tracked(std::initializer_list<Tensor> inputs);
-bool is_tracked(const std::vector<Tensor>& inputs);
+bool is_tracked(const std::vector<Tensor>& inputs);  ///< the same for a list
 
 /// Records an operator after its forward computation; does nothing unless is_tracked(inputs). Inputs and outputs may be
 /// undefined. Backward throws if a tensor in `saved` was overwritten in the meantime.

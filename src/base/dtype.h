@@ -10,13 +10,15 @@
 
 namespace lamina {
 
+/// Element types of tensors.
 enum class DType : uint8_t { f32, f64, bf16, f16, i64, i32, u8 };
 
 /// Upper half of an IEEE float. Conversion rounds to nearest, ties to even, as PyTorch does.
 struct bf16 {
-  uint16_t bits = 0;
+  uint16_t bits = 0;  ///< the upper 16 bits of the float
 
   bf16() = default;
+  /// Rounds to nearest, ties to even.
   explicit bf16(float value) {
     const auto u = std::bit_cast<uint32_t>(value);
     if ((u & 0x7fffffffU) > 0x7f800000U) {
@@ -25,31 +27,33 @@ struct bf16 {
       bits = static_cast<uint16_t>((u + 0x7fffU + ((u >> 16) & 1U)) >> 16);
     }
   }
-  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }  ///< exact
 };
 
 /// IEEE half precision; conversion rounds to nearest, ties to even.
 struct f16 {
-  uint16_t bits = 0;
+  uint16_t bits = 0;  ///< IEEE binary16
 
   f16() = default;
-  explicit f16(float value);
-  explicit operator float() const;
+  explicit f16(float value);        ///< rounds to nearest, ties to even
+  explicit operator float() const;  ///< exact
 };
 
-size_t size_of(DType dtype);
-std::string_view name_of(DType dtype);
-std::optional<DType> dtype_from_name(std::string_view name);
-bool is_floating(DType dtype);
+size_t size_of(DType dtype);                                  ///< bytes of an element
+std::string_view name_of(DType dtype);                        ///< "f32", "bf16", …
+std::optional<DType> dtype_from_name(std::string_view name);  ///< empty if the name is unknown
+bool is_floating(DType dtype);                                ///< true for f32, f64, bf16 and f16
 /// The type in which kernels accumulate: f64 for f64, f32 for the other floating types.
 DType accumulation_type(DType dtype);
-std::ostream& operator<<(std::ostream& out, DType dtype);
+std::ostream& operator<<(std::ostream& out, DType dtype);  ///< prints name_of(dtype)
 
+/// Whether T is an element type of tensors.
 template <class T>
 inline constexpr bool kIsDType =
     std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bf16> || std::is_same_v<T, f16> ||
     std::is_same_v<T, int64_t> || std::is_same_v<T, int32_t> || std::is_same_v<T, uint8_t>;
 
+/// The DType of the C++ type T.
 template <class T>
 constexpr DType dtype_of() {
   static_assert(kIsDType<T>, "not an element type of a tensor");
@@ -76,6 +80,7 @@ To to_integer(From value) {
   return value < kAbove ? static_cast<To>(value) : std::numeric_limits<To>::max();
 }
 
+/// Converts between element types; to integers as in to_integer(), to bf16 and f16 with rounding to nearest.
 template <class To, class From>
 To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
@@ -94,7 +99,7 @@ To convert(From value) {
 /// Carries an element type as a value, to pass it to a generic lambda.
 template <class T>
 struct TypeTag {
-  using type = T;
+  using type = T;  ///< the element type
 };
 
 /// Calls fn(TypeTag<T>{}) for the element type named by `dtype`.

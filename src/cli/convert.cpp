@@ -26,28 +26,39 @@ struct ConvertArguments {
   std::string dtype;
   std::string max_shard_size = "5GB";
   std::string family;
+  std::string tokenizer;
   bool force = false;
 };
 
 /// Files that accompany the weights: tokenizer, chat template and generation settings.
 class Companions {
  public:
-  explicit Companions(const std::string& place) : place_(place) {
+  /// `tokenizer` replaces the tokenizer of the model at `place`; empty: keep it.
+  Companions(const std::string& place, const std::string& tokenizer) : place_(place), file_(tokenizer) {
     if (folder_exists(place)) {
       for (const auto& entry : fs::directory_iterator(place)) {
         const std::string name = entry.path().filename().string();
         if (io::is_companion_file(name) && file_exists(entry.path())) files_.insert(name);
       }
     }
-    // Hugging Face folders are complete. Their tokenizer may be one that we cannot load.
-    if (!files_.contains(kTokenizerConfig) && !file_exists(fs::path(place) / "config.json")) load();
+    if (!tokenizer.empty()) {
+      tokenizer_ = text::load_tokenizer(tokenizer);
+      std::erase_if(files_, [](const std::string& name) {
+        return name != "generation_config.json" && !name.starts_with("chat_template");
+      });
+    } else if (!files_.contains(kTokenizerConfig) && !is_hf()) {
+      load();
+    }
   }
 
-  /// Fills in missing BOS and EOS ids of the checkpoint.
-  void complete(io::Checkpoint& checkpoint) {
-    if (!tokenizer_) return;
+  /// Fills in missing BOS and EOS ids of the checkpoint. `given`: the user named the tokenizer, so it must fit.
+  void complete(io::Checkpoint& checkpoint, bool given) {
+    if (!tokenizer_) return warn_if_too_large(checkpoint.spec.vocab_size);
     if (tokenizer_->vocab_size() > checkpoint.spec.vocab_size) {
-      note(str(file_, " has ", tokenizer_->vocab_size(), " tokens, the model ", checkpoint.spec.vocab_size));
+      const std::string why =
+          str(file_, " has ", tokenizer_->vocab_size(), " tokens, the model ", checkpoint.spec.vocab_size);
+      LAMINA_CHECK(!given, "--tokenizer: ", why, "; give the tokenizer that the model was trained with");
+      note(why);
       tokenizer_.reset();
       return;
     }
@@ -74,6 +85,24 @@ class Companions {
 
  private:
   static constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+
+  /// Hugging Face folders are complete. Their tokenizer may be one that we cannot load, so it is copied as it is.
+  bool is_hf() const { return file_exists(fs::path(place_) / "config.json"); }
+
+  void warn_if_too_large(int64_t vocab_size) const {
+    if (!folder_exists(place_) || text::tokenizer_file(place_).empty()) return;
+    int64_t tokens = 0;
+    try {
+      tokens = text::load_tokenizer(place_)->vocab_size();
+    } catch (const Error&) {
+      return;  // `lamina generate` says why it cannot be loaded
+    }
+    if (tokens <= vocab_size) return;
+    std::fprintf(stderr,
+                 "note: the tokenizer has %lld tokens, the model %lld, so `lamina generate` will refuse it; give the "
+                 "model's own with --tokenizer PATH\n",
+                 static_cast<long long>(tokens), static_cast<long long>(vocab_size));
+  }
 
   void load() {
     file_ = text::tokenizer_of_model(place_);
@@ -106,8 +135,8 @@ void run(const ConvertArguments& arguments) {
   catch_stop_signals("\nstopping: temporary files are removed; once more stops at once\n");
   io::Checkpoint checkpoint =
       io::read_model(arguments.source, Device::cpu(), {dtype, progress_of("reading", arch::short_bytes)});
-  Companions companions(io::model_place(arguments.source));
-  companions.complete(checkpoint);
+  Companions companions(io::model_place(arguments.source), arguments.tokenizer);
+  companions.complete(checkpoint, !arguments.tokenizer.empty());
   const auto add_files = [&](const std::string& folder) {
     companions.write(folder);
     throw_if_stopped();
@@ -140,6 +169,8 @@ void add_convert(CLI::App& program) {
       ->capture_default_str();
   command->add_option("--family", arguments->family,
                       "The model_type of an hf folder (default: the source's, or the first whose structure fits)");
+  command->add_option("--tokenizer", arguments->tokenizer,
+                      "The tokenizer to put beside the weights, its file or folder (default: the source's)");
   command->add_flag("--force", arguments->force, "Replace the target if it is a checkpoint that lamina wrote");
   command->callback([arguments] { run(*arguments); });
 }

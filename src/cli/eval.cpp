@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "lamina/base/files.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/progress_line.h"
@@ -12,6 +13,7 @@
 #include "lamina/data/tokenizer_identity.h"
 #include "lamina/infer/evaluate.h"
 #include "lamina/infer/load.h"
+#include "lamina/train/run_tokens.h"
 
 namespace lamina::cli {
 namespace {
@@ -141,11 +143,22 @@ void print_lengths(const std::vector<Row>& rows) {
   }
 }
 
+/// The validation part of a folder that `lamina data prepare` wrote; any other path as it is.
+std::string validation_tokens_of(const std::string& data) {
+  if (!folder_exists(data)) return data;
+  const std::string tokens = data + "/" + train::kValidationTokens;
+  LAMINA_CHECK(file_exists(tokens), data,
+               ": is a folder without validation.bin; give a text, a token file, or a folder ",
+               "that `lamina data prepare` made with a validation part");
+  return tokens;
+}
+
 void run(EvalArguments& arguments) {
   const Device device = arguments.device.open();
   if (arguments.weights.empty() || arguments.weights.front() != "as-stored") {
     arguments.weights.insert(arguments.weights.begin(), "as-stored");
   }
+  arguments.data = validation_tokens_of(arguments.data);
   std::optional<std::string> text;  // read once: a pipe cannot be read again
   if (!data::is_token_file(arguments.data)) {
     text = read_input(arguments.data);
@@ -176,7 +189,8 @@ void add_eval(CLI::App& program) {
       ->required();
   command
       ->add_option("--data", arguments->data,
-                   "A text file or pipe, - for standard input, or a token file (.bin, .tokens)")
+                   "A text file or pipe, - for standard input, a token file (.bin, .tokens), or the validation part of "
+                   "a folder made by `lamina data prepare`")
       ->required();
   command->add_option("--tokenizer", arguments->tokenizer, "Its file or folder (default: what lies beside each model)");
   command

@@ -6,9 +6,11 @@
 #include "lamina/arch/count.h"
 #include "lamina/arch/edit.h"
 #include "lamina/arch/layers.h"
+#include "lamina/arch/option_pages.h"
 #include "lamina/arch/plan.h"
 #include "lamina/arch/resolve.h"
 #include "lamina/arch/schema.h"
+#include "lamina/base/files.h"
 #include "lamina/cli/commands.h"
 
 namespace lamina::cli {
@@ -22,6 +24,7 @@ struct PresetArguments {
   std::string a;
   std::string b;
   std::vector<std::string> overrides;
+  std::string folder = "docs/options";
 };
 
 void list(const std::string& contains) {
@@ -58,6 +61,15 @@ void differences(const PresetArguments& arguments) {
   }
 }
 
+/// Updates the generated part of every page in the folder, and the index. Creates pages that are missing.
+void write_option_pages(const std::string& folder) {
+  for (const arch::OptionPage& page : arch::option_pages()) {
+    const std::string path = folder + "/" + page.name + ".md";
+    write_text(path, arch::with_generated_part(file_exists(path) ? read_text(path) : "", page, path));
+  }
+  write_text(folder + "/README.md", arch::option_index());
+}
+
 }  // namespace
 
 void add_presets(CLI::App& program) {
@@ -83,7 +95,11 @@ void add_presets(CLI::App& program) {
   CLI::App* schema = command->add_subcommand(
       "schema", "Print every key of an architecture file, as docs/reference/architecture-file.md");
 
+  CLI::App* options = command->add_subcommand("options", "Update the generated part of the pages in docs/options");
+  options->add_option("folder", arguments->folder, "The folder of the pages")->capture_default_str();
+
   command->callback([=] {
+    if (options->parsed()) return write_option_pages(arguments->folder);
     if (schema->parsed()) {
       std::fputs(arch::schema_markdown().c_str(), stdout);
       return;

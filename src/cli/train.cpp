@@ -92,7 +92,8 @@ void check_has_data(const TrainArguments& arguments, const train::Recipe& recipe
   if (recipe.data.task || !arguments.data.empty() || path_exists(text)) return;
   throw UsageError(
       str(text.empty() ? "the recipe names no text" : text + ": is not there",
-          "; name the text to learn from, for example: lamina train ", arguments.recipe,
+          "; name the text to learn from, for example: lamina train ",
+          arguments.from.empty() ? arguments.recipe : "--from " + arguments.from,
           " --data FILE (`lamina data get` lists corpora to fetch, `lamina data get synthetic` makes one)"));
 }
 

@@ -9,6 +9,7 @@
 
 namespace lamina::infer {
 
+/// How a text is cut into windows, and what is reported.
 struct EvaluateOptions {
   int64_t context = 0;  ///< tokens per window; 0: the architecture's context
   /// Distance between the starts of consecutive windows; 0: the context, so that windows do not overlap. With a smaller
@@ -22,19 +23,21 @@ struct EvaluateOptions {
 
 /// Loss of the tokens with [begin, end) tokens before them in their window.
 struct LengthLoss {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t tokens = 0;
-  double loss = 0;  ///< mean; 0 without tokens
+  int64_t begin = 0;   ///< smallest number of preceding tokens
+  int64_t end = 0;     ///< one past the largest
+  int64_t tokens = 0;  ///< predicted tokens in this bucket
+  double loss = 0;     ///< mean; 0 without tokens
 };
 
+/// Result of evaluate().
 struct Evaluation {
-  int64_t tokens = 0;  ///< predicted tokens: all except the first
-  double total = 0;    ///< −Σ log p, in nats
-  std::vector<LengthLoss> by_length;
+  int64_t tokens = 0;                 ///< predicted tokens: all except the first
+  double total = 0;                   ///< −Σ log p, in nats
+  std::vector<LengthLoss> by_length;  ///< one entry per bucket of EvaluateOptions::lengths
 
+  /// Mean negative log-likelihood per token, in nats.
   double loss() const { return total / static_cast<double>(tokens); }
-  double perplexity() const;
+  double perplexity() const;  ///< exp(loss())
   /// total / ln 2 / bytes, for text of that many bytes.
   double bits_per_byte(int64_t bytes) const;
 };

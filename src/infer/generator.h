@@ -11,9 +11,10 @@
 
 namespace lamina::infer {
 
+/// How answers are generated.
 struct GenerateOptions {
-  int64_t max_tokens = 256;  ///< per row
-  SamplerOptions sampler;
+  int64_t max_tokens = 256;                ///< per row
+  SamplerOptions sampler;                  ///< how the next token is chosen
   std::vector<text::TokenId> stop_tokens;  ///< end a row; not part of its answer
   /// Maximum number of tokens of prompt and answer together; 0: the architecture's context.
   int64_t context = 0;
@@ -25,9 +26,10 @@ struct GenerateOptions {
   int64_t draft_tokens = 0;
 };
 
+/// The answer to one prompt.
 struct Generation {
-  std::vector<text::TokenId> ids;  ///< the answer
-  Finish finish = Finish::max_tokens;
+  std::vector<text::TokenId> ids;      ///< the answer
+  Finish finish = Finish::max_tokens;  ///< why it ended
 };
 
 /// Called with each sampled token. Returning false ends that row after this token.
@@ -52,8 +54,8 @@ class Session {
   Generation turn(std::span<const text::TokenId> ids, const GenerateOptions& options, const OnToken& on_token = {});
   /// Number of tokens so far, including answers.
   int64_t length() const { return static_cast<int64_t>(ids_.size()); }
-  int64_t context() const { return context_; }
-  void clear();
+  int64_t context() const { return context_; }  ///< most tokens that fit
+  void clear();                                 ///< starts a new conversation
 
  private:
   nn::Model& model_;

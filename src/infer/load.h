@@ -13,16 +13,17 @@ namespace lamina::infer {
 
 /// A model ready for inference.
 struct LoadedModel {
-  std::string path;  ///< of the weights; the folder of a run is resolved to its checkpoint
-  std::unique_ptr<nn::Model> model;
+  std::string path;                            ///< of the weights; the folder of a run is resolved to its checkpoint
+  std::unique_ptr<nn::Model> model;            ///< never null
   std::unique_ptr<text::Tokenizer> tokenizer;  ///< null if none was found
   std::string tokenizer_path;                  ///< its file or folder
   std::vector<text::TokenId> stop_tokens;      ///< tokens that end a text, from the tokenizer and the checkpoint
 };
 
+/// How a model is loaded.
 struct LoadOptions {
-  std::string tokenizer;  ///< a file or folder; empty: search beside the weights
-  nn::WeightFormats weights;
+  std::string tokenizer;      ///< a file or folder; empty: search beside the weights
+  nn::WeightFormats weights;  ///< formats to convert the projections to; default: as stored
 };
 
 /// Loads a model in any format of io::read_model, or from the folder of a training run (`best`, else `last`). Weights

@@ -18,7 +18,7 @@ struct SamplerOptions {
   double repetition_penalty = 1.0;
   /// Subtracted from the logits of tokens in the answer: presence once, frequency once per occurrence.
   double presence_penalty = 0.0;
-  double frequency_penalty = 0.0;
+  double frequency_penalty = 0.0;  ///< see presence_penalty
   /// Divides the logits. 0 means greedy: the most likely token, the first of equals.
   double temperature = 1.0;
   int64_t top_k = 0;       ///< keep the k largest logits, including ties with the last; 0: all
@@ -27,7 +27,7 @@ struct SamplerOptions {
   double typical_p = 1.0;  ///< keep tokens whose surprisal is closest to the entropy, up to this mass (Meister 2022)
   /// Only ids below this are sampled; 0: all. Set it to the tokenizer's size for a model with a padded vocabulary.
   int64_t vocab_size = 0;
-  uint64_t seed = 0;
+  uint64_t seed = 0;  ///< of the random numbers
 };
 
 /// The seed of a random stream: `seed` itself for stream 0, mixed with the stream's number (splitmix64) for others.
@@ -55,9 +55,9 @@ class Sampler {
 
   /// Whether ops::sample on the GPU gives the same tokens as next(): only without penalties and typical_p.
   bool works_on_device() const { return !penalises() && options_.typical_p >= 1; }
-  const SamplerOptions& options() const { return options_; }
-  uint64_t stream() const { return key_.stream; }
-  uint64_t drawn() const { return drawn_; }
+  const SamplerOptions& options() const { return options_; }  ///< as given
+  uint64_t stream() const { return key_.stream; }             ///< number of the random stream
+  uint64_t drawn() const { return drawn_; }                   ///< random numbers used so far
   /// Records that the GPU sampled `id` instead of next().
   void took(text::TokenId id);
 

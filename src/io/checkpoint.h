@@ -19,8 +19,8 @@ struct Checkpoint {
 
 /// A weight's name in checkpoints: "layers.<i>." + name inside a block; names outside the layers have no prefix.
 struct WeightSlot {
-  std::string name;
-  Shape shape;
+  std::string name;  ///< as in checkpoints
+  Shape shape;       ///< its extents
 };
 /// All weights of a resolved architecture, in the order of the forward pass.
 std::vector<WeightSlot> weight_slots(const arch::ArchSpec& resolved);

@@ -11,9 +11,10 @@ namespace lamina::io {
 /// The supported model_types of Hugging Face checkpoints.
 std::vector<std::string> hf_model_types();
 
+/// How a Hugging Face folder is read.
 struct HfReadOptions {
   std::optional<DType> dtype;  ///< convert weights to this type; default: as stored
-  Progress progress;
+  Progress progress;           ///< bytes read; may be empty
 };
 /// Reads a folder with config.json and model.safetensors, or with shards listed in model.safetensors.index.json.
 /// Weights stored whole, concatenated or transposed are views of the mapped files. Others (interleaved rows, one tensor
@@ -24,13 +25,14 @@ Checkpoint read_hf(const std::string& folder, const Device& device, const HfRead
 /// Reads only the architecture, resolved, from the text of a config.json. `name` begins messages.
 arch::ArchSpec read_hf_config(std::string_view text, const std::string& name);
 
+/// How a Hugging Face folder is written.
 struct HfWriteOptions {
   std::string family;                       ///< a model_type; default: that of the source files, or the first that fits
   std::optional<DType> dtype;               ///< convert weights to this type; default: unchanged
   int64_t max_shard_bytes = 5'000'000'000;  ///< maximum size of one file
   bool replace = false;                     ///< allow replacing an existing checkpoint (CheckpointFolder)
-  Progress progress;
-  AddFiles add_files;  ///< called with the folder before it becomes visible
+  Progress progress;                        ///< bytes written; may be empty
+  AddFiles add_files;                       ///< called with the folder before it becomes visible
 };
 /// Atomically writes a folder that Hugging Face transformers loads. The family must represent exactly this
 /// architecture; if none does, an Error lists the differences from the nearest one. Returns the family.

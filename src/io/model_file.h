@@ -7,9 +7,10 @@
 
 namespace lamina::io {
 
+/// How a model is read.
 struct ReadOptions {
   std::optional<DType> dtype;  ///< convert weights to this type; default: as stored
-  Progress progress;
+  Progress progress;           ///< bytes read; may be empty
 };
 /// Location of the model of `path`. For the folder of a training run (with recipe.json): its best checkpoint, else the
 /// last one. Otherwise `path` itself.

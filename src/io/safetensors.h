@@ -13,7 +13,7 @@
 
 namespace lamina::io {
 
-using Metadata = std::map<std::string, std::string>;
+using Metadata = std::map<std::string, std::string>;  ///< Free text by key.
 /// Called with the bytes done so far and in total; may be empty.
 using Progress = std::function<void(int64_t done, int64_t total)>;
 
@@ -32,23 +32,25 @@ class SafetensorsFile {
 
   /// Names in the order of their data.
   const std::vector<std::string>& names() const { return names_; }
+  /// Whether there is a tensor of this name.
   bool contains(const std::string& name) const { return entries_.count(name) > 0; }
-  DType dtype(const std::string& name) const { return entry(name).dtype; }
-  const Shape& shape(const std::string& name) const { return entry(name).shape; }
+  DType dtype(const std::string& name) const { return entry(name).dtype; }         ///< of a tensor in the file
+  const Shape& shape(const std::string& name) const { return entry(name).shape; }  ///< of a tensor in the file
   /// A view of the mapping, or a copy if the elements are not aligned in the file.
   Tensor tensor(const std::string& name) const;
   /// All tensors, in the order of names().
   NamedTensors tensors() const;
-  const Metadata& metadata() const { return metadata_; }
+  const Metadata& metadata() const { return metadata_; }  ///< the file's __metadata__
   /// Releases the mapped pages of a tensor that was copied; later reads load them from the file again. Nothing may have
   /// been written to a view of it. Does nothing if the bytes are not a mapped file.
   void release(const std::string& name) const;
 
+  /// Place and type of one tensor in the file.
   struct Entry {
-    DType dtype = DType::f32;
-    Shape shape;
-    uint64_t begin = 0;  ///< bytes from the start of the data
-    uint64_t end = 0;
+    DType dtype = DType::f32;  ///< element type
+    Shape shape;               ///< extents
+    uint64_t begin = 0;        ///< bytes from the start of the data
+    uint64_t end = 0;          ///< one past the last byte
   };
 
  private:

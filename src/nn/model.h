@@ -18,9 +18,10 @@ class Tape;
 
 namespace lamina::nn {
 
+/// How a model's parameters are created.
 struct ModelOptions {
-  DType dtype = DType::f32;
-  uint64_t seed = 0;
+  DType dtype = DType::f32;  ///< of the parameters
+  uint64_t seed = 0;         ///< of their initial values
 };
 
 /// Options of a forward pass over whole sequences.
@@ -29,17 +30,18 @@ struct RunOptions {
   Tensor document_starts;
   /// Enables dropout; its random numbers depend on seed, step and layer.
   bool training = false;
-  DropoutRates dropout;
-  uint64_t seed = 0;
-  uint64_t step = 0;
+  DropoutRates dropout;  ///< see training
+  uint64_t seed = 0;     ///< see training
+  uint64_t step = 0;     ///< number of the update; see training
   /// Tape for activation checkpointing: each layer's activations are recomputed in its backward pass instead of stored.
   Tape* checkpoint = nullptr;
 };
 
+/// Options of Model::loss.
 struct LossOptions {
-  int64_t ignore_index = kIgnoreIndex;
-  double label_smoothing = 0.0;
-  double z_loss = 0.0;
+  int64_t ignore_index = kIgnoreIndex;  ///< targets with this value are not counted
+  double label_smoothing = 0.0;  ///< part of the target spread evenly over the vocabulary
+  double z_loss = 0.0;           ///< coefficient of (log Σ exp logits)²
 };
 
 /// Losses of one forward pass; each tensor is a scalar.
@@ -65,8 +67,8 @@ class Model final : public Module {
   /// projections into the residual stream; biases are 0, norm scales 1. On meta nothing is computed.
   Model(const arch::ArchSpec& spec, const Device& device, const ModelOptions& options = {});
 
-  const arch::ArchSpec& spec() const { return spec_; }
-  const Device& device() const { return embedding_.weight().device(); }
+  const arch::ArchSpec& spec() const { return spec_; }                   ///< resolved
+  const Device& device() const { return embedding_.weight().device(); }  ///< of the parameters
   /// Type of the embedding table.
   DType dtype() const { return embedding_.weight().dtype(); }
 

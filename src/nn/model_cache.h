@@ -18,9 +18,9 @@ class ModelCache {
   /// Model::cached_logits).
   ModelCache(std::vector<std::unique_ptr<LayerCache>> layers, int64_t batch, int64_t capacity, bool keeps_ids);
 
-  int64_t batch() const { return static_cast<int64_t>(rows_.size()); }
-  int64_t capacity() const { return capacity_; }
-  std::vector<int64_t> lengths() const;
+  int64_t batch() const { return static_cast<int64_t>(rows_.size()); }  ///< number of rows
+  int64_t capacity() const { return capacity_; }                        ///< most tokens of a row
+  std::vector<int64_t> lengths() const;                                 ///< tokens in each row
   /// Bytes allocated by all layers.
   int64_t bytes() const;
 
@@ -29,7 +29,7 @@ class ModelCache {
   /// Drops the tokens of a row from position `length` on. Throws if a layer keeps a recurrent state, which cannot be
   /// rewound (see can_truncate), or if a sliding window has already dropped tokens that would be needed.
   void truncate(int64_t row, int64_t length);
-  bool can_truncate() const;
+  bool can_truncate() const;  ///< whether no layer keeps a recurrent state
   /// Gathers rows: row i becomes a copy of the old row sources[i].
   void reorder(std::span<const int64_t> sources);
   /// Reserves and counts one more token in every row; call it before each Model::step_logits.

@@ -27,16 +27,17 @@ struct LoadReport {
 /// gate and up; gate and up of every expert). The data is in `whole`, or in `parts` if a checkpoint's tensors were
 /// adopted without a copy.
 struct JoinedTensor {
+  /// One matrix of a packed parameter.
   struct Part {
     std::string name;  ///< dotted path under the owner: "q.weight"
-    int64_t rows = 0;
+    int64_t rows = 0;  ///< rows of this matrix
   };
-  std::vector<Part> layout;
+  std::vector<Part> layout;   ///< the matrices, in order
   Tensor whole;               ///< [Σ rows, …]; undefined if unpacked
   std::vector<Tensor> parts;  ///< [rows, …] each if unpacked; else empty
   int axis = 0;               ///< the row dimension; 1 if a dimension of experts precedes it
 
-  bool joined() const { return whole.defined(); }
+  bool joined() const { return whole.defined(); }  ///< whether the data is in `whole`
   /// Part i: a view of `whole`, or parts[i].
   Tensor part(size_t i) const;
 };
@@ -59,7 +60,7 @@ class Module {
   StateDict named_parameters() const;
   /// For every packed parameter, by its packed name: the number of rows of each part.
   std::map<std::string, std::vector<int64_t>> joined_rows() const;
-  std::vector<Tensor> parameters() const;
+  std::vector<Tensor> parameters() const;  ///< Handles of the parameters, each tensor once.
   /// All buffers, persistent or not.
   StateDict named_buffers() const;
 
@@ -91,8 +92,11 @@ class Module {
   virtual void store_weights(const WeightFormats& formats, const std::string& prefix = "");
 
  protected:
+  /// Whether a buffer is part of the state dictionary.
   enum class Persistence : uint8_t { persistent, non_persistent };
+  /// Registers a member as parameter `name`. It must be defined and live as long as the module.
   void add_parameter(const std::string& name, Tensor& tensor);
+  /// Registers a member as buffer `name`: a tensor without gradient that moves with the module.
   void add_buffer(const std::string& name, Tensor& tensor, Persistence persistence);
   /// `joined.layout` has the names used in the state dict; `name` is the packed parameter's name.
   void add_joined_parameter(const std::string& name, JoinedTensor& joined);

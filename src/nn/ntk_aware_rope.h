@@ -12,13 +12,14 @@ namespace lamina::nn {
 Tensor apply_rotary_pos_emb(const Tensor& x, const Tensor& cos, const Tensor& sin,
                             ops::RotaryPairing pairing = ops::RotaryPairing::half_split);
 
+/// Options of NTKAwareRoPE.
 struct NTKAwareRoPEOptions {
-  double base = 10000.0;
+  double base = 10000.0;  ///< base of the frequencies
   /// Factor by which sequences may exceed max_seq_len before the tables are rebuilt; 1 is plain RoPE.
   int64_t ratio = 1;
   /// If a sequence exceeds the tables, keep the rebuilt tables and their ratio; otherwise use them for that call only.
   bool dynamic = false;
-  ops::RotaryPairing pairing = ops::RotaryPairing::half_split;
+  ops::RotaryPairing pairing = ops::RotaryPairing::half_split;  ///< which elements form a pair
 };
 
 /// NTK-aware RoPE: the base grows with the length ratio k, so that the lowest frequency is divided by k and the highest
@@ -26,15 +27,16 @@ struct NTKAwareRoPEOptions {
 ///   cos, sin  [max_seq_len · k, head_dim] f32: non-persistent buffers that move with the module
 class NTKAwareRoPE final : public Module {
  public:
+  /// Head_dim is even; the tables have max_seq_len · ratio rows.
   NTKAwareRoPE(int64_t head_dim, int64_t max_seq_len, const Device& device, const NTKAwareRoPEOptions& options = {});
 
   /// x [batch, seq, heads, head_dim], with token s at position offset + s. If offset + seq exceeds max_seq_len · k, the
   /// tables are rebuilt for the smallest even k' with max_seq_len · k' ≥ offset + seq.
   Tensor forward(const Tensor& x, int64_t offset = 0);
 
-  int64_t ratio() const { return ratio_; }
-  const Tensor& cos() const { return cos_; }
-  const Tensor& sin() const { return sin_; }
+  int64_t ratio() const { return ratio_; }    ///< the current k
+  const Tensor& cos() const { return cos_; }  ///< [max_seq_len · ratio, head_dim]
+  const Tensor& sin() const { return sin_; }  ///< like cos()
 
  private:
   struct Tables {

@@ -11,19 +11,20 @@
 
 namespace lamina {
 
+/// Kinds of devices. `meta` has no memory: shapes only.
 enum class DeviceKind : uint8_t { cpu, cuda, meta };
 
 /// FLOPs and memory traffic that operators report: the minimum an ideal machine would need.
 struct Work {
-  int64_t flops = 0;
-  int64_t bytes = 0;
+  int64_t flops = 0;  ///< floating-point operations
+  int64_t bytes = 0;  ///< read and written
 };
 
 /// An asynchronous queue of a device. CPU and meta devices run operators synchronously and have none.
 class Stream {
  public:
   virtual ~Stream() = default;
-  virtual void synchronize() = 0;
+  virtual void synchronize() = 0;  ///< waits until all queued work is done
 };
 
 /// Everything operators need to run: memory, threads, a queue, counters. A cheap handle to shared state. Two calls of
@@ -43,19 +44,19 @@ class Device {
   /// on a device of kind `like`.
   static Device meta(DeviceKind like = DeviceKind::cpu);
 
-  DeviceKind kind() const;
+  DeviceKind kind() const;  ///< cpu, cuda or meta
   /// The kind whose kernels operators choose: this device's, or the one a meta device stands for.
   DeviceKind like() const;
-  int index() const;
-  Allocator& allocator() const;
-  const Threads& threads() const;
+  int index() const;               ///< number of the GPU; 0 for others
+  Allocator& allocator() const;    ///< of this device
+  const Threads& threads() const;  ///< of the host
   /// Whether operators must choose deterministic kernels. Always true on the CPU.
   bool deterministic() const;
   /// Free bytes of the GPU's memory, including blocks cached here; empty if the device uses host memory.
   std::optional<int64_t> free_memory() const;
   /// Null if operators run synchronously.
   Stream* stream() const;
-  void synchronize() const;
+  void synchronize() const;  ///< waits for queued work; throws the errors that kernels reported
 
   /// Forces the kernel of an operator, for tests and benchmarks (ops/kernel_dispatch.h); "" restores the automatic
   /// choice. Not synchronized with operators that run in other threads.
@@ -63,9 +64,9 @@ class Device {
   /// The forced kernel, or "".
   std::string_view forced_kernel(std::string_view op) const;
 
-  void add_work(const Work& work) const;
-  Work work() const;
-  void reset_work() const;
+  void add_work(const Work& work) const;  ///< adds to the counters
+  Work work() const;                      ///< the counters
+  void reset_work() const;                ///< sets the counters to 0
 
   /// Tensors of equal devices can meet in one operator. Devices without a stream are equal if their kinds are. Devices
   /// with a stream are equal only if they are handles of one device: work on two streams is not ordered.
@@ -79,6 +80,6 @@ class Device {
   std::shared_ptr<State> state_;
 };
 
-std::ostream& operator<<(std::ostream& out, const Device& device);
+std::ostream& operator<<(std::ostream& out, const Device& device);  ///< prints cpu, cuda:0 or meta
 
 }  // namespace lamina

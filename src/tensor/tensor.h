@@ -31,11 +31,13 @@ class Tensor {
  public:
   Tensor() = default;
 
-  static Tensor empty(const Shape& shape, DType dtype, const Device& device);
-  static Tensor zeros(const Shape& shape, DType dtype, const Device& device);
-  static Tensor full(const Shape& shape, double value, DType dtype, const Device& device);
+  static Tensor empty(const Shape& shape, DType dtype, const Device& device);               ///< uninitialised
+  static Tensor zeros(const Shape& shape, DType dtype, const Device& device);               ///< filled with 0
+  static Tensor full(const Shape& shape, double value, DType dtype, const Device& device);  ///< filled with `value`
+  /// A copy of the values in row-major order; T is an element type.
   template <class T>
   static Tensor from(std::span<const T> values, const Shape& shape, const Device& device);
+  /// The same from a vector.
   template <class T>
   static Tensor from(const std::vector<T>& values, const Shape& shape, const Device& device) {
     return from(std::span<const T>(values), shape, device);
@@ -43,23 +45,24 @@ class Tensor {
   /// Wraps memory owned by `owner` (a mapped file, say) without a copy; `data` must stay valid while `owner` lives.
   static Tensor borrow(void* data, const Shape& shape, DType dtype, const Device& device, std::shared_ptr<void> owner);
 
+  /// Whether there is a tensor; operators take an undefined one as "none".
   bool defined() const { return impl_ != nullptr; }
-  const Shape& shape() const { return impl().shape; }
-  const Shape& strides() const { return impl().strides; }
-  int rank() const { return shape().rank(); }
-  int64_t dim(int axis) const { return shape()[axis]; }
-  int64_t numel() const { return impl().numel; }
-  DType dtype() const { return impl().dtype; }
-  const Device& device() const;
-  bool is_meta() const { return device().kind() == DeviceKind::meta; }
-  bool is_contiguous() const;
+  const Shape& shape() const { return impl().shape; }      ///< extents
+  const Shape& strides() const { return impl().strides; }  ///< in elements
+  int rank() const { return shape().rank(); }              ///< number of dimensions
+  int64_t dim(int axis) const { return shape()[axis]; }    ///< extent of an axis; negative axes count from the end
+  int64_t numel() const { return impl().numel; }           ///< number of elements
+  DType dtype() const { return impl().dtype; }             ///< type of the elements
+  const Device& device() const;                            ///< where the elements are
+  bool is_meta() const { return device().kind() == DeviceKind::meta; }  ///< whether there are no elements, only a shape
+  bool is_contiguous() const;  ///< whether the elements are dense and in row-major order
   /// Size of this tensor's elements in bytes.
   int64_t nbytes() const { return numel() * static_cast<int64_t>(size_of(dtype())); }
 
   /// First element; T must match dtype(). Null for a meta tensor.
   template <class T>
   T* data() const;
-  void* raw() const;
+  void* raw() const;  ///< address of the first element
   /// Copies the elements to the host in row-major order, converted to T.
   template <class T>
   std::vector<T> to_vector() const;
@@ -69,23 +72,23 @@ class Tensor {
   // Views. They share memory, and gradients flow through them.
   /// One extent may be -1. Copies if the strides allow no view.
   Tensor reshape(const Shape& shape) const;
-  Tensor transpose(int axis_a, int axis_b) const;
-  Tensor slice(int axis, int64_t begin, int64_t length) const;
+  Tensor transpose(int axis_a, int axis_b) const;               ///< swaps two axes
+  Tensor slice(int axis, int64_t begin, int64_t length) const;  ///< `length` elements of an axis from `begin` on
   /// A view of the union of slices that are adjacent along an axis of one tensor; undefined if they are not.
   static Tensor adjacent_view(const std::vector<Tensor>& slices, int axis);
 
   // Copies. Gradients flow through them.
-  Tensor contiguous() const;
-  Tensor clone() const;
-  Tensor to(DType dtype) const;
-  Tensor to(const Device& device) const;
+  Tensor contiguous() const;              ///< this tensor if it is contiguous, else a dense copy
+  Tensor clone() const;                   ///< always a copy
+  Tensor to(DType dtype) const;           ///< this tensor if it has the dtype, else a converted copy
+  Tensor to(const Device& device) const;  ///< this tensor if it is there, else a copy
 
   /// Same memory, not tracked by a tape.
   Tensor detach() const;
 
   // In-place operations. They throw if they would make a gradient wrong.
-  Tensor& copy_(const Tensor& source);
-  Tensor& fill_(double value);
+  Tensor& copy_(const Tensor& source);  ///< converts dtype and device; same shape
+  Tensor& fill_(double value);          ///< every element becomes `value`
   /// this += other; computed in f32 (f64 for f64) and rounded to this tensor's dtype.
   Tensor& add_(const Tensor& other);
 
@@ -93,12 +96,12 @@ class Tensor {
   uint64_t version() const;
   /// For operators that write through data(): throws if writing is not allowed now, else increments version().
   void mark_written(const char* what) const;
-  bool shares_memory_with(const Tensor& other) const;
+  bool shares_memory_with(const Tensor& other) const;  ///< whether both use the same storage
   /// Whether no other tensor shares this memory.
   bool owns_memory_alone() const;
 
-  const std::shared_ptr<GradLink>& grad_link() const { return impl().link; }
-  void set_grad_link(std::shared_ptr<GradLink> link) { impl().link = std::move(link); }
+  const std::shared_ptr<GradLink>& grad_link() const { return impl().link; }  ///< null if no tape tracks this tensor
+  void set_grad_link(std::shared_ptr<GradLink> link) { impl().link = std::move(link); }  ///< for tapes
 
  private:
   struct Storage;

@@ -8,6 +8,7 @@
 
 namespace lamina::text {
 
+/// What a tokenizer's file does not say.
 struct LoadOptions {
   std::string pattern;  ///< split pattern of a tiktoken file, which has none: gpt2, p50k, cl100k, o200k, llama3
 };

@@ -10,12 +10,12 @@
 
 namespace lamina::text {
 
-using TokenId = int32_t;
+using TokenId = int32_t;  ///< Number of a token in its vocabulary.
 
 /// A readable description of a tokenizer.
 struct Description {
   std::string kind;  ///< "bytes", "characters", "byte-level BPE" or "BPE of characters", with or without byte fallback
-  int64_t merges = 0;
+  int64_t merges = 0;      ///< number of BPE merges
   std::string pattern;     ///< split pattern: a known name, or the expressions; empty: no split
   std::string normalizer;  ///< normalizer steps; empty: none
 };
@@ -25,6 +25,7 @@ struct UnknownCharacters {
   std::map<std::string, int64_t> counts;  ///< by the character's bytes
   bool replaced = false;                  ///< true: replaced by the vocabulary's unknown token; false: skipped
 
+  /// Number of unknown characters.
   int64_t total() const {
     int64_t sum = 0;
     for (const auto& [character, count] : counts) sum += count;
@@ -52,19 +53,20 @@ class Tokenizer {
   virtual std::string decode(std::span<const TokenId> ids) const = 0;
   /// The readable form of an entry, for listings: the token's text, or the name of a special token.
   virtual std::string token(TokenId id) const = 0;
-  virtual bool is_special(TokenId id) const = 0;
+  virtual bool is_special(TokenId id) const = 0;  ///< whether a token is special, such as the end of a text
   /// The id of exactly this vocabulary entry or special token.
   virtual std::optional<TokenId> id_of(std::string_view token) const = 0;
 
   /// The BOS token, if the tokenizer puts one before every text and between documents.
   virtual std::optional<TokenId> bos() const { return {}; }
-  virtual std::optional<TokenId> eos() const { return {}; }
+  virtual std::optional<TokenId> eos() const { return {}; }  ///< The token that ends a text, if there is one.
 
   /// A tokenizer.json that parse_tokenizer reads back and Hugging Face's tokenizers library accepts.
   virtual std::string to_json() const = 0;
 
-  virtual Description describe() const { return {}; }
+  virtual Description describe() const { return {}; }  ///< Kind, merges, split pattern and normalizer.
 
+  /// The ids of `text`; an unknown character is an Error.
   std::vector<TokenId> encode(std::string_view text) const {
     std::vector<TokenId> ids;
     encode(text, ids);

@@ -11,6 +11,7 @@
 
 namespace lamina::text {
 
+/// Options of train_bpe().
 struct TrainOptions {
   int64_t vocab_size = 8192;                              ///< including the 256 bytes and the special tokens
   std::string pattern = "gpt2";                           ///< split pattern (patterns.h); merges never cross a split

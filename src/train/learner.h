@@ -22,12 +22,13 @@ class NotFinite : public Error {
 
 /// Time of one update by phase, in seconds.
 struct StepTimes {
-  double data = 0;
-  double forward = 0;
-  double backward = 0;
-  double update = 0;  ///< gradient norm, clipping, optimizer, EMA
-  double device = 0;  ///< the whole update if the GPU runs it as one CUDA graph
-  double total() const { return data + forward + backward + update + device; }
+  double data = 0;      ///< getting batches
+  double forward = 0;   ///< forward passes
+  double backward = 0;  ///< backward passes
+  double update = 0;    ///< gradient norm, clipping, optimizer, EMA
+  double device = 0;    ///< the whole update if the GPU runs it as one CUDA graph
+  double total() const { return data + forward + backward + update + device; }  ///< sum of all phases
+  /// Adds each phase.
   StepTimes& operator+=(const StepTimes& other) {
     data += other.data;
     forward += other.forward;
@@ -43,7 +44,7 @@ struct StepResult {
   double loss = 0;       ///< mean total loss over the update's passes, auxiliary terms included
   double grad_norm = 0;  ///< before clipping
   double lr = 0;         ///< learning rate of the first group (the layers' matrices)
-  StepTimes times;
+  StepTimes times;       ///< where the time went
 };
 
 /// Trains a model by a recipe: owns weights, gradients, optimizer and EMA. It does no file or terminal I/O. An update
@@ -53,9 +54,9 @@ class Learner {
   /// `recipe` must be resolved. Its seed initialises the weights.
   Learner(const Recipe& recipe, const Device& device);
 
-  nn::Model& model() { return model_; }
-  const Recipe& recipe() const { return recipe_; }
-  const Device& device() const { return device_; }
+  nn::Model& model() { return model_; }             ///< the model that is trained
+  const Recipe& recipe() const { return recipe_; }  ///< resolved
+  const Device& device() const { return device_; }  ///< where it is trained
 
   /// Returns the batch of pass `pass`. Update s runs the passes s · accumulation … (s + 1) · accumulation − 1.
   using BatchAt = std::function<data::Batch(int64_t pass)>;

@@ -1,4 +1,5 @@
 #include "lamina/train/optimizer.h"
+#include "lamina/ops/optim/slots_kernel.h"
 
 #include <algorithm>
 #include <set>

@@ -15,9 +15,9 @@ namespace lamina::train {
 
 /// Parameters with the same hyperparameters.
 struct ParamGroup {
-  NamedTensors params;
-  double lr = 1e-3;
-  double weight_decay = 0.0;
+  NamedTensors params; ///< what is updated
+  double lr = 1e-3;                 ///< learning rate
+  double weight_decay = 0.0;        ///< decoupled weight decay
   /// Muon only: false sends matrices that are not linear maps, such as embeddings, to AdamW.
   bool orthogonalize = true;
   /// Muon only: for a parameter that packs several matrices, the row count of each (nn::Module::joined_rows()).
@@ -35,7 +35,7 @@ class Optimizer {
   /// Gradients on `tape` in the order of names(), also the input of clip_grad_norm_. A parameter without a gradient
   /// gives an undefined tensor.
   std::vector<Tensor> gradients(const Tape& tape) const;
-  std::vector<std::string> names() const;
+  std::vector<std::string> names() const;  ///< of the parameters, group by group
 
   /// Runs one update from the gradients on `tape`. The gradients stay there.
   void step(const Tape& tape) { step(gradients(tape)); }
@@ -47,37 +47,40 @@ class Optimizer {
   /// Number of updates so far; the maximum over parameters.
   int64_t updates() const;
 
-  size_t group_count() const { return groups_.size(); }
-  double lr(size_t group = 0) const { return groups_.at(group).lr; }
-  void set_lr(size_t group, double lr);
+  size_t group_count() const { return groups_.size(); }               ///< number of parameter groups
+  double lr(size_t group = 0) const { return groups_.at(group).lr; }  ///< learning rate of a group
+  void set_lr(size_t group, double lr);                               ///< sets the learning rate of a group
 
-  /// State that a checkpoint holds besides the parameters, named <parameter>.<state>. Except for the update counts, the
+  /// State that a checkpoint holds besides the parameters, named `parameter.state`. Except for the update counts, the
   /// tensors are not copies.
   NamedTensors state() const;
   /// Copies the values back. Throws Error on a missing, unknown or misshapen entry; then nothing changes.
   void load_state(const NamedTensors& state);
 
  protected:
+  /// A parameter with its state.
   struct Parameter {
-    std::string name;
-    Tensor param;
-    Tensor master;
-    size_t group = 0;
-    int64_t updates = 0;
-    bool updated = false;  ///< in the last step
-    NamedTensors moments;
-    std::vector<int64_t> parts;
+    std::string name;                  ///< unique
+    Tensor param;                      ///< updated in place
+    Tensor master;                     ///< f32 copy of a bf16 or f16 parameter, or undefined
+    size_t group = 0;                  ///< index of its group
+    int64_t updates = 0;               ///< number of its updates
+    bool updated = false;              ///< in the last step
+    NamedTensors moments;  ///< state tensors, named by the optimizer
+    std::vector<int64_t> parts;        ///< rows of the matrices packed into it
   };
   /// A parameter to update in this step; `slot` is filled in.
   struct Update {
-    const Parameter* parameter;
-    ops::ParamSlot slot;
+    const Parameter* parameter;  ///< what to update
+    ops::ParamSlot slot;         ///< filled in by the base class
   };
+  /// Names of the state tensors of a parameter.
   using MomentNames = std::vector<std::string> (*)(const Tensor& param, const ParamGroup& group);
 
-  Optimizer(std::vector<ParamGroup> groups, MomentNames moment_names);
-  virtual void apply(const std::vector<Update>& updates) = 0;
+  Optimizer(std::vector<ParamGroup> groups, MomentNames moment_names);  ///< Creates the state of every parameter.
+  virtual void apply(const std::vector<Update>& updates) = 0;           ///< Runs one update of these parameters.
 
+  /// The slot of ops::adamw for a parameter with the moments m and v.
   static ops::AdamWSlot adamw_slot(const Update& update);
 
  private:
@@ -85,20 +88,24 @@ class Optimizer {
   std::vector<Parameter> parameters_;
 };
 
+/// AdamW: Adam with decoupled weight decay (ops::adamw).
 class AdamW final : public Optimizer {
  public:
+  /// State of all parameters, initially zero.
   explicit AdamW(std::vector<ParamGroup> groups, const ops::AdamWOptions& options = {});
   /// Per-step values are read from device memory; see ops::AdamWOptions for the layout.
   void set_dynamics(const Tensor& dynamics) { options_.dynamics = dynamics; }
-  const ops::AdamWOptions& options() const { return options_; }
+  const ops::AdamWOptions& options() const { return options_; }  ///< as given
 
  private:
   void apply(const std::vector<Update>& updates) override;
   ops::AdamWOptions options_;
 };
 
+/// Gradient descent with momentum (ops::sgd).
 class Sgd final : public Optimizer {
  public:
+  /// State of all parameters, initially zero.
   explicit Sgd(std::vector<ParamGroup> groups, const ops::SgdOptions& options = {});
 
  private:
@@ -109,6 +116,7 @@ class Sgd final : public Optimizer {
 /// Muon for matrices, AdamW for everything else. Matrices packed into one parameter are orthogonalised one by one.
 class Muon final : public Optimizer {
  public:
+  /// `others` are the options of AdamW for what is not a matrix.
   explicit Muon(std::vector<ParamGroup> groups, const ops::MuonOptions& options = {},
                 const ops::AdamWOptions& others = {});
 

@@ -72,20 +72,13 @@ Recipe read_own(const Json& json, const std::vector<std::pair<std::string, Json>
   return changed;
 }
 
-arch::ArchSpec architecture_of(const Json& source, const std::string& from, const std::vector<std::string>& changes) {
-  arch::ArchSpec spec;
-  if (!from.empty()) {
-    spec = io::read_model(from, Device::cpu()).spec;
-  } else if (source.is_string()) {
-    spec = arch::load_arch(source.get<std::string>());
-  } else {
-    LAMINA_CHECK(source.is_object(), source.is_null() ? "missing" : "given " + source.dump(),
-                 "; expected a preset's name (`lamina presets`), a file's, or an architecture {...}; or a model to "
-                 "train further "
-                 "(lamina train --from MODEL)");
-    spec = arch::read_arch(source.dump(), kArchitecture);
-  }
-  return arch::with_overrides(spec, changes);
+/// The architecture under the recipe's own key.
+arch::ArchSpec own_architecture(const Json& source) {
+  if (source.is_string()) return arch::load_arch(source.get<std::string>());
+  LAMINA_CHECK(source.is_object(), source.is_null() ? "missing" : "given " + source.dump(),
+               "; expected a preset's name (`lamina presets`), a file's, or an architecture {...}; or a model to train "
+               "further (lamina train --from MODEL)");
+  return arch::read_arch(source.dump(), kArchitecture);
 }
 
 Recipe read(std::string_view text, const std::string& name, const std::vector<std::string>& assignments, bool of_run) {
@@ -96,10 +89,14 @@ Recipe read(std::string_view text, const std::string& name, const std::vector<st
   Json source = changes.architecture.value_or(json.contains(kArchitecture) ? json[kArchitecture] : Json());
   json.erase(kArchitecture);
   Recipe recipe = read_own(json, changes.own, problems);
+  const std::string from = of_run ? "" : recipe.from;
+  std::string path = from.empty() ? kArchitecture : "from";
   try {
-    recipe.architecture = architecture_of(source, of_run ? "" : recipe.from, changes.below_architecture);
+    const arch::ArchSpec spec = from.empty() ? own_architecture(source) : io::read_model(from, Device::cpu()).spec;
+    path = kArchitecture;
+    recipe.architecture = arch::with_overrides(spec, changes.below_architecture);
   } catch (const Error& error) {
-    problems.push_back({"read", kArchitecture, error.what(), ""});
+    problems.push_back({"read", path, error.what(), ""});
   }
   if (recipe.schema > kRecipeSchema) {
     problems.push_back({"read", "schema",

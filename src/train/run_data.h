@@ -13,13 +13,13 @@ namespace lamina::train {
 
 /// Training and evaluation data of a run.
 struct RunData {
-  Learner::BatchAt batch_at;
-  std::optional<EvaluationData> validation;
-  std::optional<EvaluationData> longer;  ///< tasks only: examples longer than the training examples
-  std::string about;                     ///< short description for people
+  Learner::BatchAt batch_at;                 ///< the batch of a pass
+  std::optional<EvaluationData> validation;  ///< what the loss is measured on
+  std::optional<EvaluationData> longer;      ///< tasks only: examples longer than the training examples
+  std::string about;                         ///< short description for people
   // Text only.
-  std::optional<data::TokenFile> train_tokens;
-  std::optional<data::TokenFile> validation_tokens;
+  std::optional<data::TokenFile> train_tokens;       ///< tokens to learn from
+  std::optional<data::TokenFile> validation_tokens;  ///< tokens to measure on
 };
 /// Opens the recipe's task, the token files in the run's folder, or the token files that the recipe names.
 RunData open_run_data(const std::string& run_folder, const Recipe& recipe);
@@ -28,13 +28,14 @@ RunData open_run_data(const std::string& run_folder, const Recipe& recipe);
 /// tokenizer.json under `folder`, unless they exist.
 Recipe with_token_files(Recipe recipe, const std::string& folder, const data::PrepareWatch& watch = {});
 
+/// How a run is started.
 struct StartOptions {
   /// Replaces an existing run, but never a folder that is not a run. The old run is kept aside until the new one
   /// completes its first update (run_lock.h). Throws Error if another process is training the old run.
   bool force = false;
   /// Called with the resolved recipe before the folder is created. May throw to cancel.
   std::function<void(const Recipe&)> approve;
-  data::PrepareWatch watch;
+  data::PrepareWatch watch;  ///< progress of tokenizing a text
 };
 /// Creates the folder of a run atomically: tokenizes a text, resolves the recipe, writes recipe.json and
 /// tokenizer.json. Returns the lock of the new run.

@@ -12,17 +12,17 @@ namespace lamina::train {
 
 /// Progress of a run. Checkpoints store it with the tensors.
 struct Progress {
-  int64_t step = 0;  ///< completed updates
-  double smoothed_loss = 0;
-  double loss = 0;                        ///< loss of the last update
-  std::optional<double> validation_loss;  ///< last measured
-  std::optional<double> best_loss;        ///< on the validation data
-  int64_t best_step = 0;
-  std::optional<Accuracy> accuracy;   ///< tasks only, measured with validation_loss
-  std::optional<double> longer_loss;  ///< on the task's longer examples
-  std::optional<Accuracy> longer_accuracy;
-  int64_t evaluated_step = 0;  ///< step of the last complete evaluation
-  double seconds = 0;          ///< training time, evaluations and checkpoints included
+  int64_t step = 0;                         ///< completed updates
+  double smoothed_loss = 0;                 ///< averaged over about 50 updates
+  double loss = 0;                          ///< loss of the last update
+  std::optional<double> validation_loss;    ///< last measured
+  std::optional<double> best_loss;          ///< on the validation data
+  int64_t best_step = 0;                    ///< update of best_loss
+  std::optional<Accuracy> accuracy;         ///< tasks only, measured with validation_loss
+  std::optional<double> longer_loss;        ///< on the task's longer examples
+  std::optional<Accuracy> longer_accuracy;  ///< on the task's longer examples
+  int64_t evaluated_step = 0;               ///< step of the last complete evaluation
+  double seconds = 0;                       ///< training time, evaluations and checkpoints included
 };
 
 /// Evaluation results of a task under their log names: accuracy, accuracy_exact, and for longer examples loss_long,
@@ -43,9 +43,9 @@ class RunFolder {
   /// Opens an existing run, takes its lock unless `lock` already holds it, and deletes leftovers of killed processes.
   explicit RunFolder(const std::string& path, RunLock lock = {});
 
-  const std::string& path() const { return path_; }
-  std::string file(const std::string& name) const;
-  Recipe recipe() const;
+  const std::string& path() const { return path_; }  ///< as given
+  std::string file(const std::string& name) const;   ///< path of a file in the folder
+  Recipe recipe() const;                             ///< read from recipe.json
 
   /// Loads the last checkpoint into `learner`. Returns nothing if there is no checkpoint yet.
   std::optional<Progress> load_last(Learner& learner) const;

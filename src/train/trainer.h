@@ -14,46 +14,50 @@ namespace lamina::train {
 
 /// Passed to on_update after every update.
 struct UpdateReport {
-  const Progress& progress;
-  const StepResult& result;
+  const Progress& progress;  ///< after this update
+  const StepResult& result;  ///< loss, gradient norm and times
   double tokens_per_second;  ///< smoothed
-  double flops_per_second;
-  double seconds_left;  ///< at the current speed, without evaluations
-  bool logged;          ///< a log line was written
+  double flops_per_second;   ///< counted as three forward passes
+  double seconds_left;       ///< at the current speed, without evaluations
+  bool logged;               ///< a log line was written
 };
 
+/// Passed to on_evaluation after every evaluation.
 struct EvaluationReport {
-  const Progress& progress;
-  bool improved;  ///< lowest validation loss so far
-  double seconds;
+  const Progress& progress;  ///< with the new losses
+  bool improved;             ///< lowest validation loss so far
+  double seconds;            ///< time of the evaluation
 };
 
+/// Passed to on_save after every checkpoint.
 struct SaveReport {
-  const Progress& progress;
-  std::string folder;
-  double seconds;
+  const Progress& progress;  ///< as saved
+  std::string folder;        ///< of the checkpoint
+  double seconds;            ///< time of writing it
 };
 
 /// Callbacks of a run; each may be empty.
 struct Watcher {
-  std::function<void(const UpdateReport&)> on_update;
-  std::function<void(const EvaluationReport&)> on_evaluation;
-  std::function<void(const SaveReport&)> on_save;
+  std::function<void(const UpdateReport&)> on_update;          ///< after every update
+  std::function<void(const EvaluationReport&)> on_evaluation;  ///< after every evaluation
+  std::function<void(const SaveReport&)> on_save;              ///< after every checkpoint
   /// Polled after every update and between evaluation batches. True saves a checkpoint and ends the run.
   std::function<bool()> stop;
 };
 
+/// Why run() returned.
 enum class Outcome { finished, stopped };
 
 /// Time that this process spent by activity, in seconds.
 struct TimeSpent {
-  StepTimes steps;
-  double evaluations = 0;
-  double checkpoints = 0;
-  double logging = 0;  ///< writing logs and running the callbacks
-  double all = 0;
+  StepTimes steps;         ///< updates, by phase
+  double evaluations = 0;  ///< all evaluations
+  double checkpoints = 0;  ///< all checkpoints
+  double logging = 0;      ///< writing logs and running the callbacks
+  double all = 0;          ///< since run() was called
 };
 
+/// How a run is opened.
 struct TrainerOptions {
   RunLock lock;                  ///< lock of a newly started run; otherwise the trainer takes it
   bool accept_new_data = false;  ///< resume even if the token files changed (data_record.h)
@@ -64,16 +68,17 @@ struct TrainerOptions {
 /// checkpoints to the folder. A run stopped or killed at any point resumes bit-identically.
 class Trainer {
  public:
+  /// Opens the run and loads its last checkpoint, if there is one.
   Trainer(const std::string& run_folder, const Device& device, TrainerOptions options = {});
 
-  const Recipe& recipe() const { return learner_.recipe(); }
-  const Progress& progress() const { return progress_; }
-  const TimeSpent& time_spent() const { return spent_; }
-  Learner& learner() { return learner_; }
-  const Device& device() const { return learner_.device(); }
-  const RunData& data() const { return data_; }
+  const Recipe& recipe() const { return learner_.recipe(); }  ///< resolved
+  const Progress& progress() const { return progress_; }      ///< so far
+  const TimeSpent& time_spent() const { return spent_; }      ///< by this process
+  Learner& learner() { return learner_; }                     ///< model and optimizer
+  const Device& device() const { return learner_.device(); }  ///< where it trains
+  const RunData& data() const { return data_; }               ///< of the run
 
-  Outcome run(const Watcher& watcher);
+  Outcome run(const Watcher& watcher);  ///< Trains until the recipe's last update, or until watcher.stop returns true.
 
  private:
   void load_weights_to_start_from();

@@ -268,6 +268,20 @@ TEST(Report, AStudyOfNothingIsStillAPage) {
   const std::string page = report_html(R"({"schema":1,"name":"empty","metric":"accuracy","variants":[]})", "x");
   EXPECT_NE(page.find("accuracy, higher is better"), std::string::npos);
   EXPECT_EQ(count(page, "<figure"), 0U);
+  EXPECT_EQ(report_text(R"({"schema":1,"name":"empty","metric":"loss","variants":[]})", "x"), "variant\n\n");
+}
+
+TEST(Report, TextOfAStretchStudyHasATablePerReading) {
+  const std::string text = report_text(
+      R"({"schema":1,"name":"n","metric":"loss","variants":[{"name":"a","label":"A"}],"stretch":{"trained_length":8,
+        "lengths":[8,16],"rows":[{"variant":"a","reading":"non-overlapping","perplexity":[2,null],"cannot":"ends"},
+        {"variant":"a","reading":"sliding","perplexity":[1.5,12345]}],"passkey":[
+        {"variant":"a","length":8,"depths":[0,1],"accuracy":[1,0.5]},
+        {"variant":"a","length":16,"depths":[0,1],"accuracy":[null,0.25]}]}})",
+      "x");
+  EXPECT_NE(text.find("A                                  2.000         -  ends\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("A                                  1.500  1.23e+04\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("A                                     75         -\n"), std::string::npos) << text;
 }
 
 TEST(Report, AnIncompleteStudySaysSo) {

@@ -1,4 +1,4 @@
-#include "lamina/ops/loss/cross_entropy.h"
+#include "lamina/ops/loss/cross_entropy_kernel.h"
 
 #include <gtest/gtest.h>
 

@@ -2,6 +2,7 @@
 
 #include "cuda/on_gpu.h"
 #include "lamina/ops/optim/grad_norm.h"
+#include "lamina/ops/optim/slots_kernel.h"
 #include "ops/optim_oracle.h"
 #include "support/close.h"
 #include "support/guard_allocator.h"

@@ -6,6 +6,7 @@
 #include "lamina/ops/optim/adamw.h"
 #include "lamina/ops/optim/muon.h"
 #include "lamina/ops/optim/sgd.h"
+#include "lamina/ops/optim/slots_kernel.h"
 #include "ops/optim_oracle.h"
 #include "support/close.h"
 #include "support/guard_allocator.h"

@@ -81,6 +81,29 @@ TEST_F(TrainerTest, ResumedEqualsUninterruptedToTheBit) {
   }
 }
 
+TEST_F(TrainerTest, TrainRecipeDoesAWholeRun) {
+  const Progress progress = train_recipe(recipe(), path("one_call"), Device::cpu(1));
+  EXPECT_EQ(progress.step, 9);
+  ASSERT_TRUE(progress.best_loss);
+  start_run(path("two_calls"), recipe());
+  EXPECT_EQ(run("two_calls"), Outcome::finished);
+  EXPECT_TRUE(bytes("one_call/best/model.safetensors") == bytes("two_calls/best/model.safetensors"));
+
+  // An existing run is replaced only if asked, and is back if the new one fails before its first update.
+  EXPECT_NE(error_of([&] { train_recipe(recipe(), path("one_call"), Device::cpu(1)); }).find("a run is there already"),
+            std::string::npos);
+  const std::string before = bytes("one_call/best/model.safetensors");
+  TrainRecipeOptions options{.force = true};
+  io::Checkpoint broken = io::read_model(path("one_call"), Device::cpu(1));
+  broken.tensors[0].second.fill_(std::nan(""));
+  io::write_native(path("broken"), broken);
+  EXPECT_THROW(train_recipe(recipe({"from=" + path("broken")}), path("one_call"), Device::cpu(1), options), NotFinite);
+  EXPECT_TRUE(bytes("one_call/best/model.safetensors") == before);
+  options.watcher.stop = [] { return true; };
+  EXPECT_EQ(train_recipe(recipe(), path("one_call"), Device::cpu(1), options).step, 1);
+  EXPECT_FALSE(path_exists(path("one_call/best")));
+}
+
 TEST_F(TrainerTest, AnEvaluationThatWasCutShortIsMadeUpFor) {
   start_run(path("run"), recipe());
   {

@@ -258,7 +258,10 @@ void Scheduler::queued(const PlannedStep& step) {
     }
     // The end of a prompt is published with its last, partly filled page: the next turn and other answers start there.
     memory_.publish(answer.lease, answer.tokens, known, known >= answer.prompt_length);
-    if (memory_.has_states()) memory_.snapshot(answer.lease, answer.tokens, known);
+    // The state at the end of the answer is kept instead of that at the end of the prompt, if it can be: snapshots are
+    // few. A step planned ahead may move it on first.
+    const bool keeps_state = known < answer.prompt_length || shape_.pipelined || !answer.active->held_back.empty();
+    if (memory_.has_states() && keeps_state) memory_.snapshot(answer.lease, answer.tokens, known);
     const bool forks = answer.computed >= answer.prompt_length - 1;
     if (!forks) continue;
     for (auto& other : std::exchange(answer.active->held_back, {})) queue_.push_back(std::move(other));

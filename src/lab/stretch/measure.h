@@ -25,7 +25,7 @@ struct MeasuredModel {
 /// Lengths, depths and tokens that the settings ask for, without rows.
 StretchResult stretch_grid(const StretchSettings& settings, int64_t trained_length);
 
-/// What models are measured on, and where.
+/// Data, cache and device of the measurements.
 struct MeasureContext {
   const StretchSettings& settings;
   const ReadingText& text;

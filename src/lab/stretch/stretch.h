@@ -6,8 +6,8 @@
 
 namespace lamina::lab {
 
-/// What a study of mode stretch does besides training its variants: it trains a passkey model per variant, then
-/// measures all variants, and the base with RoPE scalings, at multiples of the training length.
+/// Stage of a study of mode stretch that follows the training of its variants. It trains a passkey model per variant.
+/// Then it measures all variants, and the base with RoPE scalings, at multiples of the training length.
 class Stretch {
  public:
   /// Checks recipes, memory and text. Throws Error or arch::SpecError before any training. `study` and `data` must

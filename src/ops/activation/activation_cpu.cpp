@@ -6,7 +6,7 @@
 #include <hwy/highway.h>
 
 #include "lamina/ops/activation/activation-inl.h"
-#include "lamina/ops/activation/activation.h"
+#include "lamina/ops/activation/activation_kernel.h"
 #include "lamina/ops/elementwise/elements-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,6 +1,7 @@
 // One pass over the elements (elements.cuh), with a kernel for each function. It is memory-bound: one tensor is read
 // (two in backward) and one is written.
 #include "lamina/ops/activation/activation.cuh"
+#include "lamina/ops/activation/activation_kernel.h"
 
 namespace lamina::ops::cuda {
 namespace {

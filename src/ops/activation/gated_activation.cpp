@@ -1,6 +1,7 @@
 #include "lamina/ops/activation/gated_activation.h"
 
 #include "lamina/autograd/tape.h"
+#include "lamina/ops/activation/gated_activation_kernel.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {

@@ -9,6 +9,7 @@ namespace lamina::ops {
 
 using lamina::Gate;
 
+/// Variations of a gated activation.
 struct GateOptions {
   /// x interleaves gate and up (g₀, u₀, g₁, u₁, …) instead of storing all gates before all ups.
   bool interleaved = false;
@@ -30,16 +31,5 @@ Tensor gated_activation(const Tensor& x, Gate gate, const GateOptions& options =
 
 /// Throws an Error that names `op` if an option is out of range.
 void check_gate(const char* op, const GateOptions& options);
-
-namespace cpu {
-void gated_activation_forward(const Tensor& x, Gate gate, const GateOptions& options, const Tensor& out);
-void gated_activation_backward(const Tensor& x, const Tensor& dout, Gate gate, const GateOptions& options,
-                               const Tensor& dx);
-}  // namespace cpu
-namespace cuda {
-void gated_activation_forward(const Tensor& x, Gate gate, const GateOptions& options, const Tensor& out);
-void gated_activation_backward(const Tensor& x, const Tensor& dout, Gate gate, const GateOptions& options,
-                               const Tensor& dx);
-}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -7,7 +7,7 @@
 
 #include "lamina/base/simd_activation-inl.h"
 #include "lamina/base/simd_stream-inl.h"
-#include "lamina/ops/activation/gated_activation.h"
+#include "lamina/ops/activation/gated_activation_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

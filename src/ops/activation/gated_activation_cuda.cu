@@ -2,6 +2,7 @@
 // interleaved), and writes one pack (forward) or two (backward). The grid is one-dimensional; a division finds the row
 // of a pack, in 32 bits if the number of packs allows. Unaligned rows are processed element by element.
 #include "lamina/ops/activation/gated_activation.cuh"
+#include "lamina/ops/activation/gated_activation_kernel.h"
 #include "lamina/tensor/cuda/vector_access.cuh"
 
 namespace lamina::ops::cuda {

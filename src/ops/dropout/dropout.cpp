@@ -1,6 +1,7 @@
 #include "lamina/ops/dropout/dropout.h"
 
 #include "lamina/autograd/tape.h"
+#include "lamina/ops/dropout/dropout_kernel.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {

@@ -12,12 +12,4 @@ namespace lamina::ops {
 /// Backward: dx = dy / (1 − p) where kept, 0 elsewhere.
 Tensor dropout(const Tensor& x, double p, const RandomKey& key);
 
-namespace cpu {
-/// y = x · scale if the element's random word is at least `threshold`, else 0.
-void dropout_apply(const Tensor& x, uint32_t threshold, double scale, const RandomKey& key, const Tensor& y);
-}  // namespace cpu
-namespace cuda {
-void dropout_apply(const Tensor& x, uint32_t threshold, double scale, const RandomKey& key, const Tensor& y);
-}  // namespace cuda
-
 }  // namespace lamina::ops

@@ -6,7 +6,7 @@
 
 #include "lamina/base/simd_philox-inl.h"
 #include "lamina/base/simd_stream-inl.h"
-#include "lamina/ops/dropout/dropout.h"
+#include "lamina/ops/dropout/dropout_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

@@ -1,6 +1,6 @@
 // One pass: a thread takes a pack, draws four random words per four elements (about forty multiplications, hidden by
 // memory latency) and writes the pack. Elements outside whole packs draw their own word.
-#include "lamina/ops/dropout/dropout.h"
+#include "lamina/ops/dropout/dropout_kernel.h"
 #include "lamina/ops/elementwise/elements.cuh"
 
 namespace lamina::ops::cuda {

@@ -1,6 +1,7 @@
 #include "lamina/ops/elementwise/clamp.h"
 
 #include "lamina/autograd/tape.h"
+#include "lamina/ops/elementwise/clamp_kernel.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {

@@ -9,13 +9,4 @@ namespace lamina::ops {
 /// Backward, from the saved x: dx = dy if low <= x <= high, else 0.
 Tensor clamp(const Tensor& x, double low, double high);
 
-namespace cpu {
-void clamp_forward(const Tensor& x, double low, double high, const Tensor& y);
-void clamp_backward(const Tensor& x, const Tensor& dy, double low, double high, const Tensor& dx);
-}  // namespace cpu
-namespace cuda {
-void clamp_forward(const Tensor& x, double low, double high, const Tensor& y);
-void clamp_backward(const Tensor& x, const Tensor& dy, double low, double high, const Tensor& dx);
-}  // namespace cuda
-
 }  // namespace lamina::ops

@@ -4,7 +4,7 @@
 #include <hwy/highway.h>
 
 #include "lamina/base/simd_math-inl.h"
-#include "lamina/ops/elementwise/clamp.h"
+#include "lamina/ops/elementwise/clamp_kernel.h"
 #include "lamina/ops/elementwise/elements-inl.h"
 
 HWY_BEFORE_NAMESPACE();

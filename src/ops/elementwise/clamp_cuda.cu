@@ -1,5 +1,5 @@
 // One pass over the elements (elements.cuh).
-#include "lamina/ops/elementwise/clamp.h"
+#include "lamina/ops/elementwise/clamp_kernel.h"
 #include "lamina/ops/elementwise/elements.cuh"
 
 namespace lamina::ops::cuda {

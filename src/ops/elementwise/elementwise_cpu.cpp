@@ -7,7 +7,7 @@
 
 #include "lamina/base/simd_stream-inl.h"
 #include "lamina/ops/elementwise/broadcast.h"
-#include "lamina/ops/elementwise/elementwise.h"
+#include "lamina/ops/elementwise/elementwise_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

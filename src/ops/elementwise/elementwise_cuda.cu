@@ -3,7 +3,7 @@
 // dimension an operand is a pack or one broadcast value. Each outer dimension costs one division (32-bit if possible).
 // If the innermost extent is not a multiple of a pack, threads process single elements.
 #include "lamina/ops/elementwise/broadcast.h"
-#include "lamina/ops/elementwise/elementwise.h"
+#include "lamina/ops/elementwise/elementwise_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda {

@@ -1,5 +1,6 @@
 #include "lamina/ops/elementwise/increment.h"
 
+#include "lamina/ops/elementwise/increment_kernel.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {

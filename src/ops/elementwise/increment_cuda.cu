@@ -1,5 +1,5 @@
 // Writes a few numbers, so launch latency dominates: the kernel overlaps with its predecessor (launch_dependent).
-#include "lamina/ops/elementwise/increment.h"
+#include "lamina/ops/elementwise/increment_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda {

@@ -2,6 +2,7 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/elementwise/broadcast.h"
+#include "lamina/ops/elementwise/reduce_kernel.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {

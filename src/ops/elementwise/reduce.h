@@ -14,24 +14,9 @@ Tensor sum(const Tensor& x);
 Tensor sum(const Tensor& x, int axis);
 /// sum() divided by the number of elements, which must be at least one.
 Tensor mean(const Tensor& x);
-Tensor mean(const Tensor& x, int axis);
+Tensor mean(const Tensor& x, int axis);  ///< mean along `axis`, as in sum()
 
 /// factor · Σ x over the axes first … last, kept with extent 1, in the accumulation type. Not recorded on a tape.
 Tensor reduce(const Tensor& x, int first, int last, double factor);
-
-/// out[o, i] = factor · Σ_k x[o, k, i] with x viewed as [outer, count, inner]; out is in the accumulation type.
-struct ReduceMiddle {
-  Tensor x;
-  int64_t outer, count, inner;
-  double factor;
-  Tensor out;
-};
-
-namespace cpu {
-void reduce_middle(const ReduceMiddle& args);
-}  // namespace cpu
-namespace cuda {
-void reduce_middle(const ReduceMiddle& args);
-}  // namespace cuda
 
 }  // namespace lamina::ops

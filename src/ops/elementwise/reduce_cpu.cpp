@@ -7,7 +7,7 @@
 
 #include "lamina/base/simd_sum-inl.h"
 #include "lamina/base/threads.h"
-#include "lamina/ops/elementwise/reduce.h"
+#include "lamina/ops/elementwise/reduce_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

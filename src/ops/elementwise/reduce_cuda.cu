@@ -5,7 +5,7 @@
 // threads takes 32 packs of columns, every eighth row per thread, and combines its eight rows of sums in shared memory.
 // A piece has kRows rows, or more if that still gives a full wave of blocks: the bias gradient of 65,536 × 3072 in bf16
 // takes 0.1 ms (4.2 TB/s, H200). slot_sums.cuh adds the partial sums of a single wave.
-#include "lamina/ops/elementwise/reduce.h"
+#include "lamina/ops/elementwise/reduce_kernel.h"
 #include "lamina/ops/elementwise/slot_sums.cuh"
 #include "lamina/tensor/cuda/kernel.cuh"
 

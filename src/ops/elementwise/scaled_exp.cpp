@@ -1,6 +1,7 @@
 #include "lamina/ops/elementwise/scaled_exp.h"
 
 #include "lamina/autograd/tape.h"
+#include "lamina/ops/elementwise/scaled_exp_kernel.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {

@@ -9,13 +9,4 @@ namespace lamina::ops {
 /// Computed in f32 (f64 for f64). Backward, from the saved x: dx = dy · factor · exp(x).
 Tensor scaled_exp(const Tensor& x, double factor);
 
-namespace cpu {
-void scaled_exp_forward(const Tensor& x, double factor, const Tensor& y);
-void scaled_exp_backward(const Tensor& x, const Tensor& dy, double factor, const Tensor& dx);
-}  // namespace cpu
-namespace cuda {
-void scaled_exp_forward(const Tensor& x, double factor, const Tensor& y);
-void scaled_exp_backward(const Tensor& x, const Tensor& dy, double factor, const Tensor& dx);
-}  // namespace cuda
-
 }  // namespace lamina::ops

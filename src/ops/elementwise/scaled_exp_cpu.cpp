@@ -5,7 +5,7 @@
 
 #include "lamina/base/simd_math-inl.h"
 #include "lamina/ops/elementwise/elements-inl.h"
-#include "lamina/ops/elementwise/scaled_exp.h"
+#include "lamina/ops/elementwise/scaled_exp_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

@@ -1,6 +1,6 @@
 // One pass over the elements (elements.cuh).
 #include "lamina/ops/elementwise/elements.cuh"
-#include "lamina/ops/elementwise/scaled_exp.h"
+#include "lamina/ops/elementwise/scaled_exp_kernel.h"
 
 namespace lamina::ops::cuda {
 namespace {

@@ -1,6 +1,7 @@
 #include "lamina/ops/elementwise/soft_cap.h"
 
 #include "lamina/autograd/tape.h"
+#include "lamina/ops/elementwise/soft_cap_kernel.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {

@@ -5,7 +5,7 @@
 
 #include "lamina/base/simd_math-inl.h"
 #include "lamina/ops/elementwise/elements-inl.h"
-#include "lamina/ops/elementwise/soft_cap.h"
+#include "lamina/ops/elementwise/soft_cap_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lamina/autograd/tape.h"
+#include "lamina/ops/embedding/embedding_kernel.h"
 #include "lamina/ops/launch.h"
 
 namespace lamina::ops {

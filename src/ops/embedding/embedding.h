@@ -4,12 +4,13 @@
 
 namespace lamina::ops {
 
+/// Options of embedding().
 struct EmbeddingOptions {
   /// For a vocabulary split over several tables: this table holds rows from `first_row` on of a vocabulary of `vocab`
   /// rows (vocab 0: the table is the whole vocabulary). Ids of other tables give zeros, so the sum over the tables is
   /// the embedding.
   int64_t first_row = 0;
-  int64_t vocab = 0;
+  int64_t vocab = 0;  ///< see first_row
   /// A vocabulary row without gradient, such as the padding token's; negative: none.
   int64_t padding = -1;
 };
@@ -22,31 +23,5 @@ struct EmbeddingOptions {
 /// Backward: dtable[r] = Σ dy over the positions with id r, summed in position order in f32 (f64 for f64), so it is
 /// deterministic. The padding row gets no gradient.
 Tensor embedding(const Tensor& table, const Tensor& ids, const EmbeddingOptions& options = {});
-
-/// Kernel arguments; `ids` is contiguous i64.
-struct EmbeddingForward {
-  Tensor table;
-  Tensor ids;
-  int64_t first_row;
-  int64_t vocab;
-  Tensor y;
-};
-struct EmbeddingBackward {
-  Tensor ids;
-  int64_t first_row;
-  int64_t padding;  ///< id to skip; negative: none
-  Tensor dy;
-  Tensor dtable;    ///< [rows, width] in dy's dtype or its accumulation type
-  bool accumulate;  ///< add to dtable instead of overwriting it
-};
-
-namespace cpu {
-void embedding_forward(const EmbeddingForward& args);
-void embedding_backward(const EmbeddingBackward& args);
-}  // namespace cpu
-namespace cuda {
-void embedding_forward(const EmbeddingForward& args);
-void embedding_backward(const EmbeddingBackward& args);
-}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -14,7 +14,7 @@
 
 #include "lamina/base/simd-inl.h"
 #include "lamina/base/simd_stream-inl.h"
-#include "lamina/ops/embedding/embedding.h"
+#include "lamina/ops/embedding/embedding_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

@@ -10,7 +10,7 @@
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
 
-#include "lamina/ops/embedding/embedding.h"
+#include "lamina/ops/embedding/embedding_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda {

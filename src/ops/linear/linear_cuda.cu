@@ -7,8 +7,8 @@
 // known, the product that computes dx computes dz of that layer.
 
 #include "lamina/ops/activation/activation.cuh"
-#include "lamina/ops/activation/activation.h"
-#include "lamina/ops/elementwise/reduce.h"
+#include "lamina/ops/activation/activation_kernel.h"
+#include "lamina/ops/elementwise/reduce_kernel.h"
 #include "lamina/ops/linear/gemm/gemm_cuda.h"
 #include "lamina/ops/linear/linear_kernel.h"
 #include "lamina/ops/linear/matmul_kernel.h"

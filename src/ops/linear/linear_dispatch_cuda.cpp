@@ -2,7 +2,7 @@
 // has this place. ForcedKernel (ops/kernel_dispatch.h) forces a row. Sublayer steps (attention_sublayer_step,
 // feed_forward_step) try their one launch first, because it saves launches and the round trip of activations through
 // memory.
-#include "lamina/ops/activation/gated_activation.h"
+#include "lamina/ops/activation/gated_activation_kernel.h"
 #include "lamina/ops/kernel_dispatch.h"
 #include "lamina/ops/linear/fused/few_rows_cuda.h"
 #include "lamina/ops/linear/fused/row_stream_cuda.h"

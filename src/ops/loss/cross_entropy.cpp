@@ -5,6 +5,7 @@
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"
 #include "lamina/ops/loss/cross_entropy_checks.h"
+#include "lamina/ops/loss/cross_entropy_kernel.h"
 
 namespace lamina::ops {
 

@@ -5,8 +5,10 @@
 
 namespace lamina::ops {
 
+/// How the losses of all positions become the result: their mean, their sum, or each.
 enum class Reduction : uint8_t { mean, sum, none };
 
+/// Options of cross_entropy() and linear_cross_entropy().
 struct CrossEntropyOptions {
   /// Positions with this target are ignored: no loss, no gradient, not part of the mean.
   int64_t ignore_index = kIgnoreIndex;
@@ -18,7 +20,7 @@ struct CrossEntropyOptions {
   double soft_cap = 0.0;
   /// Multiplies the logits before anything else.
   double logit_scale = 1.0;
-  Reduction reduction = Reduction::mean;
+  Reduction reduction = Reduction::mean;  ///< how positions are combined
 };
 
 /// Per position, with u = soft_cap(logit_scale · logits), V classes and lse = log Σ exp u:
@@ -46,59 +48,5 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEnt
 /// error of up to 1/512.
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const CrossEntropyOptions& options = {}, const Tensor& bias = {});
-
-/// Rows of logits that a GPU holds at a time: large, to fill the GPU and to update dweight rarely.
-inline constexpr int64_t kLossRowsOnGpu = 8192;
-
-/// Loss of every row and, if `loss` is defined, their sum or mean.
-struct CrossEntropyForward {
-  Tensor logits;   ///< [rows, V]
-  Tensor targets;  ///< [rows]
-  CrossEntropyOptions options;
-  Tensor losses;  ///< [rows], accumulation type
-  Tensor lse;     ///< [rows], accumulation type
-  Tensor loss;    ///< scalar, or undefined for Reduction::none
-};
-struct CrossEntropyBackward {
-  Tensor logits;
-  Tensor targets;
-  CrossEntropyOptions options;
-  Tensor lse;
-  Tensor grad;  ///< gradient of the result: scalar, or [rows] for Reduction::none
-  Tensor dlogits;
-};
-/// Losses and gradients of linear_cross_entropy; undefined gradients are not computed.
-struct LinearCrossEntropy {
-  Tensor x;       ///< [rows, d]
-  Tensor weight;  ///< [V, d]
-  Tensor bias;    ///< [V], accumulation type, or undefined
-  Tensor targets;
-  CrossEntropyOptions options;
-  Tensor chunk;    ///< [V, rows of a chunk], accumulation type: workspace for the logits
-  Tensor losses;   ///< [rows]
-  Tensor loss;     ///< scalar, or undefined for Reduction::none
-  Tensor grad;     ///< gradient of the result as above; undefined means 1
-  Tensor dx;       ///< x's type
-  Tensor dweight;  ///< accumulation type
-  Tensor dbias;    ///< accumulation type
-};
-/// values ·= factor (a scalar in the accumulation type); values may have a narrower dtype.
-struct ScaleByTensor {
-  Tensor values;
-  Tensor factor;
-};
-
-namespace cpu {
-void cross_entropy_forward(const CrossEntropyForward& args);
-void cross_entropy_backward(const CrossEntropyBackward& args);
-void linear_cross_entropy(const LinearCrossEntropy& args);
-void scale_by_tensor(const ScaleByTensor& args);
-}  // namespace cpu
-namespace cuda {
-void cross_entropy_forward(const CrossEntropyForward& args);
-void cross_entropy_backward(const CrossEntropyBackward& args);
-void linear_cross_entropy(const LinearCrossEntropy& args);
-void scale_by_tensor(const ScaleByTensor& args);
-}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -6,8 +6,8 @@
 
 #include <vector>
 
-#include "lamina/ops/loss/cross_entropy.h"
 #include "lamina/ops/loss/cross_entropy_checks.h"
+#include "lamina/ops/loss/cross_entropy_kernel.h"
 #include "lamina/ops/loss/cross_entropy_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -3,6 +3,7 @@
 // maximum and sum of exponentials, rescaled only when a batch of packs raises the maximum. Rows may be unaligned (a
 // vocabulary of 50,257): elements before the first and after the last whole pack are processed one by one.
 #include "lamina/ops/loss/cross_entropy_device.cuh"
+#include "lamina/ops/loss/cross_entropy_kernel.h"
 
 namespace lamina::ops::cuda {
 namespace {

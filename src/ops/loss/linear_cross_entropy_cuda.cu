@@ -4,9 +4,9 @@
 // 16-bit types the classes are padded to a multiple of eight with zero rows in a copy of the weight, whose logits and
 // gradients stay zero; otherwise GEMMs with an odd extent (65) would use scalar kernels.
 
-#include "lamina/ops/elementwise/reduce.h"
+#include "lamina/ops/elementwise/reduce_kernel.h"
 #include "lamina/ops/linear/gemm/gemm_cuda.h"
-#include "lamina/ops/loss/cross_entropy.h"
+#include "lamina/ops/loss/cross_entropy_kernel.h"
 #include "lamina/ops/loss/cross_entropy_row.cuh"
 #include "lamina/tensor/cuda/runtime.h"
 

@@ -2,6 +2,7 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"
+#include "lamina/ops/loss/softmax_kernel.h"
 
 namespace lamina::ops {
 namespace {

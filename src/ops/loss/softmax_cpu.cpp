@@ -7,7 +7,7 @@
 
 #include "lamina/base/simd-inl.h"
 #include "lamina/ops/loss/row_exp-inl.h"
-#include "lamina/ops/loss/softmax.h"
+#include "lamina/ops/loss/softmax_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

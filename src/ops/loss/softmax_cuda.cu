@@ -3,7 +3,7 @@
 // warp or a block; these use an online softmax (a thread rescales its sum when it finds a larger value).
 #include "lamina/ops/elementwise/elements.cuh"
 #include "lamina/ops/loss/online_sum.cuh"
-#include "lamina/ops/loss/softmax.h"
+#include "lamina/ops/loss/softmax_kernel.h"
 #include "lamina/tensor/cuda/vector_access.cuh"
 
 namespace lamina::ops::cuda {

@@ -4,6 +4,7 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"
+#include "lamina/ops/moe/dispatch_kernel.h"
 #include "lamina/ops/moe/expert_indices.h"
 
 namespace lamina::ops {

@@ -9,14 +9,14 @@ namespace lamina::ops {
 /// rest are dropped. The number of slots depends only on shapes and options, min(tokens · k, experts · capacity); slots
 /// from offsets[experts] on are unused and hold zeros.
 struct DispatchPlan {
-  int64_t tokens = 0;
-  int64_t k = 0;
-  int64_t slots = 0;
-  Tensor offsets;  ///< [experts + 1] i64
-  Tensor slot_of;  ///< [tokens, k] i64, -1 if dropped
-  Tensor choice;   ///< [slots] i64: token · k + choice, -1 if unused
-  Tensor kept;     ///< [tokens, k] u8: 0 if dropped
-  Tensor dropped;  ///< [1] i64: number of dropped choices
+  int64_t tokens = 0;  ///< number of tokens
+  int64_t k = 0;       ///< choices per token
+  int64_t slots = 0;   ///< rows of the sorted buffer
+  Tensor offsets;      ///< [experts + 1] i64
+  Tensor slot_of;      ///< [tokens, k] i64, -1 if dropped
+  Tensor choice;       ///< [slots] i64: token · k + choice, -1 if unused
+  Tensor kept;         ///< [tokens, k] u8: 0 if dropped
+  Tensor dropped;      ///< [1] i64: number of dropped choices
 };
 
 /// ceil(factor · tokens · k / experts): `factor` times the slots an expert gets if load is balanced.
@@ -35,41 +35,5 @@ Tensor dispatch(const Tensor& x, const DispatchPlan& plan);
 ///   returns  [tokens, width]  rows' type
 /// Backward: drows[s] = weights[t, j] · dy[t],  dweights[t, j] = rows[s] · dy[t]  for s = slot_of[t, j]
 Tensor combine(const Tensor& rows, const Tensor& weights, const DispatchPlan& plan);
-
-/// to[r] = from[index[r] / divisor] · (factor[index[r]] or 1), zeros if index[r] < 0.
-struct GatherRows {
-  Tensor from;
-  Tensor index;
-  Tensor factor;  ///< accumulation type, or undefined
-  int64_t divisor = 1;
-  Tensor to;
-};
-/// to[t] = Σ_j (factor[t, j] or 1) · from[index[t, j]]; index -1 adds nothing.
-struct SumRows {
-  Tensor from;
-  Tensor index;  ///< [tokens, k]
-  Tensor factor;
-  Tensor to;
-};
-/// dot[t, j] = from[index[t, j]] · with[t], 0 if index is -1; accumulation type.
-struct DotRows {
-  Tensor from;
-  Tensor with;
-  Tensor index;
-  Tensor dot;
-};
-
-namespace cpu {
-void plan_dispatch(const Tensor& indices, int64_t capacity, const DispatchPlan& plan);
-void gather_rows(const GatherRows& args);
-void sum_rows(const SumRows& args);
-void dot_rows(const DotRows& args);
-}  // namespace cpu
-namespace cuda {
-void plan_dispatch(const Tensor& indices, int64_t capacity, const DispatchPlan& plan);
-void gather_rows(const GatherRows& args);
-void sum_rows(const SumRows& args);
-void dot_rows(const DotRows& args);
-}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lamina/base/simd-inl.h"
-#include "lamina/ops/moe/dispatch.h"
+#include "lamina/ops/moe/dispatch_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

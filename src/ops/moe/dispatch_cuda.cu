@@ -4,7 +4,7 @@
 // in order; lanes with the same expert find each other by a warp vote.
 #include <algorithm>
 
-#include "lamina/ops/moe/dispatch.h"
+#include "lamina/ops/moe/dispatch_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "lamina/ops/linear/gemm.h"
-#include "lamina/ops/moe/grouped_linear.h"
+#include "lamina/ops/moe/grouped_linear_kernel.h"
 
 namespace lamina::ops {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "lamina/ops/linear/fused/tile_product.cuh"
-#include "lamina/ops/moe/grouped_linear.h"
+#include "lamina/ops/moe/grouped_linear_kernel.h"
 #include "lamina/ops/moe/grouped_mma.cuh"
 #include "lamina/ops/moe/grouped_wgmma.h"
 

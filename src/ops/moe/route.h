@@ -7,9 +7,10 @@ namespace lamina::ops {
 
 using lamina::RouterScore;
 
+/// Options of route_top_k().
 struct RouteOptions {
-  int64_t k = 2;
-  RouterScore score = RouterScore::softmax;
+  int64_t k = 2;                             ///< experts per token
+  RouterScore score = RouterScore::softmax;  ///< how logits become weights
   /// Divide the k weights by their sum.
   bool normalize = false;
   /// Multiplies the weights after normalization.
@@ -17,10 +18,11 @@ struct RouteOptions {
   /// Experts form this many groups of consecutive experts; only the `chosen_groups` best groups take part. A group's
   /// score is the sum of its `group_best` highest scores.
   int64_t groups = 1;
-  int64_t chosen_groups = 1;
-  int64_t group_best = 2;
+  int64_t chosen_groups = 1;  ///< see groups
+  int64_t group_best = 2;     ///< see groups
 };
 
+/// Result of route_top_k().
 struct Routing {
   Tensor weights;  ///< [tokens, k], logits' dtype, highest score first
   Tensor indices;  ///< [tokens, k] i64; ties go to the lower index
@@ -38,30 +40,5 @@ struct Routing {
 ///   softmax  dz = s · (ds − Σ ds·s), over all experts or the chosen      sigmoid  dz = ds · s · (1 − s)
 /// The choice itself has no gradient.
 Routing route_top_k(const Tensor& logits, const RouteOptions& options, const Tensor& bias = {});
-
-struct RouteForward {
-  Tensor logits;
-  Tensor bias;  ///< [experts], accumulation type, or undefined
-  RouteOptions options;
-  Tensor weights;
-  Tensor indices;
-  Tensor counts;
-};
-struct RouteBackward {
-  Tensor logits;
-  Tensor indices;
-  Tensor dweights;
-  RouteOptions options;
-  Tensor dlogits;
-};
-
-namespace cpu {
-void route_forward(const RouteForward& args);
-void route_backward(const RouteBackward& args);
-}  // namespace cpu
-namespace cuda {
-void route_forward(const RouteForward& args);
-void route_backward(const RouteBackward& args);
-}  // namespace cuda
 
 }  // namespace lamina::ops

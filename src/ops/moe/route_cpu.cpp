@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lamina/base/simd-inl.h"
-#include "lamina/ops/moe/route.h"
+#include "lamina/ops/moe/route_kernel.h"
 #include "lamina/ops/moe/router_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -2,7 +2,7 @@
 // after the last pick in the order (score descending, index ascending), so nothing is marked or moved. Choices use the
 // logits if that gives the same order as the scores.
 #include "lamina/ops/moe/expert_indices.h"
-#include "lamina/ops/moe/route.h"
+#include "lamina/ops/moe/route_kernel.h"
 #include "lamina/ops/moe/router_rows.cuh"
 
 namespace lamina::ops::cuda {

@@ -3,6 +3,7 @@
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"
 #include "lamina/ops/moe/expert_indices.h"
+#include "lamina/ops/moe/router_loss_kernel.h"
 
 namespace lamina::ops {
 namespace {

@@ -19,27 +19,4 @@ Tensor balance_loss(const Tensor& logits, const Tensor& indices);
 /// Zoph et al. 2022, arXiv:2202.08906, eq. 5. Backward: dlogits = dloss · 2 · logsumexp · softmax(logits) / tokens
 Tensor router_z_loss(const Tensor& logits);
 
-/// Kernel arguments of both losses.
-struct RouterLossForward {
-  Tensor logits;
-  Tensor indices;  ///< i64, or undefined for the z-loss
-  Tensor shares;   ///< [experts] f_e, output for the balance loss
-  Tensor loss;     ///< [1]
-};
-struct RouterLossBackward {
-  Tensor logits;
-  Tensor shares;  ///< undefined for the z-loss
-  Tensor dloss;
-  Tensor dlogits;
-};
-
-namespace cpu {
-void router_loss_forward(const RouterLossForward& args);
-void router_loss_backward(const RouterLossBackward& args);
-}  // namespace cpu
-namespace cuda {
-void router_loss_forward(const RouterLossForward& args);
-void router_loss_backward(const RouterLossBackward& args);
-}  // namespace cuda
-
 }  // namespace lamina::ops

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lamina/base/simd-inl.h"
-#include "lamina/ops/moe/router_loss.h"
+#include "lamina/ops/moe/router_loss_kernel.h"
 #include "lamina/ops/moe/router_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,7 +1,7 @@
 // Each warp sums over its tokens the probabilities (balance) or the squared log-sum-exp (z). A block adds its warps'
 // sums in order, and one block adds the blocks' sums in f64.
 #include "lamina/ops/moe/expert_indices.h"
-#include "lamina/ops/moe/router_loss.h"
+#include "lamina/ops/moe/router_loss_kernel.h"
 #include "lamina/ops/moe/router_rows.cuh"
 
 namespace lamina::ops::cuda {

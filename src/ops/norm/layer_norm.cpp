@@ -2,6 +2,7 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"
+#include "lamina/ops/norm/layer_norm_kernel.h"
 #include "lamina/ops/norm/norm_scale.h"
 
 namespace lamina::ops {

@@ -4,7 +4,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lamina/ops/norm/layer_norm.h"
+#include "lamina/ops/norm/layer_norm_kernel.h"
 #include "lamina/ops/norm/norm_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();

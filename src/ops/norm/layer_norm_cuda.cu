@@ -1,5 +1,5 @@
 // norm_rows.cuh explains the strategy.
-#include "lamina/ops/norm/layer_norm.h"
+#include "lamina/ops/norm/layer_norm_kernel.h"
 #include "lamina/ops/norm/norm_backward.cuh"
 #include "lamina/ops/norm/norm_forward.cuh"
 

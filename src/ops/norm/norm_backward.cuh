@@ -11,7 +11,7 @@
 // Each block writes its partial weight gradients once, [slots, width]. A small kernel, launched while this one runs,
 // sums them (slot_sums.cuh) in 2 µs; letting the last block sum them took 5 µs.
 
-#include "lamina/ops/elementwise/reduce.h"
+#include "lamina/ops/elementwise/reduce_kernel.h"
 #include "lamina/ops/elementwise/slot_sums.cuh"
 #include "lamina/ops/norm/norm_rows.cuh"
 #include "lamina/tensor/cuda/async_copy.cuh"

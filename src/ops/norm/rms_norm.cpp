@@ -3,6 +3,7 @@
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"
 #include "lamina/ops/norm/norm_scale.h"
+#include "lamina/ops/norm/rms_norm_kernel.h"
 
 namespace lamina::ops {
 namespace {

@@ -5,7 +5,7 @@
 #include <hwy/highway.h>
 
 #include "lamina/ops/norm/norm_rows-inl.h"
-#include "lamina/ops/norm/rms_norm.h"
+#include "lamina/ops/norm/rms_norm_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

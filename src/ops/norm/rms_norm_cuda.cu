@@ -1,7 +1,7 @@
 // norm_rows.cuh explains the strategy.
 #include "lamina/ops/norm/norm_backward.cuh"
 #include "lamina/ops/norm/norm_forward.cuh"
-#include "lamina/ops/norm/rms_norm.h"
+#include "lamina/ops/norm/rms_norm_kernel.h"
 
 namespace lamina::ops::cuda {
 

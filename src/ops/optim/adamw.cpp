@@ -1,6 +1,8 @@
 #include "lamina/ops/optim/adamw.h"
 
 #include "lamina/ops/launch.h"
+#include "lamina/ops/optim/adamw_kernel.h"
+#include "lamina/ops/optim/slots_kernel.h"
 
 namespace lamina::ops {
 

@@ -6,10 +6,11 @@
 
 namespace lamina::ops {
 
+/// Options of adamw().
 struct AdamWOptions {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
+  double beta1 = 0.9;    ///< decay of the first moment
+  double beta2 = 0.999;  ///< decay of the second moment
+  double eps = 1e-8;     ///< added to the root of the second moment
   /// Per-step values in device memory, [4] f32 on the slots' GPU, so that a step captured as a CUDA graph can be
   /// replayed: a factor on every slot's lr, 1 / (1 − β1^step), 1 / sqrt(1 − β2^step), and a factor on the gradients as
   /// clip_factor writes it (if negative, nothing is updated). The slots' `step` is then ignored. Undefined: only lr and
@@ -17,6 +18,7 @@ struct AdamWOptions {
   Tensor dynamics = {};
 };
 
+/// One parameter of adamw() with its state.
 struct AdamWSlot : ParamSlot {
   Tensor m;          ///< first moment, f32 (f64 for f64); updated
   Tensor v;          ///< second moment, likewise
@@ -29,12 +31,5 @@ struct AdamWSlot : ParamSlot {
 ///   p ← p − lr / (1 − β1^step) · m / ( sqrt(v) / sqrt(1 − β2^step) + eps )
 /// Loshchilov & Hutter 2019, arXiv:1711.05101. Parameters must not overlap in memory.
 void adamw(std::vector<AdamWSlot> slots, const AdamWOptions& options = {});
-
-namespace cpu {
-void adamw_update(const std::vector<AdamWSlot>& slots, const AdamWOptions& options);
-}  // namespace cpu
-namespace cuda {
-void adamw_update(const std::vector<AdamWSlot>& slots, const AdamWOptions& options);
-}  // namespace cuda
 
 }  // namespace lamina::ops

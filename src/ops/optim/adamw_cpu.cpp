@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "lamina/base/simd-inl.h"
-#include "lamina/ops/optim/adamw.h"
+#include "lamina/ops/optim/adamw_kernel.h"
 #include "lamina/ops/optim/visit_slot.h"
 
 HWY_BEFORE_NAMESPACE();

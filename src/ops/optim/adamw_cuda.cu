@@ -2,7 +2,7 @@
 // updates 2048 elements of one slot.
 #include <cmath>
 
-#include "lamina/ops/optim/adamw.h"
+#include "lamina/ops/optim/adamw_kernel.h"
 #include "lamina/ops/optim/slots.cuh"
 
 namespace lamina::ops::cuda {

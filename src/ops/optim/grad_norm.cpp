@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lamina/ops/launch.h"
+#include "lamina/ops/optim/grad_norm_kernel.h"
 
 namespace lamina::ops {
 namespace {

@@ -12,9 +12,10 @@ namespace lamina::ops {
 struct BadElement {
   size_t tensor;  ///< index in the list
   int64_t index;  ///< row-major position in that tensor
-  double value;
+  double value;   ///< NaN or ±infinity
 };
 
+/// Result of global_norm().
 struct GradNorm {
   double norm = 0.0;  ///< sqrt(Σ g²) over all elements of all tensors
   /// The first NaN or infinite element; empty if all are finite. (Finite f64 tensors may still overflow the sum: then
@@ -26,8 +27,9 @@ struct GradNorm {
 /// does not depend on the number of threads. Skips undefined tensors; any floating type and strides. 0 on `meta`.
 GradNorm global_norm(const std::vector<Tensor>& grads);
 
+/// Options of clip_grad_norm_().
 struct ClipOptions {
-  double max_norm = 1.0;
+  double max_norm = 1.0;  ///< largest norm after clipping
   /// Throw an Error that names the first bad tensor and position. Otherwise the gradients stay unchanged and the result
   /// says where.
   bool error_if_nonfinite = false;
@@ -47,24 +49,5 @@ void scale_(const std::vector<Tensor>& tensors, double factor);
 /// max_norm clips nothing.
 ///   norm, factor  one f32 each, on the gradients' device; may be slices of a larger tensor
 void clip_factor(const std::vector<Tensor>& grads, double max_norm, const Tensor& norm, const Tensor& factor);
-
-/// Kernel arguments of clip_factor.
-struct ClipFactor {
-  std::vector<Tensor> grads;
-  double max_norm;
-  Tensor norm;
-  Tensor factor;
-};
-
-namespace cpu {
-void clip_factor(const ClipFactor& args);
-void sum_of_squares(const std::vector<Tensor>& tensors, GradNorm& result);
-void scale_tensors(const std::vector<Tensor>& tensors, double factor);
-}  // namespace cpu
-namespace cuda {
-void clip_factor(const ClipFactor& args);
-void sum_of_squares(const std::vector<Tensor>& tensors, GradNorm& result);
-void scale_tensors(const std::vector<Tensor>& tensors, double factor);
-}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -8,7 +8,8 @@
 #include <cmath>
 
 #include "lamina/base/simd-inl.h"
-#include "lamina/ops/optim/grad_norm.h"
+#include "lamina/ops/optim/grad_norm_kernel.h"
+#include "lamina/ops/optim/slots_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

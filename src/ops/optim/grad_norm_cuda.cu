@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lamina/ops/optim/grad_norm.h"
+#include "lamina/ops/optim/grad_norm_kernel.h"
 #include "lamina/ops/optim/slots.cuh"
 #include "lamina/ops/optim/squares.cuh"
 

@@ -5,7 +5,9 @@
 
 #include "lamina/ops/launch.h"
 #include "lamina/ops/linear/gemm.h"
-#include "lamina/ops/optim/grad_norm.h"
+#include "lamina/ops/optim/grad_norm_kernel.h"
+#include "lamina/ops/optim/muon_kernel.h"
+#include "lamina/ops/optim/slots_kernel.h"
 
 namespace lamina::ops {
 namespace {

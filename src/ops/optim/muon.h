@@ -12,14 +12,16 @@ enum class MuonScale : uint8_t {
   match_adamw,  ///< 0.2 · sqrt(max(rows, cols)): updates as large as AdamW's, so AdamW's learning rate can be reused
 };
 
+/// Options of muon().
 struct MuonOptions {
-  double momentum = 0.95;
-  bool nesterov = true;
-  int steps = 5;  ///< Newton–Schulz iterations
-  double eps = 1e-7;
-  MuonScale scale = MuonScale::aspect;
+  double momentum = 0.95;               ///< decay of the momentum
+  bool nesterov = true;                 ///< use the momentum of the next step
+  int steps = 5;                        ///< Newton–Schulz iterations
+  double eps = 1e-7;                    ///< smallest norm that the update is divided by
+  MuonScale scale = MuonScale::aspect;  ///< factor on the learning rate
 };
 
+/// One parameter of muon() with its state.
 struct MuonSlot : ParamSlot {
   Tensor momentum;  ///< f32 (f64 for f64), initially zeros; updated
   /// Rows of the matrices packed into each [rows, cols] of param; empty: a single matrix.
@@ -35,33 +37,5 @@ struct MuonSlot : ParamSlot {
 /// singular values close to one (0.7 to 1.2). GEMMs and sums in f32 (f64 for f64), the norm in f64. Jordan et al. 2024,
 /// https://kellerjordan.github.io/posts/muon; match_adamw: Liu et al. 2025, arXiv:2502.16982.
 void muon(std::vector<MuonSlot> slots, const MuonOptions& options = {});
-
-/// Coefficients of the Newton–Schulz iteration.
-struct NewtonSchulz {
-  static constexpr double kLinear = 3.4445;
-  static constexpr double kCubic = -4.7750;
-  static constexpr double kQuintic = 2.0315;
-};
-
-/// Kernel arguments for one matrix; `update` [rows, cols] is in the type of the arithmetic.
-struct MuonMatrix {
-  MuonSlot slot;
-  Tensor update;
-  MuonOptions options;
-};
-
-namespace cpu {
-/// Computes b and u of the formula.
-void muon_momentum(const MuonMatrix& args);
-/// u ← X of the formula.
-void muon_orthogonalize(const MuonMatrix& args);
-/// Updates p from X.
-void muon_apply(const MuonMatrix& args, double scaled_lr);
-}  // namespace cpu
-namespace cuda {
-void muon_momentum(const MuonMatrix& args);
-void muon_orthogonalize(const MuonMatrix& args);
-void muon_apply(const MuonMatrix& args, double scaled_lr);
-}  // namespace cuda
 
 }  // namespace lamina::ops

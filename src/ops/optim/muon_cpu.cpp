@@ -5,7 +5,8 @@
 #include <hwy/highway.h>
 
 #include "lamina/base/simd-inl.h"
-#include "lamina/ops/optim/muon.h"
+#include "lamina/ops/optim/muon_kernel.h"
+#include "lamina/ops/optim/slots_kernel.h"
 #include "lamina/ops/optim/visit_slot.h"
 
 HWY_BEFORE_NAMESPACE();

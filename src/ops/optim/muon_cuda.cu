@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "lamina/ops/linear/gemm/gemm_cuda.h"
-#include "lamina/ops/optim/muon.h"
+#include "lamina/ops/optim/muon_kernel.h"
 #include "lamina/ops/optim/slots.cuh"
 #include "lamina/ops/optim/squares.cuh"
 

@@ -6,11 +6,13 @@
 
 namespace lamina::ops {
 
+/// Options of sgd().
 struct SgdOptions {
-  double momentum = 0.0;
-  bool nesterov = false;
+  double momentum = 0.0;  ///< decay of the momentum; 0: none
+  bool nesterov = false;  ///< use the momentum of the next step
 };
 
+/// One parameter of sgd() with its state.
 struct SgdSlot : ParamSlot {
   Tensor momentum;  ///< f32 (f64 for f64), initially zeros; updated. Undefined if the option is 0
 };
@@ -20,12 +22,5 @@ struct SgdSlot : ParamSlot {
 /// With momentum 0: p ← p − lr · g. Parameters must not overlap in memory.
 /// Sutskever et al. 2013, "On the importance of initialization and momentum in deep learning".
 void sgd(std::vector<SgdSlot> slots, const SgdOptions& options = {});
-
-namespace cpu {
-void sgd_update(const std::vector<SgdSlot>& slots, const SgdOptions& options);
-}  // namespace cpu
-namespace cuda {
-void sgd_update(const std::vector<SgdSlot>& slots, const SgdOptions& options);
-}  // namespace cuda
 
 }  // namespace lamina::ops

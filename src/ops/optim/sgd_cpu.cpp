@@ -5,7 +5,7 @@
 #include <hwy/highway.h>
 
 #include "lamina/base/simd-inl.h"
-#include "lamina/ops/optim/sgd.h"
+#include "lamina/ops/optim/sgd_kernel.h"
 #include "lamina/ops/optim/visit_slot.h"
 
 HWY_BEFORE_NAMESPACE();

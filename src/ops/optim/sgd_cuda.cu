@@ -1,5 +1,5 @@
 // One pass, as in adamw_cuda.cu, with one state tensor or none.
-#include "lamina/ops/optim/sgd.h"
+#include "lamina/ops/optim/sgd_kernel.h"
 #include "lamina/ops/optim/slots.cuh"
 
 namespace lamina::ops::cuda {

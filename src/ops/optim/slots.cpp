@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "lamina/ops/launch.h"
+#include "lamina/ops/optim/slots_kernel.h"
 
 namespace lamina::ops {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lamina/ops/optim/slots.h"
+#include "lamina/ops/optim/slots_kernel.h"
 
 namespace lamina::ops {
 

@@ -5,6 +5,8 @@
 #include "lamina/ops/launch.h"
 #include "lamina/ops/linear/norm_linear_kernel.h"
 #include "lamina/ops/norm/norm_scale.h"
+#include "lamina/ops/position/norm_rotary_kernel.h"
+#include "lamina/ops/position/rotary_kernel.h"
 
 namespace lamina::ops {
 namespace {

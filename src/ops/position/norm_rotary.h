@@ -18,6 +18,7 @@ namespace lamina::ops {
 Tensor norm_rotary(const Tensor& x, const Tensor& weight, const Tensor& cos, const Tensor& sin,
                    const RmsNormOptions& norm = {}, const RotaryOptions& rotation = {});
 
+/// Result of norm_rotary_joined().
 struct NormedHeads {
   Tensor q;  ///< [batch, seq, n_heads, head_dim], normalized and rotated
   Tensor k;  ///< [batch, seq, n_kv_heads, head_dim], likewise
@@ -31,27 +32,5 @@ struct NormedHeads {
 NormedHeads norm_rotary_joined(const Tensor& qkv, int64_t n_heads, int64_t n_kv_heads, const Tensor& q_weight,
                                const Tensor& k_weight, const Tensor& cos, const Tensor& sin,
                                const RmsNormOptions& norm = {}, const RotaryOptions& rotation = {});
-
-/// Kernel arguments: heads are multiples of 16 bytes, rotary_dim covers whole pairs of packs, tables have one angle per
-/// pair, and tokens have a constant stride.
-struct NormRotaryForward {
-  RotaryArgs turn;  ///< including x and y
-  Tensor scale;     ///< [head_dim], f32 or x's dtype, or undefined
-  double eps;
-  Tensor r;  ///< [batch · seq · heads], 1/rms, f32
-};
-struct NormRotaryBackward {
-  RotaryArgs turn;  ///< including x
-  Tensor scale;
-  Tensor r;
-  Tensor dy;
-  Tensor dx;
-  Tensor dweight;  ///< [head_dim], f32, or undefined
-};
-
-namespace cuda {
-void norm_rotary_forward(const NormRotaryForward& args);
-void norm_rotary_backward(const NormRotaryBackward& args);
-}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -10,7 +10,8 @@
 
 #include "lamina/ops/elementwise/slot_sums.cuh"
 #include "lamina/ops/norm/norm_backward.cuh"
-#include "lamina/ops/position/norm_rotary.h"
+#include "lamina/ops/position/norm_rotary_kernel.h"
+#include "lamina/ops/position/rotary_kernel.h"
 #include "lamina/tensor/cuda/async_copy.cuh"
 #include "lamina/tensor/cuda/vector_access.cuh"
 

@@ -10,8 +10,9 @@ enum class RotaryPairing : uint8_t {
   interleaved,  ///< x_{2i} with x_{2i + 1}
 };
 
+/// Options of rotary().
 struct RotaryOptions {
-  RotaryPairing pairing = RotaryPairing::half_split;
+  RotaryPairing pairing = RotaryPairing::half_split;  ///< which elements form a pair
   /// The first `rotary_dim` elements of each head are rotated, the others copied; 0 means all. Even.
   int64_t rotary_dim = 0;
   /// Position of the first token: token s has position offset + s.
@@ -40,29 +41,5 @@ Tensor rotary_in_place(const Tensor& x, int64_t heads, const Tensor& cos, const 
 
 /// Resolves a rotary dimension of 0; throws if it or the tables do not fit the heads.
 int64_t checked_rotary_dim(const char* op, const Tensor& cos, const Tensor& sin, int64_t rotary_dim, int64_t head_dim);
-
-/// Kernel arguments, for forward and backward.
-struct RotaryArgs {
-  Tensor x;  ///< last dimension contiguous
-  Tensor cos;
-  Tensor sin;        ///< contiguous, accumulation type
-  Tensor positions;  ///< contiguous i64, [seq] or [batch, seq], or undefined
-  int64_t offset;
-  int64_t rotary_dim;
-  RotaryPairing pairing;
-  bool transposed;  ///< apply the backward map
-  Tensor y;         ///< last dimension contiguous; may be x itself
-};
-
-/// Kernel arguments without x and y; throws if they do not fit the options.
-RotaryArgs checked_rotary(const char* op, const Tensor& x, const Tensor& cos, const Tensor& sin,
-                          const RotaryOptions& options);
-
-namespace cpu {
-void rotary(const RotaryArgs& args);
-}  // namespace cpu
-namespace cuda {
-void rotary(const RotaryArgs& args);
-}  // namespace cuda
 
 }  // namespace lamina::ops

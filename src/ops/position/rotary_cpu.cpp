@@ -11,7 +11,7 @@
 
 #include "lamina/base/simd-inl.h"
 #include "lamina/base/simd_stream-inl.h"
-#include "lamina/ops/position/rotary.h"
+#include "lamina/ops/position/rotary_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

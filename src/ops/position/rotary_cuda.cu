@@ -1,7 +1,7 @@
 // A thread takes one pack of a head's first half and its partner pack of the second half (or one pack of whole pairs if
 // interleaved). The coefficients come from the tables, which stay in cache; each element is read and written once, in
 // packs. Other threads copy the elements after the rotary dimension. Unaligned heads use single pairs instead of packs.
-#include "lamina/ops/position/rotary.h"
+#include "lamina/ops/position/rotary_kernel.h"
 #include "lamina/tensor/cuda/vector_access.cuh"
 
 namespace lamina::ops::cuda {

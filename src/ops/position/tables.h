@@ -10,8 +10,9 @@ namespace lamina::ops {
 /// Angle per position of each pair, before scaling: theta^(−2i / rotary_dim) for i in [0, rotary_dim/2).
 std::vector<double> rotary_frequencies(int64_t rotary_dim, double theta);
 
+/// Options of rotary_tables().
 struct RotaryTableOptions {
-  double theta = 10000.0;
+  double theta = 10000.0;  ///< base of the frequencies
   /// Angle per position of each pair, [rotary_dim/2]; empty: rotary_frequencies(rotary_dim, theta). RoPE scaling
   /// methods (interpolation, NTK-aware, YaRN, frequency bands) choose these.
   std::vector<double> frequencies;
@@ -21,9 +22,10 @@ struct RotaryTableOptions {
   int64_t first_position = 0;
 };
 
+/// Result of rotary_tables().
 struct RotaryTables {
   Tensor cos;  ///< [length, rotary_dim/2] f32
-  Tensor sin;
+  Tensor sin;  ///< like cos
 };
 
 /// cos and sin of position · frequency; angles are computed in f64. On meta only the shapes.
@@ -39,10 +41,11 @@ std::vector<double> alibi_slopes(int64_t n_heads);
 /// alibi_slopes() as an f32 tensor for attention.
 Tensor alibi_slopes(int64_t n_heads, const Device& device);
 
+/// T5's relative position buckets.
 struct T5Buckets {
-  bool bidirectional = true;
-  int64_t buckets = 32;
-  int64_t max_distance = 128;
+  bool bidirectional = true;   ///< later keys have their own buckets
+  int64_t buckets = 32;        ///< number of buckets
+  int64_t max_distance = 128;  ///< larger distances share the last bucket
 };
 
 /// T5 bucket of the distance key − query: half of the buckets are exact small distances, the others are logarithmic up

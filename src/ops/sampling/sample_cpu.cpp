@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "lamina/base/philox.h"
-#include "lamina/ops/elementwise/increment.h"
+#include "lamina/ops/elementwise/increment_kernel.h"
 #include "lamina/ops/sampling/candidates.h"
 #include "lamina/ops/sampling/sample_kernel.h"
 

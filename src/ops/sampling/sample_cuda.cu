@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "lamina/base/philox.h"
-#include "lamina/ops/elementwise/increment.h"
+#include "lamina/ops/elementwise/increment_kernel.h"
 #include "lamina/ops/linear/fused/row_step.cuh"
 #include "lamina/ops/sampling/sample_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"

@@ -117,7 +117,8 @@ void write_logprobs(const SampleRows& args, const T* logits, int64_t row) {
   double most = -std::numeric_limits<double>::infinity();
   for (int64_t id = 0; id < args.vocab_size; ++id) most = std::max(most, value(id));
   double sum = 0;
-  for (int64_t id = 0; id < args.vocab_size; ++id) sum += std::exp(value(id) - most);
+  for (int64_t id = 0; id < args.vocab_size; ++id)
+    sum += static_cast<double>(std::exp(static_cast<float>(value(id) - most)));
   const double total = most + std::log(sum);
   float* out = args.logprobs.data<float>() + row * (1 + k);
   const int64_t chosen = args.ids.data<int64_t>()[row];

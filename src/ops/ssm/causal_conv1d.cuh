@@ -5,7 +5,7 @@
 // from the L1 cache, and x is read from memory once. A thread keeps the sums of its strip while the rows pass by, with
 // a sliding window of taps.
 
-#include "lamina/ops/ssm/causal_conv1d.h"
+#include "lamina/ops/ssm/causal_conv1d_kernel.h"
 #include "lamina/ops/ssm/scan.cuh"
 
 namespace lamina::ops::cuda {

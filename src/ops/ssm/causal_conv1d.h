@@ -4,6 +4,7 @@
 
 namespace lamina::ops {
 
+/// Activation after a causal convolution.
 enum class ConvActivation { none, silu };
 
 /// Depthwise causal convolution: y[t, c] = act(bias[c] + Σ_j weight[c, j] · x[t − kernel + 1 + j, c]). Inputs before
@@ -28,45 +29,5 @@ Tensor causal_conv1d_state(const Tensor& x, int64_t kernel, const Tensor& initia
 /// (dtype of x) in place. Records no gradient.
 Tensor causal_conv1d_step(const Tensor& x, Tensor& state, const Tensor& weight, const Tensor& bias = {},
                           ConvActivation activation = ConvActivation::none);
-
-/// Kernel arguments. Small tensors are transposed so that channels are contiguous: taps [kernel, channels] and bias
-/// [channels] in the accumulation type, state [batch, kernel − 1, channels] in the dtype of x.
-struct CausalConv1dForward {
-  Tensor x;
-  Tensor taps;
-  Tensor bias;
-  Tensor state;
-  bool silu = false;
-  Tensor y;
-};
-struct CausalConv1dBackward {
-  CausalConv1dForward forward;  ///< without y
-  Tensor dy;
-  Tensor dx;
-  Tensor dtaps;  ///< [kernel, channels], accumulation type, or undefined; dbias likewise
-  Tensor dbias;
-  Tensor dstate;  ///< [batch, kernel − 1, channels], or undefined
-};
-struct CausalConv1dStep {
-  Tensor x;
-  Tensor state;  ///< updated
-  Tensor weight;
-  Tensor bias;
-  bool silu = false;
-  Tensor y;
-};
-
-namespace cpu {
-void causal_conv1d_forward(const CausalConv1dForward& args);
-void causal_conv1d_backward(const CausalConv1dBackward& args);
-void causal_conv1d_state(const Tensor& x, const Tensor& initial_state, const Tensor& state);
-void causal_conv1d_step(const CausalConv1dStep& args);
-}  // namespace cpu
-namespace cuda {
-void causal_conv1d_forward(const CausalConv1dForward& args);
-void causal_conv1d_backward(const CausalConv1dBackward& args);
-void causal_conv1d_state(const Tensor& x, const Tensor& initial_state, const Tensor& state);
-void causal_conv1d_step(const CausalConv1dStep& args);
-}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "lamina/ops/ssm/causal_conv1d.cuh"
+#include "lamina/ops/ssm/causal_conv1d_kernel.h"
 #include "lamina/ops/ssm/parts_cuda.h"
 
 namespace lamina::ops::cuda {

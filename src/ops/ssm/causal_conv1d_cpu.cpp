@@ -13,7 +13,7 @@
 
 #include "lamina/base/simd-inl.h"
 #include "lamina/base/simd_math-inl.h"
-#include "lamina/ops/ssm/causal_conv1d.h"
+#include "lamina/ops/ssm/causal_conv1d_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

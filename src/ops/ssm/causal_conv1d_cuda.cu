@@ -1,6 +1,7 @@
 // Forward uses the convolution of causal_conv1d.cuh. Updating the state and computing one position use one thread per
 // channel.
 #include "lamina/ops/ssm/causal_conv1d.cuh"
+#include "lamina/ops/ssm/causal_conv1d_kernel.h"
 
 namespace lamina::ops::cuda {
 namespace {

@@ -12,25 +12,4 @@ namespace lamina::ops {
 /// Backward: du[s] = Σ_t K[t − s] dy[t] + d dy[s],  dK[j] = Σ_t dy[t] u[t − j],  dd = Σ dy u
 Tensor long_conv(const Tensor& u, const Tensor& kernel, const Tensor& d = {});
 
-struct LongConvForward {
-  Tensor u;
-  Tensor kernel;  ///< accumulation type
-  Tensor d;       ///< accumulation type, or undefined
-  Tensor y;
-};
-struct LongConvBackward {
-  LongConvForward forward;  ///< without y
-  Tensor dy;
-  Tensor du, dkernel, dd;  ///< undefined if not needed; dkernel and dd in the accumulation type
-};
-
-namespace cpu {
-void long_conv_forward(const LongConvForward& args);
-void long_conv_backward(const LongConvBackward& args);
-}  // namespace cpu
-namespace cuda {
-void long_conv_forward(const LongConvForward& args);
-void long_conv_backward(const LongConvBackward& args);
-}  // namespace cuda
-
 }  // namespace lamina::ops

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "lamina/base/simd-inl.h"
-#include "lamina/ops/ssm/long_conv.h"
+#include "lamina/ops/ssm/long_conv_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

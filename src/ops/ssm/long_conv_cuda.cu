@@ -4,7 +4,7 @@
 // transposed to [taps, channels] first, and its gradient back at the end. Each thread sums its gradient over the batch.
 #include <algorithm>
 
-#include "lamina/ops/ssm/long_conv.h"
+#include "lamina/ops/ssm/long_conv_kernel.h"
 #include "lamina/ops/ssm/parts_cuda.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 

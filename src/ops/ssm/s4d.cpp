@@ -2,6 +2,8 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"
+#include "lamina/ops/ssm/s4d_kernel.h"
+#include "lamina/ops/ssm/selective_scan_kernel.h"
 
 namespace lamina::ops {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lamina/base/simd-inl.h"
-#include "lamina/ops/ssm/s4d.h"
+#include "lamina/ops/ssm/s4d_kernel.h"
 #include "lamina/ops/ssm/s4d_modes.h"
 
 HWY_BEFORE_NAMESPACE();

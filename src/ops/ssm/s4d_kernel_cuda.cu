@@ -2,7 +2,7 @@
 // every 128th position of a run of one channel, 16 in total. For each mode it starts from one exponential and advances
 // by multiplying with z^128. Backward: a block is one channel; a warp loops over modes, with its lanes along the
 // kernel.
-#include "lamina/ops/ssm/s4d.h"
+#include "lamina/ops/ssm/s4d_kernel.h"
 #include "lamina/ops/ssm/s4d_modes.cuh"
 
 namespace lamina::ops::cuda {

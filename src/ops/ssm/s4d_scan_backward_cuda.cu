@@ -2,7 +2,9 @@
 // eighth state, then eight positions at a time into registers. The gradients of z and c' are summed per batch entry and
 // segment, then over these in order, in f64.
 #include "lamina/ops/ssm/parts_cuda.h"
+#include "lamina/ops/ssm/s4d_kernel.h"
 #include "lamina/ops/ssm/s4d_scan.cuh"
+#include "lamina/ops/ssm/selective_scan_kernel.h"
 
 namespace lamina::ops::cuda {
 namespace {

@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "lamina/base/simd-inl.h"
-#include "lamina/ops/ssm/s4d.h"
+#include "lamina/ops/ssm/s4d_kernel.h"
 #include "lamina/ops/ssm/s4d_modes.h"
+#include "lamina/ops/ssm/selective_scan_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

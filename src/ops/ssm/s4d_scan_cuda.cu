@@ -1,7 +1,9 @@
 // Work is divided as in selective_scan: the modes of a channel are spread over a group of lanes, four per lane. If
 // batch · channels do not fill the GPU, the sequence is split into segments, across which states (backwards: their
 // gradients) are propagated with z^length. A separate kernel discretises the modes in f64; the scan uses them in f32.
+#include "lamina/ops/ssm/s4d_kernel.h"
 #include "lamina/ops/ssm/s4d_scan.cuh"
+#include "lamina/ops/ssm/selective_scan_kernel.h"
 
 namespace lamina::ops::cuda {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "lamina/ops/ssm/selective_scan.h"
+#include "lamina/ops/ssm/selective_scan_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda {

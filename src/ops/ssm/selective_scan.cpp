@@ -2,6 +2,7 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"
+#include "lamina/ops/ssm/selective_scan_kernel.h"
 #include "lamina/ops/ssm/state.h"
 
 namespace lamina::ops {

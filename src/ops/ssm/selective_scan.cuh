@@ -4,7 +4,7 @@
 
 #include "lamina/ops/ssm/scan.cuh"
 #include "lamina/ops/ssm/scan_shape.cuh"
-#include "lamina/ops/ssm/selective_scan.h"
+#include "lamina/ops/ssm/selective_scan_kernel.h"
 
 namespace lamina::ops::cuda {
 

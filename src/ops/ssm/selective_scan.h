@@ -6,15 +6,16 @@ namespace lamina::ops {
 
 /// Optional arguments of a selective scan; undefined if not used.
 struct SelectiveScanExtras {
-  Tensor d;              ///< [channels]: y gets d · u
-  Tensor z;              ///< [batch, seq, channels], dtype of u: y is multiplied by silu(z)
-  Tensor delta_bias;     ///< [channels], added to delta
-  Tensor initial_state;  ///< [batch, channels, n], zeros otherwise
-  bool delta_softplus = false;
+  Tensor d;                     ///< [channels]: y gets d · u
+  Tensor z;                     ///< [batch, seq, channels], dtype of u: y is multiplied by silu(z)
+  Tensor delta_bias;            ///< [channels], added to delta
+  Tensor initial_state;         ///< [batch, channels, n], zeros otherwise
+  bool delta_softplus = false;  ///< apply softplus to delta + delta_bias
 };
 
+/// Result of a scan.
 struct ScanResult {
-  Tensor y;
+  Tensor y;           ///< the output
   Tensor last_state;  ///< accumulation type; initial_state of the next call
 };
 
@@ -39,43 +40,5 @@ ScanResult selective_scan(const Tensor& u, const Tensor& delta, const Tensor& a,
 /// [batch, channels, n] (accumulation type) in place. Takes no initial_state and records no gradient.
 Tensor selective_scan_step(const Tensor& u, const Tensor& delta, const Tensor& a, const Tensor& b, const Tensor& c,
                            Tensor& state, const SelectiveScanExtras& extras = {});
-
-constexpr int64_t kScanChunk = 64;  ///< positions between two saved states
-
-/// Kernel arguments. u, delta, z keep their dtype; everything else is in the accumulation type.
-struct SelectiveScanForward {
-  Tensor u, delta, z;
-  Tensor a;  ///< [n, channels]
-  Tensor b, c, d, delta_bias, initial_state;
-  bool delta_softplus = false;
-  Tensor y;
-  Tensor last_state;
-  Tensor states;  ///< [batch, chunks, n, channels] before each chunk; undefined if no gradient is needed
-};
-struct SelectiveScanBackward {
-  SelectiveScanForward forward;  ///< without y
-  Tensor dy, dlast_state;        ///< dlast_state may be undefined
-  Tensor du, ddelta, dz;         ///< dz only with z
-  Tensor da;                     ///< [n, channels]
-  Tensor db, dc;
-  Tensor dd, ddelta_bias, dinitial_state;  ///< undefined if not needed
-};
-struct SelectiveScanStep {
-  Tensor u, delta, z, a, b, c, d, delta_bias;  ///< a [channels, n]
-  bool delta_softplus = false;
-  Tensor state;
-  Tensor y;
-};
-
-namespace cpu {
-void selective_scan_forward(const SelectiveScanForward& args);
-void selective_scan_backward(const SelectiveScanBackward& args);
-void selective_scan_step(const SelectiveScanStep& args);
-}  // namespace cpu
-namespace cuda {
-void selective_scan_forward(const SelectiveScanForward& args);
-void selective_scan_backward(const SelectiveScanBackward& args);
-void selective_scan_step(const SelectiveScanStep& args);
-}  // namespace cuda
 
 }  // namespace lamina::ops

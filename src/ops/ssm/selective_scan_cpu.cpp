@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "lamina/base/simd-inl.h"
-#include "lamina/ops/ssm/selective_scan.h"
+#include "lamina/ops/ssm/selective_scan_kernel.h"
 #include "lamina/ops/ssm/softplus-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -8,6 +8,7 @@
 
 #include "lamina/ops/ssm/parts_cuda.h"
 #include "lamina/ops/ssm/selective_scan.cuh"
+#include "lamina/ops/ssm/selective_scan_kernel.h"
 
 namespace lamina::ops::cuda {
 namespace {

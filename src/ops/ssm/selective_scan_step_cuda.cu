@@ -1,6 +1,7 @@
 // Small kernels: propagation of states across segments, one thread per element, and one decoding position, where a
 // group of lanes reads and writes the state of a channel once.
 #include "lamina/ops/ssm/selective_scan.cuh"
+#include "lamina/ops/ssm/selective_scan_kernel.h"
 
 namespace lamina::ops::cuda {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "lamina/ops/linear/gemm.h"
 #include "lamina/ops/ssm/softplus-inl.h"
-#include "lamina/ops/ssm/ssd_scan.h"
+#include "lamina/ops/ssm/ssd_scan_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

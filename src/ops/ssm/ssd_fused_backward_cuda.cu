@@ -10,6 +10,7 @@
 // and the bias.
 #include "lamina/ops/ssm/parts_cuda.h"
 #include "lamina/ops/ssm/ssd_fused_backward.cuh"
+#include "lamina/ops/ssm/ssd_scan_kernel.h"
 
 namespace lamina::ops::cuda {
 namespace {

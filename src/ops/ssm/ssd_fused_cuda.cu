@@ -5,6 +5,7 @@
 // bf16 numbers, so that the state keeps f32 precision. A head reads x, b, c and writes y once (b and c of a group come
 // from the L2 cache); states are written only if backward needs them.
 #include "lamina/ops/ssm/ssd_mma.cuh"
+#include "lamina/ops/ssm/ssd_scan_kernel.h"
 #include "lamina/tensor/cuda/async_copy.cuh"
 
 namespace lamina::ops::cuda {

@@ -6,7 +6,7 @@
 
 #include "lamina/ops/linear/fused/tile_product.cuh"
 #include "lamina/ops/ssm/scan.cuh"
-#include "lamina/ops/ssm/ssd_scan.h"
+#include "lamina/ops/ssm/ssd_scan_kernel.h"
 
 namespace lamina::ops::cuda {
 

@@ -8,13 +8,13 @@ namespace lamina::ops {
 
 /// Optional arguments of ssd_scan; tensors are undefined if not used.
 struct SsdExtras {
-  Tensor d;              ///< [heads]: y gets d · x
-  Tensor dt_bias;        ///< [heads], added to dt
-  Tensor initial_state;  ///< [batch, heads, head_dim, n], zeros otherwise
-  bool dt_softplus = false;
+  Tensor d;                  ///< [heads]: y gets d · x
+  Tensor dt_bias;            ///< [heads], added to dt
+  Tensor initial_state;      ///< [batch, heads, head_dim, n], zeros otherwise
+  bool dt_softplus = false;  ///< apply softplus to dt + dt_bias
   /// Δ is clamped to [dt_min, dt_max].
   double dt_min = 0.0;
-  double dt_max = std::numeric_limits<double>::infinity();
+  double dt_max = std::numeric_limits<double>::infinity();  ///< see dt_min
   /// Chunk length: positions computed as one matrix product. Results are the same for any length, up to rounding.
   int64_t chunk_size = 64;
 };
@@ -42,40 +42,5 @@ ScanResult ssd_scan(const Tensor& x, const Tensor& dt, const Tensor& a, const Te
 /// [batch, heads, head_dim, n] (accumulation type) in place. Takes no initial_state and records no gradient.
 Tensor ssd_step(const Tensor& x, const Tensor& dt, const Tensor& a, const Tensor& b, const Tensor& c, Tensor& state,
                 const SsdExtras& extras = {});
-
-/// Kernel arguments. x and dt keep their dtype; everything else is in the accumulation type.
-struct SsdForward {
-  Tensor x, dt;
-  Tensor a, b, c, d, dt_bias;
-  SsdExtras options;  ///< scalar options; its tensors are unused
-  Tensor y;
-  Tensor state;   ///< [batch, heads, head_dim, n]: the initial state, overwritten by the last
-  Tensor states;  ///< [batch, chunks, heads, head_dim, n] before each chunk; undefined if no gradient is needed
-};
-struct SsdBackward {
-  SsdForward forward;  ///< without y and state
-  Tensor dy;
-  Tensor dstate;  ///< gradient of the last state, overwritten by that of the initial one
-  Tensor dx, ddt;
-  Tensor da, db, dc, dd, ddt_bias;  ///< dd and ddt_bias may be undefined
-};
-/// Kernel arguments, all in the accumulation type.
-struct SsdStep {
-  Tensor x, dt, a, b, c, d, dt_bias;
-  SsdExtras options;
-  Tensor state;
-  Tensor y;
-};
-
-namespace cpu {
-void ssd_forward(const SsdForward& args);
-void ssd_backward(const SsdBackward& args);
-void ssd_step(const SsdStep& args);
-}  // namespace cpu
-namespace cuda {
-void ssd_forward(const SsdForward& args);
-void ssd_backward(const SsdBackward& args);
-void ssd_step(const SsdStep& args);
-}  // namespace cuda
 
 }  // namespace lamina::ops

@@ -7,7 +7,7 @@
 
 #include "lamina/base/simd-inl.h"
 #include "lamina/ops/ssm/ssd_chunk-inl.h"
-#include "lamina/ops/ssm/ssd_scan.h"
+#include "lamina/ops/ssm/ssd_scan_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

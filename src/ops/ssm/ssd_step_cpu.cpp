@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "lamina/base/simd-inl.h"
-#include "lamina/ops/ssm/ssd_scan.h"
+#include "lamina/ops/ssm/ssd_scan_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {

@@ -4,6 +4,7 @@
 // kernel propagates the states across chunks. Last y = ((c·b) ∘ decay) · Δx + exp(s) · c · Hᵀ + d · x, whose left
 // operand is computed while it is loaded. Decoding reads and writes the state once, one warp per row.
 #include "lamina/ops/ssm/ssd_scan.cuh"
+#include "lamina/ops/ssm/ssd_scan_kernel.h"
 
 namespace lamina::ops::cuda {
 namespace {
@@ -251,7 +252,7 @@ Tensor ssd_gram(const SsdForward& args) {
 }
 
 void ssd_propagate_states(const SsdShape& shape, const Device& device, const float* whole, bool backwards, float* at,
-               float* state) {
+                          float* state) {
   const int64_t items = shape.batch * shape.heads * shape.p * shape.n;
   if (items == 0) return;
   carry_kernel<<<lamina::cuda::blocks_for(items, kThreads), kThreads, 0, stream_of(device)>>>(shape, whole, backwards,

@@ -19,6 +19,7 @@
 #include <bit>
 
 #include "lamina/ops/activation/gated_activation.cuh"
+#include "lamina/ops/activation/gated_activation_kernel.h"
 #include "lamina/ops/linear/fused/row_stream_cuda.h"
 #include "lamina/ops/linear/fused/rows_to_norm.cuh"
 #include "lamina/ops/linear/gated_linear_kernel.h"

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "lamina/ops/activation/activation.h"
+
+namespace lamina::ops {
+
+namespace cpu {
+void activation_forward(const Tensor& x, Activation function, const Tensor& y);
+void activation_backward(const Tensor& x, const Tensor& dy, Activation function, const Tensor& dx);
+}  // namespace cpu
+namespace cuda {
+void activation_forward(const Tensor& x, Activation function, const Tensor& y);
+void activation_backward(const Tensor& x, const Tensor& dy, Activation function, const Tensor& dx);
+}  // namespace cuda
+
+}  // namespace lamina::ops

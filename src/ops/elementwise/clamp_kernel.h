@@ -1,0 +1,16 @@
+#pragma once
+
+#include "lamina/ops/elementwise/clamp.h"
+
+namespace lamina::ops {
+
+namespace cpu {
+void clamp_forward(const Tensor& x, double low, double high, const Tensor& y);
+void clamp_backward(const Tensor& x, const Tensor& dy, double low, double high, const Tensor& dx);
+}  // namespace cpu
+namespace cuda {
+void clamp_forward(const Tensor& x, double low, double high, const Tensor& y);
+void clamp_backward(const Tensor& x, const Tensor& dy, double low, double high, const Tensor& dx);
+}  // namespace cuda
+
+}  // namespace lamina::ops

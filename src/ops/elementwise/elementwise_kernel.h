@@ -1,0 +1,26 @@
+#pragma once
+
+#include "lamina/ops/elementwise/elementwise.h"
+
+namespace lamina::ops {
+
+enum class Combine : uint8_t { sum, product, first };
+
+/// out = a + alpha·b (sum), alpha·a·b (product) or alpha·a (first; b undefined). a and b are contiguous, have out's
+/// rank and in each dimension out's extent or 1.
+struct Combination {
+  Tensor a;
+  Tensor b;
+  Tensor out;
+  Combine kind;
+  double alpha;
+};
+
+namespace cpu {
+void combine(const Combination& args);
+}  // namespace cpu
+namespace cuda {
+void combine(const Combination& args);
+}  // namespace cuda
+
+}  // namespace lamina::ops

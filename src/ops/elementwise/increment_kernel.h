@@ -1,0 +1,14 @@
+#pragma once
+
+#include "lamina/ops/elementwise/increment.h"
+
+namespace lamina::ops {
+
+namespace cpu {
+void increment_(const Tensor& counters);
+}  // namespace cpu
+namespace cuda {
+void increment_(const Tensor& counters);
+}  // namespace cuda
+
+}  // namespace lamina::ops

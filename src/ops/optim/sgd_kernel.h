@@ -1,0 +1,14 @@
+#pragma once
+
+#include "lamina/ops/optim/sgd.h"
+
+namespace lamina::ops {
+
+namespace cpu {
+void sgd_update(const std::vector<SgdSlot>& slots, const SgdOptions& options);
+}  // namespace cpu
+namespace cuda {
+void sgd_update(const std::vector<SgdSlot>& slots, const SgdOptions& options);
+}  // namespace cuda
+
+}  // namespace lamina::ops

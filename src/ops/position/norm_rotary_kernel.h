@@ -1,0 +1,30 @@
+#pragma once
+
+#include "lamina/ops/position/norm_rotary.h"
+#include "lamina/ops/position/rotary_kernel.h"
+
+namespace lamina::ops {
+
+/// Kernel arguments: heads are multiples of 16 bytes, rotary_dim covers whole pairs of packs, tables have one angle per
+/// pair, and tokens have a constant stride.
+struct NormRotaryForward {
+  RotaryArgs turn;  ///< including x and y
+  Tensor scale;     ///< [head_dim], f32 or x's dtype, or undefined
+  double eps;
+  Tensor r;  ///< [batch · seq · heads], 1/rms, f32
+};
+struct NormRotaryBackward {
+  RotaryArgs turn;  ///< including x
+  Tensor scale;
+  Tensor r;
+  Tensor dy;
+  Tensor dx;
+  Tensor dweight;  ///< [head_dim], f32, or undefined
+};
+
+namespace cuda {
+void norm_rotary_forward(const NormRotaryForward& args);
+void norm_rotary_backward(const NormRotaryBackward& args);
+}  // namespace cuda
+
+}  // namespace lamina::ops
