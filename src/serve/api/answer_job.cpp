@@ -1,0 +1,154 @@
+#include "lamina/serve/api/answer_job.h"
+
+#include <ctime>
+
+#include "lamina/serve/http/policy.h"
+
+namespace lamina::serve {
+
+HttpResponse json_response(const Json& json) {
+  HttpResponse response;
+  response.body = dump(json);
+  return response;
+}
+
+AnswerJob::AnswerJob(std::shared_ptr<Exchange> client, std::shared_ptr<ServedModel> served, Metrics& metrics)
+    : exchange(std::move(client)),
+      model(std::move(served)),
+      id(exchange->request().id),
+      created(static_cast<int64_t>(std::time(nullptr))),
+      metrics_(metrics) {
+  request.client = exchange->request().peer;
+}
+
+void AnswerJob::read_stream_fields(Fields& fields) {
+  stream = fields.flag("stream", false);
+  const Json* options = fields.find("stream_options");
+  if (!options) return;
+  if (!stream) fields.fail("stream_options", "needs \"stream\": true");
+  Fields inner(*options, "stream_options");
+  include_usage = inner.flag("include_usage", false);
+  inner.flag("include_obfuscation", false);
+  inner.finish();
+}
+
+void AnswerJob::submit() {
+  choices.resize(prompts.size() * static_cast<size_t>(request.n));
+  for (const auto& prompt : prompts) prompt_tokens_ += static_cast<int64_t>(prompt.size());
+  exchange->on_close([self = shared_from_this()] { self->on_client_gone(); });
+  std::vector<infer::RequestId> ids;
+  try {
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      infer::Request one = request;
+      one.prompt = prompts[i];
+      ids.push_back(model->backend->submit(std::move(one), [self = shared_from_this(), i](const infer::Update& update) {
+        if (self->cancelled_) return false;
+        self->exchange->post([self, i, update]() mutable { self->on_update(i, std::move(update)); });
+        return true;
+      }));
+    }
+  } catch (...) {
+    cancelled_ = true;
+    for (const infer::RequestId one : ids) model->backend->cancel(one);
+    throw;
+  }
+  exchange->post([self = shared_from_this(), ids = std::move(ids)]() mutable { self->on_submitted(std::move(ids)); });
+}
+
+void AnswerJob::on_submitted(std::vector<infer::RequestId> ids) {
+  ids_ = std::move(ids);
+  submitted_ = true;
+  if (cancelled_) return on_client_gone();
+  if (stream) {
+    exchange->start({200, "", "text/event-stream; charset=utf-8", {{"Cache-Control", "no-cache"}}});
+    stream_start();
+  }
+  for (auto& [prompt, update] : std::exchange(early_, {})) on_update(prompt, std::move(update));
+}
+
+void AnswerJob::on_update(size_t prompt, infer::Update update) {
+  if (!submitted_) {
+    early_.emplace_back(prompt, std::move(update));
+    return;
+  }
+  if (ended_ || cancelled_) return;
+  if (update.finish == infer::Finish::error) return fail(update.error);
+  const int64_t index = static_cast<int64_t>(prompt) * request.n + update.answer;
+  Choice& choice = choices.at(static_cast<size_t>(index));
+  record_times(choice, update);
+  answer_tokens_ += static_cast<int64_t>(update.tokens.size());
+  choice.text += update.text;
+  if (!update.prompt.empty()) choice.prompt_scores = update.prompt;
+  if (update.finish) {
+    choice.finish = update.finish;
+    if (update.answer == 0) cached_tokens_ += update.cached_tokens;
+    ++finished_;
+  }
+  if (stream) stream_update(index, update);
+  if (keeps_tokens) {
+    choice.tokens.insert(choice.tokens.end(), std::make_move_iterator(update.tokens.begin()),
+                         std::make_move_iterator(update.tokens.end()));
+  }
+  if (finished_ == total_choices()) complete();
+}
+
+void AnswerJob::record_times(Choice& choice, const infer::Update& update) {
+  if (update.tokens.empty()) return;
+  const double now =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - exchange->request().received).count();
+  auto tokens = static_cast<int64_t>(update.tokens.size());
+  if (choice.last_token == 0) {
+    metrics_.add_first_token(model->id, now);
+    --tokens;
+  }
+  if (tokens > 0) metrics_.add_next_tokens(model->id, choice.last_token == 0 ? 0 : now - choice.last_token, tokens);
+  choice.last_token = now;
+}
+
+void AnswerJob::on_client_gone() {
+  cancelled_ = true;
+  ended_ = true;
+  for (const infer::RequestId one : ids_) model->backend->cancel(one);
+}
+
+void AnswerJob::fail(const std::string& message) {
+  ended_ = true;
+  cancelled_ = true;
+  for (const infer::RequestId one : ids_) model->backend->cancel(one);
+  const HttpResponse response = error_response(500, message);
+  if (stream) {
+    exchange->write("data: " + response.body + "\n\n");
+    exchange->finish();
+  } else {
+    exchange->send(response);
+  }
+}
+
+void AnswerJob::complete() {
+  ended_ = true;
+  metrics_.add_request(
+      model->id,
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - exchange->request().received).count());
+  if (!stream) return exchange->send(json_response(body()));
+  if (include_usage) write_event(usage_chunk());
+  exchange->write("data: [DONE]\n\n");
+  exchange->finish();
+}
+
+std::string_view AnswerJob::finish_name(infer::Finish finish) const {
+  switch (finish) {
+    case infer::Finish::max_tokens:
+    case infer::Finish::context:
+    case infer::Finish::deadline: return "length";
+    default: return "stop";
+  }
+}
+
+Json AnswerJob::usage() const {
+  return {{"prompt_tokens", prompt_tokens_},
+          {"completion_tokens", answer_tokens_},
+          {"total_tokens", prompt_tokens_ + answer_tokens_},
+          {"prompt_tokens_details", {{"cached_tokens", cached_tokens_}}}};
+}
+
+}  // namespace lamina::serve

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lamina/serve/api/fields.h"
+#include "lamina/serve/api/metrics.h"
+#include "lamina/serve/api/served_model.h"
+#include "lamina/serve/http/exchange.h"
+
+namespace lamina::serve {
+
+/// Body of a 200 response.
+HttpResponse json_response(const Json& json);
+
+/// One answer of a response.
+struct Choice {
+  std::string text;
+  std::vector<infer::ScoredToken> tokens;
+  std::vector<infer::ScoredToken> prompt_scores;
+  std::optional<infer::Finish> finish;
+  double last_token = 0;  ///< seconds after the request's arrival; 0: no token yet
+};
+
+/// Submits the prompts of a request to the engine and turns the updates into a response, streamed or not. prepare and
+/// submit() run on a worker thread, everything else on the network thread.
+class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
+ public:
+  AnswerJob(std::shared_ptr<Exchange> exchange, std::shared_ptr<ServedModel> model, Metrics& metrics);
+  virtual ~AnswerJob() = default;
+  AnswerJob(const AnswerJob&) = delete;
+  AnswerJob& operator=(const AnswerJob&) = delete;
+
+  /// Throws ApiError and QueueFull; nothing is left running then.
+  void submit();
+
+ protected:
+  /// Reads stream and stream_options.
+  void read_stream_fields(Fields& fields);
+  std::string_view finish_name(infer::Finish finish) const;
+  Json usage() const;
+  int64_t total_choices() const { return static_cast<int64_t>(choices.size()); }
+  void write_event(const Json& json) { exchange->write("data: " + dump(json) + "\n\n"); }
+  const std::vector<text::TokenId>& prompt_of(int64_t choice) const {
+    return prompts[static_cast<size_t>(choice / request.n)];
+  }
+
+  // The format of a response. Choices are numbered prompt by prompt.
+  virtual void stream_start() {}
+  virtual void stream_update(int64_t choice, const infer::Update& update) = 0;
+  virtual Json usage_chunk() const = 0;
+  virtual Json body() = 0;
+
+  std::shared_ptr<Exchange> exchange;
+  std::shared_ptr<ServedModel> model;
+  infer::Request request;  ///< of every prompt, without the prompt
+  std::vector<std::vector<text::TokenId>> prompts;
+  std::vector<Choice> choices;
+  bool stream = false;
+  bool include_usage = false;
+  bool keeps_tokens = false;  ///< choices[].tokens are needed for the body
+  std::string id;
+  int64_t created = 0;
+
+ private:
+  void on_submitted(std::vector<infer::RequestId> ids);
+  void on_update(size_t prompt, infer::Update update);
+  void record_times(Choice& choice, const infer::Update& update);
+  void on_client_gone();
+  void fail(const std::string& message);
+  void complete();
+
+  Metrics& metrics_;
+  std::atomic<bool> cancelled_{false};
+  bool submitted_ = false;
+  bool ended_ = false;
+  std::vector<std::pair<size_t, infer::Update>> early_;  ///< updates that arrived before on_submitted
+  std::vector<infer::RequestId> ids_;
+  int64_t finished_ = 0;
+  int64_t prompt_tokens_ = 0, cached_tokens_ = 0, answer_tokens_ = 0;
+};
+
+}  // namespace lamina::serve

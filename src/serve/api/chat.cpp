@@ -1,0 +1,249 @@
+#include "lamina/serve/api/chat.h"
+
+#include "lamina/serve/api/chat_messages.h"
+#include "lamina/serve/api/request_fields.h"
+
+namespace lamina::serve {
+namespace {
+
+constexpr int64_t kMaxTopLogprobs = 20;
+
+class ChatJob final : public AnswerJob {
+ public:
+  using AnswerJob::AnswerJob;
+  void read(const Json& body);
+
+ protected:
+  void stream_start() override;
+  void stream_update(int64_t index, const infer::Update& update) override;
+  Json usage_chunk() const override;
+  Json body() override;
+
+ private:
+  /// A choice whose answer is streamed.
+  struct Streamed {
+    size_t sent = 0;  ///< bytes of the text
+    std::optional<text::TokenId> last;
+  };
+
+  void read_conversation(Fields& fields);
+  void read_amounts(Fields& fields);
+  void read_response_format(Fields& fields);
+  void write_delta(int64_t index, Json delta, Json logprobs, Json finish, const Json& token_ids);
+  Json calls_json(const std::vector<ToolCall>& calls, int64_t index, bool with_index) const;
+  std::string_view finish_reason(const Choice& choice, bool calls) const;
+  Json head(const char* object) const {
+    return {{"id", "chatcmpl-" + id}, {"object", object}, {"created", created}, {"model", model->id}};
+  }
+
+  ToolUse tools_;
+  bool logprobs_ = false;
+  bool return_ids_ = false;
+  std::vector<Streamed> streamed_;
+};
+
+void ChatJob::read_conversation(Fields& fields) {
+  const Json* messages = fields.find("messages");
+  if (!messages) fields.fail("messages", "is missing; expected a list of messages");
+  const Json conversation = read_messages(*messages);
+  const Json* kwargs = fields.find("chat_template_kwargs");
+  if (kwargs && !kwargs->is_object()) fields.fail("chat_template_kwargs", "expected an object");
+  tools_ = read_tools(fields);
+  const std::string text = render_chat(*model, conversation, tools_.list, kwargs ? *kwargs : Json(nullptr), true);
+  prompts.push_back(encode_chat(*model, text));
+  if (prompts.back().empty()) fields.fail("messages", "the rendered conversation is empty");
+}
+
+void ChatJob::read_amounts(Fields& fields) {
+  const int64_t context = model->backend->shape().context;
+  const int64_t room = std::max<int64_t>(1, context - static_cast<int64_t>(prompts.front().size()));
+  const int64_t old_name = fields.integer("max_tokens", room, 1, context);
+  request.max_tokens = fields.integer("max_completion_tokens", old_name, 1, context);
+  request.min_tokens = fields.integer("min_tokens", 0, 0, request.max_tokens);
+  logprobs_ = fields.flag("logprobs", false);
+  const int64_t top = fields.integer("top_logprobs", 0, 0, kMaxTopLogprobs);
+  if (fields.has("top_logprobs") && !logprobs_) fields.fail("top_logprobs", "needs \"logprobs\": true");
+  if (logprobs_) request.logprobs = top;
+  return_ids_ = fields.flag("return_token_ids", false);
+  fields.refuse("prompt_logprobs", "is not supported for chat; use /v1/completions with echo");
+  const Json* modalities = fields.find("modalities");
+  if (modalities && *modalities != Json::array({"text"})) fields.fail("modalities", "expected [\"text\"]");
+  for (const char* name : {"audio", "prediction", "web_search_options", "verbosity", "reasoning_effort"}) {
+    fields.refuse(name, "is not supported; leave it out");
+  }
+}
+
+void ChatJob::read_response_format(Fields& fields) {
+  const Json* format = fields.find("response_format");
+  std::string type = "text";
+  std::string schema;
+  if (format) {
+    Fields inner(*format, "response_format");
+    type = inner.text("type");
+    if (type != "text" && type != "json_object" && type != "json_schema") {
+      inner.fail("type", str("'", type.substr(0, 40), "'; expected text, json_object or json_schema"));
+    }
+    const Json* outer = inner.find("json_schema");
+    if (type == "json_schema") {
+      if (!outer) inner.fail("json_schema", "is missing");
+      Fields named(*outer, "response_format.json_schema");
+      named.text("name");
+      named.text("description");
+      named.flag("strict", true);
+      const Json* value = named.find("schema");
+      if (!value || !value->is_object()) named.fail("schema", "is missing; expected a JSON schema");
+      named.finish();
+      schema = dump(*value);
+    }
+    inner.finish();
+  }
+  const bool calls = tools_.choice == ToolUse::Choice::required;
+  if (calls && type != "text") fields.fail("response_format", "cannot be combined with a required tool call");
+  const std::string param = calls ? "tools" : "response_format";
+  try {
+    if (calls) schema = call_schema(tools_);
+    if (!schema.empty()) {
+      request.mask = model->mask("schema:" + schema, [&] { return text::Grammar::json_schema(schema, {}, param); });
+    } else if (type == "json_object") {
+      request.mask = model->mask("json", [] { return text::Grammar::json(); });
+    }
+  } catch (const ApiError&) {
+    throw;
+  } catch (const Error& error) {
+    throw ApiError(400, error.what(), param);
+  }
+}
+
+void ChatJob::read(const Json& json) {
+  Fields fields(json);
+  fields.find("model");
+  read_conversation(fields);
+  read_sampling(fields, *model, request);
+  read_amounts(fields);
+  read_stream_fields(fields);
+  read_response_format(fields);
+  fields.finish();
+  for (const std::string& stop : model->chat_template->stop_strings()) request.stop_strings.push_back(stop);
+  keeps_tokens = !stream && (logprobs_ || return_ids_);
+  streamed_.assign(static_cast<size_t>(request.n), {0, prompts.front().back()});
+}
+
+void ChatJob::write_delta(int64_t index, Json delta, Json logprobs, Json finish, const Json& token_ids) {
+  Json choice{{"index", index},
+              {"delta", std::move(delta)},
+              {"logprobs", std::move(logprobs)},
+              {"finish_reason", std::move(finish)}};
+  if (!token_ids.is_null()) choice["token_ids"] = token_ids;
+  Json chunk = head("chat.completion.chunk");
+  chunk["choices"] = Json::array({std::move(choice)});
+  if (include_usage) chunk["usage"] = nullptr;
+  write_event(chunk);
+}
+
+void ChatJob::stream_start() {
+  for (int64_t i = 0; i < request.n; ++i) {
+    write_delta(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr, nullptr);
+  }
+}
+
+void ChatJob::stream_update(int64_t index, const infer::Update& update) {
+  const Choice& choice = choices[static_cast<size_t>(index)];
+  Streamed& streamed = streamed_[static_cast<size_t>(index)];
+  Json logprobs = nullptr;
+  if (logprobs_ && !update.tokens.empty()) logprobs = chat_logprobs(*model, streamed.last, update.tokens);
+  if (!update.tokens.empty()) streamed.last = update.tokens.back().id;
+  const Json ids = return_ids_ ? ids_of(update.tokens) : Json(nullptr);
+  // Text that may belong to a tool call is held back until the answer ends.
+  size_t end = choice.text.size();
+  if (tools_.choice == ToolUse::Choice::automatic) end = plain_prefix(choice.text);
+  if (tools_.choice == ToolUse::Choice::required) end = 0;
+  ParsedAnswer parsed;
+  if (update.finish) {
+    parsed = parse_answer(choice.text, tools_);
+    if (parsed.calls.empty()) end = choice.text.size();
+  }
+  const std::string text = end > streamed.sent ? choice.text.substr(streamed.sent, end - streamed.sent) : "";
+  streamed.sent = std::max(streamed.sent, end);
+  if (!text.empty() || !logprobs.is_null() || (return_ids_ && !update.tokens.empty())) {
+    write_delta(index, {{"content", text}}, std::move(logprobs), nullptr, ids);
+  }
+  if (!update.finish) return;
+  if (!parsed.calls.empty()) {
+    write_delta(index, {{"tool_calls", calls_json(parsed.calls, index, true)}}, nullptr, nullptr, nullptr);
+  }
+  write_delta(index, Json::object(), nullptr, finish_reason(choice, !parsed.calls.empty()), nullptr);
+}
+
+Json ChatJob::calls_json(const std::vector<ToolCall>& calls, int64_t index, bool with_index) const {
+  Json list = Json::array();
+  for (size_t i = 0; i < calls.size(); ++i) {
+    Json call;
+    if (with_index) call["index"] = i;
+    call["id"] = str("call_", id, "_", index, "_", i);
+    call["type"] = "function";
+    call["function"] = {{"name", calls[i].name}, {"arguments", calls[i].arguments}};
+    list.push_back(std::move(call));
+  }
+  return list;
+}
+
+std::string_view ChatJob::finish_reason(const Choice& choice, bool calls) const {
+  const std::string_view name = finish_name(*choice.finish);
+  return calls && name == "stop" ? "tool_calls" : name;
+}
+
+Json ChatJob::usage_chunk() const {
+  Json chunk = head("chat.completion.chunk");
+  chunk["choices"] = Json::array();
+  chunk["usage"] = usage();
+  return chunk;
+}
+
+Json ChatJob::body() {
+  Json list = Json::array();
+  for (int64_t i = 0; i < total_choices(); ++i) {
+    const Choice& choice = choices[static_cast<size_t>(i)];
+    const ParsedAnswer parsed = parse_answer(choice.text, tools_);
+    Json message{{"role", "assistant"}, {"content", parsed.text}, {"refusal", nullptr}};
+    if (!parsed.calls.empty()) {
+      if (parsed.text.empty()) message["content"] = nullptr;
+      message["tool_calls"] = calls_json(parsed.calls, i, false);
+    }
+    Json json{{"index", i},
+              {"message", std::move(message)},
+              {"logprobs", nullptr},
+              {"finish_reason", finish_reason(choice, !parsed.calls.empty())}};
+    if (logprobs_) json["logprobs"] = chat_logprobs(*model, prompts.front().back(), choice.tokens);
+    if (return_ids_) json["token_ids"] = ids_of(choice.tokens);
+    list.push_back(std::move(json));
+  }
+  Json json = head("chat.completion");
+  json["choices"] = std::move(list);
+  json["usage"] = usage();
+  if (return_ids_) json["prompt_token_ids"] = prompts.front();
+  return json;
+}
+
+}  // namespace
+
+std::string render_chat(const ServedModel& model, const Json& messages, const Json& tools, const Json& kwargs,
+                        bool add_generation_prompt) {
+  tokenizer_of(model);
+  Json context{{"messages", messages}, {"add_generation_prompt", add_generation_prompt}};
+  if (!tools.is_null()) context["tools"] = tools;
+  if (!kwargs.is_null()) context["chat_template_kwargs"] = kwargs;
+  try {
+    return model.chat_template->render(context);
+  } catch (const text::TemplateError& error) {
+    throw ApiError(400, str("messages: ", error.what()), "messages");
+  }
+}
+
+void run_chat(const Json& body, const std::shared_ptr<Exchange>& exchange, const std::shared_ptr<ServedModel>& model,
+              Metrics& metrics) {
+  auto job = std::make_shared<ChatJob>(exchange, model, metrics);
+  job->read(body);
+  job->submit();
+}
+
+}  // namespace lamina::serve

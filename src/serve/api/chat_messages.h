@@ -1,0 +1,46 @@
+#pragma once
+
+#include "lamina/serve/api/fields.h"
+
+namespace lamina::serve {
+
+/// Checks the messages of a conversation and returns them as chat templates expect them: content is a string, the
+/// arguments of tool calls are objects, "developer" is "system". Throws ApiError.
+Json read_messages(const Json& messages);
+
+/// A function that the model may call.
+struct Tool {
+  std::string name;
+  Json parameters;  ///< JSON schema
+};
+
+/// How the answer may use the tools.
+struct ToolUse {
+  enum class Choice { none, automatic, required };
+  Choice choice = Choice::none;
+  std::vector<Tool> tools;
+  std::string forced;  ///< name of the tool that must be called; empty: any
+  Json list;           ///< as the request gave them, for the template; null if they are not to be used
+};
+
+/// Reads tools, tool_choice and parallel_tool_calls.
+ToolUse read_tools(Fields& fields);
+/// The JSON schema of a required call: the arguments of the forced tool, or {"name": …, "arguments": …} of any.
+std::string call_schema(const ToolUse& use);
+
+struct ToolCall {
+  std::string name;
+  std::string arguments;  ///< JSON text
+};
+/// Calls in an answer, and the text before them. `required`: the answer is written under call_schema(). Otherwise
+/// the forms <tool_call>{"name": …, "arguments": …}</tool_call> and a whole answer that is such an object (with
+/// "parameters" as an alternative) are known; what is not a call of a listed tool stays text.
+struct ParsedAnswer {
+  std::string text;
+  std::vector<ToolCall> calls;
+};
+ParsedAnswer parse_answer(const std::string& answer, const ToolUse& use);
+/// Length of the beginning of `text` that certainly belongs to no tool call.
+size_t plain_prefix(std::string_view text);
+
+}  // namespace lamina::serve

@@ -1,0 +1,203 @@
+#include "lamina/serve/api/completions.h"
+
+#include <algorithm>
+
+#include "lamina/serve/api/request_fields.h"
+
+namespace lamina::serve {
+namespace {
+
+constexpr int64_t kMaxLogprobs = 20;
+
+class CompletionJob final : public AnswerJob {
+ public:
+  using AnswerJob::AnswerJob;
+  void read(const Json& body);
+
+ protected:
+  void stream_update(int64_t index, const infer::Update& update) override;
+  Json usage_chunk() const override;
+  Json body() override;
+
+ private:
+  void read_prompts(Fields& fields);
+  void read_amounts(Fields& fields);
+  std::string prompt_text(int64_t choice) const;
+  std::vector<infer::ScoredToken> prompt_tokens(int64_t choice, const std::vector<infer::ScoredToken>& scores) const;
+  Json head() const {
+    return {{"id", "cmpl-" + id}, {"object", "text_completion"}, {"created", created}, {"model", model->id}};
+  }
+
+  bool echo_ = false;
+  int64_t logprobs_ = -1;
+  bool return_ids_ = false;
+  std::vector<std::string> texts_;  ///< prompts as given; empty if they were ids
+  // Of a streamed choice: characters before the next token, the last token, and whether the prompt was sent.
+  std::vector<int64_t> offsets_;
+  std::vector<std::optional<text::TokenId>> last_;
+  std::vector<bool> echoed_;
+};
+
+void CompletionJob::read_prompts(Fields& fields) {
+  const Json* prompt = fields.find("prompt");
+  if (!prompt) fields.fail("prompt", "is missing; expected a string, strings, token ids or lists of token ids");
+  const auto add_text = [&](const Json& text) {
+    texts_.push_back(text.get<std::string>());
+    prompts.push_back(encode_prompt(*model, texts_.back(), "prompt"));
+  };
+  const auto is_number = [](const Json& item) { return item.is_number(); };
+  if (prompt->is_string()) {
+    add_text(*prompt);
+  } else if (prompt->is_array() && !prompt->empty() && std::all_of(prompt->begin(), prompt->end(), is_number)) {
+    prompts.push_back(checked_ids(*prompt, *model, "prompt"));
+  } else if (prompt->is_array() && !prompt->empty() && static_cast<int64_t>(prompt->size()) <= kMaxChoices) {
+    for (const Json& item : *prompt) {
+      if (item.is_string()) {
+        add_text(item);
+      } else if (item.is_array()) {
+        prompts.push_back(checked_ids(item, *model, "prompt"));
+      } else {
+        fields.fail("prompt", str("holds ", brief(item), "; expected strings or lists of token ids"));
+      }
+    }
+    if (!texts_.empty() && texts_.size() != prompts.size()) fields.fail("prompt", "mixes strings and token ids");
+  } else {
+    fields.fail("prompt", str(brief(*prompt), "; expected a string, or a list of 1 to ", kMaxChoices,
+                              " strings, token ids or lists of token ids"));
+  }
+  for (const auto& ids : prompts) {
+    if (ids.empty()) fields.fail("prompt", "is empty; give at least one token");
+  }
+}
+
+void CompletionJob::read_amounts(Fields& fields) {
+  const int64_t context = model->backend->shape().context;
+  request.max_tokens = fields.integer("max_tokens", 16, 0, std::max<int64_t>(context, 16));
+  request.min_tokens = fields.integer("min_tokens", 0, 0, request.max_tokens);
+  echo_ = fields.flag("echo", false);
+  logprobs_ = fields.integer("logprobs", -1, 0, kMaxLogprobs);
+  request.logprobs = logprobs_;
+  const int64_t prompt_logprobs = fields.integer("prompt_logprobs", -1, 0, kMaxLogprobs);
+  if (prompt_logprobs >= 0 && !echo_) fields.fail("prompt_logprobs", "needs \"echo\": true");
+  if (echo_) request.prompt_logprobs = std::max(logprobs_, prompt_logprobs);
+  if (request.max_tokens == 0) {
+    if (!echo_) fields.fail("max_tokens", "0; expected at least 1, or \"echo\": true to score the prompt");
+    request.prompt_logprobs = std::max<int64_t>(0, request.prompt_logprobs);
+  }
+  const int64_t best_of = fields.integer("best_of", request.n, 1, kMaxChoices);
+  if (best_of != request.n) fields.fail("best_of", str(best_of, " is not supported; expected the value of n"));
+  fields.refuse("suffix", "is not supported; leave it out");
+}
+
+void CompletionJob::read(const Json& json) {
+  Fields fields(json);
+  fields.find("model");
+  read_prompts(fields);
+  read_sampling(fields, *model, request);
+  read_amounts(fields);
+  read_stream_fields(fields);
+  return_ids_ = fields.flag("return_token_ids", false);
+  fields.finish();
+  if (static_cast<int64_t>(prompts.size()) * request.n > kMaxChoices) {
+    fields.fail("n",
+                str(prompts.size(), " prompts with n ", request.n, "; expected at most ", kMaxChoices, " choices"));
+  }
+  if (stream && echo_ && logprobs_ >= 0 && request.n > 1) {
+    fields.fail("echo", "with logprobs, a stream has one choice per prompt; set n to 1 or stream to false");
+  }
+  keeps_tokens = !stream && (logprobs_ >= 0 || return_ids_);
+  offsets_.resize(prompts.size() * static_cast<size_t>(request.n));
+  echoed_.resize(offsets_.size());
+  for (size_t i = 0; i < offsets_.size(); ++i) last_.emplace_back(prompt_of(static_cast<int64_t>(i)).back());
+}
+
+std::string CompletionJob::prompt_text(int64_t choice) const {
+  const auto prompt = static_cast<size_t>(choice / request.n);
+  if (!texts_.empty()) return texts_[prompt];
+  return model->tokenizer ? model->tokenizer->decode(prompts[prompt]) : "";
+}
+
+/// The prompt's tokens with their scores; the first one has none.
+std::vector<infer::ScoredToken> CompletionJob::prompt_tokens(int64_t choice,
+                                                             const std::vector<infer::ScoredToken>& scores) const {
+  const auto& ids = prompt_of(choice);
+  std::vector<infer::ScoredToken> tokens;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    tokens.push_back(i > 0 && i - 1 < scores.size() ? scores[i - 1] : infer::ScoredToken{ids[i], 0, {}});
+  }
+  return tokens;
+}
+
+void CompletionJob::stream_update(int64_t index, const infer::Update& update) {
+  const auto at = static_cast<size_t>(index);
+  Json choice{{"index", index}, {"text", ""}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+  std::string text = update.text;
+  std::vector<infer::ScoredToken> tokens = update.tokens;
+  const bool has_prompt = echo_ && !echoed_[at];  // its scores come before the first token
+  bool unscored = false;
+  if (has_prompt) {
+    text = prompt_text(index) + text;
+    const auto scored = prompt_tokens(index, choices[at - at % static_cast<size_t>(request.n)].prompt_scores);
+    tokens.insert(tokens.begin(), scored.begin(), scored.end());
+    last_[at].reset();
+    unscored = true;
+    echoed_[at] = true;
+  }
+  choice["text"] = text;
+  if (logprobs_ >= 0 && !tokens.empty()) {
+    choice["logprobs"] = completion_logprobs(*model, last_[at], tokens, offsets_[at], unscored);
+  }
+  if (!tokens.empty()) last_[at] = tokens.back().id;
+  if (return_ids_) choice["token_ids"] = ids_of(update.tokens);
+  if (update.finish) choice["finish_reason"] = finish_name(*update.finish);
+  if (text.empty() && tokens.empty() && !update.finish) return;
+  Json chunk = head();
+  chunk["choices"] = Json::array({std::move(choice)});
+  write_event(chunk);
+}
+
+Json CompletionJob::usage_chunk() const {
+  Json chunk = head();
+  chunk["choices"] = Json::array();
+  chunk["usage"] = usage();
+  return chunk;
+}
+
+Json CompletionJob::body() {
+  Json list = Json::array();
+  for (int64_t i = 0; i < total_choices(); ++i) {
+    const Choice& choice = choices[static_cast<size_t>(i)];
+    Json json{{"index", i},
+              {"text", echo_ ? prompt_text(i) + choice.text : choice.text},
+              {"logprobs", nullptr},
+              {"finish_reason", finish_name(*choice.finish)}};
+    if (logprobs_ >= 0) {
+      std::vector<infer::ScoredToken> tokens;
+      if (echo_) tokens = prompt_tokens(i, choices[static_cast<size_t>(i - i % request.n)].prompt_scores);
+      tokens.insert(tokens.end(), choice.tokens.begin(), choice.tokens.end());
+      int64_t offset = 0;
+      const auto previous = echo_ ? std::nullopt : std::optional(prompt_of(i).back());
+      json["logprobs"] = completion_logprobs(*model, previous, tokens, offset, echo_);
+    }
+    if (return_ids_) {
+      json["token_ids"] = ids_of(choice.tokens);
+      json["prompt_token_ids"] = prompt_of(i);
+    }
+    list.push_back(std::move(json));
+  }
+  Json json = head();
+  json["choices"] = std::move(list);
+  json["usage"] = usage();
+  return json;
+}
+
+}  // namespace
+
+void run_completion(const Json& body, const std::shared_ptr<Exchange>& exchange,
+                    const std::shared_ptr<ServedModel>& model, Metrics& metrics) {
+  auto job = std::make_shared<CompletionJob>(exchange, model, metrics);
+  job->read(body);
+  job->submit();
+}
+
+}  // namespace lamina::serve

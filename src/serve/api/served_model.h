@@ -1,0 +1,63 @@
+#pragma once
+
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "lamina/infer/engine/engine_thread.h"
+#include "lamina/text/grammar/grammar_state.h"
+#include "lamina/text/template/chat_template.h"
+
+namespace lamina::serve {
+
+/// What answers requests: an engine on its thread or, in fuzz targets, a fake.
+class Backend {
+ public:
+  Backend() = default;
+  virtual ~Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual infer::RequestId submit(infer::Request request, infer::Listener listener) = 0;
+  virtual void cancel(infer::RequestId id) = 0;
+  virtual infer::EngineStats stats() const = 0;
+  virtual const infer::CacheShape& shape() const = 0;
+};
+
+class EngineBackend final : public Backend {
+ public:
+  EngineBackend(std::unique_ptr<infer::StepRunner> runner, const infer::EngineOptions& options)
+      : engine_(std::move(runner), options) {}
+  infer::RequestId submit(infer::Request request, infer::Listener listener) override {
+    return engine_.submit(std::move(request), std::move(listener));
+  }
+  void cancel(infer::RequestId id) override { engine_.cancel(id); }
+  infer::EngineStats stats() const override { return engine_.stats(); }
+  const infer::CacheShape& shape() const override { return engine_.shape(); }
+
+ private:
+  infer::EngineThread engine_;
+};
+
+/// A model that the server offers. Threads share it; the grammar cache has a lock.
+class ServedModel {
+ public:
+  std::string id;
+  int64_t created = 0;  ///< Unix time of loading
+  std::vector<text::TokenId> stop_tokens;
+  const text::Tokenizer* tokenizer = nullptr;  ///< null: prompts must be token ids
+  std::optional<text::ChatTemplate> chat_template;
+  bool template_has_bos = true;  ///< false for a default template, which does not write the BOS token
+  std::shared_ptr<Backend> backend;
+
+  /// The start of a text under a grammar. `key` identifies the grammar; the last ones used are kept compiled.
+  std::shared_ptr<const infer::TokenMask> mask(const std::string& key, const std::function<text::Grammar()>& compile);
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<const text::VocabularyIndex> vocabulary_;
+  std::list<std::pair<std::string, std::shared_ptr<text::TokenGrammar>>> grammars_;  ///< most recent first
+};
+
+}  // namespace lamina::serve

@@ -1,0 +1,260 @@
+#include "lamina/serve/api/service.h"
+
+#include "lamina/base/json.h"
+#include "lamina/base/suggest.h"
+#include "lamina/base/version.h"
+#include "lamina/serve/api/chat.h"
+#include "lamina/serve/api/chat_messages.h"
+#include "lamina/serve/api/completions.h"
+#include "lamina/serve/api/request_fields.h"
+#include "lamina/serve/http/policy.h"
+
+namespace lamina::serve {
+namespace {
+
+constexpr const char* kModelPrefix = "/v1/models/";
+constexpr size_t kMaxListedIds = size_t{1} << 22;
+
+Json body_of(const Exchange& exchange) {
+  const std::string& text = exchange.request().body;
+  if (text.empty()) throw ApiError(400, "the body is empty; expected a JSON object");
+  try {
+    return parse_json<Json>(text, "body");
+  } catch (const Error& error) {
+    throw ApiError(400, error.what());
+  }
+}
+
+Json describe_model(const ServedModel& model) {
+  return {{"id", model.id},
+          {"object", "model"},
+          {"created", model.created},
+          {"owned_by", "lamina"},
+          {"max_model_len", model.backend->shape().context}};
+}
+
+}  // namespace
+
+WorkerPool::WorkerPool(int threads) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
+}
+
+WorkerPool::~WorkerPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void WorkerPool::post(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  wake_.notify_one();
+}
+
+void WorkerPool::run() {
+  while (true) {
+    std::function<void()> task;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [&] { return stop_ || !tasks_.empty(); });
+      if (stop_) return;
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+    }
+    task();
+  }
+}
+
+Service::Service(std::vector<std::shared_ptr<ServedModel>> models, int workers) : models_(std::move(models)) {
+  if (workers > 0) workers_ = std::make_unique<WorkerPool>(workers);
+}
+
+const std::vector<Service::Route>& Service::routes() {
+  static const std::vector<Route> table{
+      {"GET", "/health", &Service::get_health},
+      {"GET", "/ready", &Service::get_ready},
+      {"GET", "/version", &Service::get_version},
+      {"GET", "/metrics", &Service::get_metrics},
+      {"GET", "/v1/models", &Service::get_models},
+      {"POST", "/v1/completions", &Service::post_completions},
+      {"POST", "/v1/chat/completions", &Service::post_chat},
+      {"POST", "/tokenize", &Service::post_tokenize},
+      {"POST", "/detokenize", &Service::post_detokenize},
+      {"POST", "/apply-template", &Service::post_apply_template},
+  };
+  return table;
+}
+
+void Service::handle(const std::shared_ptr<Exchange>& exchange) {
+  if (!workers_ || exchange->request().method != "POST") return dispatch(exchange);
+  workers_->post([this, exchange] { dispatch(exchange); });
+}
+
+void Service::dispatch(const std::shared_ptr<Exchange>& exchange) {
+  const HttpRequest& request = exchange->request();
+  const std::string method = request.method == "HEAD" ? "GET" : request.method;
+  bool known_path = false;
+  std::string allowed;
+  std::vector<std::string> paths;
+  for (const Route& route : routes()) {
+    paths.emplace_back(route.path);
+    if (request.path != route.path) continue;
+    if (method == route.method) return answer(exchange, route.endpoint);
+    known_path = true;
+    allowed = route.method;
+  }
+  if (request.path.starts_with(kModelPrefix) && method == "GET") return answer(exchange, &Service::get_model);
+  if (known_path) {
+    HttpResponse response = error_response(
+        405, str("method ", method.substr(0, 20), " is not allowed; ", request.path, " takes ", allowed));
+    response.headers.emplace_back("Allow", allowed);
+    return exchange->send(std::move(response));
+  }
+  const std::string hint = did_you_mean(request.path.substr(0, 64), paths);
+  exchange->send(error_response(404, str("no endpoint ", request.path.substr(0, 100), hint.empty() ? "" : "; ", hint)));
+}
+
+void Service::answer(const std::shared_ptr<Exchange>& exchange, Endpoint endpoint) {
+  try {
+    (this->*endpoint)(exchange);
+  } catch (const ApiError& error) {
+    exchange->send(error_response(error.status(), error.what(), error.param(), error.code()));
+  } catch (const infer::QueueFull& error) {
+    exchange->send(error_response(429, error.what(), "", "queue_full"));
+  } catch (const Error& error) {  // the engine refuses the request, for example a prompt beyond the context
+    exchange->send(error_response(400, error.what()));
+  } catch (const std::exception& error) {
+    exchange->send(error_response(500, str("internal error, please report it: ", error.what())));
+  }
+}
+
+std::shared_ptr<ServedModel> Service::model_of(const Json& body) const {
+  Fields fields(body);
+  const std::string name = fields.text("model");
+  if (name.empty() && models_.size() == 1) return models_.front();
+  std::vector<std::string> names;
+  for (const auto& model : models_) {
+    if (model->id == name) return model;
+    names.push_back(model->id);
+  }
+  std::string list;
+  for (const std::string& one : names) list += (list.empty() ? "" : ", ") + one;
+  if (name.empty()) throw ApiError(400, "model: is missing; this server has " + list, "model");
+  throw ApiError(404, str("model: '", name.substr(0, 100), "' is not served; this server has ", list), "model",
+                 "model_not_found");
+}
+
+void Service::get_health(const std::shared_ptr<Exchange>& exchange) {
+  exchange->send(json_response({{"status", "ok"}}));
+}
+
+void Service::get_ready(const std::shared_ptr<Exchange>& exchange) {
+  if (draining_) return exchange->send(error_response(503, "the server is shutting down"));
+  exchange->send(json_response({{"status", "ready"}}));
+}
+
+void Service::get_version(const std::shared_ptr<Exchange>& exchange) {
+  exchange->send(json_response({{"version", std::string(kVersion)}}));
+}
+
+void Service::get_metrics(const std::shared_ptr<Exchange>& exchange) {
+  std::vector<std::pair<std::string, infer::EngineStats>> engines;
+  for (const auto& model : models_) engines.emplace_back(model->id, model->backend->stats());
+  exchange->send({200, metrics_.text(engines), "text/plain; version=0.0.4; charset=utf-8", {}});
+}
+
+void Service::get_models(const std::shared_ptr<Exchange>& exchange) {
+  Json list = Json::array();
+  for (const auto& model : models_) list.push_back(describe_model(*model));
+  exchange->send(json_response({{"object", "list"}, {"data", list}}));
+}
+
+void Service::get_model(const std::shared_ptr<Exchange>& exchange) {
+  const std::string name = exchange->request().path.substr(std::string_view(kModelPrefix).size());
+  exchange->send(json_response(describe_model(*model_of({{"model", name}}))));
+}
+
+void Service::post_completions(const std::shared_ptr<Exchange>& exchange) {
+  const Json body = body_of(*exchange);
+  run_completion(body, exchange, model_of(body), metrics_);
+}
+
+void Service::post_chat(const std::shared_ptr<Exchange>& exchange) {
+  const Json body = body_of(*exchange);
+  run_chat(body, exchange, model_of(body), metrics_);
+}
+
+void Service::post_tokenize(const std::shared_ptr<Exchange>& exchange) {
+  const Json body = body_of(*exchange);
+  const auto model = model_of(body);
+  Fields fields(body);
+  fields.find("model");
+  const bool bos = fields.flag("add_special_tokens", true);
+  const bool pieces = fields.flag("return_token_strs", false);
+  std::vector<text::TokenId> ids;
+  if (const Json* messages = fields.find("messages")) {
+    const Json* tools = fields.find("tools");
+    const bool open = fields.flag("add_generation_prompt", true);
+    ids = encode_chat(*model,
+                      render_chat(*model, read_messages(*messages), tools ? *tools : Json(nullptr), nullptr, open));
+  } else if (fields.has("prompt")) {
+    ids = encode_prompt(*model, fields.text("prompt"), "prompt");
+    if (!bos && tokenizer_of(*model).bos()) ids.erase(ids.begin());
+  } else {
+    fields.fail("prompt", "is missing; expected a string, or messages");
+  }
+  fields.finish();
+  Json json{{"tokens", ids}, {"count", ids.size()}, {"max_model_len", model->backend->shape().context}};
+  if (pieces) {
+    json["token_strs"] = Json::array();
+    std::optional<text::TokenId> previous;
+    for (const text::TokenId id : ids) {
+      json["token_strs"].push_back(token_text(*model, previous, id));
+      previous = id;
+    }
+  }
+  exchange->send(json_response(json));
+}
+
+void Service::post_detokenize(const std::shared_ptr<Exchange>& exchange) {
+  const Json body = body_of(*exchange);
+  const auto model = model_of(body);
+  Fields fields(body);
+  fields.find("model");
+  const Json* tokens = fields.find("tokens");
+  if (!tokens || !tokens->is_array() || tokens->size() > kMaxListedIds) {
+    fields.fail("tokens", "expected a list of token ids");
+  }
+  fields.finish();
+  const auto ids = checked_ids(*tokens, *model, "tokens");
+  for (const text::TokenId id : ids) {
+    if (id >= tokenizer_of(*model).vocab_size()) {
+      fields.fail("tokens", str("holds ", id, ", which the tokenizer has no text for"));
+    }
+  }
+  exchange->send(json_response({{"prompt", tokenizer_of(*model).decode(ids)}}));
+}
+
+void Service::post_apply_template(const std::shared_ptr<Exchange>& exchange) {
+  const Json body = body_of(*exchange);
+  const auto model = model_of(body);
+  Fields fields(body);
+  fields.find("model");
+  const Json* messages = fields.find("messages");
+  if (!messages) fields.fail("messages", "is missing; expected a list of messages");
+  const Json* kwargs = fields.find("chat_template_kwargs");
+  if (kwargs && !kwargs->is_object()) fields.fail("chat_template_kwargs", "expected an object");
+  const bool open = fields.flag("add_generation_prompt", true);
+  const ToolUse tools = read_tools(fields);
+  fields.finish();
+  const std::string text =
+      render_chat(*model, read_messages(*messages), tools.list, kwargs ? *kwargs : Json(nullptr), open);
+  exchange->send(json_response({{"prompt", text}}));
+}
+
+}  // namespace lamina::serve

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "lamina/serve/api/answer_job.h"
+
+namespace lamina::serve {
+
+/// Threads for work that must not delay the network thread: JSON, templates, tokenizing, grammars.
+class WorkerPool {
+ public:
+  explicit WorkerPool(int threads);
+  /// Drops waiting tasks and waits for those that run.
+  ~WorkerPool();
+  void post(std::function<void()> task);
+
+ private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> tasks_;
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+/// The endpoints of the API. docs/reference/http-api.md describes them.
+class Service {
+ public:
+  /// `workers` 0: requests are handled by the calling thread, for tests.
+  explicit Service(std::vector<std::shared_ptr<ServedModel>> models, int workers = 2);
+
+  /// Answers a request. Never throws.
+  void handle(const std::shared_ptr<Exchange>& exchange);
+  /// From now on /ready answers 503.
+  void begin_drain() { draining_ = true; }
+  Metrics& metrics() { return metrics_; }
+
+ private:
+  using Endpoint = void (Service::*)(const std::shared_ptr<Exchange>&);
+  struct Route {
+    const char* method;
+    const char* path;
+    Endpoint endpoint;
+  };
+  static const std::vector<Route>& routes();
+  void dispatch(const std::shared_ptr<Exchange>& exchange);
+  void answer(const std::shared_ptr<Exchange>& exchange, Endpoint endpoint);
+  std::shared_ptr<ServedModel> model_of(const Json& body) const;
+
+  void get_health(const std::shared_ptr<Exchange>& exchange);
+  void get_ready(const std::shared_ptr<Exchange>& exchange);
+  void get_version(const std::shared_ptr<Exchange>& exchange);
+  void get_metrics(const std::shared_ptr<Exchange>& exchange);
+  void get_models(const std::shared_ptr<Exchange>& exchange);
+  void get_model(const std::shared_ptr<Exchange>& exchange);
+  void post_completions(const std::shared_ptr<Exchange>& exchange);
+  void post_chat(const std::shared_ptr<Exchange>& exchange);
+  void post_tokenize(const std::shared_ptr<Exchange>& exchange);
+  void post_detokenize(const std::shared_ptr<Exchange>& exchange);
+  void post_apply_template(const std::shared_ptr<Exchange>& exchange);
+
+  std::vector<std::shared_ptr<ServedModel>> models_;
+  Metrics metrics_;
+  std::atomic<bool> draining_{false};
+  std::unique_ptr<WorkerPool> workers_;  ///< last: its threads use what is above
+};
+
+}  // namespace lamina::serve
