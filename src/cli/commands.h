@@ -19,6 +19,7 @@ void add_plan(CLI::App& program);
 void add_plot(CLI::App& program);
 void add_presets(CLI::App& program);
 void add_report(CLI::App& program);
+void add_serve(CLI::App& program);
 void add_stretch(CLI::App& program);
 void add_tokenizer(CLI::App& program);
 void add_train(CLI::App& program);

@@ -71,6 +71,7 @@ int main(int argc, char** argv) {
   add_plot(program);
   add_presets(program);
   add_report(program);
+  add_serve(program);
   add_stretch(program);
   add_tokenizer(program);
   add_train(program);

@@ -12,7 +12,7 @@
 
 namespace lamina::serve {
 
-/// What answers requests: an engine on its thread or, in fuzz targets, a fake.
+/// The source of answers: an engine on its thread, or a fake in fuzz targets.
 class Backend {
  public:
   Backend() = default;
@@ -48,7 +48,8 @@ class ServedModel {
   std::vector<text::TokenId> stop_tokens;
   const text::Tokenizer* tokenizer = nullptr;  ///< null: prompts must be token ids
   std::optional<text::ChatTemplate> chat_template;
-  bool template_has_bos = true;  ///< false for a default template, which does not write the BOS token
+  bool template_has_bos = true;   ///< false for a default template, which does not write the BOS token
+  std::shared_ptr<void> weights;  ///< what tokenizer and backend refer to
   std::shared_ptr<Backend> backend;
 
   /// The start of a text under a grammar. `key` identifies the grammar; the last ones used are kept compiled.

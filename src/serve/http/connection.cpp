@@ -10,7 +10,6 @@ namespace lamina::serve {
 namespace {
 
 constexpr size_t kReadBytes = 4096;
-constexpr size_t kMaxPipelinedBytes = size_t{64} << 10;
 constexpr double kLingerSeconds = 2;
 
 template <class Stream>
@@ -128,12 +127,12 @@ void Connection<Stream>::wait_readable() {
                             if (self->phase_ == Phase::closed) return;
                             if (error) return self->abort();
                             self->buffer_.commit(bytes);
-                            if (self->phase_ == Phase::lingering) self->buffer_.consume(self->buffer_.size());
-                            if (self->phase_ == Phase::idle) {
-                              self->read_header();
-                            } else if (self->buffer_.size() < kMaxPipelinedBytes) {
+                            if (self->phase_ == Phase::idle) self->read_header();
+                            if (self->phase_ == Phase::lingering) {
+                              self->buffer_.consume(self->buffer_.size());
                               self->wait_readable();
                             }
+                            // While answering: the next request came early. It is read after the response.
                           });
 }
 
@@ -195,6 +194,7 @@ void Connection<Stream>::on_header(const Error& error) {
   in_flight_ = "HTTP/1.1 100 Continue\r\n\r\n";
   asio::async_write(stream_, asio::buffer(in_flight_), [self = this->shared_from_this()](const Error& failed, size_t) {
     if (failed) return self->abort();
+    self->in_flight_.clear();
     self->read_body();
   });
 }
@@ -235,7 +235,7 @@ template <class Stream>
 void Connection<Stream>::dispatch() {
   phase_ = Phase::answering;
   deadline_.cancel();
-  wait_readable();
+  if (buffer_.size() == 0) wait_readable();
   auto exchange = std::make_shared<LiveExchange<Stream>>(this->shared_from_this(), request_, serial_);
   try {
     core_.handler(exchange);
@@ -350,7 +350,7 @@ void Connection<Stream>::complete() {
   ping_timer_.cancel();
   if (!keep_alive_ || core_.draining) return linger();
   phase_ = Phase::idle;
-  if (buffer_.size() > 0 && !watching_) return read_header();
+  if (buffer_.size() > 0) return read_header();
   arm(deadline_, core_.options.idle_seconds, &Connection::abort);
   wait_readable();
 }

@@ -31,7 +31,7 @@ class ConnectionBase {
   virtual void abort() = 0;
 };
 
-/// What all connections of a server share.
+/// State shared by all connections of a server.
 struct ServerCore {
   ServerOptions options;
   const Policy* policy = nullptr;

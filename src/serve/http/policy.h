@@ -30,7 +30,7 @@ class ApiKeys {
   std::vector<Digest> digests_;
 };
 
-/// Who may use the server.
+/// Hosts and origins that the server accepts.
 struct PolicyOptions {
   std::vector<std::string> hosts;    ///< names accepted in Host, besides localhost and IP addresses
   std::vector<std::string> origins;  ///< origins of web pages that may call the server (CORS); "*": all

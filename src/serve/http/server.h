@@ -25,7 +25,7 @@ struct ServerOptions {
   double ping_seconds = 10;                     ///< a comment is sent in an event stream after this long without data
 };
 
-/// What the access log records of a request.
+/// A line of the access log.
 struct AccessRecord {
   std::string id, peer, method, path;
   int status = 0;         ///< 0: the client disconnected before the response

@@ -1,0 +1,110 @@
+// Sends any bytes as the body of an API request to the service with a fake engine: every answer is JSON or an event
+// stream, with status 200, 400 or 404.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "lamina/serve/api/service.h"
+#include "lamina/text/simple.h"
+
+namespace {
+
+using namespace lamina;
+
+/// Answers at once, with up to three tokens per answer.
+class FakeBackend final : public serve::Backend {
+ public:
+  explicit FakeBackend(int64_t vocab) {
+    shape_.vocab_size = vocab;
+    shape_.context = 4096;
+  }
+  infer::RequestId submit(infer::Request request, infer::Listener listener) override {
+    for (int64_t i = 0; i < request.n; ++i) {
+      infer::Update update;
+      update.answer = i;
+      if (i == 0 && request.prompt_logprobs >= 0) {
+        for (size_t p = 1; p < request.prompt.size(); ++p) update.prompt.push_back({request.prompt[p], -1.0F, {}});
+      }
+      for (int64_t t = 0; t < std::min<int64_t>(3, request.max_tokens); ++t) {
+        update.tokens.push_back({static_cast<text::TokenId>(97 + t), -0.5F, {{98, -0.5F}}});
+        update.text += static_cast<char>(97 + t);
+      }
+      update.finish = infer::Finish::stop_token;
+      update.request_done = i + 1 == request.n;
+      if (!listener(update)) break;
+    }
+    return ++last_;
+  }
+  void cancel(infer::RequestId) override {}
+  infer::EngineStats stats() const override { return {}; }
+  const infer::CacheShape& shape() const override { return shape_; }
+
+ private:
+  infer::CacheShape shape_;
+  infer::RequestId last_ = 0;
+};
+
+class FakeExchange final : public serve::Exchange {
+ public:
+  FakeExchange(std::string path, std::string body) {
+    request_.method = "POST";
+    request_.path = std::move(path);
+    request_.body = std::move(body);
+  }
+  const serve::HttpRequest& request() const override { return request_; }
+  void send(serve::HttpResponse response) override {
+    const bool known = response.status == 200 || response.status == 400 || response.status == 404;
+    if (!known || nlohmann::json::parse(response.body, nullptr, false).is_discarded() || ended_) std::abort();
+    ended_ = true;
+  }
+  void start(serve::HttpResponse head) override {
+    if (head.status != 200 || ended_ || started_) std::abort();
+    started_ = true;
+  }
+  void write(std::string chunk) override {
+    if (!started_ || ended_ || !chunk.starts_with("data: ") || !chunk.ends_with("\n\n")) std::abort();
+    if (chunk == "data: [DONE]\n\n") return;
+    if (nlohmann::json::parse(chunk.substr(6), nullptr, false).is_discarded()) std::abort();
+  }
+  void finish() override {
+    if (!started_ || ended_) std::abort();
+    ended_ = true;
+  }
+  void post(std::function<void()> task) override { task(); }
+  void on_close(std::function<void()>) override {}
+  bool ended() const { return ended_; }
+
+ private:
+  serve::HttpRequest request_;
+  bool started_ = false, ended_ = false;
+};
+
+serve::Service& service() {
+  static const auto tokenizer = text::byte_tokenizer({"<|endoftext|>"});
+  static serve::Service instance(
+      [] {
+        auto model = std::make_shared<serve::ServedModel>();
+        model->id = "fake";
+        model->tokenizer = tokenizer.get();
+        model->stop_tokens = {*tokenizer->eos()};
+        model->chat_template = text::ChatTemplate::chatml();
+        model->backend = std::make_shared<FakeBackend>(tokenizer->vocab_size());
+        return std::vector{model};
+      }(),
+      /*workers=*/0);
+  return instance;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static constexpr const char* kPaths[] = {"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize",
+                                           "/apply-template"};
+  if (size == 0) return 0;
+  const std::string body(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const auto exchange = std::make_shared<FakeExchange>(kPaths[data[0] % std::size(kPaths)], body);
+  service().handle(exchange);
+  if (!exchange->ended()) std::abort();
+  return 0;
+}

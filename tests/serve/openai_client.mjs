@@ -1,0 +1,61 @@
+// Uses the openai client as an application does; throws on the first difference.
+import assert from 'node:assert';
+import OpenAI from 'openai';
+
+const client = new OpenAI({ baseURL: process.argv[2], apiKey: 'none', maxRetries: 0 });
+const model = (await client.models.list()).data[0].id;
+assert.equal((await client.models.retrieve(model)).id, model);
+const messages = [{ role: 'user', content: 'Hello' }];
+const extra = { seed: 5, ignore_eos: true };
+
+const whole = await client.chat.completions.create({ model, messages, max_completion_tokens: 12, logprobs: true, top_logprobs: 2, ...extra });
+assert.equal(whole.usage.completion_tokens, 12);
+assert.equal(whole.choices[0].logprobs.content.length, 12);
+
+let text = '';
+let usage = null;
+let finish = null;
+const stream = await client.chat.completions.create({ model, messages, max_completion_tokens: 12, stream: true, stream_options: { include_usage: true }, ...extra });
+for await (const chunk of stream) {
+  text += chunk.choices[0]?.delta?.content ?? '';
+  finish = chunk.choices[0]?.finish_reason ?? finish;
+  usage = chunk.usage ?? usage;
+}
+assert.equal(text, whole.choices[0].message.content);
+assert.equal(finish, 'length');
+assert.equal(usage.completion_tokens, 12);
+
+const helper = client.chat.completions.stream({ model, messages, max_completion_tokens: 12, ...extra });
+assert.equal((await helper.finalChatCompletion()).choices[0].message.content, text);
+
+const parameters = { type: 'object', properties: { city: { enum: ['Paris', 'Rome'] } }, required: ['city'], additionalProperties: false };
+const called = await client.chat.completions.create({
+  model, messages, max_completion_tokens: 200, seed: 1, tool_choice: 'required',
+  tools: [{ type: 'function', function: { name: 'weather', parameters } }],
+});
+const call = called.choices[0].message.tool_calls[0];
+assert.equal(call.function.name, 'weather');
+assert.ok(['Paris', 'Rome'].includes(JSON.parse(call.function.arguments).city));
+
+const shaped = await client.chat.completions.create({
+  model, messages, max_completion_tokens: 200, seed: 1,
+  response_format: { type: 'json_schema', json_schema: { name: 'place', strict: true, schema: parameters } },
+});
+assert.ok(['Paris', 'Rome'].includes(JSON.parse(shaped.choices[0].message.content).city));
+
+const legacy = await client.completions.create({ model, prompt: ['To be', 'Shall I'], max_tokens: 4, logprobs: 1, ...extra });
+assert.equal(legacy.choices.length, 2);
+assert.equal(legacy.choices[1].logprobs.tokens.length, 4);
+
+const long = await client.chat.completions.create({ model, messages, max_completion_tokens: 400, stream: true, ...extra });
+for await (const chunk of long) {
+  if (chunk.choices[0]?.delta?.content) break;  // aborts the request
+}
+
+await assert.rejects(client.chat.completions.create({ model, messages, temperature: 9 }), (error) => {
+  assert.ok(error instanceof OpenAI.BadRequestError);
+  assert.equal(error.param, 'temperature');
+  return true;
+});
+await assert.rejects(client.chat.completions.create({ model: 'none', messages }), OpenAI.NotFoundError);
+console.log('openai_test: passed');
