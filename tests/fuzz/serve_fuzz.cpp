@@ -63,9 +63,11 @@ class FakeExchange final : public serve::Exchange {
     started_ = true;
   }
   void write(std::string chunk) override {
-    if (!started_ || ended_ || !chunk.starts_with("data: ") || !chunk.ends_with("\n\n")) std::abort();
+    if (!started_ || ended_ || !chunk.ends_with("\n\n")) std::abort();
+    const size_t data = chunk.starts_with("event: ") ? chunk.find('\n') + 1 : 0;
+    if (chunk.compare(data, 6, "data: ") != 0) std::abort();
     if (chunk == "data: [DONE]\n\n") return;
-    if (nlohmann::json::parse(chunk.substr(6), nullptr, false).is_discarded()) std::abort();
+    if (nlohmann::json::parse(chunk.substr(data + 6), nullptr, false).is_discarded()) std::abort();
   }
   void finish() override {
     if (!started_ || ended_) std::abort();
@@ -99,8 +101,8 @@ serve::Service& service() {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static constexpr const char* kPaths[] = {"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize",
-                                           "/apply-template"};
+  static constexpr const char* kPaths[] = {"/v1/completions", "/v1/chat/completions", "/tokenize",
+                                           "/detokenize",     "/apply-template",      "/v1/messages"};
   if (size == 0) return 0;
   const std::string body(reinterpret_cast<const char*>(data) + 1, size - 1);
   const auto exchange = std::make_shared<FakeExchange>(kPaths[data[0] % std::size(kPaths)], body);

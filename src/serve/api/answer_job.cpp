@@ -34,7 +34,7 @@ void AnswerJob::read_stream_fields(Fields& fields) {
 
 void AnswerJob::submit() {
   choices.resize(prompts.size() * static_cast<size_t>(request.n));
-  for (const auto& prompt : prompts) prompt_tokens_ += static_cast<int64_t>(prompt.size());
+  for (const auto& prompt : prompts) prompt_tokens += static_cast<int64_t>(prompt.size());
   exchange->on_close([self = shared_from_this()] { self->on_client_gone(); });
   std::vector<infer::RequestId> ids;
   try {
@@ -42,7 +42,8 @@ void AnswerJob::submit() {
       infer::Request one = request;
       one.prompt = prompts[i];
       ids.push_back(model->backend->submit(std::move(one), [self = shared_from_this(), i](const infer::Update& update) {
-        if (self->cancelled_) return false;
+        // A cancelled request ends by Backend::cancel, which counts it as cancelled.
+        if (self->cancelled_) return true;
         self->exchange->post([self, i, update]() mutable { self->on_update(i, std::move(update)); });
         return true;
       }));
@@ -76,12 +77,12 @@ void AnswerJob::on_update(size_t prompt, infer::Update update) {
   const int64_t index = static_cast<int64_t>(prompt) * request.n + update.answer;
   Choice& choice = choices.at(static_cast<size_t>(index));
   record_times(choice, update);
-  answer_tokens_ += static_cast<int64_t>(update.tokens.size());
+  answer_tokens += static_cast<int64_t>(update.tokens.size());
   choice.text += update.text;
   if (!update.prompt.empty()) choice.prompt_scores = update.prompt;
   if (update.finish) {
     choice.finish = update.finish;
-    if (update.answer == 0) cached_tokens_ += update.cached_tokens;
+    if (update.answer == 0) cached_tokens += update.cached_tokens;
     ++finished_;
   }
   if (stream) stream_update(index, update);
@@ -117,7 +118,7 @@ void AnswerJob::fail(const std::string& message) {
   for (const infer::RequestId one : ids_) model->backend->cancel(one);
   const HttpResponse response = error_response(500, message);
   if (stream) {
-    exchange->write("data: " + response.body + "\n\n");
+    exchange->write(error_event(response.body));
     exchange->finish();
   } else {
     exchange->send(response);
@@ -130,9 +131,13 @@ void AnswerJob::complete() {
       model->id,
       std::chrono::duration<double>(std::chrono::steady_clock::now() - exchange->request().received).count());
   if (!stream) return exchange->send(json_response(body()));
+  stream_end();
+  exchange->finish();
+}
+
+void AnswerJob::stream_end() {
   if (include_usage) write_event(usage_chunk());
   exchange->write("data: [DONE]\n\n");
-  exchange->finish();
 }
 
 std::string_view AnswerJob::finish_name(infer::Finish finish) const {
@@ -145,10 +150,10 @@ std::string_view AnswerJob::finish_name(infer::Finish finish) const {
 }
 
 Json AnswerJob::usage() const {
-  return {{"prompt_tokens", prompt_tokens_},
-          {"completion_tokens", answer_tokens_},
-          {"total_tokens", prompt_tokens_ + answer_tokens_},
-          {"prompt_tokens_details", {{"cached_tokens", cached_tokens_}}}};
+  return {{"prompt_tokens", prompt_tokens},
+          {"completion_tokens", answer_tokens},
+          {"total_tokens", prompt_tokens + answer_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}}};
 }
 
 }  // namespace lamina::serve

@@ -50,7 +50,10 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   // The format of a response. Choices are numbered prompt by prompt.
   virtual void stream_start() {}
   virtual void stream_update(int64_t choice, const infer::Update& update) = 0;
-  virtual Json usage_chunk() const = 0;
+  virtual void stream_end();
+  virtual std::string error_event(const std::string& body) const { return "data: " + body + "\n\n"; }
+  /// The chunk before the end of a stream, if usage was asked for.
+  virtual Json usage_chunk() const { return nullptr; }
   virtual Json body() = 0;
 
   std::shared_ptr<Exchange> exchange;
@@ -63,6 +66,7 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   bool keeps_tokens = false;  ///< choices[].tokens are needed for the body
   std::string id;
   int64_t created = 0;
+  int64_t prompt_tokens = 0, cached_tokens = 0, answer_tokens = 0;
 
  private:
   void on_submitted(std::vector<infer::RequestId> ids);
@@ -79,7 +83,6 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   std::vector<std::pair<size_t, infer::Update>> early_;  ///< updates that arrived before on_submitted
   std::vector<infer::RequestId> ids_;
   int64_t finished_ = 0;
-  int64_t prompt_tokens_ = 0, cached_tokens_ = 0, answer_tokens_ = 0;
 };
 
 }  // namespace lamina::serve

@@ -23,7 +23,7 @@ class CompletionJob final : public AnswerJob {
   void read_prompts(Fields& fields);
   void read_amounts(Fields& fields);
   std::string prompt_text(int64_t choice) const;
-  std::vector<infer::ScoredToken> prompt_tokens(int64_t choice, const std::vector<infer::ScoredToken>& scores) const;
+  std::vector<infer::ScoredToken> scored_prompt(int64_t choice, const std::vector<infer::ScoredToken>& scores) const;
   Json head() const {
     return {{"id", "cmpl-" + id}, {"object", "text_completion"}, {"created", created}, {"model", model->id}};
   }
@@ -118,7 +118,7 @@ std::string CompletionJob::prompt_text(int64_t choice) const {
 }
 
 /// The prompt's tokens with their scores; the first one has none.
-std::vector<infer::ScoredToken> CompletionJob::prompt_tokens(int64_t choice,
+std::vector<infer::ScoredToken> CompletionJob::scored_prompt(int64_t choice,
                                                              const std::vector<infer::ScoredToken>& scores) const {
   const auto& ids = prompt_of(choice);
   std::vector<infer::ScoredToken> tokens;
@@ -137,7 +137,7 @@ void CompletionJob::stream_update(int64_t index, const infer::Update& update) {
   bool unscored = false;
   if (has_prompt) {
     text = prompt_text(index) + text;
-    const auto scored = prompt_tokens(index, choices[at - at % static_cast<size_t>(request.n)].prompt_scores);
+    const auto scored = scored_prompt(index, choices[at - at % static_cast<size_t>(request.n)].prompt_scores);
     tokens.insert(tokens.begin(), scored.begin(), scored.end());
     last_[at].reset();
     unscored = true;
@@ -173,7 +173,7 @@ Json CompletionJob::body() {
               {"finish_reason", finish_name(*choice.finish)}};
     if (logprobs_ >= 0) {
       std::vector<infer::ScoredToken> tokens;
-      if (echo_) tokens = prompt_tokens(i, choices[static_cast<size_t>(i - i % request.n)].prompt_scores);
+      if (echo_) tokens = scored_prompt(i, choices[static_cast<size_t>(i - i % request.n)].prompt_scores);
       tokens.insert(tokens.end(), choice.tokens.begin(), choice.tokens.end());
       int64_t offset = 0;
       const auto previous = echo_ ? std::nullopt : std::optional(prompt_of(i).back());

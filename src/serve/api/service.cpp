@@ -6,6 +6,7 @@
 #include "lamina/serve/api/chat.h"
 #include "lamina/serve/api/chat_messages.h"
 #include "lamina/serve/api/completions.h"
+#include "lamina/serve/api/messages.h"
 #include "lamina/serve/api/request_fields.h"
 #include "lamina/serve/http/policy.h"
 
@@ -83,6 +84,8 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/v1/models", &Service::get_models},
       {"POST", "/v1/completions", &Service::post_completions},
       {"POST", "/v1/chat/completions", &Service::post_chat},
+      {"POST", "/v1/messages", &Service::post_messages},
+      {"POST", "/v1/messages/count_tokens", &Service::post_count_tokens},
       {"POST", "/tokenize", &Service::post_tokenize},
       {"POST", "/detokenize", &Service::post_detokenize},
       {"POST", "/apply-template", &Service::post_apply_template},
@@ -187,6 +190,16 @@ void Service::post_completions(const std::shared_ptr<Exchange>& exchange) {
 void Service::post_chat(const std::shared_ptr<Exchange>& exchange) {
   const Json body = body_of(*exchange);
   run_chat(body, exchange, model_of(body), metrics_);
+}
+
+void Service::post_messages(const std::shared_ptr<Exchange>& exchange) {
+  const Json body = body_of(*exchange);
+  run_messages(body, exchange, model_of(body), metrics_);
+}
+
+void Service::post_count_tokens(const std::shared_ptr<Exchange>& exchange) {
+  const Json body = body_of(*exchange);
+  exchange->send(json_response({{"input_tokens", count_message_tokens(body, *model_of(body))}}));
 }
 
 void Service::post_tokenize(const std::shared_ptr<Exchange>& exchange) {

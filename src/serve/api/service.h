@@ -63,6 +63,8 @@ class Service {
   void get_model(const std::shared_ptr<Exchange>& exchange);
   void post_completions(const std::shared_ptr<Exchange>& exchange);
   void post_chat(const std::shared_ptr<Exchange>& exchange);
+  void post_messages(const std::shared_ptr<Exchange>& exchange);
+  void post_count_tokens(const std::shared_ptr<Exchange>& exchange);
   void post_tokenize(const std::shared_ptr<Exchange>& exchange);
   void post_detokenize(const std::shared_ptr<Exchange>& exchange);
   void post_apply_template(const std::shared_ptr<Exchange>& exchange);

@@ -55,7 +55,9 @@ HttpResponse error_response(int status, const std::string& message, const std::s
   const auto text_or_null = [](const std::string& text) {
     return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
   };
-  const nlohmann::ordered_json body{{"error",
+  // "type" on top is what Anthropic's clients look for; OpenAI's ignore it.
+  const nlohmann::ordered_json body{{"type", "error"},
+                                    {"error",
                                      {{"message", message},
                                       {"type", type_of(status)},
                                       {"param", text_or_null(param)},

@@ -1,6 +1,7 @@
-// Uses the openai client as an application does; throws on the first difference.
+// use_openai.mjs URL PACKAGE: uses the openai client as an application does; throws on the first difference.
 import assert from 'node:assert';
-import OpenAI from 'openai';
+
+const { default: OpenAI } = await import(process.argv[3]);
 
 const client = new OpenAI({ baseURL: process.argv[2], apiKey: 'none', maxRetries: 0 });
 const model = (await client.models.list()).data[0].id;
@@ -25,7 +26,8 @@ assert.equal(text, whole.choices[0].message.content);
 assert.equal(finish, 'length');
 assert.equal(usage.completion_tokens, 12);
 
-const helper = client.chat.completions.stream({ model, messages, max_completion_tokens: 12, ...extra });
+const chat = client.chat.completions.stream ? client.chat : client.beta.chat;  // beta before version 5
+const helper = chat.completions.stream({ model, messages, max_completion_tokens: 12, ...extra });
 assert.equal((await helper.finalChatCompletion()).choices[0].message.content, text);
 
 const parameters = { type: 'object', properties: { city: { enum: ['Paris', 'Rome'] } }, required: ['city'], additionalProperties: false };
@@ -58,4 +60,4 @@ await assert.rejects(client.chat.completions.create({ model, messages, temperatu
   return true;
 });
 await assert.rejects(client.chat.completions.create({ model: 'none', messages }), OpenAI.NotFoundError);
-console.log('openai_test: passed');
+console.log(`clients_test: ${process.argv[3]} passed`);
