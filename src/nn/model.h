@@ -108,14 +108,6 @@ class Model final : public Module {
   /// Whether lengths_differ() can be true.
   bool depends_on_length() const { return positions_.depend_on_length(); }
 
-  /// Whether step_logits supports this cache. It does not if the host must know a row's length, for example when RoPE
-  /// frequencies depend on it.
-  bool can_step(const ModelCache& cache) const;
-  /// cached_logits() of one token per row, ids [batch, 1] → [batch, 1, vocab], suitable for CUDA graph capture
-  /// (tensor/replay.h). All that changes between steps, `ids` and the clock, is in device memory; the caller advances
-  /// the clock afterwards. Call cache.prepare_step() before each step, replayed or not.
-  Tensor step_logits(const Tensor& ids, const DevicePositions& clock, ModelCache& cache);
-
  private:
   ForwardContext start(const Tensor& ids, const RunOptions& options) const;
   ForwardContext start_rows(const Tensor& ids, const RowBatch& rows, const SequenceCache& cache) const;
