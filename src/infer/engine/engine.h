@@ -37,7 +37,7 @@ struct EngineStats {
   int64_t states_used = 0, states_cached = 0;
   int64_t cache_bytes = 0;  ///< of everything: pages of all groups and states
   int64_t evictions = 0;
-  double step_seconds = 0;  ///< sum over steps, from planning to results
+  double step_seconds = 0;  ///< during which steps were planned or in flight
   double longest_step = 0;
   double answer_tokens_per_second() const {
     return step_seconds > 0 ? static_cast<double>(answer_tokens) / step_seconds : 0;
