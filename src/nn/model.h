@@ -102,6 +102,7 @@ class Model final : public Module {
   /// row's length when its cache was computed and its length after this step, its cached keys were rotated with other
   /// frequencies (dynamic_ntk, longrope). The caller must then give all tokens of the row again, from offset 0.
   Tensor row_logits(const Tensor& ids, const RowBatch& rows, SequenceCache& cache, const Tensor& wanted = {});
+  /// Whether a decode step of row_logits() can be captured as a CUDA graph.
   bool supports_row_graphs() const;
   /// Whether RoPE frequencies differ between sequences of these lengths.
   bool lengths_differ(int64_t a, int64_t b) const { return positions_.change_between(a, b); }

@@ -5,7 +5,7 @@
 
 #include "lamina/base/philox.h"
 #include "lamina/ops/sampling/candidates.h"
-#include "lamina/ops/sampling/sample_rows.h"
+#include "lamina/ops/sampling/sample_rows_kernel.h"
 
 namespace lamina::ops::cpu {
 namespace {
