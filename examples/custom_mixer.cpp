@@ -171,8 +171,7 @@ int main() try {
   std::cout << "gradient of causal_mean: off by at most " << gradient_error(device) << '\n';
 
   MajorityModel model(device);
-  std::vector<lamina::train::NamedTensor> parameters;
-  for (const auto& [name, tensor] : model.named_parameters()) parameters.push_back({name, tensor});
+  lamina::NamedTensors parameters = model.named_parameters();
   Tape tape;
   for (auto& parameter : parameters) tape.watch(parameter.tensor);
   lamina::train::AdamW optimizer({{.params = parameters, .lr = 1e-2}});

@@ -53,21 +53,23 @@ void Diagram::text(double x, double y, const std::string& text, bool bold, plot:
   canvas_.text(x, -y, text, {.size = 11, .anchor = anchor, .colour = {}, .bold = bold});
 }
 
-void Diagram::line(plot::Canvas::Points points) {
-  for (auto& [x, y] : points) {
+void Diagram::line(const plot::Canvas::Points& points) {
+  plot::Canvas::Points downwards;
+  for (const auto& [x, y] : points) {
     extend(x, y);
-    y = -y;
+    downwards.emplace_back(x, -y);
   }
-  canvas_.line(points, {kEdge});
+  canvas_.line(downwards, {kEdge});
 }
 
 void Diagram::arrow(const plot::Canvas::Points& points) {
   line(points);
-  const auto [x, y] = points.back();
-  const auto [from_x, from_y] = points[points.size() - 2];
-  const double length = std::hypot(x - from_x, y - from_y);
-  const double dx = (x - from_x) / length;
-  const double dy = (y - from_y) / length;
+  const std::pair<double, double> from = points[points.size() - 2];
+  const double x = points.back().first;
+  const double y = points.back().second;
+  const double length = std::hypot(x - from.first, y - from.second);
+  const double dx = (x - from.first) / length;
+  const double dy = (y - from.second) / length;
   // Corner of the head: `ahead` along the line from its end, `aside` to its left.
   const auto corner = [&](double ahead, double aside) {
     return std::pair(x + ahead * dx - aside * dy, -(y + ahead * dy + aside * dx));

@@ -18,7 +18,7 @@ class Diagram {
   void box(double centre, double bottom, double width, double height, Tone tone, const std::vector<std::string>& lines);
   void text(double x, double y, const std::string& text, bool bold, plot::Anchor anchor = plot::Anchor::middle);
   /// A line through all points.
-  void line(plot::Canvas::Points points);
+  void line(const plot::Canvas::Points& points);
   /// A line with an arrowhead at its last point.
   void arrow(const plot::Canvas::Points& points);
   /// A residual addition.

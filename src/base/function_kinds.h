@@ -43,7 +43,8 @@ constexpr auto names_of(RouterScore) {
 
 /// The name of an activation, gate or router score.
 template <class Kind>
-constexpr auto name_of(Kind kind) -> decltype(names_of(kind)[0]) {
+  requires requires(Kind kind) { names_of(kind); }
+constexpr std::string_view name_of(Kind kind) {
   return names_of(kind)[static_cast<size_t>(kind)];
 }
 

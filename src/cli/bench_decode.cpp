@@ -88,9 +88,9 @@ void print(const DecodeArguments& arguments, const DecodeReport& report) {
               arch::with_commas(report.parameters).c_str(), arguments.weights.c_str(),
               static_cast<long long>(arguments.batch), report.device.c_str());
   if (arguments.prefill > 0) {
-    std::printf("  prefill of %-5lld    %9.1f tokens/s, %.1f of %.1f TFLOP/s: %.0f %% of the limit reached\n",
-                static_cast<long long>(arguments.prefill), report.prefill, report.prefill * report.prefill_flops / 1e12,
-                report.peak_flops / 1e12, report.prefill_share() * 100);
+    std::printf("  prefill of %-5lld    %9.1f tokens/s, %.0f of %.0f GFLOP/s: %.0f %% of the limit reached\n",
+                static_cast<long long>(arguments.prefill), report.prefill, report.prefill * report.prefill_flops / 1e9,
+                report.peak_flops / 1e9, report.prefill_share() * 100);
   }
   std::printf("  decode of %-5lld     %9.1f tokens/s, %.3f ms a step, after %lld tokens\n",
               static_cast<long long>(arguments.tokens), report.decode, report.decode_seconds * 1e3,

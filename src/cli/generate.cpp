@@ -13,6 +13,7 @@
 #include "lamina/cli/text_input.h"
 #include "lamina/cli/usage.h"
 #include "lamina/infer/generator.h"
+#include "lamina/infer/grammar_mask.h"
 #include "lamina/infer/load.h"
 #include "lamina/infer/text_stream.h"
 
@@ -30,6 +31,10 @@ struct GenerateArguments {
   std::vector<std::string> stops;
   std::string tokenizer;
   std::string weights = "as-stored";
+  std::string json_schema;
+  std::string regex;
+  std::string grammar;
+  bool json_object = false;
   infer::GenerateOptions options;
   DeviceChoice device;
   bool stream = true;
@@ -273,6 +278,35 @@ void run_interactive(const GenerateArguments& arguments, const infer::LoadedMode
   }
 }
 
+/// The grammar that the options name; empty without one.
+std::optional<text::Grammar> grammar_of(const GenerateArguments& arguments) {
+  if (!arguments.json_schema.empty()) {
+    return text::Grammar::json_schema(read_input(arguments.json_schema), {}, arguments.json_schema);
+  }
+  if (arguments.json_object) return text::Grammar::json();
+  if (!arguments.regex.empty()) return text::Grammar::regex(arguments.regex, "--regex");
+  if (!arguments.grammar.empty()) return text::Grammar::gbnf(read_input(arguments.grammar), arguments.grammar);
+  return {};
+}
+
+/// Limits answers to the grammar that the options name.
+void add_mask(const infer::LoadedModel& model, GenerateArguments& arguments) {
+  std::optional<text::Grammar> grammar = grammar_of(arguments);
+  if (!grammar) return;
+  const text::Tokenizer& tokenizer = infer::require_tokenizer(model);
+  LAMINA_CHECK(arguments.options.cache,
+               "--json-schema, --json-object, --regex and --grammar need the KV cache; leave "
+               "out --no-cache");
+  LAMINA_CHECK(!model.stop_tokens.empty(),
+               "--json-schema, --json-object, --regex and --grammar need a model with an "
+               "end-of-text token, so that an answer can end; ",
+               arguments.model, " has none");
+  const auto vocabulary =
+      std::make_shared<const text::VocabularyIndex>(tokenizer, model.stop_tokens, model.model->spec().vocab_size);
+  arguments.options.mask =
+      infer::grammar_mask(std::make_shared<text::TokenGrammar>(std::move(*grammar), vocabulary), tokenizer);
+}
+
 void run(GenerateArguments& arguments) {
   arguments.options.cache = !arguments.no_cache;
   const Device device = arguments.device.open();
@@ -282,9 +316,25 @@ void run(GenerateArguments& arguments) {
   LAMINA_CHECK(arguments.stops.empty() || model.tokenizer, "--stop needs a tokenizer; give one with --tokenizer PATH");
   if (model.tokenizer && !arguments.sample_padding)
     arguments.options.sampler.vocab_size = model.tokenizer->vocab_size();
+  add_mask(model, arguments);
   Moments moments;
   moments.loaded = since_start();
   arguments.interactive ? run_interactive(arguments, model) : run_prompts(arguments, model, moments);
+}
+
+/// At most one of these may be given.
+void add_structured_output(CLI::App& command, GenerateArguments& arguments) {
+  const std::vector<CLI::Option*> options{
+      command.add_option("--json-schema", arguments.json_schema,
+                         "A file with a JSON schema that the answer must satisfy"),
+      command.add_flag("--json-object", arguments.json_object, "The answer must be a JSON object"),
+      command.add_option("--regex", arguments.regex, "A regular expression that the whole answer must match"),
+      command.add_option("--grammar", arguments.grammar, "A file with a GBNF grammar whose rule root is the answer")};
+  for (CLI::Option* one : options) {
+    for (CLI::Option* other : options) {
+      if (one != other) one->excludes(other);
+    }
+  }
 }
 
 void add_sampling(CLI::App& command, infer::SamplerOptions& sampler) {
@@ -342,6 +392,7 @@ void add_generate(CLI::App& program) {
       ->capture_default_str()
       ->check(at_least(1));
   add_sampling(*command, arguments->options.sampler);
+  add_structured_output(*command, *arguments);
   command
       ->add_option("--stop", arguments->stops,
                    "A text that ends the answer and is not printed; may be given several times")

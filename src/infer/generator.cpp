@@ -42,6 +42,7 @@ Request request_of(std::vector<TokenId> prompt, const GenerateOptions& options, 
   request.context = context;
   request.sampler = options.sampler;
   request.stream = stream;
+  request.mask = options.mask;
   // An id outside the model's vocabulary is never sampled.
   std::copy_if(options.stop_tokens.begin(), options.stop_tokens.end(), std::back_inserter(request.stop_tokens),
                [&](TokenId id) { return id >= 0 && id < vocab; });

@@ -24,6 +24,8 @@ struct GenerateOptions {
   std::optional<DType> cache_dtype;
   /// Maximum number of tokens drafted by prompt lookup; 0: no speculation. The answers are the same.
   int64_t draft_tokens = 0;
+  /// Limits the tokens of every answer (grammar_mask); empty: no limits. Needs the KV cache.
+  std::shared_ptr<const TokenMask> mask;
 };
 
 /// The answer to one prompt.

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "lamina/base/philox.h"
-#include "lamina/nn/device_positions.h"
 #include "lamina/tensor/tensor.h"
 
 namespace lamina::nn {
@@ -32,9 +31,6 @@ struct ForwardContext {
   std::vector<int64_t> counts;
   /// [seq] or [batch, seq] i64: positions of the tokens if they are not offset + s (ragged rows, packed documents).
   Tensor positions;
-  /// Set in a step captured as a CUDA graph (Model::step_logits): one token per row, whose position only device memory
-  /// holds. `offset` is then the cache capacity − 1, so that tables sized by it are large enough for every step.
-  const DevicePositions* clock = nullptr;
   /// Set in Model::row_logits: the `seq` tokens of the single batch row belong to several sequences. Only attention and
   /// state-space layers look at it; to everything else the tokens are one row with `positions`.
   const RowBatch* rows = nullptr;

@@ -26,9 +26,6 @@ class LayerCache {
   virtual bool can_truncate() const = 0;
   /// The smallest nonzero length a row can be truncated to; above 0 if a sliding window has dropped early tokens.
   virtual int64_t shortest(int64_t /*row*/) const { return 0; }
-  /// Prepares a decode step with device positions (ForwardContext::clock): row b holds lengths[b] tokens and gets one
-  /// more.
-  virtual void prepare_step(std::span<const int64_t> /*lengths*/) {}
   /// Gathers rows: row i becomes a copy of the old row sources[i] (beam search, copies of a prompt).
   virtual void reorder(std::span<const int64_t> sources) = 0;
   /// A view of the rows [begin, begin + count) that shares this cache's memory.

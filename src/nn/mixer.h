@@ -31,9 +31,6 @@ class Mixer : public Module {
     return forward(stream.normed(norm), pass, cache);
   }
 
-  /// Whether decode steps support CUDA graph capture: positions come from ForwardContext::clock, none from the host.
-  virtual bool supports_graph_decode() const { return false; }
-
   /// What this mixer keeps in pass.memory.
   virtual CacheLayout cache_layout() const = 0;
 

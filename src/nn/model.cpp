@@ -272,27 +272,4 @@ Tensor Model::cached_logits(const Tensor& ids, ModelCache& cache, const CachedOp
   return head_.logits(options.last_only ? last_tokens(x, pass) : x);
 }
 
-bool Model::can_step(const ModelCache& cache) const {
-  const auto* learned = std::get_if<arch::LearnedPosition>(&spec_.position);
-  if (cache.keeps_ids_ || (learned != nullptr && cache.capacity() > *learned->length)) return false;
-  return std::all_of(layers_.all.begin(), layers_.all.end(), [](const auto& layer) {
-    return layer->mixer() == nullptr || layer->mixer()->supports_graph_decode();
-  });
-}
-
-Tensor Model::step_logits(const Tensor& ids, const DevicePositions& clock, ModelCache& cache) {
-  check_ids(ids);
-  LAMINA_CHECK(ids.dim(0) == cache.batch() && ids.dim(1) == 1 && can_step(cache), "model: a step with ids ",
-               ids.shape(), " and a cache of ", cache.batch(),
-               " rows; expected one token a row, and a model that supports such steps (can_step)");
-  ForwardContext pass;
-  pass.batch = ids.dim(0);
-  pass.seq = 1;
-  pass.offset = cache.capacity() - 1;
-  pass.clock = &clock;
-  pass.positions = clock.places().reshape({pass.batch, 1});
-  ResidualStream stream = run_layers(ids, pass, &cache, nullptr);
-  return final_norm_ ? head_.normed_logits(stream, *final_norm_) : head_.logits(stream.value());
-}
-
 }  // namespace lamina::nn

@@ -102,19 +102,12 @@ class Model final : public Module {
   /// row's length when its cache was computed and its length after this step, its cached keys were rotated with other
   /// frequencies (dynamic_ntk, longrope). The caller must then give all tokens of the row again, from offset 0.
   Tensor row_logits(const Tensor& ids, const RowBatch& rows, SequenceCache& cache, const Tensor& wanted = {});
+  /// Whether a decode step of row_logits() can be captured as a CUDA graph.
   bool supports_row_graphs() const;
   /// Whether RoPE frequencies differ between sequences of these lengths.
   bool lengths_differ(int64_t a, int64_t b) const { return positions_.change_between(a, b); }
   /// Whether lengths_differ() can be true.
   bool depends_on_length() const { return positions_.depend_on_length(); }
-
-  /// Whether step_logits supports this cache. It does not if the host must know a row's length, for example when RoPE
-  /// frequencies depend on it.
-  bool can_step(const ModelCache& cache) const;
-  /// cached_logits() of one token per row, ids [batch, 1] → [batch, 1, vocab], suitable for CUDA graph capture
-  /// (tensor/replay.h). All that changes between steps, `ids` and the clock, is in device memory; the caller advances
-  /// the clock afterwards. Call cache.prepare_step() before each step, replayed or not.
-  Tensor step_logits(const Tensor& ids, const DevicePositions& clock, ModelCache& cache);
 
  private:
   ForwardContext start(const Tensor& ids, const RunOptions& options) const;

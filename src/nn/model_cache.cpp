@@ -76,18 +76,6 @@ void ModelCache::reorder(std::span<const int64_t> sources) {
   }
 }
 
-void ModelCache::prepare_step() {
-  const std::vector<int64_t> before = lengths();
-  for (size_t index = 0; index < before.size(); ++index) {
-    LAMINA_CHECK(before[index] < capacity_, "cache: row ", index, " is full with ", capacity_,
-                 " tokens; make a larger cache");
-  }
-  for (const auto& grown : rows_) grown->made_at = std::max(grown->made_at, ++grown->length);
-  for (const auto& layer : layers_) {
-    if (layer) layer->prepare_step(before);
-  }
-}
-
 ModelCache ModelCache::rows(int64_t begin, int64_t count) const {
   LAMINA_CHECK(begin >= 0 && count >= 0 && begin <= batch() - count, "cache: rows [", begin, ", ", begin, " + ", count,
                ") of ", batch(), "; expected a range inside");

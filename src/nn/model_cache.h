@@ -32,8 +32,6 @@ class ModelCache {
   bool can_truncate() const;  ///< whether no layer keeps a recurrent state
   /// Gathers rows: row i becomes a copy of the old row sources[i].
   void reorder(std::span<const int64_t> sources);
-  /// Reserves and counts one more token in every row; call it before each Model::step_logits.
-  void prepare_step();
   /// A view of the rows [begin, begin + count), to fill one row while the others wait.
   ModelCache rows(int64_t begin, int64_t count) const;
 

@@ -139,7 +139,7 @@ class Soak {
   int64_t steps_ = 0, full_ = 0, wrong_ = 0;
 };
 
-class EngineSoak : public testing::TestWithParam<SoakCase> {};
+class EngineSoak : public ::testing::TestWithParam<SoakCase> {};
 
 TEST_P(EngineSoak, every_answer_equals_the_same_request_alone_and_no_page_leaks) {
   constexpr int64_t kRequests = 12500;  // eight cases: 100,000 requests
@@ -149,14 +149,14 @@ TEST_P(EngineSoak, every_answer_equals_the_same_request_alone_and_no_page_leaks)
 }
 
 INSTANTIATE_TEST_SUITE_P(caches, EngineSoak,
-                         testing::Values(SoakCase{{{0, 120, 1}}, 0, false, false},             // full attention
-                                         SoakCase{{{0, 120, 1}}, 0, true, false},              // planned ahead
-                                         SoakCase{{{0, 120, 1}}, 0, false, true},              // prompt lookup
-                                         SoakCase{{{0, 120, 1}, {7, 90, 1}}, 0, true, false},  // with windows
-                                         SoakCase{{{7, 120, 1}}, 0, false, true},              // windows alone
-                                         SoakCase{{{0, 120, 1}}, 36, false, false},            // hybrid
-                                         SoakCase{{{0, 120, 1}, {9, 100, 1}}, 36, true, false},
-                                         SoakCase{{}, 36, true, false}));  // state-space layers alone
+                         ::testing::Values(SoakCase{{{0, 120, 1}}, 0, false, false},             // full attention
+                                           SoakCase{{{0, 120, 1}}, 0, true, false},              // planned ahead
+                                           SoakCase{{{0, 120, 1}}, 0, false, true},              // prompt lookup
+                                           SoakCase{{{0, 120, 1}, {7, 90, 1}}, 0, true, false},  // with windows
+                                           SoakCase{{{7, 120, 1}}, 0, false, true},              // windows alone
+                                           SoakCase{{{0, 120, 1}}, 36, false, false},            // hybrid
+                                           SoakCase{{{0, 120, 1}, {9, 100, 1}}, 36, true, false},
+                                           SoakCase{{}, 36, true, false}));  // state-space layers alone
 
 /// Two clients keep their queues full, one with long requests. The served tokens differ by a bounded amount.
 TEST(engine_soak, clients_get_equal_shares_of_tokens) {

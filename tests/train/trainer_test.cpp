@@ -95,7 +95,7 @@ TEST_F(TrainerTest, TrainRecipeDoesAWholeRun) {
   const std::string before = bytes("one_call/best/model.safetensors");
   TrainRecipeOptions options{.force = true};
   io::Checkpoint broken = io::read_model(path("one_call"), Device::cpu(1));
-  broken.tensors[0].second.fill_(std::nan(""));
+  broken.tensors[0].tensor.fill_(std::nan(""));
   io::write_native(path("broken"), broken);
   EXPECT_THROW(train_recipe(recipe({"from=" + path("broken")}), path("one_call"), Device::cpu(1), options), NotFinite);
   EXPECT_TRUE(bytes("one_call/best/model.safetensors") == before);

@@ -67,6 +67,7 @@ struct Engine::Impl {
   std::vector<RequestId> cancels;
   std::deque<PlannedStep> in_flight;
   RequestId next_id = 1;
+  double last_done = 0;  ///< when the results of the last step arrived
   EngineStats counts;
 };
 
@@ -199,7 +200,9 @@ void Engine::Impl::wait() {
   const PlannedStep step = std::move(in_flight.front());
   in_flight.pop_front();
   apply(step, result);
-  const double seconds = options.now() - step.started;
+  const double now = options.now();
+  const double seconds = now - std::max(step.started, last_done);  // steps in flight overlap
+  last_done = now;
   ++counts.steps;
   counts.step_seconds += seconds;
   counts.longest_step = std::max(counts.longest_step, seconds);

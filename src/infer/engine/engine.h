@@ -8,14 +8,15 @@
 
 namespace lamina::infer {
 
+/// Limits of an engine, and what it uses.
 struct EngineOptions {
   int64_t rows = 256;          ///< maximum number of answers computed at once; also limited by the runner
   int64_t step_tokens = 2048;  ///< maximum number of tokens in a step: decode rows first, then prompt chunks
   int64_t max_waiting = 4096;  ///< answers that may wait; more is QueueFull
-  bool prefix_cache = true;
-  int64_t draft_tokens = 0;  ///< maximum number of tokens drafted by prompt lookup; 0: no speculation
-  int64_t draft_rows = 8;    ///< no drafts if more answers than this are running
-  int64_t quantum = 512;     ///< tokens per client and round of the fair queue
+  bool prefix_cache = true;    ///< requests with a common prefix compute it once
+  int64_t draft_tokens = 0;    ///< maximum number of tokens drafted by prompt lookup; 0: no speculation
+  int64_t draft_rows = 8;      ///< no drafts if more answers than this are running
+  int64_t quantum = 512;       ///< tokens per client and round of the fair queue
   /// For stop strings and text. Must outlive the engine.
   const text::Tokenizer* tokenizer = nullptr;
   /// Time in seconds, for deadlines and statistics; default: a steady clock.
@@ -24,24 +25,36 @@ struct EngineOptions {
 
 /// Counters since the start, and the present state.
 struct EngineStats {
-  int64_t requests = 0, answers_done = 0, rejected = 0, cancelled = 0, expired = 0, failed = 0;
-  int64_t waiting = 0, running = 0;
-  int64_t steps = 0;
+  int64_t requests = 0;       ///< accepted
+  int64_t answers_done = 0;   ///< ended, for whatever reason
+  int64_t rejected = 0;       ///< requests refused because the queue was full
+  int64_t cancelled = 0;      ///< answers ended with Finish::cancelled
+  int64_t expired = 0;        ///< answers ended with Finish::deadline
+  int64_t failed = 0;         ///< answers ended with Finish::error
+  int64_t waiting = 0;        ///< answers in the queue now
+  int64_t running = 0;        ///< answers that hold cache memory now
+  int64_t steps = 0;          ///< of the runner
   int64_t prompt_tokens = 0;  ///< computed
   int64_t cached_tokens = 0;  ///< prompt tokens found in the prefix cache
-  int64_t answer_tokens = 0;
-  int64_t preemptions = 0;
-  int64_t drafted = 0, accepted = 0;                    ///< tokens of speculative decoding
-  int64_t forced = 0;                                   ///< tokens inserted without sampling
-  int64_t pages = 0, pages_used = 0, pages_cached = 0;  ///< used: held by running answers; cached: reusable prefixes
-  int64_t states_used = 0, states_cached = 0;
-  int64_t cache_bytes = 0;  ///< of everything: pages of all groups and states
-  int64_t evictions = 0;
-  double step_seconds = 0;  ///< sum over steps, from planning to results
-  double longest_step = 0;
+  int64_t answer_tokens = 0;  ///< generated
+  int64_t preemptions = 0;    ///< answers whose cache was given up for others
+  int64_t drafted = 0;        ///< tokens proposed by speculative decoding
+  int64_t accepted = 0;       ///< of these, tokens that were right
+  int64_t forced = 0;         ///< tokens inserted without sampling
+  int64_t pages = 0;          ///< cache pages of all groups
+  int64_t pages_used = 0;     ///< held by running answers
+  int64_t pages_cached = 0;   ///< hold prefixes that no running answer uses
+  int64_t states_used = 0;    ///< state slots held by running answers
+  int64_t states_cached = 0;  ///< state slots that hold snapshots
+  int64_t cache_bytes = 0;    ///< of everything: pages of all groups and states
+  int64_t evictions = 0;      ///< cached pages and snapshots given up for new ones
+  double step_seconds = 0;    ///< during which steps were planned or in flight
+  double longest_step = 0;    ///< seconds
+  /// Mean over the time of all steps.
   double answer_tokens_per_second() const {
     return step_seconds > 0 ? static_cast<double>(answer_tokens) / step_seconds : 0;
   }
+  /// Share of prompt tokens found in the prefix cache.
   double hit_rate() const {
     const int64_t all = prompt_tokens + cached_tokens;
     return all > 0 ? static_cast<double>(cached_tokens) / static_cast<double>(all) : 0;
@@ -53,6 +66,7 @@ struct EngineStats {
 /// everything depends only on the order of the calls. docs/explanation/engine.md explains how it works.
 class Engine {
  public:
+  /// Owns the runner. Throws Error if the options are out of range.
   explicit Engine(std::unique_ptr<StepRunner> runner, EngineOptions options = {});
   ~Engine();
   Engine(const Engine&) = delete;
@@ -63,14 +77,14 @@ class Engine {
   RequestId submit(Request request, Listener listener, RequestId id = 0);
   /// Ends all answers of a request with Finish::cancelled. Unknown and finished requests are ignored.
   void cancel(RequestId id);
-  void cancel_all();
+  void cancel_all();  ///< cancel() of every request
   /// Runs one step. Returns false if there was nothing to do. Throws Error if the runner failed; every answer that was
   /// running has then ended with Finish::error.
   bool step();
-  void run_until_idle();
+  void run_until_idle();  ///< step() until there is nothing to do
 
-  EngineStats stats() const;
-  const CacheShape& shape() const;
+  EngineStats stats() const;        ///< counters and present state
+  const CacheShape& shape() const;  ///< of the runner
   /// Drops all cached prefixes that no running answer uses.
   void clear_prefix_cache();
 

@@ -30,6 +30,7 @@ class UpdateQueue {
 /// Owns an Engine and the thread that runs it. All methods may be called from any thread.
 class EngineThread {
  public:
+  /// Starts the thread; arguments as for Engine.
   explicit EngineThread(std::unique_ptr<StepRunner> runner, EngineOptions options = {});
   /// Cancels everything that runs and ends the thread.
   ~EngineThread();
@@ -38,9 +39,9 @@ class EngineThread {
   RequestId submit(Request request, Listener listener);
   /// Updates arrive in the returned queue. Closing the queue cancels the request.
   std::shared_ptr<UpdateQueue> submit(Request request);
-  void cancel(RequestId id);
-  EngineStats stats() const;
-  const CacheShape& shape() const { return shape_; }
+  void cancel(RequestId id);                          ///< as Engine::cancel
+  EngineStats stats() const;                          ///< as of the last step
+  const CacheShape& shape() const { return shape_; }  ///< of the runner
 
  private:
   struct Submission {

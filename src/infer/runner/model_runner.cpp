@@ -53,11 +53,23 @@ struct ModelRunner::Impl {
     shape.pipelined = on_gpu && !model.depends_on_length();
     shape.speculates = !cache->has_states();
     shape.shares_pages = !model.depends_on_length();
+    if (on_gpu) clear_pages();
     if (!on_gpu || !options.graphs || !model.supports_row_graphs()) return;
     std::optional<DType> single = asked.activations;
     if (!single && activations) single = DType::f32;  // the fused kernels for one row use f32 activations
     graphs.emplace(model, *cache, sampling, results,
                    DecodeGraphs::Settings{options.rows, context, activations, single});
+  }
+
+  /// Tensor cores multiply whole tiles: a masked key has weight 0, but its value must not be NaN. The CPU reads no
+  /// unused memory, and clearing would make it resident.
+  void clear_pages() {
+    for (size_t i = 0; i < model.cache_layouts().size(); ++i) {
+      const ops::PagedCache& pages = cache->layer(i).pages;
+      for (Tensor tensor : {pages.k, pages.v, pages.scales.k, pages.scales.v}) {
+        if (tensor.defined()) tensor.fill_(0.0);
+      }
+    }
   }
 
   StepInFlight run_eagerly(const StepPlan& plan) {

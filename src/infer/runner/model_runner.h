@@ -8,13 +8,14 @@
 
 namespace lamina::infer {
 
+/// Memory and types of a ModelRunner.
 struct ModelRunnerOptions {
   int64_t rows = 256;   ///< maximum number of rows in a step
   int64_t context = 0;  ///< maximum number of tokens of a sequence; 0: the model's own
   /// Memory for the caches of all sequences. 0: on a GPU nine tenths of what is free; on the CPU enough for every row
   /// at full context, at most kDefaultCacheBytes.
   int64_t cache_bytes = 0;
-  int64_t page_size = 32;
+  int64_t page_size = 32;  ///< tokens per cache page; a power of two, at least 16
   /// As SequenceCacheOptions::dtype. Default on a GPU: the 16-bit type of the weights, as for activations.
   std::optional<DType> cache_dtype;
   /// Type of activations. Default: on a GPU the 16-bit type of the weights (bf16 for quantized weights), so that tensor
@@ -30,6 +31,7 @@ struct ModelRunnerOptions {
 /// The 16-bit type of the layers' weights, bf16 if they are quantized; none if they are wider.
 std::optional<DType> half_type_of(const nn::Model& model);
 
+/// Limit of the default cache size on the CPU.
 constexpr int64_t kDefaultCacheBytes = int64_t{4} << 30;
 
 /// Runs an engine's steps with a model: uploads the step, runs Model::row_logits and ops::sample_rows, and reads the
@@ -48,12 +50,12 @@ class ModelRunner final : public StepRunner {
   explicit ModelRunner(nn::Model& model, const ModelRunnerOptions& options = {});
   ~ModelRunner() override;
 
-  const CacheShape& shape() const override;
-  void run(const StepPlan& plan) override;
-  StepResult wait() override;
-  void copy_page(int64_t group, int32_t from, int32_t to) override;
-  void copy_state(int32_t from, int32_t to) override;
-  void clear_state(int32_t slot) override;
+  const CacheShape& shape() const override;                          ///< as StepRunner::shape
+  void run(const StepPlan& plan) override;                           ///< as StepRunner::run
+  StepResult wait() override;                                        ///< as StepRunner::wait
+  void copy_page(int64_t group, int32_t from, int32_t to) override;  ///< as StepRunner::copy_page
+  void copy_state(int32_t from, int32_t to) override;                ///< as StepRunner::copy_state
+  void clear_state(int32_t slot) override;                           ///< as StepRunner::clear_state
 
   /// Turns the replay of CUDA graphs off and on again.
   void use_graphs(bool on);

@@ -8,6 +8,7 @@
 #include "lamina/base/files.h"
 #include "lamina/data/sha256.h"
 #include "lamina/io/model_file.h"
+#include "lamina/lab/run/format.h"
 #include "lamina/lab/run/json_values.h"
 
 namespace lamina::lab {

@@ -13,8 +13,6 @@
 #include "lamina/nn/row_batch.h"
 #include "lamina/nn/weight_table.h"
 #include "lamina/ops/attention/attention_decode.h"
-#include "lamina/ops/attention/attention_step.h"
-#include "lamina/ops/attention/attention_sublayer_step.h"
 #include "lamina/ops/attention/paged/paged_attention.h"
 #include "lamina/ops/attention/paged/paged_step.h"
 #include "lamina/ops/elementwise/clamp.h"
@@ -44,7 +42,6 @@ class AttentionMixer final : public Mixer {
                         LayerCache* cache) override;
   std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
                                          const Device& device) const override;
-  bool supports_graph_decode() const override { return !rounded_alibi_; }
   CacheLayout cache_layout() const override;
 
  private:
@@ -81,10 +78,6 @@ class AttentionMixer final : public Mixer {
   Tensor attend_rotated(const Tensor& projected, ForwardContext& pass);
   Tensor attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass, KeyValueCache& cache);
   Tensor attend_sliding(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass, KeyValueCache& cache);
-  /// The whole sublayer for one token per row, with positions in device memory (pass.clock).
-  Tensor step_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass, KeyValueCache& cache);
-  /// Everything between the QKV and output projections, for one token per row with positions in device memory.
-  Tensor attend_step(const Tensor& projected, ForwardContext& pass, KeyValueCache& cache);
   ops::StepRotation step_rotation(const ForwardContext& pass, const Device& device);
   /// Few queries against the first lengths [batch] tokens of the cache.
   Tensor attend_stored(const Tensor& q, const Tensor& lengths, ForwardContext& pass, const KeyValueCache& cache);
@@ -225,10 +218,6 @@ Tensor AttentionMixer::forward_normed(ResidualStream& stream, const NormLayer& n
   if (paged_step && keeps_qkv_packed(pass) && qkv_.has_unquantized_weight() && o_.has_unquantized_weight()) {
     return paged_step_normed(stream, norm, pass);
   }
-  const bool steps = cache != nullptr && pass.clock != nullptr && !rounded_alibi_;
-  if (steps && keeps_qkv_packed(pass) && qkv_.has_unquantized_weight() && o_.has_unquantized_weight()) {
-    return step_normed(stream, norm, pass, dynamic_cast<KeyValueCache&>(*cache));
-  }
   const Tensor projected = qkv_.forward_normed(stream, norm);
   if (keeps_qkv_packed(pass)) return mix_joined(projected, pass, cache);
   return mix(normed_heads(projected, pass), pass, cache);
@@ -240,10 +229,7 @@ Tensor AttentionMixer::mix_joined(const Tensor& projected, ForwardContext& pass,
     return merged(attend_paged_step(projected, pass));
   }
   if (cache == nullptr && rotary_ != nullptr && rotary_->turns()) return merged(attend_rotated(projected, pass));
-  if (cache == nullptr || pass.clock == nullptr || rounded_alibi_) {
-    return mix(joined_heads(projected, pass), pass, cache);
-  }
-  return merged(attend_step(projected, pass, dynamic_cast<KeyValueCache&>(*cache)));
+  return mix(joined_heads(projected, pass), pass, cache);
 }
 
 Tensor AttentionMixer::attend_rotated(const Tensor& projected, ForwardContext& pass) {
@@ -315,10 +301,6 @@ CacheLayout AttentionMixer::cache_layout() const {
 
 Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass,
                                      KeyValueCache& cache) {
-  if (pass.clock != nullptr) {
-    const Tensor lengths = cache.write_step(k, v, *pass.clock);
-    return attend_stored(q, lengths, pass, cache);
-  }
   const bool fresh = pass.end() == pass.seq;  // no row has cached tokens: the new keys are all the keys
   if (cache.slides() && !fresh && pass.seq > kDecodeQueries) return attend_sliding(q, k, v, pass, cache);
   cache.write(k, v, pass);
@@ -338,29 +320,8 @@ Tensor AttentionMixer::attend_cached(const Tensor& q, const Tensor& k, const Ten
   return ops::concat(rows, 0);
 }
 
-Tensor AttentionMixer::step_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass,
-                                   KeyValueCache& cache) {
-  const ops::AttentionProjections weights{qkv_.weight(), qkv_.joined_bias(), o_.weight(), o_.bias()};
-  const ops::SublayerOutput step = ops::attention_sublayer_step(
-      stream.x, stream.branch, norm.row_norm(), weights, cache.k().numbers, cache.v().numbers,
-      cache.step_places(*pass.clock), step_rotation(pass, stream.x.device()), options(pass), extras(stream.x, pass),
-      cache.scales());
-  cache.count_step();
-  return stream.take(step);
-}
-
 ops::StepRotation AttentionMixer::step_rotation(const ForwardContext& pass, const Device& device) {
   return rotary_ == nullptr ? ops::StepRotation{} : rotary_->step_rotation(pass, device);
-}
-
-Tensor AttentionMixer::attend_step(const Tensor& projected, ForwardContext& pass, KeyValueCache& cache) {
-  const Shape by_head{projected.dim(0), projected.dim(1), spec_.n_heads + 2 * *spec_.n_kv_heads, *spec_.head_dim};
-  const Tensor all = projected.reshape(by_head);
-  Tensor y =
-      ops::attention_step(all, cache.k().numbers, cache.v().numbers, cache.step_places(*pass.clock),
-                          step_rotation(pass, projected.device()), options(pass), extras(all, pass), cache.scales());
-  cache.count_step();
-  return y;
 }
 
 Tensor AttentionMixer::attend_stored(const Tensor& q, const Tensor& lengths, ForwardContext& pass,

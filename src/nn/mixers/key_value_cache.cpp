@@ -58,27 +58,6 @@ void KeyValueCache::write_row(const Tensor& k, const Tensor& v, int64_t row, int
                    v.slice(1, skipped, fresh - skipped), place, {own_k.scales, own_v.scales});
 }
 
-void KeyValueCache::prepare_step(std::span<const int64_t> lengths) {
-  if (!slides()) return;
-  std::vector<int64_t> places;
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    const auto row = static_cast<int64_t>(i);
-    if (lengths[i] - first(row) + 1 > k_.room()) slide(row, lengths[i] - window_ + 1, lengths[i]);
-    places.push_back(lengths[i] - first(row));
-  }
-  if (!clock_) clock_ = std::make_unique<DevicePositions>(k_.numbers.dim(0), k_.numbers.device());
-  if (places != clock_places_) clock_->set(places);
-  for (int64_t& place : places) ++place;
-  clock_places_ = std::move(places);
-}
-
-Tensor KeyValueCache::write_step(const Tensor& k, const Tensor& v, const DevicePositions& clock) {
-  ops::cache_store(k_.numbers, v_.numbers, k, v, step_places(clock), scales());
-  if (!slides()) return clock.lengths();
-  count_step();
-  return clock_->places();  // after the increment: tokens before this one, plus one
-}
-
 void KeyValueCache::slide(int64_t row, int64_t first_kept, int64_t end) {
   const int64_t from = first_kept - first(row);
   const int64_t count = std::max<int64_t>(end - first_kept, 0);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "lamina/nn/device_positions.h"
 #include "lamina/nn/forward_context.h"
 #include "lamina/nn/layer_cache.h"
 #include "lamina/nn/mixers/cached_tokens.h"
@@ -31,18 +30,10 @@ class KeyValueCache final : public LayerCache {
   int64_t shortest(int64_t row) const override;
   void reorder(std::span<const int64_t> sources) override;
   std::unique_ptr<LayerCache> rows(int64_t begin, int64_t count) const override;
-  void prepare_step(std::span<const int64_t> lengths) override;
 
   /// Appends k, v [batch, seq, n_kv_heads, d] of the tokens of `pass`. Afterwards the cache holds all of them and the
   /// window before the first; of more than kDecodeQueries tokens a sliding cache holds only the last window.
   void write(const Tensor& k, const Tensor& v, const ForwardContext& pass);
-  /// Appends one token per row at the positions of the clock. Returns the number of tokens in each row, [batch].
-  Tensor write_step(const Tensor& k, const Tensor& v, const DevicePositions& clock);
-  /// Cache indices that write_step would use, for a kernel that writes the tokens itself; call count_step() afterwards.
-  Tensor step_places(const DevicePositions& clock) const { return slides() ? clock_->places() : clock.places(); }
-  void count_step() {
-    if (slides()) clock_->advance();
-  }
   const CachedTokens& k() const { return k_; }
   const CachedTokens& v() const { return v_; }
   /// Scales of an 8-bit cache, for attention_decode.
@@ -68,8 +59,6 @@ class KeyValueCache final : public LayerCache {
   int64_t window_ = 0;                            ///< 0: all tokens are kept
   std::shared_ptr<std::vector<int64_t>> firsts_;  ///< first(row) of all rows, shared with views
   int64_t row0_ = 0;                              ///< this view's first row in firsts_
-  std::unique_ptr<DevicePositions> clock_;        ///< cache indices within the window, for CUDA graph replay
-  std::vector<int64_t> clock_places_;             ///< host copy of the clock's indices
 };
 
 }  // namespace lamina::nn

@@ -21,8 +21,6 @@ class LatentCache final : public LayerCache {
 
   /// Appends fresh [batch, seq, 1, width], the tokens of `pass`.
   void write(const Tensor& fresh, const ForwardContext& pass) { store(fresh, places_of(pass, fresh.device())); }
-  /// Appends one token per row at the clock's positions.
-  void write_step(const Tensor& fresh, const DevicePositions& clock) { store(fresh, clock.places()); }
   const CachedTokens& latents() const { return latents_; }
 
  private:

@@ -25,7 +25,6 @@ class MlaMixer final : public Mixer {
   Tensor forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) override;
   std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype,
                                          const Device& device) const override;
-  bool supports_graph_decode() const override { return absorbs(1); }
   CacheLayout cache_layout() const override;
 
  private:
@@ -214,10 +213,6 @@ CacheLayout MlaMixer::cache_layout() const {
 
 Tensor MlaMixer::attend_cached(const Queries& q, const Latents& fresh, ForwardContext& pass, LatentCache& cache) {
   const Tensor joined = ops::concat({fresh.latent, fresh.key}, -1);
-  if (pass.clock != nullptr) {
-    cache.write_step(joined, *pass.clock);
-    return attend_absorbed(q, cache, pass.clock->lengths(), pass);
-  }
   cache.write(joined, pass);
   if (pass.end() == pass.seq) return attend_expanded(q, fresh, pass);  // no row has cached tokens
   if (pass.seq <= kDecodeQueries && absorbs(pass.seq)) {

@@ -52,7 +52,6 @@ inline DType state_dtype(DType cache) { return cache == DType::u8 ? DType::f32 :
 class RecurrentMixer : public Mixer {
  public:
   Tensor forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) final;
-  bool supports_graph_decode() const final { return true; }
 
  protected:
   /// [batch, seq, d_model] → [batch, seq, inner_width()].

@@ -10,8 +10,9 @@ namespace lamina::ops {
 /// Which keys a query may see, in addition to causality. Positions count from the start of a document. Every kind
 /// except `full` needs seq_q <= seq_k.
 struct AttentionPattern {
+  /// Kinds of patterns.
   enum class Kind {
-    full,
+    full,  ///< every position
     /// Sliding window: |i − j| < window (causal: 0 <= i − j < window). The first `global_tokens` positions see, and are
     /// seen by, every position (Longformer, arXiv:2004.05150; 0 for a plain sliding window).
     window,
@@ -22,26 +23,27 @@ struct AttentionPattern {
     /// |i − j| < window or |i − j| a multiple of `stride` (Sparse Transformer, arXiv:1904.10509).
     strided,
   };
-  Kind kind = Kind::full;
-  int64_t window = 0;
-  int64_t global_tokens = 0;
-  int64_t block = 64;
-  int64_t window_blocks = 1;
-  int64_t global_blocks = 1;
-  int64_t random_blocks = 0;
-  int64_t stride = 0;
-  uint64_t seed = 0;
+  Kind kind = Kind::full;     ///< the parameters below belong to the kinds
+  int64_t window = 0;         ///< of window and strided
+  int64_t global_tokens = 0;  ///< of window
+  int64_t block = 64;         ///< of blocks: positions in a block
+  int64_t window_blocks = 1;  ///< of blocks
+  int64_t global_blocks = 1;  ///< of blocks
+  int64_t random_blocks = 0;  ///< of blocks
+  int64_t stride = 0;         ///< of strided
+  uint64_t seed = 0;          ///< of the random blocks
 
   /// The `draw`-th random key block of `query_block`, in [0, key_blocks). `key_blocks` counts the blocks of the
   /// document; if causal, those up to and including the query's own.
   int64_t random_block(int64_t query_block, int64_t draw, int64_t key_blocks) const;
 };
 
+/// Options of attention().
 struct AttentionOptions {
-  bool causal = true;
+  bool causal = true;  ///< query i sees keys up to i only
   /// Factor on q·k; 0 means 1/sqrt(head_dim of q).
   double scale = 0.0;
-  AttentionPattern pattern;
+  AttentionPattern pattern;  ///< which keys are seen
   /// Soft cap c: scaled scores z become c·tanh(z/c), before bias and mask; 0 means none.
   double soft_cap = 0.0;
   /// Probability in [0, 1) of dropping an attention weight, and its random stream. It is rounded to t/65536, with
@@ -60,7 +62,7 @@ struct AttentionOptions {
   /// standard statistical tests and decide about 255 of 256 weights. Only if their 8 bits equal the upper bits of t do
   /// the words of nine rounds decide; a correlation within a patch could arise in those rare cases only.
   double dropout = 0.0;
-  RandomKey dropout_key;
+  RandomKey dropout_key;  ///< see dropout
   /// T5 distance buckets (bidirectional unless causal): all distances from here on share the last bucket.
   int64_t t5_max_distance = 128;
 };

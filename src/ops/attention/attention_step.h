@@ -7,10 +7,10 @@ namespace lamina::ops {
 
 /// Rotary embedding of the query and key heads of a step, as by rotary(); none without tables.
 struct StepRotation {
-  Tensor cos;  ///< [positions, rotary_dim/2] or [positions, rotary_dim]
-  Tensor sin;
-  RotaryPairing pairing = RotaryPairing::half_split;
-  int64_t rotary_dim = 0;  ///< 0: the whole head
+  Tensor cos;                                         ///< [positions, rotary_dim/2] or [positions, rotary_dim]
+  Tensor sin;                                         ///< like cos
+  RotaryPairing pairing = RotaryPairing::half_split;  ///< which elements form a pair
+  int64_t rotary_dim = 0;                             ///< 0: the whole head
   /// [batch] i64: position of each row's token, if it differs from its index in the cache.
   Tensor positions;
 };

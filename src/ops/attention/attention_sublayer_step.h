@@ -5,6 +5,7 @@
 
 namespace lamina::ops {
 
+/// Weights of an attention sublayer.
 struct AttentionProjections {
   Tensor qkv;       ///< [(n_heads + 2 n_kv_heads)·d, width], any floating type: queries, keys, values
   Tensor qkv_bias;  ///< or undefined

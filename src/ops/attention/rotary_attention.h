@@ -7,9 +7,9 @@ namespace lamina::ops {
 
 /// Rotation of the queries and keys of a packed QKV projection; see rotary().
 struct HeadRotation {
-  Tensor cos;
-  Tensor sin;
-  RotaryOptions options;
+  Tensor cos;             ///< as in rotary()
+  Tensor sin;             ///< as in rotary()
+  RotaryOptions options;  ///< of rotary()
 };
 
 /// attention() on a packed QKV projection whose queries and keys are rotated first:

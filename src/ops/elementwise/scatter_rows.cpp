@@ -1,4 +1,4 @@
-#include "lamina/ops/elementwise/scatter_rows.h"
+#include "lamina/ops/elementwise/scatter_rows_kernel.h"
 
 #include <cstring>
 

@@ -11,17 +11,4 @@ namespace lamina::ops {
 /// No gradient.
 void scatter_rows_(const Tensor& table, const Tensor& indices, const Tensor& rows);
 
-/// Kernel arguments, all contiguous; indices in i64.
-struct ScatterRows {
-  Tensor table;
-  Tensor indices;
-  Tensor rows;
-};
-namespace cpu {
-void scatter_rows_(const ScatterRows& args);
-}  // namespace cpu
-namespace cuda {
-void scatter_rows_(const ScatterRows& args);
-}  // namespace cuda
-
 }  // namespace lamina::ops

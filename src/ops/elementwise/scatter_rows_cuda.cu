@@ -1,7 +1,7 @@
 // One block column per row; threads copy 16-byte units, or smaller ones if rows are not a multiple of that.
 #include <algorithm>
 
-#include "lamina/ops/elementwise/scatter_rows.h"
+#include "lamina/ops/elementwise/scatter_rows_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda {

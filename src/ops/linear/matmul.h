@@ -6,11 +6,12 @@
 
 namespace lamina::ops {
 
+/// Options of matmul().
 struct MatmulOptions {
   /// The last two dimensions are stored transposed.
   bool transpose_a = false;
-  bool transpose_b = false;
-  double alpha = 1.0;
+  bool transpose_b = false;  ///< see transpose_a
+  double alpha = 1.0;        ///< factor on the product
 };
 
 /// c = alpha · op(a) · op(b), batched.

@@ -8,8 +8,9 @@ namespace lamina::ops {
 
 /// A norm over the last dimension, with the parameters of rms_norm or layer_norm.
 struct RowNorm {
+  /// Which norm.
   enum class Kind : uint8_t { rms, layer };
-  Kind kind = Kind::rms;
+  Kind kind = Kind::rms;   ///< which norm
   Tensor weight;           ///< [width], or undefined
   Tensor bias;             ///< [width], or undefined; layer norm only
   RmsNormOptions options;  ///< a layer norm uses only eps
@@ -21,9 +22,10 @@ Tensor sum_of_parts(const Tensor& residual, const Tensor& x);
 /// h = x + residual, which may be in parts, and norm(h). Without a residual h is x.
 ResidualNorm residual_norm(const Tensor& x, const Tensor& residual, const RowNorm& norm);
 
+/// Result of norm_linear() and norm_gated_linear().
 struct NormLinear {
   Tensor h;  ///< x + residual, dtype of x; x itself without a residual
-  Tensor y;
+  Tensor y;  ///< the projection of the norm of h
 };
 
 /// h = x + residual, y = linear(norm(h), weight, bias, activation): the start of a pre-norm sublayer.

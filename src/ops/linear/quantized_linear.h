@@ -12,7 +12,7 @@ namespace lamina::ops {
 ///   q8  q in [−127, 127], scale = largest magnitude / 127                               8.5 bits per weight
 ///   q4  q in [−8, 7], the candidate scale with the smallest squared error               4.5 bits per weight
 enum class QuantizedFormat : uint8_t { q8, q4 };
-std::string_view name_of(QuantizedFormat format);
+std::string_view name_of(QuantizedFormat format);  ///< "q8" or "q4"
 
 /// A quantized weight [out, in]. Sixteen rows form a group, in the order kernels read them: first the scales [blocks,
 /// 16], then per block the values [8, 16, 4] (k / 4, row, k % 4), unsigned. q8 stores q + 128 per byte. q4 stores q + 8
@@ -21,16 +21,17 @@ struct QuantizedWeight {
   static constexpr int64_t kBlock = 32;  ///< weights per scale
   static constexpr int64_t kRows = 16;   ///< rows per group
 
-  Tensor data;  ///< u8 [groups, group_bytes()], rows and columns padded with zeros
-  int64_t out = 0;
-  int64_t in = 0;
-  QuantizedFormat format = QuantizedFormat::q8;
+  Tensor data;                                   ///< u8 [groups, group_bytes()], rows and columns padded with zeros
+  int64_t out = 0;                               ///< rows of the weight
+  int64_t in = 0;                                ///< columns of the weight
+  QuantizedFormat format = QuantizedFormat::q8;  ///< of the values
 
-  bool defined() const { return data.defined(); }
-  int64_t blocks() const { return (in + kBlock - 1) / kBlock; }
-  int64_t groups() const { return (out + kRows - 1) / kRows; }
-  /// Bytes of the scales of a group, padded to a cache line; and of a whole group.
+  bool defined() const { return data.defined(); }                ///< whether there is a weight
+  int64_t blocks() const { return (in + kBlock - 1) / kBlock; }  ///< blocks per row
+  int64_t groups() const { return (out + kRows - 1) / kRows; }   ///< groups of kRows rows
+  /// Bytes of the scales of a group, padded to a cache line.
   int64_t scale_bytes() const { return (blocks() * kRows * 2 + 63) / 64 * 64; }
+  /// Bytes of a group: scales and values.
   int64_t group_bytes() const {
     return scale_bytes() + blocks() * kRows * (format == QuantizedFormat::q8 ? kBlock : kBlock / 2);
   }

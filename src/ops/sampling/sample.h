@@ -10,7 +10,7 @@ struct SampleOptions {
   int64_t top_k = 0;         ///< keep the k largest logits, including ties; 0: all
   double top_p = 1.0;        ///< drop the least likely tokens (of ties the highest ids first) up to a total of 1 − p
   double min_p = 0.0;        ///< keep tokens at least this likely relative to the likeliest
-  uint64_t seed = 0;
+  uint64_t seed = 0;         ///< of the random streams
 };
 
 /// Samples one token per row from the probabilities left by the filters.

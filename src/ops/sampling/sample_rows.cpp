@@ -1,4 +1,4 @@
-#include "lamina/ops/sampling/sample_rows.h"
+#include "lamina/ops/sampling/sample_rows_kernel.h"
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"

@@ -2,7 +2,7 @@
 
 // Shared by the kernels of sample_rows: arguments, options of a row, adjusted logits, and sums over a block.
 
-#include "lamina/ops/sampling/sample_rows.h"
+#include "lamina/ops/sampling/sample_rows_kernel.h"
 #include "lamina/tensor/cuda/kernel.cuh"
 
 namespace lamina::ops::cuda::sampling {

@@ -5,7 +5,7 @@
 
 #include "lamina/base/philox.h"
 #include "lamina/ops/sampling/candidates.h"
-#include "lamina/ops/sampling/sample_rows.h"
+#include "lamina/ops/sampling/sample_rows_kernel.h"
 
 namespace lamina::ops::cpu {
 namespace {
@@ -160,7 +160,8 @@ void count_tokens(const CountTokens& args) {
     if (row < 0) continue;
     LAMINA_CHECK(row < args.counts.dim(0) && id >= 0 && id < args.counts.dim(1), "count_tokens: rows[", i, "] is ", row,
                  " and ids[", i, "] is ", id, "; expected an entry of counts ", args.counts.shape());
-    ++counts[row * args.counts.dim(1) + id];
+    int32_t& count = counts[row * args.counts.dim(1) + id];
+    if ((count & 0x7fffffff) != 0x7fffffff) ++count;  // bit 31 is not part of the number
   }
 }
 

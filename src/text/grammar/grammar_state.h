@@ -15,12 +15,13 @@ namespace lamina::text {
 /// requests. Threads may use it at the same time; calls are serialized.
 class TokenGrammar {
  public:
+  /// Binds `grammar` to the tokens of `vocabulary`.
   TokenGrammar(Grammar grammar, std::shared_ptr<const VocabularyIndex> vocabulary);
   ~TokenGrammar();
   TokenGrammar(const TokenGrammar&) = delete;
   TokenGrammar& operator=(const TokenGrammar&) = delete;
 
-  const VocabularyIndex& vocabulary() const;
+  const VocabularyIndex& vocabulary() const;  ///< the tokens
   /// Computes the masks that will probably be needed, so that the first tokens do not wait for them. `work` bounds the
   /// effort; the default takes some 10 ms.
   void prepare(uint64_t work = 2'000'000);
@@ -35,6 +36,7 @@ class TokenGrammar {
 /// rolls back or tries a continuation.
 class GrammarState {
  public:
+  /// The start of a text.
   explicit GrammarState(std::shared_ptr<TokenGrammar> grammar);
 
   /// Fills vocabulary().words() words: bit id % 32 of word id / 32 is 1 if the token may come next. End tokens are
@@ -59,7 +61,7 @@ class GrammarState {
   /// nothing is forced, or if the tokenizer encodes the bytes as other bytes (for example with a space before them).
   std::vector<TokenId> forced_tokens(const Tokenizer& tokenizer) const;
 
-  const TokenGrammar& grammar() const { return *grammar_; }
+  const TokenGrammar& grammar() const { return *grammar_; }  ///< shared by the copies
 
  private:
   struct Stacks;

@@ -39,7 +39,7 @@ class ChatTemplate {
   std::string render(const nlohmann::ordered_json& context, const RenderOptions& options = {},
                      const std::string& name = "") const;
 
-  std::vector<std::string> names() const;
+  std::vector<std::string> names() const;  ///< of the templates, in alphabetical order
   /// Texts at which generation ends, besides the EOS token.
   const std::vector<std::string>& stop_strings() const { return stop_strings_; }
   /// bos_token, eos_token and others, by the name under which templates know them.

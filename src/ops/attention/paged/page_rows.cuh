@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "lamina/ops/attention/cuda/device.cuh"
-#include "lamina/ops/attention/paged/paged_cache.h"
+#include "lamina/ops/attention/paged/paged_cache_kernel.h"
 
 namespace lamina::ops::cuda {
 

@@ -1,4 +1,4 @@
-#include "lamina/ops/attention/paged/paged_attention.h"
+#include "lamina/ops/attention/paged/paged_attention_kernel.h"
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/attention/attention_checks.h"

@@ -1,4 +1,4 @@
-#include "lamina/ops/attention/paged/paged_cache.h"
+#include "lamina/ops/attention/paged/paged_cache_kernel.h"
 
 #include <bit>
 

@@ -10,5 +10,11 @@ namespace lamina::ops::cuda::paged {
 /// stored.
 template <class C>
 bool decode_on_tensor_cores(const PagedDecode& args, Params p);
+template <>
+bool decode_on_tensor_cores<__nv_bfloat16>(const PagedDecode& args, Params p);
+template <>
+bool decode_on_tensor_cores<__half>(const PagedDecode& args, Params p);
+template <>
+bool decode_on_tensor_cores<uint8_t>(const PagedDecode& args, Params p);
 
 }  // namespace lamina::ops::cuda::paged

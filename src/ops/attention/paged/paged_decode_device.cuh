@@ -8,7 +8,7 @@
 
 #include "lamina/ops/attention/cuda/mma/mma.cuh"
 #include "lamina/ops/attention/paged/page_rows.cuh"
-#include "lamina/ops/attention/paged/paged_step.h"
+#include "lamina/ops/attention/paged/paged_step_kernel.h"
 #include "lamina/tensor/cuda/split_f32.cuh"
 
 namespace lamina::ops::cuda::paged {

@@ -1,4 +1,4 @@
-#include "lamina/ops/attention/paged/paged_attention.h"
+#include "lamina/ops/attention/paged/paged_attention_kernel.h"
 
 namespace lamina::ops::cpu {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "lamina/ops/attention/paged/page_rows.cuh"
-#include "lamina/ops/attention/paged/paged_attention.h"
+#include "lamina/ops/attention/paged/paged_attention_kernel.h"
 
 namespace lamina::ops::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "lamina/ops/attention/paged/paged_step.h"
+#include "lamina/ops/attention/paged/paged_step_kernel.h"
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/attention/attention_checks.h"

@@ -26,15 +26,4 @@ SublayerOutput paged_attention_sublayer_step(const Tensor& x, const Tensor& resi
                                              const PagedRows& rows, const StepRotation& rotation = {},
                                              const AttentionOptions& options = {}, const AttentionExtras& extras = {});
 
-/// Kernel arguments: `decode.q` is the first n_heads heads of the packed projection [rows, n_heads + 2 n_kv_heads, d].
-/// Rotary tables are contiguous f32, or undefined.
-struct PagedStep {
-  PagedDecode decode;
-  StepRotation rotation;
-};
-namespace cuda {
-/// One launch. If the kernel does not support the case, `done` stays false and nothing is written.
-void paged_attention_step(const PagedStep& args, bool& done);
-}  // namespace cuda
-
 }  // namespace lamina::ops
