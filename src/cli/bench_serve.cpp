@@ -9,7 +9,7 @@
 namespace lamina::cli {
 namespace {
 
-struct LoadArguments {
+struct ServeBenchArguments {
   serve::LoadClientOptions load;
   bool json = false;
 };
@@ -19,7 +19,7 @@ void print_percentiles(const char* name, const infer::Latencies& latencies) {
               latencies.percentile(0.95) * 1e3, latencies.percentile(0.99) * 1e3);
 }
 
-void print_load(const LoadArguments& arguments, const serve::LoadClientReport& report) {
+void print_load(const ServeBenchArguments& arguments, const serve::LoadClientReport& report) {
   std::printf("%s, %s: %lld requests, %s\n", arguments.load.url.c_str(), report.model.c_str(),
               static_cast<long long>(arguments.load.requests),
               arguments.load.rate > 0 ? str(arguments.load.rate, " arrive per second").c_str()
@@ -44,7 +44,7 @@ nlohmann::ordered_json percentiles(const infer::Latencies& latencies) {
           {"p99", latencies.percentile(0.99)}};
 }
 
-void print_load_json(const LoadArguments& arguments, const serve::LoadClientReport& report) {
+void print_load_json(const ServeBenchArguments& arguments, const serve::LoadClientReport& report) {
   const nlohmann::ordered_json json{
       {"url", arguments.load.url},
       {"model", report.model},
@@ -65,7 +65,7 @@ void print_load_json(const LoadArguments& arguments, const serve::LoadClientRepo
   std::printf("%s\n", json.dump(2).c_str());
 }
 
-void run_serve_bench(const LoadArguments& arguments) {
+void run_serve_bench(const ServeBenchArguments& arguments) {
   const serve::LoadClientReport report = serve::run_load_client(arguments.load);
   (arguments.json ? print_load_json : print_load)(arguments, report);
   LAMINA_CHECK(report.failed == 0, "bench serve: ", report.failed, " of ", arguments.load.requests,
@@ -75,7 +75,7 @@ void run_serve_bench(const LoadArguments& arguments) {
 }  // namespace
 
 void add_bench_serve(CLI::App& bench) {
-  auto arguments = std::make_shared<LoadArguments>();
+  auto arguments = std::make_shared<ServeBenchArguments>();
   serve::LoadClientOptions& load = arguments->load;
   CLI::App* command =
       bench.add_subcommand("serve", "Throughput and latency of a server with an OpenAI-compatible API, over HTTP");

@@ -2,29 +2,13 @@
 
 #include <algorithm>
 
+#include "lamina/infer/grammar_mask.h"
 #include "lamina/serve/api/fields.h"
 
 namespace lamina::serve {
 namespace {
 
 constexpr size_t kKeptGrammars = 32;
-
-/// A grammar's position as the engine's token mask.
-class GrammarMask final : public infer::TokenMask {
- public:
-  GrammarMask(text::GrammarState state, const text::Tokenizer& tokenizer)
-      : state_(std::move(state)), tokenizer_(tokenizer) {}
-
-  void mask(std::span<uint32_t> bits) const override { state_.mask(bits); }
-  bool accept(text::TokenId id) override { return state_.accept(id); }
-  std::vector<text::TokenId> forced() const override { return state_.forced_tokens(tokenizer_); }
-  bool can_end() const override { return state_.can_end(); }
-  std::unique_ptr<TokenMask> clone() const override { return std::make_unique<GrammarMask>(state_, tokenizer_); }
-
- private:
-  text::GrammarState state_;
-  const text::Tokenizer& tokenizer_;
-};
 
 }  // namespace
 
@@ -44,7 +28,7 @@ std::shared_ptr<const infer::TokenMask> ServedModel::mask(const std::string& key
   } else {
     grammars_.splice(grammars_.begin(), grammars_, found);
   }
-  return std::make_shared<const GrammarMask>(text::GrammarState(grammars_.front().second), *tokenizer);
+  return infer::grammar_mask(grammars_.front().second, *tokenizer);
 }
 
 }  // namespace lamina::serve
