@@ -30,7 +30,10 @@ struct GatedLinearCase {
                             {{8, 64}, 24, Gate::swiglu, true, {.interleaved = true}},
                             {{5, 296}, 9, Gate::swiglu, false, {.interleaved = true}},
                             {{8, 16}, 5, Gate::swiglu, true, {.alpha = 1.702, .limit = 1.25, .up_offset = 1.0}},
-                            {{12, 32}, 6, Gate::swiglu, true}};
+                            {{12, 32}, 6, Gate::swiglu, true},
+                            {{2, 1032}, 70, Gate::swiglu, true},
+                            {{7, 328}, 33, Gate::geglu},
+                            {{8, 2600}, 32, Gate::swiglu, true}};
     for (int i = 0; i <= static_cast<int>(Gate::liglu); ++i) {
       all.push_back({{3, 48}, 17, static_cast<Gate>(i), i % 2 == 0});
     }

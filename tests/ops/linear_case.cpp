@@ -55,6 +55,21 @@ struct LinearCase {
                            {{3, 1500}, 9, true},
                            {{1, 2600}, 300, true, Activation::gelu},
                            {{8, 2600}, 9}});
+    // Slabs of weight rows: full and partial slabs, tiles of tokens and steps along k; 33 rows and more take other
+    // tiles, 49 are too many. 2200 outputs need more than one wave of 16-row slabs.
+    all.insert(all.end(), {{{2, 64}, 16},
+                           {{7, 72}, 37, true},
+                           {{9, 1032}, 65, true, Activation::relu},
+                           {{16, 256}, 17},
+                           {{17, 328}, 200, true, Activation::silu},
+                           {{32, 2600}, 30, true},
+                           {{33, 8}, 1, true},
+                           {{48, 520}, 66, true, Activation::gelu_tanh},
+                           {{49, 64}, 16, true},
+                           {{64, 136}, 35},
+                           {{3, 40}, 2200, true},
+                           {{13, 264}, 2202, true, Activation::gelu},
+                           {{31, 72}, 2200}});
     return all;
   }
   static std::vector<Params> bench() {
@@ -62,7 +77,8 @@ struct LinearCase {
             {{16384, 384}, 65},        {{64, 384}, 1536},
             {{3072, 384}, 384},        {{3072, 384}, 1152},
             {{3072, 384}, 1536},       {{1, 768}, 3072},
-            {{3072, 384}, 1536, true}, {{3072, 384}, 1536, true, Activation::gelu}};
+            {{3072, 384}, 1536, true}, {{3072, 384}, 1536, true, Activation::gelu},
+            {{8, 2048}, 2048},         {{32, 5632}, 2048}};
   }
   static std::string describe(const Params& p) {
     return str(p.shape, " -> ", p.out, p.bias ? " bias" : "", " activation ", static_cast<int>(p.activation));

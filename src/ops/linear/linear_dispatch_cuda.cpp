@@ -6,6 +6,7 @@
 #include "lamina/ops/kernel_dispatch.h"
 #include "lamina/ops/linear/fused/few_rows_cuda.h"
 #include "lamina/ops/linear/fused/row_stream_cuda.h"
+#include "lamina/ops/linear/fused/weight_slabs_cuda.h"
 #include "lamina/ops/linear/quantized_linear_kernel.h"
 
 namespace lamina::ops::cuda {
@@ -35,6 +36,9 @@ const KernelRow<const LinearForward> kLinearTable[] = {
        product.activation = args.activation;
        return linear_row_stream({product, args.z, false});
      }},
+    // 2 to 48 16-bit rows: streams the weight by TMA. Preferred for large weights if the slabs are one wave of blocks,
+    // or many waves of at most eight rows; docs/explanation/gpu-kernels.md has the times.
+    {"weight_slabs", always, [](const LinearForward& args) { return prefers_weight_slabs(args); }, linear_weight_slabs},
     // Up to eight rows of every type, and GPUs without programmatic dependent launch.
     {"few_rows", always, always, linear_few_rows},
     // Every case.
@@ -54,6 +58,9 @@ const KernelRow<const GatedLinearForward> kGatedTable[] = {
        product.options = args.options;
        return linear_row_stream({product, {}, false});
      }},
+    // 2 to 8 16-bit rows: the same, for large weights.
+    {"weight_slabs", always, [](const GatedLinearForward& args) { return prefers_weight_slabs(args); },
+     gated_linear_weight_slabs},
     {"few_rows", always, always, gated_linear_few_rows},
     {"composed", always, always,
      [](const GatedLinearForward& args) {
