@@ -122,8 +122,9 @@ bool prefers_weight_slabs(const LinearForward& args) {
 }
 
 bool prefers_weight_slabs(const GatedLinearForward& args) {
-  constexpr int64_t kLarge = int64_t{16} << 20;  // elements
-  return args.x.dim(0) >= 2 && args.weight.numel() >= kLarge;
+  constexpr int64_t kLarge = int64_t{16} << 20;  // elements; few_rows is as fast below, and from kHuge on
+  constexpr int64_t kHuge = int64_t{32} << 20;
+  return args.x.dim(0) >= 2 && args.weight.numel() >= kLarge && args.weight.numel() < kHuge;
 }
 
 }  // namespace lamina::ops::cuda
