@@ -6,28 +6,29 @@
 
 namespace lamina::ops::cuda::paged {
 
-/// Eight columns of a head of a token. fetch() starts all loads whose addresses are known, so that they overlap with
-/// other loads; finish() converts and rotates. Rotated halves or pairs consist of whole groups of eight columns.
+/// Eight columns of a head of a token. fetch() starts all loads, so that they overlap with others; finish() converts
+/// and rotates. Rotated halves or pairs consist of whole groups of eight columns.
 struct HeadColumns {
   float x[8] = {};
 
-  __device__ void fetch(const Params& p, int token, int head, int column, bool turns) {
-    column_ = column;
+  /// Rotates by the angles of `position` if `turns`.
+  __device__ void fetch(const Params& p, int token, int head, int column, bool turns, int position) {
     rotates_ = turns && column < p.rotary_dim;
     const int64_t at = token * p.q_stride + static_cast<int64_t>(head) * p.d_qk + column;
     load(p, at, own_);
     if (!rotates_) return;
     const int half = p.rotary_dim / 2;
-    if (!p.interleaved) load(p, column < half ? at + half : at - half, other_);
-    position_ = p.positions[token];
+    second_half_ = !p.interleaved && column >= half;
+    if (!p.interleaved) load(p, second_half_ ? at - half : at + half, other_);
+    const bool per_pair = p.table_row < p.rotary_dim;
+    const int first = !per_pair ? column : p.interleaved ? column / 2 : second_half_ ? column - half : column;
+    const int64_t angle = static_cast<int64_t>(position) * p.table_row + first;
+    load_angles(p.cos + angle, per_pair && p.interleaved, cosines_);
+    load_angles(p.sin + angle, per_pair && p.interleaved, sines_);
   }
   __device__ void finish(const Params& p) {
     convert(p.q_type, own_, x);
     if (!rotates_) return;
-    if (position_ < 0 || position_ >= p.table_rows) {
-      lamina::cuda::report(p.faults, lamina::cuda::Fault::position, position_);
-      position_ = 0;
-    }
     float other[8];
     if (p.interleaved) {
 #pragma unroll
@@ -35,18 +36,10 @@ struct HeadColumns {
     } else {
       convert(p.q_type, other_, other);
     }
-    const bool per_pair = p.table_row < p.rotary_dim;
-    const int half = p.rotary_dim / 2;
-    const bool second_half = !p.interleaved && column_ >= half;
-    const int first = !per_pair ? column_ : p.interleaved ? column_ / 2 : second_half ? column_ - half : column_;
-    float cosines[8];
-    float sines[8];
-    load_angles(p.cos + position_ * p.table_row + first, per_pair && p.interleaved, cosines);
-    load_angles(p.sin + position_ * p.table_row + first, per_pair && p.interleaved, sines);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const bool second = p.interleaved ? i % 2 != 0 : second_half;
-      x[i] = rounded_to(p.q_type, fmaf(x[i], cosines[i], other[i] * (second ? sines[i] : -sines[i])));
+      const bool second = p.interleaved ? i % 2 != 0 : second_half_;
+      x[i] = rounded_to(p.q_type, fmaf(x[i], cosines_[i], other[i] * (second ? sines_[i] : -sines_[i])));
     }
   }
 
@@ -89,10 +82,20 @@ struct HeadColumns {
 
   uint4 own_[2] = {};
   uint4 other_[2] = {};
-  int64_t position_ = 0;
-  int column_ = 0;
+  float cosines_[8] = {};
+  float sines_[8] = {};
   bool rotates_ = false;
+  bool second_half_ = false;
 };
+
+/// The position of a row's new token for the rotation; 0 if there is none.
+__device__ inline int64_t given_position(const Params& p, int row) { return p.rotary_dim > 0 ? p.positions[row] : 0; }
+/// The position as an index of the tables.
+__device__ inline int checked_position(const Params& p, int64_t position) {
+  if (p.rotary_dim == 0 || (position >= 0 && position < p.table_rows)) return static_cast<int>(position);
+  lamina::cuda::report(p.faults, lamina::cuda::Fault::position, position);
+  return 0;
+}
 
 /// The new key and value of a row as they are stored in the cache. The block that attends to them reads them here
 /// instead of waiting for its own stores.

@@ -21,7 +21,8 @@ class DecodeBlock {
   static constexpr int kStages = 3;
   static constexpr int kScaleBytes = kBytes ? 2 * kTileKeys * 4 : 0;
   static constexpr int kStageBytes = 2 * Tile::kBytes + kScaleBytes;
-  static constexpr int kPitch = kD + 4;  // of merged values; avoids bank conflicts
+  static constexpr int kEarlyLengths = 4;  // per thread
+  static constexpr int kPitch = kD + 4;    // of merged values; avoids bank conflicts
 
  public:
   static constexpr int kThreads = kWarps * kWarp;
@@ -56,7 +57,8 @@ class DecodeBlock {
     Piece piece;
     int unit = static_cast<int>(blockIdx.x);
     int item = static_cast<int>(blockIdx.x);
-    for (;;) {  // one loop for short and long rows: code that is inlined twice misses the instruction cache
+    fetch_lengths();
+    for (;;) {  // one loop for short and long rows, so that the code is inlined once
       if (unit < p_.units) {
         const bool takes = find_short(unit, piece);
         unit += static_cast<int>(gridDim.x);
@@ -97,7 +99,9 @@ class DecodeBlock {
     const int row_block = block - row_ * p_.row_blocks;
     first_row_ = row_block * kRows;
     find_pages(0);  // right for most rows; the load overlaps with that of the length
+    const int64_t position = given_position(p_, row_);
     piece.work = RowWork(p_, row_, kRows);
+    position_ = checked_position(p_, position);
     const RowWork& work = piece.work;
     if (thread_ == 0 && kv_head_ == 0 && row_block == 0) work.report_fault(p_);
     if (row_block >= work.row_blocks || !work.is_short(p_)) return false;
@@ -110,6 +114,7 @@ class DecodeBlock {
   }
   __device__ void find_item(int item, Piece& piece) {
     row_ = row_of(p_, first_item_, item);
+    position_ = checked_position(p_, given_position(p_, row_));
     piece.work = RowWork(p_, row_, kRows);
     const RowWork& work = piece.work;
     const int local = item - first_item_[row_];
@@ -130,10 +135,22 @@ class DecodeBlock {
     divided_ = true;
   }
 
+  /// Starts the loads of lengths for meet_and_look_for_long_rows().
+  __device__ void fetch_lengths() {
+#pragma unroll
+    for (int n = 0; n < kEarlyLengths; ++n) {
+      const int r = thread_ + n * kThreads;
+      lengths_[n] = r < p_.rows.rows ? p_.rows.lengths[r] : 0;
+    }
+  }
   /// A block barrier that also tells whether the batch has long rows.
   __device__ void meet_and_look_for_long_rows() {
     int longest = 0;
-    for (int r = thread_; r < p_.rows.rows; r += kThreads) longest = max(longest, p_.rows.lengths[r]);
+    for (int r = thread_ + kEarlyLengths * kThreads; r < p_.rows.rows; r += kThreads) {
+      longest = max(longest, p_.rows.lengths[r]);
+    }
+#pragma unroll
+    for (const int length : lengths_) longest = max(longest, length);
     has_long_rows_ = __syncthreads_or(longest > p_.unsplit_tiles() * kTileKeys) != 0;
     batch_known_ = true;
   }
@@ -153,7 +170,7 @@ class DecodeBlock {
   __device__ HeadColumns fetch_query(const RowWork& work, int row, int column) const {
     HeadColumns query;
     if (row < query_rows(work) && column < p_.d_qk) {
-      query.fetch(p_, work.first_token + query_of(work, row), head_of(work, row), column, p_.step);
+      query.fetch(p_, work.first_token + query_of(work, row), head_of(work, row), column, p_.step, position_);
     }
     return query;
   }
@@ -186,7 +203,8 @@ class DecodeBlock {
     if (row < kRows) query = fetch_query(work, row, column);
     HeadColumns token;
     if (stores && lane_ * 8 < p_.d_qk) {
-      token.fetch(p_, work.first_token, p_.n_heads + part * p_.rows.n_kv_heads + kv_head_, lane_ * 8, part == 0);
+      token.fetch(p_, work.first_token, p_.n_heads + part * p_.rows.n_kv_heads + kv_head_, lane_ * 8, part == 0,
+                  position_);
     }
 #pragma unroll
     for (int n = 0; n < kStages; ++n) load_tile(work, n, first + warp_ + n * kWarps, end);
@@ -374,8 +392,9 @@ class DecodeBlock {
         value[3] = fmaf(weight, part.w, value[3]);
       }
       if (splits == 1) {
+        const float inverse = sum != 0 ? 1.0F / sum : 0.0F;
 #pragma unroll
-        for (float& x : value) x = sum != 0 ? x / sum : 0.0F;
+        for (float& x : value) x *= inverse;
         store_four(p_.y, p_.q_type, y_at(work, row) + c, value);
       } else {
         store_four(p_.parts, DType::f32, (static_cast<int64_t>(piece.item) * kRows + row) * p_.d_v + c, value);
@@ -461,9 +480,11 @@ class DecodeBlock {
   int row_ = 0;
   int kv_head_ = 0;
   int first_row_ = 0;
+  int position_ = 0;  // of the new token in a step
   int pages_ = -1;
   int split_size_ = 0;
   bool divided_ = false;
+  int lengths_[kEarlyLengths];
   bool batch_known_ = false;
   bool has_long_rows_ = false;
 };

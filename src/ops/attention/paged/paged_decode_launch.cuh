@@ -32,11 +32,10 @@ class SplitCounters {
   int* counters_ = nullptr;
 };
 
-/// Warps per block: few, and several blocks per SM, if there are many units.
-constexpr int kManyUnitsWarps = 2;
-constexpr int few_units_warps(int d) { return d == 64 ? 8 : 4; }
-/// Blocks per SM.
-constexpr int resident_blocks(int d, int warps) { return d == kWidest ? 1 : warps > 2 ? 2 : d == 64 ? 8 : 4; }
+/// Most warps of a block. Batches with many units have fewer, and more blocks per SM, with the same ring of shared
+/// memory per SM.
+constexpr int most_warps(int d) { return d == 64 ? 8 : 4; }
+constexpr int resident_blocks(int d, int warps) { return d == kWidest ? 1 : 2 * most_warps(d) / warps; }
 
 template <class C, class M, int kD, int kParts, int kTiles, int kWarps>
 __global__ void __launch_bounds__(kWarps* kWarp, resident_blocks(kD, kWarps))
@@ -59,7 +58,9 @@ bool launch(const PagedDecode& args, Params p) {
   if (shared > static_cast<size_t>(limit)) return false;
   const int resident = std::clamp(static_cast<int>(all / (shared + kReservedShared)), 1, resident_blocks(kD, kWarps));
   const int sms = lamina::cuda::sm_count(device);
-  p.places = std::min(kWarps == kManyUnitsWarps ? sms * std::min(resident, 4) : sms, Block::kMostSplits);
+  // Small blocks: at least one place per unit, so that equally long rows are not split.
+  const int places = kWarps < most_warps(kD) ? std::min(p.units, sms * std::min(resident, 4)) : sms;
+  p.places = std::min(places, Block::kMostSplits);
   const int64_t units = p.units;
   const int64_t tiles = (int64_t{p.rows.width} << p.rows.page_bits) / kTileKeys;
   if (p.fixed && tiles / kFixedSplit + 1 > Block::kMostSplits) return false;
@@ -76,14 +77,17 @@ bool launch(const PagedDecode& args, Params p) {
   return true;
 }
 
-template <class C, class M, int kD, int kParts, int kTiles>
+/// Halves the warps of a block until all units are resident at once. The number of warps changes the order of sums, so
+/// it is fixed if results must not depend on the rest of the batch.
+template <class C, class M, int kD, int kParts, int kTiles, int kWarps = most_warps(kD)>
 bool launch_warps(const PagedDecode& args, const Params& p) {
-  if constexpr (kD != kWidest) {
-    // The number of warps changes the order of sums: fixed if results must not depend on the rest of the batch.
-    const bool many = p.units > 2 * lamina::cuda::sm_count(args.q.device()) && !p.fixed;
-    if (many) return launch<C, M, kD, kParts, kTiles, kManyUnitsWarps>(args, p);
+  if constexpr (kD != kWidest && kWarps > 2) {
+    const int sms = lamina::cuda::sm_count(args.q.device());
+    if (!p.fixed && p.units > sms * resident_blocks(kD, kWarps)) {
+      return launch_warps<C, M, kD, kParts, kTiles, kWarps / 2>(args, p);
+    }
   }
-  return launch<C, M, kD, kParts, kTiles, few_units_warps(kD)>(args, p);
+  return launch<C, M, kD, kParts, kTiles, kWarps>(args, p);
 }
 
 template <class C, class M, int kParts, int kTiles>
