@@ -71,6 +71,18 @@ std::vector<PagedStepParams> paged_step_sweep() {
           {step_rows(16, {}), 2, 1, 8}};
 }
 
+/// So many units (rows · KV heads) that blocks have fewer warps: short rows, and one that is split.
+std::vector<PagedStepParams> paged_step_gpu_sweep() {
+  std::vector<int64_t> offsets;
+  for (int64_t r = 0; r < 150; ++r) offsets.push_back(r % 13 == 7 ? -1 : r == 40 ? 1500 : r * 7 % 90);
+  PagedLayout freed = step_rows(16, offsets);
+  freed.window = 20;
+  const ops::AttentionPattern window{.kind = Kind::window, .window = 20};
+  return {{step_rows(32, offsets), 8, 2, 64},
+          {step_rows(16, offsets), 4, 2, 96, 32, RotaryPairing::interleaved},
+          {freed, 20, 2, 32, 0, RotaryPairing::half_split, true, {.pattern = window}, true, true}};
+}
+
 std::vector<Input> paged_step_inputs(const PagedStepParams& p, DType cache) {
   const bool bytes = cache == DType::u8;
   const Shape shape{p.layout.pages(), p.kv_heads, p.layout.page_size, p.d};
@@ -185,6 +197,7 @@ struct PagedStepBase {
   using Params = PagedStepParams;
   static std::vector<DType> dtypes() { return {kType}; }
   static std::vector<Params> sweep() { return paged_step_sweep(); }
+  static std::vector<Params> gpu_sweep() { return paged_step_gpu_sweep(); }
   static std::vector<Params> bench() { return {}; }
   static std::string describe(const Params& p) {
     return str(describe_attention(p.attention()), " turned ", p.turned(), " ", p.layout.describe());

@@ -33,6 +33,7 @@ __global__ void __launch_bounds__(kSimpleThreads) paged_simple_kernel(const __gr
   const int query = static_cast<int>(blockIdx.y);
   const int row = static_cast<int>(blockIdx.z);
   const paged::RowWork work(p, row, 8);
+  if (head == 0 && query == 0 && threadIdx.x == 0) work.report_fault(p);
   if (query >= work.count) return;
   const int kv_head = head / p.group;
   const int token = work.first_token + query;
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(kSimpleThreads) paged_simple_kernel(const __gr
       dot = lamina::cuda::warp_sum(dot);
       if (p.k_scales != nullptr && entry >= 0) dot *= p.k_scales[entry];
       if (t % lamina::cuda::kWarp == 0) {
-        s[n] = entry < 0 ? -INFINITY : paged::paged_score(p, work.mask, dot, head, query, first + n);
+        s[n] = entry < 0 ? -INFINITY : paged::paged_score(p, work.count, work.length, dot, head, query, first + n);
       }
     }
     __syncthreads();

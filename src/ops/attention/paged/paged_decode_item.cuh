@@ -1,14 +1,19 @@
 #pragma once
 
-// One block of flash decoding over pages: takes items (paged_decode_device.cuh), lets each warp process every kWarps-th
-// tile of an item's keys, and merges warps, then splits. The last block to finish a unit merges its splits in order,
-// so the result does not depend on which block that is.
+// One block of flash decoding over pages. It takes units of short rows, then items of long rows
+// (paged_decode_device.cuh). Each warp processes every kWarps-th tile of the keys; then warps are merged, then splits.
+// The last block to finish a unit merges its splits in order, so the result does not depend on which block that is.
+//
+// Short rows are bound by latency. All tiles that fit in the ring are requested as soon as the row's length is known;
+// queries are rotated meanwhile, and so is the new token, which its block does not read back from global memory.
 
+#include "lamina/ops/attention/paged/paged_decode_heads.cuh"
 #include "lamina/ops/attention/paged/paged_decode_tile.cuh"
 
 namespace lamina::ops::cuda::paged {
 
-template <class C, class M, int kD, int kParts, int kTiles>
+/// kWarps is 2 in batches with many units: several blocks per SM then hide each other's latency.
+template <class C, class M, int kD, int kParts, int kTiles, int kWarps>
 class DecodeBlock {
   using State = WarpState<C, M, kD, kParts, kTiles>;
   using Tile = PageTile<C, kD>;
@@ -16,15 +21,16 @@ class DecodeBlock {
   static constexpr int kStages = 3;
   static constexpr int kScaleBytes = kBytes ? 2 * kTileKeys * 4 : 0;
   static constexpr int kStageBytes = 2 * Tile::kBytes + kScaleBytes;
-  static constexpr int kPitch = kD + 4;  // of merged values; avoids bank conflicts
+  static constexpr int kEarlyLengths = 4;  // per thread
+  static constexpr int kPitch = kD + 4;    // of merged values; avoids bank conflicts
 
  public:
-  static constexpr int kWarps = kD == 64 ? 8 : 4;
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kRows = kTiles * 8;  // queries
 
  private:
   struct Fixed {  // shared memory after the ring
+    NewToken<C, kD> token;
     M queries[kParts * kRows * State::kPitch];
     float2 stats[kWarps][kRows];
     long long scratch[kWarps];
@@ -32,8 +38,12 @@ class DecodeBlock {
   };
   static constexpr int kRing = kWarps * kStages * kStageBytes;
   static_assert(kWarps * kRows * kPitch * 4 <= kRing, "the merge reuses the ring");
+  static_assert(kWarps >= 2, "one warp stores the new key, another the new value");
 
  public:
+  /// Splits of a unit that merge_splits() can handle: it keeps a weight per row and split in the ring.
+  static constexpr int kMostSplits = kRing / (kRows * static_cast<int>(sizeof(float)));
+
   /// Shared memory for a batch of `rows`.
   static size_t bytes(int rows) { return kRing + sizeof(Fixed) + sizeof(int) * static_cast<size_t>(rows + 1); }
 
@@ -41,37 +51,108 @@ class DecodeBlock {
       : p_(p),
         ring_(memory),
         fixed_(*reinterpret_cast<Fixed*>(memory + kRing)),
-        division_(p, kRows, reinterpret_cast<int*>(memory + kRing + sizeof(Fixed)), fixed_.scratch) {}
+        first_item_(reinterpret_cast<int*>(memory + kRing + sizeof(Fixed))) {}
 
   __device__ void run() {
-    const int items = division_.first_item[p_.rows.rows];
-    for (int item = static_cast<int>(blockIdx.x); item < items; item += static_cast<int>(gridDim.x)) {
-      run_item(item);
+    Piece piece;
+    int unit = static_cast<int>(blockIdx.x);
+    int item = static_cast<int>(blockIdx.x);
+    fetch_lengths();
+    for (;;) {  // one loop for short and long rows, so that the code is inlined once
+      if (unit < p_.units) {
+        const bool takes = find_short(unit, piece);
+        unit += static_cast<int>(gridDim.x);
+        if (!takes) continue;
+      } else {
+        if (!batch_known_) meet_and_look_for_long_rows();
+        if (!has_long_rows_) return;
+        if (!divided_) divide();
+        if (item >= first_item_[p_.rows.rows]) return;
+        find_item(item, piece);
+        item += static_cast<int>(gridDim.x);
+      }
+      State state;
+      attend(piece, state);
+      merge_warps(piece, state);
+      if (piece.splits > 1) merge_splits(piece);
       __syncthreads();  // the ring is free again
     }
   }
 
  private:
-  __device__ void run_item(int item) {
-    row_ = division_.row_of(p_, item);
-    const RowWork work(p_, row_, kRows);
-    const int splits = work.splits(division_.size);
-    const int local = item - division_.first_item[row_];
-    const int split = local % splits;
-    const int unit = local / splits;
-    kv_head_ = unit % p_.rows.n_kv_heads;
-    first_row_ = unit / p_.rows.n_kv_heads * kRows;
-    const int each = (work.tiles + splits - 1) / splits;
-    const int first = work.begin / kTileKeys + split * each;
-    const int end = work.begin / kTileKeys + min((split + 1) * each, work.tiles);
-    if (p_.step && work.length > 0 && split == splits - 1) {  // the block with the last key stores it first
-      store_new_token<C>(p_, work, row_, kv_head_);
-      __syncthreads();
+  /// A unit of a short row, or an item of a long one.
+  struct Piece {
+    RowWork work;
+    int first;  // tiles
+    int end;
+    int unit;  // of the row
+    int split;
+    int splits;
+    int item;
+  };
+
+  /// A unit of a short row; false if the row is long.
+  __device__ bool find_short(int unit, Piece& piece) {
+    const int block = unit / p_.rows.n_kv_heads;
+    kv_head_ = unit - block * p_.rows.n_kv_heads;
+    row_ = p_.row_blocks == 1 ? block : block / p_.row_blocks;
+    const int row_block = block - row_ * p_.row_blocks;
+    first_row_ = row_block * kRows;
+    find_pages(0);  // right for most rows; the load overlaps with that of the length
+    const int64_t position = given_position(p_, row_);
+    piece.work = RowWork(p_, row_, kRows);
+    position_ = checked_position(p_, position);
+    const RowWork& work = piece.work;
+    if (thread_ == 0 && kv_head_ == 0 && row_block == 0) work.report_fault(p_);
+    if (row_block >= work.row_blocks || !work.is_short(p_)) return false;
+    piece.first = work.begin / kTileKeys;
+    piece.end = piece.first + work.tiles;
+    piece.split = 0;
+    piece.splits = 1;
+    if (piece.first != 0) find_pages(piece.first);
+    return true;
+  }
+  __device__ void find_item(int item, Piece& piece) {
+    row_ = row_of(p_, first_item_, item);
+    position_ = checked_position(p_, given_position(p_, row_));
+    piece.work = RowWork(p_, row_, kRows);
+    const RowWork& work = piece.work;
+    const int local = item - first_item_[row_];
+    piece.item = item;
+    piece.splits = work.splits(split_size_);
+    piece.split = local % piece.splits;
+    piece.unit = local / piece.splits;
+    kv_head_ = piece.unit % p_.rows.n_kv_heads;
+    first_row_ = piece.unit / p_.rows.n_kv_heads * kRows;
+    const int each = (work.tiles + piece.splits - 1) / piece.splits;
+    const int origin = work.begin / kTileKeys;
+    piece.first = origin + piece.split * each;
+    piece.end = origin + min((piece.split + 1) * each, work.tiles);
+    find_pages(piece.first);
+  }
+  __device__ void divide() {
+    split_size_ = divide_long_rows<kThreads>(p_, kRows, first_item_, fixed_.scratch);
+    divided_ = true;
+  }
+
+  /// Starts the loads of lengths for meet_and_look_for_long_rows().
+  __device__ void fetch_lengths() {
+#pragma unroll
+    for (int n = 0; n < kEarlyLengths; ++n) {
+      const int r = thread_ + n * kThreads;
+      lengths_[n] = r < p_.rows.rows ? p_.rows.lengths[r] : 0;
     }
-    State state;
-    attend(work, first, end, state);
-    merge_warps(work, state, item, splits);
-    if (splits > 1) merge_splits(work, item - split, splits, unit);
+  }
+  /// A block barrier that also tells whether the batch has long rows.
+  __device__ void meet_and_look_for_long_rows() {
+    int longest = 0;
+    for (int r = thread_ + kEarlyLengths * kThreads; r < p_.rows.rows; r += kThreads) {
+      longest = max(longest, p_.rows.lengths[r]);
+    }
+#pragma unroll
+    for (const int length : lengths_) longest = max(longest, length);
+    has_long_rows_ = __syncthreads_or(longest > p_.unsplit_tiles() * kTileKeys) != 0;
+    batch_known_ = true;
   }
 
   __device__ int query_rows(const RowWork& work) const { return min(p_.group * work.count - first_row_, kRows); }
@@ -85,49 +166,76 @@ class DecodeBlock {
     return (static_cast<int64_t>(work.first_token + query_of(work, row)) * p_.n_heads + head_of(work, row)) * p_.d_v;
   }
 
-  /// Queries to shared memory, split into kParts; zeros beyond the last row and column.
-  __device__ void stage_queries(const RowWork& work) {
+  /// Starts the loads of this thread's n-th chunk of queries; row and column are those of the chunk.
+  __device__ HeadColumns fetch_query(const RowWork& work, int row, int column) const {
+    HeadColumns query;
+    if (row < query_rows(work) && column < p_.d_qk) {
+      query.fetch(p_, work.first_token + query_of(work, row), head_of(work, row), column, p_.step, position_);
+    }
+    return query;
+  }
+  /// Eight columns of a query to shared memory, split into kParts; zeros beyond the last row and column.
+  __device__ void stage_query(HeadColumns& query, int row, int column) {
+    query.finish(p_);
+#pragma unroll
+    for (int i = 0; i < 8; i += 2) {
+      uint32_t parts[3];
+      if constexpr (kParts == 1) {
+        parts[0] = pack_pair<M>(query.x[i], query.x[i + 1]);
+      } else {
+        lamina::cuda::split_pair<M>(query.x[i], query.x[i + 1], parts);
+      }
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        *reinterpret_cast<uint32_t*>(fixed_.queries + (part * kRows + row) * State::kPitch + column + i) = parts[part];
+      }
+    }
+  }
+  /// Requests the first kStages tiles, then prepares queries and, if `stores`, the new token. The last two warps take
+  /// the new token's key and value.
+  __device__ void start(const RowWork& work, int first, int end, bool stores) {
     constexpr int kChunks = kD / 8;
-    const int rows = query_rows(work);
-    for (int n = thread_; n < kRows * kChunks; n += kThreads) {
-      const int row = n / kChunks;
-      const int column = n % kChunks * 8;
-      float x[8] = {};
-      if (row < rows && column < p_.d_qk) {
-        load_head(p_, work.first_token + query_of(work, row), head_of(work, row), column, p_.step, x);
-      }
+    const int part = warp_ - (kWarps - 2);
+    stores = stores && part >= 0;
+    int row = thread_ / kChunks;
+    const int column = thread_ % kChunks * 8;
+    HeadColumns query;
+    if (row < kRows) query = fetch_query(work, row, column);
+    HeadColumns token;
+    if (stores && lane_ * 8 < p_.d_qk) {
+      token.fetch(p_, work.first_token, p_.n_heads + part * p_.rows.n_kv_heads + kv_head_, lane_ * 8, part == 0,
+                  position_);
+    }
 #pragma unroll
-      for (int i = 0; i < 8; i += 2) {
-        uint32_t parts[3];
-        if constexpr (kParts == 1) {
-          parts[0] = pack_pair<M>(x[i], x[i + 1]);
-        } else {
-          lamina::cuda::split_pair<M>(x[i], x[i + 1], parts);
-        }
-#pragma unroll
-        for (int part = 0; part < kParts; ++part) {
-          *reinterpret_cast<uint32_t*>(fixed_.queries + (part * kRows + row) * State::kPitch + column + i) =
-              parts[part];
-        }
-      }
+    for (int n = 0; n < kStages; ++n) load_tile(work, n, first + warp_ + n * kWarps, end);
+    if (row < kRows) stage_query(query, row, column);
+    for (row += kThreads / kChunks; row < kRows; row += kThreads / kChunks) {
+      query = fetch_query(work, row, column);
+      stage_query(query, row, column);
+    }
+    if (stores) {
+      token.finish(p_);
+      fixed_.token.store(p_, work, row_, kv_head_, part, token.x);
     }
   }
 
   __device__ uint32_t stage(int n) const {
     return shared_address(ring_) + (warp_ * kStages + n % kStages) * kStageBytes;
   }
-  /// Starts the copy of tile n of this warp (tile index `tile`); an empty group past the last one.
+  /// Page numbers of this warp's tiles from tile `first + warp_` on, one per lane.
+  __device__ void find_pages(int first) {
+    pages_ = p_.rows.page_of(row_, (first + warp_ + lane_ * kWarps) * kTileKeys);
+  }
+  /// Starts the copy of tile n of this warp (tile index `tile`); an empty group past the last one. A new token is not
+  /// copied.
   __device__ void load_tile(const RowWork& work, int n, int tile, int end) {
-    if (n % kWarp == 0) {  // page numbers of the next 32 tiles, one per lane
-      const int ahead = tile + lane_ * kWarps;
-      pages_ = ahead < end ? p_.rows.page_of(row_, ahead * kTileKeys) : -1;
-    }
+    if (n > 0 && n % kWarp == 0) find_pages(tile - warp_);
     const int page = __shfl_sync(kAllLanes, pages_, n % kWarp);
     if (tile < end) {
       const int key = tile * kTileKeys;
       if (page < 0 && lane_ == 0) lamina::cuda::report(p_.faults, lamina::cuda::Fault::cache_length, key);
       const int64_t entry = p_.rows.entry(max(page, 0), kv_head_, key);
-      const int count = page < 0 ? 0 : min(work.end - key, kTileKeys);
+      const int count = page < 0 ? 0 : min((p_.step ? min(work.end, work.length - 1) : work.end) - key, kTileKeys);
       const uint32_t to = stage(n);
       Tile::load(to, static_cast<const C*>(p_.k) + entry * p_.d_qk, count, p_.d_qk, lane_);
       if (p_.v != nullptr) {
@@ -143,7 +251,30 @@ class DecodeBlock {
     cp_async_commit();
   }
 
-  __device__ void attend(const RowWork& work, int first, int end, State& state) {
+  /// Writes the new token into its row of stage n.
+  __device__ void insert_token(const RowWork& work, int n) {
+    constexpr int kChunks = Tile::kChunks;
+    unsigned char* to = ring_ + (warp_ * kStages + n % kStages) * kStageBytes;
+    const int row = (work.length - 1) % kTileKeys;
+    for (int c = lane_; c < 2 * kChunks; c += kWarp) {
+      const int part = c / kChunks;
+      *reinterpret_cast<uint4*>(to + part * Tile::kBytes + Tile::at(row, c % kChunks)) =
+          reinterpret_cast<const uint4*>(fixed_.token.columns[part])[c % kChunks];
+    }
+    if constexpr (kBytes) {
+      if (lane_ < 2) {
+        reinterpret_cast<float*>(to + 2 * Tile::kBytes)[lane_ * kTileKeys + row] = fixed_.token.scales[lane_];
+      }
+    }
+    __syncwarp();
+  }
+
+  __device__ void attend(const Piece& piece, State& state) {
+    const RowWork& work = piece.work;
+    const int end = piece.end;
+    const bool stores = p_.step && piece.split == piece.splits - 1 && work.length > 0;
+    start(work, piece.first, end, stores);
+    const int token_tile = stores ? (work.length - 1) / kTileKeys : -1;
     int low[kTiles][2];  // keys that this lane's queries see
     int high[kTiles][2];
 #pragma unroll
@@ -157,15 +288,16 @@ class DecodeBlock {
         high[t][j] = there ? min(seen.end, work.length) : 0;
       }
     }
-    int tile = first + warp_;
-#pragma unroll
-    for (int n = 0; n < kStages - 1; ++n) load_tile(work, n, tile + n * kWarps, end);
-    stage_queries(work);
-    __syncthreads();
+    if (batch_known_) {
+      __syncthreads();
+    } else {
+      meet_and_look_for_long_rows();
+    }
+    int tile = piece.first + warp_;
     for (int n = 0; tile < end; ++n, tile += kWarps) {
-      cp_async_wait<kStages - 2>();
+      cp_async_wait<kStages - 1>();
       __syncwarp();
-      load_tile(work, n + kStages - 1, tile + (kStages - 1) * kWarps, end);
+      if (tile == token_tile) insert_token(work, n);
       float s[kTiles][4];
       State::multiply_keys(stage(n), fixed_.queries, lane_, s);
       const int key = tile * kTileKeys + lane_ / 4;  // of s[..][0], s[..][1]; the others are 8 keys later
@@ -191,7 +323,8 @@ class DecodeBlock {
           } else {
             const int row = t * 8 + lane_ % 4 * 2 + i % 2;
             s[t][i] =
-                seen ? paged_score(p_, work.mask, s[t][i], head_of(work, row), query_of(work, row), at) : -INFINITY;
+                seen ? paged_score(p_, work.count, work.length, s[t][i], head_of(work, row), query_of(work, row), at)
+                     : -INFINITY;
           }
         }
       }
@@ -205,127 +338,39 @@ class DecodeBlock {
       }
       state.add_values(stage(n) + (p_.v != nullptr ? Tile::kBytes : 0), s, lane_);
       __syncwarp();  // all lanes have read the stage
+      load_tile(work, n + kStages, tile + kStages * kWarps, end);
     }
     cp_async_wait();
     __syncthreads();  // the ring is free for the merge
   }
 
   /// Writes y, or the part of this split.
-  __device__ void merge_warps(const RowWork& work, State& state, int item, int splits) {
-    auto* values = reinterpret_cast<float*>(ring_);  // [kWarps, kRows, kPitch]
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        float sum = state.sum[t][j];
-#pragma unroll
-        for (int step = 4; step < kWarp; step *= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
-        if (lane_ < 4) fixed_.stats[warp_][t * 8 + lane_ * 2 + j] = {state.most[t][j], sum};
-      }
-#pragma unroll
-      for (int m = 0; m < State::kSteps; ++m) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int row = t * 8 + lane_ % 4 * 2 + i % 2;
-          values[(warp_ * kRows + row) * kPitch + State::column(m, i, lane_)] = state.out[t][m][i];
-        }
-      }
-    }
-    __syncthreads();
-    const int rows = query_rows(work);
-    for (int n = thread_; n < rows * kD; n += kThreads) {
-      const int row = n / kD;
-      const int c = n % kD;
-      if (c >= p_.d_v) continue;
-      const float sink = splits == 1 ? sink_of(work, row) : kMinusLarge;
-      float most = fmaxf(sink, kMinusLarge);
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) most = fmaxf(most, fixed_.stats[w][row].x);
-      float sum = sink > kMinusLarge ? fast_exp2(sink - most) : 0.0F;
-      float value = 0;
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) {
-        const float2 found = fixed_.stats[w][row];
-        const float weight = fast_exp2(found.x - most);
-        sum = fmaf(weight, found.y, sum);
-        value = fmaf(weight, values[(w * kRows + row) * kPitch + c], value);
-      }
-      if (splits == 1) {
-        store_number(p_.y, p_.q_type, y_at(work, row) + c, sum != 0 ? value / sum : 0.0F);
-      } else {
-        p_.parts[(static_cast<int64_t>(item) * kRows + row) * p_.d_v + c] = value;
-        if (c == 0) p_.part_sums[static_cast<int64_t>(item) * kRows + row] = {most, sum};
-      }
-    }
-  }
+  __device__ void merge_warps(const Piece& piece, State& state);
+  /// If this is the last split of the unit to finish: merges the parts of all.
+  __device__ void merge_splits(const Piece& piece);
   __device__ float sink_of(const RowWork& work, int row) const {
     return p_.sinks == nullptr ? kMinusLarge : p_.sinks[head_of(work, row)] * kLog2E;
-  }
-
-  /// If this is the last split of the unit to finish: merges the parts of all, items `first_item` and following.
-  __device__ void merge_splits(const RowWork& work, int first_item, int splits, int unit) {
-    __threadfence();
-    __syncthreads();
-    if (thread_ == 0) {
-      int* counter = p_.counters + static_cast<int64_t>(row_) * p_.rows.n_kv_heads * p_.row_blocks + unit;
-      fixed_.last = atomicAdd(counter, 1) == splits - 1 ? 1 : 0;
-      if (fixed_.last != 0) *counter = 0;
-    }
-    __syncthreads();
-    if (fixed_.last == 0) return;
-    __threadfence();
-    const int rows = query_rows(work);
-    auto* weights = reinterpret_cast<float*>(ring_);  // [kRows, splits]
-    for (int row = warp_; row < rows; row += kWarps) {
-      const float2* sums = p_.part_sums + static_cast<int64_t>(first_item) * kRows + row;
-      const float sink = sink_of(work, row);
-      float most = fmaxf(sink, kMinusLarge);
-      for (int s = lane_; s < splits; s += kWarp) most = fmaxf(most, __ldcg(sums + s * kRows).x);
-      most = lamina::cuda::warp_max(most);
-      float sum = 0;
-      for (int s = lane_; s < splits; s += kWarp) {
-        const float2 found = __ldcg(sums + s * kRows);
-        weights[row * splits + s] = fast_exp2(found.x - most);
-        sum = fmaf(weights[row * splits + s], found.y, sum);
-      }
-      sum = lamina::cuda::warp_sum(sum);
-      if (sink > kMinusLarge) sum += fast_exp2(sink - most);
-      if (lane_ == 0) fixed_.stats[0][row] = {sum != 0 ? 1.0F / sum : 0.0F, 0.0F};
-    }
-    __syncthreads();
-    const int quads = p_.d_v / 4;  // d_v is a multiple of 8
-    for (int n = thread_; n < rows * quads; n += kThreads) {
-      const int row = n / quads;
-      const int c = (n - row * quads) * 4;
-      const float* from = p_.parts + (static_cast<int64_t>(first_item) * kRows + row) * p_.d_v + c;
-      const int64_t hop = static_cast<int64_t>(kRows) * p_.d_v;
-      float4 value{};
-#pragma unroll 8
-      for (int s = 0; s < splits; ++s) {
-        const float4 part = __ldcg(reinterpret_cast<const float4*>(from + s * hop));
-        const float weight = weights[row * splits + s];
-        value = {fmaf(weight, part.x, value.x), fmaf(weight, part.y, value.y), fmaf(weight, part.z, value.z),
-                 fmaf(weight, part.w, value.w)};
-      }
-      const float inverse = fixed_.stats[0][row].x;
-      const float all[4] = {value.x * inverse, value.y * inverse, value.z * inverse, value.w * inverse};
-      const int64_t at = y_at(work, row) + c;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) store_number(p_.y, p_.q_type, at + i, all[i]);
-    }
   }
 
   const Params& p_;
   unsigned char* ring_;
   Fixed& fixed_;
-  const Division<kThreads> division_;
+  int* first_item_;  // [rows + 1]; see divide_long_rows()
   const int thread_ = static_cast<int>(threadIdx.x);
   const int lane_ = thread_ % kWarp;
   const int warp_ = thread_ / kWarp;
   int row_ = 0;
   int kv_head_ = 0;
   int first_row_ = 0;
+  int position_ = 0;  // of the new token in a step
   int pages_ = -1;
+  int split_size_ = 0;
+  bool divided_ = false;
+  int lengths_[kEarlyLengths];
+  bool batch_known_ = false;
+  bool has_long_rows_ = false;
 };
 
 }  // namespace lamina::ops::cuda::paged
+
+#include "lamina/ops/attention/paged/paged_decode_merge.cuh"

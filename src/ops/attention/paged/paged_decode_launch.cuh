@@ -11,6 +11,7 @@ namespace lamina::ops::cuda::paged {
 
 constexpr int kWidest = 256;
 constexpr int kMostUnits = 1 << 18;
+constexpr size_t kReservedShared = 1024;  // shared memory that the driver keeps per block
 
 /// Counters of finished splits. Every launch leaves them zero.
 class SplitCounters {
@@ -31,17 +32,22 @@ class SplitCounters {
   int* counters_ = nullptr;
 };
 
-template <class C, class M, int kD, int kParts, int kTiles>
-__global__ void __launch_bounds__(DecodeBlock<C, M, kD, kParts, kTiles>::kThreads, kD == kWidest ? 1 : 2)
+/// Most warps of a block. Batches with many units have fewer, and more blocks per SM, with the same ring of shared
+/// memory per SM.
+constexpr int most_warps(int d) { return d == 64 ? 8 : 4; }
+constexpr int resident_blocks(int d, int warps) { return d == kWidest ? 1 : 2 * most_warps(d) / warps; }
+
+template <class C, class M, int kD, int kParts, int kTiles, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarp, resident_blocks(kD, kWarps))
     paged_decode_kernel(const __grid_constant__ Params p) {
   extern __shared__ __align__(128) unsigned char memory[];
   lamina::cuda::grid_dependency_wait();
-  DecodeBlock<C, M, kD, kParts, kTiles>(p, memory).run();
+  DecodeBlock<C, M, kD, kParts, kTiles, kWarps>(p, memory).run();
 }
 
-template <class C, class M, int kD, int kParts, int kTiles>
+template <class C, class M, int kD, int kParts, int kTiles, int kWarps>
 bool launch(const PagedDecode& args, Params p) {
-  using Block = DecodeBlock<C, M, kD, kParts, kTiles>;
+  using Block = DecodeBlock<C, M, kD, kParts, kTiles, kWarps>;
   constexpr const char* kOp = "paged_attention";
   const Device& device = args.q.device();
   const size_t shared = Block::bytes(p.rows.rows);
@@ -50,50 +56,66 @@ bool launch(const PagedDecode& args, Params p) {
   LAMINA_CUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()), kOp);
   LAMINA_CUDA(cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device.index()), kOp);
   if (shared > static_cast<size_t>(limit)) return false;
-  int64_t most_queries = 1;
-  for (size_t r = 0; r + 1 < args.rows.host_starts.size(); ++r) {
-    const int64_t count = args.rows.host_starts[r + 1] - args.rows.host_starts[r];
-    if (count <= kMostPagedQueries) most_queries = std::max(most_queries, count);
-  }
-  p.row_blocks = static_cast<int>((p.group * most_queries + Block::kRows - 1) / Block::kRows);
-  const int64_t units = int64_t{p.rows.rows} * p.rows.n_kv_heads * p.row_blocks;
-  if (units > kMostUnits) return false;
-  p.places = lamina::cuda::sm_count(device);
-  p.fixed = device.deterministic();
+  const int resident = std::clamp(static_cast<int>(all / (shared + kReservedShared)), 1, resident_blocks(kD, kWarps));
+  const int sms = lamina::cuda::sm_count(device);
+  // Small blocks: at least one place per unit, so that equally long rows are not split.
+  const int places = kWarps < most_warps(kD) ? std::min(p.units, sms * std::min(resident, 4)) : sms;
+  p.places = std::min(places, Block::kMostSplits);
+  const int64_t units = p.units;
   const int64_t tiles = (int64_t{p.rows.width} << p.rows.page_bits) / kTileKeys;
+  if (p.fixed && tiles / kFixedSplit + 1 > Block::kMostSplits) return false;
   const int64_t items = p.fixed ? units * (tiles / kFixedSplit + 1) : units + p.places;
   const Tensor parts = Tensor::empty(Shape{items * Block::kRows * (p.d_v + 2)}, DType::f32, device);
   p.parts = parts.data<float>();
   p.part_sums = reinterpret_cast<float2*>(p.parts + items * Block::kRows * p.d_v);
   p.counters = lamina::cuda::attached<SplitCounters>(device).data();
-  constexpr size_t kReserved = 1024;  // shared memory that the driver keeps per block
-  const int resident = static_cast<size_t>(all) >= 2 * (shared + kReserved) && kD != kWidest ? 2 : 1;
-  const auto kernel = paged_decode_kernel<C, M, kD, kParts, kTiles>;
+  const auto kernel = paged_decode_kernel<C, M, kD, kParts, kTiles, kWarps>;
   LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)), kOp);
-  lamina::cuda::launch_dependent(kernel, dim3(static_cast<unsigned>(std::min<int64_t>(p.places * resident, items))),
-                                 dim3(Block::kThreads), shared, device, p);
+  const int64_t grid = std::min({int64_t{sms} * resident, items, lamina::cuda::kMaxDependentLaunchBlocks});
+  lamina::cuda::launch_dependent(kernel, dim3(static_cast<unsigned>(grid)), dim3(Block::kThreads), shared, device, p);
   lamina::cuda::check_launch(kOp);
   return true;
 }
 
+/// Halves the warps of a block until all units are resident at once. The number of warps changes the order of sums, so
+/// it is fixed if results must not depend on the rest of the batch.
+template <class C, class M, int kD, int kParts, int kTiles, int kWarps = most_warps(kD)>
+bool launch_warps(const PagedDecode& args, const Params& p) {
+  if constexpr (kD != kWidest && kWarps > 2) {
+    const int sms = lamina::cuda::sm_count(args.q.device());
+    if (!p.fixed && p.units > sms * resident_blocks(kD, kWarps)) {
+      return launch_warps<C, M, kD, kParts, kTiles, kWarps / 2>(args, p);
+    }
+  }
+  return launch<C, M, kD, kParts, kTiles, kWarps>(args, p);
+}
+
 template <class C, class M, int kParts, int kTiles>
-bool launch_width(const PagedDecode& args, const Params& p) {
+bool launch_width(const PagedDecode& args, Params p, int64_t queries) {
+  constexpr int kRows = kTiles * 8;
+  p.fixed = args.q.device().deterministic();
+  p.row_blocks = static_cast<int>((queries + kRows - 1) / kRows);
+  const int64_t units = int64_t{p.rows.rows} * p.rows.n_kv_heads * p.row_blocks;
+  if (units > kMostUnits) return false;
+  p.units = static_cast<int>(units);
   const int widest = std::max(p.d_qk, p.d_v);
-  if (widest <= 64) return launch<C, M, 64, kParts, kTiles>(args, p);
-  if (widest <= 128) return launch<C, M, 128, kParts, kTiles>(args, p);
-  return launch<C, M, 256, kParts, kTiles>(args, p);
+  if (widest <= 64) return launch_warps<C, M, 64, kParts, kTiles>(args, p);
+  if (widest <= 128) return launch_warps<C, M, 128, kParts, kTiles>(args, p);
+  return launch_warps<C, M, 256, kParts, kTiles>(args, p);
 }
 
 template <class C, class M>
 bool launch_type(const PagedDecode& args, const Params& p, DType exact) {
-  int64_t queries = p.group;
+  int64_t queries = p.group;  // of a KV head, in the row with the most
   for (size_t r = 0; r + 1 < args.rows.host_starts.size(); ++r) {
     const int64_t count = args.rows.host_starts[r + 1] - args.rows.host_starts[r];
     if (count <= kMostPagedQueries) queries = std::max(queries, p.group * count);
   }
   const bool wide = queries > 8;
-  if (p.q_type == exact) return wide ? launch_width<C, M, 1, 2>(args, p) : launch_width<C, M, 1, 1>(args, p);
-  return wide ? launch_width<C, M, 3, 2>(args, p) : launch_width<C, M, 3, 1>(args, p);
+  if (p.q_type == exact) {
+    return wide ? launch_width<C, M, 1, 2>(args, p, queries) : launch_width<C, M, 1, 1>(args, p, queries);
+  }
+  return wide ? launch_width<C, M, 3, 2>(args, p, queries) : launch_width<C, M, 3, 1>(args, p, queries);
 }
 
 /// Whether the kernel can read keys, values and queries 16 bytes at a time.
@@ -104,7 +126,8 @@ bool has_chunks(const Params& p) {
   const int64_t q_row = p.q_stride * static_cast<int64_t>(size_of(p.q_type));
   return p.d_qk > 0 && p.d_v > 0 && std::max(p.d_qk, p.d_v) <= kWidest && p.d_qk % kColumns == 0 &&
          p.d_v % kColumns == 0 && p.d_qk % 8 == 0 && p.d_v % 8 == 0 && aligned(p.k) && aligned(p.v) && aligned(p.q) &&
-         q_row % 16 == 0 && aligned(p.k_scales) && aligned(p.v_scales) && p.rows.rows <= kMostRows;
+         q_row % 16 == 0 && aligned(p.k_scales) && aligned(p.v_scales) && aligned(p.y) && aligned(p.cos) &&
+         aligned(p.sin) && p.rows.rows <= kMostRows;
 }
 
 /// Defines decode_on_tensor_cores<C> with products in M; queries of type `exact` need no splitting.

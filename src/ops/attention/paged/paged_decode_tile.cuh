@@ -33,14 +33,14 @@ struct PageTile {
     const int swizzle = kChunks >= 8 ? row & 7 : (row >> 1) & (kChunks - 1);
     return (row * kChunks + (chunk ^ swizzle)) * 16;
   }
-  /// Copies `count` rows of `width` columns; zeros beyond.
+  /// Copies `count` rows of `width` columns; zeros beyond, without reading there.
   __device__ static void load(uint32_t to, const C* from, int count, int width, int lane) {
 #pragma unroll 4  // more would keep too many addresses in registers
     for (int n = 0; n < kTileKeys * kChunks; n += kWarp) {
       const int row = (n + lane) / kChunks;
       const int chunk = (n + lane) % kChunks;
       const bool inside = row < count && chunk * kColumns < width;
-      cp_async_16(to + at(row, chunk), inside ? from + row * width + chunk * kColumns : from, inside);
+      cp_async_16(to + at(row, chunk), from + row * width + chunk * kColumns, inside);
     }
   }
 };
