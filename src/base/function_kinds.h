@@ -43,10 +43,8 @@ constexpr auto names_of(RouterScore) {
 
 /// The name of an activation, gate or router score.
 template <class Kind>
-  requires requires(Kind kind) { names_of(kind); }
-constexpr std::string_view name_of(Kind kind) {
-  return names_of(kind)[static_cast<size_t>(kind)];
-}
+requires requires(Kind kind) { names_of(kind); }
+constexpr std::string_view name_of(Kind kind) { return names_of(kind)[static_cast<size_t>(kind)]; }
 
 /// The kind with this name, for example kind_from_name<Activation>("gelu"); empty if there is none.
 template <class Kind>

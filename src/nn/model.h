@@ -40,8 +40,8 @@ struct RunOptions {
 /// Options of Model::loss.
 struct LossOptions {
   int64_t ignore_index = kIgnoreIndex;  ///< targets with this value are not counted
-  double label_smoothing = 0.0;  ///< part of the target spread evenly over the vocabulary
-  double z_loss = 0.0;           ///< coefficient of (log Σ exp logits)²
+  double label_smoothing = 0.0;         ///< part of the target spread evenly over the vocabulary
+  double z_loss = 0.0;                  ///< coefficient of (log Σ exp logits)²
 };
 
 /// Losses of one forward pass; each tensor is a scalar.

@@ -15,9 +15,9 @@ namespace lamina::train {
 
 /// Parameters with the same hyperparameters.
 struct ParamGroup {
-  NamedTensors params; ///< what is updated
-  double lr = 1e-3;                 ///< learning rate
-  double weight_decay = 0.0;        ///< decoupled weight decay
+  NamedTensors params;        ///< what is updated
+  double lr = 1e-3;           ///< learning rate
+  double weight_decay = 0.0;  ///< decoupled weight decay
   /// Muon only: false sends matrices that are not linear maps, such as embeddings, to AdamW.
   bool orthogonalize = true;
   /// Muon only: for a parameter that packs several matrices, the row count of each (nn::Module::joined_rows()).
@@ -60,14 +60,14 @@ class Optimizer {
  protected:
   /// A parameter with its state.
   struct Parameter {
-    std::string name;                  ///< unique
-    Tensor param;                      ///< updated in place
-    Tensor master;                     ///< f32 copy of a bf16 or f16 parameter, or undefined
-    size_t group = 0;                  ///< index of its group
-    int64_t updates = 0;               ///< number of its updates
-    bool updated = false;              ///< in the last step
-    NamedTensors moments;  ///< state tensors, named by the optimizer
-    std::vector<int64_t> parts;        ///< rows of the matrices packed into it
+    std::string name;            ///< unique
+    Tensor param;                ///< updated in place
+    Tensor master;               ///< f32 copy of a bf16 or f16 parameter, or undefined
+    size_t group = 0;            ///< index of its group
+    int64_t updates = 0;         ///< number of its updates
+    bool updated = false;        ///< in the last step
+    NamedTensors moments;        ///< state tensors, named by the optimizer
+    std::vector<int64_t> parts;  ///< rows of the matrices packed into it
   };
   /// A parameter to update in this step; `slot` is filled in.
   struct Update {

@@ -14,7 +14,8 @@ struct CublasLt {
   F(Create)                                                                                                      \
   F(Destroy)                                                                                                     \
   F(GetStatusString)                                                                                             \
-  F(Matmul) F(MatmulAlgoGetHeuristic) F(MatmulDescCreate) F(MatmulDescDestroy) F(MatmulDescSetAttribute)         \
+  F(Matmul)                                                                                                      \
+  F(MatmulAlgoGetHeuristic) F(MatmulDescCreate) F(MatmulDescDestroy) F(MatmulDescSetAttribute)                   \
       F(MatmulPreferenceCreate) F(MatmulPreferenceDestroy) F(MatmulPreferenceSetAttribute) F(MatrixLayoutCreate) \
           F(MatrixLayoutDestroy) F(MatrixLayoutSetAttribute)
 #define LAMINA_DECLARE(name) decltype(&::cublasLt##name) name;
