@@ -78,7 +78,7 @@ inline ops::PagedRows paged_rows(World& w, int64_t count, int64_t tokens) {
     starts.push_back(static_cast<int32_t>((r + 1) * tokens / count));
     lengths.push_back(b.below(8) == 0 ? b.below(40) : starts.back() - starts[static_cast<size_t>(r)]);
   }
-  const Device& device = rows.lengths.defined() ? rows.lengths.device() : w.device();
+  const Device device = rows.lengths.defined() ? rows.lengths.device() : w.device();
   rows.tables = Tensor::from(tables, {count, 1}, device);
   rows.lengths = Tensor::from(lengths, {count}, device);
   rows.starts = Tensor::from(starts, {count + 1}, device);
