@@ -102,7 +102,7 @@ class NoGrad {
 
 /// Whether a tape records operations on at least one of these tensors; undefined tensors are ignored.
 bool is_tracked(std::initializer_list<Tensor> inputs);
-bool is_tracked(const std::vector<Tensor>& inputs);  ///< the same for a list
+bool is_tracked(const std::vector<Tensor>& inputs);  ///< whether any input is tracked
 
 /// Records an operator after its forward computation; does nothing unless is_tracked(inputs). Inputs and outputs may be
 /// undefined. Backward throws if a tensor in `saved` was overwritten in the meantime.

@@ -36,7 +36,7 @@ struct Request {
   bool ignore_eos = false;                      ///< generate past stop_tokens
   bool text = false;                            ///< also deliver the answer as text
   int64_t logprobs = -1;                        ///< likeliest tokens reported per answer token; −1: none
-  int64_t prompt_logprobs = -1;                 ///< the same for the prompt's tokens
+  int64_t prompt_logprobs = -1;                 ///< likeliest tokens reported per prompt token; −1: none
   int64_t prompt_logprobs_from = 1;             ///< first prompt position that is scored
   std::shared_ptr<const TokenMask> mask;        ///< state at the start of the answer; empty: no limits
   bool speculate = true;                        ///< prompt lookup, if the engine has it enabled; exact either way

@@ -70,7 +70,7 @@ class SchemaReader {
  public:
   SchemaReader(const Json& root, const std::string& name) : root_(root), name_(name), work_{name} {}
 
-  /// The shapes of which a value must have one. Empty: no value is valid.
+  /// Alternatives: a valid value has at least one of these shapes. Empty: no value is valid.
   std::vector<Shape> shapes(const AllOf& schemas);
   [[noreturn]] void fail(const std::string& path, const std::string& message) const;
 

@@ -7,7 +7,8 @@
 namespace lamina::text::grammar {
 namespace {
 
-constexpr size_t kMaxMaskBytes = size_t{64} << 20;  // of all states; then the masks are computed anew
+/// Limit of the cached masks of all states; beyond it the cache is cleared.
+constexpr size_t kMaxMaskBytes = size_t{64} << 20;
 
 void set_bit(std::span<uint32_t> words, TokenId id) { words[static_cast<size_t>(id) / 32] |= 1U << (id % 32); }
 void clear_bit(std::span<uint32_t> words, TokenId id) { words[static_cast<size_t>(id) / 32] &= ~(1U << (id % 32)); }

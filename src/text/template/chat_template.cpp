@@ -51,7 +51,8 @@ ordered_json variables_for(const ordered_json& context, const std::map<std::stri
     const ordered_json& more = context["chat_template_kwargs"];
     LAMINA_CHECK(more.is_object(), "chat_template_kwargs: expected an object, got ", more.type_name());
     for (const auto& [key, value] : more.items()) {
-      LAMINA_CHECK(key != "messages", "chat_template_kwargs: cannot hold \"messages\"; give them beside it");
+      LAMINA_CHECK(key != "messages",
+                   "chat_template_kwargs: \"messages\" is not allowed here; move it to the top level of the request");
       variables[key] = value;
     }
   }
