@@ -145,6 +145,25 @@ TEST(Matmul, RefusesWhatDoesNotFit) {
   expect_error([&] { matmul(zeros({3}), zeros({3, 5})); }, "expected at least 2");
 }
 
+// A list of one index per batch would need 8 TiB here.
+TEST(Matmul, SharesOneMatrixAmongAnyNumberOfBatches) {
+  constexpr int64_t kBatches = int64_t{1} << 40;
+  const Tensor planned = matmul(Tensor::zeros({kBatches, 2, 3}, DType::f32, Device::meta()),
+                                Tensor::zeros({3, 5}, DType::f32, Device::meta()));
+  EXPECT_EQ(planned.shape(), Shape({kBatches, 2, 5}));
+
+  const Device cpu = Device::cpu(1);
+  Tape tape;
+  Tensor a = Tensor::zeros({kBatches, 0, 3}, DType::f32, cpu);
+  Tensor b = Tensor::zeros({3, 5}, DType::f32, cpu);
+  tape.watch(a);
+  tape.watch(b);
+  const Tensor c = matmul(a, b);
+  EXPECT_EQ(c.shape(), Shape({kBatches, 0, 5}));
+  tape.backward({c}, {Tensor::zeros(c.shape(), DType::f32, cpu)});
+  EXPECT_EQ(tape.grad(b).to_vector<float>(), std::vector<float>(15, 0.0F));
+}
+
 TEST(Linear, HalfWeightsWithSingleActivations) {
   const Device device = Device::cpu(2);
   std::vector<float> values;

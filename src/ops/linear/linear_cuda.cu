@@ -271,7 +271,7 @@ void linear_backward(const LinearBackward& args) {
 void batched_product(const BatchedProduct& args) {
   if (args.c.numel() == 0) return;
   if (args.k == 0) {
-    if (args.c_index.empty()) Tensor(args.c).fill_(0.0);
+    if (!args.c_index.is_shared()) Tensor(args.c).fill_(0.0);
     return;
   }
   Product p;
@@ -281,17 +281,16 @@ void batched_product(const BatchedProduct& args) {
   p.n = args.n;
   p.k = args.k;
   p.alpha = static_cast<float>(args.alpha);
-  p.beta = args.c_index.empty() ? 0.0F : 1.0F;
+  p.beta = args.c_index.is_shared() ? 1.0F : 0.0F;
   p.type = args.a.dtype();
   p.c_type = args.c.dtype();
   p.lda = args.transpose_a ? p.m : p.k;
   p.ldb = args.transpose_b ? p.k : p.n;
   p.ldc = p.n;
-  const auto at = [](const Tensor& tensor, const std::vector<int64_t>& index, int64_t batch, int64_t elements) {
-    const int64_t matrix = index.empty() ? batch : index[static_cast<size_t>(batch)];
-    return static_cast<char*>(tensor.raw()) + matrix * elements * static_cast<int64_t>(size_of(tensor.dtype()));
+  const auto at = [](const Tensor& tensor, const BatchIndex& index, int64_t batch, int64_t elements) {
+    return static_cast<char*>(tensor.raw()) + index(batch) * elements * static_cast<int64_t>(size_of(tensor.dtype()));
   };
-  const bool own = args.a_index.empty() && args.b_index.empty() && args.c_index.empty();
+  const bool own = !args.a_index.is_shared() && !args.b_index.is_shared() && !args.c_index.is_shared();
   if (own) {
     p.batch = args.batch;
     p.stride_a = p.m * p.k;

@@ -9,36 +9,22 @@
 namespace lamina::ops {
 namespace {
 
-/// Index of the matrix of b for each batch of a; empty if each batch has its own.
-std::vector<int64_t> shared_index(const Tensor& a, const Tensor& b) {
+/// Which matrix of b each batch of a uses.
+BatchIndex shared_index(const Tensor& a, const Tensor& b) {
   const int leading = a.rank() - 2;
   const int missing = a.rank() - b.rank();
   LAMINA_CHECK(missing >= 0, "matmul: b ", b.shape(), " has more dimensions than a ", a.shape(),
                "; give a the batch dimensions");
-  bool same = missing == 0;
+  Shape batches;
+  Shape shared;
   for (int axis = 0; axis < leading; ++axis) {
     const int64_t extent = axis < missing ? 1 : b.dim(axis - missing);
     LAMINA_CHECK(extent == a.dim(axis) || extent == 1, "matmul: b ", b.shape(), " does not fit a ", a.shape(),
                  ": a batch dimension of b must be 1 or that of a; expected ", a.dim(axis), " at axis ", axis);
-    same = same && extent == a.dim(axis);
+    batches.push_back(a.dim(axis));
+    shared.push_back(extent);
   }
-  if (same) return {};
-  int64_t batches = 1;
-  for (int axis = 0; axis < leading; ++axis) batches *= a.dim(axis);
-  std::vector<int64_t> index(static_cast<size_t>(batches));
-  for (int64_t batch = 0; batch < batches; ++batch) {
-    int64_t rest = batch;
-    int64_t stride = 1;
-    int64_t at = 0;
-    for (int axis = leading - 1; axis >= 0; --axis) {
-      const int64_t extent = axis < missing ? 1 : b.dim(axis - missing);
-      if (extent != 1) at += rest % a.dim(axis) * stride;
-      rest /= a.dim(axis);
-      stride *= extent;
-    }
-    index[static_cast<size_t>(batch)] = at;
-  }
-  return index;
+  return {batches, shared};
 }
 
 Work product_work(const BatchedProduct& p) {
@@ -71,8 +57,8 @@ Tensor gradient_of_b(const BatchedProduct& forward, const Tensor& dc, const Shap
   p.batch = forward.batch;
   p.alpha = forward.alpha;
   p.c_index = forward.b_index;
-  const DType type = p.c_index.empty() ? dc.dtype() : accumulation_type(dc.dtype());
-  p.c = p.c_index.empty() ? Tensor::empty(shape, type, dc.device()) : Tensor::zeros(shape, type, dc.device());
+  const DType type = !p.c_index.is_shared() ? dc.dtype() : accumulation_type(dc.dtype());
+  p.c = !p.c_index.is_shared() ? Tensor::empty(shape, type, dc.device()) : Tensor::zeros(shape, type, dc.device());
   if (!forward.transpose_b) {
     p.a = forward.a, p.b = dc;
     p.transpose_a = !forward.transpose_a;
@@ -101,6 +87,21 @@ void check_arguments(const Tensor& a, const Tensor& b, const MatmulOptions& opti
 }
 
 }  // namespace
+
+BatchIndex::BatchIndex(const Shape& batches, const Shape& shared)
+    : batches_(batches), shared_(shared), is_shared_(!(batches == shared)) {}
+
+int64_t BatchIndex::operator()(int64_t batch) const {
+  if (!is_shared_) return batch;
+  int64_t stride = 1;
+  int64_t at = 0;
+  for (int axis = batches_.rank() - 1; axis >= 0; --axis) {
+    if (shared_[axis] != 1) at += batch % batches_[axis] * stride;
+    batch /= batches_[axis];
+    stride *= shared_[axis];
+  }
+  return at;
+}
 
 Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
   check_arguments(a, b, options);
@@ -140,9 +141,6 @@ namespace {
 
 template <class T>
 void multiply(const Threads& threads, const BatchedProduct& args, int64_t batch) {
-  const auto pick = [&](const std::vector<int64_t>& index) {
-    return index.empty() ? batch : index[static_cast<size_t>(batch)];
-  };
   const auto at = [](const Tensor& tensor, int64_t matrix, int64_t elements) -> void* {
     if (elements == 0) return nullptr;
     return static_cast<char*>(tensor.raw()) + matrix * elements * static_cast<int64_t>(size_of(tensor.dtype()));
@@ -152,21 +150,26 @@ void multiply(const Threads& threads, const BatchedProduct& args, int64_t batch)
   p.n = args.n;
   p.k = args.k;
   p.alpha = static_cast<T>(args.alpha);
-  p.beta = args.c_index.empty() ? T{0} : T{1};
-  p.a = {at(args.a, pick(args.a_index), p.m * p.k), args.a.dtype(), args.transpose_a ? p.m : p.k, args.transpose_a};
-  p.b = {at(args.b, pick(args.b_index), p.k * p.n), args.b.dtype(), args.transpose_b ? p.k : p.n, args.transpose_b};
-  gemm_to(threads, p, at(args.c, pick(args.c_index), p.m * p.n), args.c.dtype(), p.n);
+  p.beta = args.c_index.is_shared() ? T{1} : T{0};
+  p.a = {at(args.a, args.a_index(batch), p.m * p.k), args.a.dtype(), args.transpose_a ? p.m : p.k, args.transpose_a};
+  p.b = {at(args.b, args.b_index(batch), p.k * p.n), args.b.dtype(), args.transpose_b ? p.k : p.n, args.transpose_b};
+  gemm_to(threads, p, at(args.c, args.c_index(batch), p.m * p.n), args.c.dtype(), p.n);
 }
 
 }  // namespace
 
 void batched_product(const BatchedProduct& args) {
+  if (args.c.numel() == 0) return;
+  if (args.k == 0) {
+    if (!args.c_index.is_shared()) Tensor(args.c).fill_(0.0);
+    return;
+  }
   constexpr int64_t kSmall = 1 << 22;  // multiplications; smaller matrices use one thread each
   const Threads& threads = args.c.device().threads();
   const auto one = [&](int64_t batch) {
     args.c.dtype() == DType::f64 ? multiply<double>(threads, args, batch) : multiply<float>(threads, args, batch);
   };
-  const bool whole_tasks = args.c_index.empty() && (args.m * args.n * args.k <= kSmall || args.batch >= 64);
+  const bool whole_tasks = !args.c_index.is_shared() && (args.m * args.n * args.k <= kSmall || args.batch >= 64);
   if (whole_tasks) {
     threads.tasks(args.batch, one);
   } else {

@@ -4,6 +4,23 @@
 
 namespace lamina::ops {
 
+/// Maps a batch to the matrix it uses when several batches share one. By default each batch has its own matrix.
+/// Computed per call: a stored list would need memory for every batch, also on `meta` and for empty matrices.
+class BatchIndex {
+ public:
+  BatchIndex() = default;
+  /// `shared` has the rank of `batches`; each extent is 1 or equal to that of `batches`.
+  BatchIndex(const Shape& batches, const Shape& shared);
+
+  bool is_shared() const { return is_shared_; }
+  int64_t operator()(int64_t batch) const;
+
+ private:
+  Shape batches_;
+  Shape shared_;
+  bool is_shared_ = false;
+};
+
 /// `batch` products c_i (+)= alpha · op(a_i) · op(b_j), all contiguous. Batches with the same c are added in order.
 struct BatchedProduct {
   Tensor a;
@@ -15,10 +32,9 @@ struct BatchedProduct {
   int64_t n = 0;
   int64_t k = 0;
   double alpha = 1.0;
-  /// Which matrix of a, b and c each batch uses; empty means its own.
-  std::vector<int64_t> a_index;
-  std::vector<int64_t> b_index;
-  std::vector<int64_t> c_index;
+  BatchIndex a_index;
+  BatchIndex b_index;
+  BatchIndex c_index;
   int64_t batch = 0;
 };
 
