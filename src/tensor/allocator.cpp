@@ -48,7 +48,7 @@ class CountingAllocator final : public CountedAllocator {
       --cached;
       ++counters_.cache_hits;
     } else {
-      counters_.reserved += static_cast<int64_t>(size);
+      reserve(static_cast<int64_t>(size));
     }
     return nullptr;
   }
@@ -60,10 +60,24 @@ class CountingAllocator final : public CountedAllocator {
   }
   void trim() override {
     const std::lock_guard lock(mutex_);
-    for (auto& [size, blocks] : free_) counters_.reserved -= static_cast<int64_t>(size) * std::exchange(blocks, 0);
+    release_free_blocks();
   }
 
  private:
+  void release_free_blocks() {
+    for (auto& [size, blocks] : free_) counters_.reserved -= static_cast<int64_t>(size) * std::exchange(blocks, 0);
+  }
+  /// If the total would exceed 2^63 bytes, free blocks are released first, as the caching allocators do on a full
+  /// device. What remains is live, and count_allocation() has checked that sum.
+  void reserve(int64_t size) {
+    int64_t total = 0;
+    if (__builtin_add_overflow(counters_.reserved, size, &total)) {
+      release_free_blocks();
+      total = counters_.reserved + size;
+    }
+    counters_.reserved = total;
+  }
+
   std::map<size_t, int64_t> free_;  // size class → number of free blocks
 };
 

@@ -97,6 +97,16 @@ TEST(allocator, CountingOneNeverOverflowsItsCounters) {
   EXPECT_GE(allocator->counters().live, 0);
 }
 
+TEST(allocator, CountingOneReleasesFreeBlocksBeforeReservedOverflows) {
+  const auto allocator = make_counting_allocator();
+  constexpr size_t kFirst = size_t{3} << 60;
+  constexpr size_t kSecond = size_t{1} << 61;
+  for (int i = 0; i < 2; ++i) allocator->allocate(kFirst);
+  for (int i = 0; i < 2; ++i) allocator->deallocate(nullptr, kFirst);
+  allocator->allocate(kSecond);  // 2^63 bytes with the free blocks
+  EXPECT_EQ(allocator->counters().reserved, static_cast<int64_t>(kSecond));
+}
+
 TEST(allocator, CountingOneCountsAsTheCachingOne) {
   const auto caching = make_caching_cpu_allocator();
   const auto counting = make_counting_allocator();
