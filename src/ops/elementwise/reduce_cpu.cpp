@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 using namespace lamina::HWY_NAMESPACE;  // NOLINT: SIMD helpers of this target
 
-constexpr int64_t kNeighbours = 4096;  // contiguous elements per block
+constexpr int64_t kContiguous = 4096;  // contiguous elements per block
 constexpr int64_t kRows = 128;         // rows per block
 
 /// out[o, block, i] = factor · Σ_{k in block} x[o, k, i].
@@ -46,7 +46,7 @@ void sum_blocks(const Threads& threads, const T* x, int64_t outer, int64_t count
 template <class T>
 void reduce_as(const Device& device, const T* x, const ReduceMiddle& args, int64_t count) {
   using A = Accumulate<T>;
-  const int64_t size = args.inner == 1 ? kNeighbours : kRows;
+  const int64_t size = args.inner == 1 ? kContiguous : kRows;
   const int64_t blocks = (count + size - 1) / size;
   if (blocks == 1) {
     const auto factor = static_cast<A>(args.factor);

@@ -1,7 +1,7 @@
 // Each level sums pieces to one number (or one row of numbers) per piece, until one piece is left. x is read once, the
 // partial sums are less than 1 % of it, and the order of additions depends only on the shape and the device.
 //
-// If the summed elements are contiguous, a warp takes up to kNeighbours of them, in packs. Otherwise a block of 32 × 8
+// If the summed elements are contiguous, a warp takes up to kContiguous of them, in packs. Otherwise a block of 32 × 8
 // threads takes 32 packs of columns, every eighth row per thread, and combines its eight rows of sums in shared memory.
 // A piece has kRows rows, or more if that still gives a full wave of blocks: the bias gradient of 65,536 × 3072 in bf16
 // takes 0.1 ms (4.2 TB/s, H200). slot_sums.cuh adds the partial sums of a single wave.
@@ -14,7 +14,7 @@ namespace {
 
 using namespace lamina::cuda;  // NOLINT: kernel helpers
 
-constexpr int64_t kNeighbours = 4096;
+constexpr int64_t kContiguous = 4096;
 constexpr int64_t kRows = 128;  // minimum rows per piece
 constexpr int kWarps = 8;       // warps per block
 constexpr int kResident = 4;    // blocks per SM in one wave
@@ -28,14 +28,14 @@ struct Level {
 
 /// For inner = 1: a warp sums one piece.
 template <class T>
-__global__ void __launch_bounds__(kWarp* kWarps) sum_neighbours(const T* x, float* out, Level level, bool packed) {
+__global__ void __launch_bounds__(kWarp* kWarps) sum_contiguous(const T* x, float* out, Level level, bool packed) {
   constexpr int kSize = Pack<T>::kSize;
   const int64_t task = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (task >= level.outer * level.pieces) return;
   const int lane = threadIdx.x % kWarp;
   const int64_t row = task / level.pieces;
-  const int64_t begin = (task - row * level.pieces) * kNeighbours;
-  const int n = static_cast<int>(min(kNeighbours, level.count - begin));
+  const int64_t begin = (task - row * level.pieces) * kContiguous;
+  const int n = static_cast<int>(min(kContiguous, level.count - begin));
   const T* from = x + row * level.count + begin;
   float sums[kSize] = {};
   int i = lane * kSize;
@@ -102,7 +102,7 @@ void launch(const T* x, float* out, const Level& level, cudaStream_t stream) {
   constexpr int kThreads = kWarp * kWarps;
   if (level.inner == 1) {
     const int blocks = blocks_for(level.outer * level.pieces, kWarps);
-    sum_neighbours<T><<<blocks, kThreads, 0, stream>>>(x, out, level, is_pack_aligned(x, level.count));
+    sum_contiguous<T><<<blocks, kThreads, 0, stream>>>(x, out, level, is_pack_aligned(x, level.count));
   } else if (is_pack_aligned(x, level.inner)) {
     const int64_t column_blocks = (level.inner + kWarp * kSize - 1) / (kWarp * kSize);
     const int blocks = blocks_for(level.outer * level.pieces * column_blocks, 1);
@@ -128,13 +128,13 @@ void reduce_as(const Device& device, const T* x, const ReduceMiddle& args, int64
   const cudaStream_t stream = stream_of(device);
   auto* out = args.out.data<float>();
   const auto factor = static_cast<float>(args.factor);
-  const int64_t size = args.inner == 1 ? kNeighbours : rows_of_piece(device, x, args, count);
+  const int64_t size = args.inner == 1 ? kContiguous : rows_of_piece(device, x, args, count);
   const int64_t pieces = std::max<int64_t>(1, (count + size - 1) / size);
   if (pieces == 1) return launch(x, out, {args.outer, count, args.inner, 1, factor, size}, stream);
   const Tensor partial = Tensor::empty({args.outer, pieces, args.inner}, DType::f32, device);
   launch(x, partial.data<float>(), {args.outer, count, args.inner, pieces, 1.0F, size}, stream);
   if (args.outer == 1 && is_pack_aligned(out, args.inner)) {
-    return add_slots(device, {partial.data<float>(), out}, {}, pieces, args.inner, factor);
+    return sum_partials(device, {partial.data<float>(), out}, {}, pieces, args.inner, factor);
   }
   reduce_as<float>(device, partial.data<float>(), args, pieces);
 }

@@ -48,8 +48,8 @@ static __global__ void __launch_bounds__(kSlotThreads)
 }
 
 /// Sums `first`, and `second` if it is set; width is a multiple of four.
-inline void add_slots(const Device& device, const SlotSums& first, const SlotSums& second, int64_t count, int64_t width,
-                      float factor) {
+inline void sum_partials(const Device& device, const SlotSums& first, const SlotSums& second, int64_t count,
+                         int64_t width, float factor) {
   const dim3 blocks(static_cast<unsigned>((width + kSlotColumns - 1) / kSlotColumns), second.total != nullptr ? 2 : 1);
   lamina::cuda::launch_dependent(add_slots_kernel, blocks, dim3(kSlotThreads), 0, device, first, second, count, width,
                                  factor);

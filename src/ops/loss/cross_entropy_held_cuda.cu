@@ -21,7 +21,7 @@ constexpr int kWarpRows = 8;       // rows per block
 constexpr int kMostPerLane = 16;   // elements of a row per lane
 constexpr int kPartThreads = 256;  // threads of a block that holds a part of a row
 constexpr int kMostParts = 8;
-constexpr int kResident = 4;                       // blocks per SM
+constexpr int kBlocksPerSm = 4;                    // blocks per SM
 constexpr int64_t kPartBytes = int64_t{54} << 10;  // shared memory per block for that occupancy
 /// Packs that a thread sums together: sixteen elements; more would need too many registers for four blocks per SM.
 template <class T>
@@ -150,7 +150,7 @@ __device__ RowSums<kPlain> of_cluster(const cg::cluster_group& cluster, const Ro
 
 /// dlogits may alias logits, because each thread writes only what it has read.
 template <class T, bool kPlain>
-__global__ void __launch_bounds__(kPartThreads, kResident)
+__global__ void __launch_bounds__(kPartThreads, kBlocksPerSm)
     row_per_cluster(const T* logits, T* dlogits, const __grid_constant__ Rows args) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   constexpr int kSize = Pack<T>::kSize;

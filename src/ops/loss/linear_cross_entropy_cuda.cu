@@ -68,7 +68,7 @@ void add_bias_gradient(const LinearCrossEntropy& args, const Chunk& chunk) {
 }
 
 /// The weight in x's dtype, padded with zero rows for 16-bit types.
-Tensor filled_up(const Tensor& weight, DType type, int64_t classes) {
+Tensor pad_classes(const Tensor& weight, DType type, int64_t classes) {
   if (type == DType::f32 || classes == weight.dim(0)) return weight.to(type);
   Tensor filled = Tensor::empty({classes, weight.dim(1)}, type, weight.device());
   filled.slice(0, 0, weight.dim(0)).copy_(weight);
@@ -94,7 +94,7 @@ void linear_cross_entropy(const LinearCrossEntropy& args) {
   if (rows == 0) fill_zeros({args.dweight, args.dbias});
   const int64_t at_a_time = std::min(rows, kLossRowsOnGpu);
   const int64_t width = (classes + 7) / 8 * 8;
-  const Tensor weight = filled_up(args.weight, args.x.dtype(), width);
+  const Tensor weight = pad_classes(args.weight, args.x.dtype(), width);
   const int64_t extent = weight.dim(0);  // classes in GEMMs, including padding
   const Tensor logits = Tensor::empty({at_a_time, width}, args.x.dtype(), device);
   for (int64_t first = 0; first < rows; first += at_a_time) {

@@ -44,14 +44,14 @@ struct Tile {
 
 /// Finds tiles; their indices must be ascending.
 template <Form kForm>
-struct TileWalk {
+struct TileIterator {
   const Product& product;
   int64_t columns;
   int64_t passed = 0;  ///< tiles of the previous experts
   int64_t tiles = 0;   ///< tiles of this expert
   RowTile rows{-1, 0, 0};
 
-  __device__ explicit TileWalk(const Product& p) : product(p), columns((p.width + kWidth - 1) / kWidth) {}
+  __device__ explicit TileIterator(const Product& p) : product(p), columns((p.width + kWidth - 1) / kWidth) {}
 
   /// Returns false after the last tile.
   __device__ bool find(int64_t index, Tile& tile) {
@@ -247,13 +247,13 @@ __global__ void __launch_bounds__(kBlockSize, 1)
     fence_barrier_init();
   }
   __syncthreads();
-  TileWalk<kForm> walk(product);
+  TileIterator<kForm> tiles(product);
   Stage stage;
   Tile tile;
   if (threadIdx.x < kGroupThreads) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     if (threadIdx.x != 0) return;
-    for (int64_t index = blockIdx.x; walk.find(index, tile); index += gridDim.x) {
+    for (int64_t index = blockIdx.x; tiles.find(index, tile); index += gridDim.x) {
       for (int step = 0; step < tile.steps; ++step) {
         barrier_wait(empty + stage.index * 8, stage.parity ^ 1);
         barrier_expect(full + stage.index * 8, kStageBytes);
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(kBlockSize, 1)
     const bool speaker = threadIdx.x % kGroupThreads == 0;
     unsigned char* corner = stages + kStageCount * kStageBytes + warp * kCornerBytes;
     float sums[128];
-    for (int64_t index = blockIdx.x; walk.find(index, tile); index += gridDim.x) {
+    for (int64_t index = blockIdx.x; tiles.find(index, tile); index += gridDim.x) {
       if (kForm == Form::weights && tile.steps == 0) {
 #pragma unroll
         for (int i = 0; i < 128; ++i) sums[i] = 0.0F;

@@ -51,7 +51,7 @@ struct Place {
 
 /// dx = r·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·scale and x̂ = (x − μ)·r; RMS norm has μ = 0 and no mean(g). With c
 /// = mean(g·x̂)·r it is r·(g − mean(g) − c·(x − μ)): two numbers per group, computed from Σ g and Σ g·(x − μ).
-struct Pull {
+struct RowGradientTerms {
   float r = 0.0F;
   float mean = 0.0F;
   float c = 0.0F;
@@ -62,20 +62,20 @@ struct Pull {
 
 /// The statistics of group `g` saved by forward.
 template <bool kCentred, class T>
-__device__ inline Pull kept_of(const BackwardRows<T>& args, int64_t g) {
-  Pull pull;
+__device__ inline RowGradientTerms kept_of(const BackwardRows<T>& args, int64_t g) {
+  RowGradientTerms terms;
   // With one element x = μ, so the gradient is exactly zero; r = 0 keeps rounding errors out.
-  pull.r = kCentred && args.group == 1 ? 0.0F : args.r[g];
-  if (kCentred) pull.mean = args.mean[g];
-  return pull;
+  terms.r = kCentred && args.group == 1 ? 0.0F : args.r[g];
+  if (kCentred) terms.mean = args.mean[g];
+  return terms;
 }
 
 /// Computes mean_g and c from the group's sums Σ g (x) and Σ g·(x − μ) (y).
 template <bool kCentred>
-__device__ inline void find_pull(Pull& pull, float2 sums, int64_t group) {
+__device__ inline void reduce_gradient_terms(RowGradientTerms& terms, float2 sums, int64_t group) {
   const float count = static_cast<float>(group);
-  if constexpr (kCentred) pull.mean_g = sums.x / count;
-  pull.c = sums.y * pull.r * pull.r / count;
+  if constexpr (kCentred) terms.mean_g = sums.x / count;
+  terms.c = sums.y * terms.r * terms.r / count;
 }
 
 /// Sums over the team, in every thread; x only for kCentred. `scratch` [2 · kWarp] may be reused after the barrier of
@@ -208,19 +208,19 @@ __global__ void __maxnreg__((kRegisters<kCentred, kPacks>))
     staged.copy(args, team, row < args.rows ? packs : 0, row * args.width + place.column, stage);
   };
   const auto kept = [&](int64_t row) {
-    return row < args.rows ? kept_of<kCentred>(args, row * place.groups + place.in_row) : Pull{};
+    return row < args.rows ? kept_of<kCentred>(args, row * place.groups + place.in_row) : RowGradientTerms{};
   };
   const int64_t begin = place.slot * team.count();
 #pragma unroll
   for (int n = 0; n < kDepth - 1; ++n) copy(begin + team.index() + n * step, n);
-  Pull next = kept(begin + team.index());
+  RowGradientTerms next = kept(begin + team.index());
   int stage = 0;
   int turn = 0;
   for (int64_t base = begin; base < args.rows; base += step) {
     const int64_t row = base + team.index();
     const int here = row < args.rows ? packs : 0;  // idle lanes stay for the reductions
     const int64_t at = row * args.width + place.column;
-    Pull pull = next;
+    RowGradientTerms terms = next;
     next = kept(row + step);
     copy(row + (kDepth - 1) * step, stage == 0 ? kDepth - 1 : stage - 1);
     cp_async_wait<kDepth - 1>();
@@ -232,15 +232,15 @@ __global__ void __maxnreg__((kRegisters<kCentred, kPacks>))
       scale.apply(args, k, place.column + p * kSize, dy, g);
 #pragma unroll
       for (int j = 0; j < kSize; ++j) {
-        const float centred = to_float(x.values[j]) - pull.mean;
+        const float centred = to_float(x.values[j]) - terms.mean;
         const float d = to_float(dy.values[j]);
         if constexpr (kCentred) sums.x += g[j];
         sums.y = fmaf(g[j], centred, sums.y);
-        dscale[k][j] = fmaf(d * centred, pull.r, dscale[k][j]);
+        dscale[k][j] = fmaf(d * centred, terms.r, dscale[k][j]);
         if constexpr (kCentred) dbias[k][j] += d;
       }
     });
-    find_pull<kCentred>(pull, add_up<kCentred>(team, sums, scratch[turn]), args.group);
+    reduce_gradient_terms<kCentred>(terms, add_up<kCentred>(team, sums, scratch[turn]), args.group);
     team.template each<kPacks>(here, [&](int k, int p) {
       Pack<T> x = *staged.at(stage, 0, k);
       const Pack<T> dy = *staged.at(stage, 1, k);
@@ -250,7 +250,7 @@ __global__ void __maxnreg__((kRegisters<kCentred, kPacks>))
       scale.apply(args, k, place.column + p * kSize, dy, g);
 #pragma unroll
       for (int j = 0; j < kSize; ++j) {
-        float dx = pull(to_float(x.values[j]), g[j]);
+        float dx = terms(to_float(x.values[j]), g[j]);
         if (staged.streams == 3) dx += to_float(dh.values[j]);
         x.values[j] = from_float<T>(dx);
       }
@@ -276,26 +276,26 @@ __global__ void __launch_bounds__(kLoopThreads) backward_again(const __grid_cons
   for (int64_t row = place.slot; row < args.rows; row += args.slots) {
     const int64_t at = row * args.width + place.column;
     const bool first = row == place.slot;
-    Pull pull = kept_of<kCentred>(args, row * place.groups + place.in_row);
+    RowGradientTerms terms = kept_of<kCentred>(args, row * place.groups + place.in_row);
     const auto grad = [&](int64_t i) {
       const float d = to_float(args.dy[at + i]);
       return args.scale != nullptr ? d * args.scale[place.column + i] : d;
     };
     float2 sums = {0.0F, 0.0F};
     for (int64_t i = threadIdx.x; i < args.group; i += kLoopThreads) {
-      const float centred = to_float(args.x[at + i]) - pull.mean;
+      const float centred = to_float(args.x[at + i]) - terms.mean;
       const float d = to_float(args.dy[at + i]);
       sums.x += grad(i);
       sums.y = fmaf(grad(i), centred, sums.y);
       // Each thread only visits its own columns, so the partial sums in memory serve as its accumulators.
       float* dscale = args.dscale + partial + i;
       float* dbias = args.dbias + partial + i;
-      if (args.dscale != nullptr) *dscale = fmaf(d * centred, pull.r, first ? 0.0F : *dscale);
+      if (args.dscale != nullptr) *dscale = fmaf(d * centred, terms.r, first ? 0.0F : *dscale);
       if (args.dbias != nullptr) *dbias = (first ? 0.0F : *dbias) + d;
     }
-    find_pull<kCentred>(pull, team.sum(sums), args.group);
+    reduce_gradient_terms<kCentred>(terms, team.sum(sums), args.group);
     for (int64_t i = threadIdx.x; i < args.group; i += kLoopThreads) {
-      float dx = pull(to_float(args.x[at + i]), grad(i));
+      float dx = terms(to_float(args.x[at + i]), grad(i));
       if (args.dh != nullptr) dx += to_float(args.dh[at + i]);
       args.dx[at + i] = from_float<T>(dx);
     }
@@ -360,7 +360,8 @@ void run_held(const Device& device, BackwardRows<T> args, const WeightGradients&
   const SlotSums of_scale{device_data<float>(dscale), device_data<float>(to.dscale)};
   const SlotSums of_bias{device_data<float>(dbias), device_data<float>(to.dbias)};
   const bool both = dscale.defined() && dbias.defined();
-  add_slots(device, dscale.defined() ? of_scale : of_bias, both ? of_bias : SlotSums{}, args.slots, args.width, 1.0F);
+  sum_partials(device, dscale.defined() ? of_scale : of_bias, both ? of_bias : SlotSums{}, args.slots, args.width,
+               1.0F);
 }
 
 template <bool kCentred, class T>

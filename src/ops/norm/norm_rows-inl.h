@@ -76,14 +76,14 @@ T* at_or_null(T* first, int64_t offset) {
 
 /// How tensors larger than the caches are accessed: streaming stores for outputs, and inputs prefetched `ahead`
 /// elements early (0: no prefetch).
-struct Traffic {
+struct MemoryAccess {
   bool streaming;
   int64_t ahead;
 };
 
 /// For inputs and an output of `total` elements, processed in pieces of `span`; the output has rows of `row`.
 template <class T>
-Traffic plan_traffic(const T* to, int64_t total, int64_t row, int64_t span) {
+MemoryAccess plan_traffic(const T* to, int64_t total, int64_t row, int64_t span) {
   constexpr int64_t kLeast = 4096;  // elements: shorter pieces end before memory answers
   // Two inputs and an output exceed the caches at half the size at which an output alone does.
   const bool large = exceeds_last_level_cache(2 * total * static_cast<int64_t>(sizeof(T)));
@@ -150,7 +150,7 @@ HWY_INLINE void statistics(const NormForwardRows<T>& args, int64_t g, int64_t ah
 /// y of one group from its statistics. RMS norm has only one other pass, which is memory-bound itself and has many
 /// prefetches dropped, so lines are prefetched again here.
 template <bool kCentred, class T>
-HWY_INLINE void normalize(const NormForwardRows<T>& args, int64_t g, const Traffic& traffic) {
+HWY_INLINE void normalize(const NormForwardRows<T>& args, int64_t g, const MemoryAccess& access) {
   const ComputeTag<T> d;
   const int64_t at = g * args.group;
   const T* x = args.x + at;
@@ -161,8 +161,8 @@ HWY_INLINE void normalize(const NormForwardRows<T>& args, int64_t g, const Traff
   const auto* bias = at_or_null(args.bias, at % args.width);
   const auto r = hn::Set(d, args.r[g]);
   const auto mean = kCentred ? hn::Set(d, args.mean[g]) : hn::Zero(d);
-  const bool streaming = traffic.streaming;
-  const int64_t ahead = traffic.ahead;
+  const bool streaming = access.streaming;
+  const int64_t ahead = access.ahead;
   for_vectors(
       d, args.group, [&](int64_t i, size_t count) HWY_ATTR __attribute__((always_inline)) {
         if constexpr (!kCentred) ask(x + i, ahead);
@@ -179,15 +179,15 @@ HWY_INLINE void normalize(const NormForwardRows<T>& args, int64_t g, const Traff
 
 template <bool kCentred, class T>
 void norm_forward_rows(const Threads& threads, const NormForwardRows<T>& args) {
-  const Traffic traffic = plan_traffic(args.y, args.groups * args.group, args.group, args.group);
+  const MemoryAccess access = plan_traffic(args.y, args.groups * args.group, args.group, args.group);
   // At most 256 ranges: what is prefetched past the end of a range is mostly read by another core.
   const int64_t grain = std::max(rows_per_range(args.group, 65536), (args.groups + 255) / 256);
   threads.ranges(args.groups, grain, [&](int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t g = begin; g < end; ++g) {
-      statistics<kCentred>(args, g, traffic.ahead);
-      normalize<kCentred>(args, g, traffic);
+      statistics<kCentred>(args, g, access.ahead);
+      normalize<kCentred>(args, g, access);
     }
-    if (traffic.streaming) hwy::FlushStream();
+    if (access.streaming) hwy::FlushStream();
   });
 }
 
@@ -198,14 +198,14 @@ inline constexpr int kBlock = 2;
 /// dx = r·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·scale and x̂ = (x − μ)·r; RMS norm has μ = 0 and no mean(g). With c
 /// = mean(g·x̂)·r it is r·(g − mean(g) − c·(x − μ)): two numbers per group.
 template <class V>
-struct Pull {
+struct RowGradientTerms {
   V r, mean, c, mean_g;
 };
 
-/// Computes the Pull of `kRows` rows at one group's columns, together because they share the scale.
+/// Computes the RowGradientTerms of `kRows` rows at one group's columns, together because they share the scale.
 template <bool kCentred, int kRows, class T, class V = hn::Vec<ComputeTag<T>>>
-HWY_INLINE void find_pulls(const NormBackwardRows<T>& args, int64_t row, int64_t in_row, int64_t ahead,
-                           Pull<V>* HWY_RESTRICT pulls) {
+HWY_INLINE void reduce_gradient_terms(const NormBackwardRows<T>& args, int64_t row, int64_t in_row, int64_t ahead,
+                                      RowGradientTerms<V>* HWY_RESTRICT terms) {
   using A = Accumulate<T>;
   const ComputeTag<T> d;
   const int64_t n = args.group;
@@ -248,18 +248,18 @@ HWY_INLINE void find_pulls(const NormBackwardRows<T>& args, int64_t row, int64_t
     const A r = kCentred && n == 1 ? A{0} : args.r[(first + k * width) / n];
     const A c = hn::GetLane(hn::SumOfLanes(d, hn::Add(dot[k][0], dot[k][1]))) * r * r / static_cast<A>(n);
     const A mean_g = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum[k][0], sum[k][1]))) / static_cast<A>(n);
-    pulls[k] = {hn::Set(d, r), mean[k], hn::Set(d, c), hn::Set(d, mean_g)};
+    terms[k] = {hn::Set(d, r), mean[k], hn::Set(d, c), hn::Set(d, mean_g)};
   }
 }
 
 /// dx of `kRows` rows at one group's columns, and their contribution to the weight gradients.
 template <bool kCentred, int kRows, class T>
 HWY_INLINE void backward_block(const NormBackwardRows<T>& args, int64_t row, int64_t in_row, int64_t range,
-                               const Traffic& traffic) {
+                               const MemoryAccess& access) {
   const ComputeTag<T> d;
   using V = hn::Vec<ComputeTag<T>>;
-  Pull<V> pulls[kRows];
-  find_pulls<kCentred, kRows>(args, row, in_row, traffic.ahead, pulls);
+  RowGradientTerms<V> terms[kRows];
+  reduce_gradient_terms<kCentred, kRows>(args, row, in_row, access.ahead, terms);
   const int64_t width = args.width;
   const int64_t first = row * width + in_row;
   const T* x = args.x + first;
@@ -269,8 +269,8 @@ HWY_INLINE void backward_block(const NormBackwardRows<T>& args, int64_t row, int
   const auto* scale = at_or_null(args.scale, in_row);
   auto* dscale = at_or_null(args.dscale, range * args.stride + in_row);
   auto* dbias = at_or_null(args.dbias, range * args.stride + in_row);
-  const bool streaming = traffic.streaming;
-  const int64_t ahead = traffic.ahead;
+  const bool streaming = access.streaming;
+  const int64_t ahead = access.ahead;
   // 4K aliasing: rows may be a multiple of 4096 bytes apart, and a load stalls on an older store with equal low address
   // bits. So all loads come before the stores.
   for_vectors(
@@ -286,13 +286,13 @@ HWY_INLINE void backward_block(const NormBackwardRows<T>& args, int64_t row, int
             ask(dy + at, early);
           }
           auto x_v = load_n(d, x + at, count);
-          if constexpr (kCentred) x_v = hn::Sub(x_v, pulls[k].mean);
+          if constexpr (kCentred) x_v = hn::Sub(x_v, terms[k].mean);
           const auto dy_v = load_n(d, dy + at, count);
-          dscale_v = hn::MulAdd(hn::Mul(dy_v, x_v), pulls[k].r, dscale_v);
+          dscale_v = hn::MulAdd(hn::Mul(dy_v, x_v), terms[k].r, dscale_v);
           if constexpr (kCentred) dbias_v = hn::Add(dbias_v, dy_v);
           auto v = hn::Mul(dy_v, scale_v);
-          if constexpr (kCentred) v = hn::Sub(v, pulls[k].mean_g);
-          out[k] = hn::Mul(hn::NegMulAdd(x_v, pulls[k].c, v), pulls[k].r);
+          if constexpr (kCentred) v = hn::Sub(v, terms[k].mean_g);
+          out[k] = hn::Mul(hn::NegMulAdd(x_v, terms[k].c, v), terms[k].r);
           if (dh != nullptr) out[k] = hn::Add(out[k], load_n(d, dh + at, count));
         }
         for (int k = 0; k < kRows; ++k) put_n(d, out[k], dx + k * width + i, count, streaming);
@@ -303,7 +303,7 @@ HWY_INLINE void backward_block(const NormBackwardRows<T>& args, int64_t row, int
 
 template <bool kCentred, class T>
 void norm_backward_rows(const Threads& threads, const NormBackwardRows<T>& args) {
-  const Traffic traffic = plan_traffic(args.dx, args.rows * args.width, args.group, kBlock * args.width);
+  const MemoryAccess access = plan_traffic(args.dx, args.rows * args.width, args.group, kBlock * args.width);
   threads.ranges(args.rows, args.grain, [&](int64_t begin, int64_t end) HWY_ATTR {
     const int64_t range = begin / args.grain;
     if (args.dscale != nullptr) std::fill_n(args.dscale + range * args.stride, args.width, Accumulate<T>{0});
@@ -311,15 +311,15 @@ void norm_backward_rows(const Threads& threads, const NormBackwardRows<T>& args)
     int64_t row = begin;
     for (; row + kBlock <= end; row += kBlock) {
       for (int64_t in_row = 0; in_row < args.width; in_row += args.group) {
-        backward_block<kCentred, kBlock>(args, row, in_row, range, traffic);
+        backward_block<kCentred, kBlock>(args, row, in_row, range, access);
       }
     }
     for (; row < end; ++row) {
       for (int64_t in_row = 0; in_row < args.width; in_row += args.group) {
-        backward_block<kCentred, 1>(args, row, in_row, range, traffic);
+        backward_block<kCentred, 1>(args, row, in_row, range, access);
       }
     }
-    if (traffic.streaming) hwy::FlushStream();
+    if (access.streaming) hwy::FlushStream();
   });
 }
 

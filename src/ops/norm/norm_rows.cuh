@@ -4,7 +4,7 @@
 // group is a row, or a part of one, with its own mean and variance.
 //
 // A group is read from memory once and kept in packs in the registers of a team of threads: some lanes of a warp for
-// short groups, a whole block for long ones. The variance around the mean needs no second read, so the traffic is one
+// short groups, a whole block for long ones. The variance around the mean needs no second read, so the access is one
 // read and one write (two each with the residual). norm_backward.cuh explains backward. Unaligned widths or addresses
 // and groups beyond kMostPacks use a block per group that reads again from cache, element by element.
 

@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kSlotThreads)
   const Entry& entry = batch.entries[index];
   const Step step = step_of(entry, scalars);
   if (step.clip < 0.0F) return;
-  walk_chunk(
+  for_each_in_chunk(
       entry, blockIdx.x - batch.starts[index], kChunk, [&](int64_t i) { update<kSlotWidth>(entry, scalars, step, i); },
       [&](int64_t i) { update<1>(entry, scalars, step, i); });
 }

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kSlotThreads)
   const int index = entry_of(batch);
   const Entry& entry = batch.entries[index];
   double sum = 0.0;
-  walk_chunk(
+  for_each_in_chunk(
       entry, blockIdx.x - batch.starts[index], kSquaresChunk,
       [&](int64_t i) { sum += squares_at<kSlotWidth>(entry, i); }, [&](int64_t i) { sum += squares_at<1>(entry, i); });
   sum = block_sum_f64(sum, scratch);
@@ -103,7 +103,7 @@ __device__ inline void scale_at(const Entry& entry, float factor, int64_t i) {
 __global__ void __launch_bounds__(kSlotThreads) scale_kernel(const __grid_constant__ Batch<Entry> batch, float factor) {
   const int index = entry_of(batch);
   const Entry& entry = batch.entries[index];
-  walk_chunk(
+  for_each_in_chunk(
       entry, blockIdx.x - batch.starts[index], kSquaresChunk,
       [&](int64_t i) { scale_at<kSlotWidth>(entry, factor, i); }, [&](int64_t i) { scale_at<1>(entry, factor, i); });
 }
@@ -130,7 +130,7 @@ std::optional<BadElement> find_bad(const std::vector<Tensor>& tensors, int64_t b
 
 }  // namespace
 
-Tensor squares_on_device(const char* op, const std::vector<Tensor>& tensors) {
+Tensor sum_of_squares(const char* op, const std::vector<Tensor>& tensors) {
   const Device& device = tensors[0].device();
   int64_t chunks = 0;
   for (const Tensor& tensor : tensors) chunks += (tensor.numel() + kSquaresChunk - 1) / kSquaresChunk;
@@ -147,13 +147,13 @@ Tensor squares_on_device(const char* op, const std::vector<Tensor>& tensors) {
 }
 
 void sum_of_squares(const std::vector<Tensor>& tensors, GradNorm& result) {
-  const std::vector<double> found = squares_on_device("global_norm", tensors).to(Device::cpu(1)).to_vector<double>();
+  const std::vector<double> found = sum_of_squares("global_norm", tensors).to(Device::cpu(1)).to_vector<double>();
   if (found[1] >= 0) result.bad = find_bad(tensors, static_cast<int64_t>(found[1]));
   result.norm = std::sqrt(found[0]);
 }
 
 void clip_factor(const ClipFactor& args) {
-  const Tensor squares = squares_on_device("clip_factor", args.grads);
+  const Tensor squares = sum_of_squares("clip_factor", args.grads);
   factor_kernel<<<1, 1, 0, stream_of(squares.device())>>>(squares.data<double>(), args.max_norm,
                                                           args.norm.data<float>(), args.factor.data<float>());
   check_launch("clip_factor");

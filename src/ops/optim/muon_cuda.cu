@@ -120,7 +120,7 @@ void muon_momentum(const MuonMatrix& args) {
 void muon_orthogonalize(const MuonMatrix& args) {
   Tensor target = args.update;
   const Device& device = target.device();
-  const Tensor squares = squares_on_device("muon", {target});
+  const Tensor squares = sum_of_squares("muon", {target});
   const int64_t n = target.numel();
   normalize_kernel<<<blocks_for(n, kSlotThreads), kSlotThreads, 0, stream_of(device)>>>(
       target.data<float>(), n, squares.data<double>(), args.options.eps, fault_slot(device));

@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kSlotThreads)
     sgd_kernel(const __grid_constant__ Batch<Entry> batch, float momentum, bool nesterov) {
   const int index = entry_of(batch);
   const Entry& entry = batch.entries[index];
-  walk_chunk(
+  for_each_in_chunk(
       entry, blockIdx.x - batch.starts[index], kChunk,
       [&](int64_t i) { update<kSlotWidth>(entry, momentum, nesterov, i); },
       [&](int64_t i) { update<1>(entry, momentum, nesterov, i); });

@@ -120,7 +120,8 @@ __device__ inline int entry_of(const Batch<Entry>& batch) {
 
 /// Calls four(i) and one(i) for the elements of this block's chunk; `chunk` is a multiple of four.
 template <class Entry, class FourAt, class One>
-__device__ inline void walk_chunk(const Entry& entry, int in_entry, int chunk, const FourAt& four, const One& one) {
+__device__ inline void for_each_in_chunk(const Entry& entry, int in_entry, int chunk, const FourAt& four,
+                                         const One& one) {
   const int64_t begin = static_cast<int64_t>(in_entry) * chunk;
   const int64_t end = min(begin + chunk, entry.n);
   const int64_t whole = entry.packed ? begin + (end - begin) / kSlotWidth * kSlotWidth : begin;

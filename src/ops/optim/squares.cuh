@@ -11,6 +11,6 @@ constexpr int kSquaresChunk = 16384;
 
 /// [2] f64 on the device: Σ x² over all tensors, and the first chunk whose sum is not finite, −1 if none. Chunks are
 /// numbered across all tensors; each tensor starts a new chunk.
-Tensor squares_on_device(const char* op, const std::vector<Tensor>& tensors);
+Tensor sum_of_squares(const char* op, const std::vector<Tensor>& tensors);
 
 }  // namespace lamina::ops::cuda

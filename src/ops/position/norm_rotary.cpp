@@ -27,14 +27,14 @@ bool fits_kernel(const Tensor& x, const RotaryArgs& turn, const RmsNormOptions& 
 }
 
 /// Whether tokens have a constant stride and heads are 16-byte aligned, as the kernel needs.
-bool can_be_walked(const Tensor& x) {
+bool has_kernel_strides(const Tensor& x) {
   const auto pack = static_cast<int64_t>(16 / size_of(x.dtype()));
   const Shape& strides = x.strides();
   return strides[3] == 1 && strides[2] % pack == 0 && strides[1] % pack == 0 &&
          (x.dim(0) == 1 || strides[0] == x.dim(1) * strides[1]) && is_aligned(x);
 }
 
-Tensor walkable(const Tensor& x) { return can_be_walked(x) ? x.detach() : x.detach().contiguous(); }
+Tensor with_kernel_strides(const Tensor& x) { return has_kernel_strides(x) ? x.detach() : x.detach().contiguous(); }
 
 /// Heads to be normalized and rotated, if the kernel supports them.
 struct Heads {
@@ -57,7 +57,7 @@ NormRotaryForward run_forward(const Heads& heads, const Tensor& y, const RmsNorm
   NormRotaryForward args{heads.turn, norm_scale(heads.weight, norm.weight_offset, x.dtype()), norm.eps,
                          Tensor::empty({x.numel() / x.dim(3)}, DType::f32, x.device())};
   if (args.scale.defined() && !is_aligned(args.scale)) args.scale = args.scale.clone();
-  args.turn.x = walkable(x);
+  args.turn.x = with_kernel_strides(x);
   args.turn.y = y;
   x.device().add_work({7 * x.numel(), 2 * x.nbytes()});
   if (x.device().kind() == DeviceKind::cuda) LAMINA_LAUNCH_CUDA(norm_rotary_forward, args);
@@ -72,7 +72,7 @@ std::vector<Tensor> saved_of(const NormRotaryForward& done) {
 
 /// Writes dx; returns the weight's gradient if requested.
 Tensor run_backward(const NormRotaryForward& done, const Tensor& dy, const Tensor& dx, bool weight_gradient) {
-  NormRotaryBackward args{done.turn, done.scale, done.r, walkable(dy), dx, {}};
+  NormRotaryBackward args{done.turn, done.scale, done.r, with_kernel_strides(dy), dx, {}};
   if (weight_gradient) args.dweight = Tensor::empty({dx.dim(3)}, DType::f32, dx.device());
   dx.device().add_work({11 * dx.numel(), 3 * dx.nbytes()});
   if (dx.device().kind() == DeviceKind::cuda) LAMINA_LAUNCH_CUDA(norm_rotary_backward, args);

@@ -89,13 +89,13 @@ template <class T>
 using Numbers = float[2][Pack<T>::kSize];
 
 /// Offsets of a lane's packs in a head; packs outside the head do not exist.
-struct Seat {
+struct LaneSlot {
   int team, lane;
   int column[2];
   bool there[2];
 
   template <class T>
-  __device__ explicit Seat(const NormedRows<T>& of) {
+  __device__ explicit LaneSlot(const NormedRows<T>& of) {
     constexpr int kSize = Pack<T>::kSize;
     team = threadIdx.x / of.lanes;
     lane = threadIdx.x & (of.lanes - 1);
@@ -116,10 +116,10 @@ struct Angles {
   float cos[kSize] = {};
   float sin[kSize] = {};
 
-  __device__ void load(const NormedRows<T>& of, const Seat& seat, int at) {
+  __device__ void load(const NormedRows<T>& of, const LaneSlot& slot, int at) {
     if (token == at) return;
     token = at;
-    if (seat.lane >= of.turning) {
+    if (slot.lane >= of.turning) {
 #pragma unroll
       for (int k = 0; k < kSize; ++k) cos[k] = 1.0F, sin[k] = 0.0F;
       return;
@@ -130,7 +130,7 @@ struct Angles {
       report(of.faults, Fault::position, position);
       position = 0;
     }
-    const int64_t from = (position * of.turning + seat.lane) * kSize;
+    const int64_t from = (position * of.turning + slot.lane) * kSize;
     load_floats(of.cos + from, cos);
     load_floats(of.sin + from, sin);
   }
@@ -153,11 +153,11 @@ struct Angles {
 };
 
 template <class T>
-__device__ inline void load_scale(const NormedRows<T>& of, const Seat& seat, Numbers<T>& scale) {
+__device__ inline void load_scale(const NormedRows<T>& of, const LaneSlot& slot, Numbers<T>& scale) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    if (of.scale != nullptr && seat.there[i]) {
-      load_floats(of.scale + seat.column[i], scale[i]);
+    if (of.scale != nullptr && slot.there[i]) {
+      load_floats(of.scale + slot.column[i], scale[i]);
     } else {
 #pragma unroll
       for (int j = 0; j < Pack<T>::kSize; ++j) scale[i][j] = 1.0F;
@@ -166,13 +166,13 @@ __device__ inline void load_scale(const NormedRows<T>& of, const Seat& seat, Num
 }
 
 template <class T>
-__device__ inline void store_rounded(const Seat& seat, const Numbers<T>& v, T* row) {
+__device__ inline void store_rounded(const LaneSlot& slot, const Numbers<T>& v, T* row) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     Pack<T> pack;
 #pragma unroll
     for (int j = 0; j < Pack<T>::kSize; ++j) pack.values[j] = from_float<T>(v[i][j]);
-    if (seat.there[i]) store_vector(row + seat.column[i], pack);
+    if (slot.there[i]) store_vector(row + slot.column[i], pack);
   }
 }
 
@@ -186,7 +186,7 @@ struct StagedHeads {
     return room + ((stage * kStreams + stream) * 2 + i) * kNormedThreads + threadIdx.x;
   }
   /// Copies zeros for packs that do not exist.
-  __device__ void copy(const HeadsIn<const T> (&from)[kStreams], const Seat& seat, const HeadAt& head, bool inside,
+  __device__ void copy(const HeadsIn<const T> (&from)[kStreams], const LaneSlot& slot, const HeadAt& head, bool inside,
                        int stage) const {
     __syncwarp();
 #pragma unroll
@@ -194,8 +194,8 @@ struct StagedHeads {
       const T* row = inside ? from[stream].at(head) : from[stream].first;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const bool there = inside && seat.there[i];
-        cp_async_16(shared_address(at(stage, stream, i)), row + (there ? seat.column[i] : 0), there);
+        const bool there = inside && slot.there[i];
+        cp_async_16(shared_address(at(stage, stream, i)), row + (there ? slot.column[i] : 0), there);
       }
     }
     cp_async_commit();
@@ -218,8 +218,8 @@ struct TeamRows {
   int skip;  ///< rows from the end of one run to the start of the next
 
   template <class T>
-  __device__ TeamRows(const NormedRows<T>& of, const Seat& seat)
-      : at((static_cast<int>(blockIdx.x) * (kNormedThreads / of.lanes) + seat.team) * of.run, of.heads),
+  __device__ TeamRows(const NormedRows<T>& of, const LaneSlot& slot)
+      : at((static_cast<int>(blockIdx.x) * (kNormedThreads / of.lanes) + slot.team) * of.run, of.heads),
         run(of.run),
         skip((static_cast<int>(gridDim.x) * (kNormedThreads / of.lanes) - 1) * of.run) {}
 
@@ -233,18 +233,18 @@ struct TeamRows {
 /// Loops over a team's rows with prefetch: calls turn(at, next row, stage) for each. All lanes of a warp loop until
 /// none has a row left, so some rows may be out of range.
 template <class T, int kStreams, int kStages, class F>
-__device__ inline void each_row(const NormedRows<T>& of, const Seat& seat,
+__device__ inline void each_row(const NormedRows<T>& of, const LaneSlot& slot,
                                 const StagedHeads<T, kStreams, kStages>& staged,
                                 const HeadsIn<const T> (&from)[kStreams], const F& turn) {
-  TeamRows now(of, seat);
+  TeamRows now(of, slot);
   TeamRows ahead = now;
   for (int n = 0; n < kStages - 1; ++n) {
-    staged.copy(from, seat, ahead.at, ahead.at.row < of.rows, n);
+    staged.copy(from, slot, ahead.at, ahead.at.row < of.rows, n);
     ahead.next(of.heads);
   }
   int stage = 0;
   while (__any_sync(kAllLanes, now.at.row < of.rows)) {
-    staged.copy(from, seat, ahead.at, ahead.at.row < of.rows, stage == 0 ? kStages - 1 : stage - 1);
+    staged.copy(from, slot, ahead.at, ahead.at.row < of.rows, stage == 0 ? kStages - 1 : stage - 1);
     ahead.next(of.heads);
     const HeadAt at = now.at;
     now.next(of.heads);
@@ -266,14 +266,14 @@ __global__ void __launch_bounds__(kNormedThreads, 2) norm_rotary_kernel(const __
   extern __shared__ uint4 room[];
   grid_dependency_wait();
   const NormedRows<T>& of = args.of;
-  const Seat seat(of);
+  const LaneSlot slot(of);
   const StagedHeads<T, 1, kForwardStages> staged{reinterpret_cast<Pack<T>*>(room)};
   Numbers<T> scale;
-  load_scale(of, seat, scale);
+  load_scale(of, slot, scale);
   Angles<T> angles;
-  each_row(of, seat, staged, {of.x}, [&](const HeadAt& at, int /*next*/, int stage) {
+  each_row(of, slot, staged, {of.x}, [&](const HeadAt& at, int /*next*/, int stage) {
     const bool inside = at.row < of.rows;
-    if (inside) angles.load(of, seat, at.token);
+    if (inside) angles.load(of, slot, at.token);
     cp_async_wait<kForwardStages - 1>();
     Numbers<T> v;
     staged.read(stage, 0, v);
@@ -284,24 +284,24 @@ __global__ void __launch_bounds__(kNormedThreads, 2) norm_rotary_kernel(const __
       for (int j = 0; j < kSize; ++j) squares = fmaf(v[i][j], v[i][j], squares);
     }
     const float r = 1.0F / sqrtf(team_sum(squares, of.lanes) / static_cast<float>(of.head_dim) + args.eps);
-    if (inside && seat.lane == 0) of.r[at.row] = r;
+    if (inside && slot.lane == 0) of.r[at.row] = r;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
       for (int j = 0; j < kSize; ++j) v[i][j] *= r * scale[i][j];
     }
     angles.turn(v, of.interleaved, 1.0F);
-    if (inside) store_rounded(seat, v, args.y.at(at));
+    if (inside) store_rounded(slot, v, args.y.at(at));
   });
 }
 
 /// Sums the teams' weight gradients in order into one row of `to`. All threads must be done with `fold`.
 template <class T>
-__device__ inline void put_partial(const NormedRows<T>& of, const Seat& seat, const Numbers<T>& sums, float* fold,
+__device__ inline void put_partial(const NormedRows<T>& of, const LaneSlot& slot, const Numbers<T>& sums, float* fold,
                                    float* to) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    if (seat.there[i]) store_floats(sums[i], fold + seat.team * of.head_dim + seat.column[i]);
+    if (slot.there[i]) store_floats(sums[i], fold + slot.team * of.head_dim + slot.column[i]);
   }
   __syncthreads();
   for (int c = threadIdx.x; c < of.head_dim; c += kNormedThreads) {
@@ -318,19 +318,19 @@ __global__ void __launch_bounds__(kNormedThreads, 2)
   extern __shared__ uint4 room[];
   grid_dependency_wait();
   const NormedRows<T>& of = args.of;
-  const Seat seat(of);
+  const LaneSlot slot(of);
   const StagedHeads<T, 2, kBackwardStages> staged{reinterpret_cast<Pack<T>*>(room)};
   Numbers<T> scale;
-  load_scale(of, seat, scale);
+  load_scale(of, slot, scale);
   Angles<T> angles;
   Numbers<T> dscale = {};
   const auto kept = [&](int row) { return row < of.rows ? of.r[row] : 0.0F; };
-  float next_r = kept(TeamRows(of, seat).at.row);
-  each_row(of, seat, staged, {of.x, args.dy}, [&](const HeadAt& at, int next, int stage) {
+  float next_r = kept(TeamRows(of, slot).at.row);
+  each_row(of, slot, staged, {of.x, args.dy}, [&](const HeadAt& at, int next, int stage) {
     const bool inside = at.row < of.rows;
     const float r = next_r;
     next_r = kept(next);
-    if (inside) angles.load(of, seat, at.token);
+    if (inside) angles.load(of, slot, at.token);
     cp_async_wait<kBackwardStages - 1>();
     Numbers<T> x;
     Numbers<T> g;
@@ -353,11 +353,11 @@ __global__ void __launch_bounds__(kNormedThreads, 2)
 #pragma unroll
       for (int j = 0; j < kSize; ++j) g[i][j] = fmaf(-c, x[i][j], g[i][j]) * r;
     }
-    if (inside) store_rounded(seat, g, args.dx.at(at));
+    if (inside) store_rounded(slot, g, args.dx.at(at));
   });
   __syncthreads();  // the staged heads are consumed: their memory is reused for the teams' sums
   if (args.dscale == nullptr) return;
-  put_partial(of, seat, dscale, reinterpret_cast<float*>(room),
+  put_partial(of, slot, dscale, reinterpret_cast<float*>(room),
               args.dscale + static_cast<int64_t>(blockIdx.x) * of.head_dim);
 }
 
@@ -439,8 +439,8 @@ void norm_rotary_backward(const NormRotaryBackward& args) {
     given.dscale = device_data<float>(dscale);
     launch_dependent(kernel, dim3(static_cast<unsigned>(slots)), dim3(kNormedThreads), kShared, device, given);
     if (slots == 1 || !dscale.defined()) return;
-    add_slots(device, {device_data<float>(dscale), device_data<float>(args.dweight)}, {}, slots, given.of.head_dim,
-              1.0F);
+    sum_partials(device, {device_data<float>(dscale), device_data<float>(args.dweight)}, {}, slots, given.of.head_dim,
+                 1.0F);
   });
   check_launch("norm_rotary");
 }

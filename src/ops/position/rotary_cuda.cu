@@ -63,7 +63,7 @@ __device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t uni
   S a = load_vector<S>(x + first);
   S b{};
   if constexpr (!kOne) b = load_vector<S>(x + second);
-  const auto turn_pair = [&](int k, const Pair& by) {
+  const auto rotate_pair = [&](int k, const Pair& by) {
     if constexpr (kOne) {
       turn(a.values[2 * k], a.values[2 * k + 1], by);
     } else {
@@ -76,16 +76,16 @@ __device__ inline void turn_unit(const Turn& args, const T* x, T* y, int64_t uni
     for (int k = 0; k < kPairs; k += 4) {
       const float4 cos = *reinterpret_cast<const float4*>(args.cos + table + unit * kPairs + k);
       const float4 sin = *reinterpret_cast<const float4*>(args.sin + table + unit * kPairs + k);
-      turn_pair(k, {cos.x, cos.x, sign * sin.x, -sign * sin.x});
-      turn_pair(k + 1, {cos.y, cos.y, sign * sin.y, -sign * sin.y});
-      turn_pair(k + 2, {cos.z, cos.z, sign * sin.z, -sign * sin.z});
-      turn_pair(k + 3, {cos.w, cos.w, sign * sin.w, -sign * sin.w});
+      rotate_pair(k, {cos.x, cos.x, sign * sin.x, -sign * sin.x});
+      rotate_pair(k + 1, {cos.y, cos.y, sign * sin.y, -sign * sin.y});
+      rotate_pair(k + 2, {cos.z, cos.z, sign * sin.z, -sign * sin.z});
+      rotate_pair(k + 3, {cos.w, cos.w, sign * sin.w, -sign * sin.w});
     }
   } else {
 #pragma unroll
     for (int k = 0; k < kPairs; ++k) {
       const int64_t step = kInterleaved ? 2 * k : k;
-      turn_pair(k, coefficients(args, table, unit * kPairs + k, first + step, second + step));
+      rotate_pair(k, coefficients(args, table, unit * kPairs + k, first + step, second + step));
     }
   }
   store_vector(y + first, a);

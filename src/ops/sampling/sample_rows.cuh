@@ -163,7 +163,7 @@ __device__ inline Mass total_before(Mass value, Mass* scratch) {
 /// The largest key k such that the items with keys ≥ k have a total worth of at least `enough`; 0 if all together have
 /// less. Radix search, two bits per pass. `visit(fn)` calls fn(key, worth) for every item of this thread.
 template <class Visit>
-__device__ inline uint32_t reached_by(Mass enough, Mass* scratch, const Visit& visit) {
+__device__ inline uint32_t radix_threshold(Mass enough, Mass* scratch, const Visit& visit) {
   uint32_t bound = 0;
   for (int shift = 30; shift >= 0; shift -= 2) {
     Mass sums[3] = {};

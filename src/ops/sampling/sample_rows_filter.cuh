@@ -1,9 +1,9 @@
 #pragma once
 
 // Filters of sample_rows: top_k, top_p, min_p and typical_p. Each is a search for the largest key that enough tokens,
-// or enough probability, reach (reached_by). Tokens with at least 2^-16 of the largest probability are first collected
-// in shared memory. If the others are certain to be dropped, the filters see the collected tokens only; else they read
-// the whole row in every pass.
+// or enough probability, reach (radix_threshold). Tokens with at least 2^-16 of the largest probability are first
+// collected in shared memory. If the others are certain to be dropped, the filters see the collected tokens only; else
+// they read the whole row in every pass.
 
 #include "lamina/ops/sampling/sample_rows.cuh"
 
@@ -34,7 +34,7 @@ class RowFilter {
     const Mass all = kept_mass();
     if (all == 0) return -1;
     const Mass target = __umul64hi(word, all);
-    const uint32_t key = reached_by(target + 1, scratch_, [&](auto&& item) {
+    const uint32_t key = radix_threshold(target + 1, scratch_, [&](auto&& item) {
       visit([&](float logit, int id) {
         if (keeps(logit, id)) item(~static_cast<uint32_t>(id), [&] { return row_.mass(logit); });
       });
@@ -109,7 +109,7 @@ class RowFilter {
 
   __device__ void keep_top_k() {
     if (row_.top_k <= 0 || row_.top_k >= row_.p.vocab) return;
-    bound_ = reached_by(static_cast<Mass>(row_.top_k), scratch_, [&](auto&& item) {
+    bound_ = radix_threshold(static_cast<Mass>(row_.top_k), scratch_, [&](auto&& item) {
       visit([&](float logit, int) { item(order_key(logit), [] { return Mass{1}; }); });
     });
     Mass own = 0;
@@ -121,7 +121,7 @@ class RowFilter {
     if (row_.top_p >= 1 || all_ == 0) return;
     const uint32_t floor = bound_;
     const Mass to_drop = droppable(all_);
-    const uint32_t bound = reached_by(all_ - to_drop, scratch_, [&](auto&& item) {
+    const uint32_t bound = radix_threshold(all_ - to_drop, scratch_, [&](auto&& item) {
       visit([&](float logit, int) {
         const uint32_t key = order_key(logit);
         if (key >= floor) item(key, [&] { return row_.mass(logit); });
@@ -143,7 +143,7 @@ class RowFilter {
     const Mass left = to_drop > below ? to_drop - below : 0;
     const Mass dropped = each == 0 ? 0 : min(left / each, sums[1] - 1);
     if (dropped == 0) return;
-    const uint32_t key = reached_by(sums[1] - dropped, scratch_, [&](auto&& item) {
+    const uint32_t key = radix_threshold(sums[1] - dropped, scratch_, [&](auto&& item) {
       visit([&](float logit, int id) {
         if (order_key(logit) == bound_) item(~static_cast<uint32_t>(id), [] { return Mass{1}; });
       });
@@ -165,7 +165,7 @@ class RowFilter {
     mean_log2_ = static_cast<float>(-static_cast<double>(sums[1]) / static_cast<double>(sums[0]));
     const auto enough = static_cast<Mass>(ceil(static_cast<double>(row_.typical_p) * static_cast<double>(sums[0])));
     typical_ = true;
-    const uint32_t key = reached_by(enough, scratch_, [&](auto&& item) {
+    const uint32_t key = radix_threshold(enough, scratch_, [&](auto&& item) {
       visit([&](float logit, int id) {  // farthest_ is infinite until the search ends
         if (keeps(logit, id)) item(~__float_as_uint(distance(logit)), [&] { return row_.mass(logit); });
       });

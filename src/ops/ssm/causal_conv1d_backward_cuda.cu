@@ -11,12 +11,12 @@
 namespace lamina::ops::cuda {
 namespace {
 
-constexpr int kTaps = 4;        // of the one-pass kernel
-constexpr int kWalk = 64;       // positions per thread
-constexpr int kWalkStrips = 8;  // per block; their sums are added within the block
+constexpr int kTaps = 4;  // of the one-pass kernel
+constexpr int kPositionsPerThread = 64;
+constexpr int kStripsPerBlock = 8;  // their sums are added within the block
 
 template <class T>
-struct Walk {
+struct InputGradientArgs {
   const T *x, *state, *dy;
   const float *taps, *bias;
   T *dx, *dstate;
@@ -27,15 +27,15 @@ struct Walk {
 
 /// A thread has V channels and one strip; the strips of a block are consecutive.
 template <int V, class T>
-__global__ void __launch_bounds__(kWarp* kWalkStrips) walk_kernel(Walk<T> a) {
-  __shared__ float shares[kTaps + 1][V][kWalkStrips][kWarp];
+__global__ void __launch_bounds__(kWarp* kStripsPerBlock) input_gradient_kernel(InputGradientArgs<T> a) {
+  __shared__ float partials[kTaps + 1][V][kStripsPerBlock][kWarp];
   const int64_t channel = (blockIdx.x * int64_t{kWarp} + threadIdx.x) * V;
   const int64_t batch = blockIdx.z;
-  const int64_t begin = (blockIdx.y * int64_t{kWalkStrips} + threadIdx.y) * kWalk;
+  const int64_t begin = (blockIdx.y * int64_t{kStripsPerBlock} + threadIdx.y) * kPositionsPerThread;
   float dtaps[kTaps][V] = {};
   float dbias[V] = {};
   if (channel < a.channels && begin < a.seq) {
-    const int64_t end = min(begin + kWalk, a.seq);
+    const int64_t end = min(begin + kPositionsPerThread, a.seq);
     const int64_t entry = batch * a.seq * a.channels + channel;
     const int64_t before = batch * (kTaps - 1) * a.channels + channel;
     const ConvRows<T> rows{a.x + entry, a.state != nullptr ? a.state + before : nullptr, a.seq, a.channels, kTaps};
@@ -101,52 +101,53 @@ __global__ void __launch_bounds__(kWarp* kWalkStrips) walk_kernel(Walk<T> a) {
 #pragma unroll
   for (int v = 0; v < V; ++v) {
 #pragma unroll
-    for (int j = 0; j < kTaps; ++j) shares[j][v][threadIdx.y][threadIdx.x] = dtaps[j][v];
-    shares[kTaps][v][threadIdx.y][threadIdx.x] = dbias[v];
+    for (int j = 0; j < kTaps; ++j) partials[j][v][threadIdx.y][threadIdx.x] = dtaps[j][v];
+    partials[kTaps][v][threadIdx.y][threadIdx.x] = dbias[v];
   }
   __syncthreads();
   const int64_t part = batch * gridDim.y + blockIdx.y;
-  for (int item = threadIdx.y; item < (kTaps + 1) * V; item += kWalkStrips) {
+  for (int item = threadIdx.y; item < (kTaps + 1) * V; item += kStripsPerBlock) {
     const int j = item / V;
     const int v = item % V;
     if (channel >= a.channels) break;
     float sum = 0;
 #pragma unroll
-    for (int strip = 0; strip < kWalkStrips; ++strip) sum += shares[j][v][strip][threadIdx.x];
+    for (int strip = 0; strip < kStripsPerBlock; ++strip) sum += partials[j][v][strip][threadIdx.x];
     a.parts[(part * (kTaps + 1) + j) * a.channels + channel + v] = sum;
   }
 }
 
 template <class T>
-void backward_walk(const CausalConv1dBackward& args) {
+void fused_backward(const CausalConv1dBackward& args) {
   using D = DeviceType<T>;
   const CausalConv1dForward& f = args.forward;
   const int64_t batch = f.x.dim(0);
   const int64_t seq = f.x.dim(1);
   const int64_t channels = f.x.dim(2);
-  const int64_t blocks = (seq + kWalk * kWalkStrips - 1) / (kWalk * kWalkStrips);
+  const int64_t blocks = (seq + kPositionsPerThread * kStripsPerBlock - 1) / (kPositionsPerThread * kStripsPerBlock);
   const Tensor parts = Tensor::empty({batch * blocks, kTaps + 1, channels}, DType::f32, f.x.device());
-  const Walk<D> walk{device_data<T>(f.x),
-                     device_data<T>(f.state),
-                     device_data<T>(args.dy),
-                     device_data<float>(f.taps),
-                     device_data<float>(f.bias),
-                     device_data<T>(args.dx),
-                     device_data<T>(args.dstate),
-                     parts.data<float>(),
-                     seq,
-                     channels,
-                     f.silu};
-  const bool two = fits_stretches<2>(channels, walk.x, walk.state, walk.dy, walk.taps, walk.bias, walk.dx, walk.dstate);
+  const InputGradientArgs<D> kernel_args{device_data<T>(f.x),
+                                         device_data<T>(f.state),
+                                         device_data<T>(args.dy),
+                                         device_data<float>(f.taps),
+                                         device_data<float>(f.bias),
+                                         device_data<T>(args.dx),
+                                         device_data<T>(args.dstate),
+                                         parts.data<float>(),
+                                         seq,
+                                         channels,
+                                         f.silu};
+  const bool two = fits_stretches<2>(channels, kernel_args.x, kernel_args.state, kernel_args.dy, kernel_args.taps,
+                                     kernel_args.bias, kernel_args.dx, kernel_args.dstate);
   const int64_t lanes = two ? channels / 2 : channels;
-  const dim3 block(kWarp, kWalkStrips);
+  const dim3 block(kWarp, kStripsPerBlock);
   const dim3 grid(static_cast<unsigned>((lanes + kWarp - 1) / kWarp), static_cast<unsigned>(blocks),
                   static_cast<unsigned>(batch));
   const cudaStream_t stream = stream_of(f.x.device());
   if (two) {
-    walk_kernel<2><<<grid, block, 0, stream>>>(walk);
+    input_gradient_kernel<2><<<grid, block, 0, stream>>>(kernel_args);
   } else {
-    walk_kernel<1><<<grid, block, 0, stream>>>(walk);
+    input_gradient_kernel<1><<<grid, block, 0, stream>>>(kernel_args);
   }
   check_launch("causal_conv1d");
   const int64_t stride = (kTaps + 1) * channels;
@@ -223,7 +224,7 @@ void backward(const CausalConv1dBackward& args) {
     for (const Tensor& grad : {args.dtaps, args.dbias, args.dstate}) clear("causal_conv1d", grad);
     return;
   }
-  if (f.taps.dim(0) == kTaps) return backward_walk<T>(args);
+  if (f.taps.dim(0) == kTaps) return fused_backward<T>(args);
   if (!f.silu) return backward_from_g<T>(args, static_cast<const D*>(device_data<T>(args.dy)));
   const Tensor g = Tensor::empty(f.x.shape(), DType::f32, f.x.device());
   const auto from = forward_args<T>(f, ConvFinish::silu_slope);

@@ -174,7 +174,8 @@ hn::Vec<ComputeTag<T>> step_back(const Lane<T>& k, hn::Vec<ComputeTag<T>> dy, co
 }
 
 template <class T>
-void walk_back(const S4dScanBackward& args, const Lane<T>& k, ModeGradients<Accumulate<T>>& sums, Accumulate<T>* dd) {
+void scan_backward(const S4dScanBackward& args, const Lane<T>& k, ModeGradients<Accumulate<T>>& sums,
+                   Accumulate<T>* dd) {
   using Real = Accumulate<T>;
   const ComputeTag<T> d;
   const auto size = static_cast<int64_t>(k.buffer());
@@ -221,7 +222,7 @@ void backward(const S4dScanBackward& args) {
   const Threads& threads = f.u.device().threads();
   threads.tasks(batch * vectors, [&](int64_t task) HWY_ATTR {
     const Lane<T> k{f, task / vectors, task % vectors * lanes};
-    walk_back<T>(args, k, sums[static_cast<size_t>(task)], dd.data() + k.entry * channels + k.channel);
+    scan_backward<T>(args, k, sums[static_cast<size_t>(task)], dd.data() + k.entry * channels + k.channel);
   });
   threads.ranges(channels, 16, [&](int64_t begin, int64_t end) {
     for (int64_t channel = begin; channel < end; ++channel) {

@@ -22,7 +22,7 @@ __global__ void modes_kernel(S4dPointers parameters, int64_t count, double lengt
   modes[i] = {rounded(mode.z), rounded(gain), rounded(whole)};
 }
 
-struct Walk {
+struct ScanStates {
   float* initial;  // [batch, channels, n, 2], or null
   float* start;    // [batch · segments, 2, n, channels], or null
   float* states;   // [batch · chunks, 2, n, channels], or null
@@ -32,7 +32,7 @@ struct Walk {
 
 template <class T, bool kEmit>
 __global__ void __launch_bounds__(kScanThreads)
-    walk_kernel(ScanShape shape, const S4dDiscreteMode* modes, const T* u, const float* d, Walk walk, T* y) {
+    scan_kernel(ScanShape shape, const S4dDiscreteMode* modes, const T* u, const float* d, ScanStates states, T* y) {
   __shared__ float us[kTilePositions * kScanThreads / kSmallestGroup];
   __shared__ float sums[kTilePositions * kScanThreads / kSmallestGroup];
   const int channels = shape.block_channels();
@@ -47,11 +47,11 @@ __global__ void __launch_bounds__(kScanThreads)
   for (int k = 0; k < kPerLane; ++k) {
     x[k] = make_float2(0, 0);
     if (!lane.used(shape, k)) continue;
-    if (walk.start != nullptr) {
-      const float* from = inside(shape, walk.start, row, lane, k);
+    if (states.start != nullptr) {
+      const float* from = inside(shape, states.start, row, lane, k);
       x[k] = make_float2(from[0], from[plane]);
-    } else if (kEmit && walk.initial != nullptr) {
-      x[k] = *outside(shape, walk.initial, batch, lane, k);
+    } else if (kEmit && states.initial != nullptr) {
+      x[k] = *outside(shape, states.initial, batch, lane, k);
     }
   }
   const int64_t begin = segment * shape.segment_length;
@@ -64,11 +64,11 @@ __global__ void __launch_bounds__(kScanThreads)
     }
     __syncthreads();
     for (int t = 0; t < count; ++t) {
-      if (kEmit && walk.states != nullptr && (t0 + t) % kScanChunk == 0) {
+      if (kEmit && states.states != nullptr && (t0 + t) % kScanChunk == 0) {
 #pragma unroll
         for (int k = 0; k < kPerLane; ++k) {
           if (!lane.used(shape, k)) continue;
-          float* to = inside(shape, walk.states, batch * shape.chunks + (t0 + t) / kScanChunk, lane, k);
+          float* to = inside(shape, states.states, batch * shape.chunks + (t0 + t) / kScanChunk, lane, k);
           to[0] = x[k].x;
           to[plane] = x[k].y;
         }
@@ -97,11 +97,11 @@ __global__ void __launch_bounds__(kScanThreads)
   for (int k = 0; k < kPerLane; ++k) {
     if (!lane.used(shape, k)) continue;
     if (!kEmit) {
-      float* to = inside(shape, walk.ends, row, lane, k);
+      float* to = inside(shape, states.ends, row, lane, k);
       to[0] = x[k].x;
       to[plane] = x[k].y;
     } else if (segment == shape.segments - 1) {
-      *outside(shape, walk.last, batch, lane, k) = x[k];
+      *outside(shape, states.last, batch, lane, k) = x[k];
     }
   }
 }
@@ -145,19 +145,20 @@ void forward(const S4dScanForward& args) {
   const auto* modes = reinterpret_cast<const S4dDiscreteMode*>(held.data<float>());
   const D* u = device_data<T>(args.u);
   const float* d = device_data<float>(args.d);
-  Walk walk{device_data<float>(args.initial_state), nullptr, device_data<float>(args.states),
-            device_data<float>(args.last_state), nullptr};
+  ScanStates states{device_data<float>(args.initial_state), nullptr, device_data<float>(args.states),
+                    device_data<float>(args.last_state), nullptr};
   const cudaStream_t stream = stream_of(device);
   Tensor ends;
   if (shape.segments > 1) {
     ends = Tensor::empty({shape.batch * shape.segments, 2, shape.n, shape.channels}, DType::f32, device);
-    walk.ends = ends.data<float>();
-    walk_kernel<D, false><<<shape.grid(), kScanThreads, 0, stream>>>(shape, modes, u, d, walk, device_data<T>(args.y));
+    states.ends = ends.data<float>();
+    scan_kernel<D, false>
+        <<<shape.grid(), kScanThreads, 0, stream>>>(shape, modes, u, d, states, device_data<T>(args.y));
     check_launch(kS4dOp);
-    s4d_propagate_states(device, shape, args.parameters, modes, walk.initial, false, walk.ends, nullptr);
-    walk.start = walk.ends;
+    s4d_propagate_states(device, shape, args.parameters, modes, states.initial, false, states.ends, nullptr);
+    states.start = states.ends;
   }
-  walk_kernel<D, true><<<shape.grid(), kScanThreads, 0, stream>>>(shape, modes, u, d, walk, device_data<T>(args.y));
+  scan_kernel<D, true><<<shape.grid(), kScanThreads, 0, stream>>>(shape, modes, u, d, states, device_data<T>(args.y));
   check_launch(kS4dOp);
 }
 

@@ -42,7 +42,7 @@ struct ScanShape {
   __host__ __device__ static constexpr int tile_of(int padded) { return padded >= 128 ? 8 : padded >= 64 ? 16 : 32; }
   /// A copy whose group is a compile-time constant if kGroup is not 0; derived divisors are then constants, too.
   template <int kGroup>
-  __device__ ScanShape with_group() const {
+  __device__ ScanShape with_static_group() const {
     ScanShape shape = *this;
     if constexpr (kGroup > 0) {
       shape.group = kGroup;

@@ -35,7 +35,7 @@ ScanInputs<DeviceType<T>> scan_inputs(const SelectiveScanForward& f) {
 
 /// Inputs and outputs of one pass over the sequence.
 template <class T>
-struct ScanWalk {
+struct ScanStates {
   const float* initial = nullptr;  ///< [batch, channels, n], or null for zeros
   const float* start = nullptr;    ///< [batch, segments, n, channels], or null
   float* states = nullptr;         ///< [batch, chunks, n, channels], or null
@@ -58,7 +58,7 @@ __device__ inline void load_mixed(const ScanShape& shape, const float* from, int
 /// Propagates states (or, backwards, their gradients) across segments: at[s] holds the contribution of segment s to a
 /// zero state on entry and its initial state on return. The first starts from `from` [batch, channels, n] or zeros. The
 /// state after the last goes to `out` [batch, channels, n], if given.
-void carry(const Device& device, const ScanShape& shape, const float* a, const float* totals, const float* from,
-           bool backwards, float* at, float* out);
+void propagate_states(const Device& device, const ScanShape& shape, const float* a, const float* totals,
+                      const float* from, bool backwards, float* at, float* out);
 
 }  // namespace lamina::ops::cuda

@@ -29,7 +29,8 @@ struct ScanResult {
 ///   returns y [batch, seq, channels] in the dtype of u and the last state [batch, channels, n].
 /// Gu & Dao 2023, arXiv:2312.00752. Time and memory are linear in seq; no [seq, channels, n] buffer exists.
 ///
-/// Backward saves the state at the start of every 64 positions, recomputes 64 states at a time and walks them back:
+/// Backward saves the state at the start of every 64 positions, recomputes 64 states at a time and runs the scan over
+/// them backwards:
 ///   g_t = c_t · dy'_t + exp(Δ_{t+1} a) · g_{t+1},  dy' = dy · silu(z)
 ///   dΔ_t = Σ_n g_t (a · exp(Δ_t a) · h_{t−1} + b_t u_t)    da = Σ_t g_t Δ_t exp(Δ_t a) h_{t−1}
 ///   db_t = Σ_channels g_t Δ_t u_t    dc_t = Σ_channels dy'_t h_t    du_t = Δ_t Σ_n g_t b_t + d · dy'_t

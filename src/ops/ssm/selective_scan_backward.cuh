@@ -36,13 +36,13 @@ __device__ float ungated(const ScanInputs<T>& in, const T* dy, int64_t at) {
 }
 
 /// Shared memory of the main kernel.
-struct BackMemory {
+struct BackwardMemory {
   float *steps, *us, *dys, *sums;  // [chunk, channels]; steps and dys are overwritten by the gradients of Δ and u
   float *b, *c;                    // [chunk, padded]
   float* kept;                     // [chunk / kSub, threads, kPerLane]: every eighth state
   float* warps;                    // [kWarps, kSub, 2, padded]: db and dc of eight positions
 
-  __device__ BackMemory(const ScanShape& shape, float* memory) {
+  __device__ BackwardMemory(const ScanShape& shape, float* memory) {
     const int wide = kChunk * shape.block_channels();
     const int mixed = kChunk * shape.padded();
     kept = memory;
@@ -62,8 +62,8 @@ struct BackMemory {
 
 /// Loads the inputs of a chunk; zeros for missing positions and channels, which have no effect.
 template <class T>
-__device__ void load_chunk(const ScanShape& shape, const ScanInputs<T>& in, const Back<T>& back, const BackMemory& m,
-                           int64_t batch, int64_t first, int64_t t0, int count) {
+__device__ void load_chunk(const ScanShape& shape, const ScanInputs<T>& in, const Back<T>& back,
+                           const BackwardMemory& m, int64_t batch, int64_t first, int64_t t0, int count) {
   const int channels = shape.block_channels();
   for (int i = threadIdx.x; i < kChunk * channels; i += kScanThreads) {
     const int64_t ch = first + i % channels;
@@ -93,8 +93,9 @@ __device__ void load_chunk(const ScanShape& shape, const ScanInputs<T>& in, cons
 /// Writes the gradients of a chunk's inputs from shared memory. A thread sees only one channel and adds to its part of
 /// ddelta_bias.
 template <class T>
-__device__ void store_chunk(const ScanShape& shape, const ScanInputs<T>& in, const Back<T>& back, const BackMemory& m,
-                            int64_t batch, int64_t first, int64_t t0, int count, float& dbias) {
+__device__ void store_chunk(const ScanShape& shape, const ScanInputs<T>& in, const Back<T>& back,
+                            const BackwardMemory& m, int64_t batch, int64_t first, int64_t t0, int count,
+                            float& dbias) {
   const int channels = shape.block_channels();
   const int64_t ch = first + threadIdx.x % channels;
   if (ch >= shape.channels) return;
@@ -155,7 +156,7 @@ struct LaneNumbers {
 static_assert(kPerLane == 4);
 
 /// Backwards through kSub positions of the chunk from t0 on, starting from the state before them.
-__device__ inline void sub_back(const ScanShape& shape, const BackMemory& m, int t0, bool with_sums, Lane& lane) {
+__device__ inline void sub_back(const ScanShape& shape, const BackwardMemory& m, int t0, bool with_sums, Lane& lane) {
   const int channels = shape.block_channels();
   const int padded = shape.padded();
   float before[kSub + 1][kPerLane];
@@ -226,8 +227,8 @@ __device__ inline void sub_back(const ScanShape& shape, const BackMemory& m, int
 
 /// Adds db and dc of eight positions over the warps into this block's partial sum.
 template <class T>
-__device__ void store_mixed(const ScanShape& shape, const Back<T>& back, const BackMemory& m, int64_t batch, int64_t t0,
-                            int count) {
+__device__ void store_mixed(const ScanShape& shape, const Back<T>& back, const BackwardMemory& m, int64_t batch,
+                            int64_t t0, int count) {
   const int padded = shape.padded();
   for (int i = threadIdx.x; i < count * 2 * padded; i += kScanThreads) {
     const int k = i % padded;

@@ -20,7 +20,7 @@ template <class T, int kGroup>
 __global__ void __launch_bounds__(kScanThreads)
     ends_kernel(const __grid_constant__ ScanShape given, ScanInputs<T> in, Back<T> back) {
   extern __shared__ float memory[];
-  const ScanShape shape = given.with_group<kGroup>();
+  const ScanShape shape = given.with_static_group<kGroup>();
   const int channels = shape.block_channels();
   const int padded = shape.padded();
   const int tile = shape.tile;
@@ -85,8 +85,8 @@ template <class T, int kGroup>
 __global__ void __launch_bounds__(kScanThreads)
     back_kernel(const __grid_constant__ ScanShape given, ScanInputs<T> in, Back<T> back) {
   extern __shared__ __align__(16) float memory[];
-  const ScanShape shape = given.with_group<kGroup>();
-  const BackMemory m(shape, memory);
+  const ScanShape shape = given.with_static_group<kGroup>();
+  const BackwardMemory m(shape, memory);
   const int channels = shape.block_channels();
   const int padded = shape.padded();
   const int64_t batch = blockIdx.z;
@@ -213,10 +213,10 @@ void backward(const SelectiveScanBackward& args) {
     const auto kernel = known ? ends_kernel<D, kSmallestGroup> : ends_kernel<D, 0>;
     kernel<<<shape.grid(), kScanThreads, bytes, stream_of(device)>>>(shape, in, back);
     check_launch(kOp);
-    carry(device, shape, in.a, back.totals, back.dlast, true, back.ends, back.dinitial);
+    propagate_states(device, shape, in.a, back.totals, back.dlast, true, back.ends, back.dinitial);
     back.start = back.ends;
   }
-  const size_t bytes = BackMemory::bytes(shape);
+  const size_t bytes = BackwardMemory::bytes(shape);
   const auto kernel = known ? back_kernel<D, kSmallestGroup> : back_kernel<D, 0>;
   LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), kOp);
   kernel<<<shape.grid(), kScanThreads, bytes, stream_of(device)>>>(shape, in, back);

@@ -112,7 +112,7 @@ struct Block {
 };
 
 template <class T>
-void walk_forward(Block<T>& k, T* y) {
+void scan_forward(Block<T>& k, T* y) {
   using Real = typename Block<T>::Real;
   const ComputeTag<T> d;
   std::vector<Real> h = k.gather(k.args.initial_state);
@@ -156,7 +156,7 @@ void forward(const SelectiveScanForward& args) {
   args.u.device().threads().tasks(args.u.dim(0) * blocks, [&](int64_t task) HWY_ATTR {
     const int64_t channel = task % blocks * width;
     Block<T> block{args, task / blocks, channel, std::min(width, channels - channel)};
-    walk_forward<T>(block, args.y.data<T>() + block.batch * block.seq * channels + channel);
+    scan_forward<T>(block, args.y.data<T>() + block.batch * block.seq * channels + channel);
   });
 }
 
@@ -283,7 +283,7 @@ void step_back(const SelectiveScanBackward& args, const Block<T>& k, int64_t t, 
 }
 
 template <class T>
-void walk_back(const SelectiveScanBackward& args, const Block<T>& k, Chunk<T>& chunk, BlockGradients<T>& grads) {
+void scan_backward(const SelectiveScanBackward& args, const Block<T>& k, Chunk<T>& chunk, BlockGradients<T>& grads) {
   using Real = typename Block<T>::Real;
   const ComputeTag<T> d;
   const int64_t chunks = args.forward.states.dim(1);
@@ -356,7 +356,7 @@ void backward(const SelectiveScanBackward& args) {
                               std::vector<Real>(static_cast<size_t>(k.vectors * lanes), Real{0}),
                               db.data<Real>() + at,
                               dc.data<Real>() + at};
-      walk_back<T>(args, k, chunk, grads);
+      scan_backward<T>(args, k, chunk, grads);
       k.scatter(grads.dh, args.dinitial_state);
       k.unpack(grads.da.data(), da.data<Real>() + entry * n * channels + channel);
       std::copy_n(grads.dd.data(), k.width, dd.data<Real>() + entry * channels + channel);

@@ -114,9 +114,9 @@ __device__ inline float share_sums(float (&sums)[4], int part, int group) {
 /// Processes a segment of a block's channels. Without kEmit it computes only the last state and the sum of the steps.
 template <class T, bool kEmit, int kGroup>
 __global__ void __launch_bounds__(kScanThreads)
-    walk_kernel(const __grid_constant__ ScanShape given, ScanInputs<T> in, ScanWalk<T> walk) {
+    scan_kernel(const __grid_constant__ ScanShape given, ScanInputs<T> in, ScanStates<T> states) {
   extern __shared__ __align__(16) float memory[];
-  const ScanShape shape = given.with_group<kGroup>();
+  const ScanShape shape = given.with_static_group<kGroup>();
   constexpr int N = kPerLane;
   constexpr int kTogether = 4;  // positions whose inputs are read before any is used
   const int channels = shape.block_channels();
@@ -144,10 +144,10 @@ __global__ void __launch_bounds__(kScanThreads)
     const bool used = real && i < shape.n;
     rate[k] = used ? in.a[i * shape.channels + channel] * kLog2E : 0.0F;
     h[k] = 0;
-    if (used && walk.start != nullptr) {
-      h[k] = walk.start[((batch * shape.segments + segment) * shape.n + i) * shape.channels + channel];
-    } else if (used && kEmit && walk.initial != nullptr) {
-      h[k] = walk.initial[(batch * shape.channels + channel) * shape.n + i];
+    if (used && states.start != nullptr) {
+      h[k] = states.start[((batch * shape.segments + segment) * shape.n + i) * shape.channels + channel];
+    } else if (used && kEmit && states.initial != nullptr) {
+      h[k] = states.initial[(batch * shape.channels + channel) * shape.n + i];
     }
   }
   float total = 0;  // ΣΔ
@@ -162,8 +162,8 @@ __global__ void __launch_bounds__(kScanThreads)
     __syncthreads();
     next.load(shape, in, batch, first, t0 + tile, end);
     for (int t = 0; t < count; t += kTogether) {
-      if (kEmit && walk.states != nullptr && (t0 + t) % kScanChunk == 0 && real) {
-        float* to = walk.states + (batch * shape.chunks + (t0 + t) / kScanChunk) * shape.n * shape.channels + channel;
+      if (kEmit && states.states != nullptr && (t0 + t) % kScanChunk == 0 && real) {
+        float* to = states.states + (batch * shape.chunks + (t0 + t) / kScanChunk) * shape.n * shape.channels + channel;
 #pragma unroll
         for (int k = 0; k < N; ++k) {
           if (part * N + k < shape.n) to[(part * N + k) * shape.channels] = h[k];
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kScanThreads)
     }
     __syncthreads();
     // Until the next barrier, everything except `sums` may be overwritten.
-    if (kEmit) here.store_y(shape, in, batch, first, t0, end, sums, walk.y);
+    if (kEmit) here.store_y(shape, in, batch, first, t0, end, sums, states.y);
   }
   if (!real) return;
 #pragma unroll
@@ -204,21 +204,21 @@ __global__ void __launch_bounds__(kScanThreads)
     const int64_t i = part * N + k;
     if (i >= shape.n) continue;
     if (!kEmit) {
-      walk.ends[((batch * shape.segments + segment) * shape.n + i) * shape.channels + channel] = h[k];
+      states.ends[((batch * shape.segments + segment) * shape.n + i) * shape.channels + channel] = h[k];
     } else if (segment == shape.segments - 1) {
-      walk.last[(batch * shape.channels + channel) * shape.n + i] = h[k];
+      states.last[(batch * shape.channels + channel) * shape.n + i] = h[k];
     }
   }
-  if (!kEmit && part == 0) walk.totals[(batch * shape.segments + segment) * shape.channels + channel] = total;
+  if (!kEmit && part == 0) states.totals[(batch * shape.segments + segment) * shape.channels + channel] = total;
 }
 
 template <class T, bool kEmit>
-void walk(const Device& device, const ScanShape& shape, const ScanInputs<DeviceType<T>>& in,
-          const ScanWalk<DeviceType<T>>& args) {
+void scan(const Device& device, const ScanShape& shape, const ScanInputs<DeviceType<T>>& in,
+          const ScanStates<DeviceType<T>>& args) {
   const int channels = shape.block_channels();
   const size_t bytes = sizeof(float) * shape.tile * (3 * channels + 2 * shape.padded());
-  const auto kernel = shape.group == kSmallestGroup ? walk_kernel<DeviceType<T>, kEmit, kSmallestGroup>
-                                                    : walk_kernel<DeviceType<T>, kEmit, 0>;
+  const auto kernel = shape.group == kSmallestGroup ? scan_kernel<DeviceType<T>, kEmit, kSmallestGroup>
+                                                    : scan_kernel<DeviceType<T>, kEmit, 0>;
   kernel<<<shape.grid(), kScanThreads, bytes, stream_of(device)>>>(shape, in, args);
   check_launch("selective_scan");
 }
@@ -229,21 +229,21 @@ void forward(const SelectiveScanForward& args) {
   const Device& device = args.u.device();
   const ScanShape shape(args.u, args.a.dim(0), lamina::cuda::sm_count(device));
   const ScanInputs<D> in = scan_inputs<T>(args);
-  ScanWalk<D> w;
+  ScanStates<D> w;
   w.initial = device_data<float>(args.initial_state);
   w.states = device_data<float>(args.states);
   w.y = device_data<T>(args.y);
   w.last = device_data<float>(args.last_state);
-  if (shape.segments == 1) return walk<T, true>(device, shape, in, w);
+  if (shape.segments == 1) return scan<T, true>(device, shape, in, w);
   const Shape per_segment{shape.batch, shape.segments, shape.n, shape.channels};
   const Tensor ends = Tensor::empty(per_segment, DType::f32, device);
   const Tensor totals = Tensor::empty({shape.batch, shape.segments, shape.channels}, DType::f32, device);
   w.ends = ends.data<float>();
   w.totals = totals.data<float>();
-  walk<T, false>(device, shape, in, w);
-  carry(device, shape, in.a, w.totals, w.initial, false, w.ends, nullptr);
+  scan<T, false>(device, shape, in, w);
+  propagate_states(device, shape, in.a, w.totals, w.initial, false, w.ends, nullptr);
   w.start = w.ends;
-  walk<T, true>(device, shape, in, w);
+  scan<T, true>(device, shape, in, w);
 }
 
 }  // namespace

@@ -64,8 +64,8 @@ __global__ void step_kernel(Step s) {
 
 }  // namespace
 
-void carry(const Device& device, const ScanShape& shape, const float* a, const float* totals, const float* from,
-           bool backwards, float* at, float* out) {
+void propagate_states(const Device& device, const ScanShape& shape, const float* a, const float* totals,
+                      const float* from, bool backwards, float* at, float* out) {
   const int64_t items = shape.batch * shape.n * shape.channels;
   if (items == 0) return;
   carry_kernel<<<lamina::cuda::blocks_for(items, kScanThreads), kScanThreads, 0, stream_of(device)>>>(

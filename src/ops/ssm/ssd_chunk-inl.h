@@ -149,7 +149,7 @@ void scale_rows(const Real* from, int64_t stride, const Real* factor, int64_t ro
   }
 }
 
-/// c·b for every chunk and group: [batch, chunks, groups, size, size], rows of q numbers each.
+/// c·b for every chunk and group: [batch, chunks, groups, size, size], rows of q values each.
 template <class T>
 Tensor gram_matrices(const SsdForward& args) {
   using Real = Accumulate<T>;

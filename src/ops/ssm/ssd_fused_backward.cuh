@@ -10,7 +10,7 @@ namespace lamina::ops::cuda::ssd_piece {
 using namespace lamina::cuda;  // NOLINT: what kernels share
 using namespace ssd;           // NOLINT: what both directions share
 
-constexpr int kWalkWarps = kWalkThreads / kWarp;
+constexpr int kBackwardWarps = kBackwardThreads / kWarp;
 
 /// Shared memory layout; rows of 64 or kN elements plus 16 bytes of padding.
 template <int kN>
@@ -27,20 +27,20 @@ struct BackwardMemory {
   static constexpr int kDy = kX + kPlain;
   static constexpr int kM = kDy + kPlain;
   static constexpr int kD = kM + kPlain;
-  static constexpr int kNumbers = kD + kPlain;
-  static constexpr int kSums = kNumbers + Numbers::kBytes;
-  static constexpr int kBytes = kSums + (8 * kPiece + kWalkWarps) * 4;
+  static constexpr int kDecays = kD + kPlain;
+  static constexpr int kSums = kDecays + ChunkDecays::kBytes;
+  static constexpr int kBytes = kSums + (8 * kPiece + kBackwardWarps) * 4;
 };
 
 /// Partial sums per position, one for each half of the columns.
-struct Shares {
+struct GradientSums {
   float (*with_x)[kPiece];   ///< V · x
   float (*with_b)[kPiece];   ///< b · db
   float (*carried)[kPiece];  ///< its part that comes from after the piece
   float (*with_c)[kPiece];   ///< c · dc
   float* dots;               ///< H · dH' per warp
 
-  __device__ explicit Shares(unsigned char* memory)
+  __device__ explicit GradientSums(unsigned char* memory)
       : with_x(reinterpret_cast<float (*)[kPiece]>(memory)),
         with_b(with_x + 2),
         carried(with_b + 2),
@@ -48,7 +48,7 @@ struct Shares {
         dots(reinterpret_cast<float*>(with_c + 2)) {}
 };
 
-struct WalkBack {
+struct SsdBackwardArgs {
   SsdShape shape;
   SsdStepSize size;
   const Half *x, *dt, *b, *c, *dy;
@@ -61,19 +61,19 @@ struct WalkBack {
 };
 
 template <int kN>
-struct BackWalker {
+struct FusedBackwardBlock {
   using Memory = BackwardMemory<kN>;
   static constexpr int kHalf = kN / 2;
   using Columns = float[kN / 16][4];  // 16 rows × half of n
 
-  const WalkBack& args;
+  const SsdBackwardArgs& args;
   int64_t entry, head, group;
   unsigned char* memory;
   uint32_t shared;
   int lane, row, side;  ///< which 16 rows and which half of the columns this warp has
 
-  __device__ Numbers numbers() const { return Numbers(memory + Memory::kNumbers); }
-  __device__ Shares shares() const { return Shares(memory + Memory::kSums); }
+  __device__ ChunkDecays decays() const { return ChunkDecays(memory + Memory::kDecays); }
+  __device__ GradientSums gradient_sums() const { return GradientSums(memory + Memory::kSums); }
   __device__ int64_t x_at(int64_t t) const {
     return ((entry * args.shape.seq + t) * args.shape.heads + head) * args.shape.p;
   }
@@ -107,7 +107,7 @@ struct BackWalker {
   __device__ void copy(int64_t first) const {
     const SsdShape& shape = args.shape;
     constexpr int kPacks = kN / 8;
-    for (int i = threadIdx.x; i < kPiece * kPacks; i += kWalkThreads) {
+    for (int i = threadIdx.x; i < kPiece * kPacks; i += kBackwardThreads) {
       const int r = i / kPacks;
       const int pack = i % kPacks;
       if (pack * 8 >= shape.n) continue;
@@ -116,7 +116,7 @@ struct BackWalker {
       cp_async_16(place(Memory::kB, Memory::kMixedPitch, r, pack * 8), args.b + from, inside);
       cp_async_16(place(Memory::kC, Memory::kMixedPitch, r, pack * 8), args.c + from, inside);
     }
-    for (int i = threadIdx.x; i < kPiece * (kFeatures / 8); i += kWalkThreads) {
+    for (int i = threadIdx.x; i < kPiece * (kFeatures / 8); i += kBackwardThreads) {
       const int r = i / (kFeatures / 8);
       const int pack = i % (kFeatures / 8);
       if (pack * 8 >= shape.p) continue;
@@ -133,7 +133,7 @@ struct BackWalker {
     const int64_t chunk = (entry * shape.chunks + first / shape.size) * shape.heads + head;
     const float* from = args.states + chunk * shape.p * shape.n;
     constexpr int kFours = kN / 4;
-    for (int i = threadIdx.x; i < kFeatures * kFours; i += kWalkThreads) {
+    for (int i = threadIdx.x; i < kFeatures * kFours; i += kBackwardThreads) {
       const int r = i / kFours;
       const int column = i % kFours * 4;
       if (r >= shape.p || column >= shape.n) continue;
@@ -183,7 +183,7 @@ struct BackWalker {
         mma_m16n8k16<Half>(grads[2 * i + 1], left, right[2], right[3]);
       }
     }
-    const Numbers n = numbers();
+    const ChunkDecays n = decays();
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       if (side * 2 + j / 2 < row) continue;
@@ -219,7 +219,7 @@ struct BackWalker {
         mma_m16n8k16<Half>(v[2 * j + 1], left, right[2], right[3]);
       }
     }
-    const Numbers n = numbers();
+    const ChunkDecays n = decays();
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
 #pragma unroll
@@ -257,7 +257,7 @@ struct BackWalker {
         }
       }
       with_x = group_sum(with_x, 4);
-      if (lane % 4 == 0) shares().with_x[side][s] = with_x;
+      if (lane % 4 == 0) gradient_sums().with_x[side][s] = with_x;
     }
     return dy_x;
   }
@@ -319,15 +319,15 @@ struct BackWalker {
       load_down(left, Memory::kX, Memory::kPitch, row * 16, k);
       add_columns(sums, left, Memory::kDstate, k);
     }
-    const Numbers n = numbers();
+    const ChunkDecays n = decays();
     const int s = row * 16 + lane / 4;
     scale_rows(sums, [&](int below) { return n.step[s + below] * n.to_end[s + below]; });
-    put_dots(sums, Memory::kB, shares().carried[side]);
+    put_dots(sums, Memory::kB, gradient_sums().carried[side]);
     for (int i = row; i < 4; ++i) {
       load_down(left, Memory::kD, Memory::kPitch, row * 16, i * 16);
       add_columns(sums, left, Memory::kC, i * 16);
     }
-    put_dots(sums, Memory::kB, shares().with_b[side]);
+    put_dots(sums, Memory::kB, gradient_sums().with_b[side]);
     put_mixed(sums, first, args.db);
   }
 
@@ -339,14 +339,14 @@ struct BackWalker {
       load_down(left, Memory::kDy, Memory::kPitch, row * 16, k);
       add_columns(sums, left, Memory::kState, k);
     }
-    const Numbers n = numbers();
+    const ChunkDecays n = decays();
     const int t = row * 16 + lane / 4;
     scale_rows(sums, [&](int below) { return fast_exp2(n.sum[t + below]); });
     for (int i = 0; i <= row; ++i) {
       load_right_turned(left, Memory::kD, Memory::kPitch, i * 16, row * 16);
       add_columns(sums, left, Memory::kB, i * 16);
     }
-    put_dots(sums, Memory::kC, shares().with_c[side]);
+    put_dots(sums, Memory::kC, gradient_sums().with_c[side]);
     put_mixed(sums, first, args.dc);
   }
 
@@ -358,8 +358,8 @@ struct BackWalker {
       dot = fmaf(dh[j][i], h.x, fmaf(dh[j][i + 1], h.y, dot));
     });
     dot = warp_sum(dot);
-    if (lane == 0) shares().dots[threadIdx.x / kWarp] = dot;
-    const Numbers n = numbers();
+    if (lane == 0) gradient_sums().dots[threadIdx.x / kWarp] = dot;
+    const ChunkDecays n = decays();
     const float whole = *n.whole;
     scale_rows(dh, [&](int) { return whole; });
 #pragma unroll

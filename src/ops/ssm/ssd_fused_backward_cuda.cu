@@ -22,7 +22,7 @@ struct StepGradients {
   float raw[2], step[2];
   double da = 0, dbias = 0;
 
-  __device__ void load(const WalkBack& args, int64_t entry, int64_t head, int64_t first, int lane) {
+  __device__ void load(const SsdBackwardArgs& args, int64_t entry, int64_t head, int64_t first, int lane) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int64_t t = first + lane + i * kWarp;
@@ -33,9 +33,9 @@ struct StepGradients {
     }
   }
   /// Writes the gradients of dt from the partial sums of the piece.
-  __device__ void put(const WalkBack& args, const Shares& of, float whole, int64_t entry, int64_t head, int64_t first,
-                      int lane) {
-    const auto both = [](float(*shares)[kPiece], int t) { return shares[0][t] + shares[1][t]; };
+  __device__ void put(const SsdBackwardArgs& args, const GradientSums& of, float whole, int64_t entry, int64_t head,
+                      int64_t first, int lane) {
+    const auto both = [](float(*gradient_sums)[kPiece], int t) { return gradient_sums[0][t] + gradient_sums[1][t]; };
     float change[2];
     float carried = 0;
 #pragma unroll
@@ -46,7 +46,7 @@ struct StepGradients {
     }
     float dot = 0;
 #pragma unroll
-    for (int i = 0; i < kWalkWarps; ++i) dot += of.dots[i];
+    for (int i = 0; i < kBackwardWarps; ++i) dot += of.dots[i];
     const float behind = fmaf(whole, dot, warp_sum(carried));
     float later[2];
     later[1] = inclusive_sum(change[1], lane, true) + behind;
@@ -73,7 +73,8 @@ __device__ inline double warp_sum_of(double value) {
 }
 
 template <int kN>
-__global__ void __launch_bounds__(kWalkThreads, 2) ssd_walk_back_kernel(const __grid_constant__ WalkBack args) {
+__global__ void __launch_bounds__(kBackwardThreads, 2)
+    ssd_fused_backward_kernel(const __grid_constant__ SsdBackwardArgs args) {
   using Memory = BackwardMemory<kN>;
   extern __shared__ __align__(16) unsigned char back_memory[];
   __shared__ float scratch[kWarp];
@@ -81,23 +82,23 @@ __global__ void __launch_bounds__(kWalkThreads, 2) ssd_walk_back_kernel(const __
   const int64_t entry = blockIdx.x / shape.heads;
   const int64_t head = blockIdx.x - entry * shape.heads;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const BackWalker<kN> walker{args,
-                              entry,
-                              head,
-                              head / shape.in_group,
-                              back_memory,
-                              shared_address(back_memory),
-                              static_cast<int>(threadIdx.x) % kWarp,
-                              warp % 4,
-                              warp / 4};
-  for (int i = threadIdx.x; i < Memory::kNumbers / 16; i += kWalkThreads) {
+  const FusedBackwardBlock<kN> block{args,
+                                     entry,
+                                     head,
+                                     head / shape.in_group,
+                                     back_memory,
+                                     shared_address(back_memory),
+                                     static_cast<int>(threadIdx.x) % kWarp,
+                                     warp % 4,
+                                     warp / 4};
+  for (int i = threadIdx.x; i < Memory::kDecays / 16; i += kBackwardThreads) {
     reinterpret_cast<uint4*>(back_memory)[i] = make_uint4(0, 0, 0, 0);  // padding that no copy overwrites stays zero
   }
   __syncthreads();
-  const int lane = walker.lane;
+  const int lane = block.lane;
   float* dstate = args.dstate + blockIdx.x * shape.p * shape.n;
-  typename BackWalker<kN>::Columns dh = {};
-  walker.each_pair([&](int j, int i, int feature, int column) {
+  typename FusedBackwardBlock<kN>::Columns dh = {};
+  block.each_pair([&](int j, int i, int feature, int column) {
     if (feature >= shape.p || column >= shape.n) return;
     const float2 two = *reinterpret_cast<const float2*>(dstate + feature * shape.n + column);
     dh[j][i] = two.x, dh[j][i + 1] = two.y;
@@ -106,28 +107,28 @@ __global__ void __launch_bounds__(kWalkThreads, 2) ssd_walk_back_kernel(const __
   float dy_x = 0;
   const int64_t last = (shape.seq - 1) / kPiece * kPiece;
   for (int64_t first = last; first >= 0; first -= kPiece) {
-    walker.copy(first);
-    walker.take_state(first);
-    walker.each_pair([&](int j, int i, int feature, int column) {
+    block.copy(first);
+    block.take_state(first);
+    block.each_pair([&](int j, int i, int feature, int column) {
       *reinterpret_cast<uint32_t*>(back_memory + Memory::kDstate + feature * Memory::kMixedPitch + column * 2) =
           rounded_pair(dh[j][i], dh[j][i + 1]);
     });
     if (warp == 0) {
       steps.load(args, entry, head, first, lane);
-      find_numbers(walker.numbers(), steps.step[0], steps.step[1], args.a[head], lane);
+      compute_decays(block.decays(), steps.step[0], steps.step[1], args.a[head], lane);
     }
     cp_async_wait();
     __syncthreads();
-    walker.find_triangles();
+    block.find_triangles();
     __syncthreads();
-    dy_x += walker.put_dx(first);
-    walker.put_db(first);
-    walker.put_dc(first);
-    walker.move_gradient(dh);
+    dy_x += block.put_dx(first);
+    block.put_db(first);
+    block.put_dc(first);
+    block.move_gradient(dh);
     __syncthreads();
-    if (warp == 0) steps.put(args, walker.shares(), *walker.numbers().whole, entry, head, first, lane);
+    if (warp == 0) steps.put(args, block.gradient_sums(), *block.decays().whole, entry, head, first, lane);
   }
-  walker.each_pair([&](int j, int i, int feature, int column) {
+  block.each_pair([&](int j, int i, int feature, int column) {
     if (feature >= shape.p || column >= shape.n) return;
     *reinterpret_cast<float2*>(dstate + feature * shape.n + column) = make_float2(dh[j][i], dh[j][i + 1]);
   });
@@ -143,12 +144,12 @@ __global__ void __launch_bounds__(kWalkThreads, 2) ssd_walk_back_kernel(const __
 }
 
 template <int kN>
-void launch_walk_back(const Device& device, const WalkBack& walk) {
+void launch_fused_backward(const Device& device, const SsdBackwardArgs& args) {
   constexpr int kBytes = BackwardMemory<kN>::kBytes;
-  LAMINA_CUDA(cudaFuncSetAttribute(ssd_walk_back_kernel<kN>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+  LAMINA_CUDA(cudaFuncSetAttribute(ssd_fused_backward_kernel<kN>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
               "ssd_scan");
-  const auto blocks = static_cast<unsigned>(walk.shape.batch * walk.shape.heads);
-  ssd_walk_back_kernel<kN><<<blocks, kWalkThreads, kBytes, stream_of(device)>>>(walk);
+  const auto blocks = static_cast<unsigned>(args.shape.batch * args.shape.heads);
+  ssd_fused_backward_kernel<kN><<<blocks, kBackwardThreads, kBytes, stream_of(device)>>>(args);
   check_launch("ssd_scan");
 }
 
@@ -170,23 +171,23 @@ bool ssd_fused_backward(const SsdBackward& args) {
   const Tensor db = Tensor::empty({shape.in_group, f.b.numel()}, DType::f32, device);
   const Tensor dc = Tensor::empty(db.shape(), DType::f32, device);
   const Tensor parts = Tensor::empty({3, shape.batch, shape.heads}, DType::f64, device);
-  const WalkBack walk{shape,
-                      SsdStepSize(f.dt_bias, f.options),
-                      device_data<bf16>(f.x),
-                      device_data<bf16>(f.dt),
-                      device_data<bf16>(b),
-                      device_data<bf16>(c),
-                      device_data<bf16>(args.dy),
-                      device_data<float>(f.a),
-                      device_data<float>(f.d),
-                      device_data<float>(f.states),
-                      args.dstate.data<float>(),
-                      device_data<bf16>(args.dx),
-                      device_data<bf16>(args.ddt),
-                      db.data<float>(),
-                      dc.data<float>(),
-                      parts.data<double>()};
-  shape.n <= 64 ? launch_walk_back<64>(device, walk) : launch_walk_back<128>(device, walk);
+  const SsdBackwardArgs kernel_args{shape,
+                                    SsdStepSize(f.dt_bias, f.options),
+                                    device_data<bf16>(f.x),
+                                    device_data<bf16>(f.dt),
+                                    device_data<bf16>(b),
+                                    device_data<bf16>(c),
+                                    device_data<bf16>(args.dy),
+                                    device_data<float>(f.a),
+                                    device_data<float>(f.d),
+                                    device_data<float>(f.states),
+                                    args.dstate.data<float>(),
+                                    device_data<bf16>(args.dx),
+                                    device_data<bf16>(args.ddt),
+                                    db.data<float>(),
+                                    dc.data<float>(),
+                                    parts.data<double>()};
+  shape.n <= 64 ? launch_fused_backward<64>(device, kernel_args) : launch_fused_backward<128>(device, kernel_args);
   add_parts("ssd_scan", db.data<float>(), shape.in_group, args.db.numel(), args.db);
   add_parts("ssd_scan", dc.data<float>(), shape.in_group, args.dc.numel(), args.dc);
   const int64_t count = shape.batch * shape.heads;

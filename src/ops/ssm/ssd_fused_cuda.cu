@@ -2,7 +2,7 @@
 // time, with the state [32, n] in f32 registers; three blocks share an SM, so one computes while another waits. All
 // products run on tensor cores. c·b stays in registers as the left operand of the next product: (c·b) ∘ decay · Δ
 // rounded to bf16, times x. c·Hᵀ uses the state rounded to bf16. In the state update, decay · Δ · x is split into three
-// bf16 numbers, so that the state keeps f32 precision. A head reads x, b, c and writes y once (b and c of a group come
+// bf16 values, so that the state keeps f32 precision. A head reads x, b, c and writes y once (b and c of a group come
 // from the L2 cache); states are written only if backward needs them.
 #include "lamina/ops/ssm/ssd_mma.cuh"
 #include "lamina/ops/ssm/ssd_scan_kernel.h"
@@ -19,17 +19,17 @@ constexpr int kSliceThreads = 128;  // a warp has 16 positions, and 16 features 
 
 /// Shared memory layout; rows of kSlice or kN elements plus 16 bytes of padding.
 template <int kN>
-struct WalkMemory {
+struct FusedMemory {
   static constexpr int kMixedPitch = (kN + 8) * 2;
   static constexpr int kPitch = (kSlice + 8) * 2;
   static constexpr int kMixed = kPiece * kMixedPitch;
   static constexpr int kX = 2 * kMixed;  // after b and c
   static constexpr int kState = kX + kPiece * kPitch;
-  static constexpr int kNumbers = kState + kSlice * kMixedPitch;
-  static constexpr int kBytes = kNumbers + Numbers::kBytes;
+  static constexpr int kDecays = kState + kSlice * kMixedPitch;
+  static constexpr int kBytes = kDecays + ChunkDecays::kBytes;
 };
 
-struct Walk {
+struct SsdForwardArgs {
   SsdShape shape;
   SsdStepSize size;
   const Half *x, *dt, *b, *c;
@@ -52,10 +52,10 @@ __device__ inline void split_pair(uint32_t pair, float2 weights, uint32_t (&part
 }
 
 template <int kN>
-struct Walker {
-  using Memory = WalkMemory<kN>;
+struct FusedBlock {
+  using Memory = FusedMemory<kN>;
 
-  const Walk& args;
+  const SsdForwardArgs& args;
   int64_t entry, head;
   int features;  ///< of this block
   int64_t group;
@@ -64,7 +64,7 @@ struct Walker {
   int lane, warp;
   int row, side;  ///< of the state: which 16 features and which half of n this warp has
 
-  __device__ Numbers numbers() const { return Numbers(memory + Memory::kNumbers); }
+  __device__ ChunkDecays decays() const { return ChunkDecays(memory + Memory::kDecays); }
   /// Index of `feature` of this head at position t.
   __device__ int64_t x_at(int64_t t, int64_t feature) const {
     return ((entry * args.shape.seq + t) * args.shape.heads + head) * args.shape.p + feature;
@@ -128,7 +128,7 @@ struct Walker {
     const uint32_t x = shared + Memory::kX;
     const LdmatrixLane down = LdmatrixLane::downwards(lane);
     const LdmatrixLane right = LdmatrixLane::rightwards(lane);
-    const Numbers n = numbers();
+    const ChunkDecays n = decays();
     float pairs[8][4] = {};
 #pragma unroll
     for (int k = 0; k < kN; k += 16) {
@@ -209,7 +209,7 @@ struct Walker {
     const uint32_t x = shared + Memory::kX;
     const LdmatrixLane down = LdmatrixLane::downwards(lane);
     const LdmatrixLane right = LdmatrixLane::rightwards(lane);
-    const Numbers n = numbers();
+    const ChunkDecays n = decays();
     const float whole = *n.whole;
 #pragma unroll
     for (int j = 0; j < kN / 16; ++j) {
@@ -244,74 +244,74 @@ struct Walker {
 };
 
 template <int kN>
-__global__ void __launch_bounds__(kSliceThreads, 3) ssd_walk_kernel(const __grid_constant__ Walk args) {
-  using Memory = WalkMemory<kN>;
-  extern __shared__ __align__(16) unsigned char walk_memory[];
+__global__ void __launch_bounds__(kSliceThreads, 3) ssd_fused_kernel(const __grid_constant__ SsdForwardArgs args) {
+  using Memory = FusedMemory<kN>;
+  extern __shared__ __align__(16) unsigned char shared_memory[];
   const SsdShape& shape = args.shape;
   const int64_t blocks_of_head = (shape.p + kSlice - 1) / kSlice;
   const int64_t place = blockIdx.x / blocks_of_head;  // [batch, heads]
   const int64_t feature = (blockIdx.x - place * blocks_of_head) * kSlice;
-  Walker<kN> walker{args,
-                    place / shape.heads,
-                    place % shape.heads,
-                    static_cast<int>(min(shape.p - feature, int64_t{kSlice})),
-                    place % shape.heads / shape.in_group,
-                    walk_memory,
-                    shared_address(walk_memory),
-                    static_cast<int>(threadIdx.x) % kWarp,
-                    static_cast<int>(threadIdx.x) / kWarp,
-                    static_cast<int>(threadIdx.x) / kWarp % 2,
-                    static_cast<int>(threadIdx.x) / kWarp / 2};
-  for (int i = threadIdx.x; i < Memory::kNumbers / 16; i += kSliceThreads) {
-    reinterpret_cast<uint4*>(walk_memory)[i] = make_uint4(0, 0, 0, 0);  // padding that no copy overwrites stays zero
+  FusedBlock<kN> block{args,
+                       place / shape.heads,
+                       place % shape.heads,
+                       static_cast<int>(min(shape.p - feature, int64_t{kSlice})),
+                       place % shape.heads / shape.in_group,
+                       shared_memory,
+                       shared_address(shared_memory),
+                       static_cast<int>(threadIdx.x) % kWarp,
+                       static_cast<int>(threadIdx.x) / kWarp,
+                       static_cast<int>(threadIdx.x) / kWarp % 2,
+                       static_cast<int>(threadIdx.x) / kWarp / 2};
+  for (int i = threadIdx.x; i < Memory::kDecays / 16; i += kSliceThreads) {
+    reinterpret_cast<uint4*>(shared_memory)[i] = make_uint4(0, 0, 0, 0);  // padding that no copy overwrites stays zero
   }
   __syncthreads();
   float h[kN / 16][4] = {};
   float* state = args.state + (place * shape.p + feature) * shape.n;
-  walker.each_pair([&](int j, int i, int row, int column) {
+  block.each_pair([&](int j, int i, int row, int column) {
     const float2 two = *reinterpret_cast<const float2*>(state + row * shape.n + column);
     h[j][i] = two.x, h[j][i + 1] = two.y;
   });
-  walker.copy(0, feature);
-  const float rate = args.a[walker.head];
-  const int lane = walker.lane;
-  float next[2] = {walker.step_at(lane), walker.step_at(lane + kWarp)};
+  block.copy(0, feature);
+  const float rate = args.a[block.head];
+  const int lane = block.lane;
+  float next[2] = {block.step_at(lane), block.step_at(lane + kWarp)};
   for (int64_t first = 0; first < shape.seq; first += kPiece) {
     if (threadIdx.x < kWarp) {
-      find_numbers(walker.numbers(), next[0], next[1], rate, lane);
-      next[0] = walker.step_at(first + kPiece + lane);
-      next[1] = walker.step_at(first + kPiece + lane + kWarp);
+      compute_decays(block.decays(), next[0], next[1], rate, lane);
+      next[0] = block.step_at(first + kPiece + lane);
+      next[1] = block.step_at(first + kPiece + lane + kWarp);
     }
     if (args.states != nullptr && first % shape.size == 0) {
-      const int64_t chunk = (walker.entry * shape.chunks + first / shape.size) * shape.heads + walker.head;
-      walker.put_state(h, args.states + (chunk * shape.p + feature) * shape.n);
+      const int64_t chunk = (block.entry * shape.chunks + first / shape.size) * shape.heads + block.head;
+      block.put_state(h, args.states + (chunk * shape.p + feature) * shape.n);
     }
 #pragma unroll
     for (int j = 0; j < kN / 16; ++j) {
-      unsigned char* to = walk_memory + Memory::kState + (walker.row * 16 + lane / 4) * Memory::kMixedPitch +
-                          (walker.side * (kN / 2) + j * 8 + lane % 4 * 2) * 2;
+      unsigned char* to = shared_memory + Memory::kState + (block.row * 16 + lane / 4) * Memory::kMixedPitch +
+                          (block.side * (kN / 2) + j * 8 + lane % 4 * 2) * 2;
       *reinterpret_cast<uint32_t*>(to) = rounded_pair(h[j][0], h[j][1]);
       *reinterpret_cast<uint32_t*>(to + 8 * Memory::kMixedPitch) = rounded_pair(h[j][2], h[j][3]);
     }
     cp_async_wait();
     __syncthreads();
     float sums[4][4] = {};
-    walker.find_y(sums);
-    walker.put_y(first, feature, sums);
-    walker.move_state(h);
+    block.find_y(sums);
+    block.put_y(first, feature, sums);
+    block.move_state(h);
     __syncthreads();  // shared memory may be overwritten
-    if (first + kPiece < shape.seq) walker.copy(first + kPiece, feature);
+    if (first + kPiece < shape.seq) block.copy(first + kPiece, feature);
   }
-  walker.put_state(h, state);
+  block.put_state(h, state);
 }
 
 template <int kN>
-void launch_walk(const Device& device, const Walk& walk) {
-  const auto blocks = walk.shape.batch * walk.shape.heads * ((walk.shape.p + kSlice - 1) / kSlice);
-  constexpr int kBytes = WalkMemory<kN>::kBytes;
-  LAMINA_CUDA(cudaFuncSetAttribute(ssd_walk_kernel<kN>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+void launch_fused(const Device& device, const SsdForwardArgs& args) {
+  const auto blocks = args.shape.batch * args.shape.heads * ((args.shape.p + kSlice - 1) / kSlice);
+  constexpr int kBytes = FusedMemory<kN>::kBytes;
+  LAMINA_CUDA(cudaFuncSetAttribute(ssd_fused_kernel<kN>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
               "ssd_scan");
-  ssd_walk_kernel<kN><<<static_cast<unsigned>(blocks), kSliceThreads, kBytes, stream_of(device)>>>(walk);
+  ssd_fused_kernel<kN><<<static_cast<unsigned>(blocks), kSliceThreads, kBytes, stream_of(device)>>>(args);
   check_launch("ssd_scan");
 }
 
@@ -325,18 +325,18 @@ bool ssd_fused(const SsdForward& args) {
   const Device& device = args.x.device();
   const Tensor b = args.b.detach().to(DType::bf16);  // they were bf16 originally: lossless
   const Tensor c = args.c.detach().to(DType::bf16);
-  const Walk walk{shape,
-                  SsdStepSize(args.dt_bias, args.options),
-                  device_data<bf16>(args.x),
-                  device_data<bf16>(args.dt),
-                  device_data<bf16>(b),
-                  device_data<bf16>(c),
-                  device_data<float>(args.a),
-                  device_data<float>(args.d),
-                  device_data<bf16>(args.y),
-                  args.state.data<float>(),
-                  device_data<float>(args.states)};
-  shape.n <= 64 ? launch_walk<64>(device, walk) : launch_walk<128>(device, walk);
+  const SsdForwardArgs kernel_args{shape,
+                                   SsdStepSize(args.dt_bias, args.options),
+                                   device_data<bf16>(args.x),
+                                   device_data<bf16>(args.dt),
+                                   device_data<bf16>(b),
+                                   device_data<bf16>(c),
+                                   device_data<float>(args.a),
+                                   device_data<float>(args.d),
+                                   device_data<bf16>(args.y),
+                                   args.state.data<float>(),
+                                   device_data<float>(args.states)};
+  shape.n <= 64 ? launch_fused<64>(device, kernel_args) : launch_fused<128>(device, kernel_args);
   return true;
 }
 

@@ -12,19 +12,19 @@ namespace lamina::ops::cuda::ssd {
 using namespace lamina::cuda;  // NOLINT: what kernels share
 using Half = __nv_bfloat16;
 
-constexpr int kPiece = 64;         // positions per iteration
-constexpr int kFeatures = 64;      // of a head per block
-constexpr int kWalkThreads = 256;  // a warp has 16 positions × half the columns, and 16 features × half of n
+constexpr int kPiece = 64;             // positions per iteration
+constexpr int kFeatures = 64;          // of a head per block
+constexpr int kBackwardThreads = 256;  // a warp has 16 positions × half the columns, and 16 features × half of n
 
 /// Per-position quantities of a piece, in shared memory.
-struct Numbers {
+struct ChunkDecays {
   static constexpr int kBytes = (3 * kPiece + 4) * 4;
   float* step;    ///< Δ
   float* sum;     ///< log2 of the decay from the start of the piece
   float* to_end;  ///< decay to the end of the piece
   float* whole;   ///< decay over the whole piece
 
-  __device__ explicit Numbers(unsigned char* memory)
+  __device__ explicit ChunkDecays(unsigned char* memory)
       : step(reinterpret_cast<float*>(memory)), sum(step + kPiece), to_end(sum + kPiece), whole(to_end + kPiece) {}
 };
 
@@ -38,7 +38,7 @@ __device__ inline float inclusive_sum(float value, int lane, bool backwards) {
 }
 
 /// Called by one warp, with the steps of positions `lane` and `lane` + 32; zero past the end.
-__device__ inline void find_numbers(const Numbers& to, float first, float second, float rate, int lane) {
+__device__ inline void compute_decays(const ChunkDecays& to, float first, float second, float rate, int lane) {
   const float here = first * rate;
   const float there = second * rate;
   const float sum = inclusive_sum(here, lane, false);

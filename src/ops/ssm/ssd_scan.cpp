@@ -50,7 +50,7 @@ void check(const char* op, const Tensor& x, const Tensor& dt, const Tensor& a, c
 
 /// The scalar options without the tensors, which the tape must not keep alive. A GPU uses chunks of at most 64
 /// positions: larger ones would only cost more work.
-SsdExtras numbers(SsdExtras extras, const Device& device) {
+SsdExtras scalar_options(SsdExtras extras, const Device& device) {
   constexpr int64_t kMostOnGpu = 64;
   extras.d = extras.dt_bias = extras.initial_state = Tensor();
   if (device.like() == DeviceKind::cuda) extras.chunk_size = std::min(extras.chunk_size, kMostOnGpu);
@@ -122,7 +122,7 @@ ScanResult ssd_scan(const Tensor& x, const Tensor& dt, const Tensor& a, const Te
   args.c = as_accumulation(c, x.dtype());
   args.d = accumulated(extras.d, x.dtype());
   args.dt_bias = accumulated(extras.dt_bias, x.dtype());
-  args.options = numbers(extras, x.device());
+  args.options = scalar_options(extras, x.device());
   args.y = Tensor::empty(x.shape(), x.dtype(), x.device());
   if (is_tracked(inputs)) {
     const int64_t size = args.options.chunk_size;
@@ -150,7 +150,7 @@ Tensor ssd_step(const Tensor& x, const Tensor& dt, const Tensor& a, const Tensor
   args.c = as_accumulation(c, x.dtype());
   args.d = accumulated(extras.d, x.dtype());
   args.dt_bias = accumulated(extras.dt_bias, x.dtype());
-  args.options = numbers(extras, x.device());
+  args.options = scalar_options(extras, x.device());
   args.state = in_place.dense();
   args.y = Tensor::empty(x.shape(), args.a.dtype(), x.device());
   LAMINA_LAUNCH(x.device(), (Work{5 * state.numel(), 2 * state.nbytes()}), ssd_step, args);

@@ -57,9 +57,10 @@ void launch(const AttentionSublayerStep& args, const Tensor& projected, Tensor& 
 
 template <class T>
 void launch(const AttentionSublayerStep& args, const Tensor& projected, Tensor& parts) {
-  constexpr int64_t kFewKeys = 2 * kTileKeys;  // too few for a second tile to be worth its memory
+  constexpr int64_t kMaxOneTileKeys = 2 * kTileKeys;  // too few for a second tile to be worth its memory
   if (args.k_cache.dim(3) == 128) return launch<T, 128, 1>(args, projected, parts);
-  args.capacity() <= kFewKeys ? launch<T, 64, 1>(args, projected, parts) : launch<T, 64, 2>(args, projected, parts);
+  args.capacity() <= kMaxOneTileKeys ? launch<T, 64, 1>(args, projected, parts)
+                                     : launch<T, 64, 2>(args, projected, parts);
 }
 
 }  // namespace

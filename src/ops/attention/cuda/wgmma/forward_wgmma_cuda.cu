@@ -28,7 +28,7 @@ template <int kD>
 struct Plan {
   static constexpr int kGroups = kD == 64 ? 2 : 3;
   static constexpr int kKeys = 64;
-  static constexpr int kResident = kD == 64 ? 2 : 1;  // blocks per SM
+  static constexpr int kBlocksPerSm = kD == 64 ? 2 : 1;  // blocks per SM
   static constexpr int kStages = 5;
   static constexpr int kAhead = 2;       // tiles in flight; the other stages let warpgroups drift apart
   static_assert(kStages >= kAhead + 2);  // the loading thread has left the tile that it overwrites
@@ -240,7 +240,7 @@ __device__ inline HeadBias bias_of(const AttentionParams& p, int head) {
 }
 
 template <class T, int kD, Scoring kScoring, ScoreFeatures kWork>
-__global__ __launch_bounds__(Plan<kD>::kThreads, Plan<kD>::kResident) void forward_wgmma_kernel(
+__global__ __launch_bounds__(Plan<kD>::kThreads, Plan<kD>::kBlocksPerSm) void forward_wgmma_kernel(
     const __grid_constant__ AttentionParams p, const __grid_constant__ TmaDescriptors boxes) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using P = Plan<kD>;
