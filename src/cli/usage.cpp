@@ -134,7 +134,11 @@ std::string message_of(const CLI::App& program, const CLI::ParseError& error) {
     for (const CLI::Option* option : command.get_options()) {
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     }
-    const std::string hint = hint_for(word.substr(0, word.find('=')), names);
+    const std::string name = word.substr(0, word.find('='));
+    std::string hint = hint_for(name, names);
+    if (hint.empty() && command.get_option_no_throw("--set") != nullptr) {
+      hint = str("values without an option of their own are set with --set ", name.substr(2), "=VALUE");
+    }
     message = str("unknown option '", word, "'", hint.empty() ? "" : "; ", hint);
     break;
   }
