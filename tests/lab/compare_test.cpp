@@ -229,8 +229,9 @@ TEST_F(CompareTest, TheSameWrittenDifferentlyIsNoDifferenceAndADefectIsFound) {
   EXPECT_LT(*results.variants[3].summary.at("best_loss").p, 0.05);
   EXPECT_GE(*results.variants[3].summary.at("best_loss").p, *results.variants[3].summary.at("best_loss").p_alone);
   ASSERT_EQ(results.findings.size(), 5u);
-  EXPECT_NE(results.findings[2].text.find("higher than that of base (base): worse"), std::string::npos)
+  EXPECT_NE(results.findings[2].text.find("higher than that of base (base), 95 % confidence interval"), std::string::npos)
       << results.findings[2].text;
+  EXPECT_NE(results.findings[2].text.find(": worse (p = "), std::string::npos);
   EXPECT_NE(results.findings[2].text.find("Holm"), std::string::npos);
   EXPECT_EQ(results.findings[3].verdict, "at our size: does not");
   EXPECT_EQ(results.findings[4].verdict, "holds");

@@ -120,7 +120,7 @@ TEST(ResultsTest, ALaddersTableAndSentencesCompareWithThePreviousRung) {
   EXPECT_EQ(loss_of(results, 2).mark, "worse");   // than v1, though better than the base
   EXPECT_NEAR(*loss_of(results, 2).difference, 0.0503, 1e-3);
   const std::string& said = results.findings[1].text;
-  EXPECT_NE(said.find("higher than that of v1 (previous rung): worse"), std::string::npos) << said;
+  EXPECT_NE(said.find("higher than that of v1 (previous rung), 95 % confidence interval"), std::string::npos) << said;
   // The one p of the comparison, in the sentence, the table and the report.
   char p[32];
   std::snprintf(p, sizeof p, "%.3f", *loss_of(results, 2).p);
