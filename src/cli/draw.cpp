@@ -31,7 +31,7 @@ struct DrawArguments {
   int64_t head_dim = 128;
   std::vector<double> thetas = {1e4, 5e5};
   int64_t distance = 512;
-  std::vector<std::string> functions = {"relu", "gelu", "silu", "relu2"};
+  std::vector<std::string> functions = {"relu", "gelu", "silu", "elu"};
   std::vector<double> caps = {30};
   int64_t count = 9;
   int64_t width = 128;
