@@ -1,11 +1,13 @@
 // A complete language model in one file, to read from top to bottom.
 //
 // This is the design of most current models: token embedding, RMS norm, rotary position embedding (RoPE), grouped-query
-// attention (GQA), a gated feed-forward (SwiGLU) and residual connections. It uses only the C++ standard library,
-// writes every matrix product as a loop, and explains why each step is there. The library computes the same values much
-// faster; a test compares the two.
+// attention (GQA), a gated feed-forward (SwiGLU) and residual connections. It also trains: the gradient of every step
+// is written out by hand, and AdamW updates the weights. It uses only the C++ standard library, writes every matrix
+// product as a loop, and explains why each step is there. The library computes the same values much faster; a test
+// compares the two.
 //
 //   one_file_model                              random weights: prints the model's size, its loss and generated tokens
+//   one_file_model train TEXT [STEPS]           trains on the characters of a text file, then writes
 //   one_file_model MODEL.bin [STEPS [TOKEN …]]  loads a model in llama2.c's format and continues the given token ids
 //
 // Comments give the shape of every array, outermost dimension first. [seq, d_model] is row-major: the d_model numbers
@@ -16,7 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <limits>
+#include <iterator>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -335,11 +337,327 @@ Model read_llama2c(const std::string& path) {
   return model;
 }
 
+// ---------------------------------------------------------------------------------------------------------------------
+// 6. Training: the gradient of the loss, by hand
+// ---------------------------------------------------------------------------------------------------------------------
+//
+// The chain rule, from the loss back to the embedding. For y = f(x) and a given dy = ∂loss/∂y, each backward function
+// adds ∂loss/∂x to dx and ∂loss/∂weight to dweight. They add (+=) instead of assigning, because a value that is used
+// twice, such as the residual stream, receives a gradient from each use.
+
+// y = W x:  dW = dy xᵀ,  dx = Wᵀ dy.
+void multiply_backward(const Floats& weight, const Floats& x, const Floats& dy, Floats& dweight, Floats& dx) {
+  const size_t in = x.size();
+  for (size_t o = 0; o < dy.size(); ++o) {
+    for (size_t i = 0; i < in; ++i) {
+      dweight[o * in + i] += dy[o] * x[i];
+      dx[i] += weight[o * in + i] * dy[o];
+    }
+  }
+}
+
+// y_i = x_i s w_i with s = 1/√(mean(x²) + eps). Every x_j also changes s: ∂s/∂x_j = −s³ x_j / n.
+void rms_norm_backward(const Floats& x, const Floats& weight, float eps, const Floats& dy, Floats& dweight,
+                       Floats& dx) {
+  const auto n = static_cast<float>(x.size());
+  float square = 0;
+  float along = 0;  // Σ dy_i w_i x_i: how much the loss changes with s
+  for (size_t i = 0; i < x.size(); ++i) {
+    square += x[i] * x[i];
+    along += dy[i] * weight[i] * x[i];
+  }
+  const float s = 1 / std::sqrt(square / n + eps);
+  for (size_t i = 0; i < x.size(); ++i) {
+    dweight[i] += dy[i] * x[i] * s;
+    dx[i] += dy[i] * weight[i] * s - along * s * s * s * x[i] / n;
+  }
+}
+
+// silu'(x) = σ(x) (1 + x (1 − σ(x))).
+float silu_slope(float x) {
+  const float sigmoid = 1 / (1 + std::exp(-x));
+  return sigmoid * (1 + x * (1 - sigmoid));
+}
+
+// Values of one position in one layer that backward needs.
+struct Trace {
+  Floats x;                     // [d_model] residual stream before attention
+  Floats normed;                // [d_model]
+  Floats query;                 // [n_heads · head_dim], after RoPE
+  std::vector<Floats> weights;  // per head [position + 1], after softmax
+  Floats mixed;                 // [n_heads · head_dim]
+  Floats middle;                // [d_model] residual stream between attention and feed-forward
+  Floats middle_normed;         // [d_model]
+  Floats gate, up, hidden;      // [d_ff]
+};
+
+// The forward pass of section 3, for one layer and all positions, keeping a trace. `stream` [positions][d_model] is the
+// residual stream; keys and values are [positions, n_kv_heads · head_dim].
+std::vector<Trace> trace_layer(const Layer& layer, const Config& config, std::vector<Floats>& stream, Floats& keys,
+                               Floats& values) {
+  const int dim = config.head_dim();
+  const float scale = 1 / std::sqrt(static_cast<float>(dim));
+  std::vector<Trace> traces(stream.size());
+  for (size_t t = 0; t < stream.size(); ++t) {
+    Trace& trace = traces[t];
+    const int position = static_cast<int>(t);
+    trace.x = stream[t];
+    trace.normed = rms_norm(trace.x, layer.attention_norm, config.norm_eps);
+    trace.query = multiply(layer.q, trace.normed);
+    Floats key = multiply(layer.k, trace.normed);
+    const Floats value = multiply(layer.v, trace.normed);
+    for (int h = 0; h < config.n_heads; ++h) rotate(trace.query.data() + h * dim, dim, position, config.theta);
+    for (int h = 0; h < config.n_kv_heads; ++h) rotate(key.data() + h * dim, dim, position, config.theta);
+    keys.insert(keys.end(), key.begin(), key.end());
+    values.insert(values.end(), value.begin(), value.end());
+    trace.mixed.assign(static_cast<size_t>(config.n_heads * dim), 0.0F);
+    for (int h = 0; h < config.n_heads; ++h) {
+      const int shared = h / (config.n_heads / config.n_kv_heads) * dim;
+      Floats weights(t + 1);
+      for (size_t past = 0; past <= t; ++past) {
+        const float* k = keys.data() + static_cast<int>(past) * config.kv_width() + shared;
+        for (int i = 0; i < dim; ++i) weights[past] += trace.query[static_cast<size_t>(h * dim + i)] * k[i] * scale;
+      }
+      softmax(weights);
+      for (size_t past = 0; past <= t; ++past) {
+        const float* v = values.data() + static_cast<int>(past) * config.kv_width() + shared;
+        for (int i = 0; i < dim; ++i) trace.mixed[static_cast<size_t>(h * dim + i)] += weights[past] * v[i];
+      }
+      trace.weights.push_back(std::move(weights));
+    }
+    trace.middle = trace.x;
+    const Floats attended = multiply(layer.o, trace.mixed);
+    for (size_t i = 0; i < attended.size(); ++i) trace.middle[i] += attended[i];
+    trace.middle_normed = rms_norm(trace.middle, layer.ffn_norm, config.norm_eps);
+    trace.gate = multiply(layer.gate, trace.middle_normed);
+    trace.up = multiply(layer.up, trace.middle_normed);
+    trace.hidden = trace.up;
+    for (size_t i = 0; i < trace.hidden.size(); ++i) trace.hidden[i] *= silu(trace.gate[i]);
+    stream[t] = trace.middle;
+    const Floats thought = multiply(layer.down, trace.hidden);
+    for (size_t i = 0; i < thought.size(); ++i) stream[t][i] += thought[i];
+  }
+  return traces;
+}
+
+// Feed-forward of one position. dstream arrives as the gradient of the layer's output and leaves as that of the stream
+// between attention and feed-forward: the residual path passes it on unchanged, the sublayer adds its part.
+void feed_forward_backward(const Trace& trace, const Layer& layer, const Config& config, Layer& grad, Floats& dstream) {
+  Floats dhidden(trace.hidden.size());
+  multiply_backward(layer.down, trace.hidden, dstream, grad.down, dhidden);
+  Floats dgate(dhidden.size());
+  Floats dup(dhidden.size());
+  for (size_t i = 0; i < dhidden.size(); ++i) {
+    dup[i] = dhidden[i] * silu(trace.gate[i]);
+    dgate[i] = dhidden[i] * trace.up[i] * silu_slope(trace.gate[i]);
+  }
+  Floats dnormed(trace.middle.size());
+  multiply_backward(layer.gate, trace.middle_normed, dgate, grad.gate, dnormed);
+  multiply_backward(layer.up, trace.middle_normed, dup, grad.up, dnormed);
+  rms_norm_backward(trace.middle, layer.ffn_norm, config.norm_eps, dnormed, grad.ffn_norm, dstream);
+}
+
+// Attention of one position: adds to the gradients of all keys and values that it looked at, and returns that of its
+// query before RoPE. For weights p = softmax(scores): dscore = p (dp − Σ p dp).
+Floats attention_backward(const Trace& trace, const Config& config, const Floats& keys, const Floats& values,
+                          const Floats& dmixed, int position, Floats& dkeys, Floats& dvalues) {
+  const int dim = config.head_dim();
+  const float scale = 1 / std::sqrt(static_cast<float>(dim));
+  Floats dquery(trace.query.size());
+  for (int h = 0; h < config.n_heads; ++h) {
+    const int shared = h / (config.n_heads / config.n_kv_heads) * dim;
+    const Floats& p = trace.weights[static_cast<size_t>(h)];
+    Floats dp(p.size());
+    float mean = 0;  // Σ p dp
+    for (size_t past = 0; past < p.size(); ++past) {
+      const size_t row = past * static_cast<size_t>(config.kv_width()) + static_cast<size_t>(shared);
+      for (int i = 0; i < dim; ++i) {
+        const float d = dmixed[static_cast<size_t>(h * dim + i)];
+        dp[past] += d * values[row + static_cast<size_t>(i)];
+        dvalues[row + static_cast<size_t>(i)] += p[past] * d;
+      }
+      mean += p[past] * dp[past];
+    }
+    for (size_t past = 0; past < p.size(); ++past) {
+      const size_t row = past * static_cast<size_t>(config.kv_width()) + static_cast<size_t>(shared);
+      const float dscore = p[past] * (dp[past] - mean) * scale;
+      for (int i = 0; i < dim; ++i) {
+        dquery[static_cast<size_t>(h * dim + i)] += dscore * keys[row + static_cast<size_t>(i)];
+        dkeys[row + static_cast<size_t>(i)] += dscore * trace.query[static_cast<size_t>(h * dim + i)];
+      }
+    }
+    // The gradient of a rotation is the rotation by the opposite angle.
+    rotate(dquery.data() + h * dim, dim, -position, config.theta);
+  }
+  return dquery;
+}
+
+// One layer and all positions. Positions go from last to first: when a position is reached, every later one that looked
+// at its key and value has added its part.
+void layer_backward(const std::vector<Trace>& traces, const Layer& layer, const Config& config, const Floats& keys,
+                    const Floats& values, Layer& grad, std::vector<Floats>& dstream) {
+  const int dim = config.head_dim();
+  const int width = config.kv_width();
+  Floats dkeys(keys.size());
+  Floats dvalues(values.size());
+  for (size_t t = traces.size(); t-- > 0;) {
+    const Trace& trace = traces[t];
+    const int position = static_cast<int>(t);
+    feed_forward_backward(trace, layer, config, grad, dstream[t]);
+    Floats dmixed(trace.mixed.size());
+    multiply_backward(layer.o, trace.mixed, dstream[t], grad.o, dmixed);
+    const Floats dquery = attention_backward(trace, config, keys, values, dmixed, position, dkeys, dvalues);
+    Floats dkey(dkeys.begin() + position * width, dkeys.begin() + (position + 1) * width);
+    const Floats dvalue(dvalues.begin() + position * width, dvalues.begin() + (position + 1) * width);
+    for (int h = 0; h < config.n_kv_heads; ++h) rotate(dkey.data() + h * dim, dim, -position, config.theta);
+    Floats dnormed(trace.x.size());
+    multiply_backward(layer.q, trace.normed, dquery, grad.q, dnormed);
+    multiply_backward(layer.k, trace.normed, dkey, grad.k, dnormed);
+    multiply_backward(layer.v, trace.normed, dvalue, grad.v, dnormed);
+    rms_norm_backward(trace.x, layer.attention_norm, config.norm_eps, dnormed, grad.attention_norm, dstream[t]);
+  }
+}
+
+// All weights of a model, in a fixed order. Matrices decay, norm weights do not.
+struct Weight {
+  Floats* values;
+  bool decays;
+};
+std::vector<Weight> weights_of(Model& model) {
+  std::vector<Weight> all{{&model.embedding, true}, {&model.final_norm, false}, {&model.head, true}};
+  for (Layer& layer : model.layers) {
+    for (Floats* norm : {&layer.attention_norm, &layer.ffn_norm}) all.push_back({norm, false});
+    for (Floats* matrix : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
+      all.push_back({matrix, true});
+    }
+  }
+  return all;
+}
+
+// A model of the same sizes whose weights are all 0: for gradients and for the moments of AdamW.
+Model zeros_like(Model model) {
+  for (const Weight& weight : weights_of(model)) std::fill(weight.values->begin(), weight.values->end(), 0.0F);
+  return model;
+}
+
+// Returns the loss of section 4 and adds its gradient to `gradients`.
+double loss_backward(const Model& model, const std::vector<int>& tokens, Model& gradients) {
+  const Config& config = model.config;
+  const auto d = static_cast<std::ptrdiff_t>(config.d_model);
+  const size_t count = tokens.size() - 1;  // positions with a next token
+  std::vector<Floats> stream;
+  for (size_t t = 0; t < count; ++t) {
+    const auto row = model.embedding.begin() + tokens[t] * d;
+    stream.emplace_back(row, row + d);
+  }
+  std::vector<std::vector<Trace>> traces;
+  std::vector<Floats> keys(model.layers.size());
+  std::vector<Floats> values(model.layers.size());
+  for (size_t l = 0; l < model.layers.size(); ++l) {
+    traces.push_back(trace_layer(model.layers[l], config, stream, keys[l], values[l]));
+  }
+  double total = 0;
+  std::vector<Floats> dstream(count, Floats(static_cast<size_t>(config.d_model)));
+  for (size_t t = 0; t < count; ++t) {
+    const Floats normed = rms_norm(stream[t], model.final_norm, config.norm_eps);
+    Floats dlogits = multiply(model.head, normed);
+    softmax(dlogits);
+    const auto target = static_cast<size_t>(tokens[t + 1]);
+    total -= std::log(static_cast<double>(dlogits[target]));
+    // ∂(−log p_target)/∂logit = p − [is the target]; the loss is the mean over positions.
+    dlogits[target] -= 1;
+    for (float& value : dlogits) value /= static_cast<float>(count);
+    Floats dnormed(normed.size());
+    multiply_backward(model.head, normed, dlogits, gradients.head, dnormed);
+    rms_norm_backward(stream[t], model.final_norm, config.norm_eps, dnormed, gradients.final_norm, dstream[t]);
+  }
+  for (size_t l = model.layers.size(); l-- > 0;) {
+    layer_backward(traces[l], model.layers[l], config, keys[l], values[l], gradients.layers[l], dstream);
+  }
+  for (size_t t = 0; t < count; ++t) {
+    for (std::ptrdiff_t i = 0; i < d; ++i) {
+      gradients.embedding[static_cast<size_t>(tokens[t] * d + i)] += dstream[t][static_cast<size_t>(i)];
+    }
+  }
+  return total / static_cast<double>(count);
+}
+
+// AdamW: each weight moves by its mean gradient m divided by the root of its mean squared gradient v, so that all
+// weights move at about the same speed. Both means start at 0; dividing by 1 − βᵗ corrects for that. Weight decay pulls
+// matrices towards 0.
+struct AdamW {
+  Model m;
+  Model v;
+  float lr = 1e-3F;
+  float beta1 = 0.9F;
+  float beta2 = 0.99F;
+  float eps = 1e-8F;
+  float weight_decay = 0.1F;
+  int step = 0;
+
+  explicit AdamW(const Model& model) : m(zeros_like(model)), v(zeros_like(model)) {}
+
+  void update(Model& model, Model& gradients) {
+    ++step;
+    const float m_correction = 1 - std::pow(beta1, static_cast<float>(step));
+    const float v_correction = 1 - std::pow(beta2, static_cast<float>(step));
+    const std::vector<Weight> weights = weights_of(model);
+    const std::vector<Weight> grads = weights_of(gradients);
+    const std::vector<Weight> means = weights_of(m);
+    const std::vector<Weight> squares = weights_of(v);
+    for (size_t w = 0; w < weights.size(); ++w) {
+      for (size_t i = 0; i < weights[w].values->size(); ++i) {
+        float& weight = (*weights[w].values)[i];
+        float& mean = (*means[w].values)[i];
+        float& square = (*squares[w].values)[i];
+        const float gradient = (*grads[w].values)[i];
+        if (weights[w].decays) weight *= 1 - lr * weight_decay;
+        mean = beta1 * mean + (1 - beta1) * gradient;
+        square = beta2 * square + (1 - beta2) * gradient * gradient;
+        weight -= lr / m_correction * mean / (std::sqrt(square / v_correction) + eps);
+      }
+    }
+  }
+};
+
+// Trains on the bytes of a text, a random piece per step, and writes some text at the end.
+void train_on(const std::string& path, int steps) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (text.size() < 2) throw std::runtime_error(path + " is empty or cannot be opened; give a text file");
+  std::string alphabet = text;
+  std::sort(alphabet.begin(), alphabet.end());
+  alphabet.erase(std::unique(alphabet.begin(), alphabet.end()), alphabet.end());
+  Config config;
+  config.vocab_size = static_cast<int>(alphabet.size());
+  Model model = random_model(config, 1);
+  AdamW optimizer(model);
+  std::mt19937 random(1);
+  const size_t length = std::min(text.size(), static_cast<size_t>(config.context));
+  for (int step = 1; step <= steps; ++step) {
+    const size_t start = random() % (text.size() - length + 1);
+    std::vector<int> tokens;
+    for (const char c : text.substr(start, length)) tokens.push_back(static_cast<int>(alphabet.find(c)));
+    Model gradients = zeros_like(model);
+    const double value = loss_backward(model, tokens, gradients);
+    optimizer.update(model, gradients);
+    if (step == 1 || step % 50 == 0 || step == steps) std::printf("step %d  loss %.3f\n", step, value);
+  }
+  for (const int token : generate(model, {0}, config.context, 0.8F, 7)) {
+    std::putchar(alphabet[static_cast<size_t>(token)]);
+  }
+  std::printf("\n");
+}
+
 }  // namespace one_file
 
 #ifndef ONE_FILE_MODEL_IS_INCLUDED
 int main(int argc, char** argv) {
   try {
+    if (argc > 2 && std::string(argv[1]) == "train") {
+      one_file::train_on(argv[2], argc > 3 ? std::atoi(argv[3]) : 500);
+      return 0;
+    }
     if (argc > 1) {
       const one_file::Model model = one_file::read_llama2c(argv[1]);
       std::vector<int> tokens;

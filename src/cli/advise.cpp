@@ -54,7 +54,7 @@ void add_advise(CLI::App& program) {
   command
       ->add_option("--vocabulary", question.vocabulary, "Vocabulary of your tokenizer (default: chosen by model size)")
       ->check(at_least(1));
-  command->add_option("--first", question.first, "Priority: quality, speed or simple")->capture_default_str();
+  command->add_option("--first", question.first, "Priority: quality, balanced, speed or simple")->capture_default_str();
   command->add_flag("--extrapolate", question.extrapolate, "The model must read texts longer than its training length");
   command->add_flag("--generate", question.generate, "The memory limit is for generation, not for training");
   command->add_option("--out", arguments->out,

@@ -7,6 +7,8 @@
 #include "lamina/cli/columns_option.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/study_command.h"
+#include "lamina/cli/usage.h"
+#include "lamina/lab/run/untrained.h"
 #include "lamina/lab/study/switches.h"
 
 namespace lamina::cli {
@@ -26,6 +28,11 @@ struct CompareArguments {
   std::string matching;
   double target = 0;
   std::vector<double> learning_rates;
+  std::vector<double> tuned_rates;
+  std::vector<double> tuned_decays;
+  std::vector<int64_t> tuned_warmups;
+  std::vector<int64_t> tuning_seeds;
+  double margin = 0;
   bool no_decode = false;
   bool keep_weights = false;
   int64_t jobs = -1;
@@ -33,6 +40,9 @@ struct CompareArguments {
   std::string device;
   std::string out;
   std::string columns = "standard";
+  bool no_train = false;
+  std::vector<int64_t> lengths = {128};
+  int64_t vocabulary = 0;
   bool list = false;
   bool show = false;
   bool fields = false;
@@ -110,6 +120,11 @@ lab::Study changed(lab::Study study, const CompareArguments& arguments) {
   }
   if (arguments.target > 0) study.target = arguments.target;
   if (!arguments.learning_rates.empty()) study.learning_rates = arguments.learning_rates;
+  if (!arguments.tuned_rates.empty()) study.tuning.learning_rates = arguments.tuned_rates;
+  if (!arguments.tuned_decays.empty()) study.tuning.weight_decays = arguments.tuned_decays;
+  if (!arguments.tuned_warmups.empty()) study.tuning.warmups = arguments.tuned_warmups;
+  if (!arguments.tuning_seeds.empty()) study.tuning.seeds = arguments.tuning_seeds;
+  if (arguments.margin != 0) study.margin = arguments.margin;
   if (arguments.no_decode) study.decode = false;
   if (arguments.keep_weights) study.keep_weights = true;
   if (arguments.jobs >= 0) study.jobs = arguments.jobs;
@@ -148,6 +163,11 @@ void run(const CompareArguments& arguments) {
   if (arguments.fields) return static_cast<void>(std::fputs(lab::study_markdown().c_str(), stdout));
   const lab::Study study = changed(load(arguments), arguments);
   if (arguments.show) return static_cast<void>(std::fputs(lab::write_study(study).c_str(), stdout));
+  if (arguments.no_train) {
+    const Device device = Device::named(study.device, static_cast<int>(study.threads));
+    const auto variants = lab::run_untrained(study, arguments.lengths, arguments.vocabulary, device);
+    return static_cast<void>(std::fputs(lab::untrained_text(variants, arguments.lengths).c_str(), stdout));
+  }
   // The folder of an existing study is resumed.
   const bool folder = arguments.what.size() == 1 && ::access((arguments.what[0] + "/study.json").c_str(), F_OK) == 0;
   const std::string out = !arguments.out.empty() ? arguments.out : folder ? arguments.what[0] : "studies/" + study.name;
@@ -188,6 +208,20 @@ void add_compare(CLI::App& program) {
       ->add_option("--learning-rates", arguments->learning_rates,
                    "Learning rates of a short sweep for the highest stable one, ascending: 1e-3,3e-3,1e-2")
       ->delimiter(',');
+  command
+      ->add_option("--tune-rates", arguments->tuned_rates,
+                   "Learning rates to tune every variant over before it is compared: 1e-3,3e-3,1e-2")
+      ->delimiter(',');
+  command->add_option("--tune-decays", arguments->tuned_decays, "Weight decays to tune every variant over")
+      ->delimiter(',');
+  command->add_option("--tune-warmups", arguments->tuned_warmups, "Warm-up updates to tune every variant over")
+      ->delimiter(',');
+  command
+      ->add_option("--tune-seeds", arguments->tuning_seeds,
+                   "Seeds of the tuning runs; none may be a seed of the study (default: 101)")
+      ->delimiter(',');
+  command->add_option("--margin", arguments->margin,
+                      "Largest relative difference that counts as none (default: 0.005, 0.5 % of the loss)");
   command->add_flag("--no-decode", arguments->no_decode, "Do not measure generation speed");
   command->add_flag("--keep-weights", arguments->keep_weights, "Keep checkpoints in the run folders");
   command->add_option("--jobs", arguments->jobs, "Concurrent runs (default: one per core)");
@@ -195,6 +229,15 @@ void add_compare(CLI::App& program) {
   command->add_option("--threads", arguments->threads, "Threads per run (default: cores / jobs)");
   command->add_option("--out", arguments->out, "The study's folder (default: studies/NAME)");
   add_columns_option(*command, arguments->columns);
+  command->add_flag("--no-train", arguments->no_train,
+                    "Train nothing: print parameters, their difference, and the loss of an untrained forward pass");
+  command
+      ->add_option("--length", arguments->lengths,
+                   "With --no-train: tokens of the forward pass, one or several: 128,512 (default: 128)")
+      ->delimiter(',')
+      ->check(at_least(1));
+  command->add_option("--vocab", arguments->vocabulary, "With --no-train: vocabulary size of every architecture")
+      ->check(at_least(2));
   command->add_flag("--list", arguments->list,
                     "List the built-in studies with question, runs and expected duration, and the switches");
   command->add_flag("--show", arguments->show, "Print the study with every key and exit");

@@ -11,6 +11,7 @@
 #include "lamina/cli/stop_signal.h"
 #include "lamina/cli/study_screen.h"
 #include "lamina/cli/terminal.h"
+#include "lamina/lab/run/power.h"
 #include "lamina/lab/run/run_study.h"
 
 namespace lamina::cli {
@@ -45,6 +46,9 @@ void fail_if_incomplete(const lab::Results& results) {
 }  // namespace
 
 void run_study_command(const lab::Study& study, const std::string& out, lab::Columns columns) {
+  const std::string power = lab::power_sentence(study);
+  if (!power.empty()) std::printf("power: %s\n", power.c_str());
+  std::fflush(stdout);
   StudyScreen screen(::isatty(STDOUT_FILENO) != 0);
   catch_stop_signals("\nstopping: every active run writes a checkpoint; press Ctrl-C again to stop at once\n");
   const lab::Results results =

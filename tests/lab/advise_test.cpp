@@ -53,6 +53,10 @@ TEST(Advise, FollowsTheDecisionGuide) {
   EXPECT_EQ(*attention(speed).n_kv_heads, 1);
   EXPECT_TRUE(std::holds_alternative<arch::PlainFfn>(arch::layer_blocks(speed).front()->ffn));
 
+  const arch::ArchSpec balanced = built(advise({.parameters = 1e8, .first = "balanced"}));
+  EXPECT_EQ(balanced.position.index(), quality.position.index());
+  EXPECT_LT(*attention(balanced).n_kv_heads, attention(balanced).n_heads);
+  EXPECT_TRUE(std::holds_alternative<arch::PlainFfn>(arch::layer_blocks(balanced).front()->ffn));
   const arch::ArchSpec simple = built(advise({.parameters = 1e8, .first = "simple"}));
   EXPECT_EQ(*attention(simple).n_kv_heads, attention(simple).n_heads);
   EXPECT_EQ(arch::layer_blocks(simple).front()->placement, arch::Placement::pre);
@@ -142,7 +146,9 @@ TEST(Advise, TheTokenizerIsTheVocabularys) {
 
 TEST(Advise, WhatCannotBeIsSaid) {
   EXPECT_NE(error_of([] { advise({}); }).find("give --parameters, --memory or --data"), std::string::npos);
-  EXPECT_NE(error_of([] { advise({.parameters = 1e7, .first = "cheap"}); }).find("expected quality, speed or simple"),
+  EXPECT_NE(error_of([] {
+              advise({.parameters = 1e7, .first = "cheap"});
+            }).find("expected quality, balanced, speed or simple"),
             std::string::npos);
   EXPECT_NE(
       error_of([] { advise({.parameters = 2e4, .vocabulary = 50000}); }).find("reduce the context or the vocabulary"),

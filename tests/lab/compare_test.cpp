@@ -3,12 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "lamina/base/files.h"
 #include "lamina/data/synthetic.h"
+#include "lamina/lab/report/report.h"
 #include "lamina/lab/run/search.h"
+#include "lamina/lab/run/untrained.h"
 #include "support/error_of.h"
 #include "support/temporary_folder.h"
 
@@ -70,6 +73,58 @@ TEST_F(CompareTest, RepeatedFromItsResultsItGivesTheSameBits) {
   // Seeds are different runs, and the same seed gives both variants the same batches but not the same losses.
   EXPECT_NE(first.variants[0].runs[0].best_loss, first.variants[0].runs[1].best_loss);
   EXPECT_NE(first.variants[0].runs[0].best_loss, first.variants[1].runs[0].best_loss);
+}
+
+TEST_F(CompareTest, TuningChoosesOnOtherSeedsAndTheRunsUseIt) {
+  const std::string variants = R"("variants": [{"name": "layer", "set": ["norm.kind=layer"]}], "seeds": 2)";
+  const Study tuned = study(variants + R"(, "tuning": {"learning_rates": [1e-5, 1e-4, 2e-2], "seeds": [7, 8]})");
+  EXPECT_EQ(run_count(tuned), 2u * (2 + 3 * 2));
+  const Results results = run(tuned, "tuned");
+  ASSERT_EQ(results.variants.size(), 2u);
+  for (const VariantResult& variant : results.variants) {
+    ASSERT_EQ(variant.trials.size(), 3u);
+    EXPECT_EQ(variant.chosen_trial, 2u);  // 30 steps at 1e-4 learn nearly nothing
+    EXPECT_LT(*variant.trials[2].loss, *variant.trials[0].loss);
+    EXPECT_EQ(variant.variant.recipe, std::vector<std::string>{"optimizer.lr=0.02"});
+  }
+  EXPECT_EQ(numbers(results), numbers(run(study(variants, {"optimizer.lr=0.02"}), "fixed")));
+  bool warned = false;
+  for (const Finding& finding : results.findings) {
+    warned = warned || finding.text.find("0.02, is the highest that was tried") != std::string::npos;
+  }
+  EXPECT_TRUE(warned);
+  EXPECT_NE(report_text(results_json(results), "x").find("layer: tuned optimizer.lr=0.02"), std::string::npos);
+  // Repeated from its results, the tuning runs again and chooses the same.
+  EXPECT_EQ(numbers(results), numbers(run(load_study(folder_ / "tuned/results.json"), "again")));
+}
+
+TEST_F(CompareTest, TuningSeedsMayNotBeReportedSeeds) {
+  const std::string message = lamina::testing::error_of([&] {
+    study(R"("variants": [{"name": "layer", "set": ["norm.kind=layer"]}], "seeds": 3,
+             "tuning": {"learning_rates": [1e-3, 1e-2], "seeds": [101, 2]})");
+  });
+  EXPECT_NE(message.find("2 is also a seed of the study"), std::string::npos) << message;
+}
+
+TEST(UntrainedTest, CountsAndReadsWhatEachArchitectureCan) {
+  const Study study = read_study(R"({"base": {"base": "gpt2-tiny", "set": {"context": 16}},
+                                     "variants": [{"name": "rope", "set": ["position.kind=rope"]}]})",
+                                 "test");
+  const std::vector<UntrainedVariant> variants = run_untrained(study, {8, 40}, 300, Device::cpu(1));
+  ASSERT_EQ(variants.size(), 2u);
+  // Only the table of learned positions differs: 16 rows of d_model.
+  EXPECT_EQ(variants[0].parameters - variants[1].parameters, 16 * study.base.d_model);
+  for (const UntrainedVariant& variant : variants) {
+    ASSERT_TRUE(variant.losses[0].loss) << variant.losses[0].cannot;
+    EXPECT_NEAR(*variant.losses[0].loss, std::log(300.0), 0.5);  // untrained: near chance
+  }
+  EXPECT_FALSE(variants[0].losses[1].loss);
+  EXPECT_FALSE(variants[0].losses[1].cannot.empty());
+  EXPECT_TRUE(variants[1].losses[1].loss) << variants[1].losses[1].cannot;
+  const std::string text = untrained_text(variants, {8, 40});
+  EXPECT_NE(text.find("cannot"), std::string::npos);
+  EXPECT_NE(text.find("at 40 tokens: "), std::string::npos) << text;
+  EXPECT_NE(text.find(str("-", 16 * study.base.d_model)), std::string::npos) << text;
 }
 
 TEST_F(CompareTest, StoppedItGoesOnAndFinishedRunsAreReadBack) {
@@ -174,8 +229,9 @@ TEST_F(CompareTest, TheSameWrittenDifferentlyIsNoDifferenceAndADefectIsFound) {
   EXPECT_LT(*results.variants[3].summary.at("best_loss").p, 0.05);
   EXPECT_GE(*results.variants[3].summary.at("best_loss").p, *results.variants[3].summary.at("best_loss").p_alone);
   ASSERT_EQ(results.findings.size(), 5u);
-  EXPECT_NE(results.findings[2].text.find("higher than that of base (base): worse"), std::string::npos)
+  EXPECT_NE(results.findings[2].text.find("higher than that of base (base), 95 % confidence interval"), std::string::npos)
       << results.findings[2].text;
+  EXPECT_NE(results.findings[2].text.find(": worse (p = "), std::string::npos);
   EXPECT_NE(results.findings[2].text.find("Holm"), std::string::npos);
   EXPECT_EQ(results.findings[3].verdict, "at our size: does not");
   EXPECT_EQ(results.findings[4].verdict, "holds");

@@ -37,6 +37,8 @@ Results results_of(const std::vector<std::vector<double>>& losses, Mode mode = M
     }
     results.variants.push_back(variant);
   }
+  results.study.seeds.clear();
+  for (size_t seed = 0; seed < losses[0].size(); ++seed) results.study.seeds.push_back(static_cast<int64_t>(seed) + 1);
   summarise(results);
   return results;
 }
@@ -51,11 +53,12 @@ TEST(ResultsTest, MarksFollowFromPairsNotFromMeans) {
   EXPECT_EQ(loss_of(results, 0).mark, "base");
   EXPECT_EQ(loss_of(results, 1).mark, "better");
   EXPECT_NEAR(*loss_of(results, 1).difference, -0.01, 1e-12);
-  EXPECT_EQ(loss_of(results, 2).mark, "no difference");
+  EXPECT_EQ(loss_of(results, 2).mark, "cannot tell");  // nothing was found, and nothing was ruled out
   // Two comparisons: the smaller p counts twice.
   EXPECT_NEAR(*loss_of(results, 1).p, 2 * *loss_of(results, 1).p_alone, 1e-15);
   EXPECT_NE(results.findings[0].text.find(
-                "0.0100 lower than that of v0 (base): better (p < 0.001 after Holm's correction, 4 seeds)"),
+                "0.0100 (0.41 %) lower than that of v0 (base), 95 % confidence interval −0.0113 to −0.0087: better "
+                "(p < 0.001 after Holm's correction, 4 seeds)"),
             std::string::npos)
       << results.findings[0].text;
 }
@@ -68,13 +71,56 @@ TEST(ResultsTest, TwoSeedsMustAgreeVeryWell) {
   EXPECT_EQ(loss_of(results_of({{2.0}, {1.0}}), 1).mark, "cannot tell");
 }
 
+TEST(ResultsTest, NoDifferenceNeedsAnEquivalenceTest) {
+  // Differences of at most 0.004, below the margin of 0.5 % of 2.2: equivalent.
+  const Results close = results_of({{2.0, 2.2, 2.4, 2.1, 2.3}, {2.002, 2.199, 2.404, 2.098, 2.301}});
+  EXPECT_EQ(loss_of(close, 1).mark, "no difference");
+  EXPECT_LT(*loss_of(close, 1).p_equivalence, 0.05);
+  EXPECT_GT(*loss_of(close, 1).p, 0.05);
+  EXPECT_NE(close.findings[0].text.find("no difference (smaller than 0.5 %, p"), std::string::npos)
+      << close.findings[0].text;
+  EXPECT_FALSE(loss_of(close, 1).seeds_needed);
+  // The report shows the p that decided.
+  char p[32];
+  std::snprintf(p, sizeof p, "%.3f", *loss_of(close, 1).p_equivalence);
+  EXPECT_NE(report_markdown(results_json(close), "x").find(p), std::string::npos);
+  // The same means with ten times the scatter: neither found nor ruled out.
+  const Results wide = results_of({{2.0, 2.2, 2.4, 2.1, 2.3}, {2.02, 2.19, 2.44, 2.08, 2.31}});
+  EXPECT_EQ(loss_of(wide, 1).mark, "cannot tell");
+  ASSERT_TRUE(loss_of(wide, 1).seeds_needed);
+  EXPECT_GT(*loss_of(wide, 1).seeds_needed, 5u);
+  EXPECT_NE(wide.findings[0].text.find(str("takes about ", *loss_of(wide, 1).seeds_needed, " seeds")),
+            std::string::npos)
+      << wide.findings[0].text;
+}
+
+TEST(ResultsTest, DivergedAndMissingRunsGetNoVerdict) {
+  Results results = results_of({{2.0, 2.5, 3.0, 2.2}, {1.9, 2.4, 2.9, 2.1}});
+  ASSERT_EQ(loss_of(results, 1).mark, "better");
+  Claim claim;
+  claim.text = "v1 is better";
+  claim.variant = "v1";
+  results.study.claims = {claim};
+  results.variants[1].runs[2].diverged = true;
+  summarise(results);
+  EXPECT_EQ(loss_of(results, 1).mark, "cannot tell");
+  EXPECT_NE(results.findings[0].text.find("cannot tell (1 of 4 runs of v1 diverged)"), std::string::npos)
+      << results.findings[0].text;
+  EXPECT_EQ(results.findings.back().verdict, "cannot tell");
+  results.variants[1].runs[2].diverged = false;
+  results.variants[0].runs.pop_back();  // of the reference
+  summarise(results);
+  EXPECT_EQ(loss_of(results, 1).mark, "cannot tell");
+  EXPECT_NE(results.findings[0].text.find("3 of 4 runs of v0 finished"), std::string::npos);
+}
+
 TEST(ResultsTest, ALaddersTableAndSentencesCompareWithThePreviousRung) {
   const Results results = results_of({{2.0, 2.1, 2.2}, {1.8, 1.9, 2.01}, {1.85, 1.95, 2.061}}, Mode::ladder);
   EXPECT_EQ(loss_of(results, 1).mark, "better");  // than the base
   EXPECT_EQ(loss_of(results, 2).mark, "worse");   // than v1, though better than the base
   EXPECT_NEAR(*loss_of(results, 2).difference, 0.0503, 1e-3);
   const std::string& said = results.findings[1].text;
-  EXPECT_NE(said.find("higher than that of v1 (previous rung): worse"), std::string::npos) << said;
+  EXPECT_NE(said.find("higher than that of v1 (previous rung), 95 % confidence interval"), std::string::npos) << said;
   // The one p of the comparison, in the sentence, the table and the report.
   char p[32];
   std::snprintf(p, sizeof p, "%.3f", *loss_of(results, 2).p);

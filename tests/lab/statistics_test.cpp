@@ -53,6 +53,65 @@ TEST(PairedTest, KnowsWhenItCannotKnow) {
   EXPECT_EQ(*paired_test(std::vector<double>{0.5, 0.5, 0.5}).p, 0.0);
 }
 
+TEST(EquivalenceTest, IsTheLargerOfTwoOneSidedTests) {
+  // Three pairs have two degrees of freedom, for which P(T ≥ t) = (1 − t/√(t² + 2)) / 2.
+  const std::vector<double> differences = {0.01, -0.02, 0.04};
+  const double error = *deviation_of(differences) / std::sqrt(3.0);
+  const double mean = 0.01;
+  const auto upper = [](double t) { return (1 - t / std::sqrt(t * t + 2)) / 2; };
+  for (const double margin : {0.005, 0.05, 0.5}) {
+    const double expected = std::max(upper((mean + margin) / error), upper((margin - mean) / error));
+    EXPECT_NEAR(*equivalence_p(differences, margin), expected, 1e-12) << margin;
+  }
+  EXPECT_GT(*equivalence_p(differences, 0.005), 0.5);  // the mean itself lies outside
+  EXPECT_LT(*equivalence_p(differences, 0.5), 0.01);
+  EXPECT_FALSE(equivalence_p(std::vector<double>{0.1}, 1.0));
+  EXPECT_EQ(*equivalence_p(std::vector<double>{0, 0}, 0.1), 0.0);
+  EXPECT_EQ(*equivalence_p(std::vector<double>{0.5, 0.5}, 0.1), 1.0);
+}
+
+TEST(PowerTest, AgreesWithPublishedTables) {
+  // Cohen's dz and sample sizes of the two-sided paired t-test at 0.05, as G*Power and R's pwr.t.test give them.
+  EXPECT_NEAR(paired_power(0.5, 34), 0.8078, 5e-5);
+  EXPECT_NEAR(paired_power(0.8, 15), 0.8213, 5e-5);
+  EXPECT_EQ(*pairs_needed(0.5), 34u);
+  EXPECT_EQ(*pairs_needed(0.2), 199u);
+  EXPECT_EQ(*pairs_needed(0.8), 15u);
+  EXPECT_EQ(*pairs_needed(0.5, 0.9), 44u);
+}
+
+TEST(PowerTest, IsTheLevelWithoutAnEffectAndGrowsWithPairs) {
+  for (const size_t pairs : {2u, 3u, 5u, 30u, 1000u}) EXPECT_NEAR(paired_power(0, pairs), 0.05, 1e-5) << pairs;
+  double last = 0;
+  for (size_t pairs = 2; pairs < 12; ++pairs) {
+    EXPECT_GT(paired_power(1, pairs), last);
+    last = paired_power(1, pairs);
+    EXPECT_NEAR(paired_power(*detectable_effect(pairs), pairs), 0.8, 1e-6) << pairs;
+  }
+  EXPECT_FALSE(pairs_needed(0));
+  EXPECT_FALSE(pairs_needed(1e-4));
+  EXPECT_FALSE(detectable_effect(1));
+}
+
+TEST(PowerTest, AgreesWithASimulation) {
+  // Box–Muller draws from a fixed linear congruential generator; the standard error of the share is 0.003.
+  uint64_t state = 1;
+  const auto uniform = [&] {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    return (static_cast<double>(state >> 11U) + 0.5) / 9007199254740992.0;
+  };
+  int found = 0;
+  constexpr int kTrials = 20000;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    std::vector<double> differences(5);
+    for (double& d : differences) {
+      d = 1.2 + std::sqrt(-2 * std::log(uniform())) * std::cos(2 * std::numbers::pi * uniform());
+    }
+    found += *paired_test(differences).p < 0.05 ? 1 : 0;
+  }
+  EXPECT_NEAR(static_cast<double>(found) / kTrials, paired_power(1.2, 5), 0.012);
+}
+
 TEST(HolmTest, StepsDown) {
   const std::vector<double> corrected = holm(std::vector<double>{0.01, 0.04, 0.03, 0.005});
   const std::vector<double> expected = {0.03, 0.06, 0.06, 0.02};

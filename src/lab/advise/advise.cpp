@@ -240,8 +240,9 @@ void check(const Question& question) {
                ": expected 8 to 16,777,216 tokens");
   LAMINA_CHECK(!question.vocabulary || (*question.vocabulary >= 2 && *question.vocabulary <= (1 << 24)),
                "--vocabulary ", question.vocabulary.value_or(0), ": expected 2 to 16,777,216");
-  LAMINA_CHECK(question.first == "quality" || question.first == "speed" || question.first == "simple", "--first ",
-               question.first, ": expected quality, speed or simple");
+  const auto known = {"quality", "balanced", "speed", "simple"};
+  LAMINA_CHECK(std::find(known.begin(), known.end(), question.first) != known.end(), "--first ", question.first,
+               ": expected quality, balanced, speed or simple");
 }
 
 /// Presets with their parameter counts, without the test presets. Counted once.

@@ -15,7 +15,7 @@ struct Question {
   std::optional<double> data;         ///< training tokens
   std::optional<int64_t> vocabulary;  ///< size of a given tokenizer
   int64_t context = 1024;             ///< tokens
-  std::string first = "quality";      ///< priority: quality, speed or simple
+  std::string first = "quality";      ///< priority: quality, balanced, speed or simple
   bool extrapolate = false;           ///< must handle sequences longer than the training context
   bool generate = false;              ///< the memory limit is for inference, not for training
 };

@@ -97,6 +97,7 @@ std::string variant_cell(const Study& study, const Variant& variant) {
   for (const std::string& item : own_switches(study, variant)) text += switch_line(study, item);
   const std::string adjusted = written_adjustment(study, variant);
   if (!adjusted.empty()) text += str("<small>matched: ", html(adjusted), "</small>");
+  if (!variant.tuned.empty()) text += str("<small>tuned: ", html(variant.tuned), "</small>");
   if (variant.cannot) text += str("<small class=\"cannot\">cannot run: ", html(*variant.cannot), "</small>");
   return text + "</th>";
 }

@@ -36,6 +36,7 @@ std::string table(const Study& study, Columns set) {
     text += "| " + markdown(variant.label) + (variant.name == study.base ? " (base)" : "");
     const std::string adjusted = written_adjustment(study, variant);
     if (!adjusted.empty()) text += "<br>matched: " + markdown(adjusted);
+    if (!variant.tuned.empty()) text += "<br>tuned: " + markdown(variant.tuned);
     if (variant.cannot) text += "<br>cannot run: " + markdown(*variant.cannot);
     text += " |";
     for (const Column& column : columns) {

@@ -152,6 +152,9 @@ Measure read_measure(const Place& place) {
   measure.mark = place.maybe("mark").is_null()
                      ? ""
                      : place.at("mark").one_of({"", "better", "worse", "no difference", "cannot tell", "base"});
+  // One p per comparison: that of the test which decided.
+  const Number equivalence = place.maybe("p_equivalence").number();
+  if (measure.mark == "no difference" && equivalence && measure.difference.value_or(0) != 0) measure.p = equivalence;
   measure.ci95_half_width = place.maybe("reach").number();
   measure.p_alone = place.maybe("p_alone").number();
   measure.runs = place.maybe("runs").number();
@@ -175,6 +178,12 @@ Variant read_variant(const Place& place) {
   if (const Place adjusted = place.maybe("adjusted"); !adjusted.is_null()) {
     variant.adjusted = {adjusted.at("field").text(), adjusted.at("from").given_number(),
                         adjusted.at("to").given_number(), adjusted.maybe("difference").number()};
+  }
+  for (const Place& trial : place.maybe("tuning").list()) {
+    if (!trial.at("chosen").truth()) continue;
+    for (const Place& change : trial.at("changes").list()) {
+      variant.tuned += (variant.tuned.empty() ? "" : ", ") + change.text();
+    }
   }
   if (const Place cannot = place.maybe("cannot"); !cannot.is_null()) variant.cannot = cannot.text();
   for (const Place& item : place.maybe("runs").list()) variant.runs.push_back(read_run(item));

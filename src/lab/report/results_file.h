@@ -32,7 +32,7 @@ struct Measure {
   Number mean;
   Number spread;           ///< standard deviation over seeds
   Number difference;       ///< to the reference (Study::compared_with)
-  Number p;                ///< judged measure only, so that each comparison has one p
+  Number p;                ///< of the test that decided; judged measure only, so that each comparison has one p
   std::string mark;        ///< judged measure only: better, worse, no difference, cannot tell, base
   Number ci95_half_width;  ///< half-width of the 95 % confidence interval of the difference
   Number p_alone;          ///< p without correction for multiple comparisons
@@ -54,6 +54,7 @@ struct Variant {
   std::string architecture;             ///< JSON
   std::map<std::string, Number> costs;  ///< parameters, flops_per_token, kv_bytes_per_token, …
   std::optional<Adjustment> adjusted;
+  std::string tuned;  ///< recipe changes chosen by tuning; empty without tuning
   std::optional<std::string> cannot;
   std::vector<Run> runs;
   std::map<std::string, Measure> summary;

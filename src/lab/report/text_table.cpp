@@ -140,6 +140,7 @@ std::string report_text(const std::string& results, const std::string& name, Col
   for (const report::Variant& variant : study.variants) {
     const std::string adjusted = report::written_adjustment(study, variant);
     if (!adjusted.empty()) text += str(variant.name, ": matched ", adjusted, "\n");
+    if (!variant.tuned.empty()) text += str(variant.name, ": tuned ", variant.tuned, "\n");
     const report::Number rate = report::measure_of(variant, "highest_stable_learning_rate").mean;
     if (rate) text += str(variant.name, ": highest stable learning rate ", printed("%.3g", *rate), "\n");
   }

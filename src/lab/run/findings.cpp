@@ -1,5 +1,6 @@
 #include "lamina/lab/run/findings.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "lamina/arch/plan.h"
@@ -27,7 +28,22 @@ const VariantResult* find_variant(const Results& results, const std::string& nam
   return nullptr;
 }
 
-/// "RoPE: best validation loss 0.0310 lower than that of Learned (base): better (p = 0.004, 3 seeds)."
+/// What the verdict rests on: the p that decided, the number of seeds, and for "cannot tell" what would be needed.
+std::string grounds(const Results& results, const MetricSummary& summary, size_t pairs, bool corrected) {
+  const bool equivalent = summary.mark == "no difference" && summary.p_equivalence && *summary.difference != 0;
+  std::string text;
+  if (equivalent) text = str("smaller than ", printed("%.2g %%", 100 * results.study.margin), ", ");
+  text += p_text(equivalent ? *summary.p_equivalence : *summary.p);
+  text += (corrected ? " after Holm's correction, " : ", ") + seeds_text(pairs);
+  if (summary.mark == "cannot tell") {
+    text += str("; a difference of ", printed("%.2g %%", 100 * results.study.margin), " takes ",
+                summary.seeds_needed ? str("about ", *summary.seeds_needed) : std::string("over 10,000"), " seeds");
+  }
+  return text;
+}
+
+/// "RoPE: best validation loss 0.0310 (2.1 %) lower than that of Learned (base), 95 % confidence interval −0.0412 to
+/// −0.0208: better (p = 0.004, 3 seeds)."
 std::string sentence(const Results& results, const VariantResult& variant, const VariantResult& other,
                      const MetricSummary& summary, bool corrected) {
   const MetricInfo& metric = main_metric(results);
@@ -36,17 +52,21 @@ std::string sentence(const Results& results, const VariantResult& variant, const
   std::string text = str(variant.variant.label, ": ", metric.words, " ");
   if (!summary.difference) return text + "cannot be compared with that of " + reference + ".";
   const double difference = *summary.difference;
+  const double mean = other.summary.at(metric.name).mean.value_or(0);
+  const std::string share = mean == 0 ? "" : str(" (", printed("%.2g %%", 100 * std::abs(difference / mean)), ")");
   text += difference == 0 ? "equal to that of " + reference
-                          : loss_text(std::abs(difference)) + (difference < 0 ? " lower" : " higher") +
+                          : loss_text(std::abs(difference)) + share + (difference < 0 ? " lower" : " higher") +
                                 " than that of " + reference;
-  if (!summary.p) return text + " (" + seeds_text(pairs) + ": too few for a test).";
-  text += ": " + summary.mark + " (" + p_text(*summary.p) + (corrected ? " after Holm's correction, " : ", ") +
-          seeds_text(pairs);
-  if (summary.mark != "better" && summary.mark != "worse" && summary.ci95_half_width.value_or(0) > 0) {
-    text += str("; 95 % confidence interval ", signed_loss(difference - *summary.ci95_half_width), " to ",
+  if (summary.ci95_half_width.value_or(0) > 0) {
+    text += str(", 95 % confidence interval ", signed_loss(difference - *summary.ci95_half_width), " to ",
                 signed_loss(difference + *summary.ci95_half_width));
   }
-  return text + ").";
+  for (const VariantResult* part : {&variant, &other}) {
+    const std::string unfinished = unfinished_runs(results, *part);
+    if (!unfinished.empty()) return text + ": cannot tell (" + unfinished + ").";
+  }
+  if (!summary.p) return text + ": cannot tell (" + seeds_text(pairs) + ": too few for a test).";
+  return text + ": " + summary.mark + " (" + grounds(results, summary, pairs, corrected) + ").";
 }
 
 /// Adds a sentence per variant, comparing it with its reference.
@@ -61,6 +81,22 @@ void add_comparisons(const Results& results, std::vector<Finding>& findings) {
       findings.push_back({variant.variant.label + ": " + variant.cannot, "", ""});
     } else if (found != variant.summary.end()) {
       findings.push_back({sentence(results, variant, *reference_of(results, i), found->second, compared > 2), "", ""});
+    }
+  }
+}
+
+/// Names tuned values at the border of their list, beyond which a better one may lie.
+void add_tuning(const Results& results, std::vector<Finding>& findings) {
+  for (const VariantResult& variant : results.variants) {
+    if (!variant.chosen_trial || results.study.tuning.learning_rates.size() < 2) continue;
+    const std::vector<double>& rates = results.study.tuning.learning_rates;
+    const std::string& chosen = variant.trials[*variant.chosen_trial].changes[0];
+    const auto [lowest, highest] = std::minmax_element(rates.begin(), rates.end());
+    for (const auto& [rate, words] : {std::pair(*lowest, "lowest"), std::pair(*highest, "highest")}) {
+      if (chosen != str("optimizer.lr=", rate)) continue;
+      findings.push_back({str(variant.variant.label, ": the best learning rate, ", rate, ", is the ", words,
+                              " that was tried; a better one may lie beyond it."),
+                          "", ""});
     }
   }
 }
@@ -104,6 +140,12 @@ Finding judge(const Results& results, const Claim& claim) {
     finding.text = claim.text + ": was not run.";
     return finding;
   }
+  for (const VariantResult* part : {variant, other}) {
+    const std::string unfinished = part->trained ? unfinished_runs(results, *part) : "";
+    if (unfinished.empty()) continue;
+    finding.text = str(claim.text, ": ", unfinished, ".");
+    return finding;
+  }
   const PairedTest test = paired_test(paired_differences(*variant, *other, metric, results.target));
   const auto base = other->summary.find(metric.name);
   if (test.pairs == 0 || base == other->summary.end() || !base->second.mean || *base->second.mean == 0) {
@@ -143,6 +185,7 @@ std::vector<Finding> findings_of(const Results& results) {
   std::vector<Finding> findings;
   if (results.stretch) findings = stretch_findings(results);
   if (results.study.mode != Mode::stretch) add_comparisons(results, findings);
+  add_tuning(results, findings);
   add_divergences(results, findings);
   for (const Claim& claim : results.study.claims) findings.push_back(judge(results, claim));
   return findings;

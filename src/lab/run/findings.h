@@ -8,9 +8,9 @@ namespace lamina::lab {
 std::vector<double> paired_differences(const VariantResult& variant, const VariantResult& other,
                                        const MetricInfo& metric, std::optional<double> target);
 
-/// "better" or "worse" if p < 0.05. "no difference" if p > 0.1 with three pairs or more, or if all pairs are
-/// bit-identical. Otherwise "cannot tell".
-std::string mark_of(const MetricSummary& summary, size_t pairs, const MetricInfo& metric);
+/// "better" or "worse" if p < 0.05; "no difference" if the equivalence test has p < 0.05 or all pairs are
+/// bit-identical. Otherwise "cannot tell". All p are corrected for multiple comparisons.
+std::string mark_of(const MetricSummary& summary, const MetricInfo& metric);
 
 /// Prefix of a verdict if the claim was made at another size than the study's.
 inline constexpr const char* kAtOurSize = "at our size: ";

@@ -20,7 +20,16 @@ struct MetricSummary {
   std::optional<double> ci95_half_width;  ///< half-width of the 95 % confidence interval of the difference
   std::optional<double> p;                ///< corrected for multiple comparisons (Holm)
   std::optional<double> p_alone;          ///< without correction
+  std::optional<double> margin;           ///< largest absolute difference that counts as none
+  std::optional<double> p_equivalence;    ///< of the equivalence test within the margin, corrected (Holm)
+  std::optional<size_t> seeds_needed;     ///< if it cannot tell: seeds that find a difference of the margin (power 0.8)
   std::string mark;                       ///< better, worse, no difference, cannot tell or base
+};
+
+/// One combination of tuning values and what it reached.
+struct TuningTrial {
+  std::vector<std::string> changes;  ///< of the recipe, path=value each
+  std::optional<double> loss;        ///< mean best validation loss over the tuning seeds; empty if a run diverged
 };
 
 struct VariantResult {
@@ -33,7 +42,9 @@ struct VariantResult {
   bool trained = true;  ///< false: existing weights are measured (mode stretch), so it has no runs
   std::string cannot;   ///< reason why it has no runs
   std::optional<double> highest_stable_learning_rate;
-  std::vector<RunResult> runs;  ///< in the order of the study's seeds
+  std::vector<TuningTrial> trials;     ///< empty if the study tunes nothing
+  std::optional<size_t> chosen_trial;  ///< index of the trial whose changes the runs use
+  std::vector<RunResult> runs;         ///< in the order of the study's seeds
   std::map<std::string, MetricSummary> summary;
 };
 
@@ -63,6 +74,8 @@ struct Results {
 /// Reference that a variant is compared with: the base, or in a ladder the nearest earlier rung with runs. Null for the
 /// base itself.
 const VariantResult* reference_of(const Results& results, size_t variant);
+/// Why a variant gets no verdict: runs that diverged or are missing. Empty if all its runs are finished.
+std::string unfinished_runs(const Results& results, const VariantResult& variant);
 /// "base" or "previous rung".
 std::string reference_words(const Study& study);
 

@@ -67,6 +67,9 @@ Json summary_json(const std::map<std::string, MetricSummary>& summaries) {
                          {"reach", or_null(summary.ci95_half_width)},
                          {"p", or_null(summary.p)},
                          {"p_alone", or_null(summary.p_alone)},
+                         {"margin", or_null(summary.margin)},
+                         {"p_equivalence", or_null(summary.p_equivalence)},
+                         {"seeds_needed", summary.seeds_needed ? Json(*summary.seeds_needed) : Json()},
                          {"mark", summary.mark}};
   }
   return json;
@@ -76,6 +79,16 @@ Json adjusted_json(const std::optional<Adjustment>& adjusted) {
   if (!adjusted) return {};
   return {
       {"field", adjusted->field}, {"from", adjusted->from}, {"to", adjusted->to}, {"difference", adjusted->difference}};
+}
+
+Json tuning_json(const VariantResult& variant) {
+  Json trials = Json::array();
+  for (size_t i = 0; i < variant.trials.size(); ++i) {
+    const TuningTrial& trial = variant.trials[i];
+    trials.push_back(
+        {{"changes", trial.changes}, {"loss", or_null(trial.loss)}, {"chosen", variant.chosen_trial == i}});
+  }
+  return trials;
 }
 
 Json variant_json(const VariantResult& variant, std::optional<double> target) {
@@ -94,6 +107,7 @@ Json variant_json(const VariantResult& variant, std::optional<double> target) {
           {"adjusted", adjusted_json(variant.adjusted)},
           {"cannot", or_null(variant.cannot)},
           {"highest_stable_learning_rate", or_null(variant.highest_stable_learning_rate)},
+          {"tuning", tuning_json(variant)},
           {"runs", runs},
           {"summary", summary_json(variant.summary)}};
 }

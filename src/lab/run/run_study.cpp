@@ -7,6 +7,7 @@
 #include "lamina/lab/run/plan.h"
 #include "lamina/lab/run/search.h"
 #include "lamina/lab/run/study_folder.h"
+#include "lamina/lab/run/tune.h"
 #include "lamina/lab/stretch/stretch.h"
 #include "lamina/lab/study/collect_problems.h"
 #include "lamina/tensor/device.h"
@@ -53,7 +54,8 @@ class StudyRun {
       if (stretch_) stretch_->add_scaled_variants(results_);
       if (stretch_) stretch_->announce(*runner_);
       announce_sweep();
-      whole = run_seeds(*planner_, *runner_, results_, trained_variants(), [this] { save(); });
+      whole = tune(*planner_, *runner_, results_) &&
+              run_seeds(*planner_, *runner_, results_, trained_variants(), [this] { save(); });
     }
     whole = whole && sweep();
     if (whole && stretch_) whole = stretch_->run(results_, *runner_, options_.watcher);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 
 #include "lamina/base/error.h"
@@ -32,6 +33,14 @@ double beta_fraction(double a, double b, double x) {
   }
   return value;
 }
+
+/// P(T ≥ t).
+double student_upper(double t, double degrees) {
+  const double half = student_two_sided(t, degrees) / 2;
+  return t >= 0 ? half : 1 - half;
+}
+
+double normal_below(double z) { return std::erfc(-z / std::numbers::sqrt2) / 2; }
 
 }  // namespace
 
@@ -101,6 +110,61 @@ PairedTest paired_test(std::span<const double> differences) {
   test.p = student_two_sided(test.difference / error, n - 1);
   test.ci95_half_width = student_critical(0.05, n - 1) * error;
   return test;
+}
+
+std::optional<double> equivalence_p(std::span<const double> differences, double margin) {
+  if (differences.size() < 2) return {};
+  const double mean = mean_of(differences);
+  const double error = *deviation_of(differences) / std::sqrt(static_cast<double>(differences.size()));
+  if (error == 0) return std::abs(mean) < margin ? 0.0 : 1.0;
+  const auto degrees = static_cast<double>(differences.size() - 1);
+  return std::max(student_upper((mean + margin) / error, degrees), student_upper((margin - mean) / error, degrees));
+}
+
+double paired_power(double effect, size_t pairs) {
+  LAMINA_CHECK(pairs >= 2, "paired_power: ", pairs, " pairs; expected at least 2");
+  // T = (Z + shift) / W with Z normal and W = √(χ²/ν). Given W = w, the test rejects if |Z + shift| > critical · w.
+  const auto degrees = static_cast<double>(pairs - 1);
+  const double shift = std::abs(effect) * std::sqrt(static_cast<double>(pairs));
+  const double critical = student_critical(0.05, degrees);
+  const double log_scale = std::log(2.0) + degrees / 2 * std::log(degrees / 2) - std::lgamma(degrees / 2);
+  const auto integrand = [&](double w) {
+    const double density = std::exp(log_scale + (degrees - 1) * std::log(w) - degrees * w * w / 2);
+    return density * (normal_below(shift - critical * w) + normal_below(-shift - critical * w));
+  };
+  // Simpson's rule around the mode of W, which is near 1 with a deviation of about 1/√(2ν).
+  constexpr int kIntervals = 4000;
+  const double end = 1 + 10 / std::sqrt(2 * degrees);
+  const double step = end / kIntervals;
+  double sum = integrand(end);
+  for (int i = 1; i < kIntervals; ++i) sum += (i % 2 == 1 ? 4 : 2) * integrand(i * step);
+  // The first point is the limit at 0, which is positive only for one degree of freedom.
+  if (pairs == 2) sum += integrand(step * 1e-9);
+  return std::min(1.0, sum * step / 3);
+}
+
+std::optional<size_t> pairs_needed(double effect, double power) {
+  constexpr size_t kMostPairs = 10000;
+  if (effect == 0 || paired_power(effect, kMostPairs) < power) return {};
+  size_t low = 1;  // has too little power
+  size_t high = kMostPairs;
+  while (high - low > 1) {
+    const size_t middle = (low + high) / 2;
+    (paired_power(effect, middle) < power ? low : high) = middle;
+  }
+  return high;
+}
+
+std::optional<double> detectable_effect(size_t pairs, double power) {
+  if (pairs < 2) return {};
+  double low = 0;
+  double high = 1;
+  while (paired_power(high, pairs) < power) high *= 2;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (paired_power(middle, pairs) < power ? low : high) = middle;
+  }
+  return high;
 }
 
 std::vector<double> holm(std::span<const double> p) {

@@ -32,6 +32,18 @@ struct PairedTest {
 /// for three pairs or more and empty for fewer.
 PairedTest paired_test(std::span<const double> differences);
 
+/// Equivalence by two one-sided t-tests (TOST, Schuirmann 1987): the p of "the mean difference lies outside ±margin".
+/// Below 0.05 the difference is smaller than the margin. Empty for fewer than two pairs.
+std::optional<double> equivalence_p(std::span<const double> differences, double margin);
+
+/// Power of the two-sided paired t-test at level 0.05: the probability to find a true mean difference of `effect`
+/// standard deviations of the differences. Integrates the noncentral t distribution numerically, to about 1e-6.
+double paired_power(double effect, size_t pairs);
+/// Smallest number of pairs with this power; empty if more than 10,000 are needed.
+std::optional<size_t> pairs_needed(double effect, double power = 0.8);
+/// Smallest effect that so many pairs find with this power; empty for fewer than two pairs.
+std::optional<double> detectable_effect(size_t pairs, double power = 0.8);
+
 /// Holm's step-down correction of these p values, in their order.
 std::vector<double> holm(std::span<const double> p);
 

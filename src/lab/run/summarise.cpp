@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "lamina/lab/run/findings.h"
 #include "lamina/lab/run/statistics.h"
@@ -7,8 +8,6 @@ namespace lamina::lab {
 namespace {
 
 constexpr double kSignificant = 0.05;
-constexpr double kFarFrom = 0.1;
-constexpr size_t kEnoughPairs = 3;
 
 std::vector<double> values_of(const VariantResult& variant, const MetricInfo& metric, std::optional<double> target) {
   std::vector<double> values;
@@ -28,11 +27,36 @@ MetricSummary alone(const VariantResult& variant, const MetricInfo& metric, std:
   return summary;
 }
 
-/// Compares every variant with its reference in one metric. Holm's correction covers the variants that have a p.
+/// Fills in the comparison of a variant with its reference, before correction.
+void compare_pair(MetricSummary& summary, std::span<const double> differences, double reference_mean, double margin) {
+  const PairedTest test = paired_test(differences);
+  if (test.pairs > 0) summary.difference = test.difference;
+  summary.ci95_half_width = test.ci95_half_width;
+  summary.p_alone = test.p;
+  summary.margin = margin * std::abs(reference_mean);
+  summary.p_equivalence = equivalence_p(differences, *summary.margin);
+  const std::optional<double> deviation = deviation_of(differences);
+  if (deviation && *deviation > 0) summary.seeds_needed = pairs_needed(*summary.margin / *deviation);
+}
+
+/// Holm's correction of one member over the comparisons that have it.
+void correct(const std::vector<MetricSummary*>& compared, std::optional<double> MetricSummary::*from,
+             std::optional<double> MetricSummary::*to) {
+  std::vector<double> p;
+  for (const MetricSummary* summary : compared) {
+    if (summary->*from) p.push_back(*(summary->*from));
+  }
+  const std::vector<double> corrected = holm(p);
+  size_t next = 0;
+  for (MetricSummary* summary : compared) {
+    if (summary->*from) summary->*to = corrected[next++];
+  }
+}
+
+/// Compares every variant with its reference in one metric.
 void compare(Results& results, const MetricInfo& metric) {
   std::vector<MetricSummary*> compared;
-  std::vector<size_t> pairs;
-  std::vector<double> p;
+  std::vector<bool> finished;
   for (size_t i = 0; i < results.variants.size(); ++i) {
     VariantResult& variant = results.variants[i];
     MetricSummary summary = alone(variant, metric, results.target);
@@ -40,22 +64,20 @@ void compare(Results& results, const MetricInfo& metric) {
     const VariantResult* reference = reference_of(results, i);
     if (reference == nullptr) {
       summary.mark = "base";
-    } else {
-      const PairedTest test = paired_test(paired_differences(variant, *reference, metric, results.target));
-      if (test.pairs > 0) summary.difference = test.difference;
-      summary.ci95_half_width = test.ci95_half_width;
-      summary.p_alone = test.p;
-      pairs.push_back(test.pairs);
+    } else if (const auto other = reference->summary.find(metric.name); other != reference->summary.end()) {
+      compare_pair(summary, paired_differences(variant, *reference, metric, results.target), *other->second.mean,
+                   results.study.margin);
     }
     MetricSummary& kept = variant.summary[metric.name] = summary;
-    if (kept.mark != "base") compared.push_back(&kept);
-    if (kept.p_alone) p.push_back(*kept.p_alone);
+    if (reference == nullptr) continue;
+    compared.push_back(&kept);
+    finished.push_back(unfinished_runs(results, variant).empty() && unfinished_runs(results, *reference).empty());
   }
-  const std::vector<double> corrected = holm(p);
-  size_t next = 0;
+  correct(compared, &MetricSummary::p_alone, &MetricSummary::p);
+  correct(compared, &MetricSummary::p_equivalence, &MetricSummary::p_equivalence);
   for (size_t i = 0; i < compared.size(); ++i) {
-    if (compared[i]->p_alone) compared[i]->p = corrected[next++];
-    compared[i]->mark = mark_of(*compared[i], pairs[i], metric);
+    compared[i]->mark = finished[i] ? mark_of(*compared[i], metric) : "cannot tell";
+    if (compared[i]->mark != "cannot tell") compared[i]->seeds_needed = {};
   }
 }
 
@@ -81,13 +103,22 @@ const VariantResult* reference_of(const Results& results, size_t variant) {
 
 std::string reference_words(const Study& study) { return study.mode == Mode::ladder ? "previous rung" : "base"; }
 
-std::string mark_of(const MetricSummary& summary, size_t pairs, const MetricInfo& metric) {
-  if (!summary.p || !summary.difference) return "cannot tell";
-  const double difference = *summary.difference;
-  if (*summary.p < kSignificant && difference != 0)
-    return (difference > 0) == metric.higher_better ? "better" : "worse";
-  const bool same_bits = difference == 0 && summary.ci95_half_width == 0.0;
-  if (*summary.p > kFarFrom && (pairs >= kEnoughPairs || same_bits)) return "no difference";
+std::string unfinished_runs(const Results& results, const VariantResult& variant) {
+  const size_t planned = results.study.seeds.size();
+  const auto diverged = static_cast<size_t>(
+      std::count_if(variant.runs.begin(), variant.runs.end(), [](const RunResult& run) { return run.diverged; }));
+  if (diverged > 0) return str(diverged, " of ", planned, " runs of ", variant.variant.label, " diverged");
+  if (variant.runs.size() >= planned) return "";
+  return str(variant.runs.size(), " of ", planned, " runs of ", variant.variant.label, " finished");
+}
+
+std::string mark_of(const MetricSummary& summary, const MetricInfo& metric) {
+  if (!summary.difference) return "cannot tell";
+  if (*summary.difference == 0 && summary.ci95_half_width == 0.0) return "no difference";  // bit-identical pairs
+  if (summary.p && *summary.p < kSignificant) {
+    return (*summary.difference > 0) == metric.higher_better ? "better" : "worse";
+  }
+  if (summary.p_equivalence && *summary.p_equivalence < kSignificant) return "no difference";
   return "cannot tell";
 }
 

@@ -27,6 +27,7 @@ class Rules {
     check_names(study);
     check_numbers(study);
     check_search(study);
+    check_tuning(study);
     for (size_t i = 0; i < study.claims.size(); ++i) check_claim(study, study.claims[i], str("claims[", i, "]"));
     if (study.base.layers.empty()) return;  // reading the base failed
     StudyData data;
@@ -77,6 +78,20 @@ class Rules {
       if (study.learning_rates[i] > study.learning_rates[i - 1]) continue;
       note("learning_rates", "learning_rates", "not ascending", "list them from the lowest to the highest");
       break;
+    }
+  }
+
+  void check_tuning(const Study& study) {
+    const Tuning& tuning = study.tuning;
+    if (tuning_changes(tuning).empty()) return;
+    if (study.mode == Mode::search || study.mode == Mode::stretch) {
+      note("tuning", "tuning", "given in mode search or stretch", "tune in mode versus, ablate or ladder");
+    }
+    if (tuning.seeds.empty()) note("tuning", "tuning.seeds", "none", "list at least one seed");
+    for (const int64_t seed : tuning.seeds) {
+      if (std::find(study.seeds.begin(), study.seeds.end(), seed) == study.seeds.end()) continue;
+      note("tuning", "tuning.seeds", str(seed, " is also a seed of the study"),
+           "tune with other seeds, so that the reported runs did not choose their own settings");
     }
   }
 

@@ -321,11 +321,32 @@ std::vector<Variant> variants_of(const Study& study) {
   return all;
 }
 
+std::vector<std::vector<std::string>> tuning_changes(const Tuning& tuning) {
+  std::vector<std::vector<std::string>> all = {{}};
+  const auto cross = [&all](const char* path, const auto& values) {
+    if (values.empty()) return;
+    std::vector<std::vector<std::string>> crossed;
+    for (const std::vector<std::string>& changes : all) {
+      for (const auto value : values) {
+        crossed.push_back(changes);
+        crossed.back().push_back(str(path, "=", value));
+      }
+    }
+    all = std::move(crossed);
+  };
+  cross("optimizer.lr", tuning.learning_rates);
+  cross("optimizer.weight_decay", tuning.weight_decays);
+  cross("schedule.warmup", tuning.warmups);
+  if (all.size() == 1 && all[0].empty()) return {};
+  return all;
+}
+
 size_t run_count(const Study& study) {
   if (study.mode == Mode::stretch && !study.stretch->model.empty()) return 0;
   if (study.mode != Mode::search) {
     const size_t passkeys = study.mode == Mode::stretch && study.stretch->passkey ? 1 : 0;
-    return (study.variants.size() + 1) * (study.seeds.size() + study.learning_rates.size() + passkeys);
+    const size_t tuned = tuning_changes(study.tuning).size() * study.tuning.seeds.size();
+    return (study.variants.size() + 1) * (study.seeds.size() + study.learning_rates.size() + passkeys + tuned);
   }
   double candidates = static_cast<double>(study.search.candidates);
   double runs = 0;

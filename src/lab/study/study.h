@@ -103,6 +103,23 @@ struct StretchSettings {
   bool operator==(const StretchSettings&) const = default;
 };
 
+/// Tuning of every variant before it is compared, so that all have equal chances. Each combination of the listed values
+/// is trained with the tuning seeds; the one with the lowest mean of best validation losses is used.
+struct Tuning {
+  std::vector<double> learning_rates;
+  std::vector<double> weight_decays;
+  std::vector<int64_t> warmups;
+  std::vector<int64_t> seeds = {101};
+  static void visit_fields(auto& self, auto&& field) {
+    field("learning_rates", self.learning_rates, "values of optimizer.lr; default: the recipe's only", arch::kPositive);
+    field("weight_decays", self.weight_decays, "values of optimizer.weight_decay; default: the recipe's only",
+          arch::kNotNegative);
+    field("warmups", self.warmups, "values of schedule.warmup; default: the recipe's only", arch::kCount);
+    field("seeds", self.seeds, "seeds of the tuning runs; none may be a seed of the study", arch::kCount);
+  }
+  bool operator==(const Tuning&) const = default;
+};
+
 /// Setting in which a claim was made. Missing values are not compared.
 struct Setting {
   std::optional<double> parameters;
@@ -151,11 +168,14 @@ struct Study {
   train::Recipe recipe;
   Matching matching = Matching::none;
   Metric metric = Metric::loss;
+  double margin = 0.005;
+  double spread = 0.006;
   std::optional<double> target;
   bool decode = true;
   bool keep_weights = false;
   std::vector<double> learning_rates;
   int64_t sweep_steps = 0;
+  Tuning tuning;
   Search search;
   std::optional<StretchSettings> stretch;
   std::vector<Claim> claims;
@@ -182,6 +202,13 @@ struct Study {
     field("matching", self.matching,
           "adjust the widths of variants to the base's parameters, or to its FLOPs per token");
     field("metric", self.metric, "what variants are judged by: validation loss, or accuracy of a task");
+    field("margin", self.margin,
+          "largest relative difference that counts as none, for the equivalence test; 0.005: 0.5 % of the reference",
+          arch::kPositive);
+    field("spread", self.spread,
+          "expected standard deviation of paired differences relative to the loss, for the power estimate before the "
+          "start; the default is the median of the shipped studies",
+          arch::kPositive);
     field("target", self.target,
           "validation loss for steps and seconds to target; default: the highest best loss of the base's runs",
           arch::kPositive);
@@ -191,6 +218,7 @@ struct Study {
           "learning rates of a short sweep for the highest stable one, ascending; default: no sweep");
     field("sweep_steps", self.sweep_steps, "updates per run of that sweep; default 0: a fifth of the recipe's",
           arch::kCount);
+    field("tuning", self.tuning, "values tried for each variant before it is compared; default: none");
     field("search", self.search, "settings of mode search");
     field("stretch", self.stretch, "settings of mode stretch");
     field("claims", self.claims, "published claims to check against the results");
@@ -226,7 +254,10 @@ std::string write_study(const Study& study);
 /// The base and its variants with complete lists of changes; a ladder step includes the steps before it.
 std::vector<Variant> variants_of(const Study& study);
 
-/// Number of training runs, including the short runs of a sweep and of a search's rounds.
+/// Combinations of the tuning values, as recipe changes; empty if there is nothing to tune.
+std::vector<std::vector<std::string>> tuning_changes(const Tuning& tuning);
+
+/// Number of training runs, including those of tuning and the short runs of a sweep and of a search's rounds.
 size_t run_count(const Study& study);
 
 /// Generates the list of all study keys in docs/guides/lab.md.

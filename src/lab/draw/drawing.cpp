@@ -1,0 +1,209 @@
+#include "lamina/lab/draw/drawing.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lamina/base/error.h"
+#include "lamina/lab/run/format.h"
+#include "lamina/plot/braille_grid.h"
+#include "lamina/plot/chart.h"
+#include "lamina/plot/svg_canvas.h"
+
+namespace lamina::lab {
+namespace {
+
+constexpr size_t kNumberColumns = 16;  ///< more columns are too narrow for numbers
+
+// Replaces the light colours, which are attributes, if the reader prefers dark.
+constexpr const char* kDarkDrawing = R"(@media (prefers-color-scheme: dark) {
+  [fill="#ffffff"] { fill: #16191d } [fill="#282828"] { fill: #e6e6e6 } [fill="#6e6e6e"] { fill: #a8a8a8 }
+  [stroke="#e4e4e4"] { stroke: #33383f } [fill="#e4e4e4"] { fill: #262b31 } })";
+
+struct CellRange {
+  double low = 0;
+  double high = 0;
+};
+
+CellRange range_of(const GridDrawing& drawing) {
+  CellRange range{1e300, -1e300};
+  for (const auto& row : drawing.cells) {
+    for (const auto& cell : row) {
+      if (!cell) continue;
+      range.low = std::min(range.low, *cell);
+      range.high = std::max(range.high, *cell);
+    }
+  }
+  return range;
+}
+
+/// From a light to a dark blue, with readable ink on either.
+plot::Colour cell_colour(double share) {
+  const auto mix = [&](int light, int dark) {
+    return static_cast<unsigned char>(std::lround(light + (dark - light) * share));
+  };
+  return {mix(198, 0), mix(222, 92), mix(240, 158)};
+}
+
+double share_of(double value, const CellRange& range) {
+  return range.high > range.low ? (value - range.low) / (range.high - range.low) : 1;
+}
+
+std::string number_of(double value, int decimals) {
+  const std::string text = fixed(value, decimals);
+  return text.starts_with("-") && text.find_first_of("123456789") == std::string::npos ? text.substr(1) : text;
+}
+
+std::string grid_svg(const GridDrawing& drawing) {
+  const size_t columns = drawing.cells.empty() ? 0 : drawing.cells.front().size();
+  const bool numbers = columns <= kNumberColumns;
+  const double side = numbers ? 44 : std::max(3.0, std::floor(640.0 / static_cast<double>(columns)));
+  const double left = 60;
+  const double top = 64;
+  const double width = std::max(420.0, left + side * static_cast<double>(columns) + 20);
+  const double height = top + side * static_cast<double>(drawing.cells.size()) + 48;
+  plot::SvgCanvas canvas(width, height, {.title = drawing.title, .css = kDarkDrawing, .background = plot::kPaper});
+  canvas.text(left, 24, drawing.title, {.size = 15, .bold = true});
+  canvas.text(left, top - 10, drawing.columns_name + " →", {.size = 12, .colour = plot::kFaint});
+  canvas.text(left - 14, top + 60, drawing.rows_name, {.size = 12, .colour = plot::kFaint, .upwards = true});
+  const CellRange range = range_of(drawing);
+  for (size_t row = 0; row < drawing.cells.size(); ++row) {
+    for (size_t column = 0; column < columns; ++column) {
+      const std::optional<double>& cell = drawing.cells[row][column];
+      const double x = left + side * static_cast<double>(column);
+      const double y = top + side * static_cast<double>(row);
+      const double gap = side > 8 ? 1.5 : 0.5;
+      const double share = cell ? share_of(*cell, range) : 0;
+      canvas.box(x, y, side - gap, side - gap, cell ? cell_colour(share) : plot::kGrid);
+      if (!cell || !numbers) continue;
+      const plot::Colour ink = share > 0.5 ? plot::Colour{254, 254, 254} : plot::Colour{20, 20, 20};
+      canvas.text(x + side / 2 - 1, y + side / 2 + 4, number_of(*cell, drawing.decimals),
+                  {.size = 11, .anchor = plot::Anchor::middle, .colour = ink});
+    }
+  }
+  canvas.text(left, height - 16, drawing.caption, {.size = 12, .colour = plot::kFaint});
+  return canvas.finish();
+}
+
+struct CurveRanges {
+  plot::Range x;
+  plot::Range y;
+};
+
+CurveRanges ranges_of(const CurvesDrawing& drawing) {
+  CurveRanges ranges;
+  for (const CurvesDrawing::Curve& curve : drawing.curves) {
+    for (const auto& [x, y] : curve.points) {
+      ranges.x.add(x);
+      ranges.y.add(y);
+    }
+  }
+  return ranges;
+}
+
+std::string curves_svg(const CurvesDrawing& drawing) {
+  std::vector<std::string> labels;
+  for (const CurvesDrawing::Curve& curve : drawing.curves) labels.push_back(curve.label);
+  const plot::Legend legend = plot::layout_legend(labels, 640);
+  const double top = 40 + legend.height();
+  plot::SvgCanvas canvas(720, top + 400, {.title = drawing.title, .css = kDarkDrawing, .background = plot::kPaper});
+  canvas.text(60, 24, drawing.title, {.size = 15, .bold = true});
+  plot::draw_legend(canvas, legend, labels, 36);
+  const CurveRanges ranges = ranges_of(drawing);
+  const plot::ChartFrame frame{
+      66, top + 6, 630, 320, plot::linear_axis(ranges.x.low, ranges.x.high, 8), ranges.y.axis(7)};
+  plot::draw_frame(canvas, frame, drawing.x_name, drawing.y_name);
+  std::vector<plot::Canvas::Points> lines;
+  std::vector<plot::CurveStyle> styles;
+  for (size_t i = 0; i < drawing.curves.size(); ++i) {
+    lines.emplace_back();
+    for (const auto& [x, y] : drawing.curves[i].points) lines.back().emplace_back(frame.at_x(x), frame.at_y(y));
+    styles.push_back(plot::curve_style(i));
+  }
+  plot::draw_curves(canvas, lines, styles);
+  canvas.text(66, top + 386, drawing.caption, {.size = 12, .colour = plot::kFaint});
+  return canvas.finish();
+}
+
+/// Numbers in columns of equal width; a dot is masked.
+std::string numbers_text(const GridDrawing& drawing) {
+  size_t width = 1;
+  for (const auto& row : drawing.cells) {
+    for (const auto& cell : row) {
+      if (cell) width = std::max(width, number_of(*cell, drawing.decimals).size());
+    }
+  }
+  std::string text;
+  for (const auto& row : drawing.cells) {
+    for (const auto& cell : row) {
+      const std::string number = cell ? number_of(*cell, drawing.decimals) : "·";
+      text += std::string(width + 1 - plot::text_columns(number), ' ') + number;
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+/// A block per cell, darker for larger values.
+std::string blocks_text(const GridDrawing& drawing) {
+  const CellRange range = range_of(drawing);
+  constexpr const char* kShades[] = {"░", "▒", "▓", "█"};
+  std::string text;
+  for (const auto& row : drawing.cells) {
+    for (const auto& cell : row) {
+      text += cell ? kShades[std::min<size_t>(3, static_cast<size_t>(share_of(*cell, range) * 4))] : "·";
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string grid_text(const GridDrawing& drawing) {
+  const bool numbers = !drawing.cells.empty() && drawing.cells.front().size() <= kNumberColumns;
+  return str(drawing.title, "\nrows: ", drawing.rows_name, ", columns: ", drawing.columns_name, "\n",
+             numbers ? numbers_text(drawing) : blocks_text(drawing), drawing.caption, "\n");
+}
+
+std::string curves_text(const CurvesDrawing& drawing, bool colours) {
+  constexpr int kColumns = 72;
+  constexpr int kRows = 18;
+  const CurveRanges ranges = ranges_of(drawing);
+  plot::BrailleGrid grid(kColumns, kRows);
+  const auto place = [](double value, const plot::Range& range, int dots) {
+    return range.high > range.low ? (value - range.low) / (range.high - range.low) * (dots - 1) : 0.0;
+  };
+  std::string legend;
+  for (size_t i = 0; i < drawing.curves.size(); ++i) {
+    const auto& points = drawing.curves[i].points;
+    const int curve = static_cast<int>(i);
+    const auto x_of = [&](size_t p) { return place(points[p].first, ranges.x, grid.dots_across()); };
+    const auto y_of = [&](size_t p) {
+      return grid.dots_down() - 1 - place(points[p].second, ranges.y, grid.dots_down());
+    };
+    for (size_t p = 1; p < points.size(); ++p) grid.line(x_of(p - 1), y_of(p - 1), x_of(p), y_of(p), curve);
+    if (!points.empty()) grid.marker(x_of(points.size() / 2), y_of(points.size() / 2), curve);
+    const plot::TerminalStyle style = plot::terminal_style(i, colours);
+    legend += str(legend.empty() ? "" : "   ", style.marker, " ", drawing.curves[i].label);
+  }
+  std::string text = drawing.title + "\n" + legend + "\n";
+  for (int row = 0; row < kRows; ++row) {
+    const double value = ranges.y.high - (ranges.y.high - ranges.y.low) * row / (kRows - 1);
+    text += printed("%9.3g ", value) + grid.row(row, colours) + "\n";
+  }
+  text += printed("%10s%-9.4g%*s\n", "", ranges.x.low, kColumns - 9, printed("%.4g", ranges.x.high).c_str());
+  return text + str("x: ", drawing.x_name, ", y: ", drawing.y_name, "\n") +
+         (drawing.caption.empty() ? "" : drawing.caption + "\n");
+}
+
+}  // namespace
+
+std::string drawing_svg(const Drawing& drawing) {
+  if (const auto* grid = std::get_if<GridDrawing>(&drawing)) return grid_svg(*grid);
+  return curves_svg(std::get<CurvesDrawing>(drawing));
+}
+
+std::string drawing_text(const Drawing& drawing, bool colours) {
+  if (const auto* grid = std::get_if<GridDrawing>(&drawing)) return grid_text(*grid);
+  return curves_text(std::get<CurvesDrawing>(drawing), colours);
+}
+
+}  // namespace lamina::lab

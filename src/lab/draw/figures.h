@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+
+#include "lamina/arch/attention.h"
+#include "lamina/base/function_kinds.h"
+#include "lamina/lab/draw/drawing.h"
+
+namespace lamina::lab {
+
+// Figures for teaching. Their numbers come from the library's own operators and tables.
+
+/// Which keys (columns) each query (row) sees.
+Drawing draw_mask(const arch::Pattern& pattern, bool causal, int64_t length);
+/// Bias that ALiBi adds to the scores of one head, counted from 0.
+Drawing draw_alibi(int64_t n_heads, int64_t head, int64_t length);
+/// Score of equal query and key under RoPE by their distance, relative to distance 0: the mean of cos(distance · angle)
+/// over all pairs of dimensions. One curve per base.
+Drawing draw_rope(int64_t head_dim, const std::vector<double>& thetas, int64_t distance);
+/// Which key/value head (columns) each query head (row) reads.
+Drawing draw_heads(int64_t n_heads, int64_t n_kv_heads);
+/// Activations over [−4, 4].
+Drawing draw_activations(const std::vector<Activation>& functions);
+/// c · tanh(z / c) for each cap c, over [−100, 100].
+Drawing draw_soft_caps(const std::vector<double>& caps);
+/// Tiles that a tiled attention computes (2: all pairs visible, 1: some) and skips (empty).
+Drawing draw_tiles(const arch::Pattern& pattern, bool causal, int64_t length, int64_t tile);
+/// Layer norm and RMS norm of the numbers 1 … count.
+Drawing draw_norms(int64_t count);
+/// Variance of the dot product of two random vectors by their width, with and without the factor 1/√d.
+Drawing draw_score_variance(int64_t largest_width);
+
+}  // namespace lamina::lab

@@ -1,0 +1,21 @@
+#include "lamina/lab/run/power.h"
+
+#include "lamina/lab/run/format.h"
+#include "lamina/lab/run/statistics.h"
+
+namespace lamina::lab {
+
+std::string power_sentence(const Study& study) {
+  if (study.mode == Mode::search || study.mode == Mode::stretch || study.metric != Metric::loss) return "";
+  const auto percent = [](double share) { return printed("%.2g %%", 100 * share); };
+  const std::optional<size_t> needed = pairs_needed(study.margin / study.spread);
+  const std::string takes = str("finding ", percent(study.margin), " takes ",
+                                needed ? std::to_string(*needed) : std::string("over 10,000"), " seeds");
+  const std::optional<double> effect = detectable_effect(study.seeds.size());
+  const std::string assumed = str(" (power 0.8, if paired runs differ by ", percent(study.spread), ")");
+  if (!effect) return str("one seed allows no test; ", takes, assumed);
+  return str(study.seeds.size(), " seeds find a difference of ", percent(*effect * study.spread), " of the loss; ",
+             takes, assumed);
+}
+
+}  // namespace lamina::lab
