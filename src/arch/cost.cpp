@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lamina/arch/layers.h"
+#include "lamina/arch/mixing.h"
 #include "lamina/arch/weights.h"
 
 namespace lamina::arch {

@@ -16,8 +16,6 @@ struct Flops {
   double training() const { return 3 * forward(); }  ///< backward costs twice the forward pass
 };
 Flops flops_per_token(const ArchSpec& spec, int64_t length);
-/// The part `mixing` of one layer: attention scores and weighted values, or the state space scan.
-double mixing_flops(const ArchSpec& spec, const Block& block, int64_t length);
 
 /// Keys visible to a query, averaged over the positions of a causal sequence of this length.
 double average_keys(const Pattern& pattern, int64_t length);

@@ -91,8 +91,12 @@ void add_context(const LayerContext& c, LayerCost& cost) {
   const auto exposed = [&](double seconds, double beside) {
     return c.setup.overlap ? std::max(0.0, seconds - beside) : seconds;
   };
+  // Every further step of the ring adds its part to the output (f32, read and write), in backward to dq.
+  const double merged = (cp - 1) * memory_seconds(c.cluster, 8 * c.tokens * c.layer.heads * c.layer.v_dim / c.tp);
   cost.forward.context += exposed(forward, cost.forward.mixing);
   cost.backward.context += exposed(2 * forward, cost.backward.mixing);
+  cost.forward.mixing += merged;
+  cost.backward.mixing += merged;
 }
 
 void add_tensor_parallel(const LayerContext& c, LayerCost& cost) {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "lamina/arch/cost.h"
 #include "lamina/arch/layers.h"
+#include "lamina/arch/mixing.h"
 #include "lamina/arch/reach.h"
 #include "lamina/arch/weights.h"
 #include "lamina/base/error.h"

@@ -18,7 +18,8 @@ constexpr double kPictureWidth = 1120;
 constexpr double kLeft = 96;
 constexpr double kPlotWidth = kPictureWidth - kLeft - 32;
 constexpr int64_t kMostRows = 16;
-constexpr int64_t kMostPasses = 192;  // drawn per stage
+constexpr int64_t kUsualPasses = 56;   // drawn per stage, if that shows the steady state
+constexpr int64_t kMostPasses = 4000;  // drawn in all
 
 constexpr Colour kForward{66, 133, 207};
 constexpr Colour kBackward{22, 135, 102};
@@ -40,8 +41,9 @@ struct Series {
   const char* name;
   Colour colour;
 };
-constexpr Series kLegend[] = {{"forward", kForward},       {"recomputation", kRecompute}, {"backward", kBackward},
-                              {"communication", kTraffic}, {"optimizer update", kUpdate}, {"idle", kIdle}};
+constexpr Series kLegend[] = {{"forward", kForward},         {"recomputation", kRecompute},
+                              {"backward", kBackward},       {"communication (its share of a pass)", kTraffic},
+                              {"optimizer update", kUpdate}, {"idle", kIdle}};
 
 std::string shortened(double value, const char* unit, const char* format = "%.3g ") {
   char text[48];
@@ -87,22 +89,23 @@ class TimelinePicture {
     text(28, 64, to_text(best_.layout), 14, kQuiet);
     text(28, 86,
          str(shortened(best_.seconds.total(), "s per step"), " · ", short_number(best_.tokens_per_second),
-             "tokens/s · MFU ", shortened(100 * best_.utilisation, "%", "%.1f "), " · batch ",
+             " tokens/s · MFU ", shortened(100 * best_.utilisation, "%", "%.1f "), " · batch ",
              with_commas(plan_.setup.batch), " × ", with_commas(plan_.setup.length), " tokens"),
          14, kQuiet);
     double x = kLeft;
     for (const Series& series : kLegend) {
       canvas_.box(x, 106, 14, 14, series.colour);
       text(x + 20, 118, series.name, 13);
-      x += 34 + 7.6 * static_cast<double>(std::char_traits<char>::length(series.name)) + 14;
+      x += 24 + 6.9 * static_cast<double>(std::char_traits<char>::length(series.name)) + 14;
     }
     y_ = 138;
   }
 
   /// Stages that are drawn: all of them, or some at equal distances with the first and the last.
-  std::vector<size_t> shown_stages() const {
+  std::vector<size_t> shown_stages(int64_t micro_batches) const {
     const auto count = static_cast<int64_t>(stages_.size());
-    const int64_t rows = std::min(count, kMostRows);
+    const int64_t passes = 2 * micro_batches * best_.layout.interleave;
+    const int64_t rows = std::min(count, std::clamp<int64_t>(kMostPasses / passes, 6, kMostRows));
     std::vector<size_t> shown;
     for (int64_t i = 0; i < rows; ++i) {
       shown.push_back(static_cast<size_t>(rows == 1 ? 0 : i * (count - 1) / (rows - 1)));
@@ -110,13 +113,13 @@ class TimelinePicture {
     return shown;
   }
 
-  /// Micro-batches that are drawn; the interleaved schedule needs a multiple of the stages.
+  /// Micro-batches that are drawn: enough for a steady state. The interleaved schedule needs a multiple of the stages.
   int64_t shown_micro_batches() const {
     const auto all = static_cast<int64_t>(best_.micro_batches);
     const auto stages = static_cast<int64_t>(stages_.size());
-    const int64_t wanted = std::max<int64_t>(stages + 2, kMostPasses / 2 / best_.layout.interleave);
+    const int64_t wanted = std::max<int64_t>(stages > 1 ? 2 * stages : 1, kUsualPasses / 2 / best_.layout.interleave);
     if (best_.layout.interleave == 1) return std::min(all, wanted);
-    return std::min(all, std::max<int64_t>(1, wanted / stages) * stages);
+    return std::min(all, (wanted + stages - 1) / stages * stages);
   }
 
   void draw_schedule() {
@@ -133,7 +136,7 @@ class TimelinePicture {
     for (const auto& passes : schedule) end = std::max(end, passes.back().end);
     const double finish = best_.seconds.data + best_.seconds.optimizer;
     const double scale = kPlotWidth / (end + finish);
-    const std::vector<size_t> rows = shown_stages();
+    const std::vector<size_t> rows = shown_stages(shown);
     const double row_height = rows.size() > 8 ? 22 : rows.size() > 2 ? 30 : 44;
     for (size_t i = 0; i < rows.size(); ++i) {
       draw_stage(rows[i], schedule[rows[i]], scale, y_, row_height - 4);
@@ -163,15 +166,16 @@ class TimelinePicture {
       const double gap = width > 5 ? 1 : width > 2.5 ? 0.5 : 0;
       const double inner = width - gap;
       const double total = std::max(part.total(), 1e-30);
-      // Recomputation comes first in a backward pass; communication is a strip of its share at the end.
+      // Recomputation comes first in a backward pass. Communication is spread over the pass: a strip as high as its
+      // share, which is visible in narrow passes too.
       const double again = inner * part.recompute / total;
-      const double traffic = inner * traffic_of(part) / total;
+      const double traffic = height * traffic_of(part) / total;
       canvas_.box(x, top, inner, height, pass.forward ? kForward : kBackward);
       if (again > 0.05) canvas_.box(x, top, again, height, kRecompute);
-      if (traffic > 0.05) canvas_.box(x + inner - traffic, top, traffic, height, kTraffic);
+      if (traffic > 0.05) canvas_.box(x, top + height - traffic, inner, traffic, kTraffic);
       const std::string number = std::to_string(pass.micro_batch + 1);
       if (inner > 9.0 * static_cast<double>(number.size()) + 4)
-        text(x + (inner - traffic) / 2, top + height / 2 + 4, number, 11, kOnBlock, plot::Anchor::middle);
+        text(x + inner / 2, top + height / 2 + 4, number, 11, kOnBlock, plot::Anchor::middle);
     }
   }
 
