@@ -368,7 +368,8 @@ TEST(ClusterPlan, savingsSaveMemoryAndCostTime) {
   const StepEstimate none = at(1, Recompute::none, 1);
   const StepEstimate full = at(1, Recompute::full, 1);
   EXPECT_LT(full.memory.activations, none.memory.activations / 4);
-  EXPECT_GT(full.seconds.total(), 1.2 * none.seconds.total());
+  EXPECT_GT(full.seconds.total(), none.seconds.total());
+  EXPECT_GT(full.seconds.passes.total(), 1.2 * none.seconds.passes.total());
   const StepEstimate experts = at(1, Recompute::none, 8);
   EXPECT_LT(experts.memory.weights, none.memory.weights / 4);
   EXPECT_GT(experts.seconds.passes.exchange, 0);

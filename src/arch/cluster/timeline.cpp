@@ -18,7 +18,7 @@ constexpr double kPictureWidth = 1120;
 constexpr double kLeft = 96;
 constexpr double kPlotWidth = kPictureWidth - kLeft - 32;
 constexpr int64_t kMostRows = 16;
-constexpr int64_t kUsualPasses = 56;   // drawn per stage, if that shows the steady state
+constexpr int64_t kUsualPasses = 40;   // drawn per stage, if that shows the steady state
 constexpr int64_t kMostPasses = 4000;  // drawn in all
 
 constexpr Colour kForward{66, 133, 207};
@@ -118,7 +118,7 @@ class TimelinePicture {
     const auto all = static_cast<int64_t>(best_.micro_batches);
     const auto stages = static_cast<int64_t>(stages_.size());
     const int64_t wanted = std::max<int64_t>(stages > 1 ? 2 * stages : 1, kUsualPasses / 2 / best_.layout.interleave);
-    if (best_.layout.interleave == 1) return std::min(all, wanted);
+    if (best_.layout.interleave == 1) return all <= wanted + wanted / 2 ? all : wanted;
     return std::min(all, (wanted + stages - 1) / stages * stages);
   }
 
@@ -174,8 +174,8 @@ class TimelinePicture {
       if (again > 0.05) canvas_.box(x, top, again, height, kRecompute);
       if (traffic > 0.05) canvas_.box(x, top + height - traffic, inner, traffic, kTraffic);
       const std::string number = std::to_string(pass.micro_batch + 1);
-      if (inner > 9.0 * static_cast<double>(number.size()) + 4)
-        text(x + inner / 2, top + height / 2 + 4, number, 11, kOnBlock, plot::Anchor::middle);
+      if (inner - again > 6.5 * static_cast<double>(number.size()) + 2)
+        text(x + (inner + again) / 2, top + height / 2 + 3.5, number, 10.5, kOnBlock, plot::Anchor::middle);
     }
   }
 
