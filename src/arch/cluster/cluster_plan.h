@@ -7,7 +7,7 @@
 
 namespace lamina::arch {
 
-/// What a plan for a cluster is computed from.
+/// Input of make_cluster_plan().
 struct ClusterPlanOptions {
   std::string cluster;                 ///< preset or file
   int64_t devices = 1;                 ///< number of devices to use

@@ -63,7 +63,7 @@ constexpr auto names_of(AttentionKernel) { return std::array<std::string_view, 2
 /// Whether the product that computes a weight's gradient also adds it to the accumulator.
 enum class Accumulation : uint8_t { fused, separate };
 constexpr auto names_of(Accumulation) { return std::array<std::string_view, 2>{"fused", "separate"}; }
-/// What one collective of ZeRO-3 gathers.
+/// Unit of weights that one collective of ZeRO-3 gathers.
 enum class GatherUnit : uint8_t { layer, weight };
 constexpr auto names_of(GatherUnit) { return std::array<std::string_view, 2>{"layer", "weight"}; }
 

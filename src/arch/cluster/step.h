@@ -36,7 +36,7 @@ struct StageSeconds {
   PassSeconds backward;  ///< of one micro-batch, with recomputation
 };
 
-/// What limits a layout.
+/// The resource that limits a layout.
 enum class Limit : uint8_t { compute, memory_bandwidth, network, bubble, memory };
 constexpr auto names_of(Limit) {
   return std::array<std::string_view, 5>{"compute", "memory bandwidth", "network", "bubble", "memory"};
@@ -68,7 +68,7 @@ CostTable cost_table(const Cluster& cluster, const ModelShape& model, const Trai
 /// Estimates a step. `costs` belongs to this layout. The layout must pass layout_problems().
 StepEstimate estimate_step(const Cluster& cluster, const ModelShape& model, const TrainingSetup& setup,
                            const Layout& layout, const CostTable& costs);
-/// The same, computing the costs of the layers.
+/// Estimates a step and computes the costs of the layers itself.
 StepEstimate estimate_step(const Cluster& cluster, const ModelShape& model, const TrainingSetup& setup,
                            const Layout& layout);
 

@@ -62,6 +62,12 @@ std::string percent_text(double error) {
   return text;
 }
 
+/// A published run fitted into memory; if our estimate says otherwise, the table shows it.
+std::string excess_text(const DeviceMemory& memory) {
+  if (memory.fits()) return "";
+  return str("; estimated at ", short_bytes(memory.total()), " of ", short_bytes(memory.capacity));
+}
+
 std::string cell(double value, const char* format = "%.2f") {
   char text[32];
   std::snprintf(text, sizeof text, format, value);
@@ -121,9 +127,10 @@ std::string validation_markdown(const std::vector<PredictedRow>& rows) {
       "|---|---|---|---|---|---|---|---|\n";
   for (const PredictedRow& p : rows) {
     if (p.row.seconds <= 0) continue;
-    text += str("| ", p.row.name, " | ", p.row.source, " | ", with_commas(p.row.devices), " | ",
-                to_text(p.estimate.layout), " | ", cell(p.row.seconds), " | ", cell(p.estimate.seconds.total()), " | ",
-                percent_text(p.seconds_error), " | ", p.row.fitted ? "yes" : "", " |\n");
+    text +=
+        str("| ", p.row.name, " | ", p.row.source, " | ", with_commas(p.row.devices), " | ", to_text(p.estimate.layout),
+            excess_text(p.estimate.memory), " | ", cell(p.row.seconds), " | ", cell(p.estimate.seconds.total()), " | ",
+            percent_text(p.seconds_error), " | ", p.row.fitted ? "yes" : "", " |\n");
   }
   text +=
       "\n| row | source | what | published GiB | predicted GiB | error |\n"

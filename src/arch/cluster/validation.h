@@ -36,7 +36,8 @@ struct PredictedRow {
 /// Reads a JSON file of published figures (tests/golden/cluster/published.json). Throws Error or SpecError.
 std::vector<PublishedRow> read_published(const std::string& path);
 
-/// Predicts a row on this cluster: the fastest layout with the published fields that fits.
+/// Predicts a row on this cluster: the fastest layout with the published fields that fits, or the smallest if none
+/// does.
 PredictedRow predict(const PublishedRow& row, const Cluster& cluster);
 
 /// Product and memory efficiency that minimise the squared logarithmic error of the fitted rows of one cluster, on a
