@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lamina/arch/layers.h"
+#include "lamina/arch/mixing.h"
 #include "lamina/arch/weights.h"
 
 namespace lamina::arch {
@@ -87,6 +88,10 @@ double average_keys(const Pattern& pattern, int64_t length) {
   return std::visit([length](const auto& option) { return keys_of(option, length); }, pattern);
 }
 
+double mixing_flops(const ArchSpec& spec, const Block& block, int64_t length) {
+  return std::visit([&](const auto& mixer) { return mixing(mixer, length, spec.d_model); }, block.mixer);
+}
+
 Flops flops_per_token(const ArchSpec& spec, int64_t length) {
   Flops flops;
   flops.products = product_flops(outer_weights(spec));
@@ -95,8 +100,7 @@ Flops flops_per_token(const ArchSpec& spec, int64_t length) {
   for (const WrittenBlock& written : written_blocks(spec)) {
     const auto times = static_cast<double>(written.times);
     flops.products += times * product_flops(block_weights(spec, *written.block));
-    flops.mixing += times * std::visit([&](const auto& mixer) { return mixing(mixer, length, spec.d_model); },
-                                       written.block->mixer);
+    flops.mixing += times * mixing_flops(spec, *written.block, length);
   }
   return flops;
 }

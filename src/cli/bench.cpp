@@ -10,6 +10,7 @@ void add_bench(CLI::App& program) {
   add_bench_load(*bench);
   add_bench_ops(*bench);
   add_bench_grammar(*bench);
+  add_bench_plan(*bench);
   add_bench_serve(*bench);
   add_bench_tokenizer(*bench);
   add_bench_train(*bench);

@@ -31,6 +31,7 @@ void add_bench_engine(CLI::App& bench);
 void add_bench_load(CLI::App& bench);
 void add_bench_ops(CLI::App& bench);
 void add_bench_grammar(CLI::App& bench);
+void add_bench_plan(CLI::App& bench);
 void add_bench_serve(CLI::App& bench);
 void add_bench_tokenizer(CLI::App& bench);
 void add_bench_train(CLI::App& bench);
