@@ -144,7 +144,7 @@ TEST(FlatSearch, SkipsRowsAndRefusesWrongQueries) {
 
 TEST(Hnsw, FindsNearlyAllNeighbors) {
   constexpr int64_t kDim = 24;
-  const std::vector<float> values = clustered_values(4000, kDim, 6);
+  const std::vector<float> values = clustered_values(1200, kDim, 6);
   const std::vector<float> queries = clustered_values(50, kDim, 7);
   for (const DType dtype : {DType::f32, DType::f16, DType::u8}) {
     for (const Metric metric : {Metric::inner_product, Metric::cosine, Metric::l2}) {
