@@ -13,7 +13,7 @@ namespace lamina::infer {
 ///   p(w) = (1 − λ) p_model(w) + λ Σ over neighbours with next token w of exp(−d / T) / Σ over all neighbours,
 /// with d the squared distance of hidden states.
 struct KnnOptions {
-  int64_t neighbors = 64;
+  int64_t neighbors = 64;    ///< most neighbours
   double lambda = 0.25;      ///< 0 to 1
   double temperature = 0;    ///< T; 0: the store's scale (search::StateStore::scale)
   bool by_distance = false;  ///< λ · exp(−d₁ / T) instead of λ, with d₁ the distance of the nearest neighbour
@@ -26,9 +26,9 @@ class KnnLm {
   /// Throws Error if an option is out of range, or the store is not of a model of this width and vocabulary.
   KnnLm(std::shared_ptr<const search::StateStore> store, const KnnOptions& options, const nn::Model& model);
 
-  /// What the neighbours of one state predict.
+  /// Prediction from the neighbours of one state.
   struct Prediction {
-    double lambda = 0;
+    double lambda = 0;                                     ///< weight of the neighbours
     std::vector<std::pair<text::TokenId, double>> tokens;  ///< probabilities of each token once, by token
     double probability(text::TokenId token) const;         ///< 0 if no neighbour has it
   };

@@ -8,7 +8,7 @@ namespace lamina::infer {
 /// A passage for a prompt.
 struct Passage {
   std::string source;  ///< name of its document
-  std::string text;
+  std::string text;    ///< as inserted
 };
 
 /// The prompt of retrieval-augmented generation (Lewis et al. 2020): {passages} stands for the passages, each as

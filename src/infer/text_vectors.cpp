@@ -47,7 +47,8 @@ search::Embedder text_embedder(const LoadedModel& model) {
     std::vector<std::vector<text::TokenId>> ids;
     std::map<size_t, std::vector<size_t>> by_length;  // equal lengths need no padding, which could change the states
     for (const std::string& text : texts) {
-      ids.push_back(prompt_ids(tokenizer, text));
+      text::UnknownCharacters skipped;  // a few characters that the vocabulary lacks should not stop an index
+      ids.push_back(prompt_ids(tokenizer, text, &skipped));
       if (ids.back().size() > context) ids.back().resize(context);
       if (!ids.back().empty()) by_length[ids.back().size()].push_back(ids.size() - 1);
     }

@@ -20,14 +20,15 @@ struct HnswOptions {
 /// A navigable small-world graph in memory that somebody else owns, such as a mapped file. A list of links is a count
 /// followed by `links` (level 0: 2·links) row numbers.
 struct HnswView {
-  int64_t count = 0;
-  int64_t links = 0;
+  int64_t count = 0;                       ///< rows
+  int64_t links = 0;                       ///< HnswOptions::links
   int64_t entry = 0;                       ///< row at which searches begin; it has the highest level
   std::span<const uint8_t> levels;         ///< [count]: highest level of each row
   std::span<const uint32_t> base;          ///< [count, 1 + 2·links]: level 0
   std::span<const uint32_t> upper;         ///< [Σ levels, 1 + links]: levels 1 … of each row, row by row
   std::span<const uint32_t> upper_starts;  ///< [count]: first list of each row in `upper`
 
+  /// The list of links of a row on a level.
   const uint32_t* list(uint32_t row, int level) const {
     return level == 0 ? &base[row * static_cast<size_t>(2 * links + 1)]
                       : &upper[(upper_starts[row] + static_cast<size_t>(level) - 1) * static_cast<size_t>(links + 1)];
@@ -36,13 +37,14 @@ struct HnswView {
 
 /// A graph that owns its memory.
 struct HnswGraph {
-  int64_t links = 0;
-  int64_t entry = 0;
-  std::vector<uint8_t> levels;
-  std::vector<uint32_t> base;
-  std::vector<uint32_t> upper;
-  std::vector<uint32_t> upper_starts;
+  int64_t links = 0;                   ///< see HnswView
+  int64_t entry = 0;                   ///< see HnswView
+  std::vector<uint8_t> levels;         ///< see HnswView
+  std::vector<uint32_t> base;          ///< see HnswView
+  std::vector<uint32_t> upper;         ///< see HnswView
+  std::vector<uint32_t> upper_starts;  ///< see HnswView
 
+  /// Valid as long as this graph.
   HnswView view() const {
     return {static_cast<int64_t>(levels.size()), links, entry, levels, base, upper, upper_starts};
   }

@@ -17,13 +17,14 @@ enum class RankBy : uint8_t { bm25, dense, both };
 
 /// One query.
 struct Query {
-  std::string text;
+  std::string text;           ///< its words are for BM25
   std::vector<float> vector;  ///< of the text, for RankBy::dense and both
 };
 
+/// How many passages are found, and how.
 struct SearchOptions {
-  int64_t top = 5;  ///< most results
-  RankBy by = RankBy::bm25;
+  int64_t top = 5;           ///< most results
+  RankBy by = RankBy::bm25;  ///< which rankings
   int64_t candidates = 100;  ///< of each ranking, before fusion; at least `top` are taken
   int64_t beam = 100;        ///< of searches in graphs
   bool exact = false;        ///< compare with every vector although there is a graph
@@ -47,13 +48,14 @@ class Index {
   /// Maps and checks every file. Throws Error if one is missing, damaged or inconsistent.
   static Index open(const std::string& folder);
 
-  const IndexSettings& settings() const { return manifest_.settings; }
-  int64_t passage_count() const { return passages_; }    ///< without deleted ones
-  int64_t document_count() const { return documents_; }  ///< without deleted ones
-  int64_t deleted_count() const { return deleted_; }     ///< deleted passages that still take space
-  size_t bytes() const;                                  ///< of all segments
-  const std::vector<Segment>& segments() const { return segments_; }
+  const IndexSettings& settings() const { return manifest_.settings; }  ///< of the index
+  int64_t passage_count() const { return passages_; }                   ///< without deleted ones
+  int64_t document_count() const { return documents_; }                 ///< without deleted ones
+  int64_t deleted_count() const { return deleted_; }                    ///< deleted passages that still take space
+  size_t bytes() const;                                                 ///< of all segments
+  const std::vector<Segment>& segments() const { return segments_; }    ///< in order
 
+  /// The best passages, best first. Throws Error if the index lacks what the ranking needs.
   std::vector<Hit> search(const Query& query, const SearchOptions& options, const Threads& threads) const;
 
   std::string_view text(int64_t row) const;      ///< of a passage

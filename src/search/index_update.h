@@ -23,8 +23,8 @@ class IndexLock {
   /// Throws Error if another process holds the lock.
   explicit IndexLock(const std::string& folder);
   ~IndexLock();
-  IndexLock(IndexLock&& other) noexcept;
-  IndexLock& operator=(IndexLock&& other) noexcept;
+  IndexLock(IndexLock&& other) noexcept;             ///< `other` holds nothing then
+  IndexLock& operator=(IndexLock&& other) noexcept;  ///< exchanges the locks
 
  private:
   int descriptor_ = -1;
@@ -40,7 +40,7 @@ class IndexUpdate {
   /// A change of an existing index. Throws Error if another process is changing it.
   static IndexUpdate open(const std::string& folder);
 
-  const IndexSettings& settings() const { return manifest_.settings; }
+  const IndexSettings& settings() const { return manifest_.settings; }  ///< of the index
   /// Needed before add() if the index has vectors. Called with up to 64 passages.
   void set_embedder(Embedder embedder) { embedder_ = std::move(embedder); }
 

@@ -26,7 +26,7 @@ struct VectorSettings {
 inline constexpr const char* kProbeText = "The quick brown fox jumps over the lazy dog.";
 inline constexpr size_t kProbeValues = 16;
 
-/// What an index was built with.
+/// Settings that an index was built with.
 struct IndexSettings {
   ChunkOptions chunks;
   bool bm25 = true;

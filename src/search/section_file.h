@@ -71,7 +71,7 @@ class SectionFile {
   SectionFile() = default;
   /// Throws Error unless the file is complete, undamaged and of this kind.
   static SectionFile open(const std::string& path, std::string_view kind);
-  /// The same for bytes in memory; `name` names them in messages.
+  /// Like open(), for bytes in memory. `name` names them in messages.
   static SectionFile parse(MappedFile mapped, const std::string& name, std::string_view kind);
 
   bool has(const std::string& name) const { return sections_.contains(name); }
@@ -85,7 +85,7 @@ class SectionFile {
                  "; build the index again");
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
-  /// The same, with exactly `count` values.
+  /// Like section(), with exactly `count` values.
   template <class T>
   std::span<const T> section_of(const std::string& name, size_t count) const {
     const std::span<const T> values = section<T>(name);

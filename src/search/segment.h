@@ -49,7 +49,7 @@ class SegmentBuilder {
 class Segment {
  public:
   static Segment open(const std::string& path);
-  /// The same for bytes in memory. Throws Error if anything is inconsistent.
+  /// Like open(), for bytes in memory. Throws Error if anything is inconsistent.
   static Segment parse(SectionFile file);
 
   int64_t document_count() const { return static_cast<int64_t>(name_starts_.size()) - 1; }

@@ -32,7 +32,7 @@ class StateStoreBuilder {
 class StateStore {
  public:
   static std::shared_ptr<const StateStore> open(const std::string& path);
-  /// The same for bytes in memory. Throws Error if anything is inconsistent.
+  /// Like open(), for bytes in memory. Throws Error if anything is inconsistent.
   static std::shared_ptr<const StateStore> parse(SectionFile file);
 
   int64_t count() const { return vectors_.count; }

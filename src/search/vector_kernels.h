@@ -19,7 +19,7 @@ class ScoreSink {
   virtual float offer(int64_t query, int64_t row, float score) = 0;
 };
 
-/// What turns a dot product into a score that ranks like the metric: score = scale[row] · dot + bias[row].
+/// Makes a score from a dot product, so that it ranks like the metric: score = scale[row] · dot + bias[row].
 struct ScoreTerms {
   const float* scale = nullptr;  ///< [count]; null: 1
   const float* bias = nullptr;   ///< [count]; null: 0

@@ -20,9 +20,9 @@ std::optional<Metric> metric_from_name(std::string_view name);  ///< empty if th
 
 /// A match: the number of a row and its score.
 struct Neighbor {
-  int64_t row = 0;
-  double score = 0;
-  bool operator==(const Neighbor&) const = default;
+  int64_t row = 0;                                   ///< number of the row
+  double score = 0;                                  ///< larger is nearer
+  bool operator==(const Neighbor&) const = default;  ///< same row and score
 };
 
 /// Order of results: higher scores first, and of equal scores the smaller row.
@@ -34,13 +34,14 @@ inline bool is_better(const Neighbor& a, const Neighbor& b) {
 struct VectorsView {
   const void* data = nullptr;  ///< [count, dim], contiguous
   DType dtype = DType::f32;    ///< f32, f16, or u8 (below)
-  int64_t count = 0;
-  int64_t dim = 0;
-  /// Of u8 rows only, [count]: the byte b of a row stands for scales[row] · (b − 128).
+  int64_t count = 0;           ///< rows
+  int64_t dim = 0;             ///< values of a row
+  /// [count], for u8 rows only: the byte b of a row stands for scales[row] · (b − 128).
   const float* scales = nullptr;
   /// [count]: Σ x² of each row as stored, in f32. Needed for cosine and l2.
   const float* squared_norms = nullptr;
 
+  /// First byte of a row.
   const std::byte* row(int64_t index) const {
     return static_cast<const std::byte*>(data) + static_cast<size_t>(index * dim) * size_of(dtype);
   }
@@ -57,10 +58,10 @@ class Vectors {
   void append(std::span<const float> rows);
   /// Appends row `row` of `other`, which has the same type and dim, unchanged.
   void append_row(const VectorsView& other, int64_t row);
-  int64_t count() const { return static_cast<int64_t>(squared_norms_.size()); }
-  int64_t dim() const { return dim_; }
-  DType dtype() const { return dtype_; }
-  VectorsView view() const;  ///< valid until the next append
+  int64_t count() const { return static_cast<int64_t>(squared_norms_.size()); }  ///< rows
+  int64_t dim() const { return dim_; }                                           ///< values of a row
+  DType dtype() const { return dtype_; }                                         ///< as stored
+  VectorsView view() const;                                                      ///< valid until the next append
 
  private:
   DType dtype_ = DType::f32;
