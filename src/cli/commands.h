@@ -14,12 +14,14 @@ void add_data(CLI::App& program);
 void add_draw(CLI::App& program);
 void add_eval(CLI::App& program);
 void add_generate(CLI::App& program);
+void add_index(CLI::App& program);
 void add_info(CLI::App& program);
 void add_ops(CLI::App& program);
 void add_plan(CLI::App& program);
 void add_plot(CLI::App& program);
 void add_presets(CLI::App& program);
 void add_report(CLI::App& program);
+void add_search(CLI::App& program);
 void add_serve(CLI::App& program);
 void add_stretch(CLI::App& program);
 void add_tokenizer(CLI::App& program);
@@ -35,6 +37,9 @@ void add_bench_plan(CLI::App& bench);
 void add_bench_serve(CLI::App& bench);
 void add_bench_tokenizer(CLI::App& bench);
 void add_bench_train(CLI::App& bench);
+
+// Subcommands of `lamina index` that have their own files.
+void add_index_states(CLI::App& index);
 
 // Subcommands of `lamina tokenizer` that have their own files.
 void add_tokenizer_train(CLI::App& tokenizer);

@@ -6,6 +6,7 @@
 #include "lamina/base/files.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
+#include "lamina/cli/knn_option.h"
 #include "lamina/cli/progress_line.h"
 #include "lamina/cli/text_input.h"
 #include "lamina/cli/usage.h"
@@ -26,6 +27,7 @@ struct EvalArguments {
   infer::EvaluateOptions options;
   std::vector<int64_t> lengths;
   int64_t tokens = 0;
+  KnnChoice knn;
   DeviceChoice device;
   bool json = false;
 };
@@ -99,6 +101,7 @@ Row evaluate(const EvalArguments& arguments, const std::optional<std::string>& t
   report_unknown(arguments.data, reading.unknown);
   infer::EvaluateOptions options = arguments.options;
   options.lengths = bounds_of(arguments, options.context > 0 ? options.context : model.model->spec().context);
+  options.knn = arguments.knn.open(*model.model);
   options.progress = progress_of(str(path, " ", weights), count_of_tokens);
   return {path, weights, infer::evaluate(*model.model, reading.ids, options), reading.bytes, reading.unknown.total()};
 }
@@ -208,6 +211,7 @@ void add_eval(CLI::App& program) {
       ->delimiter(',')
       ->check(at_least(1));
   command->add_option("--tokens", arguments->tokens, "Only the first N tokens of the data")->check(at_least(1));
+  arguments->knn.add_to(*command);
   arguments->device.add_to(*command);
   command->add_flag("--json", arguments->json, "Print the figures as JSON");
   command->callback([arguments] { run(*arguments); });

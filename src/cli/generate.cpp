@@ -3,13 +3,15 @@
 #include <chrono>
 #include <cstdio>
 #include <iostream>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "lamina/cli/cache_option.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
+#include "lamina/cli/knn_option.h"
+#include "lamina/cli/retrieved_prompt.h"
+#include "lamina/cli/sampling_option.h"
 #include "lamina/cli/text_input.h"
 #include "lamina/cli/usage.h"
 #include "lamina/infer/generator.h"
@@ -36,6 +38,8 @@ struct GenerateArguments {
   std::string grammar;
   bool json_object = false;
   infer::GenerateOptions options;
+  RetrievalChoice retrieval;
+  KnnChoice knn;
   DeviceChoice device;
   bool stream = true;
   bool interactive = false;
@@ -62,6 +66,7 @@ struct Answer {
   std::vector<text::TokenId> ids;  ///< prompt tokens
   std::string text;                ///< answer text
   infer::Generation generation;
+  std::vector<nlohmann::ordered_json> sources = {};  ///< retrieved passages in the prompt
 };
 
 std::vector<text::TokenId> parse_ids(const std::string& text) {
@@ -121,7 +126,21 @@ std::vector<Answer> collect_prompts(const GenerateArguments& arguments, const in
   }
   std::vector<Answer> answers;
   answers.reserve(texts.size() + arguments.ids.size());
-  for (const std::string& text : texts) answers.push_back(answer_to_text(model, text));
+  std::optional<Retriever> retriever;
+  if (!arguments.retrieval.index.empty()) {
+    LAMINA_CHECK(arguments.ids.empty(), "--retrieve needs prompts as text; leave out --ids");
+    retriever.emplace(arguments.retrieval.index, arguments.retrieval.options, model.model->device());
+  }
+  const int64_t context = arguments.options.context > 0 ? arguments.options.context : model.model->spec().context;
+  const int64_t room = context - std::min(arguments.options.max_tokens, context / 2);
+  for (const std::string& text : texts) {
+    RetrievedPrompt prompt{text, {}};
+    if (retriever) {
+      prompt = retrieved_prompt(*retriever, arguments.retrieval, infer::require_tokenizer(model), text, room);
+    }
+    answers.push_back(answer_to_text(model, prompt.text));
+    answers.back().sources = std::move(prompt.sources);
+  }
   for (const std::string& ids : arguments.ids) answers.push_back(answer_to_ids(arguments, model, ids));
   return answers;
 }
@@ -199,6 +218,7 @@ void print_json(const std::vector<Answer>& answers, const Moments& moments) {
                                  {"prompt_tokens", answer.ids.size()},
                                  {"ids", answer.generation.ids},
                                  {"finish", finish_name(answer)}});
+    if (!answer.sources.empty()) report["answers"].back()["sources"] = answer.sources;
   }
   report["seconds"] = {{"load", moments.loaded}, {"first_token", moments.first_token}, {"done", moments.done}};
   std::printf("%s\n", report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
@@ -236,6 +256,7 @@ void run_prompts(const GenerateArguments& arguments, const infer::LoadedModel& m
     if (arguments.json) continue;
     if (answers.size() > 1) std::printf("== prompt %zu\n", i + 1);
     if (answers.size() > 1 || !arguments.stream) show(writer.whole(i) + "\n");
+    print_sources(answers[i].sources);
     std::fputs(remark(generations[i], context).c_str(), stderr);
   }
   if (arguments.json) print_json(answers, moments);
@@ -317,6 +338,9 @@ void run(GenerateArguments& arguments) {
   if (model.tokenizer && !arguments.sample_padding)
     arguments.options.sampler.vocab_size = model.tokenizer->vocab_size();
   add_mask(model, arguments);
+  arguments.options.knn = arguments.knn.open(*model.model);
+  LAMINA_CHECK(!arguments.interactive || (arguments.retrieval.index.empty() && !arguments.options.knn),
+               "--interactive cannot use --retrieve or --knn; give the prompt with --prompt");
   Moments moments;
   moments.loaded = since_start();
   arguments.interactive ? run_interactive(arguments, model) : run_prompts(arguments, model, moments);
@@ -335,37 +359,6 @@ void add_structured_output(CLI::App& command, GenerateArguments& arguments) {
       if (one != other) one->excludes(other);
     }
   }
-}
-
-void add_sampling(CLI::App& command, infer::SamplerOptions& sampler) {
-  constexpr double kAny = std::numeric_limits<double>::max();
-  command.add_option("--temperature", sampler.temperature, "Divides the logits; 0 takes the likeliest token")
-      ->capture_default_str()
-      ->check(between(0, kAny));
-  command.add_option("--top-k", sampler.top_k, "Only the k likeliest tokens (0: all)")
-      ->capture_default_str()
-      ->check(at_least(0));
-  command.add_option("--top-p", sampler.top_p, "Only the likeliest tokens that together reach this probability")
-      ->capture_default_str()
-      ->check(between(0, 1, true));
-  command.add_option("--min-p", sampler.min_p, "Only tokens this likely, relative to the likeliest")
-      ->capture_default_str()
-      ->check(between(0, 1));
-  command.add_option("--typical", sampler.typical_p, "Only tokens as surprising as expected, up to this probability")
-      ->capture_default_str()
-      ->check(between(0, 1, true));
-  command.add_option("--repetition-penalty", sampler.repetition_penalty, "Above 1 makes earlier tokens less likely")
-      ->capture_default_str()
-      ->check(between(0, kAny, true));
-  command.add_option("--presence-penalty", sampler.presence_penalty, "Subtracted from logits of tokens in the answer")
-      ->capture_default_str()
-      ->check(between(-kAny, kAny));
-  command
-      .add_option("--frequency-penalty", sampler.frequency_penalty,
-                  "Subtracted from a token's logit for each time it is in the answer")
-      ->capture_default_str()
-      ->check(between(-kAny, kAny));
-  command.add_option("--seed", sampler.seed, "Seed of the random numbers")->capture_default_str()->check(at_least(0));
 }
 
 }  // namespace
@@ -413,6 +406,8 @@ void add_generate(CLI::App& program) {
                    "Most tokens drafted at once from earlier text (speculative decoding; same answers, 0: none)")
       ->capture_default_str()
       ->check(at_least(0));
+  arguments->retrieval.add_to(*command);
+  arguments->knn.add_to(*command);
   arguments->device.add_to(*command);
   command->add_flag("--stream,!--no-stream", arguments->stream, "Print a single answer as it comes (default)");
   command->add_flag("--interactive,-i", arguments->interactive,

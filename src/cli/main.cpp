@@ -66,12 +66,14 @@ int main(int argc, char** argv) {
   add_eval(program);
   add_generate(program);
   add_help(program);
+  add_index(program);
   add_info(program);
   add_ops(program);
   add_plan(program);
   add_plot(program);
   add_presets(program);
   add_report(program);
+  add_search(program);
   add_serve(program);
   add_stretch(program);
   add_tokenizer(program);

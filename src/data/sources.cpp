@@ -133,7 +133,7 @@ void Sources::add_pipe(const std::string& path) {
   LAMINA_CHECK(!input.bad(), name, ": cannot be read to its end");
   LAMINA_CHECK(bytes > 0, name, ": is empty; expected text");
   file.publish();
-  files_.push_back({copy.string(), bytes, options_.json_lines});
+  files_.push_back({copy.string(), bytes, options_.json_lines, path});
   bytes_ += bytes;
 }
 
@@ -161,6 +161,8 @@ void Sources::each(const std::function<void(const Piece&)>& take) const {
     LAMINA_CHECK(static_cast<int64_t>(text.size()) == file.bytes, file.path, ": changed while it was read, from ",
                  file.bytes, " to ", text.size(), " bytes; start again when it is complete");
     next.inside = !file.json_lines;
+    next.file = file.name.empty() ? file.path : file.name;
+    next.line = 0;
     if (!file.json_lines) {
       next.source_begin = base;
       next.source_end = base + file.bytes;
@@ -171,6 +173,7 @@ void Sources::each(const std::function<void(const Piece&)>& take) const {
       for (size_t at = 0; at < text.size(); ++number) {
         const size_t end = std::min(text.find('\n', at), text.size());
         const std::string_view line = text.substr(at, end - at);
+        next.line = static_cast<int64_t>(number);
         next.source_begin = base + static_cast<int64_t>(at);
         at = std::min(end + 1, text.size());
         next.source_end = base + static_cast<int64_t>(at);

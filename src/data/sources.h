@@ -13,6 +13,8 @@ namespace lamina::data {
 /// A part of a document. Documents come in order, and so do the pieces of a document.
 struct Piece {
   std::string_view text;
+  std::string_view file;       ///< path of its file; of a pipe "-"
+  int64_t line = 0;            ///< in JSON lines: the number of the line, from 1; otherwise 0
   int64_t document = 0;        ///< number of the document across all sources
   int64_t document_bytes = 0;  ///< size of the whole document
   int64_t at = 0;              ///< offset of the piece in its document
@@ -52,6 +54,7 @@ class Sources {
     std::string path;
     int64_t bytes = 0;
     bool json_lines = false;
+    std::string name = {};  ///< for messages and Piece::file if it is not the path
   };
   /// Temporary copy of a pipe, removed with the last Sources that uses it.
   struct Spooled;

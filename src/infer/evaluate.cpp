@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lamina/infer/knn.h"
+#include "lamina/infer/windows.h"
 #include "lamina/ops/loss/cross_entropy.h"
 
 namespace lamina::infer {
@@ -12,13 +14,6 @@ namespace {
 constexpr int64_t kRowsAtOnce = 256;
 /// Maximum number of tokens in a batch of windows.
 constexpr int64_t kBatchTokens = 2048;
-
-/// Reads ids[begin, begin + length). Only predictions at positions ≥ `first` count.
-struct Window {
-  int64_t begin;
-  int64_t length;
-  int64_t first;
-};
 
 std::vector<Window> windows_of(int64_t tokens, int64_t context, int64_t stride) {
   std::vector<Window> windows;
@@ -31,10 +26,10 @@ std::vector<Window> windows_of(int64_t tokens, int64_t context, int64_t stride) 
   return windows;
 }
 
+/// Adds up the losses of batches.
 class Evaluator {
  public:
-  Evaluator(nn::Model& model, std::span<const text::TokenId> ids, const EvaluateOptions& options)
-      : model_(model), ids_(ids) {
+  Evaluator(nn::Model& model, const EvaluateOptions& options) : model_(model), knn_(options.knn.get()) {
     for (size_t i = 0; i + 1 < options.lengths.size(); ++i) {
       LAMINA_CHECK(options.lengths[i] >= 0 && options.lengths[i] < options.lengths[i + 1],
                    "evaluate: the bounds of lengths must ascend from 0 on");
@@ -42,30 +37,19 @@ class Evaluator {
     }
   }
 
-  /// Evaluates windows of equal length.
-  void read(std::span<const Window> windows) {
-    const auto batch = static_cast<int64_t>(windows.size());
-    const int64_t length = windows[0].length;
-    std::vector<int64_t> inputs;
-    std::vector<int64_t> targets;
-    for (const Window& window : windows) {
-      const auto begin = ids_.begin() + window.begin;
-      inputs.insert(inputs.end(), begin, begin + length);
-      targets.insert(targets.end(), begin + 1, begin + 1 + length);
-    }
-    const Device& device = model_.device();
-    const Tensor hidden = model_.hidden(Tensor::from(inputs, {batch, length}, device));
-    const Tensor rows = hidden.reshape({batch * length, hidden.dim(2)});
-    const Tensor wanted = Tensor::from(targets, {batch * length}, device);
-    for (int64_t at = 0; at < batch * length; at += kRowsAtOnce) {
-      const int64_t count = std::min(kRowsAtOnce, batch * length - at);
-      const Tensor logits = model_.logits_of(rows.slice(0, at, count));
-      const auto losses = ops::cross_entropy(logits, wanted.slice(0, at, count), {.reduction = ops::Reduction::none})
-                              .to_vector<double>();
-      for (int64_t i = 0; i < count; ++i) {
-        const int64_t position = (at + i) % length;
-        if (position < windows[static_cast<size_t>((at + i) / length)].first) continue;
-        count_token(position + 1, losses[static_cast<size_t>(i)]);
+  void read(const WindowBatch& batch) {
+    const auto all = static_cast<int64_t>(batch.targets.size());
+    const Tensor wanted = Tensor::from(batch.targets, {all}, model_.device());
+    for (int64_t at = 0; at < all; at += kRowsAtOnce) {
+      const int64_t count = std::min(kRowsAtOnce, all - at);
+      const Tensor states = batch.states.slice(0, at, count);
+      std::vector<double> losses =
+          ops::cross_entropy(model_.logits_of(states), wanted.slice(0, at, count), {.reduction = ops::Reduction::none})
+              .to_vector<double>();
+      if (knn_ != nullptr) add_neighbors(states, std::span(batch.targets).subspan(static_cast<size_t>(at)), losses);
+      for (size_t i = 0; i < losses.size(); ++i) {
+        const size_t row = static_cast<size_t>(at) + i;
+        if (batch.is_counted(row)) count_token(batch.position(row) + 1, losses[i]);
       }
     }
   }
@@ -73,6 +57,16 @@ class Evaluator {
   Evaluation& result() { return result_; }
 
  private:
+  /// Interpolates the model's probabilities with those of the neighbours.
+  void add_neighbors(const Tensor& states, std::span<const int64_t> targets, std::vector<double>& losses) const {
+    const auto predictions = knn_->predict(states.to_vector<float>(), model_.device().threads());
+    for (size_t i = 0; i < losses.size(); ++i) {
+      const KnnLm::Prediction& prediction = predictions[i];
+      const double neighbors = prediction.probability(static_cast<text::TokenId>(targets[i]));
+      losses[i] = -std::log((1 - prediction.lambda) * std::exp(-losses[i]) + prediction.lambda * neighbors);
+    }
+  }
+
   void count_token(int64_t before, double loss) {
     result_.total += loss;
     ++result_.tokens;
@@ -84,7 +78,7 @@ class Evaluator {
   }
 
   nn::Model& model_;
-  std::span<const text::TokenId> ids_;
+  const KnnLm* knn_;
   Evaluation result_;
 };
 
@@ -103,13 +97,13 @@ void check(std::span<const text::TokenId> ids, int64_t vocab, int64_t context, i
 double Evaluation::perplexity() const { return std::exp(loss()); }
 double Evaluation::bits_per_byte(int64_t bytes) const { return total / std::log(2.0) / static_cast<double>(bytes); }
 
-Evaluation evaluate(nn::Model& model, std::span<const text::TokenId> ids, const EvaluateOptions& options) {
+void each_window_batch(nn::Model& model, std::span<const text::TokenId> ids, const EvaluateOptions& options,
+                       const std::function<void(const WindowBatch&)>& take) {
   const int64_t context = options.context > 0 ? options.context : model.spec().context;
   const int64_t stride = options.stride > 0 ? options.stride : context;
   check(ids, model.spec().vocab_size, context, stride);
   const auto tokens = static_cast<int64_t>(ids.size());
   const std::vector<Window> windows = windows_of(tokens, context, stride);
-  Evaluator evaluator(model, ids, options);
   for (size_t at = 0; at < windows.size();) {
     const int64_t length = windows[at].length;
     size_t end = at + 1;
@@ -117,10 +111,26 @@ Evaluation evaluate(nn::Model& model, std::span<const text::TokenId> ids, const 
            static_cast<int64_t>(end - at + 1) * length <= kBatchTokens) {
       ++end;
     }
-    evaluator.read(std::span(windows).subspan(at, end - at));
+    WindowBatch batch{std::span(windows).subspan(at, end - at), {}, {}};
+    std::vector<int64_t> inputs;
+    for (const Window& window : batch.windows) {
+      const auto begin = ids.begin() + window.begin;
+      inputs.insert(inputs.end(), begin, begin + length);
+      batch.targets.insert(batch.targets.end(), begin + 1, begin + 1 + length);
+    }
+    const auto rows = static_cast<int64_t>(batch.windows.size());
+    const Tensor hidden = model.hidden(Tensor::from(inputs, {rows, length}, model.device()));
+    batch.states = hidden.reshape({rows * length, hidden.dim(2)});
+    take(batch);
     at = end;
-    if (options.progress) options.progress(evaluator.result().tokens, tokens - 1);
+    const Window& last = batch.windows.back();
+    if (options.progress) options.progress(last.begin + last.length, tokens - 1);
   }
+}
+
+Evaluation evaluate(nn::Model& model, std::span<const text::TokenId> ids, const EvaluateOptions& options) {
+  Evaluator evaluator(model, options);
+  each_window_batch(model, ids, options, [&](const WindowBatch& batch) { evaluator.read(batch); });
   for (LengthLoss& bucket : evaluator.result().by_length) {
     if (bucket.tokens > 0) bucket.loss /= static_cast<double>(bucket.tokens);
   }

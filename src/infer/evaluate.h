@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -8,6 +9,8 @@
 #include "lamina/text/tokenizer.h"
 
 namespace lamina::infer {
+
+class KnnLm;
 
 /// How a text is cut into windows, and what is reported.
 struct EvaluateOptions {
@@ -17,6 +20,8 @@ struct EvaluateOptions {
   int64_t stride = 0;
   /// Bounds of buckets by the number of preceding tokens, for losses by length; empty: no buckets.
   std::vector<int64_t> lengths;
+  /// Neighbours to interpolate predictions with (infer/knn.h); null: none.
+  std::shared_ptr<const KnnLm> knn;
   /// Called with the number of tokens done and in total.
   std::function<void(int64_t done, int64_t all)> progress;
 };

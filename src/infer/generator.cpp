@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "lamina/infer/knn.h"
 #include "lamina/infer/runner/model_runner.h"
 
 namespace lamina::infer {
@@ -30,6 +31,8 @@ void check_options(const GenerateOptions& options) {
                " tokens; expected a positive number, or 0 for the model's own");
   LAMINA_CHECK(options.draft_tokens >= 0, "generate: drafts of ", options.draft_tokens,
                " tokens; expected a positive number, or 0 for none");
+  LAMINA_CHECK(!options.knn || (options.cache && !options.mask && options.draft_tokens == 0),
+               "generate: neighbours (knn) need the KV cache and exclude grammars and drafted tokens; leave these out");
 }
 
 int64_t context_of(const nn::Model& model, int64_t given) { return given > 0 ? given : model.spec().context; }
@@ -62,9 +65,37 @@ Listener collect_into(Generation& answer, size_t row, const OnToken& on_token) {
   };
 }
 
-/// The next token from a forward over all tokens, for every token.
-Generation continue_without_cache(nn::Model& model, std::vector<TokenId> ids, size_t row,
-                                  const GenerateOptions& options, const OnToken& on_token, int64_t context) {
+/// Logits [vocab] of the token after `ids`.
+using NextLogits = std::function<std::vector<float>(const std::vector<TokenId>& ids)>;
+
+/// From a forward over all tokens, for every token.
+NextLogits logits_without_cache(nn::Model& model) {
+  return [&model](const std::vector<TokenId>& ids) {
+    const auto length = static_cast<int64_t>(ids.size());
+    const std::vector<int64_t> wide(ids.begin(), ids.end());
+    return model.logits(Tensor::from(wide, {1, length}, model.device())).slice(1, length - 1, 1).to_vector<float>();
+  };
+}
+
+/// Interpolated with the neighbours of the last state.
+NextLogits logits_with_neighbors(nn::Model& model, const GenerateOptions& options, int64_t capacity) {
+  auto cache = std::make_shared<nn::ModelCache>(model.make_cache(1, capacity, options.cache_dtype));
+  return [&model, cache, knn = options.knn, done = size_t{0}](const std::vector<TokenId>& ids) mutable {
+    const std::vector<int64_t> fresh(ids.begin() + static_cast<std::ptrdiff_t>(done), ids.end());
+    done = ids.size();
+    const Tensor tokens = Tensor::from(fresh, {1, static_cast<int64_t>(fresh.size())}, model.device());
+    nn::CachedOptions last;
+    last.last_only = true;
+    const Tensor state = model.cached_hidden(tokens, *cache, last);
+    std::vector<float> logits = model.logits_of(state).to_vector<float>();
+    knn->interpolate(state.to_vector<float>(), logits, model.device().threads());
+    return logits;
+  };
+}
+
+/// Continues one prompt, token by token.
+Generation continue_row(std::vector<TokenId> ids, size_t row, const GenerateOptions& options, const OnToken& on_token,
+                        int64_t context, const NextLogits& next_logits) {
   SamplerOptions sampling = options.sampler;
   sampling.seed = seed_of_stream(sampling.seed, row);
   Sampler sampler(sampling);
@@ -72,9 +103,7 @@ Generation continue_without_cache(nn::Model& model, std::vector<TokenId> ids, si
   Generation answer;
   for (;;) {
     const auto length = static_cast<int64_t>(ids.size());
-    const std::vector<int64_t> wide(ids.begin(), ids.end());
-    const Tensor logits = model.logits(Tensor::from(wide, {1, length}, model.device()));
-    const TokenId id = sampler.next(logits.slice(1, length - 1, 1).to_vector<float>());
+    const TokenId id = sampler.next(next_logits(ids));
     const auto& stops = options.stop_tokens;
     answer.finish = Finish::stop_token;
     if (std::find(stops.begin(), stops.end(), id) != stops.end()) return answer;
@@ -102,9 +131,12 @@ std::vector<Generation> generate(nn::Model& model, const std::vector<std::vector
     longest = std::max(longest, static_cast<int64_t>(prompts[i].size()));
   }
   std::vector<Generation> answers(prompts.size());
-  if (!options.cache) {
+  if (!options.cache || options.knn) {
     for (size_t i = 0; i < prompts.size(); ++i) {
-      answers[i] = continue_without_cache(model, prompts[i], i, options, on_token, context);
+      const int64_t capacity = std::min(context, static_cast<int64_t>(prompts[i].size()) + options.max_tokens);
+      answers[i] =
+          continue_row(prompts[i], i, options, on_token, context,
+                       options.knn ? logits_with_neighbors(model, options, capacity) : logits_without_cache(model));
     }
     return answers;
   }
@@ -143,6 +175,7 @@ Session::~Session() = default;
 
 Generation Session::turn(std::span<const TokenId> ids, const GenerateOptions& options, const OnToken& on_token) {
   check_options(options);
+  LAMINA_CHECK(!options.knn, "generate: a session cannot use neighbours (knn); generate each answer by itself");
   std::vector<TokenId> all = ids_;
   all.insert(all.end(), ids.begin(), ids.end());
   LAMINA_CHECK(!all.empty(), "generate: nothing to read; give some text");

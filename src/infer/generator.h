@@ -11,6 +11,8 @@
 
 namespace lamina::infer {
 
+class KnnLm;
+
 /// How answers are generated.
 struct GenerateOptions {
   int64_t max_tokens = 256;                ///< per row
@@ -26,6 +28,9 @@ struct GenerateOptions {
   int64_t draft_tokens = 0;
   /// Limits the tokens of every answer (grammar_mask); empty: no limits. Needs the KV cache.
   std::shared_ptr<const TokenMask> mask;
+  /// Neighbours to interpolate predictions with (infer/knn.h); null: none. Rows are then computed one after the other.
+  /// Not together with `mask` or `draft_tokens`, and not in a Session.
+  std::shared_ptr<const KnnLm> knn;
 };
 
 /// The answer to one prompt.

@@ -263,13 +263,17 @@ Tensor Model::refill(const std::vector<int64_t>& ids, const ForwardContext& pass
 }
 
 Tensor Model::cached_logits(const Tensor& ids, ModelCache& cache, const CachedOptions& options) {
+  return head_.logits(cached_hidden(ids, cache, options));
+}
+
+Tensor Model::cached_hidden(const Tensor& ids, ModelCache& cache, const CachedOptions& options) {
   ForwardContext pass = start_cached(ids, cache, options);
   const std::vector<int64_t> fresh =
       cache.keeps_ids_ ? ids.to_vector<int64_t>() : std::vector<int64_t>(static_cast<size_t>(ids.numel()));
   const Tensor x =
       is_stale(cache, pass) ? refill(fresh, pass, ids.device(), cache) : forward(ids, pass, &cache, nullptr);
   for (int64_t row = 0; row < pass.batch; ++row) cache.append(row, real_ids(fresh, pass, row));
-  return head_.logits(options.last_only ? last_tokens(x, pass) : x);
+  return options.last_only ? last_tokens(x, pass) : x;
 }
 
 }  // namespace lamina::nn

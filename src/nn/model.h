@@ -90,6 +90,8 @@ class Model final : public Module {
   /// whole cache is recomputed. Rotating the cached keys again would not suffice: all layers but the first computed
   /// their keys from hidden states that depend on the old rotations.
   Tensor cached_logits(const Tensor& ids, ModelCache& cache, const CachedOptions& options = {});
+  /// The same, without the output head: [batch, seq or 1, d_model], after the final norm.
+  Tensor cached_hidden(const Tensor& ids, ModelCache& cache, const CachedOptions& options = {});
 
   /// What each layer keeps of a sequence, in the order of the layers; the default for a layer without mixer.
   std::vector<CacheLayout> cache_layouts() const;

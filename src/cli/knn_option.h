@@ -1,0 +1,21 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "lamina/infer/knn.h"
+
+namespace lamina::cli {
+
+/// Options of commands that interpolate with neighbours: --knn and its parameters.
+struct KnnChoice {
+  std::string store;  ///< empty: no neighbours
+  infer::KnnOptions options;
+
+  void add_to(CLI::App& command);
+  /// The neighbours for a model; null without --knn.
+  std::shared_ptr<const infer::KnnLm> open(const nn::Model& model) const;
+};
+
+}  // namespace lamina::cli

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "lamina/infer/load.h"
+#include "lamina/search/index.h"
+#include "lamina/tensor/device.h"
+
+namespace lamina::cli {
+
+/// Options of commands that search an index.
+struct RetrieverOptions {
+  std::string by;     ///< bm25, dense or both; empty: all that the index has
+  std::string model;  ///< that makes the query's vector; empty: the one that the index names
+  int64_t top = 5;
+  int64_t beam = 100;
+  bool exact = false;
+
+  void add_to(CLI::App& command);  ///< --by, --embedding-model, --beam and --exact
+};
+
+/// An index, with the model that makes vectors of queries if one is needed.
+class Retriever {
+ public:
+  Retriever(const std::string& folder, const RetrieverOptions& options, const Device& device);
+
+  std::vector<search::Hit> search(const std::string& query, int64_t top) const;
+  const search::Index& index() const { return index_; }
+  search::RankBy by() const { return options_.by; }
+
+ private:
+  search::Index index_;
+  search::SearchOptions options_;
+  std::unique_ptr<infer::LoadedModel> model_;
+  Device device_;
+};
+
+}  // namespace lamina::cli

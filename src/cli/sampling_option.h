@@ -1,0 +1,12 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "lamina/infer/sampler.h"
+
+namespace lamina::cli {
+
+/// Adds the options of sampling: --temperature, --top-k, penalties, --seed.
+void add_sampling(CLI::App& command, infer::SamplerOptions& sampler);
+
+}  // namespace lamina::cli
