@@ -200,7 +200,7 @@ void run_serve(ServeArguments arguments) {
   std::string names;
   for (const auto& model : models) names += (names.empty() ? "" : ", ") + model->id;
   service = std::make_unique<serve::Service>(models);
-  std::printf("serving %s at %s\n", names.c_str(), server.address().c_str());
+  std::printf("serving %s at %s (chat page and API)\n", names.c_str(), server.address().c_str());
   std::fflush(stdout);
   const bool answered_all = server.run();
   service.reset();  // ends the workers, then the engines, before the network queue that they post to

@@ -150,7 +150,7 @@ void ChatJob::stream_update(int64_t index, const infer::Update& update) {
   const Choice& choice = choices[static_cast<size_t>(index)];
   Streamed& streamed = streamed_[static_cast<size_t>(index)];
   Json logprobs = nullptr;
-  if (logprobs_ && !update.tokens.empty()) logprobs = chat_logprobs(*model, streamed.last, update.tokens);
+  if (logprobs_ && !update.tokens.empty()) logprobs = chat_logprobs(*model, streamed.last, update.tokens, return_ids_);
   if (!update.tokens.empty()) streamed.last = update.tokens.back().id;
   const Json ids = return_ids_ ? ids_of(update.tokens) : Json(nullptr);
   // Text that may belong to a tool call is held back until the answer ends.
@@ -213,7 +213,7 @@ Json ChatJob::body() {
               {"message", std::move(message)},
               {"logprobs", nullptr},
               {"finish_reason", finish_reason(choice, !parsed.calls.empty())}};
-    if (logprobs_) json["logprobs"] = chat_logprobs(*model, prompts.front().back(), choice.tokens);
+    if (logprobs_) json["logprobs"] = chat_logprobs(*model, prompts.front().back(), choice.tokens, return_ids_);
     if (return_ids_) json["token_ids"] = ids_of(choice.tokens);
     list.push_back(std::move(json));
   }

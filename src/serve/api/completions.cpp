@@ -146,6 +146,10 @@ void CompletionJob::stream_update(int64_t index, const infer::Update& update) {
   choice["text"] = text;
   if (logprobs_ >= 0 && !tokens.empty()) {
     choice["logprobs"] = completion_logprobs(*model, last_[at], tokens, offsets_[at], unscored);
+    if (return_ids_) {
+      const auto previous = has_prompt ? std::optional(prompt_of(index).back()) : last_[at];
+      choice["logprobs"]["content"] = chat_logprobs(*model, previous, update.tokens, true)["content"];
+    }
   }
   if (!tokens.empty()) last_[at] = tokens.back().id;
   if (return_ids_) choice["token_ids"] = ids_of(update.tokens);
@@ -178,6 +182,9 @@ Json CompletionJob::body() {
       int64_t offset = 0;
       const auto previous = echo_ ? std::nullopt : std::optional(prompt_of(i).back());
       json["logprobs"] = completion_logprobs(*model, previous, tokens, offset, echo_);
+      if (return_ids_) {
+        json["logprobs"]["content"] = chat_logprobs(*model, prompt_of(i).back(), choice.tokens, true)["content"];
+      }
     }
     if (return_ids_) {
       json["token_ids"] = ids_of(choice.tokens);

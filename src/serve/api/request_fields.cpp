@@ -172,12 +172,13 @@ Json completion_logprobs(const ServedModel& model, std::optional<text::TokenId> 
 }
 
 Json chat_logprobs(const ServedModel& model, std::optional<text::TokenId> previous,
-                   const std::vector<infer::ScoredToken>& tokens) {
+                   const std::vector<infer::ScoredToken>& tokens, bool with_ids) {
   const auto entry = [&](text::TokenId id, float logprob) {
     std::string bytes;
     Json json{{"token", token_text(model, previous, id, &bytes)}, {"logprob", json_logprob(logprob)}};
     json["bytes"] = std::vector<int>();
     for (const unsigned char byte : bytes) json["bytes"].push_back(int{byte});
+    if (with_ids) json["token_id"] = id;
     return json;
   };
   Json content = Json::array();

@@ -31,9 +31,9 @@ double json_logprob(float logprob);
 /// characters before it.
 Json completion_logprobs(const ServedModel& model, std::optional<text::TokenId> previous,
                          const std::vector<infer::ScoredToken>& tokens, int64_t& offset, bool first_is_unscored);
-/// The logprobs of a chat completion: a list of tokens with bytes and alternatives.
+/// The logprobs of a chat completion: a list of tokens with bytes and alternatives; `with_ids` adds their ids.
 Json chat_logprobs(const ServedModel& model, std::optional<text::TokenId> previous,
-                   const std::vector<infer::ScoredToken>& tokens);
+                   const std::vector<infer::ScoredToken>& tokens, bool with_ids);
 Json ids_of(const std::vector<infer::ScoredToken>& tokens);
 
 }  // namespace lamina::serve

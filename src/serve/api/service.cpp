@@ -9,6 +9,7 @@
 #include "lamina/serve/api/messages.h"
 #include "lamina/serve/api/request_fields.h"
 #include "lamina/serve/http/policy.h"
+#include "lamina/serve/page/page.h"
 
 namespace lamina::serve {
 namespace {
@@ -77,6 +78,8 @@ Service::Service(std::vector<std::shared_ptr<ServedModel>> models, int workers) 
 
 const std::vector<Service::Route>& Service::routes() {
   static const std::vector<Route> table{
+      {"GET", "/", &Service::get_page},
+      {"GET", "/favicon.ico", &Service::get_icon},
       {"GET", "/health", &Service::get_health},
       {"GET", "/ready", &Service::get_ready},
       {"GET", "/version", &Service::get_version},
@@ -152,6 +155,10 @@ std::shared_ptr<ServedModel> Service::model_of(const Json& body) const {
                  "model_not_found");
 }
 
+void Service::get_page(const std::shared_ptr<Exchange>& exchange) { exchange->send(page_response()); }
+
+void Service::get_icon(const std::shared_ptr<Exchange>& exchange) { exchange->send(icon_response()); }
+
 void Service::get_health(const std::shared_ptr<Exchange>& exchange) {
   exchange->send(json_response({{"status", "ok"}}));
 }
@@ -223,6 +230,7 @@ void Service::post_tokenize(const std::shared_ptr<Exchange>& exchange) {
   }
   fields.finish();
   Json json{{"tokens", ids}, {"count", ids.size()}, {"max_model_len", model->backend->shape().context}};
+  if (fields.has("messages")) json["stop"] = model->chat_template->stop_strings();
   if (pieces) {
     json["token_strs"] = Json::array();
     std::optional<text::TokenId> previous;

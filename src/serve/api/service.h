@@ -55,6 +55,8 @@ class Service {
   void answer(const std::shared_ptr<Exchange>& exchange, Endpoint endpoint);
   std::shared_ptr<ServedModel> model_of(const Json& body) const;
 
+  void get_page(const std::shared_ptr<Exchange>& exchange);
+  void get_icon(const std::shared_ptr<Exchange>& exchange);
   void get_health(const std::shared_ptr<Exchange>& exchange);
   void get_ready(const std::shared_ptr<Exchange>& exchange);
   void get_version(const std::shared_ptr<Exchange>& exchange);

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lamina/base/error.h"
+#include "lamina/serve/page/page.h"
 
 namespace lamina::serve {
 namespace {
@@ -130,7 +131,9 @@ std::optional<HttpResponse> Policy::answer(const HttpRequest& request) const {
                                    "' may not call this server; start it with --origin ", origin.substr(0, 100)));
   }
   if (request.method == "OPTIONS") return HttpResponse{204, "", "", {{"Allow", "GET, POST, OPTIONS"}}};
-  if (keys_ == nullptr || request.path == "/health") return {};
+  const bool reads = request.method == "GET" || request.method == "HEAD";
+  const bool is_public = request.path == "/health" || (reads && is_page_path(request.path));
+  if (keys_ == nullptr || is_public) return {};
   std::string_view key = header_of(request.headers, "authorization");
   if (key.size() > 7 && equal_ignoring_case(key.substr(0, 7), "bearer ")) {
     key.remove_prefix(7);

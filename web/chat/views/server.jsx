@@ -1,0 +1,112 @@
+// A live view of the scheduler: rows, cache pages, queue and speed of each model.
+import {useEffect, useState} from "preact/hooks";
+import {call} from "../lib/api.js";
+import {Failure} from "./message.jsx";
+import {Sparkline} from "./charts.jsx";
+
+const EVERY_MS = 500;
+const KEPT = 120;
+
+const shortNumber = (value) => (value >= 1e6 ? `${(value / 1e6).toFixed(1)} M` : value >= 1e4 ? `${(value / 1e3).toFixed(1)} k` : `${value}`);
+
+/** Speeds between two answers of /v1/scheduler. */
+const ratesOf = (before, now, seconds) => ({
+  tokens: Math.max(0, now.generated_tokens - before.generated_tokens) / seconds,
+  prompt: Math.max(0, now.prompt_tokens - before.prompt_tokens) / seconds,
+  waiting: now.waiting,
+  running: now.rows.running,
+});
+
+const Rows = ({engine}) => {
+  const byRow = new Map(engine.running.map((one) => [one.row, one]));
+  return (
+    <div class="row-grid" role="img" aria-label={`${engine.rows.running} of ${engine.rows.max} rows are in use`}>
+      {Array.from({length: engine.rows.max}, (_, row) => {
+        const one = byRow.get(row);
+        const title = one ? `row ${row}: ${one.state}, ${one.computed} tokens in the cache, ${one.generated} generated` : `row ${row}: free`;
+        return <i key={row} class={one ? one.state : "free"} title={title} />;
+      })}
+    </div>
+  );
+};
+
+const Pages = ({pages}) => {
+  const part = (count) => ({width: `${100 * count / Math.max(1, pages.total)}%`});
+  return (
+    <>
+      <div class="pages" role="img" aria-label={`${pages.used} pages used, ${pages.cached} cached, ${pages.free} free`}>
+        <span class="used" style={part(pages.used)} /><span class="cached" style={part(pages.cached)} />
+      </div>
+      <p class="key"><i class="used" />{pages.used} used <i class="cached" />{pages.cached} cached prefixes <i class="free" />{pages.free} free
+        {" "}of {pages.total}, {pages.tokens_per_page} tokens each</p>
+    </>
+  );
+};
+
+const Fact = ({name, value, unit}) => <div><dt>{name}</dt><dd>{value}{unit ? <small> {unit}</small> : null}</dd></div>;
+
+const Engine = ({engine, history}) => {
+  const now = history.at(-1);
+  const last = now?.tokens ?? 0;
+  return (
+    <section class="card engine">
+      <h3>{engine.model}</h3>
+      <dl class="numbers-row">
+        <Fact name="Generating" value={last.toFixed(last < 10 ? 1 : 0)} unit="tokens/s" />
+        <Fact name="Reading prompts" value={(now?.prompt ?? 0).toFixed(0)} unit="tokens/s" />
+        <Fact name="Queue" value={engine.waiting} unit="waiting" />
+        <Fact name="Step" value={engine.steps ? (1000 * engine.step_seconds / engine.steps).toFixed(1) : "–"} unit="ms mean" />
+      </dl>
+      <Sparkline values={history.map((one) => one.tokens)} most={KEPT} label="Generated tokens per second over the last minute" />
+      <h4>Rows <small>{engine.rows.running} of {engine.rows.max}</small></h4>
+      <Rows engine={engine} />
+      <p class="key"><i class="decode" />generating <i class="prompt" />reading its prompt <i class="free" />free</p>
+      <h4>KV cache</h4>
+      <Pages pages={engine.pages} />
+      <dl class="numbers-row small">
+        <Fact name="Generated" value={shortNumber(engine.generated_tokens)} unit="tokens" />
+        <Fact name="Prompts computed" value={shortNumber(engine.prompt_tokens)} unit="tokens" />
+        <Fact name="Prompts reused" value={shortNumber(engine.cached_tokens)} unit="tokens" />
+        <Fact name="Preempted" value={engine.preemptions} />
+      </dl>
+    </section>
+  );
+};
+
+export const ServerView = () => {
+  const [state, setState] = useState({engines: [], histories: {}, error: null, at: 0});
+  useEffect(() => {
+    let timer = 0;
+    let stopped = false;
+    let before = null;
+    const histories = {};
+    const poll = async () => {
+      try {
+        if (!document.hidden) {
+          const answer = await call("/v1/scheduler");
+          const now = {at: performance.now(), engines: Object.fromEntries(answer.models.map((one) => [one.model, one]))};
+          for (const engine of answer.models) {
+            const earlier = before?.engines[engine.model];
+            if (!earlier) continue;
+            histories[engine.model] = [...(histories[engine.model] ?? []), ratesOf(earlier, engine, (now.at - before.at) / 1000)].slice(-KEPT);
+          }
+          before = now;
+          if (!stopped) setState({engines: answer.models, histories: {...histories}, error: null, at: now.at});
+        }
+      } catch (error) {
+        if (!stopped) setState((old) => ({...old, error}));
+      }
+      if (!stopped) timer = setTimeout(poll, EVERY_MS);
+    };
+    poll();
+    return () => { stopped = true; clearTimeout(timer); };
+  }, []);
+  return (
+    <div class="view server-view">
+      <header class="view-head"><h2>Scheduler</h2><p>What the engine computes right now. Each row is one answer; new rows join at every step.</p></header>
+      {state.error ? <Failure error={state.error} /> : null}
+      {state.engines.length === 0 && !state.error ? <p class="hint" role="status">Loading…</p> : null}
+      <div class="engines">{state.engines.map((engine) => <Engine key={engine.model} engine={engine} history={state.histories[engine.model] ?? []} />)}</div>
+    </div>
+  );
+};
