@@ -4,7 +4,7 @@ import {Problem, apiKey, call} from "./api.js";
 import {loadAll, remember, remembered, remove, save} from "./store.js";
 import {newConversation, pathOf, withSibling, without} from "./tree.js";
 
-export const DEFAULTS = {temperature: 0.8, top_k: 0, top_p: 1, min_p: 0, seed: "", max_tokens: 256, stop: ""};
+export const DEFAULTS = {temperature: 0.8, top_k: 0, top_p: 1, min_p: 0.05, seed: "", max_tokens: 256, stop: ""};
 
 const kept = (name, otherwise) => {
   const value = signal(remembered(name, otherwise));

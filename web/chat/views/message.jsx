@@ -107,7 +107,7 @@ const Answer = ({node, live}) => {
     return <TokenText text={node.text} tokens={node.tokens} live={live} onPick={live ? null : (index, one) => continueWith(node, index, one)} />;
   }
   if (activeMode.value === "complete") return <div class="plain-text">{node.text}{live ? <span class="caret" aria-hidden="true" /> : null}</div>;
-  return <div class={`markup ${live ? "live" : ""}`}><Markup text={node.text} /></div>;
+  return <div class={`markup ${live ? "live" : ""}`}><Markup text={node.text.trimStart()} /></div>;
 };
 
 export const Message = memo(({node}) => {
