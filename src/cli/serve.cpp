@@ -15,6 +15,7 @@
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/heartbeat.h"
 #include "lamina/cli/usage.h"
+#include "lamina/infer/fingerprint.h"
 #include "lamina/infer/load.h"
 #include "lamina/infer/runner/model_runner.h"
 #include "lamina/serve/api/service.h"
@@ -58,13 +59,12 @@ infer::LoadedModel load_for_serving(const ServeArguments& arguments, const std::
   if (path_exists(path)) {
     LAMINA_CHECK(arguments.overrides.empty(), "--set with ", path,
                  ", which has weights: only a preset's values can be changed");
-    return infer::load_model(path, device, {arguments.tokenizer, formats});
+    return infer::load_model(path, device, {arguments.tokenizer, formats, true});
   }
   infer::LoadedModel loaded;
   loaded.path = path;
   const arch::ArchSpec spec = arch::resolve(arch::with_overrides(arch::load_arch(path), arguments.overrides), path);
   loaded.model = std::make_unique<nn::Model>(spec, device);
-  loaded.model->store_weights(formats);
   if (!arguments.tokenizer.empty()) {
     loaded.tokenizer = text::load_tokenizer(arguments.tokenizer);
     LAMINA_CHECK(loaded.tokenizer->vocab_size() <= spec.vocab_size, arguments.tokenizer, ": has ",
@@ -72,6 +72,8 @@ infer::LoadedModel load_for_serving(const ServeArguments& arguments, const std::
                  "; set vocab_size with --set");
     if (loaded.tokenizer->eos()) loaded.stop_tokens.push_back(*loaded.tokenizer->eos());
   }
+  loaded.fingerprint = infer::model_fingerprint(*loaded.model, loaded.tokenizer.get(), formats);
+  loaded.model->store_weights(formats);
   return loaded;
 }
 
@@ -87,6 +89,7 @@ void set_chat_template(serve::ServedModel& served, const infer::LoadedModel& loa
   if (served.chat_template) return;
   served.chat_template = text::ChatTemplate::default_for(*served.tokenizer);
   served.template_has_bos = false;
+  served.has_own_template = false;
 }
 
 std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const std::string& argument) {
@@ -96,6 +99,9 @@ std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const 
   served->id = name;
   served->created = static_cast<int64_t>(std::time(nullptr));
   served->tokenizer = loaded->tokenizer.get();
+  served->fingerprint = loaded->fingerprint;
+  if (served->tokenizer) served->tokenizer_fingerprint = infer::tokenizer_fingerprint(*served->tokenizer);
+  served->model = loaded->model.get();
   served->weights = loaded;
   set_chat_template(*served, *loaded, arguments.chat_template);
   infer::ModelRunnerOptions runner = arguments.runner;

@@ -37,7 +37,9 @@ class FakeBackend final : public serve::Backend {
     return ++last_;
   }
   void cancel(infer::RequestId) override {}
+  void post(std::function<void()> task) override { task(); }
   infer::EngineStats stats() const override { return {}; }
+  std::vector<infer::RunningAnswer> running() const override { return {}; }
   const infer::CacheShape& shape() const override { return shape_; }
 
  private:

@@ -1,5 +1,6 @@
 #include "lamina/infer/engine/engine.h"
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <set>
@@ -58,6 +59,7 @@ struct Engine::Impl {
   void end(const std::shared_ptr<Answer>& answer, Finish finish, Update update, bool keep);
   void fail(const std::string& message);
   EngineStats snapshot() const;
+  std::vector<RunningAnswer> running() const;
 
   std::unique_ptr<StepRunner> runner;
   const EngineOptions options;
@@ -236,6 +238,7 @@ void Engine::Impl::apply_row(const PlannedRow& row, const RowResult& result) {
     return;
   }
   if (row.samples == 0) return;
+  if (!answer.first_token) answer.first_token = options.now();
   --answer.unknown;
   const std::optional<Finish> finish = accept_sampled(row, result, update);
   counts.answer_tokens += static_cast<int64_t>(update.tokens.size());
@@ -300,6 +303,7 @@ EngineStats Engine::Impl::snapshot() const {
   const PrefixTree& tree = scheduler.memory().tree();
   stats.waiting = scheduler.queue().size();
   stats.running = static_cast<int64_t>(scheduler.running().size());
+  stats.rows = options.rows;
   stats.preemptions = scheduler.preemptions();
   stats.cached_tokens = scheduler.cached_tokens();
   stats.evictions = tree.evictions();
@@ -316,6 +320,22 @@ EngineStats Engine::Impl::snapshot() const {
     stats.states_cached = tree.cached(states);
   }
   return stats;
+}
+
+std::vector<RunningAnswer> Engine::Impl::running() const {
+  const double now = options.now();
+  std::vector<RunningAnswer> rows;
+  for (const std::shared_ptr<Answer>& answer : scheduler.running()) {
+    RunningAnswer row;
+    row.row = answer->slot;
+    row.prompt_tokens = answer->prompt_length;
+    row.computed = answer->computed;
+    row.generated = static_cast<int64_t>(answer->tokens.size()) - answer->prompt_length;
+    if (answer->first_token) row.seconds = now - *answer->first_token;
+    rows.push_back(row);
+  }
+  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.row < b.row; });
+  return rows;
 }
 
 Engine::Engine(std::unique_ptr<StepRunner> runner, EngineOptions options)
@@ -335,6 +355,7 @@ void Engine::run_until_idle() {
   }
 }
 EngineStats Engine::stats() const { return impl_->snapshot(); }
+std::vector<RunningAnswer> Engine::running() const { return impl_->running(); }
 const CacheShape& Engine::shape() const { return impl_->runner->shape(); }
 void Engine::clear_prefix_cache() { impl_->scheduler.memory().clear(); }
 

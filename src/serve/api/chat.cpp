@@ -33,7 +33,11 @@ class ChatJob final : public AnswerJob {
   Json calls_json(const std::vector<ToolCall>& calls, int64_t index, bool with_index) const;
   std::string_view finish_reason(const Choice& choice, bool calls) const;
   Json head(const char* object) const {
-    return {{"id", "chatcmpl-" + id}, {"object", object}, {"created", created}, {"model", model->id}};
+    return {{"id", "chatcmpl-" + id},
+            {"object", object},
+            {"created", created},
+            {"model", model->id},
+            {"system_fingerprint", model->fingerprint}};
   }
 
   ToolUse tools_;

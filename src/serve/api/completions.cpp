@@ -25,7 +25,11 @@ class CompletionJob final : public AnswerJob {
   std::string prompt_text(int64_t choice) const;
   std::vector<infer::ScoredToken> scored_prompt(int64_t choice, const std::vector<infer::ScoredToken>& scores) const;
   Json head() const {
-    return {{"id", "cmpl-" + id}, {"object", "text_completion"}, {"created", created}, {"model", model->id}};
+    return {{"id", "cmpl-" + id},
+            {"object", "text_completion"},
+            {"created", created},
+            {"model", model->id},
+            {"system_fingerprint", model->fingerprint}};
   }
 
   bool echo_ = false;
