@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -29,6 +30,7 @@ struct ServeArguments {
   std::vector<std::string> models;
   std::vector<std::string> overrides;
   std::string weights = "as-stored";
+  std::vector<std::string> weights_of;  ///< "NAME=FORMAT"
   std::string tokenizer;
   std::string chat_template;
   std::string cache_memory;
@@ -54,8 +56,26 @@ std::pair<std::string, std::string> name_and_path(const std::string& argument) {
   return {path.filename().string(), argument};
 }
 
-infer::LoadedModel load_for_serving(const ServeArguments& arguments, const std::string& path, const Device& device) {
-  const nn::WeightFormats formats = nn::parse_weight_formats(arguments.weights);
+/// The format of one model: that of --weights-of NAME=FORMAT, else that of --weights.
+std::string weight_format_of(const ServeArguments& arguments, const std::string& name) {
+  for (const std::string& one : arguments.weights_of) {
+    if (one.starts_with(name + "=")) return one.substr(name.size() + 1);
+  }
+  return arguments.weights;
+}
+
+void check_weights_of(const ServeArguments& arguments) {
+  for (const std::string& one : arguments.weights_of) {
+    const bool known = std::any_of(arguments.models.begin(), arguments.models.end(), [&](const std::string& model) {
+      return one.starts_with(name_and_path(model).first + "=");
+    });
+    LAMINA_CHECK(known, "--weights-of ", one, ": no model has this name; expected NAME=FORMAT with a model's name");
+  }
+}
+
+infer::LoadedModel load_for_serving(const ServeArguments& arguments, const std::string& name, const std::string& path,
+                                    const Device& device) {
+  const nn::WeightFormats formats = nn::parse_weight_formats(weight_format_of(arguments, name));
   if (path_exists(path)) {
     LAMINA_CHECK(arguments.overrides.empty(), "--set with ", path,
                  ", which has weights: only a preset's values can be changed");
@@ -94,7 +114,7 @@ void set_chat_template(serve::ServedModel& served, const infer::LoadedModel& loa
 
 std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const std::string& argument) {
   const auto [name, path] = name_and_path(argument);
-  auto loaded = std::make_shared<infer::LoadedModel>(load_for_serving(arguments, path, arguments.device.open()));
+  auto loaded = std::make_shared<infer::LoadedModel>(load_for_serving(arguments, name, path, arguments.device.open()));
   auto served = std::make_shared<serve::ServedModel>();
   served->id = name;
   served->created = static_cast<int64_t>(std::time(nullptr));
@@ -199,6 +219,7 @@ void run_serve(ServeArguments arguments) {
       say(str(error.what(), "; the old keys stay valid"));
     }
   };
+  check_weights_of(arguments);
   // Listening first: a port in use is reported before the models are loaded.
   serve::Server server(
       arguments.server, policy, [&](auto exchange) { service->handle(exchange); }, hooks);
@@ -244,6 +265,9 @@ void add_model_options(CLI::App& command, ServeArguments& arguments) {
       ->take_all();
   command.add_option("--weights", arguments.weights, "f32, bf16, q8, q4 or as-stored, with rules as in generate")
       ->capture_default_str();
+  command.add_option("--weights-of", arguments.weights_of, "Format of one model: NAME=FORMAT; may be repeated")
+      ->allow_extra_args(false)
+      ->take_all();
   add_cache_dtype(command, arguments.runner.cache_dtype);
   command.add_option(
       "--cache-memory", arguments.cache_memory,

@@ -23,6 +23,7 @@ const open = async (name, {hash = "", allowed = null, from = context, path = "/"
   page.on("pageerror", (error) => unless(`error: ${error.message}`));
   page.on("dialog", (dialog) => { failures.push(`${name}: a dialog opened: ${dialog.message()}`); dialog.dismiss(); });
   page.on("request", (request) => expect(/^(data|blob):/.test(request.url()) || request.url().startsWith(proxy.address), `${name}: a request to ${request.url()}`));
+  page.setDefaultTimeout(10000);
   await page.goto(`${proxy.address}${path}${hash}`);
   return page;
 };
@@ -39,13 +40,15 @@ const branchesOf = async (message) => (await message.locator(".branches > span")
 const shot = async (page, name) => { if (folder) await page.screenshot({path: `${folder}/${name}.png`}); };
 
 const checkChat = async (page) => {
+  expect(await page.getByRole("button", {name: "Completion", exact: true}).getAttribute("aria-pressed") === "true", "a model without a chat template does not begin with completion");
+  await page.getByRole("button", {name: "Chat", exact: true}).click();
   await page.fill("#max-tokens", "24");
   await page.fill("#seed", "7");
   await page.locator("#seed").blur();
   proxy.set({delay: 15});
   await page.fill("#prompt", "Shall I go?");
   await page.keyboard.press("Enter");
-  await page.waitForFunction(() => (document.querySelector(".message.assistant .body")?.textContent.length ?? 0) > 3);
+  await page.waitForFunction(() => (document.querySelector(".message.assistant .markup")?.textContent.length ?? 0) > 3);
   const part = (await lastAnswer(page).locator(".body").textContent()).length;
   expect(await page.locator(".numbers .rate").count() === 1, "no tokens/s while streaming");
   expect(await page.locator(".round.stop").count() === 1, "no stop button while streaming");
@@ -63,7 +66,7 @@ const checkStop = async (page) => {
   proxy.set({delay: 40});
   await page.fill("#prompt", "Go on for long");
   await page.keyboard.press("Enter");
-  await page.waitForFunction(() => document.querySelectorAll(".message.assistant").length === 2 && [...document.querySelectorAll(".message.assistant .body")].at(-1).textContent.length > 2);
+  await page.waitForFunction(() => document.querySelectorAll(".message.assistant").length === 2 && (document.querySelectorAll(".message.assistant .markup")[1]?.textContent.length ?? 0) > 2);
   await page.keyboard.press("Escape");
   await idle(page);
   proxy.set({});
@@ -98,7 +101,8 @@ const checkBranches = async (page) => {
   expect(await bodyOf(page) === first, "the first answer changed");
 };
 
-const idsOf = (page) => lastAnswer(page).locator(".tok").evaluateAll((all) => all.map((one) => one.textContent));
+/** Texts of the tokens before `place`. */
+const textsBefore = (page, place) => lastAnswer(page).locator(".tok").evaluateAll((all, end) => all.filter((one) => one.dataset.index < end).map((one) => one.textContent).join("|"), place);
 
 const checkProbabilities = async (page) => {
   await page.getByRole("button", {name: "Probabilities"}).click();
@@ -116,8 +120,8 @@ const checkProbabilities = async (page) => {
   await shot(page, "alternatives");
   await page.keyboard.press("Escape");
   expect(await page.locator(".alternatives").count() === 0, "Escape does not close the alternatives");
-  const before = await idsOf(page);
   const place = Number(await page.evaluate(() => document.activeElement.dataset.index));
+  const before = await textsBefore(page, place);
   await page.keyboard.press("Enter");
   const other = page.locator(".alternatives button:not(.chosen)").first();
   await other.click();
@@ -126,8 +130,8 @@ const checkProbabilities = async (page) => {
   const request = proxy.seen.findLast((one) => one.path === "/v1/completions").body;
   const original = proxy.seen.filter((one) => one.path === "/v1/completions").at(-3).body;
   expect(request.prompt.length === original.prompt.length + place + 1, "the forced tokens are not in the prompt");
-  const after = await idsOf(page);
-  expect(before.slice(0, 2).join("|") === after.slice(0, 2).join("|"), `the tokens before the branch changed: ${before.slice(0, 2)} ${after.slice(0, 2)}`);
+  const after = await textsBefore(page, place);
+  expect(before === after, `the tokens before the branch changed: ${before} ${after}`);
 };
 
 const checkShare = async (page) => {

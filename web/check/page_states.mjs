@@ -19,7 +19,7 @@ const checkErrors = async ({browser, open, proxy, expect, ask}) => {
   expect(await page.evaluate(() => sessionStorage.getItem("lamina-api-key")) === key, "the key is not kept in the session");
   expect(await page.evaluate((text) => !JSON.stringify(localStorage).includes(text), key), "the key is in local storage");
 
-  const busy = await open("busy", {from: context, allowed: /429/});
+  const busy = await open("busy", {from: context, allowed: /401|429/});
   await busy.waitForSelector(".empty h1, .banner, dialog[open]");
   proxy.set({answer: ({path}) => (path === "/v1/completions" ? error(429, "the queue is full", {"Retry-After": "7"}) : null)});
   await busy.reload();
@@ -59,6 +59,7 @@ const checkHostile = async ({browser, open, proxy, expect, ask}) => {
   const context = await browser.newContext();
   const page = await open("hostile", {from: context});
   await page.waitForSelector(".empty h1");
+  await page.getByRole("button", {name: "Chat", exact: true}).click();
   await ask(page, "<img src=x onerror=\"window.hacked = 4\">");
   const text = await page.locator(".message.assistant .body").innerText();
   expect(text.includes("<script>window.hacked = 1</script>") && text.includes("onclick="), "hostile text is not shown as text");

@@ -13,8 +13,9 @@ const checkCompare = async ({page, expect, shot}) => {
   await page.waitForSelector(".compare-view .bars", {timeout: 10000});
   expect((await page.locator(".compare-view .verdict").innerText()).includes("begin to differ at token"), "compare: two models do not differ");
   expect(await page.locator(".tok.differs").count() === 2, "compare: the first difference is not marked on both sides");
-  const tokens = Number((await page.locator(".side small").nth(1).innerText()).match(/\d+/)?.[0] ?? (await page.locator(".side .tok").count()));
-  expect(await page.locator(".bars i").count() > 0 && tokens > 0, "compare: no KL per token");
+  const tokens = parseInt(await page.locator(".side > header small").first().innerText());
+  const bars = await page.locator(".bars i").count();
+  expect(bars === tokens, `compare: ${bars} bars of KL for ${tokens} tokens`);
   await shot(page, "compare");
   await page.getByLabel("Model B").selectOption(models[0]);
   await page.getByLabel("Model A").selectOption(models[0]);

@@ -96,7 +96,7 @@ const Setup = ({index}) => {
   const set = (change) => { setups.value = setups.value.map((one, i) => (i === index ? {...one, ...change} : one)); };
   const name = "AB"[index];
   return (
-    <details class="setup" open={matchMedia("(min-width: 760px)").matches}>
+    <details class="setup">
       <summary>Sampling <small>temperature {setup.settings.temperature} · top-p {setup.settings.top_p} · top-k {setup.settings.top_k || "all"} · seed {setup.settings.seed === "" ? "shared" : setup.settings.seed}</small></summary>
       <Sampling name={`side-${name}`} value={setup.settings} onChange={(value) => set({settings: value})} />
       <div class="field"><label for={`seed-${name}`}>Seed</label>
@@ -146,7 +146,7 @@ const Divergence = ({difference}) => {
   const mean = found.values.reduce((sum, value) => sum + (value ?? 0), 0) / Math.max(1, found.values.length);
   return (
     <section class="card">
-      <h3>KL(A ‖ B) per token of A <small>mean {mean.toExponential(2)} nats</small></h3>
+      <h3>KL(A ‖ B) per token of A <small>mean {mean === 0 ? 0 : mean.toExponential(2)} nats</small></h3>
       <Bars values={found.values} unit="nats" label={`KL divergence at each of ${found.values.length} tokens`} mark={difference === null ? -1 : tokenAt(sides.value[0], difference)}
         title={(index) => `${visible(tokens[index]?.text ?? "")}: ${found.values[index]?.toExponential(2)} nats`} />
       <p class="hint">How many nats B's prediction loses against A's before each token. The marked bar is where the answers part.</p>
@@ -169,7 +169,7 @@ export const CompareView = () => {
   const submit = (event) => { event.preventDefault(); if (prompt.value.trim() && !busy) run(); };
   return (
     <div class="view compare-view">
-      <header class="view-head"><h2>Side by side</h2><p>One prompt, two models, weight formats or samplings: where they part, and by how much.</p></header>
+      <header class="view-head"><div><h2>Side by side</h2><p>One prompt, two models, weight formats or samplings: where they part, and by how much.</p></div></header>
       <form class="card ask" onSubmit={submit}>
         <textarea id="compare-prompt" rows={2} aria-label="Prompt for both sides" placeholder="A prompt for both sides" value={prompt.value}
           onInput={(event) => { prompt.value = event.currentTarget.value; redraw((n) => n + 1); }}

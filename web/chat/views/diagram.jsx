@@ -30,7 +30,9 @@ export const Diagram = ({model}) => {
     const load = async () => {
       try {
         const answer = await call(`/v1/models/${encodeURIComponent(model)}/architecture`, {signal: controller.signal});
-        const parsed = new DOMParser().parseFromString(answer.svg, "image/svg+xml").documentElement;
+        // Its style is for files; the page has its own, and the Content-Security-Policy would report this one.
+        const plain = answer.svg.replace(/<style[\s\S]*?<\/style>/gi, "");
+        const parsed = new DOMParser().parseFromString(plain, "image/svg+xml").documentElement;
         const drawn = copySvg(parsed);
         drawn?.setAttribute("role", "img");
         drawn?.setAttribute("aria-label", `Block diagram of ${model}`);

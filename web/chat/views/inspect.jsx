@@ -47,7 +47,7 @@ const inspect = async (body) => {
   try {
     const answer = await call("/v1/inspect", {body: {...body, top: 8, hidden: true}});
     result.value = answer;
-    selected.value = answer.tokens.length - 1;
+    selected.value = Math.floor(0.6 * (answer.tokens.length - 1));
     await loadLayer(Math.min(layer.value, answer.hidden_norms.length - 1));
   } catch (error) {
     if (error.kind === "key") report(error);
@@ -214,7 +214,7 @@ export const InspectView = () => {
   };
   return (
     <div class="view inspect-view">
-      <header class="view-head"><h2>Inspect</h2><p>Look inside: how likely each token is, what each head reads, how the residual stream grows.</p></header>
+      <header class="view-head"><div><h2>Inspect</h2><p>Look inside: how likely each token is, what each head reads, how the residual stream grows.</p></div></header>
       <form class="card ask" onSubmit={submit}>
         <textarea id="inspect-text" rows={2} aria-label="Text to inspect" placeholder="A text to inspect, or use the magnifier under an answer" value={text.value}
           onInput={(event) => { text.value = event.currentTarget.value; }}

@@ -1,11 +1,14 @@
 // A live view of the scheduler: rows, cache pages, queue and speed of each model.
 import {useEffect, useState} from "preact/hooks";
 import {call} from "../lib/api.js";
+import {models} from "../lib/state.js";
+import {Icon} from "./icons.jsx";
 import {Failure} from "./message.jsx";
 import {Sparkline} from "./charts.jsx";
 
 const EVERY_MS = 500;
 const KEPT = 120;
+const BURST = 16;
 
 const shortNumber = (value) => (value >= 1e6 ? `${(value / 1e6).toFixed(1)} M` : value >= 1e4 ? `${(value / 1e3).toFixed(1)} k` : `${value}`);
 
@@ -73,7 +76,19 @@ const Engine = ({engine, history}) => {
   );
 };
 
+/** Answers of different lengths, to see rows come and go. */
+const sendBurst = () => Promise.all(Array.from({length: BURST}, async (_, index) => {
+  const body = {model: models.value[index % models.value.length].id, prompt: "Once upon a time ".repeat(1 + index), max_tokens: 24 + 8 * index, seed: index};
+  await call("/v1/completions", {body}).catch(() => {});
+}));
+
 export const ServerView = () => {
+  const [bursting, setBursting] = useState(false);
+  const burst = async () => {
+    setBursting(true);
+    await sendBurst();
+    setBursting(false);
+  };
   const [state, setState] = useState({engines: [], histories: {}, error: null, at: 0});
   useEffect(() => {
     let timer = 0;
@@ -103,7 +118,10 @@ export const ServerView = () => {
   }, []);
   return (
     <div class="view server-view">
-      <header class="view-head"><h2>Scheduler</h2><p>What the engine computes right now. Each row is one answer; new rows join at every step.</p></header>
+      <header class="view-head">
+        <div><h2>Scheduler</h2><p>What the engine computes right now. Each row is one answer; new rows join at every step.</p></div>
+        <button type="button" disabled={bursting} onClick={burst}><Icon name="play" size={15} />{bursting ? "Running…" : `Send ${BURST} prompts`}</button>
+      </header>
       {state.error ? <Failure error={state.error} /> : null}
       {state.engines.length === 0 && !state.error ? <p class="hint" role="status">Loading…</p> : null}
       <div class="engines">{state.engines.map((engine) => <Engine key={engine.model} engine={engine} history={state.histories[engine.model] ?? []} />)}</div>
