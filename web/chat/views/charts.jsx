@@ -20,7 +20,7 @@ export const useDark = () => {
 // One hue whose lightness grows or falls steadily, so the order shows without seeing colours.
 const RAMPS = {
   light: [[255, 255, 255], [205, 224, 242], [120, 178, 219], [40, 116, 178], [8, 48, 107]],
-  dark: [[24, 29, 37], [28, 58, 92], [36, 108, 163], [98, 176, 226], [226, 244, 255]],
+  dark: [[24, 29, 37], [33, 82, 132], [58, 142, 198], [146, 206, 243], [242, 250, 255]],
 };
 const colourAt = (ramp, value) => {
   const place = Math.min(1, Math.max(0, value)) * (ramp.length - 1);

@@ -1,14 +1,15 @@
 // A live view of the scheduler: rows, cache pages, queue and speed of each model.
 import {useEffect, useState} from "preact/hooks";
 import {call} from "../lib/api.js";
-import {models} from "../lib/state.js";
+import {models, report} from "../lib/state.js";
 import {Icon} from "./icons.jsx";
 import {Failure} from "./message.jsx";
 import {Sparkline} from "./charts.jsx";
 
 const EVERY_MS = 500;
 const KEPT = 120;
-const BURST = 16;
+const BURST_TOKENS = [48, 80, 112, 144];
+const BURST_PROMPTS = 5;
 
 const shortNumber = (value) => (value >= 1e6 ? `${(value / 1e6).toFixed(1)} M` : value >= 1e4 ? `${(value / 1e3).toFixed(1)} k` : `${value}`);
 
@@ -40,8 +41,8 @@ const Pages = ({pages}) => {
       <div class="pages" role="img" aria-label={`${pages.used} pages used, ${pages.cached} cached, ${pages.free} free`}>
         <span class="used" style={part(pages.used)} /><span class="cached" style={part(pages.cached)} />
       </div>
-      <p class="key"><i class="used" />{pages.used} used <i class="cached" />{pages.cached} cached prefixes <i class="free" />{pages.free} free
-        {" "}of {pages.total}, {pages.tokens_per_page} tokens each</p>
+      <p class="key"><span><i class="used" />{pages.used} used</span><span><i class="cached" />{pages.cached} cached prefixes</span><span><i class="free" />{pages.free} free</span>
+        <span>{pages.total} pages of {pages.tokens_per_page} tokens</span></p>
     </>
   );
 };
@@ -56,30 +57,34 @@ const Engine = ({engine, history}) => {
       <h3>{engine.model}</h3>
       <dl class="numbers-row">
         <Fact name="Generating" value={last.toFixed(last < 10 ? 1 : 0)} unit="tokens/s" />
-        <Fact name="Reading prompts" value={(now?.prompt ?? 0).toFixed(0)} unit="tokens/s" />
+        <Fact name="Prompts" value={(now?.prompt ?? 0).toFixed(0)} unit="tokens/s" />
         <Fact name="Queue" value={engine.waiting} unit="waiting" />
-        <Fact name="Step" value={engine.steps ? (1000 * engine.step_seconds / engine.steps).toFixed(1) : "–"} unit="ms mean" />
+        <Fact name="Mean step" value={engine.steps ? (1000 * engine.step_seconds / engine.steps).toFixed(1) : "–"} unit="ms" />
       </dl>
       <Sparkline values={history.map((one) => one.tokens)} most={KEPT} label="Generated tokens per second over the last minute" />
       <h4>Rows <small>{engine.rows.running} of {engine.rows.max}</small></h4>
       <Rows engine={engine} />
-      <p class="key"><i class="decode" />generating <i class="prompt" />reading its prompt <i class="free" />free</p>
+      <p class="key"><span><i class="decode" />generating</span><span><i class="prompt" />reading its prompt</span><span><i class="free" />free</span></p>
       <h4>KV cache</h4>
       <Pages pages={engine.pages} />
       <dl class="numbers-row small">
         <Fact name="Generated" value={shortNumber(engine.generated_tokens)} unit="tokens" />
-        <Fact name="Prompts computed" value={shortNumber(engine.prompt_tokens)} unit="tokens" />
-        <Fact name="Prompts reused" value={shortNumber(engine.cached_tokens)} unit="tokens" />
+        <Fact name="Computed" value={shortNumber(engine.prompt_tokens)} unit="tokens" />
+        <Fact name="Reused" value={shortNumber(engine.cached_tokens)} unit="tokens" />
         <Fact name="Preempted" value={engine.preemptions} />
       </dl>
     </section>
   );
 };
 
-/** Answers of different lengths, to see rows come and go. */
-const sendBurst = () => Promise.all(Array.from({length: BURST}, async (_, index) => {
-  const body = {model: models.value[index % models.value.length].id, prompt: "Once upon a time ".repeat(1 + index), max_tokens: 24 + 8 * index, seed: index};
-  await call("/v1/completions", {body}).catch(() => {});
+/**
+ * Answers of different lengths, to see rows come and go. Few requests with several prompts each: a browser opens six
+ * connections to a server, and this view needs one.
+ */
+const sendBurst = () => Promise.all(BURST_TOKENS.map(async (tokens, index) => {
+  const prompt = Array.from({length: BURST_PROMPTS}, (_, repeats) => "Once upon a time ".repeat(1 + 2 * repeats + index));
+  const body = {model: models.value[index % models.value.length].id, prompt, max_tokens: tokens, seed: index};
+  await call("/v1/completions", {body}).catch(report);
 }));
 
 export const ServerView = () => {
@@ -120,7 +125,7 @@ export const ServerView = () => {
     <div class="view server-view">
       <header class="view-head">
         <div><h2>Scheduler</h2><p>What the engine computes right now. Each row is one answer; new rows join at every step.</p></div>
-        <button type="button" disabled={bursting} onClick={burst}><Icon name="play" size={15} />{bursting ? "Running…" : `Send ${BURST} prompts`}</button>
+        <button type="button" disabled={bursting} onClick={burst}><Icon name="play" size={15} />{bursting ? "Running…" : `Send ${BURST_TOKENS.length * BURST_PROMPTS} prompts`}</button>
       </header>
       {state.error ? <Failure error={state.error} /> : null}
       {state.engines.length === 0 && !state.error ? <p class="hint" role="status">Loading…</p> : null}
