@@ -129,7 +129,7 @@ std::optional<HttpResponse> Policy::answer(const HttpRequest& request) const {
     return error_response(403, str("Origin '", origin.substr(0, 100),
                                    "' may not call this server; start it with --origin ", origin.substr(0, 100)));
   }
-  if (request.method == "OPTIONS") return HttpResponse{204, "", "", {{"Allow", "GET, POST, OPTIONS"}}};
+  if (request.method == "OPTIONS") return HttpResponse{204, "", "", {{"Allow", "GET, POST, DELETE, OPTIONS"}}};
   if (keys_ == nullptr || request.path == "/health") return {};
   std::string_view key = header_of(request.headers, "authorization");
   if (key.size() > 7 && equal_ignoring_case(key.substr(0, 7), "bearer ")) {
@@ -149,7 +149,7 @@ Headers Policy::headers_for(const HttpRequest& request) const {
   if (origin.empty() || !allows_origin(origin)) return {};
   Headers headers{{"Access-Control-Allow-Origin", std::string(origin)}, {"Vary", "Origin"}};
   if (request.method == "OPTIONS") {
-    headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     headers.emplace_back("Access-Control-Allow-Headers", "*, Authorization, Content-Type");
     headers.emplace_back("Access-Control-Max-Age", "600");
   }
