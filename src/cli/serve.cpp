@@ -37,6 +37,7 @@ struct ServeArguments {
   std::string max_body;
   std::string api_keys;
   std::string access_log;
+  std::string trace;
   infer::EngineOptions engine;
   infer::ModelRunnerOptions runner;
   DeviceChoice device;
@@ -112,8 +113,11 @@ void set_chat_template(serve::ServedModel& served, const infer::LoadedModel& loa
   served.has_own_template = false;
 }
 
-std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const std::string& argument) {
+/// `number` is the model's place in the list. Reports the stages of loading to `progress`.
+std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const std::string& argument, int number,
+                                         const std::shared_ptr<serve::TraceFile>& trace, Heartbeat& progress) {
   const auto [name, path] = name_and_path(argument);
+  progress.note(str("loading ", argument, ": reading and converting weights"));
   auto loaded = std::make_shared<infer::LoadedModel>(load_for_serving(arguments, name, path, arguments.device.open()));
   auto served = std::make_shared<serve::ServedModel>();
   served->id = name;
@@ -131,6 +135,10 @@ std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const 
   infer::EngineOptions engine = arguments.engine;
   engine.prefix_cache = !arguments.no_prefix_cache;
   engine.tokenizer = served->tokenizer;
+  served->events = std::make_shared<serve::EngineEvents>(trace, number);
+  if (trace) trace->name_model(number, name);
+  engine.observer = served->events.get();
+  progress.note(str("loading ", argument, ": allocating the KV cache"));
   served->backend =
       std::make_shared<serve::EngineBackend>(std::make_unique<infer::ModelRunner>(*loaded->model, runner), engine);
   for (const text::TokenId id : loaded->stop_tokens) {
@@ -141,12 +149,14 @@ std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const 
 
 std::vector<std::shared_ptr<serve::ServedModel>> host_all(const ServeArguments& arguments) {
   std::vector<std::shared_ptr<serve::ServedModel>> models;
+  std::shared_ptr<serve::TraceFile> trace;
+  if (!arguments.trace.empty()) trace = std::make_shared<serve::TraceFile>(arguments.trace);
   std::set<std::string> names;
   Heartbeat progress(stderr);
   for (const std::string& argument : arguments.models) {
     const auto started = std::chrono::steady_clock::now();
     progress.print(str("loading ", argument));
-    models.push_back(host(arguments, argument));
+    models.push_back(host(arguments, argument, static_cast<int>(models.size()), trace, progress));
     const serve::ServedModel& served = *models.back();
     LAMINA_CHECK(names.insert(served.id).second, "two models are called ", served.id, "; give them names: NAME=PATH");
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
@@ -255,6 +265,7 @@ void add_network_options(CLI::App& command, ServeArguments& arguments) {
       ->capture_default_str()
       ->check(at_least(1));
   command.add_option("--access-log", arguments.access_log, "File for one JSON line per request; -: standard error");
+  command.add_option("--trace", arguments.trace, "File for steps, requests and queue in Chrome's trace format");
 }
 
 void add_model_options(CLI::App& command, ServeArguments& arguments) {

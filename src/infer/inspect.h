@@ -9,7 +9,7 @@
 
 namespace lamina::infer {
 
-/// What inspect() reports beside the predictions.
+/// Selects the results of inspect().
 struct InspectOptions {
   int64_t top = 5;              ///< likeliest tokens of each prediction
   int64_t vocab_size = 0;       ///< predictions are over the ids below this; 0: all
@@ -35,7 +35,7 @@ struct AttentionMap {
   std::vector<float> weights;
 };
 
-/// What a model computes for a text.
+/// Results of inspect().
 struct Inspection {
   std::vector<Prediction> predictions;  ///< after each token
   std::vector<AttentionMap> attention;  ///< by layer, then head

@@ -57,6 +57,8 @@ struct Engine::Impl {
   std::optional<Finish> accept_forced(Answer& answer, Update& update);
   Update update_for(const Answer& answer) const;
   void end(const std::shared_ptr<Answer>& answer, Finish finish, Update update, bool keep);
+  void report(const Answer& answer, int32_t row, Finish finish) const;
+  void report(const PlannedStep& step, double seconds) const;
   void fail(const std::string& message);
   EngineStats snapshot() const;
   std::vector<RunningAnswer> running() const;
@@ -94,6 +96,7 @@ RequestId Engine::Impl::submit(Request request, Listener listener, RequestId id)
   }
   for (int64_t i = 0; i < r.n; ++i) {
     auto answer = std::make_shared<Answer>(active, i, options.tokenizer);
+    answer->submitted = options.now();
     const bool speculates = options.draft_tokens > 0 && r.speculate && shape.speculates && shape.state_slots == 0;
     if (speculates && !answer->sampling.penalises()) {
       answer->lookup.emplace(options.draft_tokens);
@@ -121,6 +124,7 @@ Update Engine::Impl::update_for(const Answer& answer) const {
 /// Ends an answer and delivers the last update. With `keep` its computed tokens stay in the prefix cache.
 void Engine::Impl::end(const std::shared_ptr<Answer>& answer, Finish finish, Update update, bool keep) {
   answer->ended = true;
+  const int32_t row = answer->slot;
   scheduler.remove(answer, keep && answer->request().prefix_cache);
   const std::shared_ptr<ActiveRequest> active = answer->active;
   std::erase(active->answers, answer);
@@ -142,7 +146,40 @@ void Engine::Impl::end(const std::shared_ptr<Answer>& answer, Finish finish, Upd
     case Finish::error: ++counts.failed; break;
     default: ++counts.answers_done;
   }
+  report(*answer, row, finish);
   if (active->listener) active->listener(update);
+}
+
+void Engine::Impl::report(const Answer& answer, int32_t row, Finish finish) const {
+  if (options.observer == nullptr) return;
+  AnswerRecord record;
+  record.request = answer.active->id;
+  record.answer = answer.index;
+  record.row = row;
+  record.submitted = answer.submitted;
+  record.admitted = answer.admitted;
+  record.first_token = answer.first_token;
+  record.ended = options.now();
+  record.prompt_tokens = answer.prompt_length;
+  record.generated = static_cast<int64_t>(answer.tokens.size()) - answer.prompt_length;
+  record.finish = finish;
+  options.observer->on_answer(record);
+}
+
+void Engine::Impl::report(const PlannedStep& step, double seconds) const {
+  if (options.observer == nullptr) return;
+  StepRecord record;
+  record.started = last_done - seconds;
+  record.seconds = seconds;
+  record.rows = static_cast<int64_t>(step.rows.size());
+  for (const PlannedRow& row : step.rows) record.tokens += static_cast<int64_t>(row.tokens.size());
+  record.running = static_cast<int64_t>(scheduler.running().size());
+  record.waiting = scheduler.queue().size();
+  const PrefixTree& tree = scheduler.memory().tree();
+  for (size_t group = 0; group < runner->shape().groups.size(); ++group) {
+    record.pages_used += tree.pool(group).size() - tree.available(group);
+  }
+  options.observer->on_step(record);
 }
 
 void Engine::Impl::cancel(RequestId id, Finish finish) {
@@ -208,6 +245,7 @@ void Engine::Impl::wait() {
   ++counts.steps;
   counts.step_seconds += seconds;
   counts.longest_step = std::max(counts.longest_step, seconds);
+  report(step, seconds);
 }
 
 void Engine::Impl::apply(const PlannedStep& step, const StepResult& result) {

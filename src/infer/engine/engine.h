@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 
+#include "lamina/infer/engine/engine_observer.h"
 #include "lamina/infer/engine/request.h"
 #include "lamina/infer/engine/step.h"
 
@@ -21,6 +22,8 @@ struct EngineOptions {
   const text::Tokenizer* tokenizer = nullptr;
   /// Time in seconds, for deadlines and statistics; default: a steady clock.
   std::function<double()> now = {};
+  /// Is told of every step and answer. Must outlive the engine.
+  EngineObserver* observer = nullptr;
 };
 
 /// Counters since the start, and the present state.

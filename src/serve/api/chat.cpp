@@ -1,5 +1,6 @@
 #include "lamina/serve/api/chat.h"
 
+#include "lamina/serve/api/answer_format.h"
 #include "lamina/serve/api/chat_messages.h"
 #include "lamina/serve/api/request_fields.h"
 
@@ -69,7 +70,7 @@ void ChatJob::read_amounts(Fields& fields) {
   if (fields.has("top_logprobs") && !logprobs_) fields.fail("top_logprobs", "needs \"logprobs\": true");
   if (logprobs_) request.logprobs = top;
   return_ids_ = fields.flag("return_token_ids", false);
-  fields.refuse("prompt_logprobs", "is not supported for chat; use /v1/completions with echo");
+  request.prompt_logprobs = fields.integer("prompt_logprobs", -1, 0, kMaxTopLogprobs);
   const Json* modalities = fields.find("modalities");
   if (modalities && *modalities != Json::array({"text"})) fields.fail("modalities", "expected [\"text\"]");
   for (const char* name : {"audio", "prediction", "web_search_options", "verbosity", "reasoning_effort"}) {
@@ -78,44 +79,20 @@ void ChatJob::read_amounts(Fields& fields) {
 }
 
 void ChatJob::read_response_format(Fields& fields) {
-  const Json* format = fields.find("response_format");
-  std::string type = "text";
-  std::string schema;
-  if (format) {
+  AnswerFormat answer;
+  if (const Json* format = fields.find("response_format")) {
     Fields inner(*format, "response_format");
-    type = inner.text("type");
-    if (type != "text" && type != "json_object" && type != "json_schema") {
-      inner.fail("type", str("'", type.substr(0, 40), "'; expected text, json_object or json_schema"));
-    }
+    answer.type = read_format_type(inner);
     const Json* outer = inner.find("json_schema");
-    if (type == "json_schema") {
+    if (answer.type == "json_schema") {
       if (!outer) inner.fail("json_schema", "is missing");
       Fields named(*outer, "response_format.json_schema");
-      named.text("name");
-      named.text("description");
-      named.flag("strict", true);
-      const Json* value = named.find("schema");
-      if (!value || !value->is_object()) named.fail("schema", "is missing; expected a JSON schema");
+      answer.schema = read_named_schema(named);
       named.finish();
-      schema = dump(*value);
     }
     inner.finish();
   }
-  const bool calls = tools_.choice == ToolUse::Choice::required;
-  if (calls && type != "text") fields.fail("response_format", "cannot be combined with a required tool call");
-  const std::string param = calls ? "tools" : "response_format";
-  try {
-    if (calls) schema = call_schema(tools_);
-    if (!schema.empty()) {
-      request.mask = model->mask("schema:" + schema, [&] { return text::Grammar::json_schema(schema, {}, param); });
-    } else if (type == "json_object") {
-      request.mask = model->mask("json", [] { return text::Grammar::json(); });
-    }
-  } catch (const ApiError&) {
-    throw;
-  } catch (const Error& error) {
-    throw ApiError(400, error.what(), param);
-  }
+  constrain_answer(*model, tools_, answer, "response_format", request);
 }
 
 void ChatJob::read(const Json& json) {
@@ -128,6 +105,9 @@ void ChatJob::read(const Json& json) {
   read_response_format(fields);
   fields.finish();
   for (const std::string& stop : model->chat_template->stop_strings()) request.stop_strings.push_back(stop);
+  if (stream && request.prompt_logprobs >= 0) {
+    fields.fail("prompt_logprobs", "is not available in a stream; set stream to false");
+  }
   keeps_tokens = !stream && (logprobs_ || return_ids_);
   streamed_.assign(static_cast<size_t>(request.n), {0, prompts.front().back()});
 }
@@ -225,6 +205,9 @@ Json ChatJob::body() {
   json["choices"] = std::move(list);
   json["usage"] = usage();
   if (return_ids_) json["prompt_token_ids"] = prompts.front();
+  if (request.prompt_logprobs >= 0) {
+    json["prompt_logprobs"] = prompt_logprobs_json(*model, prompts.front(), choices.front().prompt_scores);
+  }
   return json;
 }
 

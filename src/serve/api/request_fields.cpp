@@ -192,6 +192,24 @@ Json chat_logprobs(const ServedModel& model, std::optional<text::TokenId> previo
   return {{"content", content}, {"refusal", nullptr}};
 }
 
+Json prompt_logprobs_json(const ServedModel& model, const std::vector<text::TokenId>& prompt,
+                          const std::vector<infer::ScoredToken>& scores) {
+  Json list = Json::array({nullptr});
+  for (size_t i = 1; i < prompt.size() && i - 1 < scores.size(); ++i) {
+    const infer::ScoredToken& token = scores[i - 1];
+    Json entry = Json::object();
+    const auto add = [&](text::TokenId id, float logprob, Json rank) {
+      entry[std::to_string(id)] = {{"logprob", json_logprob(logprob)},
+                                   {"rank", std::move(rank)},
+                                   {"decoded_token", token_text(model, prompt[i - 1], id)}};
+    };
+    add(token.id, token.logprob, nullptr);
+    for (size_t rank = 0; rank < token.top.size(); ++rank) add(token.top[rank].first, token.top[rank].second, rank + 1);
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
 Json ids_of(const std::vector<infer::ScoredToken>& tokens) {
   Json ids = Json::array();
   for (const infer::ScoredToken& token : tokens) ids.push_back(token.id);

@@ -8,6 +8,7 @@
 
 #include "lamina/infer/engine/engine_thread.h"
 #include "lamina/nn/model.h"
+#include "lamina/serve/api/engine_events.h"
 #include "lamina/text/grammar/grammar_state.h"
 #include "lamina/text/template/chat_template.h"
 
@@ -60,7 +61,8 @@ class ServedModel {
   std::string tokenizer_fingerprint;  ///< empty without a tokenizer
   /// Used only between steps of the engine (Backend::post). Null for a backend without a model.
   nn::Model* model = nullptr;
-  std::shared_ptr<void> weights;  ///< what tokenizer, model and backend refer to
+  std::shared_ptr<void> weights;         ///< what tokenizer, model and backend refer to
+  std::shared_ptr<EngineEvents> events;  ///< of the backend's engine; null: none are collected
   std::shared_ptr<Backend> backend;
 
   /// The start of a text under a grammar. `key` identifies the grammar; the last ones used are kept compiled.

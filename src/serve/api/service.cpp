@@ -6,11 +6,13 @@
 #include "lamina/serve/api/chat.h"
 #include "lamina/serve/api/chat_messages.h"
 #include "lamina/serve/api/completions.h"
+#include "lamina/serve/api/embeddings.h"
 #include "lamina/serve/api/failure.h"
 #include "lamina/serve/api/inspect.h"
 #include "lamina/serve/api/messages.h"
 #include "lamina/serve/api/model_list.h"
 #include "lamina/serve/api/request_fields.h"
+#include "lamina/serve/api/responses.h"
 #include "lamina/serve/http/policy.h"
 #include "lamina/serve/page/page.h"
 
@@ -19,6 +21,8 @@ namespace {
 
 constexpr std::string_view kModelPrefix = "/v1/models/";
 constexpr std::string_view kArchitectureSuffix = "/architecture";
+constexpr std::string_view kResponsePrefix = "/v1/responses/";
+constexpr std::string_view kCancelSuffix = "/cancel";
 constexpr size_t kMaxListedIds = size_t{1} << 22;
 
 Json body_of(const Exchange& exchange) {
@@ -52,6 +56,8 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/v1/messages", &Service::post_messages},
       {"POST", "/v1/messages/count_tokens", &Service::post_count_tokens},
       {"POST", "/v1/inspect", &Service::post_inspect},
+      {"POST", "/v1/embeddings", &Service::post_embeddings},
+      {"POST", "/v1/responses", &Service::post_responses},
       {"POST", "/tokenize", &Service::post_tokenize},
       {"POST", "/detokenize", &Service::post_detokenize},
       {"POST", "/apply-template", &Service::post_apply_template},
@@ -83,6 +89,7 @@ void Service::dispatch(const std::shared_ptr<Exchange>& exchange) {
     const bool architecture = request.path.ends_with(kArchitectureSuffix);
     return answer(exchange, architecture ? &Service::get_architecture : &Service::get_model);
   }
+  if (request.path.starts_with(kResponsePrefix)) return answer(exchange, &Service::use_response);
   if (known_path) {
     HttpResponse response = error_response(
         405, str("method ", method.substr(0, 20), " is not allowed; ", request.path, " takes ", allowed));
@@ -141,8 +148,13 @@ void Service::get_version(const std::shared_ptr<Exchange>& exchange) {
 }
 
 void Service::get_metrics(const std::shared_ptr<Exchange>& exchange) {
-  std::vector<std::pair<std::string, infer::EngineStats>> engines;
-  for (const auto& model : models_) engines.emplace_back(model->id, model->backend->stats());
+  std::vector<EngineReport> engines;
+  for (const auto& model : models_) {
+    engines.push_back({model->id, model->backend->stats(), {}, {}});
+    if (!model->events) continue;
+    engines.back().queue = model->events->queue_seconds();
+    engines.back().prompt = model->events->prompt_seconds();
+  }
   exchange->send({200, metrics_.text(engines), "text/plain; version=0.0.4; charset=utf-8", {}});
 }
 
@@ -192,6 +204,36 @@ void Service::post_inspect(const std::shared_ptr<Exchange>& exchange) {
   const auto model = model_of(body);
   const auto other = Fields(body).has("compare_with") ? model_of(body, "compare_with") : nullptr;
   run_inspect(body, exchange, model, other, worker_poster());
+}
+
+void Service::post_embeddings(const std::shared_ptr<Exchange>& exchange) {
+  const Json body = body_of(*exchange);
+  run_embeddings(body, exchange, model_of(body));
+}
+
+void Service::post_responses(const std::shared_ptr<Exchange>& exchange) {
+  const Json body = body_of(*exchange);
+  run_response(body, exchange, model_of(body), metrics_, responses_);
+}
+
+/// GET and DELETE of /v1/responses/ID, POST of /v1/responses/ID/cancel.
+void Service::use_response(const std::shared_ptr<Exchange>& exchange) {
+  const HttpRequest& request = exchange->request();
+  std::string id = request.path.substr(kResponsePrefix.size());
+  if (id.ends_with(kCancelSuffix)) {
+    if (request.method != "POST") throw ApiError(405, "expected POST to cancel a response");
+    id.resize(id.size() - kCancelSuffix.size());
+    return exchange->send(json_response(cancel_response(id, *responses_)));
+  }
+  const auto stored = responses_->find(id);
+  if (!stored) {
+    throw ApiError(404, str("response '", id.substr(0, 80), "' is not stored; only the latest ones are, in memory"),
+                   "response_id", "response_not_found");
+  }
+  if (request.method == "GET" || request.method == "HEAD") return exchange->send(json_response(stored->response));
+  if (request.method != "DELETE") throw ApiError(405, "expected GET or DELETE of a response");
+  responses_->erase(id);
+  exchange->send(json_response({{"id", id}, {"object", "response"}, {"deleted", true}}));
 }
 
 void Service::post_tokenize(const std::shared_ptr<Exchange>& exchange) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lamina/serve/api/answer_job.h"
+#include "lamina/serve/api/response_store.h"
 #include "lamina/serve/api/worker_pool.h"
 
 namespace lamina::serve {
@@ -50,12 +51,16 @@ class Service {
   void post_messages(const std::shared_ptr<Exchange>& exchange);
   void post_count_tokens(const std::shared_ptr<Exchange>& exchange);
   void post_inspect(const std::shared_ptr<Exchange>& exchange);
+  void post_embeddings(const std::shared_ptr<Exchange>& exchange);
+  void post_responses(const std::shared_ptr<Exchange>& exchange);
+  void use_response(const std::shared_ptr<Exchange>& exchange);
   void post_tokenize(const std::shared_ptr<Exchange>& exchange);
   void post_detokenize(const std::shared_ptr<Exchange>& exchange);
   void post_apply_template(const std::shared_ptr<Exchange>& exchange);
 
   std::vector<std::shared_ptr<ServedModel>> models_;
   Metrics metrics_;
+  std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>();
   std::atomic<bool> draining_{false};
   std::shared_ptr<WorkerPool> workers_;  ///< last: its threads use what is above
 };

@@ -68,6 +68,12 @@ export const piecesOf = (text, tokens) => {
 /** Shows white space that would otherwise be invisible in a label. */
 export const visible = (text) => (text === "" ? "(empty)" : text.replace(/ /g, "␣").replace(/\n/g, "⏎").replace(/\t/g, "⇥"));
 
+/** Leading spaces and the rest: the spaces stay uncoloured, or they would show as slivers where a line breaks. */
+export const splitLead = (text) => {
+  const lead = /^ +(?=\S)/.exec(text)?.[0] ?? "";
+  return [lead, text.slice(lead.length)];
+};
+
 /** Index of the first token in which two lists of ids differ; null if they are equal. */
 export const firstDifference = (a, b) => {
   const common = Math.min(a.length, b.length);

@@ -4,7 +4,7 @@ import {signal} from "@preact/signals";
 import {useEffect, useRef, useState} from "preact/hooks";
 import {call} from "../lib/api.js";
 import {inspected, model, report} from "../lib/state.js";
-import {CLASS_NAMES, classOf, percent, textOfBytes, visible} from "../lib/tokens.js";
+import {CLASS_NAMES, classOf, percent, splitLead, textOfBytes, visible} from "../lib/tokens.js";
 import {Bars, HeatMap} from "./charts.jsx";
 import {Diagram} from "./diagram.jsx";
 import {Icon} from "./icons.jsx";
@@ -80,11 +80,11 @@ const Strip = ({tokens}) => {
   };
   return (
     <div class="token-text strip" ref={root} role="listbox" aria-label="Tokens of the text; arrow keys select" onKeyDown={keys}>
-      {tokens.map((token, index) => (
+      {tokens.map((token, index) => [splitLead(textOf(token))[0],
         <span key={index} role="option" data-index={index} aria-selected={index === selected.value} tabindex={index === selected.value ? 0 : -1}
           class={`tok ${shadeOf(index, token)} ${index === selected.value ? "selected" : ""}`} onClick={() => { selected.value = index; }}
-          title={token.logprob === null ? visible(token.text) : `${visible(token.text)}: ${percent(token.logprob)}, entropy ${token.entropy.toFixed(2)} nats`}>{textOf(token)}</span>
-      ))}
+          title={token.logprob === null ? visible(token.text) : `${visible(token.text)}: ${percent(token.logprob)}, entropy ${token.entropy.toFixed(2)} nats`}>{splitLead(textOf(token))[1]}</span>,
+      ])}
     </div>
   );
 };

@@ -104,7 +104,7 @@ const Answer = ({node, live}) => {
   const coloured = showProbabilities.value && node.tokens?.length > 0;
   if (node.text === "" && live) return <div class="waiting" role="status"><i /><i /><i /><span class="hidden">Waiting for the first token</span></div>;
   if (coloured) {
-    return <TokenText text={node.text} tokens={node.tokens} live={live} onPick={live ? null : (index, one) => continueWith(node, index, one)} />;
+    return <TokenText text={node.text} tokens={node.tokens} live={live} picked={node.forced - 1} onPick={live ? null : (index, one) => continueWith(node, index, one)} />;
   }
   if (activeMode.value === "complete") return <div class="plain-text">{node.text}{live ? <span class="caret" aria-hidden="true" /> : null}</div>;
   return <div class={`markup ${live ? "live" : ""}`}><Markup text={node.text.trimStart()} /></div>;

@@ -1,7 +1,7 @@
 // Tokens coloured by probability, and the alternatives of one of them.
 import {autoUpdate, computePosition, flip, offset, shift} from "@floating-ui/dom";
 import {useEffect, useRef, useState} from "preact/hooks";
-import {CLASS_NAMES, classOf, percent, piecesOf, visible} from "../lib/tokens.js";
+import {CLASS_NAMES, classOf, percent, piecesOf, splitLead, visible} from "../lib/tokens.js";
 
 export const Legend = () => (
   <div class="legend" role="img" aria-label={`Colours of tokens by probability: ${CLASS_NAMES.join(", ")}`}>
@@ -63,9 +63,9 @@ export const Alternatives = ({token, anchor, onPick, onClose}) => {
 
 /**
  * Text as tokens. One of them can be focused; the arrow keys move on, Enter opens it. `mark` is the index of a token to
- * mark (where two answers begin to differ), `values` replaces the colours of probabilities by classes of one's own.
+ * mark (where two answers begin to differ), `picked` one that the reader chose; `classes` replaces the colours of probabilities.
  */
-export const TokenText = ({text, tokens, onPick, mark = -1, live = false, classes}) => {
+export const TokenText = ({text, tokens, onPick, mark = -1, picked = -1, live = false, classes}) => {
   const [at, setAt] = useState(0);
   const [open, setOpen] = useState(-1);
   const root = useRef(null);
@@ -95,15 +95,15 @@ export const TokenText = ({text, tokens, onPick, mark = -1, live = false, classe
   };
   const classOfPiece = ({token, index}) => {
     const kind = classes ? classes(index, token) : `p${classOf(token.logprob)}`;
-    return `tok ${kind}${index === mark ? " differs" : ""}${token.logprob === null && !classes ? " forced" : ""}${index === open ? " open" : ""}`;
+    return `tok ${kind}${index === mark ? " differs" : ""}${index === picked ? " picked" : ""}${token.logprob === null && !classes ? " forced" : ""}${index === open ? " open" : ""}`;
   };
   const anchor = open >= 0 ? elementOf(open) : null;
   return (
     <div class="token-text" ref={root} onClick={click} onKeyDown={keys} role="group" aria-label="Tokens; arrow keys move, Enter shows alternatives">
-      {pieces.map((piece) => piece.text === "" ? null : (
+      {pieces.map((piece) => piece.text === "" ? null : [splitLead(piece.text)[0],
         <span key={piece.index} data-index={piece.index} class={classOfPiece(piece)} role={onPick ? "button" : undefined}
-          tabindex={piece.index === at && onPick ? 0 : -1} title={`${visible(piece.token.text)} · ${shortage(piece.token)}`}>{piece.text}</span>
-      ))}
+          tabindex={piece.index === at && onPick ? 0 : -1} title={`${visible(piece.token.text)} · ${shortage(piece.token)}`}>{splitLead(piece.text)[1]}</span>,
+      ])}
       {live ? <span class="caret" aria-hidden="true" /> : null}
       {anchor ? <Alternatives token={tokens[open]} anchor={anchor} onClose={() => setOpen(-1)}
         onPick={(one) => { const index = open; setOpen(-1); onPick(index, one); }} /> : null}
