@@ -24,8 +24,11 @@ const WITH_ALT = {
 
 const isTyping = (target) => target instanceof HTMLElement && (target.matches("input, textarea, select") || target.isContentEditable);
 
+/** On a Mac, Alt and an arrow move by words in a text. */
+const movesInText = (event) => /^Mac|^iP/.test(navigator.platform) && event.code.startsWith("Arrow") && isTyping(event.target) && event.target.value !== "";
+
 document.addEventListener("keydown", (event) => {
-  if (event.altKey && !event.ctrlKey && !event.metaKey && WITH_ALT[event.code]) {
+  if (event.altKey && !event.ctrlKey && !event.metaKey && WITH_ALT[event.code] && !movesInText(event)) {
     event.preventDefault();
     WITH_ALT[event.code]();
   } else if (event.key === "Escape" && !dialog.value) {

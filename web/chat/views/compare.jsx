@@ -35,6 +35,8 @@ const tokenAt = (side, at) => {
   return side.tokens.length;
 };
 
+const shortNats = (value) => `${value === 0 || value >= 0.01 ? value.toFixed(3) : value.toExponential(1)} nats`;
+
 const setSide = (index, change) => { sides.value = sides.value.map((one, i) => (i === index ? {...one, ...change} : one)); };
 
 const runSide = async (index, setup, signal_) => {
@@ -146,9 +148,9 @@ const Divergence = ({difference}) => {
   const mean = found.values.reduce((sum, value) => sum + (value ?? 0), 0) / Math.max(1, found.values.length);
   return (
     <section class="card">
-      <h3>KL(A ‖ B) per token of A <small>mean {mean === 0 ? 0 : mean.toExponential(2)} nats</small></h3>
+      <h3>KL(A ‖ B) per token of A <small>mean {shortNats(mean)}</small></h3>
       <Bars values={found.values} unit="nats" label={`KL divergence at each of ${found.values.length} tokens`} mark={difference === null ? -1 : tokenAt(sides.value[0], difference)}
-        title={(index) => `${visible(tokens[index]?.text ?? "")}: ${found.values[index]?.toExponential(2)} nats`} />
+        title={(index) => `${visible(tokens[index]?.text ?? "")}: ${shortNats(found.values[index] ?? 0)}`} />
       <p class="hint">How many nats B's prediction loses against A's before each token. The marked bar is where the answers part.</p>
     </section>
   );
