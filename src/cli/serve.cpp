@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -15,6 +16,7 @@
 #include "lamina/cli/device_option.h"
 #include "lamina/cli/heartbeat.h"
 #include "lamina/cli/usage.h"
+#include "lamina/infer/fingerprint.h"
 #include "lamina/infer/load.h"
 #include "lamina/infer/runner/model_runner.h"
 #include "lamina/serve/api/service.h"
@@ -28,12 +30,14 @@ struct ServeArguments {
   std::vector<std::string> models;
   std::vector<std::string> overrides;
   std::string weights = "as-stored";
+  std::vector<std::string> weights_of;  ///< "NAME=FORMAT"
   std::string tokenizer;
   std::string chat_template;
   std::string cache_memory;
   std::string max_body;
   std::string api_keys;
   std::string access_log;
+  std::string trace;
   infer::EngineOptions engine;
   infer::ModelRunnerOptions runner;
   DeviceChoice device;
@@ -53,18 +57,35 @@ std::pair<std::string, std::string> name_and_path(const std::string& argument) {
   return {path.filename().string(), argument};
 }
 
-infer::LoadedModel load_for_serving(const ServeArguments& arguments, const std::string& path, const Device& device) {
-  const nn::WeightFormats formats = nn::parse_weight_formats(arguments.weights);
+/// The format of one model: that of --weights-of NAME=FORMAT, else that of --weights.
+std::string weight_format_of(const ServeArguments& arguments, const std::string& name) {
+  for (const std::string& one : arguments.weights_of) {
+    if (one.starts_with(name + "=")) return one.substr(name.size() + 1);
+  }
+  return arguments.weights;
+}
+
+void check_weights_of(const ServeArguments& arguments) {
+  for (const std::string& one : arguments.weights_of) {
+    const bool known = std::any_of(arguments.models.begin(), arguments.models.end(), [&](const std::string& model) {
+      return one.starts_with(name_and_path(model).first + "=");
+    });
+    LAMINA_CHECK(known, "--weights-of ", one, ": no model has this name; expected NAME=FORMAT with a model's name");
+  }
+}
+
+infer::LoadedModel load_for_serving(const ServeArguments& arguments, const std::string& name, const std::string& path,
+                                    const Device& device) {
+  const nn::WeightFormats formats = nn::parse_weight_formats(weight_format_of(arguments, name));
   if (path_exists(path)) {
     LAMINA_CHECK(arguments.overrides.empty(), "--set with ", path,
                  ", which has weights: only a preset's values can be changed");
-    return infer::load_model(path, device, {arguments.tokenizer, formats});
+    return infer::load_model(path, device, {arguments.tokenizer, formats, true});
   }
   infer::LoadedModel loaded;
   loaded.path = path;
   const arch::ArchSpec spec = arch::resolve(arch::with_overrides(arch::load_arch(path), arguments.overrides), path);
   loaded.model = std::make_unique<nn::Model>(spec, device);
-  loaded.model->store_weights(formats);
   if (!arguments.tokenizer.empty()) {
     loaded.tokenizer = text::load_tokenizer(arguments.tokenizer);
     LAMINA_CHECK(loaded.tokenizer->vocab_size() <= spec.vocab_size, arguments.tokenizer, ": has ",
@@ -72,6 +93,8 @@ infer::LoadedModel load_for_serving(const ServeArguments& arguments, const std::
                  "; set vocab_size with --set");
     if (loaded.tokenizer->eos()) loaded.stop_tokens.push_back(*loaded.tokenizer->eos());
   }
+  loaded.fingerprint = infer::model_fingerprint(*loaded.model, loaded.tokenizer.get(), formats);
+  loaded.model->store_weights(formats);
   return loaded;
 }
 
@@ -87,15 +110,22 @@ void set_chat_template(serve::ServedModel& served, const infer::LoadedModel& loa
   if (served.chat_template) return;
   served.chat_template = text::ChatTemplate::default_for(*served.tokenizer);
   served.template_has_bos = false;
+  served.has_own_template = false;
 }
 
-std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const std::string& argument) {
+/// `number` is the model's place in the list. Reports the stages of loading to `progress`.
+std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const std::string& argument, int number,
+                                         const std::shared_ptr<serve::TraceFile>& trace, Heartbeat& progress) {
   const auto [name, path] = name_and_path(argument);
-  auto loaded = std::make_shared<infer::LoadedModel>(load_for_serving(arguments, path, arguments.device.open()));
+  progress.note(str("loading ", argument, ": reading and converting weights"));
+  auto loaded = std::make_shared<infer::LoadedModel>(load_for_serving(arguments, name, path, arguments.device.open()));
   auto served = std::make_shared<serve::ServedModel>();
   served->id = name;
   served->created = static_cast<int64_t>(std::time(nullptr));
   served->tokenizer = loaded->tokenizer.get();
+  served->fingerprint = loaded->fingerprint;
+  if (served->tokenizer) served->tokenizer_fingerprint = infer::tokenizer_fingerprint(*served->tokenizer);
+  served->model = loaded->model.get();
   served->weights = loaded;
   set_chat_template(*served, *loaded, arguments.chat_template);
   infer::ModelRunnerOptions runner = arguments.runner;
@@ -105,6 +135,10 @@ std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const 
   infer::EngineOptions engine = arguments.engine;
   engine.prefix_cache = !arguments.no_prefix_cache;
   engine.tokenizer = served->tokenizer;
+  served->events = std::make_shared<serve::EngineEvents>(trace, number);
+  if (trace) trace->name_model(number, name);
+  engine.observer = served->events.get();
+  progress.note(str("loading ", argument, ": allocating the KV cache"));
   served->backend =
       std::make_shared<serve::EngineBackend>(std::make_unique<infer::ModelRunner>(*loaded->model, runner), engine);
   for (const text::TokenId id : loaded->stop_tokens) {
@@ -115,12 +149,14 @@ std::shared_ptr<serve::ServedModel> host(const ServeArguments& arguments, const 
 
 std::vector<std::shared_ptr<serve::ServedModel>> host_all(const ServeArguments& arguments) {
   std::vector<std::shared_ptr<serve::ServedModel>> models;
+  std::shared_ptr<serve::TraceFile> trace;
+  if (!arguments.trace.empty()) trace = std::make_shared<serve::TraceFile>(arguments.trace);
   std::set<std::string> names;
   Heartbeat progress(stderr);
   for (const std::string& argument : arguments.models) {
     const auto started = std::chrono::steady_clock::now();
     progress.print(str("loading ", argument));
-    models.push_back(host(arguments, argument));
+    models.push_back(host(arguments, argument, static_cast<int>(models.size()), trace, progress));
     const serve::ServedModel& served = *models.back();
     LAMINA_CHECK(names.insert(served.id).second, "two models are called ", served.id, "; give them names: NAME=PATH");
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
@@ -193,6 +229,7 @@ void run_serve(ServeArguments arguments) {
       say(str(error.what(), "; the old keys stay valid"));
     }
   };
+  check_weights_of(arguments);
   // Listening first: a port in use is reported before the models are loaded.
   serve::Server server(
       arguments.server, policy, [&](auto exchange) { service->handle(exchange); }, hooks);
@@ -200,7 +237,7 @@ void run_serve(ServeArguments arguments) {
   std::string names;
   for (const auto& model : models) names += (names.empty() ? "" : ", ") + model->id;
   service = std::make_unique<serve::Service>(models);
-  std::printf("serving %s at %s\n", names.c_str(), server.address().c_str());
+  std::printf("serving %s at %s (chat page and API)\n", names.c_str(), server.address().c_str());
   std::fflush(stdout);
   const bool answered_all = server.run();
   service.reset();  // ends the workers, then the engines, before the network queue that they post to
@@ -228,6 +265,7 @@ void add_network_options(CLI::App& command, ServeArguments& arguments) {
       ->capture_default_str()
       ->check(at_least(1));
   command.add_option("--access-log", arguments.access_log, "File for one JSON line per request; -: standard error");
+  command.add_option("--trace", arguments.trace, "File for steps, requests and queue in Chrome's trace format");
 }
 
 void add_model_options(CLI::App& command, ServeArguments& arguments) {
@@ -238,6 +276,9 @@ void add_model_options(CLI::App& command, ServeArguments& arguments) {
       ->take_all();
   command.add_option("--weights", arguments.weights, "f32, bf16, q8, q4 or as-stored, with rules as in generate")
       ->capture_default_str();
+  command.add_option("--weights-of", arguments.weights_of, "Format of one model: NAME=FORMAT; may be repeated")
+      ->allow_extra_args(false)
+      ->take_all();
   add_cache_dtype(command, arguments.runner.cache_dtype);
   command.add_option(
       "--cache-memory", arguments.cache_memory,

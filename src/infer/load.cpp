@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "lamina/base/files.h"
+#include "lamina/infer/fingerprint.h"
 #include "lamina/io/model_file.h"
 #include "lamina/text/load.h"
 
@@ -46,7 +47,6 @@ LoadedModel load_model(const std::string& path, const Device& device, const Load
   const io::Checkpoint checkpoint = io::read_model(loaded.path, device);
   loaded.model = std::make_unique<nn::Model>(checkpoint.spec, Device::meta());
   loaded.model->adopt_state_dict(checkpoint.tensors);
-  loaded.model->store_weights(options.weights);
   const std::string tokenizer = options.tokenizer.empty() ? text::tokenizer_of_model(loaded.path) : options.tokenizer;
   if (!tokenizer.empty()) {
     loaded.tokenizer = text::load_tokenizer(tokenizer);
@@ -55,6 +55,10 @@ LoadedModel load_model(const std::string& path, const Device& device, const Load
                  loaded.tokenizer->vocab_size(), " tokens, the model ", loaded.path, " has ",
                  checkpoint.spec.vocab_size, "; give the tokenizer that the model was trained with");
   }
+  if (options.fingerprint) {
+    loaded.fingerprint = model_fingerprint(*loaded.model, loaded.tokenizer.get(), options.weights);
+  }
+  loaded.model->store_weights(options.weights);
   loaded.stop_tokens = stop_tokens(checkpoint, loaded.tokenizer.get());
   return loaded;
 }

@@ -18,12 +18,14 @@ struct LoadedModel {
   std::unique_ptr<text::Tokenizer> tokenizer;  ///< null if none was found
   std::string tokenizer_path;                  ///< its file or folder
   std::vector<text::TokenId> stop_tokens;      ///< tokens that end a text, from the tokenizer and the checkpoint
+  std::string fingerprint;                     ///< see model_fingerprint; empty unless asked for
 };
 
 /// How a model is loaded.
 struct LoadOptions {
   std::string tokenizer;      ///< a file or folder; empty: search beside the weights
   nn::WeightFormats weights;  ///< formats to convert the projections to; default: as stored
+  bool fingerprint = false;   ///< compute LoadedModel::fingerprint
 };
 
 /// Loads a model in any format of io::read_model, or from the folder of a training run (`best`, else `last`). Weights

@@ -8,6 +8,7 @@
 
 namespace lamina::nn {
 
+class ForwardObserver;
 struct LayerMemory;
 struct RowBatch;
 
@@ -43,6 +44,10 @@ struct ForwardContext {
   /// Packed documents that do not attend to each other, the same in every row: [documents + 1] i64, ascending from 0 to
   /// seq. Positions restart with each document. Undefined: one document. Not with a cache.
   Tensor document_starts;
+
+  /// Receives intermediate results, if set. Only in passes over whole sequences, without a cache.
+  ForwardObserver* observer = nullptr;
+  int64_t layer = 0;  ///< index of the layer that runs, for the observer
 
   bool training = false;
   DropoutRates dropout;

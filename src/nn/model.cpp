@@ -119,6 +119,9 @@ ForwardContext Model::start(const Tensor& ids, const RunOptions& options) const 
   pass.dropout = options.dropout;
   pass.seed = options.seed;
   pass.step = options.step;
+  LAMINA_CHECK(options.observer == nullptr || options.checkpoint == nullptr,
+               "model: an observer and activation checkpointing, which runs layers twice; leave one out");
+  pass.observer = options.observer;
   if (options.document_starts.defined()) place_documents(options.document_starts, ids.device(), pass);
   return pass;
 }
@@ -169,9 +172,12 @@ ResidualStream Model::run_layers(const Tensor& ids, ForwardContext& pass, ModelC
   ResidualStream stream{embedding_.forward(ids, pass), {}};
   for (size_t i = 0; i < layers_.all.size(); ++i) {
     pass.stream = (i + 1) * kStreamsPerLayer;
+    pass.layer = static_cast<int64_t>(i);
     stream = checkpoint != nullptr
                  ? checkpointed(*checkpoint, i, stream, pass)
                  : layers_.all[i]->forward(std::move(stream), pass, cache == nullptr ? nullptr : cache->layer(i));
+    if (pass.observer != nullptr && pass.observer->wants_residual())
+      pass.observer->residual(pass.layer, stream.value());
   }
   return stream;
 }

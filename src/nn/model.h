@@ -6,6 +6,7 @@
 #include "lamina/arch/spec.h"
 #include "lamina/base/ignore_index.h"
 #include "lamina/nn/embedding.h"
+#include "lamina/nn/forward_observer.h"
 #include "lamina/nn/layer.h"
 #include "lamina/nn/model_cache.h"
 #include "lamina/nn/row_batch.h"
@@ -35,6 +36,8 @@ struct RunOptions {
   uint64_t step = 0;     ///< number of the update; see training
   /// Tape for activation checkpointing: each layer's activations are recomputed in its backward pass instead of stored.
   Tape* checkpoint = nullptr;
+  /// Receives attention weights and residual streams of the layers; not with `checkpoint`.
+  ForwardObserver* observer = nullptr;
 };
 
 /// Options of Model::loss.

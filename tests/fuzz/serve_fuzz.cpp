@@ -5,6 +5,9 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "lamina/arch/edit.h"
+#include "lamina/arch/presets.h"
+#include "lamina/arch/resolve.h"
 #include "lamina/serve/api/service.h"
 #include "lamina/text/simple.h"
 
@@ -17,7 +20,7 @@ class FakeBackend final : public serve::Backend {
  public:
   explicit FakeBackend(int64_t vocab) {
     shape_.vocab_size = vocab;
-    shape_.context = 4096;
+    shape_.context = 256;
   }
   infer::RequestId submit(infer::Request request, infer::Listener listener) override {
     for (int64_t i = 0; i < request.n; ++i) {
@@ -37,7 +40,9 @@ class FakeBackend final : public serve::Backend {
     return ++last_;
   }
   void cancel(infer::RequestId) override {}
+  void post(std::function<void()> task) override { task(); }
   infer::EngineStats stats() const override { return {}; }
+  std::vector<infer::RunningAnswer> running() const override { return {}; }
   const infer::CacheShape& shape() const override { return shape_; }
 
  private:
@@ -82,6 +87,14 @@ class FakeExchange final : public serve::Exchange {
   bool started_ = false, ended_ = false;
 };
 
+/// A real model, for the endpoints that use more than the engine.
+nn::Model* tiny_model(int64_t vocab) {
+  const std::vector<std::string> sets{str("vocab_size=", vocab)};
+  static nn::Model model(arch::resolve(arch::with_overrides(arch::load_arch("llama-tiny"), sets), "llama-tiny"),
+                         Device::cpu(1));
+  return &model;
+}
+
 serve::Service& service() {
   static const auto tokenizer = text::byte_tokenizer({"<|endoftext|>"});
   static serve::Service instance(
@@ -92,6 +105,7 @@ serve::Service& service() {
         model->stop_tokens = {*tokenizer->eos()};
         model->chat_template = text::ChatTemplate::chatml();
         model->backend = std::make_shared<FakeBackend>(tokenizer->vocab_size());
+        model->model = tiny_model(tokenizer->vocab_size());
         return std::vector{model};
       }(),
       /*workers=*/0);
@@ -102,7 +116,8 @@ serve::Service& service() {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static constexpr const char* kPaths[] = {"/v1/completions", "/v1/chat/completions", "/tokenize",
-                                           "/detokenize",     "/apply-template",      "/v1/messages"};
+                                           "/detokenize",     "/apply-template",      "/v1/messages",
+                                           "/v1/responses",   "/v1/embeddings",       "/v1/inspect"};
   if (size == 0) return 0;
   const std::string body(reinterpret_cast<const char*>(data) + 1, size - 1);
   const auto exchange = std::make_shared<FakeExchange>(kPaths[data[0] % std::size(kPaths)], body);

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <future>
 #include <thread>
 
 #include "infer/fake_runner.h"
@@ -277,6 +278,86 @@ TEST(engine_thread, cancels_what_nobody_reads_and_what_runs_at_the_end) {
     while (ended == 0 || engine.stats().running > 1) std::this_thread::yield();
   }
   EXPECT_EQ(finishes, (std::vector<Finish>{Finish::cancelled, Finish::cancelled}));
+}
+
+TEST(engine_thread, runs_tasks_between_steps_while_idle_and_busy) {
+  FakeModel model = thread_model();
+  model.shape.context = 100000;
+  model.shape.groups[0].pages = 30000;
+  EngineThread engine(std::make_unique<FakeRunner>(model), {.rows = 2});
+  std::promise<std::thread::id> idle, busy;
+  engine.post([&] { idle.set_value(std::this_thread::get_id()); });
+  const std::thread::id thread = idle.get_future().get();
+  EXPECT_NE(thread, std::this_thread::get_id());
+  Request endless;
+  endless.prompt = {1, 2, 3};
+  endless.max_tokens = 90000;
+  const auto queue = engine.submit(endless);
+  EXPECT_TRUE(queue->pop(10));
+  engine.post([] { throw Error("dropped"); });
+  engine.post([&] { busy.set_value(std::this_thread::get_id()); });
+  EXPECT_EQ(busy.get_future().get(), thread);
+  while (engine.running().empty()) std::this_thread::yield();
+  const std::vector<RunningAnswer> running = engine.running();
+  ASSERT_EQ(running.size(), 1U);
+  EXPECT_EQ(running[0].prompt_tokens, 3);
+  EXPECT_EQ(engine.stats().rows, 2);
+  std::promise<void> hold;
+  const std::shared_future<void> released = hold.get_future().share();
+  std::atomic<bool> holding = false;
+  engine.post([&holding, released] {
+    holding = true;
+    released.wait();
+  });
+  while (!holding) std::this_thread::yield();
+  for (size_t i = 0; i < EngineThread::kMaxTasks; ++i) engine.post([] {});
+  EXPECT_THROW(engine.post([] {}), QueueFull);
+  hold.set_value();
+  queue->close();
+}
+
+struct RecordingObserver final : EngineObserver {
+  void on_step(const StepRecord& step) override { steps.push_back(step); }
+  void on_answer(const AnswerRecord& answer) override { answers.push_back(answer); }
+  std::vector<StepRecord> steps;
+  std::vector<AnswerRecord> answers;
+};
+
+TEST(engine_observer, is_told_of_every_step_and_answer) {
+  double clock = 0;
+  RecordingObserver observer;
+  EngineOptions options{.rows = 1, .step_tokens = 64, .now = [&] { return clock += 1; }};
+  options.observer = &observer;
+  Engine engine(std::make_unique<FakeRunner>(thread_model()), options);
+  Request request;
+  request.prompt = {1, 2, 3, 4};
+  request.max_tokens = 3;
+  engine.submit(request, {});
+  engine.submit(request, {});
+  const RequestId cancelled = engine.submit(request, {});
+  engine.cancel(cancelled);
+  engine.run_until_idle();
+  ASSERT_EQ(observer.answers.size(), 3U);
+  EXPECT_EQ(static_cast<int64_t>(observer.steps.size()), engine.stats().steps);
+  int64_t tokens = 0;
+  for (const StepRecord& step : observer.steps) {
+    tokens += step.tokens;
+    EXPECT_EQ(step.rows, 1);
+    EXPECT_GT(step.seconds, 0);
+  }
+  EXPECT_EQ(tokens, engine.stats().prompt_tokens + 2 * (3 - 1));  // the last token of an answer is not computed
+  EXPECT_EQ(observer.answers[0].finish, Finish::cancelled);
+  EXPECT_FALSE(observer.answers[0].admitted || observer.answers[0].row >= 0);
+  for (const size_t i : {1, 2}) {
+    const AnswerRecord& answer = observer.answers[i];
+    EXPECT_EQ(answer.generated, 3);
+    EXPECT_EQ(answer.row, 0);
+    ASSERT_TRUE(answer.admitted && answer.first_token);
+    EXPECT_LT(answer.submitted, *answer.admitted);
+    EXPECT_LT(*answer.admitted, *answer.first_token);
+    EXPECT_LT(*answer.first_token, answer.ended);
+  }
+  EXPECT_GE(*observer.answers[2].admitted, observer.answers[1].ended);  // one row
 }
 
 }  // namespace

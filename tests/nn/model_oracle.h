@@ -42,6 +42,9 @@ class ModelOracle {
     return x;
   }
 
+  /// Attention weights of the last logits() by mixer ("layers.0.mixer."): for each head a row [seq · seq].
+  const std::map<std::string, Rows>& attention() const { return attention_; }
+
  private:
   bool has(const std::string& name) const { return weights_.count(name) > 0; }
   Row at(const std::string& name) const {
@@ -333,6 +336,7 @@ class ModelOracle {
     const Row buckets = t5 == nullptr ? Row{} : at(t5->shared ? "position.weight" : name + "position.weight");
     const auto* alibi = std::get_if<arch::Alibi>(&*a.position);
     Rows y(x.size(), Row(heads * dv));
+    Rows& maps = attention_[name] = Rows(heads, Row(x.size() * x.size()));
     for (size_t h = 0; h < heads; ++h) {
       const size_t g = h / (heads / kv_heads);
       for (size_t i = 0; i < x.size(); ++i) {
@@ -351,6 +355,7 @@ class ModelOracle {
           total += scores[j];
         }
         for (size_t j = 0; j <= i; ++j) {
+          maps[h][i * x.size() + j] = scores[j] / total;
           for (size_t c = 0; c < dv; ++c) y[i][h * dv + c] += scores[j] / total * v[j][g * dv + c];
         }
       }
@@ -360,6 +365,7 @@ class ModelOracle {
 
   const arch::ArchSpec& spec_;
   const OracleWeights& weights_;
+  mutable std::map<std::string, Rows> attention_;
 };
 
 }  // namespace lamina::testing

@@ -57,6 +57,13 @@ TEST(serve_policy, keys) {
   EXPECT_EQ(status_of(policy, {{"host", "localhost"}, {"authorization", "Basic second-key"}}), 401);
   EXPECT_FALSE(policy.answer(request_with({{"host", "localhost"}}, "/health")));
   EXPECT_TRUE(policy.answer(request_with({{"host", "localhost"}}, "/health/")));
+  // The page holds no secret and asks for the key itself.
+  EXPECT_FALSE(policy.answer(request_with({{"host", "localhost"}}, "/")));
+  EXPECT_FALSE(policy.answer(request_with({{"host", "localhost"}}, "/favicon.ico")));
+  EXPECT_TRUE(policy.answer(request_with({{"host", "evil.example"}}, "/")));
+  HttpRequest post = request_with({{"host", "localhost"}}, "/");
+  post.method = "POST";
+  EXPECT_TRUE(policy.answer(post));
   std::ofstream(path) << "short\n";
   EXPECT_THROW(ApiKeys{path}, Error);
 }

@@ -49,6 +49,31 @@ const legacy = await client.completions.create({ model, prompt: ['To be', 'Shall
 assert.equal(legacy.choices.length, 2);
 assert.equal(legacy.choices[1].logprobs.tokens.length, 4);
 
+const packed = await client.embeddings.create({ model, input: ['Hello', 'To be'] });  // base64 on the wire
+const plain = await client.embeddings.create({ model, input: ['Hello', 'To be'], encoding_format: 'float' });
+assert.equal(packed.data.length, 2);
+plain.data[1].embedding.forEach((value, i) => assert.ok(Math.abs(value - packed.data[1].embedding[i]) < 1e-4));
+
+const first = await client.responses.create({ model, input: 'Hello', max_output_tokens: 12, ...extra });
+assert.equal(first.status, 'incomplete');
+assert.equal(first.output_text, first.output[0].content[0].text);
+assert.equal((await client.responses.retrieve(first.id)).output_text ?? first.output_text, first.output_text);
+let streamed = '';
+const events = await client.responses.create({ model, input: 'Hello', max_output_tokens: 12, stream: true, ...extra });
+for await (const event of events) {
+  if (event.type === 'response.output_text.delta') streamed += event.delta;
+}
+assert.equal(streamed, first.output_text);
+const next = await client.responses.create({ model, input: 'More', previous_response_id: first.id, max_output_tokens: 4, ...extra });
+assert.ok(next.usage.input_tokens > first.usage.input_tokens);
+const used = await client.responses.create({
+  model, input: 'Weather?', max_output_tokens: 200, seed: 1, tool_choice: 'required',
+  tools: [{ type: 'function', name: 'weather', parameters, strict: true }],
+});
+assert.equal(used.output[0].name, 'weather');
+await (client.responses.delete ?? client.responses.del).call(client.responses, first.id);
+await assert.rejects(client.responses.retrieve(first.id), OpenAI.NotFoundError);
+
 const long = await client.chat.completions.create({ model, messages, max_completion_tokens: 400, stream: true, ...extra });
 for await (const chunk of long) {
   if (chunk.choices[0]?.delta?.content) break;  // aborts the request

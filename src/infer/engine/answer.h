@@ -69,9 +69,12 @@ struct Answer {
   int64_t unknown = 0;      ///< tokens that steps in flight are sampling
   int32_t last_index = -1;  ///< index of this answer in the last plan
 
-  uint64_t order = 0;          ///< order of submission
-  int64_t cached_tokens = -1;  ///< prompt tokens found in the prefix cache at the first admission
-  int64_t charged = 0;         ///< tokens charged to the client
+  uint64_t order = 0;                 ///< order of submission
+  double submitted = 0;               ///< when the request was submitted
+  std::optional<double> admitted;     ///< when it first got a row
+  std::optional<double> first_token;  ///< when the first answer token arrived
+  int64_t cached_tokens = -1;         ///< prompt tokens found in the prefix cache at the first admission
+  int64_t charged = 0;                ///< tokens charged to the client
 };
 
 }  // namespace lamina::infer

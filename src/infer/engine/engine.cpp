@@ -1,5 +1,6 @@
 #include "lamina/infer/engine/engine.h"
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <set>
@@ -56,8 +57,11 @@ struct Engine::Impl {
   std::optional<Finish> accept_forced(Answer& answer, Update& update);
   Update update_for(const Answer& answer) const;
   void end(const std::shared_ptr<Answer>& answer, Finish finish, Update update, bool keep);
+  void report(const Answer& answer, int32_t row, Finish finish) const;
+  void report(const PlannedStep& step, double seconds) const;
   void fail(const std::string& message);
   EngineStats snapshot() const;
+  std::vector<RunningAnswer> running() const;
 
   std::unique_ptr<StepRunner> runner;
   const EngineOptions options;
@@ -92,6 +96,7 @@ RequestId Engine::Impl::submit(Request request, Listener listener, RequestId id)
   }
   for (int64_t i = 0; i < r.n; ++i) {
     auto answer = std::make_shared<Answer>(active, i, options.tokenizer);
+    answer->submitted = options.now();
     const bool speculates = options.draft_tokens > 0 && r.speculate && shape.speculates && shape.state_slots == 0;
     if (speculates && !answer->sampling.penalises()) {
       answer->lookup.emplace(options.draft_tokens);
@@ -119,6 +124,7 @@ Update Engine::Impl::update_for(const Answer& answer) const {
 /// Ends an answer and delivers the last update. With `keep` its computed tokens stay in the prefix cache.
 void Engine::Impl::end(const std::shared_ptr<Answer>& answer, Finish finish, Update update, bool keep) {
   answer->ended = true;
+  const int32_t row = answer->slot;
   scheduler.remove(answer, keep && answer->request().prefix_cache);
   const std::shared_ptr<ActiveRequest> active = answer->active;
   std::erase(active->answers, answer);
@@ -140,7 +146,40 @@ void Engine::Impl::end(const std::shared_ptr<Answer>& answer, Finish finish, Upd
     case Finish::error: ++counts.failed; break;
     default: ++counts.answers_done;
   }
+  report(*answer, row, finish);
   if (active->listener) active->listener(update);
+}
+
+void Engine::Impl::report(const Answer& answer, int32_t row, Finish finish) const {
+  if (options.observer == nullptr) return;
+  AnswerRecord record;
+  record.request = answer.active->id;
+  record.answer = answer.index;
+  record.row = row;
+  record.submitted = answer.submitted;
+  record.admitted = answer.admitted;
+  record.first_token = answer.first_token;
+  record.ended = options.now();
+  record.prompt_tokens = answer.prompt_length;
+  record.generated = static_cast<int64_t>(answer.tokens.size()) - answer.prompt_length;
+  record.finish = finish;
+  options.observer->on_answer(record);
+}
+
+void Engine::Impl::report(const PlannedStep& step, double seconds) const {
+  if (options.observer == nullptr) return;
+  StepRecord record;
+  record.started = last_done - seconds;
+  record.seconds = seconds;
+  record.rows = static_cast<int64_t>(step.rows.size());
+  for (const PlannedRow& row : step.rows) record.tokens += static_cast<int64_t>(row.tokens.size());
+  record.running = static_cast<int64_t>(scheduler.running().size());
+  record.waiting = scheduler.queue().size();
+  const PrefixTree& tree = scheduler.memory().tree();
+  for (size_t group = 0; group < runner->shape().groups.size(); ++group) {
+    record.pages_used += tree.pool(group).size() - tree.available(group);
+  }
+  options.observer->on_step(record);
 }
 
 void Engine::Impl::cancel(RequestId id, Finish finish) {
@@ -206,6 +245,7 @@ void Engine::Impl::wait() {
   ++counts.steps;
   counts.step_seconds += seconds;
   counts.longest_step = std::max(counts.longest_step, seconds);
+  report(step, seconds);
 }
 
 void Engine::Impl::apply(const PlannedStep& step, const StepResult& result) {
@@ -236,6 +276,7 @@ void Engine::Impl::apply_row(const PlannedRow& row, const RowResult& result) {
     return;
   }
   if (row.samples == 0) return;
+  if (!answer.first_token) answer.first_token = options.now();
   --answer.unknown;
   const std::optional<Finish> finish = accept_sampled(row, result, update);
   counts.answer_tokens += static_cast<int64_t>(update.tokens.size());
@@ -300,6 +341,7 @@ EngineStats Engine::Impl::snapshot() const {
   const PrefixTree& tree = scheduler.memory().tree();
   stats.waiting = scheduler.queue().size();
   stats.running = static_cast<int64_t>(scheduler.running().size());
+  stats.rows = options.rows;
   stats.preemptions = scheduler.preemptions();
   stats.cached_tokens = scheduler.cached_tokens();
   stats.evictions = tree.evictions();
@@ -316,6 +358,22 @@ EngineStats Engine::Impl::snapshot() const {
     stats.states_cached = tree.cached(states);
   }
   return stats;
+}
+
+std::vector<RunningAnswer> Engine::Impl::running() const {
+  const double now = options.now();
+  std::vector<RunningAnswer> rows;
+  for (const std::shared_ptr<Answer>& answer : scheduler.running()) {
+    RunningAnswer row;
+    row.row = answer->slot;
+    row.prompt_tokens = answer->prompt_length;
+    row.computed = answer->computed;
+    row.generated = static_cast<int64_t>(answer->tokens.size()) - answer->prompt_length;
+    if (answer->first_token) row.seconds = now - *answer->first_token;
+    rows.push_back(row);
+  }
+  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.row < b.row; });
+  return rows;
 }
 
 Engine::Engine(std::unique_ptr<StepRunner> runner, EngineOptions options)
@@ -335,6 +393,7 @@ void Engine::run_until_idle() {
   }
 }
 EngineStats Engine::stats() const { return impl_->snapshot(); }
+std::vector<RunningAnswer> Engine::running() const { return impl_->running(); }
 const CacheShape& Engine::shape() const { return impl_->runner->shape(); }
 void Engine::clear_prefix_cache() { impl_->scheduler.memory().clear(); }
 

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 
+#include "lamina/infer/engine/engine_observer.h"
 #include "lamina/infer/engine/request.h"
 #include "lamina/infer/engine/step.h"
 
@@ -21,6 +22,8 @@ struct EngineOptions {
   const text::Tokenizer* tokenizer = nullptr;
   /// Time in seconds, for deadlines and statistics; default: a steady clock.
   std::function<double()> now = {};
+  /// Is told of every step and answer. Must outlive the engine.
+  EngineObserver* observer = nullptr;
 };
 
 /// Counters since the start, and the present state.
@@ -33,6 +36,7 @@ struct EngineStats {
   int64_t failed = 0;         ///< answers ended with Finish::error
   int64_t waiting = 0;        ///< answers in the queue now
   int64_t running = 0;        ///< answers that hold cache memory now
+  int64_t rows = 0;           ///< maximum of running
   int64_t steps = 0;          ///< of the runner
   int64_t prompt_tokens = 0;  ///< computed
   int64_t cached_tokens = 0;  ///< prompt tokens found in the prefix cache
@@ -61,6 +65,15 @@ struct EngineStats {
   }
 };
 
+/// The progress of an answer that holds cache memory. It says nothing about the text or the client.
+struct RunningAnswer {
+  int32_t row = 0;  ///< in [0, EngineStats::rows), fixed while the answer runs
+  int64_t prompt_tokens = 0;
+  int64_t computed = 0;   ///< tokens of prompt and answer in the cache
+  int64_t generated = 0;  ///< answer tokens
+  double seconds = 0;     ///< since the first answer token; 0: there is none yet
+};
+
 /// Generates answers for many requests at once by continuous batching: each step takes one token of every running
 /// answer and fills the rest of the step with prompts. Not thread-safe; EngineThread is. Given a deterministic clock,
 /// everything depends only on the order of the calls. docs/explanation/engine.md explains how it works.
@@ -83,8 +96,9 @@ class Engine {
   bool step();
   void run_until_idle();  ///< step() until there is nothing to do
 
-  EngineStats stats() const;        ///< counters and present state
-  const CacheShape& shape() const;  ///< of the runner
+  EngineStats stats() const;                   ///< counters and present state
+  std::vector<RunningAnswer> running() const;  ///< the answers of EngineStats::running, by row
+  const CacheShape& shape() const;             ///< of the runner
   /// Drops all cached prefixes that no running answer uses.
   void clear_prefix_cache();
 

@@ -103,11 +103,51 @@ void EngineThread::cancel(RequestId id) {
   wake_.notify_one();
 }
 
+void EngineThread::post(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (tasks_.size() >= kMaxTasks) {
+      throw QueueFull(str("engine: ", kMaxTasks, " tasks wait, which is the limit: try again later"));
+    }
+    tasks_.push_back(std::move(task));
+  }
+  wake_.notify_one();
+}
+
+std::vector<RunningAnswer> EngineThread::running() const {
+  const std::lock_guard lock(mutex_);
+  return running_;
+}
+
 EngineStats EngineThread::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats stats = stats_;
   stats.rejected += rejected_;
   return stats;
+}
+
+/// Copies the engine's state for other threads. Listing the rows is limited to every kRowsInterval while steps run.
+void EngineThread::publish(bool idle) {
+  stats_ = engine_.stats();
+  const auto now = std::chrono::steady_clock::now();
+  if (!idle && std::chrono::duration<double>(now - running_at_).count() < kRowsInterval) return;
+  running_ = engine_.running();
+  running_at_ = now;
+}
+
+/// Runs the oldest task, if there is one.
+void EngineThread::run_task() {
+  std::function<void()> task;
+  {
+    const std::lock_guard lock(mutex_);
+    if (tasks_.empty()) return;
+    task = std::move(tasks_.front());
+    tasks_.pop_front();
+  }
+  try {
+    task();
+  } catch (const std::exception&) {  // see post()
+  }
 }
 
 /// Hands over what arrived. Returns false if the thread must end.
@@ -116,8 +156,8 @@ bool EngineThread::take_inbox(bool idle) {
   std::vector<RequestId> cancels;
   {
     std::unique_lock lock(mutex_);
-    stats_ = engine_.stats();
-    if (idle) wake_.wait(lock, [&] { return stop_ || !inbox_.empty() || !cancels_.empty(); });
+    publish(idle);
+    if (idle) wake_.wait(lock, [&] { return stop_ || !inbox_.empty() || !cancels_.empty() || !tasks_.empty(); });
     if (stop_) return false;
     submissions = std::exchange(inbox_, {});
     cancels = std::exchange(cancels_, {});
@@ -142,6 +182,7 @@ bool EngineThread::take_inbox(bool idle) {
 void EngineThread::run() {
   bool idle = true;
   while (take_inbox(idle)) {
+    run_task();
     try {
       idle = !engine_.step();
     } catch (const Error&) {

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
+#include <deque>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -39,9 +42,18 @@ class EngineThread {
   RequestId submit(Request request, Listener listener);
   /// Updates arrive in the returned queue. Closing the queue cancels the request.
   std::shared_ptr<UpdateQueue> submit(Request request);
-  void cancel(RequestId id);                          ///< as Engine::cancel
-  EngineStats stats() const;                          ///< as of the last step
+  void cancel(RequestId id);  ///< as Engine::cancel
+  /// Runs `task` on the engine's thread between two steps, for other uses of the runner's model. At most one task runs
+  /// between two steps. The task must not throw; its exceptions are dropped. Throws QueueFull if kMaxTasks wait. Tasks
+  /// that have not started when the engine ends are destroyed.
+  void post(std::function<void()> task);
+  EngineStats stats() const;  ///< as of the last step
+  /// As Engine::running, at most kRowsInterval older than stats().
+  std::vector<RunningAnswer> running() const;
   const CacheShape& shape() const { return shape_; }  ///< of the runner
+
+  static constexpr size_t kMaxTasks = 64;        ///< see post()
+  static constexpr double kRowsInterval = 0.05;  ///< seconds
 
  private:
   struct Submission {
@@ -52,6 +64,8 @@ class EngineThread {
 
   void run();
   bool take_inbox(bool idle);
+  void publish(bool idle);
+  void run_task();
 
   const EngineOptions options_;
   Engine engine_;  ///< used by the thread alone
@@ -60,7 +74,10 @@ class EngineThread {
   std::condition_variable wake_;
   std::vector<Submission> inbox_;
   std::vector<RequestId> cancels_;
+  std::deque<std::function<void()>> tasks_;
   EngineStats stats_;
+  std::vector<RunningAnswer> running_;
+  std::chrono::steady_clock::time_point running_at_;  ///< when running_ was taken
   int64_t rejected_ = 0;
   RequestId last_id_ = 0;
   bool stop_ = false;

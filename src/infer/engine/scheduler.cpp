@@ -152,6 +152,7 @@ bool Scheduler::admit_one(const std::shared_ptr<Answer>& answer) {
     answer->cached_tokens = cached;
     answer->charged = cached;
     cached_tokens_ += cached;
+    answer->admitted = options_.now();
   }
   answer->row_id = next_row_id_++;
   answer->slot = free_slots_.back();

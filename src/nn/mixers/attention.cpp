@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lamina/autograd/tape.h"
+#include "lamina/nn/mixers/attention_weights.h"
 #include "lamina/nn/mixers/head_norm.h"
 #include "lamina/nn/mixers/key_value_cache.h"
 #include "lamina/nn/mixers/rounded_alibi.h"
@@ -228,7 +229,8 @@ Tensor AttentionMixer::mix_joined(const Tensor& projected, ForwardContext& pass,
     if (!pass.rows->is_decode() || rounded_alibi_) return mix(joined_heads(projected, pass), pass, nullptr);
     return merged(attend_paged_step(projected, pass));
   }
-  if (cache == nullptr && rotary_ != nullptr && rotary_->turns()) return merged(attend_rotated(projected, pass));
+  const bool rotates = cache == nullptr && rotary_ != nullptr && rotary_->turns();
+  if (rotates && !observes_attention(pass)) return merged(attend_rotated(projected, pass));
   return mix(joined_heads(projected, pass), pass, cache);
 }
 
@@ -248,8 +250,10 @@ Tensor AttentionMixer::mix(Heads heads, ForwardContext& pass, LayerCache* cache)
     k = rounded_alibi_->extend_keys(k, pass);
   }
   if (pass.rows != nullptr) return merged(attend_paged(heads, pass));
-  return merged(cache == nullptr ? ops::attention(q, k, v, options(pass), extras(q, pass))
-                                 : attend_cached(q, k, v, pass, dynamic_cast<KeyValueCache&>(*cache)));
+  if (cache != nullptr) return merged(attend_cached(q, k, v, pass, dynamic_cast<KeyValueCache&>(*cache)));
+  const ops::AttentionOptions settings = options(pass);
+  offer_attention(q, k, settings, extras(q, pass), pass);
+  return merged(ops::attention(q, k, v, settings, extras(q, pass)));
 }
 
 Tensor AttentionMixer::merged(const Tensor& y) const {

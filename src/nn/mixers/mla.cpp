@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "lamina/nn/mixers/attention.h"
+#include "lamina/nn/mixers/attention_weights.h"
 #include "lamina/nn/mixers/latent_cache.h"
 #include "lamina/nn/norm.h"
 #include "lamina/nn/position_tables.h"
@@ -157,7 +158,10 @@ Tensor MlaMixer::attend_expanded(const Queries& q, const Latents& kept, ForwardC
   const std::vector<Tensor> kv = ops::split(up.reshape(heads), {spec_.qk_nope, spec_.v_head_dim}, -1);
   const Tensor every_head = Tensor::zeros({1, 1, spec_.n_heads, 1}, kept.key.dtype(), kept.key.device());
   const Tensor k = ops::concat({kv[0], ops::add(kept.key, every_head)}, -1);
-  return ops::attention(ops::concat({q.nope, q.rope}, -1), k, kv[1], options(pass), extras(pass));
+  const Tensor queries = ops::concat({q.nope, q.rope}, -1);
+  const ops::AttentionOptions settings = options(pass);
+  offer_attention(queries, k, settings, extras(pass), pass);
+  return ops::attention(queries, k, kv[1], settings, extras(pass));
 }
 
 Tensor MlaMixer::attend_fresh(const Queries& q, const Latents& fresh, const RowBatch& rows,

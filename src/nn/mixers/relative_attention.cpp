@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "lamina/nn/mixers/attention.h"
+#include "lamina/nn/mixers/attention_weights.h"
 #include "lamina/nn/mixers/head_norm.h"
 #include "lamina/nn/mixers/key_value_cache.h"
 #include "lamina/nn/position_tables.h"
@@ -125,9 +126,11 @@ Tensor RelativeAttention::attend(const Tensor& q, const Tensor& k, const Tensor&
   ops::AttentionExtras extras;
   extras.document_starts = pass.document_starts;
   const Tensor content = ops::add(q, content_bias().to(q.dtype()));
-  return ops::attention(ops::concat({content, turned(q, keys - q.dim(1))}, -1),
-                        ops::concat({k, waves(k.dim(0), keys, k.dtype())}, -1), v,
-                        attention_options(*spec_.scale, spec_.soft_cap, spec_.pattern, pass), extras);
+  const Tensor queries = ops::concat({content, turned(q, keys - q.dim(1))}, -1);
+  const Tensor all_keys = ops::concat({k, waves(k.dim(0), keys, k.dtype())}, -1);
+  const ops::AttentionOptions options = attention_options(*spec_.scale, spec_.soft_cap, spec_.pattern, pass);
+  offer_attention(queries, all_keys, options, extras, pass);
+  return ops::attention(queries, all_keys, v, options, extras);
 }
 
 /// Every token sees at most `memory_` tokens before it, however the sequence was divided into steps.

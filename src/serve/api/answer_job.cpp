@@ -106,6 +106,12 @@ void AnswerJob::record_times(Choice& choice, const infer::Update& update) {
   choice.last_token = now;
 }
 
+void AnswerJob::cancel_answers() {
+  exchange->post([self = shared_from_this()] {
+    for (const infer::RequestId one : self->ids_) self->model->backend->cancel(one);
+  });
+}
+
 void AnswerJob::on_client_gone() {
   cancelled_ = true;
   ended_ = true;

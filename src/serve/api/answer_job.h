@@ -35,6 +35,8 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
 
   /// Throws ApiError and QueueFull; nothing is left running then.
   void submit();
+  /// Ends the answers; the response is what they are by then. Thread-safe.
+  void cancel_answers();
 
  protected:
   /// Reads stream and stream_options.

@@ -1,5 +1,6 @@
 #include "lamina/serve/api/chat.h"
 
+#include "lamina/serve/api/answer_format.h"
 #include "lamina/serve/api/chat_messages.h"
 #include "lamina/serve/api/request_fields.h"
 
@@ -33,7 +34,11 @@ class ChatJob final : public AnswerJob {
   Json calls_json(const std::vector<ToolCall>& calls, int64_t index, bool with_index) const;
   std::string_view finish_reason(const Choice& choice, bool calls) const;
   Json head(const char* object) const {
-    return {{"id", "chatcmpl-" + id}, {"object", object}, {"created", created}, {"model", model->id}};
+    return {{"id", "chatcmpl-" + id},
+            {"object", object},
+            {"created", created},
+            {"model", model->id},
+            {"system_fingerprint", model->fingerprint}};
   }
 
   ToolUse tools_;
@@ -65,7 +70,7 @@ void ChatJob::read_amounts(Fields& fields) {
   if (fields.has("top_logprobs") && !logprobs_) fields.fail("top_logprobs", "needs \"logprobs\": true");
   if (logprobs_) request.logprobs = top;
   return_ids_ = fields.flag("return_token_ids", false);
-  fields.refuse("prompt_logprobs", "is not supported for chat; use /v1/completions with echo");
+  request.prompt_logprobs = fields.integer("prompt_logprobs", -1, 0, kMaxTopLogprobs);
   const Json* modalities = fields.find("modalities");
   if (modalities && *modalities != Json::array({"text"})) fields.fail("modalities", "expected [\"text\"]");
   for (const char* name : {"audio", "prediction", "web_search_options", "verbosity", "reasoning_effort"}) {
@@ -74,44 +79,20 @@ void ChatJob::read_amounts(Fields& fields) {
 }
 
 void ChatJob::read_response_format(Fields& fields) {
-  const Json* format = fields.find("response_format");
-  std::string type = "text";
-  std::string schema;
-  if (format) {
+  AnswerFormat answer;
+  if (const Json* format = fields.find("response_format")) {
     Fields inner(*format, "response_format");
-    type = inner.text("type");
-    if (type != "text" && type != "json_object" && type != "json_schema") {
-      inner.fail("type", str("'", type.substr(0, 40), "'; expected text, json_object or json_schema"));
-    }
+    answer.type = read_format_type(inner);
     const Json* outer = inner.find("json_schema");
-    if (type == "json_schema") {
+    if (answer.type == "json_schema") {
       if (!outer) inner.fail("json_schema", "is missing");
       Fields named(*outer, "response_format.json_schema");
-      named.text("name");
-      named.text("description");
-      named.flag("strict", true);
-      const Json* value = named.find("schema");
-      if (!value || !value->is_object()) named.fail("schema", "is missing; expected a JSON schema");
+      answer.schema = read_named_schema(named);
       named.finish();
-      schema = dump(*value);
     }
     inner.finish();
   }
-  const bool calls = tools_.choice == ToolUse::Choice::required;
-  if (calls && type != "text") fields.fail("response_format", "cannot be combined with a required tool call");
-  const std::string param = calls ? "tools" : "response_format";
-  try {
-    if (calls) schema = call_schema(tools_);
-    if (!schema.empty()) {
-      request.mask = model->mask("schema:" + schema, [&] { return text::Grammar::json_schema(schema, {}, param); });
-    } else if (type == "json_object") {
-      request.mask = model->mask("json", [] { return text::Grammar::json(); });
-    }
-  } catch (const ApiError&) {
-    throw;
-  } catch (const Error& error) {
-    throw ApiError(400, error.what(), param);
-  }
+  constrain_answer(*model, tools_, answer, "response_format", request);
 }
 
 void ChatJob::read(const Json& json) {
@@ -124,6 +105,9 @@ void ChatJob::read(const Json& json) {
   read_response_format(fields);
   fields.finish();
   for (const std::string& stop : model->chat_template->stop_strings()) request.stop_strings.push_back(stop);
+  if (stream && request.prompt_logprobs >= 0) {
+    fields.fail("prompt_logprobs", "is not available in a stream; set stream to false");
+  }
   keeps_tokens = !stream && (logprobs_ || return_ids_);
   streamed_.assign(static_cast<size_t>(request.n), {0, prompts.front().back()});
 }
@@ -150,7 +134,7 @@ void ChatJob::stream_update(int64_t index, const infer::Update& update) {
   const Choice& choice = choices[static_cast<size_t>(index)];
   Streamed& streamed = streamed_[static_cast<size_t>(index)];
   Json logprobs = nullptr;
-  if (logprobs_ && !update.tokens.empty()) logprobs = chat_logprobs(*model, streamed.last, update.tokens);
+  if (logprobs_ && !update.tokens.empty()) logprobs = chat_logprobs(*model, streamed.last, update.tokens, return_ids_);
   if (!update.tokens.empty()) streamed.last = update.tokens.back().id;
   const Json ids = return_ids_ ? ids_of(update.tokens) : Json(nullptr);
   // Text that may belong to a tool call is held back until the answer ends.
@@ -213,7 +197,7 @@ Json ChatJob::body() {
               {"message", std::move(message)},
               {"logprobs", nullptr},
               {"finish_reason", finish_reason(choice, !parsed.calls.empty())}};
-    if (logprobs_) json["logprobs"] = chat_logprobs(*model, prompts.front().back(), choice.tokens);
+    if (logprobs_) json["logprobs"] = chat_logprobs(*model, prompts.front().back(), choice.tokens, return_ids_);
     if (return_ids_) json["token_ids"] = ids_of(choice.tokens);
     list.push_back(std::move(json));
   }
@@ -221,6 +205,9 @@ Json ChatJob::body() {
   json["choices"] = std::move(list);
   json["usage"] = usage();
   if (return_ids_) json["prompt_token_ids"] = prompts.front();
+  if (request.prompt_logprobs >= 0) {
+    json["prompt_logprobs"] = prompt_logprobs_json(*model, prompts.front(), choices.front().prompt_scores);
+  }
   return json;
 }
 

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "lamina/base/json.h"
+#include "lamina/serve/api/answer_format.h"
 #include "lamina/serve/api/chat.h"
 #include "lamina/serve/api/chat_messages.h"
 #include "lamina/serve/api/request_fields.h"
@@ -188,15 +189,7 @@ void MessageJob::read(const Json& json) {
   const Json* thinking = fields.find("thinking");
   if (thinking && *thinking != Json{{"type", "disabled"}}) fields.fail("thinking", "is not supported");
   fields.finish();
-  if (tools_.choice != ToolUse::Choice::required) return;
-  const std::string schema = call_schema(tools_);
-  try {
-    request.mask = model->mask("schema:" + schema, [&] { return text::Grammar::json_schema(schema, {}, "tools"); });
-  } catch (const ApiError&) {
-    throw;
-  } catch (const Error& error) {
-    throw ApiError(400, error.what(), "tools");
-  }
+  constrain_answer(*model, tools_, {}, "tools", request);
 }
 
 Json MessageJob::stop_fields(bool calls) const {

@@ -8,7 +8,7 @@
 namespace lamina::serve {
 namespace {
 
-using EngineList = std::vector<std::pair<std::string, infer::EngineStats>>;
+using EngineList = std::vector<EngineReport>;
 
 struct EngineMetric {
   const char* name;
@@ -114,10 +114,10 @@ std::string Metrics::text(const EngineList& engines) const {
   std::string out;
   for (const EngineMetric& metric : kEngineMetrics) {
     out += heading(metric.name, metric.type, metric.help);
-    for (const auto& [model, stats] : engines) {
+    for (const EngineReport& engine : engines) {
       char value[40];
-      std::snprintf(value, sizeof value, "%.15g", metric.value(stats));
-      out += str(metric.name, "{", model_label(model), "} ", value, "\n");
+      std::snprintf(value, sizeof value, "%.15g", metric.value(engine.stats));
+      out += str(metric.name, "{", model_label(engine.model), "} ", value, "\n");
     }
   }
   const std::lock_guard lock(mutex_);
@@ -131,6 +131,12 @@ std::string Metrics::text(const EngineList& engines) const {
   };
   add("lamina_time_to_first_token_seconds", "From the request's arrival to its first token.", &Latency::first_token);
   add("lamina_inter_token_seconds", "Between the tokens of an answer.", &Latency::next_token);
+  const auto add_engine = [&](const char* name, const char* help, Histogram EngineReport::*member) {
+    out += heading(name, "histogram", help);
+    for (const EngineReport& engine : engines) out += (engine.*member).text(name, model_label(engine.model));
+  };
+  add_engine("lamina_queue_seconds", "From an answer's submission to its row.", &EngineReport::queue);
+  add_engine("lamina_prefill_seconds", "From an answer's row to its first token.", &EngineReport::prompt);
   add("lamina_request_seconds", "From the request's arrival to the end of its last answer.", &Latency::request);
   return out;
 }

@@ -25,6 +25,13 @@ class Histogram {
   double sum_ = 0;
 };
 
+/// State and histograms of one model's engine, for /metrics.
+struct EngineReport {
+  std::string model;
+  infer::EngineStats stats;
+  Histogram queue, prompt;
+};
+
 /// Counters and latencies of a server. Thread-safe.
 class Metrics {
  public:
@@ -34,7 +41,7 @@ class Metrics {
   void add_next_tokens(const std::string& model, double seconds, int64_t tokens);
   void add_request(const std::string& model, double seconds);
   /// The text that Prometheus scrapes, with the engines' statistics.
-  std::string text(const std::vector<std::pair<std::string, infer::EngineStats>>& engines) const;
+  std::string text(const std::vector<EngineReport>& engines) const;
 
  private:
   struct Latency {

@@ -172,12 +172,13 @@ Json completion_logprobs(const ServedModel& model, std::optional<text::TokenId> 
 }
 
 Json chat_logprobs(const ServedModel& model, std::optional<text::TokenId> previous,
-                   const std::vector<infer::ScoredToken>& tokens) {
+                   const std::vector<infer::ScoredToken>& tokens, bool with_ids) {
   const auto entry = [&](text::TokenId id, float logprob) {
     std::string bytes;
     Json json{{"token", token_text(model, previous, id, &bytes)}, {"logprob", json_logprob(logprob)}};
     json["bytes"] = std::vector<int>();
     for (const unsigned char byte : bytes) json["bytes"].push_back(int{byte});
+    if (with_ids) json["token_id"] = id;
     return json;
   };
   Json content = Json::array();
@@ -189,6 +190,24 @@ Json chat_logprobs(const ServedModel& model, std::optional<text::TokenId> previo
     previous = token.id;
   }
   return {{"content", content}, {"refusal", nullptr}};
+}
+
+Json prompt_logprobs_json(const ServedModel& model, const std::vector<text::TokenId>& prompt,
+                          const std::vector<infer::ScoredToken>& scores) {
+  Json list = Json::array({nullptr});
+  for (size_t i = 1; i < prompt.size() && i - 1 < scores.size(); ++i) {
+    const infer::ScoredToken& token = scores[i - 1];
+    Json entry = Json::object();
+    const auto add = [&](text::TokenId id, float logprob, Json rank) {
+      entry[std::to_string(id)] = {{"logprob", json_logprob(logprob)},
+                                   {"rank", std::move(rank)},
+                                   {"decoded_token", token_text(model, prompt[i - 1], id)}};
+    };
+    add(token.id, token.logprob, nullptr);
+    for (size_t rank = 0; rank < token.top.size(); ++rank) add(token.top[rank].first, token.top[rank].second, rank + 1);
+    list.push_back(std::move(entry));
+  }
+  return list;
 }
 
 Json ids_of(const std::vector<infer::ScoredToken>& tokens) {

@@ -31,9 +31,13 @@ double json_logprob(float logprob);
 /// characters before it.
 Json completion_logprobs(const ServedModel& model, std::optional<text::TokenId> previous,
                          const std::vector<infer::ScoredToken>& tokens, int64_t& offset, bool first_is_unscored);
-/// The logprobs of a chat completion: a list of tokens with bytes and alternatives.
+/// The logprobs of a chat completion: a list of tokens with bytes and alternatives; `with_ids` adds their ids.
 Json chat_logprobs(const ServedModel& model, std::optional<text::TokenId> previous,
-                   const std::vector<infer::ScoredToken>& tokens);
+                   const std::vector<infer::ScoredToken>& tokens, bool with_ids = false);
+/// The scores of a prompt in vLLM's form: for each token an object {"ID": {"logprob", "rank", "decoded_token"}} of the
+/// token and the likeliest ones; null for the first token. The rank of a token that is not among those is null.
+Json prompt_logprobs_json(const ServedModel& model, const std::vector<text::TokenId>& prompt,
+                          const std::vector<infer::ScoredToken>& scores);
 Json ids_of(const std::vector<infer::ScoredToken>& tokens);
 
 }  // namespace lamina::serve

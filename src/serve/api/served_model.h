@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "lamina/infer/engine/engine_thread.h"
+#include "lamina/nn/model.h"
+#include "lamina/serve/api/engine_events.h"
 #include "lamina/text/grammar/grammar_state.h"
 #include "lamina/text/template/chat_template.h"
 
@@ -21,7 +23,10 @@ class Backend {
   Backend& operator=(const Backend&) = delete;
   virtual infer::RequestId submit(infer::Request request, infer::Listener listener) = 0;
   virtual void cancel(infer::RequestId id) = 0;
+  /// As infer::EngineThread::post.
+  virtual void post(std::function<void()> task) = 0;
   virtual infer::EngineStats stats() const = 0;
+  virtual std::vector<infer::RunningAnswer> running() const = 0;
   virtual const infer::CacheShape& shape() const = 0;
 };
 
@@ -33,7 +38,9 @@ class EngineBackend final : public Backend {
     return engine_.submit(std::move(request), std::move(listener));
   }
   void cancel(infer::RequestId id) override { engine_.cancel(id); }
+  void post(std::function<void()> task) override { engine_.post(std::move(task)); }
   infer::EngineStats stats() const override { return engine_.stats(); }
+  std::vector<infer::RunningAnswer> running() const override { return engine_.running(); }
   const infer::CacheShape& shape() const override { return engine_.shape(); }
 
  private:
@@ -48,8 +55,14 @@ class ServedModel {
   std::vector<text::TokenId> stop_tokens;
   const text::Tokenizer* tokenizer = nullptr;  ///< null: prompts must be token ids
   std::optional<text::ChatTemplate> chat_template;
-  bool template_has_bos = true;   ///< false for a default template, which does not write the BOS token
-  std::shared_ptr<void> weights;  ///< what tokenizer and backend refer to
+  bool template_has_bos = true;       ///< false for a default template, which does not write the BOS token
+  bool has_own_template = true;       ///< false: chat_template is a default, the model was not trained with one
+  std::string fingerprint;            ///< of architecture, weights and tokenizer; see infer::model_fingerprint
+  std::string tokenizer_fingerprint;  ///< empty without a tokenizer
+  /// Used only between steps of the engine (Backend::post). Null for a backend without a model.
+  nn::Model* model = nullptr;
+  std::shared_ptr<void> weights;         ///< what tokenizer, model and backend refer to
+  std::shared_ptr<EngineEvents> events;  ///< of the backend's engine; null: none are collected
   std::shared_ptr<Backend> backend;
 
   /// The start of a text under a grammar. `key` identifies the grammar; the last ones used are kept compiled.

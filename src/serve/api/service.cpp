@@ -6,14 +6,23 @@
 #include "lamina/serve/api/chat.h"
 #include "lamina/serve/api/chat_messages.h"
 #include "lamina/serve/api/completions.h"
+#include "lamina/serve/api/embeddings.h"
+#include "lamina/serve/api/failure.h"
+#include "lamina/serve/api/inspect.h"
 #include "lamina/serve/api/messages.h"
+#include "lamina/serve/api/model_list.h"
 #include "lamina/serve/api/request_fields.h"
+#include "lamina/serve/api/responses.h"
 #include "lamina/serve/http/policy.h"
+#include "lamina/serve/page/page.h"
 
 namespace lamina::serve {
 namespace {
 
-constexpr const char* kModelPrefix = "/v1/models/";
+constexpr std::string_view kModelPrefix = "/v1/models/";
+constexpr std::string_view kArchitectureSuffix = "/architecture";
+constexpr std::string_view kResponsePrefix = "/v1/responses/";
+constexpr std::string_view kCancelSuffix = "/cancel";
 constexpr size_t kMaxListedIds = size_t{1} << 22;
 
 Json body_of(const Exchange& exchange) {
@@ -26,66 +35,29 @@ Json body_of(const Exchange& exchange) {
   }
 }
 
-Json describe_model(const ServedModel& model) {
-  return {{"id", model.id},
-          {"object", "model"},
-          {"created", model.created},
-          {"owned_by", "lamina"},
-          {"max_model_len", model.backend->shape().context}};
-}
-
 }  // namespace
 
-WorkerPool::WorkerPool(int threads) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
-}
-
-WorkerPool::~WorkerPool() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  wake_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
-}
-
-void WorkerPool::post(std::function<void()> task) {
-  {
-    const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
-  }
-  wake_.notify_one();
-}
-
-void WorkerPool::run() {
-  while (true) {
-    std::function<void()> task;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return stop_ || !tasks_.empty(); });
-      if (stop_) return;
-      task = std::move(tasks_.front());
-      tasks_.pop_front();
-    }
-    task();
-  }
-}
-
 Service::Service(std::vector<std::shared_ptr<ServedModel>> models, int workers) : models_(std::move(models)) {
-  if (workers > 0) workers_ = std::make_unique<WorkerPool>(workers);
+  if (workers > 0) workers_ = std::make_shared<WorkerPool>(workers);
 }
 
 const std::vector<Service::Route>& Service::routes() {
   static const std::vector<Route> table{
+      {"GET", "/", &Service::get_page},
+      {"GET", "/favicon.ico", &Service::get_icon},
       {"GET", "/health", &Service::get_health},
       {"GET", "/ready", &Service::get_ready},
       {"GET", "/version", &Service::get_version},
       {"GET", "/metrics", &Service::get_metrics},
       {"GET", "/v1/models", &Service::get_models},
+      {"GET", "/v1/scheduler", &Service::get_scheduler},
       {"POST", "/v1/completions", &Service::post_completions},
       {"POST", "/v1/chat/completions", &Service::post_chat},
       {"POST", "/v1/messages", &Service::post_messages},
       {"POST", "/v1/messages/count_tokens", &Service::post_count_tokens},
+      {"POST", "/v1/inspect", &Service::post_inspect},
+      {"POST", "/v1/embeddings", &Service::post_embeddings},
+      {"POST", "/v1/responses", &Service::post_responses},
       {"POST", "/tokenize", &Service::post_tokenize},
       {"POST", "/detokenize", &Service::post_detokenize},
       {"POST", "/apply-template", &Service::post_apply_template},
@@ -94,7 +66,9 @@ const std::vector<Service::Route>& Service::routes() {
 }
 
 void Service::handle(const std::shared_ptr<Exchange>& exchange) {
-  if (!workers_ || exchange->request().method != "POST") return dispatch(exchange);
+  const HttpRequest& request = exchange->request();
+  const bool light = request.method != "POST" && !request.path.ends_with(kArchitectureSuffix);
+  if (!workers_ || light) return dispatch(exchange);
   workers_->post([this, exchange] { dispatch(exchange); });
 }
 
@@ -111,7 +85,11 @@ void Service::dispatch(const std::shared_ptr<Exchange>& exchange) {
     known_path = true;
     allowed = route.method;
   }
-  if (request.path.starts_with(kModelPrefix) && method == "GET") return answer(exchange, &Service::get_model);
+  if (request.path.starts_with(kModelPrefix) && method == "GET") {
+    const bool architecture = request.path.ends_with(kArchitectureSuffix);
+    return answer(exchange, architecture ? &Service::get_architecture : &Service::get_model);
+  }
+  if (request.path.starts_with(kResponsePrefix)) return answer(exchange, &Service::use_response);
   if (known_path) {
     HttpResponse response = error_response(
         405, str("method ", method.substr(0, 20), " is not allowed; ", request.path, " takes ", allowed));
@@ -125,31 +103,35 @@ void Service::dispatch(const std::shared_ptr<Exchange>& exchange) {
 void Service::answer(const std::shared_ptr<Exchange>& exchange, Endpoint endpoint) {
   try {
     (this->*endpoint)(exchange);
-  } catch (const ApiError& error) {
-    exchange->send(error_response(error.status(), error.what(), error.param(), error.code()));
-  } catch (const infer::QueueFull& error) {
-    exchange->send(error_response(429, error.what(), "", "queue_full"));
-  } catch (const Error& error) {  // the engine refuses the request, for example a prompt beyond the context
-    exchange->send(error_response(400, error.what()));
-  } catch (const std::exception& error) {
-    exchange->send(error_response(500, str("internal error, please report it: ", error.what())));
+  } catch (...) {
+    exchange->send(failure_response(std::current_exception()));
   }
 }
 
-std::shared_ptr<ServedModel> Service::model_of(const Json& body) const {
+std::shared_ptr<ServedModel> Service::model_of(const Json& body, const char* field) const {
   Fields fields(body);
-  const std::string name = fields.text("model");
+  const std::string name = fields.text(field);
   if (name.empty() && models_.size() == 1) return models_.front();
-  std::vector<std::string> names;
+  std::string list;
   for (const auto& model : models_) {
     if (model->id == name) return model;
-    names.push_back(model->id);
+    list += (list.empty() ? "" : ", ") + model->id;
   }
-  std::string list;
-  for (const std::string& one : names) list += (list.empty() ? "" : ", ") + one;
-  if (name.empty()) throw ApiError(400, "model: is missing; this server has " + list, "model");
-  throw ApiError(404, str("model: '", name.substr(0, 100), "' is not served; this server has ", list), "model",
+  if (name.empty()) throw ApiError(400, str(field, ": is missing; this server has ", list), field);
+  throw ApiError(404, str(field, ": '", name.substr(0, 100), "' is not served; this server has ", list), field,
                  "model_not_found");
+}
+
+void Service::get_page(const std::shared_ptr<Exchange>& exchange) { exchange->send(page_response()); }
+
+void Service::get_icon(const std::shared_ptr<Exchange>& exchange) { exchange->send(icon_response()); }
+
+/// Engines outlive the service, so a task must not keep a pointer to it.
+PostToWorker Service::worker_poster() const {
+  if (!workers_) return [](const std::function<void()>& task) { task(); };
+  return [weak = std::weak_ptr<WorkerPool>(workers_)](std::function<void()> task) {
+    if (const auto workers = weak.lock()) workers->post(std::move(task));
+  };
 }
 
 void Service::get_health(const std::shared_ptr<Exchange>& exchange) {
@@ -166,8 +148,13 @@ void Service::get_version(const std::shared_ptr<Exchange>& exchange) {
 }
 
 void Service::get_metrics(const std::shared_ptr<Exchange>& exchange) {
-  std::vector<std::pair<std::string, infer::EngineStats>> engines;
-  for (const auto& model : models_) engines.emplace_back(model->id, model->backend->stats());
+  std::vector<EngineReport> engines;
+  for (const auto& model : models_) {
+    engines.push_back({model->id, model->backend->stats(), {}, {}});
+    if (!model->events) continue;
+    engines.back().queue = model->events->queue_seconds();
+    engines.back().prompt = model->events->prompt_seconds();
+  }
   exchange->send({200, metrics_.text(engines), "text/plain; version=0.0.4; charset=utf-8", {}});
 }
 
@@ -178,8 +165,18 @@ void Service::get_models(const std::shared_ptr<Exchange>& exchange) {
 }
 
 void Service::get_model(const std::shared_ptr<Exchange>& exchange) {
-  const std::string name = exchange->request().path.substr(std::string_view(kModelPrefix).size());
+  const std::string name = exchange->request().path.substr(kModelPrefix.size());
   exchange->send(json_response(describe_model(*model_of({{"model", name}}))));
+}
+
+void Service::get_architecture(const std::shared_ptr<Exchange>& exchange) {
+  std::string name = exchange->request().path.substr(kModelPrefix.size());
+  name.resize(name.size() - kArchitectureSuffix.size());
+  exchange->send(json_response(describe_architecture(*model_of({{"model", name}}))));
+}
+
+void Service::get_scheduler(const std::shared_ptr<Exchange>& exchange) {
+  exchange->send(json_response(describe_scheduler(models_)));
 }
 
 void Service::post_completions(const std::shared_ptr<Exchange>& exchange) {
@@ -200,6 +197,43 @@ void Service::post_messages(const std::shared_ptr<Exchange>& exchange) {
 void Service::post_count_tokens(const std::shared_ptr<Exchange>& exchange) {
   const Json body = body_of(*exchange);
   exchange->send(json_response({{"input_tokens", count_message_tokens(body, *model_of(body))}}));
+}
+
+void Service::post_inspect(const std::shared_ptr<Exchange>& exchange) {
+  const Json body = body_of(*exchange);
+  const auto model = model_of(body);
+  const auto other = Fields(body).has("compare_with") ? model_of(body, "compare_with") : nullptr;
+  run_inspect(body, exchange, model, other, worker_poster());
+}
+
+void Service::post_embeddings(const std::shared_ptr<Exchange>& exchange) {
+  const Json body = body_of(*exchange);
+  run_embeddings(body, exchange, model_of(body));
+}
+
+void Service::post_responses(const std::shared_ptr<Exchange>& exchange) {
+  const Json body = body_of(*exchange);
+  run_response(body, exchange, model_of(body), metrics_, responses_);
+}
+
+/// GET and DELETE of /v1/responses/ID, POST of /v1/responses/ID/cancel.
+void Service::use_response(const std::shared_ptr<Exchange>& exchange) {
+  const HttpRequest& request = exchange->request();
+  std::string id = request.path.substr(kResponsePrefix.size());
+  if (id.ends_with(kCancelSuffix)) {
+    if (request.method != "POST") throw ApiError(405, "expected POST to cancel a response");
+    id.resize(id.size() - kCancelSuffix.size());
+    return exchange->send(json_response(cancel_response(id, *responses_)));
+  }
+  const auto stored = responses_->find(id);
+  if (!stored) {
+    throw ApiError(404, str("response '", id.substr(0, 80), "' is not stored; only the latest ones are, in memory"),
+                   "response_id", "response_not_found");
+  }
+  if (request.method == "GET" || request.method == "HEAD") return exchange->send(json_response(stored->response));
+  if (request.method != "DELETE") throw ApiError(405, "expected GET or DELETE of a response");
+  responses_->erase(id);
+  exchange->send(json_response({{"id", id}, {"object", "response"}, {"deleted", true}}));
 }
 
 void Service::post_tokenize(const std::shared_ptr<Exchange>& exchange) {
@@ -223,6 +257,7 @@ void Service::post_tokenize(const std::shared_ptr<Exchange>& exchange) {
   }
   fields.finish();
   Json json{{"tokens", ids}, {"count", ids.size()}, {"max_model_len", model->backend->shape().context}};
+  if (fields.has("messages")) json["stop"] = model->chat_template->stop_strings();
   if (pieces) {
     json["token_strs"] = Json::array();
     std::optional<text::TokenId> previous;

@@ -1,35 +1,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <deque>
-#include <functional>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "lamina/serve/api/answer_job.h"
+#include "lamina/serve/api/response_store.h"
+#include "lamina/serve/api/worker_pool.h"
 
 namespace lamina::serve {
-
-/// Threads for work that must not delay the network thread: JSON, templates, tokenizing, grammars.
-class WorkerPool {
- public:
-  explicit WorkerPool(int threads);
-  /// Drops waiting tasks and waits for those that run.
-  ~WorkerPool();
-  void post(std::function<void()> task);
-
- private:
-  void run();
-
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> tasks_;
-  bool stop_ = false;
-  std::vector<std::thread> threads_;
-};
 
 /// The endpoints of the API. docs/reference/http-api.md describes them.
 class Service {
@@ -53,26 +32,37 @@ class Service {
   static const std::vector<Route>& routes();
   void dispatch(const std::shared_ptr<Exchange>& exchange);
   void answer(const std::shared_ptr<Exchange>& exchange, Endpoint endpoint);
-  std::shared_ptr<ServedModel> model_of(const Json& body) const;
+  /// The model that the field `field` names.
+  std::shared_ptr<ServedModel> model_of(const Json& body, const char* field = "model") const;
+  PostToWorker worker_poster() const;
 
+  void get_page(const std::shared_ptr<Exchange>& exchange);
+  void get_icon(const std::shared_ptr<Exchange>& exchange);
   void get_health(const std::shared_ptr<Exchange>& exchange);
   void get_ready(const std::shared_ptr<Exchange>& exchange);
   void get_version(const std::shared_ptr<Exchange>& exchange);
   void get_metrics(const std::shared_ptr<Exchange>& exchange);
   void get_models(const std::shared_ptr<Exchange>& exchange);
   void get_model(const std::shared_ptr<Exchange>& exchange);
+  void get_architecture(const std::shared_ptr<Exchange>& exchange);
+  void get_scheduler(const std::shared_ptr<Exchange>& exchange);
   void post_completions(const std::shared_ptr<Exchange>& exchange);
   void post_chat(const std::shared_ptr<Exchange>& exchange);
   void post_messages(const std::shared_ptr<Exchange>& exchange);
   void post_count_tokens(const std::shared_ptr<Exchange>& exchange);
+  void post_inspect(const std::shared_ptr<Exchange>& exchange);
+  void post_embeddings(const std::shared_ptr<Exchange>& exchange);
+  void post_responses(const std::shared_ptr<Exchange>& exchange);
+  void use_response(const std::shared_ptr<Exchange>& exchange);
   void post_tokenize(const std::shared_ptr<Exchange>& exchange);
   void post_detokenize(const std::shared_ptr<Exchange>& exchange);
   void post_apply_template(const std::shared_ptr<Exchange>& exchange);
 
   std::vector<std::shared_ptr<ServedModel>> models_;
   Metrics metrics_;
+  std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>();
   std::atomic<bool> draining_{false};
-  std::unique_ptr<WorkerPool> workers_;  ///< last: its threads use what is above
+  std::shared_ptr<WorkerPool> workers_;  ///< last: its threads use what is above
 };
 
 }  // namespace lamina::serve

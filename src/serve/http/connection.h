@@ -1,6 +1,8 @@
 #pragma once
 
 // Internal: includes Boost. Everything here runs on the network thread.
+#include <utility>  // before Boost 1.74, which uses std::exchange without it
+
 #include <boost/asio.hpp>
 #include <boost/asio/ssl.hpp>
 #include <boost/beast/core/flat_buffer.hpp>

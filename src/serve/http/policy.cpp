@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lamina/base/error.h"
+#include "lamina/serve/page/page.h"
 
 namespace lamina::serve {
 namespace {
@@ -129,8 +130,10 @@ std::optional<HttpResponse> Policy::answer(const HttpRequest& request) const {
     return error_response(403, str("Origin '", origin.substr(0, 100),
                                    "' may not call this server; start it with --origin ", origin.substr(0, 100)));
   }
-  if (request.method == "OPTIONS") return HttpResponse{204, "", "", {{"Allow", "GET, POST, OPTIONS"}}};
-  if (keys_ == nullptr || request.path == "/health") return {};
+  if (request.method == "OPTIONS") return HttpResponse{204, "", "", {{"Allow", "GET, POST, DELETE, OPTIONS"}}};
+  const bool reads = request.method == "GET" || request.method == "HEAD";
+  const bool is_public = request.path == "/health" || (reads && is_page_path(request.path));
+  if (keys_ == nullptr || is_public) return {};
   std::string_view key = header_of(request.headers, "authorization");
   if (key.size() > 7 && equal_ignoring_case(key.substr(0, 7), "bearer ")) {
     key.remove_prefix(7);
@@ -149,7 +152,7 @@ Headers Policy::headers_for(const HttpRequest& request) const {
   if (origin.empty() || !allows_origin(origin)) return {};
   Headers headers{{"Access-Control-Allow-Origin", std::string(origin)}, {"Vary", "Origin"}};
   if (request.method == "OPTIONS") {
-    headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     headers.emplace_back("Access-Control-Allow-Headers", "*, Authorization, Content-Type");
     headers.emplace_back("Access-Control-Max-Age", "600");
   }

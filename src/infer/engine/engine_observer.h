@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "lamina/infer/engine/request.h"
+
+namespace lamina::infer {
+
+/// A step that has ended. Times are those of EngineOptions::now.
+struct StepRecord {
+  double started = 0;
+  double seconds = 0;   ///< steps in flight overlap: from the end of the step before, if that was later than `started`
+  int64_t rows = 0;     ///< rows in the step
+  int64_t tokens = 0;   ///< tokens computed
+  int64_t running = 0;  ///< answers that hold cache memory after the step
+  int64_t waiting = 0;  ///< answers in the queue after the step
+  int64_t pages_used = 0;  ///< cache pages held by running answers after the step
+};
+
+/// An answer that has ended. Times are those of EngineOptions::now.
+struct AnswerRecord {
+  RequestId request = 0;
+  int64_t answer = 0;  ///< in [0, n)
+  int32_t row = -1;    ///< the last row it had; −1: it never ran
+  double submitted = 0;
+  std::optional<double> admitted;     ///< when it first got a row
+  std::optional<double> first_token;  ///< when its first token arrived
+  double ended = 0;
+  int64_t prompt_tokens = 0;
+  int64_t generated = 0;
+  Finish finish = Finish::max_tokens;
+};
+
+/// Is told what an engine did, on the engine's thread. The functions must be quick and must not throw.
+class EngineObserver {
+ public:
+  EngineObserver() = default;
+  virtual ~EngineObserver() = default;
+  EngineObserver(const EngineObserver&) = delete;
+  EngineObserver& operator=(const EngineObserver&) = delete;
+  virtual void on_step(const StepRecord& step) = 0;        ///< after every step
+  virtual void on_answer(const AnswerRecord& answer) = 0;  ///< after every answer
+};
+
+}  // namespace lamina::infer

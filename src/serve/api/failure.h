@@ -1,0 +1,12 @@
+#pragma once
+
+#include <exception>
+
+#include "lamina/serve/http/exchange.h"
+
+namespace lamina::serve {
+
+/// The response for an exception: ApiError as it says, QueueFull 429, other Errors 400, anything else 500.
+HttpResponse failure_response(const std::exception_ptr& exception);
+
+}  // namespace lamina::serve

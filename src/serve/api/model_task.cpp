@@ -1,0 +1,30 @@
+#include "lamina/serve/api/model_task.h"
+
+#include "lamina/serve/api/failure.h"
+#include "lamina/serve/api/fields.h"
+
+namespace lamina::serve {
+
+void ModelTask::guard(const std::function<void()>& work) {
+  if (cancelled_) return;
+  try {
+    work();
+  } catch (...) {
+    cancelled_ = true;
+    exchange->send(failure_response(std::current_exception()));
+  }
+}
+
+void ModelTask::between_steps(const std::shared_ptr<ServedModel>& served, std::function<void(nn::Model&)> work) {
+  if (served->model == nullptr) throw ApiError(400, str("model ", served->id, " cannot be used this way"), "model");
+  served->backend->post(
+      [self = shared_from_this(), served, work = std::move(work)] { self->guard([&] { work(*served->model); }); });
+}
+
+void ModelTask::watch_client() {
+  exchange->on_close([self = weak_from_this()] {
+    if (const auto task = self.lock()) task->cancelled_ = true;
+  });
+}
+
+}  // namespace lamina::serve

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <functional>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "lamina/serve/api/fields.h"
+
+namespace lamina::serve {
+
+/// A response of /v1/responses that can be read again or continued.
+struct StoredResponse {
+  Json response;      ///< as the client received it; status "in_progress" while it is written
+  Json conversation;  ///< messages of the prompt and the answer, as chat templates expect them, without instructions
+  std::function<void()> cancel;  ///< ends a response in progress; thread-safe
+};
+
+/// The latest responses, in memory. Thread-safe. If they are too many or too long, the oldest ones are dropped.
+class ResponseStore {
+ public:
+  explicit ResponseStore(size_t max_responses = 1024, size_t max_bytes = size_t{64} << 20)
+      : max_responses_(max_responses), max_bytes_(max_bytes) {}
+
+  void put(const std::string& id, StoredResponse response);
+  /// Replaces a response that is still there.
+  void update(const std::string& id, StoredResponse response);
+  std::optional<StoredResponse> find(const std::string& id) const;
+  bool erase(const std::string& id);
+  size_t bytes() const;
+
+ private:
+  struct Entry {
+    std::string id;
+    StoredResponse response;
+    size_t bytes;
+  };
+  void erase_locked(const std::string& id);
+  void put_locked(const std::string& id, StoredResponse response);
+
+  size_t max_responses_, max_bytes_;
+  mutable std::mutex mutex_;
+  std::list<Entry> entries_;  ///< oldest first
+  std::unordered_map<std::string, std::list<Entry>::iterator> places_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace lamina::serve
