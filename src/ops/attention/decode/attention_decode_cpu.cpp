@@ -61,6 +61,7 @@ class DecodeTask {
     const AttentionMask mask(args_.options, sizes_.seq_q, length_);
     const int64_t begin = task % shared_.chunks * kChunk;
     const int64_t end = std::min(begin + kChunk, length_);
+    if (begin < end) prefetch_keys(begin, std::min(shared_.tile, end - begin));
     start();
     for (int64_t k0 = begin; k0 < end; k0 += shared_.tile) {
       const int64_t k1 = std::min(k0 + shared_.tile, end);
@@ -211,6 +212,11 @@ class DecodeTask {
       }
     }
     return kVectors * lanes;
+  }
+
+  void prefetch_keys(int64_t k0, int64_t keys) const {
+    const T* k = rows_of(args_.k_cache, k0);
+    for (int64_t key = 0; key < keys; ++key) prefetch_row(k + key * sizes_.d_qk, sizes_.d_qk);
   }
 
   static HWY_INLINE void prefetch_row(const T* row, int64_t width) {
