@@ -179,10 +179,8 @@ std::vector<std::string> run_benches(const std::vector<OpBench>& benches, const 
 }
 
 OpLimits measure_limits(const OpBenchSetting& setting) {
-  const bool gpu = setting.device.kind() == DeviceKind::cuda;
-  // The CPU computes products of bf16 and f16 in f32.
   return {copy_bandwidth(setting.device, setting.pick(int64_t{4} << 30, int64_t{512} << 20, 1 << 20)),
-          product_peak(setting.device, gpu ? setting.dtype : DType::f32, setting.pick(8192, 2048, 128))};
+          product_peak(setting.device, setting.dtype, setting.pick(8192, 2048, 128))};
 }
 
 OpBenchSetting setting_of(const OpsArguments& arguments) {

@@ -151,9 +151,7 @@ void run(BenchTrainArguments arguments) {
   Steps steps(spec, device, arguments);
   for (int i = 0; i < arguments.warmup; ++i) steps.run();
   const MemoryCounters memory = device.allocator().counters();
-  // The CPU computes products of bf16 and f16 in f32.
-  const DType peak_type = device.kind() == DeviceKind::cuda ? *dtype : DType::f32;
-  train::PeakShare share([&] { return product_peak(device, peak_type); });
+  train::PeakShare share([&] { return product_peak(device, *dtype); });
   const std::vector<train::StepTimes> times = measure(steps, arguments);
   TrainReport report{.arguments = arguments, .device = describe(device)};
   report.parameters = arch::count_parameters(spec).total;

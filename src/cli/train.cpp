@@ -157,7 +157,7 @@ void train_in(RunPlace place, const TrainArguments& arguments, const Device& dev
       folder, device,
       {.lock = std::move(place.lock), .accept_new_data = arguments.accept_new_data, .checking = progress_of_check()});
   const bool on_gpu = device.kind() == DeviceKind::cuda;
-  const bool narrow = on_gpu && trainer.recipe().dtype == train::Precision::bf16;
+  const bool narrow = trainer.recipe().dtype == train::Precision::bf16;
   // A GPU is measured once: other programs do not change its peak, and captured graphs own the memory in the run.
   train::PeakShare share(
       [&] {

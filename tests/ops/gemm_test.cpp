@@ -54,15 +54,20 @@ std::vector<double> plain(const Extents& e, bool ta, bool tb, const std::vector<
   return result;
 }
 
+/// With bf16 products, operands of any type hold values that bf16 represents.
 template <class T, class A = T, class B = T>
-void check(const Extents& e, bool ta, bool tb, T alpha, T beta, bool whole) {
+void check(const Extents& e, bool ta, bool tb, T alpha, T beta, bool whole, bool bf16_products = false) {
   SCOPED_TRACE(::testing::Message() << e.m << "x" << e.k << "x" << e.n << (ta ? " At" : "") << (tb ? " Bt" : "")
                                     << " alpha " << alpha << " beta " << beta << (whole ? "" : " in blocks"));
   const int64_t lda = (ta ? e.m : e.k) + 3;
   const int64_t ldb = (tb ? e.k : e.n) + 2;
   const int64_t ldc = e.n + 5;
-  const auto a = random_values<A>(static_cast<size_t>(lda * (ta ? e.k : e.m)), 1);
-  const auto b = random_values<B>(static_cast<size_t>(ldb * (tb ? e.n : e.k)), 2);
+  auto a = random_values<A>(static_cast<size_t>(lda * (ta ? e.k : e.m)), 1);
+  auto b = random_values<B>(static_cast<size_t>(ldb * (tb ? e.n : e.k)), 2);
+  if (bf16_products) {
+    for (A& value : a) value = convert<A>(convert<bf16>(value));
+    for (B& value : b) value = convert<B>(convert<bf16>(value));
+  }
   auto c = random_values<T>(static_cast<size_t>(ldc * e.m), 3);
   if (beta == 0) {
     for (int64_t i = 0; i < e.m; ++i) {  // beta = 0 must not read the old C
@@ -77,6 +82,7 @@ void check(const Extents& e, bool ta, bool tb, T alpha, T beta, bool whole) {
     std::vector<T> out = c;
     FusedGemm<T> p;
     p.m = e.m, p.n = e.n, p.k = e.k, p.alpha = alpha, p.beta = beta;
+    p.bf16_products = bf16_products;
     p.a = {a.data(), dtype_of<A>(), lda, ta};
     p.b = {b.data(), dtype_of<B>(), ldb, tb};
     const auto copy_out = [&](T* block, int64_t ld, const GemmBlock& at) {
@@ -104,12 +110,12 @@ void check(const Extents& e, bool ta, bool tb, T alpha, T beta, bool whole) {
 }
 
 template <class T, class A = T, class B = T>
-void check_all() {
+void check_all(bool bf16_products = false) {
   for (const Extents& e : kSweep) {
     for (const bool ta : {false, true}) {
       for (const bool tb : {false, true}) {
-        check<T, A, B>(e, ta, tb, T(0.5), T(-2), true);
-        check<T, A, B>(e, ta, tb, 2, 0, false);
+        check<T, A, B>(e, ta, tb, T(0.5), T(-2), true, bf16_products);
+        check<T, A, B>(e, ta, tb, 2, 0, false, bf16_products);
       }
     }
   }
@@ -120,17 +126,54 @@ TEST(Gemm, DoubleAgainstPlainLoops) { check_all<double>(); }
 TEST(Gemm, HalfWeights) { check_all<float, float, bf16>(); }
 TEST(Gemm, HalfOperands) { check_all<float, f16, bf16>(); }
 
+// On a CPU without bf16 dot products these check that the f32 product takes over.
+TEST(Gemm, Bf16Products) { check_all<float, bf16, bf16>(true); }
+TEST(Gemm, Bf16ProductsOfSingle) { check_all<float, float, bf16>(true); }
+
 TEST(Gemm, SeveralChunksOfDepthAndColumns) {
   check<float>({5, 1330, 1160}, false, false, 1, 0, true);
   check<float>({200, 60, 1200}, false, true, 1, 1, true);
   check<float>({200, 60, 1200}, true, false, 1, 0, false);
+  check<float, bf16, bf16>({5, 1330, 2321}, false, false, 1, 0, true, true);
+  check<float, bf16, bf16>({200, 60, 2401}, false, true, 1, 1, true, true);
+  check<float, bf16, bf16>({21, 50, 12301}, true, false, 1, 0, false, true);
+}
+
+/// f32 operands are rounded to nearest even, and NaN and infinity stay what they are.
+TEST(Gemm, Bf16ProductsRoundSingleOperands) {
+  if (!uses_bf16_dot(Device::cpu(1), DType::bf16)) GTEST_SKIP() << "this CPU has no bf16 dot products";
+  constexpr int64_t kRows = 20;
+  constexpr int64_t kDepth = 34;
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const bool ta : {false, true}) {
+    for (const float special : {1.00390625F, 1.01171875F, -1.0039063F, 3.0e38F, inf, std::nanf("")}) {
+      std::vector<float> a(kRows * kDepth, 0.0F);
+      a[static_cast<size_t>(ta ? 5 * kRows + 3 : 3 * kDepth + 5)] = special;
+      const std::vector<bf16> b(kDepth * kRows, bf16(1.0F));
+      std::vector<float> c(kRows * kRows);
+      FusedGemm<float> p;
+      p.m = kRows, p.n = kRows, p.k = kDepth, p.bf16_products = true;
+      p.a = {a.data(), DType::f32, ta ? kRows : kDepth, ta};
+      p.b = {b.data(), DType::bf16, kRows, false};
+      gemm_to(Threads(1), p, c.data(), DType::f32, kRows);
+      const float expected = static_cast<float>(bf16(special));
+      const float ours = c[3 * kRows + 7];
+      if (std::isnan(expected)) {
+        EXPECT_TRUE(std::isnan(ours));
+      } else {
+        EXPECT_EQ(ours, expected);
+      }
+      EXPECT_EQ(c[4 * kRows + 7], 0.0F);
+    }
+  }
 }
 
 /// A 16-bit result equals the f32 result, rounded once.
 TEST(Gemm, NarrowResults) {
   for (const Extents& e : {Extents{7, 9, 11}, Extents{1600, 3, 1160}, Extents{40, 50, 1500}, Extents{40, 50, 6300},
                            Extents{1600, 3, 6200}}) {
-    for (const bool ta : {false, true}) {
+    for (const int options : {0, 1, 2, 3}) {
+      const bool ta = options % 2 == 1;
       const auto a = random_values<float>(static_cast<size_t>(e.m * e.k), 1);
       const auto b = random_values<float>(static_cast<size_t>(e.k * e.n), 2);
       std::vector<float> c(static_cast<size_t>(e.m * e.n));
@@ -139,6 +182,7 @@ TEST(Gemm, NarrowResults) {
       p.m = e.m, p.n = e.n, p.k = e.k;
       p.a = {a.data(), DType::f32, ta ? e.m : e.k, ta};
       p.b = {b.data(), DType::f32, e.n, false};
+      p.bf16_products = options >= 2;
       const Threads threads(2);
       gemm_to(threads, p, c.data(), DType::f32, e.n);
       gemm_to(threads, p, narrow.data(), DType::bf16, e.n);

@@ -103,8 +103,22 @@ std::map<KernelChoice, int>& forced_runs() {
   return runs;
 }
 
+/// Operators whose CPU kernels multiply matrices by the kernels of cpu_product.
+bool multiplies_on_cpu(const std::string& op) {
+  static const std::set<std::string> all = {"linear",       "matmul",         "linear_cross_entropy", "feed_forward",
+                                            "gated_linear", "grouped_linear", "norm_linear"};
+  return all.contains(op);
+}
+
 /// The kernels among which an operator under test chooses: its own, and those of operators that it is made of.
-std::vector<KernelChoice> kernel_choices(const std::string& op, bool backward) {
+std::vector<KernelChoice> kernel_choices(const std::string& op, DType dtype, bool backward, DeviceKind device) {
+  if (device == DeviceKind::cpu) {
+    std::vector<KernelChoice> choices;
+    for (const char* product : {"bf16_dot", "f32"}) {
+      if (multiplies_on_cpu(op) && dtype == DType::bf16) choices.push_back({"cpu_product", product});
+    }
+    return choices;
+  }
   static const std::map<std::string, std::vector<std::string>> made_of = {
       {"attention", {"attention_forward", "attention_backward"}},
       {"rotary_attention", {"attention_backward"}},
@@ -150,7 +164,7 @@ struct Expected {
   }
 };
 
-/// Checks the kernel that the operator chooses and, on a GPU, every other kernel that supports the call.
+/// Checks the kernel that the operator chooses and every other kernel of the device that supports the call.
 void check_parity(const OpCase& op, DType dtype, bool backward, const Device& device) {
   Variants{&op, device.kind()}.each([&](const OpVariant& variant, uint64_t seed) {
     const auto values = make_values(variant, dtype, seed);
@@ -162,8 +176,7 @@ void check_parity(const OpCase& op, DType dtype, bool backward, const Device& de
                           naive_outcomes(variant, values, ours.dtypes, seed, backward), variant.inputs(), dtype};
       expected->check(ours);
     }
-    if (device.kind() != DeviceKind::cuda) return;
-    for (const KernelChoice& choice : kernel_choices(op.name, backward)) {
+    for (const KernelChoice& choice : kernel_choices(op.name, dtype, backward, device.kind())) {
       const ::testing::ScopedTrace trace(__FILE__, __LINE__, choice.op + " by " + choice.kernel);
       const ops::ForcedKernel forced(device, choice.op, choice.kernel);
       try {
@@ -186,7 +199,7 @@ void check_forced_runs() {
     GTEST_SKIP() << "needs the tests of all operators, on a GPU with compute capability 9";
   }
   for (const OpCase& op : op_cases()) {
-    for (const KernelChoice& choice : kernel_choices(op.name, op.backward)) {
+    for (const KernelChoice& choice : kernel_choices(op.name, DType::bf16, op.backward, DeviceKind::cuda)) {
       if (choice.kernel == "cpu" || choice.kernel == "cudnn") continue;  // cuDNN may be missing
       EXPECT_GT(forced_runs()[choice], 0)
           << choice.op << " by " << choice.kernel << " supported no case of " << op.name;

@@ -5,6 +5,7 @@
 
 #include "lamina/base/dtype.h"
 #include "lamina/base/threads.h"
+#include "lamina/tensor/device.h"
 
 namespace lamina::ops {
 
@@ -84,6 +85,8 @@ struct FusedGemm {
   T* c = nullptr;
   int64_t ldc = 0;
   GemmEpilogue<T> finish;
+  /// Operands may be rounded to bf16: uses the CPU's bf16 dot products if it has them, with f32 sums.
+  bool bf16_products = false;
 };
 
 void gemm(const Threads& threads, const FusedGemm<float>& product);
@@ -93,5 +96,9 @@ void gemm(const Threads& threads, const FusedGemm<double>& product);
 /// beta must be 0 unless the type is the computing one.
 void gemm_to(const Threads& threads, const FusedGemm<float>& product, void* out, DType dtype, int64_t ld);
 void gemm_to(const Threads& threads, const FusedGemm<double>& product, void* out, DType dtype, int64_t ld);
+
+/// Whether products of an operator with activations in `dtype` round their operands to bf16 and use the CPU's bf16 dot
+/// products: if the dtype is bf16 and the CPU has them. Kernels "bf16_dot" and "f32" of "cpu_product" force it.
+bool uses_bf16_dot(const Device& device, DType dtype);
 
 }  // namespace lamina::ops

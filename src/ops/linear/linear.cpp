@@ -4,6 +4,7 @@
 
 #include "lamina/ops/launch.h"
 #include "lamina/ops/linear/fused/few_rows_cuda.h"
+#include "lamina/ops/linear/gemm.h"
 #include "lamina/ops/linear/linear_layer.h"
 
 namespace lamina::ops {
@@ -72,7 +73,8 @@ Tensor gradient_of_activation(const Tensor& z, const Tensor& dy, Activation acti
   args.z = z;
   args.dy = dy;
   args.activation = activation;
-  const bool narrow = dy.device().like() == DeviceKind::cuda;
+  // In the dtype that the products of the backward pass read.
+  const bool narrow = dy.device().like() == DeviceKind::cuda || uses_bf16_dot(dy.device(), dy.dtype());
   args.dz = Tensor::empty(dy.shape(), narrow ? dy.dtype() : accumulation_type(z.dtype()), dy.device());
   args.dbias = dbias;
   LAMINA_LAUNCH(dy.device(), (Work{4 * dy.numel(), 2 * dy.nbytes()}), linear_activation_backward, args);

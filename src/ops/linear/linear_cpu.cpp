@@ -56,6 +56,7 @@ void forward(const LinearForward& args) {
   p.k = in;
   p.a = {args.x.raw(), args.x.dtype(), in, false};
   p.b = operand(args.weight, true);
+  p.bf16_products = uses_bf16_dot(args.x.device(), args.x.dtype());
   const Threads& threads = args.x.device().threads();
   if (args.activation == Activation::none && !args.bias.defined()) {
     gemm_to(threads, p, args.y.raw(), args.y.dtype(), out);
@@ -73,17 +74,16 @@ void forward(const LinearForward& args) {
   });
 }
 
-/// dz of rows [begin, end) and their column sums.
-template <class T, class Function>
+/// dz, in type Z, of rows [begin, end) and their column sums.
+template <class T, class Z, class Function>
 void backward_rows(const LinearActivationBackward& args, Function /*activation*/, int64_t begin, int64_t end,
                    Accumulate<T>* sums) {
-  using A = Accumulate<T>;
   const ComputeTag<T> d;
   const int64_t out = args.dy.dim(1);
   for (int64_t i = begin; i < end; ++i) {
     const T* dy = args.dy.data<T>() + i * out;
     const T* z = args.z.defined() ? args.z.data<T>() + i * out : nullptr;
-    A* dz = args.dz.defined() ? args.dz.data<A>() + i * out : nullptr;
+    Z* dz = args.dz.defined() ? args.dz.data<Z>() + i * out : nullptr;
     for_vectors(d, out, [&](int64_t j, size_t count) HWY_ATTR {
       auto value = load_n(d, dy + j, count);
       if (z != nullptr && dz != nullptr) {
@@ -107,7 +107,12 @@ void activation_backward(const LinearActivationBackward& args) {
   std::vector<A> partial(sum ? static_cast<size_t>(ranges * out) : 0, A{0});
   visit_activation(args.activation, [&](auto kind) {
     args.dy.device().threads().ranges(rows, grain, [&](int64_t begin, int64_t end) {
-      backward_rows<T>(args, kind, begin, end, sum ? partial.data() + begin / grain * out : nullptr);
+      A* sums = sum ? partial.data() + begin / grain * out : nullptr;
+      if (args.dz.defined() && args.dz.dtype() == dtype_of<T>()) {
+        backward_rows<T, T>(args, kind, begin, end, sums);
+      } else {
+        backward_rows<T, A>(args, kind, begin, end, sums);
+      }
     });
   });
   if (!sum) return;
@@ -127,6 +132,7 @@ void backward(const LinearBackward& args) {
   FusedGemm<A> p;
   p.n = in;
   p.a = {args.dz.raw(), args.dz.dtype(), out, false};
+  p.bf16_products = uses_bf16_dot(args.x.device(), args.x.dtype());
   if (args.dx.defined()) {
     p.m = rows;
     p.k = out;

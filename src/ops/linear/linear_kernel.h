@@ -21,7 +21,8 @@ struct LinearActivationBackward {
   Tensor z;  ///< undefined without an activation
   Tensor dy;
   Activation activation;
-  Tensor dz;     ///< accumulation type (on a GPU that of dy, for its products); undefined without an activation
+  Tensor dz;     ///< dtype of dy if products read that (GPU, bf16 dot products), else the accumulation type; undefined
+                 ///< without an activation
   Tensor dbias;  ///< [out], accumulation type, or undefined
 };
 /// The two products; an undefined dx or dweight is not computed.

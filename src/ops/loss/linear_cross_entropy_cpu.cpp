@@ -114,6 +114,7 @@ void multiply_logits(LossChunk<A>& c) {
   p.m = c.classes, p.n = c.count, p.k = width;
   p.a = {args.weight.raw(), args.weight.dtype(), width, false};
   p.b = {c.x(), args.x.dtype(), width, true};
+  p.bf16_products = uses_bf16_dot(args.x.device(), args.x.dtype());
   p.c = c.logits(0);
   p.ldc = c.count;
   p.finish = finish;
@@ -226,6 +227,7 @@ void multiply_gradients(const LossChunk<A>& c) {
   FusedGemm<A> p;
   p.n = width;
   p.a = {c.logits(0), dtype_of<A>(), c.count, false};
+  p.bf16_products = uses_bf16_dot(args.x.device(), args.x.dtype());
   if (args.dweight.defined() && width > 0) {
     p.m = c.classes, p.k = c.count;
     p.b = {c.x(), args.x.dtype(), width, false};

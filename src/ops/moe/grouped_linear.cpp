@@ -2,6 +2,7 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/launch.h"
+#include "lamina/ops/linear/gemm.h"
 #include "lamina/ops/moe/grouped_linear_kernel.h"
 
 namespace lamina::ops {
@@ -26,7 +27,8 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& offsets, const T
 
 /// The dtype in which kernels take x, weight and y.
 DType operand_type(const Tensor& x) {
-  return x.device().like() == DeviceKind::cuda ? x.dtype() : accumulation_type(x.dtype());
+  const bool narrow = x.device().like() == DeviceKind::cuda || uses_bf16_dot(x.device(), x.dtype());
+  return narrow ? x.dtype() : accumulation_type(x.dtype());
 }
 
 void play(Backward& b) {

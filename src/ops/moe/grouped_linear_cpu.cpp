@@ -34,90 +34,93 @@ std::vector<Block> feature_blocks(int64_t experts, int64_t out) {
   return blocks;
 }
 
-template <class A>
-void clear_outside(const int64_t* offsets, int64_t experts, int64_t slots, int64_t width, A* y) {
-  std::fill(y, y + offsets[0] * width, A{0});
-  std::fill(y + offsets[experts] * width, y + slots * width, A{0});
+template <class T>
+void clear_outside(const int64_t* offsets, int64_t experts, int64_t slots, int64_t width, T* y) {
+  std::fill(y, y + offsets[0] * width, T{});
+  std::fill(y + offsets[experts] * width, y + slots * width, T{});
 }
 
-template <class A>
+/// A product of tensors of type T with sums of type A.
+template <class T, class A = Accumulate<T>>
+FusedGemm<A> product(int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb) {
+  FusedGemm<A> p;
+  p.m = m, p.n = n, p.k = k;
+  p.a = {a, dtype_of<T>(), lda, false};
+  p.b = {b, dtype_of<T>(), ldb, false};
+  p.bf16_products = std::is_same_v<T, bf16>;
+  return p;
+}
+
+template <class T, class A = Accumulate<T>>
 void forward(const GroupedLinearForward& args) {
   const int64_t experts = args.weight.dim(0);
   const int64_t out = args.weight.dim(1);
   const int64_t in = args.weight.dim(2);
   const int64_t* offsets = args.offsets.data<int64_t>();
-  const A* x = args.x.data<A>();
-  const A* weight = args.weight.data<A>();
+  const T* x = args.x.data<T>();
+  const T* weight = args.weight.data<T>();
   const A* bias = args.bias.defined() ? args.bias.data<A>() : nullptr;
-  A* y = args.y.data<A>();
+  T* y = args.y.data<T>();
   if (args.y.numel() == 0) return;
   clear_outside(offsets, experts, args.x.dim(0), out, y);
   const std::vector<Block> blocks = row_blocks(offsets, experts);
   const Threads& threads = args.x.device().threads();
   threads.tasks(static_cast<int64_t>(blocks.size()), [&](int64_t task) {
     const Block& block = blocks[static_cast<size_t>(task)];
-    A* rows = y + block.begin * out;
-    const bool start = bias != nullptr || in == 0;
-    for (int64_t r = 0; start && r < block.end - block.begin; ++r) {
-      if (bias != nullptr) {
-        std::copy_n(bias + block.expert * out, out, rows + r * out);
-      } else {
-        std::fill_n(rows + r * out, out, A{0});
-      }
+    T* rows = y + block.begin * out;
+    FusedGemm<A> p =
+        product(block.end - block.begin, out, in, x + block.begin * in, in, weight + block.expert * out * in, in);
+    p.b.transpose = true;
+    if (bias == nullptr) {
+      gemm_to(threads, p, rows, dtype_of<T>(), out);
+      return;
     }
-    if (in == 0) return;
-    gemm(threads, Gemm<A>{.transpose_b = true,
-                          .m = block.end - block.begin,
-                          .n = out,
-                          .k = in,
-                          .a = x + block.begin * in,
-                          .lda = in,
-                          .b = weight + block.expert * out * in,
-                          .ldb = in,
-                          .beta = start ? A{1} : A{0},
-                          .c = rows,
-                          .ldc = out});
+    const A* added = bias + block.expert * out;
+    if constexpr (std::is_same_v<T, A>) {  // the bias is added first
+      for (int64_t r = 0; r < p.m; ++r) std::copy_n(added, out, rows + r * out);
+      p.beta = A{1};
+      gemm_to(threads, p, rows, dtype_of<T>(), out);
+    } else {
+      const auto finish = [&](A* sums, int64_t ld, const GemmBlock& at) {
+        for (int64_t r = 0; r < at.rows; ++r) {
+          T* to = rows + (at.row + r) * out + at.column;
+          for (int64_t c = 0; c < at.columns; ++c) to[c] = convert<T>(sums[r * ld + c] + added[at.column + c]);
+        }
+      };
+      p.finish = finish;
+      gemm(threads, p);
+    }
   });
 }
 
-template <class A>
+template <class T>
 void input_gradient(const GroupedLinearBackward& args) {
   const int64_t experts = args.weight.dim(0);
   const int64_t out = args.weight.dim(1);
   const int64_t in = args.weight.dim(2);
   const int64_t* offsets = args.offsets.data<int64_t>();
-  const A* weight = args.weight.data<A>();
-  const A* dy = args.dy.data<A>();
-  A* dx = args.dx.data<A>();
+  const T* weight = args.weight.data<T>();
+  const T* dy = args.dy.data<T>();
+  T* dx = args.dx.data<T>();
   if (args.dx.numel() == 0) return;
-  if (out == 0) {
-    std::fill_n(dx, args.dx.numel(), A{0});
-    return;
-  }
   clear_outside(offsets, experts, args.x.dim(0), in, dx);
   const std::vector<Block> blocks = row_blocks(offsets, experts);
   const Threads& threads = args.x.device().threads();
   threads.tasks(static_cast<int64_t>(blocks.size()), [&](int64_t task) {
     const Block& block = blocks[static_cast<size_t>(task)];
-    gemm(threads, Gemm<A>{.m = block.end - block.begin,
-                          .n = in,
-                          .k = out,
-                          .a = dy + block.begin * out,
-                          .lda = out,
-                          .b = weight + block.expert * out * in,
-                          .ldb = in,
-                          .c = dx + block.begin * in,
-                          .ldc = in});
+    const auto p =
+        product(block.end - block.begin, in, out, dy + block.begin * out, out, weight + block.expert * out * in, in);
+    gemm_to(threads, p, dx + block.begin * in, dtype_of<T>(), in);
   });
 }
 
-template <class A>
+template <class T, class A = Accumulate<T>>
 void weight_gradient(const GroupedLinearBackward& args) {
   const int64_t out = args.weight.dim(1);
   const int64_t in = args.weight.dim(2);
   const int64_t* offsets = args.offsets.data<int64_t>();
-  const A* x = args.x.data<A>();
-  const A* dy = args.dy.data<A>();
+  const T* x = args.x.data<T>();
+  const T* dy = args.dy.data<T>();
   A* dweight = args.dweight.data<A>();
   if (args.dweight.numel() == 0) return;
   const std::vector<Block> blocks = feature_blocks(args.weight.dim(0), out);
@@ -127,29 +130,19 @@ void weight_gradient(const GroupedLinearBackward& args) {
     const int64_t first = offsets[block.expert];
     const int64_t rows = offsets[block.expert + 1] - first;
     A* target = dweight + (block.expert * out + block.begin) * in;
-    if (rows == 0) {
-      if (!args.accumulate) std::fill_n(target, (block.end - block.begin) * in, A{0});
-      return;
-    }
-    gemm(threads, Gemm<A>{.transpose_a = true,
-                          .m = block.end - block.begin,
-                          .n = in,
-                          .k = rows,
-                          .a = dy + first * out + block.begin,
-                          .lda = out,
-                          .b = x + first * in,
-                          .ldb = in,
-                          .beta = args.accumulate ? A{1} : A{0},
-                          .c = target,
-                          .ldc = in});
+    FusedGemm<A> p =
+        product(block.end - block.begin, in, rows, dy + first * out + block.begin, out, x + first * in, in);
+    p.a.transpose = true;
+    p.beta = args.accumulate ? A{1} : A{0};
+    gemm_to(threads, p, target, dtype_of<A>(), in);
   });
 }
 
-template <class A>
+template <class T, class A = Accumulate<T>>
 void bias_gradient(const GroupedLinearBackward& args) {
   const int64_t out = args.weight.dim(1);
   const int64_t* offsets = args.offsets.data<int64_t>();
-  const A* dy = args.dy.data<A>();
+  const T* dy = args.dy.data<T>();
   A* dbias = args.dbias.data<A>();
   const std::vector<Block> blocks = feature_blocks(args.weight.dim(0), out);
   args.x.device().threads().tasks(static_cast<int64_t>(blocks.size()), [&](int64_t task) {
@@ -157,9 +150,19 @@ void bias_gradient(const GroupedLinearBackward& args) {
     A* target = dbias + block.expert * out;
     std::fill(target + block.begin, target + block.end, A{0});
     for (int64_t r = offsets[block.expert]; r < offsets[block.expert + 1]; ++r) {
-      for (int64_t i = block.begin; i < block.end; ++i) target[i] += dy[r * out + i];
+      for (int64_t i = block.begin; i < block.end; ++i) target[i] += convert<A>(dy[r * out + i]);
     }
   });
+}
+
+/// Calls body(TypeTag<T>) with the type of x: f32, f64 or bf16.
+template <class F>
+void with_type(const Tensor& x, const F& body) {
+  switch (x.dtype()) {
+    case DType::f64: return body(TypeTag<double>{});
+    case DType::bf16: return body(TypeTag<bf16>{});
+    default: return body(TypeTag<float>{});
+  }
 }
 
 }  // namespace
@@ -175,17 +178,16 @@ void cpu::check_offsets(const Tensor& offsets, int64_t slots) {
 }
 
 void cpu::grouped_linear_forward(const GroupedLinearForward& args) {
-  args.x.dtype() == DType::f64 ? forward<double>(args) : forward<float>(args);
+  with_type(args.x, [&](auto tag) { forward<typename decltype(tag)::type>(args); });
 }
 
 void cpu::grouped_linear_backward(const GroupedLinearBackward& args) {
-  const auto run = [&](auto tag) {
-    using A = typename decltype(tag)::type;
-    if (args.dx.defined()) input_gradient<A>(args);
-    if (args.dweight.defined()) weight_gradient<A>(args);
-    if (args.dbias.defined()) bias_gradient<A>(args);
-  };
-  args.x.dtype() == DType::f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
+  with_type(args.x, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (args.dx.defined()) input_gradient<T>(args);
+    if (args.dweight.defined()) weight_gradient<T>(args);
+    if (args.dbias.defined()) bias_gradient<T>(args);
+  });
 }
 
 }  // namespace lamina::ops

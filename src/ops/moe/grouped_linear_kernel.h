@@ -4,8 +4,8 @@
 
 namespace lamina::ops {
 
-/// Kernel arguments. Floating tensors are contiguous and in the accumulation type; on a GPU x, weight, y, dy and dx are
-/// in x's dtype, for the tensor cores. Offsets are i64.
+/// Kernel arguments. Floating tensors are contiguous and in the accumulation type; x, weight, y, dy and dx are in x's
+/// dtype on a GPU, for the tensor cores, and on a CPU with bf16 dot products. Offsets are i64.
 struct GroupedLinearForward {
   Tensor x;
   Tensor weight;

@@ -3,7 +3,8 @@
 // are combined in order. Within a chunk, keys pass through the L1 cache in tiles: used in place if dtype and width
 // allow, else converted. Up to kDotRows queries use dot products row by row; more use a matrix product with Qᵀ. 8-bit
 // caches are multiplied unscaled; the scales of keys and values then multiply scores and weights. In a paged cache no
-// tile crosses a page.
+// tile crosses a page. Few queries are bound by memory: while a tile's keys are multiplied its values are prefetched,
+// and while its values are summed the keys of the next tile are.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/attention/decode/attention_decode_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -15,6 +16,7 @@
 #include "lamina/ops/attention/attention_decode_kernel.h"
 #include "lamina/ops/attention/attention_kernel.h"
 #include "lamina/ops/attention/cpu/score_tile-inl.h"
+#include "lamina/ops/attention/decode/lane_sums-inl.h"
 #include "lamina/ops/kernel_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,34 +26,7 @@ constexpr int64_t kChunk = 512;
 constexpr int64_t kDecodeTile = 64;
 constexpr int64_t kDotRows = 16;
 constexpr int64_t kConvertingRows = 8;  // with few queries, converting keys repeatedly beats storing them
-
-/// Adds the 128-bit blocks of a vector and stores the sum.
-template <class D>
-HWY_INLINE void store_block_sum(D d, hn::Vec<D> v, hn::TFromD<D>* out) {
-  if constexpr (hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) > 16) {
-    const hn::Half<D> half;
-    store_block_sum(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), out);
-  } else {
-    hn::StoreU(v, d, out);
-  }
-}
-
-/// Stores the horizontal sum of each of four vectors.
-template <class D>
-HWY_INLINE void store_four_sums(D d, const hn::Vec<D>* v, hn::TFromD<D>* out) {
-  if constexpr (sizeof(hn::TFromD<D>) == 4) {
-    const hn::Repartition<double, D> pairs;
-    const auto v01 =
-        hn::BitCast(pairs, hn::Add(hn::InterleaveLower(d, v[0], v[1]), hn::InterleaveUpper(d, v[0], v[1])));
-    const auto v23 =
-        hn::BitCast(pairs, hn::Add(hn::InterleaveLower(d, v[2], v[3]), hn::InterleaveUpper(d, v[2], v[3])));
-    const auto low = hn::BitCast(d, hn::InterleaveLower(pairs, v01, v23));
-    const auto high = hn::BitCast(d, hn::InterleaveUpper(pairs, v01, v23));
-    store_block_sum(d, hn::Add(low, high), out);
-  } else {
-    for (int i = 0; i < 4; ++i) out[i] = hn::GetLane(hn::SumOfLanes(d, v[i]));
-  }
-}
+constexpr int kValueSums = HWY_TARGET <= HWY_AVX3 ? 16 : 8;  // vectors of weighted values held in registers
 
 /// State shared by the chunks of a call, and their partial results.
 struct DecodeShared {
@@ -86,9 +61,11 @@ class DecodeTask {
     const AttentionMask mask(args_.options, sizes_.seq_q, length_);
     const int64_t begin = task % shared_.chunks * kChunk;
     const int64_t end = std::min(begin + kChunk, length_);
+    if (begin < end) prefetch_keys(begin, std::min(shared_.tile, end - begin));
     start();
     for (int64_t k0 = begin; k0 < end; k0 += shared_.tile) {
       const int64_t k1 = std::min(k0 + shared_.tile, end);
+      next_keys_ = k1 < end ? k1 : k0;
       const auto coverage = mask.coverage(0, sizes_.seq_q, k0, k1);
       if (coverage == AttentionMask::Coverage::none) continue;
       add_keys(mask, k0, k1 - k0, coverage == AttentionMask::Coverage::partial);
@@ -99,7 +76,7 @@ class DecodeTask {
  private:
   void take() {
     const int64_t lanes = lanes_of<A>();
-    const int64_t padded = round_up(rows_, lanes);
+    const int64_t padded = round_up(rows_, rows_ > kDotRows ? lanes : kRowStep);
     k_ld_ = round_up(sizes_.d_qk, lanes);
     v_ld_ = round_up(sizes_.d_v, lanes);
     q_ld_ = padded;
@@ -155,25 +132,96 @@ class DecodeTask {
   }
 
   void add_keys(const AttentionMask& mask, int64_t k0, int64_t keys, bool partial) {
-    score(rows_of(args_.k_cache, k0), keys);
+    const T* v = rows_of(args_.v_cache, k0);
+    score(rows_of(args_.k_cache, k0), keys, v);
     if constexpr (kScaled) multiply(args_.scales.k, k0, keys);
-    const A* v = tile_of(rows_of(args_.v_cache, k0), args_.v_cache.dim(3), keys, sizes_.d_v, v_, v_ld_);
     for (int64_t r = 0; r < rows_; ++r) {
       adjust_scores(mask, r, k0, keys, partial);
       softmax(r, keys);
     }
     if constexpr (kScaled) multiply(args_.scales.v, k0, keys);
+    if (rows_ <= kConvertingRows && sizes_.d_v == v_ld_) {
+      add_values(v, keys, rows_of(args_.k_cache, next_keys_));
+      return;
+    }
     tile_gemm<A>({.m = rows_,
                   .n = v_ld_,
                   .depth = keys,
                   .a = s_,
                   .a_row = kDecodeTile,
                   .a_depth = 1,
-                  .b = v,
+                  .b = tile_of(v, args_.v_cache.dim(3), keys, sizes_.d_v, v_, v_ld_),
                   .ldb = v_ld_,
                   .c = o_,
                   .ldc = v_ld_,
                   .row_factors = shrink_});
+  }
+
+  /// o_ = shrink_ · o_ + s_ · v for few queries, with values read in place. Prefetches the keys at `ahead`.
+  void add_values(const T* v, int64_t keys, const T* ahead) {
+    int64_t r = 0;
+    for (; r + 4 <= rows_; r += 4) add_values_of<4>(v, keys, r, r == 0 ? ahead : nullptr);
+    for (; r + 2 <= rows_; r += 2) add_values_of<2>(v, keys, r, r == 0 ? ahead : nullptr);
+    for (; r < rows_; ++r) add_values_of<1>(v, keys, r, r == 0 ? ahead : nullptr);
+  }
+
+  template <int kQueries>
+  void add_values_of(const T* v, int64_t keys, int64_t r, const T* ahead) {
+    constexpr int kMost = std::min(8, kValueSums / kQueries);
+    for (int64_t column = 0; column < v_ld_;) {
+      const int64_t vectors = std::min<int64_t>(kMost, (v_ld_ - column) / lanes_of<A>());
+      column += add_value_columns<kQueries, kMost>(vectors, v + column, keys, r, column, column == 0 ? ahead : nullptr);
+    }
+  }
+
+  /// Up to `vectors` vectors of columns of the values, for kQueries queries from r on; returns the number of columns.
+  template <int kQueries, int kVectors>
+  int64_t add_value_columns(int64_t vectors, const T* v, int64_t keys, int64_t r, int64_t column, const T* ahead) {
+    if constexpr (kVectors > 1) {
+      if (vectors < kVectors) return add_value_columns<kQueries, kVectors / 2>(vectors, v, keys, r, column, ahead);
+    }
+    const D d;
+    const int64_t lanes = lanes_of<A>();
+    const int64_t stride = args_.v_cache.dim(3);
+    const A* s = s_ + r * kDecodeTile;
+    V sums[kQueries][kVectors];
+#pragma GCC unroll 4
+    for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 8
+      for (int l = 0; l < kVectors; ++l) sums[i][l] = hn::Zero(d);
+    }
+    for (int64_t key = 0; key < keys; ++key) {
+      if (ahead != nullptr) prefetch_row(ahead + key * sizes_.d_qk, sizes_.d_qk);
+      V value[kVectors];
+#pragma GCC unroll 8
+      for (int l = 0; l < kVectors; ++l) value[l] = load(d, v + key * stride + l * lanes);
+#pragma GCC unroll 4
+      for (int i = 0; i < kQueries; ++i) {
+        const V weight = hn::Set(d, s[i * kDecodeTile + key]);
+#pragma GCC unroll 8
+        for (int l = 0; l < kVectors; ++l) sums[i][l] = hn::MulAdd(weight, value[l], sums[i][l]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < kQueries; ++i) {
+      const V factor = hn::Set(d, shrink_[r + i]);
+      A* o = o_ + (r + i) * v_ld_ + column;
+#pragma GCC unroll 8
+      for (int l = 0; l < kVectors; ++l) {
+        hn::StoreU(hn::MulAdd(hn::LoadU(d, o + l * lanes), factor, sums[i][l]), d, o + l * lanes);
+      }
+    }
+    return kVectors * lanes;
+  }
+
+  void prefetch_keys(int64_t k0, int64_t keys) const {
+    const T* k = rows_of(args_.k_cache, k0);
+    for (int64_t key = 0; key < keys; ++key) prefetch_row(k + key * sizes_.d_qk, sizes_.d_qk);
+  }
+
+  static HWY_INLINE void prefetch_row(const T* row, int64_t width) {
+    constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+    for (int64_t c = 0; c < width; c += kLine) __builtin_prefetch(row + c, 0, 2);  // into L2: a tile may not fit L1
   }
 
   /// Multiplies the column of s_ of each key from k0 on by its scale.
@@ -188,15 +236,15 @@ class DecodeTask {
     }
   }
 
-  /// s_ = q kᵀ
-  void score(const T* from, int64_t keys) {
+  /// s_ = q kᵀ; prefetches the values `v` of these keys.
+  void score(const T* from, int64_t keys, const T* v) {
     if (rows_ <= kConvertingRows && usable(keys, sizes_.d_qk, k_ld_)) {
-      dot_all(from, keys);
+      dot_all(from, keys, v);
       return;
     }
     const A* k = tile_of(from, sizes_.d_qk, keys, sizes_.d_qk, k_, k_ld_);
     if (rows_ <= kDotRows) {
-      dot_all(k, keys);
+      dot_all(k, keys, v);
       return;
     }
     tile_gemm<A>({.m = keys,
@@ -213,20 +261,25 @@ class DecodeTask {
   }
 
   template <class K>
-  void dot_all(const K* k, int64_t keys) {
+  void dot_all(const K* k, int64_t keys, const T* v) {
     int64_t r = 0;
-    for (; r + 4 <= rows_; r += 4) dot_rows<4>(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
-    for (; r + 2 <= rows_; r += 2) dot_rows<2>(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
-    for (; r < rows_; ++r) dot_rows<1>(k, keys, q_rows_ + r * k_ld_, s_ + r * kDecodeTile);
+    for (; r + 4 <= rows_; r += 4) dot_rows<4>(k, keys, r, r == 0 ? v : nullptr);
+    for (; r + 2 <= rows_; r += 2) dot_rows<2>(k, keys, r, r == 0 ? v : nullptr);
+    for (; r < rows_; ++r) dot_rows<1>(k, keys, r, r == 0 ? v : nullptr);
   }
 
-  /// Scores of kQueries queries against four keys at a time, so each loaded vector is used several times. The number of
-  /// readable key rows is rounded up to a multiple of four.
+  /// Scores of kQueries queries from r on against four keys at a time, so each loaded vector is used several times. The
+  /// number of readable key rows is rounded up to a multiple of four. Prefetches the values at `ahead`, if given.
   template <int kQueries, class K>
-  void dot_rows(const K* k, int64_t keys, const A* q, A* out) const {
+  void dot_rows(const K* k, int64_t keys, int64_t r, const T* ahead) const {
     const D d;
     const int64_t ld = k_ld_;
+    const A* q = q_rows_ + r * k_ld_;
+    A* out = s_ + r * kDecodeTile;
     for (int64_t j = 0; j < keys; j += 4) {
+      for (int64_t l = j; ahead != nullptr && l < std::min(j + 4, keys); ++l) {
+        prefetch_row(ahead + l * args_.v_cache.dim(3), sizes_.d_v);
+      }
       V sums[kQueries][4];
 #pragma GCC unroll 4
       for (int i = 0; i < kQueries; ++i) {
@@ -308,6 +361,7 @@ class DecodeTask {
   int64_t b_ = 0;
   int64_t kv_head_ = 0;
   int64_t length_ = 0;
+  int64_t next_keys_ = 0;  // first key of the next tile
   int64_t k_ld_ = 0;
   int64_t v_ld_ = 0;
   int64_t q_ld_ = 0;

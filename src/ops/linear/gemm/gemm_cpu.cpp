@@ -12,7 +12,9 @@
 #include <atomic>
 #include <vector>
 
+#include "lamina/ops/kernel_dispatch.h"
 #include "lamina/ops/linear/gemm.h"
+#include "lamina/ops/linear/gemm/bf16_dot.h"
 #include "lamina/ops/linear/gemm/gemm_plan-inl.h"
 #include "lamina/ops/linear/gemm/gemm_scratch.h"
 #include "lamina/ops/linear/gemm/gemm_thin-inl.h"
@@ -37,57 +39,59 @@ void merge_tile(const T* tile, int64_t rows, int64_t columns, T alpha, T beta, T
 }
 
 /// A block of C over one pass of k.
-template <class T>
+template <class E>
 struct Pass {
   int64_t row, row_end, column, column_end;  // of C
   int64_t chunk_end;                         // the last column of the chunk
   int64_t k0, depth;                         // within k
   int64_t chunk_depth;                       // packed depth of the panels
   int64_t chunk_k0;
-  const T* a;  // packed rows from `row`
-  const T* b;  // packed columns from `column`
-  T beta;
-  T* c;  // element (row, column)
+  const E* a;  // packed rows from `row`
+  const E* b;  // packed columns from `column`
+  SumOf<E> beta;
+  SumOf<E>* c;  // element (row, column)
   int64_t ldc;
 };
 
 /// Next rows of A that are read in place, prefetched by the preceding tiles.
-template <class T>
+template <class E>
 struct NextRows {
-  const T* at = nullptr;
-  const T* end = nullptr;
+  const E* at = nullptr;
+  const E* end = nullptr;
 };
 
-template <class T>
-void multiply_block(const Plan<T>& plan, const Pass<T>& pass, NextRows<T>& next) {
+template <class E>
+void multiply_block(const Plan<E>& plan, const Pass<E>& pass, NextRows<E>& next) {
+  using T = SumOf<E>;
   const T alpha = plan.product->alpha;
-  HWY_ALIGN T tile[kTileRows * kTileColumns<T>];
+  const int64_t lda = plan.product->a.ld / (kIsPair<E> ? 2 : 1);
+  HWY_ALIGN T tile[kTileRows * kTileColumns<E>];
   int64_t columns = 0;
   for (int64_t j = pass.column; j < pass.column_end; j += columns) {
-    columns = panel_columns<T>(j, pass.chunk_end);
-    const int64_t width = round_up(columns, kLanes<T>);
-    const T* b = pass.b + (j - pass.column) * pass.chunk_depth + (pass.k0 - pass.chunk_k0) * width;
+    columns = panel_columns<E>(j, pass.chunk_end);
+    const int64_t width = round_up(columns, kLanes<E>);
+    const E* b = pass.b + (j - pass.column) * pass.chunk_depth + (pass.k0 - pass.chunk_k0) * width;
     for (int64_t i = pass.row; i < pass.row_end; i += kTileRows) {
       const int64_t rows = std::min<int64_t>(kTileRows, pass.row_end - i);
       const int64_t height = panel_rows(i, pass.row_end);
       const bool direct = plan.direct && rows == kTileRows;
-      const T* a = direct ? static_cast<const T*>(plan.product->a.data) + i * plan.product->a.ld + pass.k0
+      const E* a = direct ? static_cast<const E*>(plan.product->a.data) + i * lda + pass.k0
                           : pass.a + (i - pass.row) * pass.chunk_depth + (pass.k0 - pass.chunk_k0) * height;
       const int64_t down = i - pass.row;
       T* c = pass.c + down * pass.ldc + j - pass.column;
       // Each tile of this panel prefetches part of the next one.
-      const int64_t stretch = down / kTileRows * (pass.depth / kUnroll) * kCacheLine<T>;
+      const int64_t stretch = down / kTileRows * (pass.depth / kUnroll) * kCacheLine<E>;
       const bool more = j + columns < pass.column_end && stretch < width * pass.depth;
-      const T* ahead = more ? b + width * pass.chunk_depth + stretch : a;
+      const E* ahead = more ? b + width * pass.chunk_depth + stretch : a;
       if (next.at < next.end) {
         ahead = next.at;
-        next.at += pass.depth / kUnroll * kCacheLine<T>;
+        next.at += pass.depth / kUnroll * kCacheLine<E>;
       }
-      const TileFn<T> multiply = tile_kernel<T>(height, width / kLanes<T>, direct);
+      const TileFn<E> multiply = tile_kernel<E>(height, width / kLanes<E>, direct);
       if (rows == height && columns == width) {
-        multiply(pass.depth, a, plan.product->a.ld, b, alpha, pass.beta, c, pass.ldc, ahead);
+        multiply(pass.depth, a, lda, b, alpha, pass.beta, c, pass.ldc, ahead);
       } else {
-        multiply(pass.depth, a, plan.product->a.ld, b, T{1}, T{0}, tile, kTileColumns<T>, ahead);
+        multiply(pass.depth, a, lda, b, T{1}, T{0}, tile, kTileColumns<E>, ahead);
         merge_tile(tile, rows, columns, alpha, pass.beta, c, pass.ldc);
       }
     }
@@ -95,22 +99,23 @@ void multiply_block(const Plan<T>& plan, const Pass<T>& pass, NextRows<T>& next)
 }
 
 /// Multiplies a block of rows with columns [begin, end) of a chunk, packed at `columns`.
-template <class T>
-void run_block(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t begin, int64_t end, const T* columns) {
+template <class E>
+void run_block(const Plan<E>& plan, const Chunk<E>& chunk, int64_t row, int64_t begin, int64_t end, const E* columns) {
+  using T = SumOf<E>;
   const FusedGemm<T>& p = *plan.product;
   const int64_t row_end = std::min(plan.product->m, row + kBlockRows);
-  T* packed_rows = chunk.packed_rows != nullptr ? chunk.packed_rows + row * chunk.depth
-                                                : gemm_scratch<T>(GemmScratch::rows, kBlockRows * chunk.depth);
+  E* packed_rows = chunk.packed_rows != nullptr ? chunk.packed_rows + row * chunk.depth
+                                                : gemm_scratch<E>(GemmScratch::rows, kBlockRows * chunk.depth);
   if (chunk.packed_rows == nullptr) pack_rows(plan, chunk, row, row_end, {0, chunk.depth}, packed_rows);
-  NextRows<T> next;
+  NextRows<E> next;
   if (plan.direct) {
-    const T* rows = static_cast<const T*>(plan.product->a.data);
-    next = {rows + row_end * plan.product->a.ld,
-            rows + std::min(plan.product->m, row_end + kBlockRows) * plan.product->a.ld};
+    const E* rows = static_cast<const E*>(p.a.data);
+    const int64_t lda = p.a.ld / (kIsPair<E> ? 2 : 1);
+    next = {rows + row_end * lda, rows + std::min(p.m, row_end + kBlockRows) * lda};
   }
-  const int64_t step = kBlockColumns / kTileColumns<T> * kTileColumns<T>;
+  const int64_t step = kBlockColumns / kTileColumns<E> * kTileColumns<E>;
   for (int64_t j = begin; j < end;) {
-    Pass<T> pass;
+    Pass<E> pass;
     pass.row = row, pass.row_end = row_end;
     pass.column = j, pass.column_end = std::min(end, cut_columns(chunk, j + step));
     pass.chunk_end = chunk.column_end;
@@ -118,7 +123,7 @@ void run_block(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t 
     pass.a = packed_rows;
     pass.b = columns + (j - begin) * chunk.depth;
     const GemmBlock block{row, row_end - row, j, pass.column_end - j};
-    pass.ldc = p.c != nullptr ? p.ldc : round_up(block.columns, kLanes<T>);
+    pass.ldc = p.c != nullptr ? p.ldc : round_up(block.columns, kLanes<E>);
     pass.c = p.c != nullptr ? p.c + block.row * p.ldc + block.column
                             : gemm_scratch<T>(GemmScratch::block, block.rows * pass.ldc);
     for (int64_t l = 0; l < chunk.depth; l += kDepth) {
@@ -127,7 +132,7 @@ void run_block(const Plan<T>& plan, const Chunk<T>& chunk, int64_t row, int64_t 
       pass.beta = pass.k0 == 0 ? p.beta : T{1};
       multiply_block(plan, pass, next);
     }
-    if (p.finish && chunk.k0 + chunk.depth == plan.product->k) p.finish(pass.c, pass.ldc, block);
+    if (p.finish && chunk.k0 + chunk.depth == plan.k) p.finish(pass.c, pass.ldc, block);
     j = pass.column_end;
   }
 }
@@ -171,10 +176,10 @@ inline PackTasks pack_tasks(bool shared, bool across, int64_t extent, int64_t st
 }
 
 /// Packs the panels that the tasks of a chunk share.
-template <class T>
-void pack_shared(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chunk, bool serial) {
+template <class E>
+void pack_shared(const Threads& threads, const Plan<E>& plan, const Chunk<E>& chunk, bool serial) {
   const PackTasks columns = pack_tasks(chunk.packed_columns != nullptr, !plan.product->b.transpose,
-                                       chunk.column_end - chunk.column, 8 * kTileColumns<T>, chunk.depth);
+                                       chunk.column_end - chunk.column, 8 * kTileColumns<E>, chunk.depth);
   const PackTasks rows =
       pack_tasks(chunk.packed_rows != nullptr, plan.product->a.transpose, plan.product->m, kBlockRows, chunk.depth);
   each_task(threads, serial, columns.count() + rows.count(), [&](int64_t task) HWY_ATTR {
@@ -190,19 +195,19 @@ void pack_shared(const Threads& threads, const Plan<T>& plan, const Chunk<T>& ch
   });
 }
 
-template <class T>
-void run_chunk(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chunk) {
+template <class E>
+void run_chunk(const Threads& threads, const Plan<E>& plan, const Chunk<E>& chunk) {
   const bool serial = plan.product->m * plan.product->n * plan.product->k < kSerialWork;
   pack_shared(threads, plan, chunk, serial);
   const int64_t parts = ceil_div(chunk.column_end - chunk.column, plan.task_columns);
   each_task(threads, serial, ceil_div(plan.product->m, plan.task_rows) * parts, [&](int64_t task) HWY_ATTR {
     const int64_t begin = cut_columns(chunk, chunk.column + task % parts * plan.task_columns);
     const int64_t end = cut_columns(chunk, begin + plan.task_columns);
-    T* columns = nullptr;
+    E* columns = nullptr;
     if (chunk.packed_columns != nullptr) {
       columns = chunk.packed_columns + (begin - chunk.column) * chunk.depth;
     } else {
-      columns = gemm_scratch<T>(GemmScratch::columns, (plan.task_columns + kTileColumns<T>)*chunk.depth);
+      columns = gemm_scratch<E>(GemmScratch::columns, (plan.task_columns + kTileColumns<E>)*chunk.depth);
       pack_columns(plan, chunk, begin, end, {0, chunk.depth}, columns);
     }
     const int64_t first = task / parts * plan.task_rows;
@@ -212,25 +217,25 @@ void run_chunk(const Threads& threads, const Plan<T>& plan, const Chunk<T>& chun
   });
 }
 
-template <class T>
-void run_blocked(const Threads& threads, const FusedGemm<T>& p, int64_t chunk_depth) {
-  const Plan<T> plan = make_plan(p, chunk_depth);
-  Chunk<T> chunk{};
+template <class E>
+void run_blocked(const Threads& threads, const FusedGemm<SumOf<E>>& p, int64_t chunk_depth) {
+  const Plan<E> plan = make_plan<E>(p, chunk_depth);
+  Chunk<E> chunk{};
   // A single block of rows uses each column once, and a single part of the columns each row: tasks then pack for
   // themselves, except columns stored across k, which are read in whole rows.
   if (plan.product->m > kBlockRows || !plan.product->b.transpose) {
-    chunk.packed_columns = gemm_scratch<T>(GemmScratch::columns, plan.chunk_columns * plan.chunk_depth);
+    chunk.packed_columns = gemm_scratch<E>(GemmScratch::columns, plan.chunk_columns * plan.chunk_depth);
   }
   if (plan.task_columns < plan.chunk_columns) {
     chunk.packed_rows =
-        gemm_scratch<T>(GemmScratch::shared_rows, round_up(plan.product->m, kRowStep) * plan.chunk_depth);
+        gemm_scratch<E>(GemmScratch::shared_rows, round_up(plan.product->m, kRowStep) * plan.chunk_depth);
   }
   for (int64_t j = 0; j < plan.product->n; j += plan.chunk_columns) {
-    for (int64_t k0 = 0; k0 < plan.product->k; k0 += plan.chunk_depth) {
+    for (int64_t k0 = 0; k0 < plan.k; k0 += plan.chunk_depth) {
       chunk.column = j;
       chunk.column_end = std::min(plan.product->n, j + plan.chunk_columns);
       chunk.k0 = k0;
-      chunk.depth = std::min(plan.chunk_depth, plan.product->k - k0);
+      chunk.depth = std::min(plan.chunk_depth, plan.k - k0);
       run_chunk(threads, plan, chunk);
     }
   }
@@ -238,9 +243,9 @@ void run_blocked(const Threads& threads, const FusedGemm<T>& p, int64_t chunk_de
 
 /// Whether C is so small that partial sums for every part of k cost little compared with reading A and B, e.g. the
 /// weight gradient of a narrow layer over many positions.
-template <class T>
-bool prefers_split_k(const FusedGemm<T>& p) {
-  return !p.b.transpose && p.m <= kBlockRows && p.m * p.n <= kDeepSums && p.k >= kSplitKParts * kDepth;
+template <class E>
+bool prefers_split_k(const FusedGemm<SumOf<E>>& p) {
+  return !p.b.transpose && p.m <= kBlockRows && p.m * p.n <= kDeepSums && elements_in<E>(p.k) >= kSplitKParts * kDepth;
 }
 
 /// op(A)[:, begin:end] · op(B)[begin:end, :] to a contiguous c.
@@ -266,14 +271,16 @@ FusedGemm<T> part_of_k(const FusedGemm<T>& p, int64_t begin, int64_t end, T* c) 
 
 /// Split-k: each task multiplies one part of k, in chunks whose panels stay in the L2 cache. Tasks synchronise only
 /// before the final sum.
-template <class T>
-void run_split_k(const Threads& threads, const FusedGemm<T>& p) {
+template <class E>
+void run_split_k(const Threads& threads, const FusedGemm<SumOf<E>>& p) {
+  using T = SumOf<E>;
+  constexpr int64_t kUnit = kIsPair<E> ? 2 : 1;  // parts consist of whole pairs
   const int64_t size = p.m * p.n;
   T* sums = gemm_scratch<T>(GemmScratch::parts, kSplitKParts * size);
   threads.tasks(kSplitKParts, [&](int64_t part) {
-    const int64_t begin = part * p.k / kSplitKParts;
-    const int64_t end = (part + 1) * p.k / kSplitKParts;
-    run_blocked(threads, part_of_k(p, begin, end, sums + part * size), kDepth);
+    const int64_t begin = part * p.k / kSplitKParts / kUnit * kUnit;
+    const int64_t end = part + 1 == kSplitKParts ? p.k : (part + 1) * p.k / kSplitKParts / kUnit * kUnit;
+    run_blocked<E>(threads, part_of_k(p, begin, end, sums + part * size), kDepth);
   });
   threads.ranges(p.m, rows_per_range(p.n, 4096), [&](int64_t begin, int64_t end) HWY_ATTR {
     const hn::ScalableTag<T> d;
@@ -309,27 +316,31 @@ void run_scale(const Threads& threads, const FusedGemm<T>& p) {
   });
 }
 
-template <class T>
-void run_product(const Threads& threads, const FusedGemm<T>& p) {
+template <class E>
+void run_product(const Threads& threads, const FusedGemm<SumOf<E>>& p) {
   if (p.m <= 0 || p.n <= 0) return;
   if (p.k <= 0) {
     run_scale(threads, p);
   } else if (p.m <= (p.b.transpose ? kThinRowsAlong : kThinRows)) {
+    if constexpr (kIsPair<E>) {
+      if (is_thin_bf16(p)) return run_thin_bf16(threads, p);
+    }
     run_thin(threads, p);
-  } else if (prefers_split_k(p)) {
-    run_split_k(threads, p);
+  } else if (prefers_split_k<E>(p)) {
+    run_split_k<E>(threads, p);
   } else {
-    run_blocked(threads, p, kChunkDepth);
+    run_blocked<E>(threads, p, kChunkDepth);
   }
 }
 
 /// Stores finished blocks in a type narrower than the computing one. If k takes several chunks, only a stripe of rows
 /// of C is held at a time.
-template <class S>
+template <class E, class S>
 void run_narrow(const Threads& threads, FusedGemm<float> p, S* out, int64_t ld_out) {
   if (p.n <= 0) return;
   const int64_t rows = p.m;
-  const int64_t step = p.k <= kChunkDepth ? std::max<int64_t>(rows, 1) : kStripeRows;
+  const bool one_chunk = elements_in<E>(p.k) <= kChunkDepth;
+  const int64_t step = one_chunk ? std::max<int64_t>(rows, 1) : kStripeRows;
   const auto* a = static_cast<const char*>(p.a.data);
   const int64_t row_bytes = (p.a.transpose ? 1 : p.a.ld) * static_cast<int64_t>(size_of(p.a.dtype));
   for (int64_t first = 0; first < rows; first += step) {
@@ -344,23 +355,42 @@ void run_narrow(const Threads& threads, FusedGemm<float> p, S* out, int64_t ld_o
     };
     p.m = std::min(step, rows - first);
     p.a.data = a == nullptr ? nullptr : a + first * row_bytes;
-    p.c = p.k <= kChunkDepth ? nullptr : gemm_scratch<float>(GemmScratch::stripe, p.m * p.n);
+    p.c = one_chunk ? nullptr : gemm_scratch<float>(GemmScratch::stripe, p.m * p.n);
     p.ldc = p.n;
     p.finish = narrow;
-    step < rows ? run_blocked(threads, p, kChunkDepth) : run_product(threads, p);  // bit-identical to the whole product
+    if (step < rows) {  // bit-identical to the whole product
+      run_blocked<E>(threads, p, kChunkDepth);
+    } else {
+      run_product<E>(threads, p);
+    }
   }
+}
+
+/// Calls body(TypeTag<E>) with the elements in which the product is computed.
+template <class F>
+void with_elements([[maybe_unused]] const FusedGemm<float>& p, const F& body) {
+#if HWY_TARGET <= HWY_AVX3
+  const auto rounds = [](DType type) { return type == DType::bf16 || type == DType::f32; };
+  if (p.bf16_products && rounds(p.a.dtype) && rounds(p.b.dtype) && has_bf16_dot()) return body(TypeTag<Bf16Pair>{});
+#endif
+  body(TypeTag<float>{});
 }
 
 void gemm_narrow(const Threads& threads, const FusedGemm<float>& p, void* out, DType dtype, int64_t ld) {
-  if (dtype == DType::bf16) {
-    run_narrow(threads, p, static_cast<bf16*>(out), ld);
-  } else {
-    run_narrow(threads, p, static_cast<f16*>(out), ld);
-  }
+  with_elements(p, [&](auto tag) {
+    using E = typename decltype(tag)::type;
+    if (dtype == DType::bf16) {
+      run_narrow<E>(threads, p, static_cast<bf16*>(out), ld);
+    } else {
+      run_narrow<E>(threads, p, static_cast<f16*>(out), ld);
+    }
+  });
 }
 
-void gemm_f32(const Threads& threads, const FusedGemm<float>& p) { run_product(threads, p); }
-void gemm_f64(const Threads& threads, const FusedGemm<double>& p) { run_product(threads, p); }
+void gemm_f32(const Threads& threads, const FusedGemm<float>& p) {
+  with_elements(p, [&](auto tag) { run_product<typename decltype(tag)::type>(threads, p); });
+}
+void gemm_f64(const Threads& threads, const FusedGemm<double>& p) { run_product<double>(threads, p); }
 
 }  // namespace lamina::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -410,6 +440,12 @@ void gemm_to(const Threads& threads, const FusedGemm<double>& product, void* out
   p.c = static_cast<double*>(out);
   p.ldc = ld;
   gemm(threads, p);
+}
+
+bool uses_bf16_dot(const Device& device, DType dtype) {
+  const bool has = dtype == DType::bf16 && has_bf16_dot();
+  if (device.forced_kernel("cpu_product") == "bf16_dot" && !has) reject_call(device, "cpu_product");
+  return has && allows_kernel(device, "cpu_product", "bf16_dot");
 }
 
 }  // namespace lamina::ops

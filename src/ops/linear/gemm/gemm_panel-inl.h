@@ -13,6 +13,7 @@
 
 #include "lamina/base/simd-inl.h"
 #include "lamina/base/transpose-inl.h"
+#include "lamina/ops/linear/gemm/bf16_dot.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -32,8 +33,15 @@ inline constexpr int kTileVectors = 2;
 #endif
 inline constexpr int64_t kRowStep = 4;  // row panels at the edge are a multiple of this
 
-template <class T>
-inline constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<T>()));
+/// Elements of panels are numbers, or pairs of bf16 (gemm_pairs-inl.h).
+template <class E>
+inline constexpr bool kIsPair = std::is_same_v<E, Bf16Pair>;
+/// The type of sums of products of E.
+template <class E>
+using SumOf = std::conditional_t<kIsPair<E>, float, E>;
+
+template <class E>
+inline constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<SumOf<E>>()));
 template <class T>
 inline constexpr int64_t kTileColumns = kTileVectors* kLanes<T>;
 
@@ -171,22 +179,26 @@ HWY_NOINLINE void multiply_tile(int64_t k, const T* HWY_RESTRICT a, int64_t lda,
   }
 }
 
-template <class T>
-using TileFn = void (*)(int64_t, const T*, int64_t, const T*, T, T, T*, int64_t, const T*);
+template <class E>
+using TileFn = void (*)(int64_t, const E*, int64_t, const E*, SumOf<E>, SumOf<E>, SumOf<E>*, int64_t, const E*);
 
 /// The kernel for a tile of `rows` (a multiple of kRowStep) by `vectors`.
-template <class T, int kRows = kTileRows, int kVectors = kTileVectors>
-TileFn<T> tile_kernel(int64_t rows, int64_t vectors, bool direct) {
-  if (vectors < kVectors) {
-    if constexpr (kVectors > 1) return tile_kernel<T, kRows, kVectors - 1>(rows, vectors, direct);
+template <class E, int kRows = kTileRows, int kVectors = kTileVectors>
+TileFn<E> tile_kernel(int64_t rows, int64_t vectors, bool direct) {
+  if constexpr (kIsPair<E>) {
+    return bf16_tile(rows, vectors, direct);
+  } else {
+    if (vectors < kVectors) {
+      if constexpr (kVectors > 1) return tile_kernel<E, kRows, kVectors - 1>(rows, vectors, direct);
+    }
+    if (rows < kRows) {
+      if constexpr (kRows > kRowStep) return tile_kernel<E, kRows - kRowStep, kVectors>(rows, vectors, direct);
+    }
+    if constexpr (kRows == kTileRows) {
+      if (direct) return multiply_tile<kRows, kVectors, true, E>;
+    }
+    return multiply_tile<kRows, kVectors, false, E>;
   }
-  if (rows < kRows) {
-    if constexpr (kRows > kRowStep) return tile_kernel<T, kRows - kRowStep, kVectors>(rows, vectors, direct);
-  }
-  if constexpr (kRows == kTileRows) {
-    if (direct) return multiply_tile<kRows, kVectors, true, T>;
-  }
-  return multiply_tile<kRows, kVectors, false, T>;
 }
 
 }  // namespace lamina::ops::HWY_NAMESPACE

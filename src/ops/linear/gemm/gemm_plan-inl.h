@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "lamina/ops/linear/gemm.h"
+#include "lamina/ops/linear/gemm/gemm_pairs-inl.h"
 #include "lamina/ops/linear/gemm/gemm_panel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -34,52 +35,83 @@ inline constexpr int64_t kSerialWork = 1 << 15;  // too few multiplications to w
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
-/// One product as the tiles see it: rows from A, columns from B.
-template <class T>
+/// One product as the tiles see it: rows from A, columns from B. E is an element of packed panels: a number, or a pair
+/// of bf16 adjacent along k. Depths and positions along k count elements.
+template <class E>
 struct Plan {
-  const FusedGemm<T>* product;
+  const FusedGemm<SumOf<E>>* product;
+  int64_t k;
   bool direct;  // A is read in place
   int64_t chunk_depth, chunk_columns, task_columns;
   int64_t task_rows;
 };
 
 /// Rows that alias in the L1 cache when about a dozen are read side by side.
-template <class T>
-bool rows_alias(int64_t ld) {
-  return ld * static_cast<int64_t>(sizeof(T)) % 2048 == 0;
+inline bool rows_alias(int64_t row_bytes) { return row_bytes % 2048 == 0; }
+
+/// Whether rows of A hold whole elements in the order in which a tile reads them.
+template <class E>
+bool holds_elements(const GemmOperand& a, int64_t k) {
+  if constexpr (kIsPair<E>) {
+    return !a.transpose && a.dtype == DType::bf16 && a.ld % 2 == 0 && k % 2 == 0;
+  } else {
+    return !a.transpose && a.dtype == dtype_of<E>();
+  }
 }
 
-template <class T>
-Plan<T> make_plan(const FusedGemm<T>& p, int64_t chunk_depth) {
-  Plan<T> plan{&p, false, 0, 0, 0, 0};
-  plan.direct = !p.a.transpose && p.a.dtype == dtype_of<T>() && p.n <= kDirectColumns && !rows_alias<T>(p.a.ld);
-  plan.chunk_depth = p.c == nullptr ? p.k : std::min(p.k, chunk_depth);
-  const int64_t bytes_per_column = plan.chunk_depth * static_cast<int64_t>(sizeof(T));
-  const int64_t fitting = kChunkBytes / bytes_per_column / kTileColumns<T> * kTileColumns<T>;
-  plan.chunk_columns = std::min(round_up(p.n, kTileColumns<T>), std::max(fitting, kTileColumns<T>));
+/// Elements in `k` numbers.
+template <class E>
+int64_t elements_in(int64_t k) {
+  return kIsPair<E> ? ceil_div(k, 2) : k;
+}
+
+template <class E>
+Plan<E> make_plan(const FusedGemm<SumOf<E>>& p, int64_t chunk_depth) {
+  Plan<E> plan{&p, elements_in<E>(p.k), false, 0, 0, 0, 0};
+  const int64_t row_bytes = p.a.ld * static_cast<int64_t>(size_of(p.a.dtype));
+  plan.direct = holds_elements<E>(p.a, p.k) && p.n <= kDirectColumns && !rows_alias(row_bytes);
+  plan.chunk_depth = p.c == nullptr ? plan.k : std::min(plan.k, chunk_depth);
+  const int64_t bytes_per_column = plan.chunk_depth * static_cast<int64_t>(sizeof(E));
+  const int64_t fitting = kChunkBytes / bytes_per_column / kTileColumns<E> * kTileColumns<E>;
+  plan.chunk_columns = std::min(round_up(p.n, kTileColumns<E>), std::max(fitting, kTileColumns<E>));
   const int64_t row_blocks = ceil_div(p.m, kBlockRows);
   const int64_t parts = std::max<int64_t>(1, kMinTasks / row_blocks);
-  plan.task_columns = round_up(ceil_div(plan.chunk_columns, parts), kTileColumns<T>);
+  plan.task_columns = round_up(ceil_div(plan.chunk_columns, parts), kTileColumns<E>);
   plan.task_rows = std::clamp<int64_t>(row_blocks / (2 * kMinTasks), 1, kTaskBlocks) * kBlockRows;
   return plan;
 }
 
 /// Packs `count` rows of op(A), or columns of op(B), from `first` on, over k in [begin, begin + depth), as one panel.
-template <class T, bool kColumns>
-void pack(const GemmOperand& from, int64_t first, int64_t count, int64_t begin, int64_t depth, T* to, int64_t width) {
+/// `k` is the number of numbers along k, to which pairs are padded.
+template <class E, bool kColumns>
+void pack(const GemmOperand& from, int64_t k, int64_t first, int64_t count, int64_t begin, int64_t depth, E* to,
+          int64_t width) {
   const auto with = [&](auto tag) HWY_ATTR {
     using S = typename decltype(tag)::type;
     const S* data = static_cast<const S*>(from.data);
-    if (from.transpose == kColumns) {
+    if constexpr (kIsPair<E>) {
+      const int64_t numbers = std::min(2 * depth, k - 2 * begin);
+      if (from.transpose == kColumns) {
+        pack_pairs_k_major(data + first * from.ld + 2 * begin, from.ld, count, numbers, to, width);
+      } else if constexpr (kColumns) {
+        pack_pairs_mn_major(hn::ScalableTag<float>(), data + 2 * begin * from.ld + first, from.ld, count, numbers, to,
+                            width);
+      } else {
+        pack_pairs_mn_major(hn::CappedTag<float, kTileRows>(), data + 2 * begin * from.ld + first, from.ld, count,
+                            numbers, to, width);
+      }
+    } else if (from.transpose == kColumns) {
       pack_k_major(data + first * from.ld + begin, from.ld, count, depth, to, width);
     } else if constexpr (kColumns) {
-      pack_mn_major(hn::ScalableTag<T>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
+      pack_mn_major(hn::ScalableTag<E>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
     } else {
-      pack_mn_major(hn::CappedTag<T, kTileRows>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
+      pack_mn_major(hn::CappedTag<E, kTileRows>(), data + begin * from.ld + first, from.ld, count, depth, to, width);
     }
   };
-  if constexpr (std::is_same_v<T, double>) {
+  if constexpr (std::is_same_v<E, double>) {
     with(TypeTag<double>{});
+  } else if constexpr (kIsPair<E>) {
+    from.dtype == DType::bf16 ? with(TypeTag<bf16>{}) : with(TypeTag<float>{});
   } else {
     switch (from.dtype) {
       case DType::bf16: with(TypeTag<bf16>{}); break;
@@ -91,28 +123,28 @@ void pack(const GemmOperand& from, int64_t first, int64_t count, int64_t begin, 
 
 /// Columns of the panel of B that starts at `column`: whole tiles. A remainder of one vector is avoided by making the
 /// last two panels equally wide.
-template <class T>
+template <class E>
 int64_t panel_columns(int64_t column, int64_t end) {
   const int64_t left = end - column;
-  if (left > kTileColumns<T> && left <= kTileColumns<T> + kLanes<T>) return (kTileVectors + 2) / 2 * kLanes<T>;
-  return std::min(kTileColumns<T>, left);
+  if (left > kTileColumns<E> && left <= kTileColumns<E> + kLanes<E>) return (kTileVectors + 2) / 2 * kLanes<E>;
+  return std::min(kTileColumns<E>, left);
 }
 inline int64_t panel_rows(int64_t row, int64_t end) {
   return round_up(std::min<int64_t>(kTileRows, end - row), kRowStep);
 }
 
 /// One chunk of k and of columns: its position and, if tasks share them, its packed columns and rows.
-template <class T>
+template <class E>
 struct Chunk {
   int64_t column, column_end, k0, depth;
-  T* packed_columns;
-  T* packed_rows;
+  E* packed_columns;
+  E* packed_rows;
 };
 
 /// A split between tasks at `column`, moved to the end if a panel would be left with a single vector.
-template <class T>
-int64_t cut_columns(const Chunk<T>& chunk, int64_t column) {
-  const bool crumb = column > chunk.column && chunk.column_end - column <= kLanes<T>;
+template <class E>
+int64_t cut_columns(const Chunk<E>& chunk, int64_t column) {
+  const bool crumb = column > chunk.column && chunk.column_end - column <= kLanes<E>;
   return crumb ? chunk.column_end : std::min(column, chunk.column_end);
 }
 
@@ -123,22 +155,23 @@ struct Depths {
 
 /// Packs columns [begin, end) of a chunk into panels. If B is stored across k, a few rows at a time, so that whole rows
 /// are read sequentially.
-template <class T>
-void pack_columns(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, Depths part, T* to) {
+template <class E>
+void pack_columns(const Plan<E>& plan, const Chunk<E>& chunk, int64_t begin, int64_t end, Depths part, E* to) {
   const int64_t step = plan.product->b.transpose ? chunk.depth : kPackDepth;
   for (int64_t l = part.begin; l < part.end; l += step) {
     const int64_t depth = std::min(step, part.end - l);
     for (int64_t j = begin; j < end;) {
-      const int64_t count = panel_columns<T>(j, chunk.column_end);
-      const int64_t width = round_up(count, kLanes<T>);
-      pack<T, true>(plan.product->b, j, count, chunk.k0 + l, depth, to + (j - begin) * chunk.depth + l * width, width);
+      const int64_t count = panel_columns<E>(j, chunk.column_end);
+      const int64_t width = round_up(count, kLanes<E>);
+      pack<E, true>(plan.product->b, plan.product->k, j, count, chunk.k0 + l, depth,
+                    to + (j - begin) * chunk.depth + l * width, width);
       j += count;
     }
   }
 }
 
-template <class T>
-void pack_rows(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_t end, Depths part, T* to) {
+template <class E>
+void pack_rows(const Plan<E>& plan, const Chunk<E>& chunk, int64_t begin, int64_t end, Depths part, E* to) {
   const int64_t step = plan.product->a.transpose ? kPackDepth : chunk.depth;
   for (int64_t l = part.begin; l < part.end; l += step) {
     const int64_t depth = std::min(step, part.end - l);
@@ -146,7 +179,8 @@ void pack_rows(const Plan<T>& plan, const Chunk<T>& chunk, int64_t begin, int64_
       const int64_t count = std::min<int64_t>(kTileRows, end - i);
       if (plan.direct && count == kTileRows) continue;
       const int64_t width = panel_rows(i, end);
-      pack<T, false>(plan.product->a, i, count, chunk.k0 + l, depth, to + (i - begin) * chunk.depth + l * width, width);
+      pack<E, false>(plan.product->a, plan.product->k, i, count, chunk.k0 + l, depth,
+                     to + (i - begin) * chunk.depth + l * width, width);
     }
   }
 }

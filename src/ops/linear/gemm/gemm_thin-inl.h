@@ -12,6 +12,7 @@
 #include "lamina/base/simd-inl.h"
 #include "lamina/base/transpose-inl.h"
 #include "lamina/ops/linear/gemm.h"
+#include "lamina/ops/linear/gemm/bf16_dot.h"
 #include "lamina/ops/linear/gemm/gemm_scratch.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -106,26 +107,33 @@ void dot_rows(const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* su
   }
 }
 
+/// The same for bf16, by bf16 dot products.
+template <int kRows, int kColumns, int kFetch>
+void dot_rows(const bf16* x, int64_t ldx, const bf16* w, int64_t ldw, int64_t k, float* sums, int64_t ld,
+              const PrefetchColumns<kFetch, bf16>& ahead) {
+  bf16_dots(kRows, kColumns, kFetch)(x, ldx, w, ldw, k, sums, ld, ahead.columns);
+}
+
 /// Rows [i, i + count), with count at most kRows, against kColumns columns.
-template <int kRows, int kColumns, int kFetch, class T, class S>
-void dot_some_rows(int64_t count, const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* sums, int64_t ld,
+template <int kRows, int kColumns, int kFetch, class X, class T, class S>
+void dot_some_rows(int64_t count, const X* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* sums, int64_t ld,
                    const PrefetchColumns<kFetch, S>& ahead) {
   if (count >= kRows) return dot_rows<kRows, kColumns>(x, ldx, w, ldw, k, sums, ld, ahead);
   if constexpr (kRows > 1) dot_some_rows<kRows - 1, kColumns>(count, x, ldx, w, ldw, k, sums, ld, ahead);
 }
 
-/// Section length of k such that all rows of it stay in the L1 cache.
-template <class T>
+/// Section length of k such that all rows of it, of type X, stay in the L1 cache.
+template <class X, class T>
 int64_t section_depth(const FusedGemm<T>& p) {
-  return std::max<int64_t>(kDotRowBytes / static_cast<int64_t>(sizeof(T)) / p.m / 64 * 64, 64);
+  return std::max<int64_t>(kDotRowBytes / static_cast<int64_t>(sizeof(X)) / p.m / 64 * 64, 64);
 }
 
 /// Stores the rows of each section of k contiguously: far apart they would map to the same cache sets.
-template <class T>
-const T* pack_stretches(const FusedGemm<T>& p, const T* x) {
-  const int64_t stretch = section_depth(p);
+template <class T, class X>
+const X* pack_stretches(const FusedGemm<T>& p, const X* x) {
+  const int64_t stretch = section_depth<X>(p);
   if (p.m == 1 || p.k <= stretch) return x;
-  T* packed = gemm_scratch<T>(GemmScratch::shared_rows, p.m * p.k);
+  X* packed = gemm_scratch<X>(GemmScratch::shared_rows, p.m * p.k);
   for (int64_t k0 = 0; k0 < p.k; k0 += stretch) {
     const int64_t depth = std::min(stretch, p.k - k0);
     for (int64_t i = 0; i < p.m; ++i) std::copy_n(x + i * p.k + k0, depth, packed + k0 * p.m + i * depth);
@@ -136,9 +144,9 @@ const T* pack_stretches(const FusedGemm<T>& p, const T* x) {
 /// Columns [begin, end) as dot products, one section of k at a time, kColumns at once to read x less often. These are
 /// the heads of kColumns streams of consecutive columns, far enough apart for the hardware to prefetch each: a single
 /// stream reaches only two thirds of the memory bandwidth. The sums are stored column by column.
-template <int kRows, int kColumns, int kFetch, class T, class S>
-void dot_blocks(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T* sums) {
-  const int64_t stretch = section_depth(p);
+template <int kRows, int kColumns, int kFetch, class S, class T, class X>
+void dot_blocks(const FusedGemm<T>& p, const X* x, int64_t begin, int64_t end, T* sums) {
+  const int64_t stretch = section_depth<X>(p);
   const int64_t length = (end - begin) / kColumns;
   const int64_t near = std::min(p.b.ld, kNearBytes / static_cast<int64_t>(sizeof(S)));
   std::fill(sums, sums + (end - begin) * p.m, T{0});
@@ -167,21 +175,21 @@ void dot_blocks(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end, T
 }
 
 /// Columns [begin, end) as rows of sums, end − begin apart.
-template <class T, class S>
-T* dot_columns(const FusedGemm<T>& p, const T* x, int64_t begin, int64_t end) {
+template <class S, class T, class X>
+T* dot_columns(const FusedGemm<T>& p, const X* x, int64_t begin, int64_t end) {
   const int64_t columns = end - begin;
   T* sums = gemm_scratch<T>(GemmScratch::block, p.m * columns);
   if (p.m == 1) {
-    dot_blocks<1, kOneRowColumns, kOneRowColumns, T, S>(p, x, begin, end, sums);
+    dot_blocks<1, kOneRowColumns, kOneRowColumns, S>(p, x, begin, end, sums);
     return sums;
   }
   T* turned = gemm_scratch<T>(GemmScratch::columns, p.m * columns);
   if (p.m <= 4) {
-    dot_blocks<4, 6, 6, T, S>(p, x, begin, end, turned);
+    dot_blocks<4, 6, 6, S>(p, x, begin, end, turned);
   } else if (p.m <= 8) {
-    dot_blocks<4, 6, 3, T, S>(p, x, begin, end, turned);
+    dot_blocks<4, 6, 3, S>(p, x, begin, end, turned);
   } else {
-    dot_blocks<4, 6, 2, T, S>(p, x, begin, end, turned);
+    dot_blocks<4, 6, 2, S>(p, x, begin, end, turned);
   }
   for (int64_t i = 0; i < p.m; ++i) {
     for (int64_t j = 0; j < columns; ++j) sums[i * columns + j] = turned[j * p.m + i];
@@ -251,14 +259,14 @@ inline int64_t stream_range(const Threads& threads, int64_t columns, int64_t k) 
 }
 
 /// op(B) is K-major: each column is a dot product.
-template <class T, class S>
-void thin_k_major(const Threads& threads, const FusedGemm<T>& p, const T* x) {
+template <class S, class T, class X>
+void thin_k_major(const Threads& threads, const FusedGemm<T>& p, const X* x) {
   x = pack_stretches(p, x);
   const int64_t grain = p.m > kThinRows ? kDotRange
                         : p.m > 1       ? std::max<int64_t>(16, rows_per_range(p.k) / 4 * 4)
                                         : stream_range(threads, p.n, p.k);
   threads.ranges(p.n, grain, [&](int64_t begin, int64_t end) HWY_ATTR {
-    finish_columns(p, dot_columns<T, S>(p, x, begin, end), end - begin, begin, end);
+    finish_columns(p, dot_columns<S>(p, x, begin, end), end - begin, begin, end);
   });
 }
 
@@ -328,7 +336,7 @@ void run_thin(const Threads& threads, const FusedGemm<T>& p) {
   const T* x = thin_rows(p);
   const auto with = [&](auto tag) {
     using S = typename decltype(tag)::type;
-    p.b.transpose ? thin_k_major<T, S>(threads, p, x) : thin_mn_major<T, S>(threads, p, x);
+    p.b.transpose ? thin_k_major<S>(threads, p, x) : thin_mn_major<T, S>(threads, p, x);
   };
   if constexpr (std::is_same_v<T, double>) {
     with(TypeTag<double>{});
@@ -339,6 +347,22 @@ void run_thin(const Threads& threads, const FusedGemm<T>& p) {
       default: with(TypeTag<float>{});
     }
   }
+}
+
+/// Whether run_thin_bf16 computes the product: rows of bf16 against K-major bf16.
+inline bool is_thin_bf16(const FusedGemm<float>& p) {
+  return p.b.transpose && !p.a.transpose && p.a.dtype == DType::bf16 && p.b.dtype == DType::bf16;
+}
+
+/// run_thin by bf16 dot products: nothing is converted.
+inline void run_thin_bf16(const Threads& threads, const FusedGemm<float>& p) {
+  const bf16* x = static_cast<const bf16*>(p.a.data);
+  if (p.a.ld != p.k && p.m > 1) {
+    bf16* rows = gemm_scratch<bf16>(GemmScratch::rows, p.m * p.k);
+    for (int64_t i = 0; i < p.m; ++i) std::copy_n(x + i * p.a.ld, p.k, rows + i * p.k);
+    x = rows;
+  }
+  thin_k_major<bf16>(threads, p, x);
 }
 
 }  // namespace lamina::ops::HWY_NAMESPACE
