@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "lamina/infer/beam_search.h"
 #include "lamina/infer/runner/model_runner.h"
 
 namespace lamina::infer {
@@ -28,6 +29,8 @@ void check_options(const GenerateOptions& options) {
   LAMINA_CHECK(options.max_tokens > 0, "generate: ", options.max_tokens, " tokens asked for; expected at least one");
   LAMINA_CHECK(options.context >= 0, "generate: a context of ", options.context,
                " tokens; expected a positive number, or 0 for the model's own");
+  LAMINA_CHECK(options.logit_cap >= 0, "generate: a logit cap of ", options.logit_cap,
+               "; expected a positive number, or 0 for none");
   LAMINA_CHECK(options.draft_tokens >= 0, "generate: drafts of ", options.draft_tokens,
                " tokens; expected a positive number, or 0 for none");
 }
@@ -41,6 +44,7 @@ Request request_of(std::vector<TokenId> prompt, const GenerateOptions& options, 
   request.max_tokens = options.max_tokens;
   request.context = context;
   request.sampler = options.sampler;
+  request.softcap = options.logit_cap;
   request.stream = stream;
   request.mask = options.mask;
   // An id outside the model's vocabulary is never sampled.
@@ -74,7 +78,9 @@ Generation continue_without_cache(nn::Model& model, std::vector<TokenId> ids, si
     const auto length = static_cast<int64_t>(ids.size());
     const std::vector<int64_t> wide(ids.begin(), ids.end());
     const Tensor logits = model.logits(Tensor::from(wide, {1, length}, model.device()));
-    const TokenId id = sampler.next(logits.slice(1, length - 1, 1).to_vector<float>());
+    std::vector<float> last = logits.slice(1, length - 1, 1).to_vector<float>();
+    if (options.logit_cap > 0) cap_logits(last, options.logit_cap);
+    const TokenId id = sampler.next(last);
     const auto& stops = options.stop_tokens;
     answer.finish = Finish::stop_token;
     if (std::find(stops.begin(), stops.end(), id) != stops.end()) return answer;
