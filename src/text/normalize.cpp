@@ -100,7 +100,7 @@ void append_bert(std::string_view text, const NormalizerStep& step, std::string&
     std::string decomposed;
     append_normal_form(cleaned, NormalizerStep::Kind::nfd, decomposed);
     cleaned.clear();
-    append_without_accents(decomposed, cleaned);
+    append_without_accents(decomposed, /*all_marks=*/false, cleaned);
   }
   if (step.lowercase) {
     append_lowercase(cleaned, out);
@@ -136,7 +136,7 @@ std::string Normalizer::operator()(std::string_view text) const {
       case Kind::replace: append_replaced(now, step, limit, next); break;
       case Kind::replace_regex: append_matches_replaced(now, *steps_[i].regex, step.content, limit, next); break;
       case Kind::bert: append_bert(now, step, next); break;
-      case Kind::strip_accents: append_without_accents(now, next); break;
+      case Kind::strip_accents: append_without_accents(now, /*all_marks=*/true, next); break;
       case Kind::lowercase: append_lowercase(now, next); break;
       case Kind::strip: next = stripped(now, step.left, step.right); break;
       case Kind::nmt: append_nmt(now, next); break;

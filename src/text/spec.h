@@ -63,7 +63,7 @@ struct NormalizerStep {
     nfkc,
     nfkd,
     bert,                ///< BERT's: cleans, spaces CJK, strips accents, lower-cases (unicode_steps.h)
-    strip_accents,       ///< removes nonspacing marks
+    strip_accents,       ///< removes combining marks
     lowercase,           ///< character by character
     strip,               ///< removes white space at the ends
     nmt,                 ///< removes control characters; other white space becomes a space

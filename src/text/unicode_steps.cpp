@@ -59,9 +59,12 @@ void append_bert_cleaned(std::string_view text, const NormalizerStep& step, std:
   });
 }
 
-void append_without_accents(std::string_view text, std::string& out) {
+void append_without_accents(std::string_view text, bool all_marks, std::string& out) {
   each_character(text, [&](char32_t c, std::string_view bytes, bool valid) {
-    if (!valid || c < 0x300 || category_of(c) != UTF8PROC_CATEGORY_MN) out += bytes;
+    const utf8proc_category_t category = valid && c >= 0x300 ? category_of(c) : UTF8PROC_CATEGORY_LL;
+    const bool mark = category == UTF8PROC_CATEGORY_MN ||
+                      (all_marks && (category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME));
+    if (!mark) out += bytes;
   });
 }
 

@@ -17,8 +17,8 @@ bool is_white_space(char32_t c);
 /// BERT's cleaning and CJK spacing. Clean text has no NUL, U+FFFD or control characters (Cc, Cf, Co), and plain spaces
 /// for white space; invalid UTF-8 counts as U+FFFD. With `space_cjk` each CJK ideograph has a space on both sides.
 void append_bert_cleaned(std::string_view text, const NormalizerStep& step, std::string& out);
-/// Without nonspacing marks (Mn).
-void append_without_accents(std::string_view text, std::string& out);
+/// Without nonspacing marks (Mn), or without all combining marks (Mn, Mc, Me).
+void append_without_accents(std::string_view text, bool all_marks, std::string& out);
 /// Unicode's lower case of each character, without context: "Σ" is "σ" everywhere.
 void append_lowercase(std::string_view text, std::string& out);
 /// SentencePiece's nmt rule: some control characters vanish, other white space becomes a space.
