@@ -8,11 +8,11 @@
 namespace lamina::text {
 namespace {
 
-using Kind = NormalizerStep::Kind;
+using StepKind = NormalizerStep::Kind;
 
 NormalizerStep bert_step(const json& step, const std::string& name) {
   check_keys(step, {"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"}, name);
-  NormalizerStep made{Kind::bert};
+  NormalizerStep made{StepKind::bert};
   made.clean_text = value_or(step, "clean_text", true, name);
   made.space_cjk = value_or(step, "handle_chinese_chars", true, name);
   made.lowercase = value_or(step, "lowercase", true, name);
@@ -25,7 +25,7 @@ NormalizerStep charsmap_step(const json& step, const std::string& name) {
   const auto bytes = from_base64(value_or(step, "precompiled_charsmap", std::string(), name));
   LAMINA_CHECK(bytes, name, ": precompiled_charsmap is no base64");
   Charsmap(*bytes, name);
-  return {Kind::charsmap_graphemes, "", *bytes};
+  return {StepKind::charsmap_graphemes, "", *bytes};
 }
 
 NormalizerStep replace_step(const json& step, const std::string& name) {
@@ -33,24 +33,24 @@ NormalizerStep replace_step(const json& step, const std::string& name) {
   const std::string content = value_or(step, "content", std::string(), name);
   LAMINA_CHECK(pattern.literal || content.find('$') == std::string::npos, name, ": a Replace of an expression by \"",
                content, "\" could refer to groups, which is not understood");
-  return {pattern.literal ? Kind::replace : Kind::replace_regex, pattern.text, content};
+  return {pattern.literal ? StepKind::replace : StepKind::replace_regex, pattern.text, content};
 }
 
 NormalizerStep normalizer_step(const json& step, const std::string& type, const std::string& name) {
-  if (type == "Prepend") return {Kind::prepend, "", value_or(step, "prepend", std::string(), name)};
+  if (type == "Prepend") return {StepKind::prepend, "", value_or(step, "prepend", std::string(), name)};
   if (type == "Replace") return replace_step(step, name);
-  if (type == "NFC") return {Kind::nfc};
-  if (type == "NFD") return {Kind::nfd};
-  if (type == "NFKC") return {Kind::nfkc};
-  if (type == "NFKD") return {Kind::nfkd};
+  if (type == "NFC") return {StepKind::nfc};
+  if (type == "NFD") return {StepKind::nfd};
+  if (type == "NFKC") return {StepKind::nfkc};
+  if (type == "NFKD") return {StepKind::nfkd};
   if (type == "BertNormalizer") return bert_step(step, name);
-  if (type == "StripAccents") return {Kind::strip_accents};
-  if (type == "Lowercase") return {Kind::lowercase};
-  if (type == "Nmt") return {Kind::nmt};
+  if (type == "StripAccents") return {StepKind::strip_accents};
+  if (type == "Lowercase") return {StepKind::lowercase};
+  if (type == "Nmt") return {StepKind::nmt};
   if (type == "Precompiled") return charsmap_step(step, name);
   if (type == "Strip") {
     check_keys(step, {"type", "strip_left", "strip_right"}, name);
-    NormalizerStep made{Kind::strip};
+    NormalizerStep made{StepKind::strip};
     made.left = value_or(step, "strip_left", true, name);
     made.right = value_or(step, "strip_right", true, name);
     return made;
