@@ -22,9 +22,9 @@ struct BeamOptions {
   int64_t beams = 4;  ///< sequences kept at each step; 1 is greedy decoding
   double length_penalty =
       1.0;  ///< score = sum of log probabilities / tokens^length_penalty; above 0 favors long answers
-  EarlyStopping early_stopping = EarlyStopping::heuristic;
-  int64_t answers = 1;                     ///< best answers returned, at most `beams`
-  int64_t max_tokens = 256;                ///< per answer
+  EarlyStopping early_stopping = EarlyStopping::heuristic;  ///< when the search ends
+  int64_t answers = 1;                                      ///< best answers returned, at most `beams`
+  int64_t max_tokens = 256;                                 ///< per answer
   std::vector<text::TokenId> stop_tokens;  ///< end an answer; not part of it, but of its score and length
   int64_t context = 0;                     ///< maximum tokens of prompt and answer; 0: the architecture's context
   int64_t vocab_size = 0;                  ///< only ids below this are chosen; 0: all
@@ -34,9 +34,9 @@ struct BeamOptions {
 
 /// An answer and its score.
 struct BeamAnswer {
-  std::vector<text::TokenId> ids;
-  double score = 0;
-  Finish finish = Finish::max_tokens;
+  std::vector<text::TokenId> ids;      ///< without the stop token
+  double score = 0;                    ///< see BeamOptions::length_penalty
+  Finish finish = Finish::max_tokens;  ///< why it ended
 };
 
 /// Searches for the continuation with the highest score, keeping `beams` candidates at each step. All beams share one

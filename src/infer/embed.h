@@ -18,10 +18,11 @@ enum class Pooling : uint8_t {
 /// Parses "mean", "first" or "last"; anything else is an Error that lists them.
 Pooling pooling_named(const std::string& name);
 
+/// How vectors are computed.
 struct EmbedOptions {
-  Pooling pooling = Pooling::mean;
-  bool normalize = false;  ///< divide by the Euclidean norm
-  int64_t batch = 32;      ///< most texts in a forward pass; texts of one length are computed together
+  Pooling pooling = Pooling::mean;  ///< which hidden states count
+  bool normalize = false;           ///< divide by the Euclidean norm
+  int64_t batch = 32;               ///< most texts in a forward pass; texts of one length are computed together
 };
 
 /// The ids of a text as its model expects them: after BOS or [CLS], and before [SEP] or </s> of encoders. At most

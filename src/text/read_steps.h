@@ -7,7 +7,7 @@
 
 namespace lamina::text {
 
-// What the readers of a tokenizer.json's sections share. `name` names the file and section in messages.
+// Shared by the readers of the sections of a tokenizer.json. `name` names the file and section in messages.
 
 /// Calls body for the node, or for each node of a "Sequence" (whose list has the key `list`).
 void for_each_step(const json& node, const char* list, const std::string& name,

@@ -122,7 +122,9 @@ struct DenoiseObjective {
 using Objective =
     std::variant<CausalObjective, PrefixObjective, FimObjective, MaskedObjective, SpanObjective, DenoiseObjective>;
 
+/// The kind, as recipes name it.
 std::string_view objective_name(const Objective& objective);
+/// Whether every token is predicted from those before it.
 bool is_causal(const Objective& objective);
 
 /// Names of the special tokens that the objective needs, in a fixed order.
@@ -131,7 +133,7 @@ std::vector<std::string> objective_tokens(const Objective& objective);
 /// Throws Error if the parameters contradict each other or rows of this length are too short.
 void check_objective(const Objective& objective, int64_t length);
 
-/// What an objective knows of the vocabulary.
+/// The ids of an objective's special tokens, and the properties of ids that it needs.
 struct ObjectiveVocabulary {
   std::vector<int64_t> tokens;      ///< ids of objective_tokens()
   std::vector<int64_t> texts;       ///< ids that stand for text: neither special nor unused; random tokens are of these
@@ -145,13 +147,17 @@ ObjectiveVocabulary vocabulary_for(const Objective& objective, const text::Token
 /// An example: `input` is corrupted text. `target` is the sequence to generate (span, denoise), or for masked the label
 /// of each position, kIgnoreIndex if it has none.
 struct CorruptedText {
-  std::vector<int64_t> input;
-  std::vector<int64_t> target;
+  std::vector<int64_t> input;   ///< what the model sees
+  std::vector<int64_t> target;  ///< what it predicts
 };
+/// Hides exactly round(rate · n) of the n tokens that are not special, at least one.
 CorruptedText mask_tokens(const MaskedObjective& objective, const ObjectiveVocabulary& vocabulary,
                           const std::vector<int64_t>& tokens, Dice& dice);
+/// Replaces spans by sentinels, in order. Text comes first; text and spans alternate.
 CorruptedText corrupt_spans(const SpanObjective& objective, const ObjectiveVocabulary& vocabulary,
                             const std::vector<int64_t>& tokens, Dice& dice);
+/// Masks spans of Poisson length; the target is the start token and the tokens. The input is not longer than the
+/// tokens.
 CorruptedText add_noise(const DenoiseObjective& objective, const ObjectiveVocabulary& vocabulary,
                         const std::vector<int64_t>& tokens, Dice& dice);
 /// The tokens with three sentinels and the middle at the end, or unchanged with probability 1 − rate.
@@ -160,9 +166,10 @@ std::vector<int64_t> fill_in_middle(const FimObjective& objective, const Objecti
 
 /// Number of noise tokens and spans in `tokens` tokens: both fixed, so that all rows have the same length.
 struct SpanCounts {
-  int64_t noise = 0;
-  int64_t spans = 0;
+  int64_t noise = 0;  ///< tokens within spans
+  int64_t spans = 0;  ///< number of spans
 };
+/// round(density · tokens) noise tokens, in spans of the mean length.
 SpanCounts span_counts(const SpanObjective& objective, int64_t tokens);
 
 }  // namespace lamina::data

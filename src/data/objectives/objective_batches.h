@@ -13,7 +13,8 @@ class ObjectiveBatches {
   /// Throws Error if the file is too short, or the order is packed.
   ObjectiveBatches(TokenFile file, const BatchOptions& options, Objective objective, ObjectiveVocabulary vocabulary);
 
-  Batch at(int64_t step) const;
+  Batch at(int64_t step) const;  ///< the batch of a step, which counts from 0
+  /// Steps that together cover about as many tokens as the file has.
   int64_t steps_per_epoch() const { return windows_.steps_per_epoch(); }
 
  private:
