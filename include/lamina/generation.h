@@ -2,6 +2,8 @@
 
 /// \file
 /// Load a trained model, generate text or tokens, and evaluate.
+#include "lamina/infer/beam_search.h"
+#include "lamina/infer/embed.h"
 #include "lamina/infer/engine/engine.h"
 #include "lamina/infer/engine/engine_thread.h"
 #include "lamina/infer/evaluate.h"

@@ -8,3 +8,5 @@
 #include "lamina/text/template/chat_template.h"
 #include "lamina/text/tokenizer.h"
 #include "lamina/text/train_bpe.h"
+#include "lamina/text/train_unigram.h"
+#include "lamina/text/train_wordpiece.h"

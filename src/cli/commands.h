@@ -12,6 +12,7 @@ void add_compare(CLI::App& program);
 void add_convert(CLI::App& program);
 void add_data(CLI::App& program);
 void add_draw(CLI::App& program);
+void add_embed(CLI::App& program);
 void add_eval(CLI::App& program);
 void add_generate(CLI::App& program);
 void add_index(CLI::App& program);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "lamina/cli/beam_option.h"
 #include "lamina/cli/cache_option.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
@@ -40,6 +41,7 @@ struct GenerateArguments {
   infer::GenerateOptions options;
   RetrievalChoice retrieval;
   KnnChoice knn;
+  BeamChoice beams;
   DeviceChoice device;
   bool stream = true;
   bool interactive = false;
@@ -246,8 +248,18 @@ void run_prompts(const GenerateArguments& arguments, const infer::LoadedModel& m
   prompts.reserve(answers.size());
   for (const Answer& answer : answers) prompts.push_back(answer.ids);
   Writer writer(arguments, model, answers, moments);
-  const auto generations = infer::generate(*model.model, prompts, arguments.options,
-                                           [&](size_t row, text::TokenId id) { return writer.token(row, id); });
+  const auto on_token = [&](size_t row, text::TokenId id) { return writer.token(row, id); };
+  std::vector<infer::Generation> generations;
+  if (arguments.beams.count > 0) {
+    generations = arguments.beams.search(*model.model, prompts, arguments.options);
+    for (size_t row = 0; row < generations.size(); ++row) {
+      for (const text::TokenId id : generations[row].ids) {
+        if (!on_token(row, id)) break;
+      }
+    }
+  } else {
+    generations = infer::generate(*model.model, prompts, arguments.options, on_token);
+  }
   moments.done = since_start();
   const int64_t context = arguments.options.context > 0 ? arguments.options.context : model.model->spec().context;
   for (size_t i = 0; i < answers.size(); ++i) {
@@ -328,7 +340,19 @@ void add_mask(const infer::LoadedModel& model, GenerateArguments& arguments) {
       infer::grammar_mask(std::make_shared<text::TokenGrammar>(std::move(*grammar), vocabulary), tokenizer);
 }
 
+/// Beam search has no turns and no limits on the answer.
+void check_beams(const GenerateArguments& arguments) {
+  if (arguments.beams.count == 0) return;
+  if (arguments.interactive) throw UsageError("--beams and --interactive were given; expected one of them");
+  if (arguments.no_cache) throw UsageError("--beams needs the KV cache; leave out --no-cache");
+  if (grammar_of(arguments)) {
+    throw UsageError(
+        "--beams and a grammar (--json-schema, --json-object, --regex, --grammar) were given; expected one of them");
+  }
+}
+
 void run(GenerateArguments& arguments) {
+  check_beams(arguments);
   arguments.options.cache = !arguments.no_cache;
   const Device device = arguments.device.open();
   const infer::LoadedModel model =
@@ -385,6 +409,12 @@ void add_generate(CLI::App& program) {
       ->capture_default_str()
       ->check(at_least(1));
   add_sampling(*command, arguments->options.sampler);
+  arguments->beams.add_to(*command);
+  command
+      ->add_option("--logit-cap", arguments->options.logit_cap,
+                   "Soft-cap of the final logits: C tanh(logit / C) (0: none beyond the model's own)")
+      ->capture_default_str()
+      ->check(between(0, std::numeric_limits<double>::max()));
   add_structured_output(*command, *arguments);
   command
       ->add_option("--stop", arguments->stops,

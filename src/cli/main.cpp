@@ -63,6 +63,7 @@ int main(int argc, char** argv) {
   add_convert(program);
   add_data(program);
   add_draw(program);
+  add_embed(program);
   add_eval(program);
   add_generate(program);
   add_help(program);

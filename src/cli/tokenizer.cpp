@@ -26,6 +26,7 @@ struct TokenizerArguments {
   bool pieces = false;
   bool json = false;
   bool bos = false;
+  bool wrap = false;
 };
 
 std::unique_ptr<text::Tokenizer> tokenizer_of(const TokenizerArguments& arguments) {
@@ -53,7 +54,9 @@ void encode(const TokenizerArguments& arguments, bool given) {
     LAMINA_CHECK(tokenizer->bos(), arguments.tokenizer, ": puts no token before a text; leave --bos out");
     ids.push_back(*tokenizer->bos());
   }
+  if (arguments.wrap && tokenizer->bos()) ids.push_back(*tokenizer->bos());
   tokenizer->encode(text_of(arguments, given), ids, arguments.special);
+  if (arguments.wrap && tokenizer->appends_eos()) ids.push_back(*tokenizer->eos());
   if (arguments.json) {
     nlohmann::json list = nlohmann::json::array();
     for (const text::TokenId id : ids) {
@@ -162,8 +165,8 @@ std::string pattern_names() {
 void add_tokenizer_options(CLI::App& command, TokenizerArguments& arguments) {
   command
       .add_option("tokenizer", arguments.tokenizer,
-                  "A tokenizer.json, vocab.json (with merges.txt beside it), tiktoken file, SentencePiece .model or "
-                  "llama2.c tokenizer.bin, or a folder with one")
+                  "A tokenizer.json, vocab.json (with merges.txt beside it), tiktoken file, SentencePiece .model, "
+                  "BERT's vocab.txt or llama2.c tokenizer.bin, or a folder with one")
       ->required();
   command.add_option("--pattern", arguments.pattern,
                      "How a tiktoken file's text is cut, with its special tokens: " + pattern_names());
@@ -183,6 +186,8 @@ void add_tokenizer(CLI::App& program) {
   encoder->add_option("--file", arguments->file, "Read the text from this file");
   encoder->add_flag("--special", arguments->special, "Special tokens written in the text become their ids");
   encoder->add_flag("--bos", arguments->bos, "Put the token before the text that the tokenizer names for it");
+  encoder->add_flag("--wrap", arguments->wrap,
+                    "Put the tokens around the text that its models expect, such as [CLS] and [SEP], or </s>");
   encoder->add_flag("--pieces", arguments->pieces, "A line per token, with what it stands for");
   encoder->add_flag("--json", arguments->json, "A JSON list of ids, or with --pieces of ids and tokens");
   encoder->callback([=] { encode(*arguments, text->count() > 0); });

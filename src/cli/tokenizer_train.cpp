@@ -26,12 +26,15 @@ struct TrainTokenizerArguments {
   bool no_special = false;
   std::string unknown;
   bool byte_fallback = false;
+  bool cased = false;
+  int64_t sentinels = 0;
   std::string out;
   bool force = false;
 };
 
 std::unique_ptr<text::Tokenizer> train(const TrainTokenizerArguments& arguments) {
   std::vector<std::string> specials = arguments.specials;
+  for (int64_t i = 0; i < arguments.sentinels; ++i) specials.push_back(str("<extra_id_", i, ">"));
   if (specials.empty() && !arguments.no_special && arguments.kind == "bpe") specials = {"<|endoftext|>"};
   if (arguments.kind == "byte") return text::byte_tokenizer(specials);
   const data::Sources sources(arguments.sources, arguments.reading);
@@ -42,8 +45,20 @@ std::unique_ptr<text::Tokenizer> train(const TrainTokenizerArguments& arguments)
     std::fprintf(stderr, "lamina: learning from the first %lld MiB of the text\n",
                  static_cast<long long>(data::kPairSample >> 20U));
   }
-  return data::learn_pairs(
-      sources, {arguments.vocab_size, arguments.pattern, specials, progress_of("learning", count_of_tokens)});
+  const auto progress = progress_of("learning", count_of_tokens);
+  if (arguments.kind == "wordpiece") {
+    text::WordPieceOptions options{.vocab_size = arguments.vocab_size, .lowercase = !arguments.cased};
+    options.specials = specials;
+    options.progress = progress;
+    return data::learn_wordpieces(sources, options);
+  }
+  if (arguments.kind == "unigram") {
+    text::UnigramOptions options{.vocab_size = arguments.vocab_size, .byte_fallback = arguments.byte_fallback};
+    options.specials = specials;
+    options.progress = progress;
+    return data::learn_unigrams(sources, options);
+  }
+  return data::learn_pairs(sources, {arguments.vocab_size, arguments.pattern, specials, progress});
 }
 
 /// `out` is a file if it ends in .json, otherwise a folder for tokenizer.json and tokenizer_config.json.
@@ -62,9 +77,10 @@ void save(const text::Tokenizer& tokenizer, const std::string& out, bool force) 
 }
 
 void check_options(const TrainTokenizerArguments& arguments) {
-  const bool characters = arguments.kind == "char";
-  if (!characters && arguments.kind != "bpe" && arguments.kind != "byte") {
-    throw UsageError(str("--kind ", arguments.kind, ": expected bpe, char or byte"));
+  const std::string& kind = arguments.kind;
+  const bool characters = kind == "char";
+  if (!characters && kind != "bpe" && kind != "byte" && kind != "wordpiece" && kind != "unigram") {
+    throw UsageError(str("--kind ", kind, ": expected bpe, wordpiece, unigram, char or byte"));
   }
   if (arguments.sources.empty() && arguments.kind != "byte") {
     throw UsageError(
@@ -72,9 +88,10 @@ void check_options(const TrainTokenizerArguments& arguments) {
         "input.txt --out tokenizer.json");
   }
   if (!characters && !arguments.unknown.empty()) throw UsageError("--unknown needs --kind char");
-  if (!characters && arguments.byte_fallback) {
-    throw UsageError("--byte-fallback needs --kind char; bpe and byte read any bytes without it");
+  if (!characters && kind != "unigram" && arguments.byte_fallback) {
+    throw UsageError("--byte-fallback needs --kind char or unigram; bpe and byte read any bytes without it");
   }
+  if (arguments.cased && kind != "wordpiece") throw UsageError("--cased needs --kind wordpiece");
 }
 
 void run(TrainTokenizerArguments& arguments) {
@@ -100,9 +117,13 @@ void add_tokenizer_train(CLI::App& tokenizer) {
   command->add_option("--text-key", arguments->reading.text_key, "In .jsonl files: the key of the text")
       ->capture_default_str();
   command->add_flag("--jsonl", arguments->reading.json_lines, "All sources are JSON lines, standard input too");
-  command->add_option("--kind", arguments->kind, "bpe: byte-level byte pair encoding; char: characters; byte: bytes")
+  command
+      ->add_option("--kind", arguments->kind,
+                   "bpe: byte-level byte pair encoding; wordpiece: as BERT; unigram: as T5; char: characters; "
+                   "byte: bytes")
       ->capture_default_str();
-  command->add_option("--vocab-size", arguments->vocab_size, "Tokens of a bpe, with bytes and special tokens")
+  command
+      ->add_option("--vocab-size", arguments->vocab_size, "Tokens of a bpe, wordpiece or unigram, with special tokens")
       ->capture_default_str()
       ->check(at_least(257));
   command->add_option("--pattern", arguments->pattern, "How a bpe cuts text: gpt2, cl100k, one-digit or o200k")
@@ -112,8 +133,14 @@ void add_tokenizer_train(CLI::App& tokenizer) {
   command->add_flag("--no-special", arguments->no_special, "No special tokens");
   command->add_option("--unknown", arguments->unknown,
                       "With --kind char: a token for characters that are not in the text, such as <unk>");
-  command->add_flag("--byte-fallback", arguments->byte_fallback,
-                    "With --kind char: 256 more tokens, so that characters that are not in the text become bytes");
+  command->add_flag(
+      "--byte-fallback", arguments->byte_fallback,
+      "With --kind char or unigram: 256 more tokens, so that characters that are not in the text become bytes");
+  command->add_flag("--cased", arguments->cased, "With --kind wordpiece: keep upper case and accents");
+  command
+      ->add_option("--sentinels", arguments->sentinels,
+                   "Special tokens <extra_id_0> … <extra_id_N-1>, for the objective span")
+      ->check(CLI::Range(int64_t{0}, int64_t{100000}));
   command->add_option("--out", arguments->out, "A folder, or a file that ends in .json")->required();
   command->add_flag("--force", arguments->force, "Replace an existing tokenizer");
   command->callback([arguments] { run(*arguments); });

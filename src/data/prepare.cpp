@@ -73,7 +73,7 @@ Prepared prepare(const PrepareOptions& options) {
   reading.spool = folder.path("");
   if (options.watch) reading.on_pipe = [&](int64_t bytes) { options.watch({"reading a pipe", bytes, 0, 0}); };
   auto sources = std::make_unique<Sources>(options.sources, reading);
-  const auto tokenizer = tokenizer_for(options.tokenizer, *sources, options.watch);
+  const auto tokenizer = tokenizer_for(options.tokenizer, *sources, options.watch, options.specials);
   const Prepared prepared =
       encode_sources(*sources, *tokenizer, folder.path("train.bin"), folder.path("validation.bin"),
                      options.validation_fraction, options.split, options.watch);

@@ -9,6 +9,8 @@
 #include "lamina/data/sources.h"
 #include "lamina/text/simple.h"
 #include "lamina/text/train_bpe.h"
+#include "lamina/text/train_unigram.h"
+#include "lamina/text/train_wordpiece.h"
 
 namespace lamina::data {
 
@@ -32,9 +34,10 @@ struct PrepareProgress {
 using PrepareWatch = std::function<void(const PrepareProgress&)>;
 
 struct PrepareOptions {
-  std::vector<std::string> sources;  ///< see Sources: files, folders, pipes, "-"
-  std::string folder;                ///< output folder; appears when it is complete
-  std::string tokenizer = "char";    ///< see tokenizer_for
+  std::vector<std::string> sources;   ///< see Sources: files, folders, pipes, "-"
+  std::string folder;                 ///< output folder; appears when it is complete
+  std::string tokenizer = "char";     ///< see tokenizer_for
+  std::vector<std::string> specials;  ///< further special tokens of a tokenizer that is learned from the sources
   double validation_fraction = 0.1;
   Split split = Split::tail;
   SourceOptions reading;
@@ -57,11 +60,13 @@ struct Prepared {
 /// the settings. Memory holds only the current piece of text. Learning a BPE vocabulary also holds the first 256 MiB.
 Prepared prepare(const PrepareOptions& options);
 
-/// Whether `name` describes a tokenizer to create: char, char+bytes, byte or bpe:N.
+/// Whether `name` describes a tokenizer to create: char, char+bytes, byte, bpe:N, wordpiece:N or unigram:N.
 bool is_tokenizer_kind(const std::string& name);
 /// Creates the tokenizer of this kind (is_tokenizer_kind) for the sources, or loads it from the path `name`.
+/// `specials` are further special tokens of a tokenizer that is created.
 std::unique_ptr<text::Tokenizer> tokenizer_for(const std::string& name, const Sources& sources,
-                                               const PrepareWatch& watch = {});
+                                               const PrepareWatch& watch = {},
+                                               const std::vector<std::string>& specials = {});
 /// Creates a character tokenizer with all characters of the sources.
 std::unique_ptr<text::Tokenizer> learn_characters(const Sources& sources, const text::CharacterOptions& options = {},
                                                   const PrepareWatch& watch = {});
@@ -70,6 +75,11 @@ constexpr int64_t kPairSample = int64_t{256} << 20U;
 /// Learns a BPE vocabulary from the first kPairSample bytes of the sources.
 std::unique_ptr<text::Tokenizer> learn_pairs(const Sources& sources, text::TrainOptions options,
                                              const PrepareWatch& watch = {});
+/// The same for WordPiece and Unigram vocabularies.
+std::unique_ptr<text::Tokenizer> learn_wordpieces(const Sources& sources, text::WordPieceOptions options,
+                                                  const PrepareWatch& watch = {});
+std::unique_ptr<text::Tokenizer> learn_unigrams(const Sources& sources, text::UnigramOptions options,
+                                                const PrepareWatch& watch = {});
 
 /// Encodes the sources into these two files (no validation file for a fraction of 0). Each document ends with the
 /// tokenizer's EOS token if there is one.

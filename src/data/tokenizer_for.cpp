@@ -16,6 +16,8 @@ constexpr const char* kCharacters = "char";
 constexpr const char* kCharactersAndBytes = "char+bytes";
 constexpr const char* kBytes = "byte";
 constexpr const char* kPairs = "bpe:";
+constexpr const char* kWordPieces = "wordpiece:";
+constexpr const char* kUnigrams = "unigram:";
 
 /// Every distinct character of the sources. Pieces end between characters. Bytes that are not UTF-8 are an Error, or
 /// skipped with `any_bytes`.
@@ -40,21 +42,53 @@ std::string distinct_characters(const Sources& sources, bool any_bytes, const Pr
   return characters;
 }
 
-/// The N of "bpe:N"; nullopt for any other name.
-std::optional<int64_t> pairs_asked_for(const std::string& name) {
-  if (!name.starts_with(kPairs)) return {};
+/// The N of "bpe:N", "wordpiece:N" or "unigram:N"; nullopt if `name` does not begin with `kind`.
+std::optional<int64_t> size_asked_for(const std::string& name, const std::string& kind) {
+  if (!name.starts_with(kind)) return {};
   int64_t size = 0;
   const char* end = name.data() + name.size();
-  const auto [last, error] = std::from_chars(name.data() + 4, end, size);
-  LAMINA_CHECK(error == std::errc() && last == end, "tokenizer \"", name,
-               "\": expected bpe: and the size of the vocabulary, for example bpe:4096");
+  const auto [last, error] = std::from_chars(name.data() + kind.size(), end, size);
+  LAMINA_CHECK(error == std::errc() && last == end, "tokenizer \"", name, "\": expected ", kind,
+               " and the size of the vocabulary, for example ", kind, "4096");
   return size;
+}
+
+/// The first kPairSample bytes of the sources, document by document.
+struct Sample {
+  explicit Sample(const Sources& sources) {
+    std::vector<size_t> ends;
+    sources.each([&](const Piece& piece) {
+      if (piece.source_begin >= kPairSample) return;
+      text += piece.text;
+      if (piece.last) ends.push_back(text.size());
+    });
+    ends.push_back(text.size());
+    size_t begin = 0;
+    for (const size_t end : ends) {
+      if (end > begin) documents.push_back(std::string_view(text).substr(begin, end - begin));
+      begin = end;
+    }
+  }
+  Sample(const Sample&) = delete;
+  Sample& operator=(const Sample&) = delete;
+
+  std::string text;
+  std::vector<std::string_view> documents;
+};
+
+/// Progress of learning as progress over the bytes of the sources.
+std::function<void(int64_t, int64_t)> learning_progress(const Sources& sources, const PrepareWatch& watch) {
+  if (!watch) return {};
+  return [&sources, &watch](int64_t done, int64_t total) {
+    watch({"learning pairs", sources.bytes() * done / std::max<int64_t>(total, 1), sources.bytes(), 0});
+  };
 }
 
 }  // namespace
 
 bool is_tokenizer_kind(const std::string& name) {
-  return name == kCharacters || name == kCharactersAndBytes || name == kBytes || name.starts_with(kPairs);
+  return name == kCharacters || name == kCharactersAndBytes || name == kBytes || name.starts_with(kPairs) ||
+         name.starts_with(kWordPieces) || name.starts_with(kUnigrams);
 }
 
 std::unique_ptr<text::Tokenizer> learn_characters(const Sources& sources, const text::CharacterOptions& options,
@@ -64,38 +98,55 @@ std::unique_ptr<text::Tokenizer> learn_characters(const Sources& sources, const 
 
 std::unique_ptr<text::Tokenizer> learn_pairs(const Sources& sources, text::TrainOptions options,
                                              const PrepareWatch& watch) {
-  std::string sample;
-  std::vector<size_t> ends;
-  sources.each([&](const Piece& piece) {
-    if (piece.source_begin >= kPairSample) return;
-    sample += piece.text;
-    if (piece.last) ends.push_back(sample.size());
-  });
-  ends.push_back(sample.size());
-  std::vector<std::string_view> documents;
-  size_t begin = 0;
-  for (const size_t end : ends) {
-    if (end > begin) documents.push_back(std::string_view(sample).substr(begin, end - begin));
-    begin = end;
-  }
-  if (watch) {
-    options.progress = [&](int64_t done, int64_t total) {
-      watch({"learning pairs", sources.bytes() * done / std::max<int64_t>(total, 1), sources.bytes(), 0});
-    };
-  }
-  return text::train_bpe(documents, options);
+  const Sample sample(sources);
+  if (watch) options.progress = learning_progress(sources, watch);
+  return text::train_bpe(sample.documents, options);
+}
+
+std::unique_ptr<text::Tokenizer> learn_wordpieces(const Sources& sources, text::WordPieceOptions options,
+                                                  const PrepareWatch& watch) {
+  const Sample sample(sources);
+  if (watch) options.progress = learning_progress(sources, watch);
+  return text::train_wordpiece(sample.documents, options);
+}
+
+std::unique_ptr<text::Tokenizer> learn_unigrams(const Sources& sources, text::UnigramOptions options,
+                                                const PrepareWatch& watch) {
+  const Sample sample(sources);
+  if (watch) options.progress = learning_progress(sources, watch);
+  return text::train_unigram(sample.documents, options);
 }
 
 std::unique_ptr<text::Tokenizer> tokenizer_for(const std::string& name, const Sources& sources,
-                                               const PrepareWatch& watch) {
-  if (name == kBytes) return text::byte_tokenizer();
-  if (name == kCharacters) return learn_characters(sources, {}, watch);
-  if (name == kCharactersAndBytes) return learn_characters(sources, {.byte_fallback = true}, watch);
-  if (const auto size = pairs_asked_for(name)) return learn_pairs(sources, {.vocab_size = *size}, watch);
+                                               const PrepareWatch& watch, const std::vector<std::string>& specials) {
+  if (name == kBytes) return text::byte_tokenizer(specials);
+  if (name == kCharacters) return learn_characters(sources, {.specials = specials}, watch);
+  if (name == kCharactersAndBytes)
+    return learn_characters(sources, {.specials = specials, .byte_fallback = true}, watch);
+  if (const auto size = size_asked_for(name, kPairs)) {
+    text::TrainOptions options{.vocab_size = *size};
+    for (const std::string& special : specials) options.specials.push_back(special);
+    return learn_pairs(sources, options, watch);
+  }
+  // Special tokens that such a vocabulary has anyway are not added again.
+  const auto others = [&](std::initializer_list<const char*> own) {
+    std::vector<std::string> list;
+    for (const std::string& special : specials) {
+      if (std::ranges::find(own, special) == own.end()) list.push_back(special);
+    }
+    return list;
+  };
+  if (const auto size = size_asked_for(name, kWordPieces)) {
+    return learn_wordpieces(
+        sources, {.vocab_size = *size, .specials = others({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"})}, watch);
+  }
+  if (const auto size = size_asked_for(name, kUnigrams)) {
+    return learn_unigrams(sources, {.vocab_size = *size, .specials = others({"<pad>", "</s>", "<unk>"})}, watch);
+  }
   LAMINA_CHECK(
       path_exists(name), "tokenizer \"", name,
-      "\": expected char, char+bytes, byte, bpe:N (N the size of the vocabulary, for example bpe:4096), or the "
-      "path of a tokenizer's file or folder");
+      "\": expected char, char+bytes, byte, bpe:N, wordpiece:N or unigram:N (N the size of the vocabulary, for "
+      "example bpe:4096), or the path of a tokenizer's file or folder");
   return text::load_tokenizer(name);
 }
 

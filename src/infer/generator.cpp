@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "lamina/infer/beam_search.h"
 #include "lamina/infer/knn.h"
 #include "lamina/infer/runner/model_runner.h"
 
@@ -29,6 +30,8 @@ void check_options(const GenerateOptions& options) {
   LAMINA_CHECK(options.max_tokens > 0, "generate: ", options.max_tokens, " tokens asked for; expected at least one");
   LAMINA_CHECK(options.context >= 0, "generate: a context of ", options.context,
                " tokens; expected a positive number, or 0 for the model's own");
+  LAMINA_CHECK(options.logit_cap >= 0, "generate: a logit cap of ", options.logit_cap,
+               "; expected a positive number, or 0 for none");
   LAMINA_CHECK(options.draft_tokens >= 0, "generate: drafts of ", options.draft_tokens,
                " tokens; expected a positive number, or 0 for none");
   LAMINA_CHECK(!options.knn || (options.cache && !options.mask && options.draft_tokens == 0),
@@ -44,6 +47,7 @@ Request request_of(std::vector<TokenId> prompt, const GenerateOptions& options, 
   request.max_tokens = options.max_tokens;
   request.context = context;
   request.sampler = options.sampler;
+  request.softcap = options.logit_cap;
   request.stream = stream;
   request.mask = options.mask;
   // An id outside the model's vocabulary is never sampled.
@@ -69,18 +73,22 @@ Listener collect_into(Generation& answer, size_t row, const OnToken& on_token) {
 using NextLogits = std::function<std::vector<float>(const std::vector<TokenId>& ids)>;
 
 /// From a forward over all tokens, for every token.
-NextLogits logits_without_cache(nn::Model& model) {
-  return [&model](const std::vector<TokenId>& ids) {
+NextLogits logits_without_cache(nn::Model& model, double cap) {
+  return [&model, cap](const std::vector<TokenId>& ids) {
     const auto length = static_cast<int64_t>(ids.size());
     const std::vector<int64_t> wide(ids.begin(), ids.end());
-    return model.logits(Tensor::from(wide, {1, length}, model.device())).slice(1, length - 1, 1).to_vector<float>();
+    const Tensor logits = model.logits(Tensor::from(wide, {1, length}, model.device()));
+    std::vector<float> last = logits.slice(1, length - 1, 1).to_vector<float>();
+    if (cap > 0) cap_logits(last, cap);
+    return last;
   };
 }
 
 /// Interpolated with the neighbours of the last state.
 NextLogits logits_with_neighbors(nn::Model& model, const GenerateOptions& options, int64_t capacity) {
   auto cache = std::make_shared<nn::ModelCache>(model.make_cache(1, capacity, options.cache_dtype));
-  return [&model, cache, knn = options.knn, done = size_t{0}](const std::vector<TokenId>& ids) mutable {
+  return [&model, cache, knn = options.knn, cap = options.logit_cap,
+          done = size_t{0}](const std::vector<TokenId>& ids) mutable {
     const std::vector<int64_t> fresh(ids.begin() + static_cast<std::ptrdiff_t>(done), ids.end());
     done = ids.size();
     const Tensor tokens = Tensor::from(fresh, {1, static_cast<int64_t>(fresh.size())}, model.device());
@@ -88,6 +96,7 @@ NextLogits logits_with_neighbors(nn::Model& model, const GenerateOptions& option
     last.last_only = true;
     const Tensor state = model.cached_hidden(tokens, *cache, last);
     std::vector<float> logits = model.logits_of(state).to_vector<float>();
+    if (cap > 0) cap_logits(logits, cap);
     knn->interpolate(state.to_vector<float>(), logits, model.device().threads());
     return logits;
   };
@@ -134,9 +143,9 @@ std::vector<Generation> generate(nn::Model& model, const std::vector<std::vector
   if (!options.cache || options.knn) {
     for (size_t i = 0; i < prompts.size(); ++i) {
       const int64_t capacity = std::min(context, static_cast<int64_t>(prompts[i].size()) + options.max_tokens);
-      answers[i] =
-          continue_row(prompts[i], i, options, on_token, context,
-                       options.knn ? logits_with_neighbors(model, options, capacity) : logits_without_cache(model));
+      answers[i] = continue_row(prompts[i], i, options, on_token, context,
+                                options.knn ? logits_with_neighbors(model, options, capacity)
+                                            : logits_without_cache(model, options.logit_cap));
     }
     return answers;
   }

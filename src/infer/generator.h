@@ -17,6 +17,7 @@ class KnnLm;
 struct GenerateOptions {
   int64_t max_tokens = 256;                ///< per row
   SamplerOptions sampler;                  ///< how the next token is chosen
+  double logit_cap = 0;                    ///< soft-cap of the final logits, cap · tanh(logit / cap); 0: none
   std::vector<text::TokenId> stop_tokens;  ///< end a row; not part of its answer
   /// Maximum number of tokens of prompt and answer together; 0: the architecture's context.
   int64_t context = 0;

@@ -3,21 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "lamina/text/unicode_steps.h"
 #include "lamina/text/utf8.h"
 
 namespace lamina::text {
 namespace {
 
-/// Unicode property White_Space.
-bool is_space(char32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
-
 size_t skip_spaces(std::string_view text, size_t at) {
   for (;;) {
     const CodePoint point = first_code_point(text.substr(at, 4));
-    if (point.length == 0 || !is_space(point.value)) return at;
+    if (point.length == 0 || !is_white_space(point.value)) return at;
     at += point.length;
   }
 }
@@ -28,7 +23,7 @@ size_t spaces_before(std::string_view text, size_t from, size_t at) {
     size_t length = 0;
     for (size_t n = 1; n <= 3 && n <= begin - from && length == 0; ++n) {
       const CodePoint point = first_code_point(text.substr(begin - n, n));
-      if (point.length == n && is_space(point.value)) length = n;
+      if (point.length == n && is_white_space(point.value)) length = n;
     }
     if (length == 0) return begin;
     begin -= length;

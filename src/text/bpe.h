@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lamina/text/merge_table.h"
+#include "lamina/text/piece_encoder.h"
 #include "lamina/text/spec.h"
 #include "lamina/text/vocabulary.h"
 
@@ -19,15 +20,15 @@ namespace lamina::text {
 /// Most pieces are vocabulary entries, and merging would give exactly that entry. The first lookup of an entry checks
 /// this and stores the answer, so later such pieces cost one lookup. All other pieces are merged each time: there is no
 /// cache to share between threads or to grow with the text.
-class Bpe {
+class Bpe : public PieceEncoder {
  public:
   Bpe(const TokenizerSpec& spec, const std::string& name);
 
   /// Appends the ids of one piece. A character-level vocabulary accepts any text as a piece: it is cut before a space
   /// (`spec.space`) unless an entry could span the cut, so the result does not change. `unknown` as in
   /// Tokenizer::encode.
-  void encode(std::string_view piece, std::vector<TokenId>& ids, UnknownCharacters* unknown = nullptr) const;
-  TokenId find(std::string_view entry) const { return vocabulary_.find(entry); }
+  void encode(std::string_view piece, std::vector<TokenId>& ids, UnknownCharacters* unknown) const override;
+  TokenId find(std::string_view entry) const override { return vocabulary_.find(entry); }
 
  private:
   struct Symbol;

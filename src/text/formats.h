@@ -17,7 +17,18 @@ TokenizerSpec read_gpt2_files(std::string_view vocab, std::string_view merges, c
 TokenizerSpec read_tiktoken(std::string_view text, const std::string& pattern, const std::string& name);
 bool is_tiktoken(std::string_view text);
 
-/// SentencePiece's tokenizer.model of type BPE, without normalization other than of spaces.
+/// BERT's vocab.txt: a WordPiece token per line. What it does not say comes from tokenizer_config.json.
+struct BertVocabOptions {
+  bool lowercase = true;
+  std::optional<bool> strip_accents;  ///< not given: as `lowercase`
+  bool space_cjk = true;
+};
+TokenizerSpec read_bert_vocab(std::string_view text, const std::string& name, const BertVocabOptions& options = {});
+bool is_bert_vocab(std::string_view text);
+/// Makes [PAD], [UNK], [CLS], [SEP] and [MASK] of a WordPiece vocabulary special tokens.
+void add_bert_specials(TokenizerSpec& spec, const std::string& name);
+
+/// SentencePiece's tokenizer.model of type BPE (without normalization other than of spaces) or Unigram.
 TokenizerSpec read_sentencepiece(std::string_view bytes, const std::string& name);
 bool is_sentencepiece(std::string_view bytes);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "lamina/base/error.h"
 #include "lamina/base/json.h"
@@ -52,6 +53,15 @@ class Reader {
     int64_t value = 0;
     const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
     if (error != std::errc()) fail("expected a whole number");
+    at_ = static_cast<size_t>(end - text_.data());
+    return value;
+  }
+
+  double number() {
+    peek();
+    double value = 0;
+    const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
+    if (error != std::errc() || !std::isfinite(value)) fail("expected a number");
     at_ = static_cast<size_t>(end - text_.data());
     return value;
   }
@@ -146,6 +156,15 @@ void read_vocab(Reader& reader, JsonLists& lists) {
   reader.object([&](const std::string& token) { lists.vocab.emplace_back(token, reader.integer()); });
 }
 
+/// An entry of a Unigram vocabulary is written ["token", score].
+void read_scored(Reader& reader, JsonLists& lists) {
+  reader.expect('[');
+  std::string token = reader.string();
+  reader.expect(',');
+  lists.scored.emplace_back(std::move(token), reader.number());
+  reader.expect(']');
+}
+
 /// A merge is written "a b", or ["a", "b"] in newer files.
 void read_merge(Reader& reader, JsonLists& lists) {
   if (reader.take('[')) {
@@ -184,6 +203,9 @@ JsonLists take_lists(std::string_view text, const std::string& name) {
       const size_t begin = reader.place();
       if (key == "vocab" && first == '{') {
         read_vocab(reader, lists);
+        replace_from(begin);
+      } else if (key == "vocab" && first == '[') {
+        reader.array([&] { read_scored(reader, lists); });
         replace_from(begin);
       } else if (key == "merges" && first == '[') {
         reader.array([&] { read_merge(reader, lists); });

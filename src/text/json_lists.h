@@ -8,10 +8,11 @@
 
 namespace lamina::text {
 
-/// The two long lists of a tokenizer.json, read without building a tree. They are most of the file; the tree of a
+/// The long lists of a tokenizer.json, read without building a tree. They are most of the file; the tree of a
 /// vocabulary of 128k tokens would take most of a second.
 struct JsonLists {
   std::vector<std::pair<std::string, int64_t>> vocab;
+  std::vector<std::pair<std::string, double>> scored;  ///< vocabulary of a Unigram model: tokens and scores, by id
   std::vector<std::pair<std::string, std::string>> merges;
   std::string rest;  ///< the document with null in place of the lists, with unchanged line numbers
 };

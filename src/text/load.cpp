@@ -23,6 +23,22 @@ TokenizerSpec read_vocab_and_merges(const fs::path& vocab) {
   throw Error(str(vocab.string(), ": is a vocabulary without merges; expected merges.txt or vocab.bpe beside it"));
 }
 
+/// Reads BERT's vocab.txt with the settings in a tokenizer_config.json beside it.
+TokenizerSpec read_bert_files(std::string_view text, const fs::path& path) {
+  BertVocabOptions options;
+  const fs::path beside = path.parent_path() / "tokenizer_config.json";
+  if (file_exists(beside)) {
+    const std::string name = beside.string();
+    const json config = parse_object(read_text(name), name);
+    options.lowercase = value_or(config, "do_lower_case", true, name);
+    if (config.contains("strip_accents") && !config["strip_accents"].is_null()) {
+      options.strip_accents = value_or(config, "strip_accents", true, name);
+    }
+    options.space_cjk = value_or(config, "tokenize_chinese_chars", true, name);
+  }
+  return read_bert_vocab(text, path.string(), options);
+}
+
 /// Reads a file of any known format, detected by its first bytes.
 TokenizerSpec read_file(const fs::path& path, const LoadOptions& options) {
   const std::string name = path.string();
@@ -33,12 +49,13 @@ TokenizerSpec read_file(const fs::path& path, const LoadOptions& options) {
     const bool tokenizer_json = path.filename() != "vocab.json" && path.filename() != "encoder.json";
     return tokenizer_json ? read_json(text, name) : read_vocab_and_merges(path);
   }
+  if (is_bert_vocab(text)) return read_bert_files(text, path);
   if (is_tiktoken(text)) return read_tiktoken(text, options.pattern, name);
   if (is_sentencepiece(text)) return read_sentencepiece(text, name);
   LAMINA_CHECK(
       path.extension() == ".bin", name,
-      ": is no tokenizer that is known; expected a tokenizer.json, vocab.json with merges.txt, a tiktoken file, "
-      "a SentencePiece tokenizer.model or llama2.c's tokenizer.bin");
+      ": is no tokenizer that is known; expected a tokenizer.json, vocab.json with merges.txt, BERT's vocab.txt, a "
+      "tiktoken file, a SentencePiece tokenizer.model or llama2.c's tokenizer.bin");
   return read_llama2c(text, name);
 }
 
@@ -63,7 +80,8 @@ void read_tokenizer_config(const std::string& path, TokenizerSpec& spec) {
   const std::string bos = token_in(config, "bos_token", path);
   const std::string eos = token_in(config, "eos_token", path);
   if (const auto id = id_of(spec, eos)) spec.eos = id;
-  const bool adds = value_or(config, "add_bos_token", bos != eos, path);
+  const bool named = !bos.empty() || !eos.empty();
+  const bool adds = value_or(config, "add_bos_token", named ? bos != eos : spec.bos.has_value(), path);
   if (const auto id = id_of(spec, bos); id && adds) spec.bos = id;
   if (!adds) spec.bos.reset();
 }
@@ -81,7 +99,8 @@ void read_model_config(const std::string& path, TokenizerSpec& spec) {
 }  // namespace
 
 std::string tokenizer_file(const std::string& folder) {
-  for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model", "tokenizer.bin"}) {
+  for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json", "tokenizer.model", "spiece.model",
+                           "sentencepiece.bpe.model", "tokenizer.bin", "vocab.txt"}) {
     const fs::path file = fs::path(folder) / name;
     if (file_exists(file)) return file.string();
   }
@@ -111,8 +130,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path, const LoadOpt
   const fs::path file = fs::is_directory(path, error) ? tokenizer_file(path) : path;
   LAMINA_CHECK(
       !file.empty(), path,
-      ": has no tokenizer; expected tokenizer.json, vocab.json with merges.txt, tokenizer.model, tokenizer.bin "
-      "or a .tiktoken file");
+      ": has no tokenizer; expected tokenizer.json, vocab.json with merges.txt, tokenizer.model, tokenizer.bin, "
+      "vocab.txt or a .tiktoken file");
   TokenizerSpec spec = read_file(file, options);
   const fs::path folder = file.parent_path();
   if (file_exists(folder / "tokenizer_config.json")) {
@@ -135,6 +154,18 @@ void save_tokenizer_config(const Tokenizer& tokenizer, const std::string& folder
   if (const auto bos = tokenizer.bos()) config["bos_token"] = tokenizer.token(*bos);
   if (const auto eos = tokenizer.eos()) config["eos_token"] = tokenizer.token(*eos);
   config["add_bos_token"] = tokenizer.bos().has_value();
+  // The roles that encoders have; the names are those of BERT and of SentencePiece's models.
+  const auto name_role = [&](const char* role, std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      const auto id = tokenizer.id_of(name);
+      if (!config.contains(role) && id && tokenizer.is_special(*id)) config[role] = name;
+    }
+  };
+  name_role("unk_token", {"[UNK]", "<unk>"});
+  name_role("pad_token", {"[PAD]", "<pad>"});
+  name_role("cls_token", {"[CLS]"});
+  name_role("sep_token", {"[SEP]"});
+  name_role("mask_token", {"[MASK]", "<mask>"});
   config["tokenizer_class"] = "PreTrainedTokenizerFast";
   write_text((fs::path(folder) / "tokenizer_config.json").string(), config.dump(2) + "\n");
 }

@@ -16,8 +16,9 @@ struct LoadOptions {
 /// Loads a tokenizer from a file, or from a folder with one of these (the first that exists):
 /// - `tokenizer.json`, as the Hugging Face library and to_json() write it;
 /// - `vocab.json` with `merges.txt`, or `encoder.json` with `vocab.bpe`: GPT-2's files;
-/// - `tokenizer.model`: SentencePiece's, or in tiktoken's format;
+/// - `tokenizer.model`, `spiece.model`, `sentencepiece.bpe.model`: SentencePiece's, or in tiktoken's format;
 /// - `tokenizer.bin`: llama2.c's;
+/// - `vocab.txt`: BERT's WordPiece vocabulary;
 /// - a `.tiktoken` file.
 /// A `tokenizer_config.json` beside it may name the BOS and EOS tokens. If the tokenizer names no EOS token,
 /// `generation_config.json` and `config.json` may.

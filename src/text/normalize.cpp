@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lamina/base/error.h"
+#include "lamina/text/unicode_steps.h"
 #include "lamina/text/utf8.h"
 
 namespace lamina::text {
@@ -71,25 +72,87 @@ void append_normal_form(std::string_view text, NormalizerStep::Kind kind, std::s
   }
 }
 
+/// Appends the text with the matches of the expression replaced. Invalid UTF-8 matches nothing.
+void append_matches_replaced(std::string_view text, const Regex& regex, const std::string& content, size_t limit,
+                             std::string& out) {
+  while (!text.empty() && out.size() <= limit) {
+    const std::string_view valid = text.substr(0, valid_prefix(text));
+    if (valid.empty()) {
+      out += text[0];
+      text.remove_prefix(1);
+      continue;
+    }
+    Regex::Search search(regex, valid);
+    for (size_t at = 0; at < valid.size() && out.size() <= limit;) {
+      const Regex::Span span = search.next(at);
+      out += valid.substr(at, span.begin - at);
+      if (span.end > span.begin) out += content;
+      at = span.end;
+    }
+    text.remove_prefix(valid.size());
+  }
+}
+
+void append_bert(std::string_view text, const NormalizerStep& step, std::string& out) {
+  std::string cleaned;
+  append_bert_cleaned(text, step, cleaned);
+  if (step.strip_accents) {
+    std::string decomposed;
+    append_normal_form(cleaned, NormalizerStep::Kind::nfd, decomposed);
+    cleaned.clear();
+    append_without_accents(decomposed, /*all_marks=*/false, cleaned);
+  }
+  if (step.lowercase) {
+    append_lowercase(cleaned, out);
+  } else {
+    out += cleaned;
+  }
+}
+
 }  // namespace
 
-std::string normalized(std::string_view text, const std::vector<NormalizerStep>& steps, const std::string& name) {
+Normalizer::Normalizer(std::vector<NormalizerStep> steps, const std::string& name) : name_(name) {
+  using Kind = NormalizerStep::Kind;
+  steps_.reserve(steps.size());  // a Charsmap points into its step, which must not move
+  for (NormalizerStep& step : steps) {
+    Step& made = steps_.emplace_back(Step{std::move(step), {}, {}});
+    if (made.what.kind == Kind::replace_regex) made.regex.emplace(made.what.pattern, false, name);
+    if (made.what.kind == Kind::charsmap || made.what.kind == Kind::charsmap_graphemes) {
+      made.charsmap.emplace(made.what.content, name);
+    }
+  }
+}
+
+std::string Normalizer::operator()(std::string_view text) const {
+  using Kind = NormalizerStep::Kind;
   const size_t limit = kMaxGrowth * text.size() + kMaxAddedBytes;
   std::string now(text);
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const NormalizerStep& step = steps[i];
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const NormalizerStep& step = steps_[i].what;
     std::string next;
     next.reserve(now.size() + 8);
     switch (step.kind) {
-      case NormalizerStep::Kind::prepend: next = now.empty() ? now : step.content + now; break;
-      case NormalizerStep::Kind::replace: append_replaced(now, step, limit, next); break;
+      case Kind::prepend: next = now.empty() ? now : step.content + now; break;
+      case Kind::replace: append_replaced(now, step, limit, next); break;
+      case Kind::replace_regex: append_matches_replaced(now, *steps_[i].regex, step.content, limit, next); break;
+      case Kind::bert: append_bert(now, step, next); break;
+      case Kind::strip_accents: append_without_accents(now, /*all_marks=*/true, next); break;
+      case Kind::lowercase: append_lowercase(now, next); break;
+      case Kind::strip: next = stripped(now, step.left, step.right); break;
+      case Kind::nmt: append_nmt(now, next); break;
+      case Kind::charsmap: append_charsmap(now, *steps_[i].charsmap, next); break;
+      case Kind::charsmap_graphemes: append_charsmap_graphemes(now, *steps_[i].charsmap, next); break;
       default: append_normal_form(now, step.kind, next); break;
     }
-    LAMINA_CHECK(next.size() <= limit, name, ": normalizer ", i + 1, " of ", steps.size(), " makes more than ", limit,
+    LAMINA_CHECK(next.size() <= limit, name_, ": normalizer ", i + 1, " of ", steps_.size(), " makes more than ", limit,
                  " bytes of a text of ", text.size(), "; remove the Replace or Prepend steps that multiply the text");
     now = std::move(next);
   }
   return now;
+}
+
+std::string normalized(std::string_view text, const std::vector<NormalizerStep>& steps, const std::string& name) {
+  return Normalizer(steps, name)(text);
 }
 
 }  // namespace lamina::text

@@ -75,4 +75,15 @@ std::string name_of_pattern(const std::string& regex) {
   return "";
 }
 
+SplitStep white_space_split() { return {R"(\s+)", false, SplitStep::Behavior::removed, false}; }
+
+bool is_white_space_split(const SplitStep& step) { return step == white_space_split(); }
+
+std::vector<SplitStep> bert_splits() {
+  // ASCII punctuation includes symbols that Unicode does not count as punctuation: $ + < = > ^ ` | ~
+  return {white_space_split(), {R"([!-/:-@\[-`{-~]|\p{P})", false, SplitStep::Behavior::isolated, false}};
+}
+
+bool are_bert_splits(const std::vector<SplitStep>& steps) { return steps == bert_splits(); }
+
 }  // namespace lamina::text

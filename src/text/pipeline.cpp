@@ -25,6 +25,29 @@ std::string with_spaces(std::string text, const std::string& space, const std::s
   return normalized(text, {{NormalizerStep::Kind::replace, space, " "}}, name);
 }
 
+/// Hugging Face's clean-up of English, which a WordPiece decoder applies to each token with the space before it.
+std::string cleaned(std::string text, bool cleanup) {
+  static constexpr std::array<std::array<const char*, 2>, 11> kReplaced = {{{" .", "."},
+                                                                            {" ?", "?"},
+                                                                            {" !", "!"},
+                                                                            {" ,", ","},
+                                                                            {" ' ", "'"},
+                                                                            {" n't", "n't"},
+                                                                            {" 'm", "'m"},
+                                                                            {" do not", " don't"},
+                                                                            {" 's", "'s"},
+                                                                            {" 've", "'ve"},
+                                                                            {" 're", "'re"}}};
+  for (size_t i = 0; cleanup && i < kReplaced.size(); ++i) {
+    const std::string_view from = kReplaced[i][0];
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;
+         at += std::string_view(kReplaced[i][1]).size()) {
+      text.replace(at, from.size(), kReplaced[i][1]);
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerSpec spec, const std::string& name) {
@@ -34,7 +57,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(TokenizerSpec spec, const std::string&
 Pipeline::Pipeline(TokenizerSpec spec, const std::string& name)
     : spec_(std::move(spec)),
       name_(name),
-      bpe_(spec_, name),
+      encoder_(make_piece_encoder(spec_, name)),
+      normalizer_(spec_.normalizers, name),
       splitter_(spec_.splits, name),
       before_{AddedTokens(chosen(spec_.added, false, false)), AddedTokens(chosen(spec_.added, false, true))},
       after_{AddedTokens(chosen(spec_.added, true, false)), AddedTokens(chosen(spec_.added, true, true))} {
@@ -50,9 +74,21 @@ Pipeline::Pipeline(TokenizerSpec spec, const std::string& name)
   for (const AddedToken& token : spec_.added) {
     const auto at = static_cast<size_t>(token.id);
     bytes_[at] = token.special ? token.content : with_spaces(token.content, spec_.space, name);
-    const bool cut_out = !token.normalized || spec_.prefix.when == Prefix::When::every_segment;
+    // The unknown token stands for text, so a space after it belongs to the text. If every word has a prefix, a space
+    // after an added token was one in the text too.
+    const bool text = spec_.unknown == token.id || spec_.prefix.when == Prefix::When::every_piece;
+    const bool cut_out = !text && (!token.normalized || spec_.prefix.when == Prefix::When::every_segment);
     flags_[at] = (cut_out ? kCutOut : 0) | (token.special ? kSpecial : 0);
     added_ids_.emplace(token.content, token.id);
+  }
+  if (spec_.algorithm == Algorithm::wordpiece) spell_words();
+}
+
+/// A WordPiece entry continues the word before it if it has the mark; otherwise a space is between.
+void Pipeline::spell_words() {
+  for (std::string& bytes : bytes_) {
+    const bool continues = !spec_.continuation.empty() && bytes.starts_with(spec_.continuation);
+    later_.push_back(cleaned(continues ? bytes.substr(spec_.continuation.size()) : " " + bytes, spec_.cleanup));
   }
 }
 
@@ -74,8 +110,8 @@ void Pipeline::encode(std::string_view text, std::vector<TokenId>& ids, bool spe
 void Pipeline::encode_segment(std::string_view text, bool first, bool special, std::vector<TokenId>& ids,
                               UnknownCharacters* unknown) const {
   std::string changed;
-  if (!spec_.normalizers.empty()) {
-    changed = normalized(text, spec_.normalizers, name_);
+  if (!normalizer_.empty()) {
+    changed = normalizer_(text);
     text = changed;
   }
   const AddedTokens& added = after_[special ? 1 : 0];
@@ -100,8 +136,17 @@ void Pipeline::encode_plain(std::string_view text, bool first, std::vector<Token
     text = longer;
   }
   std::vector<std::string_view> pieces;
+  const bool every_piece = prefix.when == Prefix::When::every_piece;
   for (Splitter::Pieces stream(splitter_, text); stream.next(pieces);) {
-    for (const std::string_view piece : pieces) bpe_.encode(piece, ids, unknown);
+    for (const std::string_view piece : pieces) {
+      if (!every_piece || piece.starts_with(prefix.text)) {
+        encoder_->encode(piece, ids, unknown);
+        continue;
+      }
+      longer = prefix.text;
+      longer += piece;
+      encoder_->encode(longer, ids, unknown);
+    }
   }
 }
 
@@ -113,6 +158,13 @@ size_t Pipeline::checked(TokenId id) const {
 
 std::string Pipeline::decode(std::span<const TokenId> ids) const {
   std::string text;
+  if (!later_.empty()) {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const size_t at = checked(ids[i]);
+      text += i == 0 ? cleaned(bytes_[at], spec_.cleanup) : later_[at];
+    }
+    return text;
+  }
   bool starts = true;
   for (const TokenId id : ids) {
     const size_t at = checked(id);
@@ -131,9 +183,9 @@ bool Pipeline::is_special(TokenId id) const { return (flags_[checked(id)] & kSpe
 
 std::optional<TokenId> Pipeline::id_of(std::string_view token) const {
   if (const auto found = added_ids_.find(token); found != added_ids_.end()) return found->second;
-  TokenId id = bpe_.find(token);
+  TokenId id = encoder_->find(token);
   if (id == Vocabulary::kNone && !spec_.space.empty()) {
-    id = bpe_.find(normalized(token, {{NormalizerStep::Kind::replace, " ", spec_.space}}, name_));
+    id = encoder_->find(normalized(token, {{NormalizerStep::Kind::replace, " ", spec_.space}}, name_));
   }
   if (id == Vocabulary::kNone) return {};
   return id;

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "lamina/text/added_tokens.h"
-#include "lamina/text/bpe.h"
+#include "lamina/text/normalize.h"
+#include "lamina/text/piece_encoder.h"
 #include "lamina/text/spec.h"
 #include "lamina/text/split.h"
 
@@ -27,6 +28,7 @@ class Pipeline : public Tokenizer {
   std::optional<TokenId> id_of(std::string_view token) const override;
   std::optional<TokenId> bos() const override { return spec_.bos; }
   std::optional<TokenId> eos() const override { return spec_.eos; }
+  bool appends_eos() const override { return spec_.appends_eos && spec_.eos; }
   std::string to_json() const override { return write_json(spec_); }
   Description describe() const override;
 
@@ -34,15 +36,18 @@ class Pipeline : public Tokenizer {
   void encode_segment(std::string_view text, bool first, bool special, std::vector<TokenId>& ids,
                       UnknownCharacters* unknown) const;
   void encode_plain(std::string_view text, bool first, std::vector<TokenId>& ids, UnknownCharacters* unknown) const;
+  void spell_words();
   size_t checked(TokenId id) const;
 
   TokenizerSpec spec_;
   std::string name_;
-  Bpe bpe_;
+  std::unique_ptr<PieceEncoder> encoder_;
+  Normalizer normalizer_;
   Splitter splitter_;
   std::array<AddedTokens, 2> before_;  // searched before normalization: [0] without special tokens, [1] with them
   std::array<AddedTokens, 2> after_;   // searched in normalized text, indexed alike
   std::vector<std::string> bytes_;     // by id: the bytes it decodes to
+  std::vector<std::string> later_;     // WordPiece, by id: the bytes it decodes to after another token
   std::vector<uint8_t> flags_;         // by id
   std::map<std::string, TokenId, std::less<>> added_ids_;
 };

@@ -9,12 +9,16 @@
 namespace lamina::text {
 namespace {
 
-void read_model(const json& tree, const JsonLists& lists, TokenizerSpec& spec, const std::string& name) {
-  const auto found = tree.find("model");
-  LAMINA_CHECK(found != tree.end() && found->is_object(), name, ": has no \"model\"; expected a tokenizer.json");
-  const json& model = *found;
-  const std::string type = value_or(model, "type", std::string("BPE"), name);
-  LAMINA_CHECK(type == "BPE", name, ": the model's type is \"", type, "\"; only \"BPE\" is understood");
+/// Sets the unknown token of a model that names it by its text.
+void read_unknown(const json& model, const JsonLists& lists, TokenizerSpec& spec, const std::string& name) {
+  const std::string unknown = value_or(model, "unk_token", std::string(), name);
+  if (unknown.empty()) return;
+  const auto entry = std::ranges::find(lists.vocab, unknown, &std::pair<std::string, int64_t>::first);
+  LAMINA_CHECK(entry != lists.vocab.end(), name, ": model.unk_token \"", unknown, "\" is not in the vocabulary");
+  spec.unknown = static_cast<TokenId>(entry->second);
+}
+
+void read_bpe(const json& model, const JsonLists& lists, TokenizerSpec& spec, const std::string& name) {
   check_keys(model,
              {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
               "byte_fallback", "ignore_merges", "vocab", "merges"},
@@ -29,15 +33,53 @@ void read_model(const json& tree, const JsonLists& lists, TokenizerSpec& spec, c
   spec.fuse_unknown = value_or(model, "fuse_unk", false, name);
   spec.ignore_merges = value_or(model, "ignore_merges", false, name);
   add_lists(spec, lists, name);
-  const std::string unknown = value_or(model, "unk_token", std::string(), name);
-  if (!unknown.empty()) {
-    const auto entry = std::ranges::find(lists.vocab, unknown, &std::pair<std::string, int64_t>::first);
-    LAMINA_CHECK(entry != lists.vocab.end(), name, ": model.unk_token \"", unknown, "\" is not in the vocabulary");
-    spec.unknown = static_cast<TokenId>(entry->second);
-  }
+  read_unknown(model, lists, spec, name);
+}
+
+void read_wordpiece(const json& model, const JsonLists& lists, TokenizerSpec& spec, const std::string& name) {
+  check_keys(model, {"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"},
+             name + ": model");
+  spec.algorithm = Algorithm::wordpiece;
+  spec.continuation = value_or(model, "continuing_subword_prefix", std::string("##"), name);
+  spec.longest_word = value_or(model, "max_input_chars_per_word", int64_t{100}, name);
+  LAMINA_CHECK(spec.longest_word >= 0, name, ": model.max_input_chars_per_word is ", spec.longest_word,
+               "; expected a count of characters");
+  add_lists(spec, lists, name);
+  read_unknown(model, lists, spec, name);
+}
+
+void read_unigram(const json& model, const JsonLists& lists, TokenizerSpec& spec, const std::string& name) {
+  check_keys(model, {"type", "unk_id", "vocab", "byte_fallback"}, name + ": model");
+  spec.algorithm = Algorithm::unigram;
+  spec.fuse_unknown = true;
+  spec.byte_fallback = value_or(model, "byte_fallback", false, name);
+  add_scored(spec, lists.scored, name);
+  const int64_t unknown = value_or(model, "unk_id", int64_t{-1}, name);
+  LAMINA_CHECK(unknown < static_cast<int64_t>(spec.vocab.size()), name, ": model.unk_id is ", unknown,
+               ", the vocabulary has ", spec.vocab.size(), " tokens");
+  if (unknown >= 0) spec.unknown = static_cast<TokenId>(unknown);
+}
+
+void read_model(const json& tree, const JsonLists& lists, TokenizerSpec& spec, const std::string& name) {
+  const auto found = tree.find("model");
+  LAMINA_CHECK(found != tree.end() && found->is_object(), name, ": has no \"model\"; expected a tokenizer.json");
+  const json& model = *found;
+  // Old files leave the type out: only a Unigram lists scores, only a BPE lists merges.
+  const std::string guess = !lists.scored.empty()                        ? "Unigram"
+                            : model.contains("max_input_chars_per_word") ? "WordPiece"
+                                                                         : "BPE";
+  const std::string type = value_or(model, "type", guess, name);
+  LAMINA_CHECK(type == "BPE" || spec.symbols == Symbols::characters, name, ": a ", type,
+               " model with a ByteLevel pre_tokenizer is not understood");
+  if (type == "WordPiece") return read_wordpiece(model, lists, spec, name);
+  if (type == "Unigram") return read_unigram(model, lists, spec, name);
+  LAMINA_CHECK(type == "BPE", name, ": the model's type is \"", type,
+               "\"; \"BPE\", \"WordPiece\" and \"Unigram\" are understood");
+  read_bpe(model, lists, spec, name);
 }
 
 void read_added(const json& list, TokenizerSpec& spec, const std::string& name) {
+  const Normalizer normalizer(spec.normalizers, name);
   LAMINA_CHECK(list.is_array(), name, ": added_tokens is no list");
   for (const json& node : list) {
     LAMINA_CHECK(node.is_object(), name, ": added_tokens: expected objects");
@@ -53,7 +95,7 @@ void read_added(const json& list, TokenizerSpec& spec, const std::string& name) 
     token.rstrip = value_or(node, "rstrip", false, where);
     token.special = value_or(node, "special", false, where);
     token.normalized = value_or(node, "normalized", !token.special, where);
-    if (token.normalized) token.pattern = normalized(token.content, spec.normalizers, name);
+    if (token.normalized) token.pattern = normalizer(token.content);
     add_token(spec, std::move(token));
   }
 }

@@ -4,47 +4,10 @@
 #include "lamina/text/normalize.h"
 #include "lamina/text/patterns.h"
 #include "lamina/text/read_json.h"
+#include "lamina/text/read_steps.h"
 
 namespace lamina::text {
 namespace {
-
-/// Calls body for the node, or for each node of a "Sequence".
-void for_each_step(const json& node, const char* list, const std::string& name,
-                   const std::function<void(const json&, const std::string& type)>& body) {
-  if (node.is_null()) return;
-  LAMINA_CHECK(node.is_object(), name, ": expected an object or null");
-  const std::string type = value_or(node, "type", std::string(), name);
-  if (type != "Sequence") {
-    body(node, type);
-    return;
-  }
-  const auto steps = node.find(list);
-  LAMINA_CHECK(steps != node.end() && steps->is_array(), name, ": a Sequence without \"", list, '"');
-  for (const json& step : *steps) {
-    LAMINA_CHECK(step.is_object(), name, ": a Sequence holds something else than objects");
-    const std::string inner = value_or(step, "type", std::string(), name);
-    LAMINA_CHECK(inner != "Sequence", name, ": a Sequence within a Sequence is not understood");
-    body(step, inner);
-  }
-}
-
-[[noreturn]] void not_understood(const std::string& name, const std::string& type) {
-  throw Error(str(name, ": the type \"", type, "\" is not understood, and it could change the tokens"));
-}
-
-struct PatternText {
-  std::string text;
-  bool literal = false;
-};
-PatternText pattern_of(const json& node, const std::string& name) {
-  const json pattern = node.value("pattern", json());
-  LAMINA_CHECK(pattern.is_object() && pattern.size() == 1 && pattern.begin()->is_string() &&
-                   (pattern.contains("String") || pattern.contains("Regex")),
-               name, ": expected a pattern {\"String\": …} or {\"Regex\": …}");
-  const std::string text = pattern.begin()->get<std::string>();
-  LAMINA_CHECK(!text.empty(), name, ": the pattern is empty");
-  return {text, pattern.contains("String")};
-}
 
 SplitStep::Behavior behavior_of(const std::string& text, const std::string& name) {
   using Behavior = SplitStep::Behavior;
@@ -67,11 +30,19 @@ Prefix::When scheme_of(const json& node, const std::string& name) {
 
 void read_metaspace(const json& node, TokenizerSpec& spec, const std::string& name) {
   check_keys(node, {"type", "replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"}, name);
-  LAMINA_CHECK(spec.splits.empty(), name, ": Metaspace behind another step is not understood");
+  // After a split at white space no space is left: every word gets the prefix.
+  const bool words = spec.splits.size() == 1 && is_white_space_split(spec.splits[0]);
+  LAMINA_CHECK(spec.splits.empty() || words, name, ": Metaspace after another step is not understood");
   const std::string replacement = value_or(node, "replacement", std::string("▁"), name);
   LAMINA_CHECK(!replacement.empty(), name, ": Metaspace without a replacement");
-  spec.normalizers.push_back({NormalizerStep::Kind::replace, " ", replacement});
   spec.prefix = {scheme_of(node, name), replacement};
+  if (!words) {
+    spec.normalizers.push_back({NormalizerStep::Kind::replace, " ", replacement});
+  } else if (spec.prefix.when != Prefix::When::never) {
+    LAMINA_CHECK(spec.prefix.when == Prefix::When::every_segment, name,
+                 ": Metaspace with prepend_scheme \"first\" after WhitespaceSplit is not understood");
+    spec.prefix.when = Prefix::When::every_piece;
+  }
   if (value_or(node, "split", true, name)) {
     spec.splits.push_back({replacement, true, SplitStep::Behavior::merged_with_next, false});
   }
@@ -93,12 +64,16 @@ void read_pre_tokenizer_step(const json& node, const std::string& type, Tokenize
     read_byte_level(node, spec, name);
   } else if (type == "Metaspace") {
     read_metaspace(node, spec, name);
+  } else if (type == "BertPreTokenizer") {
+    for (const SplitStep& split : bert_splits()) spec.splits.push_back(split);
+  } else if (type == "WhitespaceSplit") {
+    spec.splits.push_back(white_space_split());
   } else if (type == "Digits") {
     check_keys(node, {"type", "individual_digits"}, name);
     spec.splits.push_back({value_or(node, "individual_digits", false, name) ? R"(\p{N})" : R"(\p{N}+)"});
   } else if (type == "Split") {
     check_keys(node, {"type", "pattern", "behavior", "invert"}, name);
-    const PatternText pattern = pattern_of(node, name);
+    const StepPattern pattern = pattern_of(node, name);
     spec.splits.push_back({pattern.text, pattern.literal,
                            behavior_of(value_or(node, "behavior", std::string(), name), name),
                            value_or(node, "invert", false, name)});
@@ -108,29 +83,6 @@ void read_pre_tokenizer_step(const json& node, const std::string& type, Tokenize
 }
 
 }  // namespace
-
-void read_normalizer(const json& node, TokenizerSpec& spec, const std::string& name) {
-  const std::string where = name + ": normalizer";
-  using Kind = NormalizerStep::Kind;
-  for_each_step(node, "normalizers", where, [&](const json& step, const std::string& type) {
-    if (type == "Prepend") {
-      spec.normalizers.push_back({Kind::prepend, "", value_or(step, "prepend", std::string(), where)});
-    } else if (type == "Replace") {
-      const PatternText pattern = pattern_of(step, where);
-      LAMINA_CHECK(pattern.literal, where, ": Replace of a regular expression is not understood: ", pattern.text);
-      spec.normalizers.push_back({Kind::replace, pattern.text, value_or(step, "content", std::string(), where)});
-    } else if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") {
-      spec.normalizers.push_back({type == "NFC"    ? Kind::nfc
-                                  : type == "NFD"  ? Kind::nfd
-                                  : type == "NFKC" ? Kind::nfkc
-                                                   : Kind::nfkd});
-    } else {
-      not_understood(where, type);
-    }
-  });
-  LAMINA_CHECK(spec.normalizers.size() <= kMaxNormalizers, where, ": has ", spec.normalizers.size(),
-               " steps, expected at most ", kMaxNormalizers);
-}
 
 void read_pre_tokenizer(const json& node, TokenizerSpec& spec, const std::string& name) {
   const std::string where = name + ": pre_tokenizer";
@@ -144,13 +96,18 @@ void read_decoder(const json& node, TokenizerSpec& spec, const std::string& name
     if (type == "ByteLevel") {
       LAMINA_CHECK(spec.symbols == Symbols::bytes, where, ": ByteLevel, but no pre_tokenizer makes bytes of the text");
     } else if (type == "Replace") {
-      const PatternText pattern = pattern_of(step, where);
+      const StepPattern pattern = pattern_of(step, where);
       LAMINA_CHECK(pattern.literal && value_or(step, "content", std::string(), where) == " ", where,
                    ": a Replace by something else than a space is not understood");
       spec.space = pattern.text;
     } else if (type == "Metaspace") {
       spec.space = value_or(step, "replacement", std::string("▁"), where);
       spec.strip_prefix = scheme_of(step, where) != Prefix::When::never;
+    } else if (type == "WordPiece") {
+      LAMINA_CHECK(spec.algorithm == Algorithm::wordpiece &&
+                       value_or(step, "prefix", std::string("##"), where) == spec.continuation,
+                   where, ": WordPiece, but the model is none or marks continued words otherwise");
+      spec.cleanup = value_or(step, "cleanup", true, where);
     } else if (type == "Strip") {
       const int64_t start = value_or(step, "start", int64_t{0}, where);
       LAMINA_CHECK(value_or(step, "content", std::string(" "), where) == " " && (start == 0 || start == 1) &&
@@ -182,6 +139,7 @@ void read_post_processor(const json& node, TokenizerSpec& spec, const std::strin
         if (!part.is_object() || !part.contains("SpecialToken") || !part["SpecialToken"].is_object()) continue;
         std::optional<TokenId>& slot = before ? spec.bos : spec.eos;
         slot = id_of(part["SpecialToken"].value("id", json()));
+        if (!before) spec.appends_eos = slot.has_value();
       }
     } else if (type == "RobertaProcessing" || type == "BertProcessing") {
       const auto first = [&](const char* key) {
@@ -190,6 +148,7 @@ void read_post_processor(const json& node, TokenizerSpec& spec, const std::strin
       };
       spec.bos = first("cls");
       spec.eos = first("sep");
+      spec.appends_eos = spec.eos.has_value();
     } else {
       LAMINA_CHECK(type == "ByteLevel", where, ": the type \"", type, "\" is not understood");
     }

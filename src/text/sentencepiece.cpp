@@ -1,11 +1,15 @@
 #include "lamina/text/sentencepiece.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <set>
 
 #include "lamina/base/error.h"
 #include "lamina/text/byte_alphabet.h"
+#include "lamina/text/charsmap.h"
 #include "lamina/text/formats.h"
 #include "lamina/text/normalize.h"
 #include "lamina/text/scored_merges.h"
@@ -96,24 +100,49 @@ void read_trainer(std::string_view bytes, SentencePieces& pieces, const std::str
     if (field.number == 42) pieces.eos = static_cast<int32_t>(field.value);
   }
   static const char* const kTypes[] = {"?", "unigram", "BPE", "word", "char"};
-  LAMINA_CHECK(type == 2, name, ": a SentencePiece model of the type ", type < 5 ? kTypes[type] : "?",
-               "; only BPE is understood");
+  LAMINA_CHECK(type == 1 || type == 2, name, ": a SentencePiece model of the type ", type < 5 ? kTypes[type] : "?",
+               "; BPE and unigram are understood");
+  pieces.unigram = type == 1;
 }
 
 void read_normalizer_spec(std::string_view bytes, SentencePieces& pieces, const std::string& name) {
   Message message(bytes, name);
-  bool removes = true;
+  pieces.remove_extra_whitespaces = true;
   for (Field field; message.next(field);) {
-    if (field.number == 2) {
-      LAMINA_CHECK(field.bytes.empty(), name,
-                   ": normalizer_spec.precompiled_charsmap rewrites characters, which is not "
-                   "understood; only models of the identity normalization are");
-    }
+    if (field.number == 2) pieces.charsmap = field.bytes;
     if (field.number == 3) pieces.add_dummy_prefix = field.value != 0;
-    if (field.number == 4) removes = field.value != 0;
+    if (field.number == 4) pieces.remove_extra_whitespaces = field.value != 0;
     if (field.number == 5) LAMINA_CHECK(field.value != 0, name, ": escape_whitespaces = false is not understood");
   }
-  LAMINA_CHECK(!removes, name, ": normalizer_spec.remove_extra_whitespaces is not understood");
+}
+
+/// Normalizer steps with the result of SentencePiece's: rewritten characters, single spaces, none at the ends, "▁"
+/// before the text and for spaces.
+void add_normalizers(const SentencePieces& pieces, TokenizerSpec& spec, const std::string& name) {
+  using Kind = NormalizerStep::Kind;
+  if (!pieces.charsmap.empty()) {
+    Charsmap(pieces.charsmap, name);
+    spec.normalizers.push_back({Kind::charsmap, "", pieces.charsmap});
+  }
+  if (pieces.remove_extra_whitespaces) {
+    spec.normalizers.push_back({Kind::replace_regex, "^ +| +$", ""});
+    spec.normalizers.push_back({Kind::replace_regex, " {2,}", " "});
+  }
+  if (pieces.add_dummy_prefix) spec.normalizers.push_back({Kind::prepend, "", kSpaceMark});
+  spec.normalizers.push_back({Kind::replace, " ", kSpaceMark});
+}
+
+/// Scores as SentencePiece's Unigram uses them: user-defined pieces always win, and unknown characters lose by 10.
+void add_unigram_scores(const SentencePieces& pieces, TokenizerSpec& spec) {
+  using Type = SentencePieces::Type;
+  spec.algorithm = Algorithm::unigram;
+  spec.sums_in_f32 = true;
+  float lowest = std::numeric_limits<float>::max();
+  for (const SentencePieces::Piece& piece : pieces.pieces) {
+    spec.scores.push_back(static_cast<double>(piece.score));
+    if (piece.type == Type::normal) lowest = std::min(lowest, piece.score);
+  }
+  spec.unknown_score = static_cast<double>(lowest - static_cast<float>(kUnknownPenalty));
 }
 
 }  // namespace
@@ -130,14 +159,15 @@ TokenizerSpec spec_of(const SentencePieces& pieces, const std::string& name) {
   spec.fuse_unknown = true;
   spec.space = kSpaceMark;
   spec.strip_prefix = pieces.add_dummy_prefix;
-  if (pieces.add_dummy_prefix) spec.normalizers.push_back({NormalizerStep::Kind::prepend, "", kSpaceMark});
-  spec.normalizers.push_back({NormalizerStep::Kind::replace, " ", kSpaceMark});
+  add_normalizers(pieces, spec, name);
   std::vector<float> scores;
   std::set<std::string> seen;
   for (const SentencePieces::Piece& piece : pieces.pieces) {
     LAMINA_CHECK(valid_prefix(piece.text) == piece.text.size(), name, ": piece ", spec.vocab.size(), " is no UTF-8");
     LAMINA_CHECK(!piece.text.empty() && (piece.type == Type::byte || seen.insert(piece.text).second), name, ": piece ",
                  spec.vocab.size(), " \"", piece.text, "\" is empty or there twice");
+    LAMINA_CHECK(std::isfinite(piece.score) && std::abs(piece.score) <= 1e9F, name, ": the piece \"", piece.text,
+                 "\" has the score ", piece.score, "; expected a log probability or a rank");
     LAMINA_CHECK(piece.type != Type::unused, name, ": the piece \"", piece.text,
                  "\" is unused, which is not understood");
     const auto id = static_cast<TokenId>(spec.vocab.size());
@@ -160,7 +190,11 @@ TokenizerSpec spec_of(const SentencePieces& pieces, const std::string& name) {
   spec.unknown = pieces.unknown;
   if (in_range(pieces.bos)) spec.bos = pieces.bos;
   if (in_range(pieces.eos)) spec.eos = pieces.eos;
-  add_merges_by_rank(spec, ranks_of_scores(scores));
+  if (pieces.unigram) {
+    add_unigram_scores(pieces, spec);
+  } else {
+    add_merges_by_rank(spec, ranks_of_scores(scores));
+  }
   return spec;
 }
 

@@ -17,7 +17,10 @@ struct SentencePieces {
     Type type = Type::normal;
   };
   std::vector<Piece> pieces;
+  bool unigram = false;  ///< false: BPE
   bool byte_fallback = false;
+  std::string charsmap;  ///< rewrites characters; empty: none
+  bool remove_extra_whitespaces = false;
   bool add_dummy_prefix = true;
   int32_t unknown = 0;
   int32_t bos = 1;  ///< negative: none

@@ -13,6 +13,13 @@ namespace lamina::text {
 /// tokenizer.json is written from it. Encoding extracts added tokens, normalizes the remaining text, adds the prefix,
 /// splits it into pieces, and merges each piece.
 
+/// How a piece of text becomes entries of the vocabulary.
+enum class Algorithm {
+  bpe,        ///< merges neighbors by rank (bpe.h)
+  wordpiece,  ///< greedy longest match (wordpiece.h)
+  unigram,    ///< most probable segmentation (unigram.h)
+};
+
 /// The units from which merging starts.
 enum class Symbols { bytes, characters };
 
@@ -47,17 +54,40 @@ struct AddedToken {
 };
 
 struct NormalizerStep {
-  enum class Kind { prepend, replace, nfc, nfd, nfkc, nfkd };
+  enum class Kind {
+    prepend,
+    replace,
+    replace_regex,
+    nfc,
+    nfd,
+    nfkc,
+    nfkd,
+    bert,                ///< BERT's: cleans, spaces CJK, strips accents, lower-cases (unicode_steps.h)
+    strip_accents,       ///< removes combining marks
+    lowercase,           ///< character by character
+    strip,               ///< removes white space at the ends
+    nmt,                 ///< removes control characters; other white space becomes a space
+    charsmap,            ///< SentencePiece's precompiled map: the longest match at each position
+    charsmap_graphemes,  ///< the same map as Hugging Face's library applies it: grapheme by grapheme
+  };
   Kind kind = Kind::nfc;
-  std::string pattern;  ///< replace: the text to replace
-  std::string content;  ///< replace: the replacement; prepend: the text to add before a non-empty text
+  std::string pattern;  ///< replace: the text or expression to replace
+  std::string content;  ///< replace: the replacement; prepend: the text to add before a non-empty text; charsmap: bytes
+  // bert: the four parts. strip: `left` and `right`.
+  bool clean_text = true;
+  bool space_cjk = true;
+  bool strip_accents = true;
+  bool lowercase = true;
+  bool left = true;
+  bool right = true;
 };
 
 /// A space, or the character that stands for it, added before a text.
 struct Prefix {
-  enum class When { never, first, every_segment };
-  When when = When::never;  ///< first: at the start only; every_segment: also after each added token
-  std::string text;         ///< added unless it is already there
+  enum class When { never, first, every_segment, every_piece };
+  /// first: at the start only; every_segment: also after each added token; every_piece: before each piece of the split
+  When when = When::never;
+  std::string text;  ///< added unless it is already there
 };
 
 /// Splits pieces at the matches of the pattern.
@@ -67,12 +97,20 @@ struct SplitStep {
   bool literal = false;  ///< the pattern is plain text, not a regular expression
   Behavior behavior = Behavior::isolated;
   bool invert = false;  ///< the text between the matches counts as the match
+  bool operator==(const SplitStep&) const = default;
 };
 
 struct TokenizerSpec {
+  Algorithm algorithm = Algorithm::bpe;
   Symbols symbols = Symbols::bytes;
   std::vector<VocabEntry> vocab;  ///< by id
   std::vector<MergeRule> merges;
+  std::vector<double> scores;  ///< unigram: log probability by id
+  double unknown_score = 0;    ///< unigram: log probability of a character that no entry covers
+  bool sums_in_f32 = false;    ///< unigram: adds scores in f32, as SentencePiece does; otherwise in f64
+  std::string continuation;    ///< wordpiece: marks an entry that continues a word, "##"
+  int64_t longest_word = 100;  ///< wordpiece: a word with more characters is unknown
+  bool cleanup = false;        ///< wordpiece: decoding removes the space before ". , ! ?" and similar
   bool ignore_merges = false;  ///< a piece that is an entry becomes that entry, without merging
   bool byte_fallback = false;
   bool fuse_unknown = false;
@@ -85,6 +123,7 @@ struct TokenizerSpec {
   bool strip_prefix = false;  ///< decoding removes the prefix
   std::optional<TokenId> bos;
   std::optional<TokenId> eos;
+  bool appends_eos = false;  ///< the post-processor puts eos after a text, as [SEP] or </s> of encoders
 };
 
 /// `name` names the file in messages.

@@ -1,6 +1,8 @@
 #include "lamina/text/spec_build.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <set>
 
 #include "lamina/base/error.h"
@@ -12,6 +14,7 @@ namespace lamina::text {
 namespace {
 
 constexpr int64_t kMostIds = int64_t{1} << 24;
+constexpr double kGreatestScore = 1e9;  // of a sane file; sums of any text stay finite
 
 VocabEntry entry_of(const std::string& token, const TokenizerSpec& spec) {
   if (spec.symbols == Symbols::bytes) {
@@ -54,6 +57,24 @@ void add_lists(TokenizerSpec& spec, const JsonLists& lists, const std::string& n
                  right, "\" has a part or a result that is not in the vocabulary");
     spec.merges.push_back(rule);
   }
+}
+
+void add_scored(TokenizerSpec& spec, const std::vector<std::pair<std::string, double>>& scored,
+                const std::string& name) {
+  LAMINA_CHECK(!scored.empty(), name, ": model.vocab is empty; expected a list of [token, score]");
+  checked_id(static_cast<int64_t>(scored.size()) - 1, scored.back().first, name);
+  double lowest = std::numeric_limits<double>::max();
+  for (const auto& [token, score] : scored) {
+    const size_t id = spec.vocab.size();
+    LAMINA_CHECK(!token.empty() && valid_prefix(token) == token.size(), name, ": token ", id, " is ",
+                 token.empty() ? "empty" : "no UTF-8");
+    LAMINA_CHECK(std::abs(score) <= kGreatestScore, name, ": token ", id, " has the score ", score,
+                 "; expected a log probability");
+    spec.vocab.push_back(entry_of(token, spec));
+    spec.scores.push_back(score);
+    lowest = std::min(lowest, score);
+  }
+  spec.unknown_score = lowest - kUnknownPenalty;
 }
 
 void add_token(TokenizerSpec& spec, AddedToken token) {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "lamina/base/error.h"
+#include "lamina/text/base64.h"
 #include "lamina/text/formats.h"
 #include "lamina/text/patterns.h"
 #include "lamina/text/scored_merges.h"
@@ -11,24 +12,6 @@
 
 namespace lamina::text {
 namespace {
-
-std::optional<std::string> from_base64(std::string_view text) {
-  static constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  while (text.ends_with('=')) text.remove_suffix(1);
-  std::string bytes;
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    const size_t digit = kDigits.find(c);
-    if (digit == std::string_view::npos) return {};
-    bits = bits << 6 | static_cast<uint32_t>(digit);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    bytes += static_cast<char>(bits >> count & 0xFF);
-  }
-  return bytes;
-}
 
 struct Line {
   std::string bytes;

@@ -14,7 +14,9 @@ using TokenId = int32_t;  ///< Number of a token in its vocabulary.
 
 /// A readable description of a tokenizer.
 struct Description {
-  std::string kind;  ///< "bytes", "characters", "byte-level BPE" or "BPE of characters", with or without byte fallback
+  /// "bytes", "characters", "byte-level BPE", "BPE of characters", "WordPiece" or "Unigram", with or without byte
+  /// fallback
+  std::string kind;
   int64_t merges = 0;      ///< number of BPE merges
   std::string pattern;     ///< split pattern: a known name, or the expressions; empty: no split
   std::string normalizer;  ///< normalizer steps; empty: none
@@ -49,7 +51,8 @@ class Tokenizer {
   /// or replaced by the unknown token.
   virtual void encode(std::string_view text, std::vector<TokenId>& ids, bool special = false,
                       UnknownCharacters* unknown = nullptr) const = 0;
-  /// The bytes of a token sequence. decode(encode(text)) returns any text that the vocabulary covers.
+  /// The bytes of a token sequence. decode(encode(text)) returns any text that the vocabulary covers, as far as its
+  /// normalizer and split keep it: WordPiece drops white space.
   virtual std::string decode(std::span<const TokenId> ids) const = 0;
   /// The readable form of an entry, for listings: the token's text, or the name of a special token.
   virtual std::string token(TokenId id) const = 0;
@@ -60,6 +63,9 @@ class Tokenizer {
   /// The BOS token, if the tokenizer puts one before every text and between documents.
   virtual std::optional<TokenId> bos() const { return {}; }
   virtual std::optional<TokenId> eos() const { return {}; }  ///< The token that ends a text, if there is one.
+
+  /// Whether a text ends with eos() for the model: [SEP] of BERT, </s> of T5. encode() does not add it.
+  virtual bool appends_eos() const { return false; }
 
   /// A tokenizer.json that parse_tokenizer reads back and Hugging Face's tokenizers library accepts.
   virtual std::string to_json() const = 0;

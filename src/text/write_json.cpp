@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lamina/base/error.h"
+#include "lamina/text/base64.h"
 #include "lamina/text/byte_alphabet.h"
 #include "lamina/text/patterns.h"
 #include "lamina/text/spec.h"
@@ -19,20 +20,36 @@ Json sequence(const char* list, const Json& steps) {
 
 Json pattern(const std::string& text, bool literal) { return {{literal ? "String" : "Regex", text}}; }
 
+Json normalizer_step(const NormalizerStep& step) {
+  using Kind = NormalizerStep::Kind;
+  switch (step.kind) {
+    case Kind::prepend: return {{"type", "Prepend"}, {"prepend", step.content}};
+    case Kind::replace:
+    case Kind::replace_regex:
+      return {{"type", "Replace"},
+              {"pattern", pattern(step.pattern, step.kind == Kind::replace)},
+              {"content", step.content}};
+    case Kind::nfc: return {{"type", "NFC"}};
+    case Kind::nfd: return {{"type", "NFD"}};
+    case Kind::nfkc: return {{"type", "NFKC"}};
+    case Kind::nfkd: return {{"type", "NFKD"}};
+    case Kind::bert:
+      return {{"type", "BertNormalizer"},
+              {"clean_text", step.clean_text},
+              {"handle_chinese_chars", step.space_cjk},
+              {"strip_accents", step.strip_accents},
+              {"lowercase", step.lowercase}};
+    case Kind::strip_accents: return {{"type", "StripAccents"}};
+    case Kind::lowercase: return {{"type", "Lowercase"}};
+    case Kind::strip: return {{"type", "Strip"}, {"strip_left", step.left}, {"strip_right", step.right}};
+    case Kind::nmt: return {{"type", "Nmt"}};
+    default: return {{"type", "Precompiled"}, {"precompiled_charsmap", to_base64(step.content)}};
+  }
+}
+
 Json normalizer(const TokenizerSpec& spec) {
   Json steps = Json::array();
-  for (const NormalizerStep& step : spec.normalizers) {
-    switch (step.kind) {
-      case NormalizerStep::Kind::prepend: steps.push_back({{"type", "Prepend"}, {"prepend", step.content}}); break;
-      case NormalizerStep::Kind::replace:
-        steps.push_back({{"type", "Replace"}, {"pattern", pattern(step.pattern, true)}, {"content", step.content}});
-        break;
-      case NormalizerStep::Kind::nfc: steps.push_back({{"type", "NFC"}}); break;
-      case NormalizerStep::Kind::nfd: steps.push_back({{"type", "NFD"}}); break;
-      case NormalizerStep::Kind::nfkc: steps.push_back({{"type", "NFKC"}}); break;
-      case NormalizerStep::Kind::nfkd: steps.push_back({{"type", "NFKD"}}); break;
-    }
-  }
+  for (const NormalizerStep& step : spec.normalizers) steps.push_back(normalizer_step(step));
   return sequence("normalizers", steps);
 }
 
@@ -46,7 +63,26 @@ const char* behavior_name(SplitStep::Behavior behavior) {
   }
 }
 
+Json split_step(const SplitStep& step) {
+  if (is_white_space_split(step)) return {{"type", "WhitespaceSplit"}};
+  return {{"type", "Split"},
+          {"pattern", pattern(step.pattern, step.literal)},
+          {"behavior", behavior_name(step.behavior)},
+          {"invert", step.invert}};
+}
+
+/// Splits at white space, then a prefix before every word.
+Json prefixed_words(const TokenizerSpec& spec) {
+  const bool inner = spec.splits.size() == 2;  // the second split is Metaspace's own
+  return sequence(
+      "pretokenizers",
+      {{{"type", "WhitespaceSplit"}},
+       {{"type", "Metaspace"}, {"replacement", spec.prefix.text}, {"prepend_scheme", "always"}, {"split", inner}}});
+}
+
 Json pre_tokenizer(const TokenizerSpec& spec) {
+  if (are_bert_splits(spec.splits)) return {{"type", "BertPreTokenizer"}};
+  if (spec.prefix.when == Prefix::When::every_piece) return prefixed_words(spec);
   Json steps = Json::array();
   const bool bytes = spec.symbols == Symbols::bytes;
   const bool prefixed = spec.prefix.when != Prefix::When::never;
@@ -61,12 +97,7 @@ Json pre_tokenizer(const TokenizerSpec& spec) {
                      {"split", false}});
   }
   if (!own_split) {
-    for (const SplitStep& step : spec.splits) {
-      steps.push_back({{"type", "Split"},
-                       {"pattern", pattern(step.pattern, step.literal)},
-                       {"behavior", behavior_name(step.behavior)},
-                       {"invert", step.invert}});
-    }
+    for (const SplitStep& step : spec.splits) steps.push_back(split_step(step));
   }
   if (bytes) {
     steps.push_back(
@@ -78,6 +109,9 @@ Json pre_tokenizer(const TokenizerSpec& spec) {
 Json decoder(const TokenizerSpec& spec) {
   if (spec.symbols == Symbols::bytes) {
     return {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
+  }
+  if (spec.algorithm == Algorithm::wordpiece) {
+    return {{"type", "WordPiece"}, {"prefix", spec.continuation}, {"cleanup", spec.cleanup}};
   }
   Json steps = Json::array();
   if (!spec.space.empty()) {
@@ -96,16 +130,30 @@ const AddedToken* added(const TokenizerSpec& spec, TokenId id) {
   return nullptr;
 }
 
+/// Template with bos before and, for encoders, eos after a text; null if there is neither.
 Json post_processor(const TokenizerSpec& spec) {
   const AddedToken* bos = spec.bos ? added(spec, *spec.bos) : nullptr;
-  if (bos == nullptr) return nullptr;
-  const Json token = {{"SpecialToken", {{"id", bos->content}, {"type_id", 0}}}};
-  const Json a = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
-  const Json b = {{"Sequence", {{"id", "B"}, {"type_id", 1}}}};
-  return {{"type", "TemplateProcessing"},
-          {"single", {token, a}},
-          {"pair", {token, a, b}},
-          {"special_tokens", {{bos->content, {{"id", bos->content}, {"ids", {bos->id}}, {"tokens", {bos->content}}}}}}};
+  const AddedToken* eos = spec.appends_eos && spec.eos ? added(spec, *spec.eos) : nullptr;
+  if (bos == nullptr && eos == nullptr) return nullptr;
+  Json single = Json::array();
+  Json pair = Json::array();
+  Json tokens = Json::object();
+  const auto put = [&](Json& list, const AddedToken* token, int type) {
+    if (token == nullptr) return;
+    list.push_back({{"SpecialToken", {{"id", token->content}, {"type_id", type}}}});
+    tokens[token->content] = {{"id", token->content}, {"ids", {token->id}}, {"tokens", {token->content}}};
+  };
+  const auto sequence_of = [](const char* id, int type) -> Json {
+    return {{"Sequence", {{"id", id}, {"type_id", type}}}};
+  };
+  for (Json* list : {&single, &pair}) {
+    put(*list, bos, 0);
+    list->push_back(sequence_of("A", 0));
+    put(*list, eos, 0);
+  }
+  pair.push_back(sequence_of("B", 1));
+  put(pair, eos, 1);
+  return {{"type", "TemplateProcessing"}, {"single", single}, {"pair", pair}, {"special_tokens", tokens}};
 }
 
 std::string listed(const VocabEntry& entry, Symbols symbols) {
@@ -114,7 +162,18 @@ std::string listed(const VocabEntry& entry, Symbols symbols) {
   return mapped ? to_byte_alphabet(entry.bytes) : entry.bytes;
 }
 
+Json unigram_model(const TokenizerSpec& spec) {
+  Json vocab = Json::array();
+  for (size_t i = 0; i < spec.vocab.size(); ++i) {
+    vocab.push_back(Json::array({listed(spec.vocab[i], spec.symbols), spec.scores[i]}));
+  }
+  Json unknown = nullptr;
+  if (spec.unknown) unknown = *spec.unknown;
+  return {{"type", "Unigram"}, {"unk_id", unknown}, {"vocab", std::move(vocab)}, {"byte_fallback", spec.byte_fallback}};
+}
+
 Json model(const TokenizerSpec& spec) {
+  if (spec.algorithm == Algorithm::unigram) return unigram_model(spec);
   // Ordered, so that the file lists tokens by id. push_back, because a search for the key would be quadratic.
   Json::object_t vocab;
   for (size_t i = 0; i < spec.vocab.size(); ++i) {
@@ -126,6 +185,13 @@ Json model(const TokenizerSpec& spec) {
   for (const MergeRule& rule : spec.merges) merges.push_back(Json::array({name(rule.left), name(rule.right)}));
   Json unknown = nullptr;
   if (spec.unknown) unknown = listed(spec.vocab[static_cast<size_t>(*spec.unknown)], spec.symbols);
+  if (spec.algorithm == Algorithm::wordpiece) {
+    return {{"type", "WordPiece"},
+            {"unk_token", unknown.is_null() ? Json("[UNK]") : unknown},
+            {"continuing_subword_prefix", spec.continuation},
+            {"max_input_chars_per_word", spec.longest_word},
+            {"vocab", Json(std::move(vocab))}};
+  }
   return {{"type", "BPE"},
           {"dropout", nullptr},
           {"unk_token", unknown},

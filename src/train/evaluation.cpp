@@ -12,6 +12,19 @@ EvaluationData evaluation_of(const data::TokenFile& file, int64_t rows, int64_t 
           .accuracy = false};
 }
 
+EvaluationData evaluation_of(const data::TokenFile& file, int64_t rows, int64_t length,
+                             const data::Objective& objective, const data::ObjectiveVocabulary& vocabulary) {
+  // Fewer rows if the file has fewer windows, so that none is measured twice in one batch.
+  const int64_t windows = (file.size() - 1) / std::max<int64_t>(1, data::text_length(objective, length) - 1);
+  const data::ObjectiveBatches batches(
+      file,
+      {.batch = std::clamp<int64_t>(windows, 1, rows), .length = length, .order = data::Order::sequential, .seed = 0},
+      objective, vocabulary);
+  return {.batches = batches.steps_per_epoch(),
+          .at = [batches](int64_t index) { return batches.at(index); },
+          .accuracy = false};
+}
+
 EvaluationData evaluation_of(const data::Task& task, data::TaskPart part, int64_t examples, int64_t rows,
                              int64_t length) {
   return {.batches = (examples + rows - 1) / rows,

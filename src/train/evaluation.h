@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 
+#include "lamina/data/objectives/objective_batches.h"
 #include "lamina/data/tasks/task.h"
 #include "lamina/nn/model.h"
 
@@ -17,6 +18,9 @@ struct EvaluationData {
 
 /// Splits a whole file into windows (data::evaluation_batch).
 EvaluationData evaluation_of(const data::TokenFile& file, int64_t rows, int64_t length);
+/// Splits a whole file into windows of an objective, the same corruption for every run.
+EvaluationData evaluation_of(const data::TokenFile& file, int64_t rows, int64_t length,
+                             const data::Objective& objective, const data::ObjectiveVocabulary& vocabulary);
 /// Uses the first `examples` examples of one part of a task.
 EvaluationData evaluation_of(const data::Task& task, data::TaskPart part, int64_t examples, int64_t rows,
                              int64_t length);

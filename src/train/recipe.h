@@ -10,6 +10,7 @@
 #include "lamina/arch/problem.h"
 #include "lamina/arch/spec.h"
 #include "lamina/data/batches.h"
+#include "lamina/data/objectives/objective.h"
 #include "lamina/data/tasks/task.h"
 #include "lamina/train/schedule.h"
 
@@ -104,8 +105,9 @@ struct DataChoice {
     field("validation_share", self.validation_share, "how much of a text is kept back where validation is not given",
           kBelowOne);
     field("tokenizer", self.tokenizer,
-          "char (characters), char+bytes (characters, and bytes for any other text), byte, bpe:N (a vocabulary of N "
-          "learned from the text) or a tokenizer's file; default: that of the token file or of the model trained "
+          "char (characters), char+bytes (characters, and bytes for any other text), byte, bpe:N, wordpiece:N or "
+          "unigram:N (a vocabulary of N learned from the text) or a tokenizer's file; default: that of the token file "
+          "or of the model trained "
           "further, which allows no other, else char");
     field("fit_vocab", self.fit_vocab, "a new architecture's vocab_size becomes the tokenizer's");
     field(
@@ -145,6 +147,7 @@ struct Recipe {
   arch::ArchSpec architecture;
   std::string from;
   DataChoice data;
+  data::Objective objective;
   int64_t batch = 12;
   int64_t length = 0;
   int64_t steps = 0;
@@ -171,6 +174,7 @@ struct Recipe {
     field("from", self.from,
           "a model to train further, any that `lamina convert` reads, or a run; its architecture comes with it");
     field("data", self.data, "what is learned");
+    field("objective", self.objective, "what is predicted of a text");
     field("batch", self.batch, "sequences in a pass");
     field("length", self.length, "tokens in a sequence; default 0: the architecture's context", arch::kCount);
     field("steps", self.steps, "updates of the weights; required");

@@ -18,23 +18,45 @@ class Rules {
       note("range", path, message, "give a number in that range");
     }).check(recipe, arch::kAnyNumber, "");
     recipe.data.task ? check_task(recipe) : check_data(recipe.data);
+    check_objective(recipe);
     check_sizes(recipe);
     check_schedule(recipe);
   }
 
  private:
+  void check_objective(const Recipe& recipe) {
+    if (data::is_causal(recipe.objective)) return;
+    const std::string name(data::objective_name(recipe.objective));
+    if (recipe.data.task) {
+      note("objective", "objective", name + " of a task, which has targets of its own", "use causal, or a text");
+    }
+    if (recipe.data.order == data::Order::packed) {
+      note("objective", "data.order", "packed rows are for the causal objective, given " + name,
+           "use random, sequential or shuffled");
+    }
+    try {
+      data::check_objective(recipe.objective, recipe.length);
+    } catch (const Error& error) {
+      note("objective", "objective", error.what(), "change the objective's parameters or the length");
+    }
+  }
+
   void check_data(const DataChoice& data) {
     if (data.train.empty()) {
       note("data", "data.train", "missing",
            "name a text or a token file, for example --set data.train=input.txt, or a task");
     }
     const std::string& kind = data.tokenizer;
-    if (!kind.starts_with("bpe")) return;
-    const std::string size = kind.size() > 4 && kind[3] == ':' ? kind.substr(4) : "";
-    const bool number = !size.empty() && size.size() < 8 && size.find_first_not_of("0123456789") == std::string::npos;
-    if (!number || std::stol(size) < 257) {
+    for (const std::string learned : {"bpe", "wordpiece", "unigram"}) {
+      const bool named =
+          kind == learned || kind.starts_with(learned + ":") || (learned == "bpe" && kind.starts_with("bpe"));
+      if (!named) continue;
+      const size_t begin = learned.size() + 1;
+      const std::string size = kind.size() > begin && kind[begin - 1] == ':' ? kind.substr(begin) : "";
+      const bool number = !size.empty() && size.size() < 8 && size.find_first_not_of("0123456789") == std::string::npos;
+      if (number && std::stol(size) >= 257) continue;
       note("data", "data.tokenizer", "\"" + kind + "\"",
-           "write bpe:N with a vocabulary N of at least 257, as bpe:4096");
+           "write " + learned + ":N with a vocabulary N of at least 257, as " + learned + ":4096");
     }
   }
 

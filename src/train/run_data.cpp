@@ -44,16 +44,35 @@ void settle_names(Recipe& recipe) {
   }
 }
 
-RunData of_tokens(const Recipe& recipe, data::TokenFile train, std::optional<data::TokenFile> validation) {
-  const data::Batches batches(train, {.batch = recipe.batch,
-                                      .length = recipe.length,
-                                      .order = recipe.data.order,
-                                      .seed = static_cast<uint64_t>(recipe.seed)});
+/// What the recipe's objective needs to know of the run's tokenizer; nothing for causal and prefix.
+data::ObjectiveVocabulary run_vocabulary(const std::string& run_folder, const Recipe& recipe) {
+  if (data::objective_tokens(recipe.objective).empty()) return {};
+  const std::string file = text::tokenizer_file(run_folder);
+  LAMINA_CHECK(!file.empty(), run_folder, ": the objective ", data::objective_name(recipe.objective),
+               " needs the run's tokenizer, and there is none; put tokenizer.json back");
+  return data::vocabulary_for(recipe.objective, *text::load_tokenizer(file));
+}
+
+RunData of_tokens(const std::string& run_folder, const Recipe& recipe, data::TokenFile train,
+                  std::optional<data::TokenFile> validation) {
+  const data::BatchOptions options{.batch = recipe.batch,
+                                   .length = recipe.length,
+                                   .order = recipe.data.order,
+                                   .seed = static_cast<uint64_t>(recipe.seed)};
   RunData data;
-  data.batch_at = [batches](int64_t pass) { return batches.at(pass); };
+  data::ObjectiveVocabulary vocabulary;
+  if (data::is_causal(recipe.objective)) {
+    data.batch_at = [batches = data::Batches(train, options)](int64_t pass) { return batches.at(pass); };
+  } else {
+    vocabulary = run_vocabulary(run_folder, recipe);
+    const data::ObjectiveBatches batches(train, options, recipe.objective, vocabulary);
+    data.batch_at = [batches](int64_t pass) { return batches.at(pass); };
+  }
   data.about = arch::with_commas(train.size()) + " tokens to learn from";
   if (validation) {
-    data.validation = evaluation_of(*validation, recipe.eval_batch, recipe.length);
+    data.validation = data::is_causal(recipe.objective)
+                          ? evaluation_of(*validation, recipe.eval_batch, recipe.length)
+                          : evaluation_of(*validation, recipe.eval_batch, recipe.length, recipe.objective, vocabulary);
     data.about += ", " + arch::with_commas(validation->size()) + " to measure on";
   }
   data.train_tokens = std::move(train);
@@ -94,10 +113,11 @@ RunData open_run_data(const std::string& run_folder, const Recipe& recipe) {
   std::optional<data::TokenFile> validation;
   if (path_exists(made)) {
     if (path_exists(made / kValidationTokens)) validation = data::TokenFile::open((made / kValidationTokens).string());
-    return of_tokens(recipe, open_tokens((made / kTrainTokens).string(), "training data"), std::move(validation));
+    return of_tokens(run_folder, recipe, open_tokens((made / kTrainTokens).string(), "training data"),
+                     std::move(validation));
   }
   if (!recipe.data.validation.empty()) validation = open_tokens(recipe.data.validation, "data.validation");
-  return of_tokens(recipe, open_tokens(recipe.data.train, "data.train"), std::move(validation));
+  return of_tokens(run_folder, recipe, open_tokens(recipe.data.train, "data.train"), std::move(validation));
 }
 
 Recipe with_token_files(Recipe recipe, const std::string& folder, const data::PrepareWatch& watch) {
@@ -132,6 +152,12 @@ RunLock start_run(const std::string& folder, const Recipe& recipe, const StartOp
                                ? tokens_of_files(settled)
                                : tokens_of_text(settled, target.path("data"), options.watch);
   const Recipe resolved = resolve_recipe(settled, tokens.vocab_size, "recipe");
+  if (!data::objective_tokens(resolved.objective).empty()) {
+    LAMINA_CHECK(tokens.tokenizer, "the objective ", data::objective_name(resolved.objective),
+                 " needs a tokenizer with its special tokens, and the token file has none beside it; name it "
+                 "(--set data.tokenizer=PATH), or give the text itself");
+    data::vocabulary_for(resolved.objective, *tokens.tokenizer);
+  }
   if (options.approve) options.approve(resolved);
   if (tokens.tokenizer) text::save_tokenizer(*tokens.tokenizer, target.path(""));
   write_text(target.path("recipe.json"), write_recipe(resolved));

@@ -105,6 +105,7 @@ RunTokens tokens_of_text(const Recipe& recipe, const std::string& folder, const 
   options.folder = folder;
   options.tokenizer = tokenizer_for_text(recipe);
   options.validation_fraction = own_validation ? 0.0 : recipe.data.validation_share;
+  options.specials = data::objective_tokens(recipe.objective);
   options.watch = watch;
   const data::Prepared prepared = data::prepare(options);
   const fs::path place(folder);

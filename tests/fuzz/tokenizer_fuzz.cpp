@@ -1,5 +1,5 @@
-// Reads any bytes as tokenizer.json, SentencePiece model and tiktoken ranks: gives a tokenizer or an Error. Encodes any
-// bytes as text: tokenizers that cover every byte decode to the same bytes.
+// Reads any bytes as tokenizer.json, SentencePiece model, tiktoken ranks and BERT's vocab.txt: gives a tokenizer or an
+// Error. Encodes any bytes as text: tokenizers that cover every byte decode to the same bytes. Trains on any bytes.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,6 +10,8 @@
 #include "lamina/text/simple.h"
 #include "lamina/text/stream_decoder.h"
 #include "lamina/text/train_bpe.h"
+#include "lamina/text/train_unigram.h"
+#include "lamina/text/train_wordpiece.h"
 
 namespace {
 
@@ -39,6 +41,29 @@ void check_identity(const Tokenizer& tokenizer, const std::string& text) {
   }
 }
 
+const std::unique_ptr<Tokenizer>& trained_subwords(bool unigram) {
+  static const std::string corpus =
+      "the cat and the hat, and that's that. déjà vu déjà 漢字 漢字 unhappy happy happiness";
+  static const std::unique_ptr<Tokenizer> words = lamina::text::train_wordpiece({corpus}, {.vocab_size = 120});
+  static const std::unique_ptr<Tokenizer> pieces =
+      lamina::text::train_unigram({corpus}, {.vocab_size = 320, .byte_fallback = true});
+  return unigram ? pieces : words;
+}
+
+/// Every id is in the vocabulary, and streamed text equals decoded text. With byte fallback nothing is unknown.
+void check_subwords(const Tokenizer& tokenizer, const std::string& text, bool covers_all) {
+  for (const bool special : {false, true}) {
+    std::vector<lamina::text::TokenId> ids;
+    lamina::text::UnknownCharacters unknown;
+    tokenizer.encode(text, ids, special, &unknown);
+    if (covers_all && unknown.total() > 0) __builtin_trap();
+    lamina::text::StreamDecoder decoder(tokenizer, true);
+    std::string streamed;
+    for (const auto id : ids) streamed += decoder.push(id);
+    if (streamed + decoder.finish() != tokenizer.decode(ids)) __builtin_trap();
+  }
+}
+
 template <class F>
 void read_with(const F& read, const std::string& text) {
   try {
@@ -59,5 +84,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   read_with([&] { return lamina::text::parse_tokenizer(text, "fuzz"); }, text);
   read_with([&] { return make_tokenizer(lamina::text::read_sentencepiece(text, "fuzz"), "fuzz"); }, text);
   read_with([&] { return make_tokenizer(lamina::text::read_tiktoken(text, "cl100k", "fuzz"), "fuzz"); }, text);
+  read_with([&] { return make_tokenizer(lamina::text::read_bert_vocab(text, "fuzz"), "fuzz"); }, text);
+  check_subwords(*trained_subwords(false), text, false);
+  check_subwords(*trained_subwords(true), text, true);
+  if (size > 512) return 0;
+  read_with([&] { return lamina::text::train_wordpiece({text}, {.vocab_size = 60}); }, text);
+  read_with([&] { return lamina::text::train_unigram({text}, {.vocab_size = 60}); }, text);
   return 0;
 }

@@ -41,8 +41,36 @@ function train() {
   tokenizer.save(path.join(golden, 'hf_trained.json'), false);
 }
 
+// Vectors of encoders' vocabularies, for texts.json followed by encoder_texts.json. Lamina writes the tokenizers first:
+//   spm_unigram_json: lamina's tokenizer.json of spm_unigram.model; trained_KIND: lamina tokenizer train --kind KIND
+//   --vocab-size 300 corpus.txt. All in build/tokenizers/encoders/NAME.json.
+async function encoders() {
+  const more = texts.concat(JSON.parse(fs.readFileSync(path.join(golden, 'encoder_texts.json'), 'utf8')));
+  const ids_of = async (tokenizer) => {
+    const ids = [];
+    for (const text of more) {
+      ids.push(Array.from((await tokenizer.encode(text, null, { addSpecialTokens: false })).getIds()));
+    }
+    return ids;
+  };
+  const vocab = path.join(root, 'build/tokenizers/bert/vocab.txt');
+  if (fs.existsSync(vocab)) {
+    const bert = new hf.Tokenizer(await hf.WordPiece.fromFile(vocab, { unkToken: '[UNK]' }));
+    bert.setNormalizer(hf.bertNormalizer());
+    bert.setPreTokenizer(hf.bertPreTokenizer());
+    bert.addSpecialTokens(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]']);
+    write('bert', await ids_of(bert));
+  }
+  write('unigram_words', await ids_of(hf.Tokenizer.fromFile(path.join(golden, 'unigram_words.json'))));
+  for (const name of ['spm_unigram_json', 'trained_wordpiece', 'trained_unigram']) {
+    const file = path.join(root, 'build/tokenizers/encoders', name + '.json');
+    if (fs.existsSync(file)) write(name, await ids_of(hf.Tokenizer.fromFile(file)));
+  }
+}
+
 async function main() {
   train();
+  await encoders();
   await with_hf('hf_trained', path.join(golden, 'hf_trained.json'));
   const folder = path.join(root, 'build/tokenizers');
   for (const name of fs.readdirSync(folder).sort()) {

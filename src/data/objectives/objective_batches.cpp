@@ -1,0 +1,97 @@
+#include "lamina/data/objectives/objective_batches.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lamina/base/error.h"
+
+namespace lamina::data {
+namespace {
+
+constexpr uint64_t kObjectiveStream = 0x6f626a65'00000000;  // "obje" + number of the row
+
+BatchOptions window_options(BatchOptions options, const Objective& objective) {
+  LAMINA_CHECK(options.order != Order::packed, "the objective ", objective_name(objective),
+               " has no packed order; use random, sequential or shuffled");
+  // A window of n pairs (token, next token) holds n + 1 tokens.
+  options.length = text_length(objective, options.length) - 1;
+  return options;
+}
+
+/// Writes a sequence as next-token pairs. Tokens before `scored` are no targets; the rest of the row is padding.
+void write_pairs(const std::vector<int64_t>& sequence, int64_t scored, int64_t padding, int64_t row, Batch& batch) {
+  const auto size = std::min(static_cast<int64_t>(sequence.size()) - 1, batch.length);
+  const int64_t from = row * batch.length;
+  for (int64_t i = 0; i < batch.length; ++i) {
+    const auto at = static_cast<size_t>(from + i);
+    batch.ids[at] = i <= size && i < static_cast<int64_t>(sequence.size()) ? sequence[static_cast<size_t>(i)] : padding;
+    batch.targets[at] = i < size && i + 1 >= scored ? sequence[static_cast<size_t>(i + 1)] : kIgnoreIndex;
+  }
+}
+
+}  // namespace
+
+int64_t text_length(const Objective& objective, int64_t length) {
+  if (std::holds_alternative<MaskedObjective>(objective)) return length;
+  if (std::holds_alternative<DenoiseObjective>(objective)) return length / 2;  // the text twice, and the start token
+  const auto* span = std::get_if<SpanObjective>(&objective);
+  if (span == nullptr) return length + 1;
+  // Input and target together: every token once, a sentinel on both sides for each span, and the last sentinel.
+  int64_t tokens = 2;
+  while (tokens + 1 + 2 * span_counts(*span, tokens + 1).spans + 1 <= length + 1) ++tokens;
+  return tokens;
+}
+
+ObjectiveBatches::ObjectiveBatches(TokenFile file, const BatchOptions& options, Objective objective,
+                                   ObjectiveVocabulary vocabulary)
+    : options_(options),
+      objective_(std::move(objective)),
+      vocabulary_(std::move(vocabulary)),
+      windows_((check_objective(objective_, options.length), std::move(file)), window_options(options, objective_)) {}
+
+Batch ObjectiveBatches::at(int64_t step) const {
+  const Batch windows = windows_.at(step);
+  Batch batch;
+  batch.rows = options_.batch;
+  batch.length = options_.length;
+  batch.ids.resize(static_cast<size_t>(batch.rows * batch.length));
+  batch.targets.resize(batch.ids.size());
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    const auto begin = windows.ids.begin() + row * windows.length;
+    std::vector<int64_t> tokens(begin, begin + windows.length);
+    tokens.push_back(windows.targets[static_cast<size_t>((row + 1) * windows.length - 1)]);
+    Dice dice({options_.seed, kObjectiveStream + static_cast<uint64_t>(step * options_.batch + row)});
+    fill_row(tokens, dice, row, batch);
+  }
+  return batch;
+}
+
+void ObjectiveBatches::fill_row(const std::vector<int64_t>& tokens, Dice& dice, int64_t row, Batch& batch) const {
+  const auto write_both = [&](CorruptedText text) {
+    const auto scored = static_cast<int64_t>(text.input.size());
+    text.input.insert(text.input.end(), text.target.begin(), text.target.end());
+    write_pairs(text.input, scored, vocabulary_.padding, row, batch);
+  };
+  if (const auto* prefix = std::get_if<PrefixObjective>(&objective_)) {
+    const auto share = [&](double of) { return static_cast<int64_t>(of * static_cast<double>(batch.length)); };
+    const int64_t low = std::min(share(prefix->shortest), batch.length - 1);
+    const int64_t high = std::min(share(prefix->longest), batch.length - 1);
+    write_pairs(tokens, std::max<int64_t>(1, low + dice.below(high - low + 1)), vocabulary_.padding, row, batch);
+  } else if (const auto* fim = std::get_if<FimObjective>(&objective_)) {
+    std::vector<int64_t> shorter(tokens.begin(), tokens.end() - 3);
+    std::vector<int64_t> arranged = fill_in_middle(*fim, vocabulary_, shorter, dice);
+    write_pairs(arranged.size() == shorter.size() ? tokens : arranged, 1, vocabulary_.padding, row, batch);
+  } else if (const auto* masked = std::get_if<MaskedObjective>(&objective_)) {
+    const CorruptedText text = mask_tokens(*masked, vocabulary_, tokens, dice);
+    std::copy(text.input.begin(), text.input.end(), batch.ids.begin() + row * batch.length);
+    std::copy(text.target.begin(), text.target.end(), batch.targets.begin() + row * batch.length);
+  } else if (const auto* span = std::get_if<SpanObjective>(&objective_)) {
+    write_both(corrupt_spans(*span, vocabulary_, tokens, dice));
+  } else if (const auto* noise = std::get_if<DenoiseObjective>(&objective_)) {
+    write_both(add_noise(*noise, vocabulary_, tokens, dice));
+  } else {
+    write_pairs(tokens, 1, vocabulary_.padding, row, batch);
+  }
+}
+
+}  // namespace lamina::data

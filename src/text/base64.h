@@ -1,0 +1,14 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lamina::text {
+
+/// Decodes base64 with or without padding; nullopt if a character is not a digit of it.
+std::optional<std::string> from_base64(std::string_view text);
+/// Encodes with padding.
+std::string to_base64(std::string_view bytes);
+
+}  // namespace lamina::text

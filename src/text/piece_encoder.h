@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lamina/text/spec.h"
+
+namespace lamina::text {
+
+/// Turns a piece of normalized and split text into ids: the algorithm of a tokenizer. Immutable.
+class PieceEncoder {
+ public:
+  virtual ~PieceEncoder() = default;
+  PieceEncoder() = default;
+  PieceEncoder(const PieceEncoder&) = delete;
+  PieceEncoder& operator=(const PieceEncoder&) = delete;
+
+  /// Appends the ids of one piece. `unknown` as in Tokenizer::encode.
+  virtual void encode(std::string_view piece, std::vector<TokenId>& ids, UnknownCharacters* unknown) const = 0;
+  /// The id of exactly this entry, or −1.
+  virtual TokenId find(std::string_view entry) const = 0;
+};
+
+/// The encoder of the spec's algorithm; `name` names the file in messages.
+std::unique_ptr<PieceEncoder> make_piece_encoder(const TokenizerSpec& spec, const std::string& name);
+
+/// Handles text without an entry for encoders that have an unknown token: counts it in `unknown` if given, and appends
+/// the unknown token if there is one. Without either it is an Error.
+void append_unknown_token(std::string_view text, const std::optional<TokenId>& token, const std::string& name,
+                          std::vector<TokenId>& ids, UnknownCharacters* unknown);
+
+}  // namespace lamina::text

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lamina/text/tokenizer.h"
+
+namespace lamina::text {
+
+/// Options of train_wordpiece().
+struct WordPieceOptions {
+  int64_t vocab_size = 8192;                                  ///< including the special tokens
+  bool lowercase = true;                                      ///< lower-case and strip accents, as uncased BERT
+  int64_t min_count = 2;                                      ///< a pair that occurs less often is never merged
+  std::vector<std::string> specials;                          ///< further special tokens, with the last ids
+  std::function<void(int64_t done, int64_t total)> progress;  ///< tokens learned so far and in total; may be empty
+};
+
+/// Learns a WordPiece vocabulary (Schuster & Nakajima 2012; BERT's normalizer and split). [PAD], [UNK], [CLS], [SEP]
+/// and [MASK] come first, then the characters of the text. Repeatedly merges the pair of neighbors with the highest
+/// count(pair) / (count(left) · count(right)): the merge that raises the likelihood of the text the most. Ties go to
+/// the more frequent pair, then to the lower ids, so the result is deterministic.
+std::unique_ptr<Tokenizer> train_wordpiece(const std::vector<std::string_view>& corpora,
+                                           const WordPieceOptions& options = {});
+
+}  // namespace lamina::text
