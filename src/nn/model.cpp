@@ -119,6 +119,7 @@ ForwardContext Model::start(const Tensor& ids, const RunOptions& options) const 
   pass.dropout = options.dropout;
   pass.seed = options.seed;
   pass.step = options.step;
+  pass.first_row = options.first_row;
   if (options.document_starts.defined()) place_documents(options.document_starts, ids.device(), pass);
   return pass;
 }
