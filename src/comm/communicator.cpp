@@ -296,11 +296,12 @@ std::vector<double> gather(Communicator& communicator, const std::vector<double>
   return all.to_vector<double>();
 }
 
-std::string broadcast_text(Communicator& communicator, const std::string& text, int root, std::string_view label) {
+std::string broadcast_text(Communicator& communicator, const std::string& text, int root, std::string_view label,
+                           double deadline) {
   const Device host = Device::cpu(1);
   const bool sends = communicator.rank() == root;
   const Tensor length = Tensor::full({1}, static_cast<double>(text.size()), DType::i64, host);
-  communicator.broadcast(length, root, {.label = label});
+  communicator.broadcast(length, root, {.label = label, .deadline = deadline});
   const auto count = static_cast<int64_t>(length.item());
   const Tensor bytes = Tensor::zeros({count}, DType::u8, host);
   if (sends) std::memcpy(bytes.raw(), text.data(), text.size());

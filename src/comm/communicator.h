@@ -90,7 +90,8 @@ std::shared_ptr<Communicator> make_communicator(std::shared_ptr<Transport> trans
 
 /// The values of all ranks, concatenated in rank order. Every rank gives equally many.
 std::vector<double> gather(Communicator& communicator, const std::vector<double>& values, std::string_view label);
-/// The text of rank `root`, on every rank.
-std::string broadcast_text(Communicator& communicator, const std::string& text, int root, std::string_view label);
+/// The text of rank `root`, on every rank. `deadline` as in CallOptions.
+std::string broadcast_text(Communicator& communicator, const std::string& text, int root, std::string_view label,
+                           double deadline = 0);
 
 }  // namespace lamina::comm

@@ -150,4 +150,8 @@ void run_local_ranks(int ranks, const std::function<void(Communicator&)>& body, 
   if (first) std::rethrow_exception(first);
 }
 
+std::shared_ptr<Communicator> single_rank() {
+  return make_communicator(std::make_shared<LocalTransport>(std::make_shared<LocalWorld>(1), 0, 0));
+}
+
 }  // namespace lamina::comm

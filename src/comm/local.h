@@ -19,4 +19,7 @@ struct LocalOptions {
 /// compared with.
 void run_local_ranks(int ranks, const std::function<void(Communicator&)>& body, const LocalOptions& options = {});
 
+/// A communicator of one rank.
+std::shared_ptr<Communicator> single_rank();
+
 }  // namespace lamina::comm

@@ -20,6 +20,8 @@ class Rules {
     recipe.data.task ? check_task(recipe) : check_data(recipe.data);
     check_sizes(recipe);
     check_schedule(recipe);
+    check_layout(recipe, [this](const char* rule, const std::string& path, const std::string& message,
+                                const std::string& hint) { note(rule, path, message, hint); });
   }
 
  private:
@@ -96,6 +98,7 @@ Recipe resolve_recipe(Recipe recipe, int64_t vocab_size, const std::string& name
   }
   if (recipe.length == 0) recipe.length = recipe.architecture.context;
   if (recipe.eval_batch == 0) recipe.eval_batch = recipe.batch;
+  resolve_layout(recipe);
   Rules(problems).check(recipe);
   if (vocab_size > recipe.architecture.vocab_size) {
     problems.push_back({"vocab", "architecture.vocab_size",
