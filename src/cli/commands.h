@@ -14,6 +14,7 @@ void add_data(CLI::App& program);
 void add_eval(CLI::App& program);
 void add_generate(CLI::App& program);
 void add_info(CLI::App& program);
+void add_launch(CLI::App& program);
 void add_ops(CLI::App& program);
 void add_plan(CLI::App& program);
 void add_plot(CLI::App& program);

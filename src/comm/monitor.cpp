@@ -100,6 +100,12 @@ void Monitor::stop_all(const std::string& reason, const Peer* except) {
   }
 }
 
+/// With the lock held. Heartbeats are some time apart, so what this rank does now tells more than the peer's last word.
+std::string Monitor::last_seen(const Peer& peer) const {
+  return str("it was last seen ", doing_text(peer.doing), ", rank ", rank_, " (host ",
+             hosts_[static_cast<size_t>(rank_)], ") is ", doing_text(doing_));
+}
+
 /// With the lock held.
 void Monitor::beat() {
   for (const auto& peer : peers_) {
@@ -108,8 +114,7 @@ void Monitor::beat() {
     if (!silent) continue;
     peer->watched = false;
     stop_all(str("rank ", peer->rank, " (host ", hosts_[static_cast<size_t>(peer->rank)], ") has been silent for ",
-                 heartbeat_seconds_, " s, last seen ", doing_text(peer->doing),
-                 "; it is stopped or its host does not answer"),
+                 heartbeat_seconds_, " s: it is stopped or its host does not answer; ", last_seen(*peer)),
              peer.get());
   }
 }
@@ -123,7 +128,7 @@ void Monitor::read_from(Peer& peer) {
   if (!got || !peer.socket.receive(text.data(), text.size(), expiry)) {
     peer.watched = false;
     stop_all(str("rank ", peer.rank, " (host ", hosts_[static_cast<size_t>(peer.rank)],
-                 ") is lost: its process ended, last seen ", doing_text(peer.doing)),
+                 ") is lost: its process ended; ", last_seen(peer)),
              &peer);
     return;
   }

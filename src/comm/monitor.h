@@ -34,6 +34,7 @@ class Monitor {
   void read_from(Peer& peer);
   void beat();
   void send(Peer& peer, uint32_t kind, const std::string& text);
+  std::string last_seen(const Peer& peer) const;
   void stop_all(const std::string& reason, const Peer* except);
 
   int rank_;
