@@ -1,5 +1,8 @@
 #include "lamina/autograd/state.h"
 
+#include <set>
+#include <string_view>
+
 namespace lamina {
 namespace autograd {
 
@@ -134,7 +137,23 @@ void State::seed(const std::vector<Tensor>& outputs, const std::vector<Tensor>& 
   for (size_t i = 0; i < outputs.size(); ++i) entry_of(outputs[i])->add_grad("backward", grads[i].detach());
 }
 
+std::vector<std::vector<Entry*>> State::hooked_leaves() const {
+  std::vector<std::vector<Entry*>> first_use(nodes.size());
+  std::set<const Entry*> seen;
+  for (size_t index = 0; index < nodes.size(); ++index) {
+    // A checkpointed segment does not say which leaves it uses: no leaf is known to be ready before the end.
+    if (std::string_view(nodes[index].op) == "checkpoint") return {};
+    for (const auto& input : nodes[index].inputs) {
+      if (input && input->on_ready && seen.insert(input.get()).second) first_use[index].push_back(input.get());
+    }
+  }
+  return first_use;
+}
+
 void State::run_backward(size_t begin, bool retain) {
+  // Segments (begin > 0) run inside the backward pass of a whole graph.
+  std::vector<std::vector<Entry*>> hooked;
+  if (has_hooks && begin == 0) hooked = hooked_leaves();
   for (size_t index = nodes.size(); index-- > begin;) {
     bool wanted = false;
     for (const auto& output : nodes[index].outputs) wanted = wanted || (output && output->grad().defined());
@@ -151,6 +170,10 @@ void State::run_backward(size_t begin, bool retain) {
     }
     for (const auto& output : nodes[index].outputs) {
       if (output) output->set_grad(Tensor());
+    }
+    if (!hooked.empty()) {
+      const EntryList kept = nodes[index].inputs;  // a hook may use the tape
+      for (Entry* leaf : hooked[index]) leaf->on_ready();
     }
     if (!retain) nodes.pop_back();
   }

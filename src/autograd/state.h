@@ -38,6 +38,8 @@ class Entry final : public GradLink, public std::enable_shared_from_this<Entry> 
     owned_ = false;
     return std::exchange(grad_, Tensor());
   }
+  /// Called when backward has added the last part of a leaf's gradient (leaf_hook.h); may be empty.
+  std::function<void()> on_ready;
   /// The gradient buffer if no other tensor shares it, else undefined.
   Tensor own_grad() const { return owned_ ? grad_ : Tensor(); }
 
@@ -72,12 +74,15 @@ struct State : std::enable_shared_from_this<State> {
   std::vector<std::weak_ptr<Entry>> leaves;
   bool recording = true;
   bool in_backward = false;
+  bool has_hooks = false;  // of a leaf
   uint64_t generation = 1;
 
   std::shared_ptr<Entry> add_leaf(Tensor& leaf, DType grad_dtype);
   void append(const char* op, EntryList inputs, const std::vector<Tensor>& outputs, const std::vector<Tensor>& saved,
               BackwardFn backward);
   void seed(const std::vector<Tensor>& outputs, const std::vector<Tensor>& grads);
+  /// Leaves with a hook, by the index of the first recorded operator that uses them: the last one in backward.
+  std::vector<std::vector<Entry*>> hooked_leaves() const;
   /// Runs backward through the nodes from the last down to `begin`, dropping each one afterwards unless `retain`.
   void run_backward(size_t begin, bool retain);
 };

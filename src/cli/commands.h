@@ -17,6 +17,7 @@ void add_eval(CLI::App& program);
 void add_generate(CLI::App& program);
 void add_index(CLI::App& program);
 void add_info(CLI::App& program);
+void add_launch(CLI::App& program);
 void add_ops(CLI::App& program);
 void add_plan(CLI::App& program);
 void add_plot(CLI::App& program);

@@ -7,6 +7,7 @@
 #include "lamina/cli/commands.h"
 #include "lamina/cli/stop_signal.h"
 #include "lamina/cli/usage.h"
+#include "lamina/comm/transport.h"
 
 namespace {
 
@@ -26,6 +27,9 @@ int run(CLI::App& program, int argc, char** argv) {
     return ExitCode::kUsage;
   } catch (const lamina::cli::Stopped& stopped) {
     return stopped.exit_code;
+  } catch (const lamina::comm::CommError& error) {
+    std::cerr << "lamina: " << error.what() << '\n';
+    return ExitCode::kRestart;
   } catch (const nlohmann::json::exception& error) {
     constexpr int kNotUtf8 = 316;
     std::cerr << (error.id == kNotUtf8 ? "lamina: a name or text that was given is not UTF-8; use UTF-8\n"
@@ -69,6 +73,7 @@ int main(int argc, char** argv) {
   add_help(program);
   add_index(program);
   add_info(program);
+  add_launch(program);
   add_ops(program);
   add_plan(program);
   add_plot(program);

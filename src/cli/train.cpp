@@ -1,6 +1,8 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "lamina/cli/stop_signal.h"
 #include "lamina/cli/train_screen.h"
 #include "lamina/cli/usage.h"
+#include "lamina/comm/open.h"
 #include "lamina/train/memory.h"
 #include "lamina/train/run_data.h"
 
@@ -69,6 +72,37 @@ train::Recipe load(const TrainArguments& arguments) {
   return recipe;
 }
 
+using Job = std::shared_ptr<comm::Communicator>;  ///< null: one process
+
+bool is_first(const Job& job) { return !job || job->rank() == 0; }
+
+/// The processes that a launcher started together with this one.
+Job open_job() {
+  const std::optional<comm::RankEnvironment> environment = comm::read_environment();
+  if (!environment || environment->size == 1) return nullptr;
+  return comm::open_communicator(*environment);
+}
+
+void check_ranks(const train::Recipe& recipe, const Job& job) {
+  const int64_t processes = job ? job->size() : 1;
+  if (recipe.layout.ranks() == processes) return;
+  if (processes == 1) {
+    throw UsageError(str("layout.dp is ", recipe.layout.dp, " but this is one process; start it with: lamina launch ",
+                         "--nproc ", recipe.layout.ranks(), " -- train ... (or with mpirun or srun)"));
+  }
+  throw UsageError(str(processes, " processes were started, but the layout has ", recipe.layout.ranks(),
+                       "; set layout.dp to ", processes, " (--set layout.dp=", processes, ")"));
+}
+
+/// Whether a launcher started this job again after a failure; its run then goes on.
+bool is_restarted() {
+  for (const char* name : {"LAMINA_RESTART_COUNT", "SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"}) {
+    const char* count = std::getenv(name);
+    if (count != nullptr && std::string_view(count) != "0") return true;
+  }
+  return false;
+}
+
 struct RunPlace {
   std::string folder;
   train::RunLock lock;  ///< held for a new run
@@ -97,7 +131,7 @@ void check_has_data(const TrainArguments& arguments, const train::Recipe& recipe
           " --data FILE (`lamina data get` lists corpora to fetch, `lamina data get synthetic` makes one)"));
 }
 
-RunPlace new_run(const TrainArguments& arguments, const Device& device) {
+RunPlace new_run(const TrainArguments& arguments, const Device& device, const Job& job) {
   if (arguments.recipe.empty()) {
     throw UsageError(
         "no recipe was given; add one, for example: lamina train quickstart --data FILE (`lamina train --list` lists "
@@ -105,10 +139,15 @@ RunPlace new_run(const TrainArguments& arguments, const Device& device) {
   }
   LAMINA_CHECK(!arguments.accept_new_data, "--accept-new-data is for --resume; a new run takes any data");
   std::string folder = arguments.run.empty() ? default_run(arguments.recipe) : arguments.run;
+  if (is_restarted() && path_exists(folder + "/recipe.json")) {
+    train::restore_replaced_run(folder);
+    return {std::move(folder), {}};
+  }
   const auto approve = [&](const train::Recipe& resolved) {
     if (!arguments.any_memory) train::check_memory(resolved, device);
   };
   const train::Recipe recipe = load(arguments);
+  check_ranks(recipe, job);
   check_has_data(arguments, recipe);
   train::RunLock lock = train::start_run(
       folder, recipe, {.force = arguments.force, .approve = approve, .watch = progress_of_preparation()});
@@ -151,11 +190,21 @@ void finish(const std::string& folder, const train::Trainer& trainer, train::Out
   }
 }
 
-void train_in(RunPlace place, const TrainArguments& arguments, const Device& device) {
+/// Trains on a rank that neither writes nor prints.
+void follow(const std::string& folder, const Device& device, const Job& job) {
+  train::Trainer trainer(folder, device, {.lock = {}, .accept_new_data = false, .checking = {}, .communicator = job});
+  catch_stop_signals("");
+  const train::Outcome outcome = trainer.run({.on_update = {}, .on_evaluation = {}, .on_save = {}, .stop = stop_asked});
+  if (outcome == train::Outcome::stopped) throw_if_stopped();
+}
+
+void train_in(RunPlace place, const TrainArguments& arguments, const Device& device, const Job& job) {
   const std::string folder = place.folder;
-  train::Trainer trainer(
-      folder, device,
-      {.lock = std::move(place.lock), .accept_new_data = arguments.accept_new_data, .checking = progress_of_check()});
+  train::Trainer trainer(folder, device,
+                         {.lock = std::move(place.lock),
+                          .accept_new_data = arguments.accept_new_data,
+                          .checking = progress_of_check(),
+                          .communicator = job});
   const bool on_gpu = device.kind() == DeviceKind::cuda;
   const bool narrow = trainer.recipe().dtype == train::Precision::bf16;
   // A GPU is measured once: other programs do not change its peak, and captured graphs own the memory in the run.
@@ -184,21 +233,39 @@ void train_in(RunPlace place, const TrainArguments& arguments, const Device& dev
   }
 }
 
-void run(const TrainArguments& arguments) {
-  if (arguments.list) return list_recipes();
-  if (arguments.fields) return static_cast<void>(std::fputs(train::recipe_markdown().c_str(), stdout));
-  if (arguments.show) return static_cast<void>(std::fputs(train::write_recipe(load(arguments)).c_str(), stdout));
+void run_rank(const TrainArguments& arguments, const Job& job) {
+  constexpr double kPreparation = 86400;  // seconds: rank 0 may tokenize a large text first
   const Device device = arguments.device.open();
+  if (!is_first(job)) return follow(comm::broadcast_text(*job, "", 0, "run folder", kPreparation), device, job);
   catch_stop_signals("\nstopping; once more stops at once\n");
-  RunPlace place = arguments.resuming ? resumed_run(arguments) : new_run(arguments, device);
+  RunPlace place = arguments.resuming ? resumed_run(arguments) : new_run(arguments, device, job);
   const std::string folder = place.folder;
   try {
-    train_in(std::move(place), arguments, device);
+    if (job) comm::broadcast_text(*job, std::filesystem::absolute(folder).string(), 0, "run folder", kPreparation);
+    train_in(std::move(place), arguments, device, job);
   } catch (...) {
     if (train::restore_replaced_run(folder)) {
       std::fprintf(stderr, "lamina: the new run failed before its first update; the old one is back in %s\n",
                    folder.c_str());
     }
+    throw;
+  }
+}
+
+void run(const TrainArguments& arguments) {
+  if (arguments.list) return list_recipes();
+  if (arguments.fields) return static_cast<void>(std::fputs(train::recipe_markdown().c_str(), stdout));
+  if (arguments.show) return static_cast<void>(std::fputs(train::write_recipe(load(arguments)).c_str(), stdout));
+  const Job job = open_job();
+  try {
+    run_rank(arguments, job);
+    if (job) job->barrier({.label = "end"});
+  } catch (const comm::CommError&) {
+    throw;
+  } catch (const Stopped&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (job) job->abort(str("rank ", job->rank(), " (host ", job->host(job->rank()), ") failed: ", error.what()));
     throw;
   }
 }

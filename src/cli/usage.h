@@ -15,7 +15,12 @@ class UsageError : public Error {
 };
 
 /// Exit codes of the program.
-enum ExitCode : int { kSuccess = 0, kFailure = 1, kUsage = 2 };
+enum ExitCode : int {
+  kSuccess = 0,
+  kFailure = 1,
+  kUsage = 2,
+  kRestart = 75,  ///< another process of the job was lost: start all again (EX_TEMPFAIL of sysexits.h)
+};
 
 /// Validator of an integer. Runs while the command line is parsed, before the command prints anything.
 CLI::Validator at_least(int64_t least);

@@ -53,6 +53,8 @@ struct ForwardContext {
   DropoutRates dropout;
   uint64_t seed = 0;
   uint64_t step = 0;
+  /// Number of the first row in the whole batch, if this pass is a part of it: dropout draws by the global index.
+  int64_t first_row = 0;
   /// Index of the next random stream. The model reserves a range for each layer, so that a layer draws the same numbers
   /// when activation checkpointing runs it again.
   uint64_t stream = 0;

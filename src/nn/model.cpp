@@ -122,6 +122,7 @@ ForwardContext Model::start(const Tensor& ids, const RunOptions& options) const 
   LAMINA_CHECK(options.observer == nullptr || options.checkpoint == nullptr,
                "model: an observer and activation checkpointing, which runs layers twice; leave one out");
   pass.observer = options.observer;
+  pass.first_row = options.first_row;
   if (options.document_starts.defined()) place_documents(options.document_starts, ids.device(), pass);
   return pass;
 }

@@ -31,9 +31,10 @@ struct RunOptions {
   Tensor document_starts;
   /// Enables dropout; its random numbers depend on seed, step and layer.
   bool training = false;
-  DropoutRates dropout;  ///< see training
-  uint64_t seed = 0;     ///< see training
-  uint64_t step = 0;     ///< number of the update; see training
+  DropoutRates dropout;   ///< see training
+  uint64_t seed = 0;      ///< see training
+  uint64_t step = 0;      ///< number of the update; see training
+  int64_t first_row = 0;  ///< number of the first row in a larger batch that this one is a part of; see training
   /// Tape for activation checkpointing: each layer's activations are recomputed in its backward pass instead of stored.
   Tape* checkpoint = nullptr;
   /// Receives attention weights and residual streams of the layers; not with `checkpoint`.

@@ -79,6 +79,37 @@ void Tally::add_answers(nn::Model& model, const data::Batch& batch, const Tensor
   right_rows_ += std::count(wrong.begin(), wrong.end(), false);
 }
 
+std::array<double, 5> Tally::numbers() const {
+  return {loss_, static_cast<double>(targets_), static_cast<double>(right_), static_cast<double>(rows_),
+          static_cast<double>(right_rows_)};
+}
+
+void Tally::add_numbers(std::span<const double, 5> numbers) {
+  loss_ += numbers[0];
+  targets_ += static_cast<int64_t>(numbers[1]);
+  right_ += static_cast<int64_t>(numbers[2]);
+  rows_ += static_cast<int64_t>(numbers[3]);
+  right_rows_ += static_cast<int64_t>(numbers[4]);
+}
+
+Measured evaluate_shared(nn::Model& model, const EvaluationData& data, comm::Communicator& communicator) {
+  const int64_t ranks = communicator.size();
+  std::vector<double> own;
+  for (int64_t i = communicator.rank(); i < data.batches + communicator.rank(); i += ranks) {
+    Tally one;
+    if (i < data.batches) one.add(model, data.at(i), data.accuracy);
+    const std::array<double, 5> numbers = one.numbers();
+    own.insert(own.end(), numbers.begin(), numbers.end());
+  }
+  const std::vector<double> all = comm::gather(communicator, own, "evaluation");
+  Tally tally;
+  for (int64_t i = 0; i < data.batches; ++i) {
+    const auto at = static_cast<size_t>(i % ranks) * own.size() + static_cast<size_t>(i / ranks) * 5;
+    tally.add_numbers(std::span<const double, 5>(all.data() + at, 5));
+  }
+  return tally.result();
+}
+
 Measured Tally::result() const {
   const double targets = static_cast<double>(std::max<int64_t>(targets_, 1));
   Measured measured{loss_ / targets, {}};

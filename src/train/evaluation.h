@@ -1,8 +1,11 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <optional>
+#include <span>
 
+#include "lamina/comm/communicator.h"
 #include "lamina/data/objectives/objective_batches.h"
 #include "lamina/data/tasks/task.h"
 #include "lamina/nn/model.h"
@@ -43,6 +46,10 @@ class Tally {
   void add(nn::Model& model, const data::Batch& batch, bool accuracy);
   Measured result() const;
 
+  /// All sums, as numbers that ranks can exchange.
+  std::array<double, 5> numbers() const;
+  void add_numbers(std::span<const double, 5> numbers);  ///< adds the sums of another tally
+
  private:
   void add_answers(nn::Model& model, const data::Batch& batch, const Tensor& ids);
 
@@ -52,5 +59,9 @@ class Tally {
   int64_t rows_ = 0;
   int64_t right_rows_ = 0;
 };
+
+/// Measures `data` with the batches shared between ranks. Sums are added batch by batch, so the result has the bits of
+/// one rank's evaluation.
+Measured evaluate_shared(nn::Model& model, const EvaluationData& data, comm::Communicator& communicator);
 
 }  // namespace lamina::train

@@ -4,7 +4,8 @@
 #include <chrono>
 #include <cmath>
 
-#include "lamina/ops/optim/grad_norm.h"
+#include "lamina/comm/fake.h"
+#include "lamina/comm/local.h"
 #include "lamina/train/parameter_groups.h"
 #include "lamina/train/pass.h"
 
@@ -26,26 +27,47 @@ class Watch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+/// The communicator of a layout's ranks: the given one, a rehearsal on meta, or one rank by itself.
+std::shared_ptr<comm::Communicator> ranks_of(const LayoutChoice& layout, const Device& device,
+                                             std::shared_ptr<comm::Communicator> given) {
+  LAMINA_CHECK(device.like() != DeviceKind::cuda, "layout: several ranks, micro-batches and ordered sums run on CPUs ",
+               "only yet; use --device cpu, or the default layout on a GPU");
+  if (given) {
+    LAMINA_CHECK(given->size() == layout.ranks(), "the layout has ", layout.ranks(), " ranks, the communicator ",
+                 given->size(), "; start as many processes as layout.dp says");
+    return given;
+  }
+  if (device.kind() == DeviceKind::meta) return comm::FakeWorld(static_cast<int>(layout.ranks())).communicator(0);
+  LAMINA_CHECK(layout.ranks() == 1, "the layout has ", layout.ranks(), " ranks but this is one process; start it with ",
+               "`lamina launch --nproc ", layout.ranks(), " -- train ...` or mpirun");
+  return comm::single_rank();
+}
+
 }  // namespace
 
-Learner::Learner(const Recipe& recipe, const Device& device)
+Learner::Learner(const Recipe& recipe, const Device& device, std::shared_ptr<comm::Communicator> communicator)
     : recipe_(recipe),
       device_(device),
       model_(recipe.architecture, device, {.dtype = dtype_of(recipe), .seed = static_cast<uint64_t>(recipe.seed)}) {
   // Accumulate gradients in f32 if there are several passes. A single pass keeps the weights' dtype on the CPU. The GPU
   // always uses f32, because its GEMMs write f32 at no extra cost.
-  const bool wide = recipe.accumulation > 1 || device.like() == DeviceKind::cuda;
+  const bool parallel = recipe.layout.is_parallel();
+  const bool wide = recipe.accumulation > 1 || device.like() == DeviceKind::cuda || parallel;
   for (auto& [name, parameter] : model_.named_parameters()) {
     tape_.watch(parameter, wide ? DType::f32 : parameter.dtype());
   }
   rates_ = group_rates(recipe);
+  if (parallel) {
+    parallel_ = std::make_unique<ParallelUpdate>(model_, tape_, recipe_,
+                                                 ranks_of(recipe.layout, device, std::move(communicator)));
+  }
   start_optimizer();
 }
 
 void Learner::start_optimizer() {
   device_update_.reset();
-  optimizer_ = make_optimizer(model_, recipe_);
-  if (DeviceUpdate::possible(recipe_, device_, *optimizer_)) {
+  optimizer_ = parallel_ ? parallel_->make_optimizer() : make_optimizer(model_, recipe_);
+  if (!parallel_ && DeviceUpdate::possible(recipe_, device_, *optimizer_)) {
     device_update_ = std::make_unique<DeviceUpdate>(model_, tape_, dynamic_cast<AdamW&>(*optimizer_), recipe_, rates_);
   }
   if (recipe_.ema > 0) ema_ = std::make_unique<Ema>(distinct_parameters(model_), recipe_.ema);
@@ -79,18 +101,26 @@ StepResult Learner::host_passes(int64_t step, const BatchAt& batch_at) {
 }
 
 StepResult Learner::step(int64_t step, const BatchAt& batch_at) {
+  if (parallel_) return parallel_step(step, batch_at);
   return device_update_ ? device_step(step, batch_at) : host_step(step, batch_at);
 }
 
 int64_t Learner::rehearse_update() {
   LAMINA_CHECK(device_.kind() == DeviceKind::meta, "rehearsal on ", device_, "; expected a meta device");
   constexpr int64_t kTwoAddUp = 2;  // two passes show the peak memory of any accumulation
-  const auto ids = [&] { return Tensor::empty({recipe_.batch, recipe_.length}, DType::i64, device_); };
+  const int64_t rows = parallel_ ? parallel_->most_rows() : recipe_.batch;
+  const auto ids = [&] { return Tensor::empty({rows, recipe_.length}, DType::i64, device_); };
   run_passes(model_, tape_, recipe_, std::min(recipe_.accumulation, kTwoAddUp), [&](int64_t /*i*/) {
     return PassInput{ids(), ids(), Tensor(), 0};
   });
   const int64_t live = device_.allocator().counters().live;
-  optimizer_->step(optimizer_->gradients(tape_));
+  if (parallel_) {
+    parallel_->rehearse_sums();
+    optimizer_->step(parallel_->gradients(*optimizer_));
+    parallel_->share_parameters();
+  } else {
+    optimizer_->step(optimizer_->gradients(tape_));
+  }
   tape_.zero_grad();
   if (ema_) ema_->update(1);
   return live;
@@ -155,12 +185,34 @@ StepResult Learner::host_step(int64_t step, const BatchAt& batch_at) {
   const std::vector<Tensor> grads = optimizer_->gradients(tape_);
   const ops::GradNorm norm =
       recipe_.clip > 0 ? ops::clip_grad_norm_(grads, {.max_norm = recipe_.clip}) : ops::global_norm(grads);
+  watch.lap(result.times.update);
+  return update_from(step, std::move(result), grads, norm);
+}
+
+StepResult Learner::parallel_step(int64_t step, const BatchAt& batch_at) {
+  StepResult result;
+  Watch watch;
+  result.loss = parallel_->run_passes(step, batch_at);
+  watch.lap(result.times.backward);
+  const std::vector<Tensor> grads = parallel_->gradients(*optimizer_);
+  const ops::GradNorm norm{parallel_->norm(), {}};
+  const double factor = recipe_.clip / (norm.norm + 1e-6);
+  if (recipe_.clip > 0 && std::isfinite(norm.norm) && factor < 1) ops::scale_(grads, factor);
+  watch.lap(result.times.update);
+  return update_from(step, std::move(result), grads, norm);
+}
+
+/// The rest of an update, from clipped gradients.
+StepResult Learner::update_from(int64_t step, StepResult result, const std::vector<Tensor>& grads,
+                                const ops::GradNorm& norm) {
+  Watch watch;
   result.grad_norm = norm.norm;
   check_finite(step, result.loss, grads, norm.bad.has_value() || !std::isfinite(norm.norm));
   const double factor = lr_factor(recipe_.schedule, step, recipe_.steps);
   for (size_t g = 0; g < rates_.size(); ++g) optimizer_->set_lr(g, rates_[g] * factor);
   result.lr = rates_[0] * factor;
   optimizer_->step(grads);
+  if (parallel_) parallel_->share_parameters();
   tape_.zero_grad();
   if (ema_) ema_->update(step + 1);
   watch.lap(result.times.update);
@@ -193,6 +245,8 @@ void Learner::check_finite(int64_t step, double loss, const std::vector<Tensor>&
 std::optional<Measured> Learner::evaluate(const EvaluationData& data, const std::function<bool()>& stop) {
   const NoGrad off(tape_);
   const Ema::InPlace averages(ema_.get());
+  if (parallel_ && parallel_->communicator().size() > 1)
+    return evaluate_shared(model_, data, parallel_->communicator());
   Tally tally;
   bool stopped = false;
   for (int64_t i = 0; i < data.batches && !stopped; ++i) {
@@ -222,26 +276,32 @@ constexpr const char* kWeights = "weights.";
 
 NamedTensors Learner::training_state() const {
   NamedTensors state;
-  for (const NamedTensor& entry : optimizer_->state()) state.push_back({kOptimizer + entry.name, entry.tensor});
-  if (!ema_) return state;
+  for (const NamedTensor& entry : parallel_ ? parallel_->whole_state(*optimizer_) : optimizer_->state()) {
+    state.push_back({kOptimizer + entry.name, entry.tensor});
+  }
+  add_average(state);
+  return state;
+}
+
+void Learner::add_average(NamedTensors& state) const {
+  if (!ema_) return;
   for (const NamedTensor& entry : ema_->average()) state.push_back({kAverage + entry.name, entry.tensor});
   for (const NamedTensor& entry : distinct_parameters(model_)) {
     state.push_back({kWeights + entry.name, entry.tensor.detach()});
   }
-  return state;
 }
 
 void Learner::load(const nn::StateDict& kept_weights, const NamedTensors& state) {
   load_weights(kept_weights);
   NamedTensors own;
-  const NamedTensors ours = training_state();
+  NamedTensors ours;  // besides the optimizer's
+  add_average(ours);
   for (const NamedTensor& entry : state) {
     if (entry.name.starts_with(kOptimizer))
       own.push_back({entry.name.substr(std::string(kOptimizer).size()), entry.tensor});
   }
-  optimizer_->load_state(own);
+  optimizer_->load_state(parallel_ ? parallel_->own_state(*optimizer_, own) : own);
   for (NamedTensor target : ours) {
-    if (target.name.starts_with(kOptimizer)) continue;
     const auto found = std::find_if(state.begin(), state.end(), [&](const auto& e) { return e.name == target.name; });
     LAMINA_CHECK(found != state.end() && found->tensor.shape() == target.tensor.shape(),
                  "training state: ", target.name, " is missing or misshapen; the checkpoint is of another recipe");

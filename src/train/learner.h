@@ -6,10 +6,12 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/nn/model.h"
+#include "lamina/ops/optim/grad_norm.h"
 #include "lamina/train/device_update.h"
 #include "lamina/train/ema.h"
 #include "lamina/train/evaluation.h"
 #include "lamina/train/optimizer.h"
+#include "lamina/train/parallel_update.h"
 #include "lamina/train/recipe.h"
 
 namespace lamina::train {
@@ -51,8 +53,9 @@ struct StepResult {
 /// depends only on the recipe, the current weights and state, the step number and the batches.
 class Learner {
  public:
-  /// `recipe` must be resolved. Its seed initialises the weights.
-  Learner(const Recipe& recipe, const Device& device);
+  /// `recipe` must be resolved. Its seed initialises the weights. `communicator` connects the ranks of its layout; a
+  /// layout of one rank needs none, and on a meta device the ranks are rehearsed. Every rank calls the same functions.
+  Learner(const Recipe& recipe, const Device& device, std::shared_ptr<comm::Communicator> communicator = nullptr);
 
   nn::Model& model() { return model_; }             ///< the model that is trained
   const Recipe& recipe() const { return recipe_; }  ///< resolved
@@ -70,7 +73,8 @@ class Learner {
   void rehearse_evaluation();
 
   /// Measures the kept weights on all of `data`. The kept weights are the EMA if there is one, else the parameters.
-  /// `stop` is polled between batches; if it returns true, the result is empty.
+  /// `stop` is polled between batches; if it returns true, the result is empty. Several ranks share the batches, get
+  /// the same result, and do not stop early.
   std::optional<Measured> evaluate(const EvaluationData& data, const std::function<bool()>& stop = {});
 
   /// Calls `use` with the kept weights under their checkpoint names. The tensors are not copies.
@@ -79,7 +83,8 @@ class Learner {
   /// copies and the EMA start from them.
   void load_weights(const nn::StateDict& weights);
 
-  /// State that a bit-identical resume needs besides the kept weights.
+  /// State that a bit-identical resume needs besides the kept weights. Of several ranks all call it; rank 0 gets the
+  /// state of the whole run, in the form of a run on one device.
   NamedTensors training_state() const;
   /// Restores the kept weights and the result of training_state().
   void load(const nn::StateDict& kept_weights, const NamedTensors& state);
@@ -89,15 +94,19 @@ class Learner {
   StepResult host_passes(int64_t step, const BatchAt& batch_at);
   StepResult host_step(int64_t step, const BatchAt& batch_at);
   StepResult device_step(int64_t step, const BatchAt& batch_at);
+  StepResult parallel_step(int64_t step, const BatchAt& batch_at);
+  StepResult update_from(int64_t step, StepResult result, const std::vector<Tensor>& grads, const ops::GradNorm& norm);
   std::vector<data::Batch> take_batches(int64_t step, const BatchAt& batch_at);
   [[noreturn]] void explain_not_finite(int64_t step, const std::vector<data::Batch>& batches);
   void check_finite(int64_t step, double loss, const std::vector<Tensor>& grads, bool bad_gradient) const;
   void start_optimizer();
+  void add_average(NamedTensors& state) const;
 
   Recipe recipe_;
   Device device_;
   nn::Model model_;
   Tape tape_;
+  std::unique_ptr<ParallelUpdate> parallel_;  ///< null on the single-device path
   std::unique_ptr<Optimizer> optimizer_;
   std::vector<double> rates_;
   std::unique_ptr<Ema> ema_;

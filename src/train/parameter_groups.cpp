@@ -74,7 +74,8 @@ std::vector<double> group_rates(const Recipe& recipe) {
   return {rates.matrix_lr, rates.other_lr, rates.other_lr};
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const nn::Model& model, const Recipe& recipe) {
+std::unique_ptr<Optimizer> make_optimizer(const nn::Model& model, const Recipe& recipe,
+                                          const std::function<Tensor(const NamedTensor&)>& piece_of) {
   const Rates rates = rates_of(recipe.optimizer);
   std::vector<ParamGroup> groups(kGroups);
   groups[0] = {.params = {}, .lr = rates.matrix_lr, .weight_decay = rates.matrix_decay, .parts = model.joined_rows()};
@@ -87,7 +88,10 @@ std::unique_ptr<Optimizer> make_optimizer(const nn::Model& model, const Recipe& 
                .weight_decay = recipe.decay_vectors ? rates.other_decay : 0.0,
                .orthogonalize = false};
   for (const NamedTensor& parameter : distinct_parameters(model)) {
-    groups[static_cast<size_t>(parameter_kind(parameter.name, parameter.tensor))].params.push_back(parameter);
+    const Tensor piece = piece_of ? piece_of(parameter) : parameter.tensor;
+    if (!piece.defined()) continue;
+    groups[static_cast<size_t>(parameter_kind(parameter.name, parameter.tensor))].params.push_back(
+        {parameter.name, piece});
   }
   return std::visit([&](const auto& choice) { return make(choice, std::move(groups)); }, recipe.optimizer);
 }

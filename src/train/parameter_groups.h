@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "lamina/nn/model.h"
@@ -21,7 +22,9 @@ NamedTensors distinct_parameters(const nn::Model& model);
 
 /// Builds the recipe's optimizer over distinct_parameters(). Its groups are matrices, embeddings and vectors, with the
 /// learning rates of group_rates(). The recipe decides which groups have weight decay.
-std::unique_ptr<Optimizer> make_optimizer(const nn::Model& model, const Recipe& recipe);
+/// `piece_of` maps a parameter to the part of it that is updated here, undefined for none; empty: all of it.
+std::unique_ptr<Optimizer> make_optimizer(const nn::Model& model, const Recipe& recipe,
+                                          const std::function<Tensor(const NamedTensor&)>& piece_of = {});
 
 /// Peak learning rate of each group of make_optimizer().
 std::vector<double> group_rates(const Recipe& recipe);

@@ -1,21 +1,18 @@
 #include "lamina/train/pass.h"
 
 namespace lamina::train {
-namespace {
 
-/// Scalar total loss of the recipe, recorded on `tape`.
 Tensor pass_loss(nn::Model& model, Tape& tape, const Recipe& recipe, const PassInput& input) {
   nn::RunOptions run{.training = true,
                      .dropout = {recipe.dropout.embedding, recipe.dropout.attention, recipe.dropout.residual},
                      .seed = static_cast<uint64_t>(recipe.seed),
                      .step = input.index,
+                     .first_row = input.first_row,
                      .checkpoint = recipe.checkpointing ? &tape : nullptr};
   run.document_starts = input.document_starts;
   return model.loss(input.ids, input.targets, {.label_smoothing = recipe.label_smoothing, .z_loss = recipe.z_loss}, run)
       .total;
 }
-
-}  // namespace
 
 void run_passes(nn::Model& model, Tape& tape, const Recipe& recipe, int64_t count, const PassInputAt& input_at,
                 const OnPassLoss& on_loss) {

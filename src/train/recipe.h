@@ -12,6 +12,7 @@
 #include "lamina/data/batches.h"
 #include "lamina/data/objectives/objective.h"
 #include "lamina/data/tasks/task.h"
+#include "lamina/train/layout.h"
 #include "lamina/train/schedule.h"
 
 namespace lamina::train {
@@ -168,6 +169,7 @@ struct Recipe {
   int64_t eval_every = 250;
   int64_t eval_batch = 0;
   int64_t save_every = 500;
+  LayoutChoice layout;
   static void visit_fields(auto& self, auto&& field) {
     field("schema", self.schema, "version of this format");
     field("about", self.about, "one line for people; changes nothing");
@@ -198,6 +200,7 @@ struct Recipe {
           arch::kCount);
     field("eval_batch", self.eval_batch, "sequences in a pass of the evaluation; default 0: as batch", arch::kCount);
     field("save_every", self.save_every, "updates between two checkpoints; 0: at the end", arch::kCount);
+    field("layout", self.layout, "how the run is divided over processes (docs/guides/distributed.md)");
   }
   bool operator==(const Recipe&) const = default;
 

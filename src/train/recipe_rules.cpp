@@ -21,6 +21,8 @@ class Rules {
     check_objective(recipe);
     check_sizes(recipe);
     check_schedule(recipe);
+    check_layout(recipe, [this](const char* rule, const std::string& path, const std::string& message,
+                                const std::string& hint) { note(rule, path, message, hint); });
   }
 
  private:
@@ -118,6 +120,7 @@ Recipe resolve_recipe(Recipe recipe, int64_t vocab_size, const std::string& name
   }
   if (recipe.length == 0) recipe.length = recipe.architecture.context;
   if (recipe.eval_batch == 0) recipe.eval_batch = recipe.batch;
+  resolve_layout(recipe);
   Rules(problems).check(recipe);
   if (vocab_size > recipe.architecture.vocab_size) {
     problems.push_back({"vocab", "architecture.vocab_size",

@@ -90,6 +90,14 @@ RunFolder::RunFolder(const std::string& path, RunLock lock) : path_(path), lock_
   for (const char* name : {"last", "best", "log.jsonl"}) clear_leftovers(file(name));
 }
 
+RunFolder RunFolder::reader(const std::string& path) {
+  LAMINA_CHECK(is_run(path), path, ": is not the folder of a run: it has no ", kRecipe,
+               "; all processes must see the same files, use a shared file system");
+  RunFolder folder;
+  folder.path_ = path;
+  return folder;
+}
+
 std::string RunFolder::file(const std::string& name) const { return (fs::path(path_) / name).string(); }
 
 Recipe RunFolder::recipe() const {
@@ -107,14 +115,12 @@ std::optional<Progress> RunFolder::load_last(Learner& learner) const {
   return read_progress((last / kState).string());
 }
 
-void RunFolder::save(const std::string& name, Learner& learner, const Progress& progress, bool with_state) {
+void RunFolder::save(const std::string& name, Learner& learner, const Progress& progress, const NamedTensors& state) {
   NewFolder folder(file(name), /*replace=*/true);
   learner.with_kept_weights([&](const nn::StateDict& weights) {
     io::write_native_files(folder.path(""), checkpoint_of(learner.recipe().architecture, weights));
   });
-  if (with_state) {
-    io::write_safetensors(folder.path(kTensors), learner.training_state());
-  }
+  if (!state.empty()) io::write_safetensors(folder.path(kTensors), state);
   for (const char* tokenizer : {"tokenizer.json", "tokenizer_config.json"}) {
     if (path_exists(file(tokenizer))) write_text(folder.path(tokenizer), read_text(file(tokenizer)));
   }

@@ -42,6 +42,8 @@ class RunFolder {
  public:
   /// Opens an existing run, takes its lock unless `lock` already holds it, and deletes leftovers of killed processes.
   explicit RunFolder(const std::string& path, RunLock lock = {});
+  /// Opens an existing run that another process trains, to read from it.
+  static RunFolder reader(const std::string& path);
 
   const std::string& path() const { return path_; }  ///< as given
   std::string file(const std::string& name) const;   ///< path of a file in the folder
@@ -49,10 +51,11 @@ class RunFolder {
 
   /// Loads the last checkpoint into `learner`. Returns nothing if there is no checkpoint yet.
   std::optional<Progress> load_last(Learner& learner) const;
-  /// `with_state` also saves the optimizer and EMA state that a resume needs.
-  void save(const std::string& name, Learner& learner, const Progress& progress, bool with_state);
+  /// Also saves `state`, the optimizer and EMA state that a resume needs, unless it is empty.
+  void save(const std::string& name, Learner& learner, const Progress& progress, const NamedTensors& state);
 
  private:
+  RunFolder() = default;
   std::string path_;
   RunLock lock_;
 };

@@ -15,16 +15,25 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
+/// A run resumes with any number of ranks: data-parallel ones share the batch anew.
+Recipe recipe_for(Recipe recipe, const comm::Communicator* communicator) {
+  const int64_t ranks = communicator == nullptr ? 1 : communicator->size();
+  if (recipe.layout.ranks() == ranks) return recipe;
+  recipe.layout.dp = ranks;
+  return resolve_recipe(std::move(recipe), 0, "recipe");
+}
+
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 }  // namespace
 
 Trainer::Trainer(const std::string& run_folder, const Device& device, TrainerOptions options)
-    : folder_(run_folder, std::move(options.lock)),
-      learner_(folder_.recipe(), device),
+    : communicator_(std::move(options.communicator)),
+      folder_(writes() ? RunFolder(run_folder, std::move(options.lock)) : RunFolder::reader(run_folder)),
+      learner_(recipe_for(folder_.recipe(), communicator_.get()), device, communicator_),
       flops_per_token_(arch::flops_per_token(recipe().architecture, recipe().length).training()),
       data_(open_run_data(run_folder, learner_.recipe())) {
-  check_run_data(run_folder, data_, options.accept_new_data, options.checking);
+  if (writes()) check_run_data(run_folder, data_, options.accept_new_data, options.checking);
   if (const std::optional<Progress> last = folder_.load_last(learner_)) {
     progress_ = *last;
   } else {
@@ -48,9 +57,11 @@ Outcome Trainer::run(const Watcher& watcher) {
   const auto start = Clock::now();
   const double seconds_before = progress_.seconds;
   elapsed_ = [start, seconds_before] { return seconds_before + since(start); };
-  const auto stopping = [&] { return watcher.stop && watcher.stop(); };
-  log_ = std::make_unique<LogFile>(folder_.file("log.jsonl"), progress_.step);
-  events_ = std::make_unique<EventWriter>(folder_.path());
+  const auto stopping = [&] { return any_rank(watcher.stop && watcher.stop()); };
+  if (writes()) {
+    log_ = std::make_unique<LogFile>(folder_.file("log.jsonl"), progress_.step);
+    events_ = std::make_unique<EventWriter>(folder_.path());
+  }
   bool stopped = false;
   // If the last checkpoint was written during an interrupted evaluation, that evaluation runs first.
   while (!stopped && (progress_.step < recipe().steps || evaluation_due())) {
@@ -64,6 +75,12 @@ Outcome Trainer::run(const Watcher& watcher) {
   return progress_.step < recipe().steps || evaluation_due() ? Outcome::stopped : Outcome::finished;
 }
 
+bool Trainer::any_rank(bool stops) const {
+  if (!communicator_ || communicator_->size() == 1) return stops;
+  const std::vector<double> all = comm::gather(*communicator_, {stops ? 1.0 : 0.0}, "stop");
+  return std::find(all.begin(), all.end(), 1.0) != all.end();
+}
+
 bool Trainer::evaluation_due() const {
   return data_.validation && progress_.step > 0 && due(recipe().eval_every) &&
          progress_.evaluated_step < progress_.step;
@@ -74,7 +91,7 @@ void Trainer::update(const Watcher& watcher) {
   const auto start = Clock::now();
   spent_.steps += result.times;
   ++progress_.step;
-  if (!began_) discard_replaced_run(folder_.path());
+  if (!began_ && writes()) discard_replaced_run(folder_.path());
   began_ = true;
   progress_.seconds = elapsed_();
   progress_.loss = result.loss;
@@ -83,7 +100,7 @@ void Trainer::update(const Watcher& watcher) {
   const double seconds = result.times.total();
   update_seconds_ = update_seconds_ == 0 ? seconds : 0.9 * update_seconds_ + 0.1 * seconds;
   const double rate = static_cast<double>(recipe().tokens_per_step()) / update_seconds_;
-  const bool logged = due(recipe().log_every) || progress_.step == 1;
+  const bool logged = writes() && (due(recipe().log_every) || progress_.step == 1);
   if (logged) log_update(result, rate);
   if (watcher.on_update) {
     const double left = static_cast<double>(recipe().steps - progress_.step) * update_seconds_;
@@ -136,15 +153,19 @@ void Trainer::evaluate(const Watcher& watcher) {
     line[key] = value;
     scalars.emplace_back("task/" + key, value);
   }
-  log_->write(line.dump());
-  events_->write(progress_.step, scalars);
+  if (writes()) {
+    log_->write(line.dump());
+    events_->write(progress_.step, scalars);
+  }
   if (improved) save(watcher, "best", /*with_state=*/false);
   if (watcher.on_evaluation) watcher.on_evaluation({progress_, improved, seconds});
 }
 
 void Trainer::save(const Watcher& watcher, const char* name, bool with_state) {
   const auto start = Clock::now();
-  folder_.save(name, learner_, progress_, with_state);
+  const NamedTensors state = with_state ? learner_.training_state() : NamedTensors();  // of all ranks
+  if (!writes()) return;
+  folder_.save(name, learner_, progress_, state);
   const double seconds = since(start);
   spent_.checkpoints += seconds;
   if (watcher.on_save) watcher.on_save({progress_, folder_.file(name), seconds});

@@ -62,6 +62,8 @@ struct TrainerOptions {
   RunLock lock;                  ///< lock of a newly started run; otherwise the trainer takes it
   bool accept_new_data = false;  ///< resume even if the token files changed (data_record.h)
   CheckProgress checking;        ///< progress of the token file check at the start
+  /// Connects the ranks of the run's layout, if there are several. All ranks see the same files; only rank 0 writes.
+  std::shared_ptr<comm::Communicator> communicator = nullptr;
 };
 
 /// Runs the recipe of a run's folder to its end, from the last checkpoint or from the start. Writes logs and
@@ -87,8 +89,12 @@ class Trainer {
   void save(const Watcher& watcher, const char* name, bool with_state);
   void log_update(const StepResult& result, double tokens_per_second);
   bool due(int64_t every) const;
+  bool writes() const { return !communicator_ || communicator_->rank() == 0; }
+  /// Whether any rank wants to stop.
+  bool any_rank(bool stops) const;
   bool evaluation_due() const;
 
+  std::shared_ptr<comm::Communicator> communicator_;
   RunFolder folder_;
   Learner learner_;
   double flops_per_token_;  ///< per token of an update

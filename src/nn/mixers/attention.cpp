@@ -401,6 +401,8 @@ ops::AttentionOptions attention_options(double scale, std::optional<double> soft
   if (pass.training && pass.dropout.attention > 0.0) {
     options.dropout = pass.dropout.attention;
     options.dropout_key = pass.draw();
+    // Attention numbers the rows of its own batch from 0. A part of a larger batch therefore has its own random stream.
+    options.dropout_key.seed ^= static_cast<uint64_t>(pass.first_row) << 40U;
   }
   return options;
 }

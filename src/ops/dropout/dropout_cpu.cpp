@@ -32,17 +32,20 @@ HWY_INLINE hn::Mask<D> kept_lanes(D d, const uint32_t* words, uint32_t threshold
 }
 
 template <class T>
-void apply(const Tensor& x_in, uint32_t threshold, double scale_in, const RandomKey& key, const Tensor& y_in) {
+void apply(const Tensor& x_in, uint32_t threshold, double scale_in, const RandomKey& key, int64_t first,
+           const Tensor& y_in) {
   const T* x = x_in.data<T>();
   T* y = y_in.data<T>();
   const bool streaming = should_stream(y, y_in.numel(), kWords);
   y_in.device().threads().ranges(y_in.numel(), 128 * kWords, [&](int64_t begin, int64_t end) HWY_ATTR {
     const ComputeTag<T> d;
     const auto scale = hn::Set(d, static_cast<Accumulate<T>>(scale_in));
-    HWY_ALIGN uint32_t words[kWords];
+    HWY_ALIGN uint32_t drawn[kWords + 4 * HWY_MAX_BYTES];
+    const int64_t skipped = first % 4;  // words are drawn from a multiple of four on
+    const uint32_t* words = drawn + skipped;
     for (int64_t block = begin; block < end; block += kWords) {
       const int64_t n = std::min(kWords, end - block);
-      philox_words(key, block, n, words);
+      philox_words(key, first - skipped + block, n + skipped, drawn);
       for_vectors(d, n, [&](int64_t i, size_t count) HWY_ATTR {
         const auto scaled = hn::Mul(load_n(d, x + block + i, count), scale);
         put_n(d, hn::IfThenElseZero(kept_lanes(d, words + i, threshold), scaled), y + block + i, count, streaming);
@@ -52,8 +55,9 @@ void apply(const Tensor& x_in, uint32_t threshold, double scale_in, const Random
   });
 }
 
-void dropout_apply(const Tensor& x, uint32_t threshold, double scale, const RandomKey& key, const Tensor& y) {
-  visit_floating(x.dtype(), [&](auto tag) { apply<typename decltype(tag)::type>(x, threshold, scale, key, y); });
+void dropout_apply(const Tensor& x, uint32_t threshold, double scale, const RandomKey& key, int64_t first,
+                   const Tensor& y) {
+  visit_floating(x.dtype(), [&](auto tag) { apply<typename decltype(tag)::type>(x, threshold, scale, key, first, y); });
 }
 
 }  // namespace lamina::ops::HWY_NAMESPACE
@@ -64,8 +68,9 @@ namespace lamina::ops {
 HWY_EXPORT(dropout_apply);
 
 namespace cpu {
-void dropout_apply(const Tensor& x, uint32_t threshold, double scale, const RandomKey& key, const Tensor& y) {
-  HWY_DYNAMIC_DISPATCH(dropout_apply)(x, threshold, scale, key, y);
+void dropout_apply(const Tensor& x, uint32_t threshold, double scale, const RandomKey& key, int64_t first,
+                   const Tensor& y) {
+  HWY_DYNAMIC_DISPATCH(dropout_apply)(x, threshold, scale, key, first, y);
 }
 }  // namespace cpu
 }  // namespace lamina::ops

@@ -11,7 +11,7 @@ using namespace lamina::cuda;  // NOLINT: kernel helpers
 template <class T>
 __global__ void __launch_bounds__(kElementThreads)
     dropout_kernel(const T* x, T* y, int64_t n, int64_t packs, uint32_t threshold, float scale, RandomKey key,
-                   const unsigned long long* stream_offset) {
+                   int64_t first,                   const unsigned long long* stream_offset) {
   key.stream += *stream_offset;
   constexpr int kSize = Pack<T>::kSize;
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x;
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kElementThreads)
     Pack<T> pack = load_pack(x + at * kSize);
 #pragma unroll
     for (int j = 0; j < kSize; j += 4) {
-      const auto words = philox(key, static_cast<uint64_t>(at * kSize + j) / 4);
+      const auto words = philox(key, static_cast<uint64_t>(first + at * kSize + j) / 4);
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         const float value = words[k] >= threshold ? to_float(pack.values[j + k]) * scale : 0.0F;
@@ -30,14 +30,15 @@ __global__ void __launch_bounds__(kElementThreads)
     store_pack(y + at * kSize, pack);
   }
   for (int64_t i = packs * kSize + thread; i < n; i += step) {
-    const bool kept = philox_word(key, static_cast<uint64_t>(i)) >= threshold;
+    const bool kept = philox_word(key, static_cast<uint64_t>(first + i)) >= threshold;
     y[i] = from_float<T>(kept ? to_float(x[i]) * scale : 0.0F);
   }
 }
 
 }  // namespace
 
-void dropout_apply(const Tensor& x_in, uint32_t threshold, double scale, const RandomKey& key, const Tensor& y_in) {
+void dropout_apply(const Tensor& x_in, uint32_t threshold, double scale, const RandomKey& key, int64_t first,
+                   const Tensor& y_in) {
   const int64_t n = y_in.numel();
   if (n == 0) return;
   visit_floating("dropout", x_in.dtype(), [&](auto tag) {
@@ -45,10 +46,10 @@ void dropout_apply(const Tensor& x_in, uint32_t threshold, double scale, const R
     using T = DeviceType<E>;
     const T* x = device_data<E>(x_in);
     T* y = device_data<E>(y_in);
-    const int64_t packs = whole_packs<T>(n, x, y);
+    const int64_t packs = first % 4 == 0 ? whole_packs<T>(n, x, y) : 0;  // a pack draws four words at once
     const int blocks = element_blocks(n, packs, kElementThreads);
     dropout_kernel<<<blocks, kElementThreads, 0, stream_of(y_in.device())>>>(
-        x, y, n, packs, threshold, static_cast<float>(scale), key, random_offset(y_in.device()));
+        x, y, n, packs, threshold, static_cast<float>(scale), key, first, random_offset(y_in.device()));
     check_launch("dropout");
   });
 }

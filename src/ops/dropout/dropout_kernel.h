@@ -5,11 +5,13 @@
 namespace lamina::ops {
 
 namespace cpu {
-/// y = x · scale if the element's random word is at least `threshold`, else 0.
-void dropout_apply(const Tensor& x, uint32_t threshold, double scale, const RandomKey& key, const Tensor& y);
+/// y = x · scale if the random word of element i, number first + i, is at least `threshold`, else 0.
+void dropout_apply(const Tensor& x, uint32_t threshold, double scale, const RandomKey& key, int64_t first,
+                   const Tensor& y);
 }  // namespace cpu
 namespace cuda {
-void dropout_apply(const Tensor& x, uint32_t threshold, double scale, const RandomKey& key, const Tensor& y);
+void dropout_apply(const Tensor& x, uint32_t threshold, double scale, const RandomKey& key, int64_t first,
+                   const Tensor& y);
 }  // namespace cuda
 
 }  // namespace lamina::ops

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace lamina::comm {
+
+/// This process's place among the processes of a job, from the variables that a launcher sets.
+struct RankEnvironment {
+  int rank = 0;                   ///< from 0
+  int size = 1;                   ///< number of processes
+  std::string launcher;           ///< torchrun (RANK, WORLD_SIZE; also `lamina launch`), openmpi, pmi or slurm
+  std::string master_address;     ///< host of rank 0; empty if the launcher does not say
+  int master_port = 0;            ///< port on which rank 0 listens; 0 if not known
+  double heartbeat_seconds = 60;  ///< a rank that is silent for this long is lost (LAMINA_HEARTBEAT_SECONDS)
+  double deadline = 600;          ///< seconds that a call waits for other ranks (LAMINA_COMM_SECONDS)
+};
+
+/// Value of an environment variable; empty if it is not set.
+using Variable = std::function<std::optional<std::string>(const char* name)>;
+
+/// Reads, in this order: RANK and WORLD_SIZE, OMPI_COMM_WORLD_*, PMI_RANK and PMI_SIZE, SLURM_PROCID and
+/// SLURM_STEP_NUM_TASKS; and MASTER_ADDR and MASTER_PORT. Without the latter the first node of a Slurm job and a port
+/// derived from the job's number are used, and this machine for processes that are all on it. Returns nothing if no
+/// launcher's variables are set. Throws Error if they contradict each other.
+std::optional<RankEnvironment> read_environment(const Variable& variable);
+/// The same from this process's environment.
+std::optional<RankEnvironment> read_environment();
+
+/// The first host of a Slurm node list, as "node[07-09,12],login" → "node07".
+std::string first_host(const std::string& node_list);
+
+}  // namespace lamina::comm

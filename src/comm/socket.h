@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "lamina/comm/transport.h"
+
+namespace lamina::comm {
+
+/// A TCP socket, closed by its destructor. Functions throw CommError.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  ~Socket();
+  Socket(Socket&& other) noexcept;
+  Socket& operator=(Socket&& other) noexcept;
+
+  /// Listens on a port, 0 for any free one; on all interfaces, or for `only_here` on the loopback interface.
+  static Socket listen(int port, bool only_here);
+  /// Connects, trying again until `expiry`: the other side may not have started yet.
+  static Socket connect(const std::string& host, int port, Clock::time_point expiry);
+  /// The next connection to a listening socket; not open if none came until `expiry`.
+  Socket accept(Clock::time_point expiry) const;
+
+  bool is_open() const { return descriptor_ >= 0; }
+  int descriptor() const { return descriptor_; }
+  int port() const;                 ///< own port
+  std::string own_address() const;  ///< own numeric address
+  void set_blocking(bool blocking) const;
+  /// Ends the connection in both directions; a thread that waits in receive() returns.
+  void shut_down() const;
+
+  /// Sends all bytes. False if the connection is closed or `expiry` passed.
+  bool send(const void* data, size_t bytes, Clock::time_point expiry) const;
+  /// Receives exactly `bytes` bytes. False if the connection is closed or `expiry` passed.
+  bool receive(void* data, size_t bytes, Clock::time_point expiry) const;
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// Whether a host name means this machine's loopback interface.
+bool is_loopback(const std::string& host);
+/// Name of this machine.
+std::string this_host();
+
+}  // namespace lamina::comm

@@ -1,0 +1,187 @@
+#include "lamina/train/gradient_reducer.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "lamina/autograd/leaf_hook.h"
+
+namespace lamina::train {
+
+GradientReducer::GradientReducer(Tape& tape, NamedTensors parameters, const ShardPlan& plan,
+                                 comm::Communicator& communicator, ReducerOptions options)
+    : tape_(tape),
+      parameters_(std::move(parameters)),
+      plan_(plan),
+      communicator_(communicator),
+      options_(options),
+      seen_(parameters_.size()),
+      defined_(parameters_.size()),
+      partial_(parameters_.size()),
+      complete_(parameters_.size()) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    set_leaf_hook(parameters_[i].tensor, [this, i] {
+      if (index_ >= 0) leaf_ready(i);
+    });
+  }
+  if (communicator_.size() == 1) return;
+  for (const Bucket& bucket : plan_.buckets()) {
+    const Tensor& first = parameters_[bucket.parameters[0]].tensor;
+    const DType wide = accumulation_type(first.dtype());
+    buffers_.push_back(Tensor::empty({bucket.elements}, wide, first.device()));
+    const int64_t own = bucket.counts[static_cast<size_t>(communicator_.rank())];
+    own_.push_back(options_.scatter ? Tensor::empty({own}, wide, first.device()) : Tensor());
+  }
+  thread_ = std::thread([this] { work(); });
+}
+
+GradientReducer::~GradientReducer() {
+  for (const NamedTensor& parameter : parameters_) set_leaf_hook(parameter.tensor, {});
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void GradientReducer::start(int64_t count) {
+  count_ = count;
+  std::fill(defined_.begin(), defined_.end(), false);
+  for (auto& sums : partial_) sums.clear();
+  std::fill(complete_.begin(), complete_.end(), Tensor());
+  left_.clear();
+  for (const Bucket& bucket : plan_.buckets()) left_.push_back(bucket.parameters.size());
+  sent_ = 0;
+  const std::lock_guard lock(mutex_);
+  reduced_ = 0;
+}
+
+void GradientReducer::arm(int64_t index) {
+  index_ = index;
+  std::fill(seen_.begin(), seen_.end(), false);
+}
+
+void GradientReducer::disarm() {
+  for (size_t i = parameters_.size(); i-- > 0;) {
+    if (!seen_[i]) leaf_ready(i);
+  }
+  index_ = -1;
+}
+
+void GradientReducer::leaf_ready(size_t parameter) {
+  seen_[parameter] = true;
+  const bool last = index_ + 1 == count_;
+  if (!options_.ordered && !last) return;  // the tape adds the next micro-batch
+  const Tensor& leaf = parameters_[parameter].tensor;
+  Tensor sum = tape_.grad(leaf);
+  defined_[parameter] = defined_[parameter] || sum.defined();
+  if (!sum.defined()) sum = Tensor::zeros(leaf.shape(), accumulation_type(leaf.dtype()), leaf.device());
+  tape_.set_grad(leaf, Tensor());
+  if (options_.ordered) {
+    // A binary counter: micro-batch i completes one subtree of sums for each trailing 1 of i.
+    for (int level = std::countr_one(static_cast<uint64_t>(index_)); level > 0; --level) {
+      sum.add_(partial_[parameter].back());
+      partial_[parameter].pop_back();
+    }
+    if (!last) return partial_[parameter].push_back(std::move(sum));
+  }
+  complete(parameter, std::move(sum));
+}
+
+void GradientReducer::complete(size_t parameter, Tensor gradient) {
+  complete_[parameter] = std::move(gradient);
+  --left_[plan_.bucket_of(parameter)];
+  // Buckets travel in order: all ranks must make the same calls.
+  while (sent_ < left_.size() && left_[sent_] == 0) fill_and_send(sent_++);
+}
+
+void GradientReducer::fill_and_send(size_t bucket) {
+  if (buffers_.empty()) return;
+  int64_t at = 0;
+  const auto put = [&](size_t parameter, int64_t begin, int64_t count) {
+    const Tensor& gradient = complete_[parameter];
+    buffers_[bucket].slice(0, at, count).copy_(gradient.reshape({gradient.numel()}).slice(0, begin, count));
+    at += count;
+  };
+  if (options_.scatter) {
+    for (const Piece& piece : plan_.buckets()[bucket].pieces) put(piece.parameter, piece.begin, piece.count);
+  } else {
+    for (const size_t i : plan_.buckets()[bucket].parameters) put(i, 0, complete_[i].numel());
+  }
+  for (const size_t i : plan_.buckets()[bucket].parameters) complete_[i] = Tensor();
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(bucket);
+  }
+  changed_.notify_all();
+}
+
+void GradientReducer::reduce(size_t bucket) {
+  const comm::CallOptions options{.label = "gradients",
+                                  .order = options_.ordered ? comm::Order::ordered : comm::Order::fast};
+  if (options_.scatter) {
+    communicator_.reduce_scatter(buffers_[bucket], own_[bucket], plan_.buckets()[bucket].counts, options);
+  } else {
+    communicator_.all_reduce(buffers_[bucket], options);
+  }
+}
+
+void GradientReducer::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return ending_ || !queue_.empty(); });
+    if (ending_) return;
+    const size_t bucket = queue_.front();
+    queue_.pop_front();
+    const bool failed = error_ != nullptr;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      if (!failed) reduce(bucket);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    if (error) error_ = error;
+    ++reduced_;
+    changed_.notify_all();
+  }
+}
+
+void GradientReducer::finish() {
+  if (buffers_.empty()) return;
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return reduced_ == buffers_.size(); });
+  if (error_) std::rethrow_exception(error_);
+}
+
+Tensor GradientReducer::gradient(size_t parameter) const {
+  if (buffers_.empty()) return complete_[parameter];
+  const size_t bucket = plan_.bucket_of(parameter);
+  int64_t at = 0;
+  for (const size_t i : plan_.buckets()[bucket].parameters) {
+    const Tensor& leaf = parameters_[i].tensor;
+    if (i == parameter) return buffers_[bucket].slice(0, at, leaf.numel()).reshape(leaf.shape());
+    at += leaf.numel();
+  }
+  return {};
+}
+
+Tensor GradientReducer::piece_gradient(size_t parameter) const {
+  const Piece piece = plan_.piece_of(parameter, communicator_.rank());
+  if (piece.count == 0) return {};
+  if (!options_.scatter || buffers_.empty()) {
+    const Tensor whole = gradient(parameter);
+    return whole.reshape({whole.numel()}).slice(0, piece.begin, piece.count);
+  }
+  const size_t bucket = plan_.bucket_of(parameter);
+  int64_t at = 0;
+  for (const Piece& other : plan_.buckets()[bucket].pieces) {
+    if (other.rank != communicator_.rank()) continue;
+    if (other.parameter == parameter) return own_[bucket].slice(0, at, other.count);
+    at += other.count;
+  }
+  return {};
+}
+
+}  // namespace lamina::train

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lamina/arch/fields.h"
+
+namespace lamina::train {
+
+struct Recipe;
+
+/// Order of forward and backward passes in a pipeline.
+enum class PipelineSchedule { one_forward_one_backward, interleaved };
+constexpr std::array<std::string_view, 2> names_of(PipelineSchedule) { return {"1f1b", "interleaved"}; }
+
+/// Which activations backward computes again.
+enum class Recompute { none, selective, full };
+constexpr std::array<std::string_view, 3> names_of(Recompute) { return {"none", "selective", "full"}; }
+
+/// Type in which gradients are summed over ranks.
+enum class ReduceType { f32, bf16 };
+constexpr std::array<std::string_view, 2> names_of(ReduceType) { return {"f32", "bf16"}; }
+
+/// Order of sums over ranks and micro-batches.
+enum class SumOrder { fast, ordered };
+constexpr std::array<std::string_view, 2> names_of(SumOrder) { return {"fast", "ordered"}; }
+
+inline constexpr arch::Limits kParallelism{1, 1 << 20};  ///< Limits of a number of ranks.
+
+/// How a run is divided over ranks.
+struct LayoutChoice {
+  int64_t dp = 1;
+  int64_t tp = 1;
+  int64_t pp = 1;
+  int64_t cp = 1;
+  int64_t ep = 1;
+  int64_t zero = 0;
+  bool sequence = false;
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  int64_t micro_batch = 0;
+  Recompute recompute = Recompute::none;
+  ReduceType reduce = ReduceType::f32;
+  SumOrder order = SumOrder::fast;
+  static void visit_fields(auto& self, auto&& field) {
+    field("dp", self.dp, "data parallel: ranks that share the batch's sequences", kParallelism);
+    field("tp", self.tp, "tensor parallel; only 1 yet", kParallelism);
+    field("pp", self.pp, "pipeline stages; only 1 yet", kParallelism);
+    field("cp", self.cp, "context parallel; only 1 yet", kParallelism);
+    field("ep", self.ep, "expert parallel; only 1 yet", kParallelism);
+    field(
+        "zero", self.zero,
+        "what data-parallel ranks divide instead of repeating: 1 optimizer state, 2 also gradients (arXiv:1910.02054)",
+        arch::Limits{0, 3});
+    field("sequence", self.sequence, "sequence parallel, with tp; only false yet");
+    field("schedule", self.schedule, "order of a pipeline's passes; only 1f1b yet");
+    field(
+        "micro_batch", self.micro_batch,
+        "most sequences that a rank computes at once; default 0: its share of the batch, with order ordered an eighth "
+        "of the batch",
+        arch::kCount);
+    field("recompute", self.recompute, "activations computed again in backward: none, or full as checkpointing does");
+    field("reduce", self.reduce, "type of gradient sums over ranks; only f32 yet");
+    field("order", self.order,
+          "fast: the communicator's own order of sums; ordered: the same bits for 1, 2, 4 and 8 ranks");
+  }
+  bool operator==(const LayoutChoice&) const = default;
+
+  int64_t ranks() const { return dp * tp * pp * cp; }  ///< number of processes
+  /// Whether updates go through ParallelUpdate instead of the single-device path.
+  bool is_parallel() const { return ranks() > 1 || order == SumOrder::ordered || micro_batch > 0; }
+};
+
+/// Rows [begin, end) of a batch.
+struct RowRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+/// Micro-batches of an `ordered` run: a power of two, so that the tree of sums is the same for 1, 2, 4, … ranks.
+int64_t ordered_micro_batches(const LayoutChoice& layout, int64_t batch);
+/// The micro-batches of a batch that a data-parallel rank computes, in order. Their sizes differ by at most one row
+/// within an `ordered` run, and within each rank's share otherwise.
+std::vector<RowRange> micro_batches(const LayoutChoice& layout, int64_t batch, int rank);
+
+/// Fills in derived values: micro_batch of an `ordered` run, recompute from and to Recipe::checkpointing.
+void resolve_layout(Recipe& recipe);
+/// Reports every rule that the layout breaks.
+using NoteProblem =
+    std::function<void(const char* rule, const std::string& path, const std::string& message, const std::string& hint)>;
+void check_layout(const Recipe& recipe, const NoteProblem& note);  ///< see NoteProblem
+
+}  // namespace lamina::train
