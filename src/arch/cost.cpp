@@ -45,11 +45,27 @@ double keys_of(const StridedPattern& pattern, int64_t length) {
   return window_keys(pattern.window, length) + multiples / static_cast<double>(length);
 }
 
+/// Without a causal mask a query sees as many keys after itself as before, over the average position.
+double both_directions(double causal_keys, int64_t length) {
+  return std::min(2 * causal_keys - 1, static_cast<double>(length));
+}
+
+/// Keys of a global token or block, averaged over all queries, in addition to those of its window.
+double global_queries(const Pattern& pattern) {
+  if (const auto* p = std::get_if<LongformerPattern>(&pattern)) return static_cast<double>(p->global_tokens);
+  if (const auto* p = std::get_if<BigBirdPattern>(&pattern)) return static_cast<double>(p->global_blocks * p->block);
+  return 0;
+}
+
 double mixing(const Attention& a, int64_t length, int64_t /*d_model*/) {
   const auto heads = static_cast<double>(a.n_heads);
   const bool relative = std::holds_alternative<TransformerXl>(*a.position);
   const auto score = static_cast<double>(*a.head_dim + rounded_bias_width(a)) * (relative ? 2 : 1);
-  return 2 * heads * (score + static_cast<double>(*a.v_head_dim)) * average_keys(a.pattern, length);
+  return 2 * heads * (score + static_cast<double>(*a.v_head_dim)) * average_keys(a.pattern, length, *a.causal);
+}
+
+double cross_mixing(const CrossAttention& a, int64_t length) {
+  return 4 * static_cast<double>(a.n_heads) * static_cast<double>(*a.head_dim) * static_cast<double>(length);
 }
 
 double mixing(const Mla& a, int64_t length, int64_t /*d_model*/) {
@@ -83,8 +99,10 @@ double product_flops(const std::vector<Weight>& weights) {
 
 }  // namespace
 
-double average_keys(const Pattern& pattern, int64_t length) {
-  return std::visit([length](const auto& option) { return keys_of(option, length); }, pattern);
+double average_keys(const Pattern& pattern, int64_t length, bool causal) {
+  const double keys = std::visit([length](const auto& option) { return keys_of(option, length); }, pattern);
+  if (causal) return keys;
+  return std::min(both_directions(keys, length) + global_queries(pattern), static_cast<double>(length));
 }
 
 Flops flops_per_token(const ArchSpec& spec, int64_t length) {
@@ -97,6 +115,7 @@ Flops flops_per_token(const ArchSpec& spec, int64_t length) {
     flops.products += times * product_flops(block_weights(spec, *written.block));
     flops.mixing += times * std::visit([&](const auto& mixer) { return mixing(mixer, length, spec.d_model); },
                                        written.block->mixer);
+    if (written.block->cross) flops.mixing += times * cross_mixing(*written.block->cross, length);
   }
   return flops;
 }
