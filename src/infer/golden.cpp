@@ -231,6 +231,23 @@ void compare_forward(nn::Model& model, const io::SafetensorsFile& golden, const 
 
 }  // namespace
 
+arch::ArchSpec with_global_tokens(arch::ArchSpec spec, const io::SafetensorsFile& golden) {
+  if (!golden.contains("global_attention_mask")) return spec;
+  const Tensor mask = golden.tensor("global_attention_mask").to(DType::i64);
+  LAMINA_CHECK(mask.rank() == 2 && mask.dim(0) > 0, "global_attention_mask of the golden file is ", mask.shape(),
+               "; expected [batch, seq]");
+  const std::vector<int64_t> first = mask.slice(0, 0, 1).contiguous().to_vector<int64_t>();
+  const auto count = std::count_if(first.begin(), first.end(), [](int64_t value) { return value != 0; });
+  for (arch::LayerGroup& group : spec.layers) {
+    for (arch::Block& block : group.pattern) {
+      auto* a = std::get_if<arch::Attention>(&block.mixer);
+      auto* pattern = a == nullptr ? nullptr : std::get_if<arch::LongformerPattern>(&a->pattern);
+      if (pattern != nullptr) pattern->global_tokens = count;
+    }
+  }
+  return spec;
+}
+
 std::vector<Comparison> compare_with_golden(nn::Model& model, const io::SafetensorsFile& golden,
                                             const NameGradients& name_gradients, const GoldenOptions& options) {
   std::vector<Comparison> list;

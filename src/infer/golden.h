@@ -28,6 +28,10 @@ struct GoldenOptions {
   double tie = 0;
 };
 
+/// The architecture with as many global tokens as the golden file's global_attention_mask marks; unchanged without one.
+/// Configurations of such models leave the number to each call.
+arch::ArchSpec with_global_tokens(arch::ArchSpec spec, const io::SafetensorsFile& golden);
+
 /// Converts gradients from the names of state_dict() to the names in the golden file.
 using NameGradients = std::function<NamedTensors(const nn::StateDict& gradients)>;
 

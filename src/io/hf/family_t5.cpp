@@ -134,7 +134,7 @@ void switch_transformers(ConfigMap& m, Draft& d) {
   auto& expert = m.as<PlainFfn>(moe.expert);
   m.entry("num_experts", moe.experts, 8);
   m.entry("router_bias", moe.router_bias, false);
-  m.ignore({"expert_capacity"});
+  m.entry("expert_capacity", moe.capacity, 64);
   m.entry("d_ff", expert.d_ff, 2048);
   m.entry("dense_act_fn", expert.activation, "relu");
   m.constant(moe.top_k, 1);
