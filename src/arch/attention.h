@@ -17,7 +17,7 @@ struct WindowPattern {
   static constexpr std::string_view kDoc = "the nearest positions, including the query's own";
   int64_t size = 4096;
   static void visit_fields(auto& self, auto&& field) {
-    field("size", self.size, "keys with 0 <= i - j < size; |i - j| < size if not causal");
+    field("size", self.size, "keys with 0 <= i - j < size; on both sides if not causal");
   }
   bool operator==(const WindowPattern&) const = default;
 };
@@ -30,7 +30,7 @@ struct LongformerPattern {
   int64_t global_tokens = 1;
   bool global_projections = false;
   static void visit_fields(auto& self, auto&& field) {
-    field("window", self.window, "keys with 0 <= i - j < window; |i - j| < window if not causal");
+    field("window", self.window, "keys with 0 <= i - j < window; on both sides if not causal");
     field("global_tokens", self.global_tokens, "number of global tokens, the first ones", kCount);
     field("global_projections", self.global_projections,
           "global tokens attend with query, key and value projections of their own");
@@ -62,7 +62,7 @@ struct StridedPattern {
   int64_t window = 128;
   int64_t stride = 128;
   static void visit_fields(auto& self, auto&& field) {
-    field("window", self.window, "keys with 0 <= i - j < window; |i - j| < window if not causal");
+    field("window", self.window, "keys with 0 <= i - j < window; on both sides if not causal");
     field("stride", self.stride, "keys before the window at multiples of this distance are seen, too");
   }
   bool operator==(const StridedPattern&) const = default;
