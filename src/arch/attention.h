@@ -7,7 +7,7 @@ namespace lamina::arch {
 
 struct FullPattern {
   static constexpr std::string_view kKind = "full";
-  static constexpr std::string_view kDoc = "every earlier position";
+  static constexpr std::string_view kDoc = "every earlier position; every position if not causal";
   static void visit_fields(auto& /*self*/, auto&& /*field*/) {}
   bool operator==(const FullPattern&) const = default;
 };
@@ -16,7 +16,9 @@ struct WindowPattern {
   static constexpr std::string_view kKind = "window";
   static constexpr std::string_view kDoc = "the nearest positions, including the query's own";
   int64_t size = 4096;
-  static void visit_fields(auto& self, auto&& field) { field("size", self.size, "keys with 0 <= i - j < size"); }
+  static void visit_fields(auto& self, auto&& field) {
+    field("size", self.size, "keys with 0 <= i - j < size; on both sides if not causal");
+  }
   bool operator==(const WindowPattern&) const = default;
 };
 
@@ -26,9 +28,12 @@ struct LongformerPattern {
       "a window plus global tokens that attend to all and are seen by all (arXiv:2004.05150)";
   int64_t window = 512;
   int64_t global_tokens = 1;
+  bool global_projections = false;
   static void visit_fields(auto& self, auto&& field) {
-    field("window", self.window, "keys with 0 <= i - j < window");
+    field("window", self.window, "keys with 0 <= i - j < window; on both sides if not causal");
     field("global_tokens", self.global_tokens, "number of global tokens, the first ones", kCount);
+    field("global_projections", self.global_projections,
+          "global tokens attend with query, key and value projections of their own");
   }
   bool operator==(const LongformerPattern&) const = default;
 };
@@ -57,13 +62,13 @@ struct StridedPattern {
   int64_t window = 128;
   int64_t stride = 128;
   static void visit_fields(auto& self, auto&& field) {
-    field("window", self.window, "keys with 0 <= i - j < window");
+    field("window", self.window, "keys with 0 <= i - j < window; on both sides if not causal");
     field("stride", self.stride, "keys before the window at multiples of this distance are seen, too");
   }
   bool operator==(const StridedPattern&) const = default;
 };
 
-/// Which earlier positions a query sees.
+/// Which positions a query sees, among those that causality allows.
 using Pattern = std::variant<FullPattern, WindowPattern, LongformerPattern, BigBirdPattern, StridedPattern>;
 
 struct NoQkNorm {
@@ -125,6 +130,7 @@ struct Attention {
   std::optional<double> soft_cap;
   std::optional<double> clip_qkv;
   Pattern pattern;
+  std::optional<bool> causal;
   bool sinks = false;
   std::optional<LayerPosition> position;
   static void visit_fields(auto& self, auto&& field) {
@@ -137,11 +143,30 @@ struct Attention {
     field("scale", self.scale, "factor on q·k; default 1/sqrt(head_dim)");
     field("soft_cap", self.soft_cap, "c·tanh(score/c) on the scaled scores; default none");
     field("clip_qkv", self.clip_qkv, "clamps q, k and v to [-c, c]; default none");
-    field("pattern", self.pattern, "which earlier positions are seen");
+    field("pattern", self.pattern, "which positions are seen");
+    field("causal", self.causal, "whether a query sees only itself and earlier positions; default the model's");
     field("sinks", self.sinks, "a learned logit per head in the softmax denominator (attention sink)");
     field("position", self.position, "position encoding of this layer; default the model's");
   }
   bool operator==(const Attention&) const = default;
+};
+
+/// Attention of a decoder to the output of the encoder: queries from the residual stream, keys and values from the
+/// encoder's last hidden states. Every query sees the whole source.
+struct CrossAttention {
+  int64_t n_heads = 0;
+  std::optional<int64_t> n_kv_heads;
+  std::optional<int64_t> head_dim;
+  AttentionBias bias;
+  std::optional<double> scale;
+  static void visit_fields(auto& self, auto&& field) {
+    field("n_heads", self.n_heads, "query heads; required");
+    field("n_kv_heads", self.n_kv_heads, "key and value heads, a divisor of n_heads; default n_heads");
+    field("head_dim", self.head_dim, "width of a head; default d_model / n_heads");
+    field("bias", self.bias, "biases of the projections; true or false for all");
+    field("scale", self.scale, "factor on q·k; default 1/sqrt(head_dim)");
+  }
+  bool operator==(const CrossAttention&) const = default;
 };
 
 /// Keys and values are expanded from one latent of width kv_lora_rank. Only it and a rotated key part of width qk_rope,

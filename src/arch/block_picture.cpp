@@ -29,7 +29,12 @@ class BlockDrawing {
 
   double serial(double centre) {
     double y = 0;
-    if (has_mixer(block_)) y = sublayer(centre, y, branch(Diagram::Tone::mixer, mixer_labels(block_.mixer)));
+    if (has_mixer(block_)) {
+      Branch mixer = branch(Diagram::Tone::mixer, mixer_labels(block_.mixer));
+      mixer.norm_before = mixer.norm_before && block_.mixer_norm;
+      y = sublayer(centre, y, mixer);
+    }
+    if (block_.cross) y = sublayer(centre, y, branch(Diagram::Tone::mixer, cross_labels(*block_.cross)));
     if (has_ffn(block_)) y = sublayer(centre, y, branch(Diagram::Tone::ffn, ffn_labels(block_.ffn)));
     return leave(centre, y);
   }

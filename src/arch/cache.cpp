@@ -68,10 +68,17 @@ double CacheRow::at(int64_t length) const {
 
 std::vector<CacheRow> cache_rows(const ArchSpec& spec) {
   std::vector<CacheRow> rows;
+  if (!is_causal(spec)) return rows;
   for (const WrittenBlock& written : written_blocks(spec)) {
+    if (written.in_encoder) continue;
     CacheRow row{written.path, "", written.times};
     std::visit([&](const auto& mixer) { describe(mixer, spec.d_model, row); }, written.block->mixer);
     rows.push_back(std::move(row));
+    if (!written.block->cross) continue;
+    const CrossAttention& cross = *written.block->cross;
+    CacheRow source{written.path, "cross, of the source", written.times};
+    source.per_token = 2 * static_cast<double>(*cross.n_kv_heads) * static_cast<double>(*cross.head_dim);
+    rows.push_back(std::move(source));
   }
   return rows;
 }

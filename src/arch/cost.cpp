@@ -46,11 +46,27 @@ double keys_of(const StridedPattern& pattern, int64_t length) {
   return window_keys(pattern.window, length) + multiples / static_cast<double>(length);
 }
 
+/// Without a causal mask a query sees as many keys after itself as before, over the average position.
+double both_directions(double causal_keys, int64_t length) {
+  return std::min(2 * causal_keys - 1, static_cast<double>(length));
+}
+
+/// Keys of a global token or block, averaged over all queries, in addition to those of its window.
+double global_queries(const Pattern& pattern) {
+  if (const auto* p = std::get_if<LongformerPattern>(&pattern)) return static_cast<double>(p->global_tokens);
+  if (const auto* p = std::get_if<BigBirdPattern>(&pattern)) return static_cast<double>(p->global_blocks * p->block);
+  return 0;
+}
+
 double mixing(const Attention& a, int64_t length, int64_t /*d_model*/) {
   const auto heads = static_cast<double>(a.n_heads);
   const bool relative = std::holds_alternative<TransformerXl>(*a.position);
   const auto score = static_cast<double>(*a.head_dim + rounded_bias_width(a)) * (relative ? 2 : 1);
-  return 2 * heads * (score + static_cast<double>(*a.v_head_dim)) * average_keys(a.pattern, length);
+  return 2 * heads * (score + static_cast<double>(*a.v_head_dim)) * average_keys(a.pattern, length, *a.causal);
+}
+
+double cross_mixing(const CrossAttention& a, int64_t length) {
+  return 4 * static_cast<double>(a.n_heads) * static_cast<double>(*a.head_dim) * static_cast<double>(length);
 }
 
 double mixing(const Mla& a, int64_t length, int64_t /*d_model*/) {
@@ -84,12 +100,15 @@ double product_flops(const std::vector<Weight>& weights) {
 
 }  // namespace
 
-double average_keys(const Pattern& pattern, int64_t length) {
-  return std::visit([length](const auto& option) { return keys_of(option, length); }, pattern);
+double average_keys(const Pattern& pattern, int64_t length, bool causal) {
+  const double keys = std::visit([length](const auto& option) { return keys_of(option, length); }, pattern);
+  if (causal) return keys;
+  return std::min(both_directions(keys, length) + global_queries(pattern), static_cast<double>(length));
 }
 
 double mixing_flops(const ArchSpec& spec, const Block& block, int64_t length) {
-  return std::visit([&](const auto& mixer) { return mixing(mixer, length, spec.d_model); }, block.mixer);
+  const double own = std::visit([&](const auto& mixer) { return mixing(mixer, length, spec.d_model); }, block.mixer);
+  return block.cross ? own + cross_mixing(*block.cross, length) : own;
 }
 
 Flops flops_per_token(const ArchSpec& spec, int64_t length) {

@@ -8,7 +8,8 @@
 namespace lamina::arch {
 
 /// FLOPs per token, averaged over a sequence of a given length; a multiply-add counts as two. Counts GEMMs, attention
-/// and scans. Norms, activations and positions (about a percent) are not counted.
+/// and scans. Norms, activations and positions (about a percent) are not counted. For an encoder–decoder: one token of
+/// the source and one of the target, of that length each.
 struct Flops {
   double products = 0;  ///< GEMMs: 2 · the active elements of every matrix, including the head
   double mixing = 0;    ///< attention scores and weighted values, or the state space scan
@@ -17,8 +18,9 @@ struct Flops {
 };
 Flops flops_per_token(const ArchSpec& spec, int64_t length);
 
-/// Keys visible to a query, averaged over the positions of a causal sequence of this length.
-double average_keys(const Pattern& pattern, int64_t length);
+/// Keys visible to a query, averaged over the positions of a sequence of this length; an upper bound for the sparse
+/// patterns with global or random parts.
+double average_keys(const Pattern& pattern, int64_t length, bool causal = true);
 
 /// The cache of one block of the file during generation.
 struct CacheRow {
@@ -31,6 +33,8 @@ struct CacheRow {
   /// Elements in all layers of the row for one sequence of this length.
   double at(int64_t length) const;
 };
+/// Empty for a model that is not causal, which keeps nothing. Keys and values of cross-attention have rows of their
+/// own; their tokens are those of the source.
 std::vector<CacheRow> cache_rows(const ArchSpec& spec);
 
 /// Memory for training, in bytes.

@@ -27,12 +27,12 @@ ParameterCount count_parameters(const ArchSpec& spec) {
   ParameterCount count;
   std::vector<Weight> before;
   std::vector<Weight> after;
-  bool behind_layers = false;
   for (Weight& weight : outer_weights(spec)) {
-    behind_layers = behind_layers || weight.name.starts_with("final_norm") || weight.name.starts_with("head");
-    (behind_layers ? after : before).push_back(std::move(weight));
+    const bool first = weight.name.starts_with("embedding") || weight.name.starts_with("position");
+    (first ? before : after).push_back(std::move(weight));
   }
   add_rows(before, "", 1, count);
+  if (spec.encoder) add_rows(encoder_outer_weights(spec), "encoder", 1, count);
   for (const WrittenBlock& written : written_blocks(spec)) {
     add_rows(block_weights(spec, *written.block), written.path, written.times, count);
   }

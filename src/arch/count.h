@@ -9,7 +9,7 @@ namespace lamina::arch {
 
 /// One row of the parameter table.
 struct CountRow {
-  std::string where;      ///< "layers[0].pattern[1]", or empty for weights outside the layers
+  std::string where;      ///< "layers[0].pattern[1]", "encoder", or empty for weights outside the layers
   std::string component;  ///< "q", "norms", "experts", …
   int64_t each = 0;       ///< parameters per layer
   int64_t layers = 1;     ///< number of layers with it

@@ -72,6 +72,7 @@ struct Moe {
   int64_t shared_experts = 0;
   std::optional<int64_t> shared_d_ff;
   std::optional<double> capacity_factor;
+  std::optional<int64_t> capacity;
   double balance_loss = 0.0;
   double z_loss = 0.0;
   static void visit_fields(auto& self, auto&& field) {
@@ -90,7 +91,9 @@ struct Moe {
     field("shared_d_ff", self.shared_d_ff,
           "total width of the shared experts; default shared_experts · the expert's d_ff");
     field("capacity_factor", self.capacity_factor,
-          "capacity of an expert relative to a balanced load; default no limit");
+          "capacity of an expert relative to a balanced load, in training; default no limit");
+    field("capacity", self.capacity,
+          "most tokens of a sequence that an expert takes, always; the others skip the experts; default no limit");
     field("balance_loss", self.balance_loss, "coefficient of the load-balancing loss", kNotNegative);
     field("z_loss", self.z_loss, "coefficient of the router's z-loss", kNotNegative);
   }

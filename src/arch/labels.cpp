@@ -35,6 +35,10 @@ std::string layer_position_label(const LayerPosition& position) {
 
 std::string pattern_label(const Pattern& pattern) {
   if (const auto* window = std::get_if<WindowPattern>(&pattern)) return str("window of ", window->size);
+  const auto* longformer = std::get_if<LongformerPattern>(&pattern);
+  if (longformer != nullptr && longformer->global_projections) {
+    return str("window of ", longformer->window, ", ", longformer->global_tokens, " global with own q, k, v");
+  }
   return std::string(kind_of(pattern));
 }
 
@@ -45,16 +49,19 @@ void add_extras(const Attention& a, Lines& lines) {
   if (a.sinks) lines.emplace_back("sinks");
 }
 
+std::string biases(const AttentionBias& bias) {
+  return str("bias on", bias.q ? " q" : "", bias.k ? " k" : "", bias.v ? " v" : "", bias.o ? " o" : "");
+}
+
+bool any(const AttentionBias& bias) { return bias.q || bias.k || bias.v || bias.o; }
+
 Lines labels(const Attention& a) {
-  Lines lines{"attention", str(a.n_heads, " heads, ", *a.n_kv_heads, " for k and v, of ", *a.head_dim),
+  Lines lines{*a.causal ? "attention" : "attention, not causal",
+              str(a.n_heads, " heads, ", *a.n_kv_heads, " for k and v, of ", *a.head_dim),
               layer_position_label(*a.position)};
   if (!std::holds_alternative<FullPattern>(a.pattern)) lines.push_back(pattern_label(a.pattern));
   add_extras(a, lines);
-  const bool any = a.bias.q || a.bias.k || a.bias.v || a.bias.o;
-  if (any) {
-    lines.push_back(
-        str("bias on", a.bias.q ? " q" : "", a.bias.k ? " k" : "", a.bias.v ? " v" : "", a.bias.o ? " o" : ""));
-  }
+  if (any(a.bias)) lines.push_back(biases(a.bias));
   return lines;
 }
 
@@ -97,6 +104,13 @@ Lines labels(const NoFfn& /*f*/) { return {"nothing"}; }
 
 Lines mixer_labels(const Mixer& mixer) {
   return std::visit([](const auto& option) { return labels(option); }, mixer);
+}
+
+Lines cross_labels(const CrossAttention& a) {
+  Lines lines{"cross-attention to the encoder",
+              str(a.n_heads, " heads, ", *a.n_kv_heads, " for k and v, of ", *a.head_dim)};
+  if (any(a.bias)) lines.push_back(biases(a.bias));
+  return lines;
 }
 
 Lines ffn_labels(const Ffn& ffn) {

@@ -13,20 +13,28 @@ struct WrittenBlock {
   const Block* block;
   std::string path;  ///< layers[0].pattern[1]
   int64_t times;     ///< number of layers with this block
+  bool in_encoder;   ///< of the encoder of an encoder–decoder; its path begins with "encoder."
 };
+/// The blocks of the encoder, if there is one, then those of `layers`.
 std::vector<WrittenBlock> written_blocks(const ArchSpec& spec);
 
-/// Number of layers, saturated at 2^31.
+/// Number of layers, including those of an encoder, saturated at 2^31.
 int64_t layer_count(const ArchSpec& spec);
 
-/// The block of every layer, in order. The pointers are valid as long as `spec`.
+/// The block of every layer in `layers`, in order. The pointers are valid as long as `spec`.
 std::vector<const Block*> layer_blocks(const ArchSpec& spec);
+std::vector<const Block*> layer_blocks(
+    const std::vector<LayerGroup>& layers);  ///< The same, valid as long as `layers`.
+
+/// The encoder of an encoder–decoder as an architecture of its own, without a head. If `spec` is resolved, so is it.
+ArchSpec encoder_stack(const ArchSpec& spec);
 
 /// The norms of a block. mixer, ffn and both come before the sublayer, or after the residual addition with placement
 /// post; the output norms come after the sublayer, inside the branch.
-enum class NormSlot : uint8_t { both, mixer, ffn, mixer_output, ffn_output };
+enum class NormSlot : uint8_t { both, mixer, ffn, mixer_output, ffn_output, cross, cross_output };
 constexpr auto names_of(NormSlot) {
-  return std::array<std::string_view, 5>{"norm", "mixer_norm", "ffn_norm", "mixer_output_norm", "ffn_output_norm"};
+  return std::array<std::string_view, 7>{
+      "norm", "mixer_norm", "ffn_norm", "mixer_output_norm", "ffn_output_norm", "cross_norm", "cross_output_norm"};
 }
 /// The norms of the block, in forward order.
 std::vector<NormSlot> norm_slots(const Block& block);
@@ -34,6 +42,9 @@ std::vector<NormSlot> norm_slots(const Block& block);
 /// Extra dimensions of queries and keys beyond head_dim that hold rounded ALiBi biases: one per query head of a KV
 /// head. 0: none.
 int64_t rounded_bias_width(const Attention& attention);
+
+/// Whether the model can generate: every attention of `layers` is causal.
+bool is_causal(const ArchSpec& resolved);
 
 bool has_mixer(const Block& block);
 bool has_ffn(const Block& block);

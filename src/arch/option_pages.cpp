@@ -35,7 +35,7 @@ const std::vector<Page>& pages() {
         {"position", "Position", {"position", attention + "position"}},
         {"rope-scaling", "RoPE scaling", {"position(rope).scaling"}},
         {"norm", "Norm", {"norm", block + "norm"}},
-        {"placement", "Norm placement", {block + "placement", "final_norm"}},
+        {"placement", "Norm placement", {block + "placement", block + "mixer_norm", "final_norm"}},
         {"layers", "Layers and patterns", {"layers", "layers[*].pattern"}},
         {"wiring", "Serial and parallel blocks", {block + "wiring"}},
         {"residual-scale", "Residual scale", {block + "residual_scale"}},
@@ -54,6 +54,10 @@ const std::vector<Page>& pages() {
         {"activation", "Activation and gate", {block + "ffn(plain).activation", block + "ffn(gated).gate"}},
         {"moe", "Mixture of experts", {block + "ffn(moe)"}},
         {"head", "Output head", {"head"}},
+        {"causal", "Causal and bidirectional attention", {"causal", attention + "causal"}},
+        {"encoder", "Encoder and cross-attention", {"encoder", block + "cross"}},
+        {"masked-lm-head", "Head of a masked language model", {"head.transform"}},
+        {"pooling", "Pooled vectors and classifiers", {"pooling", "classifier"}},
     };
   }();
   return all;

@@ -35,11 +35,10 @@ std::string letter(size_t kind) {
   return kind < 26 ? std::string(1, static_cast<char>('A' + kind)) : str("#", kind + 1);
 }
 
-/// Groups as "4 x (5 A, B)".
-std::vector<std::string> group_lines(const ArchSpec& spec, const Kinds& kinds) {
+/// Groups as "4 x (5 A, B)"; `written` is the index of their first block among all written ones.
+std::vector<std::string> group_lines(const std::vector<LayerGroup>& layers, size_t written, const Kinds& kinds) {
   std::vector<std::string> lines;
-  size_t written = 0;
-  for (const LayerGroup& group : spec.layers) {
+  for (const LayerGroup& group : layers) {
     std::string inside;
     for (const Block& block : group.pattern) {
       inside += str(inside.empty() ? "" : ", ", block.repeat > 1 ? str(block.repeat, " ") : "",
@@ -65,6 +64,18 @@ std::vector<std::string> head_lines(const ArchSpec& spec) {
   return lines;
 }
 
+template <class E>
+std::string enumerator(E value) {
+  return std::string(names_of(value)[static_cast<size_t>(value)]);
+}
+
+std::vector<std::string> pooling_lines(const Pooling& pooling) {
+  std::vector<std::string> lines{pooling.of == PoolingKind::mean ? "mean over tokens" : "first token"};
+  if (pooling.dense) lines.push_back(str("dense, ", enumerator(pooling.activation)));
+  if (pooling.unit_length) lines.emplace_back("unit length");
+  return lines;
+}
+
 /// A column of boxes with arrows between them; returns its top.
 class Column {
  public:
@@ -86,24 +97,63 @@ class Column {
   double top_ = 0;
 };
 
-double draw_model(const ArchSpec& spec, const Kinds& kinds, Diagram& diagram) {
-  Column column(diagram, kModelWidth / 2);
-  std::vector<std::string> embedding{"embedding", str(spec.vocab_size, " x ", *spec.embedding.d_embed)};
-  if (*spec.embedding.d_embed != spec.d_model) embedding.push_back(str("projected to ", spec.d_model));
-  if (constant_of(spec.embedding.scale) != 1.0) embedding.push_back(str("x ", constant_of(spec.embedding.scale)));
-  const bool added = std::holds_alternative<LearnedPosition>(spec.position) ||
-                     std::holds_alternative<SinusoidalPosition>(spec.position);
-  column.add(Diagram::Tone::plain, {"tokens"});
+/// Tokens, embedding, layers and final norm of one stack; returns where its layers begin.
+double draw_stack(const ArchSpec& stack, const std::string& tokens, size_t first_written, const Kinds& kinds,
+                  Column& column) {
+  std::vector<std::string> embedding{"embedding", str(stack.vocab_size, " x ", *stack.embedding.d_embed)};
+  if (*stack.embedding.d_embed != stack.d_model) embedding.push_back(str("projected to ", stack.d_model));
+  if (constant_of(stack.embedding.scale) != 1.0) embedding.push_back(str("x ", constant_of(stack.embedding.scale)));
+  if (stack.embedding.segments) embedding.push_back(str("+ segments, ", *stack.embedding.segments));
+  const bool added = std::holds_alternative<LearnedPosition>(stack.position) ||
+                     std::holds_alternative<SinusoidalPosition>(stack.position);
+  column.add(Diagram::Tone::plain, {tokens});
   column.add(Diagram::Tone::outer, embedding);
-  if (spec.embedding.norm) column.add(Diagram::Tone::norm, {norm_label(*spec.embedding.norm)});
-  if (added) column.add(Diagram::Tone::outer, {"+ " + position_label(spec.position)});
-  std::vector<std::string> layers{str(layer_count(spec), " layers, width ", spec.d_model)};
-  for (const std::string& line : group_lines(spec, kinds)) layers.push_back(line);
+  if (added) column.add(Diagram::Tone::outer, {"+ " + position_label(stack.position)});
+  if (stack.embedding.norm) column.add(Diagram::Tone::norm, {norm_label(*stack.embedding.norm)});
+  std::vector<std::string> layers{str(layer_blocks(stack).size(), " layers, width ", stack.d_model)};
+  for (const std::string& line : group_lines(stack.layers, first_written, kinds)) layers.push_back(line);
+  const double begin = column.top();
   column.add(Diagram::Tone::plain, layers);
-  if (*spec.final_norm) column.add(Diagram::Tone::norm, {norm_label(spec.norm)});
-  column.add(Diagram::Tone::outer, head_lines(spec));
-  column.add(Diagram::Tone::plain, {"logits"});
-  return column.top();
+  if (*stack.final_norm) column.add(Diagram::Tone::norm, {norm_label(stack.norm)});
+  return (begin + column.top()) / 2;
+}
+
+struct ModelSize {
+  double width;
+  double height;
+};
+
+ModelSize draw_model(const ArchSpec& spec, const Kinds& kinds, Diagram& diagram) {
+  constexpr double kBetween = 60;
+  double left = 0;
+  double encoder_top = 0;
+  size_t written = 0;
+  if (spec.encoder) {
+    Column encoder(diagram, kModelWidth / 2);
+    draw_stack(encoder_stack(spec), "source tokens", 0, kinds, encoder);
+    for (const LayerGroup& group : spec.encoder->layers) written += group.pattern.size();
+    encoder_top = encoder.top();
+    left = kModelWidth + kBetween;
+  }
+  Column column(diagram, left + kModelWidth / 2);
+  const double layers = draw_stack(spec, "tokens", written, kinds, column);
+  if (spec.encoder) {
+    const double middle = kModelWidth + kBetween / 2;
+    diagram.arrow({{kModelWidth / 2, encoder_top},
+                   {kModelWidth / 2, encoder_top + 18},
+                   {middle, encoder_top + 18},
+                   {middle, layers},
+                   {left, layers}});
+  }
+  if (spec.pooling) column.add(Diagram::Tone::outer, pooling_lines(*spec.pooling));
+  if (spec.classifier) column.add(Diagram::Tone::outer, {"classifier", str(spec.classifier->classes, " classes")});
+  if (!spec.pooling && spec.head.transform) {
+    column.add(Diagram::Tone::outer, {"dense", str(enumerator(spec.head.transform->activation), ", then ",
+                                                   norm_label(*spec.head.transform->norm))});
+  }
+  if (!spec.pooling) column.add(Diagram::Tone::outer, head_lines(spec));
+  column.add(Diagram::Tone::plain, {!spec.pooling || spec.classifier ? "logits" : "vector"});
+  return {left + kModelWidth, std::max(column.top(), encoder_top + 18)};
 }
 
 std::string plain_ascii(const std::string& text) {
@@ -132,8 +182,9 @@ std::vector<Picture> draw_parts(const ArchSpec& resolved) {
 std::string draw(const ArchSpec& resolved, const std::string& title) {
   Diagram diagram;
   const Kinds kinds = find_kinds(resolved);
-  double top = draw_model(resolved, kinds, diagram);
-  double left = kModelWidth + 40;
+  const ModelSize model = draw_model(resolved, kinds, diagram);
+  double top = model.height;
+  double left = model.width + 40;
   for (size_t i = 0; i < std::min(kinds.blocks.size(), kMostBlocks); ++i) {
     const BlockSize size = draw_block(kinds.blocks[i], str("block ", letter(i)), left, diagram);
     left += size.width + 24;

@@ -44,6 +44,7 @@ std::string work_table(const Plan& plan) {
 }
 
 std::string cache_table(const Plan& plan) {
+  if (plan.cache.empty()) return "CACHE: none, because attention is not causal\n";
   const double bytes = plan.options.bytes_per_number;
   std::string text = line("%-26s %-32s %8s %14s %14s", "CACHE of one sequence", "kind", "layers", "a token adds",
                           str("at ", with_commas(plan.options.length)).c_str());

@@ -65,6 +65,7 @@ void fill_position(std::optional<LayerPosition>& position, const ArchSpec& spec,
 }
 
 void fill_mixer(Attention& a, const ArchSpec& spec, const Norm& norm) {
+  fill(a.causal, std::optional(spec.causal));
   fill(a.n_kv_heads, std::optional(a.n_heads));
   if (!a.head_dim && a.n_heads > 0 && spec.d_model % a.n_heads == 0) a.head_dim = spec.d_model / a.n_heads;
   fill(a.v_head_dim, a.head_dim);
@@ -120,8 +121,15 @@ void fill_ffn(Moe& f, int64_t d_model) {
 }
 void fill_ffn(NoFfn& /*f*/, int64_t /*d_model*/) {}
 
+void fill_cross(CrossAttention& a, int64_t d_model) {
+  fill(a.n_kv_heads, std::optional(a.n_heads));
+  if (!a.head_dim && a.n_heads > 0 && d_model % a.n_heads == 0) a.head_dim = d_model / a.n_heads;
+  if (a.head_dim && *a.head_dim > 0) fill(a.scale, std::optional(1.0 / std::sqrt(static_cast<double>(*a.head_dim))));
+}
+
 void fill_block(Block& block, const ArchSpec& spec) {
   fill(block.norm, std::optional(spec.norm));
+  if (block.cross) fill_cross(*block.cross, spec.d_model);
   std::visit([&](auto& mixer) { fill_mixer(mixer, spec, *block.norm); }, block.mixer);
   const int64_t d_model = std::clamp<int64_t>(spec.d_model, 0, kLargest);
   std::visit([d_model](auto& ffn) { fill_ffn(ffn, d_model); }, block.ffn);
@@ -134,19 +142,42 @@ void fill_scale(Scale& scale, int64_t d_model) {
   if (std::holds_alternative<InverseSqrtWidthScale>(scale)) scale = ConstantScale{1.0 / root};
 }
 
+void fill_learned(Position& position, int64_t context) {
+  if (auto* learned = std::get_if<LearnedPosition>(&position)) fill(learned->length, std::optional(context));
+}
+
+void fill_layers(std::vector<LayerGroup>& layers, std::optional<bool>& final_norm, const ArchSpec& spec) {
+  const Block* last = nullptr;
+  for (LayerGroup& group : layers) {
+    for (Block& block : group.pattern) {
+      fill_block(block, spec);
+      last = &block;
+    }
+  }
+  fill(final_norm, std::optional(last == nullptr || last->placement != Placement::post));
+}
+
+void fill_encoder(ArchSpec& spec) {
+  Encoder& encoder = *spec.encoder;
+  if (!encoder.position) {
+    encoder.position = spec.position;
+    if (auto* t5 = std::get_if<T5Bias>(&*encoder.position)) t5->bidirectional = true;
+  }
+  fill_learned(*encoder.position, spec.context);
+  const ArchSpec stack = encoder_stack(spec);
+  fill_layers(encoder.layers, encoder.final_norm, stack);
+}
+
 }  // namespace
 
 ArchSpec fill_defaults(ArchSpec spec) {
   fill(spec.embedding.d_embed, std::optional(spec.d_model));
   fill_scale(spec.embedding.scale, spec.d_model);
   fill_scale(spec.head.scale, spec.d_model);
-  if (auto* learned = std::get_if<LearnedPosition>(&spec.position)) fill(learned->length, std::optional(spec.context));
-  for (LayerGroup& group : spec.layers) {
-    for (Block& block : group.pattern) fill_block(block, spec);
-  }
-  const std::vector<WrittenBlock> blocks = written_blocks(spec);
-  const bool ends_normed = !blocks.empty() && blocks.back().block->placement == Placement::post;
-  fill(spec.final_norm, std::optional(!ends_normed));
+  fill_learned(spec.position, spec.context);
+  fill_layers(spec.layers, spec.final_norm, spec);
+  if (spec.encoder) fill_encoder(spec);
+  if (spec.head.transform) fill(spec.head.transform->norm, std::optional(spec.norm));
   return spec;
 }
 

@@ -42,5 +42,6 @@ std::vector<Rule> model_rules();
 std::vector<Rule> mixer_rules();
 std::vector<Rule> position_rules();
 std::vector<Rule> ffn_rules();
+std::vector<Rule> encoder_rules();
 
 }  // namespace lamina::arch

@@ -63,6 +63,9 @@ void check_groups(const Norm& norm, int64_t width, const std::string& path, Find
 
 void norm_groups_divide(const ArchSpec& spec, Findings& findings) {
   check_groups(spec.norm, spec.d_model, "norm", findings);
+  if (spec.head.transform && spec.head.transform->norm) {
+    check_groups(*spec.head.transform->norm, spec.d_model, "head.transform.norm", findings);
+  }
   if (spec.embedding.norm) check_groups(*spec.embedding.norm, spec.d_model, "embedding.norm", findings);
   for (const WrittenBlock& written : written_blocks(spec)) {
     if (written.block->norm) check_groups(*written.block->norm, spec.d_model, written.path + ".norm", findings);

@@ -103,8 +103,9 @@ void buckets_fit(const ArchSpec& spec, Findings& findings) {
 
 /// Tables that belong to the model must have the same meaning in every layer.
 void shared_tables_agree(const ArchSpec& spec, Findings& findings) {
-  const Attention* first = nullptr;
+  const Attention* firsts[2] = {};  // of the decoder and of the encoder, which has tables of its own
   for (const WrittenBlock& written : written_blocks(spec)) {
+    const Attention*& first = firsts[written.in_encoder ? 1 : 0];
     const auto* a = std::get_if<Attention>(&written.block->mixer);
     if (a == nullptr || !a->position) continue;
     const auto* t5 = std::get_if<T5Bias>(&*a->position);

@@ -2,6 +2,7 @@
 
 #include "lamina/arch/attention.h"
 #include "lamina/arch/ffn.h"
+#include "lamina/arch/heads.h"
 #include "lamina/arch/ssm.h"
 
 namespace lamina::arch {
@@ -39,23 +40,27 @@ struct ParallelWiring {
 /// How mixer and feed-forward of a block are connected.
 using Wiring = std::variant<SerialWiring, ParallelWiring>;
 
-/// A layer: mixer and feed-forward with their norms.
+/// A layer: mixer, cross-attention and feed-forward with their norms.
 struct Block {
   int64_t repeat = 1;
   Mixer mixer;
+  std::optional<CrossAttention> cross;
   Ffn ffn;
   Wiring wiring;
   Placement placement = Placement::pre;
+  bool mixer_norm = true;
   std::optional<Norm> norm;
   double residual_scale = 1.0;
   static void visit_fields(auto& self, auto&& field) {
     field("repeat", self.repeat, "how often this block is repeated within the pattern");
     field("mixer", self.mixer, "moves information between positions: attention or a state space");
+    field("cross", self.cross, "attention to the encoder's output, between mixer and feed-forward; default none");
     field("ffn", self.ffn, "feed-forward, applied to each position separately");
     field("wiring", self.wiring, "how mixer and feed-forward are connected");
     field("placement", self.placement,
           "norm placement of a sublayer f: pre x + f(norm(x)), post norm(x + f(x)), sandwich x + norm(f(norm(x))), "
           "branch_post x + norm(f(x)), residual_after_norm n + f(n) with n = norm(x)");
+    field("mixer_norm", self.mixer_norm, "false: no norm before the mixer, for a first block after a normed embedding");
     field("norm", self.norm, "norm of this block; default the model's");
     field("residual_scale", self.residual_scale, "factor on each branch before it is added");
   }
@@ -108,12 +113,15 @@ struct Embedding {
   Scale scale;
   std::optional<Norm> norm;
   std::optional<int64_t> padding_token;
+  std::optional<int64_t> segments;
   static void visit_fields(auto& self, auto&& field) {
     field("d_embed", self.d_embed, "width of the table; default d_model. Other widths add two projections");
     field("scale", self.scale, "factor on the token's embedding, before positions are added");
     field("norm", self.norm, "norm after the embedding; default none");
     field("padding_token", self.padding_token,
           "token whose row gets no gradient from lookups (a tied head still gives one); default none", kCount);
+    field("segments", self.segments,
+          "rows of a second table, added by the segment of each token (token types); default none");
   }
   bool operator==(const Embedding&) const = default;
 };
@@ -124,40 +132,68 @@ struct Head {
   bool bias = false;
   Scale scale;
   std::optional<double> soft_cap;
+  std::optional<HeadTransform> transform;
   static void visit_fields(auto& self, auto&& field) {
     field("tied", self.tied, "the output projection uses the embedding table");
     field("bias", self.bias, "a bias per token of the vocabulary");
     field("scale", self.scale, "factor on the logits");
     field("soft_cap", self.soft_cap, "c·tanh(logit/c), after the scale; default none");
+    field("transform", self.transform,
+          "dense layer, activation and norm before the output projection, for masked language models; default none");
   }
   bool operator==(const Head&) const = default;
 };
 
-/// A decoder-only model. resolve() fills unset fields; it is the only place for defaults.
+/// The encoder of an encoder–decoder model: a second stack that reads the source. It is not causal. Width, vocabulary
+/// and the settings of the embedding are the model's.
+struct Encoder {
+  bool shared_embedding = true;
+  std::optional<Position> position;
+  std::vector<LayerGroup> layers;
+  std::optional<bool> final_norm;
+  static void visit_fields(auto& self, auto&& field) {
+    field("shared_embedding", self.shared_embedding, "the encoder uses the model's token table, else one of its own");
+    field("position", self.position, "where position information comes from; default as the model's, with own tables");
+    field("layers", self.layers, "groups of blocks, in order; required");
+    field("final_norm", self.final_norm, "a norm after the last layer; default true unless that layer is post-norm");
+  }
+  bool operator==(const Encoder&) const = default;
+};
+
+/// A model: one stack of layers, a decoder if it is causal, an encoder if not; or a decoder that attends to an encoder.
+/// resolve() fills unset fields; it is the only place for defaults.
 struct ArchSpec {
   int64_t schema = kSchema;
   std::string about;
   int64_t vocab_size = 0;
   int64_t d_model = 0;
   int64_t context = 2048;
+  bool causal = true;
   Embedding embedding;
   Position position;
   Norm norm;
   std::vector<LayerGroup> layers;
   std::optional<bool> final_norm;
+  std::optional<Encoder> encoder;
   Head head;
+  std::optional<Pooling> pooling;
+  std::optional<Classifier> classifier;
   static void visit_fields(auto& self, auto&& field) {
     field("schema", self.schema, "version of this format");
     field("about", self.about, "a one-line description; has no effect");
     field("vocab_size", self.vocab_size, "rows of the embedding table; required");
     field("d_model", self.d_model, "width of the residual stream; required");
     field("context", self.context, "longest sequence the model is designed for");
+    field("causal", self.causal, "whether attention sees only earlier positions; false: an encoder");
     field("embedding", self.embedding, "token embedding");
     field("position", self.position, "where position information comes from");
     field("norm", self.norm, "default norm of the blocks and the final norm");
     field("layers", self.layers, "groups of blocks, in order; required");
     field("final_norm", self.final_norm, "a norm before the head; default true unless the last block is post-norm");
+    field("encoder", self.encoder, "a stack that reads a source, for layers with cross-attention; default none");
     field("head", self.head, "output head");
+    field("pooling", self.pooling, "one vector per sequence, for embeddings and classifiers; default none");
+    field("classifier", self.classifier, "one logit per class from the pooled vector; default none");
   }
   bool operator==(const ArchSpec&) const = default;
 };

@@ -21,6 +21,12 @@ void add(WeightList& list, const Attention& a, int64_t d_model) {
     list.norm("mixer.q_norm", "qk norm", *whole->norm, q);
     list.norm("mixer.k_norm", "qk norm", *whole->norm, k);
   }
+  const auto* longformer = std::get_if<LongformerPattern>(&a.pattern);
+  if (longformer != nullptr && longformer->global_projections) {
+    list.linear("mixer.global_q", "global q k v", q, d_model, a.bias.q);
+    list.linear("mixer.global_k", "global q k v", k, d_model, a.bias.k);
+    list.linear("mixer.global_v", "global q k v", v, d_model, a.bias.v);
+  }
   if (a.sinks) list.table("mixer.sinks", "sinks", {a.n_heads});
   if (const auto* t5 = std::get_if<T5Bias>(&*a.position); t5 != nullptr && !t5->shared) {
     list.table("mixer.position.weight", "relative positions", {t5->buckets, a.n_heads});
@@ -33,6 +39,14 @@ void add(WeightList& list, const Attention& a, int64_t d_model) {
     }
   }
   list.linear("mixer.o", "o", d_model, a.n_heads * *a.v_head_dim, a.bias.o);
+}
+
+void add_cross(WeightList& list, const CrossAttention& a, int64_t d_model) {
+  const int64_t kv = *a.n_kv_heads * *a.head_dim;
+  list.linear("cross.q", "cross q", a.n_heads * *a.head_dim, d_model, a.bias.q);
+  list.linear("cross.k", "cross k", kv, d_model, a.bias.k);
+  list.linear("cross.v", "cross v", kv, d_model, a.bias.v);
+  list.linear("cross.o", "cross o", d_model, a.n_heads * *a.head_dim, a.bias.o);
 }
 
 void add(WeightList& list, const Mla& a, int64_t d_model) {
@@ -117,8 +131,8 @@ void add(WeightList& /*list*/, const NoFfn& /*f*/, int64_t /*d_model*/) {}
 
 /// Tables that belong to the model because its layers share them.
 void add_shared_position(WeightList& list, const ArchSpec& spec) {
-  for (const WrittenBlock& written : written_blocks(spec)) {
-    const auto* a = std::get_if<Attention>(&written.block->mixer);
+  for (const Block* block : layer_blocks(spec)) {
+    const auto* a = std::get_if<Attention>(&block->mixer);
     if (a == nullptr) continue;
     if (const auto* t5 = std::get_if<T5Bias>(&*a->position); t5 != nullptr && t5->shared) {
       return list.table("position.weight", "positions", {t5->buckets, a->n_heads});
@@ -130,6 +144,37 @@ void add_shared_position(WeightList& list, const ArchSpec& spec) {
   }
 }
 
+/// Embedding and positions of one stack.
+void add_inputs(WeightList& list, const ArchSpec& stack, bool has_table) {
+  const int64_t d_embed = *stack.embedding.d_embed;
+  const Embedding& embedding = stack.embedding;
+  if (has_table) list.table("embedding.weight", "embedding", {stack.vocab_size, d_embed});
+  if (d_embed != stack.d_model) {
+    list.linear("embedding.project_in", "embedding projections", stack.d_model, d_embed, false);
+  }
+  if (embedding.segments) list.table("embedding.segments.weight", "segments", {*embedding.segments, stack.d_model});
+  if (embedding.norm) list.norm("embedding.norm", "embedding norm", *embedding.norm, stack.d_model);
+  if (const auto* learned = std::get_if<LearnedPosition>(&stack.position)) {
+    list.table("position.weight", "positions", {*learned->length + learned->offset, stack.d_model});
+  }
+  add_shared_position(list, stack);
+}
+
+void add_heads(WeightList& list, const ArchSpec& spec) {
+  const int64_t d_embed = *spec.embedding.d_embed;
+  if (spec.pooling && spec.pooling->dense) list.linear("pooling", "pooling", spec.d_model, spec.d_model, true);
+  if (spec.classifier) list.linear("classifier", "classifier", spec.classifier->classes, spec.d_model, true);
+  if (spec.head.transform) {
+    list.linear("head.transform.dense", "head transform", spec.d_model, spec.d_model, spec.head.transform->bias);
+    list.norm("head.transform.norm", "head transform", *spec.head.transform->norm, spec.d_model);
+  }
+  if (d_embed != spec.d_model) {
+    list.linear("head.project_out", "embedding projections", d_embed, spec.d_model, false);
+  }
+  if (!spec.head.tied) list.linear("head", "head", spec.vocab_size, d_embed, false);
+  if (spec.head.bias) list.table("head.bias", "head", {spec.vocab_size});
+}
+
 }  // namespace
 
 std::vector<Weight> block_weights(const ArchSpec& spec, const Block& block) {
@@ -138,25 +183,24 @@ std::vector<Weight> block_weights(const ArchSpec& spec, const Block& block) {
     list.norm(std::string(names_of(slot)[static_cast<size_t>(slot)]), "norms", *block.norm, spec.d_model);
   }
   std::visit([&](const auto& mixer) { add(list, mixer, spec.d_model); }, block.mixer);
+  if (block.cross) add_cross(list, *block.cross, spec.d_model);
   std::visit([&](const auto& ffn) { add(list, ffn, spec.d_model); }, block.ffn);
   return list.take();
 }
 
 std::vector<Weight> outer_weights(const ArchSpec& spec) {
-  const int64_t d_embed = *spec.embedding.d_embed;
-  const bool projected = d_embed != spec.d_model;
   WeightList list;
-  list.table("embedding.weight", "embedding", {spec.vocab_size, d_embed});
-  if (projected) list.linear("embedding.project_in", "embedding projections", spec.d_model, d_embed, false);
-  if (spec.embedding.norm) list.norm("embedding.norm", "embedding norm", *spec.embedding.norm, spec.d_model);
-  if (const auto* learned = std::get_if<LearnedPosition>(&spec.position)) {
-    list.table("position.weight", "positions", {*learned->length + learned->offset, spec.d_model});
-  }
-  add_shared_position(list, spec);
+  add_inputs(list, spec, true);
   if (*spec.final_norm) list.norm("final_norm", "final norm", spec.norm, spec.d_model);
-  if (projected) list.linear("head.project_out", "embedding projections", d_embed, spec.d_model, false);
-  if (!spec.head.tied) list.linear("head", "head", spec.vocab_size, d_embed, false);
-  if (spec.head.bias) list.table("head.bias", "head", {spec.vocab_size});
+  add_heads(list, spec);
+  return list.take();
+}
+
+std::vector<Weight> encoder_outer_weights(const ArchSpec& spec) {
+  WeightList list;
+  const ArchSpec stack = encoder_stack(spec);
+  add_inputs(list, stack, !spec.encoder->shared_embedding);
+  if (*stack.final_norm) list.norm("final_norm", "final norm", stack.norm, stack.d_model);
   return list.take();
 }
 

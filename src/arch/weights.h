@@ -20,7 +20,11 @@ struct Weight {
 /// The weights of a layer with this block, in forward order. Throws if sizes overflow int64.
 std::vector<Weight> block_weights(const ArchSpec& spec, const Block& block);
 
-/// Embedding, positions, tables shared by layers, final norm and head. A tied head is not listed.
+/// Embedding, positions, tables shared by layers, final norm and heads, without those of an encoder. A tied head is not
+/// listed.
 std::vector<Weight> outer_weights(const ArchSpec& spec);
+
+/// The same of the encoder of an encoder–decoder, without its "encoder." prefix. A shared token table is not listed.
+std::vector<Weight> encoder_outer_weights(const ArchSpec& spec);
 
 }  // namespace lamina::arch

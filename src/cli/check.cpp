@@ -48,9 +48,9 @@ void print(const infer::Comparison& row) {
 
 /// A loaded checkpoint and its model.
 struct Checked {
-  Checked(const std::string& path, DType dtype, const Device& device)
+  Checked(const std::string& path, DType dtype, const Device& device, const io::SafetensorsFile& golden)
       : checkpoint(io::read_model(path, device, {.dtype = dtype, .progress = {}})),
-        model(checkpoint.spec, Device::meta()) {
+        model(infer::with_global_tokens(checkpoint.spec, golden), Device::meta()) {
     model.adopt_state_dict(checkpoint.tensors);
   }
   NamedTensors named(const nn::StateDict& gradients) const {
@@ -70,7 +70,7 @@ infer::GoldenOptions tolerances(const CheckArguments& arguments, DType dtype, co
     options.gradient_tolerance = 10 * *arguments.tolerance;
     options.tie = dtype == DType::f32 ? 0 : 2 * *arguments.tolerance;
   } else if (dtype == DType::bf16) {
-    Checked moved(arguments.model, DType::f32, Device::cpu());
+    Checked moved(arguments.model, DType::f32, Device::cpu(), golden);
     options =
         infer::bf16_tolerances(moved.model, golden, [&](const auto& gradients) { return moved.named(gradients); });
   }
@@ -90,7 +90,7 @@ void run(const CheckArguments& arguments) {
   const Device device = arguments.device.open();
   const std::string golden_path = arguments.golden.empty() ? arguments.model + "/golden.safetensors" : arguments.golden;
   const io::SafetensorsFile golden = io::SafetensorsFile::open(golden_path, Device::cpu(1));
-  Checked checked(arguments.model, *dtype, device);
+  Checked checked(arguments.model, *dtype, device, golden);
   const std::vector<infer::Comparison> rows = infer::compare_with_golden(
       checked.model, golden, [&](const auto& gradients) { return checked.named(gradients); },
       tolerances(arguments, *dtype, golden));

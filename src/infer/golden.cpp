@@ -6,6 +6,7 @@
 #include <random>
 
 #include "lamina/arch/count.h"
+#include "lamina/arch/layers.h"
 #include "lamina/autograd/tape.h"
 
 namespace lamina::infer {
@@ -39,6 +40,37 @@ Comparison compare(const std::string& name, const Tensor& ours, const Tensor& go
   const double magnitude = std::max(largest(b), least_magnitude);
   result.relative = result.absolute == 0 ? 0 : result.absolute / magnitude;
   return result;
+}
+
+/// Tokens of each row of a mask [batch, seq].
+std::vector<int64_t> lengths_of(const Tensor& mask, const Tensor& ids) {
+  LAMINA_CHECK(mask.shape() == ids.shape() && ids.rank() == 2, "attention_mask of the golden file is ", mask.shape(),
+               ", input_ids ", ids.shape(), "; expected one number for each token");
+  const std::vector<int64_t> values = mask.to(DType::i64).to_vector<int64_t>();
+  const int64_t seq = ids.dim(1);
+  std::vector<int64_t> lengths;
+  for (int64_t row = 0; row < ids.dim(0); ++row) {
+    int64_t length = 0;
+    for (int64_t i = 0; i < seq; ++i) {
+      const bool real = values[static_cast<size_t>(row * seq + i)] != 0;
+      LAMINA_CHECK(!real || length == i, "attention_mask of the golden file has a gap in row ", row,
+                   "; expected padding only at the end");
+      if (real) ++length;
+    }
+    lengths.push_back(length);
+  }
+  return lengths;
+}
+
+/// The values of a golden tensor [batch, seq, ...], with 0 for padding as a model returns it.
+Tensor without_padding(const Tensor& golden, const std::vector<int64_t>& lengths) {
+  if (lengths.empty() || golden.rank() < 2 || golden.dim(0) != static_cast<int64_t>(lengths.size())) return golden;
+  Tensor values = golden.clone();
+  for (int64_t row = 0; row < golden.dim(0); ++row) {
+    const int64_t length = lengths[static_cast<size_t>(row)];
+    if (length < golden.dim(1)) values.slice(0, row, 1).slice(1, length, golden.dim(1) - length).fill_(0.0);
+  }
+  return values;
 }
 
 /// The next token of each position; the last position has no target.
@@ -78,12 +110,65 @@ bool has_gradients(const io::SafetensorsFile& golden) {
                      [](const std::string& name) { return name.starts_with(kGradient); });
 }
 
+/// What a golden file gives to a model.
+struct GoldenInputs {
+  Tensor ids;  ///< of the decoder, if there is an encoder
+  Tensor targets;
+  nn::RunOptions run;
+};
+
+void check_global_tokens(const nn::Model& model, const Tensor& mask) {
+  int64_t expected = 0;
+  for (const arch::WrittenBlock& written : arch::written_blocks(model.spec())) {
+    const auto* a = std::get_if<arch::Attention>(&written.block->mixer);
+    const auto* pattern = a == nullptr ? nullptr : std::get_if<arch::LongformerPattern>(&a->pattern);
+    if (pattern != nullptr) expected = pattern->global_tokens;
+  }
+  const std::vector<int64_t> values = mask.to(DType::i64).to_vector<int64_t>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto at = static_cast<int64_t>(i) % mask.dim(-1);
+    LAMINA_CHECK((values[i] != 0) == (at < expected), "global_attention_mask of the golden file has ", values[i],
+                 " at position ", at, "; the architecture has ", expected, " global tokens, the first ones");
+  }
+}
+
+GoldenInputs inputs_of(const nn::Model& model, const io::SafetensorsFile& golden) {
+  const auto tokens = [&](const char* name) { return golden.tensor(name).to(DType::i64).to(model.device()); };
+  GoldenInputs inputs;
+  const Tensor ids = tokens("input_ids");
+  std::vector<int64_t> lengths;
+  if (golden.contains("attention_mask")) lengths = lengths_of(golden.tensor("attention_mask"), ids);
+  if (golden.contains("global_attention_mask")) check_global_tokens(model, golden.tensor("global_attention_mask"));
+  if (golden.contains("decoder_input_ids")) {
+    inputs.ids = tokens("decoder_input_ids");
+    inputs.run.source = ids;
+    inputs.run.source_lengths = lengths;
+  } else {
+    inputs.ids = ids;
+    inputs.run.lengths = lengths;
+  }
+  inputs.targets = golden.contains("labels") ? tokens("labels") : Tensor();
+  return inputs;
+}
+
 Comparison compare_greedy(nn::Model& model, const io::SafetensorsFile& golden, double tie) {
-  const Tensor prompt = golden.tensor("prompt").to(DType::i64).to(model.device());
   const std::vector<int64_t> expected = golden.tensor("greedy").to(DType::i64).to_vector<int64_t>();
+  const bool decodes_source = golden.contains("decoder_input_ids");
+  Tensor prompt;
+  if (decodes_source) {
+    prompt = inputs_of(model, golden).ids.slice(0, 0, 1).slice(1, 0, 1).contiguous();
+  } else {
+    prompt = golden.tensor("prompt").to(DType::i64).to(model.device());
+  }
   LAMINA_CHECK(prompt.rank() == 2 && prompt.dim(0) == 1 && prompt.dim(1) > 0, "prompt of the golden file is ",
                prompt.shape(), "; expected [1, tokens]");
   nn::ModelCache cache = model.make_cache(1, prompt.dim(1) + static_cast<int64_t>(expected.size()));
+  if (decodes_source) {
+    const nn::RunOptions run = inputs_of(model, golden).run;
+    std::vector<int64_t> lengths;
+    if (!run.source_lengths.empty()) lengths.push_back(run.source_lengths.front());
+    model.read_source(run.source.slice(0, 0, 1).contiguous(), cache, lengths);
+  }
   Tensor ids = prompt;
   double different = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
@@ -122,30 +207,53 @@ class MovedParameters {
   std::vector<Tensor> before_;
 };
 
+/// Encoder output, logits, loss and gradients, as far as the golden file has them.
+void compare_forward(nn::Model& model, const io::SafetensorsFile& golden, const NameGradients& name_gradients,
+                     const GoldenOptions& options, std::vector<Comparison>& list) {
+  GoldenInputs inputs = inputs_of(model, golden);
+  const auto compare_padded = [&](const char* name, const Tensor& ours, const std::vector<int64_t>& lengths) {
+    list.push_back(compare(name, ours, without_padding(golden.tensor(name), lengths), options.logits_tolerance));
+  };
+  if (golden.contains("encoder")) compare_padded("encoder", model.encoded(inputs.run), inputs.run.source_lengths);
+  if (golden.contains("logits")) {
+    compare_padded("logits", model.logits(inputs.ids, inputs.run), inputs.run.lengths);
+  }
+  if (!golden.contains("loss") && !has_gradients(golden)) return;
+  if (!inputs.targets.defined()) inputs.targets = targets_of(inputs.ids);
+  Tape tape;
+  for (auto& [name, parameter] : model.named_parameters()) tape.watch(parameter);
+  const Tensor loss = model.loss(inputs.ids, inputs.targets, {}, inputs.run).cross_entropy;
+  if (golden.contains("loss")) list.push_back(compare("loss", loss, golden.tensor("loss"), options.logits_tolerance));
+  if (!has_gradients(golden)) return;
+  tape.backward(loss);
+  compare_gradients(model, tape, golden, name_gradients, options, list);
+}
+
 }  // namespace
+
+arch::ArchSpec with_global_tokens(arch::ArchSpec spec, const io::SafetensorsFile& golden) {
+  if (!golden.contains("global_attention_mask")) return spec;
+  const Tensor mask = golden.tensor("global_attention_mask").to(DType::i64);
+  LAMINA_CHECK(mask.rank() == 2 && mask.dim(0) > 0, "global_attention_mask of the golden file is ", mask.shape(),
+               "; expected [batch, seq]");
+  const std::vector<int64_t> first = mask.slice(0, 0, 1).contiguous().to_vector<int64_t>();
+  const auto count = std::count_if(first.begin(), first.end(), [](int64_t value) { return value != 0; });
+  for (arch::LayerGroup& group : spec.layers) {
+    for (arch::Block& block : group.pattern) {
+      auto* a = std::get_if<arch::Attention>(&block.mixer);
+      auto* pattern = a == nullptr ? nullptr : std::get_if<arch::LongformerPattern>(&a->pattern);
+      if (pattern != nullptr) pattern->global_tokens = count;
+    }
+  }
+  return spec;
+}
 
 std::vector<Comparison> compare_with_golden(nn::Model& model, const io::SafetensorsFile& golden,
                                             const NameGradients& name_gradients, const GoldenOptions& options) {
   std::vector<Comparison> list;
-  if (golden.contains("input_ids")) {
-    const Tensor ids = golden.tensor("input_ids").to(DType::i64).to(model.device());
-    if (golden.contains("logits")) {
-      list.push_back(compare("logits", model.logits(ids), golden.tensor("logits"), options.logits_tolerance));
-    }
-    if (golden.contains("loss") || has_gradients(golden)) {
-      Tape tape;
-      for (auto& [name, parameter] : model.named_parameters()) tape.watch(parameter);
-      const Tensor loss = model.loss(ids, targets_of(ids)).cross_entropy;
-      if (golden.contains("loss")) {
-        list.push_back(compare("loss", loss, golden.tensor("loss"), options.logits_tolerance));
-      }
-      if (has_gradients(golden)) {
-        tape.backward(loss);
-        compare_gradients(model, tape, golden, name_gradients, options, list);
-      }
-    }
-  }
-  if (golden.contains("prompt")) list.push_back(compare_greedy(model, golden, options.tie));
+  if (golden.contains("input_ids")) compare_forward(model, golden, name_gradients, options, list);
+  const bool decodes_source = golden.contains("decoder_input_ids") && golden.contains(kGreedy);
+  if (golden.contains("prompt") || decodes_source) list.push_back(compare_greedy(model, golden, options.tie));
   LAMINA_CHECK(!list.empty(), "the golden file has neither input_ids with logits, loss or gradients, nor a prompt");
   return list;
 }

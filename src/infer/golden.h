@@ -11,7 +11,7 @@ namespace lamina::infer {
 
 /// The difference between one quantity and its golden value.
 struct Comparison {
-  std::string name;   ///< "logits", "loss", "grad.<parameter>", "greedy"
+  std::string name;   ///< "logits", "encoder", "loss", "grad.<parameter>", "greedy"
   double absolute;    ///< largest absolute difference; for "greedy": the number of different tokens
   double relative;    ///< `absolute` / largest magnitude of the golden values
   double tolerance;   ///< maximum allowed `relative`
@@ -28,6 +28,10 @@ struct GoldenOptions {
   double tie = 0;
 };
 
+/// The architecture with as many global tokens as the golden file's global_attention_mask marks; unchanged without one.
+/// Configurations of such models leave the number to each call.
+arch::ArchSpec with_global_tokens(arch::ArchSpec spec, const io::SafetensorsFile& golden);
+
 /// Converts gradients from the names of state_dict() to the names in the golden file.
 using NameGradients = std::function<NamedTensors(const nn::StateDict& gradients)>;
 
@@ -35,6 +39,12 @@ using NameGradients = std::function<NamedTensors(const nn::StateDict& gradients)
 ///   input_ids [batch, seq], logits [batch, seq, vocab]
 ///   loss [1]: mean next-token cross entropy over positions 0 … seq − 2; grad.<parameter>: its gradients
 ///   prompt [1, n], greedy [1, m]: greedy tokens after the prompt, decoded one by one with the KV cache
+/// Padded batches and encoders:
+///   attention_mask [batch, seq]: 1 for tokens, 0 for the padding after them, which is not compared
+///   labels [batch, seq]: the loss is the mean cross entropy of the logits against them, without those of -100
+///   global_attention_mask [batch, seq]: 1 for the global tokens, which must be those of the architecture
+/// Encoder–decoders: input_ids and attention_mask are the source; decoder_input_ids and labels [batch, m];
+///   encoder [batch, seq, d_model]: the encoder's output; greedy [1, m]: tokens for the first row of the source
 std::vector<Comparison> compare_with_golden(nn::Model& model, const io::SafetensorsFile& golden,
                                             const NameGradients& name_gradients, const GoldenOptions& options = {});
 

@@ -34,10 +34,16 @@ std::vector<WeightSlot> weight_slots(const arch::ArchSpec& resolved) {
   }
   std::vector<WeightSlot> slots;
   add_slots(before, "", slots);
-  const std::vector<const arch::Block*> blocks = arch::layer_blocks(resolved);
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    add_slots(arch::block_weights(resolved, *blocks[i]), str("layers.", i, "."), slots);
+  const auto add_layers = [&](const std::vector<const arch::Block*>& blocks, const std::string& prefix) {
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      add_slots(arch::block_weights(resolved, *blocks[i]), str(prefix, "layers.", i, "."), slots);
+    }
+  };
+  if (resolved.encoder) {
+    add_slots(arch::encoder_outer_weights(resolved), "encoder.", slots);
+    add_layers(arch::layer_blocks(resolved.encoder->layers), "encoder.");
   }
+  add_layers(arch::layer_blocks(resolved), "");
   add_slots(behind, "", slots);
   return slots;
 }

@@ -28,17 +28,25 @@ Tensor rows_of(const Tensor& table, const ForwardContext& pass, int64_t shift) {
 
 }  // namespace
 
-TokenEmbedding::TokenEmbedding(const arch::ArchSpec& spec, const ParameterFactory& make, PositionTables& positions)
+TokenEmbedding::TokenEmbedding(const arch::ArchSpec& spec, const ParameterFactory& make, PositionTables& positions,
+                               const TokenEmbedding* shared)
     : position_(spec.position),
       positions_(positions),
       d_model_(spec.d_model),
       scale_(factor_of(spec.embedding.scale)),
-      padding_(spec.embedding.padding_token.value_or(-1)),
-      weight_(make.normal("weight", {spec.vocab_size, *spec.embedding.d_embed})) {
-  add_parameter("weight", weight_);
+      shared_(shared),
+      padding_(spec.embedding.padding_token.value_or(-1)) {
+  if (shared == nullptr) {
+    weight_ = make.normal("weight", {spec.vocab_size, *spec.embedding.d_embed});
+    add_parameter("weight", weight_);
+  }
   if (*spec.embedding.d_embed != spec.d_model) {
     project_in_.emplace(spec.d_model, *spec.embedding.d_embed, false, make.at("project_in"));
     add_child("project_in", *project_in_);
+  }
+  if (spec.embedding.segments) {
+    segments_.emplace(Shape{*spec.embedding.segments, spec.d_model}, make.at("segments"));
+    add_child("segments", *segments_);
   }
   if (spec.embedding.norm) {
     norm_.emplace(*spec.embedding.norm, spec.d_model, make.at("norm"));
@@ -64,9 +72,15 @@ Tensor TokenEmbedding::position_rows(const ForwardContext& pass, const Tensor& l
 }
 
 Tensor TokenEmbedding::forward(const Tensor& ids, ForwardContext& pass) {
-  Tensor x = ops::embedding(weight_, ids, {.padding = padding_});
+  LAMINA_CHECK(segments_ || !pass.segments.defined(),
+               "model: segments are given, but this model has none; leave them out or set embedding.segments");
+  Tensor x = ops::embedding(weight(), ids, {.padding = padding_});
   if (scale_ != 1.0) x = ops::scale(x, scale_);
   if (project_in_) x = project_in_->forward(x);
+  if (segments_) {
+    const Tensor& table = segments_->weight();
+    x = ops::add(x, pass.segments.defined() ? ops::embedding(table, pass.segments) : table.slice(0, 0, 1));
+  }
   const Tensor rows = position_rows(pass, x);
   if (rows.defined()) x = ops::add(x, rows);
   if (norm_) x = norm_->forward(x);
@@ -76,6 +90,10 @@ Tensor TokenEmbedding::forward(const Tensor& ids, ForwardContext& pass) {
 OutputHead::OutputHead(const arch::ArchSpec& spec, const ParameterFactory& make, const TokenEmbedding& embedding)
     : embedding_(embedding), scale_(factor_of(spec.head.scale)), soft_cap_(spec.head.soft_cap.value_or(0.0)) {
   const int64_t d_embed = *spec.embedding.d_embed;
+  if (spec.head.transform) {
+    transform_.emplace(*spec.head.transform, spec.d_model, make.at("transform"));
+    add_child("transform", *transform_);
+  }
   if (d_embed != spec.d_model) {
     project_out_.emplace(d_embed, spec.d_model, false, make.at("project_out"));
     add_child("project_out", *project_out_);
@@ -88,6 +106,19 @@ OutputHead::OutputHead(const arch::ArchSpec& spec, const ParameterFactory& make,
     bias_ = make.constant({spec.vocab_size}, 0.0);
     add_parameter("bias", bias_);
   }
+}
+
+OutputHead::Transform::Transform(const arch::HeadTransform& transform, int64_t width, const ParameterFactory& make)
+    : activation_(transform.activation),
+      dense_(width, width, transform.bias, make.at("dense")),
+      norm_(*transform.norm, width, make.at("norm")) {
+  add_child("dense", dense_);
+  add_child("norm", norm_);
+}
+
+Tensor OutputHead::project(const Tensor& x) const {
+  const Tensor h = transform_ ? transform_->forward(x) : x;
+  return project_out_ ? project_out_->forward(h) : h;
 }
 
 void OutputHead::store_weights(const WeightFormats& formats, const std::string& prefix) {
@@ -104,7 +135,7 @@ Tensor OutputHead::logits(const Tensor& x) const {
 }
 
 Tensor OutputHead::normed_logits(ResidualStream& stream, const NormLayer& norm) const {
-  if (project_out_ || rounded_.defined()) return logits(stream.normed(norm));
+  if (transform_ || project_out_ || rounded_.defined()) return logits(stream.normed(norm));
   return finished(stream.normed_linear(norm, used_weight(), bias_));
 }
 

@@ -6,19 +6,22 @@
 #include "lamina/nn/norm.h"
 #include "lamina/nn/position_tables.h"
 #include "lamina/nn/projection.h"
+#include "lamina/nn/weight_table.h"
 
 namespace lamina::nn {
 
-/// Token embedding: table[ids] · scale, projected to d_model if d_embed differs, plus learned or sinusoidal positions,
-/// followed by a norm if the spec has one.
-///   "weight" [vocab, d_embed], "project_in.weight" [d_model, d_embed], "norm.…"
+/// Token embedding: table[ids] · scale, projected to d_model if d_embed differs, plus segments and learned or
+/// sinusoidal positions, followed by a norm if the spec has one.
+///   "weight" [vocab, d_embed], "project_in.weight" [d_model, d_embed], "segments.weight" [segments, d_model], "norm.…"
 class TokenEmbedding final : public Module {
  public:
-  TokenEmbedding(const arch::ArchSpec& spec, const ParameterFactory& make, PositionTables& positions);
+  /// With `shared` the token table is that one's, which must outlive this.
+  TokenEmbedding(const arch::ArchSpec& spec, const ParameterFactory& make, PositionTables& positions,
+                 const TokenEmbedding* shared = nullptr);
 
   /// ids [batch, seq] i64 or i32 → [batch, seq, d_model] in the table's type.
   Tensor forward(const Tensor& ids, ForwardContext& pass);
-  const Tensor& weight() const { return weight_; }
+  const Tensor& weight() const { return shared_ != nullptr ? shared_->weight() : weight_; }
 
  private:
   /// Rows of the position table for the tokens of `pass`, [seq or batch·seq rows, d_model]; undefined if the layers
@@ -29,21 +32,25 @@ class TokenEmbedding final : public Module {
   PositionTables& positions_;
   int64_t d_model_;
   double scale_;
+  const TokenEmbedding* shared_;
   int64_t padding_;  ///< padding token, whose row gets no gradient from the lookup; -1: none
   Tensor weight_;
   std::optional<Linear> project_in_;
+  std::optional<WeightTable> segments_;
   std::optional<NormLayer> norm_;
   Tensor sinusoids_;  ///< [positions, d_model]; built on demand and grown as needed
 };
 
-/// Output head: logits = soft_cap(scale · (h · weightᵀ + bias)), where h is x projected to d_embed if d_embed differs.
+/// Output head: logits = soft_cap(scale · (h · weightᵀ + bias)), where h is x after the transform norm(act(dense(x))),
+/// if there is one, projected to d_embed if d_embed differs.
+///   "transform.dense.…" [d_model, d_model], "transform.norm.…"
 ///   "project_out.weight" [d_embed, d_model], "weight" [vocab, d_embed] unless tied, "bias" [vocab]
 class OutputHead final : public Module {
  public:
   OutputHead(const arch::ArchSpec& spec, const ParameterFactory& make, const TokenEmbedding& embedding);
 
-  /// Projects x [..., d_model] to the width of the vocabulary table, [..., d_embed].
-  Tensor project(const Tensor& x) const { return project_out_ ? project_out_->forward(x) : x; }
+  /// Transforms x [..., d_model] and projects it to the width of the vocabulary table, [..., d_embed].
+  Tensor project(const Tensor& x) const;
   /// x [..., d_model] → [..., vocab].
   Tensor logits(const Tensor& x) const;
   /// logits() of norm(residual stream); fuses the norm into the projection if possible.
@@ -66,6 +73,18 @@ class OutputHead final : public Module {
   const TokenEmbedding& embedding_;
   double scale_;
   double soft_cap_;
+  /// Dense layer, activation and norm before the output projection.
+  class Transform final : public Module {
+   public:
+    Transform(const arch::HeadTransform& transform, int64_t width, const ParameterFactory& make);
+    Tensor forward(const Tensor& x) const { return norm_.forward(dense_.forward(x, activation_)); }
+
+   private:
+    ops::Activation activation_;
+    Linear dense_;
+    NormLayer norm_;
+  };
+  std::optional<Transform> transform_;
   std::optional<Linear> project_out_;
   Tensor weight_;
   Tensor converted_;              ///< replaces weight() if defined

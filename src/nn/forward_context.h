@@ -19,6 +19,13 @@ struct DropoutRates {
   double residual = 0.0;   ///< output of every sublayer, before it is added to the residual stream
 };
 
+/// What an encoder computed of its source, for cross-attention.
+struct EncodedSource {
+  Tensor states;  ///< [batch, seq, d_model], or [1, tokens, d_model] if padding was removed; undefined: no source
+  std::vector<int64_t> row_starts;  ///< as ForwardContext::row_starts
+  int64_t seq = 0;                  ///< length of the rows with padding
+};
+
 /// State of one forward pass: its settings, and the losses that layers report. The model creates one per call.
 struct ForwardContext {
   int64_t batch = 0;
@@ -44,6 +51,15 @@ struct ForwardContext {
   /// Packed documents that do not attend to each other, the same in every row: [documents + 1] i64, ascending from 0 to
   /// seq. Positions restart with each document. Undefined: one document. Not with a cache.
   Tensor document_starts;
+  /// Host copy of document_starts if the documents are the rows of a padded batch: row r is tokens [row_starts[r],
+  /// row_starts[r + 1]) of the single row. Empty: rows were not concatenated.
+  std::vector<int64_t> row_starts;
+  /// [batch, seq]: segments of the tokens; undefined: segment 0.
+  Tensor segments;
+  /// What cross-attention sees without a cache.
+  EncodedSource source;
+  /// With a cache: tokens of the source of each row.
+  std::vector<int64_t> source_lengths;
 
   /// Receives intermediate results, if set. Only in passes over whole sequences, without a cache.
   ForwardObserver* observer = nullptr;

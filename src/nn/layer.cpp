@@ -21,6 +21,10 @@ Layer::Layer(const arch::ArchSpec& spec, const arch::Block& block, const Paramet
     add_child(name, *norm);
   }
   if (mixer_) add_child("mixer", *mixer_);
+  if (block.cross) {
+    cross_.emplace(spec, *block.cross, make.at("cross"));
+    add_child("cross", *cross_);
+  }
   if (ffn_) add_child("ffn", *ffn_);
 }
 
@@ -45,7 +49,7 @@ template <class F, class Normed>
 void Layer::sublayer(ResidualStream& stream, ForwardContext& pass, NormSlot input, NormSlot output, const F& f,
                      const Normed& f_normed) {
   Tensor out;
-  if (placement_ == Placement::pre || placement_ == Placement::sandwich) {
+  if (norm(input) != nullptr && (placement_ == Placement::pre || placement_ == Placement::sandwich)) {
     out = f_normed(*norm(input));
   } else if (placement_ == Placement::residual_after_norm) {
     stream = {stream.normed(*norm(input)), {}};
@@ -77,7 +81,8 @@ void Layer::parallel(ResidualStream& stream, ForwardContext& pass, LayerCache* c
   if (placement_ == Placement::post) stream = {stream.normed(*norm(NormSlot::both)), {}};
 }
 
-ResidualStream Layer::forward(ResidualStream stream, ForwardContext& pass, LayerCache* cache) {
+ResidualStream Layer::forward(ResidualStream stream, ForwardContext& pass, const LayerCaches& caches) {
+  LayerCache* cache = caches.mixer;
   if (parallel_) {
     parallel(stream, pass, cache);
     return stream;
@@ -87,6 +92,11 @@ ResidualStream Layer::forward(ResidualStream stream, ForwardContext& pass, Layer
         stream, pass, NormSlot::mixer, NormSlot::mixer_output,
         [&](const Tensor& x) { return mixer_->forward(x, pass, cache); },
         [&](const NormLayer& norm) { return mixer_->forward_normed(stream, norm, pass, cache); });
+  }
+  if (cross_) {
+    const auto attend = [&](const Tensor& x) { return cross_->forward(x, pass, caches.cross); };
+    sublayer(stream, pass, NormSlot::cross, NormSlot::cross_output, attend,
+             [&](const NormLayer& norm) { return attend(stream.normed(norm)); });
   }
   if (ffn_) {
     sublayer(

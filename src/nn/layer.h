@@ -4,18 +4,27 @@
 #include <optional>
 
 #include "lamina/arch/layers.h"
+#include "lamina/nn/cross_attention.h"
 #include "lamina/nn/mixer.h"
 
 namespace lamina::nn {
 
-/// One block: mixer and feed-forward, serial or parallel, with norms as its placement says.
+/// Caches of one layer; null: none.
+struct LayerCaches {
+  LayerCache* mixer = nullptr;
+  LayerCache* cross = nullptr;
+};
+
+/// One block: mixer, cross-attention and feed-forward, serial or parallel, with norms as its placement says.
 class Layer final : public Module {
  public:
   Layer(const arch::ArchSpec& spec, const arch::Block& block, const ParameterFactory& make, PositionTables& positions);
 
-  ResidualStream forward(ResidualStream stream, ForwardContext& pass, LayerCache* cache);
+  ResidualStream forward(ResidualStream stream, ForwardContext& pass, const LayerCaches& caches);
   /// Null for a block without mixer.
   const Mixer* mixer() const { return mixer_.get(); }
+  /// Null for a block without cross-attention.
+  const CrossAttention* cross() const { return cross_ ? &*cross_ : nullptr; }
 
  private:
   template <class F, class Normed>
@@ -30,8 +39,9 @@ class Layer final : public Module {
   arch::Placement placement_;
   bool parallel_;
   double residual_scale_;
-  std::array<std::optional<NormLayer>, 5> norms_;  ///< by NormSlot
+  std::array<std::optional<NormLayer>, 7> norms_;  ///< by NormSlot
   std::unique_ptr<Mixer> mixer_;
+  std::optional<CrossAttention> cross_;
   std::unique_ptr<Ffn> ffn_;
 };
 

@@ -11,8 +11,6 @@ namespace lamina::nn {
 namespace {
 
 constexpr double kDeviation = 0.02;
-/// Random streams reserved for each layer per step.
-constexpr uint64_t kStreamsPerLayer = 64;
 
 ParameterFactory factory(const arch::ArchSpec& spec, const Device& device, const ModelOptions& options) {
   LAMINA_CHECK(is_floating(options.dtype), "model: weights cannot be ", options.dtype,
@@ -25,31 +23,6 @@ ParameterFactory factory(const arch::ArchSpec& spec, const Device& device, const
            .seed = options.seed,
            .deviation = kDeviation,
            .residual_deviation = kDeviation / std::sqrt(branches)}};
-}
-
-void check_ids(const Tensor& ids) {
-  LAMINA_CHECK(ids.defined() && ids.rank() == 2 && (ids.dtype() == DType::i64 || ids.dtype() == DType::i32),
-               "model: ids must be a tensor [batch, seq] of i64 or i32",
-               ids.defined() ? str("; given is ", ids.dtype(), " ", ids.shape()) : "; the given tensor is undefined");
-}
-
-/// Sets positions for packed documents; they restart at 0 with each document.
-void place_documents(const Tensor& starts_in, const Device& device, ForwardContext& pass) {
-  LAMINA_CHECK(starts_in.rank() == 1 && (starts_in.dtype() == DType::i64 || starts_in.dtype() == DType::i32),
-               "model: document_starts is ", starts_in.dtype(), " ", starts_in.shape(),
-               "; expected [documents + 1] of i64 or i32");
-  pass.document_starts = starts_in;
-  const std::vector<int64_t> starts = starts_in.to_vector<int64_t>();
-  LAMINA_CHECK(starts.size() >= 2 && starts.front() == 0 && starts.back() == pass.seq &&
-                   std::is_sorted(starts.begin(), starts.end()),
-               "model: document_starts must ascend from 0 to seq = ", pass.seq, "; check the packing of the batch");
-  std::vector<int64_t> positions;
-  for (size_t d = 1; d < starts.size(); ++d) {
-    const int64_t length = starts[d] - starts[d - 1];
-    pass.longest_document = std::max(pass.longest_document, length);
-    for (int64_t p = 0; p < length; ++p) positions.push_back(p);
-  }
-  pass.positions = Tensor::from(positions, {pass.seq}, device);
 }
 
 /// Padding gets the position of the row's last real token, so that position tables need not be longer.
@@ -85,46 +58,50 @@ std::span<const int64_t> real_ids(const std::vector<int64_t>& ids, const Forward
 
 }  // namespace
 
-void Model::Layers::add(std::unique_ptr<Layer> layer) {
-  add_child(std::to_string(all.size()), *layer);
-  all.push_back(std::move(layer));
-}
-
 Model::Model(const arch::ArchSpec& spec, const Device& device, const ModelOptions& options)
     : spec_(spec),
       positions_(spec_, factory(spec_, device, options).at("position")),
       embedding_(spec_, factory(spec_, device, options).at("embedding"), positions_),
-      head_(spec_, factory(spec_, device, options).at("head"), embedding_) {
+      head_(spec_, factory(spec_, device, options).at("head"), embedding_),
+      pooled_head_(spec_, factory(spec_, device, options)) {
   const ParameterFactory make = factory(spec_, device, options);
   add_child("embedding", embedding_);
   add_child("position", positions_);
+  if (spec_.encoder) {
+    encoder_ = std::make_unique<Encoder>(spec_, make.at("encoder"), embedding_);
+    add_child("encoder", *encoder_);
+  }
   for (const arch::Block* block : arch::layer_blocks(spec_)) {
-    layers_.add(
-        std::make_unique<Layer>(spec_, *block, make.at("layers").at(std::to_string(layers_.all.size())), positions_));
+    const std::string name = std::to_string(layers_.all().size());
+    layers_.add(std::make_unique<Layer>(spec_, *block, make.at("layers").at(name), positions_));
   }
   add_child("layers", layers_);
   if (*spec_.final_norm) {
     final_norm_.emplace(spec_.norm, spec_.d_model, make.at("final_norm"));
     add_child("final_norm", *final_norm_);
   }
+  add_child("", pooled_head_);
   add_child("head", head_);
 }
 
-ForwardContext Model::start(const Tensor& ids, const RunOptions& options) const {
-  check_ids(ids);
-  ForwardContext pass;
-  pass.batch = ids.dim(0);
-  pass.seq = ids.dim(1);
-  pass.training = options.training;
-  pass.dropout = options.dropout;
-  pass.seed = options.seed;
-  pass.step = options.step;
-  LAMINA_CHECK(options.observer == nullptr || options.checkpoint == nullptr,
-               "model: an observer and activation checkpointing, which runs layers twice; leave one out");
-  pass.observer = options.observer;
-  pass.first_row = options.first_row;
-  if (options.document_starts.defined()) place_documents(options.document_starts, ids.device(), pass);
-  return pass;
+ForwardStart Model::start(const Tensor& ids, const RunOptions& options) {
+  LAMINA_CHECK(!options.source.defined() || encoder_,
+               "model: a source is given, but the architecture has no encoder; leave it out");
+  ForwardStart start = start_forward(ids, options);
+  if (!encoder_) return start;
+  check_ids(options.source);
+  LAMINA_CHECK(options.source.dim(0) == start.batch, "model: the source is ", options.source.shape(), ", ids ",
+               ids.shape(), "; give one row of the source for each row of ids");
+  LAMINA_CHECK(!options.document_starts.defined(),
+               "model: packed documents of an encoder–decoder are not supported; give each document its own row");
+  start.pass.source = encoder_->forward(options, start.pass.losses);
+  return start;
+}
+
+void Model::check_decodes() const {
+  LAMINA_CHECK(arch::is_causal(spec_),
+               "model: attention is not causal, so tokens cannot be decoded one by one; call logits(), hidden() or "
+               "pooled() on whole sequences");
 }
 
 ForwardContext Model::start_cached(const Tensor& ids, const ModelCache& cache, const CachedOptions& options) const {
@@ -152,35 +129,13 @@ ForwardContext Model::start_cached(const Tensor& ids, const ModelCache& cache, c
   LAMINA_CHECK(pass.end() <= cache.capacity(), "model: ", pass.end(), " tokens (", pass.seq,
                " of them new) exceed the cache's capacity of ", cache.capacity(), "; make a larger cache");
   if (pass.ragged()) pass.positions = ragged_positions(pass, ids.device());
+  pass.source_lengths = cache.source_lengths();
   return pass;
-}
-
-ResidualStream Model::checkpointed(Tape& tape, size_t index, const ResidualStream& stream, ForwardContext& pass) {
-  const auto segment = [this, index, settings = pass](const std::vector<Tensor>& inputs) {
-    ForwardContext inner = settings;  // restarts the random stream counter each time the layer runs
-    inner.losses.clear();
-    ResidualStream out = layers_.all[index]->forward({inputs[0], inputs[1]}, inner, nullptr);
-    std::vector<Tensor> outputs{out.x, out.branch};
-    outputs.insert(outputs.end(), inner.losses.begin(), inner.losses.end());
-    return outputs;
-  };
-  const std::vector<Tensor> outputs = checkpoint(tape, segment, {stream.x, stream.branch});
-  pass.losses.insert(pass.losses.end(), outputs.begin() + 2, outputs.end());
-  return {outputs[0], outputs[1]};
 }
 
 ResidualStream Model::run_layers(const Tensor& ids, ForwardContext& pass, ModelCache* cache, Tape* checkpoint) {
   ResidualStream stream{embedding_.forward(ids, pass), {}};
-  for (size_t i = 0; i < layers_.all.size(); ++i) {
-    pass.stream = (i + 1) * kStreamsPerLayer;
-    pass.layer = static_cast<int64_t>(i);
-    stream = checkpoint != nullptr
-                 ? checkpointed(*checkpoint, i, stream, pass)
-                 : layers_.all[i]->forward(std::move(stream), pass, cache == nullptr ? nullptr : cache->layer(i));
-    if (pass.observer != nullptr && pass.observer->wants_residual())
-      pass.observer->residual(pass.layer, stream.value());
-  }
-  return stream;
+  return layers_.forward(std::move(stream), pass, cache, checkpoint);
 }
 
 Tensor Model::forward(const Tensor& ids, ForwardContext& pass, ModelCache* cache, Tape* checkpoint) {
@@ -189,23 +144,68 @@ Tensor Model::forward(const Tensor& ids, ForwardContext& pass, ModelCache* cache
 }
 
 Tensor Model::hidden(const Tensor& ids, const RunOptions& options) {
-  ForwardContext pass = start(ids, options);
-  return forward(ids, pass, nullptr, options.checkpoint);
+  ForwardStart start = this->start(ids, options);
+  return start.padded(forward(start.ids, start.pass, nullptr, options.checkpoint));
 }
 
-Tensor Model::logits(const Tensor& ids, const RunOptions& options) { return head_.logits(hidden(ids, options)); }
+Tensor Model::logits(const Tensor& ids, const RunOptions& options) {
+  ForwardStart start = this->start(ids, options);
+  return start.padded(head_.logits(forward(start.ids, start.pass, nullptr, options.checkpoint)));
+}
+
+Tensor Model::pooled(const Tensor& ids, const RunOptions& options) {
+  ForwardStart start = this->start(ids, options);
+  return pooled_head_.pooled(forward(start.ids, start.pass, nullptr, options.checkpoint), start);
+}
+
+Tensor Model::class_logits(const Tensor& ids, const RunOptions& options) {
+  return pooled_head_.class_logits(pooled(ids, options));
+}
+
+Tensor Model::encoded(const RunOptions& options) {
+  LAMINA_CHECK(encoder_, "model: the architecture has no encoder; call hidden()");
+  std::vector<Tensor> losses;
+  const EncodedSource source = encoder_->forward(options, losses);
+  return with_padding(source.states, source.row_starts, source.seq);
+}
+
+void Model::read_source(const Tensor& source, ModelCache& cache, const std::vector<int64_t>& lengths) {
+  LAMINA_CHECK(encoder_, "model: the architecture has no encoder, so there is no source to read");
+  check_ids(source);
+  LAMINA_CHECK(source.dim(0) == cache.batch(), "model: the source is ", source.shape(), ", the cache has ",
+               cache.batch(), " rows; give one row for each");
+  LAMINA_CHECK(!is_tracked({embedding_.weight()}),
+               "model: reading a source into a cache has no gradient; wrap the call in NoGrad");
+  RunOptions options;
+  options.source = source;
+  options.source_lengths = lengths;
+  const Tensor states = encoded(options);
+  cache.sources_.clear();
+  for (const auto& layer : layers_.all()) {
+    const CrossAttention* cross = layer->cross();
+    auto& stored = cache.sources_.emplace_back();
+    if (cross == nullptr) continue;
+    stored = cross->make_cache(states.dim(0), states.dim(1), cache.dtype_, device());
+    cross->store(states, *stored);
+  }
+  for (int64_t row = 0; row < cache.batch(); ++row) {
+    cache.reset(row);
+    cache.row("read_source", row).source_length = lengths.empty() ? source.dim(1) : lengths[static_cast<size_t>(row)];
+  }
+}
 
 ModelLoss Model::loss(const Tensor& ids, const Tensor& targets, const LossOptions& options, const RunOptions& run) {
-  ForwardContext pass = start(ids, run);
   LAMINA_CHECK(targets.defined() && targets.shape() == ids.shape(), "model: targets are ",
                targets.defined() ? targets.shape() : Shape(), ", ids ", ids.shape(),
                "; give the next token of each position");
   LAMINA_CHECK(!head_.is_rounded(),
                "model: the loss needs the head's weight, but the head is quantized; keep the head "
                "unquantized, or compute the cross entropy from logits()");
-  const Tensor x = head_.project(forward(ids, pass, nullptr, run.checkpoint));
+  ForwardStart start = this->start(ids, run);
+  ForwardContext& pass = start.pass;
+  const Tensor x = head_.project(forward(start.ids, pass, nullptr, run.checkpoint));
   ModelLoss loss;
-  loss.cross_entropy = ops::linear_cross_entropy(x, head_.weight(), targets,
+  loss.cross_entropy = ops::linear_cross_entropy(x, head_.weight(), start.without_padding(targets),
                                                  {.ignore_index = options.ignore_index,
                                                   .label_smoothing = options.label_smoothing,
                                                   .z_loss = options.z_loss,
@@ -221,6 +221,7 @@ ModelLoss Model::loss(const Tensor& ids, const Tensor& targets, const LossOption
 }
 
 ModelCache Model::make_cache(int64_t batch, int64_t capacity, std::optional<DType> given) const {
+  check_decodes();
   LAMINA_CHECK(batch > 0 && capacity > 0, "model: a cache of ", batch, " rows and ", capacity,
                " tokens; expected positive numbers");
   const DType weights = embedding_.weight().dtype();
@@ -229,11 +230,11 @@ ModelCache Model::make_cache(int64_t batch, int64_t capacity, std::optional<DTyp
                "model: a cache of ", dtype, " for weights of ", weights,
                "; expected f64 for f64 weights, otherwise f32, bf16, f16 or u8 (8 bits)");
   std::vector<std::unique_ptr<LayerCache>> caches;
-  for (const auto& layer : layers_.all) {
+  for (const auto& layer : layers_.all()) {
     const Mixer* mixer = layer->mixer();
     caches.push_back(mixer == nullptr ? nullptr : mixer->make_cache(batch, capacity, dtype, device()));
   }
-  return {std::move(caches), batch, capacity, positions_.depend_on_length()};
+  return {std::move(caches), batch, capacity, dtype, positions_.depend_on_length()};
 }
 
 bool Model::is_stale(const ModelCache& cache, const ForwardContext& pass) const {

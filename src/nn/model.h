@@ -6,16 +6,15 @@
 #include "lamina/arch/spec.h"
 #include "lamina/base/ignore_index.h"
 #include "lamina/nn/embedding.h"
+#include "lamina/nn/encoder.h"
 #include "lamina/nn/forward_observer.h"
-#include "lamina/nn/layer.h"
+#include "lamina/nn/forward_start.h"
+#include "lamina/nn/layer_stack.h"
 #include "lamina/nn/model_cache.h"
+#include "lamina/nn/pooling.h"
 #include "lamina/nn/row_batch.h"
 #include "lamina/nn/sequence_cache.h"
 #include "lamina/ops/loss/cross_entropy.h"
-
-namespace lamina {
-class Tape;
-}
 
 namespace lamina::nn {
 
@@ -23,22 +22,6 @@ namespace lamina::nn {
 struct ModelOptions {
   DType dtype = DType::f32;  ///< of the parameters
   uint64_t seed = 0;         ///< of their initial values
-};
-
-/// Options of a forward pass over whole sequences.
-struct RunOptions {
-  /// Packed documents that do not attend to each other: [documents + 1] i64 or i32, ascending from 0 to seq.
-  Tensor document_starts;
-  /// Enables dropout; its random numbers depend on seed, step and layer.
-  bool training = false;
-  DropoutRates dropout;   ///< see training
-  uint64_t seed = 0;      ///< see training
-  uint64_t step = 0;      ///< number of the update; see training
-  int64_t first_row = 0;  ///< number of the first row in a larger batch that this one is a part of; see training
-  /// Tape for activation checkpointing: each layer's activations are recomputed in its backward pass instead of stored.
-  Tape* checkpoint = nullptr;
-  /// Receives attention weights and residual streams of the layers; not with `checkpoint`.
-  ForwardObserver* observer = nullptr;
 };
 
 /// Options of Model::loss.
@@ -63,8 +46,16 @@ struct CachedOptions {
   bool last_only = false;
 };
 
-/// A decoder-only model built from a resolved architecture. Its parameters have the names and shapes of
-/// arch::outer_weights, and of arch::block_weights under "layers.<i>.".
+/// A model built from a resolved architecture. Its parameters have the names and shapes of arch::outer_weights, and of
+/// arch::block_weights under "layers.<i>."; those of an encoder are under "encoder.".
+///
+/// How the kinds of models are called, with ids [batch, seq] and rows that may end in padding (RunOptions::lengths):
+///   decoder            loss(ids, next_tokens)
+///   encoder            loss(ids, labels): labels hold the token at each masked position and ignore_index elsewhere;
+///                      pooled(ids), class_logits(ids)
+///   encoder–decoder    loss(decoder_ids, labels, {}, {.source = ids, .source_lengths = …}): decoder_ids are the labels
+///                      shifted right by one, after the start token; lengths are those of decoder_ids
+/// Generation: make_cache(), for an encoder–decoder read_source(), then cached_logits() for the tokens of the decoder.
 class Model final : public Module {
  public:
   /// Weights are drawn from a normal distribution with standard deviation 0.02, or 0.02/sqrt(2 · layers) for
@@ -76,14 +67,25 @@ class Model final : public Module {
   /// Type of the embedding table.
   DType dtype() const { return embedding_.weight().dtype(); }
 
-  /// ids [batch, seq] i64 or i32 → [batch, seq, d_model], after the final norm.
+  /// ids [batch, seq] i64 or i32 → [batch, seq, d_model], after the final norm; 0 for padding.
   Tensor hidden(const Tensor& ids, const RunOptions& options = {});
   /// x [..., d_model] from hidden() → [..., vocab].
   Tensor logits_of(const Tensor& x) const { return head_.logits(x); }
-  /// → [batch, seq, vocab].
+  /// → [batch, seq, vocab]; 0 for padding.
   Tensor logits(const Tensor& ids, const RunOptions& options = {});
-  /// Mean cross entropy against the next tokens `targets` [batch, seq] i64. Never materializes all logits.
+  /// Mean cross entropy against `targets` [batch, seq] i64: the next tokens, or for an encoder the tokens at masked
+  /// positions. Never materializes all logits.
   ModelLoss loss(const Tensor& ids, const Tensor& targets, const LossOptions& options = {}, const RunOptions& run = {});
+
+  /// One vector per row, [batch, d_model], as spec().pooling says; [batch, classes] logits of the classifier on it.
+  Tensor pooled(const Tensor& ids, const RunOptions& options = {});
+  Tensor class_logits(const Tensor& ids, const RunOptions& options = {});  ///< see pooled()
+
+  /// Runs the encoder on `source` [batch, seq], and every layer's cross-attention keys and values once, into `cache`.
+  /// `lengths` as RunOptions::source_lengths. Replaces an earlier source.
+  void read_source(const Tensor& source, ModelCache& cache, const std::vector<int64_t>& lengths = {});
+  /// The encoder's output [batch, seq, d_model] for options.source; 0 for padding.
+  Tensor encoded(const RunOptions& options);
 
   /// Allocates a cache of `capacity` tokens for each of `batch` rows. Keys and values have the weights' dtype or the
   /// given one: floating (f64 only with f64 weights), or u8 for 8 bits with a scale per token and head.
@@ -116,7 +118,8 @@ class Model final : public Module {
   bool depends_on_length() const { return positions_.depend_on_length(); }
 
  private:
-  ForwardContext start(const Tensor& ids, const RunOptions& options) const;
+  /// start_forward(), with the source read by the encoder.
+  ForwardStart start(const Tensor& ids, const RunOptions& options);
   ForwardContext start_rows(const Tensor& ids, const RowBatch& rows, const SequenceCache& cache) const;
   ForwardContext start_cached(const Tensor& ids, const ModelCache& cache, const CachedOptions& options) const;
   /// Whether the cached keys were rotated with frequencies of another length than the one after `pass`.
@@ -126,21 +129,16 @@ class Model final : public Module {
   Tensor forward(const Tensor& ids, ForwardContext& pass, ModelCache* cache, Tape* checkpoint);
   /// Embedding and all layers, without the final norm.
   ResidualStream run_layers(const Tensor& ids, ForwardContext& pass, ModelCache* cache, Tape* checkpoint);
-  ResidualStream checkpointed(Tape& tape, size_t index, const ResidualStream& stream, ForwardContext& pass);
-
-  /// The numbered layers, registered as "layers".
-  class Layers final : public Module {
-   public:
-    void add(std::unique_ptr<Layer> layer);
-    std::vector<std::unique_ptr<Layer>> all;
-  };
+  void check_decodes() const;
 
   arch::ArchSpec spec_;
   PositionTables positions_;
   TokenEmbedding embedding_;
-  Layers layers_;
+  std::unique_ptr<Encoder> encoder_;  ///< null: no encoder
+  LayerStack layers_;
   std::optional<NormLayer> final_norm_;
   OutputHead head_;
+  PooledHead pooled_head_;
 };
 
 }  // namespace lamina::nn

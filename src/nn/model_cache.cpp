@@ -12,8 +12,9 @@ DType cache_dtype_named(std::string_view name) {
   return *dtype;
 }
 
-ModelCache::ModelCache(std::vector<std::unique_ptr<LayerCache>> layers, int64_t batch, int64_t capacity, bool keeps_ids)
-    : layers_(std::move(layers)), capacity_(capacity), keeps_ids_(keeps_ids) {
+ModelCache::ModelCache(std::vector<std::unique_ptr<LayerCache>> layers, int64_t batch, int64_t capacity, DType dtype,
+                       bool keeps_ids)
+    : layers_(std::move(layers)), capacity_(capacity), dtype_(dtype), keeps_ids_(keeps_ids) {
   for (int64_t row = 0; row < batch; ++row) rows_.push_back(std::make_shared<Row>());
 }
 
@@ -29,14 +30,25 @@ std::vector<int64_t> ModelCache::lengths() const {
   return lengths;
 }
 
+std::vector<int64_t> ModelCache::source_lengths() const {
+  std::vector<int64_t> lengths;
+  if (sources_.empty()) return lengths;
+  for (const auto& row : rows_) lengths.push_back(row->source_length);
+  return lengths;
+}
+
 int64_t ModelCache::bytes() const {
   int64_t total = 0;
   for (const auto& layer : layers_) total += layer ? layer->bytes() : 0;
+  for (const auto& source : sources_) total += source ? source->bytes() : 0;
   return total;
 }
 
 void ModelCache::reset(int64_t index) {
-  row("reset", index) = {};
+  Row& emptied = row("reset", index);
+  const int64_t source_length = emptied.source_length;
+  emptied = {};
+  emptied.source_length = source_length;
   for (const auto& layer : layers_) {
     if (layer) layer->reset(index);
   }
@@ -74,6 +86,9 @@ void ModelCache::reorder(std::span<const int64_t> sources) {
   for (const auto& layer : layers_) {
     if (layer) layer->reorder(sources);
   }
+  for (const auto& source : sources_) {
+    if (source) source->reorder(sources);
+  }
 }
 
 ModelCache ModelCache::rows(int64_t begin, int64_t count) const {
@@ -81,8 +96,10 @@ ModelCache ModelCache::rows(int64_t begin, int64_t count) const {
                ") of ", batch(), "; expected a range inside");
   ModelCache part;
   for (const auto& layer : layers_) part.layers_.push_back(layer ? layer->rows(begin, count) : nullptr);
+  for (const auto& source : sources_) part.sources_.push_back(source ? source->rows(begin, count) : nullptr);
   part.rows_.assign(rows_.begin() + begin, rows_.begin() + begin + count);
   part.capacity_ = capacity_;
+  part.dtype_ = dtype_;
   part.keeps_ids_ = keeps_ids_;
   return part;
 }

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lamina/nn/layer.h"
 #include "lamina/nn/layer_cache.h"
 
 namespace lamina::nn {
@@ -16,15 +17,18 @@ class ModelCache {
  public:
   /// With `keeps_ids` the token ids are kept too, for models that may have to recompute the cache (see
   /// Model::cached_logits).
-  ModelCache(std::vector<std::unique_ptr<LayerCache>> layers, int64_t batch, int64_t capacity, bool keeps_ids);
+  ModelCache(std::vector<std::unique_ptr<LayerCache>> layers, int64_t batch, int64_t capacity, DType dtype,
+             bool keeps_ids);
 
   int64_t batch() const { return static_cast<int64_t>(rows_.size()); }  ///< number of rows
   int64_t capacity() const { return capacity_; }                        ///< most tokens of a row
   std::vector<int64_t> lengths() const;                                 ///< tokens in each row
+  /// Tokens of the source of each row; empty before Model::read_source.
+  std::vector<int64_t> source_lengths() const;
   /// Bytes allocated by all layers.
   int64_t bytes() const;
 
-  /// Empties a row.
+  /// Empties a row; its source stays.
   void reset(int64_t row);
   /// Drops the tokens of a row from position `length` on. Throws if a layer keeps a recurrent state, which cannot be
   /// rewound (see can_truncate), or if a sliding window has already dropped tokens that would be needed.
@@ -42,17 +46,24 @@ class ModelCache {
     /// Sequence length at which the tokens were last computed; larger than `length` after a truncation.
     int64_t made_at = 0;
     std::vector<int64_t> ids;
+    int64_t source_length = 0;
   };
   ModelCache() = default;
   Row& row(const char* what, int64_t index) const;
+  friend class LayerStack;
   /// Null for a layer without a cache.
-  LayerCache* layer(size_t index) const { return layers_.at(index).get(); }
+  LayerCaches layer(size_t index) const {
+    return {layers_.at(index).get(), sources_.empty() ? nullptr : sources_.at(index).get()};
+  }
   /// Counts `ids` as appended to the row.
   void append(int64_t row, std::span<const int64_t> ids);
 
   std::vector<std::unique_ptr<LayerCache>> layers_;
+  /// Keys and values of the source for layers with cross-attention, null for others; empty before Model::read_source.
+  std::vector<std::unique_ptr<LayerCache>> sources_;
   std::vector<std::shared_ptr<Row>> rows_;  ///< shared with views
   int64_t capacity_ = 0;
+  DType dtype_ = DType::f32;
   bool keeps_ids_ = false;
 };
 

@@ -25,8 +25,12 @@ int64_t longest_row(const RowBatch& rows, const SequenceCache& cache, const arch
 }  // namespace
 
 std::vector<CacheLayout> Model::cache_layouts() const {
+  check_decodes();
+  LAMINA_CHECK(!encoder_,
+               "model: ragged steps of an encoder–decoder are not supported; decode with make_cache(), read_source() "
+               "and cached_logits()");
   std::vector<CacheLayout> layouts;
-  for (const auto& layer : layers_.all) {
+  for (const auto& layer : layers_.all()) {
     layouts.push_back(layer->mixer() == nullptr ? CacheLayout{} : layer->mixer()->cache_layout());
   }
   return layouts;
@@ -76,9 +80,9 @@ Tensor Model::row_logits(const Tensor& ids, const RowBatch& rows, SequenceCache&
   ForwardContext pass = start_rows(ids, rows, cache);
   Tensor x = embedding_.forward(ids.reshape({1, pass.seq}), pass);
   ResidualStream stream{x.to(rows.activations.value_or(x.dtype())), {}};
-  for (size_t i = 0; i < layers_.all.size(); ++i) {
+  for (size_t i = 0; i < layers_.all().size(); ++i) {
     pass.memory = &cache.layer(i);
-    stream = layers_.all[i]->forward(std::move(stream), pass, nullptr);
+    stream = layers_.all()[i]->forward(std::move(stream), pass, {});
   }
   if (wanted.defined()) {
     const Tensor tokens = stream.value().reshape({pass.seq, spec_.d_model});

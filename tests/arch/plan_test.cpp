@@ -112,6 +112,29 @@ double cache_numbers(const std::string& name, int64_t length) {
   return sum;
 }
 
+TEST(Cost, averageKeysWithoutACausalMask) {
+  const auto counted_both = [](int64_t n, int64_t w) {
+    int64_t pairs = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = 0; j < n; ++j) pairs += std::abs(i - j) < w ? 1 : 0;
+    }
+    return static_cast<double>(pairs) / static_cast<double>(n);
+  };
+  for (const int64_t n : {1, 7, 64}) {
+    EXPECT_DOUBLE_EQ(average_keys(FullPattern{}, n, false), static_cast<double>(n));
+    for (const int64_t w : {1, 3, 64}) EXPECT_DOUBLE_EQ(average_keys(WindowPattern{w}, n, false), counted_both(n, w));
+  }
+}
+
+TEST(Cost, encodersKeepNothingAndDecodersKeepTheirSource) {
+  EXPECT_TRUE(cache_rows(preset("bert-tiny")).empty());
+  const std::vector<CacheRow> rows = cache_rows(preset("t5-encoder-decoder-tiny"));
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].at(10), 2 * 10 * 2 * 32.0);  // two layers, keys and values of 4 heads of 8
+  EXPECT_EQ(rows[1].kind, "cross, of the source");
+  EXPECT_EQ(rows[1].at(10), rows[0].at(10));
+}
+
 TEST(Cost, cacheByKind) {
   EXPECT_DOUBLE_EQ(cache_numbers("llama-2-7b", 4096), 32.0 * 2 * 4096 * 4096);
   EXPECT_DOUBLE_EQ(cache_numbers("llama-3-8b", 4096), 32.0 * 2 * 1024 * 4096) << "a quarter with 8 of 32 heads";

@@ -12,7 +12,9 @@ using CudaRows = OnGpu<>;
 std::vector<NamedSpec> row_specs() {
   std::vector<NamedSpec> all;
   for (const std::string& name : arch::preset_names()) {
-    if (name.ends_with("-tiny")) all.push_back({name, arch::resolve(arch::load_preset(name), name)});
+    if (!name.ends_with("-tiny")) continue;
+    const arch::ArchSpec spec = arch::resolve(arch::load_preset(name), name);
+    if (generates_alone(spec)) all.push_back({name, spec});
   }
   for (auto& more : {wirings(), switches()}) all.insert(all.end(), more.begin(), more.end());
   return all;

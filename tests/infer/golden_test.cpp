@@ -27,8 +27,8 @@ std::string folder_of(const std::string& name) { return std::string(LAMINA_GOLDE
 struct Loaded {
   explicit Loaded(const std::string& folder, const Device& device)
       : checkpoint(io::read_hf(folder, device)),
-        model(checkpoint.spec, device),
-        golden(io::SafetensorsFile::open(folder + "/golden.safetensors", device)) {
+        golden(io::SafetensorsFile::open(folder + "/golden.safetensors", device)),
+        model(with_global_tokens(checkpoint.spec, golden), device) {
     model.load_state_dict(checkpoint.tensors);
   }
   std::vector<Comparison> compare(const GoldenOptions& options = {}) {
@@ -40,8 +40,8 @@ struct Loaded {
     };
   }
   io::Checkpoint checkpoint;
-  nn::Model model;
   io::SafetensorsFile golden;
+  nn::Model model;
 };
 
 int count_differing(const std::vector<Comparison>& rows) {

@@ -22,6 +22,9 @@ struct NamedSpec {
   arch::ArchSpec spec;
 };
 
+/// Whether tokens can be decoded without a source.
+inline bool generates_alone(const arch::ArchSpec& spec) { return arch::is_causal(spec) && !spec.encoder; }
+
 /// Attention without transformer_xl positions, and no experts.
 inline bool is_dense(const arch::ArchSpec& spec) {
   const auto blocks = arch::layer_blocks(spec);
@@ -38,7 +41,7 @@ inline std::vector<NamedSpec> dense_tiny_presets() {
   for (const std::string& name : arch::preset_names()) {
     if (!name.ends_with("-tiny")) continue;
     arch::ArchSpec spec = arch::resolve(arch::load_preset(name), name);
-    if (is_dense(spec)) found.push_back({name, std::move(spec)});
+    if (is_dense(spec) && generates_alone(spec)) found.push_back({name, std::move(spec)});
   }
   return found;
 }

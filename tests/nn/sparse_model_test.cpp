@@ -16,7 +16,7 @@ std::vector<NamedSpec> sparse_specs() {
   for (const std::string& name : arch::preset_names()) {
     if (!name.ends_with("-tiny")) continue;
     arch::ArchSpec spec = arch::resolve(arch::load_preset(name), name);
-    if (!is_dense(spec)) found.push_back({name, std::move(spec)});
+    if (!is_dense(spec) && generates_alone(spec)) found.push_back({name, std::move(spec)});
   }
   const std::string experts = "layers[0].pattern[0].ffn={\"kind\":\"moe\",\"experts\":4,\"top_k\":2,";
   found.push_back(changed("llama-tiny", {"position.kind=transformer_xl"}));

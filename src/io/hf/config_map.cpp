@@ -199,6 +199,21 @@ void ConfigMap::entry(std::string_view keys, std::optional<double>& field, std::
         [&](const Json& json) { return json.is_null() ? std::nullopt : std::optional(number(keys, json)); });
 }
 
+void ConfigMap::entry(std::string_view keys, std::string& field, std::string_view otherwise) {
+  value(keys, field, std::string(otherwise), [&](const Json& json) {
+    if (!json.is_string()) fail(keys, str("given ", shown(json), ", expected a name"));
+    return json.get<std::string>();
+  });
+}
+
+void ConfigMap::encoder_decoder() {
+  constexpr const char* kKey = "is_encoder_decoder";
+  encoder_decoder_ = true;
+  const Json* found = find(kKey);
+  if (!reading()) slot(kKey) = true;
+  if (found != nullptr && *found != true) fail(kKey, str(shown(*found), ", expected true"));
+}
+
 void ConfigMap::activation(std::string_view keys, std::string_view otherwise,
                            const std::function<void(Activation)>& set, std::optional<Activation> now) {
   const Json* found = find(keys);
@@ -337,6 +352,27 @@ void ConfigMap::layer_numbers(std::string_view keys, Draft& draft, std::vector<b
   }
 }
 
+void ConfigMap::same_for_layers(std::string_view keys, const Draft& draft, int64_t& field, int64_t otherwise) {
+  const Json* found = find(keys);
+  if (!reading()) {
+    slot(keys) = std::vector<int64_t>(static_cast<size_t>(draft.n_layers), field);
+    return;
+  }
+  field = otherwise;
+  if (found == nullptr) return;
+  if (!found->is_array()) {
+    field = whole(keys, *found);
+    return;
+  }
+  if (static_cast<int64_t>(found->size()) != draft.n_layers) {
+    fail(keys, str(found->size(), " numbers for ", draft.n_layers, " layers"));
+  }
+  for (const Json& json : *found) {
+    field = whole(keys, json);
+    if (json != found->front()) fail(keys, str("given ", shown(*found), "; layers that differ are not supported"));
+  }
+}
+
 void ConfigMap::only(std::string_view keys, std::initializer_list<std::string_view> values, std::string_view why) {
   const Json* found = find(keys);
   if (found == nullptr) return;
@@ -364,7 +400,9 @@ ConfigMap& ConfigMap::nested(std::string_view key) {
 }
 
 void ConfigMap::finish() {
-  only("is_encoder_decoder", {"false", "null"}, "models with an encoder are not read");
+  if (!encoder_decoder_) {
+    only("is_encoder_decoder", {"false", "null"}, "an encoder of this family is not read");
+  }
   only("quantization_config", {"null"}, "quantised weights are not read; fetch the unquantised model");
   for (const auto& [key, child] : children_) {
     child->finish();

@@ -43,6 +43,7 @@ class ConfigMap {
   void entry(std::string_view keys, bool& field, bool otherwise);
   void entry(std::string_view keys, std::optional<int64_t>& field, std::optional<int64_t> otherwise);
   void entry(std::string_view keys, std::optional<double>& field, std::optional<double> otherwise);
+  void entry(std::string_view keys, std::string& field, std::string_view otherwise);
   /// Values are the names of the activation table: gelu, gelu_new, silu, …
   void entry(std::string_view keys, arch::Activation& field, std::string_view otherwise);
   void entry(std::string_view keys, arch::Gate& field, std::string_view otherwise);
@@ -60,11 +61,15 @@ class ConfigMap {
                    const std::function<bool(int64_t)>& otherwise);
   /// A list of layer indices.
   void layer_numbers(std::string_view keys, Draft& draft, std::vector<bool>& chosen);
+  /// A number for all layers, or a list of one for each, which must be equal; written as a list.
+  void same_for_layers(std::string_view keys, const Draft& draft, int64_t& field, int64_t otherwise);
   /// The model's RoPE, in the old form (rope_theta, rope_scaling) and the new one (rope_parameters). Both are written,
   /// for old and new versions of transformers.
   void rope(Draft& draft, const RopeKeys& keys);
   /// Like rope(), with separate settings for the layers with a sliding window.
-  void local_and_global_rope(Draft& draft, double local_theta, double global_theta);
+  void local_and_global_rope(Draft& draft, double local_theta, double global_theta,
+                             std::string_view global_key = "rope_theta",
+                             std::string_view local_key = "rope_local_base_freq");
 
   /// A value that the family fixes; set when reading. When writing, comparing what is read back reveals a difference.
   template <class T>
@@ -86,6 +91,8 @@ class ConfigMap {
   void only(std::string_view keys, std::initializer_list<std::string_view> values, std::string_view why);
   /// Keys that do not affect the computation.
   void ignore(std::initializer_list<std::string_view> keys);
+  /// The family has an encoder and a decoder: is_encoder_decoder must be true, and is written.
+  void encoder_decoder();
   /// A nested object with its own entries.
   ConfigMap& nested(std::string_view key);
 
@@ -110,6 +117,7 @@ class ConfigMap {
   void write_rope(const arch::Rope& rope, const RopeKeys& keys, arch::Json& object) const;
 
   const arch::Json* given_ = nullptr;
+  bool encoder_decoder_ = false;
   std::string name_;
   std::unique_ptr<arch::Json> written_;
   std::vector<std::string> known_;

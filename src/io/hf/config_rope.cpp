@@ -233,9 +233,10 @@ void ConfigMap::rope(Draft& draft, const RopeKeys& keys) {
   if (scaled) slot("rope_scaling") = object;
 }
 
-void ConfigMap::local_and_global_rope(Draft& draft, double local_theta, double global_theta) {
-  RopeKeys global{global_theta};
-  RopeKeys local{local_theta, {}, "rope_local_base_freq"};
+void ConfigMap::local_and_global_rope(Draft& draft, double local_theta, double global_theta,
+                                      std::string_view global_key, std::string_view local_key) {
+  RopeKeys global{global_theta, {}, global_key};
+  RopeKeys local{local_theta, {}, local_key};
   global.fraction_key = local.fraction_key = "";
   arch::Rope& rope = need(draft.rope);
   arch::Rope& near = need(draft.local);
@@ -246,8 +247,8 @@ void ConfigMap::local_and_global_rope(Draft& draft, double local_theta, double g
     Json sliding = Json::object();
     write_rope(rope, global, full);
     write_rope(near, local, sliding);
-    slot("rope_theta") = rope.theta;
-    slot("rope_local_base_freq") = near.theta;
+    slot(global_key) = rope.theta;
+    slot(local_key) = near.theta;
     slot("rope_parameters") = {{"full_attention", full}, {"sliding_attention", sliding}};
     full.erase("rope_theta");
     if (full["rope_type"] != "default") slot("rope_scaling") = full;

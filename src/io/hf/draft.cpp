@@ -66,9 +66,12 @@ bool at(const std::vector<bool>& list, int64_t layer) {
   return static_cast<size_t>(layer) < list.size() && list[static_cast<size_t>(layer)];
 }
 
+Ffn dense_of(const Draft& draft) { return draft.dense_plain ? Ffn(*draft.dense_plain) : Ffn(draft.dense_ffn); }
+
 Block layer_of(const Draft& draft, int64_t layer) {
   Block block = draft.block;
-  if (at(draft.dense, layer)) block.ffn = draft.dense_ffn;
+  if (at(draft.dense, layer)) block.ffn = dense_of(draft);
+  if (draft.first_unnormed && layer == 0) block.mixer_norm = false;
   auto* a = std::get_if<Attention>(&block.mixer);
   if (a == nullptr) return block;
   const bool sliding = at(draft.sliding, layer);
@@ -117,6 +120,11 @@ void note_layer(Draft& draft, size_t i, const Block& block) {
   const auto* gated = std::get_if<GatedFfn>(&block.ffn);
   draft.dense[i] = gated != nullptr;
   if (gated != nullptr) draft.dense_ffn = *gated;
+  const auto* plain = std::get_if<PlainFfn>(&block.ffn);
+  if (plain != nullptr && draft.has_experts) {
+    draft.dense[i] = true;
+    draft.dense_plain = *plain;
+  }
   const Rope* rope = rope_of(block);
   const auto* a = std::get_if<Attention>(&block.mixer);
   const auto* window = a == nullptr ? nullptr : std::get_if<WindowPattern>(&a->pattern);
@@ -125,9 +133,43 @@ void note_layer(Draft& draft, size_t i, const Block& block) {
   if (window != nullptr && !draft.window) draft.window = window->size;
   const auto* alibi = a == nullptr ? nullptr : std::get_if<Alibi>(&*a->position);
   if (alibi != nullptr) draft.spec.position = *alibi;
+  const auto* t5 = a == nullptr ? nullptr : std::get_if<T5Bias>(&*a->position);
+  if (t5 != nullptr) draft.spec.position = *t5;
   if (rope == nullptr) return;
   std::optional<Rope>& known = window != nullptr ? draft.local : draft.rope;
   if (!known) known = *rope;
+}
+
+void take_encoder_apart(const std::vector<LayerGroup>& layers, Draft& draft) {
+  draft.spec.encoder->layers.clear();
+  const std::vector<const Block*> blocks = layer_blocks(layers);
+  draft.n_encoder_layers = static_cast<int64_t>(blocks.size());
+  draft.encoder_block = *blocks.front();
+  for (const Block* block : blocks) {
+    const bool experts = std::holds_alternative<Moe>(block->ffn);
+    if (experts) draft.encoder_block->ffn = block->ffn;
+    draft.encoder_dense.push_back(draft.has_experts && !experts);
+  }
+}
+
+void clear_unused(Block& block) {
+  if (Rope* rope = rope_of(block)) rope->fraction = 1.0;  // rotary_dim holds the same information
+  if (auto* gated = std::get_if<GatedFfn>(&block.ffn)) gated->multiple_of = GatedFfn{}.multiple_of;
+  auto* moe = std::get_if<Moe>(&block.ffn);
+  if (moe == nullptr) return;
+  moe->balance_loss = moe->z_loss = 0.0;
+  if (auto* gated = std::get_if<GatedFfn>(&moe->expert)) gated->multiple_of = GatedFfn{}.multiple_of;
+}
+
+/// Groups the layers in one way, and leaves positions that act in the layers to them.
+void make_canonical(std::vector<LayerGroup>& layers, Position& position) {
+  const bool added =
+      std::holds_alternative<LearnedPosition>(position) || std::holds_alternative<SinusoidalPosition>(position);
+  if (!added) position = NoPosition{};
+  std::vector<Block> blocks;
+  for (const Block* block : layer_blocks(layers)) blocks.push_back(*block);
+  for (Block& block : blocks) clear_unused(block);
+  layers = grouped(blocks);
 }
 
 }  // namespace
@@ -138,6 +180,13 @@ ArchSpec assemble(const Draft& draft) {
   std::vector<Block> blocks;
   for (int64_t i = 0; i < draft.n_layers; ++i) blocks.push_back(layer_of(draft, i));
   spec.layers = grouped(blocks);
+  if (!draft.encoder_block) return spec;
+  std::vector<Block> encoder;
+  for (int64_t i = 0; i < draft.n_encoder_layers; ++i) {
+    encoder.push_back(*draft.encoder_block);
+    if (at(draft.encoder_dense, i)) encoder.back().ffn = dense_of(draft);
+  }
+  spec.encoder->layers = grouped(encoder);
   return spec;
 }
 
@@ -148,10 +197,15 @@ Draft take_apart(const ArchSpec& resolved) {
   const std::vector<const Block*> blocks = layer_blocks(resolved);
   draft.n_layers = static_cast<int64_t>(blocks.size());
   draft.block = *blocks.front();
+  draft.first_unnormed = !draft.block.mixer_norm;
+  draft.block.mixer_norm = true;
   draft.sliding.resize(blocks.size());
   draft.unrotated.resize(blocks.size());
   draft.dense.resize(blocks.size());
+  draft.has_experts = std::any_of(blocks.begin(), blocks.end(),
+                                  [](const Block* block) { return std::holds_alternative<Moe>(block->ffn); });
   for (size_t i = 0; i < blocks.size(); ++i) note_layer(draft, i, *blocks[i]);
+  if (resolved.encoder) take_encoder_apart(resolved.encoder->layers, draft);
   if (!draft.rope) draft.rope = draft.local;
   draft.scale_falls_by_layer = falls_by_layer(blocks);
   write_fraction(draft.rope, draft.block);
@@ -161,20 +215,8 @@ Draft take_apart(const ArchSpec& resolved) {
 
 ArchSpec canonical(ArchSpec resolved) {
   resolved.about.clear();
-  const bool in_layers = !std::holds_alternative<LearnedPosition>(resolved.position) &&
-                         !std::holds_alternative<SinusoidalPosition>(resolved.position);
-  if (in_layers) resolved.position = NoPosition{};
-  std::vector<Block> blocks;
-  for (const Block* block : layer_blocks(resolved)) blocks.push_back(*block);
-  for (Block& block : blocks) {
-    if (Rope* rope = rope_of(block)) rope->fraction = 1.0;  // rotary_dim holds the same information
-    if (auto* gated = std::get_if<GatedFfn>(&block.ffn)) gated->multiple_of = GatedFfn{}.multiple_of;
-    auto* moe = std::get_if<Moe>(&block.ffn);
-    if (moe == nullptr) continue;
-    moe->balance_loss = moe->z_loss = 0.0;
-    if (auto* gated = std::get_if<GatedFfn>(&moe->expert)) gated->multiple_of = GatedFfn{}.multiple_of;
-  }
-  resolved.layers = grouped(blocks);
+  make_canonical(resolved.layers, resolved.position);
+  if (resolved.encoder) make_canonical(resolved.encoder->layers, *resolved.encoder->position);
   return resolved;
 }
 

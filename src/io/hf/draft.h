@@ -20,6 +20,12 @@ struct Draft {
   std::vector<bool> unrotated;      ///< layers without RoPE; empty: none
   std::vector<bool> dense;          ///< layers with dense_ffn instead of the block's experts; empty: none
   arch::GatedFfn dense_ffn;
+  bool has_experts = false;                   ///< set by take_apart(): some layer has experts
+  std::optional<arch::PlainFfn> dense_plain;  ///< replaces dense_ffn
+  std::optional<arch::Block> encoder_block;   ///< of an encoder–decoder: common to all layers of the encoder
+  int64_t n_encoder_layers = 0;
+  std::vector<bool> encoder_dense;    ///< as dense, for the encoder
+  bool first_unnormed = false;        ///< the first layer has no norm before its mixer
   bool scale_falls_by_layer = false;  ///< layer i divides its attention scale by i + 1
 };
 

@@ -9,11 +9,17 @@ constexpr int64_t kMaxLayers = 10000;
 
 std::vector<Family> all_families() {
   std::vector<Family> all;
-  for (std::vector<Family>& part : std::vector<std::vector<Family>>{llama_kin(), gemma_kin(), expert_kin(), gpt_kin(),
-                                                                    phi_kin(), state_space_kin()}) {
+  for (std::vector<Family>& part :
+       std::vector<std::vector<Family>>{llama_kin(), gemma_kin(), expert_kin(), gpt_kin(), phi_kin(), state_space_kin(),
+                                        bert_kin(), encoder_decoder_kin()}) {
     all.insert(all.end(), std::make_move_iterator(part.begin()), std::make_move_iterator(part.end()));
   }
   return all;
+}
+
+void map_layers(ConfigMap& map, std::string_view keys, int64_t& count, int64_t otherwise) {
+  map.entry(keys, count, otherwise);
+  if (count < 1 || count > kMaxLayers) map.fail(keys, str(count, ", expected 1 to ", kMaxLayers));
 }
 
 }  // namespace
@@ -37,10 +43,11 @@ const Family& family(const std::string& model_type) {
 }
 
 void layers(ConfigMap& map, std::string_view keys, Draft& draft, int64_t otherwise) {
-  map.entry(keys, draft.n_layers, otherwise);
-  if (draft.n_layers < 1 || draft.n_layers > kMaxLayers) {
-    map.fail(keys, str(draft.n_layers, ", expected 1 to ", kMaxLayers));
-  }
+  map_layers(map, keys, draft.n_layers, otherwise);
+}
+
+void encoder_layers(ConfigMap& map, std::string_view keys, Draft& draft, int64_t otherwise) {
+  map_layers(map, keys, draft.n_encoder_layers, otherwise);
 }
 
 void padding(ConfigMap& map, Draft& draft, std::optional<int64_t> otherwise) {

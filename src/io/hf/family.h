@@ -17,6 +17,7 @@ struct Family {
   bool states_context = true;  ///< config.json has a key for the maximum sequence length
   bool later_layers = false;   ///< files may hold extra layers after the last one, for training; they are skipped
   NameMap parameters = {};     ///< names of the parameters in memory in transformers, if they differ from the files
+  std::span<const std::string_view> extras = {};  ///< prefixes of tensors that files may hold for other heads; skipped
 };
 
 /// All families. If several can represent an architecture, the first is the default.
@@ -41,6 +42,8 @@ std::vector<Family> expert_kin();
 std::vector<Family> gpt_kin();
 std::vector<Family> phi_kin();
 std::vector<Family> state_space_kin();
+std::vector<Family> bert_kin();
+std::vector<Family> encoder_decoder_kin();
 
 // Entries shared by several families.
 struct DecoderSizes {
@@ -58,6 +61,8 @@ arch::Attention& decoder(ConfigMap& map, Draft& draft, const DecoderSizes& other
 void padding(ConfigMap& map, Draft& draft, std::optional<int64_t> otherwise = {});
 /// Maps the number of layers and checks its limit, because per-layer lists are allocated from it.
 void layers(ConfigMap& map, std::string_view keys, Draft& draft, int64_t otherwise);
+/// The same for the layers of an encoder.
+void encoder_layers(ConfigMap& map, std::string_view keys, Draft& draft, int64_t otherwise);
 /// Maps intermediate_size and the activation of a gated feed-forward without biases.
 arch::GatedFfn& gated(ConfigMap& map, arch::Ffn& ffn, int64_t d_ff, std::string_view activation_key = "hidden_act",
                       std::string_view activation = "silu");

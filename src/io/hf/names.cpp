@@ -30,11 +30,13 @@ std::vector<std::string_view> words(std::string_view text) {
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
+const std::string kEncoder = "encoder.";
+
 /// The weights of one layer, or those outside the layers (layer -1).
 struct Place {
   int64_t layer = -1;
   const arch::Block* block = nullptr;
-  std::vector<WeightSlot> slots;  ///< names without the layer prefix
+  std::vector<WeightSlot> slots;  ///< names without the layer prefix; those of an encoder begin with "encoder."
 
   const WeightSlot* find(const std::string& name) const {
     for (const WeightSlot& slot : slots) {
@@ -42,12 +44,18 @@ struct Place {
     }
     return nullptr;
   }
-  std::string full(const std::string& name) const { return layer < 0 ? name : str("layers.", layer, ".", name); }
+  std::string full(const std::string& name) const {
+    if (layer < 0) return name;
+    if (!name.starts_with(kEncoder)) return str("layers.", layer, ".", name);
+    return str(kEncoder, "layers.", layer, ".", name.substr(kEncoder.size()));
+  }
 };
 
 bool applies(const NameEntry& entry, const Place& place) {
   if (has(entry.hf, "{l}") != (place.layer >= 0)) return false;
   if (entry.when == When::always || place.block == nullptr) return entry.when == When::always;
+  if (entry.when == When::plain_ffn) return std::holds_alternative<arch::PlainFfn>(place.block->ffn);
+  if (entry.when == When::gated_ffn) return std::holds_alternative<arch::GatedFfn>(place.block->ffn);
   const bool parallel = std::holds_alternative<arch::ParallelWiring>(place.block->wiring);
   return parallel == (entry.when == When::parallel);
 }
@@ -86,6 +94,7 @@ Shape stored_shape(const Stored& stored, int64_t head_dim) {
   if (stored.form == Form::transposed) std::swap(shape[-1], shape[-2]);
   if (stored.form == Form::conv) return {shape[0], 1, shape[1]};
   if (stored.form == Form::per_head) return {shape[0] / head_dim, head_dim};
+  if (stored.form == Form::row) return {1, shape[0]};
   return shape;
 }
 
@@ -138,17 +147,24 @@ const NameEntry* entry_for(const NameMap& names, const Place& place, const std::
 
 std::vector<Place> places_of(const arch::ArchSpec& resolved) {
   std::vector<Place> places;
-  const auto add = [&](int64_t layer, const arch::Block* block, const std::vector<arch::Weight>& weights) {
+  const auto add = [&](const std::string& prefix, int64_t layer, const arch::Block* block,
+                       const std::vector<arch::Weight>& weights) {
     Place& place = places.emplace_back(Place{layer, block, {}});
     for (const arch::Weight& weight : weights) {
-      place.slots.push_back({weight.name, Shape(std::span<const int64_t>(weight.shape))});
+      place.slots.push_back({prefix + weight.name, Shape(std::span<const int64_t>(weight.shape))});
     }
   };
-  add(-1, nullptr, arch::outer_weights(resolved));
-  const std::vector<const arch::Block*> blocks = arch::layer_blocks(resolved);
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    add(static_cast<int64_t>(i), blocks[i], arch::block_weights(resolved, *blocks[i]));
+  const auto add_layers = [&](const std::string& prefix, const std::vector<const arch::Block*>& blocks) {
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      add(prefix, static_cast<int64_t>(i), blocks[i], arch::block_weights(resolved, *blocks[i]));
+    }
+  };
+  add("", -1, nullptr, arch::outer_weights(resolved));
+  if (resolved.encoder) {
+    add(kEncoder, -1, nullptr, arch::encoder_outer_weights(resolved));
+    add_layers(kEncoder, arch::layer_blocks(resolved.encoder->layers));
   }
+  add_layers("", arch::layer_blocks(resolved.layers));
   return places;
 }
 
@@ -175,7 +191,8 @@ void move(const Stored& stored, const Tensor& tensor, const std::vector<Tensor>&
   const bool simple = stored.form == Form::transposed && stored.groups == 1 && !stored.batched;
   Tensor rows = tensor;
   if (stored.form == Form::transposed && !simple) rows = tensor.transpose(-1, -2);
-  if (stored.form == Form::conv || stored.form == Form::per_head) rows = tensor.reshape(weights.front().shape());
+  if (stored.form == Form::conv || stored.form == Form::per_head || stored.form == Form::row)
+    rows = tensor.reshape(weights.front().shape());
   if (!simple) rows = by_groups(rows, stored);
   const int axis = simple ? 1 : stored.batched ? 2 : 1;
   int64_t begin = 0;

@@ -22,8 +22,9 @@ enum class Form : uint8_t {
   transposed,  ///< matrices are [in, out]
   conv,        ///< [channels, taps] as [channels, 1, taps]
   per_head,    ///< [heads · head_dim] as [heads, head_dim]
+  row,         ///< [n] as [1, n]
 };
-enum class When : uint8_t { always, serial, parallel };
+enum class When : uint8_t { always, serial, parallel, plain_ffn, gated_ffn };
 
 /// One tensor in a family's files and the Lamina weights it holds.
 ///   hf    "{l}" is the layer; "{e}" the expert, or the head of a per-head norm; "*" matches weight and bias

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "lamina/arch/layers.h"
@@ -12,7 +13,8 @@ namespace {
 
 /// Masks and tables in older files. They follow from the configuration and are ignored.
 constexpr std::string_view kDerived[] = {".attn.bias",        ".attn.masked_bias",      ".attention.bias",
-                                         ".attn.causal_mask", ".attention.masked_bias", ".rotary_emb.inv_freq"};
+                                         ".attn.causal_mask", ".attention.masked_bias", ".rotary_emb.inv_freq",
+                                         ".position_ids"};
 
 /// Assembles the weights from the stored tensors.
 class Loader {
@@ -96,7 +98,7 @@ class Loader {
 
   void refuse_leftovers(const std::vector<Stored>& list) {
     for (const std::string& name : shards_.unused()) {
-      if (is_derived(name) || is_later_layer(name)) continue;
+      if (is_derived(name) || is_later_layer(name) || is_extra(name)) continue;
       if (spec_.head.tied && is_head(name)) {
         LAMINA_CHECK(equals_embedding(name, list), shards_.folder(),
                      ": config.json says that the output projection is the embedding (tie_word_embeddings), but '",
@@ -119,6 +121,11 @@ class Loader {
     constexpr std::string_view kPrefix = "model.layers.";
     if (!family_.later_layers || !name.starts_with(kPrefix)) return false;
     return std::atoll(name.c_str() + kPrefix.size()) >= arch::layer_count(spec_);
+  }
+
+  bool is_extra(const std::string& name) const {
+    return std::any_of(family_.extras.begin(), family_.extras.end(),
+                       [&](std::string_view prefix) { return name.starts_with(prefix); });
   }
 
   bool is_head(const std::string& name) const {

@@ -2,6 +2,7 @@
 
 #include "lamina/nn/ffn/gated_ffn.h"
 #include "lamina/nn/ffn/plain_ffn.h"
+#include "lamina/ops/elementwise/concat.h"
 #include "lamina/ops/elementwise/elementwise.h"
 #include "lamina/ops/moe/dispatch.h"
 #include "lamina/ops/moe/route.h"
@@ -63,16 +64,54 @@ Tensor MoeFfn::forward(const Tensor& x_in, ForwardContext& pass) {
   const Tensor logits = router_.forward(x.dtype() == DType::f64 ? x : x.to(DType::f32));
   const ops::Routing routing = ops::route_top_k(logits, route_options(spec_), selection_bias_);
   add_losses(logits, routing.indices, pass);
-  int64_t capacity = 0;
-  if (pass.training && spec_.capacity_factor) {
-    capacity = ops::expert_capacity(tokens, spec_.top_k, spec_.experts, *spec_.capacity_factor);
-  }
-  const ops::DispatchPlan plan = ops::plan_dispatch(routing.indices, spec_.experts, capacity);
   chosen_ = routing.counts;
+  const std::vector<int64_t> starts = limited_rows(x_in, pass);
+  Tensor y;
+  if (starts.empty()) {
+    const bool limited = pass.training && spec_.capacity_factor;
+    y = run_experts(x, routing,
+                    limited ? ops::expert_capacity(tokens, spec_.top_k, spec_.experts, *spec_.capacity_factor) : 0);
+  } else {
+    y = run_rows(x, routing, starts);
+  }
+  y = y.reshape(x_in.shape());
+  return shared_ ? ops::add(y, shared_->forward(x_in, pass)) : y;
+}
+
+Tensor MoeFfn::run_experts(const Tensor& x, const ops::Routing& routing, int64_t capacity) {
+  const ops::DispatchPlan plan = ops::plan_dispatch(routing.indices, spec_.experts, capacity);
   dropped_ = plan.dropped;
   const Tensor rows = experts_.forward(ops::dispatch(x, plan), plan.offsets);
-  const Tensor y = ops::combine(rows, routing.weights, plan).reshape(x_in.shape());
-  return shared_ ? ops::add(y, shared_->forward(x_in, pass)) : y;
+  return ops::combine(rows, routing.weights, plan);
+}
+
+/// A row of at most `capacity` tokens cannot overflow an expert, because a token chooses an expert once.
+std::vector<int64_t> MoeFfn::limited_rows(const Tensor& x, const ForwardContext& pass) const {
+  if (!spec_.capacity || pass.rows != nullptr) return {};
+  std::vector<int64_t> starts = pass.row_starts;
+  if (starts.empty()) {
+    for (int64_t row = 0; row <= x.dim(0); ++row) starts.push_back(row * x.dim(1));
+  }
+  for (size_t row = 0; row + 1 < starts.size(); ++row) {
+    if (starts[row + 1] - starts[row] > *spec_.capacity) return starts;
+  }
+  return {};
+}
+
+Tensor MoeFfn::run_rows(const Tensor& x, const ops::Routing& routing, const std::vector<int64_t>& starts) {
+  std::vector<Tensor> outputs;
+  Tensor dropped = Tensor::zeros({1}, DType::f64, x.device());
+  for (size_t row = 0; row + 1 < starts.size(); ++row) {
+    const int64_t length = starts[row + 1] - starts[row];
+    const auto part = [&](const Tensor& t) { return t.slice(0, starts[row], length); };
+    ops::Routing own = routing;
+    own.indices = part(routing.indices).contiguous();
+    own.weights = part(routing.weights).contiguous();
+    outputs.push_back(run_experts(part(x).contiguous(), own, *spec_.capacity));
+    dropped = ops::add(dropped, dropped_.to(DType::f64));
+  }
+  dropped_ = dropped.to(DType::i64);
+  return ops::concat(outputs, 0);
 }
 
 }  // namespace lamina::nn

@@ -3,6 +3,7 @@
 #include "lamina/nn/ffn/experts.h"
 #include "lamina/nn/mixer.h"
 #include "lamina/nn/projection.h"
+#include "lamina/ops/moe/route.h"
 
 namespace lamina::nn {
 
@@ -12,8 +13,9 @@ namespace lamina::nn {
 ///   experts (see Experts), shared: one feed-forward of width shared_d_ff
 /// The router computes in at least f32 and reports its losses to the pass. In training, experts with a capacity_factor
 /// drop tokens beyond their capacity. In inference nothing is dropped, so a token's output does not depend on the
-/// others in the batch. The non-persistent buffers "chosen" [experts] and "dropped" [1] count, for the last call, how
-/// often each expert was chosen and how many assignments were dropped.
+/// others in the batch. A fixed capacity holds always, for each sequence of a call: a token dropped by its expert gets
+/// zeros from it. Ragged steps (pass.rows) ignore it. The non-persistent buffers "chosen" [experts] and "dropped" [1]
+/// count, for the last call, how often each expert was chosen and how many assignments were dropped.
 class MoeFfn final : public Ffn {
  public:
   MoeFfn(int64_t d_model, const arch::Moe& spec, const ParameterFactory& make);
@@ -21,6 +23,12 @@ class MoeFfn final : public Ffn {
   Tensor forward(const Tensor& x, ForwardContext& pass) override;
 
  private:
+  /// Expert outputs of x [tokens, d_model]; an expert takes at most `capacity` tokens, 0: all.
+  Tensor run_experts(const Tensor& x, const ops::Routing& routing, int64_t capacity);
+  /// Starts of the sequences in x [batch, seq, d_model] if one may exceed the fixed capacity; empty otherwise.
+  std::vector<int64_t> limited_rows(const Tensor& x, const ForwardContext& pass) const;
+  /// run_experts() for each sequence, with the fixed capacity.
+  Tensor run_rows(const Tensor& x, const ops::Routing& routing, const std::vector<int64_t>& starts);
   void add_losses(const Tensor& logits, const Tensor& indices, ForwardContext& pass) const;
 
   arch::Moe spec_;

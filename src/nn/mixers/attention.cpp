@@ -6,6 +6,7 @@
 
 #include "lamina/autograd/tape.h"
 #include "lamina/nn/mixers/attention_weights.h"
+#include "lamina/nn/mixers/global_attention.h"
 #include "lamina/nn/mixers/head_norm.h"
 #include "lamina/nn/mixers/key_value_cache.h"
 #include "lamina/nn/mixers/rounded_alibi.h"
@@ -59,6 +60,8 @@ class AttentionMixer final : public Mixer {
   Heads separate_heads(std::vector<Tensor> parts, const ForwardContext& pass);
   /// Norm and RoPE of queries or keys: their part of the projection → [batch, seq, heads, head_dim].
   Tensor normed_and_turned(const HeadNorm& norm, const Tensor& part, int64_t heads, const ForwardContext& pass);
+  /// Attention of x [batch, seq, d_model] whose global tokens have projections of their own.
+  Tensor attend_with_globals(const Tensor& x, ForwardContext& pass);
   /// Attention of the rows of a ragged step over their pages (pass.rows), after the new keys and values are stored.
   Tensor attend_paged(const Heads& heads, ForwardContext& pass);
   /// attend_paged() of a packed projection, if every row has one new token.
@@ -96,6 +99,7 @@ class AttentionMixer final : public Mixer {
   std::vector<float> slopes_;
   Tensor slopes_tensor_;  ///< on the device that used it last
   std::optional<RoundedAlibi> rounded_alibi_;
+  std::optional<GlobalAttention> global_;
   Linear o_;
 };
 
@@ -131,11 +135,17 @@ AttentionMixer::AttentionMixer(const arch::ArchSpec& spec, const arch::Attention
     t5_.emplace(Shape{t5->buckets, a.n_heads}, make.at("position"));
     add_child("position", *t5_);
   }
+  const auto* pattern = std::get_if<arch::LongformerPattern>(&a.pattern);
+  if (pattern != nullptr && pattern->global_projections) {
+    global_.emplace(spec.d_model, a, make);
+    add_child("", *global_);
+  }
   add_child("o", o_);
 }
 
 ops::AttentionOptions AttentionMixer::options(ForwardContext& pass) const {
   ops::AttentionOptions options = attention_options(*spec_.scale, spec_.soft_cap, spec_.pattern, pass);
+  options.causal = *spec_.causal;
   if (const auto* t5 = std::get_if<arch::T5Bias>(&*spec_.position)) options.t5_max_distance = t5->max_distance;
   return options;
 }
@@ -152,8 +162,8 @@ ops::AttentionExtras AttentionMixer::extras(const Tensor& q, const ForwardContex
   }
   if (const auto* t5 = std::get_if<arch::T5Bias>(&*spec_.position)) {
     extras.t5_bias = t5_ ? t5_->weight() : positions_.weight();
-    // Attention is causal: keys never follow their query, so only the first half of a bidirectional table is used.
-    if (t5->bidirectional) extras.t5_bias = extras.t5_bias.slice(0, 0, t5->buckets / 2);
+    // In causal attention keys never follow their query, so only the first half of a bidirectional table is used.
+    if (t5->bidirectional && *spec_.causal) extras.t5_bias = extras.t5_bias.slice(0, 0, t5->buckets / 2);
   }
   return extras;
 }
@@ -206,7 +216,14 @@ bool AttentionMixer::keeps_qkv_packed(const ForwardContext& pass) const {
          !k_norm_.layer && (rotary_ == nullptr || !rotary_->turns_rows_apart(pass));
 }
 
+Tensor AttentionMixer::attend_with_globals(const Tensor& x, ForwardContext& pass) {
+  const Heads heads = separate_heads(qkv_.forward_parts(x), pass);
+  const Tensor y = ops::attention(heads.q, heads.k, heads.v, options(pass), extras(heads.q, pass));
+  return global_->replace(x, y, pass);
+}
+
 Tensor AttentionMixer::forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) {
+  if (global_) return merged(attend_with_globals(x, pass));
   if (keeps_qkv_packed(pass)) return mix_joined(qkv_.forward(x), pass, cache);
   if (qkv_.is_joined()) return mix(normed_heads(qkv_.forward(x), pass), pass, cache);
   return mix(separate_heads(qkv_.forward_parts(x), pass), pass, cache);
@@ -214,7 +231,7 @@ Tensor AttentionMixer::forward(const Tensor& x, ForwardContext& pass, LayerCache
 
 Tensor AttentionMixer::forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass,
                                       LayerCache* cache) {
-  if (!qkv_.is_joined()) return forward(stream.normed(norm), pass, cache);
+  if (!qkv_.is_joined() || global_) return forward(stream.normed(norm), pass, cache);
   const bool paged_step = pass.rows != nullptr && pass.rows->is_decode() && !rounded_alibi_;
   if (paged_step && keeps_qkv_packed(pass) && qkv_.has_unquantized_weight() && o_.has_unquantized_weight()) {
     return paged_step_normed(stream, norm, pass);

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+
+#include "lamina/arch/spec.h"
+#include "lamina/nn/forward_context.h"
+#include "lamina/nn/layer_cache.h"
+#include "lamina/nn/projection.h"
+
+namespace lamina::nn {
+
+/// Attention of a decoder layer to the encoder's output. Its parameters have the names that arch::block_weights lists
+/// under "cross.".
+class CrossAttention final : public Module {
+ public:
+  CrossAttention(const arch::ArchSpec& spec, const arch::CrossAttention& cross, const ParameterFactory& make);
+
+  /// x [batch, seq, d_model] → the same shape. Keys and values come from pass.source, or from `cache` if it is not
+  /// null: then a row sees its first pass.source_lengths tokens there.
+  Tensor forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) const;
+
+  /// Allocates keys and values for `capacity` tokens of the source for each of `batch` rows.
+  std::unique_ptr<LayerCache> make_cache(int64_t batch, int64_t capacity, DType dtype, const Device& device) const;
+  /// Computes keys and values of the source [batch, seq, d_model], once for all tokens to decode.
+  void store(const Tensor& source, LayerCache& cache) const;
+
+ private:
+  struct Keys {
+    Tensor k;  ///< [batch, seq, n_kv_heads, head_dim]
+    Tensor v;  ///< [batch, seq, n_kv_heads, head_dim]
+  };
+  Keys keys_of(const Tensor& source) const;
+  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass) const;
+  Tensor attend_source(const Tensor& q, ForwardContext& pass) const;
+  Tensor attend_cached(const Tensor& q, ForwardContext& pass, const LayerCache& cache) const;
+
+  arch::CrossAttention spec_;
+  Linear q_;
+  JoinedLinear kv_;
+  Linear o_;
+};
+
+}  // namespace lamina::nn

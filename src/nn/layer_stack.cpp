@@ -1,0 +1,49 @@
+#include "lamina/nn/layer_stack.h"
+
+#include "lamina/autograd/tape.h"
+#include "lamina/nn/forward_observer.h"
+
+namespace lamina::nn {
+namespace {
+
+/// Random streams reserved for each layer per step.
+constexpr uint64_t kStreamsPerLayer = 64;
+
+}  // namespace
+
+void LayerStack::add(std::unique_ptr<Layer> layer) {
+  add_child(std::to_string(all_.size()), *layer);
+  all_.push_back(std::move(layer));
+}
+
+ResidualStream LayerStack::checkpointed(Tape& tape, size_t index, const ResidualStream& stream, ForwardContext& pass) {
+  const auto segment = [this, index, settings = pass](const std::vector<Tensor>& inputs) {
+    ForwardContext inner = settings;  // restarts the random stream counter each time the layer runs
+    inner.losses.clear();
+    inner.source.states = inputs[2];
+    ResidualStream out = all_[index]->forward({inputs[0], inputs[1]}, inner, {});
+    std::vector<Tensor> outputs{out.x, out.branch};
+    outputs.insert(outputs.end(), inner.losses.begin(), inner.losses.end());
+    return outputs;
+  };
+  const std::vector<Tensor> outputs = checkpoint(tape, segment, {stream.x, stream.branch, pass.source.states});
+  pass.losses.insert(pass.losses.end(), outputs.begin() + 2, outputs.end());
+  return {outputs[0], outputs[1]};
+}
+
+ResidualStream LayerStack::forward(ResidualStream stream, ForwardContext& pass, ModelCache* cache, Tape* checkpoint,
+                                   uint64_t first_stream) {
+  for (size_t i = 0; i < all_.size(); ++i) {
+    pass.stream = first_stream + (i + 1) * kStreamsPerLayer;
+    pass.layer = static_cast<int64_t>(i);
+    stream = checkpoint != nullptr
+                 ? checkpointed(*checkpoint, i, stream, pass)
+                 : all_[i]->forward(std::move(stream), pass, cache == nullptr ? LayerCaches{} : cache->layer(i));
+    if (pass.observer != nullptr && pass.observer->wants_residual()) {
+      pass.observer->residual(pass.layer, stream.value());
+    }
+  }
+  return stream;
+}
+
+}  // namespace lamina::nn
