@@ -10,13 +10,13 @@
 #include "lamina/cli/cache_option.h"
 #include "lamina/cli/commands.h"
 #include "lamina/cli/device_option.h"
+#include "lamina/cli/grammar_option.h"
 #include "lamina/cli/knn_option.h"
 #include "lamina/cli/retrieved_prompt.h"
 #include "lamina/cli/sampling_option.h"
 #include "lamina/cli/text_input.h"
 #include "lamina/cli/usage.h"
 #include "lamina/infer/generator.h"
-#include "lamina/infer/grammar_mask.h"
 #include "lamina/infer/load.h"
 #include "lamina/infer/text_stream.h"
 
@@ -34,10 +34,7 @@ struct GenerateArguments {
   std::vector<std::string> stops;
   std::string tokenizer;
   std::string weights = "as-stored";
-  std::string json_schema;
-  std::string regex;
-  std::string grammar;
-  bool json_object = false;
+  GrammarChoice grammar;
   infer::GenerateOptions options;
   RetrievalChoice retrieval;
   KnnChoice knn;
@@ -311,41 +308,12 @@ void run_interactive(const GenerateArguments& arguments, const infer::LoadedMode
   }
 }
 
-/// The grammar that the options name; empty without one.
-std::optional<text::Grammar> grammar_of(const GenerateArguments& arguments) {
-  if (!arguments.json_schema.empty()) {
-    return text::Grammar::json_schema(read_input(arguments.json_schema), {}, arguments.json_schema);
-  }
-  if (arguments.json_object) return text::Grammar::json();
-  if (!arguments.regex.empty()) return text::Grammar::regex(arguments.regex, "--regex");
-  if (!arguments.grammar.empty()) return text::Grammar::gbnf(read_input(arguments.grammar), arguments.grammar);
-  return {};
-}
-
-/// Limits answers to the grammar that the options name.
-void add_mask(const infer::LoadedModel& model, GenerateArguments& arguments) {
-  std::optional<text::Grammar> grammar = grammar_of(arguments);
-  if (!grammar) return;
-  const text::Tokenizer& tokenizer = infer::require_tokenizer(model);
-  LAMINA_CHECK(arguments.options.cache,
-               "--json-schema, --json-object, --regex and --grammar need the KV cache; leave "
-               "out --no-cache");
-  LAMINA_CHECK(!model.stop_tokens.empty(),
-               "--json-schema, --json-object, --regex and --grammar need a model with an "
-               "end-of-text token, so that an answer can end; ",
-               arguments.model, " has none");
-  const auto vocabulary =
-      std::make_shared<const text::VocabularyIndex>(tokenizer, model.stop_tokens, model.model->spec().vocab_size);
-  arguments.options.mask =
-      infer::grammar_mask(std::make_shared<text::TokenGrammar>(std::move(*grammar), vocabulary), tokenizer);
-}
-
 /// Beam search has no turns and no limits on the answer.
 void check_beams(const GenerateArguments& arguments) {
   if (arguments.beams.count == 0) return;
   if (arguments.interactive) throw UsageError("--beams and --interactive were given; expected one of them");
   if (arguments.no_cache) throw UsageError("--beams needs the KV cache; leave out --no-cache");
-  if (grammar_of(arguments)) {
+  if (arguments.grammar.open()) {
     throw UsageError(
         "--beams and a grammar (--json-schema, --json-object, --regex, --grammar) were given; expected one of them");
   }
@@ -361,28 +329,15 @@ void run(GenerateArguments& arguments) {
   LAMINA_CHECK(arguments.stops.empty() || model.tokenizer, "--stop needs a tokenizer; give one with --tokenizer PATH");
   if (model.tokenizer && !arguments.sample_padding)
     arguments.options.sampler.vocab_size = model.tokenizer->vocab_size();
-  add_mask(model, arguments);
+  arguments.options.mask = arguments.grammar.mask_for(model, arguments.model);
+  LAMINA_CHECK(arguments.options.cache || !arguments.options.mask,
+               "--json-schema, --json-object, --regex and --grammar need the KV cache; leave out --no-cache");
   arguments.options.knn = arguments.knn.open(*model.model);
   LAMINA_CHECK(!arguments.interactive || (arguments.retrieval.index.empty() && !arguments.options.knn),
                "--interactive cannot use --retrieve or --knn; give the prompt with --prompt");
   Moments moments;
   moments.loaded = since_start();
   arguments.interactive ? run_interactive(arguments, model) : run_prompts(arguments, model, moments);
-}
-
-/// At most one of these may be given.
-void add_structured_output(CLI::App& command, GenerateArguments& arguments) {
-  const std::vector<CLI::Option*> options{
-      command.add_option("--json-schema", arguments.json_schema,
-                         "A file with a JSON schema that the answer must satisfy"),
-      command.add_flag("--json-object", arguments.json_object, "The answer must be a JSON object"),
-      command.add_option("--regex", arguments.regex, "A regular expression that the whole answer must match"),
-      command.add_option("--grammar", arguments.grammar, "A file with a GBNF grammar whose rule root is the answer")};
-  for (CLI::Option* one : options) {
-    for (CLI::Option* other : options) {
-      if (one != other) one->excludes(other);
-    }
-  }
 }
 
 }  // namespace
@@ -415,7 +370,7 @@ void add_generate(CLI::App& program) {
                    "Soft-cap of the final logits: C tanh(logit / C) (0: none beyond the model's own)")
       ->capture_default_str()
       ->check(between(0, std::numeric_limits<double>::max()));
-  add_structured_output(*command, *arguments);
+  arguments->grammar.add_to(*command);
   command
       ->add_option("--stop", arguments->stops,
                    "A text that ends the answer and is not printed; may be given several times")
