@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lamina/arch/edit.h"
+#include "lamina/arch/layers.h"
 #include "lamina/arch/presets.h"
 #include "lamina/arch/resolve.h"
 #include "lamina/base/error.h"
@@ -252,6 +253,7 @@ const std::vector<std::pair<std::string, double>>& preset_sizes() {
     for (const std::string& name : arch::preset_names()) {
       if (name.ends_with("-tiny")) continue;
       const arch::ArchSpec spec = arch::resolve(arch::load_preset(name), name);
+      if (!arch::is_causal(spec) || spec.encoder) continue;  // the guide is about decoders
       list.emplace_back(name, static_cast<double>(arch::count_parameters(spec).total));
     }
     return list;
