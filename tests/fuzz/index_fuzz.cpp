@@ -41,7 +41,7 @@ void search_segment(const lamina::search::Segment& segment, const lamina::Thread
     (void)segment.document_name(segment.document_of(chunk));
   }
   if (segment.bm25()) {
-    const Bm25Search words({{&*segment.bm25(), {}, {}}});
+    const Bm25Search words(std::vector<Bm25Segment>{{&*segment.bm25(), {}, {}}});
     (void)words.search("a b word", 3);
   }
   if (!segment.vectors()) return;
