@@ -47,7 +47,7 @@ LAMINA_BENCH_SUITE(search_text) {
   const search::SectionFile file = search::SectionFile::open(path.string(), "BENC");
   std::filesystem::remove(path);
   const search::Bm25View view(file);
-  const search::Bm25Search search({{&view, {}, {}}});
+  const search::Bm25Search search(std::vector<search::Bm25Segment>{{&view, {}, {}}});
   const double time = context.seconds([&] { search.search(queries, 10, context.device().threads()); });
   context.add({"bm25, 1e5 passages, 4 words, best 10", kQueries / time, 1e4, "query/s", "goal, all threads", 1.0});
 }

@@ -8,6 +8,7 @@
 ///   - lamina/tokenizers.h: tokenizers (lamina::text)
 ///   - lamina/training.h: recipes, runs, optimizers (lamina::train)
 ///   - lamina/generation.h: loading, generation, evaluation (lamina::infer)
+///   - lamina/search.h: indexes of texts, vector search, kNN-LM (lamina::search, lamina::infer)
 ///   - lamina/checkpoints.h: file formats (lamina::io)
 ///
 /// The library never prints, exits or aborts: every failure is a lamina::Error that says what was given, what was
@@ -21,6 +22,7 @@
 #include "lamina/model.h"
 #include "lamina/modules.h"
 #include "lamina/ops.h"
+#include "lamina/search.h"
 #include "lamina/tensors.h"
 #include "lamina/tokenizers.h"
 #include "lamina/training.h"

@@ -1,6 +1,7 @@
 // Reads any bytes as a segment of an index, as a store of states, and as a manifest: gives an Error, or an object that
 // can be searched.
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -41,7 +42,7 @@ void search_segment(const lamina::search::Segment& segment, const lamina::Thread
     (void)segment.document_name(segment.document_of(chunk));
   }
   if (segment.bm25()) {
-    const Bm25Search words({{&*segment.bm25(), {}, {}}});
+    const Bm25Search words(std::vector<Bm25Segment>{{&*segment.bm25(), {}, {}}});
     (void)words.search("a b word", 3);
   }
   if (!segment.vectors()) return;
@@ -58,8 +59,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lamina::search;
   static const lamina::Threads threads(1);
   // An exact-size copy, so that AddressSanitizer detects reads beyond its end; aligned as mapped files are.
-  const std::shared_ptr<std::byte> bytes(static_cast<std::byte*>(std::aligned_alloc(64, (size + 64) / 64 * 64)),
-                                         std::free);
+  void* memory = nullptr;
+  if (::posix_memalign(&memory, kSectionAlign, size) != 0) return 0;
+  const std::shared_ptr<std::byte> bytes(static_cast<std::byte*>(memory), std::free);
   if (size > 0) std::memcpy(bytes.get(), data, size);
   insert_checksums(bytes.get(), size);
   for (const char* kind : {"SEGM", "KNNS"}) {
@@ -70,7 +72,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       } else {
         const auto store = StateStore::parse(std::move(file));
         const std::vector<float> query(static_cast<size_t>(store->dim()), 0.5F);
-        for (const Neighbor& neighbor : store->search(query, 3, store->has_graph() ? 8 : 0, threads)[0]) {
+        const auto found = store->search(query, 3, store->has_graph() ? 8 : 0, threads);
+        for (const Neighbor& neighbor : found[0]) {
           (void)store->token(neighbor.row);
         }
       }
