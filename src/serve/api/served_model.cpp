@@ -9,6 +9,7 @@ namespace lamina::serve {
 namespace {
 
 constexpr size_t kKeptGrammars = 32;
+constexpr size_t kKeptGrammarBytes = size_t{64} << 20;  ///< a grammar of 500 properties takes 30 MB
 
 }  // namespace
 
@@ -24,11 +25,23 @@ std::shared_ptr<const infer::TokenMask> ServedModel::mask(const std::string& key
   auto found = std::find_if(grammars_.begin(), grammars_.end(), [&](const auto& entry) { return entry.first == key; });
   if (found == grammars_.end()) {
     grammars_.emplace_front(key, std::make_shared<text::TokenGrammar>(compile(), vocabulary_));
-    if (grammars_.size() > kKeptGrammars) grammars_.pop_back();
   } else {
     grammars_.splice(grammars_.begin(), grammars_, found);
   }
-  return infer::grammar_mask(grammars_.front().second, *tokenizer);
+  const std::shared_ptr<text::TokenGrammar> grammar = grammars_.front().second;
+  drop_old_grammars();
+  return infer::grammar_mask(grammar, *tokenizer);
+}
+
+/// Grammars grow while they are used, so their memory is counted anew.
+void ServedModel::drop_old_grammars() {
+  size_t count = 0;
+  size_t bytes = 0;
+  for (auto entry = grammars_.begin(); entry != grammars_.end();) {
+    bytes += entry->first.size() + entry->second->bytes();
+    const bool keeps = ++count <= kKeptGrammars && bytes <= kKeptGrammarBytes;
+    entry = keeps ? std::next(entry) : grammars_.erase(entry);
+  }
 }
 
 }  // namespace lamina::serve

@@ -69,6 +69,8 @@ class ServedModel {
   std::shared_ptr<const infer::TokenMask> mask(const std::string& key, const std::function<text::Grammar()>& compile);
 
  private:
+  void drop_old_grammars();
+
   std::mutex mutex_;
   std::shared_ptr<const text::VocabularyIndex> vocabulary_;
   std::list<std::pair<std::string, std::shared_ptr<text::TokenGrammar>>> grammars_;  ///< most recent first

@@ -20,6 +20,7 @@ struct TokenGrammar::Data {
 
   Grammar grammar;
   std::shared_ptr<const VocabularyIndex> vocabulary;
+  const size_t program_bytes = grammar.program()->bytes();
   std::mutex mutex;  // guards the rest, and the stacks of every state
   LazyDfa dfa;
   grammar::TokenMasks masks;
@@ -38,6 +39,11 @@ const VocabularyIndex& TokenGrammar::vocabulary() const { return *data_->vocabul
 void TokenGrammar::prepare(uint64_t work) {
   const std::lock_guard lock(data_->mutex);
   data_->masks.prepare(work);
+}
+
+size_t TokenGrammar::bytes() const {
+  const std::lock_guard lock(data_->mutex);
+  return data_->program_bytes + data_->dfa.bytes() + data_->masks.bytes();
 }
 
 GrammarState::GrammarState(std::shared_ptr<TokenGrammar> grammar)

@@ -25,6 +25,8 @@ class TokenGrammar {
   /// Computes the masks that will probably be needed, so that the first tokens do not wait for them. `work` bounds the
   /// effort; the default takes some 10 ms.
   void prepare(uint64_t work = 2'000'000);
+  /// Approximate memory. Grows while the grammar is used.
+  size_t bytes() const;
 
  private:
   friend class GrammarState;

@@ -130,4 +130,10 @@ const ByteSet& LazyDfa::first_bytes(uint32_t state) {
   return found->second;
 }
 
+size_t LazyDfa::bytes() const {
+  constexpr size_t kPerState = 160;  // vectors, hash nodes and flags of a state
+  return (set_elements_ + next_.size()) * sizeof(uint32_t) + sets_.size() * kPerState +
+         first_.size() * (sizeof(ByteSet) + 3 * sizeof(void*)) + rule_of_.size() * (sizeof(RuleId) + 2);
+}
+
 }  // namespace lamina::text::grammar

@@ -41,6 +41,8 @@ class LazyDfa {
   const std::vector<Call>& calls_of(uint32_t state);
   /// The bytes that a state can read itself, without calls.
   const ByteSet& first_bytes(uint32_t state);
+  /// Approximate memory of the states made so far.
+  size_t bytes() const;
 
  private:
   static constexpr uint32_t kUnknown = UINT32_MAX;

@@ -275,4 +275,14 @@ Program compile(const Rules& rules, RuleId root, const std::string& name) {
   return Compiler(rules, name).compile(root);
 }
 
+size_t Program::bytes() const {
+  size_t sum = states.size() * sizeof(State) + repetitions.size() * sizeof(Repetition);
+  for (const State& state : states) {
+    sum += state.bytes.capacity() * sizeof(ByteEdge) + state.calls.capacity() * sizeof(Call) +
+           state.empty.capacity() * sizeof(uint32_t);
+  }
+  for (const Rule& rule : rules) sum += sizeof(Rule) + rule.name.size();
+  return sum;
+}
+
 }  // namespace lamina::text::grammar

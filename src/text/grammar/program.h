@@ -50,6 +50,8 @@ struct Program {
   /// Bytes that no edge distinguishes have one class.
   std::array<uint8_t, 256> byte_class{};
   int n_classes = 0;
+
+  size_t bytes() const;  ///< approximate memory
 };
 
 /// Compiles the rules that `root` needs. Left recursion, an undefined rule, a grammar that matches no text or one
