@@ -4,6 +4,7 @@ import {chromium} from "playwright-core";
 import {checkStates} from "./page_states.mjs";
 import {checkViews} from "./page_views.mjs";
 import {startProxy} from "./proxy.mjs";
+import {soon} from "./soon.mjs";
 
 const [executablePath, address, web, folder] = process.argv.slice(2);
 const {decodeShare, encodeShare} = await import(`${web}/lib/share.js`);
@@ -40,7 +41,7 @@ const branchesOf = async (message) => (await message.locator(".branches > span")
 const shot = async (page, name) => { if (folder) await page.screenshot({path: `${folder}/${name}.png`}); };
 
 const checkChat = async (page) => {
-  expect(await page.getByRole("button", {name: "Completion", exact: true}).getAttribute("aria-pressed") === "true", "a model without a chat template does not begin with completion");
+  expect(await soon(async () => await page.getByRole("button", {name: "Completion", exact: true}).getAttribute("aria-pressed") === "true"), "a model without a chat template does not begin with completion");
   await page.getByRole("button", {name: "Chat", exact: true}).click();
   await page.fill("#max-tokens", "24");
   await page.fill("#seed", "7");
@@ -50,16 +51,16 @@ const checkChat = async (page) => {
   await page.keyboard.press("Enter");
   await page.waitForFunction(() => (document.querySelector(".message.assistant .markup")?.textContent.length ?? 0) > 3);
   const part = (await lastAnswer(page).locator(".body").textContent()).length;
-  expect(await page.locator(".numbers .rate").count() === 1, "no tokens/s while streaming");
-  expect(await page.locator(".round.stop").count() === 1, "no stop button while streaming");
+  expect(await soon(async () => await page.locator(".numbers .rate").count() === 1), "no tokens/s while streaming");
+  expect(await soon(async () => await page.locator(".round.stop").count() === 1), "no stop button while streaming");
   await idle(page);
   proxy.set({});
   const whole = (await lastAnswer(page).locator(".body").textContent()).length;
   expect(whole > part, `the answer does not stream: ${part} characters, then ${whole}`);
   const request = proxy.seen.findLast((one) => one.path === "/v1/completions").body;
   expect(request.seed === 7 && request.max_tokens === 24 && request.stream === true, `settings are not sent: ${JSON.stringify(request)}`);
-  expect(Number(await page.locator(".meter").getAttribute("aria-valuenow")) > 24, "the context meter does not count");
-  expect((await lastAnswer(page).locator(".facts").innerText()).includes("seed 7"), "the seed is not shown");
+  expect(await soon(async () => Number(await page.locator(".meter").getAttribute("aria-valuenow")) > 24), "the context meter does not count");
+  expect(await soon(async () => (await lastAnswer(page).locator(".facts").innerText()).includes("seed 7")), "the seed is not shown");
 };
 
 const checkStop = async (page) => {
@@ -72,8 +73,8 @@ const checkStop = async (page) => {
   proxy.set({});
   const before = await bodyOf(page);
   await page.waitForTimeout(200);
-  expect(await bodyOf(page) === before, "the answer grows after it was stopped");
-  expect((await lastAnswer(page).locator(".facts").innerText()).includes("stopped"), "a stopped answer is not marked");
+  expect(await soon(async () => await bodyOf(page) === before), "the answer grows after it was stopped");
+  expect(await soon(async () => (await lastAnswer(page).locator(".facts").innerText()).includes("stopped")), "a stopped answer is not marked");
 };
 
 const checkBranches = async (page) => {
@@ -84,10 +85,10 @@ const checkBranches = async (page) => {
   await page.keyboard.press("Enter");
   await idle(page);
   const edited = page.locator(".message.user").last();
-  expect(await edited.locator(".body").innerText() === "Something else", "the edited message is not shown");
-  expect(await branchesOf(edited) === "2 / 2", `an edit makes no branch: ${await branchesOf(edited)}`);
+  expect(await soon(async () => await edited.locator(".body").innerText() === "Something else"), "the edited message is not shown");
+  expect(await soon(async () => await branchesOf(edited) === "2 / 2"), `an edit makes no branch: ${await branchesOf(edited)}`);
   await edited.getByRole("button", {name: "Previous branch"}).click();
-  expect(await page.locator(".message.user").last().locator(".body").innerText() === "Go on for long", "the previous branch is lost");
+  expect(await soon(async () => await page.locator(".message.user").last().locator(".body").innerText() === "Go on for long"), "the previous branch is lost");
   await page.locator(".message.user").last().getByRole("button", {name: "Next branch"}).click();
   const first = await bodyOf(page);
   await page.fill("#seed", "8");
@@ -95,10 +96,10 @@ const checkBranches = async (page) => {
   await page.keyboard.press("Alt+KeyR");
   await page.waitForFunction(() => [...document.querySelectorAll(".message.assistant")].at(-1).querySelector(".branches"));
   await idle(page);
-  expect(await branchesOf(lastAnswer(page)) === "2 / 2", "regenerating makes no branch");
+  expect(await soon(async () => await branchesOf(lastAnswer(page)) === "2 / 2"), "regenerating makes no branch");
   await page.keyboard.press("Alt+ArrowLeft");
-  expect(await branchesOf(lastAnswer(page)) === "1 / 2", "Alt ← does not show the previous branch");
-  expect(await bodyOf(page) === first, "the first answer changed");
+  expect(await soon(async () => await branchesOf(lastAnswer(page)) === "1 / 2"), "Alt ← does not show the previous branch");
+  expect(await soon(async () => await bodyOf(page) === first), "the first answer changed");
 };
 
 /** Texts of the tokens before `place`. */
@@ -106,20 +107,21 @@ const textsBefore = (page, place) => lastAnswer(page).locator(".tok").evaluateAl
 
 const checkProbabilities = async (page) => {
   await page.getByRole("button", {name: "Probabilities"}).click();
+  await lastAnswer(page).locator(".tok").first().waitFor();
   const count = await lastAnswer(page).locator(".tok").count();
   expect(count >= 5 && count <= 24, `${count} coloured tokens`);
-  expect(await page.locator(".legend .tok").count() === 6, "the legend has not six classes");
-  expect(await lastAnswer(page).locator(".tok.p0, .tok.p1, .tok.p2, .tok.p3, .tok.p4, .tok.p5").count() === count, "a token has no class");
+  expect(await soon(async () => await page.locator(".legend .tok").count() === 6), "the legend has not six classes");
+  expect(await soon(async () => await lastAnswer(page).locator(".tok.p0, .tok.p1, .tok.p2, .tok.p3, .tok.p4, .tok.p5").count() === count), "a token has no class");
   await lastAnswer(page).locator(".tok").first().focus();
   await page.keyboard.press("ArrowRight");
   await page.keyboard.press("ArrowRight");
   await page.keyboard.press("Enter");
   const entries = page.locator(".alternatives button");
   await entries.first().waitFor();
-  expect(await entries.count() >= 8, "fewer than eight alternatives");
+  expect(await soon(async () => await entries.count() >= 8), "fewer than eight alternatives");
   await shot(page, "alternatives");
   await page.keyboard.press("Escape");
-  expect(await page.locator(".alternatives").count() === 0, "Escape does not close the alternatives");
+  expect(await soon(async () => await page.locator(".alternatives").count() === 0), "Escape does not close the alternatives");
   const place = Number(await page.evaluate(() => document.activeElement.dataset.index));
   const before = await textsBefore(page, place);
   await page.keyboard.press("Enter");
@@ -145,16 +147,16 @@ const checkShare = async (page) => {
   await opened.waitForSelector(".verdict", {timeout: 20000});
   await idle(opened);
   await opened.waitForSelector(".verdict.good", {timeout: 5000}).catch(() => {});
-  expect((await opened.locator(".verdict").innerText()).startsWith("Reproduced"), `share: ${await opened.locator(".verdict").innerText()}`);
-  expect(await bodyOf(opened) === text, "the shared answer has another text");
+  expect(await soon(async () => (await opened.locator(".verdict").innerText()).startsWith("Reproduced")), `share: ${await opened.locator(".verdict").innerText()}`);
+  expect(await soon(async () => await bodyOf(opened) === text), "the shared answer has another text");
   const shared = await decodeShare(hash);
   const altered = await encodeShare({...shared, fingerprint: "0123456789abcdef", digest: "other"});
   const warned = await open("altered share", {hash: `#${altered}`, from: reader});
   await warned.waitForSelector(".verdict.bad");
   await idle(warned);
-  expect(/differs from the shared one.*fingerprint/s.test(await warned.locator(".verdict").innerText()), "another fingerprint is no warning");
+  expect(await soon(async () => /differs from the shared one.*fingerprint/s.test(await warned.locator(".verdict").innerText())), "another fingerprint is no warning");
   const broken = await open("broken share", {hash: "#share=zAAAA", from: reader});
-  expect((await broken.locator(".banner").innerText()).includes("damaged"), "a damaged link is not reported");
+  expect(await soon(async () => (await broken.locator(".banner").innerText()).includes("damaged")), "a damaged link is not reported");
   await reader.close();
 };
 
@@ -163,19 +165,19 @@ const checkConversations = async (page) => {
   await page.waitForTimeout(400);
   await page.reload();
   await page.locator(".sidebar li .open").first().click();
-  expect(await bodyOf(page) === text, "the conversation is not the same after a reload");
+  expect(await soon(async () => await bodyOf(page) === text), "the conversation is not the same after a reload");
   await page.locator(".sidebar li").first().hover();
   await page.getByRole("button", {name: "Rename"}).first().click();
   await page.getByLabel("Name of the conversation").fill("My talk");
   await page.keyboard.press("Enter");
-  expect(await page.locator(".sidebar li .open span").first().innerText() === "My talk", "renaming has no effect");
+  expect(await soon(async () => await page.locator(".sidebar li .open span").first().innerText() === "My talk"), "renaming has no effect");
   await page.locator(".sidebar li").first().hover();
   const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", {name: "Export as JSON"}).first().click()]);
   expect(file.suggestedFilename() === "My-talk.json", `the export is called ${file.suggestedFilename()}`);
   await page.keyboard.press("Alt+KeyN");
   await page.getByRole("button", {name: "Completion", exact: true}).click();
   await ask(page, "To be");
-  expect(await page.locator(".messages.complete").count() === 1, "no completion");
+  expect(await soon(async () => await page.locator(".messages.complete").count() === 1), "no completion");
   const ids = proxy.seen.findLast((one) => one.path === "/v1/completions").body.prompt;
   await page.keyboard.press("Enter");
   await page.waitForFunction(() => document.querySelectorAll(".message.assistant").length === 2);
@@ -185,7 +187,7 @@ const checkConversations = async (page) => {
   await page.locator(".sidebar li").first().hover();
   await page.locator(".sidebar li").first().getByRole("button", {name: "Delete", exact: true}).click();
   await page.getByRole("button", {name: "Delete", exact: true}).first().click();
-  expect(await page.locator(".sidebar li .open").count() === 1, "deleting a conversation has no effect");
+  expect(await soon(async () => await page.locator(".sidebar li .open").count() === 1), "deleting a conversation has no effect");
 };
 
 const page = await open("chat");

@@ -1,5 +1,6 @@
 // States that a working server does not show: errors, hostile text, narrow screens, themes, keyboard, the plain page.
 import fs from "node:fs";
+import {soon} from "./soon.mjs";
 
 const error = (status, message, headers = {}) => ({status, headers: {"Content-Type": "application/json", ...headers},
   body: JSON.stringify({type: "error", error: {message, type: "x", param: null, code: null}})});
@@ -16,8 +17,8 @@ const checkErrors = async ({browser, open, proxy, expect, ask}) => {
   await page.fill("#api-key", key);
   await page.keyboard.press("Enter");
   await page.waitForSelector(".empty h1");
-  expect(await page.evaluate(() => sessionStorage.getItem("lamina-api-key")) === key, "the key is not kept in the session");
-  expect(await page.evaluate((text) => !JSON.stringify(localStorage).includes(text), key), "the key is in local storage");
+  expect(await soon(async () => await page.evaluate(() => sessionStorage.getItem("lamina-api-key")) === key), "the key is not kept in the session");
+  expect(await soon(async () => await page.evaluate((text) => !JSON.stringify(localStorage).includes(text), key)), "the key is in local storage");
 
   const busy = await open("busy", {from: context, allowed: /401|429/});
   await busy.waitForSelector(".empty h1, .banner, dialog[open]");
@@ -26,7 +27,7 @@ const checkErrors = async ({browser, open, proxy, expect, ask}) => {
   await busy.waitForSelector(".empty h1");
   await ask(busy, "Hello");
   await busy.waitForSelector(".failure");
-  expect(/queue is full[\s\S]*in 7 s/.test(await busy.locator(".failure").innerText()), "429 does not say when to retry");
+  expect(await soon(async () => /queue is full[\s\S]*in 7 s/.test(await busy.locator(".failure").innerText())), "429 does not say when to retry");
   proxy.set({});
   await busy.getByRole("button", {name: "Retry"}).click();
   await busy.waitForFunction(() => !document.querySelector(".failure") && document.querySelector(".facts"));
@@ -35,7 +36,7 @@ const checkErrors = async ({browser, open, proxy, expect, ask}) => {
   const wrong = await open("wrong model", {from: context, allowed: /404/});
   await wrong.waitForSelector(".empty h1");
   await ask(wrong, "Hello");
-  expect((await wrong.locator(".failure").innerText()).includes("Choose another model"), "404 has no hint");
+  expect(await soon(async () => (await wrong.locator(".failure").innerText()).includes("Choose another model")), "404 has no hint");
   proxy.set({});
   await context.close();
 
@@ -44,7 +45,7 @@ const checkErrors = async ({browser, open, proxy, expect, ask}) => {
   await gone.waitForSelector(".empty h1");
   await gone.route("**/tokenize", (route) => route.abort("connectionrefused"));
   await ask(gone, "Hello");
-  expect((await gone.locator(".failure").innerText()).includes("does not answer"), "a server that is gone is not reported");
+  expect(await soon(async () => (await gone.locator(".failure").innerText()).includes("does not answer")), "a server that is gone is not reported");
   await alone.close();
 };
 
@@ -63,12 +64,12 @@ const checkHostile = async ({browser, open, proxy, expect, ask}) => {
   await ask(page, "<img src=x onerror=\"window.hacked = 4\">");
   const text = await page.locator(".message.assistant .body").innerText();
   expect(text.includes("<script>window.hacked = 1</script>") && text.includes("onclick="), "hostile text is not shown as text");
-  expect(await page.locator(".markup strong").innerText() === "bold" && await page.locator(".markup pre code").count() === 1, "markup is not shown");
+  expect(await soon(async () => await page.locator(".markup strong").innerText() === "bold" && await page.locator(".markup pre code").count() === 1), "markup is not shown");
   await page.keyboard.press("Alt+KeyP");
   await page.locator(".message.assistant .tok").first().click();
   await page.waitForSelector(".alternatives");
-  expect(await page.evaluate(() => window.hacked === undefined), "text of the model ran as a script");
-  expect(await page.locator("main img, main script, main a").count() === 0, "text of the model became an element");
+  expect(await soon(async () => await page.evaluate(() => window.hacked === undefined)), "text of the model ran as a script");
+  expect(await soon(async () => await page.locator("main img, main script, main a").count() === 0), "text of the model became an element");
   proxy.set({});
   await context.close();
 };
@@ -98,11 +99,12 @@ const checkThemes = async ({browser, open, expect, ask, shot}) => {
     await page.waitForSelector(".empty h1");
     await ask(page, "Hello");
     await page.keyboard.press("Alt+KeyP");
+    await page.waitForSelector(".legend .p5");
     for (const [selector, value] of await contrasts(page, TEXTS)) expect(value >= 4.5, `${colorScheme}: the contrast of ${selector} is ${value.toFixed(2)}, less than 4.5`);
     const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
     const before = await background();
     await page.getByRole("button", {name: /(Light|Dark) theme/}).click();
-    expect(await background() !== before, `${colorScheme}: the theme does not change`);
+    expect(await soon(async () => await background() !== before), `${colorScheme}: the theme does not change`);
     for (const [selector, value] of await contrasts(page, TEXTS)) expect(value >= 4.5, `${colorScheme} switched: the contrast of ${selector} is ${value.toFixed(2)}, less than 4.5`);
     const unnamed = await page.evaluate(() => [...document.querySelectorAll("button, input, select, textarea")].filter((one) => !(one.ariaLabel || one.textContent.trim() || one.labels?.length)).map((one) => one.outerHTML.slice(0, 100)));
     expect(unnamed.length === 0, `${colorScheme}: without a name: ${unnamed.join(" ")}`);
@@ -138,10 +140,10 @@ const checkNarrow = async ({browser, open, expect, ask, shot}) => {
   await page.getByRole("tab", {name: "Chat"}).click();
   for (const [name, selector] of [["Settings", ".settings"], ["Conversations", ".sidebar"]]) {
     await page.getByRole("button", {name, exact: true}).click();
-    expect(await page.locator(selector).isVisible(), `narrow: ${name} does not open`);
+    expect(await soon(async () => await page.locator(selector).isVisible()), `narrow: ${name} does not open`);
     await fits(name.toLowerCase());
     await page.keyboard.press("Escape");
-    expect(!await page.locator(selector).isVisible(), `narrow: Escape does not close ${name}`);
+    expect(await soon(async () => !await page.locator(selector).isVisible()), `narrow: Escape does not close ${name}`);
   }
   const moving = await page.evaluate(() => document.getAnimations().length);
   expect(moving === 0, `${moving} animations in spite of reduced motion`);
@@ -154,17 +156,17 @@ const checkKeyboard = async ({browser, open, expect}) => {
   await page.waitForSelector(".empty h1");
   await page.locator("#prompt").blur();
   await page.keyboard.press("?");
-  expect(await page.locator("dialog[open] .shortcuts").isVisible(), "? shows no help");
+  expect(await soon(async () => await page.locator("dialog[open] .shortcuts").isVisible()), "? shows no help");
   await page.keyboard.press("Escape");
-  expect(await page.locator("dialog[open]").count() === 0, "Escape does not close the help");
+  expect(await soon(async () => await page.locator("dialog[open]").count() === 0), "Escape does not close the help");
   for (const [digit, view] of [[2, ".compare-view"], [3, ".inspect-view"], [4, ".server-view"], [1, ".chat-view"]]) {
     await page.keyboard.press(`Alt+Digit${digit}`);
-    expect(await page.locator(view).count() === 1, `Alt ${digit} does not show ${view}`);
+    expect(await soon(async () => await page.locator(view).count() === 1), `Alt ${digit} does not show ${view}`);
   }
   await page.keyboard.press("/");
   await page.waitForFunction(() => document.activeElement.id === "prompt", null, {timeout: 2000}).catch(() => expect(false, "/ does not focus the prompt"));
   await page.keyboard.press("Alt+KeyS");
-  expect(await page.locator(".settings").count() === 0, "Alt S does not hide the settings");
+  expect(await soon(async () => await page.locator(".settings").count() === 0), "Alt S does not hide the settings");
   await context.close();
 };
 
@@ -178,8 +180,8 @@ const checkPlain = async ({browser, open, proxy, expect, web}) => {
   await page.getByLabel("Max tokens").fill("8");
   await page.getByRole("button", {name: "Continue"}).click();
   await page.waitForFunction(() => document.querySelector("pre").textContent.length > 9 && !document.querySelector("button[type=submit]").disabled);
-  expect((await page.locator("pre").innerText()).startsWith("Shall I"), "the plain page does not continue the text");
-  expect(await page.evaluate(() => document.documentElement.scrollWidth) <= 400, "the plain page is wide");
+  expect(await soon(async () => (await page.locator("pre").innerText()).startsWith("Shall I")), "the plain page does not continue the text");
+  expect(await soon(async () => await page.evaluate(() => document.documentElement.scrollWidth) <= 400), "the plain page is wide");
   proxy.set({});
   await context.close();
 };

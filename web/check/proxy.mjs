@@ -10,9 +10,12 @@ import http from "node:http";
 export const startProxy = async (target) => {
   let rules = {};
   const seen = [];
+  // A random model may end its answer at once, and then there is nothing to look at.
+  const endless = (body) => Buffer.from(JSON.stringify({...body, ignore_eos: true}));
   const pass = (request, response, body) => {
     const {delay} = rules;
-    const upstream = http.request({host: target.hostname, port: target.port, method: request.method, path: request.url, headers: request.headers}, (answer) => {
+    const headers = {...request.headers, ...(body.length > 0 ? {"content-length": body.length} : {})};
+    const upstream = http.request({host: target.hostname, port: target.port, method: request.method, path: request.url, headers}, (answer) => {
       response.writeHead(answer.statusCode, answer.headers);
       if (!delay || !String(answer.headers["content-type"]).startsWith("text/event-stream")) return answer.pipe(response);
       let waiting = Promise.resolve();
@@ -38,7 +41,7 @@ export const startProxy = async (target) => {
       const known = {path: request.url, headers: request.headers, body: body.length > 0 ? JSON.parse(body) : null};
       seen.push(known);
       const own = rules.answer?.(known);
-      if (!own) return pass(request, response, body);
+      if (!own) return pass(request, response, known.path === "/v1/completions" ? endless(known.body) : body);
       response.writeHead(own.status, own.headers);
       return response.end(own.body);
     });

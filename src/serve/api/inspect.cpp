@@ -1,6 +1,7 @@
 #include "lamina/serve/api/inspect.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numeric>
 
@@ -52,7 +53,7 @@ class InspectJob final : public ModelTask {
   Json body() const;
   Json token_json(size_t index) const;
   Json top_json(size_t prediction) const;
-  Json attention_json() const;
+  std::string attention_text() const;
   Json cache_json() const;
   int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
 
@@ -174,7 +175,14 @@ void InspectJob::compute(nn::Model& model) {
   result_ = infer::inspect(model, ids_, options_);
   // JSON of many numbers takes long: not on the engine's thread.
   post_([self = std::static_pointer_cast<InspectJob>(shared_from_this())] {
-    self->guard([&] { self->exchange->send(json_response(self->body())); });
+    self->guard([&] {
+      HttpResponse response = json_response(self->body());
+      if (self->wants_attention_) {
+        response.body.pop_back();  // the closing brace
+        response.body += ",\"attention\":" + self->attention_text() + "}";
+      }
+      self->exchange->send(std::move(response));
+    });
   });
 }
 
@@ -206,20 +214,27 @@ Json InspectJob::token_json(size_t index) const {
   return json;
 }
 
-Json InspectJob::attention_json() const {
-  Json list = Json::array();
+/// Written as text: a JSON value for each of millions of weights would take ten times the memory.
+std::string InspectJob::attention_text() const {
+  constexpr size_t kLongestNumber = 8;  // "0.12345,"
+  std::string text = "[";
+  text.reserve(result_.attention.size() * static_cast<size_t>(tokens() * (tokens() + 1) / 2 + 16) * kLongestNumber);
   for (const infer::AttentionMap& map : result_.attention) {
-    Json weights = Json::array();
+    text += str(text.size() > 1 ? "," : "", "{\"layer\":", map.layer, ",\"head\":", map.head, ",\"weights\":[");
     for (int64_t query = 0; query < tokens(); ++query) {
-      Json row = Json::array();
+      text += query > 0 ? ",[" : "[";
       for (int64_t key = 0; key <= query; ++key) {
-        row.push_back(rounded(map.weights[static_cast<size_t>(query * tokens() + key)], 1e5));
+        char number[32];
+        const double weight = rounded(map.weights[static_cast<size_t>(query * tokens() + key)], 1e5);
+        const auto end = std::to_chars(std::begin(number), std::end(number), weight).ptr;
+        if (key > 0) text += ',';
+        text.append(number, end);
       }
-      weights.push_back(std::move(row));
+      text += ']';
     }
-    list.push_back({{"layer", map.layer}, {"head", map.head}, {"weights", std::move(weights)}});
+    text += "]}";
   }
-  return list;
+  return text + "]";
 }
 
 Json InspectJob::cache_json() const {
@@ -241,7 +256,6 @@ Json InspectJob::body() const {
   for (size_t i = 0; i < ids_.size(); ++i) json["tokens"].push_back(token_json(i));
   const infer::Prediction& last = result_.predictions.back();
   json["next"] = {{"entropy", six_decimals(last.entropy)}, {"top", top_json(ids_.size() - 1)}};
-  if (wants_attention_) json["attention"] = attention_json();
   if (options_.hidden_norms) {
     json["hidden_norms"] = Json::array();
     for (const auto& layer : result_.hidden_norms) {
