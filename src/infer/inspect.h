@@ -30,9 +30,9 @@ struct Prediction {
 
 /// Attention weights of one head: weights[i · tokens + j] is how much query i reads of key j.
 struct AttentionMap {
-  int64_t layer = 0;
-  int64_t head = 0;
-  std::vector<float> weights;
+  int64_t layer = 0;           ///< from 0
+  int64_t head = 0;            ///< query head, from 0
+  std::vector<float> weights;  ///< [tokens, tokens]
 };
 
 /// Results of inspect().

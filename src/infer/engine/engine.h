@@ -67,11 +67,11 @@ struct EngineStats {
 
 /// The progress of an answer that holds cache memory. It says nothing about the text or the client.
 struct RunningAnswer {
-  int32_t row = 0;  ///< in [0, EngineStats::rows), fixed while the answer runs
-  int64_t prompt_tokens = 0;
-  int64_t computed = 0;   ///< tokens of prompt and answer in the cache
-  int64_t generated = 0;  ///< answer tokens
-  double seconds = 0;     ///< since the first answer token; 0: there is none yet
+  int32_t row = 0;            ///< in [0, EngineStats::rows), fixed while the answer runs
+  int64_t prompt_tokens = 0;  ///< of the prompt, computed or not
+  int64_t computed = 0;       ///< tokens of prompt and answer in the cache
+  int64_t generated = 0;      ///< answer tokens
+  double seconds = 0;         ///< since the first answer token; 0: there is none yet
 };
 
 /// Generates answers for many requests at once by continuous batching: each step takes one token of every running

@@ -9,7 +9,7 @@ namespace lamina::infer {
 
 /// A step that has ended. Times are those of EngineOptions::now.
 struct StepRecord {
-  double started = 0;
+  double started = 0;   ///< when it was planned, or the step before ended
   double seconds = 0;   ///< steps in flight overlap: from the end of the step before, if that was later than `started`
   int64_t rows = 0;     ///< rows in the step
   int64_t tokens = 0;   ///< tokens computed
@@ -20,16 +20,16 @@ struct StepRecord {
 
 /// An answer that has ended. Times are those of EngineOptions::now.
 struct AnswerRecord {
-  RequestId request = 0;
-  int64_t answer = 0;  ///< in [0, n)
-  int32_t row = -1;    ///< the last row it had; −1: it never ran
-  double submitted = 0;
-  std::optional<double> admitted;     ///< when it first got a row
-  std::optional<double> first_token;  ///< when its first token arrived
-  double ended = 0;
-  int64_t prompt_tokens = 0;
-  int64_t generated = 0;
-  Finish finish = Finish::max_tokens;
+  RequestId request = 0;               ///< its request
+  int64_t answer = 0;                  ///< in [0, n)
+  int32_t row = -1;                    ///< the last row it had; −1: it never ran
+  double submitted = 0;                ///< when the request was submitted
+  std::optional<double> admitted;      ///< when it first got a row
+  std::optional<double> first_token;   ///< when its first token arrived
+  double ended = 0;                    ///< when it ended
+  int64_t prompt_tokens = 0;           ///< length of the prompt
+  int64_t generated = 0;               ///< answer tokens
+  Finish finish = Finish::max_tokens;  ///< why it ended
 };
 
 /// Is told what an engine did, on the engine's thread. The functions must be quick and must not throw.
