@@ -1,6 +1,7 @@
 #include "lamina/text/train_wordpiece.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <queue>
 #include <set>
@@ -40,6 +41,7 @@ class LikelihoodMerges {
       const SplitWord& word = words_[w];
       for (size_t i = 0; i < word.symbols.size(); ++i) {
         symbol(word.symbols[i]).count += word.count;
+        characters_ += static_cast<double>(word.count);
         if (i + 1 < word.symbols.size()) gain(word_pair(word.symbols[i], word.symbols[i + 1]), word.count, w);
       }
     }
@@ -105,8 +107,10 @@ class LikelihoodMerges {
     return symbols_[static_cast<size_t>(id)];
   }
   double score(WordPair pair, int64_t count) {
-    return static_cast<double>(count) /
-           (static_cast<double>(symbol(left_of(pair)).count) * static_cast<double>(symbol(right_of(pair)).count));
+    const auto together = static_cast<double>(count);
+    return together * std::log(together * characters_ /
+                               (static_cast<double>(symbol(left_of(pair)).count) *
+                                static_cast<double>(symbol(right_of(pair)).count)));
   }
   void queue(WordPair pair, int64_t count) {
     if (count >= min_count_) queue_.push({score(pair, count), count, pair});
@@ -156,6 +160,7 @@ class LikelihoodMerges {
 
   std::vector<SplitWord> words_;
   int64_t min_count_;
+  double characters_ = 0;  // of the whole text
   std::vector<SymbolInfo> symbols_;
   std::unordered_map<WordPair, PairInfo> pairs_;
   std::priority_queue<Scored> queue_;

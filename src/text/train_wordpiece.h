@@ -22,8 +22,9 @@ struct WordPieceOptions {
 
 /// Learns a WordPiece vocabulary (Schuster & Nakajima 2012; BERT's normalizer and split). [PAD], [UNK], [CLS], [SEP]
 /// and [MASK] come first, then the characters of the text. Repeatedly merges the pair of neighbors with the highest
-/// count(pair) / (count(left) · count(right)): the merge that raises the likelihood of the text the most. Ties go to
-/// the more frequent pair, then to the lower ids, so the result is deterministic.
+/// count(pair) · log(count(pair) · n / (count(left) · count(right))), n the number of characters: the merge that raises
+/// the log likelihood of the text under independent symbols the most. Ties go to the more frequent pair, then to the
+/// lower ids, so the result is deterministic.
 std::unique_ptr<Tokenizer> train_wordpiece(const std::vector<std::string_view>& corpora,
                                            const WordPieceOptions& options = {});
 
