@@ -6,6 +6,9 @@
 
 #include <cstring>
 
+#include "lamina/ops/kernel_dispatch.h"
+#include "lamina/ops/linear/gemm.h"
+
 #if HWY_ARCH_X86 && HWY_COMPILER_CLANG + HWY_COMPILER_GCC_ACTUAL > 0
 #include <immintrin.h>
 #define LAMINA_BF16_DOT 1
@@ -136,7 +139,7 @@ namespace lamina::ops {
 
 #ifdef LAMINA_BF16_DOT
 bool has_bf16_dot() {
-  // Checked once: the tests of the operating system's state in Highway cover AVX-512 as a whole.
+  // This also checks that the operating system saves the registers.
   static const bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   return has;
@@ -161,5 +164,11 @@ bool has_bf16_dot() { return false; }
 Bf16DotsFn bf16_dots(int /*rows*/, int /*columns*/, int /*fetched*/) { return nullptr; }
 Bf16TileFn bf16_tile(int64_t /*rows*/, int64_t /*vectors*/, bool /*direct*/) { return nullptr; }
 #endif
+
+bool uses_bf16_dot(const Device& device, DType dtype) {
+  const bool has = dtype == DType::bf16 && has_bf16_dot();
+  if (device.forced_kernel("cpu_product") == "bf16_dot" && !has) reject_call(device, "cpu_product");
+  return has && allows_kernel(device, "cpu_product", "bf16_dot");
+}
 
 }  // namespace lamina::ops
