@@ -6,6 +6,9 @@
 
 #include <cstring>
 
+#include "lamina/ops/kernel_dispatch.h"
+#include "lamina/ops/linear/gemm.h"
+
 #if HWY_ARCH_X86 && HWY_COMPILER_CLANG + HWY_COMPILER_GCC_ACTUAL > 0
 #include <immintrin.h>
 #define LAMINA_BF16_DOT 1
@@ -85,6 +88,28 @@ HWY_INLINE void add_sums(const __m512 (&values)[kCount], float* out) {
   for (int i = 0; i < kCount; ++i) out[i] += _mm512_reduce_add_ps(values[i]);
 }
 
+/// 32 numbers; with kSome those of the mask, the others are zero and not read.
+template <bool kSome>
+HWY_INLINE __m512bh load_numbers(const bf16* from, __mmask32 some) {
+  if constexpr (kSome) return (__m512bh)_mm512_maskz_loadu_epi16(some, from);
+  return (__m512bh)_mm512_loadu_si512(from);
+}
+
+/// sum[j][i] += x_i · w_j over 32 numbers.
+template <int kRows, int kColumns, bool kSome>
+HWY_INLINE void add_dots(const bf16* x, int64_t ldx, const bf16* w, int64_t ldw, __mmask32 some,
+                         __m512 (&sum)[kColumns][kRows]) {
+  __m512bh given[kRows];
+#pragma GCC unroll 4
+  for (int i = 0; i < kRows; ++i) given[i] = load_numbers<kSome>(x + i * ldx, some);
+#pragma GCC unroll 8
+  for (int j = 0; j < kColumns; ++j) {
+    const __m512bh value = load_numbers<kSome>(w + j * ldw, some);
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) sum[j][i] = _mm512_dpbf16_ps(sum[j][i], value, given[i]);
+  }
+}
+
 template <int kRows, int kColumns, int kFetch>
 HWY_NOINLINE void dot_pairs(const bf16* x, int64_t ldx, const bf16* w, int64_t ldw, int64_t k, float* sums, int64_t ld,
                             const bf16* const* ahead) {
@@ -95,26 +120,14 @@ HWY_NOINLINE void dot_pairs(const bf16* x, int64_t ldx, const bf16* w, int64_t l
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i) sum[j][i] = _mm512_setzero_ps();
   }
-  const auto add = [&](int64_t l, auto load) __attribute__((always_inline)) {
-    __m512bh given[kRows];
-#pragma GCC unroll 4
-    for (int i = 0; i < kRows; ++i) given[i] = load(x + i * ldx + l);
-#pragma GCC unroll 8
-    for (int j = 0; j < kColumns; ++j) {
-      const __m512bh value = load(w + j * ldw + l);
-#pragma GCC unroll 4
-      for (int i = 0; i < kRows; ++i) sum[j][i] = _mm512_dpbf16_ps(sum[j][i], value, given[i]);
-    }
-  };
   int64_t l = 0;
   for (; l + kStep <= k; l += kStep) {
 #pragma GCC unroll 8
     for (int j = 0; j < kFetch; ++j) __builtin_prefetch(ahead[j] + l);
-    add(l, [](const bf16* at) { return (__m512bh)_mm512_loadu_si512(at); });
+    add_dots<kRows, kColumns, false>(x + l, ldx, w + l, ldw, 0, sum);
   }
   if (l < k) {
-    const __mmask32 some = (__mmask32{1} << (k - l)) - 1;
-    add(l, [some](const bf16* at) { return (__m512bh)_mm512_maskz_loadu_epi16(some, at); });
+    add_dots<kRows, kColumns, true>(x + l, ldx, w + l, ldw, (__mmask32{1} << (k - l)) - 1, sum);
   }
 #pragma GCC unroll 8
   for (int j = 0; j < kColumns; ++j) add_sums(sum[j], sums + j * ld);
@@ -136,7 +149,7 @@ namespace lamina::ops {
 
 #ifdef LAMINA_BF16_DOT
 bool has_bf16_dot() {
-  // Checked once: the tests of the operating system's state in Highway cover AVX-512 as a whole.
+  // This also checks that the operating system saves the registers.
   static const bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   return has;
@@ -161,5 +174,11 @@ bool has_bf16_dot() { return false; }
 Bf16DotsFn bf16_dots(int /*rows*/, int /*columns*/, int /*fetched*/) { return nullptr; }
 Bf16TileFn bf16_tile(int64_t /*rows*/, int64_t /*vectors*/, bool /*direct*/) { return nullptr; }
 #endif
+
+bool uses_bf16_dot(const Device& device, DType dtype) {
+  const bool has = dtype == DType::bf16 && has_bf16_dot();
+  if (device.forced_kernel("cpu_product") == "bf16_dot" && !has) reject_call(device, "cpu_product");
+  return has && allows_kernel(device, "cpu_product", "bf16_dot");
+}
 
 }  // namespace lamina::ops

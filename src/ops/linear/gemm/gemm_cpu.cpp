@@ -2,7 +2,8 @@
 // a block of rows of op(A) and multiplies panel by panel: a panel of B stays in the L1 cache, the blocks of A and C in
 // L2. Every element of C is summed by one task, over k in order, so the bits depend only on the sizes. If C is small
 // and k long, tasks take parts of k instead, which are added in order. Up to 16 rows against K-major columns (x·Wᵀ with
-// few rows of x) use dot products that are bound by memory bandwidth.
+// few rows of x) use dot products that are bound by memory bandwidth. Panels hold numbers of the computing type or, for
+// bf16 products, pairs of bf16: then a microkernel multiplies two steps of k at once.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/linear/gemm/gemm_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -12,7 +13,6 @@
 #include <atomic>
 #include <vector>
 
-#include "lamina/ops/kernel_dispatch.h"
 #include "lamina/ops/linear/gemm.h"
 #include "lamina/ops/linear/gemm/bf16_dot.h"
 #include "lamina/ops/linear/gemm/gemm_plan-inl.h"
@@ -21,22 +21,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-
-/// C (+)= a tile that is clipped at the edge of C.
-template <class T>
-void merge_tile(const T* tile, int64_t rows, int64_t columns, T alpha, T beta, T* c, int64_t ldc) {
-  const hn::ScalableTag<T> d;
-  const auto scale = hn::Set(d, alpha);
-  const auto keep = hn::Set(d, beta);
-  for (int64_t i = 0; i < rows; ++i) {
-    for_vectors(d, columns, [&](int64_t j, size_t count) HWY_ATTR {
-      T* at = c + i * ldc + j;
-      auto value = hn::Mul(load_n(d, tile + i * kTileColumns<T> + j, count), scale);
-      if (beta != T{0}) value = hn::MulAdd(keep, load_n(d, at, count), value);
-      store_n(d, value, at, count);
-    });
-  }
-}
 
 /// A block of C over one pass of k.
 template <class E>
@@ -440,12 +424,6 @@ void gemm_to(const Threads& threads, const FusedGemm<double>& product, void* out
   p.c = static_cast<double*>(out);
   p.ldc = ld;
   gemm(threads, p);
-}
-
-bool uses_bf16_dot(const Device& device, DType dtype) {
-  const bool has = dtype == DType::bf16 && has_bf16_dot();
-  if (device.forced_kernel("cpu_product") == "bf16_dot" && !has) reject_call(device, "cpu_product");
-  return has && allows_kernel(device, "cpu_product", "bf16_dot");
 }
 
 }  // namespace lamina::ops

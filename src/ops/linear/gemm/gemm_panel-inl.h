@@ -201,6 +201,22 @@ TileFn<E> tile_kernel(int64_t rows, int64_t vectors, bool direct) {
   }
 }
 
+/// C (+)= a tile that is clipped at the edge of C.
+template <class T>
+void merge_tile(const T* tile, int64_t rows, int64_t columns, T alpha, T beta, T* c, int64_t ldc) {
+  const hn::ScalableTag<T> d;
+  const auto scale = hn::Set(d, alpha);
+  const auto keep = hn::Set(d, beta);
+  for (int64_t i = 0; i < rows; ++i) {
+    for_vectors(d, columns, [&](int64_t j, size_t count) HWY_ATTR {
+      T* at = c + i * ldc + j;
+      auto value = hn::Mul(load_n(d, tile + i * kTileColumns<T> + j, count), scale);
+      if (beta != T{0}) value = hn::MulAdd(keep, load_n(d, at, count), value);
+      store_n(d, value, at, count);
+    });
+  }
+}
+
 }  // namespace lamina::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
