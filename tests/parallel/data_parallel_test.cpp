@@ -43,7 +43,7 @@ Gradients single_gradients(const train::Recipe& recipe, double& loss) {
   return result;
 }
 
-/// The same summed over ranks, complete on every rank.
+/// Gradients of ParallelUpdate, summed over ranks and complete on every rank.
 Gradients parallel_gradients(const train::Recipe& recipe, comm::Communicator& c, double& loss, double& norm) {
   nn::Model model = f64_model(recipe);
   Tape tape;

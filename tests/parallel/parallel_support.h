@@ -35,7 +35,7 @@ inline data::Batch batch_of(const train::Recipe& recipe, int64_t pass) {
   return batch;
 }
 
-/// What must not depend on the number of ranks.
+/// Losses, norms and tensors of a run, for comparison between numbers of ranks.
 struct Trained {
   std::vector<double> losses;
   std::vector<double> norms;
