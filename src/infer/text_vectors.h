@@ -8,8 +8,8 @@
 namespace lamina::infer {
 
 /// Makes vectors of texts: the mean of the final hidden states over a text's tokens, divided by its length. Texts
-/// longer than the context are cut. `model` must outlive the function and have a tokenizer. A text without tokens gives
-/// zeros.
+/// longer than the context are cut; characters that the vocabulary lacks are skipped. `model` must outlive the function
+/// and have a tokenizer. A text without tokens gives zeros.
 search::Embedder text_embedder(const LoadedModel& model);
 
 /// Settings for an index with vectors of this model.
