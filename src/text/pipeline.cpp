@@ -74,9 +74,10 @@ Pipeline::Pipeline(TokenizerSpec spec, const std::string& name)
   for (const AddedToken& token : spec_.added) {
     const auto at = static_cast<size_t>(token.id);
     bytes_[at] = token.special ? token.content : with_spaces(token.content, spec_.space, name);
-    // The unknown token stands for text, so a space after it belongs to the text. If every word has a prefix, a space
-    // after an added token was one in the text too.
-    const bool text = spec_.unknown == token.id || spec_.prefix.when == Prefix::When::every_piece;
+    // A Unigram's unknown token stands for text, so a space after it belongs to the text. If every word has a prefix, a
+    // space after an added token was one in the text too.
+    const bool text = (spec_.algorithm == Algorithm::unigram && spec_.unknown == token.id) ||
+                      spec_.prefix.when == Prefix::When::every_piece;
     const bool cut_out = !text && (!token.normalized || spec_.prefix.when == Prefix::When::every_segment);
     flags_[at] = (cut_out ? kCutOut : 0) | (token.special ? kSpecial : 0);
     added_ids_.emplace(token.content, token.id);

@@ -97,9 +97,9 @@ void read_normalizer(const json& node, TokenizerSpec& spec, const std::string& n
   const std::string where = name + ": normalizer";
   for_each_step(node, "normalizers", where, [&](const json& step, const std::string& type) {
     spec.normalizers.push_back(normalizer_step(step, type, where));
-    LAMINA_CHECK(spec.normalizers.size() <= kMaxNormalizers, where, ": has more than ", kMaxNormalizers,
-                 " steps; remove those that change nothing");
   });
+  LAMINA_CHECK(spec.normalizers.size() <= kMaxNormalizers, where, ": has ", spec.normalizers.size(),
+               " steps, expected at most ", kMaxNormalizers);
 }
 
 }  // namespace lamina::text

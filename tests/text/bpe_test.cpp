@@ -159,12 +159,12 @@ TEST(TokenizerJson, WhatIsNotUnderstoodIsNamed) {
   const auto names = [](const std::string& message, const char* what) {
     return message.find(what) != std::string::npos;
   };
-  EXPECT_TRUE(names(error_with("/model/type", "WordPiece"), "WordPiece"));
+  EXPECT_TRUE(names(error_with("/model/type", "WordLevel"), "WordLevel"));
   EXPECT_TRUE(names(error_with("/model/dropout", 0.1), "dropout"));
   EXPECT_TRUE(names(error_with("/model/end_of_word_suffix", "</w>"), "end_of_word_suffix"));
   EXPECT_TRUE(names(error_with("/model/novel", 1), "novel"));
-  EXPECT_TRUE(names(error_with("/normalizer", {{"type", "Lowercase"}}), "Lowercase"));
-  EXPECT_TRUE(names(error_with("/pre_tokenizer", {{"type", "BertPreTokenizer"}}), "BertPreTokenizer"));
+  EXPECT_TRUE(names(error_with("/normalizer", {{"type", "Novel"}}), "Novel"));
+  EXPECT_TRUE(names(error_with("/pre_tokenizer", {{"type", "UnicodeScripts"}}), "UnicodeScripts"));
   EXPECT_TRUE(names(error_with("/decoder", {{"type", "WordPiece"}}), "WordPiece"));
   EXPECT_TRUE(names(error_with("/added_tokens/0/single_word", true), "single_word"));
   EXPECT_TRUE(names(error_with("/model/merges/0", "a x"), "not in the vocabulary"));
