@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "lamina/arch/layers.h"
 #include "lamina/arch/resolve.h"
 #include "lamina/arch/value_range.h"
 #include "lamina/train/recipe.h"
@@ -105,6 +106,21 @@ class Rules {
   std::vector<Problem>& problems_;
 };
 
+/// An objective that predicts the next token needs causal attention: a model that sees the answer learns to copy it.
+void check_direction(const Recipe& recipe, std::vector<Problem>& problems) {
+  if (recipe.architecture.encoder) {
+    problems.push_back({"objective", "architecture", "has an encoder, whose input recipes cannot give yet",
+                        "train it from C++ (nn::Model::loss with RunOptions::source), or use a decoder"});
+    return;
+  }
+  const bool masked = std::holds_alternative<data::MaskedObjective>(recipe.objective);
+  if (arch::is_causal(recipe.architecture) || masked) return;
+  problems.push_back(
+      {"objective", "objective",
+       str(data::objective_name(recipe.objective), ", but attention is not causal: it would see the answer"),
+       "set objective.kind=masked, or architecture.causal=true"});
+}
+
 }  // namespace
 
 Recipe resolve_recipe(Recipe recipe, int64_t vocab_size, const std::string& name) {
@@ -121,7 +137,9 @@ Recipe resolve_recipe(Recipe recipe, int64_t vocab_size, const std::string& name
   if (recipe.length == 0) recipe.length = recipe.architecture.context;
   if (recipe.eval_batch == 0) recipe.eval_batch = recipe.batch;
   resolve_layout(recipe);
+  const bool is_resolved = problems.empty();
   Rules(problems).check(recipe);
+  if (is_resolved) check_direction(recipe, problems);
   if (vocab_size > recipe.architecture.vocab_size) {
     problems.push_back({"vocab", "architecture.vocab_size",
                         str(recipe.architecture.vocab_size, ", the data has tokens below ", vocab_size),

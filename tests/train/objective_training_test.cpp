@@ -65,6 +65,22 @@ TEST_F(ObjectiveTraining, LearnsAndResumesToTheBit) {
   }
 }
 
+TEST_F(ObjectiveTraining, AnEncoderLearnsMaskedTokensOnly) {
+  start_run(path("encoder"), recipe({"architecture.causal=false", "objective.kind=masked"}), {.force = true});
+  const Progress first = run("encoder", 13);
+  const Progress last = run("encoder");
+  ASSERT_TRUE(first.validation_loss && last.validation_loss);
+  EXPECT_LT(*last.validation_loss, *first.validation_loss);
+  // With any other objective it would see the answer.
+  for (const char* kind : {"causal", "prefix", "fim", "span", "denoise"}) {
+    const std::string message = error_of([&] {
+      start_run(path("leak"), recipe({"architecture.causal=false", std::string("objective.kind=") + kind}),
+                {.force = true});
+    });
+    EXPECT_NE(message.find("not causal"), std::string::npos) << kind << ": " << message;
+  }
+}
+
 TEST_F(ObjectiveTraining, TheRunsTokenizerHasTheSpecialTokens) {
   start_run(path("run"), recipe({"objective.kind=fim"}), {.force = true});
   const auto tokenizer = text::load_tokenizer(path("run"));
