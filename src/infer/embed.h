@@ -25,7 +25,7 @@ struct EmbedOptions {
   int64_t batch = 32;               ///< most texts in a forward pass; texts of one length are computed together
 };
 
-/// The ids of a text as its model expects them: after BOS or [CLS], and before [SEP] or </s> of encoders. At most
+/// The ids of a text as its model expects them: after BOS or [CLS], and before [SEP] or `</s>` of encoders. At most
 /// `context` tokens: the end of a longer text is cut off.
 std::vector<text::TokenId> embedding_ids(const text::Tokenizer& tokenizer, const std::string& text, int64_t context,
                                          text::UnknownCharacters* unknown = nullptr);

@@ -21,7 +21,7 @@ struct UnigramOptions {
 
 /// Learns a Unigram vocabulary (Kudo 2018, arXiv:1804.10959, as SentencePiece does it): starts from the most frequent
 /// substrings of words, estimates their probabilities by EM, and repeatedly removes the pieces whose loss costs the
-/// least likelihood, until vocab_size is left. Single characters stay. <pad>, </s> and <unk> come first. Text is
+/// least likelihood, until vocab_size is left. Single characters stay. `<pad>`, `</s>` and `<unk>` come first. Text is
 /// normalized to NFKC with single spaces, and "▁" marks the start of a word. Deterministic.
 std::unique_ptr<Tokenizer> train_unigram(const std::vector<std::string_view>& corpora,
                                          const UnigramOptions& options = {});

@@ -124,6 +124,9 @@ ModelShape model_shape(const ArchSpec& resolved, int64_t length) {
   const std::optional<int64_t> longest = longest_sequence(resolved);
   LAMINA_CHECK(!longest || length <= *longest, "length ", length, " exceeds the ", *longest,
                " learned positions; use a shorter length or set position.length");
+  LAMINA_CHECK(!resolved.encoder,
+               "the architecture has an encoder; clusters are planned for one stack of layers, so plan an encoder or a "
+               "decoder alone");
   LAMINA_CHECK(length >= 1, "length ", length, "; expected 1 or more");
   constexpr int64_t kMostLayers = 100000;
   LAMINA_CHECK(layer_count(resolved) <= kMostLayers, layer_count(resolved), " layers; at most ", kMostLayers,
@@ -159,6 +162,7 @@ ModelShape model_shape(const ArchSpec& resolved, int64_t length) {
     model.unmasked_layer_flops += products + (shape.heads > 0 ? unmasked : shape.mixing);
   }
   model.head_flops = 2 * model.vocab * model.d_embed;
+  if (resolved.head.transform) model.head_flops += 2 * model.d_model * model.d_model;
   return model;
 }
 
