@@ -72,8 +72,8 @@ TEST(Mutation, EveryCollectiveOfAnUpdateIsNeeded) {
   for (const auto& [label, zero] : cases) {
     std::atomic<int> skipped{0};
     const train::Recipe recipe = small_recipe({"layout.order=ordered", "layout.dp=2", str("layout.zero=", zero)});
-    const auto wrap = [&](std::shared_ptr<comm::Communicator> inner) {
-      return std::make_shared<MutedCommunicator>(std::move(inner), label, skipped);
+    const auto wrap = [&skipped, &muted_label = label](std::shared_ptr<comm::Communicator> inner) {
+      return std::make_shared<MutedCommunicator>(std::move(inner), muted_label, skipped);
     };
     const Trained muted = train_on_ranks(2, recipe, wrap);
     EXPECT_GT(skipped, 0) << label;
