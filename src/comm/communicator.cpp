@@ -10,6 +10,11 @@
 namespace lamina::comm {
 namespace {
 
+/// memmove that accepts null pointers for 0 bytes, as empty tensors have.
+void copy_bytes(void* to, const void* from, size_t bytes) {
+  if (bytes > 0) std::memmove(to, from, bytes);
+}
+
 constexpr int64_t kSmallBytes = 4096;       // up to here one round to all ranks is faster than two rounds of parts
 constexpr int64_t kSplitBroadcast = 65536;  // from here on the root sends each rank a part, which they pass on
 
@@ -115,7 +120,7 @@ class TransportCommunicator final : public Communicator {
       sends.push_back({members_[r], at(input, from[r]), bytes(input, send_counts[r])});
       receives.push_back({members_[r], at(output, to[r]), bytes(output, receive_counts[r])});
     }
-    std::memcpy(at(output, to[own()]), at(input, from[own()]), bytes(input, send_counts[own()]));
+    copy_bytes(at(output, to[own()]), at(input, from[own()]), bytes(input, send_counts[own()]));
     transport_->exchange(call, sends, receives);
   }
 
@@ -221,10 +226,10 @@ class TransportCommunicator final : public Communicator {
       sends.push_back({members_[r], x.raw(), length});
       receives.push_back({members_[r], parts[r], length});
     }
-    std::memcpy(parts[own()], x.raw(), length);
+    copy_bytes(parts[own()], x.raw(), length);
     transport_->exchange(call, sends, receives);
     ordered_sum(parts, x.numel(), x.dtype());
-    std::memcpy(x.raw(), parts[0], length);
+    copy_bytes(x.raw(), parts[0], length);
   }
 
   /// Part r of every rank's input goes to rank r, which sums them in rank order. `output` may be part of `input`.
@@ -244,10 +249,10 @@ class TransportCommunicator final : public Communicator {
       sends.push_back({members_[r], at(input, begins[r]), bytes(input, counts[r])});
       receives.push_back({members_[r], parts.back(), length});
     }
-    if (output.raw() != at(input, begins[own()])) std::memmove(output.raw(), at(input, begins[own()]), length);
+    if (output.raw() != at(input, begins[own()])) copy_bytes(output.raw(), at(input, begins[own()]), length);
     transport_->exchange(call, sends, receives);
     ordered_sum(parts, counts[own()], input.dtype());
-    if (own() != 0) std::memcpy(output.raw(), parts[0], length);
+    if (own() != 0) copy_bytes(output.raw(), parts[0], length);
   }
 
   void gather_parts(const Call& call, const Tensor& input, const Tensor& output, const std::vector<int64_t>& counts) {
@@ -260,7 +265,7 @@ class TransportCommunicator final : public Communicator {
       receives.push_back({members_[r], at(output, begins[r]), bytes(output, counts[r])});
     }
     if (input.raw() != at(output, begins[own()])) {
-      std::memmove(at(output, begins[own()]), input.raw(), bytes(input, counts[own()]));
+      copy_bytes(at(output, begins[own()]), input.raw(), bytes(input, counts[own()]));
     }
     transport_->exchange(call, sends, receives);
   }
@@ -304,7 +309,7 @@ std::string broadcast_text(Communicator& communicator, const std::string& text, 
   communicator.broadcast(length, root, {.label = label, .deadline = deadline});
   const auto count = static_cast<int64_t>(length.item());
   const Tensor bytes = Tensor::zeros({count}, DType::u8, host);
-  if (sends) std::memcpy(bytes.raw(), text.data(), text.size());
+  if (sends) copy_bytes(bytes.raw(), text.data(), text.size());
   communicator.broadcast(bytes, root, {.label = label});
   return {static_cast<const char*>(bytes.raw()), static_cast<size_t>(count)};
 }
