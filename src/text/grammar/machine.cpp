@@ -52,10 +52,24 @@ void Machine::add(Config config, std::vector<Config>& set, size_t base) {
   set.push_back(config);
 }
 
+void Machine::forget_visited() {
+  visited_.clear();
+  if (!seen_.empty()) seen_.clear();
+}
+
+bool Machine::is_visited(Config config) {
+  constexpr size_t kLong = 64;  // searching fewer one by one is faster than hashing
+  if (visited_.size() < kLong) return std::find(visited_.begin(), visited_.end(), config) != visited_.end();
+  const auto key = [](const Config& c) { return uint64_t{c.state} << 32U | c.frame; };
+  if (seen_.empty()) {
+    for (const Config& earlier : visited_) seen_.insert(key(earlier));
+  }
+  return !seen_.insert(key(config)).second;
+}
+
 void Machine::visit(Config config) {
-  if (config.state == LazyDfa::kDead) return;
-  if (std::find(visited_.begin(), visited_.end(), config) != visited_.end()) return;
-  LAMINA_CHECK(visited_.size() < 4 * kMaxConfigs, "the grammar is too ambiguous: more than ", 4 * kMaxConfigs,
+  if (config.state == LazyDfa::kDead || is_visited(config)) return;
+  LAMINA_CHECK(visited_.size() < kMaxVisited, "the grammar is too ambiguous: more than ", kMaxVisited,
                " rules can begin or end at one place; rewrite rules with equal beginnings as one rule");
   visited_.push_back(config);
 }
@@ -95,28 +109,35 @@ void Machine::leave(uint32_t id) {
 }
 
 void Machine::closure(Config config, std::vector<Config>& set, size_t base) {
-  visited_.clear();
+  forget_visited();
+  extend(config, set, base);
+}
+
+void Machine::extend(Config config, std::vector<Config>& set, size_t base) {
+  const size_t first = visited_.size();
   visit(config);
-  for (size_t i = 0; i < visited_.size(); ++i) {
+  for (size_t i = first; i < visited_.size(); ++i) {
     const Config current = visited_[i];
     const uint8_t flags = dfa_.flags(current.state);
     if ((flags & LazyDfa::reads) != 0) add(current, set, base);
     if ((flags & LazyDfa::calls) != 0) enter_calls(current);
     if ((flags & LazyDfa::accepts) != 0) leave(current.frame);
   }
-  work += visited_.size();
+  work += visited_.size() - first;
 }
 
 void Machine::pop(uint32_t frame, std::vector<Config>& set, size_t base) {
-  visited_.clear();
+  forget_visited();
   leave(frame);
   const std::vector<Config> reached = visited_;
-  for (const Config config : reached) closure(config, set, base);
+  forget_visited();
+  for (const Config config : reached) extend(config, set, base);
 }
 
 bool Machine::step_all(std::vector<Config>& set, size_t begin, size_t end, uint8_t byte) {
   const size_t base = set.size();
   returns.clear();
+  forget_visited();  // once: what one configuration reaches, another need not reach again
   work += end - begin;
   for (size_t i = begin; i < end; ++i) {
     const Config from = set[i];
@@ -126,7 +147,7 @@ bool Machine::step_all(std::vector<Config>& set, size_t begin, size_t end, uint8
     if (dfa_.flags(next) == LazyDfa::reads) {
       add(to, set, base);
     } else {
-      closure(to, set, base);
+      extend(to, set, base);
     }
   }
   return set.size() > base || !returns.empty();

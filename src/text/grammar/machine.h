@@ -2,13 +2,15 @@
 
 #include <cstdint>
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include "lamina/text/grammar/lazy_dfa.h"
 
 namespace lamina::text::grammar {
 
-inline constexpr size_t kMaxConfigs = 512;  ///< stacks of one state
+inline constexpr size_t kMaxConfigs = 512;   ///< stacks of one state
+inline constexpr size_t kMaxVisited = 8192;  ///< configurations looked at in one step
 
 /// A call that has not returned. Frames form stacks that share their lower parts.
 struct Frame {
@@ -85,13 +87,18 @@ class Machine {
  private:
   bool step_all(std::vector<Config>& set, size_t begin, size_t end, uint8_t byte);
   void add(Config config, std::vector<Config>& set, size_t base);
+  /// closure() without forgetting what was visited before.
+  void extend(Config config, std::vector<Config>& set, size_t base);
   void visit(Config config);
+  bool is_visited(Config config);
+  void forget_visited();
   void enter_calls(Config config);
   void leave(uint32_t frame);
 
   LazyDfa& dfa_;
   Frames& frames_;
   std::vector<Config> visited_;
+  std::unordered_set<uint64_t> seen_;  ///< of visited_, once it is long
 };
 
 }  // namespace lamina::text::grammar
