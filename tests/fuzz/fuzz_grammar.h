@@ -37,7 +37,7 @@ inline void follow_masks(const text::Grammar& grammar, std::string_view choices)
   text::GrammarState state(std::make_shared<text::TokenGrammar>(grammar, vocabulary));
   std::vector<uint32_t> words(vocabulary->words());
   std::string written;
-  for (const char choice : choices.substr(0, 12)) {
+  for (const char choice : choices.substr(0, 6)) {
     state.mask(words);
     std::vector<text::TokenId> allowed;
     for (text::TokenId id = 0; id < vocabulary->size(); ++id) {
