@@ -14,11 +14,11 @@ int64_t parts_of(int64_t rows, int64_t most) { return (rows + most - 1) / most; 
 
 bool is_power_of_two(int64_t n) { return std::has_single_bit(static_cast<uint64_t>(n)); }
 
-/// Choices that have a field but no implementation yet.
+/// Refuses choices that the planner knows and training does not support.
 void refuse_missing(const LayoutChoice& layout, const NoteProblem& note) {
-  constexpr const char* kHint = "dp and zero divide the work today";
+  constexpr const char* kHint = "leave it out; dp and zero (1 or 2) divide the work";
   const auto refuse = [&](bool asked, const char* key, const std::string& value) {
-    if (asked) note("layout", str("layout.", key), value + " is not implemented yet", kHint);
+    if (asked) note("layout", str("layout.", key), value + " is not supported by training recipes", kHint);
   };
   const std::pair<const char*, int64_t> sizes[] = {
       {"tp", layout.tp}, {"pp", layout.pp}, {"cp", layout.cp}, {"ep", layout.ep}};

@@ -6,19 +6,15 @@
 #include <string_view>
 #include <vector>
 
+#include "lamina/arch/cluster/layout.h"
 #include "lamina/arch/fields.h"
 
 namespace lamina::train {
 
 struct Recipe;
 
-/// Order of forward and backward passes in a pipeline.
-enum class PipelineSchedule { one_forward_one_backward, interleaved };
-constexpr std::array<std::string_view, 2> names_of(PipelineSchedule) { return {"1f1b", "interleaved"}; }
-
-/// Which activations backward computes again.
-enum class Recompute { none, selective, full };
-constexpr std::array<std::string_view, 3> names_of(Recompute) { return {"none", "selective", "full"}; }
+using arch::PipelineSchedule;
+using arch::Recompute;
 
 /// Type in which gradients are summed over ranks.
 enum class ReduceType { f32, bf16 };
