@@ -69,14 +69,26 @@ struct Node {
   BackwardFn backward;
 };
 
+/// The records of a graph and the generation of its entries.
+struct SetAside {
+  std::vector<Node> nodes;
+  uint64_t generation = 0;
+};
+
 struct State : std::enable_shared_from_this<State> {
   std::vector<Node> nodes;
   std::vector<std::weak_ptr<Entry>> leaves;
   bool recording = true;
   bool in_backward = false;
-  bool has_hooks = false;  // of a leaf
-  uint64_t generation = 1;
+  bool has_hooks = false;   // of a leaf
+  uint64_t generation = 1;  // of the graph on the tape
+  uint64_t newest = 1;      // of all graphs, including those set aside
 
+  /// Starts a new graph; entries of the one before are stale.
+  void next_graph() {
+    nodes.clear();
+    generation = ++newest;
+  }
   std::shared_ptr<Entry> add_leaf(Tensor& leaf, DType grad_dtype);
   void append(const char* op, EntryList inputs, const std::vector<Tensor>& outputs, const std::vector<Tensor>& saved,
               BackwardFn backward);

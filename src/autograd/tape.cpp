@@ -37,9 +37,7 @@ void Tape::backward(const std::vector<Tensor>& outputs, const std::vector<Tensor
   const auto finish = [&](bool keep) {
     state_->recording = before;
     state_->in_backward = false;
-    if (keep) return;
-    state_->nodes.clear();
-    ++state_->generation;
+    if (!keep) state_->next_graph();
   };
   try {
     state_->run_backward(0, retain);
@@ -77,8 +75,26 @@ void Tape::zero_grad() {
 
 void Tape::reset() {
   LAMINA_CHECK(!state_->in_backward, "reset was called from inside a backward function");
-  state_->nodes.clear();
-  ++state_->generation;
+  state_->next_graph();
+}
+
+TapeRecords Tape::set_aside() {
+  LAMINA_CHECK(!state_->in_backward, "set_aside was called from inside a backward function");
+  TapeRecords taken;
+  taken.records_ = std::make_shared<autograd::SetAside>();
+  taken.records_->nodes = std::exchange(state_->nodes, {});
+  taken.records_->generation = state_->generation;
+  state_->next_graph();
+  return taken;
+}
+
+void Tape::resume(TapeRecords records) {
+  LAMINA_CHECK(!state_->in_backward, "resume was called from inside a backward function");
+  LAMINA_CHECK(records.records_ != nullptr, "resume: no records; give the result of set_aside(), once");
+  LAMINA_CHECK(state_->nodes.empty(), "resume: the tape has ", state_->nodes.size(),
+               " records of another graph; run its backward or set it aside first");
+  state_->nodes = std::move(records.records_->nodes);
+  state_->generation = records.records_->generation;
 }
 
 bool Tape::recording() const { return state_->recording; }

@@ -14,8 +14,16 @@ class Tape;
 
 namespace autograd {
 struct State;
+struct SetAside;
 class Entry;
 }  // namespace autograd
+
+/// Tape records of a graph that Tape::set_aside() took off the tape.
+class TapeRecords {
+ private:
+  friend class Tape;
+  std::shared_ptr<autograd::SetAside> records_;
+};
 
 /// Interface of an operator's backward function: saved tensors, gradients of its outputs, and where to add the
 /// gradients of its inputs. Recording is off while it runs.
@@ -72,6 +80,11 @@ class Tape {
   void set_grad(const Tensor& leaf, Tensor grad);  ///< Replaces the gradient of a leaf; an undefined tensor clears it.
   /// Clears the gradients of all leaves.
   void zero_grad();
+  /// Takes the records off the tape, so that other graphs can be recorded and consumed before this one: a pipeline
+  /// stage runs several forward passes before the backward of the first.
+  TapeRecords set_aside();
+  /// Puts records back for backward(). The tape must have no others.
+  void resume(TapeRecords records);
   /// Discards the tape records without running backward.
   void reset();
 

@@ -33,7 +33,7 @@ class NewFolder {
   bool replace_;
 };
 
-/// Removes temporary files and folders that killed writers of `target` left beside it.
+/// Removes temporary files and folders that killed writers of `target` left in its folder.
 void clear_leftovers(const std::string& target);
 
 /// Writes a file atomically: under a temporary name beside `target`, flushed to disk, then renamed. A reader, also

@@ -36,9 +36,13 @@ enum class RouterScore : uint8_t {
   softmax,            ///< softmax over all experts, then top k (Switch)
   softmax_of_chosen,  ///< top k of the logits, then softmax over the k chosen
   sigmoid,            ///< sigmoid of each logit, then top k
+  /// Experts are chosen one after the other, by logit. A choice's weight is its softmax among the experts not chosen
+  /// before it whose logits z are near the choice's z*: (z* − z) / max(|z|, z*) ≤ near. SparseMixer without sampling
+  /// (arXiv:2409.12136).
+  softmax_of_near,
 };
 constexpr auto names_of(RouterScore) {
-  return std::array<std::string_view, 3>{"softmax", "softmax_of_chosen", "sigmoid"};
+  return std::array<std::string_view, 4>{"softmax", "softmax_of_chosen", "sigmoid", "softmax_of_near"};
 }
 
 /// The name of an activation, gate or router score.

@@ -54,6 +54,7 @@ class TransportCommunicator final : public Communicator {
   std::string_view backend() const override { return transport_->name(); }
   std::string host(int rank) const override { return transport_->host(members_.at(static_cast<size_t>(rank))); }
   void abort(const std::string& reason) override { transport_->abort(reason); }
+  std::string failure() const override { return transport_->failure(); }
   void set_update(int64_t update) override { *update_ = update; }
 
   void all_reduce(const Tensor& x, const CallOptions& options) override {
@@ -184,8 +185,8 @@ class TransportCommunicator final : public Communicator {
     for (size_t r = 0; r < colors.size(); ++r) {
       if (colors[r] == colors[own()]) members.push_back(members_[r]);
     }
-    // The same number on every rank of the new group; other groups on a rank have other numbers with high probability,
-    // and a collision is harmless as long as calls agree.
+    // All ranks of the new group compute the same number. Other groups very likely have other numbers; a collision is
+    // harmless as long as calls agree.
     const uint32_t group =
         (group_ * 0x9E3779B1U + ++splits_) * 0x85EBCA6BU + static_cast<uint32_t>(colors[own()]) * 0xC2B2AE35U + 1;
     return std::make_shared<TransportCommunicator>(transport_, options_, std::move(members), group, update_);

@@ -31,8 +31,8 @@ struct Message {
 
 /// A group of ranks that compute together. Every collective is called by all ranks of the group, in the same order and
 /// with the same label; a rank that waits longer than the deadline, or finds another call, ends all ranks with a
-/// CommError. Tensors are contiguous and in host memory (of `meta` for the fake backend). Calls return when the result
-/// is there. Use a communicator, and those split from it, from one thread at a time.
+/// CommError. Tensors are contiguous and in host memory (of `meta` for the fake backend, also of a GPU with nccl.h). Calls
+/// return when the result is there. Use a communicator, and those split from it, from one thread at a time.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -41,7 +41,7 @@ class Communicator {
 
   virtual int rank() const = 0;                  ///< of the caller, from 0
   virtual int size() const = 0;                  ///< number of ranks
-  virtual std::string_view backend() const = 0;  ///< local, tcp, mpi or fake
+  virtual std::string_view backend() const = 0;  ///< local, tcp, mpi, nccl or fake
   virtual std::string host(int rank) const = 0;  ///< name of the machine that runs a rank
 
   /// x ← the sum of x over all ranks; f32, f64 or i64.
@@ -72,6 +72,8 @@ class Communicator {
   virtual std::shared_ptr<Communicator> split(const std::vector<int>& colors) = 0;
   /// Ends all ranks: their pending and later calls throw CommError with this reason.
   virtual void abort(const std::string& reason) = 0;
+  /// Why communication ended: a rank is lost or aborted. Empty while all is well.
+  virtual std::string failure() const = 0;
   /// Number of the training update, for messages.
   virtual void set_update(int64_t update) = 0;
 

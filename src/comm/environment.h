@@ -21,11 +21,11 @@ struct RankEnvironment {
 using Variable = std::function<std::optional<std::string>(const char* name)>;
 
 /// Reads, in this order: RANK and WORLD_SIZE, OMPI_COMM_WORLD_*, PMI_RANK and PMI_SIZE, SLURM_PROCID and
-/// SLURM_STEP_NUM_TASKS; and MASTER_ADDR and MASTER_PORT. Without the latter the first node of a Slurm job and a port
-/// derived from the job's number are used, and this machine for processes that are all on it. Returns nothing if no
+/// SLURM_STEP_NUM_TASKS; and MASTER_ADDR and MASTER_PORT. If the last two are not set, a Slurm job uses its first node
+/// and a port derived from its number; processes that all run on this machine use this machine. Returns nothing if no
 /// launcher's variables are set. Throws Error if they contradict each other.
 std::optional<RankEnvironment> read_environment(const Variable& variable);
-/// The same from this process's environment.
+/// read_environment() of this process's variables.
 std::optional<RankEnvironment> read_environment();
 
 /// The first host of a Slurm node list, as "node[07-09,12],login" → "node07".

@@ -24,6 +24,7 @@ class FakeCommunicator final : public Communicator {
   std::string_view backend() const override { return "fake"; }
   std::string host(int /*rank*/) const override { return "nowhere"; }
   void abort(const std::string& reason) override { state_->abort_reason = reason; }
+  std::string failure() const override { return state_->abort_reason; }
   void set_update(int64_t /*update*/) override {}
 
   void all_reduce(const Tensor& x, const CallOptions& options) override {

@@ -19,7 +19,7 @@ struct Letter {
   bool* taken = nullptr;
 };
 
-/// What the threads share.
+/// State shared by the threads of all ranks.
 struct LocalWorld {
   explicit LocalWorld(int count) : size(count) {}
   const int size;
@@ -44,6 +44,10 @@ class LocalTransport final : public Transport {
     const std::lock_guard lock(world_->mutex);
     stop(reason);
   }
+  std::string failure() const override {
+    const std::lock_guard lock(world_->mutex);
+    return world_->abort_reason;
+  }
 
   void exchange(const Call& call, std::span<const Send> sends, std::span<const Receive> receives) override {
     pretend_link(sends);
@@ -61,7 +65,7 @@ class LocalTransport final : public Transport {
         wait(call, sends[i].to, lock, [&] { return taken[i]; });
       }
     } catch (...) {
-      // All ranks stop. Those that copy from this thread's memory finish first.
+      // All ranks stop. Ranks that copy from this thread's memory finish first.
       world_->changed.wait(lock, [&] { return world_->copying == 0; });
       throw;
     }

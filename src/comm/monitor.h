@@ -21,7 +21,7 @@ class Monitor {
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  /// What this rank does from now on; null: it computes.
+  /// Reports the call that this rank waits in; null: it computes.
   void set_call(const Call* call);
   /// Why the job ends; empty while all is well.
   std::string reason() const;

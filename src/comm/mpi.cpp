@@ -43,6 +43,7 @@ class MpiTransport final : public Transport {
     if (reason_.empty()) reason_ = reason;
     if (monitor_) monitor_->abort(reason);
   }
+  std::string failure() const override { return monitor_ ? monitor_->reason() : reason_; }
 
   void exchange(const Call& call, std::span<const Send> sends, std::span<const Receive> receives) override {
     std::vector<CallHeader> sent(sends.size());

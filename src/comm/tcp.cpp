@@ -65,6 +65,7 @@ class TcpTransport final : public Transport {
   std::string host(int rank) const override { return hosts_.at(static_cast<size_t>(rank)); }
   std::string_view name() const override { return "tcp"; }
   void abort(const std::string& reason) override { monitor_.abort(reason); }
+  std::string failure() const override { return monitor_.reason(); }
 
   void exchange(const Call& call, std::span<const Send> sends, std::span<const Receive> receives) override {
     std::vector<Link> links(hosts_.size());

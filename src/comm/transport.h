@@ -50,7 +50,7 @@ struct Call {
   Clock::time_point expiry;  ///< when the time limit ends
 };
 
-/// What a message says about the call that sent it. Receivers compare it with their own call.
+/// Describes the call that sent a message. Receivers compare it with their own call.
 struct CallHeader {
   uint32_t magic = 0;
   uint32_t operation = 0;
@@ -100,6 +100,8 @@ class Transport {
   virtual bool library_all_reduce(const Call& /*call*/, void* /*data*/, int64_t /*count*/, DType /*dtype*/) {
     return false;
   }
+  /// Why communication ended: a rank is lost or aborted. Empty while all is well.
+  virtual std::string failure() const = 0;
   /// Ends all ranks: every pending and later call throws CommError with this reason.
   virtual void abort(const std::string& reason) = 0;
 };

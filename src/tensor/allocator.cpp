@@ -68,7 +68,7 @@ class CountingAllocator final : public CountedAllocator {
     for (auto& [size, blocks] : free_) counters_.reserved -= static_cast<int64_t>(size) * std::exchange(blocks, 0);
   }
   /// If the total would exceed 2^63 bytes, free blocks are released first, as the caching allocators do on a full
-  /// device. What remains is live, and count_allocation() has checked that sum.
+  /// device. The remaining blocks are live, and count_allocation() has checked that sum.
   void reserve(int64_t size) {
     int64_t total = 0;
     if (__builtin_add_overflow(counters_.reserved, size, &total)) {

@@ -24,6 +24,8 @@ class Replay {
   /// replay the graph. `random_offset` is added to the stream numbers of random keys. Returns whether `work` was
   /// called, that is, not just replayed.
   bool run(uint64_t random_offset = 0);
+  /// Whether the next run only replays.
+  bool is_captured() const;
 
  private:
   struct State;

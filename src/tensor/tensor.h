@@ -37,7 +37,7 @@ class Tensor {
   /// A copy of the values in row-major order; T is an element type.
   template <class T>
   static Tensor from(std::span<const T> values, const Shape& shape, const Device& device);
-  /// The same from a vector.
+  /// Copies a vector.
   template <class T>
   static Tensor from(const std::vector<T>& values, const Shape& shape, const Device& device) {
     return from(std::span<const T>(values), shape, device);

@@ -34,6 +34,7 @@ bool Replay::possible(const Device& /*device*/) { return false; }
 Replay::Replay(const Device& /*device*/, std::function<void()> /*work*/) { cuda::none(); }
 Replay::~Replay() = default;
 bool Replay::run(uint64_t /*random_offset*/) { cuda::none(); }
+bool Replay::is_captured() const { cuda::none(); }
 
 struct Readback::State {};
 

@@ -115,6 +115,8 @@ Replay::~Replay() {
   cudaGraphExecDestroy(state_->graph);
 }
 
+bool Replay::is_captured() const { return state_->graph != nullptr; }
+
 bool Replay::run(uint64_t random_offset) {
   if (random_offset != 0) cuda::set_random_offset(state_->device, random_offset);
   bool called = true;

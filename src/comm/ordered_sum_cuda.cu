@@ -1,0 +1,40 @@
+// The sum over ranks on a GPU. A thread owns one element at a time and adds its values in the binary tree over ranks that
+// the CPU uses (ordered_sum.cpp), so no two threads touch the same element and the bits are equal.
+
+#include "lamina/comm/ordered_sum_cuda.h"
+#include "lamina/tensor/cuda/runtime.h"
+
+namespace lamina::comm {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <class T>
+__global__ void add_tree(T* parts, int ranks, int64_t count) {
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t k = blockIdx.x * int64_t{kThreads} + threadIdx.x; k < count; k += step) {
+    for (int stride = 1; stride < ranks; stride *= 2) {
+      for (int r = 0; r + stride < ranks; r += 2 * stride) parts[r * count + k] += parts[(r + stride) * count + k];
+    }
+  }
+}
+
+template <class T>
+void launch(void* parts, int ranks, int64_t count, cudaStream_t stream) {
+  add_tree<<<cuda::blocks_for(count, kThreads), kThreads, 0, stream>>>(static_cast<T*>(parts), ranks, count);
+  cuda::check_launch("ordered_sum");
+}
+
+}  // namespace
+
+void ordered_sum_cuda(void* parts, int ranks, int64_t count, DType dtype, cudaStream_t stream) {
+  if (count == 0 || ranks == 1) return;
+  switch (dtype) {
+    case DType::f32: return launch<float>(parts, ranks, count, stream);
+    case DType::f64: return launch<double>(parts, ranks, count, stream);
+    case DType::i64: return launch<int64_t>(parts, ranks, count, stream);
+    default: throw Error(str("a sum over ranks of ", dtype, " elements; expected f32, f64 or i64, convert first"));
+  }
+}
+
+}  // namespace lamina::comm
