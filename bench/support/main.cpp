@@ -64,7 +64,7 @@ int run(const std::string& filter, const std::string& json_path, int threads, do
 }
 
 /// oneDNN's OpenMP threads spin for milliseconds after a call, on the cores that ours need next. OpenMP reads its
-/// setting when it is loaded, so the program starts anew with a spin as short as ours.
+/// setting when it is loaded, so the program starts itself again with a spin as short as ours.
 void bound_openmp_spin(char** argv) {
   if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   ::setenv("GOMP_SPINCOUNT", "10000", 1);

@@ -4,6 +4,7 @@
 /// Every operator of src/ops/op_list.def, and the in-place updates of the optimizers.
 #include "lamina/ops/activation/activation.h"
 #include "lamina/ops/activation/gated_activation.h"
+#include "lamina/ops/activation/xielu.h"
 #include "lamina/ops/attention/attention.h"
 #include "lamina/ops/attention/attention_decode.h"
 #include "lamina/ops/attention/attention_step.h"
@@ -48,6 +49,7 @@
 #include "lamina/ops/sampling/sample_rows.h"
 #include "lamina/ops/ssm/causal_conv1d.h"
 #include "lamina/ops/ssm/long_conv.h"
+#include "lamina/ops/ssm/rg_lru.h"
 #include "lamina/ops/ssm/s4d.h"
 #include "lamina/ops/ssm/selective_scan.h"
 #include "lamina/ops/ssm/ssd_scan.h"

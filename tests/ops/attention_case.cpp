@@ -53,6 +53,14 @@ struct AttentionCase {
         {.kind = Kind::blocks, .block = 3, .window_blocks = 0, .global_blocks = 0, .random_blocks = 1, .seed = 6},
     };
     const std::vector<double> documents = {0, 9, 9, 10, 31};
+    const Pattern ends{.kind = Kind::blocks, .block = 4, .window_blocks = 1, .last_blocks = 2, .random_blocks = 1};
+    all.push_back({1, 31, 31, 2, 1, 3, 2, {.causal = false, .pattern = ends}});
+    all.push_back({1, 20, 31, 1, 1, 3, 2, {.causal = false, .pattern = ends}});
+    all.push_back({1, 31, 31, 1, 1, 3, 2, {.causal = false, .pattern = ends}, false, 0, false, documents});
+    Pattern given{.kind = Kind::blocks, .block = 4, .window_blocks = 0, .random_blocks = 2};
+    given.table =
+        std::make_shared<std::vector<int32_t>>(std::vector<int32_t>{0, 0, 7, 3, 5, 5, 1, 6, 2, 0, 3, 4, 7, 1, 2, 2});
+    all.push_back({2, 31, 31, 2, 1, 3, 2, {.causal = false, .pattern = given}});
     for (const Pattern& pattern : patterns) {
       for (const bool causal : {true, false}) {
         const ops::AttentionOptions options{.causal = causal, .pattern = pattern};

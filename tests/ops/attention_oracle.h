@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <vector>
@@ -55,6 +56,12 @@ inline bool oracle_sees(const ops::AttentionOptions& o, int64_t i, int64_t j, in
   const int64_t key_block = j / p.block;
   if (query_block < p.global_blocks || key_block < p.global_blocks) return true;
   if (key_block >= query_block - p.window_blocks && key_block <= query_block + p.window_blocks) return true;
+  const int64_t last = (n - 1) / p.block;
+  if (query_block > last - p.last_blocks || key_block > last - p.last_blocks) return true;
+  if (p.table != nullptr) {
+    const auto row = p.table->begin() + query_block * p.random_blocks;
+    return std::count(row, row + p.random_blocks, static_cast<int32_t>(key_block)) > 0;
+  }
   const int64_t choices = o.causal ? query_block + 1 : (n + p.block - 1) / p.block;
   for (int64_t r = 0; r < p.random_blocks; ++r) {
     const auto draw = static_cast<uint64_t>(query_block * p.random_blocks + r);

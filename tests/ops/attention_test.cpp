@@ -112,6 +112,12 @@ TEST_F(AttentionErrors, NameTheOption) {
   expect_pattern({.kind = Kind::strided, .window = 2}, "pattern.stride is 0");
   expect_pattern({.kind = Kind::blocks, .block = 0}, "pattern.block is 0");
   expect_pattern({.kind = Kind::blocks, .random_blocks = -3}, "pattern.random_blocks is -3");
+  expect_pattern({.kind = Kind::blocks, .last_blocks = 1}, "in causal attention");
+  AttentionPattern given{.kind = Kind::blocks, .block = 2, .random_blocks = 1};
+  given.table = std::make_shared<std::vector<int32_t>>(std::vector<int32_t>{0, 1});
+  expect_pattern(given, "pattern.table has 2 entries; expected 3 blocks of 1");
+  given.table = std::make_shared<std::vector<int32_t>>(std::vector<int32_t>{0, 1, 3});
+  expect_pattern(given, "pattern.table names block 3 of 3");
   const Tensor short_text = make({1, 5, 2, 4});
   expect_error(
       [&] {
@@ -177,6 +183,7 @@ std::vector<AttentionPattern> patterns() {
           {.kind = Kind::blocks, .block = 5, .random_blocks = 1, .seed = 4},
           {.kind = Kind::blocks, .block = 7, .window_blocks = 0, .global_blocks = 0, .random_blocks = 2},
           {.kind = Kind::blocks, .block = 1, .random_blocks = 2},
+          {.kind = Kind::blocks, .block = 3, .window_blocks = 0, .global_blocks = 0},
           {.kind = Kind::blocks, .window = std::numeric_limits<int64_t>::min(), .block = 4}};  // `window` is unused
 }
 

@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "lamina/ops/linear/gemm/bf16_dot.h"
+#include "lamina/ops/linear/gemm/bf16_tile.h"
 #include "support/close.h"
 
 namespace lamina::ops {
@@ -56,7 +58,7 @@ std::vector<double> plain(const Extents& e, bool ta, bool tb, const std::vector<
 
 /// With bf16 products, operands of any type hold values that bf16 represents.
 template <class T, class A = T, class B = T>
-void check(const Extents& e, bool ta, bool tb, T alpha, T beta, bool whole, bool bf16_products = false) {
+void check(const Extents& e, bool ta, bool tb, T alpha, T beta, bool whole, ProductKernel kernel = ProductKernel::f32) {
   SCOPED_TRACE(::testing::Message() << e.m << "x" << e.k << "x" << e.n << (ta ? " At" : "") << (tb ? " Bt" : "")
                                     << " alpha " << alpha << " beta " << beta << (whole ? "" : " in blocks"));
   const int64_t lda = (ta ? e.m : e.k) + 3;
@@ -64,7 +66,7 @@ void check(const Extents& e, bool ta, bool tb, T alpha, T beta, bool whole, bool
   const int64_t ldc = e.n + 5;
   auto a = random_values<A>(static_cast<size_t>(lda * (ta ? e.k : e.m)), 1);
   auto b = random_values<B>(static_cast<size_t>(ldb * (tb ? e.n : e.k)), 2);
-  if (bf16_products) {
+  if (kernel != ProductKernel::f32) {
     for (A& value : a) value = convert<A>(convert<bf16>(value));
     for (B& value : b) value = convert<B>(convert<bf16>(value));
   }
@@ -77,12 +79,12 @@ void check(const Extents& e, bool ta, bool tb, T alpha, T beta, bool whole, bool
   const auto truth = plain<long double>(e, ta, tb, a, lda, b, ldb, alpha, beta, c, ldc);
   const auto naive = plain<float>(e, ta, tb, a, lda, b, ldb, alpha, beta, c, ldc);
   std::vector<std::vector<T>> results;
-  for (const int count : {1, 2, 3}) {
+  for (const int count : {1, 2, 7}) {
     const Threads threads(count);
     std::vector<T> out = c;
     FusedGemm<T> p;
     p.m = e.m, p.n = e.n, p.k = e.k, p.alpha = alpha, p.beta = beta;
-    p.bf16_products = bf16_products;
+    p.kernel = kernel;
     p.a = {a.data(), dtype_of<A>(), lda, ta};
     p.b = {b.data(), dtype_of<B>(), ldb, tb};
     const auto copy_out = [&](T* block, int64_t ld, const GemmBlock& at) {
@@ -110,12 +112,12 @@ void check(const Extents& e, bool ta, bool tb, T alpha, T beta, bool whole, bool
 }
 
 template <class T, class A = T, class B = T>
-void check_all(bool bf16_products = false) {
+void check_all(ProductKernel kernel = ProductKernel::f32) {
   for (const Extents& e : kSweep) {
     for (const bool ta : {false, true}) {
       for (const bool tb : {false, true}) {
-        check<T, A, B>(e, ta, tb, T(0.5), T(-2), true, bf16_products);
-        check<T, A, B>(e, ta, tb, 2, 0, false, bf16_products);
+        check<T, A, B>(e, ta, tb, T(0.5), T(-2), true, kernel);
+        check<T, A, B>(e, ta, tb, 2, 0, false, kernel);
       }
     }
   }
@@ -126,22 +128,92 @@ TEST(Gemm, DoubleAgainstPlainLoops) { check_all<double>(); }
 TEST(Gemm, HalfWeights) { check_all<float, float, bf16>(); }
 TEST(Gemm, HalfOperands) { check_all<float, f16, bf16>(); }
 
-// On a CPU without bf16 dot products these check that the f32 product takes over.
-TEST(Gemm, Bf16Products) { check_all<float, bf16, bf16>(true); }
-TEST(Gemm, Bf16ProductsOfSingle) { check_all<float, float, bf16>(true); }
+// On a CPU without the instructions these check that the f32 product takes over.
+bool has_kernel(ProductKernel kernel) {
+  switch (kernel) {
+    case ProductKernel::bf16_dot: return has_bf16_dot();
+    case ProductKernel::bf16_tile: return has_bf16_tiles();
+    case ProductKernel::bf16_tile_emulated: return can_emulate_tiles();
+    default: return true;
+  }
+}
+
+class Bf16Gemm : public ::testing::TestWithParam<ProductKernel> {};
+INSTANTIATE_TEST_SUITE_P(Kernels, Bf16Gemm,
+                         ::testing::Values(ProductKernel::bf16_dot, ProductKernel::bf16_tile,
+                                           ProductKernel::bf16_tile_emulated));
+
+TEST_P(Bf16Gemm, AgainstPlainLoops) { check_all<float, bf16, bf16>(GetParam()); }
+
+// Few rows are multiplied by another algorithm than many, with the same bits in every row.
+TEST_P(Bf16Gemm, FewRowsByTiles) {
+  for (const Extents& e :
+       std::vector<Extents>{{4, 100, 32}, {17, 33, 64}, {33, 50, 96}, {64, 41, 2336}, {96, 130, 64}}) {
+    check<float, bf16, bf16>(e, false, true, 0.5F, -2, true, GetParam());
+    check<float, float, bf16>(e, true, true, 1, 0, false, GetParam());
+  }
+  if (GetParam() == ProductKernel::bf16_dot || !has_kernel(GetParam())) return;
+  const int64_t n = 70;
+  const int64_t k = 448;
+  const auto a = random_values<bf16>(static_cast<size_t>(97 * k), 7);
+  const auto b = random_values<bf16>(static_cast<size_t>(n * k), 8);
+  const auto product = [&](int64_t m) {
+    std::vector<float> c(static_cast<size_t>(m * n));
+    FusedGemm<float> p;
+    p.m = m, p.n = n, p.k = k;
+    p.kernel = GetParam();
+    p.a = {a.data(), DType::bf16, k, false};
+    p.b = {b.data(), DType::bf16, k, true};
+    p.c = c.data();
+    p.ldc = n;
+    gemm(Threads(2), p);
+    return c;
+  };
+  const std::vector<float> many = product(97);
+  for (const int64_t m : {4, 16, 21, 96}) {
+    EXPECT_EQ(product(m), std::vector<float>(many.begin(), many.begin() + m * n)) << m;
+  }
+}
+TEST_P(Bf16Gemm, OfSingle) { check_all<float, float, bf16>(GetParam()); }
+
+// Another library may have configured the tile registers of this thread. A product leaves its configuration in place.
+TEST(Tiles, ConfigurationIsRestored) {
+  if (!has_bf16_tiles()) GTEST_SKIP() << "the CPU has no tiles";
+  const auto ones = random_values<bf16>(1024, 1);
+  std::vector<float> c(32 * 32);
+  FusedGemm<float> p;
+  p.m = p.n = p.k = 32;
+  p.kernel = ProductKernel::bf16_tile;
+  p.a = {ones.data(), DType::bf16, 32, false};
+  p.b = {ones.data(), DType::bf16, 32, true};
+  p.c = c.data();
+  p.ldc = 32;
+  const ops::TileScope outer(ops::TileUnit::amx);
+  gemm(Threads(1), p);
+  std::vector<ops::TiledPair> panel(256, ops::TiledPair{{0x3f803f80U}});  // ones
+  std::vector<float> sums(256);
+  ops::bf16_tiled(ops::TileUnit::amx, 16, 1, false)(16, panel.data(), 16, panel.data(), 0, sums.data(), 16,
+                                                    panel.data());
+  EXPECT_EQ(sums, std::vector<float>(256, 32.0F));
+}
 
 TEST(Gemm, SeveralChunksOfDepthAndColumns) {
   check<float>({5, 1330, 1160}, false, false, 1, 0, true);
   check<float>({200, 60, 1200}, false, true, 1, 1, true);
   check<float>({200, 60, 1200}, true, false, 1, 0, false);
-  check<float, bf16, bf16>({5, 1330, 2321}, false, false, 1, 0, true, true);
-  check<float, bf16, bf16>({200, 60, 2401}, false, true, 1, 1, true, true);
-  check<float, bf16, bf16>({21, 50, 12301}, true, false, 1, 0, false, true);
+  check<float>({300, 1000, 40}, true, false, 1, 1, true);  // the cuts of columns depend on the number of threads
+}
+
+TEST_P(Bf16Gemm, SeveralChunksOfDepthAndColumns) {
+  check<float, bf16, bf16>({5, 1330, 2321}, false, false, 1, 0, true, GetParam());
+  check<float, bf16, bf16>({200, 60, 2401}, false, true, 1, 1, true, GetParam());
+  check<float, bf16, bf16>({129, 60, 2400}, false, true, 1, 1, true, GetParam());  // rows are read in place
+  check<float, bf16, bf16>({21, 50, 12301}, true, false, 1, 0, false, GetParam());
 }
 
 /// f32 operands are rounded to nearest even, and NaN and infinity stay what they are.
-TEST(Gemm, Bf16ProductsRoundSingleOperands) {
-  if (!uses_bf16_dot(Device::cpu(1), DType::bf16)) GTEST_SKIP() << "this CPU has no bf16 dot products";
+TEST_P(Bf16Gemm, RoundsSingleOperands) {
+  if (!has_kernel(GetParam())) GTEST_SKIP() << "this CPU does not have the kernel";
   constexpr int64_t kRows = 20;
   constexpr int64_t kDepth = 34;
   const float inf = std::numeric_limits<float>::infinity();
@@ -152,7 +224,7 @@ TEST(Gemm, Bf16ProductsRoundSingleOperands) {
       const std::vector<bf16> b(kDepth * kRows, bf16(1.0F));
       std::vector<float> c(kRows * kRows);
       FusedGemm<float> p;
-      p.m = kRows, p.n = kRows, p.k = kDepth, p.bf16_products = true;
+      p.m = kRows, p.n = kRows, p.k = kDepth, p.kernel = GetParam();
       p.a = {a.data(), DType::f32, ta ? kRows : kDepth, ta};
       p.b = {b.data(), DType::bf16, kRows, false};
       gemm_to(Threads(1), p, c.data(), DType::f32, kRows);
@@ -172,7 +244,7 @@ TEST(Gemm, Bf16ProductsRoundSingleOperands) {
 TEST(Gemm, NarrowResults) {
   for (const Extents& e : {Extents{7, 9, 11}, Extents{1600, 3, 1160}, Extents{40, 50, 1500}, Extents{40, 50, 6300},
                            Extents{1600, 3, 6200}}) {
-    for (const int options : {0, 1, 2, 3}) {
+    for (const int options : {0, 1, 2, 3, 4, 5, 6, 7}) {
       const bool ta = options % 2 == 1;
       const auto a = random_values<float>(static_cast<size_t>(e.m * e.k), 1);
       const auto b = random_values<float>(static_cast<size_t>(e.k * e.n), 2);
@@ -182,7 +254,7 @@ TEST(Gemm, NarrowResults) {
       p.m = e.m, p.n = e.n, p.k = e.k;
       p.a = {a.data(), DType::f32, ta ? e.m : e.k, ta};
       p.b = {b.data(), DType::f32, e.n, false};
-      p.bf16_products = options >= 2;
+      p.kernel = static_cast<ProductKernel>(options / 2);
       const Threads threads(2);
       gemm_to(threads, p, c.data(), DType::f32, e.n);
       gemm_to(threads, p, narrow.data(), DType::bf16, e.n);

@@ -1,3 +1,4 @@
+#include "ops/exact_blocks.h"
 #include "ops/gated_oracle.h"
 #include "ops/linear_oracle.h"
 #include "ops/normed_stream.h"
@@ -107,6 +108,71 @@ struct NormGatedLinearCase {
   }
 };
 LAMINA_OP_CASE(NormGatedLinearCase);
+
+/// Quantized weights. The residual's part n is 2ⁿ · x and the norm's weight a power of two per block, so the normalised
+/// rows are integers times one number per block, which 8 bits represent exactly.
+struct QuantizedNormCase {
+  static constexpr const char* name = "norm_linear";
+  static constexpr const char* form = "of_8_and_4_bits";
+  static constexpr bool kBackward = false;
+  struct Params {
+    NormedStream stream;
+    ops::QuantizedFormat format = ops::QuantizedFormat::q8;
+    bool gated = false;
+    Activation activation = Activation::none;
+  };
+  static std::vector<DType> dtypes() { return {DType::f32}; }
+
+  static std::vector<Params> sweep() {
+    std::vector<Params> all;
+    for (const ops::QuantizedFormat format : {ops::QuantizedFormat::q8, ops::QuantizedFormat::q4}) {
+      all.insert(all.end(), {{{{1, 288}, 96}, format},
+                             {{{1, 768}, 33, kRms, true, true, true}, format, false, Activation::silu},
+                             {{{1, 2048}, 2560, kRms, true, true, false, 0.0, 0, 4}, format},
+                             {{{1, 2048}, 176, kRms, true, true, true, 0.0, 0, 5}, format, true},
+                             {{{2, 1, 40}, 16, kRms, false}, format, true},
+                             {{{5, 264}, 48, kRms, true, true, true}, format, true},
+                             {{{8, 520}, 24, kRms, true, false}, format},
+                             {{{3, 36}, 40, kRms, true, true, false, 0.0, 0, 2}, format},
+                             {{{9, 64}, 32}, format, true},
+                             {{{0, 8}, 4}, format}});
+    }
+    return all;
+  }
+  static std::vector<Params> bench() { return {}; }
+  static std::string describe(const Params& p) {
+    return str(p.stream.describe(), " ", ops::name_of(p.format), p.gated ? " gated" : "", " ", name_of(p.activation));
+  }
+  static std::vector<Input> inputs(const Params& p) {
+    const int64_t rows = p.stream.shape.rows();
+    const int64_t in = p.stream.shape[-1];
+    const int64_t out = p.gated ? 2 * p.stream.out : p.stream.out;
+    std::vector<Input> all = p.stream.inputs(out);
+    all[0].values = exact_values(rows, in, -127, 127, 127);
+    for (int64_t n = 0; p.stream.residual && n < std::max<int64_t>(p.stream.parts, 1); ++n) {
+      for (const double x : all[0].values) all[1].values.push_back(std::ldexp(x, static_cast<int>(n)));
+    }
+    for (int64_t i = 0; p.stream.scale && i < in; ++i) {
+      all[2].values.push_back(std::ldexp(1.0, static_cast<int>(i / 32 % 3) - 1));
+    }
+    all[4].values = p.format == ops::QuantizedFormat::q8 ? exact_values(out, in, -127, 127, -127)
+                                                         : exact_values(out, in, -8, 7, -8);
+    return all;
+  }
+  static std::vector<Tensor> run(const Params& p, const std::vector<Tensor>& in) {
+    const ops::QuantizedWeight weight = ops::quantize(in[4], p.format);
+    const ops::RowNorm norm = p.stream.norm(in);
+    return p.stream.outputs(p.gated ? ops::norm_gated_linear(in[0], in[1], norm, weight, in[5], Gate::swiglu)
+                                    : ops::norm_linear(in[0], in[1], norm, weight, in[5], p.activation));
+  }
+  template <class S>
+  static Arrays<S> oracle(const Params& p, const Arrays<S>& in) {
+    const Array<S> h = p.stream.value(in);
+    const Array<S> y = linear_oracle(p.stream.normed(h, in), in[4], in[5], p.gated ? Activation::none : p.activation);
+    return p.stream.results(h, p.gated ? gated_oracle(y, Gate::swiglu, {}) : y);
+  }
+};
+LAMINA_OP_CASE(QuantizedNormCase);
 
 }  // namespace
 }  // namespace lamina::testing

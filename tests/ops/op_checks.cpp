@@ -105,8 +105,10 @@ std::map<KernelChoice, int>& forced_runs() {
 
 /// Operators whose CPU kernels multiply matrices by the kernels of cpu_product.
 bool multiplies_on_cpu(const std::string& op) {
-  static const std::set<std::string> all = {"linear",       "matmul",         "linear_cross_entropy", "feed_forward",
-                                            "gated_linear", "grouped_linear", "norm_linear"};
+  static const std::set<std::string> all = {
+      "linear",       "matmul",          "linear_cross_entropy", "linear_cross_entropy_in_bf16",
+      "feed_forward", "gated_linear",    "grouped_linear",       "norm_linear",
+      "attention",    "rotary_attention"};
   return all.contains(op);
 }
 
@@ -114,17 +116,20 @@ bool multiplies_on_cpu(const std::string& op) {
 std::vector<KernelChoice> kernel_choices(const std::string& op, DType dtype, bool backward, DeviceKind device) {
   if (device == DeviceKind::cpu) {
     std::vector<KernelChoice> choices;
-    for (const char* product : {"bf16_dot", "f32"}) {
-      if (multiplies_on_cpu(op) && dtype == DType::bf16) choices.push_back({"cpu_product", product});
+    if (multiplies_on_cpu(op) && dtype == DType::bf16) {
+      for (const std::string& product : ops::kernels_of("cpu_product")) choices.push_back({"cpu_product", product});
+    }
+    if (op == "quantized_linear" || op == "quantized_gated_linear") {
+      for (const std::string& product : ops::kernels_of("cpu_int8_product")) {
+        choices.push_back({"cpu_int8_product", product});
+      }
     }
     return choices;
   }
   static const std::map<std::string, std::vector<std::string>> made_of = {
-      {"attention", {"attention_forward", "attention_backward"}},
-      {"rotary_attention", {"attention_backward"}},
-      {"attention_step", {"attention_step", "attention_decode"}},
-      {"norm_gated_linear", {"norm_linear"}},
-      {"gated_feed_forward_step", {"feed_forward_step"}}};
+      {"attention", {"attention_forward", "attention_backward"}}, {"rotary_attention", {"attention_backward"}},
+      {"attention_step", {"attention_step", "attention_decode"}}, {"norm_gated_linear", {"norm_linear"}},
+      {"quantized_gated_linear", {"quantized_linear"}},           {"gated_feed_forward_step", {"feed_forward_step"}}};
   const auto found = made_of.find(op);
   std::vector<KernelChoice> choices;
   for (const std::string& part : found == made_of.end() ? std::vector<std::string>{op} : found->second) {

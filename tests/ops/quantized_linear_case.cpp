@@ -48,6 +48,23 @@ struct QuantizedLinearCase {
     }
     return all;
   }
+  /// Numbers of rows around the tiles of GPU kernels, at widths that several warps and copies share.
+  static std::vector<Params> gpu_sweep() {
+    std::vector<Params> all;
+    for (const QuantizedFormat format : {QuantizedFormat::q8, QuantizedFormat::q4}) {
+      for (const int64_t rows : {1, 2, 7, 8, 9, 16, 31, 32, 33, 64, 65, 128, 256, 257}) {
+        all.push_back({{rows, 288}, 80, format, rows % 2 == 1, rows % 3 == 0 ? Activation::silu : Activation::none});
+      }
+      for (const int64_t rows : {1, 8, 32, 72}) all.push_back({{rows, 2048}, 336, format});
+      all.insert(all.end(), {{{1, 5632}, 200, format, true},
+                             {{5, 2052}, 50, format},
+                             {{20, 1000}, 70, format, true},
+                             {{40, 104}, 4099, format},
+                             {{1, 64}, 40000, format},
+                             {{3, 36}, 70000, format, true}});
+    }
+    return all;
+  }
   static std::vector<Params> bench() {
     return {{{1, 768}, 3072},   {{1, 768}, 3072, QuantizedFormat::q4},  {{1, 288}, 864},
             {{1, 4096}, 4096},  {{1, 4096}, 4096, QuantizedFormat::q4}, {{8, 4096}, 4096},

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "lamina/autograd/tape.h"
+#include "lamina/ops/kernel_dispatch.h"
 #include "support/close.h"
 
 namespace lamina::testing {
@@ -123,6 +124,45 @@ TEST(QuantizedLinear, ActivationsErrByHalfAStepOfTheirBlock) {
                   bound + 8 * 0x1p-24 * sizes);
       }
     }
+  }
+}
+
+// Rows are independent: the same bits for any number of other rows, any kernel and any number of threads.
+TEST(QuantizedLinear, RowsHaveTheSameBitsInEveryBatch) {
+  const int64_t in = 1090;  // several sections of k for tiles, and a padded block
+  const int64_t out = 37;
+  const int64_t rows = 35;
+  const std::vector<float> x = normal_values(static_cast<size_t>(rows * in), 5);
+  const std::vector<float> w = normal_values(static_cast<size_t>(out * in), 6);
+  for (const QuantizedFormat format : {QuantizedFormat::q8, QuantizedFormat::q4}) {
+    const Device one = Device::cpu(1);
+    const ops::QuantizedWeight weight = ops::quantize(Tensor::from(w, {out, in}, one), format);
+    std::vector<float> alone;
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto first = x.begin() + row * in;
+      const Tensor given = Tensor::from(std::vector<float>(first, first + in), {1, in}, one);
+      const auto y = ops::quantized_linear(given, weight).to_vector<float>();
+      alone.insert(alone.end(), y.begin(), y.end());
+    }
+    int kernels = 0;
+    for (const char* kernel : {"int8_dot", "int8_tile", "int8_tile_emulated"}) {
+      for (const int threads : {1, 3}) {
+        const Device device = Device::cpu(threads);
+        const ops::QuantizedWeight held = ops::quantize(Tensor::from(w, {out, in}, device), format);
+        const ops::ForcedKernel forced(device, "cpu_int8_product", kernel);
+        for (const int64_t count : {int64_t{1}, int64_t{7}, int64_t{16}, int64_t{17}, rows}) {
+          const Tensor given = Tensor::from(std::vector<float>(x.begin(), x.begin() + count * in), {count, in}, device);
+          try {
+            const auto y = ops::quantized_linear(given, held).to_vector<float>();
+            EXPECT_EQ(y, std::vector<float>(alone.begin(), alone.begin() + count * out)) << kernel << " " << count;
+            ++kernels;
+          } catch (const ops::UnsupportedKernel&) {
+            continue;
+          }
+        }
+      }
+    }
+    EXPECT_GE(kernels, 10);
   }
 }
 

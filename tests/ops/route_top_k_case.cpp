@@ -28,6 +28,8 @@ struct RouteTopKCase {
             {6, 16, {.k = 3, .score = RouterScore::sigmoid, .normalize = true, .scale = 2.5}, true},
             {8, 24, {.k = 4, .score = RouterScore::sigmoid, .normalize = true, .groups = 6, .chosen_groups = 3}, true},
             {8, 24, {.k = 2, .groups = 8, .chosen_groups = 2, .group_best = 1}},
+            {7, 6, {.k = 2, .score = RouterScore::softmax_of_near, .near = 0.4}},
+            {9, 33, {.k = 5, .score = RouterScore::softmax_of_near, .scale = 1.5, .near = 0.2}},
             {300, 64, {.k = 6, .normalize = true}, true},
             {40, 130, {.k = 8, .score = RouterScore::softmax, .normalize = false}}};
   }
@@ -37,7 +39,7 @@ struct RouteTopKCase {
         {8192, 256, {.k = 8, .score = RouterScore::sigmoid, .normalize = true, .groups = 8, .chosen_groups = 4}, true}};
   }
   static std::string describe(const Params& p) {
-    const char* scores[] = {"softmax", "softmax of chosen", "sigmoid"};
+    const char* scores[] = {"softmax", "softmax of chosen", "sigmoid", "softmax of near"};
     return str(p.tokens, " tokens, ", p.options.k, " of ", p.experts, " experts, ",
                scores[static_cast<int>(p.options.score)], p.options.normalize ? " normalised" : "",
                p.options.groups > 1 ? str(" groups ", p.options.chosen_groups, "/", p.options.groups) : "",
@@ -85,6 +87,21 @@ struct RouteTopKCase {
     return largest(values, o.k);
   }
 
+  /// Softmax of choice `j` among the experts that were not chosen before it and have logits near its own.
+  template <class S>
+  static S near_weight(double near, const std::vector<S>& logits, const std::vector<int64_t>& chosen, int64_t j) {
+    using std::exp;
+    const S own = logits[static_cast<size_t>(chosen[static_cast<size_t>(j)])];
+    S sum = 0;
+    for (int64_t e = 0; e < static_cast<int64_t>(logits.size()); ++e) {
+      if (std::count(chosen.begin(), chosen.begin() + j, e) > 0) continue;
+      const double z = value_of(logits[static_cast<size_t>(e)]);
+      const double distance = (value_of(own) - z) / std::max(std::abs(z), value_of(own));
+      if (distance <= near) sum += exp(logits[static_cast<size_t>(e)] - own);
+    }
+    return S(1) / sum;
+  }
+
   template <class S>
   static Arrays<S> oracle(const Params& p, const Arrays<S>& in) {
     using std::exp;
@@ -107,6 +124,15 @@ struct RouteTopKCase {
         values.push_back(value_of(score[static_cast<size_t>(e)]) + (p.bias ? value_of(in[1][e]) : 0.0));
       }
       const auto chosen = choose(o, values);
+      if (o.score == RouterScore::softmax_of_near) {
+        for (int64_t j = 0; j < o.k; ++j) {
+          const int64_t e = chosen[static_cast<size_t>(j)];
+          weights[t * o.k + j] = S(o.scale) * near_weight(o.near, score, chosen, j);
+          indices[t * o.k + j] = S(e);
+          counts[e] += S(1);
+        }
+        continue;
+      }
       S total = 0;
       for (const int64_t e : chosen) {
         S& s = score[static_cast<size_t>(e)];

@@ -85,9 +85,9 @@ Array<S> rms_norm(const Weights<S>& weights, const std::string& name, const Arra
   return y;
 }
 
-/// silu of the causal depthwise convolution: bias[c] + Σ_j weight[c, j] · x[t − taps + 1 + j, c].
+/// Causal depthwise convolution: bias[c] + Σ_j weight[c, j] · x[t − taps + 1 + j, c].
 template <class S>
-Array<S> conv_silu(const Weights<S>& weights, const std::string& name, const Array<S>& x) {
+Array<S> conv(const Weights<S>& weights, const std::string& name, const Array<S>& x) {
   const Array<S>& weight = weights.at(name + ".weight");
   const auto bias = weights.find(name + ".bias");
   const int64_t seq = x.dim(1);
@@ -101,8 +101,15 @@ Array<S> conv_silu(const Weights<S>& weights, const std::string& name, const Arr
     for (int64_t back = 0; back < taps && back <= t; ++back) {
       sum += weight[c * taps + taps - 1 - back] * x[at - back * channels];
     }
-    y[at] = silu(sum);
+    y[at] = sum;
   }
+  return y;
+}
+
+template <class S>
+Array<S> conv_silu(const Weights<S>& weights, const std::string& name, const Array<S>& x) {
+  Array<S> y = conv(weights, name, x);
+  for (int64_t i = 0; i < y.numel(); ++i) y[i] = silu(y[i]);
   return y;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "lamina/base/philox.h"
@@ -17,8 +18,9 @@ struct AttentionPattern {
     /// seen by, every position (Longformer, arXiv:2004.05150; 0 for a plain sliding window).
     window,
     /// Block-sparse, blocks of `block` positions. A query block sees itself, `window_blocks` neighbours on each side,
-    /// the first `global_blocks` (which also see every block), and `random_blocks` (at most 1024) drawn from `seed`
-    /// with replacement among all key blocks (causal: up to its own) (BigBird, arXiv:2007.14062).
+    /// the first `global_blocks` and the last `last_blocks` of the document (which also see every block), and
+    /// `random_blocks` (at most 1024) drawn from `seed` with replacement among all key blocks (causal: up to its own),
+    /// or given by `table` (BigBird, arXiv:2007.14062).
     blocks,
     /// |i − j| < window or |i − j| a multiple of `stride` (Sparse Transformer, arXiv:1904.10509).
     strided,
@@ -29,9 +31,13 @@ struct AttentionPattern {
   int64_t block = 64;         ///< of blocks: positions in a block
   int64_t window_blocks = 1;  ///< of blocks
   int64_t global_blocks = 1;  ///< of blocks
+  int64_t last_blocks = 0;    ///< of blocks; not if causal
   int64_t random_blocks = 0;  ///< of blocks
   int64_t stride = 0;         ///< of strided
   uint64_t seed = 0;          ///< of the random blocks
+  /// Random key blocks [query blocks, random_blocks] to use instead of drawing them; null: drawn. For one document of
+  /// as many queries as keys.
+  std::shared_ptr<const std::vector<int32_t>> table;
 
   /// The `draw`-th random key block of `query_block`, in [0, key_blocks). `key_blocks` counts the blocks of the
   /// document; if causal, those up to and including the query's own.

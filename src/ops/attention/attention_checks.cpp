@@ -15,7 +15,19 @@ void check_within(const char* op, const char* name, int64_t value, int64_t least
                most);
 }
 
-void check_pattern(const char* op, const AttentionPattern& pattern, const AttentionSizes& sizes) {
+void check_table(const char* op, const AttentionPattern& pattern, const AttentionSizes& sizes) {
+  LAMINA_CHECK(sizes.seq_q == sizes.seq_k, op, ": pattern.table with ", sizes.seq_q, " queries and ", sizes.seq_k,
+               " keys; expected as many queries as keys");
+  const int64_t blocks = (sizes.seq_k + pattern.block - 1) / pattern.block;
+  const auto entries = static_cast<int64_t>(pattern.table->size());
+  LAMINA_CHECK(entries == blocks * pattern.random_blocks, op, ": pattern.table has ", entries, " entries; expected ",
+               blocks, " blocks of ", pattern.random_blocks);
+  for (const int32_t block : *pattern.table) {
+    LAMINA_CHECK(block >= 0 && block < blocks, op, ": pattern.table names block ", block, " of ", blocks);
+  }
+}
+
+void check_pattern(const char* op, const AttentionPattern& pattern, const AttentionSizes& sizes, bool causal) {
   using Kind = AttentionPattern::Kind;
   if (pattern.kind == Kind::full) return;
   LAMINA_CHECK(sizes.seq_q <= sizes.seq_k, op, ": ", sizes.seq_q, " queries and ", sizes.seq_k,
@@ -24,7 +36,11 @@ void check_pattern(const char* op, const AttentionPattern& pattern, const Attent
     check_within(op, "pattern.block", pattern.block, 1);
     check_within(op, "pattern.window_blocks", pattern.window_blocks, 0);
     check_within(op, "pattern.global_blocks", pattern.global_blocks, 0);
+    check_within(op, "pattern.last_blocks", pattern.last_blocks, 0);
+    LAMINA_CHECK(pattern.last_blocks == 0 || !causal, op, ": pattern.last_blocks is ", pattern.last_blocks,
+                 " in causal attention, which cannot see them; expected 0");
     check_within(op, "pattern.random_blocks", pattern.random_blocks, 0, kMostRandomBlocks);
+    if (pattern.table != nullptr) check_table(op, pattern, sizes);
     return;
   }
   check_within(op, "pattern.window", pattern.window, 1);
@@ -71,7 +87,7 @@ void check_attention_options(const char* op, const AttentionOptions& options, co
   LAMINA_CHECK(options.soft_cap >= 0, op, ": soft_cap is ", options.soft_cap, "; expected 0 (none) or more");
   LAMINA_CHECK(options.dropout >= 0 && options.dropout < 1, op, ": dropout is ", options.dropout,
                "; expected a probability in [0, 1)");
-  check_pattern(op, options.pattern, sizes);
+  check_pattern(op, options.pattern, sizes, options.causal);
 }
 
 void check_attention_extras(const char* op, const AttentionOptions& options, const AttentionExtras& extras,
@@ -87,6 +103,8 @@ void check_attention_extras(const char* op, const AttentionOptions& options, con
   }
   if (extras.t5_bias.defined()) check_t5(op, options, extras.t5_bias, sizes.n_heads);
   if (extras.document_starts.defined()) check_documents(op, extras.document_starts, sizes);
+  LAMINA_CHECK(options.pattern.table == nullptr || !extras.document_starts.defined(), op,
+               ": pattern.table with document_starts; a table is for one document: call it for each");
 }
 
 void check_cached_attention(const char* op, const AttentionOptions& options, const AttentionExtras& extras,
@@ -96,6 +114,8 @@ void check_cached_attention(const char* op, const AttentionOptions& options, con
                "; expected 0: decoding does not support dropout");
   LAMINA_CHECK(!extras.document_starts.defined(), op,
                ": document_starts is not supported with a KV cache; give each document its own batch row");
+  LAMINA_CHECK(options.pattern.table == nullptr, op,
+               ": pattern.table is not supported with a KV cache; let the blocks be drawn");
   check_attention_extras(op, options, extras, sizes);
 }
 

@@ -23,6 +23,7 @@ struct Distances {
 
 int64_t AttentionPattern::random_block(int64_t query_block, int64_t draw, int64_t key_blocks) const {
   const uint64_t index = static_cast<uint64_t>(query_block * random_blocks + draw);
+  if (table != nullptr) return (*table)[index];
   return static_cast<int64_t>(philox_word({.seed = seed, .stream = 0}, index) % static_cast<uint64_t>(key_blocks));
 }
 
@@ -58,7 +59,7 @@ void AttentionMask::draw_random_blocks() {
   std::vector<int64_t> drawn(static_cast<size_t>(pattern_.random_blocks));
   random_begin_ = {0};
   for (size_t i = 0; i + 1 < starts_.size(); ++i) {
-    const int64_t blocks = (starts_[i + 1] - starts_[i] + pattern_.block - 1) / pattern_.block;
+    const int64_t blocks = blocks_of(i);
     first_row_.push_back(static_cast<int64_t>(random_begin_.size()) - 1 - first);
     for (int64_t query_block = first; query_block < blocks; ++query_block) {
       const int64_t key_blocks = causal_ ? query_block + 1 : blocks;
@@ -70,6 +71,10 @@ void AttentionMask::draw_random_blocks() {
       random_begin_.push_back(static_cast<int64_t>(random_blocks_.size()));
     }
   }
+}
+
+int64_t AttentionMask::blocks_of(size_t document) const {
+  return (starts_[document + 1] - starts_[document] + pattern_.block - 1) / pattern_.block;
 }
 
 size_t AttentionMask::document_of(int64_t position) const {
@@ -123,6 +128,7 @@ bool AttentionMask::allows(int64_t query, int64_t key) const {
 bool AttentionMask::allows_blocks(size_t document, int64_t query_block, int64_t key_block) const {
   if (std::abs(query_block - key_block) <= pattern_.window_blocks) return true;
   if (std::min(query_block, key_block) < pattern_.global_blocks) return true;
+  if (std::max(query_block, key_block) >= blocks_of(document) - pattern_.last_blocks) return true;
   if (first_row_.empty()) return false;
   const auto row = static_cast<size_t>(first_row_[document] + query_block);
   return std::binary_search(random_blocks_.begin() + random_begin_[row],
@@ -196,9 +202,12 @@ double AttentionMask::pairs_of(int64_t query) const {
     return position < p.global_tokens ? length : std::min(length, near + static_cast<double>(p.global_tokens));
   }
   if (p.kind == Kind::strided) return std::min(length, near + length / static_cast<double>(p.stride) + 1);
-  if (position / p.block < p.global_blocks) return length;
-  const double blocks =
-      1 + sides * static_cast<double>(p.window_blocks) + static_cast<double>(p.global_blocks + p.random_blocks);
+  if (position / p.block < p.global_blocks ||
+      (range.end - 1 - range.begin) / p.block - position / p.block < p.last_blocks) {
+    return length;
+  }
+  const double blocks = 1 + sides * static_cast<double>(p.window_blocks) +
+                        static_cast<double>(p.global_blocks + p.last_blocks + p.random_blocks);
   return std::min(length, blocks * static_cast<double>(p.block));
 }
 

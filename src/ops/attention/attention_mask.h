@@ -54,6 +54,8 @@ class AttentionMask {
 
   size_t document_of(int64_t position) const;
   Range document(int64_t position) const;
+  /// Number of blocks of a document.
+  int64_t blocks_of(size_t document) const;
   bool allows_blocks(size_t document, int64_t query_block, int64_t key_block) const;
   /// Positions are relative to the document.
   Coverage pattern_coverage(size_t document, int64_t q0, int64_t q1, int64_t k0, int64_t k1) const;

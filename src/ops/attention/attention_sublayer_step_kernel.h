@@ -8,7 +8,7 @@ namespace lamina::ops {
 /// Kernel arguments.
 struct AttentionSublayerStep {
   ResidualInput stream;
-  AttentionProjections weights;  ///< weights contiguous bf16; biases contiguous f32, or undefined
+  AttentionProjections weights;  ///< weights contiguous bf16, or quantized; biases contiguous f32, or undefined
   Tensor k_cache;                ///< [1, n_kv_heads, capacity, d], contiguous f32, bf16 or f16; or pages
   Tensor v_cache;
   Tensor places;          ///< [1] i64; undefined in a paged cache
@@ -20,6 +20,9 @@ struct AttentionSublayerStep {
   /// Keys that the cache can hold for the row.
   int64_t capacity() const { return tables.defined() ? tables.dim(1) * k_cache.dim(2) : k_cache.dim(2); }
 };
+
+/// Throws an Error naming `op` unless the output projection has the expected shape.
+void check_output_projection(const char* op, const LinearWeight& weight, const Shape& expected);
 
 /// Tries the kernels that fuse the sublayer of one row. If `output.parts` is undefined, none supports the case; `h` and
 /// `projected`, the QKV projection, are then computed.

@@ -71,6 +71,10 @@ struct GemmOperand {
   bool transpose = false;
 };
 
+/// How a product with f32 sums multiplies: by f32 instructions; by dot products of bf16 pairs (AVX512_BF16); by tiles
+/// of bf16 (Intel AMX); or by tiles emulated in plain loops, for tests.
+enum class ProductKernel : uint8_t { f32, bf16_dot, bf16_tile, bf16_tile_emulated };
+
 /// Gemm with mixed operand types and a fused epilogue. T is float, or double for f64 operands.
 template <class T>
 struct FusedGemm {
@@ -85,8 +89,8 @@ struct FusedGemm {
   T* c = nullptr;
   int64_t ldc = 0;
   GemmEpilogue<T> finish;
-  /// Operands may be rounded to bf16: uses the CPU's bf16 dot products if it has them, with f32 sums.
-  bool bf16_products = false;
+  /// Kernels other than f32 round f32 operands to bf16. If the CPU does not have the kernel, f32 is used.
+  ProductKernel kernel = ProductKernel::f32;
 };
 
 void gemm(const Threads& threads, const FusedGemm<float>& product);
@@ -97,8 +101,13 @@ void gemm(const Threads& threads, const FusedGemm<double>& product);
 void gemm_to(const Threads& threads, const FusedGemm<float>& product, void* out, DType dtype, int64_t ld);
 void gemm_to(const Threads& threads, const FusedGemm<double>& product, void* out, DType dtype, int64_t ld);
 
-/// Whether products of an operator with activations in `dtype` round their operands to bf16 and use the CPU's bf16 dot
-/// products: if the dtype is bf16 and the CPU has them. Kernels "bf16_dot" and "f32" of "cpu_product" force it.
-bool uses_bf16_dot(const Device& device, DType dtype);
+/// The kernel for products of an operator with activations in `dtype`: for bf16 the fastest that the CPU has, else f32.
+/// Forced by the kernels of "cpu_product".
+ProductKernel product_kernel(const Device& device, DType dtype);
+
+/// Whether such products take their operands in bf16.
+inline bool rounds_to_bf16(const Device& device, DType dtype) {
+  return product_kernel(device, dtype) != ProductKernel::f32;
+}
 
 }  // namespace lamina::ops

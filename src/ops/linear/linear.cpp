@@ -74,7 +74,7 @@ Tensor gradient_of_activation(const Tensor& z, const Tensor& dy, Activation acti
   args.dy = dy;
   args.activation = activation;
   // In the dtype that the products of the backward pass read.
-  const bool narrow = dy.device().like() == DeviceKind::cuda || uses_bf16_dot(dy.device(), dy.dtype());
+  const bool narrow = dy.device().like() == DeviceKind::cuda || rounds_to_bf16(dy.device(), dy.dtype());
   args.dz = Tensor::empty(dy.shape(), narrow ? dy.dtype() : accumulation_type(z.dtype()), dy.device());
   args.dbias = dbias;
   LAMINA_LAUNCH(dy.device(), (Work{4 * dy.numel(), 2 * dy.nbytes()}), linear_activation_backward, args);

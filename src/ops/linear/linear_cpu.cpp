@@ -56,7 +56,7 @@ void forward(const LinearForward& args) {
   p.k = in;
   p.a = {args.x.raw(), args.x.dtype(), in, false};
   p.b = operand(args.weight, true);
-  p.bf16_products = uses_bf16_dot(args.x.device(), args.x.dtype());
+  p.kernel = product_kernel(args.x.device(), args.x.dtype());
   const Threads& threads = args.x.device().threads();
   if (args.activation == Activation::none && !args.bias.defined()) {
     gemm_to(threads, p, args.y.raw(), args.y.dtype(), out);
@@ -132,7 +132,7 @@ void backward(const LinearBackward& args) {
   FusedGemm<A> p;
   p.n = in;
   p.a = {args.dz.raw(), args.dz.dtype(), out, false};
-  p.bf16_products = uses_bf16_dot(args.x.device(), args.x.dtype());
+  p.kernel = product_kernel(args.x.device(), args.x.dtype());
   if (args.dx.defined()) {
     p.m = rows;
     p.k = out;

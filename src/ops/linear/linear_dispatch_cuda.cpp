@@ -85,19 +85,56 @@ const KernelRow<NormCall> kNormTable[] = {
     {"composed", always, always, [](NormCall& /*call*/) { return true; }},
 };
 
+bool streams(const QuantizedLinear& args) { return quantized_weight_stream({.product = args}); }
+
 const KernelRow<const QuantizedLinear> kQuantizedTable[] = {
-    // Up to eight rows: bound by reading the weight; rounds x in the same launch.
+    // Up to eight rows on compute capability 9.0: copies weights to shared memory before the previous kernel ends.
+    {"weight_stream", always, always, streams},
+    // Up to eight rows of any width: bound by reading the weight; rounds x in the same launch.
     {"few_rows", [](const QuantizedLinear& args) { return args.x.dim(0) <= kFewRows; }, always,
      [](const QuantizedLinear& args) {
        quantized_few_rows(args);
        return true;
      }},
-    // Every case: rounds x first, then multiplies on tensor cores.
+    // Up to 64 16-bit rows: the warps of a block split the columns, so that small weights still occupy all SMs. Both
+    // this
+    // and the next kernel use x as it is, without a launch that quantizes it.
+    {"column_split", always, [](const QuantizedLinear& args) { return args.x.dim(0) > kFewRows; },
+     quantized_column_split},
+    // More 16-bit rows: tiles that read x and the weight less often.
+    {"tiles", always, [](const QuantizedLinear& args) { return args.x.dim(0) > kFewRows; }, quantized_tiles},
+    // Every case: quantizes x first, then multiplies 8-bit numbers on tensor cores.
     {"mma", always, always,
      [](const QuantizedLinear& args) {
        quantized_linear_by_mma(args);
        return true;
      }},
+};
+
+const KernelRow<const QuantizedGatedLinear> kQuantizedGatedTable[] = {
+    // For the same reasons as above.
+    {"weight_stream", always, always,
+     [](const QuantizedGatedLinear& args) {
+       return quantized_weight_stream(
+           {.product = args.product, .gated = true, .gate = args.gate, .options = args.options});
+     }},
+    {"few_rows", always, always,
+     [](const QuantizedGatedLinear& args) {
+       quantized_gated_few_rows(args);
+       return true;
+     }},
+};
+
+struct QuantizedNormCall {
+  const QuantizedStream& args;
+  bool& done;
+};
+const KernelRow<QuantizedNormCall> kQuantizedNormTable[] = {
+    // One launch for residual, norm and product.
+    {"weight_stream", always, always,
+     [](QuantizedNormCall& call) { return call.done = quantized_weight_stream(call.args); }},
+    // A layer norm, or many rows: the caller composes norm and product.
+    {"composed", always, always, [](QuantizedNormCall& /*call*/) { return true; }},
 };
 
 }  // namespace
@@ -118,6 +155,16 @@ void norm_linear_forward(const NormLinearForward& args, bool& done) {
 
 void quantized_linear(const QuantizedLinear& args) {
   if (args.y.numel() > 0) dispatch("quantized_linear", kQuantizedTable, args.x.device(), args);
+}
+
+void quantized_gated_linear(const QuantizedGatedLinear& args) {
+  if (args.product.y.numel() > 0) dispatch("quantized_linear", kQuantizedGatedTable, args.product.x.device(), args);
+}
+
+void quantized_norm_linear(const QuantizedStream& args, bool& done) {
+  done = false;
+  QuantizedNormCall call{args, done};
+  dispatch("norm_linear", kQuantizedNormTable, args.product.x.device(), call);
 }
 
 }  // namespace lamina::ops::cuda

@@ -153,7 +153,7 @@ void multiply(const Threads& threads, const BatchedProduct& args, int64_t batch)
   p.beta = args.c_index.is_shared() ? T{1} : T{0};
   p.a = {at(args.a, args.a_index(batch), p.m * p.k), args.a.dtype(), args.transpose_a ? p.m : p.k, args.transpose_a};
   p.b = {at(args.b, args.b_index(batch), p.k * p.n), args.b.dtype(), args.transpose_b ? p.k : p.n, args.transpose_b};
-  p.bf16_products = uses_bf16_dot(args.a.device(), args.a.dtype());
+  p.kernel = product_kernel(args.a.device(), args.a.dtype());
   gemm_to(threads, p, at(args.c, args.c_index(batch), p.m * p.n), args.c.dtype(), p.n);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "lamina/ops/activation/gated_activation.h"
-#include "lamina/ops/linear/linear.h"
+#include "lamina/ops/linear/linear_weight.h"
 #include "lamina/ops/norm/rms_norm.h"
 
 namespace lamina::ops {
@@ -28,17 +28,17 @@ struct NormLinear {
   Tensor y;  ///< the projection of the norm of h
 };
 
-/// h = x + residual, y = linear(norm(h), weight, bias, activation): the start of a pre-norm sublayer.
+/// h = x + residual, y = project(norm(h), weight, bias, activation): the start of a pre-norm sublayer.
 ///   x            [..., in]    any floating type
 ///   residual     [..., in] of x's dtype, or [n, ..., in]: n partial outputs to be summed; may be undefined
-///   weight, bias, y           as in linear
+///   weight, bias, y           as in linear or, for a quantized weight, quantized_linear
 /// Composed of these operators. Without gradients, few short rows on a GPU take one launch; the normalised value is
 /// rounded to x's dtype there, too.
-NormLinear norm_linear(const Tensor& x, const Tensor& residual, const RowNorm& norm, const Tensor& weight,
+NormLinear norm_linear(const Tensor& x, const Tensor& residual, const RowNorm& norm, const LinearWeight& weight,
                        const Tensor& bias = {}, Activation activation = Activation::none);
 
-/// norm_linear() with y = gated_linear(norm(h), weight, bias, gate, options).
-NormLinear norm_gated_linear(const Tensor& x, const Tensor& residual, const RowNorm& norm, const Tensor& weight,
+/// norm_linear() with y = project_gated(norm(h), weight, bias, gate, options).
+NormLinear norm_gated_linear(const Tensor& x, const Tensor& residual, const RowNorm& norm, const LinearWeight& weight,
                              const Tensor& bias, Gate gate, const GateOptions& options = {});
 
 }  // namespace lamina::ops

@@ -8,6 +8,9 @@ namespace lamina::ops {
 /// Throws an Error naming `op` if norm_linear does not support the norm or the residual.
 void check_row_norm(const char* op, const Tensor& x, const Tensor& residual, const RowNorm& norm);
 
+/// Throws an Error naming `op` if the weight, plain or quantized, does not fit x and the bias.
+void check_projection(const char* op, const Tensor& x, const LinearWeight& weight, const Tensor& bias);
+
 /// Kernel arguments.
 struct NormLinearForward {
   Tensor x;         ///< [rows, in], contiguous, at most kFewRows rows

@@ -46,7 +46,8 @@ Tensor dequantize(const QuantizedWeight& weight);
 /// y = act(x̂ · ŵᵀ + bias)
 ///   x [..., in] f32, bf16 or f16; bias [out] or undefined; y [..., out] in the dtype of x
 /// x̂ is x quantized to 8 bits in blocks of 32: q = round(x / scale) with scale = largest magnitude / 127 in f32.
-/// Products within a block are exact integers; blocks are summed in f32. No gradient.
+/// Products within a block are exact integers; blocks are summed in f32. More than eight bf16 or f16 rows on a GPU are
+/// not quantized: there x̂ = x. No gradient.
 Tensor quantized_linear(const Tensor& x, const QuantizedWeight& weight, const Tensor& bias = {},
                         Activation activation = Activation::none);
 

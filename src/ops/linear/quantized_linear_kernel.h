@@ -1,8 +1,15 @@
 #pragma once
 
+#include "lamina/ops/linear/norm_linear.h"
 #include "lamina/ops/linear/quantized_linear.h"
 
 namespace lamina::ops {
+
+/// Throws an Error naming `op` if quantized_linear does not support the arguments.
+void check_quantized_linear(const char* op, const Tensor& x, const QuantizedWeight& weight, const Tensor& bias);
+
+/// From this number of rows on, CPUs with tiles of 8-bit integers use them; 4-bit weights are unpacked in any case.
+constexpr int64_t int8_tiled_rows(QuantizedFormat format) { return format == QuantizedFormat::q8 ? 64 : 32; }
 
 /// Kernel arguments.
 struct Quantize {
@@ -15,15 +22,25 @@ struct QuantizedLinear {
   Tensor bias;  ///< f32 [out], or undefined
   Activation activation;
   Tensor y;                   ///< [rows, out]
-  Tensor numbers;             ///< scratch i8 [rows, blocks · 32]; unused on CUDA
-  Tensor scales;              ///< scratch f32 [rows, blocks]
-  Tensor offset_corrections;  ///< scratch i32 [rows, blocks]: compensates the offset of the unsigned weights
+  Tensor numbers;             ///< scratch i8 [padded rows, blocks · 32]; unused on CUDA
+  Tensor scales;              ///< scratch f32 [padded rows, blocks]
+  Tensor offset_corrections;  ///< scratch i32 [padded rows, blocks]: compensates the offset of the unsigned weights
 };
 /// At most kFewRows rows; each half of the weight is a whole number of groups.
 struct QuantizedGatedLinear {
   QuantizedLinear product;  ///< except that y is [rows, n], without activation
   Gate gate;
   GateOptions options;
+};
+/// A product of at most kFewRows rows that may start with a norm and end with a gate.
+struct QuantizedStream {
+  QuantizedLinear product;  ///< y is [rows, n] with a gate
+  bool gated = false;
+  Gate gate = Gate::swiglu;
+  GateOptions options;
+  const RowNorm* norm = nullptr;  ///< weight contiguous f32, or undefined; no groups; null: no norm
+  Tensor residual;                ///< [n, rows, in], contiguous, or undefined
+  Tensor h;                       ///< [rows, in], written if there is a residual
 };
 
 namespace cpu {
@@ -40,6 +57,16 @@ void quantized_few_rows(const QuantizedLinear& args);
 /// quantized_linear for every case; y is not empty.
 void quantized_linear_by_mma(const QuantizedLinear& args);
 void quantized_gated_linear(const QuantizedGatedLinear& args);
+void quantized_gated_few_rows(const QuantizedGatedLinear& args);
+/// quantized_linear for up to 64 and for many 16-bit rows; x is not quantized. Both return false, and have done
+/// nothing, if they do not support the call.
+bool quantized_column_split(const QuantizedLinear& args);
+bool quantized_tiles(const QuantizedLinear& args);
+/// One launch on a GPU with compute capability 9.0. Returns false, and has done nothing, if it does not support the
+/// call.
+bool quantized_weight_stream(const QuantizedStream& args);
+/// quantized_weight_stream() as norm_linear dispatches it; sets `done` to its result.
+void quantized_norm_linear(const QuantizedStream& args, bool& done);
 }  // namespace cuda
 
 }  // namespace lamina::ops

@@ -3,6 +3,10 @@
 #include "lamina/base/ignore_index.h"
 #include "lamina/tensor/tensor.h"
 
+namespace lamina::comm {
+class Communicator;
+}
+
 namespace lamina::ops {
 
 /// How the losses of all positions become the result: their mean, their sum, or each.
@@ -34,6 +38,13 @@ struct CrossEntropyOptions {
 /// dlogits = du · (1 − (u/soft_cap)²) · logit_scale, times the incoming gradient and the mean's 1/count.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEntropyOptions& options = {});
 
+/// Classes that a rank holds if several ranks divide them, in rank order.
+struct ClassShard {
+  comm::Communicator* ranks = nullptr;  ///< null: this rank holds all classes
+  int64_t first = 0;                    ///< number of the first class held here
+  int64_t classes = 0;                  ///< of all ranks
+};
+
 /// cross_entropy(x · weightᵀ + bias, targets) without materializing all logits. Rows are processed in chunks of less
 /// than an eighth, at most 480 (on a GPU 8192). If a tape records, the gradients are computed together with the loss,
 /// so that the logits are computed once; backward only scales them by the incoming gradient. Reduction::none recomputes
@@ -46,7 +57,13 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEnt
 /// Precision: GEMMs accumulate in the accumulation type, and everything after the logits is computed in it. The CPU
 /// also stores the logits in it. A GPU stores them and their gradients in x's dtype, so a bf16 logit has a relative
 /// error of up to 1/512.
+///
+/// With `shard` (CPU only, not Reduction::none) weight and bias are this rank's classes, V is shard.classes, and all
+/// ranks call it with the same x and targets. Per chunk of rows they exchange log Σ exp u, Σ u and u[target] of their
+/// classes, so every rank gets the same loss. dweight and dbias are complete; dx is this rank's share of the sum over
+/// ranks (see ops::share_with_ranks).
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
-                            const CrossEntropyOptions& options = {}, const Tensor& bias = {});
+                            const CrossEntropyOptions& options = {}, const Tensor& bias = {},
+                            const ClassShard& shard = {});
 
 }  // namespace lamina::ops

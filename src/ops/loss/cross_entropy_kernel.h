@@ -31,6 +31,7 @@ struct LinearCrossEntropy {
   Tensor bias;    ///< [V], accumulation type, or undefined
   Tensor targets;
   CrossEntropyOptions options;
+  ClassShard shard;
   Tensor chunk;    ///< [V, rows of a chunk], accumulation type: workspace for the logits
   Tensor losses;   ///< [rows]
   Tensor loss;     ///< scalar, or undefined for Reduction::none
@@ -44,6 +45,10 @@ struct ScaleByTensor {
   Tensor values;
   Tensor factor;
 };
+
+/// Exchanges the sums of one chunk's rows between the ranks of args.shard: `values` [3 · rows] of this rank → those of
+/// all ranks, in rank order.
+Tensor exchange_class_sums(const LinearCrossEntropy& args, const Tensor& values);
 
 namespace cpu {
 void cross_entropy_forward(const CrossEntropyForward& args);

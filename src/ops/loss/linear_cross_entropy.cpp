@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "lamina/autograd/tape.h"
+#include "lamina/comm/communicator.h"
 #include "lamina/ops/launch.h"
 #include "lamina/ops/loss/cross_entropy_checks.h"
 #include "lamina/ops/loss/cross_entropy_kernel.h"
@@ -27,6 +28,16 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& target
   check_same_device(kName, {x, weight, targets, bias});
 }
 
+void check_shard(const Tensor& x, const Tensor& weight, const CrossEntropyOptions& options, const ClassShard& shard) {
+  if (shard.ranks == nullptr) return;
+  LAMINA_CHECK(x.device().like() != DeviceKind::cuda, kName,
+               ": classes divided over ranks are supported on CPUs only yet; use --device cpu");
+  LAMINA_CHECK(options.reduction != Reduction::none, kName,
+               ": classes divided over ranks give a mean or sum; Reduction::none is not supported");
+  LAMINA_CHECK(shard.first >= 0 && shard.first + weight.dim(0) <= shard.classes, kName, ": classes from ", shard.first,
+               " on with a weight of ", weight.shape(), "; expected a part of ", shard.classes, " classes");
+}
+
 /// Rows of logits held at a time: less than an eighth (with margin for the allocator's rounding), in whole GEMM tiles,
 /// and enough to reuse each weight well. If the logits are small, chunks may be larger, because each chunk reads the
 /// weight twice and updates its gradient.
@@ -44,7 +55,9 @@ void run(LinearCrossEntropy& args) {
   const DType type = accumulation_type(args.x.dtype());
   const Device& device = args.x.device();
   if (device.like() != DeviceKind::cuda) {
-    args.chunk = Tensor::empty({classes, chunk_rows(rows, classes)}, type, device);
+    const int64_t all_classes =
+        args.shard.ranks == nullptr ? classes : args.shard.classes;  // equal chunks on all ranks
+    args.chunk = Tensor::empty({classes, chunk_rows(rows, all_classes)}, type, device);
   } else if (device.kind() == DeviceKind::meta) {  // the CUDA kernel allocates the logits itself
     args.chunk = Tensor::empty({std::min(rows, kLossRowsOnGpu), classes}, args.x.dtype(), device);
   }
@@ -52,6 +65,12 @@ void run(LinearCrossEntropy& args) {
   const Work work{products * 2 * rows * classes * args.x.dim(1) + 8 * rows * classes,
                   products * args.weight.nbytes() + 2 * args.x.nbytes()};
   LAMINA_LAUNCH(args.x.device(), work, linear_cross_entropy, args);
+  if (args.shard.ranks != nullptr && device.kind() == DeviceKind::meta) {  // a rehearsal makes the kernel's calls
+    const int64_t step = args.chunk.dim(1);
+    for (int64_t first = 0; first < rows; first += step) {
+      exchange_class_sums(args, Tensor::empty({3 * std::min(step, rows - first)}, type, device));
+    }
+  }
   args.chunk = {};
 }
 
@@ -112,9 +131,18 @@ void play_backward(Backward& b, const std::shared_ptr<Held>& held, const CrossEn
 
 }  // namespace
 
+Tensor exchange_class_sums(const LinearCrossEntropy& args, const Tensor& values) {
+  comm::Communicator& ranks = *args.shard.ranks;
+  Tensor all = Tensor::empty({ranks.size() * values.numel()}, values.dtype(), values.device());
+  const std::vector<int64_t> counts(static_cast<size_t>(ranks.size()), values.numel());
+  ranks.all_gather(values, all, counts, {.label = "loss"});
+  return all;
+}
+
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
-                            const CrossEntropyOptions& options, const Tensor& bias) {
+                            const CrossEntropyOptions& options, const Tensor& bias, const ClassShard& shard) {
   check_arguments(x, weight, targets, bias);
+  check_shard(x, weight, options, shard);
   check_cross_entropy_options(kName, options);
   const int64_t rows = targets.numel();
   const DType type = accumulation_type(x.dtype());
@@ -124,6 +152,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
   if (bias.defined()) args.bias = as_accumulation(bias, x.dtype());
   args.targets = targets.contiguous().reshape({rows});
   args.options = options;
+  args.shard = shard;
   args.losses = Tensor::empty({rows}, type, x.device());
   auto held = std::make_shared<Held>();
   if (options.reduction != Reduction::none) {

@@ -11,6 +11,7 @@
 
 #include <vector>
 
+#include "lamina/comm/communicator.h"
 #include "lamina/ops/linear/gemm.h"
 #include "lamina/ops/loss/cross_entropy_checks.h"
 #include "lamina/ops/loss/cross_entropy_kernel.h"
@@ -30,6 +31,7 @@ struct LossChunk {
   A* chunk;                         // [classes, count]
   std::vector<A> most, sum, total;  // [blocks, count]: sums over one block of classes
   std::vector<A> lse;
+  std::vector<A> label_sum;  // Σ u over all classes
   std::vector<A> at_target;  // the target's logit
   std::vector<A> scale;      // factor of the position's gradient
   std::vector<A> counted;    // 0 if the target is ignored
@@ -45,12 +47,20 @@ struct LossChunk {
         sum(most.size()),
         total(most.size()),
         lse(static_cast<size_t>(rows)),
+        label_sum(lse.size()),
         at_target(lse.size()),
         scale(lse.size()),
         counted(lse.size()) {}
 
   A* logits(int64_t label) const { return chunk + label * count; }
   int64_t target(int64_t i) const { return args->targets.data<int64_t>()[first + i]; }
+  /// Number of classes of all ranks.
+  int64_t all_classes() const { return args->shard.ranks == nullptr ? classes : args->shard.classes; }
+  /// Row i's target among the classes of this rank; -1 if another rank holds it or the row is ignored.
+  int64_t own_target(int64_t i) const {
+    const int64_t label = target(i) - args->shard.first;
+    return counted[static_cast<size_t>(i)] != A{0} && label >= 0 && label < classes ? label : -1;
+  }
   const void* x() const {
     const int64_t offset = first * args->x.dim(1) * static_cast<int64_t>(size_of(args->x.dtype()));
     return args->x.numel() == 0 ? nullptr : static_cast<const char*>(args->x.raw()) + offset;
@@ -114,7 +124,7 @@ void multiply_logits(LossChunk<A>& c) {
   p.m = c.classes, p.n = c.count, p.k = width;
   p.a = {args.weight.raw(), args.weight.dtype(), width, false};
   p.b = {c.x(), args.x.dtype(), width, true};
-  p.bf16_products = uses_bf16_dot(args.x.device(), args.x.dtype());
+  p.kernel = product_kernel(args.x.device(), args.x.dtype());
   p.c = c.logits(0);
   p.ldc = c.count;
   p.finish = finish;
@@ -138,22 +148,65 @@ RowSums<A> join_blocks(const LossChunk<A>& c, int64_t i) {
   return {most + std::log(sum), total};
 }
 
+/// lse, Σ u and the target's logit of this rank's classes.
+template <class A>
+void find_own_sums(LossChunk<A>& c) {
+  const LinearCrossEntropy& args = *c.args;
+  args.x.device().threads().ranges(c.count, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const RowSums<A> sums = join_blocks(c, i);
+      c.counted[at] = c.target(i) != args.options.ignore_index ? A{1} : A{0};
+      c.lse[at] = sums.lse;
+      c.label_sum[at] = sums.total;
+      const int64_t label = c.own_target(i);
+      c.at_target[at] = label >= 0 ? c.logits(label)[i] : A{0};
+    }
+  });
+}
+
+/// Combines the sums of all ranks, in rank order, so that every rank gets the same bits.
+template <class A>
+void join_ranks(LossChunk<A>& c) {
+  const LinearCrossEntropy& args = *c.args;
+  if (args.shard.ranks == nullptr) return;
+  const auto rows = static_cast<size_t>(c.count);
+  const Tensor own = Tensor::empty({3 * c.count}, dtype_of<A>(), args.x.device());
+  A* values = own.data<A>();
+  std::copy(c.lse.begin(), c.lse.end(), values);
+  std::copy(c.label_sum.begin(), c.label_sum.end(), values + c.count);
+  std::copy(c.at_target.begin(), c.at_target.end(), values + 2 * c.count);
+  const Tensor all = exchange_class_sums(args, own);
+  const A* of_ranks = all.data<A>();
+  const auto ranks = static_cast<size_t>(args.shard.ranks->size());
+  for (size_t i = 0; i < rows; ++i) {
+    A most = -std::numeric_limits<A>::infinity();
+    for (size_t r = 0; r < ranks; ++r) most = std::max(most, of_ranks[3 * r * rows + i]);
+    A sum = 0;
+    c.label_sum[i] = c.at_target[i] = A{0};
+    for (size_t r = 0; r < ranks; ++r) {
+      const A* of_rank = of_ranks + 3 * r * rows + i;
+      sum += std::exp(of_rank[0] - most);
+      c.label_sum[i] += of_rank[rows];
+      c.at_target[i] += of_rank[2 * rows];  // 0 on all ranks but one
+    }
+    c.lse[i] = most + std::log(sum);
+  }
+}
+
 template <class A>
 void find_losses(LossChunk<A>& c, A share) {
   const LinearCrossEntropy& args = *c.args;
   const CrossEntropyOptions& options = args.options;
-  args.x.device().threads().ranges(c.count, 16, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto at = static_cast<size_t>(i);
-      const bool counted = c.target(i) != options.ignore_index;
-      const RowSums<A> sums = join_blocks(c, i);
-      c.counted[at] = counted ? A{1} : A{0};
-      c.lse[at] = sums.lse;
-      c.at_target[at] = counted ? c.logits(c.target(i))[i] : A{0};
-      c.scale[at] = share * arriving<A>(options, args.grad, c.first + i) * static_cast<A>(options.logit_scale);
-      args.losses.data<A>()[c.first + i] = counted ? row_loss(options, c.at_target[at], c.classes, sums) : A{0};
-    }
-  });
+  find_own_sums(c);
+  join_ranks(c);
+  for (int64_t i = 0; i < c.count; ++i) {
+    const auto at = static_cast<size_t>(i);
+    c.scale[at] = share * arriving<A>(options, args.grad, c.first + i) * static_cast<A>(options.logit_scale);
+    const RowSums<A> sums{c.lse[at], c.label_sum[at]};
+    args.losses.data<A>()[c.first + i] =
+        c.counted[at] != A{0} ? row_loss(options, c.at_target[at], c.all_classes(), sums) : A{0};
+  }
 }
 
 /// Turns one class' logits into gradients, as if it were no position's target.
@@ -164,7 +217,7 @@ void turn_class(const LossChunk<A>& c, A* u) {
   const bool capped = options.soft_cap != 0.0;
   const auto one = hn::Set(d, A{1});
   const auto narrow = hn::Set(d, capped ? A{1} / static_cast<A>(options.soft_cap) : A{0});
-  const auto spread = hn::Set(d, static_cast<A>(options.label_smoothing) / static_cast<A>(c.classes));
+  const auto spread = hn::Set(d, static_cast<A>(options.label_smoothing) / static_cast<A>(c.all_classes()));
   const auto pull = hn::Set(d, A{2} * static_cast<A>(options.z_loss));
   for_vectors(d, c.count, [&](int64_t i, size_t lanes) HWY_ATTR {
     const auto at = static_cast<size_t>(i);
@@ -189,15 +242,16 @@ void turn_logits(const LossChunk<A>& c) {
   });
   const CrossEntropyOptions& options = c.args->options;
   const A smoothing = static_cast<A>(options.label_smoothing);
-  const A even = smoothing / static_cast<A>(c.classes);
+  const A even = smoothing / static_cast<A>(c.all_classes());
   const A inverse_cap = options.soft_cap != 0.0 ? A{1} / static_cast<A>(options.soft_cap) : A{0};
   for (int64_t i = 0; i < c.count; ++i) {
     const auto at = static_cast<size_t>(i);
-    if (c.counted[at] == A{0}) continue;
+    const int64_t label = c.own_target(i);
+    if (label < 0) continue;
     const A factor = A{1} + A{2} * static_cast<A>(options.z_loss) * c.lse[at];
     const A slope = c.at_target[at] * inverse_cap;
     const A pull = std::exp(c.at_target[at] - c.lse[at]) * factor - even - (A{1} - smoothing);
-    c.logits(c.target(i))[i] = pull * c.scale[at] * (A{1} - slope * slope);
+    c.logits(label)[i] = pull * c.scale[at] * (A{1} - slope * slope);
   }
 }
 
@@ -227,7 +281,7 @@ void multiply_gradients(const LossChunk<A>& c) {
   FusedGemm<A> p;
   p.n = width;
   p.a = {c.logits(0), dtype_of<A>(), c.count, false};
-  p.bf16_products = uses_bf16_dot(args.x.device(), args.x.dtype());
+  p.kernel = product_kernel(args.x.device(), args.x.dtype());
   if (args.dweight.defined() && width > 0) {
     p.m = c.classes, p.k = c.count;
     p.b = {c.x(), args.x.dtype(), width, false};
@@ -249,8 +303,9 @@ template <class A>
 void run_chunks(const LinearCrossEntropy& args) {
   const int64_t rows = args.x.dim(0);
   const int64_t step = args.chunk.dim(1);
-  const int64_t count = count_targets("linear_cross_entropy", args.targets.data<int64_t>(), rows, args.weight.dim(0),
-                                      args.options.ignore_index);
+  const int64_t classes = args.shard.ranks == nullptr ? args.weight.dim(0) : args.shard.classes;
+  const int64_t count =
+      count_targets("linear_cross_entropy", args.targets.data<int64_t>(), rows, classes, args.options.ignore_index);
   const A share = share_of<A>(args.options, count);
   const bool gradients = args.dx.defined() || args.dweight.defined() || args.dbias.defined();
   for (int64_t first = 0; first < rows; first += step) {

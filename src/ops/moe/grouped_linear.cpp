@@ -27,7 +27,7 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& offsets, const T
 
 /// The dtype in which kernels take x, weight and y.
 DType operand_type(const Tensor& x) {
-  const bool narrow = x.device().like() == DeviceKind::cuda || uses_bf16_dot(x.device(), x.dtype());
+  const bool narrow = x.device().like() == DeviceKind::cuda || rounds_to_bf16(x.device(), x.dtype());
   return narrow ? x.dtype() : accumulation_type(x.dtype());
 }
 

@@ -42,12 +42,13 @@ void clear_outside(const int64_t* offsets, int64_t experts, int64_t slots, int64
 
 /// A product of tensors of type T with sums of type A.
 template <class T, class A = Accumulate<T>>
-FusedGemm<A> product(int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb) {
+FusedGemm<A> product(const Device& device, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b,
+                     int64_t ldb) {
   FusedGemm<A> p;
   p.m = m, p.n = n, p.k = k;
   p.a = {a, dtype_of<T>(), lda, false};
   p.b = {b, dtype_of<T>(), ldb, false};
-  p.bf16_products = std::is_same_v<T, bf16>;
+  p.kernel = product_kernel(device, dtype_of<T>());
   return p;
 }
 
@@ -68,8 +69,8 @@ void forward(const GroupedLinearForward& args) {
   threads.tasks(static_cast<int64_t>(blocks.size()), [&](int64_t task) {
     const Block& block = blocks[static_cast<size_t>(task)];
     T* rows = y + block.begin * out;
-    FusedGemm<A> p =
-        product(block.end - block.begin, out, in, x + block.begin * in, in, weight + block.expert * out * in, in);
+    FusedGemm<A> p = product(args.x.device(), block.end - block.begin, out, in, x + block.begin * in, in,
+                             weight + block.expert * out * in, in);
     p.b.transpose = true;
     if (bias == nullptr) {
       gemm_to(threads, p, rows, dtype_of<T>(), out);
@@ -108,8 +109,8 @@ void input_gradient(const GroupedLinearBackward& args) {
   const Threads& threads = args.x.device().threads();
   threads.tasks(static_cast<int64_t>(blocks.size()), [&](int64_t task) {
     const Block& block = blocks[static_cast<size_t>(task)];
-    const auto p =
-        product(block.end - block.begin, in, out, dy + block.begin * out, out, weight + block.expert * out * in, in);
+    const auto p = product(args.x.device(), block.end - block.begin, in, out, dy + block.begin * out, out,
+                           weight + block.expert * out * in, in);
     gemm_to(threads, p, dx + block.begin * in, dtype_of<T>(), in);
   });
 }
@@ -130,8 +131,8 @@ void weight_gradient(const GroupedLinearBackward& args) {
     const int64_t first = offsets[block.expert];
     const int64_t rows = offsets[block.expert + 1] - first;
     A* target = dweight + (block.expert * out + block.begin) * in;
-    FusedGemm<A> p =
-        product(block.end - block.begin, in, rows, dy + first * out + block.begin, out, x + first * in, in);
+    FusedGemm<A> p = product(args.x.device(), block.end - block.begin, in, rows, dy + first * out + block.begin, out,
+                             x + first * in, in);
     p.a.transpose = true;
     p.beta = args.accumulate ? A{1} : A{0};
     gemm_to(threads, p, target, dtype_of<A>(), in);

@@ -24,6 +24,10 @@ void check_options(const RouteOptions& options, int64_t experts) {
   LAMINA_CHECK(options.groups == 1 || (options.group_best >= 1 && options.group_best <= per_group), kOp,
                ": group_best is ", options.group_best, ", a group has ", per_group,
                " experts; choose 1 <= group_best <= experts per group");
+  if (options.score != RouterScore::softmax_of_near) return;
+  LAMINA_CHECK(options.near >= 0, kOp, ": near is ", options.near, "; expected 0 or more");
+  LAMINA_CHECK(options.groups == 1 && !options.normalize, kOp,
+               ": softmax_of_near with groups or normalization; its weights are no shares of one softmax: use neither");
 }
 
 }  // namespace
@@ -34,6 +38,8 @@ Routing route_top_k(const Tensor& logits, const RouteOptions& options, const Ten
   const int64_t tokens = logits.dim(0);
   const int64_t experts = logits.dim(1);
   check_options(options, experts);
+  LAMINA_CHECK(!bias.defined() || options.score != RouterScore::softmax_of_near, kOp,
+               ": softmax_of_near with a bias; it chooses by the logits alone: leave the bias out");
   if (bias.defined()) {
     check_floating(kOp, "bias", bias);
     check_shape(kOp, "bias", bias, {experts});

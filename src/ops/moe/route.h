@@ -20,6 +20,7 @@ struct RouteOptions {
   int64_t groups = 1;
   int64_t chosen_groups = 1;  ///< see groups
   int64_t group_best = 2;     ///< see groups
+  double near = 0.02;         ///< of softmax_of_near, which has neither groups, bias nor normalization
 };
 
 /// Result of route_top_k().
@@ -34,10 +35,12 @@ struct Routing {
 ///   bias    [experts]           added to the scores (softmax_of_chosen: to the logits) only to choose experts, not
 ///                               in the weights; without gradient; optional
 /// With s the scores of the chosen experts: w = scale · s, or scale · s / Σ s if normalized. NaN scores rank last.
+/// softmax_of_near: with z* the logit of choice j and N the experts that no earlier choice took and whose logits z
+/// satisfy (z* − z) / max(|z|, z*) <= near, w_j = scale · exp(z*) / Σ_N exp(z).
 /// Shazeer et al. 2017, arXiv:1701.06538; Fedus et al. 2021, arXiv:2101.03961; groups and bias: arXiv:2412.19437.
 ///
 /// Backward: if normalized ds = scale · (dw − Σ dw·s / Σ s) / Σ s, else ds = scale · dw; then
-///   softmax  dz = s · (ds − Σ ds·s), over all experts or the chosen      sigmoid  dz = ds · s · (1 − s)
+///   softmax  dz = s · (ds − Σ ds·s), over all experts, the chosen or N   sigmoid  dz = ds · s · (1 − s)
 /// The choice itself has no gradient.
 Routing route_top_k(const Tensor& logits, const RouteOptions& options, const Tensor& bias = {});
 

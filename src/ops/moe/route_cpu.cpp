@@ -7,6 +7,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -77,7 +78,42 @@ void choose(const RouteOptions& options, int64_t experts, Scratch<A>& s, int64_t
   }
 }
 
-/// Scores of one token into s.scores (for softmax_of_chosen the logits themselves).
+/// Whether a logit z is near the logit of the choice, the largest of those left. 0/0 counts as near.
+template <class A>
+bool is_near(A choice, A z, A near) {
+  return !((choice - z) / std::max(std::abs(z), choice) > near);
+}
+
+/// softmax_of_near: calls visit(choice, 1 / Σ exp(z − z*)) for each choice in order. s.scores holds the logits; those
+/// of earlier choices become −inf, so that their exponentials vanish.
+template <class A, class F>
+void visit_near(const RouteOptions& options, const int64_t* index, Scratch<A>& s, const F& visit) {
+  const auto near = static_cast<A>(options.near);
+  for (int64_t j = 0; j < options.k; ++j) {
+    A& choice = s.scores[static_cast<size_t>(index[j])];
+    A sum = 0;
+    for (const A z : s.scores) sum += is_near(choice, z, near) ? std::exp(z - choice) : A{0};
+    visit(j, A{1} / sum);
+    choice = -std::numeric_limits<A>::infinity();
+  }
+}
+
+/// The gradient of the logits into s.choice. s.scores holds the logits and is overwritten.
+template <class A>
+void near_backward(const RouteOptions& options, const int64_t* index, const std::vector<A>& grad, Scratch<A>& s) {
+  std::fill(s.choice.begin(), s.choice.end(), A{0});
+  const auto near = static_cast<A>(options.near);
+  visit_near(options, index, s, [&](int64_t j, A weight) {
+    const auto own = static_cast<size_t>(index[j]);
+    const A pull = static_cast<A>(options.scale) * grad[static_cast<size_t>(j)] * weight;
+    for (size_t e = 0; e < s.scores.size(); ++e) {
+      if (!is_near(s.scores[own], s.scores[e], near)) continue;
+      s.choice[e] += pull * ((e == own ? A{1} : A{0}) - weight * std::exp(s.scores[e] - s.scores[own]));
+    }
+  });
+}
+
+/// Scores of one token into s.scores (for softmax_of_chosen and softmax_of_near the logits themselves).
 template <class T>
 void score_row(const T* logits, int64_t experts, RouterScore score, Scratch<Accumulate<T>>& s) {
   load_row<T>(logits, experts, s.scores.data());
@@ -87,7 +123,11 @@ void score_row(const T* logits, int64_t experts, RouterScore score, Scratch<Accu
 
 /// Scores of the chosen experts, in order, into `chosen`.
 template <class A>
-void gather_chosen(const Scratch<A>& s, const RouteOptions& options, const int64_t* index, A* chosen) {
+void gather_chosen(Scratch<A>& s, const RouteOptions& options, const int64_t* index, A* chosen) {
+  if (options.score == RouterScore::softmax_of_near) {
+    visit_near(options, index, s, [&](int64_t j, A weight) { chosen[j] = weight; });
+    return;
+  }
   for (int64_t j = 0; j < options.k; ++j) chosen[j] = s.scores[static_cast<size_t>(index[j])];
   if (options.score == RouterScore::softmax_of_chosen) softmax_in_place(chosen, options.k);
 }
@@ -162,8 +202,15 @@ void backward(const RouteBackward& args) {
           const int64_t* index = indices + t * k;
           T* out = dlogits + t * experts;
           score_row<T>(logits + t * experts, experts, options.score, s);
-          gather_chosen(s, options, index, chosen.data());
           for (int64_t j = 0; j < k; ++j) grad[static_cast<size_t>(j)] = convert<A>(dweights[t * k + j]);
+          if (options.score == RouterScore::softmax_of_near) {
+            near_backward(options, index, grad, s);
+            for_vectors(d, experts, [&](int64_t i, size_t count) HWY_ATTR {
+              store_n(d, load_n(d, s.choice.data() + i, count), out + i, count);
+            });
+            continue;
+          }
+          gather_chosen(s, options, index, chosen.data());
           unnormalize(chosen, options, grad);
           A dot = 0;
           for (size_t j = 0; j < chosen.size(); ++j) dot += grad[j] * chosen[j];

@@ -22,7 +22,7 @@ struct Options {
   int k, groups, chosen_groups, group_best;
   RouterScore score;
   bool normalize;
-  float scale;
+  float scale, near;
 
   explicit Options(const RouteOptions& o)
       : k(static_cast<int>(o.k)),
@@ -31,7 +31,8 @@ struct Options {
         group_best(static_cast<int>(o.group_best)),
         score(o.score),
         normalize(o.normalize),
-        scale(static_cast<float>(o.scale)) {}
+        scale(static_cast<float>(o.scale)),
+        near(static_cast<float>(o.near)) {}
   /// Shared memory of a token, in words: scores, choice, picked, quality and open.
   int64_t words(int64_t experts) const { return 2 * experts + k + 2 * groups; }
 };
@@ -116,9 +117,35 @@ __device__ void score_row(const T* logits, int experts, RouterScore score, float
   if (score == RouterScore::sigmoid) sigmoid_in_place(scores, experts);
 }
 
+/// Whether a logit z is near the logit of the choice, the largest of those left. 0/0 counts as near.
+__device__ bool is_near(float choice, float z, float near) { return !((choice - z) / fmaxf(fabsf(z), choice) > near); }
+
+/// softmax_of_near: calls visit(choice, 1 / Σ exp(z − z*)) for each choice in order, on all lanes. row.scores holds the
+/// logits; those of earlier choices become −inf, so that their exponentials vanish.
+template <class F>
+__device__ void visit_near(const Row& row, const Options& o, int experts, const F& visit) {
+  for (int j = 0; j < o.k; ++j) {
+    const float choice = row.scores[row.picked[j]];
+    float sum = 0;
+    for (int e = lane_of(); e < experts; e += kWarp) {
+      if (is_near(choice, row.scores[e], o.near)) sum += expf(row.scores[e] - choice);
+    }
+    visit(j, 1.0F / lamina::cuda::warp_sum(sum));
+    __syncwarp();
+    if (lane_of() == 0) row.scores[row.picked[j]] = -INFINITY;
+    __syncwarp();
+  }
+}
+
 /// Scores of the picked experts, in order, into row.choice.
-__device__ void gather_chosen(const Row& row, const Options& o) {
+__device__ void gather_chosen(const Row& row, const Options& o, int experts) {
   __syncwarp();
+  if (o.score == RouterScore::softmax_of_near) {
+    visit_near(row, o, experts, [&](int j, float weight) {
+      if (lane_of() == 0) row.choice[j] = weight;
+    });
+    return;
+  }
   for (int j = lane_of(); j < o.k; j += kWarp) row.choice[j] = row.scores[row.picked[j]];
   __syncwarp();
   if (o.score == RouterScore::softmax_of_chosen) softmax_in_place(row.choice, o.k);
@@ -146,7 +173,7 @@ __global__ void forward_kernel(Options o, const T* logits, const float* bias, in
         next_pick_of_warp(row.choice, experts, last, [&](int e) { return o.groups == 1 || row.open[e / size] != 0; });
     if (lane_of() == 0) row.picked[j] = last.index;
   }
-  gather_chosen(row, o);
+  gather_chosen(row, o, experts);
   float sum = 0;
   for (int j = lane_of(); j < o.k; j += kWarp) sum += row.choice[j];
   sum = lamina::cuda::warp_sum(sum);
@@ -155,6 +182,23 @@ __global__ void forward_kernel(Options o, const T* logits, const float* bias, in
     weights[token * o.k + j] = from_float<T>(row.choice[j] * factor);
     indices[token * o.k + j] = row.picked[j];
   }
+}
+
+/// Gradient of the logits of one token with softmax_of_near. row.scores holds the logits and is overwritten.
+template <class T>
+__device__ void near_backward(const Row& row, const Options& o, int experts, const T* dweights, T* out) {
+  for (int e = lane_of(); e < experts; e += kWarp) row.choice[e] = 0;
+  __syncwarp();
+  visit_near(row, o, experts, [&](int j, float weight) {
+    const int own = row.picked[j];
+    const float choice = row.scores[own];
+    const float pull = o.scale * to_float(dweights[j]) * weight;
+    for (int e = lane_of(); e < experts; e += kWarp) {
+      if (!is_near(choice, row.scores[e], o.near)) continue;
+      row.choice[e] += pull * ((e == own ? 1.0F : 0.0F) - weight * expf(row.scores[e] - choice));
+    }
+  });
+  for (int e = lane_of(); e < experts; e += kWarp) out[e] = from_float<T>(row.choice[e]);
 }
 
 template <class T>
@@ -166,8 +210,12 @@ __global__ void backward_kernel(Options o, const T* logits, const int64_t* indic
   const Row row(memory, o, experts);
   score_row(logits + token * experts, experts, o.score, row.scores);
   for (int j = lane_of(); j < o.k; j += kWarp) row.picked[j] = static_cast<int>(indices[token * o.k + j]);
-  gather_chosen(row, o);
   const T* dw = dweights + token * o.k;
+  if (o.score == RouterScore::softmax_of_near) {
+    near_backward(row, o, experts, dw, dlogits + token * experts);
+    return;
+  }
+  gather_chosen(row, o, experts);
   float sum = 0;
   float dot = 0;
   for (int j = lane_of(); j < o.k; j += kWarp) {

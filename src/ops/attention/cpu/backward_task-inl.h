@@ -8,6 +8,7 @@
 
 #include "lamina/ops/attention/attention_bias.h"
 #include "lamina/ops/attention/attention_kernel.h"
+#include "lamina/ops/attention/cpu/backward_panels-inl.h"
 #include "lamina/ops/attention/cpu/ordered_accumulation.h"
 #include "lamina/ops/attention/cpu/score_tile-inl.h"
 
@@ -46,7 +47,12 @@ class BackwardTask {
 
  public:
   BackwardTask(const AttentionBackward& args, BackwardShared<A>& shared)
-      : args_(args), in_(args.forward), shared_(shared), sizes_(shared.sizes), dropout_(in_.options, sizes_.seq_q) {
+      : args_(args),
+        in_(args.forward),
+        shared_(shared),
+        sizes_(shared.sizes),
+        dropout_(in_.options, sizes_.seq_q),
+        tiles_(tiles_for<T>(in_.q.device())) {
     take();
     scratch_.allocate(in_.q.device());
     take();
@@ -58,8 +64,10 @@ class BackwardTask {
     b_ = task / shared_.key_blocks / sizes_.n_kv_heads;
     const int64_t begin = block_ * shared_.key_tiles * kTile;
     const int64_t end = std::min(begin + shared_.key_tiles * kTile, sizes_.seq_k);
+    std::optional<TileScope> scope;
+    if (tiles_) scope.emplace(*tiles_);
     tiles_in_use_ = (end - begin + kTile - 1) / kTile;
-    for (int64_t t = 0; t < tiles_in_use_; ++t) load_keys(tiles_[t], begin + t * kTile);
+    for (int64_t t = 0; t < tiles_in_use_; ++t) load_keys(key_tiles_[t], begin + t * kTile);
     const int64_t first = std::max<int64_t>(shared_.mask.queries(begin).begin, 0) / kTile;
     const int64_t last = (std::min(shared_.mask.queries(end - 1).end, sizes_.seq_q) + kTile - 1) / kTile;
     for (int64_t h = 0; h < sizes_.group; ++h) {
@@ -75,8 +83,8 @@ class BackwardTask {
       }
     }
     for (int64_t t = 0; t < tiles_in_use_; ++t) {
-      store_rows(tiles_[t], tiles_[t].dk, k_ld_, sizes_.d_qk, args_.dk);
-      store_rows(tiles_[t], tiles_[t].dv, v_ld_, sizes_.d_v, args_.dv);
+      store_rows(key_tiles_[t], key_tiles_[t].dk, k_ld_, sizes_.d_qk, args_.dk);
+      store_rows(key_tiles_[t], key_tiles_[t].dv, v_ld_, sizes_.d_v, args_.dv);
     }
   }
 
@@ -84,25 +92,31 @@ class BackwardTask {
   struct KeyTile {
     int64_t k0;
     int64_t keys;
-    A* k;   // [keys, d_qk], scaled
-    A* kt;  // [d_qk, keys]
-    A* vt;  // [d_v, keys]
-    A* dk;  // [keys, d_qk]
-    A* dv;  // [keys, d_v]
+    A* k;              // [keys, d_qk], scaled
+    A* kt;             // [d_qk, keys]
+    A* vt;             // [d_v, keys]
+    A* dk;             // [keys, d_qk]
+    A* dv;             // [keys, d_v]
+    KeyPanels panels;  // by tiles, instead of kt, vt and k
   };
 
   void take() {
     const int64_t lanes = lanes_of<A>();
-    k_ld_ = round_up(sizes_.d_qk, lanes);
-    v_ld_ = round_up(sizes_.d_v, lanes);
+    k_ld_ = round_up(sizes_.d_qk, tiles_ ? kPanelSide : lanes);
+    v_ld_ = round_up(sizes_.d_v, tiles_ ? kPanelSide : lanes);
     for (int64_t t = 0; t < shared_.key_tiles; ++t) {
-      KeyTile& tile = tiles_[t];
+      KeyTile& tile = key_tiles_[t];
       tile.k = scratch_.take(kTile * k_ld_);
-      tile.kt = scratch_.take(k_ld_ * kTile);
-      tile.vt = scratch_.take(v_ld_ * kTile);
+      if (tiles_) {
+        tile.panels.take(scratch_, sizes_, kTile);
+      } else {
+        tile.kt = scratch_.take(k_ld_ * kTile);
+        tile.vt = scratch_.take(v_ld_ * kTile);
+      }
       tile.dk = scratch_.take(kTile * k_ld_);
       tile.dv = scratch_.take(kTile * v_ld_);
     }
+    if (tiles_) queries_.take(scratch_, sizes_, kTile);
     q_ = scratch_.take(kTile * k_ld_);
     dy_ = scratch_.take(kTile * v_ld_);
     dq_ = scratch_.take(kTile * k_ld_);
@@ -120,6 +134,17 @@ class BackwardTask {
     const int64_t v_stride = in_.v.strides()[1];
     const T* k = head_rows<T>(in_.k, b_, k0, kv_head_);
     const T* v = head_rows<T>(in_.v, b_, k0, kv_head_);
+    std::fill(tile.dk, tile.dk + kTile * k_ld_, A{0});
+    std::fill(tile.dv, tile.dv + kTile * v_ld_, A{0});
+    if constexpr (kHasTiles<T>) {
+      if (tiles_) {
+        pack_column_panels<PanelOrder::k_major>(k, k_stride, tile.keys, sizes_.d_qk, tile.panels.kt);
+        pack_column_panels<PanelOrder::k_major>(v, v_stride, tile.keys, sizes_.d_v, tile.panels.vt);
+        load_rows<T>(k, k_stride, tile.keys, sizes_.d_qk, static_cast<A>(in_.options.scale), tile.k, k_ld_);
+        pack_column_panels<PanelOrder::mn_major>(tile.k, k_ld_, sizes_.d_qk, tile.keys, tile.panels.k);
+        return;
+      }
+    }
     if (tile.keys < kTile) {
       std::fill(tile.kt, tile.kt + k_ld_ * kTile, A{0});
       std::fill(tile.vt, tile.vt + v_ld_ * kTile, A{0});
@@ -129,7 +154,6 @@ class BackwardTask {
     load_rows<T>(k, k_stride, tile.keys, sizes_.d_qk, A{1}, tile.k, k_ld_);
     transpose_rows(tile.k, k_ld_, tile.keys, sizes_.d_qk, tile.kt, kTile);
     load_rows<A>(tile.k, k_ld_, tile.keys, k_ld_, static_cast<A>(in_.options.scale), tile.k, k_ld_);
-    std::fill(tile.dk, tile.dk + kTile * k_ld_, A{0});
     std::fill(tile.dv, tile.dv + kTile * v_ld_, A{0});
   }
 
@@ -141,12 +165,15 @@ class BackwardTask {
     const T* dy = args_.dy.data<T>() + (b_ * sizes_.seq_q + q0) * y_stride + head_ * sizes_.d_v;
     load_rows<T>(q, q_stride, rows, sizes_.d_qk, static_cast<A>(in_.options.scale), q_, k_ld_);
     load_rows<T>(dy, y_stride, rows, sizes_.d_v, A{1}, dy_, v_ld_);
+    if constexpr (kHasTiles<T>) {
+      if (tiles_) queries_.pack(rows, q_, k_ld_, dy_, v_ld_);
+    }
     const int64_t ahead = more ? kTile / tiles_in_use_ : 0;
     bool started = false;
     for (int64_t t = 0; t < tiles_in_use_; ++t) {
       prefetch_rows(q - (kTile - t * ahead) * q_stride, q_stride, ahead, sizes_.d_qk);
       prefetch_rows(dy - (kTile - t * ahead) * y_stride, y_stride, ahead, sizes_.d_v);
-      const KeyTile& tile = tiles_[t];
+      const KeyTile& tile = key_tiles_[t];
       const Coverage coverage = shared_.mask.coverage(q0, q0 + rows, tile.k0, tile.k0 + tile.keys);
       if (coverage == Coverage::none) continue;
       const bool partial = coverage == Coverage::partial;
@@ -171,6 +198,9 @@ class BackwardTask {
   /// p = q kᵀ and ds = dy vᵀ. If the tile is partly masked, works on a few queries at a time; columns they cannot see
   /// are zero.
   void multiply_rows(const KeyTile& tile, int64_t q0, int64_t rows, bool partial) {
+    if constexpr (kHasTiles<T>) {
+      if (tiles_) queries_.multiply_rows(*tiles_, tile.panels, tile.keys, p_, ds_, kTile);
+    }
     for (int64_t at = 0; at < rows; at += kRowPanel) {
       const Range columns = reach(tile, q0 + at, std::min(kRowPanel, rows - at));
       reach_[at / kRowPanel] = columns;
@@ -181,6 +211,7 @@ class BackwardTask {
         }
       }
     }
+    if (tiles_) return;
     const int64_t step = partial ? kRowPanel : rows;
     const auto multiply = [&](const A* a, int64_t depth, int64_t lda, const A* b, A* c) {
       for (int64_t at = 0; at < rows; at += step) {
@@ -281,6 +312,13 @@ class BackwardTask {
 
   /// dv += pᵀ dy and dk += dsᵀ q. If partly masked, a few keys at a time, over the queries that see them.
   void add_to_keys(const KeyTile& tile, int64_t rows, bool partial) {
+    if constexpr (kHasTiles<T>) {
+      if (tiles_) {
+        queries_.add_to_values(*tiles_, tile.keys, p_, kTile, tile.dv, v_ld_);
+        queries_.add_to_keys(*tiles_, tile.keys, ds_, kTile, tile.dk, k_ld_);
+        return;
+      }
+    }
     const int64_t step = partial ? kRowPanel : tile.keys;
     for (int64_t key = 0; key < tile.keys; key += step) {
       const int64_t n = std::min(step, tile.keys - key);
@@ -317,6 +355,12 @@ class BackwardTask {
 
   /// dq of this task (+)= ds k.
   void multiply_keys(const KeyTile& tile, int64_t rows, bool partial, bool add) {
+    if constexpr (kHasTiles<T>) {
+      if (tiles_) {
+        queries_.multiply_keys(*tiles_, tile.panels, tile.keys, ds_, kTile, add ? A{1} : A{0}, dq_, k_ld_);
+        return;
+      }
+    }
     const int64_t step = partial ? kRowPanel : rows;
     for (int64_t at = 0; at < rows; at += step) {
       const auto [begin, end] = reach_[at / kRowPanel];
@@ -375,6 +419,7 @@ class BackwardTask {
   BackwardShared<A>& shared_;
   const AttentionSizes& sizes_;
   Dropout<A> dropout_;
+  std::optional<TileUnit> tiles_;  // if empty, products are computed in A
   TileScratch<A> scratch_;
   int64_t b_ = 0;
   int64_t kv_head_ = 0;
@@ -382,13 +427,14 @@ class BackwardTask {
   int64_t block_ = 0;
   int64_t k_ld_ = 0;
   int64_t v_ld_ = 0;
-  KeyTile tiles_[kMostKeyTiles] = {};
+  KeyTile key_tiles_[kMostKeyTiles] = {};
   int64_t tiles_in_use_ = 0;
-  A* q_ = nullptr;   // [queries, d_qk], scaled
-  A* dy_ = nullptr;  // [queries, d_v]
-  A* dq_ = nullptr;  // [queries, d_qk]
-  A* p_ = nullptr;   // [queries, keys]: scores, then weights after dropout
-  A* ds_ = nullptr;  // [queries, keys]: dy·v, then the gradient of q·k
+  QueryPanels queries_;  // by tiles
+  A* q_ = nullptr;       // [queries, d_qk], scaled
+  A* dy_ = nullptr;      // [queries, d_v]
+  A* dq_ = nullptr;      // [queries, d_qk]
+  A* p_ = nullptr;       // [queries, keys]: scores, then weights after dropout
+  A* ds_ = nullptr;      // [queries, keys]: dy·v, then the gradient of q·k
   A* holes_ = nullptr;
   A* factors_ = nullptr;    // dropout factors of one query
   A* diagonals_ = nullptr;  // sums of score gradients, indexed by column − row + kTile

@@ -10,6 +10,7 @@
 #include "lamina/ops/attention/attention_bias.h"
 #include "lamina/ops/attention/attention_kernel.h"
 #include "lamina/ops/attention/cpu/score_tile-inl.h"
+#include "lamina/ops/attention/cpu/tiled_product-inl.h"
 #include "lamina/ops/kernel_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -29,7 +30,12 @@ class ForwardTask {
  public:
   ForwardTask(const AttentionForward& args, const AttentionSizes& sizes, const AttentionMask& mask,
               const DistanceBias& bias)
-      : args_(args), sizes_(sizes), mask_(mask), bias_(bias), dropout_(args.options, sizes.seq_q) {
+      : args_(args),
+        sizes_(sizes),
+        mask_(mask),
+        bias_(bias),
+        dropout_(args.options, sizes.seq_q),
+        tiles_(tiles_for<T>(args.q.device())) {
     take();
     scratch_.allocate(args.q.device());
     take();
@@ -40,6 +46,8 @@ class ForwardTask {
     head_ = head;
     q0_ = q0;
     count_ = q1 - q0;
+    std::optional<TileScope> scope;
+    if (tiles_) scope.emplace(*tiles_);
     start();
     const int64_t first = mask_.keys(q0).begin;
     const int64_t last = mask_.keys(q1 - 1).end;
@@ -56,12 +64,19 @@ class ForwardTask {
   void take() {
     const int64_t lanes = lanes_of<A>();
     panel_ = kPanelVectors * lanes;
-    k_ld_ = round_up(sizes_.d_qk, lanes);
-    v_ld_ = round_up(sizes_.d_v, lanes);
+    k_ld_ = round_up(sizes_.d_qk, tiles_ ? kPanelSide : lanes);
+    v_ld_ = round_up(sizes_.d_v, tiles_ ? kPanelSide : lanes);
     q_rows_ = scratch_.take(kQueryBlock * k_ld_);
-    q_ = scratch_.take(k_ld_ * kQueryBlock);
-    k_ = scratch_.take(kKeyTile * k_ld_);
-    v_ = scratch_.take(kKeyTile * v_ld_);
+    if (tiles_) {
+      q_panels_ = take_pairs(panel_pairs(kQueryBlock, sizes_.d_qk));
+      k_panels_ = take_pairs(panel_pairs(kKeyTile, sizes_.d_qk));
+      v_panels_ = take_pairs(panel_pairs(sizes_.d_v, kKeyTile));
+      p_panels_ = take_pairs(panel_pairs(panel_, kKeyTile));
+    } else {
+      q_ = scratch_.take(k_ld_ * kQueryBlock);
+      k_ = scratch_.take(kKeyTile * k_ld_);
+      v_ = scratch_.take(kKeyTile * v_ld_);
+    }
     s_ = scratch_.take(kKeyTile * panel_);
     o_ = scratch_.take(kQueryBlock * v_ld_);
     max_ = scratch_.take(kQueryBlock);
@@ -72,12 +87,20 @@ class ForwardTask {
     factors_ = scratch_.take(kKeyTile * lanes);
   }
 
+  TiledPair* take_pairs(int64_t count) { return reinterpret_cast<TiledPair*>(scratch_.take(count)); }
+
   void start() {
     const T* q = head_rows<T>(args_.q, b_, q0_, head_);
     load_rows<T>(q, args_.q.strides()[1], count_, sizes_.d_qk, static_cast<A>(args_.options.scale), q_rows_, k_ld_);
     const int64_t padded = round_up(count_, panel_);
     std::fill(q_rows_ + count_ * k_ld_, q_rows_ + padded * k_ld_, A{0});
     for (int64_t at = 0; at < padded; at += panel_) {
+      if constexpr (kHasTiles<T>) {
+        if (tiles_) {
+          pack_column_panels<PanelOrder::k_major>(q_rows_ + at * k_ld_, k_ld_, panel_, sizes_.d_qk, query_panels(at));
+          continue;
+        }
+      }
       transpose_rows(q_rows_ + at * k_ld_, k_ld_, panel_, sizes_.d_qk, q_ + at * k_ld_, panel_);
     }
     std::fill(o_, o_ + padded * v_ld_, A{0});
@@ -94,8 +117,7 @@ class ForwardTask {
     const int64_t v_stride = args_.v.strides()[1];
     const T* k = head_rows<T>(args_.k, b_, k0, kv_head);
     const T* v = head_rows<T>(args_.v, b_, k0, kv_head);
-    load_rows<T>(k, k_stride, k1 - k0, sizes_.d_qk, A{1}, k_, k_ld_);
-    load_rows<T>(v, v_stride, k1 - k0, sizes_.d_v, A{1}, v_, v_ld_);
+    load_keys(k, v, k1 - k0);
     const int64_t ahead = std::min(kKeyTile, sizes_.seq_k - k1) * panel_ / round_up(count_, panel_);
     for (int64_t at = 0; at < count_; at += panel_) {
       const int64_t first = q0_ + at;
@@ -108,6 +130,23 @@ class ForwardTask {
       add_panel(at, k0, k1, coverage == AttentionMask::Coverage::partial);
     }
   }
+
+  void load_keys(const T* k, const T* v, int64_t keys) {
+    const int64_t k_stride = args_.k.strides()[1];
+    const int64_t v_stride = args_.v.strides()[1];
+    if constexpr (kHasTiles<T>) {
+      if (tiles_) {
+        pack_row_panels<PanelOrder::k_major>(k, k_stride, keys, sizes_.d_qk, k_panels_);
+        pack_column_panels<PanelOrder::mn_major>(v, v_stride, sizes_.d_v, keys, v_panels_);
+        return;
+      }
+    }
+    load_rows<T>(k, k_stride, keys, sizes_.d_qk, A{1}, k_, k_ld_);
+    load_rows<T>(v, v_stride, keys, sizes_.d_v, A{1}, v_, v_ld_);
+  }
+
+  /// Panels of queries from `at` on, a multiple of panel_.
+  TiledPair* query_panels(int64_t at) const { return q_panels_ + at * panel_depth(sizes_.d_qk); }
 
   /// Keys of a tile, relative to k0, visible to at least one of the queries first to last.
   AttentionMask::Range reach(int64_t first, int64_t last, int64_t k0, int64_t k1) const {
@@ -138,6 +177,7 @@ class ForwardTask {
         softmax(column, [](D d, V x) HWY_ATTR { return exp_nonpositive(d, x); });
       }
       if (dropout_.active()) drop(column);
+      if (tiles_) continue;
       tile_gemm<A>({.m = std::min(lanes, count_ - column.query),
                     .n = v_ld_,
                     .depth = column.keys,
@@ -150,11 +190,41 @@ class ForwardTask {
                     .ldc = v_ld_,
                     .row_factors = shrink_ + column.query});
     }
+    if constexpr (kHasTiles<T>) {
+      if (tiles_) add_weighted_values(at, k1 - k0, reach_of, vectors);
+    }
+  }
+
+  /// o_ = shrink_ · o_ + p v for a panel of queries, by tiles. Weights of keys that a query does not see are zero.
+  void add_weighted_values(int64_t at, int64_t keys, const AttentionMask::Range* reach_of, int64_t vectors) {
+    const D d;
+    const int64_t lanes = lanes_of<A>();
+    for (int64_t v = 0; v < vectors; ++v) {
+      const auto [begin, end] = reach_of[v];
+      for (int64_t key = 0; key < keys; ++key) {
+        if (key < begin || key >= end) hn::StoreU(hn::Zero(d), d, s_ + key * panel_ + v * lanes);
+      }
+      for (int64_t i = at + v * lanes; begin < end && i < at + (v + 1) * lanes; ++i) {
+        const auto factor = hn::Set(d, shrink_[i]);
+        for (int64_t c = 0; c < v_ld_; c += lanes) {
+          A* o = o_ + i * v_ld_ + c;
+          hn::StoreU(hn::Mul(hn::LoadU(d, o), factor), d, o);
+        }
+      }
+    }
+    pack_row_panels<PanelOrder::mn_major>(s_, panel_, vectors * lanes, keys, p_panels_);
+    multiply_panels(*tiles_, vectors * lanes, sizes_.d_v, keys, p_panels_, v_panels_, A{1}, o_ + at * v_ld_, v_ld_);
   }
 
   /// s_ = k qᵀ; if partly masked, a few keys at a time for the queries that see them.
   void score(int64_t at, int64_t keys, const AttentionMask::Range* reach_of, int64_t vectors, bool partial) {
     const int64_t lanes = lanes_of<A>();
+    if constexpr (kHasTiles<T>) {
+      if (tiles_) {
+        return multiply_panels(*tiles_, keys, vectors * lanes, sizes_.d_qk, k_panels_, query_panels(at), A{0}, s_,
+                               panel_);
+      }
+    }
     const int64_t step = partial ? kKeyGroup : keys;
     for (int64_t key = 0; key < keys; key += step) {
       const int64_t count = std::min(step, keys - key);
@@ -281,6 +351,7 @@ class ForwardTask {
   const AttentionMask& mask_;
   const DistanceBias& bias_;
   Dropout<A> dropout_;
+  std::optional<TileUnit> tiles_;  // if empty, products are computed in A
   TileScratch<A> scratch_;
   int64_t b_ = 0;
   int64_t head_ = 0;
@@ -289,14 +360,18 @@ class ForwardTask {
   int64_t panel_ = 0;  // queries per panel
   int64_t k_ld_ = 0;
   int64_t v_ld_ = 0;
-  A* q_rows_ = nullptr;  // [kQueryBlock, d_qk], scaled
-  A* q_ = nullptr;       // [panels, d_qk, panel], its transpose
-  A* k_ = nullptr;       // [kKeyTile, d_qk]
-  A* v_ = nullptr;       // [kKeyTile, d_v]
-  A* s_ = nullptr;       // [kKeyTile, panel]: scores, then weights
-  A* o_ = nullptr;       // [kQueryBlock, d_v]: Σ weight · v so far
-  A* max_ = nullptr;     // per query: running maximum
-  A* sum_ = nullptr;     // per query: running Σ exp(score − max)
+  A* q_rows_ = nullptr;            // [kQueryBlock, d_qk], scaled
+  A* q_ = nullptr;                 // [panels, d_qk, panel], its transpose
+  A* k_ = nullptr;                 // [kKeyTile, d_qk]
+  A* v_ = nullptr;                 // [kKeyTile, d_v]
+  TiledPair* q_panels_ = nullptr;  // if by tiles: packed Q, K, V and weights
+  TiledPair* k_panels_ = nullptr;
+  TiledPair* v_panels_ = nullptr;
+  TiledPair* p_panels_ = nullptr;
+  A* s_ = nullptr;    // [kKeyTile, panel]: scores, then weights
+  A* o_ = nullptr;    // [kQueryBlock, d_v]: Σ weight · v so far
+  A* max_ = nullptr;  // per query: running maximum
+  A* sum_ = nullptr;  // per query: running Σ exp(score − max)
   A* shrink_ = nullptr;
   A* holes_ = nullptr;
   A* drawn_ = nullptr;    // [lanes, kKeyTile]: dropout factors

@@ -186,7 +186,7 @@ const KernelRow<BackwardCall> kBackwardTable[] = {
          query_gradients_by_wgmma<bf16>(params, stream);
        });
      }},
-    // The same on tensor cores of every GPU, and for heads wider than 64.
+    // Two passes with mma instructions: runs on every GPU, and for heads wider than 64.
     {"mma", supports_two_pass_mma, always,
      [](BackwardCall& call) {
        const int rows = mma_query_rows(call.params());
@@ -209,7 +209,7 @@ const KernelRow<BackwardCall> kBackwardTable[] = {
 const KernelRow<DecodeCall> kDecodeTable[] = {
     // One launch: a thread block cluster merges the splits of a KV cache in shared memory. Needs compute capability 9.
     {"clusters", always, always, [](DecodeCall& call) { return decode_in(DecodeForm::clusters, call); }},
-    // As many splits as fill the GPU; a second launch merges them.
+    // Splits the KV cache until the GPU is full; a second launch merges the splits.
     {"splits", always, always, [](DecodeCall& call) { return decode_in(DecodeForm::splits, call); }},
     // Every head width and alignment, without 16-byte loads.
     {"any_width", always, always, [](DecodeCall& call) { return decode_in(DecodeForm::any_width, call); }},

@@ -57,6 +57,7 @@ struct DeviceMask {
   int block;
   int window_blocks;
   int global_blocks;
+  int last_blocks;
   int random_blocks;
   int stride;
   uint64_t seed;
@@ -128,6 +129,7 @@ struct DeviceMask {
   __device__ bool blocks_meet(int query_block, int key_block, int key_blocks) const {
     if (abs(query_block - key_block) <= window_blocks) return true;
     if (key_block < global_blocks || query_block < global_blocks) return true;
+    if (max(key_block, query_block) >= key_blocks - last_blocks) return true;
     for (int draw = 0; draw < random_blocks; ++draw) {
       if (random_word(query_block, draw) % static_cast<uint32_t>(key_blocks) == static_cast<uint32_t>(key_block)) {
         return true;

@@ -117,6 +117,9 @@ Tensor make_random_words(const AttentionForward& args, cudaStream_t stream) {
   const AttentionPattern& pattern = args.options.pattern;
   if (pattern.kind != AttentionPattern::Kind::blocks || pattern.random_blocks == 0) return {};
   const int64_t count = (args.k.dim(1) + pattern.block - 1) / pattern.block * pattern.random_blocks;
+  // Blocks of a table are below the number of key blocks, so that the remainder of the division leaves them as they
+  // are.
+  if (pattern.table != nullptr) return Tensor::from(*pattern.table, {count}, args.q.device());
   Tensor words = Tensor::empty({count}, DType::i32, args.q.device());
   random_words_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(pattern.seed, count,
                                                                             reinterpret_cast<uint32_t*>(words.raw()));
@@ -155,6 +158,7 @@ DeviceMask device_mask(const AttentionOptions& options, int64_t seq_q, int64_t s
   mask.block = narrow(pattern.block);
   mask.window_blocks = narrow(pattern.window_blocks);
   mask.global_blocks = narrow(pattern.global_blocks);
+  mask.last_blocks = narrow(pattern.last_blocks);
   mask.random_blocks = narrow(pattern.random_blocks);
   mask.stride = narrow(pattern.stride);
   mask.seed = pattern.seed;

@@ -15,14 +15,13 @@ void check_projections(const Tensor& x, const AttentionProjections& weights, con
                x.defined() ? str(x.shape()) : "undefined", "; expected one token per row: [batch, 1, width]");
   LAMINA_CHECK(k_cache.defined() && k_cache.rank() == 4, kSublayerOp, ": k_cache is ",
                k_cache.defined() ? str(k_cache.shape()) : "undefined", "; expected [batch, n_kv_heads, capacity, d]");
-  check_linear(kSublayerOp, x, weights.qkv, weights.qkv_bias);
+  check_projection(kSublayerOp, x, weights.qkv, weights.qkv_bias);
   const int64_t d = k_cache.dim(3);
   const int64_t beside = 2 * k_cache.dim(1) * d;  // rows of keys and values
   LAMINA_CHECK(weights.qkv.dim(0) >= beside && (d == 0 || weights.qkv.dim(0) % d == 0), kSublayerOp,
                ": weights.qkv is ", weights.qkv.shape(), ", the caches have ", k_cache.dim(1), " heads of ", d,
                "; expected the rows of n_heads + 2 n_kv_heads such heads");
-  check_floating(kSublayerOp, "weights.out", weights.out);
-  check_shape(kSublayerOp, "weights.out", weights.out, {x.dim(2), weights.qkv.dim(0) - beside});
+  check_output_projection(kSublayerOp, weights.out, {x.dim(2), weights.qkv.dim(0) - beside});
   if (!weights.out_bias.defined()) return;
   check_floating(kSublayerOp, "weights.out_bias", weights.out_bias);
   check_shape(kSublayerOp, "weights.out_bias", weights.out_bias, {x.dim(2)});
@@ -30,7 +29,7 @@ void check_projections(const Tensor& x, const AttentionProjections& weights, con
 
 /// Whether this is one token, in layouts that the kernel can read 16 bytes at a time; attention_step checks shapes
 /// otherwise.
-bool fits_step(const AttentionSublayerStep& args, const Tensor& qkv, int64_t out_columns) {
+bool fits_step(const AttentionSublayerStep& args, const LinearWeight& qkv, int64_t out_columns) {
   constexpr int64_t kColumns = 8;
   constexpr int64_t kWidest = 256;
   const Tensor& k = args.k_cache;
@@ -45,12 +44,22 @@ bool fits_step(const AttentionSublayerStep& args, const Tensor& qkv, int64_t out
   return places && heads % k.dim(1) == 0;
 }
 
+LinearWeight contiguous(const LinearWeight& weight) {
+  return weight.is_quantized() ? weight : LinearWeight(weight.plain.contiguous());
+}
+
 /// Kernel arguments; stream.x is undefined if the kernels do not support the case.
 AttentionSublayerStep step_arguments(const Tensor& x, const Tensor& residual, const RowNorm& norm,
                                      const AttentionProjections& weights, AttentionSublayerStep args) {
-  const auto taken = [](const Tensor& weight) { return weight.dtype() == DType::bf16 && weight.numel() > 0; };
+  const bool quantized = weights.qkv.is_quantized() && weights.out.is_quantized();
+  const auto taken = [&](const LinearWeight& weight) {
+    return weight.data().numel() > 0 && (quantized || weight.data().dtype() == DType::bf16);
+  };
   if (!taken(weights.qkv) || !taken(weights.out) || !fits_step(args, weights.qkv, weights.out.dim(1))) return {};
-  if (is_tracked({weights.qkv, weights.qkv_bias, weights.out, weights.out_bias, args.k_cache, args.v_cache})) return {};
+  if (is_tracked(
+          {weights.qkv.plain, weights.qkv_bias, weights.out.plain, weights.out_bias, args.k_cache, args.v_cache})) {
+    return {};
+  }
   args.stream = step_stream(x, residual, norm);
   if (!args.stream.x.defined()) return {};
   const auto vector = [&](const Tensor& tensor) {
@@ -67,23 +76,27 @@ AttentionSublayerStep step_arguments(const Tensor& x, const Tensor& residual, co
     check_dtype(kSublayerOp, "positions", rotation.positions, DType::i64);
     check_shape(kSublayerOp, "positions", rotation.positions, {1});
   }
-  args.weights = {weights.qkv.contiguous(), vector(weights.qkv_bias), weights.out.contiguous(),
-                  vector(weights.out_bias)};
-  args.stream.weights_just_written = !weights.qkv.is_contiguous() || !weights.out.is_contiguous();
+  args.weights = {contiguous(weights.qkv), vector(weights.qkv_bias), contiguous(weights.out), vector(weights.out_bias)};
+  args.stream.weights_just_written = !weights.qkv.data().is_contiguous() || !weights.out.data().is_contiguous();
   return args;
 }
 
-/// Accounts for a kernel that multiplied with this many bf16 weights and wrote the KV caches.
-void count_step(const AttentionSublayerStep& args, int64_t weights, const Tensor& parts) {
+/// Accounts for a kernel that multiplied with this many weights, stored in `bytes`, and wrote the KV caches.
+void count_step(const AttentionSublayerStep& args, int64_t weights, int64_t bytes, const Tensor& parts) {
   args.k_cache.mark_written(kSublayerOp);
   args.v_cache.mark_written(kSublayerOp);
   const int64_t keys = args.capacity();
   const int64_t key = args.k_cache.dim(1) * args.k_cache.dim(3) * static_cast<int64_t>(size_of(args.k_cache.dtype()));
-  parts.device().add_work(
-      {2 * weights + 4 * keys * args.weights.out.dim(1), 2 * weights + parts.nbytes() + 2 * keys * key});
+  parts.device().add_work({2 * weights + 4 * keys * args.weights.out.dim(1), bytes + parts.nbytes() + 2 * keys * key});
 }
 
 }  // namespace
+
+void check_output_projection(const char* op, const LinearWeight& weight, const Shape& expected) {
+  if (!weight.is_quantized()) check_floating(op, "weights.out", weight.plain);
+  LAMINA_CHECK(weight.data().defined() && weight.shape() == expected, op, ": weights.out is ",
+               weight.data().defined() ? str(weight.shape()) : "undefined", "; expected ", expected);
+}
 
 bool only_scales(const AttentionOptions& options, const AttentionExtras& extras) {
   return options.pattern.kind == AttentionPattern::Kind::full && options.soft_cap == 0.0 && options.dropout == 0.0 &&
@@ -100,18 +113,20 @@ FusedSublayer try_fused_sublayer(const Tensor& x, const Tensor& residual, const 
     return args.stream.x.defined() && allows_kernel(x.device(), kSublayerOp, kernel);
   };
   Tensor parts;
-  if (tries("one_launch")) LAMINA_LAUNCH_CUDA(attention_sublayer_step, args, parts);
+  const int64_t out_numel = weights.out.dim(0) * weights.out.dim(1);
+  if (!weights.qkv.is_quantized() && tries("one_launch")) LAMINA_LAUNCH_CUDA(attention_sublayer_step, args, parts);
   if (parts.defined()) {
-    count_step(args, weights.qkv.numel() + weights.out.numel(), parts);
+    count_step(args, weights.qkv.plain.numel() + out_numel, weights.qkv.plain.nbytes() + weights.out.plain.nbytes(),
+               parts);
     return {args.stream.finished(x, parts), {}, {}};
   }
-  const auto [h, projected] = norm_linear(x, residual, norm, weights.qkv.contiguous(), weights.qkv_bias);
+  const auto [h, projected] = norm_linear(x, residual, norm, contiguous(weights.qkv), weights.qkv_bias);
   if (tries("two_launches")) LAMINA_LAUNCH_CUDA(attention_output_step, args, projected, parts);
   if (!parts.defined()) {
     require_kernel(x.device(), kSublayerOp, "composed");
     return {{}, h, projected};
   }
-  count_step(args, weights.out.numel(), parts);
+  count_step(args, out_numel, weights.out.data().nbytes(), parts);
   return {{h, args.stream.finished(x, parts).parts}, h, projected};
 }
 
@@ -123,7 +138,7 @@ SublayerOutput attention_sublayer_step(const Tensor& x, const Tensor& residual, 
   check_projections(x, weights, k_cache);
   check_row_norm(kSublayerOp, x, residual, norm);
   const int64_t d = k_cache.dim(3);
-  check_same_device(kSublayerOp, {x, weights.qkv, weights.out, k_cache, v_cache, places, rotation.cos});
+  check_same_device(kSublayerOp, {x, weights.qkv.data(), weights.out.data(), k_cache, v_cache, places, rotation.cos});
   const FusedSublayer fused = try_fused_sublayer(x, residual, norm, weights,
                                                  {.k_cache = k_cache,
                                                   .v_cache = v_cache,
@@ -135,7 +150,7 @@ SublayerOutput attention_sublayer_step(const Tensor& x, const Tensor& residual, 
   const Tensor& projected = fused.projected;
   const Tensor heads = projected.reshape({x.dim(0), 1, d == 0 ? 2 * k_cache.dim(1) : projected.dim(2) / d, d});
   const Tensor y = attention_step(heads, k_cache, v_cache, places, rotation, options, extras, scales);
-  return single_part(fused.h, linear(y.reshape({x.dim(0), 1, weights.out.dim(1)}), weights.out, weights.out_bias));
+  return single_part(fused.h, project(y.reshape({x.dim(0), 1, weights.out.dim(1)}), weights.out, weights.out_bias));
 }
 
 }  // namespace lamina::ops

@@ -7,7 +7,8 @@
 // once: each warp has 16 keys of a tile of 128; scores are keys · queries, and the output is values · weights. To keep
 // f32 precision, queries and weights are split into three numbers of the cache dtype, whose products are exact. The
 // result is split the same way and multiplied with the block's rows of the projection. That gives one partial output
-// per KV head; the consumer sums them in order.
+// per KV head; the consumer sums them in order. For a quantized projection the result is quantized to 8 bits instead,
+// as quantized_linear does, and a block has whole groups of 16 rows.
 //
 // Keys and values of earlier tokens do not depend on the previous kernel, so they are copied before the wait, too, up
 // to the cache position known by then. If the position has changed after the wait, they are copied again.
@@ -15,67 +16,21 @@
 // The kernel leaves enough shared memory and registers for the one-row linear kernels (linear/fused/row_stream_cuda.cu)
 // before and after it to be resident on the same SM, so that launches overlap.
 
-#include "lamina/ops/attention/decode/step_heads.cuh"
+#include "lamina/ops/attention/decode/output_shared.cuh"
 #include "lamina/tensor/cuda/l2_policy_loads.cuh"
 #include "lamina/tensor/cuda/prefetch.cuh"
-#include "lamina/tensor/cuda/split_f32.cuh"
 #include "lamina/tensor/cuda/tma.cuh"
 
 namespace lamina::ops::cuda::output_step {
 
 using lamina::cuda::kAllLanes;
-using lamina::cuda::kThirds;
 using lamina::cuda::kWarp;
-using lamina::cuda::shared_address;
 using lamina::cuda::split_pair;
 
-constexpr int kHeads = 8;  // max queries per KV head
-constexpr int kWarpKeys = 16;
-constexpr int kTileKeys = kStepWarps * kWarpKeys;
-constexpr int kScorePitch = 20;                                            // floats; avoids bank conflicts
-constexpr int kStepsAtOnce = 4;                                            // of 16 columns of the output projection
-constexpr int kTileRows = 16;                                              // of the output projection
-constexpr int kMostTiles = kStepWarps * kHeads * kScorePitch / kTileRows;  // sums reuse the memory of the scores
-
-struct AttentionOutputParams : StepHeads {
-  const float* projected;     ///< [(n_heads + 2 n_kv_heads)·d]
-  int width;                  ///< of the residual stream
-  int out_each;               ///< rows of the output projection per block
-  int tiles;                  ///< of 16 rows each
-  int split_bits;             ///< a warp has 1 / 2^split_bits of the columns of a tile:
-  int steps_each;             ///< 16 · steps_each columns
-  bool weights_just_written;  ///< the weights may just have been written: wait first
-};
-
-/// Shared memory of a block, with kStages tiles of keys and values.
-template <class T, int kD, int kStages>
-struct alignas(16) OutputShared {
-  static constexpr int kQueryPitch = kD + 8;  // both pitches avoid bank conflicts
-  static constexpr int kValuePitch = kD + 4;
-
-  T tiles[kStages][2][kTileKeys * kD];
-  T queries[kThirds][kHeads][kQueryPitch];  ///< rotated and scaled
-  T fresh[2][kD];                           ///< the new key and value
-  float scores[kStepWarps][kHeads * kScorePitch];
-  float values[kStepWarps][kHeads][kValuePitch];  ///< partial outputs of the warps
-  float2 stats[kStepWarps][kHeads];               ///< max score, Σ weight
-  __nv_bfloat16 result[kThirds][kHeads * kD + 8];
-  uint64_t barrier;  ///< completes when the weights have arrived
-
-  static size_t bytes(const AttentionOutputParams& p) {
-    return sizeof(OutputShared) + static_cast<size_t>(p.tiles * kTileRows * weight_pitch(p));
-  }
-  /// Bytes between consecutive rows of the weights.
-  __host__ __device__ static int weight_pitch(const AttentionOutputParams& p) { return p.group * kD * 2 + 16; }
-  __device__ uint32_t weights() const { return shared_address(this + 1); }
-  /// Offset of a 16-byte chunk in a tile; XOR-swizzled by row, so that eight rows of a column have no bank conflicts.
-  __device__ static int at(int row, int chunk) { return row * kD + (chunk ^ (row & 7)) * 8; }
-};
-
-template <class T, int kD, int kStages>
+template <class T, int kD, int kStages, OutputWeight kWeight>
 class OutputStep {
  public:
-  using Shared = OutputShared<T, kD, kStages>;
+  using Shared = OutputShared<T, kD, kStages, kWeight>;
   __device__ OutputStep(const AttentionOutputParams& p, Shared& shared)
       : p_(p),
         shared_(shared),
@@ -189,8 +144,9 @@ class OutputStep {
       const int split = item & ((1 << p_.split_bits) - 1);
       const float2 found = multiply_tile(tile, split * p_.steps_each, (split + 1) * p_.steps_each);
       if (lane_ % 4 != 0) continue;
-      sums[split * padded + tile * kTileRows + lane_ / 4] = found.x;
-      sums[split * padded + tile * kTileRows + lane_ / 4 + 8] = found.y;
+      float* to = sums + split * padded + tile * kTileRows;
+      to[Shared::kQuantized ? lane_ / 4 * 2 : lane_ / 4] = found.x;
+      to[Shared::kQuantized ? lane_ / 4 * 2 + 1 : lane_ / 4 + 8] = found.y;
     }
     __syncthreads();
 #pragma unroll 1
@@ -229,13 +185,24 @@ class OutputStep {
   __device__ void stage_weights() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (thread_ >= kWarp) return;
-    const int bytes = p_.group * kD * 2;
     const uint32_t barrier = shared_address(&shared_.barrier);
     if (lane_ == 0) {
       lamina::cuda::barrier_init(barrier, 1);
       lamina::cuda::fence_barrier_init();
     }
     __syncwarp();
+    if constexpr (Shared::kQuantized) {
+      const int groups = (rows() + kTileRows - 1) / kTileRows;
+      if (lane_ == 0) lamina::cuda::barrier_expect(barrier, groups * Shared::tile_bytes(p_));
+      __syncwarp();
+#pragma unroll 1
+      for (int n = lane_; n < groups; n += kWarp) {
+        QuantizedTileOf<kWeight>::copy(p_.quantized, first_out_ / kTileRows + n, key_head_,
+                                       shared_.weights() + n * Shared::tile_bytes(p_), barrier);
+      }
+      return;
+    }
+    const int bytes = p_.group * kD * 2;
     if (lane_ == 0) lamina::cuda::barrier_expect(barrier, rows() * bytes);
     __syncwarp();
     const int64_t row_bytes = static_cast<int64_t>(p_.n_heads) * kD * 2;
@@ -377,6 +344,11 @@ class OutputStep {
       value = {fmaf(weight, found.x, value.x), fmaf(weight, found.y, value.y)};
     }
     const float inverse = total != 0 ? 1.0F / total : 0.0F;
+    if constexpr (Shared::kQuantized) {
+      QuantizedTileOf<kWeight>::quantize({value.x * inverse, value.y * inverse}, n, shared_.numbers(),
+                                         shared_.factors());
+      return;
+    }
     uint32_t thirds[kThirds];
     split_pair<__nv_bfloat16>(value.x * inverse, value.y * inverse, thirds);
 #pragma unroll
@@ -385,6 +357,11 @@ class OutputStep {
   /// Rows lane / 4 and lane / 4 + 8 of a tile of the output projection times the attention output, 16 columns per step.
   /// The columns of the right operand are the three parts of the split.
   __device__ float2 multiply_tile(int tile, int step, int end) const {
+    if constexpr (Shared::kQuantized) {
+      const unsigned char* from = reinterpret_cast<const unsigned char*>(&shared_ + 1) + tile * Shared::tile_bytes(p_);
+      return QuantizedTileOf<kWeight>::multiply(from, p_.quantized.head_blocks, step, end, shared_.numbers(),
+                                                shared_.factors());
+    }
     const uint32_t from =
         shared_.weights() + (tile * kTileRows + lane_ % 16) * Shared::weight_pitch(p_) + lane_ / 16 * 16;
     const int third = lane_ / 4;

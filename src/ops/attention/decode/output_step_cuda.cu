@@ -8,11 +8,11 @@ namespace {
 
 using namespace output_step;  // NOLINT: all of it is this kernel's
 
-template <class T, int kD, int kStages>
+template <class T, int kD, int kStages, OutputWeight kWeight>
 __global__ void __launch_bounds__(kStepThreads, 1)
     attention_output_kernel(const __grid_constant__ AttentionOutputParams p) {
   extern __shared__ __align__(128) unsigned char memory[];
-  OutputStep<T, kD, kStages> step(p, *reinterpret_cast<OutputShared<T, kD, kStages>*>(memory));
+  OutputStep<T, kD, kStages, kWeight> step(p, *reinterpret_cast<OutputShared<T, kD, kStages, kWeight>*>(memory));
   if (p.weights_just_written) lamina::cuda::grid_dependency_wait();
   step.read_position_early();
   lamina::cuda::trigger_dependents();
@@ -26,33 +26,53 @@ AttentionOutputParams params_of(const AttentionSublayerStep& args, const Tensor&
   static_cast<StepHeads&>(p) = step_heads(args);
   p.projected = projected.data<float>();
   p.width = static_cast<int>(args.weights.out.dim(0));
+  const QuantizedWeight& quantized = args.weights.out.quantized;
+  const bool is_quantized = args.weights.out.is_quantized();
   p.out_each = ceil_div(p.width, std::max(lamina::cuda::sm_count(projected.device()) / p.n_kv_heads, 1));
   p.tiles = ceil_div(p.out_each, kTileRows);
-  while (p.tiles << p.split_bits < kStepWarps && p.group * p.d / 16 % (2 * kStepsAtOnce << p.split_bits) == 0) {
-    ++p.split_bits;
+  int steps = p.group * p.d / 16;
+  int least = kStepsAtOnce;
+  if (is_quantized) {
+    p.out_each = p.tiles * kTileRows;
+    steps = p.group * p.d / kQuantizedBlock;
+    least = 1;
+    p.quantized = {quantized.data.data<uint8_t>(), quantized.group_bytes(), static_cast<int>(quantized.scale_bytes()),
+                   steps};
   }
-  p.steps_each = p.group * p.d / 16 >> p.split_bits;
+  while (p.tiles << p.split_bits < kStepWarps && steps % (2 * least << p.split_bits) == 0) ++p.split_bits;
+  p.steps_each = steps >> p.split_bits;
   p.weights_just_written = args.stream.weights_just_written;
   return p;
 }
 
-template <class T, int kD, int kStages>
-void launch(const AttentionSublayerStep& args, const Tensor& projected, Tensor& parts) {
+template <class T, int kD, int kStages, OutputWeight kWeight>
+void launch_kernel(const AttentionSublayerStep& args, const Tensor& projected, Tensor& parts) {
   const char* op = "attention_sublayer_step";
   const Device& device = projected.device();
   AttentionOutputParams p = params_of(args, projected);
-  const size_t shared = OutputShared<T, kD, kStages>::bytes(p);
+  const size_t shared = OutputShared<T, kD, kStages, kWeight>::bytes(p);
   int limit = 0;
   LAMINA_CUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()), op);
   if (shared > static_cast<size_t>(limit) || p.tiles << p.split_bits > kMostTiles) return;
   parts = Tensor::empty({p.n_kv_heads, p.width}, DType::f32, device);
   p.parts = parts.data<float>();
-  const auto kernel = attention_output_kernel<T, kD, kStages>;
+  const auto kernel = attention_output_kernel<T, kD, kStages, kWeight>;
   LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)), op);
+  if constexpr (kWeight != OutputWeight::bf16) {  // the products before and after it need much shared memory
+    LAMINA_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100), op);
+  }
   lamina::cuda::launch_dependent(
       kernel, dim3(static_cast<unsigned>(ceil_div(p.width, p.out_each)), static_cast<unsigned>(p.n_kv_heads)),
       dim3(kStepThreads), shared, device, p);
   lamina::cuda::check_launch(op);
+}
+
+template <class T, int kD, int kStages>
+void launch(const AttentionSublayerStep& args, const Tensor& projected, Tensor& parts) {
+  const LinearWeight& out = args.weights.out;
+  if (!out.is_quantized()) return launch_kernel<T, kD, kStages, OutputWeight::bf16>(args, projected, parts);
+  out.quantized.format == QuantizedFormat::q8 ? launch_kernel<T, kD, kStages, OutputWeight::q8>(args, projected, parts)
+                                              : launch_kernel<T, kD, kStages, OutputWeight::q4>(args, projected, parts);
 }
 
 template <class T>
@@ -73,7 +93,7 @@ void attention_output_step(const AttentionSublayerStep& args, const Tensor& proj
   const StepRotation& rotation = args.rotation;
   const bool turned_in_packs =
       !rotation.cos.defined() || (rotation.rotary_dim % 8 == 0 && rotation.cos.dim(1) % 4 == 0);
-  const bool taken = supports_sublayer_step(args.stream, {projected, weights.out, weights.out_bias, args.k_cache,
+  const bool taken = supports_sublayer_step(args.stream, {projected, weights.out.data(), weights.out_bias, args.k_cache,
                                                           args.v_cache, rotation.cos, rotation.sin}) &&
                      group <= kHeads && (group + 2) * d <= 4 * kStepThreads && args.capacity() <= kMostKeys &&
                      turned_in_packs;

@@ -13,7 +13,7 @@
 namespace lamina::ops::cuda {
 
 struct StepHeads {
-  const uint4* out;       ///< [width, n_heads·d]
+  const uint4* out;       ///< [width, n_heads·d]; null if quantized
   const float* out_bias;  ///< or null
   float* parts;           ///< [n_kv_heads, width]
   void* k;                ///< [n_kv_heads, capacity, d], or pages [pages, n_kv_heads, 2^page_bits, d]
@@ -53,7 +53,7 @@ struct StepHeads {
 /// Leaves `parts` unset.
 inline StepHeads step_heads(const AttentionSublayerStep& args) {
   StepHeads p{};
-  p.out = packs_of(args.weights.out);
+  if (!args.weights.out.is_quantized()) p.out = packs_of(args.weights.out.plain);
   p.out_bias = lamina::cuda::device_data<float>(args.weights.out_bias);
   p.k = args.k_cache.raw();
   p.v = args.v_cache.raw();

@@ -358,15 +358,15 @@ void attention_sublayer_step(const AttentionSublayerStep& args, Tensor& parts) {
   const char* op = "attention_sublayer_step";
   const Device& device = args.stream.x.device();
   const AttentionProjections& weights = args.weights;
-  const bool taken = supports_sublayer_step(
-      args.stream, {weights.qkv, weights.qkv_bias, weights.out, weights.out_bias, args.k_cache, args.v_cache});
+  const bool taken = supports_sublayer_step(args.stream, {weights.qkv.plain, weights.qkv_bias, weights.out.plain,
+                                                          weights.out_bias, args.k_cache, args.v_cache});
   constexpr int64_t kMostKeys = 2048;  // beyond this, the shares of eight blocks per KV head are too long
   const int64_t group = weights.out.dim(1) / args.k_cache.dim(3) / args.k_cache.dim(1);
   if (!taken || group > kStepWarps || args.capacity() > kMostKeys) return;
   AttentionSublayerParams p{};
   static_cast<StepHeads&>(p) = step_heads(args);
   p.in = step_input(args.stream);
-  p.qkv = packs_of(weights.qkv);
+  p.qkv = packs_of(weights.qkv.plain);
   p.qkv_bias = device_data<float>(weights.qkv_bias);
   for (p.lanes = 8; p.lanes * kColumns < p.d;) p.lanes *= 2;
   p.row_each = ceil_div(p.rows(), kStepBlocks);

@@ -113,25 +113,11 @@ struct RowWork {
   }
 };
 
-/// Divides the long rows into items: first_item[r] (shared memory, [rows + 1]) becomes the first item of row r. Short
-/// rows have no items. Returns the most tiles of a split. All threads of the block call it.
+/// Fills first_item for splits of at most `size` tiles; returns the number of items. All threads of the block call it.
 template <int kThreads>
-__device__ int divide_long_rows(const Params& p, int rows_each, int* first_item, long long* scratch) {
+__device__ int first_items(const Params& p, int rows_each, int size, int* first_item, int* sums) {
   const int thread = static_cast<int>(threadIdx.x);
-  long long tiles = 0;
-  for (int r = thread; r < p.rows.rows; r += kThreads) {
-    const RowWork work(p, r, rows_each);
-    if (!work.is_short(p)) tiles += static_cast<long long>(work.tiles) * work.units(p);
-  }
-  for (int step = kWarp / 2; step > 0; step /= 2) tiles += __shfl_xor_sync(kAllLanes, tiles, step);
-  if (thread % kWarp == 0) scratch[thread / kWarp] = tiles;
-  __syncthreads();
-  tiles = 0;
-  for (int w = 0; w < kThreads / kWarp; ++w) tiles += scratch[w];
-  const int size = p.fixed ? kFixedSplit : max(static_cast<int>((tiles + p.places - 1) / p.places), kLeastSplit);
-  __syncthreads();
   int carry = 0;
-  auto* sums = reinterpret_cast<int*>(scratch);
   for (int first = 0; first < p.rows.rows; first += kThreads) {  // uniform loop bounds
     const int r = first + thread;
     int items = 0;
@@ -156,7 +142,35 @@ __device__ int divide_long_rows(const Params& p, int rows_each, int* first_item,
   }
   if (thread == 0) first_item[p.rows.rows] = carry;
   __syncthreads();
-  return size;
+  return carry;
+}
+
+/// Divides the long rows into items: first_item[r] (shared memory, [rows + 1]) becomes the first item of row r. Short
+/// rows have no items. Returns the most tiles of a split. If there are more items than places although the units alone
+/// fit, splits become longer: a second wave of few items would cost as much as the first. All threads of the block call
+/// it.
+template <int kThreads>
+__device__ int divide_long_rows(const Params& p, int rows_each, int* first_item, long long* scratch) {
+  const int thread = static_cast<int>(threadIdx.x);
+  long long tiles = 0;
+  for (int r = thread; r < p.rows.rows; r += kThreads) {
+    const RowWork work(p, r, rows_each);
+    if (!work.is_short(p)) tiles += static_cast<long long>(work.tiles) * work.units(p);
+  }
+  for (int step = kWarp / 2; step > 0; step /= 2) tiles += __shfl_xor_sync(kAllLanes, tiles, step);
+  if (thread % kWarp == 0) scratch[thread / kWarp] = tiles;
+  __syncthreads();
+  tiles = 0;
+  for (int w = 0; w < kThreads / kWarp; ++w) tiles += scratch[w];
+  int size = p.fixed ? kFixedSplit : max(static_cast<int>((tiles + p.places - 1) / p.places), kLeastSplit);
+  __syncthreads();
+  constexpr int kMostTurns = 4;
+  for (int turn = 0;; ++turn) {
+    const int items = first_items<kThreads>(p, rows_each, size, first_item, reinterpret_cast<int*>(scratch));
+    if (p.fixed || p.units > p.places || items <= p.places || turn == kMostTurns) return size;
+    const auto longer = (static_cast<long long>(size) * items + p.places - 1) / p.places;
+    size = max(static_cast<int>(longer), size + 1);
+  }
 }
 
 /// The row of an item: the last one that begins at or before it.

@@ -122,7 +122,7 @@ SublayerOutput paged_attention_sublayer_step(const Tensor& x, const Tensor& resi
   LAMINA_CHECK(cache.k.defined() && cache.k.rank() == 4, kPagedSublayerOp, ": cache.k is ",
                cache.k.defined() ? str(cache.k.shape()) : "undefined", "; expected [pages, n_kv_heads, page_size, d]");
   check_row_norm(kPagedSublayerOp, x, residual, norm);
-  check_linear(kPagedSublayerOp, x, weights.qkv, weights.qkv_bias);
+  check_projection(kPagedSublayerOp, x, weights.qkv, weights.qkv_bias);
   const int64_t d = cache.k.dim(3);
   LAMINA_CHECK(d > 0 && weights.qkv.dim(0) % d == 0, kPagedSublayerOp, ": weights.qkv is ", weights.qkv.shape(),
                ", the cache has heads of ", d, "; expected the rows of n_heads + 2 n_kv_heads such heads");
@@ -130,10 +130,10 @@ SublayerOutput paged_attention_sublayer_step(const Tensor& x, const Tensor& resi
   LAMINA_CHECK(weights.qkv.dim(0) >= beside, kPagedSublayerOp, ": weights.qkv is ", weights.qkv.shape(),
                ", the cache has ", cache.k.dim(1), " heads of ", d,
                "; expected the rows of n_heads + 2 n_kv_heads heads");
-  check_floating(kPagedSublayerOp, "weights.out", weights.out);
-  check_shape(kPagedSublayerOp, "weights.out", weights.out, {x.dim(2), weights.qkv.dim(0) - beside});
+  check_output_projection(kPagedSublayerOp, weights.out, {x.dim(2), weights.qkv.dim(0) - beside});
   if (weights.out_bias.defined()) check_shape(kPagedSublayerOp, "weights.out_bias", weights.out_bias, {x.dim(2)});
-  check_same_device(kPagedSublayerOp, {x, weights.qkv, weights.out, cache.k, cache.v, rows.tables, rotation.cos});
+  check_same_device(kPagedSublayerOp,
+                    {x, weights.qkv.data(), weights.out.data(), cache.k, cache.v, rows.tables, rotation.cos});
   const bool one = x.dim(0) == 1 && rows.rows() == 1 && rotation.positions.defined() == rotation.cos.defined();
   if (one) check_paged(kPagedSublayerOp, cache, rows, 1);
   const FusedSublayer fused = try_fused_sublayer(x, residual, norm, weights,
@@ -148,7 +148,7 @@ SublayerOutput paged_attention_sublayer_step(const Tensor& x, const Tensor& resi
   const Tensor& projected = fused.projected;
   const Tensor y = paged_attention_step(projected.reshape({x.dim(0), projected.dim(2) / d, d}), cache, rows, rotation,
                                         options, extras);
-  return single_part(fused.h, linear(y.reshape({x.dim(0), 1, y.dim(1) * d}), weights.out, weights.out_bias));
+  return single_part(fused.h, project(y.reshape({x.dim(0), 1, y.dim(1) * d}), weights.out, weights.out_bias));
 }
 
 }  // namespace lamina::ops

@@ -6,6 +6,7 @@
 #include "lamina/ops/launch.h"
 #include "lamina/ops/linear/fused/few_rows_cuda.h"
 #include "lamina/ops/linear/gated_linear_kernel.h"
+#include "lamina/ops/linear/quantized_linear_kernel.h"
 #include "lamina/ops/norm/layer_norm.h"
 
 namespace lamina::ops {
@@ -50,23 +51,75 @@ ResidualNorm residual_norm(const Tensor& x, const Tensor& parts, const RowNorm& 
 
 namespace {
 
+/// Whether few rows on a GPU could take one launch: no gradient, no groups in the norm.
+bool is_candidate(const Tensor& x, const Tensor& residual, const RowNorm& norm, const Tensor& weight,
+                  const Tensor& bias) {
+  const int64_t rows = x.shape().rows();
+  const bool whole_rows = norm.options.group_size == 0 || norm.options.group_size == x.dim(-1);
+  return x.device().kind() == DeviceKind::cuda && rows > 0 && rows <= kFewRows && whole_rows && weight.numel() > 0 &&
+         !is_tracked({x, residual, norm.weight, norm.bias, weight, bias});
+}
+
+int64_t work_bytes(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& y) {
+  return (residual.defined() ? 2 : 1) * x.nbytes() + (residual.defined() ? residual.nbytes() : 0) + weight.nbytes() +
+         y.nbytes();
+}
+
+/// The parts of a residual as kernels take them: [n, rows, in].
+Tensor residual_parts(const Tensor& residual, const Tensor& x) {
+  const int64_t parts = residual.rank() == x.rank() ? 1 : residual.dim(0);
+  return residual.detach().contiguous().reshape({parts, x.shape().rows(), x.dim(-1)});
+}
+
+/// `args` has the gate or the activation; returns undefined tensors if the kernel does not support the case.
+NormLinear quantized_in_one_launch(const Tensor& x, const Tensor& residual, const RowNorm& norm,
+                                   const QuantizedWeight& weight, const Tensor& bias, QuantizedStream args) {
+  if (!is_candidate(x, residual, norm, weight.data, bias) || x.dtype() == DType::f64) return {};
+  const auto vector = [&](const Tensor& tensor) {
+    return tensor.defined() ? as_accumulation(tensor, x.dtype()) : Tensor();
+  };
+  const int64_t rows = x.shape().rows();
+  const int64_t out = args.gated ? weight.out / 2 : weight.out;
+  RowNorm row_norm = norm;
+  row_norm.weight = vector(norm.weight);
+  row_norm.bias = vector(norm.bias);
+  args.norm = &row_norm;
+  args.product.x = x.detach().contiguous().reshape({rows, weight.in});
+  args.product.weight = weight;
+  args.product.bias = vector(bias);
+  args.product.y = Tensor::empty({rows, out}, x.dtype(), x.device());
+  if (residual.defined()) {
+    args.residual = residual_parts(residual, x);
+    args.h = Tensor::empty({rows, weight.in}, x.dtype(), x.device());
+  }
+  bool done = false;
+  LAMINA_LAUNCH_CUDA(quantized_norm_linear, args, done);
+  if (!done) return {};
+  x.device().add_work({2 * rows * weight.out * weight.in + 4 * x.numel(),
+                       work_bytes(args.product.x, residual, weight.data, args.product.y)});
+  Shape shape = x.shape();
+  shape[-1] = out;
+  return {residual.defined() ? args.h.reshape(x.shape()) : x, args.product.y.reshape(shape)};
+}
+
 /// `args` has the settings of the product; returns undefined tensors if the kernel does not support the case.
-NormLinear in_one_launch(const Tensor& x, const Tensor& residual, const RowNorm& norm, const Tensor& weight,
+NormLinear in_one_launch(const Tensor& x, const Tensor& residual, const RowNorm& norm, const LinearWeight& given,
                          const Tensor& bias, NormLinearForward args) {
+  if (given.is_quantized()) {
+    QuantizedStream stream{.gated = args.gated, .gate = args.gate, .options = args.options};
+    stream.product.activation = args.activation;
+    return quantized_in_one_launch(x, residual, norm, given.quantized, bias, stream);
+  }
+  const Tensor& weight = given.plain;
   const int64_t rows = x.shape().rows();
   const int64_t in = x.dim(-1);
-  const bool whole_rows = norm.options.group_size == 0 || norm.options.group_size == in;
-  const bool candidate = x.device().kind() == DeviceKind::cuda && rows > 0 && rows <= kFewRows && whole_rows &&
-                         weight.numel() > 0 && weight.strides()[1] == 1 &&
-                         !is_tracked({x, residual, norm.weight, norm.bias, weight, bias});
-  if (!candidate) return {};
+  if (!is_candidate(x, residual, norm, weight, bias) || weight.strides()[1] != 1) return {};
   const auto vector = [&](const Tensor& tensor) {
     return tensor.defined() ? as_accumulation(tensor, x.dtype()) : Tensor();
   };
   args.x = x.detach().contiguous().reshape({rows, in});
   if (residual.defined()) {
-    const int64_t parts = residual.rank() == x.rank() ? 1 : residual.dim(0);
-    args.residual = residual.detach().contiguous().reshape({parts, rows, in});
+    args.residual = residual_parts(residual, x);
     args.h = Tensor::empty({rows, in}, x.dtype(), x.device());
   }
   args.norm = norm;
@@ -79,9 +132,7 @@ NormLinear in_one_launch(const Tensor& x, const Tensor& residual, const RowNorm&
   bool done = false;
   LAMINA_LAUNCH_CUDA(norm_linear_forward, args, done);
   if (!done) return {};
-  x.device().add_work({2 * rows * weight.numel() + 4 * args.x.numel(),
-                       (residual.defined() ? 2 : 1) * args.x.nbytes() + (residual.defined() ? residual.nbytes() : 0) +
-                           weight.nbytes() + args.y.nbytes()});
+  x.device().add_work({2 * rows * weight.numel() + 4 * args.x.numel(), work_bytes(args.x, residual, weight, args.y)});
   Shape shape = x.shape();
   shape[-1] = out;
   return {residual.defined() ? args.h.reshape(x.shape()) : x, args.y.reshape(shape)};
@@ -89,22 +140,38 @@ NormLinear in_one_launch(const Tensor& x, const Tensor& residual, const RowNorm&
 
 }  // namespace
 
-NormLinear norm_linear(const Tensor& x, const Tensor& residual, const RowNorm& norm, const Tensor& weight,
+void check_projection(const char* op, const Tensor& x, const LinearWeight& weight, const Tensor& bias) {
+  weight.is_quantized() ? check_quantized_linear(op, x, weight.quantized, bias)
+                        : check_linear(op, x, weight.plain, bias);
+}
+
+Tensor project(const Tensor& x, const LinearWeight& weight, const Tensor& bias, Activation activation) {
+  return weight.is_quantized() ? quantized_linear(x, weight.quantized, bias, activation)
+                               : linear(x, weight.plain, bias, activation);
+}
+
+Tensor project_gated(const Tensor& x, const LinearWeight& weight, const Tensor& bias, Gate gate,
+                     const GateOptions& options) {
+  return weight.is_quantized() ? quantized_gated_linear(x, weight.quantized, bias, gate, options)
+                               : gated_linear(x, weight.plain, bias, gate, options);
+}
+
+NormLinear norm_linear(const Tensor& x, const Tensor& residual, const RowNorm& norm, const LinearWeight& weight,
                        const Tensor& bias, Activation activation) {
   const char* op = "norm_linear";
-  check_linear(op, x, weight, bias);
+  check_projection(op, x, weight, bias);
   check_row_norm(op, x, residual, norm);
   NormLinear one = in_one_launch(x, residual, norm, weight, bias, {.activation = activation});
   if (one.y.defined()) return one;
   require_kernel(x.device(), "norm_linear", "composed");
   const auto [h, y] = residual_norm(x, residual, norm);
-  return {h, linear(y, weight, bias, activation)};
+  return {h, project(y, weight, bias, activation)};
 }
 
-NormLinear norm_gated_linear(const Tensor& x, const Tensor& residual, const RowNorm& norm, const Tensor& weight,
+NormLinear norm_gated_linear(const Tensor& x, const Tensor& residual, const RowNorm& norm, const LinearWeight& weight,
                              const Tensor& bias, Gate gate, const GateOptions& options) {
   const char* op = "norm_gated_linear";
-  check_linear(op, x, weight, bias);
+  check_projection(op, x, weight, bias);
   check_row_norm(op, x, residual, norm);
   LAMINA_CHECK(weight.dim(0) % 2 == 0, op, ": weight is ", weight.shape(),
                "; expected an even number of rows: gate and up stacked");
@@ -113,7 +180,7 @@ NormLinear norm_gated_linear(const Tensor& x, const Tensor& residual, const RowN
   if (one.y.defined()) return one;
   require_kernel(x.device(), "norm_linear", "composed");
   const auto [h, y] = residual_norm(x, residual, norm);
-  return {h, gated_linear(y, weight, bias, gate, options)};
+  return {h, project_gated(y, weight, bias, gate, options)};
 }
 
 }  // namespace lamina::ops

@@ -6,9 +6,6 @@
 
 #include <cstring>
 
-#include "lamina/ops/kernel_dispatch.h"
-#include "lamina/ops/linear/gemm.h"
-
 #if HWY_ARCH_X86 && HWY_COMPILER_CLANG + HWY_COMPILER_GCC_ACTUAL > 0
 #include <immintrin.h>
 #define LAMINA_BF16_DOT 1
@@ -174,11 +171,5 @@ bool has_bf16_dot() { return false; }
 Bf16DotsFn bf16_dots(int /*rows*/, int /*columns*/, int /*fetched*/) { return nullptr; }
 Bf16TileFn bf16_tile(int64_t /*rows*/, int64_t /*vectors*/, bool /*direct*/) { return nullptr; }
 #endif
-
-bool uses_bf16_dot(const Device& device, DType dtype) {
-  const bool has = dtype == DType::bf16 && has_bf16_dot();
-  if (device.forced_kernel("cpu_product") == "bf16_dot" && !has) reject_call(device, "cpu_product");
-  return has && allows_kernel(device, "cpu_product", "bf16_dot");
-}
 
 }  // namespace lamina::ops

@@ -3,7 +3,7 @@
 // L2. Every element of C is summed by one task, over k in order, so the bits depend only on the sizes. If C is small
 // and k long, tasks take parts of k instead, which are added in order. Up to 16 rows against K-major columns (x·Wᵀ with
 // few rows of x) use dot products that are bound by memory bandwidth. Panels hold numbers of the computing type or, for
-// bf16 products, pairs of bf16: then a microkernel multiplies two steps of k at once.
+// bf16 products, pairs of bf16: then a microkernel multiplies two steps of k at once, or 32 with tile instructions.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/linear/gemm/gemm_cpu.cpp"
 #include <hwy/foreach_target.h>
@@ -11,115 +11,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <vector>
 
 #include "lamina/ops/linear/gemm.h"
 #include "lamina/ops/linear/gemm/bf16_dot.h"
+#include "lamina/ops/linear/gemm/gemm_block-inl.h"
 #include "lamina/ops/linear/gemm/gemm_plan-inl.h"
 #include "lamina/ops/linear/gemm/gemm_scratch.h"
 #include "lamina/ops/linear/gemm/gemm_thin-inl.h"
+#include "lamina/ops/linear/gemm/gemm_thin_tiled-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
-
-/// A block of C over one pass of k.
-template <class E>
-struct Pass {
-  int64_t row, row_end, column, column_end;  // of C
-  int64_t chunk_end;                         // the last column of the chunk
-  int64_t k0, depth;                         // within k
-  int64_t chunk_depth;                       // packed depth of the panels
-  int64_t chunk_k0;
-  const E* a;  // packed rows from `row`
-  const E* b;  // packed columns from `column`
-  SumOf<E> beta;
-  SumOf<E>* c;  // element (row, column)
-  int64_t ldc;
-};
-
-/// Next rows of A that are read in place, prefetched by the preceding tiles.
-template <class E>
-struct NextRows {
-  const E* at = nullptr;
-  const E* end = nullptr;
-};
-
-template <class E>
-void multiply_block(const Plan<E>& plan, const Pass<E>& pass, NextRows<E>& next) {
-  using T = SumOf<E>;
-  const T alpha = plan.product->alpha;
-  const int64_t lda = plan.product->a.ld / (kIsPair<E> ? 2 : 1);
-  HWY_ALIGN T tile[kTileRows * kTileColumns<E>];
-  int64_t columns = 0;
-  for (int64_t j = pass.column; j < pass.column_end; j += columns) {
-    columns = panel_columns<E>(j, pass.chunk_end);
-    const int64_t width = round_up(columns, kLanes<E>);
-    const E* b = pass.b + (j - pass.column) * pass.chunk_depth + (pass.k0 - pass.chunk_k0) * width;
-    for (int64_t i = pass.row; i < pass.row_end; i += kTileRows) {
-      const int64_t rows = std::min<int64_t>(kTileRows, pass.row_end - i);
-      const int64_t height = panel_rows(i, pass.row_end);
-      const bool direct = plan.direct && rows == kTileRows;
-      const E* a = direct ? static_cast<const E*>(plan.product->a.data) + i * lda + pass.k0
-                          : pass.a + (i - pass.row) * pass.chunk_depth + (pass.k0 - pass.chunk_k0) * height;
-      const int64_t down = i - pass.row;
-      T* c = pass.c + down * pass.ldc + j - pass.column;
-      // Each tile of this panel prefetches part of the next one.
-      const int64_t stretch = down / kTileRows * (pass.depth / kUnroll) * kCacheLine<E>;
-      const bool more = j + columns < pass.column_end && stretch < width * pass.depth;
-      const E* ahead = more ? b + width * pass.chunk_depth + stretch : a;
-      if (next.at < next.end) {
-        ahead = next.at;
-        next.at += pass.depth / kUnroll * kCacheLine<E>;
-      }
-      const TileFn<E> multiply = tile_kernel<E>(height, width / kLanes<E>, direct);
-      if (rows == height && columns == width) {
-        multiply(pass.depth, a, lda, b, alpha, pass.beta, c, pass.ldc, ahead);
-      } else {
-        multiply(pass.depth, a, lda, b, T{1}, T{0}, tile, kTileColumns<E>, ahead);
-        merge_tile(tile, rows, columns, alpha, pass.beta, c, pass.ldc);
-      }
-    }
-  }
-}
-
-/// Multiplies a block of rows with columns [begin, end) of a chunk, packed at `columns`.
-template <class E>
-void run_block(const Plan<E>& plan, const Chunk<E>& chunk, int64_t row, int64_t begin, int64_t end, const E* columns) {
-  using T = SumOf<E>;
-  const FusedGemm<T>& p = *plan.product;
-  const int64_t row_end = std::min(plan.product->m, row + kBlockRows);
-  E* packed_rows = chunk.packed_rows != nullptr ? chunk.packed_rows + row * chunk.depth
-                                                : gemm_scratch<E>(GemmScratch::rows, kBlockRows * chunk.depth);
-  if (chunk.packed_rows == nullptr) pack_rows(plan, chunk, row, row_end, {0, chunk.depth}, packed_rows);
-  NextRows<E> next;
-  if (plan.direct) {
-    const E* rows = static_cast<const E*>(p.a.data);
-    const int64_t lda = p.a.ld / (kIsPair<E> ? 2 : 1);
-    next = {rows + row_end * lda, rows + std::min(p.m, row_end + kBlockRows) * lda};
-  }
-  const int64_t step = kBlockColumns / kTileColumns<E> * kTileColumns<E>;
-  for (int64_t j = begin; j < end;) {
-    Pass<E> pass;
-    pass.row = row, pass.row_end = row_end;
-    pass.column = j, pass.column_end = std::min(end, cut_columns(chunk, j + step));
-    pass.chunk_end = chunk.column_end;
-    pass.chunk_k0 = chunk.k0, pass.chunk_depth = chunk.depth;
-    pass.a = packed_rows;
-    pass.b = columns + (j - begin) * chunk.depth;
-    const GemmBlock block{row, row_end - row, j, pass.column_end - j};
-    pass.ldc = p.c != nullptr ? p.ldc : round_up(block.columns, kLanes<E>);
-    pass.c = p.c != nullptr ? p.c + block.row * p.ldc + block.column
-                            : gemm_scratch<T>(GemmScratch::block, block.rows * pass.ldc);
-    for (int64_t l = 0; l < chunk.depth; l += kDepth) {
-      pass.k0 = chunk.k0 + l;
-      pass.depth = std::min(kDepth, chunk.depth - l);
-      pass.beta = pass.k0 == 0 ? p.beta : T{1};
-      multiply_block(plan, pass, next);
-    }
-    if (p.finish && chunk.k0 + chunk.depth == plan.k) p.finish(pass.c, pass.ldc, block);
-    j = pass.column_end;
-  }
-}
 
 /// Runs body(task) for all tasks. Each thread starts with a contiguous share, the same in every product, then steals
 /// from others. Rows written by one product are thus mostly read by the same core in the next one, which matters if
@@ -185,6 +89,8 @@ void run_chunk(const Threads& threads, const Plan<E>& plan, const Chunk<E>& chun
   pack_shared(threads, plan, chunk, serial);
   const int64_t parts = ceil_div(chunk.column_end - chunk.column, plan.task_columns);
   each_task(threads, serial, ceil_div(plan.product->m, plan.task_rows) * parts, [&](int64_t task) HWY_ATTR {
+    std::optional<TileScope> tiles;
+    if constexpr (kIsTiled<E>) tiles.emplace(plan.unit);
     const int64_t begin = cut_columns(chunk, chunk.column + task % parts * plan.task_columns);
     const int64_t end = cut_columns(chunk, begin + plan.task_columns);
     E* columns = nullptr;
@@ -203,7 +109,7 @@ void run_chunk(const Threads& threads, const Plan<E>& plan, const Chunk<E>& chun
 
 template <class E>
 void run_blocked(const Threads& threads, const FusedGemm<SumOf<E>>& p, int64_t chunk_depth) {
-  const Plan<E> plan = make_plan<E>(p, chunk_depth);
+  const Plan<E> plan = make_plan<E>(p, chunk_depth, threads.count());
   Chunk<E> chunk{};
   // A single block of rows uses each column once, and a single part of the columns each row: tasks then pack for
   // themselves, except columns stored across k, which are read in whole rows.
@@ -212,7 +118,7 @@ void run_blocked(const Threads& threads, const FusedGemm<SumOf<E>>& p, int64_t c
   }
   if (plan.task_columns < plan.chunk_columns) {
     chunk.packed_rows =
-        gemm_scratch<E>(GemmScratch::shared_rows, round_up(plan.product->m, kRowStep) * plan.chunk_depth);
+        gemm_scratch<E>(GemmScratch::shared_rows, round_up(plan.product->m, kRowStep<E>) * plan.chunk_depth);
   }
   for (int64_t j = 0; j < plan.product->n; j += plan.chunk_columns) {
     for (int64_t k0 = 0; k0 < plan.k; k0 += plan.chunk_depth) {
@@ -229,7 +135,8 @@ void run_blocked(const Threads& threads, const FusedGemm<SumOf<E>>& p, int64_t c
 /// weight gradient of a narrow layer over many positions.
 template <class E>
 bool prefers_split_k(const FusedGemm<SumOf<E>>& p) {
-  return !p.b.transpose && p.m <= kBlockRows && p.m * p.n <= kDeepSums && elements_in<E>(p.k) >= kSplitKParts * kDepth;
+  return !p.b.transpose && p.m <= kBlockRows && p.m * p.n <= kDeepSums &&
+         elements_in<E>(p.k) >= kSplitKParts * kDepth<E>;
 }
 
 /// op(A)[:, begin:end] · op(B)[begin:end, :] to a contiguous c.
@@ -246,6 +153,7 @@ FusedGemm<T> part_of_k(const FusedGemm<T>& p, int64_t begin, int64_t end, T* c) 
   part.n = p.n;
   part.k = end - begin;
   part.alpha = p.alpha;
+  part.kernel = p.kernel;
   part.a = from(p.a, !p.a.transpose);
   part.b = from(p.b, p.b.transpose);
   part.c = c;
@@ -258,13 +166,13 @@ FusedGemm<T> part_of_k(const FusedGemm<T>& p, int64_t begin, int64_t end, T* c) 
 template <class E>
 void run_split_k(const Threads& threads, const FusedGemm<SumOf<E>>& p) {
   using T = SumOf<E>;
-  constexpr int64_t kUnit = kIsPair<E> ? 2 : 1;  // parts consist of whole pairs
+  constexpr int64_t kUnit = (kIsPair<E> ? 2 : 1) * kDepthStep<E>;  // parts consist of whole elements
   const int64_t size = p.m * p.n;
   T* sums = gemm_scratch<T>(GemmScratch::parts, kSplitKParts * size);
   threads.tasks(kSplitKParts, [&](int64_t part) {
     const int64_t begin = part * p.k / kSplitKParts / kUnit * kUnit;
     const int64_t end = part + 1 == kSplitKParts ? p.k : (part + 1) * p.k / kSplitKParts / kUnit * kUnit;
-    run_blocked<E>(threads, part_of_k(p, begin, end, sums + part * size), kDepth);
+    run_blocked<E>(threads, part_of_k(p, begin, end, sums + part * size), kDepth<E>);
   });
   threads.ranges(p.m, rows_per_range(p.n, 4096), [&](int64_t begin, int64_t end) HWY_ATTR {
     const hn::ScalableTag<T> d;
@@ -305,9 +213,16 @@ void run_product(const Threads& threads, const FusedGemm<SumOf<E>>& p) {
   if (p.m <= 0 || p.n <= 0) return;
   if (p.k <= 0) {
     run_scale(threads, p);
-  } else if (p.m <= (p.b.transpose ? kThinRowsAlong : kThinRows)) {
+    return;
+  }
+#if HWY_TARGET <= HWY_AVX3
+  if constexpr (kIsTiled<E>) {
+    if (is_thin_tiled(p)) return run_thin_tiled(threads, p);
+  }
+#endif
+  if (p.m <= (p.b.transpose ? kThinRowsAlong : kThinRows)) {
     if constexpr (kIsPair<E>) {
-      if (is_thin_bf16(p)) return run_thin_bf16(threads, p);
+      if (is_thin_bf16(p) && has_bf16_dot()) return run_thin_bf16(threads, p);
     }
     run_thin(threads, p);
   } else if (prefers_split_k<E>(p)) {
@@ -355,7 +270,11 @@ template <class F>
 void with_elements([[maybe_unused]] const FusedGemm<float>& p, const F& body) {
 #if HWY_TARGET <= HWY_AVX3
   const auto rounds = [](DType type) { return type == DType::bf16 || type == DType::f32; };
-  if (p.bf16_products && rounds(p.a.dtype) && rounds(p.b.dtype) && has_bf16_dot()) return body(TypeTag<Bf16Pair>{});
+  if (rounds(p.a.dtype) && rounds(p.b.dtype)) {
+    const bool emulated = p.kernel == ProductKernel::bf16_tile_emulated;
+    if (emulated || (p.kernel == ProductKernel::bf16_tile && has_bf16_tiles())) return body(TypeTag<TiledPair>{});
+    if (p.kernel == ProductKernel::bf16_dot && has_bf16_dot()) return body(TypeTag<Bf16Pair>{});
+  }
 #endif
   body(TypeTag<float>{});
 }

@@ -11,11 +11,14 @@
 
 #include <cstring>
 
+#include "lamina/base/simd-inl.h"
+#include "lamina/base/transpose-inl.h"
 #include "lamina/ops/linear/gemm/bf16_dot.h"
-#include "lamina/ops/linear/gemm/gemm_panel-inl.h"
+#include "lamina/ops/linear/gemm/gemm_prefetch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
+using namespace lamina::HWY_NAMESPACE;  // NOLINT: the vector helpers of this target
 
 /// Bits of f32 values rounded to bf16, in the upper half of each lane; the lower half is arbitrary. A NaN stays a NaN.
 template <class D, class DU = hn::RebindToUnsigned<D>>

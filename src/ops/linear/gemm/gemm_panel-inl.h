@@ -14,6 +14,8 @@
 #include "lamina/base/simd-inl.h"
 #include "lamina/base/transpose-inl.h"
 #include "lamina/ops/linear/gemm/bf16_dot.h"
+#include "lamina/ops/linear/gemm/bf16_tile.h"
+#include "lamina/ops/linear/gemm/gemm_prefetch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
@@ -31,24 +33,30 @@ inline constexpr int kTileVectors = 3;
 inline constexpr int kTileRows = 4;
 inline constexpr int kTileVectors = 2;
 #endif
-inline constexpr int64_t kRowStep = 4;  // row panels at the edge are a multiple of this
 
-/// Elements of panels are numbers, or pairs of bf16 (gemm_pairs-inl.h).
+/// Elements of panels are numbers, or pairs of bf16 (gemm_pairs-inl.h), also for tile instructions (gemm_tiled-inl.h).
 template <class E>
-inline constexpr bool kIsPair = std::is_same_v<E, Bf16Pair>;
+inline constexpr bool kIsTiled = std::is_same_v<E, TiledPair>;
+template <class E>
+inline constexpr bool kIsPair = std::is_same_v<E, Bf16Pair> || kIsTiled<E>;
 /// The type of sums of products of E.
 template <class E>
 using SumOf = std::conditional_t<kIsPair<E>, float, E>;
 
 template <class E>
 inline constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<SumOf<E>>()));
-template <class T>
-inline constexpr int64_t kTileColumns = kTileVectors* kLanes<T>;
-
-template <class T>
-inline constexpr int64_t kCacheLine = 64 / static_cast<int64_t>(sizeof(T));
-
-inline constexpr int64_t kFetchAhead = 128;  // prefetch distance per row, in elements: packing is memory-bound
+template <class E>
+inline constexpr int64_t kVectorsOf = kIsTiled<E> ? 2 : kTileVectors;
+template <class E>
+inline constexpr int64_t kTileColumns = kVectorsOf<E>* kLanes<E>;
+template <class E>
+inline constexpr int64_t kRowsOf = kIsTiled<E> ? 2 * kTileSide : kTileRows;
+/// Row panels at the edge are a multiple of this.
+template <class E>
+inline constexpr int64_t kRowStep = kIsTiled<E> ? kTileSide : 4;
+/// Depths are a multiple of this.
+template <class E>
+inline constexpr int64_t kDepthStep = kIsTiled<E> ? kTileSide : 1;
 
 /// to[l·width + i] = from[i·ld + l] for as many i as d has lanes and l in [0, k), transposed in squares.
 template <class D, class S>
@@ -182,7 +190,7 @@ HWY_NOINLINE void multiply_tile(int64_t k, const T* HWY_RESTRICT a, int64_t lda,
 template <class E>
 using TileFn = void (*)(int64_t, const E*, int64_t, const E*, SumOf<E>, SumOf<E>, SumOf<E>*, int64_t, const E*);
 
-/// The kernel for a tile of `rows` (a multiple of kRowStep) by `vectors`.
+/// The kernel for a tile of `rows` (a multiple of kRowStep) by `vectors`; not for TiledPair.
 template <class E, int kRows = kTileRows, int kVectors = kTileVectors>
 TileFn<E> tile_kernel(int64_t rows, int64_t vectors, bool direct) {
   if constexpr (kIsPair<E>) {
@@ -192,7 +200,7 @@ TileFn<E> tile_kernel(int64_t rows, int64_t vectors, bool direct) {
       if constexpr (kVectors > 1) return tile_kernel<E, kRows, kVectors - 1>(rows, vectors, direct);
     }
     if (rows < kRows) {
-      if constexpr (kRows > kRowStep) return tile_kernel<E, kRows - kRowStep, kVectors>(rows, vectors, direct);
+      if constexpr (kRows > kRowStep<E>) return tile_kernel<E, kRows - kRowStep<E>, kVectors>(rows, vectors, direct);
     }
     if constexpr (kRows == kTileRows) {
       if (direct) return multiply_tile<kRows, kVectors, true, E>;
@@ -203,14 +211,14 @@ TileFn<E> tile_kernel(int64_t rows, int64_t vectors, bool direct) {
 
 /// C (+)= a tile that is clipped at the edge of C.
 template <class T>
-void merge_tile(const T* tile, int64_t rows, int64_t columns, T alpha, T beta, T* c, int64_t ldc) {
+void merge_tile(const T* tile, int64_t ld, int64_t rows, int64_t columns, T alpha, T beta, T* c, int64_t ldc) {
   const hn::ScalableTag<T> d;
   const auto scale = hn::Set(d, alpha);
   const auto keep = hn::Set(d, beta);
   for (int64_t i = 0; i < rows; ++i) {
     for_vectors(d, columns, [&](int64_t j, size_t count) HWY_ATTR {
       T* at = c + i * ldc + j;
-      auto value = hn::Mul(load_n(d, tile + i * kTileColumns<T> + j, count), scale);
+      auto value = hn::Mul(load_n(d, tile + i * ld + j, count), scale);
       if (beta != T{0}) value = hn::MulAdd(keep, load_n(d, at, count), value);
       store_n(d, value, at, count);
     });

@@ -13,24 +13,31 @@
 #include "lamina/ops/linear/gemm.h"
 #include "lamina/ops/linear/gemm/gemm_pairs-inl.h"
 #include "lamina/ops/linear/gemm/gemm_panel-inl.h"
+#include "lamina/ops/linear/gemm/gemm_tiled-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lamina::ops::HWY_NAMESPACE {
 
-inline constexpr int64_t kDepth = 384;           // of k per pass over a block of C
 inline constexpr int64_t kChunkDepth = 1152;     // of k packed at once
-inline constexpr int64_t kPackDepth = 8;         // of k per step when packing across k
 inline constexpr int64_t kPackTaskDepth = 192;   // of k per task when packing across k
 inline constexpr int64_t kChunkBytes = 6 << 20;  // of packed B
 inline constexpr int64_t kBlockRows = kGemmBlockRows;
 inline constexpr int64_t kBlockColumns = 480;    // of C, kept in the L2 cache while k advances
 inline constexpr int64_t kStripeRows = 1536;     // of a narrow C, held in the computing type
 inline constexpr int64_t kTaskBlocks = 8;        // most blocks of kBlockRows per task, processed in order
-inline constexpr int64_t kMinTasks = 16;         // enough for load balance
+inline constexpr int64_t kMinTasks = 16;         // enough for load balance on few threads
+inline constexpr int64_t kMinTaskColumns = 96;   // fewer would read A too often
 inline constexpr int64_t kDirectColumns = 160;   // up to here packing A costs more than it saves
 inline constexpr int64_t kSplitKParts = 16;      // parts of a long k, one task each
 inline constexpr int64_t kDeepSums = 1 << 16;    // most elements of C for split-k
 inline constexpr int64_t kSerialWork = 1 << 15;  // too few multiplications to wake the threads
+
+/// Of k per pass over a block of C. For tiles one panel of B and one of A fit into the L1 cache.
+template <class E>
+inline constexpr int64_t kDepth = kIsTiled<E> ? 192 : 384;
+/// Of k per step when packing across k.
+template <class E>
+inline constexpr int64_t kPackDepth = kIsTiled<E> ? kTileSide : 8;
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -44,6 +51,7 @@ struct Plan {
   bool direct;  // A is read in place
   int64_t chunk_depth, chunk_columns, task_columns;
   int64_t task_rows;
+  TileUnit unit = TileUnit::amx;
 };
 
 /// Rows that alias in the L1 cache when about a dozen are read side by side.
@@ -53,31 +61,48 @@ inline bool rows_alias(int64_t row_bytes) { return row_bytes % 2048 == 0; }
 template <class E>
 bool holds_elements(const GemmOperand& a, int64_t k) {
   if constexpr (kIsPair<E>) {
-    return !a.transpose && a.dtype == DType::bf16 && a.ld % 2 == 0 && k % 2 == 0;
+    return !a.transpose && a.dtype == DType::bf16 && a.ld % 2 == 0 && k % (2 * kDepthStep<E>) == 0;
   } else {
     return !a.transpose && a.dtype == dtype_of<E>();
   }
 }
 
-/// Elements in `k` numbers.
+/// Elements in `k` numbers, padded to whole steps.
 template <class E>
 int64_t elements_in(int64_t k) {
-  return kIsPair<E> ? ceil_div(k, 2) : k;
+  return round_up(kIsPair<E> ? ceil_div(k, 2) : k, kDepthStep<E>);
+}
+
+/// Parts into which tasks cut the columns of C, so that all threads are busy: at least two rounds of tasks and a nearly
+/// full last one. An element of C is summed by one task in any case, so its bits do not depend on the number of
+/// threads. An epilogue may reduce over the columns of its block; for these the parts depend only on the sizes.
+inline int64_t column_parts(int64_t row_blocks, int64_t columns, int64_t threads, bool has_epilogue) {
+  const int64_t fewest = std::max<int64_t>(1, kMinTasks / row_blocks);
+  if (has_epilogue) return fewest;
+  const int64_t most = std::max(fewest, columns / kMinTaskColumns);
+  for (int64_t parts = fewest; parts <= most; ++parts) {
+    const int64_t tasks = parts * row_blocks;
+    const int64_t slots = round_up(tasks, threads);
+    if (tasks >= 2 * threads && 10 * tasks >= 9 * slots) return parts;
+  }
+  return most;
 }
 
 template <class E>
-Plan<E> make_plan(const FusedGemm<SumOf<E>>& p, int64_t chunk_depth) {
+Plan<E> make_plan(const FusedGemm<SumOf<E>>& p, int64_t chunk_depth, int64_t threads) {
   Plan<E> plan{&p, elements_in<E>(p.k), false, 0, 0, 0, 0};
   const int64_t row_bytes = p.a.ld * static_cast<int64_t>(size_of(p.a.dtype));
-  plan.direct = holds_elements<E>(p.a, p.k) && p.n <= kDirectColumns && !rows_alias(row_bytes);
+  if (p.kernel == ProductKernel::bf16_tile_emulated) plan.unit = TileUnit::emulated;
+  plan.direct = holds_elements<E>(p.a, p.k) && (kIsTiled<E> || p.n <= kDirectColumns) && !rows_alias(row_bytes);
   plan.chunk_depth = p.c == nullptr ? plan.k : std::min(plan.k, chunk_depth);
   const int64_t bytes_per_column = plan.chunk_depth * static_cast<int64_t>(sizeof(E));
   const int64_t fitting = kChunkBytes / bytes_per_column / kTileColumns<E> * kTileColumns<E>;
   plan.chunk_columns = std::min(round_up(p.n, kTileColumns<E>), std::max(fitting, kTileColumns<E>));
   const int64_t row_blocks = ceil_div(p.m, kBlockRows);
-  const int64_t parts = std::max<int64_t>(1, kMinTasks / row_blocks);
-  plan.task_columns = round_up(ceil_div(plan.chunk_columns, parts), kTileColumns<E>);
   plan.task_rows = std::clamp<int64_t>(row_blocks / (2 * kMinTasks), 1, kTaskBlocks) * kBlockRows;
+  const bool has_epilogue = static_cast<bool>(p.finish);
+  const int64_t parts = column_parts(ceil_div(p.m, plan.task_rows), plan.chunk_columns, threads, has_epilogue);
+  plan.task_columns = round_up(ceil_div(plan.chunk_columns, parts), kTileColumns<E>);
   return plan;
 }
 
@@ -89,7 +114,14 @@ void pack(const GemmOperand& from, int64_t k, int64_t first, int64_t count, int6
   const auto with = [&](auto tag) HWY_ATTR {
     using S = typename decltype(tag)::type;
     const S* data = static_cast<const S*>(from.data);
-    if constexpr (kIsPair<E>) {
+    if constexpr (kIsTiled<E> && !kColumns) {
+      const int64_t numbers = std::min(2 * depth, k - 2 * begin);
+      if (from.transpose) {
+        pack_tiled_mn_major(data + 2 * begin * from.ld + first, from.ld, count, numbers, depth, to, width);
+      } else {
+        pack_tiled_k_major(data + first * from.ld + 2 * begin, from.ld, count, numbers, depth, to, width);
+      }
+    } else if constexpr (kIsPair<E>) {
       const int64_t numbers = std::min(2 * depth, k - 2 * begin);
       if (from.transpose == kColumns) {
         pack_pairs_k_major(data + first * from.ld + 2 * begin, from.ld, count, numbers, to, width);
@@ -100,6 +132,8 @@ void pack(const GemmOperand& from, int64_t k, int64_t first, int64_t count, int6
         pack_pairs_mn_major(hn::CappedTag<float, kTileRows>(), data + 2 * begin * from.ld + first, from.ld, count,
                             numbers, to, width);
       }
+      const int64_t given = (numbers + 1) / 2 * width;
+      std::fill(to + given, to + depth * width, E{});
     } else if (from.transpose == kColumns) {
       pack_k_major(data + first * from.ld + begin, from.ld, count, depth, to, width);
     } else if constexpr (kColumns) {
@@ -126,11 +160,12 @@ void pack(const GemmOperand& from, int64_t k, int64_t first, int64_t count, int6
 template <class E>
 int64_t panel_columns(int64_t column, int64_t end) {
   const int64_t left = end - column;
-  if (left > kTileColumns<E> && left <= kTileColumns<E> + kLanes<E>) return (kTileVectors + 2) / 2 * kLanes<E>;
+  if (left > kTileColumns<E> && left <= kTileColumns<E> + kLanes<E>) return (kVectorsOf<E> + 2) / 2 * kLanes<E>;
   return std::min(kTileColumns<E>, left);
 }
-inline int64_t panel_rows(int64_t row, int64_t end) {
-  return round_up(std::min<int64_t>(kTileRows, end - row), kRowStep);
+template <class E>
+int64_t panel_rows(int64_t row, int64_t end) {
+  return round_up(std::min(kRowsOf<E>, end - row), kRowStep<E>);
 }
 
 /// One chunk of k and of columns: its position and, if tasks share them, its packed columns and rows.
@@ -157,7 +192,7 @@ struct Depths {
 /// are read sequentially.
 template <class E>
 void pack_columns(const Plan<E>& plan, const Chunk<E>& chunk, int64_t begin, int64_t end, Depths part, E* to) {
-  const int64_t step = plan.product->b.transpose ? chunk.depth : kPackDepth;
+  const int64_t step = plan.product->b.transpose ? chunk.depth : kPackDepth<E>;
   for (int64_t l = part.begin; l < part.end; l += step) {
     const int64_t depth = std::min(step, part.end - l);
     for (int64_t j = begin; j < end;) {
@@ -172,13 +207,13 @@ void pack_columns(const Plan<E>& plan, const Chunk<E>& chunk, int64_t begin, int
 
 template <class E>
 void pack_rows(const Plan<E>& plan, const Chunk<E>& chunk, int64_t begin, int64_t end, Depths part, E* to) {
-  const int64_t step = plan.product->a.transpose ? kPackDepth : chunk.depth;
+  const int64_t step = plan.product->a.transpose ? kPackDepth<E> : chunk.depth;
   for (int64_t l = part.begin; l < part.end; l += step) {
     const int64_t depth = std::min(step, part.end - l);
-    for (int64_t i = begin; i < end; i += kTileRows) {
-      const int64_t count = std::min<int64_t>(kTileRows, end - i);
-      if (plan.direct && count == kTileRows) continue;
-      const int64_t width = panel_rows(i, end);
+    for (int64_t i = begin; i < end; i += kRowsOf<E>) {
+      const int64_t count = std::min(kRowsOf<E>, end - i);
+      if (plan.direct && count == kRowsOf<E>) continue;
+      const int64_t width = panel_rows<E>(i, end);
       pack<E, false>(plan.product->a, plan.product->k, i, count, chunk.k0 + l, depth,
                      to + (i - begin) * chunk.depth + l * width, width);
     }

@@ -107,7 +107,7 @@ void dot_rows(const T* x, int64_t ldx, const S* w, int64_t ldw, int64_t k, T* su
   }
 }
 
-/// The same for bf16, by bf16 dot products.
+/// dot_rows() of bf16 operands, with bf16 dot instructions.
 template <int kRows, int kColumns, int kFetch>
 void dot_rows(const bf16* x, int64_t ldx, const bf16* w, int64_t ldw, int64_t k, float* sums, int64_t ld,
               const PrefetchColumns<kFetch, bf16>& ahead) {

@@ -51,17 +51,21 @@ struct HeldBlock {
   __device__ void unpack(uint32_t (&w)[4]) const { unpack_numbers<kFormat>(first, second, w); }
 };
 
-/// total += scales ∘ (w · x) for 16 weight rows and 8 rows of x over 32 columns. A lane holds results (2g, 2i), (2g, 2i
-/// + 1), (2g + 1, 2i), (2g + 1, 2i + 1) with i = lane % 4. Sums start from `correct`, which compensates the offset of
-/// the unsigned weights.
-__device__ inline void add_block(const uint32_t (&w)[4], uint32_t x0, uint32_t x1, int2 correct, float2 scale,
-                                 float2 by, float (&total)[4]) {
-  int sums[4] = {correct.x, correct.y, correct.x, correct.y};
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+/// sums += w · x for 16 weight rows and 8 rows of x over 32 columns. A lane holds results (2g, 2i), (2g, 2i + 1),
+/// (2g + 1, 2i), (2g + 1, 2i + 1) with g = lane / 4 and i = lane % 4.
+__device__ inline void multiply_block(const uint32_t (&w)[4], uint32_t x0, uint32_t x1, int (&sums)[4]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};\n"
       : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
       : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x0), "r"(x1));
+}
+
+/// total += scales ∘ (w · x), with results as in multiply_block. Sums start from `correct`, which compensates the
+/// offset of the unsigned weights.
+__device__ inline void add_block(const uint32_t (&w)[4], uint32_t x0, uint32_t x1, int2 correct, float2 scale,
+                                 float2 by, float (&total)[4]) {
+  int sums[4] = {correct.x, correct.y, correct.x, correct.y};
+  multiply_block(w, x0, x1, sums);
   total[0] = fmaf(static_cast<float>(sums[0]), scale.x * by.x, total[0]);
   total[1] = fmaf(static_cast<float>(sums[1]), scale.x * by.y, total[1]);
   total[2] = fmaf(static_cast<float>(sums[2]), scale.y * by.x, total[2]);
@@ -83,5 +87,26 @@ __device__ inline RoundedBlock round_block(float value) {
   const int number = usable ? __float2int_rn(value * (127.0F / largest)) : 0;
   return {static_cast<int8_t>(number), scale, __reduce_add_sync(lamina::cuda::kAllLanes, number)};
 }
+
+__device__ inline uint32_t four_bytes(int a, int b, int c, int d) {
+  return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
+}
+
+/// largest / 127 and 127 / largest, by reciprocals with one correction step. Exact division would add calls for special
+/// cases, which cost registers that the weights need.
+struct XScale {
+  float value, inverse;
+  bool usable;
+
+  __device__ explicit XScale(float largest) {
+    constexpr float kStep = 1.0F / 127.0F;
+    const float about = largest * kStep;
+    value = fmaf(fmaf(-127.0F, about, largest), kStep, about);  // NaN if not finite
+    usable = value > 1e-37F;
+    const float near = lamina::cuda::reciprocal(value);
+    inverse = fmaf(fmaf(-largest, near, 127.0F), near * kStep, near);
+  }
+  __device__ int round(float x) const { return usable ? __float2int_rn(x * inverse) : 0; }
+};
 
 }  // namespace lamina::ops::cuda

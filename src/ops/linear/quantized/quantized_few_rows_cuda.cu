@@ -191,26 +191,6 @@ struct EightColumns {
   }
 };
 
-__device__ inline uint32_t four_bytes(int a, int b, int c, int d) {
-  return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
-}
-
-/// largest / 127 and 127 / largest, by reciprocals with one correction step. Exact division would add calls for special
-/// cases, which cost registers that the weights need.
-struct XScale {
-  float value, inverse;
-  bool usable;
-
-  __device__ explicit XScale(float largest) {
-    constexpr float kStep = 1.0F / 127.0F;
-    const float about = largest * kStep;
-    value = fmaf(fmaf(-127.0F, about, largest), kStep, about);  // NaN if not finite
-    usable = value > 1e-37F;
-    const float near = reciprocal(value);
-    inverse = fmaf(fmaf(-largest, near, 127.0F), near * kStep, near);
-  }
-};
-
 /// Quantizes as round_block does, for the eight blocks that a warp's octets form.
 template <class T>
 __device__ void round_octet(const EightColumns<T>& x, int offset, int row, int lane, const WarpScratch& own) {
@@ -227,7 +207,7 @@ __device__ void round_octet(const EightColumns<T>& x, int offset, int row, int l
   const XScale scale(largest);
   int numbers[kEightColumns];
 #pragma unroll
-  for (int i = 0; i < kEightColumns; ++i) numbers[i] = scale.usable ? __float2int_rn(values[i] * scale.inverse) : 0;
+  for (int i = 0; i < kEightColumns; ++i) numbers[i] = scale.round(values[i]);
   const uint2 words = make_uint2(four_bytes(numbers[0], numbers[1], numbers[2], numbers[3]),
                                  four_bytes(numbers[4], numbers[5], numbers[6], numbers[7]));
   constexpr int kOnes = 0x01010101;
@@ -416,8 +396,8 @@ void few_rows(const QuantizedLinear& args, bool gated, Gate gate, const GateOpti
 
 void quantized_few_rows(const QuantizedLinear& args) { few_rows(args, false, Gate::liglu, {}); }
 
-void quantized_gated_linear(const QuantizedGatedLinear& args) {
-  if (args.product.y.numel() > 0) few_rows(args.product, true, args.gate, args.options);
+void quantized_gated_few_rows(const QuantizedGatedLinear& args) {
+  few_rows(args.product, true, args.gate, args.options);
 }
 
 }  // namespace lamina::ops::cuda

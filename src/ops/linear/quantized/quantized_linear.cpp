@@ -7,21 +7,6 @@
 namespace lamina::ops {
 namespace {
 
-void check_arguments(const char* op, const Tensor& x, const QuantizedWeight& weight, const Tensor& bias) {
-  LAMINA_CHECK(weight.defined(), op, ": the weight is undefined; create it with quantize()");
-  check_floating(op, "x", x);
-  LAMINA_CHECK(x.dtype() != DType::f64, op, ": x is f64; expected f32, bf16 or f16; convert with to(dtype)");
-  check_rank_at_least(op, "x", x, 1);
-  LAMINA_CHECK(weight.in == x.dim(-1), op, ": the weight is [", weight.out, ", ", weight.in, "]; expected [out, ",
-               x.dim(-1), "] for x ", x.shape());
-  if (bias.defined()) {
-    check_floating(op, "bias", bias);
-    check_shape(op, "bias", bias, {weight.out});
-  }
-  check_same_device(op, {x, weight.data, bias});
-  LAMINA_CHECK(!is_tracked({x, bias}), op, ": has no gradient; use linear(), or disable recording with NoGrad");
-}
-
 /// Kernel arguments for all devices, except y.
 QuantizedLinear product_of(const Tensor& x, const QuantizedWeight& weight, const Tensor& bias, DType type) {
   QuantizedLinear args;
@@ -38,6 +23,21 @@ Work work_of(const QuantizedLinear& args) {
 }
 
 }  // namespace
+
+void check_quantized_linear(const char* op, const Tensor& x, const QuantizedWeight& weight, const Tensor& bias) {
+  LAMINA_CHECK(weight.defined(), op, ": the weight is undefined; create it with quantize()");
+  check_floating(op, "x", x);
+  LAMINA_CHECK(x.dtype() != DType::f64, op, ": x is f64; expected f32, bf16 or f16; convert with to(dtype)");
+  check_rank_at_least(op, "x", x, 1);
+  LAMINA_CHECK(weight.in == x.dim(-1), op, ": the weight is [", weight.out, ", ", weight.in, "]; expected [out, ",
+               x.dim(-1), "] for x ", x.shape());
+  if (bias.defined()) {
+    check_floating(op, "bias", bias);
+    check_shape(op, "bias", bias, {weight.out});
+  }
+  check_same_device(op, {x, weight.data, bias});
+  LAMINA_CHECK(!is_tracked({x, bias}), op, ": has no gradient; use linear(), or disable recording with NoGrad");
+}
 
 std::string_view name_of(QuantizedFormat format) { return format == QuantizedFormat::q8 ? "q8" : "q4"; }
 
@@ -59,7 +59,7 @@ Tensor dequantize(const QuantizedWeight& weight) {
 }
 
 Tensor quantized_linear(const Tensor& x, const QuantizedWeight& weight, const Tensor& bias, Activation activation) {
-  check_arguments("quantized_linear", x, weight, bias);
+  check_quantized_linear("quantized_linear", x, weight, bias);
   const int64_t rows = x.shape().rows();
   const Device& device = x.device();
   const bool on_cuda = device.kind() == DeviceKind::cuda;
@@ -68,9 +68,10 @@ Tensor quantized_linear(const Tensor& x, const QuantizedWeight& weight, const Te
   args.activation = activation;
   args.y = Tensor::empty({rows, weight.out}, type, device);
   if (!on_cuda) {
-    args.numbers = Tensor::empty({rows, weight.blocks() * QuantizedWeight::kBlock}, DType::u8, device);
-    args.scales = Tensor::empty({rows, weight.blocks()}, DType::f32, device);
-    args.offset_corrections = Tensor::empty({rows, weight.blocks()}, DType::i32, device);
+    const int64_t padded = (rows + 15) / 16 * 16;  // to whole tiles
+    args.numbers = Tensor::empty({padded, weight.blocks() * QuantizedWeight::kBlock}, DType::u8, device);
+    args.scales = Tensor::empty({padded, weight.blocks()}, DType::f32, device);
+    args.offset_corrections = Tensor::empty({padded, weight.blocks()}, DType::i32, device);
   }
   LAMINA_LAUNCH(device, work_of(args), quantized_linear, args);
   Shape shape = x.shape();
@@ -81,7 +82,7 @@ Tensor quantized_linear(const Tensor& x, const QuantizedWeight& weight, const Te
 Tensor quantized_gated_linear(const Tensor& x, const QuantizedWeight& weight, const Tensor& bias, Gate gate,
                               const GateOptions& options) {
   const char* op = "quantized_gated_linear";
-  check_arguments(op, x, weight, bias);
+  check_quantized_linear(op, x, weight, bias);
   LAMINA_CHECK(weight.out % 2 == 0, op, ": the weight is [", weight.out, ", ", weight.in,
                "]; expected an even number of rows: gate and up stacked");
   check_gate(op, options);

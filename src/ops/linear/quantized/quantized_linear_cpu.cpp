@@ -2,8 +2,10 @@
 // their lanes and need no horizontal add. Unsigned weights times signed x is the operand order of the CPU's 8-bit dot
 // product (AVX-512 VNNI). The offset of the unsigned weights is compensated by −128 · Σ x (−8 · Σ x), computed once per
 // block of x, from which each sum starts. With one row of x the weights are read once, sequentially, at memory
-// bandwidth. With many, a pair of groups stays in the L1 cache while tiles of six rows pass by. Integer sums are exact
-// and blocks are added in order: the result is bit-identical for any number of threads and any tiling.
+// bandwidth. With many, a pair of groups stays in the L1 cache while tiles of six rows pass by. From int8_tiled_rows()
+// rows on, tile instructions multiply 16 rows with a group (gemm/int8_tile.h): x is then stored in tiles, and a group's
+// weights are unpacked to signed bytes, which need no compensation. Integer sums are exact and blocks are added in
+// order: the result is bit-identical for any number of threads, any number of other rows, and either instruction.
 #define HWY_WANT_AVX3_DL  // VNNI, if the CPU supports it
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lamina/ops/linear/quantized/quantized_linear_cpu.cpp"
@@ -14,10 +16,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "lamina/base/simd-inl.h"
 #include "lamina/ops/activation/activation-inl.h"
 #include "lamina/ops/kernel_dispatch.h"
+#include "lamina/ops/linear/gemm/gemm_scratch.h"
+#include "lamina/ops/linear/gemm/int8_tile.h"
 #include "lamina/ops/linear/quantized_linear_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -176,8 +181,8 @@ void multiply_row(int64_t count, const Rounded& x, const Group* groups, float* t
   if constexpr (kGroups > 1) multiply_row<kFormat, kGroups - 1>(count, x, groups, to);
 }
 
-/// Quantizes a row of x to 8-bit blocks.
-void round_row(const float* x, int64_t in, int64_t blocks, int32_t offset, int8_t* numbers, float* scales,
+/// Quantizes a row of x to 8-bit blocks. The results of consecutive blocks are `step` blocks apart.
+void round_row(const float* x, int64_t in, int64_t blocks, int64_t step, int32_t offset, int8_t* numbers, float* scales,
                int32_t* offset_corrections) {
   const LaneF d;
   for (int64_t block = 0; block < blocks; ++block) {
@@ -194,10 +199,11 @@ void round_row(const float* x, int64_t in, int64_t blocks, int32_t offset, int8_
     }
     const float largest = hn::AllFalse(d, broken) ? hn::GetLane(hn::MaxOfLanes(d, most)) : NAN;
     const float scale = largest / 127.0F;
+    int8_t* to = numbers + first * step;
+    scales[block * step] = scale;
     if (!std::isfinite(scale)) {  // the scale alone turns every sum into NaN
-      std::fill_n(numbers + first, kBlock, int8_t{0});
-      scales[block] = scale;
-      offset_corrections[block] = 0;
+      std::fill_n(to, kBlock, int8_t{0});
+      offset_corrections[block * step] = 0;
       continue;
     }
     // A scale too small to divide by counts as a block of zeros.
@@ -207,10 +213,9 @@ void round_row(const float* x, int64_t in, int64_t blocks, int32_t offset, int8_
     for (int64_t i = 0; i < kBlock; i += kLaneCount) {
       const auto whole = hn::NearestInt(hn::Mul(hn::Load(d, values + i), inverse));
       sum = hn::Add(sum, whole);
-      hn::StoreU(hn::DemoteTo(d8, whole), d8, numbers + first + i);
+      hn::StoreU(hn::DemoteTo(d8, whole), d8, to + i);
     }
-    scales[block] = scale;
-    offset_corrections[block] = -offset * hn::GetLane(hn::SumOfLanes(LaneI(), sum));
+    offset_corrections[block * step] = -offset * hn::GetLane(hn::SumOfLanes(LaneI(), sum));
   }
 }
 
@@ -265,19 +270,111 @@ void run_groups(const QuantizedLinear& args, Function activation, int64_t begin,
   }
 }
 
+/// Unpacks blocks [first, first + count) of a group to signed bytes [count, 8, 16, 4], and its scales to f32.
 template <QuantizedFormat kFormat>
-void run_format(const QuantizedLinear& args) {
-  const Threads& threads = args.x.device().threads();
+void unpack_group(const Group& group, int64_t first, int64_t count, int8_t* numbers, float* scales) {
+  const hn::ScalableTag<uint8_t> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  constexpr int64_t kBytes = kGroupRows * kBlock;
+  auto* to = reinterpret_cast<uint8_t*>(numbers);
+  if constexpr (kFormat == QuantizedFormat::q8) {
+    const uint8_t* from = group.numbers + first * kBytes;
+    const auto sign = hn::Set(d, uint8_t{0x80});
+    for (int64_t i = 0; i < count * kBytes; i += lanes) hn::StoreU(hn::Xor(hn::LoadU(d, from + i), sign), d, to + i);
+  } else {
+    const hn::Repartition<uint16_t, decltype(d)> dw;
+    const auto low = hn::Set(d, uint8_t{0x0f});
+    const auto offset = hn::Set(d, uint8_t{8});
+    for (int64_t block = 0; block < count; ++block) {
+      const uint8_t* from = group.numbers + (first + block) * kBytes / 2;
+      uint8_t* out = to + block * kBytes;
+      for (int64_t i = 0; i < kBytes / 2; i += lanes) {
+        const auto w = hn::LoadU(d, from + i);
+        const auto high = hn::And(hn::BitCast(d, hn::ShiftRight<4>(hn::BitCast(dw, w))), low);
+        hn::StoreU(hn::Sub(hn::And(w, low), offset), d, out + i);
+        hn::StoreU(hn::Sub(high, offset), d, out + kBytes / 2 + i);
+      }
+    }
+  }
+  const LaneF df;
+  for (int64_t i = 0; i < count * kGroupRows; i += kLaneCount) {
+    hn::StoreU(load(df, group.scales + first * kGroupRows + i), df, scales + i);
+  }
+}
+
+/// Blocks of k at once: the unpacked weights of a group and one tile of x stay in the L1 cache.
+inline constexpr int64_t kSectionBlocks = 32;
+/// Rows of x at once: this section of them stays in the L2 cache for all groups of a task.
+inline constexpr int64_t kSectionRows = 512;
+
+/// run_groups by tiles of 16 rows, for rows [row_begin, row_end).
+template <QuantizedFormat kFormat, class Function>
+void run_tiled_groups(const QuantizedLinear& args, TileUnit unit, Function activation, int64_t begin, int64_t end,
+                      int64_t row_begin, int64_t row_end) {
+  const QuantizedWeight& weight = args.weight;
+  const int64_t blocks = weight.blocks();
+  const auto* numbers = reinterpret_cast<const int8_t*>(args.numbers.data<uint8_t>());
+  const float* x_scales = args.scales.data<float>();
+  const float* y = args.y.data<float>();
+  HWY_ALIGN int8_t weights[kSectionBlocks * kBlock * kGroupRows];
+  HWY_ALIGN float scales[kSectionBlocks * kGroupRows];
+  HWY_ALIGN float tile[kTileSide * kGroupRows];
+  float* sums = nullptr;  // [groups, rows, 16] between sections
+  if (blocks > kSectionBlocks) {
+    sums = gemm_scratch<float>(GemmScratch::block, (end - begin) * kSectionRows * kGroupRows);
+  }
+  const Int8TiledFn multiply = int8_tiled(unit);
+  for (int64_t first = 0; first < blocks; first += kSectionBlocks) {
+    const int64_t count = std::min(kSectionBlocks, blocks - first);
+    const bool last = first + count == blocks;
+    for (int64_t g = begin; g < end; ++g) {
+      const uint8_t* at = weight.data.data<uint8_t>() + g * weight.group_bytes();
+      unpack_group<kFormat>({reinterpret_cast<const f16*>(at), at + weight.scale_bytes()}, first, count, weights,
+                            scales);
+      const int64_t column = g * kGroupRows;
+      const int64_t columns = std::min(kGroupRows, weight.out - column);
+      for (int64_t row = row_begin; row < row_end; row += kTileSide) {
+        float* to = sums == nullptr ? tile : sums + ((g - begin) * kSectionRows + row - row_begin) * kGroupRows;
+        const int64_t block = row * blocks + first * kTileSide;
+        const int64_t height = std::min(kTileSide, row_end - row);
+        // Sums pass from tiles to vectors through the L1 cache. They would wait there for stores to y that miss it.
+        for (int64_t i = 0; last && i < height; ++i) __builtin_prefetch(y + (row + i) * weight.out + column, 1);
+        multiply({numbers + block * kBlock, x_scales + block, weights, scales, count}, first == 0 ? 0.0F : 1.0F, to);
+        if (last) finish_tile(args, activation, to, kGroupRows, row, height, column, columns);
+      }
+    }
+  }
+}
+
+/// Rounds all rows of x: each row in turn, or tiles [rows / 16, blocks, 16, 32] padded with zeros.
+void round_rows(const QuantizedLinear& args, int32_t offset, bool tiled) {
   const int64_t rows = args.x.dim(0);
   const int64_t in = args.weight.in;
   const int64_t blocks = args.weight.blocks();
-  threads.ranges(rows, rows_per_range(in), [&](int64_t begin, int64_t end) HWY_ATTR {
+  const int64_t side = tiled ? kTileSide : 1;
+  auto* numbers = reinterpret_cast<int8_t*>(args.numbers.data<uint8_t>());
+  const int64_t padded = tiled ? args.numbers.dim(0) : rows;
+  args.x.device().threads().ranges(padded, rows_per_range(in), [&](int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t row = begin; row < end; ++row) {
-      round_row(args.x.data<float>() + row * in, in, blocks, kFormat == QuantizedFormat::q8 ? 128 : 8,
-                reinterpret_cast<int8_t*>(args.numbers.data<uint8_t>()) + row * blocks * kBlock,
-                args.scales.data<float>() + row * blocks, args.offset_corrections.data<int32_t>() + row * blocks);
+      const int64_t first = row / side * side * blocks + row % side;
+      if (row < rows) {
+        round_row(args.x.data<float>() + row * in, in, blocks, side, offset, numbers + first * kBlock,
+                  args.scales.data<float>() + first, args.offset_corrections.data<int32_t>() + first);
+        continue;
+      }
+      for (int64_t block = 0; block < blocks; ++block) {
+        std::fill_n(numbers + (first + block * side) * kBlock, kBlock, int8_t{0});
+        args.scales.data<float>()[first + block * side] = 0.0F;
+      }
     }
   });
+}
+
+template <QuantizedFormat kFormat>
+void run_format(const QuantizedLinear& args, std::optional<TileUnit> tiles) {
+  const Threads& threads = args.x.device().threads();
+  const int64_t rows = args.x.dim(0);
+  round_rows(args, kFormat == QuantizedFormat::q8 ? 128 : 8, tiles.has_value());
   // A single row: ranges of 24 to 96 KiB of weights, two per thread if that is in between. Every range must start its
   // memory streams, and no thread should wait long for the last one. More rows: 24 KiB, or less if many rows make each
   // range long.
@@ -286,15 +383,20 @@ void run_format(const QuantizedLinear& args) {
   const int64_t grain =
       std::max<int64_t>(std::clamp<int64_t>(share, 24576, 98304) / bytes / kRowGroups, 1) * kRowGroups;
   visit_activation(args.activation, [&](auto kind) {
-    threads.ranges(args.weight.groups(), grain,
-                   [&](int64_t begin, int64_t end) { run_groups<kFormat>(args, kind, begin, end); });
+    threads.ranges(args.weight.groups(), grain, [&](int64_t begin, int64_t end) {
+      if (!tiles) return run_groups<kFormat>(args, kind, begin, end);
+      const TileScope scope(*tiles, TileShape::half_depth);
+      for (int64_t row = 0; row < rows; row += kSectionRows) {
+        run_tiled_groups<kFormat>(args, *tiles, kind, begin, end, row, std::min(rows, row + kSectionRows));
+      }
+    });
   });
 }
 
-void quantized_linear(const QuantizedLinear& args) {
+void quantized_linear(const QuantizedLinear& args, std::optional<TileUnit> tiles) {
   if (args.y.numel() == 0) return;
-  args.weight.format == QuantizedFormat::q8 ? run_format<QuantizedFormat::q8>(args)
-                                            : run_format<QuantizedFormat::q4>(args);
+  args.weight.format == QuantizedFormat::q8 ? run_format<QuantizedFormat::q8>(args, tiles)
+                                            : run_format<QuantizedFormat::q4>(args, tiles);
 }
 
 }  // namespace lamina::ops::HWY_NAMESPACE
@@ -302,11 +404,29 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace lamina::ops {
+namespace {
+
+/// The tiles for a product of `rows` rows; empty if by dot products. Forced by the kernels of "cpu_int8_product".
+std::optional<TileUnit> int8_tiles_for(const Device& device, QuantizedFormat format, int64_t rows) {
+  constexpr const char* kOp = "cpu_int8_product";
+  const bool forced = !device.forced_kernel(kOp).empty();
+  if (allows_kernel(device, kOp, "int8_tile") && has_int8_tiles() && (forced || rows >= int8_tiled_rows(format))) {
+    return TileUnit::amx;
+  }
+  if (allows_kernel(device, kOp, "int8_dot")) return std::nullopt;
+  if (allows_kernel(device, kOp, "int8_tile_emulated") && can_emulate_tiles()) return TileUnit::emulated;
+  reject_call(device, kOp);
+}
+
+}  // namespace
+
 HWY_EXPORT(quantized_linear);
 namespace cpu {
 void quantized_linear(const QuantizedLinear& args) {
   require_kernel(args.x.device(), "quantized_linear", "cpu");
-  HWY_DYNAMIC_DISPATCH(quantized_linear)(args);
+  std::optional<TileUnit> tiles;
+  if (args.weight.in > 0) tiles = int8_tiles_for(args.x.device(), args.weight.format, args.x.dim(0));
+  HWY_DYNAMIC_DISPATCH(quantized_linear)(args, tiles);
 }
 }  // namespace cpu
 }  // namespace lamina::ops
