@@ -38,22 +38,46 @@ struct LongformerPattern {
   bool operator==(const LongformerPattern&) const = default;
 };
 
+/// Where BigBird's random blocks come from.
+///   philox  Lamina's generator; all heads see the same blocks
+///   numpy   the published code: NumPy's generator, other blocks for every head and layer, and only in training. In
+///           inference that code puts the first block in their place: its keys count 1 + random_blocks times
+enum class BlockDraw : uint8_t { philox, numpy };
+constexpr auto names_of(BlockDraw) { return std::array<std::string_view, 2>{"philox", "numpy"}; }
+
 struct BigBirdPattern {
   static constexpr std::string_view kKind = "bigbird";
   static constexpr std::string_view kDoc = "block-sparse: window, global and random blocks (arXiv:2007.14062)";
   int64_t block = 64;
   int64_t window_blocks = 1;
   int64_t global_blocks = 1;
+  int64_t last_blocks = 0;
   int64_t random_blocks = 2;
+  BlockDraw draw = BlockDraw::philox;
   int64_t seed = 0;
   static void visit_fields(auto& self, auto&& field) {
     field("block", self.block, "positions in a block");
     field("window_blocks", self.window_blocks, "nearest blocks on each side, in addition to the query's own", kCount);
     field("global_blocks", self.global_blocks, "number of global blocks, the first ones", kCount);
+    field("last_blocks", self.last_blocks, "number of global blocks at the end; not if causal", kCount);
     field("random_blocks", self.random_blocks, "random blocks per query block", Limits{0, 1024});
-    field("seed", self.seed, "seed of the random blocks", kCount);
+    field("draw", self.draw,
+          "philox: the same blocks for all heads; numpy: as in the published code, by NumPy's generator for every head "
+          "and layer in training, and in inference the first block instead, whose keys then count 1 + random_blocks "
+          "times");
+    field("seed", self.seed, "seed of the random blocks; with numpy the layer's index is added", kCount);
   }
   bool operator==(const BigBirdPattern&) const = default;
+};
+
+struct ChunkPattern {
+  static constexpr std::string_view kKind = "chunks";
+  static constexpr std::string_view kDoc = "positions in the query's own chunk; chunks do not see each other";
+  int64_t size = 8192;
+  static void visit_fields(auto& self, auto&& field) {
+    field("size", self.size, "positions in a chunk: keys with floor(j / size) = floor(i / size)");
+  }
+  bool operator==(const ChunkPattern&) const = default;
 };
 
 struct StridedPattern {
@@ -69,7 +93,8 @@ struct StridedPattern {
 };
 
 /// Which positions a query sees, among those that causality allows.
-using Pattern = std::variant<FullPattern, WindowPattern, LongformerPattern, BigBirdPattern, StridedPattern>;
+using Pattern =
+    std::variant<FullPattern, WindowPattern, LongformerPattern, BigBirdPattern, StridedPattern, ChunkPattern>;
 
 struct NoQkNorm {
   static constexpr std::string_view kKind = "none";
@@ -80,25 +105,42 @@ struct NoQkNorm {
 
 struct PerHeadQkNorm {
   static constexpr std::string_view kKind = "per_head";
-  static constexpr std::string_view kDoc = "each head's query and key over head_dim, before rope";
+  static constexpr std::string_view kDoc = "each head's query and key over head_dim";
   std::optional<Norm> norm;
   bool own_weights = false;
+  bool after_rope = false;
   static void visit_fields(auto& self, auto&& field) {
     field("norm", self.norm, "default: the block's norm");
     field("own_weights", self.own_weights, "a scale per head, else all heads share one scale of head_dim");
+    field("after_rope", self.after_rope, "the norm follows the rotation by rope, else it precedes it");
   }
   bool operator==(const PerHeadQkNorm&) const = default;
 };
 
 struct WholeQkNorm {
   static constexpr std::string_view kKind = "whole";
-  static constexpr std::string_view kDoc = "the whole projection over heads · head_dim, before rope";
+  static constexpr std::string_view kDoc = "the whole projection over heads · head_dim";
   std::optional<Norm> norm;
-  static void visit_fields(auto& self, auto&& field) { field("norm", self.norm, "default: the block's norm"); }
+  bool after_rope = false;
+  static void visit_fields(auto& self, auto&& field) {
+    field("norm", self.norm, "default: the block's norm");
+    field("after_rope", self.after_rope, "the norm follows the rotation by rope, else it precedes it");
+  }
   bool operator==(const WholeQkNorm&) const = default;
 };
 
 using QkNorm = std::variant<NoQkNorm, PerHeadQkNorm, WholeQkNorm>;  ///< Norm of queries and keys before the product.
+
+/// Scores that grow with the query's position, so that attention over many keys stays sharp (arXiv:2501.19399).
+struct QueryTemperature {
+  double scale = 0.1;
+  int64_t interval = 8192;
+  static void visit_fields(auto& self, auto&& field) {
+    field("scale", self.scale, "query i is multiplied by 1 + scale · ln(1 + floor((i + 1) / interval))");
+    field("interval", self.interval, "positions with the same factor");
+  }
+  bool operator==(const QueryTemperature&) const = default;
+};
 
 /// Which projections of attention have a bias.
 struct AttentionBias {
@@ -128,6 +170,7 @@ struct Attention {
   QkNorm qk_norm;
   std::optional<double> scale;
   std::optional<double> soft_cap;
+  std::optional<QueryTemperature> temperature;
   std::optional<double> clip_qkv;
   Pattern pattern;
   std::optional<bool> causal;
@@ -142,6 +185,7 @@ struct Attention {
     field("qk_norm", self.qk_norm, "norm of queries and keys before the product");
     field("scale", self.scale, "factor on q·k; default 1/sqrt(head_dim)");
     field("soft_cap", self.soft_cap, "c·tanh(score/c) on the scaled scores; default none");
+    field("temperature", self.temperature, "factor on queries that grows with their position; default none");
     field("clip_qkv", self.clip_qkv, "clamps q, k and v to [-c, c]; default none");
     field("pattern", self.pattern, "which positions are seen");
     field("causal", self.causal, "whether a query sees only itself and earlier positions; default the model's");
@@ -151,20 +195,27 @@ struct Attention {
   bool operator==(const Attention&) const = default;
 };
 
-/// Attention of a decoder to the output of the encoder: queries from the residual stream, keys and values from the
-/// encoder's last hidden states. Every query sees the whole source.
+/// Attention of a decoder to the output of another stack: queries from the residual stream, keys and values from that
+/// stack's last hidden states. With an encoder every query sees the whole source; with `retrieval` it sees the
+/// neighbours of the last complete chunk. In the layers of a neighbour encoder it sees the decoder's states of the
+/// chunk.
 struct CrossAttention {
   int64_t n_heads = 0;
   std::optional<int64_t> n_kv_heads;
   std::optional<int64_t> head_dim;
   AttentionBias bias;
   std::optional<double> scale;
+  std::optional<int64_t> d_source;
+  std::optional<LayerPosition> position;
   static void visit_fields(auto& self, auto&& field) {
     field("n_heads", self.n_heads, "query heads; required");
     field("n_kv_heads", self.n_kv_heads, "key and value heads, a divisor of n_heads; default n_heads");
     field("head_dim", self.head_dim, "width of a head; default d_model / n_heads");
     field("bias", self.bias, "biases of the projections; true or false for all");
     field("scale", self.scale, "factor on q·k; default 1/sqrt(head_dim)");
+    field("d_source", self.d_source, "width of the states that it attends to; default the width of their stack");
+    field("position", self.position,
+          "position encoding between queries and keys, none or rope; default none, with retrieval rope");
   }
   bool operator==(const CrossAttention&) const = default;
 };

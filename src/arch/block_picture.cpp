@@ -24,8 +24,8 @@ struct Branch {
 
 class BlockDrawing {
  public:
-  BlockDrawing(const Block& block, Diagram& diagram)
-      : block_(block), diagram_(diagram), norm_(norm_label(*block.norm)) {}
+  BlockDrawing(const Block& block, const std::string& cross_title, Diagram& diagram)
+      : block_(block), cross_title_(cross_title), diagram_(diagram), norm_(norm_label(*block.norm)) {}
 
   double serial(double centre) {
     double y = 0;
@@ -34,7 +34,7 @@ class BlockDrawing {
       mixer.norm_before = mixer.norm_before && block_.mixer_norm;
       y = sublayer(centre, y, mixer);
     }
-    if (block_.cross) y = sublayer(centre, y, branch(Diagram::Tone::mixer, cross_labels(*block_.cross)));
+    if (block_.cross) y = cross(centre, y);
     if (has_ffn(block_)) y = sublayer(centre, y, branch(Diagram::Tone::ffn, ffn_labels(block_.ffn)));
     return leave(centre, y);
   }
@@ -67,13 +67,18 @@ class BlockDrawing {
     diagram_.arrow({{middle, join + 9}, {middle, sum - 9}});
     diagram_.arrow({{middle, fork}, {residual, fork}, {residual, sum}, {middle - 9, sum}});
     diagram_.plus(middle, sum);
-    if (block_.placement != Placement::post) return leave(middle, sum + 9);
-    return leave(middle, step(middle, sum + 9, Diagram::Tone::norm, {norm_}));
+    double top = sum + 9;
+    if (block_.placement == Placement::post) top = step(middle, top, Diagram::Tone::norm, {norm_});
+    return leave(middle, block_.cross ? cross(middle, top) : top);
   }
 
  private:
   bool output_norm() const {
     return block_.placement == Placement::sandwich || block_.placement == Placement::branch_post;
+  }
+
+  double cross(double centre, double y) {
+    return sublayer(centre, y, branch(Diagram::Tone::mixer, cross_labels(*block_.cross, cross_title_)));
   }
 
   Branch branch(Diagram::Tone tone, std::vector<std::string> lines) const {
@@ -128,17 +133,19 @@ class BlockDrawing {
   }
 
   const Block& block_;
+  const std::string& cross_title_;
   Diagram& diagram_;
   std::string norm_;
 };
 
 }  // namespace
 
-BlockSize draw_block(const Block& block, const std::string& title, double left, Diagram& diagram) {
+BlockSize draw_block(const Block& block, const std::string& title, const std::string& cross_title, double left,
+                     Diagram& diagram) {
   const bool parallel = std::holds_alternative<ParallelWiring>(block.wiring);
   const double first = left + kSide + 14 + kBox / 2;
   const double second = first + kBox + 24;
-  BlockDrawing drawing(block, diagram);
+  BlockDrawing drawing(block, cross_title, diagram);
   const double top = parallel ? drawing.parallel(first, second) : drawing.serial(first);
   const double right = (parallel ? second : first) + kBox / 2 + 14;
   const auto placement = names_of(block.placement)[static_cast<size_t>(block.placement)];

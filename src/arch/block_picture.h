@@ -14,6 +14,7 @@ struct BlockSize {
 
 /// Draws one block with its left edge at `left`, standing on 0: norms, sublayers, residual lines and additions, in the
 /// order in which data passes them from bottom to top.
-BlockSize draw_block(const Block& block, const std::string& title, double left, Diagram& diagram);
+BlockSize draw_block(const Block& block, const std::string& title, const std::string& cross_title, double left,
+                     Diagram& diagram);
 
 }  // namespace lamina::arch

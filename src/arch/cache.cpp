@@ -56,6 +56,23 @@ void describe(const S4d& m, int64_t d_model, CacheRow& row) {
   row.constant = static_cast<double>(d_model) * static_cast<double>(m.state);
 }
 
+void describe(const ShortConv& m, int64_t d_model, CacheRow& row) {
+  row.kind = "state";
+  row.constant = static_cast<double>(d_model) * static_cast<double>(m.conv - 1);
+}
+
+/// The state holds a flag beside the channels: whether the sequence has begun.
+void describe(const RgLru& m, int64_t /*d_model*/, CacheRow& row) {
+  row.kind = "state";
+  row.constant = static_cast<double>(*m.width) * static_cast<double>(m.conv) + 1;
+}
+
+void describe(const AttentionMamba2& m, int64_t d_model, CacheRow& row) {
+  describe(m.mamba2, d_model, row);
+  describe(m.attention, d_model, row);
+  row.kind += " and state";
+}
+
 void describe(const NoMixer& /*m*/, int64_t /*d_model*/, CacheRow& row) { row.kind = "nothing"; }
 
 }  // namespace
@@ -76,8 +93,15 @@ std::vector<CacheRow> cache_rows(const ArchSpec& spec) {
     rows.push_back(std::move(row));
     if (!written.block->cross) continue;
     const CrossAttention& cross = *written.block->cross;
+    const auto per_token = 2 * static_cast<double>(*cross.n_kv_heads) * static_cast<double>(*cross.head_dim);
+    if (spec.retrieval) {
+      CacheRow neighbours{written.path, "cross, of the neighbours", written.times};
+      neighbours.constant = per_token * static_cast<double>(spec.retrieval->neighbours * spec.retrieval->length);
+      rows.push_back(std::move(neighbours));
+      continue;
+    }
     CacheRow source{written.path, "cross, of the source", written.times};
-    source.per_token = 2 * static_cast<double>(*cross.n_kv_heads) * static_cast<double>(*cross.head_dim);
+    source.per_token = per_token;
     rows.push_back(std::move(source));
   }
   return rows;

@@ -26,8 +26,18 @@ double keys_of(const LongformerPattern& pattern, int64_t length) {
 
 /// An upper bound: random blocks may coincide with blocks that are visible anyway.
 double keys_of(const BigBirdPattern& pattern, int64_t length) {
-  const int64_t blocks = pattern.window_blocks + 1 + pattern.global_blocks + pattern.random_blocks;
+  const int64_t blocks =
+      pattern.window_blocks + 1 + pattern.global_blocks + pattern.last_blocks + pattern.random_blocks;
   return window_keys(std::min<int64_t>(blocks * pattern.block, length), length);
+}
+
+/// Query i sees i mod size + 1 keys.
+double keys_of(const ChunkPattern& pattern, int64_t length) {
+  const auto n = static_cast<double>(length);
+  const auto size = static_cast<double>(pattern.size);
+  const auto chunks = static_cast<double>(length / pattern.size);
+  const auto rest = static_cast<double>(length % pattern.size);
+  return (chunks * size * (size + 1) / 2 + rest * (rest + 1) / 2) / n;
 }
 
 /// Σ_{i<n} floor(i / stride).
@@ -54,7 +64,8 @@ double both_directions(double causal_keys, int64_t length) {
 /// Keys of a global token or block, averaged over all queries, in addition to those of its window.
 double global_queries(const Pattern& pattern) {
   if (const auto* p = std::get_if<LongformerPattern>(&pattern)) return static_cast<double>(p->global_tokens);
-  if (const auto* p = std::get_if<BigBirdPattern>(&pattern)) return static_cast<double>(p->global_blocks * p->block);
+  if (const auto* p = std::get_if<BigBirdPattern>(&pattern))
+    return static_cast<double>((p->global_blocks + p->last_blocks) * p->block);
   return 0;
 }
 
@@ -90,6 +101,18 @@ double mixing(const Mamba2& m, int64_t /*length*/, int64_t /*d_model*/) {
 double mixing(const S4d& m, int64_t /*length*/, int64_t d_model) {
   return static_cast<double>(d_model) * (6 * static_cast<double>(m.state) + 2);
 }
+
+/// FLOPs per channel: two gates, and a product and a sum per tap.
+double mixing(const ShortConv& m, int64_t /*length*/, int64_t d_model) {
+  return static_cast<double>(d_model) * (2 * static_cast<double>(m.conv) + 2);
+}
+/// FLOPs per channel: decay 2, scaling of the input 4, update 2, output gate 2, and the convolution.
+double mixing(const RgLru& m, int64_t /*length*/, int64_t /*d_model*/) {
+  return static_cast<double>(*m.width) * (2 * static_cast<double>(m.conv) + 10);
+}
+double mixing(const AttentionMamba2& m, int64_t length, int64_t d_model) {
+  return mixing(m.attention, length, d_model) + mixing(m.mamba2, length, d_model);
+}
 double mixing(const NoMixer& /*m*/, int64_t /*length*/, int64_t /*d_model*/) { return 0; }
 
 double product_flops(const std::vector<Weight>& weights) {
@@ -111,15 +134,69 @@ double mixing_flops(const ArchSpec& spec, const Block& block, int64_t length) {
   return block.cross ? own + cross_mixing(*block.cross, length) : own;
 }
 
+namespace {
+
+/// Flops of the neighbour encoder and the decoder's layers of a model with retrieval, per token of the decoder, which
+/// has neighbours · length / chunk tokens of neighbours.
+void add_retrieval_flops(const ArchSpec& spec, int64_t length, Flops& flops) {
+  const Retrieval& retrieval = *spec.retrieval;
+  const int64_t seen = retrieval.neighbours * retrieval.length;  // by every token
+  const double ratio = static_cast<double>(seen) / static_cast<double>(retrieval.chunk);
+  for (const WrittenBlock& written : written_blocks(spec)) {
+    const Block& block = *written.block;
+    const auto times = static_cast<double>(written.times);
+    const double tokens = written.in_encoder ? ratio : 1;
+    const double source = written.in_encoder ? 1 : ratio;
+    const int64_t own_length = written.in_encoder ? retrieval.length : length;
+    for (const Weight& weight : block_weights(written.d_model, block)) {
+      const bool reads_source = weight.name.starts_with("cross.k") || weight.name.starts_with("cross.v");
+      flops.products += times * product_flops({weight}) * (reads_source ? source : tokens);
+    }
+    flops.mixing +=
+        times * tokens * std::visit([&](const auto& m) { return mixing(m, own_length, written.d_model); }, block.mixer);
+    if (block.cross) {
+      flops.mixing += times * tokens * cross_mixing(*block.cross, written.in_encoder ? retrieval.chunk : seen);
+    }
+  }
+  flops.products += ratio * product_flops(neighbour_outer_weights(spec));
+}
+
+}  // namespace
+
 Flops flops_per_token(const ArchSpec& spec, int64_t length) {
   Flops flops;
   flops.products = product_flops(outer_weights(spec));
   if (spec.head.tied)
     flops.products += 2 * static_cast<double>(spec.vocab_size) * static_cast<double>(*spec.embedding.d_embed);
+  if (spec.retrieval) {
+    add_retrieval_flops(spec, length, flops);
+    return flops;
+  }
   for (const WrittenBlock& written : written_blocks(spec)) {
     const auto times = static_cast<double>(written.times);
     flops.products += times * product_flops(block_weights(spec, *written.block));
     flops.mixing += times * mixing_flops(spec, *written.block, length);
+  }
+  return flops;
+}
+
+double source_and_target_flops(const ArchSpec& spec, int64_t source_length, int64_t length) {
+  const auto source = static_cast<double>(source_length);
+  const auto target = static_cast<double>(length);
+  double head = product_flops(outer_weights(spec));
+  if (spec.head.tied) head += 2 * static_cast<double>(spec.vocab_size) * static_cast<double>(*spec.embedding.d_embed);
+  double flops = target * head;
+  for (const WrittenBlock& written : written_blocks(spec)) {
+    const Block& block = *written.block;
+    const double tokens = written.in_encoder ? source : target;
+    const int64_t own_length = written.in_encoder ? source_length : length;
+    double own = std::visit([&](const auto& m) { return mixing(m, own_length, spec.d_model); }, block.mixer) * tokens;
+    if (block.cross) own += cross_mixing(*block.cross, source_length) * tokens;
+    for (const Weight& weight : block_weights(spec, block)) {
+      const bool reads_source = weight.name.starts_with("cross.k") || weight.name.starts_with("cross.v");
+      own += product_flops({weight}) * (reads_source ? source : tokens);
+    }
+    flops += static_cast<double>(written.times) * own;
   }
   return flops;
 }

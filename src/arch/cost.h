@@ -9,7 +9,7 @@ namespace lamina::arch {
 
 /// FLOPs per token, averaged over a sequence of a given length; a multiply-add counts as two. Counts GEMMs, attention
 /// and scans. Norms, activations and positions (about a percent) are not counted. For an encoder–decoder: one token of
-/// the source and one of the target, of that length each.
+/// the source and one of the target, of that length each. With retrieval: one token, and its share of the neighbours.
 struct Flops {
   double products = 0;  ///< GEMMs: 2 · the active elements of every matrix, including the head
   double mixing = 0;    ///< attention scores and weighted values, or the state space scan
@@ -17,6 +17,9 @@ struct Flops {
   double training() const { return 3 * forward(); }  ///< backward costs twice the forward pass
 };
 Flops flops_per_token(const ArchSpec& spec, int64_t length);
+/// FLOPs of a forward pass of an encoder–decoder over a source and a target of these lengths. Each token passes only
+/// its own stack; keys and values of cross-attention are computed from the source.
+double source_and_target_flops(const ArchSpec& spec, int64_t source_length, int64_t length);
 
 /// Keys visible to a query, averaged over the positions of a sequence of this length; an upper bound for the sparse
 /// patterns with global or random parts.
@@ -43,7 +46,8 @@ struct TrainingMemory {
   double gradients = 0;    ///< of a whole pass
   double optimizer = 0;    ///< optimizer state and averaged weights
   double activations = 0;  ///< peak of everything else, including memory cached between uses
-  double total() const { return weights + gradients + optimizer + activations; }
+  double saving = 0;       ///< copy of weights and state from which a checkpoint is written while training goes on
+  double total() const { return weights + gradients + optimizer + activations + saving; }
 };
 
 }  // namespace lamina::arch

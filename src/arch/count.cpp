@@ -33,8 +33,9 @@ ParameterCount count_parameters(const ArchSpec& spec) {
   }
   add_rows(before, "", 1, count);
   if (spec.encoder) add_rows(encoder_outer_weights(spec), "encoder", 1, count);
+  if (spec.retrieval) add_rows(neighbour_outer_weights(spec), "retrieval", 1, count);
   for (const WrittenBlock& written : written_blocks(spec)) {
-    add_rows(block_weights(spec, *written.block), written.path, written.times, count);
+    add_rows(block_weights(written.d_model, *written.block), written.path, written.times, count);
   }
   add_rows(after, "", 1, count);
   for (const CountRow& row : count.rows) {

@@ -16,15 +16,29 @@ struct NoFfn {
   bool operator==(const NoFfn&) const = default;
 };
 
+/// Activation with two learned numbers a_p, a_n per layer (arXiv:2411.13010). With p = softplus(a_p) and
+/// n = beta + softplus(a_n):  x > 0: p · x² + beta · x;  otherwise n · (expm1(min(x, eps)) − x) + beta · x.
+struct Xielu {
+  double beta = 0.5;
+  double eps = -1e-6;
+  static void visit_fields(auto& self, auto&& field) {
+    field("beta", self.beta, "slope at 0; also the least n");
+    field("eps", self.eps, "upper limit of the exponent", Limits{-1, 0});
+  }
+  bool operator==(const Xielu&) const = default;
+};
+
 struct PlainFfn {
   static constexpr std::string_view kKind = "plain";
   static constexpr std::string_view kDoc = "down(act(up(x)))";
   std::optional<int64_t> d_ff;
   Activation activation = Activation::gelu;
+  std::optional<Xielu> xielu;
   bool bias = false;
   static void visit_fields(auto& self, auto&& field) {
     field("d_ff", self.d_ff, "inner width; default 4 · d_model");
     field("activation", self.activation, "activation between the two projections");
+    field("xielu", self.xielu, "learned activation instead: xIELU (arXiv:2411.13010); default none");
     field("bias", self.bias, "biases of both projections");
   }
   bool operator==(const PlainFfn&) const = default;
@@ -40,6 +54,8 @@ struct GatedFfn {
   double alpha = 1.0;
   std::optional<double> limit;
   double up_offset = 0.0;
+  double gate_scale = 1.0;
+  double out_scale = 1.0;
   static void visit_fields(auto& self, auto&& field) {
     field("d_ff", self.d_ff, "inner width; default 8/3 · d_model, rounded up to a multiple of multiple_of");
     field("multiple_of", self.multiple_of, "rounding of the default d_ff");
@@ -48,6 +64,8 @@ struct GatedFfn {
     field("alpha", self.alpha, "uses act(alpha·g)/alpha as the gate's function");
     field("limit", self.limit, "clamps the gate to at most limit, and up to [-limit, limit]; default none");
     field("up_offset", self.up_offset, "added to up", kAnyNumber);
+    field("gate_scale", self.gate_scale, "factor on the gate, after its limit and before its activation");
+    field("out_scale", self.out_scale, "factor on the output");
   }
   bool operator==(const GatedFfn&) const = default;
 };
@@ -64,6 +82,8 @@ struct Moe {
   RouterScore score = RouterScore::softmax;
   bool renormalise = false;
   double weight_scale = 1.0;
+  bool weigh_inputs = false;
+  double near = 0.02;
   bool router_bias = false;
   bool selection_bias = false;
   int64_t groups = 1;
@@ -71,6 +91,7 @@ struct Moe {
   int64_t group_best = 2;
   int64_t shared_experts = 0;
   std::optional<int64_t> shared_d_ff;
+  bool shared_gate = false;
   std::optional<double> capacity_factor;
   std::optional<int64_t> capacity;
   double balance_loss = 0.0;
@@ -82,6 +103,8 @@ struct Moe {
     field("score", self.score, "how the router's logits become weights");
     field("renormalise", self.renormalise, "divide the top_k weights by their sum");
     field("weight_scale", self.weight_scale, "factor on the weights, after renormalising");
+    field("weigh_inputs", self.weigh_inputs, "weights multiply the input of an expert instead of its output");
+    field("near", self.near, "score softmax_of_near: largest relative distance from the best", kNotNegative);
     field("router_bias", self.router_bias, "bias of the router's projection");
     field("selection_bias", self.selection_bias, "a bias per expert, added to choose experts only; no gradient");
     field("groups", self.groups, "number of groups of consecutive experts");
@@ -90,6 +113,7 @@ struct Moe {
     field("shared_experts", self.shared_experts, "experts that every token uses, merged into one feed-forward", kCount);
     field("shared_d_ff", self.shared_d_ff,
           "total width of the shared experts; default shared_experts · the expert's d_ff");
+    field("shared_gate", self.shared_gate, "the shared experts' output is multiplied by sigmoid(w·x), one w per layer");
     field("capacity_factor", self.capacity_factor,
           "capacity of an expert relative to a balanced load, in training; default no limit");
     field("capacity", self.capacity,

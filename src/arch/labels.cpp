@@ -35,6 +35,7 @@ std::string layer_position_label(const LayerPosition& position) {
 
 std::string pattern_label(const Pattern& pattern) {
   if (const auto* window = std::get_if<WindowPattern>(&pattern)) return str("window of ", window->size);
+  if (const auto* chunks = std::get_if<ChunkPattern>(&pattern)) return str("chunks of ", chunks->size);
   const auto* longformer = std::get_if<LongformerPattern>(&pattern);
   if (longformer != nullptr && longformer->global_projections) {
     return str("window of ", longformer->window, ", ", longformer->global_tokens, " global with own q, k, v");
@@ -42,8 +43,17 @@ std::string pattern_label(const Pattern& pattern) {
   return std::string(kind_of(pattern));
 }
 
+bool norms_after_rope(const QkNorm& norm) {
+  const auto* per_head = std::get_if<PerHeadQkNorm>(&norm);
+  const auto* whole = std::get_if<WholeQkNorm>(&norm);
+  return per_head != nullptr ? per_head->after_rope : whole != nullptr && whole->after_rope;
+}
+
 void add_extras(const Attention& a, Lines& lines) {
-  if (!std::holds_alternative<NoQkNorm>(a.qk_norm)) lines.push_back(str("QK-norm ", kind_of(a.qk_norm)));
+  if (!std::holds_alternative<NoQkNorm>(a.qk_norm)) {
+    lines.push_back(str("QK-norm ", kind_of(a.qk_norm), norms_after_rope(a.qk_norm) ? ", after rope" : ""));
+  }
+  if (a.temperature) lines.push_back(str("queries grow every ", a.temperature->interval, " positions"));
   if (a.soft_cap) lines.push_back(str("scores capped at ", short_double(*a.soft_cap)));
   if (a.clip_qkv) lines.push_back(str("q, k, v clipped to ", short_double(*a.clip_qkv)));
   if (a.sinks) lines.emplace_back("sinks");
@@ -74,16 +84,29 @@ Lines labels(const Mla& a) {
 }
 
 Lines labels(const Mamba& m) {
-  return {"mamba", str(*m.d_inner, " channels, state ", m.state), str("conv ", m.conv, ", dt rank ", *m.dt_rank)};
+  Lines lines{"mamba", str(*m.d_inner, " channels, state ", m.state), str("conv ", m.conv, ", dt rank ", *m.dt_rank)};
+  if (m.norm) lines.emplace_back("dt, B and C normed");
+  return lines;
 }
 Lines labels(const Mamba2& m) {
   return {"mamba-2", str(*m.d_inner / m.head_dim, " heads of ", m.head_dim, ", state ", m.state), str("conv ", m.conv)};
+}
+Lines labels(const ShortConv& m) { return {"gated short convolution", str(m.conv, " taps")}; }
+Lines labels(const RgLru& m) {
+  return {"real-gated LRU", str(*m.width, " channels, ", m.blocks, " gate blocks"), str("conv ", m.conv)};
+}
+Lines labels(const AttentionMamba2& m) {
+  Lines lines = labels(m.attention);
+  const Lines mamba2 = labels(m.mamba2);
+  lines[0] += " and " + mamba2[0];
+  lines.insert(lines.end(), mamba2.begin() + 1, mamba2.end());
+  return lines;
 }
 Lines labels(const S4d& m) { return {"diagonal S4", str("state ", m.state)}; }
 Lines labels(const NoMixer& /*m*/) { return {"nothing"}; }
 
 Lines labels(const PlainFfn& f) {
-  return {"feed-forward", str(name(f.activation), ", d_ff ", *f.d_ff, f.bias ? ", bias" : "")};
+  return {"feed-forward", str(f.xielu ? "xielu" : name(f.activation), ", d_ff ", *f.d_ff, f.bias ? ", bias" : "")};
 }
 Lines labels(const GatedFfn& f) {
   Lines lines{"gated feed-forward", str(name(f.gate), ", d_ff ", *f.d_ff, f.bias ? ", bias" : "")};
@@ -95,7 +118,10 @@ Lines labels(const Moe& f) {
   if (f.groups > 1) lines.push_back(str("from ", f.top_groups, " of ", f.groups, " groups"));
   const Lines expert = std::visit([](const auto& e) { return labels(e); }, f.expert);
   lines.push_back("each " + expert[1]);
-  if (f.shared_experts > 0) lines.push_back(str(f.shared_experts, " shared, d_ff ", *f.shared_d_ff));
+  if (f.weigh_inputs) lines.emplace_back("weights on inputs");
+  if (f.shared_experts > 0) {
+    lines.push_back(str(f.shared_experts, " shared, d_ff ", *f.shared_d_ff, f.shared_gate ? ", gated" : ""));
+  }
   return lines;
 }
 Lines labels(const NoFfn& /*f*/) { return {"nothing"}; }
@@ -106,9 +132,8 @@ Lines mixer_labels(const Mixer& mixer) {
   return std::visit([](const auto& option) { return labels(option); }, mixer);
 }
 
-Lines cross_labels(const CrossAttention& a) {
-  Lines lines{"cross-attention to the encoder",
-              str(a.n_heads, " heads, ", *a.n_kv_heads, " for k and v, of ", *a.head_dim)};
+Lines cross_labels(const CrossAttention& a, const std::string& title) {
+  Lines lines{title, str(a.n_heads, " heads, ", *a.n_kv_heads, " for k and v, of ", *a.head_dim)};
   if (any(a.bias)) lines.push_back(biases(a.bias));
   return lines;
 }

@@ -15,35 +15,27 @@ int64_t bounded_product(int64_t a, int64_t b) {
   return std::min(a * b, kMany);
 }
 
-void add_written(const std::vector<LayerGroup>& layers, bool in_encoder, std::vector<WrittenBlock>& blocks) {
-  const char* prefix = in_encoder ? "encoder." : "";
+void add_written(const std::vector<LayerGroup>& layers, const std::string& prefix, int64_t d_model,
+                 std::vector<WrittenBlock>& blocks) {
   for (size_t g = 0; g < layers.size(); ++g) {
     const LayerGroup& group = layers[g];
     for (size_t p = 0; p < group.pattern.size(); ++p) {
       const Block& block = group.pattern[p];
       blocks.push_back({&block, str(prefix, "layers[", g, "].pattern[", p, "]"),
-                        bounded_product(group.repeat, block.repeat), in_encoder});
+                        bounded_product(group.repeat, block.repeat), !prefix.empty(), d_model});
     }
   }
 }
 
-}  // namespace
-
-std::vector<WrittenBlock> written_blocks(const ArchSpec& spec) {
-  std::vector<WrittenBlock> blocks;
-  if (spec.encoder) add_written(spec.encoder->layers, true, blocks);
-  add_written(spec.layers, false, blocks);
-  return blocks;
-}
-
-ArchSpec encoder_stack(const ArchSpec& spec) {
-  LAMINA_CHECK(spec.encoder, "the architecture has no encoder; set encoder.layers");
+/// The stack of an encoder or neighbour encoder, with the model's width.
+ArchSpec stack_without_head(const ArchSpec& spec, const auto& encoder) {
   ArchSpec stack = spec;
   stack.encoder.reset();
+  stack.retrieval.reset();
   stack.causal = false;
-  stack.layers = spec.encoder->layers;
-  stack.position = spec.encoder->position.value_or(spec.position);
-  stack.final_norm = spec.encoder->final_norm;
+  stack.layers = encoder.layers;
+  stack.position = encoder.position.value_or(spec.position);
+  stack.final_norm = encoder.final_norm;
   stack.head = {};
   stack.head.tied = true;
   stack.head.scale = ConstantScale{};
@@ -52,10 +44,57 @@ ArchSpec encoder_stack(const ArchSpec& spec) {
   return stack;
 }
 
+}  // namespace
+
+std::vector<WrittenBlock> written_blocks(const ArchSpec& spec) {
+  std::vector<WrittenBlock> blocks;
+  if (spec.encoder) add_written(spec.encoder->layers, "encoder.", spec.d_model, blocks);
+  if (spec.retrieval) {
+    add_written(spec.retrieval->layers, "retrieval.", spec.retrieval->d_model.value_or(spec.d_model), blocks);
+  }
+  add_written(spec.layers, "", spec.d_model, blocks);
+  return blocks;
+}
+
+ArchSpec encoder_stack(const ArchSpec& spec) {
+  LAMINA_CHECK(spec.encoder, "the architecture has no encoder; set encoder.layers");
+  return stack_without_head(spec, *spec.encoder);
+}
+
+ArchSpec neighbour_stack(const ArchSpec& spec) {
+  LAMINA_CHECK(spec.retrieval, "the architecture has no retrieval; set retrieval.at or retrieval.layers");
+  const Retrieval& retrieval = *spec.retrieval;
+  ArchSpec stack = stack_without_head(spec, retrieval);
+  stack.d_model = retrieval.d_model.value_or(spec.d_model);
+  if (!retrieval.shared_embedding.value_or(true)) stack.embedding.d_embed = stack.d_model;
+  stack.embedding.segments.reset();
+  stack.context = retrieval.length;
+  return stack;
+}
+
+const Attention* attention_of(const Mixer& mixer) {
+  if (const auto* both = std::get_if<AttentionMamba2>(&mixer)) return &both->attention;
+  return std::get_if<Attention>(&mixer);
+}
+
+Attention* attention_of(Mixer& mixer) {
+  if (auto* both = std::get_if<AttentionMamba2>(&mixer)) return &both->attention;
+  return std::get_if<Attention>(&mixer);
+}
+
+std::string attention_key(const Mixer& mixer) {
+  return std::holds_alternative<AttentionMamba2>(mixer) ? "mixer.attention" : "mixer";
+}
+
+const Mamba2* mamba2_of(const Mixer& mixer) {
+  if (const auto* both = std::get_if<AttentionMamba2>(&mixer)) return &both->mamba2;
+  return std::get_if<Mamba2>(&mixer);
+}
+
 bool is_causal(const ArchSpec& resolved) {
   const std::vector<WrittenBlock> blocks = written_blocks(resolved);
   return std::all_of(blocks.begin(), blocks.end(), [](const WrittenBlock& written) {
-    const auto* a = std::get_if<Attention>(&written.block->mixer);
+    const auto* a = attention_of(written.block->mixer);
     return written.in_encoder || a == nullptr || a->causal.value_or(true);
   });
 }
@@ -97,6 +136,8 @@ std::vector<NormSlot> norm_slots(const Block& block) {
     if (input) slots.push_back(NormSlot::both);
     if (output) slots.push_back(NormSlot::mixer_output);
     if (output) slots.push_back(NormSlot::ffn_output);
+    if (block.cross && input) slots.push_back(NormSlot::cross);
+    if (block.cross && output) slots.push_back(NormSlot::cross_output);
     return slots;
   }
   if (has_mixer(block) && input && block.mixer_norm) slots.push_back(NormSlot::mixer);

@@ -13,9 +13,10 @@ struct WrittenBlock {
   const Block* block;
   std::string path;  ///< layers[0].pattern[1]
   int64_t times;     ///< number of layers with this block
-  bool in_encoder;   ///< of the encoder of an encoder–decoder; its path begins with "encoder."
+  bool in_encoder;   ///< of the encoder ("encoder." begins its path) or the neighbour encoder ("retrieval.")
+  int64_t d_model;   ///< width of its stack
 };
-/// The blocks of the encoder, if there is one, then those of `layers`.
+/// The blocks of the encoder or neighbour encoder, if there is one, then those of `layers`.
 std::vector<WrittenBlock> written_blocks(const ArchSpec& spec);
 
 /// Number of layers, including those of an encoder, saturated at 2^31.
@@ -24,10 +25,12 @@ int64_t layer_count(const ArchSpec& spec);
 /// The block of every layer in `layers`, in order. The pointers are valid as long as `spec`.
 std::vector<const Block*> layer_blocks(const ArchSpec& spec);
 std::vector<const Block*> layer_blocks(
-    const std::vector<LayerGroup>& layers);  ///< The same, valid as long as `layers`.
+    const std::vector<LayerGroup>& layers);  ///< The pointers are valid as long as `layers`.
 
 /// The encoder of an encoder–decoder as an architecture of its own, without a head. If `spec` is resolved, so is it.
 ArchSpec encoder_stack(const ArchSpec& spec);
+/// The same of the neighbour encoder of a model with retrieval.
+ArchSpec neighbour_stack(const ArchSpec& spec);
 
 /// The norms of a block. mixer, ffn and both come before the sublayer, or after the residual addition with placement
 /// post; the output norms come after the sublayer, inside the branch.
@@ -45,6 +48,14 @@ int64_t rounded_bias_width(const Attention& attention);
 
 /// Whether the model can generate: every attention of `layers` is causal.
 bool is_causal(const ArchSpec& resolved);
+
+/// The attention of a mixer, also if the layer has a state space, too; null if it has none.
+const Attention* attention_of(const Mixer& mixer);
+Attention* attention_of(Mixer& mixer);
+/// Its key in a block: "mixer", or "mixer.attention" if the layer has a state space, too.
+std::string attention_key(const Mixer& mixer);
+/// The Mamba-2 of a mixer, also if the layer has attention, too; null if it has none.
+const Mamba2* mamba2_of(const Mixer& mixer);
 
 bool has_mixer(const Block& block);
 bool has_ffn(const Block& block);

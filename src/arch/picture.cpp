@@ -16,6 +16,7 @@ constexpr size_t kMostBlocks = 12;
 /// The different blocks of an architecture, and which of them each written block is.
 struct Kinds {
   std::vector<Block> blocks;
+  std::vector<std::string> cross_titles;  ///< of their cross-attention
   std::vector<size_t> of_written;
 };
 
@@ -26,7 +27,11 @@ Kinds find_kinds(const ArchSpec& spec) {
     block.repeat = 1;
     const auto found = std::find(kinds.blocks.begin(), kinds.blocks.end(), block);
     kinds.of_written.push_back(static_cast<size_t>(found - kinds.blocks.begin()));
-    if (found == kinds.blocks.end()) kinds.blocks.push_back(block);
+    if (found != kinds.blocks.end()) continue;
+    kinds.blocks.push_back(block);
+    kinds.cross_titles.emplace_back(!spec.retrieval      ? "cross-attention to the encoder"
+                                    : written.in_encoder ? "cross-attention to the chunk"
+                                                         : "chunked cross-attention to neighbours");
   }
   return kinds;
 }
@@ -74,6 +79,10 @@ std::vector<std::string> pooling_lines(const Pooling& pooling) {
   if (pooling.dense) lines.push_back(str("dense, ", enumerator(pooling.activation)));
   if (pooling.unit_length) lines.emplace_back("unit length");
   return lines;
+}
+
+std::string neighbour_label(const Retrieval& retrieval) {
+  return str(retrieval.neighbours, " x ", retrieval.length, " tokens for each chunk of ", retrieval.chunk);
 }
 
 /// A column of boxes with arrows between them; returns its top.
@@ -128,16 +137,18 @@ ModelSize draw_model(const ArchSpec& spec, const Kinds& kinds, Diagram& diagram)
   double left = 0;
   double encoder_top = 0;
   size_t written = 0;
-  if (spec.encoder) {
+  const bool two_stacks = spec.encoder || spec.retrieval;
+  if (two_stacks) {
     Column encoder(diagram, kModelWidth / 2);
-    draw_stack(encoder_stack(spec), "source tokens", 0, kinds, encoder);
-    for (const LayerGroup& group : spec.encoder->layers) written += group.pattern.size();
+    const ArchSpec stack = spec.encoder ? encoder_stack(spec) : neighbour_stack(spec);
+    draw_stack(stack, spec.encoder ? "source tokens" : neighbour_label(*spec.retrieval), 0, kinds, encoder);
+    for (const LayerGroup& group : stack.layers) written += group.pattern.size();
     encoder_top = encoder.top();
     left = kModelWidth + kBetween;
   }
   Column column(diagram, left + kModelWidth / 2);
   const double layers = draw_stack(spec, "tokens", written, kinds, column);
-  if (spec.encoder) {
+  if (two_stacks) {
     const double middle = kModelWidth + kBetween / 2;
     diagram.arrow({{kModelWidth / 2, encoder_top},
                    {kModelWidth / 2, encoder_top + 18},
@@ -173,7 +184,7 @@ std::vector<Picture> draw_parts(const ArchSpec& resolved) {
   for (size_t i = 0; i < std::min(kinds.blocks.size(), kMostBlocks); ++i) {
     const std::string name = str("block ", letter(i));
     Diagram block;
-    draw_block(kinds.blocks[i], name, 0, block);
+    draw_block(kinds.blocks[i], name, kinds.cross_titles[i], 0, block);
     pictures.push_back({name, block.finish()});
   }
   return pictures;
@@ -186,7 +197,7 @@ std::string draw(const ArchSpec& resolved, const std::string& title) {
   double top = model.height;
   double left = model.width + 40;
   for (size_t i = 0; i < std::min(kinds.blocks.size(), kMostBlocks); ++i) {
-    const BlockSize size = draw_block(kinds.blocks[i], str("block ", letter(i)), left, diagram);
+    const BlockSize size = draw_block(kinds.blocks[i], str("block ", letter(i)), kinds.cross_titles[i], left, diagram);
     left += size.width + 24;
     top = std::max(top, size.height);
   }

@@ -87,11 +87,9 @@ std::string to_json_text(const Plan& plan) {
       {"architecture", spec_to_json(plan.spec, Defaults::write)},
   };
   if (plan.memory) {
-    json["training_memory"] = {{"weights", plan.memory->weights},
-                               {"gradients", plan.memory->gradients},
-                               {"optimizer", plan.memory->optimizer},
-                               {"activations", plan.memory->activations},
-                               {"total", plan.memory->total()}};
+    json["training_memory"] = {{"weights", plan.memory->weights},     {"gradients", plan.memory->gradients},
+                               {"optimizer", plan.memory->optimizer}, {"activations", plan.memory->activations},
+                               {"saving", plan.memory->saving},       {"total", plan.memory->total()}};
   }
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

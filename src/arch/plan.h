@@ -9,7 +9,7 @@
 
 namespace lamina::arch {
 
-/// What a plan is computed for.
+/// Sizes and types that a plan is computed for.
 struct PlanOptions {
   int64_t batch = 1;         ///< sequences at once
   int64_t length = 0;        ///< 0: the model's context, at most 4096

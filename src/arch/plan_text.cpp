@@ -77,6 +77,7 @@ std::string memory_table(const Plan& plan) {
   row("gradients", plan.memory->gradients);
   row("optimizer", plan.memory->optimizer);
   row("activations", plan.memory->activations);
+  row("copy to save", plan.memory->saving);
   row("all", plan.memory->total());
   return text + "\n";
 }

@@ -102,6 +102,14 @@ void fill_mixer(Mamba& m, const ArchSpec& spec, const Norm& /*norm*/) {
 void fill_mixer(Mamba2& m, const ArchSpec& spec, const Norm& /*norm*/) {
   fill(m.d_inner, expanded(m.expand, spec.d_model));
 }
+void fill_mixer(AttentionMamba2& m, const ArchSpec& spec, const Norm& norm) {
+  fill_mixer(m.attention, spec, norm);
+  fill_mixer(m.mamba2, spec, norm);
+}
+void fill_mixer(RgLru& m, const ArchSpec& spec, const Norm& /*norm*/) {
+  if (spec.d_model > 0) fill(m.width, std::optional(spec.d_model));
+}
+void fill_mixer(ShortConv& /*m*/, const ArchSpec& /*spec*/, const Norm& /*norm*/) {}
 void fill_mixer(S4d& /*m*/, const ArchSpec& /*spec*/, const Norm& /*norm*/) {}
 void fill_mixer(NoMixer& /*m*/, const ArchSpec& /*spec*/, const Norm& /*norm*/) {}
 
@@ -121,15 +129,24 @@ void fill_ffn(Moe& f, int64_t d_model) {
 }
 void fill_ffn(NoFfn& /*f*/, int64_t /*d_model*/) {}
 
-void fill_cross(CrossAttention& a, int64_t d_model) {
+/// What cross-attention of a stack attends to.
+struct CrossSource {
+  int64_t width = 0;
+  bool chunked = false;  ///< between chunks and neighbours
+};
+
+void fill_cross(CrossAttention& a, int64_t d_model, const ArchSpec& spec, const CrossSource& source) {
+  fill(a.d_source, std::optional(source.width));
   fill(a.n_kv_heads, std::optional(a.n_heads));
   if (!a.head_dim && a.n_heads > 0 && d_model % a.n_heads == 0) a.head_dim = d_model / a.n_heads;
   if (a.head_dim && *a.head_dim > 0) fill(a.scale, std::optional(1.0 / std::sqrt(static_cast<double>(*a.head_dim))));
+  fill(a.position, std::optional(source.chunked ? LayerPosition(Rope{}) : LayerPosition(NoPosition{})));
+  if (auto* rope = std::get_if<Rope>(&*a.position)) fill_rope(*rope, spec, a.head_dim);
 }
 
-void fill_block(Block& block, const ArchSpec& spec) {
+void fill_block(Block& block, const ArchSpec& spec, const CrossSource& source) {
   fill(block.norm, std::optional(spec.norm));
-  if (block.cross) fill_cross(*block.cross, spec.d_model);
+  if (block.cross) fill_cross(*block.cross, spec.d_model, spec, source);
   std::visit([&](auto& mixer) { fill_mixer(mixer, spec, *block.norm); }, block.mixer);
   const int64_t d_model = std::clamp<int64_t>(spec.d_model, 0, kLargest);
   std::visit([d_model](auto& ffn) { fill_ffn(ffn, d_model); }, block.ffn);
@@ -146,11 +163,12 @@ void fill_learned(Position& position, int64_t context) {
   if (auto* learned = std::get_if<LearnedPosition>(&position)) fill(learned->length, std::optional(context));
 }
 
-void fill_layers(std::vector<LayerGroup>& layers, std::optional<bool>& final_norm, const ArchSpec& spec) {
+void fill_layers(std::vector<LayerGroup>& layers, std::optional<bool>& final_norm, const ArchSpec& spec,
+                 const CrossSource& source) {
   const Block* last = nullptr;
   for (LayerGroup& group : layers) {
     for (Block& block : group.pattern) {
-      fill_block(block, spec);
+      fill_block(block, spec, source);
       last = &block;
     }
   }
@@ -165,7 +183,89 @@ void fill_encoder(ArchSpec& spec) {
   }
   fill_learned(*encoder.position, spec.context);
   const ArchSpec stack = encoder_stack(spec);
-  fill_layers(encoder.layers, encoder.final_norm, stack);
+  fill_layers(encoder.layers, encoder.final_norm, stack, {spec.d_model});
+}
+
+int64_t heads_of(const Block& block) {
+  if (const auto* a = std::get_if<Attention>(&block.mixer)) return a->n_heads;
+  const auto* mla = std::get_if<Mla>(&block.mixer);
+  return mla == nullptr ? 0 : mla->n_heads;
+}
+
+/// Writes retrieval.at into the blocks of the layers that it names.
+void expand_cross_layers(ArchSpec& spec) {
+  constexpr int64_t kMostLayers = 10000;
+  const CrossLayers at = *spec.retrieval->at;
+  for (const WrittenBlock& written : written_blocks(spec)) {
+    if (!written.in_encoder && written.times < 1) return;  // a rule reports it
+  }
+  if (at.first < 1 || at.every < 1 || layer_count({.layers = spec.layers}) > kMostLayers) return;  // a rule reports it
+  LayerGroup group;
+  int64_t number = 0;
+  for (const Block* block : layer_blocks(spec)) {
+    Block layer = *block;
+    layer.repeat = 1;
+    ++number;
+    if (number >= at.first && (number - at.first) % at.every == 0 && !layer.cross) {
+      layer.cross = at.cross;
+      if (layer.cross->n_heads == 0) layer.cross->n_heads = heads_of(layer);
+    }
+    const bool repeats = !group.pattern.empty() && [&] {
+      Block last = group.pattern.back();
+      last.repeat = 1;
+      return last == layer;
+    }();
+    if (repeats) {
+      ++group.pattern.back().repeat;
+    } else {
+      group.pattern.push_back(std::move(layer));
+    }
+  }
+  if (number < at.first) return;  // a rule reports it
+  spec.layers = {std::move(group)};
+  spec.retrieval->at.reset();
+}
+
+/// Two blocks with the decoder's heads and feed-forward; the first also attends to the chunk.
+std::vector<LayerGroup> default_neighbour_layers(const ArchSpec& spec) {
+  Block block;
+  Attention attention;
+  bool has_own_ffn = false;
+  for (const WrittenBlock& written : written_blocks(spec)) {
+    if (attention.n_heads == 0) attention.n_heads = heads_of(*written.block);
+    if (attention.n_heads == 0 && written.block->cross) attention.n_heads = written.block->cross->n_heads;
+    const bool dense =
+        std::holds_alternative<PlainFfn>(written.block->ffn) || std::holds_alternative<GatedFfn>(written.block->ffn);
+    if (has_own_ffn || !dense) continue;
+    has_own_ffn = true;
+    block.ffn = written.block->ffn;
+  }
+  if (spec.retrieval->d_model != spec.d_model) {
+    if (auto* plain = std::get_if<PlainFfn>(&block.ffn)) plain->d_ff.reset();
+    if (auto* gated = std::get_if<GatedFfn>(&block.ffn)) gated->d_ff.reset();
+  }
+  if (!has_own_ffn) block.ffn = GatedFfn{};
+  block.mixer = attention;
+  Block conditioned = block;
+  conditioned.cross = CrossAttention{.n_heads = attention.n_heads};
+  return {{1, {conditioned, block}}};
+}
+
+void fill_retrieval(ArchSpec& spec) {
+  Retrieval& retrieval = *spec.retrieval;
+  fill(retrieval.d_model, std::optional(spec.d_model));
+  fill(retrieval.shared_embedding, std::optional(retrieval.d_model == spec.d_model));
+  if (!retrieval.position) {
+    retrieval.position = spec.position;
+    if (auto* t5 = std::get_if<T5Bias>(&*retrieval.position)) t5->bidirectional = true;
+    if (auto* learned = std::get_if<LearnedPosition>(&*retrieval.position)) learned->length.reset();
+    if (auto* alibi = std::get_if<Alibi>(&*retrieval.position)) alibi->rounding = BiasRounding::f32;
+    if (std::holds_alternative<TransformerXl>(*retrieval.position)) retrieval.position = Rope{};
+  }
+  fill_learned(*retrieval.position, retrieval.length);
+  if (retrieval.layers.empty()) retrieval.layers = default_neighbour_layers(spec);
+  const ArchSpec stack = neighbour_stack(spec);
+  fill_layers(retrieval.layers, retrieval.final_norm, stack, {spec.d_model, true});
 }
 
 }  // namespace
@@ -175,8 +275,12 @@ ArchSpec fill_defaults(ArchSpec spec) {
   fill_scale(spec.embedding.scale, spec.d_model);
   fill_scale(spec.head.scale, spec.d_model);
   fill_learned(spec.position, spec.context);
-  fill_layers(spec.layers, spec.final_norm, spec);
+  if (spec.retrieval && spec.retrieval->at) expand_cross_layers(spec);
+  const bool retrieves = spec.retrieval.has_value();
+  const int64_t source_width = retrieves ? spec.retrieval->d_model.value_or(spec.d_model) : spec.d_model;
+  fill_layers(spec.layers, spec.final_norm, spec, {source_width, retrieves});
   if (spec.encoder) fill_encoder(spec);
+  if (spec.retrieval) fill_retrieval(spec);
   if (spec.head.transform) fill(spec.head.transform->norm, std::optional(spec.norm));
   return spec;
 }

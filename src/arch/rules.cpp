@@ -18,7 +18,8 @@ constexpr Rule kParametersFit{"parameters_fit", "the number of parameters fits i
 
 std::vector<Rule> make_table() {
   std::vector<Rule> table;
-  for (const auto& part : {model_rules(), mixer_rules(), position_rules(), ffn_rules(), encoder_rules()}) {
+  for (const auto& part :
+       {model_rules(), mixer_rules(), position_rules(), ffn_rules(), encoder_rules(), retrieval_rules()}) {
     table.insert(table.end(), part.begin(), part.end());
   }
   table.push_back(kParametersFit);

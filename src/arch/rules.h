@@ -43,5 +43,6 @@ std::vector<Rule> mixer_rules();
 std::vector<Rule> position_rules();
 std::vector<Rule> ffn_rules();
 std::vector<Rule> encoder_rules();
+std::vector<Rule> retrieval_rules();
 
 }  // namespace lamina::arch

@@ -9,6 +9,7 @@ void cross_has_encoder(const ArchSpec& spec, Findings& findings) {
   for (const WrittenBlock& written : written_blocks(spec)) {
     if (!written.block->cross) continue;
     any = any || !written.in_encoder;
+    if (spec.retrieval) continue;
     if (written.in_encoder) findings.note(written.path + ".cross", "a layer of the encoder has no source to attend to");
     if (!spec.encoder) findings.note(written.path + ".cross", "there is no encoder to attend to");
   }
@@ -21,7 +22,7 @@ void cross_heads_fit(const ArchSpec& spec, Findings& findings) {
     const CrossAttention& a = *written.block->cross;
     const std::string path = written.path + ".cross";
     if (!a.head_dim && a.n_heads > 0) {
-      findings.note(path + ".n_heads", str(a.n_heads, " heads do not divide d_model ", spec.d_model));
+      findings.note(path + ".n_heads", str(a.n_heads, " heads do not divide d_model ", written.d_model));
     }
     if (a.n_kv_heads && *a.n_kv_heads > 0 && a.n_heads % *a.n_kv_heads != 0) {
       findings.note(path + ".n_kv_heads", str(*a.n_kv_heads, " does not divide n_heads ", a.n_heads));
@@ -31,7 +32,7 @@ void cross_heads_fit(const ArchSpec& spec, Findings& findings) {
 
 void cross_is_serial(const ArchSpec& spec, Findings& findings) {
   for (const WrittenBlock& written : written_blocks(spec)) {
-    if (written.block->cross && std::holds_alternative<ParallelWiring>(written.block->wiring)) {
+    if (!spec.retrieval && written.block->cross && std::holds_alternative<ParallelWiring>(written.block->wiring)) {
       findings.note(written.path + ".wiring", "parallel, with cross-attention");
     }
   }
@@ -50,16 +51,22 @@ void encoder_present(const ArchSpec& spec, Findings& findings) {
   }
 }
 
+void start_token_known(const ArchSpec& spec, Findings& findings) {
+  if (!spec.encoder || spec.vocab_size <= 0 || spec.encoder->start_token < spec.vocab_size) return;
+  findings.note("encoder.start_token", str(spec.encoder->start_token, ", the vocabulary has ", spec.vocab_size));
+}
+
 /// Mixers that read tokens in one direction cannot be part of a stack that is not causal.
 void direction_fits(const ArchSpec& spec, Findings& findings) {
   for (const WrittenBlock& written : written_blocks(spec)) {
     const bool causal = spec.causal && !written.in_encoder;
-    const auto* a = std::get_if<Attention>(&written.block->mixer);
-    if (a == nullptr && has_mixer(*written.block) && !causal) {
+    const auto* a = attention_of(written.block->mixer);
+    const bool recurrent = has_mixer(*written.block) && !std::holds_alternative<Attention>(written.block->mixer);
+    if (recurrent && !causal) {
       findings.note(written.path + ".mixer", str(kind_of(written.block->mixer), " in a stack that is not causal"));
     }
     if (a == nullptr || a->causal.value_or(causal) || !a->position) continue;
-    const std::string path = written.path + ".mixer.position";
+    const std::string path = written.path + "." + attention_key(written.block->mixer) + ".position";
     if (std::holds_alternative<TransformerXl>(*a->position) || rounded_bias_width(*a) > 0) {
       findings.note(path, str(kind_of(*a->position), " without a causal mask"));
     }
@@ -72,7 +79,7 @@ void direction_fits(const ArchSpec& spec, Findings& findings) {
 
 void global_projections_plain(const ArchSpec& spec, Findings& findings) {
   for (const WrittenBlock& written : written_blocks(spec)) {
-    const auto* a = std::get_if<Attention>(&written.block->mixer);
+    const auto* a = attention_of(written.block->mixer);
     const auto* pattern = a == nullptr ? nullptr : std::get_if<LongformerPattern>(&a->pattern);
     if (pattern == nullptr || !pattern->global_projections) continue;
     const bool plain = !a->causal.value_or(true) && a->position && std::holds_alternative<NoPosition>(*a->position) &&
@@ -105,9 +112,11 @@ std::vector<Rule> encoder_rules() {
        "set encoder.layers, and cross in a block of layers", cross_has_encoder},
       {"cross_heads_fit", "heads of cross-attention divide d_model, and its KV heads divide them",
        "set cross.head_dim, or use divisors", cross_heads_fit},
-      {"cross_is_serial", "a block with cross-attention is serial", "use wiring serial", cross_is_serial},
+      {"cross_is_serial", "a block with cross-attention to an encoder is serial", "use wiring serial", cross_is_serial},
       {"encoder_present", "an encoder has layers and positions for the context, and its decoder is causal",
        "write encoder.layers as layers, and remove causal", encoder_present},
+      {"start_token_known", "the decoder's start token is in the vocabulary",
+       "set encoder.start_token to the id of a special token", start_token_known},
       {"direction_fits", "without a causal mask a mixer is attention whose position looks in both directions",
        "use attention with position none, learned, rope, alibi, or t5 with bidirectional=true", direction_fits},
       {"global_projections_plain", "global projections need attention that is not causal, without rope, sinks or clips",

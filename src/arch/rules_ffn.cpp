@@ -42,6 +42,29 @@ void shared_width_used(const ArchSpec& spec, Findings& findings) {
   });
 }
 
+void shared_gate_used(const ArchSpec& spec, Findings& findings) {
+  for_experts(spec, [&](const Moe& f, const std::string& path) {
+    if (f.shared_experts == 0 && f.shared_gate) findings.note(path + ".shared_gate", "true, but shared_experts is 0");
+  });
+}
+
+void experts_share_no_activation(const ArchSpec& spec, Findings& findings) {
+  for_experts(spec, [&](const Moe& f, const std::string& path) {
+    const auto* plain = std::get_if<PlainFfn>(&f.expert);
+    if (plain != nullptr && plain->xielu) findings.note(path + ".expert.xielu", "experts have no learned activation");
+  });
+}
+
+/// Weights of experts chosen one after the other do not come from one set of scores.
+void near_experts_plain(const ArchSpec& spec, Findings& findings) {
+  for_experts(spec, [&](const Moe& f, const std::string& path) {
+    if (f.score != RouterScore::softmax_of_near) return;
+    if (f.groups > 1) findings.note(path + ".groups", str(f.groups, " with score softmax_of_near"));
+    if (f.selection_bias) findings.note(path + ".selection_bias", "true with score softmax_of_near");
+    if (f.renormalise) findings.note(path + ".renormalise", "true with score softmax_of_near");
+  });
+}
+
 }  // namespace
 
 std::vector<Rule> ffn_rules() {
@@ -51,6 +74,12 @@ std::vector<Rule> ffn_rules() {
        "choose groups, top_groups and group_best that fit", expert_groups_fit},
       {"shared_width_used", "shared_d_ff is set only with shared experts", "set shared_experts=1 or remove shared_d_ff",
        shared_width_used},
+      {"shared_gate_used", "shared_gate is set only with shared experts", "set shared_experts=1 or remove shared_gate",
+       shared_gate_used},
+      {"experts_share_no_activation", "xielu is an activation of plain feed-forwards without experts",
+       "remove expert.xielu", experts_share_no_activation},
+      {"near_experts_plain", "softmax_of_near has no groups, selection bias or renormalised weights",
+       "remove them, or use another score", near_experts_plain},
   };
 }
 

@@ -9,13 +9,17 @@ template <class T, class F>
 void for_mixers(const ArchSpec& spec, F&& fn) {
   for (const WrittenBlock& written : written_blocks(spec)) {
     if (const auto* mixer = std::get_if<T>(&written.block->mixer)) fn(*mixer, written.path + ".mixer");
+    const auto* both = std::get_if<AttentionMamba2>(&written.block->mixer);
+    if (both == nullptr) continue;
+    if constexpr (std::is_same_v<T, Attention>) fn(both->attention, written.path + ".mixer.attention");
+    if constexpr (std::is_same_v<T, Mamba2>) fn(both->mamba2, written.path + ".mixer.mamba2");
   }
 }
 
 void head_dim_known(const ArchSpec& spec, Findings& findings) {
   for_mixers<Attention>(spec, [&](const Attention& a, const std::string& path) {
     if (!a.head_dim && a.n_heads > 0) {
-      findings.note(path + ".n_heads", str(a.n_heads, " heads do not divide d_model ", spec.d_model));
+      findings.note(path + ".n_heads", str(a.n_heads, " heads do not divide the width of their stack"));
     }
   });
 }
@@ -55,6 +59,45 @@ void sparse_is_plain(const ArchSpec& spec, Findings& findings) {
       findings.note(path + ".pattern",
                     str(kind_of(a.pattern), a.sinks ? " with sinks" : "", " with position transformer_xl"));
     }
+    if (relative && a.temperature) findings.note(path + ".temperature", "set, with position transformer_xl");
+  });
+}
+
+void last_blocks_seen(const ArchSpec& spec, Findings& findings) {
+  for_mixers<Attention>(spec, [&](const Attention& a, const std::string& path) {
+    const auto* p = std::get_if<BigBirdPattern>(&a.pattern);
+    if (p == nullptr || p->last_blocks == 0) return;
+    if (a.causal.value_or(spec.causal)) {
+      findings.note(path + ".pattern.last_blocks", str(p->last_blocks, " in causal attention, which cannot see them"));
+    }
+  });
+  for_mixers<Mla>(spec, [&](const Mla& a, const std::string& path) {
+    const auto* p = std::get_if<BigBirdPattern>(&a.pattern);
+    if (p != nullptr && p->last_blocks > 0) {
+      findings.note(path + ".pattern.last_blocks", str(p->last_blocks, " in latent attention, which is causal"));
+    }
+  });
+}
+
+/// The published code has fixed numbers of blocks.
+void numpy_blocks_published(const ArchSpec& spec, Findings& findings) {
+  const auto numpy = [](const Pattern& pattern) {
+    const auto* p = std::get_if<BigBirdPattern>(&pattern);
+    return p != nullptr && p->draw == BlockDraw::numpy ? p : nullptr;
+  };
+  for_mixers<Mla>(spec, [&](const Mla& a, const std::string& path) {
+    if (numpy(a.pattern) != nullptr) findings.note(path + ".pattern.draw", "numpy in latent attention");
+  });
+  for_mixers<Attention>(spec, [&](const Attention& a, const std::string& path) {
+    const BigBirdPattern* p = numpy(a.pattern);
+    if (p == nullptr) return;
+    if (p->window_blocks != 1 || p->global_blocks != 1 || p->last_blocks != 1) {
+      findings.note(path + ".pattern.draw", str("numpy with window_blocks ", p->window_blocks, ", global_blocks ",
+                                                p->global_blocks, " and last_blocks ", p->last_blocks));
+    }
+    const bool plain = !a.sinks && !a.soft_cap && a.position &&
+                       (std::holds_alternative<NoPosition>(*a.position) || std::holds_alternative<Rope>(*a.position));
+    if (!plain) findings.note(path + ".pattern.draw", "numpy with sinks, a soft cap or biases of the scores");
   });
 }
 
@@ -72,10 +115,23 @@ void ssm_heads_divide(const ArchSpec& spec, Findings& findings) {
   });
 }
 
+void lru_blocks_divide(const ArchSpec& spec, Findings& findings) {
+  for_mixers<RgLru>(spec, [&](const RgLru& m, const std::string& path) {
+    if (!m.width || m.blocks <= 0 || *m.width % m.blocks == 0) return;
+    findings.note(path + ".blocks", str(m.blocks, " does not divide the width ", *m.width));
+  });
+}
+
+void in_scales_complete(const ArchSpec& spec, Findings& findings) {
+  for_mixers<Mamba2>(spec, [&](const Mamba2& m, const std::string& path) {
+    if (m.in_scales.empty() || m.in_scales.size() == 5) return;
+    findings.note(path + ".in_scales", str(m.in_scales.size(), " factors, expected 5"));
+  });
+}
+
 void inner_width_known(const ArchSpec& spec, Findings& findings) {
   const auto check = [&](const auto& m, const std::string& path) {
-    if (!m.d_inner)
-      findings.note(path + ".expand", str(m.expand, " · d_model ", spec.d_model, " is not a valid width"));
+    if (!m.d_inner) findings.note(path + ".expand", str(m.expand, " · d_model is not a valid width"));
   };
   for_mixers<Mamba>(spec, check);
   for_mixers<Mamba2>(spec, check);
@@ -113,12 +169,20 @@ std::vector<Rule> mixer_rules() {
        mla_position},
       {"mla_latent_smaller", "the latent is not wider than the keys and values expanded from it", "lower kv_lora_rank",
        mla_latent_smaller},
-      {"sparse_is_plain", "relative attention over cached segments sees everything and has no sinks",
-       "use pattern full without sinks, or another position", sparse_is_plain},
+      {"sparse_is_plain", "relative attention over cached segments sees everything, without sinks or temperature",
+       "use pattern full without sinks and temperature, or another position", sparse_is_plain},
+      {"last_blocks_seen", "global blocks at the end need attention that is not causal",
+       "set causal=false or last_blocks=0", last_blocks_seen},
+      {"numpy_blocks_published", "draw numpy has one window block on each side, a first and a last global block",
+       "set window_blocks, global_blocks and last_blocks to 1, without extras, or use draw philox",
+       numpy_blocks_published},
       {"inner_width_known", "expand · d_model is a valid width", "set d_inner, or use an expand of about 2",
        inner_width_known},
       {"ssm_heads_divide", "head_dim divides d_inner, groups the heads, norm_groups d_inner", "use divisors",
        ssm_heads_divide},
+      {"in_scales_complete", "there is a factor for each of z, x, B, C and the step sizes, or none at all",
+       "give five factors, or an empty list", in_scales_complete},
+      {"lru_blocks_divide", "blocks divides the width of the recurrence", "use a divisor", lru_blocks_divide},
       {"state_even", "a diagonal state consists of complex pairs", "use an even state", state_even},
       {"step_sizes_ordered", "step sizes are ordered: dt_min <= dt_max, dt_low <= dt_high", "swap the two values",
        step_sizes_ordered},

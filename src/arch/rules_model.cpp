@@ -68,10 +68,15 @@ void norm_groups_divide(const ArchSpec& spec, Findings& findings) {
   }
   if (spec.embedding.norm) check_groups(*spec.embedding.norm, spec.d_model, "embedding.norm", findings);
   for (const WrittenBlock& written : written_blocks(spec)) {
-    if (written.block->norm) check_groups(*written.block->norm, spec.d_model, written.path + ".norm", findings);
-    const auto* a = std::get_if<Attention>(&written.block->mixer);
+    if (written.block->norm) check_groups(*written.block->norm, written.d_model, written.path + ".norm", findings);
+    if (const auto* m = std::get_if<Mamba>(&written.block->mixer); m != nullptr && m->norm && m->dt_rank) {
+      for (const int64_t width : {m->state, *m->dt_rank}) {
+        check_groups(*m->norm, width, written.path + ".mixer.norm", findings);
+      }
+    }
+    const auto* a = attention_of(written.block->mixer);
     if (a == nullptr || !a->head_dim) continue;
-    const std::string path = written.path + ".mixer.qk_norm.norm";
+    const std::string path = written.path + "." + attention_key(written.block->mixer) + ".qk_norm.norm";
     const auto* per_head = std::get_if<PerHeadQkNorm>(&a->qk_norm);
     const auto* whole = std::get_if<WholeQkNorm>(&a->qk_norm);
     if (per_head != nullptr && per_head->norm) check_groups(*per_head->norm, *a->head_dim, path, findings);

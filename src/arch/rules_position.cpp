@@ -15,11 +15,12 @@ std::vector<PlacedRope> ropes(const ArchSpec& spec) {
   const auto add = [&found](const std::optional<LayerPosition>& position, const std::string& path,
                             std::optional<int64_t> width) {
     const auto* rope = position ? std::get_if<Rope>(&*position) : nullptr;
-    if (rope != nullptr) found.push_back({rope, path + ".mixer.position", width});
+    if (rope != nullptr) found.push_back({rope, path + ".position", width});
   };
   for (const WrittenBlock& written : written_blocks(spec)) {
-    if (const auto* a = std::get_if<Attention>(&written.block->mixer)) add(a->position, written.path, a->head_dim);
-    if (const auto* a = std::get_if<Mla>(&written.block->mixer)) add(a->position, written.path, a->qk_rope);
+    const std::string path = written.path + "." + attention_key(written.block->mixer);
+    if (const auto* a = attention_of(written.block->mixer)) add(a->position, path, a->head_dim);
+    if (const auto* a = std::get_if<Mla>(&written.block->mixer)) add(a->position, path, a->qk_rope);
   }
   return found;
 }
@@ -58,9 +59,9 @@ void scaling_bands_ordered(const ArchSpec& spec, Findings& findings) {
                     str(yarn->beta_slow, " is not below beta_fast ", yarn->beta_fast));
     }
     const auto* bands = std::get_if<Llama3Scaling>(&placed.rope->scaling);
-    if (bands != nullptr && bands->low_freq_factor >= bands->high_freq_factor) {
+    if (bands != nullptr && bands->low_freq_factor > bands->high_freq_factor) {
       findings.note(placed.path + ".scaling.low_freq_factor",
-                    str(bands->low_freq_factor, " is not below high_freq_factor ", bands->high_freq_factor));
+                    str(bands->low_freq_factor, " is above high_freq_factor ", bands->high_freq_factor));
     }
   }
 }
@@ -88,10 +89,10 @@ void learned_length_covers(const ArchSpec& spec, Findings& findings) {
 
 void buckets_fit(const ArchSpec& spec, Findings& findings) {
   for (const WrittenBlock& written : written_blocks(spec)) {
-    const auto* a = std::get_if<Attention>(&written.block->mixer);
+    const auto* a = attention_of(written.block->mixer);
     const auto* t5 = a != nullptr && a->position ? std::get_if<T5Bias>(&*a->position) : nullptr;
     if (t5 == nullptr) continue;
-    const std::string path = written.path + ".mixer.position.buckets";
+    const std::string path = written.path + "." + attention_key(written.block->mixer) + ".position.buckets";
     const int64_t one_way = t5->bidirectional ? t5->buckets / 2 : t5->buckets;
     if (t5->buckets < 2 || (t5->bidirectional && (t5->buckets % 2 != 0 || t5->buckets < 4))) {
       findings.note(path, str(t5->buckets, ", expected at least 2, or an even number from 4 when bidirectional"));
@@ -106,7 +107,7 @@ void shared_tables_agree(const ArchSpec& spec, Findings& findings) {
   const Attention* firsts[2] = {};  // of the decoder and of the encoder, which has tables of its own
   for (const WrittenBlock& written : written_blocks(spec)) {
     const Attention*& first = firsts[written.in_encoder ? 1 : 0];
-    const auto* a = std::get_if<Attention>(&written.block->mixer);
+    const auto* a = attention_of(written.block->mixer);
     if (a == nullptr || !a->position) continue;
     const auto* t5 = std::get_if<T5Bias>(&*a->position);
     const auto* xl = std::get_if<TransformerXl>(&*a->position);
@@ -122,7 +123,7 @@ void shared_tables_agree(const ArchSpec& spec, Findings& findings) {
 /// The rounded bias is part of the q·k product, which a soft cap would distort.
 void rounded_bias_uncapped(const ArchSpec& spec, Findings& findings) {
   for (const WrittenBlock& written : written_blocks(spec)) {
-    const auto* a = std::get_if<Attention>(&written.block->mixer);
+    const auto* a = attention_of(written.block->mixer);
     if (a != nullptr && a->soft_cap && rounded_bias_width(*a) > 0) {
       findings.note(written.path + ".mixer.soft_cap", str(*a->soft_cap, ", with alibi rounded to bf16"));
     }

@@ -3,6 +3,7 @@
 #include "lamina/arch/attention.h"
 #include "lamina/arch/ffn.h"
 #include "lamina/arch/heads.h"
+#include "lamina/arch/hybrid_mixer.h"
 #include "lamina/arch/ssm.h"
 
 namespace lamina::arch {
@@ -18,7 +19,7 @@ struct NoMixer {
 };
 
 /// A layer that moves information between positions.
-using Mixer = std::variant<Attention, Mla, Mamba, Mamba2, S4d, NoMixer>;
+using Mixer = std::variant<Attention, Mla, Mamba, Mamba2, S4d, ShortConv, RgLru, AttentionMamba2, NoMixer>;
 
 struct SerialWiring {
   static constexpr std::string_view kKind = "serial";
@@ -54,7 +55,8 @@ struct Block {
   static void visit_fields(auto& self, auto&& field) {
     field("repeat", self.repeat, "how often this block is repeated within the pattern");
     field("mixer", self.mixer, "moves information between positions: attention or a state space");
-    field("cross", self.cross, "attention to the encoder's output, between mixer and feed-forward; default none");
+    field("cross", self.cross,
+          "attention to the encoder's output or to retrieved neighbours, between mixer and feed-forward; default none");
     field("ffn", self.ffn, "feed-forward, applied to each position separately");
     field("wiring", self.wiring, "how mixer and feed-forward are connected");
     field("placement", self.placement,
@@ -151,13 +153,60 @@ struct Encoder {
   std::optional<Position> position;
   std::vector<LayerGroup> layers;
   std::optional<bool> final_norm;
+  int64_t start_token = 0;
   static void visit_fields(auto& self, auto&& field) {
     field("shared_embedding", self.shared_embedding, "the encoder uses the model's token table, else one of its own");
     field("position", self.position, "where position information comes from; default as the model's, with own tables");
     field("layers", self.layers, "groups of blocks, in order; required");
     field("final_norm", self.final_norm, "a norm after the last layer; default true unless that layer is post-norm");
+    field("start_token", self.start_token, "id of the token that the decoder starts with", kCount);
   }
   bool operator==(const Encoder&) const = default;
+};
+
+/// The decoder layers that get chunked cross-attention: first, first + every, …
+struct CrossLayers {
+  int64_t first = 1;
+  int64_t every = 1;
+  CrossAttention cross;
+  static void visit_fields(auto& self, auto&& field) {
+    field("first", self.first, "number of the first layer with it, counted from 1");
+    field("every", self.every, "distance between two layers with it");
+    field("cross", self.cross, "their cross-attention; n_heads defaults to the layer's");
+  }
+  bool operator==(const CrossLayers&) const = default;
+};
+
+/// Retrieval by chunks (RETRO, arXiv:2112.04426). The sequence is divided into chunks of `chunk` tokens. For each chunk
+/// a database gives `neighbours` texts of `length` tokens. An encoder reads them, and decoder layers with `cross`
+/// attend to them from the chunk's last token on, so that no token depends on a later one.
+struct Retrieval {
+  int64_t chunk = 64;
+  int64_t neighbours = 2;
+  int64_t length = 128;
+  int64_t padding_token = 0;
+  std::optional<CrossLayers> at;
+  std::optional<int64_t> d_model;
+  std::optional<bool> shared_embedding;
+  std::optional<Position> position;
+  std::vector<LayerGroup> layers;
+  std::optional<bool> final_norm;
+  static void visit_fields(auto& self, auto&& field) {
+    field("chunk", self.chunk, "tokens of a chunk (m)");
+    field("neighbours", self.neighbours, "neighbours of a chunk (k)", Limits{1, 1024});
+    field("length", self.length, "tokens of a neighbour and its continuation (r)");
+    field("padding_token", self.padding_token, "id that fills neighbours shorter than length", kCount);
+    field("at", self.at, "adds cross to these layers of the decoder; default: layers that have cross already");
+    field("d_model", self.d_model, "width of the neighbour encoder; default the model's");
+    field("shared_embedding", self.shared_embedding,
+          "the neighbour encoder uses the model's token table, else one of its own; default true if widths are equal");
+    field("position", self.position, "positions of the neighbour encoder; default as the model's, with own tables");
+    field("layers", self.layers,
+          "the neighbour encoder's groups of blocks; cross in a block attends to the decoder's states of the chunk; "
+          "default two blocks like the decoder's first, with cross in the first");
+    field("final_norm", self.final_norm, "a norm after the last layer; default true unless that layer is post-norm");
+  }
+  bool operator==(const Retrieval&) const = default;
 };
 
 /// A model: one stack of layers, a decoder if it is causal, an encoder if not; or a decoder that attends to an encoder.
@@ -175,6 +224,7 @@ struct ArchSpec {
   std::vector<LayerGroup> layers;
   std::optional<bool> final_norm;
   std::optional<Encoder> encoder;
+  std::optional<Retrieval> retrieval;
   Head head;
   std::optional<Pooling> pooling;
   std::optional<Classifier> classifier;
@@ -191,6 +241,7 @@ struct ArchSpec {
     field("layers", self.layers, "groups of blocks, in order; required");
     field("final_norm", self.final_norm, "a norm before the head; default true unless the last block is post-norm");
     field("encoder", self.encoder, "a stack that reads a source, for layers with cross-attention; default none");
+    field("retrieval", self.retrieval, "neighbours from a database, for layers with cross-attention; default none");
     field("head", self.head, "output head");
     field("pooling", self.pooling, "one vector per sequence, for embeddings and classifiers; default none");
     field("classifier", self.classifier, "one logit per class from the pooled vector; default none");

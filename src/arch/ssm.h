@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lamina/arch/fields.h"
+#include "lamina/arch/norm.h"
 
 namespace lamina::arch {
 
@@ -14,6 +14,7 @@ struct Mamba {
   std::optional<int64_t> dt_rank;
   bool bias = false;
   bool conv_bias = true;
+  std::optional<Norm> norm;
   double dt_min = 0.001;
   double dt_max = 0.1;
   static void visit_fields(auto& self, auto&& field) {
@@ -24,11 +25,19 @@ struct Mamba {
     field("dt_rank", self.dt_rank, "rank of the step size's projection; default ceil(d_model / 16)");
     field("bias", self.bias, "biases of the input and output projections");
     field("conv_bias", self.conv_bias, "bias of the convolution");
+    field("norm", self.norm, "norm of B, C and the input of the step size's projection; default none");
     field("dt_min", self.dt_min, "smallest step size at initialisation");
     field("dt_max", self.dt_max, "largest step size at initialisation");
   }
   bool operator==(const Mamba&) const = default;
 };
+
+/// The norm and the gate z before the output projection of a state space layer with output y:
+///   after_gate   norm(y · silu(z))
+///   before_gate  norm(y) · silu(z)
+///   none         y · silu(z)
+enum class GatedNorm : uint8_t { after_gate, before_gate, none };
+constexpr auto names_of(GatedNorm) { return std::array<std::string_view, 3>{"after_gate", "before_gate", "none"}; }
 
 struct Mamba2 {
   static constexpr std::string_view kKind = "mamba2";
@@ -42,6 +51,8 @@ struct Mamba2 {
   int64_t chunk = 256;
   bool bias = false;
   bool conv_bias = true;
+  std::vector<double> in_scales;
+  GatedNorm norm = GatedNorm::after_gate;
   double norm_eps = 1e-5;
   int64_t norm_groups = 1;
   double dt_min = 0.001;
@@ -58,6 +69,10 @@ struct Mamba2 {
     field("chunk", self.chunk, "positions per chunk of the chunked scan");
     field("bias", self.bias, "biases of the input and output projections");
     field("conv_bias", self.conv_bias, "bias of the convolution");
+    field("in_scales", self.in_scales, "factors on the projected z, x, B, C and step sizes; default none");
+    field("norm", self.norm,
+          "RMS norm of the scan's output y with gate z: after_gate norm(y·silu(z)), before_gate norm(y)·silu(z), none "
+          "y·silu(z)");
     field("norm_eps", self.norm_eps, "eps of the gated RMS norm before the output projection");
     field("norm_groups", self.norm_groups, "groups of channels that share one RMS");
     field("dt_min", self.dt_min, "smallest step size at initialisation");
@@ -83,6 +98,35 @@ struct S4d {
     field("dt_max", self.dt_max, "largest step size at initialisation");
   }
   bool operator==(const S4d&) const = default;
+};
+
+struct ShortConv {
+  static constexpr std::string_view kKind = "short_conv";
+  static constexpr std::string_view kDoc =
+      "gated short convolution: out(c · conv(b · x)), with b, c and x projected from the input (arXiv:2511.23404)";
+  int64_t conv = 3;
+  bool bias = false;
+  static void visit_fields(auto& self, auto&& field) {
+    field("conv", self.conv, "taps of the causal convolution");
+    field("bias", self.bias, "biases of both projections and of the convolution");
+  }
+  bool operator==(const ShortConv&) const = default;
+};
+
+struct RgLru {
+  static constexpr std::string_view kKind = "rg_lru";
+  static constexpr std::string_view kDoc =
+      "real-gated linear recurrent unit: out(gelu(y) · lru(conv(x))), with x and y projected from the input "
+      "(arXiv:2402.19427)";
+  std::optional<int64_t> width;
+  int64_t blocks = 1;
+  int64_t conv = 4;
+  static void visit_fields(auto& self, auto&& field) {
+    field("width", self.width, "channels of the recurrence; default d_model");
+    field("blocks", self.blocks, "diagonal blocks of the projections of both gates");
+    field("conv", self.conv, "taps of the causal convolution");
+  }
+  bool operator==(const RgLru&) const = default;
 };
 
 }  // namespace lamina::arch

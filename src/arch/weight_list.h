@@ -11,15 +11,19 @@ class WeightList {
  public:
   /// Until called with 0, every weight added belongs to `count` experts, of which a token uses `chosen`.
   void experts(int64_t count, int64_t chosen);
-  void linear(const std::string& name, const std::string& component, int64_t out, int64_t in, bool bias);
-  void norm(const std::string& name, const std::string& component, const Norm& norm, int64_t width);
+  /// `division` is that of the weight [out, in]; it implies the bias's.
+  void linear(const std::string& name, const std::string& component, int64_t out, int64_t in, bool bias,
+              const Division& division = {});
+  void norm(const std::string& name, const std::string& component, const Norm& norm, int64_t width,
+            const Division& division = {});
   /// Any tensor that does not multiply the token.
-  void table(const std::string& name, const std::string& component, std::vector<int64_t> shape);
+  void table(const std::string& name, const std::string& component, std::vector<int64_t> shape,
+             const Division& division = {});
 
   std::vector<Weight> take() { return std::move(weights_); }
 
  private:
-  void add(std::string name, const std::string& component, std::vector<int64_t> shape, bool product);
+  void add(std::string name, const std::string& component, std::vector<int64_t> shape, bool product, Division division);
 
   std::vector<Weight> weights_;
   int64_t experts_ = 0;

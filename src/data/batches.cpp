@@ -16,7 +16,7 @@ constexpr uint64_t kShuffleStream = 0x65706f63'00000000;  // "epoc" + epoch
 
 Batch empty_batch(int64_t rows, int64_t length) {
   const auto count = static_cast<size_t>(rows * length);
-  return {rows, length, std::vector<int64_t>(count), std::vector<int64_t>(count), {}};
+  return {rows, length, std::vector<int64_t>(count), std::vector<int64_t>(count), {}, 0, {}, {}, {}, {}};
 }
 
 /// Reads `count` pairs (token, next token) that start at `begin` into position `at` of the batch.
@@ -67,6 +67,7 @@ EvaluationBatches evaluation_layout(const TokenFile& file, int64_t batch, int64_
 
 Batches::Batches(TokenFile file, const BatchOptions& options) : file_(std::move(file)), options_(options) {
   check_sizes(options.batch, options.length);
+  LAMINA_CHECK(options.align > 0, "windows at multiples of ", options.align, " tokens; expected 1 or more");
   if (options.order == Order::packed) {
     const int64_t places = file_.size() - file_.document_count();
     pieces_ = places / (options.batch * options.length);
@@ -89,7 +90,9 @@ int64_t Batches::window_start(int64_t step, int64_t row) const {
   const int64_t number = step * options_.batch + row;
   switch (options_.order) {
     case Order::random:
-      return drawn_below(file_.size() - options_.length, {options_.seed, kWindowStream}, static_cast<uint64_t>(number));
+      return drawn_below((file_.size() - options_.length - 1) / options_.align + 1, {options_.seed, kWindowStream},
+                         static_cast<uint64_t>(number)) *
+             options_.align;
     case Order::shuffled: {
       const auto epoch = static_cast<uint64_t>(number / pieces_);
       return permuted(number % pieces_, pieces_, {options_.seed, kShuffleStream + epoch}) * options_.length;
@@ -104,7 +107,8 @@ Batch Batches::at(int64_t step) const {
   if (options_.order == Order::packed) return packed_at(step);
   Batch batch = empty_batch(options_.batch, options_.length);
   for (int64_t row = 0; row < options_.batch; ++row) {
-    read_pairs(file_, window_start(step, row), options_.length, batch, row * options_.length);
+    batch.first_tokens.push_back(window_start(step, row));
+    read_pairs(file_, batch.first_tokens.back(), options_.length, batch, row * options_.length);
   }
   return batch;
 }
@@ -144,6 +148,7 @@ Batch evaluation_batch(const TokenFile& file, int64_t batch, int64_t length, int
   Batch result = empty_batch(rows, length);
   std::fill(result.targets.begin(), result.targets.end(), kIgnoreIndex);
   read_pairs(file, first, std::min(file.size() - 1 - first, rows * length), result, 0);
+  for (int64_t row = 0; row < rows; ++row) result.first_tokens.push_back(first + row * length);
   return result;
 }
 

@@ -24,6 +24,7 @@ struct BatchOptions {
   int64_t length = 1;  ///< tokens per row
   Order order = Order::random;
   uint64_t seed = 0;
+  int64_t align = 1;  ///< random windows begin at multiples of this
 };
 
 /// The input of one step: token ids, and for each position the next token of its document.
@@ -35,6 +36,14 @@ struct Batch {
   /// Only for packed: [documents + 1], from 0 to length. All rows of a batch share it in the model
   /// (nn::ForwardContext), so a packed batch is one row of batch × length tokens.
   std::vector<int64_t> document_starts;
+  /// Only for encoder–decoders: what the encoder reads, [rows, source_length]; ids and targets are the decoder's.
+  int64_t source_length = 0;
+  std::vector<int64_t> source;
+  /// Windows of a token file only: [rows], the token that each row begins with.
+  std::vector<int64_t> first_tokens;
+  /// Only for retrieval by chunks (data/neighbours.h): chunks of a row, neighbours of a chunk and tokens of each.
+  std::array<int64_t, 3> neighbour_shape = {};
+  std::vector<int64_t> neighbours;  ///< [rows, chunks, neighbours, tokens]; empty: none
 };
 
 /// The batches of a file. A batch depends only on the seed and the step: there is no position to save, and any number

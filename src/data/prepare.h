@@ -75,7 +75,7 @@ constexpr int64_t kPairSample = int64_t{256} << 20U;
 /// Learns a BPE vocabulary from the first kPairSample bytes of the sources.
 std::unique_ptr<text::Tokenizer> learn_pairs(const Sources& sources, text::TrainOptions options,
                                              const PrepareWatch& watch = {});
-/// The same for WordPiece and Unigram vocabularies.
+/// Learns a WordPiece or Unigram vocabulary from the first kPairSample bytes of the sources.
 std::unique_ptr<text::Tokenizer> learn_wordpieces(const Sources& sources, text::WordPieceOptions options,
                                                   const PrepareWatch& watch = {});
 std::unique_ptr<text::Tokenizer> learn_unigrams(const Sources& sources, text::UnigramOptions options,

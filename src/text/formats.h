@@ -17,7 +17,7 @@ TokenizerSpec read_gpt2_files(std::string_view vocab, std::string_view merges, c
 TokenizerSpec read_tiktoken(std::string_view text, const std::string& pattern, const std::string& name);
 bool is_tiktoken(std::string_view text);
 
-/// BERT's vocab.txt: a WordPiece token per line. What it does not say comes from tokenizer_config.json.
+/// BERT's vocab.txt: a WordPiece token per line. The options come from tokenizer_config.json.
 struct BertVocabOptions {
   bool lowercase = true;
   std::optional<bool> strip_accents;  ///< not given: as `lowercase`

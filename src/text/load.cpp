@@ -13,17 +13,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Reads a vocab.json or encoder.json with the merges beside it, in merges.txt or vocab.bpe.
+/// Reads a vocab.json or encoder.json with the merges in merges.txt or vocab.bpe in the same folder.
 TokenizerSpec read_vocab_and_merges(const fs::path& vocab) {
   for (const char* merges : {"merges.txt", "vocab.bpe"}) {
     const fs::path beside = vocab.parent_path() / merges;
     if (file_exists(beside))
       return read_gpt2_files(read_text(vocab.string()), read_text(beside.string()), vocab.string());
   }
-  throw Error(str(vocab.string(), ": is a vocabulary without merges; expected merges.txt or vocab.bpe beside it"));
+  throw Error(str(vocab.string(), ": is a vocabulary without merges; expected merges.txt or vocab.bpe in its folder"));
 }
 
-/// Reads BERT's vocab.txt with the settings in a tokenizer_config.json beside it.
+/// Reads BERT's vocab.txt with the settings in a tokenizer_config.json in the same folder.
 TokenizerSpec read_bert_files(std::string_view text, const fs::path& path) {
   BertVocabOptions options;
   const fs::path beside = path.parent_path() / "tokenizer_config.json";

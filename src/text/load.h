@@ -8,7 +8,7 @@
 
 namespace lamina::text {
 
-/// What a tokenizer's file does not say.
+/// Settings that a tokenizer's file does not contain.
 struct LoadOptions {
   std::string pattern;  ///< split pattern of a tiktoken file, which has none: gpt2, p50k, cl100k, o200k, llama3
 };
@@ -20,7 +20,7 @@ struct LoadOptions {
 /// - `tokenizer.bin`: llama2.c's;
 /// - `vocab.txt`: BERT's WordPiece vocabulary;
 /// - a `.tiktoken` file.
-/// A `tokenizer_config.json` beside it may name the BOS and EOS tokens. If the tokenizer names no EOS token,
+/// A `tokenizer_config.json` in the same folder may name the BOS and EOS tokens. If the tokenizer names no EOS token,
 /// `generation_config.json` and `config.json` may.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path, const LoadOptions& options = {});
 

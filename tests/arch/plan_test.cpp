@@ -96,6 +96,8 @@ TEST(Cost, averageKeysEqualTheCount) {
     EXPECT_LE(average_keys(BigBirdPattern{}, n), average_keys(FullPattern{}, n));
     for (const int64_t w : {1, 3, 64, 1000}) {
       EXPECT_DOUBLE_EQ(average_keys(WindowPattern{w}, n), counted(n, [=](int64_t i, int64_t j) { return i - j < w; }));
+      EXPECT_DOUBLE_EQ(average_keys(ChunkPattern{w}, n),
+                       counted(n, [=](int64_t i, int64_t j) { return i / w == j / w; }));
       EXPECT_DOUBLE_EQ(average_keys(LongformerPattern{w, 4}, n),
                        counted(n, [=](int64_t i, int64_t j) { return i - j < w || j < 4; }));
       for (const int64_t s : {1, 2, 5, 64}) {

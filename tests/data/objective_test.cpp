@@ -293,6 +293,63 @@ TEST_F(ObjectiveFile, ADecoderSeesInputThenTarget) {
   }
 }
 
+TEST_F(ObjectiveFile, AnEncoderDecoderHasSourceAndTarget) {
+  constexpr int64_t kStart = 7;
+  constexpr int64_t kBegin = 8;
+  constexpr int64_t kEnd = 9;
+  for (const Objective& objective : {Objective(SpanObjective{}), Objective(DenoiseObjective{})}) {
+    ObjectiveVocabulary vocabulary = vocabulary_of(objective_tokens(objective).size());
+    vocabulary.begin = kBegin;
+    vocabulary.end = kEnd;
+    const BatchOptions options{.batch = 3, .length = 90, .order = Order::sequential, .seed = 5};
+    const ObjectiveBatches batches(TokenFile::open(path_), options, objective, vocabulary, kStart);
+    const SourceLengths lengths = source_lengths(objective, 90);
+    EXPECT_LE(lengths.source + lengths.target, 90);
+    EXPECT_GE(lengths.source + lengths.target, 86) << "no token of the row is wasted";
+    for (const int64_t step : {0, 3, 11}) {
+      const Batch batch = batches.at(step);
+      ASSERT_EQ(batch.source_length, lengths.source);
+      ASSERT_EQ(batch.length, lengths.target);
+      ASSERT_EQ(batch.source.size(), static_cast<size_t>(3 * lengths.source));
+      ASSERT_EQ(batch.ids.size(), static_cast<size_t>(3 * lengths.target));
+      ASSERT_EQ(batch.targets.size(), batch.ids.size());
+      for (int64_t row = 0; row < 3; ++row) {
+        const auto* source = batch.source.data() + row * lengths.source;
+        const auto* ids = batch.ids.data() + row * lengths.target;
+        const auto* targets = batch.targets.data() + row * lengths.target;
+        EXPECT_EQ(source[0], kBegin);
+        EXPECT_EQ(source[lengths.source - 1], kEnd);
+        EXPECT_EQ(ids[0], kStart);
+        EXPECT_EQ(targets[lengths.target - 1], kEnd);
+        EXPECT_TRUE(std::equal(ids + 1, ids + lengths.target, targets)) << "the decoder sees the target shifted";
+        if (std::holds_alternative<DenoiseObjective>(objective)) {
+          Tokens text(static_cast<size_t>(lengths.text));
+          TokenFile::open(path_).read((step * 3 + row) * (lengths.text - 1), text);
+          EXPECT_TRUE(std::equal(text.begin(), text.end(), targets));
+        }
+      }
+    }
+  }
+  EXPECT_NE(error_of([&] {
+              const ObjectiveBatches none(TokenFile::open(path_), {.batch = 1, .length = 32}, PrefixObjective{}, {}, 0);
+            }).find("span or denoise"),
+            std::string::npos);
+}
+
+TEST(Denoise, AllInputsHaveOneLength) {
+  const ObjectiveVocabulary vocabulary = vocabulary_of(2);
+  for (const double mean : {0.5, 1.0, 3.0, 7.5}) {
+    const DenoiseObjective objective{.rate = 0.3, .mean_length = mean};
+    const SpanCounts counts = span_counts(objective, 120);
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      Dice dice({seed, 5});
+      const CorruptedText text = add_noise(objective, vocabulary, text_of(120, seed), dice);
+      EXPECT_EQ(text.input.size(), static_cast<size_t>(120 - counts.noise + counts.spans)) << mean;
+      EXPECT_EQ(std::count(text.input.begin(), text.input.end(), kText), counts.spans);
+    }
+  }
+}
+
 TEST(Objective, RefusesWhatCannotWork) {
   EXPECT_NE(
       error_of([] { check_objective(MaskedObjective{.mask_share = 0.9, .random_share = 0.2}, 64); }).find("sum to"),

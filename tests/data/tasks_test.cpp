@@ -17,7 +17,7 @@ namespace {
 using lamina::testing::error_of;
 using Words = std::vector<std::string>;
 
-/// What comes behind these words.
+/// Returns the expected answer that follows these words.
 using Solver = std::string (*)(const Words&);
 
 size_t bar_of(const Words& words) {
@@ -25,6 +25,8 @@ size_t bar_of(const Words& words) {
 }
 
 std::string solve_copy(const Words& words) { return words[words.size() - bar_of(words) - 1]; }
+
+std::string solve_reversal(const Words& words) { return words[2 * bar_of(words) - words.size()]; }
 
 std::string solve_selective_copy(const Words& words) {
   Words items;
@@ -89,10 +91,9 @@ std::string solve_dyck(const Words& words) {
 
 const std::map<std::string, Solver>& solvers() {
   static const std::map<std::string, Solver> all = {
-      {"copy", solve_copy},           {"selective_copy", solve_selective_copy},
-      {"induction", solve_induction}, {"mqar", solve_mqar},
-      {"sorting", solve_sorting},     {"modular", solve_modular},
-      {"passkey", solve_passkey},     {"dyck", solve_dyck}};
+      {"copy", solve_copy},           {"reversal", solve_reversal}, {"selective_copy", solve_selective_copy},
+      {"induction", solve_induction}, {"mqar", solve_mqar},         {"sorting", solve_sorting},
+      {"modular", solve_modular},     {"passkey", solve_passkey},   {"dyck", solve_dyck}};
   return all;
 }
 
@@ -129,7 +130,7 @@ TEST(Tasks, WhatIsAskedIsWhatTheDescriptionsSay) {
   EXPECT_EQ(count(Induction{.questions = 3}, 64), 3);
   EXPECT_EQ(count(Mqar{.pairs = 4, .questions = 6}, 64), 6);
   EXPECT_EQ(count(Passkey{.digits = 7}, 64), 7);
-  // Every closing bracket and everything behind = is scored, and nothing else.
+  // Every closing bracket and everything after = is scored, and nothing else.
   for (const Task& task : {Task(Dyck{}), Task(Modular{})}) {
     const Example example = make_example(task, {1, 2}, 200);
     for (size_t i = 1; i < example.tokens.size(); ++i) {

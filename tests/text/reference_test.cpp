@@ -1,4 +1,4 @@
-// Agreement with other implementations: the ids that they gave for tests/golden/tokenizers/texts.json are beside it
+// Agreement with other implementations: tests/golden/tokenizers has texts and the ids that they give
 // (tools/peers/make_tokenizer_vectors.js, make_sentencepiece_vectors.py). Vocabularies of known models are not part of
 // the repository: tools/fetch-tokenizers brings them, and their tests are skipped until then.
 #include <gtest/gtest.h>

@@ -112,8 +112,8 @@ TEST(WordPiece, ReadsAVocabularyOfLines) {
 TEST(Unigram, GivesTheIdsOfSentencePiece) {
   const auto tokenizer = load_tokenizer(kFolder + "spm_unigram.model");
   expect_golden(*tokenizer, "spm_unigram", false);
-  // Of tokenizer.json the Hugging Face library maps characters by grapheme; it also reads the text "<0x41>" as a byte
-  // (text 29), which ours never does.
+  // For a tokenizer.json, the Hugging Face library maps characters by grapheme. It also reads the text "<0x41>" as a
+  // byte (text 29); ours never does.
   expect_golden(*again(*tokenizer), "spm_unigram_json", true, 29);
 }
 

@@ -20,7 +20,7 @@ Generated from the structs in `src/arch/cluster` by `lamina plan --cluster-schem
 
 `lamina plan MODEL --cluster FILE --gpus N` reads a cluster from a JSON file. The presets are in `presets/clusters`.
 Bytes, bytes/s, FLOP/s and seconds are written without prefixes: `312e12`. An unknown key is an error.
-`--set cluster.KEY=VALUE` changes a value. [The guide](../guides/clusters.md) explains the model behind the values.
+`--set cluster.KEY=VALUE` changes a value. [The guide](../guides/clusters.md) explains how the planner uses them.
 )";
 
 Cluster cluster_from_json(const Json& json, std::vector<Problem>& problems) {

@@ -48,9 +48,11 @@ void add_weights(const std::vector<Weight>& weights, double kv_heads, LayerShape
       shape.vectors += numel;
       continue;
     }
-    const auto out = static_cast<double>(weight.shape[weight.shape.size() - 2]);
     const auto in = static_cast<double>(weight.shape.back());
     const bool expert = weight.name.starts_with("ffn.experts.");
+    // Diagonal blocks are one product with as many outputs as all of them have.
+    const double blocks = weight.shape.size() == 3 && !expert ? static_cast<double>(weight.shape[0]) : 1;
+    const double out = blocks * static_cast<double>(weight.shape[weight.shape.size() - 2]);
     const auto [found, fresh] = products.emplace(packed_name(projection), shape.products.size());
     if (fresh) shape.products.push_back({0, in, split_of(projection), 0, std::max(1.0, kv_heads), expert});
     ProductShape& product = shape.products[found->second];
@@ -79,7 +81,13 @@ void add_mixer(const Mla& a, LayerShape& shape) {
 }
 void add_mixer(const Mamba& m, LayerShape& shape) { shape.ssm_width = static_cast<double>(*m.d_inner); }
 void add_mixer(const Mamba2& m, LayerShape& shape) { shape.ssm_width = static_cast<double>(*m.d_inner); }
-void add_mixer(const S4d& /*m*/, LayerShape& shape) { shape.ssm_width = 1; }  // set to d_model by the caller
+void add_mixer(const S4d& /*m*/, LayerShape& shape) { shape.ssm_width = 1; }        // set to d_model by the caller
+void add_mixer(const ShortConv& /*m*/, LayerShape& shape) { shape.ssm_width = 1; }  // likewise
+void add_mixer(const RgLru& m, LayerShape& shape) { shape.ssm_width = static_cast<double>(*m.width); }
+void add_mixer(const AttentionMamba2& m, LayerShape& shape) {
+  add_mixer(m.attention, shape);
+  add_mixer(m.mamba2, shape);
+}
 void add_mixer(const NoMixer& /*m*/, LayerShape& /*shape*/) {}
 
 void add_ffn(const PlainFfn& f, LayerShape& shape) { shape.ffn_width = static_cast<double>(*f.d_ff); }
@@ -99,7 +107,8 @@ void add_ffn(const NoFfn& /*f*/, LayerShape& /*shape*/) {}
 LayerShape layer_shape(const ArchSpec& spec, const Block& block, int64_t length) {
   LayerShape shape;
   std::visit([&](const auto& mixer) { add_mixer(mixer, shape); }, block.mixer);
-  if (std::holds_alternative<S4d>(block.mixer)) shape.ssm_width = static_cast<double>(spec.d_model);
+  const bool full_width = std::holds_alternative<S4d>(block.mixer) || std::holds_alternative<ShortConv>(block.mixer);
+  if (full_width) shape.ssm_width = static_cast<double>(spec.d_model);
   std::visit([&](const auto& ffn) { add_ffn(ffn, shape); }, block.ffn);
   add_weights(block_weights(spec, block), shape.kv_heads, shape);
   shape.norms = static_cast<double>(norm_slots(block).size());
@@ -127,6 +136,9 @@ ModelShape model_shape(const ArchSpec& resolved, int64_t length) {
   LAMINA_CHECK(!resolved.encoder,
                "the architecture has an encoder; clusters are planned for one stack of layers, so plan an encoder or a "
                "decoder alone");
+  LAMINA_CHECK(!resolved.retrieval,
+               "the architecture has retrieval; clusters are planned for one stack of layers, so plan the decoder "
+               "alone (--set retrieval=null)");
   LAMINA_CHECK(length >= 1, "length ", length, "; expected 1 or more");
   constexpr int64_t kMostLayers = 100000;
   LAMINA_CHECK(layer_count(resolved) <= kMostLayers, layer_count(resolved), " layers; at most ", kMostLayers,

@@ -28,17 +28,12 @@ std::vector<int64_t> random_lengths(int64_t total, int64_t parts, Dice& dice) {
   return lengths;
 }
 
-/// Poisson distribution by inversion (Devroye 1986); means are small.
-int64_t poisson(double mean, Dice& dice) {
-  double left = (static_cast<double>(dice.below(kFine)) + 0.5) / static_cast<double>(kFine);
-  double probability = std::exp(-mean);
-  int64_t count = 0;
-  while (left > probability && count < 1000) {
-    left -= probability;
-    ++count;
-    probability *= mean / static_cast<double>(count);
-  }
-  return count;
+/// Poisson lengths given their sum: each of the `total` tokens falls into one of `parts` spans at random. A span may be
+/// empty.
+std::vector<int64_t> poisson_lengths(int64_t total, int64_t parts, Dice& dice) {
+  std::vector<int64_t> lengths(static_cast<size_t>(parts));
+  for (int64_t i = 0; i < total; ++i) ++lengths[static_cast<size_t>(dice.below(parts))];
+  return lengths;
 }
 
 std::vector<int64_t> with_permuted_sentences(const std::vector<int64_t>& tokens, const std::vector<bool>& ends,
@@ -118,26 +113,24 @@ CorruptedText corrupt_spans(const SpanObjective& objective, const ObjectiveVocab
   return result;
 }
 
+SpanCounts span_counts(const DenoiseObjective& objective, int64_t tokens) {
+  if (tokens < 1) return {};
+  const int64_t masked =
+      std::clamp<int64_t>(std::llround(objective.rate * static_cast<double>(tokens)), 1, std::max<int64_t>(1, tokens));
+  const int64_t spans = std::llround(static_cast<double>(masked) / objective.mean_length);
+  return {masked, std::clamp<int64_t>(spans, 1, masked)};
+}
+
 CorruptedText add_noise(const DenoiseObjective& objective, const ObjectiveVocabulary& vocabulary,
                         const std::vector<int64_t>& tokens, Dice& dice) {
   const int64_t mask = vocabulary.tokens[0];
   const std::vector<int64_t> text =
       objective.permute_sentences ? with_permuted_sentences(tokens, vocabulary.ends_sentence, dice) : tokens;
   const auto size = static_cast<int64_t>(text.size());
-  // Span lengths until the rate is reached. A mask that replaces nothing is inserted only if the input stays as short
-  // as the text.
-  const auto wanted = std::max<int64_t>(1, std::llround(objective.rate * static_cast<double>(size)));
-  std::vector<int64_t> spans;
-  int64_t masked = 0;
-  for (int tries = 0; masked < wanted && tries < 64 * size; ++tries) {
-    const int64_t length = std::min(poisson(objective.mean_length, dice), wanted - masked);
-    if (length == 0 && masked <= static_cast<int64_t>(spans.size())) continue;
-    spans.push_back(length);
-    masked += length;
-  }
+  const SpanCounts counts = span_counts(objective, size);
+  const std::vector<int64_t> spans = poisson_lengths(counts.noise, counts.spans, dice);
   // The gaps between spans are a uniform choice: distribute the text that stays.
-  const auto count = static_cast<int64_t>(spans.size());
-  std::vector<int64_t> gaps = random_lengths(size - masked + count + 1, count + 1, dice);
+  std::vector<int64_t> gaps = random_lengths(size - counts.noise + counts.spans + 1, counts.spans + 1, dice);
   CorruptedText result{{}, {vocabulary.tokens[1]}};
   auto at = text.begin();
   for (size_t i = 0; i < gaps.size(); ++i) {

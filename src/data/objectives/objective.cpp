@@ -118,7 +118,11 @@ ObjectiveVocabulary vocabulary_for(const Objective& objective, const text::Token
                  "tokenizer");
     result.tokens.push_back(*id);
   }
-  if (tokenizer.eos()) result.padding = *tokenizer.eos();
+  if (tokenizer.eos()) {
+    result.padding = *tokenizer.eos();
+    result.end = *tokenizer.eos();
+  }
+  if (tokenizer.bos()) result.begin = *tokenizer.bos();
   return result;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -140,6 +141,8 @@ struct ObjectiveVocabulary {
   std::vector<bool> is_special;     ///< by id
   std::vector<bool> ends_sentence;  ///< by id: its text ends with . ! ? or a line break
   int64_t padding = 0;              ///< fills rows; has no target
+  std::optional<int64_t> begin;     ///< begins the source of an encoder–decoder, if the tokenizer has such a token
+  std::optional<int64_t> end;       ///< ends its source and target, if the tokenizer has such a token
 };
 /// Throws Error that names the missing token if the tokenizer lacks one.
 ObjectiveVocabulary vocabulary_for(const Objective& objective, const text::Tokenizer& tokenizer);
@@ -156,8 +159,8 @@ CorruptedText mask_tokens(const MaskedObjective& objective, const ObjectiveVocab
 /// Replaces spans by sentinels, in order. Text comes first; text and spans alternate.
 CorruptedText corrupt_spans(const SpanObjective& objective, const ObjectiveVocabulary& vocabulary,
                             const std::vector<int64_t>& tokens, Dice& dice);
-/// Masks spans of Poisson length; the target is the start token and the tokens. The input is not longer than the
-/// tokens.
+/// Masks spans; the target is the start token and the tokens. Span lengths are Poisson, given their sum: their number
+/// is fixed, so that all inputs have the same length, which is at most that of the tokens.
 CorruptedText add_noise(const DenoiseObjective& objective, const ObjectiveVocabulary& vocabulary,
                         const std::vector<int64_t>& tokens, Dice& dice);
 /// The tokens with three sentinels and the middle at the end, or unchanged with probability 1 − rate.
@@ -171,5 +174,7 @@ struct SpanCounts {
 };
 /// round(density · tokens) noise tokens, in spans of the mean length.
 SpanCounts span_counts(const SpanObjective& objective, int64_t tokens);
+/// round(rate · tokens) masked tokens, in spans of the mean length.
+SpanCounts span_counts(const DenoiseObjective& objective, int64_t tokens);
 
 }  // namespace lamina::data

@@ -10,12 +10,24 @@ namespace {
 
 constexpr uint64_t kObjectiveStream = 0x6f626a65'00000000;  // "obje" + number of the row
 
-BatchOptions window_options(BatchOptions options, const Objective& objective) {
+BatchOptions window_options(BatchOptions options, const Objective& objective, bool with_source) {
   LAMINA_CHECK(options.order != Order::packed, "the objective ", objective_name(objective),
                " has no packed order; use random, sequential or shuffled");
   // A window of n pairs (token, next token) holds n + 1 tokens.
-  options.length = text_length(objective, options.length) - 1;
+  const int64_t text =
+      with_source ? source_lengths(objective, options.length).text : text_length(objective, options.length);
+  options.length = text - 1;
   return options;
+}
+
+/// Source and target of a text of this length.
+SourceLengths lengths_of(const Objective& objective, int64_t text) {
+  if (const auto* span = std::get_if<SpanObjective>(&objective)) {
+    const SpanCounts counts = span_counts(*span, text);
+    return {text, text - counts.noise + counts.spans + 2, counts.noise + counts.spans + 2};
+  }
+  const SpanCounts counts = span_counts(std::get<DenoiseObjective>(objective), text);
+  return {text, text - counts.noise + counts.spans + 2, text + 1};
 }
 
 /// Writes a sequence as next-token pairs. Tokens before `scored` are no targets; the rest of the row is padding.
@@ -42,28 +54,67 @@ int64_t text_length(const Objective& objective, int64_t length) {
   return tokens;
 }
 
+bool has_source(const Objective& objective) {
+  return std::holds_alternative<SpanObjective>(objective) || std::holds_alternative<DenoiseObjective>(objective);
+}
+
+SourceLengths source_lengths(const Objective& objective, int64_t length) {
+  LAMINA_CHECK(has_source(objective), "the objective ", objective_name(objective),
+               " has no source for an encoder; use span or denoise");
+  SourceLengths best = lengths_of(objective, 2);
+  for (int64_t text = 3; text <= length; ++text) {
+    const SourceLengths next = lengths_of(objective, text);
+    if (next.source + next.target > length) break;
+    best = next;
+  }
+  return best;
+}
+
 ObjectiveBatches::ObjectiveBatches(TokenFile file, const BatchOptions& options, Objective objective,
-                                   ObjectiveVocabulary vocabulary)
+                                   ObjectiveVocabulary vocabulary, std::optional<int64_t> start_token)
     : options_(options),
       objective_(std::move(objective)),
       vocabulary_(std::move(vocabulary)),
-      windows_((check_objective(objective_, options.length), std::move(file)), window_options(options, objective_)) {}
+      start_token_(start_token),
+      windows_((check_objective(objective_, options.length), std::move(file)),
+               window_options(options, objective_, start_token.has_value())) {}
 
 Batch ObjectiveBatches::at(int64_t step) const {
   const Batch windows = windows_.at(step);
   Batch batch;
   batch.rows = options_.batch;
-  batch.length = options_.length;
-  batch.ids.resize(static_cast<size_t>(batch.rows * batch.length));
-  batch.targets.resize(batch.ids.size());
+  if (!start_token_) {
+    batch.length = options_.length;
+    batch.ids.resize(static_cast<size_t>(batch.rows * batch.length));
+    batch.targets.resize(batch.ids.size());
+  }
   for (int64_t row = 0; row < batch.rows; ++row) {
     const auto begin = windows.ids.begin() + row * windows.length;
     std::vector<int64_t> tokens(begin, begin + windows.length);
     tokens.push_back(windows.targets[static_cast<size_t>((row + 1) * windows.length - 1)]);
     Dice dice({options_.seed, kObjectiveStream + static_cast<uint64_t>(step * options_.batch + row)});
-    fill_row(tokens, dice, row, batch);
+    start_token_ ? add_pair(tokens, dice, batch) : fill_row(tokens, dice, row, batch);
   }
   return batch;
+}
+
+/// Appends a row of an encoder–decoder.
+void ObjectiveBatches::add_pair(const std::vector<int64_t>& tokens, Dice& dice, Batch& batch) const {
+  const auto* span = std::get_if<SpanObjective>(&objective_);
+  CorruptedText text = span != nullptr ? corrupt_spans(*span, vocabulary_, tokens, dice)
+                                       : add_noise(std::get<DenoiseObjective>(objective_), vocabulary_, tokens, dice);
+  if (span == nullptr) text.target.erase(text.target.begin());  // the decoder's start token stands for it
+  if (vocabulary_.begin) text.input.insert(text.input.begin(), *vocabulary_.begin);
+  if (vocabulary_.end) {
+    text.input.push_back(*vocabulary_.end);
+    text.target.push_back(*vocabulary_.end);
+  }
+  batch.source_length = static_cast<int64_t>(text.input.size());
+  batch.length = static_cast<int64_t>(text.target.size());
+  batch.source.insert(batch.source.end(), text.input.begin(), text.input.end());
+  batch.ids.push_back(*start_token_);
+  batch.ids.insert(batch.ids.end(), text.target.begin(), text.target.end() - 1);
+  batch.targets.insert(batch.targets.end(), text.target.begin(), text.target.end());
 }
 
 void ObjectiveBatches::fill_row(const std::vector<int64_t>& tokens, Dice& dice, int64_t row, Batch& batch) const {

@@ -45,5 +45,7 @@ inline std::string symbol_name(int64_t index) {
 //   shortest()    the shortest row length that fits an example
 //   make()        creates an example of length + 1 tokens
 //   spell()       a token in readable form
+// and, if every answer follows one kAgain at a position that depends only on the row length:
+//   source_length()  tokens before kAgain in rows of this length; an encoder–decoder reads them with its encoder
 
 }  // namespace lamina::data

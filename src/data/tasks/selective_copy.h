@@ -25,6 +25,7 @@ struct SelectiveCopy {
   int64_t answers() const;
   int64_t shortest() const;
   Example make(Dice& dice, int64_t length) const;
+  int64_t source_length(int64_t length) const { return length - items; }
   std::string spell(int64_t token) const;
 };
 

@@ -21,6 +21,7 @@ struct Sorting {
   int64_t answers() const;
   int64_t shortest() const;
   Example make(Dice& dice, int64_t length) const;
+  int64_t source_length(int64_t length) const { return length / 2; }
   std::string spell(int64_t token) const;
 };
 

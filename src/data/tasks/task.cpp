@@ -64,6 +64,36 @@ Batch batch_of(const std::vector<Example>& examples) {
   return batch;
 }
 
+std::optional<int64_t> task_source_length(const Task& task, int64_t length) {
+  return std::visit(
+      [&](const auto& t) -> std::optional<int64_t> {
+        if constexpr (requires { t.source_length(length); }) return t.source_length(length);
+        return {};
+      },
+      task);
+}
+
+Batch with_source(const Batch& batch, int64_t source_length) {
+  LAMINA_CHECK(source_length > 0 && source_length < batch.length, "a source of ", source_length, " tokens in rows of ",
+               batch.length, "; expected fewer than the row, and at least one");
+  Batch result;
+  result.rows = batch.rows;
+  result.length = batch.length - source_length;
+  result.source_length = source_length;
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    const int64_t begin = row * batch.length;
+    const int64_t middle = begin + source_length;
+    const int64_t end = begin + batch.length;
+    const auto add = [](std::vector<int64_t>& to, const std::vector<int64_t>& from, int64_t first, int64_t last) {
+      to.insert(to.end(), from.begin() + first, from.begin() + last);
+    };
+    add(result.source, batch.ids, begin, middle);
+    add(result.ids, batch.ids, middle, end);
+    add(result.targets, batch.targets, middle, end);
+  }
+  return result;
+}
+
 Batch task_batch(const Task& task, TaskPart part, uint64_t seed, int64_t first, int64_t rows, int64_t length) {
   std::vector<Example> examples;
   const uint64_t stream = kStreams[static_cast<size_t>(part)];

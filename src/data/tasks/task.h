@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <variant>
 
 #include "lamina/data/batches.h"
@@ -9,13 +10,14 @@
 #include "lamina/data/tasks/modular.h"
 #include "lamina/data/tasks/mqar.h"
 #include "lamina/data/tasks/passkey.h"
+#include "lamina/data/tasks/reversal.h"
 #include "lamina/data/tasks/selective_copy.h"
 #include "lamina/data/tasks/sorting.h"
 
 namespace lamina::data {
 
 /// A synthetic task: trains in minutes and shows differences between architectures.
-using Task = std::variant<Copy, SelectiveCopy, Induction, Mqar, Sorting, Modular, Passkey, Dyck>;
+using Task = std::variant<Copy, Reversal, SelectiveCopy, Induction, Mqar, Sorting, Modular, Passkey, Dyck>;
 
 /// One task of each kind, with default parameters.
 std::vector<Task> all_tasks();
@@ -36,6 +38,10 @@ Example make_example(const Task& task, const RandomKey& key, int64_t length);
 enum class TaskPart : uint8_t { train, validation, longer };
 /// Examples first … first + rows − 1 of a part as a batch. Targets that are not scored are kIgnoreIndex.
 Batch task_batch(const Task& task, TaskPart part, uint64_t seed, int64_t first, int64_t rows, int64_t length);
+/// Tokens that an encoder–decoder reads as the source of rows of this length, for tasks that have such a part.
+std::optional<int64_t> task_source_length(const Task& task, int64_t length);
+/// The batch of an encoder–decoder: the first `source_length` tokens of each row become the source.
+Batch with_source(const Batch& batch, int64_t source_length);
 /// A batch of the given examples, which must have the same length.
 Batch batch_of(const std::vector<Example>& examples);
 

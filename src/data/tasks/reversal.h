@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string_view>
+
+#include "lamina/data/dice.h"
+#include "lamina/data/tasks/example.h"
+
+namespace lamina::data {
+
+/// s₁ … sₙ | sₙ … s₁, with n half of the row: the last symbol comes first. The second half is scored.
+struct Reversal {
+  static constexpr std::string_view kKind = "reversal";
+  static constexpr std::string_view kDoc = "a row of symbols, then the same backwards";
+  int64_t symbols = 16;
+  static void visit_fields(auto& self, auto&& field) { field("symbols", self.symbols, "different symbols"); }
+  bool operator==(const Reversal&) const = default;
+
+  void check() const;
+  int64_t vocab_size() const;
+  int64_t answers() const;
+  int64_t shortest() const;
+  Example make(Dice& dice, int64_t length) const;
+  int64_t source_length(int64_t length) const { return length / 2; }
+  std::string spell(int64_t token) const;
+};
+
+}  // namespace lamina::data
