@@ -1,6 +1,7 @@
 #include "lamina/nn/cross_attention.h"
 
 #include "lamina/nn/mixers/key_value_cache.h"
+#include "lamina/nn/position_tables.h"
 #include "lamina/ops/attention/attention.h"
 #include "lamina/ops/attention/attention_decode.h"
 #include "lamina/ops/elementwise/concat.h"
@@ -15,17 +16,27 @@ Tensor row_of_batch(const Tensor& x, const std::vector<int64_t>& starts, int64_t
   return x.slice(1, starts[at], starts[at + 1] - starts[at]);
 }
 
+/// The context of rows that begin at position 0.
+ForwardContext from_start(const Tensor& x) {
+  ForwardContext pass;
+  pass.batch = x.dim(0);
+  pass.seq = x.dim(1);
+  return pass;
+}
+
 }  // namespace
 
 CrossAttention::CrossAttention(const arch::ArchSpec& spec, const arch::CrossAttention& cross,
-                               const ParameterFactory& make)
+                               const ParameterFactory& make, PositionTables& positions)
     : spec_(cross),
       q_(cross.n_heads * *cross.head_dim, spec.d_model, cross.bias.q, make.at("q")),
       kv_("kv",
           {{"k", *cross.n_kv_heads * *cross.head_dim, cross.bias.k},
            {"v", *cross.n_kv_heads * *cross.head_dim, cross.bias.v}},
-          spec.d_model, make),
-      o_(spec.d_model, cross.n_heads * *cross.head_dim, cross.bias.o, make.at("o"), Linear::Ends::in_residual) {
+          *cross.d_source, make),
+      o_(spec.d_model, cross.n_heads * *cross.head_dim, cross.bias.o, make.at("o"), Linear::Ends::in_residual),
+      rotary_(nullptr) {
+  if (const auto* rope = std::get_if<arch::Rope>(&*cross.position)) rotary_ = &positions.rotary(*rope);
   add_child("q", q_);
   add_child("", kv_);
   add_child("o", o_);
@@ -36,7 +47,8 @@ CrossAttention::Keys CrossAttention::keys_of(const Tensor& source) const {
   const auto by_head = [&](const Tensor& part) {
     return part.reshape({part.dim(0), part.dim(1), *spec_.n_kv_heads, *spec_.head_dim});
   };
-  return {by_head(parts[0]), by_head(parts[1])};
+  const Tensor k = by_head(parts[0]);
+  return {rotary_ == nullptr ? k : rotary_->rotate(k, from_start(k)), by_head(parts[1])};
 }
 
 Tensor CrossAttention::attend(const Tensor& q, const Tensor& k, const Tensor& v, ForwardContext& pass) const {
@@ -51,7 +63,10 @@ Tensor CrossAttention::attend(const Tensor& q, const Tensor& k, const Tensor& v,
 Tensor CrossAttention::attend_source(const Tensor& q, ForwardContext& pass) const {
   const auto [k, v] = keys_of(pass.source.states);
   const std::vector<int64_t>& starts = pass.source.row_starts;
-  if (starts.empty() && pass.row_starts.empty()) return attend(q, k, v, pass);
+  if (starts.empty() && pass.row_starts.empty()) {
+    const int64_t each = q.dim(0) / k.dim(0);  // rows of q for a row of the source
+    return attend(q.reshape({k.dim(0), each * q.dim(1), q.dim(2), q.dim(3)}), k, v, pass);
+  }
   const bool joined = !pass.row_starts.empty();
   const auto rows = joined ? static_cast<int64_t>(pass.row_starts.size()) - 1 : q.dim(0);
   std::vector<Tensor> outputs;
@@ -85,7 +100,8 @@ Tensor CrossAttention::forward(const Tensor& x, ForwardContext& pass, LayerCache
                "model: layers attend to an encoder, but there is no source; give RunOptions::source, or call "
                "read_source() before decoding with a cache");
   const Tensor projected = q_.forward(x);
-  const Tensor q = projected.reshape({x.dim(0), x.dim(1), spec_.n_heads, *spec_.head_dim});
+  Tensor q = projected.reshape({x.dim(0), x.dim(1), spec_.n_heads, *spec_.head_dim});
+  if (rotary_ != nullptr) q = rotary_->rotate(q, from_start(q));
   const Tensor y = cache != nullptr ? attend_cached(q, pass, *cache) : attend_source(q, pass);
   return o_.forward(y.reshape({x.dim(0), x.dim(1), spec_.n_heads * *spec_.head_dim}));
 }

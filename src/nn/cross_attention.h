@@ -9,14 +9,19 @@
 
 namespace lamina::nn {
 
+class PositionTables;
+class RotaryPosition;
+
 /// Attention of a decoder layer to the encoder's output. Its parameters have the names that arch::block_weights lists
 /// under "cross.".
 class CrossAttention final : public Module {
  public:
-  CrossAttention(const arch::ArchSpec& spec, const arch::CrossAttention& cross, const ParameterFactory& make);
+  CrossAttention(const arch::ArchSpec& spec, const arch::CrossAttention& cross, const ParameterFactory& make,
+                 PositionTables& positions);
 
   /// x [batch, seq, d_model] → the same shape. Keys and values come from pass.source, or from `cache` if it is not
-  /// null: then a row sees its first pass.source_lengths tokens there.
+  /// null: then a row sees its first pass.source_lengths tokens there. A source may have fewer rows: then as many
+  /// neighbouring rows of x see each of its rows.
   Tensor forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) const;
 
   /// Allocates keys and values for `capacity` tokens of the source for each of `batch` rows.
@@ -38,6 +43,7 @@ class CrossAttention final : public Module {
   Linear q_;
   JoinedLinear kv_;
   Linear o_;
+  RotaryPosition* rotary_;  ///< null: no positions
 };
 
 }  // namespace lamina::nn

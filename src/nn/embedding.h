@@ -6,7 +6,10 @@
 #include "lamina/nn/norm.h"
 #include "lamina/nn/position_tables.h"
 #include "lamina/nn/projection.h"
+#include "lamina/nn/tensor_parallel.h"
 #include "lamina/nn/weight_table.h"
+#include "lamina/ops/embedding/embedding.h"
+#include "lamina/ops/loss/cross_entropy.h"
 
 namespace lamina::nn {
 
@@ -19,9 +22,13 @@ class TokenEmbedding final : public Module {
   TokenEmbedding(const arch::ArchSpec& spec, const ParameterFactory& make, PositionTables& positions,
                  const TokenEmbedding* shared = nullptr);
 
-  /// ids [batch, seq] i64 or i32 → [batch, seq, d_model] in the table's type.
+  /// ids [batch, seq] i64 or i32 → [batch, seq, d_model] in the table's type, or this rank's tokens of it
+  /// (ForwardContext::divides_tokens). Tensor-parallel ranks each look up their rows of the table; the sum of their
+  /// outputs is the embedding.
   Tensor forward(const Tensor& ids, ForwardContext& pass);
   const Tensor& weight() const { return shared_ != nullptr ? shared_->weight() : weight_; }
+  /// Number of this rank's first row in the vocabulary.
+  int64_t first_row() const { return lookup_.first_row; }
 
  private:
   /// Rows of the position table for the tokens of `pass`, [seq or batch·seq rows, d_model]; undefined if the layers
@@ -33,7 +40,7 @@ class TokenEmbedding final : public Module {
   int64_t d_model_;
   double scale_;
   const TokenEmbedding* shared_;
-  int64_t padding_;  ///< padding token, whose row gets no gradient from the lookup; -1: none
+  ops::EmbeddingOptions lookup_;
   Tensor weight_;
   std::optional<Linear> project_in_;
   std::optional<WeightTable> segments_;
@@ -47,17 +54,21 @@ class TokenEmbedding final : public Module {
 ///   "project_out.weight" [d_embed, d_model], "weight" [vocab, d_embed] unless tied, "bias" [vocab]
 class OutputHead final : public Module {
  public:
-  OutputHead(const arch::ArchSpec& spec, const ParameterFactory& make, const TokenEmbedding& embedding);
+  /// `vocab` is the size of the whole vocabulary, whose rows are divided over the ranks of `parallel`, if given.
+  OutputHead(const arch::ArchSpec& spec, const ParameterFactory& make, const TokenEmbedding& embedding, int64_t vocab,
+             const TensorParallel* parallel);
 
   /// Transforms x [..., d_model] and projects it to the width of the vocabulary table, [..., d_embed].
   Tensor project(const Tensor& x) const;
-  /// x [..., d_model] → [..., vocab].
+  /// x [..., d_model] → [..., vocab], of the whole vocabulary on every rank.
   Tensor logits(const Tensor& x) const;
   /// logits() of norm(residual stream); fuses the norm into the projection if possible.
   Tensor normed_logits(ResidualStream& stream, const NormLayer& norm) const;
 
   const Tensor& weight() const { return weight_.defined() ? weight_ : embedding_.weight(); }
   const Tensor& bias() const { return bias_; }
+  /// The part of the vocabulary that weight() and bias() are for.
+  ops::ClassShard classes() const;
   double scale() const { return scale_; }
   double soft_cap() const { return soft_cap_; }  ///< 0: none
   /// A tied table is converted or quantized for the logits only. The embedding keeps the original, because a lookup
@@ -67,10 +78,12 @@ class OutputHead final : public Module {
 
  private:
   const Tensor& used_weight() const { return converted_.defined() ? converted_ : weight(); }
-  /// Applies the logit scale and the soft cap.
+  /// Applies the logit scale and the soft cap, and gathers the logits of all ranks.
   Tensor finished(Tensor y) const;
 
   const TokenEmbedding& embedding_;
+  int64_t vocab_;
+  const TensorParallel* parallel_;  ///< null: this rank has the whole vocabulary
   double scale_;
   double soft_cap_;
   /// Dense layer, activation and norm before the output projection.

@@ -24,7 +24,7 @@ int64_t ForwardContext::last_position() const {
 
 Tensor ForwardContext::drop(const Tensor& x, double probability) {
   if (!training || probability == 0.0) return x;
-  return ops::dropout(x, probability, draw(), first_row * (x.numel() / std::max<int64_t>(batch, 1)));
+  return ops::dropout(x, probability, draw(), (first_row * seq + first_token()) * x.dim(-1));
 }
 
 ForwardContext row_of(const ForwardContext& pass, int64_t row) {

@@ -4,11 +4,15 @@
 #include <vector>
 
 #include "lamina/base/philox.h"
+#include "lamina/ops/parallel/expert_exchange.h"
 #include "lamina/tensor/tensor.h"
 
 namespace lamina::nn {
 
+class ExpertParallel;
 class ForwardObserver;
+class NeighbourEncoder;
+class TensorParallel;
 struct LayerMemory;
 struct RowBatch;
 
@@ -24,6 +28,16 @@ struct EncodedSource {
   Tensor states;  ///< [batch, seq, d_model], or [1, tokens, d_model] if padding was removed; undefined: no source
   std::vector<int64_t> row_starts;  ///< as ForwardContext::row_starts
   int64_t seq = 0;                  ///< length of the rows with padding
+};
+
+/// Neighbours of the chunks of a pass, for chunked cross-attention.
+struct ChunkNeighbours {
+  /// [batch, chunks, neighbours, length]: of the chunks that end in this pass; undefined: they have none.
+  Tensor ids;
+  NeighbourEncoder* encoder = nullptr;  ///< null: layers leave out chunked cross-attention
+  /// [batch · chunks, neighbours · length, width]: what the encoder made of them in the first layer that needs it.
+  Tensor states;
+  bool encoded = false;  ///< whether that layer has run
 };
 
 /// State of one forward pass: its settings, and the losses that layers report. The model creates one per call.
@@ -60,6 +74,7 @@ struct ForwardContext {
   EncodedSource source;
   /// With a cache: tokens of the source of each row.
   std::vector<int64_t> source_lengths;
+  ChunkNeighbours neighbours;
 
   /// Receives intermediate results, if set. Only in passes over whole sequences, without a cache.
   ForwardObserver* observer = nullptr;
@@ -75,6 +90,13 @@ struct ForwardContext {
   /// when activation checkpointing runs it again.
   uint64_t stream = 0;
 
+  /// The ranks that compute this pass together; null: one rank holds the whole model.
+  const TensorParallel* parallel = nullptr;
+  /// The ranks that divide the experts; null: this rank has all experts.
+  const ExpertParallel* experts = nullptr;
+  /// Whether this pass is over whole sequences, without a cache. Only then may ranks divide its tokens.
+  bool whole_sequences = false;
+
   /// Auxiliary losses of layers, already multiplied by their coefficients; each is a scalar.
   std::vector<Tensor> losses;
 
@@ -88,6 +110,29 @@ struct ForwardContext {
   int64_t end() const;
   /// The largest position of a real token, counted from the start of its document.
   int64_t last_position() const;
+
+  /// Whether the residual stream is this rank's share of the tokens, [1, tokens, d_model] (sequence parallel).
+  bool divides_tokens() const;
+  /// Number of the first token of this rank's residual stream among the batch · seq tokens.
+  int64_t first_token() const;
+  /// The input of a sublayer, or of another computation that ranks divide: residual stream or its norm → [batch, seq,
+  /// d_model]. Its gradient is summed over ranks.
+  Tensor enter(const Tensor& x) const;
+  /// The sum of all ranks' outputs of such a computation, in the form of the residual stream.
+  Tensor leave(const Tensor& y) const;
+  /// Runs experts on rows [slots, d_model], sorted by expert with boundaries `starts` [experts + 1]. Rows go to the
+  /// ranks that hold their experts, and the outputs come back. `run` takes the rows and boundaries of this rank's
+  /// experts.
+  Tensor run_experts(const Tensor& sorted, const Tensor& starts, const ops::RunExperts& run) const;
+  /// The load balancing loss (ops::balance_loss); with divided experts that of all ranks' tokens. `chosen` [experts]
+  /// counts how often each expert is in `indices`.
+  Tensor balance_loss(const Tensor& logits, const Tensor& indices, const Tensor& chosen) const;
+  /// A residual stream as [batch, seq, d_model], for what every rank computes in the same way.
+  Tensor all_tokens(const Tensor& x) const;
+  /// Values [batch, seq] of the tokens of the residual stream.
+  Tensor own_tokens(const Tensor& values) const;
+  /// `positions` of the tokens of the residual stream; undefined: offset + s.
+  Tensor own_positions(const Device& device) const;
 
   /// A new random stream, for one use.
   RandomKey draw() { return {seed, (step << 20U) + stream++}; }

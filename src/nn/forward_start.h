@@ -21,6 +21,9 @@ struct RunOptions {
   Tensor source;
   /// As `lengths`, for the source.
   std::vector<int64_t> source_lengths;
+  /// Neighbours [batch, seq / chunk, neighbours, length] i64 or i32 of a model with retrieval: of each complete chunk.
+  /// Undefined: layers leave out chunked cross-attention. Not with document_starts or padding.
+  Tensor neighbours;
   /// Enables dropout; its random numbers depend on seed, step and layer.
   bool training = false;
   DropoutRates dropout;   ///< see training

@@ -21,8 +21,11 @@ Layer::Layer(const arch::ArchSpec& spec, const arch::Block& block, const Paramet
     add_child(name, *norm);
   }
   if (mixer_) add_child("mixer", *mixer_);
-  if (block.cross) {
-    cross_.emplace(spec, *block.cross, make.at("cross"));
+  if (block.cross && spec.retrieval) {
+    chunked_cross_.emplace(spec, *block.cross, make.at("cross"), positions);
+    add_child("cross", *chunked_cross_);
+  } else if (block.cross) {
+    cross_.emplace(spec, *block.cross, make.at("cross"), positions);
     add_child("cross", *cross_);
   }
   if (ffn_) add_child("ffn", *ffn_);
@@ -75,33 +78,45 @@ void Layer::parallel(ResidualStream& stream, ForwardContext& pass, LayerCache* c
   } else {
     mixer_in = ffn_in = stream.value();
   }
-  const Tensor mixed = output_normed(NormSlot::mixer_output, mixer_->forward(mixer_in, pass, cache));
-  const Tensor fed = output_normed(NormSlot::ffn_output, ffn_->forward(ffn_in, pass));
+  const bool share_input = ffn_in.shares_memory_with(mixer_in);
+  mixer_in = pass.enter(mixer_in);
+  ffn_in = share_input ? mixer_in : pass.enter(ffn_in);
+  const Tensor mixed = output_normed(NormSlot::mixer_output, pass.leave(mixer_->forward(mixer_in, pass, cache)));
+  const Tensor fed = output_normed(NormSlot::ffn_output, pass.leave(ffn_->forward(ffn_in, pass)));
   stream.branch = branch(ops::add(mixed, fed), pass);
   if (placement_ == Placement::post) stream = {stream.normed(*norm(NormSlot::both)), {}};
+}
+
+void Layer::cross_sublayer(ResidualStream& stream, ForwardContext& pass, LayerCache* cache) {
+  const bool chunked = chunked_cross_ && pass.neighbours.encoder != nullptr;
+  if (!cross_ && !chunked) return;
+  const auto attend = [&](const Tensor& x) {
+    return chunked ? chunked_cross_->forward(x, pass, cache) : cross_->forward(x, pass, cache);
+  };
+  sublayer(stream, pass, NormSlot::cross, NormSlot::cross_output, attend,
+           [&](const NormLayer& norm) { return attend(stream.normed(norm)); });
 }
 
 ResidualStream Layer::forward(ResidualStream stream, ForwardContext& pass, const LayerCaches& caches) {
   LayerCache* cache = caches.mixer;
   if (parallel_) {
     parallel(stream, pass, cache);
+    cross_sublayer(stream, pass, caches.cross);
     return stream;
   }
+  const bool alone = pass.parallel == nullptr;  // else the norm's output must enter the sublayer on every rank
   if (mixer_) {
-    sublayer(
-        stream, pass, NormSlot::mixer, NormSlot::mixer_output,
-        [&](const Tensor& x) { return mixer_->forward(x, pass, cache); },
-        [&](const NormLayer& norm) { return mixer_->forward_normed(stream, norm, pass, cache); });
+    const auto mix = [&](const Tensor& x) { return pass.leave(mixer_->forward(pass.enter(x), pass, cache)); };
+    sublayer(stream, pass, NormSlot::mixer, NormSlot::mixer_output, mix, [&](const NormLayer& norm) {
+      return alone ? mixer_->forward_normed(stream, norm, pass, cache) : mix(stream.normed(norm));
+    });
   }
-  if (cross_) {
-    const auto attend = [&](const Tensor& x) { return cross_->forward(x, pass, caches.cross); };
-    sublayer(stream, pass, NormSlot::cross, NormSlot::cross_output, attend,
-             [&](const NormLayer& norm) { return attend(stream.normed(norm)); });
-  }
+  cross_sublayer(stream, pass, caches.cross);
   if (ffn_) {
-    sublayer(
-        stream, pass, NormSlot::ffn, NormSlot::ffn_output, [&](const Tensor& x) { return ffn_->forward(x, pass); },
-        [&](const NormLayer& norm) { return ffn_->forward_normed(stream, norm, pass); });
+    const auto feed = [&](const Tensor& x) { return pass.leave(ffn_->forward(pass.enter(x), pass)); };
+    sublayer(stream, pass, NormSlot::ffn, NormSlot::ffn_output, feed, [&](const NormLayer& norm) {
+      return alone ? ffn_->forward_normed(stream, norm, pass) : feed(stream.normed(norm));
+    });
   }
   return stream;
 }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "lamina/arch/layers.h"
+#include "lamina/nn/chunked_cross_attention.h"
 #include "lamina/nn/cross_attention.h"
 #include "lamina/nn/mixer.h"
 
@@ -25,12 +26,16 @@ class Layer final : public Module {
   const Mixer* mixer() const { return mixer_.get(); }
   /// Null for a block without cross-attention.
   const CrossAttention* cross() const { return cross_ ? &*cross_ : nullptr; }
+  /// Null for a block without cross-attention to neighbours.
+  const ChunkedCrossAttention* chunked_cross() const { return chunked_cross_ ? &*chunked_cross_ : nullptr; }
 
  private:
   template <class F, class Normed>
   void sublayer(ResidualStream& stream, ForwardContext& pass, arch::NormSlot input, arch::NormSlot output, const F& f,
                 const Normed& f_normed);
   void parallel(ResidualStream& stream, ForwardContext& pass, LayerCache* cache);
+  /// Cross-attention to an encoder or to neighbours, if this pass has it.
+  void cross_sublayer(ResidualStream& stream, ForwardContext& pass, LayerCache* cache);
   /// The output of a sublayer after dropout and residual scale, ready to be added to the residual stream.
   Tensor branch(Tensor output, ForwardContext& pass) const;
   const NormLayer* norm(arch::NormSlot slot) const;
@@ -42,6 +47,7 @@ class Layer final : public Module {
   std::array<std::optional<NormLayer>, 7> norms_;  ///< by NormSlot
   std::unique_ptr<Mixer> mixer_;
   std::optional<CrossAttention> cross_;
+  std::optional<ChunkedCrossAttention> chunked_cross_;
   std::unique_ptr<Ffn> ffn_;
 };
 

@@ -12,7 +12,7 @@ constexpr uint64_t kStreamsPerLayer = 64;
 }  // namespace
 
 void LayerStack::add(std::unique_ptr<Layer> layer) {
-  add_child(std::to_string(all_.size()), *layer);
+  add_child(std::to_string(first_ + static_cast<int64_t>(all_.size())), *layer);
   all_.push_back(std::move(layer));
 }
 
@@ -21,21 +21,26 @@ ResidualStream LayerStack::checkpointed(Tape& tape, size_t index, const Residual
     ForwardContext inner = settings;  // restarts the random stream counter each time the layer runs
     inner.losses.clear();
     inner.source.states = inputs[2];
+    inner.neighbours.states = inputs[3];
     ResidualStream out = all_[index]->forward({inputs[0], inputs[1]}, inner, {});
-    std::vector<Tensor> outputs{out.x, out.branch};
+    // The first layer with chunked cross-attention encodes the neighbours for all layers after it.
+    std::vector<Tensor> outputs{out.x, out.branch, inputs[3].defined() ? Tensor() : inner.neighbours.states};
     outputs.insert(outputs.end(), inner.losses.begin(), inner.losses.end());
     return outputs;
   };
-  const std::vector<Tensor> outputs = checkpoint(tape, segment, {stream.x, stream.branch, pass.source.states});
-  pass.losses.insert(pass.losses.end(), outputs.begin() + 2, outputs.end());
+  const std::vector<Tensor> outputs =
+      checkpoint(tape, segment, {stream.x, stream.branch, pass.source.states, pass.neighbours.states});
+  if (outputs[2].defined()) pass.neighbours.states = outputs[2];
+  pass.neighbours.encoded = pass.neighbours.states.defined();
+  pass.losses.insert(pass.losses.end(), outputs.begin() + 3, outputs.end());
   return {outputs[0], outputs[1]};
 }
 
 ResidualStream LayerStack::forward(ResidualStream stream, ForwardContext& pass, ModelCache* cache, Tape* checkpoint,
                                    uint64_t first_stream) {
   for (size_t i = 0; i < all_.size(); ++i) {
-    pass.stream = first_stream + (i + 1) * kStreamsPerLayer;
-    pass.layer = static_cast<int64_t>(i);
+    pass.layer = first_ + static_cast<int64_t>(i);
+    pass.stream = first_stream + (static_cast<uint64_t>(pass.layer) + 1) * kStreamsPerLayer;
     stream = checkpoint != nullptr
                  ? checkpointed(*checkpoint, i, stream, pass)
                  : all_[i]->forward(std::move(stream), pass, cache == nullptr ? LayerCaches{} : cache->layer(i));

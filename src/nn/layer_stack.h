@@ -17,6 +17,9 @@ class LayerStack final : public Module {
   /// Random streams of an encoder begin here, so that it shares none with its decoder.
   static constexpr uint64_t kEncoderStreams = uint64_t{1} << 19U;
 
+  /// `first` is the number of the first layer, if a pipeline stage has only some of them.
+  explicit LayerStack(int64_t first = 0) : first_(first) {}
+
   /// Appends a layer under the name of its number.
   void add(std::unique_ptr<Layer> layer);
   const std::vector<std::unique_ptr<Layer>>& all() const { return all_; }
@@ -28,6 +31,7 @@ class LayerStack final : public Module {
  private:
   ResidualStream checkpointed(Tape& tape, size_t index, const ResidualStream& stream, ForwardContext& pass);
 
+  int64_t first_;
   std::vector<std::unique_ptr<Layer>> all_;
 };
 

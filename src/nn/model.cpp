@@ -6,13 +6,15 @@
 #include "lamina/autograd/tape.h"
 #include "lamina/ops/elementwise/concat.h"
 #include "lamina/ops/elementwise/elementwise.h"
+#include "lamina/ops/parallel/collectives.h"
 
 namespace lamina::nn {
 namespace {
 
 constexpr double kDeviation = 0.02;
 
-ParameterFactory factory(const arch::ArchSpec& spec, const Device& device, const ModelOptions& options) {
+ParameterFactory factory(const arch::ArchSpec& spec, const Device& device, const ModelOptions& options,
+                         const arch::Shards& shards) {
   LAMINA_CHECK(is_floating(options.dtype), "model: weights cannot be ", options.dtype,
                "; expected f32, f64, bf16 or f16");
   LAMINA_CHECK(spec.embedding.d_embed && spec.final_norm,
@@ -22,8 +24,43 @@ ParameterFactory factory(const arch::ArchSpec& spec, const Device& device, const
           {.dtype = options.dtype,
            .seed = options.seed,
            .deviation = kDeviation,
-           .residual_deviation = kDeviation / std::sqrt(branches)}};
+           .residual_deviation = kDeviation / std::sqrt(branches),
+           .shards = shards.empty() ? nullptr : &shards}};
 }
+
+/// The given ranks, if there are several.
+template <class Ranks>
+std::shared_ptr<const Ranks> several(const std::shared_ptr<const Ranks>& given) {
+  return given && given->ranks().size() > 1 ? given : nullptr;
+}
+
+/// The ranks that hold the model together, if they can divide the architecture.
+arch::ModelGrid checked_grid(const arch::ArchSpec& spec, const Device& device, const ModelOptions& options) {
+  arch::ModelGrid grid;
+  if (const auto tensor = several(options.parallel)) {
+    grid.tensor = tensor->ranks().size();
+    grid.sequence = tensor->sequence();
+  }
+  if (const auto experts = several(options.experts)) grid.experts = experts->ranks().size();
+  grid.stages = options.stage.count;
+  if (grid.size() == 1) return grid;
+  LAMINA_CHECK(device.like() != DeviceKind::cuda,
+               "model: tensor-parallel, expert-parallel and pipeline ranks run on CPUs only yet; use --device cpu");
+  std::vector<arch::Problem> problems = arch::tensor_parallel_problems(spec, grid.tensor);
+  for (const std::vector<arch::Problem>& more :
+       {arch::expert_parallel_problems(spec, grid.experts), arch::pipeline_problems(spec, grid.stages)}) {
+    problems.insert(problems.end(), more.begin(), more.end());
+  }
+  if (!problems.empty()) throw arch::SpecError("the architecture", problems);
+  return grid;
+}
+
+int rank_in_grid(const arch::ModelGrid& grid, const ModelOptions& options) {
+  return grid.rank_at(options.stage.index, grid.experts > 1 ? options.experts->ranks().rank() : 0,
+                      grid.tensor > 1 ? options.parallel->ranks().rank() : 0);
+}
+
+int64_t stage_layer_count(const arch::ArchSpec& spec) { return static_cast<int64_t>(arch::layer_blocks(spec).size()); }
 
 /// Padding gets the position of the row's last real token, so that position tables need not be longer.
 Tensor ragged_positions(const ForwardContext& pass, const Device& device) {
@@ -60,23 +97,38 @@ std::span<const int64_t> real_ids(const std::vector<int64_t>& ids, const Forward
 
 Model::Model(const arch::ArchSpec& spec, const Device& device, const ModelOptions& options)
     : spec_(spec),
-      positions_(spec_, factory(spec_, device, options).at("position")),
-      embedding_(spec_, factory(spec_, device, options).at("embedding"), positions_),
-      head_(spec_, factory(spec_, device, options).at("head"), embedding_),
-      pooled_head_(spec_, factory(spec_, device, options)) {
-  const ParameterFactory make = factory(spec_, device, options);
+      parallel_(several(options.parallel)),
+      experts_(several(options.experts)),
+      stage_(options.stage),
+      grid_(checked_grid(spec, device, options)),
+      grid_rank_(rank_in_grid(grid_, options)),
+      shards_(grid_.size() > 1 ? arch::weight_shards(spec, grid_, grid_rank_) : arch::Shards()),
+      own_spec_(parallel_ ? arch::sharded_spec(spec, parallel_->ranks().size(), parallel_->ranks().rank()) : spec),
+      positions_(own_spec_, factory(own_spec_, device, options, shards_).at("position")),
+      embedding_(own_spec_, factory(own_spec_, device, options, shards_).at("embedding"), positions_),
+      layers_(arch::stage_layers(stage_layer_count(spec_), stage_.count, stage_.index).begin),
+      head_(own_spec_, factory(own_spec_, device, options, shards_).at("head"), embedding_, spec_.vocab_size,
+            parallel_.get()),
+      pooled_head_(own_spec_, factory(own_spec_, device, options, shards_)) {
+  const ParameterFactory make = factory(own_spec_, device, options, shards_);
   add_child("embedding", embedding_);
   add_child("position", positions_);
   if (spec_.encoder) {
-    encoder_ = std::make_unique<Encoder>(spec_, make.at("encoder"), embedding_);
+    encoder_ = std::make_unique<Encoder>(own_spec_, make.at("encoder"), embedding_);
     add_child("encoder", *encoder_);
   }
-  for (const arch::Block* block : arch::layer_blocks(spec_)) {
-    const std::string name = std::to_string(layers_.all().size());
-    layers_.add(std::make_unique<Layer>(spec_, *block, make.at("layers").at(name), positions_));
+  if (spec_.retrieval) {
+    neighbour_encoder_ = std::make_unique<NeighbourEncoder>(own_spec_, make.at("retrieval"), embedding_);
+    add_child("retrieval", *neighbour_encoder_);
+  }
+  const std::vector<const arch::Block*> blocks = arch::layer_blocks(own_spec_);
+  const arch::UnitRange own_layers = arch::stage_layers(stage_layer_count(spec_), stage_.count, stage_.index);
+  for (int64_t layer = own_layers.begin; layer < own_layers.end; ++layer) {
+    const arch::Block& block = *blocks[static_cast<size_t>(layer)];
+    layers_.add(std::make_unique<Layer>(own_spec_, block, make.at("layers").at(std::to_string(layer)), positions_));
   }
   add_child("layers", layers_);
-  if (*spec_.final_norm) {
+  if (*spec_.final_norm && stage_.is_last()) {
     final_norm_.emplace(spec_.norm, spec_.d_model, make.at("final_norm"));
     add_child("final_norm", *final_norm_);
   }
@@ -88,6 +140,10 @@ ForwardStart Model::start(const Tensor& ids, const RunOptions& options) {
   LAMINA_CHECK(!options.source.defined() || encoder_,
                "model: a source is given, but the architecture has no encoder; leave it out");
   ForwardStart start = start_forward(ids, options);
+  start.pass.parallel = parallel_.get();
+  start.pass.experts = experts_.get();
+  start.pass.whole_sequences = options.observer == nullptr;  // an observer sees whole residual streams
+  start.pass.neighbours = checked_neighbours(options, start);
   if (!encoder_) return start;
   check_ids(options.source);
   LAMINA_CHECK(options.source.dim(0) == start.batch, "model: the source is ", options.source.shape(), ", ids ",
@@ -96,6 +152,34 @@ ForwardStart Model::start(const Tensor& ids, const RunOptions& options) {
                "model: packed documents of an encoder–decoder are not supported; give each document its own row");
   start.pass.source = encoder_->forward(options, start.pass.losses);
   return start;
+}
+
+ChunkNeighbours Model::checked_neighbours(const RunOptions& options, const ForwardStart& start) const {
+  const Tensor& ids = options.neighbours;
+  if (!ids.defined()) return {};
+  LAMINA_CHECK(neighbour_encoder_,
+               "model: neighbours are given, but the architecture has no retrieval; leave them out");
+  LAMINA_CHECK(!start.pass.document_starts.defined(),
+               "model: neighbours of packed documents or padded rows are not supported; give rows of one length");
+  const int64_t chunks = start.seq / spec_.retrieval->chunk;
+  neighbour_encoder_->check_ids(ids, start.batch, chunks);
+  if (chunks == 0) return {};
+  return {ids, neighbour_encoder_.get(), {}, false};
+}
+
+ChunkNeighbours Model::checked_neighbours(const CachedOptions& options, const ForwardContext& pass) const {
+  if (!neighbour_encoder_) {
+    LAMINA_CHECK(!options.neighbours.defined(),
+                 "model: neighbours are given, but the architecture has no retrieval; leave them out");
+    return {};
+  }
+  LAMINA_CHECK(!pass.ragged() && !positions_.depend_on_length(),
+               "model: a model with retrieval decodes rows of one length, with RoPE frequencies that do not depend on "
+               "it; make a cache for each row");
+  const int64_t chunk = spec_.retrieval->chunk;
+  const int64_t ends = (pass.offset + pass.seq) / chunk - pass.offset / chunk;
+  if (options.neighbours.defined()) neighbour_encoder_->check_ids(options.neighbours, pass.batch, ends);
+  return {options.neighbours, neighbour_encoder_.get(), {}, false};
 }
 
 void Model::check_decodes() const {
@@ -109,6 +193,8 @@ ForwardContext Model::start_cached(const Tensor& ids, const ModelCache& cache, c
   LAMINA_CHECK(!is_tracked({embedding_.weight()}),
                "model: cached forward passes have no gradient; wrap the call in NoGrad");
   ForwardContext pass;
+  pass.parallel = parallel_.get();
+  pass.experts = experts_.get();
   pass.batch = ids.dim(0);
   pass.seq = ids.dim(1);
   LAMINA_CHECK(pass.batch == cache.batch() && pass.batch > 0 && pass.seq > 0, "model: ids are ", ids.shape(),
@@ -130,32 +216,48 @@ ForwardContext Model::start_cached(const Tensor& ids, const ModelCache& cache, c
                " of them new) exceed the cache's capacity of ", cache.capacity(), "; make a larger cache");
   if (pass.ragged()) pass.positions = ragged_positions(pass, ids.device());
   pass.source_lengths = cache.source_lengths();
+  const bool apart = pass.ragged() || positions_.depend_on_length();
+  const auto can_forget = [](const auto& chunks) { return !chunks || chunks->can_truncate(); };
+  if (neighbour_encoder_ && apart && !options.neighbours.defined() &&
+      std::all_of(cache.sources_.begin(), cache.sources_.end(), can_forget)) {
+    // Without neighbours so far, such rows run as those of a plain decoder.
+    for (const auto& chunks : cache.sources_) {
+      if (chunks) chunks->reset(0);
+    }
+  } else {
+    pass.neighbours = checked_neighbours(options, pass);
+  }
   return pass;
 }
 
-ResidualStream Model::run_layers(const Tensor& ids, ForwardContext& pass, ModelCache* cache, Tape* checkpoint) {
-  ResidualStream stream{embedding_.forward(ids, pass), {}};
+ResidualStream Model::run_layers(const Tensor& ids, const Tensor& states, ForwardContext& pass, ModelCache* cache,
+                                 Tape* checkpoint) {
+  ResidualStream stream{stage_.is_first() ? embedding_.forward(ids, pass) : states, {}};
   return layers_.forward(std::move(stream), pass, cache, checkpoint);
 }
 
 Tensor Model::forward(const Tensor& ids, ForwardContext& pass, ModelCache* cache, Tape* checkpoint) {
-  ResidualStream stream = run_layers(ids, pass, cache, checkpoint);
+  LAMINA_CHECK(stage_.count == 1, "model: this process holds pipeline stage ", stage_.index, " of ", stage_.count,
+               " only; call stage_loss() or stage_hidden()");
+  ResidualStream stream = run_layers(ids, {}, pass, cache, checkpoint);
   return final_norm_ ? stream.normed(*final_norm_) : stream.value();
 }
 
 Tensor Model::hidden(const Tensor& ids, const RunOptions& options) {
   ForwardStart start = this->start(ids, options);
-  return start.padded(forward(start.ids, start.pass, nullptr, options.checkpoint));
+  return start.padded(start.pass.all_tokens(forward(start.ids, start.pass, nullptr, options.checkpoint)));
 }
 
 Tensor Model::logits(const Tensor& ids, const RunOptions& options) {
   ForwardStart start = this->start(ids, options);
-  return start.padded(head_.logits(forward(start.ids, start.pass, nullptr, options.checkpoint)));
+  const Tensor x = start.pass.all_tokens(forward(start.ids, start.pass, nullptr, options.checkpoint));
+  return start.padded(head_.logits(x));
 }
 
 Tensor Model::pooled(const Tensor& ids, const RunOptions& options) {
   ForwardStart start = this->start(ids, options);
-  return pooled_head_.pooled(forward(start.ids, start.pass, nullptr, options.checkpoint), start);
+  const Tensor x = start.pass.all_tokens(forward(start.ids, start.pass, nullptr, options.checkpoint));
+  return pooled_head_.pooled(x, start);
 }
 
 Tensor Model::class_logits(const Tensor& ids, const RunOptions& options) {
@@ -172,14 +274,16 @@ Tensor Model::encoded(const RunOptions& options) {
 void Model::read_source(const Tensor& source, ModelCache& cache, const std::vector<int64_t>& lengths) {
   LAMINA_CHECK(encoder_, "model: the architecture has no encoder, so there is no source to read");
   check_ids(source);
-  LAMINA_CHECK(source.dim(0) == cache.batch(), "model: the source is ", source.shape(), ", the cache has ",
-               cache.batch(), " rows; give one row for each");
+  const bool shared = source.dim(0) == 1;
+  LAMINA_CHECK(shared || source.dim(0) == cache.batch(), "model: the source is ", source.shape(), ", the cache has ",
+               cache.batch(), " rows; give one row for each, or one for all");
   LAMINA_CHECK(!is_tracked({embedding_.weight()}),
                "model: reading a source into a cache has no gradient; wrap the call in NoGrad");
   RunOptions options;
   options.source = source;
   options.source_lengths = lengths;
-  const Tensor states = encoded(options);
+  Tensor states = encoded(options);
+  if (shared) states = ops::concat(std::vector<Tensor>(static_cast<size_t>(cache.batch()), states), 0);
   cache.sources_.clear();
   for (const auto& layer : layers_.all()) {
     const CrossAttention* cross = layer->cross();
@@ -190,7 +294,8 @@ void Model::read_source(const Tensor& source, ModelCache& cache, const std::vect
   }
   for (int64_t row = 0; row < cache.batch(); ++row) {
     cache.reset(row);
-    cache.row("read_source", row).source_length = lengths.empty() ? source.dim(1) : lengths[static_cast<size_t>(row)];
+    const auto at = static_cast<size_t>(shared ? 0 : row);
+    cache.row("read_source", row).source_length = lengths.empty() ? source.dim(1) : lengths[at];
   }
 }
 
@@ -201,23 +306,60 @@ ModelLoss Model::loss(const Tensor& ids, const Tensor& targets, const LossOption
   LAMINA_CHECK(!head_.is_rounded(),
                "model: the loss needs the head's weight, but the head is quantized; keep the head "
                "unquantized, or compute the cross entropy from logits()");
+  LAMINA_CHECK(stage_.count == 1, "model: this process holds pipeline stage ", stage_.index, " of ", stage_.count,
+               " only; call stage_loss()");
+  return stage_loss(ids, {}, targets, options, run).loss;
+}
+
+void Model::check_states(const Tensor& states, const Tensor& ids) const {
+  if (stage_.is_first()) return;
+  LAMINA_CHECK(states.defined() && states.shape() == states_shape(ids.dim(0), ids.dim(1)), "model: states are ",
+               states.defined() ? states.shape() : Shape(), "; give what stage ", stage_.index - 1, " returned, ",
+               states_shape(ids.dim(0), ids.dim(1)));
+}
+
+Shape Model::states_shape(int64_t batch, int64_t seq) const {
+  if (!parallel_ || !parallel_->sequence()) return {batch, seq, spec_.d_model};
+  return {1, parallel_->token_counts(batch * seq)[static_cast<size_t>(parallel_->ranks().rank())], spec_.d_model};
+}
+
+Tensor Model::stage_hidden(const Tensor& ids, const Tensor& states, const RunOptions& options) {
+  ForwardStart start = this->start(ids, options);
+  check_states(states, start.ids);
+  ResidualStream stream = run_layers(start.ids, states, start.pass, nullptr, options.checkpoint);
+  if (!stage_.is_last()) return stream.value();
+  return start.padded(start.pass.all_tokens(final_norm_ ? stream.normed(*final_norm_) : stream.value()));
+}
+
+StageOutput Model::stage_loss(const Tensor& ids, const Tensor& states, const Tensor& targets,
+                              const LossOptions& options, const RunOptions& run) {
   ForwardStart start = this->start(ids, run);
   ForwardContext& pass = start.pass;
-  const Tensor x = head_.project(forward(start.ids, pass, nullptr, run.checkpoint));
-  ModelLoss loss;
+  check_states(states, start.ids);
+  ResidualStream stream = run_layers(start.ids, states, pass, nullptr, run.checkpoint);
+  StageOutput output;
+  ModelLoss& loss = output.loss;
+  if (parallel_) {  // every rank computed them from the whole input of a sublayer
+    for (Tensor& more : pass.losses) more = ops::computed_by_all(more, parallel_->ranks().size());
+  }
+  loss.auxiliary = std::move(pass.losses);
+  if (!stage_.is_last()) {
+    output.states = stream.value();
+    return output;
+  }
+  const Tensor x = pass.enter(head_.project(final_norm_ ? stream.normed(*final_norm_) : stream.value()));
   loss.cross_entropy = ops::linear_cross_entropy(x, head_.weight(), start.without_padding(targets),
                                                  {.ignore_index = options.ignore_index,
                                                   .label_smoothing = options.label_smoothing,
                                                   .z_loss = options.z_loss,
                                                   .soft_cap = head_.soft_cap(),
                                                   .logit_scale = head_.scale()},
-                                                 head_.bias());
+                                                 head_.bias(), head_.classes());
   loss.total = loss.cross_entropy;
-  for (const Tensor& more : pass.losses) {
+  for (const Tensor& more : loss.auxiliary) {
     loss.total = ops::add(loss.total, more.reshape(loss.total.shape()).to(loss.total.dtype()));
   }
-  loss.auxiliary = std::move(pass.losses);
-  return loss;
+  return output;
 }
 
 ModelCache Model::make_cache(int64_t batch, int64_t capacity, std::optional<DType> given) const {
@@ -234,7 +376,13 @@ ModelCache Model::make_cache(int64_t batch, int64_t capacity, std::optional<DTyp
     const Mixer* mixer = layer->mixer();
     caches.push_back(mixer == nullptr ? nullptr : mixer->make_cache(batch, capacity, dtype, device()));
   }
-  return {std::move(caches), batch, capacity, dtype, positions_.depend_on_length()};
+  ModelCache cache(std::move(caches), batch, capacity, dtype, positions_.depend_on_length());
+  for (const auto& layer : layers_.all()) {
+    if (!neighbour_encoder_) break;
+    const ChunkedCrossAttention* chunked = layer->chunked_cross();
+    cache.sources_.push_back(chunked == nullptr ? nullptr : chunked->make_cache());
+  }
+  return cache;
 }
 
 bool Model::is_stale(const ModelCache& cache, const ForwardContext& pass) const {

@@ -7,10 +7,12 @@
 #include "lamina/base/ignore_index.h"
 #include "lamina/nn/embedding.h"
 #include "lamina/nn/encoder.h"
+#include "lamina/nn/expert_parallel.h"
 #include "lamina/nn/forward_observer.h"
 #include "lamina/nn/forward_start.h"
 #include "lamina/nn/layer_stack.h"
 #include "lamina/nn/model_cache.h"
+#include "lamina/nn/neighbour_encoder.h"
 #include "lamina/nn/pooling.h"
 #include "lamina/nn/row_batch.h"
 #include "lamina/nn/sequence_cache.h"
@@ -22,6 +24,12 @@ namespace lamina::nn {
 struct ModelOptions {
   DType dtype = DType::f32;  ///< of the parameters
   uint64_t seed = 0;         ///< of their initial values
+  /// The ranks that hold the model together; null or one rank: this process holds all of it. CPUs only.
+  std::shared_ptr<const TensorParallel> parallel = nullptr;
+  /// The ranks that divide the experts; null or one rank: this process holds all of them. CPUs only.
+  std::shared_ptr<const ExpertParallel> experts = nullptr;
+  /// The pipeline stage that this process holds: stage_loss() instead of loss(). CPUs only.
+  arch::PipelineStage stage = {};
 };
 
 /// Options of Model::loss.
@@ -38,16 +46,26 @@ struct ModelLoss {
   std::vector<Tensor> auxiliary;  ///< losses added by layers, such as MoE load balancing; included in total
 };
 
+/// What a pipeline stage computed.
+struct StageOutput {
+  Tensor states;   ///< the residual stream, for the next stage; undefined on the last stage
+  ModelLoss loss;  ///< of the last stage; on other stages only `auxiliary`, of their layers
+};
+
 /// Options of a forward pass with a cache.
 struct CachedOptions {
   /// Number of real tokens at the start of each row; the rest of the seq tokens is padding. Empty: all are real.
   std::vector<int64_t> counts;
   /// Return only the logits of each row's last real token, [batch, 1, vocab].
   bool last_only = false;
+  /// Of a model with retrieval: neighbours [batch, chunks, neighbours, length] of the chunks that end in this call, as
+  /// RunOptions::neighbours. Undefined: they have none.
+  Tensor neighbours;
 };
 
 /// A model built from a resolved architecture. Its parameters have the names and shapes of arch::outer_weights, and of
-/// arch::block_weights under "layers.<i>."; those of an encoder are under "encoder.".
+/// arch::block_weights under "layers.<i>."; those of an encoder are under "encoder.", those of a neighbour
+/// encoder under "retrieval.".
 ///
 /// How the kinds of models are called, with ids [batch, seq] and rows that may end in padding (RunOptions::lengths):
 ///   decoder            loss(ids, next_tokens)
@@ -55,6 +73,7 @@ struct CachedOptions {
 ///                      pooled(ids), class_logits(ids)
 ///   encoder–decoder    loss(decoder_ids, labels, {}, {.source = ids, .source_lengths = …}): decoder_ids are the labels
 ///                      shifted right by one, after the start token; lengths are those of decoder_ids
+///   with retrieval     loss(ids, next_tokens, {}, {.neighbours = …}); without neighbours it is the plain decoder
 /// Generation: make_cache(), for an encoder–decoder read_source(), then cached_logits() for the tokens of the decoder.
 class Model final : public Module {
  public:
@@ -62,10 +81,23 @@ class Model final : public Module {
   /// projections into the residual stream; biases are 0, norm scales 1. On meta nothing is computed.
   Model(const arch::ArchSpec& spec, const Device& device, const ModelOptions& options = {});
 
-  const arch::ArchSpec& spec() const { return spec_; }                   ///< resolved
-  const Device& device() const { return embedding_.weight().device(); }  ///< of the parameters
+  const arch::ArchSpec& spec() const { return spec_; }            ///< resolved; of the whole model
+  const Device& device() const { return any_weight().device(); }  ///< of the parameters
+  /// The ranks that hold this model together. Every rank then calls the same functions with the same arguments and gets
+  /// the same results; only parameters and gradients are this rank's shards. Null: this process holds all of it.
+  const std::shared_ptr<const TensorParallel>& parallel() const { return parallel_; }
+  /// What this rank holds of every weight, if several ranks hold the model.
+  const arch::Shards& shards() const { return shards_; }
   /// Type of the embedding table.
-  DType dtype() const { return embedding_.weight().dtype(); }
+  DType dtype() const { return any_weight().dtype(); }
+  /// The ranks that hold this model together.
+  const arch::ModelGrid& grid() const { return grid_; }
+  int grid_rank() const { return grid_rank_; }                 ///< this rank among them
+  const arch::PipelineStage& stage() const { return stage_; }  ///< the pipeline stage of this rank
+  /// How this model was created, for another one of the same ranks.
+  ModelOptions options() const {
+    return {.dtype = dtype(), .parallel = parallel_, .experts = experts_, .stage = stage_};
+  }
 
   /// ids [batch, seq] i64 or i32 → [batch, seq, d_model], after the final norm; 0 for padding.
   Tensor hidden(const Tensor& ids, const RunOptions& options = {});
@@ -77,12 +109,23 @@ class Model final : public Module {
   /// positions. Never materializes all logits.
   ModelLoss loss(const Tensor& ids, const Tensor& targets, const LossOptions& options = {}, const RunOptions& run = {});
 
+  /// loss() of one pipeline stage. `states` is what the stage before returned, undefined on the first stage. It is
+  /// [batch, seq, d_model] in dtype(), or this rank's tokens of it (sequence parallel). Only the last stage reads
+  /// `targets`.
+  StageOutput stage_loss(const Tensor& ids, const Tensor& states, const Tensor& targets,
+                         const LossOptions& options = {}, const RunOptions& run = {});
+  /// hidden() of one pipeline stage: on the last stage its result, on others the residual stream.
+  Tensor stage_hidden(const Tensor& ids, const Tensor& states, const RunOptions& options = {});
+  /// Shape of the residual stream between stages.
+  Shape states_shape(int64_t batch, int64_t seq) const;
+
   /// One vector per row, [batch, d_model], as spec().pooling says; [batch, classes] logits of the classifier on it.
   Tensor pooled(const Tensor& ids, const RunOptions& options = {});
   Tensor class_logits(const Tensor& ids, const RunOptions& options = {});  ///< see pooled()
 
-  /// Runs the encoder on `source` [batch, seq], and every layer's cross-attention keys and values once, into `cache`.
-  /// `lengths` as RunOptions::source_lengths. Replaces an earlier source.
+  /// Runs the encoder on `source` [batch, seq], and every layer's cross-attention keys and values once, into `cache`. A
+  /// source of one row is that of all rows of the cache. `lengths` as RunOptions::source_lengths. Replaces an earlier
+  /// source.
   void read_source(const Tensor& source, ModelCache& cache, const std::vector<int64_t>& lengths = {});
   /// The encoder's output [batch, seq, d_model] for options.source; 0 for padding.
   Tensor encoded(const RunOptions& options);
@@ -121,20 +164,35 @@ class Model final : public Module {
   /// start_forward(), with the source read by the encoder.
   ForwardStart start(const Tensor& ids, const RunOptions& options);
   ForwardContext start_rows(const Tensor& ids, const RowBatch& rows, const SequenceCache& cache) const;
+  /// The neighbours of a pass over whole sequences, checked.
+  ChunkNeighbours checked_neighbours(const RunOptions& options, const ForwardStart& start) const;
+  /// The same of a pass with a cache.
+  ChunkNeighbours checked_neighbours(const CachedOptions& options, const ForwardContext& pass) const;
   ForwardContext start_cached(const Tensor& ids, const ModelCache& cache, const CachedOptions& options) const;
   /// Whether the cached keys were rotated with frequencies of another length than the one after `pass`.
   bool is_stale(const ModelCache& cache, const ForwardContext& pass) const;
   /// Recomputes the whole cache and returns the hidden states [batch, seq, d_model] of the new tokens.
   Tensor refill(const std::vector<int64_t>& ids, const ForwardContext& pass, const Device& device, ModelCache& cache);
   Tensor forward(const Tensor& ids, ForwardContext& pass, ModelCache* cache, Tape* checkpoint);
-  /// Embedding and all layers, without the final norm.
-  ResidualStream run_layers(const Tensor& ids, ForwardContext& pass, ModelCache* cache, Tape* checkpoint);
+  /// Embedding, or the residual stream of the stage before, and all layers, without the final norm.
+  ResidualStream run_layers(const Tensor& ids, const Tensor& states, ForwardContext& pass, ModelCache* cache,
+                            Tape* checkpoint);
+  void check_states(const Tensor& states, const Tensor& ids) const;
+  const Tensor& any_weight() const { return embedding_.weight().defined() ? embedding_.weight() : first_parameter(); }
   void check_decodes() const;
 
   arch::ArchSpec spec_;
+  std::shared_ptr<const TensorParallel> parallel_;
+  std::shared_ptr<const ExpertParallel> experts_;
+  arch::PipelineStage stage_;
+  arch::ModelGrid grid_;
+  int grid_rank_;
+  arch::Shards shards_;
+  arch::ArchSpec own_spec_;  ///< what this rank computes; without other ranks spec_
   PositionTables positions_;
   TokenEmbedding embedding_;
-  std::unique_ptr<Encoder> encoder_;  ///< null: no encoder
+  std::unique_ptr<Encoder> encoder_;                     ///< null: no encoder
+  std::unique_ptr<NeighbourEncoder> neighbour_encoder_;  ///< null: no retrieval
   LayerStack layers_;
   std::optional<NormLayer> final_norm_;
   OutputHead head_;

@@ -55,7 +55,8 @@ void ModelCache::reset(int64_t index) {
 }
 
 bool ModelCache::can_truncate() const {
-  return std::all_of(layers_.begin(), layers_.end(), [](const auto& layer) { return !layer || layer->can_truncate(); });
+  const auto can = [](const auto& layer) { return !layer || layer->can_truncate(); };
+  return std::all_of(layers_.begin(), layers_.end(), can) && std::all_of(sources_.begin(), sources_.end(), can);
 }
 
 void ModelCache::truncate(int64_t index, int64_t length) {
@@ -63,14 +64,19 @@ void ModelCache::truncate(int64_t index, int64_t length) {
   LAMINA_CHECK(length >= 0 && length <= cut.length, "cache: row ", index, " holds ", cut.length,
                " tokens and cannot be cut to ", length, "; expected a length in [0, ", cut.length, "]");
   if (length == cut.length) return;
-  LAMINA_CHECK(can_truncate(), "cache: a layer of this model keeps a recurrent state, which cannot be rewound from ",
-               cut.length, " to ", length, " tokens; reset the row and feed it again");
+  LAMINA_CHECK(
+      can_truncate(),
+      "cache: a layer of this model keeps a recurrent state or neighbours of a chunk, which cannot be rewound from ",
+      cut.length, " to ", length, " tokens; reset the row and feed it again");
   for (const auto& layer : layers_) {
     const int64_t shortest = layer ? layer->shortest(index) : 0;
     LAMINA_CHECK(length == 0 || length >= shortest, "cache: row ", index,
                  " has dropped tokens outside the sliding window "
                  "and can be cut to ",
                  shortest, " tokens or more, not to ", length, "; reset the row and feed it again");
+  }
+  for (const auto& source : sources_) {
+    if (source) source->reset(index);  // keys and values of an encoder stay; states of chunks do not
   }
   cut.length = length;
   if (keeps_ids_) cut.ids.resize(static_cast<size_t>(length));

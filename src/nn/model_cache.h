@@ -33,7 +33,7 @@ class ModelCache {
   /// Drops the tokens of a row from position `length` on. Throws if a layer keeps a recurrent state, which cannot be
   /// rewound (see can_truncate), or if a sliding window has already dropped tokens that would be needed.
   void truncate(int64_t row, int64_t length);
-  bool can_truncate() const;  ///< whether no layer keeps a recurrent state
+  bool can_truncate() const;  ///< whether no layer keeps a recurrent state or neighbours of a chunk
   /// Gathers rows: row i becomes a copy of the old row sources[i].
   void reorder(std::span<const int64_t> sources);
   /// A view of the rows [begin, begin + count), to fill one row while the others wait.
@@ -60,6 +60,7 @@ class ModelCache {
 
   std::vector<std::unique_ptr<LayerCache>> layers_;
   /// Keys and values of the source for layers with cross-attention, null for others; empty before Model::read_source.
+  /// Of a model with retrieval: those of neighbours.
   std::vector<std::unique_ptr<LayerCache>> sources_;
   std::vector<std::shared_ptr<Row>> rows_;  ///< shared with views
   int64_t capacity_ = 0;

@@ -64,6 +64,8 @@ ForwardContext Model::start_rows(const Tensor& ids, const RowBatch& rows, const 
                  "; give the new tokens of all rows");
   }
   ForwardContext pass;
+  pass.parallel = parallel_.get();
+  pass.experts = experts_.get();
   pass.batch = 1;
   pass.seq = ids.dim(0);
   pass.positions = rows.positions;

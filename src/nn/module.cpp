@@ -102,12 +102,32 @@ StateDict Module::named_parameters() const {
   return found;
 }
 
+const Tensor& Module::first_parameter() const {
+  const Tensor* found = nullptr;
+  visit([&](const std::string& /*name*/, Role role, Tensor& tensor) {
+    if (found == nullptr && role == Role::parameter) found = &tensor;
+  });
+  LAMINA_CHECK(found != nullptr, "module: there are no parameters");
+  return *found;
+}
+
 std::map<std::string, std::vector<int64_t>> Module::joined_rows() const {
   std::map<std::string, std::vector<int64_t>> found;
   visit_slots("", [&](const std::string& prefix, const Slot& slot) {
     if (slot.joined == nullptr || !slot.joined->joined()) return;
     std::vector<int64_t>& rows = found[prefix + slot.name];
     for (const JoinedTensor::Part& part : slot.joined->layout) rows.push_back(part.rows);
+  });
+  return found;
+}
+
+std::map<std::string, Module::JoinedLayout> Module::joined_layouts() const {
+  std::map<std::string, JoinedLayout> found;
+  visit_slots("", [&](const std::string& prefix, const Slot& slot) {
+    if (slot.joined == nullptr || !slot.joined->joined()) return;
+    JoinedLayout& layout = found[prefix + slot.name];
+    layout.axis = slot.joined->axis;
+    for (const JoinedTensor::Part& part : slot.joined->layout) layout.parts.push_back({prefix + part.name, part.rows});
   });
   return found;
 }

@@ -60,7 +60,13 @@ class Module {
   StateDict named_parameters() const;
   /// For every packed parameter, by its packed name: the number of rows of each part.
   std::map<std::string, std::vector<int64_t>> joined_rows() const;
-  std::vector<Tensor> parameters() const;  ///< Handles of the parameters, each tensor once.
+  /// What a packed parameter consists of.
+  struct JoinedLayout {
+    std::vector<JoinedTensor::Part> parts;  ///< with their names in state_dict()
+    int axis = 0;                           ///< dimension of their rows
+  };
+  std::map<std::string, JoinedLayout> joined_layouts() const;  ///< of every packed parameter, by its packed name
+  std::vector<Tensor> parameters() const;                      ///< Handles of the parameters, each tensor once.
   /// All buffers, persistent or not.
   StateDict named_buffers() const;
 
@@ -100,6 +106,8 @@ class Module {
   void add_buffer(const std::string& name, Tensor& tensor, Persistence persistence);
   /// `joined.layout` has the names used in the state dict; `name` is the packed parameter's name.
   void add_joined_parameter(const std::string& name, JoinedTensor& joined);
+  /// The first parameter of this module and its children.
+  const Tensor& first_parameter() const;
   /// A child with an empty name registers its tensors directly under this module's prefix.
   void add_child(const std::string& name, Module& child);
 

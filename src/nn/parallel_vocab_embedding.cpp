@@ -9,7 +9,7 @@
 namespace lamina::nn {
 namespace {
 
-/// The sum over ranks. Every rank goes on with the whole sum and gets its whole gradient, which is that of each part.
+/// The sum over ranks. Every rank receives the whole sum and its gradient, which is also the gradient of each part.
 Tensor sum_over_ranks(const Tensor& part, comm::Communicator& ranks) {
   const Tensor wide = part.detach().to(accumulation_type(part.dtype()));
   const Tensor sum = wide.shares_memory_with(part) ? wide.clone() : wide.contiguous();

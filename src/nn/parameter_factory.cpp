@@ -20,7 +20,63 @@ float unit(uint32_t word) { return (static_cast<float>(word >> 8U) + 0.5F) * 0x1
 
 constexpr int64_t kGrain = 16384;  // a multiple of the four words of one Philox call
 
+/// Maps an element's index in a shard to its index in the whole weight.
+class WholeIndex {
+ public:
+  explicit WholeIndex(const arch::Shard* shard) {
+    if (shard == nullptr) return;
+    int64_t inner = 1;
+    for (size_t axis = static_cast<size_t>(shard->axis) + 1; axis < shard->whole_shape.size(); ++axis) {
+      inner *= shard->whole_shape[axis];
+    }
+    own_ = shard->count * inner;
+    whole_ = shard->whole_shape[static_cast<size_t>(shard->axis)] * inner;
+    begin_ = shard->begin * inner;
+    if (shard->axis == 0) return;
+    lead_ = shard->lead_begin;
+    for (int axis = 1; axis < shard->axis; ++axis) lead_ *= shard->whole_shape[static_cast<size_t>(axis)];
+  }
+  int64_t operator()(int64_t i) const {
+    return own_ == whole_ && lead_ == 0 ? i : (lead_ + i / own_) * whole_ + begin_ + i % own_;
+  }
+
+ private:
+  int64_t own_ = 1;
+  int64_t whole_ = 1;
+  int64_t begin_ = 0;
+  int64_t lead_ = 0;
+};
+
 }  // namespace
+
+const arch::Shard* ParameterFactory::shard(const std::string& name) const {
+  if (options_.shards == nullptr) return nullptr;
+  const auto found = options_.shards->find(prefix_ + name);
+  LAMINA_CHECK(found != options_.shards->end(), "model: ", prefix_, name, " is not in the architecture's weight list");
+  return &found->second;
+}
+
+bool ParameterFactory::holds(const std::string& name) const {
+  const arch::Shard* own = shard(name);
+  return own == nullptr || own->count > 0;
+}
+
+bool ParameterFactory::holds_any(const std::string& name) const {
+  if (options_.shards == nullptr) return true;
+  const std::string prefix = prefix_ + name + ".";
+  auto at = options_.shards->lower_bound(prefix);
+  if (at == options_.shards->end() || !at->first.starts_with(prefix)) return true;
+  for (; at != options_.shards->end() && at->first.starts_with(prefix); ++at) {
+    if (at->second.count > 0) return true;
+  }
+  return false;
+}
+
+int64_t ParameterFactory::held_experts(const std::string& name, int64_t experts) const {
+  const arch::Shard* own = shard(name);
+  if (own == nullptr) return experts;
+  return own->axis == 0 ? own->count : own->lead_count;
+}
 
 ParameterFactory ParameterFactory::at(const std::string& name) const {
   ParameterFactory inner = *this;
@@ -36,14 +92,17 @@ void ParameterFactory::fill(const std::string& name, const Tensor& tensor, const
   const bool direct = tensor.device().kind() == DeviceKind::cpu && tensor.is_contiguous();
   Tensor target = direct ? tensor.detach() : Tensor::empty(tensor.shape(), tensor.dtype(), host_);
   const int64_t numel = target.numel();
+  const WholeIndex index(shard(name));
   visit_floating(target.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     T* out = target.template data<T>();
     target.device().threads().ranges(numel, kGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; i += 4) {
-        float four[4];
-        value(philox(key, static_cast<uint64_t>(i / 4)), four);
-        for (int64_t k = 0; k < std::min<int64_t>(4, end - i); ++k) out[i + k] = convert<T>(four[k]);
+      float four[4];
+      int64_t held = -1;  // number of the Philox call in `four`
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t at = index(i);
+        if (at / 4 != held) value(philox(key, static_cast<uint64_t>(held = at / 4)), four);
+        out[i] = convert<T>(four[at % 4]);
       }
     });
   });

@@ -2,13 +2,14 @@
 
 #include <string>
 
+#include "lamina/arch/tensor_shards.h"
 #include "lamina/tensor/tensor.h"
 
 namespace lamina::nn {
 
 /// Creates a model's parameters with their initial values. A value depends only on the seed, the parameter's full name
 /// and the element's index: not on the number of threads, the order of creation or whether projections are packed. On
-/// meta nothing is computed.
+/// meta nothing is computed. The index is that in the whole weight, so a shard is a slice of the single-device values.
 class ParameterFactory {
  public:
   struct Options {
@@ -17,11 +18,22 @@ class ParameterFactory {
     /// Standard deviation of weights, and of the projections into the residual stream.
     double deviation = 0.02;
     double residual_deviation = 0.02;
+    /// What this rank holds of every weight; null: everything. Must outlive the factory.
+    const arch::Shards* shards = nullptr;
   };
   ParameterFactory(const Device& device, const Options& options) : device_(device), options_(options) {}
 
   /// A factory that prefixes parameter names with "<name>.".
   ParameterFactory at(const std::string& name) const;
+
+  /// Whether this rank holds the weight. Shapes given to the other functions are those of its shard.
+  bool holds(const std::string& name) const;
+  /// Whether this rank holds a weight under "<name>.", or there is none.
+  bool holds_any(const std::string& name) const;
+  /// How many experts of a weight [experts, …] this rank holds.
+  int64_t held_experts(const std::string& name, int64_t experts) const;
+  /// What this rank holds of a weight; null if it holds all of it.
+  const arch::Shard* shard(const std::string& name) const;
 
   Tensor normal(const std::string& name, const Shape& shape) const { return normal(name, shape, options_.deviation); }
   Tensor residual(const std::string& name, const Shape& shape) const {

@@ -29,11 +29,11 @@ Tensor shares_of(const std::vector<int64_t>& starts, arch::PoolingKind kind, DTy
 
 PooledHead::PooledHead(const arch::ArchSpec& spec, const ParameterFactory& make)
     : pooling_(spec.pooling), d_model_(spec.d_model) {
-  if (pooling_ && pooling_->dense) {
+  if (pooling_ && pooling_->dense && make.holds_any("pooling")) {
     dense_.emplace(d_model_, d_model_, true, make.at("pooling"));
     add_child("pooling", *dense_);
   }
-  if (spec.classifier) {
+  if (spec.classifier && make.holds_any("classifier")) {
     classifier_.emplace(spec.classifier->classes, d_model_, true, make.at("classifier"));
     add_child("classifier", *classifier_);
   }

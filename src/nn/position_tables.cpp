@@ -11,7 +11,7 @@ PositionTables::PositionTables(const arch::ArchSpec& spec, const ParameterFactor
   for (const arch::Weight& weight : arch::outer_weights(spec)) {
     const Shape shape{std::span<const int64_t>(weight.shape)};
     const auto add = [&](const std::string& name, Tensor& slot) {
-      if (weight.name != "position." + name) return;
+      if (weight.name != "position." + name || !make.holds(name)) return;
       slot = make.normal(name, shape);
       add_parameter(name, slot);
     };

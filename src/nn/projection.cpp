@@ -25,7 +25,7 @@ void join_on_gpu(JoinedTensor& tensor) {
 Linear::Linear(int64_t out, int64_t in, bool bias, const ParameterFactory& make, Ends ends) {
   weight_ = ends == Ends::in_residual ? make.residual("weight", {out, in}) : make.normal("weight", {out, in});
   add_parameter("weight", weight_);
-  if (!bias) return;
+  if (!bias || !make.holds("bias")) return;
   bias_ = make.constant({out}, 0.0);
   add_parameter("bias", bias_);
 }
@@ -102,25 +102,22 @@ Tensor JoinedLinear::part_forward(const Tensor& x, size_t part) const {
 }
 
 Tensor JoinedLinear::forward(const Tensor& x) const {
-  if (rounded_.defined()) return ops::quantized_linear(x, rounded_, joined_bias());
-  if (weight_.joined()) return ops::linear(x, weight_.whole, joined_bias());
+  if (is_joined()) return ops::project(x, used_weight(), joined_bias());
   return ops::concat(forward_parts(x), -1);
 }
 
 Tensor JoinedLinear::forward_gated(const Tensor& x, ops::Gate gate, const ops::GateOptions& options) const {
-  if (rounded_.defined()) return ops::quantized_gated_linear(x, rounded_, joined_bias(), gate, options);
-  if (has_unquantized_weight()) return ops::gated_linear(x, weight_.whole, joined_bias(), gate, options);
+  if (is_joined()) return ops::project_gated(x, used_weight(), joined_bias(), gate, options);
   return ops::gated_activation(forward(x), gate, options);
 }
 
 Tensor JoinedLinear::forward_normed(ResidualStream& stream, const NormLayer& norm) const {
-  return has_unquantized_weight() ? stream.normed_linear(norm, weight_.whole, joined_bias())
-                                  : forward(stream.normed(norm));
+  return is_joined() ? stream.normed_linear(norm, used_weight(), joined_bias()) : forward(stream.normed(norm));
 }
 
 Tensor JoinedLinear::forward_normed_gated(ResidualStream& stream, const NormLayer& norm, ops::Gate gate,
                                           const ops::GateOptions& options) const {
-  if (has_unquantized_weight()) return stream.normed_gated_linear(norm, weight_.whole, joined_bias(), gate, options);
+  if (is_joined()) return stream.normed_gated_linear(norm, used_weight(), joined_bias(), gate, options);
   return forward_gated(stream.normed(norm), gate, options);
 }
 

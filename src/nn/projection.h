@@ -9,6 +9,7 @@
 #include "lamina/nn/weight_format.h"
 #include "lamina/ops/linear/gated_linear.h"
 #include "lamina/ops/linear/linear.h"
+#include "lamina/ops/linear/linear_weight.h"
 
 namespace lamina::nn {
 
@@ -20,16 +21,16 @@ class Linear final : public Module {
   Linear(int64_t out, int64_t in, bool bias, const ParameterFactory& make, Ends ends = Ends::inside);
 
   Tensor forward(const Tensor& x, ops::Activation activation = ops::Activation::none) const {
-    return rounded_.defined() ? ops::quantized_linear(x, rounded_, bias_, activation)
-                              : ops::linear(x, weight_, bias_, activation);
+    return ops::project(x, used_weight(), bias_, activation);
   }
   /// forward(norm(residual stream)).
   Tensor forward_normed(ResidualStream& stream, const NormLayer& norm,
                         ops::Activation activation = ops::Activation::none) const {
-    return rounded_.defined() ? forward(stream.normed(norm), activation)
-                              : stream.normed_linear(norm, weight_, bias_, activation);
+    return stream.normed_linear(norm, used_weight(), bias_, activation);
   }
   const Tensor& weight() const { return weight_; }
+  /// The weight of the product, plain or quantized.
+  ops::LinearWeight used_weight() const { return rounded_.defined() ? ops::LinearWeight(rounded_) : weight_; }
   const Tensor& bias() const { return bias_; }
   /// Whether the weight is not quantized.
   bool has_unquantized_weight() const { return !rounded_.defined(); }
@@ -76,6 +77,8 @@ class JoinedLinear final : public Module {
   /// Whether that GEMM uses the unquantized packed weight().
   bool has_unquantized_weight() const { return weight_.joined() && !rounded_.defined(); }
   const Tensor& weight() const { return weight_.whole; }
+  /// The packed weight of that GEMM, plain or quantized.
+  ops::LinearWeight used_weight() const { return rounded_.defined() ? ops::LinearWeight(rounded_) : weight_.whole; }
   /// Bias of all parts, with zeros for parts without a bias; undefined if no part has one.
   Tensor joined_bias() const;
   /// The first part's format applies to all parts. On a GPU the parts are packed first.

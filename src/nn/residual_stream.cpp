@@ -33,14 +33,14 @@ Tensor ResidualStream::normed(const NormLayer& norm) {
   return y;
 }
 
-Tensor ResidualStream::normed_linear(const NormLayer& norm, const Tensor& weight, const Tensor& bias,
+Tensor ResidualStream::normed_linear(const NormLayer& norm, const ops::LinearWeight& weight, const Tensor& bias,
                                      ops::Activation activation) {
   return move_on(*this, [&](const Tensor& from, const Tensor& residual) {
     return ops::norm_linear(from, residual, norm.row_norm(), weight, bias, activation);
   });
 }
 
-Tensor ResidualStream::normed_gated_linear(const NormLayer& norm, const Tensor& weight, const Tensor& bias,
+Tensor ResidualStream::normed_gated_linear(const NormLayer& norm, const ops::LinearWeight& weight, const Tensor& bias,
                                            ops::Gate gate, const ops::GateOptions& options) {
   return move_on(*this, [&](const Tensor& from, const Tensor& residual) {
     return ops::norm_gated_linear(from, residual, norm.row_norm(), weight, bias, gate, options);

@@ -17,10 +17,10 @@ struct ResidualStream {
   Tensor take(const ops::SublayerOutput& step);
   /// Adds the branch and returns the norm of the sum.
   Tensor normed(const NormLayer& norm);
-  /// ops::linear and ops::gated_linear of normed(norm), fused if possible.
-  Tensor normed_linear(const NormLayer& norm, const Tensor& weight, const Tensor& bias,
+  /// ops::project and ops::project_gated of normed(norm), fused if possible.
+  Tensor normed_linear(const NormLayer& norm, const ops::LinearWeight& weight, const Tensor& bias,
                        ops::Activation activation = ops::Activation::none);
-  Tensor normed_gated_linear(const NormLayer& norm, const Tensor& weight, const Tensor& bias, ops::Gate gate,
+  Tensor normed_gated_linear(const NormLayer& norm, const ops::LinearWeight& weight, const Tensor& bias, ops::Gate gate,
                              const ops::GateOptions& options);
 };
 

@@ -72,7 +72,7 @@ struct Scale {
       const double turns = original * angle / (2.0 * std::numbers::pi);
       if (turns < bands.low_freq_factor) {
         angle /= bands.factor;
-      } else if (turns <= bands.high_freq_factor) {
+      } else if (turns < bands.high_freq_factor) {  // nothing lies between equal factors
         const double kept = (turns - bands.low_freq_factor) / (bands.high_freq_factor - bands.low_freq_factor);
         angle *= (1.0 - kept) / bands.factor + kept;
       }

@@ -203,12 +203,19 @@ class ModelOracle {
     return x;
   }
 
+  S xielu(const arch::Xielu& spec, const std::string& name, S x) const {
+    const S beta = S(spec.beta);
+    if (x > S(0)) return std::log(S(1) + std::exp(at(name + "xielu.alpha_p")[0])) * x * x + beta * x;
+    const S fall = beta + std::log(S(1) + std::exp(at(name + "xielu.alpha_n")[0]));
+    return fall * (std::expm1(std::min(x, S(spec.eps))) - x) + beta * x;
+  }
+
   Rows ffn(const arch::Ffn& spec, const std::string& name, const Rows& x) const {
     if (const auto* plain = std::get_if<arch::PlainFfn>(&spec)) {
       Rows inner = linear(x, name + "up");
       const std::string function(names_of(plain->activation)[static_cast<size_t>(plain->activation)]);
       for (Row& row : inner) {
-        for (S& value : row) value = activate(function, value);
+        for (S& value : row) value = plain->xielu ? xielu(*plain->xielu, name, value) : activate(function, value);
       }
       return linear(inner, name + "down");
     }
@@ -226,11 +233,16 @@ class ModelOracle {
           g = std::min(g, S(*gated.limit));
           u = std::max(std::min(u, S(*gated.limit)), S(-*gated.limit));
         }
+        g = g * S(gated.gate_scale);
         gate[t][i] =
             activate(kFunctions.at(gated.gate), S(gated.alpha) * g) / S(gated.alpha) * (u + S(gated.up_offset));
       }
     }
-    return linear(gate, name + "down");
+    Rows out = linear(gate, name + "down");
+    for (Row& row : out) {
+      for (S& value : row) value = value * S(gated.out_scale);
+    }
+    return out;
   }
 
   static bool sees(const arch::Pattern& pattern, int64_t i, int64_t j) {
@@ -239,6 +251,7 @@ class ModelOracle {
     if (const auto* p = std::get_if<arch::LongformerPattern>(&pattern)) {
       return i - j < p->window || j < p->global_tokens || i < p->global_tokens;
     }
+    if (const auto* p = std::get_if<arch::ChunkPattern>(&pattern)) return i / p->size == j / p->size;
     if (const auto* p = std::get_if<arch::StridedPattern>(&pattern))
       return i - j < p->window || (i - j) % p->stride == 0;
     if (const auto* p = std::get_if<arch::BigBirdPattern>(&pattern)) {  // random blocks are not supported here
@@ -304,6 +317,20 @@ class ModelOracle {
     }
   }
 
+  /// The norm of queries and keys, if it has its place before or after the rotation.
+  void norm_heads(const arch::Attention& a, const std::string& name, size_t d, bool after, Rows& q, Rows& k) const {
+    const auto* per_head = std::get_if<arch::PerHeadQkNorm>(&a.qk_norm);
+    if (per_head != nullptr && per_head->after_rope == after) {
+      q = norm(q, *per_head->norm, name + "q_norm", d);
+      k = norm(k, *per_head->norm, name + "k_norm", d);
+    }
+    const auto* whole = std::get_if<arch::WholeQkNorm>(&a.qk_norm);
+    if (whole != nullptr && whole->after_rope == after) {
+      q = norm(q, *whole->norm, name + "q_norm");
+      k = norm(k, *whole->norm, name + "k_norm");
+    }
+  }
+
   Rows mixer(const arch::Attention& a, const std::string& name, const Rows& x) const {
     const auto heads = static_cast<size_t>(a.n_heads);
     const auto kv_heads = static_cast<size_t>(*a.n_kv_heads);
@@ -319,17 +346,15 @@ class ModelOracle {
         }
       }
     }
-    if (const auto* per_head = std::get_if<arch::PerHeadQkNorm>(&a.qk_norm)) {
-      q = norm(q, *per_head->norm, name + "q_norm", d);
-      k = norm(k, *per_head->norm, name + "k_norm", d);
-    }
-    if (const auto* whole = std::get_if<arch::WholeQkNorm>(&a.qk_norm)) {
-      q = norm(q, *whole->norm, name + "q_norm");
-      k = norm(k, *whole->norm, name + "k_norm");
-    }
+    norm_heads(a, name, d, false, q, k);
     if (const auto* rope = std::get_if<arch::Rope>(&*a.position)) {
       rotate(*rope, heads, q);
       rotate(*rope, kv_heads, k);
+    }
+    norm_heads(a, name, d, true, q, k);
+    for (size_t t = 0; a.temperature && t < q.size(); ++t) {
+      const auto steps = std::floor(static_cast<double>(t + 1) / static_cast<double>(a.temperature->interval));
+      for (S& value : q[t]) value *= S(1.0 + a.temperature->scale * std::log(1.0 + steps));
     }
     const Row sinks = a.sinks ? at(name + "sinks") : Row{};
     const auto* t5 = std::get_if<arch::T5Bias>(&*a.position);

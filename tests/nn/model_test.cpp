@@ -23,6 +23,12 @@ std::map<std::string, Shape> listed_weights(const arch::ArchSpec& spec) {
   add("", arch::outer_weights(spec));
   const auto blocks = arch::layer_blocks(spec);
   for (size_t i = 0; i < blocks.size(); ++i) add(str("layers.", i, "."), arch::block_weights(spec, *blocks[i]));
+  if (!spec.retrieval) return listed;
+  add("retrieval.", arch::neighbour_outer_weights(spec));
+  const auto encoder = arch::layer_blocks(spec.retrieval->layers);
+  for (size_t i = 0; i < encoder.size(); ++i) {
+    add(str("retrieval.layers.", i, "."), arch::block_weights(*spec.retrieval->d_model, *encoder[i]));
+  }
   return listed;
 }
 
@@ -41,7 +47,12 @@ TEST(Model, EveryParameterOfEveryDensePresetLearns) {
   const Device device = Device::cpu(2);
   for (const NamedSpec& named : dense_tiny_presets()) {
     nn::Model model(named.spec, device, {.seed = 4});
-    const Step done = step(model, device, {});
+    nn::RunOptions run;
+    if (const auto& retrieval = named.spec.retrieval) {  // its encoder learns from neighbours; a row has 11 tokens
+      const Shape shape{2, 11 / retrieval->chunk, retrieval->neighbours, retrieval->length};
+      run.neighbours = Tensor::from(random_ids(shape.numel(), named.spec.vocab_size, 5), shape, device);
+    }
+    const Step done = step(model, device, run);
     EXPECT_TRUE(std::isfinite(done.loss)) << named.name;
     EXPECT_LT(std::abs(done.loss - std::log(static_cast<double>(named.spec.vocab_size))), 1.0) << named.name;
     EXPECT_EQ(done.grads.size(), listed_weights(named.spec).size());

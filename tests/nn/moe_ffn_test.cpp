@@ -36,12 +36,16 @@ std::vector<S> feed_forward(const Weights<S>& w, const std::string& name, int64_
         if (value_of(u) > limit) u = S(limit);
         if (value_of(u) < -limit) u = S(-limit);
       }
+      g = g * S(gated->gate_scale);
       inner[i] = g * plain::sigmoid(S(gated->alpha) * g) * (u + S(gated->up_offset));
     }
   } else {
     for (S& value : inner) value = plain::gelu(value);
   }
-  return product("down", inner.data(), kMoeWidth, d_ff);
+  std::vector<S> out = product("down", inner.data(), kMoeWidth, d_ff);
+  const auto* gated = std::get_if<arch::GatedFfn>(&spec);
+  for (S& value : out) value = value * S(gated == nullptr ? 1.0 : gated->out_scale);
+  return out;
 }
 
 /// The chosen experts of one token, best first.
@@ -71,6 +75,24 @@ std::vector<int64_t> choose(const arch::Moe& m, const std::vector<double>& score
   return chosen;
 }
 
+/// Replaces the logits of the chosen experts by their softmax among the experts that are left and near.
+template <class S>
+void weigh_near(const arch::Moe& m, const std::vector<int64_t>& chosen, std::vector<S>& logits) {
+  using std::exp;
+  const std::vector<S> z = logits;
+  for (size_t j = 0; j < chosen.size(); ++j) {
+    const S own = z[static_cast<size_t>(chosen[j])];
+    S sum(0);
+    for (size_t e = 0; e < z.size(); ++e) {
+      const auto before = chosen.begin() + static_cast<std::ptrdiff_t>(j);
+      if (std::find(chosen.begin(), before, static_cast<int64_t>(e)) != before) continue;
+      const double other = value_of(z[e]);
+      if ((value_of(own) - other) / std::max(std::abs(other), value_of(own)) <= m.near) sum += exp(z[e] - own);
+    }
+    logits[static_cast<size_t>(chosen[j])] = S(1) / sum;
+  }
+}
+
 struct MoeOracle {
   arch::Moe m;
 
@@ -89,6 +111,7 @@ struct MoeOracle {
         if (m.score == arch::RouterScore::sigmoid) scores.push_back(plain::sigmoid(z[e]));
         if (m.score == arch::RouterScore::softmax) scores.push_back(exp(z[e]) / sum);
         if (m.score == arch::RouterScore::softmax_of_chosen) scores.push_back(z[e]);
+        if (m.score == arch::RouterScore::softmax_of_near) scores.push_back(z[e]);
       }
       std::vector<double> biased;
       for (int64_t e = 0; e < m.experts; ++e) {
@@ -96,6 +119,7 @@ struct MoeOracle {
         biased.push_back(value_of(scores[static_cast<size_t>(e)]) + bias);
       }
       const std::vector<int64_t> chosen = choose(m, biased);
+      if (m.score == arch::RouterScore::softmax_of_near) weigh_near(m, chosen, scores);
       S total(0);
       for (const int64_t e : chosen) {
         S& score = scores[static_cast<size_t>(e)];
@@ -104,14 +128,23 @@ struct MoeOracle {
       }
       const bool divided = m.renormalise || m.score == arch::RouterScore::softmax_of_chosen;
       for (const int64_t e : chosen) {
-        const auto out = feed_forward(w, "ffn.experts", e, m.expert, d_ff, x.values.data() + t * kMoeWidth);
         S weight = S(m.weight_scale) * scores[static_cast<size_t>(e)];
         if (divided) weight /= total;
+        std::vector<S> input(x.values.begin() + t * kMoeWidth, x.values.begin() + (t + 1) * kMoeWidth);
+        for (S& value : input) value *= m.weigh_inputs ? weight : S(1);
+        const auto out = feed_forward(w, "ffn.experts", e, m.expert, d_ff, input.data());
+        if (m.weigh_inputs) weight = S(1);
         for (int64_t i = 0; i < kMoeWidth; ++i) y[t * kMoeWidth + i] += weight * out[static_cast<size_t>(i)];
       }
       if (m.shared_experts == 0) continue;
       const auto out = feed_forward(w, "ffn.shared", 0, m.expert, *m.shared_d_ff, x.values.data() + t * kMoeWidth);
-      for (int64_t i = 0; i < kMoeWidth; ++i) y[t * kMoeWidth + i] += out[static_cast<size_t>(i)];
+      S gate(1);
+      if (m.shared_gate) {
+        S dot(0);
+        for (int64_t i = 0; i < kMoeWidth; ++i) dot += w.at("ffn.shared_gate.weight")[i] * x[t * kMoeWidth + i];
+        gate = plain::sigmoid(dot);
+      }
+      for (int64_t i = 0; i < kMoeWidth; ++i) y[t * kMoeWidth + i] += gate * out[static_cast<size_t>(i)];
     }
     return y;
   }
@@ -126,7 +159,13 @@ std::vector<arch::Moe> variants() {
       {.experts = 3, .top_k = 1, .expert = arch::PlainFfn{.d_ff = 4, .bias = true}, .router_bias = true},
       {.experts = 4,
        .top_k = 3,
-       .expert = arch::GatedFfn{.d_ff = 3, .bias = true, .alpha = 1.7, .limit = 0.8, .up_offset = 1.0},
+       .expert = arch::GatedFfn{.d_ff = 3,
+                                .bias = true,
+                                .alpha = 1.7,
+                                .limit = 0.8,
+                                .up_offset = 1.0,
+                                .gate_scale = 0.6,
+                                .out_scale = 1.4},
        .score = arch::RouterScore::softmax_of_chosen,
        .router_bias = true},
       {.experts = 6,
@@ -141,6 +180,24 @@ std::vector<arch::Moe> variants() {
        .group_best = 2,
        .shared_experts = 2},
       {.experts = 2, .top_k = 2, .expert = arch::PlainFfn{.d_ff = 3}, .shared_experts = 1, .shared_d_ff = 5},
+      {.experts = 5,
+       .top_k = 2,
+       .expert = arch::GatedFfn{.d_ff = 3},
+       .score = arch::RouterScore::softmax_of_near,
+       .near = 0.6},
+      {.experts = 4,
+       .top_k = 1,
+       .expert = arch::GatedFfn{.d_ff = 3},
+       .score = arch::RouterScore::sigmoid,
+       .weigh_inputs = true,
+       .shared_experts = 1,
+       .shared_gate = true},
+      {.experts = 5,
+       .top_k = 3,
+       .expert = arch::PlainFfn{.d_ff = 2, .bias = true},
+       .score = arch::RouterScore::sigmoid,
+       .renormalise = true,
+       .weigh_inputs = true},
   };
 }
 

@@ -2,7 +2,7 @@
 #include <complex>
 
 #include "lamina/base/error.h"
-#include "support/block_oracle.h"
+#include "nn/mamba2_oracle.h"
 
 namespace lamina::testing {
 namespace {
@@ -23,7 +23,9 @@ struct MambaOracle {
     const Array<S> z = plain::columns(both, inner, inner);
     const Array<S> u = plain::conv_silu(w, "mixer.conv", plain::columns(both, 0, inner));
     const Array<S> tbc = plain::linear(w, "mixer.x", u);
-    const Array<S> steps = plain::linear(w, "mixer.dt", plain::columns(tbc, 0, rank));
+    const Array<S> steps = plain::linear(w, "mixer.dt", normed(w, "mixer.dt_norm", plain::columns(tbc, 0, rank)));
+    const Array<S> input = normed(w, "mixer.b_norm", plain::columns(tbc, rank, n));
+    const Array<S> output = normed(w, "mixer.c_norm", plain::columns(tbc, rank + n, n));
     Array<S> y(u.shape);
     for (int64_t b = 0; b < x.dim(0); ++b) {
       std::vector<S> state(static_cast<size_t>(inner * n), S(0));
@@ -34,8 +36,8 @@ struct MambaOracle {
           for (int64_t k = 0; k < n; ++k) {
             S& h = state[static_cast<size_t>(c * n + k)];
             const S decay = exp(dt * (S(0) - exp(w.at("mixer.a_log")[c * n + k])));
-            h = decay * h + dt * tbc[t * (rank + 2 * n) + rank + k] * u[t * inner + c];
-            sum += h * tbc[t * (rank + 2 * n) + rank + n + k];
+            h = decay * h + dt * input[t * n + k] * u[t * inner + c];
+            sum += h * output[t * n + k];
           }
           y[t * inner + c] = sum * plain::silu(z[t * inner + c]);
         }
@@ -43,46 +45,17 @@ struct MambaOracle {
     }
     return plain::linear(w, "mixer.out", y);
   }
-};
 
-struct Mamba2Oracle {
-  arch::Mamba2 m;
-
+  /// RMS norm, with or without a weight.
   template <class S>
-  Array<S> operator()(const Weights<S>& w, const Array<S>& x) const {
-    using std::exp;
-    const int64_t seq = x.dim(1);
-    const int64_t inner = *m.d_inner;
-    const int64_t n = m.state;
-    const int64_t heads = inner / m.head_dim;
-    const int64_t joined = inner + 2 * m.groups * n;
-    const Array<S> all = plain::linear(w, "mixer.in", x);
-    const Array<S> z = plain::columns(all, 0, inner);
-    const Array<S> ubc = plain::conv_silu(w, "mixer.conv", plain::columns(all, inner, joined));
-    const Array<S> t_all = plain::columns(all, inner + joined, heads);
-    Array<S> y(z.shape);
-    for (int64_t b = 0; b < x.dim(0); ++b) {
-      std::vector<S> state(static_cast<size_t>(inner * n), S(0));
-      for (int64_t t = b * seq; t < (b + 1) * seq; ++t) {
-        for (int64_t c = 0; c < inner; ++c) {
-          const int64_t head = c / m.head_dim;
-          const int64_t group = head / (heads / m.groups);
-          S dt = plain::softplus(t_all[t * heads + head] + w.at("mixer.dt_bias")[head]);
-          if (dt < S(m.dt_low)) dt = S(m.dt_low);
-          if (m.dt_high && dt > S(*m.dt_high)) dt = S(*m.dt_high);
-          const S decay = exp(dt * (S(0) - exp(w.at("mixer.a_log")[head])));
-          const S u = ubc[t * joined + c];
-          S sum = w.at("mixer.d")[head] * u;
-          for (int64_t k = 0; k < n; ++k) {
-            S& h = state[static_cast<size_t>(c * n + k)];
-            h = decay * h + dt * u * ubc[t * joined + inner + group * n + k];
-            sum += h * ubc[t * joined + inner + (m.groups + group) * n + k];
-          }
-          y[t * inner + c] = sum * plain::silu(z[t * inner + c]);
-        }
-      }
+  Array<S> normed(Weights<S> w, const std::string& name, const Array<S>& x) const {
+    if (!m.norm) return x;
+    if (w.find(name + ".weight") == w.end()) {
+      Array<S> ones(Shape{x.dim(-1)});
+      for (int64_t i = 0; i < ones.numel(); ++i) ones[i] = S(1);
+      w.emplace(name + ".weight", ones);
     }
-    return plain::linear(w, "mixer.out", plain::rms_norm(w, "mixer.norm", y, m.norm_eps, m.norm_groups));
+    return plain::rms_norm(w, name, x, std::visit([](const auto& norm) { return norm.eps; }, *m.norm));
   }
 };
 
@@ -150,7 +123,9 @@ const M& ssm_of(const BlockPart& part) {
 
 std::vector<arch::Mamba> mambas() {
   return {{.state = 3, .conv = 4},
-          {.state = 2, .conv = 2, .d_inner = 5, .dt_rank = 2, .bias = true, .conv_bias = false}};
+          {.state = 2, .conv = 2, .d_inner = 5, .dt_rank = 2, .bias = true, .conv_bias = false},
+          {.state = 3, .dt_rank = 2, .norm = arch::RmsNorm{.eps = 1e-3}},
+          {.state = 4, .norm = arch::RmsNormNoParams{.eps = 0.1}}};
 }
 std::vector<arch::Mamba2> mamba2s() {
   return {{.state = 3, .head_dim = 4, .chunk = 3},
@@ -164,7 +139,13 @@ std::vector<arch::Mamba2> mamba2s() {
            .conv_bias = false,
            .norm_groups = 2,
            .dt_low = 0.5,
-           .dt_high = 0.9}};
+           .dt_high = 0.9},
+          {.state = 2,
+           .head_dim = 3,
+           .in_scales = {0.5, 1.5, 0.7, 1.2, 0.9},
+           .norm = arch::GatedNorm::before_gate,
+           .norm_groups = 2},
+          {.state = 3, .head_dim = 4, .in_scales = {2, 1, 1, 1, 0.5}, .norm = arch::GatedNorm::none}};
 }
 std::vector<arch::S4d> s4ds() { return {{.state = 4}, {.state = 2, .bias = false}}; }
 

@@ -66,7 +66,13 @@ Factor mixers() {
                      R"("v_head_dim":8})"}},
            {"mamba", {mixer + R"({"kind":"mamba","state":4,"dt_rank":2})"}},
            {"mamba2", {mixer + R"({"kind":"mamba2","state":6,"head_dim":8,"groups":2,"chunk":4})"}},
-           {"s4d", {mixer + R"({"kind":"s4d","state":6})"}}}};
+           {"s4d", {mixer + R"({"kind":"s4d","state":6})"}},
+           {"short conv", {mixer + R"({"kind":"short_conv","conv":3})"}},
+           {"lru", {mixer + R"({"kind":"rg_lru","blocks":4})"}},
+           {"attention beside mamba2",
+            {mixer +
+             R"({"kind":"attention_mamba2","attention":{"n_heads":4,"n_kv_heads":2},)"
+             R"("mamba2":{"state":6,"head_dim":8,"chunk":4,"norm":"none"},"attention_in":0.9,"mamba2_out":0.5})"}}}};
 }
 
 Factor feed_forwards() {
@@ -75,8 +81,16 @@ Factor feed_forwards() {
           {{"swiglu", {}},
            {"geglu", {kFfn + "gate=geglu_tanh", kFfn + "bias=true"}},
            {"limited", {kFfn + "alpha=1.7", kFfn + "limit=0.5", kFfn + "up_offset=1"}},
+           {"scaled", {kFfn + "gate_scale=0.7", kFfn + "out_scale=1.3"}},
            {"plain", {kFfn + "kind=plain", kFfn + "bias=true"}},
            {"relu2", {kFfn + "kind=plain", kFfn + "activation=relu2"}},
+           {"xielu", {kFfn + "kind=plain", kFfn + "xielu={}"}},
+           {"weighed inputs",
+            {ffn + R"({"kind":"moe","experts":4,"top_k":2,"score":"sigmoid","weigh_inputs":true,"shared_experts":1,)"
+                   R"("shared_gate":true,"expert":{"kind":"gated","d_ff":24}})"}},
+           {"near experts",
+            {ffn + R"({"kind":"moe","experts":4,"top_k":2,"score":"softmax_of_near","near":0.5,)"
+                   R"("expert":{"kind":"gated","d_ff":24}})"}},
            {"experts", {ffn + R"({"kind":"moe","experts":4,"top_k":2,"expert":{"kind":"gated","d_ff":24}})"}},
            {"switch", {ffn + R"({"kind":"moe","experts":4,"top_k":1,"expert":{"kind":"plain","d_ff":24}})"}},
            {"shared experts",
@@ -111,7 +125,9 @@ std::vector<Factor> factors() {
        {{"none", {}},
         {"per head", {qk + "kind=per_head"}},
         {"per head, own", {qk + "kind=per_head", qk + "own_weights=true"}},
+        {"after rope", {qk + "kind=per_head", qk + "after_rope=true"}},
         {"whole", {qk + "kind=whole"}}}},
+      {"temperature", {{"none", {}}, {"grows", {kMixer + "temperature={\"scale\":0.5,\"interval\":3}"}}}},
       {"scores", {{"plain", {}}, {"capped", {kMixer + "scale=0.6", kMixer + "soft_cap=1.5"}}}},
       {"clip", {{"none", {}}, {"clipped", {kMixer + "clip_qkv=0.45"}}}},
       {"pattern",
@@ -119,6 +135,7 @@ std::vector<Factor> factors() {
         {"window", {pattern + "kind=window", pattern + "size=4"}},
         {"longformer", {pattern + "kind=longformer", pattern + "window=3"}},
         {"strided", {pattern + "kind=strided", pattern + "window=2", pattern + "stride=3"}},
+        {"chunks", {pattern + "kind=chunks", pattern + "size=5"}},
         {"bigbird", {pattern + "kind=bigbird", pattern + "block=2", pattern + "random_blocks=0"}}}},
       {"sinks", {{"none", {}}, {"sinks", {kMixer + "sinks=true"}}}},
       feed_forwards(),
@@ -209,7 +226,7 @@ class Pairs {
 
   /// Mixers other than attention support few of its options and only some positions.
   bool fits_mixer(const Row& row, const std::string& mixer, const std::string& position) const {
-    for (const char* factor : {"heads", "values", "bias", "qk norm", "clip", "sinks"}) {
+    for (const char* factor : {"heads", "values", "bias", "qk norm", "temperature", "clip", "sinks"}) {
       if (!is_default(row, factor)) return false;
     }
     const auto among = [&](const std::set<std::string>& names) {
@@ -227,7 +244,10 @@ class Pairs {
     if (parallel && option(row, "ffn") == "none") return false;
     const std::string& position = option(row, "position");
     if (position == "alibi rounded" && option(row, "scores") == "capped") return false;
-    if (position == "transformer_xl" && !(is_default(row, "pattern") && is_default(row, "sinks"))) return false;
+    const bool relative = position == "transformer_xl";
+    for (const char* factor : {"pattern", "sinks", "temperature"}) {
+      if (relative && !is_default(row, factor)) return false;
+    }
     const std::string& mixer = option(row, "mixer");
     if (!mixer.empty() && mixer != "attention" && !fits_mixer(row, mixer, position)) return false;
     return !(wiring == "parallel, two norms" && (placement == "post" || placement == "residual_after_norm"));

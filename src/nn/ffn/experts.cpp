@@ -18,21 +18,22 @@ bool has_bias(const arch::ExpertFfn& expert) {
 
 Experts::Experts(int64_t d_model, const arch::Moe& spec, const ParameterFactory& make)
     : spec_(spec.expert),
-      down_(make.residual("down.weight", {spec.experts, d_model, width_of(spec.expert)}),
-            has_bias(spec.expert) ? make.constant({spec.experts, d_model}, 0.0) : Tensor()) {
+      held_(make.held_experts("down.weight", spec.experts)),
+      down_(make.residual("down.weight", {held_, d_model, width_of(spec.expert)}),
+            has_bias(spec.expert) && make.holds("down.bias") ? make.constant({held_, d_model}, 0.0) : Tensor()) {
   const int64_t d_ff = width_of(spec_);
   std::vector<std::string> parts{"up"};
   if (std::holds_alternative<arch::GatedFfn>(spec_)) parts.insert(parts.begin(), "gate");
   const auto joined = static_cast<int64_t>(parts.size()) * d_ff;
   in_weight_.axis = in_bias_.axis = 1;
-  in_weight_.whole = make.empty({spec.experts, joined, d_model});
+  in_weight_.whole = make.empty({held_, joined, d_model});
   for (const std::string& part : parts) in_weight_.layout.push_back({part + ".weight", d_ff});
   for (size_t i = 0; i < parts.size(); ++i) {
     make.fill_normal(in_weight_.layout[i].name, in_weight_.part(i), make.options().deviation);
   }
   add_joined_parameter("in.weight", in_weight_);
   if (has_bias(spec_)) {
-    in_bias_.whole = make.constant({spec.experts, joined}, 0.0);
+    in_bias_.whole = make.constant({held_, joined}, 0.0);
     for (const std::string& part : parts) in_bias_.layout.push_back({part + ".bias", d_ff});
     add_joined_parameter("in.bias", in_bias_);
   }
@@ -52,11 +53,13 @@ Tensor Experts::inner(const Tensor& rows, const Tensor& offsets) const {
 Tensor Experts::forward(const Tensor& rows, const Tensor& offsets) const {
   Tensor x = inner(rows, offsets);
   if (const auto* gated = std::get_if<arch::GatedFfn>(&spec_)) {
-    x = ops::gated_activation(x, gated->gate, gate_options(*gated));
+    x = scaled(ops::gated_activation(x, gated->gate, gate_options(*gated)), gated->gate_scale);
   } else {
     x = ops::activation(x, std::get<arch::PlainFfn>(spec_).activation);
   }
-  return ops::grouped_linear(x, down_.weight(), offsets, down_.bias());
+  const Tensor y = ops::grouped_linear(x, down_.weight(), offsets, down_.bias());
+  const auto* gated = std::get_if<arch::GatedFfn>(&spec_);
+  return gated == nullptr ? y : scaled(y, gated->out_scale);
 }
 
 }  // namespace lamina::nn

@@ -9,12 +9,13 @@ namespace lamina::nn {
 
 /// Feed-forward layers of all experts, plain or gated; each processes the rows routed to it.
 ///   gate, up [experts, d_ff, d_model], down [experts, d_model, d_ff]; biases [experts, d_ff], [experts, d_model]
+/// Expert-parallel ranks have some of the experts each.
 /// gate and up of an expert are packed into [2·d_ff, d_model] for one GEMM, unless a checkpoint was adopted in place.
 class Experts final : public Module {
  public:
   Experts(int64_t d_model, const arch::Moe& spec, const ParameterFactory& make);
 
-  /// rows [slots, d_model], sorted by expert with boundaries `offsets` [experts + 1] → the same shape.
+  /// rows [slots, d_model], sorted by this rank's experts with boundaries `offsets` → the same shape.
   Tensor forward(const Tensor& rows, const Tensor& offsets) const;
 
  private:
@@ -22,6 +23,7 @@ class Experts final : public Module {
   Tensor inner(const Tensor& rows, const Tensor& offsets) const;
 
   arch::ExpertFfn spec_;
+  int64_t held_;            ///< experts of this rank
   JoinedTensor in_weight_;  ///< up, or gate and up
   JoinedTensor in_bias_;    ///< empty layout if there are no biases
   WeightAndBias down_;

@@ -6,10 +6,12 @@
 
 namespace lamina::nn {
 
-/// Converts the architecture's gate settings for ops::gated_activation.
+/// Converts the architecture's gate settings for ops::gated_activation, whose result must be multiplied by gate_scale.
 ops::GateOptions gate_options(const arch::GatedFfn& spec);
+/// factor · x; x itself if the factor is 1.
+Tensor scaled(const Tensor& x, double factor);
 
-/// down(act(gate(x)) · (up(x) + up_offset)); gate and up are one GEMM.
+/// out_scale · down(act(gate_scale · gate(x)) · (up(x) + up_offset)); gate and up are one GEMM.
 ///   gate, up [d_ff, d_model], down [d_model, d_ff]
 class GatedFfn final : public Ffn {
  public:
@@ -19,8 +21,13 @@ class GatedFfn final : public Ffn {
   Tensor forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass) override;
 
  private:
+  /// The down projection of what gate and up give.
+  Tensor finish(const Tensor& inner) const;
+
   ops::Gate gate_;
   ops::GateOptions options_;
+  double gate_scale_;
+  double out_scale_;
   JoinedLinear gate_up_;
   Linear down_;
 };

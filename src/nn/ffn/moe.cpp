@@ -2,8 +2,10 @@
 
 #include "lamina/nn/ffn/gated_ffn.h"
 #include "lamina/nn/ffn/plain_ffn.h"
+#include "lamina/ops/activation/activation.h"
 #include "lamina/ops/elementwise/concat.h"
 #include "lamina/ops/elementwise/elementwise.h"
+#include "lamina/ops/elementwise/reduce.h"
 #include "lamina/ops/moe/dispatch.h"
 #include "lamina/ops/moe/route.h"
 #include "lamina/ops/moe/router_loss.h"
@@ -27,7 +29,8 @@ ops::RouteOptions route_options(const arch::Moe& spec) {
           .scale = spec.weight_scale,
           .groups = spec.groups,
           .chosen_groups = spec.top_groups,
-          .group_best = spec.group_best};
+          .group_best = spec.group_best,
+          .near = spec.near};
 }
 
 }  // namespace
@@ -47,13 +50,19 @@ MoeFfn::MoeFfn(int64_t d_model, const arch::Moe& spec, const ParameterFactory& m
   }
   add_child("experts", experts_);
   if (shared_) add_child("shared", *shared_);
+  if (spec.shared_gate) {
+    shared_gate_.emplace(1, d_model, false, make.at("shared_gate"));
+    add_child("shared_gate", *shared_gate_);
+    shared_gate_->keep_weight();
+  }
   add_buffer("chosen", chosen_, Persistence::non_persistent);
   add_buffer("dropped", dropped_, Persistence::non_persistent);
 }
 
-void MoeFfn::add_losses(const Tensor& logits, const Tensor& indices, ForwardContext& pass) const {
+void MoeFfn::add_losses(const Tensor& logits, const ops::Routing& routing, ForwardContext& pass) const {
   if (spec_.balance_loss > 0.0) {
-    pass.losses.push_back(ops::scale(ops::balance_loss(logits, indices), spec_.balance_loss));
+    const Tensor loss = pass.balance_loss(logits, routing.indices, routing.counts);
+    pass.losses.push_back(ops::scale(loss, spec_.balance_loss));
   }
   if (spec_.z_loss > 0.0) pass.losses.push_back(ops::scale(ops::router_z_loss(logits), spec_.z_loss));
 }
@@ -63,25 +72,52 @@ Tensor MoeFfn::forward(const Tensor& x_in, ForwardContext& pass) {
   const Tensor x = x_in.reshape({tokens, x_in.dim(2)});
   const Tensor logits = router_.forward(x.dtype() == DType::f64 ? x : x.to(DType::f32));
   const ops::Routing routing = ops::route_top_k(logits, route_options(spec_), selection_bias_);
-  add_losses(logits, routing.indices, pass);
+  add_losses(logits, routing, pass);
   chosen_ = routing.counts;
   const std::vector<int64_t> starts = limited_rows(x_in, pass);
   Tensor y;
   if (starts.empty()) {
     const bool limited = pass.training && spec_.capacity_factor;
     y = run_experts(x, routing,
-                    limited ? ops::expert_capacity(tokens, spec_.top_k, spec_.experts, *spec_.capacity_factor) : 0);
+                    limited ? ops::expert_capacity(tokens, spec_.top_k, spec_.experts, *spec_.capacity_factor) : 0,
+                    pass);
   } else {
-    y = run_rows(x, routing, starts);
+    y = run_rows(x, routing, starts, pass);
   }
   y = y.reshape(x_in.shape());
-  return shared_ ? ops::add(y, shared_->forward(x_in, pass)) : y;
+  if (!shared_) return y;
+  Tensor shared = shared_->forward(x_in, pass);
+  if (shared_gate_) {
+    const Tensor gate = shared_gate_->forward(x.dtype() == DType::f64 ? x_in : x_in.to(DType::f32));
+    shared = ops::mul(shared, ops::activation(gate, ops::Activation::sigmoid).to(shared.dtype()));
+  }
+  return ops::add(y, shared);
 }
 
-Tensor MoeFfn::run_experts(const Tensor& x, const ops::Routing& routing, int64_t capacity) {
+/// A choice counts as a token of its own, with its input multiplied by its weight.
+Tensor MoeFfn::run_sorted(const Tensor& rows, const Tensor& offsets, const ForwardContext& pass) {
+  return pass.run_experts(rows, offsets,
+                          [this](const Tensor& x, const Tensor& starts) { return experts_.forward(x, starts); });
+}
+
+Tensor MoeFfn::run_weighed(const Tensor& x, const ops::Routing& routing, int64_t capacity, const ForwardContext& pass) {
+  const int64_t tokens = x.dim(0);
+  const int64_t k = spec_.top_k;
+  const Tensor weights = routing.weights.reshape({tokens, k, 1}).to(x.dtype());
+  const Tensor inputs = ops::mul(x.reshape({tokens, 1, x.dim(1)}), weights).reshape({tokens * k, x.dim(1)});
+  const ops::DispatchPlan plan = ops::plan_dispatch(routing.indices.reshape({tokens * k, 1}), spec_.experts, capacity);
+  dropped_ = plan.dropped;
+  const Tensor rows = run_sorted(ops::dispatch(inputs, plan), plan.offsets, pass);
+  const Tensor ones = Tensor::full({tokens * k, 1}, 1.0, rows.dtype(), rows.device());
+  const Tensor outputs = ops::combine(rows, ones, plan);
+  return k == 1 ? outputs : ops::sum(outputs.reshape({tokens, k, x.dim(1)}), 1);
+}
+
+Tensor MoeFfn::run_experts(const Tensor& x, const ops::Routing& routing, int64_t capacity, const ForwardContext& pass) {
+  if (spec_.weigh_inputs) return run_weighed(x, routing, capacity, pass);
   const ops::DispatchPlan plan = ops::plan_dispatch(routing.indices, spec_.experts, capacity);
   dropped_ = plan.dropped;
-  const Tensor rows = experts_.forward(ops::dispatch(x, plan), plan.offsets);
+  const Tensor rows = run_sorted(ops::dispatch(x, plan), plan.offsets, pass);
   return ops::combine(rows, routing.weights, plan);
 }
 
@@ -98,7 +134,8 @@ std::vector<int64_t> MoeFfn::limited_rows(const Tensor& x, const ForwardContext&
   return {};
 }
 
-Tensor MoeFfn::run_rows(const Tensor& x, const ops::Routing& routing, const std::vector<int64_t>& starts) {
+Tensor MoeFfn::run_rows(const Tensor& x, const ops::Routing& routing, const std::vector<int64_t>& starts,
+                        const ForwardContext& pass) {
   std::vector<Tensor> outputs;
   Tensor dropped = Tensor::zeros({1}, DType::f64, x.device());
   for (size_t row = 0; row + 1 < starts.size(); ++row) {
@@ -107,7 +144,7 @@ Tensor MoeFfn::run_rows(const Tensor& x, const ops::Routing& routing, const std:
     ops::Routing own = routing;
     own.indices = part(routing.indices).contiguous();
     own.weights = part(routing.weights).contiguous();
-    outputs.push_back(run_experts(part(x).contiguous(), own, *spec_.capacity));
+    outputs.push_back(run_experts(part(x).contiguous(), own, *spec_.capacity, pass));
     dropped = ops::add(dropped, dropped_.to(DType::f64));
   }
   dropped_ = dropped.to(DType::i64);

@@ -10,7 +10,8 @@ namespace lamina::nn {
 /// Mixture of experts: a router sends each token to its top_k experts and sums their outputs, weighted by its scores
 /// (arXiv:1701.06538). Shared experts process every token (arXiv:2401.06066).
 ///   router [experts, d_model], selection_bias [experts] (a buffer that the load balancer updates; it has no gradient),
-///   experts (see Experts), shared: one feed-forward of width shared_d_ff
+///   experts (see Experts), shared: one feed-forward of width shared_d_ff, shared_gate [1, d_model]: its output is
+///   multiplied by sigmoid(shared_gate · x)
 /// The router computes in at least f32 and reports its losses to the pass. In training, experts with a capacity_factor
 /// drop tokens beyond their capacity. In inference nothing is dropped, so a token's output does not depend on the
 /// others in the batch. A fixed capacity holds always, for each sequence of a call: a token dropped by its expert gets
@@ -24,18 +25,24 @@ class MoeFfn final : public Ffn {
 
  private:
   /// Expert outputs of x [tokens, d_model]; an expert takes at most `capacity` tokens, 0: all.
-  Tensor run_experts(const Tensor& x, const ops::Routing& routing, int64_t capacity);
+  Tensor run_experts(const Tensor& x, const ops::Routing& routing, int64_t capacity, const ForwardContext& pass);
+  /// run_experts() with weights that multiply the inputs of the experts.
+  Tensor run_weighed(const Tensor& x, const ops::Routing& routing, int64_t capacity, const ForwardContext& pass);
+  /// The experts' outputs of rows that are sorted by expert, wherever the experts are.
+  Tensor run_sorted(const Tensor& rows, const Tensor& offsets, const ForwardContext& pass);
   /// Starts of the sequences in x [batch, seq, d_model] if one may exceed the fixed capacity; empty otherwise.
   std::vector<int64_t> limited_rows(const Tensor& x, const ForwardContext& pass) const;
   /// run_experts() for each sequence, with the fixed capacity.
-  Tensor run_rows(const Tensor& x, const ops::Routing& routing, const std::vector<int64_t>& starts);
-  void add_losses(const Tensor& logits, const Tensor& indices, ForwardContext& pass) const;
+  Tensor run_rows(const Tensor& x, const ops::Routing& routing, const std::vector<int64_t>& starts,
+                  const ForwardContext& pass);
+  void add_losses(const Tensor& logits, const ops::Routing& routing, ForwardContext& pass) const;
 
   arch::Moe spec_;
   Linear router_;
   Tensor selection_bias_;
   Experts experts_;
   std::unique_ptr<Ffn> shared_;
+  std::optional<Linear> shared_gate_;
   Tensor chosen_;
   Tensor dropped_;
 };

@@ -1,14 +1,16 @@
 #include "lamina/nn/mixers/attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "lamina/autograd/tape.h"
+#include "lamina/nn/mixers/alibi_slopes.h"
 #include "lamina/nn/mixers/attention_weights.h"
 #include "lamina/nn/mixers/global_attention.h"
 #include "lamina/nn/mixers/head_norm.h"
 #include "lamina/nn/mixers/key_value_cache.h"
+#include "lamina/nn/mixers/published_bigbird.h"
+#include "lamina/nn/mixers/query_temperature.h"
 #include "lamina/nn/mixers/rounded_alibi.h"
 #include "lamina/nn/position_tables.h"
 #include "lamina/nn/projection.h"
@@ -20,19 +22,9 @@
 #include "lamina/ops/elementwise/clamp.h"
 #include "lamina/ops/elementwise/concat.h"
 #include "lamina/ops/elementwise/split.h"
-#include "lamina/ops/position/tables.h"
 
 namespace lamina::nn {
 namespace {
-
-/// ALiBi slopes 2^(−max_bias·h/n) · slope_scale, computed from the slopes for max_bias 8 by raising them to max_bias/8.
-std::vector<float> slopes_of(const arch::Alibi& alibi, int64_t n_heads) {
-  std::vector<float> slopes;
-  for (const double slope : ops::alibi_slopes(n_heads)) {
-    slopes.push_back(static_cast<float>(std::pow(slope, alibi.max_bias / 8.0) * alibi.slope_scale));
-  }
-  return slopes;
-}
 
 class AttentionMixer final : public Mixer {
  public:
@@ -100,6 +92,8 @@ class AttentionMixer final : public Mixer {
   Tensor slopes_tensor_;  ///< on the device that used it last
   std::optional<RoundedAlibi> rounded_alibi_;
   std::optional<GlobalAttention> global_;
+  std::optional<QueryTemperature> temperature_;
+  std::optional<PublishedBigBird> bigbird_;
   Linear o_;
 };
 
@@ -125,16 +119,19 @@ AttentionMixer::AttentionMixer(const arch::ArchSpec& spec, const arch::Attention
   if (const auto* rope = std::get_if<arch::Rope>(&*a.position)) rotary_ = &positions.rotary(*rope);
   if (const auto* alibi = std::get_if<arch::Alibi>(&*a.position)) {
     if (alibi->rounding == arch::BiasRounding::bf16) {
-      const std::vector<float> slopes = slopes_of({.max_bias = alibi->max_bias}, a.n_heads);
+      const std::vector<float> slopes = alibi_slopes({.max_bias = alibi->max_bias}, a, make);
       rounded_alibi_.emplace(slopes, *a.n_kv_heads, alibi->slope_scale / *a.scale);
     } else {
-      slopes_ = slopes_of(*alibi, a.n_heads);
+      slopes_ = alibi_slopes(*alibi, a, make);
     }
   }
   if (const auto* t5 = std::get_if<arch::T5Bias>(&*a.position); t5 != nullptr && !t5->shared) {
     t5_.emplace(Shape{t5->buckets, a.n_heads}, make.at("position"));
     add_child("position", *t5_);
   }
+  if (a.temperature) temperature_.emplace(*a.temperature);
+  const auto* blocks = std::get_if<arch::BigBirdPattern>(&a.pattern);
+  if (blocks != nullptr && blocks->draw == arch::BlockDraw::numpy) bigbird_.emplace(a, spec.context);
   const auto* pattern = std::get_if<arch::LongformerPattern>(&a.pattern);
   if (pattern != nullptr && pattern->global_projections) {
     global_.emplace(spec.d_model, a, make);
@@ -181,6 +178,10 @@ AttentionMixer::Heads AttentionMixer::joined_heads(const Tensor& projected, cons
 Tensor AttentionMixer::normed_and_turned(const HeadNorm& norm, const Tensor& part, int64_t heads,
                                          const ForwardContext& pass) {
   if (rotary_ == nullptr) return norm.split(part, heads);
+  if (norm.after_rope) {
+    const Tensor turned = rotary_->rotate(part.reshape({part.dim(0), part.dim(1), heads, *spec_.head_dim}), pass);
+    return norm.split(turned.reshape(part.shape()), heads);
+  }
   if (!norm.is_rms_of_heads()) return rotary_->rotate(norm.split(part, heads), pass);
   return rotary_->rotate_normed(part.reshape({part.dim(0), part.dim(1), heads, *spec_.head_dim}),
                                 norm.layer->row_norm(), pass);
@@ -193,6 +194,7 @@ AttentionMixer::Heads AttentionMixer::separate_heads(std::vector<Tensor> parts, 
   const int64_t kv_heads = *spec_.n_kv_heads;
   Tensor q = normed_and_turned(q_norm_, parts[0], spec_.n_heads, pass);
   Tensor k = normed_and_turned(k_norm_, parts[1], kv_heads, pass);
+  if (temperature_) q = temperature_->apply(q, pass);
   Tensor v = parts[2].reshape({parts[2].dim(0), parts[2].dim(1), kv_heads, *spec_.v_head_dim});
   // Copy v for backward: a view would keep the unused q and k parts of the packed projection alive.
   if (is_tracked({v}) && !k.shares_memory_with(v)) v = v.contiguous();
@@ -201,7 +203,7 @@ AttentionMixer::Heads AttentionMixer::separate_heads(std::vector<Tensor> parts, 
 
 AttentionMixer::Heads AttentionMixer::normed_heads(const Tensor& projected, const ForwardContext& pass) {
   const bool together = *spec_.head_dim == *spec_.v_head_dim && !spec_.clip_qkv && q_norm_.is_rms_of_heads() &&
-                        k_norm_.is_rms_of_heads() && rotary_ != nullptr && rotary_->turns() &&
+                        k_norm_.is_rms_of_heads() && !temperature_ && rotary_ != nullptr && rotary_->turns() &&
                         !rotary_->turns_rows_apart(pass);
   if (!together) return separate_heads(qkv_.split(projected), pass);
   const int64_t kv_heads = *spec_.n_kv_heads;
@@ -212,8 +214,8 @@ AttentionMixer::Heads AttentionMixer::normed_heads(const Tensor& projected, cons
 }
 
 bool AttentionMixer::keeps_qkv_packed(const ForwardContext& pass) const {
-  return qkv_.is_joined() && *spec_.head_dim == *spec_.v_head_dim && !spec_.clip_qkv && !q_norm_.layer &&
-         !k_norm_.layer && (rotary_ == nullptr || !rotary_->turns_rows_apart(pass));
+  return qkv_.is_joined() && *spec_.head_dim == *spec_.v_head_dim && !spec_.clip_qkv && !temperature_ &&
+         !q_norm_.layer && !k_norm_.layer && (rotary_ == nullptr || !rotary_->turns_rows_apart(pass));
 }
 
 Tensor AttentionMixer::attend_with_globals(const Tensor& x, ForwardContext& pass) {
@@ -224,6 +226,10 @@ Tensor AttentionMixer::attend_with_globals(const Tensor& x, ForwardContext& pass
 
 Tensor AttentionMixer::forward(const Tensor& x, ForwardContext& pass, LayerCache* cache) {
   if (global_) return merged(attend_with_globals(x, pass));
+  if (bigbird_) {
+    const Heads heads = separate_heads(qkv_.forward_parts(x), pass);
+    return merged(bigbird_->attend(heads.q, heads.k, heads.v, options(pass), pass));
+  }
   if (keeps_qkv_packed(pass)) return mix_joined(qkv_.forward(x), pass, cache);
   if (qkv_.is_joined()) return mix(normed_heads(qkv_.forward(x), pass), pass, cache);
   return mix(separate_heads(qkv_.forward_parts(x), pass), pass, cache);
@@ -231,11 +237,9 @@ Tensor AttentionMixer::forward(const Tensor& x, ForwardContext& pass, LayerCache
 
 Tensor AttentionMixer::forward_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass,
                                       LayerCache* cache) {
-  if (!qkv_.is_joined() || global_) return forward(stream.normed(norm), pass, cache);
+  if (!qkv_.is_joined() || global_ || bigbird_) return forward(stream.normed(norm), pass, cache);
   const bool paged_step = pass.rows != nullptr && pass.rows->is_decode() && !rounded_alibi_;
-  if (paged_step && keeps_qkv_packed(pass) && qkv_.has_unquantized_weight() && o_.has_unquantized_weight()) {
-    return paged_step_normed(stream, norm, pass);
-  }
+  if (paged_step && keeps_qkv_packed(pass)) return paged_step_normed(stream, norm, pass);
   const Tensor projected = qkv_.forward_normed(stream, norm);
   if (keeps_qkv_packed(pass)) return mix_joined(projected, pass, cache);
   return mix(normed_heads(projected, pass), pass, cache);
@@ -296,7 +300,7 @@ Tensor AttentionMixer::attend_paged_step(const Tensor& projected, ForwardContext
 }
 
 Tensor AttentionMixer::paged_step_normed(ResidualStream& stream, const NormLayer& norm, ForwardContext& pass) {
-  const ops::AttentionProjections weights{qkv_.weight(), qkv_.joined_bias(), o_.weight(), o_.bias()};
+  const ops::AttentionProjections weights{qkv_.used_weight(), qkv_.joined_bias(), o_.used_weight(), o_.bias()};
   // The operator takes x [rows, 1, width] and parts [n, rows, 1, width].
   const Shape shape = stream.x.shape();
   const auto by_row = [&](const Tensor& x) {
@@ -401,8 +405,13 @@ struct PatternMaker {
             .block = p.block,
             .window_blocks = p.window_blocks,
             .global_blocks = p.global_blocks,
+            .last_blocks = p.last_blocks,
             .random_blocks = p.random_blocks,
             .seed = static_cast<uint64_t>(p.seed)};
+  }
+  /// Blocks that see only themselves.
+  Pattern operator()(const arch::ChunkPattern& p) const {
+    return {.kind = Pattern::Kind::blocks, .block = p.size, .window_blocks = 0, .global_blocks = 0};
   }
   Pattern operator()(const arch::StridedPattern& p) const {
     return {.kind = Pattern::Kind::strided, .window = p.window, .stride = p.stride};

@@ -13,9 +13,13 @@ struct HeadNorm {
   HeadNorm(const arch::QkNorm& spec, int64_t heads, int64_t head_dim, const ParameterFactory& make) {
     if (const auto* per_head = std::get_if<arch::PerHeadQkNorm>(&spec)) {
       shared = !per_head->own_weights;
+      after_rope = per_head->after_rope;
       layer.emplace(*per_head->norm, shared ? head_dim : heads * head_dim, make, shared ? 1 : heads);
     }
-    if (const auto* whole = std::get_if<arch::WholeQkNorm>(&spec)) layer.emplace(*whole->norm, heads * head_dim, make);
+    if (const auto* whole = std::get_if<arch::WholeQkNorm>(&spec)) {
+      after_rope = whole->after_rope;
+      layer.emplace(*whole->norm, heads * head_dim, make);
+    }
   }
 
   /// x [batch, seq, heads · head_dim] → [batch, seq, heads, head_dim].
@@ -25,11 +29,14 @@ struct HeadNorm {
     return shared ? layer->forward(x.reshape(shape)) : layer->forward(x).reshape(shape);
   }
 
-  /// Whether this is an RMS norm of each head with a shared scale, which RotaryPosition can fuse.
-  bool is_rms_of_heads() const { return layer && shared && layer->row_norm().kind == ops::RowNorm::Kind::rms; }
+  /// Whether this is an RMS norm of each head with a shared scale, before RoPE, which RotaryPosition can fuse.
+  bool is_rms_of_heads() const {
+    return layer && shared && !after_rope && layer->row_norm().kind == ops::RowNorm::Kind::rms;
+  }
 
   std::optional<NormLayer> layer;
   bool shared = false;
+  bool after_rope = false;
 };
 
 }  // namespace lamina::nn

@@ -1,10 +1,13 @@
 #include "lamina/nn/mixer.h"
 #include "lamina/nn/mixers/attention.h"
+#include "lamina/nn/mixers/attention_mamba2.h"
 #include "lamina/nn/mixers/mamba.h"
 #include "lamina/nn/mixers/mamba2.h"
 #include "lamina/nn/mixers/mla.h"
 #include "lamina/nn/mixers/relative_attention.h"
+#include "lamina/nn/mixers/rg_lru.h"
 #include "lamina/nn/mixers/s4d.h"
+#include "lamina/nn/mixers/short_conv.h"
 
 namespace lamina::nn {
 namespace {
@@ -25,6 +28,11 @@ struct MixerMaker {
   Made operator()(const arch::Mamba& m) const { return make_mamba(spec.d_model, m, make); }
   Made operator()(const arch::Mamba2& m) const { return make_mamba2(spec.d_model, m, make); }
   Made operator()(const arch::S4d& m) const { return make_s4d(spec.d_model, m, make); }
+  Made operator()(const arch::ShortConv& m) const { return make_short_conv(spec.d_model, m, make); }
+  Made operator()(const arch::RgLru& m) const { return make_rg_lru(spec.d_model, m, make); }
+  Made operator()(const arch::AttentionMamba2& m) const {
+    return make_attention_mamba2(m, (*this)(m.attention), (*this)(m.mamba2));
+  }
 };
 
 }  // namespace

@@ -1,9 +1,11 @@
 #include "lamina/nn/mixers/mamba.h"
 
 #include <cmath>
+#include <optional>
 
 #include "lamina/nn/mixers/ssm_parameters.h"
 #include "lamina/nn/mixers/state_cache.h"
+#include "lamina/nn/norm.h"
 #include "lamina/nn/projection.h"
 #include "lamina/ops/elementwise/scaled_exp.h"
 #include "lamina/ops/elementwise/split.h"
@@ -45,6 +47,7 @@ class MambaMixer final : public RecurrentMixer {
   Linear in_;
   WeightAndBias conv_;
   Linear x_;
+  std::optional<NormLayer> dt_norm_, b_norm_, c_norm_;
   WeightAndBias dt_;
   Tensor a_log_;
   Tensor d_;
@@ -70,6 +73,14 @@ MambaMixer::MambaMixer(int64_t d_model, const arch::Mamba& spec, const Parameter
   add_child("in", in_);
   add_child("conv", conv_);
   add_child("x", x_);
+  if (spec.norm) {
+    dt_norm_.emplace(*spec.norm, *spec.dt_rank, make.at("dt_norm"));
+    b_norm_.emplace(*spec.norm, spec.state, make.at("b_norm"));
+    c_norm_.emplace(*spec.norm, spec.state, make.at("c_norm"));
+    add_child("dt_norm", *dt_norm_);
+    add_child("b_norm", *b_norm_);
+    add_child("c_norm", *c_norm_);
+  }
   add_child("dt", dt_);
   add_parameter("a_log", a_log_);
   add_parameter("d", d_);
@@ -78,7 +89,8 @@ MambaMixer::MambaMixer(int64_t d_model, const arch::Mamba& spec, const Parameter
 
 MambaMixer::Selection MambaMixer::select(const Tensor& u) const {
   const std::vector<Tensor> parts = ops::split(x_.forward(u), {*spec_.dt_rank, spec_.state, spec_.state}, -1);
-  return {ops::linear(parts[0], dt_.weight()), parts[1], parts[2]};
+  const auto normed = [](const std::optional<NormLayer>& norm, const Tensor& x) { return norm ? norm->forward(x) : x; };
+  return {ops::linear(normed(dt_norm_, parts[0]), dt_.weight()), normed(b_norm_, parts[1]), normed(c_norm_, parts[2])};
 }
 
 Tensor MambaMixer::scan(const Tensor& x, StateCache* states) const {

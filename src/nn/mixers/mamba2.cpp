@@ -1,6 +1,7 @@
 #include "lamina/nn/mixers/mamba2.h"
 
 #include <limits>
+#include <optional>
 
 #include "lamina/nn/mixers/ssm_parameters.h"
 #include "lamina/nn/mixers/state_cache.h"
@@ -34,10 +35,12 @@ class Mamba2Mixer final : public RecurrentMixer {
   Tensor step(const Tensor& x, StateCache& states) const override;
   int64_t inner_width() const override { return *spec_.d_inner; }
   Tensor project(const Tensor& y) const override { return out_.forward(y); }
-  /// rms_norm(y · silu(z)), [..., d_inner].
-  Tensor gated_norm(const Tensor& y, const Tensor& z) const {
-    return norm_.forward(ops::mul(y, ops::activation(z, ops::Activation::silu)));
-  }
+  /// The factor of every projected channel.
+  const Tensor& in_scales(const Device& device, DType dtype) const;
+  /// The projection of x in its parts: z, the input of the convolution, and Δ before bias and softplus.
+  std::vector<Tensor> project_in(const Tensor& x) const;
+  /// Norm and gate of y (see arch::GatedNorm), [..., d_inner].
+  Tensor gated_norm(const Tensor& y, const Tensor& z) const;
   ops::SsdExtras extras() const;
 
   int64_t heads() const { return *spec_.d_inner / spec_.head_dim; }
@@ -50,7 +53,8 @@ class Mamba2Mixer final : public RecurrentMixer {
   Tensor dt_bias_;
   Tensor a_log_;
   Tensor d_;
-  NormLayer norm_;
+  mutable Tensor in_scales_;  ///< on the device and in the type that used it last
+  std::optional<NormLayer> norm_;
   Linear out_;
 };
 
@@ -65,15 +69,41 @@ Mamba2Mixer::Mamba2Mixer(int64_t d_model, const arch::Mamba2& spec, const Parame
       dt_bias_(softplus_steps("dt_bias", heads(), spec.dt_min, spec.dt_max, make)),
       a_log_(log_counting({heads()}, make)),
       d_(make.constant({heads()}, 1.0)),
-      norm_(norm_of(spec), *spec.d_inner, make.at("norm")),
       out_(d_model, *spec.d_inner, spec.bias, make.at("out"), Linear::Ends::in_residual) {
   add_child("in", in_);
   add_child("conv", conv_);
   add_parameter("dt_bias", dt_bias_);
   add_parameter("a_log", a_log_);
   add_parameter("d", d_);
-  add_child("norm", norm_);
+  if (spec.norm != arch::GatedNorm::none) {
+    norm_.emplace(norm_of(spec), *spec.d_inner, make.at("norm"));
+    add_child("norm", *norm_);
+  }
   add_child("out", out_);
+}
+
+const Tensor& Mamba2Mixer::in_scales(const Device& device, DType dtype) const {
+  if (in_scales_.defined() && in_scales_.device() == device && in_scales_.dtype() == dtype) return in_scales_;
+  const int64_t widths[] = {*spec_.d_inner, *spec_.d_inner, shared(), shared(), heads()};
+  std::vector<double> factors;
+  for (size_t i = 0; i < spec_.in_scales.size(); ++i) {
+    factors.insert(factors.end(), static_cast<size_t>(widths[i]), spec_.in_scales[i]);
+  }
+  const auto count = static_cast<int64_t>(factors.size());
+  return in_scales_ = Tensor::from(factors, {count}, device).to(dtype);
+}
+
+std::vector<Tensor> Mamba2Mixer::project_in(const Tensor& x) const {
+  Tensor projected = in_.forward(x);
+  if (!spec_.in_scales.empty()) projected = ops::mul(projected, in_scales(projected.device(), projected.dtype()));
+  return ops::split(projected, {*spec_.d_inner, conv_width(), heads()}, -1);
+}
+
+Tensor Mamba2Mixer::gated_norm(const Tensor& y, const Tensor& z) const {
+  const Tensor gate = ops::activation(z, ops::Activation::silu);
+  if (!norm_) return ops::mul(y, gate);
+  if (spec_.norm == arch::GatedNorm::before_gate) return ops::mul(norm_->forward(y), gate);
+  return norm_->forward(ops::mul(y, gate));
 }
 
 ops::SsdExtras Mamba2Mixer::extras() const {
@@ -88,7 +118,7 @@ ops::SsdExtras Mamba2Mixer::extras() const {
 Tensor Mamba2Mixer::scan(const Tensor& x, StateCache* states) const {
   const int64_t batch = x.dim(0);
   const int64_t seq = x.dim(1);
-  const std::vector<Tensor> parts = ops::split(in_.forward(x), {*spec_.d_inner, conv_width(), heads()}, -1);
+  const std::vector<Tensor> parts = project_in(x);
   const Tensor before = states == nullptr ? Tensor() : states->conv(x.dtype());
   const Tensor convolved =
       ops::causal_conv1d(parts[1], conv_.weight(), conv_.bias(), before, ops::ConvActivation::silu);
@@ -109,7 +139,7 @@ Tensor Mamba2Mixer::scan(const Tensor& x, StateCache* states) const {
 Tensor Mamba2Mixer::step(const Tensor& x, StateCache& states) const {
   const int64_t batch = x.dim(0);
   const Tensor row = x.reshape({batch, x.dim(2)});
-  const std::vector<Tensor> parts = ops::split(in_.forward(row), {*spec_.d_inner, conv_width(), heads()}, -1);
+  const std::vector<Tensor> parts = project_in(row);
   Tensor conv_state = states.conv(x.dtype());
   const Tensor convolved =
       ops::causal_conv1d_step(parts[1], conv_state, conv_.weight(), conv_.bias(), ops::ConvActivation::silu);

@@ -45,4 +45,13 @@ Tensor softplus_steps(const std::string& name, int64_t count, double dt_min, dou
   return tensor;
 }
 
+Tensor lru_decays(const std::string& name, int64_t count, const ParameterFactory& make) {
+  Tensor tensor = make.uniform(name, {count}, 0.9 * 0.9, 0.999 * 0.999);
+  if (tensor.is_meta()) return tensor;
+  std::vector<double> values = tensor.to_vector<double>();
+  for (double& value : values) value = std::log(std::expm1(-0.5 * std::log(value)));
+  put(tensor, values);
+  return tensor;
+}
+
 }  // namespace lamina::nn

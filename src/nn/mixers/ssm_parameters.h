@@ -17,4 +17,7 @@ Tensor log_steps(const std::string& name, int64_t count, double dt_min, double d
 Tensor softplus_steps(const std::string& name, int64_t count, double dt_min, double dt_max,
                       const ParameterFactory& make);
 
+/// λ with exp(−softplus(λ)) = a for a² uniform in [0.9², 0.999²]: the slowest decays of a linear recurrent unit.
+Tensor lru_decays(const std::string& name, int64_t count, const ParameterFactory& make);
+
 }  // namespace lamina::nn

@@ -42,7 +42,7 @@ Tensor run_rows(const Tensor& x, const RowBatch& rows, const LayerMemory& memory
     StateCache states(gather_states(memory.conv, slots), gather_states(memory.scan, slots));
     const Tensor y = recurrence(part.reshape({range.count, range.tokens / range.count, x.dim(2)}), &states);
     if (memory.conv.defined()) ops::scatter_rows_(memory.conv, slots, states.conv(memory.conv.dtype()));
-    ops::scatter_rows_(memory.scan, slots, states.scan(memory.scan.dtype()));
+    if (memory.scan.defined()) ops::scatter_rows_(memory.scan, slots, states.scan(memory.scan.dtype()));
     outputs.push_back(y.reshape({1, range.tokens, y.dim(2)}));
   }
   return ops::concat(outputs, 1);
@@ -57,19 +57,23 @@ Tensor run_row(const Tensor& x, int64_t count, StateCache& cache, int64_t width,
 
 }  // namespace
 
+int64_t StateCache::bytes() const {
+  return (conv_.defined() ? conv_.nbytes() : 0) + (scan_.defined() ? scan_.nbytes() : 0);
+}
+
 void StateCache::reset(int64_t row) {
   if (conv_.defined()) conv_.slice(0, row, 1).fill_(0.0);
-  scan_.slice(0, row, 1).fill_(0.0);
+  if (scan_.defined()) scan_.slice(0, row, 1).fill_(0.0);
 }
 
 void StateCache::reorder(std::span<const int64_t> sources) {
   if (conv_.defined()) reorder_rows(conv_, sources);
-  reorder_rows(scan_, sources);
+  if (scan_.defined()) reorder_rows(scan_, sources);
 }
 
 std::unique_ptr<LayerCache> StateCache::rows(int64_t begin, int64_t count) const {
-  return std::make_unique<StateCache>(conv_.defined() ? conv_.slice(0, begin, count) : Tensor(),
-                                      scan_.slice(0, begin, count));
+  const auto part = [&](const Tensor& state) { return state.defined() ? state.slice(0, begin, count) : Tensor(); };
+  return std::make_unique<StateCache>(part(conv_), part(scan_));
 }
 
 Tensor StateCache::scan(DType dtype) const { return scan_.to(dtype == DType::f64 ? DType::f64 : DType::f32); }

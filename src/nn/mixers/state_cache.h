@@ -10,12 +10,12 @@ namespace lamina::nn {
 
 /// Cache of a state-space layer. Its size does not depend on the number of tokens; zeros are the initial state.
 ///   conv  [batch, channels, taps − 1]  the last inputs of the convolution, oldest first; undefined without one
-///   scan  [batch, …]                   the state of the recurrence, f32 or f64
+///   scan  [batch, …]                   the state of the recurrence, f32 or f64; undefined without one
 class StateCache final : public LayerCache {
  public:
   StateCache(Tensor conv, Tensor scan) : conv_(std::move(conv)), scan_(std::move(scan)) {}
 
-  int64_t bytes() const override { return scan_.nbytes() + (conv_.defined() ? conv_.nbytes() : 0); }
+  int64_t bytes() const override;
   void reset(int64_t row) override;
   bool can_truncate() const override { return false; }
   void reorder(std::span<const int64_t> sources) override;
