@@ -9,6 +9,7 @@
 #include "lamina/arch/resolve.h"
 #include "lamina/arch/weights.h"
 #include "lamina/base/files.h"
+#include "lamina/io/piece_set.h"
 
 namespace lamina::io {
 namespace {
@@ -24,6 +25,24 @@ bool comes_first(const arch::Weight& weight) {
   return weight.name.starts_with("embedding.") || weight.name.starts_with("position.");
 }
 
+/// What a folder in Lamina's own layout holds.
+struct Stored {
+  NamedTensors tensors;
+  Metadata metadata;
+};
+
+Stored stored_weights(const std::string& folder, const Device& device) {
+  Stored stored;
+  if (is_sharded(folder)) {
+    const PieceSet pieces = PieceSet::open(folder, read_manifest(folder), kModelGroup, device);
+    for (const std::string& name : pieces.names()) stored.tensors.push_back({name, pieces.tensor(name)});
+  } else {
+    const SafetensorsFile file = SafetensorsFile::open(folder + "/model.safetensors", device);
+    stored = {file.tensors(), file.metadata()};
+  }
+  return stored;
+}
+
 }  // namespace
 
 std::vector<WeightSlot> weight_slots(const arch::ArchSpec& resolved) {
@@ -34,16 +53,21 @@ std::vector<WeightSlot> weight_slots(const arch::ArchSpec& resolved) {
   }
   std::vector<WeightSlot> slots;
   add_slots(before, "", slots);
-  const auto add_layers = [&](const std::vector<const arch::Block*>& blocks, const std::string& prefix) {
+  const auto add_layers = [&](const std::vector<const arch::Block*>& blocks, const std::string& prefix,
+                              int64_t d_model) {
     for (size_t i = 0; i < blocks.size(); ++i) {
-      add_slots(arch::block_weights(resolved, *blocks[i]), str(prefix, "layers.", i, "."), slots);
+      add_slots(arch::block_weights(d_model, *blocks[i]), str(prefix, "layers.", i, "."), slots);
     }
   };
   if (resolved.encoder) {
     add_slots(arch::encoder_outer_weights(resolved), "encoder.", slots);
-    add_layers(arch::layer_blocks(resolved.encoder->layers), "encoder.");
+    add_layers(arch::layer_blocks(resolved.encoder->layers), "encoder.", resolved.d_model);
   }
-  add_layers(arch::layer_blocks(resolved), "");
+  if (resolved.retrieval) {
+    add_slots(arch::neighbour_outer_weights(resolved), "retrieval.", slots);
+    add_layers(arch::layer_blocks(resolved.retrieval->layers), "retrieval.", *resolved.retrieval->d_model);
+  }
+  add_layers(arch::layer_blocks(resolved), "", resolved.d_model);
   add_slots(behind, "", slots);
   return slots;
 }
@@ -76,8 +100,8 @@ Checkpoint read_native(const std::string& folder, const Device& device) {
   const std::string arch_path = folder + "/architecture.json";
   Checkpoint checkpoint;
   checkpoint.spec = arch::resolve(arch::read_arch(read_text(arch_path), arch_path), arch_path);
-  const SafetensorsFile file = SafetensorsFile::open(folder + "/model.safetensors", device);
-  std::map<std::string, Tensor> given = by_name(file.tensors());
+  const Stored stored = stored_weights(folder, device);
+  std::map<std::string, Tensor> given = by_name(stored.tensors);
   for (const WeightSlot& slot : weight_slots(checkpoint.spec)) {
     const auto found = given.find(slot.name);
     if (found == given.end()) continue;  // check_weights reports it
@@ -85,7 +109,7 @@ Checkpoint read_native(const std::string& folder, const Device& device) {
     given.erase(found);
   }
   for (const auto& [name, tensor] : given) checkpoint.tensors.push_back({name, tensor});
-  for (const auto& [key, value] : file.metadata()) {
+  for (const auto& [key, value] : stored.metadata) {
     if (key == "family") checkpoint.family = value;
     if (key.ends_with("_token_id")) checkpoint.tokens[key] = value;
   }
@@ -104,12 +128,17 @@ void write_native(const std::string& folder, const Checkpoint& checkpoint, bool 
 
 void write_native_files(const std::string& folder, const Checkpoint& checkpoint, const Progress& progress) {
   check_weights(checkpoint, folder);
-  const std::filesystem::path place(folder);
-  write_text((place / "architecture.json").string(), arch::write_spec(checkpoint.spec, arch::Defaults::write));
+  write_architecture(folder, checkpoint.spec);
   Metadata metadata = checkpoint.tokens;
   metadata["format"] = "lamina";
   if (!checkpoint.family.empty()) metadata["family"] = checkpoint.family;
-  write_safetensors((place / "model.safetensors").string(), checkpoint.tensors, metadata, progress);
+  write_safetensors((std::filesystem::path(folder) / "model.safetensors").string(), checkpoint.tensors, metadata,
+                    progress);
+}
+
+void write_architecture(const std::string& folder, const arch::ArchSpec& resolved) {
+  write_text((std::filesystem::path(folder) / "architecture.json").string(),
+             arch::write_spec(resolved, arch::Defaults::write));
 }
 
 Checkpoint converted(const Checkpoint& checkpoint, DType dtype) {

@@ -29,8 +29,9 @@ std::vector<WeightSlot> weight_slots(const arch::ArchSpec& resolved);
 /// floating types. `name` begins the message.
 void check_weights(const Checkpoint& checkpoint, const std::string& name);
 
-/// Reads Lamina's own layout: a folder with architecture.json and model.safetensors, with Lamina's tensor names.
-/// Tensors are views of the mapped file.
+/// Reads Lamina's own layout: a folder with architecture.json and model.safetensors, with Lamina's tensor names, or
+/// with a manifest and the files of several ranks (manifest.h). Tensors are views of the mapped files; a tensor that
+/// ranks divided is a copy.
 Checkpoint read_native(const std::string& folder, const Device& device);
 /// Writes a CheckpointFolder atomically. `add_files` may add files before it becomes visible.
 void write_native(const std::string& folder, const Checkpoint& checkpoint, bool replace = false,
@@ -38,6 +39,9 @@ void write_native(const std::string& folder, const Checkpoint& checkpoint, bool 
 
 /// Writes only the files of that layout into an existing folder, which may hold other files, too.
 void write_native_files(const std::string& folder, const Checkpoint& checkpoint, const Progress& progress = {});
+
+/// Writes only architecture.json into an existing folder.
+void write_architecture(const std::string& folder, const arch::ArchSpec& resolved);
 
 /// Converts the weights to another floating type; weights that already have it are shared.
 Checkpoint converted(const Checkpoint& checkpoint, DType dtype);

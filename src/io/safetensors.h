@@ -67,10 +67,16 @@ class SafetensorsFile {
   Metadata metadata_;
 };
 
+/// Size and checksum of a file as it was written.
+struct WrittenFile {
+  uint64_t bytes = 0;   ///< of the whole file
+  uint32_t crc32c = 0;  ///< of all bytes (base/crc32c.h)
+};
+
 /// Writes the tensors to `path` atomically: to a temporary file in the same folder, flushed to disk and renamed. A
 /// reader, also after a crash, sees the old or the new file. Tensors are sorted by descending element size, then by
 /// name, so each is aligned and equal contents give equal files.
-void write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {},
-                       const Progress& progress = {});
+WrittenFile write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {},
+                              const Progress& progress = {});
 
 }  // namespace lamina::io

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lamina/base/crc32c.h"
 #include "lamina/base/files.h"
 #include "lamina/io/safetensors.h"
 #include "lamina/io/safetensors_header.h"
@@ -47,25 +48,32 @@ std::string header_of(const std::string& path, const NamedTensors& tensors, cons
 
 }  // namespace
 
-void write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata,
-                       const Progress& progress) {
+WrittenFile write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata,
+                              const Progress& progress) {
   const NamedTensors ordered = in_file_order(path, tensors);
   const std::string header = header_of(path, ordered, metadata);
   const auto length = static_cast<uint64_t>(header.size());
   const Device host = Device::cpu(1);
   NewFile file(path);
-  file.write(&length, sizeof length);
-  file.write(header.data(), header.size());
+  WrittenFile written;
+  const auto write = [&](const void* from, size_t bytes) {
+    file.write(from, bytes);
+    written.bytes += bytes;
+    written.crc32c = crc32c(from, bytes, written.crc32c);
+  };
+  write(&length, sizeof length);
+  write(header.data(), header.size());
   int64_t done = 0;
   int64_t total = 0;
   for (const auto& [name, tensor] : ordered) total += tensor.nbytes();
   for (const auto& [name, tensor] : ordered) {
     const Tensor dense = tensor.detach().to(host).contiguous();
-    if (dense.numel() > 0) file.write(dense.raw(), static_cast<size_t>(dense.nbytes()));
+    if (dense.numel() > 0) write(dense.raw(), static_cast<size_t>(dense.nbytes()));
     done += dense.nbytes();
     if (progress) progress(done, total);
   }
   file.publish();
+  return written;
 }
 
 }  // namespace lamina::io

@@ -1,4 +1,4 @@
-// What other processes send and launchers set: messages of the store, call headers, node lists.
+// Input from other processes and launchers: messages of the store, call headers, node lists.
 #include <cstring>
 
 #include "lamina/comm/environment.h"

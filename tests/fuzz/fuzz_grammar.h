@@ -1,6 +1,6 @@
 #pragma once
 
-// What must hold for every grammar that compiles, tried with a small vocabulary.
+// Invariants of every grammar that compiles, checked with a small vocabulary.
 #include <algorithm>
 #include <cstdint>
 #include <memory>

@@ -32,6 +32,7 @@ inline ops::AttentionOptions attention_options(Bytes& b) {
   options.pattern.block = b.integer();
   options.pattern.window_blocks = b.flag() ? 1 : b.integer();
   options.pattern.global_blocks = b.flag() ? 1 : b.integer();
+  options.pattern.last_blocks = b.flag() ? 0 : b.integer();
   options.pattern.random_blocks = b.flag() ? 0 : b.integer();
   options.pattern.stride = b.integer();
   options.soft_cap = b.flag() ? 0 : b.number();
@@ -206,6 +207,9 @@ inline void diagonal(World& w) {
   const Tensor d = w.fits_or_none({channels});
   w.keep(ops::long_conv(u, ops::s4d_kernel(parameters, b.flag() ? seq : b.integer()), d));
   w.keep(ops::s4d_recurrence(u, parameters, d, w.fits_or_none({batch, channels, n, 2})).y);
+  w.keep(ops::rg_lru(u, w.fits({batch, seq, channels}), w.fits({batch, seq, channels}), w.fits({channels}),
+                     w.fits_or_none({batch, channels}), w.fits_or_none({batch}))
+             .y);
 }
 
 inline void rotary(World& w) {
@@ -272,6 +276,9 @@ const Call kOperators[] = {
     [](World& w) { w.keep(ops::add_scaled(w.tensor(), w.tensor(), w.bytes().number())); },
     [](World& w) { w.keep(ops::scale(w.tensor(), w.bytes().number())); },
     [](World& w) { w.keep(ops::soft_cap(w.tensor(), w.bytes().number())); },
+    [](World& w) {
+      w.keep(ops::xielu(w.tensor(), w.fits({1}), w.fits({1}), {.beta = w.bytes().number(), .eps = w.bytes().number()}));
+    },
     [](World& w) { w.keep(ops::sum(w.tensor())); },
     [](World& w) { w.keep(ops::sum(w.tensor(), w.bytes().axis())); },
     [](World& w) { w.keep(ops::mean(w.tensor())); },

@@ -173,6 +173,46 @@ TEST(HfConfig, WhatReadersOfTheFamilyIgnoreOrLackIsRefused) {
   expect_refused({{"model_type", "gemma2"}, {"use_bidirectional_attention", true}}, {"use_bidirectional_attention"});
 }
 
+TEST(HfConfig, ScalingsThatOneFamilyHas) {
+  const Json alpha = {{"type", "dynamic"}, {"alpha", 50.0}, {"factor", 1.0}};
+  const auto hunyuan = read(with(kLlama, {{"model_type", "hunyuan_v1_dense"}, {"rope_scaling", alpha}}));
+  EXPECT_EQ(std::get<arch::NtkScaling>(rope(hunyuan).scaling).factor, 50.0);
+  expect_refused(with(kLlama, {{"rope_scaling", alpha}}), {"alpha"});
+  Json longrope = {{"type", "longrope"},
+                   {"short_factor", {1, 1, 1, 1}},
+                   {"long_factor", {1, 2, 3, 4}},
+                   {"short_mscale", 1.25},
+                   {"long_mscale", 1.25}};
+  const Json phimoe = with(kLlama, {{"model_type", "phimoe"}});
+  const auto spec = read(with(phimoe, {{"rope_scaling", longrope}}));
+  EXPECT_EQ(std::get<arch::LongRopeScaling>(rope(spec).scaling).attention_factor, 1.25);
+  longrope["long_mscale"] = 1.5;
+  expect_refused(with(phimoe, {{"rope_scaling", longrope}}), {"long_mscale", "1.5 differs from short_mscale 1.25"});
+}
+
+TEST(HfConfig, LayersWithExpertsChunksAndWithoutRope) {
+  const auto spec = read({{"model_type", "llama4_text"},
+                          {"num_hidden_layers", 4},
+                          {"interleave_moe_layer_step", 2},
+                          {"no_rope_layer_interval", 2},
+                          {"attention_chunk_size", 16}});
+  const auto blocks = arch::layer_blocks(spec);
+  EXPECT_TRUE(std::holds_alternative<arch::GatedFfn>(blocks[0]->ffn));
+  EXPECT_TRUE(std::get<arch::Moe>(blocks[1]->ffn).weigh_inputs);
+  EXPECT_EQ(std::get<arch::ChunkPattern>(attention(spec, 0).pattern).size, 16);
+  EXPECT_TRUE(std::get<arch::PerHeadQkNorm>(attention(spec, 0).qk_norm).after_rope);
+  EXPECT_FALSE(attention(spec, 0).temperature);
+  EXPECT_TRUE(std::holds_alternative<arch::FullPattern>(attention(spec, 1).pattern));
+  EXPECT_TRUE(std::holds_alternative<arch::NoPosition>(*attention(spec, 1).position));
+  EXPECT_TRUE(std::holds_alternative<arch::NoQkNorm>(attention(spec, 1).qk_norm));
+  EXPECT_EQ(attention(spec, 1).temperature->interval, 8192);
+  const Json llama4 = {{"model_type", "llama4_text"}, {"num_hidden_layers", 1}};
+  expect_refused(with(llama4, {{"layer_types", {"sliding_attention"}}}), {"layer_types", "chunked_attention"});
+  expect_refused(with(llama4, {{"layer_types", Json::array()}}), {"layer_types", "1 layers"});
+  expect_refused({{"model_type", "apertus"}, {"hidden_act", "silu"}}, {"hidden_act", "xielu"});
+  expect_refused({{"model_type", "big_bird"}, {"attention_type", "etc"}}, {"attention_type", "block_sparse"});
+}
+
 TEST(HfConfig, Windows) {
   const Json qwen = with(kLlama, {{"model_type", "qwen2"}, {"num_hidden_layers", 4}, {"max_window_layers", 3}});
   const auto windows = [](const arch::ArchSpec& spec) {

@@ -91,6 +91,20 @@ TEST_F(HfFiles, MasksAndTablesOfOldFilesAreLeftOut) {
   EXPECT_NO_THROW(read());
 }
 
+TEST_F(HfFiles, ConstantsMustHaveTheValueOfTheFamily) {
+  copy("apertus");
+  const std::string name = "model.layers.1.mlp.act_fn.beta";
+  tensor(name) = Tensor::full({}, 0.5, DType::bf16, Device::cpu(1));
+  tensor("model.layers.1.mlp.act_fn.eps") = Tensor::full({}, -1e-6, DType::bf16, Device::cpu(1));
+  write();
+  EXPECT_EQ(error_of([&] { read(); }), "");
+  tensor(name) = Tensor::full({}, 0.75, DType::f32, Device::cpu(1));
+  expect_refused({name, "0.75", "0.5"});
+  std::erase_if(tensors_, [&](const auto& entry) { return entry.name == name; });
+  write();
+  EXPECT_EQ(error_of([&] { read(); }), "");
+}
+
 TEST_F(HfFiles, NamesMayLackTheirFirstWord) {
   copy("gpt2");
   for (auto& entry : tensors_) entry.name = entry.name.substr(std::string("transformer.").size());

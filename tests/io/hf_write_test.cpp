@@ -76,6 +76,16 @@ constexpr Case kCases[] = {
     {"mamba-tiny", "mamba"},
     {"mamba2-tiny", "mamba2"},
     {"qwen3-moe-tiny", "qwen3_moe"},
+    {"hunyuan-tiny", "hunyuan_v1_dense"},
+    {"qwen2-moe-tiny", "qwen2_moe"},
+    {"phi-moe-tiny", "phimoe"},
+    {"apertus-tiny", "apertus"},
+    {"llama-4-tiny", "llama4_text"},
+    {"bigbird-tiny", "big_bird"},
+    {"jamba-tiny", "jamba"},
+    {"falcon-h1-tiny", "falcon_h1"},
+    {"lfm2-tiny", "lfm2"},
+    {"recurrent-gemma-tiny", "recurrent_gemma"},
 };
 INSTANTIATE_TEST_SUITE_P(All, HfPreset, ::testing::ValuesIn(kCases), [](const auto& test) {
   std::string name = test.param.preset;
@@ -136,6 +146,50 @@ TEST(HfWrite, RarerOptions) {
           "num_hidden_layers": 2, "intermediate_size": 40, "partial_rotary_factor": 0.25, "mlp_bias": true})",
       R"({"model_type": "starcoder2", "vocab_size": 96, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
           "num_hidden_layers": 2, "intermediate_size": 40, "use_bias": false, "sliding_window": 6, "tie_word_embeddings": false})",
+      R"({"model_type": "jamba", "vocab_size": 96, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "num_hidden_layers": 5, "intermediate_size": 40, "num_experts": 1, "attn_layer_period": 3, "attn_layer_offset": 1,
+          "mamba_d_state": 4, "mamba_proj_bias": true, "mamba_conv_bias": false})",
+      R"({"model_type": "jamba", "vocab_size": 96, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "num_hidden_layers": 3, "intermediate_size": 40, "num_experts": 2, "expert_layer_period": 2, "expert_layer_offset": 0,
+          "attn_layer_period": 8, "attn_layer_offset": 4, "mamba_d_state": 4})",
+      R"({"model_type": "granitemoehybrid", "vocab_size": 96, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 3,
+          "num_local_experts": 0, "shared_intermediate_size": 24, "position_embedding_type": "rope", "rope_theta": 500.0,
+          "layer_types": ["mamba", "attention", "mamba"], "mamba_n_heads": 8, "mamba_d_state": 4, "mamba_n_groups": 2,
+          "residual_multiplier": 0.22, "logits_scaling": 3.0, "time_step_limit": [0.01, 0.2]})",
+      R"({"model_type": "falcon_h1", "vocab_size": 96, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "num_hidden_layers": 2, "head_dim": 12, "intermediate_size": 40, "mamba_d_ssm": 48, "mamba_n_heads": 6, "mamba_d_state": 4,
+          "mamba_n_groups": 2, "mamba_rms_norm": true, "mamba_norm_before_gate": false, "key_multiplier": 0.13,
+          "mlp_multipliers": [0.7, 0.3], "ssm_multipliers": [0.1, 0.2, 0.3, 0.4, 0.5], "attention_out_multiplier": 0.4,
+          "ssm_in_multiplier": 1.25, "ssm_out_multiplier": 0.2, "lm_head_multiplier": 0.01, "embedding_multiplier": 5.65})",
+      R"({"model_type": "lfm2", "vocab_size": 96, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "num_hidden_layers": 3, "block_ff_dim": 60, "block_multiple_of": 16, "full_attn_idxs": [1], "conv_bias": true,
+          "conv_L_cache": 4, "theta": 500.0, "tie_embedding": false})",
+      R"({"model_type": "hunyuan_v1_dense", "vocab_size": 96, "hidden_size": 32, "num_attention_heads": 4,
+          "num_hidden_layers": 2, "intermediate_size": 40, "head_dim": 8, "attention_bias": true,
+          "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1,
+                           "mscale": 1.0, "mscale_all_dim": 1.0}})",
+      R"({"model_type": "qwen2_moe", "vocab_size": 96, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "num_hidden_layers": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
+          "shared_expert_intermediate_size": 16, "intermediate_size": 24, "decoder_sparse_step": 2, "qkv_bias": false,
+          "norm_topk_prob": true, "use_sliding_window": true, "sliding_window": 4, "max_window_layers": 3})",
+      R"({"model_type": "phimoe", "vocab_size": 96, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "num_hidden_layers": 2, "num_local_experts": 4, "intermediate_size": 16, "router_jitter_noise": 0.05,
+          "sliding_window": 6, "max_position_embeddings": 64, "original_max_position_embeddings": 16,
+          "rope_scaling": {"type": "longrope", "short_factor": [1, 1, 1, 1], "long_factor": [1, 2, 3, 4],
+                           "short_mscale": 1.25, "long_mscale": 1.25, "original_max_position_embeddings": 16}})",
+      R"({"model_type": "llama4_text", "vocab_size": 96, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "head_dim": 8, "num_hidden_layers": 4, "intermediate_size": 16, "intermediate_size_mlp": 24, "num_local_experts": 4,
+          "interleave_moe_layer_step": 2, "no_rope_layers": [0, 1, 1, 0], "attention_chunk_size": 4, "use_qk_norm": false,
+          "attn_temperature_tuning": false})",
+      R"({"model_type": "llama4_text", "vocab_size": 96, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "head_dim": 8, "num_hidden_layers": 4, "intermediate_size": 16, "intermediate_size_mlp": 24, "num_local_experts": 4,
+          "moe_layers": [0, 3], "num_experts_per_tok": 2, "attn_scale": 0.3, "floor_scale": 5, "attention_chunk_size": 4,
+          "layer_types": ["full_attention", "chunked_attention", "chunked_attention", "chunked_attention"]})",
+      R"({"model_type": "big_bird", "vocab_size": 96, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2,
+          "intermediate_size": 40, "attention_type": "original_full", "use_bias": false, "rescale_embeddings": true})",
+      R"({"model_type": "recurrent_gemma", "vocab_size": 96, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 1,
+          "num_hidden_layers": 5, "intermediate_size": 48, "lru_width": 24, "block_types": ["recurrent", "attention"],
+          "attention_window_size": 6, "attention_bias": true, "logits_soft_cap": 20.0, "conv1d_width": 2})",
   };
   for (const char* config : configs) {
     SCOPED_TRACE(config);
@@ -265,7 +319,7 @@ TEST(HfWrite, NothingIsOverwrittenUnasked) {
   EXPECT_EQ(contents_of(gpt2.tensors), contents_of(io::read_hf(temporary / "out", Device::cpu(1)).tensors));
   EXPECT_NE(error_of([&] { io::write_hf(temporary / "no/such/place", llama); }).find("make that first"),
             std::string::npos);
-  // Nothing unfinished is left behind.
+  // No unfinished folder remains.
   for (const auto& entry : std::filesystem::directory_iterator(temporary / "")) {
     EXPECT_EQ(entry.path().filename(), "out");
   }

@@ -12,8 +12,6 @@ namespace {
 using arch::Json;
 
 constexpr const char* kTokens[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
-/// The decoder's first token; only written if it is known.
-constexpr const char* kStartToken = "decoder_start_token_id";
 
 /// Quotes the literal Infinity, which Python writes but JSON does not allow.
 std::string with_quoted_infinities(std::string_view text) {
@@ -68,9 +66,6 @@ Config read_config(std::string_view text, const std::string& name) {
     for (const char* key : kTokens) {
       if (json.contains(key)) config.tokens[key] = json[key].dump(-1, ' ', false, Json::error_handler_t::replace);
     }
-    if (json.contains(kStartToken) && json[kStartToken].is_number_integer()) {
-      config.tokens[kStartToken] = json[kStartToken].dump();
-    }
     return config;
   } catch (const arch::SpecError&) {
     throw;
@@ -93,9 +88,6 @@ std::string write_config(const Family& family, const arch::ArchSpec& resolved, c
     const Json given = found == tokens.end() ? Json() : try_parse_json<Json>(found->second).value_or(Json());
     const bool said = json.contains(key) && meaning_of(given, resolved.vocab_size) != json[key];
     if (!said) json[key] = given;
-  }
-  if (const auto found = tokens.find(kStartToken); found != tokens.end()) {
-    json[kStartToken] = try_parse_json<Json>(found->second).value_or(Json());
   }
   json["torch_dtype"] = torch_name(dtype);
   json["use_cache"] = true;

@@ -40,7 +40,6 @@ constexpr std::string_view kHousekeeping[] = {
     "sep_token_id",
     "cls_token_id",
     "mask_token_id",
-    "decoder_start_token_id",
     "initializer_range",
     "_name_or_path",
     "name_or_path",
@@ -206,12 +205,15 @@ void ConfigMap::entry(std::string_view keys, std::string& field, std::string_vie
   });
 }
 
-void ConfigMap::encoder_decoder() {
+void ConfigMap::encoder_decoder(arch::Encoder& encoder, int64_t start_token) {
   constexpr const char* kKey = "is_encoder_decoder";
   encoder_decoder_ = true;
   const Json* found = find(kKey);
   if (!reading()) slot(kKey) = true;
   if (found != nullptr && *found != true) fail(kKey, str(shown(*found), ", expected true"));
+  std::optional<int64_t> start = encoder.start_token;
+  entry("decoder_start_token_id", start, start_token);
+  encoder.start_token = start.value_or(start_token);
 }
 
 void ConfigMap::activation(std::string_view keys, std::string_view otherwise,
@@ -315,23 +317,34 @@ void ConfigMap::layer_types(Draft& draft, const std::function<bool(int64_t)>& ot
   if (any && !draft.window) fail(kKey, "layers are sliding_attention, but no sliding_window is in force");
 }
 
-void ConfigMap::zero_layers(std::string_view keys, Draft& draft, std::vector<bool>& zeros,
-                            const std::function<bool(int64_t)>& otherwise) {
-  const Json* found = find(keys);
+void ConfigMap::attention_types(Draft& draft, const std::function<bool(int64_t)>& otherwise) {
+  constexpr const char* kKey = "attention_types";
+  const Json* found = find(kKey);
   if (!reading()) {
-    Json& list = slot(keys) = Json::array();
-    for (const bool zero : zeros) list.push_back(zero ? 0 : 1);
+    Json names = Json::array();
+    for (const bool sliding : draft.sliding) names.push_back(sliding ? "local" : "global");
+    slot(kKey) = Json::array({Json::array({names, 1})});
     return;
   }
-  const bool given = found != nullptr && !found->is_null();
   const auto layers = static_cast<size_t>(draft.n_layers);
-  if (given && (!found->is_array() || found->size() != layers)) {
-    fail(keys, str("expected a list of 0 or 1 for each of the ", layers, " layers"));
+  draft.sliding.clear();
+  const auto wrong = [&] { fail(kKey, str("expected [[[names], repeats], …] that name ", layers, " layers")); };
+  if (found == nullptr || found->is_null()) {
+    for (int64_t i = 0; i < draft.n_layers; ++i) draft.sliding.push_back(otherwise(i));
+    return;
   }
-  zeros.assign(layers, false);
-  for (size_t i = 0; i < layers; ++i) {
-    zeros[i] = given ? whole(keys, (*found)[i]) == 0 : otherwise(static_cast<int64_t>(i));
+  if (!found->is_array()) wrong();
+  for (const Json& part : *found) {
+    if (!part.is_array() || part.size() != 2 || !part[0].is_array() || !part[1].is_number_integer()) wrong();
+    for (int64_t i = 0; i < part[1].get<int64_t>() && draft.sliding.size() <= layers; ++i) {
+      for (const Json& name : part[0]) {
+        if (name != "local" && name != "global") fail(kKey, str(shown(name), ", expected global or local"));
+        draft.sliding.push_back(name == "local");
+      }
+      if (part[0].empty()) wrong();
+    }
   }
+  if (draft.sliding.size() != layers) wrong();
 }
 
 void ConfigMap::layer_numbers(std::string_view keys, Draft& draft, std::vector<bool>& chosen) {

@@ -20,7 +20,18 @@ struct RopeKeys {
   std::string_view fraction_key = "partial_rotary_factor";
   bool longrope_only = false;  ///< rejects other scalings; the original context length may be a top-level key
   const arch::RopeScaling* scaling = nullptr;  ///< default scaling if the file has none
+  bool alpha = false;                          ///< a dynamic scaling with a key alpha is NTK-aware with that factor
+  bool mscales = false;  ///< longrope has short_mscale and long_mscale, which must be equal, as factor on cos and sin
 };
+
+/// Layers i with i % period == offset.
+struct LayerPeriod {
+  int64_t period = 1;
+  int64_t offset = 0;
+};
+
+/// Whether a list has one element per layer, or is repeated to the number of layers.
+enum class ListLength : uint8_t { whole, repeated };
 
 /// The keys of a config.json, each listed once for reading and writing: an entry reads the key into a field of the
 /// draft, or writes the field under the key. Any other key is an Error, because it may change the computation. Aliases
@@ -56,11 +67,28 @@ class ConfigMap {
 
   /// "layer_types": which layers have a sliding window. Without the list, `otherwise(layer)` decides.
   void layer_types(Draft& draft, const std::function<bool(int64_t)>& otherwise);
+  /// A list of one of two names per layer; sets `chosen` for the layers with `yes`. null or no list: `otherwise`.
+  void named_layers(std::string_view keys, Draft& draft, std::vector<bool>& chosen, std::string_view yes,
+                    std::string_view no, const std::function<bool(int64_t)>& otherwise);
   /// A list of 0 and 1, one per layer; sets `zeros` for the layers with 0.
   void zero_layers(std::string_view keys, Draft& draft, std::vector<bool>& zeros,
                    const std::function<bool(int64_t)>& otherwise);
+  /// attention_types, as in [[["global", "local"], 12]]: patterns of layers with their repeats; local layers slide.
+  void attention_types(Draft& draft, const std::function<bool(int64_t)>& otherwise);
+  /// moe_layers, or interleave_moe_layer_step: the layers with experts; draft.dense are the others.
+  void expert_layers(Draft& draft);
   /// A list of layer indices.
   void layer_numbers(std::string_view keys, Draft& draft, std::vector<bool>& chosen);
+  /// A list with the kind of each layer. Names of layers without attention (Draft::other) and with it, as "name|old".
+  void layer_kinds(std::string_view keys, Draft& draft, std::string_view other, std::string_view attention,
+                   const std::function<bool(int64_t)>& otherwise, ListLength length = ListLength::whole);
+  /// Two keys that choose every period-th layer from an offset on.
+  void every(std::string_view period_key, std::string_view offset_key, const Draft& draft, std::vector<bool>& chosen,
+             LayerPeriod otherwise);
+  /// A list of `count` numbers; missing or null: empty. An empty one is written as ones.
+  void factors(std::string_view keys, std::vector<double>& field, size_t count);
+  /// A switch that is written as one of two names; null means `no`.
+  void named(std::string_view keys, bool& field, std::string_view yes, std::string_view no);
   /// A number for all layers, or a list of one for each, which must be equal; written as a list.
   void same_for_layers(std::string_view keys, const Draft& draft, int64_t& field, int64_t otherwise);
   /// The model's RoPE, in the old form (rope_theta, rope_scaling) and the new one (rope_parameters). Both are written,
@@ -91,8 +119,9 @@ class ConfigMap {
   void only(std::string_view keys, std::initializer_list<std::string_view> values, std::string_view why);
   /// Keys that do not affect the computation.
   void ignore(std::initializer_list<std::string_view> keys);
-  /// The family has an encoder and a decoder: is_encoder_decoder must be true, and is written.
-  void encoder_decoder();
+  /// The family has an encoder and a decoder: is_encoder_decoder must be true, and is written. `start_token` is the
+  /// decoder's first token if the file does not name it.
+  void encoder_decoder(arch::Encoder& encoder, int64_t start_token);
   /// A nested object with its own entries.
   ConfigMap& nested(std::string_view key);
 

@@ -55,6 +55,7 @@ class RopeObject {
     if (!json.is_string()) fail_(key, "expected a name");
     return json.get<std::string>();
   }
+  void wrong(const std::string& key, const std::string& message) { fail_(key, message); }
   void finish(const std::string& type) {
     if (!left_.empty()) fail_(left_.begin().key(), "not a key of the scaling " + type);
   }
@@ -94,14 +95,30 @@ arch::RopeScaling read_llama3(RopeObject& object, int64_t context) {
   return bands;
 }
 
+/// A key "alpha" fixes the base of the frequencies. Files then hold keys of other scalings, without effect.
+std::optional<arch::RopeScaling> read_alpha(RopeObject& object) {
+  const std::optional<double> alpha = object.number("alpha");
+  if (!alpha || *alpha == 0.0) return std::nullopt;
+  for (const char* key : {"factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"}) object.number(key);
+  return arch::NtkScaling{*alpha};
+}
+
 /// `outside`: the original context length as a top-level key of the file; it takes precedence.
-arch::RopeScaling read_longrope(RopeObject& object, int64_t context, std::optional<int64_t> outside) {
+arch::RopeScaling read_longrope(RopeObject& object, int64_t context, std::optional<int64_t> outside, bool mscales) {
   arch::LongRopeScaling scaling;
   scaling.short_factor = object.numbers("short_factor");
   scaling.long_factor = object.numbers("long_factor");
   scaling.original_length = object.whole(kOriginal).value_or(context);
   if (outside) scaling.original_length = outside;
   scaling.attention_factor = object.number("attention_factor");
+  if (mscales) {
+    scaling.attention_factor = object.needed("short_mscale");
+    const double beyond = object.needed("long_mscale");
+    if (beyond != *scaling.attention_factor) {
+      object.wrong("long_mscale", str(beyond, " differs from short_mscale ", *scaling.attention_factor,
+                                      "; one factor for all lengths is supported"));
+    }
+  }
   const std::optional<double> factor = object.number("factor");
   if (factor && !scaling.attention_factor && *scaling.original_length > 1) {
     const double length = std::log(static_cast<double>(*scaling.original_length));
@@ -111,13 +128,16 @@ arch::RopeScaling read_longrope(RopeObject& object, int64_t context, std::option
 }
 
 arch::RopeScaling read_scaling(RopeObject& object, const std::string& type, int64_t context,
-                               std::optional<int64_t> outside, const RopeObject::Fail& fail) {
+                               std::optional<int64_t> outside, const RopeKeys& keys, const RopeObject::Fail& fail) {
   if (type == "default") return arch::NoScaling{};
   if (type == "linear") return arch::LinearScaling{object.needed("factor")};
+  if (type == "dynamic" && keys.alpha) {
+    if (const auto fixed = read_alpha(object)) return *fixed;
+  }
   if (type == "dynamic") return arch::DynamicNtkScaling{object.needed("factor"), context};
   if (type == "yarn") return read_yarn(object, context);
   if (type == "llama3") return read_llama3(object, context);
-  if (type == "longrope" || type == "su") return read_longrope(object, context, outside);
+  if (type == "longrope" || type == "su") return read_longrope(object, context, outside, keys.mscales);
   fail("rope_type",
        "\"" + type.substr(0, 64) + "\" is not known; known are default, linear, dynamic, yarn, llama3, longrope");
   return arch::NoScaling{};
@@ -202,7 +222,7 @@ void ConfigMap::read_rope(const Json* object, arch::Rope& rope, const Draft& dra
   if (keys.longrope_only && type != "default" && type != "longrope" && type != "su") {
     wrong("rope_type", "\"" + type + "\" is not for this family, only default and longrope");
   }
-  rope.scaling = read_scaling(inside, type, draft.spec.context, outside, wrong);
+  rope.scaling = read_scaling(inside, type, draft.spec.context, outside, keys, wrong);
   // Some files contain this key, although it has no effect here.
   if (type == "default" || type == "linear" || type == "dynamic") inside.number(kOriginal);
   inside.finish(type);
@@ -210,6 +230,12 @@ void ConfigMap::read_rope(const Json* object, arch::Rope& rope, const Draft& dra
 
 void ConfigMap::write_rope(const arch::Rope& rope, const RopeKeys& keys, Json& object) const {
   std::visit([&object](const auto& scaling) { write_scaling(scaling, object); }, rope.scaling);
+  const auto* ntk = std::get_if<arch::NtkScaling>(&rope.scaling);
+  if (ntk != nullptr && keys.alpha) object.update({{"rope_type", "dynamic"}, {"alpha", ntk->factor}, {"factor", 1.0}});
+  if (keys.mscales && object.contains("attention_factor")) {
+    object["short_mscale"] = object["long_mscale"] = object["attention_factor"];
+    object.erase("attention_factor");
+  }
   object["rope_theta"] = rope.theta;
   if (!keys.fraction_key.empty() && (rope.fraction != 1.0 || keys.fraction.value_or(1.0) != 1.0)) {
     object["partial_rotary_factor"] = rope.fraction;

@@ -71,13 +71,18 @@ Ffn dense_of(const Draft& draft) { return draft.dense_plain ? Ffn(*draft.dense_p
 Block layer_of(const Draft& draft, int64_t layer) {
   Block block = draft.block;
   if (at(draft.dense, layer)) block.ffn = dense_of(draft);
+  if (at(draft.other, layer) && draft.other_mixer) block.mixer = *draft.other_mixer;
   if (draft.first_unnormed && layer == 0) block.mixer_norm = false;
-  auto* a = std::get_if<Attention>(&block.mixer);
+  Attention* a = attention_of(block.mixer);
   if (a == nullptr) return block;
   const bool sliding = at(draft.sliding, layer);
   if (sliding && draft.window) a->pattern = WindowPattern{*draft.window};
+  if (sliding && draft.chunk) a->pattern = ChunkPattern{*draft.chunk};
   if (sliding && draft.local) a->position = *draft.local;
-  if (at(draft.unrotated, layer)) a->position = NoPosition{};
+  const bool unrotated = at(draft.unrotated, layer);
+  if (unrotated) a->position = NoPosition{};
+  if (unrotated && draft.unrotated_temperature) a->temperature = draft.unrotated_temperature;
+  if (!unrotated && draft.rotated_norm) a->qk_norm = *draft.rotated_norm;
   if (draft.scale_falls_by_layer && layer > 0) {
     const auto width = static_cast<double>(a->head_dim.value_or(a->n_heads > 0 ? draft.spec.d_model / a->n_heads : 1));
     a->scale = a->scale.value_or(1.0 / std::sqrt(width)) / static_cast<double>(layer + 1);
@@ -88,7 +93,7 @@ Block layer_of(const Draft& draft, int64_t layer) {
 /// The RoPE of a layer, or null; `block` may be const.
 template <class B>
 auto rope_of(B& block) {
-  auto* a = std::get_if<Attention>(&block.mixer);
+  auto* a = attention_of(block.mixer);
   auto* mla = std::get_if<Mla>(&block.mixer);
   auto* position = a != nullptr ? &a->position : mla != nullptr ? &mla->position : nullptr;
   return position == nullptr || !*position ? nullptr : std::get_if<Rope>(&**position);
@@ -96,7 +101,7 @@ auto rope_of(B& block) {
 
 /// Sets the rotated fraction of a head so that floor(fraction · head_dim) equals rotary_dim.
 void write_fraction(std::optional<Rope>& rope, const Block& block) {
-  const auto* a = std::get_if<Attention>(&block.mixer);
+  const Attention* a = attention_of(block.mixer);
   if (!rope || a == nullptr || !rope->rotary_dim || !a->head_dim) return;
   const auto width = static_cast<double>(*a->head_dim);
   rope->fraction = static_cast<double>(*rope->rotary_dim) / width;
@@ -107,9 +112,9 @@ void write_fraction(std::optional<Rope>& rope, const Block& block) {
 
 bool falls_by_layer(const std::vector<const Block*>& blocks) {
   if (blocks.size() < 2) return false;
-  const auto* first = std::get_if<Attention>(&blocks[0]->mixer);
+  const auto* first = attention_of(blocks[0]->mixer);
   for (size_t i = 0; i < blocks.size(); ++i) {
-    const auto* a = std::get_if<Attention>(&blocks[i]->mixer);
+    const auto* a = attention_of(blocks[i]->mixer);
     if (a == nullptr || !a->scale || *a->scale != *first->scale / static_cast<double>(i + 1)) return false;
   }
   return true;
@@ -126,11 +131,15 @@ void note_layer(Draft& draft, size_t i, const Block& block) {
     draft.dense_plain = *plain;
   }
   const Rope* rope = rope_of(block);
-  const auto* a = std::get_if<Attention>(&block.mixer);
+  const Attention* a = attention_of(block.mixer);
   const auto* window = a == nullptr ? nullptr : std::get_if<WindowPattern>(&a->pattern);
-  draft.sliding[i] = window != nullptr;
+  const auto* chunks = a == nullptr ? nullptr : std::get_if<ChunkPattern>(&a->pattern);
+  if (chunks != nullptr) draft.chunk = chunks->size;
+  draft.sliding[i] = window != nullptr || chunks != nullptr;
   draft.unrotated[i] = a != nullptr && std::holds_alternative<NoPosition>(*a->position);
   if (window != nullptr && !draft.window) draft.window = window->size;
+  if (a != nullptr && draft.unrotated[i]) draft.unrotated_temperature = a->temperature;
+  if (a != nullptr && !draft.unrotated[i]) draft.rotated_norm = a->qk_norm;
   const auto* alibi = a == nullptr ? nullptr : std::get_if<Alibi>(&*a->position);
   if (alibi != nullptr) draft.spec.position = *alibi;
   const auto* t5 = a == nullptr ? nullptr : std::get_if<T5Bias>(&*a->position);
@@ -138,6 +147,20 @@ void note_layer(Draft& draft, size_t i, const Block& block) {
   if (rope == nullptr) return;
   std::optional<Rope>& known = window != nullptr ? draft.local : draft.rope;
   if (!known) known = *rope;
+}
+
+bool attends(const Block* block) {
+  return attention_of(block->mixer) != nullptr || std::holds_alternative<Mla>(block->mixer);
+}
+
+/// Layers with attention and other layers: the block gets the attention, even if the first layer has none.
+void note_mixers(Draft& draft, const std::vector<const Block*>& blocks) {
+  for (const Block* block : blocks) {
+    draft.other.push_back(!attends(block));
+    if (!attends(block) && !draft.other_mixer) draft.other_mixer = block->mixer;
+  }
+  const auto first = std::find_if(blocks.begin(), blocks.end(), attends);
+  if (first != blocks.end()) draft.block.mixer = (*first)->mixer;
 }
 
 void take_encoder_apart(const std::vector<LayerGroup>& layers, Draft& draft) {
@@ -199,6 +222,7 @@ Draft take_apart(const ArchSpec& resolved) {
   draft.block = *blocks.front();
   draft.first_unnormed = !draft.block.mixer_norm;
   draft.block.mixer_norm = true;
+  note_mixers(draft, blocks);
   draft.sliding.resize(blocks.size());
   draft.unrotated.resize(blocks.size());
   draft.dense.resize(blocks.size());

@@ -13,20 +13,25 @@ struct Draft {
   arch::ArchSpec spec;  ///< everything except the layers; RoPE is in `rope`
   arch::Block block;    ///< common to all layers
   int64_t n_layers = 0;
-  std::optional<arch::Rope> rope;   ///< set if the model's position is RoPE
-  std::optional<arch::Rope> local;  ///< RoPE of layers with a window, if it differs
-  std::vector<bool> sliding;        ///< layers with a sliding window; empty: none
-  std::optional<int64_t> window;    ///< size of the window
-  std::vector<bool> unrotated;      ///< layers without RoPE; empty: none
-  std::vector<bool> dense;          ///< layers with dense_ffn instead of the block's experts; empty: none
+  std::optional<arch::Rope> rope;            ///< set if the model's position is RoPE
+  std::optional<arch::Rope> local;           ///< RoPE of layers with a window, if it differs
+  std::vector<bool> sliding;                 ///< layers with a sliding window; empty: none
+  std::optional<int64_t> window;             ///< size of the window
+  std::optional<int64_t> chunk;              ///< instead of a window: size of the chunks of those layers
+  std::vector<bool> unrotated;               ///< layers without RoPE; empty: none
+  std::optional<arch::QkNorm> rotated_norm;  ///< QK norm of the layers with RoPE only
+  std::optional<arch::QueryTemperature> unrotated_temperature;  ///< temperature of the layers without RoPE only
+  std::vector<bool> dense;  ///< layers with dense_ffn instead of the block's experts; empty: none
   arch::GatedFfn dense_ffn;
   bool has_experts = false;                   ///< set by take_apart(): some layer has experts
   std::optional<arch::PlainFfn> dense_plain;  ///< replaces dense_ffn
   std::optional<arch::Block> encoder_block;   ///< of an encoder–decoder: common to all layers of the encoder
   int64_t n_encoder_layers = 0;
-  std::vector<bool> encoder_dense;    ///< as dense, for the encoder
-  bool first_unnormed = false;        ///< the first layer has no norm before its mixer
-  bool scale_falls_by_layer = false;  ///< layer i divides its attention scale by i + 1
+  std::vector<bool> encoder_dense;         ///< as dense, for the encoder
+  std::vector<bool> other;                 ///< layers with other_mixer instead of the block's attention; empty: none
+  std::optional<arch::Mixer> other_mixer;  ///< take_apart(): the first mixer that is not attention
+  bool first_unnormed = false;             ///< the first layer has no norm before its mixer
+  bool scale_falls_by_layer = false;       ///< layer i divides its attention scale by i + 1
 };
 
 /// The architecture of a draft, not resolved.

@@ -2,6 +2,8 @@
 
 #include <iterator>
 
+#include "lamina/arch/layers.h"
+
 namespace lamina::io::hf {
 namespace {
 
@@ -9,9 +11,9 @@ constexpr int64_t kMaxLayers = 10000;
 
 std::vector<Family> all_families() {
   std::vector<Family> all;
-  for (std::vector<Family>& part :
-       std::vector<std::vector<Family>>{llama_kin(), gemma_kin(), expert_kin(), gpt_kin(), phi_kin(), state_space_kin(),
-                                        bert_kin(), encoder_decoder_kin()}) {
+  for (std::vector<Family>& part : std::vector<std::vector<Family>>{
+           llama_kin(), gemma_kin(), expert_kin(), gpt_kin(), phi_kin(), state_space_kin(), bert_kin(),
+           encoder_decoder_kin(), llama_variants(), hybrid_kin(), recurrent_kin(), expert_variants()}) {
     all.insert(all.end(), std::make_move_iterator(part.begin()), std::make_move_iterator(part.end()));
   }
   return all;
@@ -27,6 +29,19 @@ void map_layers(ConfigMap& map, std::string_view keys, int64_t& count, int64_t o
 std::span<const Family> families() {
   static const std::vector<Family> all = all_families();
   return all;
+}
+
+std::vector<NamedConstant> named_constants(const Family& family, const arch::ArchSpec& resolved) {
+  std::vector<NamedConstant> list;
+  const std::vector<const arch::Block*> blocks = arch::layer_blocks(resolved);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    for (const ConstantTensor& constant : family.constants) {
+      std::string name(constant.hf);
+      name.replace(name.find("{l}"), 3, std::to_string(i));
+      list.push_back({std::move(name), constant.value(*blocks[i])});
+    }
+  }
+  return list;
 }
 
 const Family& family(const std::string& model_type) {
@@ -75,6 +90,17 @@ arch::GatedFfn& gated(ConfigMap& map, arch::Ffn& ffn, int64_t d_ff, std::string_
   map.entry("intermediate_size", f.d_ff, d_ff);
   map.entry(activation_key, f.gate, activation);
   return f;
+}
+
+GatedDecoderParts gated_decoder(ConfigMap& m, Draft& d, const GatedDecoderDefaults& otherwise) {
+  arch::Attention& a = decoder(m, d, otherwise.sizes);
+  m.entry("head_dim", a.head_dim, otherwise.head_dim);
+  arch::GatedFfn& f = gated(m, d.block.ffn, otherwise.d_ff);
+  rms(m, d, "rms_norm_eps", otherwise.eps);
+  tied(m, d, otherwise.tied);
+  padding(m, d, otherwise.padding);
+  m.rope(d, otherwise.rope);
+  return {a, f};
 }
 
 arch::PlainFfn& plain(ConfigMap& map, Draft& draft, std::string_view width_key, std::optional<int64_t> width,
@@ -145,5 +171,7 @@ NameMap pre_norm_names() {
   return {{"model.layers.{l}.input_layernorm.*", "mixer_norm.*"},
           {"model.layers.{l}.post_attention_layernorm.*", "ffn_norm.*"}};
 }
+
+NameMap llama_names() { return joined({decoder_names(), attention_names(), gated_names(), pre_norm_names()}); }
 
 }  // namespace lamina::io::hf

@@ -8,6 +8,12 @@
 
 namespace lamina::io::hf {
 
+/// A number that files hold as a tensor of rank 0 in every layer, although the architecture implies it.
+struct ConstantTensor {
+  std::string_view hf;  ///< name with {l}
+  double (*value)(const arch::Block& block);
+};
+
 /// A model_type: its config.json and its tensor names, for reading and writing.
 struct Family {
   std::string_view model_type;
@@ -17,8 +23,17 @@ struct Family {
   bool states_context = true;  ///< config.json has a key for the maximum sequence length
   bool later_layers = false;   ///< files may hold extra layers after the last one, for training; they are skipped
   NameMap parameters = {};     ///< names of the parameters in memory in transformers, if they differ from the files
-  std::span<const std::string_view> extras = {};  ///< prefixes of tensors that files may hold for other heads; skipped
+  std::span<const std::string_view> extras = {};   ///< prefixes of tensors that files may hold for other heads; skipped
+  std::span<const ConstantTensor> constants = {};  ///< checked when reading, written
 };
+
+/// A constant of one layer.
+struct NamedConstant {
+  std::string name;
+  double value;
+};
+/// The constants of a family's files for a resolved architecture.
+std::vector<NamedConstant> named_constants(const Family& family, const arch::ArchSpec& resolved);
 
 /// All families. If several can represent an architecture, the first is the default.
 std::span<const Family> families();
@@ -37,11 +52,15 @@ std::string write_config(const Family& family, const arch::ArchSpec& resolved, c
 
 // The table of families, in groups of related ones.
 std::vector<Family> llama_kin();
+std::vector<Family> llama_variants();
 std::vector<Family> gemma_kin();
 std::vector<Family> expert_kin();
+std::vector<Family> expert_variants();
 std::vector<Family> gpt_kin();
 std::vector<Family> phi_kin();
 std::vector<Family> state_space_kin();
+std::vector<Family> hybrid_kin();
+std::vector<Family> recurrent_kin();
 std::vector<Family> bert_kin();
 std::vector<Family> encoder_decoder_kin();
 
@@ -78,10 +97,30 @@ void switched_window(ConfigMap& map, Draft& draft, std::optional<int64_t> otherw
 /// Maps sliding_window, for every layer or none.
 void window_everywhere(ConfigMap& map, Draft& draft, std::optional<int64_t> otherwise);
 
+/// Default values of a family of gated decoders with RMSNorm and RoPE.
+struct GatedDecoderDefaults {
+  DecoderSizes sizes;
+  std::optional<int64_t> head_dim;
+  int64_t d_ff;
+  double eps = 1e-6;
+  bool tied = false;
+  std::optional<int64_t> padding;
+  RopeKeys rope;
+};
+struct GatedDecoderParts {
+  arch::Attention& attention;
+  arch::GatedFfn& ffn;
+};
+/// Maps the keys that such families share.
+GatedDecoderParts gated_decoder(ConfigMap& map, Draft& draft, const GatedDecoderDefaults& otherwise);
+/// Maps granite's multipliers of embedding, residual branches, attention scores and logits.
+void granite_multipliers(ConfigMap& map, Draft& draft, arch::Attention& attention);
+
 NameMap joined(std::initializer_list<NameMap> parts);
 NameMap decoder_names();    ///< model.embed_tokens, model.norm, lm_head
 NameMap attention_names();  ///< self_attn.q_proj … o_proj
 NameMap gated_names();      ///< mlp.gate_proj, up_proj, down_proj
 NameMap pre_norm_names();   ///< input_layernorm, post_attention_layernorm
+NameMap llama_names();      ///< all of these
 
 }  // namespace lamina::io::hf

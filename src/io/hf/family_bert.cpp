@@ -50,6 +50,31 @@ void bert(ConfigMap& m, Draft& d) {
   padding(m, d, 0);
 }
 
+/// Attention to blocks: neighbours, the first, the last, and random ones while training.
+void big_bird(ConfigMap& m, Draft& d) {
+  Attention& a = bert_base(m, d, "gelu_new", 50358, 1e-12);
+  m.entry("max_position_embeddings", d.spec.context, 4096);
+  m.as<LearnedPosition>(d.spec.position);
+  padding(m, d, 0);
+  m.flags("use_bias", {&a.bias.q, &a.bias.k, &a.bias.v}, true);
+  bool rescaled = std::holds_alternative<SqrtWidthScale>(d.spec.embedding.scale);
+  if (const auto* scale = std::get_if<ConstantScale>(&d.spec.embedding.scale)) rescaled = scale->value != 1.0;
+  m.entry("rescale_embeddings", rescaled, false);
+  if (m.reading() && rescaled) d.spec.embedding.scale = SqrtWidthScale{};
+  std::string type = std::holds_alternative<FullPattern>(a.pattern) ? "original_full" : "block_sparse";
+  m.entry("attention_type", type, "block_sparse");
+  if (type != "block_sparse" && type != "original_full") {
+    m.fail("attention_type", str("\"", type.substr(0, 64), "\", expected block_sparse or original_full"));
+  }
+  const auto* given = std::get_if<BigBirdPattern>(&a.pattern);
+  BigBirdPattern pattern = given == nullptr ? BigBirdPattern{} : *given;
+  m.entry("block_size", pattern.block, 64);
+  m.entry("num_random_blocks", pattern.random_blocks, 3);
+  pattern.last_blocks = 1;
+  pattern.draw = BlockDraw::numpy;
+  if (m.reading() && type == "block_sparse") a.pattern = pattern;
+}
+
 /// The table begins with rows up to that of the padding token, which no position uses.
 void roberta(ConfigMap& m, Draft& d) {
   bert_base(m, d, "gelu", 50265, 1e-12);
@@ -234,8 +259,9 @@ std::vector<Family> bert_kin() {
       {"distilbert", "DistilBertForMaskedLM", distilbert, distilbert_names()},
       {"longformer", "LongformerForMaskedLM", longformer, joined({longformer_names(), roberta_head_names()})},
       {"modernbert", "ModernBertForMaskedLM", modernbert, modernbert_names()},
+      {"big_bird", "BigBirdForMaskedLM", big_bird, bert_names()},
   };
-  kin[0].extras = kBertExtras;
+  kin[0].extras = kin[5].extras = kBertExtras;
   kin[1].extras = kin[3].extras = kRobertaExtras;
   return kin;
 }

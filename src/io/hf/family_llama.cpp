@@ -8,41 +8,14 @@ namespace {
 
 using namespace arch;  // NOLINT: almost all names here are from arch
 
-NameMap llama_names() { return joined({decoder_names(), attention_names(), gated_names(), pre_norm_names()}); }
-
-/// Default values of a family of gated decoders with RMSNorm.
-struct Beginning {
-  DecoderSizes sizes;
-  std::optional<int64_t> head_dim;
-  int64_t d_ff;
-  double eps = 1e-6;
-  bool tied = false;
-  std::optional<int64_t> padding;
-  RopeKeys rope;
-};
-struct Parts {
-  Attention& attention;
-  GatedFfn& ffn;
-};
-Parts begin(ConfigMap& m, Draft& d, const Beginning& otherwise) {
-  Attention& a = decoder(m, d, otherwise.sizes);
-  m.entry("head_dim", a.head_dim, otherwise.head_dim);
-  GatedFfn& f = gated(m, d.block.ffn, otherwise.d_ff);
-  rms(m, d, "rms_norm_eps", otherwise.eps);
-  tied(m, d, otherwise.tied);
-  padding(m, d, otherwise.padding);
-  m.rope(d, otherwise.rope);
-  return {a, f};
-}
-
 void llama(ConfigMap& m, Draft& d) {
-  const auto [a, f] = begin(m, d, {{32000, 4096, 32, 32, {}, 2048}, {}, 11008});
+  const auto [a, f] = gated_decoder(m, d, {{32000, 4096, 32, 32, {}, 2048}, {}, 11008});
   attention_bias(m, a, false);
   m.flags("mlp_bias", {&f.bias}, false);
 }
 
 void mistral(ConfigMap& m, Draft& d) {
-  begin(m, d, {{32000, 4096, 32, 32, 8, 131072}, {}, 14336});
+  gated_decoder(m, d, {{32000, 4096, 32, 32, 8, 131072}, {}, 14336});
   window_everywhere(m, d, 4096);
 }
 
@@ -55,13 +28,13 @@ void qwen_windows(ConfigMap& m, Draft& d) {
 }
 
 void qwen2(ConfigMap& m, Draft& d) {
-  Attention& a = begin(m, d, {{151936, 4096, 32, 32, 32, 32768}, {}, 22016}).attention;
+  Attention& a = gated_decoder(m, d, {{151936, 4096, 32, 32, 32, 32768}, {}, 22016}).attention;
   m.constant(a.bias, {true, true, true, false});
   qwen_windows(m, d);
 }
 
 void qwen3(ConfigMap& m, Draft& d) {
-  Attention& a = begin(m, d, {{151936, 4096, 32, 32, 32, 32768}, 128, 22016}).attention;
+  Attention& a = gated_decoder(m, d, {{151936, 4096, 32, 32, 32, 32768}, 128, 22016}).attention;
   m.constant(a.qk_norm, PerHeadQkNorm{});
   attention_bias(m, a, false);
   qwen_windows(m, d);
@@ -80,7 +53,7 @@ void olmo(ConfigMap& m, Draft& d) {
 }
 
 void olmo2(ConfigMap& m, Draft& d) {
-  Attention& a = begin(m, d, {{50304, 4096, 32, 32, {}, 2048}, {}, 11008, 1e-5, false, 1}).attention;
+  Attention& a = gated_decoder(m, d, {{50304, 4096, 32, 32, {}, 2048}, {}, 11008, 1e-5, false, 1}).attention;
   attention_bias(m, a, false);
   m.constant(a.qk_norm, WholeQkNorm{});
   m.constant(d.block.placement, Placement::branch_post);
@@ -103,11 +76,11 @@ double reciprocal(double value) {
   return near;
 }
 
-void granite(ConfigMap& m, Draft& d) {
-  llama(m, d);
+}  // namespace
+
+void granite_multipliers(ConfigMap& m, Draft& d, Attention& a) {
   m.entry("embedding_multiplier", m.as<ConstantScale>(d.spec.embedding.scale).value, 1.0);
   m.entry("residual_multiplier", d.block.residual_scale, 1.0);
-  auto& a = m.as<Attention>(d.block.mixer);
   double scale = a.scale.value_or(1.0);
   m.entry("attention_multiplier", scale, 1.0);
   m.constant(a.scale, scale);
@@ -117,9 +90,16 @@ void granite(ConfigMap& m, Draft& d) {
   m.constant(logits, 1.0 / divisor);
 }
 
+namespace {
+
+void granite(ConfigMap& m, Draft& d) {
+  llama(m, d);
+  granite_multipliers(m, d, m.as<Attention>(d.block.mixer));
+}
+
 void smollm3(ConfigMap& m, Draft& d) {
   const auto [a, f] =
-      begin(m, d, {{128256, 2048, 36, 16, 4, 32768}, {}, 11008, 1e-6, true, 128004, {.theta = 2000000.0}});
+      gated_decoder(m, d, {{128256, 2048, 36, 16, 4, 32768}, {}, 11008, 1e-6, true, 128004, {.theta = 2000000.0}});
   attention_bias(m, a, false);
   m.flags("mlp_bias", {&f.bias}, false);
   int64_t interval = 4;
@@ -133,7 +113,8 @@ void smollm3(ConfigMap& m, Draft& d) {
 
 void glm(ConfigMap& m, Draft& d) {
   Attention& a =
-      begin(m, d, {{151552, 4096, 40, 32, 2, 131072}, 128, 13696, 1.5625e-7, false, 151329, {10000.0, 0.5}}).attention;
+      gated_decoder(m, d, {{151552, 4096, 40, 32, 2, 131072}, 128, 13696, 1.5625e-7, false, 151329, {10000.0, 0.5}})
+          .attention;
   m.constant(m.need(d.rope).pairing, Pairing::interleaved);
   m.flags("attention_bias", {&a.bias.q, &a.bias.k, &a.bias.v}, true);
 }

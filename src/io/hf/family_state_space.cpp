@@ -38,6 +38,14 @@ void mamba(ConfigMap& m, Draft& d) {
   m.ignore({"use_mambapy", "use_associative_scan"});
 }
 
+/// Mamba with RMS norms without weights.
+void falcon_mamba(ConfigMap& m, Draft& d) {
+  mamba(m, d);
+  auto& mixer = std::get<Mamba>(d.block.mixer);
+  m.entry("mixer_rms_eps", m.as<RmsNormNoParams>(m.need(mixer.norm)).eps, 1e-6);
+  m.ignore({"use_falcon_mambapy"});
+}
+
 void mamba2(ConfigMap& m, Draft& d) {
   auto& mixer = state_space<Mamba2>(m, d, {32768, 4096, 64, 0, {}, 0}, 128, false);
   m.entry("head_dim", mixer.head_dim, 64);
@@ -76,6 +84,7 @@ std::vector<Family> state_space_kin() {
   return {
       {"mamba", "MambaForCausalLM", mamba, mamba_names(), false},
       {"mamba2", "Mamba2ForCausalLM", mamba2, mamba_names(), false},
+      {"falcon_mamba", "FalconMambaForCausalLM", falcon_mamba, mamba_names(), false},
   };
 }
 

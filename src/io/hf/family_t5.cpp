@@ -66,12 +66,12 @@ void t5_feed_forward(ConfigMap& m, Ffn& ffn, int64_t d_ff, std::string_view othe
 
 /// Everything but feed-forward and experts: both stacks are pre-norm with relative positions and unscaled scores.
 void t5_base(ConfigMap& m, Draft& d, const T5Sizes& otherwise, bool tied_otherwise) {
-  m.encoder_decoder();
   auto& a = m.as<Attention>(d.block.mixer);
   Block& reader = m.need(d.encoder_block);
   auto& b = m.as<Attention>(reader.mixer);
   CrossAttention& cross = m.need(d.block.cross);
   Encoder& encoder = m.need(d.spec.encoder);
+  m.encoder_decoder(encoder, 0);
   m.entry("vocab_size", d.spec.vocab_size, otherwise.vocab_size);
   m.entry("d_model|hidden_size", d.spec.d_model, otherwise.d_model);
   encoder_layers(m, "num_layers|num_hidden_layers", d, otherwise.n_layers);
@@ -221,7 +221,6 @@ constexpr std::string_view kT5Extras[] = {"encoder.embed_tokens.weight", "decode
                                           "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"};
 
 void bart(ConfigMap& m, Draft& d) {
-  m.encoder_decoder();
   auto& a = m.as<Attention>(d.block.mixer);
   Block& reader = m.need(d.encoder_block);
   auto& b = m.as<Attention>(reader.mixer);
@@ -229,6 +228,7 @@ void bart(ConfigMap& m, Draft& d) {
   auto& g = m.as<PlainFfn>(reader.ffn);
   CrossAttention& cross = m.need(d.block.cross);
   Encoder& encoder = m.need(d.spec.encoder);
+  m.encoder_decoder(encoder, 2);
   m.entry("vocab_size", d.spec.vocab_size, 50265);
   m.entry("d_model|hidden_size", d.spec.d_model, 1024);
   encoder_layers(m, "encoder_layers|num_hidden_layers", d, 12);

@@ -61,12 +61,12 @@ bool applies(const NameEntry& entry, const Place& place) {
 }
 
 int64_t head_dim_of(const Place& place) {
-  const auto* a = place.block == nullptr ? nullptr : std::get_if<arch::Attention>(&place.block->mixer);
+  const auto* a = place.block == nullptr ? nullptr : arch::attention_of(place.block->mixer);
   return a == nullptr ? 1 : *a->head_dim;
 }
 
 int64_t groups_of(const NameEntry& entry, const Place& place, int64_t rows) {
-  const auto* a = place.block == nullptr ? nullptr : std::get_if<arch::Attention>(&place.block->mixer);
+  const auto* a = place.block == nullptr ? nullptr : arch::attention_of(place.block->mixer);
   switch (entry.rows) {
     case Rows::kv_heads: return a == nullptr ? 1 : *a->n_kv_heads;
     case Rows::four: return 4;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "lamina/arch/layers.h"
@@ -98,7 +99,7 @@ class Loader {
 
   void refuse_leftovers(const std::vector<Stored>& list) {
     for (const std::string& name : shards_.unused()) {
-      if (is_derived(name) || is_later_layer(name) || is_extra(name)) continue;
+      if (is_derived(name) || is_later_layer(name) || is_extra(name) || is_constant(name)) continue;
       if (spec_.head.tied && is_head(name)) {
         LAMINA_CHECK(equals_embedding(name, list), shards_.folder(),
                      ": config.json says that the output projection is the embedding (tie_word_embeddings), but '",
@@ -126,6 +127,22 @@ class Loader {
   bool is_extra(const std::string& name) const {
     return std::any_of(family_.extras.begin(), family_.extras.end(),
                        [&](std::string_view prefix) { return name.starts_with(prefix); });
+  }
+
+  /// Whether the family expects this constant. A value that the architecture does not imply is an Error.
+  bool is_constant(const std::string& name) {
+    for (const NamedConstant& constant : named_constants(family_, spec_)) {
+      if (constant.name != name) continue;
+      const Tensor tensor = shards_.take(name);
+      LAMINA_CHECK(tensor.numel() == 1, shards_.folder(), ": tensor '", name, "' ", tensor.shape(),
+                   ", expected one number");
+      const double value = tensor.to_vector<double>()[0];
+      LAMINA_CHECK(std::abs(value - constant.value) <= 0.01 * std::abs(constant.value), shards_.folder(), ": tensor '",
+                   name, "' is ", value, ", but this family has ", constant.value, "; other values are not read");
+      shards_.release(name);
+      return true;
+    }
+    return false;
   }
 
   bool is_head(const std::string& name) const {

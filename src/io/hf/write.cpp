@@ -73,7 +73,13 @@ class Writer {
     for (const auto& [name, tensor] : checkpoint.tensors) weights_.emplace(name, tensor);
   }
 
-  void write(const std::vector<Stored>& list) {
+  /// Writes the tensors, and the constants into the first file.
+  void write(const std::vector<Stored>& list, const std::vector<NamedConstant>& constants) {
+    for (const NamedConstant& constant : constants) {
+      const DType dtype = dtype_of(list.front());
+      constants_.push_back({constant.name, Tensor::full({}, constant.value, dtype, Device::cpu(1))});
+      total_ += static_cast<int64_t>(size_of(dtype));
+    }
     for (const Stored& stored : list) total_ += bytes_of(stored, dtype_of(stored));
     const std::vector<std::vector<const Stored*>> files = split(list);
     nlohmann::ordered_json map = nlohmann::ordered_json::object();
@@ -81,6 +87,7 @@ class Writer {
       const std::string name = files.size() == 1 ? "model.safetensors" : shard_name(i + 1, files.size());
       write_file(name, files[i]);
       for (const Stored* stored : files[i]) map[stored->name] = name;
+      for (const NamedTensor& constant : constants_) map.emplace(constant.name, name);
     }
     if (files.size() == 1) return;
     const nlohmann::ordered_json index = {{"metadata", {{"total_size", total_}}}, {"weight_map", map}};
@@ -130,6 +137,7 @@ class Writer {
       }
       tensors.push_back({stored->name, pack(*stored, parts)});
     }
+    if (done_ == 0) tensors.insert(tensors.end(), constants_.begin(), constants_.end());
     const int64_t before = done_;
     write_safetensors(folder_.path(name), tensors, {{"format", "pt"}, {kWrittenBy, "lamina"}},
                       [&](int64_t done, int64_t /*total*/) {
@@ -141,6 +149,7 @@ class Writer {
   const HfWriteOptions& options_;
   const CheckpointFolder& folder_;
   std::map<std::string, Tensor> weights_;
+  NamedTensors constants_;
   int64_t total_ = 0;
   int64_t done_ = 0;
 };
@@ -158,7 +167,8 @@ std::string write_hf(const std::string& folder, const Checkpoint& checkpoint, co
   CheckpointFolder target(folder, options.replace);
   const DType dtype = options.dtype.value_or(checkpoint.tensors.front().tensor.dtype());
   write_text(target.path("config.json"), hf::write_config(family, checkpoint.spec, checkpoint.tokens, dtype));
-  hf::Writer(checkpoint, options, target).write(hf::stored_tensors(family.names, checkpoint.spec));
+  hf::Writer(checkpoint, options, target)
+      .write(hf::stored_tensors(family.names, checkpoint.spec), hf::named_constants(family, checkpoint.spec));
   if (options.add_files) options.add_files(target.path(""));
   target.publish();
   return std::string(family.model_type);
